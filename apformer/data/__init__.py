@@ -1,0 +1,1 @@
+"""The tasks: pure samplers and readers that know no model."""

@@ -1,0 +1,57 @@
+"""Writes dataset.txt: arithmetic progressions as text, one a line. The same seed writes the same bytes.
+
+The rows are drawn from the whole generator; training finds the split of each row by itself, from the line it lies on.
+"""
+
+import hashlib
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import jax
+import numpy as np
+import tyro
+
+from apformer.data import progression_file, progressions
+from apformer.errors import DATA, UserError
+
+DATASET = Path(__file__).with_name("dataset.txt")
+
+
+def generate(
+    config: Annotated[progressions.Config, tyro.conf.arg(name="")],
+    seed: int = 0,
+    out: Path = DATASET,
+    overwrite: bool = False,
+) -> None:
+    """Writes arithmetic progressions to a text file, one a line.
+
+    Args:
+        config: The generator.
+        seed: Seed of the draw.
+        out: The file to write.
+        overwrite: Replace a file that holds something else.
+    """
+    progressions.check(config)
+    rows = jax.tree.map(np.asarray, progressions.draw(jax.random.key(seed), config, config.sequences))
+    content = progression_file.to_text(rows, config.digits).encode("ascii")
+    if out.is_file() and out.read_bytes() != content and not overwrite:
+        raise UserError(f"{out} holds another dataset; give --overwrite to replace it, or another --out", DATA)
+    progression_file.write(out, rows, config.digits)
+    counts = np.bincount(progressions.split_of(rows.difference_B, rows.first_B), minlength=3)
+    print(f"{out}: {config.sequences} rows, {len(content)} bytes")
+    print(", ".join(f"{split} {count}" for split, count in zip(progressions.SPLITS, counts, strict=True)))
+    print(f"sha256 {hashlib.sha256(content).hexdigest()}")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    try:
+        tyro.cli(generate, args=arguments, use_underscores=True, description=__doc__)
+    except UserError as error:
+        print(error, file=sys.stderr)
+        return error.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
