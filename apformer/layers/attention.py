@@ -1,0 +1,83 @@
+"""Attention(Q, K, V) = softmax(Q K^T / sqrt(K) + bias) V, over the keys a query may see.
+
+Vaswani et al. 2017, section 3.2. A query at position p_t sees a key at position p_s when 0 <= p_t - p_s < window
+(the window counts the token itself); slots with position -1 are empty. The same rule serves the plain forward pass
+and the cache, because both state where every key stands.
+"""
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+
+from apformer.layers import position
+
+
+def causal_mask(positions_BT, positions_BS, window=None):
+    """Which keys S each query T may see: (B, T, S) bool."""
+    offsets_BTS = positions_BT[:, :, None] - positions_BS[:, None, :]
+    seen_BTS = (offsets_BTS >= 0) & (positions_BS >= 0)[:, None, :]
+    return seen_BTS if window is None else seen_BTS & (offsets_BTS < window)
+
+
+def attend(q_BTHK, k_BSHK, v_BSHK, mask_BTS, bias_BHTS=None, similarity="scaled_dot"):
+    """Weighted mean of the values: (out_BTHK, weights_BHTS); softmax in at least float32, whatever the inputs."""
+    scores_BHTS = jnp.einsum("BTHK,BSHK->BHTS", q_BTHK, k_BSHK)
+    scores_BHTS = scores_BHTS.astype(jnp.promote_types(q_BTHK.dtype, jnp.float32))
+    if similarity == "scaled_dot":
+        scores_BHTS = scores_BHTS * jnp.asarray(q_BTHK.shape[-1] ** -0.5, scores_BHTS.dtype)
+    if bias_BHTS is not None:
+        scores_BHTS = scores_BHTS + bias_BHTS.astype(scores_BHTS.dtype)
+    # A finite minimum: a row that sees nothing (padding) then averages its keys instead of giving NaN.
+    scores_BHTS = jnp.where(mask_BTS[:, None], scores_BHTS, jnp.finfo(scores_BHTS.dtype).min)
+    weights_BHTS = jax.nn.softmax(scores_BHTS, axis=-1).astype(v_BSHK.dtype)
+    return jnp.einsum("BHTS,BSHK->BTHK", weights_BHTS, v_BSHK), weights_BHTS
+
+
+class Attention(nn.Module):
+    """Self-attention of n_heads heads, each d_model / n_heads wide, with or without a cache of earlier keys and values.
+
+    `position` names the schemes that act inside attention (rotary, alibi, relative); the others act on the embedding.
+    """
+
+    n_heads: int
+    bias: bool = False
+    output_projection: bool = False
+    similarity: str = "scaled_dot"
+    position: str = "none"
+    offsets: int = 1
+
+    @nn.compact
+    def __call__(self, x_BTD, positions_BT, positions_BS, mask_BTS, memory=None, write=None):
+        """(y_BTD, weights_BHTS, memory). `write(memory, k, v)` gives the keys and values to attend to, and the new memory."""
+        q_BTHK, k_BSHK, v_BSHK = (self.project(name, x_BTD) for name in ("query", "key", "value"))
+        bias_BHTS = None
+        if self.position == "rotary":
+            q_BTHK, k_BSHK = position.rotate(q_BTHK, positions_BT), position.rotate(k_BSHK, positions_BT)
+        if self.position == "alibi":
+            dtype = jnp.promote_types(x_BTD.dtype, jnp.float32)
+            bias_BHTS = position.alibi(positions_BT, positions_BS, self.n_heads, dtype)
+        if self.position == "relative":
+            bias = position.RelativeBias(self.n_heads, self.offsets, name="relative")
+            bias_BHTS = bias(positions_BT, positions_BS)
+        if memory is not None:
+            k_BSHK, v_BSHK, memory = write(memory, k_BSHK, v_BSHK)
+        y_BTHK, weights_BHTS = attend(q_BTHK, k_BSHK, v_BSHK, mask_BTS, bias_BHTS, self.similarity)
+        return self.join(y_BTHK), weights_BHTS, memory
+
+    def project(self, name, x_BTD):
+        D, H = x_BTD.shape[-1], self.n_heads
+        W_DHK = self.param(name, nn.initializers.xavier_uniform(in_axis=0, out_axis=(1, 2)), (D, H, D // H))
+        y_BTHK = jnp.einsum("BTD,DHK->BTHK", x_BTD, W_DHK)
+        if self.bias:
+            y_BTHK = y_BTHK + self.param(f"{name}_bias", nn.initializers.zeros, (H, D // H))[None, None]
+        return y_BTHK
+
+    def join(self, y_BTHK):
+        B, T, H, K = y_BTHK.shape
+        if not self.output_projection:
+            return y_BTHK.reshape(B, T, H * K)
+        W_HKD = self.param("output", nn.initializers.xavier_uniform(in_axis=(0, 1), out_axis=2), (H, K, H * K))
+        y_BTD = jnp.einsum("BTHK,HKD->BTD", y_BTHK, W_HKD)
+        if self.bias:
+            y_BTD = y_BTD + self.param("output_bias", nn.initializers.zeros, (H * K,))[None, None]
+        return y_BTD

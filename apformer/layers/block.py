@@ -1,0 +1,59 @@
+"""The residual block: x + sublayer(norm(x)) (pre-norm, GPT-2) or norm(x + sublayer(x)) (post-norm, as published).
+
+Two sub-layers, attention then feed-forward; Vaswani et al. 2017 figure 1, Xiong et al. 2020 for the place of the norm.
+"""
+
+from flax import linen as nn
+
+from apformer.layers.attention import Attention
+from apformer.layers.feedforward import FeedForward
+
+
+def layer_norm(kind, epsilon, name):
+    """LayerNorm with gain and bias, statistics in at least float32 (Ba et al. 2016); the identity for `none`."""
+    return nn.LayerNorm(epsilon, name=name) if kind == "layer" else lambda x: x
+
+
+class Block(nn.Module):
+    """One layer of a decoder-only transformer."""
+
+    n_heads: int
+    d_ff: int
+    activation: str = "relu"
+    attention_bias: bool = False
+    output_projection: bool = False
+    similarity: str = "scaled_dot"
+    position: str = "none"
+    offsets: int = 1
+    norm: str = "layer"
+    norm_position: str = "pre"
+    norm_epsilon: float = 1e-5
+    dropout: float = 0.0
+
+    @nn.compact
+    def __call__(self, x_BTD, positions_BT, positions_BS, mask_BTS, memory=None, write=None, deterministic=True):
+        """(x_BTD, attention weights BHTS, memory)."""
+        attention = Attention(
+            self.n_heads,
+            self.attention_bias,
+            self.output_projection,
+            self.similarity,
+            self.position,
+            self.offsets,
+            name="attention",
+        )
+        feedforward = FeedForward(self.d_ff, self.activation, name="feedforward")
+        attention_norm = layer_norm(self.norm, self.norm_epsilon, "attention_norm")
+        feedforward_norm = layer_norm(self.norm, self.norm_epsilon, "feedforward_norm")
+        dropout = nn.Dropout(self.dropout, deterministic=deterministic, name="dropout")
+        before, after = (lambda norm, x: norm(x), lambda norm, x: x)
+        if self.norm_position == "post":
+            before, after = after, before
+
+        y_BTD, weights_BHTS, memory = attention(
+            before(attention_norm, x_BTD), positions_BT, positions_BS, mask_BTS, memory, write
+        )
+        x_BTD = after(attention_norm, x_BTD + dropout(y_BTD))
+        y_BTD = feedforward(before(feedforward_norm, x_BTD))
+        x_BTD = after(feedforward_norm, x_BTD + dropout(y_BTD))
+        return x_BTD, weights_BHTS, memory

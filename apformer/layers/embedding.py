@@ -1,0 +1,40 @@
+"""Tokens to vectors and back: x = E[ids], times sqrt(d_model) if asked, and logits = X W_out + b.
+
+Vaswani et al. 2017, section 3.4. The head is tied when it is handed the embedding table: W_out = E^T (Press & Wolf 2017).
+"""
+
+import jax.numpy as jnp
+from flax import linen as nn
+
+from apformer.layers.linear import Linear
+
+
+class Embedding(nn.Module):
+    """x_BTD = table_VD[tokens_BT], times sqrt(d_model) if `scale`."""
+
+    vocab_size: int
+    d_model: int
+    scale: bool = False
+
+    @nn.compact
+    def __call__(self, tokens_BT):
+        std = self.d_model**-0.5  # so that tied logits, and embeddings times sqrt(d_model), start at unit size
+        table_VD = self.param("table", nn.initializers.normal(std), (self.vocab_size, self.d_model))
+        x_BTD = jnp.take(table_VD, tokens_BT, axis=0)
+        return x_BTD * jnp.asarray(self.d_model**0.5, x_BTD.dtype) if self.scale else x_BTD
+
+
+class Head(nn.Module):
+    """logits_BTV = x_BTD W_out + b, with W_out = table^T where a table is handed in (tied)."""
+
+    vocab_size: int
+    bias: bool = True
+
+    @nn.compact
+    def __call__(self, x_BTD, table_VD=None):
+        if table_VD is None:
+            return Linear(self.vocab_size, self.bias, name="output")(x_BTD)
+        logits_BTV = jnp.einsum("BTD,VD->BTV", x_BTD, table_VD)
+        if self.bias:
+            logits_BTV = logits_BTV + self.param("bias", nn.initializers.zeros, (self.vocab_size,))[None, None]
+        return logits_BTV

@@ -1,0 +1,58 @@
+"""Softmax and cross-entropy as one function, and its gradient.
+
+    nats_t = log sum_v exp(z_v) - z_target          loss = sum_t w_t nats_t / sum_t w_t
+    d loss / d z = w_t (softmax(z) - onehot(target)) / sum_t w_t
+
+Taken together they are stable: no exponential can overflow, and the gradient needs no division by a probability.
+"""
+
+import jax
+import jax.numpy as jnp
+
+
+def token_nats(logits_BTV, targets_BT):
+    """Cross-entropy of each token in nats: (B, T), in at least float32."""
+    logits_BTV = logits_BTV.astype(jnp.promote_types(logits_BTV.dtype, jnp.float32))
+    target_BT = jnp.take_along_axis(logits_BTV, targets_BT[:, :, None], axis=-1)[:, :, 0]
+    return jax.nn.logsumexp(logits_BTV, axis=-1) - target_BT
+
+
+@jax.custom_vjp
+def cross_entropy(logits_BTV, targets_BT, weights_BT):
+    """Weighted mean of the tokens' cross-entropy in nats; a token of weight 0 (padding) counts for nothing.
+
+    A batch whose weights are all 0 has loss 0. Differentiable in the logits alone.
+    """
+    return _forward(logits_BTV, targets_BT, weights_BT)[0]
+
+
+def _forward(logits_BTV, targets_BT, weights_BT):
+    nats_BT = token_nats(logits_BTV, targets_BT)
+    weights_BT = weights_BT.astype(nats_BT.dtype)
+    weights_BT = weights_BT / jnp.maximum(weights_BT.sum(), jnp.finfo(nats_BT.dtype).tiny)
+    return (nats_BT * weights_BT).sum(), (logits_BTV, targets_BT, weights_BT)
+
+
+def _backward(saved, cotangent):
+    logits_BTV, targets_BT, weights_BT = saved
+    softmax_BTV = jax.nn.softmax(logits_BTV.astype(weights_BT.dtype), axis=-1)
+    onehot_BTV = jax.nn.one_hot(targets_BT, logits_BTV.shape[-1], dtype=weights_BT.dtype)
+    gradient_BTV = (cotangent * weights_BT)[:, :, None] * (softmax_BTV - onehot_BTV)
+    return gradient_BTV.astype(logits_BTV.dtype), None, None
+
+
+cross_entropy.defvjp(_forward, _backward)
+
+
+def next_token_loss(params, batch, key, cfg, *, apply, measure=None):
+    """(loss, metrics) of predicting each token of batch.tokens_BT from those before it, weighted by batch.weights_BT.
+
+    `measure(predicted_BT, batch)`, if given, adds metrics of the most likely tokens; predicted_BT[:, t] stands for
+    tokens_BT[:, t + 1].
+    """
+    logits_BTV = apply(params, batch.tokens_BT[:, :-1], cfg, key=key)
+    loss = cross_entropy(logits_BTV, batch.tokens_BT[:, 1:], batch.weights_BT[:, 1:])
+    metrics = {"loss": loss}
+    if measure is not None:
+        metrics |= measure(jnp.argmax(logits_BTV, axis=-1), batch)
+    return loss, metrics

@@ -1,0 +1,246 @@
+"""The decoder-only transformer: embed, N blocks of masked self-attention and feed-forward, read out the next token.
+
+    x_0     = E[tokens] + PE
+    x_{l+1} = x_l + attention(norm(x_l)) + feedforward(norm(.))          l = 0 .. n_layers - 1
+    logits  = norm(x_L) W_out + b                                        logits at t predict token t + 1
+
+Vaswani et al. 2017 without the encoder, as in GPT-2 (Radford et al. 2019). The defaults of `Config` are the sketch the
+project began from: one pre-norm block, one head, no projection after it, sinusoidal positions, no final norm.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+
+from apformer.layers.attention import causal_mask
+from apformer.layers.block import Block, layer_norm
+from apformer.layers.embedding import Embedding, Head
+from apformer.layers.position import LearnedPosition, sinusoidal
+
+
+@dataclass(frozen=True)
+class Config:
+    """The architecture; frozen and hashable, a static argument of jit."""
+
+    vocab_size: int = 11
+    """Number of tokens."""
+    d_model: int = 64
+    """Width of the residual stream."""
+    n_heads: int = 1
+    """Attention heads, each d_model / n_heads wide."""
+    n_layers: int = 1
+    """Blocks."""
+    d_ff: int | None = None
+    """Width of the feed-forward layer; 4 * d_model if not given."""
+    max_len: int = 1024
+    """Positions in the learned table, and offsets in the relative table when there is no window."""
+    window: int | None = None
+    """Tokens a query may see, itself included; all before it if not given."""
+    position: Literal["sinusoidal", "learned", "rotary", "alibi", "relative", "none"] = "sinusoidal"
+    """How positions enter."""
+    similarity: Literal["scaled_dot", "dot"] = "scaled_dot"
+    """Attention scores: q.k / sqrt(head width), or q.k."""
+    scale_embedding: bool = False
+    """Multiply embeddings by sqrt(d_model)."""
+    tie_embeddings: bool = False
+    """Read out with the transposed embedding table."""
+    attention_bias: bool = False
+    """Biases on queries, keys, values and the output projection."""
+    output_projection: bool = False
+    """A linear map after the heads are joined."""
+    activation: Literal["relu", "gelu", "gelu_tanh"] = "relu"
+    """Of the feed-forward layer."""
+    norm: Literal["layer", "none"] = "layer"
+    """LayerNorm with gain and bias, or nothing."""
+    norm_position: Literal["pre", "post"] = "pre"
+    """Before each sub-layer, or after each residual sum."""
+    norm_epsilon: float = 1e-5
+    """Added to the variance."""
+    final_norm: bool = False
+    """Normalise before the output head."""
+    head_bias: bool = True
+    """A bias on the logits."""
+    dropout: float = 0.0
+    """On embeddings and on each sub-layer's output, while training."""
+
+    def __post_init__(self):
+        if self.d_model % self.n_heads:
+            raise ValueError(f"d_model {self.d_model} is not a multiple of n_heads {self.n_heads}")
+        if self.position == "rotary" and (self.d_model // self.n_heads) % 2:
+            raise ValueError(f"rotary positions need an even head width, not {self.d_model // self.n_heads}")
+
+
+def init(key, cfg):
+    """Parameters as a plain nested dict of float32 arrays; those of the blocks are stacked on a leading layer axis."""
+    embedding_key, position_key, block_key, norm_key, head_key = jax.random.split(key, 5)
+    tokens_BT = jnp.zeros((1, 1), jnp.int32)
+    x_BTD = jnp.zeros((1, 1, cfg.d_model))
+    mask_BTS = jnp.ones((1, 1, 1), bool)
+
+    def init_block(key):
+        return _block(cfg).init(key, x_BTD, tokens_BT, tokens_BT, mask_BTS)["params"]
+
+    params = {
+        "embedding": _embedding(cfg).init(embedding_key, tokens_BT)["params"],
+        "blocks": jax.vmap(init_block)(jax.random.split(block_key, cfg.n_layers)),
+    }
+    if cfg.position == "learned":
+        params["position"] = LearnedPosition(cfg.max_len, cfg.d_model).init(position_key, tokens_BT)["params"]
+    if cfg.final_norm:
+        params["final_norm"] = _final_norm(cfg).init(norm_key, x_BTD)["params"]
+    head = Head(cfg.vocab_size, cfg.head_bias).init(head_key, x_BTD, _tied_table(params, cfg))
+    return params | ({"head": head["params"]} if head else {})
+
+
+def apply(params, tokens_BT, cfg, *, key=None, lengths_B=None, positions_BT=None, capture=()):
+    """Logits of the next token at every position: (B, T, V). Without a key there is no dropout.
+
+    lengths_B: rows are right-padded; what stands beyond a row's length changes nothing.
+    positions_BT: positions other than 0, 1, 2 ...; they must increase along a row.
+    capture: any of "attention" (weights, LBHTS) and "residual" (the stream before, between and after the blocks,
+    (L+1)BTD); then (logits_BTV, {name: array}) is returned.
+    Ids outside the vocabulary are undefined. Computes in the dtype of the parameters; softmax and norms in at least
+    float32.
+    """
+    _, T = tokens_BT.shape
+    if cfg.position == "learned" and positions_BT is None and T > cfg.max_len:
+        raise ValueError(f"{T} tokens, but learned positions end at max_len {cfg.max_len}")
+    if lengths_B is not None:
+        tokens_BT = jnp.where(jnp.arange(T)[None] < lengths_B[:, None], tokens_BT, 0)
+    # One row of positions serves all rows: masks and biases are then made once, not once a row.
+    positions_BT = jnp.arange(T)[None] if positions_BT is None else positions_BT
+    mask_BTS = causal_mask(positions_BT, positions_BT, cfg.window)
+    x_BTD = _dropout(_embed(params, tokens_BT, positions_BT, cfg), cfg, key)
+
+    def block(x_BTD, layer):
+        layer_params, layer_key = layer
+        rngs = None if key is None else {"dropout": layer_key}
+        y_BTD, weights_BHTS, _ = _block(cfg).apply(
+            {"params": layer_params}, x_BTD, positions_BT, positions_BT, mask_BTS, deterministic=key is None, rngs=rngs
+        )
+        captured = {"attention": weights_BHTS, "residual": y_BTD}
+        return y_BTD, {name: captured[name] for name in capture}
+
+    keys_L = None if key is None else jax.random.split(key, cfg.n_layers)
+    unroll = cfg.n_layers if cfg.n_layers <= 4 else 1  # a loop compiles faster, straight code runs faster
+    y_BTD, captured = jax.lax.scan(block, x_BTD, (params["blocks"], keys_L), unroll=unroll)
+    if "residual" in capture:
+        captured["residual"] = jnp.concatenate([x_BTD[None], captured["residual"]])
+    logits_BTV = _read_out(params, y_BTD, cfg)
+    return (logits_BTV, captured) if capture else logits_BTV
+
+
+def init_cache(cfg, batch_size, length, dtype=jnp.float32):
+    """An empty cache for rows of up to `length` tokens: a plain dict, batch first in every leaf.
+
+    Slots are a ring: position p lives in slot p mod (number of slots), so that a window needs only `window` slots.
+    """
+    slots = length if cfg.window is None else min(cfg.window, length)
+    shape_BSHK = (batch_size, slots, cfg.n_heads, cfg.d_model // cfg.n_heads)
+    return {
+        "length": jnp.zeros(batch_size, jnp.int32),
+        "position": jnp.full((batch_size, slots), -1, jnp.int32),
+        "layers": [{"key": jnp.zeros(shape_BSHK, dtype), "value": jnp.zeros(shape_BSHK, dtype)}] * cfg.n_layers,
+    }
+
+
+def extend(params, tokens_BT, cache, cfg, *, lengths_B=None):
+    """Logits of new tokens after those in the cache, and the cache with them: (logits_BTV, cache).
+
+    Serves prefill and single steps alike. lengths_B: how many of a row's new tokens are real, possibly none. Without
+    a window a row must not outgrow the cache.
+    """
+    B, T = tokens_BT.shape
+    slots = cache["position"].shape[1]
+    if cfg.window is None and T > slots:
+        raise ValueError(f"{T} tokens do not fit a cache of {slots}")
+    lengths_B = jnp.full(B, T, jnp.int32) if lengths_B is None else lengths_B
+    real_BT = jnp.arange(T)[None] < lengths_B[:, None]
+    positions_BT = cache["length"][:, None] + jnp.arange(T, dtype=jnp.int32)[None]
+    end_B = cache["length"] + lengths_B
+    # Only the last `slots` real tokens are written; the others go to a slot that does not exist, and are dropped.
+    kept_BT = real_BT & (positions_BT >= end_B[:, None] - slots)
+    slots_BT = jnp.where(kept_BT, positions_BT % slots, slots)
+    rows_B1 = jnp.arange(B)[:, None]
+    # One step of a window, or a cache that holds everything, never overwrites what is still visible: write, then
+    # attend to the cache alone. Else attend to the old slots and the new tokens side by side.
+    write_first = cfg.window is None or T == 1
+
+    def put(old_BS, new_BT):
+        return old_BS.at[rows_B1, slots_BT].set(new_BT, mode="drop")
+
+    def visible(old_BS, written_BS, new_BT):
+        return written_BS if write_first else jnp.concatenate([old_BS, new_BT], axis=1)
+
+    def write(memory, k_BTHK, v_BTHK):
+        written = {"key": put(memory["key"], k_BTHK), "value": put(memory["value"], v_BTHK)}
+        k_BSHK = visible(memory["key"], written["key"], k_BTHK)
+        return k_BSHK, visible(memory["value"], written["value"], v_BTHK), written
+
+    cached_BS = put(cache["position"], positions_BT)
+    positions_BS = visible(cache["position"], cached_BS, positions_BT)
+    mask_BTS = causal_mask(positions_BT, positions_BS, cfg.window)
+    x_BTD = _embed(params, jnp.where(real_BT, tokens_BT, 0), positions_BT, cfg)
+    layers = []
+    for layer, memory in enumerate(cache["layers"]):
+        layer_params = jax.tree.map(lambda stacked, layer=layer: stacked[layer], params["blocks"])
+        x_BTD, _, memory = _block(cfg).apply(
+            {"params": layer_params}, x_BTD, positions_BT, positions_BS, mask_BTS, memory, write
+        )
+        layers.append(memory)
+    return _read_out(params, x_BTD, cfg), {"length": end_B, "position": cached_BS, "layers": layers}
+
+
+def _embedding(cfg):
+    return Embedding(cfg.vocab_size, cfg.d_model, cfg.scale_embedding)
+
+
+def _block(cfg):
+    return Block(
+        n_heads=cfg.n_heads,
+        d_ff=cfg.d_ff or 4 * cfg.d_model,
+        activation=cfg.activation,
+        attention_bias=cfg.attention_bias,
+        output_projection=cfg.output_projection,
+        similarity=cfg.similarity,
+        position=cfg.position,
+        offsets=cfg.window or cfg.max_len,
+        norm=cfg.norm,
+        norm_position=cfg.norm_position,
+        norm_epsilon=cfg.norm_epsilon,
+        dropout=cfg.dropout,
+    )
+
+
+def _final_norm(cfg):
+    return nn.LayerNorm(cfg.norm_epsilon)
+
+
+def _tied_table(params, cfg):
+    return params["embedding"]["table"] if cfg.tie_embeddings else None
+
+
+def _embed(params, tokens_BT, positions_BT, cfg):
+    x_BTD = _embedding(cfg).apply({"params": params["embedding"]}, tokens_BT)
+    if cfg.position == "sinusoidal":
+        x_BTD = x_BTD + sinusoidal(positions_BT, cfg.d_model, x_BTD.dtype)
+    if cfg.position == "learned":
+        positions = LearnedPosition(cfg.max_len, cfg.d_model)
+        x_BTD = x_BTD + positions.apply({"params": params["position"]}, positions_BT)
+    return x_BTD
+
+
+def _dropout(x_BTD, cfg, key):
+    if key is None:
+        return x_BTD
+    return nn.Dropout(cfg.dropout, deterministic=False).apply({}, x_BTD, rngs={"dropout": key})
+
+
+def _read_out(params, x_BTD, cfg):
+    if cfg.final_norm:
+        x_BTD = _final_norm(cfg).apply({"params": params["final_norm"]}, x_BTD)
+    head = Head(cfg.vocab_size, cfg.head_bias)
+    return head.apply({"params": params.get("head", {})}, x_BTD, _tied_table(params, cfg))
