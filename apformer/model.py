@@ -51,6 +51,8 @@ class Config:
     """Biases on queries, keys, values and the output projection."""
     output_projection: bool = False
     """A linear map after the heads are joined."""
+    attention_sink: bool = False
+    """One more key for each head, of learned score and value 0."""
     activation: Literal["relu", "gelu", "gelu_tanh"] = "relu"
     """Of the feed-forward layer."""
     norm: Literal["layer", "none"] = "layer"
@@ -205,6 +207,7 @@ def _block(cfg):
         activation=cfg.activation,
         attention_bias=cfg.attention_bias,
         output_projection=cfg.output_projection,
+        attention_sink=cfg.attention_sink,
         similarity=cfg.similarity,
         position=cfg.position,
         offsets=cfg.window or cfg.max_len,

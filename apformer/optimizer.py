@@ -48,7 +48,7 @@ def warmup_cosine(step, warmup_steps, steps):
 
 def decay_mask(params):
     """True for what is decayed, by name: matrices and the embedding table."""
-    undecayed = ("bias", "scale", "relative", "position")
+    undecayed = ("bias", "scale", "sink", "relative", "position")
 
     def decayed(path, _):
         names = [entry.key for entry in path]

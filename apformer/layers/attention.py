@@ -1,5 +1,8 @@
 """Attention(Q, K, V) = softmax(Q K^T / sqrt(K) + bias) V, over the keys a query may see.
 
+A sink is one more key for each head, with a learned score and the value 0 (Xiao et al. 2024): a head may then read
+nothing, and tell one token from several that are equal, which an average of equal values cannot.
+
 Vaswani et al. 2017, section 3.2. A query at position p_t sees a key at position p_s when 0 <= p_t - p_s < window
 (the window counts the token itself); slots with position -1 are empty. The same rule serves the plain forward pass
 and the cache, because both state where every key stands.
@@ -19,8 +22,11 @@ def causal_mask(positions_BT, positions_BS, window=None):
     return seen_BTS if window is None else seen_BTS & (offsets_BTS < window)
 
 
-def attend(q_BTHK, k_BSHK, v_BSHK, mask_BTS, bias_BHTS=None, similarity="scaled_dot"):
-    """Weighted mean of the values: (out_BTHK, weights_BHTS); softmax in at least float32, whatever the inputs."""
+def attend(q_BTHK, k_BSHK, v_BSHK, mask_BTS, bias_BHTS=None, sink_H=None, similarity="scaled_dot"):
+    """Weighted mean of the values: (out_BTHK, weights_BHTS); softmax in at least float32, whatever the inputs.
+
+    With a sink the weights of a query sum to less than 1: the sink has the rest.
+    """
     scores_BHTS = jnp.einsum("BTHK,BSHK->BHTS", q_BTHK, k_BSHK)
     scores_BHTS = scores_BHTS.astype(jnp.promote_types(q_BTHK.dtype, jnp.float32))
     if similarity == "scaled_dot":
@@ -29,7 +35,10 @@ def attend(q_BTHK, k_BSHK, v_BSHK, mask_BTS, bias_BHTS=None, similarity="scaled_
         scores_BHTS = scores_BHTS + bias_BHTS.astype(scores_BHTS.dtype)
     # A finite minimum: a row that sees nothing (padding) then averages its keys instead of giving NaN.
     scores_BHTS = jnp.where(mask_BTS[:, None], scores_BHTS, jnp.finfo(scores_BHTS.dtype).min)
-    weights_BHTS = jax.nn.softmax(scores_BHTS, axis=-1).astype(v_BSHK.dtype)
+    if sink_H is not None:
+        sink_BHT1 = jnp.broadcast_to(sink_H[None, :, None, None], (*scores_BHTS.shape[:3], 1))
+        scores_BHTS = jnp.concatenate([scores_BHTS, sink_BHT1.astype(scores_BHTS.dtype)], axis=-1)
+    weights_BHTS = jax.nn.softmax(scores_BHTS, axis=-1).astype(v_BSHK.dtype)[..., : k_BSHK.shape[1]]
     return jnp.einsum("BHTS,BSHK->BTHK", weights_BHTS, v_BSHK), weights_BHTS
 
 
@@ -42,6 +51,7 @@ class Attention(nn.Module):
     n_heads: int
     bias: bool = False
     output_projection: bool = False
+    sink: bool = False
     similarity: str = "scaled_dot"
     position: str = "none"
     offsets: int = 1
@@ -61,7 +71,8 @@ class Attention(nn.Module):
             bias_BHTS = bias(positions_BT, positions_BS)
         if memory is not None:
             k_BSHK, v_BSHK, memory = write(memory, k_BSHK, v_BSHK)
-        y_BTHK, weights_BHTS = attend(q_BTHK, k_BSHK, v_BSHK, mask_BTS, bias_BHTS, self.similarity)
+        sink_H = self.param("sink", nn.initializers.zeros, (self.n_heads,)) if self.sink else None
+        y_BTHK, weights_BHTS = attend(q_BTHK, k_BSHK, v_BSHK, mask_BTS, bias_BHTS, sink_H, self.similarity)
         return self.join(y_BTHK), weights_BHTS, memory
 
     def project(self, name, x_BTD):

@@ -22,6 +22,7 @@ class Block(nn.Module):
     activation: str = "relu"
     attention_bias: bool = False
     output_projection: bool = False
+    attention_sink: bool = False
     similarity: str = "scaled_dot"
     position: str = "none"
     offsets: int = 1
@@ -37,6 +38,7 @@ class Block(nn.Module):
             self.n_heads,
             self.attention_bias,
             self.output_projection,
+            self.attention_sink,
             self.similarity,
             self.position,
             self.offsets,

@@ -52,7 +52,9 @@ class RelativeBias(nn.Module):
 
     @nn.compact
     def __call__(self, positions_BT, positions_BS):
-        table_HO = self.param("table", nn.initializers.normal(float(__import__("os").environ.get("RI","3"))), (self.n_heads, self.offsets))
+        # So spread, each head starts by reading a few offsets of its own choice; from zero all heads start alike and
+        # read every offset, and arithmetic is learned several times more slowly (experiments/README.md).
+        table_HO = self.param("table", nn.initializers.normal(3.0), (self.n_heads, self.offsets))
         offsets_BTS = positions_BT[:, :, None] - positions_BS[:, None, :]
         return jnp.moveaxis(table_HO[:, jnp.clip(offsets_BTS, 0, self.offsets - 1)], 0, 1)
 
