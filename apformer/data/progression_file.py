@@ -19,8 +19,16 @@ _GENERATE = "python datasets/arithmetic_progressions/generate.py"
 def read(path: str | Path) -> tuple[Progressions, int]:
     """Progressions of a text file, as int32 numpy arrays, and the digits of its terms.
 
+    Raises UserError (exit DATA) that names the file, the line and the remedy.
+    """
+    return read_lines(lines_of(path), str(path))
+
+
+def lines_of(path: str | Path) -> list[str]:
+    """The lines of a text file, at least one.
+
     A UTF-8 byte-order mark, Windows line ends, blank lines at the end and a missing last line end are accepted. Raises
-    UserError (exit DATA) that names the file, the line and the remedy.
+    UserError (exit DATA) that names the file and the remedy.
     """
     try:
         text = Path(path).read_bytes().decode("utf-8-sig")
@@ -39,7 +47,7 @@ def read(path: str | Path) -> tuple[Progressions, int]:
     text = text.replace("\r\n", "\n").rstrip("\n")
     if not text:
         raise UserError(f"{path} is empty; make one with `{_GENERATE} --out {path}`", DATA)
-    return read_lines(text.split("\n"), str(path))
+    return text.split("\n")
 
 
 def read_lines(lines: Iterable[str], name: str) -> tuple[Progressions, int]:

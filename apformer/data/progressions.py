@@ -212,15 +212,15 @@ def sample(
     return encode_rows(draw(key, cfg, batch_size, split), cfg.digits, terms or most_terms(cfg))
 
 
-def crop(key: jax.Array, progressions: Progressions, digits: int, terms: int) -> Batch:
-    """A stretch of `terms` terms of every progression: its beginning in half of the rows, anywhere in the others.
+def crop(key: jax.Array, progressions: Progressions, digits: int, terms: int, middle_share: float) -> Batch:
+    """A stretch of `terms` terms of every progression: from anywhere in a share of the rows, else its beginning.
 
     A stretch from the middle starts as no drawn progression does, so its first two terms, which tell how likely a start
     is, carry no weight. Pure; digits and terms are static under jit. Returns arrays (B, terms * (digits + 1) - 1).
     """
     first_B, difference_B, terms_B = map(jnp.asarray, progressions)
     middle_key, start_key = jax.random.split(key)
-    middle_B = jax.random.bernoulli(middle_key, 0.5, first_B.shape)
+    middle_B = jax.random.bernoulli(middle_key, middle_share, first_B.shape)
     start_B = jnp.where(middle_B, _below(start_key, jnp.maximum(terms_B - terms, 0) + 1), 0)
     stretch = Progressions(first_B + start_B * difference_B, difference_B, terms_B - start_B)
     tokens_BT, weights_BT = encode_rows(stretch, digits, terms)
