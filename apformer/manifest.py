@@ -29,7 +29,7 @@ def read(path):
     """The manifest of the sealed directory `path`. Raises Corrupt unless it is as it was written."""
     try:
         with disk_errors(path, "read"):
-            manifest = json.loads((path / NAME).read_bytes())
+            manifest = json.loads((path / NAME).read_bytes() if (path / NAME).exists() else b"")
         if manifest.pop("sha256", None) == _digest(manifest):
             return manifest
     except (ValueError, AttributeError):
