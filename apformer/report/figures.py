@@ -1,0 +1,104 @@
+"""The figures of a run: loss against the Bayes floor, and accuracy by position, difference and carries.
+
+Every function takes plain records and returns a matplotlib Figure to be saved; none opens a window. Matplotlib is
+imported when the first figure is made. Colours are from Okabe and Ito's palette, which the colour-blind tell apart.
+"""
+
+import numpy as np
+
+_BLUE, _ORANGE, _SKY, _GREY = "#0072B2", "#D55E00", "#56B4E9", "#555555"
+_MODES = {"teacher_forced": ("teacher-forced", _SKY, 4), "free_running": ("free-running", _BLUE, 1.5)}
+
+
+def loss_curve(records, bayes_floor=None):
+    """Loss and exact match over the steps of a run, beside the Bayes floor.
+
+    records: dicts with step, loss, exact and, where they were measured, validation_loss and validation_exact. A list
+    in place of a number holds one value for each member: the median is drawn, in a band from least to greatest.
+    """
+    figure, (upper, lower) = _figure("Training", rows=2, height=6.2)
+    for axes, name in ((upper, "loss"), (lower, "exact")):
+        _curve(axes, records, name, "training", _BLUE)
+        _curve(axes, records, f"validation_{name}", "validation", _ORANGE, marker="o", markersize=3.5)
+    if bayes_floor is not None:
+        upper.axhline(bayes_floor, color=_GREY, linestyle="--", label=f"Bayes floor {bayes_floor:.4f}")
+    upper.set(ylabel="loss (nats per character)")
+    _log_axis(upper)
+    _percent_axis(lower)
+    members = max((np.size(record["loss"]) for record in records), default=1)
+    lower.set(xlabel="step" if members == 1 else f"step (line: median of {members} members, band: least to greatest)")
+    _legend(upper)
+    return figure
+
+
+def accuracy_by_position(evaluation):
+    """Share of terms exactly right by their number in the sequence, from the dict that `evaluate` returns."""
+    groups = [group for group in evaluation["by_position"] if group["count"]]
+    figure, (axes,) = _figure("Accuracy by position")
+    for mode, (label, colour, width) in _MODES.items():
+        x, y = [group["term"] for group in groups], [100 * group[mode] for group in groups]
+        axes.plot(x, y, color=colour, linewidth=width, marker="o", markersize=width + 1.5, label=label)
+    _percent_axis(axes)
+    axes.set(xlabel="term of the sequence (the first two are given)")
+    _legend(axes)
+    return figure
+
+
+def accuracy_by(evaluation, by):
+    """Share of terms exactly right by "difference" or by "carries", from the dict that `evaluate` returns."""
+    groups = [group for group in evaluation[f"by_{by}"] if group["count"]]
+    figure, (axes,) = _figure(f"Accuracy by {by}")
+    x = np.arange(len(groups))
+    for offset, (mode, (label, colour, _)) in zip((-0.2, 0.2), _MODES.items(), strict=True):
+        axes.bar(x + offset, [100 * group[mode] for group in groups], 0.38, color=colour, label=label)
+    _percent_axis(axes)
+    names = [str(g["carries"]) if by == "carries" else f"{g['from']}\nto {g['to']}" for g in groups]
+    axes.set_xticks(x, [f"{name}\n({g['count']:,})" for name, g in zip(names, groups, strict=True)], fontsize=8)
+    what = {"difference": "difference between neighbours", "carries": "carries or borrows since the term before"}[by]
+    axes.set(xlabel=f"{what} (number of terms)")
+    _legend(axes)
+    return figure
+
+
+def _figure(title, rows=1, height=3.8):
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7.5, height), dpi=120, layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots(rows, 1, sharex=True, squeeze=False)[:, 0]
+    axes[0].set_title(title, loc="left")
+    for panel in axes:
+        panel.spines[["top", "right"]].set_visible(False)
+        panel.grid(axis="y", color="#DDDDDD", linewidth=0.8)
+        panel.set_axisbelow(True)
+    return figure, axes
+
+
+def _curve(axes, records, name, label, colour, **style):
+    kept = [record for record in records if record.get(name) is not None]
+    if not kept:
+        return
+    steps = [record["step"] for record in kept]
+    values = np.array([np.atleast_1d(record[name]) for record in kept], float) * (100 if name.endswith("exact") else 1)
+    if values.shape[1] > 1:
+        axes.fill_between(steps, values.min(1), values.max(1), color=colour, alpha=0.2, linewidth=0)
+    axes.plot(steps, np.median(values, axis=1), color=colour, linewidth=1.3, label=label, **style)
+
+
+def _percent_axis(axes):
+    axes.set(ylim=(-3, 103), yticks=range(0, 101, 20), ylabel="terms exactly right (%)")
+
+
+def _log_axis(axes):
+    from matplotlib.ticker import LogLocator
+
+    axes.set_yscale("log")
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 1.5, 2, 3, 5, 7)))
+    axes.yaxis.set_major_formatter("{x:g}")
+    axes.minorticks_off()
+
+
+def _legend(axes):
+    handles, labels = axes.get_legend_handles_labels()
+    axes.legend(handles, labels, frameon=False, loc="lower right", bbox_to_anchor=(1, 1), ncols=3, borderaxespad=0.2)

@@ -1,0 +1,96 @@
+"""What the figures show is what the records say, and they can be drawn from whatever a run leaves."""
+
+import subprocess
+import sys
+
+import matplotlib.image
+import numpy as np
+import pytest
+
+from apformer.report.figures import accuracy_by, accuracy_by_position, loss_curve
+
+RECORDS = [
+    {"step": 10, "loss": 2.0, "exact": 0.0},
+    {"step": 20, "loss": 1.0, "exact": 0.25, "validation_loss": 1.1, "validation_exact": 0.2},
+    {"step": 30, "loss": 0.5, "exact": 1.0, "validation_loss": 0.6, "validation_exact": 0.9},
+]
+MEMBERS = [
+    {"step": step, "loss": [loss, 2 * loss, 4 * loss], "exact": [0.0, 0.5, 1.0]} for step, loss in ((1, 0.9), (2, 0.3))
+]
+EVALUATION = {
+    "by_position": [{"term": n, "count": 9 - n, "teacher_forced": 1.0, "free_running": 1 - n / 10} for n in (3, 4, 5)],
+    "by_difference": [
+        {"from": 10, "to": 59, "count": 1234, "teacher_forced": 1.0, "free_running": 0.5},
+        {"from": 60, "to": 109, "count": 0, "teacher_forced": None, "free_running": None},
+        {"from": 110, "to": 159, "count": 7, "teacher_forced": 0.75, "free_running": 0.25},
+    ],
+    "by_carries": [{"carries": n, "count": 5, "teacher_forced": 0.8, "free_running": 0.6} for n in range(4)],
+}
+EMPTY = {"by_position": [], "by_difference": [], "by_carries": []}
+
+
+def lines(axes):
+    return {line.get_label(): line.get_xydata().tolist() for line in axes.lines}
+
+
+def test_loss_curve_draws_the_records_beside_the_floor():
+    upper, lower = loss_curve(RECORDS, bayes_floor=0.4743).axes
+    drawn = lines(upper)
+    assert drawn["training"] == [[10, 2.0], [20, 1.0], [30, 0.5]]
+    assert drawn["validation"] == [[20, 1.1], [30, 0.6]]
+    assert [y for _, y in drawn["Bayes floor 0.4743"]] == [0.4743] * 2
+    assert lines(lower) == {"training": [[10, 0], [20, 25], [30, 100]], "validation": [[20, 20], [30, 90]]}
+    assert upper.get_ylabel() == "loss (nats per character)"
+    assert lower.get_ylabel() == "terms exactly right (%)"
+    assert [text.get_text() for text in upper.get_legend().get_texts()] == list(drawn)
+
+
+def test_members_are_drawn_as_their_median_in_a_band():
+    upper, lower = loss_curve(MEMBERS).axes
+    assert lines(upper) == {"training": [[1, 1.8], [2, 0.6]]}
+    assert lines(lower) == {"training": [[1, 50], [2, 50]]}
+    (band,) = upper.collections
+    x, y = band.get_paths()[0].vertices.T
+    assert (y[x == 1].min(), y[x == 1].max()) == (0.9, 3.6)
+    assert "3 members" in lower.get_xlabel()
+
+
+def test_accuracy_by_position_draws_both_modes():
+    (axes,) = accuracy_by_position(EVALUATION).axes
+    assert lines(axes) == {
+        "teacher-forced": [[3, 100], [4, 100], [5, 100]],
+        "free-running": [[3, 70], [4, 60], [5, 50]],
+    }
+
+
+def test_accuracy_by_difference_leaves_out_empty_bins_and_by_carries_none():
+    (axes,) = accuracy_by(EVALUATION, "difference").axes
+    assert [bar.get_height() for bar in axes.patches] == [100, 75, 50, 25]
+    assert [tick.get_text() for tick in axes.get_xticklabels()] == ["10\nto 59\n(1,234)", "110\nto 159\n(7)"]
+    (axes,) = accuracy_by(EVALUATION, "carries").axes
+    assert [bar.get_height() for bar in axes.patches] == [80] * 4 + [60] * 4
+
+
+@pytest.mark.parametrize(
+    "figure",
+    [
+        lambda: loss_curve(RECORDS, 0.4743),
+        lambda: loss_curve(MEMBERS, 0.0507),
+        lambda: loss_curve(RECORDS[:1]),
+        lambda: loss_curve([]),
+        lambda: accuracy_by_position(EVALUATION),
+        lambda: accuracy_by_position(EMPTY),
+        lambda: accuracy_by(EVALUATION, "difference"),
+        lambda: accuracy_by(EMPTY, "carries"),
+    ],
+)
+def test_every_figure_can_be_saved(figure, tmp_path):
+    figure().savefig(tmp_path / "figure.png")
+    pixels = matplotlib.image.imread(tmp_path / "figure.png")
+    assert pixels.shape[1] == 900
+    assert np.ptp(pixels) > 0.9
+
+
+def test_importing_figures_does_not_import_matplotlib():
+    code = "import sys, apformer.report.figures; sys.exit('matplotlib' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
