@@ -1,0 +1,5 @@
+import sys
+
+from apformer.cli import main
+
+sys.exit(main())

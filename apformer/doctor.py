@@ -1,0 +1,55 @@
+"""What this machine offers a run: versions, devices, disk and permissions."""
+
+import json
+import os
+import shutil
+from dataclasses import dataclass
+
+from apformer import runs
+from apformer.errors import UserError
+
+
+@dataclass(frozen=True)
+class Doctor:
+    """Say what runs here would run on."""
+
+    json: bool = False
+    """Print one JSON object."""
+
+
+def doctor(args):
+    """Print what `examine` finds. Raises UserError (exit DISK) after that if runs cannot be written here."""
+    facts, fault = examine()
+    if args.json:
+        print(json.dumps(facts))
+    else:
+        for name, fact in {**facts.pop("versions"), **facts}.items():
+            print(
+                f"{name:18}{', '.join(fact) if isinstance(fact, list) else 'not installed' if fact is None else fact}"
+            )
+    if fault:
+        raise fault
+
+
+def examine():
+    """Versions, devices, processors, free disk and permissions as a dict, and the UserError that a run would meet."""
+    import jax
+    import jax.numpy as jnp
+
+    place = "runs" if os.path.isdir("runs") else "."
+    fault = None
+    try:
+        runs.preflight(place, needs=0)
+    except UserError as error:
+        fault = error
+    facts = {
+        "versions": runs.versions(),
+        "backend": jax.default_backend(),
+        "devices": [f"{device.id}: {device.device_kind}" for device in jax.devices()],
+        "computes": float(jnp.ones((64, 64)).sum()) == 4096.0,
+        "processors": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "free_disk_gb": round(shutil.disk_usage(place).free / 1e9, 1),
+        "directory": os.path.abspath(place),
+        "writable": fault is None,
+    }
+    return facts, fault

@@ -1,0 +1,49 @@
+"""Command-line flags: the fields of frozen dataclasses, read by tyro, every fault one sentence."""
+
+import io
+import re
+from contextlib import redirect_stderr
+
+from apformer.errors import USAGE, UserError
+
+# What Python says of a value, in the user's words.
+_PLAIN = {
+    r"invalid literal for int\(\) with base 10: (.*)": r"\1 is no whole number",
+    r"could not convert string to float: (.*)": r"\1 is no number",
+}
+
+
+def parse(config, args, program, default=None):
+    """A dataclass from flags `--d_model 128` or `--d-model 128`, as tyro reads them.
+
+    `--help` prints the flags and raises SystemExit(0). Raises UserError (exit USAGE): one sentence that names the flag.
+    """
+    import tyro
+
+    printed = io.StringIO()
+    try:
+        with redirect_stderr(printed):
+            return tyro.cli(
+                tyro.conf.OmitArgPrefixes[config],
+                args=args,
+                default=tyro.MISSING_NONPROP if default is None else default,
+                prog=program,
+                use_underscores=True,
+            )
+    except SystemExit as stop:
+        if not stop.code:
+            raise
+        raise UserError(_one_sentence(printed.getvalue(), program), USAGE) from None
+
+
+def _one_sentence(box, program):
+    """What tyro prints in a box of parts between rules, as one sentence: the fault, and the nearest flag if any."""
+    text = re.sub(r"\x1b\[[0-9;]*m|│", "", box)
+    # The first rule is the top of the box with its title, or, where boxes cannot be drawn, the line below the title.
+    parts = re.split(r"^(?:╭.*|╰.*| *[─-]{8,} *)$", text, flags=re.MULTILINE)
+    fault = " ".join(parts[1].split()).rstrip(".") if len(parts) > 1 else "wrong flags"
+    for python, plain in _PLAIN.items():
+        fault = re.sub(python, plain, fault)
+    near = re.search(r"^ {4,}(--\w+)", "".join(parts[2:]), re.MULTILINE)
+    hint = f"did you mean {near[1]}? " if near and fault.startswith("Unrecognized") else ""
+    return f"{fault[0].lower()}{fault[1:]}; {hint}see `{program} --help`"

@@ -1,0 +1,124 @@
+"""Continue progressions with a trained model: one prompt, or a file of them, a continuation a line."""
+
+import json
+import os
+import sys
+from dataclasses import dataclass
+from functools import partial
+
+import jax
+import numpy as np
+from tqdm import tqdm
+from tyro.conf import Positional
+
+from apformer import experiment, runs
+from apformer.data import progression_file, tokenizer
+from apformer.errors import DATA, USAGE, UserError
+from apformer.generate import generate, pad_prompts
+
+BATCH = 256
+
+
+@dataclass(frozen=True)
+class Predict:
+    """Continue progressions: `apformer predict RUN "007 010 013" --terms 3` prints `016 019 022`."""
+
+    run_and_prompt: Positional[tuple[str, ...]] = ()
+    """[RUN] PROMPT, or [RUN] with --file; the latest run if none is given."""
+    file: str | None = None
+    """A file with a sequence a line, or - for standard input; prints a continuation a line."""
+    terms: int = 1
+    """Terms to add."""
+    member: int | None = None
+    """Member of a population; the best on validation if not given."""
+    json: bool = False
+    """Print one JSON object."""
+
+
+def predict(args):
+    """Print the continuation of each prompt. Raises UserError that names the flag, the prompt or the line."""
+    if args.terms < 1:
+        raise UserError(f"--terms {args.terms} is out of range: give at least 1", USAGE)
+    run, prompts, name = _arguments(args)
+    path = runs.find(run)
+    settings = experiment.load_settings(path)
+    rows, digits = progression_file.read_lines(prompts, name)
+    if digits != settings.data.digits:
+        known = settings.data.digits
+        raise UserError(f"{name} has terms of {digits} digits where {path} knows {known}: give terms of {known}", DATA)
+    fitting_B = terms_that_fit(rows, digits, args.terms)
+    characters = int(fitting_B.max()) * (digits + 1)
+    longest = max(map(len, prompts)) + characters
+    if settings.model.position == "learned" and longest > settings.model.max_len:
+        known = settings.model.max_len
+        raise UserError(f"a line would have {longest} characters where {path} knows {known}: give fewer --terms", USAGE)
+    params, _, _ = experiment.load_params(path, settings, args.member)
+    lines = continue_lines(prompts, characters, **experiment.bound(params, settings.model))
+    continuations = [line[: max(0, fit * (digits + 1) - 1)] for line, fit in zip(lines, fitting_B, strict=True)]
+    if args.json:
+        pairs = zip(prompts, continuations, strict=True)
+        print(json.dumps({"run": str(path), "continuations": [{"prompt": p, "continuation": c} for p, c in pairs]}))
+    else:
+        sys.stdout.write("".join(line + "\n" for line in continuations))
+    short = int((fitting_B < args.terms).sum())
+    if short:
+        lines = f"{short:,} of {len(prompts):,} lines stop" if args.file else "stopped"
+        print(f"{lines} early, because the next term no longer fits {digits} digits", file=sys.stderr)
+
+
+def continue_lines(prompts, characters, *, extend, init_cache, apply=None):
+    """The next characters of each line, greedily, without the space they begin with."""
+    if characters == 0:
+        return [""] * len(prompts)
+    tokens = [tokenizer.encode(prompt) for prompt in prompts]
+    order = sorted(range(len(tokens)), key=lambda i: len(tokens[i]))  # like lengths together: few compilations
+    continuations = [""] * len(tokens)
+    size = BATCH if len(tokens) > 8 else 8
+    step = jax.jit(partial(_continue, characters=characters, extend=extend, init_cache=init_cache))
+    with tqdm(total=len(tokens), unit="line", disable=None if len(tokens) > size else True, leave=False) as bar:
+        for start in range(0, len(order), size):
+            rows = order[start : start + size]
+            prompt_BT, lengths_B = pad_prompts([tokens[i] for i in np.resize(rows, size)])
+            for i, tokens_N in zip(rows, np.asarray(step(prompt_BT, lengths_B)), strict=False):
+                continuations[i] = tokenizer.decode(tokens_N)[1:]
+            bar.update(len(rows))
+    return continuations
+
+
+def _continue(prompt_BT, lengths_B, *, characters, extend, init_cache):
+    B, T = prompt_BT.shape
+    return generate(extend, init_cache(B, T + characters), prompt_BT, lengths_B, characters)
+
+
+def terms_that_fit(rows, digits, terms):
+    """How many of the next `terms` terms of each progression stay within 0 .. 10^D - 1: int array (B,)."""
+    first_B, difference_B, terms_B = (np.asarray(leaf, np.int64) for leaf in rows)
+    last_B = first_B + (terms_B - 1) * difference_B
+    room_B = np.where(difference_B < 0, last_B, 10**digits - 1 - last_B)
+    return np.where(difference_B == 0, terms, np.minimum(room_B // np.maximum(abs(difference_B), 1), terms))
+
+
+def _arguments(args):
+    """(run or None, prompt lines, what to call them in a message)."""
+    given = list(args.run_and_prompt)
+    if args.file is None:
+        if not given or len(given) > 2 or (len(given) == 1 and os.path.isdir(given[0])):
+            remedy = 'give a prompt in quotes, as in `apformer predict RUN "007 010 013"`, or --file FILE'
+            raise UserError(f"{len(given)} arguments, none a prompt: {remedy}" if given else remedy, USAGE)
+        return (given[0] if len(given) == 2 else None), [given[-1]], "the prompt"
+    if len(given) > 1:
+        raise UserError(f"--file {args.file} takes the place of a prompt: give one of the two", USAGE)
+    run = given[0] if given else None
+    if args.file == "-":
+        return run, _standard_input(), "standard input"
+    return run, progression_file.lines_of(args.file), args.file
+
+
+def _standard_input():
+    try:
+        text = sys.stdin.buffer.read().decode("utf-8-sig").replace("\r\n", "\n").rstrip("\n")
+    except UnicodeDecodeError:
+        raise UserError("standard input is not text: give it as UTF-8", DATA) from None
+    if not text:
+        raise UserError("standard input is empty: give a sequence a line, such as 007 010 013", DATA)
+    return text.split("\n")

@@ -1,0 +1,186 @@
+"""The settings of a run: every flag of `apformer train`, and the two recipes that say where the flags start.
+
+- exact   the model that comes to continue progressions exactly: two layers, four heads, attention over a window of two
+          terms with a relative position table
+- sketch  the plain sketch the project began from, literally: `model.Config()`
+"""
+
+import dataclasses
+import math
+import re
+from dataclasses import dataclass
+from typing import Literal, get_args, get_origin
+
+from apformer import flags
+from apformer.data import progressions
+from apformer.data.progressions import Config as Data
+from apformer.data.tokenizer import VOCABULARY
+from apformer.errors import CHECKPOINT, USAGE, UserError
+from apformer.model import Config as Model
+from apformer.optimizer import Config as Optimizer
+
+
+@dataclass(frozen=True)
+class Training:
+    """How long to train, on what, and where to keep it."""
+
+    recipe: Literal["exact", "sketch"] = "exact"
+    """Where the other flags start."""
+    steps: int = 1500
+    """Optimizer steps."""
+    batch_size: int = 128
+    """Rows a step."""
+    crop_terms: int = 6
+    """Terms of a row in training; the rest is cut off."""
+    middle_share: float = 0.0
+    """Share of rows cut from anywhere in their progression instead of its beginning."""
+    seed: int = 0
+    """Of the weights, the batches and dropout."""
+    members: int = 1
+    """Models trained at once, with seeds seed, seed + 1, ..."""
+    member_mode: Literal["auto", "map", "vmap"] = "auto"
+    """One member after the other (map: bit-equal to runs alone) or all at once (vmap); auto: map on a CPU."""
+    compute_dtype: Literal["float32", "bfloat16"] = "float32"
+    """Of the forward and backward pass; parameters stay float32."""
+    log_every: int = 50
+    """Steps between lines of metrics.jsonl, all run in one compiled loop."""
+    save_every: int = 250
+    """Steps between checkpoints; a multiple of log_every."""
+    keep: int = 3
+    """Checkpoints kept besides the best."""
+    test_sequences: int = 10_000
+    """Held-out progressions of the evaluation."""
+    dataset: str | None = None
+    """Train on a text file, a progression a line, instead of fresh draws."""
+    run_dir: str | None = None
+    """A new directory for the run; runs/<UTC time>-<recipe> if not given."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """A whole run: `config.json` holds it."""
+
+    training: Training = Training()
+    model: Model = Model()
+    data: Data = Data()
+    optimizer: Optimizer = Optimizer()
+
+
+def exact(digits):
+    """The recipe for D digits: a window of two terms, the spaces between and the space before them."""
+    return Settings(
+        Training(),
+        Model(
+            n_layers=2,
+            n_heads=8,
+            position="relative",
+            window=2 * (digits + 1) + 1,
+            output_projection=True,
+            attention_sink=True,
+            final_norm=True,
+        ),
+        _data(digits),
+        Optimizer(),
+    )
+
+
+def _data(digits):
+    return Data(digits=digits, max_difference=min(500, 10**digits - 1))
+
+
+def sketch(digits):
+    """The sketch, with nothing but its training chosen."""
+    return Settings(Training(recipe="sketch"), Model(), _data(digits))
+
+
+def parse(args):
+    """The settings that flags ask for. Raises UserError (exit USAGE) that names the flag and what fits."""
+    start = sketch if _value(args, "recipe") == "sketch" else exact
+    digits = _value(args, "digits") or ""
+    settings = start(int(digits) if re.fullmatch("[1-9]", digits) else 3)
+    try:
+        settings = flags.parse(Settings, args, "apformer train", settings)
+    except ZeroDivisionError:  # model.Config divides by it
+        raise UserError("--n_heads 0 is out of range: give at least 1", USAGE) from None
+    except UserError as error:
+        raise UserError(_what_fits(str(error)), USAGE) from None
+    check(settings)
+    return settings
+
+
+def check(settings):
+    """Refuse settings that no run can follow. Raises UserError (exit USAGE) that names the flag and what fits."""
+    progressions.check(settings.data)
+    train, architecture, optimizer = settings.training, settings.model, settings.optimizer
+    for part, whole in (
+        (train, ("steps", "batch_size", "members", "log_every", "save_every", "keep", "test_sequences")),
+        (architecture, ("d_model", "n_heads", "n_layers", "d_ff", "window", "max_len")),
+    ):
+        for flag in whole:
+            _require(flag, getattr(part, flag) is None or 1 <= getattr(part, flag) < 2**31, part, "1 to 2147483647")
+    _require("crop_terms", 3 <= train.crop_terms < 2**31, train, "3 to 2147483647")
+    _require("seed", 0 <= train.seed <= 2**31 - train.members, train, f"0 to {2**31 - train.members}")
+    _require("warmup_steps", 0 <= optimizer.warmup_steps < 2**31, optimizer, "0 to 2147483647")
+    _require("learning_rate", 0 < optimizer.learning_rate < 10, optimizer, "more than 0 and less than 10")
+    _require("weight_decay", 0 <= optimizer.weight_decay < 10, optimizer, "at least 0 and less than 10")
+    _require("beta1", 0 <= optimizer.beta1 < 1, optimizer, "at least 0 and less than 1")
+    _require("beta2", 0 <= optimizer.beta2 < 1, optimizer, "at least 0 and less than 1")
+    _require("max_grad_norm", 0 < optimizer.max_grad_norm < math.inf, optimizer, "more than 0")
+    _require("norm_epsilon", 0 < architecture.norm_epsilon < 1, architecture, "more than 0 and less than 1")
+    _require("dropout", 0 <= architecture.dropout < 1, architecture, "at least 0 and less than 1")
+    _require("vocab_size", architecture.vocab_size == len(VOCABULARY), architecture, f"{len(VOCABULARY)}")
+    if train.save_every % train.log_every:
+        raise UserError(f"--save_every {train.save_every} is no multiple of --log_every {train.log_every}", USAGE)
+    longest = progressions.most_terms(settings.data) * (settings.data.digits + 1) - 1
+    if architecture.position == "learned" and architecture.max_len < longest:
+        raise UserError(f"--max_len {architecture.max_len} ends before the longest row: give {longest} or more", USAGE)
+
+
+def _require(flag, fits, part, what_fits):
+    if not fits:
+        raise UserError(f"--{flag} {getattr(part, flag)} is out of range: give {what_fits}", USAGE)
+
+
+def to_dict(settings):
+    """Settings as nested dicts for `config.json`."""
+    return dataclasses.asdict(settings)
+
+
+def from_dict(config, source):
+    """Settings from `config.json`. Raises UserError (exit CHECKPOINT) that names the file and the part at fault."""
+    try:
+        settings = Settings(
+            **{field.name: _typed(field.type(**config[field.name])) for field in dataclasses.fields(Settings)}
+        )
+        check(settings)
+    except (KeyError, TypeError, ValueError, ArithmeticError, UserError) as error:
+        sentence = f"{source} is damaged or of another version of apformer ({error}): restore it, or train anew"
+        raise UserError(sentence, CHECKPOINT) from None
+    return settings
+
+
+def _typed(part):
+    """The dataclass, if every value is of the type that its field names; ValueError if not."""
+    for field in dataclasses.fields(part):
+        value, kind = getattr(part, field.name), float | int if field.type is float else field.type
+        if not (value in get_args(kind) if get_origin(kind) is Literal else isinstance(value, kind)):
+            raise ValueError(f"{field.name} is {value!r}")
+    return part
+
+
+def _value(args, flag):
+    for i, arg in enumerate(args):
+        name, equals, value = arg.partition("=")
+        if name.replace("-", "_") == f"__{flag}":
+            return value if equals else next(iter(args[i + 1 :]), None)
+    return None
+
+
+def _what_fits(sentence):
+    """The sentence of a model.Config that cannot be, with flags and the numbers that fit."""
+    numbers = re.search(r"d_model (\d+) is not a multiple of n_heads (\d+)", sentence)
+    if numbers is None:
+        return sentence
+    d_model, n_heads = map(int, numbers.groups())
+    fitting = ", ".join(str(n) for n in range(1, min(d_model, 128) + 1) if d_model % n == 0)
+    return f"--n_heads {n_heads} does not divide --d_model {d_model}: give --n_heads {fitting}"
