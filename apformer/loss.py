@@ -9,10 +9,12 @@ Taken together they are stable: no exponential can overflow, and the gradient ne
 import jax
 import jax.numpy as jnp
 
+from apformer.layers.precision import at_least_float32
+
 
 def token_nats(logits_BTV, targets_BT):
     """Cross-entropy of each token in nats: (B, T), in at least float32."""
-    logits_BTV = logits_BTV.astype(jnp.promote_types(logits_BTV.dtype, jnp.float32))
+    logits_BTV = logits_BTV.astype(at_least_float32(logits_BTV.dtype))
     target_BT = jnp.take_along_axis(logits_BTV, targets_BT[:, :, None], axis=-1)[:, :, 0]
     return jax.nn.logsumexp(logits_BTV, axis=-1) - target_BT
 
@@ -27,7 +29,8 @@ def cross_entropy(logits_BTV, targets_BT, weights_BT):
 
 
 def _forward(logits_BTV, targets_BT, weights_BT):
-    nats_BT = token_nats(logits_BTV, targets_BT)
+    # Chosen, not multiplied: padding may hold anything, and 0 times infinity is not 0.
+    nats_BT = jnp.where(weights_BT > 0, token_nats(logits_BTV, targets_BT), 0.0)
     weights_BT = weights_BT.astype(nats_BT.dtype)
     weights_BT = weights_BT / jnp.maximum(weights_BT.sum(), jnp.finfo(nats_BT.dtype).tiny)
     return (nats_BT * weights_BT).sum(), (logits_BTV, targets_BT, weights_BT)

@@ -8,16 +8,17 @@ Vaswani et al. 2017 without the encoder, as in GPT-2 (Radford et al. 2019). The 
 project began from: one pre-norm block, one head, no projection after it, sinusoidal positions, no final norm.
 """
 
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, fields
+from typing import Literal, get_args, get_origin
 
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
 from apformer.layers.attention import causal_mask
-from apformer.layers.block import Block, layer_norm
+from apformer.layers.block import Block
 from apformer.layers.embedding import Embedding, Head
+from apformer.layers.norm import LayerNorm
 from apformer.layers.position import LearnedPosition, sinusoidal
 
 
@@ -69,6 +70,15 @@ class Config:
     """On embeddings and on each sub-layer's output, while training."""
 
     def __post_init__(self):
+        for field in fields(self):
+            value, choices = getattr(self, field.name), get_args(field.type)
+            if get_origin(field.type) is Literal and value not in choices:
+                raise ValueError(f"{field.name} {value} is none of {', '.join(choices)}")
+        for name in ("vocab_size", "d_model", "n_heads", "n_layers", "d_ff", "max_len", "window"):
+            if getattr(self, name) is not None and getattr(self, name) < 1:
+                raise ValueError(f"{name} {getattr(self, name)} is less than 1")
+        if not 0 <= self.dropout < 1:
+            raise ValueError(f"dropout {self.dropout} is not in 0 up to, not including, 1")
         if self.d_model % self.n_heads:
             raise ValueError(f"d_model {self.d_model} is not a multiple of n_heads {self.n_heads}")
         if self.position == "rotary" and (self.d_model // self.n_heads) % 2:
@@ -111,7 +121,7 @@ def apply(params, tokens_BT, cfg, *, key=None, lengths_B=None, positions_BT=None
     if cfg.position == "learned" and positions_BT is None and T > cfg.max_len:
         raise ValueError(f"{T} tokens, but learned positions end at max_len {cfg.max_len}")
     if lengths_B is not None:
-        tokens_BT = jnp.where(jnp.arange(T)[None] < lengths_B[:, None], tokens_BT, 0)
+        tokens_BT = jnp.where(jnp.arange(T, dtype=jnp.int32)[None] < lengths_B[:, None], tokens_BT, 0)
     # One row of positions serves all rows: masks and biases are then made once, not once a row.
     positions_BT = jnp.arange(T)[None] if positions_BT is None else positions_BT
     mask_BTS = causal_mask(positions_BT, positions_BT, cfg.window)
@@ -138,29 +148,30 @@ def apply(params, tokens_BT, cfg, *, key=None, lengths_B=None, positions_BT=None
 def init_cache(cfg, batch_size, length, dtype=jnp.float32):
     """An empty cache for rows of up to `length` tokens: a plain dict, batch first in every leaf.
 
-    Slots are a ring: position p lives in slot p mod (number of slots), so that a window needs only `window` slots.
+    Slots are a ring: position p lives in slot p mod (number of slots), so that a window needs only `window` slots, and
+    rows may then outgrow `length`. With fewer slots than that they may not.
     """
     slots = length if cfg.window is None else min(cfg.window, length)
     shape_BSHK = (batch_size, slots, cfg.n_heads, cfg.d_model // cfg.n_heads)
     return {
         "length": jnp.zeros(batch_size, jnp.int32),
         "position": jnp.full((batch_size, slots), -1, jnp.int32),
-        "layers": [{"key": jnp.zeros(shape_BSHK, dtype), "value": jnp.zeros(shape_BSHK, dtype)}] * cfg.n_layers,
+        "layers": [{name: jnp.zeros(shape_BSHK, dtype) for name in ("key", "value")} for _ in range(cfg.n_layers)],
     }
 
 
 def extend(params, tokens_BT, cache, cfg, *, lengths_B=None):
     """Logits of new tokens after those in the cache, and the cache with them: (logits_BTV, cache).
 
-    Serves prefill and single steps alike. lengths_B: how many of a row's new tokens are real, possibly none. Without
-    a window a row must not outgrow the cache.
+    Serves prefill and single steps alike. lengths_B: how many of a row's new tokens are real, possibly none. A row must
+    not outgrow a cache that has fewer slots than the window, nor the max_len of learned positions.
     """
     B, T = tokens_BT.shape
     slots = cache["position"].shape[1]
     if cfg.window is None and T > slots:
         raise ValueError(f"{T} tokens do not fit a cache of {slots}")
     lengths_B = jnp.full(B, T, jnp.int32) if lengths_B is None else lengths_B
-    real_BT = jnp.arange(T)[None] < lengths_B[:, None]
+    real_BT = jnp.arange(T, dtype=jnp.int32)[None] < lengths_B[:, None]
     positions_BT = cache["length"][:, None] + jnp.arange(T, dtype=jnp.int32)[None]
     end_B = cache["length"] + lengths_B
     # Only the last `slots` real tokens are written; the others go to a slot that does not exist, and are dropped.
@@ -219,7 +230,7 @@ def _block(cfg):
 
 
 def _final_norm(cfg):
-    return nn.LayerNorm(cfg.norm_epsilon)
+    return LayerNorm(cfg.norm_epsilon)
 
 
 def _tied_table(params, cfg):

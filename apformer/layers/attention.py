@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 
 from apformer.layers import position
+from apformer.layers.precision import at_least_float32
 
 
 def causal_mask(positions_BT, positions_BS, window=None):
@@ -28,7 +29,7 @@ def attend(q_BTHK, k_BSHK, v_BSHK, mask_BTS, bias_BHTS=None, sink_H=None, simila
     With a sink the weights of a query sum to less than 1: the sink has the rest.
     """
     scores_BHTS = jnp.einsum("BTHK,BSHK->BHTS", q_BTHK, k_BSHK)
-    scores_BHTS = scores_BHTS.astype(jnp.promote_types(q_BTHK.dtype, jnp.float32))
+    scores_BHTS = scores_BHTS.astype(at_least_float32(q_BTHK.dtype))
     if similarity == "scaled_dot":
         scores_BHTS = scores_BHTS * jnp.asarray(q_BTHK.shape[-1] ** -0.5, scores_BHTS.dtype)
     if bias_BHTS is not None:
@@ -58,13 +59,13 @@ class Attention(nn.Module):
 
     @nn.compact
     def __call__(self, x_BTD, positions_BT, positions_BS, mask_BTS, memory=None, write=None):
-        """(y_BTD, weights_BHTS, memory). `write(memory, k, v)` gives the keys and values to attend to, and the new memory."""
+        """(y_BTD, weights_BHTS, memory); `write(memory, k, v)` gives keys and values to attend to, and new memory."""
         q_BTHK, k_BSHK, v_BSHK = (self.project(name, x_BTD) for name in ("query", "key", "value"))
         bias_BHTS = None
         if self.position == "rotary":
             q_BTHK, k_BSHK = position.rotate(q_BTHK, positions_BT), position.rotate(k_BSHK, positions_BT)
         if self.position == "alibi":
-            dtype = jnp.promote_types(x_BTD.dtype, jnp.float32)
+            dtype = at_least_float32(x_BTD.dtype)
             bias_BHTS = position.alibi(positions_BT, positions_BS, self.n_heads, dtype)
         if self.position == "relative":
             bias = position.RelativeBias(self.n_heads, self.offsets, name="relative")

@@ -7,11 +7,12 @@ from flax import linen as nn
 
 from apformer.layers.attention import Attention
 from apformer.layers.feedforward import FeedForward
+from apformer.layers.norm import LayerNorm
 
 
 def layer_norm(kind, epsilon, name):
     """LayerNorm with gain and bias, statistics in at least float32 (Ba et al. 2016); the identity for `none`."""
-    return nn.LayerNorm(epsilon, name=name) if kind == "layer" else lambda x: x
+    return LayerNorm(epsilon, name=name) if kind == "layer" else lambda x: x
 
 
 class Block(nn.Module):

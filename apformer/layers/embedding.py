@@ -1,6 +1,7 @@
 """Tokens to vectors and back: x = E[ids], times sqrt(d_model) if asked, and logits = X W_out + b.
 
-Vaswani et al. 2017, section 3.4. The head is tied when it is handed the embedding table: W_out = E^T (Press & Wolf 2017).
+Vaswani et al. 2017, section 3.4. The head is tied where it is handed the embedding table: W_out = E^T (Press and Wolf
+2017).
 """
 
 import jax.numpy as jnp

@@ -13,6 +13,8 @@
 import jax.numpy as jnp
 from flax import linen as nn
 
+from apformer.layers.precision import at_least_float32
+
 SCHEMES = ("sinusoidal", "learned", "rotary", "alibi", "relative", "none")
 
 
@@ -24,14 +26,14 @@ def angles(positions_BT, width, dtype, base=10_000.0):
 
 def sinusoidal(positions_BT, d_model, dtype=jnp.float32):
     """The fixed encoding of any positions: (B, T, D), sines and cosines interleaved."""
-    angles_BTI = angles(positions_BT, d_model, jnp.promote_types(dtype, jnp.float32))
+    angles_BTI = angles(positions_BT, d_model, at_least_float32(dtype))
     pairs_BTI2 = jnp.stack([jnp.sin(angles_BTI), jnp.cos(angles_BTI)], axis=-1)
     return pairs_BTI2.reshape(*positions_BT.shape, -1)[..., :d_model].astype(dtype)
 
 
 def rotate(x_BTHK, positions_BT):
     """Rotate the planes (x_2i, x_2i+1) of queries or keys by the angle of their position."""
-    angles_BT1I = angles(positions_BT, x_BTHK.shape[-1], jnp.promote_types(x_BTHK.dtype, jnp.float32))[:, :, None]
+    angles_BT1I = angles(positions_BT, x_BTHK.shape[-1], at_least_float32(x_BTHK.dtype))[:, :, None]
     cos, sin = jnp.cos(angles_BT1I).astype(x_BTHK.dtype), jnp.sin(angles_BT1I).astype(x_BTHK.dtype)
     even, odd = x_BTHK[..., 0::2], x_BTHK[..., 1::2]
     return jnp.stack([even * cos - odd * sin, even * sin + odd * cos], axis=-1).reshape(x_BTHK.shape)

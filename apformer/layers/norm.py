@@ -1,0 +1,22 @@
+"""LayerNorm(x) = (x - mean) / sqrt(variance + epsilon) * gain + bias, over each token's vector (Ba et al. 2016)."""
+
+import jax.numpy as jnp
+from flax import linen as nn
+
+from apformer.layers.precision import at_least_float32
+
+
+class LayerNorm(nn.Module):
+    """Statistics in at least float32, the variance of centred numbers."""
+
+    epsilon: float = 1e-5
+
+    @nn.compact
+    def __call__(self, x_BTD):
+        D = x_BTD.shape[-1]
+        scale_D = self.param("scale", nn.initializers.ones, (D,))
+        bias_D = self.param("bias", nn.initializers.zeros, (D,))
+        x = x_BTD.astype(at_least_float32(x_BTD.dtype))
+        x = x - x.mean(-1, keepdims=True)
+        x = x / jnp.sqrt(jnp.square(x).mean(-1, keepdims=True) + self.epsilon)
+        return x.astype(x_BTD.dtype) * scale_D[None, None] + bias_D[None, None]
