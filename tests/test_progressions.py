@@ -267,7 +267,7 @@ def test_sample_maps_over_keys():
 # Crops
 
 
-def test_a_crop_from_the_beginning_is_the_row_cut(key=jax.random.key(10)):
+def test_a_crop_from_the_beginning_is_the_row_cut(key):
     rows = jitted_draw(key, BOTH_WAYS, 64, "train")
     cropped, cut = crop(key, rows, 2, 4, 0.0), encode_rows(rows, 2, 4)
     np.testing.assert_array_equal(cropped.tokens_BT, cut.tokens_BT)

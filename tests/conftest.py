@@ -1,0 +1,52 @@
+"""What every test stands on: the CPU, strict dtypes and ranks, and parameters of which each one matters.
+
+An implicit promotion or broadcast in the library is an error here, so that a wrong dtype or a wrong axis fails.
+"""
+
+import os
+
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+
+import hypothesis
+import jax
+import numpy as np
+import pytest
+
+jax.config.update("jax_numpy_dtype_promotion", "strict")
+jax.config.update("jax_numpy_rank_promotion", "raise")
+
+# No deadline: the first example of a shape compiles.
+hypothesis.settings.register_profile("apformer", deadline=None, max_examples=20)
+hypothesis.settings.load_profile("apformer")
+
+
+def pytest_ignore_collect(collection_path, config):
+    """Leave tests/parity out unless it alone is asked for: it turns 64-bit numbers on for its whole process."""
+    alone = config.getoption("markexpr") == "parity" or all("parity" in arg for arg in config.args)
+    return True if collection_path.name == "parity" and not alone else None
+
+
+@pytest.fixture(scope="session")
+def key():
+    return jax.random.key(0)
+
+
+@pytest.fixture(scope="session")
+def random_params():
+    """A function (cfg, seed=0, dtype=float32) to parameters drawn at random, biases, gains and tables included.
+
+    A fresh model would hide mistakes: its biases and relative positions are zero, its gains one.
+    """
+    from apformer import model
+
+    def draw(cfg, seed=0, dtype=np.float32):
+        rng = np.random.default_rng(seed)
+        shapes = jax.eval_shape(lambda key: model.init(key, cfg), jax.random.key(0))
+
+        def leaf(path, shape):
+            centre = 1.0 if path[-1].key == "scale" else 0.0
+            return jax.numpy.asarray(centre + 0.4 * rng.standard_normal(shape.shape), dtype)
+
+        return jax.tree_util.tree_map_with_path(leaf, shapes)
+
+    return draw

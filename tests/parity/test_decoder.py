@@ -1,0 +1,99 @@
+"""In float64 our decoder and one in PyTorch agree: logits to 1e-12, every gradient to 1e-10 of its largest entry."""
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from apformer import model
+from apformer.loss import cross_entropy
+
+torch = pytest.importorskip("torch", reason="parity needs PyTorch: pip install -e '.[parity]'")
+from . import reference  # noqa: E402
+
+pytestmark = pytest.mark.parity
+
+B, T, V = 3, 8, 11
+
+OPTIONS = {
+    "position": ("sinusoidal", "learned", "rotary", "alibi", "relative", "none"),
+    "window": (None, 5),
+    "n_heads": (1, 3),
+    "n_layers": (1, 2),
+    "similarity": ("scaled_dot", "dot"),
+    "scale_embedding": (False, True),
+    "tie_embeddings": (False, True),
+    "attention_bias": (False, True),
+    "output_projection": (False, True),
+    "attention_sink": (False, True),
+    "activation": ("relu", "gelu", "gelu_tanh"),
+    "norm": ("layer", "none"),
+    "norm_position": ("pre", "post"),
+    "norm_epsilon": (1e-5, 0.1),
+    "final_norm": (False, True),
+    "head_bias": (False, True),
+}
+
+
+def pairs(options):
+    """Every pair of values that a dict of options holds together."""
+    return set(itertools.combinations(sorted((name, str(value)) for name, value in options.items()), 2))
+
+
+def covering(count=36):
+    """`count` choices of options, each the one of 50 draws that shows the most pairs of values not shown yet."""
+    rng = np.random.default_rng(0)
+    shown, chosen = set(), []
+    for _ in range(count):
+        draws = [{name: v[rng.integers(len(v))] for name, v in OPTIONS.items()} for _ in range(50)]
+        chosen.append(max(draws, key=lambda options: len(pairs(options) - shown)))
+        shown |= pairs(chosen[-1])
+    return chosen
+
+
+def test_every_pair_of_values_is_among_the_configurations():
+    shown = set().union(*map(pairs, covering()))
+    for (one, these), (other, those) in itertools.combinations(sorted(OPTIONS.items()), 2):
+        for this, that in itertools.product(these, those):
+            assert ((one, str(this)), (other, str(that))) in shown
+
+
+def ours(params, tokens_BT, weights_BT, cfg):
+    """((loss, logits), gradients) of our decoder."""
+
+    def loss(params):
+        logits_BTV = model.apply(params, tokens_BT[:, :-1], cfg)
+        return cross_entropy(logits_BTV, tokens_BT[:, 1:], weights_BT[:, 1:]), logits_BTV
+
+    return jax.jit(jax.value_and_grad(loss, has_aux=True))(params)
+
+
+def theirs(params, tokens_BT, weights_BT, cfg):
+    """The same of the decoder in PyTorch, on a copy of our parameters, name by name."""
+    params = jax.tree.map(lambda leaf: torch.tensor(np.asarray(leaf), requires_grad=True), params)
+    loss, logits = reference.loss(params, torch.tensor(tokens_BT).long(), torch.tensor(weights_BT), cfg)
+    loss.backward()
+    return (loss.item(), logits.detach().numpy()), jax.tree.map(lambda leaf: leaf.grad.numpy(), params)
+
+
+@pytest.mark.parametrize("options", covering(), ids=lambda options: "-".join(map(str, options.values())))
+def test_logits_loss_and_gradients(options, random_params):
+    cfg = model.Config(vocab_size=V, d_model=12, d_ff=13, max_len=17, **options)
+    params = random_params(cfg, dtype=np.float64)
+    rng = np.random.default_rng(1)
+    tokens_BT = rng.integers(0, V, (B, T)).astype(np.int32)
+    weights_BT = rng.random((B, T)) * (np.arange(T)[None] < np.array([8, 3, 5])[:, None])  # ragged rows
+    (our_loss, our_logits), our_gradients = ours(params, tokens_BT, weights_BT, cfg)
+    (loss, logits), gradients = theirs(params, tokens_BT, weights_BT, cfg)
+    assert our_logits.dtype == jnp.float64
+    np.testing.assert_allclose(our_logits, logits, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(our_loss, loss, rtol=1e-12)
+    assert jax.tree.structure(our_gradients) == jax.tree.structure(gradients)
+    for (path, gradient), expected in zip(
+        jax.tree_util.tree_leaves_with_path(our_gradients), jax.tree.leaves(gradients), strict=True
+    ):
+        # A gradient that is zero but for rounding (the bias of a key moves all scores alike) counts against 1e-3.
+        largest = max(np.abs(expected).max(), 1e-3)
+        np.testing.assert_allclose(gradient, expected, rtol=0, atol=1e-10 * largest, err_msg=jax.tree_util.keystr(path))

@@ -1,0 +1,23 @@
+"""Small decoders and their inputs, shared by the tests of the model: an axis has a length of its own where it can."""
+
+import numpy as np
+
+from apformer import model
+
+V = 11
+
+
+def small(**changes):
+    """A configuration whose model compiles and runs in an instant."""
+    return model.Config(**{"d_model": 6, "n_heads": 3, "n_layers": 2, "d_ff": 5, "max_len": 29} | changes)
+
+
+def draw_tokens(rows, length, seed=0):
+    """Random ids of the vocabulary: (rows, length) int32."""
+    return np.random.default_rng(seed).integers(0, V, (rows, length)).astype(np.int32)
+
+
+def close(actual, expected, relative):
+    """Equal within `relative` times the largest expected entry."""
+    expected = np.asarray(expected)
+    np.testing.assert_allclose(actual, expected, rtol=0, atol=relative * np.abs(expected).max())

@@ -1,0 +1,169 @@
+"""Attention against loops over its definition, and the causal mask against arrays written out."""
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from apformer.layers.attention import Attention, attend, causal_mask
+
+B, T, S, H, K = 2, 3, 5, 7, 11
+
+compiled_attend = jax.jit(attend, static_argnames="similarity")
+
+
+def looped_attention(q, k, v, mask, bias, sink, scale):
+    """softmax(scale q.k + bias) v over the keys each query may see and a sink of value 0, one number at a time."""
+    out = np.zeros((B, T, H, K))
+    weights = np.zeros((B, H, T, S))
+    for b, t, h in itertools.product(range(B), range(T), range(H)):
+        seen = [s for s in range(S) if mask[b, t, s]]
+        exponentials = {}
+        for s in seen:
+            score = scale * sum(float(q[b, t, h, i]) * float(k[b, s, h, i]) for i in range(K)) + float(bias[b, h, t, s])
+            exponentials[s] = np.exp(score)
+        total = sum(exponentials.values()) + (0 if sink is None else np.exp(sink[h]))
+        for s in seen:
+            weights[b, h, t, s] = exponentials[s] / total
+            for i in range(K):
+                out[b, t, h, i] += weights[b, h, t, s] * float(v[b, s, h, i])
+    return out, weights
+
+
+@pytest.fixture(scope="module")
+def qkv():
+    rng = np.random.default_rng(0)
+    q, k, v = (rng.standard_normal((B, length, H, K)).astype(np.float32) for length in (T, S, S))
+    return q, k, v
+
+
+def masks():
+    rng = np.random.default_rng(1)
+    ragged = rng.random((B, T, S)) < 0.5
+    ragged[:, :, 1] = True
+    positions_BT, positions_BS = jnp.array([[2, 3, 4], [1, 2, 3]]), jnp.array([[0, 1, 2, 3, 4], [3, -1, 0, 1, 2]])
+    return {
+        "all": np.ones((B, T, S), bool),
+        "causal": np.asarray(causal_mask(positions_BT, positions_BS)),
+        "window": np.asarray(causal_mask(positions_BT, positions_BS, 2)),
+        "ragged": ragged,
+    }
+
+
+@pytest.mark.parametrize("similarity", ["scaled_dot", "dot"])
+@pytest.mark.parametrize("biased, sunk", [(False, False), (True, False), (True, True)])
+@pytest.mark.parametrize("mask", masks())
+def test_attention_is_its_definition(qkv, similarity, biased, sunk, mask):
+    q, k, v = qkv
+    mask_BTS = masks()[mask]
+    bias_BHTS = np.random.default_rng(2).standard_normal((B, H, T, S)).astype(np.float32) * biased
+    sink_H = np.linspace(-1, 2, H).astype(np.float32) if sunk else None
+    bias = bias_BHTS if biased else None
+    out, weights = compiled_attend(q, k, v, mask_BTS, bias, sink_H, similarity=similarity)
+    scale = {"scaled_dot": 1 / np.sqrt(K), "dot": 1.0}[similarity]
+    looped_out, looped_weights = looped_attention(q, k, v, mask_BTS, bias_BHTS, sink_H, scale)
+    np.testing.assert_allclose(weights, looped_weights, atol=2e-6)
+    np.testing.assert_allclose(out, looped_out, atol=2e-6)
+    if not sunk:
+        np.testing.assert_allclose(np.asarray(weights).sum(-1), 1, atol=1e-6)
+    assert (np.asarray(weights)[~np.broadcast_to(mask_BTS[:, None], weights.shape)] == 0).all()
+
+
+def test_a_query_that_sees_nothing_is_finite_and_so_is_its_gradient(qkv):
+    q, k, v = qkv
+    mask_BTS = jnp.ones((B, T, S), bool).at[0, 1].set(False)
+    out, weights = compiled_attend(q, k, v, mask_BTS)
+    np.testing.assert_allclose(out[0, 1], v[0].mean(0), atol=1e-6)
+    np.testing.assert_allclose(weights[0, :, 1], 1 / S, atol=1e-6)
+    gradients = jax.jit(jax.grad(lambda qkv: attend(*qkv, mask_BTS)[0].sum()))((q, k, v))
+    assert all(np.isfinite(gradient).all() for gradient in gradients)
+
+
+def test_a_query_that_sees_a_sink_alone_reads_nothing(qkv):
+    mask_BTS = np.ones((B, T, S), bool)
+    mask_BTS[0, 1] = False
+    out, weights = compiled_attend(*qkv, mask_BTS, sink_H=np.zeros(H, np.float32))
+    assert (np.asarray(out)[0, 1] == 0).all() and (np.asarray(weights)[0, :, 1] == 0).all()
+
+
+def test_a_sink_tells_one_token_from_several_that_are_equal():
+    """Equal scores and values, and a sink of the same score: n keys have n / (n + 1) of the weight."""
+    ones = np.ones((1, 3, 1, 2), np.float32)
+    out, _ = compiled_attend(ones * 0, ones, ones, np.tri(3, dtype=bool)[None], sink_H=np.zeros(1, np.float32))
+    np.testing.assert_allclose(out[0, :, 0, 0], [1 / 2, 2 / 3, 3 / 4], rtol=1e-6)
+
+
+def test_scores_of_any_size_are_finite(qkv):
+    q, k, v = qkv
+    out, weights = compiled_attend(1e4 * q, 1e4 * k, v, np.ones((B, T, S), bool))
+    assert np.isfinite(out).all()
+    np.testing.assert_allclose(np.asarray(weights).sum(-1), 1, atol=1e-6)
+
+
+def test_softmax_of_bfloat16_inputs_is_float32(qkv):
+    """256 keys alike share the weight: summed in bfloat16, which holds 8 bits, they would not come to one."""
+    q_BTHK = jnp.ones((1, 1, 1, 2), jnp.bfloat16)
+    k_BSHK = jnp.zeros((1, 257, 1, 2), jnp.bfloat16).at[0, 0].set(4)
+    v_BSHK = jnp.ones((1, 257, 1, 2), jnp.bfloat16)
+    _, weights_BHTS = attend(q_BTHK, k_BSHK, v_BSHK, jnp.ones((1, 1, 257), bool))
+    assert weights_BHTS.dtype == jnp.bfloat16
+    scores = np.array([4 * 2 / np.sqrt(2)] + [0.0] * 256)
+    expected = np.exp(scores) / np.exp(scores).sum()
+    np.testing.assert_allclose(np.asarray(weights_BHTS, np.float64)[0, 0, 0], expected, rtol=2**-8)
+
+
+def test_causal_mask_is_a_triangle():
+    positions = jnp.arange(4)[None]
+    expected = [[1, 0, 0, 0], [1, 1, 0, 0], [1, 1, 1, 0], [1, 1, 1, 1]]
+    np.testing.assert_array_equal(causal_mask(positions, positions)[0], np.array(expected, bool))
+
+
+def test_a_window_counts_the_token_itself():
+    positions = jnp.arange(5)[None]
+    expected = [[1, 0, 0, 0, 0], [1, 1, 0, 0, 0], [0, 1, 1, 0, 0], [0, 0, 1, 1, 0], [0, 0, 0, 1, 1]]
+    np.testing.assert_array_equal(causal_mask(positions, positions, 2)[0], np.array(expected, bool))
+    np.testing.assert_array_equal(causal_mask(positions, positions, 1)[0], np.eye(5, dtype=bool))
+
+
+def test_a_mask_goes_by_positions_not_by_slots_and_empty_slots_are_unseen():
+    positions_BT = jnp.array([[4, 5], [0, 1]])
+    positions_BS = jnp.array([[4, 5, 2, 3, -1], [-1, 0, -1, 1, -1]])
+    everything = [[[1, 0, 1, 1, 0], [1, 1, 1, 1, 0]], [[0, 1, 0, 0, 0], [0, 1, 0, 1, 0]]]
+    window = [[[1, 0, 1, 1, 0], [1, 1, 0, 1, 0]], [[0, 1, 0, 0, 0], [0, 1, 0, 1, 0]]]
+    np.testing.assert_array_equal(causal_mask(positions_BT, positions_BS), np.array(everything, bool))
+    np.testing.assert_array_equal(causal_mask(positions_BT, positions_BS, 3), np.array(window, bool))
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("output_projection", [False, True])
+def test_heads_are_slices_of_the_projections(bias, output_projection):
+    """Heads of width K side by side: head h reads W[:, h] and writes the columns h K .. (h + 1) K."""
+    D, n_heads, width = 6, 3, 2
+    rng = np.random.default_rng(0)
+    x_BTD = jnp.asarray(rng.standard_normal((B, T, D)), jnp.float32)
+    positions_BT = jnp.arange(T)[None]
+    mask_BTS = causal_mask(positions_BT, positions_BT)
+    attention = Attention(n_heads, bias, output_projection)
+    inputs = (x_BTD, positions_BT, positions_BT, mask_BTS)
+    shapes = jax.eval_shape(lambda: attention.init(jax.random.key(0), *inputs))["params"]
+    params = jax.tree.map(lambda leaf: jnp.asarray(rng.standard_normal(leaf.shape), jnp.float32), shapes)
+    y_BTD, weights_BHTS, memory = jax.jit(attention.apply)({"params": params}, *inputs)
+
+    p = {name: np.asarray(value, np.float64) for name, value in params.items()}
+    heads = []
+    for h in range(n_heads):
+        q, k, v = (
+            np.asarray(x_BTD) @ p[name][:, h] + (p[f"{name}_bias"][h] if bias else 0)
+            for name in ("query", "key", "value")
+        )
+        scores = np.where(np.asarray(mask_BTS), q @ k.swapaxes(1, 2) / np.sqrt(width), -np.inf)
+        weights = np.exp(scores) / np.exp(scores).sum(-1, keepdims=True)
+        np.testing.assert_allclose(weights_BHTS[:, h], weights, atol=1e-5)
+        heads.append(weights @ v)
+    expected = np.concatenate(heads, -1)
+    if output_projection:
+        expected = expected @ p["output"].reshape(D, D) + (p["output_bias"] if bias else 0)
+    np.testing.assert_allclose(y_BTD, expected, rtol=1e-4, atol=1e-4)
+    assert memory is None

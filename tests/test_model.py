@@ -1,0 +1,136 @@
+"""The decoder is its parts in order; dropout, captures, dtypes and compilation leave it what it is."""
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from apformer import model
+from apformer.layers.attention import causal_mask
+from apformer.layers.block import Block
+from apformer.layers.position import sinusoidal
+
+from .small_models import close, draw_tokens, small
+
+B, T = 7, 13
+
+# Compiling is most of what these tests cost, so they share configurations, shapes and this one function.
+apply = jax.jit(model.apply, static_argnames=("cfg", "capture"))
+
+
+# Dropout
+
+
+def test_dropout(random_params, key):
+    """Off without a key; with one, the key decides."""
+    cfg = small(dropout=0.25, n_layers=5)
+    params, tokens = random_params(cfg), draw_tokens(B, T)
+
+    def run(cfg, key):
+        logits, captured = apply(params, tokens, cfg, key=key, capture=("residual",))
+        return np.asarray(logits), np.asarray(captured["residual"][0])
+
+    plain, embedding = run(cfg, None)
+    dropped, dropped_embedding = run(cfg, key)
+    np.testing.assert_array_equal(run(cfg, key)[0], dropped)
+    assert (run(cfg, jax.random.key(1))[0] != dropped).any(-1).all()
+    assert (dropped != plain).any(-1).all()
+    np.testing.assert_array_equal(run(small(n_layers=5), key)[0], plain)
+    # A coordinate is 0, or divided by the share that is kept, so that its mean stays.
+    kept = dropped_embedding != 0
+    np.testing.assert_allclose(dropped_embedding[kept], embedding[kept] / 0.75, rtol=1e-6)
+    np.testing.assert_allclose(kept.mean(), 0.75, atol=0.06)
+
+
+def test_layers_drop_different_coordinates(random_params, key):
+    """Blocks that only add ones to a stream of zeros: what a layer added says what it dropped."""
+    cfg = small(dropout=0.5, norm="none", n_layers=5, position="none", attention_bias=True, output_projection=True)
+    params = jax.tree.map(np.zeros_like, random_params(cfg))
+    params["blocks"]["attention"]["output_bias"] += 1
+    _, captured = apply(params, draw_tokens(B, T), cfg, key=key, capture=("residual",))
+    added = np.diff(np.asarray(captured["residual"]), axis=0)
+    assert set(np.unique(added)) == {0, 2}
+    for one, other in itertools.combinations(added, 2):
+        np.testing.assert_allclose((one == other).mean(), 0.5, atol=0.1)
+
+
+# Looking inside
+
+
+def test_capture(random_params):
+    n_layers = 5
+    cfg = small(n_layers=n_layers, position="rotary", scale_embedding=True, window=5, output_projection=True)
+    params, tokens = random_params(cfg), draw_tokens(B, T)
+    logits, captured = apply(params, tokens, cfg, capture=("attention", "residual"))
+    close(logits, apply(params, tokens, cfg), 1e-6)
+    assert captured["attention"].shape == (n_layers, B, 3, T, T)
+    assert captured["residual"].shape == (n_layers + 1, B, T, 6)
+    attention = np.asarray(captured["attention"])
+    np.testing.assert_allclose(attention.sum(-1), 1, atol=1e-5)
+    offsets = np.arange(T)[:, None] - np.arange(T)[None]
+    assert (attention[..., (offsets < 0) | (offsets >= 5)] == 0).all()
+    embedding = np.asarray(params["embedding"]["table"])[tokens] * np.sqrt(6)
+    np.testing.assert_allclose(captured["residual"][0], embedding, rtol=1e-6)
+    for name in ("attention", "residual"):
+        _, alone = apply(params, tokens, cfg, capture=(name,))
+        assert list(alone) == [name]
+        close(alone[name], captured[name], 1e-6)
+
+
+@pytest.mark.parametrize("n_layers, norm_position", [(2, "pre"), (5, "post")])
+def test_the_model_is_its_parts_in_order(n_layers, norm_position, random_params):
+    """Two layers run as straight code, five as a loop; both equal the blocks applied one by one."""
+    cfg = small(n_layers=n_layers, norm_position=norm_position, tie_embeddings=True, head_bias=False)
+    params, tokens = random_params(cfg), draw_tokens(B, T)
+    logits, captured = apply(params, tokens, cfg, capture=("residual",))
+    positions = jnp.arange(T)[None]
+    block = Block(n_heads=3, d_ff=5, norm_position=norm_position)
+    run = jax.jit(
+        lambda p, x: block.apply({"params": p}, x, positions, positions, causal_mask(positions, positions))[0]
+    )
+    table = np.asarray(params["embedding"]["table"])
+    x_BTD = table[tokens] + np.asarray(sinusoidal(positions, 6))
+    for layer in range(n_layers):
+        np.testing.assert_allclose(captured["residual"][layer], x_BTD, atol=1e-4, rtol=1e-4)
+        x_BTD = np.asarray(run(jax.tree.map(lambda stack, layer=layer: stack[layer], params["blocks"]), x_BTD))
+    np.testing.assert_allclose(captured["residual"][n_layers], x_BTD, atol=1e-4, rtol=1e-4)
+    close(logits, x_BTD @ table.T, 1e-5)
+
+
+def test_final_norm_and_head_read_the_last_residual(random_params):
+    cfg = small(final_norm=True, norm_epsilon=0.1)
+    params, tokens = random_params(cfg), draw_tokens(B, T)
+    logits, captured = apply(params, tokens, cfg, capture=("residual",))
+    x = np.asarray(captured["residual"][-1], np.float64)
+    gain, bias = np.asarray(params["final_norm"]["scale"]), np.asarray(params["final_norm"]["bias"])
+    x = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 0.1) * gain + bias
+    head = params["head"]["output"]
+    close(logits, x @ np.asarray(head["weight"]) + np.asarray(head["bias"]), 1e-5)
+
+
+@pytest.mark.parametrize("position", ["learned", "rotary", "relative"])
+def test_jit_equals_eager(position, random_params):
+    cfg = small(position=position, n_layers=1)
+    params, tokens = random_params(cfg), draw_tokens(B, T)
+    close(model.apply(params, tokens, cfg), apply(params, tokens, cfg), 1e-5)
+
+
+@pytest.mark.parametrize("position", ["sinusoidal", "rotary", "alibi", "relative"])
+def test_bfloat16_parameters_give_bfloat16_logits(position, random_params):
+    cfg = small(position=position, n_layers=1)
+    params, tokens = random_params(cfg), draw_tokens(B, T)
+    half = apply(jax.tree.map(lambda leaf: leaf.astype(jnp.bfloat16), params), tokens, cfg)
+    assert half.dtype == jnp.bfloat16
+    logits = np.asarray(apply(params, tokens, cfg))
+    error = np.asarray(half, np.float32) - logits
+    assert np.sqrt(np.square(error).mean()) < 0.05 * np.sqrt(np.square(logits).mean())
+
+
+def test_learned_positions_end(random_params):
+    cfg = small(position="learned", max_len=T - 1)
+    params, tokens = random_params(cfg), draw_tokens(B, T)
+    with pytest.raises(ValueError, match="max_len 12"):
+        model.apply(params, tokens, cfg)
+    assert np.isfinite(apply(params, tokens[:, 1:], cfg)).all()
