@@ -16,11 +16,12 @@ import numpy as np
 
 from apformer import checkpoint, model, optimizer, task, train
 from apformer.log import Log
+from apformer.recipes import Training
 
 
 def initial_state(settings):
     """The state before the first step; with a leading axis of members if there is more than one."""
-    rule = optimizer.adamw(settings.optimizer, settings.training.steps)
+    rule = optimizer.make(settings.optimizer, settings.training.steps)
 
     def member(seed):
         params_key, run_key = jax.random.split(jax.random.key(seed))
@@ -35,7 +36,7 @@ def initial_state(settings):
 @partial(jax.jit, static_argnames=("settings", "steps"), donate_argnames="state")
 def run_steps(state, train_rows, settings, steps):
     """(state, metrics of each step) after so many steps, on rows of a file or, for None, on fresh ones."""
-    rule = optimizer.adamw(settings.optimizer, settings.training.steps)
+    rule = optimizer.make(settings.optimizer, settings.training.steps)
     step = train.make_train_step(task.make_loss(settings), rule)
     chunk = train.scan_steps(step, lambda key: task.sample(key, settings, train_rows), steps)
     return _lift(chunk, settings)(state)
@@ -95,8 +96,9 @@ def fit(path, settings, rows, state):
 
 def _program(settings):
     """The settings without those that change no compiled program, so that runs of other seeds compile nothing anew."""
-    run = replace(settings.training, seed=0, keep=1, save_every=1, test_sequences=1, dataset=None, run_dir=None)
-    return replace(settings, training=run)
+    default = Training()
+    names = ("recipe", "seed", "keep", "save_every", "test_sequences", "dataset", "run_dir")
+    return replace(settings, training=replace(settings.training, **{name: getattr(default, name) for name in names}))
 
 
 @contextmanager

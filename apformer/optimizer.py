@@ -1,28 +1,33 @@
-"""AdamW with warm-up, cosine decay, gradient clipping and weight decay on matrices only.
+"""AdamW or Muon with warm-up, cosine decay, gradient clipping and weight decay on matrices only.
 
-    m = b1 m + (1 - b1) g,  v = b2 v + (1 - b2) g^2,  p <- p - lr_t (m^ / (sqrt(v^) + eps) + decay p)
+    AdamW  m = b1 m + (1 - b1) g,  v = b2 v + (1 - b2) g^2,  p <- p - lr_t (m^ / (sqrt(v^) + eps) + decay p)
+    Muon   W <- W - 5 lr_t (orthogonal(m) + decay W)  for the matrices of the blocks, AdamW for the rest
 
-Kingma & Ba 2015, Loshchilov & Hutter 2019. The learning rate and the weight decay are data (`hyper`), not constants of
+Kingma and Ba 2015, Loshchilov and Hutter 2019, Jordan et al. 2024. The learning rate and the weight decay are data (`hyper`), not constants of
 the compiled program, so that members of a population may differ in them.
 """
 
 from dataclasses import dataclass
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
 import optax
+from optax.contrib import MuonDimensionNumbers
 
 
 @dataclass(frozen=True)
 class Config:
     """How to optimise."""
 
+    rule: Literal["adamw", "muon"] = "adamw"
+    """AdamW for all, or Muon for the matrices of the blocks."""
     learning_rate: float = 3e-3
     """The peak, after warm-up."""
     warmup_steps: int = 100
     """Steps of linear warm-up."""
     weight_decay: float = 0.0
-    """On matrices and tables; not on biases, gains or relative positions."""
+    """On matrices and the embedding table; not on biases, gains, sinks or tables of positions."""
     beta1: float = 0.9
     """Decay of the gradient's running mean."""
     beta2: float = 0.99
@@ -57,17 +62,40 @@ def decay_mask(params):
     return jax.tree_util.tree_map_with_path(decayed, params)
 
 
-def adamw(cfg, steps):
+def matrix_dimensions(params):
+    """For Muon, by name: which axes of a stacked matrix are its input and which its output; None for what is none."""
+    dimensions = {
+        **dict.fromkeys(("query", "key", "value"), MuonDimensionNumbers((1,), (2, 3))),  # L, D -> H K
+        "output": MuonDimensionNumbers((1, 2), (3,)),  # L, H K -> D
+        "weight": MuonDimensionNumbers((1,), (2,)),  # L, D -> F and L, F -> D
+    }
+
+    def of(path, _):
+        names = [entry.key for entry in path]
+        return dimensions.get(names[-1]) if names[0] == "blocks" else None
+
+    return jax.tree_util.tree_map_with_path(of, params)
+
+
+def make(cfg, steps):
     """The optimizer of a run of `steps` steps; its update takes `hyper` and `step` as extra arguments."""
 
     def transformation(hyper, step):
-        rate = hyper["learning_rate"] * warmup_cosine(step, cfg.warmup_steps, steps)
-        return optax.chain(
-            optax.clip_by_global_norm(cfg.max_grad_norm),
-            optax.scale_by_adam(cfg.beta1, cfg.beta2),
-            optax.add_decayed_weights(hyper["weight_decay"], decay_mask),
-            optax.scale(-rate),
-        )
+        rate, decay = hyper["learning_rate"] * warmup_cosine(step, cfg.warmup_steps, steps), hyper["weight_decay"]
+        if cfg.rule == "adamw":
+            rule = optax.adamw(rate, cfg.beta1, cfg.beta2, weight_decay=decay, mask=decay_mask)
+        else:
+            rule = optax.contrib.muon(
+                5.0 * rate,  # an orthogonal step has unit singular values, and bears a higher rate than Adam's
+                muon_weight_dimension_numbers=matrix_dimensions,
+                weight_decay=decay,
+                weight_decay_mask=decay_mask,
+                adam_learning_rate=rate,
+                adam_b1=cfg.beta1,
+                adam_b2=cfg.beta2,
+                adam_weight_decay=decay,
+            )
+        return optax.chain(optax.clip_by_global_norm(cfg.max_grad_norm), rule)
 
     def init(params):
         return transformation(cfg.hyper(), 0).init(params)

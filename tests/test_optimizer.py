@@ -1,0 +1,195 @@
+"""AdamW is optax's own; the learning rate warms up and follows a cosine; only matrices decay."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from apformer import model, optimizer
+
+GPT2 = model.Config(
+    d_model=6,
+    n_heads=2,
+    n_layers=2,
+    max_len=8,
+    position="learned",
+    attention_bias=True,
+    output_projection=True,
+    activation="gelu_tanh",
+    final_norm=True,
+    head_bias=False,
+    tie_embeddings=True,
+)
+RELATIVE = model.Config(
+    d_model=6,
+    n_heads=2,
+    position="relative",
+    window=5,
+    output_projection=True,
+    attention_sink=True,
+    final_norm=True,
+)
+
+
+def names(tree):
+    flat, _ = jax.tree_util.tree_flatten_with_path(tree)
+    return {"/".join(entry.key for entry in path): leaf for path, leaf in flat}
+
+
+def random_like(tree, seed):
+    rng = np.random.default_rng(seed)
+    return jax.tree.map(lambda leaf: jnp.asarray(rng.standard_normal(leaf.shape), jnp.float32), tree)
+
+
+@pytest.mark.parametrize(
+    ("step", "share"),
+    [
+        (0, 0.1),
+        (4, 0.5),
+        (9, 1.0),
+        (10, 1.0),
+        (35, 0.5 + 0.5**1.5),
+        (60, 0.5),
+        (85, 0.5 - 0.5**1.5),
+        (110, 0.0),
+        (900, 0.0),
+    ],
+)
+def test_the_learning_rate_warms_up_and_follows_a_cosine(step, share):
+    assert float(optimizer.warmup_cosine(step, 10, 110)) == pytest.approx(share, abs=1e-7)
+
+
+def test_without_warm_up_the_first_step_is_the_peak():
+    assert float(optimizer.warmup_cosine(0, 0, 100)) == 1.0
+    assert float(optimizer.warmup_cosine(50, 0, 100)) == pytest.approx(0.5)
+
+
+def test_warm_up_longer_than_the_run_never_reaches_the_peak():
+    assert [float(optimizer.warmup_cosine(step, 8, 4)) for step in range(4)] == [0.125, 0.25, 0.375, 0.5]
+
+
+BLOCK = {
+    "blocks/attention/query": True,
+    "blocks/attention/key": True,
+    "blocks/attention/value": True,
+    "blocks/attention_norm/scale": False,
+    "blocks/attention_norm/bias": False,
+    "blocks/feedforward/expand/weight": True,
+    "blocks/feedforward/expand/bias": False,
+    "blocks/feedforward/contract/weight": True,
+    "blocks/feedforward/contract/bias": False,
+    "blocks/feedforward_norm/scale": False,
+    "blocks/feedforward_norm/bias": False,
+    "embedding/table": True,
+}
+HEAD = {"head/output/weight": True, "head/output/bias": False}
+FINAL_NORM = {"final_norm/scale": False, "final_norm/bias": False}
+PROJECTION = {"blocks/attention/output": True}
+
+
+@pytest.mark.parametrize(
+    ("cfg", "decayed"),
+    [
+        (model.Config(d_model=6), BLOCK | HEAD),
+        (
+            RELATIVE,
+            BLOCK
+            | HEAD
+            | FINAL_NORM
+            | PROJECTION
+            | {"blocks/attention/relative/table": False, "blocks/attention/sink": False},
+        ),
+        (
+            GPT2,
+            BLOCK
+            | FINAL_NORM
+            | PROJECTION
+            | {f"blocks/attention/{name}_bias": False for name in ("query", "key", "value", "output")}
+            | {"position/table": False},
+        ),
+    ],
+    ids=["sketch", "relative", "gpt2"],
+)
+def test_only_matrices_and_the_embedding_table_decay(cfg, decayed):
+    params = jax.eval_shape(lambda key: model.init(key, cfg), jax.random.key(0))
+    assert names(optimizer.decay_mask(params)) == decayed
+
+
+PARAMS = {"head": {"weight": jnp.asarray([[3.0, -4.0], [0.5, 12.0]]), "bias": jnp.asarray([2.0, -1.0])}}
+
+
+def test_only_what_decays_moves_without_a_gradient():
+    cfg = optimizer.Config(learning_rate=0.1, warmup_steps=0, weight_decay=0.5)
+    updates, _ = update(cfg, 100, jax.tree.map(jnp.zeros_like, PARAMS), PARAMS, step=0)
+    np.testing.assert_allclose(updates["head"]["weight"], -0.1 * 0.5 * PARAMS["head"]["weight"], rtol=1e-6)
+    np.testing.assert_array_equal(updates["head"]["bias"], 0)
+
+
+def update(cfg, steps, gradients, params, step, hyper=None):
+    rule = optimizer.make(cfg, steps)
+    with jax.numpy_dtype_promotion("standard"):
+        return rule.update(gradients, rule.init(params), params, hyper=hyper or cfg.hyper(), step=step)
+
+
+def test_gradients_are_scaled_down_to_the_norm_and_never_up():
+    def first_moment(gradients):
+        _, state = update(optimizer.Config(beta1=0.0, max_grad_norm=6.5), 100, gradients, PARAMS, step=0)
+        return state[1].mu
+
+    np.testing.assert_allclose(
+        first_moment(PARAMS)["head"]["bias"], np.array([2.0, -1.0]) * 6.5 / 174.25**0.5, rtol=1e-6
+    )
+    small = jax.tree.map(lambda leaf: 0.01 * leaf, PARAMS)
+    np.testing.assert_array_equal(first_moment(small)["head"]["weight"], small["head"]["weight"])
+
+
+@pytest.mark.parametrize("cfg", [model.Config(d_model=6), GPT2], ids=["sketch", "gpt2"])
+def test_five_steps_equal_those_of_optax(cfg):
+    settings = optimizer.Config(learning_rate=0.02, warmup_steps=2, weight_decay=0.3, max_grad_norm=1.5)
+    params = random_like(jax.eval_shape(lambda key: model.init(key, cfg), jax.random.key(0)), seed=0)
+    ours = optimizer.make(settings, 5)
+    theirs = optax.chain(
+        optax.clip_by_global_norm(1.5),
+        optax.adamw(
+            lambda count: 0.02 * optimizer.warmup_cosine(count, 2, 5),
+            b1=settings.beta1,
+            b2=settings.beta2,
+            weight_decay=0.3,
+            mask=optimizer.decay_mask,
+        ),
+    )
+    our_params, our_state, their_params, their_state = params, ours.init(params), params, theirs.init(params)
+
+    @jax.jit
+    def both(our_params, our_state, their_params, their_state, step):
+        gradients = jax.tree.map(jnp.sin, our_params)
+        updates, our_state = ours.update(gradients, our_state, our_params, hyper=settings.hyper(), step=step)
+        our_params = optax.apply_updates(our_params, updates)
+        gradients = jax.tree.map(jnp.sin, their_params)
+        updates, their_state = theirs.update(gradients, their_state, their_params)
+        return our_params, our_state, optax.apply_updates(their_params, updates), their_state
+
+    for step in range(5):
+        with jax.numpy_dtype_promotion("standard"):
+            our_params, our_state, their_params, their_state = both(
+                our_params, our_state, their_params, their_state, jnp.int32(step)
+            )
+    for name, leaf in names(our_params).items():
+        np.testing.assert_allclose(leaf, names(their_params)[name], rtol=1e-6, atol=1e-7, err_msg=name)
+        assert np.abs(leaf - names(params)[name]).max() > 1e-3
+
+
+def test_members_of_their_own_rate_and_decay_differ_as_they_do_alone():
+    cfg = optimizer.Config(warmup_steps=0)
+    gradients = random_like(PARAMS, seed=1)
+    rates, decays = jnp.asarray([0.1, 0.003, 0.5]), jnp.asarray([0.0, 0.2, 0.01])
+
+    def one(rate, decay):
+        hyper = {"learning_rate": rate, "weight_decay": decay}
+        return update(cfg, 100, gradients, PARAMS, step=jnp.int32(30), hyper=hyper)[0]["head"]["weight"]
+
+    together = jax.vmap(one)(rates, decays)
+    for k in range(3):
+        np.testing.assert_allclose(together[k], one(rates[k], decays[k]), rtol=1e-6)
+    assert len({float(weight[0, 0]) for weight in together}) == 3

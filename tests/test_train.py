@@ -1,0 +1,150 @@
+"""A training step is a pure function of its state: scanned, mapped over members or resumed, it does the same.
+
+The training loop knows no model, so most of these train a small network of their own, with dropout.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from apformer import fit, model, optimizer, task, train
+from apformer.data import progressions
+from apformer.recipes import Settings, Training
+
+CFG = optimizer.Config(learning_rate=0.01, warmup_steps=2, weight_decay=0.1)
+RULE = optimizer.make(CFG, steps=12)
+HOME = Settings(
+    Training(steps=12, batch_size=4), model.Config(d_model=24), progressions.Config(digits=2, max_difference=20)
+)
+
+
+def loss_fn(params, batch, key):
+    x_BD, y_B = batch
+    hidden_BF = jnp.tanh(x_BD @ params["expand"]["weight"] + params["expand"]["bias"][None])
+    hidden_BF = jnp.where(jax.random.bernoulli(key, 0.75, hidden_BF.shape), hidden_BF / 0.75, 0.0)
+    loss = jnp.mean((hidden_BF @ params["contract"]["weight"] - y_B) ** 2)
+    return loss, {"loss": loss}
+
+
+def sample(key):
+    x_BD = jax.random.normal(key, (5, 3))
+    return x_BD, jnp.sin(x_BD.sum(axis=1))
+
+
+STEP = train.make_train_step(loss_fn, RULE)
+
+
+def start(seed=0, rate=0.01, rule=RULE):
+    keys = jax.random.split(jax.random.key(seed))
+    expand = {"weight": jax.random.normal(keys[0], (3, 7)), "bias": jnp.zeros(7)}
+    params = {"expand": expand, "contract": {"weight": jax.random.normal(keys[1], (7,))}}
+    hyper = CFG.hyper() | {"learning_rate": jnp.float32(rate)}
+    return train.init_state(jax.random.key(100 + seed), params, rule, hyper)
+
+
+@pytest.fixture(scope="module")
+def four_steps():
+    return jax.jit(train.scan_steps(STEP, sample, 4))
+
+
+def stack(*trees):
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
+
+
+def member(tree, k):
+    return jax.tree.map(lambda leaf: leaf[k], tree)
+
+
+def bits(tree):
+    """The bytes of every leaf, keys included."""
+    leaves = jax.tree.leaves(tree)
+    keys = [jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key) for leaf in leaves]
+    return [np.asarray(jax.random.key_data(x) if key else x).tobytes() for x, key in zip(leaves, keys, strict=True)]
+
+
+def test_one_batch_is_learned_by_heart():
+    batch = task.sample(jax.random.key(3), HOME)
+    rule = optax.adam(0.01)  # any optax optimizer serves
+    step = train.make_train_step(task.make_loss(HOME), rule)
+    state = train.init_state(jax.random.key(1), model.init(jax.random.key(0), HOME.model), rule, {})
+    state, metrics = jax.jit(lambda state: jax.lax.scan(lambda state, _: step(state, batch), state, length=200))(state)
+    # Characters that follow the same text in two rows cannot both be sure; those of predictable terms can.
+    assert metrics["loss"][-1] < 0.4 * metrics["loss"][0] and metrics["exact"][-1] == 1.0
+    assert state.step == 200
+
+
+def test_a_scan_of_steps_equals_single_steps(four_steps):
+    single = jax.jit(lambda state: STEP(state, sample(train.step_keys(state)[1])))
+    scanned, metrics = four_steps(start())
+    state, losses = start(), []
+    for _ in range(4):
+        state, step_metrics = single(state)
+        losses.append(step_metrics["loss"])
+    # Not bit for bit: outside a loop XLA may fuse otherwise. What runs on must call the same loops (apformer/fit.py).
+    for ours, theirs in zip(jax.tree.leaves(scanned.params), jax.tree.leaves(state.params), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-7)
+    np.testing.assert_allclose(metrics["loss"], jnp.stack(losses), rtol=1e-5)
+    assert scanned.step == state.step == 4 and bits(scanned.key) == bits(state.key)
+
+
+def test_the_same_loop_on_the_same_state_gives_the_same_bits(four_steps):
+    state, _ = four_steps(start())
+    copy = jax.tree.map(jnp.array, state)
+    assert bits(four_steps(state)) == bits(four_steps(copy))
+
+
+def test_mapped_members_are_bit_equal_to_runs_alone_and_vmapped_ones_are_close(four_steps):
+    states = [start(0), start(1, rate=0.003)]
+    chunk = train.scan_steps(STEP, sample, 4)
+    mapped, vmapped = (jax.jit(train.over_members(chunk, mode))(stack(*states)) for mode in ("map", "vmap"))
+    for k, state in enumerate(states):
+        alone = four_steps(state)
+        assert bits(member(mapped, k)) == bits(alone)
+        close = member(vmapped, k)
+        for ours, theirs in zip(jax.tree.leaves(close[0].params), jax.tree.leaves(alone[0].params), strict=True):
+            np.testing.assert_allclose(ours, theirs, atol=1e-5)
+        assert bits(close[0].key) == bits(alone[0].key)
+
+
+def test_keys_of_a_step_depend_on_seed_and_step_alone():
+    later = start()._replace(step=jnp.int32(5))
+    elsewhere = start(1)._replace(key=start().key, step=jnp.int32(5))
+    assert bits(train.step_keys(later)) == bits(train.step_keys(elsewhere))
+    keys = [bits(train.step_keys(state)[use])[0] for state in (start(), later, start(1)) for use in (0, 1)]
+    assert len(set(keys)) == 6  # dropout and batch, of two steps and two seeds
+
+
+def test_every_step_draws_its_own_batch_and_dropout():
+    step = train.make_train_step(lambda params, batch, key: (loss_fn(params, batch, key)[0], {"key": key}), RULE)
+    _, metrics = jax.jit(train.scan_steps(step, sample, 4))(start())
+    assert len({*bits(list(metrics["key"]))}) == 4
+    batches = [bits(sample(train.step_keys(start()._replace(step=jnp.int32(t)))[1]))[0] for t in range(4)]
+    assert len({*batches}) == 4
+
+
+def test_a_step_changes_the_state_it_returns_and_not_its_argument():
+    state = start()
+    before = bits(state)
+    after, _ = STEP(state, sample(jax.random.key(0)))
+    assert bits(state) == before
+    assert after.step == 1 and bits(after.key) == bits(state.key) and bits(after.hyper) == bits(state.hyper)
+    assert all(a != b for a, b in zip(bits(after.params), bits(state.params), strict=True))
+
+
+def test_the_state_of_a_population_is_that_of_its_seeds():
+    cfg = HOME.model
+    population = fit.initial_state(Settings(Training(seed=7, members=2), cfg))
+    for k in range(2):
+        assert bits(member(population, k)) == bits(fit.initial_state(Settings(Training(seed=7 + k), cfg)))
+
+
+def test_bfloat16_halves_the_bits_of_the_computation_and_not_of_the_parameters():
+    params, batch = model.init(jax.random.key(0), HOME.model), task.sample(jax.random.key(0), HOME)
+    half = Settings(Training(compute_dtype="bfloat16"), HOME.model, HOME.data)
+    with jax.numpy_dtype_promotion("standard"):
+        half_loss, loss = (jax.jit(task.make_loss(settings))(params, batch, None)[0] for settings in (half, HOME))
+        gradients = jax.eval_shape(lambda: jax.grad(task.make_loss(half), has_aux=True)(params, batch, None)[0])
+    assert {leaf.dtype for leaf in jax.tree.leaves(gradients)} == {jnp.dtype("float32")}
+    assert half_loss != loss and abs(half_loss - loss) < 0.1
