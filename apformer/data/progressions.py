@@ -23,6 +23,7 @@ from apformer.data.tokenizer import VOCABULARY
 from apformer.errors import USAGE, UserError
 
 SPLITS = ("train", "validation", "test")
+TRAIN_SHARE = 0.8  # of the lines of each difference that is split
 UNSPLIT_BELOW = 10  # a difference has as many lines as its size; these have too few to share out, and are train
 
 
@@ -216,7 +217,8 @@ def crop(key: jax.Array, progressions: Progressions, digits: int, terms: int, mi
     """A stretch of `terms` terms of every progression: from anywhere in a share of the rows, else its beginning.
 
     A stretch from the middle starts as no drawn progression does, so its first two terms, which tell how likely a start
-    is, carry no weight. Pure; digits and terms are static under jit. Returns arrays (B, terms * (digits + 1) - 1).
+    is, carry no weight. At the beginning, differences too small to be split weigh as much less as they come too often in
+    training: what is learned of the first two terms is then the generator's distribution. Pure; digits and terms are static under jit. Returns arrays (B, terms * (digits + 1) - 1).
     """
     first_B, difference_B, terms_B = map(jnp.asarray, progressions)
     middle_key, start_key = jax.random.split(key)
@@ -225,7 +227,9 @@ def crop(key: jax.Array, progressions: Progressions, digits: int, terms: int, mi
     stretch = Progressions(first_B + start_B * difference_B, difference_B, terms_B - start_B)
     tokens_BT, weights_BT = encode_rows(stretch, digits, terms)
     opening_T = jnp.arange(tokens_BT.shape[1]) < 2 * (digits + 1) - 1
-    return Batch(tokens_BT, jnp.where(middle_B[:, None] & opening_T[None, :], 0.0, weights_BT))
+    share_B = jnp.where(abs(difference_B) < UNSPLIT_BELOW, TRAIN_SHARE, 1.0)
+    opening_B = jnp.where(middle_B, 0.0, share_B).astype(jnp.float32)
+    return Batch(tokens_BT, weights_BT * jnp.where(opening_T[None, :], opening_B[:, None], 1.0))
 
 
 def render(first: int, difference: int, terms: int, digits: int) -> str:
