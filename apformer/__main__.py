@@ -1,3 +1,5 @@
+"""`python -m apformer` is `apformer`."""
+
 import sys
 
 from apformer.cli import main

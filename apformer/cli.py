@@ -10,62 +10,62 @@ import sys
 from apformer.errors import DISK, USAGE, UserError
 from apformer.flags import parse
 
-HELP = """usage: apformer COMMAND [RUN] [--flag value ...]
-
-Transformers that learn arithmetic progressions, and know how well.
-
-  train      train a model, then evaluate it on progressions it has never seen
-  resume     go on with a run that was stopped, bit for bit
-  predict    continue a progression: apformer predict RUN "007 010 013" --terms 3
-  evaluate   exact match by position, difference and carries; loss against the Bayes floor
-  doctor     versions, devices, disk and permissions
-
-RUN is a run directory; without it, the latest. `apformer COMMAND --help` lists the flags of a command.
-
-exit codes: 0 done, 2 usage, 3 data, 4 checkpoint, 5 non-finite, 6 disk, 7 locked, 130/143 stopped and saved
-"""
-
 
 def train(args):
+    """Train a model, then evaluate it on progressions it has never seen."""
     from apformer import experiment, recipes
 
     experiment.train(recipes.parse(args))
 
 
 def resume(args):
+    """Go on with a run that was stopped, bit for bit."""
     from apformer import experiment
 
     experiment.resume(parse(experiment.Resume, args, "apformer resume"))
 
 
 def predict(args):
+    """Continue a progression: apformer predict RUN "007 010 013" --terms 3."""
     from apformer import predict
 
     predict.predict(parse(predict.Predict, args, "apformer predict"))
 
 
 def evaluate(args):
+    """Measure exact match by position, difference and carries, and the loss against the Bayes floor."""
     from apformer import experiment
 
     experiment.evaluate(parse(experiment.Evaluate, args, "apformer evaluate"))
 
 
 def doctor(args):
+    """Say what runs here would run on: versions, devices, disk and permissions."""
     from apformer import doctor
 
     doctor.doctor(parse(doctor.Doctor, args, "apformer doctor"))
 
 
-COMMANDS = {"train": train, "resume": resume, "predict": predict, "evaluate": evaluate, "doctor": doctor}
+COMMANDS = {command.__name__: command for command in (train, resume, predict, evaluate, doctor)}
+
+HELP = f"""usage: apformer COMMAND [RUN] [--flag value ...]
+
+Transformers that learn arithmetic progressions, and know how well.
+
+{"".join(f"  {name:10}{command.__doc__}{chr(10)}" for name, command in COMMANDS.items())}
+RUN is a run directory; without it, the latest. `apformer COMMAND --help` lists the flags of a command.
+
+exit codes: 0 done, 2 usage, 3 data, 4 checkpoint, 5 non-finite, 6 disk, 7 locked, 130/143 stopped and saved
+"""
 
 
 def main(args=None):
     """Run one command; the exit code of the process. What is not the user's to mend keeps its traceback."""
     args = sys.argv[1:] if args is None else list(args)
-    if not args or args[0] in ("-h", "--help"):
-        print(HELP, end="", file=sys.stdout if args else sys.stderr)
-        return 0 if args else USAGE
     try:
+        if not args or args[0] in ("-h", "--help"):
+            print(HELP, end="", file=sys.stdout if args else sys.stderr, flush=True)
+            return 0 if args else USAGE
         if args[0] not in COMMANDS:
             near = difflib.get_close_matches(args[0], COMMANDS, n=1)
             hint = f"did you mean {near[0]}?" if near else f"give one of {', '.join(COMMANDS)}"
@@ -75,7 +75,7 @@ def main(args=None):
     except UserError as error:
         return _fail(error, error.exit_code)
     except BrokenPipeError:
-        # Who reads our output has had enough, as in `apformer predict ... | head`.
+        # Who reads our output has had enough, as in `apformer predict ... | head`; say no more, not even at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except OSError as error:
         place = f"{error.filename}: " if error.filename else ""

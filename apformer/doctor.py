@@ -6,7 +6,7 @@ import shutil
 from dataclasses import dataclass
 
 from apformer import runs
-from apformer.errors import UserError
+from apformer.errors import USAGE, UserError
 
 
 @dataclass(frozen=True)
@@ -18,15 +18,13 @@ class Doctor:
 
 
 def doctor(args):
-    """Print what `examine` finds. Raises UserError (exit DISK) after that if runs cannot be written here."""
+    """Print what `examine` finds. Raises UserError after that if a run here would fail: DISK, or USAGE without JAX."""
     facts, fault = examine()
     if args.json:
         print(json.dumps(facts))
     else:
         for name, fact in {**facts.pop("versions"), **facts}.items():
-            print(
-                f"{name:18}{', '.join(fact) if isinstance(fact, list) else 'not installed' if fact is None else fact}"
-            )
+            print(f"{name:18}{', '.join(fact) if isinstance(fact, list) else 'none' if fact is None else fact}")
     if fault:
         raise fault
 
@@ -37,19 +35,27 @@ def examine():
     import jax.numpy as jnp
 
     place = "runs" if os.path.isdir("runs") else "."
-    fault = None
-    try:
-        runs.preflight(place, needs=0)
-    except UserError as error:
-        fault = error
     facts = {
         "versions": runs.versions(),
-        "backend": jax.default_backend(),
-        "devices": [f"{device.id}: {device.device_kind}" for device in jax.devices()],
-        "computes": float(jnp.ones((64, 64)).sum()) == 4096.0,
+        "backend": None,
+        "devices": [],
+        "computes": False,
         "processors": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         "free_disk_gb": round(shutil.disk_usage(place).free / 1e9, 1),
         "directory": os.path.abspath(place),
-        "writable": fault is None,
+        "writable": False,
     }
+    fault = None
+    try:
+        facts["devices"] = [f"{device.id}: {device.device_kind}" for device in jax.devices()]
+        facts["backend"] = jax.default_backend()
+        facts["computes"] = float(jnp.ones((64, 64)).sum()) == 4096.0
+    except RuntimeError as error:
+        reason = str(error).splitlines()[0]
+        fault = UserError(f"JAX does not start ({reason}): set JAX_PLATFORMS=cpu, or mend its installation", USAGE)
+    try:
+        runs.preflight(place, needs=0)
+        facts["writable"] = True
+    except UserError as error:
+        fault = error
     return facts, fault

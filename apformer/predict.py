@@ -16,7 +16,7 @@ from apformer.data import progression_file, tokenizer
 from apformer.errors import DATA, USAGE, UserError
 from apformer.generate import generate, pad_prompts
 
-BATCH = 256
+TOKENS, LEAST = 8192, 8  # of a batch: its tokens, whose attention must fit in memory, and its fewest rows
 
 
 @dataclass(frozen=True)
@@ -71,17 +71,19 @@ def continue_lines(prompts, characters, *, extend, init_cache, apply=None):
     if characters == 0:
         return [""] * len(prompts)
     tokens = [tokenizer.encode(prompt) for prompt in prompts]
-    order = sorted(range(len(tokens)), key=lambda i: len(tokens[i]))  # like lengths together: few compilations
+    width_B = np.array([pad_prompts([prompt])[0].shape[1] for prompt in tokens])
     continuations = [""] * len(tokens)
-    size = BATCH if len(tokens) > 8 else 8
     step = jax.jit(partial(_continue, characters=characters, extend=extend, init_cache=init_cache))
-    with tqdm(total=len(tokens), unit="line", disable=None if len(tokens) > size else True, leave=False) as bar:
-        for start in range(0, len(order), size):
-            rows = order[start : start + size]
-            prompt_BT, lengths_B = pad_prompts([tokens[i] for i in np.resize(rows, size)])
-            for i, tokens_N in zip(rows, np.asarray(step(prompt_BT, lengths_B)), strict=False):
-                continuations[i] = tokenizer.decode(tokens_N)[1:]
-            bar.update(len(rows))
+    with tqdm(total=len(tokens), unit="line", disable=None if len(tokens) > LEAST else True, leave=False) as bar:
+        for width in np.unique(width_B):  # like lengths together: few compilations, little padding
+            alike = np.flatnonzero(width_B == width)
+            size = LEAST if len(alike) <= LEAST else max(LEAST, TOKENS // int(width))
+            for start in range(0, len(alike), size):
+                rows = alike[start : start + size]
+                prompt_BT, lengths_B = pad_prompts([tokens[i] for i in np.resize(rows, size)])
+                for i, tokens_N in zip(rows, np.asarray(step(prompt_BT, lengths_B)), strict=False):
+                    continuations[i] = tokenizer.decode(tokens_N)[1:]
+                bar.update(len(rows))
     return continuations
 
 

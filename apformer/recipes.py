@@ -100,8 +100,6 @@ def parse(args):
     settings = start(int(digits) if re.fullmatch("[1-9]", digits) else 3)
     try:
         settings = flags.parse(Settings, args, "apformer train", settings)
-    except ZeroDivisionError:  # model.Config divides by it
-        raise UserError("--n_heads 0 is out of range: give at least 1", USAGE) from None
     except UserError as error:
         raise UserError(_what_fits(str(error)), USAGE) from None
     check(settings)
@@ -119,6 +117,7 @@ def check(settings):
         for flag in whole:
             _require(flag, getattr(part, flag) is None or 1 <= getattr(part, flag) < 2**31, part, "1 to 2147483647")
     _require("crop_terms", 3 <= train.crop_terms < 2**31, train, "3 to 2147483647")
+    _require("middle_share", 0 <= train.middle_share <= 1, train, "0 to 1")
     _require("seed", 0 <= train.seed <= 2**31 - train.members, train, f"0 to {2**31 - train.members}")
     _require("warmup_steps", 0 <= optimizer.warmup_steps < 2**31, optimizer, "0 to 2147483647")
     _require("learning_rate", 0 < optimizer.learning_rate < 10, optimizer, "more than 0 and less than 10")
@@ -127,7 +126,6 @@ def check(settings):
     _require("beta2", 0 <= optimizer.beta2 < 1, optimizer, "at least 0 and less than 1")
     _require("max_grad_norm", 0 < optimizer.max_grad_norm < math.inf, optimizer, "more than 0")
     _require("norm_epsilon", 0 < architecture.norm_epsilon < 1, architecture, "more than 0 and less than 1")
-    _require("dropout", 0 <= architecture.dropout < 1, architecture, "at least 0 and less than 1")
     _require("vocab_size", architecture.vocab_size == len(VOCABULARY), architecture, f"{len(VOCABULARY)}")
     if train.save_every % train.log_every:
         raise UserError(f"--save_every {train.save_every} is no multiple of --log_every {train.log_every}", USAGE)
@@ -153,7 +151,7 @@ def from_dict(config, source):
             **{field.name: _typed(field.type(**config[field.name])) for field in dataclasses.fields(Settings)}
         )
         check(settings)
-    except (KeyError, TypeError, ValueError, ArithmeticError, UserError) as error:
+    except (KeyError, TypeError, ValueError, UserError) as error:
         sentence = f"{source} is damaged or of another version of apformer ({error}): restore it, or train anew"
         raise UserError(sentence, CHECKPOINT) from None
     return settings
@@ -179,8 +177,11 @@ def _value(args, flag):
 def _what_fits(sentence):
     """The sentence of a model.Config that cannot be, with flags and the numbers that fit."""
     numbers = re.search(r"d_model (\d+) is not a multiple of n_heads (\d+)", sentence)
-    if numbers is None:
-        return sentence
-    d_model, n_heads = map(int, numbers.groups())
-    fitting = ", ".join(str(n) for n in range(1, min(d_model, 128) + 1) if d_model % n == 0)
-    return f"--n_heads {n_heads} does not divide --d_model {d_model}: give --n_heads {fitting}"
+    if numbers:
+        d_model, n_heads = map(int, numbers.groups())
+        fitting = ", ".join(str(n) for n in range(1, min(d_model, 128) + 1) if d_model % n == 0)
+        return f"--n_heads {n_heads} does not divide --d_model {d_model}: give --n_heads {fitting}"
+    names = "|".join(field.name for field in dataclasses.fields(Model))
+    return re.sub(
+        rf"^error parsing model: ((?:{names})\b)?", lambda match: f"--{match[1]}" if match[1] else "", sentence
+    )

@@ -1,0 +1,340 @@
+"""The command line: what works prints what was asked for, and every fault is one sentence with its exit code."""
+
+import errno
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from apformer import cli, errors, experiment, runs, task
+from apformer.data import progressions
+
+ROOT = Path(__file__).parents[1]
+MODEL = "--d_model 16 --n_layers 2 --n_heads 2 --position relative --window 7 --dropout 0.1"
+TASK = "--digits 2 --max_difference 30 --max_terms 6 --test_sequences 50"
+PACE = (
+    "--steps 80 --batch_size 8 --log_every 2 --save_every 40 --learning_rate 0.01 --warmup_steps 5 --weight_decay 0.1"
+)
+FLAGS = f"--recipe sketch {MODEL} {TASK} {PACE}".split()
+
+
+@pytest.fixture(autouse=True)
+def few_validation_rows(monkeypatch):
+    monkeypatch.setattr(task, "VALIDATION_ROWS", 32)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A directory in which `apformer train` was called once, and what it printed."""
+    folder = tmp_path_factory.mktemp("work")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setattr(task, "VALIDATION_ROWS", 32)
+        with open("out", "w") as out, open("err", "w") as err:
+            patch.setattr(sys, "stdout", out)
+            patch.setattr(sys, "stderr", err)
+            assert cli.main(["train", *FLAGS]) == 0
+    return folder
+
+
+@pytest.fixture
+def run(trained, monkeypatch):
+    """The name of the trained run, from the directory it was called in."""
+    monkeypatch.chdir(trained)
+    return str(runs.find())
+
+
+@pytest.fixture
+def copy(trained, tmp_path):
+    """A copy of the trained run, to be spoilt."""
+    return shutil.copytree(runs.find(root=trained / "runs"), tmp_path / "copy")
+
+
+@pytest.fixture
+def fails(capsys):
+    """A function (exit code, pattern, *args): the command prints one sentence that matches, and nothing else."""
+
+    def check(exit_code, pattern, *args):
+        capsys.readouterr()
+        assert cli.main([str(arg) for arg in args]) == exit_code
+        out, err = capsys.readouterr()
+        assert out == ""
+        assert re.fullmatch(r"apformer: [^\n]+\n", err), err
+        assert re.search(pattern, err), err
+
+    return check
+
+
+def python(*args, **options):
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"}
+    return subprocess.run([sys.executable, *args], capture_output=True, text=True, env=environment, **options)
+
+
+def digest(folder):
+    files = (file for file in sorted(folder.rglob("*")) if file.is_file())
+    return {str(file): (hashlib.sha256(file.read_bytes()).hexdigest(), file.stat().st_mtime_ns) for file in files}
+
+
+def test_help_does_not_wait_for_jax():
+    program = "import sys; from apformer import cli; assert cli.main(['--help']) == 0; assert 'jax' not in sys.modules"
+    done = python("-c", program)
+    assert done.returncode == 0 and done.stderr == ""
+    assert all(command in done.stdout for command in cli.COMMANDS)
+
+
+def test_a_reader_that_leaves_early_is_no_fault():
+    reader, writer = os.pipe()
+    os.close(reader)
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    with os.fdopen(writer, "wb") as pipe:
+        command = [sys.executable, "-m", "apformer", "--help"]
+        done = subprocess.run(command, stdout=pipe, stderr=subprocess.PIPE, env=environment)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_no_command_prints_the_help_and_fails(capsys):
+    assert cli.main([]) == errors.USAGE
+    assert capsys.readouterr().err == cli.HELP
+
+
+@pytest.mark.parametrize("command", ["train", "resume", "predict", "evaluate", "doctor"])
+def test_every_command_has_help(command, capsys):
+    with pytest.raises(SystemExit) as done:
+        cli.main([command, "--help"])
+    assert not done.value.code
+    out, err = capsys.readouterr()
+    assert f"usage: apformer {command}" in out and err == ""
+
+
+def test_a_command_that_is_not_there(fails):
+    fails(errors.USAGE, "no command predcit: did you mean predict", "predcit")
+    fails(errors.USAGE, "no command 42: give one of train, resume", "42")
+
+
+@pytest.mark.parametrize("command", ["train", "resume", "predict", "evaluate", "doctor"])
+def test_a_flag_that_is_not_there(command, fails):
+    fails(errors.USAGE, f"--qwerty.*apformer {command} --help", command, "--qwerty", "1")
+
+
+def test_python_m_apformer_is_the_same(tmp_path):
+    done = python("-m", "apformer", "train", "--digits", "0", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "apformer: --digits 0 does not fit: give 1 to 9 digits\n"
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_is_the_disks_fault_is_a_sentence_and_what_is_ours_a_traceback(fails, monkeypatch):
+    def full(args):
+        raise OSError(errno.ENOSPC, "No space left on device", "runs/x/metrics.jsonl")
+
+    monkeypatch.setitem(cli.COMMANDS, "train", full)
+    fails(errors.DISK, "runs/x/metrics.jsonl: No space left on device; see `apformer doctor`", "train")
+    monkeypatch.setitem(cli.COMMANDS, "train", lambda args: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        cli.main(["train"])
+
+
+def test_an_interrupt_outside_training(fails, monkeypatch):
+    def interrupt(args):
+        raise KeyboardInterrupt
+
+    monkeypatch.setitem(cli.COMMANDS, "evaluate", interrupt)
+    fails(130, "stopped", "evaluate")
+
+
+def test_train_prints_the_table_and_what_to_try(trained, run):
+    out, err = (trained / "out").read_text(), (trained / "err").read_text()
+    assert "predictable terms" in out and "nats per character" in out
+    assert f'apformer predict {run} "07 10 13" --terms 3' in out
+    assert [line for line in err.splitlines() if "saved" in line] == [
+        line for line in err.splitlines() if line.startswith(("step 40:", "step 80:"))
+    ]
+    assert "\r" not in err and "%|" not in err  # no bar in a file
+    assert "parameters, 80 steps" in err
+
+
+def test_a_run_holds_what_the_readme_says(run):
+    path = Path(run)
+    assert {file.name for file in path.iterdir()} >= {"config.json", "metrics.jsonl", "checkpoints", "evaluation.json"}
+    assert {file.name for file in (path / "figures").iterdir()} >= {"loss.png", "accuracy_by_position.png"}
+    config = json.loads((path / "config.json").read_text())
+    assert config["flags"]["model"]["d_model"] == 16 and config["flags"]["training"]["steps"] == 80
+    assert config["data"] == {"source": "sampler"} and config["versions"]["jax"]
+    lines = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines] == list(range(2, 81, 2))
+    assert [line["step"] for line in lines if "validation_loss" in line] == [40, 80]
+    assert lines[-1]["loss"] < lines[0]["loss"]
+
+
+KEYS = {"terms", "exact_teacher_forced", "exact_free_running", "nats_per_char", "bayes_floor", "excess"}
+
+
+def test_evaluate_prints_one_json_object_equal_to_the_file(run, capsys):
+    assert cli.main(["evaluate", run, "--json"]) == 0
+    out, _ = capsys.readouterr()
+    result = json.loads(out)
+    assert KEYS <= set(result) and result["sequences"] == 50
+    assert result == json.loads((Path(run) / "evaluation.json").read_text())
+    assert result["excess"] == pytest.approx(result["nats_per_char"] - result["bayes_nats_per_char"])
+
+
+def test_predict_names_the_latest_run_by_itself(run, capsys):
+    assert cli.main(["predict", run, "07 10 13", "--terms", "2"]) == 0
+    named = capsys.readouterr()
+    assert cli.main(["predict", "07 10 13", "--terms", "2"]) == 0
+    assert capsys.readouterr() == named
+    assert len(named.out) == 6 and named.err == ""
+
+
+@pytest.mark.parametrize(
+    ("prompt", "pattern"),
+    [
+        ("07", "holds one term; two terms are needed"),
+        ("07 100", "term 2, 100, has width 3 where the first term has 2; pad with zeros"),
+        ("007 010", "the prompt has terms of 3 digits where .* knows 2: give terms of 2"),
+        ("07 10 14", "no progression: terms 2 and 3 differ by 4 where terms 1 and 2 differ by 3"),
+        ("07 1O", "character 5 is 'O'"),
+        ("07  10", "double space"),
+        ("07 10 ", "ends with a space"),
+        ("", "is empty"),
+        ("\udcff7 10", "character 1 is"),
+    ],
+)
+def test_a_prompt_that_cannot_be_continued(run, fails, prompt, pattern):
+    fails(errors.DATA, pattern, "predict", run, prompt)
+
+
+def test_arguments_of_predict(run, fails):
+    fails(errors.USAGE, "prompt in quotes", "predict")
+    fails(errors.USAGE, "prompt in quotes", "predict", run)
+    fails(errors.USAGE, "3 arguments.*prompt in quotes", "predict", "07", "10", "13")
+    fails(errors.USAGE, "--terms 0 is out of range: give at least 1", "predict", run, "07 10", "--terms", "0")
+    fails(errors.USAGE, "--member 1 is out of range: .* has members 0 to 0", "predict", run, "07 10", "--member", "1")
+    fails(errors.USAGE, "--file rows.txt takes the place", "predict", run, "07 10", "--file", "rows.txt")
+    fails(errors.DATA, "rows.txt does not exist", "predict", run, "--file", "rows.txt")
+
+
+def test_the_member_of_a_population(copy, fails):
+    config = json.loads((copy / "config.json").read_text())
+    config["flags"]["training"]["members"] = 2
+    (copy / "config.json").write_text(json.dumps(config))
+    for command in (["predict", copy, "07 10"], ["evaluate", copy]):
+        for member in (3, -1):
+            pattern = f"--member {member} is out of range: .* has members 0 to 1"
+            fails(errors.USAGE, pattern, *command, f"--member={member}")
+
+
+@pytest.mark.parametrize("command", [["resume"], ["evaluate"], ["predict", "07 10"]], ids=lambda command: command[0])
+class TestRunDirectory:
+    """What is wrong with a run directory is said by every command that reads one."""
+
+    def args(self, command, path):
+        return [command[0], path, *command[1:]]
+
+    def test_missing(self, command, fails, tmp_path):
+        fails(errors.USAGE, "nothing is not a directory", *self.args(command, tmp_path / "nothing"))
+
+    def test_no_run_yet(self, command, fails, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+        fails(errors.USAGE, "holds no run yet: train one", *command)
+
+    def test_without_config(self, command, fails, tmp_path):
+        fails(errors.USAGE, "no config.json", *self.args(command, tmp_path))
+
+    def test_half_written(self, command, fails, copy):
+        for manifest in copy.glob("checkpoints/*/MANIFEST.json"):
+            manifest.unlink()
+        fails(errors.CHECKPOINT, "stopped before its first checkpoint", *self.args(command, copy))
+
+    @pytest.mark.parametrize("text", ["", '{"flags": {"tra', "[]", "{}", '{"flags": 3}', '{"flags": {"training": {}}}'])
+    def test_damaged_config(self, command, fails, copy, text):
+        (copy / "config.json").write_text(text)
+        fails(errors.CHECKPOINT, "config.json .*(restore|train anew)", *self.args(command, copy))
+
+    @pytest.mark.parametrize(("flag", "value"), [("d_model", "16"), ("n_heads", 0), ("position", "relativ"), ("x", 1)])
+    def test_wrong_value_in_config(self, command, fails, copy, flag, value):
+        config = json.loads((copy / "config.json").read_text())
+        config["flags"]["model"][flag] = value
+        (copy / "config.json").write_text(json.dumps(config))
+        fails(errors.CHECKPOINT, "config.json is damaged or of another version", *self.args(command, copy))
+
+    def test_another_architecture(self, command, fails, copy):
+        config = json.loads((copy / "config.json").read_text())
+        config["flags"]["model"]["d_model"] = 32
+        (copy / "config.json").write_text(json.dumps(config))
+        before = digest(copy / "checkpoints")
+        fails(errors.CHECKPOINT, r"of another model: .*float32\[", *self.args(command, copy))
+        assert digest(copy / "checkpoints") == before
+
+
+def test_checkpoints_that_are_damaged(copy, fails, capsys):
+    best = copy / "checkpoints" / "80"
+    largest = max((file for file in best.rglob("*") if file.is_file()), key=lambda file: file.stat().st_size)
+    largest.write_bytes(b"\0" * largest.stat().st_size)
+    fails(errors.CHECKPOINT, "80 is damaged .*not as it was written", "predict", copy, "07 10")
+    for file in copy.glob("checkpoints/*/MANIFEST.json"):
+        file.write_text("{}")
+    assert cli.main(["evaluate", str(copy)]) == errors.CHECKPOINT
+    last = capsys.readouterr().err.splitlines()[-1]  # after a line for each that was tried
+    assert last.startswith("apformer: ") and "holds no valid checkpoint" in last
+
+
+def test_a_step_that_was_not_saved(copy, fails):
+    fails(errors.CHECKPOINT, r"no checkpoint of step 41: it holds \[40, 80\]", "resume", copy, "--step", "41")
+
+
+def test_a_run_that_another_process_holds(copy, fails):
+    with runs.lock(copy):
+        fails(errors.LOCKED, f"in use by process {os.getpid()}", "resume", copy)
+
+
+def test_a_run_is_never_overwritten(copy, fails):
+    before = digest(copy)
+    fails(errors.USAGE, "already holds a run: resume it", "train", *FLAGS, "--run_dir", copy)
+    assert digest(copy) == before
+
+
+def test_two_runs_of_one_second_have_two_directories(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(experiment, "finish", lambda *args: None)
+    for number in (1, 2):
+        assert cli.main(["train", *FLAGS]) == 0
+        names = {path.name for path in (tmp_path / "runs").iterdir() if path.is_dir()}
+        assert len(names) == number
+        assert (tmp_path / "runs" / "latest").read_text().strip() == max(names)
+
+
+@pytest.mark.parametrize(
+    ("content", "pattern"),
+    [
+        (None, "rows.txt does not exist"),
+        (b"", "rows.txt is empty"),
+        (b"07 10\n\xff\xfe\x00\n", "rows.txt, line 2: is not text"),
+        (b"07 10\n07 100\n", "rows.txt, line 2: term 2, 100, has width 3"),
+        (b"07 10\n07 1a\n", "rows.txt, line 2: character 5 is 'a'"),
+        (b"07 10\n\n07 10\n", "rows.txt, line 2: is empty"),
+        (b"07 10\n07 10 12\n", "rows.txt, line 2: is no progression"),
+        (b"007 010\n", "rows.txt has terms of 3 digits where --digits is 2: give --digits 3"),
+        (b"07 10\n", "rows.txt has no validation rows"),
+    ],
+)
+def test_a_dataset_that_cannot_be_read(fails, tmp_path, monkeypatch, content, pattern):
+    monkeypatch.chdir(tmp_path)
+    if content is not None:
+        Path("rows.txt").write_bytes(content)
+    fails(errors.DATA, pattern, "train", *FLAGS, "--dataset", "rows.txt")
+    assert not Path("runs").exists()
+
+
+def test_the_task_that_is_tried_is_one_the_model_knows():
+    assert task.hint(progressions.Config(3)) == "007 010 013"
+    assert task.hint(progressions.Config(1, max_difference=9)) == "0 3 6"
+    assert task.hint(progressions.Config(3, min_difference=400)) == "007 407 807"
+    assert task.hint(progressions.Config(3, min_difference=-500, max_difference=-400)) == "992 592 192"
+    assert task.hint(progressions.Config(2, min_difference=60, max_difference=90)) == "07 67"

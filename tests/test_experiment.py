@@ -1,0 +1,172 @@
+"""A run's rows are split by lines; its best checkpoint is measured on rows it has never seen, and its files say so."""
+
+import json
+
+import jax
+import numpy as np
+import pytest
+
+from apformer import checkpoint, experiment, fit, log, model, recipes, runs, task
+from apformer.data import progression_file, progressions
+from apformer.errors import CHECKPOINT, DATA, USAGE, UserError
+from apformer.recipes import Settings, Training
+
+DATA_CFG = progressions.Config(digits=2, max_difference=30, max_terms=6)
+MODEL = model.Config(d_model=16, n_layers=2, n_heads=2, position="relative", window=7, dropout=0.1)
+
+
+def settings(**changes):
+    return Settings(Training(**{"test_sequences": 40, **changes}), MODEL, DATA_CFG)
+
+
+@pytest.fixture(scope="module")
+def rows_file(tmp_path_factory):
+    path = tmp_path_factory.mktemp("data") / "rows.txt"
+    progression_file.write(path, progressions.draw(jax.random.key(9), DATA_CFG, 300), 2)
+    return path
+
+
+def make_run(path, settings, scores, validation=None):
+    """A run directory as training would leave it: an untrained state saved at a step for each of the scores."""
+    rows = task.read_rows(settings)
+    config = {"flags": recipes.to_dict(settings), "data": task.describe_rows(settings, rows)}
+    path.mkdir()
+    runs.write_json(path / "config.json", config)
+    state = fit.initial_state(settings)
+    with checkpoint.Checkpoints(path / "checkpoints") as checkpoints:
+        for step, score in scores.items():
+            checkpoints.save(step, state, score)
+            record = {"step": step, "loss": [1.0, 2.0][: settings.training.members], "exact": [0.0, 0.0]}
+            runs.append_record(path / "metrics.jsonl", record | (validation or {}))
+    return path
+
+
+def test_rows_of_a_file_are_split_by_whole_lines(rows_file):
+    splits = task.read_rows(settings(dataset=str(rows_file)))
+    everything, _ = progression_file.read(rows_file)
+    assert sum(len(part.first_B) for part in splits.values()) == len(everything.first_B) == 300
+    for number, (split, part) in enumerate(splits.items()):
+        assert split == progressions.SPLITS[number] and len(part.first_B) > 10
+        assert (progressions.split_of(part.difference_B, part.first_B) == number).all()
+
+
+def test_windows_line_ends_and_a_byte_order_mark_are_accepted(rows_file, tmp_path):
+    windows = tmp_path / "windows.txt"
+    windows.write_bytes(b"\xef\xbb\xbf" + rows_file.read_bytes().replace(b"\n", b"\r\n") + b"\r\n")
+    plain, other = (task.read_rows(settings(dataset=str(path))) for path in (rows_file, windows))
+    jax.tree.map(np.testing.assert_array_equal, plain, other)
+
+
+def test_rows_longer_than_learned_positions_are_refused(tmp_path):
+    (tmp_path / "long.txt").write_text(" ".join(f"{k:02d}" for k in range(100)) + "\n")
+    cfg = model.Config(position="learned", max_len=298)
+    with pytest.raises(UserError, match="has rows of 299 characters: give --max_len 299 or more") as caught:
+        task.read_rows(Settings(Training(dataset=str(tmp_path / "long.txt")), cfg, DATA_CFG))
+    assert caught.value.exit_code == USAGE
+
+
+@pytest.mark.parametrize(("least", "most", "split"), [(1, 9, "validation"), (0, 0, "validation"), (10, 10, "")])
+def test_differences_without_a_split_are_refused_before_a_run_begins(least, most, split):
+    cfg = progressions.Config(min_difference=least, max_difference=most)
+    missing = [name for name in progressions.SPLITS if not progressions.has_split(cfg, name)]
+    assert missing
+    with pytest.raises(UserError, match=f"no {missing[0]} lines: give a wider range") as caught:
+        task.read_rows(Settings(data=cfg))
+    assert caught.value.exit_code == USAGE
+
+
+def test_training_rows_are_of_the_training_split_and_depend_on_the_key_alone(rows_file):
+    files = settings(dataset=str(rows_file), batch_size=64)
+    train_rows = task.read_rows(files)["train"]
+    lines = {tuple(row) for row in np.stack([train_rows.difference_B, train_rows.first_B % train_rows.difference_B]).T}
+    for rows in (train_rows, None):
+        batch = task.sample(jax.random.key(4), files, None if rows is None else jax.tree.map(jax.numpy.asarray, rows))
+        again = task.sample(jax.random.key(4), files, None if rows is None else jax.tree.map(jax.numpy.asarray, rows))
+        jax.tree.map(np.testing.assert_array_equal, batch, again)
+        first, second = (np.asarray(batch.tokens_BT[:, s : s + 2]) @ [10, 1] for s in (0, 3))
+        difference = second - first
+        assert (progressions.split_of(difference.astype(np.int32), first.astype(np.int32)) == 0).all()
+        if rows is not None:
+            assert {tuple(row) for row in np.stack([difference, first % difference]).T} <= lines
+
+
+def test_validation_and_test_rows_are_the_same_for_every_seed_and_of_their_split():
+    one, other = settings(seed=1), settings(seed=2)
+    jax.tree.map(np.testing.assert_array_equal, task.test_rows(one, None), task.test_rows(other, None))
+    test = task.test_rows(one, None)
+    assert len(test.first_B) == 40 and (progressions.split_of(test.difference_B, test.first_B) == 2).all()
+
+
+def test_evaluation_on_a_file_has_no_floor(rows_file, tmp_path):
+    path = make_run(tmp_path / "run", settings(dataset=str(rows_file)), {2: 1.0})
+    result = experiment.evaluate_run(path, experiment.load_settings(path), experiment.load_rows(path))
+    assert not {"bayes_floor", "excess", "bayes_nats_per_char"} & set(result)
+    assert result["step"] == 2 and 0 < result["sequences"] <= 40 and result["nats_per_char"] > 1
+    assert json.loads((path / "evaluation.json").read_text()) == result
+    assert len(list((path / "figures").glob("*.png"))) == 4
+
+
+def test_the_best_checkpoint_is_measured_and_the_newest_where_none_has_a_score(tmp_path):
+    path = make_run(tmp_path / "run", settings(), {2: 3.0, 4: 1.0, 6: 2.0})
+    assert experiment.load_params(path, settings())[1:] == (4, 0)
+    path = make_run(tmp_path / "stopped", settings(), {2: None, 4: None})
+    assert experiment.load_params(path, settings())[1:] == (4, 0)
+
+
+def test_the_member_is_the_one_asked_for_or_the_best_on_validation(tmp_path):
+    pair = settings(members=2)
+    path = make_run(tmp_path / "run", pair, {2: 1.0}, {"validation_loss": [0.5, 0.25]})
+    states = fit.initial_state(pair).params
+    for asked, member in ((None, 1), (0, 0), (1, 1)):
+        params, step, found = experiment.load_params(path, pair, asked)
+        assert (step, found) == (2, member)
+        jax.tree.map(lambda ours, all, k=member: np.testing.assert_array_equal(ours, all[k]), params, states)
+    with pytest.raises(UserError, match="--member 3 is out of range: .* has members 0 to 1") as caught:
+        experiment.load_params(path, pair, 3)
+    assert caught.value.exit_code == USAGE
+    # Stopped before its first validation: the training loss decides.
+    path = make_run(tmp_path / "stopped", pair, {2: None})
+    assert experiment.load_params(path, pair)[2] == 0
+
+
+def test_predict_needs_the_settings_of_a_run_and_not_its_dataset(rows_file, tmp_path):
+    copy = tmp_path / "rows.txt"
+    copy.write_bytes(rows_file.read_bytes())
+    path = make_run(tmp_path / "run", settings(dataset=str(copy)), {2: 1.0})
+    copy.unlink()
+    assert experiment.load_settings(path).training.dataset == str(copy)
+    with pytest.raises(UserError, match="rows.txt does not exist") as caught:
+        experiment.load_rows(path)
+    assert caught.value.exit_code == DATA
+
+
+def test_metrics_that_are_damaged_are_a_sentence(tmp_path):
+    with pytest.raises(UserError, match="metrics.jsonl") as caught:
+        log.read_metrics(tmp_path)
+    assert caught.value.exit_code == CHECKPOINT
+    (tmp_path / "metrics.jsonl").write_text('{"step": 2}\n{"st')
+    with pytest.raises(UserError, match="metrics.jsonl is damaged .*apformer resume") as caught:
+        log.read_metrics(tmp_path)
+    assert caught.value.exit_code == CHECKPOINT
+
+
+def test_a_population_names_the_seed_whose_loss_is_not_finite(tmp_path):
+    with log.Log(tmp_path / "metrics.jsonl", settings(members=3, seed=10), 0) as lines:
+        loss = np.array([[1.0, 1.0], [1.0, np.nan], [np.inf, 1.0]])
+        lines.hold(4, {"loss": loss, "exact": np.zeros((3, 2))})
+        with pytest.raises(UserError, match="loss of seed 11 is not finite at step 4"):
+            lines.flush()
+    assert not (tmp_path / "metrics.jsonl").exists()
+
+
+def test_a_line_of_metrics_holds_means_over_its_steps(tmp_path):
+    run = settings(log_every=2, steps=100)
+    with log.Log(tmp_path / "metrics.jsonl", run, 0) as lines:
+        lines.flush()  # nothing held
+        lines.hold(2, {"loss": np.array([1.0, 3.0], np.float32), "exact": np.array([0.0, 1.0], np.float32)})
+        lines.flush()
+        lines.flush()
+    (record,) = log.read_metrics(tmp_path)
+    rate = run.optimizer.learning_rate * 2 / run.optimizer.warmup_steps
+    assert record.pop("seconds") > 0 and record.pop("learning_rate") == pytest.approx(rate)
+    assert record == {"step": 2, "loss": 2.0, "exact": 0.5}

@@ -1,0 +1,92 @@
+"""Flags are the fields of dataclasses; whatever is wrong with them is one sentence."""
+
+import io
+import re
+import sys
+from dataclasses import dataclass
+from typing import Literal
+
+import pytest
+
+from apformer import flags
+from apformer.errors import USAGE, UserError
+
+
+@dataclass(frozen=True)
+class Inner:
+    d_model: int = 64
+    """Width."""
+    dropout: float = 0.0
+    """Share."""
+
+    def __post_init__(self):
+        if self.d_model % 2:
+            raise ValueError(f"d_model {self.d_model} is odd")
+
+
+@dataclass(frozen=True)
+class Outer:
+    """A test."""
+
+    inner: Inner = Inner()
+    learning_rate: float = 0.1
+    """Rate."""
+    mode: Literal["slow", "fast"] = "slow"
+    """How."""
+    window: int | None = None
+    """Tokens."""
+    bias: bool = False
+    """Add one."""
+
+
+def parse(*args, default=None):
+    return flags.parse(Outer, list(args), "apformer test", default)
+
+
+def test_flags_are_flat_and_take_underscores_or_hyphens():
+    expected = Outer(Inner(32), 0.5, "fast", 7, True)
+    assert parse("--d_model", "32", "--learning_rate", "5e-1", "--mode", "fast", "--window", "7", "--bias") == expected
+    assert parse("--d-model=32", "--learning-rate=0.5", "--mode=fast", "--window=7", "--bias") == expected
+
+
+def test_what_is_not_given_stays_as_the_default_has_it():
+    default = Outer(Inner(8, 0.25), window=3)
+    assert parse() == Outer()
+    assert parse("--dropout", "0.5", default=default) == Outer(Inner(8, 0.5), window=3)
+    assert parse("--window", "None", default=default).window is None
+
+
+@pytest.mark.parametrize("width", ["24", "200"])
+@pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
+@pytest.mark.parametrize(
+    ("args", "pattern"),
+    [
+        (["--d_modle", "32"], r"unrecognized options: --d_modle, 32; did you mean --d_model\?"),
+        (["--qwertyuiop"], "unrecognized options: --qwertyuiop; see"),
+        (["value"], "unrecognized options: value; see"),
+        (["--d_model", "x"], "--d_model: 'x' is no whole number"),
+        (["--d_model", "3.5"], "--d_model: '3.5' is no whole number"),
+        (["--dropout", "much"], "--dropout: 'much' is no number"),
+        (["--d_model"], "--d_model"),
+        (["--mode", "fsat"], "'fsat' .*--mode.*'slow', 'fast'"),
+        (["--d_model", "3"], "d_model 3 is odd"),
+    ],
+)
+def test_a_fault_is_one_sentence(args, pattern, width, encoding, monkeypatch):
+    monkeypatch.setenv("COLUMNS", width)  # tyro fits its box into the terminal, and draws it as the encoding allows
+    out, err = (io.TextIOWrapper(io.BytesIO(), encoding=encoding) for _ in range(2))
+    monkeypatch.setattr(sys, "stdout", out)
+    monkeypatch.setattr(sys, "stderr", err)
+    with pytest.raises(UserError, match=pattern) as caught:
+        parse(*args)
+    assert caught.value.exit_code == USAGE
+    assert re.fullmatch(r"[^\n│╭─]+; .*see `apformer test --help`", str(caught.value))
+    assert out.tell() == err.tell() == 0
+
+
+def test_help_lists_the_flags(capsys):
+    with pytest.raises(SystemExit) as done:
+        parse("--help")
+    assert not done.value.code
+    out, _ = capsys.readouterr()
+    assert "--d_model" in out and "Width." in out and "apformer test" in out
