@@ -182,9 +182,15 @@ def _share(right):
 
 def table(result):
     """The result for a terminal: the loss, then exact matches overall, by position and by carries."""
-    loss = f"nats per character {result['nats_per_char']:.5f}"
+    head = [f"{result['sequences']:,} held-out progressions: {result['nats_per_char']:.5f} nats per character"]
     if "excess" in result:
-        loss += f", Bayes predictor {result['bayes_nats_per_char']:.5f}, excess {result['excess']:.5f}"
+        head[0] += f", Bayes predictor {result['bayes_nats_per_char']:.5f}, excess {result['excess']:.5f}"
+    if "bayes_floor" in result:
+        head.append(f"(Bayes floor over the whole generator, longer rows included: {result['bayes_floor']:.5f})")
+    if "trained" in result:
+        trained = result["trained"]
+        exact, nats = _percent(trained["exact_teacher_forced"]), trained["nats_per_char"]
+        head.append(f"{trained['sequences']:,} progressions of the training file: {nats:.5f}, terms exact {exact}")
     modes = ("teacher_forced", "free_running")
     lines = [f"{'':<18}{'count':>10}{'teacher-forced':>18}{'free-running':>16}"]
 
@@ -203,7 +209,7 @@ def table(result):
             line(f"term {low}" if low == high else f"terms {low} to {high}", count, *shares)
     for g in result["by_carries"]:
         line(f"{g['carries']} carr{'y' if g['carries'] == 1 else 'ies'}", g["count"], *(g[mode] for mode in modes))
-    return "\n".join([loss, "", *lines])
+    return "\n".join([*head, "", *lines])
 
 
 def _percent(share):

@@ -140,20 +140,14 @@ def evaluate_run(path, settings, rows, member=None):
     params, step, member = load_params(path, settings, member)
     test = task.test_rows(settings, rows)
     nats = bayes.bayes_nats(test, settings.data) if rows is None else None
-    with tqdm(total=len(test.first_B), unit="row", desc="evaluate", disable=None, leave=False) as bar:
-        result = evaluation.evaluate(
-            test,
-            settings.data.digits,
-            **bound(params, settings.model),
-            bayes_nats=nats,
-            progress=lambda done, _: bar.update(done - bar.n),
-        )
-    result = {"step": step, "member": member, "lines": "untrained"} | result
+    result = {"step": step, "member": member} | _measure(test, settings, params, nats)
     if rows is None:
         result["bayes_floor"] = bayes.bayes_floor(settings.data)
+    else:  # a gap between the two says that the file was memorised
+        result["trained"] = _measure(task.test_rows(settings, rows, "train"), settings, params)
     runs.write_json(path / "evaluation.json", result)
     pictures = {
-        "loss": figures.loss_curve(read_metrics(path), result.get("bayes_floor")),
+        "loss": figures.loss_curve(read_metrics(path), task.validation_floor(settings) if rows is None else None),
         "accuracy_by_position": figures.accuracy_by_position(result),
         "accuracy_by_difference": figures.accuracy_by(result, "difference"),
         "accuracy_by_carries": figures.accuracy_by(result, "carries"),
@@ -163,6 +157,17 @@ def evaluate_run(path, settings, rows, member=None):
         for name, figure in pictures.items():
             figure.savefig(path / "figures" / f"{name}.png")
     return result
+
+
+def _measure(progressions, settings, params, bayes_nats=None):
+    with tqdm(total=len(progressions.first_B), unit="row", desc="evaluate", disable=None, leave=False) as bar:
+        return evaluation.evaluate(
+            progressions,
+            settings.data.digits,
+            **bound(params, settings.model),
+            bayes_nats=bayes_nats,
+            progress=lambda done, _: bar.update(done - bar.n),
+        )
 
 
 def bound(params, cfg):

@@ -45,7 +45,7 @@ def run_steps(state, train_rows, settings, steps):
 @partial(jax.jit, static_argnames="settings")
 def validate(params, batch, settings):
     """Metrics of the validation batch, without dropout."""
-    return _lift(lambda params: task.make_loss(settings)(params, batch, None)[1], settings)(params)
+    return _lift(lambda params: task.make_loss(settings)(params, [batch], None)[1], settings)(params)
 
 
 def _lift(function, settings):

@@ -90,10 +90,9 @@ def init(key, cfg):
     embedding_key, position_key, block_key, norm_key, head_key = jax.random.split(key, 5)
     tokens_BT = jnp.zeros((1, 1), jnp.int32)
     x_BTD = jnp.zeros((1, 1, cfg.d_model))
-    mask_BTS = jnp.ones((1, 1, 1), bool)
 
     def init_block(key):
-        return _block(cfg).init(key, x_BTD, tokens_BT, tokens_BT, mask_BTS)["params"]
+        return _block(cfg).init(key, x_BTD, tokens_BT, tokens_BT, jnp.ones((1, 1, 1), bool))["params"]
 
     params = {
         "embedding": _embedding(cfg).init(embedding_key, tokens_BT)["params"],
@@ -102,7 +101,7 @@ def init(key, cfg):
     if cfg.position == "learned":
         params["position"] = LearnedPosition(cfg.max_len, cfg.d_model).init(position_key, tokens_BT)["params"]
     if cfg.final_norm:
-        params["final_norm"] = _final_norm(cfg).init(norm_key, x_BTD)["params"]
+        params["final_norm"] = LayerNorm(cfg.norm_epsilon).init(norm_key, x_BTD)["params"]
     head = Head(cfg.vocab_size, cfg.head_bias).init(head_key, x_BTD, _tied_table(params, cfg))
     return params | ({"head": head["params"]} if head else {})
 
@@ -113,19 +112,20 @@ def apply(params, tokens_BT, cfg, *, key=None, lengths_B=None, positions_BT=None
     lengths_B: rows are right-padded; what stands beyond a row's length changes nothing.
     positions_BT: positions other than 0, 1, 2 ...; they must increase along a row.
     capture: any of "attention" (weights, LBHTS) and "residual" (the stream before, between and after the blocks,
-    (L+1)BTD); then (logits_BTV, {name: array}) is returned.
-    Ids outside the vocabulary are undefined. Computes in the dtype of the parameters; softmax and norms in at least
-    float32.
+    (L+1)BTD); then (logits_BTV, {name: array}) is returned. Ids outside the vocabulary are undefined. Computes in the
+    dtype of the parameters; softmax and norms in at least float32.
     """
     _, T = tokens_BT.shape
     if cfg.position == "learned" and positions_BT is None and T > cfg.max_len:
         raise ValueError(f"{T} tokens, but learned positions end at max_len {cfg.max_len}")
     if lengths_B is not None:
         tokens_BT = jnp.where(jnp.arange(T, dtype=jnp.int32)[None] < lengths_B[:, None], tokens_BT, 0)
-    # One row of positions serves all rows: masks and biases are then made once, not once a row.
+    # One row of positions serves all: masks and biases are then made once.
     positions_BT = jnp.arange(T)[None] if positions_BT is None else positions_BT
     mask_BTS = causal_mask(positions_BT, positions_BT, cfg.window)
-    x_BTD = _dropout(_embed(params, tokens_BT, positions_BT, cfg), cfg, key)
+    x_BTD = _embed(params, tokens_BT, positions_BT, cfg)
+    if key is not None:
+        x_BTD = nn.Dropout(cfg.dropout, deterministic=False).apply({}, x_BTD, rngs={"dropout": key})
 
     def block(x_BTD, layer):
         layer_params, layer_key = layer
@@ -229,10 +229,6 @@ def _block(cfg):
     )
 
 
-def _final_norm(cfg):
-    return LayerNorm(cfg.norm_epsilon)
-
-
 def _tied_table(params, cfg):
     return params["embedding"]["table"] if cfg.tie_embeddings else None
 
@@ -247,14 +243,8 @@ def _embed(params, tokens_BT, positions_BT, cfg):
     return x_BTD
 
 
-def _dropout(x_BTD, cfg, key):
-    if key is None:
-        return x_BTD
-    return nn.Dropout(cfg.dropout, deterministic=False).apply({}, x_BTD, rngs={"dropout": key})
-
-
 def _read_out(params, x_BTD, cfg):
     if cfg.final_norm:
-        x_BTD = _final_norm(cfg).apply({"params": params["final_norm"]}, x_BTD)
+        x_BTD = LayerNorm(cfg.norm_epsilon).apply({"params": params["final_norm"]}, x_BTD)
     head = Head(cfg.vocab_size, cfg.head_bias)
     return head.apply({"params": params.get("head", {})}, x_BTD, _tied_table(params, cfg))

@@ -1,10 +1,11 @@
 """AdamW or Muon with warm-up, cosine decay, gradient clipping and weight decay on matrices only.
 
     AdamW  m = b1 m + (1 - b1) g,  v = b2 v + (1 - b2) g^2,  p <- p - lr_t (m^ / (sqrt(v^) + eps) + decay p)
-    Muon   W <- W - 5 lr_t (orthogonal(m) + decay W)  for the matrices of the blocks, AdamW for the rest
+    Muon   W <- W - 5 lr_t (orthogonal(m) + decay W)  for the matrices of the blocks; AdamW with
+                                                    Nesterov's momentum for the rest
 
-Kingma and Ba 2015, Loshchilov and Hutter 2019, Jordan et al. 2024. The learning rate and the weight decay are data (`hyper`), not constants of
-the compiled program, so that members of a population may differ in them.
+Kingma and Ba 2015, Loshchilov and Hutter 2019, Jordan et al. 2024. The learning rate and the weight decay are data
+(`hyper`), not constants of the compiled program, so that members of a population may differ in them.
 """
 
 from dataclasses import dataclass

@@ -1,7 +1,7 @@
 """The settings of a run: every flag of `apformer train`, and the two recipes that say where the flags start.
 
-- exact   the model that comes to continue progressions exactly: two layers, four heads, attention over a window of two
-          terms with a relative position table
+- exact   the model that comes to continue progressions exactly: two layers, eight heads, attention over a window of
+          two terms with a relative position table and a sink
 - sketch  the plain sketch the project began from, literally: `model.Config()`
 """
 
@@ -32,6 +32,8 @@ class Training:
     """Rows a step."""
     crop_terms: int = 6
     """Terms of a row in training; the rest is cut off."""
+    opening_rows: int = 0
+    """Further rows a step, of their first two terms alone, which are all that cannot be predicted."""
     middle_share: float = 0.0
     """Share of rows cut from anywhere in their progression instead of its beginning."""
     seed: int = 0
@@ -90,7 +92,8 @@ def _data(digits):
 
 def sketch(digits):
     """The sketch, with nothing but its training chosen."""
-    return Settings(Training(recipe="sketch"), Model(), _data(digits))
+    training = Training(recipe="sketch", steps=20_000, batch_size=64, crop_terms=16, save_every=1000)
+    return Settings(training, Model(), _data(digits))
 
 
 def parse(args):
@@ -117,6 +120,7 @@ def check(settings):
         for flag in whole:
             _require(flag, getattr(part, flag) is None or 1 <= getattr(part, flag) < 2**31, part, "1 to 2147483647")
     _require("crop_terms", 3 <= train.crop_terms < 2**31, train, "3 to 2147483647")
+    _require("opening_rows", 0 <= train.opening_rows < 2**31, train, "0 to 2147483647")
     _require("middle_share", 0 <= train.middle_share <= 1, train, "0 to 1")
     _require("seed", 0 <= train.seed <= 2**31 - train.members, train, f"0 to {2**31 - train.members}")
     _require("warmup_steps", 0 <= optimizer.warmup_steps < 2**31, optimizer, "0 to 2147483647")

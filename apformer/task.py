@@ -9,9 +9,10 @@ from pathlib import Path
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from apformer import loss, model
-from apformer.data import progression_file, progressions
+from apformer.data import bayes, progression_file, progressions
 from apformer.errors import DATA, USAGE, UserError
 from apformer.evaluate import term_matches
 
@@ -58,44 +59,71 @@ def describe_rows(settings, rows):
 
 
 def sample(key, settings, train_rows=None):
-    """A Batch of training rows: fresh ones, or drawn with replacement from those of a file. Pure, settings static."""
-    row_key, crop_key = jax.random.split(key)
-    size, terms = settings.training.batch_size, min(settings.training.crop_terms, settings.data.max_terms)
+    """The batches of a training step: stretches of rows, then openings if asked for. Pure, settings static."""
+    run, digits = settings.training, settings.data.digits
+
+    def batch(key, size, terms, middle_share):
+        row_key, crop_key = jax.random.split(key)
+        drawn = _draw_rows(row_key, settings, train_rows, size)
+        return progressions.crop(crop_key, drawn, digits, terms, middle_share)
+
+    stretch_key, opening_key = jax.random.split(key)
+    stretches = batch(stretch_key, run.batch_size, min(run.crop_terms, settings.data.max_terms), run.middle_share)
+    return [stretches] + ([batch(opening_key, run.opening_rows, 2, 0.0)] if run.opening_rows else [])
+
+
+def _draw_rows(key, settings, train_rows, size):
+    """Fresh training rows, or rows of a file drawn with replacement."""
     if train_rows is None:
-        drawn = progressions.draw(row_key, settings.data, size, "train")
-    else:
-        index_B = jax.random.randint(row_key, (size,), 0, len(train_rows.first_B))
-        drawn = progressions.Progressions(*(leaf[index_B] for leaf in train_rows))
-    return progressions.crop(crop_key, drawn, settings.data.digits, terms, settings.training.middle_share)
+        return progressions.draw(key, settings.data, size, "train")
+    index_B = jax.random.randint(key, (size,), 0, len(train_rows.first_B))
+    return progressions.Progressions(*(leaf[index_B] for leaf in train_rows))
 
 
 def validation_batch(settings, rows):
     """Held-out rows by which the best checkpoint is chosen: the beginnings of validation progressions."""
-    if rows is None:
-        drawn = _draw(jax.random.key(VALIDATION_KEY), settings.data, VALIDATION_ROWS, "validation")
-    else:
-        drawn = progressions.Progressions(*(leaf[:VALIDATION_ROWS] for leaf in rows["validation"]))
     terms = min(settings.training.crop_terms, settings.data.max_terms)
-    return progressions.encode_rows(drawn, settings.data.digits, terms)
+    return progressions.encode_rows(_validation_rows(settings, rows), settings.data.digits, terms)
 
 
-def test_rows(settings, rows):
-    """The test progressions of the evaluation, as numpy arrays."""
+def validation_floor(settings):
+    """The Bayes predictor's loss on the validation batch of drawn rows, in nats per character.
+
+    A row's beginning costs it what the whole row does, since only the first two terms cost anything.
+    """
+    nats = bayes.bayes_nats(_validation_rows(settings, None), settings.data).sum()
+    return float(nats / np.sum(validation_batch(settings, None).weights_BT))
+
+
+def _validation_rows(settings, rows):
+    if rows is None:
+        return jax.device_get(_draw(jax.random.key(VALIDATION_KEY), settings.data, VALIDATION_ROWS, "validation"))
+    return progressions.Progressions(*(leaf[:VALIDATION_ROWS] for leaf in rows["validation"]))
+
+
+def test_rows(settings, rows, split="test"):
+    """The progressions of the evaluation, as numpy arrays; of a file, those of any split."""
     count = settings.training.test_sequences
     if rows is not None:
-        return progressions.Progressions(*(leaf[:count] for leaf in rows["test"]))
+        return progressions.Progressions(*(leaf[:count] for leaf in rows[split]))
     return jax.device_get(_draw(jax.random.key(TEST_KEY), settings.data, count, "test"))
 
 
 def make_loss(settings):
-    """loss_fn(params, batch, key) -> (loss, metrics) of the run's model."""
+    """loss_fn(params, batches, key) -> (loss, metrics): the sum over batches, and the metrics of the first."""
     dtype = jnp.dtype(settings.training.compute_dtype)
     measure = partial(term_matches, digits=settings.data.digits)
+    batch_loss = partial(loss.next_token_loss, cfg=settings.model, apply=model.apply)
 
-    def loss_fn(params, batch, key):
+    def loss_fn(params, batches, key):
         params = jax.tree.map(lambda leaf: leaf.astype(dtype), params)
-        key = key if settings.model.dropout else None
-        return loss.next_token_loss(params, batch, key, settings.model, apply=model.apply, measure=measure)
+        keys = [None] * len(batches)
+        if key is not None and settings.model.dropout:
+            keys = jax.random.split(key, len(batches))
+        total, metrics = batch_loss(params, batches[0], keys[0], measure=measure)
+        return total + sum(
+            batch_loss(params, batch, key)[0] for batch, key in zip(batches[1:], keys[1:], strict=True)
+        ), metrics
 
     return loss_fn
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from apformer import checkpoint, experiment, fit, log, model, recipes, runs, task
-from apformer.data import progression_file, progressions
+from apformer.data import bayes, progression_file, progressions
 from apformer.errors import CHECKPOINT, DATA, USAGE, UserError
 from apformer.recipes import Settings, Training
 
@@ -80,14 +80,32 @@ def test_training_rows_are_of_the_training_split_and_depend_on_the_key_alone(row
     train_rows = task.read_rows(files)["train"]
     lines = {tuple(row) for row in np.stack([train_rows.difference_B, train_rows.first_B % train_rows.difference_B]).T}
     for rows in (train_rows, None):
-        batch = task.sample(jax.random.key(4), files, None if rows is None else jax.tree.map(jax.numpy.asarray, rows))
-        again = task.sample(jax.random.key(4), files, None if rows is None else jax.tree.map(jax.numpy.asarray, rows))
+        device_rows = None if rows is None else jax.tree.map(jax.numpy.asarray, rows)
+        [batch] = task.sample(jax.random.key(4), files, device_rows)
+        [again] = task.sample(jax.random.key(4), files, device_rows)
         jax.tree.map(np.testing.assert_array_equal, batch, again)
         first, second = (np.asarray(batch.tokens_BT[:, s : s + 2]) @ [10, 1] for s in (0, 3))
         difference = second - first
         assert (progressions.split_of(difference.astype(np.int32), first.astype(np.int32)) == 0).all()
         if rows is not None:
             assert {tuple(row) for row in np.stack([difference, first % difference]).T} <= lines
+
+
+def test_openings_are_rows_of_two_terms_and_their_loss_is_added():
+    wide = settings(batch_size=8, opening_rows=32)
+    stretches, openings = task.sample(jax.random.key(5), wide)
+    assert stretches.tokens_BT.shape[0] == 8 and openings.tokens_BT.shape == (32, 2 * (wide.data.digits + 1) - 1)
+    params = jax.jit(model.init, static_argnums=1)(jax.random.key(0), wide.model)
+    loss_fn = task.make_loss(wide)
+    both, first, second = (loss_fn(params, part, None)[0] for part in ([stretches, openings], [stretches], [openings]))
+    np.testing.assert_allclose(both, first + second, rtol=1e-6)
+
+
+def test_the_validation_floor_is_what_bayes_pays_for_the_characters_that_the_crop_keeps():
+    cfg = settings(crop_terms=4)
+    rows = jax.device_get(progressions.draw(jax.random.key(task.VALIDATION_KEY), cfg.data, 1024, "validation"))
+    kept = sum(3 * min(int(terms), 4) - 2 for terms in rows.terms_B)
+    assert task.validation_floor(cfg) == pytest.approx(bayes.bayes_nats(rows, cfg.data).sum() / kept, rel=1e-6)
 
 
 def test_validation_and_test_rows_are_the_same_for_every_seed_and_of_their_split():

@@ -193,3 +193,31 @@ def test_members_of_their_own_rate_and_decay_differ_as_they_do_alone():
     for k in range(3):
         np.testing.assert_allclose(together[k], one(rates[k], decays[k]), rtol=1e-6)
     assert len({float(weight[0, 0]) for weight in together}) == 3
+
+
+MUON_NAMES = {f"blocks/attention/{name}" for name in ("query", "key", "value", "output")} | {
+    f"blocks/feedforward/{name}/weight" for name in ("expand", "contract")
+}
+
+
+@pytest.mark.parametrize("cfg", [GPT2, RELATIVE], ids=["gpt2", "relative"])
+def test_muon_turns_the_matrices_of_the_blocks_and_nothing_else(cfg):
+    params = random_like(jax.eval_shape(lambda key: model.init(key, cfg), jax.random.key(0)), seed=0)
+    gradients = random_like(params, seed=1)
+    settings = optimizer.Config(rule="muon", warmup_steps=0, learning_rate=0.01)
+    ours, theirs = optimizer.make(settings, 10), optax.nadamw(0.01, settings.beta1, settings.beta2, weight_decay=0.0)
+    gradients = jax.tree.map(lambda leaf: leaf / 50, gradients)  # none is clipped
+    with jax.numpy_dtype_promotion("standard"):
+        updates, _ = ours.update(gradients, ours.init(params), params, hyper=settings.hyper(), step=jnp.int32(0))
+        expected, _ = theirs.update(gradients, theirs.init(params), params)
+    shapes = {"query": (6, 6), "key": (6, 6), "value": (6, 6), "output": (6, 6), "expand": (6, 24), "contract": (24, 6)}
+    for name, update in names(updates).items():
+        if name not in MUON_NAMES:
+            np.testing.assert_allclose(update, names(expected)[name], rtol=1e-5, err_msg=name)
+            continue
+        # Five Newton-Schulz steps bring every singular value near 1; optax then scales by sqrt(max(1, out / in)).
+        rows, columns = shapes[name.split("/")[2]]
+        size = 0.05 * max(1, columns / rows) ** 0.5
+        for matrix in np.asarray(update).reshape(-1, rows, columns):
+            values = np.linalg.svd(matrix, compute_uv=False) / size
+            assert 0.4 < values.min() and values.max() < 1.4, (name, values)

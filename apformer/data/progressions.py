@@ -217,8 +217,10 @@ def crop(key: jax.Array, progressions: Progressions, digits: int, terms: int, mi
     """A stretch of `terms` terms of every progression: from anywhere in a share of the rows, else its beginning.
 
     A stretch from the middle starts as no drawn progression does, so its first two terms, which tell how likely a start
-    is, carry no weight. At the beginning, differences too small to be split weigh as much less as they come too often in
-    training: what is learned of the first two terms is then the generator's distribution. Pure; digits and terms are static under jit. Returns arrays (B, terms * (digits + 1) - 1).
+    is, carry no weight. At the beginning, differences too small to be split weigh as much less as they come too often
+    in training: what is learned of the first two terms is then the generator's distribution.
+
+    Pure; digits and terms are static under jit. Returns arrays of shape (B, terms * (digits + 1) - 1).
     """
     first_B, difference_B, terms_B = map(jnp.asarray, progressions)
     middle_key, start_key = jax.random.split(key)

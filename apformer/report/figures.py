@@ -21,7 +21,7 @@ def loss_curve(records, bayes_floor=None):
         _curve(axes, records, name, "training", _BLUE)
         _curve(axes, records, f"validation_{name}", "validation", _ORANGE, marker="o", markersize=3.5)
     if bayes_floor is not None:
-        upper.axhline(bayes_floor, color=_GREY, linestyle="--", label=f"Bayes floor {bayes_floor:.4f}")
+        upper.axhline(bayes_floor, color=_GREY, linestyle="--", label=f"Bayes predictor, validation {bayes_floor:.4f}")
     upper.set(ylabel="loss (nats per character)")
     _log_axis(upper)
     _percent_axis(lower)
