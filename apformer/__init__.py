@@ -4,12 +4,14 @@
     layers       its parts: embedding, position, attention, feedforward, block
     data         the tasks: progressions and their exact Bayes predictor, tokenizer
     loss         softmax and cross-entropy as one function
-    optimizer    AdamW, warm-up, cosine
+    optimizer    AdamW or Muon, warm-up, cosine
     train        the pure training step, scanned, for one model or a population
-    evaluate     exact match and loss on held-out progressions
-    generate     continue a text with a key-value cache
-    checkpoint   verified, atomic, asynchronous checkpoints
-    recipes      the settings of a run;  experiment  a run from flags to figures;  runs  its directory
+    evaluate     exact match and loss on held-out progressions;  report  the figures
+    generate     continue a text with a key-value cache;  predict  the same from the command line
+    checkpoint   verified, atomic, asynchronous checkpoints;  manifest  what makes one count
+    recipes      the settings of a run;  runs  its directory
+    task         the rows of a run: to train on, to choose by, to be examined on
+    fit          train to the last step;  log  what is said meanwhile;  experiment  all of it, from flags to figures
     cli          the command line: apformer train | resume | predict | evaluate | doctor
 
 Arrays carry their axes as a suffix, and einsums are written with the same letters:
