@@ -94,7 +94,7 @@ def _data(digits):
 
 def sketch(digits):
     """The sketch, with nothing but its training chosen."""
-    training = Training(recipe="sketch", steps=60_000, batch_size=64, crop_terms=16, save_every=5000)
+    training = Training(recipe="sketch", steps=40_000, batch_size=64, crop_terms=16, save_every=5000)
     return Settings(training, Model(), _data(digits))
 
 
