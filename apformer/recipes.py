@@ -26,7 +26,7 @@ class Training:
 
     recipe: Literal["exact", "sketch"] = "exact"
     """Where the other flags start."""
-    steps: int = 4500
+    steps: int = 3000
     """Optimizer steps."""
     batch_size: int = 128
     """Rows a step."""
