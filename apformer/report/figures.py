@@ -11,7 +11,7 @@ _MODES = {"teacher_forced": ("teacher-forced", _SKY, 4), "free_running": ("free-
 
 
 def loss_curve(records, bayes_floor=None):
-    """Loss and exact match over the steps of a run, beside the Bayes floor.
+    """Loss and exact match over the steps of a run; bayes_floor is the Bayes predictor's loss on its validation rows.
 
     records: dicts with step, loss, exact and, where they were measured, validation_loss and validation_exact. A list
     in place of a number holds one value for each member: the median is drawn, in a band from least to greatest.
