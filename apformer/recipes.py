@@ -71,7 +71,7 @@ class Settings:
 def exact(digits):
     """The recipe for D digits: a window of two terms, the spaces between and the space before them."""
     # Five digits take longer to learn, and their rows too few terms from the beginning to reach high numbers.
-    training = Training() if digits <= 3 else Training(steps=9000, middle_share=0.5, save_every=1000)
+    training = Training() if digits <= 3 else Training(steps=5000, middle_share=0.5, save_every=1000)
     return Settings(
         training,
         Model(
@@ -94,7 +94,7 @@ def _data(digits):
 
 def sketch(digits):
     """The sketch, with nothing but its training chosen."""
-    training = Training(recipe="sketch", steps=40_000, batch_size=64, crop_terms=16, save_every=5000)
+    training = Training(recipe="sketch", steps=20_000, batch_size=64, crop_terms=16, save_every=1000)
     return Settings(training, Model(), _data(digits))
 
 
