@@ -20,7 +20,7 @@ from apformer import evaluate as evaluation
 from apformer.data import bayes
 from apformer.errors import CHECKPOINT, DATA, USAGE, UserError
 from apformer.fit import fit, initial_state
-from apformer.log import read_metrics
+from apformer.log import read_metrics, score
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,12 @@ def load_params(path, settings, member=None):
         return state.params, step, 0
     if member is None:
         record = next(line for line in read_metrics(path) if line["step"] == step)
-        member = int(np.argmin(record.get("validation_loss", record["loss"])))
+        least = (
+            score(record["validation_exact"], record["validation_loss"])
+            if "validation_loss" in record
+            else record["loss"]
+        )
+        member = int(np.argmin(least))
     return jax.tree.map(lambda leaf: leaf[member], state.params), step, member
 
 

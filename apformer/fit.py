@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from apformer import checkpoint, model, optimizer, task, train
-from apformer.log import Log
+from apformer.log import Log, score
 from apformer.recipes import Training
 
 
@@ -82,7 +82,7 @@ def fit(path, settings, rows, state):
                 scores = jax.device_get(validate(state.params, batch, program))
                 log.hold(step, metrics, scores)
                 log.flush()
-                checkpoints.save(step, state, float(np.mean(scores["loss"])))
+                checkpoints.save(step, state, float(np.mean(score(scores["exact"], scores["loss"]))))
             elif stopped:
                 # No score: the uninterrupted run, which the resumed one is to equal, has none here.
                 log.flush()

@@ -58,6 +58,14 @@ class Log:
             raise UserError(f"the loss of seed {seed} is not finite at step {step}: {remedy}", NON_FINITE)
 
 
+def score(validation_exact, validation_loss):
+    """What the best checkpoint and the best member have the least of: wrong terms, and between equals, loss.
+
+    Not loss alone: on a small file it rises as the first two terms are memorised, while the rule is still being learned.
+    """
+    return 1.0 - np.asarray(validation_exact, np.float64) + 1e-4 * np.asarray(validation_loss, np.float64)
+
+
 def read_metrics(path):
     """The records of a run's metrics.jsonl. Raises UserError (exit CHECKPOINT) if it is missing or damaged."""
     path = Path(path) / "metrics.jsonl"

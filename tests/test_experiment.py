@@ -96,7 +96,7 @@ def test_openings_are_rows_of_two_terms_and_their_loss_is_added():
     stretches, openings = task.sample(jax.random.key(5), wide)
     assert stretches.tokens_BT.shape[0] == 8 and openings.tokens_BT.shape == (32, 2 * (wide.data.digits + 1) - 1)
     params = jax.jit(model.init, static_argnums=1)(jax.random.key(0), wide.model)
-    loss_fn = task.make_loss(wide)
+    loss_fn = jax.jit(task.make_loss(wide))
     both, first, second = (loss_fn(params, part, None)[0] for part in ([stretches, openings], [stretches], [openings]))
     np.testing.assert_allclose(both, first + second, rtol=1e-6)
 
@@ -106,6 +106,11 @@ def test_the_validation_floor_is_what_bayes_pays_for_the_characters_that_the_cro
     rows = jax.device_get(progressions.draw(jax.random.key(task.VALIDATION_KEY), cfg.data, 1024, "validation"))
     kept = sum(3 * min(int(terms), 4) - 2 for terms in rows.terms_B)
     assert task.validation_floor(cfg) == pytest.approx(bayes.bayes_nats(rows, cfg.data).sum() / kept, rel=1e-6)
+
+
+def test_the_best_has_the_fewest_wrong_terms_and_between_equals_the_least_loss():
+    ordered = [log.score(1.0, 0.4), log.score(1.0, 0.9), log.score(0.999, 0.1)]
+    assert ordered == sorted(ordered) and len(set(ordered)) == 3
 
 
 def test_validation_and_test_rows_are_the_same_for_every_seed_and_of_their_split():
@@ -133,7 +138,7 @@ def test_the_best_checkpoint_is_measured_and_the_newest_where_none_has_a_score(t
 
 def test_the_member_is_the_one_asked_for_or_the_best_on_validation(tmp_path):
     pair = settings(members=2)
-    path = make_run(tmp_path / "run", pair, {2: 1.0}, {"validation_loss": [0.5, 0.25]})
+    path = make_run(tmp_path / "run", pair, {2: 1.0}, {"validation_loss": [0.5, 0.25], "validation_exact": [0.5, 0.5]})
     states = fit.initial_state(pair).params
     for asked, member in ((None, 1), (0, 0), (1, 1)):
         params, step, found = experiment.load_params(path, pair, asked)

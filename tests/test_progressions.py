@@ -271,7 +271,10 @@ def test_a_crop_from_the_beginning_is_the_row_cut(key):
     rows = jitted_draw(key, BOTH_WAYS, 64, "train")
     cropped, cut = crop(key, rows, 2, 4, 0.0), encode_rows(rows, 2, 4)
     np.testing.assert_array_equal(cropped.tokens_BT, cut.tokens_BT)
-    np.testing.assert_array_equal(cropped.weights_BT, cut.weights_BT)
+    # All of a small difference is train, four fifths of the others: its first two terms weigh as much less.
+    weights_BT = np.array(cut.weights_BT)
+    weights_BT[np.abs(np.asarray(rows.difference_B)) < 10, :5] *= np.float32(0.8)
+    np.testing.assert_array_equal(cropped.weights_BT, weights_BT)
 
 
 def test_a_crop_from_the_middle_is_a_stretch_whose_first_two_terms_weigh_nothing():
