@@ -61,7 +61,7 @@ class Log:
 def score(validation_exact, validation_loss):
     """What the best checkpoint and the best member have the least of: wrong terms, and between equals, loss.
 
-    Not loss alone: on a small file it rises as the first two terms are memorised, while the rule is still being learned.
+    Not loss alone: on a small file it rises as the first two terms are memorised, while the rule is still learned.
     """
     return 1.0 - np.asarray(validation_exact, np.float64) + 1e-4 * np.asarray(validation_loss, np.float64)
 

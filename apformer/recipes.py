@@ -26,7 +26,7 @@ class Training:
 
     recipe: Literal["exact", "sketch"] = "exact"
     """Where the other flags start."""
-    steps: int = 3000
+    steps: int = 2000
     """Optimizer steps."""
     batch_size: int = 128
     """Rows a step."""
