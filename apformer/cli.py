@@ -34,9 +34,16 @@ def predict(args):
 
 def evaluate(args):
     """Measure exact match by position, difference and carries, and the loss against the Bayes floor."""
-    from apformer import experiment
+    from apformer import examine
 
-    experiment.evaluate(parse(experiment.Evaluate, args, "apformer evaluate"))
+    examine.evaluate(parse(examine.Evaluate, args, "apformer evaluate"))
+
+
+def certify(args):
+    """Enumerate every context there is: the count, the errors, the smallest margin."""
+    from apformer import examine
+
+    examine.certify(parse(examine.Certify, args, "apformer certify"))
 
 
 def doctor(args):
@@ -46,7 +53,7 @@ def doctor(args):
     doctor.doctor(parse(doctor.Doctor, args, "apformer doctor"))
 
 
-COMMANDS = {command.__name__: command for command in (train, resume, predict, evaluate, doctor)}
+COMMANDS = {command.__name__: command for command in (train, resume, predict, evaluate, certify, doctor)}
 
 HELP = f"""usage: apformer COMMAND [RUN] [--flag value ...]
 

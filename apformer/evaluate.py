@@ -69,7 +69,8 @@ def batches(terms_B, digits, batch_tokens):
     """
     order_B = np.argsort(terms_B, kind="stable")
     lower = 0
-    for upper in _bounds(terms_B, digits + 1):
+    terms_N, count_N = np.unique(np.maximum(terms_B, 3), return_counts=True)
+    for upper in bounds(terms_N, count_N, digits + 1):
         row_B = order_B[(lower < terms_B[order_B]) & (terms_B[order_B] <= upper)]
         most = max(1, batch_tokens // (upper * (digits + 1)))
         size = -(-len(row_B) // -(-len(row_B) // most))  # the fewest batches, then the fewest rows
@@ -78,12 +79,12 @@ def batches(terms_B, digits, batch_tokens):
         lower = upper
 
 
-def _bounds(terms_B, characters):
+def bounds(terms_N, count_N, characters):
     """Terms of the shapes that cost least in all, counting padded tokens and compilations; every row fits in one.
 
-    The least cost up to each number of terms follows from those before it (dynamic programming).
+    There are count_N rows of terms_N terms, rising. The least cost up to each number of terms follows from those before
+    it (dynamic programming).
     """
-    terms_N, count_N = np.unique(np.maximum(terms_B, 3), return_counts=True)
     rows_N = np.concatenate([[0], np.cumsum(count_N)])
     cost_N, bounds_N = np.zeros(len(rows_N)), [()] * len(rows_N)
     for n, terms in enumerate(terms_N, 1):

@@ -11,7 +11,7 @@ import numpy as np
 from tqdm import tqdm
 from tyro.conf import Positional
 
-from apformer import experiment, runs
+from apformer import restore, runs
 from apformer.data import progression_file, tokenizer
 from apformer.errors import DATA, USAGE, UserError
 from apformer.generate import generate, pad_prompts
@@ -41,7 +41,7 @@ def predict(args):
         raise UserError(f"--terms {args.terms} is out of range: give at least 1", USAGE)
     run, prompts, name = _arguments(args)
     path = runs.find(run)
-    settings = experiment.load_settings(path)
+    settings = restore.load_settings(path)
     rows, digits = progression_file.read_lines(prompts, name)
     if digits != settings.data.digits:
         known = settings.data.digits
@@ -52,8 +52,8 @@ def predict(args):
     if settings.model.position == "learned" and longest > settings.model.max_len:
         known = settings.model.max_len
         raise UserError(f"a line would have {longest} characters where {path} knows {known}: give fewer --terms", USAGE)
-    params, _, _ = experiment.load_params(path, settings, args.member)
-    lines = continue_lines(prompts, characters, **experiment.bound(params, settings.model))
+    params, _, _ = restore.load_params(path, settings, args.member)
+    lines = continue_lines(prompts, characters, **restore.bound(params, settings.model))
     continuations = [line[: max(0, fit * (digits + 1) - 1)] for line, fit in zip(lines, fitting_B, strict=True)]
     if args.json:
         pairs = zip(prompts, continuations, strict=True)

@@ -6,7 +6,7 @@ import jax
 import numpy as np
 import pytest
 
-from apformer import checkpoint, experiment, fit, log, model, recipes, runs, task
+from apformer import checkpoint, examine, fit, log, model, recipes, restore, runs, task
 from apformer.data import bayes, progression_file, progressions
 from apformer.errors import CHECKPOINT, DATA, USAGE, UserError
 from apformer.recipes import Settings, Training
@@ -122,7 +122,7 @@ def test_validation_and_test_rows_are_the_same_for_every_seed_and_of_their_split
 
 def test_evaluation_on_a_file_has_no_floor(rows_file, tmp_path):
     path = make_run(tmp_path / "run", settings(dataset=str(rows_file)), {2: 1.0})
-    result = experiment.evaluate_run(path, experiment.load_settings(path), experiment.load_rows(path))
+    result = examine.evaluate_run(path, restore.load_settings(path), restore.load_rows(path))
     assert not {"bayes_floor", "excess", "bayes_nats_per_char"} & set(result)
     assert result["step"] == 2 and 0 < result["sequences"] <= 40 and result["nats_per_char"] > 1
     assert json.loads((path / "evaluation.json").read_text()) == result
@@ -131,9 +131,9 @@ def test_evaluation_on_a_file_has_no_floor(rows_file, tmp_path):
 
 def test_the_best_checkpoint_is_measured_and_the_newest_where_none_has_a_score(tmp_path):
     path = make_run(tmp_path / "run", settings(), {2: 3.0, 4: 1.0, 6: 2.0})
-    assert experiment.load_params(path, settings())[1:] == (4, 0)
+    assert restore.load_params(path, settings())[1:] == (4, 0)
     path = make_run(tmp_path / "stopped", settings(), {2: None, 4: None})
-    assert experiment.load_params(path, settings())[1:] == (4, 0)
+    assert restore.load_params(path, settings())[1:] == (4, 0)
 
 
 def test_the_member_is_the_one_asked_for_or_the_best_on_validation(tmp_path):
@@ -141,15 +141,15 @@ def test_the_member_is_the_one_asked_for_or_the_best_on_validation(tmp_path):
     path = make_run(tmp_path / "run", pair, {2: 1.0}, {"validation_loss": [0.5, 0.25], "validation_exact": [0.5, 0.5]})
     states = fit.initial_state(pair).params
     for asked, member in ((None, 1), (0, 0), (1, 1)):
-        params, step, found = experiment.load_params(path, pair, asked)
+        params, step, found = restore.load_params(path, pair, asked)
         assert (step, found) == (2, member)
         jax.tree.map(lambda ours, all, k=member: np.testing.assert_array_equal(ours, all[k]), params, states)
     with pytest.raises(UserError, match="--member 3 is out of range: .* has members 0 to 1") as caught:
-        experiment.load_params(path, pair, 3)
+        restore.load_params(path, pair, 3)
     assert caught.value.exit_code == USAGE
     # Stopped before its first validation: the training loss decides.
     path = make_run(tmp_path / "stopped", pair, {2: None})
-    assert experiment.load_params(path, pair)[2] == 0
+    assert restore.load_params(path, pair)[2] == 0
 
 
 def test_predict_needs_the_settings_of_a_run_and_not_its_dataset(rows_file, tmp_path):
@@ -157,9 +157,9 @@ def test_predict_needs_the_settings_of_a_run_and_not_its_dataset(rows_file, tmp_
     copy.write_bytes(rows_file.read_bytes())
     path = make_run(tmp_path / "run", settings(dataset=str(copy)), {2: 1.0})
     copy.unlink()
-    assert experiment.load_settings(path).training.dataset == str(copy)
+    assert restore.load_settings(path).training.dataset == str(copy)
     with pytest.raises(UserError, match="rows.txt does not exist") as caught:
-        experiment.load_rows(path)
+        restore.load_rows(path)
     assert caught.value.exit_code == DATA
 
 

@@ -15,7 +15,7 @@ LEVELS = {
     "errors": 0,
     **dict.fromkeys(("layers", "data", "loss", "optimizer"), 1),
     **dict.fromkeys(("model", "seq2seq", "recurrent", "word2vec"), 2),
-    **dict.fromkeys(("train", "evaluate", "certify", "generate", "checkpoint", "manifest"), 3),
+    **dict.fromkeys(("train", "evaluate", "agreement", "certify", "generate", "checkpoint", "manifest"), 3),
     **dict.fromkeys(("runs", "report", "gpt2", "circuit"), 3),
 }
 TOP = 4

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from apformer import cli, errors, experiment, model, predict, recipes, runs
+from apformer import cli, errors, model, predict, recipes, restore, runs
 from apformer.data import progressions
 
 D = 3
@@ -47,9 +47,9 @@ def right(monkeypatch, tmp_path):
     """A run, `run`, whose model is the oracle."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(runs, "find", lambda run: Path(run or "latest"))
-    monkeypatch.setattr(experiment, "load_settings", lambda path: recipes.exact(D))
-    monkeypatch.setattr(experiment, "load_params", lambda path, settings, member: (None, 0, 0))
-    monkeypatch.setattr(experiment, "bound", lambda params, cfg: oracle())
+    monkeypatch.setattr(restore, "load_settings", lambda path: recipes.exact(D))
+    monkeypatch.setattr(restore, "load_params", lambda path, settings, member: (None, 0, 0))
+    monkeypatch.setattr(restore, "bound", lambda params, cfg: oracle())
 
 
 def call(capsys, *args):
@@ -165,7 +165,7 @@ def test_json_is_one_object(right, capsys):
 
 def test_learned_positions_end_where_the_table_does(right, capsys, monkeypatch):
     settings = recipes.parse(["--position", "learned", "--max_len", "27", "--max_terms", "7"])
-    monkeypatch.setattr(experiment, "load_settings", lambda path: settings)
+    monkeypatch.setattr(restore, "load_settings", lambda path: settings)
     assert call(capsys, "007 010", "--terms", "5").out == "013 016 019 022 025\n"
     assert cli.main(["predict", "007 010", "--terms", "6"]) == errors.USAGE
     assert "a line would have 31 characters where latest knows 27" in capsys.readouterr().err
@@ -173,7 +173,7 @@ def test_learned_positions_end_where_the_table_does(right, capsys, monkeypatch):
 
 def test_ragged_prompts_are_continued_as_each_alone(random_params):
     cfg = model.Config(d_model=8, n_heads=2, position="relative", window=9)
-    functions = experiment.bound(random_params(cfg), cfg)
+    functions = restore.bound(random_params(cfg), cfg)
     prompts = [progressions.render(*row, D) for row in rows(8, seed=3)]
     assert len({len(prompt) for prompt in prompts}) > 2
     together = predict.continue_lines(prompts, 8, **functions)

@@ -1,0 +1,177 @@
+"""What a trained run is worth: its evaluation on held-out progressions, and its certificate."""
+
+import hashlib
+import json
+import sys
+import time
+from dataclasses import dataclass
+
+import jax
+import numpy as np
+from tqdm import tqdm
+from tyro.conf import Positional
+
+from apformer import certify as certification
+from apformer import evaluate as evaluation
+from apformer import runs, task
+from apformer.data import bayes
+from apformer.errors import USAGE, UserError
+from apformer.log import read_metrics
+from apformer.restore import bound, load_params, load_rows, load_settings, reach
+
+PATIENCE = 1800  # seconds that an enumeration may take unasked
+PARTIAL = "certificate.partial.json"
+
+
+@dataclass(frozen=True)
+class Evaluate:
+    """Measure a run on held-out progressions: writes evaluation.json and figures."""
+
+    run: Positional[str | None] = None
+    """Run directory; the latest if not given."""
+    member: int | None = None
+    """Member of a population; the best on validation if not given."""
+    json: bool = False
+    """Print one JSON object instead of a table."""
+
+
+@dataclass(frozen=True)
+class Certify:
+    """Ask a run to continue every progression there is: writes certificate.json."""
+
+    run: Positional[str | None] = None
+    """Run directory; the latest if not given."""
+    member: int | None = None
+    """Member of a population; the best on validation if not given."""
+    yes: bool = False
+    """Go on even if it takes longer than 30 minutes; stopped, it continues where it was."""
+    json: bool = False
+    """Print one JSON object instead of a table."""
+
+
+def evaluate(args):
+    """Evaluate the best checkpoint of a run; print the table, or JSON."""
+    path = runs.find(args.run)
+    result = evaluate_run(path, load_settings(path), load_rows(path), args.member)
+    print(json.dumps(result) if args.json else evaluation.table(result))
+
+
+def evaluate_run(path, settings, rows, member=None):
+    """evaluation.json and figures of a run's best checkpoint, from test rows no training step has seen."""
+    from apformer.report import figures
+
+    params, step, member = load_params(path, settings, member)
+    test = task.test_rows(settings, rows)
+    nats = bayes.bayes_nats(test, settings.data) if rows is None else None
+    result = {"step": step, "member": member} | _measure(test, settings, params, nats)
+    if rows is None:
+        result["bayes_floor"] = bayes.bayes_floor(settings.data)
+    else:  # a gap between the two says that the file was memorised
+        result["trained"] = _measure(task.test_rows(settings, rows, "train"), settings, params)
+    runs.write_json(path / "evaluation.json", result)
+    pictures = {
+        "loss": figures.loss_curve(read_metrics(path), task.validation_floor(settings) if rows is None else None),
+        "accuracy_by_position": figures.accuracy_by_position(result),
+        "accuracy_by_difference": figures.accuracy_by(result, "difference"),
+        "accuracy_by_carries": figures.accuracy_by(result, "carries"),
+    }
+    with runs.disk_errors(path / "figures"):
+        (path / "figures").mkdir(exist_ok=True)
+        for name, figure in pictures.items():
+            figure.savefig(path / "figures" / f"{name}.png")
+    return result
+
+
+def _measure(progressions, settings, params, bayes_nats=None):
+    with tqdm(total=len(progressions.first_B), unit="row", desc="evaluate", disable=None, leave=False) as bar:
+        return evaluation.evaluate(
+            progressions,
+            settings.data.digits,
+            **bound(params, settings.model),
+            bayes_nats=bayes_nats,
+            progress=lambda done, _: bar.update(done - bar.n),
+        )
+
+
+def certify(args):
+    """Enumerate every context of a run's best checkpoint; print the certificate, or JSON."""
+    path = runs.find(args.run)
+    result = certify_run(path, load_settings(path), args.member, np.inf if args.yes else PATIENCE)
+    print(json.dumps(result) if args.json else certification.table(result))
+
+
+def certify_run(path, settings, member=None, patience=PATIENCE):
+    """certificate.json of a run's best checkpoint.
+
+    What was enumerated before a stop is kept in certificate.partial.json, and gone on from. Raises UserError (exit
+    USAGE) if it would take more than `patience` seconds, or if no progression has a predictable term.
+    """
+    params, step, member = load_params(path, settings, member)
+    functions, tokens = bound(params, settings.model), reach(settings.model)
+    groups = certification.plan(settings.data, tokens)
+    if not groups:
+        raise UserError(f"no progression of {path} has a third term: there is nothing to certify", USAGE)
+    if tokens is None:
+        extent = f"up to {settings.data.max_terms} terms"
+        print(f"{path} looks at all that it has read: what can be claimed ends with rows of {extent}", file=sys.stderr)
+    identity = {"step": step, "member": member, "parameters_sha256": _digest(params)} | _surroundings(params)
+    tally, seconds = _enumerate(path, settings.data, tokens, groups, functions["apply"], identity, patience)
+    result = certification.conclude(settings.data, tokens, tally, groups, **functions)
+    result = result | {"seconds": round(seconds, 1)} | identity
+    runs.write_json(path / "certificate.json", result)
+    (path / PARTIAL).unlink(missing_ok=True)
+    return result
+
+
+def _enumerate(path, cfg, tokens, groups, apply, identity, patience):
+    """(tally, seconds) of the whole enumeration, kept every half minute in the run directory."""
+    total = certification.count(cfg, tokens)
+    kept = runs.read_json(path / PARTIAL) if (path / PARTIAL).exists() else {}
+    if kept.get("identity") != identity:
+        kept = {"identity": identity, "tally": certification.start(), "seconds": 0.0}
+    tally, begun = kept["tally"], time.monotonic()
+    before, saved = certification.asked(tally), begun
+
+    def keep():
+        seconds = kept["seconds"] + time.monotonic() - begun
+        runs.write_json(path / PARTIAL, {"identity": identity, "tally": tally, "seconds": seconds})
+        return seconds
+
+    batch_tokens = 4096 if jax.default_backend() == "cpu" else 2**20  # the caches of a CPU; the memory of a GPU
+    visits = certification.enumerate_contexts(groups, apply, tally, batch_tokens)
+    with tqdm(total=total, initial=before, unit="context", unit_scale=True, desc="certify", disable=None) as bar:
+        try:
+            for tally in visits:
+                done, now = certification.asked(tally), time.monotonic()
+                bar.update(done - bar.n)
+                bar.set_postfix(certification.summary(tally), refresh=False)
+                left = (now - begun) / (done - before) * (total - done)
+                if now - begun > 10 and left > patience:
+                    much = f"{total:,} contexts, about {left / 60:,.0f} minutes here"
+                    raise UserError(f"to certify {path} is to ask {much}: add --yes (it can be stopped)", USAGE)
+                if now - saved > 30:
+                    saved = now
+                    keep()
+        finally:
+            seconds = keep()
+    return tally, seconds
+
+
+def _digest(params):
+    """What tells these parameters from any others."""
+    digest = hashlib.sha256()
+    for leaf in jax.tree.leaves(jax.device_get(params)):
+        digest.update(np.ascontiguousarray(leaf).tobytes())
+    return digest.hexdigest()
+
+
+def _surroundings(params):
+    """What floating-point results depend on."""
+    device = jax.devices()[0]
+    return {
+        "dtype": ", ".join(sorted({str(leaf.dtype) for leaf in jax.tree.leaves(params)})),
+        "matmul_precision": "highest",
+        "backend": device.platform,
+        "device": device.device_kind,
+        "jax": jax.__version__,
+    }

@@ -1,0 +1,71 @@
+"""A trained run, read back from its directory: settings, rows, and the parameters of its best checkpoint."""
+
+from functools import partial
+
+import jax
+import numpy as np
+
+from apformer import checkpoint, model, recipes, runs, task
+from apformer.errors import CHECKPOINT, DATA, USAGE, UserError
+from apformer.fit import initial_state
+from apformer.log import read_metrics, score
+
+
+def load_settings(path):
+    """The settings of a run. Raises UserError (exit CHECKPOINT) if its config.json is damaged."""
+    return recipes.from_dict(_config(path).get("flags"), path / "config.json")
+
+
+def load_rows(path):
+    """The rows of a run. Raises UserError (exit DATA) if the dataset is not the one it was trained on."""
+    settings = load_settings(path)
+    rows = task.read_rows(settings)
+    if task.describe_rows(settings, rows) != _config(path).get("data"):
+        raise UserError(f"{settings.training.dataset} has changed since {path} was trained on it: restore it", DATA)
+    return rows
+
+
+def _config(path):
+    config = runs.read_json(path / "config.json")
+    if not isinstance(config, dict):
+        raise UserError(f"{path / 'config.json'} holds no settings: restore the file, or train anew", CHECKPOINT)
+    return config
+
+
+def load_params(path, settings, member=None):
+    """(params of one model, step, member) from the best checkpoint of a run, or its newest if none has a score."""
+    members = settings.training.members
+    if member is not None and not 0 <= member < members:
+        raise UserError(f"--member {member} is out of range: {path} has members 0 to {members - 1}", USAGE)
+    abstract = jax.eval_shape(partial(initial_state, settings))
+    folder = path / "checkpoints"
+    step, state = checkpoint.load(folder, abstract, checkpoint.best(folder))
+    if members == 1:
+        return state.params, step, 0
+    if member is None:
+        record = next(line for line in read_metrics(path) if line["step"] == step)
+        least = (
+            score(record["validation_exact"], record["validation_loss"])
+            if "validation_loss" in record
+            else record["loss"]
+        )
+        member = int(np.argmin(least))
+    return jax.tree.map(lambda leaf: leaf[member], state.params), step, member
+
+
+def bound(params, cfg):
+    """The model's functions with parameters and config bound, as evaluation and generation want them."""
+    return {
+        "apply": lambda tokens_BT: model.apply(params, tokens_BT, cfg),
+        "extend": lambda tokens_BT, cache, lengths_B=None: model.extend(
+            params, tokens_BT, cache, cfg, lengths_B=lengths_B
+        ),
+        "init_cache": lambda batch_size, length: model.init_cache(cfg, batch_size, length),
+    }
+
+
+def reach(cfg):
+    """How many tokens back the logits depend on, wherever these stand; None if there is no such bound."""
+    if cfg.window is None or cfg.position not in ("relative", "alibi", "none"):
+        return None
+    return cfg.n_layers * (cfg.window - 1)
