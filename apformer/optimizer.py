@@ -73,7 +73,7 @@ def matrix_dimensions(params):
 
     def of(path, _):
         names = [entry.key for entry in path]
-        return dimensions.get(names[-1]) if names[0] == "blocks" else None
+        return dimensions.get(names[-1]) if names[0] in ("blocks", "cells") else None
 
     return jax.tree_util.tree_map_with_path(of, params)
 

@@ -1,0 +1,190 @@
+"""Recurrent language models: embed, n_layers of a cell that carries a state from token to token, read out the next.
+
+    candidate   n = tanh(W x_t + b + U h_{t-1})             gates  r, z, i, f, o = sigmoid(W. x_t + b. + U. h_{t-1})
+
+    RNN         h_t = n                                                                     Elman 1990
+    GRU         h_t = (1 - z) n + z h_{t-1},  in n: r (U h_{t-1} + b') for U h_{t-1}        Cho et al. 2014
+    LSTM        c_t = f c_{t-1} + i n,  h_t = o tanh(c_t)       Hochreiter & Schmidhuber 1997, f: Gers et al. 2000
+
+x_t is sqrt(d_model) E[token], or the h_t of the layer below; logits at t predict token t + 1. The reset gate r acts
+after the matrix, as in PyTorch (the paper has U (r h)). The names are those of `model.py`. The cells are written out
+rather than taken from Flax, so that their parameters keep names of our own and the forget gate can start open.
+"""
+
+from dataclasses import dataclass, fields
+from typing import Literal, get_args, get_origin
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+
+from apformer.layers.embedding import Embedding, Head
+
+
+@dataclass(frozen=True)
+class Config:
+    """The architecture; frozen and hashable, a static argument of jit."""
+
+    vocab_size: int = 11
+    """Number of tokens."""
+    cell: Literal["rnn", "gru", "lstm"] = "lstm"
+    """What carries the state."""
+    d_model: int = 64
+    """Width of embeddings and states."""
+    n_layers: int = 1
+    """Cells on top of each other."""
+    dropout: float = 0.0
+    """On embeddings and on what each layer hands up, never on the state (Zaremba et al. 2014), while training."""
+
+    def __post_init__(self):
+        for field in fields(self):
+            value, choices = getattr(self, field.name), get_args(field.type)
+            if get_origin(field.type) is Literal and value not in choices:
+                raise ValueError(f"{field.name} {value} is none of {', '.join(choices)}")
+        for name in ("vocab_size", "d_model", "n_layers"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} {getattr(self, name)} is less than 1")
+        if not 0 <= self.dropout < 1:
+            raise ValueError(f"dropout {self.dropout} is not in 0 up to, not including, 1")
+
+
+def init(key, cfg):
+    """Parameters as a plain nested dict of float32 arrays; those of the cells are stacked on a leading layer axis."""
+    embedding_key, cells_key, head_key = jax.random.split(key, 3)
+    tokens_BT = jnp.zeros((1, 1), jnp.int32)
+    return {
+        "embedding": _embedding(cfg).init(embedding_key, tokens_BT)["params"],
+        "cells": jax.vmap(lambda key: _init_cell(key, cfg))(jax.random.split(cells_key, cfg.n_layers)),
+        "head": Head(cfg.vocab_size).init(head_key, jnp.zeros((1, 1, cfg.d_model)))["params"],
+    }
+
+
+def apply(params, tokens_BT, cfg, *, key=None, lengths_B=None, capture=()):
+    """Logits of the next token at every position: (B, T, V). Without a key there is no dropout.
+
+    lengths_B: rows are right-padded; what stands beyond a row's length changes nothing.
+    capture: ("residual",) for the embeddings and each layer's h, (L+1)BTD; then (logits_BTV, {name: array}) is
+    returned. Ids outside the vocabulary are undefined. Computes in the dtype of the parameters.
+    """
+    B, T = tokens_BT.shape
+    cache = init_cache(cfg, B, T, params["embedding"]["table"].dtype)
+    logits_BTV, _, streams = _run(params, tokens_BT, cache, cfg, key, lengths_B)
+    captured = {"residual": jnp.stack(streams).swapaxes(1, 2)}
+    return (logits_BTV, {name: captured[name] for name in capture}) if capture else logits_BTV
+
+
+def init_cache(cfg, batch_size, length, dtype=jnp.float32):
+    """The state before the first token: a plain dict, batch first in every leaf.
+
+    Its size is constant: `length` is ignored, and rows may have any.
+    """
+    names, shape_BD = ("hidden", "cell") if cfg.cell == "lstm" else ("hidden",), (batch_size, cfg.d_model)
+    return {"layers": [{name: jnp.zeros(shape_BD, dtype) for name in names} for _ in range(cfg.n_layers)]}
+
+
+def extend(params, tokens_BT, cache, cfg, *, lengths_B=None):
+    """Logits of new tokens after those in the cache, and the cache with them: (logits_BTV, cache).
+
+    Serves prefill and single steps alike. lengths_B: how many of a row's new tokens are real, possibly none.
+    """
+    return _run(params, tokens_BT, cache, cfg, None, lengths_B)[:2]
+
+
+def _rnn(params, state, x_BD):
+    return {"hidden": jnp.tanh(_sum(params["candidate"], x_BD, state["hidden"]))}
+
+
+def _gru(params, state, x_BD):
+    h_BD, candidate = state["hidden"], params["candidate"]
+    r_BD = jax.nn.sigmoid(_sum(params["reset_gate"], x_BD, h_BD))
+    z_BD = jax.nn.sigmoid(_sum(params["update_gate"], x_BD, h_BD))
+    n_BD = jnp.tanh(_affine(candidate["input"], x_BD) + r_BD * _affine(candidate["hidden"], h_BD))
+    return {"hidden": (1.0 - z_BD) * n_BD + z_BD * h_BD}
+
+
+def _lstm(params, state, x_BD):
+    h_BD, c_BD = state["hidden"], state["cell"]
+    i_BD = jax.nn.sigmoid(_sum(params["input_gate"], x_BD, h_BD))
+    f_BD = jax.nn.sigmoid(_sum(params["forget_gate"], x_BD, h_BD))
+    o_BD = jax.nn.sigmoid(_sum(params["output_gate"], x_BD, h_BD))
+    c_BD = f_BD * c_BD + i_BD * jnp.tanh(_sum(params["candidate"], x_BD, h_BD))
+    return {"hidden": o_BD * jnp.tanh(c_BD), "cell": c_BD}
+
+
+_CELLS = {"rnn": _rnn, "gru": _gru, "lstm": _lstm}
+_PARTS = {
+    "rnn": ("candidate",),
+    "gru": ("candidate", "reset_gate", "update_gate"),
+    "lstm": ("candidate", "input_gate", "forget_gate", "output_gate"),
+}
+
+
+def _sum(params, x_BD, h_BD):
+    """W x + b + U h."""
+    return _affine(params["input"], x_BD) + _affine(params["hidden"], h_BD)
+
+
+def _affine(params, x_BD):
+    y_BD = jnp.einsum("BD,DE->BE", x_BD, params["weight"])
+    return y_BD + params["bias"][None] if "bias" in params else y_BD
+
+
+def _init_cell(key, cfg):
+    """W is Glorot-initialised and U orthogonal (Saxe et al. 2014)."""
+
+    def init_part(key, name):
+        input_key, hidden_key = jax.random.split(key)
+        shape = (cfg.d_model, cfg.d_model)
+        # An open forget gate lets gradients through from the start (Jozefowicz et al. 2015).
+        bias = jnp.full(cfg.d_model, 1.0 if name == "forget_gate" else 0.0)
+        part = {
+            "input": {"weight": nn.initializers.xavier_uniform()(input_key, shape), "bias": bias},
+            "hidden": {"weight": nn.initializers.orthogonal()(hidden_key, shape)},
+        }
+        if cfg.cell == "gru" and name == "candidate":
+            part["hidden"]["bias"] = jnp.zeros(cfg.d_model)
+        return part
+
+    names = _PARTS[cfg.cell]
+    return {name: init_part(key, name) for name, key in zip(names, jax.random.split(key, len(names)), strict=True)}
+
+
+def _embedding(cfg):
+    return Embedding(cfg.vocab_size, cfg.d_model, scale=True)
+
+
+def _run(params, tokens_BT, cache, cfg, key, lengths_B):
+    """(logits_BTV, the cache after the last token, [x_TBD of the embedding and of each layer])."""
+    real_TB1 = None
+    if lengths_B is not None:
+        real_BT = jnp.arange(tokens_BT.shape[1], dtype=jnp.int32)[None] < lengths_B[:, None]
+        tokens_BT, real_TB1 = jnp.where(real_BT, tokens_BT, 0), real_BT.T[:, :, None]
+    keys = [None] * (cfg.n_layers + 1) if key is None else jax.random.split(key, cfg.n_layers + 1)
+    x_BTD = _embedding(cfg).apply({"params": params["embedding"]}, tokens_BT)
+    streams, layers = [_dropout(x_BTD.swapaxes(0, 1), cfg, keys[0])], []
+    for layer, state in enumerate(cache["layers"]):
+        cell_params = jax.tree.map(lambda stacked, layer=layer: stacked[layer], params["cells"])
+        state, h_TBD = _scan(cell_params, state, streams[-1], real_TB1, cfg)
+        layers.append(state)
+        streams.append(_dropout(h_TBD, cfg, keys[layer + 1]))
+    logits_BTV = Head(cfg.vocab_size).apply({"params": params["head"]}, streams[-1].swapaxes(0, 1))
+    return logits_BTV, {"layers": layers}, streams
+
+
+def _scan(cell_params, state, x_TBD, real_TB1, cfg):
+    """One layer from token to token: (the last state, h_TBD). Padding leaves a row's state as it is."""
+
+    def step(state, now):
+        x_BD, real_B1 = now
+        after = _CELLS[cfg.cell](cell_params, state, x_BD)
+        if real_B1 is not None:
+            after = jax.tree.map(lambda new_BD, old_BD: jnp.where(real_B1, new_BD, old_BD), after, state)
+        return after, after["hidden"]
+
+    return jax.lax.scan(step, state, (x_TBD, real_TB1))
+
+
+def _dropout(x_TBD, cfg, key):
+    if key is None:
+        return x_TBD
+    return nn.Dropout(cfg.dropout, deterministic=False).apply({}, x_TBD, rngs={"dropout": key})

@@ -1,0 +1,413 @@
+"""RNN, GRU and LSTM: the equations, what a logit may depend on, the cache, and the tree that every checkpoint holds."""
+
+import dataclasses
+import math
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from apformer import optimizer, recurrent, train
+from apformer.data import progressions
+from apformer.evaluate import evaluate
+from apformer.generate import generate
+from apformer.loss import next_token_loss, token_nats
+
+from .small_models import V, close, draw_tokens
+
+B, T = 3, 13
+LONGEST = 7  # of a chunk fed to the cache
+CELLS = ("rnn", "gru", "lstm")
+
+apply = jax.jit(recurrent.apply, static_argnames=("cfg", "capture"))
+extend = jax.jit(recurrent.extend, static_argnames="cfg")
+
+every_cell = pytest.mark.parametrize("cell", CELLS)
+
+
+def small(**changes):
+    return recurrent.Config(**{"d_model": 5, "n_layers": 2} | changes)
+
+
+def random_params(cfg, dtype=np.float32):
+    """Every leaf drawn at random, biases included."""
+    rng = np.random.default_rng(0)
+    shapes = jax.eval_shape(lambda key: recurrent.init(key, cfg), jax.random.key(0))
+    return jax.tree.map(lambda leaf: jnp.asarray(0.6 * rng.standard_normal(leaf.shape), dtype), shapes)
+
+
+def names(tree):
+    return {"/".join(entry.key for entry in path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
+
+
+# The equations
+
+
+def sigmoid(x):
+    return 1 / (1 + math.exp(-x))
+
+
+@every_cell
+def test_two_tokens_by_hand(cell):
+    """A state of width 1, in plain numbers."""
+    cfg = small(cell=cell, d_model=1, n_layers=1)
+    params = random_params(cfg)
+    number = {name: float(leaf.ravel()[0]) for name, leaf in names(params["cells"]).items()}
+
+    def into(part):
+        return number[f"{part}/input/weight"] * x + number[f"{part}/input/bias"]
+
+    def around(part):
+        return number[f"{part}/hidden/weight"] * h
+
+    h = c = 0.0
+    states = []
+    for token in (4, 9):
+        x = float(params["embedding"]["table"][token, 0])
+        if cell == "rnn":
+            h = math.tanh(into("candidate") + around("candidate"))
+        if cell == "gru":
+            r, z = (sigmoid(into(gate) + around(gate)) for gate in ("reset_gate", "update_gate"))
+            n = math.tanh(into("candidate") + r * (around("candidate") + number["candidate/hidden/bias"]))
+            h = (1 - z) * n + z * h
+        if cell == "lstm":
+            i, f, o = (sigmoid(into(g) + around(g)) for g in ("input_gate", "forget_gate", "output_gate"))
+            c = f * c + i * math.tanh(into("candidate") + around("candidate"))
+            h = o * math.tanh(c)
+        states.append(h)
+    logits, captured = apply(params, np.array([[4, 9]], np.int32), cfg, capture=("residual",))
+    np.testing.assert_allclose(captured["residual"][1, 0, :, 0], states, rtol=1e-5)
+    head = params["head"]["output"]
+    np.testing.assert_allclose(logits[0], np.outer(states, head["weight"][0]) + head["bias"][None], atol=1e-5)
+
+
+def test_embeddings_are_scaled_and_each_layer_has_weights_of_its_own():
+    cfg = small(cell="gru")
+    params, tokens = random_params(cfg), draw_tokens(B, T)
+    _, captured = apply(params, tokens, cfg, capture=("residual",))
+    assert captured["residual"].shape == (3, B, T, 5)
+    np.testing.assert_allclose(captured["residual"][0], np.asarray(params["embedding"]["table"])[tokens] * 5**0.5, 1e-6)
+    silent = jax.tree.map(lambda leaf: leaf.at[1].set(0), params["cells"])  # a GRU of zeros stays at zero
+    _, below = apply(params | {"cells": silent}, tokens, cfg, capture=("residual",))
+    np.testing.assert_array_equal(below["residual"][:2], captured["residual"][:2])
+    assert not np.asarray(below["residual"][2]).any() and np.asarray(captured["residual"][2]).all()
+
+
+# What a logit may depend on
+
+
+@every_cell
+def test_the_future_changes_nothing_and_the_past_does(cell):
+    """Bit for bit; each row is changed from a place of its own on."""
+    cfg = small(cell=cell)
+    params = random_params(cfg)
+    for seed in range(5):
+        tokens, cuts = draw_tokens(B, T, seed), np.random.default_rng(seed).integers(1, T, B)
+        past = np.arange(T)[None] < cuts[:, None]
+        logits = np.asarray(apply(params, tokens, cfg))
+        changed = np.asarray(apply(params, np.where(past, tokens, (tokens + 1) % V), cfg))
+        np.testing.assert_array_equal(changed[past], logits[past])
+        assert (changed[~past] != logits[~past]).any(-1).all()
+
+
+@every_cell
+def test_what_stands_beyond_a_rows_length_changes_nothing(cell):
+    """Bit for bit, ids outside the vocabulary and the gradient included."""
+    cfg = small(cell=cell)
+    params, tokens = random_params(cfg), draw_tokens(B, T)
+    lengths = np.array([13, 0, 4], np.int32)
+    real = np.arange(T)[None] < lengths[:, None]
+
+    @jax.jit
+    @partial(jax.value_and_grad, has_aux=True)
+    def gradient(params, tokens):
+        logits = recurrent.apply(params, tokens, cfg, lengths_B=lengths)
+        return jnp.where(real[:, :, None], logits, 0.0).sum(), logits
+
+    (_, logits), gradients = gradient(params, np.where(real, tokens, 0))
+    (_, others), other_gradients = gradient(params, np.where(real, tokens, V + 6))
+    assert np.isfinite(logits).all()
+    np.testing.assert_array_equal(logits, others)
+    jax.tree.map(np.testing.assert_array_equal, gradients, other_gradients)
+    assert all((np.asarray(leaf) != 0).any() and np.isfinite(leaf).all() for leaf in jax.tree.leaves(gradients))
+    close(logits[real], np.asarray(apply(params, tokens, cfg))[real], 1e-6)
+
+
+@every_cell
+def test_rows_know_nothing_of_each_other(cell):
+    cfg = small(cell=cell)
+    params, tokens = random_params(cfg), draw_tokens(B, T)
+    logits = np.asarray(apply(params, tokens, cfg))
+    np.testing.assert_array_equal(apply(params, tokens[[2, 0, 1]], cfg), logits[[2, 0, 1]])
+    others = np.where(np.arange(B)[:, None] == 1, tokens, draw_tokens(B, T, 1))
+    np.testing.assert_array_equal(apply(params, others, cfg)[1], logits[1])
+
+
+# The cache
+
+
+@st.composite
+def ragged_splits(draw):
+    """Calls that each feed a row 0 to LONGEST tokens of its own T."""
+    schedule, fed = [], np.zeros(B, int)
+    for _ in range(draw(st.integers(1, 6))):
+        counts = [draw(st.integers(0, min(LONGEST, T - total))) for total in fed]
+        schedule.append(counts)
+        fed += counts
+    return schedule
+
+
+def feed(params, tokens_BT, cfg, schedule):
+    """Feed row b schedule[i][b] of its tokens with call i, right-padded with garbage: (logits of each row, cache)."""
+    cache = recurrent.init_cache(cfg, B, T)
+    logits, begin = [[] for _ in range(B)], np.zeros(B, int)
+    for lengths in schedule:
+        columns = 1 if max(lengths) <= 1 else LONGEST
+        chunk_BT = np.full((B, columns), V, np.int32)
+        for b, count in enumerate(lengths):
+            chunk_BT[b, :count] = tokens_BT[b, begin[b] : begin[b] + count]
+        new_BTV, cache = extend(params, chunk_BT, cache, cfg, lengths_B=np.array(lengths, np.int32))
+        for b, count in enumerate(lengths):
+            logits[b].append(np.asarray(new_BTV)[b, :count])
+        begin += lengths
+    return [np.concatenate(row) for row in logits], cache
+
+
+@every_cell
+@settings(max_examples=8)
+@given(schedule=ragged_splits(), seed=st.integers(0, 100))
+def test_any_split_gives_the_logits_of_the_whole(cell, schedule, seed):
+    cfg = small(cell=cell)
+    params, tokens = random_params(cfg), draw_tokens(B, T, seed)
+    logits, _ = feed(params, tokens, cfg, schedule)
+    whole = np.asarray(apply(params, tokens, cfg))
+    for b in range(B):
+        np.testing.assert_allclose(logits[b], whole[b, : len(logits[b])], rtol=0, atol=1e-5 * np.abs(whole).max())
+
+
+@every_cell
+def test_ragged_prompts_prefilled_together_then_stepped(cell):
+    cfg = small(cell=cell)
+    params, tokens = random_params(cfg), draw_tokens(B, T)
+    logits, _ = feed(params, tokens, cfg, [[7, 2, 5]] + 6 * [[1, 1, 1]])
+    whole = np.asarray(apply(params, tokens, cfg))
+    for b, length in enumerate((13, 8, 11)):
+        close(logits[b], whole[b, :length], 1e-5)
+
+
+@every_cell
+def test_a_row_without_new_tokens_keeps_its_cache(cell):
+    """Bit for bit."""
+    cfg = small(cell=cell)
+    params = random_params(cfg)
+    _, before = feed(params, draw_tokens(B, T), cfg, [[6, 3, 6]])
+    new = np.full((B, LONGEST), V, np.int32)
+    new[1] = 3
+    logits, after = extend(params, new, before, cfg, lengths_B=np.array([0, 1, 0], np.int32))
+    assert np.isfinite(logits).all()
+    for old_leaf, leaf in zip(jax.tree.leaves(before), jax.tree.leaves(after), strict=True):
+        np.testing.assert_array_equal(leaf[::2], old_leaf[::2])
+        assert (np.asarray(leaf[1]) != np.asarray(old_leaf[1])).any()
+
+
+@every_cell
+def test_beams_reorder_with_one_gather(cell):
+    cfg = small(cell=cell)
+    params, tokens = random_params(cfg), draw_tokens(B, T)
+    beams = np.array([2, 0, 2])
+    _, cache = feed(params, tokens, cfg, [[7, 2, 5]])
+    chosen = np.array([[1], [5], [8]], np.int32)
+    logits, _ = extend(params, chosen[beams], jax.tree.map(lambda leaf: leaf[beams], cache), cfg)
+    expected, _ = extend(params, chosen, cache, cfg)
+    close(logits, expected[beams], 1e-6)
+
+
+@pytest.mark.parametrize("cell, states", [("rnn", ["hidden"]), ("gru", ["hidden"]), ("lstm", ["cell", "hidden"])])
+def test_an_empty_cache_has_the_same_size_for_any_length(cell, states):
+    for length in (1, 10_000):
+        cache = recurrent.init_cache(small(cell=cell, n_layers=2), 3, length)
+        assert [sorted(layer) for layer in cache["layers"]] == [states, states]
+        assert all(leaf.shape == (3, 5) and not leaf.any() for leaf in jax.tree.leaves(cache))
+
+
+@every_cell
+def test_generation_follows_the_most_likely_tokens(cell):
+    """Greedy, from ragged prompts, through the cache; checked without it."""
+    cfg = small(cell=cell)
+    params, tokens = random_params(cfg), draw_tokens(B, 5)
+    lengths = np.array([5, 2, 3], np.int32)
+    new = generate(partial(_bound_extend, params, cfg), recurrent.init_cache(cfg, B, 0), tokens, lengths, 8)
+    for b, length in enumerate(lengths):
+        row = np.concatenate([tokens[b, :length], new[b], np.zeros(13 - length - 8, np.int32)])
+        logits = np.asarray(apply(params, np.tile(row, (B, 1)).astype(np.int32), cfg))[0]
+        np.testing.assert_array_equal(logits[length - 1 : length + 7].argmax(-1), new[b])
+
+
+def _bound_extend(params, cfg, tokens_BT, cache, lengths_B=None):
+    return recurrent.extend(params, tokens_BT, cache, cfg, lengths_B=lengths_B)
+
+
+# Dropout and dtypes
+
+
+@every_cell
+def test_dropout_only_with_a_key(cell, key):
+    cfg = small(cell=cell, dropout=0.25)
+    params, tokens = random_params(cfg), draw_tokens(B, T)
+    plain, dropped, other = (np.asarray(apply(params, tokens, cfg, key=k)) for k in (None, key, jax.random.key(1)))
+    np.testing.assert_array_equal(apply(params, tokens, cfg, key=key), dropped)
+    assert (dropped != plain).any(-1).all() and (dropped != other).any(-1).all()
+
+
+def test_dropout_falls_on_embeddings_and_layers_and_not_on_the_state(key):
+    """With W = 0 a layer hears nothing of what was dropped below, so its own state is the one without dropout."""
+    cfg = small(dropout=0.25, d_model=50)
+    params, tokens = random_params(cfg), draw_tokens(B, T)
+    for part in params["cells"].values():
+        part["input"]["weight"] *= 0
+    _, plain = apply(params, tokens, cfg, capture=("residual",))
+    _, dropped = apply(params, tokens, cfg, key=key, capture=("residual",))
+    _, never = apply(params, tokens, dataclasses.replace(cfg, dropout=0.0), key=key, capture=("residual",))
+    close(never["residual"], plain["residual"], 1e-6)
+    plain, dropped = np.asarray(plain["residual"]), np.asarray(dropped["residual"])
+    kept = dropped != 0
+    np.testing.assert_allclose(dropped[kept], plain[kept] / 0.75, rtol=1e-4)
+    np.testing.assert_allclose(kept.mean((1, 2, 3)), 0.75, atol=0.03)
+    for one, other in ((0, 1), (0, 2), (1, 2)):
+        np.testing.assert_allclose((kept[one] & kept[other]).mean(), 0.75**2, atol=0.04)
+
+
+@every_cell
+def test_bfloat16_parameters_give_bfloat16_logits(cell):
+    cfg = small(cell=cell)
+    params, tokens = random_params(cfg), draw_tokens(B, T)
+    half = jax.tree.map(lambda leaf: leaf.astype(jnp.bfloat16), params)
+    logits, cache = extend(half, tokens, recurrent.init_cache(cfg, B, T, jnp.bfloat16), cfg)
+    assert logits.dtype == jnp.bfloat16
+    assert {leaf.dtype for leaf in jax.tree.leaves(cache)} == {jnp.dtype(jnp.bfloat16)}
+    expected = np.asarray(apply(params, tokens, cfg))
+    error = np.asarray(apply(half, tokens, cfg), np.float32) - expected
+    assert np.sqrt(np.square(error).mean()) < 0.05 * np.sqrt(np.square(expected).mean())
+
+
+# Parameters and configuration
+
+
+def part(name):
+    return {
+        f"cells/{name}/hidden/weight": (2, 5, 5),
+        f"cells/{name}/input/bias": (2, 5),
+        f"cells/{name}/input/weight": (2, 5, 5),
+    }
+
+
+ENDS = {"embedding/table": (11, 5), "head/output/bias": (11,), "head/output/weight": (5, 11)}
+TREES = {
+    "rnn": ENDS | part("candidate"),
+    "gru": ENDS
+    | part("candidate")
+    | part("reset_gate")
+    | part("update_gate")
+    | {"cells/candidate/hidden/bias": (2, 5)},
+    "lstm": ENDS | part("candidate") | part("input_gate") | part("forget_gate") | part("output_gate"),
+}
+
+
+@every_cell
+def test_the_tree_of_parameters_is_a_contract_with_every_checkpoint(cell):
+    params = jax.eval_shape(lambda key: recurrent.init(key, small(cell=cell)), jax.random.key(0))
+    assert {name: leaf.shape for name, leaf in names(params).items()} == TREES[cell], (
+        "The names or shapes of the parameters changed, so checkpoints written before no longer load. If nobody asked "
+        "for that, undo it. If it is meant: let checkpoint.py rename the old leaves (or refuse them in one sentence), "
+        "say so in CHANGELOG.md, and then write the new tree here."
+    )
+    assert all(leaf.dtype == jnp.float32 for leaf in jax.tree.leaves(params))
+
+
+@every_cell
+def test_matrices_decay_and_biases_do_not(cell):
+    params = jax.eval_shape(lambda key: recurrent.init(key, small(cell=cell)), jax.random.key(0))
+    expected = {name: name.split("/")[-1] in ("weight", "table") for name in names(params)}
+    assert names(optimizer.decay_mask(params)) == expected
+
+
+@every_cell
+def test_the_parameters_of_a_fresh_model(cell, key):
+    """W differs between keys, layers and parts; U is orthogonal; the forget gate starts open, all other biases at 0."""
+    params, other = (recurrent.init(k, small(cell=cell)) for k in (key, jax.random.key(1)))
+    assert type(params) is dict
+    matrices = []
+    for name, leaf in names(params["cells"]).items():
+        if name.endswith("bias"):
+            np.testing.assert_array_equal(leaf, 1 if name.startswith("forget_gate") else 0)
+            continue
+        matrices += [*np.asarray(leaf), *np.asarray(names(other["cells"])[name])]
+        if name.endswith("hidden/weight"):
+            for U in np.asarray(leaf):
+                np.testing.assert_allclose(U @ U.T, np.eye(5), atol=1e-5)
+    assert len({matrix.tobytes() for matrix in matrices}) == len(matrices) == 8 * len(params["cells"])
+
+
+def test_the_default_config():
+    assert dataclasses.asdict(recurrent.Config()) == {
+        "vocab_size": 11,
+        "cell": "lstm",
+        "d_model": 64,
+        "n_layers": 1,
+        "dropout": 0.0,
+    }
+
+
+@pytest.mark.parametrize(
+    "changes, named",
+    [
+        ({"cell": "transformer"}, "cell transformer is none of rnn, gru, lstm"),
+        ({"vocab_size": 0}, "vocab_size 0 is less than 1"),
+        ({"d_model": 0}, "d_model 0"),
+        ({"n_layers": -1}, "n_layers -1"),
+        ({"dropout": 1.0}, "dropout 1.0"),
+    ],
+)
+def test_a_config_that_cannot_be_is_refused(changes, named):
+    with pytest.raises(ValueError, match=named):
+        recurrent.Config(**changes)
+
+
+# With the rest of the house
+
+DATA = progressions.Config(digits=2, max_difference=20)
+
+
+@pytest.mark.parametrize("cell, rule", [("rnn", "adamw"), ("gru", "adamw"), ("lstm", "muon")])
+def test_a_short_training_run_lowers_the_loss(cell, rule):
+    cfg, settings = recurrent.Config(cell=cell, d_model=24), optimizer.Config(rule, 0.01, 5, weight_decay=0.1)
+    batch = progressions.encode_rows(progressions.draw(jax.random.key(2), DATA, 16, "train"), 2, 4)
+    steps = optimizer.make(settings, 50)
+    step = train.make_train_step(partial(next_token_loss, cfg=cfg, apply=recurrent.apply), steps)
+    params = recurrent.init(jax.random.key(0), cfg)
+    state = train.init_state(jax.random.key(1), params, steps, settings.hyper())
+    state, metrics = jax.jit(train.scan_steps(step, lambda key: batch, 50))(state)
+    assert metrics["loss"][-1] < 0.7 * metrics["loss"][0]
+    assert all((a != b).any() for a, b in zip(jax.tree.leaves(params), jax.tree.leaves(state.params), strict=True))
+
+
+def test_evaluation_counts_the_nats_of_apply():
+    cfg = small(cell="gru", n_layers=1)
+    params = random_params(cfg)
+    rows = jax.device_get(progressions.draw(jax.random.key(0), dataclasses.replace(DATA, max_terms=4), 12, "test"))
+    result = evaluate(
+        rows,
+        2,
+        apply=lambda tokens_BT: recurrent.apply(params, tokens_BT, cfg),
+        extend=partial(_bound_extend, params, cfg),
+        init_cache=partial(recurrent.init_cache, cfg),
+    )
+    tokens, weights = progressions.encode_rows(rows, 2, 4)
+    nats = token_nats(apply(params, tokens[:, :-1], cfg), tokens[:, 1:])
+    expected = (np.asarray(nats) * np.asarray(weights)[:, 1:]).sum() / np.asarray(weights)[:, 1:].sum()
+    assert result["nats_per_char"] == pytest.approx(expected, rel=1e-5)
+    assert result["sequences"] == 12
