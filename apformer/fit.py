@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from apformer import checkpoint, model, optimizer, task, train
+from apformer import checkpoint, optimizer, recipes, task, train
 from apformer.log import Log, score
 from apformer.recipes import Training
 
@@ -25,7 +25,7 @@ def initial_state(settings):
 
     def member(seed):
         params_key, run_key = jax.random.split(jax.random.key(seed))
-        params = model.init(params_key, settings.model)
+        params = recipes.module(settings.model).init(params_key, settings.model)
         return train.init_state(run_key, params, rule, settings.optimizer.hyper())
 
     members = settings.training.members
@@ -45,7 +45,7 @@ def run_steps(state, train_rows, settings, steps):
 @partial(jax.jit, static_argnames="settings")
 def validate(params, batch, settings):
     """Metrics of the validation batch, without dropout."""
-    return _lift(lambda params: task.make_loss(settings)(params, [batch], None)[1], settings)(params)
+    return _lift(lambda params: task.make_loss(settings)(params, batch, None)[1], settings)(params)
 
 
 def _lift(function, settings):

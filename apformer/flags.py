@@ -13,7 +13,7 @@ _PLAIN = {
 }
 
 
-def parse(config, args, program, default=None):
+def parse(config, args, program):
     """A dataclass from flags `--d_model 128` or `--d-model 128`, as tyro reads them.
 
     `--help` prints the flags and raises SystemExit(0). Raises UserError (exit USAGE): one sentence that names the flag.
@@ -26,7 +26,6 @@ def parse(config, args, program, default=None):
             return tyro.cli(
                 tyro.conf.OmitArgPrefixes[config],
                 args=args,
-                default=tyro.MISSING_NONPROP if default is None else default,
                 prog=program,
                 use_underscores=True,
             )

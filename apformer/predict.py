@@ -49,7 +49,7 @@ def predict(args):
     fitting_B = terms_that_fit(rows, digits, args.terms)
     characters = int(fitting_B.max()) * (digits + 1)
     longest = max(map(len, prompts)) + characters
-    if settings.model.position == "learned" and longest > settings.model.max_len:
+    if getattr(settings.model, "position", None) == "learned" and longest > settings.model.max_len:
         known = settings.model.max_len
         raise UserError(f"a line would have {longest} characters where {path} knows {known}: give fewer --terms", USAGE)
     params, _, _ = restore.load_params(path, settings, args.member)

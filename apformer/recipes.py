@@ -11,20 +11,22 @@ import re
 from dataclasses import dataclass
 from typing import Literal, get_args, get_origin
 
-from apformer import flags
+from apformer import flags, model
+from apformer import recurrent as recurrent_model
 from apformer.data import progressions
 from apformer.data.progressions import Config as Data
 from apformer.data.tokenizer import VOCABULARY
 from apformer.errors import CHECKPOINT, USAGE, UserError
 from apformer.model import Config as Model
 from apformer.optimizer import Config as Optimizer
+from apformer.recurrent import Config as Recurrent
 
 
 @dataclass(frozen=True)
 class Training:
     """How long to train, on what, and where to keep it."""
 
-    recipe: Literal["exact", "sketch"] = "exact"
+    recipe: Literal["exact", "sketch", "recurrent"] = "exact"
     """Where the other flags start."""
     steps: int = 2000
     """Optimizer steps."""
@@ -32,10 +34,12 @@ class Training:
     """Rows a step."""
     crop_terms: int = 6
     """Terms of a row in training; the rest is cut off."""
-    opening_rows: int = 0
-    """Further rows a step, of their first two terms alone, which are all that cannot be predicted."""
     middle_share: float = 0.0
     """Share of rows cut from anywhere in their progression instead of its beginning."""
+    round_share: float = 0.0
+    """Share of rows about round numbers, where carries run far; none of a file's rows."""
+    position_offset: int = 0
+    """Training rows begin at a random position up to this, so that later positions are not new (transformers)."""
     seed: int = 0
     """Of the weights, the batches and dropout."""
     members: int = 1
@@ -63,7 +67,7 @@ class Settings:
     """A whole run: `config.json` holds it."""
 
     training: Training = Training()
-    model: Model = Model()
+    model: Model | Recurrent = Model()
     data: Data = Data()
     optimizer: Optimizer = Optimizer()
 
@@ -98,15 +102,24 @@ def sketch(digits):
     return Settings(training, Model(), _data(digits))
 
 
+def recurrent(digits):
+    """An RNN, GRU or LSTM (`--cell`) on the task of the exact recipe."""
+    training = Training(recipe="recurrent", steps=4000)
+    return Settings(training, Recurrent(d_model=128), _data(digits), Optimizer(learning_rate=4e-3))
+
+
 def parse(args):
     """The settings that flags ask for. Raises UserError (exit USAGE) that names the flag and what fits."""
-    start = sketch if _value(args, "recipe") == "sketch" else exact
+    start = {"sketch": sketch, "recurrent": recurrent}.get(_value(args, "recipe"), exact)
     digits = _value(args, "digits") or ""
     settings = start(int(digits) if re.fullmatch("[1-9]", digits) else 3)
+    # Of the parts that there are in this recipe, since an RNN has other flags than a transformer.
+    parts = [(name, type(part), part) for name, part in vars(settings).items()]
     try:
-        settings = flags.parse(Settings, args, "apformer train", settings)
+        parsed = flags.parse(dataclasses.make_dataclass("Settings", parts, frozen=True), args, "apformer train")
     except UserError as error:
         raise UserError(_what_fits(str(error)), USAGE) from None
+    settings = Settings(**vars(parsed))
     check(settings)
     return settings
 
@@ -120,10 +133,12 @@ def check(settings):
         (architecture, ("d_model", "n_heads", "n_layers", "d_ff", "window", "max_len")),
     ):
         for flag in whole:
-            _require(flag, getattr(part, flag) is None or 1 <= getattr(part, flag) < 2**31, part, "1 to 2147483647")
+            value = getattr(part, flag, None)
+            _require(flag, value is None or 1 <= value < 2**31, part, "1 to 2147483647")
     _require("crop_terms", 3 <= train.crop_terms < 2**31, train, "3 to 2147483647")
-    _require("opening_rows", 0 <= train.opening_rows < 2**31, train, "0 to 2147483647")
     _require("middle_share", 0 <= train.middle_share <= 1, train, "0 to 1")
+    _require("round_share", 0 <= train.round_share < 1, train, "at least 0 and less than 1")
+    _require("position_offset", 0 <= train.position_offset < 2**31, train, "0 to 2147483647")
     _require("seed", 0 <= train.seed <= 2**31 - train.members, train, f"0 to {2**31 - train.members}")
     _require("warmup_steps", 0 <= optimizer.warmup_steps < 2**31, optimizer, "0 to 2147483647")
     _require("learning_rate", 0 < optimizer.learning_rate < 10, optimizer, "more than 0 and less than 10")
@@ -131,11 +146,19 @@ def check(settings):
     _require("beta1", 0 <= optimizer.beta1 < 1, optimizer, "at least 0 and less than 1")
     _require("beta2", 0 <= optimizer.beta2 < 1, optimizer, "at least 0 and less than 1")
     _require("max_grad_norm", 0 < optimizer.max_grad_norm < math.inf, optimizer, "more than 0")
-    _require("norm_epsilon", 0 < architecture.norm_epsilon < 1, architecture, "more than 0 and less than 1")
     _require("vocab_size", architecture.vocab_size == len(VOCABULARY), architecture, f"{len(VOCABULARY)}")
     if train.save_every % train.log_every:
         raise UserError(f"--save_every {train.save_every} is no multiple of --log_every {train.log_every}", USAGE)
-    longest = progressions.most_terms(settings.data) * (settings.data.digits + 1) - 1
+    if isinstance(architecture, Model):
+        _check_transformer(settings)
+    elif train.position_offset:
+        raise UserError(f"--position_offset {train.position_offset} is for transformers: drop it", USAGE)
+
+
+def _check_transformer(settings):
+    architecture, longest = settings.model, progressions.most_terms(settings.data) * (settings.data.digits + 1) - 1
+    _require("norm_epsilon", 0 < architecture.norm_epsilon < 1, architecture, "more than 0 and less than 1")
+    longest += settings.training.position_offset
     if architecture.position == "learned" and architecture.max_len < longest:
         raise UserError(f"--max_len {architecture.max_len} ends before the longest row: give {longest} or more", USAGE)
 
@@ -143,6 +166,11 @@ def check(settings):
 def _require(flag, fits, part, what_fits):
     if not fits:
         raise UserError(f"--{flag} {getattr(part, flag)} is out of range: give {what_fits}", USAGE)
+
+
+def module(cfg):
+    """The module that a model's Config is of, for its init, apply, init_cache and extend."""
+    return model if isinstance(cfg, Model) else recurrent_model
 
 
 def to_dict(settings):
@@ -154,7 +182,10 @@ def from_dict(config, source):
     """Settings from `config.json`. Raises UserError (exit CHECKPOINT) that names the file and the part at fault."""
     try:
         settings = Settings(
-            **{field.name: _typed(field.type(**config[field.name])) for field in dataclasses.fields(Settings)}
+            training=_typed(Training(**config["training"])),
+            model=_typed((Recurrent if "cell" in config["model"] else Model)(**config["model"])),
+            data=_typed(Data(**config["data"])),
+            optimizer=_typed(Optimizer(**config["optimizer"])),
         )
         check(settings)
     except (KeyError, TypeError, ValueError, UserError) as error:

@@ -5,7 +5,7 @@ from functools import partial
 import jax
 import numpy as np
 
-from apformer import checkpoint, model, recipes, runs, task
+from apformer import checkpoint, recipes, runs, task
 from apformer.errors import CHECKPOINT, DATA, USAGE, UserError
 from apformer.fit import initial_state
 from apformer.log import read_metrics, score
@@ -55,17 +55,18 @@ def load_params(path, settings, member=None):
 
 def bound(params, cfg):
     """The model's functions with parameters and config bound, as evaluation and generation want them."""
+    architecture = recipes.module(cfg)
     return {
-        "apply": lambda tokens_BT: model.apply(params, tokens_BT, cfg),
-        "extend": lambda tokens_BT, cache, lengths_B=None: model.extend(
+        "apply": lambda tokens_BT: architecture.apply(params, tokens_BT, cfg),
+        "extend": lambda tokens_BT, cache, lengths_B=None: architecture.extend(
             params, tokens_BT, cache, cfg, lengths_B=lengths_B
         ),
-        "init_cache": lambda batch_size, length: model.init_cache(cfg, batch_size, length),
+        "init_cache": lambda batch_size, length: architecture.init_cache(cfg, batch_size, length),
     }
 
 
 def reach(cfg):
     """How many tokens back the logits depend on, wherever these stand; None if there is no such bound."""
-    if cfg.window is None or cfg.position not in ("relative", "alibi", "none"):
+    if getattr(cfg, "window", None) is None or cfg.position not in ("relative", "alibi", "none"):
         return None
     return cfg.n_layers * (cfg.window - 1)

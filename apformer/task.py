@@ -11,8 +11,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from apformer import loss, model
-from apformer.data import bayes, progression_file, progressions
+from apformer import loss, recipes
+from apformer.data import bayes, progression_file, progressions, stretches
 from apformer.errors import DATA, USAGE, UserError
 from apformer.evaluate import term_matches
 
@@ -36,7 +36,7 @@ def read_rows(settings):
     if found != digits:
         raise UserError(f"{name} has terms of {found} digits where --digits is {digits}: give --digits {found}", DATA)
     longest = int(rows.terms_B.max()) * (digits + 1) - 1
-    if settings.model.position == "learned" and settings.model.max_len < longest:
+    if getattr(settings.model, "position", None) == "learned" and settings.model.max_len < longest:
         raise UserError(f"{name} has rows of {longest} characters: give --max_len {longest} or more", USAGE)
     split_B = progressions.split_of(rows.difference_B, rows.first_B)
     splits = {
@@ -59,17 +59,17 @@ def describe_rows(settings, rows):
 
 
 def sample(key, settings, train_rows=None):
-    """The batches of a training step: stretches of rows, then openings if asked for. Pure, settings static."""
-    run, digits = settings.training, settings.data.digits
-
-    def batch(key, size, terms, middle_share):
-        row_key, crop_key = jax.random.split(key)
-        drawn = _draw_rows(row_key, settings, train_rows, size)
-        return progressions.crop(crop_key, drawn, digits, terms, middle_share)
-
-    stretch_key, opening_key = jax.random.split(key)
-    stretches = batch(stretch_key, run.batch_size, min(run.crop_terms, settings.data.max_terms), run.middle_share)
-    return [stretches] + ([batch(opening_key, run.opening_rows, 2, 0.0)] if run.opening_rows else [])
+    """The batch of a training step: stretches of rows, some from where carries run far. Pure, settings static."""
+    run, cfg = settings.training, settings.data
+    terms = min(run.crop_terms, cfg.max_terms)
+    row_key, crop_key, round_key = jax.random.split(key, 3)
+    near = 0 if train_rows is not None else int(run.round_share * run.batch_size)
+    drawn = _draw_rows(row_key, settings, train_rows, run.batch_size - near)
+    batch = stretches.crop(crop_key, drawn, cfg.digits, terms, run.middle_share)
+    if not near:
+        return batch
+    hard = stretches.near_round(round_key, cfg, near, terms)
+    return jax.tree.map(lambda *parts: jnp.concatenate(parts), batch, hard)
 
 
 def _draw_rows(key, settings, train_rows, size):
@@ -110,20 +110,23 @@ def test_rows(settings, rows, split="test"):
 
 
 def make_loss(settings):
-    """loss_fn(params, batches, key) -> (loss, metrics): the sum over batches, and the metrics of the first."""
-    dtype = jnp.dtype(settings.training.compute_dtype)
+    """loss_fn(params, batch, key) -> (loss, metrics); without a key there is nothing random in it."""
+    run, architecture = settings.training, recipes.module(settings.model)
+    dtype = jnp.dtype(run.compute_dtype)
     measure = partial(term_matches, digits=settings.data.digits)
-    batch_loss = partial(loss.next_token_loss, cfg=settings.model, apply=model.apply)
 
-    def loss_fn(params, batches, key):
+    def apply(params, tokens_BT, cfg, *, key=None):
+        if key is None:
+            return architecture.apply(params, tokens_BT, cfg)
+        options, (dropout_key, offset_key) = {}, jax.random.split(key)
+        if run.position_offset:
+            offset_B1 = jax.random.randint(offset_key, (len(tokens_BT), 1), 0, run.position_offset + 1)
+            options["positions_BT"] = offset_B1 + jnp.arange(tokens_BT.shape[1], dtype=jnp.int32)[None]
+        return architecture.apply(params, tokens_BT, cfg, key=dropout_key if cfg.dropout else None, **options)
+
+    def loss_fn(params, batch, key):
         params = jax.tree.map(lambda leaf: leaf.astype(dtype), params)
-        keys = [None] * len(batches)
-        if key is not None and settings.model.dropout:
-            keys = jax.random.split(key, len(batches))
-        total, metrics = batch_loss(params, batches[0], keys[0], measure=measure)
-        return total + sum(
-            batch_loss(params, batch, key)[0] for batch, key in zip(batches[1:], keys[1:], strict=True)
-        ), metrics
+        return loss.next_token_loss(params, batch, key, settings.model, apply=apply, measure=measure)
 
     return loss_fn
 

@@ -1,5 +1,6 @@
 """A run's rows are split by lines; its best checkpoint is measured on rows it has never seen, and its files say so."""
 
+import dataclasses
 import json
 
 import jax
@@ -81,8 +82,8 @@ def test_training_rows_are_of_the_training_split_and_depend_on_the_key_alone(row
     lines = {tuple(row) for row in np.stack([train_rows.difference_B, train_rows.first_B % train_rows.difference_B]).T}
     for rows in (train_rows, None):
         device_rows = None if rows is None else jax.tree.map(jax.numpy.asarray, rows)
-        [batch] = task.sample(jax.random.key(4), files, device_rows)
-        [again] = task.sample(jax.random.key(4), files, device_rows)
+        batch = task.sample(jax.random.key(4), files, device_rows)
+        again = task.sample(jax.random.key(4), files, device_rows)
         jax.tree.map(np.testing.assert_array_equal, batch, again)
         first, second = (np.asarray(batch.tokens_BT[:, s : s + 2]) @ [10, 1] for s in (0, 3))
         difference = second - first
@@ -91,14 +92,35 @@ def test_training_rows_are_of_the_training_split_and_depend_on_the_key_alone(row
             assert {tuple(row) for row in np.stack([difference, first % difference]).T} <= lines
 
 
-def test_openings_are_rows_of_two_terms_and_their_loss_is_added():
-    wide = settings(batch_size=8, opening_rows=32)
-    stretches, openings = task.sample(jax.random.key(5), wide)
-    assert stretches.tokens_BT.shape[0] == 8 and openings.tokens_BT.shape == (32, 2 * (wide.data.digits + 1) - 1)
-    params = jax.jit(model.init, static_argnums=1)(jax.random.key(0), wide.model)
-    loss_fn = jax.jit(task.make_loss(wide))
-    both, first, second = (loss_fn(params, part, None)[0] for part in ([stretches, openings], [stretches], [openings]))
-    np.testing.assert_allclose(both, first + second, rtol=1e-6)
+def test_some_rows_of_a_batch_are_about_round_numbers():
+    plain, mixed = (task.sample(jax.random.key(5), settings(batch_size=12, round_share=share)) for share in (0.0, 0.5))
+    opening = 2 * (DATA_CFG.digits + 1) - 1
+    assert plain.tokens_BT.shape == mixed.tokens_BT.shape
+    assert plain.weights_BT[:, 1:opening].all() and mixed.weights_BT[:6, 1:opening].all()
+    assert not mixed.weights_BT[6:, :opening].any() and mixed.weights_BT[6:].any()
+
+
+def test_a_file_gives_no_rows_but_its_own(rows_file):
+    files = settings(dataset=str(rows_file), batch_size=8)
+    rows = jax.tree.map(jax.numpy.asarray, task.read_rows(files)["train"])
+    asked = dataclasses.replace(files, training=dataclasses.replace(files.training, round_share=0.5))
+    batches = (task.sample(jax.random.key(6), each, rows) for each in (files, asked))
+    jax.tree.map(np.testing.assert_array_equal, *batches)
+
+
+def test_random_offsets_move_the_positions_of_training_rows_alone():
+    cfg = settings(position_offset=9)
+    cfg = dataclasses.replace(cfg, model=dataclasses.replace(MODEL, dropout=0.0, position="sinusoidal"))
+    params = jax.jit(model.init, static_argnums=1)(jax.random.key(0), cfg.model)
+    batch, loss_fn = task.sample(jax.random.key(1), cfg), jax.jit(task.make_loss(cfg))
+    without = jax.jit(task.make_loss(dataclasses.replace(cfg, training=Training())))
+    losses = {float(loss_fn(params, batch, jax.random.key(seed))[0]) for seed in range(3)}
+    assert len(losses) == 3
+    assert (
+        loss_fn(params, batch, None)[0]
+        == without(params, batch, None)[0]
+        == without(params, batch, jax.random.key(0))[0]
+    )
 
 
 def test_the_validation_floor_is_what_bayes_pays_for_the_characters_that_the_crop_keeps():

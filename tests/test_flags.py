@@ -3,7 +3,7 @@
 import io
 import re
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import pytest
@@ -39,8 +39,8 @@ class Outer:
     """Add one."""
 
 
-def parse(*args, default=None):
-    return flags.parse(Outer, list(args), "apformer test", default)
+def parse(*args):
+    return flags.parse(Outer, list(args), "apformer test")
 
 
 def test_flags_are_flat_and_take_underscores_or_hyphens():
@@ -50,10 +50,9 @@ def test_flags_are_flat_and_take_underscores_or_hyphens():
 
 
 def test_what_is_not_given_stays_as_the_default_has_it():
-    default = Outer(Inner(8, 0.25), window=3)
     assert parse() == Outer()
-    assert parse("--dropout", "0.5", default=default) == Outer(Inner(8, 0.5), window=3)
-    assert parse("--window", "None", default=default).window is None
+    assert parse("--dropout", "0.5") == replace(Outer(), inner=replace(Outer().inner, dropout=0.5))
+    assert parse("--window", "None").window is None
 
 
 @pytest.mark.parametrize("width", ["24", "200"])

@@ -11,7 +11,6 @@ from apformer.data.progressions import (
     Config,
     Progressions,
     check,
-    crop,
     draw,
     encode_rows,
     has_split,
@@ -262,34 +261,6 @@ def test_sample_maps_over_keys():
     for index in range(3):
         alone = jitted_sample(keys[index], BOTH_WAYS, 64, split="validation", terms=None)
         np.testing.assert_array_equal(mapped.tokens_BT[index], alone.tokens_BT)
-
-
-# Crops
-
-
-def test_a_crop_from_the_beginning_is_the_row_cut(key):
-    rows = jitted_draw(key, BOTH_WAYS, 64, "train")
-    cropped, cut = crop(key, rows, 2, 4, 0.0), encode_rows(rows, 2, 4)
-    np.testing.assert_array_equal(cropped.tokens_BT, cut.tokens_BT)
-    # All of a small difference is train, four fifths of the others: its first two terms weigh as much less.
-    weights_BT = np.array(cut.weights_BT)
-    weights_BT[np.abs(np.asarray(rows.difference_B)) < 10, :5] *= np.float32(0.8)
-    np.testing.assert_array_equal(cropped.weights_BT, weights_BT)
-
-
-def test_a_crop_from_the_middle_is_a_stretch_whose_first_two_terms_weigh_nothing():
-    rows = Progressions(*(np.full(64, value, np.int32) for value in (3, 10, 6)))
-    tokens_BT, weights_BT = map(np.asarray, crop(jax.random.key(11), rows, 2, 3, 1.0))
-    stretches = {"03 13 23", "13 23 33", "23 33 43", "33 43 53"}
-    assert {tokenizer.decode(tokens_T) for tokens_T in tokens_BT} == stretches
-    np.testing.assert_array_equal(weights_BT, np.tile(np.float32([0, 0, 0, 0, 0, 1, 1, 1]), (64, 1)))
-
-
-def test_a_crop_of_a_short_row_ends_where_the_row_ends():
-    rows = Progressions(*(np.full(8, value, np.int32) for value in (3, 10, 3)))
-    tokens_BT, weights_BT = map(np.asarray, crop(jax.random.key(12), rows, 2, 4, 1.0))
-    assert {tokenizer.decode(tokens_T[:8]) for tokens_T in tokens_BT} == {"03 13 23"}
-    np.testing.assert_array_equal(weights_BT[:, 8:], 0)
 
 
 # Flags

@@ -160,14 +160,14 @@ def draw(key: jax.Array, cfg: Config, batch_size: int, split: str | None = None)
 def _draw(key, cfg, batch_size):
     difference_key, terms_key, first_key = jax.random.split(key, 3)
     count_B = jnp.full(batch_size, cfg.max_difference - cfg.min_difference + 1, jnp.int32)
-    difference_B = cfg.min_difference + _below(difference_key, count_B)
-    terms_B = cfg.min_terms + _below(terms_key, longest(difference_B, cfg) - cfg.min_terms + 1)
+    difference_B = cfg.min_difference + below(difference_key, count_B)
+    terms_B = cfg.min_terms + below(terms_key, longest(difference_B, cfg) - cfg.min_terms + 1)
     span_B = (terms_B - 1) * abs(difference_B)
-    smallest_B = _below(first_key, 10**cfg.digits - span_B)
+    smallest_B = below(first_key, 10**cfg.digits - span_B)
     return Progressions(jnp.where(difference_B < 0, smallest_B + span_B, smallest_B), difference_B, terms_B)
 
 
-def _below(key, limit_B):
+def below(key, limit_B):
     """Uniform integers in 0 .. limit - 1: floor(limit * u), where u is a binary fraction of 64 random bits.
 
     `jax.random.randint` takes 32 bits modulo the limit once that is beyond 2^16, and so draws some 9-digit numbers a
@@ -211,27 +211,6 @@ def sample(
     Pure; all but key are static under jit. Returns arrays of shape (batch_size, terms * (digits + 1) - 1).
     """
     return encode_rows(draw(key, cfg, batch_size, split), cfg.digits, terms or most_terms(cfg))
-
-
-def crop(key: jax.Array, progressions: Progressions, digits: int, terms: int, middle_share: float) -> Batch:
-    """A stretch of `terms` terms of every progression: from anywhere in a share of the rows, else its beginning.
-
-    A stretch from the middle starts as no drawn progression does, so its first two terms, which tell how likely a start
-    is, carry no weight. At the beginning, differences too small to be split weigh as much less as they come too often
-    in training: what is learned of the first two terms is then the generator's distribution.
-
-    Pure; digits and terms are static under jit. Returns arrays of shape (B, terms * (digits + 1) - 1).
-    """
-    first_B, difference_B, terms_B = map(jnp.asarray, progressions)
-    middle_key, start_key = jax.random.split(key)
-    middle_B = jax.random.bernoulli(middle_key, middle_share, first_B.shape)
-    start_B = jnp.where(middle_B, _below(start_key, jnp.maximum(terms_B - terms, 0) + 1), 0)
-    stretch = Progressions(first_B + start_B * difference_B, difference_B, terms_B - start_B)
-    tokens_BT, weights_BT = encode_rows(stretch, digits, terms)
-    opening_T = jnp.arange(tokens_BT.shape[1]) < 2 * (digits + 1) - 1
-    share_B = jnp.where(abs(difference_B) < UNSPLIT_BELOW, TRAIN_SHARE, 1.0)
-    opening_B = jnp.where(middle_B, 0.0, share_B).astype(jnp.float32)
-    return Batch(tokens_BT, weights_BT * jnp.where(opening_T[None, :], opening_B[:, None], 1.0))
 
 
 def render(first: int, difference: int, terms: int, digits: int) -> str:

@@ -1,0 +1,78 @@
+"""Stretches of rows: from the beginning, from anywhere, and from where a term is close to a round number."""
+
+import jax
+import numpy as np
+import pytest
+
+from apformer.data import tokenizer
+from apformer.data.progressions import Config, Progressions, draw, encode_rows, split_of
+from apformer.data.stretches import crop, near_round
+
+BOTH_WAYS = Config(digits=2, min_difference=-30, max_difference=30)
+
+jitted_draw = jax.jit(draw, static_argnums=(1, 2, 3))
+jitted_near_round = jax.jit(near_round, static_argnums=(1, 2, 3))
+
+
+@pytest.fixture
+def key():
+    return jax.random.key(5)
+
+
+def test_a_crop_from_the_beginning_is_the_row_cut(key):
+    rows = jitted_draw(key, BOTH_WAYS, 64, "train")
+    cropped, cut = crop(key, rows, 2, 4, 0.0), encode_rows(rows, 2, 4)
+    np.testing.assert_array_equal(cropped.tokens_BT, cut.tokens_BT)
+    # All of a small difference is train, four fifths of the others: its first two terms weigh as much less.
+    weights_BT = np.array(cut.weights_BT)
+    weights_BT[np.abs(np.asarray(rows.difference_B)) < 10, :5] *= np.float32(0.8)
+    np.testing.assert_array_equal(cropped.weights_BT, weights_BT)
+
+
+def test_a_crop_from_the_middle_is_a_stretch_whose_first_two_terms_weigh_nothing():
+    rows = Progressions(*(np.full(64, value, np.int32) for value in (3, 10, 6)))
+    tokens_BT, weights_BT = map(np.asarray, crop(jax.random.key(11), rows, 2, 3, 1.0))
+    stretches = {"03 13 23", "13 23 33", "23 33 43", "33 43 53"}
+    assert {tokenizer.decode(tokens_T) for tokens_T in tokens_BT} == stretches
+    np.testing.assert_array_equal(weights_BT, np.tile(np.float32([0, 0, 0, 0, 0, 1, 1, 1]), (64, 1)))
+
+
+def test_a_crop_of_a_short_row_ends_where_the_row_ends():
+    rows = Progressions(*(np.full(8, value, np.int32) for value in (3, 10, 3)))
+    tokens_BT, weights_BT = map(np.asarray, crop(jax.random.key(12), rows, 2, 4, 1.0))
+    assert {tokenizer.decode(tokens_T[:8]) for tokens_T in tokens_BT} == {"03 13 23"}
+    np.testing.assert_array_equal(weights_BT[:, 8:], 0)
+
+
+@pytest.mark.parametrize("cfg", [Config(digits=3), Config(digits=3, min_difference=-40, max_difference=40)])
+def test_rows_near_round_numbers_are_stretches_of_training_lines(cfg, key):
+    terms, characters = 5, cfg.digits + 1
+    tokens_BT, weights_BT = map(np.asarray, jitted_near_round(key, cfg, 512, terms))
+    used_B = weights_BT.any(axis=1)
+    assert 0.25 < used_B.mean() < 0.9
+    assert not weights_BT[:, : 2 * characters - 1].any() and set(np.unique(weights_BT)) == {0.0, 1.0}
+    differences = set()
+    for tokens_T, weights_T in zip(tokens_BT[used_B], weights_BT[used_B], strict=True):
+        row = tokenizer.decode(tokens_T[: int(np.flatnonzero(weights_T)[-1]) + 1]).split()
+        values = [int(term) for term in row]
+        [difference] = set(np.diff(values))
+        assert 3 <= len(row) <= terms and all(len(term) == cfg.digits for term in row)
+        assert cfg.min_difference <= difference <= cfg.max_difference
+        assert split_of(np.array([difference]), np.array([values[0]]))[0] == 0
+        differences.add(difference)
+    assert len(differences) > 30
+
+
+def test_rows_near_round_numbers_have_long_runs_of_equal_digits_far_more_often_than_drawn_ones(key):
+    cfg = Config(digits=5)
+
+    def share(tokens_BT, weights_BT):
+        """Of the weighty terms, how many have the digits 000 or 999 at places 1 to 3."""
+        terms_BNC = np.pad(tokens_BT, ((0, 0), (0, 1))).reshape(len(tokens_BT), -1, 6)[:, 2:, 1:4]
+        weighty_BN = np.pad(weights_BT, ((0, 0), (0, 1))).reshape(len(tokens_BT), -1, 6)[:, 2:, 1] > 0
+        run_BN = (terms_BNC == 0).all(-1) | (terms_BNC == 9).all(-1)
+        return run_BN[weighty_BN].mean()
+
+    drawn = share(*map(np.asarray, crop(key, jitted_draw(key, cfg, 4096, "train"), 5, 4, 1.0)))
+    near = share(*map(np.asarray, jitted_near_round(key, cfg, 4096, 4)))
+    assert near > 20 * drawn > 0
