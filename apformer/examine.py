@@ -21,6 +21,7 @@ from apformer.restore import bound, load_params, load_rows, load_settings, reach
 
 PATIENCE = 1800  # seconds that an enumeration may take unasked
 PARTIAL = "certificate.partial.json"
+BATCH_TOKENS = {"cpu": 4096}  # what its caches hold; an accelerator wants more
 
 
 @dataclass(frozen=True)
@@ -137,7 +138,7 @@ def _enumerate(path, cfg, tokens, groups, apply, identity, patience):
         runs.write_json(path / PARTIAL, {"identity": identity, "tally": tally, "seconds": seconds})
         return seconds
 
-    batch_tokens = 4096 if jax.default_backend() == "cpu" else 2**20  # the caches of a CPU; the memory of a GPU
+    batch_tokens = BATCH_TOKENS.get(jax.default_backend(), 2**20)
     visits = certification.enumerate_contexts(groups, apply, tally, batch_tokens)
     with tqdm(total=total, initial=before, unit="context", unit_scale=True, desc="certify", disable=None) as bar:
         try:

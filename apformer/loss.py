@@ -50,12 +50,12 @@ cross_entropy.defvjp(_forward, _backward)
 def next_token_loss(params, batch, key, cfg, *, apply, measure=None):
     """(loss, metrics) of predicting each token of batch.tokens_BT from those before it, weighted by batch.weights_BT.
 
-    `measure(predicted_BT, batch)`, if given, adds metrics of the most likely tokens; predicted_BT[:, t] stands for
+    `measure(logits_BTV, batch)`, if given, adds metrics, or replaces the loss among them; logits_BTV[:, t] are those of
     tokens_BT[:, t + 1].
     """
     logits_BTV = apply(params, batch.tokens_BT[:, :-1], cfg, key=key)
     loss = cross_entropy(logits_BTV, batch.tokens_BT[:, 1:], batch.weights_BT[:, 1:])
     metrics = {"loss": loss}
     if measure is not None:
-        metrics |= measure(jnp.argmax(logits_BTV, axis=-1), batch)
+        metrics |= measure(logits_BTV, batch)
     return loss, metrics

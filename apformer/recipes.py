@@ -34,10 +34,8 @@ class Training:
     """Rows a step."""
     crop_terms: int = 6
     """Terms of a row in training; the rest is cut off."""
-    middle_share: float = 0.0
-    """Share of rows cut from anywhere in their progression instead of its beginning."""
-    round_share: float = 0.0
-    """Share of rows about round numbers, where carries run far; none of a file's rows."""
+    hard_share: float = 0.0
+    """Share of rows that are the hardest of four times as many, cut from anywhere or from where carries run far."""
     position_offset: int = 0
     """Training rows begin at a random position up to this, so that later positions are not new (transformers)."""
     seed: int = 0
@@ -75,7 +73,7 @@ class Settings:
 def exact(digits):
     """The recipe for D digits: a window of two terms, the spaces between and the space before them."""
     # Five digits take longer to learn, and their rows too few terms from the beginning to reach high numbers.
-    training = Training() if digits <= 3 else Training(steps=5000, middle_share=0.5, save_every=1000)
+    training = Training() if digits <= 3 else Training(steps=5000, save_every=1000)
     return Settings(
         training,
         Model(
@@ -136,8 +134,7 @@ def check(settings):
             value = getattr(part, flag, None)
             _require(flag, value is None or 1 <= value < 2**31, part, "1 to 2147483647")
     _require("crop_terms", 3 <= train.crop_terms < 2**31, train, "3 to 2147483647")
-    _require("middle_share", 0 <= train.middle_share <= 1, train, "0 to 1")
-    _require("round_share", 0 <= train.round_share < 1, train, "at least 0 and less than 1")
+    _require("hard_share", 0 <= train.hard_share < 1, train, "at least 0 and less than 1")
     _require("position_offset", 0 <= train.position_offset < 2**31, train, "0 to 2147483647")
     _require("seed", 0 <= train.seed <= 2**31 - train.members, train, f"0 to {2**31 - train.members}")
     _require("warmup_steps", 0 <= optimizer.warmup_steps < 2**31, optimizer, "0 to 2147483647")

@@ -13,10 +13,12 @@ import numpy as np
 
 from apformer import loss, recipes
 from apformer.data import bayes, progression_file, progressions, stretches
+from apformer.data.progressions import Batch
 from apformer.errors import DATA, USAGE, UserError
 from apformer.evaluate import term_matches
 
 VALIDATION_ROWS = 1024
+HARDEST_OF = 4  # times as many candidates as hard rows
 TEST_KEY, VALIDATION_KEY = 1, 2  # the same rows for every seed
 
 _draw = jax.jit(progressions.draw, static_argnums=(1, 2, 3))
@@ -59,17 +61,23 @@ def describe_rows(settings, rows):
 
 
 def sample(key, settings, train_rows=None):
-    """The batch of a training step: stretches of rows, some from where carries run far. Pure, settings static."""
+    """The batch of a training step: beginnings of rows, then candidates for its hardest rows. Pure, settings static."""
     run, cfg = settings.training, settings.data
-    terms = min(run.crop_terms, cfg.max_terms)
-    row_key, crop_key, round_key = jax.random.split(key, 3)
-    near = 0 if train_rows is not None else int(run.round_share * run.batch_size)
-    drawn = _draw_rows(row_key, settings, train_rows, run.batch_size - near)
-    batch = stretches.crop(crop_key, drawn, cfg.digits, terms, run.middle_share)
-    if not near:
-        return batch
-    hard = stretches.near_round(round_key, cfg, near, terms)
-    return jax.tree.map(lambda *parts: jnp.concatenate(parts), batch, hard)
+    terms, hard = min(run.crop_terms, cfg.max_terms), _hard_rows(run)
+    row_key, other_key, start_key, round_key = jax.random.split(key, 4)
+    drawn = _draw_rows(row_key, settings, train_rows, run.batch_size - hard)
+    parts = [stretches.beginning(drawn, cfg.digits, terms)]
+    if hard:
+        near = 0 if train_rows is not None else HARDEST_OF * hard // 2
+        drawn = _draw_rows(other_key, settings, train_rows, HARDEST_OF * hard - near)
+        parts.append(stretches.anywhere(start_key, drawn, cfg.digits, terms))
+        if near:
+            parts.append(stretches.near_round(round_key, cfg, near, terms))
+    return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *parts)
+
+
+def _hard_rows(run):
+    return int(run.hard_share * run.batch_size)
 
 
 def _draw_rows(key, settings, train_rows, size):
@@ -110,25 +118,54 @@ def test_rows(settings, rows, split="test"):
 
 
 def make_loss(settings):
-    """loss_fn(params, batch, key) -> (loss, metrics); without a key there is nothing random in it."""
-    run, architecture = settings.training, recipes.module(settings.model)
-    dtype = jnp.dtype(run.compute_dtype)
-    measure = partial(term_matches, digits=settings.data.digits)
+    """loss_fn(params, batch, key) -> (loss, metrics); without a key, of the whole batch as it is, and nothing random.
+
+    The metrics are of rows as the generator draws them, so that their loss can be held against the Bayes floor.
+    """
+    run, digits, apply = settings.training, settings.data.digits, _make_apply(settings)
+    dtype, hard = jnp.dtype(run.compute_dtype), _hard_rows(run)
+
+    def loss_fn(params, batch, key):
+        params = jax.tree.map(lambda leaf: leaf.astype(dtype), params)
+        drawn = len(batch.tokens_BT)
+        if key is not None and hard:
+            drawn = run.batch_size - hard
+            batch = _keep_hardest(batch, drawn, hard, digits, partial(apply, params, cfg=settings.model))
+
+        def measure(logits_BTV, batch):
+            logits_BTV, (tokens_BT, weights_BT) = logits_BTV[:drawn], (leaf[:drawn] for leaf in batch)
+            nats = loss.cross_entropy(logits_BTV, tokens_BT[:, 1:], weights_BT[:, 1:])
+            return {"loss": nats} | term_matches(logits_BTV.argmax(-1), Batch(tokens_BT, weights_BT), digits)
+
+        return loss.next_token_loss(params, batch, key, settings.model, apply=apply, measure=measure)
+
+    return loss_fn
+
+
+def _make_apply(settings):
+    """The model's apply, with what a key makes random in training: dropout, and where rows begin."""
+    architecture, most = recipes.module(settings.model), settings.training.position_offset
 
     def apply(params, tokens_BT, cfg, *, key=None):
         if key is None:
             return architecture.apply(params, tokens_BT, cfg)
         options, (dropout_key, offset_key) = {}, jax.random.split(key)
-        if run.position_offset:
-            offset_B1 = jax.random.randint(offset_key, (len(tokens_BT), 1), 0, run.position_offset + 1)
+        if most:
+            offset_B1 = jax.random.randint(offset_key, (len(tokens_BT), 1), 0, most + 1)
             options["positions_BT"] = offset_B1 + jnp.arange(tokens_BT.shape[1], dtype=jnp.int32)[None]
         return architecture.apply(params, tokens_BT, cfg, key=dropout_key if cfg.dropout else None, **options)
 
-    def loss_fn(params, batch, key):
-        params = jax.tree.map(lambda leaf: leaf.astype(dtype), params)
-        return loss.next_token_loss(params, batch, key, settings.model, apply=apply, measure=measure)
+    return apply
 
-    return loss_fn
+
+def _keep_hardest(batch, drawn, hard, digits, apply):
+    """The first `drawn` rows, and those `hard` of the others whose worst predictable character costs most."""
+    candidates = jax.tree.map(lambda leaf: leaf[drawn:], batch)
+    tokens_BT, weights_BT = (leaf[:, 1:] for leaf in candidates)
+    nats_BT = jnp.where(weights_BT > 0, loss.token_nats(apply(tokens_BT=candidates.tokens_BT[:, :-1]), tokens_BT), 0.0)
+    worst_B = jax.lax.stop_gradient(nats_BT[:, 2 * (digits + 1) - 2 :].max(1))
+    _, kept_B = jax.lax.top_k(worst_B, hard)
+    return jax.tree.map(lambda leaf, other: jnp.concatenate([leaf[:drawn], other[kept_B]]), batch, candidates)
 
 
 def hint(cfg):

@@ -1,10 +1,13 @@
 """Small decoders and their inputs, shared by the tests of the model: an axis has a length of its own where it can."""
 
+from typing import get_args
+
 import numpy as np
 
 from apformer import model
 
 V = 11
+SCHEMES = get_args(model.Config.__annotations__["position"])
 
 
 def small(**changes):

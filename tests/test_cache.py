@@ -10,9 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from apformer import model
-from apformer.layers.position import SCHEMES
 
-from .small_models import V, close, draw_tokens, small
+from .small_models import SCHEMES, V, close, draw_tokens, small
 
 B, T = 3, 13
 LONGEST = 7  # of a chunk: longer than the window

@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 from apformer import model
-from apformer.layers.position import SCHEMES
 
-from .small_models import V, close, draw_tokens, small
+from .small_models import SCHEMES, V, close, draw_tokens, small
 
 B, T = 7, 13
 POSITIONS = np.broadcast_to(np.arange(T, dtype=np.int32), (B, T))

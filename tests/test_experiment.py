@@ -7,7 +7,7 @@ import jax
 import numpy as np
 import pytest
 
-from apformer import checkpoint, examine, fit, log, model, recipes, restore, runs, task
+from apformer import checkpoint, examine, fit, log, loss, model, recipes, restore, runs, task
 from apformer.data import bayes, progression_file, progressions
 from apformer.errors import CHECKPOINT, DATA, USAGE, UserError
 from apformer.recipes import Settings, Training
@@ -92,20 +92,34 @@ def test_training_rows_are_of_the_training_split_and_depend_on_the_key_alone(row
             assert {tuple(row) for row in np.stack([difference, first % difference]).T} <= lines
 
 
-def test_some_rows_of_a_batch_are_about_round_numbers():
-    plain, mixed = (task.sample(jax.random.key(5), settings(batch_size=12, round_share=share)) for share in (0.0, 0.5))
+def test_hard_rows_are_the_hardest_of_the_candidates():
+    cfg = settings(batch_size=12, hard_share=0.25)
+    cfg = dataclasses.replace(cfg, model=dataclasses.replace(MODEL, dropout=0.0))
+    batch = task.sample(jax.random.key(5), cfg)
     opening = 2 * (DATA_CFG.digits + 1) - 1
-    assert plain.tokens_BT.shape == mixed.tokens_BT.shape
-    assert plain.weights_BT[:, 1:opening].all() and mixed.weights_BT[:6, 1:opening].all()
-    assert not mixed.weights_BT[6:, :opening].any() and mixed.weights_BT[6:].any()
+    assert len(batch.tokens_BT) == 9 + 4 * 3
+    assert batch.weights_BT[:9, 1:opening].all() and not batch.weights_BT[9:, :opening].any()
+
+    params = jax.jit(model.init, static_argnums=1)(jax.random.key(0), cfg.model)
+    logits_BTV = model.apply(params, batch.tokens_BT[:, :-1], cfg.model)
+    nats_BT = np.asarray(loss.token_nats(logits_BTV, batch.tokens_BT[:, 1:])) * (batch.weights_BT[:, 1:] > 0)
+    hardest_B = np.argsort(nats_BT[9:, opening - 1 :].max(1))[-3:]
+    chosen = jax.tree.map(lambda leaf: jax.numpy.concatenate([leaf[:9], leaf[9:][hardest_B]]), batch)
+    total, metrics = jax.jit(task.make_loss(cfg))(params, batch, jax.random.key(1))
+    loss_fn = jax.jit(task.make_loss(dataclasses.replace(cfg, training=Training())))
+    np.testing.assert_allclose(total, loss_fn(params, chosen, None)[0], rtol=1e-6)
+    plain = jax.tree.map(lambda leaf: leaf[:9], batch)
+    np.testing.assert_allclose(metrics["loss"], loss_fn(params, plain, None)[0], rtol=1e-6)
 
 
-def test_a_file_gives_no_rows_but_its_own(rows_file):
-    files = settings(dataset=str(rows_file), batch_size=8)
-    rows = jax.tree.map(jax.numpy.asarray, task.read_rows(files)["train"])
-    asked = dataclasses.replace(files, training=dataclasses.replace(files.training, round_share=0.5))
-    batches = (task.sample(jax.random.key(6), each, rows) for each in (files, asked))
-    jax.tree.map(np.testing.assert_array_equal, *batches)
+def test_hard_rows_of_a_file_are_its_own(rows_file):
+    files = settings(dataset=str(rows_file), batch_size=8, hard_share=0.5)
+    rows = task.read_rows(files)["train"]
+    batch = task.sample(jax.random.key(6), files, jax.tree.map(jax.numpy.asarray, rows))
+    assert len(batch.tokens_BT) == 4 + 4 * 4
+    first, second = (np.asarray(batch.tokens_BT[:, s : s + 2]) @ [10, 1] for s in (0, 3))
+    lines = {tuple(row) for row in np.stack([rows.difference_B, rows.first_B % rows.difference_B]).T}
+    assert {tuple(row) for row in np.stack([second - first, first % (second - first)]).T} <= lines
 
 
 def test_random_offsets_move_the_positions_of_training_rows_alone():

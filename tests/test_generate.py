@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from apformer import model
 from apformer.generate import generate, greedy, pad_prompts, temperature, top_k, top_p
-from apformer.layers.position import SCHEMES
+
+from .small_models import SCHEMES
 
 V = 11
 LOGITS = np.array([0.1, 2.0, -1.0, 1.5, 0.0, 1.0, -3.0], np.float32)  # most likely first: 1 3 5 0 4 2 6

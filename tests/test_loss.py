@@ -134,8 +134,8 @@ def test_next_token_loss_pairs_each_logit_with_the_token_after_it(key):
         seen.update(params=params, tokens_BT=tokens_BT, cfg=cfg, key=key)
         return params * jax.nn.one_hot(tokens_BT + 1, V)
 
-    def measure(predicted_BT, batch):
-        return {"predicted": predicted_BT, "batch": batch}
+    def measure(logits_BTV, batch):
+        return {"predicted": logits_BTV.argmax(-1), "batch": batch}
 
     batch = Batch(np.array([[2, 3, 4, 6]], np.int32), np.array([[9, 1, 2, 0]], np.float32))
     loss, metrics = next_token_loss(jnp.float32(50), batch, key, "cfg", apply=apply, measure=measure)

@@ -59,7 +59,7 @@ def test_every_flag_overrides_a_recipe(recipe):
         ("--steps 1e3", "--steps: '1e3' is no whole number"),
         ("--batch_size -1", "--batch_size -1 is out of range"),
         ("--crop_terms 2", "--crop_terms 2 is out of range: give 3 to"),
-        ("--middle_share 1.5", "--middle_share 1.5 is out of range: give 0 to 1"),
+        ("--hard_share 1", "--hard_share 1.0 is out of range: give at least 0 and less than 1"),
         ("--members 0", "--members 0 is out of range"),
         ("--seed -1", "--seed -1 is out of range: give 0 to"),
         ("--seed 2147483647 --members 2", "--seed 2147483647 is out of range: give 0 to 2147483646"),

@@ -6,7 +6,7 @@ import pytest
 
 from apformer.data import tokenizer
 from apformer.data.progressions import Config, Progressions, draw, encode_rows, split_of
-from apformer.data.stretches import crop, near_round
+from apformer.data.stretches import anywhere, beginning, near_round
 
 BOTH_WAYS = Config(digits=2, min_difference=-30, max_difference=30)
 
@@ -19,9 +19,9 @@ def key():
     return jax.random.key(5)
 
 
-def test_a_crop_from_the_beginning_is_the_row_cut(key):
+def test_the_beginning_is_the_row_cut(key):
     rows = jitted_draw(key, BOTH_WAYS, 64, "train")
-    cropped, cut = crop(key, rows, 2, 4, 0.0), encode_rows(rows, 2, 4)
+    cropped, cut = beginning(rows, 2, 4), encode_rows(rows, 2, 4)
     np.testing.assert_array_equal(cropped.tokens_BT, cut.tokens_BT)
     # All of a small difference is train, four fifths of the others: its first two terms weigh as much less.
     weights_BT = np.array(cut.weights_BT)
@@ -29,17 +29,17 @@ def test_a_crop_from_the_beginning_is_the_row_cut(key):
     np.testing.assert_array_equal(cropped.weights_BT, weights_BT)
 
 
-def test_a_crop_from_the_middle_is_a_stretch_whose_first_two_terms_weigh_nothing():
+def test_a_stretch_from_anywhere_has_two_first_terms_that_weigh_nothing():
     rows = Progressions(*(np.full(64, value, np.int32) for value in (3, 10, 6)))
-    tokens_BT, weights_BT = map(np.asarray, crop(jax.random.key(11), rows, 2, 3, 1.0))
+    tokens_BT, weights_BT = map(np.asarray, anywhere(jax.random.key(11), rows, 2, 3))
     stretches = {"03 13 23", "13 23 33", "23 33 43", "33 43 53"}
     assert {tokenizer.decode(tokens_T) for tokens_T in tokens_BT} == stretches
     np.testing.assert_array_equal(weights_BT, np.tile(np.float32([0, 0, 0, 0, 0, 1, 1, 1]), (64, 1)))
 
 
-def test_a_crop_of_a_short_row_ends_where_the_row_ends():
+def test_a_stretch_of_a_short_row_ends_where_the_row_ends():
     rows = Progressions(*(np.full(8, value, np.int32) for value in (3, 10, 3)))
-    tokens_BT, weights_BT = map(np.asarray, crop(jax.random.key(12), rows, 2, 4, 1.0))
+    tokens_BT, weights_BT = map(np.asarray, anywhere(jax.random.key(12), rows, 2, 4))
     assert {tokenizer.decode(tokens_T[:8]) for tokens_T in tokens_BT} == {"03 13 23"}
     np.testing.assert_array_equal(weights_BT[:, 8:], 0)
 
@@ -73,6 +73,6 @@ def test_rows_near_round_numbers_have_long_runs_of_equal_digits_far_more_often_t
         run_BN = (terms_BNC == 0).all(-1) | (terms_BNC == 9).all(-1)
         return run_BN[weighty_BN].mean()
 
-    drawn = share(*map(np.asarray, crop(key, jitted_draw(key, cfg, 4096, "train"), 5, 4, 1.0)))
+    drawn = share(*map(np.asarray, anywhere(key, jitted_draw(key, cfg, 4096, "train"), 5, 4)))
     near = share(*map(np.asarray, jitted_near_round(key, cfg, 4096, 4)))
     assert near > 20 * drawn > 0

@@ -23,23 +23,29 @@ from apformer.data.progressions import (
 )
 
 
-def crop(key: jax.Array, progressions: Progressions, digits: int, terms: int, middle_share: float) -> Batch:
-    """A stretch of `terms` terms of every progression: from anywhere in a share of the rows, else its beginning.
+def beginning(progressions: Progressions, digits: int, terms: int) -> Batch:
+    """The first `terms` terms of every progression.
 
-    A stretch from the middle starts as no drawn progression does, so its first two terms, which tell how likely a start
-    is, carry no weight. At the beginning, differences too small to be split weigh as much less as they come too often
-    in training: what is learned of the first two terms is then the generator's distribution.
+    In the first two terms, differences too small to be split weigh as much less as they come too often in training:
+    what is learned of them is then the generator's distribution.
+
+    Pure; digits and terms are static under jit. Returns arrays of shape (B, terms * (digits + 1) - 1).
+    """
+    share_B = jnp.where(abs(jnp.asarray(progressions.difference_B)) < UNSPLIT_BELOW, TRAIN_SHARE, 1.0)
+    return _weigh_opening(encode_rows(progressions, digits, terms), share_B, digits)
+
+
+def anywhere(key: jax.Array, progressions: Progressions, digits: int, terms: int) -> Batch:
+    """`terms` terms from anywhere in every progression.
+
+    They start as no drawn progression does, so the first two, which tell how likely a start is, carry no weight.
 
     Pure; digits and terms are static under jit. Returns arrays of shape (B, terms * (digits + 1) - 1).
     """
     first_B, difference_B, terms_B = map(jnp.asarray, progressions)
-    middle_key, start_key = jax.random.split(key)
-    middle_B = jax.random.bernoulli(middle_key, middle_share, first_B.shape)
-    start_B = jnp.where(middle_B, below(start_key, jnp.maximum(terms_B - terms, 0) + 1), 0)
+    start_B = below(key, jnp.maximum(terms_B - terms, 0) + 1)
     stretch = Progressions(first_B + start_B * difference_B, difference_B, terms_B - start_B)
-    share_B = jnp.where(abs(difference_B) < UNSPLIT_BELOW, TRAIN_SHARE, 1.0)
-    opening_B = jnp.where(middle_B, 0.0, share_B).astype(jnp.float32)
-    return _weigh_opening(encode_rows(stretch, digits, terms), opening_B, digits)
+    return _weigh_opening(encode_rows(stretch, digits, terms), jnp.zeros(len(first_B)), digits)
 
 
 def near_round(key: jax.Array, cfg: Config, batch_size: int, terms: int) -> Batch:

@@ -10,12 +10,11 @@
 - none        the causal mask alone (Haviv et al. 2022)
 """
 
+import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
 from apformer.layers.precision import at_least_float32
-
-SCHEMES = ("sinusoidal", "learned", "rotary", "alibi", "relative", "none")
 
 
 def angles(positions_BT, width, dtype, base=10_000.0):
@@ -46,6 +45,17 @@ def alibi(positions_BT, positions_BS, n_heads, dtype):
     return -slopes_H[None, :, None, None] * offsets_BTS[:, None]
 
 
+def one_offset_each(key, shape_HO, dtype=jnp.float32):
+    """Head h starts by reading offset h + 1, mostly.
+
+    From zero all heads start alike and read every offset, and arithmetic is learned several times more slowly; from
+    random numbers, no head may start near an offset that is needed (experiments/README.md).
+    """
+    n_heads, offsets = shape_HO
+    own_HO = jax.nn.one_hot((jnp.arange(n_heads) + 1) % offsets, offsets, dtype=dtype)
+    return 3.0 * own_HO + 0.3 * jax.random.normal(key, shape_HO, dtype)
+
+
 class RelativeBias(nn.Module):
     """A learned bias for each head and offset t - s, clipped to the table: (B, H, T, S)."""
 
@@ -54,9 +64,7 @@ class RelativeBias(nn.Module):
 
     @nn.compact
     def __call__(self, positions_BT, positions_BS):
-        # So spread, each head starts by reading a few offsets of its own choice; from zero all heads start alike and
-        # read every offset, and arithmetic is learned several times more slowly (experiments/README.md).
-        table_HO = self.param("table", nn.initializers.normal(3.0), (self.n_heads, self.offsets))
+        table_HO = self.param("table", one_offset_each, (self.n_heads, self.offsets))
         offsets_BTS = positions_BT[:, :, None] - positions_BS[:, None, :]
         return jnp.moveaxis(table_HO[:, jnp.clip(offsets_BTS, 0, self.offsets - 1)], 0, 1)
 

@@ -10,10 +10,9 @@ from jax.test_util import check_grads
 
 from apformer import model
 from apformer.layers import position
-from apformer.layers.position import SCHEMES
 from apformer.loss import cross_entropy
 
-from ..small_models import V, draw_tokens, small
+from ..small_models import SCHEMES, V, draw_tokens, small
 
 pytestmark = pytest.mark.parity
 

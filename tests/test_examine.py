@@ -1,0 +1,111 @@
+"""`apformer certify`: from a run directory to its certificate, stopped and gone on with."""
+
+import json
+
+import jax
+import numpy as np
+import pytest
+
+from apformer import certify, checkpoint, circuit, cli, errors, examine, experiment, fit, recipes, runs
+from apformer.data.progressions import Config
+from apformer.recipes import Settings, Training
+
+DATA = Config(digits=2, max_difference=40, max_terms=6)
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory):
+    """A run whose checkpoint holds the circuit."""
+    path = tmp_path_factory.mktemp("runs") / "circuit"
+    settings = Settings(Training(steps=1), circuit.config(2), DATA)
+    path.mkdir()
+    runs.write_json(path / "config.json", {"flags": recipes.to_dict(settings), "data": {"source": "sampler"}})
+    state = fit.initial_state(settings)._replace(params=circuit.params(2))
+    with checkpoint.Checkpoints(path / "checkpoints") as checkpoints:
+        checkpoints.save(1, state, 0.0)
+    runs.append_record(path / "metrics.jsonl", {"step": 1, "loss": 0.0, "exact": 1.0})
+    return path
+
+
+@pytest.fixture
+def run(original):
+    for file in original.glob("certificate*"):
+        file.unlink()
+    return original
+
+
+def call(capsys, *args):
+    capsys.readouterr()
+    code = cli.main(["certify", *map(str, args)])
+    return code, capsys.readouterr()
+
+
+def test_the_certificate_of_a_run(run, capsys):
+    code, printed = call(capsys, run, "--json")
+    assert code == 0
+    result = json.loads(printed.out)
+    assert result == json.loads((run / "certificate.json").read_text())
+    assert result["certified"] and result["errors"] == 0 and result["seconds"] >= 0
+    assert result["contexts"] == certify.count(DATA, 8) and result["terms_seen"] == 4
+    assert result["dtype"] == "float32" and result["backend"] == jax.default_backend() and result["step"] == 1
+    assert len(result["parameters_sha256"]) == 64 and not (run / examine.PARTIAL).exists()
+    code, printed = call(capsys, run)
+    assert code == 0 and printed.out.startswith("CERTIFIED: greedy decoding continues every progression")
+
+
+def test_a_stopped_enumeration_goes_on_where_it_was(run, capsys, monkeypatch):
+    monkeypatch.setattr(examine, "BATCH_TOKENS", {"cpu": 600})
+    whole = enumerate_all = certify.enumerate_contexts
+    visited = []
+
+    def interrupted(*args):
+        for number, tally in enumerate(whole(*args)):
+            if number == 3:
+                raise KeyboardInterrupt
+            visited.append(tally)
+            yield tally
+
+    monkeypatch.setattr(certify, "enumerate_contexts", interrupted)
+    code, printed = call(capsys, run)
+    assert code == 130 and not (run / "certificate.json").exists()
+    kept = json.loads((run / examine.PARTIAL).read_text())
+    assert kept["tally"] == json.loads(json.dumps(visited[-1]))
+
+    def watched(groups, apply, tally, batch_tokens):
+        assert tally == kept["tally"]
+        yield from enumerate_all(groups, apply, tally, batch_tokens)
+
+    monkeypatch.setattr(certify, "enumerate_contexts", watched)
+    code, printed = call(capsys, run, "--json")
+    assert json.loads(printed.out)["contexts"] == certify.count(DATA, 8)
+
+
+def test_what_was_kept_of_other_parameters_is_not_gone_on_from(run, capsys):
+    tally = certify.start()
+    tally["splits"]["train"]["errors"] = 3
+    runs.write_json(run / examine.PARTIAL, {"identity": {"parameters_sha256": "other"}, "tally": tally, "seconds": 9})
+    _, printed = call(capsys, run, "--json")
+    assert json.loads(printed.out)["errors"] == 0
+
+
+def test_more_than_patience_allows_asks_for_yes(run, capsys, monkeypatch):
+    clock = iter(range(0, 10_000_000, 1000))
+    monkeypatch.setattr(examine.time, "monotonic", lambda: next(clock))
+    monkeypatch.setattr(examine, "BATCH_TOKENS", {"cpu": 600})
+    code, printed = call(capsys, run)
+    assert code == errors.USAGE and "contexts, about" in printed.err and "add --yes" in printed.err
+    code, printed = call(capsys, run, "--yes")
+    assert code == 0 and "CERTIFIED" in printed.out
+
+
+def test_training_ends_with_the_certificate_of_a_model_found_exact(run, capsys):
+    settings = Settings(Training(steps=1), circuit.config(2), DATA)
+    assert experiment.certificate(run, settings, {"exact_teacher_forced": 1.0}).startswith("CERTIFIED")
+    assert experiment.certificate(run, settings, {"exact_teacher_forced": 0.5}).startswith("No certificate")
+
+
+def test_digests_tell_parameters_apart():
+    params = circuit.params(2)
+    other = jax.tree.map(np.array, params)
+    other["head"]["output"]["bias"][3] += 1
+    assert examine._digest(params) != examine._digest(other) == examine._digest(jax.tree.map(np.copy, other))
