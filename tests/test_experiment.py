@@ -102,7 +102,7 @@ def test_hard_rows_are_the_hardest_of_the_candidates():
 
     params = jax.jit(model.init, static_argnums=1)(jax.random.key(0), cfg.model)
     logits_BTV = model.apply(params, batch.tokens_BT[:, :-1], cfg.model)
-    nats_BT = np.asarray(loss.token_nats(logits_BTV, batch.tokens_BT[:, 1:])) * (batch.weights_BT[:, 1:] > 0)
+    nats_BT = np.asarray(loss.token_nats(logits_BTV, batch.tokens_BT[:, 1:])) * np.asarray(batch.weights_BT[:, 1:] > 0)
     hardest_B = np.argsort(nats_BT[9:, opening - 1 :].max(1))[-3:]
     chosen = jax.tree.map(lambda leaf: jax.numpy.concatenate([leaf[:9], leaf[9:][hardest_B]]), batch)
     total, metrics = jax.jit(task.make_loss(cfg))(params, batch, jax.random.key(1))
