@@ -1,18 +1,23 @@
 """apformer: transformers that learn arithmetic progressions, and the family they belong to.
 
     model        the decoder-only transformer: Config, init, apply, init_cache, extend      <- the front door
-    layers       its parts: embedding, position, attention, feedforward, block
+    recurrent    RNN, GRU and LSTM language models: the same names
+    circuit      weights written by hand that continue any progression exactly
+    layers       the transformer's parts: embedding, position, attention, feedforward, block
     data         the tasks: progressions and their exact Bayes predictor, tokenizer
     loss         softmax and cross-entropy as one function
     optimizer    AdamW or Muon, warm-up, cosine
     train        the pure training step, scanned, for one model or a population
     evaluate     exact match and loss on held-out progressions;  report  the figures
+    certify      every context there is, enumerated;  agreement  how far ways of computing a logit differ
     generate     continue a text with a key-value cache;  predict  the same from the command line
     checkpoint   verified, atomic, asynchronous checkpoints;  manifest  what makes one count
     recipes      the settings of a run;  runs  its directory
     task         the rows of a run: to train on, to choose by, to be examined on
-    fit          train to the last step;  log  what is said meanwhile;  experiment  all of it, from flags to figures
-    cli          the command line: apformer train | resume | predict | evaluate | doctor
+    fit          train to the last step;  log  what is said meanwhile
+    restore      a trained run, read back;  examine  its evaluation and its certificate
+    experiment   all of it, from flags to certificate;  sweep  many of them
+    cli          the command line: apformer train | resume | predict | evaluate | certify | doctor
 
 Arrays carry their axes as a suffix, and einsums are written with the same letters:
 

@@ -1,8 +1,9 @@
-"""The settings of a run: every flag of `apformer train`, and the two recipes that say where the flags start.
+"""The settings of a run: every flag of `apformer train`, and the recipes that say where the flags start.
 
 - exact   the model that comes to continue progressions exactly: two layers, eight heads, attention over a window of
           two terms with a relative position table and a sink
 - sketch  the plain sketch the project began from, literally: `model.Config()`
+- recurrent  an RNN, GRU or LSTM on the same task
 """
 
 import dataclasses

@@ -4,6 +4,8 @@ Every function takes plain records and returns a matplotlib Figure to be saved; 
 imported when the first figure is made. Colours are from Okabe and Ito's palette, which the colour-blind tell apart.
 """
 
+import textwrap
+
 import numpy as np
 
 _BLUE, _ORANGE, _SKY, _GREY = "#0072B2", "#D55E00", "#56B4E9", "#555555"
@@ -58,6 +60,69 @@ def accuracy_by(evaluation, by):
     axes.set(xlabel=f"{what} (number of terms)")
     _legend(axes)
     return figure
+
+
+def sweep(rows):
+    """Combinations under each other: how each was learned, and every member as a dot on every suite.
+
+    The curve is the median of the members' exact match in training, in a band from least to greatest.
+    rows: (name, [(step, exact match of each member)], [{suite: {"teacher_forced", "free_running"} or None}]).
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    suites = list(rows[0][2][0])
+    figure = Figure(figsize=(4.5 + 1.7 * len(suites), 1.5 + 0.62 * len(rows)), dpi=120, layout="constrained")
+    FigureCanvasAgg(figure)
+    widths = [1.8] + [1] * len(suites)
+    curves, *panels = figure.subplots(1, 1 + len(suites), sharey=True, width_ratios=widths)
+    for y, (_, exact, members) in enumerate(rows):
+        _learning(curves, y, exact)
+        for panel, suite in zip(panels, suites, strict=True):
+            _dots(panel, y, [member[suite] for member in members])
+    for panel, title in zip((curves, *panels), ("training, 0 to 100 %", *suites), strict=True):
+        panel.set_title(title, loc="left", fontsize=9.5)
+        panel.spines[:].set_visible(False)
+        panel.tick_params(length=0)
+        for edge in range(1, len(rows)):
+            panel.axhline(edge - 0.5, color="#BBBBBB", linewidth=0.6)
+    for panel in panels:
+        panel.set(xlim=(-8, 108), xticks=(0, 50, 100), xlabel="%")
+        panel.grid(axis="x", color="#DDDDDD", linewidth=0.8)
+        panel.set_axisbelow(True)
+    curves.set(xlabel="step", xlim=(0, None), ylim=(len(rows) - 0.5, -0.5))
+    curves.set_yticks(range(len(rows)), [_wrapped(name) for name, *_ in rows], fontsize=9)
+    handles, labels = panels[0].get_legend_handles_labels()
+    seen = dict(zip(labels, handles, strict=True))
+    figure.legend(seen.values(), seen, frameon=False, loc="outside upper right", ncols=len(seen), fontsize=9)
+    return figure
+
+
+def _learning(axes, y, exact):
+    """Exact match over the steps as a curve from y + 0.4 (none) up to y - 0.4 (all)."""
+    steps = [step for step, _ in exact]
+    height_SP = y + 0.4 - 0.8 * np.array([exact_P for _, exact_P in exact], float)
+    axes.hlines((y - 0.4, y + 0.4), 0, max(steps), color="#DDDDDD", linewidth=0.8)
+    if height_SP.shape[1] > 1:
+        axes.fill_between(steps, height_SP.min(1), height_SP.max(1), color=_BLUE, alpha=0.25, linewidth=0)
+    axes.plot(steps, np.median(height_SP, axis=1), color=_BLUE, linewidth=1.3, marker="o", markersize=2)
+
+
+def _dots(axes, y, measured):
+    """Every member as a dot: teacher-forced above, free-running below with its median."""
+    if None in measured:
+        axes.text(50, y, "none", ha="center", va="center", color=_GREY, fontsize=8)
+        return
+    spread = np.linspace(-0.09, 0.09, len(measured)) if len(measured) > 1 else np.zeros(1)
+    for (mode, (label, colour, _)), offset in zip(_MODES.items(), (-0.2, 0.2), strict=True):
+        x = [100 * each[mode] for each in measured]
+        axes.scatter(x, y + offset + spread, s=16, color=colour, alpha=0.7, linewidth=0, label=label, zorder=3)
+    axes.vlines(np.median(x), y + 0.05, y + 0.35, color=_ORANGE, linewidth=1.8, label="its median", zorder=2)
+
+
+def _wrapped(name):
+    """Each flag of a combination on lines of its own."""
+    return "\n".join(textwrap.fill(part, 34) for part in name.split(", "))
 
 
 def _figure(title, rows=1, height=3.8):

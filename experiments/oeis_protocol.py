@@ -1,0 +1,64 @@
+"""How often the next term is right after k terms: the arithmetic test of N8python/oeis-eval, in our fixed-width text.
+
+first + difference n,   difference from 1 to 1,000,   first from 0 to 1,000,   k = 2 .. 20 terms given
+
+apformer train --digits 5 --max_difference 1000 --run_dir RUN && python experiments/oeis_protocol.py RUN
+"""
+
+import json
+import sys
+from dataclasses import dataclass
+
+import numpy as np
+from tyro.conf import Positional
+
+from apformer import flags, restore, runs
+from apformer.data.progressions import render
+from apformer.errors import USAGE, UserError
+from apformer.predict import continue_lines
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """Ask a run for the next term after k terms of random progressions."""
+
+    run: Positional[str | None] = None
+    """Run directory; the latest if not given."""
+    tests: int = 1000
+    """Progressions for each k."""
+    seed: int = 0
+    """Of the progressions."""
+
+
+def measure(path, tests, seed):
+    """{k: share of next terms that are right}. Raises UserError (exit USAGE) if the run has too few digits."""
+    settings = restore.load_settings(path)
+    digits = settings.data.digits
+    if digits < 5:
+        raise UserError(f"{path} has terms of {digits} digits, and 1000 + 1000 * 20 needs 5: train --digits 5", USAGE)
+    params, _, _ = restore.load_params(path, settings)
+    functions, random, shares = restore.bound(params, settings.model), np.random.default_rng(seed), {}
+    for k in range(2, 21):
+        difference_B, first_B = random.integers(1, 1001, tests).tolist(), random.integers(0, 1001, tests).tolist()
+        rows = [render(a, d, k + 1, digits) for a, d in zip(first_B, difference_B, strict=True)]
+        next_terms = continue_lines([row[: -digits - 1] for row in rows], digits + 1, **functions)
+        shares[k] = float(np.mean([row.endswith(f" {said}") for row, said in zip(rows, next_terms, strict=True)]))
+    return shares
+
+
+def main():
+    """Print the shares and keep them in the run directory."""
+    try:
+        args = flags.parse(Protocol, sys.argv[1:], "oeis_protocol.py")
+        path = runs.find(args.run)
+        shares = measure(path, args.tests, args.seed)
+        runs.write_json(path / "oeis_protocol.json", {"tests": args.tests, "seed": args.seed, "exact": shares})
+    except UserError as error:
+        print(f"oeis_protocol.py: {error}", file=sys.stderr)
+        return error.exit_code
+    print(json.dumps({k: f"{share:.1%}" for k, share in shares.items()}, indent=1))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
