@@ -1,10 +1,10 @@
-"""Small decoders and their inputs, shared by the tests of the model: an axis has a length of its own where it can."""
+"""Small decoders, their inputs and a run of the circuit, shared by tests: an axis has a length of its own where it can."""
 
 from typing import get_args
 
 import numpy as np
 
-from apformer import model
+from apformer import checkpoint, circuit, fit, model, recipes, runs
 
 V = 11
 SCHEMES = get_args(model.Config.__annotations__["position"])
@@ -24,3 +24,15 @@ def close(actual, expected, relative):
     """Equal within `relative` times the largest expected entry."""
     expected = np.asarray(expected)
     np.testing.assert_allclose(actual, expected, rtol=0, atol=relative * np.abs(expected).max())
+
+
+def circuit_run(path, data):
+    """A run directory whose checkpoint holds the circuit for data.digits digits."""
+    settings = recipes.Settings(recipes.Training(steps=1), circuit.config(data.digits), data)
+    path.mkdir()
+    runs.write_json(path / "config.json", {"flags": recipes.to_dict(settings), "data": {"source": "sampler"}})
+    state = fit.initial_state(settings)._replace(params=circuit.params(data.digits))
+    with checkpoint.Checkpoints(path / "checkpoints") as checkpoints:
+        checkpoints.save(1, state, 0.0)
+    runs.append_record(path / "metrics.jsonl", {"step": 1, "loss": 0.0, "exact": 1.0})
+    return path

@@ -6,9 +6,11 @@ import jax
 import numpy as np
 import pytest
 
-from apformer import certify, checkpoint, circuit, cli, errors, examine, experiment, fit, recipes, runs
+from apformer import certify, circuit, cli, errors, examine, experiment, runs
 from apformer.data.progressions import Config
 from apformer.recipes import Settings, Training
+
+from .small_models import circuit_run
 
 DATA = Config(digits=2, max_difference=40, max_terms=6)
 
@@ -16,15 +18,7 @@ DATA = Config(digits=2, max_difference=40, max_terms=6)
 @pytest.fixture(scope="module")
 def original(tmp_path_factory):
     """A run whose checkpoint holds the circuit."""
-    path = tmp_path_factory.mktemp("runs") / "circuit"
-    settings = Settings(Training(steps=1), circuit.config(2), DATA)
-    path.mkdir()
-    runs.write_json(path / "config.json", {"flags": recipes.to_dict(settings), "data": {"source": "sampler"}})
-    state = fit.initial_state(settings)._replace(params=circuit.params(2))
-    with checkpoint.Checkpoints(path / "checkpoints") as checkpoints:
-        checkpoints.save(1, state, 0.0)
-    runs.append_record(path / "metrics.jsonl", {"step": 1, "loss": 0.0, "exact": 1.0})
-    return path
+    return circuit_run(tmp_path_factory.mktemp("runs") / "circuit", DATA)
 
 
 @pytest.fixture
