@@ -11,14 +11,16 @@ rows.
 """
 
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from apformer import certify as certification
 from apformer import evaluate as evaluation
-from apformer import task
+from apformer import task, train
 from apformer.data import progressions
 from apformer.errors import UserError
 from apformer.restore import bound, reach
@@ -86,20 +88,35 @@ def _longer(cfg, crop, count):
     return None
 
 
-def measure(suite, params, settings):
-    """How many terms of a suite count, and which share of them one model continues exactly.
+def measure(suite, params_P, cfg):
+    """Of each member, which share of the terms of a suite it continues exactly.
 
-    Returns {"what", "terms", "teacher_forced", "free_running"}, or None if no term is predictable.
+    params_P: parameters with a leading axis of members, of the model that cfg describes. Returns a list of
+    {"what", "terms", "teacher_forced", "free_running"}, or of None if no term is predictable.
     """
-    functions = bound(params, settings.model)
-    result = evaluation.evaluate(suite.rows, suite.digits, **functions, batch_tokens=_batch_tokens())
-    groups = [group for group in result["by_position"] if group["term"] > suite.known and group["count"]]
-    terms = sum(group["count"] for group in groups)
+    P, rows = len(jax.tree.leaves(params_P)[0]), suite.rows
+    terms, right_PM = 0, np.zeros((P, 2), int)
+    for row_B, size, most in evaluation.batches(rows.terms_B, suite.digits, _batch_tokens(P)):
+        padded = progressions.Progressions(*(column_B[np.resize(row_B, size)] for column_B in rows))
+        right_PMBN = np.asarray(_right(params_P, padded, cfg, suite.digits, most))[:, :, : len(row_B)]
+        term_N = np.arange(3, most + 1)
+        counted_BN = (suite.known < term_N) & (term_N <= rows.terms_B[row_B][:, None])
+        terms, right_PM = terms + int(counted_BN.sum()), right_PM + right_PMBN[:, :, counted_BN].sum(-1)
     if not terms:
-        return None
-    # Whole numbers of terms, so that a share of 1 means all.
-    right = {m: round(sum(g["count"] * g[m] for g in groups)) for m in ("teacher_forced", "free_running")}
-    return {"what": suite.what, "terms": terms} | {mode: count / terms for mode, count in right.items()}
+        return [None] * P
+    facts = {"what": suite.what, "terms": terms}
+    return [facts | {"teacher_forced": int(m[0]) / terms, "free_running": int(m[1]) / terms} for m in right_PM]
+
+
+@partial(jax.jit, static_argnums=(2, 3, 4))
+def _right(params_P, rows, cfg, digits, terms):
+    """Whether each member is right on each predictable term, teacher-forced and free-running: (P, 2, B, terms - 2)."""
+
+    # The parameters are arguments here, so that one compilation serves all members.
+    def member(params):
+        return jnp.stack(evaluation._measure(rows, digits, terms, **bound(params, cfg))[3:])
+
+    return train.over_members(member, "map" if jax.default_backend() == "cpu" else "vmap")(params_P)
 
 
 def can_enumerate(settings):
@@ -115,12 +132,12 @@ def certificate(params, settings):
     """
     cfg, tokens = settings.data, reach(settings.model)
     groups, functions = certification.plan(cfg, tokens), bound(params, settings.model)
-    tallies = certification.enumerate_contexts(groups, functions["apply"], certification.start(), _batch_tokens())
+    tallies = certification.enumerate_contexts(groups, functions["apply"], certification.start(), _batch_tokens(1))
     *_, tally = tallies
     result = certification.conclude(cfg, tokens, tally, groups, **functions)
     return {name: result[name] for name in ("certified", "contexts", "errors", "smallest_margin")}
 
 
-def _batch_tokens():
-    """Tokens computed at once: what the caches of a CPU hold, or what keeps an accelerator busy."""
-    return 4096 if jax.default_backend() == "cpu" else 2**18
+def _batch_tokens(members):
+    """Tokens computed at once: what the caches of a CPU hold, or what keeps an accelerator busy with all members."""
+    return 4096 if jax.default_backend() == "cpu" else 2**18 // members

@@ -79,8 +79,8 @@ def _begun(path, flags):
 def _run(path, program, result):
     """Train and measure the members of a program that have no record; the combinations that came to nothing."""
     done = {record["member"] for record in result["members"] if record["folder"] == program.folder}
-    left = [member for member in range(program.joint.training.members) if member not in done]
-    if not left:
+    members, certify = program.joint.training.members, "no_certify" not in result["flags"]
+    if len(done) == members:
         return []
     try:
         state, rows = train(path / program.folder, program)
@@ -88,12 +88,14 @@ def _run(path, program, result):
         if error.exit_code != NON_FINITE:
             raise
         return [name(combination) for combination in program.combinations]
-    asked = suites.suites(program.joint, rows)
-    seconds = _seconds(read_metrics(path / program.folder)) / program.joint.training.members
-    for member in tqdm(left, desc="measure", unit="member", disable=None, leave=False):
-        record = measure(program, state, member, asked, "no_certify" not in result["flags"])
-        record["seconds"] = round(record["seconds"] + seconds, 1)
-        result["members"].append(record)
+    params_P = state.params if members > 1 else jax.tree.map(lambda leaf: leaf[None], state.params)
+    begun, asked = time.perf_counter(), suites.suites(program.joint, rows)
+    found = {key: suite and suites.measure(suite, params_P, program.joint.model) for key, suite in asked.items()}
+    seconds = (_seconds(read_metrics(path / program.folder)) + time.perf_counter() - begun) / members
+    for member in tqdm(sorted({*range(members)} - done), desc="certify", unit="member", disable=None, leave=False):
+        params = jax.tree.map(lambda leaf_P, k=member: leaf_P[k], params_P)
+        shares = {key: measured and measured[member] for key, measured in found.items()}
+        result["members"].append(_record(program, member, params, shares, seconds, certify))
         runs.write_json(path / "sweep.json", result)
     return []
 
@@ -128,13 +130,10 @@ def train(path, program):
         return fit(path, settings, rows, state), rows
 
 
-def measure(program, state, member, asked, certify):
-    """The record of one member: what it is, its share of each suite, and its certificate."""
+def _record(program, member, params, shares, seconds, certify):
+    """What sweep.json says of one member: what it is, its shares of the suites, and its certificate."""
     begun, seeds = time.perf_counter(), program.settings[0].training.members
-    settings, alone = program.settings[member // seeds], program.joint.training.members == 1
-    params = state.params if alone else jax.tree.map(lambda leaf: leaf[member], state.params)
-    shares = {key: suite and suites.measure(suite, params, settings) for key, suite in asked.items()}
-    certificate = {"certified": None}
+    settings, certificate = program.settings[member // seeds], {"certified": None}
     if certify and suites.can_enumerate(settings):
         # A wrong term says as much as all contexts would, and sooner.
         refuted = shares["in distribution"] and shares["in distribution"]["teacher_forced"] < 1
@@ -148,7 +147,7 @@ def measure(program, state, member, asked, certify):
         "parameters": sum(leaf.size for leaf in jax.tree.leaves(params)),
         "suites": shares,
         **certificate,
-        "seconds": time.perf_counter() - begun,
+        "seconds": round(seconds + time.perf_counter() - begun, 1),
     }
 
 

@@ -1,4 +1,4 @@
-"""Small decoders, their inputs and a run of the circuit, shared by tests: an axis has a length of its own where it can."""
+"""Small decoders, their inputs and a run of the circuit: an axis has a length of its own where it can."""
 
 from typing import get_args
 

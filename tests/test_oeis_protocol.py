@@ -1,4 +1,4 @@
-"""The protocol of oeis-eval: the circuit is right at every k, and a run of too few digits is refused in one sentence."""
+"""The protocol of oeis-eval: the circuit is right at every k, and a run of too few digits is refused."""
 
 import importlib.util
 import json
