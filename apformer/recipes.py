@@ -1,7 +1,7 @@
 """The settings of a run: every flag of `apformer train`, and the recipes that say where the flags start.
 
-- exact   the model that comes to continue progressions exactly: two layers, eight heads, attention over a window of
-          two terms with a relative position table and a sink
+- exact   the model that comes to continue progressions exactly: two layers, eight heads, attention over a window that
+          ends just before the same place a term earlier, with a relative position table and a sink
 - sketch  the plain sketch the project began from, literally: `model.Config()`
 - recurrent  an RNN, GRU or LSTM on the same task
 """
@@ -33,7 +33,7 @@ class Training:
     """Optimizer steps."""
     batch_size: int = 128
     """Rows a step."""
-    crop_terms: int = 6
+    crop_terms: int = 4
     """Terms of a row in training; the rest is cut off."""
     hard_share: float = 0.0
     """Share of rows that are the hardest of four times as many, cut from anywhere or from where carries run far."""
@@ -72,16 +72,16 @@ class Settings:
 
 
 def exact(digits):
-    """The recipe for D digits: a window of two terms, the spaces between and the space before them."""
-    # Five digits take longer to learn, and their rows too few terms from the beginning to reach high numbers.
-    training = Training() if digits <= 3 else Training(steps=5000, save_every=1000)
+    """The recipe for D digits: all that the circuit of `circuit.py` has to see, from the same place a term before."""
+    # More digits have more rules to learn, and their last errors are rare.
+    training = Training(hard_share=0.4) if digits <= 3 else Training(hard_share=0.4, steps=6000, save_every=1000)
     return Settings(
         training,
         Model(
             n_layers=2,
             n_heads=8,
             position="relative",
-            window=2 * (digits + 1) + 1,
+            window=digits + 3,
             output_projection=True,
             attention_sink=True,
             final_norm=True,

@@ -171,3 +171,4 @@ def _report(path, result):
     with runs.disk_errors(path / "figures"):
         (path / "figures").mkdir(exist_ok=True)
         figures.sweep(rows).savefig(path / "figures" / "sweep.png")
+    print(f"\n{path / 'table.md'}\n{path / 'figures' / 'sweep.png'}")

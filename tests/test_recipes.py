@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from apformer import model, recipes
+from apformer import circuit, model, recipes
 from apformer.errors import CHECKPOINT, USAGE, UserError
 
 
@@ -15,12 +15,12 @@ def test_the_sketch_is_the_plain_model():
     assert settings.training.recipe == "sketch"
 
 
-def test_exact_is_the_default_and_sees_two_terms_and_the_spaces_about_them():
+def test_exact_is_the_default_and_sees_what_the_circuit_sees():
     settings = recipes.parse([])
     assert settings == recipes.parse(["--recipe", "exact"]) == recipes.exact(3)
-    assert settings.model.window == 9 and settings.model.position == "relative"
+    assert settings.model.window == circuit.config(3).window == 6 and settings.model.position == "relative"
     for flag in (["--digits", "5"], ["--digits=5"]):
-        assert recipes.parse(flag).model.window == 13
+        assert recipes.parse(flag).model.window == circuit.config(5).window == 8
 
 
 @pytest.mark.parametrize("recipe", ["exact", "sketch"])
