@@ -16,7 +16,8 @@
     task         the rows of a run: to train on, to choose by, to be examined on
     fit          train to the last step;  log  what is said meanwhile
     restore      a trained run, read back;  examine  its evaluation and its certificate
-    experiment   all of it, from flags to certificate;  sweep  many of them
+    experiment   all of it, from flags to certificate
+    sweep        many runs side by side;  combinations  of flags;  suites  what they are asked
     cli          the command line: apformer train | resume | predict | evaluate | certify | doctor
 
 Arrays carry their axes as a suffix, and einsums are written with the same letters:

@@ -40,7 +40,7 @@ def evaluate(progressions, digits, *, apply, extend, init_cache, bayes_nats=None
     rows = Progressions(*(np.asarray(a, np.int32) for a in progressions))
     if not len(rows.terms_B):
         raise ValueError("there is no progression to evaluate")
-    measure = jax.jit(partial(_measure, apply=apply, extend=extend, init_cache=init_cache), static_argnums=(1, 2))
+    measure = jax.jit(partial(measure_rows, apply=apply, extend=extend, init_cache=init_cache), static_argnums=(1, 2))
     total = len(rows.terms_B)
     nats_B = np.zeros(total)
     records, errors, done = [], [], 0
@@ -93,7 +93,7 @@ def bounds(terms_N, count_N, characters):
     return bounds_N[-1]
 
 
-def _measure(progressions, digits, terms, *, apply, extend, init_cache):
+def measure_rows(progressions, digits, terms, *, apply, extend, init_cache):
     """Of each row: its nats, the teacher-forced and the true predictable terms, and which are right in either mode."""
     tokens_BT, weights_BT = encode_rows(progressions, digits, terms)
     B, T = tokens_BT.shape

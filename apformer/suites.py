@@ -114,7 +114,7 @@ def _right(params_P, rows, cfg, digits, terms):
 
     # The parameters are arguments here, so that one compilation serves all members.
     def member(params):
-        return jnp.stack(evaluation._measure(rows, digits, terms, **bound(params, cfg))[3:])
+        return jnp.stack(evaluation.measure_rows(rows, digits, terms, **bound(params, cfg))[3:])
 
     return train.over_members(member, "map" if jax.default_backend() == "cpu" else "vmap")(params_P)
 

@@ -80,7 +80,7 @@ def sweep(rows):
         _learning(curves, y, exact)
         for panel, suite in zip(panels, suites, strict=True):
             _dots(panel, y, [member[suite] for member in members])
-    for panel, title in zip((curves, *panels), ("training, 0 to 100 %", *suites), strict=True):
+    for panel, title in zip((curves, *panels), ("terms right in training, 0 to 100 %", *suites), strict=True):
         panel.set_title(title, loc="left", fontsize=9.5)
         panel.spines[:].set_visible(False)
         panel.tick_params(length=0)

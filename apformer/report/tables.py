@@ -4,8 +4,8 @@ import numpy as np
 
 HEAD = """`{}`
 
-Predictable terms exactly right, free-running, in %: median over the seeds (worst to best). Seconds are those of
-training and measuring all seeds.
+Predictable terms exactly right, free-running, in %: median over the seeds (worst to best, where they differ). Seconds
+are those of training and measuring all seeds.
 """
 
 
@@ -43,7 +43,7 @@ def _shares(measured):
         return "-"
     shares = [each["free_running"] for each in measured]
     middle, worst, best = map(_percent, (np.median(shares), min(shares), max(shares)))
-    return middle if len(shares) == 1 else f"{middle} ({worst} to {best})"
+    return middle if worst == best else f"{middle} ({worst} to {best})"
 
 
 def _percent(share):
