@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from tyro.conf import Positional
 
@@ -34,17 +35,38 @@ class Resume:
 def train(settings):
     """Train a model as the settings say, in a new run directory, and evaluate it."""
     rows = task.read_rows(settings)
-    abstract = jax.eval_shape(partial(initial_state, settings))
-    size = sum(np.prod(leaf.shape) * 4 for leaf in jax.tree.leaves(abstract.params)) * 3
-    where = settings.training
-    path = runs.create(where.recipe, where.run_dir, needs=size * (where.keep + 2) + 1e7)
+    path = _create(settings)
     with runs.lock(path):
-        data = task.describe_rows(settings, rows)
-        config = {"flags": recipes.to_dict(settings), "versions": runs.versions(), "data": data}
-        runs.write_json(path / "config.json", config)
-        count = sum(np.prod(leaf.shape[where.members > 1 :], dtype=int) for leaf in jax.tree.leaves(abstract.params))
-        print(f"{path}: {count:,} parameters, {where.steps:,} steps", file=sys.stderr)
+        _describe(path, settings, rows)
         finish(path, settings, rows, initial_state(settings))
+
+
+def keep(settings, params):
+    """The path of a new run directory that holds these parameters, as if one step of training had led to them."""
+    path = _create(settings)
+    with runs.lock(path):
+        _describe(path, settings, task.read_rows(settings))
+        state = initial_state(settings)._replace(step=jnp.ones((), jnp.int32), params=params)
+        with checkpoint.Checkpoints(path / "checkpoints") as checkpoints:
+            checkpoints.save(1, state)
+    return path
+
+
+def _create(settings):
+    """A new directory on a disk that has room for the run."""
+    abstract, where = jax.eval_shape(partial(initial_state, settings)), settings.training
+    size = sum(np.prod(leaf.shape) * 4 for leaf in jax.tree.leaves(abstract.params)) * 3
+    return runs.create(where.recipe, where.run_dir, needs=size * (where.keep + 2) + 1e7)
+
+
+def _describe(path, settings, rows):
+    """config.json of a new run."""
+    params, where = jax.eval_shape(partial(initial_state, settings)).params, settings.training
+    data = task.describe_rows(settings, rows)
+    config = {"flags": recipes.to_dict(settings), "versions": runs.versions(), "data": data}
+    runs.write_json(path / "config.json", config)
+    count = sum(np.prod(leaf.shape[where.members > 1 :], dtype=int) for leaf in jax.tree.leaves(params))
+    print(f"{path}: {count:,} parameters, {where.steps:,} steps", file=sys.stderr)
 
 
 def resume(args):

@@ -4,7 +4,7 @@ from typing import get_args
 
 import numpy as np
 
-from apformer import checkpoint, circuit, fit, model, recipes, runs
+from apformer import circuit, experiment, model, recipes
 
 V = 11
 SCHEMES = get_args(model.Config.__annotations__["position"])
@@ -28,11 +28,5 @@ def close(actual, expected, relative):
 
 def circuit_run(path, data):
     """A run directory whose checkpoint holds the circuit for data.digits digits."""
-    settings = recipes.Settings(recipes.Training(steps=1), circuit.config(data.digits), data)
-    path.mkdir()
-    runs.write_json(path / "config.json", {"flags": recipes.to_dict(settings), "data": {"source": "sampler"}})
-    state = fit.initial_state(settings)._replace(params=circuit.params(data.digits))
-    with checkpoint.Checkpoints(path / "checkpoints") as checkpoints:
-        checkpoints.save(1, state, 0.0)
-    runs.append_record(path / "metrics.jsonl", {"step": 1, "loss": 0.0, "exact": 1.0})
-    return path
+    settings = recipes.Settings(recipes.Training(steps=1, run_dir=str(path)), circuit.config(data.digits), data)
+    return experiment.keep(settings, circuit.params(data.digits))
