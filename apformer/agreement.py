@@ -23,28 +23,27 @@ def largest_difference(rows, digits, *, apply, extend, init_cache):
     logits_BTV = plain(tokens_BT)
     others = [
         jnp.concatenate([plain(tokens_BT[b : b + 1]) for b in range(B)]),
-        plain(jnp.tile(tokens_BT, (8, 1)))[-B:],
         jax.jit(lambda tokens_BT: extend(tokens_BT, init_cache(B, T))[0])(tokens_BT),
         jax.jit(lambda tokens_BT: _one_by_one(extend, init_cache(B, T), tokens_BT))(tokens_BT),
     ]
     return max(_difference(logits_BTV, other_BTV, inside_BT) for other_BTV in others)
 
 
-def outside_difference(rows, digits, terms, apply):
-    """Largest change of the logits after `terms` terms when all that stands before these is replaced.
+def context_differences(rows, digits, terms, apply):
+    """What the logits after `terms` terms depend on besides these: two largest differences of logits, (outside, moved).
 
-    It is 0 if no logit depends on more terms. Two different texts of three terms' length, of any tokens, are put there.
+    outside: between two different texts, of any tokens, in the place of what stands before these terms; 0 if no logit
+    depends on more. moved: between rows that begin a text and rows that stand in one; of the size of rounding if it
+    does not matter where they stand.
     """
     tokens_BT, inside_BT = _encode(rows, digits)
     characters = digits + 1
     # What is asked for begins with the space after the last of these terms, which its last digit predicts.
-    asked_T = jnp.arange(tokens_BT.shape[1]) >= terms * characters - 2
+    asked_BT = inside_BT & (jnp.arange(tokens_BT.shape[1]) >= terms * characters - 2)[None]
     random = np.random.default_rng(0)
-    one, other = (
-        jax.jit(apply)(jnp.concatenate([jnp.asarray(outside_BS), tokens_BT], axis=1))[:, 3 * characters :]
-        for outside_BS in random.integers(0, 11, (2, len(tokens_BT), 3 * characters), np.int32)
-    )
-    return _difference(one, other, inside_BT & asked_T[None])
+    behind = jax.jit(lambda before_BS: apply(jnp.concatenate([before_BS, tokens_BT], axis=1))[:, 3 * characters :])
+    one, other = (behind(text_BS) for text_BS in random.integers(0, 11, (2, len(tokens_BT), 3 * characters), np.int32))
+    return _difference(one, other, asked_BT), _difference(one, jax.jit(apply)(tokens_BT), asked_BT)
 
 
 def _encode(rows, digits):

@@ -1,7 +1,7 @@
 """The certificate: every context a model can meet, enumerated, and the next term asked of each.
 
-If the logits depend on the last `reach` tokens alone, and not on where they stand, then what is said after the k-th
-term T_k of a progression of difference d is a function of (T_k, d, min(k, R)), where R terms hold all that is seen:
+If the logits depend on a token and the `reach` before it alone, and not on where they stand, then what is said after
+the k-th term T_k of a progression of difference d is a function of (T_k, d, min(k, R)): R terms hold all that is seen,
 
     R = 1 + ceil((reach - (D - 1)) / (D + 1))            reach = n_layers (window - 1) for windowed attention
 
@@ -26,7 +26,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from apformer import agreement
-from apformer.data import contexts
+from apformer.data import contexts, progressions
 from apformer.data.progressions import SPLITS, Progressions, encode_rows, render, split_of
 from apformer.data.tokenizer import decode, encode
 from apformer.evaluate import bounds
@@ -43,7 +43,10 @@ def terms_seen(reach, digits):
 
 def most_terms(cfg, reach):
     """Terms of the longest rows that must be asked: R + 1, or without a reach those of the longest progression."""
-    return cfg.max_terms if reach is None else terms_seen(reach, cfg.digits) + 1
+    if reach is None:
+        return progressions.most_terms(cfg)
+    most, ends = terms_seen(reach, cfg.digits) + 1, not cfg.min_difference <= 0 <= cfg.max_difference
+    return min(most, 10**cfg.digits) if ends else most
 
 
 def plan(cfg, reach):
@@ -105,15 +108,15 @@ def margins(rows, digits, terms, *, apply):
     tokens_BT, _ = encode_rows(rows, digits, terms)
     given = 2 * (digits + 1) - 1
     # The tokens after the last character that is asked for are not needed.
-    with jax.default_matmul_precision("highest"):
-        logits_BTV = apply(tokens_BT[:, :-1])[:, given - 1 :].astype(jnp.float32)
+    logits_BTV = apply(tokens_BT[:, :-1])[:, given - 1 :].astype(jnp.float32)
     truth_BT1 = tokens_BT[:, given:, None]
     right_BT = jnp.take_along_axis(logits_BTV, truth_BT1, axis=-1)[..., 0]
     token_V = jnp.arange(logits_BTV.shape[-1], dtype=jnp.int32)
     others_BTV = jnp.where(token_V[None, None] == truth_BT1, -jnp.inf, logits_BTV)
     # XLA's reductions drop NaN in large batches on a CPU; here it must count as wrong.
-    finite_BT = jnp.isfinite(logits_BTV).all(-1)
-    margin_BT = jnp.where(finite_BT, right_BT - others_BTV.max(-1), jnp.finfo(jnp.float32).min)
+    finite_BT, limits = jnp.isfinite(logits_BTV).all(-1), jnp.finfo(jnp.float32)
+    margin_BT = jnp.clip(right_BT - others_BTV.max(-1), limits.min, limits.max)
+    margin_BT = jnp.where(finite_BT, margin_BT, limits.min)
     margin_BN = margin_BT.reshape(-1, terms - 2, digits + 1).min(-1)
     term_N = jnp.arange(3, terms + 1, dtype=jnp.int32)
     return jnp.where(term_N[None] <= rows.terms_B[:, None], margin_BN, jnp.inf)
@@ -158,8 +161,13 @@ def conclude(cfg, reach, tally, groups, *, apply, extend, init_cache):
     total, errors = (sum(part[name] for part in parts) for name in ("contexts", "errors"))
     least = min(part["smallest_margin"] for part in parts if part["smallest_margin"] is not None)
     difference = agreement.largest_difference(rows, cfg.digits, apply=apply, extend=extend, init_cache=init_cache)
-    outside = None if reach is None else agreement.outside_difference(rows, cfg.digits, seen, apply)
+    outside = None
+    if reach is not None:
+        outside, moved = agreement.context_differences(rows, cfg.digits, seen, apply)
+        difference = max(difference, moved)
     faults = []
+    if total != count(cfg, reach):
+        faults.append(f"{total:,} contexts were asked where there are {count(cfg, reach):,}")
     if errors:
         faults.append(f"{errors:,} of {total:,} contexts are continued wrongly")
     elif not least >= SAFETY * difference:
@@ -168,11 +176,11 @@ def conclude(cfg, reach, tally, groups, *, apply, extend, init_cache):
     if outside:
         faults.append(f"what stands before the last {seen} terms changes logits by {outside:.3g}")
     differences = f"a difference from {cfg.min_difference} to {cfg.max_difference}"
-    extent = f"of up to {cfg.max_terms} terms" if reach is None else "of any length"
+    extent = f"of up to {most_terms(cfg, reach)} terms" if reach is None else "of any length"
     claim = f"greedy decoding continues every progression of {cfg.digits}-digit terms with {differences}, {extent}"
     return {
         "certified": not faults,
-        "claim": "; ".join(faults) or f"{claim}, rightly from its second term on",
+        "claim": "; ".join(faults) or f"{claim}, rightly once its first two terms are given",
         "contexts": total,
         "errors": errors,
         "smallest_margin": least,
@@ -209,9 +217,9 @@ def _describe(tally, digits, apply):
     described = []
     for context, text, predicted_T in zip(worst, texts, predicted_BT, strict=True):
         end = context["given"] * characters  # where the next term begins; the token before it is predicted one earlier
-        predicted = decode(predicted_T[end - 1 : end + digits - 1])
+        predicted = decode(predicted_T[end - 2 : end + digits - 1])
         described.append(
-            {"given": text[: end - 1], "expected": text[end:], "predicted": predicted, "margin": context["margin"]}
+            {"given": text[: end - 1], "expected": text[end - 1 :], "predicted": predicted, "margin": context["margin"]}
         )
     return described
 
@@ -234,5 +242,5 @@ def table(result):
         margin = "-" if part["smallest_margin"] is None else f"{part['smallest_margin']:.3g}"
         lines.append(f"{name + ' lines':<18}{part['contexts']:>14,}{part['errors']:>12,}{margin:>18}")
     wrong = [context for context in result["worst"] if not context["margin"] > 0]
-    lines += [f"{c['given']} -> {c['predicted']}, not {c['expected']}" for c in wrong[:10]]
+    lines += [f"{c['given']!r} -> {c['predicted']!r}, not {c['expected']!r}" for c in wrong[:10]]
     return "\n".join(lines)

@@ -4,7 +4,7 @@ import hashlib
 import json
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import jax
 import numpy as np
@@ -113,9 +113,11 @@ def certify_run(path, settings, member=None, patience=PATIENCE):
     if not groups:
         raise UserError(f"no progression of {path} has a third term: there is nothing to certify", USAGE)
     if tokens is None:
-        extent = f"up to {settings.data.max_terms} terms"
+        extent = f"up to {certification.most_terms(settings.data, None)} terms"
         print(f"{path} looks at all that it has read: what can be claimed ends with rows of {extent}", file=sys.stderr)
+    runs.preflight(path, 0)  # lest the disk refuse what took an hour
     identity = {"step": step, "member": member, "parameters_sha256": _digest(params)} | _surroundings(params)
+    identity |= {"model": asdict(settings.model), "data": asdict(settings.data), "rows": [len(g) for g in groups]}
     tally, seconds = _enumerate(path, settings.data, tokens, groups, functions["apply"], identity, patience)
     result = certification.conclude(settings.data, tokens, tally, groups, **functions)
     result = result | {"seconds": round(seconds, 1)} | identity
@@ -127,10 +129,8 @@ def certify_run(path, settings, member=None, patience=PATIENCE):
 def _enumerate(path, cfg, tokens, groups, apply, identity, patience):
     """(tally, seconds) of the whole enumeration, kept every half minute in the run directory."""
     total = certification.count(cfg, tokens)
-    kept = runs.read_json(path / PARTIAL) if (path / PARTIAL).exists() else {}
-    if kept.get("identity") != identity:
-        kept = {"identity": identity, "tally": certification.start(), "seconds": 0.0}
-    tally, begun = kept["tally"], time.monotonic()
+    kept = _kept(path / PARTIAL, identity)
+    tally, begun, first = kept["tally"], time.monotonic(), None
     before, saved = certification.asked(tally), begun
 
     def keep():
@@ -146,16 +146,29 @@ def _enumerate(path, cfg, tokens, groups, apply, identity, patience):
                 done, now = certification.asked(tally), time.monotonic()
                 bar.update(done - bar.n)
                 bar.set_postfix(certification.summary(tally), refresh=False)
-                left = (now - begun) / (done - before) * (total - done)
-                if now - begun > 10 and left > patience:
+                first = first or (done, now)  # the time before went into compiling
+                left = (now - first[1]) / max(1, done - first[0]) * (total - done)
+                if now - first[1] > 10 and left > patience:
                     much = f"{total:,} contexts, about {left / 60:,.0f} minutes here"
-                    raise UserError(f"to certify {path} is to ask {much}: add --yes (it can be stopped)", USAGE)
+                    remedy = f"run `apformer certify {path} --yes`, which can be stopped and goes on where it was"
+                    raise UserError(f"to certify {path} is to ask {much}: {remedy}", USAGE)
                 if now - saved > 30:
                     saved = now
                     keep()
         finally:
             seconds = keep()
     return tally, seconds
+
+
+def _kept(file, identity):
+    """What a stopped enumeration of the very same has kept; nothing if the file is missing, damaged or of another."""
+    try:
+        kept = json.loads(file.read_bytes())
+        if kept["identity"] == identity and certification.asked(kept["tally"]) >= 0 and kept["seconds"] >= 0:
+            return kept
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        pass
+    return {"tally": certification.start(), "seconds": 0.0}
 
 
 def _digest(params):
@@ -174,5 +187,5 @@ def _surroundings(params):
         "matmul_precision": "highest",
         "backend": device.platform,
         "device": device.device_kind,
-        "jax": jax.__version__,
+        "versions": runs.versions(),
     }

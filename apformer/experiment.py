@@ -17,7 +17,7 @@ from tyro.conf import Positional
 from apformer import certify as certification
 from apformer import checkpoint, examine, recipes, runs, task
 from apformer import evaluate as evaluation
-from apformer.errors import UserError
+from apformer.errors import USAGE, UserError
 from apformer.fit import fit, initial_state
 from apformer.restore import load_rows, load_settings
 
@@ -49,6 +49,7 @@ def keep(settings, params):
         state = initial_state(settings)._replace(step=jnp.ones((), jnp.int32), params=params)
         with checkpoint.Checkpoints(path / "checkpoints") as checkpoints:
             checkpoints.save(1, state)
+        runs.append_record(path / "metrics.jsonl", {"step": 1, "loss": None, "exact": None})
     return path
 
 
@@ -87,6 +88,8 @@ def forget_after(path, step):
         if later > step:
             with runs.disk_errors(path):
                 shutil.rmtree(path / "checkpoints" / str(later))
+                for name in ("evaluation.json", "certificate.json"):  # of parameters that may be among the forgotten
+                    (path / name).unlink(missing_ok=True)
     runs.truncate_after(path / "metrics.jsonl", step)
 
 
@@ -101,9 +104,13 @@ def finish(path, settings, rows, state):
 
 def certificate(path, settings, result):
     """The certificate of a run that its evaluation found no fault with, as a table; or why there is none."""
-    if result["exact_teacher_forced"] != 1:
+    if result["exact_teacher_forced"] is None:
+        return "No certificate: no term can be predicted, since no progression has a third."
+    if result["exact_teacher_forced"] < 1:
         return "No certificate: some of these terms are wrong. `apformer certify` finds all that are."
     try:
         return certification.table(examine.certify_run(path, settings))
     except UserError as error:
+        if error.exit_code != USAGE:
+            raise
         return f"No certificate yet: {error}"

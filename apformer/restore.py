@@ -54,13 +54,23 @@ def load_params(path, settings, member=None):
 
 
 def bound(params, cfg):
-    """The model's functions with parameters and config bound, as evaluation and generation want them."""
+    """The model's functions with parameters and config bound, as evaluation and generation want them.
+
+    Matrix products are at the highest precision, so that what is certified is what predicts, on a GPU or a TPU too.
+    """
     architecture = recipes.module(cfg)
+
+    def apply(tokens_BT):
+        with jax.default_matmul_precision("highest"):
+            return architecture.apply(params, tokens_BT, cfg)
+
+    def extend(tokens_BT, cache, lengths_B=None):
+        with jax.default_matmul_precision("highest"):
+            return architecture.extend(params, tokens_BT, cache, cfg, lengths_B=lengths_B)
+
     return {
-        "apply": lambda tokens_BT: architecture.apply(params, tokens_BT, cfg),
-        "extend": lambda tokens_BT, cache, lengths_B=None: architecture.extend(
-            params, tokens_BT, cache, cfg, lengths_B=lengths_B
-        ),
+        "apply": apply,
+        "extend": extend,
         "init_cache": lambda batch_size, length: architecture.init_cache(cfg, batch_size, length),
     }
 

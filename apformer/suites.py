@@ -10,6 +10,7 @@ All but the second are cut to the length of training. A suite is None where the 
 rows.
 """
 
+from collections import deque
 from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
@@ -133,7 +134,7 @@ def certificate(params, settings):
     cfg, tokens = settings.data, reach(settings.model)
     groups, functions = certification.plan(cfg, tokens), bound(params, settings.model)
     tallies = certification.enumerate_contexts(groups, functions["apply"], certification.start(), _batch_tokens(1))
-    *_, tally = tallies
+    tally = deque(tallies, maxlen=1).pop()
     result = certification.conclude(cfg, tokens, tally, groups, **functions)
     return {name: result[name] for name in ("certified", "contexts", "errors", "smallest_margin")}
 

@@ -130,7 +130,7 @@ def make_loss(settings):
         drawn = len(batch.tokens_BT)
         if key is not None and hard:
             drawn = run.batch_size - hard
-            batch = _keep_hardest(batch, drawn, hard, digits, partial(apply, params, cfg=settings.model))
+            batch = _keep_hardest(batch, drawn, hard, partial(apply, params, cfg=settings.model))
 
         def measure(logits_BTV, batch):
             logits_BTV, (tokens_BT, weights_BT) = logits_BTV[:drawn], (leaf[:drawn] for leaf in batch)
@@ -158,12 +158,12 @@ def _make_apply(settings):
     return apply
 
 
-def _keep_hardest(batch, drawn, hard, digits, apply):
+def _keep_hardest(batch, drawn, hard, apply):
     """The first `drawn` rows, and those `hard` of the others whose worst predictable character costs most."""
     candidates = jax.tree.map(lambda leaf: leaf[drawn:], batch)
     tokens_BT, weights_BT = (leaf[:, 1:] for leaf in candidates)
     nats_BT = jnp.where(weights_BT > 0, loss.token_nats(apply(tokens_BT=candidates.tokens_BT[:, :-1]), tokens_BT), 0.0)
-    worst_B = jax.lax.stop_gradient(nats_BT[:, 2 * (digits + 1) - 2 :].max(1))
+    worst_B = jax.lax.stop_gradient(nats_BT.max(1))
     _, kept_B = jax.lax.top_k(worst_B, hard)
     return jax.tree.map(lambda leaf, other: jnp.concatenate([leaf[:drawn], other[kept_B]]), batch, candidates)
 

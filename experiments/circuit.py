@@ -3,7 +3,7 @@
     apformer certify runs/circuit-3
     apformer predict runs/circuit-3 "007 010 013" --terms 3
 
-What `apformer train` writes of a trained model this writes of `apformer/circuit.py`, and the same commands take it.
+Its loss means nothing: what it says of the first two terms, which nobody can foretell, is arbitrary.
 """
 
 import sys

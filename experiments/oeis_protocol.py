@@ -50,6 +50,9 @@ def main():
     """Print the shares and keep them in the run directory."""
     try:
         args = flags.parse(Protocol, sys.argv[1:], "oeis_protocol.py")
+        for flag, least in (("tests", 1), ("seed", 0)):
+            if getattr(args, flag) < least:
+                raise UserError(f"--{flag} {getattr(args, flag)} is out of range: give at least {least}", USAGE)
         path = runs.find(args.run)
         shares = measure(path, args.tests, args.seed)
         runs.write_json(path / "oeis_protocol.json", {"tests": args.tests, "seed": args.seed, "exact": shares})

@@ -1,12 +1,13 @@
 """`apformer certify`: from a run directory to its certificate, stopped and gone on with."""
 
+import dataclasses
 import json
 
 import jax
 import numpy as np
 import pytest
 
-from apformer import certify, circuit, cli, errors, examine, experiment, runs
+from apformer import certify, circuit, cli, errors, examine, experiment, restore
 from apformer.data.progressions import Config
 from apformer.recipes import Settings, Training
 
@@ -74,12 +75,32 @@ def test_a_stopped_enumeration_goes_on_where_it_was(run, capsys, monkeypatch):
     assert json.loads(printed.out)["contexts"] == certify.count(DATA, 8)
 
 
-def test_what_was_kept_of_other_parameters_is_not_gone_on_from(run, capsys):
-    tally = certify.start()
-    tally["splits"]["train"]["errors"] = 3
-    runs.write_json(run / examine.PARTIAL, {"identity": {"parameters_sha256": "other"}, "tally": tally, "seconds": 9})
+OTHER = json.dumps({"identity": {"parameters_sha256": "other"}, "tally": {"group": 9}, "seconds": 9})
+
+
+@pytest.mark.parametrize("kept", [OTHER, "[]", "null", "{", '{"identity": null}'])
+def test_what_was_kept_of_another_model_or_is_damaged_is_not_gone_on_from(run, capsys, kept):
+    (run / examine.PARTIAL).write_text(kept)
     _, printed = call(capsys, run, "--json")
-    assert json.loads(printed.out)["errors"] == 0
+    result = json.loads(printed.out)
+    assert result["errors"] == 0 and result["contexts"] == certify.count(DATA, 8)
+
+
+def test_other_differences_are_another_enumeration(run, capsys, monkeypatch):
+    whole = certify.enumerate_contexts
+
+    def stopped(*args):
+        yield next(whole(*args))
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(certify, "enumerate_contexts", stopped)
+        patch.setattr(examine, "BATCH_TOKENS", {"cpu": 600})
+        assert call(capsys, run)[0] == 130 and (run / examine.PARTIAL).exists()
+    settings = restore.load_settings(run)
+    wider = dataclasses.replace(settings, data=dataclasses.replace(DATA, min_difference=-40))
+    result = examine.certify_run(run, wider)
+    assert result["certified"] and result["contexts"] == certify.count(wider.data, 8)
 
 
 def test_more_than_patience_allows_asks_for_yes(run, capsys, monkeypatch):
@@ -87,7 +108,9 @@ def test_more_than_patience_allows_asks_for_yes(run, capsys, monkeypatch):
     monkeypatch.setattr(examine.time, "monotonic", lambda: next(clock))
     monkeypatch.setattr(examine, "BATCH_TOKENS", {"cpu": 600})
     code, printed = call(capsys, run)
-    assert code == errors.USAGE and "contexts, about" in printed.err and "add --yes" in printed.err
+    assert (
+        code == errors.USAGE and "contexts, about" in printed.err and f"`apformer certify {run} --yes`" in printed.err
+    )
     code, printed = call(capsys, run, "--yes")
     assert code == 0 and "CERTIFIED" in printed.out
 
@@ -95,7 +118,8 @@ def test_more_than_patience_allows_asks_for_yes(run, capsys, monkeypatch):
 def test_training_ends_with_the_certificate_of_a_model_found_exact(run, capsys):
     settings = Settings(Training(steps=1), circuit.config(2), DATA)
     assert experiment.certificate(run, settings, {"exact_teacher_forced": 1.0}).startswith("CERTIFIED")
-    assert experiment.certificate(run, settings, {"exact_teacher_forced": 0.5}).startswith("No certificate")
+    assert "some of these terms are wrong" in experiment.certificate(run, settings, {"exact_teacher_forced": 0.5})
+    assert "no term can be predicted" in experiment.certificate(run, settings, {"exact_teacher_forced": None})
 
 
 def test_digests_tell_parameters_apart():

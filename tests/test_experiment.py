@@ -112,6 +112,22 @@ def test_hard_rows_are_the_hardest_of_the_candidates():
     np.testing.assert_allclose(metrics["loss"], loss_fn(params, plain, None)[0], rtol=1e-6)
 
 
+def test_half_of_the_candidates_are_about_round_numbers(monkeypatch):
+    asked = []
+    near_round = task.stretches.near_round
+    monkeypatch.setattr(task.stretches, "near_round", lambda *args: asked.append(args[2]) or near_round(*args))
+    task.sample(jax.random.key(5), settings(batch_size=12, hard_share=0.25))
+    assert asked == [6]
+
+
+def test_rows_of_two_terms_can_be_trained_on():
+    cfg = settings(batch_size=12, hard_share=0.25)
+    cfg = dataclasses.replace(cfg, data=dataclasses.replace(DATA_CFG, max_terms=2))
+    params = jax.jit(model.init, static_argnums=1)(jax.random.key(0), cfg.model)
+    total, _ = jax.jit(task.make_loss(cfg))(params, task.sample(jax.random.key(1), cfg), jax.random.key(2))
+    assert 0 < total < 10
+
+
 def test_hard_rows_of_a_file_are_its_own(rows_file):
     files = settings(dataset=str(rows_file), batch_size=8, hard_share=0.5)
     rows = task.read_rows(files)["train"]

@@ -19,6 +19,8 @@ def test_the_circuit_is_kept_and_continues_progressions(tmp_path, capsys):
     run = str(tmp_path / "runs" / "circuit-2")
     assert cli.main(["predict", run, "97 90", "--terms", "3"]) == 0
     assert capsys.readouterr().out == "83 76 69\n"
+    assert cli.main(["evaluate", run]) == 0
+    assert "100.00 %" in capsys.readouterr().out
     again = script(tmp_path, "--digits", "2")
     assert again.returncode == errors.USAGE and "already holds a run" in again.stderr
     wrong = script(tmp_path, "--digits", "2", "--max_difference", "500")

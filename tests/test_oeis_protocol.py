@@ -46,3 +46,10 @@ def test_too_few_digits_are_refused(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("sys.argv", ["oeis_protocol.py", str(path)])
     assert oeis_protocol.main() == errors.USAGE
     assert "needs 5: train --digits 5" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("flags", [["--tests", "0"], ["--seed", "-1"]])
+def test_flags_out_of_range_are_refused(flags, monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", ["oeis_protocol.py", *flags])
+    assert oeis_protocol.main() == errors.USAGE
+    assert f"{flags[0]} {flags[1]} is out of range" in capsys.readouterr().err
