@@ -20,6 +20,16 @@ hypothesis.settings.register_profile("apformer", deadline=None, max_examples=20)
 hypothesis.settings.load_profile("apformer")
 
 
+def pytest_configure(config):
+    """Compile a program once for all tests that run it, in this process or another, and not again the next time."""
+    if getattr(config, "cache", None) is not None:
+        settings = {"jax_compilation_cache_dir": str(config.cache.mkdir("jax"))}
+        settings["jax_persistent_cache_min_compile_time_secs"] = 0.0
+        for name, value in settings.items():
+            jax.config.update(name, value)
+            os.environ[name.upper()] = str(value)  # for processes that tests start
+
+
 def pytest_ignore_collect(collection_path, config):
     """Leave tests/parity out unless it alone is asked for: it turns 64-bit numbers on for its whole process."""
     alone = config.getoption("markexpr") == "parity" or all("parity" in arg for arg in config.args)
