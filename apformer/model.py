@@ -8,13 +8,14 @@ Vaswani et al. 2017 without the encoder, as in GPT-2 (Radford et al. 2019). The 
 project began from: one pre-norm block, one head, no projection after it, sinusoidal positions, no final norm.
 """
 
-from dataclasses import dataclass, fields
-from typing import Literal, get_args, get_origin
+from dataclasses import dataclass
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
+from apformer.layers import config
 from apformer.layers.attention import causal_mask
 from apformer.layers.block import Block
 from apformer.layers.embedding import Embedding, Head
@@ -70,15 +71,7 @@ class Config:
     """On embeddings and on each sub-layer's output, while training."""
 
     def __post_init__(self):
-        for field in fields(self):
-            value, choices = getattr(self, field.name), get_args(field.type)
-            if get_origin(field.type) is Literal and value not in choices:
-                raise ValueError(f"{field.name} {value} is none of {', '.join(choices)}")
-        for name in ("vocab_size", "d_model", "n_heads", "n_layers", "d_ff", "max_len", "window"):
-            if getattr(self, name) is not None and getattr(self, name) < 1:
-                raise ValueError(f"{name} {getattr(self, name)} is less than 1")
-        if not 0 <= self.dropout < 1:
-            raise ValueError(f"dropout {self.dropout} is not in 0 up to, not including, 1")
+        config.check(self, ("vocab_size", "d_model", "n_heads", "n_layers", "d_ff", "max_len", "window"))
         if self.d_model % self.n_heads:
             raise ValueError(f"d_model {self.d_model} is not a multiple of n_heads {self.n_heads}")
         if self.position == "rotary" and (self.d_model // self.n_heads) % 2:

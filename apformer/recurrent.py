@@ -11,13 +11,14 @@ after the matrix, as in PyTorch (the paper has U (r h)). The names are those of 
 rather than taken from Flax, so that their parameters keep names of our own and the forget gate can start open.
 """
 
-from dataclasses import dataclass, fields
-from typing import Literal, get_args, get_origin
+from dataclasses import dataclass
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
+from apformer.layers import config
 from apformer.layers.embedding import Embedding, Head
 
 
@@ -37,15 +38,7 @@ class Config:
     """On embeddings and on what each layer hands up, never on the state (Zaremba et al. 2014), while training."""
 
     def __post_init__(self):
-        for field in fields(self):
-            value, choices = getattr(self, field.name), get_args(field.type)
-            if get_origin(field.type) is Literal and value not in choices:
-                raise ValueError(f"{field.name} {value} is none of {', '.join(choices)}")
-        for name in ("vocab_size", "d_model", "n_layers"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} {getattr(self, name)} is less than 1")
-        if not 0 <= self.dropout < 1:
-            raise ValueError(f"dropout {self.dropout} is not in 0 up to, not including, 1")
+        config.check(self, ("vocab_size", "d_model", "n_layers"))
 
 
 def init(key, cfg):

@@ -3,6 +3,7 @@
 from typing import get_args
 
 import numpy as np
+from hypothesis import strategies as st
 
 from apformer import circuit, experiment, model, recipes
 
@@ -30,3 +31,14 @@ def circuit_run(path, data):
     """A run directory whose checkpoint holds the circuit for data.digits digits."""
     settings = recipes.Settings(recipes.Training(steps=1, run_dir=str(path)), circuit.config(data.digits), data)
     return experiment.keep(settings, circuit.params(data.digits))
+
+
+@st.composite
+def ragged_splits(draw, rows, length, longest):
+    """Up to 6 calls that each feed a row 0 to `longest` tokens of its own `length`."""
+    schedule, fed = [], np.zeros(rows, int)
+    for _ in range(draw(st.integers(1, 6))):
+        counts = [draw(st.integers(0, min(longest, length - total))) for total in fed]
+        schedule.append(counts)
+        fed += counts
+    return schedule

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from apformer import model
 
-from .small_models import SCHEMES, V, close, draw_tokens, small
+from .small_models import SCHEMES, V, close, draw_tokens, ragged_splits, small
 
 B, T = 3, 13
 LONGEST = 7  # of a chunk: longer than the window
@@ -70,17 +70,6 @@ def splits(draw):
     return [[size] * B for size in sizes]
 
 
-@st.composite
-def ragged_splits(draw):
-    """Up to 6 calls that each feed a row 0 to LONGEST tokens of its own T."""
-    schedule, fed = [], np.zeros(B, int)
-    for _ in range(draw(st.integers(1, 6))):
-        counts = [draw(st.integers(0, min(LONGEST, T - total))) for total in fed]
-        schedule.append(counts)
-        fed += counts
-    return schedule
-
-
 @every_config
 @settings(max_examples=8)
 @given(schedule=splits(), seed=st.integers(0, 100))
@@ -92,7 +81,7 @@ def test_any_split_gives_the_logits_of_the_whole(cfg, schedule, seed, random_par
 
 @every_config
 @settings(max_examples=8)
-@given(schedule=ragged_splits(), seed=st.integers(0, 100))
+@given(schedule=ragged_splits(B, T, LONGEST), seed=st.integers(0, 100))
 def test_rows_of_different_lengths_are_each_what_they_are_alone(cfg, schedule, seed, random_params):
     params, tokens = random_params(cfg), draw_tokens(B, T, seed)
     logits, _ = feed(params, tokens, cfg, schedule, model.init_cache(cfg, B, T))

@@ -17,7 +17,7 @@ from apformer.evaluate import evaluate
 from apformer.generate import generate
 from apformer.loss import next_token_loss, token_nats
 
-from .small_models import V, close, draw_tokens
+from .small_models import V, close, draw_tokens, ragged_splits
 
 B, T = 3, 13
 LONGEST = 7  # of a chunk fed to the cache
@@ -150,17 +150,6 @@ def test_rows_know_nothing_of_each_other(cell):
 # The cache
 
 
-@st.composite
-def ragged_splits(draw):
-    """Calls that each feed a row 0 to LONGEST tokens of its own T."""
-    schedule, fed = [], np.zeros(B, int)
-    for _ in range(draw(st.integers(1, 6))):
-        counts = [draw(st.integers(0, min(LONGEST, T - total))) for total in fed]
-        schedule.append(counts)
-        fed += counts
-    return schedule
-
-
 def feed(params, tokens_BT, cfg, schedule):
     """Feed row b schedule[i][b] of its tokens with call i, right-padded with garbage: (logits of each row, cache)."""
     cache = recurrent.init_cache(cfg, B, T)
@@ -179,7 +168,7 @@ def feed(params, tokens_BT, cfg, schedule):
 
 @every_cell
 @settings(max_examples=8)
-@given(schedule=ragged_splits(), seed=st.integers(0, 100))
+@given(schedule=ragged_splits(B, T, LONGEST), seed=st.integers(0, 100))
 def test_any_split_gives_the_logits_of_the_whole(cell, schedule, seed):
     cfg = small(cell=cell)
     params, tokens = random_params(cfg), draw_tokens(B, T, seed)
