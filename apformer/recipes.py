@@ -9,7 +9,7 @@
 import dataclasses
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, get_args, get_origin
 
 from apformer import flags, model
@@ -36,7 +36,11 @@ class Training:
     crop_terms: int = 4
     """Terms of a row in training; the rest is cut off."""
     hard_share: float = 0.0
-    """Share of rows that are the hardest of four times as many, cut from anywhere or from where carries run far."""
+    """Share of rows that are the hardest of many, cut from anywhere or from where carries run far."""
+    candidates: int = 4
+    """For each of these, of which the hardest is kept."""
+    opening_rows: int = 0
+    """Further rows a step, cut to the two terms that cannot be predicted, only how likely they are."""
     position_offset: int = 0
     """Training rows begin at a random position up to this, so that later positions are not new (transformers)."""
     seed: int = 0
@@ -74,12 +78,15 @@ class Settings:
 def exact(digits):
     """The recipe for D digits: all that the circuit of `circuit.py` has to see, from the same place a term before."""
     # Of few digits most is in the first two terms, which are hard to predict; of many, in carries, which are rare.
-    few, many = Training(batch_size=192, hard_share=0.2), Training(hard_share=0.4, steps=6000, save_every=1000)
+    few = Training(steps=2400, batch_size=64, hard_share=0.75, opening_rows=512)
+    many = Training(steps=6000, hard_share=0.4, save_every=1000)
+    most = replace(many, steps=8000, candidates=16)
     return Settings(
-        few if digits <= 3 else many,
+        few if digits <= 3 else many if digits == 4 else most,
         Model(
             n_layers=2,
             n_heads=8,
+            d_ff=128 if digits <= 3 else None,
             position="relative",
             window=digits + 3,
             output_projection=True,
@@ -128,7 +135,7 @@ def check(settings):
     progressions.check(settings.data)
     train, architecture, optimizer = settings.training, settings.model, settings.optimizer
     for part, whole in (
-        (train, ("steps", "batch_size", "members", "log_every", "save_every", "keep", "test_sequences")),
+        (train, ("steps", "batch_size", "members", "candidates", "log_every", "save_every", "keep", "test_sequences")),
         (architecture, ("d_model", "n_heads", "n_layers", "d_ff", "window", "max_len")),
     ):
         for flag in whole:
@@ -136,6 +143,7 @@ def check(settings):
             _require(flag, value is None or 1 <= value < 2**31, part, "1 to 2147483647")
     _require("crop_terms", 3 <= train.crop_terms < 2**31, train, "3 to 2147483647")
     _require("hard_share", 0 <= train.hard_share < 1, train, "at least 0 and less than 1")
+    _require("opening_rows", 0 <= train.opening_rows < 2**31, train, "0 to 2147483647")
     _require("position_offset", 0 <= train.position_offset < 2**31, train, "0 to 2147483647")
     _require("seed", 0 <= train.seed <= 2**31 - train.members, train, f"0 to {2**31 - train.members}")
     _require("warmup_steps", 0 <= optimizer.warmup_steps < 2**31, optimizer, "0 to 2147483647")

@@ -6,6 +6,7 @@ Rows come from the generator, or from a text file. `rows` is None in the one cas
 import hashlib
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -13,12 +14,11 @@ import numpy as np
 
 from apformer import loss, recipes
 from apformer.data import bayes, progression_file, progressions, stretches
-from apformer.data.progressions import Batch
+from apformer.data.progressions import Batch, Progressions
 from apformer.errors import DATA, USAGE, UserError
 from apformer.evaluate import term_matches
 
 VALIDATION_ROWS = 1024
-HARDEST_OF = 4  # times as many candidates as hard rows
 TEST_KEY, VALIDATION_KEY = 1, 2  # the same rows for every seed
 
 _draw = jax.jit(progressions.draw, static_argnums=(1, 2, 3))
@@ -42,8 +42,7 @@ def read_rows(settings):
         raise UserError(f"{name} has rows of {longest} characters: give --max_len {longest} or more", USAGE)
     split_B = progressions.split_of(rows.difference_B, rows.first_B)
     splits = {
-        split: progressions.Progressions(*(leaf[split_B == i] for leaf in rows))
-        for i, split in enumerate(progressions.SPLITS)
+        split: Progressions(*(leaf[split_B == i] for leaf in rows)) for i, split in enumerate(progressions.SPLITS)
     }
     for split, part in splits.items():
         if not len(part.first_B):
@@ -60,20 +59,31 @@ def describe_rows(settings, rows):
     return {"source": settings.training.dataset, "rows": counts, "sha256": digest}
 
 
+class Step(NamedTuple):
+    """What a training step sees; only the first is looked at where nothing is trained."""
+
+    rows: Batch  # beginnings of rows, then candidates for the hardest
+    openings: Batch | None = None  # of two terms
+
+
 def sample(key, settings, train_rows=None):
-    """The batch of a training step: beginnings of rows, then candidates for its hardest rows. Pure, settings static."""
+    """The Step of a key. Pure, settings static."""
     run, cfg = settings.training, settings.data
     terms, hard = min(run.crop_terms, cfg.max_terms), _hard_rows(run)
     row_key, other_key, start_key, round_key = jax.random.split(key, 4)
-    drawn = _draw_rows(row_key, settings, train_rows, run.batch_size - hard)
-    parts = [stretches.beginning(drawn, cfg.digits, terms)]
+    drawn = _draw_rows(row_key, settings, train_rows, run.batch_size - hard + run.opening_rows)
+    openings = Progressions(*(leaf[: run.opening_rows] for leaf in drawn))
+    beginnings = Progressions(*(leaf[run.opening_rows :] for leaf in drawn))
+    parts = [stretches.beginning(beginnings, cfg, terms)]
     if hard:
-        near = 0 if train_rows is not None else HARDEST_OF * hard // 2
-        drawn = _draw_rows(other_key, settings, train_rows, HARDEST_OF * hard - near)
+        candidates = run.candidates * hard
+        near = 0 if train_rows is not None else candidates // 2
+        drawn = _draw_rows(other_key, settings, train_rows, candidates - near)
         parts.append(stretches.anywhere(start_key, drawn, cfg.digits, terms))
         if near:
             parts.append(stretches.near_round(round_key, cfg, near, terms))
-    return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *parts)
+    rows = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *parts)
+    return Step(rows, stretches.beginning(openings, cfg, 2) if run.opening_rows else None)
 
 
 def _hard_rows(run):
@@ -85,13 +95,13 @@ def _draw_rows(key, settings, train_rows, size):
     if train_rows is None:
         return progressions.draw(key, settings.data, size, "train")
     index_B = jax.random.randint(key, (size,), 0, len(train_rows.first_B))
-    return progressions.Progressions(*(leaf[index_B] for leaf in train_rows))
+    return Progressions(*(leaf[index_B] for leaf in train_rows))
 
 
 def validation_batch(settings, rows):
     """Held-out rows by which the best checkpoint is chosen: the beginnings of validation progressions."""
     terms = min(settings.training.crop_terms, settings.data.max_terms)
-    return progressions.encode_rows(_validation_rows(settings, rows), settings.data.digits, terms)
+    return Step(progressions.encode_rows(_validation_rows(settings, rows), settings.data.digits, terms))
 
 
 def validation_floor(settings):
@@ -100,46 +110,62 @@ def validation_floor(settings):
     A row's beginning costs it what the whole row does, since only the first two terms cost anything.
     """
     nats = bayes.bayes_nats(_validation_rows(settings, None), settings.data).sum()
-    return float(nats / np.sum(validation_batch(settings, None).weights_BT))
+    return float(nats / np.sum(validation_batch(settings, None).rows.weights_BT))
 
 
 def _validation_rows(settings, rows):
     if rows is None:
         return jax.device_get(_draw(jax.random.key(VALIDATION_KEY), settings.data, VALIDATION_ROWS, "validation"))
-    return progressions.Progressions(*(leaf[:VALIDATION_ROWS] for leaf in rows["validation"]))
+    return Progressions(*(leaf[:VALIDATION_ROWS] for leaf in rows["validation"]))
 
 
 def test_rows(settings, rows, split="test"):
     """The progressions of the evaluation, as numpy arrays; of a file, those of any split."""
     count = settings.training.test_sequences
     if rows is not None:
-        return progressions.Progressions(*(leaf[:count] for leaf in rows[split]))
+        return Progressions(*(leaf[:count] for leaf in rows[split]))
     return jax.device_get(_draw(jax.random.key(TEST_KEY), settings.data, count, "test"))
 
 
 def make_loss(settings):
-    """loss_fn(params, batch, key) -> (loss, metrics); without a key, of the whole batch as it is, and nothing random.
+    """loss_fn(params, step, key) -> (loss, metrics); without a key, of all rows as they are, and nothing random.
 
     The metrics are of rows as the generator draws them, so that their loss can be held against the Bayes floor.
     """
-    run, digits, apply = settings.training, settings.data.digits, _make_apply(settings)
+    run, cfg, apply = settings.training, settings.data, _make_apply(settings)
     dtype, hard = jnp.dtype(run.compute_dtype), _hard_rows(run)
 
-    def loss_fn(params, batch, key):
+    def measure(logits_BTV, batch):
+        nats = loss.cross_entropy(logits_BTV, batch.tokens_BT[:, 1:], batch.weights_BT[:, 1:])
+        return {"loss": nats} | term_matches(logits_BTV.argmax(-1), batch, cfg.digits)
+
+    def loss_fn(params, step, key):
         params = jax.tree.map(lambda leaf: leaf.astype(dtype), params)
-        drawn = len(batch.tokens_BT)
-        if key is not None and hard:
-            drawn = run.batch_size - hard
-            batch = _keep_hardest(batch, drawn, hard, partial(apply, params, cfg=settings.model))
-
-        def measure(logits_BTV, batch):
-            logits_BTV, (tokens_BT, weights_BT) = logits_BTV[:drawn], (leaf[:drawn] for leaf in batch)
-            nats = loss.cross_entropy(logits_BTV, tokens_BT[:, 1:], weights_BT[:, 1:])
-            return {"loss": nats} | term_matches(logits_BTV.argmax(-1), Batch(tokens_BT, weights_BT), digits)
-
-        return loss.next_token_loss(params, batch, key, settings.model, apply=apply, measure=measure)
+        predict = partial(apply, params, cfg=settings.model)
+        if key is None:
+            metrics = measure(predict(step.rows.tokens_BT[:, :-1]), step.rows)
+            return metrics["loss"], metrics
+        rows, drawn = step.rows, run.batch_size - hard
+        if hard:
+            rows = _keep_hardest(rows, drawn, hard, predict)
+        batches = [rows] if step.openings is None else [rows, step.openings]
+        keys = jax.random.split(key, len(batches))
+        logits = [predict(batch.tokens_BT[:, :-1], key=k) for batch, k in zip(batches, keys, strict=True)]
+        parts = [_hide_unseen(*part, cfg) for part in zip(logits, batches, strict=True)]
+        metrics = measure(*jax.tree.map(lambda leaf: leaf[:drawn], (logits[0], rows)))
+        return loss.cross_entropy(*(jnp.concatenate(leaves, axis=1) for leaves in zip(*parts, strict=True))), metrics
 
     return loss_fn
+
+
+def _hide_unseen(logits_BTV, batch, cfg):
+    """Logits, targets and weights as one long row, without the last digits of second terms that training never has."""
+    at = 2 * cfg.digits - 1  # where the last digit of the second term is predicted
+    unseen_BV = stretches.unseen_digits(batch.tokens_BT, cfg)
+    kept_BV = jnp.where(unseen_BV, jnp.finfo(logits_BTV.dtype).min, logits_BTV[:, at, :10])
+    logits_BTV = logits_BTV.at[:, at, :10].set(kept_BV)
+    targets_BT, weights_BT = (leaf[:, 1:] for leaf in batch)
+    return logits_BTV.reshape(1, -1, logits_BTV.shape[-1]), targets_BT.reshape(1, -1), weights_BT.reshape(1, -1)
 
 
 def _make_apply(settings):
@@ -158,11 +184,11 @@ def _make_apply(settings):
     return apply
 
 
-def _keep_hardest(batch, drawn, hard, apply):
+def _keep_hardest(batch, drawn, hard, predict):
     """The first `drawn` rows, and those `hard` of the others whose worst predictable character costs most."""
     candidates = jax.tree.map(lambda leaf: leaf[drawn:], batch)
     tokens_BT, weights_BT = (leaf[:, 1:] for leaf in candidates)
-    nats_BT = jnp.where(weights_BT > 0, loss.token_nats(apply(tokens_BT=candidates.tokens_BT[:, :-1]), tokens_BT), 0.0)
+    nats_BT = jnp.where(weights_BT > 0, loss.token_nats(predict(candidates.tokens_BT[:, :-1]), tokens_BT), 0.0)
     worst_B = jax.lax.stop_gradient(nats_BT.max(1))
     _, kept_B = jax.lax.top_k(worst_B, hard)
     return jax.tree.map(lambda leaf, other: jnp.concatenate([leaf[:drawn], other[kept_B]]), batch, candidates)

@@ -6,7 +6,7 @@ import pytest
 
 from apformer.data import tokenizer
 from apformer.data.progressions import Config, Progressions, draw, encode_rows, split_of
-from apformer.data.stretches import anywhere, beginning, near_round
+from apformer.data.stretches import anywhere, beginning, near_round, unseen_digits
 
 BOTH_WAYS = Config(digits=2, min_difference=-30, max_difference=30)
 
@@ -19,14 +19,41 @@ def key():
     return jax.random.key(5)
 
 
-def test_the_beginning_is_the_row_cut(key):
+def siblings(first, second, cfg):
+    """Second terms with other last digits: those the generator draws, and those of them on training lines."""
+    drawn = range(second // 10 * 10, second // 10 * 10 + 10)
+    drawn = [s for s in drawn if cfg.min_difference <= s - first <= cfg.max_difference]
+    return drawn, [s for s in drawn if split_of(np.array([s - first]), np.array([first]))[0] == 0]
+
+
+def test_the_beginning_is_the_row_cut_and_weighs_for_the_held_out_lines_beside_it(key):
     rows = jitted_draw(key, BOTH_WAYS, 64, "train")
-    cropped, cut = beginning(rows, 2, 4), encode_rows(rows, 2, 4)
+    cropped, cut = beginning(rows, BOTH_WAYS, 4), encode_rows(rows, 2, 4)
     np.testing.assert_array_equal(cropped.tokens_BT, cut.tokens_BT)
-    # All of a small difference is train, four fifths of the others: its first two terms weigh as much less.
     weights_BT = np.array(cut.weights_BT)
-    weights_BT[np.abs(np.asarray(rows.difference_B)) < 10, :5] *= np.float32(0.8)
-    np.testing.assert_array_equal(cropped.weights_BT, weights_BT)
+    for weights_T, first, difference in zip(weights_BT, *map(np.asarray, rows[:2]), strict=True):
+        drawn, train = siblings(first, first + difference, BOTH_WAYS)
+        weights_T[:5] *= np.float32(len(drawn) / len(train))
+    assert len(np.unique(weights_BT)) > 4
+    np.testing.assert_allclose(cropped.weights_BT, weights_BT, rtol=1e-6)
+
+
+@pytest.mark.parametrize("cfg", [BOTH_WAYS, Config(digits=2, min_terms=3, min_difference=5, max_difference=40)])
+def test_unseen_digits_are_those_of_held_out_lines_alone(cfg, key):
+    rows = jitted_draw(key, cfg, 64, None)
+    unseen_BV = np.asarray(unseen_digits(encode_rows(rows, 2, 3).tokens_BT, cfg))
+    for unseen_V, first, difference in zip(unseen_BV, *map(np.asarray, rows[:2]), strict=True):
+        drawn, train = siblings(first, first + difference, cfg)
+        drawn = [s for s in drawn if 0 <= first + (cfg.min_terms - 1) * (s - first) <= 99]
+        assert [*np.flatnonzero(unseen_V)] == [s % 10 for s in drawn if s not in train]
+    assert unseen_BV.any()
+
+
+def test_a_row_of_a_file_may_be_one_that_the_generator_never_draws():
+    rows = Progressions(*(np.array([value], np.int32) for value in (10, 37, 3)))
+    batch = beginning(rows, Config(digits=2, max_difference=20), 3)
+    np.testing.assert_array_equal(batch.weights_BT, encode_rows(rows, 2, 3).weights_BT)
+    assert not np.asarray(unseen_digits(batch.tokens_BT, Config(digits=2, max_difference=20))).any()
 
 
 def test_a_stretch_from_anywhere_has_two_first_terms_that_weigh_nothing():

@@ -23,7 +23,6 @@ from apformer.data.tokenizer import VOCABULARY
 from apformer.errors import USAGE, UserError
 
 SPLITS = ("train", "validation", "test")
-TRAIN_SHARE = 0.8  # of the lines of each difference that is split
 UNSPLIT_BELOW = 10  # a difference has as many lines as its size; these have too few to share out, and are train
 
 

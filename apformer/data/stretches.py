@@ -11,8 +11,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from apformer.data.progressions import (
-    TRAIN_SHARE,
-    UNSPLIT_BELOW,
     Batch,
     Config,
     Progressions,
@@ -23,16 +21,43 @@ from apformer.data.progressions import (
 )
 
 
-def beginning(progressions: Progressions, digits: int, terms: int) -> Batch:
+def beginning(progressions: Progressions, cfg: Config, terms: int) -> Batch:
     """The first `terms` terms of every progression.
 
-    In the first two terms, differences too small to be split weigh as much less as they come too often in training:
-    what is learned of them is then the generator's distribution.
+    The first two weigh so much more as their like is rarer on training lines than among all that cfg can draw; with
+    `unseen_digits` left out of the last softmax, what is learned of them is the generator's distribution.
 
-    Pure; digits and terms are static under jit. Returns arrays of shape (B, terms * (digits + 1) - 1).
+    Pure; cfg and terms are static under jit. Returns arrays of shape (B, terms * (digits + 1) - 1).
     """
-    share_B = jnp.where(abs(jnp.asarray(progressions.difference_B)) < UNSPLIT_BELOW, TRAIN_SHARE, 1.0)
-    return _weigh_opening(encode_rows(progressions, digits, terms), share_B, digits)
+    first_B, difference_B, _ = map(jnp.asarray, progressions)
+    drawn_BV, train_BV = _siblings(first_B, first_B + difference_B, cfg)
+    weight_B = drawn_BV.sum(1, dtype=jnp.float32) / (drawn_BV & train_BV).sum(1, dtype=jnp.float32)
+    return _weigh_opening(encode_rows(progressions, cfg.digits, terms), weight_B, cfg.digits)
+
+
+def unseen_digits(tokens_BT: jax.Array, cfg: Config) -> jax.Array:
+    """Last digits of the second term that would make the line one that is not of training, as (B, 10) bool.
+
+    Training rows never have them, however likely they are. A model that is told so learns the holes by heart, as far as
+    it can; a softmax over the other digits alone says nothing of them, and leaves them to be inferred.
+    """
+    place_C = jnp.asarray(10 ** np.arange(cfg.digits)[::-1], jnp.int32)
+    first_B = (tokens_BT[:, : cfg.digits] * place_C[None]).sum(1)
+    second_B = (tokens_BT[:, cfg.digits + 1 :][:, : cfg.digits] * place_C[None]).sum(1)
+    drawn_BV, train_BV = _siblings(first_B, second_B, cfg)
+    return drawn_BV & ~train_BV
+
+
+def _siblings(first_B, second_B, cfg):
+    """Of the ten second terms with other last digits: which the generator draws, and which make training lines."""
+    difference_BV = (second_B - second_B % 10 - first_B)[:, None] + jnp.arange(10, dtype=jnp.int32)[None]
+    last_BV = first_B[:, None] + (cfg.min_terms - 1) * difference_BV
+    in_range_BV = (cfg.min_difference <= difference_BV) & (difference_BV <= cfg.max_difference)
+    drawn_BV = in_range_BV & (0 <= last_BV) & (last_BV < 10**cfg.digits)
+    train_BV = split_of(difference_BV, jnp.broadcast_to(first_B[:, None], difference_BV.shape)) == 0
+    # A row of a file may be one that the generator does not draw.
+    own_BV = jnp.arange(10, dtype=jnp.int32)[None] == (second_B % 10)[:, None]
+    return drawn_BV | own_BV, train_BV
 
 
 def anywhere(key: jax.Array, progressions: Progressions, digits: int, terms: int) -> Batch:
