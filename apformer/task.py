@@ -19,6 +19,7 @@ from apformer.errors import DATA, USAGE, UserError
 from apformer.evaluate import term_matches
 
 VALIDATION_ROWS = 1024
+OPENINGS_COUNT = 2.0  # times as much in the loss as all other rows together
 TEST_KEY, VALIDATION_KEY = 1, 2  # the same rows for every seed
 
 _draw = jax.jit(progressions.draw, static_argnums=(1, 2, 3))
@@ -70,11 +71,9 @@ def sample(key, settings, train_rows=None):
     """The Step of a key. Pure, settings static."""
     run, cfg = settings.training, settings.data
     terms, hard = min(run.crop_terms, cfg.max_terms), _hard_rows(run)
-    row_key, other_key, start_key, round_key = jax.random.split(key, 4)
-    drawn = _draw_rows(row_key, settings, train_rows, run.batch_size - hard + run.opening_rows)
-    openings = Progressions(*(leaf[: run.opening_rows] for leaf in drawn))
-    beginnings = Progressions(*(leaf[run.opening_rows :] for leaf in drawn))
-    parts = [stretches.beginning(beginnings, cfg, terms)]
+    row_key, other_key, start_key, round_key, opening_key = jax.random.split(key, 5)
+    drawn = _draw_rows(row_key, settings, train_rows, run.batch_size - hard)
+    parts = [stretches.beginning(drawn, cfg, terms)]
     if hard:
         candidates = run.candidates * hard
         near = 0 if train_rows is not None else candidates // 2
@@ -83,7 +82,19 @@ def sample(key, settings, train_rows=None):
         if near:
             parts.append(stretches.near_round(round_key, cfg, near, terms))
     rows = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *parts)
-    return Step(rows, stretches.beginning(openings, cfg, 2) if run.opening_rows else None)
+    return Step(rows, _openings(opening_key, settings, train_rows) if run.opening_rows else None)
+
+
+def _openings(key, settings, train_rows):
+    """The first two terms of rows, some of which are drawn more often than others and weigh as much less."""
+    size, cfg = settings.training.opening_rows, settings.data
+    if train_rows is not None:
+        return stretches.beginning(_draw_rows(key, settings, train_rows, size), cfg, 2)
+    keys = jax.random.split(key)
+    drawn = _draw_rows(keys[0], settings, None, size)
+    small, weight_B = stretches.more_small(keys[1], drawn, cfg)
+    batch = stretches.beginning(small, cfg, 2)
+    return batch._replace(weights_BT=batch.weights_BT * weight_B[:, None])
 
 
 def _hard_rows(run):
@@ -151,20 +162,25 @@ def make_loss(settings):
         batches = [rows] if step.openings is None else [rows, step.openings]
         keys = jax.random.split(key, len(batches))
         logits = [predict(batch.tokens_BT[:, :-1], key=k) for batch, k in zip(batches, keys, strict=True)]
-        parts = [_hide_unseen(*part, cfg) for part in zip(logits, batches, strict=True)]
+        shares = [1.0, OPENINGS_COUNT][: len(batches)]
+        parts = [_learnable(*part, cfg) for part in zip(logits, batches, shares, strict=True)]
         metrics = measure(*jax.tree.map(lambda leaf: leaf[:drawn], (logits[0], rows)))
         return loss.cross_entropy(*(jnp.concatenate(leaves, axis=1) for leaves in zip(*parts, strict=True))), metrics
 
     return loss_fn
 
 
-def _hide_unseen(logits_BTV, batch, cfg):
-    """Logits, targets and weights as one long row, without the last digits of second terms that training never has."""
+def _learnable(logits_BTV, batch, share, cfg):
+    """Logits, targets and weights as one long row, without the last digits of second terms that training never has.
+
+    The weights sum to `share`.
+    """
     at = 2 * cfg.digits - 1  # where the last digit of the second term is predicted
     unseen_BV = stretches.unseen_digits(batch.tokens_BT, cfg)
     kept_BV = jnp.where(unseen_BV, jnp.finfo(logits_BTV.dtype).min, logits_BTV[:, at, :10])
     logits_BTV = logits_BTV.at[:, at, :10].set(kept_BV)
     targets_BT, weights_BT = (leaf[:, 1:] for leaf in batch)
+    weights_BT = weights_BT * (share / jnp.maximum(weights_BT.sum(), 1.0))
     return logits_BTV.reshape(1, -1, logits_BTV.shape[-1]), targets_BT.reshape(1, -1), weights_BT.reshape(1, -1)
 
 

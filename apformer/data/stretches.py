@@ -6,11 +6,14 @@ what is rare is a carry that runs through several places, and it runs where a te
     z = m 10^j + r,   |r| <= 10^i,   i < j       the places i to j - 1 of z are all 0, or all 9
 """
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from apformer.data.progressions import (
+    UNSPLIT_BELOW,
     Batch,
     Config,
     Progressions,
@@ -33,6 +36,29 @@ def beginning(progressions: Progressions, cfg: Config, terms: int) -> Batch:
     drawn_BV, train_BV = _siblings(first_B, first_B + difference_B, cfg)
     weight_B = drawn_BV.sum(1, dtype=jnp.float32) / (drawn_BV & train_BV).sum(1, dtype=jnp.float32)
     return _weigh_opening(encode_rows(progressions, cfg.digits, terms), weight_B, cfg.digits)
+
+
+def more_small(key: jax.Array, progressions: Progressions, cfg: Config) -> tuple[Progressions, jax.Array]:
+    """Training rows of the generator, an eighth of them drawn anew with the smallest differences; and weights (B,).
+
+    Where two terms begin alike, the last digit of the second must be the larger. That only differences below 10 show,
+    in one row of fifty, and it is learned late or not at all. The weights make up for the choice (importance sampling).
+
+    Pure; cfg is static under jit.
+    """
+    low, high = max(cfg.min_difference, 1 - UNSPLIT_BELOW), min(cfg.max_difference, UNSPLIT_BELOW - 1)
+    size, share = len(progressions.first_B), 1 / 8
+    if low > high:
+        return progressions, jnp.ones(size)
+    drawn = draw(key, replace(cfg, min_difference=low, max_difference=high), int(share * size), "train")
+    rows = Progressions(
+        *(jnp.concatenate([new, old[len(new) :]]) for new, old in zip(drawn, progressions, strict=True))
+    )
+    p_small = (high - low + 1) / (cfg.max_difference - cfg.min_difference + 1)
+    p_small_in_training = p_small / (0.8 + 0.2 * p_small)  # all of their lines are
+    oftener = 1 - share + share / p_small_in_training
+    small_B = abs(rows.difference_B) < UNSPLIT_BELOW
+    return rows, jnp.where(small_B, 1 / oftener, 1 / (1 - share))
 
 
 def unseen_digits(tokens_BT: jax.Array, cfg: Config) -> jax.Array:
