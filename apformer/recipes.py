@@ -10,7 +10,6 @@ import dataclasses
 import math
 import re
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Literal, get_args, get_origin
 
 from apformer import flags, model
@@ -76,11 +75,10 @@ class Settings:
     optimizer: Optimizer = Optimizer()
 
 
-def exact(digits, d_model=Model.d_model):
+def exact(digits):
     """The recipe for D digits: all that the circuit of `circuit.py` has to see, from the same place a term before."""
     # Of few digits most is in the first two terms, which are hard to predict; of many, in carries, which are rare.
-    # A wider model can learn more finely how likely terms are, and takes longer.
-    few = Training(steps=2400 if d_model <= 64 else 4800, batch_size=64, hard_share=0.75, opening_rows=512)
+    few = Training(steps=2400, batch_size=64, hard_share=0.75, opening_rows=512)
     many = Training(steps=6000, hard_share=0.4, save_every=1000)
     most = replace(many, steps=8000, candidates=16)
     return Settings(
@@ -118,10 +116,8 @@ def recurrent(digits):
 
 def parse(args):
     """The settings that flags ask for. Raises UserError (exit USAGE) that names the flag and what fits."""
-    digits, width = _value(args, "digits") or "", _value(args, "d_model") or ""
-    start = {"sketch": sketch, "recurrent": recurrent}.get(_value(args, "recipe"))
-    if start is None:
-        start = partial(exact, d_model=int(width)) if re.fullmatch(r"[1-9]\d{0,3}", width) else exact
+    start = {"sketch": sketch, "recurrent": recurrent}.get(_value(args, "recipe"), exact)
+    digits = _value(args, "digits") or ""
     settings = start(int(digits) if re.fullmatch("[1-9]", digits) else 3)
     # Of the parts that there are in this recipe, since an RNN has other flags than a transformer.
     parts = [(name, type(part), part) for name, part in vars(settings).items()]

@@ -6,6 +6,8 @@ An implicit promotion or broadcast in the library is an error here, so that a wr
 import os
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
+# Compiling is most of what tests do, and what they compile runs for a moment; the experiments run fully optimised code.
+os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
 
 import hypothesis
 import jax
