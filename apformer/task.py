@@ -130,7 +130,7 @@ def make_loss(settings):
         drawn = len(batch.tokens_BT)
         if key is not None and hard:
             drawn = run.batch_size - hard
-            batch = _keep_hardest(batch, drawn, hard, partial(apply, params, cfg=settings.model))
+            batch = keep_hardest(batch, drawn, hard, partial(apply, params, cfg=settings.model))
 
         def measure(logits_BTV, batch):
             logits_BTV, (tokens_BT, weights_BT) = logits_BTV[:drawn], (leaf[:drawn] for leaf in batch)
@@ -158,7 +158,7 @@ def _make_apply(settings):
     return apply
 
 
-def _keep_hardest(batch, drawn, hard, apply):
+def keep_hardest(batch, drawn, hard, apply):
     """The first `drawn` rows, and those `hard` of the others whose worst predictable character costs most."""
     candidates = jax.tree.map(lambda leaf: leaf[drawn:], batch)
     tokens_BT, weights_BT = (leaf[:, 1:] for leaf in candidates)
