@@ -161,8 +161,9 @@ def _make_apply(settings):
 def keep_hardest(batch, drawn, hard, apply):
     """The first `drawn` rows, and those `hard` of the others whose worst predictable character costs most."""
     candidates = jax.tree.map(lambda leaf: leaf[drawn:], batch)
-    tokens_BT, weights_BT = (leaf[:, 1:] for leaf in candidates)
-    nats_BT = jnp.where(weights_BT > 0, loss.token_nats(apply(tokens_BT=candidates.tokens_BT[:, :-1]), tokens_BT), 0.0)
+    tokens_BT, weights_BT = candidates.tokens_BT, candidates.weights_BT[:, 1:]
+    nats_BT = loss.token_nats(apply(tokens_BT=tokens_BT[:, :-1]), tokens_BT[:, 1:])
+    nats_BT = jnp.where(weights_BT > 0, nats_BT, 0.0)
     worst_B = jax.lax.stop_gradient(nats_BT.max(1))
     _, kept_B = jax.lax.top_k(worst_B, hard)
     return jax.tree.map(lambda leaf, other: jnp.concatenate([leaf[:drawn], other[kept_B]]), batch, candidates)
