@@ -72,6 +72,8 @@ class Config:
     """Normalise before the output head."""
     head_bias: bool = True
     """A bias on the logits."""
+    score_noise: float = 0.0
+    """Standard deviation of noise on attention scores, a number for each head and key, while training."""
     dropout: float = 0.0
     """On embeddings and on each sub-layer's output, while training."""
 
@@ -214,6 +216,7 @@ def _block(cfg):
         position=cfg.position,
         offsets=cfg.window or cfg.max_len,
         look_between=cfg.look_between,
+        noise=cfg.score_noise,
         norm=cfg.norm,
         norm_position=cfg.norm_position,
         norm_epsilon=cfg.norm_epsilon,

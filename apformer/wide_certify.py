@@ -30,7 +30,7 @@ from apformer.data.tokenizer import VOCABULARY, decode
 from apformer.data.wide import SPACE
 
 SAFETY = 100  # times the largest difference of logits that the smallest margin must be
-BATCH = 4096
+BATCH = 512
 WIDTHS = (5, 20, 100)  # of the terms into which contexts are put
 _SAMPLE = 64  # contexts put there
 _WORST = 20  # contexts named

@@ -76,9 +76,10 @@ class Attention(nn.Module):
     position: str = "none"
     offsets: int = 1
     look_between: int = 0
+    noise: float = 0.0
 
     @nn.compact
-    def __call__(self, x_BTD, positions_BT, positions_BS, mask_BTS, fits_BTSC=None, memory=None, write=None):
+    def __call__(self, x_BTD, positions_BT, positions_BS, mask_BTS, fits_BTSC=None, memory=None, write=None, training=False):
         """(y_BTD, weights_BHTS, memory); `write(memory, k, v)` gives keys and values to attend to, and new memory."""
         q_BTHK, k_BSHK, v_BSHK = (self.project(name, x_BTD) for name in ("query", "key", "value"))
         bias_BHTS = None
@@ -92,6 +93,10 @@ class Attention(nn.Module):
             bias_BHTS = bias(positions_BT, positions_BS)
         if self.position == "periodic":
             bias_BHTS = PeriodicBias(self.n_heads, self.look_between, name="periodic")(fits_BTSC)
+        if self.noise and training:
+            shape_BH1S = (len(mask_BTS), self.n_heads, 1, mask_BTS.shape[-1])
+            noise_BH1S = self.noise * jax.random.normal(self.make_rng("dropout"), shape_BH1S, x_BTD.dtype)
+            bias_BHTS = noise_BH1S if bias_BHTS is None else bias_BHTS + noise_BH1S
         if memory is not None:
             k_BSHK, v_BSHK, memory = write(memory, k_BSHK, v_BSHK)
         sink_H = self.param("sink", nn.initializers.zeros, (self.n_heads,)) if self.sink else None

@@ -28,6 +28,7 @@ class Block(nn.Module):
     position: str = "none"
     offsets: int = 1
     look_between: int = 0
+    noise: float = 0.0
     norm: str = "layer"
     norm_position: str = "pre"
     norm_epsilon: float = 1e-5
@@ -47,6 +48,7 @@ class Block(nn.Module):
             self.position,
             self.offsets,
             self.look_between,
+            self.noise,
             name="attention",
         )
         feedforward = FeedForward(self.d_ff, self.activation, name="feedforward")
@@ -58,7 +60,7 @@ class Block(nn.Module):
             before, after = after, before
 
         y_BTD, weights_BHTS, memory = attention(
-            before(attention_norm, x_BTD), positions_BT, positions_BS, mask_BTS, fits_BTSC, memory, write
+            before(attention_norm, x_BTD), positions_BT, positions_BS, mask_BTS, fits_BTSC, memory, write, not deterministic
         )
         x_BTD = after(attention_norm, x_BTD + dropout(y_BTD))
         y_BTD = feedforward(before(feedforward_norm, x_BTD))
