@@ -110,7 +110,8 @@ TREES = {
         BLOCK | HEAD | {"blocks/attention/periodic/table": (2, 3, 6), "blocks/attention/periodic/level": (2, 1)},
     ),
     "periodic near": (
-        small(position="periodic", window=1), BLOCK | HEAD | {"blocks/attention/periodic/table": (2, 3, 3)}
+        small(position="periodic", window=1),
+        BLOCK | HEAD | {"blocks/attention/periodic/table": (2, 3, 3)},
     ),
     "none": (small(position="none"), BLOCK | HEAD),
     "tied, with a bias": (small(tie_embeddings=True), BLOCK | {"head/bias": (11,)}),

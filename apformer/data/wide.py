@@ -22,6 +22,7 @@ from apformer.data.tokenizer import VOCABULARY
 from apformer.errors import USAGE, UserError
 
 SPACE = VOCABULARY[" "]
+MOST = 1000  # digits of a term
 
 
 @dataclass(frozen=True)
@@ -50,8 +51,8 @@ class Batch(NamedTuple):
 
 def check(cfg):
     """Refuses a Config that no generator can follow. Raises UserError (exit USAGE) that names the flag."""
-    if not 1 <= cfg.digits <= 1000:
-        raise UserError(f"--digits {cfg.digits} does not fit: give 1 to 1000 digits", USAGE)
+    if not 1 <= cfg.digits <= MOST:
+        raise UserError(f"--digits {cfg.digits} does not fit: give 1 to {MOST} digits", USAGE)
 
 
 def add(a_BC, b_BC, sign=1):

@@ -79,7 +79,9 @@ class Attention(nn.Module):
     noise: float = 0.0
 
     @nn.compact
-    def __call__(self, x_BTD, positions_BT, positions_BS, mask_BTS, fits_BTSC=None, memory=None, write=None, training=False):
+    def __call__(
+        self, x_BTD, positions_BT, positions_BS, mask_BTS, fits_BTSC=None, memory=None, write=None, training=False
+    ):
         """(y_BTD, weights_BHTS, memory); `write(memory, k, v)` gives keys and values to attend to, and new memory."""
         q_BTHK, k_BSHK, v_BSHK = (self.project(name, x_BTD) for name in ("query", "key", "value"))
         bias_BHTS = None

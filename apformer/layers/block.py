@@ -60,7 +60,14 @@ class Block(nn.Module):
             before, after = after, before
 
         y_BTD, weights_BHTS, memory = attention(
-            before(attention_norm, x_BTD), positions_BT, positions_BS, mask_BTS, fits_BTSC, memory, write, not deterministic
+            before(attention_norm, x_BTD),
+            positions_BT,
+            positions_BS,
+            mask_BTS,
+            fits_BTSC,
+            memory,
+            write,
+            not deterministic,
         )
         x_BTD = after(attention_norm, x_BTD + dropout(y_BTD))
         y_BTD = feedforward(before(feedforward_norm, x_BTD))
