@@ -73,7 +73,7 @@ class Config:
     head_bias: bool = True
     """A bias on the logits."""
     score_noise: float = 0.0
-    """Standard deviation of noise on attention scores, a number for each head and key, while training."""
+    """Standard deviation of noise on the scores of heads that look between, for each head and key, while training."""
     dropout: float = 0.0
     """On embeddings and on each sub-layer's output, while training."""
 

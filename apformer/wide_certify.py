@@ -32,7 +32,7 @@ from apformer.data.wide import SPACE
 SAFETY = 100  # times the largest difference of logits that the smallest margin must be
 BATCH = 512
 WIDTHS = (5, 20, 100)  # of the terms into which contexts are put
-_SAMPLE = 64  # contexts put there
+_SAMPLE = 12  # contexts of each kind put there
 _WORST = 20  # contexts named
 CARRY_FROM = {-1: (0, 9), 0: (0, 0), 1: (9, 0)}  # digits x, y of a place, and what it carries whatever it is carried
 
@@ -90,23 +90,9 @@ def certify(*, apply, extend, init_cache, progress=None):
 
     The functions have their parameters bound, as in `evaluate.evaluate`. progress(done, total) is told of contexts.
     """
-    ask, found, parts, worst, done = jax.jit(partial(_ask, apply=apply)), contexts(), {}, [], 0
-    total = sum(len(target_B) for _, target_B in found.values())
-    for where, (tokens_BT, target_B) in found.items():
-        margin_B = np.zeros(len(target_B), np.float32)
-        for start in range(0, len(target_B), BATCH):
-            row_B = np.arange(start, start + BATCH) % len(target_B)
-            fresh = min(BATCH, len(target_B) - start)
-            margin_B[start : start + fresh] = ask(tokens_BT[row_B], target_B[row_B])[:fresh]
-            done += fresh
-            if progress is not None:
-                progress(done, total)
-        parts[where] = {"contexts": len(margin_B), "errors": int((margin_B <= 0).sum())}
-        parts[where]["smallest_margin"] = float(margin_B.min())
-        for b in np.argsort(margin_B)[:_WORST]:
-            named = {"given": decode(tokens_BT[b]), "expected": decode(target_B[b : b + 1])}
-            worst.append(named | {"where": where, "margin": float(margin_B[b])})
-    outside, difference = _differences(found, apply, extend, init_cache)
+    parts, worst = enumerate_contexts(apply, progress)
+    outside, difference = differences(apply, extend, init_cache)
+    total = sum(part["contexts"] for part in parts.values())
     errors = sum(part["errors"] for part in parts.values())
     least = min(part["smallest_margin"] for part in parts.values())
     faults = []
@@ -130,34 +116,71 @@ def certify(*, apply, extend, init_cache, progress=None):
         "largest_difference": difference,
         "outside_difference": outside,
         "parts": parts,
-        "worst": sorted(worst, key=lambda context: context["margin"])[:_WORST],
+        "worst": worst,
     }
 
 
-def _ask(tokens_BT, target_B, *, apply):
-    """Logit of the right token less the largest other: (B,); the least number there is where one is not finite."""
-    logits_BV = apply(tokens_BT)[:, -1].astype(jnp.float32)
+def enumerate_contexts(apply, progress=None):
+    """Ask every context: ({where: contexts, errors and smallest margin}, the worst contexts)."""
+    ask, found, parts, worst, done = jax.jit(partial(_margins, apply=apply)), contexts(), {}, [], 0
+    total, longest = (f(tokens_BT.shape[i] for tokens_BT, _ in found.values()) for f, i in ((sum, 0), (max, 1)))
+    for where, (tokens_BT, target_B) in found.items():
+        margin_B, padded_BT, last = (
+            np.zeros(len(target_B), np.float32),
+            _pad(tokens_BT, longest),
+            tokens_BT.shape[1] - 1,
+        )
+        for start in range(0, len(target_B), BATCH):
+            row_B = np.arange(start, start + BATCH) % len(target_B)  # the last batch has the shape of all
+            fresh = min(BATCH, len(target_B) - start)
+            margin_B[start : start + fresh] = ask(padded_BT[row_B], last, target_B[row_B])[:fresh]
+            done += fresh
+            if progress is not None:
+                progress(done, total)
+        parts[where] = {"contexts": len(margin_B), "errors": int((margin_B <= 0).sum())}
+        parts[where]["smallest_margin"] = float(margin_B.min())
+        for b in np.argsort(margin_B)[:_WORST]:
+            named = {"given": decode(tokens_BT[b]), "expected": decode(target_B[b : b + 1])}
+            worst.append(named | {"where": where, "margin": float(margin_B[b])})
+    return parts, sorted(worst, key=lambda context: context["margin"])[:_WORST]
+
+
+def _margins(tokens_BT, last, target_B, *, apply):
+    """Logit of the right token after `last` less the largest other: (B,); the least number where one is not finite."""
+    logits_BV = apply(tokens_BT)[:, last].astype(jnp.float32)
     right_BV = target_B[:, None] == jnp.arange(logits_BV.shape[1], dtype=jnp.int32)[None]
     right_B = jnp.where(right_BV, logits_BV, 0.0).sum(1)
     margin_B = right_B - jnp.where(right_BV, -jnp.inf, logits_BV).max(1)
     return jnp.where(jnp.isfinite(logits_BV).all(1), margin_B, jnp.finfo(jnp.float32).min)
 
 
-def _differences(found, apply, extend, init_cache):
+def differences(apply, extend, init_cache):
     """(outside, rounding): what unseen characters change in logits, and what other texts and ways of computing do."""
-    random, ask, outside, rounding = np.random.default_rng(0), jax.jit(lambda tokens_BT: apply(tokens_BT)), 0.0, 0.0
-    for where, (tokens_BT, _) in found.items():
-        tokens_BT = tokens_BT[random.integers(0, len(tokens_BT), _SAMPLE)]
-        short_BV = np.asarray(ask(tokens_BT)[:, -1])
-        # A first term of one digit has its space where a wider one has a digit.
-        for width in () if where == "the third term's only digit" else WIDTHS:
-            texts = [put_into(tokens_BT, width, random) for _ in range(2)]
-            one_BV, other_BV = (np.asarray(ask(text_BT)[:, -1]) for text_BT in texts)
-            outside = max(outside, float(abs(one_BV - other_BV).max()))
-            rounding = max(rounding, float(abs(one_BV - short_BV).max()))
-        rounding = max(rounding, between_ways(tokens_BT, tokens_BT >= 0, apply, extend, init_cache))
-    widest_BT = texts[0][:8]
-    return outside, max(rounding, between_ways(widest_BT, widest_BT >= 0, apply, extend, init_cache))
+    random, outside, rounding, narrow = np.random.default_rng(0), 0.0, 0.0, {}
+    for where, (tokens_BT, _) in contexts().items():
+        narrow[where] = tokens_BT[random.integers(0, len(tokens_BT), _SAMPLE)]
+    ask = jax.jit(lambda tokens_BT, last_B: apply(tokens_BT)[jnp.arange(len(last_B)), last_B])
+
+    def logits(texts):
+        last_B = np.concatenate([np.full(len(text_BT), text_BT.shape[1] - 1) for text_BT in texts.values()])
+        longest = max(text_BT.shape[1] for text_BT in texts.values())
+        text_BT = np.concatenate([_pad(text_BT, longest) for text_BT in texts.values()])
+        return text_BT, np.asarray(ask(text_BT, last_B.astype(np.int32)))
+
+    # A first term of one digit has its space where a wider one has a digit.
+    alike = {where: tokens_BT for where, tokens_BT in narrow.items() if where != "the third term's only digit"}
+    for width in WIDTHS:
+        pair = [{where: put_into(tokens_BT, width, random) for where, tokens_BT in alike.items()} for _ in range(2)]
+        (wide_BT, one_BV), (_, other_BV) = map(logits, pair)
+        outside = max(outside, float(abs(one_BV - other_BV).max()))
+        rounding = max(rounding, float(abs(one_BV - logits(alike)[1]).max()))
+    for text_BT in (logits(narrow)[0], wide_BT[::_SAMPLE]):
+        rounding = max(rounding, between_ways(text_BT, text_BT >= 0, apply, extend, init_cache))
+    return outside, rounding
+
+
+def _pad(tokens_BT, length):
+    return np.pad(tokens_BT, ((0, 0), (0, length - tokens_BT.shape[1])))
 
 
 def put_into(tokens_BT, width, random):

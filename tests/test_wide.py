@@ -34,7 +34,7 @@ def test_rows_are_progressions_of_their_width(hard):
     for digits_NC, width, fits_N in zip(*rows, strict=True):
         values = [wide.value(digits_C) for digits_C in digits_NC][: fits_N.sum()]
         assert len(values) in (0, 3, 4, 5) and fits_N[: len(values)].all()
-        assert all(0 <= value < 10**width for value in values)
+        assert all(0 <= value < 10 ** int(width) for value in values)
         assert len({after - before for before, after in zip(values, values[1:], strict=False)}) <= 1
         if values:
             differences.add(values[1] - values[0])

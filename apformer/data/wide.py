@@ -109,7 +109,7 @@ def encode(numbers, order):
     digit_BT = jnp.take_along_axis(digits_BNC.reshape(B, N * C), index_BT, axis=1)
     space_BT, inside_BT = place_BT == width_B[:, None], position_1T < N * period_B1 - 1
     tokens_BT = jnp.where(inside_BT, jnp.where(space_BT, SPACE, digit_BT), 0)
-    term_BT = jnp.minimum(number_BT + space_BT, N - 1)
+    term_BT = jnp.minimum(number_BT + space_BT.astype(jnp.int32), N - 1)
     counts_BT = inside_BT & (term_BT >= 2) & jnp.take_along_axis(fits_BN, term_BT, axis=1)
     return Batch(tokens_BT, counts_BT.astype(jnp.float32), term_BT)
 

@@ -95,10 +95,10 @@ class Attention(nn.Module):
             bias_BHTS = bias(positions_BT, positions_BS)
         if self.position == "periodic":
             bias_BHTS = PeriodicBias(self.n_heads, self.look_between, name="periodic")(fits_BTSC)
-        if self.noise and training:
-            shape_BH1S = (len(mask_BTS), self.n_heads, 1, mask_BTS.shape[-1])
-            noise_BH1S = self.noise * jax.random.normal(self.make_rng("dropout"), shape_BH1S, x_BTD.dtype)
-            bias_BHTS = noise_BH1S if bias_BHTS is None else bias_BHTS + noise_BH1S
+        if self.noise and training and self.look_between:
+            shape_BH1S = (len(mask_BTS), self.look_between, 1, mask_BTS.shape[-1])
+            noise_BH1S = self.noise * jax.random.normal(self.make_rng("dropout"), shape_BH1S, bias_BHTS.dtype)
+            bias_BHTS = bias_BHTS.at[:, : self.look_between].add(noise_BH1S)
         if memory is not None:
             k_BSHK, v_BSHK, memory = write(memory, k_BSHK, v_BSHK)
         sink_H = self.param("sink", nn.initializers.zeros, (self.n_heads,)) if self.sink else None
