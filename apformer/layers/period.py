@@ -72,7 +72,6 @@ class PeriodicBias(nn.Module):
         """Each head that does not look between starts by reading one description (see position.one_offset_each)."""
         n_heads, descriptions = shape_HC
         head_H = jnp.arange(n_heads) - self.look_between
-        own_HC = jax.nn.one_hot((head_H + 1) % descriptions, descriptions, dtype=dtype) * (head_H >= 0)[:, None].astype(
-            dtype
-        )
+        own_HC = jax.nn.one_hot((head_H + 1) % descriptions, descriptions, dtype=dtype)
+        own_HC = jnp.where(head_H[:, None] < 0, 0.0, own_HC)
         return 6.0 * own_HC - 3.0 + 0.3 * jax.random.normal(key, shape_HC, dtype)
