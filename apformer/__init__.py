@@ -10,12 +10,14 @@
     train        the pure training step, scanned, for one model or a population
     evaluate     exact match and loss on held-out progressions;  report  the figures
     certify      every context there is, enumerated;  agreement  how far ways of computing a logit differ
+    wide_evaluate  exact match width by width;  wide_certify  the certificate for terms of any number of digits
     generate     continue a text with a key-value cache;  predict  the same from the command line
     checkpoint   verified, atomic, asynchronous checkpoints;  manifest  what makes one count
     recipes      the settings of a run;  runs  its directory
     task         the rows of a run: to train on, to choose by, to be examined on
+    wide_task    the same for terms of many widths;  tasks  which of them a run is of
     fit          train to the last step;  log  what is said meanwhile
-    restore      a trained run, read back;  examine  its evaluation and its certificate
+    restore      a trained run, read back;  examine, wide_examine  its evaluation and its certificate
     experiment   all of it, from flags to certificate
     sweep        many runs side by side;  combinations  of flags;  suites  what they are asked
     cli          the command line: apformer train | resume | predict | evaluate | certify | doctor

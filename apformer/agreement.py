@@ -17,7 +17,11 @@ def largest_difference(rows, digits, *, apply, extend, init_cache):
     apply(tokens_BT) -> logits_BTV, extend(tokens_BT, cache) and init_cache(batch_size, length) have their parameters
     bound. The cache is filled at once, and by one token after the other.
     """
-    tokens_BT, inside_BT = _encode(rows, digits)
+    return between_ways(*_encode(rows, digits), apply, extend, init_cache)
+
+
+def between_ways(tokens_BT, inside_BT, apply, extend, init_cache):
+    """The same of tokens as they are; inside_BT says which of them count."""
     B, T = tokens_BT.shape
     plain = jax.jit(apply)
     logits_BTV = plain(tokens_BT)

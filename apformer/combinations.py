@@ -13,6 +13,7 @@ from itertools import product
 from typing import NamedTuple
 
 from apformer import optimizer, recipes, task
+from apformer.data import wide
 from apformer.errors import USAGE, UserError
 
 OWN = ("no_certify",)  # flags that are not of `apformer train`
@@ -87,6 +88,8 @@ def _settings(fixed, combination, numbers):
         words += switches.get(value) or [f"--{flag}", *([value] if flag in numbers else value.split() or [value])]
     try:
         settings = recipes.parse(words)
+        if isinstance(settings.data, wide.Config):
+            raise UserError("--recipe digits has no suites of a sweep: train it alone, with --members for seeds", USAGE)
         task.read_rows(settings)
     except UserError as error:
         raise UserError(f"{name(combination)}: {error}" if combination else str(error), error.exit_code) from None

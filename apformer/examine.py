@@ -13,8 +13,8 @@ from tyro.conf import Positional
 
 from apformer import certify as certification
 from apformer import evaluate as evaluation
-from apformer import runs, task
-from apformer.data import bayes
+from apformer import runs, task, wide_certify, wide_evaluate, wide_examine
+from apformer.data import bayes, wide
 from apformer.errors import USAGE, UserError
 from apformer.log import read_metrics
 from apformer.restore import bound, load_params, load_rows, load_settings, reach
@@ -54,13 +54,15 @@ def evaluate(args):
     """Evaluate the best checkpoint of a run; print the table, or JSON."""
     path = runs.find(args.run)
     result = evaluate_run(path, load_settings(path), load_rows(path), args.member)
-    print(json.dumps(result) if args.json else evaluation.table(result))
+    print(json.dumps(result) if args.json else evaluation_table(result))
 
 
 def evaluate_run(path, settings, rows, member=None):
     """evaluation.json and figures of a run's best checkpoint, from test rows no training step has seen."""
     from apformer.report import figures
 
+    if isinstance(settings.data, wide.Config):
+        return wide_examine.evaluate_run(path, settings, member)
     params, step, member = load_params(path, settings, member)
     test = task.test_rows(settings, rows)
     nats = bayes.bayes_nats(test, settings.data) if rows is None else None
@@ -98,7 +100,7 @@ def certify(args):
     """Enumerate every context of a run's best checkpoint; print the certificate, or JSON."""
     path = runs.find(args.run)
     result = certify_run(path, load_settings(path), args.member, np.inf if args.yes else PATIENCE)
-    print(json.dumps(result) if args.json else certification.table(result))
+    print(json.dumps(result) if args.json else certificate_table(result))
 
 
 def certify_run(path, settings, member=None, patience=PATIENCE):
@@ -107,6 +109,11 @@ def certify_run(path, settings, member=None, patience=PATIENCE):
     What was enumerated before a stop is kept in certificate.partial.json, and gone on from. Raises UserError (exit
     USAGE) if it would take more than `patience` seconds, or if no progression has a predictable term.
     """
+    if isinstance(settings.data, wide.Config):
+        result, params = wide_examine.certify_run(path, settings, member)
+        result |= {"parameters_sha256": _digest(params)} | _surroundings(params)
+        runs.write_json(path / "certificate.json", result)
+        return result
     params, step, member = load_params(path, settings, member)
     functions, tokens = bound(params, settings.model), reach(settings.model)
     groups = certification.plan(settings.data, tokens)
@@ -124,6 +131,16 @@ def certify_run(path, settings, member=None, patience=PATIENCE):
     runs.write_json(path / "certificate.json", result)
     (path / PARTIAL).unlink(missing_ok=True)
     return result
+
+
+def evaluation_table(result):
+    """An evaluation for a terminal."""
+    return (wide_evaluate if "widths" in result else evaluation).table(result)
+
+
+def certificate_table(result):
+    """A certificate for a terminal."""
+    return (wide_certify if "parts" in result else certification).table(result)
 
 
 def _enumerate(path, cfg, tokens, groups, apply, identity, patience):

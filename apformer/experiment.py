@@ -14,9 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from tyro.conf import Positional
 
-from apformer import certify as certification
-from apformer import checkpoint, examine, recipes, runs, task
-from apformer import evaluate as evaluation
+from apformer import checkpoint, examine, recipes, runs, tasks
 from apformer.errors import USAGE, UserError
 from apformer.fit import fit, initial_state
 from apformer.restore import load_rows, load_settings
@@ -34,7 +32,7 @@ class Resume:
 
 def train(settings):
     """Train a model as the settings say, in a new run directory, and evaluate it."""
-    rows = task.read_rows(settings)
+    rows = tasks.module(settings.data).read_rows(settings)
     path = _create(settings)
     with runs.lock(path):
         _describe(path, settings, rows)
@@ -45,7 +43,7 @@ def keep(settings, params):
     """The path of a new run directory that holds these parameters, as if one step of training had led to them."""
     path = _create(settings)
     with runs.lock(path):
-        _describe(path, settings, task.read_rows(settings))
+        _describe(path, settings, tasks.module(settings.data).read_rows(settings))
         state = initial_state(settings)._replace(step=jnp.ones((), jnp.int32), params=params)
         with checkpoint.Checkpoints(path / "checkpoints") as checkpoints:
             checkpoints.save(1, state)
@@ -63,7 +61,7 @@ def _create(settings):
 def _describe(path, settings, rows):
     """config.json of a new run."""
     params, where = jax.eval_shape(partial(initial_state, settings)).params, settings.training
-    data = task.describe_rows(settings, rows)
+    data = tasks.module(settings.data).describe_rows(settings, rows)
     config = {"flags": recipes.to_dict(settings), "versions": runs.versions(), "data": data}
     runs.write_json(path / "config.json", config)
     count = sum(np.prod(leaf.shape[where.members > 1 :], dtype=int) for leaf in jax.tree.leaves(params))
@@ -97,9 +95,10 @@ def finish(path, settings, rows, state):
     """Train to the last step, evaluate, and certify what may be exact."""
     fit(path, settings, rows, state)
     result = examine.evaluate_run(path, settings, rows)
-    print(evaluation.table(result))
+    print(examine.evaluation_table(result))
     print(certificate(path, settings, result))
-    print(f'\n{path}\nTry it: apformer predict {shlex.quote(str(path))} "{task.hint(settings.data)}" --terms 3')
+    prompt = tasks.module(settings.data).hint(settings.data)
+    print(f'\n{path}\nTry it: apformer predict {shlex.quote(str(path))} "{prompt}" --terms 3')
 
 
 def certificate(path, settings, result):
@@ -109,7 +108,7 @@ def certificate(path, settings, result):
     if result["exact_teacher_forced"] < 1:
         return "No certificate: some of these terms are wrong. `apformer certify` finds all that are."
     try:
-        return certification.table(examine.certify_run(path, settings))
+        return examine.certificate_table(examine.certify_run(path, settings))
     except UserError as error:
         if error.exit_code != USAGE:
             raise

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from apformer import checkpoint, optimizer, recipes, task, train
+from apformer import checkpoint, optimizer, recipes, tasks, train
 from apformer.log import Log, score
 from apformer.recipes import Training
 
@@ -37,6 +37,7 @@ def initial_state(settings):
 def run_steps(state, train_rows, settings, steps):
     """(state, metrics of each step) after so many steps, on rows of a file or, for None, on fresh ones."""
     rule = optimizer.make(settings.optimizer, settings.training.steps)
+    task = tasks.module(settings.data)
     step = train.make_train_step(task.make_loss(settings), rule)
     chunk = train.scan_steps(step, lambda key: task.sample(key, settings, train_rows), steps)
     return _lift(chunk, settings)(state)
@@ -45,7 +46,8 @@ def run_steps(state, train_rows, settings, steps):
 @partial(jax.jit, static_argnames="settings")
 def validate(params, batch, settings):
     """Metrics of the validation batch, without dropout."""
-    return _lift(lambda params: task.make_loss(settings)(params, batch, None)[1], settings)(params)
+    loss_fn = tasks.module(settings.data).make_loss(settings)
+    return _lift(lambda params: loss_fn(params, batch, None)[1], settings)(params)
 
 
 def _lift(function, settings):
@@ -67,7 +69,7 @@ def fit(path, settings, rows, state):
     run = settings.training
     program = _program(settings)
     train_rows = None if rows is None else jax.tree.map(jnp.asarray, rows["train"])
-    batch = task.validation_batch(settings, rows)
+    batch = tasks.module(settings.data).validation_batch(settings, rows)
     step = int(np.max(state.step))
     log = Log(path / "metrics.jsonl", settings, step)
     with checkpoint.Checkpoints(path / "checkpoints", run.keep) as checkpoints, stop_signals() as stopped, log:

@@ -35,6 +35,15 @@ def parse(config, args, program):
         raise UserError(_one_sentence(printed.getvalue(), program), USAGE) from None
 
 
+def value(args, flag):
+    """What stands after --flag, as text; None if it is not given."""
+    for i, arg in enumerate(args):
+        name, equals, text = arg.partition("=")
+        if name.replace("-", "_") == f"__{flag}":
+            return text if equals else next(iter(args[i + 1 :]), None)
+    return None
+
+
 def _one_sentence(box, program):
     """What tyro prints in a box of parts between rules, as one sentence: the fault, and the nearest flag if any."""
     text = re.sub(r"\x1b\[[0-9;]*m|│", "", box)

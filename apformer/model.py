@@ -15,9 +15,10 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
-from apformer.layers import config
+from apformer.layers import config, period
 from apformer.layers.attention import causal_mask
 from apformer.layers.block import Block
+from apformer.layers.cache import place
 from apformer.layers.embedding import Embedding, Head
 from apformer.layers.norm import LayerNorm
 from apformer.layers.position import LearnedPosition, sinusoidal
@@ -40,11 +41,15 @@ class Config:
     max_len: int = 1024
     """Positions in the learned table, and offsets in the relative table when there is no window."""
     window: int | None = None
-    """Tokens a query may see, itself included; all before it if not given."""
-    position: Literal["sinusoidal", "learned", "rotary", "alibi", "relative", "none"] = "sinusoidal"
+    """Tokens a query may see, itself included; all before it if not given. Periodic positions: see layers/period.py."""
+    position: Literal["sinusoidal", "learned", "rotary", "alibi", "relative", "periodic", "none"] = "sinusoidal"
     """How positions enter."""
-    similarity: Literal["scaled_dot", "dot"] = "scaled_dot"
-    """Attention scores: q.k / sqrt(head width), or q.k."""
+    separator: int = 10
+    """The token that ends a term (periodic positions)."""
+    look_between: int = 0
+    """Heads that see all tokens since the same place a term before (periodic positions)."""
+    similarity: Literal["scaled_dot", "dot", "geometric"] = "scaled_dot"
+    """Attention scores: q.k / sqrt(head width), or q.k; geometric: the former, with shares instead of a softmax."""
     scale_embedding: bool = False
     """Multiply embeddings by sqrt(d_model)."""
     tie_embeddings: bool = False
@@ -67,15 +72,14 @@ class Config:
     """Normalise before the output head."""
     head_bias: bool = True
     """A bias on the logits."""
+    score_noise: float = 0.0
+    """Standard deviation of noise on the scores of heads that look between, for each head and key, while training."""
     dropout: float = 0.0
     """On embeddings and on each sub-layer's output, while training."""
 
     def __post_init__(self):
         config.check(self, ("vocab_size", "d_model", "n_heads", "n_layers", "d_ff", "max_len", "window"))
-        if self.d_model % self.n_heads:
-            raise ValueError(f"d_model {self.d_model} is not a multiple of n_heads {self.n_heads}")
-        if self.position == "rotary" and (self.d_model // self.n_heads) % 2:
-            raise ValueError(f"rotary positions need an even head width, not {self.d_model // self.n_heads}")
+        config.check_attention(self)
 
 
 def init(key, cfg):
@@ -85,7 +89,8 @@ def init(key, cfg):
     x_BTD = jnp.zeros((1, 1, cfg.d_model))
 
     def init_block(key):
-        return _block(cfg).init(key, x_BTD, tokens_BT, tokens_BT, jnp.ones((1, 1, 1), bool))["params"]
+        sight = _sight(cfg, tokens_BT, tokens_BT, tokens_BT)
+        return _block(cfg).init(key, x_BTD, tokens_BT, tokens_BT, *sight)["params"]
 
     params = {
         "embedding": _embedding(cfg).init(embedding_key, tokens_BT)["params"],
@@ -115,7 +120,8 @@ def apply(params, tokens_BT, cfg, *, key=None, lengths_B=None, positions_BT=None
         tokens_BT = jnp.where(jnp.arange(T, dtype=jnp.int32)[None] < lengths_B[:, None], tokens_BT, 0)
     # One row of positions serves all: masks and biases are then made once.
     positions_BT = jnp.arange(T)[None] if positions_BT is None else positions_BT
-    mask_BTS = causal_mask(positions_BT, positions_BT, cfg.window)
+    period_BT = period.periods(tokens_BT, positions_BT - positions_BT[:, :1], cfg.separator)
+    sight = _sight(cfg, positions_BT, positions_BT, period_BT)
     x_BTD = _embed(params, tokens_BT, positions_BT, cfg)
     if key is not None:
         x_BTD = nn.Dropout(cfg.dropout, deterministic=False).apply({}, x_BTD, rngs={"dropout": key})
@@ -124,7 +130,7 @@ def apply(params, tokens_BT, cfg, *, key=None, lengths_B=None, positions_BT=None
         layer_params, layer_key = layer
         rngs = None if key is None else {"dropout": layer_key}
         y_BTD, weights_BHTS, _ = _block(cfg).apply(
-            {"params": layer_params}, x_BTD, positions_BT, positions_BT, mask_BTS, deterministic=key is None, rngs=rngs
+            {"params": layer_params}, x_BTD, positions_BT, positions_BT, *sight, deterministic=key is None, rngs=rngs
         )
         captured = {"attention": weights_BHTS, "residual": y_BTD}
         return y_BTD, {name: captured[name] for name in capture}
@@ -141,14 +147,14 @@ def apply(params, tokens_BT, cfg, *, key=None, lengths_B=None, positions_BT=None
 def init_cache(cfg, batch_size, length, dtype=jnp.float32):
     """An empty cache for rows of up to `length` tokens: a plain dict, batch first in every leaf.
 
-    Slots are a ring: position p lives in slot p mod (number of slots), so that a window needs only `window` slots, and
-    rows may then outgrow `length`. With fewer slots than that they may not.
+    A window of the nearest tokens needs only `window` slots, and rows may then outgrow `length`; others may not.
     """
-    slots = length if cfg.window is None else min(cfg.window, length)
+    slots = length if _ring(cfg) is None else min(cfg.window, length)
     shape_BSHK = (batch_size, slots, cfg.n_heads, cfg.d_model // cfg.n_heads)
     return {
         "length": jnp.zeros(batch_size, jnp.int32),
         "position": jnp.full((batch_size, slots), -1, jnp.int32),
+        "period": jnp.zeros(batch_size, jnp.int32),
         "layers": [{name: jnp.zeros(shape_BSHK, dtype) for name in ("key", "value")} for _ in range(cfg.n_layers)],
     }
 
@@ -161,43 +167,37 @@ def extend(params, tokens_BT, cache, cfg, *, lengths_B=None):
     """
     B, T = tokens_BT.shape
     slots = cache["position"].shape[1]
-    if cfg.window is None and T > slots:
+    if _ring(cfg) is None and T > slots:
         raise ValueError(f"{T} tokens do not fit a cache of {slots}")
     lengths_B = jnp.full(B, T, jnp.int32) if lengths_B is None else lengths_B
-    real_BT = jnp.arange(T, dtype=jnp.int32)[None] < lengths_B[:, None]
-    positions_BT = cache["length"][:, None] + jnp.arange(T, dtype=jnp.int32)[None]
-    end_B = cache["length"] + lengths_B
-    # Only the last `slots` real tokens are written; the others go to a slot that does not exist, and are dropped.
-    kept_BT = real_BT & (positions_BT >= end_B[:, None] - slots)
-    slots_BT = jnp.where(kept_BT, positions_BT % slots, slots)
-    rows_B1 = jnp.arange(B)[:, None]
-    # One step of a window, or a cache that holds everything, never overwrites what is still visible: write, then
-    # attend to the cache alone. Else attend to the old slots and the new tokens side by side.
-    write_first = cfg.window is None or T == 1
-
-    def put(old_BS, new_BT):
-        return old_BS.at[rows_B1, slots_BT].set(new_BT, mode="drop")
-
-    def visible(old_BS, written_BS, new_BT):
-        return written_BS if write_first else jnp.concatenate([old_BS, new_BT], axis=1)
-
-    def write(memory, k_BTHK, v_BTHK):
-        written = {"key": put(memory["key"], k_BTHK), "value": put(memory["value"], v_BTHK)}
-        k_BSHK = visible(memory["key"], written["key"], k_BTHK)
-        return k_BSHK, visible(memory["value"], written["value"], v_BTHK), written
-
-    cached_BS = put(cache["position"], positions_BT)
-    positions_BS = visible(cache["position"], cached_BS, positions_BT)
-    mask_BTS = causal_mask(positions_BT, positions_BS, cfg.window)
+    real_BT, positions_BT, cached_BS, positions_BS, write = place(
+        cache["position"], cache["length"], T, lengths_B, _ring(cfg)
+    )
+    period_BT = period.periods(jnp.where(real_BT, tokens_BT, -1), positions_BT, cfg.separator, cache["period"])
+    sight = _sight(cfg, positions_BT, positions_BS, period_BT)
     x_BTD = _embed(params, jnp.where(real_BT, tokens_BT, 0), positions_BT, cfg)
     layers = []
     for layer, memory in enumerate(cache["layers"]):
         layer_params = jax.tree.map(lambda stacked, layer=layer: stacked[layer], params["blocks"])
         x_BTD, _, memory = _block(cfg).apply(
-            {"params": layer_params}, x_BTD, positions_BT, positions_BS, mask_BTS, memory, write
+            {"params": layer_params}, x_BTD, positions_BT, positions_BS, *sight, memory, write
         )
         layers.append(memory)
-    return _read_out(params, x_BTD, cfg), {"length": end_B, "position": cached_BS, "layers": layers}
+    new = {"length": cache["length"] + lengths_B, "position": cached_BS, "period": period_BT[:, -1], "layers": layers}
+    return _read_out(params, x_BTD, cfg), new
+
+
+def _ring(cfg):
+    """How many slots of the cache form a ring; None if all tokens are kept."""
+    return None if cfg.position == "periodic" else cfg.window
+
+
+def _sight(cfg, positions_BT, positions_BS, period_BT):
+    """What a query sees: (mask_BTS, and for periodic positions which descriptions fit a key, fits_BTSC)."""
+    if cfg.position != "periodic":
+        return causal_mask(positions_BT, positions_BS, cfg.window), None
+    fits_BTSC = period.describe(positions_BT, positions_BS, period_BT, cfg.window)
+    return fits_BTSC[..., : None if cfg.look_between else -1].any(-1), fits_BTSC
 
 
 def _embedding(cfg):
@@ -215,6 +215,8 @@ def _block(cfg):
         similarity=cfg.similarity,
         position=cfg.position,
         offsets=cfg.window or cfg.max_len,
+        look_between=cfg.look_between,
+        noise=cfg.score_noise,
         norm=cfg.norm,
         norm_position=cfg.norm_position,
         norm_epsilon=cfg.norm_epsilon,

@@ -12,7 +12,7 @@ from tqdm import tqdm
 from tyro.conf import Positional
 
 from apformer import restore, runs
-from apformer.data import progression_file, tokenizer
+from apformer.data import progression_file, tokenizer, wide
 from apformer.errors import DATA, USAGE, UserError
 from apformer.generate import generate, pad_prompts
 
@@ -42,12 +42,14 @@ def predict(args):
     run, prompts, name = _arguments(args)
     path = runs.find(run)
     settings = restore.load_settings(path)
-    rows, digits = progression_file.read_lines(prompts, name)
-    if digits != settings.data.digits:
+    any_width = isinstance(settings.data, wide.Config)
+    most, order = (wide.MOST, settings.data.order) if any_width else (9, "msb")
+    rows, digits = progression_file.read_numbers(prompts, name, most, order)
+    if digits != settings.data.digits and not any_width:
         known = settings.data.digits
         raise UserError(f"{name} has terms of {digits} digits where {path} knows {known}: give terms of {known}", DATA)
-    fitting_B = terms_that_fit(rows, digits, args.terms)
-    characters = int(fitting_B.max()) * (digits + 1)
+    fitting_B = [terms_that_fit(*row, digits, args.terms) for row in rows]
+    characters = max(fitting_B) * (digits + 1)
     longest = max(map(len, prompts)) + characters
     if getattr(settings.model, "position", None) == "learned" and longest > settings.model.max_len:
         known = settings.model.max_len
@@ -60,7 +62,7 @@ def predict(args):
         print(json.dumps({"run": str(path), "continuations": [{"prompt": p, "continuation": c} for p, c in pairs]}))
     else:
         sys.stdout.write("".join(line + "\n" for line in continuations))
-    short = int((fitting_B < args.terms).sum())
+    short = sum(fit < args.terms for fit in fitting_B)
     if short:
         lines = f"{short:,} of {len(prompts):,} lines stop" if args.file else "stopped"
         print(f"{lines} early, because the next term no longer fits {digits} digits", file=sys.stderr)
@@ -92,12 +94,11 @@ def _continue(prompt_BT, lengths_B, *, characters, extend, init_cache):
     return generate(extend, init_cache(B, T + characters), prompt_BT, lengths_B, characters)
 
 
-def terms_that_fit(rows, digits, terms):
-    """How many of the next `terms` terms of each progression stay within 0 .. 10^D - 1: int array (B,)."""
-    first_B, difference_B, terms_B = (np.asarray(leaf, np.int64) for leaf in rows)
-    last_B = first_B + (terms_B - 1) * difference_B
-    room_B = np.where(difference_B < 0, last_B, 10**digits - 1 - last_B)
-    return np.where(difference_B == 0, terms, np.minimum(room_B // np.maximum(abs(difference_B), 1), terms))
+def terms_that_fit(first, difference, terms, digits, more):
+    """How many of the next `more` terms of a progression stay within 0 .. 10^D - 1; whole numbers of any size."""
+    last = first + (terms - 1) * difference
+    room = last if difference < 0 else 10**digits - 1 - last
+    return min(more, room // abs(difference)) if difference else more
 
 
 def _arguments(args):

@@ -4,6 +4,7 @@
           ends just before the same place a term earlier, with a relative position table and a sink
 - sketch  the plain sketch the project began from, literally: `model.Config()`
 - recurrent  an RNN, GRU or LSTM on the same task
+- digits  terms of many widths, positions relative to the width: a model for terms of more digits than it was trained on
 """
 
 import dataclasses
@@ -14,9 +15,10 @@ from typing import Literal, get_args, get_origin
 
 from apformer import flags, model
 from apformer import recurrent as recurrent_model
-from apformer.data import progressions
+from apformer.data import progressions, wide
 from apformer.data.progressions import Config as Data
 from apformer.data.tokenizer import VOCABULARY
+from apformer.data.wide import Config as Wide
 from apformer.errors import CHECKPOINT, USAGE, UserError
 from apformer.model import Config as Model
 from apformer.optimizer import Config as Optimizer
@@ -27,7 +29,7 @@ from apformer.recurrent import Config as Recurrent
 class Training:
     """How long to train, on what, and where to keep it."""
 
-    recipe: Literal["exact", "sketch", "recurrent"] = "exact"
+    recipe: Literal["exact", "sketch", "recurrent", "digits"] = "exact"
     """Where the other flags start."""
     steps: int = 2000
     """Optimizer steps."""
@@ -71,7 +73,7 @@ class Settings:
 
     training: Training = Training()
     model: Model | Recurrent = Model()
-    data: Data = Data()
+    data: Data | Wide = Data()
     optimizer: Optimizer = Optimizer()
 
 
@@ -114,11 +116,37 @@ def recurrent(digits):
     return Settings(training, Recurrent(d_model=128), _data(digits), Optimizer(learning_rate=4e-3))
 
 
+def digits(most, order):
+    """Terms of up to `most` digits; what a carry needs is near, or, most significant digit first, looked for ahead."""
+    ahead = order == "msb"
+    return Settings(
+        Training(recipe="digits", steps=4000 if ahead else 2000, hard_share=0.4, save_every=1000, test_sequences=1000),
+        Model(
+            n_layers=2,
+            n_heads=8,
+            position="periodic",
+            window=2 if ahead else 1,
+            look_between=2 if ahead else 0,
+            similarity="geometric" if ahead else "scaled_dot",
+            attention_sink=not ahead,
+            score_noise=1.5 if ahead else 0.0,
+            output_projection=True,
+            final_norm=True,
+        ),
+        Wide(digits=most, order=order),
+        Optimizer(rule="muon", learning_rate=4e-3, weight_decay=0.1),
+    )
+
+
 def parse(args):
     """The settings that flags ask for. Raises UserError (exit USAGE) that names the flag and what fits."""
-    start = {"sketch": sketch, "recurrent": recurrent}.get(_value(args, "recipe"), exact)
-    digits = _value(args, "digits") or ""
-    settings = start(int(digits) if re.fullmatch("[1-9]", digits) else 3)
+    recipe, most = flags.value(args, "recipe"), flags.value(args, "digits") or ""
+    if recipe == "digits":
+        lsb = flags.value(args, "order") == "lsb"
+        settings = digits(int(most) if re.fullmatch("[1-9][0-9]{0,2}", most) else 6, "lsb" if lsb else "msb")
+    else:
+        start = {"sketch": sketch, "recurrent": recurrent}.get(recipe, exact)
+        settings = start(int(most) if re.fullmatch("[1-9]", most) else 3)
     # Of the parts that there are in this recipe, since an RNN has other flags than a transformer.
     parts = [(name, type(part), part) for name, part in vars(settings).items()]
     try:
@@ -132,7 +160,7 @@ def parse(args):
 
 def check(settings):
     """Refuse settings that no run can follow. Raises UserError (exit USAGE) that names the flag and what fits."""
-    progressions.check(settings.data)
+    (wide if isinstance(settings.data, Wide) else progressions).check(settings.data)
     train, architecture, optimizer = settings.training, settings.model, settings.optimizer
     for part, whole in (
         (train, ("steps", "batch_size", "members", "candidates", "log_every", "save_every", "keep", "test_sequences")),
@@ -162,9 +190,12 @@ def check(settings):
 
 
 def _check_transformer(settings):
-    architecture, longest = settings.model, progressions.most_terms(settings.data) * (settings.data.digits + 1) - 1
+    architecture, terms = settings.model, settings.training.crop_terms
+    terms = terms if isinstance(settings.data, Wide) else progressions.most_terms(settings.data)
+    longest = terms * (settings.data.digits + 1) - 1
     _require("norm_epsilon", 0 < architecture.norm_epsilon < 1, architecture, "more than 0 and less than 1")
     longest += settings.training.position_offset
+    _require("separator", architecture.separator == VOCABULARY[" "], architecture, f"{VOCABULARY[' ']}")
     if architecture.position == "learned" and architecture.max_len < longest:
         raise UserError(f"--max_len {architecture.max_len} ends before the longest row: give {longest} or more", USAGE)
 
@@ -190,7 +221,7 @@ def from_dict(config, source):
         settings = Settings(
             training=_typed(Training(**config["training"])),
             model=_typed((Recurrent if "cell" in config["model"] else Model)(**config["model"])),
-            data=_typed(Data(**config["data"])),
+            data=_typed((Wide if "order" in config["data"] else Data)(**config["data"])),
             optimizer=_typed(Optimizer(**config["optimizer"])),
         )
         check(settings)
@@ -207,14 +238,6 @@ def _typed(part):
         if not (value in get_args(kind) if get_origin(kind) is Literal else isinstance(value, kind)):
             raise ValueError(f"{field.name} is {value!r}")
     return part
-
-
-def _value(args, flag):
-    for i, arg in enumerate(args):
-        name, equals, value = arg.partition("=")
-        if name.replace("-", "_") == f"__{flag}":
-            return value if equals else next(iter(args[i + 1 :]), None)
-    return None
 
 
 def _what_fits(sentence):

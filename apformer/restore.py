@@ -5,7 +5,7 @@ from functools import partial
 import jax
 import numpy as np
 
-from apformer import checkpoint, recipes, runs, task
+from apformer import checkpoint, recipes, runs, tasks
 from apformer.errors import CHECKPOINT, DATA, USAGE, UserError
 from apformer.fit import initial_state
 from apformer.log import read_metrics, score
@@ -19,6 +19,7 @@ def load_settings(path):
 def load_rows(path):
     """The rows of a run. Raises UserError (exit DATA) if the dataset is not the one it was trained on."""
     settings = load_settings(path)
+    task = tasks.module(settings.data)
     rows = task.read_rows(settings)
     if task.describe_rows(settings, rows) != _config(path).get("data"):
         raise UserError(f"{settings.training.dataset} has changed since {path} was trained on it: restore it", DATA)

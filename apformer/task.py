@@ -158,7 +158,7 @@ def make_loss(settings):
             return metrics["loss"], metrics
         rows, drawn = step.rows, run.batch_size - hard
         if hard:
-            rows = _keep_hardest(rows, drawn, hard, predict)
+            rows = keep_hardest(rows, drawn, hard, predict)
         batches = [rows] if step.openings is None else [rows, step.openings]
         keys = jax.random.split(key, len(batches))
         logits = [predict(batch.tokens_BT[:, :-1], key=k) for batch, k in zip(batches, keys, strict=True)]
@@ -200,12 +200,12 @@ def _make_apply(settings):
     return apply
 
 
-def _keep_hardest(batch, drawn, hard, predict):
+def keep_hardest(batch, drawn, hard, predict):
     """The first `drawn` rows, and those `hard` of the others whose worst predictable character costs most."""
     candidates = jax.tree.map(lambda leaf: leaf[drawn:], batch)
-    tokens_BT, weights_BT = (leaf[:, 1:] for leaf in candidates)
-    nats_BT = jnp.where(weights_BT > 0, loss.token_nats(predict(candidates.tokens_BT[:, :-1]), tokens_BT), 0.0)
-    worst_B = jax.lax.stop_gradient(nats_BT.max(1))
+    tokens_BT, weights_BT = candidates.tokens_BT, candidates.weights_BT[:, 1:]
+    nats_BT = loss.token_nats(predict(tokens_BT[:, :-1]), tokens_BT[:, 1:])
+    worst_B = jax.lax.stop_gradient(jnp.where(weights_BT > 0, nats_BT, 0.0).max(1))
     _, kept_B = jax.lax.top_k(worst_B, hard)
     return jax.tree.map(lambda leaf, other: jnp.concatenate([leaf[:drawn], other[kept_B]]), batch, candidates)
 

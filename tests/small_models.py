@@ -8,12 +8,19 @@ from hypothesis import strategies as st
 from apformer import circuit, experiment, model, recipes
 
 V = 11
-SCHEMES = get_args(model.Config.__annotations__["position"])
+# Those that serve with or without a window; periodic positions, which need one, are in `PERIODIC`.
+SCHEMES = tuple(name for name in get_args(model.Config.__annotations__["position"]) if name != "periodic")
 
 
 def small(**changes):
     """A configuration whose model compiles and runs in an instant."""
     return model.Config(**{"d_model": 6, "n_heads": 3, "n_layers": 2, "d_ff": 5, "max_len": 29} | changes)
+
+
+PERIODIC = [
+    small(position="periodic", window=1, attention_sink=True),
+    small(position="periodic", window=2, look_between=1, similarity="geometric"),
+]
 
 
 def draw_tokens(rows, length, seed=0):

@@ -71,6 +71,37 @@ def test_attention_is_its_definition(qkv, similarity, biased, sunk, mask):
     assert (np.asarray(weights)[~np.broadcast_to(mask_BTS[:, None], weights.shape)] == 0).all()
 
 
+@pytest.mark.parametrize("mask", masks())
+def test_geometric_attention_shares_out_what_is_left(qkv, mask):
+    """From the first key on, each takes sigmoid(score) of what those before it left; what is masked takes nothing."""
+    q, k, v = qkv
+    mask_BTS = masks()[mask]
+    bias_BHTS = np.random.default_rng(2).standard_normal((B, H, T, S)).astype(np.float32)
+    out, weights = compiled_attend(q, k, v, mask_BTS, bias_BHTS, similarity="geometric")
+    expected = np.zeros((B, H, T, S))
+    for b, h, t in itertools.product(range(B), range(H), range(T)):
+        left = 1.0
+        for s in range(S):
+            if mask_BTS[b, t, s]:
+                score = float(q[b, t, h] @ k[b, s, h]) / np.sqrt(K) + float(bias_BHTS[b, h, t, s])
+                expected[b, h, t, s] = left / (1 + np.exp(-score))
+                left -= expected[b, h, t, s]
+    np.testing.assert_allclose(weights, expected, atol=2e-6)
+    np.testing.assert_allclose(out, np.einsum("BHTS,BSHK->BTHK", expected, v), atol=1e-5)
+
+
+def test_a_decided_head_of_shares_reads_one_key_however_many_there_are():
+    """The first key of a kind, with weight 1, after 500 others: a softmax would have to beat them all."""
+    scores = np.full((1, 1, 1, 1000), -20.0, np.float32)
+    scores[..., 500:] = 20.0
+    zero, v = jnp.zeros((1, 1, 1, 1)), jnp.arange(1000, dtype=jnp.float32)[None, :, None, None]
+    out, weights = attend(
+        zero, jnp.zeros((1, 1000, 1, 1)), v, jnp.ones((1, 1, 1000), bool), scores, similarity="geometric"
+    )
+    np.testing.assert_allclose(weights[0, 0, 0, 500], 1, atol=1e-5)
+    np.testing.assert_allclose(out[0, 0, 0, 0], 500, rtol=1e-5)
+
+
 def test_a_query_that_sees_nothing_is_finite_and_so_is_its_gradient(qkv):
     q, k, v = qkv
     mask_BTS = jnp.ones((B, T, S), bool).at[0, 1].set(False)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from apformer import model
 
-from .small_models import SCHEMES, V, close, draw_tokens, ragged_splits, small
+from .small_models import PERIODIC, SCHEMES, V, close, draw_tokens, ragged_splits, small
 
 B, T = 3, 13
 LONGEST = 7  # of a chunk: longer than the window
@@ -33,7 +33,7 @@ def configs():
             n_layers=1 + i // 2 % 2,
         )
         for i, (position, window) in enumerate(itertools.product(SCHEMES, (None, 5)))
-    ]
+    ] + PERIODIC
 
 
 every_config = pytest.mark.parametrize(
@@ -113,6 +113,7 @@ def test_a_row_without_new_tokens_keeps_its_cache(cfg, random_params):
         assert np.isfinite(logits).all()
         for old_leaf, leaf in zip(jax.tree.leaves(before), jax.tree.leaves(after), strict=True):
             np.testing.assert_array_equal(leaf[::2], old_leaf[::2])
+        for old_leaf, leaf in zip(*(jax.tree.leaves(cache | {"period": []}) for cache in (before, after)), strict=True):
             assert (np.asarray(leaf[1]) != np.asarray(old_leaf[1])).any()
         _, idle = extend(params, new, before, cfg, lengths_B=np.zeros(B, np.int32))
         jax.tree.map(np.testing.assert_array_equal, idle, before)

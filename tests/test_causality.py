@@ -10,7 +10,7 @@ import pytest
 
 from apformer import model
 
-from .small_models import SCHEMES, V, close, draw_tokens, small
+from .small_models import PERIODIC, SCHEMES, V, close, draw_tokens, small
 
 B, T = 7, 13
 POSITIONS = np.broadcast_to(np.arange(T, dtype=np.int32), (B, T))
@@ -63,7 +63,7 @@ def named(cfg):
 
 
 @pytest.mark.parametrize(
-    "cfg", [small(position=p, window=w) for p, w in SCHEMES_AND_WINDOWS] + random_configs(), ids=named
+    "cfg", [small(position=p, window=w) for p, w in SCHEMES_AND_WINDOWS] + random_configs() + PERIODIC, ids=named
 )
 def test_the_future_changes_nothing(cfg, random_params):
     """Bit for bit; each row is changed from a place of its own on."""
@@ -119,7 +119,7 @@ def test_with_a_window_and_relative_positions_the_last_tokens_alone_give_the_sam
     close(apply(params, tokens[:, -9:], cfg)[:, -1], apply(params, tokens, cfg)[:, -1], 1e-5)
 
 
-@pytest.mark.parametrize("cfg", plain_configs(), ids=named)
+@pytest.mark.parametrize("cfg", plain_configs() + PERIODIC, ids=named)
 def test_rows_know_nothing_of_each_other(cfg, random_params):
     params, tokens = random_params(cfg), draw_tokens(B, T)
     order = np.random.default_rng(0).permutation(B)
@@ -139,7 +139,7 @@ def test_a_row_alone_is_the_row_in_a_batch(position, random_params):
 # Padding and positions
 
 
-@pytest.mark.parametrize("cfg", plain_configs(), ids=named)
+@pytest.mark.parametrize("cfg", plain_configs() + PERIODIC, ids=named)
 def test_what_stands_beyond_a_rows_length_changes_nothing(cfg, random_params):
     """Bit for bit, ids outside the vocabulary included; a row's own tokens have the logits they have unpadded."""
     params, tokens = random_params(cfg), draw_tokens(B, T)
@@ -154,7 +154,7 @@ def test_what_stands_beyond_a_rows_length_changes_nothing(cfg, random_params):
     close(logits[real], np.asarray(apply(params, tokens, cfg))[real], 1e-6)
 
 
-@pytest.mark.parametrize("cfg", plain_configs(), ids=named)
+@pytest.mark.parametrize("cfg", plain_configs() + PERIODIC, ids=named)
 def test_a_shift_of_all_positions(cfg, random_params):
     """Is not felt by what knows offsets only, and is felt by what knows positions."""
     params, tokens = random_params(cfg), draw_tokens(B, T)

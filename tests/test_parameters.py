@@ -24,6 +24,8 @@ def test_the_default_config_is_the_sketch():
         "max_len": 1024,
         "window": None,
         "position": "sinusoidal",
+        "separator": 10,
+        "look_between": 0,
         "similarity": "scaled_dot",
         "scale_embedding": False,
         "tie_embeddings": False,
@@ -36,6 +38,7 @@ def test_the_default_config_is_the_sketch():
         "norm_epsilon": 1e-5,
         "final_norm": False,
         "head_bias": True,
+        "score_noise": 0.0,
         "dropout": 0.0,
     }
 
@@ -101,6 +104,14 @@ TREES = {
     "relative in a window": (
         small(position="relative", window=5),
         BLOCK | HEAD | {"blocks/attention/relative/table": (2, 3, 5)},
+    ),
+    "periodic": (
+        small(position="periodic", window=2, look_between=1),
+        BLOCK | HEAD | {"blocks/attention/periodic/table": (2, 3, 6), "blocks/attention/periodic/level": (2, 1)},
+    ),
+    "periodic near": (
+        small(position="periodic", window=1),
+        BLOCK | HEAD | {"blocks/attention/periodic/table": (2, 3, 3)},
     ),
     "none": (small(position="none"), BLOCK | HEAD),
     "tied, with a bias": (small(tie_embeddings=True), BLOCK | {"head/bias": (11,)}),

@@ -183,5 +183,6 @@ def test_ragged_prompts_are_continued_as_each_alone(random_params):
 
 def test_terms_that_fit():
     made = rows(50, seed=5)
-    fitting = predict.terms_that_fit(progressions.Progressions(*np.array(made).T), D, 7)
-    assert [int(n) for n in fitting] == [len(expected(*row, 7).split()) for row in made]
+    assert [predict.terms_that_fit(*row, D, 7) for row in made] == [len(expected(*row, 7).split()) for row in made]
+    assert predict.terms_that_fit(0, 10**60, 2, 64, 10**6) == 9998
+    assert predict.terms_that_fit(5, 0, 2, 64, 3) == 3

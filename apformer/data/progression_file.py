@@ -55,6 +55,15 @@ def read_lines(lines: Iterable[str], name: str) -> tuple[Progressions, int]:
 
     The first term sets the digits. Raises UserError (exit DATA) that names `name`, the line and the remedy.
     """
+    rows, digits = read_numbers(lines, name)
+    return Progressions(*np.array(rows, np.int32).T), digits
+
+
+def read_numbers(lines, name, most=9, order="msb"):
+    """The same as a list of (first, difference, terms), whole numbers of any size, for terms of up to `most` digits.
+
+    order: which digit of a term is written first, as in `wide.Config`.
+    """
     lines = list(lines)
     if not lines:
         raise UserError(f"{name} holds no line; give a progression a line, such as 007 010 013", DATA)
@@ -62,11 +71,14 @@ def read_lines(lines: Iterable[str], name: str) -> tuple[Progressions, int]:
     aligned = re.compile(rf"[0-9]{{{digits}}}(?: [0-9]{{{digits}}})+")
     rows = []
     for number, line in enumerate(lines, 1):
-        row = _parse(line, digits) if 1 <= digits <= 9 and aligned.fullmatch(line) else None
+        fits = 1 <= digits <= most and aligned.fullmatch(line)
+        if fits and order == "lsb":
+            line = " ".join(term[::-1] for term in line.split(" "))
+        row = _parse(line, digits) if fits else None
         if row is None or render(*row, digits) != line:
-            raise UserError(f"{name}, line {number}: {_fault(line, digits)}", DATA)
+            raise UserError(f"{name}, line {number}: {_fault(line, digits, most)}", DATA)
         rows.append(row)
-    return Progressions(*np.array(rows, np.int32).T), digits
+    return rows, digits
 
 
 def write(path: str | Path, progressions: Progressions, digits: int) -> None:
@@ -92,7 +104,7 @@ def _parse(line, digits):
     return first, second - first, (len(line) + 1) // (digits + 1)
 
 
-def _fault(line, digits):
+def _fault(line, digits, most):
     """Why a line is no progression, and the remedy."""
     if not line:
         return "is empty; remove it"
@@ -102,8 +114,8 @@ def _fault(line, digits):
     if line.startswith(" ") or line.endswith(" ") or "  " in line:
         where = "starts with a" if line.startswith(" ") else "ends with a" if line.endswith(" ") else "has a double"
         return f"{where} space; put one space between terms and none around them"
-    if digits > 9:
-        return f"terms have {digits} digits; use at most 9"
+    if digits > most:
+        return f"terms have {digits} digits; use at most {most}"
     terms = line.split(" ")
     for number, term in enumerate(terms, 1):
         if len(term) != digits:

@@ -1,5 +1,11 @@
 """Attention(Q, K, V) = softmax(Q K^T / sqrt(K) + bias) V, over the keys a query may see.
 
+Geometric attention (Csordas et al. 2022, here from the oldest key on) has no softmax: each key takes a share of what
+the keys before it have left. A head may then look for the first key of a kind, however many others stand before it, and
+what it reads does not depend on how many keys there are.
+
+    weight_s = sigmoid(score_s) prod_{r < s} (1 - sigmoid(score_r))
+
 A sink is one more key for each head, with a learned score and the value 0 (Xiao et al. 2024): a head may then read
 nothing, and tell one token from several that are equal, which an average of equal values cannot.
 
@@ -13,6 +19,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 
 from apformer.layers import position
+from apformer.layers.period import PeriodicBias
 from apformer.layers.precision import at_least_float32
 
 
@@ -30,10 +37,13 @@ def attend(q_BTHK, k_BSHK, v_BSHK, mask_BTS, bias_BHTS=None, sink_H=None, simila
     """
     scores_BHTS = jnp.einsum("BTHK,BSHK->BHTS", q_BTHK, k_BSHK)
     scores_BHTS = scores_BHTS.astype(at_least_float32(q_BTHK.dtype))
-    if similarity == "scaled_dot":
+    if similarity != "dot":
         scores_BHTS = scores_BHTS * jnp.asarray(q_BTHK.shape[-1] ** -0.5, scores_BHTS.dtype)
     if bias_BHTS is not None:
         scores_BHTS = scores_BHTS + bias_BHTS.astype(scores_BHTS.dtype)
+    if similarity == "geometric":
+        weights_BHTS = geometric(scores_BHTS, mask_BTS).astype(v_BSHK.dtype)
+        return jnp.einsum("BHTS,BSHK->BTHK", weights_BHTS, v_BSHK), weights_BHTS
     # A finite minimum: a row that sees nothing (padding) then averages its keys instead of giving NaN.
     scores_BHTS = jnp.where(mask_BTS[:, None], scores_BHTS, jnp.finfo(scores_BHTS.dtype).min)
     if sink_H is not None:
@@ -43,10 +53,19 @@ def attend(q_BTHK, k_BSHK, v_BSHK, mask_BTS, bias_BHTS=None, sink_H=None, simila
     return jnp.einsum("BHTS,BSHK->BTHK", weights_BHTS, v_BSHK), weights_BHTS
 
 
+def geometric(scores_BHTS, mask_BTS):
+    """Each key that a query may see takes the share sigmoid(score) of what those before it have left: (B, H, T, S)."""
+    seen_BHTS = mask_BTS[:, None]
+    kept_BHTS = jnp.where(seen_BHTS, jax.nn.log_sigmoid(-scores_BHTS), 0.0)
+    left_BHTS = jnp.cumsum(jnp.pad(kept_BHTS[..., :-1], ((0, 0), (0, 0), (0, 0), (1, 0))), axis=-1)
+    return jnp.where(seen_BHTS, jnp.exp(left_BHTS + jax.nn.log_sigmoid(scores_BHTS)), 0.0)
+
+
 class Attention(nn.Module):
     """Self-attention of n_heads heads, each d_model / n_heads wide, with or without a cache of earlier keys and values.
 
-    `position` names the schemes that act inside attention (rotary, alibi, relative); the others act on the embedding.
+    `position` names the schemes that act inside attention (rotary, alibi, relative, periodic); the others act on the
+    embedding. fits_BTSC is what `period.describe` says of periodic positions, else None.
     """
 
     n_heads: int
@@ -56,9 +75,13 @@ class Attention(nn.Module):
     similarity: str = "scaled_dot"
     position: str = "none"
     offsets: int = 1
+    look_between: int = 0
+    noise: float = 0.0
 
     @nn.compact
-    def __call__(self, x_BTD, positions_BT, positions_BS, mask_BTS, memory=None, write=None):
+    def __call__(
+        self, x_BTD, positions_BT, positions_BS, mask_BTS, fits_BTSC=None, memory=None, write=None, training=False
+    ):
         """(y_BTD, weights_BHTS, memory); `write(memory, k, v)` gives keys and values to attend to, and new memory."""
         q_BTHK, k_BSHK, v_BSHK = (self.project(name, x_BTD) for name in ("query", "key", "value"))
         bias_BHTS = None
@@ -70,6 +93,12 @@ class Attention(nn.Module):
         if self.position == "relative":
             bias = position.RelativeBias(self.n_heads, self.offsets, name="relative")
             bias_BHTS = bias(positions_BT, positions_BS)
+        if self.position == "periodic":
+            bias_BHTS = PeriodicBias(self.n_heads, self.look_between, name="periodic")(fits_BTSC)
+        if self.noise and training and self.look_between:
+            shape_BH1S = (len(mask_BTS), self.look_between, 1, mask_BTS.shape[-1])
+            noise_BH1S = self.noise * jax.random.normal(self.make_rng("dropout"), shape_BH1S, bias_BHTS.dtype)
+            bias_BHTS = bias_BHTS.at[:, : self.look_between].add(noise_BH1S)
         if memory is not None:
             k_BSHK, v_BSHK, memory = write(memory, k_BSHK, v_BSHK)
         sink_H = self.param("sink", nn.initializers.zeros, (self.n_heads,)) if self.sink else None

@@ -27,13 +27,17 @@ class Block(nn.Module):
     similarity: str = "scaled_dot"
     position: str = "none"
     offsets: int = 1
+    look_between: int = 0
+    noise: float = 0.0
     norm: str = "layer"
     norm_position: str = "pre"
     norm_epsilon: float = 1e-5
     dropout: float = 0.0
 
     @nn.compact
-    def __call__(self, x_BTD, positions_BT, positions_BS, mask_BTS, memory=None, write=None, deterministic=True):
+    def __call__(
+        self, x_BTD, positions_BT, positions_BS, mask_BTS, fits_BTSC=None, memory=None, write=None, deterministic=True
+    ):
         """(x_BTD, attention weights BHTS, memory)."""
         attention = Attention(
             self.n_heads,
@@ -43,6 +47,8 @@ class Block(nn.Module):
             self.similarity,
             self.position,
             self.offsets,
+            self.look_between,
+            self.noise,
             name="attention",
         )
         feedforward = FeedForward(self.d_ff, self.activation, name="feedforward")
@@ -54,7 +60,14 @@ class Block(nn.Module):
             before, after = after, before
 
         y_BTD, weights_BHTS, memory = attention(
-            before(attention_norm, x_BTD), positions_BT, positions_BS, mask_BTS, memory, write
+            before(attention_norm, x_BTD),
+            positions_BT,
+            positions_BS,
+            mask_BTS,
+            fits_BTSC,
+            memory,
+            write,
+            not deterministic,
         )
         x_BTD = after(attention_norm, x_BTD + dropout(y_BTD))
         y_BTD = feedforward(before(feedforward_norm, x_BTD))

@@ -62,6 +62,20 @@ def accuracy_by(evaluation, by):
     return figure
 
 
+def accuracy_by_width(evaluation):
+    """Share of terms exactly right, free-running, by their digits, from the dict that `wide_evaluate` returns."""
+    figure, (axes,) = _figure("Accuracy by width")
+    for kind, colour in (("random", _SKY), ("adversarial", _BLUE)):
+        suites = [suite for suite in evaluation["widths"] if suite["rows"] == kind]
+        shares = [100 * suite["free_running"] for suite in suites]
+        axes.plot([suite["digits"] for suite in suites], shares, color=colour, marker="o", label=f"{kind} rows")
+    axes.axvline(evaluation["trained_digits"], color=_GREY, linestyle="--", label="most digits in training")
+    _percent_axis(axes)
+    axes.set(xlabel="digits of a term", xlim=(0, None))
+    _legend(axes)
+    return figure
+
+
 def sweep(rows):
     """Combinations under each other: how each was learned, and every member as a dot on every suite.
 

@@ -1,0 +1,38 @@
+"""Keys and values of the tokens read so far, in slots: position p lives in slot p mod (number of slots).
+
+A window needs only `window` slots, which then form a ring. Each slot states where its token stands, -1 if it is empty.
+"""
+
+import jax.numpy as jnp
+
+
+def place(positions_BS, length_B, T, lengths_B, window):
+    """Where T new tokens a row go, after length_B in the cache, of which lengths_B are real.
+
+    window: of a ring of slots, else None. Returns real_BT and positions_BT of the new tokens, cached_BS, where the
+    cached ones then stand, positions_BS of the keys that new tokens attend to, and write(memory, k_BTHK, v_BTHK) ->
+    (k_BSHK, v_BSHK, memory).
+    """
+    B, slots = positions_BS.shape
+    step_1T, rows_B1 = jnp.arange(T, dtype=jnp.int32)[None], jnp.arange(B)[:, None]
+    real_BT, positions_BT = step_1T < lengths_B[:, None], length_B[:, None] + step_1T
+    # Only the last `slots` real tokens are written; the others go to a slot that does not exist, and are dropped.
+    kept_BT = real_BT & (positions_BT >= (length_B + lengths_B)[:, None] - slots)
+    slots_BT = jnp.where(kept_BT, positions_BT % slots, slots)
+    # One step of a ring, or a cache that holds everything, never overwrites what is still visible: write, then attend
+    # to the cache alone. Else attend to the old slots and the new tokens side by side.
+    write_first = window is None or T == 1
+
+    def put(old_BS, new_BT):
+        return old_BS.at[rows_B1, slots_BT].set(new_BT, mode="drop")
+
+    def visible(old_BS, written_BS, new_BT):
+        return written_BS if write_first else jnp.concatenate([old_BS, new_BT], axis=1)
+
+    def write(memory, k_BTHK, v_BTHK):
+        written = {"key": put(memory["key"], k_BTHK), "value": put(memory["value"], v_BTHK)}
+        k_BSHK = visible(memory["key"], written["key"], k_BTHK)
+        return k_BSHK, visible(memory["value"], written["value"], v_BTHK), written
+
+    cached_BS = put(positions_BS, positions_BT)
+    return real_BT, positions_BT, cached_BS, visible(positions_BS, cached_BS, positions_BT), write
