@@ -13,7 +13,7 @@
     wide_evaluate  exact match width by width;  wide_certify  the certificate for terms of any number of digits
     generate     continue a text with a key-value cache;  predict  the same from the command line
     checkpoint   verified, atomic, asynchronous checkpoints;  manifest  what makes one count
-    recipes      the settings of a run;  runs  its directory
+    recipes      the settings of a run;  limits  what fits them;  runs  its directory
     task         the rows of a run: to train on, to choose by, to be examined on
     wide_task    the same for terms of many widths;  tasks  which of them a run is of
     fit          train to the last step;  log  what is said meanwhile

@@ -8,16 +8,13 @@
 """
 
 import dataclasses
-import math
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal, get_args, get_origin
 
-from apformer import flags, model
+from apformer import flags, limits, model
 from apformer import recurrent as recurrent_model
-from apformer.data import progressions, wide
 from apformer.data.progressions import Config as Data
-from apformer.data.tokenizer import VOCABULARY
 from apformer.data.wide import Config as Wide
 from apformer.errors import CHECKPOINT, USAGE, UserError
 from apformer.model import Config as Model
@@ -81,10 +78,10 @@ def exact(digits):
     """The recipe for D digits: all that the circuit of `circuit.py` has to see, from the same place a term before."""
     # Of few digits most is in the first two terms, which are hard to predict; of many, in carries, which are rare.
     few = Training(steps=2400, batch_size=64, hard_share=0.75, opening_rows=512)
-    many = Training(steps=6000, hard_share=0.4, save_every=1000)
-    most = replace(many, steps=8000, candidates=16)
+    steps, candidates = (6000, 4) if digits == 4 else (8000, 16)
+    many = Training(steps=steps, hard_share=0.4, candidates=candidates, save_every=1000)
     return Settings(
-        few if digits <= 3 else many if digits == 4 else most,
+        few if digits <= 3 else many,
         Model(
             n_layers=2,
             n_heads=8,
@@ -154,55 +151,8 @@ def parse(args):
     except UserError as error:
         raise UserError(_what_fits(str(error)), USAGE) from None
     settings = Settings(**vars(parsed))
-    check(settings)
+    limits.check(settings)
     return settings
-
-
-def check(settings):
-    """Refuse settings that no run can follow. Raises UserError (exit USAGE) that names the flag and what fits."""
-    (wide if isinstance(settings.data, Wide) else progressions).check(settings.data)
-    train, architecture, optimizer = settings.training, settings.model, settings.optimizer
-    for part, whole in (
-        (train, ("steps", "batch_size", "members", "candidates", "log_every", "save_every", "keep", "test_sequences")),
-        (architecture, ("d_model", "n_heads", "n_layers", "d_ff", "window", "max_len")),
-    ):
-        for flag in whole:
-            value = getattr(part, flag, None)
-            _require(flag, value is None or 1 <= value < 2**31, part, "1 to 2147483647")
-    _require("crop_terms", 3 <= train.crop_terms < 2**31, train, "3 to 2147483647")
-    _require("hard_share", 0 <= train.hard_share < 1, train, "at least 0 and less than 1")
-    _require("opening_rows", 0 <= train.opening_rows < 2**31, train, "0 to 2147483647")
-    _require("position_offset", 0 <= train.position_offset < 2**31, train, "0 to 2147483647")
-    _require("seed", 0 <= train.seed <= 2**31 - train.members, train, f"0 to {2**31 - train.members}")
-    _require("warmup_steps", 0 <= optimizer.warmup_steps < 2**31, optimizer, "0 to 2147483647")
-    _require("learning_rate", 0 < optimizer.learning_rate < 10, optimizer, "more than 0 and less than 10")
-    _require("weight_decay", 0 <= optimizer.weight_decay < 10, optimizer, "at least 0 and less than 10")
-    _require("beta1", 0 <= optimizer.beta1 < 1, optimizer, "at least 0 and less than 1")
-    _require("beta2", 0 <= optimizer.beta2 < 1, optimizer, "at least 0 and less than 1")
-    _require("max_grad_norm", 0 < optimizer.max_grad_norm < math.inf, optimizer, "more than 0")
-    _require("vocab_size", architecture.vocab_size == len(VOCABULARY), architecture, f"{len(VOCABULARY)}")
-    if train.save_every % train.log_every:
-        raise UserError(f"--save_every {train.save_every} is no multiple of --log_every {train.log_every}", USAGE)
-    if isinstance(architecture, Model):
-        _check_transformer(settings)
-    elif train.position_offset:
-        raise UserError(f"--position_offset {train.position_offset} is for transformers: drop it", USAGE)
-
-
-def _check_transformer(settings):
-    architecture, terms = settings.model, settings.training.crop_terms
-    terms = terms if isinstance(settings.data, Wide) else progressions.most_terms(settings.data)
-    longest = terms * (settings.data.digits + 1) - 1
-    _require("norm_epsilon", 0 < architecture.norm_epsilon < 1, architecture, "more than 0 and less than 1")
-    longest += settings.training.position_offset
-    _require("separator", architecture.separator == VOCABULARY[" "], architecture, f"{VOCABULARY[' ']}")
-    if architecture.position == "learned" and architecture.max_len < longest:
-        raise UserError(f"--max_len {architecture.max_len} ends before the longest row: give {longest} or more", USAGE)
-
-
-def _require(flag, fits, part, what_fits):
-    if not fits:
-        raise UserError(f"--{flag} {getattr(part, flag)} is out of range: give {what_fits}", USAGE)
 
 
 def module(cfg):
@@ -224,7 +174,7 @@ def from_dict(config, source):
             data=_typed((Wide if "order" in config["data"] else Data)(**config["data"])),
             optimizer=_typed(Optimizer(**config["optimizer"])),
         )
-        check(settings)
+        limits.check(settings)
     except (KeyError, TypeError, ValueError, UserError) as error:
         sentence = f"{source} is damaged or of another version of apformer ({error}): restore it, or train anew"
         raise UserError(sentence, CHECKPOINT) from None

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from apformer import cli, errors, experiment, fit, recipes, task, wide_certify, wide_evaluate, wide_examine, wide_task
+from apformer import cli, errors, experiment, fit, recipes, wide_certify, wide_evaluate, wide_examine, wide_task
 from apformer.data import wide
 
 FLAGS = (
