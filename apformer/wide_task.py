@@ -69,7 +69,6 @@ def make_loss(settings):
         if key is not None and hard:
             drawn = run.batch_size - hard
             batch = keep_hardest(batch, drawn, hard, partial(apply, params, cfg=settings.model))
-        key = key if settings.model.dropout or settings.model.score_noise else None
 
         def measure(logits_BTV, batch):
             logits_BTV, batch = jax.tree.map(lambda leaf: leaf[:drawn], (logits_BTV, batch))

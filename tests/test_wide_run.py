@@ -15,7 +15,7 @@ from apformer.data import wide
 
 FLAGS = (
     "--recipe digits --digits 3 --d_model 16 --n_heads 2 --d_ff 16 --steps 4 --log_every 2 --save_every 4 "
-    "--batch_size 8 --test_sequences 6 --rule adamw --n_layers 1"
+    "--batch_size 8 --test_sequences 6 --rule adamw --hard_share 0 --n_layers 1"
 ).split()
 LSB = recipes.parse([*FLAGS, "--order", "lsb"])
 
