@@ -21,7 +21,7 @@ def read_rows(settings):
     if run.dataset is not None:
         raise UserError(f"--dataset {run.dataset} has terms of one width: drop it, or train another --recipe", USAGE)
     if run.position_offset:
-        raise UserError(f"--position_offset {run.position_offset} moves nothing here: drop it", USAGE)
+        raise UserError(f"--position_offset {run.position_offset} is not for --recipe digits: drop it", USAGE)
 
 
 def describe_rows(settings, rows):

@@ -105,7 +105,7 @@ def test_flags_that_no_such_run_can_follow(capsys, tmp_path, monkeypatch):
     for flags, pattern in (
         (["--digits", "0"], "--digits 0 does not fit: give 1 to 1000"),
         (["--dataset", "rows.txt"], "--dataset rows.txt has terms of one width: drop it"),
-        (["--position_offset", "3"], "--position_offset 3 moves nothing here"),
+        (["--position_offset", "3"], "--position_offset 3 is not for --recipe digits"),
         (["--max_difference", "3"], "--max_difference"),
         (["--look_between", "9"], "look_between 9 is not in 0 to n_heads"),
         (["--window", "None"], "position periodic needs a window"),
