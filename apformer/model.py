@@ -48,6 +48,10 @@ class Config:
     """The token that ends a term (periodic positions)."""
     look_between: int = 0
     """Heads that see all tokens since the same place a term before (periodic positions)."""
+    look_noise: float = 0.0
+    """Standard deviation of noise on the scores of these heads, one number for each key, while training."""
+    look_sharpness: float = 1.0
+    """What the scores of these heads are multiplied by, except while training."""
     similarity: Literal["scaled_dot", "dot", "geometric"] = "scaled_dot"
     """Attention scores: q.k / sqrt(head width), or q.k; geometric: the former, with shares instead of a softmax."""
     scale_embedding: bool = False
@@ -72,8 +76,6 @@ class Config:
     """Normalise before the output head."""
     head_bias: bool = True
     """A bias on the logits."""
-    score_noise: float = 0.0
-    """Standard deviation of noise on the scores of heads that look between, for each head and key, while training."""
     dropout: float = 0.0
     """On embeddings and on each sub-layer's output, while training."""
 
@@ -216,7 +218,8 @@ def _block(cfg):
         position=cfg.position,
         offsets=cfg.window or cfg.max_len,
         look_between=cfg.look_between,
-        noise=cfg.score_noise,
+        noise=cfg.look_noise,
+        sharpness=cfg.look_sharpness,
         norm=cfg.norm,
         norm_position=cfg.norm_position,
         norm_epsilon=cfg.norm_epsilon,

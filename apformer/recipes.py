@@ -117,7 +117,7 @@ def digits(most, order):
     """Terms of up to `most` digits; what a carry needs is near, or, most significant digit first, looked for ahead."""
     ahead = order == "msb"
     return Settings(
-        Training(recipe="digits", steps=4000 if ahead else 2000, hard_share=0.4, save_every=1000, test_sequences=1000),
+        Training(recipe="digits", steps=4000 if ahead else 2000, hard_share=0.4, save_every=1000, test_sequences=500),
         Model(
             n_layers=2,
             n_heads=8,
@@ -126,7 +126,8 @@ def digits(most, order):
             look_between=2 if ahead else 0,
             similarity="geometric" if ahead else "scaled_dot",
             attention_sink=not ahead,
-            score_noise=1.5 if ahead else 0.0,
+            look_noise=1.5 if ahead else 0.0,
+            look_sharpness=3.0 if ahead else 1.0,
             output_projection=True,
             final_norm=True,
         ),

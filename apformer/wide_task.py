@@ -21,7 +21,7 @@ def read_rows(settings):
     if run.dataset is not None:
         raise UserError(f"--dataset {run.dataset} has terms of one width: drop it, or train another --recipe", USAGE)
     if run.position_offset:
-        raise UserError(f"--position_offset {run.position_offset} moves nothing here: drop it", USAGE)
+        raise UserError(f"--position_offset {run.position_offset} is not for --recipe digits: drop it", USAGE)
 
 
 def describe_rows(settings, rows):
@@ -69,7 +69,6 @@ def make_loss(settings):
         if key is not None and hard:
             drawn = run.batch_size - hard
             batch = keep_hardest(batch, drawn, hard, partial(apply, params, cfg=settings.model))
-        key = key if settings.model.dropout or settings.model.score_noise else None
 
         def measure(logits_BTV, batch):
             logits_BTV, batch = jax.tree.map(lambda leaf: leaf[:drawn], (logits_BTV, batch))

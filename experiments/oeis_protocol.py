@@ -36,6 +36,8 @@ def measure(path, tests, seed):
     digits = settings.data.digits
     if digits < 5:
         raise UserError(f"{path} has terms of {digits} digits, and 1000 + 1000 * 20 needs 5: train --digits 5", USAGE)
+    if getattr(settings.data, "order", "msb") == "lsb":
+        raise UserError(f"{path} writes the least significant digit first: give a run of --order msb", USAGE)
     params, _, _ = restore.load_params(path, settings)
     functions, random, shares = restore.bound(params, settings.model), np.random.default_rng(seed), {}
     for k in range(2, 21):

@@ -26,6 +26,8 @@ def test_the_default_config_is_the_sketch():
         "position": "sinusoidal",
         "separator": 10,
         "look_between": 0,
+        "look_noise": 0.0,
+        "look_sharpness": 1.0,
         "similarity": "scaled_dot",
         "scale_embedding": False,
         "tie_embeddings": False,
@@ -38,7 +40,6 @@ def test_the_default_config_is_the_sketch():
         "norm_epsilon": 1e-5,
         "final_norm": False,
         "head_bias": True,
-        "score_noise": 0.0,
         "dropout": 0.0,
     }
 

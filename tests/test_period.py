@@ -1,5 +1,7 @@
 """Positions by the period of the text: read off it, told for every token what it may know, the same at any width."""
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -57,6 +59,27 @@ def test_heads_that_do_not_look_between_never_read_there(random_params):
     between_S = (2 <= offset_S) & (offset_S < 4)
     assert (weights_LHS[:, 1:, between_S] == 0).all() and (weights_LHS[:, :1, between_S] > 0).all()
     assert (weights_LHS[:, :, offset_S > 7] == 0).all() and (weights_LHS.sum(-1) <= 1 + 1e-6).all()
+
+
+def test_heads_that_look_between_are_noisy_in_training_and_sharper_after_it(random_params):
+    """And no other head is, nor they without the two flags."""
+    plain, tokens_BT = PERIODIC[1], draw_tokens(3, 13)
+    params = random_params(plain)
+
+    def weights(cfg, key=None):
+        _, captured = model.apply(params, tokens_BT, cfg, key=key, capture=("attention",))
+        return np.asarray(captured["attention"])[0]  # of the first layer, before heads mix
+
+    sharp, noisy = replace(plain, look_sharpness=4.0), replace(plain, look_noise=2.0)
+    one, other = (weights(noisy, jax.random.key(seed)) for seed in (0, 1))
+    for changed in (weights(sharp), one, other):
+        np.testing.assert_array_equal(changed[:, 1:], weights(plain)[:, 1:])
+        assert abs(changed[:, 0] - weights(plain)[:, 0]).max() > 0.1
+    assert abs(one - other).max() > 0.1
+    share, sharper = (weights(cfg)[:, 0, 0, 0] for cfg in (plain, sharp))  # the first token sees itself alone
+    np.testing.assert_allclose(np.log(sharper / (1 - sharper)), 4 * np.log(share / (1 - share)), rtol=1e-3, atol=1e-4)
+    np.testing.assert_array_equal(weights(noisy), weights(plain))
+    np.testing.assert_array_equal(weights(sharp, jax.random.key(0)), weights(plain))
 
 
 def test_each_head_starts_with_a_description_of_its_own():

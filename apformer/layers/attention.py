@@ -77,6 +77,7 @@ class Attention(nn.Module):
     offsets: int = 1
     look_between: int = 0
     noise: float = 0.0
+    sharpness: float = 1.0
 
     @nn.compact
     def __call__(
@@ -95,10 +96,8 @@ class Attention(nn.Module):
             bias_BHTS = bias(positions_BT, positions_BS)
         if self.position == "periodic":
             bias_BHTS = PeriodicBias(self.n_heads, self.look_between, name="periodic")(fits_BTSC)
-        if self.noise and training and self.look_between:
-            shape_BH1S = (len(mask_BTS), self.look_between, 1, mask_BTS.shape[-1])
-            noise_BH1S = self.noise * jax.random.normal(self.make_rng("dropout"), shape_BH1S, bias_BHTS.dtype)
-            bias_BHTS = bias_BHTS.at[:, : self.look_between].add(noise_BH1S)
+        if self.look_between:
+            q_BTHK, bias_BHTS = self.decide(q_BTHK, bias_BHTS, mask_BTS, training)
         if memory is not None:
             k_BSHK, v_BSHK, memory = write(memory, k_BSHK, v_BSHK)
         sink_H = self.param("sink", nn.initializers.zeros, (self.n_heads,)) if self.sink else None
@@ -112,6 +111,15 @@ class Attention(nn.Module):
         if self.bias:
             y_BTHK = y_BTHK + self.param(f"{name}_bias", nn.initializers.zeros, (H, D // H))[None, None]
         return y_BTHK
+
+    def decide(self, q_BTHK, bias_BHTS, mask_BTS, training):
+        """Queries and biases of the heads that look between: noisy while training, sharper than trained afterwards."""
+        n = self.look_between
+        if training:
+            shape_BH1S = (len(mask_BTS), n, 1, mask_BTS.shape[-1])
+            noise_BH1S = self.noise * jax.random.normal(self.make_rng("dropout"), shape_BH1S, bias_BHTS.dtype)
+            return q_BTHK, bias_BHTS.at[:, :n].add(noise_BH1S)
+        return q_BTHK.at[:, :, :n].multiply(self.sharpness), bias_BHTS.at[:, :n].multiply(self.sharpness)
 
     def join(self, y_BTHK):
         B, T, H, K = y_BTHK.shape

@@ -29,6 +29,7 @@ class Block(nn.Module):
     offsets: int = 1
     look_between: int = 0
     noise: float = 0.0
+    sharpness: float = 1.0
     norm: str = "layer"
     norm_position: str = "pre"
     norm_epsilon: float = 1e-5
@@ -49,6 +50,7 @@ class Block(nn.Module):
             self.offsets,
             self.look_between,
             self.noise,
+            self.sharpness,
             name="attention",
         )
         feedforward = FeedForward(self.d_ff, self.activation, name="feedforward")
