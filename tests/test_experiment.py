@@ -27,6 +27,9 @@ def rows_file(tmp_path_factory):
     return path
 
 
+draw = jax.jit(task.sample, static_argnums=1)
+
+
 def make_run(path, settings, scores, validation=None):
     """A run directory as training would leave it: an untrained state saved at a step for each of the scores."""
     rows = task.read_rows(settings)
@@ -82,8 +85,8 @@ def test_training_rows_are_of_the_training_split_and_depend_on_the_key_alone(row
     lines = {tuple(row) for row in np.stack([train_rows.difference_B, train_rows.first_B % train_rows.difference_B]).T}
     for rows in (train_rows, None):
         device_rows = None if rows is None else jax.tree.map(jax.numpy.asarray, rows)
-        step = task.sample(jax.random.key(4), files, device_rows)
-        again = task.sample(jax.random.key(4), files, device_rows)
+        step = draw(jax.random.key(4), files, device_rows)
+        again = draw(jax.random.key(4), files, device_rows)
         jax.tree.map(np.testing.assert_array_equal, step, again)
         assert step.rows.tokens_BT.shape == (64, 11) and step.openings.tokens_BT.shape == (8, 5)
         tokens_BT = np.concatenate([part.tokens_BT[:, :5] for part in step])
@@ -94,12 +97,15 @@ def test_training_rows_are_of_the_training_split_and_depend_on_the_key_alone(row
             assert {tuple(row) for row in np.stack([difference, first % difference]).T} <= lines
 
 
+predict, token_nats = jax.jit(model.apply, static_argnums=2), jax.jit(loss.token_nats)
+
+
 def plain_loss(params, batch, cfg):
     """The mean over a batch, of a model that is told nothing of the digits that no training row has."""
-    logits_BTV = np.array(model.apply(params, batch.tokens_BT[:, :-1], cfg.model))
-    unseen_BV = np.asarray(stretches.unseen_digits(batch.tokens_BT, cfg.data))
+    logits_BTV = np.array(predict(params, batch.tokens_BT[:, :-1], cfg.model))
+    unseen_BV = np.asarray(jax.jit(stretches.unseen_digits, static_argnums=1)(batch.tokens_BT, cfg.data))
     logits_BTV[:, 2 * cfg.data.digits - 1, :10][unseen_BV] = -1e9
-    nats_BT = np.asarray(loss.token_nats(jax.numpy.asarray(logits_BTV), batch.tokens_BT[:, 1:]))
+    nats_BT = np.asarray(token_nats(logits_BTV, batch.tokens_BT[:, 1:]))
     weights_BT = np.asarray(batch.weights_BT[:, 1:])
     return np.where(weights_BT > 0, nats_BT * weights_BT, 0).sum() / weights_BT.sum()
 
@@ -108,14 +114,14 @@ def plain_loss(params, batch, cfg):
 def test_a_step_costs_the_mean_of_beginnings_openings_and_the_hardest_candidates(opening_rows):
     cfg = settings(batch_size=12, hard_share=0.25, candidates=5, opening_rows=opening_rows)
     cfg = dataclasses.replace(cfg, model=dataclasses.replace(MODEL, dropout=0.0))
-    step = task.sample(jax.random.key(5), cfg)
+    step = draw(jax.random.key(5), cfg)
     opening, batch = 2 * (DATA_CFG.digits + 1) - 1, step.rows
     assert len(batch.tokens_BT) == 9 + 5 * 3
     assert batch.weights_BT[:9, 1:opening].all() and not batch.weights_BT[9:, :opening].any()
 
     params = jax.jit(model.init, static_argnums=1)(jax.random.key(0), cfg.model)
-    logits_BTV = model.apply(params, batch.tokens_BT[:, :-1], cfg.model)
-    nats_BT = np.asarray(loss.token_nats(logits_BTV, batch.tokens_BT[:, 1:])) * np.asarray(batch.weights_BT[:, 1:] > 0)
+    logits_BTV = predict(params, batch.tokens_BT[:, :-1], cfg.model)
+    nats_BT = np.asarray(token_nats(logits_BTV, batch.tokens_BT[:, 1:])) * np.asarray(batch.weights_BT[:, 1:] > 0)
     hardest_B = np.argsort(nats_BT[9:, opening - 1 :].max(1))[-3:]
     chosen = jax.tree.map(lambda leaf: jax.numpy.concatenate([leaf[:9], leaf[9:][hardest_B]]), batch)
     parts = [plain_loss(params, batch, cfg) for batch in (chosen, *([step.openings] if opening_rows else []))]
@@ -128,7 +134,7 @@ def test_a_step_costs_the_mean_of_beginnings_openings_and_the_hardest_candidates
 
 def test_a_last_digit_that_no_training_row_has_gets_no_gradient():
     cfg = settings(batch_size=64)
-    step, at = task.sample(jax.random.key(5), cfg), 2 * DATA_CFG.digits - 1
+    step, at = draw(jax.random.key(5), cfg), 2 * DATA_CFG.digits - 1
     unseen_BV = np.asarray(stretches.unseen_digits(step.rows.tokens_BT, DATA_CFG))
     assert unseen_BV.any()
     logits_BTV = jax.numpy.zeros((64, step.rows.tokens_BT.shape[1] - 1, 11))
@@ -141,7 +147,8 @@ def test_half_of_the_candidates_are_about_round_numbers(monkeypatch):
     asked = []
     near_round = task.stretches.near_round
     monkeypatch.setattr(task.stretches, "near_round", lambda *args: asked.append(args[2]) or near_round(*args))
-    task.sample(jax.random.key(5), settings(batch_size=12, hard_share=0.25))
+    cfg = settings(batch_size=12, hard_share=0.25)
+    jax.eval_shape(lambda key: task.sample(key, cfg), jax.random.key(5))
     assert asked == [6]
 
 
@@ -149,14 +156,14 @@ def test_rows_of_two_terms_can_be_trained_on():
     cfg = settings(batch_size=12, hard_share=0.25)
     cfg = dataclasses.replace(cfg, data=dataclasses.replace(DATA_CFG, max_terms=2))
     params = jax.jit(model.init, static_argnums=1)(jax.random.key(0), cfg.model)
-    total, _ = jax.jit(task.make_loss(cfg))(params, task.sample(jax.random.key(1), cfg), jax.random.key(2))
+    total, _ = jax.jit(task.make_loss(cfg))(params, draw(jax.random.key(1), cfg), jax.random.key(2))
     assert 0 < total < 10
 
 
 def test_hard_rows_of_a_file_are_its_own(rows_file):
     files = settings(dataset=str(rows_file), batch_size=8, hard_share=0.5)
     rows = task.read_rows(files)["train"]
-    batch = task.sample(jax.random.key(6), files, jax.tree.map(jax.numpy.asarray, rows)).rows
+    batch = draw(jax.random.key(6), files, jax.tree.map(jax.numpy.asarray, rows)).rows
     assert len(batch.tokens_BT) == 4 + 4 * 4
     first, second = (np.asarray(batch.tokens_BT[:, s : s + 2]) @ [10, 1] for s in (0, 3))
     lines = {tuple(row) for row in np.stack([rows.difference_B, rows.first_B % rows.difference_B]).T}
@@ -167,7 +174,7 @@ def test_random_offsets_move_the_positions_of_training_rows_alone():
     cfg = settings(position_offset=9)
     cfg = dataclasses.replace(cfg, model=dataclasses.replace(MODEL, dropout=0.0, position="sinusoidal"))
     params = jax.jit(model.init, static_argnums=1)(jax.random.key(0), cfg.model)
-    batch, loss_fn = task.sample(jax.random.key(1), cfg), jax.jit(task.make_loss(cfg))
+    batch, loss_fn = draw(jax.random.key(1), cfg), jax.jit(task.make_loss(cfg))
     without = jax.jit(task.make_loss(dataclasses.replace(cfg, training=Training())))
     losses = {float(loss_fn(params, batch, jax.random.key(seed))[0]) for seed in range(3)}
     assert len(losses) == 3

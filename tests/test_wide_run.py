@@ -16,6 +16,7 @@ from apformer import (
     errors,
     experiment,
     fit,
+    model,
     recipes,
     wide_certify,
     wide_evaluate,
@@ -123,11 +124,11 @@ def test_a_sweep_asks_other_suites():
 
 def test_training_rows_have_all_widths_and_the_hardest_are_kept():
     cfg = recipes.parse([*FLAGS, "--order", "lsb", "--batch_size", "40", "--hard_share", "0.25"])
-    batch = wide_task.sample(jax.random.key(0), cfg)
+    batch = jax.jit(wide_task.sample, static_argnums=1)(jax.random.key(0), cfg)
     assert len(batch.tokens_BT) == 30 + 4 * 10
     periods = {int(np.argmax(row == wide.SPACE)) + 1 for row in np.asarray(batch.tokens_BT)}
     assert periods == {2, 3, 4}
-    params = recipes.module(cfg.model).init(jax.random.key(1), cfg.model)
+    params = jax.jit(model.init, static_argnums=1)(jax.random.key(1), cfg.model)
     loss_fn = jax.jit(wide_task.make_loss(cfg))
     hardest, metrics = loss_fn(params, batch, jax.random.key(2))
     assert 0 < float(metrics["loss"]) < float(hardest) and 0 <= float(metrics["exact"]) <= 1
