@@ -77,7 +77,7 @@ class Settings:
 def exact(digits):
     """The recipe for D digits: all that the circuit of `circuit.py` has to see, from the same place a term before."""
     # Of few digits most is in the first two terms, which are hard to predict; of many, in carries, which are rare.
-    few = Training(steps=2400, batch_size=64, hard_share=0.75, opening_rows=512)
+    few = Training(steps=2400, batch_size=64, hard_share=0.75, opening_rows=256)
     steps, candidates = (6000, 4) if digits == 4 else (8000, 16)
     many = Training(steps=steps, hard_share=0.4, candidates=candidates, save_every=1000)
     return Settings(
