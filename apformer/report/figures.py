@@ -65,11 +65,12 @@ def accuracy_by(evaluation, by):
 def accuracy_by_width(evaluation):
     """Share of terms exactly right, free-running, by their digits, from the dict that `wide_evaluate` returns."""
     figure, (axes,) = _figure("Accuracy by width")
-    for kind, colour in (("random", _SKY), ("adversarial", _BLUE)):
+    for kind, colour, width in (("random", _SKY, 4), ("adversarial", _BLUE, 1.5)):
         suites = [suite for suite in evaluation["widths"] if suite["rows"] == kind]
         shares = [100 * suite["free_running"] for suite in suites]
-        axes.plot([suite["digits"] for suite in suites], shares, color=colour, marker="o", label=f"{kind} rows")
-    axes.axvline(evaluation["trained_digits"], color=_GREY, linestyle="--", label="most digits in training")
+        digits = [suite["digits"] for suite in suites]
+        axes.plot(digits, shares, color=colour, linewidth=width, marker="o", markersize=width + 1.5, label=kind)
+    axes.axvline(evaluation["trained_digits"], color=_GREY, linestyle="--", label="trained up to here")
     _percent_axis(axes)
     axes.set(xlabel="digits of a term", xlim=(0, None))
     _legend(axes)
