@@ -16,7 +16,7 @@ import numpy as np
 
 from apformer import checkpoint, optimizer, recipes, tasks, train
 from apformer.log import Log, score
-from apformer.recipes import Training
+from apformer.recipes import Drawing, Training
 
 
 def initial_state(settings):
@@ -98,9 +98,13 @@ def fit(path, settings, rows, state):
 
 def _program(settings):
     """The settings without those that change no compiled program, so that runs of other seeds compile nothing anew."""
-    default = Training()
-    names = ("recipe", "seed", "keep", "save_every", "test_sequences", "dataset", "run_dir")
-    return replace(settings, training=replace(settings.training, **{name: getattr(default, name) for name in names}))
+    training = ("recipe", "seed", "keep", "save_every", "run_dir")
+    drawing = ("dataset", "test_sequences")
+    return replace(
+        settings,
+        training=replace(settings.training, **{name: getattr(Training(), name) for name in training}),
+        drawing=replace(settings.drawing, **{name: getattr(Drawing(), name) for name in drawing}),
+    )
 
 
 @contextmanager

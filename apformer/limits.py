@@ -12,17 +12,19 @@ def check(settings):
     """Refuse settings that no run can follow. Raises UserError (exit USAGE) that names the flag and what fits."""
     (wide if isinstance(settings.data, wide.Config) else progressions).check(settings.data)
     train, architecture, optimizer = settings.training, settings.model, settings.optimizer
+    drawing = settings.drawing
     for part, whole in (
-        (train, ("steps", "batch_size", "members", "candidates", "log_every", "save_every", "keep", "test_sequences")),
+        (train, ("steps", "batch_size", "members", "log_every", "save_every", "keep")),
+        (drawing, ("candidates", "test_sequences")),
         (architecture, ("d_model", "n_heads", "n_layers", "d_ff", "window", "max_len")),
     ):
         for flag in whole:
             value = getattr(part, flag, None)
             _require(flag, value is None or 1 <= value < 2**31, part, "1 to 2147483647")
-    _require("crop_terms", 3 <= train.crop_terms < 2**31, train, "3 to 2147483647")
-    _require("hard_share", 0 <= train.hard_share < 1, train, "at least 0 and less than 1")
-    _require("opening_rows", 0 <= train.opening_rows < 2**31, train, "0 to 2147483647")
-    _require("position_offset", 0 <= train.position_offset < 2**31, train, "0 to 2147483647")
+    _require("crop_terms", 3 <= drawing.crop_terms < 2**31, drawing, "3 to 2147483647")
+    _require("hard_share", 0 <= drawing.hard_share < 1, drawing, "at least 0 and less than 1")
+    _require("opening_rows", 0 <= drawing.opening_rows < 2**31, drawing, "0 to 2147483647")
+    _require("position_offset", 0 <= drawing.position_offset < 2**31, drawing, "0 to 2147483647")
     _require("seed", 0 <= train.seed <= 2**31 - train.members, train, f"0 to {2**31 - train.members}")
     _require("warmup_steps", 0 <= optimizer.warmup_steps < 2**31, optimizer, "0 to 2147483647")
     _require("learning_rate", 0 < optimizer.learning_rate < 10, optimizer, "more than 0 and less than 10")
@@ -35,16 +37,16 @@ def check(settings):
         raise UserError(f"--save_every {train.save_every} is no multiple of --log_every {train.log_every}", USAGE)
     if isinstance(architecture, model.Config):
         _check_transformer(settings)
-    elif train.position_offset:
-        raise UserError(f"--position_offset {train.position_offset} is for transformers: drop it", USAGE)
+    elif drawing.position_offset:
+        raise UserError(f"--position_offset {drawing.position_offset} is for transformers: drop it", USAGE)
 
 
 def _check_transformer(settings):
-    architecture, terms = settings.model, settings.training.crop_terms
+    architecture, terms = settings.model, settings.drawing.crop_terms
     terms = terms if isinstance(settings.data, wide.Config) else progressions.most_terms(settings.data)
     longest = terms * (settings.data.digits + 1) - 1
     _require("norm_epsilon", 0 < architecture.norm_epsilon < 1, architecture, "more than 0 and less than 1")
-    longest += settings.training.position_offset
+    longest += settings.drawing.position_offset
     _require("separator", architecture.separator == VOCABULARY[" "], architecture, f"{VOCABULARY[' ']}")
     if architecture.position == "learned" and architecture.max_len < longest:
         raise UserError(f"--max_len {architecture.max_len} ends before the longest row: give {longest} or more", USAGE)

@@ -24,7 +24,7 @@ from apformer.recurrent import Config as Recurrent
 
 @dataclass(frozen=True)
 class Training:
-    """How long to train, on what, and where to keep it."""
+    """How long to train, and where to keep it."""
 
     recipe: Literal["exact", "sketch", "recurrent", "digits"] = "exact"
     """Where the other flags start."""
@@ -32,16 +32,6 @@ class Training:
     """Optimizer steps."""
     batch_size: int = 128
     """Rows a step."""
-    crop_terms: int = 4
-    """Terms of a row in training; the rest is cut off."""
-    hard_share: float = 0.0
-    """Share of rows that are the hardest of many, cut from anywhere or from where carries run far."""
-    candidates: int = 4
-    """For each of these, of which the hardest is kept."""
-    opening_rows: int = 0
-    """Further rows a step, cut to the two terms that cannot be predicted, only how likely they are."""
-    position_offset: int = 0
-    """Training rows begin at a random position up to this, so that later positions are not new (transformers)."""
     seed: int = 0
     """Of the weights, the batches and dropout."""
     members: int = 1
@@ -56,12 +46,28 @@ class Training:
     """Steps between checkpoints; a multiple of log_every."""
     keep: int = 3
     """Checkpoints kept besides the best."""
-    test_sequences: int = 10_000
-    """Held-out progressions of the evaluation."""
-    dataset: str | None = None
-    """Train on a text file, a progression a line, instead of fresh draws."""
     run_dir: str | None = None
     """A new directory for the run; runs/<UTC time>-<recipe> if not given."""
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """Which progressions a training step sees, and an evaluation."""
+
+    crop_terms: int = 4
+    """Terms of a row in training; the rest is cut off."""
+    hard_share: float = 0.0
+    """Share of rows that are the hardest of many, cut from anywhere or from where carries run far."""
+    candidates: int = 4
+    """For each of these, of which the hardest is kept."""
+    opening_rows: int = 0
+    """Further rows a step, cut to the two terms that cannot be predicted, only how likely they are."""
+    position_offset: int = 0
+    """Training rows begin at a random position up to this, so that later positions are not new (transformers)."""
+    dataset: str | None = None
+    """Train on a text file, a progression a line, instead of fresh draws."""
+    test_sequences: int = 10_000
+    """Held-out progressions of the evaluation."""
 
 
 @dataclass(frozen=True)
@@ -72,16 +78,19 @@ class Settings:
     model: Model | Recurrent = Model()
     data: Data | Wide = Data()
     optimizer: Optimizer = Optimizer()
+    drawing: Drawing = Drawing()
 
 
 def exact(digits):
     """The recipe for D digits: all that the circuit of `circuit.py` has to see, from the same place a term before."""
     # Of few digits most is in the first two terms, which are hard to predict; of many, in carries, which are rare.
-    few = Training(steps=2400, batch_size=64, hard_share=0.75, opening_rows=256)
-    steps, candidates = (6000, 4) if digits == 4 else (8000, 16)
-    many = Training(steps=steps, hard_share=0.4, candidates=candidates, save_every=1000)
+    if digits <= 3:
+        training, drawing = Training(steps=2400, batch_size=64), Drawing(hard_share=0.75, opening_rows=256)
+    else:
+        steps, candidates = (6000, 4) if digits == 4 else (8000, 16)
+        training, drawing = Training(steps=steps, save_every=1000), Drawing(hard_share=0.4, candidates=candidates)
     return Settings(
-        few if digits <= 3 else many,
+        training,
         Model(
             n_layers=2,
             n_heads=8,
@@ -94,6 +103,7 @@ def exact(digits):
         ),
         _data(digits),
         Optimizer(rule="muon", learning_rate=4e-3, weight_decay=0.1),
+        drawing,
     )
 
 
@@ -103,21 +113,21 @@ def _data(digits):
 
 def sketch(digits):
     """The sketch, with nothing but its training chosen."""
-    training = Training(recipe="sketch", steps=20_000, batch_size=64, crop_terms=16, save_every=1000)
-    return Settings(training, Model(), _data(digits))
+    training = Training(recipe="sketch", steps=20_000, batch_size=64, save_every=1000)
+    return Settings(training, Model(), _data(digits), drawing=Drawing(crop_terms=16))
 
 
 def recurrent(digits):
     """An RNN, GRU or LSTM (`--cell`) on the task of the exact recipe."""
-    training = Training(recipe="recurrent", steps=4000, crop_terms=16, hard_share=0.25)
-    return Settings(training, Recurrent(d_model=128), _data(digits), Optimizer(learning_rate=4e-3))
+    training, drawing = Training(recipe="recurrent", steps=4000), Drawing(crop_terms=16, hard_share=0.25)
+    return Settings(training, Recurrent(d_model=128), _data(digits), Optimizer(learning_rate=4e-3), drawing)
 
 
 def digits(most, order):
     """Terms of up to `most` digits; what a carry needs is near, or, most significant digit first, looked for ahead."""
     ahead = order == "msb"
     return Settings(
-        Training(recipe="digits", steps=4000 if ahead else 2000, hard_share=0.4, save_every=1000, test_sequences=500),
+        Training(recipe="digits", steps=4000 if ahead else 2000, save_every=1000),
         Model(
             n_layers=2,
             n_heads=8,
@@ -133,6 +143,7 @@ def digits(most, order):
         ),
         Wide(digits=most, order=order),
         Optimizer(rule="muon", learning_rate=4e-3, weight_decay=0.1),
+        Drawing(hard_share=0.4, test_sequences=500),
     )
 
 
@@ -174,6 +185,7 @@ def from_dict(config, source):
             model=_typed((Recurrent if "cell" in config["model"] else Model)(**config["model"])),
             data=_typed((Wide if "order" in config["data"] else Data)(**config["data"])),
             optimizer=_typed(Optimizer(**config["optimizer"])),
+            drawing=_typed(Drawing(**config["drawing"])),
         )
         limits.check(settings)
     except (KeyError, TypeError, ValueError, UserError) as error:

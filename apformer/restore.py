@@ -22,7 +22,7 @@ def load_rows(path):
     task = tasks.module(settings.data)
     rows = task.read_rows(settings)
     if task.describe_rows(settings, rows) != _config(path).get("data"):
-        raise UserError(f"{settings.training.dataset} has changed since {path} was trained on it: restore it", DATA)
+        raise UserError(f"{settings.drawing.dataset} has changed since {path} was trained on it: restore it", DATA)
     return rows
 
 

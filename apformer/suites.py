@@ -43,8 +43,8 @@ def suites(settings, rows=None):
 
     rows: {split: Progressions} of a dataset file, whose test rows are then in distribution; else None.
     """
-    cfg, count = settings.data, settings.training.test_sequences
-    crop, least = min(settings.training.crop_terms, cfg.max_terms), max(3, cfg.min_terms)
+    cfg, count = settings.data, settings.drawing.test_sequences
+    crop, least = min(settings.drawing.crop_terms, cfg.max_terms), max(3, cfg.min_terms)
     farthest = min((10**cfg.digits - 1) // (least - 1), 2 * cfg.max_difference - 1)
     wider = replace(cfg, digits=cfg.digits + 1)
 

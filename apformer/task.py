@@ -27,7 +27,7 @@ _draw = jax.jit(progressions.draw, static_argnums=(1, 2, 3))
 
 def read_rows(settings):
     """{split: Progressions} of the dataset file, or None where fresh rows are drawn. Raises UserError."""
-    name, digits = settings.training.dataset, settings.data.digits
+    name, digits = settings.drawing.dataset, settings.data.digits
     if name is None:
         for split in progressions.SPLITS:
             if not progressions.has_split(settings.data, split):
@@ -56,8 +56,8 @@ def describe_rows(settings, rows):
     if rows is None:
         return {"source": "sampler"}
     counts = {split: len(part.first_B) for split, part in rows.items()}
-    digest = hashlib.sha256(Path(settings.training.dataset).read_bytes()).hexdigest()
-    return {"source": settings.training.dataset, "rows": counts, "sha256": digest}
+    digest = hashlib.sha256(Path(settings.drawing.dataset).read_bytes()).hexdigest()
+    return {"source": settings.drawing.dataset, "rows": counts, "sha256": digest}
 
 
 class Step(NamedTuple):
@@ -69,25 +69,25 @@ class Step(NamedTuple):
 
 def sample(key, settings, train_rows=None):
     """The Step of a key. Pure, settings static."""
-    run, cfg = settings.training, settings.data
-    terms, hard = min(run.crop_terms, cfg.max_terms), _hard_rows(run)
+    drawing, cfg = settings.drawing, settings.data
+    terms, hard = min(drawing.crop_terms, cfg.max_terms), hard_rows(settings)
     row_key, other_key, start_key, round_key, opening_key = jax.random.split(key, 5)
-    drawn = _draw_rows(row_key, settings, train_rows, run.batch_size - hard)
+    drawn = _draw_rows(row_key, settings, train_rows, settings.training.batch_size - hard)
     parts = [stretches.beginning(drawn, cfg, terms)]
     if hard:
-        candidates = run.candidates * hard
+        candidates = drawing.candidates * hard
         near = 0 if train_rows is not None else candidates // 2
         drawn = _draw_rows(other_key, settings, train_rows, candidates - near)
         parts.append(stretches.anywhere(start_key, drawn, cfg.digits, terms))
         if near:
             parts.append(stretches.near_round(round_key, cfg, near, terms))
     rows = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *parts)
-    return Step(rows, _openings(opening_key, settings, train_rows) if run.opening_rows else None)
+    return Step(rows, _openings(opening_key, settings, train_rows) if drawing.opening_rows else None)
 
 
 def _openings(key, settings, train_rows):
     """The first two terms of rows, some of which are drawn more often than others and weigh as much less."""
-    size, cfg = settings.training.opening_rows, settings.data
+    size, cfg = settings.drawing.opening_rows, settings.data
     if train_rows is not None:
         return stretches.beginning(_draw_rows(key, settings, train_rows, size), cfg, 2)
     keys = jax.random.split(key)
@@ -97,8 +97,9 @@ def _openings(key, settings, train_rows):
     return batch._replace(weights_BT=batch.weights_BT * weight_B[:, None])
 
 
-def _hard_rows(run):
-    return int(run.hard_share * run.batch_size)
+def hard_rows(settings):
+    """How many rows of a batch are the hardest of their candidates."""
+    return int(settings.drawing.hard_share * settings.training.batch_size)
 
 
 def _draw_rows(key, settings, train_rows, size):
@@ -111,7 +112,7 @@ def _draw_rows(key, settings, train_rows, size):
 
 def validation_batch(settings, rows):
     """Held-out rows by which the best checkpoint is chosen: the beginnings of validation progressions."""
-    terms = min(settings.training.crop_terms, settings.data.max_terms)
+    terms = min(settings.drawing.crop_terms, settings.data.max_terms)
     return Step(progressions.encode_rows(_validation_rows(settings, rows), settings.data.digits, terms))
 
 
@@ -132,7 +133,7 @@ def _validation_rows(settings, rows):
 
 def test_rows(settings, rows, split="test"):
     """The progressions of the evaluation, as numpy arrays; of a file, those of any split."""
-    count = settings.training.test_sequences
+    count = settings.drawing.test_sequences
     if rows is not None:
         return Progressions(*(leaf[:count] for leaf in rows[split]))
     return jax.device_get(_draw(jax.random.key(TEST_KEY), settings.data, count, "test"))
@@ -144,7 +145,7 @@ def make_loss(settings):
     The metrics are of rows as the generator draws them, so that their loss can be held against the Bayes floor.
     """
     run, cfg, apply = settings.training, settings.data, _make_apply(settings)
-    dtype, hard = jnp.dtype(run.compute_dtype), _hard_rows(run)
+    dtype, hard = jnp.dtype(run.compute_dtype), hard_rows(settings)
 
     def measure(logits_BTV, batch):
         nats = loss.cross_entropy(logits_BTV, batch.tokens_BT[:, 1:], batch.weights_BT[:, 1:])
@@ -186,7 +187,7 @@ def _learnable(logits_BTV, batch, share, cfg):
 
 def _make_apply(settings):
     """The model's apply, with what a key makes random in training: dropout, and where rows begin."""
-    architecture, most = recipes.module(settings.model), settings.training.position_offset
+    architecture, most = recipes.module(settings.model), settings.drawing.position_offset
 
     def apply(params, tokens_BT, cfg, *, key=None):
         if key is None:

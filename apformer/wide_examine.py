@@ -22,7 +22,7 @@ def evaluate_run(path, settings, member=None):
             bar.update(done - bar.n)
 
         found = wide_evaluate.evaluate(
-            settings.data, settings.training.test_sequences, **bound(params, settings.model), progress=progress
+            settings.data, settings.drawing.test_sequences, **bound(params, settings.model), progress=progress
         )
     result = {"step": step, "member": member} | found
     runs.write_json(path / "evaluation.json", result)

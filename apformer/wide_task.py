@@ -12,16 +12,18 @@ import jax.numpy as jnp
 from apformer import loss, recipes
 from apformer.data import wide
 from apformer.errors import USAGE, UserError
-from apformer.task import VALIDATION_KEY, VALIDATION_ROWS, keep_hardest
+from apformer.task import VALIDATION_KEY, VALIDATION_ROWS, hard_rows, keep_hardest
 
 
 def read_rows(settings):
     """None: rows are drawn. Raises UserError for flags that want rows from elsewhere."""
-    run = settings.training
-    if run.dataset is not None:
-        raise UserError(f"--dataset {run.dataset} has terms of one width: drop it, or train another --recipe", USAGE)
-    if run.position_offset:
-        raise UserError(f"--position_offset {run.position_offset} is not for --recipe digits: drop it", USAGE)
+    drawing = settings.drawing
+    if drawing.dataset is not None:
+        raise UserError(
+            f"--dataset {drawing.dataset} has terms of one width: drop it, or train another --recipe", USAGE
+        )
+    if drawing.position_offset:
+        raise UserError(f"--position_offset {drawing.position_offset} is not for --recipe digits: drop it", USAGE)
 
 
 def describe_rows(settings, rows):
@@ -32,22 +34,18 @@ def describe_rows(settings, rows):
 def sample(key, settings, train_rows=None):
     """The batch of a training step, candidates for its hardest rows last. Pure, settings static."""
     run = settings.training
-    hard = _hard_rows(run)
+    hard = hard_rows(settings)
     drawn, keys = run.batch_size - hard, jax.random.split(key, 3)
     parts = [_draw(keys[0], settings, drawn - drawn // 2, False), _draw(keys[1], settings, drawn // 2, True)]
     if hard:
-        parts.append(_draw(keys[2], settings, run.candidates * hard, True))
+        parts.append(_draw(keys[2], settings, settings.drawing.candidates * hard, True))
     return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *parts)
-
-
-def _hard_rows(run):
-    return int(run.hard_share * run.batch_size)
 
 
 def _draw(key, settings, size, hard):
     cfg, (width_key, row_key) = settings.data, jax.random.split(key)
     width_B = jax.random.randint(width_key, (size,), 1, cfg.digits + 1)
-    return wide.encode(wide.draw(row_key, width_B, cfg.digits, settings.training.crop_terms, hard), cfg.order)
+    return wide.encode(wide.draw(row_key, width_B, cfg.digits, settings.drawing.crop_terms, hard), cfg.order)
 
 
 def validation_batch(settings, rows):
@@ -61,7 +59,7 @@ def validation_batch(settings, rows):
 def make_loss(settings):
     """loss_fn(params, batch, key) -> (loss, metrics); the metrics are of the rows before the hardest."""
     run, apply = settings.training, recipes.module(settings.model).apply
-    dtype, hard = jnp.dtype(run.compute_dtype), _hard_rows(run)
+    dtype, hard = jnp.dtype(run.compute_dtype), hard_rows(settings)
 
     def loss_fn(params, batch, key):
         params = jax.tree.map(lambda leaf: leaf.astype(dtype), params)
@@ -73,7 +71,7 @@ def make_loss(settings):
         def measure(logits_BTV, batch):
             logits_BTV, batch = jax.tree.map(lambda leaf: leaf[:drawn], (logits_BTV, batch))
             nats = loss.cross_entropy(logits_BTV, batch.tokens_BT[:, 1:], batch.weights_BT[:, 1:])
-            return {"loss": nats, "exact": exact(logits_BTV.argmax(-1), batch, run.crop_terms)}
+            return {"loss": nats, "exact": exact(logits_BTV.argmax(-1), batch, settings.drawing.crop_terms)}
 
         return loss.next_token_loss(params, batch, key, settings.model, apply=apply, measure=measure)
 

@@ -10,14 +10,15 @@ import pytest
 from apformer import checkpoint, examine, fit, log, loss, model, recipes, restore, runs, task
 from apformer.data import bayes, progression_file, progressions, stretches
 from apformer.errors import CHECKPOINT, DATA, USAGE, UserError
-from apformer.recipes import Settings, Training
+from apformer.recipes import Drawing, Settings, Training
 
 DATA_CFG = progressions.Config(digits=2, max_difference=30, max_terms=6)
 MODEL = model.Config(d_model=16, n_layers=2, n_heads=2, position="relative", window=7, dropout=0.1)
 
 
 def settings(**changes):
-    return Settings(Training(**{"test_sequences": 40, **changes}), MODEL, DATA_CFG)
+    drawing = {"test_sequences": 40} | {name: changes.pop(name) for name in [*changes] if hasattr(Drawing, name)}
+    return Settings(Training(**changes), MODEL, DATA_CFG, drawing=Drawing(**drawing))
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +66,7 @@ def test_rows_longer_than_learned_positions_are_refused(tmp_path):
     (tmp_path / "long.txt").write_text(" ".join(f"{k:02d}" for k in range(100)) + "\n")
     cfg = model.Config(position="learned", max_len=298)
     with pytest.raises(UserError, match="has rows of 299 characters: give --max_len 299 or more") as caught:
-        task.read_rows(Settings(Training(dataset=str(tmp_path / "long.txt")), cfg, DATA_CFG))
+        task.read_rows(Settings(model=cfg, data=DATA_CFG, drawing=Drawing(dataset=str(tmp_path / "long.txt"))))
     assert caught.value.exit_code == USAGE
 
 
@@ -128,7 +129,7 @@ def test_a_step_costs_the_mean_of_beginnings_openings_and_the_hardest_candidates
     found, metrics = jax.jit(task.make_loss(cfg))(params, step, jax.random.key(1))
     np.testing.assert_allclose(found, np.average(parts, weights=[1, 2][: len(parts)]), rtol=1e-6)
     drawn = task.Step(jax.tree.map(lambda leaf: leaf[:9], batch))
-    validate = jax.jit(task.make_loss(dataclasses.replace(cfg, training=Training())))
+    validate = jax.jit(task.make_loss(dataclasses.replace(cfg, drawing=Drawing())))
     np.testing.assert_allclose(metrics["loss"], validate(params, drawn, None)[0], rtol=1e-6)
 
 
@@ -175,7 +176,7 @@ def test_random_offsets_move_the_positions_of_training_rows_alone():
     cfg = dataclasses.replace(cfg, model=dataclasses.replace(MODEL, dropout=0.0, position="sinusoidal"))
     params = jax.jit(model.init, static_argnums=1)(jax.random.key(0), cfg.model)
     batch, loss_fn = draw(jax.random.key(1), cfg), jax.jit(task.make_loss(cfg))
-    without = jax.jit(task.make_loss(dataclasses.replace(cfg, training=Training())))
+    without = jax.jit(task.make_loss(dataclasses.replace(cfg, drawing=Drawing())))
     losses = {float(loss_fn(params, batch, jax.random.key(seed))[0]) for seed in range(3)}
     assert len(losses) == 3
     assert loss_fn(params, batch, None)[0] == without(params, batch, None)[0]
@@ -238,7 +239,7 @@ def test_predict_needs_the_settings_of_a_run_and_not_its_dataset(rows_file, tmp_
     copy.write_bytes(rows_file.read_bytes())
     path = make_run(tmp_path / "run", settings(dataset=str(copy)), {2: 1.0})
     copy.unlink()
-    assert restore.load_settings(path).training.dataset == str(copy)
+    assert restore.load_settings(path).drawing.dataset == str(copy)
     with pytest.raises(UserError, match="rows.txt does not exist") as caught:
         restore.load_rows(path)
     assert caught.value.exit_code == DATA

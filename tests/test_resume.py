@@ -196,7 +196,7 @@ def test_numbers_that_are_not_finite_end_the_run_and_spare_its_checkpoints(whole
 
 def test_a_dataset_that_has_changed_is_refused(whole, only_train, tmp_path):
     path, _ = whole("file", only_train)
-    source = Path(recipes.from_dict(runs.read_json(path / "config.json")["flags"], path).training.dataset)
+    source = Path(recipes.from_dict(runs.read_json(path / "config.json")["flags"], path).drawing.dataset)
     content = source.read_bytes()
     try:
         source.write_bytes(content + b"01 02 03\n")
