@@ -3,6 +3,7 @@ import sys
 
 import pytest
 
+from apformer.data import text_tokenizer
 from apformer.data.byte_pairs import BYTES
 from apformer.data.text_tokenizer import BytePairs, Characters, train_byte_pairs, train_characters
 from apformer.data.tokenizer_file import load, save
@@ -74,6 +75,15 @@ def test_gpt2_splits_by_its_own_pattern(tmp_path, library):
     assert tokenizer.decode(tokenizer.encode("1234")[:1]) == "1234"  # GPT-4 takes three digits
     assert tokenizer.encode(".\n").tolist() == [BYTES.index(ord(".")), BYTES.index(ord("\n"))]  # GPT-4 joins them
     assert len(tokenizer.encode("I'LL")) == 3  # for GPT-4 a contraction, whatever its case
+
+
+def test_gpt2_encodes_a_long_text_in_parts_as_it_does_at_once(tmp_path, library, monkeypatch):
+    tokenizer = load(write_gpt2(tmp_path, merges=("Ċ Ċ", "Ċ Ġ", "ĉ Ċ", ". Ċ", "č Ċ", "a Ċ")))
+    text = "a\n\nb.\n\n\nc\n \n d\t\ne\r\n\r\nf\n\n\n1\n\n  _\n\n" * 4
+    at_once = tokenizer.encode(text).tolist()
+    for block in (1, 2, 3, 7):
+        monkeypatch.setattr(text_tokenizer, "_BLOCK", block)
+        assert tokenizer.encode(text).tolist() == at_once
 
 
 def test_an_end_of_text_in_the_text_is_text_for_a_tokenizer_that_has_none(byte_pairs):
@@ -186,6 +196,15 @@ def test_a_tokenizer_that_changes_text_is_refused(tmp_path, library, byte_pairs,
     change(library, tokenizer)
     path = write_json(tmp_path, tokenizer) / "tokenizer.json"
     assert "does not give every text back: give byte-level byte pairs, such as GPT-2's" in refusal(path)
+
+
+def test_bytes_by_another_name_are_refused(tmp_path, library):
+    tokenizer = library.Tokenizer(
+        library.models.BPE({f"<0x{byte:02X}>": byte for byte in range(256)}, [], byte_fallback=True)
+    )
+    tokenizer.decoder = library.decoders.Sequence([library.decoders.ByteFallback(), library.decoders.Fuse()])
+    assert tokenizer.decode(tokenizer.encode("é ").ids) == "é "
+    assert "give byte-level byte pairs" in refusal(write_json(tmp_path, tokenizer) / "tokenizer.json")
 
 
 def test_characters_need_no_extra_and_byte_pairs_say_which(tmp_path, byte_pairs, monkeypatch):
