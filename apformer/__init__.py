@@ -4,7 +4,7 @@
     recurrent    RNN, GRU and LSTM language models: the same names
     circuit      weights written by hand that continue any progression exactly
     layers       the transformer's parts: embedding, position, attention, feedforward, block
-    data         the tasks: progressions and their exact Bayes predictor, tokenizer
+    data         the tasks: progressions and their exact Bayes predictor, tokenizer; text and its byte pairs
     loss         softmax and cross-entropy as one function
     optimizer    AdamW or Muon, warm-up, cosine
     train        the pure training step, scanned, for one model or a population
