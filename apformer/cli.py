@@ -32,6 +32,13 @@ def predict(args):
     predict.predict(parse(predict.Predict, args, "apformer predict"))
 
 
+def generate(args):
+    """Write text with a language model: apformer generate RUN --prompt "ROMEO:" --tokens 200."""
+    from apformer import compose
+
+    compose.generate(parse(compose.Generate, args, "apformer generate"))
+
+
 def evaluate(args):
     """Measure exact match by position, difference and carries, and the loss against the Bayes floor."""
     from apformer import examine
@@ -53,11 +60,11 @@ def doctor(args):
     doctor.doctor(parse(doctor.Doctor, args, "apformer doctor"))
 
 
-COMMANDS = {command.__name__: command for command in (train, resume, predict, evaluate, certify, doctor)}
+COMMANDS = {command.__name__: command for command in (train, resume, predict, generate, evaluate, certify, doctor)}
 
 HELP = f"""usage: apformer COMMAND [RUN] [--flag value ...]
 
-Transformers that learn arithmetic progressions, and know how well.
+Transformers that learn arithmetic progressions, and know how well; and language models of a text.
 
 {"".join(f"  {name:10}{command.__doc__}{chr(10)}" for name, command in COMMANDS.items())}
 RUN is a run directory; without it, the latest. `apformer COMMAND --help` lists the flags of a command.

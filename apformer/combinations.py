@@ -13,7 +13,7 @@ from itertools import product
 from typing import NamedTuple
 
 from apformer import optimizer, recipes, task
-from apformer.data import wide
+from apformer.data import progressions
 from apformer.errors import USAGE, UserError
 
 OWN = ("no_certify",)  # flags that are not of `apformer train`
@@ -88,8 +88,11 @@ def _settings(fixed, combination, numbers):
         words += switches.get(value) or [f"--{flag}", *([value] if flag in numbers else value.split() or [value])]
     try:
         settings = recipes.parse(words)
-        if isinstance(settings.data, wide.Config):
-            raise UserError("--recipe digits has no suites of a sweep: train it alone, with --members for seeds", USAGE)
+        if not isinstance(settings.data, progressions.Config):
+            recipe = settings.training.recipe
+            raise UserError(
+                f"--recipe {recipe} has no suites of a sweep: train it alone, with --members for seeds", USAGE
+            )
         task.read_rows(settings)
     except UserError as error:
         raise UserError(f"{name(combination)}: {error}" if combination else str(error), error.exit_code) from None

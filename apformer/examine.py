@@ -13,8 +13,8 @@ from tyro.conf import Positional
 
 from apformer import certify as certification
 from apformer import evaluate as evaluation
-from apformer import runs, task, wide_certify, wide_evaluate, wide_examine
-from apformer.data import bayes, wide
+from apformer import runs, task, text_examine, wide_certify, wide_evaluate, wide_examine
+from apformer.data import bayes, text, wide
 from apformer.errors import USAGE, UserError
 from apformer.log import read_metrics
 from apformer.restore import bound, load_params, load_rows, load_settings, reach
@@ -63,6 +63,8 @@ def evaluate_run(path, settings, rows, member=None):
 
     if isinstance(settings.data, wide.Config):
         return wide_examine.evaluate_run(path, settings, member)
+    if isinstance(settings.data, text.Config):
+        return text_examine.evaluate_run(path, settings, rows, member)
     params, step, member = load_params(path, settings, member)
     test = task.test_rows(settings, rows)
     nats = bayes.bayes_nats(test, settings.data) if rows is None else None
@@ -78,10 +80,7 @@ def evaluate_run(path, settings, rows, member=None):
         "accuracy_by_difference": figures.accuracy_by(result, "difference"),
         "accuracy_by_carries": figures.accuracy_by(result, "carries"),
     }
-    with runs.disk_errors(path / "figures"):
-        (path / "figures").mkdir(exist_ok=True)
-        for name, figure in pictures.items():
-            figure.savefig(path / "figures" / f"{name}.png")
+    figures.save(path / "figures", pictures)
     return result
 
 
@@ -109,6 +108,8 @@ def certify_run(path, settings, member=None, patience=PATIENCE):
     What was enumerated before a stop is kept in certificate.partial.json, and gone on from. Raises UserError (exit
     USAGE) if it would take more than `patience` seconds, or if no progression has a predictable term.
     """
+    if isinstance(settings.data, text.Config):
+        raise UserError(f"{path} is of a text, where nothing is right or wrong: see `apformer evaluate`", USAGE)
     if isinstance(settings.data, wide.Config):
         result, params = wide_examine.certify_run(path, settings, member)
         result |= {"parameters_sha256": _digest(params)} | _surroundings(params)
@@ -135,7 +136,8 @@ def certify_run(path, settings, member=None, patience=PATIENCE):
 
 def evaluation_table(result):
     """An evaluation for a terminal."""
-    return (wide_evaluate if "widths" in result else evaluation).table(result)
+    kind = wide_evaluate if "widths" in result else text_examine if "perplexity" in result else evaluation
+    return kind.table(result)
 
 
 def certificate_table(result):

@@ -1,6 +1,7 @@
-"""A run of the home task, from its settings to its certificate: train, resume.
+"""A run from its settings to its evaluation and, where it can have one, its certificate: train, resume.
 
 runs/<name>/  config.json  metrics.jsonl  checkpoints/<step>/  evaluation.json  figures/  certificate.json
+              tokenizer.json (of a text)
 """
 
 import shlex
@@ -14,7 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 from tyro.conf import Positional
 
-from apformer import checkpoint, examine, recipes, runs, tasks
+from apformer import checkpoint, config_file, examine, runs, tasks
+from apformer.data import text
 from apformer.errors import USAGE, UserError
 from apformer.fit import fit, initial_state
 from apformer.restore import load_rows, load_settings
@@ -32,7 +34,7 @@ class Resume:
 
 def train(settings):
     """Train a model as the settings say, in a new run directory, and evaluate it."""
-    rows = tasks.module(settings.data).read_rows(settings)
+    settings, rows = tasks.read(settings)
     path = _create(settings)
     with runs.lock(path):
         _describe(path, settings, rows)
@@ -62,8 +64,10 @@ def _describe(path, settings, rows):
     """config.json of a new run."""
     params, where = jax.eval_shape(partial(initial_state, settings)).params, settings.training
     data = tasks.module(settings.data).describe_rows(settings, rows)
-    config = {"flags": recipes.to_dict(settings), "versions": runs.versions(), "data": data}
+    config = {"flags": config_file.to_dict(settings), "versions": runs.versions(), "data": data}
     runs.write_json(path / "config.json", config)
+    if isinstance(settings.data, text.Config):
+        runs.write_text(path / "tokenizer.json", rows["tokenizer"].to_json())
     count = sum(np.prod(leaf.shape[where.members > 1 :], dtype=int) for leaf in jax.tree.leaves(params))
     print(f"{path}: {count:,} parameters, {where.steps:,} steps", file=sys.stderr)
 
@@ -96,9 +100,9 @@ def finish(path, settings, rows, state):
     fit(path, settings, rows, state)
     result = examine.evaluate_run(path, settings, rows)
     print(examine.evaluation_table(result))
-    print(certificate(path, settings, result))
-    prompt = tasks.module(settings.data).hint(settings.data)
-    print(f'\n{path}\nTry it: apformer predict {shlex.quote(str(path))} "{prompt}" --terms 3')
+    if not isinstance(settings.data, text.Config):  # of a language nobody knows what would be right
+        print(certificate(path, settings, result))
+    print(f"\n{path}\nTry it: {tasks.module(settings.data).hint(settings.data).format(shlex.quote(str(path)))}")
 
 
 def certificate(path, settings, result):

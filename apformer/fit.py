@@ -15,8 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from apformer import checkpoint, optimizer, recipes, tasks, train
-from apformer.log import Log, score
-from apformer.recipes import Drawing, Training
+from apformer.log import Log, read_metrics, score, validation
 
 
 def initial_state(settings):
@@ -73,7 +72,7 @@ def fit(path, settings, rows, state):
     step = int(np.max(state.step))
     log = Log(path / "metrics.jsonl", settings, step)
     with checkpoint.Checkpoints(path / "checkpoints", run.keep) as checkpoints, stop_signals() as stopped, log:
-        while step < run.steps:
+        while step < run.steps and not (run.patience and _stale(path) >= run.patience):
             until = min(run.steps, step - step % run.log_every + run.log_every)
             state, metrics = run_steps(state, train_rows, program, until - step)
             step = until
@@ -84,7 +83,7 @@ def fit(path, settings, rows, state):
                 scores = jax.device_get(validate(state.params, batch, program))
                 log.hold(step, metrics, scores)
                 log.flush()
-                checkpoints.save(step, state, float(np.mean(score(scores["exact"], scores["loss"]))))
+                checkpoints.save(step, state, float(np.mean(score(scores))))
             elif stopped:
                 # No score: the uninterrupted run, which the resumed one is to equal, has none here.
                 log.flush()
@@ -96,15 +95,25 @@ def fit(path, settings, rows, state):
     return state
 
 
+def _stale(path):
+    """How many checkpoints there are since the best; by metrics.jsonl, so that a resumed run stops at the same."""
+    records = read_metrics(path) if (path / "metrics.jsonl").exists() else []
+    scores = [np.mean(score(found)) for record in records if (found := validation(record))]
+    return len(scores) - 1 - int(np.argmin(scores)) if scores else 0
+
+
 def _program(settings):
     """The settings without those that change no compiled program, so that runs of other seeds compile nothing anew."""
-    training = ("recipe", "seed", "keep", "save_every", "run_dir")
-    drawing = ("dataset", "test_sequences")
-    return replace(
-        settings,
-        training=replace(settings.training, **{name: getattr(Training(), name) for name in training}),
-        drawing=replace(settings.drawing, **{name: getattr(Drawing(), name) for name in drawing}),
-    )
+    training = ("recipe", "seed", "keep", "save_every", "patience", "run_dir")
+    settings = replace(settings, training=_usual(settings.training, training))
+    if settings.drawing is None:
+        return replace(settings, data=_usual(settings.data, ("text", "tokenizer", "validation_share")))
+    return replace(settings, drawing=_usual(settings.drawing, ("dataset", "test_sequences")))
+
+
+def _usual(part, names):
+    """A part of the settings with the defaults of these fields."""
+    return replace(part, **{name: getattr(type(part)(), name) for name in names})
 
 
 @contextmanager

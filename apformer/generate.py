@@ -70,20 +70,33 @@ def generate(extend, cache, prompt_BT, lengths_B, steps, *, key=None, sample=gre
     """
     if steps < 1:
         raise ValueError(f"{steps} steps generate nothing: use at least 1")
+    first_B, cache = begin(extend, cache, prompt_BT, lengths_B, key=key, sample=sample)
+    _, rest_BN = proceed(extend, (first_B, cache), 1, steps - 1, key=key, sample=sample)
+    return jnp.concatenate([first_B[:, None], rest_BN], axis=1)
 
-    def choose(n, logits_BV):
-        return sample(None if key is None else jax.random.fold_in(key, n), logits_BV).astype(jnp.int32)
+
+def begin(extend, cache, prompt_BT, lengths_B, number=0, *, key=None, sample=greedy):
+    """(tokens_B, cache): the token after each prompt, drawn as `number`, and the cache, which it is not in yet."""
+    logits_BTV, cache = extend(prompt_BT, cache, lengths_B=lengths_B)
+    last_BV = jnp.take_along_axis(logits_BTV, lengths_B[:, None, None] - 1, axis=1)[:, 0]
+    return _choose(key, number, last_BV, sample), cache
+
+
+def proceed(extend, state, number, steps, *, key=None, sample=greedy):
+    """(state, tokens_BN): the `steps` tokens after those of a state (tokens_B, cache), drawn as number, number + 1."""
 
     def step(state, n):
         tokens_B, cache = state
         logits_B1V, cache = extend(tokens_B[:, None], cache)
-        tokens_B = choose(n, logits_B1V[:, 0])
+        tokens_B = _choose(key, n, logits_B1V[:, 0], sample)
         return (tokens_B, cache), tokens_B
 
-    logits_BTV, cache = extend(prompt_BT, cache, lengths_B=lengths_B)
-    first_B = choose(0, jnp.take_along_axis(logits_BTV, lengths_B[:, None, None] - 1, axis=1)[:, 0])
-    _, rest_NB = jax.lax.scan(step, (first_B, cache), jnp.arange(1, steps))
-    return jnp.concatenate([first_B[None], rest_NB]).T
+    state, tokens_NB = jax.lax.scan(step, state, number + jnp.arange(steps))
+    return state, tokens_NB.T
+
+
+def _choose(key, number, logits_BV, sample):
+    return sample(None if key is None else jax.random.fold_in(key, number), logits_BV).astype(jnp.int32)
 
 
 def pad_prompts(prompts, multiple=16):

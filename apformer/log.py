@@ -45,10 +45,10 @@ class Log:
             record |= {f"validation_{name}": values for name, values in validation.items()}
         runs.append_record(self.path, record | {"seconds": round(time.perf_counter() - self.start, 3)})
         self.bar.update(step - self.bar.n)
-        self.bar.set_postfix(loss=f"{np.mean(means['loss']):.4f}", exact=f"{np.mean(means['exact']):.2%}")
+        self.bar.set_postfix_str(_in_words(means))
         if validation is not None:
-            scores = f"validation loss {np.mean(validation['loss']):.4f}, exact {np.mean(validation['exact']):.2%}"
-            tqdm.write(f"step {step:,}: loss {np.mean(means['loss']):.4f}, {scores}; saved", file=sys.stderr)
+            words = f"{_in_words(means | {'exact': None})}, validation {_in_words(validation)}"
+            tqdm.write(f"step {step:,}: {words}; saved", file=sys.stderr)
 
     def _require_finite(self, step, losses):
         failed = np.flatnonzero(~np.isfinite(losses))
@@ -58,12 +58,28 @@ class Log:
             raise UserError(f"the loss of seed {seed} is not finite at step {step}: {remedy}", NON_FINITE)
 
 
-def score(validation_exact, validation_loss):
+def _in_words(metrics):
+    """The loss, and the share of exact terms where there are any, as means over members."""
+    words = [f"loss {np.mean(metrics['loss']):.4f}"]
+    if metrics.get("exact") is not None:
+        words.append(f"exact {np.mean(metrics['exact']):.2%}")
+    return ", ".join(words)
+
+
+def score(validation):
     """What the best checkpoint and the best member have the least of: wrong terms, and between equals, loss.
 
-    Not loss alone: on a small file it rises as the first two terms are memorised, while the rule is still learned.
+    Not loss alone: on a small file it rises as the first two terms are memorised, while the rule is still learned. Of a
+    text, where nothing is right or wrong, loss alone. validation: {"loss": ..., "exact": ...}, numbers or arrays.
     """
-    return 1.0 - np.asarray(validation_exact, np.float64) + 1e-4 * np.asarray(validation_loss, np.float64)
+    loss = np.asarray(validation["loss"], np.float64)
+    return loss if "exact" not in validation else 1.0 - np.asarray(validation["exact"], np.float64) + 1e-4 * loss
+
+
+def validation(record):
+    """{"loss": ..., ...} of the validation rows from a record of metrics.jsonl; empty where it has none."""
+    prefix = "validation_"
+    return {name.removeprefix(prefix): value for name, value in record.items() if name.startswith(prefix)}
 
 
 def read_metrics(path):

@@ -12,7 +12,7 @@ from tqdm import tqdm
 from tyro.conf import Positional
 
 from apformer import restore, runs
-from apformer.data import progression_file, tokenizer, wide
+from apformer.data import progression_file, text, tokenizer, wide
 from apformer.errors import DATA, USAGE, UserError
 from apformer.generate import generate, pad_prompts
 
@@ -42,6 +42,8 @@ def predict(args):
     run, prompts, name = _arguments(args)
     path = runs.find(run)
     settings = restore.load_settings(path)
+    if isinstance(settings.data, text.Config):
+        raise UserError(f"{path} is of a text: let it write with `apformer generate`", USAGE)
     any_width = isinstance(settings.data, wide.Config)
     most, order = (wide.MOST, settings.data.order) if any_width else (9, "msb")
     rows, digits = progression_file.read_numbers(prompts, name, most, order)

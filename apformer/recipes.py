@@ -5,18 +5,20 @@
 - sketch  the plain sketch the project began from, literally: `model.Config()`
 - recurrent  an RNN, GRU or LSTM on the same task
 - digits  terms of many widths, positions relative to the width: a model for terms of more digits than it was trained on
+- baby_gpt, baby_gpt_cpu  a language model of a text file, in the two sizes of nanoGPT's character-level examples
 """
 
 import dataclasses
 import re
 from dataclasses import dataclass
-from typing import Literal, get_args, get_origin
+from typing import Literal
 
 from apformer import flags, limits, model
 from apformer import recurrent as recurrent_model
 from apformer.data.progressions import Config as Data
+from apformer.data.text import Config as Text
 from apformer.data.wide import Config as Wide
-from apformer.errors import CHECKPOINT, USAGE, UserError
+from apformer.errors import USAGE, UserError
 from apformer.model import Config as Model
 from apformer.optimizer import Config as Optimizer
 from apformer.recurrent import Config as Recurrent
@@ -26,7 +28,7 @@ from apformer.recurrent import Config as Recurrent
 class Training:
     """How long to train, and where to keep it."""
 
-    recipe: Literal["exact", "sketch", "recurrent", "digits"] = "exact"
+    recipe: Literal["exact", "sketch", "recurrent", "digits", "baby_gpt", "baby_gpt_cpu"] = "exact"
     """Where the other flags start."""
     steps: int = 2000
     """Optimizer steps."""
@@ -46,6 +48,8 @@ class Training:
     """Steps between checkpoints; a multiple of log_every."""
     keep: int = 3
     """Checkpoints kept besides the best."""
+    patience: int = 0
+    """Stop early after so many checkpoints none of which was the best; 0: never."""
     run_dir: str | None = None
     """A new directory for the run; runs/<UTC time>-<recipe> if not given."""
 
@@ -76,9 +80,9 @@ class Settings:
 
     training: Training = Training()
     model: Model | Recurrent = Model()
-    data: Data | Wide = Data()
+    data: Data | Wide | Text = Data()
     optimizer: Optimizer = Optimizer()
-    drawing: Drawing = Drawing()
+    drawing: Drawing | None = Drawing()
 
 
 def exact(digits):
@@ -147,22 +151,55 @@ def digits(most, order):
     )
 
 
+def baby_gpt(context):
+    """nanoGPT's character-level model for a GPU: 6 layers, 6 heads, 384 wide, dropout; batches of 64."""
+    training = Training(recipe="baby_gpt", steps=5000, batch_size=64, save_every=250, patience=8)
+    return _language_model(training, context, d_model=384, n_heads=6, n_layers=6, dropout=0.2)
+
+
+def baby_gpt_cpu(context):
+    """The one for a CPU: 4 layers, 4 heads, 128 wide; batches of 12, 2,000 steps."""
+    training = Training(recipe="baby_gpt_cpu", steps=2000, batch_size=12, save_every=250)
+    return _language_model(training, context, d_model=128, n_heads=4, n_layers=4)
+
+
+def _language_model(training, context, **shape):
+    """GPT-2's architecture, without biases."""
+    architecture = Model(
+        vocab_size=512,
+        max_len=context,
+        position="learned",
+        output_projection=True,
+        activation="gelu",
+        final_norm=True,
+        head_bias=False,
+        tie_embeddings=True,
+        **shape,
+    )
+    rule = Optimizer(rule="muon", learning_rate=4e-3, weight_decay=0.1)
+    return Settings(training, architecture, Text(context=context), rule, None)
+
+
 def parse(args):
     """The settings that flags ask for. Raises UserError (exit USAGE) that names the flag and what fits."""
     recipe, most = flags.value(args, "recipe"), flags.value(args, "digits") or ""
-    if recipe == "digits":
+    if recipe in ("baby_gpt", "baby_gpt_cpu"):
+        context = flags.value(args, "context") or ""
+        start, usual = (baby_gpt, 256) if recipe == "baby_gpt" else (baby_gpt_cpu, 64)
+        settings = start(int(context) if re.fullmatch("[1-9][0-9]{0,8}", context) else usual)
+    elif recipe == "digits":
         lsb = flags.value(args, "order") == "lsb"
         settings = digits(int(most) if re.fullmatch("[1-9][0-9]{0,2}", most) else 6, "lsb" if lsb else "msb")
     else:
         start = {"sketch": sketch, "recurrent": recurrent}.get(recipe, exact)
         settings = start(int(most) if re.fullmatch("[1-9]", most) else 3)
     # Of the parts that there are in this recipe, since an RNN has other flags than a transformer.
-    parts = [(name, type(part), part) for name, part in vars(settings).items()]
+    parts = [(name, type(part), part) for name, part in vars(settings).items() if part is not None]
     try:
         parsed = flags.parse(dataclasses.make_dataclass("Settings", parts, frozen=True), args, "apformer train")
     except UserError as error:
         raise UserError(_what_fits(str(error)), USAGE) from None
-    settings = Settings(**vars(parsed))
+    settings = Settings(**{name: getattr(parsed, name, None) for name in vars(settings)})
     limits.check(settings)
     return settings
 
@@ -170,37 +207,6 @@ def parse(args):
 def module(cfg):
     """The module that a model's Config is of, for its init, apply, init_cache and extend."""
     return model if isinstance(cfg, Model) else recurrent_model
-
-
-def to_dict(settings):
-    """Settings as nested dicts for `config.json`."""
-    return dataclasses.asdict(settings)
-
-
-def from_dict(config, source):
-    """Settings from `config.json`. Raises UserError (exit CHECKPOINT) that names the file and the part at fault."""
-    try:
-        settings = Settings(
-            training=_typed(Training(**config["training"])),
-            model=_typed((Recurrent if "cell" in config["model"] else Model)(**config["model"])),
-            data=_typed((Wide if "order" in config["data"] else Data)(**config["data"])),
-            optimizer=_typed(Optimizer(**config["optimizer"])),
-            drawing=_typed(Drawing(**config["drawing"])),
-        )
-        limits.check(settings)
-    except (KeyError, TypeError, ValueError, UserError) as error:
-        sentence = f"{source} is damaged or of another version of apformer ({error}): restore it, or train anew"
-        raise UserError(sentence, CHECKPOINT) from None
-    return settings
-
-
-def _typed(part):
-    """The dataclass, if every value is of the type that its field names; ValueError if not."""
-    for field in dataclasses.fields(part):
-        value, kind = getattr(part, field.name), float | int if field.type is float else field.type
-        if not (value in get_args(kind) if get_origin(kind) is Literal else isinstance(value, kind)):
-            raise ValueError(f"{field.name} is {value!r}")
-    return part
 
 
 def _what_fits(sentence):

@@ -5,15 +5,15 @@ from functools import partial
 import jax
 import numpy as np
 
-from apformer import checkpoint, recipes, runs, tasks
+from apformer import checkpoint, config_file, recipes, runs, tasks
 from apformer.errors import CHECKPOINT, DATA, USAGE, UserError
 from apformer.fit import initial_state
-from apformer.log import read_metrics, score
+from apformer.log import read_metrics, score, validation
 
 
 def load_settings(path):
     """The settings of a run. Raises UserError (exit CHECKPOINT) if its config.json is damaged."""
-    return recipes.from_dict(_config(path).get("flags"), path / "config.json")
+    return config_file.from_dict(_config(path).get("flags"), path / "config.json")
 
 
 def load_rows(path):
@@ -21,8 +21,9 @@ def load_rows(path):
     settings = load_settings(path)
     task = tasks.module(settings.data)
     rows = task.read_rows(settings)
-    if task.describe_rows(settings, rows) != _config(path).get("data"):
-        raise UserError(f"{settings.drawing.dataset} has changed since {path} was trained on it: restore it", DATA)
+    found = task.describe_rows(settings, rows)
+    if found != _config(path).get("data"):
+        raise UserError(f"{found['source']} has changed since {path} was trained on it: restore it", DATA)
     return rows
 
 
@@ -45,12 +46,8 @@ def load_params(path, settings, member=None):
         return state.params, step, 0
     if member is None:
         record = next(line for line in read_metrics(path) if line["step"] == step)
-        least = (
-            score(record["validation_exact"], record["validation_loss"])
-            if "validation_loss" in record
-            else record["loss"]
-        )
-        member = int(np.argmin(least))
+        scores = validation(record)
+        member = int(np.argmin(score(scores) if scores else record["loss"]))
     return jax.tree.map(lambda leaf: leaf[member], state.params), step, member
 
 

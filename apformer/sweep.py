@@ -26,7 +26,7 @@ import jax.numpy as jnp
 import numpy as np
 from tqdm import tqdm
 
-from apformer import checkpoint, recipes, runs, suites, task
+from apformer import checkpoint, config_file, recipes, runs, suites, task
 from apformer.combinations import command, name, programs, read
 from apformer.errors import NON_FINITE, USAGE, UserError
 from apformer.experiment import forget_after
@@ -124,7 +124,7 @@ def train(path, program):
         else:
             rows, step, state = task.read_rows(settings), 0, start()
             data = task.describe_rows(settings, rows)
-            config = {"flags": recipes.to_dict(settings), "versions": runs.versions(), "data": data}
+            config = {"flags": config_file.to_dict(settings), "versions": runs.versions(), "data": data}
             runs.write_json(path / "config.json", config)
         forget_after(path, step)
         return fit(path, settings, rows, state), rows
@@ -168,7 +168,5 @@ def _report(path, result):
         members = [record["member"] for record in records]
         exact = [(line["step"], np.atleast_1d(line["exact"])[members]) for line in metrics]
         rows.append((name(combination), exact, [record["suites"] for record in records]))
-    with runs.disk_errors(path / "figures"):
-        (path / "figures").mkdir(exist_ok=True)
-        figures.sweep(rows).savefig(path / "figures" / "sweep.png")
+    figures.save(path / "figures", {"sweep": figures.sweep(rows)})
     print(f"\n{path / 'table.md'}\n{path / 'figures' / 'sweep.png'}")

@@ -27,10 +27,7 @@ def evaluate_run(path, settings, member=None):
     result = {"step": step, "member": member} | found
     runs.write_json(path / "evaluation.json", result)
     pictures = {"loss": figures.loss_curve(read_metrics(path)), "accuracy_by_width": figures.accuracy_by_width(result)}
-    with runs.disk_errors(path / "figures"):
-        (path / "figures").mkdir(exist_ok=True)
-        for name, figure in pictures.items():
-            figure.savefig(path / "figures" / f"{name}.png")
+    figures.save(path / "figures", pictures)
     return result
 
 

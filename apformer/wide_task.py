@@ -91,6 +91,7 @@ def exact(predicted_BT, batch, terms):
 
 
 def hint(cfg):
-    """A prompt for the user to try, in the order of the model."""
+    """A command for the user to try on a run {}, in the order of the model."""
     width = min(cfg.digits, 4)
-    return wide.render([7 + 3 * k for k in range(3)] if width > 1 else (0, 3, 6), width, cfg.order)
+    prompt = wide.render([7 + 3 * k for k in range(3)] if width > 1 else (0, 3, 6), width, cfg.order)
+    return f'apformer predict {{}} "{prompt}" --terms 3'

@@ -7,7 +7,7 @@ import jax
 import numpy as np
 import pytest
 
-from apformer import checkpoint, examine, fit, log, loss, model, recipes, restore, runs, task
+from apformer import checkpoint, config_file, examine, fit, log, loss, model, restore, runs, task
 from apformer.data import bayes, progression_file, progressions, stretches
 from apformer.errors import CHECKPOINT, DATA, USAGE, UserError
 from apformer.recipes import Drawing, Settings, Training
@@ -34,7 +34,7 @@ draw = jax.jit(task.sample, static_argnums=1)
 def make_run(path, settings, scores, validation=None):
     """A run directory as training would leave it: an untrained state saved at a step for each of the scores."""
     rows = task.read_rows(settings)
-    config = {"flags": recipes.to_dict(settings), "data": task.describe_rows(settings, rows)}
+    config = {"flags": config_file.to_dict(settings), "data": task.describe_rows(settings, rows)}
     path.mkdir()
     runs.write_json(path / "config.json", config)
     state = fit.initial_state(settings)

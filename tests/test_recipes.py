@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from apformer import circuit, model, recipes
+from apformer import circuit, config_file, model, recipes
 from apformer.errors import CHECKPOINT, USAGE, UserError
 
 
@@ -104,12 +104,12 @@ def test_the_bounds_themselves_are_allowed():
 )
 def test_settings_survive_config_json(flags):
     settings = recipes.parse(flags)
-    assert recipes.from_dict(json.loads(json.dumps(recipes.to_dict(settings))), "config.json") == settings
+    assert config_file.from_dict(json.loads(json.dumps(config_file.to_dict(settings))), "config.json") == settings
 
 
 def test_a_whole_number_may_stand_for_a_real_one():
     settings = dataclasses.replace(recipes.exact(3), model=model.Config(dropout=0))
-    assert recipes.from_dict(json.loads(json.dumps(recipes.to_dict(settings))), "config.json") == settings
+    assert config_file.from_dict(json.loads(json.dumps(config_file.to_dict(settings))), "config.json") == settings
 
 
 @pytest.mark.parametrize(
@@ -130,15 +130,15 @@ def test_a_whole_number_may_stand_for_a_real_one():
     ],
 )
 def test_a_config_json_that_was_changed_is_refused(part, field, value):
-    config = recipes.to_dict(recipes.exact(3))
+    config = config_file.to_dict(recipes.exact(3))
     config[part][field] = value
     with pytest.raises(UserError, match="^runs/x/config.json is damaged or of another version") as caught:
-        recipes.from_dict(config, "runs/x/config.json")
+        config_file.from_dict(config, "runs/x/config.json")
     assert caught.value.exit_code == CHECKPOINT
 
 
 @pytest.mark.parametrize("config", [None, [], {}, {"model": {}}, "text", {"training": 1, "model": 1, "data": 1}])
 def test_a_config_json_without_settings_is_refused(config):
     with pytest.raises(UserError, match="config.json") as caught:
-        recipes.from_dict(config, "config.json")
+        config_file.from_dict(config, "config.json")
     assert caught.value.exit_code == CHECKPOINT

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from apformer import checkpoint, experiment, fit, model, recipes, runs, task
+from apformer import checkpoint, config_file, experiment, fit, model, runs, task
 from apformer.data import progression_file, progressions
 from apformer.errors import DATA, NON_FINITE, UserError
 from apformer.optimizer import Config as Optimizer
@@ -196,7 +196,7 @@ def test_numbers_that_are_not_finite_end_the_run_and_spare_its_checkpoints(whole
 
 def test_a_dataset_that_has_changed_is_refused(whole, only_train, tmp_path):
     path, _ = whole("file", only_train)
-    source = Path(recipes.from_dict(runs.read_json(path / "config.json")["flags"], path).drawing.dataset)
+    source = Path(config_file.from_dict(runs.read_json(path / "config.json")["flags"], path).drawing.dataset)
     content = source.read_bytes()
     try:
         source.write_bytes(content + b"01 02 03\n")
@@ -209,15 +209,15 @@ def test_a_dataset_that_has_changed_is_refused(whole, only_train, tmp_path):
 
 def test_a_process_that_is_told_to_stop_saves_and_can_be_resumed(whole, only_train, tmp_path):
     path, end = whole("sampler", only_train)
-    flags = recipes.to_dict(with_training(run_dir=str(tmp_path / "run")))
+    flags = config_file.to_dict(with_training(run_dir=str(tmp_path / "run")))
     # Without these naps the run would end before the signal comes.
     program = f"""
 import time
-from apformer import experiment, fit, recipes, task
+from apformer import config_file, experiment, fit, recipes, task
 task.VALIDATION_ROWS = 32
 run_steps = fit.run_steps
 fit.run_steps = lambda *args: (time.sleep(0.1), run_steps(*args))[1]
-experiment.train(recipes.from_dict({flags!r}, "flags"))
+experiment.train(config_file.from_dict({flags!r}, "flags"))
 """
     environment = os.environ | {"PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"}
     with subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.PIPE, env=environment) as process:

@@ -8,6 +8,8 @@ import textwrap
 
 import numpy as np
 
+from apformer import runs
+
 _BLUE, _ORANGE, _SKY, _GREY = "#0072B2", "#D55E00", "#56B4E9", "#555555"
 _MODES = {"teacher_forced": ("teacher-forced", _SKY, 4), "free_running": ("free-running", _BLUE, 1.5)}
 
@@ -18,15 +20,18 @@ def loss_curve(records, bayes_floor=None):
     records: dicts with step, loss, exact and, where they were measured, validation_loss and validation_exact. A list
     in place of a number holds one value for each member: the median is drawn, in a band from least to greatest.
     """
-    figure, (upper, lower) = _figure("Training", rows=2, height=6.2)
-    for axes, name in ((upper, "loss"), (lower, "exact")):
+    names = [name for name in ("loss", "exact") if any(name in record for record in records)]
+    figure, panels = _figure("Training", rows=len(names), height=1.4 + 2.4 * len(names))
+    upper, lower = panels[0], panels[-1]
+    for axes, name in zip(panels, names, strict=True):
         _curve(axes, records, name, "training", _BLUE)
         _curve(axes, records, f"validation_{name}", "validation", _ORANGE, marker="o", markersize=3.5)
     if bayes_floor is not None:
         upper.axhline(bayes_floor, color=_GREY, linestyle="--", label=f"Bayes predictor, validation {bayes_floor:.4f}")
-    upper.set(ylabel="loss (nats per character)")
+    upper.set(ylabel="loss (nats per character)" if "exact" in names else "loss (nats per token)")
     _log_axis(upper)
-    _percent_axis(lower)
+    if "exact" in names:
+        _percent_axis(lower)
     members = max((np.size(record["loss"]) for record in records), default=1)
     lower.set(xlabel="step" if members == 1 else f"step (line: median of {members} members, band: least to greatest)")
     _legend(upper)
@@ -75,6 +80,26 @@ def accuracy_by_width(evaluation):
     axes.set(xlabel="digits of a term", xlim=(0, None))
     _legend(axes)
     return figure
+
+
+def loss_by_position(evaluation):
+    """What a token costs by how many stand before it in its row, from the dict that `text_examine` returns."""
+    nats = evaluation["nats_by_position"]
+    figure, (axes,) = _figure("Loss by position")
+    axes.plot(np.arange(1, len(nats) + 1), nats, color=_BLUE, linewidth=1.3, label="validation")
+    axes.axhline(evaluation["nats_per_token"], color=_GREY, linestyle="--", label="mean")
+    axes.set(xlabel="tokens that the model sees", ylabel="loss (nats per token)", xscale="log")
+    axes.xaxis.set_major_formatter("{x:g}")
+    _legend(axes)
+    return figure
+
+
+def save(folder, pictures):
+    """Write {name: figure} as PNG files into a folder. Raises UserError (exit DISK)."""
+    with runs.disk_errors(folder):
+        folder.mkdir(exist_ok=True)
+        for name, figure in pictures.items():
+            figure.savefig(folder / f"{name}.png")
 
 
 def sweep(rows):
