@@ -2,9 +2,10 @@
 
     model        the decoder-only transformer: Config, init, apply, init_cache, extend      <- the front door
     recurrent    RNN, GRU and LSTM language models: the same names
+    word2vec     vectors of words: CBOW and skip-gram, full softmax or negative sampling
     circuit      weights written by hand that continue any progression exactly
     layers       the transformer's parts: embedding, position, attention, feedforward, block
-    data         the tasks: progressions and their exact Bayes predictor, tokenizer; text and its byte pairs
+    data         the tasks: progressions and their exact Bayes predictor, tokenizers, texts and their words
     loss         softmax and cross-entropy as one function
     optimizer    AdamW or Muon, warm-up, cosine
     train        the pure training step, scanned, for one model or a population
@@ -26,6 +27,7 @@ Arrays carry their axes as a suffix, and einsums are written with the same lette
 
     B batch   T query position   S key position   D d_model   H heads   K head width   F d_ff
     V vocabulary   L layers   N terms   P members of a population   C digits of a term   I planes of two dimensions
+    of word2vec: W words of a window   G given   O foretold   N negatives   K neighbours
 """
 
 __version__ = "0.1.0"

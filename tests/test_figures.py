@@ -7,7 +7,7 @@ import matplotlib.image
 import numpy as np
 import pytest
 
-from apformer.report.figures import accuracy_by, accuracy_by_position, loss_curve
+from apformer.report.figures import accuracy_by, accuracy_by_position, loss_curve, words
 
 RECORDS = [
     {"step": 10, "loss": 2.0, "exact": 0.0},
@@ -71,6 +71,19 @@ def test_accuracy_by_difference_leaves_out_empty_bins_and_by_carries_none():
     assert [bar.get_height() for bar in axes.patches] == [80] * 4 + [60] * 4
 
 
+def test_words_stand_where_they_are_and_the_marked_in_a_colour_of_their_own():
+    (axes,) = words(["king", "queen", "five"], np.array([[0.0, 1.0], [2.0, -1.0], [3.0, 4.0]]), [0.5, 0.25], 1).axes
+    assert [(text.get_text(), text.xy) for text in axes.texts] == [
+        ("king", (0, 1)),
+        ("queen", (2, -1)),
+        ("five", (3, 4)),
+    ]
+    assert [line.get_xydata().tolist() for line in axes.lines] == [[[0, 1]], [[2, -1]], [[3, 4]]]
+    marked, *others = (line.get_color() for line in axes.lines)
+    assert marked not in others and len({*others}) == 1
+    assert axes.get_xlabel() == "first, 50% of the variance" and axes.get_ylabel() == "second, 25% of the variance"
+
+
 @pytest.mark.parametrize(
     "figure",
     [
@@ -82,6 +95,7 @@ def test_accuracy_by_difference_leaves_out_empty_bins_and_by_carries_none():
         lambda: accuracy_by_position(EMPTY),
         lambda: accuracy_by(EVALUATION, "difference"),
         lambda: accuracy_by(EMPTY, "carries"),
+        lambda: words(["one", "two", "␣"], np.eye(3)[:, :2], [0.5, 0.25]),
     ],
 )
 def test_every_figure_can_be_saved(figure, tmp_path):

@@ -48,7 +48,7 @@ def test_the_parts_of_a_text_make_the_whole(share):
 
 def test_what_is_no_text_is_refused(tmp_path):
     (tmp_path / "latin").write_bytes("naïve".encode("latin-1"))
-    with pytest.raises(UserError, match="latin is no UTF-8 from byte 3 on") as fault:
+    with pytest.raises(UserError, match="latin is no UTF-8 at byte offset 2") as fault:
         text.read(tmp_path / "latin")
     assert fault.value.exit_code == DATA
     with pytest.raises(UserError, match="nowhere cannot be read"):

@@ -51,7 +51,7 @@ def read(path: str | Path) -> str:
         raise UserError(f"{path} cannot be read ({error.strerror}); give another file", DATA) from None
     except UnicodeDecodeError as error:
         raise UserError(
-            f"{path} is no UTF-8 from byte {error.start + 1:,} on: convert it, or give another file", DATA
+            f"{path} is no UTF-8 at byte offset {error.start}: convert it, or give another file", DATA
         ) from None
 
 

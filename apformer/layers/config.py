@@ -13,7 +13,7 @@ def check(cfg, sizes):
     for name in sizes:
         if getattr(cfg, name) is not None and getattr(cfg, name) < 1:
             raise ValueError(f"{name} {getattr(cfg, name)} is less than 1")
-    if not 0 <= cfg.dropout < 1:
+    if not 0 <= getattr(cfg, "dropout", 0) < 1:
         raise ValueError(f"dropout {cfg.dropout} is not in 0 up to, not including, 1")
 
 

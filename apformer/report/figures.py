@@ -1,4 +1,4 @@
-"""The figures of a run: loss against the Bayes floor, and accuracy by position, difference and carries.
+"""Figures: loss against the Bayes floor; accuracy by position, difference and carries; words in a plane.
 
 Every function takes plain records and returns a matplotlib Figure to be saved; none opens a window. Matplotlib is
 imported when the first figure is made. Colours are from Okabe and Ito's palette, which the colour-blind tell apart.
@@ -135,6 +135,19 @@ def sweep(rows):
     handles, labels = panels[0].get_legend_handles_labels()
     seen = dict(zip(labels, handles, strict=True))
     figure.legend(seen.values(), seen, frameon=False, loc="outside upper right", ncols=len(seen), fontsize=9)
+    return figure
+
+
+def words(names, place_V2, shares, marked=0):
+    """Words in a plane, the first `marked` of them in a colour of their own; shares: of the variance on either axis."""
+    figure, (axes,) = _figure("Vectors of words: the first two principal components", height=7.5)
+    axes.grid(False)
+    for k, (name, (x, y)) in enumerate(zip(names, place_V2, strict=True)):
+        dot, text = (_ORANGE, _ORANGE) if k < marked else (_BLUE, _GREY)
+        axes.plot(x, y, "o", color=dot, markersize=3)
+        axes.annotate(name, (x, y), (3, 3), textcoords="offset points", color=text, fontsize=8)
+    axes.set_aspect("equal", "datalim")
+    axes.set(xlabel=f"first, {shares[0]:.0%} of the variance", ylabel=f"second, {shares[1]:.0%} of the variance")
     return figure
 
 

@@ -1,0 +1,153 @@
+"""word2vec: vectors of words, learned from which words stand near which.
+
+A word w has a vector v_w for where it is given and u_w for where it is foretold. The context of the word at place t
+of a text is the words at t + j, 0 < |j| <= r, with r drawn uniformly from 1 .. window, so that near words count more.
+One is foretold from the other:
+
+    skip_gram   h = v of the centre                    foretells each word of the context
+    cbow        h = mean of v over the context         foretells the centre       (continuous bag of words)
+
+    softmax     - log p(o),   p(o) = exp(u_o . h) / sum_w exp(u_w . h)
+    negative    - log sigmoid(u_o . h) - sum_{n=1..N} log sigmoid(-u_n . h),   n drawn with P(n) ~ count(n)^(3/4)
+
+for every word o that is foretold. The architectures are those of Mikolov, Chen, Corrado and Dean 2013a (arXiv
+1301.3781), who approximate the full softmax by a tree; the losses are equations 2 and 4 of Mikolov, Sutskever, Chen,
+Corrado and Dean 2013b (arXiv 1310.4546). Where negative sampling ends, if d_model is large enough (Levy and Goldberg
+2014):
+
+    u_o . v_i = log( #(i, o) / (N #(i) P(o)) )         pointwise mutual information, shifted, for P ~ count
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+
+from apformer.layers import config
+from apformer.layers.precision import at_least_float32
+
+
+@dataclass(frozen=True)
+class Config:
+    """What foretells what, and how; frozen and hashable, a static argument of jit."""
+
+    vocab_size: int = 11
+    """Number of words."""
+    d_model: int = 100
+    """Width of a vector."""
+    architecture: Literal["cbow", "skip_gram"] = "skip_gram"
+    """The centre from its context, or its context from the centre."""
+    loss: Literal["softmax", "negative"] = "negative"
+    """Over all words, or against a few that are drawn."""
+    negatives: int = 5
+    """Words drawn against each word that is foretold (negative)."""
+
+    def __post_init__(self):
+        config.check(self, ("vocab_size", "d_model", "negatives"))
+
+
+def init(key, cfg):
+    """Parameters as a plain dict of float32 arrays, `input` (v) and `output` (u), both (V, D).
+
+    As in the authors' program: v small and uniform, u zero.
+    """
+    shape_VD, bound = (cfg.vocab_size, cfg.d_model), 0.5 / cfg.d_model
+    return {"input": jax.random.uniform(key, shape_VD, minval=-bound, maxval=bound), "output": jnp.zeros(shape_VD)}
+
+
+def apply(params, windows, cfg):
+    """Logits of the words that are foretold: (B, V).
+
+    windows: centre_B, context_BW and inside_BW, which says what slots of the context are filled; skip_gram reads the
+    first alone, cbow the others. Ids outside the vocabulary are undefined. Computes in the dtype of the parameters.
+    """
+    given, _ = _sides(windows, cfg)
+    return jnp.einsum("BD,VD->BV", _hidden(params, *given), params["output"])
+
+
+def loss(params, windows, key, cfg, noise_V):
+    """(loss, metrics): the mean loss of a word that is foretold, in nats.
+
+    key, noise_V: for negative sampling, from `noise(counts_V)`; a full softmax needs neither. A batch in which nothing
+    is foretold has loss 0.
+    """
+    given, (targets_BO, foretold_BO) = _sides(windows, cfg)
+    h_BD = _hidden(params, *given)
+    if cfg.loss == "softmax":
+        nats_BO = softmax_nats(params["output"], h_BD, targets_BO)
+    else:
+        negatives_BON = draw(key, noise_V, (*targets_BO.shape, cfg.negatives))
+        nats_BO = negative_nats(params["output"], h_BD, targets_BO, negatives_BON)
+    mean = jnp.where(foretold_BO, nats_BO, 0.0).sum() / jnp.maximum(foretold_BO.sum(dtype=nats_BO.dtype), 1.0)
+    return mean, {"loss": mean}
+
+
+def softmax_nats(output_VD, h_BD, targets_BO):
+    """- log p(o) of each target o, in nats: (B, O), in at least float32."""
+    logits_BV = _precise(jnp.einsum("BD,VD->BV", h_BD, output_VD))
+    return -jnp.take_along_axis(jax.nn.log_softmax(logits_BV), targets_BO, axis=1)
+
+
+def negative_nats(output_VD, h_BD, targets_BO, negatives_BON):
+    """- log sigmoid(u_o . h) - sum_n log sigmoid(-u_n . h) of each target o with its negatives n: (B, O), likewise."""
+    right_BO = _precise(jnp.einsum("BD,BOD->BO", h_BD, output_VD[targets_BO]))
+    wrong_BON = _precise(jnp.einsum("BD,BOND->BON", h_BD, output_VD[negatives_BON]))
+    return -jax.nn.log_sigmoid(right_BO) - jax.nn.log_sigmoid(-wrong_BON).sum(-1)
+
+
+def noise(counts_V):
+    """The distribution of negatives, count^(3/4) over its sum: (V,), float32."""
+    noise_V = jnp.asarray(counts_V, jnp.float32) ** 0.75
+    return noise_V / noise_V.sum()
+
+
+def draw(key, noise_V, shape):
+    """Words of a shape, int32, drawn independently from a distribution: the inverse of its cumulative sum."""
+    cumulative_V = jnp.cumsum(noise_V)
+    places = jax.random.uniform(key, shape, noise_V.dtype) * cumulative_V[-1]
+    words = jnp.searchsorted(cumulative_V, places, side="right").astype(jnp.int32)
+    return jnp.minimum(words, len(noise_V) - 1)  # a product may round up to the sum
+
+
+def nearest(params, words_B, k):
+    """The k other words whose input vectors have the largest cosine with those of words_B, and these: two (B, k)."""
+    unit_VD = unit(params["input"])
+    words_B = jnp.asarray(words_B)
+    cosine_BV = jnp.einsum("BD,VD->BV", unit_VD[words_B], unit_VD)
+    itself_BV = jnp.arange(len(unit_VD))[None] == words_B[:, None]
+    cosine_BK, nearest_BK = jax.lax.top_k(jnp.where(itself_BV, -jnp.inf, cosine_BV), k)
+    return nearest_BK, cosine_BK
+
+
+def unit(vectors_VD):
+    """The vectors at length 1."""
+    return vectors_VD / jnp.linalg.norm(vectors_VD, axis=1, keepdims=True)
+
+
+def plane(vectors_VD):
+    """Where vectors lie in the plane of their two principal components, (V, 2), and the share of the variance of each.
+
+    With fewer than three vectors or one dimension there is no such plane.
+    """
+    left_VR, size_R, _ = jnp.linalg.svd(vectors_VD - vectors_VD.mean(0, keepdims=True), full_matrices=False)
+    return left_VR[:, :2] * size_R[None, :2], size_R[:2] ** 2 / (size_R**2).sum()
+
+
+def _sides(windows, cfg):
+    """What is given and what is foretold, each as words and which of them count: ((B, G), (B, G)), ((B, O), (B, O))."""
+    centre_B, context_BW, inside_BW = windows
+    if cfg.architecture == "skip_gram":
+        return (centre_B[:, None], jnp.ones_like(centre_B, bool)[:, None]), (context_BW, inside_BW)
+    return (context_BW, inside_BW), (centre_B[:, None], inside_BW.any(1)[:, None])
+
+
+def _hidden(params, words_BG, inside_BG):
+    """h, the mean of the input vectors of the words that count; zero if none does."""
+    v_BGD = params["input"][words_BG]
+    inside_BG = inside_BG.astype(v_BGD.dtype)
+    return jnp.einsum("BG,BGD->BD", inside_BG / jnp.maximum(inside_BG.sum(1), 1)[:, None], v_BGD)
+
+
+def _precise(scores):
+    return scores.astype(at_least_float32(scores.dtype))

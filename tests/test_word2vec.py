@@ -1,0 +1,193 @@
+"""Both architectures and both losses against a literal evaluation of their equations, and where they end."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from apformer import word2vec
+
+B, W, V, D, N = 7, 4, 13, 5, 3
+BOTH = [(a, loss) for a in ("cbow", "skip_gram") for loss in ("softmax", "negative")]
+each_model = pytest.mark.parametrize(("architecture", "loss"), BOTH)
+NOISE_V = np.arange(1, V + 1, dtype=np.float32) / np.float32(V * (V + 1) / 2)
+
+
+def config(architecture="skip_gram", loss="negative"):
+    return word2vec.Config(V, D, architecture, loss, N)
+
+
+def example(seed=0):
+    """Parameters and windows: the first is full, the last empty."""
+    rng = np.random.default_rng(seed)
+    params = {name: rng.standard_normal((V, D)).astype(np.float32) for name in ("input", "output")}
+    inside_BW = rng.random((B, W)) < 0.5
+    inside_BW[0], inside_BW[-1] = True, False
+    centre_B, context_BW = (rng.integers(0, V, shape).astype(np.int32) for shape in (B, (B, W)))
+    return params, (centre_B, context_BW, inside_BW)
+
+
+def log_sigmoid(x):
+    return -np.log1p(np.exp(-x))
+
+
+def literally(params, windows, negatives_BON, cfg):
+    """(loss, gradients) word by word in float64, with derivatives worked out by hand."""
+    v, u = params["input"].astype(np.float64), params["output"].astype(np.float64)
+    loss, pairs, dv, du = 0.0, 0, np.zeros_like(v), np.zeros_like(u)
+    for b, (centre, context, inside) in enumerate(zip(*windows, strict=True)):
+        slots = np.flatnonzero(inside)
+        if cfg.architecture == "skip_gram":
+            given, foretold = [centre], [(slot, context[slot]) for slot in slots]
+        else:
+            given, foretold = context[slots], [(0, centre)] if len(slots) else []
+        for slot, o in foretold:
+            h, dh = v[given].mean(0), np.zeros(D)
+            pairs += 1
+            if cfg.loss == "softmax":
+                p = np.exp(u @ h) / np.exp(u @ h).sum()
+                loss -= np.log(p[o])
+                dz = p - np.eye(V)[o]
+                dh, du = dz @ u, du + np.outer(dz, h)
+            else:
+                for w, sign in [(o, 1), *((n, -1) for n in negatives_BON[b, slot])]:
+                    loss -= log_sigmoid(sign * u[w] @ h)
+                    slope = -sign / (1 + np.exp(sign * u[w] @ h))
+                    dh, du[w] = dh + slope * u[w], du[w] + slope * h
+            for word in given:
+                dv[word] += dh / len(given)
+    return loss / pairs, {"input": dv / pairs, "output": du / pairs}
+
+
+@each_model
+def test_loss_and_gradient_are_those_of_the_equations(architecture, loss, key):
+    cfg, (params, windows) = config(architecture, loss), example()
+    wanted = jax.value_and_grad(word2vec.loss, has_aux=True)
+    (found, metrics), gradients = jax.jit(wanted, static_argnums=3)(params, windows, key, cfg, NOISE_V)
+    negatives_BON = np.asarray(word2vec.draw(key, NOISE_V, (B, 1 if architecture == "cbow" else W, N)))
+    expected, expected_gradients = literally(params, windows, negatives_BON, cfg)
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    assert metrics == {"loss": found}
+    for name in params:
+        np.testing.assert_allclose(gradients[name], expected_gradients[name], atol=1e-6)
+
+
+@each_model
+def test_slots_that_do_not_count_change_nothing(architecture, loss, key):
+    cfg, (params, (centre_B, context_BW, inside_BW)) = config(architecture, loss), example()
+    other_BW = np.where(inside_BW, context_BW, (context_BW + 1) % V)
+    one, other = (
+        jax.value_and_grad(word2vec.loss, has_aux=True)(params, (centre_B, c_BW, inside_BW), key, cfg, NOISE_V)
+        for c_BW in (context_BW, other_BW)
+    )
+    jax.tree.map(np.testing.assert_array_equal, one, other)
+
+
+@each_model
+def test_a_batch_without_context_has_loss_zero(architecture, loss, key):
+    cfg, (params, (centre_B, context_BW, inside_BW)) = config(architecture, loss), example()
+    empty = (centre_B, context_BW, np.zeros_like(inside_BW))
+    (found, _), gradients = jax.value_and_grad(word2vec.loss, has_aux=True)(params, empty, key, cfg, NOISE_V)
+    assert found == 0 and not any(np.asarray(leaf).any() for leaf in gradients.values())
+
+
+def test_logits_are_of_what_is_given():
+    """Skip-gram reads the centre alone, the bag of words the mean of its context."""
+    params, windows = example()
+    centre_B, context_BW, inside_BW = windows
+    v, u = params["input"], params["output"]
+    np.testing.assert_allclose(word2vec.apply(params, windows, config("skip_gram")), v[centre_B] @ u.T, atol=1e-5)
+    for b, logits_V in enumerate(word2vec.apply(params, windows, config("cbow"))[:-1]):
+        np.testing.assert_allclose(logits_V, u @ v[context_BW[b, inside_BW[b]]].mean(0), atol=1e-5)
+
+
+@each_model
+def test_half_precision_has_its_loss_in_float32(architecture, loss, key):
+    cfg, (params, windows) = config(architecture, loss), example()
+    half = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.bfloat16), params)
+    found, _ = word2vec.loss(half, windows, key, cfg, NOISE_V)
+    assert found.dtype == jnp.float32 and word2vec.apply(half, windows, cfg).dtype == jnp.bfloat16
+    np.testing.assert_allclose(found, word2vec.loss(params, windows, key, cfg, NOISE_V)[0], rtol=0.05)
+
+
+def test_the_parameters_are_two_tables_the_second_zero(key):
+    params = word2vec.init(key, config())
+    assert {name: (leaf.shape, leaf.dtype) for name, leaf in params.items()} == {
+        name: ((V, D), jnp.float32) for name in ("input", "output")
+    }
+    assert not params["output"].any() and 0.05 < abs(params["input"]).max() <= 0.1  # 0.5 / D
+
+
+def test_noise_is_counts_to_the_three_quarters():
+    np.testing.assert_allclose(word2vec.noise(np.array([16, 1, 81, 0])), [8 / 36, 1 / 36, 27 / 36, 0], rtol=1e-6)
+
+
+def test_negatives_are_drawn_from_the_noise(key):
+    noise_V = jnp.asarray([0.0, 0.5, 0.0, 0.3, 0.2, 0.0])
+    words = np.asarray(word2vec.draw(key, noise_V, (100, 10, 10)))
+    assert words.shape == (100, 10, 10) and words.dtype == np.int32
+    np.testing.assert_allclose(np.bincount(words.ravel(), minlength=6) / words.size, noise_V, atol=6 * 0.5 / 100)
+    assert {*words.ravel().tolist()} == {1, 3, 4}
+
+
+def test_negative_sampling_ends_at_shifted_mutual_information():
+    """u_o . v_i = log(#(i, o) / (N #(i) P(o))), where the loss is taken over all pairs and all negatives there are."""
+    size, negatives = 4, 2
+    joint_IO = np.random.default_rng(0).integers(1, 20, (size, size)).astype(np.float32)
+    noise_V = np.asarray(word2vec.noise(joint_IO.sum(0)))
+    wanted_IO = np.log(joint_IO / (negatives * joint_IO.sum(1, keepdims=True) * noise_V[None]))
+    i_B, o_B, n_B, m_B = (axis.ravel().astype(np.int32) for axis in np.indices((size,) * 4))
+    weight_B = joint_IO[i_B, o_B] / joint_IO.sum() * noise_V[n_B] * noise_V[m_B]
+    pairs = o_B[:, None], np.stack([n_B, m_B], 1)[:, None]
+
+    def expected_loss(params):
+        nats_B1 = word2vec.negative_nats(params["output"], params["input"][i_B], *pairs)
+        return (nats_B1[:, 0] * weight_B).sum()
+
+    optimizer = optax.adam(optax.cosine_decay_schedule(0.1, 1000))
+
+    @jax.jit
+    def step(carry, _):
+        params, state = carry
+        with jax.numpy_dtype_promotion("standard"):
+            updates, state = optimizer.update(jax.grad(expected_loss)(params), state)
+            return (optax.apply_updates(params, updates), state), None
+
+    params = word2vec.init(jax.random.key(0), word2vec.Config(size, size))
+    (params, _), _ = jax.lax.scan(step, (params, optimizer.init(params)), length=1000)
+    np.testing.assert_allclose(params["input"] @ params["output"].T, wanted_IO, atol=2e-3)
+
+
+def test_neighbours_are_by_cosine_and_never_the_word_itself():
+    """Words at 0, 10, 80, 90 and 180 degrees, of any length; the first asked for twice."""
+    degrees, lengths = np.radians([0, 10, 80, 90, 180]), np.array([1, 100, 0.01, 7, 2])
+    table = (np.stack([np.cos(degrees), np.sin(degrees)], 1) * lengths[:, None]).astype(np.float32)
+    nearest_BK, cosine_BK = word2vec.nearest({"input": jnp.asarray(table)}, jnp.asarray([0, 3, 0]), 3)
+    assert nearest_BK.tolist() == [[1, 2, 3], [2, 1, 0], [1, 2, 3]]
+    np.testing.assert_allclose(cosine_BK[1], np.cos(np.radians([10, 80, 90])), atol=1e-6)
+
+
+def test_the_plane_holds_what_lies_in_one():
+    """A rectangle of 6 by 2, turned into five dimensions: its sides, and 9 : 1 of the variance."""
+    rng = np.random.default_rng(0)
+    turned, _ = np.linalg.qr(rng.standard_normal((5, 5)))
+    flat = np.array([[3, 1], [3, -1], [-3, 1], [-3, -1]])
+    place_V2, shares = word2vec.plane(jnp.asarray(flat @ turned[:2] + rng.standard_normal(5), jnp.float32))
+    np.testing.assert_allclose(abs(place_V2), abs(flat), atol=1e-5)
+    np.testing.assert_allclose(shares, [0.9, 0.1], atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("fault", "sentence"),
+    [
+        ({"architecture": "glove"}, "architecture glove is none of cbow, skip_gram"),
+        ({"loss": "tree"}, "loss tree is none of softmax, negative"),
+        ({"vocab_size": 0}, "vocab_size 0 is less than 1"),
+        ({"d_model": 0}, "d_model 0 is less than 1"),
+        ({"negatives": 0}, "negatives 0 is less than 1"),
+    ],
+)
+def test_what_is_no_model_is_refused(fault, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        word2vec.Config(**fault)
