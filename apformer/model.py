@@ -107,14 +107,15 @@ def init(key, cfg):
     return params | ({"head": head["params"]} if head else {})
 
 
-def apply(params, tokens_BT, cfg, *, key=None, lengths_B=None, positions_BT=None, capture=()):
+def apply(params, tokens_BT, cfg, *, key=None, lengths_B=None, positions_BT=None, capture=(), remat=False):
     """Logits of the next token at every position: (B, T, V). Without a key there is no dropout.
 
     lengths_B: rows are right-padded; what stands beyond a row's length changes nothing.
     positions_BT: positions other than 0, 1, 2 ...; they must increase along a row.
     capture: any of "attention" (weights, LBHTS) and "residual" (the stream before, between and after the blocks,
     (L+1)BTD); then (logits_BTV, {name: array}) is returned. Ids outside the vocabulary are undefined. Computes in the
-    dtype of the parameters; softmax and norms in at least float32.
+    dtype of the parameters; softmax and norms in at least float32. remat: a gradient computes the inside of a block
+    anew instead of keeping it, which takes less memory and more time.
     """
     _, T = tokens_BT.shape
     if cfg.position == "learned" and positions_BT is None and T > cfg.max_len:
@@ -140,6 +141,7 @@ def apply(params, tokens_BT, cfg, *, key=None, lengths_B=None, positions_BT=None
 
     keys_L = None if key is None else jax.random.split(key, cfg.n_layers)
     unroll = cfg.n_layers if cfg.n_layers <= 4 else 1  # a loop compiles faster, straight code runs faster
+    block = jax.checkpoint(block) if remat else block
     y_BTD, captured = jax.lax.scan(block, x_BTD, (params["blocks"], keys_L), unroll=unroll)
     if "residual" in capture:
         captured["residual"] = jnp.concatenate([x_BTD[None], captured["residual"]])

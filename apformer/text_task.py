@@ -32,6 +32,11 @@ def read_rows(settings):
         tokenizer = text_tokenizer.train_byte_pairs(parts[0], settings.model.vocab_size)
     else:
         tokenizer = tokenizer_file.load(cfg.tokenizer)
+    return encode_rows(parts, tokenizer, cfg)
+
+
+def encode_rows(parts, tokenizer, cfg):
+    """The rows of a training part and a validation part. Raises UserError (exit DATA) if one is shorter than a row."""
     kind = np.uint16 if tokenizer.vocab_size <= 2**16 else np.int32
     train_N, validation_N = (tokenizer.encode(part).astype(kind) for part in parts)
     for name, tokens_N in (("training", train_N), ("validation", validation_N)):

@@ -33,16 +33,18 @@ def step_keys(state):
     return jax.random.split(jax.random.fold_in(state.key, state.step))
 
 
-def make_train_step(loss_fn, optimizer):
+def make_train_step(loss_fn, optimizer, accumulate=1):
     """A pure function (state, batch) -> (state, metrics) from loss_fn(params, batch, key) -> (loss, metrics).
 
-    Any optax optimizer serves; one that wants them is handed `hyper` and `step`.
+    Any optax optimizer serves; one that wants them is handed `hyper` and `step`. accumulate: the rows of a batch are
+    taken in so many equal parts, one after the other, of which only one needs memory at a time.
     """
     optimizer = optax.with_extra_args_support(optimizer)
+    gradient = in_parts(jax.value_and_grad(loss_fn, has_aux=True), accumulate)
 
     def train_step(state, batch):
         key, _ = step_keys(state)
-        (_, metrics), gradients = jax.value_and_grad(loss_fn, has_aux=True)(state.params, batch, key)
+        (_, metrics), gradients = gradient(state.params, batch, key)
         with jax.numpy_dtype_promotion("standard"):  # optax mixes weak and strong types
             updates, opt_state = optimizer.update(
                 gradients, state.opt_state, state.params, hyper=state.hyper, step=state.step
@@ -51,6 +53,30 @@ def make_train_step(loss_fn, optimizer):
         return TrainState(state.step + 1, state.key, params, opt_state, state.hyper), metrics
 
     return train_step
+
+
+def in_parts(function, parts):
+    """function(params, batch, key) -> arrays, as the mean over equal parts of the batch's rows, one after the other.
+
+    The mean of the parts' losses is the loss of the batch where all parts weigh the same; each part has a key of its
+    own. Raises TypeError, once called, if the rows do not fall into so many parts.
+    """
+    if parts == 1:
+        return function
+
+    def mean(params, batch, key):
+        batches = jax.tree.map(lambda leaf: leaf.reshape(parts, -1, *leaf.shape[1:]), batch)
+        keys = jax.random.split(key, parts)
+
+        def add(total, part):
+            return jax.tree.map(jnp.add, total, function(params, *part)), None
+
+        of_one = jax.eval_shape(function, params, *jax.tree.map(lambda leaf: leaf[0], (batches, keys)))
+        zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), of_one)
+        total, _ = jax.lax.scan(add, zeros, (batches, keys))
+        return jax.tree.map(lambda leaf: leaf / parts, total)
+
+    return mean
 
 
 def scan_steps(train_step, sample, steps):

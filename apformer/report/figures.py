@@ -94,6 +94,17 @@ def loss_by_position(evaluation):
     return figure
 
 
+def fine_tuning(curves):
+    """Validation loss over the steps of several ways to train; curves: {name: [(step, nats per token), ...]}."""
+    figure, (axes,) = _figure("Fine-tuning: loss on held-out text")
+    for (name, points), colour in zip(curves.items(), (_BLUE, _SKY, _ORANGE), strict=False):
+        axes.plot(*zip(*points, strict=True), color=colour, linewidth=1.3, marker="o", markersize=3.5, label=name)
+    axes.set(xlabel="step", ylabel="loss (nats per token)")
+    _log_axis(axes)
+    _legend(axes)
+    return figure
+
+
 def save(folder, pictures):
     """Write {name: figure} as PNG files into a folder. Raises UserError (exit DISK)."""
     with runs.disk_errors(folder):

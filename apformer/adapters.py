@@ -1,0 +1,49 @@
+"""Low-rank adapters: what a matrix learns in fine-tuning is the product of two thin ones, and the matrix itself stays.
+
+    W = W_0 + alpha / r A B          A: inputs to r, drawn at random          B: r to outputs, 0 at first
+
+Hu et al. 2021, whose x goes in from the right: their B A is our A B. There are factors for the matrices of the blocks
+(queries, keys, values, output, feed-forward) and none for embeddings, biases and norms. The optimizer keeps its running
+means of the factors alone; the gradient of a merged matrix is made and then multiplied by them.
+"""
+
+import jax
+import jax.numpy as jnp
+from optax.contrib import MuonDimensionNumbers
+
+from apformer import optimizer
+
+
+def init(key, params, rank):
+    """Factors that change nothing yet: the tree of params, {"A": (L, inputs, R), "B": (L, R, outputs)} for a matrix.
+
+    What is not adapted is None. Inputs or outputs of attention are two axes, of heads and their width.
+    """
+    is_matrix = lambda entry: entry is None or isinstance(entry, MuonDimensionNumbers)  # noqa: E731
+    axes, tree = jax.tree.flatten(optimizer.matrix_dimensions(params), is_leaf=is_matrix)
+    keys = jax.random.split(key, len(axes))
+    factors = [
+        None if of is None else _factors(key, W, of, rank)
+        for key, W, of in zip(keys, tree.flatten_up_to(params), axes, strict=True)
+    ]
+    return tree.unflatten(factors)
+
+
+def _factors(key, W, axes, rank):
+    L, inputs = len(W), tuple(W.shape[axis] for axis in axes.reduction_axis)
+    outputs = tuple(W.shape[axis] for axis in axes.output_axis)
+    A = jax.random.normal(key, (L, *inputs, rank), W.dtype)
+    return {"A": A / jnp.sqrt(A[0].size / rank).astype(W.dtype), "B": jnp.zeros((L, rank, *outputs), W.dtype)}
+
+
+def merge(params, adapters, alpha):
+    """Parameters of the same shapes, W_0 + alpha / r A B in place of each matrix W_0 that has factors."""
+
+    def merged(W, factors):
+        if factors is None:
+            return W
+        L, rank = len(W), factors["A"].shape[-1]
+        A_LIR, B_LRO = factors["A"].reshape(L, -1, rank), factors["B"].reshape(L, rank, -1)
+        return W + alpha / rank * jnp.einsum("LIR,LRO->LIO", A_LIR, B_LRO).reshape(W.shape)
+
+    return jax.tree.map(merged, params, adapters)

@@ -1,0 +1,231 @@
+"""Fine-tune a GPT-2 on a text file: `python experiments/finetune_gpt2.py FILE --gpt2 FOLDER --method low_rank`.
+
+FOLDER holds config.json, model.safetensors and a tokenizer. Without one, a small GPT-2 is pretrained on the first half
+of the text and fine-tuned on the second, fully and by low-rank adapters, beside one that is trained on the second half
+from scratch for as many steps; `--method` says which of the two is exported.
+
+    runs/<UTC time>-finetune/
+        finetune.json    the flags, the versions, what the text holds, and the result
+        loss.jsonl       training and validation loss, in nats per token
+        loss.png         the validation loss of each way to train
+        model/           config.json, model.safetensors, tokenizer.json: `transformers` opens it
+        pretrained/      the same of the small GPT-2 before it was fine-tuned
+"""
+
+import dataclasses
+import sys
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Literal
+
+import jax
+from tqdm import tqdm
+from tyro.conf import Positional
+
+from apformer import finetune, flags, gpt2, model, optimizer, runs, text_task
+from apformer.data import text, text_tokenizer, tokenizer_file
+from apformer.errors import USAGE, UserError
+from apformer.report import figures
+
+
+@dataclass(frozen=True)
+class Finetune:
+    """Fine-tune a GPT-2 on a text file, and export it."""
+
+    file: Positional[str]
+    """A UTF-8 text file, the end of which is kept for validation."""
+    gpt2: str | None = None
+    """A folder with config.json and model.safetensors; a small GPT-2 is pretrained here if not given."""
+    tokenizer: str | None = None
+    """A file or folder that holds the tokenizer of --gpt2, if that folder does not."""
+    method: Literal["full", "low_rank"] = "full"
+    """Train all weights, or adapters of low rank alone."""
+    rank: int = 8
+    """Of the adapters."""
+    alpha: float = 16.0
+    """What the adapters are multiplied by, times the rank."""
+    steps: int = 200
+    """Optimizer steps."""
+    batch_size: int = 16
+    """Rows at a time."""
+    accumulate: int = 1
+    """How many times so many rows make up a step."""
+    context: int = 128
+    """Tokens of a row."""
+    validation_share: float = 0.1
+    """The end of a text that is kept for validation."""
+    learning_rate: float | None = None
+    """The peak, of AdamW, for --method; if not given, with --gpt2 5e-5 (full) or 2e-4 (low_rank), else 1e-3 or 5e-3."""
+    weight_decay: float = 0.01
+    """On matrices and embeddings."""
+    compute_dtype: Literal["float32", "bfloat16"] = "float32"
+    """Of the forward and backward pass; parameters stay float32."""
+    remat: bool = False
+    """Compute the inside of the blocks anew for the gradient: less memory, more time."""
+    evaluate_every: int = 25
+    """Steps between validations; the best of them is exported."""
+    seed: int = 0
+    """Of the weights, the adapters, the windows and dropout."""
+    run_dir: str | None = None
+    """A new directory; runs/<UTC time>-finetune if not given."""
+    pretrain_steps: int = 400
+    """Steps on the first half of the text, without --gpt2, as the flags below."""
+    pretrain_rate: float = 3e-3
+    """The peak learning rate of these steps, and of training from scratch."""
+    vocab_size: int = 1024
+    """Byte pairs learned from the first half."""
+    d_model: int = 192
+    """Width."""
+    n_heads: int = 6
+    """Attention heads."""
+    n_layers: int = 4
+    """Blocks."""
+
+
+RATES = {"full": 5e-5, "low_rank": 2e-4}  # of published GPT-2; the second as in Hu et al. 2021
+RATES_OF_SMALL = {"full": 1e-3, "low_rank": 5e-3}
+
+
+def check(args):
+    """Raises UserError (exit USAGE) that names the first flag out of range."""
+    sizes = ("steps", "batch_size", "accumulate", "rank", "evaluate_every", "pretrain_steps", "n_heads", "n_layers")
+    for flag in (*sizes, "d_model"):
+        _require(flag, 1 <= getattr(args, flag) < 2**31, args, "1 to 2147483647")
+    _require("alpha", 0 < args.alpha < 1e6, args, "more than 0 and less than 1000000")
+    for flag in ("learning_rate", "pretrain_rate"):
+        rate = getattr(args, flag)
+        _require(flag, rate is None or 0 < rate < 10, args, "more than 0 and less than 10")
+    _require("weight_decay", 0 <= args.weight_decay < 10, args, "at least 0 and less than 10")
+    _require("seed", 0 <= args.seed < 2**31, args, "0 to 2147483647")
+    _require("d_model", args.d_model % args.n_heads == 0, args, f"a multiple of --n_heads {args.n_heads}")
+    if args.tokenizer is not None and args.gpt2 is None:
+        raise UserError(f"--tokenizer {args.tokenizer} is of no --gpt2: give that too, or drop it", USAGE)
+    text.check(cut(args))
+
+
+def _require(flag, fits, args, what_fits):
+    if not fits:
+        raise UserError(f"--{flag} {getattr(args, flag)} is out of range: give {what_fits}", USAGE)
+
+
+def cut(args):
+    """How the text is cut."""
+    return text.Config(args.file, context=args.context, validation_share=args.validation_share)
+
+
+def settings_of(args, cfg, method, rate, steps):
+    """The settings of one way to train."""
+    names = [field.name for field in dataclasses.fields(finetune.Way)]
+    way = finetune.Way(**{name: getattr(args, name) for name in names} | {"method": method, "steps": steps})
+    warmup, decay = max(steps // 10, 1), args.weight_decay
+    rule = optimizer.Config(learning_rate=rate, warmup_steps=warmup, weight_decay=decay, beta2=0.999)
+    return finetune.Settings(way, cfg, cut(args), rule)
+
+
+def given(args):
+    """(cfg, params, rows) of the GPT-2 folder and the text. Raises UserError where they do not go together."""
+    whole = text.read(args.file)
+    cfg, params = gpt2.load(args.gpt2)
+    tokenizer = tokenizer_file.load(args.tokenizer or args.gpt2)
+    text_tokenizer.check_vocabulary(tokenizer, cfg.vocab_size, args.gpt2)
+    _require("context", args.context <= cfg.max_len, args, f"at most {cfg.max_len}, the positions of {args.gpt2}")
+    return cfg, params, text_task.encode_rows(text.split(whole, cut(args)), tokenizer, cut(args))
+
+
+def small(args):
+    """(cfg of the small GPT-2, rows of the first half of the text, rows of the second). Raises UserError."""
+    data = cut(args)
+    halves = text.split(text.read(args.file), dataclasses.replace(data, validation_share=0.5))
+    tokenizer = text_tokenizer.train_byte_pairs(halves[0], args.vocab_size)
+    shape = {"d_model": args.d_model, "n_heads": args.n_heads, "n_layers": args.n_layers, "max_len": args.context}
+    cfg = dataclasses.replace(gpt2.SIZES["gpt2"], vocab_size=tokenizer.vocab_size, dropout=0.0, **shape)
+    return cfg, *(text_task.encode_rows(text.split(half, data), tokenizer, data) for half in halves)
+
+
+def fit(name, params, rows, settings, args, path):
+    """What `finetune.fit` finds, behind a progress bar and with a line of loss.jsonl for every validation."""
+    with tqdm(total=settings.way.steps, desc=name, unit="step", disable=None, dynamic_ncols=True) as bar:
+
+        def report(step, loss, record):
+            bar.update(step - bar.n)
+            bar.set_postfix_str(f"loss {float(loss):.4f}")
+            if record is not None:
+                runs.append_record(path / "loss.jsonl", {"run": name, **record})
+                tqdm.write(f"{name}, step {step:,}: validation {record['validation_loss']:.4f}", file=sys.stderr)
+
+        return finetune.fit(params, rows, settings, args.seed, args.evaluate_every, report)
+
+
+def export(folder, params, cfg, tokenizer):
+    """A folder that `transformers` opens, with a tokenizer that it runs as it stands in tokenizer.json."""
+    gpt2.save(folder, params, cfg)
+    tokenizer_file.save(tokenizer, folder / "tokenizer.json")
+    runs.write_json(folder / "tokenizer_config.json", {"tokenizer_class": "PreTrainedTokenizerFast"})
+
+
+def pretrain(args, path, cfg, rows):
+    """(params of the small GPT-2 before it has seen anything, after the first half of the text)."""
+    fresh = model.init(jax.random.key(args.seed), cfg)
+    size = sum(leaf.size for leaf in jax.tree.leaves(fresh))
+    print(f"no --gpt2: pretraining one of {size:,} parameters on the first half of the text", file=sys.stderr)
+    settings = settings_of(args, cfg, "full", args.pretrain_rate, args.pretrain_steps)
+    params = fit("pretraining", fresh, rows, settings, args, path).params
+    export(path / "pretrained", params, cfg, rows["tokenizer"])
+    return fresh, params
+
+
+def run(args):
+    """Fine-tune, and keep and print what came of it."""
+    check(args)
+    alone = args.gpt2 is not None
+    if alone:
+        cfg, params, rows = given(args)
+    else:
+        cfg, first, rows = small(args)
+    path = Path(args.run_dir or f"runs/{datetime.now(UTC):%Y%m%d-%H%M%S}-finetune")
+    runs.create("finetune", path)
+    rates = (RATES if alone else RATES_OF_SMALL) | ({args.method: args.learning_rate} if args.learning_rate else {})
+    settings = {method: settings_of(args, cfg, method, rate, args.steps) for method, rate in rates.items()}
+    data = text_task.describe_rows(settings[args.method], rows)
+    said = {"flags": asdict(args), "versions": runs.versions(), "data": data}
+    runs.write_json(path / "finetune.json", said)
+    if alone:
+        results = {args.method: fit(args.method, params, rows, settings[args.method], args, path)}
+    else:
+        fresh, params = pretrain(args, path, cfg, first)
+        results = {method: fit(method, params, rows, settings[method], args, path) for method in settings}
+        from_scratch = settings_of(args, cfg, "full", args.pretrain_rate, args.steps)
+        results["from scratch"] = fit("from scratch", fresh, rows, from_scratch, args, path)
+    export(path / "model", results[args.method].params, cfg, rows["tokenizer"])
+    found = {name: {"loss": best.loss, "step": best.step} for name, best in results.items()}
+    runs.write_json(path / "finetune.json", said | {"found": found})
+    with runs.disk_errors(path):
+        figures.fine_tuning({name: best.curve for name, best in results.items()}).savefig(path / "loss.png")
+    print(table(results, rows), f"\n{path / 'model'}\n{path / 'loss.png'}", sep="\n")
+
+
+def table(results, rows):
+    """A line for each way to train: the validation loss before, and the best after."""
+    lines = (
+        f"{name:12}  {best.curve[0][1]:.4f} -> {best.loss:.4f} nats per token (step {best.step}), "
+        f"{text_task.bits_per_character(best.loss, rows):.4f} bits per character"
+        for name, best in results.items()
+    )
+    return "\n".join(lines)
+
+
+def main():
+    """Run; the exit code of the process."""
+    try:
+        run(flags.parse(Finetune, sys.argv[1:], "finetune_gpt2.py"))
+    except UserError as error:
+        print(f"finetune_gpt2.py: {error}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
