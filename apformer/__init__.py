@@ -3,6 +3,7 @@
     model        the decoder-only transformer: Config, init, apply, init_cache, extend      <- the front door
     recurrent    RNN, GRU and LSTM language models: the same names
     word2vec     vectors of words: CBOW and skip-gram, full softmax or negative sampling
+    finetune     train a given model further, all of it or its low-rank adapters;  adapters  what these are
     circuit      weights written by hand that continue any progression exactly
     layers       the transformer's parts: embedding, position, attention, feedforward, block
     data         the tasks: progressions and their exact Bayes predictor, tokenizers, texts and their words

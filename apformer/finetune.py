@@ -21,21 +21,27 @@ from apformer import adapters, loss, model, optimizer, recipes, text_task, train
 from apformer.data import text
 from apformer.errors import NON_FINITE, UserError
 
-WAYS = ("full", "low_rank")
-
 
 @dataclass(frozen=True)
 class Way:
-    """How to train further; static under jit."""
+    """How to train further."""
 
     method: Literal["full", "low_rank"] = "full"
+    """Train all weights, or adapters of low rank alone."""
     rank: int = 8
+    """Of the adapters."""
     alpha: float = 16.0
-    steps: int = 200
-    batch_size: int = 16
+    """The product of their factors is multiplied by alpha / rank."""
+    steps: int = 100
+    """Optimizer steps."""
+    batch_size: int = 8
+    """Rows at a time."""
     accumulate: int = 1
+    """How many times so many rows make up a step."""
     compute_dtype: Literal["float32", "bfloat16"] = "float32"
+    """Of the forward and backward pass; parameters stay float32."""
     remat: bool = False
+    """Compute the inside of the blocks anew for the gradient: less memory, more time."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +68,7 @@ def start(key, params, settings):
     """(what is trained, what stays): the parameters and nothing, or adapters and the parameters."""
     if settings.way.method == "full":
         return jax.tree.map(jnp.copy, params), None  # what is trained is donated, and `params` is the caller's
-    return adapters.init(key, params, settings.way.rank), params
+    return adapters.init(key, params, settings.way.rank), jax.tree.map(jnp.asarray, params)
 
 
 @partial(jax.jit, static_argnames="settings")
@@ -132,7 +138,7 @@ def fit(params, rows, settings, seed, evaluate_every, report):
             record = {"step": number, "loss": float(np.mean(losses)), "validation_loss": nats, "seconds": seconds}
             losses = []
             if nats < best.loss:
-                best = best._replace(params=candidate, loss=nats, step=number)
+                best = best._replace(params=jax.device_get(candidate), loss=nats, step=number)
         report(number, float(metrics["loss"]), record)
     return best
 

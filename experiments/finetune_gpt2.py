@@ -17,7 +17,6 @@ import sys
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Literal
 
 import jax
 from tqdm import tqdm
@@ -39,18 +38,7 @@ class Finetune:
     """A folder with config.json and model.safetensors; a small GPT-2 is pretrained here if not given."""
     tokenizer: str | None = None
     """A file or folder that holds the tokenizer of --gpt2, if that folder does not."""
-    method: Literal["full", "low_rank"] = "full"
-    """Train all weights, or adapters of low rank alone."""
-    rank: int = 8
-    """Of the adapters."""
-    alpha: float = 16.0
-    """What the adapters are multiplied by, times the rank."""
-    steps: int = 200
-    """Optimizer steps."""
-    batch_size: int = 16
-    """Rows at a time."""
-    accumulate: int = 1
-    """How many times so many rows make up a step."""
+    way: finetune.Way = finetune.Way()
     context: int = 128
     """Tokens of a row."""
     validation_share: float = 0.1
@@ -59,20 +47,16 @@ class Finetune:
     """The peak, of AdamW, for --method; if not given, with --gpt2 5e-5 (full) or 2e-4 (low_rank), else 1e-3 or 5e-3."""
     weight_decay: float = 0.01
     """On matrices and embeddings."""
-    compute_dtype: Literal["float32", "bfloat16"] = "float32"
-    """Of the forward and backward pass; parameters stay float32."""
-    remat: bool = False
-    """Compute the inside of the blocks anew for the gradient: less memory, more time."""
     evaluate_every: int = 25
     """Steps between validations; the best of them is exported."""
     seed: int = 0
     """Of the weights, the adapters, the windows and dropout."""
     run_dir: str | None = None
     """A new directory; runs/<UTC time>-finetune if not given."""
-    pretrain_steps: int = 400
+    pretrain_steps: int = 300
     """Steps on the first half of the text, without --gpt2, as the flags below."""
-    pretrain_rate: float = 3e-3
-    """The peak learning rate of these steps, and of training from scratch."""
+    pretrain_rate: float = 4e-3
+    """The peak learning rate, of Muon, of these steps and of training from scratch."""
     vocab_size: int = 1024
     """Byte pairs learned from the first half."""
     d_model: int = 192
@@ -89,10 +73,11 @@ RATES_OF_SMALL = {"full": 1e-3, "low_rank": 5e-3}
 
 def check(args):
     """Raises UserError (exit USAGE) that names the first flag out of range."""
-    sizes = ("steps", "batch_size", "accumulate", "rank", "evaluate_every", "pretrain_steps", "n_heads", "n_layers")
-    for flag in (*sizes, "d_model"):
+    for flag in ("rank", "steps", "batch_size", "accumulate"):
+        _require(flag, 1 <= getattr(args.way, flag) < 2**31, args.way, "1 to 2147483647")
+    for flag in ("evaluate_every", "pretrain_steps", "d_model", "n_heads", "n_layers"):
         _require(flag, 1 <= getattr(args, flag) < 2**31, args, "1 to 2147483647")
-    _require("alpha", 0 < args.alpha < 1e6, args, "more than 0 and less than 1000000")
+    _require("alpha", 0 < args.way.alpha < 1e6, args.way, "more than 0 and less than 1000000")
     for flag in ("learning_rate", "pretrain_rate"):
         rate = getattr(args, flag)
         _require(flag, rate is None or 0 < rate < 10, args, "more than 0 and less than 10")
@@ -104,9 +89,9 @@ def check(args):
     text.check(cut(args))
 
 
-def _require(flag, fits, args, what_fits):
+def _require(flag, fits, part, what_fits):
     if not fits:
-        raise UserError(f"--{flag} {getattr(args, flag)} is out of range: give {what_fits}", USAGE)
+        raise UserError(f"--{flag} {getattr(part, flag)} is out of range: give {what_fits}", USAGE)
 
 
 def cut(args):
@@ -114,13 +99,17 @@ def cut(args):
     return text.Config(args.file, context=args.context, validation_share=args.validation_share)
 
 
-def settings_of(args, cfg, method, rate, steps):
+def settings_of(args, cfg, method, rate, steps, rule="adamw"):
     """The settings of one way to train."""
-    names = [field.name for field in dataclasses.fields(finetune.Way)]
-    way = finetune.Way(**{name: getattr(args, name) for name in names} | {"method": method, "steps": steps})
+    way = dataclasses.replace(args.way, method=method, steps=steps)
     warmup, decay = max(steps // 10, 1), args.weight_decay
-    rule = optimizer.Config(learning_rate=rate, warmup_steps=warmup, weight_decay=decay, beta2=0.999)
+    rule = optimizer.Config(rule, rate, warmup_steps=warmup, weight_decay=decay)
     return finetune.Settings(way, cfg, cut(args), rule)
+
+
+def from_nothing(args, cfg, steps):
+    """The settings of training fresh weights, by the optimizer that learns most in few steps (`recipes.baby_gpt`)."""
+    return settings_of(args, cfg, "full", args.pretrain_rate, steps, "muon")
 
 
 def given(args):
@@ -169,8 +158,7 @@ def pretrain(args, path, cfg, rows):
     fresh = model.init(jax.random.key(args.seed), cfg)
     size = sum(leaf.size for leaf in jax.tree.leaves(fresh))
     print(f"no --gpt2: pretraining one of {size:,} parameters on the first half of the text", file=sys.stderr)
-    settings = settings_of(args, cfg, "full", args.pretrain_rate, args.pretrain_steps)
-    params = fit("pretraining", fresh, rows, settings, args, path).params
+    params = fit("pretraining", fresh, rows, from_nothing(args, cfg, args.pretrain_steps), args, path).params
     export(path / "pretrained", params, cfg, rows["tokenizer"])
     return fresh, params
 
@@ -178,6 +166,7 @@ def pretrain(args, path, cfg, rows):
 def run(args):
     """Fine-tune, and keep and print what came of it."""
     check(args)
+    method = args.way.method
     alone = args.gpt2 is not None
     if alone:
         cfg, params, rows = given(args)
@@ -185,19 +174,18 @@ def run(args):
         cfg, first, rows = small(args)
     path = Path(args.run_dir or f"runs/{datetime.now(UTC):%Y%m%d-%H%M%S}-finetune")
     runs.create("finetune", path)
-    rates = (RATES if alone else RATES_OF_SMALL) | ({args.method: args.learning_rate} if args.learning_rate else {})
-    settings = {method: settings_of(args, cfg, method, rate, args.steps) for method, rate in rates.items()}
-    data = text_task.describe_rows(settings[args.method], rows)
+    rates = (RATES if alone else RATES_OF_SMALL) | ({method: args.learning_rate} if args.learning_rate else {})
+    settings = {name: settings_of(args, cfg, name, rate, args.way.steps) for name, rate in rates.items()}
+    data = text_task.describe_rows(settings[method], rows)
     said = {"flags": asdict(args), "versions": runs.versions(), "data": data}
     runs.write_json(path / "finetune.json", said)
     if alone:
-        results = {args.method: fit(args.method, params, rows, settings[args.method], args, path)}
+        results = {method: fit(method, params, rows, settings[method], args, path)}
     else:
         fresh, params = pretrain(args, path, cfg, first)
-        results = {method: fit(method, params, rows, settings[method], args, path) for method in settings}
-        from_scratch = settings_of(args, cfg, "full", args.pretrain_rate, args.steps)
-        results["from scratch"] = fit("from scratch", fresh, rows, from_scratch, args, path)
-    export(path / "model", results[args.method].params, cfg, rows["tokenizer"])
+        results = {name: fit(name, params, rows, settings[name], args, path) for name in settings}
+        results["from scratch"] = fit("from scratch", fresh, rows, from_nothing(args, cfg, args.way.steps), args, path)
+    export(path / "model", results[method].params, cfg, rows["tokenizer"])
     found = {name: {"loss": best.loss, "step": best.step} for name, best in results.items()}
     runs.write_json(path / "finetune.json", said | {"found": found})
     with runs.disk_errors(path):

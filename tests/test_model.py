@@ -134,3 +134,18 @@ def test_learned_positions_end(random_params):
     with pytest.raises(ValueError, match="max_len 12"):
         model.apply(params, tokens, cfg)
     assert np.isfinite(apply(params, tokens[:, 1:], cfg)).all()
+
+
+@pytest.mark.parametrize("n_layers", [2, 6])  # straight code, and a loop
+def test_rematerialised_blocks_have_the_same_gradients_and_take_less_memory(n_layers, random_params, key):
+    cfg = small(dropout=0.25, n_layers=n_layers, d_ff=211)
+    params, tokens = random_params(cfg), draw_tokens(3, 29)
+
+    def gradient(remat):
+        logits = lambda params: model.apply(params, tokens, cfg, key=key, remat=remat)  # noqa: E731
+        return jax.jit(jax.grad(lambda params: logits(params).var())).lower(params).compile()
+
+    kept, anew = gradient(False), gradient(True)
+    for ours, theirs in zip(jax.tree.leaves(anew(params)), jax.tree.leaves(kept(params)), strict=True):
+        close(ours, theirs, 1e-5)
+    assert anew.memory_analysis().temp_size_in_bytes < 0.8 * kept.memory_analysis().temp_size_in_bytes

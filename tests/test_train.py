@@ -148,3 +148,36 @@ def test_bfloat16_halves_the_bits_of_the_computation_and_not_of_the_parameters()
         gradients = jax.eval_shape(lambda: jax.grad(task.make_loss(half), has_aux=True)(params, batch, None)[0])
     assert {leaf.dtype for leaf in jax.tree.leaves(gradients)} == {jnp.dtype("float32")}
     assert half_loss != loss and abs(half_loss - loss) < 0.1
+
+
+def test_the_mean_over_parts_is_that_of_the_whole_batch():
+    """Rows, in parts of two or all six at once: the same step to rounding, without dropout."""
+
+    def plain(params, batch, key):
+        x_BD, y_B = batch
+        hidden_BF = jnp.tanh(x_BD @ params["expand"]["weight"] + params["expand"]["bias"][None])
+        loss = jnp.mean((hidden_BF @ params["contract"]["weight"] - y_B) ** 2)
+        return loss, {"loss": loss}
+
+    x_BD = jax.random.normal(jax.random.key(2), (6, 3))
+    batch = (x_BD, jnp.sin(x_BD.sum(axis=1)))
+    after = {}
+    for parts in (1, 2, 6):
+        step = jax.jit(train.make_train_step(plain, RULE, accumulate=parts))
+        state, after[parts] = step(start(), batch)
+        after[parts] |= {"params": state.params}
+    for parts in (2, 6):
+        for ours, theirs in zip(jax.tree.leaves(after[parts]), jax.tree.leaves(after[1]), strict=True):
+            np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
+
+
+def test_every_part_has_a_key_and_rows_of_its_own():
+    def seen(params, batch, key):
+        row = jnp.zeros(3).at[batch[0]].set(jnp.float32(1))
+        return {"rows": row, "noise": jax.random.normal(key, (50,))}
+
+    found = train.in_parts(seen, 3)(None, jnp.arange(3), jax.random.key(0))
+    np.testing.assert_allclose(found["rows"], jnp.full(3, 1 / 3), rtol=1e-6)
+    assert abs(float(found["noise"].std()) * 3**0.5 - 1) < 0.4  # equal keys would give 3^0.5
+    with pytest.raises(TypeError, match="reshape"):
+        train.in_parts(seen, 3)(None, jnp.arange(4), jax.random.key(0))
