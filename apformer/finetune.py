@@ -5,7 +5,7 @@
 
 Parameters are kept in float32 and cast to the compute dtype anew for each part of a step, after merging, so that in
 bfloat16 no small step is lost. Of a block, whose activations are most of what a long row needs, the inside can be
-computed anew for the gradient (Chen et al. 2016); rows can be taken in parts, whose gradients add up.
+computed anew for the gradient (Chen et al. 2016); rows can be taken in parts, whose gradients are averaged.
 """
 
 import time
@@ -90,7 +90,10 @@ def make_loss(base, settings):
 
 @partial(jax.jit, static_argnames="settings", donate_argnames="state")
 def step(state, base, tokens_N, settings):
-    """(state, metrics) after one step on accumulate * batch_size windows from anywhere in the tokens."""
+    """(state, metrics) after one step on accumulate * batch_size windows from anywhere in the tokens.
+
+    The same to rounding, however these are divided between the two, if there is no dropout. The state is donated.
+    """
     way = settings.way
     rule = optimizer.make(settings.optimizer, way.steps)
     _, batch_key = train.step_keys(state)
@@ -138,7 +141,7 @@ def fit(params, rows, settings, seed, evaluate_every, report):
             record = {"step": number, "loss": float(np.mean(losses)), "validation_loss": nats, "seconds": seconds}
             losses = []
             if nats < best.loss:
-                best = best._replace(params=jax.device_get(candidate), loss=nats, step=number)
+                best = best._replace(params=jax.tree.map(np.array, candidate), loss=nats, step=number)  # copies
         report(number, float(metrics["loss"]), record)
     return best
 

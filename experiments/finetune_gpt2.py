@@ -168,12 +168,15 @@ def run(args):
     check(args)
     method = args.way.method
     alone = args.gpt2 is not None
+    params = None
     if alone:
         cfg, params, rows = given(args)
     else:
         cfg, first, rows = small(args)
+    if method == "low_rank" or not alone:
+        _require("rank", args.way.rank <= cfg.d_model, args.way, f"at most {cfg.d_model}, the width of the model")
     path = Path(args.run_dir or f"runs/{datetime.now(UTC):%Y%m%d-%H%M%S}-finetune")
-    runs.create("finetune", path)
+    runs.create("finetune", path, needs=sum(leaf.nbytes for leaf in jax.tree.leaves(params)))
     rates = (RATES if alone else RATES_OF_SMALL) | ({method: args.learning_rate} if args.learning_rate else {})
     settings = {name: settings_of(args, cfg, name, rate, args.way.steps) for name, rate in rates.items()}
     data = text_task.describe_rows(settings[method], rows)

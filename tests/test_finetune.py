@@ -66,13 +66,14 @@ def test_full_changes_everything_and_not_what_it_was_given(rows, random_params):
     result = fit(params, rows)
     assert jax.tree.all(equal(params, before))
     assert not any(jax.tree.leaves(equal(result.params, before)))
+    batches = text.consecutive(rows["validation"], text.Config(context=CONTEXT), 2**14)
+    assert float(finetune.validate(result.params, batches, settings().model, "float32")) == result.loss
 
 
-@pytest.mark.parametrize("method", ["full", "low_rank"])
-def test_parts_and_rematerialised_blocks_make_the_same_steps(method, rows, random_params):
+def test_parts_and_rematerialised_blocks_make_the_same_steps(rows, random_params):
     params = random_params(CFG)
-    plain = fit(params, rows, method=method, batch_size=6)
-    other = fit(params, rows, method=method, batch_size=2, accumulate=3, remat=True)
+    plain = fit(params, rows, method="low_rank")
+    other = fit(params, rows, method="low_rank", batch_size=1, accumulate=3, remat=True)
     np.testing.assert_allclose([nats for _, nats in other.curve], [nats for _, nats in plain.curve], rtol=1e-4)
     for ours, theirs in zip(jax.tree.leaves(other.params), jax.tree.leaves(plain.params), strict=True):
         np.testing.assert_allclose(ours, theirs, atol=2e-3)  # where a gradient is next to 0, Adam follows its rounding
@@ -175,6 +176,7 @@ def test_a_folder_is_fine_tuned_and_given_back(file, folder, tmp_path, monkeypat
     [
         (["--steps", "0"], errors.USAGE, "--steps 0 is out of range: give 1 to 2147483647"),
         (["--rank", "0"], errors.USAGE, "--rank 0 is out of range"),
+        (["--rank", "17"], errors.USAGE, "--rank 17 is out of range: give at most 16, the width of the model"),
         (["--accumulate", "0"], errors.USAGE, "--accumulate 0 is out of range"),
         (["--alpha", "nan"], errors.USAGE, "--alpha nan is out of range"),
         (["--learning_rate", "0"], errors.USAGE, "--learning_rate 0.0 is out of range: give more than 0"),

@@ -100,7 +100,6 @@ def fine_tuning(curves):
     for (name, points), colour in zip(curves.items(), (_BLUE, _SKY, _ORANGE), strict=False):
         axes.plot(*zip(*points, strict=True), color=colour, linewidth=1.3, marker="o", markersize=3.5, label=name)
     axes.set(xlabel="step", ylabel="loss (nats per token)")
-    _log_axis(axes)
     _legend(axes)
     return figure
 
