@@ -20,7 +20,7 @@ def loss_curve(records, bayes_floor=None):
     records: dicts with step, loss, exact and, where they were measured, validation_loss and validation_exact. A list
     in place of a number holds one value for each member: the median is drawn, in a band from least to greatest.
     """
-    names = [name for name in ("loss", "exact") if any(name in record for record in records)]
+    names = [name for name in ("loss", "exact") if any(name in record for record in records)] or ["loss"]
     figure, panels = _figure("Training", rows=len(names), height=1.4 + 2.4 * len(names))
     upper, lower = panels[0], panels[-1]
     for axes, name in zip(panels, names, strict=True):
