@@ -3,6 +3,7 @@
     model        the decoder-only transformer: Config, init, apply, init_cache, extend      <- the front door
     recurrent    RNN, GRU and LSTM language models: the same names
     circuit      weights written by hand that continue any progression exactly
+    gpt2         GPT-2's sizes, and its folders in and out;  gpt2_tensors  its names for our parameters
     layers       the transformer's parts: embedding, position, attention, feedforward, block
     data         the tasks: progressions and their exact Bayes predictor, tokenizer
     loss         softmax and cross-entropy as one function
@@ -18,9 +19,10 @@
     wide_task    the same for terms of many widths;  tasks  which of them a run is of
     fit          train to the last step;  log  what is said meanwhile
     restore      a trained run, read back;  examine, wide_examine  its evaluation and its certificate
+    export       a run as one file for other programs;  tensor_file  named arrays in a file
     experiment   all of it, from flags to certificate
     sweep        many runs side by side;  combinations  of flags;  suites  what they are asked
-    cli          the command line: apformer train | resume | predict | evaluate | certify | doctor
+    cli          the command line: apformer train | resume | predict | evaluate | certify | export | doctor
 
 Arrays carry their axes as a suffix, and einsums are written with the same letters:
 
