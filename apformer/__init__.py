@@ -4,6 +4,7 @@
     recurrent    RNN, GRU and LSTM language models: the same names
     word2vec     vectors of words: CBOW and skip-gram, full softmax or negative sampling
     circuit      weights written by hand that continue any progression exactly
+    gpt2         GPT-2's sizes, and its folders in and out;  gpt2_tensors  its names for our parameters
     layers       the transformer's parts: embedding, position, attention, feedforward, block
     data         the tasks: progressions and their exact Bayes predictor, tokenizers, texts and their words
     loss         softmax and cross-entropy as one function
@@ -20,9 +21,10 @@
     fit          train to the last step;  log  what is said meanwhile
     restore      a trained run, read back;  examine, wide_examine  its evaluation and its certificate
     text_examine  what a language model's text costs it;  compose  what it writes
+    export       a run as one file for other programs;  tensor_file  named arrays in a file
     experiment   all of it, from flags to certificate
     sweep        many runs side by side;  combinations  of flags;  suites  what they are asked
-    cli          the command line: apformer train | resume | predict | generate | evaluate | certify | doctor
+    cli          the command line: apformer train | resume | predict | generate | evaluate | certify | export | doctor
 
 Arrays carry their axes as a suffix, and einsums are written with the same letters:
 

@@ -16,10 +16,11 @@ LEVELS = {
     **dict.fromkeys(("layers", "data", "loss", "optimizer"), 1),
     **dict.fromkeys(("model", "seq2seq", "recurrent", "word2vec"), 2),
     **dict.fromkeys(("train", "evaluate", "agreement", "certify", "generate", "checkpoint", "manifest"), 3),
-    **dict.fromkeys(("wide_evaluate", "wide_certify", "runs", "report", "gpt2", "circuit"), 3),
+    **dict.fromkeys(("wide_evaluate", "wide_certify", "runs", "report", "circuit"), 3),
+    **dict.fromkeys(("gpt2", "gpt2_tensors", "tensor_file"), 3),
 }
 TOP = 4
-MODELS = {"model", "seq2seq", "recurrent", "word2vec", "gpt2", "circuit", "layers"}
+MODELS = {"model", "seq2seq", "recurrent", "word2vec", "gpt2", "gpt2_tensors", "circuit", "layers"}
 
 
 def modules():
