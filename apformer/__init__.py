@@ -5,6 +5,7 @@
     word2vec     vectors of words: CBOW and skip-gram, full softmax or negative sampling
     finetune     train a given model further, all of it or its low-rank adapters;  adapters  what these are
     circuit      weights written by hand that continue any progression exactly
+    gpt2         GPT-2's sizes, and its folders in and out;  gpt2_tensors  its names for our parameters
     layers       the transformer's parts: embedding, position, attention, feedforward, block
     data         the tasks: progressions and their exact Bayes predictor, tokenizers, texts and their words
     loss         softmax and cross-entropy as one function
@@ -15,14 +16,16 @@
     wide_evaluate  exact match width by width;  wide_certify  the certificate for terms of any number of digits
     generate     continue a text with a key-value cache;  predict  the same from the command line
     checkpoint   verified, atomic, asynchronous checkpoints;  manifest  what makes one count
-    recipes      the settings of a run;  limits  what fits them;  runs  its directory
+    recipes      the settings of a run;  limits  what fits them;  config_file  as a file;  runs  its directory
     task         the rows of a run: to train on, to choose by, to be examined on
-    wide_task    the same for terms of many widths;  tasks  which of them a run is of
+    wide_task    the same for terms of many widths;  text_task  for a text;  tasks  which of them a run is of
     fit          train to the last step;  log  what is said meanwhile
     restore      a trained run, read back;  examine, wide_examine  its evaluation and its certificate
+    text_examine  what a language model's text costs it;  compose  what it writes
+    export       a run as one file for other programs;  tensor_file  named arrays in a file
     experiment   all of it, from flags to certificate
     sweep        many runs side by side;  combinations  of flags;  suites  what they are asked
-    cli          the command line: apformer train | resume | predict | evaluate | certify | doctor
+    cli          the command line: apformer train | resume | predict | generate | evaluate | certify | export | doctor
 
 Arrays carry their axes as a suffix, and einsums are written with the same letters:
 

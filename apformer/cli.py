@@ -53,6 +53,13 @@ def certify(args):
     examine.certify(parse(examine.Certify, args, "apformer certify"))
 
 
+def export(args):
+    """Write the model to one file for other programs: apformer export RUN --to safetensors|stablehlo."""
+    from apformer import export
+
+    export.export(parse(export.Export, args, "apformer export"))
+
+
 def doctor(args):
     """Say what runs here would run on: versions, devices, disk and permissions."""
     from apformer import doctor
@@ -60,7 +67,9 @@ def doctor(args):
     doctor.doctor(parse(doctor.Doctor, args, "apformer doctor"))
 
 
-COMMANDS = {command.__name__: command for command in (train, resume, predict, generate, evaluate, certify, doctor)}
+COMMANDS = {
+    command.__name__: command for command in (train, resume, predict, generate, evaluate, certify, export, doctor)
+}
 
 HELP = f"""usage: apformer COMMAND [RUN] [--flag value ...]
 

@@ -102,7 +102,7 @@ def finish(path, settings, rows, state):
     print(examine.evaluation_table(result))
     if not isinstance(settings.data, text.Config):  # of a language nobody knows what would be right
         print(certificate(path, settings, result))
-    print(f"\n{path}\nTry it: {tasks.module(settings.data).hint(settings.data).format(shlex.quote(str(path)))}")
+    print(f"\n{path}\nTry it: {tasks.module(settings.data).hint(settings.data, shlex.quote(str(path)))}")
 
 
 def certificate(path, settings, result):

@@ -5,7 +5,7 @@ from functools import partial
 import jax
 import numpy as np
 
-from apformer import checkpoint, config_file, recipes, runs, tasks
+from apformer import checkpoint, config_file, model, recipes, runs, tasks
 from apformer.errors import CHECKPOINT, DATA, USAGE, UserError
 from apformer.fit import initial_state
 from apformer.log import read_metrics, score, validation
@@ -57,6 +57,7 @@ def bound(params, cfg):
     Matrix products are at the highest precision, so that what is certified is what predicts, on a GPU or a TPU too.
     """
     architecture = recipes.module(cfg)
+    listed = model.unstack(params) if architecture is model else params  # not cut out of a stack at every step
 
     def apply(tokens_BT):
         with jax.default_matmul_precision("highest"):
@@ -64,7 +65,7 @@ def bound(params, cfg):
 
     def extend(tokens_BT, cache, lengths_B=None):
         with jax.default_matmul_precision("highest"):
-            return architecture.extend(params, tokens_BT, cache, cfg, lengths_B=lengths_B)
+            return architecture.extend(listed, tokens_BT, cache, cfg, lengths_B=lengths_B)
 
     return {
         "apply": apply,

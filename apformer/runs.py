@@ -180,11 +180,16 @@ def read_text(path):
 
 def write_text(path, text):
     """Write `text` to a file, whole or not at all, and on the disk when this returns. Raises UserError(DISK)."""
+    write_bytes(path, text.encode("utf-8"))
+
+
+def write_bytes(path, data):
+    """Write bytes to a file, whole or not at all, and on the disk when this returns. Raises UserError(DISK)."""
     path = Path(path)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     with disk_errors(path):
         try:
-            temporary.write_text(text, encoding="utf-8")
+            temporary.write_bytes(data)
             fsync(temporary)
             os.replace(temporary, path)
         finally:

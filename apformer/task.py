@@ -211,12 +211,12 @@ def keep_hardest(batch, drawn, hard, predict):
     return jax.tree.map(lambda leaf, other: jnp.concatenate([leaf[:drawn], other[kept_B]]), batch, candidates)
 
 
-def hint(cfg):
-    """A command for the user to try on a run {}: to continue 007 010 013, or the nearest that can be drawn."""
+def hint(cfg, run):
+    """A command for the user to try on a run: to continue 007 010 013, or the nearest that can be drawn."""
     difference = sorted((cfg.min_difference, 3, cfg.max_difference))[1]
     top = 10**cfg.digits - 1
     terms = min(3, 1 + top // max(abs(difference), 1))
     first = top - 7 if difference < 0 else 7
     if not 0 <= first + (terms - 1) * difference <= top:
         first = top if difference < 0 else 0
-    return f'apformer predict {{}} "{progressions.render(first, difference, terms, cfg.digits)}" --terms 3'
+    return f'apformer predict {run} "{progressions.render(first, difference, terms, cfg.digits)}" --terms 3'

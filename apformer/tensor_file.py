@@ -46,6 +46,7 @@ def write(path, arrays, metadata):
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     with disk_errors(path):
         try:
+            temporary.touch()  # so that where it cannot be, the system says why
             safetensors.numpy.save_file(arrays, temporary, metadata=metadata)
             fsync(temporary)
             os.replace(temporary, path)

@@ -104,6 +104,6 @@ def bits_per_character(nats_per_token, rows):
     return nats_per_token / math.log(2) * (len(rows["validation"]) - 1) / rows["validation_characters"]
 
 
-def hint(cfg):
-    """What a user might ask of a run."""
-    return "apformer generate {} --tokens 200"
+def hint(cfg, run):
+    """A command for the user to try on a run."""
+    return f"apformer generate {run} --tokens 200"

@@ -90,8 +90,8 @@ def exact(predicted_BT, batch, terms):
     return 1.0 - wrong_BN.sum(dtype=jnp.float32) / jnp.maximum(count, 1.0)
 
 
-def hint(cfg):
-    """A command for the user to try on a run {}, in the order of the model."""
+def hint(cfg, run):
+    """A command for the user to try on a run, in the order of the model."""
     width = min(cfg.digits, 4)
     prompt = wide.render([7 + 3 * k for k in range(3)] if width > 1 else (0, 3, 6), width, cfg.order)
-    return f'apformer predict {{}} "{prompt}" --terms 3'
+    return f'apformer predict {run} "{prompt}" --terms 3'

@@ -103,7 +103,7 @@ def test_no_command_prints_the_help_and_fails(capsys):
     assert capsys.readouterr().err == cli.HELP
 
 
-@pytest.mark.parametrize("command", ["train", "resume", "predict", "evaluate", "doctor"])
+@pytest.mark.parametrize("command", ["train", "resume", "predict", "evaluate", "export", "doctor"])
 def test_every_command_has_help(command, capsys):
     with pytest.raises(SystemExit) as done:
         cli.main([command, "--help"])
@@ -117,7 +117,7 @@ def test_a_command_that_is_not_there(fails):
     fails(errors.USAGE, "no command 42: give one of train, resume", "42")
 
 
-@pytest.mark.parametrize("command", ["train", "resume", "predict", "evaluate", "doctor"])
+@pytest.mark.parametrize("command", ["train", "resume", "predict", "evaluate", "export", "doctor"])
 def test_a_flag_that_is_not_there(command, fails):
     fails(errors.USAGE, f"--qwerty.*apformer {command} --help", command, "--qwerty", "1")
 
@@ -333,8 +333,8 @@ def test_a_dataset_that_cannot_be_read(fails, tmp_path, monkeypatch, content, pa
 
 
 def test_the_task_that_is_tried_is_one_the_model_knows():
-    assert task.hint(progressions.Config(3)) == "007 010 013"
-    assert task.hint(progressions.Config(1, max_difference=9)) == "0 3 6"
-    assert task.hint(progressions.Config(3, min_difference=400)) == "007 407 807"
-    assert task.hint(progressions.Config(3, min_difference=-500, max_difference=-400)) == "992 592 192"
-    assert task.hint(progressions.Config(2, min_difference=60, max_difference=90)) == "07 67"
+    assert task.hint(progressions.Config(3), "RUN") == 'apformer predict RUN "007 010 013" --terms 3\'
+    assert task.hint(progressions.Config(1, max_difference=9), "RUN") == 'apformer predict RUN "0 3 6" --terms 3\'
+    assert task.hint(progressions.Config(3, min_difference=400), "RUN") == 'apformer predict RUN "007 407 807" --terms 3\'
+    assert task.hint(progressions.Config(3, min_difference=-500, max_difference=-400), "RUN") == 'apformer predict RUN "992 592 192" --terms 3\'
+    assert task.hint(progressions.Config(2, min_difference=60, max_difference=90), "RUN") == 'apformer predict RUN "07 67" --terms 3\'

@@ -20,6 +20,7 @@ def test_a_literal_line():
     assert tokens_T.dtype == np.int32
     assert tokens_T.tolist() == [0, 0, 7, 10, 0, 1, 0]
     assert tokenizer.decode(tokens_T) == "007 010"
+    assert tokenizer.decode([]) == ""
 
 
 @settings(deadline=None)

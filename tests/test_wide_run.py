@@ -147,4 +147,5 @@ def test_the_recipe_says_where_its_flags_start():
     assert recipes.parse("--recipe digits".split()).data == wide.Config(6, "msb")
     lsb = recipes.parse("--recipe digits --order lsb --digits 10".split())
     assert lsb.data == wide.Config(10, "lsb") and lsb.model.window == 1 and lsb.model.look_between == 0
-    assert wide_task.hint(lsb.data) == "7000 0100 3100" and wide_task.hint(wide.Config(1)) == "0 3 6"
+    assert wide_task.hint(lsb.data, "RUN") == 'apformer predict RUN "7000 0100 3100" --terms 3'
+    assert '"0 3 6"' in wide_task.hint(wide.Config(1), "RUN")

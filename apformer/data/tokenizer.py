@@ -44,7 +44,7 @@ def decode(tokens_T) -> str:
     tokens_T is any one-dimensional integer array. Raises UserError (exit DATA) that names the first id outside the
     vocabulary.
     """
-    tokens_T = np.asarray(tokens_T)
+    tokens_T = np.asarray(tokens_T) if len(tokens_T) else np.zeros(0, np.int32)  # numpy takes [] for floats
     outside_T = (tokens_T < 0) | (tokens_T >= len(VOCABULARY))
     if outside_T.any():
         position = int(np.argmax(outside_T))

@@ -88,7 +88,8 @@ def loss_by_position(evaluation):
     figure, (axes,) = _figure("Loss by position")
     axes.plot(np.arange(1, len(nats) + 1), nats, color=_BLUE, linewidth=1.3, label="validation")
     axes.axhline(evaluation["nats_per_token"], color=_GREY, linestyle="--", label="mean")
-    axes.set(xlabel="tokens that the model sees", ylabel="loss (nats per token)", xscale="log")
+    axes.set(xlabel="tokens that the model sees", ylabel="loss (nats per token)")
+    axes.set_xscale("log", base=2)
     axes.xaxis.set_major_formatter("{x:g}")
     _legend(axes)
     return figure

@@ -1,8 +1,8 @@
 """Milliseconds of a training step here and in PyTorch: `python experiments/bench/text_step.py FILE`.
 
 The same shape, batch and text. In PyTorch it is the usual loop: nn.Linear, fused causal attention, AdamW, a batch of
-random windows a step. The two take turns, so that what else runs on the machine slows both; what is printed is the
-median of the turns. Needs the parity extra.
+random windows a step. All take turns, so that what else runs on the machine slows all; what is printed is the
+median of the turns, beside PyTorch with the better number of threads. Needs the parity extra.
 """
 
 import sys
@@ -50,7 +50,7 @@ class Decoder(nn.Module):
         return self.norm(self.blocks(x)) @ self.token.weight.T
 
 
-def torch_turn(settings, tokens):
+def torch_turn(settings, tokens, threads):
     """A function that trains STEPS steps in PyTorch, and the number of its parameters."""
     cfg, context, batch = settings.model, settings.data.context, settings.training.batch_size
     model = Decoder(cfg)
@@ -58,6 +58,7 @@ def torch_turn(settings, tokens):
     offsets = torch.arange(context + 1)
 
     def turn():
+        torch.set_num_threads(threads)
         for _ in range(STEPS):
             rows = tokens[torch.randint(len(tokens) - context, (batch, 1)) + offsets]
             loss = F.cross_entropy(model(rows[:, :-1]).flatten(0, 1), rows[:, 1:].flatten())
@@ -86,8 +87,12 @@ def main(words):
     settings, rows = tasks.read(settings)
     adamw = recipes.parse(["--recipe", "baby_gpt_cpu", "--text", *words, "--rule", "adamw"])
     adamw, _ = tasks.read(adamw)
+    tokens = torch.from_numpy(rows["train"].astype(np.int64))
     turns = {
-        "PyTorch, AdamW": torch_turn(settings, torch.from_numpy(rows["train"].astype(np.int64))),
+        **{
+            f"PyTorch, AdamW, {n} threads": torch_turn(settings, tokens, n)
+            for n in sorted({1, torch.get_num_threads()})
+        },
         "apformer, AdamW": jax_turn(adamw, jnp.asarray(rows["train"])),
         f"apformer, {settings.optimizer.rule}": jax_turn(settings, jnp.asarray(rows["train"])),
     }
@@ -98,10 +103,12 @@ def main(words):
             turn()
             if number:  # the first compiles
                 seconds[name].append((time.perf_counter() - begun) / STEPS)
-    base = np.median(seconds["PyTorch, AdamW"])
-    for name, (_, parameters) in turns.items():
-        median = np.median(seconds[name])
-        print(f"{name:18} {parameters:>10,} parameters {1e3 * median:8.1f} ms a step, {median / base:.2f} of PyTorch")
+    medians = {name: np.median(measured) for name, measured in seconds.items()}
+    best = min(median for name, median in medians.items() if name.startswith("PyTorch"))
+    for name, median in medians.items():
+        print(
+            f"{name:26} {turns[name][1]:>10,} parameters {1e3 * median:8.1f} ms a step, {median / best:.2f} of PyTorch"
+        )
 
 
 if __name__ == "__main__":

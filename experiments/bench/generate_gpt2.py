@@ -1,0 +1,115 @@
+"""Tokens per second of GPT-2 with a cache, ours and those of `transformers` on the same random weights, by turns.
+
+    python experiments/bench/generate_gpt2.py --batch_sizes 1 16
+
+A step at batch 1 has to read every parameter once. Its limit is the bandwidth of memory, and what is reached of it
+
+    share = (parameter bytes / seconds of a step) / bandwidth of a copy
+
+Each figure is the best of some rounds, in which all take turns, since other programs may run beside. PyTorch runs with
+one thread and with as many as there are cores; the better counts. Where they do run beside, OMP_WAIT_POLICY=passive
+keeps its threads from spinning until the others are through. Needs the extras `text` and `parity`.
+"""
+
+import os
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal
+
+import jax
+import numpy as np
+import torch
+import transformers
+
+from apformer import flags, gpt2, model
+from apformer.errors import UserError
+from apformer.generate import generate
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Time generation at the shape of a published GPT-2."""
+
+    size: Literal["gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl"] = "gpt2"
+    """The published size."""
+    batch_sizes: tuple[int, ...] = (1, 16)
+    """Rows generated at once."""
+    prompt: int = 16
+    """Tokens of a prompt."""
+    tokens: int = 32
+    """Tokens generated after it."""
+    rounds: int = 3
+    """Turns of each."""
+
+
+def bench(args):
+    """Print a line for each batch size."""
+    cfg = gpt2.SIZES[args.size]
+    params = jax.jit(model.init, static_argnums=1)(jax.random.key(0), cfg)
+    transformers.logging.disable_progress_bar()
+    with tempfile.TemporaryDirectory() as folder:
+        gpt2.save(f"{folder}/gpt2", params, cfg)
+        theirs = transformers.GPT2LMHeadModel.from_pretrained(f"{folder}/gpt2").eval()
+    read = sum(leaf.nbytes for leaf in jax.tree.leaves(params)) - params["position"]["table"].nbytes
+    params = jax.jit(model.unstack)(params)
+
+    @jax.jit
+    def ours(params, prompt_BT):
+        B, T = prompt_BT.shape
+        extend = partial(_extend, params, cfg)
+        return generate(extend, model.init_cache(cfg, B, T + args.tokens), prompt_BT, np.full(B, T), args.tokens)
+
+    bandwidth = max(copy_bandwidth() for _ in range(5))
+    print(f"{args.size}: {read / 1e6:,.0f} MB of parameters a step, a copy moves {bandwidth / 1e9:.1f} GB/s")
+    for B in args.batch_sizes:
+        prompt_BT = np.random.default_rng(0).integers(0, cfg.vocab_size, (B, args.prompt)).astype(np.int32)
+        turns = {"ours": lambda prompt_BT=prompt_BT: np.asarray(ours(params, prompt_BT))}
+        for threads in sorted({1, os.cpu_count()}):
+            turns[f"transformers, {threads} threads"] = partial(their_tokens, theirs, prompt_BT, args.tokens, threads)
+        tokens = {name: turn() for name, turn in turns.items()}  # compile, and warm up
+        best = dict.fromkeys(turns, np.inf)
+        for _ in range(args.rounds):
+            for name, turn in turns.items():
+                begin = time.perf_counter()
+                turn()
+                best[name] = min(best[name], time.perf_counter() - begin)
+        equal = np.mean(tokens["ours"] == tokens["transformers, 1 threads"])
+        speeds = {name: B * args.tokens / seconds for name, seconds in best.items()}
+        ratio = speeds["ours"] / max(speed for name, speed in speeds.items() if name != "ours")
+        share = read * args.tokens / best["ours"] / bandwidth
+        print(f"batch {B}: {', '.join(f'{name} {speed:.1f} tokens/s' for name, speed in speeds.items())}")
+        print(f"  ratio {ratio:.2f}, share of the bandwidth {share:.0%}, {equal:.1%} of the tokens equal", flush=True)
+
+
+def _extend(params, cfg, tokens_BT, cache, lengths_B=None):
+    return model.extend(params, tokens_BT, cache, cfg, lengths_B=lengths_B)
+
+
+def their_tokens(theirs, prompt_BT, tokens, threads):
+    """What `transformers` generates after the prompts, greedily and with its cache: (B, tokens)."""
+    torch.set_num_threads(threads)
+    prompt = torch.tensor(prompt_BT).long()
+    lengths = {"min_new_tokens": tokens, "max_new_tokens": tokens}
+    options = {"do_sample": False, "use_cache": True, "pad_token_id": 0}
+    generated = theirs.generate(prompt, attention_mask=torch.ones_like(prompt), **lengths, **options)
+    return generated[:, prompt.shape[1] :].numpy()
+
+
+def copy_bandwidth(megabytes=256):
+    """Bytes read and written in a second by one thread that copies an array."""
+    here = np.ones(megabytes * 250_000, np.float32)
+    there = np.zeros_like(here)
+    begin = time.perf_counter()
+    np.copyto(there, here)
+    return 2 * here.nbytes / (time.perf_counter() - begin)
+
+
+if __name__ == "__main__":
+    try:
+        bench(flags.parse(Bench, sys.argv[1:], "generate_gpt2.py"))
+    except UserError as error:
+        print(f"generate_gpt2: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
