@@ -140,7 +140,7 @@ def apply(params, tokens_BT, cfg, *, key=None, lengths_B=None, positions_BT=None
         return y_BTD, {name: captured[name] for name in capture}
 
     keys_L = None if key is None else jax.random.split(key, cfg.n_layers)
-    unroll = cfg.n_layers if cfg.n_layers <= 4 else 1  # a loop compiles faster, straight code runs faster
+    unroll = 1 if remat or cfg.n_layers > 4 else cfg.n_layers  # straight code runs faster, but undoes remat
     block = jax.checkpoint(block) if remat else block
     y_BTD, captured = jax.lax.scan(block, x_BTD, (params["blocks"], keys_L), unroll=unroll)
     if "residual" in capture:
