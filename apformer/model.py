@@ -22,6 +22,7 @@ from apformer.layers.cache import place
 from apformer.layers.embedding import Embedding, Head
 from apformer.layers.norm import LayerNorm
 from apformer.layers.position import LearnedPosition, sinusoidal
+from apformer.layers.stack import unstack
 
 
 @dataclass(frozen=True)
@@ -152,12 +153,12 @@ def init_cache(cfg, batch_size, length, dtype=jnp.float32):
     A window of the nearest tokens needs only `window` slots, and rows may then outgrow `length`; others may not.
     """
     slots = length if _ring(cfg) is None else min(cfg.window, length)
-    shape_BSHK = (batch_size, slots, cfg.n_heads, cfg.d_model // cfg.n_heads)
+    shape_BHSK = (batch_size, cfg.n_heads, slots, cfg.d_model // cfg.n_heads)
     return {
         "length": jnp.zeros(batch_size, jnp.int32),
         "position": jnp.full((batch_size, slots), -1, jnp.int32),
         "period": jnp.zeros(batch_size, jnp.int32),
-        "layers": [{name: jnp.zeros(shape_BSHK, dtype) for name in ("key", "value")} for _ in range(cfg.n_layers)],
+        "layers": [{name: jnp.zeros(shape_BHSK, dtype) for name in ("key", "value")} for _ in range(cfg.n_layers)],
     }
 
 
@@ -179,8 +180,7 @@ def extend(params, tokens_BT, cache, cfg, *, lengths_B=None):
     sight = _sight(cfg, positions_BT, positions_BS, period_BT)
     x_BTD = _embed(params, jnp.where(real_BT, tokens_BT, 0), positions_BT, cfg)
     layers = []
-    for layer, memory in enumerate(cache["layers"]):
-        layer_params = jax.tree.map(lambda stacked, layer=layer: stacked[layer], params["blocks"])
+    for layer_params, memory in zip(unstack(params)["blocks"], cache["layers"], strict=True):
         x_BTD, _, memory = _block(cfg).apply(
             {"params": layer_params}, x_BTD, positions_BT, positions_BS, *sight, memory, write
         )

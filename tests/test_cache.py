@@ -147,7 +147,7 @@ def test_an_empty_cache(window, slots):
     np.testing.assert_array_equal(cache["length"], [0, 0])
     np.testing.assert_array_equal(cache["position"], np.full((2, slots), -1))
     assert len(cache["layers"]) == 5
-    assert cache["layers"][0]["key"].shape == cache["layers"][0]["value"].shape == (2, slots, 3, 2)
+    assert cache["layers"][0]["key"].shape == cache["layers"][0]["value"].shape == (2, 3, slots, 2)
 
 
 def test_a_window_goes_on_beyond_the_length_of_the_cache(random_params):
@@ -190,6 +190,15 @@ def test_a_cache_can_be_given_away(random_params):
     donating = jax.jit(model.extend, static_argnames="cfg", donate_argnames="cache")
     logits, _ = donating(params, tokens[:, :1], model.init_cache(cfg, B, T), cfg)
     close(logits, apply(params, tokens, cfg)[:, :1], 1e-5)
+
+
+def test_blocks_as_a_list_are_those_of_the_stack(random_params):
+    cfg = small(position="rotary", n_layers=5)
+    params, tokens = random_params(cfg), draw_tokens(B, T)[:, :LONGEST]
+    listed = jax.jit(model.unstack)(params)
+    assert len(listed["blocks"]) == 5 and model.unstack(listed) is listed
+    logits, _ = extend(listed, tokens, model.init_cache(cfg, B, T), cfg)
+    np.testing.assert_array_equal(logits, extend(params, tokens, model.init_cache(cfg, B, T), cfg)[0])
 
 
 def test_a_cache_in_bfloat16(random_params):

@@ -1,8 +1,11 @@
 """Keys and values of the tokens read so far, in slots: position p lives in slot p mod (number of slots).
 
 A window needs only `window` slots, which then form a ring. Each slot states where its token stands, -1 if it is empty.
+Slots lie next to each other within a head, BHSK: the products of attention then read them in the order of memory, where
+another order would have all of them transposed for every new token.
 """
 
+import jax
 import jax.numpy as jnp
 
 
@@ -23,16 +26,17 @@ def place(positions_BS, length_B, T, lengths_B, window):
     # to the cache alone. Else attend to the old slots and the new tokens side by side.
     write_first = window is None or T == 1
 
-    def put(old_BS, new_BT):
-        return old_BS.at[rows_B1, slots_BT].set(new_BT, mode="drop")
+    def put(old_BHSK, new_BTHK):
+        return old_BHSK.at[rows_B1, :, slots_BT].set(new_BTHK, mode="drop")
 
     def visible(old_BS, written_BS, new_BT):
         return written_BS if write_first else jnp.concatenate([old_BS, new_BT], axis=1)
 
     def write(memory, k_BTHK, v_BTHK):
         written = {"key": put(memory["key"], k_BTHK), "value": put(memory["value"], v_BTHK)}
-        k_BSHK = visible(memory["key"], written["key"], k_BTHK)
-        return k_BSHK, visible(memory["value"], written["value"], v_BTHK), written
+        old, now = (jax.tree.map(lambda x_BHSK: x_BHSK.swapaxes(1, 2), leaves) for leaves in (memory, written))
+        k_BSHK = visible(old["key"], now["key"], k_BTHK)
+        return k_BSHK, visible(old["value"], now["value"], v_BTHK), written
 
-    cached_BS = put(positions_BS, positions_BT)
+    cached_BS = positions_BS.at[rows_B1, slots_BT].set(positions_BT, mode="drop")
     return real_BT, positions_BT, cached_BS, visible(positions_BS, cached_BS, positions_BT), write
