@@ -24,8 +24,8 @@ OPTIONS = {
     "share_embeddings": (False, True),
     "tie_embeddings": (False, True),
     "n_heads": (1, 3),
-    "n_encoder_layers": (1, 2, 5),
-    "n_decoder_layers": (1, 2, 5),
+    "n_encoder_layers": (1, 2),
+    "n_decoder_layers": (1, 2),
     "position": ("sinusoidal", "learned"),
     "scale_embedding": (False, True),
     "attention_bias": (False, True),
@@ -41,7 +41,7 @@ def configurations():
     """20 draws; the first two are the published model with post-norm, and pre-norm with what it wants."""
     rng = np.random.default_rng(0)
     draws = [{name: values[rng.integers(len(values))] for name, values in OPTIONS.items()} for _ in range(18)]
-    small = {"n_encoder_layers": 2, "n_decoder_layers": 2, "n_heads": 3}
+    small = {"n_encoder_layers": 5, "n_decoder_layers": 2, "n_heads": 3}
     return [small, small | {"norm_position": "pre", "final_norm": True, "attention_bias": True}, *draws]
 
 
@@ -55,11 +55,14 @@ def config(options):
 
 
 def draw_params(cfg):
-    """Random biases and gains too: a fresh model would hide mistakes."""
+    """Random biases and gains too: a fresh model would hide mistakes.
+
+    Of this size; at 0.4 one of 20 trainings was chaotic: a difference of 2e-11 after 80 steps grew sevenfold each step.
+    """
     rng = np.random.default_rng(0)
 
     def leaf(path, shape):
-        return jnp.asarray((path[-1].key == "scale") + 0.4 * rng.standard_normal(shape.shape))
+        return jnp.asarray((path[-1].key == "scale") + 0.25 * rng.standard_normal(shape.shape))
 
     shapes = jax.eval_shape(lambda key: seq2seq.init(key, cfg), jax.random.key(0))
     return jax.tree_util.tree_map_with_path(leaf, shapes)
@@ -213,20 +216,16 @@ def test_logits_gradients_and_a_hundred_steps_of_adam(options):
         return cross_entropy(logits_BTV, target[:, 1:], weights), logits_BTV
 
     @jax.jit
-    def train(params):
-        def step(state, _):
-            params, moments = state
-            gradients, _ = jax.grad(loss, has_aux=True)(params)
-            with jax.numpy_dtype_promotion("standard"):  # optax mixes the dtypes of its counters
-                updates, moments = optimizer.update(gradients, moments)
-            return (optax.apply_updates(params, updates), moments), None
+    def step(params, moments):
+        (nats, logits_BTV), gradients = jax.value_and_grad(loss, has_aux=True)(params)
+        with jax.numpy_dtype_promotion("standard"):  # optax mixes the dtypes of its counters
+            updates, moments = optimizer.update(gradients, moments)
+        return (nats, logits_BTV, gradients), optax.apply_updates(params, updates), moments
 
-        first = jax.value_and_grad(loss, has_aux=True)(params)
-        (params, _), _ = jax.lax.scan(step, (params, optimizer.init(params)), None, 100)
-        return first, params
-
-    ((our_loss, our_logits), our_gradients), our_params = train(params)
+    (our_loss, our_logits, our_gradients), our_params, moments = step(params, optimizer.init(params))
     assert our_logits.dtype == jnp.float64
+    for _ in range(99):
+        _, our_params, moments = step(our_params, moments)
 
     inputs = [torch.tensor(x) for x in (source, target[:, :-1], SOURCE_LENGTHS, TARGET_LENGTHS - 1)]
     adam = torch.optim.Adam([p for p in network.parameters() if p.requires_grad], lr=1e-3)
