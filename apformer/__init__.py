@@ -1,6 +1,7 @@
 """apformer: transformers that learn arithmetic progressions, and the family they belong to.
 
     model        the decoder-only transformer: Config, init, apply, init_cache, extend      <- the front door
+    seq2seq      the encoder-decoder transformer: the same names
     recurrent    RNN, GRU and LSTM language models: the same names
     word2vec     vectors of words: CBOW and skip-gram, full softmax or negative sampling
     finetune     train a given model further, all of it or its low-rank adapters;  adapters  what these are

@@ -16,13 +16,13 @@ import jax.numpy as jnp
 from flax import linen as nn
 
 from apformer.layers import config, period
-from apformer.layers.attention import causal_mask
+from apformer.layers.attention import causal_mask, unpadded
 from apformer.layers.block import Block
 from apformer.layers.cache import place
 from apformer.layers.embedding import Embedding, Head
 from apformer.layers.norm import LayerNorm
 from apformer.layers.position import LearnedPosition, sinusoidal
-from apformer.layers.stack import unstack
+from apformer.layers.stack import scan, unstack
 
 
 @dataclass(frozen=True)
@@ -53,8 +53,8 @@ class Config:
     """Standard deviation of noise on the scores of these heads, one number for each key, while training."""
     look_sharpness: float = 1.0
     """What the scores of these heads are multiplied by, except while training."""
-    similarity: Literal["scaled_dot", "dot", "geometric"] = "scaled_dot"
-    """Attention scores: q.k / sqrt(head width), or q.k; geometric: the former, with shares instead of a softmax."""
+    similarity: Literal["scaled_dot", "dot", "cosine", "additive", "geometric"] = "scaled_dot"
+    """Attention scores, see layers/attention.py; geometric: those of scaled_dot, with shares instead of a softmax."""
     scale_embedding: bool = False
     """Multiply embeddings by sqrt(d_model)."""
     tie_embeddings: bool = False
@@ -120,8 +120,7 @@ def apply(params, tokens_BT, cfg, *, key=None, lengths_B=None, positions_BT=None
     _, T = tokens_BT.shape
     if cfg.position == "learned" and positions_BT is None and T > cfg.max_len:
         raise ValueError(f"{T} tokens, but learned positions end at max_len {cfg.max_len}")
-    if lengths_B is not None:
-        tokens_BT = jnp.where(jnp.arange(T, dtype=jnp.int32)[None] < lengths_B[:, None], tokens_BT, 0)
+    tokens_BT, _ = unpadded(tokens_BT, lengths_B)
     # One row of positions serves all: masks and biases are then made once.
     positions_BT = jnp.arange(T)[None] if positions_BT is None else positions_BT
     period_BT = period.periods(tokens_BT, positions_BT - positions_BT[:, :1], cfg.separator)
@@ -130,21 +129,13 @@ def apply(params, tokens_BT, cfg, *, key=None, lengths_B=None, positions_BT=None
     if key is not None:
         x_BTD = nn.Dropout(cfg.dropout, deterministic=False).apply({}, x_BTD, rngs={"dropout": key})
 
-    def block(x_BTD, layer):
-        layer_params, layer_key = layer
-        rngs = None if key is None else {"dropout": layer_key}
+    def block(layer_params, x_BTD, rngs):
         y_BTD, weights_BHTS, _ = _block(cfg).apply(
             {"params": layer_params}, x_BTD, positions_BT, positions_BT, *sight, deterministic=key is None, rngs=rngs
         )
-        captured = {"attention": weights_BHTS, "residual": y_BTD}
-        return y_BTD, {name: captured[name] for name in capture}
+        return y_BTD, {"attention": weights_BHTS}
 
-    keys_L = None if key is None else jax.random.split(key, cfg.n_layers)
-    unroll = 1 if remat or cfg.n_layers > 4 else cfg.n_layers  # straight code runs faster, but undoes remat
-    block = jax.checkpoint(block) if remat else block
-    y_BTD, captured = jax.lax.scan(block, x_BTD, (params["blocks"], keys_L), unroll=unroll)
-    if "residual" in capture:
-        captured["residual"] = jnp.concatenate([x_BTD[None], captured["residual"]])
+    y_BTD, captured = scan(block, params["blocks"], x_BTD, key, capture, remat)
     logits_BTV = _read_out(params, y_BTD, cfg)
     return (logits_BTV, captured) if capture else logits_BTV
 

@@ -54,7 +54,7 @@ def warmup_cosine(step, warmup_steps, steps):
 
 def decay_mask(params):
     """True for what is decayed, by name: matrices and the embedding table."""
-    undecayed = ("bias", "scale", "sink", "relative", "position")
+    undecayed = ("bias", "scale", "sink", "gain", "vector", "relative", "position")
 
     def decayed(path, _):
         names = [entry.key for entry in path]
@@ -73,7 +73,7 @@ def matrix_dimensions(params):
 
     def of(path, _):
         names = [entry.key for entry in path]
-        return dimensions.get(names[-1]) if names[0] in ("blocks", "cells") else None
+        return dimensions.get(names[-1]) if {"blocks", "cells"} & {*names} else None
 
     return jax.tree_util.tree_map_with_path(of, params)
 

@@ -7,11 +7,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from apformer.layers.attention import Attention, attend, causal_mask
+from apformer.layers.attention import Attention, attend, causal_mask, compare
 
 B, T, S, H, K = 2, 3, 5, 7, 11
 
 compiled_attend = jax.jit(attend, static_argnames="similarity")
+compiled_compare = jax.jit(compare, static_argnames="similarity")
 
 
 def looped_attention(q, k, v, mask, bias, sink, scale):
@@ -88,6 +89,68 @@ def test_geometric_attention_shares_out_what_is_left(qkv, mask):
                 left -= expected[b, h, t, s]
     np.testing.assert_allclose(weights, expected, atol=2e-6)
     np.testing.assert_allclose(out, np.einsum("BHTS,BSHK->BTHK", expected, v), atol=1e-5)
+
+
+def scores_of(similarity, q, k, learned):
+    """The score of one query and one key, in plain numpy."""
+    if similarity == "cosine":
+        return learned * (q @ k) / np.sqrt((q @ q) * (k @ k))
+    return float(np.sum(learned * np.tanh(q + k)))
+
+
+@pytest.mark.parametrize("similarity, name, shape", [("cosine", "gain_H", (H,)), ("additive", "vector_HK", (H, K))])
+def test_cosine_and_additive_scores_are_their_definitions(qkv, similarity, name, shape):
+    q, k, v = qkv
+    mask_BTS, learned = masks()["ragged"], np.random.default_rng(3).standard_normal(shape).astype(np.float32)
+    scores = compiled_compare(q, k, similarity, **{name: learned})
+    out, weights = compiled_attend(q, k, v, mask_BTS, similarity=similarity, **{name: learned})
+    wide = [np.float64(x) for x in (q, k, learned)]
+    expected = np.zeros((B, H, T, S))
+    for b, h, t, s in itertools.product(range(B), range(H), range(T), range(S)):
+        expected[b, h, t, s] = scores_of(similarity, wide[0][b, t, h], wide[1][b, s, h], wide[2][h])
+    np.testing.assert_allclose(scores, expected, atol=5e-6)
+    exponentials = np.where(mask_BTS[:, None], np.exp(expected), 0)
+    expected = exponentials / exponentials.sum(-1, keepdims=True)
+    np.testing.assert_allclose(weights, expected, atol=2e-6)
+    np.testing.assert_allclose(out, np.einsum("BHTS,BSHK->BTHK", expected, v), atol=1e-5)
+
+
+def test_a_cosine_knows_no_lengths_and_has_a_gradient_at_zero(qkv):
+    q, k, _ = qkv
+    gain = np.ones(H, np.float32)
+    scores = compiled_compare(q, k, "cosine", gain_H=gain)
+    np.testing.assert_allclose(compiled_compare(100 * q, k / 100, "cosine", gain_H=gain), scores, atol=1e-5)
+    np.testing.assert_allclose(compiled_compare(q, q, "cosine", gain_H=gain).diagonal(0, 2, 3), 1, atol=1e-6)
+    gradient = jax.grad(lambda q: compare(q, k, "cosine", gain).sum())(jnp.zeros_like(q))
+    assert np.isfinite(gradient).all()
+
+
+@pytest.mark.parametrize("similarity", ["scaled_dot", "cosine"])
+def test_the_gain_of_a_cosine_starts_where_the_spread_is_that_of_scaled_dot(similarity):
+    """Of vectors drawn at random, of unit variance: 1, whatever their width."""
+    for width in (16, 256):
+        q, k = jax.random.normal(jax.random.key(width), (2, 1, 64, 1, width))
+        scores = compare(q, k, similarity, gain_H=jnp.full(1, width**0.5))
+        np.testing.assert_allclose(np.std(scores), 1, rtol=0.1)
+
+
+@pytest.mark.parametrize("similarity", ["cosine", "additive"])
+def test_what_a_similarity_learns_has_a_gradient_in_every_head(similarity):
+    attention = Attention(3, similarity=similarity)
+    x_BTD = jnp.asarray(np.random.default_rng(0).standard_normal((B, T, 6)), jnp.float32)
+    inputs = (x_BTD, None, None, np.tri(T, dtype=bool)[None])
+    params = attention.init(jax.random.key(0), *inputs)["params"]
+
+    @jax.jit
+    @jax.grad
+    def gradient(params):
+        return jnp.square(attention.apply({"params": params}, *inputs)[0]).sum()
+
+    gradients = gradient(params)
+        params
+    )
+    assert (np.asarray(gradients[{"cosine": "gain", "additive": "vector"}[similarity]]) != 0).all()
+    assert (np.asarray(gradients["query"]) != 0).all() and (np.asarray(gradients["key"]) != 0).all()
 
 
 def test_a_decided_head_of_shares_reads_one_key_however_many_there_are():

@@ -117,6 +117,8 @@ TREES = {
     "none": (small(position="none"), BLOCK | HEAD),
     "tied, with a bias": (small(tie_embeddings=True), BLOCK | {"head/bias": (11,)}),
     "sink": (small(attention_sink=True), BLOCK | HEAD | {"blocks/attention/sink": (2, 3)}),
+    "cosine": (small(similarity="cosine"), BLOCK | HEAD | {"blocks/attention/gain": (2, 3)}),
+    "additive": (small(similarity="additive"), BLOCK | HEAD | {"blocks/attention/vector": (2, 3, 2)}),
     "no norm": (
         small(norm="none"),
         {name: shape for name, shape in BLOCK.items() if "norm" not in name} | HEAD,
@@ -158,7 +160,8 @@ def test_init_differs_between_keys_layers_and_tables(key):
         ({"position": "fourier"}, "position fourier is none of sinusoidal, learned"),
         ({"activation": "silu"}, "activation silu is none of relu, gelu, gelu_tanh"),
         ({"norm": "rms"}, "norm rms"),
-        ({"similarity": "cosine"}, "similarity cosine"),
+        ({"similarity": "euclidean"}, "similarity euclidean"),
+        ({"similarity": "cosine", "look_between": 1, "position": "periodic", "window": 1}, "similarity cosine"),
         ({"n_heads": 0}, "n_heads 0 is less than 1"),
         ({"n_layers": 0}, "n_layers 0"),
         ({"d_ff": 0}, "d_ff 0"),

@@ -63,7 +63,7 @@ def split(text: str, cfg: Config) -> tuple[str, str]:
 
 def windows(key: jax.Array, tokens_N: jax.Array, cfg: Config, batch_size: int) -> Batch:
     """Rows of context + 1 tokens from anywhere, with replacement. Pure; cfg and batch_size are static under jit."""
-    start_B = jax.random.randint(key, (batch_size,), 0, len(tokens_N) - cfg.context)
+    start_B = jax.random.randint(key, (batch_size,), 0, len(tokens_N) - cfg.context, jnp.int32)
     tokens_BT = tokens_N[start_B[:, None] + jnp.arange(cfg.context + 1, dtype=jnp.int32)[None]]
     return Batch(tokens_BT.astype(jnp.int32), jnp.ones(tokens_BT.shape))
 

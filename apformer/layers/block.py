@@ -1,6 +1,7 @@
 """The residual block: x + sublayer(norm(x)) (pre-norm, GPT-2) or norm(x + sublayer(x)) (post-norm, as published).
 
-Two sub-layers, attention then feed-forward; Vaswani et al. 2017 figure 1, Xiong et al. 2020 for the place of the norm.
+Two sub-layers, attention then feed-forward, and between them cross-attention where there is a source to read; Vaswani
+et al. 2017 figure 1, Xiong et al. 2020 for the place of the norm.
 """
 
 from flax import linen as nn
@@ -16,7 +17,7 @@ def layer_norm(kind, epsilon, name):
 
 
 class Block(nn.Module):
-    """One layer of a decoder-only transformer."""
+    """One layer of an encoder or of a decoder; what its attention may see is the mask's affair."""
 
     n_heads: int
     d_ff: int
@@ -37,9 +38,23 @@ class Block(nn.Module):
 
     @nn.compact
     def __call__(
-        self, x_BTD, positions_BT, positions_BS, mask_BTS, fits_BTSC=None, memory=None, write=None, deterministic=True
+        self,
+        x_BTD,
+        positions_BT,
+        positions_BS,
+        mask_BTS,
+        fits_BTSC=None,
+        memory=None,
+        write=None,
+        deterministic=True,
+        source=None,
+        source_mask_BTS=None,
     ):
-        """(x_BTD, attention weights BHTS, memory)."""
+        """(x_BTD, attention weights BHTS, memory).
+
+        source: what cross-attention reads, an encoder's output BSD or what `remember` made of it. The weights are then
+        a pair: those of attention, and those of cross-attention.
+        """
         attention = Attention(
             self.n_heads,
             self.attention_bias,
@@ -72,6 +87,25 @@ class Block(nn.Module):
             not deterministic,
         )
         x_BTD = after(attention_norm, x_BTD + dropout(y_BTD))
+        if source is not None:
+            norm = layer_norm(self.norm, self.norm_epsilon, "cross_attention_norm")
+            y_BTD, source_weights_BHTS = self.look_up(before(norm, x_BTD), source, source_mask_BTS)
+            x_BTD = after(norm, x_BTD + dropout(y_BTD))
+            weights_BHTS = (weights_BHTS, source_weights_BHTS)
         y_BTD = feedforward(before(feedforward_norm, x_BTD))
         x_BTD = after(feedforward_norm, x_BTD + dropout(y_BTD))
         return x_BTD, weights_BHTS, memory
+
+    def look_up(self, x_BTD, source, mask_BTS):
+        """Cross-attention, to which positions mean nothing: (y_BTD, weights_BHTS)."""
+        read = {"memory": source} if isinstance(source, dict) else {"source_BSD": source}
+        attention = Attention(
+            self.n_heads,
+            self.attention_bias,
+            self.output_projection,
+            self.attention_sink,
+            self.similarity,
+            name="cross_attention",
+        )
+        y_BTD, weights_BHTS, _ = attention(x_BTD, None, None, mask_BTS, **read)
+        return y_BTD, weights_BHTS

@@ -17,16 +17,23 @@ def check(cfg, sizes):
         raise ValueError(f"dropout {cfg.dropout} is not in 0 up to, not including, 1")
 
 
-def check_attention(cfg):
-    """Raises ValueError that names the field at fault where the parts of attention do not go together."""
+def check_heads(cfg):
+    """Raises ValueError unless the width divides into heads."""
     if cfg.d_model % cfg.n_heads:
         raise ValueError(f"d_model {cfg.d_model} is not a multiple of n_heads {cfg.n_heads}")
+
+
+def check_attention(cfg):
+    """Raises ValueError that names the field at fault where the parts of attention do not go together."""
+    check_heads(cfg)
     if cfg.position == "rotary" and (cfg.d_model // cfg.n_heads) % 2:
         raise ValueError(f"rotary positions need an even head width, not {cfg.d_model // cfg.n_heads}")
     if cfg.position == "periodic" and cfg.window is None:
         raise ValueError("position periodic needs a window: give 1 or 2")
     if not 0 <= cfg.look_between <= (cfg.n_heads if cfg.position == "periodic" else 0):
         raise ValueError(f"look_between {cfg.look_between} is not in 0 to n_heads, or not 0 without periodic positions")
+    if cfg.look_between and cfg.similarity in ("cosine", "additive"):
+        raise ValueError(f"look_between sharpens products of queries and keys: similarity {cfg.similarity} has none")
     if cfg.similarity == "geometric" and cfg.attention_sink:
         raise ValueError("attention_sink is for a softmax: similarity geometric reads nothing without one")
     if cfg.similarity == "geometric" and cfg.window is not None and cfg.position != "periodic":

@@ -1,4 +1,4 @@
-"""The parameters of the blocks: one stack on a leading layer axis, or a list with those of each layer.
+"""Blocks on top of each other; their parameters are one stack on a leading layer axis, or a list of each layer's.
 
 A scan over the layers compiles one block whatever the depth, and wants the stack. A single step of generation only has
 the time to read every parameter once, and wants the list: what is cut out of a stack is copied at every step, unless it
@@ -6,6 +6,7 @@ is cut out before the first.
 """
 
 import jax
+import jax.numpy as jnp
 
 
 def unstack(params):
@@ -18,3 +19,27 @@ def unstack(params):
     (n_layers,) = {leaf.shape[0] for leaf in jax.tree.leaves(params["blocks"])}
     blocks = [jax.tree.map(lambda stacked, layer=layer: stacked[layer], params["blocks"]) for layer in range(n_layers)]
     return params | {"blocks": blocks}
+
+
+def scan(block, params, x_BTD, key, capture, remat=False):
+    """What a stack of blocks makes of x_BTD: (y_BTD, {name: what was captured, layers first}).
+
+    block(params, x_BTD, rngs) -> (y_BTD, {name: attention weights}); "residual" captures x_BTD and what each block
+    makes of it. Each layer has a key of its own. remat: compute the inside of the blocks anew for the gradient.
+    """
+    (n_layers,) = {leaf.shape[0] for leaf in jax.tree.leaves(params)}
+
+    def step(x_BTD, layer):
+        layer_params, layer_key = layer
+        y_BTD, weights = block(layer_params, x_BTD, None if key is None else {"dropout": layer_key})
+        captured = weights | {"residual": y_BTD}
+        return y_BTD, {name: captured[name] for name in capture}
+
+    keys_L = None if key is None else jax.random.split(key, n_layers)
+    # A loop compiles faster, straight code runs faster, but undoes remat.
+    unroll = 1 if remat or n_layers > 4 else n_layers
+    step = jax.checkpoint(step) if remat else step
+    y_BTD, captured = jax.lax.scan(step, x_BTD, (params, keys_L), unroll=unroll)
+    if "residual" in capture:
+        captured["residual"] = jnp.concatenate([x_BTD[None], captured["residual"]])
+    return y_BTD, captured

@@ -1,0 +1,248 @@
+"""The whole transformer: an encoder reads the source, a decoder writes the target and looks up what was read.
+
+    m      = encoder(E_s[source] sqrt(d_model) + PE)         blocks of self-attention and feed-forward
+    y      = decoder(E_t[target] sqrt(d_model) + PE, m)      between the two, attention from the target to m
+    logits = y W_out + b                                     logits at t predict target token t + 1
+
+Vaswani et al. 2017, figure 1. A source token sees all of its source, a target token the target up to itself and all of
+the source; padding is seen by none. The names are those of `model.py`; the parameters of the decoder are a decoder-only
+model's with cross-attention.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+
+from apformer.layers import config
+from apformer.layers.attention import causal_mask, remember, unpadded
+from apformer.layers.block import Block
+from apformer.layers.cache import place
+from apformer.layers.embedding import Embedding, Head
+from apformer.layers.norm import LayerNorm
+from apformer.layers.position import LearnedPosition, sinusoidal
+from apformer.layers.stack import scan, unstack
+
+
+@dataclass(frozen=True)
+class Config:
+    """The architecture; frozen and hashable, a static argument of jit. By default the base model of the paper."""
+
+    source_vocab_size: int = 37_000
+    """Number of source tokens."""
+    target_vocab_size: int = 37_000
+    """Number of target tokens."""
+    share_embeddings: bool = True
+    """One table for source and target, which then have one vocabulary."""
+    d_model: int = 512
+    """Width of the residual stream."""
+    n_heads: int = 8
+    """Attention heads, each d_model / n_heads wide."""
+    n_encoder_layers: int = 6
+    """Blocks that read."""
+    n_decoder_layers: int = 6
+    """Blocks that write."""
+    d_ff: int | None = None
+    """Width of the feed-forward layer; 4 * d_model if not given."""
+    position: Literal["sinusoidal", "learned"] = "sinusoidal"
+    """How positions enter; learned ones have a table for the source and one for the target."""
+    max_len: int = 1024
+    """Positions in the learned tables."""
+    similarity: Literal["scaled_dot", "dot", "cosine", "additive"] = "scaled_dot"
+    """Attention scores, see layers/attention.py."""
+    scale_embedding: bool = True
+    """Multiply embeddings by sqrt(d_model)."""
+    tie_embeddings: bool = True
+    """Read out with the transposed embedding table of the target."""
+    attention_bias: bool = False
+    """Biases on queries, keys, values and the output projection; the paper has matrices alone."""
+    activation: Literal["relu", "gelu", "gelu_tanh"] = "relu"
+    """Of the feed-forward layer."""
+    norm_position: Literal["pre", "post"] = "post"
+    """After each residual sum, or before each sub-layer."""
+    norm_epsilon: float = 1e-5
+    """Added to the variance."""
+    final_norm: bool = False
+    """Normalise what the encoder and what the decoder gives, which pre-norm wants."""
+    dropout: float = 0.1
+    """On embeddings and on each sub-layer's output, while training."""
+
+    def __post_init__(self):
+        sizes = ("source_vocab_size", "target_vocab_size", "d_model", "n_heads", "d_ff", "max_len")
+        config.check(self, (*sizes, "n_encoder_layers", "n_decoder_layers"))
+        config.check_heads(self)
+        if self.share_embeddings and self.source_vocab_size != self.target_vocab_size:
+            sizes = f"{self.source_vocab_size} and {self.target_vocab_size}"
+            raise ValueError(f"share_embeddings needs one vocabulary: the sizes {sizes} differ")
+
+
+def base(vocab_size):
+    """The base model of Vaswani et al. 2017, table 3: one vocabulary, and one table for both sides and the read-out."""
+    return Config(source_vocab_size=vocab_size, target_vocab_size=vocab_size)
+
+
+def init(key, cfg):
+    """Parameters as a plain nested dict of float32 arrays; those of the blocks are stacked on a leading layer axis."""
+    keys = iter(jax.random.split(key, 10))
+    tokens_BT, x_BTD, mask_BTS = jnp.zeros((1, 1), jnp.int32), jnp.zeros((1, 1, cfg.d_model)), jnp.ones((1, 1, 1), bool)
+
+    def side(vocab_size, n_layers, **source):
+        def init_block(key):
+            return _block(cfg).init(key, x_BTD, None, None, mask_BTS, **source)["params"]
+
+        params = {"blocks": jax.vmap(init_block)(jax.random.split(next(keys), n_layers))}
+        if vocab_size is not None:
+            params["embedding"] = Embedding(vocab_size, cfg.d_model).init(next(keys), tokens_BT)["params"]
+        if cfg.position == "learned":
+            params["position"] = LearnedPosition(cfg.max_len, cfg.d_model).init(next(keys), tokens_BT)["params"]
+        if cfg.final_norm:
+            params["final_norm"] = LayerNorm(cfg.norm_epsilon).init(next(keys), x_BTD)["params"]
+        return params
+
+    source = {"source": x_BTD, "source_mask_BTS": mask_BTS}
+    params = {
+        "encoder": side(cfg.source_vocab_size, cfg.n_encoder_layers),
+        "decoder": side(None if cfg.share_embeddings else cfg.target_vocab_size, cfg.n_decoder_layers, **source),
+    }
+    if cfg.tie_embeddings:
+        return params
+    return params | {"head": Head(cfg.target_vocab_size, bias=False).init(next(keys), x_BTD)["params"]}
+
+
+def apply(params, source_BS, target_BT, cfg, *, key=None, source_lengths_B=None, target_lengths_B=None, capture=()):
+    """Logits of the next target token at every position: (B, T, V). Without a key there is no dropout.
+
+    source_lengths_B, target_lengths_B: rows are right-padded; what stands beyond a row's length changes nothing.
+    capture: any of "encoder_attention" (weights, LBHSS), "decoder_attention" (LBHTT), "cross_attention" (LBHTS),
+    "encoder_residual" and "decoder_residual" (the stream before, between and after the blocks, (L+1)BSD, (L+1)BTD);
+    then (logits_BTV, {name: array}) is returned. Ids outside the vocabularies are undefined. Computes in the dtype of
+    the parameters; softmax and norms in at least float32. Raises ValueError where learned positions end.
+    """
+    encoder_key, decoder_key = (None, None) if key is None else jax.random.split(key)
+    source_BSD, mask_BTS, read = _encode(params, source_BS, cfg, source_lengths_B, encoder_key, capture)
+    target_BT, _ = unpadded(target_BT, target_lengths_B)
+    positions_BT = jnp.arange(target_BT.shape[1], dtype=jnp.int32)[None]
+    x_BTD = _embed(params, "decoder", target_BT, positions_BT, cfg)
+    sight = {"source": source_BSD, "source_mask_BTS": mask_BTS, "mask_BTS": causal_mask(positions_BT, positions_BT)}
+    y_BTD, written = _blocks(params, "decoder", x_BTD, cfg, decoder_key, capture, **sight)
+    logits_BTV = _read_out(params, y_BTD, cfg)
+    return (logits_BTV, read | written) if capture else logits_BTV
+
+
+def encode(params, source_BS, cfg, *, source_lengths_B=None, key=None):
+    """What the encoder makes of the sources: (B, S, D). Without a key there is no dropout.
+
+    source_lengths_B: rows are right-padded; the vectors beyond a row's length mean nothing.
+    """
+    return _encode(params, source_BS, cfg, source_lengths_B, key, ())[0]
+
+
+def init_cache(params, source_BS, cfg, length, source_lengths_B=None):
+    """The sources, encoded once, and room for targets of up to `length` tokens: a plain dict, batch first in each leaf.
+
+    Of the sources it holds the keys and values of each layer's cross-attention, which every token to come reads.
+    """
+    source_BSD, mask_BTS, _ = _encode(params, source_BS, cfg, source_lengths_B, None, ())
+    B = len(source_BS)
+    empty_BHSK = jnp.zeros((B, cfg.n_heads, length, cfg.d_model // cfg.n_heads), source_BSD.dtype)
+    blocks = unstack(params["decoder"])["blocks"]
+    return {
+        "length": jnp.zeros(B, jnp.int32),
+        "position": jnp.full((B, length), -1, jnp.int32),
+        "source_mask": mask_BTS,
+        "source": [remember(layer_params["cross_attention"], source_BSD) for layer_params in blocks],
+        "layers": [{"key": empty_BHSK, "value": empty_BHSK.copy()} for _ in blocks],
+    }
+
+
+def extend(params, tokens_BT, cache, cfg, *, lengths_B=None):
+    """Logits of new target tokens after those in the cache, and the cache with them: (logits_BTV, cache).
+
+    Serves prefill and single steps alike. lengths_B: how many of a row's new tokens are real, possibly none. A row must
+    not outgrow the cache, nor the max_len of learned positions. Raises ValueError for more tokens than slots.
+    """
+    B, T = tokens_BT.shape
+    slots = cache["position"].shape[1]
+    if T > slots:
+        raise ValueError(f"{T} tokens do not fit a cache of {slots}")
+    lengths_B = jnp.full(B, T, jnp.int32) if lengths_B is None else lengths_B
+    real_BT, positions_BT, cached_BS, positions_BS, write = place(
+        cache["position"], cache["length"], T, lengths_B, None
+    )
+    sight = {"mask_BTS": causal_mask(positions_BT, positions_BS), "source_mask_BTS": cache["source_mask"]}
+    x_BTD = _embed(params, "decoder", jnp.where(real_BT, tokens_BT, 0), positions_BT, cfg)
+    layers = []
+    for layer_params, source, memory in zip(
+        unstack(params["decoder"])["blocks"], cache["source"], cache["layers"], strict=True
+    ):
+        x_BTD, _, memory = _block(cfg).apply(
+            {"params": layer_params}, x_BTD, None, None, memory=memory, write=write, source=source, **sight
+        )
+        layers.append(memory)
+    new = {"length": cache["length"] + lengths_B, "position": cached_BS, "layers": layers}
+    return _read_out(params, x_BTD, cfg), cache | new
+
+
+def _encode(params, source_BS, cfg, lengths_B, key, capture):
+    """(source_BSD, which of it is no padding BTS, what was captured)."""
+    source_BS, real_BS = unpadded(source_BS, lengths_B)
+    mask_BTS = real_BS[:, None]
+    x_BSD = _embed(params, "encoder", source_BS, jnp.arange(source_BS.shape[1], dtype=jnp.int32)[None], cfg)
+    y_BSD, captured = _blocks(params, "encoder", x_BSD, cfg, key, capture, mask_BTS=mask_BTS)
+    return _final_norm(params["encoder"], y_BSD, cfg), mask_BTS, captured
+
+
+def _blocks(params, side, x_BTD, cfg, key, capture, **sight):
+    """(what the blocks of one side make of its embeddings, {name: what was captured})."""
+    names = {f"{side}_attention": "attention", f"{side}_residual": "residual"}
+    names |= {"cross_attention": "cross_attention"} if side == "decoder" else {}
+    if key is not None:
+        x_BTD = nn.Dropout(cfg.dropout, deterministic=False).apply({}, x_BTD, rngs={"dropout": key})
+
+    def block(layer_params, x_BTD, rngs):
+        y_BTD, weights, _ = _block(cfg).apply(
+            {"params": layer_params}, x_BTD, None, None, deterministic=key is None, rngs=rngs, **sight
+        )
+        pair = weights if side == "decoder" else (weights,)
+        return y_BTD, dict(zip(("attention", "cross_attention"), pair, strict=False))
+
+    asked = [names[name] for name in capture if name in names]
+    y_BTD, captured = scan(block, params[side]["blocks"], x_BTD, key, asked)
+    return y_BTD, {name: captured[names[name]] for name in capture if name in names}
+
+
+def _block(cfg):
+    same = ("n_heads", "activation", "attention_bias", "similarity", "norm_position", "norm_epsilon", "dropout")
+    same = {name: getattr(cfg, name) for name in same}
+    return Block(d_ff=cfg.d_ff or 4 * cfg.d_model, output_projection=True, **same)
+
+
+def _table(params, side):
+    """The embedding table of one side, which may be that of both."""
+    return (params[side].get("embedding") or params["encoder"]["embedding"])["table"]
+
+
+def _embed(params, side, tokens_BT, positions_BT, cfg):
+    if cfg.position == "learned" and tokens_BT.shape[1] > cfg.max_len:
+        raise ValueError(f"{tokens_BT.shape[1]} tokens, but learned positions end at max_len {cfg.max_len}")
+    table_VD = _table(params, side)
+    embedding = Embedding(len(table_VD), cfg.d_model, cfg.scale_embedding)
+    x_BTD = embedding.apply({"params": {"table": table_VD}}, tokens_BT)
+    if cfg.position == "sinusoidal":
+        return x_BTD + sinusoidal(positions_BT, cfg.d_model, x_BTD.dtype)
+    positions = LearnedPosition(cfg.max_len, cfg.d_model)
+    return x_BTD + positions.apply({"params": params[side]["position"]}, positions_BT)
+
+
+def _final_norm(params, x_BTD, cfg):
+    if not cfg.final_norm:
+        return x_BTD
+    return LayerNorm(cfg.norm_epsilon).apply({"params": params["final_norm"]}, x_BTD)
+
+
+def _read_out(params, x_BTD, cfg):
+    x_BTD = _final_norm(params["decoder"], x_BTD, cfg)
+    table_VD = _table(params, "decoder") if cfg.tie_embeddings else None
+    return Head(cfg.target_vocab_size, bias=False).apply({"params": params.get("head", {})}, x_BTD, table_VD)

@@ -1,0 +1,265 @@
+"""The encoder-decoder: what a logit may depend on, the cache, and the tree of parameters."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from apformer import seq2seq
+
+from .small_models import close
+
+B, S, T, V, U = 3, 7, 5, 11, 13  # U: vocabulary of the source
+SOURCE_LENGTHS, TARGET_LENGTHS = np.array([7, 1, 4], np.int32), np.array([2, 5, 0], np.int32)
+REAL_SOURCE, REAL_TARGET = np.arange(S)[None] < SOURCE_LENGTHS[:, None], np.arange(T)[None] < TARGET_LENGTHS[:, None]
+
+
+def small(**changes):
+    """A configuration whose model compiles and runs in an instant."""
+    sizes = {"source_vocab_size": U, "target_vocab_size": V, "d_model": 6, "n_heads": 3, "d_ff": 5, "max_len": 17}
+    layers = {"n_encoder_layers": 2, "n_decoder_layers": 1, "share_embeddings": False, "tie_embeddings": False}
+    return seq2seq.Config(**sizes | layers | changes)
+
+
+CONFIGS = {
+    "published": small(n_decoder_layers=2, tie_embeddings=True),
+    "pre-norm, learned": small(norm_position="pre", final_norm=True, position="learned", attention_bias=True),
+    "cosine": small(similarity="cosine", n_encoder_layers=1),
+    "additive, shared": small(similarity="additive", source_vocab_size=V, share_embeddings=True, n_encoder_layers=1),
+}
+every_config = pytest.mark.parametrize("cfg", CONFIGS.values(), ids=CONFIGS)
+
+apply = jax.jit(seq2seq.apply, static_argnames=("cfg", "capture"))
+extend = jax.jit(seq2seq.extend, static_argnames="cfg")
+init_cache = jax.jit(seq2seq.init_cache, static_argnames=("cfg", "length"))
+
+
+def draw_params(cfg, dtype=jnp.float32):
+    """Random biases and gains too: a fresh model would hide mistakes."""
+    rng = np.random.default_rng(0)
+
+    def leaf(path, shape):
+        return jnp.asarray((path[-1].key == "scale") + 0.4 * rng.standard_normal(shape.shape), dtype)
+
+    shapes = jax.eval_shape(lambda key: seq2seq.init(key, cfg), jax.random.key(0))
+    return jax.tree_util.tree_map_with_path(leaf, shapes)
+
+
+def draw_tokens(cfg, seed=0):
+    rng = np.random.default_rng(seed)
+    source = rng.integers(0, cfg.source_vocab_size, (B, S)).astype(np.int32)
+    return source, rng.integers(0, V, (B, T)).astype(np.int32)
+
+
+def padded(params, source, target, cfg, source_lengths=SOURCE_LENGTHS, target_lengths=TARGET_LENGTHS):
+    lengths = {"source_lengths_B": source_lengths, "target_lengths_B": target_lengths}
+    return np.asarray(apply(params, source, target, cfg, **lengths))
+
+
+@every_config
+def test_the_future_and_the_padding_change_nothing(cfg):
+    """Bit for bit, in 100 random cases: cut off targets anywhere, give sources any length, write anything beyond."""
+    params = draw_params(cfg)
+    full = np.full(B, T, np.int32)
+    for seed in range(100):
+        rng = np.random.default_rng(seed)
+        (source, target), (other_source, other_target) = draw_tokens(cfg, seed), draw_tokens(cfg, seed + 1000)
+        lengths, cuts = rng.integers(0, S + 1, B).astype(np.int32), rng.integers(1, T, B)
+        past = np.arange(T)[None] < cuts[:, None]
+        real = np.arange(S)[None] < lengths[:, None]
+        garbage = other_source if seed % 2 else rng.choice([-1, U, 2**31 - 1, -(2**31)])
+        hidden = np.where(real, source, garbage).astype(np.int32)
+        logits = padded(params, source, target, cfg, lengths, full)
+        changed = padded(params, hidden, np.where(past, target, other_target), cfg, lengths, full)
+        assert np.isfinite(logits).all()
+        np.testing.assert_array_equal(changed[past], logits[past])
+        assert (changed[~past] != logits[~past]).any()
+
+
+@every_config
+def test_what_stands_beyond_a_targets_length_changes_nothing(cfg):
+    params, (source, target) = draw_params(cfg), draw_tokens(cfg)
+    logits = padded(params, source, target, cfg)
+    for garbage in (-1, V, 2**31 - 1, draw_tokens(cfg, 1)[1]):
+        again = padded(params, source, np.where(REAL_TARGET, target, garbage).astype(np.int32), cfg)
+        np.testing.assert_array_equal(again, logits)
+
+
+@every_config
+def test_every_real_token_of_the_source_is_felt_by_every_target_token(cfg):
+    params, (source, target) = draw_params(cfg), draw_tokens(cfg)
+    logits = padded(params, source, target, cfg)
+    for s in (0, 3, 6):
+        changed = source.copy()
+        changed[:, s] = (changed[:, s] + 1) % cfg.source_vocab_size
+        differs = (padded(params, changed, target, cfg) != logits).any(-1)
+        np.testing.assert_array_equal(differs, np.broadcast_to(REAL_SOURCE[:, s : s + 1], (B, T)))
+
+
+@every_config
+def test_a_padded_row_is_the_row_alone(cfg):
+    params, (source, target) = draw_params(cfg), draw_tokens(cfg)
+    logits = padded(params, source, target, cfg)
+    alone = apply(params, source[2:, :4], target[2:], cfg, target_lengths_B=TARGET_LENGTHS[2:])
+    close(logits[2:], alone, 1e-5)
+
+
+@every_config
+def test_rows_know_nothing_of_each_other(cfg):
+    params, (source, target) = draw_params(cfg), draw_tokens(cfg)
+    order = np.array([2, 0, 1])
+    logits = padded(params, source, target, cfg)
+    again = padded(params, source[order], target[order], cfg, SOURCE_LENGTHS[order], TARGET_LENGTHS[order])
+    np.testing.assert_array_equal(again, logits[order])
+
+
+@every_config
+def test_the_cache_gives_the_logits_of_the_whole(cfg):
+    """Prefilled in part, rows of different lengths, then token by token, with garbage where a row has none."""
+    params, (source, target) = draw_params(cfg), draw_tokens(cfg)
+    whole = padded(params, source, target, cfg, target_lengths=np.full(B, T, np.int32))
+    cache = init_cache(params, source, cfg, T + 1, SOURCE_LENGTHS)
+    assert all(leaf.shape[0] == B for leaf in jax.tree.leaves(cache))
+    fed = np.zeros(B, int)
+    for counts in ([2, 0, 1], [1, 2, 2], [0, 1, 2], [2, 2, 0]):
+        chunk = np.full((B, 2), V, np.int32)
+        for b, count in enumerate(counts):
+            chunk[b, :count] = target[b, fed[b] : fed[b] + count]
+        logits, cache = extend(params, chunk, cache, cfg, lengths_B=np.array(counts, np.int32))
+        for b, count in enumerate(counts):
+            close(logits[b, :count], whole[b, fed[b] : fed[b] + count], 1e-5) if count else None
+        fed += counts
+    np.testing.assert_array_equal(cache["length"], [T] * B)
+
+
+def test_beams_reorder_with_one_gather():
+    """A row of the cache copied elsewhere goes on with its source and its target."""
+    cfg = CONFIGS["published"]
+    params, (source, target) = draw_params(cfg), draw_tokens(cfg)
+    beams = np.array([2, 0, 2])
+    _, cache = extend(params, target[:, :2], init_cache(params, source, cfg, T + 1, SOURCE_LENGTHS), cfg)
+    expected, _ = extend(params, target[:, 2:4], cache, cfg)
+    moved = jax.tree.map(lambda leaf: leaf[beams], cache)
+    logits, _ = extend(params, target[beams, 2:4], moved, cfg)
+    close(logits, expected[beams], 1e-6)
+
+
+def test_blocks_as_a_list_are_those_of_the_stack():
+    cfg = CONFIGS["published"]
+    params, (source, target) = draw_params(cfg), draw_tokens(cfg)
+    listed = params | {"decoder": seq2seq.unstack(params["decoder"])}
+    cache = init_cache(params, source, cfg, T + 1)
+    logits, _ = extend(listed, target[:, :2], cache, cfg)
+    np.testing.assert_array_equal(logits, extend(params, target[:, :2], cache, cfg)[0])
+
+
+def test_what_can_be_captured():
+    cfg = small(n_encoder_layers=2, n_decoder_layers=5)
+    params, (source, target) = draw_params(cfg), draw_tokens(cfg)
+    capture = ("encoder_attention", "decoder_attention", "cross_attention", "encoder_residual", "decoder_residual")
+    logits, captured = apply(params, source, target, cfg, source_lengths_B=SOURCE_LENGTHS, capture=capture)
+    assert {name: leaf.shape for name, leaf in captured.items()} == {
+        "encoder_attention": (2, B, 3, S, S),
+        "decoder_attention": (5, B, 3, T, T),
+        "cross_attention": (5, B, 3, T, S),
+        "encoder_residual": (3, B, S, 6),
+        "decoder_residual": (6, B, T, 6),
+    }
+    assert (np.asarray(captured["cross_attention"]).transpose(1, 4, 0, 2, 3)[~REAL_SOURCE] == 0).all()
+    np.testing.assert_allclose(captured["cross_attention"].sum(-1), 1, atol=1e-6)
+    encoded = jax.jit(seq2seq.encode, static_argnames="cfg")(params, source, cfg, source_lengths_B=SOURCE_LENGTHS)
+    close(encoded, captured["encoder_residual"][-1], 1e-6)
+    close(logits, apply(params, source, target, cfg, source_lengths_B=SOURCE_LENGTHS), 1e-6)
+
+
+def test_dropout_needs_a_key_and_follows_it(key):
+    cfg = small(dropout=0.5)
+    params, (source, target) = draw_params(cfg), draw_tokens(cfg)
+    dropped = [apply(params, source, target, cfg, key=k) for k in (key, key, jax.random.key(1))]
+    np.testing.assert_array_equal(dropped[0], dropped[1])
+    assert (dropped[0] != dropped[2]).any() and (dropped[0] != apply(params, source, target, cfg)).any()
+
+
+def test_the_base_model_of_the_paper():
+    """63 million parameters with 37,000 tokens, where the paper says 65; without the table 44 million."""
+    cfg = seq2seq.base(37_000)
+    shapes = jax.eval_shape(lambda key: seq2seq.init(key, cfg), jax.random.key(0))
+    attention, norm, feedforward = 4 * 512 * 512, 2 * 512, 2 * 512 * 2048 + 2048 + 512
+    blocks = 6 * (attention + feedforward + 2 * norm) + 6 * (2 * attention + feedforward + 3 * norm)
+    assert sum(leaf.size for leaf in jax.tree.leaves(shapes)) == blocks + 37_000 * 512 == 63_045_632
+    assert (cfg.norm_position, cfg.position, cfg.activation, cfg.dropout) == ("post", "sinusoidal", "relu", 0.1)
+    assert (cfg.attention_bias, cfg.final_norm, cfg.scale_embedding) == (False, False, True)
+
+
+SIDE = {
+    "blocks/attention/key": (1, 6, 3, 2),
+    "blocks/attention/output": (1, 3, 2, 6),
+    "blocks/attention/query": (1, 6, 3, 2),
+    "blocks/attention/value": (1, 6, 3, 2),
+    "blocks/attention_norm/bias": (1, 6),
+    "blocks/attention_norm/scale": (1, 6),
+    "blocks/feedforward/contract/bias": (1, 6),
+    "blocks/feedforward/contract/weight": (1, 5, 6),
+    "blocks/feedforward/expand/bias": (1, 5),
+    "blocks/feedforward/expand/weight": (1, 6, 5),
+    "blocks/feedforward_norm/bias": (1, 6),
+    "blocks/feedforward_norm/scale": (1, 6),
+}
+CROSS = {
+    name.replace("attention", "cross_attention"): shape for name, shape in SIDE.items() if "blocks/attention" in name
+}
+ENCODER = {f"encoder/{name}": shape for name, shape in SIDE.items()} | {"encoder/embedding/table": (U, 6)}
+DECODER = {f"decoder/{name}": shape for name, shape in (SIDE | CROSS).items()}
+
+
+@pytest.mark.parametrize(
+    "changes, others",
+    [
+        ({}, {"decoder/embedding/table": (V, 6), "head/output/weight": (6, V)}),
+        ({"tie_embeddings": True}, {"decoder/embedding/table": (V, 6)}),
+        ({"share_embeddings": True, "target_vocab_size": U, "tie_embeddings": True}, {}),
+    ],
+)
+def test_the_tree_of_parameters_is_a_contract_with_every_checkpoint(changes, others):
+    cfg = small(n_encoder_layers=1, **changes)
+    leaves = jax.tree_util.tree_leaves_with_path(jax.eval_shape(lambda key: seq2seq.init(key, cfg), jax.random.key(0)))
+    actual = {"/".join(entry.key for entry in path): leaf.shape for path, leaf in leaves}
+    assert actual == ENCODER | DECODER | others
+    assert all(leaf.dtype == jnp.float32 for _, leaf in leaves)
+
+
+def test_computes_in_the_dtype_of_the_parameters():
+    cfg = CONFIGS["cosine"]
+    params, (source, target) = draw_params(cfg, jnp.bfloat16), draw_tokens(cfg)
+    assert apply(params, source, target, cfg).dtype == jnp.bfloat16
+    cache = init_cache(params, source, cfg, T + 1)
+    logits, after = extend(params, target[:, :2], cache, cfg)
+    assert logits.dtype == jnp.bfloat16
+    assert [leaf.dtype for leaf in jax.tree.leaves(after)] == [leaf.dtype for leaf in jax.tree.leaves(cache)]
+
+
+@pytest.mark.parametrize(
+    "changes, named",
+    [
+        ({"d_model": 7}, "d_model 7 is not a multiple of n_heads 3"),
+        ({"n_encoder_layers": 0}, "n_encoder_layers 0"),
+        ({"share_embeddings": True}, "sizes 13 and 11 differ"),
+        ({"position": "rotary"}, "position rotary is none of sinusoidal, learned"),
+        ({"similarity": "geometric"}, "similarity geometric"),
+    ],
+)
+def test_a_config_that_cannot_be_is_refused(changes, named):
+    with pytest.raises(ValueError, match=named):
+        dataclasses.replace(small(), **changes)
+
+
+def test_what_does_not_fit_is_refused():
+    cfg = small(position="learned", max_len=6)
+    params, (source, target) = draw_params(cfg), draw_tokens(cfg)
+    with pytest.raises(ValueError, match="7 tokens, .* 6"):
+        seq2seq.apply(params, source, target, cfg)
+    cache = seq2seq.init_cache(params, source[:, :6], cfg, 4)
+    with pytest.raises(ValueError, match="5 tokens do not fit a cache of 4"):
+        seq2seq.extend(params, target, cache, cfg)
