@@ -147,8 +147,6 @@ def test_what_a_similarity_learns_has_a_gradient_in_every_head(similarity):
         return jnp.square(attention.apply({"params": params}, *inputs)[0]).sum()
 
     gradients = gradient(params)
-        params
-    )
     assert (np.asarray(gradients[{"cosine": "gain", "additive": "vector"}[similarity]]) != 0).all()
     assert (np.asarray(gradients["query"]) != 0).all() and (np.asarray(gradients["key"]) != 0).all()
 
