@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from apformer import beam, seq2seq
+from apformer import beam, generate, seq2seq
 
 from .test_seq2seq import SOURCE_LENGTHS, B, S, draw_params
 
@@ -33,14 +33,15 @@ def params():
     return draw_params(CFG, seed=12)
 
 
+def _extend(params, tokens_BT, cache, lengths_B=None):
+    return seq2seq.extend(params, tokens_BT, cache, CFG, lengths_B=lengths_B)
+
+
 @partial(jax.jit, static_argnames=("beams", "alpha"))
 def search(params, source_BS, lengths_B, beams, alpha):
     cache = seq2seq.init_cache(params, source_BS, CFG, STEPS + 1, lengths_B)
     start_B = jnp.full(len(source_BS), START, jnp.int32)
-    return beam.search(
-        lambda tokens, cache: seq2seq.extend(params, tokens, cache, CFG),
-        cache, start_B, END, STEPS, beams=beams, alpha=alpha,
-    )  # fmt: skip
+    return beam.search(partial(_extend, params), cache, start_B, END, STEPS, beams=beams, alpha=alpha)
 
 
 @pytest.fixture(scope="module")
@@ -77,6 +78,21 @@ def test_one_beam_is_greedy(params, every_text):
         assert tuple(tokens[b, 0, : lengths[b, 0]].tolist()) == text
         np.testing.assert_allclose(scores[b, 0], scored(every_text[b], 0.6)[text], atol=1e-5)
         assert scored(every_text[b], 0.0)[text] < max(every_text[b].values())
+
+
+def test_one_beam_is_what_generate_writes(params):
+    """Up to the end token, at which generation goes on and a beam does not."""
+
+    @jax.jit
+    def write(params):
+        cache = seq2seq.init_cache(params, SOURCE, CFG, STEPS + 1, SOURCE_LENGTHS)
+        extend = partial(_extend, params)
+        return generate.generate(extend, cache, jnp.full((B, 1), START, jnp.int32), jnp.ones(B, jnp.int32), STEPS)
+
+    written, (tokens, lengths, _) = write(params), search(params, SOURCE, SOURCE_LENGTHS, 1, 0.6)
+    for b in range(B):
+        np.testing.assert_array_equal(tokens[b, 0, : lengths[b, 0]], written[b, : lengths[b, 0]])
+        assert lengths[b, 0] == STEPS or tokens[b, 0, lengths[b, 0] - 1] == END
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.6, 2.0])
