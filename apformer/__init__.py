@@ -16,6 +16,7 @@
     certify      every context there is, enumerated;  agreement  how far ways of computing a logit differ
     wide_evaluate  exact match width by width;  wide_certify  the certificate for terms of any number of digits
     generate     continue a text with a key-value cache;  predict  the same from the command line
+    beam         the most likely text, with a length penalty: beam search on the same cache
     checkpoint   verified, atomic, asynchronous checkpoints;  manifest  what makes one count
     recipes      the settings of a run;  limits  what fits them;  config_file  as a file;  runs  its directory
     task         the rows of a run: to train on, to choose by, to be examined on

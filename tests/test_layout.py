@@ -15,7 +15,7 @@ LEVELS = {
     "errors": 0,
     **dict.fromkeys(("layers", "data", "loss", "optimizer"), 1),
     **dict.fromkeys(("model", "seq2seq", "recurrent", "word2vec"), 2),
-    **dict.fromkeys(("train", "evaluate", "agreement", "certify", "generate", "checkpoint", "manifest"), 3),
+    **dict.fromkeys(("train", "evaluate", "agreement", "certify", "generate", "beam", "checkpoint", "manifest"), 3),
     **dict.fromkeys(("wide_evaluate", "wide_certify", "runs", "report", "circuit"), 3),
     **dict.fromkeys(("gpt2", "gpt2_tensors", "tensor_file", "adapters"), 3),
 }
@@ -76,7 +76,7 @@ def test_parts_know_no_task_and_tasks_no_model(path):
         assert our_parts(path) <= allowed[part(path)]
 
 
-@pytest.mark.parametrize("name", ["train", "evaluate", "certify", "generate", "wide_evaluate", "wide_certify"])
+@pytest.mark.parametrize("name", ["train", "evaluate", "certify", "generate", "beam", "wide_evaluate", "wide_certify"])
 def test_models_are_handed_in(name):
     for path in (path for path in modules() if part(path) == name):
         assert not our_parts(path) & MODELS, f"{name} is handed functions, and imports no model"

@@ -36,9 +36,9 @@ extend = jax.jit(seq2seq.extend, static_argnames="cfg")
 init_cache = jax.jit(seq2seq.init_cache, static_argnames=("cfg", "length"))
 
 
-def draw_params(cfg, dtype=jnp.float32):
+def draw_params(cfg, dtype=jnp.float32, seed=0):
     """Random biases and gains too: a fresh model would hide mistakes."""
-    rng = np.random.default_rng(0)
+    rng = np.random.default_rng(seed)
 
     def leaf(path, shape):
         return jnp.asarray((path[-1].key == "scale") + 0.4 * rng.standard_normal(shape.shape), dtype)
