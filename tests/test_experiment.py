@@ -191,8 +191,9 @@ def test_the_validation_floor_is_what_bayes_pays_for_the_characters_that_the_cro
 
 
 def test_the_best_has_the_fewest_wrong_terms_and_between_equals_the_least_loss():
-    ordered = [log.score(1.0, 0.4), log.score(1.0, 0.9), log.score(0.999, 0.1)]
+    ordered = [log.score({"exact": exact, "loss": loss}) for exact, loss in ((1.0, 0.4), (1.0, 0.9), (0.999, 0.1))]
     assert ordered == sorted(ordered) and len(set(ordered)) == 3
+    assert log.score({"loss": 0.4}) < log.score({"loss": 0.9})
 
 
 def test_validation_and_test_rows_are_the_same_for_every_seed_and_of_their_split():
