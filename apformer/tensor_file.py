@@ -47,7 +47,9 @@ def write(path, arrays, metadata):
     with disk_errors(path):
         try:
             temporary.touch()  # so that where it cannot be, the system says why
+            mode = temporary.stat().st_mode
             safetensors.numpy.save_file(arrays, temporary, metadata=metadata)
+            temporary.chmod(mode)  # the library lets nobody but its owner read it
             fsync(temporary)
             os.replace(temporary, path)
         except safetensors.SafetensorError as error:  # what the system said is in its text

@@ -64,6 +64,12 @@ def test_safetensors_gives_every_parameter_back(tmp_path, draw, cfg):
         assert name in file.keys()
 
 
+def test_who_may_read_a_file_beside_it_may_read_the_tensors(tmp_path):
+    (tmp_path / "beside").touch()
+    tensor_file.write(tmp_path / "model", {"a": np.zeros(2)}, {})
+    assert (tmp_path / "model").stat().st_mode == (tmp_path / "beside").stat().st_mode
+
+
 def test_arrays_that_are_not_contiguous_survive(tmp_path):
     """safetensors 0.8.0 itself writes them in the order of their memory."""
     rng = np.random.default_rng(0)
