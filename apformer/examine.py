@@ -44,6 +44,8 @@ class Certify:
     """Run directory; the latest if not given."""
     member: int | None = None
     """Member of a population; the best on validation if not given."""
+    step: int | None = None
+    """A saved step; the best if not given, which of a population is the best on the mean."""
     yes: bool = False
     """Go on even if it takes longer than 30 minutes; stopped, it continues where it was."""
     json: bool = False
@@ -98,12 +100,12 @@ def _measure(progressions, settings, params, bayes_nats=None):
 def certify(args):
     """Enumerate every context of a run's best checkpoint; print the certificate, or JSON."""
     path = runs.find(args.run)
-    result = certify_run(path, load_settings(path), args.member, np.inf if args.yes else PATIENCE)
+    result = certify_run(path, load_settings(path), args.member, np.inf if args.yes else PATIENCE, args.step)
     print(json.dumps(result) if args.json else certificate_table(result))
 
 
-def certify_run(path, settings, member=None, patience=PATIENCE):
-    """certificate.json of a run's best checkpoint.
+def certify_run(path, settings, member=None, patience=PATIENCE, step=None):
+    """certificate.json of a run's best checkpoint, or of a saved step.
 
     What was enumerated before a stop is kept in certificate.partial.json, and gone on from. Raises UserError (exit
     USAGE) if it would take more than `patience` seconds, or if no progression has a predictable term.
@@ -111,11 +113,11 @@ def certify_run(path, settings, member=None, patience=PATIENCE):
     if isinstance(settings.data, text.Config):
         raise UserError(f"{path} is of a text, where nothing is right or wrong: see `apformer evaluate`", USAGE)
     if isinstance(settings.data, wide.Config):
-        result, params = wide_examine.certify_run(path, settings, member)
+        result, params = wide_examine.certify_run(path, settings, member, step)
         result |= {"parameters_sha256": _digest(params)} | _surroundings(params)
         runs.write_json(path / "certificate.json", result)
         return result
-    params, step, member = load_params(path, settings, member)
+    params, step, member = load_params(path, settings, member, step)
     functions, tokens = bound(params, settings.model), reach(settings.model)
     groups = certification.plan(settings.data, tokens)
     if not groups:

@@ -34,14 +34,14 @@ def _config(path):
     return config
 
 
-def load_params(path, settings, member=None):
-    """(params of one model, step, member) from the best checkpoint of a run, or its newest if none has a score."""
+def load_params(path, settings, member=None, step=None):
+    """(params of one model, step, member) from a saved step of a run; if not given the best, or else the newest."""
     members = settings.training.members
     if member is not None and not 0 <= member < members:
         raise UserError(f"--member {member} is out of range: {path} has members 0 to {members - 1}", USAGE)
     abstract = jax.eval_shape(partial(initial_state, settings))
     folder = path / "checkpoints"
-    step, state = checkpoint.load(folder, abstract, checkpoint.best(folder))
+    step, state = checkpoint.load(folder, abstract, checkpoint.best(folder) if step is None else step)
     if members == 1:
         return state.params, step, 0
     if member is None:

@@ -31,8 +31,8 @@ def evaluate_run(path, settings, member=None):
     return result
 
 
-def certify_run(path, settings, member=None):
-    """(certificate, parameters) of a run's best checkpoint; the certificate says what was asked and what it proves.
+def certify_run(path, settings, member=None, step=None):
+    """(certificate, parameters) of a run's best checkpoint, or of a saved step; the first says what it proves.
 
     Raises UserError (exit USAGE) if the logits of the model depend on more than can be enumerated.
     """
@@ -40,7 +40,7 @@ def certify_run(path, settings, member=None):
     if reason:
         claim = f"what can be claimed of {path} is what `apformer evaluate {path}` finds, width by width"
         raise UserError(f"{reason}, so its contexts are too many to ask: {claim}", USAGE)
-    params, step, member = load_params(path, settings, member)
+    params, step, member = load_params(path, settings, member, step)
     begun = time.monotonic()
     with tqdm(unit="context", unit_scale=True, desc="certify", disable=None) as bar:
 

@@ -215,6 +215,7 @@ def test_evaluation_on_a_file_has_no_floor(rows_file, tmp_path):
 def test_the_best_checkpoint_is_measured_and_the_newest_where_none_has_a_score(tmp_path):
     path = make_run(tmp_path / "run", settings(), {2: 3.0, 4: 1.0, 6: 2.0})
     assert restore.load_params(path, settings())[1:] == (4, 0)
+    assert restore.load_params(path, settings(), step=6)[1:] == (6, 0)
     path = make_run(tmp_path / "stopped", settings(), {2: None, 4: None})
     assert restore.load_params(path, settings())[1:] == (4, 0)
 
