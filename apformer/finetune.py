@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from apformer import adapters, loss, model, optimizer, recipes, text_task, train
+from apformer import adapters, loss, model, optimizer, text_task, train
 from apformer.data import text
 from apformer.errors import NON_FINITE, UserError
 
@@ -104,8 +104,7 @@ def step(state, base, tokens_N, settings):
 @partial(jax.jit, static_argnames=("cfg", "dtype"))
 def validate(params, batches, cfg, dtype):
     """Mean nats per token of the whole validation part, without dropout."""
-    nats_NBT = text_task.validation_nats(_cast(params, dtype), batches, recipes.Settings(model=cfg))
-    return nats_NBT.sum() / batches.weights_BT[..., 1:].sum()
+    return text_task.validation_loss(_cast(params, dtype), batches, cfg)
 
 
 def _cast(params, dtype):

@@ -20,7 +20,7 @@ def evaluate_run(path, settings, rows, member=None):
 
     params, step, member = load_params(path, settings, member)
     batches = text_task.validation_batch(settings, rows)
-    nats_NBT = jax.jit(partial(text_task.validation_nats, settings=settings))(params, batches)
+    nats_NBT = jax.jit(partial(text_task.validation_nats, cfg=settings.model))(params, batches)
     nats_RT = np.asarray(nats_NBT, np.float64).reshape(-1, settings.data.context)
     weights_RT = batches.weights_BT[..., 1:].reshape(nats_RT.shape)
     nats = float(nats_RT.sum() / weights_RT.sum())

@@ -80,20 +80,24 @@ def make_loss(settings):
     def loss_fn(params, batch, key):
         params = jax.tree.map(lambda leaf: leaf.astype(dtype), params)
         if key is None:
-            nats_NBT = validation_nats(params, batch, settings)
-            mean = nats_NBT.sum() / batch.weights_BT[..., 1:].sum()
+            mean = validation_loss(params, batch, settings.model)
             return mean, {"loss": mean}
         return loss.next_token_loss(params, batch, key if settings.model.dropout else None, settings.model, apply=apply)
 
     return loss_fn
 
 
-def validation_nats(params, batches, settings):
+def validation_loss(params, batches, cfg):
+    """Mean nats per token of the whole validation part, without dropout."""
+    return validation_nats(params, batches, cfg).sum() / batches.weights_BT[..., 1:].sum()
+
+
+def validation_nats(params, batches, cfg):
     """What every token of the validation part costs, in nats: (batches, rows, context), 0 where it weighs nothing."""
-    apply = recipes.module(settings.model).apply
+    apply = recipes.module(cfg).apply
 
     def nats(batch):
-        logits_BTV = apply(params, batch.tokens_BT[:, :-1], settings.model)
+        logits_BTV = apply(params, batch.tokens_BT[:, :-1], cfg)
         return loss.token_nats(logits_BTV, batch.tokens_BT[:, 1:]) * batch.weights_BT[:, 1:]
 
     return jax.lax.map(nats, batches)

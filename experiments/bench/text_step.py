@@ -72,11 +72,11 @@ def torch_turn(settings, tokens, threads):
 
 def jax_turn(settings, tokens):
     """The same of `apformer train`."""
-    state, program = fit.initial_state(settings), fit._program(settings)
+    state = fit.initial_state(settings)
 
     def turn():
         nonlocal state
-        state, metrics = fit.run_steps(state, tokens, program, STEPS)
+        state, metrics = fit.run_steps(state, tokens, settings, STEPS)
         jax.block_until_ready(metrics)
 
     return turn, sum(leaf.size for leaf in jax.tree.leaves(state.params))
