@@ -94,27 +94,22 @@ def sampler(args):
 
 def write(prompt_T, tokens, samples, most, functions, *, key, sample):
     """Chunks of the next tokens, (samples, CHUNK) or fewer, as they are drawn; `most` positions there are, or None."""
-    extend = functions["extend"]
+    extend, most = functions["extend"], most or len(prompt_T) + tokens
     begin = jax.jit(partial(generation.begin, extend, key=key, sample=sample))
     proceed = jax.jit(partial(generation.proceed, extend, key=key, sample=sample), static_argnums=2, donate_argnums=0)
-    written_BT, target = np.tile(np.asarray(prompt_T, np.int32), (samples, 1)), len(prompt_T) + tokens
-    while written_BT.shape[1] < target:
-        context_BT = written_BT if most is None else written_BT[:, -max(1, most // 2) :]
+    written_BT = np.tile(np.asarray(prompt_T, np.int32), (samples, 1))
+    context_BT, number = written_BT[:, -most:], 0
+    while number < tokens:
+        until = min(tokens, number + most - context_BT.shape[1] + 1)  # the last token needs no position
         padded_BT, lengths_B = generation.pad_prompts(list(context_BT))
-        if most is not None:
-            padded_BT = padded_BT[:, :most]
-        room = context_BT.shape[1] + tokens if most is None else most
-        cache = functions["init_cache"](samples, max(room, padded_BT.shape[1]))
-        number = written_BT.shape[1] - len(prompt_T)
-        until = target if most is None else min(target, written_BT.shape[1] + most - context_BT.shape[1] + 1)
-        state = begin(cache, padded_BT, lengths_B, number)
+        state = begin(functions["init_cache"](samples, most), padded_BT[:, :most], lengths_B, number)
         chunk_BN = np.asarray(state[0])[:, None]
         while True:
             written_BT = np.concatenate([written_BT, chunk_BN], axis=1)
             yield chunk_BN
-            left = until - written_BT.shape[1]
-            if left <= 0:
+            number += chunk_BN.shape[1]
+            if number == until:
                 break
-            number = written_BT.shape[1] - len(prompt_T)
-            state, chunk_BN = proceed(state, number, min(CHUNK, left))
+            state, chunk_BN = proceed(state, number, min(CHUNK, until - number))
             chunk_BN = np.asarray(chunk_BN)
+        context_BT = written_BT[:, -max(1, most // 2) :]

@@ -142,11 +142,15 @@ def test_what_is_shown_in_pieces_is_what_is_generated_at_once(run):
     assert not (at_once[0] == at_once[1]).all()
 
 
-def test_beyond_the_last_position_the_last_half_is_a_prompt(run):
+@pytest.mark.parametrize("length", [1, 9, 12, 15])
+def test_beyond_the_last_position_the_last_half_is_a_prompt(run, length):
+    """And of a prompt all counts that there are positions for."""
     settings, bound = functions(run)
-    tokens_N = np.concatenate([*compose.write(np.array([4]), 30, 1, 12, bound, key=None, sample=generate.greedy)], 1)[0]
+    written = [4 + k % 7 for k in range(length)]
+    chunks = compose.write(np.array(written), 30, 1, 12, bound, key=None, sample=generate.greedy)
+    tokens_N = np.concatenate([*chunks], 1)[0]
     assert len(tokens_N) == 30
-    written, context = [4], [4]
+    context = written[-12:]
     for token in tokens_N:
         if len(context) > 12:
             context = written[-6:]
