@@ -15,6 +15,7 @@ from apformer import generate as generation
 from apformer import restore, runs
 from apformer.data import text, text_tokenizer, tokenizer_file
 from apformer.errors import USAGE, UserError
+from apformer.flags import require
 
 CHUNK = 16  # tokens that are drawn before they are shown
 
@@ -79,8 +80,7 @@ def sampler(args):
         ("top_k", 0 <= args.top_k < 2**31, "0 or more"),
         ("top_p", 0 < args.top_p <= 1, "more than 0 and at most 1"),
     ):
-        if not fits:
-            raise UserError(f"--{flag} {getattr(args, flag)} is out of range: give {what}", USAGE)
+        require(flag, fits, args, what)
     if args.top_k and args.top_p < 1:
         raise UserError(f"--top_k {args.top_k} and --top_p {args.top_p} exclude each other: give one", USAGE)
     if args.temperature == 0:

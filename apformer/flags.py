@@ -2,6 +2,7 @@
 
 import io
 import re
+import sys
 from contextlib import redirect_stderr
 
 from apformer.errors import USAGE, UserError
@@ -42,6 +43,24 @@ def value(args, flag):
         if name.replace("-", "_") == f"__{flag}":
             return text if equals else next(iter(args[i + 1 :]), None)
     return None
+
+
+def require(flag, fits, part, what_fits):
+    """Raises UserError (exit USAGE) that names the flag, its value in `part` and what fits, unless it fits."""
+    if not fits:
+        raise UserError(f"--{flag} {getattr(part, flag)} is out of range: give {what_fits}", USAGE)
+
+
+def script(program, config, run):
+    """Call run(args) with the flags of the command line: the exit code of the process, every fault one sentence."""
+    try:
+        run(parse(config, sys.argv[1:], program))
+    except UserError as error:
+        print(f"{program}: {error}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        return 130
+    return 0
 
 
 def _one_sentence(box, program):

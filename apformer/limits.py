@@ -6,6 +6,7 @@ from apformer import model
 from apformer.data import progressions, text, wide
 from apformer.data.tokenizer import VOCABULARY
 from apformer.errors import USAGE, UserError
+from apformer.flags import require
 
 
 def check(settings):
@@ -14,18 +15,18 @@ def check(settings):
     train, architecture, optimizer = settings.training, settings.model, settings.optimizer
     _require_positive(train, ("steps", "batch_size", "members", "log_every", "save_every", "keep"))
     _require_positive(architecture, ("d_model", "n_heads", "n_layers", "d_ff", "window", "max_len"))
-    _require("seed", 0 <= train.seed <= 2**31 - train.members, train, f"0 to {2**31 - train.members}")
-    _require("patience", 0 <= train.patience < 2**31, train, "0 to 2147483647")
-    _require("warmup_steps", 0 <= optimizer.warmup_steps < 2**31, optimizer, "0 to 2147483647")
-    _require("learning_rate", 0 < optimizer.learning_rate < 10, optimizer, "more than 0 and less than 10")
-    _require("weight_decay", 0 <= optimizer.weight_decay < 10, optimizer, "at least 0 and less than 10")
-    _require("beta1", 0 <= optimizer.beta1 < 1, optimizer, "at least 0 and less than 1")
-    _require("beta2", 0 <= optimizer.beta2 < 1, optimizer, "at least 0 and less than 1")
-    _require("max_grad_norm", 0 < optimizer.max_grad_norm < math.inf, optimizer, "more than 0")
+    require("seed", 0 <= train.seed <= 2**31 - train.members, train, f"0 to {2**31 - train.members}")
+    require("patience", 0 <= train.patience < 2**31, train, "0 to 2147483647")
+    require("warmup_steps", 0 <= optimizer.warmup_steps < 2**31, optimizer, "0 to 2147483647")
+    require("learning_rate", 0 < optimizer.learning_rate < 10, optimizer, "more than 0 and less than 10")
+    require("weight_decay", 0 <= optimizer.weight_decay < 10, optimizer, "at least 0 and less than 10")
+    require("beta1", 0 <= optimizer.beta1 < 1, optimizer, "at least 0 and less than 1")
+    require("beta2", 0 <= optimizer.beta2 < 1, optimizer, "at least 0 and less than 1")
+    require("max_grad_norm", 0 < optimizer.max_grad_norm < math.inf, optimizer, "more than 0")
     if train.save_every % train.log_every:
         raise UserError(f"--save_every {train.save_every} is no multiple of --log_every {train.log_every}", USAGE)
     if isinstance(architecture, model.Config):
-        _require("norm_epsilon", 0 < architecture.norm_epsilon < 1, architecture, "more than 0 and less than 1")
+        require("norm_epsilon", 0 < architecture.norm_epsilon < 1, architecture, "more than 0 and less than 1")
     longest = settings.data.context if settings.drawing is None else _check_progressions(settings)
     if getattr(architecture, "position", None) == "learned" and architecture.max_len < longest:
         raise UserError(f"--max_len {architecture.max_len} ends before the longest row: give {longest} or more", USAGE)
@@ -35,13 +36,13 @@ def _check_progressions(settings):
     """Most tokens of a row."""
     drawing, architecture = settings.drawing, settings.model
     _require_positive(drawing, ("candidates", "test_sequences"))
-    _require("crop_terms", 3 <= drawing.crop_terms < 2**31, drawing, "3 to 2147483647")
-    _require("hard_share", 0 <= drawing.hard_share < 1, drawing, "at least 0 and less than 1")
-    _require("opening_rows", 0 <= drawing.opening_rows < 2**31, drawing, "0 to 2147483647")
-    _require("position_offset", 0 <= drawing.position_offset < 2**31, drawing, "0 to 2147483647")
-    _require("vocab_size", architecture.vocab_size == len(VOCABULARY), architecture, f"{len(VOCABULARY)}")
+    require("crop_terms", 3 <= drawing.crop_terms < 2**31, drawing, "3 to 2147483647")
+    require("hard_share", 0 <= drawing.hard_share < 1, drawing, "at least 0 and less than 1")
+    require("opening_rows", 0 <= drawing.opening_rows < 2**31, drawing, "0 to 2147483647")
+    require("position_offset", 0 <= drawing.position_offset < 2**31, drawing, "0 to 2147483647")
+    require("vocab_size", architecture.vocab_size == len(VOCABULARY), architecture, f"{len(VOCABULARY)}")
     if isinstance(architecture, model.Config):
-        _require("separator", architecture.separator == VOCABULARY[" "], architecture, f"{VOCABULARY[' ']}")
+        require("separator", architecture.separator == VOCABULARY[" "], architecture, f"{VOCABULARY[' ']}")
     elif drawing.position_offset:
         raise UserError(f"--position_offset {drawing.position_offset} is for transformers: drop it", USAGE)
     any_width = isinstance(settings.data, wide.Config)
@@ -52,9 +53,4 @@ def _check_progressions(settings):
 def _require_positive(part, names):
     for flag in names:
         value = getattr(part, flag, None)
-        _require(flag, value is None or 1 <= value < 2**31, part, "1 to 2147483647")
-
-
-def _require(flag, fits, part, what_fits):
-    if not fits:
-        raise UserError(f"--{flag} {getattr(part, flag)} is out of range: give {what_fits}", USAGE)
+        require(flag, value is None or 1 <= value < 2**31, part, "1 to 2147483647")

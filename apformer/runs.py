@@ -50,7 +50,7 @@ def create(recipe, run_dir=None, *, root="runs", needs=0):
             raise UserError(f"--run_dir {path} holds other files: give a new or an empty directory", USAGE)
         preflight(path, needs)
         return path
-    root, name = Path(root), f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{recipe}"
+    root, name = Path(root), dated(recipe).name
     with disk_errors(root):
         root.mkdir(parents=True, exist_ok=True)
     preflight(root, needs)
@@ -61,6 +61,11 @@ def create(recipe, run_dir=None, *, root="runs", needs=0):
             break
     write_text(root / "latest", path.name + "\n")
     return path
+
+
+def dated(kind):
+    """The Path runs/<UTC time>-<kind>, which is not made."""
+    return Path("runs") / f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{kind}"
 
 
 def preflight(directory, needs):

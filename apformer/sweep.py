@@ -16,7 +16,6 @@ The same flags with `--run_dir` of a sweep that was stopped go on with it.
 
 import sys
 import time
-from datetime import UTC, datetime
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -47,7 +46,7 @@ def sweep(args):
         recipes.parse(["--help"])
     flags = read(args)
     planned = programs(flags)
-    path = Path(flags.pop("run_dir", None) or f"runs/{datetime.now(UTC):%Y%m%d-%H%M%S}-sweep")
+    path = Path(flags.pop("run_dir", None) or runs.dated("sweep"))
     if not (path / "sweep.json").exists():
         runs.create("sweep", path)
     with runs.lock(path):

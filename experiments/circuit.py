@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 from apformer import circuit, experiment, flags, recipes
 from apformer.data import progressions
-from apformer.errors import UserError
 from apformer.recipes import Settings, Training
 
 
@@ -29,20 +28,19 @@ class Circuit:
     """A new directory for the run; runs/circuit-<digits> if not given."""
 
 
-def main():
+def run(args):
     """Write the run, and say where it is."""
-    try:
-        args = flags.parse(Circuit, sys.argv[1:], "circuit.py")
-        largest = recipes.exact(args.digits).data.max_difference if args.max_difference is None else args.max_difference
-        data = progressions.Config(args.digits, min_difference=args.min_difference, max_difference=largest)
-        progressions.check(data)
-        run_dir = args.run_dir or f"runs/circuit-{args.digits}"
-        settings = Settings(Training(steps=1, run_dir=run_dir), circuit.config(args.digits), data)
-        print(experiment.keep(settings, circuit.params(args.digits)))
-    except UserError as error:
-        print(f"circuit.py: {error}", file=sys.stderr)
-        return error.exit_code
-    return 0
+    largest = recipes.exact(args.digits).data.max_difference if args.max_difference is None else args.max_difference
+    data = progressions.Config(args.digits, min_difference=args.min_difference, max_difference=largest)
+    progressions.check(data)
+    run_dir = args.run_dir or f"runs/circuit-{args.digits}"
+    settings = Settings(Training(steps=1, run_dir=run_dir), circuit.config(args.digits), data)
+    print(experiment.keep(settings, circuit.params(args.digits)))
+
+
+def main():
+    """Run; the exit code of the process."""
+    return flags.script("circuit.py", Circuit, run)
 
 
 if __name__ == "__main__":

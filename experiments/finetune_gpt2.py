@@ -15,7 +15,6 @@ from scratch for as many steps; `--method` says which of the two is exported.
 import dataclasses
 import sys
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 
 import jax
@@ -74,24 +73,19 @@ RATES_OF_SMALL = {"full": 1e-3, "low_rank": 5e-3}
 def check(args):
     """Raises UserError (exit USAGE) that names the first flag out of range."""
     for flag in ("rank", "steps", "batch_size", "accumulate"):
-        _require(flag, 1 <= getattr(args.way, flag) < 2**31, args.way, "1 to 2147483647")
+        flags.require(flag, 1 <= getattr(args.way, flag) < 2**31, args.way, "1 to 2147483647")
     for flag in ("evaluate_every", "pretrain_steps", "d_model", "n_heads", "n_layers"):
-        _require(flag, 1 <= getattr(args, flag) < 2**31, args, "1 to 2147483647")
-    _require("alpha", 0 < args.way.alpha < 1e6, args.way, "more than 0 and less than 1000000")
+        flags.require(flag, 1 <= getattr(args, flag) < 2**31, args, "1 to 2147483647")
+    flags.require("alpha", 0 < args.way.alpha < 1e6, args.way, "more than 0 and less than 1000000")
     for flag in ("learning_rate", "pretrain_rate"):
         rate = getattr(args, flag)
-        _require(flag, rate is None or 0 < rate < 10, args, "more than 0 and less than 10")
-    _require("weight_decay", 0 <= args.weight_decay < 10, args, "at least 0 and less than 10")
-    _require("seed", 0 <= args.seed < 2**31, args, "0 to 2147483647")
-    _require("d_model", args.d_model % args.n_heads == 0, args, f"a multiple of --n_heads {args.n_heads}")
+        flags.require(flag, rate is None or 0 < rate < 10, args, "more than 0 and less than 10")
+    flags.require("weight_decay", 0 <= args.weight_decay < 10, args, "at least 0 and less than 10")
+    flags.require("seed", 0 <= args.seed < 2**31, args, "0 to 2147483647")
+    flags.require("d_model", args.d_model % args.n_heads == 0, args, f"a multiple of --n_heads {args.n_heads}")
     if args.tokenizer is not None and args.gpt2 is None:
         raise UserError(f"--tokenizer {args.tokenizer} is of no --gpt2: give that too, or drop it", USAGE)
     text.check(cut(args))
-
-
-def _require(flag, fits, part, what_fits):
-    if not fits:
-        raise UserError(f"--{flag} {getattr(part, flag)} is out of range: give {what_fits}", USAGE)
 
 
 def cut(args):
@@ -118,7 +112,7 @@ def given(args):
     cfg, params = gpt2.load(args.gpt2)
     tokenizer = tokenizer_file.load(args.tokenizer or args.gpt2)
     text_tokenizer.check_vocabulary(tokenizer, cfg.vocab_size, args.gpt2)
-    _require("context", args.context <= cfg.max_len, args, f"at most {cfg.max_len}, the positions of {args.gpt2}")
+    flags.require("context", args.context <= cfg.max_len, args, f"at most {cfg.max_len}, the positions of {args.gpt2}")
     return cfg, params, text_task.encode_rows(text.split(whole, cut(args)), tokenizer, cut(args))
 
 
@@ -174,8 +168,8 @@ def run(args):
     else:
         cfg, first, rows = small(args)
     if method == "low_rank" or not alone:
-        _require("rank", args.way.rank <= cfg.d_model, args.way, f"at most {cfg.d_model}, the width of the model")
-    path = Path(args.run_dir or f"runs/{datetime.now(UTC):%Y%m%d-%H%M%S}-finetune")
+        flags.require("rank", args.way.rank <= cfg.d_model, args.way, f"at most {cfg.d_model}, the width of the model")
+    path = Path(args.run_dir or runs.dated("finetune"))
     runs.create("finetune", path, needs=sum(leaf.nbytes for leaf in jax.tree.leaves(params)))
     rates = (RATES if alone else RATES_OF_SMALL) | ({method: args.learning_rate} if args.learning_rate else {})
     settings = {name: settings_of(args, cfg, name, rate, args.way.steps) for name, rate in rates.items()}
@@ -208,14 +202,7 @@ def table(results, rows):
 
 def main():
     """Run; the exit code of the process."""
-    try:
-        run(flags.parse(Finetune, sys.argv[1:], "finetune_gpt2.py"))
-    except UserError as error:
-        print(f"finetune_gpt2.py: {error}", file=sys.stderr)
-        return error.exit_code
-    except KeyboardInterrupt:
-        return 130
-    return 0
+    return flags.script("finetune_gpt2.py", Finetune, run)
 
 
 if __name__ == "__main__":

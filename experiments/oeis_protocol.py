@@ -48,21 +48,19 @@ def measure(path, tests, seed):
     return shares
 
 
-def main():
+def run(args):
     """Print the shares and keep them in the run directory."""
-    try:
-        args = flags.parse(Protocol, sys.argv[1:], "oeis_protocol.py")
-        for flag, least in (("tests", 1), ("seed", 0)):
-            if getattr(args, flag) < least:
-                raise UserError(f"--{flag} {getattr(args, flag)} is out of range: give at least {least}", USAGE)
-        path = runs.find(args.run)
-        shares = measure(path, args.tests, args.seed)
-        runs.write_json(path / "oeis_protocol.json", {"tests": args.tests, "seed": args.seed, "exact": shares})
-    except UserError as error:
-        print(f"oeis_protocol.py: {error}", file=sys.stderr)
-        return error.exit_code
+    for flag, least in (("tests", 1), ("seed", 0)):
+        flags.require(flag, getattr(args, flag) >= least, args, f"at least {least}")
+    path = runs.find(args.run)
+    shares = measure(path, args.tests, args.seed)
+    runs.write_json(path / "oeis_protocol.json", {"tests": args.tests, "seed": args.seed, "exact": shares})
     print(json.dumps({k: f"{share:.1%}" for k, share in shares.items()}, indent=1))
-    return 0
+
+
+def main():
+    """Run; the exit code of the process."""
+    return flags.script("oeis_protocol.py", Protocol, run)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,6 @@ import difflib
 import sys
 import time
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Literal
@@ -74,16 +73,11 @@ class Word2vec:
 def check(args):
     """Raises UserError (exit USAGE) that names the first flag out of range."""
     for flag in ("negatives", "d_model", "window", "min_count", "steps", "batch_size", "neighbours"):
-        _require(flag, 1 <= getattr(args, flag) < 2**31, args, "1 to 2147483647")
-    _require("d_model", args.d_model >= 2, args, "at least 2, for the picture")
-    _require("subsample", args.subsample is None or 0 < args.subsample <= 1, args, "more than 0 and at most 1")
-    _require("learning_rate", 0 < args.learning_rate < 10, args, "more than 0 and less than 10")
-    _require("seed", 0 <= args.seed < 2**31, args, "0 to 2147483647")
-
-
-def _require(flag, fits, args, what_fits):
-    if not fits:
-        raise UserError(f"--{flag} {getattr(args, flag)} is out of range: give {what_fits}", USAGE)
+        flags.require(flag, 1 <= getattr(args, flag) < 2**31, args, "1 to 2147483647")
+    flags.require("d_model", args.d_model >= 2, args, "at least 2, for the picture")
+    flags.require("subsample", args.subsample is None or 0 < args.subsample <= 1, args, "more than 0 and at most 1")
+    flags.require("learning_rate", 0 < args.learning_rate < 10, args, "more than 0 and less than 10")
+    flags.require("seed", 0 <= args.seed < 2**31, args, "0 to 2147483647")
 
 
 def read(args):
@@ -198,7 +192,7 @@ def run(args):
     check(args)
     vocabulary, counts_V, corpus = read(args)
     words_asked = asked(args, vocabulary)
-    path = Path(args.run_dir or f"runs/{datetime.now(UTC):%Y%m%d-%H%M%S}-word2vec")
+    path = Path(args.run_dir or runs.dated("word2vec"))
     runs.create("word2vec", path)
     text = {"words": int(corpus.length), "vocabulary": len(vocabulary)}
     runs.write_json(path / "word2vec.json", {"flags": asdict(args), "versions": runs.versions(), "text": text})
@@ -214,14 +208,7 @@ def run(args):
 
 def main():
     """Run; the exit code of the process."""
-    try:
-        run(flags.parse(Word2vec, sys.argv[1:], "word2vec.py"))
-    except UserError as error:
-        print(f"word2vec.py: {error}", file=sys.stderr)
-        return error.exit_code
-    except KeyboardInterrupt:
-        return 130
-    return 0
+    return flags.script("word2vec.py", Word2vec, run)
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from apformer.data.byte_pairs import BYTES, GPT4_PATTERN, library
+from apformer.data.tokenizer import codes, inside
 from apformer.errors import DATA, USAGE, UserError
 
 _BLOCK = 1 << 18  # characters handed to the library at a time: it holds some 200 bytes for each
@@ -35,7 +36,7 @@ class Characters:
 
     def encode(self, text: str) -> np.ndarray:
         """tokens_T, int32. Raises UserError (exit DATA) that names the first character outside the vocabulary."""
-        codes_V, codes_T = _codes(self.characters), _codes(text)
+        codes_V, codes_T = codes(self.characters), codes(text)
         tokens_T = np.minimum(np.searchsorted(codes_V, codes_T), self.vocab_size - 1).astype(np.int32)
         unknown_T = codes_V[tokens_T] != codes_T
         if unknown_T.any():
@@ -46,7 +47,7 @@ class Characters:
 
     def decode(self, tokens_T: Iterable[int]) -> str:
         """The text of tokens. Raises UserError (exit DATA) that names the first id outside the vocabulary."""
-        return _codes(self.characters)[_inside(tokens_T, self.vocab_size)].tobytes().decode("utf-32-le")
+        return codes(self.characters)[inside(tokens_T, self.vocab_size)].tobytes().decode("utf-32-le")
 
     def bytes_of(self, token: int) -> bytes:
         """The UTF-8 of one token. Raises as `decode` does."""
@@ -74,11 +75,11 @@ class BytePairs:
 
     def decode(self, tokens_T: Iterable[int]) -> str:
         """The text of tokens; bytes that are no UTF-8 become U+FFFD. Raises UserError (exit DATA) as Characters."""
-        return self.tokenizer.decode(_inside(tokens_T, self.vocab_size).tolist(), skip_special_tokens=False)
+        return self.tokenizer.decode(inside(tokens_T, self.vocab_size).tolist(), skip_special_tokens=False)
 
     def bytes_of(self, token: int) -> bytes:
         """The bytes of one token, perhaps a part of a character. Raises as `decode` does."""
-        letters, byte_of = self.tokenizer.id_to_token(int(_inside([token], self.vocab_size)[0])), _byte_of_letter()
+        letters, byte_of = self.tokenizer.id_to_token(int(inside([token], self.vocab_size)[0])), _byte_of_letter()
         written_in_letters = all(letter in byte_of for letter in letters)  # what was added to a vocabulary may not be
         return bytes(byte_of[letter] for letter in letters) if written_in_letters else letters.encode("utf-8")
 
@@ -145,23 +146,6 @@ def _blocks(text):
         end = cut.start() if cut else len(text)
         yield text[start:end]
         start = end
-
-
-def _codes(text):
-    """Code points of a text. An undecodable byte of the command line is a lone surrogate, to be refused by name."""
-    return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
-
-
-def _inside(tokens, vocab_size):
-    tokens_T = np.asarray(tokens)
-    if not tokens_T.size:
-        return np.zeros(0, np.int32)
-    outside_T = (tokens_T < 0) | (tokens_T >= vocab_size)
-    if outside_T.any():
-        position = int(np.argmax(outside_T))
-        fault = f"token {position + 1} is {tokens_T[position]}, which the vocabulary lacks"
-        raise UserError(f"{fault}; ids run from 0 to {vocab_size - 1}", DATA)
-    return tokens_T
 
 
 def _refuse_no_text(text):

@@ -25,9 +25,7 @@ def encode(text: str) -> np.ndarray:
 
     Returns tokens_T, int32. Raises UserError (exit DATA) that names the first character outside the vocabulary.
     """
-    # An undecodable byte of the command line arrives as a lone surrogate, which plain UTF-32 would refuse.
-    codes_T = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
-    tokens_T = _TOKEN_OF[np.minimum(codes_T, 128)]
+    tokens_T = _TOKEN_OF[np.minimum(codes(text), 128)]
     if (tokens_T == _UNKNOWN).any():
         position = int(np.argmax(tokens_T == _UNKNOWN))
         raise UserError(
@@ -44,13 +42,22 @@ def decode(tokens_T) -> str:
     tokens_T is any one-dimensional integer array. Raises UserError (exit DATA) that names the first id outside the
     vocabulary.
     """
-    tokens_T = np.asarray(tokens_T) if len(tokens_T) else np.zeros(0, np.int32)  # numpy takes [] for floats
-    outside_T = (tokens_T < 0) | (tokens_T >= len(VOCABULARY))
+    return _CODE_OF[inside(tokens_T, len(VOCABULARY))].tobytes().decode("utf-32-le")
+
+
+def codes(text: str) -> np.ndarray:
+    """Code points of a text; an undecodable byte of the command line is a lone surrogate, to be refused by name."""
+    return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
+
+
+def inside(tokens_T, vocab_size: int) -> np.ndarray:
+    """The tokens as an array. Raises UserError (exit DATA) that names the first id outside the vocabulary."""
+    tokens_T = np.asarray(tokens_T)
+    if not tokens_T.size:
+        return np.zeros(0, np.int32)
+    outside_T = (tokens_T < 0) | (tokens_T >= vocab_size)
     if outside_T.any():
         position = int(np.argmax(outside_T))
-        raise UserError(
-            f"token {position + 1} is {tokens_T[position]}, which the vocabulary lacks; ids run from 0 to "
-            f"{len(VOCABULARY) - 1}",
-            DATA,
-        )
-    return _CODE_OF[tokens_T].tobytes().decode("utf-32-le")
+        fault = f"token {position + 1} is {tokens_T[position]}, which the vocabulary lacks"
+        raise UserError(f"{fault}; ids run from 0 to {vocab_size - 1}", DATA)
+    return tokens_T
