@@ -39,6 +39,13 @@ def generate(args):
     compose.generate(parse(compose.Generate, args, "apformer generate"))
 
 
+def translate(args):
+    """Translate a sentence, or a file of them: apformer translate RUN "seven hundred and five"."""
+    from apformer import translate
+
+    translate.translate(parse(translate.Translate, args, "apformer translate"))
+
+
 def evaluate(args):
     """Measure exact match by position, difference and carries, and the loss against the Bayes floor."""
     from apformer import examine
@@ -68,12 +75,13 @@ def doctor(args):
 
 
 COMMANDS = {
-    command.__name__: command for command in (train, resume, predict, generate, evaluate, certify, export, doctor)
+    command.__name__: command
+    for command in (train, resume, predict, generate, translate, evaluate, certify, export, doctor)
 }
 
 HELP = f"""usage: apformer COMMAND [RUN] [--flag value ...]
 
-Transformers that learn arithmetic progressions, and know how well; and language models of a text.
+Transformers that learn arithmetic progressions, and know how well; language models of a text, and translators.
 
 {"".join(f"  {name:10}{command.__doc__}{chr(10)}" for name, command in COMMANDS.items())}
 RUN is a run directory; without it, the latest. `apformer COMMAND --help` lists the flags of a command.

@@ -50,7 +50,7 @@ def generate(args):
     path = runs.find(args.run)
     settings = restore.load_settings(path)
     if not isinstance(settings.data, text.Config):
-        raise UserError(f"{path} is of progressions: continue one with `apformer predict`", USAGE)
+        raise UserError(f"{path} is of no text: use `apformer predict` or `apformer translate`", USAGE)
     tokenizer = tokenizer_file.load(path / "tokenizer.json")
     text_tokenizer.check_vocabulary(tokenizer, settings.model.vocab_size, str(path))
     prompt_T = tokenizer.encode(args.prompt)

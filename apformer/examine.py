@@ -13,8 +13,8 @@ from tyro.conf import Positional
 
 from apformer import certify as certification
 from apformer import evaluate as evaluation
-from apformer import runs, task, text_examine, wide_certify, wide_evaluate, wide_examine
-from apformer.data import bayes, text, wide
+from apformer import pair_examine, runs, task, tasks, text_examine, wide_certify, wide_evaluate, wide_examine
+from apformer.data import bayes, pairs, text, wide
 from apformer.errors import USAGE, UserError
 from apformer.log import read_metrics
 from apformer.restore import bound, load_params, load_rows, load_settings, reach
@@ -67,6 +67,8 @@ def evaluate_run(path, settings, rows, member=None):
         return wide_examine.evaluate_run(path, settings, member)
     if isinstance(settings.data, text.Config):
         return text_examine.evaluate_run(path, settings, rows, member)
+    if isinstance(settings.data, pairs.Config):
+        return pair_examine.evaluate_run(path, settings, rows, member)
     params, step, member = load_params(path, settings, member)
     test = task.test_rows(settings, rows)
     nats = bayes.bayes_nats(test, settings.data) if rows is None else None
@@ -110,8 +112,8 @@ def certify_run(path, settings, member=None, patience=PATIENCE, step=None):
     What was enumerated before a stop is kept in certificate.partial.json, and gone on from. Raises UserError (exit
     USAGE) if it would take more than `patience` seconds, or if no progression has a predictable term.
     """
-    if isinstance(settings.data, text.Config):
-        raise UserError(f"{path} is of a text, where nothing is right or wrong: see `apformer evaluate`", USAGE)
+    if isinstance(settings.data, tasks.LANGUAGE):
+        raise UserError(f"{path} is of a language, where nothing is right or wrong: see `apformer evaluate`", USAGE)
     if isinstance(settings.data, wide.Config):
         result, params = wide_examine.certify_run(path, settings, member, step)
         result |= {"parameters_sha256": _digest(params)} | _surroundings(params)
@@ -138,8 +140,8 @@ def certify_run(path, settings, member=None, patience=PATIENCE, step=None):
 
 def evaluation_table(result):
     """An evaluation for a terminal."""
-    kind = wide_evaluate if "widths" in result else text_examine if "perplexity" in result else evaluation
-    return kind.table(result)
+    kinds = {"widths": wide_evaluate, "perplexity": text_examine, "bleu": pair_examine}
+    return next((kind for name, kind in kinds.items() if name in result), evaluation).table(result)
 
 
 def certificate_table(result):

@@ -1,7 +1,7 @@
 """A run from its settings to its evaluation and, where it can have one, its certificate: train, resume.
 
 runs/<name>/  config.json  metrics.jsonl  checkpoints/<step>/  evaluation.json  figures/  certificate.json
-              tokenizer.json (of a text)
+              tokenizer.json (of a language)  translations.tsv (of pairs of sentences)
 """
 
 import shlex
@@ -16,7 +16,6 @@ import numpy as np
 from tyro.conf import Positional
 
 from apformer import checkpoint, config_file, examine, runs, tasks
-from apformer.data import text
 from apformer.errors import USAGE, UserError
 from apformer.fit import fit, initial_state
 from apformer.restore import load_rows, load_settings
@@ -66,7 +65,7 @@ def _describe(path, settings, rows):
     data = tasks.module(settings.data).describe_rows(settings, rows)
     config = {"flags": config_file.to_dict(settings), "versions": runs.versions(), "data": data}
     runs.write_json(path / "config.json", config)
-    if isinstance(settings.data, text.Config):
+    if isinstance(settings.data, tasks.LANGUAGE):
         runs.write_text(path / "tokenizer.json", rows["tokenizer"].to_json())
     count = sum(np.prod(leaf.shape[where.members > 1 :], dtype=int) for leaf in jax.tree.leaves(params))
     print(f"{path}: {count:,} parameters, {where.steps:,} steps", file=sys.stderr)
@@ -100,7 +99,7 @@ def finish(path, settings, rows, state):
     fit(path, settings, rows, state)
     result = examine.evaluate_run(path, settings, rows)
     print(examine.evaluation_table(result))
-    if not isinstance(settings.data, text.Config):  # of a language nobody knows what would be right
+    if not isinstance(settings.data, tasks.LANGUAGE):
         print(certificate(path, settings, result))
     print(f"\n{path}\nTry it: {tasks.module(settings.data).hint(settings.data, shlex.quote(str(path)))}")
 

@@ -37,7 +37,7 @@ def run_steps(state, train_rows, settings, steps):
     """(state, metrics of each step) after so many steps, on rows of a file or, for None, on fresh ones."""
     rule = optimizer.make(settings.optimizer, settings.training.steps)
     task = tasks.module(settings.data)
-    step = train.make_train_step(task.make_loss(settings), rule)
+    step = train.make_train_step(task.make_loss(settings), rule, getattr(settings.drawing, "accumulate", 1))
     chunk = train.scan_steps(step, lambda key: task.sample(key, settings, train_rows), steps)
     return _lift(chunk, settings)(state)
 
@@ -105,10 +105,8 @@ def _stale(path):
 def _program(settings):
     """The settings without those that change no compiled program, so that runs of other seeds compile nothing anew."""
     training = ("recipe", "seed", "keep", "save_every", "patience", "run_dir")
-    settings = replace(settings, training=_usual(settings.training, training))
-    if settings.drawing is None:
-        return replace(settings, data=_usual(settings.data, ("text", "tokenizer", "validation_share")))
-    return replace(settings, drawing=_usual(settings.drawing, ("dataset", "test_sequences")))
+    parts = {"training": training} | tasks.module(settings.data).ON_HOST
+    return replace(settings, **{part: _usual(getattr(settings, part), names) for part, names in parts.items()})
 
 
 def _usual(part, names):

@@ -3,18 +3,21 @@
 import math
 
 from apformer import model
-from apformer.data import progressions, text, wide
+from apformer.data import pairs, progressions, text, wide
 from apformer.data.tokenizer import VOCABULARY
 from apformer.errors import USAGE, UserError
 from apformer.flags import require
 
+SIZES = ("d_model", "n_heads", "n_layers", "n_encoder_layers", "n_decoder_layers", "d_ff", "window", "max_len")
+
 
 def check(settings):
     """Refuse settings that no run can follow. Raises UserError (exit USAGE) that names the flag and what fits."""
-    {wide.Config: wide, text.Config: text}.get(type(settings.data), progressions).check(settings.data)
+    kinds = {wide.Config: wide, text.Config: text, pairs.Config: pairs}
+    kinds.get(type(settings.data), progressions).check(settings.data)
     train, architecture, optimizer = settings.training, settings.model, settings.optimizer
     _require_positive(train, ("steps", "batch_size", "members", "log_every", "save_every", "keep"))
-    _require_positive(architecture, ("d_model", "n_heads", "n_layers", "d_ff", "window", "max_len"))
+    _require_positive(architecture, SIZES)
     require("seed", 0 <= train.seed <= 2**31 - train.members, train, f"0 to {2**31 - train.members}")
     require("patience", 0 <= train.patience < 2**31, train, "0 to 2147483647")
     require("warmup_steps", 0 <= optimizer.warmup_steps < 2**31, optimizer, "0 to 2147483647")
@@ -25,11 +28,26 @@ def check(settings):
     require("max_grad_norm", 0 < optimizer.max_grad_norm < math.inf, optimizer, "more than 0")
     if train.save_every % train.log_every:
         raise UserError(f"--save_every {train.save_every} is no multiple of --log_every {train.log_every}", USAGE)
-    if isinstance(architecture, model.Config):
+    if hasattr(architecture, "norm_epsilon"):
         require("norm_epsilon", 0 < architecture.norm_epsilon < 1, architecture, "more than 0 and less than 1")
-    longest = settings.data.context if settings.drawing is None else _check_progressions(settings)
+    if isinstance(settings.data, pairs.Config):
+        longest = _check_pairs(settings)
+    else:
+        longest = settings.data.context if settings.drawing is None else _check_progressions(settings)
     if getattr(architecture, "position", None) == "learned" and architecture.max_len < longest:
         raise UserError(f"--max_len {architecture.max_len} ends before the longest row: give {longest} or more", USAGE)
+
+
+def _check_pairs(settings):
+    """Most tokens of a sentence."""
+    teaching = settings.drawing
+    _require_positive(teaching, ("accumulate", "average", "beams"))
+    require("label_smoothing", 0 <= teaching.label_smoothing < 1, teaching, "at least 0 and less than 1")
+    require("alpha", 0 <= teaching.alpha < 100, teaching, "at least 0 and less than 100")
+    if teaching.average > settings.training.keep:
+        kept = f"--average {teaching.average} is of more checkpoints than --keep {settings.training.keep}"
+        raise UserError(f"{kept}: keep as many", USAGE)
+    return settings.data.longest
 
 
 def _check_progressions(settings):

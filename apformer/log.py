@@ -39,7 +39,7 @@ class Log:
         means = {name: np.mean(values, axis=-1, dtype=np.float64) for name, values in jax.device_get(metrics).items()}
         self._require_finite(step, means["loss"])
         cfg = self.settings.optimizer
-        rate = cfg.learning_rate * optimizer.warmup_cosine(step - 1, cfg.warmup_steps, self.settings.training.steps)
+        rate = cfg.learning_rate * optimizer.share_of_peak(step - 1, cfg, self.settings.training.steps)
         record = {"step": step} | means | {"learning_rate": rate}
         if validation is not None:
             record |= {f"validation_{name}": values for name, values in validation.items()}

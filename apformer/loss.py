@@ -3,8 +3,14 @@
     nats_t = log sum_v exp(z_v) - z_target          loss = sum_t w_t nats_t / sum_t w_t
     d loss / d z = w_t (softmax(z) - onehot(target)) / sum_t w_t
 
+With smoothed labels (Szegedy et al. 2016) a share e of each target is spread over the whole vocabulary:
+
+    nats_t = log sum_v exp(z_v) - (1 - e) z_target - e mean_v z_v
+
 Taken together they are stable: no exponential can overflow, and the gradient needs no division by a probability.
 """
+
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -12,35 +18,41 @@ import jax.numpy as jnp
 from apformer.layers.precision import at_least_float32
 
 
-def token_nats(logits_BTV, targets_BT):
-    """Cross-entropy of each token in nats: (B, T), in at least float32."""
+def token_nats(logits_BTV, targets_BT, smoothing=0.0):
+    """Cross-entropy of each token in nats: (B, T), in at least float32; of labels smoothed by a share, if given."""
     logits_BTV = logits_BTV.astype(at_least_float32(logits_BTV.dtype))
     target_BT = jnp.take_along_axis(logits_BTV, targets_BT[:, :, None], axis=-1)[:, :, 0]
+    if smoothing:
+        target_BT = (1 - smoothing) * target_BT + smoothing * logits_BTV.mean(-1)
     return jax.nn.logsumexp(logits_BTV, axis=-1) - target_BT
 
 
-@jax.custom_vjp
-def cross_entropy(logits_BTV, targets_BT, weights_BT):
+@partial(jax.custom_vjp, nondiff_argnums=(3,))
+def cross_entropy(logits_BTV, targets_BT, weights_BT, smoothing=0.0):
     """Weighted mean of the tokens' cross-entropy in nats; a token of weight 0 (padding) counts for nothing.
 
-    A batch whose weights are all 0 has loss 0. Differentiable in the logits alone.
+    A batch whose weights are all 0 has loss 0. Differentiable in the logits alone. smoothing: the share of each label
+    that is spread over the vocabulary, a Python number.
     """
-    return _forward(logits_BTV, targets_BT, weights_BT)[0]
+    return _forward(logits_BTV, targets_BT, weights_BT, smoothing)[0]
 
 
-def _forward(logits_BTV, targets_BT, weights_BT):
+def _forward(logits_BTV, targets_BT, weights_BT, smoothing):
     # Chosen, not multiplied: padding may hold anything, and 0 times infinity is not 0.
-    nats_BT = jnp.where(weights_BT > 0, token_nats(logits_BTV, targets_BT), 0.0)
+    nats_BT = jnp.where(weights_BT > 0, token_nats(logits_BTV, targets_BT, smoothing), 0.0)
     weights_BT = weights_BT.astype(nats_BT.dtype)
     weights_BT = weights_BT / jnp.maximum(weights_BT.sum(), jnp.finfo(nats_BT.dtype).tiny)
     return (nats_BT * weights_BT).sum(), (logits_BTV, targets_BT, weights_BT)
 
 
-def _backward(saved, cotangent):
+def _backward(smoothing, saved, cotangent):
     logits_BTV, targets_BT, weights_BT = saved
     softmax_BTV = jax.nn.softmax(logits_BTV.astype(weights_BT.dtype), axis=-1)
-    onehot_BTV = jax.nn.one_hot(targets_BT, logits_BTV.shape[-1], dtype=weights_BT.dtype)
-    gradient_BTV = (cotangent * weights_BT)[:, :, None] * (softmax_BTV - onehot_BTV)
+    V = logits_BTV.shape[-1]
+    label_BTV = jax.nn.one_hot(targets_BT, V, dtype=weights_BT.dtype)
+    if smoothing:
+        label_BTV = (1 - smoothing) * label_BTV + smoothing / V
+    gradient_BTV = (cotangent * weights_BT)[:, :, None] * (softmax_BTV - label_BTV)
     return gradient_BTV.astype(logits_BTV.dtype), None, None
 
 

@@ -33,6 +33,8 @@ class Config:
     """Decay of the gradient's running mean."""
     beta2: float = 0.99
     """Decay of the running mean of its square."""
+    schedule: Literal["cosine", "inverse_sqrt"] = "cosine"
+    """How the learning rate falls after warm-up."""
     max_grad_norm: float = 1.0
     """Gradients are scaled down to this global norm."""
 
@@ -44,10 +46,16 @@ class Config:
         }
 
 
-def warmup_cosine(step, warmup_steps, steps):
-    """Share of the peak learning rate at a step: up linearly from 1 / warmup_steps, then down a half cosine to 0."""
-    step = jnp.asarray(step, jnp.float32)
+def share_of_peak(step, cfg, steps):
+    """Share of the peak learning rate at a step: up linearly from 1 / warmup_steps, then down.
+
+    cosine: a half cosine to 0 at the last of `steps`. inverse_sqrt: sqrt(warmup_steps / step), Vaswani et al. 2017,
+    equation 3, whose peak is (d_model warmup_steps)^-1/2.
+    """
+    step, warmup_steps = jnp.asarray(step, jnp.float32), cfg.warmup_steps
     warmup = (step + 1.0) / max(warmup_steps, 1)
+    if cfg.schedule == "inverse_sqrt":
+        return jnp.minimum(warmup, jnp.sqrt(max(warmup_steps, 1) / (step + 1.0)))
     progress = jnp.clip((step - warmup_steps) / max(steps - warmup_steps, 1), 0.0, 1.0)
     return jnp.minimum(warmup, 0.5 * (1.0 + jnp.cos(jnp.pi * progress)))
 
@@ -82,7 +90,7 @@ def make(cfg, steps):
     """The optimizer of a run of `steps` steps; its update takes `hyper` and `step` as extra arguments."""
 
     def transformation(hyper, step):
-        rate, decay = hyper["learning_rate"] * warmup_cosine(step, cfg.warmup_steps, steps), hyper["weight_decay"]
+        rate, decay = hyper["learning_rate"] * share_of_peak(step, cfg, steps), hyper["weight_decay"]
         if cfg.rule == "adamw":
             rule = optax.adamw(rate, cfg.beta1, cfg.beta2, weight_decay=decay, mask=decay_mask)
         else:

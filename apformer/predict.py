@@ -1,7 +1,6 @@
 """Continue progressions with a trained model: one prompt, or a file of them, a continuation a line."""
 
 import json
-import os
 import sys
 from dataclasses import dataclass
 from functools import partial
@@ -11,11 +10,12 @@ import numpy as np
 from tqdm import tqdm
 from tyro.conf import Positional
 
-from apformer import restore, runs
-from apformer.data import progression_file, text, tokenizer, wide
+from apformer import prompts, restore, runs, tasks
+from apformer.data import progression_file, tokenizer, wide
 from apformer.errors import DATA, USAGE, UserError
 from apformer.generate import generate, pad_prompts
 
+EXAMPLE = 'apformer predict RUN "007 010 013"'
 TOKENS, LEAST = 8192, 8  # of a batch: its tokens, whose attention must fit in memory, and its fewest rows
 
 
@@ -39,42 +39,43 @@ def predict(args):
     """Print the continuation of each prompt. Raises UserError that names the flag, the prompt or the line."""
     if args.terms < 1:
         raise UserError(f"--terms {args.terms} is out of range: give at least 1", USAGE)
-    run, prompts, name = _arguments(args)
+    run, lines, name = prompts.read([*args.run_and_prompt], args.file, "a prompt", EXAMPLE, progression_file.lines_of)
     path = runs.find(run)
     settings = restore.load_settings(path)
-    if isinstance(settings.data, text.Config):
-        raise UserError(f"{path} is of a text: let it write with `apformer generate`", USAGE)
+    if isinstance(settings.data, tasks.LANGUAGE):
+        remedy = "let it write with `apformer generate`, or translate with `apformer translate`"
+        raise UserError(f"{path} is of a language: {remedy}", USAGE)
     any_width = isinstance(settings.data, wide.Config)
     most, order = (wide.MOST, settings.data.order) if any_width else (9, "msb")
-    rows, digits = progression_file.read_numbers(prompts, name, most, order)
+    rows, digits = progression_file.read_numbers(lines, name, most, order)
     if digits != settings.data.digits and not any_width:
         known = settings.data.digits
         raise UserError(f"{name} has terms of {digits} digits where {path} knows {known}: give terms of {known}", DATA)
     fitting_B = [terms_that_fit(*row, digits, args.terms) for row in rows]
     characters = max(fitting_B) * (digits + 1)
-    longest = max(map(len, prompts)) + characters
+    longest = max(map(len, lines)) + characters
     if getattr(settings.model, "position", None) == "learned" and longest > settings.model.max_len:
         known = settings.model.max_len
         raise UserError(f"a line would have {longest} characters where {path} knows {known}: give fewer --terms", USAGE)
     params, _, _ = restore.load_params(path, settings, args.member)
-    lines = continue_lines(prompts, characters, **restore.bound(params, settings.model))
-    continuations = [line[: max(0, fit * (digits + 1) - 1)] for line, fit in zip(lines, fitting_B, strict=True)]
+    texts = continue_lines(lines, characters, **restore.bound(params, settings.model))
+    continuations = [line[: max(0, fit * (digits + 1) - 1)] for line, fit in zip(texts, fitting_B, strict=True)]
     if args.json:
-        pairs = zip(prompts, continuations, strict=True)
+        pairs = zip(lines, continuations, strict=True)
         print(json.dumps({"run": str(path), "continuations": [{"prompt": p, "continuation": c} for p, c in pairs]}))
     else:
         sys.stdout.write("".join(line + "\n" for line in continuations))
     short = sum(fit < args.terms for fit in fitting_B)
     if short:
-        lines = f"{short:,} of {len(prompts):,} lines stop" if args.file else "stopped"
-        print(f"{lines} early, because the next term no longer fits {digits} digits", file=sys.stderr)
+        many = f"{short:,} of {len(lines):,} lines stop" if args.file else "stopped"
+        print(f"{many} early, because the next term no longer fits {digits} digits", file=sys.stderr)
 
 
-def continue_lines(prompts, characters, *, extend, init_cache, apply=None):
+def continue_lines(lines, characters, *, extend, init_cache, apply=None):
     """The next characters of each line, greedily, without the space they begin with."""
     if characters == 0:
-        return [""] * len(prompts)
-    tokens = [tokenizer.encode(prompt) for prompt in prompts]
+        return [""] * len(lines)
+    tokens = [tokenizer.encode(line) for line in lines]
     width_B = np.array([pad_prompts([prompt])[0].shape[1] for prompt in tokens])
     continuations = [""] * len(tokens)
     step = jax.jit(partial(_continue, characters=characters, extend=extend, init_cache=init_cache))
@@ -101,29 +102,3 @@ def terms_that_fit(first, difference, terms, digits, more):
     last = first + (terms - 1) * difference
     room = last if difference < 0 else 10**digits - 1 - last
     return min(more, room // abs(difference)) if difference else more
-
-
-def _arguments(args):
-    """(run or None, prompt lines, what to call them in a message)."""
-    given = list(args.run_and_prompt)
-    if args.file is None:
-        if not given or len(given) > 2 or (len(given) == 1 and os.path.isdir(given[0])):
-            remedy = 'give a prompt in quotes, as in `apformer predict RUN "007 010 013"`, or --file FILE'
-            raise UserError(f"{len(given)} arguments, none a prompt: {remedy}" if given else remedy, USAGE)
-        return (given[0] if len(given) == 2 else None), [given[-1]], "the prompt"
-    if len(given) > 1:
-        raise UserError(f"--file {args.file} takes the place of a prompt: give one of the two", USAGE)
-    run = given[0] if given else None
-    if args.file == "-":
-        return run, _standard_input(), "standard input"
-    return run, progression_file.lines_of(args.file), args.file
-
-
-def _standard_input():
-    try:
-        text = sys.stdin.buffer.read().decode("utf-8-sig").replace("\r\n", "\n").rstrip("\n")
-    except UnicodeDecodeError:
-        raise UserError("standard input is not text: give it as UTF-8", DATA) from None
-    if not text:
-        raise UserError("standard input is empty: give a sequence a line, such as 007 010 013", DATA)
-    return text.split("\n")

@@ -6,6 +6,7 @@
 - recurrent  an RNN, GRU or LSTM on the same task
 - digits  terms of many widths, positions relative to the width: a model for terms of more digits than it was trained on
 - baby_gpt, baby_gpt_cpu  a language model of a text file, in the two sizes of nanoGPT's character-level examples
+- translate, base  an encoder-decoder of pairs of sentences, for a CPU and in the size that was published
 """
 
 import dataclasses
@@ -13,8 +14,9 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-from apformer import flags, limits, model
+from apformer import flags, limits, model, seq2seq
 from apformer import recurrent as recurrent_model
+from apformer.data.pairs import Config as Pairs
 from apformer.data.progressions import Config as Data
 from apformer.data.text import Config as Text
 from apformer.data.wide import Config as Wide
@@ -22,13 +24,14 @@ from apformer.errors import USAGE, UserError
 from apformer.model import Config as Model
 from apformer.optimizer import Config as Optimizer
 from apformer.recurrent import Config as Recurrent
+from apformer.seq2seq import Config as Seq2seq
 
 
 @dataclass(frozen=True)
 class Training:
     """How long to train, and where to keep it."""
 
-    recipe: Literal["exact", "sketch", "recurrent", "digits", "baby_gpt", "baby_gpt_cpu"] = "exact"
+    recipe: Literal["exact", "sketch", "recurrent", "digits", "baby_gpt", "baby_gpt_cpu", "translate", "base"] = "exact"
     """Where the other flags start."""
     steps: int = 2000
     """Optimizer steps."""
@@ -75,14 +78,30 @@ class Drawing:
 
 
 @dataclass(frozen=True)
+class Teaching:
+    """How an encoder-decoder is taught pairs of sentences."""
+
+    label_smoothing: float = 0.1
+    """Share of each target token that is spread over the vocabulary."""
+    accumulate: int = 1
+    """Batches whose gradients are averaged before a step."""
+    average: int = 1
+    """The model is the mean of so many newest checkpoints; 1: the best one."""
+    beams: int = 5
+    """Of the search for the translations that are scored."""
+    alpha: float = 0.6
+    """Its length penalty."""
+
+
+@dataclass(frozen=True)
 class Settings:
     """A whole run: `config.json` holds it."""
 
     training: Training = Training()
-    model: Model | Recurrent = Model()
-    data: Data | Wide | Text = Data()
+    model: Model | Recurrent | Seq2seq = Model()
+    data: Data | Wide | Text | Pairs = Data()
     optimizer: Optimizer = Optimizer()
-    drawing: Drawing | None = Drawing()
+    drawing: Drawing | Teaching | None = Drawing()
 
 
 def exact(digits):
@@ -180,6 +199,28 @@ def _language_model(training, context, **shape):
     return Settings(training, architecture, Text(context=context), rule, None)
 
 
+def translate():
+    """A small encoder-decoder with the norms first, which two cores can train."""
+    return Settings(
+        Training(recipe="translate", steps=3000, batch_size=64, log_every=25),
+        Seq2seq(d_model=128, n_heads=4, n_encoder_layers=2, n_decoder_layers=2, norm_position="pre", final_norm=True),
+        Pairs(),
+        Optimizer(rule="muon", learning_rate=4e-3, weight_decay=0.1),
+        Teaching(),
+    )
+
+
+def base():
+    """The base model of Vaswani et al. 2017 as it was trained: 512 wide, six layers a side, 25,000 tokens a step."""
+    return Settings(
+        Training(recipe="base", steps=100_000, batch_size=1000, save_every=1000, log_every=100, keep=5),
+        seq2seq.base(37_000),
+        Pairs(byte_pairs=37_000),
+        Optimizer(learning_rate=7e-4, warmup_steps=4000, schedule="inverse_sqrt", beta2=0.98),  # (512 * 4000)^-1/2
+        Teaching(average=5, beams=4),
+    )
+
+
 def parse(args):
     """The settings that flags ask for. Raises UserError (exit USAGE) that names the flag and what fits."""
     recipe, most = flags.value(args, "recipe"), flags.value(args, "digits") or ""
@@ -187,6 +228,8 @@ def parse(args):
         context = flags.value(args, "context") or ""
         start, usual = (baby_gpt, 256) if recipe == "baby_gpt" else (baby_gpt_cpu, 64)
         settings = start(int(context) if re.fullmatch("[1-9][0-9]{0,8}", context) else usual)
+    elif recipe in ("translate", "base"):
+        settings = translate() if recipe == "translate" else base()
     elif recipe == "digits":
         lsb = flags.value(args, "order") == "lsb"
         settings = digits(int(most) if re.fullmatch("[1-9][0-9]{0,2}", most) else 6, "lsb" if lsb else "msb")
@@ -206,7 +249,7 @@ def parse(args):
 
 def module(cfg):
     """The module that a model's Config is of, for its init, apply, init_cache and extend."""
-    return model if isinstance(cfg, Model) else recurrent_model
+    return {Model: model, Seq2seq: seq2seq}.get(type(cfg), recurrent_model)
 
 
 def _what_fits(sentence):

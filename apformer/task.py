@@ -22,6 +22,8 @@ VALIDATION_ROWS = 1024
 OPENINGS_COUNT = 2.0  # times as much in the loss as all other rows together
 TEST_KEY, VALIDATION_KEY = 1, 2  # the same rows for every seed
 
+ON_HOST = {"drawing": ("dataset", "test_sequences")}  # settings that no compiled program knows
+
 _draw = jax.jit(progressions.draw, static_argnums=(1, 2, 3))
 
 

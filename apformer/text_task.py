@@ -16,6 +16,7 @@ from apformer import loss, recipes
 from apformer.data import text, text_tokenizer, tokenizer_file
 from apformer.errors import DATA, UserError
 
+ON_HOST = {"data": ("text", "tokenizer", "validation_share")}  # settings that no compiled program knows
 VALIDATION_TOKENS = 2**14  # of a batch, whose attention and logits must fit in memory
 
 

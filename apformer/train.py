@@ -79,6 +79,28 @@ def in_parts(function, parts):
     return mean
 
 
+def switch(branches):
+    """loss_fn(params, (which, batch), key) -> (loss, metrics), by the branch `which`(params, batch, key).
+
+    The gradient is taken inside the branch: taken from outside, every branch would make room for what all the others
+    have to remember. Differentiable in params alone.
+    """
+
+    @jax.custom_vjp
+    def loss_fn(params, batch, key):
+        return jax.lax.switch(batch[0], branches, params, batch[1], key)
+
+    def forward(params, batch, key):
+        within = [jax.value_and_grad(branch, has_aux=True) for branch in branches]
+        return jax.lax.switch(batch[0], within, params, batch[1], key)
+
+    def backward(gradients, cotangents):
+        return jax.tree.map(lambda leaf: leaf * cotangents[0], gradients), None, None
+
+    loss_fn.defvjp(forward, backward)
+    return loss_fn
+
+
 def scan_steps(train_step, sample, steps):
     """A pure function state -> (state, metrics of each step), drawing a fresh batch sample(key) for each step."""
 

@@ -14,6 +14,8 @@ from apformer.data import wide
 from apformer.errors import USAGE, UserError
 from apformer.task import VALIDATION_KEY, VALIDATION_ROWS, hard_rows, keep_hardest
 
+ON_HOST = {"drawing": ("test_sequences",)}  # settings that no compiled program knows
+
 
 def read_rows(settings):
     """None: rows are drawn. Raises UserError for flags that want rows from elsewhere."""

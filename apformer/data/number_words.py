@@ -1,0 +1,57 @@
+"""Numbers written out, in two languages: sentences that cost nothing, and whose translation is known.
+
+    705   ->   seven hundred and five   ->   sept cent cinq
+
+The `num2words` library writes them. What a number belongs to, to train on or to test, is said by a hash of it, so that
+no number that is asked was ever seen, in whatever words.
+"""
+
+import difflib
+
+import numpy as np
+
+from apformer.errors import USAGE, UserError
+
+FIGURES = "figures"
+SHARES = {"train": 0.90, "validation": 0.05, "test": 0.05}
+SPLITS = tuple(SHARES)
+
+
+def split_of(numbers_N: np.ndarray) -> np.ndarray:
+    """0, 1 or 2 for each number, an index into SPLITS: nine in ten are to train on."""
+    hash_N = np.asarray(numbers_N, np.uint64) * np.uint64(0x9E3779B97F4A7C15) >> np.uint64(32)  # Knuth's, by 2^64 / phi
+    return np.digitize(hash_N % np.uint64(100), (90, 95)).astype(np.int64)
+
+
+def draw(seed: int, count: int, largest: int, split: str) -> list[int]:
+    """Different numbers of a split, from 0 to `largest`: half of them anywhere, half of any number of digits.
+
+    Fewer than `count` where there are no more.
+    """
+    rng, rounds = np.random.default_rng(seed), int(4 * count / SHARES[split]) + 1000
+    anywhere_N = rng.integers(0, largest, rounds, endpoint=True)
+    digits = len(str(largest))
+    top_N = np.minimum(10 ** rng.integers(1, digits, rounds, endpoint=True), largest + 1)
+    some_N = np.where(rng.random(rounds) < 0.5, anywhere_N, (rng.random(rounds) * top_N).astype(np.int64))
+    some_N = some_N[split_of(some_N) == SPLITS.index(split)]
+    _, first_N = np.unique(some_N, return_index=True)
+    return some_N[np.sort(first_N)][:count].tolist()
+
+
+def speaker(language: str):
+    """number -> its words in a language that num2words knows (en, fr, de ...), or its figures.
+
+    Raises UserError (exit USAGE) that names what is not known, or the extra that is missing.
+    """
+    if language == FIGURES:
+        return str
+    try:
+        import num2words
+    except ImportError:
+        raise UserError('number words need the text extra: pip install -e ".[text]"', USAGE) from None
+    known = [FIGURES, *sorted(num2words.CONVERTER_CLASSES)]
+    if language not in known:
+        near = difflib.get_close_matches(language, known, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"give one of {', '.join(known)}"
+        raise UserError(f"nobody here counts in {language!r}: {hint}", USAGE)
+    return lambda number: num2words.num2words(number, lang=language)

@@ -1,0 +1,112 @@
+"""Pairs of sentences in batches of about as many tokens, whatever their lengths.
+
+    widths 9 14 21 40:  a batch has 64 pairs of up to 21 tokens, or 149 of up to 9, or 33 of up to 40
+
+Sentences are padded to one of a few widths, so that a compiled step can serve each, and little of a batch is padding.
+Batches of every width are drawn into arrays of one shape, since a loop on the device has one shape.
+"""
+
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+
+class Padded(NamedTuple):
+    """Pairs of one width S = T, int32; their leading axis N is B in a batch."""
+
+    source_NS: jax.Array
+    source_lengths_N: jax.Array
+    target_NT: jax.Array
+    target_lengths_N: jax.Array
+
+
+class Batch(NamedTuple):
+    """A batch of some width: which, and the leaves of a Padded, flat, and filled up to the longest there is."""
+
+    which: jax.Array
+    flat: Padded
+
+
+def longest_of(sides: tuple[list, list]) -> np.ndarray:
+    """Tokens of the longer side of each pair."""
+    return np.array([max(len(source_S), len(target_T)) for source_S, target_T in zip(*sides, strict=True)])
+
+
+def fitting_widths(lengths_N: np.ndarray, count: int) -> tuple[int, ...]:
+    """At most `count` widths with the least padding of all, when each length goes to the first that holds it.
+
+    With one more width, the shortest j lengths cost what the shortest i < j do, and the others as much as the j-th.
+    """
+    length_J, pairs_J = np.unique(lengths_N, return_counts=True)
+    upto_J = np.concatenate([[0], np.cumsum(pairs_J)])  # pairs with one of the first 0 .. J lengths
+    # padding_IJ: tokens after padding of those beyond the first i lengths, up to the j-th
+    padded_IJ = np.where(upto_J[:-1, None] < upto_J[None, 1:], (upto_J[1:] - upto_J[:-1, None]) * length_J, np.inf)
+    cost_J, before = np.where(upto_J > 0, np.inf, 0.0), []
+    for _ in range(min(count, len(length_J))):
+        total_IJ = cost_J[:-1, None] + padded_IJ
+        before.append(total_IJ.argmin(0))
+        cost_J = np.concatenate([[np.inf], total_IJ.min(0)])
+    widths, j = [], len(length_J)
+    for before_J in reversed(before):
+        widths.append(int(length_J[j - 1]))
+        j = int(before_J[j - 1])
+    return tuple(reversed(widths))
+
+
+def pad(sides: tuple[list, list], widths: tuple[int, ...]) -> tuple[Padded, ...]:
+    """A Padded of each width, numpy; pairs longer than all widths are in none of them."""
+    which_N = np.searchsorted(widths, longest_of(sides))
+
+    def side_of(sentences, chosen_N, width):
+        tokens_NT = np.zeros((len(chosen_N), width), np.int32)
+        for row_T, n in zip(tokens_NT, chosen_N, strict=True):
+            row_T[: len(sentences[n])] = sentences[n]
+        return tokens_NT, np.array([len(sentences[n]) for n in chosen_N], np.int32)
+
+    chosen = [(np.flatnonzero(which_N == k), width) for k, width in enumerate(widths)]
+    return tuple(Padded(*(leaf for side in sides for leaf in side_of(side, *of_width))) for of_width in chosen)
+
+
+def rows_of(widths: tuple[int, ...], batch_size: int) -> tuple[int, ...]:
+    """How many pairs a batch has of each width: batch_size of the middle one, and as many tokens of the others."""
+    tokens = batch_size * widths[len(widths) // 2]
+    return tuple(max(1, tokens // width) for width in widths)
+
+
+def draw(key: jax.Array, parts: tuple[Padded, ...], rows: tuple[int, ...]) -> Batch:
+    """A batch of some width, chosen so that all pairs are drawn equally often. Pure; rows are static under jit."""
+    which_key, row_key = jax.random.split(key)
+    batches_K = np.array([len(part.source_NS) / size for part, size in zip(parts, rows, strict=True)], np.float32)
+    which = jax.random.categorical(which_key, jnp.log(batches_K)).astype(jnp.int32)
+
+    def of_width(part, size, key):
+        index_B = jax.random.randint(key, (size,), 0, max(1, len(part.source_NS)))
+        return [leaf[index_B].reshape(-1) for leaf in part]
+
+    branches = [partial(of_width, part, size) for part, size in zip(parts, rows, strict=True)]
+    shapes = [jax.eval_shape(branch, row_key) for branch in branches]
+    most = [max(leaf.size for leaf in leaves) for leaves in zip(*shapes, strict=True)]
+
+    def filled(branch, key):
+        return Padded(*(jnp.pad(leaf, (0, size - leaf.size)) for leaf, size in zip(branch(key), most, strict=True)))
+
+    return Batch(which, jax.lax.switch(which, [partial(filled, branch) for branch in branches], row_key))
+
+
+def unpack(flat: Padded, size: int, width: int) -> Padded:
+    """The pairs of a batch that is known to have so many of such a width."""
+    source, source_lengths, target, target_lengths = flat
+    at = slice(size * width)
+    shape = (size, width)
+    return Padded(source[at].reshape(shape), source_lengths[:size], target[at].reshape(shape), target_lengths[:size])
+
+
+def consecutive(part: Padded, batch_tokens: int) -> Padded:
+    """All pairs of one width in batches of about batch_tokens a side: (batches, B, ...); fillers have no length."""
+    N, width = part.source_NS.shape
+    size = max(1, min(N, batch_tokens // width))
+    filled = (np.pad(leaf, [(0, -N % size)] + [(0, 0)] * (leaf.ndim - 1)) for leaf in part)
+    return Padded(*(leaf.reshape(-1, size, *leaf.shape[1:]) for leaf in filled))

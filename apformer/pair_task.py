@@ -1,0 +1,154 @@
+"""Pairs of sentences as a run sees them: the names of `task`.
+
+    y_0 = end, y_1 .. y_T = end        the decoder reads y_0 .. y_T-1 and is to say y_1 .. y_T
+
+`rows` is {"train": Padded of each width, "validation": the same, "lines": {part: Lines}, "tokenizer": ...}.
+"""
+
+import hashlib
+from dataclasses import fields, replace
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from apformer import loss, seq2seq, train
+from apformer.data import padded, pairs, text_tokenizer
+from apformer.errors import DATA, UserError
+
+ON_HOST = {  # settings that no compiled program knows
+    "data": tuple(field.name for field in fields(pairs.Config) if field.name != "widths"),
+    "drawing": ("average", "beams", "alpha"),
+}
+WIDTHS = 4
+VALIDATION_TOKENS = 4096  # of a batch on either side
+
+
+def read_rows(settings):
+    """Pairs as tokens, and the byte pairs, which are learned from both sides of the training part. Raises UserError."""
+    cfg = settings.data
+    lines = pairs.read(cfg)
+    both = "\n".join([*lines["train"].sources, *lines["train"].targets])
+    tokenizer = text_tokenizer.train_byte_pairs(both, cfg.byte_pairs)
+    tokens = {part: encode(tokenizer, lines[part], cfg) for part in ("train", "validation")}
+    widths = cfg.widths or padded.fitting_widths(padded.longest_of(tokens["train"]), WIDTHS)
+    rows = {part: padded.pad(sides, (*widths, cfg.longest)) for part, sides in tokens.items()}
+    rows["train"] = rows["train"][:-1]  # no batch is of pairs that are longer than what was asked for
+    return rows | {"lines": lines, "tokenizer": tokenizer, "widths": widths}
+
+
+def fitted(settings, rows):
+    """The settings with a model whose vocabulary is the tokenizer's and the end token, and the widths of the data."""
+    V = rows["tokenizer"].vocab_size + 1
+    shape = replace(settings.model, source_vocab_size=V, target_vocab_size=V)
+    return replace(settings, model=shape, data=replace(settings.data, widths=rows["widths"]))
+
+
+def describe_rows(settings, rows):
+    """What config.json says of the data: counts and hashes, by which a resumed run knows it again."""
+    cfg, lines = settings.data, rows["lines"]
+    text = "\n".join(line for part in lines.values() for side in part[:2] for line in side)
+    return {
+        "source": cfg.source or f"number words from {cfg.from_language} to {cfg.to_language}",
+        "pairs": {part: len(found.sources) for part, found in lines.items()},
+        "sha256": hashlib.sha256(text.encode()).hexdigest(),
+        "tokenizer_sha256": hashlib.sha256(rows["tokenizer"].to_json().encode()).hexdigest(),
+    }
+
+
+def encode(tokenizer, lines, cfg):
+    """(sources, targets), each as `encode_side` gives it."""
+    return tuple(encode_side(tokenizer, side, name, cfg) for side, name in zip(lines[:2], lines.names, strict=True))
+
+
+def encode_side(tokenizer, sentences, name, cfg):
+    """Sentences as int32 arrays, each with the end token.
+
+    Raises UserError (exit DATA) that names the file and the first sentence longer than `cfg.longest`, unless such are
+    to be cut.
+    """
+    end, tokens = np.int32(tokenizer.vocab_size), [tokenizer.encode(sentence) for sentence in sentences]
+    for number, tokens_T in enumerate(tokens, 1):
+        if len(tokens_T) >= cfg.longest and cfg.too_long == "refuse":
+            fault = f"{name}, sentence {number:,} has {len(tokens_T) + 1:,} tokens with its end"
+            raise UserError(
+                f"{fault} where --longest is {cfg.longest}: give {len(tokens_T) + 1}, or --too_long cut", DATA
+            )
+    return [np.append(tokens_T[: cfg.longest - 1], end) for tokens_T in tokens]
+
+
+def sample(key, settings, train_rows):
+    """Batches of a key, as many as are accumulated, on a leading axis. Pure, settings static."""
+    rows = padded.rows_of(settings.data.widths, settings.training.batch_size)
+    keys = jax.random.split(key, settings.drawing.accumulate)
+    return jax.vmap(lambda key: padded.draw(key, train_rows, rows))(keys)
+
+
+def validation_batch(settings, rows):
+    """All validation pairs, of each width in batches."""
+    return tuple(padded.consecutive(part, VALIDATION_TOKENS) for part in rows["validation"] if len(part.source_NS))
+
+
+def make_loss(settings):
+    """loss_fn(params, batch, key) -> (loss, metrics); without a key, of all validation pairs.
+
+    The loss is of smoothed targets in training; the metrics never are.
+    """
+    widths, cfg, dtype = settings.data.widths, settings.model, jnp.dtype(settings.training.compute_dtype)
+    shapes = list(zip(padded.rows_of(widths, settings.training.batch_size), widths, strict=True))
+    smoothing = settings.drawing.label_smoothing
+
+    def of_shape(shape, params, flat, key):
+        part = padded.unpack(flat, *shape)
+        params = jax.tree.map(lambda leaf: leaf.astype(dtype), params)
+        logits_BTV, weights_BT = predict(params, part, cfg, key)
+        nats = loss.cross_entropy(logits_BTV, part.target_NT, weights_BT)
+        if not smoothing:
+            return nats, {"loss": nats}
+        return loss.cross_entropy(logits_BTV, part.target_NT, weights_BT, smoothing), {"loss": nats}
+
+    of_any_width = train.switch([partial(of_shape, shape) for shape in shapes])
+
+    def loss_fn(params, batch, key):
+        if key is None:
+            mean = validation_loss(params, batch, cfg)
+            return mean, {"loss": mean}
+        return of_any_width(params, jax.tree.map(lambda leaf: leaf[0], batch), key)
+
+    return loss_fn
+
+
+def predict(params, part, cfg, key=None):
+    """(logits_BTV, weights_BT): of every target token, and 1 where there is one; the end token begins each target."""
+    lengths_B = part.target_lengths_N
+    end = jnp.full_like(part.target_NT[:, :1], cfg.target_vocab_size - 1)
+    inputs_BT = jnp.concatenate([end, part.target_NT[:, :-1]], axis=1)
+    logits_BTV = seq2seq.apply(
+        params,
+        part.source_NS,
+        inputs_BT,
+        cfg,
+        key=key if cfg.dropout else None,
+        source_lengths_B=part.source_lengths_N,
+        target_lengths_B=lengths_B,
+    )
+    return logits_BTV, (jnp.arange(inputs_BT.shape[1])[None] < lengths_B[:, None]).astype(jnp.float32)
+
+
+def validation_loss(params, batches, cfg):
+    """Mean nats per target token, its end counted, of batches of several widths."""
+
+    def nats(part):
+        logits_BTV, weights_BT = predict(params, part, cfg)
+        return (loss.token_nats(logits_BTV, part.target_NT) * weights_BT).sum(), weights_BT.sum()
+
+    sums = [jax.lax.map(nats, part) for part in batches]
+    total, weight = (sum(jnp.sum(found[i]) for found in sums) for i in (0, 1))
+    return total / weight
+
+
+def hint(cfg, run):
+    """A command for the user to try on a run."""
+    sentence = pairs.example(cfg)
+    return f'apformer translate {run} "{sentence}"'
