@@ -18,16 +18,20 @@
     generate     continue a text with a key-value cache;  predict  the same from the command line
     beam         the most likely text, with a length penalty: beam search on the same cache
     checkpoint   verified, atomic, asynchronous checkpoints;  manifest  what makes one count
-    recipes      the settings of a run;  limits  what fits them;  config_file  as a file;  runs  its directory
+    settings     every flag of a run;  recipes  where they start;  limits  what fits;  config_file  as a file
+    runs         the directory of a run;  prompts  what a command is asked to go on from
     task         the rows of a run: to train on, to choose by, to be examined on
-    wide_task    the same for terms of many widths;  text_task  for a text;  tasks  which of them a run is of
+    wide_task    the same for terms of many widths;  text_task  for a text;  pair_task  for pairs of sentences
+    tasks        which of them a run is of
     fit          train to the last step;  log  what is said meanwhile
     restore      a trained run, read back;  examine, wide_examine  its evaluation and its certificate
     text_examine  what a language model's text costs it;  compose  what it writes
+    pair_examine  how good a translator is;  translate  what it writes
     export       a run as one file for other programs;  tensor_file  named arrays in a file
     experiment   all of it, from flags to certificate
     sweep        many runs side by side;  combinations  of flags;  suites  what they are asked
-    cli          the command line: apformer train | resume | predict | generate | evaluate | certify | export | doctor
+    cli          the command line: apformer train | resume | predict | generate | translate | evaluate |
+                 certify | export | doctor
 
 Arrays carry their axes as a suffix, and einsums are written with the same letters:
 

@@ -9,9 +9,9 @@ from apformer.data import pairs, progressions, text, wide
 from apformer.errors import CHECKPOINT, UserError
 from apformer.model import Config as Model
 from apformer.optimizer import Config as Optimizer
-from apformer.recipes import Drawing, Settings, Teaching, Training
 from apformer.recurrent import Config as Recurrent
 from apformer.seq2seq import Config as Seq2seq
+from apformer.settings import Drawing, Settings, Teaching, Training
 
 
 def to_dict(settings):

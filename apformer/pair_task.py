@@ -72,9 +72,7 @@ def encode_side(tokenizer, sentences, name, cfg):
     for number, tokens_T in enumerate(tokens, 1):
         if len(tokens_T) >= cfg.longest and cfg.too_long == "refuse":
             fault = f"{name}, sentence {number:,} has {len(tokens_T) + 1:,} tokens with its end"
-            raise UserError(
-                f"{fault} where --longest is {cfg.longest}: give {len(tokens_T) + 1}, or --too_long cut", DATA
-            )
+            raise UserError(f"{fault}, more than {cfg.longest}: give a greater --longest, or --too_long cut", DATA)
     return [np.append(tokens_T[: cfg.longest - 1], end) for tokens_T in tokens]
 
 

@@ -43,6 +43,27 @@ def test_loss_by_hand():
     np.testing.assert_allclose(gradient, [[[3 / 16, -3 / 16], [1 / 8, -1 / 8]]], rtol=1e-6)
 
 
+def test_smoothed_labels_by_hand():
+    """Logits of ln 1, ln 2 and ln 5, the last the target; a share of 0.3 is spread over all three."""
+    logits, targets, weights = jnp.log(jnp.array([[[1.0, 2.0, 5.0]]])), jnp.array([[2]]), jnp.ones((1, 1))
+    nats = np.log(8) - 0.7 * np.log(5) - 0.1 * (np.log(1) + np.log(2) + np.log(5))
+    np.testing.assert_allclose(token_nats(logits, targets, 0.3), [[nats]], rtol=1e-6)
+    loss, gradient = jax.value_and_grad(cross_entropy)(logits, targets, weights, 0.3)
+    np.testing.assert_allclose(loss, nats, rtol=1e-6)
+    np.testing.assert_allclose(gradient, [[[1 / 8 - 0.1, 2 / 8 - 0.1, 5 / 8 - 0.8]]], rtol=1e-5)
+
+
+@given(seed=st.integers(0, 1000), smoothing=st.sampled_from([0.0, 0.1, 0.9]))
+def test_the_gradient_of_smoothed_labels_is_that_of_their_nats(seed, smoothing):
+    logits, targets, weights = example(seed)
+
+    def by_autodiff(logits):
+        return (token_nats(logits, targets, smoothing) * weights).sum() / weights.sum()
+
+    gradient = jax.grad(cross_entropy)(logits, targets, weights, smoothing)
+    np.testing.assert_allclose(gradient, jax.grad(by_autodiff)(logits), atol=1e-6)
+
+
 @given(seed=st.integers(0, 1000))
 def test_loss_and_gradient_are_those_of_the_definition(seed):
     loss, gradient = loss_and_gradient(*example(seed))

@@ -6,7 +6,7 @@ import numpy as np
 import optax
 import pytest
 
-from apformer import model, optimizer
+from apformer import model, optimizer, recipes
 
 GPT2 = model.Config(
     d_model=6,
@@ -42,6 +42,11 @@ def random_like(tree, seed):
     return jax.tree.map(lambda leaf: jnp.asarray(rng.standard_normal(leaf.shape), jnp.float32), tree)
 
 
+def share_of_peak(step, warmup_steps, steps, schedule="cosine"):
+    cfg = optimizer.Config(warmup_steps=warmup_steps, schedule=schedule)
+    return float(optimizer.share_of_peak(step, cfg, steps))
+
+
 @pytest.mark.parametrize(
     ("step", "share"),
     [
@@ -57,16 +62,29 @@ def random_like(tree, seed):
     ],
 )
 def test_the_learning_rate_warms_up_and_follows_a_cosine(step, share):
-    assert float(optimizer.warmup_cosine(step, 10, 110)) == pytest.approx(share, abs=1e-7)
+    assert share_of_peak(step, 10, 110) == pytest.approx(share, abs=1e-7)
 
 
 def test_without_warm_up_the_first_step_is_the_peak():
-    assert float(optimizer.warmup_cosine(0, 0, 100)) == 1.0
-    assert float(optimizer.warmup_cosine(50, 0, 100)) == pytest.approx(0.5)
+    assert share_of_peak(0, 0, 100) == 1.0
+    assert share_of_peak(50, 0, 100) == pytest.approx(0.5)
 
 
 def test_warm_up_longer_than_the_run_never_reaches_the_peak():
-    assert [float(optimizer.warmup_cosine(step, 8, 4)) for step in range(4)] == [0.125, 0.25, 0.375, 0.5]
+    assert [share_of_peak(step, 8, 4) for step in range(4)] == [0.125, 0.25, 0.375, 0.5]
+
+
+@pytest.mark.parametrize(("step", "share"), [(0, 0.25), (2, 0.75), (3, 1.0), (15, 0.5), (99, 0.2)])
+def test_the_schedule_of_the_paper(step, share):
+    """Step n counts from 0: min((n + 1) / 4, sqrt(4 / (n + 1))), whatever the number of steps."""
+    assert share_of_peak(step, 4, 7, "inverse_sqrt") == pytest.approx(share)
+
+
+def test_the_peak_of_the_base_recipe_is_that_of_the_paper():
+    """Vaswani et al. 2017, equation 3, at the end of warm-up: 512^-1/2 4000^-1/2."""
+    base = recipes.base()
+    peak = (base.model.d_model * base.optimizer.warmup_steps) ** -0.5
+    assert base.optimizer.learning_rate == pytest.approx(peak, rel=3e-3)
 
 
 BLOCK = {
@@ -152,7 +170,7 @@ def test_five_steps_equal_those_of_optax(cfg):
     theirs = optax.chain(
         optax.clip_by_global_norm(1.5),
         optax.adamw(
-            lambda count: 0.02 * optimizer.warmup_cosine(count, 2, 5),
+            lambda count: 0.02 * optimizer.share_of_peak(count, settings, 5),
             b1=settings.beta1,
             b2=settings.beta2,
             weight_decay=0.3,

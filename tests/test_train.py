@@ -181,3 +181,21 @@ def test_every_part_has_a_key_and_rows_of_its_own():
     assert abs(float(found["noise"].std()) * 3**0.5 - 1) < 0.4  # equal keys would give 3^0.5
     with pytest.raises(TypeError, match="reshape"):
         train.in_parts(seen, 3)(None, jnp.arange(4), jax.random.key(0))
+
+
+def test_a_switch_is_the_branch_and_its_gradient_too():
+    """Bit for bit, whichever branch, and scaled by what comes after."""
+    branches = [loss_fn, lambda params, batch, key: loss_fn(jax.tree.map(jnp.sin, params), batch, key)]
+    switch, params, key = (
+        jax.jit(jax.value_and_grad(train.switch(branches), has_aux=True)),
+        start().params,
+        jax.random.key(5),
+    )
+    for which, branch in enumerate(branches):
+        alone = jax.jit(jax.value_and_grad(branch, has_aux=True))(params, sample(key), key)
+        assert bits(switch(params, (jnp.int32(which), sample(key)), key)) == bits(alone)
+    batch = jnp.int32(1), sample(key)
+    gradient = switch(params, batch, key)[1]
+    tripled = jax.grad(lambda params: 3 * train.switch(branches)(params, batch, key)[0])(params)
+    for ours, theirs in zip(jax.tree.leaves(tripled), jax.tree.leaves(gradient), strict=True):
+        np.testing.assert_allclose(ours, 3 * theirs, rtol=1e-5)
