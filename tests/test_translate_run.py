@@ -28,7 +28,7 @@ from apformer.data import padded, tokenizer_file
 FLAGS = (
     "--recipe translate --from_language figures --to_language en --largest 400 --numbers 200 --byte_pairs 280 "
     "--widths 6 12 --d_model 16 --n_heads 2 --n_encoder_layers 1 --n_decoder_layers 1 --d_ff 16 --dropout 0.1 "
-    "--steps 8 --log_every 2 --save_every 4 --batch_size 4 --accumulate 2"
+    "--steps 8 --log_every 2 --save_every 4 --batch_size 4 --accumulate 2 --rule adamw"
 ).split()
 
 
