@@ -32,7 +32,7 @@ def search(extend, cache, start_B, end, steps, *, beams=4, alpha=0.6, shared=())
     extend(tokens_BT, cache) -> (logits_BTV, cache) has its parameters bound; the cache holds one row for each of
     start_B, the first tokens, and has room for `steps` more. A text ends with the token `end`, which its length counts,
     or at `steps` tokens, cut off; beyond its length stands `end`. Where fewer than `beams` texts were worth finishing,
-    the score of the rest is -inf. shared: names in the cache of what the beams of a row read alike, and extend leaves as
+    the score of the rest is -inf. shared: names in the cache of what the beams of a row read alike and extend leaves as
     it is, such as what is remembered of a source; of these extend is handed one row for `beams` rows of the rest.
     Pure; steps, beams, alpha and shared are static under jit.
     Raises ValueError for fewer than 1 beam or step, or a negative alpha.
