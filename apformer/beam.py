@@ -6,7 +6,7 @@ Wu et al. 2016, equation 14, without the coverage penalty; alpha = 0.6 in Vaswan
 score is the log-probability. |Y| counts the end token. Each step extends the unfinished beams of a row by every token
 and keeps the best; one that ends is set aside, and from then on a row keeps one beam fewer (Sutskever et al. 2014), so
 that one beam is greedy search. Beams whose score could no longer be the best of their row are dropped. The beams of a
-row are neighbours on the batch axis, and one gather moves them through every leaf of the cache.
+row are neighbours on the batch axis, and one gather moves them through the leaves of the cache that they do not share.
 """
 
 from typing import NamedTuple
@@ -23,16 +23,18 @@ class _State(NamedTuple):
     done_score_BK: jax.Array  # of the finished
     done_tokens_BKN: jax.Array
     done_length_BK: jax.Array
-    cache: dict
+    cache: dict  # what is not shared
 
 
-def search(extend, cache, start_B, end, steps, *, beams=4, alpha=0.6):
+def search(extend, cache, start_B, end, steps, *, beams=4, alpha=0.6, shared=()):
     """The best `beams` texts of each row, best first: (tokens_BKN, lengths_BK, scores_BK).
 
     extend(tokens_BT, cache) -> (logits_BTV, cache) has its parameters bound; the cache holds one row for each of
     start_B, the first tokens, and has room for `steps` more. A text ends with the token `end`, which its length counts,
     or at `steps` tokens, cut off; beyond its length stands `end`. Where fewer than `beams` texts were worth finishing,
-    the score of the rest is -inf. Pure; steps, beams and alpha are static under jit.
+    the score of the rest is -inf. shared: names in the cache of what the beams of a row read alike and extend leaves as
+    it is, such as what is remembered of a source; of these extend is handed one row for `beams` rows of the rest.
+    Pure; steps, beams, alpha and shared are static under jit.
     Raises ValueError for fewer than 1 beam or step, or a negative alpha.
     """
     if beams < 1 or steps < 1 or alpha < 0:
@@ -41,6 +43,7 @@ def search(extend, cache, start_B, end, steps, *, beams=4, alpha=0.6):
     logits_dtype = jax.eval_shape(extend, start_B[:, None], cache)[0].dtype
     dtype = jnp.promote_types(logits_dtype, jnp.float32)
     never = jnp.full((B, K), -jnp.inf, dtype)
+    common, own = ({k: v for k, v in cache.items() if (k in shared) == which} for which in (True, False))
     blank_BKN = jnp.full((B, K, steps), end, jnp.int32)
     state = _State(
         n=jnp.zeros((), jnp.int32),
@@ -50,21 +53,24 @@ def search(extend, cache, start_B, end, steps, *, beams=4, alpha=0.6):
         done_score_BK=never,
         done_tokens_BKN=blank_BKN,
         done_length_BK=jnp.zeros((B, K), jnp.int32),
-        cache=jax.tree.map(lambda leaf: jnp.repeat(leaf, K, axis=0), cache),
+        cache=jax.tree.map(lambda leaf: jnp.repeat(leaf, K, axis=0), own),
     )
 
     def unfinished(state):
         return (state.n < steps) & jnp.isfinite(state.logp_BK).any()
 
     def step(state):
-        logits_B1V, cache = extend(state.last_BK.reshape(B * K, 1), state.cache)
-        step_logp_BKV = jax.nn.log_softmax(logits_B1V[:, 0].astype(dtype)).reshape(B, K, -1)
-        logp_BKV = state.logp_BK[:, :, None] + step_logp_BKV
-        n, V = state.n + 1, logp_BKV.shape[-1]
-        logp_BK, chosen_BK = jax.lax.top_k(logp_BKV.reshape(B, K * V), K)
+        logits_B1V, cache = extend(state.last_BK.reshape(B * K, 1), common | state.cache)
+        n, logits_BKV = state.n + 1, logits_B1V.reshape(B, K, -1).astype(dtype)
+        # The K best of a row are among the K best of each beam, so that few logits become log-probabilities.
+        best_BKJ, token_BKJ = jax.lax.top_k(logits_BKV, min(K, logits_BKV.shape[-1]))
+        step_logp_BKJ = best_BKJ - jax.nn.logsumexp(logits_BKV, axis=-1, keepdims=True)
+        logp_BJ = (state.logp_BK[:, :, None] + step_logp_BKJ).reshape(B, -1)
+        logp_BK, chosen_BK = jax.lax.top_k(logp_BJ, K)
         beams_left_B = K - jnp.isfinite(state.done_score_BK).sum(1)
         logp_BK = jnp.where(jnp.arange(K)[None] < beams_left_B[:, None], logp_BK, -jnp.inf)
-        parent_BK, last_BK = chosen_BK // V, (chosen_BK % V).astype(jnp.int32)
+        parent_BK = chosen_BK // token_BKJ.shape[-1]
+        last_BK = jnp.take_along_axis(token_BKJ.reshape(B, -1), chosen_BK, axis=1).astype(jnp.int32)
         tokens_BKN = jnp.take_along_axis(state.tokens_BKN, parent_BK[:, :, None], axis=1).at[:, :, state.n].set(last_BK)
         ended_BK = last_BK == end
         ended_score_BK = jnp.where(ended_BK, logp_BK / penalty(n, alpha, dtype), -jnp.inf)
@@ -78,7 +84,8 @@ def search(extend, cache, start_B, end, steps, *, beams=4, alpha=0.6):
         reachable_BK = logp_BK / penalty(jnp.asarray(steps), alpha, dtype)
         logp_BK = jnp.where(ended_BK | (reachable_BK < done[0][:, :1]), -jnp.inf, logp_BK)
         rows = (jnp.arange(B)[:, None] * K + parent_BK).reshape(-1)
-        return _State(n, last_BK, logp_BK, tokens_BKN, *done, jax.tree.map(lambda leaf: leaf[rows], cache))
+        moved = jax.tree.map(lambda leaf: leaf[rows], {name: cache[name] for name in own})
+        return _State(n, last_BK, logp_BK, tokens_BKN, *done, moved)
 
     state = jax.lax.while_loop(unfinished, step, state)
     scores_BK, tokens_BKN, lengths_BK = _best(

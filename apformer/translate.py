@@ -120,4 +120,5 @@ def _decode(params, source_BS, lengths_B, key, *, cfg, temperature, steps, beams
         if temperature:
             draw = generate.temperature(temperature)
             return generate.generate(extend, cache, end_B[:, None], jnp.ones_like(end_B), steps, key=key, sample=draw)
-        return beam.search(extend, cache, end_B, end_B[0], steps, beams=beams, alpha=alpha)[0][:, 0]
+        shared = ("source", "source_mask")
+        return beam.search(extend, cache, end_B, end_B[0], steps, beams=beams, alpha=alpha, shared=shared)[0][:, 0]

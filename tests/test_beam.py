@@ -37,11 +37,11 @@ def _extend(params, tokens_BT, cache, lengths_B=None):
     return seq2seq.extend(params, tokens_BT, cache, CFG, lengths_B=lengths_B)
 
 
-@partial(jax.jit, static_argnames=("beams", "alpha"))
-def search(params, source_BS, lengths_B, beams, alpha):
+@partial(jax.jit, static_argnames=("beams", "alpha", "shared"))
+def search(params, source_BS, lengths_B, beams, alpha, shared=("source", "source_mask")):
     cache = seq2seq.init_cache(params, source_BS, CFG, STEPS + 1, lengths_B)
     start_B = jnp.full(len(source_BS), START, jnp.int32)
-    return beam.search(partial(_extend, params), cache, start_B, END, STEPS, beams=beams, alpha=alpha)
+    return beam.search(partial(_extend, params), cache, start_B, END, STEPS, beams=beams, alpha=alpha, shared=shared)
 
 
 @pytest.fixture(scope="module")
@@ -116,6 +116,14 @@ def test_scores_are_the_models_own_in_order_and_beyond_the_end_stands_the_end(pa
             assert (np.asarray(tokens)[b, k, lengths[b, k] :] == END).all()
         texts = {tuple(row) for row, score in zip(tokens[b].tolist(), scores[b], strict=True) if np.isfinite(score)}
         assert len(texts) == np.isfinite(scores[b]).sum() >= 1
+
+
+def test_what_beams_share_need_not_be_repeated(params):
+    shared, repeated = (
+        search(params, SOURCE, SOURCE_LENGTHS, 3, 0.6, names) for names in (("source", "source_mask"), ())
+    )
+    for leaf, other in zip(shared, repeated, strict=True):
+        np.testing.assert_allclose(leaf, other, atol=1e-5)
 
 
 def test_the_rows_beside_a_row_change_nothing(params):

@@ -66,9 +66,9 @@ def named(cfg):
     "cfg", [small(position=p, window=w) for p, w in SCHEMES_AND_WINDOWS] + random_configs() + PERIODIC, ids=named
 )
 def test_the_future_changes_nothing(cfg, random_params):
-    """Bit for bit; each row is changed from a place of its own on."""
+    """Bit for bit, in 520 random configurations: 26 models, each with 20 draws of all tokens and of a cut a row."""
     params = random_params(cfg)
-    for seed in range(5):
+    for seed in range(20):
         tokens, others = draw_tokens(B, T, seed), draw_tokens(B, T, seed + 100)
         cuts = np.random.default_rng(seed).integers(1, T, B)
         past = np.arange(T)[None] < cuts[:, None]

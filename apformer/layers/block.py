@@ -97,7 +97,10 @@ class Block(nn.Module):
         return x_BTD, weights_BHTS, memory
 
     def look_up(self, x_BTD, source, mask_BTS):
-        """Cross-attention, to which positions mean nothing: (y_BTD, weights_BHTS)."""
+        """Cross-attention, to which positions mean nothing: (y_BTD, weights_BHTS).
+
+        Where there are fewer sources than rows, as many rows after each other read one, as if they were one row.
+        """
         read = {"memory": source} if isinstance(source, dict) else {"source_BSD": source}
         attention = Attention(
             self.n_heads,
@@ -107,5 +110,6 @@ class Block(nn.Module):
             self.similarity,
             name="cross_attention",
         )
-        y_BTD, weights_BHTS, _ = attention(x_BTD, None, None, mask_BTS, **read)
-        return y_BTD, weights_BHTS
+        rows_BTD = x_BTD.reshape(len(mask_BTS), -1, x_BTD.shape[-1])
+        y_BTD, weights_BHTS, _ = attention(rows_BTD, None, None, mask_BTS, **read)
+        return y_BTD.reshape(x_BTD.shape), weights_BHTS

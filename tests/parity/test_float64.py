@@ -12,7 +12,8 @@ from apformer import model
 from apformer.layers import position
 from apformer.loss import cross_entropy
 
-from ..small_models import SCHEMES, V, draw_tokens, small
+from .. import test_seq2seq
+from ..small_models import SCHEMES, V, close, draw_tokens, small
 
 pytestmark = pytest.mark.parity
 
@@ -44,6 +45,13 @@ def test_the_cache_gives_the_logits_of_the_whole(scheme, window, random_params):
         logits, cache = extend(params, tokens[:, t : t + 1], cache, cfg, lengths_B=(lengths > t).astype(np.int32))
         assert logits.dtype == jnp.float64
         np.testing.assert_allclose(logits[t < lengths, 0], whole[t < lengths, t], rtol=1e-11, atol=1e-12)
+
+
+@pytest.mark.parametrize("cfg", test_seq2seq.CONFIGS.values(), ids=test_seq2seq.CONFIGS)
+def test_the_company_of_a_row_and_its_padding_change_no_logit_of_an_encoder_decoder(cfg):
+    for actual, expected in test_seq2seq.in_other_company(test_seq2seq.draw_params(cfg, jnp.float64), cfg):
+        assert actual.dtype == jnp.float64
+        close(actual, expected, 1e-12)
 
 
 def test_the_gradient_of_the_loss_is_its_slope():

@@ -1,0 +1,204 @@
+"""Why divide by sqrt(d_k)? `python experiments/similarity.py` measures it for every similarity, and draws it.
+
+    score(q, k) = q.k / sqrt(d_k)     of independent numbers of variance 1, q.k alone has variance d_k
+
+Vaswani et al. 2017, section 3.2.1: "for large values of d_k, the dot products grow large in magnitude, pushing the
+softmax function into regions where it has extremely small gradients". Two measurements:
+
+- random queries and keys: the variance of the scores, the entropy of the softmax over `--keys` keys, and the gradient
+  of u.softmax(scores), u of variance 1, with respect to the scores of a query and to the query itself
+- small models (one block, one head as wide as the model) that learn to write a row of random digits again, trained with
+  each similarity, every model with the learning rate, of those given, that keeps its loss least over all steps
+"""
+
+import sys
+from dataclasses import dataclass
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from tqdm import tqdm
+
+from apformer import flags, loss, model, optimizer, runs, train
+from apformer.data.progressions import Batch
+from apformer.layers.attention import compare
+
+SIMILARITIES = {  # how each is drawn
+    "scaled_dot": ("#0072B2", "-"),
+    "dot": ("#D55E00", "-"),
+    "cosine": ("#009E73", "--"),
+    "additive": ("#CC79A7", "-"),
+}
+DIGITS, LOG_EVERY = 10, 10
+
+
+@dataclass(frozen=True)
+class Similarity:
+    """Compare similarities by what they do to the softmax, and by what models learn with them."""
+
+    widths: tuple[int, ...] = (4, 16, 64, 256)
+    """d_k of the random queries and keys."""
+    keys: int = 32
+    """How many keys a query is compared with."""
+    d_models: tuple[int, ...] = (16, 64, 256)
+    """Widths of the models, and so of their one head."""
+    row: int = 10
+    """Random digits of a row, which is then written again."""
+    steps: int = 200
+    """Optimizer steps."""
+    batch_size: int = 32
+    """Rows a step."""
+    learning_rates: tuple[float, ...] = (1e-3, 3e-3, 1e-2)
+    """Of AdamW; the one is shown whose loss is least, averaged over steps and members."""
+    members: int = 3
+    """Seeds of each model."""
+    figure: str = "experiments/figures/similarity.png"
+    """Where the figure goes."""
+
+
+@partial(jax.jit, static_argnames=("similarity", "width", "keys", "queries"))
+def measure(key, similarity, width, keys, queries=1024):
+    """{what: of each query} for random queries, each a head of its own with learned parts as in a new model."""
+    q_key, k_key, u_key, v_key = jax.random.split(key, 4)
+    q_HK, vector_HK = (jax.random.normal(key, (queries, width)) for key in (q_key, v_key))
+    k_BSHK, u_HS = jax.random.normal(k_key, (1, keys, queries, width)), jax.random.normal(u_key, (queries, keys))
+    learned = {"gain_H": jnp.full(queries, width**0.5), "vector_HK": vector_HK * width**-0.5}
+
+    def scores(q_HK):
+        return compare(q_HK[None, None], k_BSHK, similarity, **learned)[0, :, 0]
+
+    def read(scores_HS):
+        return (u_HS * jax.nn.softmax(scores_HS)).sum()
+
+    scores_HS = scores(q_HK)
+    by_score_HS, by_query_HK = jax.grad(read)(scores_HS), jax.grad(lambda q_HK: read(scores(q_HK)))(q_HK)
+    return {
+        "variance": scores_HS.var(1),
+        "entropy": -(jax.nn.softmax(scores_HS) * jax.nn.log_softmax(scores_HS)).sum(1),
+        "gradient of scores": jnp.linalg.norm(by_score_HS, axis=1),
+        "gradient of query": jnp.linalg.norm(by_query_HK, axis=1),
+    }
+
+
+def sample(key, rows, length):
+    """Rows of random digits, each written twice; only the second time can be foretold, and counts."""
+    digits_BT = jax.random.randint(key, (rows, length), 0, DIGITS, jnp.int32)
+    weights_T = jnp.arange(2 * length) >= length
+    return Batch(jnp.tile(digits_BT, (1, 2)), jnp.broadcast_to(weights_T, (rows, 2 * length)).astype(jnp.float32))
+
+
+@partial(jax.jit, static_argnames=("cfg", "args"))
+def fit(key, learning_rate, cfg, args):
+    """The loss at every step, of a model trained from this key."""
+    init_key, run_key = jax.random.split(key)
+    rule = optimizer.Config()
+    make = optimizer.make(rule, args.steps)
+    hyper = rule.hyper() | {"learning_rate": learning_rate}
+    state = train.init_state(run_key, model.init(init_key, cfg), make, hyper)
+    step = train.make_train_step(partial(loss.next_token_loss, cfg=cfg, apply=model.apply), make)
+    draw = partial(sample, rows=args.batch_size, length=args.row)
+    return train.scan_steps(step, draw, args.steps)(state)[1]["loss"]
+
+
+def curve(similarity, d_model, args):
+    """(the learning rate of least loss, its losses of each member, averaged over LOG_EVERY steps)."""
+    cfg = model.Config(
+        DIGITS,
+        d_model,
+        similarity=similarity,
+        position="learned",
+        max_len=2 * args.row,
+        output_projection=True,
+        final_norm=True,
+    )
+    keys, losses = jax.random.split(jax.random.key(0), args.members), {}
+    for rate in args.learning_rates:
+        of_members = np.stack([fit(key, jnp.float32(rate), cfg, args) for key in keys])
+        losses[rate] = of_members.reshape(args.members, -1, LOG_EVERY).mean(-1)
+    best = min(losses, key=lambda rate: np.nan_to_num(losses[rate], nan=np.inf).mean())
+    return best, losses[best]
+
+
+def table(measured, learned):
+    """Both measurements as Markdown: of all queries the median and, in brackets, the mean; of models each seed."""
+    names = ("variance", "entropy", "gradient of scores", "gradient of query")
+    lines = [f"| d_k | similarity | {' | '.join(names)} |", "|" + "---|" * (2 + len(names))]
+    for (width, similarity), found in measured.items():
+        cells = [f"{np.median(found[name]):.3g} ({np.mean(found[name]):.3g})" for name in names]
+        lines.append(f"| {width} | {similarity} | {' | '.join(cells)} |")
+    lines += [
+        "",
+        "| d_model | similarity | learning rate | steps until 0.1 | loss at the end |",
+        "|---|---|---|---|---|",
+    ]
+    for (d_model, similarity), (rate, losses) in learned.items():
+        below = [np.flatnonzero(member < 0.1) for member in losses]
+        steps = ", ".join(str((found[0] + 1) * LOG_EVERY) if len(found) else "never" for found in below)
+        lines.append(
+            f"| {d_model} | {similarity} | {rate:g} | {steps} | {', '.join(f'{x:.2g}' for x in losses[:, -1])} |"
+        )
+    return "\n".join(lines)
+
+
+def draw(measured, learned, args):
+    """The figure: above what random queries and keys show, below how models learn."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(11, 6.4), dpi=120, layout="constrained")
+    FigureCanvasAgg(figure)
+    panels = {
+        "variance": "variance of a query's scores",
+        "entropy": f"entropy of the softmax over {args.keys} keys (nats)",
+        "gradient of scores": "gradient that reaches the scores",
+    }
+    upper, lower = figure.subplots(2, max(len(panels), len(args.d_models)))
+    for axes, (name, title) in zip(upper, panels.items(), strict=False):
+        for similarity, (colour, dash) in SIMILARITIES.items():
+            quartiles = [np.quantile(measured[width, similarity][name], (0.25, 0.5, 0.75)) for width in args.widths]
+            low, median, high = np.transpose(quartiles)
+            axes.fill_between(args.widths, low, high, color=colour, alpha=0.15, linewidth=0)
+            axes.plot(args.widths, median, color=colour, marker="o", markersize=4, linestyle=dash, label=similarity)
+        axes.set(title=title, xlabel="d_k (band: quartiles of queries)", xscale="log")
+        axes.set_xticks(args.widths, map(str, args.widths))
+        axes.minorticks_off()
+        axes.set_yscale("linear" if name == "entropy" else "log")
+    for axes, d_model in zip(lower, args.d_models, strict=False):
+        for similarity, (colour, dash) in SIMILARITIES.items():
+            rate, losses = learned[d_model, similarity]
+            steps = LOG_EVERY * np.arange(1, losses.shape[1] + 1)
+            axes.plot(steps, losses.T, color=colour, linewidth=0.7, alpha=0.6)
+            label = f"{similarity}, rate {rate:g}"
+            axes.plot(steps, np.median(losses, axis=0), color=colour, linewidth=2, linestyle=dash, label=label)
+        axes.set(title=f"loss of a copied digit, d_model = d_k = {d_model}", xlabel="step (thick: median of seeds)")
+        axes.set(ylim=(0, 3), ylabel="nats")
+        axes.legend(frameon=False, fontsize=8)
+    upper[0].legend(frameon=False, fontsize=8)
+    for axes in (*upper, *lower):
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.grid(axis="y", color="#DDDDDD", linewidth=0.8)
+        axes.title.set(fontsize=10)
+    return figure
+
+
+def run(args):
+    """Measure, print the tables and draw the figure."""
+    for flag in ("keys", "row", "batch_size", "members"):
+        flags.require(flag, getattr(args, flag) >= 1, args, "at least 1")
+    flags.require("steps", args.steps >= LOG_EVERY and args.steps % LOG_EVERY == 0, args, f"a multiple of {LOG_EVERY}")
+    measured, learned = {}, {}
+    for width in args.widths:
+        for similarity in SIMILARITIES:
+            measured[width, similarity] = measure(jax.random.key(0), similarity, width, args.keys)
+    models = [(d_model, similarity) for d_model in args.d_models for similarity in SIMILARITIES]
+    for d_model, similarity in tqdm(models, unit="model", disable=None):
+        learned[d_model, similarity] = curve(similarity, d_model, args)
+    print(table(measured, learned))
+    with runs.disk_errors(args.figure):
+        draw(measured, learned, args).savefig(args.figure)
+    print(f"\n{args.figure}")
+
+
+if __name__ == "__main__":
+    sys.exit(flags.script("similarity.py", Similarity, run))
