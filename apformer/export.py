@@ -20,7 +20,7 @@ import jax
 import jax.numpy as jnp
 from tyro.conf import Positional
 
-from apformer import model, recipes, recurrent, restore, runs, tensor_file
+from apformer import model, recipes, recurrent, restore, runs, seq2seq, tensor_file
 from apformer.errors import CHECKPOINT, USAGE, UserError
 
 
@@ -44,6 +44,8 @@ def export(args):
     settings = restore.load_settings(path)
     out = Path(args.out) if args.out is not None else path / f"model.{args.to}"
     tensor_file.refuse_to_overwrite(out)
+    if args.to == "stablehlo" and isinstance(settings.model, seq2seq.Config):
+        raise UserError(f"{path} reads two texts: give --to safetensors", USAGE)
     params, step, _ = restore.load_params(path, settings, args.member)
     write = {"safetensors": write_safetensors, "stablehlo": write_stablehlo}[args.to]
     write(out, params, settings.model)
@@ -61,7 +63,8 @@ def read_safetensors(path):
     with tensor_file.reading(path) as file:
         try:
             config = json.loads((file.metadata() or {})["config"])
-            cfg = (recurrent.Config if "cell" in config else model.Config)(**config)
+            kinds = {"cell": recurrent.Config, "n_encoder_layers": seq2seq.Config}
+            cfg = next((kind for name, kind in kinds.items() if name in config), model.Config)(**config)
         except (KeyError, TypeError, ValueError) as error:
             remedy = "give a file that `apformer export` wrote"
             raise UserError(f"{path} holds no Config of a model ({error}): {remedy}", CHECKPOINT) from None

@@ -13,6 +13,7 @@ from tqdm import tqdm
 from apformer import pair_task, runs, seq2seq, translate
 from apformer.errors import USAGE, UserError
 from apformer.log import read_metrics
+from apformer.restore import load_params
 
 LENGTHS = (1, 6, 11, 16, 21, 31)  # words of a reference at which the rows of the table begin
 SAMPLES = 8
@@ -23,7 +24,7 @@ def evaluate_run(path, settings, rows, member=None):
     from apformer.report import attention, figures
 
     sacrebleu = library()
-    params, step, member = translate.load_params(path, settings, member)
+    params, step, member = load_params(path, settings, member)
     tokenizer, lines = rows["tokenizer"], rows["lines"]["test"]
     sources = pair_task.encode_side(tokenizer, lines.sources, lines.names[0], settings.data)
     begun = time.perf_counter()

@@ -35,7 +35,20 @@ def _config(path):
 
 
 def load_params(path, settings, member=None, step=None):
-    """(params of one model, step, member) from a saved step of a run; if not given the best, or else the newest."""
+    """(params of one model, step, member) from a saved step of a run; if not given the best, or else the newest.
+
+    A translator that is taught to be the average of checkpoints is the mean of its newest ones.
+    """
+    several = getattr(settings.drawing, "average", 1)
+    if step is not None or several == 1:
+        return _load_params(path, settings, member, step)
+    steps = checkpoint.steps(path / "checkpoints")[-several:]
+    found = [_load_params(path, settings, member, step) for step in steps or [None]]
+    mean = jax.tree.map(lambda *leaves: sum(leaves) / len(leaves), *(params for params, _, _ in found))
+    return mean, *found[-1][1:]
+
+
+def _load_params(path, settings, member, step):
     members = settings.training.members
     if member is not None and not 0 <= member < members:
         raise UserError(f"--member {member} is out of range: {path} has members 0 to {members - 1}", USAGE)

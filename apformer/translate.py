@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from tyro.conf import Positional
 
-from apformer import beam, checkpoint, generate, pair_task, prompts, restore, runs, seq2seq
+from apformer import beam, generate, pair_task, prompts, restore, runs, seq2seq
 from apformer.data import pairs, tokenizer_file
 from apformer.errors import USAGE, UserError
 from apformer.flags import require
@@ -55,7 +55,7 @@ def translate(args):
         raise UserError(f"{path} was not trained to translate: train a model with `experiments/translate.py`", USAGE)
     tokenizer = tokenizer_file.load(path / "tokenizer.json")
     sources = pair_task.encode_side(tokenizer, lines, name, settings.data)
-    params, _, _ = load_params(path, settings, args.member)
+    params, _, _ = restore.load_params(path, settings, args.member)
     given = {name: getattr(args, name) for name in ("beams", "alpha") if getattr(args, name) is not None}
     method = {"teaching": replace(settings.drawing, **given), "temperature": args.temperature, "seed": args.seed}
     found = [tokenizer.decode(tokens_T) for tokens_T in search(sources, params, settings, **method)]
@@ -64,16 +64,6 @@ def translate(args):
         print(json.dumps({"run": str(path), "translations": answers}, ensure_ascii=False))
     else:
         sys.stdout.write("".join(text.replace("\n", " ") + "\n" for text in found))
-
-
-def load_params(path, settings, member=None):
-    """(params, step, member) of a run: its best checkpoint, or the mean of as many newest ones as it was taught to."""
-    if settings.drawing.average == 1:
-        return restore.load_params(path, settings, member)
-    steps = checkpoint.steps(path / "checkpoints")[-settings.drawing.average :]
-    _, step, member = restore.load_params(path, settings, member, steps[-1] if steps else None)
-    several = [restore.load_params(path, settings, member, step)[0] for step in steps]
-    return jax.tree.map(lambda *leaves: sum(leaves) / len(leaves), *several), step, member
 
 
 def search(sources, params, settings, teaching, temperature=0.0, seed=0, progress=lambda done: None):

@@ -15,6 +15,7 @@ from apformer import (
     cli,
     config_file,
     errors,
+    export,
     fit,
     pair_examine,
     pair_task,
@@ -43,7 +44,7 @@ def run(tmp_path_factory):
 def trained(run):
     """(settings, params, tokenizer)"""
     settings = restore.load_settings(run)
-    return settings, translate.load_params(run, settings)[0], tokenizer_file.load(run / "tokenizer.json")
+    return settings, restore.load_params(run, settings)[0], tokenizer_file.load(run / "tokenizer.json")
 
 
 def fails(capsys, sentence, exit_code, *args):
@@ -102,7 +103,7 @@ def test_settings_of_pairs_survive_their_file():
 
 def test_the_average_of_checkpoints_is_their_mean(run, trained):
     settings = replace(trained[0], drawing=replace(trained[0].drawing, average=2))
-    average, step, _ = translate.load_params(run, settings)
+    average, step, _ = restore.load_params(run, settings)
     first, second = (restore.load_params(run, settings, step=step)[0] for step in (4, 8))
     assert step == 8
     jax.tree.map(lambda a, b, c: np.testing.assert_allclose(a, (b + c) / 2, atol=1e-7), average, first, second)
@@ -178,6 +179,16 @@ def test_commands_say_which_runs_they_are_for(run, capsys):
     fails(capsys, "translate with `apformer translate`", errors.USAGE, "predict", run, "007 010")
     fails(capsys, "nothing is right or wrong", errors.USAGE, "certify", run)
     fails(capsys, "is of no text", errors.USAGE, "generate", run)
+    fails(capsys, "reads two texts: give --to safetensors", errors.USAGE, "export", run, "--to", "stablehlo")
+
+
+def test_its_parameters_can_be_exported(run, trained, tmp_path, capsys):
+    pytest.importorskip("safetensors")
+    file = tmp_path / "model.safetensors"
+    assert cli.main(["export", str(run), "--out", str(file)]) == 0
+    cfg, params = export.read_safetensors(file)
+    assert cfg == trained[0].model
+    jax.tree.map(np.testing.assert_array_equal, params, trained[1])
 
 
 @pytest.mark.parametrize(
