@@ -1,7 +1,7 @@
 """A run from its settings to its evaluation and, where it can have one, its certificate: train, resume.
 
 runs/<name>/  config.json  metrics.jsonl  checkpoints/<step>/  evaluation.json  figures/  certificate.json
-              tokenizer.json (of a text)
+              report.html  tokenizer.json (of a text)
 """
 
 import shlex
@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from tyro.conf import Positional
 
-from apformer import checkpoint, config_file, examine, runs, tasks
+from apformer import checkpoint, config_file, examine, page, runs, tasks
 from apformer.data import text
 from apformer.errors import USAGE, UserError
 from apformer.fit import fit, initial_state
@@ -96,13 +96,22 @@ def forget_after(path, step):
 
 
 def finish(path, settings, rows, state):
-    """Train to the last step, evaluate, and certify what may be exact."""
+    """Train to the last step, evaluate, certify what may be exact, and write it all into one page."""
     fit(path, settings, rows, state)
     result = examine.evaluate_run(path, settings, rows)
     print(examine.evaluation_table(result))
     if not isinstance(settings.data, text.Config):  # of a language nobody knows what would be right
         print(certificate(path, settings, result))
-    print(f"\n{path}\nTry it: {tasks.module(settings.data).hint(settings.data, shlex.quote(str(path)))}")
+    print(f"\n{_page(path, settings, rows)}")
+    print(f"{path}\nTry it: {tasks.module(settings.data).hint(settings.data, shlex.quote(str(path)))}")
+
+
+def _page(path, settings, rows):
+    """Where the page of a run is; or, since nothing that goes wrong with a picture may spoil a run, what went wrong."""
+    try:
+        return page.write(path, settings, rows)
+    except Exception as error:
+        return f"No page: {error}; mend that, then write it with `apformer report {shlex.quote(str(path))}`"
 
 
 def certificate(path, settings, result):
