@@ -29,7 +29,7 @@ def of_model(settings, rows, params, vocabulary):
     return {
         "probe": found,
         "ablation": ablate.drops(params, _measure(settings, batch)),
-        "examples": [_prompt(settings, tokens_T, vocabulary) for tokens_T in tokens_BT[:EXAMPLES]],
+        "examples": _prompts(settings, tokens_BT, weights_BT, vocabulary),
     }
 
 
@@ -67,12 +67,14 @@ def _terms(settings, tokens_BT, weights_BT, term_BT=None):
     return np.where((weights_BT > 0) & (term_BT >= 2), term_BT, -1).tolist()
 
 
-def _prompt(settings, tokens_T, vocabulary):
-    """How a row begins: its first three terms, or some characters of a text."""
+def _prompts(settings, tokens_BT, weights_BT, vocabulary):
+    """How rows begin: the first three terms of those that have so many, or some characters of a text."""
     if isinstance(settings.data, text.Config):
-        return "".join(vocabulary[token] for token in tokens_T[:LETTERS])
-    line = tokenizer.decode(tokens_T)
-    return " ".join(line.split(" ")[:3])
+        beginnings = ("".join(vocabulary[token] for token in tokens_T) for tokens_T in tokens_BT[:EXAMPLES])
+        return [beginning[:LETTERS] for beginning in beginnings]
+    lengths_B = np.max(np.where(weights_BT > 0, np.arange(1, tokens_BT.shape[1] + 1), 0), axis=1)
+    lines = (tokenizer.decode(tokens_T[:length]) for tokens_T, length in zip(tokens_BT, lengths_B, strict=True))
+    return [" ".join(terms[:3]) for terms in map(str.split, lines) if len(terms) >= 3][:EXAMPLES]
 
 
 def floor(settings, rows):

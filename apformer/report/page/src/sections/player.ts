@@ -1,0 +1,152 @@
+// The player: type a progression or a text, and the model in this page goes on from it, digit by digit.
+import { choice, count, h, percent, slider } from "../html";
+import { GREEDY, distribution, generate, type Choice } from "../generate";
+import { argmax, softmax } from "../linear";
+import { cost } from "../ablate";
+import type { State } from "../state";
+import { encode, shown, value } from "../tokenizer";
+import { offNotice } from "./notice";
+import { section } from "./section";
+
+const MOST_SHOWN = 12; // tokens whose probabilities are listed
+
+export function player(state: State): HTMLElement {
+  const { run } = state;
+  const isText = run.task === "text";
+  let how: Choice = { ...GREEDY, topK: 0 };
+  let forced = false;
+  let more = isText ? 60 : 3;
+
+  const field = h("input", { type: "text", id: "prompt", value: run.examples?.[0] ?? "", spellcheck: "false", autocomplete: "off", inputmode: isText ? "text" : "numeric", "aria-describedby": "fault note", oninput: () => read(), onkeydown: (event) => (event as KeyboardEvent).key === "Enter" && go() });
+  const fault = h("p", { id: "fault", class: "fault", role: "alert" });
+  const note = h("p", { id: "note", class: "note" });
+  const button = h("button", { type: "button", class: "primary", onclick: () => go() }, "Continue");
+  const sampling = h("div", { class: "sliders", hidden: true },
+    slider("temperature", 0.1, 2, 0.1, 1, (v) => v.toFixed(1), (v) => { how.temperature = v; strip(); }),
+    slider("top-k", 0, Math.min(run.vocabulary.length, 50), 1, 0, (v) => (v ? String(v) : "all"), (v) => { how.topK = v; strip(); }),
+    slider("top-p", 0.05, 1, 0.05, 1, (v) => v.toFixed(2), (v) => { how.topP = v; strip(); }));
+  const unit = isText ? "token" : "term";
+  const amount = slider(`${unit}s`, 1, isText ? 200 : 12, 1, more, String, (v) => { more = v; });
+  const tokens = h("div", { class: "tokens", role: "group", "aria-label": "The text, character by character" });
+  const expected = h("div", { class: "expected" });
+  const verdict = h("p", { class: "verdict", role: "status" });
+
+  /** What is typed, as the given text; a fault is said beside the field, and what was there stays. */
+  function read(): boolean {
+    const reading = encode(field.value, run);
+    fault.textContent = reading.fault ?? "";
+    note.textContent = reading.fault ? "" : reading.note ?? "";
+    field.setAttribute("aria-invalid", String(!!reading.fault));
+    button.disabled = !!reading.fault;
+    if (reading.fault) return false;
+    state.update({ tokens: reading.tokens, given: reading.tokens.length, at: reading.tokens.length - 1 });
+    return true;
+  }
+
+  /** Go on from what is given. */
+  function go() {
+    if (!read() || forced) return;
+    const given = state.tokens;
+    const room = state.cfg.position === "learned" ? state.cfg.max_len - given.length : Infinity;
+    const width = given.indexOf(run.vocabulary.indexOf(" "));
+    const wanted = isText ? more : more * ((width < 0 ? given.length : width) + 1);
+    if (wanted > room) note.textContent = `This model has ${count(state.cfg.max_len, "position")}: it stops there.`;
+    const written = generate(state.current, given, Math.max(0, Math.min(wanted, room)), state.cfg, how, state.hidden);
+    state.update({ tokens: [...given, ...written], given: given.length, at: given.length - 1 });
+    strip(true);
+  }
+
+  /** The text as boxes, each with the probability that the model gave it; in teacher-forced mode all of it is judged. */
+  function strip(fresh = false) {
+    const { logits_TV } = state.output;
+    const terms: HTMLElement[] = [];
+    state.tokens.forEach((token, t) => {
+      const begins = !terms.length || (!isText && run.vocabulary[token] === " ");
+      if (begins || (isText && t % 16 === 0)) terms.push(h("span", { class: isText ? "run" : "term" }));
+      const p_V = t > 0 ? softmax(logits_TV[t - 1]) : null;
+      const best = p_V ? argmax(p_V) : token;
+      const judged = p_V !== null && (forced || t >= state.given);
+      const wrong = judged && best !== token;
+      const name = run.vocabulary[token];
+      const said = p_V ? `${shown(name)}, ${percent(p_V[token], 1)}${wrong ? `, most likely ${shown(run.vocabulary[best])}` : ""}` : `${shown(name)}, given`;
+      const box = h("button", { type: "button", class: `token${t >= state.given ? " written" : ""}${wrong ? " wrong" : ""}${t === state.at + 1 ? " at" : ""}${name === " " ? " space" : ""}`, "aria-label": said, title: said, onclick: () => state.look(t - 1) },
+        h("span", { class: "letter" }, shown(name)),
+        h("span", { class: "level" }, judged ? bar(p_V![token]) : null),
+        wrong ? h("span", { class: "guess" }, shown(run.vocabulary[best])) : null);
+      if (fresh && t >= state.given) {
+        box.classList.add("fresh");
+        box.style.animationDelay = `${(t - state.given) * 45}ms`;
+      }
+      terms[terms.length - 1].append(box);
+    });
+    const next = h("button", { type: "button", class: `token next${state.at === state.tokens.length - 1 ? " at" : ""}`, "aria-label": "What comes next", title: "what comes next", onclick: () => state.look(state.tokens.length - 1) }, h("span", { class: "letter" }, "?"), h("span", { class: "level" }));
+    tokens.replaceChildren(...terms, h("span", { class: "run" }, next));
+    verdict.replaceChildren(...judge());
+    expect();
+  }
+
+  /** Whether what the model wrote is right, where that is known. */
+  function judge(): (Node | string)[] {
+    if (isText) return forced ? [`Mean cost of this text: ${meanCost().toFixed(3)} nats per token.`] : [];
+    const texts = state.text().split(" ");
+    const values = texts.map((text) => (/^\d+$/.test(text) ? value(text, run) : null));
+    if (forced) return [`Mean cost of these characters: ${meanCost().toFixed(3)} nats.`];
+    const given = state.text(state.tokens.slice(0, state.given)).split(" ").length;
+    if (given < 2 || texts.length <= given || values[0] === null || values[1] === null) return [];
+    const difference = values[1] - values[0];
+    const verdicts = texts.slice(given).map((text, i) => {
+      const right = values[0]! + BigInt(given + i) * difference;
+      const fits = right >= 0n && String(right).length <= texts[0].length;
+      const correct = fits && text.length === texts[0].length && values[given + i] === right;
+      const mark = fits ? (correct ? "✓" : `✗ not ${run.settings.data.order === "lsb" ? [...String(right).padStart(texts[0].length, "0")].reverse().join("") : String(right).padStart(texts[0].length, "0")}`) : "beyond the digits: no right answer";
+      return h("span", { class: `mark ${fits ? (correct ? "right" : "false") : "open"}` }, `${text || "∅"} ${mark}`);
+    });
+    return verdicts;
+  }
+
+  function meanCost(): number {
+    const costs = state.tokens.slice(1).map((token, t) => cost(state.output.logits_TV[t], token));
+    return costs.reduce((a, b) => a + b, 0) / Math.max(1, costs.length);
+  }
+
+  /** The probabilities of the token after the one that is looked at. */
+  function expect() {
+    const at = state.at;
+    const z_V = state.output.logits_TV[at];
+    const all_V = softmax(z_V);
+    const drawn_V = how.sampled ? distribution(z_V, how) : all_V;
+    const order = [...all_V.keys()];
+    const listed = isText ? order.sort((a, b) => all_V[b] - all_V[a]).slice(0, MOST_SHOWN) : order;
+    const actual = state.tokens[at + 1];
+    const best = argmax(all_V);
+    const rows = listed.map((v) =>
+      h("li", { class: `${v === best ? "best " : ""}${v === actual ? "actual" : ""}` },
+        h("span", { class: "letter" }, shown(run.vocabulary[v])), bar(drawn_V[v]), h("span", { class: "number" }, percent(drawn_V[v], 1))));
+    const before = state.text(state.tokens.slice(Math.max(0, at - 14), at + 1));
+    const surprise = actual === undefined ? "" : ` The text goes on with “${shown(run.vocabulary[actual])}”, at a cost of ${cost(z_V, actual).toFixed(3)} nats.`;
+    expected.replaceChildren(h("h3", {}, "What the model expects next"), h("p", { class: "note" }, h("span", {}, "after "), h("code", {}, (at > 14 ? "…" : "") + before), h("span", {}, "."), surprise), h("ol", { class: "probabilities" }, ...rows));
+  }
+
+  const examples = h("div", { class: "examples" }, h("span", {}, "Held-out beginnings:"), ...(run.examples ?? []).map((text) => h("button", { type: "button", class: "chip", onclick: () => { field.value = text; go(); if (forced) read(); } }, text)));
+  state.drawn(() => strip());
+  const element = section("player", "Continue", isText ? "The model runs in this page. Type a beginning and let it write; click a character to see what it expected there." : "The model runs in this page. Type a progression, or click one; each new digit is written after the model has read all before it. Click a digit to see what it expected there.",
+    offNotice(state),
+    h("div", { class: "entry" }, h("label", { for: "prompt" }, isText ? "Text" : "Terms"), field, button),
+    fault, note,
+    run.examples ? examples : null,
+    h("div", { class: "controls" },
+      choice("Decoding", ["greedy", "sampled"], 0, (i) => { how = { ...how, sampled: i === 1 }; sampling.hidden = i === 0; expect(); }),
+      choice("Mode", ["free-running", "teacher-forced"], 0, (i) => { forced = i === 1; button.disabled = forced; amount.hidden = forced; read(); if (!forced) go(); }),
+      amount, sampling),
+    h("div", { class: "stage" }, h("div", {}, tokens, verdict), expected));
+  read();
+  go();
+  return element;
+}
+
+/** A share as the length of a bar. */
+export function bar(share: number): HTMLElement {
+  const filled = h("span", { class: "fill" });
+  filled.style.width = `${(100 * share).toFixed(1)}%`;
+  return h("span", { class: "bar" }, filled);
+}
