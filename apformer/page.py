@@ -11,8 +11,8 @@ import jax
 import numpy as np
 from tyro.conf import Positional
 
-from apformer import examine, probe, restore, runs
-from apformer.data import text, tokenizer, tokenizer_file, wide
+from apformer import circuit, examine, probe, restore, runs
+from apformer.data import progressions, text, tokenizer, tokenizer_file, wide
 from apformer.errors import CHECKPOINT, UserError
 from apformer.export import named
 from apformer.log import read_metrics
@@ -86,6 +86,8 @@ def gather(path, settings, rows, member, missing):
     if data["evaluation"] and data["task"] == "progressions":
         data["evaluation"]["errors"] = probe.explained(data["evaluation"].get("errors", []), settings.data)
     data["floor"] = probe.floor(settings, rows)
+    if _is_circuit(settings, params):
+        data["circuit"] = {f"{i}.{k}": text for i, layer in enumerate(circuit.HEADS) for k, text in enumerate(layer)}
     table_VD = np.asarray(params["embedding"]["table"], np.float64)
     data["embedding"] = _plane(table_VD) if len(table_VD) <= MOST_WORDS else None
     return data, params
@@ -127,6 +129,14 @@ def _refuse_newer(path):
 
 def _numbers(version):
     return [int(part) for part in version.split(".") if part.isdecimal()]
+
+
+def _is_circuit(settings, params):
+    """Whether these are the weights written by hand, whose heads can be named."""
+    digits = settings.data.digits if isinstance(settings.data, progressions.Config) else 0
+    if not digits or settings.model != circuit.config(digits):
+        return False
+    return examine.digest(params) == examine.digest(circuit.params(digits))
 
 
 def _vocabulary(path, settings):

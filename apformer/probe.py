@@ -74,7 +74,9 @@ def _prompts(settings, tokens_BT, weights_BT, vocabulary):
         return [beginning[:LETTERS] for beginning in beginnings]
     lengths_B = np.max(np.where(weights_BT > 0, np.arange(1, tokens_BT.shape[1] + 1), 0), axis=1)
     lines = (tokenizer.decode(tokens_T[:length]) for tokens_T, length in zip(tokens_BT, lengths_B, strict=True))
-    return [" ".join(terms[:3]) for terms in map(str.split, lines) if len(terms) >= 3][:EXAMPLES]
+    beginnings = [terms[:3] for terms in map(str.split, lines) if len(terms) >= 3]
+    beginnings.sort(key=lambda terms: abs(int(terms[2]) - int(terms[0])) > 10 ** len(terms[0]) // 4)  # room to go on
+    return [" ".join(terms) for terms in beginnings[:EXAMPLES]]
 
 
 def floor(settings, rows):

@@ -67,7 +67,9 @@ def test_logits_of_every_kind_of_model(drawn):
     found = ask(*(case("logits", p, cfg, rows=tokens_BT.tolist()) for p, cfg in zip(params, CONFIGS, strict=True)))
     for cfg, p, logits in zip(CONFIGS, params, found, strict=True):
         expected = np.asarray(recipes.module(cfg).apply(p, tokens_BT, cfg))
-        np.testing.assert_allclose(logits, expected, rtol=0, atol=1e-4 * max(1, np.abs(expected).max()), err_msg=str(cfg))
+        np.testing.assert_allclose(
+            logits, expected, rtol=0, atol=1e-4 * max(1, np.abs(expected).max()), err_msg=str(cfg)
+        )
 
 
 def test_a_thousand_prompts_of_the_default_model(drawn):
@@ -93,7 +95,9 @@ def test_what_is_shown_of_the_inside_is_what_the_model_captures(drawn):
             np.testing.assert_allclose(weights_LHS, expected_LHS, rtol=0, atol=1e-4)
 
 
-@pytest.mark.parametrize("changes", [{"position": "relative", "window": 5, "attention_bias": True}, {"position": "learned"}])
+@pytest.mark.parametrize(
+    "changes", [{"position": "relative", "window": 5, "attention_bias": True}, {"position": "learned"}]
+)
 def test_ablations_cost_the_same_in_the_page_and_in_python(drawn, changes):
     cfg, data = small(**changes), recipes.exact(2).data
     settings = recipes.Settings(model=cfg, data=data, drawing=recipes.Drawing(crop_terms=4))

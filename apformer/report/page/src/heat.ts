@@ -2,7 +2,7 @@
 import { h, svg } from "./html";
 
 /** A matrix as a picture of one pixel a cell; shade(value) in -1 .. 1, negative in the second colour. */
-export function thumbnail(rows: ArrayLike<number>[], columns: number, shade = (v: number) => v): HTMLCanvasElement {
+export function thumbnail(rows: ArrayLike<number>[], columns: number, shade = (v: number) => Math.sign(v) * Math.abs(v) ** 0.6): HTMLCanvasElement {
   const canvas = h("canvas", { width: columns, height: rows.length, class: "thumbnail" });
   const context = canvas.getContext("2d")!;
   const image = context.createImageData(columns, rows.length);
@@ -26,11 +26,12 @@ function colour(name: string): [number, number, number] {
 
 /** A matrix as squares with names along both sides; `point` is told of the cell that the pointer is at. */
 export function squares(label: string, rows: ArrayLike<number>[], rowNames: string[], columnNames: string[], shade: (v: number) => number, text: (r: number, c: number) => string, point?: (r: number, c: number) => void, marked = -1): SVGElement {
-  const [cell, left, top] = [18, 24, 20];
+  const [cell, left, top] = [18, 26, 20];
   const drawing = svg("svg", { viewBox: `0 0 ${left + columnNames.length * cell} ${top + rows.length * cell}`, class: "matrix", role: "img", "aria-label": label });
+  drawing.style.maxWidth = `${1.6 * (left + columnNames.length * cell)}px`;
   drawing.append(...columnNames.map((name, c) => svg("text", { x: left + (c + 0.5) * cell, y: top - 6, class: "tick middle" }, name)));
   rows.forEach((row, r) => {
-    if (r === marked) drawing.append(svg("rect", { x: 0, y: top + r * cell, width: left + columnNames.length * cell, height: cell, class: "marked" }));
+    
     drawing.append(svg("text", { x: left - 6, y: top + (r + 0.7) * cell, class: "tick end" }, rowNames[r]));
     for (let c = 0; c < row.length; c++) {
       const value = shade(row[c]);
@@ -40,5 +41,6 @@ export function squares(label: string, rows: ArrayLike<number>[], rowNames: stri
       drawing.append(box);
     }
   });
+  if (marked >= 0) drawing.append(svg("rect", { x: left, y: top + marked * cell, width: columnNames.length * cell, height: cell, rx: 3, class: "marked" }));
   return drawing;
 }

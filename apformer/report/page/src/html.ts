@@ -60,4 +60,8 @@ export function percent(share: number | null | undefined, digits = 2): string {
   const least = 10 ** -digits;
   return `${Math.min(100 - least, Math.max(least, 100 * share)).toFixed(digits)} %`;
 }
+/** A probability in percent; none is ever 0 or 1. */
+export function chance(p: number): string {
+  return p < 0.0005 ? "< 0.1 %" : p > 0.9995 ? "> 99.9 %" : `${(100 * p).toFixed(1)} %`;
+}
 export const rounded = (x: number, digits = 4) => x.toFixed(digits);

@@ -2,16 +2,16 @@
 import { h, svg } from "./html";
 
 export interface Series { name: string; colour: string; points: { x: number; low: number; y: number; high: number }[]; dots?: boolean }
-export interface Lines { title: string; x: string; y: string; series: Series[]; log?: boolean; range?: [number, number]; floor?: { name: string; y: number }; format?: (y: number) => string }
+export interface Lines { title: string; x: string; y: string; series: Series[]; log?: boolean; share?: boolean; floor?: { name: string; y: number }; format?: (y: number) => string }
 
-const [WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM] = [620, 250, 58, 14, 12, 34];
+const [WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM] = [520, 250, 58, 14, 12, 38];
 
 /** Curves with the band between their least and greatest. */
-export function lines({ title, x, y, series, log = false, range, floor, format = (v) => v.toPrecision(4) }: Lines): HTMLElement {
+export function lines({ title, x, y, series, log = false, share: isShare = false, floor, format = (v) => v.toPrecision(4) }: Lines): HTMLElement {
   const all = series.flatMap((one) => one.points);
   const ys = [...all.flatMap((p) => [p.low, p.high]), ...(floor ? [floor.y] : [])].filter((v) => !log || v > 0);
   const [xLow, xHigh] = extent(all.map((p) => p.x));
-  const [yLow, yHigh] = range ?? padded(extent(ys), log);
+  const [yLow, yHigh] = isShare ? [0, 1] : padded(extent(ys), log);
   const across = (v: number) => LEFT + ((v - xLow) / (xHigh - xLow || 1)) * (WIDTH - LEFT - RIGHT);
   const share = (v: number) => (log ? Math.log(v / yLow) / Math.log(yHigh / yLow) : (v - yLow) / (yHigh - yLow));
   const up = (v: number) => HEIGHT - BOTTOM - Math.max(0, Math.min(1, share(v))) * (HEIGHT - TOP - BOTTOM);
@@ -20,7 +20,7 @@ export function lines({ title, x, y, series, log = false, range, floor, format =
   const drawing = svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, class: "chart", role: "img", tabindex: 0, "aria-label": `${title}: ${y} by ${x}` });
   for (const tick of ticks(yLow, yHigh, log)) {
     drawing.append(svg("line", { x1: LEFT, x2: WIDTH - RIGHT, y1: up(tick), y2: up(tick), class: "grid" }));
-    drawing.append(svg("text", { x: LEFT - 8, y: up(tick) + 4, class: "tick end" }, short(tick)));
+    drawing.append(svg("text", { x: LEFT - 8, y: up(tick) + 4, class: "tick end" }, isShare ? `${Math.round(100 * tick)} %` : short(tick)));
   }
   for (const tick of ticks(xLow, xHigh, false)) {
     drawing.append(svg("text", { x: across(tick), y: HEIGHT - BOTTOM + 17, class: "tick middle" }, short(tick)));
@@ -78,12 +78,12 @@ export function bars(title: string, unit: string, groups: { name: string; note: 
     group.values.forEach((value, k) => {
       if (value === null) return;
       const x = left + slot / 2 + (k - series.length / 2) * width;
-      const bar = svg("rect", { x: x + 1, y: up(value), width: width - 2, height: Math.max(0.5, up(0) - up(value)), rx: 2, class: `bar ${series[k].colour}` });
+      const bar = svg("rect", { x: x + 1, y: up(value), width: width - 2, height: Math.max(0.5, up(0) - up(value)), rx: 2, class: `column ${series[k].colour}` });
       bar.append(svg("title", {}, `${group.name}, ${series[k].name}: ${(100 * value).toFixed(2)} % of ${group.note}`));
       drawing.append(bar);
     });
-    drawing.append(svg("text", { x: left + slot / 2, y: HEIGHT - BOTTOM + 15, class: "tick middle" }, group.name));
-    drawing.append(svg("text", { x: left + slot / 2, y: HEIGHT - BOTTOM + 29, class: "tick middle faint" }, group.note));
+    drawing.append(svg("text", { x: left + slot / 2, y: HEIGHT - BOTTOM + 16, class: "tick middle" }, group.name));
+    drawing.append(svg("text", { x: left + slot / 2, y: HEIGHT - BOTTOM + 31, class: "tick middle faint" }, group.note));
   });
   return h("figure", {}, h("figcaption", {}, h("strong", {}, title), h("span", { class: "unit" }, unit), h("span", { class: "keys" }, ...series.map((one) => key(one.name, one.colour)))), drawing);
 }

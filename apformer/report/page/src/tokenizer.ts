@@ -46,6 +46,23 @@ export function value(term: string, run: Run): bigint {
   return BigInt(run.settings.data.order === "lsb" ? [...term].reverse().join("") : term);
 }
 
+/** A number as a term. */
+export function written(number: bigint, width: number, run: Run): string {
+  const text = String(number).padStart(width, "0");
+  return run.settings.data.order === "lsb" ? [...text].reverse().join("") : text;
+}
+
+export const widthOf = (text: string) => text.split(SPACE)[0].length;
+
+/** How many more terms stay within the digits; any number where the terms fix no progression. */
+export function termsThatFit(text: string, run: Run): number {
+  const values = text.split(SPACE).map((term) => value(term, run));
+  if (values.length < 2 || values[0] === values[1]) return Infinity;
+  const [last, difference] = [values[values.length - 1], values[1] - values[0]];
+  const room = difference < 0n ? last : 10n ** BigInt(widthOf(text)) - 1n - last;
+  return Number(room / (difference < 0n ? -difference : difference));
+}
+
 /** The longest tokens that fit, one after the other: of characters what the tokenizer gives, of byte pairs nearly. */
 function encodeText(text: string, vocabulary: string[], fault: (sentence: string) => Reading): Reading {
   if (!text) return fault("Type some text for the model to go on from.");

@@ -1,6 +1,7 @@
 // Ablation: switch off heads, layers, offsets or characters, and see at once what the model says without them.
 import { measure } from "../ablate";
-import { count, h, percent, table } from "../html";
+import { chance, count, h, percent, table } from "../html";
+import { generate, GREEDY } from "../generate";
 import { argmax, softmax } from "../linear";
 import type { Loss, Part } from "../run";
 import type { State } from "../state";
@@ -10,7 +11,7 @@ import { missing, section } from "./section";
 
 export function ablation(state: State): HTMLElement {
   const { run } = state;
-  const lead = "Switch a part off and see what the model says without it: here, and in every section of this page. Darker is worth more, as Python measured it.";
+  const lead = "Switch a part off and see what the model says without it: here, and in every section of this page. The longer the bar under a part, the more is lost without it, as Python measured it on held-out rows.";
   if (!run.ablation || run.ablation.length < 2) {
     const why = run.missing.probe ?? "This kind of model has no heads to switch off.";
     return section("ablate", "Ablate", "What each part of the model is worth.", missing(why));
@@ -33,6 +34,7 @@ export function ablation(state: State): HTMLElement {
   const layers = Array.from({ length: state.cfg.n_layers }, (_, l) => rowsOf((part) => (part[0] === "head" || part[0] === "feedforward") && part[1] === l, `Layer ${l + 1}`));
   const places = [rowsOf((part) => part[0] === "offset", "Reading back"), rowsOf((part) => part[0] === "position", "Positions")];
   const letters = h("div", { class: "letters", role: "group", "aria-label": "Characters to hide" });
+  const written = h("div", { class: "goes-on", role: "status", "aria-label": "What is written" });
   const now = h("div", { class: "now" });
   const live = h("div", { class: "live", role: "status" });
   let waiting = 0;
@@ -49,8 +51,19 @@ export function ablation(state: State): HTMLElement {
       state.update({ hidden });
     } }, shown(run.vocabulary[token]))));
     now.replaceChildren(compare());
+    written.replaceChildren(...goesOn());
     clearTimeout(waiting);
     waiting = window.setTimeout(weigh, state.changed ? 60 : 0);
+  }
+
+  /** What the whole model and what is left of it write after what was given. */
+  function goesOn(): HTMLElement[] {
+    const [given, more] = [state.tokens.slice(0, state.given), state.tokens.length - state.given];
+    const whole = state.text(generate(state.params, given, more, state.cfg, GREEDY));
+    const left = state.changed ? state.text(generate(state.current, given, more, state.cfg, GREEDY, state.hidden)) : whole;
+    const letters = [...left].map((letter, i) => (letter === whole[i] ? letter : h("mark", {}, letter === " " ? "␣" : letter)));
+    const code = (...children: (string | Node)[]) => h("code", {}, h("span", { class: "given" }, state.text(given)), ...children);
+    return [h("div", {}, h("span", {}, "whole model"), code(whole)), h("div", {}, h("span", {}, state.changed ? "what is left" : "nothing is off"), code(...letters))];
   }
 
   function compare(): HTMLElement {
@@ -58,7 +71,7 @@ export function ablation(state: State): HTMLElement {
     const order = [...before_V.keys()];
     const listed = run.vocabulary.length > 16 ? order.sort((a, b) => Math.max(before_V[b], after_V[b]) - Math.max(before_V[a], after_V[a])).slice(0, 12) : order;
     const after = state.text(state.tokens.slice(Math.max(0, state.at - 14), state.at + 1));
-    const rows = listed.map((v) => h("li", { class: v === argmax(after_V) ? "best" : "" }, h("span", { class: "letter" }, shown(run.vocabulary[v])), h("span", { class: "pair" }, bar(before_V[v]), bar(after_V[v])), h("span", { class: "number" }, percent(after_V[v], 1))));
+    const rows = listed.map((v) => h("li", { class: v === argmax(after_V) ? "best" : "" }, h("span", { class: "letter" }, shown(run.vocabulary[v])), h("span", { class: "pair" }, bar(before_V[v]), bar(after_V[v])), h("span", { class: "number" }, chance(after_V[v]))));
     return h("div", {}, h("h3", {}, "The next character"), h("p", { class: "note" }, "after ", h("code", {}, after), ": above the whole model, below what is left of it"), h("ol", { class: "probabilities paired" }, ...rows));
   }
 
@@ -67,6 +80,7 @@ export function ablation(state: State): HTMLElement {
     const cells = (loss: Loss) => [...(exact ? [percent(loss.exact)] : []), loss.loss.toFixed(4)];
     live.replaceChildren(h("h3", {}, `${count(run.probe!.tokens.length, "held-out row")}`),
       table(["", ...(exact ? ["terms right"] : []), "nats"], [["whole model", ...cells(whole)], [state.changed ? "without these parts" : "nothing is off", ...cells(found)]], [1, 2], "What is left of the model on held-out rows"));
+    live.dataset.of = `${state.off.length} off`;
     live.dataset.loss = String(found.loss);
     live.dataset.exact = String(found.exact ?? "");
   }
@@ -83,6 +97,7 @@ export function ablation(state: State): HTMLElement {
     h("div", { class: "parts" }, ...layers, ...places),
     h("p", { class: "note" }, "Or hide a character, so that no other may read it:"), letters,
     h("div", { class: "controls" }, h("button", { type: "button", onclick: () => state.update({ off: [], hidden: new Set() }) }, "Switch everything on")),
+    written,
     h("div", { class: "columns" }, now, live),
     h("details", { class: "more" }, h("summary", {}, `What each of ${count(drops.length, "part")} is worth`), table(["without", "lost", ...(exact ? ["terms right"] : []), "nats"], rows, [2, 3], "What each part is worth")));
 }

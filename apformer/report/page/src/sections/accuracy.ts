@@ -1,5 +1,5 @@
 // Where the model is right: by term, difference, carries or width, and by first term and difference together.
-import { h, percent, count } from "../html";
+import { count, h, percent, table } from "../html";
 import { bars, lines } from "../plot";
 import type { Group, Run } from "../run";
 import type { State } from "../state";
@@ -18,10 +18,18 @@ export function accuracy(run: Run, state: State | null): HTMLElement {
   const byTerm = (mode: string) => found.by_position.filter((g: Group) => g.count).map((g: Group) => ({ x: g.term, low: g[mode], y: g[mode], high: g[mode] }));
   return section("accuracy", "Where it is right", lead,
     h("div", { class: "charts" },
-      lines({ title: "By position", x: "number of the term (the first two are given)", y: "terms right", range: [0, 1], format: (y) => percent(y), series: [{ name: "teacher-forced", colour: "sky", points: byTerm("teacher_forced") }, { name: "free-running", colour: "blue", points: byTerm("free_running") }] }),
+      lines({ title: "By position", x: "number of the term (the first two are given)", y: "terms right", share: true, format: (y) => percent(y), series: [{ name: "teacher-forced", colour: "sky", points: byTerm("teacher_forced") }, { name: "free-running", colour: "blue", points: byTerm("free_running") }] }),
       bars("By carries", "carries or borrows since the term before", groups(found.by_carries, (g) => String(g.carries)), MODES),
-      bars("By difference", "difference between neighbours", groups(found.by_difference, (g) => `${g.from}–${g.to}`), MODES)),
+      bars("By difference", "difference between neighbours", groups(found.by_difference, (g) => `${g.from}–${g.to}`), MODES),
+      overall(found)),
     heatMap(run, state));
+}
+
+function overall(found: Record<string, any>): HTMLElement {
+  const sequences = found.by_position.find((g: Group) => g.term === 3)?.count ?? 0;
+  const rows = [["predictable terms", found.terms.toLocaleString("en"), percent(found.exact_teacher_forced), percent(found.exact_free_running)], ["whole sequences", sequences.toLocaleString("en"), "–", percent(found.exact_sequences)]];
+  if (found.trained) rows.push(["terms of the training file", found.trained.terms.toLocaleString("en"), percent(found.trained.exact_teacher_forced), percent(found.trained.exact_free_running)]);
+  return h("figure", {}, h("figcaption", {}, h("strong", {}, "In all")), table(["", "count", "teacher-forced", "free-running"], rows, [1, 2, 3], "Exact match in all"));
 }
 
 const short = (n: number) => (n >= 10_000 ? `${Math.round(n / 1000)}k` : n.toLocaleString("en"));

@@ -2,6 +2,7 @@
 import { choice, h, percent, svg } from "../html";
 import { squares, thumbnail } from "../heat";
 import type { Vector } from "../linear";
+import type { Run } from "../run";
 import type { State } from "../state";
 import { shown } from "../tokenizer";
 import { missing, section } from "./section";
@@ -13,7 +14,7 @@ export function attention(state: State): HTMLElement {
   const lead = "Each head mixes, for every character, what it finds at that character and at those before it. Rows ask, columns are read; point at a row, or at a digit in the strip, to see what it reads. The pictures follow the text above.";
   if (!state.output.attention_TLHS) return section("attention", "Attention", "What the model reads of its text.", missing("A recurrent network has no attention: all that it knows of its text is in the state below."));
   const { n_layers: L, n_heads: H } = state.cfg;
-  let pinned: [number, number][] = [[0, 0]];
+  let pinned = mostWorth(state.run);
   let showScores = false;
   const heads = h("div", { class: "heads", role: "group", "aria-label": "Heads, a row for each layer" });
   const cards = h("div", { class: "cards" });
@@ -90,6 +91,15 @@ export function attention(state: State): HTMLElement {
   draw();
   const kind = choice("What is shown", ["weights", "scores"], 0, (i) => { showScores = i === 1; draw(); });
   return section("attention", "Attention", lead, offNotice(state), heads, h("div", { class: "controls" }, h("span", { class: "note" }, "Choose up to four heads to compare them."), kind), cards);
+}
+
+/** All heads where they are few; else the two without which the model is worst, by Python's table, or the first. */
+function mostWorth(run: Run): [number, number][] {
+  const { n_layers: L, n_heads: H } = run.settings.model;
+  if (L * H <= 4) return Array.from({ length: L * H }, (_, i) => [Math.floor(i / H), i % H]);
+  const heads = (run.ablation ?? []).filter(({ part }) => part[0] === "head");
+  const worst = [...heads].sort((a, b) => (a.exact ?? -a.loss) - (b.exact ?? -b.loss) || b.loss - a.loss).slice(0, 2);
+  return worst.length ? worst.map(({ part }) => [part[1]!, part[2]!]) : [[0, 0]];
 }
 
 /** In words, what a digit reads. */

@@ -16,7 +16,7 @@ function about(run: Run): string {
     text: `writes text like ${String(data.text).split("/").pop()}`,
   }[run.task];
   const member = training.members > 1 ? ` Shown is member ${run.member} of ${training.members}, seed ${training.seed + run.member}.` : "";
-  return `A ${kind} that ${what}.${member}`;
+  return `A ${kind} that ${what}${run.circuit ? ", its weights written by hand" : ""}.${member}`;
 }
 
 function certificate(run: Run): HTMLElement {
@@ -41,7 +41,8 @@ function facts(run: Run): HTMLElement {
   }
   if (found && "excess" in found) list.push(["loss above the best possible", rounded(found.excess), `${rounded(found.nats_per_char)} − ${rounded(found.bayes_nats_per_char)} nats per character`]);
   if (found && "perplexity" in found) list.push(["nats per token", rounded(found.nats_per_token), `perplexity ${found.perplexity.toFixed(2)}`], ["bits per character", rounded(found.bits_per_character)]);
-  list.push(["trained", `${run.step.toLocaleString("en")} of ${count(run.settings.training.steps, "step")}`, `seed ${run.settings.training.seed}${run.settings.training.members > 1 ? ` and ${run.settings.training.members - 1} more` : ""}`]);
+  const { steps, seed, members } = run.settings.training;
+  list.push(["trained", count(run.step, "step"), `of ${steps.toLocaleString("en")}, seed ${seed}${members > 1 ? ` to ${seed + members - 1}` : ""}`]);
   return h("dl", { class: "facts" }, ...list.map(([name, value, note]) => h("div", {}, h("dt", {}, name), h("dd", {}, value, note ? h("small", {}, note) : null))));
 }
 

@@ -1,10 +1,10 @@
 // The player: type a progression or a text, and the model in this page goes on from it, digit by digit.
-import { choice, count, h, percent, slider } from "../html";
+import { chance, choice, count, h, slider } from "../html";
 import { GREEDY, distribution, generate, type Choice } from "../generate";
 import { argmax, softmax } from "../linear";
 import { cost } from "../ablate";
 import type { State } from "../state";
-import { encode, shown, value } from "../tokenizer";
+import { encode, shown, termsThatFit, value, widthOf, written } from "../tokenizer";
 import { offNotice } from "./notice";
 import { section } from "./section";
 
@@ -47,12 +47,13 @@ export function player(state: State): HTMLElement {
   function go() {
     if (!read() || forced) return;
     const given = state.tokens;
+    const fitting = isText ? more : Math.min(more, termsThatFit(state.text(), run));
+    if (fitting < more) note.textContent = `${fitting ? "It stops early" : "It does not go on"}: the next term no longer fits the digits.`;
+    const wanted = isText ? more : fitting * (widthOf(state.text()) + 1);
     const room = state.cfg.position === "learned" ? state.cfg.max_len - given.length : Infinity;
-    const width = given.indexOf(run.vocabulary.indexOf(" "));
-    const wanted = isText ? more : more * ((width < 0 ? given.length : width) + 1);
     if (wanted > room) note.textContent = `This model has ${count(state.cfg.max_len, "position")}: it stops there.`;
     const written = generate(state.current, given, Math.max(0, Math.min(wanted, room)), state.cfg, how, state.hidden);
-    state.update({ tokens: [...given, ...written], given: given.length, at: given.length - 1 });
+    state.update({ tokens: [...given, ...written], given: given.length, at: given.length - (isText || !written.length ? 1 : 0) });
     strip(true);
   }
 
@@ -68,7 +69,7 @@ export function player(state: State): HTMLElement {
       const judged = p_V !== null && (forced || t >= state.given);
       const wrong = judged && best !== token;
       const name = run.vocabulary[token];
-      const said = p_V ? `${shown(name)}, ${percent(p_V[token], 1)}${wrong ? `, most likely ${shown(run.vocabulary[best])}` : ""}` : `${shown(name)}, given`;
+      const said = p_V ? `${shown(name)}, ${chance(p_V[token])}${wrong ? `, most likely ${shown(run.vocabulary[best])}` : ""}` : `${shown(name)}, given`;
       const box = h("button", { type: "button", class: `token${t >= state.given ? " written" : ""}${wrong ? " wrong" : ""}${t === state.at + 1 ? " at" : ""}${name === " " ? " space" : ""}`, "aria-label": said, title: said, onclick: () => state.look(t - 1) },
         h("span", { class: "letter" }, shown(name)),
         h("span", { class: "level" }, judged ? bar(p_V![token]) : null),
@@ -92,14 +93,12 @@ export function player(state: State): HTMLElement {
     const values = texts.map((text) => (/^\d+$/.test(text) ? value(text, run) : null));
     if (forced) return [`Mean cost of these characters: ${meanCost().toFixed(3)} nats.`];
     const given = state.text(state.tokens.slice(0, state.given)).split(" ").length;
-    if (given < 2 || texts.length <= given || values[0] === null || values[1] === null) return [];
-    const difference = values[1] - values[0];
+    const [first, second] = values;
+    if (given < 2 || texts.length <= given || first === null || second === null) return [];
     const verdicts = texts.slice(given).map((text, i) => {
-      const right = values[0]! + BigInt(given + i) * difference;
-      const fits = right >= 0n && String(right).length <= texts[0].length;
-      const correct = fits && text.length === texts[0].length && values[given + i] === right;
-      const mark = fits ? (correct ? "✓" : `✗ not ${run.settings.data.order === "lsb" ? [...String(right).padStart(texts[0].length, "0")].reverse().join("") : String(right).padStart(texts[0].length, "0")}`) : "beyond the digits: no right answer";
-      return h("span", { class: `mark ${fits ? (correct ? "right" : "false") : "open"}` }, `${text || "∅"} ${mark}`);
+      const right = first + BigInt(given + i) * (second - first);
+      const correct = text === written(right, texts[0].length, run);
+      return h("span", { class: `mark ${correct ? "right" : "false"}` }, `${text || "∅"} ${correct ? "✓" : `✗ not ${written(right, texts[0].length, run)}`}`);
     });
     return verdicts;
   }
@@ -121,7 +120,7 @@ export function player(state: State): HTMLElement {
     const best = argmax(all_V);
     const rows = listed.map((v) =>
       h("li", { class: `${v === best ? "best " : ""}${v === actual ? "actual" : ""}` },
-        h("span", { class: "letter" }, shown(run.vocabulary[v])), bar(drawn_V[v]), h("span", { class: "number" }, percent(drawn_V[v], 1))));
+        h("span", { class: "letter" }, shown(run.vocabulary[v])), bar(drawn_V[v]), h("span", { class: "number" }, chance(drawn_V[v]))));
     const before = state.text(state.tokens.slice(Math.max(0, at - 14), at + 1));
     const surprise = actual === undefined ? "" : ` The text goes on with “${shown(run.vocabulary[actual])}”, at a cost of ${cost(z_V, actual).toFixed(3)} nats.`;
     expected.replaceChildren(h("h3", {}, "What the model expects next"), h("p", { class: "note" }, h("span", {}, "after "), h("code", {}, (at > 14 ? "…" : "") + before), h("span", {}, "."), surprise), h("ol", { class: "probabilities" }, ...rows));
