@@ -50,7 +50,7 @@ D_MODEL, D_FF = 8, 4
 
 HEADS = (
     (
-        "Previous digit: reads one back, and takes 2 x mod 10 of the digit there; its own token adds the carry into it.",
+        "Previous digit: reads one back, and takes 2 x mod 10 of the digit there; its own token adds the carry.",
         "Term before: reads a period and one back, and subtracts the digit that stood there a term earlier.",
     ),
     (

@@ -46,7 +46,8 @@ def keep(settings, params):
     path = _create(settings)
     with runs.lock(path):
         _describe(path, settings, tasks.module(settings.data).read_rows(settings))
-        state = initial_state(settings)._replace(step=jnp.ones((), jnp.int32), params=params)
+        state = initial_state(settings)
+        state = state._replace(step=jnp.ones_like(state.step), params=params)
         with checkpoint.Checkpoints(path / "checkpoints") as checkpoints:
             checkpoints.save(1, state)
         runs.append_record(path / "metrics.jsonl", {"step": 1, "loss": None, "exact": None})

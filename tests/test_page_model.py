@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from apformer import ablate, export, model, probe, recipes, recurrent
+from apformer.data import progressions
 from apformer.report import template
 from tests.small_models import PERIODIC, SCHEMES, draw_tokens, small
 
@@ -110,6 +111,13 @@ def test_ablations_cost_the_same_in_the_page_and_in_python(drawn, changes):
     for part, there, here in zip(parts, found, held["ablation"], strict=True):
         assert there["loss"] == pytest.approx(here["loss"], abs=1e-4), part
         assert there["exact"] == pytest.approx(here["exact"], abs=1e-4), part
+
+
+def test_the_page_knows_which_lines_are_held_out():
+    drawn = np.random.default_rng(0).integers((-500, 0), (500, 1000), (300, 2)).astype(np.int32)
+    (found,) = ask({"ask": "split", "pairs": drawn.tolist(), "leaves": [], "weights": ""})
+    assert found == progressions.split_of(drawn[:, 0], drawn[:, 1]).tolist()
+    assert set(found) == {0, 1, 2}
 
 
 def test_a_hidden_token_changes_nothing_but_what_it_says_itself(drawn):

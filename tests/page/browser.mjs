@@ -20,6 +20,7 @@ page.on("request", (request) => request.url().startsWith("file:") || seen.reques
 
 const text = (selector) => page.locator(selector).innerText();
 const texts = (selector) => page.locator(selector).allInnerTexts();
+const frame = () => page.evaluate(() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done))));
 const type = (words) => page.locator("#prompt").fill(words);
 
 const STEPS = {
@@ -63,8 +64,10 @@ const STEPS = {
     const heads = page.locator("#attention .head");
     const before = await page.locator("#attention .card").count();
     await heads.last().click();
+    await frame();
     const after = await page.locator("#attention .card").count();
     await page.locator("#attention .arcs").first().locator("text").nth(4).hover();
+    await frame();
     const read = await page.locator("#attention .card .readout").first().innerText();
     await page.locator("#attention .arcs").first().locator("text").nth(5).focus();
     await page.getByRole("button", { name: "scores" }).click();

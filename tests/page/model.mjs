@@ -6,7 +6,7 @@ import { runInThisContext } from "node:vm";
 const page = readFileSync(process.argv[2], "utf8");
 const scripts = [...page.matchAll(/<script>([\s\S]*?)<\/script>/g)];
 runInThisContext(scripts[scripts.length - 1][1]);
-const { ablate, apply, measure, readParams } = globalThis.apformer;
+const { ablate, apply, measure, readParams, splitOf } = globalThis.apformer;
 
 const ANSWERS = {
   logits: ({ rows, cfg, part }, params) => rows.map((tokens) => apply(ablate(params, part), tokens, cfg).logits_TV.map((z) => [...z])),
@@ -17,6 +17,7 @@ const ANSWERS = {
     }),
   measure: ({ parts, probe, cfg }, params) => parts.map((part) => measure(ablate(params, part), probe, cfg)),
   hidden: ({ rows, cfg, place }, params) => rows.map((tokens) => apply(params, tokens, cfg, new Set([place])).logits_TV.map((z) => [...z])),
+  split: ({ pairs }) => pairs.map(([difference, first]) => splitOf(difference, first)),
 };
 
 const cases = JSON.parse(readFileSync(0, "utf8"));

@@ -1,4 +1,4 @@
-// Bundles page.html, page.css and src/ into ../template.html, the one file that ships with the package.
+// Bundles page.html, page.css and src/ into ../template.html, which ships with the package, or into the file that is named.
 // Its content-security policy names the hashes of its own style and script, and allows nothing else, no network at all.
 import { createHash } from "node:crypto";
 import { readFileSync, writeFileSync } from "node:fs";
@@ -17,4 +17,4 @@ const style = await bundle("page.css");
 const policy = `default-src 'none'; script-src ${hash(script)}; style-src ${hash(style)}; base-uri 'none'; form-action 'none'`;
 const parts = { policy, style: `<style>${style}</style>`, script: `<script>${script}</script>` };
 const page = readFileSync(here("page.html"), "utf8").replace(/<!-- (policy|style|script) -->|\{policy\}/g, (all, name) => parts[name ?? "policy"]);
-writeFileSync(here("../template.html"), page);
+writeFileSync(process.argv[2] ?? here("../template.html"), page);

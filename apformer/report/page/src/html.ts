@@ -23,6 +23,14 @@ function fill<E extends Element>(element: E, props: Props, children: Child[]): E
   return element;
 }
 
+/** Put other children into an element; who had the focus there has it again, or what has come into its place. */
+export function redraw(frame: HTMLElement, ...children: Node[]) {
+  const inside = () => [...frame.querySelectorAll<HTMLElement | SVGElement>("button, [tabindex]")];
+  const at = inside().findIndex((element) => element === document.activeElement);
+  frame.replaceChildren(...children);
+  if (at >= 0) inside()[at]?.focus({ preventScroll: true });
+}
+
 /** A table with a head; cells are text or elements. */
 export function table(head: string[], rows: Child[][], numeric: number[] = [], label?: string): HTMLElement {
   const kind = (column: number) => (numeric.includes(column) ? "number" : null);

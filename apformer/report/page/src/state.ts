@@ -18,6 +18,8 @@ export class State {
   output!: Output;
   whole!: Output;
   private draws: (() => void)[] = [];
+  private later: (() => void)[] = [];
+  private waiting = false;
 
   constructor(readonly run: Run, readonly params: Params) {
     this.current = params;
@@ -40,19 +42,29 @@ export class State {
     if (changes.tokens) this.whole = apply(this.params, this.tokens, this.cfg);
     this.output = this.changed ? apply(this.current, this.tokens, this.cfg, this.hidden) : this.whole;
     this.at = Math.max(0, Math.min(this.at, this.tokens.length - 1));
-    this.draws.forEach((draw) => draw());
+    this.draw();
   }
 
   /** Look at another character, which changes nothing that the model says. */
   look(at: number) {
     if (at === this.at) return;
     this.at = at;
-    this.draws.forEach((draw) => draw());
+    this.draw();
   }
 
-  /** Draw now, and after every change. */
-  drawn(draw: () => void) {
-    this.draws.push(draw);
+  /** Have something drawn after every change: at once, or before the next picture of the screen. */
+  drawn(draw: () => void, later = true) {
+    (later ? this.later : this.draws).push(draw);
+  }
+
+  private draw() {
+    this.draws.forEach((draw) => draw());
+    if (this.waiting) return;
+    this.waiting = true;
+    requestAnimationFrame(() => {
+      this.waiting = false;
+      this.later.forEach((draw) => draw());
+    });
   }
 
   text(tokens = this.tokens): string {

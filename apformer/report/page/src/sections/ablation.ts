@@ -1,6 +1,6 @@
 // Ablation: switch off heads, layers, offsets or characters, and see at once what the model says without them.
 import { measure } from "../ablate";
-import { chance, count, h, percent, table } from "../html";
+import { chance, count, h, percent, redraw, table } from "../html";
 import { generate, GREEDY } from "../generate";
 import { argmax, softmax } from "../linear";
 import type { Loss, Part } from "../run";
@@ -45,7 +45,7 @@ export function ablation(state: State): HTMLElement {
       button.setAttribute("aria-pressed", String(state.isOff(drops[i].part)));
       button.setAttribute("aria-label", `${name(drops[i].part)}, ${state.isOff(drops[i].part) ? "off" : "on"}; without it ${said(drops[i])}`);
     });
-    letters.replaceChildren(...state.tokens.map((token, t) => h("button", { type: "button", class: "hide", "aria-pressed": String(state.hidden.has(t)), "aria-label": `Hide ${shown(run.vocabulary[token])}, character ${t + 1}`, onclick: () => {
+    redraw(letters, ...state.tokens.map((token, t) => h("button", { type: "button", class: "hide", "aria-pressed": String(state.hidden.has(t)), "aria-label": `Hide ${shown(run.vocabulary[token])}, character ${t + 1}`, onclick: () => {
       const hidden = new Set(state.hidden);
       if (!hidden.delete(t)) hidden.add(t);
       state.update({ hidden });
@@ -79,7 +79,7 @@ export function ablation(state: State): HTMLElement {
     const found = state.changed ? measure(state.current, run.probe!, state.cfg, state.hidden) : whole;
     const cells = (loss: Loss) => [...(exact ? [percent(loss.exact)] : []), loss.loss.toFixed(4)];
     live.replaceChildren(h("h3", {}, `${count(run.probe!.tokens.length, "held-out row")}`),
-      table(["", ...(exact ? ["terms right"] : []), "nats"], [["whole model", ...cells(whole)], [state.changed ? "without these parts" : "nothing is off", ...cells(found)]], [1, 2], "What is left of the model on held-out rows"));
+      table(["what", ...(exact ? ["terms right"] : []), "nats"], [["whole model", ...cells(whole)], [state.changed ? "without these parts" : "nothing is off", ...cells(found)]], [1, 2], "What is left of the model on held-out rows"));
     live.dataset.of = `${state.off.length} off`;
     live.dataset.loss = String(found.loss);
     live.dataset.exact = String(found.exact ?? "");

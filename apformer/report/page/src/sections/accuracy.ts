@@ -29,7 +29,7 @@ function overall(found: Record<string, any>): HTMLElement {
   const sequences = found.by_position.find((g: Group) => g.term === 3)?.count ?? 0;
   const rows = [["predictable terms", found.terms.toLocaleString("en"), percent(found.exact_teacher_forced), percent(found.exact_free_running)], ["whole sequences", sequences.toLocaleString("en"), "–", percent(found.exact_sequences)]];
   if (found.trained) rows.push(["terms of the training file", found.trained.terms.toLocaleString("en"), percent(found.trained.exact_teacher_forced), percent(found.trained.exact_free_running)]);
-  return h("figure", {}, h("figcaption", {}, h("strong", {}, "In all")), table(["", "count", "teacher-forced", "free-running"], rows, [1, 2, 3], "Exact match in all"));
+  return h("figure", {}, h("figcaption", {}, h("strong", {}, "In all")), table(["what", "count", "teacher-forced", "free-running"], rows, [1, 2, 3], "Exact match in all"));
 }
 
 const short = (n: number) => (n >= 10_000 ? `${Math.round(n / 1000)}k` : n.toLocaleString("en"));

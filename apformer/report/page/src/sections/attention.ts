@@ -1,5 +1,5 @@
 // Attention: every head as a small picture, those that are chosen large, and for a digit the digits that it reads.
-import { choice, h, percent, svg } from "../html";
+import { choice, h, percent, redraw, svg } from "../html";
 import { squares, thumbnail } from "../heat";
 import type { Vector } from "../linear";
 import type { Run } from "../run";
@@ -28,15 +28,15 @@ export function attention(state: State): HTMLElement {
   function draw() {
     const last = Math.min(state.tokens.length, MOST_SQUARES);
     const names = state.tokens.slice(0, last).map((token) => shown(state.run.vocabulary[token]));
-    heads.replaceChildren(...Array.from({ length: L }, (_, l) => h("div", { class: "layer" }, h("span", { class: "layer-name" }, `Layer ${l + 1}`),
+    redraw(heads, ...Array.from({ length: L }, (_, l) => h("div", { class: "layer" }, h("span", { class: "layer-name" }, `Layer ${l + 1}`),
       ...Array.from({ length: H }, (_, k) => {
         const chosen = pinned.some(([a, b]) => a === l && b === k);
         const off = state.isOff(["head", l, k]);
         const rows = weights(l, k).slice(0, last);
-        return h("button", { type: "button", class: `head${off ? " is-off" : ""}`, "aria-pressed": String(chosen), "aria-label": `Layer ${l + 1}, head ${k + 1}: ${habit(rows)}${off ? ", switched off" : ""}`, onclick: () => toggle(l, k) },
-          thumbnail(rows, last), h("span", { class: "name" }, `head ${k + 1}`), h("span", { class: "habit" }, habit(rows)));
+        return h("button", { type: "button", class: `head${off ? " is-off" : ""}`, "aria-pressed": String(chosen), onclick: () => toggle(l, k) },
+          thumbnail(rows, last), h("span", { class: "unseen" }, `Layer ${l + 1},`), h("span", { class: "name" }, `head ${k + 1}`), off ? h("span", { class: "unseen" }, "switched off") : null, h("span", { class: "habit" }, habit(rows)));
       }))));
-    cards.replaceChildren(...pinned.map(([l, k]) => card(l, k, names)));
+    redraw(cards, ...pinned.map(([l, k]) => card(l, k, names)));
   }
 
   const weights = (l: number, k: number) => state.output.attention_TLHS!.map((read) => read[l][k]);
@@ -72,19 +72,11 @@ export function attention(state: State): HTMLElement {
     names.forEach((name, t) => {
       const read = t <= at ? rows[at][t] : 0;
       drawing.append(svg("rect", { x: t * step + 1, y: base + 1, width: step - 2, height: 21, rx: 3, class: "cell", "fill-opacity": (0.85 * read).toFixed(3) }));
-      const letter = svg("text", { x: (t + 0.5) * step, y: base + 16, class: `letter middle${t === at ? " asks" : ""}${read > 0.5 ? " read" : ""}`, tabindex: 0, role: "button", "aria-label": `${name}, character ${t + 1}`, onfocus: () => focusAt(t), onclick: () => state.look(t) }, name);
+      const letter = svg("text", { x: (t + 0.5) * step, y: base + 16, class: `letter middle${t === at ? " asks" : ""}${read > 0.5 ? " read" : ""}`, tabindex: 0, role: "button", "aria-label": `${name}, character ${t + 1}`, onfocus: () => state.look(t), onclick: () => state.look(t) }, name);
       letter.addEventListener("pointerenter", () => state.look(t));
       drawing.append(letter);
     });
     return drawing;
-  }
-
-  /** Look at a digit that the keyboard has come to; what is drawn anew keeps the focus. */
-  function focusAt(t: number) {
-    if (t === state.at) return;
-    const index = [...cards.querySelectorAll(".arcs")].findIndex((arcs) => arcs.contains(document.activeElement));
-    state.look(t);
-    (cards.querySelectorAll(".arcs")[index]?.querySelectorAll("text")[t] as SVGTextElement | undefined)?.focus();
   }
 
   state.drawn(draw);

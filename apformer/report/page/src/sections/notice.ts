@@ -9,6 +9,6 @@ export function offNotice(state: State): HTMLElement {
     notice.hidden = !state.changed;
     const parts = [state.off.length && `${count(state.off.length, "part")} switched off`, state.hidden.size && `${count(state.hidden.size, "character")} hidden`];
     words.textContent = `${parts.filter(Boolean).join(", ")}: this is not the whole model. `;
-  });
+  }, false);
   return notice;
 }

@@ -1,5 +1,5 @@
 // The player: type a progression or a text, and the model in this page goes on from it, digit by digit.
-import { chance, choice, count, h, slider } from "../html";
+import { chance, choice, count, h, redraw, slider } from "../html";
 import { GREEDY, distribution, generate, type Choice } from "../generate";
 import { argmax, softmax } from "../linear";
 import { cost } from "../ablate";
@@ -15,6 +15,7 @@ export function player(state: State): HTMLElement {
   const isText = run.task === "text";
   let how: Choice = { ...GREEDY, topK: 0 };
   let forced = false;
+  let fresh = false; // whether the text is just being written
   let more = isText ? 60 : 3;
 
   const field = h("input", { type: "text", id: "prompt", value: run.examples?.[0] ?? "", spellcheck: "false", autocomplete: "off", inputmode: isText ? "text" : "numeric", "aria-describedby": "fault note", oninput: () => read(), onkeydown: (event) => (event as KeyboardEvent).key === "Enter" && go() });
@@ -31,34 +32,39 @@ export function player(state: State): HTMLElement {
   const expected = h("div", { class: "expected" });
   const verdict = h("p", { class: "verdict", role: "status" });
 
-  /** What is typed, as the given text; a fault is said beside the field, and what was there stays. */
-  function read(): boolean {
+  /** What is typed; a fault is said beside the field, and what was there stays. */
+  function typed(): number[] | null {
     const reading = encode(field.value, run);
     fault.textContent = reading.fault ?? "";
     note.textContent = reading.fault ? "" : reading.note ?? "";
     field.setAttribute("aria-invalid", String(!!reading.fault));
     button.disabled = !!reading.fault;
-    if (reading.fault) return false;
-    state.update({ tokens: reading.tokens, given: reading.tokens.length, at: reading.tokens.length - 1 });
-    return true;
+    return reading.fault ? null : reading.tokens;
+  }
+
+  /** Take what is typed as the given text. */
+  function read() {
+    const given = typed();
+    if (given) state.update({ tokens: given, given: given.length, at: given.length - 1 });
   }
 
   /** Go on from what is given. */
   function go() {
-    if (!read() || forced) return;
-    const given = state.tokens;
-    const fitting = isText ? more : Math.min(more, termsThatFit(state.text(), run));
+    const given = typed();
+    if (!given || forced) return read();
+    const fitting = isText ? more : Math.min(more, termsThatFit(state.text(given), run));
     if (fitting < more) note.textContent = `${fitting ? "It stops early" : "It does not go on"}: the next term no longer fits the digits.`;
-    const wanted = isText ? more : fitting * (widthOf(state.text()) + 1);
+    const wanted = isText ? more : fitting * (widthOf(state.text(given)) + 1);
     const room = state.cfg.position === "learned" ? state.cfg.max_len - given.length : Infinity;
     if (wanted > room) note.textContent = `This model has ${count(state.cfg.max_len, "position")}: it stops there.`;
     const written = generate(state.current, given, Math.max(0, Math.min(wanted, room)), state.cfg, how, state.hidden);
+    fresh = true;
     state.update({ tokens: [...given, ...written], given: given.length, at: given.length - (isText || !written.length ? 1 : 0) });
-    strip(true);
+    fresh = false;
   }
 
   /** The text as boxes, each with the probability that the model gave it; in teacher-forced mode all of it is judged. */
-  function strip(fresh = false) {
+  function strip() {
     const { logits_TV } = state.output;
     const terms: HTMLElement[] = [];
     state.tokens.forEach((token, t) => {
@@ -81,7 +87,7 @@ export function player(state: State): HTMLElement {
       terms[terms.length - 1].append(box);
     });
     const next = h("button", { type: "button", class: `token next${state.at === state.tokens.length - 1 ? " at" : ""}`, "aria-label": "What comes next", title: "what comes next", onclick: () => state.look(state.tokens.length - 1) }, h("span", { class: "letter" }, "?"), h("span", { class: "level" }));
-    tokens.replaceChildren(...terms, h("span", { class: "run" }, next));
+    redraw(tokens, ...terms, h("span", { class: "run" }, next));
     verdict.replaceChildren(...judge());
     expect();
   }
@@ -127,7 +133,7 @@ export function player(state: State): HTMLElement {
   }
 
   const examples = h("div", { class: "examples" }, h("span", {}, "Held-out beginnings:"), ...(run.examples ?? []).map((text) => h("button", { type: "button", class: "chip", onclick: () => { field.value = text; go(); if (forced) read(); } }, text)));
-  state.drawn(() => strip());
+  state.drawn(strip, false);
   const element = section("player", "Continue", isText ? "The model runs in this page. Type a beginning and let it write; click a character to see what it expected there." : "The model runs in this page. Type a progression, or click one; each new digit is written after the model has read all before it. Click a digit to see what it expected there.",
     offNotice(state),
     h("div", { class: "entry" }, h("label", { for: "prompt" }, isText ? "Text" : "Terms"), field, button),
@@ -138,7 +144,6 @@ export function player(state: State): HTMLElement {
       choice("Mode", ["free-running", "teacher-forced"], 0, (i) => { forced = i === 1; button.disabled = forced; amount.hidden = forced; read(); if (!forced) go(); }),
       amount, sampling),
     h("div", { class: "stage" }, h("div", {}, tokens, verdict), expected));
-  read();
   go();
   return element;
 }
