@@ -71,7 +71,7 @@ def _prompts(settings, tokens_BT, weights_BT, vocabulary):
     """How rows begin: the first three terms of those that have so many, or some characters of a text."""
     if isinstance(settings.data, text.Config):
         beginnings = ("".join(vocabulary[token] for token in tokens_T) for tokens_T in tokens_BT[:EXAMPLES])
-        return [beginning[:LETTERS] for beginning in beginnings]
+        return [beginning[: min(LETTERS, tokens_BT.shape[1] // 2)] for beginning in beginnings]
     lengths_B = np.max(np.where(weights_BT > 0, np.arange(1, tokens_BT.shape[1] + 1), 0), axis=1)
     lines = (tokenizer.decode(tokens_T[:length]) for tokens_T, length in zip(tokens_BT, lengths_B, strict=True))
     beginnings = [terms[:3] for terms in map(str.split, lines) if len(terms) >= 3]

@@ -1,6 +1,7 @@
 """Small runs of every kind, untrained, as training and evaluation leave them, each with its page."""
 
 import json
+from dataclasses import replace
 from functools import partial
 
 from apformer import circuit, examine, experiment, fit, model, page, recipes, recurrent, runs, tasks
@@ -45,7 +46,7 @@ KINDS = {
     "progressions": partial(keep, architecture=MODEL, data=DATA),
     "members": partial(keep, architecture=MODEL, data=DATA, members=16),
     "recurrent": partial(keep, architecture=recurrent.Config(d_model=8, n_layers=2), data=DATA),
-    "wide": partial(keep, architecture=recipes.digits(3, "msb").model, data=wide.Config(digits=3), evaluated=False),
+    "wide": partial(keep, architecture=replace(recipes.digits(3, "msb").model, d_model=16), data=wide.Config(digits=3), evaluated=False),
     "circuit": partial(keep, architecture=circuit.config(3), data=DATA, params=circuit.params(3), evaluated=False),
 }
 

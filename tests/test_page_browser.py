@@ -42,7 +42,7 @@ def no_serious_finding(seen):
 
 def test_a_run_on_progressions_is_played_with_and_taken_apart(tmp_path):
     run = small_runs.make("progressions", tmp_path / "run")
-    seen = browse(run, "faults", "play", "sample", "attend", "ablate", "cell", "errors", "keyboard", "axe")
+    seen = browse(run, "faults", "play", "sample", "attend", "ablate", "cell", "wrong", "keyboard", "axe")
     assert seen["open"]["missing"] == [] and len(seen["open"]["sections"]) == 8
     faults = seen["faults"]["said"]
     assert "Type a progression" in faults[""] and "“x” is neither a digit nor a space" in faults["00x 010"]
@@ -60,7 +60,7 @@ def test_a_run_on_progressions_is_played_with_and_taken_apart(tmp_path):
         assert live["exact"] == pytest.approx(drop["exact"], abs=1e-4)
     assert "1 character hidden" in seen["ablate"]["notice"] and not seen["ablate"]["off"]
     assert seen["cell"]["rows"] == 8
-    assert seen["errors"]["groups"] and seen["errors"]["prompt"] and seen["errors"]["fault"] == ""
+    assert seen["wrong"]["groups"] and seen["wrong"]["prompt"] and seen["wrong"]["fault"] == ""
     assert no_serious_finding(seen), seen["axe"]
 
 
@@ -87,7 +87,7 @@ def test_every_kind_of_run_opens_and_its_sections_work(tmp_path, kind, steps):
     if kind == "text":
         assert seen["write"]["written"] == 20 and seen["write"]["fault"] == ""  # as many as there are positions for
     if kind == "recurrent":
-        assert any("no attention" in said for said in seen["open"]["missing"])
+        assert "What it remembers" in seen["open"]["sections"]
     assert no_serious_finding({"axe": []} | seen), seen["axe"]
 
 

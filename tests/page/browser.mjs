@@ -92,7 +92,7 @@ const STEPS = {
     await page.locator(".heat-cell").first().click();
     return { rows: await page.locator(".cell-examples tbody tr").count() };
   },
-  async errors() {
+  async wrong() {
     const groups = await texts("#errors summary");
     await page.locator("#errors .link").first().click();
     return { groups, prompt: await page.locator("#prompt").inputValue(), fault: await text("#fault") };

@@ -31,6 +31,9 @@ export function redraw(frame: HTMLElement, ...children: Node[]) {
   if (at >= 0) inside()[at]?.focus({ preventScroll: true });
 }
 
+/** Words for those who hear the page. */
+export const unseen = (words: string) => h("span", { class: "unseen" }, words);
+
 /** A table with a head; cells are text or elements. */
 export function table(head: string[], rows: Child[][], numeric: number[] = [], label?: string): HTMLElement {
   const kind = (column: number) => (numeric.includes(column) ? "number" : null);

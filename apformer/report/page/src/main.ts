@@ -11,6 +11,7 @@ import { embedding } from "./sections/embedding";
 import { errors } from "./sections/errors";
 import { header } from "./sections/header";
 import { lens } from "./sections/lens";
+import { memory } from "./sections/memory";
 import { player } from "./sections/player";
 import { missing, section } from "./sections/section";
 import { splitOf } from "./split";
@@ -21,7 +22,7 @@ function sections(run: Run): (HTMLElement | null)[] {
   const params = readParams(run, document.querySelector("#weights")!.textContent!);
   const state = params && new State(run, params);
   const live = state
-    ? [player(state), attention(state), ablation(state), lens(state)]
+    ? [player(state), run.architecture === "recurrent" ? memory(state) : attention(state), ablation(state), lens(state)]
     : [section("player", "The model", "To play with a model is to have it in the page.", missing(run.missing.weights ?? "The page came without the model."))];
   return [...live, embedding(run, params), curves(run), accuracy(run, state), errors(run, state)];
 }

@@ -114,7 +114,7 @@ function extent(values: number[]): [number, number] {
 
 function padded([low, high]: [number, number], log: boolean): [number, number] {
   if (log) return [low / 1.04, Math.max(high, low * 1.1) * 1.04];
-  const margin = (high - low) * 0.05 || 1;
+  const margin = (high - low) * 0.05 || Math.abs(high) / 2 || 1;
   return [low - margin, high + margin];
 }
 

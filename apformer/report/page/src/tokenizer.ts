@@ -10,6 +10,9 @@ export function shown(token: string): string {
   return token === SPACE ? "␣" : token.replaceAll(SPACE, "␣").replaceAll("\n", "↵").replaceAll("\t", "⇥") || "∅";
 }
 
+/** A text in one line. */
+export const shownText = (text: string) => text.replaceAll("\n", "↵").replaceAll("\t", "⇥");
+
 /** The tokens of a text by the run's vocabulary. */
 export function encode(text: string, run: Run): Reading {
   const fault = (sentence: string): Reading => ({ tokens: [], fault: sentence, note: null });

@@ -1,5 +1,5 @@
 // Where the model is right: by term, difference, carries or width, and by first term and difference together.
-import { count, h, percent, table } from "../html";
+import { count, h, percent, table, unseen } from "../html";
 import { bars, lines } from "../plot";
 import type { Group, Run } from "../run";
 import type { State } from "../state";
@@ -59,8 +59,9 @@ function heatMap(run: Run, state: State | null): HTMLElement {
   const rows = cells.map((row, i) => h("tr", {}, h("th", { scope: "row" }, `${i * tenth}–${Math.min((i + 1) * tenth, 10 ** run.settings.data.digits) - 1}`), ...row.map((cell, k) => {
     if (!cell.count) return h("td", { class: "empty" }, "");
     const bounds = { firsts: [i * tenth, (i + 1) * tenth - 1], differences: [found.by_difference[k].from, found.by_difference[k].to] };
-    const label = `first term ${bounds.firsts.join(" to ")}, difference ${bounds.differences.join(" to ")}: ${percent(cell.free_running)} of ${count(cell.count, "term")} right`;
-    const button = h("button", { type: "button", class: "heat-cell", title: label, "aria-label": label, disabled: !state, onclick: () => shown.replaceChildren(examplesOf(state!, bounds, label)) }, short100(cell.free_running!));
+    const label = `first term ${bounds.firsts.join(" to ")}, difference ${bounds.differences.join(" to ")}`;
+    const right = ` % of ${count(cell.count, "term")} right`;
+    const button = h("button", { type: "button", class: "heat-cell", title: `${label}: ${short100(cell.free_running!)}${right}`, disabled: !state, onclick: () => shown.replaceChildren(examplesOf(state!, bounds, label)) }, short100(cell.free_running!), unseen(`${right}, ${label}`));
     button.style.setProperty("--share", String(cell.free_running));
     return h("td", {}, button);
   })));

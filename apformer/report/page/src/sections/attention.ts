@@ -1,18 +1,17 @@
 // Attention: every head as a small picture, those that are chosen large, and for a digit the digits that it reads.
-import { choice, h, percent, redraw, svg } from "../html";
+import { choice, h, percent, redraw, svg, unseen } from "../html";
 import { squares, thumbnail } from "../heat";
 import type { Vector } from "../linear";
 import type { Run } from "../run";
 import type { State } from "../state";
 import { shown } from "../tokenizer";
-import { missing, section } from "./section";
+import { section } from "./section";
 import { offNotice } from "./notice";
 
 const MOST_SQUARES = 48; // tokens of a text that are drawn as squares
 
 export function attention(state: State): HTMLElement {
   const lead = "Each head mixes, for every character, what it finds at that character and at those before it. Rows ask, columns are read; point at a row, or at a digit in the strip, to see what it reads. The pictures follow the text above.";
-  if (!state.output.attention_TLHS) return section("attention", "Attention", "What the model reads of its text.", missing("A recurrent network has no attention: all that it knows of its text is in the state below."));
   const { n_layers: L, n_heads: H } = state.cfg;
   let pinned = mostWorth(state.run);
   let showScores = false;
@@ -34,7 +33,7 @@ export function attention(state: State): HTMLElement {
         const off = state.isOff(["head", l, k]);
         const rows = weights(l, k).slice(0, last);
         return h("button", { type: "button", class: `head${off ? " is-off" : ""}`, "aria-pressed": String(chosen), onclick: () => toggle(l, k) },
-          thumbnail(rows, last), h("span", { class: "unseen" }, `Layer ${l + 1},`), h("span", { class: "name" }, `head ${k + 1}`), off ? h("span", { class: "unseen" }, "switched off") : null, h("span", { class: "habit" }, habit(rows)));
+          thumbnail(rows, last), unseen(`Layer ${l + 1},`), h("span", { class: "name" }, `head ${k + 1}`), off ? unseen("switched off") : null, h("span", { class: "habit" }, habit(rows)));
       }))));
     redraw(cards, ...pinned.map(([l, k]) => card(l, k, names)));
   }

@@ -42,7 +42,7 @@ function positions(run: Run, params: Params | null): HTMLElement {
     const table_HO = layerOf(params, `blocks.attention.${name}`, l)!;
     return Array.from({ length: cfg.n_heads }, (_, k) => table_HO.subarray(k * width, k * width + Math.min(width, 24)));
   }).flat();
-  const columns = cfg.position === "relative" ? offsets(Math.min(width, 24)) : [...offsets(cfg.window), ...Array.from({ length: 2 * cfg.window }, (_, c) => `P${c < cfg.window ? "−" : "+"}${Math.abs(c - cfg.window)}`)];
+  const columns = cfg.position === "relative" ? offsets(Math.min(width, 24)) : [...offsets(cfg.window), ...Array.from({ length: 2 * cfg.window }, (_, c) => c === cfg.window ? "P" : `${c < cfg.window ? "−" : "+"}${Math.abs(c - cfg.window)}`)];
   return biases(cfg.position === "relative" ? "Relative positions: what a score gains by offset" : "Periodic positions: what a score gains near, and about a period P back", rows, cfg.n_heads, columns);
 }
 

@@ -43,7 +43,7 @@ function rows(list: Wrong[], state: State | null): HTMLElement {
     return [show, h("code", {}, wrong.expected.trim()), different(wrong), String(wrong.term), String(wrong.difference), String(wrong.carries), h("code", {}, wrong.nearest ?? "none near")];
   });
   const more = list.length > SHOWN ? h("p", { class: "note" }, `and ${list.length - SHOWN} more`) : null;
-  return h("div", {}, table(["given", "right", "the model", "term", "difference", "carries", "nearest training row"], body, [3, 4, 5], "Wrong terms"), more);
+  return h("div", {}, table(["given", "right", "the model", "term", "difference", "carries", "nearest training row"], body, [3, 4, 5], "List of wrong terms"), more);
 }
 
 /** What the model says, with the characters marked that are wrong. */
@@ -61,7 +61,7 @@ function fault(wrong: Wrong): string {
 
 function ofWidths(run: Run, title: string): HTMLElement {
   const list = run.evaluation!.widths.flatMap((suite: any) => suite.errors.map((wrong: any) => [`${suite.digits}, ${suite.rows}`, h("code", {}, wrong.given), h("code", {}, wrong.expected.trim()), h("code", {}, wrong.predicted.trim())]));
-  return section("errors", title, "Free-running, a few of each width.", list.length ? table(["digits, rows", "given", "right", "the model"], list, [], "Wrong terms") : h("p", { class: "none-wrong" }, "None."));
+  return section("errors", title, "Free-running, a few of each width.", list.length ? table(["digits, rows", "given", "right", "the model"], list, [], "List of wrong terms") : h("p", { class: "none-wrong" }, "None."));
 }
 
 /** Into the player. */

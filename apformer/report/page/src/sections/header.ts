@@ -9,14 +9,14 @@ export function header(run: Run): HTMLElement {
 /** The run in one sentence. */
 function about(run: Run): string {
   const { model, training, data } = run.settings;
-  const kind = run.architecture === "recurrent" ? `${model.cell.toUpperCase()} of ${count(model.n_layers, "layer")}` : `transformer of ${count(model.n_layers, "layer")} with ${count(model.n_heads, "head")} each`;
+  const kind = run.architecture === "recurrent" ? `${model.cell === "gru" ? "A GRU" : `An ${model.cell.toUpperCase()}`} of ${count(model.n_layers, "layer")}` : `A transformer of ${count(model.n_layers, "layer")} with ${count(model.n_heads, "head")} each`;
   const what = {
     progressions: `continues arithmetic progressions of ${data.digits}-digit terms`,
     wide: `continues arithmetic progressions of terms of any width, trained on up to ${data.digits} digits`,
     text: `writes text like ${String(data.text).split("/").pop()}`,
   }[run.task];
   const member = training.members > 1 ? ` Shown is member ${run.member} of ${training.members}, seed ${training.seed + run.member}.` : "";
-  return `A ${kind} that ${what}${run.circuit ? ", its weights written by hand" : ""}.${member}`;
+  return `${kind} that ${what}${run.circuit ? ", its weights written by hand" : ""}.${member}`;
 }
 
 function certificate(run: Run): HTMLElement {

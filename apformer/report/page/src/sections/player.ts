@@ -1,10 +1,10 @@
 // The player: type a progression or a text, and the model in this page goes on from it, digit by digit.
-import { chance, choice, count, h, redraw, slider } from "../html";
+import { chance, choice, count, h, redraw, slider, unseen } from "../html";
 import { GREEDY, distribution, generate, type Choice } from "../generate";
 import { argmax, softmax } from "../linear";
 import { cost } from "../ablate";
 import type { State } from "../state";
-import { encode, shown, termsThatFit, value, widthOf, written } from "../tokenizer";
+import { encode, shown, shownText, termsThatFit, value, widthOf, written } from "../tokenizer";
 import { offNotice } from "./notice";
 import { section } from "./section";
 
@@ -18,7 +18,14 @@ export function player(state: State): HTMLElement {
   let fresh = false; // whether the text is just being written
   let more = isText ? 60 : 3;
 
-  const field = h("input", { type: "text", id: "prompt", value: run.examples?.[0] ?? "", spellcheck: "false", autocomplete: "off", inputmode: isText ? "text" : "numeric", "aria-describedby": "fault note", oninput: () => read(), onkeydown: (event) => (event as KeyboardEvent).key === "Enter" && go() });
+  const common = { id: "prompt", spellcheck: "false", autocomplete: "off", "aria-describedby": "fault note", oninput: () => read(), onkeydown: (event: Event) => {
+    const { key, shiftKey } = event as KeyboardEvent;
+    if (key !== "Enter" || shiftKey) return;
+    event.preventDefault();
+    go();
+  } };
+  const field = isText ? h("textarea", { ...common, rows: 2 }) : h("input", { ...common, type: "text", inputmode: "numeric" });
+  field.value = run.examples?.[0] ?? (isText ? run.vocabulary[0] : "");
   const fault = h("p", { id: "fault", class: "fault", role: "alert" });
   const note = h("p", { id: "note", class: "note" });
   const button = h("button", { type: "button", class: "primary", onclick: () => go() }, "Continue");
@@ -76,17 +83,17 @@ export function player(state: State): HTMLElement {
       const wrong = judged && best !== token;
       const name = run.vocabulary[token];
       const said = p_V ? `${shown(name)}, ${chance(p_V[token])}${wrong ? `, most likely ${shown(run.vocabulary[best])}` : ""}` : `${shown(name)}, given`;
-      const box = h("button", { type: "button", class: `token${t >= state.given ? " written" : ""}${wrong ? " wrong" : ""}${t === state.at + 1 ? " at" : ""}${name === " " ? " space" : ""}`, "aria-label": said, title: said, onclick: () => state.look(t - 1) },
-        h("span", { class: "letter" }, shown(name)),
+      const box = h("button", { type: "button", class: `token${t >= state.given ? " written" : ""}${wrong ? " wrong" : ""}${t === state.at + 1 ? " at" : ""}${name === " " ? " space" : ""}`, title: said, onclick: () => state.look(t - 1) },
+        h("span", { class: "letter" }, shown(name)), unseen(p_V ? `, ${chance(p_V[token])}` : ", given"),
         h("span", { class: "level" }, judged ? bar(p_V![token]) : null),
-        wrong ? h("span", { class: "guess" }, shown(run.vocabulary[best])) : null);
+        wrong ? unseen(", most likely ") : null, wrong ? h("span", { class: "guess" }, shown(run.vocabulary[best])) : null);
       if (fresh && t >= state.given) {
         box.classList.add("fresh");
         box.style.animationDelay = `${(t - state.given) * 45}ms`;
       }
       terms[terms.length - 1].append(box);
     });
-    const next = h("button", { type: "button", class: `token next${state.at === state.tokens.length - 1 ? " at" : ""}`, "aria-label": "What comes next", title: "what comes next", onclick: () => state.look(state.tokens.length - 1) }, h("span", { class: "letter" }, "?"), h("span", { class: "level" }));
+    const next = h("button", { type: "button", class: `token next${state.at === state.tokens.length - 1 ? " at" : ""}`, title: "what comes next", onclick: () => state.look(state.tokens.length - 1) }, h("span", { class: "letter" }, "?"), unseen(", what comes next"), h("span", { class: "level" }));
     redraw(tokens, ...terms, h("span", { class: "run" }, next));
     verdict.replaceChildren(...judge());
     expect();
@@ -95,18 +102,19 @@ export function player(state: State): HTMLElement {
   /** Whether what the model wrote is right, where that is known. */
   function judge(): (Node | string)[] {
     if (isText) return forced ? [`Mean cost of this text: ${meanCost().toFixed(3)} nats per token.`] : [];
-    const texts = state.text().split(" ");
-    const values = texts.map((text) => (/^\d+$/.test(text) ? value(text, run) : null));
     if (forced) return [`Mean cost of these characters: ${meanCost().toFixed(3)} nats.`];
-    const given = state.text(state.tokens.slice(0, state.given)).split(" ").length;
-    const [first, second] = values;
-    if (given < 2 || texts.length <= given || first === null || second === null) return [];
-    const verdicts = texts.slice(given).map((text, i) => {
-      const right = first + BigInt(given + i) * (second - first);
-      const correct = text === written(right, texts[0].length, run);
-      return h("span", { class: `mark ${correct ? "right" : "false"}` }, `${text || "∅"} ${correct ? "✓" : `✗ not ${written(right, texts[0].length, run)}`}`);
+    const given = state.text(state.tokens.slice(0, state.given)).split(" ");
+    const more = state.text(state.tokens.slice(state.given));
+    if (given.length < 2 || !more) return [];
+    const mark = (kind: string, words: string) => h("span", { class: `mark ${kind}` }, words);
+    if (more[0] !== " ") return [mark("false", `✗ no space after ${given[given.length - 1]}`)];
+    const [first, second] = given.map((term) => value(term, run));
+    return more.slice(1).split(" ").map((text, i) => {
+      const right = first + BigInt(given.length + i) * (second - first);
+      const term = written(right, given[0].length, run);
+      if (right < 0n || term.length > given[0].length) return mark("open", `${text} (beyond the digits)`);
+      return text === term ? mark("right", `${text} ✓`) : mark("false", `${text || "∅"} ✗ not ${term}`);
     });
-    return verdicts;
   }
 
   function meanCost(): number {
@@ -132,7 +140,7 @@ export function player(state: State): HTMLElement {
     expected.replaceChildren(h("h3", {}, "What the model expects next"), h("p", { class: "note" }, h("span", {}, "after "), h("code", {}, (at > 14 ? "…" : "") + before), h("span", {}, "."), surprise), h("ol", { class: "probabilities" }, ...rows));
   }
 
-  const examples = h("div", { class: "examples" }, h("span", {}, "Held-out beginnings:"), ...(run.examples ?? []).map((text) => h("button", { type: "button", class: "chip", onclick: () => { field.value = text; go(); if (forced) read(); } }, text)));
+  const examples = h("div", { class: "examples" }, h("span", {}, "Held-out beginnings:"), ...(run.examples ?? []).map((text) => h("button", { type: "button", class: "chip", onclick: () => { field.value = text; go(); if (forced) read(); } }, isText ? shownText(text) : text)));
   state.drawn(strip, false);
   const element = section("player", "Continue", isText ? "The model runs in this page. Type a beginning and let it write; click a character to see what it expected there." : "The model runs in this page. Type a progression, or click one; each new digit is written after the model has read all before it. Click a digit to see what it expected there.",
     offNotice(state),
