@@ -9,6 +9,7 @@ from apformer.data import progressions, text, wide
 
 MODEL = model.Config(d_model=8, n_heads=2, n_layers=2, d_ff=8, position="relative", window=6, attention_sink=True)
 DATA = progressions.Config(max_terms=6, max_difference=120)
+WIDE = replace(recipes.digits(3, "msb").model, d_model=16)
 TEXT = "".join(f"the {k} bottles of ale stand on wall {k % 7}.\n" for k in range(99))
 
 
@@ -46,7 +47,7 @@ KINDS = {
     "progressions": partial(keep, architecture=MODEL, data=DATA),
     "members": partial(keep, architecture=MODEL, data=DATA, members=16),
     "recurrent": partial(keep, architecture=recurrent.Config(d_model=8, n_layers=2), data=DATA),
-    "wide": partial(keep, architecture=replace(recipes.digits(3, "msb").model, d_model=16), data=wide.Config(digits=3), evaluated=False),
+    "wide": partial(keep, architecture=WIDE, data=wide.Config(digits=3), evaluated=False),
     "circuit": partial(keep, architecture=circuit.config(3), data=DATA, params=circuit.params(3), evaluated=False),
 }
 

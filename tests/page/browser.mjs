@@ -9,9 +9,25 @@ const [, , browser, file, steps] = process.argv;
 const require = createRequire(new URL("../../apformer/report/page/package.json", import.meta.url));
 const { chromium } = require("playwright-core");
 
-const FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"];
+const FLAGS = [
+  "--headless",
+  "--no-sandbox",
+  "--disable-gpu",
+  "--disable-quic",
+  "--no-first-run",
+  "--disable-background-networking",
+  "--disable-component-update",
+  "--disable-sync",
+];
 const profile = mkdtempSync(join(tmpdir(), "apformer-"));
-const context = await chromium.launchPersistentContext(profile, { executablePath: browser, headless: true, offline: true, args: FLAGS, reducedMotion: "reduce", viewport: { width: 1200, height: 900 } });
+const context = await chromium.launchPersistentContext(profile, {
+  executablePath: browser,
+  headless: true,
+  offline: true,
+  args: FLAGS,
+  reducedMotion: "reduce",
+  viewport: { width: 1200, height: 900 },
+});
 const page = await context.newPage();
 const seen = { errors: [], requests: [] };
 page.on("console", (message) => message.type() === "error" && seen.errors.push(message.text()));
@@ -20,13 +36,20 @@ page.on("request", (request) => request.url().startsWith("file:") || seen.reques
 
 const text = (selector) => page.locator(selector).innerText();
 const texts = (selector) => page.locator(selector).allInnerTexts();
-const frame = () => page.evaluate(() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done))));
+const frame = () =>
+  page.evaluate(() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done))));
 const type = (words) => page.locator("#prompt").fill(words);
 
 const STEPS = {
   async open() {
     await page.goto(`file://${file}`);
-    return { title: await page.title(), sections: await texts("section > h2"), missing: await texts(".missing"), certificate: await text(".certificate"), wide: await page.evaluate(() => document.documentElement.scrollWidth > innerWidth) };
+    return {
+      title: await page.title(),
+      sections: await texts("section > h2"),
+      missing: await texts(".missing"),
+      certificate: await text(".certificate"),
+      wide: await page.evaluate(() => document.documentElement.scrollWidth > innerWidth),
+    };
   },
   async faults() {
     const said = {};
@@ -43,7 +66,12 @@ const STEPS = {
     const written = (await texts("#player .token.written .letter")).join("");
     await page.locator("#player .token.written").nth(1).click();
     const bars = await texts("#player .expected .number");
-    return { written, verdict: await texts("#player .mark"), bars: bars.length, best: await text("#player .expected .best .letter") };
+    return {
+      written,
+      verdict: await texts("#player .mark"),
+      bars: bars.length,
+      best: await text("#player .expected .best .letter"),
+    };
   },
   async write() {
     await type("the ");
@@ -79,8 +107,16 @@ const STEPS = {
     const found = [];
     for (let i = 0; i < (await parts.count()); i++) {
       await parts.nth(i).click();
-      await page.waitForFunction(() => document.querySelector("#ablate .live").dataset.of === document.querySelectorAll('#ablate .part[aria-pressed="true"]').length + " off");
-      found.push(await page.locator("#ablate .live").evaluate((live) => ({ loss: +live.dataset.loss, exact: +live.dataset.exact })));
+      await page.waitForFunction(
+        () =>
+          document.querySelector("#ablate .live").dataset.of ===
+          document.querySelectorAll('#ablate .part[aria-pressed="true"]').length + " off",
+      );
+      found.push(
+        await page
+          .locator("#ablate .live")
+          .evaluate((live) => ({ loss: +live.dataset.loss, exact: +live.dataset.exact })),
+      );
       await parts.nth(i).click();
     }
     await page.locator("#ablate .hide").first().click();
@@ -109,7 +145,14 @@ const STEPS = {
     for (const colorScheme of ["light", "dark"]) {
       await page.emulateMedia({ colorScheme });
       const { violations } = await page.evaluate(() => globalThis.axe.run());
-      found.push(...violations.map((v) => ({ id: v.id, impact: v.impact, scheme: colorScheme, nodes: v.nodes.slice(0, 3).map((node) => `${node.html.slice(0, 200)} ${node.failureSummary}`) })));
+      found.push(
+        ...violations.map((v) => ({
+          id: v.id,
+          impact: v.impact,
+          scheme: colorScheme,
+          nodes: v.nodes.slice(0, 3).map((node) => `${node.html.slice(0, 200)} ${node.failureSummary}`),
+        })),
+      );
     }
     return found;
   },
@@ -117,7 +160,11 @@ const STEPS = {
     const opened = await page.evaluate(() => performance.getEntriesByType("navigation")[0].domInteractive);
     const continued = await page.evaluate(() => {
       const button = document.querySelector("#player .primary");
-      return Array.from({ length: 5 }, () => { const begun = performance.now(); button.click(); return performance.now() - begun; });
+      return Array.from({ length: 5 }, () => {
+        const begun = performance.now();
+        button.click();
+        return performance.now() - begun;
+      });
     });
     return { opened, continued };
   },

@@ -9,14 +9,19 @@ runInThisContext(scripts[scripts.length - 1][1]);
 const { ablate, apply, measure, readParams, splitOf } = globalThis.apformer;
 
 const ANSWERS = {
-  logits: ({ rows, cfg, part }, params) => rows.map((tokens) => apply(ablate(params, part), tokens, cfg).logits_TV.map((z) => [...z])),
+  logits: ({ rows, cfg, part }, params) =>
+    rows.map((tokens) => apply(ablate(params, part), tokens, cfg).logits_TV.map((z) => [...z])),
   captured: ({ rows, cfg }, params) =>
     rows.map((tokens) => {
       const { residual_TLD, attention_TLHS } = apply(params, tokens, cfg);
-      return { residual: residual_TLD.map((L) => L.map((x) => [...x])), attention: attention_TLHS?.map((L) => L.map((H) => H.map((w) => [...w]))) };
+      return {
+        residual: residual_TLD.map((L) => L.map((x) => [...x])),
+        attention: attention_TLHS?.map((L) => L.map((H) => H.map((w) => [...w]))),
+      };
     }),
   measure: ({ parts, probe, cfg }, params) => parts.map((part) => measure(ablate(params, part), probe, cfg)),
-  hidden: ({ rows, cfg, place }, params) => rows.map((tokens) => apply(params, tokens, cfg, new Set([place])).logits_TV.map((z) => [...z])),
+  hidden: ({ rows, cfg, place }, params) =>
+    rows.map((tokens) => apply(params, tokens, cfg, new Set([place])).logits_TV.map((z) => [...z])),
   split: ({ pairs }) => pairs.map(([difference, first]) => splitOf(difference, first)),
 };
 

@@ -30,13 +30,17 @@ export function ablate(params: Params, parts: Part[]): Params {
 
 function indices(i: number, shape: number[]): number[] {
   const found: number[] = [];
-  for (let axis = shape.length - 1; axis >= 0; axis--, i = Math.floor(i / shape[axis + 1])) found.unshift(i % shape[axis]);
+  for (let axis = shape.length - 1; axis >= 0; axis--, i = Math.floor(i / shape[axis + 1]))
+    found.unshift(i % shape[axis]);
   return found;
 }
 
 /** The mean nats of the rows' characters, and the share of their predictable terms that are right in every character. */
 export function measure(params: Params, probe: Probe, cfg: Config, hidden?: Set<number>): Loss {
-  let nats = 0, weight = 0, terms = 0, right = 0;
+  let nats = 0,
+    weight = 0,
+    terms = 0,
+    right = 0;
   probe.tokens.forEach((tokens_T, row) => {
     const { logits_TV } = apply(params, tokens_T.slice(0, -1), cfg, hidden);
     const rightOf = new Map<number, boolean>();
@@ -57,7 +61,8 @@ export function measure(params: Params, probe: Probe, cfg: Config, hidden?: Set<
 
 /** -log p(token), in nats. */
 export function cost(z_V: ArrayLike<number>, token: number): number {
-  let largest = -Infinity, sum = 0;
+  let largest = -Infinity,
+    sum = 0;
   for (let v = 0; v < z_V.length; v++) largest = Math.max(largest, z_V[v]);
   for (let v = 0; v < z_V.length; v++) sum += Math.exp(z_V[v] - largest);
   return largest + Math.log(sum) - z_V[token];

@@ -4,14 +4,28 @@ import { describe, periodAt, rotate, slope } from "./position";
 import type { Config, Params } from "./run";
 
 /** The keys and values of a layer, of each token read so far. */
-export interface Memory { key: Vector[]; value: Vector[] }
-export interface Read { y_D: Vector; weights_HS: Vector[]; scores_HS: Vector[] }
+export interface Memory {
+  key: Vector[];
+  value: Vector[];
+}
+export interface Read {
+  y_D: Vector;
+  weights_HS: Vector[];
+  scores_HS: Vector[];
+}
 
 const BLIND = -1e9;
 
 /** What the token at t reads; its key and value are added to the memory. hidden: tokens that only they themselves read. */
 export function attend(
-  x_D: Vector, t: number, tokens: number[], memory: Memory, params: Params, layer: number, cfg: Config, hidden: Set<number>,
+  x_D: Vector,
+  t: number,
+  tokens: number[],
+  memory: Memory,
+  params: Params,
+  layer: number,
+  cfg: Config,
+  hidden: Set<number>,
 ): Read {
   const part = (name: string) => layerOf(params, `blocks.attention.${name}`, layer);
   const project = (name: string) => linear(x_D, part(name)!, part(`${name}_bias`));
@@ -51,9 +65,17 @@ function sees(offset: number, period: number, cfg: Config): boolean {
 
 /** How alike a query and a key are, by the head's similarity. */
 function compare(
-  q_HK: Vector, k_HK: Vector, head: number, K: number, part: (name: string) => Float32Array | undefined, cfg: Config,
+  q_HK: Vector,
+  k_HK: Vector,
+  head: number,
+  K: number,
+  part: (name: string) => Float32Array | undefined,
+  cfg: Config,
 ): number {
-  let dot = 0, qq = 1e-12, kk = 1e-12, sum = 0;
+  let dot = 0,
+    qq = 1e-12,
+    kk = 1e-12,
+    sum = 0;
   const vector_HK = part("vector");
   for (let k = head * K; k < (head + 1) * K; k++) {
     dot += q_HK[k] * k_HK[k];
@@ -69,7 +91,11 @@ function compare(
 
 /** What a score gains by where the key stands. */
 function bias(
-  offset: number, period: number, head: number, part: (name: string) => Float32Array | undefined, cfg: Config,
+  offset: number,
+  period: number,
+  head: number,
+  part: (name: string) => Float32Array | undefined,
+  cfg: Config,
 ): number {
   if (cfg.position === "alibi") return -slope(head, cfg.n_heads) * offset;
   if (cfg.position === "relative") {

@@ -3,7 +3,12 @@ import { architecture } from "./architecture";
 import { argmax, softmax, type Vector } from "./linear";
 import type { Config, Params } from "./run";
 
-export interface Choice { sampled: boolean; temperature: number; topK: number; topP: number }
+export interface Choice {
+  sampled: boolean;
+  temperature: number;
+  topK: number;
+  topP: number;
+}
 export const GREEDY: Choice = { sampled: false, temperature: 1, topK: 0, topP: 1 };
 
 /** The probabilities that a token is drawn with: of the topK likeliest, and of those the fewest that reach topP. */
@@ -21,7 +26,14 @@ export function distribution(z_V: Vector, { temperature, topK, topP }: Choice): 
 }
 
 /** The tokens that a model writes after those given. */
-export function generate(params: Params, given: number[], count: number, cfg: Config, choice: Choice, hidden?: Set<number>): number[] {
+export function generate(
+  params: Params,
+  given: number[],
+  count: number,
+  cfg: Config,
+  choice: Choice,
+  hidden?: Set<number>,
+): number[] {
   const { initCache, extend } = architecture(cfg);
   const cache = initCache(cfg);
   const written: number[] = [];

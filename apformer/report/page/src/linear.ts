@@ -10,7 +10,8 @@ export function linear(x_D: Vector, W_DF: Float32Array, b_F?: Float32Array): Vec
   if (b_F) y_F.set(b_F);
   for (let d = 0, w = 0; d < x_D.length; d++) {
     const x = x_D[d];
-    if (x === 0) w += F; // which most numbers after a ReLU are
+    if (x === 0)
+      w += F; // which most numbers after a ReLU are
     else for (let f = 0; f < F; f++) y_F[f] += x * W_DF[w++];
   }
   return y_F;

@@ -23,7 +23,14 @@ function sections(run: Run): (HTMLElement | null)[] {
   const state = params && new State(run, params);
   const live = state
     ? [player(state), run.architecture === "recurrent" ? memory(state) : attention(state), ablation(state), lens(state)]
-    : [section("player", "The model", "To play with a model is to have it in the page.", missing(run.missing.weights ?? "The page came without the model."))];
+    : [
+        section(
+          "player",
+          "The model",
+          "To play with a model is to have it in the page.",
+          missing(run.missing.weights ?? "The page came without the model."),
+        ),
+      ];
   return [...live, embedding(run, params), curves(run), accuracy(run, state), errors(run, state)];
 }
 
@@ -31,9 +38,18 @@ function draw() {
   const run = readRun(document.querySelector("#run")!.textContent!);
   document.title = `${run.name} · apformer`;
   const main = h("main", { id: "main" }, ...sections(run));
-  const links = [...main.querySelectorAll("section")].map((part) => h("a", { href: `#${part.id}` }, part.querySelector("h2")!.textContent));
-  const foot = h("footer", {}, "Written by apformer. Everything on this page is in this file; it asks no network for anything.");
-  document.body.append(h("a", { class: "skip", href: "#main" }, "Skip to the sections"), h("div", { class: "page" }, header(run), h("nav", { "aria-label": "Sections" }, ...links), main, foot));
+  const links = [...main.querySelectorAll("section")].map((part) =>
+    h("a", { href: `#${part.id}` }, part.querySelector("h2")!.textContent),
+  );
+  const foot = h(
+    "footer",
+    {},
+    "Written by apformer. Everything on this page is in this file; it asks no network for anything.",
+  );
+  document.body.append(
+    h("a", { class: "skip", href: "#main" }, "Skip to the sections"),
+    h("div", { class: "page" }, header(run), h("nav", { "aria-label": "Sections" }, ...links), main, foot),
+  );
 }
 
 // For tests, which run the model without a page.

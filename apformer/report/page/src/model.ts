@@ -6,7 +6,10 @@ import { sinusoidal } from "./position";
 import type { Config, Params } from "./run";
 
 /** What has been read: the tokens, and of each layer the keys and values. */
-export interface Cache { tokens: number[]; layers: Memory[] }
+export interface Cache {
+  tokens: number[];
+  layers: Memory[];
+}
 
 /** Of each new token: its logits, the stream before, between and after the layers, and what every head has read. */
 export interface Output {
@@ -21,7 +24,13 @@ export function initCache(cfg: Config): Cache {
 }
 
 /** Logits of new tokens after those in the cache, to which they are added. hidden: tokens that no other may read. */
-export function extend(params: Params, tokens_T: number[], cache: Cache, cfg: Config, hidden = new Set<number>()): Output {
+export function extend(
+  params: Params,
+  tokens_T: number[],
+  cache: Cache,
+  cfg: Config,
+  hidden = new Set<number>(),
+): Output {
   const output: Required<Output> = { logits_TV: [], residual_TLD: [], attention_TLHS: [], scores_TLHS: [] };
   for (const token of tokens_T) {
     const t = cache.tokens.push(token) - 1;
@@ -62,7 +71,10 @@ export function readOut(params: Params, x_D: Vector, cfg: Config): Vector {
 function embed(params: Params, token: number, position: number, cfg: Config): Vector {
   const D = cfg.d_model;
   const scale = cfg.scale_embedding ? Math.sqrt(D) : 1;
-  const x_D = Float64Array.from(leaf(params, "embedding.table")!.subarray(token * D, (token + 1) * D), (x) => scale * x);
+  const x_D = Float64Array.from(
+    leaf(params, "embedding.table")!.subarray(token * D, (token + 1) * D),
+    (x) => scale * x,
+  );
   if (cfg.position === "sinusoidal") return add(x_D, sinusoidal(position, D));
   const place = Math.min(position, cfg.max_len - 1);
   if (cfg.position === "learned") return x_D.map((x, d) => x + params["position.table"].data[place * D + d]);

@@ -3,8 +3,14 @@ import { add, layerOf, leaf, linear, type Vector } from "./linear";
 import type { Output } from "./model";
 import type { Config, Params } from "./run";
 
-interface State { hidden: Vector; cell: Vector }
-export interface Cache { tokens: number[]; layers: State[] }
+interface State {
+  hidden: Vector;
+  cell: Vector;
+}
+export interface Cache {
+  tokens: number[];
+  layers: State[];
+}
 
 export function initCache(cfg: Config): Cache {
   const zeros = () => new Float64Array(cfg.d_model);
@@ -36,7 +42,10 @@ export function readOut(params: Params, x_D: Vector): Vector {
 const sigmoid = (x: number) => 1 / (1 + Math.exp(-x));
 
 const CELLS: Record<string, (params: Params, layer: number, state: State, x_D: Vector) => State> = {
-  rnn: (params, layer, { hidden, cell }, x_D) => ({ hidden: sum(params, layer, "candidate", x_D, hidden).map(Math.tanh), cell }),
+  rnn: (params, layer, { hidden, cell }, x_D) => ({
+    hidden: sum(params, layer, "candidate", x_D, hidden).map(Math.tanh),
+    cell,
+  }),
   gru: (params, layer, { hidden, cell }, x_D) => {
     const r_D = sum(params, layer, "reset_gate", x_D, hidden).map(sigmoid);
     const z_D = sum(params, layer, "update_gate", x_D, hidden).map(sigmoid);

@@ -1,6 +1,9 @@
 // What Python puts into the page: the run as JSON, and the weights as base64 of little-endian float32.
 
-export interface Leaf { data: Float32Array; shape: number[] }
+export interface Leaf {
+  data: Float32Array;
+  shape: number[];
+}
 /** The parameters by their dotted path, such as blocks.attention.query. */
 export type Params = Record<string, Leaf>;
 /** A model's Config, as config.json holds it. */
@@ -8,9 +11,21 @@ export type Config = Record<string, any>;
 /** A part that can be switched off: its kind, and where it is. */
 export type Part = [] | [kind: string, ...index: number[]];
 
-export interface Group { count: number; teacher_forced: number | null; free_running: number | null; [label: string]: any }
-export interface Probe { tokens: number[][]; weights: number[][]; terms: number[][] | null }
-export interface Loss { loss: number; exact?: number }
+export interface Group {
+  count: number;
+  teacher_forced: number | null;
+  free_running: number | null;
+  [label: string]: any;
+}
+export interface Probe {
+  tokens: number[][];
+  weights: number[][];
+  terms: number[][] | null;
+}
+export interface Loss {
+  loss: number;
+  exact?: number;
+}
 
 export interface Run {
   name: string;

@@ -3,7 +3,13 @@ import { ablate } from "./ablate";
 import { apply, type Output } from "./architecture";
 import type { Params, Part, Run } from "./run";
 
-export interface Changes { tokens?: number[]; given?: number; off?: Part[]; hidden?: Set<number>; at?: number }
+export interface Changes {
+  tokens?: number[];
+  given?: number;
+  off?: Part[];
+  hidden?: Set<number>;
+  at?: number;
+}
 
 export class State {
   /** The text: what was given, then what the model wrote; `at` is the character that is looked at. */
@@ -21,7 +27,10 @@ export class State {
   private later: (() => void)[] = [];
   private waiting = false;
 
-  constructor(readonly run: Run, readonly params: Params) {
+  constructor(
+    readonly run: Run,
+    readonly params: Params,
+  ) {
     this.current = params;
     this.update({ tokens: [0], given: 1 }); // until something is typed that can be read
   }
@@ -77,6 +86,8 @@ export class State {
 
   /** Switch a part off, or on again. */
   toggle(part: Part) {
-    this.update({ off: this.isOff(part) ? this.off.filter((other) => other.join() !== part.join()) : [...this.off, part] });
+    this.update({
+      off: this.isOff(part) ? this.off.filter((other) => other.join() !== part.join()) : [...this.off, part],
+    });
   }
 }

@@ -1,7 +1,11 @@
 // What its reader types, as tokens; or what is wrong with it, in a sentence.
 import type { Run } from "./run";
 
-export interface Reading { tokens: number[]; fault: string | null; note: string | null }
+export interface Reading {
+  tokens: number[];
+  fault: string | null;
+  note: string | null;
+}
 
 const SPACE = " ";
 
@@ -20,13 +24,16 @@ export function encode(text: string, run: Run): Reading {
   const terms = text.trim().split(/\s+/);
   if (!terms[0]) return fault("Type a progression, such as " + (run.examples?.[0] ?? "007 010 013") + ".");
   const other = [...text].find((letter) => !/[0-9\s]/.test(letter));
-  if (other) return fault(`“${other}” is neither a digit nor a space: a progression is written with digits and spaces alone.`);
+  if (other)
+    return fault(`“${other}” is neither a digit nor a space: a progression is written with digits and spaces alone.`);
   const width = run.task === "wide" ? terms[0].length : run.settings.data.digits;
   const wrong = terms.find((term) => term.length !== width);
   if (wrong) {
     const expected = run.task === "wide" ? `the first has ${width}` : `this model knows terms of ${width}`;
     const remedy = wrong.length < width ? `: write ${wrong.padStart(width, "0")}` : "";
-    return fault(`“${wrong}” has ${wrong.length} ${wrong.length === 1 ? "digit" : "digits"} where ${expected}${remedy}.`);
+    return fault(
+      `“${wrong}” has ${wrong.length} ${wrong.length === 1 ? "digit" : "digits"} where ${expected}${remedy}.`,
+    );
   }
   const tokens = [...terms.join(SPACE)].map((letter) => run.vocabulary.indexOf(letter));
   return { tokens, fault: null, note: progressionNote(terms, run) };
@@ -72,12 +79,17 @@ function encodeText(text: string, vocabulary: string[], fault: (sentence: string
   const ids = new Map(vocabulary.map((token, id) => [token, id]));
   const longest = Math.max(...vocabulary.map((token) => token.length));
   const tokens: number[] = [];
-  for (let at = 0; at < text.length; ) {
+  for (let at = 0; at < text.length;) {
     let length = Math.min(longest, text.length - at);
     while (length > 0 && !ids.has(text.slice(at, at + length))) length--;
-    if (!length) return fault(`“${String.fromCodePoint(text.codePointAt(at)!)}” is not in the vocabulary of this model.`);
+    if (!length)
+      return fault(`“${String.fromCodePoint(text.codePointAt(at)!)}” is not in the vocabulary of this model.`);
     tokens.push(ids.get(text.slice(at, at + length))!);
     at += length;
   }
-  return { tokens, fault: null, note: longest > 1 ? "Cut into the longest tokens that fit, which may differ from the tokenizer’s own cut." : null };
+  return {
+    tokens,
+    fault: null,
+    note: longest > 1 ? "Cut into the longest tokens that fit, which may differ from the tokenizer’s own cut." : null,
+  };
 }

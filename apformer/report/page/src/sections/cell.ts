@@ -4,7 +4,10 @@ import { generate, GREEDY } from "../generate";
 import { splitOf } from "../split";
 import type { State } from "../state";
 
-export interface Bounds { firsts: number[]; differences: number[] }
+export interface Bounds {
+  firsts: number[];
+  differences: number[];
+}
 const [ROWS, TERMS] = [8, 5];
 
 export function examplesOf(state: State, bounds: Bounds, label: string): HTMLElement {
@@ -14,19 +17,33 @@ export function examplesOf(state: State, bounds: Bounds, label: string): HTMLEle
     .slice(0, ROWS)
     .map(([first, difference]) => row(state, first, difference, digits));
   const head = ["given", "the model goes on", "right", "line"];
-  return h("div", {}, h("p", { class: "note" }, `Some of them now (${label}):`), rows.length ? table(head, rows, [], "Progressions of this cell") : h("p", { class: "missing" }, "No progression of three terms fits here."));
+  return h(
+    "div",
+    {},
+    h("p", { class: "note" }, `Some of them now (${label}):`),
+    rows.length
+      ? table(head, rows, [], "Progressions of this cell")
+      : h("p", { class: "missing" }, "No progression of three terms fits here."),
+  );
 }
 
 const uniform = ([low, high]: number[]) => low + Math.floor(Math.random() * (high - low + 1));
 const inside = (value: number, digits: number) => value >= 0 && value < 10 ** digits;
 
 function row(state: State, first: number, difference: number, digits: number): (string | Node)[] {
-  const terms = Array.from({ length: TERMS }, (_, i) => first + i * difference).filter((value) => inside(value, digits));
+  const terms = Array.from({ length: TERMS }, (_, i) => first + i * difference).filter((value) =>
+    inside(value, digits),
+  );
   const texts = terms.map((value) => String(value).padStart(digits, "0"));
   const given = texts.slice(0, 2).join(" ");
   const tokens = [...given].map((letter) => state.run.vocabulary.indexOf(letter));
   const written = generate(state.current, tokens, (terms.length - 2) * (digits + 1), state.cfg, GREEDY, new Set());
   const said = state.text(written).trim();
   const right = said === texts.slice(2).join(" ");
-  return [h("code", {}, given), h("code", { class: right ? "" : "false" }, said), right ? "✓" : `✗ not ${texts.slice(2).join(" ")}`, ["training", "validation", "test"][splitOf(difference, first)]];
+  return [
+    h("code", {}, given),
+    h("code", { class: right ? "" : "false" }, said),
+    right ? "✓" : `✗ not ${texts.slice(2).join(" ")}`,
+    ["training", "validation", "test"][splitOf(difference, first)],
+  ];
 }

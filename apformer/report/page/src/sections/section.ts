@@ -2,7 +2,13 @@
 import { h } from "../html";
 
 export function section(id: string, title: string, lead: string, ...children: (Node | string | null)[]): HTMLElement {
-  return h("section", { id, "aria-labelledby": `${id}-title` }, h("h2", { id: `${id}-title` }, title), h("p", { class: "lead" }, lead), ...children);
+  return h(
+    "section",
+    { id, "aria-labelledby": `${id}-title` },
+    h("h2", { id: `${id}-title` }, title),
+    h("p", { class: "lead" }, lead),
+    ...children,
+  );
 }
 
 export function missing(sentence: string): HTMLElement {
