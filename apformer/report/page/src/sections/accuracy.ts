@@ -59,8 +59,8 @@ export function accuracy(run: Run, state: State | null): HTMLElement {
       ),
       bars(
         "By difference",
-        "difference between neighbours",
-        groups(found.by_difference, (g) => `${g.from}–${g.to}`),
+        "difference between neighbours, from this one on",
+        groups(found.by_difference, (g) => `${g.from}–`),
         MODES,
       ),
       overall(found),
