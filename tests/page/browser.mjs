@@ -103,21 +103,18 @@ const STEPS = {
     return { heads: await heads.count(), before, after, read, algorithm: await texts(".algorithm") };
   },
   async ablate() {
-    const parts = page.locator("#ablate .part");
+    const parts = (i) => page.locator(`#ablate .part[data-part="${i}"]`);
+    const count = await page.locator("#ablate .part").count();
     const found = [];
-    for (let i = 0; i < (await parts.count()); i++) {
-      await parts.nth(i).click();
-      await page.waitForFunction(
-        () =>
-          document.querySelector("#ablate .live").dataset.of ===
-          document.querySelectorAll('#ablate .part[aria-pressed="true"]').length + " off",
-      );
+    for (let i = 0; i < count; i++) {
+      await parts(i).click();
+      await page.waitForFunction((i) => document.querySelector("#ablate .live").dataset.of === String(i), i);
       found.push(
         await page
           .locator("#ablate .live")
           .evaluate((live) => ({ loss: +live.dataset.loss, exact: +live.dataset.exact })),
       );
-      await parts.nth(i).click();
+      await parts(i).click();
     }
     await page.locator("#ablate .hide").first().click();
     const notice = await text("#player .off span");

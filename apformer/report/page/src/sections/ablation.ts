@@ -25,12 +25,13 @@ export function ablation(state: State): HTMLElement {
   const said = (drop: Loss) =>
     (exact ? `${percent(drop.exact)} of terms right, ` : "") + `${drop.loss.toFixed(4)} nats`;
   const most = Math.max(1e-9, ...drops.map(worth));
-  const buttons = drops.map((drop) => {
+  const buttons = drops.map((drop, i) => {
     const button = h(
       "button",
       { type: "button", class: "part", onclick: () => state.toggle(drop.part) },
       h("span", {}, short(drop.part)),
     );
+    button.dataset.part = String(i);
     button.style.setProperty("--worth", String(Math.max(0, worth(drop)) / most));
     button.title = `${name(drop.part)}: without it ${said(drop)}`;
     return button;
@@ -150,7 +151,7 @@ export function ablation(state: State): HTMLElement {
         "What is left of the model on held-out rows",
       ),
     );
-    live.dataset.of = `${state.off.length} off`;
+    live.dataset.of = drops.flatMap(({ part }, i) => (state.isOff(part) ? [i] : [])).join();
     live.dataset.loss = String(found.loss);
     live.dataset.exact = String(found.exact ?? "");
   }
