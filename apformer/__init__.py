@@ -27,11 +27,13 @@
     restore      a trained run, read back;  examine, wide_examine  its evaluation and its certificate
     text_examine  what a language model's text costs it;  compose  what it writes
     pair_examine  how good a translator is;  translate  what it writes
+    ablate       parts switched off, and what each is worth
+    page         a run as one offline page;  probe  what is asked of its model;  report.template  the page, filled
     export       a run as one file for other programs;  tensor_file  named arrays in a file
     experiment   all of it, from flags to certificate
     sweep        many runs side by side;  combinations  of flags;  suites  what they are asked
-    cli          the command line: apformer train | resume | predict | generate | translate | evaluate |
-                 certify | export | doctor
+    cli          the command line: apformer train | resume | predict | generate | translate | evaluate | certify |
+                 report | export | doctor
 
 Arrays carry their axes as a suffix, and einsums are written with the same letters:
 

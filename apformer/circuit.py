@@ -48,6 +48,18 @@ BORROW = 5  # [e < 0]
 NEXT = 6  # the next token
 D_MODEL, D_FF = 8, 4
 
+HEADS = (
+    (
+        "Previous digit: reads one back, and takes 2 x mod 10 of the digit there; its own token adds the carry.",
+        "Term before: reads a period and one back, and subtracts the digit that stood there a term earlier.",
+    ),
+    (
+        "Same place: reads two less than a period back, where the difference of this place was found.",
+        "Look-ahead: reads the nearest lower place whose difference is not 0, and borrows if it is negative.",
+    ),
+)
+"""What each head does, layer by layer."""
+
 
 def config(digits):
     """The architecture for terms of so many digits, whose window ends at the furthest token read.

@@ -60,6 +60,13 @@ def certify(args):
     examine.certify(parse(examine.Certify, args, "apformer certify"))
 
 
+def report(args):
+    """Write one offline page that shows a run, and its model at work: apformer report RUN."""
+    from apformer import page
+
+    page.report(parse(page.Report, args, "apformer report"))
+
+
 def export(args):
     """Write the model to one file for other programs: apformer export RUN --to safetensors|stablehlo."""
     from apformer import export
@@ -76,7 +83,7 @@ def doctor(args):
 
 COMMANDS = {
     command.__name__: command
-    for command in (train, resume, predict, generate, translate, evaluate, certify, export, doctor)
+    for command in (train, resume, predict, generate, translate, evaluate, certify, report, export, doctor)
 }
 
 HELP = f"""usage: apformer COMMAND [RUN] [--flag value ...]

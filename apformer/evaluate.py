@@ -24,7 +24,8 @@ from apformer.data.tokenizer import decode
 from apformer.generate import generate
 from apformer.loss import token_nats
 
-_EXAMPLES = 20  # wrong terms shown
+_EXAMPLES = 200  # wrong terms kept, spread over all that there are
+_FIRSTS = 10  # groups of first terms
 _COMPILATION = 65_536  # tokens that two CPU cores measure in the time that one more shape takes to compile
 
 
@@ -51,7 +52,7 @@ def evaluate(progressions, digits, *, apply, extend, init_cache, bayes_nats=None
         nats_B[row_B] = nats
         b, n = np.nonzero(np.arange(terms - 2) + 2 < rows.terms_B[row_B][:, None])
         records.append(np.stack([row_B[b], n + 3, forced_right_BN[b, n], free_right_BN[b, n]]))
-        for i in np.flatnonzero(~forced_right_BN[b, n])[: _EXAMPLES - len(errors)]:
+        for i in _spread(np.flatnonzero(~forced_right_BN[b, n])):
             k = b[i]
             text = render(*(int(a[row_B[k]]) for a in rows), digits)
             expected, predicted = decode(truth_BNP[k, n[i]]), decode(forced_BNP[k, n[i]])
@@ -59,7 +60,12 @@ def evaluate(progressions, digits, *, apply, extend, init_cache, bayes_nats=None
         done += len(row_B)
         if progress is not None:
             progress(done, total)
-    return _summary(rows, digits, np.concatenate(records, axis=1), nats_B, bayes_nats) | {"errors": errors}
+    return _summary(rows, digits, np.concatenate(records, axis=1), nats_B, bayes_nats) | {"errors": _spread(errors)}
+
+
+def _spread(items):
+    """At most as many as are kept, at even distances."""
+    return items[:: max(1, -(-len(items) // _EXAMPLES))]
 
 
 def batches(terms_B, digits, batch_tokens):
@@ -160,9 +166,13 @@ def _summary(rows, digits, records, nats_B, bayes_nats):
     bins = _grouped((difference_M - low) // width, right, -(-(high - low + 1) // width))
     bounds = ({"from": low + i * width, "to": min(high, low + (i + 1) * width - 1)} for i in range(len(bins)))
     by_term = _grouped(term_M, right)[3:]
+    tens = -(-(10**digits) // _FIRSTS)
+    cell_M = rows.first_B[row_M] // tens * len(bins) + (difference_M - low) // width
+    cells = _grouped(cell_M, right, _FIRSTS * len(bins))
     return result | {
         "by_position": [{"term": n} | group for n, group in enumerate(by_term, 3)],
         "by_difference": [bound | group for bound, group in zip(bounds, bins, strict=True)],
+        "by_first_and_difference": [cells[i : i + len(bins)] for i in range(0, len(cells), len(bins))],
         "by_carries": [{"carries": n} | group for n, group in enumerate(_grouped(carries_M, right))],
     }
 

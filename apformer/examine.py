@@ -116,7 +116,7 @@ def certify_run(path, settings, member=None, patience=PATIENCE, step=None):
         raise UserError(f"{path} is of a language, where nothing is right or wrong: see `apformer evaluate`", USAGE)
     if isinstance(settings.data, wide.Config):
         result, params = wide_examine.certify_run(path, settings, member, step)
-        result |= {"parameters_sha256": _digest(params)} | _surroundings(params)
+        result |= {"parameters_sha256": digest(params)} | _surroundings(params)
         runs.write_json(path / "certificate.json", result)
         return result
     params, step, member = load_params(path, settings, member, step)
@@ -128,7 +128,7 @@ def certify_run(path, settings, member=None, patience=PATIENCE, step=None):
         extent = f"up to {certification.most_terms(settings.data, None)} terms"
         print(f"{path} looks at all that it has read: what can be claimed ends with rows of {extent}", file=sys.stderr)
     runs.preflight(path, 0)  # lest the disk refuse what took an hour
-    identity = {"step": step, "member": member, "parameters_sha256": _digest(params)} | _surroundings(params)
+    identity = {"step": step, "member": member, "parameters_sha256": digest(params)} | _surroundings(params)
     identity |= {"model": asdict(settings.model), "data": asdict(settings.data), "rows": [len(g) for g in groups]}
     tally, seconds = _enumerate(path, settings.data, tokens, groups, functions["apply"], identity, patience)
     result = certification.conclude(settings.data, tokens, tally, groups, **functions)
@@ -194,7 +194,7 @@ def _kept(file, identity):
     return {"tally": certification.start(), "seconds": 0.0}
 
 
-def _digest(params):
+def digest(params):
     """What tells these parameters from any others."""
     digest = hashlib.sha256()
     for leaf in jax.tree.leaves(jax.device_get(params)):

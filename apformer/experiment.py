@@ -1,7 +1,7 @@
 """A run from its settings to its evaluation and, where it can have one, its certificate: train, resume.
 
 runs/<name>/  config.json  metrics.jsonl  checkpoints/<step>/  evaluation.json  figures/  certificate.json
-              tokenizer.json (of a language)  translations.tsv (of pairs of sentences)
+              report.html  tokenizer.json (of a language)  translations.tsv (of pairs of sentences)
 """
 
 import shlex
@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from tyro.conf import Positional
 
-from apformer import checkpoint, config_file, examine, runs, tasks
+from apformer import checkpoint, config_file, examine, page, runs, tasks
 from apformer.errors import USAGE, UserError
 from apformer.fit import fit, initial_state
 from apformer.restore import load_rows, load_settings
@@ -45,7 +45,8 @@ def keep(settings, params):
     path = _create(settings)
     with runs.lock(path):
         _describe(path, settings, tasks.module(settings.data).read_rows(settings))
-        state = initial_state(settings)._replace(step=jnp.ones((), jnp.int32), params=params)
+        state = initial_state(settings)
+        state = state._replace(step=jnp.ones_like(state.step), params=params)
         with checkpoint.Checkpoints(path / "checkpoints") as checkpoints:
             checkpoints.save(1, state)
         runs.append_record(path / "metrics.jsonl", {"step": 1, "loss": None, "exact": None})
@@ -95,13 +96,23 @@ def forget_after(path, step):
 
 
 def finish(path, settings, rows, state):
-    """Train to the last step, evaluate, and certify what may be exact."""
+    """Train to the last step, evaluate, certify what may be exact, and write it all into one page."""
     fit(path, settings, rows, state)
     result = examine.evaluate_run(path, settings, rows)
     print(examine.evaluation_table(result))
     if not isinstance(settings.data, tasks.LANGUAGE):
         print(certificate(path, settings, result))
-    print(f"\n{path}\nTry it: {tasks.module(settings.data).hint(settings.data, shlex.quote(str(path)))}")
+    if page.shows(settings):
+        print(f"\n{_page(path, settings, rows)}")
+    print(f"{path}\nTry it: {tasks.module(settings.data).hint(settings.data, shlex.quote(str(path)))}")
+
+
+def _page(path, settings, rows):
+    """Where the page of a run is; or, since nothing that goes wrong with a picture may spoil a run, what went wrong."""
+    try:
+        return page.write(path, settings, rows)
+    except Exception as error:
+        return f"No page: {error}; mend that, then write it with `apformer report {shlex.quote(str(path))}`"
 
 
 def certificate(path, settings, result):

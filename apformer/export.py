@@ -55,7 +55,7 @@ def export(args):
 def write_safetensors(path, params, cfg):
     """Write the parameters, bit for bit, to a new file. Raises UserError as `tensor_file.write` does."""
     metadata = {"format": "apformer", "config": json.dumps(dataclasses.asdict(cfg))}
-    tensor_file.write(path, _named(params), metadata)
+    tensor_file.write(path, named(params), metadata)
 
 
 def read_safetensors(path):
@@ -70,9 +70,9 @@ def read_safetensors(path):
             raise UserError(f"{path} holds no Config of a model ({error}): {remedy}", CHECKPOINT) from None
         expected = jax.eval_shape(lambda key: recipes.module(cfg).init(key, cfg), jax.random.key(0))
         shapes = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}
-        if shapes != {name: leaf.shape for name, leaf in _named(expected).items()}:
+        if shapes != {name: leaf.shape for name, leaf in named(expected).items()}:
             raise UserError(f"{path} holds other names or shapes than its Config has: export it anew", CHECKPOINT)
-        arrays = [jnp.asarray(file.get_tensor(name)) for name in _named(expected)]
+        arrays = [jnp.asarray(file.get_tensor(name)) for name in named(expected)]
     return cfg, jax.tree.unflatten(jax.tree.structure(expected), arrays)
 
 
@@ -95,7 +95,7 @@ def write_stablehlo(path, params, cfg):
     runs.write_bytes(path, data)
 
 
-def _named(params):
+def named(params):
     """{dotted path: leaf}, in the order of the leaves."""
     leaves = jax.tree_util.tree_leaves_with_path(params)
     return {".".join(entry.key for entry in path): leaf for path, leaf in leaves}

@@ -114,11 +114,20 @@ def test_a_term_without_its_space_is_wrong():
     assert result["errors"][0] == {"row": "30 40 50", "term": 3, "expected": " 50", "predicted": "050"}
 
 
-def test_at_most_twenty_examples_of_wrong_terms_are_shown():
+def test_at_most_two_hundred_examples_of_wrong_terms_are_kept_from_all_over():
     row = " ".join(f"{value:02}" for value in range(10, 50))
-    result = evaluate(rows_of(row, row), 2, **arithmetician(2, space=3))
-    assert len(result["errors"]) == 20
-    assert result["terms"] == 76
+    result = evaluate(rows_of(*6 * [row]), 2, **arithmetician(2, space=3))
+    assert result["terms"] == 228
+    assert [error["term"] for error in result["errors"]] == list(range(3, 41, 2)) * 6
+
+
+def test_exact_match_is_kept_for_each_tenth_of_first_terms_and_each_group_of_differences():
+    result = evaluate(rows_of("07 10 13 16", "50 40 30"), 2, **arithmetician(2, lambda before, n: before == 13))
+    cells = result["by_first_and_difference"]
+    assert (len(cells), {len(row) for row in cells}) == (10, {len(result["by_difference"])})
+    found = {(i, k): cell for i, row in enumerate(cells) for k, cell in enumerate(row) if cell["count"]}
+    half = {"count": 2, "teacher_forced": 0.5, "free_running": 0.5}
+    assert found == {(0, 6): half, (5, 0): {"count": 1, "teacher_forced": 1, "free_running": 1}}
 
 
 def test_rows_of_two_terms_alone_have_no_share():

@@ -126,4 +126,4 @@ def test_digests_tell_parameters_apart():
     params = circuit.params(2)
     other = jax.tree.map(np.array, params)
     other["head"]["output"]["bias"][3] += 1
-    assert examine._digest(params) != examine._digest(other) == examine._digest(jax.tree.map(np.copy, other))
+    assert examine.digest(params) != examine.digest(other) == examine.digest(jax.tree.map(np.copy, other))

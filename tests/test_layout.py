@@ -17,7 +17,7 @@ LEVELS = {
     **dict.fromkeys(("model", "seq2seq", "recurrent", "word2vec"), 2),
     **dict.fromkeys(("train", "evaluate", "agreement", "certify", "generate", "beam", "checkpoint", "manifest"), 3),
     **dict.fromkeys(("wide_evaluate", "wide_certify", "runs", "report", "circuit"), 3),
-    **dict.fromkeys(("gpt2", "gpt2_tensors", "tensor_file", "adapters"), 3),
+    **dict.fromkeys(("gpt2", "gpt2_tensors", "tensor_file", "adapters", "ablate"), 3),
 }
 TOP = 4
 MODELS = {"model", "seq2seq", "recurrent", "word2vec", "gpt2", "gpt2_tensors", "circuit", "layers"}

@@ -179,6 +179,7 @@ def test_commands_say_which_runs_they_are_for(run, capsys):
     fails(capsys, "translate with `apformer translate`", errors.USAGE, "predict", run, "007 010")
     fails(capsys, "nothing is right or wrong", errors.USAGE, "certify", run)
     fails(capsys, "is of no text", errors.USAGE, "generate", run)
+    fails(capsys, "of which there is no page yet", errors.USAGE, "report", run)
     fails(capsys, "reads two texts: give --to safetensors", errors.USAGE, "export", run, "--to", "stablehlo")
 
 

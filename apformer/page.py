@@ -1,0 +1,162 @@
+"""A run as one page, report.html, that works from the disk without a network: `apformer report RUN`.
+
+What training, evaluation and certificate have found, and the model itself with its weights, so that who opens the page
+can play with it. What a run does not have, the page says is missing.
+"""
+
+import sys
+from dataclasses import dataclass
+
+import jax
+import numpy as np
+from tyro.conf import Positional
+
+from apformer import circuit, examine, probe, restore, runs
+from apformer.data import pairs, progressions, text, tokenizer, tokenizer_file, wide
+from apformer.errors import CHECKPOINT, USAGE, UserError
+from apformer.export import named
+from apformer.log import read_metrics
+from apformer.report import template
+
+LARGEST = 24_000_000  # bytes of weights in a page
+MOST_WORDS = 1024  # tokens of a vocabulary whose embeddings are drawn
+
+
+@dataclass(frozen=True)
+class Report:
+    """Write report.html: one offline page that shows a run, and its model at work."""
+
+    run: Positional[str | None] = None
+    """Run directory; the latest if not given."""
+    member: int | None = None
+    """Member of a population; the best on validation if not given."""
+    weights: bool = True
+    """Put the model into the page; without it the page shows what was measured, and is small."""
+
+
+def report(args):
+    """Write the page of a run and say where it is. Raises UserError, also for a run of a newer version."""
+    path = runs.find(args.run)
+    _refuse_newer(path)
+    settings, missing = restore.load_settings(path), {}
+    if not shows(settings):
+        raise UserError(f"{path} is of a translator, of which there is no page yet: see its figures", USAGE)
+    rows = _or_missing(missing, "probe", lambda: restore.load_rows(path))
+    print(write(path, settings, rows, args.member, args.weights, missing))
+
+
+def shows(settings):
+    """Whether there is a page for such a run: for all but translators."""
+    return not isinstance(settings.data, pairs.Config)
+
+
+def write(path, settings, rows, member=None, weights=True, missing=None):
+    """report.html of a run's best checkpoint, from the rows it was trained on; returns a sentence that says where.
+
+    missing: {what: why} it is not to be had, to be said on the page.
+    """
+    data, params = gather(path, settings, rows, member, missing or {})
+    size, missing = 4 * data["parameters"], data["missing"]
+    if not weights:
+        missing["weights"] = "The page was written without the model (--no-weights)."
+    elif size > LARGEST:
+        missing["weights"] = f"The model is too large for a page: {size / 1e6:,.0f} MB of weights."
+        print(f"{path}: the page is without the model, whose weights are {size / 1e6:,.0f} MB", file=sys.stderr)
+    elif "probe" not in missing:
+        data |= probe.of_model(settings, rows, params, data["vocabulary"])
+    whole = template.fill(data, None if "weights" in missing else named(params))
+    runs.write_text(path / "report.html", whole)
+    return f"{path / 'report.html'}: open it in a browser ({len(whole) / 1e6:,.1f} MB)"
+
+
+def gather(path, settings, rows, member, missing):
+    """(data, params): all that a page says of a run but its weights, and these."""
+    params, step, member = restore.load_params(path, settings, member)
+    config = runs.read_json(path / "config.json")
+    data = {
+        "name": path.resolve().name,
+        "task": {wide.Config: "wide", text.Config: "text"}.get(type(settings.data), "progressions"),
+        "architecture": "recurrent" if "cells" in params else "decoder",
+        "settings": config["flags"],
+        "versions": config.get("versions", {}),
+        "source": config.get("data", {}),
+        "parameters": sum(int(np.prod(leaf.shape)) for leaf in jax.tree.leaves(params)),
+        "parameters_sha256": examine.digest(params),
+        "step": step,
+        "member": member,
+        "vocabulary": _vocabulary(path, settings),
+        "missing": missing,
+    }
+    data["metrics"] = _or_missing(missing, "metrics", lambda: read_metrics(path))
+    for name in ("evaluation", "certificate"):
+        data[name] = _of_this_model(path / f"{name}.json", data)
+    if data["evaluation"] and data["task"] == "progressions":
+        data["evaluation"]["errors"] = probe.explained(data["evaluation"].get("errors", []), settings.data)
+    data["floor"] = probe.floor(settings, rows)
+    if _is_circuit(settings, params):
+        data["circuit"] = {f"{i}.{k}": text for i, layer in enumerate(circuit.HEADS) for k, text in enumerate(layer)}
+    table_VD = np.asarray(params["embedding"]["table"], np.float64)
+    data["embedding"] = _plane(table_VD) if len(table_VD) <= MOST_WORDS else None
+    return data, params
+
+
+def _of_this_model(file, data):
+    """What a file of the run says, if it is there, whole, and of these parameters."""
+    if not file.exists():
+        return None
+    found = _or_missing(data["missing"], file.stem, lambda: runs.read_json(file))
+    if found and (found.get("step"), found.get("member", 0)) != (data["step"], data["member"]):
+        whose = f"step {found.get('step')}, member {found.get('member', 0)}"
+        data["missing"][file.stem] = f"{file.name} is of {whose}: run `apformer {_COMMANDS[file.stem]}` again."
+        return None
+    return found
+
+
+_COMMANDS = {"evaluation": "evaluate", "certificate": "certify"}
+
+
+def _or_missing(missing, name, read):
+    """What `read` gives, or None and its complaint among what is missing."""
+    try:
+        return read()
+    except UserError as error:
+        missing[name] = f"{error}."
+        return None
+
+
+def _refuse_newer(path):
+    """Raises UserError (exit CHECKPOINT) if a run is of a later version of apformer than this."""
+    config = runs.read_json(path / "config.json")
+    theirs = (config.get("versions") or {}).get("apformer") if isinstance(config, dict) else None
+    ours = runs.versions()["apformer"]
+    if theirs and ours and _numbers(theirs) > _numbers(ours):
+        sentence = f"{path} was written by apformer {theirs}, and this is {ours}: install the newer one to read it"
+        raise UserError(sentence, CHECKPOINT)
+
+
+def _numbers(version):
+    return [int(part) for part in version.split(".") if part.isdecimal()]
+
+
+def _is_circuit(settings, params):
+    """Whether these are the weights written by hand, whose heads can be named."""
+    digits = settings.data.digits if isinstance(settings.data, progressions.Config) else 0
+    if not digits or settings.model != circuit.config(digits):
+        return False
+    return examine.digest(params) == examine.digest(circuit.params(digits))
+
+
+def _vocabulary(path, settings):
+    """The text of each token."""
+    if not isinstance(settings.data, text.Config):
+        return list(tokenizer.VOCABULARY)
+    words = tokenizer_file.load(path / "tokenizer.json")
+    return [words.bytes_of(token).decode("utf-8", "replace") for token in range(words.vocab_size)]
+
+
+def _plane(table_VD):
+    """The rows of a table in the plane in which they vary most: {"points", "shares"} of the variance on either axis."""
+    centred_VD = table_VD - table_VD.mean(0)
+    left_VK, scale_K, _ = np.linalg.svd(centred_VD, full_matrices=False)
+    shares_K = scale_K**2 / np.sum(scale_K**2)
+    return {"points": (left_VK * scale_K)[:, :2].round(6).tolist(), "shares": shares_K[:2].tolist()}

@@ -1,0 +1,69 @@
+// Parts switched off by editing the parameters, and what that costs: as apformer/ablate.py, so that the numbers agree.
+import { apply } from "./architecture";
+import { argmax } from "./linear";
+import type { Config, Loss, Params, Part, Probe } from "./run";
+
+const BLIND = -1e9;
+
+/** The parameters with some parts switched off; what is not changed is shared. */
+export function ablate(params: Params, parts: Part[]): Params {
+  const edited = { ...params };
+  const edit = (name: string, chosen: (...index: number[]) => boolean, value = 0) => {
+    if (!edited[name]) return;
+    const { data, shape } = edited[name];
+    const copy = data.slice();
+    for (let i = 0; i < copy.length; i++) if (chosen(...indices(i, shape))) copy[i] = value;
+    edited[name] = { data: copy, shape };
+  };
+  for (const [kind, a, b] of parts) {
+    if (kind === "head") {
+      edit("blocks.attention.value", (l, _, h) => l === a && h === b);
+      edit("blocks.attention.value_bias", (l, h) => l === a && h === b);
+    } else if (kind === "feedforward") {
+      edit("blocks.feedforward.contract.weight", (l) => l === a);
+      edit("blocks.feedforward.contract.bias", (l) => l === a);
+    } else if (kind === "offset") edit("blocks.attention.relative.table", (_l, _h, offset) => offset === a, BLIND);
+    else if (kind === "position") edit("position.table", (place) => place === a);
+  }
+  return edited;
+}
+
+function indices(i: number, shape: number[]): number[] {
+  const found: number[] = [];
+  for (let axis = shape.length - 1; axis >= 0; axis--, i = Math.floor(i / shape[axis + 1]))
+    found.unshift(i % shape[axis]);
+  return found;
+}
+
+/** The mean nats of the rows' characters, and the share of their predictable terms that are right in every character. */
+export function measure(params: Params, probe: Probe, cfg: Config, hidden?: Set<number>): Loss {
+  let nats = 0,
+    weight = 0,
+    terms = 0,
+    right = 0;
+  probe.tokens.forEach((tokens_T, row) => {
+    const { logits_TV } = apply(params, tokens_T.slice(0, -1), cfg, hidden);
+    const rightOf = new Map<number, boolean>();
+    for (let t = 1; t < tokens_T.length; t++) {
+      const w = probe.weights[row][t];
+      if (w > 0) {
+        nats += w * cost(logits_TV[t - 1], tokens_T[t]);
+        weight += w;
+      }
+      const term = probe.terms ? probe.terms[row][t] : -1;
+      if (term >= 0) rightOf.set(term, (rightOf.get(term) ?? true) && argmax(logits_TV[t - 1]) === tokens_T[t]);
+    }
+    terms += rightOf.size;
+    right += [...rightOf.values()].filter(Boolean).length;
+  });
+  return { loss: nats / weight, ...(probe.terms && { exact: right / Math.max(terms, 1) }) };
+}
+
+/** -log p(token), in nats. */
+export function cost(z_V: ArrayLike<number>, token: number): number {
+  let largest = -Infinity,
+    sum = 0;
+  for (let v = 0; v < z_V.length; v++) largest = Math.max(largest, z_V[v]);
+  for (let v = 0; v < z_V.length; v++) sum += Math.exp(z_V[v] - largest);
+  return largest + Math.log(sum) - z_V[token];
+}

@@ -1,0 +1,54 @@
+// One token after the other: the most likely, or drawn from what temperature, top-k and top-p leave.
+import { architecture } from "./architecture";
+import { argmax, softmax, type Vector } from "./linear";
+import type { Config, Params } from "./run";
+
+export interface Choice {
+  sampled: boolean;
+  temperature: number;
+  topK: number;
+  topP: number;
+}
+export const GREEDY: Choice = { sampled: false, temperature: 1, topK: 0, topP: 1 };
+
+/** The probabilities that a token is drawn with: of the topK likeliest, and of those the fewest that reach topP. */
+export function distribution(z_V: Vector, { temperature, topK, topP }: Choice): Vector {
+  const p_V = softmax(z_V, temperature);
+  const order = [...p_V.keys()].sort((a, b) => p_V[b] - p_V[a]);
+  let before = 0;
+  order.forEach((v, rank) => {
+    const p = p_V[v];
+    if ((topK > 0 && rank >= topK) || (rank > 0 && before >= topP)) p_V[v] = 0;
+    before += p;
+  });
+  const sum = p_V.reduce((a, b) => a + b, 0);
+  return p_V.map((p) => p / sum);
+}
+
+/** The tokens that a model writes after those given. */
+export function generate(
+  params: Params,
+  given: number[],
+  count: number,
+  cfg: Config,
+  choice: Choice,
+  hidden?: Set<number>,
+): number[] {
+  const { initCache, extend } = architecture(cfg);
+  const cache = initCache(cfg);
+  const written: number[] = [];
+  let next = given;
+  for (let i = 0; i < count; i++) {
+    const { logits_TV } = extend(params, next, cache, cfg, hidden);
+    const z_V = logits_TV[logits_TV.length - 1];
+    next = [choice.sampled ? draw(distribution(z_V, choice)) : argmax(z_V)];
+    written.push(next[0]);
+  }
+  return written;
+}
+
+function draw(p_V: Vector): number {
+  let left = Math.random();
+  const drawn = p_V.findIndex((p) => (left -= p) < 0);
+  return drawn < 0 ? argmax(p_V) : drawn;
+}

@@ -1,0 +1,124 @@
+// Elements of the page, made in one call each.
+
+type Child = Node | string | null | undefined | false;
+type Props = Record<string, string | number | boolean | EventListener | null | undefined>;
+
+/** An element; what begins with `on` is a listener, true is an attribute without a value, null and false are left out. */
+export function h<K extends keyof HTMLElementTagNameMap>(
+  tag: K,
+  props: Props = {},
+  ...children: Child[]
+): HTMLElementTagNameMap[K] {
+  return fill(document.createElement(tag), props, children);
+}
+
+/** An element of a drawing. */
+export function svg<K extends keyof SVGElementTagNameMap>(
+  tag: K,
+  props: Props = {},
+  ...children: Child[]
+): SVGElementTagNameMap[K] {
+  return fill(document.createElementNS("http://www.w3.org/2000/svg", tag), props, children);
+}
+
+function fill<E extends Element>(element: E, props: Props, children: Child[]): E {
+  for (const [name, value] of Object.entries(props)) {
+    if (typeof value === "function") element.addEventListener(name.slice(2), value);
+    else if (value === true) element.setAttribute(name, "");
+    else if (value !== null && value !== undefined && value !== false) element.setAttribute(name, String(value));
+  }
+  element.append(
+    ...children.filter((child): child is Node | string => child !== null && child !== undefined && child !== false),
+  );
+  return element;
+}
+
+/** Put other children into an element; who had the focus there has it again, or what has come into its place. */
+export function redraw(frame: HTMLElement, ...children: Node[]) {
+  const inside = () => [...frame.querySelectorAll<HTMLElement | SVGElement>("button, [tabindex]")];
+  const at = inside().findIndex((element) => element === document.activeElement);
+  frame.replaceChildren(...children);
+  if (at >= 0) inside()[at]?.focus({ preventScroll: true });
+}
+
+/** Words for those who hear the page. */
+export const unseen = (words: string) => h("span", { class: "unseen" }, words);
+
+/** A table with a head; cells are text or elements. */
+export function table(head: string[], rows: Child[][], numeric: number[] = [], label?: string): HTMLElement {
+  const kind = (column: number) => (numeric.includes(column) ? "number" : null);
+  const body = rows.map((row) =>
+    h("tr", {}, ...row.map((cell, i) => h(i ? "td" : "th", { class: kind(i), scope: i ? null : "row" }, cell))),
+  );
+  const top = h("tr", {}, ...head.map((name, i) => h("th", { class: kind(i), scope: "col" }, name)));
+  return h(
+    "div",
+    { class: "scroll", tabindex: 0, role: "region", "aria-label": label ?? head.join(", ") },
+    h("table", {}, h("thead", {}, top), h("tbody", {}, ...body)),
+  );
+}
+
+/** Buttons of which one is pressed, at first the first. */
+export function choice(label: string, names: string[], choose: (i: number) => void): HTMLElement {
+  const buttons = names.map((name, i) =>
+    h(
+      "button",
+      {
+        type: "button",
+        "aria-pressed": String(i === 0),
+        onclick: () => {
+          buttons.forEach((button, k) => button.setAttribute("aria-pressed", String(k === i)));
+          choose(i);
+        },
+      },
+      name,
+    ),
+  );
+  return h("div", { class: "choice", role: "group", "aria-label": label }, ...buttons);
+}
+
+/** A slider with its name and its value. */
+export function slider(
+  name: string,
+  [min, max, step]: [number, number, number],
+  value: number,
+  text: (value: number) => string,
+  set: (value: number) => void,
+): HTMLElement {
+  const shown = h("output", {}, text(value));
+  const input = h("input", {
+    type: "range",
+    min,
+    max,
+    step,
+    value,
+    "aria-label": name,
+    oninput: () => {
+      shown.textContent = text(input.valueAsNumber);
+      set(input.valueAsNumber);
+    },
+  });
+  return h("label", { class: "slider" }, h("span", {}, name), input, shown);
+}
+
+/** A share as the length of a bar. */
+export function bar(share: number): HTMLElement {
+  const filled = h("span", { class: "fill" });
+  filled.style.width = `${(100 * share).toFixed(1)}%`;
+  return h("span", { class: "bar" }, filled);
+}
+
+export const count = (n: number, thing: string, things = `${thing}s`) =>
+  `${n.toLocaleString("en")} ${n === 1 ? thing : things}`;
+/** A share in percent, where 100 means all and 0 none. */
+export function percent(share: number | null | undefined, digits = 2): string {
+  if (share == null) return "–";
+  if (share === 0 || share === 1) return `${100 * share} %`;
+  const least = 10 ** -digits;
+  return `${Math.min(100 - least, Math.max(least, 100 * share)).toFixed(digits)} %`;
+}
+/** A probability in percent; none is ever 0 or 1. */
+export function chance(p: number): string {
+  return p < 0.0005 ? "< 0.1 %" : p > 0.9995 ? "> 99.9 %" : `${(100 * p).toFixed(1)} %`;
+}
+export const rounded = (x: number, digits = 4) => x.toFixed(digits);

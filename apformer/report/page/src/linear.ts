@@ -1,0 +1,50 @@
+// Vectors and matrices as typed arrays; matrices row by row, so that x W reads W in the order of memory.
+import type { Params } from "./run";
+
+export type Vector = Float64Array;
+
+/** y_F = x_D W_DF + b_F. */
+export function linear(x_D: Vector, W_DF: Float32Array, b_F?: Float32Array): Vector {
+  const F = W_DF.length / x_D.length;
+  const y_F = new Float64Array(F);
+  if (b_F) y_F.set(b_F);
+  for (let d = 0, w = 0; d < x_D.length; d++) {
+    const x = x_D[d];
+    if (x === 0)
+      w += F; // which most numbers after a ReLU are
+    else for (let f = 0; f < F; f++) y_F[f] += x * W_DF[w++];
+  }
+  return y_F;
+}
+
+export function add(x_D: Vector, y_D: Vector): Vector {
+  return x_D.map((x, d) => x + y_D[d]);
+}
+
+/** A parameter, if the model has it. */
+export function leaf(params: Params, name: string): Float32Array | undefined {
+  return params[name]?.data;
+}
+
+/** What a stack of layers holds of one layer. */
+export function layerOf(params: Params, name: string, layer: number): Float32Array | undefined {
+  const stack = params[name];
+  if (!stack) return undefined;
+  const size = stack.data.length / stack.shape[0];
+  return stack.data.subarray(layer * size, (layer + 1) * size);
+}
+
+/** Probabilities of logits, all of them above the largest's -infinity. */
+export function softmax(z_V: ArrayLike<number>, temperature = 1): Vector {
+  const y_V = Float64Array.from(z_V);
+  const largest = y_V.reduce((a, b) => Math.max(a, b), -Infinity);
+  let sum = 0;
+  for (let v = 0; v < y_V.length; v++) sum += y_V[v] = Math.exp((y_V[v] - largest) / temperature);
+  return y_V.map((y) => y / sum);
+}
+
+export function argmax(z_V: ArrayLike<number>): number {
+  let best = 0;
+  for (let v = 1; v < z_V.length; v++) if (z_V[v] > z_V[best]) best = v;
+  return best;
+}

@@ -1,0 +1,57 @@
+// The page: reads the run that Python put into it, and draws its sections; each stands by itself.
+import { ablate, measure } from "./ablate";
+import { apply } from "./architecture";
+import { h } from "./html";
+import { readParams, readRun, type Run } from "./run";
+import { ablation } from "./sections/ablation";
+import { accuracy } from "./sections/accuracy";
+import { attention } from "./sections/attention";
+import { curves } from "./sections/curves";
+import { embedding } from "./sections/embedding";
+import { errors } from "./sections/errors";
+import { header } from "./sections/header";
+import { lens } from "./sections/lens";
+import { memory } from "./sections/memory";
+import { player } from "./sections/player";
+import { missing, section } from "./sections/section";
+import { splitOf } from "./split";
+import { State } from "./state";
+
+/** The sections of a run, those that run its model first; without the model, a word on why. */
+function sections(run: Run): (HTMLElement | null)[] {
+  const params = readParams(run, document.querySelector("#weights")!.textContent!);
+  const state = params && new State(run, params);
+  const live = state
+    ? [player(state), run.architecture === "recurrent" ? memory(state) : attention(state), ablation(state), lens(state)]
+    : [
+        section(
+          "player",
+          "The model",
+          "To play with a model is to have it in the page.",
+          missing(run.missing.weights ?? "The page came without the model."),
+        ),
+      ];
+  return [...live, embedding(run, params), curves(run), accuracy(run, state), errors(run, state)];
+}
+
+function draw() {
+  const run = readRun(document.querySelector("#run")!.textContent!);
+  document.title = `${run.name} · apformer`;
+  const main = h("main", { id: "main" }, ...sections(run));
+  const links = [...main.querySelectorAll("section")].map((part) =>
+    h("a", { href: `#${part.id}` }, part.querySelector("h2")!.textContent),
+  );
+  const foot = h(
+    "footer",
+    {},
+    "Written by apformer. Everything on this page is in this file; it asks no network for anything.",
+  );
+  document.body.append(
+    h("a", { class: "skip", href: "#main" }, "Skip to the sections"),
+    h("div", { class: "page" }, header(run), h("nav", { "aria-label": "Sections" }, ...links), main, foot),
+  );
+}
+
+// For tests, which run the model without a page.
+Object.assign(globalThis, { apformer: { ablate, apply, measure, readParams, readRun, splitOf } });
+if (typeof document !== "undefined") draw();

@@ -1,0 +1,84 @@
+// The decoder-only transformer, token by token, as apformer/model.py computes it: embed, blocks, read out.
+import { attend, type Memory } from "./attention";
+import { add, leaf, linear, type Vector } from "./linear";
+import { feedForward, layerNorm } from "./norm";
+import { sinusoidal } from "./position";
+import type { Config, Params } from "./run";
+
+/** What has been read: the tokens, and of each layer the keys and values. */
+export interface Cache {
+  tokens: number[];
+  layers: Memory[];
+}
+
+/** Of each new token: its logits, the stream before, between and after the layers, and what every head has read. */
+export interface Output {
+  logits_TV: Vector[];
+  residual_TLD: Vector[][];
+  attention_TLHS?: Vector[][][];
+  scores_TLHS?: Vector[][][];
+}
+
+export function initCache(cfg: Config): Cache {
+  return { tokens: [], layers: Array.from({ length: cfg.n_layers }, () => ({ key: [], value: [] })) };
+}
+
+/** Logits of new tokens after those in the cache, to which they are added. hidden: tokens that no other may read. */
+export function extend(
+  params: Params,
+  tokens_T: number[],
+  cache: Cache,
+  cfg: Config,
+  hidden = new Set<number>(),
+): Output {
+  const output: Required<Output> = { logits_TV: [], residual_TLD: [], attention_TLHS: [], scores_TLHS: [] };
+  for (const token of tokens_T) {
+    const t = cache.tokens.push(token) - 1;
+    let x_D = embed(params, token, t, cfg);
+    const residual_LD = [x_D];
+    const weights_LHS: Vector[][] = [];
+    const scores_LHS: Vector[][] = [];
+    cache.layers.forEach((memory, layer) => {
+      const norm = (name: string, x_D: Vector) => layerNorm(x_D, params, `blocks.${name}_norm`, cfg, layer);
+      const [before, after] = cfg.norm_position === "post" ? [same, norm] : [norm, same];
+      const read = attend(before("attention", x_D), t, cache.tokens, memory, params, layer, cfg, hidden);
+      x_D = after("attention", add(x_D, read.y_D));
+      x_D = after("feedforward", add(x_D, feedForward(before("feedforward", x_D), params, layer, cfg)));
+      residual_LD.push(x_D);
+      weights_LHS.push(read.weights_HS);
+      scores_LHS.push(read.scores_HS);
+    });
+    output.logits_TV.push(readOut(params, x_D, cfg));
+    output.residual_TLD.push(residual_LD);
+    output.attention_TLHS.push(weights_LHS);
+    output.scores_TLHS.push(scores_LHS);
+  }
+  return output;
+}
+
+/** norm(x) W_out + b, with the transposed embedding table for W_out where they are tied. */
+export function readOut(params: Params, x_D: Vector, cfg: Config): Vector {
+  const y_D = cfg.final_norm ? layerNorm(x_D, params, "final_norm", cfg) : x_D;
+  const weight_DV = leaf(params, "head.output.weight");
+  if (weight_DV) return linear(y_D, weight_DV, leaf(params, "head.output.bias"));
+  const table_VD = leaf(params, "embedding.table")!;
+  const bias_V = leaf(params, "head.bias");
+  return Float64Array.from({ length: table_VD.length / y_D.length }, (_, v) =>
+    y_D.reduce((sum, y, d) => sum + y * table_VD[v * y_D.length + d], bias_V ? bias_V[v] : 0),
+  );
+}
+
+function embed(params: Params, token: number, position: number, cfg: Config): Vector {
+  const D = cfg.d_model;
+  const scale = cfg.scale_embedding ? Math.sqrt(D) : 1;
+  const x_D = Float64Array.from(
+    leaf(params, "embedding.table")!.subarray(token * D, (token + 1) * D),
+    (x) => scale * x,
+  );
+  if (cfg.position === "sinusoidal") return add(x_D, sinusoidal(position, D));
+  const place = Math.min(position, cfg.max_len - 1);
+  if (cfg.position === "learned") return x_D.map((x, d) => x + params["position.table"].data[place * D + d]);
+  return x_D;
+}
+
+const same = (_: string, x_D: Vector) => x_D;

@@ -1,0 +1,74 @@
+// What Python puts into the page: the run as JSON, and the weights as base64 of little-endian float32.
+
+export interface Leaf {
+  data: Float32Array;
+  shape: number[];
+}
+/** The parameters by their dotted path, such as blocks.attention.query. */
+export type Params = Record<string, Leaf>;
+/** A model's Config, as config.json holds it. */
+export type Config = Record<string, any>;
+/** A part that can be switched off: its kind, and where it is. */
+export type Part = [] | [kind: string, ...index: number[]];
+
+export interface Group {
+  count: number;
+  teacher_forced: number | null;
+  free_running: number | null;
+  [label: string]: any;
+}
+export interface Probe {
+  tokens: number[][];
+  weights: number[][];
+  terms: number[][] | null;
+}
+export interface Loss {
+  loss: number;
+  exact?: number;
+}
+
+export interface Run {
+  name: string;
+  task: "progressions" | "wide" | "text";
+  architecture: "decoder" | "recurrent";
+  settings: { training: any; model: Config; data: any; optimizer: any; drawing: any };
+  versions: Record<string, string | null>;
+  source: Record<string, any>;
+  parameters: number;
+  parameters_sha256: string;
+  step: number;
+  member: number;
+  vocabulary: string[];
+  missing: Record<string, string>;
+  metrics: Record<string, any>[] | null;
+  floor: number | null;
+  evaluation: Record<string, any> | null;
+  certificate: Record<string, any> | null;
+  embedding: { points: [number, number][]; shares: number[] } | null;
+  leaves: { name: string; shape: number[] }[];
+  probe?: Probe;
+  ablation?: ({ part: Part } & Loss)[];
+  examples?: string[];
+  circuit?: Record<string, string>;
+}
+
+/** The run of this page. */
+export function readRun(text: string): Run {
+  return JSON.parse(text);
+}
+
+/** The parameters, each a view of one block of numbers; none if the page came without the model. */
+export function readParams(run: Run, base64: string): Params | null {
+  if (!run.leaves.length) return null;
+  const binary = atob(base64);
+  const bytes = new Uint8Array(binary.length);
+  for (let i = 0; i < bytes.length; i++) bytes[i] = binary.charCodeAt(i);
+  const params: Params = {};
+  let start = 0;
+  for (const { name, shape } of run.leaves) {
+    const size = shape.reduce((product, length) => product * length, 1);
+    params[name] = { data: new Float32Array(bytes.buffer, 4 * start, size), shape };
+    start += size;
+  }
+  return params;
+}

@@ -1,0 +1,211 @@
+// Ablation: switch off heads, layers, offsets or characters, and see at once what the model says without them.
+import { measure } from "../ablate";
+import { bar, chance, count, h, percent, redraw, table } from "../html";
+import { generate, GREEDY } from "../generate";
+import { argmax, softmax } from "../linear";
+import type { Loss, Part } from "../run";
+import type { State } from "../state";
+import { shown } from "../tokenizer";
+import { before, listed } from "./expected";
+import { missing, section } from "./section";
+
+const LEAD =
+  "Switch a part off and see what the model says without it: here, and in every section of this page. The longer the " +
+  "bar under a part, the more is lost without it, as Python measured it on held-out rows.";
+
+export function ablation(state: State): HTMLElement {
+  const { run } = state;
+  if (!run.ablation || run.ablation.length < 2) {
+    const why = run.missing.probe ?? "This kind of model has no heads to switch off.";
+    return section("ablate", "Ablate", "What each part of the model is worth.", missing(why));
+  }
+  const [whole, ...drops] = run.ablation;
+  const exact = whole.exact !== undefined;
+  const worth = (drop: Loss) => (exact ? whole.exact! - drop.exact! : Math.max(0, drop.loss - whole.loss));
+  const said = (drop: Loss) =>
+    (exact ? `${percent(drop.exact)} of terms right, ` : "") + `${drop.loss.toFixed(4)} nats`;
+  const most = Math.max(1e-9, ...drops.map(worth));
+  const buttons = drops.map((drop, i) => {
+    const button = h(
+      "button",
+      { type: "button", class: "part", onclick: () => state.toggle(drop.part) },
+      h("span", {}, short(drop.part)),
+    );
+    button.dataset.part = String(i);
+    button.style.setProperty("--worth", String(Math.max(0, worth(drop)) / most));
+    button.title = `${name(drop.part)}: without it ${said(drop)}`;
+    return button;
+  });
+  const rowsOf = (chosen: (part: Part) => boolean, label: string) => {
+    const found = buttons.filter((_, i) => chosen(drops[i].part));
+    return found.length ? h("div", { class: "parts-row" }, h("span", { class: "layer-name" }, label), ...found) : null;
+  };
+  const layers = Array.from({ length: state.cfg.n_layers }, (_, l) =>
+    rowsOf((part) => (part[0] === "head" || part[0] === "feedforward") && part[1] === l, `Layer ${l + 1}`),
+  );
+  const places = [
+    rowsOf((part) => part[0] === "offset", "Reading back"),
+    rowsOf((part) => part[0] === "position", "Positions"),
+  ];
+  const letters = h("div", { class: "letters", role: "group", "aria-label": "Characters to hide" });
+  const written = h("div", { class: "goes-on", role: "status", "aria-label": "What is written" });
+  const now = h("div", { class: "now" });
+  const live = h("div", { class: "live", role: "status" });
+  let waiting = 0;
+  let answered = "";
+
+  /** The whole model and what is left of it: what they say next, and what the held-out rows cost them. */
+  function draw() {
+    buttons.forEach((button, i) => {
+      button.setAttribute("aria-pressed", String(state.isOff(drops[i].part)));
+      button.setAttribute(
+        "aria-label",
+        `${name(drops[i].part)}, ${state.isOff(drops[i].part) ? "off" : "on"}; without it ${said(drops[i])}`,
+      );
+    });
+    redraw(
+      letters,
+      ...state.tokens.map((token, t) =>
+        h(
+          "button",
+          {
+            type: "button",
+            class: "hide",
+            "aria-pressed": String(state.hidden.has(t)),
+            "aria-label": `Hide ${shown(run.vocabulary[token])}, character ${t + 1}`,
+            onclick: () => {
+              const hidden = new Set(state.hidden);
+              if (!hidden.delete(t)) hidden.add(t);
+              state.update({ hidden });
+            },
+          },
+          shown(run.vocabulary[token]),
+        ),
+      ),
+    );
+    now.replaceChildren(compare());
+    const asked = JSON.stringify([state.tokens, state.given, state.off, [...state.hidden]]);
+    if (asked === answered) return; // only another character is looked at
+    answered = asked;
+    written.replaceChildren(...goesOn());
+    clearTimeout(waiting);
+    waiting = window.setTimeout(weigh, state.changed ? 60 : 0);
+  }
+
+  /** What the whole model and what is left of it write after what was given. */
+  function goesOn(): HTMLElement[] {
+    const [given, more] = [state.tokens.slice(0, state.given), state.tokens.length - state.given];
+    const whole = state.text(generate(state.params, given, more, state.cfg, GREEDY));
+    const left = state.changed
+      ? state.text(generate(state.current, given, more, state.cfg, GREEDY, state.hidden))
+      : whole;
+    const letters = [...left].map((letter, i) =>
+      letter === whole[i] ? letter : h("mark", {}, letter === " " ? "␣" : letter),
+    );
+    const code = (...children: (string | Node)[]) =>
+      h("code", {}, h("span", { class: "given" }, state.text(given)), ...children);
+    return [
+      h("div", {}, h("span", {}, "whole model"), code(whole)),
+      h("div", {}, h("span", {}, state.changed ? "what is left" : "nothing is off"), code(...letters)),
+    ];
+  }
+
+  function compare(): HTMLElement {
+    const [before_V, after_V] = [state.whole, state.output].map((output) => softmax(output.logits_TV[state.at]));
+    const rows = listed([before_V, after_V]).map((v) =>
+      h(
+        "li",
+        { class: v === argmax(after_V) ? "best" : "" },
+        h("span", { class: "letter" }, shown(run.vocabulary[v])),
+        h("span", { class: "pair" }, bar(before_V[v]), bar(after_V[v])),
+        h("span", { class: "number" }, chance(after_V[v])),
+      ),
+    );
+    return h(
+      "div",
+      {},
+      h("h3", {}, "The next character"),
+      h(
+        "p",
+        { class: "note" },
+        "after ",
+        h("code", {}, before(state)),
+        ": above the whole model, below what is left of it",
+      ),
+      h("ol", { class: "probabilities paired" }, ...rows),
+    );
+  }
+
+  function weigh() {
+    const found = state.changed ? measure(state.current, run.probe!, state.cfg, state.hidden) : whole;
+    const cells = (loss: Loss) => [...(exact ? [percent(loss.exact)] : []), loss.loss.toFixed(4)];
+    live.replaceChildren(
+      h("h3", {}, `${count(run.probe!.tokens.length, "held-out row")}`),
+      table(
+        ["what", ...(exact ? ["terms right"] : []), "nats"],
+        [
+          ["whole model", ...cells(whole)],
+          [state.changed ? "without these parts" : "nothing is off", ...cells(found)],
+        ],
+        [1, 2],
+        "What is left of the model on held-out rows",
+      ),
+    );
+    live.dataset.of = drops.flatMap(({ part }, i) => (state.isOff(part) ? [i] : [])).join();
+    live.dataset.loss = String(found.loss);
+    live.dataset.exact = String(found.exact ?? "");
+  }
+
+  const sorted = [...drops].sort((a, b) => worth(b) - worth(a) || b.loss - a.loss);
+  const rows = sorted.map((drop) => {
+    const length = h("span", { class: "drop" });
+    length.style.width = `${(100 * Math.max(0, worth(drop))) / most}%`;
+    return [
+      h("button", { type: "button", class: "link", onclick: () => state.toggle(drop.part) }, name(drop.part)),
+      h("span", { class: "drop-frame" }, length),
+      ...(exact ? [percent(drop.exact)] : []),
+      drop.loss.toFixed(4),
+    ];
+  });
+  state.drawn(draw);
+  draw();
+  return section(
+    "ablate",
+    "Ablate",
+    LEAD,
+    h("div", { class: "parts" }, ...layers, ...places),
+    h("p", { class: "note" }, "Or hide a character, so that no other may read it:"),
+    letters,
+    h(
+      "div",
+      { class: "controls" },
+      h(
+        "button",
+        { type: "button", onclick: () => state.update({ off: [], hidden: new Set() }) },
+        "Switch everything on",
+      ),
+    ),
+    written,
+    h("div", { class: "columns" }, now, live),
+    h(
+      "details",
+      { class: "more" },
+      h("summary", {}, `What each of ${count(drops.length, "part")} is worth`),
+      table(["without", "lost", ...(exact ? ["terms right"] : []), "nats"], rows, [2, 3], "What each part is worth"),
+    ),
+  );
+}
+
+function name([kind, a = 0, b = 0]: Part): string {
+  if (kind === "head") return `layer ${a + 1}, head ${b + 1}`;
+  if (kind === "feedforward") return `layer ${a + 1}, feed-forward`;
+  if (kind === "offset") return a ? `reading ${a} back` : "reading itself";
+  return `position ${a + 1}`;
+}
+
+function short([kind, a = 0, b = 0]: Part): string {
+  if (kind === "head") return `head ${b + 1}`;
+  if (kind === "feedforward") return "feed-forward";
+  if (kind === "offset") return a ? `${a}` : "itself";
+  return `${a + 1}`;
+}

@@ -1,0 +1,49 @@
+// Progressions of a cell of the map, drawn anew, with what the model in this page says to them.
+import { h, table } from "../html";
+import { generate, GREEDY } from "../generate";
+import { splitOf } from "../split";
+import type { State } from "../state";
+
+export interface Bounds {
+  firsts: number[];
+  differences: number[];
+}
+const [ROWS, TERMS] = [8, 5];
+
+export function examplesOf(state: State, bounds: Bounds, label: string): HTMLElement {
+  const { digits } = state.run.settings.data;
+  const rows = Array.from({ length: 400 }, () => [uniform(bounds.firsts), uniform(bounds.differences)])
+    .filter(([first, difference]) => inside(first + 2 * difference, digits))
+    .slice(0, ROWS)
+    .map(([first, difference]) => row(state, first, difference, digits));
+  const head = ["given", "the model goes on", "right", "line"];
+  return h(
+    "div",
+    {},
+    h("p", { class: "note" }, `Some of them now (${label}):`),
+    rows.length
+      ? table(head, rows, [], "Progressions of this cell")
+      : h("p", { class: "missing" }, "No progression of three terms fits here."),
+  );
+}
+
+const uniform = ([low, high]: number[]) => low + Math.floor(Math.random() * (high - low + 1));
+const inside = (value: number, digits: number) => value >= 0 && value < 10 ** digits;
+
+function row(state: State, first: number, difference: number, digits: number): (string | Node)[] {
+  const terms = Array.from({ length: TERMS }, (_, i) => first + i * difference).filter((value) =>
+    inside(value, digits),
+  );
+  const texts = terms.map((value) => String(value).padStart(digits, "0"));
+  const given = texts.slice(0, 2).join(" ");
+  const tokens = [...given].map((letter) => state.run.vocabulary.indexOf(letter));
+  const written = generate(state.current, tokens, (terms.length - 2) * (digits + 1), state.cfg, GREEDY, new Set());
+  const said = state.text(written).trim();
+  const right = said === texts.slice(2).join(" ");
+  return [
+    h("code", {}, given),
+    h("code", { class: right ? "" : "false" }, said),
+    right ? "✓" : `✗ not ${texts.slice(2).join(" ")}`,
+    ["training", "validation", "test"][splitOf(difference, first)],
+  ];
+}

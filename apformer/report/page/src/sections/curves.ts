@@ -1,0 +1,108 @@
+// How the run was trained: loss against the Bayes floor, exact match and learning rate; of a population, bands.
+import { count, h, percent, table } from "../html";
+import { lines, type Series } from "../plot";
+import type { Run } from "../run";
+import { missing, section } from "./section";
+
+export function curves(run: Run): HTMLElement {
+  const title = "Training";
+  const records = run.metrics?.filter((record) => record.loss !== null) ?? [];
+  if (!records.length)
+    return section(
+      "curves",
+      title,
+      "How the model was learned.",
+      missing(run.missing.metrics ?? "This run was not trained, so it has no curves."),
+    );
+  const series = (names: [string, string, string, boolean?][]): Series[] =>
+    names
+      .map(([key, name, colour, dots]) => ({
+        name,
+        colour,
+        dots,
+        points: records.filter((record) => record[key] != null).map((record) => point(record.step, record[key])),
+      }))
+      .filter((one) => one.points.length);
+  const members = run.settings.training.members;
+  const charts = [
+    lines({
+      title: "Loss",
+      x: "step",
+      y: run.task === "text" ? "nats per token" : "nats per character",
+      log: true,
+      series: series([
+        ["loss", "training", "blue"],
+        ["validation_loss", "validation", "orange", true],
+      ]),
+      floor:
+        run.floor === null ? undefined : { name: `best possible on validation, ${run.floor.toFixed(4)}`, y: run.floor },
+    }),
+    records.some((record) => record.exact != null)
+      ? lines({
+          title: "Exact match",
+          x: "step",
+          y: "terms right",
+          share: true,
+          series: series([
+            ["exact", "training", "blue"],
+            ["validation_exact", "validation", "orange", true],
+          ]),
+          format: (y) => `${(100 * y).toFixed(2)} %`,
+        })
+      : null,
+    records.some((record) => record.learning_rate != null)
+      ? lines({
+          title: "Learning rate",
+          x: "step",
+          y: "",
+          series: series([["learning_rate", "learning rate", "green"]]),
+        })
+      : null,
+    checkpoints(records),
+  ];
+  const spread =
+    members > 1
+      ? ` Lines are the median of ${count(members, "member")}, bands reach from the least to the greatest.`
+      : "";
+  const floor =
+    run.floor === null
+      ? ""
+      : " No predictor can be better than the dashed line: the first term and the difference cannot be known.";
+  return section(
+    "curves",
+    title,
+    `How the model was learned.${floor}${spread}`,
+    h("div", { class: "charts" }, ...charts.filter((chart): chart is HTMLElement => chart !== null)),
+  );
+}
+
+/** The records that have a validation: those of the checkpoints. */
+function checkpoints(records: Record<string, any>[]): HTMLElement | null {
+  const saved = records.filter((record) => record.validation_loss != null).slice(-8);
+  if (!saved.length) return null;
+  const exact = saved.some((record) => record.validation_exact != null);
+  const rows = saved.map((record) => [
+    record.step.toLocaleString("en"),
+    point(0, record.validation_loss).y.toFixed(4),
+    ...(exact ? [percent(point(0, record.validation_exact).y)] : []),
+    `${Math.round(record.seconds).toLocaleString("en")} s`,
+  ]);
+  return h(
+    "figure",
+    {},
+    h("figcaption", {}, h("strong", {}, "Checkpoints"), h("span", { class: "unit" }, "on validation rows")),
+    table(["step", "loss", ...(exact ? ["terms right"] : []), "time"], rows, [1, 2, 3], "Checkpoints"),
+  );
+}
+
+/** One number, or the median of all members between their least and greatest. */
+function point(step: number, value: number | number[]) {
+  const values = [value].flat().sort((a, b) => a - b);
+  const middle = values.length / 2;
+  return {
+    x: step,
+    low: values[0],
+    y: (values[Math.floor(middle - 0.5)] + values[Math.floor(middle)]) / 2,
+    high: values[values.length - 1],
+  };
+}

@@ -1,0 +1,155 @@
+// Embeddings in the plane in which they vary most, and positions against each other.
+import { h, percent } from "../html";
+import { squares, thumbnail } from "../heat";
+import { layerOf, leaf } from "../linear";
+import { scatter } from "../scatter";
+import { sinusoidal, slope } from "../position";
+import type { Params, Run } from "../run";
+import { shown } from "../tokenizer";
+import { missing, section } from "./section";
+
+const PLACES = 64;
+
+export function embedding(run: Run, params: Params | null): HTMLElement {
+  return section(
+    "embedding",
+    "Embeddings and positions",
+    "What a character is to the model before anything is read, and how it tells places apart.",
+    h("div", { class: "columns" }, plane(run), positions(run, params)),
+  );
+}
+
+function plane(run: Run): HTMLElement {
+  if (!run.embedding) return missing("The vocabulary is too large to be drawn.");
+  const { points, shares } = run.embedding;
+  const digits = run.task === "text" ? 0 : 10;
+  const words = run.task === "text" ? "" : " The line joins 0 to 9.";
+  return h(
+    "figure",
+    {},
+    h(
+      "figcaption",
+      {},
+      h("strong", {}, "Embeddings"),
+      h(
+        "span",
+        { class: "unit" },
+        `the two directions of most variance: ${percent(shares[0], 0)} and ${percent(shares[1], 0)} of it`,
+      ),
+    ),
+    scatter(`Embeddings of ${points.length} tokens in two dimensions`, points, run.vocabulary.map(shown), digits),
+    h("p", { class: "note" }, `Near each other is alike to the model.${words}`),
+  );
+}
+
+function positions(run: Run, params: Params | null): HTMLElement {
+  const cfg = run.settings.model;
+  if (run.architecture === "recurrent")
+    return missing("A recurrent network has no positions: it reads one character after the other.");
+  if (cfg.position === "none")
+    return missing("This model has no positions: it tells places apart by the causal mask alone.");
+  if (cfg.position === "sinusoidal")
+    return alike(
+      "Sinusoidal positions",
+      Array.from({ length: PLACES }, (_, p) => sinusoidal(p, cfg.d_model)),
+    );
+  if (cfg.position === "rotary")
+    return alike(
+      "Rotary positions",
+      Array.from({ length: PLACES }, (_, p) => sinusoidal(p, cfg.d_model / cfg.n_heads)),
+    );
+  if (!params) return missing("The page came without the model, so its positions cannot be drawn.");
+  if (cfg.position === "learned") {
+    const table_PD = leaf(params, "position.table")!;
+    const count = Math.min(PLACES, table_PD.length / cfg.d_model);
+    return alike(
+      "Learned positions",
+      Array.from({ length: count }, (_, p) => table_PD.subarray(p * cfg.d_model, (p + 1) * cfg.d_model)),
+    );
+  }
+  if (cfg.position === "alibi")
+    return biases(
+      `ALiBi: what a score loses by distance`,
+      Array.from({ length: cfg.n_heads }, (_, k) => Array.from({ length: 16 }, (_, o) => -slope(k, cfg.n_heads) * o)),
+      cfg.n_heads,
+      offsets(16),
+    );
+  const name = cfg.position === "relative" ? "relative.table" : "periodic.table";
+  const width = params[`blocks.attention.${name}`].shape[2];
+  const rows = Array.from({ length: cfg.n_layers }, (_, l) => {
+    const table_HO = layerOf(params, `blocks.attention.${name}`, l)!;
+    return Array.from({ length: cfg.n_heads }, (_, k) => table_HO.subarray(k * width, k * width + Math.min(width, 24)));
+  }).flat();
+  const columns =
+    cfg.position === "relative"
+      ? offsets(Math.min(width, 24))
+      : [
+          ...offsets(cfg.window),
+          ...Array.from({ length: 2 * cfg.window }, (_, c) =>
+            c === cfg.window ? "P" : `${c < cfg.window ? "−" : "+"}${Math.abs(c - cfg.window)}`,
+          ),
+        ];
+  return biases(
+    cfg.position === "relative"
+      ? "Relative positions: what a score gains by offset"
+      : "Periodic positions: what a score gains near, and about a period P back",
+    rows,
+    cfg.n_heads,
+    columns,
+  );
+}
+
+const offsets = (count: number) => Array.from({ length: count }, (_, o) => String(o));
+
+/** How alike positions are: the cosine of their vectors. */
+function alike(title: string, vectors: ArrayLike<number>[]): HTMLElement {
+  const dot = (a: ArrayLike<number>, b: ArrayLike<number>) => Array.from(a).reduce((sum, x, i) => sum + x * b[i], 0);
+  const lengths = vectors.map((v) => Math.sqrt(dot(v, v)) || 1);
+  const rows = vectors.map((a, p) => vectors.map((b, q) => dot(a, b) / lengths[p] / lengths[q]));
+  const picture = thumbnail(rows, vectors.length);
+  picture.classList.add("large");
+  picture.setAttribute("role", "img");
+  picture.setAttribute("aria-label", `${title}: how alike positions 1 to ${vectors.length} are`);
+  return h(
+    "figure",
+    {},
+    h(
+      "figcaption",
+      {},
+      h("strong", {}, title),
+      h("span", { class: "unit" }, `cosine between positions 1 to ${vectors.length}`),
+    ),
+    picture,
+  );
+}
+
+/** A bias for each head and offset. */
+function biases(title: string, rows: ArrayLike<number>[], heads: number, columns: string[]): HTMLElement {
+  const largest = Math.max(1e-9, ...rows.flatMap((row) => [...Array.from(row)].filter((x) => x > -1e8).map(Math.abs)));
+  const names = rows.map((_, i) =>
+    rows.length > heads ? `${Math.floor(i / heads) + 1}.${(i % heads) + 1}` : String(i + 1),
+  );
+  const picture = squares(
+    title,
+    rows,
+    names,
+    columns,
+    (x) => Math.max(-1, x / largest),
+    (r, c) => `head ${names[r]}, offset ${columns[c]}: ${rows[r][c].toFixed(2)}`,
+  );
+  return h(
+    "figure",
+    {},
+    h(
+      "figcaption",
+      {},
+      h("strong", {}, title),
+      h(
+        "span",
+        { class: "unit" },
+        `${rows.length > heads ? "rows: layer.head" : "rows: heads"}; strongest ${largest.toFixed(1)}`,
+      ),
+    ),
+    h("div", { class: "matrix-frame" }, picture),
+  );
+}

@@ -1,0 +1,26 @@
+// A word wherever the model speaks while a part of it is switched off.
+import { count, h } from "../html";
+import type { State } from "../state";
+
+export function offNotice(state: State): HTMLElement {
+  const words = h("span");
+  const notice = h(
+    "p",
+    { class: "off", role: "status", hidden: true },
+    words,
+    h(
+      "button",
+      { type: "button", onclick: () => state.update({ off: [], hidden: new Set() }) },
+      "Switch everything on",
+    ),
+  );
+  state.drawn(() => {
+    notice.hidden = !state.changed;
+    const parts = [
+      state.off.length && `${count(state.off.length, "part")} switched off`,
+      state.hidden.size && `${count(state.hidden.size, "character")} hidden`,
+    ];
+    words.textContent = `${parts.filter(Boolean).join(", ")}: this is not the whole model. `;
+  }, false);
+  return notice;
+}

@@ -1,0 +1,19 @@
+// How the player plays: what its controls are set to.
+import { GREEDY, type Choice } from "../generate";
+
+export interface Play {
+  how: Choice;
+  /** Whether the text is judged as it stands, instead of gone on with. */
+  forced: boolean;
+  /** Whether it is just being written. */
+  fresh: boolean;
+  /** Terms or tokens to add. */
+  more: number;
+}
+
+export const start = (isText: boolean): Play => ({
+  how: { ...GREEDY },
+  forced: false,
+  fresh: false,
+  more: isText ? 60 : 3,
+});

@@ -1,0 +1,64 @@
+// The text of the player as boxes, each with the probability that the model gave it.
+import { bar, chance, h, redraw, unseen } from "../html";
+import { argmax, softmax } from "../linear";
+import type { State } from "../state";
+import { shown } from "../tokenizer";
+import type { Play } from "./play";
+
+const TOGETHER = 16; // characters of a text that break as one
+const PAUSE = 45; // milliseconds between two characters that appear
+
+/** Draws the boxes into an element; what the model wrote is judged, and teacher-forced, all of it. */
+export function drawStrip(frame: HTMLElement, state: State, play: Play) {
+  const { run, tokens } = state;
+  const isText = run.task === "text";
+  const groups: HTMLElement[] = [];
+  tokens.forEach((token, t) => {
+    const begins = isText ? t % TOGETHER === 0 : run.vocabulary[token] === " " || t === 0;
+    if (begins) groups.push(h("span", { class: isText ? "run" : "term" }));
+    groups[groups.length - 1].append(box(state, play, t));
+  });
+  const next = h(
+    "button",
+    {
+      type: "button",
+      class: state.at === tokens.length - 1 ? "token next at" : "token next",
+      title: "what comes next",
+      onclick: () => state.look(tokens.length - 1),
+    },
+    h("span", { class: "letter" }, "?"),
+    unseen(", what comes next"),
+    h("span", { class: "level" }),
+  );
+  redraw(frame, ...groups, h("span", { class: "run" }, next));
+}
+
+function box(state: State, play: Play, t: number): HTMLElement {
+  const name = (token: number) => state.run.vocabulary[token];
+  const token = state.tokens[t];
+  const p_V = t > 0 ? softmax(state.output.logits_TV[t - 1]) : null;
+  const written = t >= state.given;
+  const judged = p_V !== null && (play.forced || written);
+  const guess = judged && argmax(p_V) !== token ? shown(name(argmax(p_V))) : null;
+  const kinds = { written, wrong: guess !== null, at: t === state.at + 1, space: name(token) === " " };
+  const said = p_V ? chance(p_V[token]) : "given";
+  const found = h(
+    "button",
+    {
+      type: "button",
+      class: ["token", ...Object.entries(kinds).flatMap(([kind, is]) => (is ? [kind] : []))].join(" "),
+      title: `${shown(name(token))}, ${said}${guess ? `, most likely ${guess}` : ""}`,
+      onclick: () => state.look(t - 1),
+    },
+    h("span", { class: "letter" }, shown(name(token))),
+    unseen(`, ${said}`),
+    h("span", { class: "level" }, judged ? bar(p_V[token]) : null),
+    guess && unseen(", most likely "),
+    guess && h("span", { class: "guess" }, guess),
+  );
+  if (play.fresh && written) {
+    found.classList.add("fresh");
+    found.style.animationDelay = `${(t - state.given) * PAUSE}ms`;
+  }
+  return found;
+}

@@ -1,0 +1,95 @@
+// What its reader types, as tokens; or what is wrong with it, in a sentence.
+import type { Run } from "./run";
+
+export interface Reading {
+  tokens: number[];
+  fault: string | null;
+  note: string | null;
+}
+
+const SPACE = " ";
+
+/** How a token is written: a space and what cannot be seen as signs. */
+export function shown(token: string): string {
+  return token === SPACE ? "␣" : token.replaceAll(SPACE, "␣").replaceAll("\n", "↵").replaceAll("\t", "⇥") || "∅";
+}
+
+/** A text in one line. */
+export const shownText = (text: string) => text.replaceAll("\n", "↵").replaceAll("\t", "⇥");
+
+/** The tokens of a text by the run's vocabulary. */
+export function encode(text: string, run: Run): Reading {
+  const fault = (sentence: string): Reading => ({ tokens: [], fault: sentence, note: null });
+  if (run.task === "text") return encodeText(text, run.vocabulary, fault);
+  const terms = text.trim().split(/\s+/);
+  if (!terms[0]) return fault("Type a progression, such as " + (run.examples?.[0] ?? "007 010 013") + ".");
+  const other = [...text].find((letter) => !/[0-9\s]/.test(letter));
+  if (other)
+    return fault(`“${other}” is neither a digit nor a space: a progression is written with digits and spaces alone.`);
+  const width = run.task === "wide" ? terms[0].length : run.settings.data.digits;
+  const wrong = terms.find((term) => term.length !== width);
+  if (wrong) {
+    const expected = run.task === "wide" ? `the first has ${width}` : `this model knows terms of ${width}`;
+    const remedy = wrong.length < width ? `: write ${wrong.padStart(width, "0")}` : "";
+    return fault(
+      `“${wrong}” has ${wrong.length} ${wrong.length === 1 ? "digit" : "digits"} where ${expected}${remedy}.`,
+    );
+  }
+  const tokens = [...terms.join(SPACE)].map((letter) => run.vocabulary.indexOf(letter));
+  return { tokens, fault: null, note: progressionNote(terms, run) };
+}
+
+/** What is worth saying of terms that can be read. */
+function progressionNote(terms: string[], run: Run): string | null {
+  if (terms.length < 2) return "One term does not fix a progression: what comes next cannot be known.";
+  const values = terms.map((term) => value(term, run));
+  const differences = new Set(values.slice(1).map((x, i) => x - values[i]));
+  if (differences.size > 1) return "These terms are not evenly spaced, so there is no right continuation.";
+  const [difference] = differences;
+  const { min_difference: least, max_difference: most } = run.settings.data;
+  const known = least === undefined || (BigInt(least) <= difference && difference <= BigInt(most));
+  return known ? null : `The model was trained on differences from ${least} to ${most}; this one is ${difference}.`;
+}
+
+/** The number that a term stands for. */
+export function value(term: string, run: Run): bigint {
+  return BigInt(run.settings.data.order === "lsb" ? [...term].reverse().join("") : term);
+}
+
+/** A number as a term. */
+export function written(number: bigint, width: number, run: Run): string {
+  const text = String(number).padStart(width, "0");
+  return run.settings.data.order === "lsb" ? [...text].reverse().join("") : text;
+}
+
+export const widthOf = (text: string) => text.split(SPACE)[0].length;
+
+/** How many more terms stay within the digits; any number where the terms fix no progression. */
+export function termsThatFit(text: string, run: Run): number {
+  const values = text.split(SPACE).map((term) => value(term, run));
+  if (values.length < 2 || values[0] === values[1]) return Infinity;
+  const [last, difference] = [values[values.length - 1], values[1] - values[0]];
+  const room = difference < 0n ? last : 10n ** BigInt(widthOf(text)) - 1n - last;
+  return Number(room / (difference < 0n ? -difference : difference));
+}
+
+/** The longest tokens that fit, one after the other: of characters what the tokenizer gives, of byte pairs nearly. */
+function encodeText(text: string, vocabulary: string[], fault: (sentence: string) => Reading): Reading {
+  if (!text) return fault("Type some text for the model to go on from.");
+  const ids = new Map(vocabulary.map((token, id) => [token, id]));
+  const longest = Math.max(...vocabulary.map((token) => token.length));
+  const tokens: number[] = [];
+  for (let at = 0; at < text.length;) {
+    let length = Math.min(longest, text.length - at);
+    while (length > 0 && !ids.has(text.slice(at, at + length))) length--;
+    if (!length)
+      return fault(`“${String.fromCodePoint(text.codePointAt(at)!)}” is not in the vocabulary of this model.`);
+    tokens.push(ids.get(text.slice(at, at + length))!);
+    at += length;
+  }
+  return {
+    tokens,
+    fault: null,
+    note: longest > 1 ? "Cut into the longest tokens that fit, which may differ from the tokenizer’s own cut." : null,
+  };
+}

@@ -1,0 +1,37 @@
+"""The page of a run as one file: a template, and what is put into it.
+
+`template.html` is built from page/ (`npm ci && npm run build` there): markup, style and script in one file, and a
+content-security policy that lets it load nothing. A run is put into it as JSON, and its weights as base64 of
+little-endian float32, in the order of their names.
+"""
+
+import base64
+import json
+from importlib import resources
+
+import numpy as np
+
+DATA, WEIGHTS = "<!-- the run -->", "<!-- the weights -->"
+
+
+def fill(data, leaves=None):
+    """The page, as text.
+
+    data: a dict that JSON can hold. leaves: {name: float32 array} of the model, or None for a page without it.
+    """
+    leaves = leaves or {}
+    data = data | {"leaves": [{"name": name, "shape": list(leaf.shape)} for name, leaf in leaves.items()]}
+    numbers = b"".join(np.asarray(leaf, "<f4").tobytes() for leaf in leaves.values())
+    page = resources.files("apformer.report").joinpath("template.html").read_text("utf-8")
+    page = page.replace(DATA, _block("run", "application/json", _json(data)))
+    return page.replace(WEIGHTS, _block("weights", "text/plain", base64.b64encode(numbers).decode("ascii")))
+
+
+def _block(name, kind, text):
+    """A block of data, which a browser does not run."""
+    return f'<script id="{name}" type="{kind}">{text}</script>'
+
+
+def _json(data):
+    """JSON in which no text can end the block that it stands in."""
+    return json.dumps(data, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")

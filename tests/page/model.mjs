@@ -1,0 +1,30 @@
+// Runs the model of a page without a browser: node model.mjs PAGE < cases.json, where the page is the built template.
+// A case is a run as Python puts it into a page, with weights and rows of tokens; the answer to each is what it asks for.
+import { readFileSync } from "node:fs";
+import { runInThisContext } from "node:vm";
+
+const page = readFileSync(process.argv[2], "utf8");
+const scripts = [...page.matchAll(/<script>([\s\S]*?)<\/script>/g)];
+runInThisContext(scripts[scripts.length - 1][1]);
+const { ablate, apply, measure, readParams, splitOf } = globalThis.apformer;
+
+const ANSWERS = {
+  logits: ({ rows, cfg, part }, params) =>
+    rows.map((tokens) => apply(ablate(params, part), tokens, cfg).logits_TV.map((z) => [...z])),
+  captured: ({ rows, cfg }, params) =>
+    rows.map((tokens) => {
+      const { residual_TLD, attention_TLHS } = apply(params, tokens, cfg);
+      return {
+        residual: residual_TLD.map((L) => L.map((x) => [...x])),
+        attention: attention_TLHS?.map((L) => L.map((H) => H.map((w) => [...w]))),
+      };
+    }),
+  measure: ({ parts, probe, cfg }, params) => parts.map((part) => measure(ablate(params, part), probe, cfg)),
+  hidden: ({ rows, cfg, place }, params) =>
+    rows.map((tokens) => apply(params, tokens, cfg, new Set([place])).logits_TV.map((z) => [...z])),
+  split: ({ pairs }) => pairs.map(([difference, first]) => splitOf(difference, first)),
+};
+
+const cases = JSON.parse(readFileSync(0, "utf8"));
+const answers = cases.map((asked) => ANSWERS[asked.ask](asked, readParams({ leaves: asked.leaves }, asked.weights)));
+process.stdout.write(JSON.stringify(answers));
