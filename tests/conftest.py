@@ -4,10 +4,17 @@ An implicit promotion or broadcast in the library is an error here, so that a wr
 """
 
 import os
+from functools import cache
+from importlib.metadata import version
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 # Compiling is most of what tests do, and what they compile runs for a moment; the experiments run fully optimised code.
-os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
+# Its emitters of fusions take most of that time. jaxlib 0.10 does without them if asked to; 0.12 refuses the flag.
+os.environ.setdefault(
+    "XLA_FLAGS",
+    "--xla_backend_optimization_level=0 --xla_cpu_parallel_codegen_split_count=1"
+    + " --xla_cpu_use_fusion_emitters=false" * (tuple(map(int, version("jaxlib").split(".")[:2])) < (0, 11)),
+)
 
 import hypothesis
 import jax
@@ -51,14 +58,17 @@ def random_params():
     """
     from apformer import model
 
+    @cache
+    def shapes(cfg):
+        return jax.eval_shape(lambda key: model.init(key, cfg), jax.random.key(0))
+
     def draw(cfg, seed=0, dtype=np.float32):
         rng = np.random.default_rng(seed)
-        shapes = jax.eval_shape(lambda key: model.init(key, cfg), jax.random.key(0))
 
         def leaf(path, shape):
             centre = 1.0 if path[-1].key == "scale" else 0.0
             return jax.numpy.asarray(centre + 0.4 * rng.standard_normal(shape.shape), dtype)
 
-        return jax.tree_util.tree_map_with_path(leaf, shapes)
+        return jax.tree_util.tree_map_with_path(leaf, shapes(cfg))
 
     return draw

@@ -1,30 +1,33 @@
 """`experiments/circuit.py`: weights that nobody trained, as a run that the commands take."""
 
-import subprocess
+import importlib.util
 import sys
 from pathlib import Path
 
 from apformer import circuit, cli, errors
 
 SCRIPT = Path(__file__).parents[1] / "experiments" / "circuit.py"
+spec = importlib.util.spec_from_file_location("experiments_circuit", SCRIPT)
+script = importlib.util.module_from_spec(spec)
+sys.modules[spec.name] = script  # where --help looks for what a flag means
+spec.loader.exec_module(script)
 
 
-def script(folder, *args):
-    return subprocess.run([sys.executable, SCRIPT, *args], cwd=folder, capture_output=True, text=True, check=False)
+def test_the_circuit_is_kept_and_continues_progressions(tmp_path, monkeypatch, capsys):
+    def main(*args):
+        monkeypatch.setattr("sys.argv", ["circuit.py", "--digits", "2", *args])
+        return script.main(), *capsys.readouterr()
 
-
-def test_the_circuit_is_kept_and_continues_progressions(tmp_path, capsys):
-    made = script(tmp_path, "--digits", "2", "--min_difference", "-9")
-    assert made.returncode == 0 and made.stdout == "runs/circuit-2\n"
-    run = str(tmp_path / "runs" / "circuit-2")
-    assert cli.main(["predict", run, "97 90", "--terms", "3"]) == 0
+    monkeypatch.chdir(tmp_path)
+    assert main("--min_difference", "-9")[:2] == (0, "runs/circuit-2\n")
+    assert cli.main(["predict", "runs/circuit-2", "97 90", "--terms", "3"]) == 0
     assert capsys.readouterr().out == "83 76 69\n"
-    assert cli.main(["evaluate", run]) == 0
+    assert cli.main(["evaluate", "runs/circuit-2"]) == 0
     assert "100.00 %" in capsys.readouterr().out
-    again = script(tmp_path, "--digits", "2")
-    assert again.returncode == errors.USAGE and "already holds a run" in again.stderr
-    wrong = script(tmp_path, "--digits", "2", "--max_difference", "500")
-    assert wrong.returncode == errors.USAGE and "--max_difference 500 does not fit" in wrong.stderr
+    exit_code, _, said = main()
+    assert exit_code == errors.USAGE and "already holds a run" in said
+    exit_code, _, said = main("--max_difference", "500")
+    assert exit_code == errors.USAGE and "--max_difference 500 does not fit" in said
 
 
 def test_its_window_ends_where_the_recipe_s_does():

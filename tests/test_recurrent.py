@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from functools import partial
+from functools import cache, partial
 
 import jax
 import jax.numpy as jnp
@@ -33,11 +33,15 @@ def small(**changes):
     return recurrent.Config(**{"d_model": 5, "n_layers": 2} | changes)
 
 
+@cache
+def shapes(cfg):
+    return jax.eval_shape(lambda key: recurrent.init(key, cfg), jax.random.key(0))
+
+
 def random_params(cfg, dtype=np.float32):
     """Every leaf drawn at random, biases included."""
     rng = np.random.default_rng(0)
-    shapes = jax.eval_shape(lambda key: recurrent.init(key, cfg), jax.random.key(0))
-    return jax.tree.map(lambda leaf: jnp.asarray(0.6 * rng.standard_normal(leaf.shape), dtype), shapes)
+    return jax.tree.map(lambda leaf: jnp.asarray(0.6 * rng.standard_normal(leaf.shape), dtype), shapes(cfg))
 
 
 def names(tree):
@@ -308,7 +312,7 @@ TREES = {
 
 @every_cell
 def test_the_tree_of_parameters_is_a_contract_with_every_checkpoint(cell):
-    params = jax.eval_shape(lambda key: recurrent.init(key, small(cell=cell)), jax.random.key(0))
+    params = shapes(small(cell=cell))
     assert {name: leaf.shape for name, leaf in names(params).items()} == TREES[cell], (
         "The names or shapes of the parameters changed, so checkpoints written before no longer load. If nobody asked "
         "for that, undo it. If it is meant: let checkpoint.py rename the old leaves (or refuse them in one sentence), "
@@ -319,7 +323,7 @@ def test_the_tree_of_parameters_is_a_contract_with_every_checkpoint(cell):
 
 @every_cell
 def test_matrices_decay_and_biases_do_not(cell):
-    params = jax.eval_shape(lambda key: recurrent.init(key, small(cell=cell)), jax.random.key(0))
+    params = shapes(small(cell=cell))
     expected = {name: name.split("/")[-1] in ("weight", "table") for name in names(params)}
     assert names(optimizer.decay_mask(params)) == expected
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+from functools import cache
 
 import jax
 import jax.numpy as jnp
@@ -37,6 +38,11 @@ extend = jax.jit(seq2seq.extend, static_argnames="cfg")
 init_cache = jax.jit(seq2seq.init_cache, static_argnames=("cfg", "length"))
 
 
+@cache
+def shapes(cfg):
+    return jax.eval_shape(lambda key: seq2seq.init(key, cfg), jax.random.key(0))
+
+
 def draw_params(cfg, dtype=jnp.float32, seed=0):
     """Random biases and gains too: a fresh model would hide mistakes."""
     rng = np.random.default_rng(seed)
@@ -44,8 +50,7 @@ def draw_params(cfg, dtype=jnp.float32, seed=0):
     def leaf(path, shape):
         return jnp.asarray((path[-1].key == "scale") + 0.4 * rng.standard_normal(shape.shape), dtype)
 
-    shapes = jax.eval_shape(lambda key: seq2seq.init(key, cfg), jax.random.key(0))
-    return jax.tree_util.tree_map_with_path(leaf, shapes)
+    return jax.tree_util.tree_map_with_path(leaf, shapes(cfg))
 
 
 def draw_tokens(cfg, seed=0):
@@ -180,10 +185,9 @@ def test_dropout_needs_a_key_and_follows_it(key):
 def test_the_base_model_of_the_paper():
     """63 million parameters with 37,000 tokens, where the paper says 65; without the table 44 million."""
     cfg = seq2seq.base(37_000)
-    shapes = jax.eval_shape(lambda key: seq2seq.init(key, cfg), jax.random.key(0))
     attention, norm, feedforward = 4 * 512 * 512, 2 * 512, 2 * 512 * 2048 + 2048 + 512
     blocks = 6 * (attention + feedforward + 2 * norm) + 6 * (2 * attention + feedforward + 3 * norm)
-    assert sum(leaf.size for leaf in jax.tree.leaves(shapes)) == blocks + 37_000 * 512 == 63_045_632
+    assert sum(leaf.size for leaf in jax.tree.leaves(shapes(cfg))) == blocks + 37_000 * 512 == 63_045_632
     assert (cfg.norm_position, cfg.position, cfg.activation, cfg.dropout) == ("post", "sinusoidal", "relu", 0.1)
     assert (cfg.attention_bias, cfg.final_norm, cfg.scale_embedding) == (False, False, True)
 
@@ -219,7 +223,7 @@ DECODER = {f"decoder/{name}": shape for name, shape in (SIDE | CROSS).items()}
 )
 def test_the_tree_of_parameters_is_a_contract_with_every_checkpoint(changes, others):
     cfg = small(n_encoder_layers=1, **changes)
-    leaves = jax.tree_util.tree_leaves_with_path(jax.eval_shape(lambda key: seq2seq.init(key, cfg), jax.random.key(0)))
+    leaves = jax.tree_util.tree_leaves_with_path(shapes(cfg))
     actual = {"/".join(entry.key for entry in path): leaf.shape for path, leaf in leaves}
     assert actual == ENCODER | DECODER | others
     assert all(leaf.dtype == jnp.float32 for _, leaf in leaves)

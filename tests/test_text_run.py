@@ -55,9 +55,12 @@ def run(file, tmp_path_factory):
     return path
 
 
-def functions(run):
+@pytest.fixture(scope="module")
+def bound(run):
+    """The functions of the run's best checkpoint, `apply` compiled."""
     settings = restore.load_settings(run)
-    return settings, restore.bound(restore.load_params(run, settings)[0], settings.model)
+    found = restore.bound(restore.load_params(run, settings)[0], settings.model)
+    return found | {"apply": jax.jit(found["apply"])}
 
 
 def fails(capsys, sentence, exit_code, *args):
@@ -67,8 +70,8 @@ def fails(capsys, sentence, exit_code, *args):
     assert out == "" and sentence in err.splitlines()[-1], err
 
 
-def test_a_run_keeps_its_tokenizer_and_what_its_text_costs(run):
-    settings, bound = functions(run)
+def test_a_run_keeps_its_tokenizer_and_what_its_text_costs(run, bound):
+    settings = restore.load_settings(run)
     rows = restore.load_rows(run)
     tokenizer = tokenizer_file.load(run / "tokenizer.json")
     assert settings.model.vocab_size == tokenizer.vocab_size == len(set(TEXT))
@@ -77,8 +80,11 @@ def test_a_run_keeps_its_tokenizer_and_what_its_text_costs(run):
     evaluation = json.loads((run / "evaluation.json").read_text())
     nats, tokens_N = [], rows["validation"].astype(np.int32)
     for start in range(0, len(tokens_N) - 1, 12):
-        row_BT = jnp.asarray(tokens_N[None, start : start + 13])
-        nats += np.asarray(loss.token_nats(bound["apply"](row_BT[:, :-1]), row_BT[:, 1:]))[0].tolist()
+        row_T = tokens_N[start : start + 13]
+        padded_BT = np.zeros((1, 12), np.int32)
+        padded_BT[0, : len(row_T) - 1] = row_T[:-1]
+        logits_BTV = bound["apply"](padded_BT)[:, : len(row_T) - 1]
+        nats += np.asarray(loss.token_nats(logits_BTV, row_T[None, 1:]))[0].tolist()
     assert len(nats) == evaluation["tokens"] == len(tokens_N) - 1
     assert evaluation["nats_per_token"] == pytest.approx(np.mean(nats), rel=1e-5)
     assert evaluation["perplexity"] == pytest.approx(math.exp(np.mean(nats)), rel=1e-5)
@@ -129,8 +135,7 @@ def test_byte_pairs_are_learned_from_the_training_part(file):
     assert text_task.bits_per_character(nats, rows) == pytest.approx(expected)
 
 
-def test_what_is_shown_in_pieces_is_what_is_generated_at_once(run):
-    settings, bound = functions(run)
+def test_what_is_shown_in_pieces_is_what_is_generated_at_once(bound):
     key, sample = jax.random.key(3), generate.temperature(1.5)
     prompt_T = np.array([1, 2, 3], np.int32)
     chunks = [*compose.write(prompt_T, 9, 2, 12, bound, key=key, sample=sample)]
@@ -143,9 +148,8 @@ def test_what_is_shown_in_pieces_is_what_is_generated_at_once(run):
 
 
 @pytest.mark.parametrize("length", [1, 9, 12, 15])
-def test_beyond_the_last_position_the_last_half_is_a_prompt(run, length):
+def test_beyond_the_last_position_the_last_half_is_a_prompt(bound, length):
     """And of a prompt all counts that there are positions for."""
-    settings, bound = functions(run)
     written = [4 + k % 7 for k in range(length)]
     chunks = compose.write(np.array(written), 30, 1, 12, bound, key=None, sample=generate.greedy)
     tokens_N = np.concatenate([*chunks], 1)[0]
@@ -154,19 +158,19 @@ def test_beyond_the_last_position_the_last_half_is_a_prompt(run, length):
     for token in tokens_N:
         if len(context) > 12:
             context = written[-6:]
-        logits_BTV = bound["apply"](jnp.asarray([context]))
-        assert token == int(logits_BTV[0, -1].argmax())
+        padded_BT = np.array([context + [0] * (12 - len(context))], np.int32)  # so that one shape is compiled
+        assert token == int(bound["apply"](padded_BT)[0, len(context) - 1].argmax())
         written.append(int(token))
         context.append(int(token))
 
 
 def test_the_command_writes_what_was_asked_for(run, capsys):
-    words = ["generate", str(run), "--prompt", "the ", "--tokens", "20"]
+    words = ["generate", str(run), "--prompt", "the ", "--tokens", "9"]  # no new beginning, so one shape is compiled
     written = []
     for flags in ([], ["--seed", "0"], ["--seed", "1"], ["--temperature", "0"], ["--top_k", "1"], ["--top_p", "1e-9"]):
         assert cli.main([*words, *flags]) == 0
         written.append(capsys.readouterr().out)
-    assert all(len(text) == 25 and text.startswith("the ") for text in written)
+    assert all(len(text) == 14 and text.startswith("the ") for text in written)
     assert written[0] == written[1] != written[2]
     assert written[3] == written[4] == written[5]
     assert cli.main([*words, "--samples", "2"]) == 0

@@ -34,6 +34,7 @@ def sample(key):
 
 
 STEP = train.make_train_step(loss_fn, RULE)
+init, draw = jax.jit(model.init, static_argnums=1), jax.jit(task.sample, static_argnums=1)
 
 
 def start(seed=0, rate=0.01, rule=RULE):
@@ -65,10 +66,10 @@ def bits(tree):
 
 
 def test_one_batch_is_learned_by_heart():
-    batch = task.sample(jax.random.key(3), HOME)
+    batch = draw(jax.random.key(3), HOME)
     rule = optax.adam(0.01)  # any optax optimizer serves
     step = train.make_train_step(task.make_loss(HOME), rule)
-    state = train.init_state(jax.random.key(1), model.init(jax.random.key(0), HOME.model), rule, {})
+    state = train.init_state(jax.random.key(1), init(jax.random.key(0), HOME.model), rule, {})
     state, metrics = jax.jit(lambda state: jax.lax.scan(lambda state, _: step(state, batch), state, length=200))(state)
     # Characters that follow the same text in two rows cannot both be sure; those of predictable terms can.
     assert metrics["loss"][-1] < 0.4 * metrics["loss"][0] and metrics["exact"][-1] == 1.0
@@ -141,7 +142,7 @@ def test_the_state_of_a_population_is_that_of_its_seeds():
 
 
 def test_bfloat16_halves_the_bits_of_the_computation_and_not_of_the_parameters():
-    params, batch = model.init(jax.random.key(0), HOME.model), task.sample(jax.random.key(0), HOME)
+    params, batch = init(jax.random.key(0), HOME.model), draw(jax.random.key(0), HOME)
     half = Settings(Training(compute_dtype="bfloat16"), HOME.model, HOME.data)
     with jax.numpy_dtype_promotion("standard"):
         half_loss, loss = (jax.jit(task.make_loss(settings))(params, batch, None)[0] for settings in (half, HOME))
