@@ -193,7 +193,7 @@ def test_flags_that_cannot_be_followed(run, capsys, flags, sentence, exit_code):
 
 
 def test_commands_say_which_runs_they_are_for(run, capsys, file):
-    fails(capsys, "is of a text: let it write with `apformer generate`", errors.USAGE, "predict", run, "007 010")
+    fails(capsys, "is of a language: let it write with `apformer generate`", errors.USAGE, "predict", run, "007 010")
     fails(capsys, "nothing is right or wrong", errors.USAGE, "certify", run)
 
 
