@@ -6,6 +6,7 @@
 """
 
 import hashlib
+import sys
 from dataclasses import fields, replace
 from functools import partial
 
@@ -15,7 +16,7 @@ import numpy as np
 
 from apformer import loss, seq2seq, train
 from apformer.data import padded, pairs, text_tokenizer
-from apformer.errors import DATA, UserError
+from apformer.errors import DATA, USAGE, UserError
 
 ON_HOST = {  # settings that no compiled program knows
     "data": tuple(field.name for field in fields(pairs.Config) if field.name != "widths"),
@@ -34,8 +35,24 @@ def read_rows(settings):
     tokens = {part: encode(tokenizer, lines[part], cfg) for part in ("train", "validation")}
     widths = cfg.widths or padded.fitting_widths(padded.longest_of(tokens["train"]), WIDTHS)
     rows = {part: padded.pad(sides, (*widths, cfg.longest)) for part, sides in tokens.items()}
-    rows["train"] = rows["train"][:-1]  # no batch is of pairs that are longer than what was asked for
+    rows["train"] = _of_widths(rows["train"], widths)
     return rows | {"lines": lines, "tokenizer": tokenizer, "widths": widths}
+
+
+def _of_widths(parts, widths):
+    """The training pairs that batches are of: without those that are longer than all widths asked for, which are told.
+
+    Raises UserError (exit USAGE) for a width that no pair needs.
+    """
+    *parts, longer = parts
+    for part, width in zip(parts, widths, strict=True):
+        if not len(part.source_NS):
+            raise UserError(f"--widths {width} is that of no training pair: leave it out", USAGE)
+    if len(longer.source_NS):
+        print(
+            f"{len(longer.source_NS):,} training pairs longer than --widths {widths[-1]} are left out", file=sys.stderr
+        )
+    return tuple(parts)
 
 
 def fitted(settings, rows):

@@ -206,6 +206,7 @@ def test_its_parameters_can_be_exported(run, trained, tmp_path, capsys):
             "--max_len 9 ends before the longest row: give 128",
             errors.USAGE,
         ),
+        (["--widths", "1", "12"], "--widths 1 is that of no training pair: leave it out", errors.USAGE),
         (["--longest", "3", "--widths", "3"], "give a greater --longest, or --too_long cut", errors.DATA),
     ],
 )

@@ -83,7 +83,7 @@ def draw(key: jax.Array, parts: tuple[Padded, ...], rows: tuple[int, ...]) -> Ba
     which = jax.random.categorical(which_key, jnp.log(batches_K)).astype(jnp.int32)
 
     def of_width(part, size, key):
-        index_B = jax.random.randint(key, (size,), 0, max(1, len(part.source_NS)))
+        index_B = jax.random.randint(key, (size,), 0, len(part.source_NS))
         return [leaf[index_B].reshape(-1) for leaf in part]
 
     branches = [partial(of_width, part, size) for part, size in zip(parts, rows, strict=True)]
