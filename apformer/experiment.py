@@ -1,4 +1,4 @@
-"""A run from its settings to its evaluation and, where it can have one, its certificate: train, resume.
+"""A run from its settings to its evaluation and, where it can have one, its certificate: train, resume, or either.
 
 runs/<name>/  config.json  metrics.jsonl  checkpoints/<step>/  evaluation.json  figures/  certificate.json
               report.html  tokenizer.json (of a language)  translations.tsv (of pairs of sentences)
@@ -7,8 +7,9 @@ runs/<name>/  config.json  metrics.jsonl  checkpoints/<step>/  evaluation.json  
 import shlex
 import shutil
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -82,6 +83,30 @@ def resume(args):
         forget_after(path, step)
         print(f"{path}: resumed at step {step:,} of {settings.training.steps:,}", file=sys.stderr)
         finish(path, settings, rows, state)
+
+
+def train_or_resume(settings):
+    """Train in the directory training.run_dir of the settings, or go on with their run that it holds: its Path.
+
+    One that was stopped before its first checkpoint begins anew; one that is done is examined again. Raises UserError
+    (exit USAGE) if the directory holds a run of other settings.
+    """
+    path = Path(settings.training.run_dir)
+    if not (path / "config.json").is_file():
+        train(settings)
+        return path
+    settings, rows = tasks.read(settings)
+    kept = load_settings(path)
+    if settings != replace(kept, training=replace(kept.training, run_dir=settings.training.run_dir)):
+        raise UserError(f"{path} holds a run of other settings, see its config.json: give another --run_dir", USAGE)
+    if checkpoint.steps(path / "checkpoints"):
+        resume(Resume(str(path)))
+        return path
+    with runs.lock(path):
+        forget_after(path, 0)
+        _describe(path, settings, rows)
+        finish(path, settings, rows, initial_state(settings))
+    return path
 
 
 def forget_after(path, step):

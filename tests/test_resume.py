@@ -17,7 +17,7 @@ import pytest
 
 from apformer import checkpoint, config_file, experiment, fit, model, runs, task
 from apformer.data import progression_file, progressions
-from apformer.errors import DATA, NON_FINITE, UserError
+from apformer.errors import DATA, NON_FINITE, USAGE, UserError
 from apformer.optimizer import Config as Optimizer
 from apformer.recipes import Drawing, Settings, Training
 
@@ -239,3 +239,33 @@ experiment.train(config_file.from_dict({flags!r}, "flags"))
     assert checkpoint.steps(tmp_path / "run" / "checkpoints") == [4, 6]
     experiment.resume(experiment.Resume(str(tmp_path / "run")))
     assert bits(only_train[-1]) == end and records(tmp_path / "run") == records(path)
+
+
+def test_one_call_starts_a_run_and_goes_on_with_it(whole, only_train, tmp_path, capsys):
+    path, end = whole("sampler", only_train)
+    same = with_training(run_dir=str(tmp_path / "run"))
+    assert experiment.train_or_resume(same) == tmp_path / "run" and bits(only_train[-1]) == end
+    assert "resumed" not in capsys.readouterr().err
+    for step in (40, 8):  # as a disconnect leaves it
+        experiment.forget_after(tmp_path / "run", step)
+        experiment.train_or_resume(same)
+        assert f"resumed at step {step} of 80" in capsys.readouterr().err
+        assert bits(only_train[-1]) == end and records(tmp_path / "run") == records(path)
+    experiment.train_or_resume(same)  # a run that is done
+    assert bits(only_train[-1]) == end and records(tmp_path / "run") == records(path)
+
+
+def test_a_run_stopped_before_its_first_checkpoint_begins_anew(whole, only_train, tmp_path):
+    path, end = whole("sampler", only_train)
+    copy = shutil.copytree(path, tmp_path / "run")
+    shutil.rmtree(copy / "checkpoints")
+    experiment.train_or_resume(with_training(run_dir=str(copy)))
+    assert bits(only_train[-1]) == end and records(copy) == records(path)
+
+
+def test_a_run_of_other_settings_is_not_gone_on_with(whole, only_train):
+    path, _ = whole("sampler", only_train)
+    before = records(path)
+    with pytest.raises(UserError, match="holds a run of other settings.*give another --run_dir") as caught:
+        experiment.train_or_resume(with_training(run_dir=str(path), seed=1))
+    assert caught.value.exit_code == USAGE and records(path) == before
