@@ -40,9 +40,13 @@ def pytest_configure(config):
 
 
 def pytest_ignore_collect(collection_path, config):
-    """Leave tests/parity out unless it alone is asked for: it turns 64-bit numbers on for its whole process."""
-    alone = config.getoption("markexpr") == "parity" or all("parity" in arg for arg in config.args)
-    return True if collection_path.name == "parity" and not alone else None
+    """Leave two folders out unless one is asked for alone.
+
+    tests/parity turns 64-bit numbers on for its whole process; tests/notebooks takes minutes.
+    """
+    name = collection_path.name
+    alone = config.getoption("markexpr") == name or all(name in arg for arg in config.args)
+    return True if name in ("parity", "notebooks") and not alone else None
 
 
 @pytest.fixture(scope="session")

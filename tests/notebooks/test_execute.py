@@ -1,0 +1,41 @@
+"""Every notebook in its small form, from top to bottom, in a kernel of its own: pytest -m notebooks tests/notebooks."""
+
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.notebooks
+nbformat = pytest.importorskip("nbformat", reason="needs the notebooks extra: pip install -e '.[notebooks]'")
+nbclient = pytest.importorskip("nbclient", reason="needs the notebooks extra: pip install -e '.[notebooks]'")
+FOLDER = Path(__file__).parents[2] / "notebooks"
+
+
+def execute(name, folder, monkeypatch):
+    """The code cells of a notebook after they ran in a folder. Raises CellExecutionError where one fails."""
+    monkeypatch.setenv("APFORMER_SMALL", "1")
+    monkeypatch.delenv("XLA_FLAGS", raising=False)  # the notebooks train for longer than they compile
+    notebook = nbformat.read(FOLDER / f"{name}.ipynb", as_version=4)
+    where = {"metadata": {"path": str(folder)}}
+    nbclient.NotebookClient(notebook, timeout=1800, kernel_name="python3", resources=where).execute()
+    return [cell for cell in notebook.cells if cell.cell_type == "code"]
+
+
+def printed(cell):
+    return "".join(output.text for output in cell.outputs if output.output_type == "stream")
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in FOLDER.glob("*.ipynb")))
+def test_a_notebook_runs_head_to_tail_with_pictures_and_an_answer(name, tmp_path, monkeypatch):
+    cells = execute(name, tmp_path, monkeypatch)
+    assert "'jax'" in printed(cells[0]) and "Cpu" in printed(cells[0])
+    assert any("image/png" in output.get("data", {}) for cell in cells for output in cell.outputs)
+    assert printed(cells[-1]).strip()
+
+
+def test_the_same_cells_go_on_with_what_a_disconnect_left(tmp_path, monkeypatch):
+    first = execute("1_quick_start", tmp_path, monkeypatch)
+    newest = max((tmp_path / "runs/quick-start-small/checkpoints").iterdir(), key=lambda path: int(path.name))
+    newest.rename(newest.with_name("lost"))
+    again = execute("1_quick_start", tmp_path, monkeypatch)
+    assert "resumed at step 300 of 450" in printed(again[2])
+    assert printed(again[-1]) == printed(first[-1])

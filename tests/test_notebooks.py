@@ -1,0 +1,59 @@
+"""What a notebook owes its reader, and its repository; tests/notebooks runs them."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+NOTEBOOKS = sorted((Path(__file__).parents[1] / "notebooks").glob("*.ipynb"))
+each_notebook = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+
+
+def cells(path, kind):
+    """The text of the cells of a kind."""
+    return ["".join(cell["source"]) for cell in json.loads(path.read_text())["cells"] if cell["cell_type"] == kind]
+
+
+def test_there_are_six():
+    assert [path.stem[0] for path in NOTEBOOKS] == [*"123456"]
+
+
+@each_notebook
+def test_it_asks_a_question_and_answers_it(path):
+    texts = cells(path, "markdown")
+    assert texts[0].startswith("# ") and texts[0].splitlines()[0].endswith("?")
+    assert "## The answer" in texts[-1]
+    assert f"[![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)]({colab(path)})" in texts[0]
+
+
+def colab(path):
+    """Where the badge of a notebook leads; OWNER stands for whoever keeps the repository on GitHub."""
+    return f"https://colab.research.google.com/github/OWNER/apformer/blob/main/notebooks/{path.name}"
+
+
+@each_notebook
+def test_the_first_cell_installs_keeps_jax_and_prints_versions_and_devices(path):
+    install = cells(path, "code")[0]
+    assert '("jax", "jaxlib", "numpy")' in install and "%pip install -q {keep}" in install
+    assert "metadata.version(name)" in install and "jax.devices()" in install
+    assert install == cells(NOTEBOOKS[0], "code")[0]
+
+
+@each_notebook
+def test_it_has_at_most_a_hundred_lines_of_code(path):
+    lines = [line for text in cells(path, "code") for line in text.splitlines()]
+    assert sum(bool(line.strip()) and not line.lstrip().startswith("#") for line in lines) <= 100
+
+
+@each_notebook
+def test_it_has_a_small_form_and_keeps_its_runs_on_the_drive(path):
+    where = cells(path, "code")[1]
+    assert 'SMALL = bool(os.environ.get("APFORMER_SMALL"))' in where and 'drive.mount("/content/drive")' in where
+    assert "train_or_resume" in "".join(cells(path, "code"))
+
+
+@each_notebook
+def test_it_is_stored_without_outputs(path):
+    for cell in json.loads(path.read_text())["cells"]:
+        if cell["cell_type"] == "code":
+            assert cell["outputs"] == [] and cell["execution_count"] is None
