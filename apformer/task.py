@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from apformer import loss, recipes
-from apformer.data import bayes, progression_file, progressions, stretches
+from apformer.data import bayes, openings, progression_file, progressions, stretches
 from apformer.data.progressions import Batch, Progressions
 from apformer.errors import DATA, USAGE, UserError
 from apformer.evaluate import term_matches
@@ -88,15 +88,11 @@ def sample(key, settings, train_rows=None):
 
 
 def _openings(key, settings, train_rows):
-    """The first two terms of rows, some of which are drawn more often than others and weigh as much less."""
+    """The first two terms of rows."""
     size, cfg = settings.drawing.opening_rows, settings.data
     if train_rows is not None:
         return stretches.beginning(_draw_rows(key, settings, train_rows, size), cfg, 2)
-    keys = jax.random.split(key)
-    drawn = _draw_rows(keys[0], settings, None, size)
-    small, weight_B = stretches.more_small(keys[1], drawn, cfg)
-    batch = stretches.beginning(small, cfg, 2)
-    return batch._replace(weights_BT=batch.weights_BT * weight_B[:, None])
+    return openings.sample(key, cfg, size)
 
 
 def hard_rows(settings):
@@ -179,7 +175,7 @@ def _learnable(logits_BTV, batch, share, cfg):
     The weights sum to `share`.
     """
     at = 2 * cfg.digits - 1  # where the last digit of the second term is predicted
-    unseen_BV = stretches.unseen_digits(batch.tokens_BT, cfg)
+    unseen_BV = openings.unseen_digits(batch.tokens_BT, cfg)
     kept_BV = jnp.where(unseen_BV, jnp.finfo(logits_BTV.dtype).min, logits_BTV[:, at, :10])
     logits_BTV = logits_BTV.at[:, at, :10].set(kept_BV)
     targets_BT, weights_BT = (leaf[:, 1:] for leaf in batch)

@@ -5,8 +5,9 @@ import numpy as np
 import pytest
 
 from apformer.data import tokenizer
+from apformer.data.openings import unseen_digits
 from apformer.data.progressions import Config, Progressions, draw, encode_rows, split_of
-from apformer.data.stretches import anywhere, beginning, more_small, near_round, unseen_digits
+from apformer.data.stretches import anywhere, beginning, near_round
 
 BOTH_WAYS = Config(digits=2, min_difference=-30, max_difference=30)
 
@@ -36,38 +37,6 @@ def test_the_beginning_is_the_row_cut_and_weighs_for_the_held_out_lines_beside_i
         weights_T[:5] *= np.float32(len(drawn) / len(train))
     assert len(np.unique(weights_BT)) > 4
     np.testing.assert_allclose(cropped.weights_BT, weights_BT, rtol=1e-6)
-
-
-@pytest.mark.parametrize("cfg", [BOTH_WAYS, Config(digits=2, min_terms=3, min_difference=5, max_difference=40)])
-def test_unseen_digits_are_those_of_held_out_lines_alone(cfg, key):
-    rows = jitted_draw(key, cfg, 64, None)
-    unseen_BV = np.asarray(unseen_digits(encode_rows(rows, 2, 3).tokens_BT, cfg))
-    for unseen_V, first, difference in zip(unseen_BV, *map(np.asarray, rows[:2]), strict=True):
-        drawn, train = siblings(first, first + difference, cfg)
-        drawn = [s for s in drawn if 0 <= first + (cfg.min_terms - 1) * (s - first) <= 99]
-        assert [*np.flatnonzero(unseen_V)] == [s % 10 for s in drawn if s not in train]
-    assert unseen_BV.any()
-
-
-@pytest.mark.parametrize("cfg", [Config(digits=3), Config(digits=3, min_difference=-40, max_difference=40)])
-def test_rows_of_small_differences_come_oftener_and_weigh_as_much_less(cfg, key):
-    drawn = jitted_draw(key, cfg, 8000, "train")
-    rows, weight_B = jax.jit(more_small, static_argnums=2)(jax.random.key(6), drawn, cfg)
-    difference_B, weight_B = np.asarray(rows.difference_B), np.asarray(weight_B)
-    assert (split_of(difference_B, np.asarray(rows.first_B)) == 0).all()
-    small_B = np.abs(difference_B) < 10
-    before = (np.abs(np.asarray(drawn.difference_B)) < 10).mean()
-    assert small_B.mean() > before + 0.09
-    np.testing.assert_allclose(weight_B.mean(), 1, atol=0.02)
-    np.testing.assert_allclose((weight_B * small_B).mean(), before, atol=0.01)
-
-
-def test_without_small_differences_no_row_comes_oftener(key):
-    cfg = Config(digits=2, min_difference=10, max_difference=40)
-    drawn = jitted_draw(key, cfg, 64, "train")
-    rows, weight_B = more_small(key, drawn, cfg)
-    jax.tree.map(np.testing.assert_array_equal, rows, drawn)
-    assert (np.asarray(weight_B) == 1).all()
 
 
 def test_a_row_of_a_file_may_be_one_that_the_generator_never_draws():

@@ -24,12 +24,18 @@ def bayes_nats(progressions: Progressions, cfg: Config) -> np.ndarray:
     Returns float64 of shape (B,); infinite where the generator never draws such a first term and difference.
     """
     first_B, difference_B = (np.asarray(a, np.int64) for a in progressions[:2])
-    from_edge_B = np.where(difference_B < 0, 10**cfg.digits - 1 - first_B, first_B)
-    starts_BN, weight_BN = _starts(difference_B, cfg)
-    drawn_B = (cfg.min_difference <= difference_B) & (difference_B <= cfg.max_difference)
-    p_B = drawn_B * (weight_BN * (from_edge_B[:, None] < starts_BN)).sum(1)
+    p_B = probability(first_B, difference_B, cfg)
     p_character_B = _p_first_character(cfg)[first_B // 10 ** (cfg.digits - 1)]
     return -np.log(p_B / p_character_B, out=np.full(p_B.shape, -np.inf), where=p_B > 0)
+
+
+def probability(first_B, difference_B, cfg: Config):
+    """p(first, difference) of numpy or JAX integers of shape (B,), as floats; 0 of what the generator never draws."""
+    xp = difference_B.__array_namespace__()
+    from_edge_B = xp.where(difference_B < 0, 10**cfg.digits - 1 - first_B, first_B)
+    starts_BN, weight_BN = _starts(difference_B, cfg)
+    p_B = xp.where(from_edge_B[:, None] < starts_BN, weight_BN, 0.0).sum(1)
+    return xp.where((cfg.min_difference <= difference_B) & (difference_B <= cfg.max_difference), p_B, 0.0)
 
 
 def bayes_floor(cfg: Config) -> float:
@@ -61,12 +67,14 @@ def _p_first_character(cfg):
 
 def _starts(difference_M, cfg):
     """C_n, 0 where n is more terms than fit, and the weight 1/(M N C_n) of each; both of shape (M, N)."""
-    terms_N = np.arange(cfg.min_terms, most_terms(cfg) + 1)
+    xp = difference_M.__array_namespace__()
+    terms_N = xp.arange(cfg.min_terms, most_terms(cfg) + 1, dtype=difference_M.dtype)
     longest_M = longest(difference_M, cfg)
     fits_MN = terms_N[None, :] <= longest_M[:, None]
-    starts_MN = np.where(fits_MN, 10**cfg.digits - (terms_N - 1)[None, :] * abs(difference_M)[:, None], 0)
-    choices_M = np.maximum(longest_M - cfg.min_terms + 1, 1)
-    return starts_MN, fits_MN / (_differences(cfg) * choices_M[:, None] * np.maximum(starts_MN, 1))
+    starts_MN = xp.where(fits_MN, 10**cfg.digits - (terms_N - 1)[None, :] * abs(difference_M)[:, None], 0)
+    choices_M = xp.maximum(longest_M - cfg.min_terms + 1, 1).astype(float)
+    ways_MN = _differences(cfg) * choices_M[:, None] * xp.maximum(starts_MN, 1).astype(float)
+    return starts_MN, xp.where(fits_MN, 1 / ways_MN, 0.0)
 
 
 def _differences(cfg):

@@ -6,14 +6,12 @@ what is rare is a carry that runs through several places, and it runs where a te
     z = m 10^j + r,   |r| <= 10^i,   i < j       the places i to j - 1 of z are all 0, or all 9
 """
 
-from dataclasses import replace
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from apformer.data.openings import siblings
 from apformer.data.progressions import (
-    UNSPLIT_BELOW,
     Batch,
     Config,
     Progressions,
@@ -33,57 +31,9 @@ def beginning(progressions: Progressions, cfg: Config, terms: int) -> Batch:
     Pure; cfg and terms are static under jit. Returns arrays of shape (B, terms * (digits + 1) - 1).
     """
     first_B, difference_B, _ = map(jnp.asarray, progressions)
-    drawn_BV, train_BV = _siblings(first_B, first_B + difference_B, cfg)
+    _, drawn_BV, train_BV = siblings(first_B, first_B + difference_B, cfg)
     weight_B = drawn_BV.sum(1, dtype=jnp.float32) / (drawn_BV & train_BV).sum(1, dtype=jnp.float32)
     return _weigh_opening(encode_rows(progressions, cfg.digits, terms), weight_B, cfg.digits)
-
-
-def more_small(key: jax.Array, progressions: Progressions, cfg: Config) -> tuple[Progressions, jax.Array]:
-    """Training rows of the generator, an eighth of them drawn anew with the smallest differences; and weights (B,).
-
-    Where two terms begin alike, the last digit of the second must be the larger. That only differences below 10 show,
-    in one row of fifty, and it is learned late or not at all. The weights make up for the choice (importance sampling).
-
-    Pure; cfg is static under jit.
-    """
-    low, high = max(cfg.min_difference, 1 - UNSPLIT_BELOW), min(cfg.max_difference, UNSPLIT_BELOW - 1)
-    size, share = len(progressions.first_B), 1 / 8
-    if low > high:
-        return progressions, jnp.ones(size)
-    drawn = draw(key, replace(cfg, min_difference=low, max_difference=high), int(share * size), "train")
-    rows = Progressions(
-        *(jnp.concatenate([new, old[len(new) :]]) for new, old in zip(drawn, progressions, strict=True))
-    )
-    p_small = (high - low + 1) / (cfg.max_difference - cfg.min_difference + 1)
-    p_small_in_training = p_small / (0.8 + 0.2 * p_small)  # all of their lines are
-    oftener = 1 - share + share / p_small_in_training
-    small_B = abs(rows.difference_B) < UNSPLIT_BELOW
-    return rows, jnp.where(small_B, 1 / oftener, 1 / (1 - share))
-
-
-def unseen_digits(tokens_BT: jax.Array, cfg: Config) -> jax.Array:
-    """Last digits of the second term that would make the line one that is not of training, as (B, 10) bool.
-
-    Training rows never have them, however likely they are. A model that is told so learns the holes by heart, as far as
-    it can; a softmax over the other digits alone says nothing of them, and leaves them to be inferred.
-    """
-    place_C = jnp.asarray(10 ** np.arange(cfg.digits)[::-1], jnp.int32)
-    first_B = (tokens_BT[:, : cfg.digits] * place_C[None]).sum(1)
-    second_B = (tokens_BT[:, cfg.digits + 1 :][:, : cfg.digits] * place_C[None]).sum(1)
-    drawn_BV, train_BV = _siblings(first_B, second_B, cfg)
-    return drawn_BV & ~train_BV
-
-
-def _siblings(first_B, second_B, cfg):
-    """Of the ten second terms with other last digits: which the generator draws, and which make training lines."""
-    difference_BV = (second_B - second_B % 10 - first_B)[:, None] + jnp.arange(10, dtype=jnp.int32)[None]
-    last_BV = first_B[:, None] + (cfg.min_terms - 1) * difference_BV
-    in_range_BV = (cfg.min_difference <= difference_BV) & (difference_BV <= cfg.max_difference)
-    drawn_BV = in_range_BV & (0 <= last_BV) & (last_BV < 10**cfg.digits)
-    train_BV = split_of(difference_BV, jnp.broadcast_to(first_B[:, None], difference_BV.shape)) == 0
-    # A row of a file may be one that the generator does not draw.
-    own_BV = jnp.arange(10, dtype=jnp.int32)[None] == (second_B % 10)[:, None]
-    return drawn_BV | own_BV, train_BV
 
 
 def anywhere(key: jax.Array, progressions: Progressions, digits: int, terms: int) -> Batch:
