@@ -46,7 +46,7 @@ def keep(settings, params):
     path = _create(settings)
     with runs.lock(path):
         _describe(path, settings, tasks.module(settings.data).read_rows(settings))
-        state = initial_state(settings)
+        state = jax.jit(initial_state, static_argnums=0)(settings)  # whose parameters give way to those given
         state = state._replace(step=jnp.ones_like(state.step), params=params)
         with checkpoint.Checkpoints(path / "checkpoints") as checkpoints:
             checkpoints.save(1, state)

@@ -3,15 +3,19 @@
     apformer certify runs/circuit-3
     apformer predict runs/circuit-3 "007 010 013" --terms 3
 
-Its loss means nothing: what it says of the first two terms, which nobody can foretell, is arbitrary.
+figures/attention.png there shows what its four heads read. Its loss means nothing: what it says of the first two terms,
+which nobody can foretell, is arbitrary.
 """
 
 import sys
 from dataclasses import dataclass
 
-from apformer import circuit, experiment, flags, recipes
-from apformer.data import progressions
+import jax
+
+from apformer import circuit, experiment, flags, model, recipes
+from apformer.data import progressions, tokenizer
 from apformer.recipes import Settings, Training
+from apformer.report import attention, figures
 
 
 @dataclass(frozen=True)
@@ -35,7 +39,28 @@ def run(args):
     progressions.check(data)
     run_dir = args.run_dir or f"runs/circuit-{args.digits}"
     settings = Settings(Training(steps=1, run_dir=run_dir), circuit.config(args.digits), data)
-    print(experiment.keep(settings, circuit.params(args.digits)))
+    path = experiment.keep(settings, circuit.params(args.digits))
+    figures.save(path / "figures", {"attention": picture(args.digits)})
+    print(path)
+
+
+def picture(digits):
+    """What each head reads in a short progression, as a matplotlib Figure: a row is a token, a column one it reads."""
+    text = progressions.render(7, 3, 4, digits)
+    apply = jax.jit(model.apply, static_argnames=("cfg", "capture"))
+    tokens_BT = tokenizer.encode(text)[None]
+    _, captured = apply(circuit.params(digits), tokens_BT, circuit.config(digits), capture=("attention",))
+    heads = [(layer, head) for layer, heads in enumerate(circuit.HEADS) for head in range(len(heads))]
+    figure, panels = attention.canvas(len(heads), width=0.6 + 0.16 * len(text), height=0.16 * len(text))
+    names = text.replace(" ", "\u2423")
+    for axes, (layer, head) in zip(panels, heads, strict=True):
+        name = circuit.HEADS[layer][head].split(":")[0].lower()
+        axes.imshow(captured["attention"][layer, 0, head], cmap="Blues", vmin=0, vmax=1)
+        axes.set_title(f"layer {layer + 1}: {name}", loc="left", fontsize=10)
+        axes.set_xticks(range(len(text)), names, fontsize=8)
+        axes.set_yticks(range(len(text)), names, fontsize=8)
+        axes.tick_params(length=0)
+    return figure
 
 
 def main():

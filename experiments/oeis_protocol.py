@@ -39,13 +39,14 @@ def measure(path, tests, seed):
     if getattr(settings.data, "order", "msb") == "lsb":
         raise UserError(f"{path} writes the least significant digit first: give a run of --order msb", USAGE)
     params, _, _ = restore.load_params(path, settings)
-    functions, random, shares = restore.bound(params, settings.model), np.random.default_rng(seed), {}
-    for k in range(2, 21):
+    random, rows, given = np.random.default_rng(seed), [], range(2, 21)
+    for k in given:
         difference_B, first_B = random.integers(1, 1001, tests).tolist(), random.integers(0, 1001, tests).tolist()
-        rows = [render(a, d, k + 1, digits) for a, d in zip(first_B, difference_B, strict=True)]
-        next_terms = continue_lines([row[: -digits - 1] for row in rows], digits + 1, **functions)
-        shares[k] = float(np.mean([row.endswith(f" {said}") for row, said in zip(rows, next_terms, strict=True)]))
-    return shares
+        rows += [render(a, d, k + 1, digits) for a, d in zip(first_B, difference_B, strict=True)]
+    functions = restore.bound(params, settings.model)
+    next_terms = continue_lines([row[: -digits - 1] for row in rows], digits + 1, **functions)
+    right = [row.endswith(f" {said}") for row, said in zip(rows, next_terms, strict=True)]
+    return dict(zip(given, np.reshape(right, (len(given), tests)).mean(axis=1).tolist(), strict=True))
 
 
 def run(args):

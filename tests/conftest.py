@@ -3,6 +3,7 @@
 An implicit promotion or broadcast in the library is an error here, so that a wrong dtype or a wrong axis fails.
 """
 
+import gc
 import os
 from functools import cache
 from importlib.metadata import version
@@ -37,6 +38,13 @@ def pytest_configure(config):
         for name, value in settings.items():
             jax.config.update(name, value)
             os.environ[name.upper()] = str(value)  # for processes that tests start
+
+
+def pytest_collection_finish():
+    """What was imported stays: the collector of garbage need not look through it time and again while jax traces."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 100)
 
 
 def pytest_ignore_collect(collection_path, config):

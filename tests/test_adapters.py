@@ -11,6 +11,7 @@ from .small_models import close, draw_tokens, small
 
 D, H, K, F, L, R = 6, 3, 2, 5, 2, 4
 CFG = small(position="learned", attention_bias=True, output_projection=True, attention_sink=True, final_norm=True)
+init, merge = jax.jit(adapters.init, static_argnums=2), jax.jit(adapters.merge)
 # The shapes of the factors, by hand.
 FACTORS = {
     **{name: ((L, D, R), (L, R, H, K)) for name in ("query", "key", "value")},
@@ -27,7 +28,7 @@ def params(random_params):
 
 @pytest.fixture
 def fresh(params, key):
-    return adapters.init(key, params, R)
+    return init(key, params, R)
 
 
 def factors(tree):
@@ -50,7 +51,7 @@ def test_the_matrices_of_the_blocks_have_factors_and_nothing_else(fresh):
 
 
 def test_they_start_as_nothing_and_are_drawn_each_for_itself(params, fresh, key):
-    jax.tree.map(np.testing.assert_array_equal, adapters.merge(params, fresh, 16.0), params)
+    jax.tree.map(np.testing.assert_array_equal, merge(params, fresh, 16.0), params)
     rows = [np.asarray(pair["A"]) for pair in factors(fresh).values()]
     assert len({row.ravel()[0].item() for row in rows}) == len(rows)
     wide = adapters.init(key, {"blocks": {"weight": jnp.zeros((1, 400, 30))}}, 20)["blocks"]["weight"]["A"]
@@ -59,7 +60,7 @@ def test_they_start_as_nothing_and_are_drawn_each_for_itself(params, fresh, key)
 
 def test_merged_is_w_plus_the_product(params, fresh):
     drawn = randomised(fresh)
-    merged = adapters.merge(params, drawn, 3.0)
+    merged = merge(params, drawn, 3.0)
     for name, W in factors(merged).items():
         before, (A, B) = factors(params)[name], (factors(drawn)[name][part] for part in "AB")
         for layer in range(L):
@@ -82,7 +83,7 @@ def test_the_merged_model_adds_the_narrow_path_to_the_wide_one(params, fresh):
     """x W_merged = x W + alpha / r (x A) B: of the feed-forward layer, where both can be written down."""
     drawn, x = randomised(fresh), np.random.default_rng(4).standard_normal((7, D)).astype(np.float32)
     W, pair = factors(params)["expand"][0], factors(drawn)["expand"]
-    merged = factors(adapters.merge(params, drawn, 2.0))["expand"][0]
+    merged = factors(merge(params, drawn, 2.0))["expand"][0]
     close(x @ merged, x @ W + 2.0 / R * ((x @ pair["A"][0]) @ pair["B"][0]), 1e-5)
 
 

@@ -18,6 +18,7 @@ from apformer.restore import bound, reach
 
 D2 = Config(digits=2, max_difference=49)
 CIRCUIT, WEIGHTS = circuit.config(2), circuit.params(2)
+init = jax.jit(model.init, static_argnums=1)
 
 
 def enumerated(cfg, apply, tokens, tally=None, **options):
@@ -166,7 +167,7 @@ def test_a_margin_that_rounding_could_close_certifies_nothing(monkeypatch):
 def test_a_reach_that_is_too_short_is_found_out():
     """Full attention, said to look two terms back: what stands before changes the logits."""
     cfg = model.Config(d_model=16, n_heads=2, n_layers=1, position="relative", max_len=64, output_projection=True)
-    params = model.init(jax.random.key(0), cfg)
+    params = init(jax.random.key(0), cfg)
     result = certificate(params, cfg=replace(D2, max_difference=9), architecture=cfg, tokens=2)
     assert result["outside_difference"] > 0 and not result["certified"] and "before the last" in result["claim"]
 
@@ -175,7 +176,7 @@ def test_a_window_of_any_size_has_the_reach_it_is_said_to_have():
     for window, n_layers in ((2, 1), (6, 2)):
         cfg = model.Config(d_model=16, n_heads=2, n_layers=n_layers, position="relative", window=window)
         rows = certify.plan(D2, reach(cfg))[-1].rows(0, 40)
-        apply = bound(model.init(jax.random.key(0), cfg), cfg)["apply"]
+        apply = bound(init(jax.random.key(0), cfg), cfg)["apply"]
         outside, moved = agreement.context_differences(rows, 2, certify.terms_seen(reach(cfg), 2), apply)
         assert outside == 0.0 and moved < 1e-5
 
@@ -215,7 +216,7 @@ def test_positions_that_matter_are_found_out():
     """A window that slides over sinusoidal positions, said to have a reach: it matters where a row stands."""
     cfg = model.Config(d_model=16, n_heads=2, window=5)
     rows = certify.plan(D2, 4)[-1].rows(0, 20)
-    apply = bound(model.init(jax.random.key(0), cfg), cfg)["apply"]
+    apply = bound(init(jax.random.key(0), cfg), cfg)["apply"]
     outside, moved = agreement.context_differences(rows, 2, certify.terms_seen(4, 2), apply)
     assert outside == 0.0 and moved > 0.1
 

@@ -7,7 +7,7 @@ import jax
 import numpy as np
 import pytest
 
-from apformer import certify, circuit, cli, errors, examine, experiment, restore
+from apformer import agreement, certify, circuit, cli, errors, examine, experiment, restore
 from apformer.data.progressions import Config
 from apformer.recipes import Settings, Training
 
@@ -29,6 +29,13 @@ def run(original):
     return original
 
 
+@pytest.fixture
+def alike(monkeypatch):
+    """Logits that do not differ, where the enumeration is what is tested: to measure it is most of the compiling."""
+    monkeypatch.setattr(agreement, "largest_difference", lambda *_, **__: 0.0)
+    monkeypatch.setattr(agreement, "context_differences", lambda *_: (0.0, 0.0))
+
+
 def call(capsys, *args):
     capsys.readouterr()
     code = cli.main(["certify", *map(str, args)])
@@ -48,7 +55,7 @@ def test_the_certificate_of_a_run(run, capsys):
     assert code == 0 and printed.out.startswith("CERTIFIED: greedy decoding continues every progression")
 
 
-def test_a_stopped_enumeration_goes_on_where_it_was(run, capsys, monkeypatch):
+def test_a_stopped_enumeration_goes_on_where_it_was(run, capsys, monkeypatch, alike):
     monkeypatch.setattr(examine, "BATCH_TOKENS", {"cpu": 600})
     whole = enumerate_all = certify.enumerate_contexts
     visited = []
@@ -79,14 +86,14 @@ OTHER = json.dumps({"identity": {"parameters_sha256": "other"}, "tally": {"group
 
 
 @pytest.mark.parametrize("kept", [OTHER, "[]", "null", "{", '{"identity": null}'])
-def test_what_was_kept_of_another_model_or_is_damaged_is_not_gone_on_from(run, capsys, kept):
+def test_what_was_kept_of_another_model_or_is_damaged_is_not_gone_on_from(run, capsys, alike, kept):
     (run / examine.PARTIAL).write_text(kept)
     _, printed = call(capsys, run, "--json")
     result = json.loads(printed.out)
     assert result["errors"] == 0 and result["contexts"] == certify.count(DATA, 8)
 
 
-def test_other_differences_are_another_enumeration(run, capsys, monkeypatch):
+def test_other_differences_are_another_enumeration(run, capsys, monkeypatch, alike):
     whole = certify.enumerate_contexts
 
     def stopped(*args):
@@ -103,7 +110,7 @@ def test_other_differences_are_another_enumeration(run, capsys, monkeypatch):
     assert result["certified"] and result["contexts"] == certify.count(wider.data, 8)
 
 
-def test_more_than_patience_allows_asks_for_yes(run, capsys, monkeypatch):
+def test_more_than_patience_allows_asks_for_yes(run, capsys, monkeypatch, alike):
     clock = iter(range(0, 10_000_000, 1000))
     monkeypatch.setattr(examine.time, "monotonic", lambda: next(clock))
     monkeypatch.setattr(examine, "BATCH_TOKENS", {"cpu": 600})
@@ -115,7 +122,7 @@ def test_more_than_patience_allows_asks_for_yes(run, capsys, monkeypatch):
     assert code == 0 and "CERTIFIED" in printed.out
 
 
-def test_training_ends_with_the_certificate_of_a_model_found_exact(run, capsys):
+def test_training_ends_with_the_certificate_of_a_model_found_exact(run, alike):
     settings = Settings(Training(steps=1), circuit.config(2), DATA)
     assert experiment.certificate(run, settings, {"exact_teacher_forced": 1.0}).startswith("CERTIFIED")
     assert "some of these terms are wrong" in experiment.certificate(run, settings, {"exact_teacher_forced": 0.5})

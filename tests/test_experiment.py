@@ -139,8 +139,8 @@ def test_a_last_digit_that_no_training_row_has_gets_no_gradient():
     unseen_BV = np.asarray(stretches.unseen_digits(step.rows.tokens_BT, DATA_CFG))
     assert unseen_BV.any()
     logits_BTV = jax.numpy.zeros((64, step.rows.tokens_BT.shape[1] - 1, 11))
-    hidden = jax.grad(lambda logits_BTV: loss.cross_entropy(*task._learnable(logits_BTV, step.rows, 1.0, DATA_CFG)))
-    gradient_BV = np.asarray(hidden(logits_BTV))[:, at, :10]
+    hidden = lambda logits_BTV: loss.cross_entropy(*task._learnable(logits_BTV, step.rows, 1.0, DATA_CFG))  # noqa: E731
+    gradient_BV = np.asarray(jax.jit(jax.grad(hidden))(logits_BTV))[:, at, :10]
     assert (gradient_BV[unseen_BV] == 0).all() and (gradient_BV[~unseen_BV] != 0).all()
 
 

@@ -129,7 +129,7 @@ def folder(tmp_path_factory):
     """A GPT-2 with a tokenizer of its own."""
     path = tmp_path_factory.mktemp("gpt2") / "folder"
     tokenizer = text_tokenizer.train_byte_pairs(TEXT, CFG.vocab_size)
-    script.export(path, model.init(jax.random.key(0), CFG), CFG, tokenizer)
+    script.export(path, jax.jit(model.init, static_argnums=1)(jax.random.key(0), CFG), CFG, tokenizer)
     return path
 
 

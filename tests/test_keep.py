@@ -20,6 +20,7 @@ def test_the_circuit_is_kept_and_continues_progressions(tmp_path, monkeypatch, c
 
     monkeypatch.chdir(tmp_path)
     assert main("--min_difference", "-9")[:2] == (0, "runs/circuit-2\n")
+    assert (tmp_path / "runs/circuit-2/figures/attention.png").stat().st_size > 5000
     assert cli.main(["predict", "runs/circuit-2", "97 90", "--terms", "3"]) == 0
     assert capsys.readouterr().out == "83 76 69\n"
     assert cli.main(["evaluate", "runs/circuit-2"]) == 0

@@ -3,6 +3,8 @@
 import ast
 import graphlib
 import json
+import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -115,6 +117,14 @@ def test_scripts_are_short_and_say_what_they_are():
 def test_the_folder_of_data_sets_is_no_package():
     """Else `import datasets` from the root would find it instead of the library of that name."""
     assert not list(ROOT.glob("datasets/**/__init__.py"))
+
+
+def test_the_lowest_versions_that_are_tested_are_those_that_are_promised():
+    promised = " ".join(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"])
+    tested = re.findall(r"^([\w-]+)==(.+)$", (ROOT / ".ci" / "floors.txt").read_text(), re.MULTILINE)
+    assert {"jax", "numpy"} < {name for name, _ in tested}
+    for name, version in tested:
+        assert f"{version}.".startswith(re.search(rf"(?<!\S){name}>=([\d.]+)", promised)[1] + "."), name
 
 
 def test_notebooks_define_nothing():

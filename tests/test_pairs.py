@@ -218,11 +218,12 @@ def test_sentences_end_and_long_ones_are_refused_or_cut(tokenizer):
 def test_the_decoder_reads_what_it_has_said(tokenizer):
     """Nothing of a target is seen before it is to be said: the first logits are the same for all targets."""
     cfg = seq2seq.Config(9, 9, d_model=8, n_heads=2, n_encoder_layers=1, n_decoder_layers=1, d_ff=8)
-    params = seq2seq.init(jax.random.key(0), cfg)
+    params = jax.jit(seq2seq.init, static_argnums=1)(jax.random.key(0), cfg)
     source, lengths = jnp.array([[3, 4, 8]] * 2), jnp.array([3, 3])
     part = padded.Padded(source, lengths, jnp.array([[1, 2, 8], [5, 8, 0]]), jnp.array([3, 2]))
-    logits_BTV, weights_BT = pair_task.predict(params, part, cfg)
+    logits_BTV, weights_BT = jax.jit(pair_task.predict, static_argnums=2)(params, part, cfg)
     np.testing.assert_array_equal(weights_BT, [[1, 1, 1], [1, 1, 0]])
     np.testing.assert_array_equal(logits_BTV[0, 0], logits_BTV[1, 0])
     inputs = jnp.array([[8, 1, 2], [8, 5, 8]])
-    np.testing.assert_allclose(logits_BTV[0], seq2seq.apply(params, source, inputs, cfg)[0], atol=1e-6)
+    expected_BTV = jax.jit(seq2seq.apply, static_argnums=3)(params, source, inputs, cfg)
+    np.testing.assert_allclose(logits_BTV[0], expected_BTV[0], atol=1e-6)

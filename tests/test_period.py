@@ -14,7 +14,7 @@ from apformer.layers import period
 
 from .small_models import PERIODIC, close, draw_tokens
 
-apply = jax.jit(model.apply, static_argnames="cfg")
+apply = jax.jit(model.apply, static_argnames=("cfg", "capture"))
 
 
 def test_the_period_is_known_from_the_first_separator_on():
@@ -53,7 +53,7 @@ def test_heads_that_do_not_look_between_never_read_there(random_params):
     """Whatever the scores: their weight is 0, in a softmax and in shares."""
     cfg = PERIODIC[1]
     tokens_BT = np.tile(encode("00000 " * 3), (2, 1))
-    _, captured = model.apply(random_params(cfg), tokens_BT, cfg, capture=("attention",))
+    _, captured = apply(random_params(cfg), tokens_BT, cfg, capture=("attention",))
     weights_LHS = np.asarray(captured["attention"])[:, 0, :, -1]  # of the last separator: P = 6, k = 2
     offset_S = np.arange(17, -1, -1)
     between_S = (2 <= offset_S) & (offset_S < 4)
@@ -67,7 +67,7 @@ def test_heads_that_look_between_are_noisy_in_training_and_sharper_after_it(rand
     params = random_params(plain)
 
     def weights(cfg, key=None):
-        _, captured = model.apply(params, tokens_BT, cfg, key=key, capture=("attention",))
+        _, captured = apply(params, tokens_BT, cfg, key=key, capture=("attention",))
         return np.asarray(captured["attention"])[0]  # of the first layer, before heads mix
 
     sharp, noisy = replace(plain, look_sharpness=4.0), replace(plain, look_noise=2.0)

@@ -4,15 +4,17 @@ import jax
 import numpy as np
 import pytest
 
-from apformer.data import tokenizer
-from apformer.data.openings import unseen_digits
-from apformer.data.progressions import Config, Progressions, draw, encode_rows, split_of
-from apformer.data.stretches import anywhere, beginning, near_round
+from apformer.data import openings, progressions, stretches, tokenizer
+from apformer.data.progressions import Config, Progressions, split_of
 
 BOTH_WAYS = Config(digits=2, min_difference=-30, max_difference=30)
 
-jitted_draw = jax.jit(draw, static_argnums=(1, 2, 3))
-jitted_near_round = jax.jit(near_round, static_argnums=(1, 2, 3))
+draw = jax.jit(progressions.draw, static_argnums=(1, 2, 3))
+encode_rows = jax.jit(progressions.encode_rows, static_argnums=(1, 2))
+beginning = jax.jit(stretches.beginning, static_argnums=(1, 2))
+anywhere = jax.jit(stretches.anywhere, static_argnums=(2, 3))
+near_round = jax.jit(stretches.near_round, static_argnums=(1, 2, 3))
+unseen_digits = jax.jit(openings.unseen_digits, static_argnums=1)
 
 
 @pytest.fixture
@@ -28,7 +30,7 @@ def siblings(first, second, cfg):
 
 
 def test_the_beginning_is_the_row_cut_and_weighs_for_the_held_out_lines_beside_it(key):
-    rows = jitted_draw(key, BOTH_WAYS, 64, "train")
+    rows = draw(key, BOTH_WAYS, 64, "train")
     cropped, cut = beginning(rows, BOTH_WAYS, 4), encode_rows(rows, 2, 4)
     np.testing.assert_array_equal(cropped.tokens_BT, cut.tokens_BT)
     weights_BT = np.array(cut.weights_BT)
@@ -49,8 +51,8 @@ def test_a_row_of_a_file_may_be_one_that_the_generator_never_draws():
 def test_a_stretch_from_anywhere_has_two_first_terms_that_weigh_nothing():
     rows = Progressions(*(np.full(64, value, np.int32) for value in (3, 10, 6)))
     tokens_BT, weights_BT = map(np.asarray, anywhere(jax.random.key(11), rows, 2, 3))
-    stretches = {"03 13 23", "13 23 33", "23 33 43", "33 43 53"}
-    assert {tokenizer.decode(tokens_T) for tokens_T in tokens_BT} == stretches
+    expected = {"03 13 23", "13 23 33", "23 33 43", "33 43 53"}
+    assert {tokenizer.decode(tokens_T) for tokens_T in tokens_BT} == expected
     np.testing.assert_array_equal(weights_BT, np.tile(np.float32([0, 0, 0, 0, 0, 1, 1, 1]), (64, 1)))
 
 
@@ -64,7 +66,7 @@ def test_a_stretch_of_a_short_row_ends_where_the_row_ends():
 @pytest.mark.parametrize("cfg", [Config(digits=3), Config(digits=3, min_difference=-40, max_difference=40)])
 def test_rows_near_round_numbers_are_stretches_of_training_lines(cfg, key):
     terms, characters = 5, cfg.digits + 1
-    tokens_BT, weights_BT = map(np.asarray, jitted_near_round(key, cfg, 512, terms))
+    tokens_BT, weights_BT = map(np.asarray, near_round(key, cfg, 512, terms))
     used_B = weights_BT.any(axis=1)
     assert 0.25 < used_B.mean() < 0.9
     assert not weights_BT[:, : 2 * characters - 1].any() and set(np.unique(weights_BT)) == {0.0, 1.0}
@@ -90,6 +92,6 @@ def test_rows_near_round_numbers_have_long_runs_of_equal_digits_far_more_often_t
         run_BN = (terms_BNC == 0).all(-1) | (terms_BNC == 9).all(-1)
         return run_BN[weighty_BN].mean()
 
-    drawn = share(*map(np.asarray, anywhere(key, jitted_draw(key, cfg, 4096, "train"), 5, 4)))
-    near = share(*map(np.asarray, jitted_near_round(key, cfg, 4096, 4)))
+    drawn = share(*map(np.asarray, anywhere(key, draw(key, cfg, 4096, "train"), 5, 4)))
+    near = share(*map(np.asarray, near_round(key, cfg, 4096, 4)))
     assert near > 20 * drawn > 0

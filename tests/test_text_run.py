@@ -230,7 +230,7 @@ def test_a_model_of_half_precision_is_near(file):
     settings = recipes.parse([*FLAGS, "--text", str(file), "--dropout", "0.1"])
     rows = text_task.read_rows(settings)
     settings = text_task.fitted(settings, rows)
-    params = model.init(jax.random.key(0), settings.model)
+    params = jax.jit(model.init, static_argnums=1)(jax.random.key(0), settings.model)
     batch = text_task.sample(jax.random.key(1), settings, jnp.asarray(rows["train"]))
     half = recipes.Settings(
         recipes.Training(compute_dtype="bfloat16", batch_size=4),
@@ -240,5 +240,5 @@ def test_a_model_of_half_precision_is_near(file):
         None,
     )
     key = jax.random.key(2)
-    plain, other = (float(text_task.make_loss(cfg)(params, batch, key)[0]) for cfg in (settings, half))
+    plain, other = (float(jax.jit(text_task.make_loss(cfg))(params, batch, key)[0]) for cfg in (settings, half))
     assert other == pytest.approx(plain, rel=2e-2) and other != plain

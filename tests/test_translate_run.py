@@ -124,12 +124,13 @@ def test_a_step_sees_as_many_batches_as_it_accumulates(trained):
     assert float(together) == pytest.approx(np.mean([half[0][0] for half in halves]), rel=1e-5)
     mean = jax.tree.map(lambda a, b: (a + b) / 2, halves[0][1], halves[1][1])
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), gradients, mean)
+    predict = jax.jit(pair_task.predict, static_argnums=2)
     # and the loss is that of the smoothed labels, whatever the width of the batch
     widths, sizes = settings.data.widths, padded.rows_of(settings.data.widths, settings.training.batch_size)
     for n in (0, 1):
         which = int(batch.which[n])
         part = padded.unpack(padded.Padded(*(leaf[n] for leaf in batch.flat)), sizes[which], widths[which])
-        logits_BTV, weights_BT = pair_task.predict(params, part, settings.model)
+        logits_BTV, weights_BT = predict(params, part, settings.model)
         logp_BTV = jax.nn.log_softmax(logits_BTV)
         of_target_BT = jnp.take_along_axis(logp_BTV, part.target_NT[:, :, None], axis=-1)[:, :, 0]
         smooth = -(0.9 * of_target_BT + 0.1 * logp_BTV.mean(-1)) * weights_BT

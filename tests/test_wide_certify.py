@@ -90,7 +90,7 @@ def test_a_model_sees_what_is_put_into_another_text_and_nothing_else(changes, mo
 
 def oracle(asked, spoilt=None):
     """Functions of a model that sees what two layers see, and knows the answer but for one context."""
-    table = np.zeros((12,) * 6, np.int32)
+    table = np.zeros((12,) * 6, np.int8)  # small, as every program holds it
     for context, target in asked.items():
         table[tuple(token + 1 for token in context)] = target if context != spoilt else (target + 1) % 10
     table = jnp.asarray(table)

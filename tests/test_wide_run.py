@@ -43,7 +43,7 @@ def run(tmp_path_factory):
     """A run of each order: least significant digit first trained, most significant as it begins."""
     paths = {order: tmp_path_factory.mktemp("runs") / order for order in ("lsb", "msb")}
     settings = recipes.parse([*FLAGS, "--run_dir", str(paths["msb"])])
-    experiment.keep(settings, fit.initial_state(settings).params)
+    experiment.keep(settings, jax.jit(fit.initial_state, static_argnums=0)(settings).params)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(wide_task, "VALIDATION_ROWS", 16)
         patch.setattr(wide_evaluate, "widths", lambda cfg: [cfg.digits])
