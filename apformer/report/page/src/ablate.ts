@@ -15,17 +15,25 @@ export function ablate(params: Params, parts: Part[]): Params {
     for (let i = 0; i < copy.length; i++) if (chosen(...indices(i, shape))) copy[i] = value;
     edited[name] = { data: copy, shape };
   };
-  for (const [kind, a, b] of parts) {
-    if (kind === "head") {
-      edit("blocks.attention.value", (l, _, h) => l === a && h === b);
-      edit("blocks.attention.value_bias", (l, h) => l === a && h === b);
+  for (const [named, a, b] of parts as [string, ...number[]][]) {
+    const [side, kind] = sided(named);
+    if (kind === "head" || kind === "cross_head") {
+      const attention = `${side}blocks.${kind === "head" ? "attention" : "cross_attention"}`;
+      edit(`${attention}.value`, (l, _, h) => l === a && h === b);
+      edit(`${attention}.value_bias`, (l, h) => l === a && h === b);
     } else if (kind === "feedforward") {
-      edit("blocks.feedforward.contract.weight", (l) => l === a);
-      edit("blocks.feedforward.contract.bias", (l) => l === a);
+      edit(`${side}blocks.feedforward.contract.weight`, (l) => l === a);
+      edit(`${side}blocks.feedforward.contract.bias`, (l) => l === a);
     } else if (kind === "offset") edit("blocks.attention.relative.table", (_l, _h, offset) => offset === a, BLIND);
-    else if (kind === "position") edit("position.table", (place) => place === a);
+    else if (kind === "position") edit(`${side}position.table`, (place) => place === a);
   }
   return edited;
+}
+
+/** Of "encoder.head" the names of its side's parameters, encoder., and its kind; a decoder alone has no sides. */
+export function sided(named: string): [side: string, kind: string] {
+  const dot = named.indexOf(".") + 1;
+  return [named.slice(0, dot), named.slice(dot)];
 }
 
 function indices(i: number, shape: number[]): number[] {
@@ -42,7 +50,7 @@ export function measure(params: Params, probe: Probe, cfg: Config, hidden?: Set<
     terms = 0,
     right = 0;
   probe.tokens.forEach((tokens_T, row) => {
-    const { logits_TV } = apply(params, tokens_T.slice(0, -1), cfg, hidden);
+    const { logits_TV } = apply(params, tokens_T.slice(0, -1), cfg, hidden, probe.sources?.[row]);
     const rightOf = new Map<number, boolean>();
     for (let t = 1; t < tokens_T.length; t++) {
       const w = probe.weights[row][t];

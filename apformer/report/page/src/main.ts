@@ -1,6 +1,7 @@
 // The page: reads the run that Python put into it, and draws its sections; each stands by itself.
 import { ablate, measure } from "./ablate";
 import { apply } from "./architecture";
+import * as bytePairs from "./bytePairs";
 import { h } from "./html";
 import { readParams, readRun, type Run } from "./run";
 import { ablation } from "./sections/ablation";
@@ -53,5 +54,5 @@ function draw() {
 }
 
 // For tests, which run the model without a page.
-Object.assign(globalThis, { apformer: { ablate, apply, measure, readParams, readRun, splitOf } });
+Object.assign(globalThis, { apformer: { ablate, apply, bytePairs, measure, readParams, readRun, splitOf } });
 if (typeof document !== "undefined") draw();

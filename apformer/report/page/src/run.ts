@@ -21,6 +21,7 @@ export interface Probe {
   tokens: number[][];
   weights: number[][];
   terms: number[][] | null;
+  sources?: number[][];
 }
 export interface Loss {
   loss: number;
