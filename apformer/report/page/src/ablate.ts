@@ -45,11 +45,25 @@ function indices(i: number, shape: number[]): number[] {
 
 /** The mean nats of the rows' characters, and the share of their predictable terms that are right in every character. */
 export function measure(params: Params, probe: Probe, cfg: Config, hidden?: Set<number>): Loss {
+  const rows = measuring(params, probe, cfg, hidden);
+  for (;;) {
+    const { done, value } = rows.next();
+    if (done) return value;
+  }
+}
+
+/** The same row by row, so that who asks may do other things between two. */
+export function* measuring(
+  params: Params,
+  probe: Probe,
+  cfg: Config,
+  hidden?: Set<number>,
+): Generator<undefined, Loss, undefined> {
   let nats = 0,
     weight = 0,
     terms = 0,
     right = 0;
-  probe.tokens.forEach((tokens_T, row) => {
+  for (const [row, tokens_T] of probe.tokens.entries()) {
     const { logits_TV } = apply(params, tokens_T.slice(0, -1), cfg, hidden, probe.sources?.[row]);
     const rightOf = new Map<number, boolean>();
     for (let t = 1; t < tokens_T.length; t++) {
@@ -63,7 +77,8 @@ export function measure(params: Params, probe: Probe, cfg: Config, hidden?: Set<
     }
     terms += rightOf.size;
     right += [...rightOf.values()].filter(Boolean).length;
-  });
+    yield;
+  }
   return { loss: nats / weight, ...(probe.terms && { exact: right / Math.max(terms, 1) }) };
 }
 

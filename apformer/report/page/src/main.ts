@@ -15,6 +15,9 @@ import { lens } from "./sections/lens";
 import { memory } from "./sections/memory";
 import { player } from "./sections/player";
 import { missing, section } from "./sections/section";
+import { scores } from "./sections/scores";
+import { translations } from "./sections/translations";
+import { translator } from "./sections/translator";
 import { splitOf } from "./split";
 import { State } from "./state";
 
@@ -22,8 +25,9 @@ import { State } from "./state";
 function sections(run: Run): (HTMLElement | null)[] {
   const params = readParams(run, document.querySelector("#weights")!.textContent!);
   const state = params && new State(run, params);
+  const play = run.task === "pairs" ? translator : player;
   const live = state
-    ? [player(state), run.architecture === "recurrent" ? memory(state) : attention(state), ablation(state), lens(state)]
+    ? [play(state), run.architecture === "recurrent" ? memory(state) : attention(state), ablation(state), lens(state)]
     : [
         section(
           "player",
@@ -32,7 +36,9 @@ function sections(run: Run): (HTMLElement | null)[] {
           missing(run.missing.weights ?? "The page came without the model."),
         ),
       ];
-  return [...live, embedding(run, params), curves(run), accuracy(run, state), errors(run, state)];
+  const [right, wrong] =
+    run.task === "pairs" ? [scores(run), translations(run, state)] : [accuracy(run, state), errors(run, state)];
+  return [...live, embedding(run, params), curves(run), right, wrong];
 }
 
 function draw() {
