@@ -96,7 +96,7 @@ def _spread(items, count):
 
 
 def _nearest(sources, train):
-    """Of each source the training pair whose source shares most words with it."""
+    """Of each source the training pair whose source shares most words with it, None where none shares one."""
     if not train:
         return [None] * len(sources)
     numbers = _spread(range(len(train.sources)), NEAR)
@@ -107,6 +107,8 @@ def _nearest(sources, train):
         shared_N = [len(words & asked) / max(len(words | asked), 1) for words in words_N]
         best = int(np.argmax(shared_N))
         n = numbers[best]
+        if not shared_N[best]:
+            return None
         return {"source": train.sources[n], "target": train.targets[n], "shared": shared_N[best]}
 
     return [nearest(source) for source in sources]

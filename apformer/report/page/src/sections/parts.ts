@@ -10,7 +10,7 @@ export function partName([named = "", a = 0, b = 0]: Part): string {
   const [side, kind] = sided(named);
   const within = `${SIDES[side]}${side && ", "}`.toLowerCase();
   if (kind === "head") return `${within}layer ${a + 1}, head ${b + 1}`;
-  if (kind === "cross_head") return `${within}layer ${a + 1}, head ${b + 1} across`;
+  if (kind === "cross_head") return `${within}layer ${a + 1}, across ${b + 1}`;
   if (kind === "feedforward") return `${within}layer ${a + 1}, feed-forward`;
   if (kind === "offset") return a ? `reading ${a} back` : "reading itself";
   return `${within}position ${a + 1}`;

@@ -21,7 +21,7 @@ const GROUPS: Record<string, (one: Translation) => string> = {
           : "16 words and more";
   },
   "what training had": ({ nearest }) => {
-    if (!nearest) return "not known";
+    if (!nearest) return "no source that shares a word";
     if (nearest.shared === 1) return "a source of the same words";
     return nearest.shared >= 0.6 ? "a source that shares most words" : "no source that shares most words";
   },
@@ -78,7 +78,7 @@ function rows(list: Translation[], state: State | null): HTMLElement {
       : source;
     const near = nearest
       ? `${nearest.source} → ${nearest.target} (${percent(nearest.shared, 0)} of the words)`
-      : "not known";
+      : "none shares a word";
     return [
       show,
       h("span", {}, ...marked(translation, reference)),
