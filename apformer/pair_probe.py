@@ -15,7 +15,7 @@ ROWS, WORK = (
     48,
     1.5e9,
 )  # of held-out pairs: at most, and multiplications that the page is to do for them, in a second or so
-EXAMPLES, SHORT = 6, 100  # sources that the page offers, and characters of the longest
+EXAMPLES, SHORT, FIRST = 6, 100, 8  # sources that the page offers, characters of the longest, words of the first, about
 TRANSLATIONS, NEAR = 80, 30_000  # translations on the page, and training sources among which the nearest is sought
 
 
@@ -24,6 +24,7 @@ def of_model(settings, rows, params):
     cfg, lines = settings.model, zip(*rows["lines"]["validation"][:2], strict=True)
     pairs = _few([pair for part in rows["validation"] for pair in _pairs(part)], params)
     shown = _spread([line for line in lines if 0 < len(line[0]) <= SHORT], EXAMPLES)
+    shown.sort(key=lambda line: abs(len(line[0].split()) - FIRST))
     return {
         "probe": {
             "sources": [source for source, _ in pairs],
@@ -106,9 +107,7 @@ def _nearest(sources, train):
         asked = frozenset(source.lower().split())
         shared_N = [len(words & asked) / max(len(words | asked), 1) for words in words_N]
         best = int(np.argmax(shared_N))
-        n = numbers[best]
-        if not shared_N[best]:
-            return None
-        return {"source": train.sources[n], "target": train.targets[n], "shared": shared_N[best]}
+        pair = {"source": train.sources[numbers[best]], "target": train.targets[numbers[best]]}
+        return pair | {"shared": shared_N[best]} if shared_N[best] else None
 
     return [nearest(source) for source in sources]

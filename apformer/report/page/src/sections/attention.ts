@@ -54,19 +54,16 @@ export function attention(state: State): HTMLElement {
   /** The heads of one kind, a row for each layer. */
   function group(sight: Sight): HTMLElement {
     const title = sight.title && h("h3", {}, sight.title, h("span", { class: "unit" }, sight.lead));
-    return h(
-      "div",
-      { role: "group", "aria-label": `${sight.title || "Heads"}, a row for each layer` },
-      title,
-      ...Array.from({ length: sight.layers }, (_, l) =>
-        h(
-          "div",
-          { class: "layer" },
-          h("span", { class: "layer-name" }, `Layer ${l + 1}`),
-          ...Array.from({ length: state.cfg.n_heads }, (_, k) => small([sight, l, k])),
-        ),
+    const layers = Array.from({ length: sight.layers }, (_, l) =>
+      h(
+        "div",
+        { class: "layer" },
+        h("span", { class: "layer-name" }, `Layer ${l + 1}`),
+        ...Array.from({ length: state.cfg.n_heads }, (_, k) => small([sight, l, k])),
       ),
     );
+    const label = `${sight.title || "Heads"}, a row for each layer`;
+    return h("div", {}, title, h("div", { class: "layers", role: "group", "aria-label": label }, ...layers));
   }
 
   function small(pin: Pin): HTMLElement {

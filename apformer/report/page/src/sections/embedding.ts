@@ -2,7 +2,7 @@
 import { h, percent } from "../html";
 import { squares, thumbnail } from "../heat";
 import { layerOf, leaf } from "../linear";
-import { scatter } from "../scatter";
+import { FEW, scatter } from "../scatter";
 import { sinusoidal, slope } from "../position";
 import { isLanguage, tokenName, type Params, type Run } from "../run";
 import { shown } from "../tokenizer";
@@ -11,11 +11,12 @@ import { missing, section } from "./section";
 const PLACES = 64;
 
 export function embedding(run: Run, params: Params | null): HTMLElement {
+  const many = (run.embedding?.points.length ?? 0) > FEW;
   return section(
     "embedding",
     "Embeddings and positions",
     `What a ${tokenName(run)} is to the model before anything is read, and how it tells places apart.`,
-    h("div", { class: "columns" }, plane(run), positions(run, params)),
+    h("div", { class: many ? "rows" : "columns" }, plane(run), positions(run, params)),
   );
 }
 
