@@ -26,7 +26,8 @@ export function ablation(state: State): HTMLElement {
   const [whole, ...drops] = run.ablation;
   const exact = whole.exact !== undefined;
   const judged = run.task === "pairs" ? "tokens" : "terms";
-  const worth = (drop: Loss) => (exact ? whole.exact! - drop.exact! : Math.max(0, drop.loss - whole.loss));
+  const telling = exact && drops.some((drop) => drop.exact !== whole.exact); // of a poor model it is 0 with every part
+  const worth = (drop: Loss) => (telling ? whole.exact! - drop.exact! : Math.max(0, drop.loss - whole.loss));
   const said = (drop: Loss) =>
     (exact ? `${percent(drop.exact)} of ${judged} right, ` : "") + `${drop.loss.toFixed(4)} nats`;
   const most = Math.max(1e-9, ...drops.map(worth));

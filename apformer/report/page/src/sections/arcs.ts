@@ -48,13 +48,12 @@ export function arcs(sight: Sight, read_S: ArrayLike<number>, at: number): SVGEl
       height: BOX - 1,
       rx: 3,
       class: "cell",
-      "fill-opacity": (0.85 * read).toFixed(3),
+      "fill-opacity": (0.5 * read).toFixed(3),
     });
   columns.forEach((name, s) => {
     const read = read_S[s] ?? 0;
     drawing.append(shade(answering.boxes[s], sight.across ? 0 : top + 1, read));
-    if (sight.across)
-      drawing.append(svg("text", { x: answering.boxes[s].middle, y: 15, class: kind(false, read) }, name));
+    if (sight.across) drawing.append(svg("text", { x: answering.boxes[s].middle, y: 15, class: kind(false) }, name));
   });
   rows.forEach((name, t) => {
     const look = () => sight.look(t);
@@ -63,7 +62,7 @@ export function arcs(sight: Sight, read_S: ArrayLike<number>, at: number): SVGEl
       {
         x: asking.boxes[t].middle,
         y: top + 16,
-        class: kind(t === at, sight.across ? 0 : (read_S[t] ?? 0)),
+        class: kind(t === at),
         tabindex: 0,
         role: "button",
         "aria-label": `${name}, ${t + 1}`,
@@ -78,7 +77,7 @@ export function arcs(sight: Sight, read_S: ArrayLike<number>, at: number): SVGEl
   return drawing;
 }
 
-const kind = (asks: boolean, read: number) => `letter middle${asks ? " asks" : ""}${read > 0.5 ? " read" : ""}`;
+const kind = (asks: boolean) => (asks ? "letter middle asks" : "letter middle");
 
 /** An arc over the text. */
 function over(from: number, to: number, base: number, distance: number): string {
