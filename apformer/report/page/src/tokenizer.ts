@@ -86,7 +86,7 @@ export function termsThatFit(text: string, run: Run): number {
 /** A sentence with its end. */
 export function encodeSentence(text: string, run: Run, empty: string): Reading {
   const { model, data } = run.settings;
-  const reading = encodeText(text.trim(), run, empty);
+  const reading = encodeText(text.trim() && text, run, empty);
   const length = reading.tokens.length + 1;
   const most = Math.min(data.longest, model.position === "learned" ? model.max_len : Infinity);
   if (length > most)
