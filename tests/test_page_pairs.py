@@ -1,6 +1,8 @@
 """A translator in the page against the one in JAX, and its tokenizer against the library's; needs node."""
 
+import json
 import shutil
+from types import SimpleNamespace
 
 import jax
 import numpy as np
@@ -30,8 +32,13 @@ CONFIGS = [
     small(similarity="cosine", activation="gelu", norm_position="pre"),
     small(similarity="additive", source_vocab_size=V, share_embeddings=True, tie_embeddings=True, n_encoder_layers=1),
 ]
-draw = np.random.default_rng(0)
-SOURCES, TARGETS = (draw.integers(0, V, (3, width)).astype(np.int32) for width in (7, 5))
+
+
+def draw(*shape):
+    return np.random.default_rng(shape).integers(0, V, shape).astype(np.int32)
+
+
+SOURCES, TARGETS = draw(3, 7), draw(3, 5)
 
 
 def init(cfg):
@@ -76,31 +83,20 @@ def test_what_is_shown_of_the_inside_is_what_the_model_captures():
 def test_ablations_cost_the_same_in_the_page_and_in_python():
     cfg = small(norm_position="pre", final_norm=True, position="learned", max_len=9, attention_bias=True)
     params = init(cfg)
-    sides = [[draw.integers(0, V, length).astype(np.int32) for length in lengths] for lengths in ((5, 2, 7), (3, 7, 1))]
-    lines = text_pairs(["five words", "two", "seven"])
-    held = pair_probe.of_model(Settings(cfg), {"validation": padded.pad(sides, (5, 7)), "lines": lines}, params)
+    sides = [[draw(length) for length in lengths] for lengths in ((5, 2, 7), (3, 7, 1))]
+    rows = {"validation": padded.pad(sides, (5, 7)), "lines": {"validation": (["five", "two"], ["cinq", "deux"], ())}}
+    held = pair_probe.of_model(SimpleNamespace(model=cfg), rows, params)
     parts = [drop["part"] for drop in held["ablation"]]
     assert parts[0] == () and len(parts) == 1 + len(ablate.parts(params)) == 1 + (2 + 1 + 1) * 3 + (2 + 1) + 2 * 9
     (found,) = ask(case("measure", params, cfg, parts=[[part] if part else [] for part in parts], probe=held["probe"]))
     for part, there, here in zip(parts, found, held["ablation"], strict=True):
         assert there["loss"] == pytest.approx(here["loss"], abs=1e-4), part
         assert there["exact"] == pytest.approx(here["exact"], abs=1e-4), part
-    changed = {
-        part for part, drop in zip(parts, held["ablation"], strict=True) if drop["loss"] != held["ablation"][0]["loss"]
-    }
+    assert held["examples"] == ["five", "two"] and held["references"] == ["cinq", "deux"]
+    whole = held["ablation"][0]["loss"]
+    changed = {drop["part"] for drop in held["ablation"] if drop["loss"] != whole}
     unread = {(side, place) for side in ("encoder.position", "decoder.position") for place in (7, 8)}
     assert {*parts[1:]} - changed == unread
-
-
-class Settings:
-    """What is asked of a run's settings."""
-
-    def __init__(self, cfg):
-        self.model = cfg
-
-
-def text_pairs(lines):
-    return {"validation": (lines, [line.upper() for line in lines], ("a", "b"))}
 
 
 @pytest.fixture(scope="module")
@@ -122,8 +118,6 @@ def test_the_page_cuts_text_as_the_tokenizer_does(tokenizer):
 
 def test_the_page_cuts_text_as_gpt2_does(tmp_path, tokenizer):
     """GPT-2's pattern, and the token for the end of a text that its files have."""
-    import json
-
     content = json.loads(tokenizer.to_json())
     vocabulary = content["model"]["vocab"] | {"<|endoftext|>": tokenizer.vocab_size}
     (tmp_path / "vocab.json").write_text(json.dumps(vocabulary))
@@ -138,9 +132,7 @@ def test_the_page_cuts_text_as_gpt2_does(tmp_path, tokenizer):
 
 
 def test_another_way_to_cut_text_is_refused(tokenizer):
-    import json
-
-    import tokenizers
+    tokenizers = pytest.importorskip("tokenizers")
 
     content = json.loads(tokenizer.to_json())
     content["pre_tokenizer"]["pretokenizers"][0]["pattern"] = {"Regex": "[a-z]+"}
