@@ -96,13 +96,14 @@ export function ablation(state: State): HTMLElement {
   /** What the whole model and what is left of it write after what was given. */
   function goesOn(): HTMLElement[] {
     const [given, more] = [state.tokens.slice(0, state.given), state.tokens.length - state.given];
-    const room = state.source ? 2 * more + 8 : more; // a translation ends by itself, or with parts off perhaps never
+    // A translation ends by itself, or with parts off perhaps never.
+    const room = state.source && more ? Math.min(2 * more + 8, state.cfg.max_len) : more;
     const whole = state.changed ? generate(state.params, given, room, state.cfg, GREEDY, NONE, state.source) : null;
     const left = generate(state.current, given, room, state.cfg, GREEDY, state.hidden, state.source);
     const text = (token: number) => state.text([token]);
-    const letters = left.map((token, i) =>
-      !whole || token === whole[i] ? text(token) : h("mark", {}, text(token).replace(/^ $/, "␣")),
-    );
+    const letters = whole
+      ? left.map((token, i) => (token === whole[i] ? text(token) : h("mark", {}, text(token).replace(/^ $/, "␣"))))
+      : [state.text(left)];
     const code = (...children: (string | Node)[]) =>
       h("code", {}, h("span", { class: "given" }, state.text(given)), ...children);
     return [
