@@ -1,13 +1,16 @@
 """What a part of a model is worth: switch it off, and see what is lost.
 
-    head         its values are 0, so that it adds nothing
+    head         its values are 0, so that it adds nothing; cross_head, of those that look up what the encoder read
     feedforward  its output is 0
     offset       no head of any layer may read the token that stands so many before it (relative positions)
     position     the vector of a position is 0 (learned positions)
 
-An ablation is an edit of the parameters: `model.apply` computes with it as with any others. Zero-ablation overstates
-what a part does where later parts had learned to expect it (Michel et al. 2019 for heads, McGrath et al. 2023).
+Of an encoder-decoder each part names its side: encoder.head, decoder.cross_head. An ablation is an edit of the
+parameters: `model.apply` computes with it as with any others. Zero-ablation overstates what a part does where later
+parts had learned to expect it (Michel et al. 2019 for heads, McGrath et al. 2023).
 """
+
+from functools import partial
 
 import jax
 
@@ -16,25 +19,34 @@ BLIND = -1e9  # a score that no other makes up for
 
 
 def parts(params):
-    """Every part of a decoder that can be switched off: (kind, index, ...), layers from 0; none of other models."""
-    if "blocks" not in params:
-        return []
-    attention = params["blocks"]["attention"]
-    layers, _, heads, _ = attention["value"].shape
-    found = [("head", layer, head) for layer in range(layers) for head in range(heads)]
+    """Every part of a transformer that can be switched off: (kind, index, ...), layers from 0; none of other models."""
+    if "encoder" in params:
+        sides = ("encoder", "decoder")
+        return [(f"{side}.{kind}", *index) for side in sides for kind, *index in _parts_of_stack(params[side])]
+    return _parts_of_stack(params) if "blocks" in params else []
+
+
+def _parts_of_stack(params):
+    blocks, found = params["blocks"], []
+    for kind, attention in (("head", "attention"), ("cross_head", "cross_attention")):
+        if attention in blocks:
+            layers, _, heads, _ = blocks[attention]["value"].shape
+            found += [(kind, layer, head) for layer in range(layers) for head in range(heads)]
     found += [("feedforward", layer) for layer in range(layers)]
-    if "relative" in attention:
-        found += [("offset", offset) for offset in range(min(attention["relative"]["table"].shape[-1], MOST_PLACES))]
+    if "relative" in blocks["attention"]:
+        offsets = blocks["attention"]["relative"]["table"].shape[-1]
+        found += [("offset", offset) for offset in range(min(offsets, MOST_PLACES))]
     if "position" in params:
         found += [("position", place) for place in range(min(len(params["position"]["table"]), MOST_PLACES))]
     return found
 
 
 def ablate(params, parts):
-    """The parameters of a decoder with some of `parts(params)` switched off; pure, the tree keeps its shape."""
-    for kind, *index in parts:
+    """The parameters of a transformer with some of `parts(params)` switched off; pure, the tree keeps its shape."""
+    for named, *index in parts:
+        side, _, kind = named.rpartition(".")
         for path, at, value in _EDITS[kind](*index):
-            params = _edit(params, path, at, value)
+            params = _edit(params, [side, *path] if side else path, at, value)
     return params
 
 
@@ -50,11 +62,16 @@ def drops(params, measure):
     ]
 
 
+def _silence(attention, layer, head):
+    return (
+        (("blocks", attention, "value"), (layer, slice(None), head), 0.0),
+        (("blocks", attention, "value_bias"), (layer, head), 0.0),
+    )
+
+
 _EDITS = {
-    "head": lambda layer, head: (
-        (("blocks", "attention", "value"), (layer, slice(None), head), 0.0),
-        (("blocks", "attention", "value_bias"), (layer, head), 0.0),
-    ),
+    "head": partial(_silence, "attention"),
+    "cross_head": partial(_silence, "cross_attention"),
     "feedforward": lambda layer: (
         (("blocks", "feedforward", "contract", "weight"), layer, 0.0),
         (("blocks", "feedforward", "contract", "bias"), layer, 0.0),

@@ -127,8 +127,7 @@ def finish(path, settings, rows, state):
     print(examine.evaluation_table(result))
     if not isinstance(settings.data, tasks.LANGUAGE):
         print(certificate(path, settings, result))
-    if page.shows(settings):
-        print(f"\n{_page(path, settings, rows)}")
+    print(f"\n{_page(path, settings, rows)}")
     print(f"{path}\nTry it: {tasks.module(settings.data).hint(settings.data, shlex.quote(str(path)))}")
 
 

@@ -6,19 +6,22 @@ can play with it. What a run does not have, the page says is missing.
 
 import sys
 from dataclasses import dataclass
+from functools import partial
 
 import jax
 import numpy as np
 from tyro.conf import Positional
 
-from apformer import circuit, examine, probe, restore, runs
-from apformer.data import pairs, progressions, text, tokenizer, tokenizer_file, wide
-from apformer.errors import CHECKPOINT, USAGE, UserError
+from apformer import circuit, examine, pair_probe, probe, restore, runs, tasks
+from apformer.data import pairs, progressions, text, text_tokenizer, tokenizer, tokenizer_file, wide
+from apformer.errors import CHECKPOINT, UserError
 from apformer.export import named
 from apformer.log import read_metrics
-from apformer.report import template
+from apformer.report import merges, template
 
 LARGEST = 24_000_000  # bytes of weights in a page
+TASKS = {progressions.Config: "progressions", wide.Config: "wide", text.Config: "text", pairs.Config: "pairs"}
+END = "‹end›"  # the token that ends a sentence and begins its translation
 MOST_WORDS = 1024  # tokens of a vocabulary whose embeddings are drawn
 
 
@@ -39,15 +42,8 @@ def report(args):
     path = runs.find(args.run)
     _refuse_newer(path)
     settings, missing = restore.load_settings(path), {}
-    if not shows(settings):
-        raise UserError(f"{path} is of a translator, of which there is no page yet: see its figures", USAGE)
     rows = _or_missing(missing, "probe", lambda: restore.load_rows(path))
     print(write(path, settings, rows, args.member, args.weights, missing))
-
-
-def shows(settings):
-    """Whether there is a page for such a run: for all but translators."""
-    return not isinstance(settings.data, pairs.Config)
 
 
 def write(path, settings, rows, member=None, weights=True, missing=None):
@@ -63,10 +59,16 @@ def write(path, settings, rows, member=None, weights=True, missing=None):
         missing["weights"] = f"The model is too large for a page: {size / 1e6:,.0f} MB of weights."
         print(f"{path}: the page is without the model, whose weights are {size / 1e6:,.0f} MB", file=sys.stderr)
     elif "probe" not in missing:
-        data |= probe.of_model(settings, rows, params, data["vocabulary"])
+        data |= _asked(settings, rows, params, data["vocabulary"])
     whole = template.fill(data, None if "weights" in missing else named(params))
     runs.write_text(path / "report.html", whole)
     return f"{path / 'report.html'}: open it in a browser ({len(whole) / 1e6:,.1f} MB)"
+
+
+def _asked(settings, rows, params, vocabulary):
+    if isinstance(settings.data, pairs.Config):
+        return pair_probe.of_model(settings, rows, params)
+    return probe.of_model(settings, rows, params, vocabulary)
 
 
 def gather(path, settings, rows, member, missing):
@@ -75,8 +77,8 @@ def gather(path, settings, rows, member, missing):
     config = runs.read_json(path / "config.json")
     data = {
         "name": path.resolve().name,
-        "task": {wide.Config: "wide", text.Config: "text"}.get(type(settings.data), "progressions"),
-        "architecture": "recurrent" if "cells" in params else "decoder",
+        "task": TASKS[type(settings.data)],
+        "architecture": _architecture(params),
         "settings": config["flags"],
         "versions": config.get("versions", {}),
         "source": config.get("data", {}),
@@ -84,18 +86,21 @@ def gather(path, settings, rows, member, missing):
         "parameters_sha256": examine.digest(params),
         "step": step,
         "member": member,
-        "vocabulary": _vocabulary(path, settings),
         "missing": missing,
     }
+    data |= _vocabulary(path, settings, missing)
     data["metrics"] = _or_missing(missing, "metrics", lambda: read_metrics(path))
     for name in ("evaluation", "certificate"):
         data[name] = _of_this_model(path / f"{name}.json", data)
     if data["evaluation"] and data["task"] == "progressions":
         data["evaluation"]["errors"] = probe.explained(data["evaluation"].get("errors", []), settings.data)
+    if data["evaluation"] and data["task"] == "pairs":
+        read = partial(pair_probe.translations, path, rows)
+        data["translations"] = _or_missing(missing, "translations", read)
     data["floor"] = probe.floor(settings, rows)
     if _is_circuit(settings, params):
         data["circuit"] = {f"{i}.{k}": text for i, layer in enumerate(circuit.HEADS) for k, text in enumerate(layer)}
-    table_VD = np.asarray(params["embedding"]["table"], np.float64)
+    table_VD = np.asarray(params.get("encoder", params)["embedding"]["table"], np.float64)
     data["embedding"] = _plane(table_VD) if len(table_VD) <= MOST_WORDS else None
     return data, params
 
@@ -146,12 +151,20 @@ def _is_circuit(settings, params):
     return examine.digest(params) == examine.digest(circuit.params(digits))
 
 
-def _vocabulary(path, settings):
-    """The text of each token."""
-    if not isinstance(settings.data, text.Config):
-        return list(tokenizer.VOCABULARY)
+def _architecture(params):
+    return "recurrent" if "cells" in params else "encoder-decoder" if "encoder" in params else "decoder"
+
+
+def _vocabulary(path, settings, missing):
+    """The text of each token, and of byte pairs how a text is cut into them."""
+    if not isinstance(settings.data, tasks.LANGUAGE):
+        return {"vocabulary": list(tokenizer.VOCABULARY)}
     words = tokenizer_file.load(path / "tokenizer.json")
-    return [words.bytes_of(token).decode("utf-8", "replace") for token in range(words.vocab_size)]
+    texts = [words.bytes_of(token).decode("utf-8", "replace") for token in range(words.vocab_size)]
+    if isinstance(words, text_tokenizer.Characters):
+        return {"vocabulary": texts}
+    end = [END] if isinstance(settings.data, pairs.Config) else []
+    return {"vocabulary": texts + end, "byte_pairs": _or_missing(missing, "byte_pairs", partial(merges.of, words))}
 
 
 def _plane(table_VD):

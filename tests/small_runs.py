@@ -4,34 +4,40 @@ import json
 from dataclasses import replace
 from functools import partial
 
-from apformer import circuit, examine, experiment, fit, model, page, recipes, recurrent, runs, tasks
-from apformer.data import progressions, text, wide
+from apformer import circuit, examine, experiment, fit, model, page, recipes, recurrent, runs, seq2seq, tasks
+from apformer.data import pairs, progressions, text, wide
 
 MODEL = model.Config(d_model=8, n_heads=2, n_layers=2, d_ff=8, position="relative", window=6, attention_sink=True)
 DATA = progressions.Config(max_terms=6, max_difference=120)
 WIDE = replace(recipes.digits(3, "msb").model, d_model=16)
+PAIRS = pairs.Config(from_language="figures", to_language="en", largest=400, numbers=200, byte_pairs=300)
+TRANSLATOR = seq2seq.Config(
+    d_model=8, n_heads=2, n_encoder_layers=2, n_decoder_layers=1, d_ff=8, norm_position="pre", final_norm=True
+)
+DRAWING = {text.Config: None, pairs.Config: recipes.Teaching(beams=1)}
 TEXT = "".join(f"the {k} bottles of ale stand on wall {k % 7}.\n" for k in range(99))
 
 
 def keep(path, architecture, data, params=None, members=1, evaluated=True):
     """The directory of a run of these, its best checkpoint untrained or of the parameters given."""
     training = recipes.Training(steps=2, members=members, run_dir=str(path))
-    drawing = None if isinstance(data, text.Config) else recipes.Drawing(test_sequences=30)
+    drawing = DRAWING.get(type(data), recipes.Drawing(test_sequences=30))
     settings, rows = tasks.read(recipes.Settings(training, architecture, data, drawing=drawing))
     params = fit.initial_state(settings).params if params is None else params
     experiment.keep(settings, params)
-    runs.write_text(path / "metrics.jsonl", "".join(json.dumps(line) + "\n" for line in _metrics(members)))
+    other = "nats" if isinstance(data, pairs.Config) else "exact"
+    runs.write_text(path / "metrics.jsonl", "".join(json.dumps(line) + "\n" for line in _metrics(members, other)))
     if evaluated:
         examine.evaluate_run(path, settings, rows)
     page.write(path, settings, rows)
     return path
 
 
-def _metrics(members):
-    """Two records, of each member a loss of its own."""
+def _metrics(members, other):
+    """Two records, of each member a loss of its own, and what else is measured."""
     for step in (1, 2):
         loss, exact = zip(*((3 - step + 0.1 * k, 0.4 * step / (k + 1)) for k in range(members)), strict=True)
-        named = {"loss": loss, "exact": exact, "validation_loss": loss, "validation_exact": exact}
+        named = {"loss": loss, other: exact, "validation_loss": loss, f"validation_{other}": exact}
         values = {name: value if members > 1 else value[0] for name, value in named.items()}
         yield {"step": step, "learning_rate": 1e-3, "seconds": 1.0} | values
 
@@ -47,6 +53,7 @@ KINDS = {
     "progressions": partial(keep, architecture=MODEL, data=DATA),
     "members": partial(keep, architecture=MODEL, data=DATA, members=16),
     "recurrent": partial(keep, architecture=recurrent.Config(d_model=8, n_layers=2), data=DATA),
+    "pairs": partial(keep, architecture=TRANSLATOR, data=PAIRS),
     "wide": partial(keep, architecture=WIDE, data=wide.Config(digits=3), evaluated=False),
     "circuit": partial(keep, architecture=circuit.config(3), data=DATA, params=circuit.params(3), evaluated=False),
 }

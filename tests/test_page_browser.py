@@ -73,6 +73,37 @@ def test_the_circuit_is_read_as_the_algorithm(tmp_path):
     assert no_serious_finding(seen), seen["axe"]
 
 
+def test_a_translator_is_played_with_and_taken_apart(tmp_path):
+    run = small_runs.make("pairs", tmp_path / "run")
+    seen = browse(run, "sentences", "translate", "force", "across", "ablate", "wrong", "keyboard", "axe")
+    assert seen["open"]["missing"] == [] and len(seen["open"]["sections"]) == 8
+    assert seen["open"]["certificate"].startswith("No certificate")
+    said = seen["sentences"]["said"]
+    assert said["empty"] == "Type a sentence to translate." and said["new"] == ""
+    assert re.match(r"This has \d+ tokens with its end, and this model reads at most 128: type less.", said["long"])
+    assert "half of a character" in said["half"]
+    assert seen["sentences"]["afterwards"] == "" and "".join(seen["sentences"]["source"]) == "705‹end›"
+    played = seen["translate"]
+    assert played["written"][-1] == "‹end›" or "It was stopped" in played["note"]
+    assert played["source"][-1] == "‹end›" and played["read"] == pytest.approx(1, abs=0.01) and played["bars"] == 12
+    assert played["verdict"].startswith("The reference is:")
+    forced = seen["force"]
+    assert forced["held"] and "".join(forced["letters"]) == "seven‹end›"
+    assert re.fullmatch(r"Mean cost of this text: [\d.]+ nats per token\.", forced["cost"])
+    assert forced["fault"] == "Type a translation for the model to judge."
+    assert [kind.split("\n")[0][:6] for kind in seen["across"]["kinds"]] == ["Across", "Encode", "Decode"]
+    assert seen["across"]["heads"] == 2 * (1 + 2 + 1) and seen["across"]["cards"][-1] == "Decoder, layer 1, head 2"
+    assert re.match(r"For .* it reads .* %", seen["across"]["read"])
+    table = read(run / "report.html")[0]["ablation"][1:]
+    assert len(seen["ablate"]["found"]) == len(table) == 2 * 2 + 2 + 2 + 2 + 1
+    for live, drop in zip(seen["ablate"]["found"], table, strict=True):
+        assert live["loss"] == pytest.approx(drop["loss"], abs=1e-4)
+        assert live["exact"] == pytest.approx(drop["exact"], abs=1e-4)
+    assert "1 token hidden" in seen["ablate"]["notice"] and not seen["ablate"]["off"]
+    assert seen["wrong"]["groups"] and seen["wrong"]["prompt"] and seen["wrong"]["fault"] == ""
+    assert no_serious_finding(seen), seen["axe"]
+
+
 @pytest.mark.parametrize(
     ("kind", "steps"),
     [

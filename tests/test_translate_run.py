@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from apformer import (
+    ablate,
     checkpoint,
     cli,
     config_file,
@@ -24,7 +25,8 @@ from apformer import (
     train,
     translate,
 )
-from apformer.data import padded, tokenizer_file
+from apformer.data import padded, pairs, tokenizer_file
+from tests import test_page
 
 FLAGS = (
     "--recipe translate --from_language figures --to_language en --largest 400 --numbers 200 --byte_pairs 280 "
@@ -180,8 +182,34 @@ def test_commands_say_which_runs_they_are_for(run, capsys):
     fails(capsys, "translate with `apformer translate`", errors.USAGE, "predict", run, "007 010")
     fails(capsys, "nothing is right or wrong", errors.USAGE, "certify", run)
     fails(capsys, "is of no text", errors.USAGE, "generate", run)
-    fails(capsys, "of which there is no page yet", errors.USAGE, "report", run)
     fails(capsys, "reads two texts: give --to safetensors", errors.USAGE, "export", run, "--to", "stablehlo")
+
+
+def test_its_page_holds_what_it_was_asked_and_how_it_answered(run, trained, tmp_path):
+    settings, params, tokenizer = trained
+    path = shutil.copytree(run, tmp_path / "copy")
+    data, weights = test_page.report(path)
+    assert data["missing"] == {} and (data["task"], data["architecture"]) == ("pairs", "encoder-decoder")
+    assert len(weights) == data["parameters"] and len(data["ablation"]) == 1 + len(ablate.parts(params))
+    assert data["vocabulary"][:-1] == [tokenizer.decode([token]) for token in range(tokenizer.vocab_size)]
+    end = settings.model.target_vocab_size - 1
+    assert all(row[-1] == end for row in data["probe"]["sources"] + data["probe"]["tokens"])
+    assert all(
+        len(row) == len(weights) for row, weights in zip(data["probe"]["tokens"], data["probe"]["weights"], strict=True)
+    )
+    assert set(zip(data["examples"], data["references"], strict=True)) <= set(zip(*validation(settings), strict=True))
+    near = [each["nearest"] for each in data["translations"]]
+    assert len(near) == data["evaluation"]["sentences"] and all(
+        each is None or 0 < each["shared"] <= 1 for each in near
+    )
+    (path / "translations.tsv").write_text("torn\n1\t2")
+    data, _ = test_page.report(path)
+    assert "cannot be read" in data["missing"]["translations"] and data["translations"] is None
+
+
+def validation(settings):
+    """(sources, targets) that chose the best checkpoint."""
+    return pairs.read(settings.data)["validation"][:2]
 
 
 def test_its_parameters_can_be_exported(run, trained, tmp_path, capsys):

@@ -4,6 +4,7 @@ import { mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { createRequire } from "node:module";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { translatorSteps } from "./translate.mjs";
 
 const [, , browser, file, steps] = process.argv;
 const require = createRequire(new URL("../../apformer/report/page/package.json", import.meta.url));
@@ -41,6 +42,7 @@ const frame = () =>
 const type = (words) => page.locator("#prompt").fill(words);
 
 const STEPS = {
+  ...translatorSteps(page, { text, texts, frame, type }),
   async open() {
     await page.goto(`file://${file}`);
     return {

@@ -6,11 +6,14 @@ import { runInThisContext } from "node:vm";
 const page = readFileSync(process.argv[2], "utf8");
 const scripts = [...page.matchAll(/<script>([\s\S]*?)<\/script>/g)];
 runInThisContext(scripts[scripts.length - 1][1]);
-const { ablate, apply, measure, readParams, splitOf } = globalThis.apformer;
+const { ablate, apply, bytePairs, measure, readParams, splitOf } = globalThis.apformer;
+
+/** The same with lists in place of typed arrays, which JSON would write as objects. */
+const lists = (found) => JSON.parse(JSON.stringify(found, (_, x) => (ArrayBuffer.isView(x) ? [...x] : x)));
 
 const ANSWERS = {
-  logits: ({ rows, cfg, part }, params) =>
-    rows.map((tokens) => apply(ablate(params, part), tokens, cfg).logits_TV.map((z) => [...z])),
+  logits: ({ rows, cfg, part, sources }, params) =>
+    rows.map((tokens, i) => lists(apply(ablate(params, part), tokens, cfg, undefined, sources?.[i]).logits_TV)),
   captured: ({ rows, cfg }, params) =>
     rows.map((tokens) => {
       const { residual_TLD, attention_TLHS } = apply(params, tokens, cfg);
@@ -19,6 +22,13 @@ const ANSWERS = {
         attention: attention_TLHS?.map((L) => L.map((H) => H.map((w) => [...w]))),
       };
     }),
+  read: ({ rows, cfg, sources }, params) =>
+    rows.map((tokens, i) => {
+      const { residual_TLD, attention_TLHS, cross_TLHS, source } = apply(params, tokens, cfg, undefined, sources[i]);
+      return lists({ residual_TLD, attention_TLHS, cross_TLHS, source });
+    }),
+  tokens: ({ texts, pairs }) => texts.map((text) => bytePairs.encode(text, pairs)),
+  texts: ({ rows, pairs }) => rows.map((tokens) => bytePairs.decode(tokens, pairs)),
   measure: ({ parts, probe, cfg }, params) => parts.map((part) => measure(ablate(params, part), probe, cfg)),
   hidden: ({ rows, cfg, place }, params) =>
     rows.map((tokens) => apply(params, tokens, cfg, new Set([place])).logits_TV.map((z) => [...z])),

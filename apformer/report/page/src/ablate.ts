@@ -15,17 +15,25 @@ export function ablate(params: Params, parts: Part[]): Params {
     for (let i = 0; i < copy.length; i++) if (chosen(...indices(i, shape))) copy[i] = value;
     edited[name] = { data: copy, shape };
   };
-  for (const [kind, a, b] of parts) {
-    if (kind === "head") {
-      edit("blocks.attention.value", (l, _, h) => l === a && h === b);
-      edit("blocks.attention.value_bias", (l, h) => l === a && h === b);
+  for (const [named, a, b] of parts as [string, ...number[]][]) {
+    const [side, kind] = sided(named);
+    if (kind === "head" || kind === "cross_head") {
+      const attention = `${side}blocks.${kind === "head" ? "attention" : "cross_attention"}`;
+      edit(`${attention}.value`, (l, _, h) => l === a && h === b);
+      edit(`${attention}.value_bias`, (l, h) => l === a && h === b);
     } else if (kind === "feedforward") {
-      edit("blocks.feedforward.contract.weight", (l) => l === a);
-      edit("blocks.feedforward.contract.bias", (l) => l === a);
+      edit(`${side}blocks.feedforward.contract.weight`, (l) => l === a);
+      edit(`${side}blocks.feedforward.contract.bias`, (l) => l === a);
     } else if (kind === "offset") edit("blocks.attention.relative.table", (_l, _h, offset) => offset === a, BLIND);
-    else if (kind === "position") edit("position.table", (place) => place === a);
+    else if (kind === "position") edit(`${side}position.table`, (place) => place === a);
   }
   return edited;
+}
+
+/** Of "encoder.head" the names of its side's parameters, encoder., and its kind; a decoder alone has no sides. */
+export function sided(named: string): [side: string, kind: string] {
+  const dot = named.indexOf(".") + 1;
+  return [named.slice(0, dot), named.slice(dot)];
 }
 
 function indices(i: number, shape: number[]): number[] {
@@ -37,12 +45,26 @@ function indices(i: number, shape: number[]): number[] {
 
 /** The mean nats of the rows' characters, and the share of their predictable terms that are right in every character. */
 export function measure(params: Params, probe: Probe, cfg: Config, hidden?: Set<number>): Loss {
+  const rows = measuring(params, probe, cfg, hidden);
+  for (;;) {
+    const { done, value } = rows.next();
+    if (done) return value;
+  }
+}
+
+/** The same row by row, so that who asks may do other things between two. */
+export function* measuring(
+  params: Params,
+  probe: Probe,
+  cfg: Config,
+  hidden?: Set<number>,
+): Generator<undefined, Loss, undefined> {
   let nats = 0,
     weight = 0,
     terms = 0,
     right = 0;
-  probe.tokens.forEach((tokens_T, row) => {
-    const { logits_TV } = apply(params, tokens_T.slice(0, -1), cfg, hidden);
+  for (const [row, tokens_T] of probe.tokens.entries()) {
+    const { logits_TV } = apply(params, tokens_T.slice(0, -1), cfg, hidden, probe.sources?.[row]);
     const rightOf = new Map<number, boolean>();
     for (let t = 1; t < tokens_T.length; t++) {
       const w = probe.weights[row][t];
@@ -55,7 +77,8 @@ export function measure(params: Params, probe: Probe, cfg: Config, hidden?: Set<
     }
     terms += rightOf.size;
     right += [...rightOf.values()].filter(Boolean).length;
-  });
+    yield;
+  }
   return { loss: nats / weight, ...(probe.terms && { exact: right / Math.max(terms, 1) }) };
 }
 

@@ -16,7 +16,23 @@ export interface Read {
 
 const BLIND = -1e9;
 
-/** What the token at t reads; its key and value are added to the memory. hidden: tokens that only they themselves read. */
+/** The parameters of the attention of that name in one layer. */
+export type Part = (leaf: string) => Float32Array | undefined;
+
+export const partOf =
+  (params: Params, name: string, layer: number): Part =>
+  (leaf) =>
+    layerOf(params, `blocks.${name}.${leaf}`, layer);
+
+export const project = (x_D: Vector, name: string, part: Part) => linear(x_D, part(name)!, part(`${name}_bias`));
+
+/** The key and the value of a token join the memory. */
+export function remember(x_D: Vector, memory: Memory, part: Part, turn = (k_HK: Vector) => k_HK) {
+  memory.key.push(turn(project(x_D, "key", part)));
+  memory.value.push(project(x_D, "value", part));
+}
+
+/** What the token at t reads of those up to it, which it joins. hidden: tokens that only they themselves read. */
 export function attend(
   x_D: Vector,
   t: number,
@@ -27,24 +43,36 @@ export function attend(
   cfg: Config,
   hidden: Set<number>,
 ): Read {
-  const part = (name: string) => layerOf(params, `blocks.attention.${name}`, layer);
-  const project = (name: string) => linear(x_D, part(name)!, part(`${name}_bias`));
-  const H = cfg.n_heads;
-  const K = x_D.length / H;
-  const turn = (x_HK: Vector) => (cfg.position === "rotary" ? rotate(x_HK, t, K) : x_HK);
-  const q_HK = turn(project("query"));
-  memory.key.push(turn(project("key")));
-  memory.value.push(project("value"));
+  const part = partOf(params, "attention", layer);
+  const turn = (x_HK: Vector) => (cfg.position === "rotary" ? rotate(x_HK, t, x_D.length / cfg.n_heads) : x_HK);
+  const q_HK = turn(project(x_D, "query", part));
+  remember(x_D, memory, part, turn);
 
   const period = cfg.position === "periodic" ? periodAt(tokens, t, cfg.separator) : 0;
   const seen_S = memory.key.map((_, s) => (s === t || !hidden.has(s)) && sees(t - s, period, cfg));
+  return look(q_HK, memory, part, cfg, (score, s, head) => {
+    if (!seen_S[s]) return -Infinity;
+    const sharp = head < cfg.look_between ? cfg.look_sharpness : 1;
+    return sharp * (score + bias(t - s, period, head, part, cfg));
+  });
+}
+
+/** What a query reads of a memory. adjust: what a score comes to by where its key stands, -Infinity if it is not seen. */
+export function look(
+  q_HK: Vector,
+  memory: Memory,
+  part: Part,
+  cfg: Config,
+  adjust: (score: number, s: number, head: number) => number,
+): Read {
+  const H = cfg.n_heads;
+  const K = q_HK.length / H;
   const z_HK = new Float64Array(H * K);
   const weights_HS: Vector[] = [];
   const scores_HS: Vector[] = [];
   for (let head = 0; head < H; head++) {
-    const sharp = head < cfg.look_between ? cfg.look_sharpness : 1;
     const scores_S = Float64Array.from(memory.key, (k_HK, s) =>
-      seen_S[s] ? sharp * (compare(q_HK, k_HK, head, K, part, cfg) + bias(t - s, period, head, part, cfg)) : -Infinity,
+      adjust(compare(q_HK, k_HK, head, K, part, cfg), s, head),
     );
     const weights_S = cfg.similarity === "geometric" ? geometric(scores_S) : share(scores_S, part("sink")?.[head]);
     memory.value.forEach((v_HK, s) => {
@@ -64,14 +92,7 @@ function sees(offset: number, period: number, cfg: Config): boolean {
 }
 
 /** How alike a query and a key are, by the head's similarity. */
-function compare(
-  q_HK: Vector,
-  k_HK: Vector,
-  head: number,
-  K: number,
-  part: (name: string) => Float32Array | undefined,
-  cfg: Config,
-): number {
+function compare(q_HK: Vector, k_HK: Vector, head: number, K: number, part: Part, cfg: Config): number {
   let dot = 0,
     qq = 1e-12,
     kk = 1e-12,
@@ -90,13 +111,7 @@ function compare(
 }
 
 /** What a score gains by where the key stands. */
-function bias(
-  offset: number,
-  period: number,
-  head: number,
-  part: (name: string) => Float32Array | undefined,
-  cfg: Config,
-): number {
+function bias(offset: number, period: number, head: number, part: Part, cfg: Config): number {
   if (cfg.position === "alibi") return -slope(head, cfg.n_heads) * offset;
   if (cfg.position === "relative") {
     const table_HO = part("relative.table")!;

@@ -2,6 +2,7 @@
 import { architecture } from "./architecture";
 import { argmax, softmax, type Vector } from "./linear";
 import type { Config, Params } from "./run";
+import { endOf } from "./seq2seq";
 
 export interface Choice {
   sampled: boolean;
@@ -25,7 +26,7 @@ export function distribution(z_V: Vector, { temperature, topK, topP }: Choice): 
   return p_V.map((p) => p / sum);
 }
 
-/** The tokens that a model writes after those given. */
+/** The tokens that a model writes after those given; of a source, its translation up to the end. */
 export function generate(
   params: Params,
   given: number[],
@@ -33,9 +34,10 @@ export function generate(
   cfg: Config,
   choice: Choice,
   hidden?: Set<number>,
+  source?: number[],
 ): number[] {
   const { initCache, extend } = architecture(cfg);
-  const cache = initCache(cfg);
+  const cache = initCache(cfg, params, source, hidden);
   const written: number[] = [];
   let next = given;
   for (let i = 0; i < count; i++) {
@@ -43,6 +45,7 @@ export function generate(
     const z_V = logits_TV[logits_TV.length - 1];
     next = [choice.sampled ? draw(distribution(z_V, choice)) : argmax(z_V)];
     written.push(next[0]);
+    if (source && next[0] === endOf(cfg)) break;
   }
   return written;
 }

@@ -39,7 +39,10 @@ export function squares(
   point?: (r: number, c: number) => void,
   marked = -1,
 ): SVGElement {
-  const [cell, left, top] = [18, 26, 20];
+  const cell = 18;
+  const longest = (names: string[]) => Math.max(...names.map((name) => name.length));
+  const upright = longest(columnNames) > 2; // words stand on end
+  const [left, top] = [Math.max(26, 7 * longest(rowNames) + 8), upright ? 6.5 * longest(columnNames) + 10 : 20];
   const drawing = svg("svg", {
     viewBox: `0 0 ${left + columnNames.length * cell} ${top + rows.length * cell}`,
     class: "matrix",
@@ -49,7 +52,13 @@ export function squares(
   drawing.style.maxWidth = `${1.6 * (left + columnNames.length * cell)}px`;
   drawing.append(
     ...columnNames.map((name, c) =>
-      svg("text", { x: left + (c + 0.5) * cell, y: top - 6, class: "tick middle" }, name),
+      upright
+        ? svg(
+            "text",
+            { transform: `translate(${left + (c + 0.7) * cell} ${top - 4}) rotate(-90)`, class: "tick" },
+            name,
+          )
+        : svg("text", { x: left + (c + 0.5) * cell, y: top - 6, class: "tick middle" }, name),
     ),
   );
   rows.forEach((row, r) => {

@@ -17,6 +17,18 @@ export function linear(x_D: Vector, W_DF: Float32Array, b_F?: Float32Array): Vec
   return y_F;
 }
 
+/** y_V = W_VD x_D + b_V, for a matrix that is tied: each number of y is a row of W with x. */
+export function transposed(x_D: Vector, W_VD: Float32Array, b_V?: Float32Array): Vector {
+  const D = x_D.length;
+  const y_V = new Float64Array(W_VD.length / D);
+  for (let v = 0, w = 0; v < y_V.length; v++) {
+    let sum = b_V ? b_V[v] : 0;
+    for (let d = 0; d < D; d++) sum += x_D[d] * W_VD[w++];
+    y_V[v] = sum;
+  }
+  return y_V;
+}
+
 export function add(x_D: Vector, y_D: Vector): Vector {
   return x_D.map((x, d) => x + y_D[d]);
 }

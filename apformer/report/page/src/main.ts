@@ -1,6 +1,7 @@
 // The page: reads the run that Python put into it, and draws its sections; each stands by itself.
 import { ablate, measure } from "./ablate";
 import { apply } from "./architecture";
+import * as bytePairs from "./bytePairs";
 import { h } from "./html";
 import { readParams, readRun, type Run } from "./run";
 import { ablation } from "./sections/ablation";
@@ -14,6 +15,9 @@ import { lens } from "./sections/lens";
 import { memory } from "./sections/memory";
 import { player } from "./sections/player";
 import { missing, section } from "./sections/section";
+import { scores } from "./sections/scores";
+import { translations } from "./sections/translations";
+import { translator } from "./sections/translator";
 import { splitOf } from "./split";
 import { State } from "./state";
 
@@ -21,8 +25,9 @@ import { State } from "./state";
 function sections(run: Run): (HTMLElement | null)[] {
   const params = readParams(run, document.querySelector("#weights")!.textContent!);
   const state = params && new State(run, params);
+  const play = run.task === "pairs" ? translator : player;
   const live = state
-    ? [player(state), run.architecture === "recurrent" ? memory(state) : attention(state), ablation(state), lens(state)]
+    ? [play(state), run.architecture === "recurrent" ? memory(state) : attention(state), ablation(state), lens(state)]
     : [
         section(
           "player",
@@ -31,7 +36,9 @@ function sections(run: Run): (HTMLElement | null)[] {
           missing(run.missing.weights ?? "The page came without the model."),
         ),
       ];
-  return [...live, embedding(run, params), curves(run), accuracy(run, state), errors(run, state)];
+  const [right, wrong] =
+    run.task === "pairs" ? [scores(run), translations(run, state)] : [accuracy(run, state), errors(run, state)];
+  return [...live, embedding(run, params), curves(run), right, wrong];
 }
 
 function draw() {
@@ -53,5 +60,5 @@ function draw() {
 }
 
 // For tests, which run the model without a page.
-Object.assign(globalThis, { apformer: { ablate, apply, measure, readParams, readRun, splitOf } });
+Object.assign(globalThis, { apformer: { ablate, apply, bytePairs, measure, readParams, readRun, splitOf } });
 if (typeof document !== "undefined") draw();

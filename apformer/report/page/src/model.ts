@@ -1,7 +1,7 @@
 // The decoder-only transformer, token by token, as apformer/model.py computes it: embed, blocks, read out.
 import { attend, type Memory } from "./attention";
-import { add, leaf, linear, type Vector } from "./linear";
-import { feedForward, layerNorm } from "./norm";
+import { add, leaf, linear, transposed, type Vector } from "./linear";
+import { feedForward, layerNorm, norms } from "./norm";
 import { sinusoidal } from "./position";
 import type { Config, Params } from "./run";
 
@@ -17,6 +17,19 @@ export interface Output {
   residual_TLD: Vector[][];
   attention_TLHS?: Vector[][][];
   scores_TLHS?: Vector[][][];
+  /** Of an encoder-decoder, what of the source was read, and how the source was. */
+  cross_TLHS?: Vector[][][];
+  crossScores_TLHS?: Vector[][][];
+  source?: Inside;
+}
+
+type Written = Required<Pick<Output, "logits_TV" | "residual_TLD" | "attention_TLHS" | "scores_TLHS">>;
+
+/** What a source was while it was read. */
+export interface Inside {
+  residual_TLD: Vector[][];
+  attention_TLHS: Vector[][][];
+  scores_TLHS: Vector[][][];
 }
 
 export function initCache(cfg: Config): Cache {
@@ -31,7 +44,7 @@ export function extend(
   cfg: Config,
   hidden = new Set<number>(),
 ): Output {
-  const output: Required<Output> = { logits_TV: [], residual_TLD: [], attention_TLHS: [], scores_TLHS: [] };
+  const output = { logits_TV: [], residual_TLD: [], attention_TLHS: [], scores_TLHS: [] } as Written;
   for (const token of tokens_T) {
     const t = cache.tokens.push(token) - 1;
     let x_D = embed(params, token, t, cfg);
@@ -39,11 +52,9 @@ export function extend(
     const weights_LHS: Vector[][] = [];
     const scores_LHS: Vector[][] = [];
     cache.layers.forEach((memory, layer) => {
-      const norm = (name: string, x_D: Vector) => layerNorm(x_D, params, `blocks.${name}_norm`, cfg, layer);
-      const [before, after] = cfg.norm_position === "post" ? [same, norm] : [norm, same];
-      const read = attend(before("attention", x_D), t, cache.tokens, memory, params, layer, cfg, hidden);
-      x_D = after("attention", add(x_D, read.y_D));
-      x_D = after("feedforward", add(x_D, feedForward(before("feedforward", x_D), params, layer, cfg)));
+      const [before, after] = norms(params, "attention", layer, cfg);
+      const read = attend(before(x_D), t, cache.tokens, memory, params, layer, cfg, hidden);
+      x_D = feedForward(after(add(x_D, read.y_D)), params, layer, cfg);
       residual_LD.push(x_D);
       weights_LHS.push(read.weights_HS);
       scores_LHS.push(read.scores_HS);
@@ -61,14 +72,11 @@ export function readOut(params: Params, x_D: Vector, cfg: Config): Vector {
   const y_D = cfg.final_norm ? layerNorm(x_D, params, "final_norm", cfg) : x_D;
   const weight_DV = leaf(params, "head.output.weight");
   if (weight_DV) return linear(y_D, weight_DV, leaf(params, "head.output.bias"));
-  const table_VD = leaf(params, "embedding.table")!;
-  const bias_V = leaf(params, "head.bias");
-  return Float64Array.from({ length: table_VD.length / y_D.length }, (_, v) =>
-    y_D.reduce((sum, y, d) => sum + y * table_VD[v * y_D.length + d], bias_V ? bias_V[v] : 0),
-  );
+  return transposed(y_D, leaf(params, "embedding.table")!, leaf(params, "head.bias"));
 }
 
-function embed(params: Params, token: number, position: number, cfg: Config): Vector {
+/** The embedding of a token, with its position where that is added. */
+export function embed(params: Params, token: number, position: number, cfg: Config): Vector {
   const D = cfg.d_model;
   const scale = cfg.scale_embedding ? Math.sqrt(D) : 1;
   const x_D = Float64Array.from(
@@ -80,5 +88,3 @@ function embed(params: Params, token: number, position: number, cfg: Config): Ve
   if (cfg.position === "learned") return x_D.map((x, d) => x + params["position.table"].data[place * D + d]);
   return x_D;
 }
-
-const same = (_: string, x_D: Vector) => x_D;

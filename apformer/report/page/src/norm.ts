@@ -1,5 +1,5 @@
 // LayerNorm(x) = (x - mean) / sqrt(variance + epsilon) * scale + bias, and the feed-forward network with its activations.
-import { layerOf, leaf, linear, type Vector } from "./linear";
+import { add, layerOf, leaf, linear, type Vector } from "./linear";
 import type { Config, Params } from "./run";
 
 /** The norm of that name, of one layer of a stack or of the only one; x itself where there is none. */
@@ -14,17 +14,24 @@ export function layerNorm(x_D: Vector, params: Params, name: string, cfg: Config
   return x_D.map((x, d) => ((x - mean) / deviation) * scale_D[d] + bias_D[d]);
 }
 
+/** What is done before a sub-layer and after its residual sum: pre-norm or post-norm, and on the other side nothing. */
+export function norms(params: Params, sublayer: string, layer: number, cfg: Config): ((x_D: Vector) => Vector)[] {
+  const norm = (x_D: Vector) => layerNorm(x_D, params, `blocks.${sublayer}_norm`, cfg, layer);
+  return cfg.norm_position === "post" ? [(x_D) => x_D, norm] : [norm, (x_D) => x_D];
+}
+
 const ACTIVATIONS: Record<string, (x: number) => number> = {
   relu: (x) => Math.max(0, x),
   gelu: (x) => 0.5 * x * (1 + erf(x / Math.SQRT2)),
   gelu_tanh: (x) => 0.5 * x * (1 + Math.tanh(Math.sqrt(2 / Math.PI) * (x + 0.044715 * x ** 3))),
 };
 
-/** FFN(x) = act(x W1 + b1) W2 + b2. */
+/** The stream after the feed-forward sub-layer, FFN(x) = act(x W1 + b1) W2 + b2. */
 export function feedForward(x_D: Vector, params: Params, layer: number, cfg: Config): Vector {
+  const [before, after] = norms(params, "feedforward", layer, cfg);
   const part = (name: string) => layerOf(params, `blocks.feedforward.${name}`, layer)!;
-  const h_F = linear(x_D, part("expand.weight"), part("expand.bias")).map(ACTIVATIONS[cfg.activation]);
-  return linear(h_F, part("contract.weight"), part("contract.bias"));
+  const h_F = linear(before(x_D), part("expand.weight"), part("expand.bias")).map(ACTIVATIONS[cfg.activation]);
+  return after(add(x_D, linear(h_F, part("contract.weight"), part("contract.bias"))));
 }
 
 /** 2/sqrt(pi) exp(-x^2) sum_n 2^n x^(2n+1) / (1 3 5 .. 2n+1), whose terms all have one sign. */

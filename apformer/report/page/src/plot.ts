@@ -119,18 +119,19 @@ export function bars(
   unit: string,
   groups: { name: string; note: string; values: (number | null)[] }[],
   series: { name: string; colour: string }[],
+  format = (share: number | null) => percent(share),
 ): HTMLElement {
   const drawing = svg("svg", {
     viewBox: `0 0 ${WIDTH} ${HEIGHT}`,
     class: "chart",
     role: "img",
-    "aria-label": `${title}: ${groups.map((g) => `${g.name}: ${g.values.map((v) => percent(v)).join(", ")}`).join("; ")}`,
+    "aria-label": `${title}: ${groups.map((g) => `${g.name}: ${g.values.map(format).join(", ")}`).join("; ")}`,
   });
   const up = (share: number) => HEIGHT - BOTTOM - share * (HEIGHT - TOP - BOTTOM);
   const slot = (WIDTH - LEFT - RIGHT) / groups.length;
   for (const tick of [0, 0.25, 0.5, 0.75, 1]) {
     drawing.append(svg("line", { x1: LEFT, x2: WIDTH - RIGHT, y1: up(tick), y2: up(tick), class: "grid" }));
-    drawing.append(svg("text", { x: LEFT - 8, y: up(tick) + 4, class: "tick end" }, `${100 * tick} %`));
+    drawing.append(svg("text", { x: LEFT - 8, y: up(tick) + 4, class: "tick end" }, format(tick).replace(/\.0+/, "")));
   }
   groups.forEach((group, i) => {
     const left = LEFT + i * slot;
@@ -146,7 +147,7 @@ export function bars(
         rx: 2,
         class: `column ${series[k].colour}`,
       });
-      bar.append(svg("title", {}, `${group.name}, ${series[k].name}: ${percent(value)} of ${group.note}`));
+      bar.append(svg("title", {}, `${group.name}, ${series[k].name}: ${format(value)} of ${group.note}`));
       drawing.append(bar);
     });
     drawing.append(svg("text", { x: left + slot / 2, y: HEIGHT - BOTTOM + 16, class: "tick middle" }, group.name));

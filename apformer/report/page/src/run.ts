@@ -1,4 +1,5 @@
 // What Python puts into the page: the run as JSON, and the weights as base64 of little-endian float32.
+import type { BytePairs } from "./bytePairs";
 
 export interface Leaf {
   data: Float32Array;
@@ -21,16 +22,25 @@ export interface Probe {
   tokens: number[][];
   weights: number[][];
   terms: number[][] | null;
+  sources?: number[][];
 }
 export interface Loss {
   loss: number;
   exact?: number;
 }
 
+/** What a translator made of a test sentence, and the training pair with the source most like it. */
+export interface Translation {
+  source: string;
+  reference: string;
+  translation: string;
+  nearest: { source: string; target: string; shared: number } | null;
+}
+
 export interface Run {
   name: string;
-  task: "progressions" | "wide" | "text";
-  architecture: "decoder" | "recurrent";
+  task: "progressions" | "wide" | "text" | "pairs";
+  architecture: "decoder" | "recurrent" | "encoder-decoder";
   settings: { training: any; model: Config; data: any; optimizer: any; drawing: any };
   versions: Record<string, string | null>;
   source: Record<string, any>;
@@ -39,6 +49,8 @@ export interface Run {
   step: number;
   member: number;
   vocabulary: string[];
+  /** Of byte pairs, how a text is cut into them; null where this page does not know. */
+  byte_pairs?: BytePairs | null;
   missing: Record<string, string>;
   metrics: Record<string, any>[] | null;
   floor: number | null;
@@ -49,8 +61,16 @@ export interface Run {
   probe?: Probe;
   ablation?: ({ part: Part } & Loss)[];
   examples?: string[];
+  references?: string[];
+  translations?: Translation[] | null;
   circuit?: Record<string, string>;
 }
+
+/** Whether nobody knows what is right: of texts and of translations. */
+export const isLanguage = (run: Run) => run.task === "text" || run.task === "pairs";
+
+/** What a text is written in. */
+export const tokenName = (run: Run) => (run.byte_pairs === undefined ? "character" : "token");
 
 /** The run of this page. */
 export function readRun(text: string): Run {

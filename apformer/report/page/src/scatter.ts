@@ -1,24 +1,32 @@
 // Points with names in a plane.
 import { svg } from "./html";
 
-const [SIZE, MARGIN, FEW] = [360, 24, 64];
+const MARGIN = 24;
+/** Points that fit a small drawing. */
+export const FEW = 64;
 
 /** Points in a plane whose axes have one scale; `joined` of them, from the first, by a line. */
 export function scatter(label: string, points: [number, number][], names: string[], joined: number): SVGElement {
+  const few = points.length <= FEW;
+  const size = few ? 360 : 960;
   const largest = Math.max(...points.flat().map(Math.abs)) || 1;
-  const at = (x: number) => SIZE / 2 + (x / largest) * (SIZE / 2 - MARGIN);
+  const at = (x: number) => size / 2 + (x / largest) * (size / 2 - MARGIN);
   const places = points.map(([a, b]) => [at(a), at(-b)].map((x) => x.toFixed(1)));
-  const middle = SIZE / 2;
+  const middle = size / 2;
   const drawing = svg(
     "svg",
-    { viewBox: `0 0 ${SIZE} ${SIZE}`, class: "chart square", role: "img", "aria-label": label },
-    svg("line", { x1: 0, x2: SIZE, y1: middle, y2: middle, class: "grid" }),
-    svg("line", { x1: middle, x2: middle, y1: 0, y2: SIZE, class: "grid" }),
+    {
+      viewBox: `0 0 ${size} ${size}`,
+      class: few ? "chart square" : "chart square many",
+      role: "img",
+      "aria-label": label,
+    },
+    svg("line", { x1: 0, x2: size, y1: middle, y2: middle, class: "grid" }),
+    svg("line", { x1: middle, x2: middle, y1: 0, y2: size, class: "grid" }),
   );
   const line = places.slice(0, joined).map(([x, y]) => `${x} ${y}`);
   if (joined) drawing.append(svg("path", { d: `M${line.join("L")}`, class: "thread" }));
   places.forEach(([x, y], i) => {
-    const few = points.length <= FEW;
     const kind = i < joined || !joined ? "point" : "point other";
     if (few) drawing.append(svg("circle", { cx: x, cy: y, r: 11, class: kind }));
     drawing.append(svg("text", { x, y, dy: 4, class: few ? "name middle" : "name small middle" }, names[i]));

@@ -2,8 +2,11 @@
 import { ablate } from "./ablate";
 import { apply, type Output } from "./architecture";
 import type { Params, Part, Run } from "./run";
+import { endOf } from "./seq2seq";
+import { shown, textOf } from "./tokenizer";
 
 export interface Changes {
+  source?: number[];
   tokens?: number[];
   given?: number;
   off?: Part[];
@@ -16,7 +19,10 @@ export class State {
   tokens: number[] = [];
   given = 0;
   at = 0;
-  /** What is switched off, and which characters no other may read. */
+  /** Of a translator the source, and its token that is looked at; the text then begins with an end, and is the target. */
+  source?: number[];
+  place = 0;
+  /** What is switched off, and which characters, of a translator those of the source, no other may read. */
   off: Part[] = [];
   hidden = new Set<number>();
   /** The parameters without what is switched off, and what they say; `whole` is what all of them say. */
@@ -32,7 +38,8 @@ export class State {
     readonly params: Params,
   ) {
     this.current = params;
-    this.update({ tokens: [0], given: 1 }); // until something is typed that can be read
+    const end = run.task === "pairs" ? [endOf(this.cfg)] : undefined;
+    this.update({ tokens: end ?? [0], given: 1, source: end }); // until something is typed that can be read
   }
 
   get cfg() {
@@ -46,11 +53,12 @@ export class State {
   /** Take on changes, ask the model, and have everything drawn that shows it. */
   update(changes: Changes) {
     Object.assign(this, changes);
-    if (changes.tokens) this.hidden = new Set([...this.hidden].filter((t) => t < this.tokens.length));
+    if (changes.tokens) this.hidden = new Set([...this.hidden].filter((t) => t < this.hideable.length));
     if (changes.off) this.current = changes.off.length ? ablate(this.params, changes.off) : this.params;
-    if (changes.tokens) this.whole = apply(this.params, this.tokens, this.cfg);
-    this.output = this.changed ? apply(this.current, this.tokens, this.cfg, this.hidden) : this.whole;
-    this.at = Math.max(0, Math.min(this.at, this.tokens.length - 1));
+    if (changes.tokens) this.whole = apply(this.params, this.tokens, this.cfg, undefined, this.source);
+    this.output = this.changed ? apply(this.current, this.tokens, this.cfg, this.hidden, this.source) : this.whole;
+    this.at = Math.max(0, Math.min(this.at, this.steps - 1));
+    this.place = Math.max(0, Math.min(this.place, (this.source?.length ?? 1) - 1));
     this.draw();
   }
 
@@ -58,6 +66,13 @@ export class State {
   look(at: number) {
     if (at === this.at) return;
     this.at = at;
+    this.draw();
+  }
+
+  /** Look at another token of the source. */
+  lookAtSource(place: number) {
+    if (place === this.place) return;
+    this.place = place;
     this.draw();
   }
 
@@ -76,8 +91,25 @@ export class State {
     });
   }
 
+  /** After how many tokens of the text something is said: all but an end. */
+  get steps(): number {
+    const ended = this.source && this.tokens.length > 1 && this.tokens[this.tokens.length - 1] === endOf(this.cfg);
+    return this.tokens.length - (ended ? 1 : 0);
+  }
+
+  /** The tokens that may be hidden: of a source all but its end. */
+  get hideable(): number[] {
+    return this.source ? this.source.slice(0, -1) : this.tokens;
+  }
+
   text(tokens = this.tokens): string {
-    return tokens.map((token) => this.run.vocabulary[token]).join("");
+    return textOf(tokens, this.run);
+  }
+
+  /** How a token of the text is written: that which begins a target says so. */
+  name(t: number): string {
+    if (t >= this.tokens.length) return "?";
+    return this.source && t === 0 ? "‹start›" : shown(this.run.vocabulary[this.tokens[t]]);
   }
 
   isOff(part: Part): boolean {

@@ -1,5 +1,7 @@
 // What its reader types, as tokens; or what is wrong with it, in a sentence.
+import * as bytePairs from "./bytePairs";
 import type { Run } from "./run";
+import { endOf } from "./seq2seq";
 
 export interface Reading {
   tokens: number[];
@@ -17,10 +19,18 @@ export function shown(token: string): string {
 /** A text in one line. */
 export const shownText = (text: string) => text.replaceAll("\n", "↵").replaceAll("\t", "⇥");
 
+/** The text of tokens, without ends of sentences. */
+export function textOf(tokens: number[], run: Run): string {
+  if (run.byte_pairs) return bytePairs.decode(tokens, run.byte_pairs);
+  return tokens.map((token) => run.vocabulary[token]).join("");
+}
+
+const fault = (sentence: string): Reading => ({ tokens: [], fault: sentence, note: null });
+
 /** The tokens of a text by the run's vocabulary. */
 export function encode(text: string, run: Run): Reading {
-  const fault = (sentence: string): Reading => ({ tokens: [], fault: sentence, note: null });
-  if (run.task === "text") return encodeText(text, run.vocabulary, fault);
+  if (run.task === "text") return encodeText(text, run, "Type some text for the model to go on from.");
+  if (run.task === "pairs") return encodeSentence(text, run, "Type a sentence to translate.");
   const terms = text.trim().split(/\s+/);
   if (!terms[0]) return fault("Type a progression, such as " + (run.examples?.[0] ?? "007 010 013") + ".");
   const other = [...text].find((letter) => !/[0-9\s]/.test(letter));
@@ -73,23 +83,23 @@ export function termsThatFit(text: string, run: Run): number {
   return Number(room / (difference < 0n ? -difference : difference));
 }
 
-/** The longest tokens that fit, one after the other: of characters what the tokenizer gives, of byte pairs nearly. */
-function encodeText(text: string, vocabulary: string[], fault: (sentence: string) => Reading): Reading {
-  if (!text) return fault("Type some text for the model to go on from.");
-  const ids = new Map(vocabulary.map((token, id) => [token, id]));
-  const longest = Math.max(...vocabulary.map((token) => token.length));
-  const tokens: number[] = [];
-  for (let at = 0; at < text.length;) {
-    let length = Math.min(longest, text.length - at);
-    while (length > 0 && !ids.has(text.slice(at, at + length))) length--;
-    if (!length)
-      return fault(`“${String.fromCodePoint(text.codePointAt(at)!)}” is not in the vocabulary of this model.`);
-    tokens.push(ids.get(text.slice(at, at + length))!);
-    at += length;
-  }
-  return {
-    tokens,
-    fault: null,
-    note: longest > 1 ? "Cut into the longest tokens that fit, which may differ from the tokenizer’s own cut." : null,
-  };
+/** A sentence with its end. */
+export function encodeSentence(text: string, run: Run, empty: string): Reading {
+  const { model, data } = run.settings;
+  const reading = encodeText(text.trim() && text, run, empty);
+  const length = reading.tokens.length + 1;
+  const most = Math.min(data.longest, model.position === "learned" ? model.max_len : Infinity);
+  if (length > most)
+    return fault(`This has ${length} tokens with its end, and this model reads at most ${most}: type less.`);
+  return reading.fault ? reading : { ...reading, tokens: [...reading.tokens, endOf(model)] };
+}
+
+function encodeText(text: string, run: Run, empty: string): Reading {
+  if (!text) return fault(empty);
+  if (/\p{Surrogate}/u.test(text)) return fault("This text holds half of a character, which has no bytes.");
+  if (run.byte_pairs === null) return fault(run.missing.byte_pairs);
+  if (run.byte_pairs) return { tokens: bytePairs.encode(text, run.byte_pairs), fault: null, note: null };
+  const tokens = [...text].map((letter) => run.vocabulary.indexOf(letter));
+  const unknown = [...text][tokens.indexOf(-1)];
+  return unknown ? fault(`“${unknown}” is not in the vocabulary of this model.`) : { tokens, fault: null, note: null };
 }

@@ -1,17 +1,21 @@
 // Ablation: switch off heads, layers, offsets or characters, and see at once what the model says without them.
-import { measure } from "../ablate";
+import { measuring } from "../ablate";
 import { bar, chance, count, h, percent, redraw, table } from "../html";
 import { generate, GREEDY } from "../generate";
 import { argmax, softmax } from "../linear";
-import type { Loss, Part } from "../run";
+import { tokenName, type Loss } from "../run";
 import type { State } from "../state";
 import { shown } from "../tokenizer";
 import { before, listed } from "./expected";
+import { partName, partRows, shortName } from "./parts";
 import { missing, section } from "./section";
 
 const LEAD =
   "Switch a part off and see what the model says without it: here, and in every section of this page. The longer the " +
   "bar under a part, the more is lost without it, as Python measured it on held-out rows.";
+
+const SLICE = 30; // milliseconds
+const NONE = new Set<number>();
 
 export function ablation(state: State): HTMLElement {
   const { run } = state;
@@ -21,33 +25,30 @@ export function ablation(state: State): HTMLElement {
   }
   const [whole, ...drops] = run.ablation;
   const exact = whole.exact !== undefined;
-  const worth = (drop: Loss) => (exact ? whole.exact! - drop.exact! : Math.max(0, drop.loss - whole.loss));
+  const judged = run.task === "pairs" ? "tokens" : "terms";
+  const telling = exact && drops.some((drop) => drop.exact !== whole.exact); // of a poor model it is 0 with every part
+  const worth = (drop: Loss) => (telling ? whole.exact! - drop.exact! : Math.max(0, drop.loss - whole.loss));
   const said = (drop: Loss) =>
-    (exact ? `${percent(drop.exact)} of terms right, ` : "") + `${drop.loss.toFixed(4)} nats`;
+    (exact ? `${percent(drop.exact)} of ${judged} right, ` : "") + `${drop.loss.toFixed(4)} nats`;
   const most = Math.max(1e-9, ...drops.map(worth));
   const buttons = drops.map((drop, i) => {
     const button = h(
       "button",
       { type: "button", class: "part", onclick: () => state.toggle(drop.part) },
-      h("span", {}, short(drop.part)),
+      h("span", {}, shortName(drop.part)),
     );
     button.dataset.part = String(i);
     button.style.setProperty("--worth", String(Math.max(0, worth(drop)) / most));
-    button.title = `${name(drop.part)}: without it ${said(drop)}`;
+    button.title = `${partName(drop.part)}: without it ${said(drop)}`;
     return button;
   });
-  const rowsOf = (chosen: (part: Part) => boolean, label: string) => {
-    const found = buttons.filter((_, i) => chosen(drops[i].part));
-    return found.length ? h("div", { class: "parts-row" }, h("span", { class: "layer-name" }, label), ...found) : null;
-  };
-  const layers = Array.from({ length: state.cfg.n_layers }, (_, l) =>
-    rowsOf((part) => (part[0] === "head" || part[0] === "feedforward") && part[1] === l, `Layer ${l + 1}`),
+  const rowsOfParts = partRows(
+    run,
+    drops.map(({ part }) => part),
+    buttons,
   );
-  const places = [
-    rowsOf((part) => part[0] === "offset", "Reading back"),
-    rowsOf((part) => part[0] === "position", "Positions"),
-  ];
-  const letters = h("div", { class: "letters", role: "group", "aria-label": "Characters to hide" });
+  const what = state.source ? "source token" : tokenName(run);
+  const letters = h("div", { class: "letters", role: "group", "aria-label": `${what}s to hide` });
   const written = h("div", { class: "goes-on", role: "status", "aria-label": "What is written" });
   const now = h("div", { class: "now" });
   const live = h("div", { class: "live", role: "status" });
@@ -60,19 +61,19 @@ export function ablation(state: State): HTMLElement {
       button.setAttribute("aria-pressed", String(state.isOff(drops[i].part)));
       button.setAttribute(
         "aria-label",
-        `${name(drops[i].part)}, ${state.isOff(drops[i].part) ? "off" : "on"}; without it ${said(drops[i])}`,
+        `${partName(drops[i].part)}, ${state.isOff(drops[i].part) ? "off" : "on"}; without it ${said(drops[i])}`,
       );
     });
     redraw(
       letters,
-      ...state.tokens.map((token, t) =>
+      ...state.hideable.map((token, t) =>
         h(
           "button",
           {
             type: "button",
             class: "hide",
             "aria-pressed": String(state.hidden.has(t)),
-            "aria-label": `Hide ${shown(run.vocabulary[token])}, character ${t + 1}`,
+            "aria-label": `Hide ${shown(run.vocabulary[token])}, ${what} ${t + 1}`,
             onclick: () => {
               const hidden = new Set(state.hidden);
               if (!hidden.delete(t)) hidden.add(t);
@@ -84,7 +85,7 @@ export function ablation(state: State): HTMLElement {
       ),
     );
     now.replaceChildren(compare());
-    const asked = JSON.stringify([state.tokens, state.given, state.off, [...state.hidden]]);
+    const asked = JSON.stringify([state.tokens, state.source, state.given, state.off, [...state.hidden]]);
     if (asked === answered) return; // only another character is looked at
     answered = asked;
     written.replaceChildren(...goesOn());
@@ -95,17 +96,18 @@ export function ablation(state: State): HTMLElement {
   /** What the whole model and what is left of it write after what was given. */
   function goesOn(): HTMLElement[] {
     const [given, more] = [state.tokens.slice(0, state.given), state.tokens.length - state.given];
-    const whole = state.text(generate(state.params, given, more, state.cfg, GREEDY));
-    const left = state.changed
-      ? state.text(generate(state.current, given, more, state.cfg, GREEDY, state.hidden))
-      : whole;
-    const letters = [...left].map((letter, i) =>
-      letter === whole[i] ? letter : h("mark", {}, letter === " " ? "␣" : letter),
-    );
+    // A translation ends by itself, or with parts off perhaps never.
+    const room = state.source && more ? Math.min(2 * more + 8, state.cfg.max_len) : more;
+    const whole = state.changed ? generate(state.params, given, room, state.cfg, GREEDY, NONE, state.source) : null;
+    const left = generate(state.current, given, room, state.cfg, GREEDY, state.hidden, state.source);
+    const text = (token: number) => state.text([token]);
+    const letters = whole
+      ? left.map((token, i) => (token === whole[i] ? text(token) : h("mark", {}, text(token).replace(/^ $/, "␣"))))
+      : [state.text(left)];
     const code = (...children: (string | Node)[]) =>
       h("code", {}, h("span", { class: "given" }, state.text(given)), ...children);
     return [
-      h("div", {}, h("span", {}, "whole model"), code(whole)),
+      h("div", {}, h("span", {}, "whole model"), code(state.text(whole ?? left))),
       h("div", {}, h("span", {}, state.changed ? "what is left" : "nothing is off"), code(...letters)),
     ];
   }
@@ -124,7 +126,7 @@ export function ablation(state: State): HTMLElement {
     return h(
       "div",
       {},
-      h("h3", {}, "The next character"),
+      h("h3", {}, `The next ${tokenName(run)}`),
       h(
         "p",
         { class: "note" },
@@ -132,17 +134,31 @@ export function ablation(state: State): HTMLElement {
         h("code", {}, before(state)),
         ": above the whole model, below what is left of it",
       ),
-      h("ol", { class: "probabilities paired" }, ...rows),
+      h("ol", { class: `probabilities paired${run.byte_pairs ? " words" : ""}` }, ...rows),
     );
   }
 
+  /** What the held-out rows cost what is left, counted in slices of time, so that the page stays at hand. */
   function weigh() {
-    const found = state.changed ? measure(state.current, run.probe!, state.cfg, state.hidden) : whole;
+    if (!state.changed) return weighed(whole);
+    const rows = measuring(state.current, run.probe!, state.cfg, state.hidden);
+    live.setAttribute("aria-busy", "true");
+    const slice = () => {
+      for (const end = performance.now() + SLICE; performance.now() < end;) {
+        const { done, value } = rows.next();
+        if (done) return weighed(value);
+      }
+      waiting = window.setTimeout(slice);
+    };
+    slice();
+  }
+
+  function weighed(found: Loss) {
     const cells = (loss: Loss) => [...(exact ? [percent(loss.exact)] : []), loss.loss.toFixed(4)];
     live.replaceChildren(
       h("h3", {}, `${count(run.probe!.tokens.length, "held-out row")}`),
       table(
-        ["what", ...(exact ? ["terms right"] : []), "nats"],
+        ["what", ...(exact ? [`${judged} right`] : []), "nats"],
         [
           ["whole model", ...cells(whole)],
           [state.changed ? "without these parts" : "nothing is off", ...cells(found)],
@@ -151,6 +167,7 @@ export function ablation(state: State): HTMLElement {
         "What is left of the model on held-out rows",
       ),
     );
+    live.removeAttribute("aria-busy");
     live.dataset.of = drops.flatMap(({ part }, i) => (state.isOff(part) ? [i] : [])).join();
     live.dataset.loss = String(found.loss);
     live.dataset.exact = String(found.exact ?? "");
@@ -161,7 +178,7 @@ export function ablation(state: State): HTMLElement {
     const length = h("span", { class: "drop" });
     length.style.width = `${(100 * Math.max(0, worth(drop))) / most}%`;
     return [
-      h("button", { type: "button", class: "link", onclick: () => state.toggle(drop.part) }, name(drop.part)),
+      h("button", { type: "button", class: "link", onclick: () => state.toggle(drop.part) }, partName(drop.part)),
       h("span", { class: "drop-frame" }, length),
       ...(exact ? [percent(drop.exact)] : []),
       drop.loss.toFixed(4),
@@ -173,8 +190,8 @@ export function ablation(state: State): HTMLElement {
     "ablate",
     "Ablate",
     LEAD,
-    h("div", { class: "parts" }, ...layers, ...places),
-    h("p", { class: "note" }, "Or hide a character, so that no other may read it:"),
+    h("div", { class: "parts" }, ...rowsOfParts),
+    h("p", { class: "note" }, `Or hide a ${what}, so that no other may read it:`),
     letters,
     h(
       "div",
@@ -191,21 +208,12 @@ export function ablation(state: State): HTMLElement {
       "details",
       { class: "more" },
       h("summary", {}, `What each of ${count(drops.length, "part")} is worth`),
-      table(["without", "lost", ...(exact ? ["terms right"] : []), "nats"], rows, [2, 3], "What each part is worth"),
+      table(
+        ["without", "lost", ...(exact ? [`${judged} right`] : []), "nats"],
+        rows,
+        [2, 3],
+        "What each part is worth",
+      ),
     ),
   );
-}
-
-function name([kind, a = 0, b = 0]: Part): string {
-  if (kind === "head") return `layer ${a + 1}, head ${b + 1}`;
-  if (kind === "feedforward") return `layer ${a + 1}, feed-forward`;
-  if (kind === "offset") return a ? `reading ${a} back` : "reading itself";
-  return `position ${a + 1}`;
-}
-
-function short([kind, a = 0, b = 0]: Part): string {
-  if (kind === "head") return `head ${b + 1}`;
-  if (kind === "feedforward") return "feed-forward";
-  if (kind === "offset") return a ? `${a}` : "itself";
-  return `${a + 1}`;
 }

@@ -1,7 +1,7 @@
 // How the run was trained: loss against the Bayes floor, exact match and learning rate; of a population, bands.
 import { count, h, percent, table } from "../html";
 import { lines, type Series } from "../plot";
-import type { Run } from "../run";
+import { isLanguage, type Run } from "../run";
 import { missing, section } from "./section";
 
 export function curves(run: Run): HTMLElement {
@@ -24,11 +24,13 @@ export function curves(run: Run): HTMLElement {
       }))
       .filter((one) => one.points.length);
   const members = run.settings.training.members;
+  const unit = isLanguage(run) ? "nats per token" : "nats per character";
+  const smoothing = run.settings.drawing?.label_smoothing ?? 0;
   const charts = [
     lines({
-      title: "Loss",
+      title: smoothing ? "Loss, of smoothed targets" : "Loss",
       x: "step",
-      y: run.task === "text" ? "nats per token" : "nats per character",
+      y: unit,
       log: true,
       series: series([
         ["loss", "training", "blue"],
@@ -37,6 +39,18 @@ export function curves(run: Run): HTMLElement {
       floor:
         run.floor === null ? undefined : { name: `best possible on validation, ${run.floor.toFixed(4)}`, y: run.floor },
     }),
+    records.some((record) => record.nats != null)
+      ? lines({
+          title: "Loss of plain targets",
+          x: "step",
+          y: unit,
+          log: true,
+          series: series([
+            ["nats", "training", "blue"],
+            ["validation_nats", "validation", "orange", true],
+          ]),
+        })
+      : null,
     records.some((record) => record.exact != null)
       ? lines({
           title: "Exact match",
@@ -60,6 +74,10 @@ export function curves(run: Run): HTMLElement {
       : null,
     checkpoints(records),
   ];
+  const smoothed = smoothing
+    ? ` Of each target ${percent(smoothing, 0)} is spread over the whole vocabulary, and the best checkpoint is chosen by that ` +
+      "loss: the loss of the plain targets may rise while translations become better."
+    : "";
   const spread =
     members > 1
       ? ` Lines are the median of ${count(members, "member")}, bands reach from the least to the greatest.`
@@ -71,7 +89,7 @@ export function curves(run: Run): HTMLElement {
   return section(
     "curves",
     title,
-    `How the model was learned.${floor}${spread}`,
+    `How the model was learned.${floor}${smoothed}${spread}`,
     h("div", { class: "charts" }, ...charts.filter((chart): chart is HTMLElement => chart !== null)),
   );
 }

@@ -2,28 +2,29 @@
 import { h, percent } from "../html";
 import { squares, thumbnail } from "../heat";
 import { layerOf, leaf } from "../linear";
-import { scatter } from "../scatter";
+import { FEW, scatter } from "../scatter";
 import { sinusoidal, slope } from "../position";
-import type { Params, Run } from "../run";
+import { isLanguage, tokenName, type Params, type Run } from "../run";
 import { shown } from "../tokenizer";
 import { missing, section } from "./section";
 
 const PLACES = 64;
 
 export function embedding(run: Run, params: Params | null): HTMLElement {
+  const many = (run.embedding?.points.length ?? 0) > FEW;
   return section(
     "embedding",
     "Embeddings and positions",
-    "What a character is to the model before anything is read, and how it tells places apart.",
-    h("div", { class: "columns" }, plane(run), positions(run, params)),
+    `What a ${tokenName(run)} is to the model before anything is read, and how it tells places apart.`,
+    h("div", { class: many ? "rows" : "columns" }, plane(run), positions(run, params)),
   );
 }
 
 function plane(run: Run): HTMLElement {
   if (!run.embedding) return missing("The vocabulary is too large to be drawn.");
   const { points, shares } = run.embedding;
-  const digits = run.task === "text" ? 0 : 10;
-  const words = run.task === "text" ? "" : " The line joins 0 to 9.";
+  const digits = isLanguage(run) ? 0 : 10;
+  const words = digits ? " The line joins 0 to 9." : "";
   return h(
     "figure",
     {},
@@ -60,12 +61,17 @@ function positions(run: Run, params: Params | null): HTMLElement {
     );
   if (!params) return missing("The page came without the model, so its positions cannot be drawn.");
   if (cfg.position === "learned") {
-    const table_PD = leaf(params, "position.table")!;
-    const count = Math.min(PLACES, table_PD.length / cfg.d_model);
-    return alike(
-      "Learned positions",
-      Array.from({ length: count }, (_, p) => table_PD.subarray(p * cfg.d_model, (p + 1) * cfg.d_model)),
+    const learned = (name: string, title: string) => {
+      const table_PD = leaf(params, name)!;
+      const count = Math.min(PLACES, table_PD.length / cfg.d_model);
+      const row = (_: unknown, p: number) => table_PD.subarray(p * cfg.d_model, (p + 1) * cfg.d_model);
+      return alike(title, Array.from({ length: count }, row));
+    };
+    if (run.architecture === "decoder") return learned("position.table", "Learned positions");
+    const sides = ["encoder", "decoder"].map((side) =>
+      learned(`${side}.position.table`, `Learned positions of the ${side}`),
     );
+    return h("div", {}, ...sides);
   }
   if (cfg.position === "alibi")
     return biases(

@@ -2,6 +2,7 @@
 import { choice, count, h, table } from "../html";
 import type { Run } from "../run";
 import type { State } from "../state";
+import { playText } from "./play";
 import { missing, section } from "./section";
 
 interface Wrong {
@@ -81,7 +82,7 @@ function rows(list: Wrong[], state: State | null): HTMLElement {
       .slice(-3)
       .join(" ");
     const show = state
-      ? h("button", { type: "button", class: "link", onclick: () => play(given) }, h("code", {}, given))
+      ? h("button", { type: "button", class: "link", onclick: () => playText(given) }, h("code", {}, given))
       : h("code", {}, given);
     return [
       show,
@@ -143,14 +144,4 @@ function ofWidths(run: Run, title: string): HTMLElement {
       ? table(["digits, rows", "given", "right", "the model"], list, [], "List of wrong terms")
       : h("p", { class: "none-wrong" }, "None."),
   );
-}
-
-/** Into the player. */
-function play(text: string) {
-  const field = document.querySelector<HTMLInputElement>("#prompt")!;
-  field.value = text;
-  field.dispatchEvent(new Event("input"));
-  document.querySelector<HTMLButtonElement>("#player .primary")!.click();
-  field.scrollIntoView({ block: "center" });
-  field.focus();
 }

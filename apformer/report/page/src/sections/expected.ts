@@ -30,7 +30,7 @@ export function drawExpected(frame: HTMLElement, state: State, how: Choice) {
   frame.replaceChildren(
     h("h3", {}, "What the model expects next"),
     h("p", { class: "note" }, "after ", h("code", {}, before(state)), ".", goesOn, goesOn && said(cost(z_V, actual))),
-    h("ol", { class: "probabilities" }, ...rows),
+    h("ol", { class: run.byte_pairs ? "probabilities words" : "probabilities" }, ...rows),
   );
 }
 
@@ -39,7 +39,7 @@ const said = (nats: number) => `at a cost of ${nats.toFixed(3)} nats.`;
 /** The end of what the model has read. */
 export function before(state: State): string {
   const start = Math.max(0, state.at + 1 - BEFORE);
-  return (start ? "…" : "") + state.text(state.tokens.slice(start, state.at + 1));
+  return (start ? "…" : "") + (state.text(state.tokens.slice(start, state.at + 1)) || state.name(state.at));
 }
 
 /** The tokens worth listing: all of a small vocabulary, of a large one those that some of the rows hold likely. */

@@ -1,6 +1,6 @@
 // What run this is: its certificate or the plain word that it has none, its numbers, and in full its settings and hashes.
 import { count, h, percent, rounded, table } from "../html";
-import type { Run } from "../run";
+import { isLanguage, type Run } from "../run";
 
 export function header(run: Run): HTMLElement {
   return h(
@@ -18,14 +18,21 @@ export function header(run: Run): HTMLElement {
 /** The run in one sentence. */
 function about(run: Run): string {
   const { model, training, data } = run.settings;
-  const kind =
-    run.architecture === "recurrent"
-      ? `${model.cell === "gru" ? "A GRU" : `An ${model.cell.toUpperCase()}`} of ${count(model.n_layers, "layer")}`
-      : `A transformer of ${count(model.n_layers, "layer")} with ${count(model.n_heads, "head")} each`;
+  const kind = {
+    recurrent: () =>
+      `${model.cell === "gru" ? "A GRU" : `An ${model.cell.toUpperCase()}`} of ${count(model.n_layers, "layer")}`,
+    decoder: () => `A transformer of ${count(model.n_layers, "layer")} with ${count(model.n_heads, "head")} each`,
+    "encoder-decoder": () =>
+      `A transformer with an encoder of ${count(model.n_encoder_layers, "layer")}, a decoder of ` +
+      `${model.n_decoder_layers}, and ${count(model.n_heads, "head")} in each attention,`,
+  }[run.architecture]();
   const what = {
     progressions: `continues arithmetic progressions of ${data.digits}-digit terms`,
     wide: `continues arithmetic progressions of terms of any width, trained on up to ${data.digits} digits`,
-    text: `writes text like ${String(data.text).split("/").pop()}`,
+    text: `writes text like ${file(data.text)}`,
+    pairs: data.source
+      ? `translates what is like ${file(data.source)} to what is like ${file(data.target)}`
+      : `translates numbers up to ${data.largest?.toLocaleString("en")} in words from “${data.from_language}” to “${data.to_language}”`,
   }[run.task];
   const member =
     training.members > 1
@@ -34,12 +41,14 @@ function about(run: Run): string {
   return `${kind} that ${what}${run.circuit ? ", its weights written by hand" : ""}.${member}`;
 }
 
+const file = (path: unknown) => String(path).split("/").pop()!;
+
 function certificate(run: Run): HTMLElement {
   const found = run.certificate;
   if (!found) {
     const why =
       run.missing.certificate ??
-      (run.task === "text"
+      (isLanguage(run)
         ? "Of a language nobody knows what would be right."
         : "Nobody has asked this model every context there is: apformer certify does.");
     return h("div", { class: "certificate none", role: "note" }, h("strong", {}, "No certificate"), h("span", {}, why));
@@ -76,6 +85,12 @@ function facts(run: Run): HTMLElement {
       ["nats per token", rounded(found.nats_per_token), `perplexity ${found.perplexity.toFixed(2)}`],
       ["bits per character", rounded(found.bits_per_character)],
     );
+  if (found && "bleu" in found) {
+    const exact = `of ${count(found.sentences, "test sentence")}, by a search with ${count(found.beams, "beam")}`;
+    list.push(["BLEU", found.bleu.toFixed(2), found.bleu_signature.split("|").join(" | ")]);
+    list.push(["chrF", found.chrf.toFixed(2), found.chrf_signature.split("|").join(" | ")]);
+    list.push(["exact translations", percent(found.exact), exact]);
+  }
   const { steps, seed, members } = run.settings.training;
   list.push([
     "trained",

@@ -2,6 +2,7 @@
 import { architecture } from "../architecture";
 import { h, percent } from "../html";
 import { argmax, softmax } from "../linear";
+import { tokenName } from "../run";
 import type { State } from "../state";
 import { shown } from "../tokenizer";
 import { section } from "./section";
@@ -10,6 +11,7 @@ const MOST = 64; // characters that are shown
 
 export function lens(state: State): HTMLElement {
   const { run, cfg } = state;
+  const layers = cfg.n_layers ?? cfg.n_decoder_layers;
   const frame = h("div", {
     class: "scroll",
     tabindex: 0,
@@ -17,41 +19,44 @@ export function lens(state: State): HTMLElement {
     "aria-label": "What the model would say after each layer",
   });
 
+  let of: unknown = null; // the output that the table is of, which is much to compute
+  let columns: Element[][] = [];
+
   function draw() {
-    const shownTokens = state.tokens.slice(0, MOST);
+    if (of !== state.output) compute();
+    of = state.output;
+    columns.forEach((cells, t) => cells.forEach((cell) => cell.classList.toggle("at", t === state.at)));
+  }
+
+  function compute() {
+    const T = Math.min(state.steps, MOST);
     const { readOut } = architecture(cfg);
-    const names = ["embedding", ...Array.from({ length: cfg.n_layers }, (_, l) => `layer ${l + 1}`)];
-    const rows = names.map((name, l) =>
-      h(
-        "tr",
-        {},
-        h("th", { scope: "row" }, name),
-        ...shownTokens.map((_, t) => {
-          const p_V = softmax(readOut(state.current, state.output.residual_TLD[t][l], cfg));
-          const best = argmax(p_V);
-          const next = state.tokens[t + 1];
-          const cell = h(
-            "td",
-            {
-              class: `lens${next === best ? " hit" : ""}${t === state.at ? " at" : ""}`,
-              title: `after ${name}: ${shown(run.vocabulary[best])} with ${percent(p_V[best], 1)}`,
-            },
-            h("span", {}, shown(run.vocabulary[best])),
-          );
-          cell.style.setProperty("--p", p_V[best].toFixed(3));
-          return cell;
-        }),
-      ),
+    const names = ["embedding", ...Array.from({ length: layers }, (_, l) => `layer ${l + 1}`)];
+    columns = Array.from({ length: T }, (_, t) => [
+      h("th", { scope: "col" }, state.name(t)),
+      ...names.map((name, l) => said(name, softmax(readOut(state.current, state.output.residual_TLD[t][l], cfg)), t)),
+    ]);
+    const row = (name: string, i: number, scope: string) =>
+      h("tr", {}, h("th", { scope }, name), ...columns.map((c) => c[i]));
+    const body = names.map((name, l) => row(name, l + 1, "row"));
+    const top = h("thead", {}, row("after reading", 0, "col"));
+    frame.replaceChildren(h("table", { class: "lens-table" }, top, h("tbody", {}, ...body)));
+  }
+
+  /** What would be said next after a layer. */
+  function said(name: string, p_V: ArrayLike<number>, t: number): HTMLElement {
+    const best = argmax(p_V);
+    const word = shown(run.vocabulary[best]);
+    const cell = h(
+      "td",
+      {
+        class: state.tokens[t + 1] === best ? "lens hit" : "lens",
+        title: `after ${name}: ${word} with ${percent(p_V[best], 1)}`,
+      },
+      h("span", {}, word),
     );
-    const top = h(
-      "tr",
-      {},
-      h("th", { scope: "col" }, "after reading"),
-      ...shownTokens.map((token, t) =>
-        h("th", { scope: "col", class: t === state.at ? "at" : null }, shown(run.vocabulary[token])),
-      ),
-    );
-    frame.replaceChildren(h("table", { class: "lens-table" }, h("thead", {}, top), h("tbody", {}, ...rows)));
+    cell.style.setProperty("--p", p_V[best].toFixed(3));
+    return cell;
   }
 
   state.drawn(draw);
@@ -60,8 +65,8 @@ export function lens(state: State): HTMLElement {
   return section(
     "lens",
     "Layer by layer",
-    `What the model would say next if it stopped after each layer: ${norm}its read-out, applied to the stream as it ` +
-      "stands there. Stronger is surer; a line under it marks the character that the text goes on with.",
+    `What the ${state.source ? "decoder" : "model"} would say next if it stopped after each layer: ${norm}its read-out, applied to the stream as it ` +
+      `stands there. Stronger is surer; a line under it marks the ${tokenName(run)} that the text goes on with.`,
     frame,
   );
 }

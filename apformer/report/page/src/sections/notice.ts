@@ -1,5 +1,6 @@
 // A word wherever the model speaks while a part of it is switched off.
 import { count, h } from "../html";
+import { tokenName } from "../run";
 import type { State } from "../state";
 
 export function offNotice(state: State): HTMLElement {
@@ -18,7 +19,7 @@ export function offNotice(state: State): HTMLElement {
     notice.hidden = !state.changed;
     const parts = [
       state.off.length && `${count(state.off.length, "part")} switched off`,
-      state.hidden.size && `${count(state.hidden.size, "character")} hidden`,
+      state.hidden.size && `${count(state.hidden.size, tokenName(state.run))} hidden`,
     ];
     words.textContent = `${parts.filter(Boolean).join(", ")}: this is not the whole model. `;
   }, false);

@@ -1,4 +1,4 @@
-// How the player plays: what its controls are set to.
+// How the player plays: what its controls are set to, and how other sections hand it a text.
 import { GREEDY, type Choice } from "../generate";
 
 export interface Play {
@@ -17,3 +17,13 @@ export const start = (isText: boolean): Play => ({
   fresh: false,
   more: isText ? 60 : 3,
 });
+
+/** A text, into the player. */
+export function playText(text: string) {
+  const field = document.querySelector<HTMLInputElement>("#prompt")!;
+  field.value = text;
+  field.dispatchEvent(new Event("input"));
+  document.querySelector<HTMLButtonElement>("#player .primary")!.click();
+  field.scrollIntoView({ block: "center" });
+  field.focus();
+}

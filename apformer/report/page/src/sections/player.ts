@@ -3,6 +3,8 @@ import { generate } from "../generate";
 import { choice, count, h, slider } from "../html";
 import type { State } from "../state";
 import { encode, shownText, termsThatFit, widthOf } from "../tokenizer";
+import { decoding } from "./decoding";
+import { chips, entry } from "./entry";
 import { drawExpected } from "./expected";
 import { offNotice } from "./notice";
 import { start } from "./play";
@@ -20,36 +22,23 @@ export function player(state: State): HTMLElement {
   const { run } = state;
   const isText = run.task === "text";
   const play = start(isText);
-  const fault = h("p", { id: "fault", class: "fault", role: "alert" });
-  const note = h("p", { id: "note", class: "note" });
-  const field = prompt();
+  const first = run.examples?.[0] ?? (isText ? run.vocabulary[0] : "");
+  const names: [string, string, string] = ["prompt", "fault", "note"];
+  const {
+    field,
+    fault,
+    note,
+    tokens: cut,
+  } = entry(names, isText ? 2 : 0, first, (text) => encode(text, run), read, go);
   const button = h("button", { type: "button", class: "primary", onclick: () => go() }, "Continue");
   const tokens = h("div", { class: "tokens", role: "group", "aria-label": "The text, character by character" });
   const judged = h("p", { class: "verdict", role: "status" });
   const expected = h("div", { class: "expected" });
 
-  function prompt(): HTMLInputElement | HTMLTextAreaElement {
-    const onkeydown = (event: Event) => {
-      const { key, shiftKey } = event as KeyboardEvent;
-      if (key !== "Enter" || shiftKey) return;
-      event.preventDefault();
-      go();
-    };
-    const plain = { id: "prompt", spellcheck: "false", autocomplete: "off", "aria-describedby": "fault note" };
-    const props = { ...plain, oninput: () => read(), onkeydown };
-    const made = isText ? h("textarea", { ...props, rows: 2 }) : h("input", { ...props, inputmode: "numeric" });
-    made.value = run.examples?.[0] ?? (isText ? run.vocabulary[0] : "");
-    return made;
-  }
-
-  /** What is typed; a fault is said beside the field, and what was there stays. */
   function typed(): number[] | null {
-    const reading = encode(field.value, run);
-    fault.textContent = reading.fault ?? "";
-    note.textContent = reading.fault ? "" : (reading.note ?? "");
-    field.setAttribute("aria-invalid", String(!!reading.fault));
-    button.disabled = !!reading.fault;
-    return reading.fault ? null : reading.tokens;
+    const given = cut();
+    button.disabled = !given;
+    return given;
   }
 
   /** Take what is typed as the given text. */
@@ -88,59 +77,20 @@ export function player(state: State): HTMLElement {
   }
 
   function controls(): HTMLElement {
-    const set = (change: Partial<typeof play.how>) => {
-      Object.assign(play.how, change);
-      drawExpected(expected, state, play.how);
-    };
-    const topK = Math.min(run.vocabulary.length, 50);
-    const sliders = h(
-      "div",
-      { class: "sliders", hidden: true },
-      slider(
-        "temperature",
-        [0.1, 2, 0.1],
-        1,
-        (v) => v.toFixed(1),
-        (temperature) => set({ temperature }),
-      ),
-      slider(
-        "top-k",
-        [0, topK, 1],
-        0,
-        (v) => (v ? String(v) : "all"),
-        (topK) => set({ topK }),
-      ),
-      slider(
-        "top-p",
-        [0.05, 1, 0.05],
-        1,
-        (v) => v.toFixed(2),
-        (topP) => set({ topP }),
-      ),
-    );
+    const [kinds, sliders] = decoding(play.how, run.vocabulary.length, () => drawExpected(expected, state, play.how));
     const amount = slider(isText ? "tokens" : "terms", [1, isText ? 200 : 12, 1], play.more, String, (v) => {
       play.more = v;
-    });
-    const decoding = choice("Decoding", ["greedy", "sampled"], (i) => {
-      sliders.hidden = i === 0;
-      set({ sampled: i === 1 });
     });
     const mode = choice("Mode", ["free-running", "teacher-forced"], (i) => {
       play.forced = button.hidden = amount.hidden = i === 1;
       go();
     });
-    return h("div", { class: "controls" }, decoding, mode, amount, sliders);
+    return h("div", { class: "controls" }, kinds, mode, amount, sliders);
   }
 
-  function examples(): HTMLElement | null {
-    const chips = (run.examples ?? []).map((text) => {
-      const onclick = () => {
-        field.value = text;
-        go();
-      };
-      return h("button", { type: "button", class: "chip", onclick }, shownText(text));
-    });
-    return chips.length ? h("div", { class: "examples" }, h("span", {}, "Held-out beginnings:"), ...chips) : null;
+  function choose(text: string) {
+    field.value = text;
+    go();
   }
 
   state.drawn(draw, false);
@@ -153,7 +103,7 @@ export function player(state: State): HTMLElement {
     h("div", { class: "entry" }, h("label", { for: "prompt" }, isText ? "Text" : "Terms"), field, button),
     fault,
     note,
-    examples(),
+    chips("Held-out beginnings:", run.examples ?? [], shownText, choose),
     controls(),
     h("div", { class: "stage" }, h("div", {}, tokens, judged), expected),
   );

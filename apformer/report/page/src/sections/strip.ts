@@ -10,14 +10,14 @@ const PAUSE = 45; // milliseconds between two characters that appear
 
 /** Draws the boxes into an element; what the model wrote is judged, and teacher-forced, all of it. */
 export function drawStrip(frame: HTMLElement, state: State, play: Play) {
-  const { run, tokens } = state;
-  const isText = run.task === "text";
+  const { tokens } = state;
+  const first = state.source ? 1 : 0; // a target begins with an end, which nobody wrote
   const groups: HTMLElement[] = [];
-  tokens.forEach((token, t) => {
-    const begins = isText ? t % TOGETHER === 0 : run.vocabulary[token] === " " || t === 0;
-    if (begins) groups.push(h("span", { class: isText ? "run" : "term" }));
+  for (let t = first; t < tokens.length; t++) {
+    if (t === first || begins(state, t)) groups.push(h("span", { class: state.run.task === "text" ? "run" : "term" }));
     groups[groups.length - 1].append(box(state, play, t));
-  });
+  }
+  if (state.steps < tokens.length) return redraw(frame, ...groups); // nothing comes after an end
   const next = h(
     "button",
     {
@@ -33,6 +33,12 @@ export function drawStrip(frame: HTMLElement, state: State, play: Play) {
   redraw(frame, ...groups, h("span", { class: "run" }, next));
 }
 
+/** Whether a line may break before a token: before a space, and among characters now and then. */
+function begins({ run, tokens }: State, t: number): boolean {
+  if (run.task === "text" && !run.byte_pairs) return t % TOGETHER === 0;
+  return run.vocabulary[tokens[t]].startsWith(" ");
+}
+
 function box(state: State, play: Play, t: number): HTMLElement {
   const name = (token: number) => state.run.vocabulary[token];
   const token = state.tokens[t];
@@ -40,7 +46,8 @@ function box(state: State, play: Play, t: number): HTMLElement {
   const written = t >= state.given;
   const judged = p_V !== null && (play.forced || written);
   const guess = judged && argmax(p_V) !== token ? shown(name(argmax(p_V))) : null;
-  const kinds = { written, wrong: guess !== null, at: t === state.at + 1, space: name(token) === " " };
+  const long = name(token).length > 1;
+  const kinds = { written, long, wrong: guess !== null, at: t === state.at + 1, space: name(token) === " " };
   const said = p_V ? chance(p_V[token]) : "given";
   const found = h(
     "button",

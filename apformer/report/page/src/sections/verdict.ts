@@ -1,12 +1,20 @@
 // Whether what the model wrote is right, where that is known; teacher-forced, what the text costs it.
 import { cost } from "../ablate";
 import { h } from "../html";
+import { tokenName } from "../run";
 import type { State } from "../state";
 import { value, written } from "../tokenizer";
 
-export function verdict(state: State, forced: boolean): (Node | string)[] {
+/** reference: of a translation that which is held to be right, if there is one. */
+export function verdict(state: State, forced: boolean, reference?: string): (Node | string)[] {
   const { run } = state;
-  if (forced) return [`Mean cost of this text: ${meanCost(state).toFixed(3)} nats per character.`];
+  if (forced) return [`Mean cost of this text: ${meanCost(state).toFixed(3)} nats per ${tokenName(run)}.`];
+  if (run.task === "pairs") {
+    const found = state.text();
+    if (!reference || state.tokens.length < 2) return [];
+    if (found === reference) return [mark("right", "✓ the reference, letter by letter")];
+    return ["The reference is: ", h("q", {}, reference)];
+  }
   const given = state.text(state.tokens.slice(0, state.given)).split(" ");
   const more = state.text(state.tokens.slice(state.given));
   if (run.task === "text" || given.length < 2 || !more) return [];

@@ -1,0 +1,52 @@
+// A field to type into, with what is wrong with it beside it; nothing breaks, and what was there stays.
+import { h } from "../html";
+import type { Reading } from "../tokenizer";
+
+export interface Entry {
+  field: HTMLInputElement | HTMLTextAreaElement;
+  fault: HTMLElement;
+  note: HTMLElement;
+  /** The tokens of what is typed, or null after its fault has been said. */
+  tokens(): number[] | null;
+}
+
+/** names: of the field, of its fault and of its note. lines: of the field, 0 for one of digits. */
+export function entry(
+  names: [field: string, fault: string, note: string],
+  lines: number,
+  value: string,
+  encode: (text: string) => Reading,
+  typed: () => void,
+  go: () => void,
+): Entry {
+  const [id, faultId, noteId] = names;
+  const fault = h("p", { id: faultId, class: "fault", role: "alert" });
+  const note = h("p", { id: noteId, class: "note" });
+  const onkeydown = (event: Event) => {
+    const { key, shiftKey } = event as KeyboardEvent;
+    if (key !== "Enter" || shiftKey) return;
+    event.preventDefault();
+    go();
+  };
+  const plain = { id, spellcheck: "false", autocomplete: "off", "aria-describedby": `${faultId} ${noteId}` };
+  const props = { ...plain, oninput: typed, onkeydown };
+  const field = lines ? h("textarea", { ...props, rows: lines }) : h("input", { ...props, inputmode: "numeric" });
+  field.value = value;
+  const tokens = () => {
+    const reading = encode(field.value);
+    fault.textContent = reading.fault ?? "";
+    note.textContent = reading.fault ? "" : (reading.note ?? "");
+    field.setAttribute("aria-invalid", String(!!reading.fault));
+    return reading.fault ? null : reading.tokens;
+  };
+  return { field, fault, note, tokens };
+}
+
+/** Texts to click. */
+export function chips(title: string, texts: string[], shown: (text: string) => string, choose: (text: string) => void) {
+  if (!texts.length) return null;
+  const buttons = texts.map((text) =>
+    h("button", { type: "button", class: "chip", title: text, onclick: () => choose(text) }, shown(text)),
+  );
+  return h("div", { class: "examples" }, h("span", {}, title), ...buttons);
+}

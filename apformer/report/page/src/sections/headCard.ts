@@ -1,0 +1,79 @@
+// One head, large: what the token that is looked at reads, in arcs and in words, and all weights or scores as squares.
+import { h, percent } from "../html";
+import { squares } from "../heat";
+import { arcs } from "./arcs";
+import { away, headName, type Sight } from "./sight";
+
+export function headCard(
+  sight: Sight,
+  layer: number,
+  head: number,
+  showScores: boolean,
+  algorithm: string | undefined,
+  close: (() => void) | null,
+): HTMLElement {
+  const title = headName(sight, layer, head);
+  const [rows, columns, at] = [sight.rows(), sight.columns(), sight.at()];
+  const weights = sight.weights(layer, head);
+  const label = (r: number, c: number, verb: string) =>
+    `${rows[r]} ${verb} ${columns[c]}${sight.across ? "" : `, ${away(r - c)}`}: `;
+  const picture = showScores
+    ? scores()
+    : squares(
+        `Weights of ${title}`,
+        weights,
+        rows,
+        columns,
+        (x) => x,
+        (r, c) => label(r, c, "reads") + percent(weights[r][c], 1),
+        (r) => sight.look(r),
+        at,
+      );
+
+  function scores(): SVGElement {
+    const raw = sight.scores(layer, head);
+    const seen = (x: number) => x > -1e8;
+    const largest = Math.max(
+      1e-9,
+      ...raw
+        .flatMap((row) => [...row])
+        .filter(seen)
+        .map(Math.abs),
+    );
+    return squares(
+      `Scores of ${title}`,
+      raw,
+      rows,
+      columns,
+      (x) => (seen(x) ? x / largest : 0),
+      (r, c) => `${label(r, c, "asks")}score ${seen(raw[r][c]) ? raw[r][c].toFixed(3) : "none"}`,
+      (r) => sight.look(r),
+      at,
+    );
+  }
+
+  const closing = { type: "button", "aria-label": `Close ${title}`, disabled: !close, onclick: () => close?.() };
+  return h(
+    "article",
+    { class: "card" },
+    h("div", { class: "card-head" }, h("h3", {}, title), h("button", closing, "×")),
+    algorithm ? h("p", { class: "algorithm" }, algorithm) : null,
+    h("div", { class: "matrix-frame" }, arcs(sight, weights[at], at)),
+    h("p", { class: "readout" }, sentence(sight, weights[at], at)),
+    h("div", { class: "matrix-frame" }, picture),
+  );
+}
+
+/** In words, what a token reads. */
+function sentence(sight: Sight, weights_S: Float64Array, at: number): string {
+  const [rows, columns] = [sight.rows(), sight.columns()];
+  const order = [...weights_S.keys()]
+    .sort((a, b) => weights_S[b] - weights_S[a])
+    .filter((s) => weights_S[s] >= 0.02)
+    .slice(0, 3);
+  const rest = 1 - weights_S.reduce((a, b) => a + b, 0);
+  const where = (s: number) => (sight.across ? "" : ` (${away(at - s)})`);
+  const parts = order.map((s) => `${columns[s]}${where(s)} ${percent(weights_S[s], 0)}`);
+  if (rest > 0.02) parts.push(`nothing ${percent(rest, 0)}`);
+  return `${sight.across ? `For ${rows[at]} it` : rows[at]} reads ${parts.join(", ")}.`;
+}

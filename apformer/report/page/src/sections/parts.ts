@@ -1,0 +1,49 @@
+// What the parts of a model are called that can be switched off, and in which rows their buttons stand.
+import { sided } from "../ablate";
+import { h } from "../html";
+import type { Part, Run } from "../run";
+
+const SIDES: Record<string, string> = { "encoder.": "Encoder", "decoder.": "Decoder", "": "" };
+
+/** Encoder, layer 1, head 2. */
+export function partName([named = "", a = 0, b = 0]: Part): string {
+  const [side, kind] = sided(named);
+  const within = `${SIDES[side]}${side && ", "}`.toLowerCase();
+  if (kind === "head") return `${within}layer ${a + 1}, head ${b + 1}`;
+  if (kind === "cross_head") return `${within}layer ${a + 1}, across ${b + 1}`;
+  if (kind === "feedforward") return `${within}layer ${a + 1}, feed-forward`;
+  if (kind === "offset") return a ? `reading ${a} back` : "reading itself";
+  return `${within}position ${a + 1}`;
+}
+
+/** The same, where the row says the rest. */
+export function shortName([named = "", a = 0, b = 0]: Part): string {
+  const [, kind] = sided(named);
+  if (kind === "head") return `head ${b + 1}`;
+  if (kind === "cross_head") return `across ${b + 1}`;
+  if (kind === "feedforward") return "feed-forward";
+  if (kind === "offset") return a ? `${a}` : "itself";
+  return `${a + 1}`;
+}
+
+/** Buttons in rows: one for each layer of a side, and one for its places. */
+export function partRows(run: Run, parts: Part[], buttons: HTMLElement[]): HTMLElement[] {
+  const { model } = run.settings;
+  const layers = { "": model.n_layers, "encoder.": model.n_encoder_layers, "decoder.": model.n_decoder_layers };
+  const rows: HTMLElement[] = [];
+  const row = (label: string, chosen: (side: string, kind: string, index: number) => boolean) => {
+    const found = buttons.filter((_, i) => chosen(...sided(parts[i][0]!), parts[i][1]!));
+    if (found.length) rows.push(h("div", { class: "parts-row" }, h("span", { class: "layer-name" }, label), ...found));
+  };
+  const titled = (side: string, words: string) =>
+    side ? `${SIDES[side]}, ${words}` : words[0].toUpperCase() + words.slice(1);
+  for (const [side, count] of Object.entries(layers))
+    for (let l = 0; l < (count ?? 0); l++)
+      row(titled(side, `layer ${l + 1}`), (of, kind, index) => of === side && IN_LAYERS.has(kind) && index === l);
+  row("Reading back", (_, kind) => kind === "offset");
+  for (const side of Object.keys(layers))
+    row(titled(side, "positions"), (of, kind) => of === side && kind === "position");
+  return rows;
+}
+
+const IN_LAYERS = new Set(["head", "cross_head", "feedforward"]);

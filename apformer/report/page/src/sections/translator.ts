@@ -1,0 +1,124 @@
+// The player of a translator: type a sentence, and the model in this page writes its translation token by token.
+import { generate } from "../generate";
+import { choice, h } from "../html";
+import { endOf } from "../seq2seq";
+import type { State } from "../state";
+import { encodeSentence, shownText } from "../tokenizer";
+import { decoding } from "./decoding";
+import { chips, entry } from "./entry";
+import { drawExpected } from "./expected";
+import { offNotice } from "./notice";
+import { start } from "./play";
+import { section } from "./section";
+import { drawSource } from "./source";
+import { drawStrip } from "./strip";
+import { verdict } from "./verdict";
+
+const LEAD =
+  "The model runs in this page. Type a sentence, or click one: the model reads it whole, then writes its translation " +
+  "token by token. Click a token to see what was expected there, and from which tokens of the source.";
+
+export function translator(state: State): HTMLElement {
+  const { run, cfg } = state;
+  const play = start(true);
+  const examples = run.examples ?? [];
+  const sentence = entry(
+    ["prompt", "fault", "note"],
+    2,
+    examples[0] ?? "",
+    (text) => encodeSentence(text, run, "Type a sentence to translate."),
+    () => read(),
+    () => go(),
+  );
+  const judged = entry(
+    ["translation", "translation-fault", "translation-note"],
+    2,
+    run.references?.[0] ?? "",
+    (text) => encodeSentence(text, run, "Type a translation for the model to judge."),
+    () => go(),
+    () => go(),
+  );
+  const button = h("button", { type: "button", class: "primary", onclick: () => go() }, "Translate");
+  const source = h("div", { class: "tokens source", role: "group", "aria-label": "The source, token by token" });
+  const target = h("div", { class: "tokens", role: "group", "aria-label": "The translation, token by token" });
+  const said = h("p", { class: "verdict", role: "status" });
+  const expected = h("div", { class: "expected" });
+  const forced = h(
+    "div",
+    { hidden: true },
+    h("div", { class: "entry" }, h("label", { for: "translation" }, "Translation"), judged.field),
+    judged.fault,
+    judged.note,
+  );
+
+  /** Take what is typed as the source, of which nothing has been translated. */
+  function read() {
+    const typed = sentence.tokens();
+    button.disabled = !typed;
+    if (typed) state.update({ source: typed, tokens: [endOf(cfg)], given: 1, at: 0 });
+  }
+
+  /** Translate what is typed, or hold a translation against it. */
+  function go() {
+    const typed = sentence.tokens();
+    const target = play.forced ? judged.tokens() : [];
+    button.disabled = !typed;
+    if (!typed || !target) return;
+    const first = [endOf(cfg)];
+    const written = play.forced
+      ? target
+      : generate(state.current, first, room(typed), cfg, play.how, state.hidden, typed);
+    play.fresh = !play.forced;
+    state.update({ source: typed, tokens: [...first, ...written], given: 1, at: 0 });
+    play.fresh = false;
+    if (!play.forced && written[written.length - 1] !== endOf(cfg))
+      sentence.note.textContent = `It was stopped after ${written.length} tokens, without an end.`;
+  }
+
+  /** How many tokens a translation may have, as apformer/translate.py allows. */
+  function room(source: number[]): number {
+    const places = cfg.position === "learned" ? cfg.max_len : Infinity;
+    return Math.min(16 + 2 * source.length, run.settings.data.longest, places);
+  }
+
+  function choose(text: string) {
+    sentence.field.value = text;
+    judged.field.value = run.references?.[examples.indexOf(text)] ?? "";
+    go();
+  }
+
+  function draw() {
+    drawSource(source, state);
+    drawStrip(target, state, play);
+    const reference = run.references?.[examples.indexOf(sentence.field.value)];
+    said.replaceChildren(...verdict(state, play.forced, reference));
+    drawExpected(expected, state, play.how);
+  }
+
+  const [kinds, sliders] = decoding(play.how, run.vocabulary.length, () => drawExpected(expected, state, play.how));
+  const mode = choice("Mode", ["free-running", "teacher-forced"], (i) => {
+    play.forced = button.hidden = i === 1;
+    forced.hidden = !play.forced;
+    go();
+  });
+  state.drawn(draw, false);
+  go();
+  return section(
+    "player",
+    "Translate",
+    LEAD,
+    offNotice(state),
+    h("div", { class: "entry" }, h("label", { for: "prompt" }, "Sentence"), sentence.field, button),
+    sentence.fault,
+    sentence.note,
+    forced,
+    chips("Held-out sentences:", examples, shownText, choose),
+    h("div", { class: "controls" }, kinds, mode, sliders),
+    h(
+      "div",
+      { class: "stage" },
+      h("div", {}, h("h3", {}, "Source"), source, h("h3", {}, "Translation"), target, said),
+      expected,
+    ),
+  );
+}

@@ -1,0 +1,124 @@
+// The encoder-decoder, as apformer/seq2seq.py computes it: a source is read once, its translation written token by token.
+import { attend, look, partOf, project, remember, type Memory, type Read } from "./attention";
+import { add, type Vector } from "./linear";
+import * as model from "./model";
+import { feedForward, layerNorm, norms } from "./norm";
+import type { Config, Params } from "./run";
+
+/** What has been written, and of each layer the keys and values of it and of the source. */
+export interface Cache {
+  tokens: number[];
+  layers: { own: Memory; source: Memory }[];
+  inside: model.Inside;
+}
+
+/** The token that ends a sentence, and begins every target. */
+export const endOf = (cfg: Config): number => cfg.target_vocab_size - 1;
+
+/** A source, encoded once, as the keys and values that each layer of the decoder reads of it. */
+export function initCache(cfg: Config, params: Params, source_S: number[] = [], hidden = new Set<number>()): Cache {
+  const { y_SD, inside } = encode(side(params, "encoder"), source_S, cfg, hidden);
+  const decoder = side(params, "decoder");
+  const layers = Array.from({ length: cfg.n_decoder_layers }, (_, layer) => {
+    const source: Memory = { key: [], value: [] };
+    y_SD.forEach((y_D) => remember(y_D, source, partOf(decoder, "cross_attention", layer)));
+    return { own: { key: [], value: [] }, source };
+  });
+  return { tokens: [], layers, inside };
+}
+
+/** Logits of new target tokens after those in the cache. hidden: source tokens that no other may read. */
+export function extend(
+  params: Params,
+  tokens_T: number[],
+  cache: Cache,
+  cfg: Config,
+  hidden = new Set<number>(),
+): model.Output {
+  const decoder = side(params, "decoder");
+  const output: Required<model.Output> = {
+    logits_TV: [],
+    residual_TLD: [],
+    attention_TLHS: [],
+    scores_TLHS: [],
+    cross_TLHS: [],
+    crossScores_TLHS: [],
+    source: cache.inside,
+  };
+  for (const token of tokens_T) {
+    const t = cache.tokens.push(token) - 1;
+    let x_D = model.embed(decoder, token, t, cfg);
+    const residual_LD = [x_D];
+    const own: Read[] = [];
+    const across: Read[] = [];
+    cache.layers.forEach((memory, layer) => {
+      const [before, after] = norms(decoder, "attention", layer, cfg);
+      own.push(attend(before(x_D), t, cache.tokens, memory.own, decoder, layer, cfg, NONE));
+      x_D = after(add(x_D, own[layer].y_D));
+      const [beforeSource, afterSource] = norms(decoder, "cross_attention", layer, cfg);
+      across.push(lookUp(beforeSource(x_D), -1, memory.source, decoder, "cross_attention", layer, cfg, hidden));
+      x_D = feedForward(afterSource(add(x_D, across[layer].y_D)), decoder, layer, cfg);
+      residual_LD.push(x_D);
+    });
+    output.logits_TV.push(model.readOut(decoder, x_D, cfg));
+    output.residual_TLD.push(residual_LD);
+    output.attention_TLHS.push(own.map((read) => read.weights_HS));
+    output.scores_TLHS.push(own.map((read) => read.scores_HS));
+    output.cross_TLHS.push(across.map((read) => read.weights_HS));
+    output.crossScores_TLHS.push(across.map((read) => read.scores_HS));
+  }
+  return output;
+}
+
+export function readOut(params: Params, x_D: Vector, cfg: Config): Vector {
+  return model.readOut(side(params, "decoder"), x_D, cfg);
+}
+
+/** What the encoder makes of a source, in which every token reads every other. */
+function encode(encoder: Params, source_S: number[], cfg: Config, hidden: Set<number>) {
+  let x_SD = source_S.map((token, s) => model.embed(encoder, token, s, cfg));
+  const residual_TLD = x_SD.map((x_D) => [x_D]);
+  const reads: Read[][] = x_SD.map(() => []);
+  for (let layer = 0; layer < cfg.n_encoder_layers; layer++) {
+    const [before, after] = norms(encoder, "attention", layer, cfg);
+    const asking_SD = x_SD.map(before);
+    const memory: Memory = { key: [], value: [] };
+    asking_SD.forEach((x_D) => remember(x_D, memory, partOf(encoder, "attention", layer)));
+    x_SD = x_SD.map((x_D, s) => {
+      reads[s].push(lookUp(asking_SD[s], s, memory, encoder, "attention", layer, cfg, hidden));
+      return feedForward(after(add(x_D, reads[s][layer].y_D)), encoder, layer, cfg);
+    });
+    x_SD.forEach((x_D, s) => residual_TLD[s].push(x_D));
+  }
+  const attention_TLHS = reads.map((layers) => layers.map((read) => read.weights_HS));
+  const scores_TLHS = reads.map((layers) => layers.map((read) => read.scores_HS));
+  const y_SD = cfg.final_norm ? x_SD.map((x_D) => layerNorm(x_D, encoder, "final_norm", cfg)) : x_SD;
+  return { y_SD, inside: { residual_TLD, attention_TLHS, scores_TLHS } };
+}
+
+/** What a token reads of a whole source, but for what is hidden from all others than itself. */
+function lookUp(
+  x_D: Vector,
+  own: number,
+  memory: Memory,
+  params: Params,
+  name: string,
+  layer: number,
+  cfg: Config,
+  hidden: Set<number>,
+): Read {
+  const part = partOf(params, name, layer);
+  const seen = (score: number, s: number) => (s === own || !hidden.has(s) ? score : -Infinity);
+  return look(project(x_D, "query", part), memory, part, cfg, seen);
+}
+
+/** The parameters of one side under the names of a decoder-only model's, with what it shares with the other. */
+function side(params: Params, name: "encoder" | "decoder"): Params {
+  const found: Params = { "embedding.table": params["encoder.embedding.table"] };
+  if (params["head.output.weight"]) found["head.output.weight"] = params["head.output.weight"];
+  for (const path of Object.keys(params))
+    if (path.startsWith(`${name}.`)) found[path.slice(name.length + 1)] = params[path];
+  return found;
+}
+
+const NONE = new Set<number>();
