@@ -30,7 +30,7 @@ def exact(digits):
     """The recipe for D digits: all that the circuit of `circuit.py` has to see, from the same place a term before."""
     # Of few digits most is in the first two terms, which are hard to predict; of many, in carries, which are rare.
     if digits <= 3:
-        training, drawing = Training(steps=2400, batch_size=64), Drawing(hard_share=0.75, opening_rows=256)
+        training, drawing = Training(steps=3000, batch_size=64), Drawing(hard_share=0.75, opening_rows=512)
     else:
         steps, candidates = (6000, 4) if digits == 4 else (8000, 16)
         training, drawing = Training(steps=steps, save_every=1000), Drawing(hard_share=0.4, candidates=candidates)
@@ -39,7 +39,6 @@ def exact(digits):
         Model(
             n_layers=2,
             n_heads=8,
-            d_ff=128 if digits <= 3 else None,
             position="relative",
             window=digits + 3,
             output_projection=True,
@@ -47,7 +46,7 @@ def exact(digits):
             final_norm=True,
         ),
         _data(digits),
-        Optimizer(rule="muon", learning_rate=4e-3, weight_decay=0.1),
+        Optimizer(rule="muon", learning_rate=4e-3, weight_decay=0.03 if digits <= 3 else 0.1),
         drawing,
     )
 

@@ -19,7 +19,7 @@ from apformer.errors import DATA, USAGE, UserError
 from apformer.evaluate import term_matches
 
 VALIDATION_ROWS = 1024
-OPENINGS_COUNT = 2.0  # times as much in the loss as all other rows together
+OPENINGS_COUNT = 4.0  # times as much in the loss as all other rows together
 TEST_KEY, VALIDATION_KEY = 1, 2  # the same rows for every seed
 
 ON_HOST = {"drawing": ("dataset", "test_sequences")}  # settings that no compiled program knows
