@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from apformer import checkpoint, config_file, examine, fit, log, loss, model, restore, runs, task
-from apformer.data import bayes, progression_file, progressions, stretches
+from apformer.data import bayes, openings, progression_file, progressions
 from apformer.errors import CHECKPOINT, DATA, USAGE, UserError
 from apformer.recipes import Drawing, Settings, Training
 
@@ -104,7 +104,7 @@ predict, token_nats = jax.jit(model.apply, static_argnums=2), jax.jit(loss.token
 def plain_loss(params, batch, cfg):
     """The mean over a batch, of a model that is told nothing of the digits that no training row has."""
     logits_BTV = np.array(predict(params, batch.tokens_BT[:, :-1], cfg.model))
-    unseen_BV = np.asarray(jax.jit(stretches.unseen_digits, static_argnums=1)(batch.tokens_BT, cfg.data))
+    unseen_BV = np.asarray(jax.jit(openings.unseen_digits, static_argnums=1)(batch.tokens_BT, cfg.data))
     logits_BTV[:, 2 * cfg.data.digits - 1, :10][unseen_BV] = -1e9
     nats_BT = np.asarray(token_nats(logits_BTV, batch.tokens_BT[:, 1:]))
     weights_BT = np.asarray(batch.weights_BT[:, 1:])
@@ -127,7 +127,7 @@ def test_a_step_costs_the_mean_of_beginnings_openings_and_the_hardest_candidates
     chosen = jax.tree.map(lambda leaf: jax.numpy.concatenate([leaf[:9], leaf[9:][hardest_B]]), batch)
     parts = [plain_loss(params, batch, cfg) for batch in (chosen, *([step.openings] if opening_rows else []))]
     found, metrics = jax.jit(task.make_loss(cfg))(params, step, jax.random.key(1))
-    np.testing.assert_allclose(found, np.average(parts, weights=[1, 2][: len(parts)]), rtol=1e-6)
+    np.testing.assert_allclose(found, np.average(parts, weights=[1, 4][: len(parts)]), rtol=1e-6)
     drawn = task.Step(jax.tree.map(lambda leaf: leaf[:9], batch))
     validate = jax.jit(task.make_loss(dataclasses.replace(cfg, drawing=Drawing())))
     np.testing.assert_allclose(metrics["loss"], validate(params, drawn, None)[0], rtol=1e-6)
@@ -136,7 +136,7 @@ def test_a_step_costs_the_mean_of_beginnings_openings_and_the_hardest_candidates
 def test_a_last_digit_that_no_training_row_has_gets_no_gradient():
     cfg = settings(batch_size=64)
     step, at = draw(jax.random.key(5), cfg), 2 * DATA_CFG.digits - 1
-    unseen_BV = np.asarray(stretches.unseen_digits(step.rows.tokens_BT, DATA_CFG))
+    unseen_BV = np.asarray(openings.unseen_digits(step.rows.tokens_BT, DATA_CFG))
     assert unseen_BV.any()
     logits_BTV = jax.numpy.zeros((64, step.rows.tokens_BT.shape[1] - 1, 11))
     hidden = lambda logits_BTV: loss.cross_entropy(*task._learnable(logits_BTV, step.rows, 1.0, DATA_CFG))  # noqa: E731
