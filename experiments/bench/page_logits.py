@@ -1,0 +1,68 @@
+"""The model of a run's page, in JavaScript, against the same model in JAX: logits of every character of 1,000 prompts.
+
+    python experiments/bench/page_logits.py RUN        a run of progressions, with its report.html; needs node
+
+Prompts are the beginnings of held-out progressions, cut anywhere after the second term.
+"""
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+
+import jax
+import numpy as np
+
+from apformer import recipes, restore, runs, task
+from apformer.data import progressions
+
+PROMPTS, TERMS = 1000, 5
+IN_NODE = """
+const [page, prompts] = [process.argv[1], process.argv[2]].map((file) => require("fs").readFileSync(file, "utf8"));
+const scripts = [...page.matchAll(/<script>([\\s\\S]*?)<\\/script>/g)];
+require("vm").runInThisContext(scripts[scripts.length - 1][1]);
+const block = (id) => page.match(new RegExp(`<script id="${id}"[^>]*>([\\\\s\\\\S]*?)</script>`))[1];
+const { apply, readParams, readRun } = globalThis.apformer;
+const run = readRun(block("run"));
+const params = readParams(run, block("weights"));
+const start = performance.now();
+const logits = (tokens) => apply(params, tokens, run.settings.model).logits_TV.map((z_V) => [...z_V]);
+const found = JSON.parse(prompts).map(logits);
+process.stdout.write(JSON.stringify({ found, ms: performance.now() - start }));
+"""
+
+
+def main(run):
+    path = runs.find(run)
+    settings = restore.load_settings(path)
+    params, *_ = restore.load_params(path, settings, None)
+    drawn = replace(settings, drawing=replace(settings.drawing, test_sequences=PROMPTS))
+    rows = task.test_rows(drawn, None)
+    tokens_BT = np.asarray(progressions.encode_rows(rows, settings.data.digits, TERMS).tokens_BT)
+    whole_B = np.minimum(rows.terms_B, TERMS) * (settings.data.digits + 1) - 1
+    shortest = 2 * (settings.data.digits + 1) - 1
+    length_B = np.random.default_rng(0).integers(shortest, whole_B + 1)
+    with jax.default_matmul_precision("highest"):
+        apply = jax.jit(recipes.module(settings.model).apply, static_argnums=2)
+        expected_BTV = np.asarray(apply(params, tokens_BT, settings.model))
+
+    prompts = [tokens_T[:length].tolist() for tokens_T, length in zip(tokens_BT, length_B, strict=True)]
+    asked = path / "prompts.json"
+    try:
+        asked.write_text(json.dumps(prompts))
+        command = ["node", "-e", IN_NODE, str(path / "report.html"), str(asked)]
+        answer = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    finally:
+        asked.unlink(missing_ok=True)
+    pairs = [(np.array(z_TV), expected_BTV[i, : len(z_TV)]) for i, z_TV in enumerate(answer["found"])]
+    same = sum((ours.argmax(-1) == theirs.argmax(-1)).all() for ours, theirs in pairs)
+    apart = max(np.abs(ours - theirs).max() for ours, theirs in pairs)
+    size, ms = (path / "report.html").stat().st_size, answer["ms"] / sum(map(len, prompts))
+    print(
+        f"the same argmax at every character of {same} of {len(prompts)} prompts; logits differ by {apart:.1e} at most"
+    )
+    print(f"{ms:.2f} ms a character; the page has {size / 1e6:.2f} MB")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
