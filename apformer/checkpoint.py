@@ -145,7 +145,9 @@ def load(folder, abstract_state, step=None):
                 raise manifest.Corrupt(f"it is a copy of step {facts['step']}")
         except manifest.Corrupt as damage:
             if step is not None:
-                raise UserError(f"{path} is damaged ({damage}): load another step of {saved}", CHECKPOINT) from None
+                others = [other for other in saved if other != step]
+                remedy = f"delete it, to use step {others}" if others else "restore it from a copy, or train anew"
+                raise UserError(f"{path} is damaged ({damage}): {remedy}", CHECKPOINT) from None
             aside = path.with_suffix(".corrupt")
             with disk_errors(path):
                 shutil.rmtree(aside, ignore_errors=True)

@@ -4,6 +4,7 @@ runs/<name>/  config.json  metrics.jsonl  checkpoints/<step>/  evaluation.json  
               report.html  tokenizer.json (of a language)  translations.tsv (of pairs of sentences)
 """
 
+import math
 import shlex
 import shutil
 import sys
@@ -57,7 +58,7 @@ def keep(settings, params):
 def _create(settings):
     """A new directory on a disk that has room for the run."""
     abstract, where = jax.eval_shape(partial(initial_state, settings)), settings.training
-    size = sum(np.prod(leaf.shape) * 4 for leaf in jax.tree.leaves(abstract.params)) * 3
+    size = sum(math.prod(leaf.shape) * 4 for leaf in jax.tree.leaves(abstract.params)) * 3
     return runs.create(where.recipe, where.run_dir, needs=size * (where.keep + 2) + 1e7)
 
 

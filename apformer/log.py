@@ -86,6 +86,9 @@ def read_metrics(path):
     """The records of a run's metrics.jsonl. Raises UserError (exit CHECKPOINT) if it is missing or damaged."""
     path = Path(path) / "metrics.jsonl"
     try:
-        return [json.loads(line) for line in runs.read_text(path).splitlines()]
+        records = [json.loads(line) for line in runs.read_text(path).splitlines()]
+        if all(isinstance(record, dict) and isinstance(record.get("step"), int) for record in records):
+            return records
+        raise ValueError("a line is no record of a step")
     except ValueError as error:
         raise UserError(f"{path} is damaged ({error}): `apformer resume {path.parent}` mends it", CHECKPOINT) from None

@@ -23,6 +23,14 @@ LARGEST = 24_000_000  # bytes of weights in a page
 TASKS = {progressions.Config: "progressions", wide.Config: "wide", text.Config: "text", pairs.Config: "pairs"}
 END = "‹end›"  # the token that ends a sentence and begins its translation
 MOST_WORDS = 1024  # tokens of a vocabulary whose embeddings are drawn
+CERTIFICATE = {"certified", "claim", "contexts", "errors", "smallest_margin"}  # what the page reads in certificate.json
+EVALUATION = {  # and, of each task, in evaluation.json
+    "progressions": {"terms", "exact_teacher_forced", "exact_free_running", "exact_sequences", "errors"}
+    | {"by_position", "by_difference", "by_carries", "by_first_and_difference"},
+    "wide": {"trained_digits", "widths"},
+    "text": {"nats_by_position", "nats_per_token", "perplexity", "bits_per_character"},
+    "pairs": {"alpha", "beams", "bleu", "bleu_signature", "by_length", "chrf", "chrf_signature", "exact", "sentences"},
+}
 
 
 @dataclass(frozen=True)
@@ -80,8 +88,8 @@ def gather(path, settings, rows, member, missing):
         "task": TASKS[type(settings.data)],
         "architecture": _architecture(params),
         "settings": config["flags"],
-        "versions": config.get("versions", {}),
-        "source": config.get("data", {}),
+        "versions": _dict(config.get("versions")),
+        "source": _dict(config.get("data")),
         "parameters": sum(int(np.prod(leaf.shape)) for leaf in jax.tree.leaves(params)),
         "parameters_sha256": examine.digest(params),
         "step": step,
@@ -90,8 +98,8 @@ def gather(path, settings, rows, member, missing):
     }
     data |= _vocabulary(path, settings, missing)
     data["metrics"] = _or_missing(missing, "metrics", lambda: read_metrics(path))
-    for name in ("evaluation", "certificate"):
-        data[name] = _of_this_model(path / f"{name}.json", data)
+    data["evaluation"] = _of_this_model(path / "evaluation.json", data, EVALUATION[data["task"]])
+    data["certificate"] = _of_this_model(path / "certificate.json", data, CERTIFICATE)
     if data["evaluation"] and data["task"] == "progressions":
         data["evaluation"]["errors"] = probe.explained(data["evaluation"].get("errors", []), settings.data)
     if data["evaluation"] and data["task"] == "pairs":
@@ -105,12 +113,19 @@ def gather(path, settings, rows, member, missing):
     return data, params
 
 
-def _of_this_model(file, data):
-    """What a file of the run says, if it is there, whole, and of these parameters."""
+def _of_this_model(file, data, keys):
+    """What a file of the run says, if it is there, whole, and of these parameters; keys: what it is to hold."""
     if not file.exists():
         return None
     found = _or_missing(data["missing"], file.stem, lambda: runs.read_json(file))
-    if found and (found.get("step"), found.get("member", 0)) != (data["step"], data["member"]):
+    if found is None:
+        return None
+    absent = sorted(keys - _dict(found).keys())
+    if absent:
+        again = f"run `apformer {_COMMANDS[file.stem]}` again"
+        data["missing"][file.stem] = f"{file.name} is damaged or of another version ({absent[0]}): {again}."
+        return None
+    if (found.get("step"), found.get("member", 0)) != (data["step"], data["member"]):
         whose = f"step {found.get('step')}, member {found.get('member', 0)}"
         data["missing"][file.stem] = f"{file.name} is of {whose}: run `apformer {_COMMANDS[file.stem]}` again."
         return None
@@ -131,12 +146,16 @@ def _or_missing(missing, name, read):
 
 def _refuse_newer(path):
     """Raises UserError (exit CHECKPOINT) if a run is of a later version of apformer than this."""
-    config = runs.read_json(path / "config.json")
-    theirs = (config.get("versions") or {}).get("apformer") if isinstance(config, dict) else None
-    ours = runs.versions()["apformer"]
-    if theirs and ours and _numbers(theirs) > _numbers(ours):
+    theirs = str(_dict(_dict(runs.read_json(path / "config.json")).get("versions")).get("apformer"))
+    ours = str(runs.versions()["apformer"])
+    if _numbers(ours) and _numbers(theirs) > _numbers(ours):
         sentence = f"{path} was written by apformer {theirs}, and this is {ours}: install the newer one to read it"
         raise UserError(sentence, CHECKPOINT)
+
+
+def _dict(value):
+    """A value from JSON, if it is a dict, or an empty one."""
+    return value if isinstance(value, dict) else {}
 
 
 def _numbers(version):

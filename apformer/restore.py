@@ -58,10 +58,19 @@ def _load_params(path, settings, member, step):
     if members == 1:
         return state.params, step, 0
     if member is None:
-        record = next(line for line in read_metrics(path) if line["step"] == step)
-        scores = validation(record)
-        member = int(np.argmin(score(scores) if scores else record["loss"]))
+        member = _best_member(path, step, members)
     return jax.tree.map(lambda leaf: leaf[member], state.params), step, member
+
+
+def _best_member(path, step, members):
+    """The member of the lowest score at a step, by metrics.jsonl."""
+    try:
+        (record,) = (record for record in read_metrics(path) if record["step"] == step)
+    except (UserError, ValueError):
+        unknown = f"{path / 'metrics.jsonl'} does not say which member is the best at step {step:,}"
+        raise UserError(f"{unknown}: choose one with --member 0 to {members - 1}", CHECKPOINT) from None
+    scores = validation(record)
+    return int(np.argmin(score(scores) if scores else record["loss"]))
 
 
 def bound(params, cfg):

@@ -3,8 +3,8 @@
     apformer certify runs/circuit-3
     apformer predict runs/circuit-3 "007 010 013" --terms 3
 
-figures/attention.png there shows what its four heads read. Its loss means nothing: what it says of the first two terms,
-which nobody can foretell, is arbitrary.
+figures/attention.png there shows what its four heads read, and report.html is its page. Its loss means nothing: what
+it says of the first two terms, which nobody can foretell, is arbitrary.
 """
 
 import sys
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import jax
 
-from apformer import circuit, experiment, flags, model, recipes
+from apformer import circuit, experiment, flags, model, page, recipes
 from apformer.data import progressions, tokenizer
 from apformer.recipes import Settings, Training
 from apformer.report import attention, figures
@@ -41,6 +41,7 @@ def run(args):
     settings = Settings(Training(steps=1, run_dir=run_dir), circuit.config(args.digits), data)
     path = experiment.keep(settings, circuit.params(args.digits))
     figures.save(path / "figures", {"attention": picture(args.digits)})
+    print(page.write(path, settings, None))
     print(path)
 
 

@@ -249,13 +249,20 @@ def test_damage_to_any_file_is_found_and_the_one_before_is_loaded(tmp_path, dama
         DAMAGES[damage](folder / "2" / file)
         unsealed = damage == "gone" and file.name == manifest.NAME
         if not unsealed:
-            with pytest.raises(errors.UserError, match="damaged.*load another step of") as caught:
+            with pytest.raises(errors.UserError, match=r"damaged.*delete it, to use step \[1\]") as caught:
                 checkpoint.load(folder, target, step=2)
             assert caught.value.exit_code == errors.CHECKPOINT
         step, loaded = checkpoint.load(folder, target)
         assert (step, bits(loaded)) == (1, want), file
         said = capfd.readouterr().err
         assert unsealed or (said.count("\n") == 1 and str(file) in said and (folder / "2.corrupt").is_dir())
+
+
+def test_of_the_only_checkpoint_no_other_is_recommended(tmp_path):
+    save(tmp_path, 4)
+    next(file for file in (tmp_path / "4" / "state").rglob("*") if file.is_file()).unlink()
+    with pytest.raises(errors.UserError, match=r"damaged.*: restore it from a copy, or train anew$"):
+        checkpoint.load(tmp_path, abstract(make_state()), step=4)
 
 
 def test_no_flipped_bit_of_the_manifest_goes_unnoticed(tmp_path):

@@ -7,9 +7,9 @@ import jax
 import numpy as np
 import pytest
 
-from apformer import checkpoint, config_file, examine, fit, log, loss, model, restore, runs, task
+from apformer import checkpoint, config_file, examine, experiment, fit, log, loss, model, recipes, restore, runs, task
 from apformer.data import bayes, openings, progression_file, progressions
-from apformer.errors import CHECKPOINT, DATA, USAGE, UserError
+from apformer.errors import CHECKPOINT, DATA, DISK, USAGE, UserError
 from apformer.recipes import Drawing, Settings, Training
 
 DATA_CFG = progressions.Config(digits=2, max_difference=30, max_terms=6)
@@ -277,3 +277,10 @@ def test_a_line_of_metrics_holds_means_over_its_steps(tmp_path):
     rate = run.optimizer.learning_rate * 2 / run.optimizer.warmup_steps
     assert record.pop("seconds") >= 0 and record.pop("learning_rate") == pytest.approx(rate)
     assert record == {"step": 2, "loss": 2.0, "exact": 0.5}
+
+
+def test_a_model_larger_than_any_disk_is_refused_by_its_size(tmp_path):
+    vast = recipes.parse(["--d_model", "1000000000", "--run_dir", str(tmp_path / "run")])
+    with pytest.raises(UserError, match=r"MB free and this takes about \d{3}(,\d{3}){3,} MB") as caught:
+        experiment.train(vast)
+    assert caught.value.exit_code == DISK

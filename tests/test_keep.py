@@ -1,6 +1,7 @@
 """`experiments/circuit.py`: weights that nobody trained, as a run that the commands take."""
 
 import importlib.util
+import re
 import sys
 from pathlib import Path
 
@@ -19,8 +20,10 @@ def test_the_circuit_is_kept_and_continues_progressions(tmp_path, monkeypatch, c
         return script.main(), *capsys.readouterr()
 
     monkeypatch.chdir(tmp_path)
-    assert main("--min_difference", "-9")[:2] == (0, "runs/circuit-2\n")
+    exit_code, said, _ = main("--min_difference", "-9")
+    assert exit_code == 0 and re.fullmatch(r"runs/circuit-2/report.html: .*\nruns/circuit-2\n", said)
     assert (tmp_path / "runs/circuit-2/figures/attention.png").stat().st_size > 5000
+    assert "its weights written by hand" in (tmp_path / "runs/circuit-2/report.html").read_text()
     assert cli.main(["predict", "runs/circuit-2", "97 90", "--terms", "3"]) == 0
     assert capsys.readouterr().out == "83 76 69\n"
     assert cli.main(["evaluate", "runs/circuit-2"]) == 0

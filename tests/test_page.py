@@ -90,11 +90,29 @@ def test_without_its_model_a_page_says_why(copy, monkeypatch, capsys):
 def test_what_a_run_lacks_is_said(copy):
     (copy / "metrics.jsonl").write_text("{torn")
     (copy / "evaluation.json").unlink()
-    runs.write_json(copy / "certificate.json", {"step": 7, "member": 0})
+    runs.write_json(copy / "certificate.json", dict.fromkeys(page.CERTIFICATE) | {"step": 7, "member": 0})
     data, _ = report(copy)
     assert "metrics.jsonl is damaged" in data["missing"]["metrics"] and data["metrics"] is None
     assert data["missing"]["certificate"] == "certificate.json is of step 7, member 0: run `apformer certify` again."
     assert data["evaluation"] is None and data["certificate"] is None
+
+
+@pytest.mark.parametrize("found", [[], {}, "words", {"step": 2, "member": 0}])
+def test_what_holds_other_than_it_should_is_said_to_be_damaged(copy, found):
+    for file in ("evaluation.json", "certificate.json"):
+        runs.write_json(copy / file, found)
+    (copy / "metrics.jsonl").write_text('{"step": 1}\n[2]\n')
+    data, _ = report(copy)
+    assert re.match(r"evaluation.json is damaged .*: run `apformer evaluate` again.$", data["missing"]["evaluation"])
+    assert re.match(r"certificate.json is damaged .*: run `apformer certify` again.$", data["missing"]["certificate"])
+    assert "metrics.jsonl is damaged (a line is no record" in data["missing"]["metrics"]
+    assert data["evaluation"] is data["certificate"] is data["metrics"] is None
+
+
+@pytest.mark.parametrize("versions", ["words", [1], None, {"apformer": [1]}, {"apformer": "of mine"}])
+def test_versions_that_nobody_can_read_refuse_nothing(versions, tmp_path):
+    runs.write_json(tmp_path / "config.json", {"versions": versions})
+    page._refuse_newer(tmp_path)
 
 
 def test_a_missing_data_set_leaves_out_what_is_asked_of_it(tmp_path):
@@ -119,6 +137,10 @@ def test_a_member_is_shown_that_is_asked_for(tmp_path, capsys):
     assert not np.array_equal(weights, report(path)[1])
     assert cli.main(["report", str(path), "--member", "16"]) == errors.USAGE
     assert "--member 16 is out of range" in capsys.readouterr().err
+    for metrics in ("", '{"step": 9}\n', "{torn"):
+        (path / "metrics.jsonl").write_text(metrics)
+        assert cli.main(["report", str(path)]) == errors.CHECKPOINT
+        assert re.search("not say which member is the best at step .*--member 0 to 15", capsys.readouterr().err)
 
 
 def test_a_page_that_cannot_be_written_loses_no_run(monkeypatch, tmp_path):

@@ -48,6 +48,7 @@ def test_a_run_on_progressions_is_played_with_and_taken_apart(tmp_path):
     assert "Type a progression" in faults[""] and "“x” is neither a digit nor a space" in faults["00x 010"]
     assert faults["07 010"].endswith("write 007.") and faults["007 01"].endswith("write 001.")
     assert "“00007” has 5 digits where this model knows terms of 3" in faults["00007"]
+    assert faults["long"].startswith(f"“{24 * '0'}…” has 99 digits") and seen["faults"]["uneven"] == ""
     assert seen["faults"]["afterwards"] == "" and "".join(seen["faults"]["tokens"]) == "040␣050?"
     assert len(seen["play"]["written"]) == 12 and len(seen["play"]["verdict"]) >= 1 and seen["play"]["bars"] == 11
     assert seen["sample"] == {"written": 12, "bars": 6}

@@ -59,13 +59,19 @@ const STEPS = {
       await type(words);
       said[words] = await text("#fault");
     }
+    await type("0".repeat(99));
+    said.long = await text("#fault");
+    await type("040 050 070");
+    await page.locator("#player .primary").click();
+    const uneven = await text("#player .verdict");
     await type("040 050");
-    return { said, afterwards: await text("#fault"), tokens: await texts("#player .token .letter") };
+    return { uneven, said, afterwards: await text("#fault"), tokens: await texts("#player .token .letter") };
   },
   async play() {
     await type("040 050");
     await page.locator("#player .primary").click();
     const written = (await texts("#player .token.written .letter")).join("");
+    await page.locator("#player .token").first().click();
     await page.locator("#player .token.written").nth(1).click();
     const bars = await texts("#player .expected .number");
     return {

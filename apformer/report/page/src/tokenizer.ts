@@ -10,6 +10,7 @@ export interface Reading {
 }
 
 const SPACE = " ";
+const LONG = 24; // digits of a term that are quoted
 
 /** How a token is written: a space and what cannot be seen as signs. */
 export function shown(token: string): string {
@@ -42,7 +43,7 @@ export function encode(text: string, run: Run): Reading {
     const expected = run.task === "wide" ? `the first has ${width}` : `this model knows terms of ${width}`;
     const remedy = wrong.length < width ? `: write ${wrong.padStart(width, "0")}` : "";
     return fault(
-      `“${wrong}” has ${wrong.length} ${wrong.length === 1 ? "digit" : "digits"} where ${expected}${remedy}.`,
+      `“${wrong.length > LONG ? wrong.slice(0, LONG) + "…" : wrong}” has ${wrong.length} ${wrong.length === 1 ? "digit" : "digits"} where ${expected}${remedy}.`,
     );
   }
   const tokens = [...terms.join(SPACE)].map((letter) => run.vocabulary.indexOf(letter));
@@ -52,13 +53,18 @@ export function encode(text: string, run: Run): Reading {
 /** What is worth saying of terms that can be read. */
 function progressionNote(terms: string[], run: Run): string | null {
   if (terms.length < 2) return "One term does not fix a progression: what comes next cannot be known.";
-  const values = terms.map((term) => value(term, run));
-  const differences = new Set(values.slice(1).map((x, i) => x - values[i]));
+  const differences = differencesOf(terms, run);
   if (differences.size > 1) return "These terms are not evenly spaced, so there is no right continuation.";
   const [difference] = differences;
   const { min_difference: least, max_difference: most } = run.settings.data;
   const known = least === undefined || (BigInt(least) <= difference && difference <= BigInt(most));
   return known ? null : `The model was trained on differences from ${least} to ${most}; this one is ${difference}.`;
+}
+
+/** What each term adds to the one before: one number, of a progression. */
+export function differencesOf(terms: string[], run: Run): Set<bigint> {
+  const values = terms.map((term) => value(term, run));
+  return new Set(values.slice(1).map((x, i) => x - values[i]));
 }
 
 /** The number that a term stands for. */

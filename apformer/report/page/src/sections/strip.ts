@@ -55,7 +55,7 @@ function box(state: State, play: Play, t: number): HTMLElement {
       type: "button",
       class: ["token", ...Object.entries(kinds).flatMap(([kind, is]) => (is ? [kind] : []))].join(" "),
       title: `${shown(name(token))}, ${said}${guess ? `, most likely ${guess}` : ""}`,
-      onclick: () => state.look(t - 1),
+      onclick: () => state.look(Math.max(0, t - 1)), // before the first nothing was read
     },
     h("span", { class: "letter" }, shown(name(token))),
     unseen(`, ${said}`),

@@ -3,7 +3,7 @@ import { cost } from "../ablate";
 import { h } from "../html";
 import { tokenName } from "../run";
 import type { State } from "../state";
-import { value, written } from "../tokenizer";
+import { differencesOf, value, written } from "../tokenizer";
 
 /** reference: of a translation that which is held to be right, if there is one. */
 export function verdict(state: State, forced: boolean, reference?: string): (Node | string)[] {
@@ -17,7 +17,7 @@ export function verdict(state: State, forced: boolean, reference?: string): (Nod
   }
   const given = state.text(state.tokens.slice(0, state.given)).split(" ");
   const more = state.text(state.tokens.slice(state.given));
-  if (run.task === "text" || given.length < 2 || !more) return [];
+  if (run.task === "text" || !more || differencesOf(given, run).size !== 1) return []; // where nothing is right
   if (more[0] !== " ") return [mark("false", `✗ no space after ${given[given.length - 1]}`)];
   const [first, second] = given.map((term) => value(term, run));
   const terms = more.slice(1).split(" ");
