@@ -1,7 +1,8 @@
 // The wrong terms of the evaluation, in groups: by carries, by their number, by difference, by what is wrong with them.
-import { choice, count, h, table } from "../html";
+import { count, h, table } from "../html";
 import type { Run } from "../run";
 import type { State } from "../state";
+import { grouped } from "./groups";
 import { playText } from "./play";
 import { missing, section } from "./section";
 
@@ -27,7 +28,6 @@ const GROUPS: Record<string, (wrong: Wrong, run: Run) => string> = {
     return `differences ${g.from} to ${g.to}`;
   },
 };
-const SHOWN = 12;
 
 export function errors(run: Run, state: State | null): HTMLElement | null {
   if (run.task === "text") return null;
@@ -50,32 +50,22 @@ export function errors(run: Run, state: State | null): HTMLElement | null {
       lead,
       h("p", { class: "none-wrong" }, `None: all ${count(run.evaluation.terms, "held-out term")} are right.`),
     );
-  const frame = h("div", { class: "groups" });
-  const names = Object.keys(GROUPS);
-  const group = (by: string) => {
-    const groups = new Map<string, Wrong[]>();
-    for (const wrong of found)
-      groups.set(GROUPS[by](wrong, run), [...(groups.get(GROUPS[by](wrong, run)) ?? []), wrong]);
-    const sorted = [...groups].sort((a, b) => b[1].length - a[1].length);
-    frame.replaceChildren(
-      ...sorted.map(([name, list], i) =>
-        h("details", { class: "more", open: i === 0 }, h("summary", {}, `${name}: ${list.length}`), rows(list, state)),
-      ),
-    );
-  };
-  group(names[0]);
   const kept = found.length < all ? ` ${found.length} of ${count(all, "wrong term")} are kept, spread over all.` : "";
   return section(
     "errors",
     title,
     lead + kept,
-    choice("Group by", names, (i) => group(names[i])),
-    frame,
+    ...grouped(
+      found,
+      Object.keys(GROUPS),
+      (by, wrong) => GROUPS[by](wrong, run),
+      (shown) => rows(shown, state),
+    ),
   );
 }
 
 function rows(list: Wrong[], state: State | null): HTMLElement {
-  const body = list.slice(0, SHOWN).map((wrong) => {
+  const body = list.map((wrong) => {
     const given = wrong.row
       .split(" ")
       .slice(0, wrong.term - 1)
@@ -94,17 +84,11 @@ function rows(list: Wrong[], state: State | null): HTMLElement {
       h("code", {}, wrong.nearest ?? "none near"),
     ];
   });
-  const more = list.length > SHOWN ? h("p", { class: "note" }, `and ${list.length - SHOWN} more`) : null;
-  return h(
-    "div",
-    {},
-    table(
-      ["given", "right", "the model", "term", "difference", "carries", "nearest training row"],
-      body,
-      [3, 4, 5],
-      "List of wrong terms",
-    ),
-    more,
+  return table(
+    ["given", "right", "the model", "term", "difference", "carries", "nearest training row"],
+    body,
+    [3, 4, 5],
+    "List of wrong terms",
   );
 }
 

@@ -1,11 +1,11 @@
 // Translations of test sentences beside their references, in groups: by what differs, by length, by what training had.
-import { choice, count, h, percent, table } from "../html";
+import { count, h, percent, table } from "../html";
 import type { Run, Translation } from "../run";
 import type { State } from "../state";
+import { grouped } from "./groups";
 import { playText } from "./play";
 import { missing, section } from "./section";
 
-const SHOWN = 12;
 const wordsOf = (text: string) => text.split(/\s+/).filter(Boolean);
 
 const GROUPS: Record<string, (one: Translation) => string> = {
@@ -43,19 +43,6 @@ export function translations(run: Run, state: State | null): HTMLElement {
           "This run has not been evaluated: apformer evaluate does.",
       ),
     );
-  const frame = h("div", { class: "groups" });
-  const names = Object.keys(GROUPS);
-  const group = (by: string) => {
-    const groups = new Map<string, Translation[]>();
-    for (const one of found) groups.set(GROUPS[by](one), [...(groups.get(GROUPS[by](one)) ?? []), one]);
-    const sorted = [...groups].sort((a, b) => b[1].length - a[1].length);
-    frame.replaceChildren(
-      ...sorted.map(([name, list], i) =>
-        h("details", { class: "more", open: i === 0 }, h("summary", {}, `${name}: ${list.length}`), rows(list, state)),
-      ),
-    );
-  };
-  group(names[0]);
   const all = run.evaluation!.sentences;
   const kept =
     found.length < all
@@ -65,13 +52,17 @@ export function translations(run: Run, state: State | null): HTMLElement {
     "errors",
     title,
     lead + kept,
-    choice("Group by", names, (i) => group(names[i])),
-    frame,
+    ...grouped(
+      found,
+      Object.keys(GROUPS),
+      (by, one) => GROUPS[by](one),
+      (shown) => rows(shown, state),
+    ),
   );
 }
 
 function rows(list: Translation[], state: State | null): HTMLElement {
-  const body = list.slice(0, SHOWN).map((one) => {
+  const body = list.map((one) => {
     const { source, reference, translation, nearest } = one;
     const show = state
       ? h("button", { type: "button", class: "link", onclick: () => playText(source) }, source || "∅")
@@ -86,13 +77,7 @@ function rows(list: Translation[], state: State | null): HTMLElement {
       near,
     ];
   });
-  const more = list.length > SHOWN ? h("p", { class: "note" }, `and ${list.length - SHOWN} more`) : null;
-  return h(
-    "div",
-    {},
-    table(["source", "the model", "reference", "nearest training pair"], body, [], "List of translations"),
-    more,
-  );
+  return table(["source", "the model", "reference", "nearest training pair"], body, [], "List of translations");
 }
 
 /** A text with those of its words marked that the other has not. */
