@@ -75,7 +75,8 @@ def translations(path, rows):
     """Some lines of translations.tsv, mostly wrong ones, each with the training source nearest to its own.
 
     [{"source", "reference", "translation", "nearest": {"source", "target", "shared"} or None}], where shared is what
-    share of their words both have. Raises UserError (exit DATA) where the file is missing or damaged.
+    share of their words both have; nothing is nearest if rows is None. Raises UserError (exit DATA) where the file is
+    missing or damaged.
     """
     try:
         head, *lines = (line.split("\t") for line in (path / "translations.tsv").read_text("utf-8").splitlines())
@@ -88,7 +89,9 @@ def translations(path, rows):
     right, wrong = (np.flatnonzero(np.array(exact, bool) == kind) for kind in (True, False))
     wrong = _spread(wrong, max(TRANSLATIONS - len(right), TRANSLATIONS * 3 // 4))
     kept = [found[n] for n in sorted([*_spread(right, TRANSLATIONS - len(wrong)), *wrong])]
-    near = _nearest([line["source"] for line in kept], rows and rows["lines"]["train"])
+    if rows is None:
+        return kept
+    near = _nearest([line["source"] for line in kept], rows["lines"]["train"])
     return [line | {"nearest": each} for line, each in zip(kept, near, strict=True)]
 
 
@@ -98,8 +101,6 @@ def _spread(items, count):
 
 def _nearest(sources, train):
     """Of each source the training pair whose source shares most words with it, None where none shares one."""
-    if not train:
-        return [None] * len(sources)
     numbers = _spread(range(len(train.sources)), NEAR)
     words_N = [frozenset(train.sources[n].lower().split()) for n in numbers]
 

@@ -140,3 +140,10 @@ def test_another_way_to_cut_text_is_refused(tokenizer):
     with pytest.raises(UserError, match="No text can be typed") as caught:
         merges.of(other)
     assert caught.value.exit_code == DATA
+
+
+def test_without_the_training_pairs_nothing_is_said_of_the_nearest(tmp_path):
+    (tmp_path / "translations.tsv").write_text("source\treference\ttranslation\none\tun\tun\ntwo\tdeux\tdix\n")
+    kept = pair_probe.translations(tmp_path, None)
+    assert sorted(line["source"] for line in kept) == ["one", "two"]
+    assert not any("nearest" in line for line in kept)

@@ -34,7 +34,8 @@ export interface Translation {
   source: string;
   reference: string;
   translation: string;
-  nearest: { source: string; target: string; shared: number } | null;
+  /** Null if no training source shares a word, and left out if the training pairs were not at hand. */
+  nearest?: { source: string; target: string; shared: number } | null;
 }
 
 export interface Run {

@@ -6,6 +6,8 @@ import { grouped } from "./groups";
 import { playText } from "./play";
 import { missing, section } from "./section";
 
+const TRAINING = "what training had";
+const knowsTraining = (list: Translation[]) => list.every(({ nearest }) => nearest !== undefined);
 const wordsOf = (text: string) => text.split(/\s+/).filter(Boolean);
 
 const GROUPS: Record<string, (one: Translation) => string> = {
@@ -20,7 +22,7 @@ const GROUPS: Record<string, (one: Translation) => string> = {
           ? "11 to 15 words"
           : "16 words and more";
   },
-  "what training had": ({ nearest }) => {
+  [TRAINING]: ({ nearest }) => {
     if (!nearest) return "no source that shares a word";
     if (nearest.shared === 1) return "a source of the same words";
     return nearest.shared >= 0.6 ? "a source that shares most words" : "no source that shares most words";
@@ -54,7 +56,7 @@ export function translations(run: Run, state: State | null): HTMLElement {
     lead + kept,
     ...grouped(
       found,
-      Object.keys(GROUPS),
+      Object.keys(GROUPS).filter((by) => by !== TRAINING || knowsTraining(found)),
       (by, one) => GROUPS[by](one),
       (shown) => rows(shown, state),
     ),
@@ -62,6 +64,7 @@ export function translations(run: Run, state: State | null): HTMLElement {
 }
 
 function rows(list: Translation[], state: State | null): HTMLElement {
+  const trained = knowsTraining(list);
   const body = list.map((one) => {
     const { source, reference, translation, nearest } = one;
     const show = state
@@ -74,10 +77,11 @@ function rows(list: Translation[], state: State | null): HTMLElement {
       show,
       h("span", {}, ...marked(translation, reference)),
       h("span", {}, ...marked(reference, translation)),
-      near,
+      ...(trained ? [near] : []),
     ];
   });
-  return table(["source", "the model", "reference", "nearest training pair"], body, [], "List of translations");
+  const head = ["source", "the model", "reference", ...(trained ? ["nearest training pair"] : [])];
+  return table(head, body, [], "List of translations");
 }
 
 /** A text with those of its words marked that the other has not. */
