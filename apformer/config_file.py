@@ -11,7 +11,7 @@ from apformer.model import Config as Model
 from apformer.optimizer import Config as Optimizer
 from apformer.recurrent import Config as Recurrent
 from apformer.seq2seq import Config as Seq2seq
-from apformer.settings import Drawing, Settings, Teaching, Training
+from apformer.settings import Options, Settings, Teaching, Training
 
 
 def to_dict(settings):
@@ -30,7 +30,7 @@ def from_dict(config, source):
             model=_typed(_kind(architecture, models, Model), architecture),
             data=_typed(_kind(data, kinds, progressions.Config), data),
             optimizer=_typed(Optimizer, config["optimizer"]),
-            drawing=None if drawing is None else _typed(_kind(drawing, {"beams": Teaching}, Drawing), drawing),
+            drawing=None if drawing is None else _typed(_kind(drawing, {"beams": Teaching}, Options), drawing),
         )
         limits.check(settings)
     except (KeyError, TypeError, ValueError, UserError) as error:

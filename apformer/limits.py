@@ -53,10 +53,10 @@ def _check_pairs(settings):
 def _check_progressions(settings):
     """Most tokens of a row."""
     drawing, architecture = settings.drawing, settings.model
-    _require_positive(drawing, ("candidates", "test_sequences"))
+    _require_positive(drawing, ("mined_per_hard", "test_sequences"))
     require("crop_terms", 3 <= drawing.crop_terms < 2**31, drawing, "3 to 2147483647")
-    require("hard_share", 0 <= drawing.hard_share < 1, drawing, "at least 0 and less than 1")
-    require("opening_rows", 0 <= drawing.opening_rows < 2**31, drawing, "0 to 2147483647")
+    require("hard_fraction", 0 <= drawing.hard_fraction < 1, drawing, "at least 0 and less than 1")
+    require("prefix_rows", 0 <= drawing.prefix_rows < 2**31, drawing, "0 to 2147483647")
     require("position_offset", 0 <= drawing.position_offset < 2**31, drawing, "0 to 2147483647")
     require("vocab_size", architecture.vocab_size == len(VOCABULARY), architecture, f"{len(VOCABULARY)}")
     if isinstance(architecture, model.Config):

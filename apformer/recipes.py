@@ -2,7 +2,8 @@
 
 - exact   the model that comes to continue progressions exactly: two layers, eight heads, attention over a window that
           ends just before the same place a term earlier, with a relative position table and a sink
-- sketch  the plain sketch the project began from, literally: `model.Config()`
+- bayes   the exact recipe, trained until its loss is nearest to the Bayes floor; extra rows teach the first two terms
+- sketch  the plain sketch the project began from, literally: `model.Config()` and plain cross-entropy
 - recurrent  an RNN, GRU or LSTM on the same task
 - digits  terms of many widths, positions relative to the width: a model for terms of more digits than it was trained on
 - baby_gpt, baby_gpt_cpu  a language model of a text file, in the two sizes of nanoGPT's character-level examples
@@ -11,6 +12,7 @@
 
 import dataclasses
 import re
+from dataclasses import replace
 
 from apformer import flags, limits, model, seq2seq
 from apformer import recurrent as recurrent_model
@@ -23,17 +25,15 @@ from apformer.model import Config as Model
 from apformer.optimizer import Config as Optimizer
 from apformer.recurrent import Config as Recurrent
 from apformer.seq2seq import Config as Seq2seq
-from apformer.settings import Drawing, Settings, Teaching, Training
+from apformer.settings import Options, Settings, Teaching, Training
 
 
 def exact(digits):
     """The recipe for D digits: all that the circuit of `circuit.py` has to see, from the same place a term before."""
-    # Of few digits most is in the first two terms, which are hard to predict; of many, in carries, which are rare.
-    if digits <= 3:
-        training, drawing = Training(steps=3000, batch_size=64), Drawing(hard_share=0.75, opening_rows=512)
-    else:
-        steps, candidates = (6000, 4) if digits == 4 else (8000, 16)
-        training, drawing = Training(steps=steps, save_every=1000), Drawing(hard_share=0.4, candidates=candidates)
+    # The more digits there are, the rarer are long carries.
+    steps, mined_per_hard = {4: (6000, 4)}.get(digits, (3000, 4) if digits <= 3 else (8000, 16))
+    training = Training(steps=steps, batch_size=64 if digits <= 3 else 128)
+    drawing = Options(hard_fraction=0.75 if digits <= 3 else 0.4, mined_per_hard=mined_per_hard)
     return Settings(
         training,
         Model(
@@ -51,6 +51,13 @@ def exact(digits):
     )
 
 
+def bayes(digits):
+    """The exact recipe with extra rows of the first two terms, trained until it is nearest to the Bayes floor."""
+    settings = exact(digits)
+    training = replace(settings.training, recipe="bayes", steps=max(3000, settings.training.steps))
+    return replace(settings, training=training, drawing=replace(settings.drawing, prefix_rows=512))
+
+
 def _data(digits):
     return Data(digits=digits, max_difference=min(500, 10**digits - 1))
 
@@ -58,12 +65,12 @@ def _data(digits):
 def sketch(digits):
     """The sketch, with nothing but its training chosen."""
     training = Training(recipe="sketch", steps=20_000, batch_size=64, save_every=1000)
-    return Settings(training, Model(), _data(digits), drawing=Drawing(crop_terms=16))
+    return Settings(training, Model(), _data(digits), drawing=Options(crop_terms=16))
 
 
 def recurrent(digits):
     """An RNN, GRU or LSTM (`--cell`) on the task of the exact recipe."""
-    training, drawing = Training(recipe="recurrent", steps=4000), Drawing(crop_terms=16, hard_share=0.25)
+    training, drawing = Training(recipe="recurrent", steps=4000), Options(crop_terms=16, hard_fraction=0.25)
     return Settings(training, Recurrent(d_model=128), _data(digits), Optimizer(learning_rate=4e-3), drawing)
 
 
@@ -87,7 +94,7 @@ def digits(most, order):
         ),
         Wide(digits=most, order=order),
         Optimizer(rule="muon", learning_rate=4e-3, weight_decay=0.1),
-        Drawing(hard_share=0.4, test_sequences=500),
+        Options(hard_fraction=0.4, test_sequences=500),
     )
 
 
@@ -155,7 +162,7 @@ def parse(args):
         lsb = flags.value(args, "order") == "lsb"
         settings = digits(int(most) if re.fullmatch("[1-9][0-9]{0,2}", most) else 6, "lsb" if lsb else "msb")
     else:
-        start = {"sketch": sketch, "recurrent": recurrent}.get(recipe, exact)
+        start = {"bayes": bayes, "sketch": sketch, "recurrent": recurrent}.get(recipe, exact)
         settings = start(int(most) if re.fullmatch("[1-9]", most) else 3)
     # Of the parts that there are in this recipe, since an RNN has other flags than a transformer.
     parts = [(name, type(part), part) for name, part in vars(settings).items() if part is not None]

@@ -17,8 +17,10 @@ from apformer.seq2seq import Config as Seq2seq
 class Training:
     """How long to train, and where to keep it."""
 
-    recipe: Literal["exact", "sketch", "recurrent", "digits", "baby_gpt", "baby_gpt_cpu", "translate", "base"] = "exact"
-    """Where the other flags start."""
+    recipe: Literal[
+        "exact", "bayes", "sketch", "recurrent", "digits", "baby_gpt", "baby_gpt_cpu", "translate", "base"
+    ] = "exact"
+    """Where the other flags start. bayes: exact, with rows of two terms that change the loss (--prefix_rows)."""
     steps: int = 2000
     """Optimizer steps."""
     batch_size: int = 128
@@ -44,21 +46,22 @@ class Training:
 
 
 @dataclass(frozen=True)
-class Drawing:
-    """Which progressions a training step sees, and an evaluation."""
+class Options:
+    """Which progressions a training step sees, and how many an evaluation has."""
 
     crop_terms: int = 4
-    """Terms of a row in training; the rest is cut off."""
-    hard_share: float = 0.0
-    """Share of rows that are the hardest of many, cut from anywhere or from where carries run far."""
-    candidates: int = 4
-    """For each of these, of which the hardest is kept."""
-    opening_rows: int = 0
-    """Further rows a step, cut to the two terms that cannot be predicted, only how likely they are."""
+    """Terms of a training row. Longer progressions are cropped, so that a step costs less."""
+    hard_fraction: float = 0.0
+    """Fraction of the batch that is mined: crops whose worst character costs most. Their first two terms are given."""
+    mined_per_hard: int = 4
+    """Candidates drawn for each mined row. The hardest of all candidates are kept."""
+    prefix_rows: int = 0
+    """Extra rows per step with only the first two terms, for a lower loss on these. They get 4/5 of the loss,
+    and digits that only held-out lines have are masked out of their softmax."""
     position_offset: int = 0
-    """Training rows begin at a random position up to this, so that later positions are not new (transformers)."""
+    """Training rows begin at a random position up to this, so that later positions are trained too (transformers)."""
     dataset: str | None = None
-    """Train on a text file, a progression a line, instead of fresh draws."""
+    """Text file to train on, one progression a line. Without it, each step draws fresh rows."""
     test_sequences: int = 10_000
     """Held-out progressions of the evaluation."""
 
@@ -87,4 +90,4 @@ class Settings:
     model: Model | Recurrent | Seq2seq = Model()
     data: Data | Wide | Text | Pairs = Data()
     optimizer: Optimizer = Optimizer()
-    drawing: Drawing | Teaching | None = Drawing()
+    drawing: Options | Teaching | None = Options()

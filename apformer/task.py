@@ -19,7 +19,7 @@ from apformer.errors import DATA, USAGE, UserError
 from apformer.evaluate import term_matches
 
 VALIDATION_ROWS = 1024
-OPENINGS_COUNT = 4.0  # times as much in the loss as all other rows together
+PREFIX_WEIGHT = 4.0  # of the loss of rows of two terms; the loss of the other rows has weight 1
 TEST_KEY, VALIDATION_KEY = 1, 2  # the same rows for every seed
 
 ON_HOST = {"drawing": ("dataset", "test_sequences")}  # settings that no compiled program knows
@@ -37,6 +37,9 @@ def read_rows(settings):
                     f"these differences have no {split} lines: give a wider range that goes beyond 10", USAGE
                 )
         return None
+    if settings.drawing.prefix_rows:
+        prefixes = f"--prefix_rows {settings.drawing.prefix_rows}"
+        raise UserError(f"{prefixes} are drawn by the generator: drop it, or --dataset", USAGE)
     rows, found = progression_file.read(name)
     if found != digits:
         raise UserError(f"{name} has terms of {found} digits where --digits is {digits}: give --digits {found}", DATA)
@@ -63,41 +66,33 @@ def describe_rows(settings, rows):
 
 
 class Step(NamedTuple):
-    """What a training step sees; only the first is looked at where nothing is trained."""
+    """The rows of a training step. Validation has no prefixes."""
 
-    rows: Batch  # beginnings of rows, then candidates for the hardest
-    openings: Batch | None = None  # of two terms
+    rows: Batch  # rows as they are drawn, then the candidates of the mined rows
+    prefixes: Batch | None = None  # rows of two terms
 
 
 def sample(key, settings, train_rows=None):
     """The Step of a key. Pure, settings static."""
     drawing, cfg = settings.drawing, settings.data
-    terms, hard = min(drawing.crop_terms, cfg.max_terms), hard_rows(settings)
-    row_key, other_key, start_key, round_key, opening_key = jax.random.split(key, 5)
-    drawn = _draw_rows(row_key, settings, train_rows, settings.training.batch_size - hard)
-    parts = [stretches.beginning(drawn, cfg, terms)]
-    if hard:
-        candidates = drawing.candidates * hard
+    terms, mined = min(drawing.crop_terms, cfg.max_terms), mined_rows(settings)
+    row_key, other_key, start_key, round_key, prefix_key = jax.random.split(key, 5)
+    drawn = _draw_rows(row_key, settings, train_rows, settings.training.batch_size - mined)
+    parts = [progressions.encode_rows(drawn, cfg.digits, terms)]
+    if mined:
+        candidates = drawing.mined_per_hard * mined
         near = 0 if train_rows is not None else candidates // 2
         drawn = _draw_rows(other_key, settings, train_rows, candidates - near)
         parts.append(stretches.anywhere(start_key, drawn, cfg.digits, terms))
         if near:
             parts.append(stretches.near_round(round_key, cfg, near, terms))
     rows = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *parts)
-    return Step(rows, _openings(opening_key, settings, train_rows) if drawing.opening_rows else None)
+    return Step(rows, openings.sample(prefix_key, cfg, drawing.prefix_rows) if drawing.prefix_rows else None)
 
 
-def _openings(key, settings, train_rows):
-    """The first two terms of rows."""
-    size, cfg = settings.drawing.opening_rows, settings.data
-    if train_rows is not None:
-        return stretches.beginning(_draw_rows(key, settings, train_rows, size), cfg, 2)
-    return openings.sample(key, cfg, size)
-
-
-def hard_rows(settings):
-    """How many rows of a batch are the hardest of their candidates."""
-    return int(settings.drawing.hard_share * settings.training.batch_size)
+def mined_rows(settings):
+    """How many rows of a batch are mined: the hardest of their candidates."""
+    return int(settings.drawing.hard_fraction * settings.training.batch_size)
 
 
 def _draw_rows(key, settings, train_rows, size):
@@ -140,14 +135,15 @@ def test_rows(settings, rows, split="test"):
 def make_loss(settings):
     """loss_fn(params, step, key) -> (loss, metrics); without a key, of all rows as they are, and nothing random.
 
-    The metrics are of rows as the generator draws them, so that their loss can be held against the Bayes floor.
+    The loss is the mean cross-entropy of every character that is there, but for the two given terms of mined rows. Rows
+    of two terms, if any, replace the first two terms of the other rows: see `data/openings.py`. The metrics are of rows
+    as the generator draws them, so that their loss can be compared with the Bayes floor.
     """
     run, cfg, apply = settings.training, settings.data, _make_apply(settings)
-    dtype, hard = jnp.dtype(run.compute_dtype), hard_rows(settings)
+    dtype, mined = jnp.dtype(run.compute_dtype), mined_rows(settings)
 
     def measure(logits_BTV, batch):
-        nats = loss.cross_entropy(logits_BTV, batch.tokens_BT[:, 1:], batch.weights_BT[:, 1:])
-        return {"loss": nats} | term_matches(logits_BTV.argmax(-1), batch, cfg.digits)
+        return {"loss": cross_entropy(logits_BTV, batch)} | term_matches(logits_BTV.argmax(-1), batch, cfg.digits)
 
     def loss_fn(params, step, key):
         params = jax.tree.map(lambda leaf: leaf.astype(dtype), params)
@@ -155,32 +151,26 @@ def make_loss(settings):
         if key is None:
             metrics = measure(predict(step.rows.tokens_BT[:, :-1]), step.rows)
             return metrics["loss"], metrics
-        rows, drawn = step.rows, run.batch_size - hard
-        if hard:
-            rows = keep_hardest(rows, drawn, hard, predict)
-        batches = [rows] if step.openings is None else [rows, step.openings]
-        keys = jax.random.split(key, len(batches))
-        logits = [predict(batch.tokens_BT[:, :-1], key=k) for batch, k in zip(batches, keys, strict=True)]
-        shares = [1.0, OPENINGS_COUNT][: len(batches)]
-        parts = [_learnable(*part, cfg) for part in zip(logits, batches, shares, strict=True)]
-        metrics = measure(*jax.tree.map(lambda leaf: leaf[:drawn], (logits[0], rows)))
-        return loss.cross_entropy(*(jnp.concatenate(leaves, axis=1) for leaves in zip(*parts, strict=True))), metrics
+        row_key, prefix_key = jax.random.split(key)
+        rows, drawn = step.rows, run.batch_size - mined
+        if mined:
+            rows = keep_hardest(rows, drawn, mined, predict)
+        logits_BTV = predict(rows.tokens_BT[:, :-1], key=row_key)
+        metrics = measure(*jax.tree.map(lambda leaf: leaf[:drawn], (logits_BTV, rows)))
+        if step.prefixes is None:
+            return cross_entropy(logits_BTV, rows), metrics
+        prefix_logits_BTV = predict(step.prefixes.tokens_BT[:, :-1], key=prefix_key)
+        prefix_logits_BTV = openings.without_unseen_digits(prefix_logits_BTV, step.prefixes.tokens_BT, cfg)
+        prefix_nats = cross_entropy(prefix_logits_BTV, step.prefixes)
+        rest_nats = cross_entropy(logits_BTV, stretches.predictable(rows, cfg.digits))
+        return (rest_nats + PREFIX_WEIGHT * prefix_nats) / (1 + PREFIX_WEIGHT), metrics
 
     return loss_fn
 
 
-def _learnable(logits_BTV, batch, share, cfg):
-    """Logits, targets and weights as one long row, without the last digits of second terms that training never has.
-
-    The weights sum to `share`.
-    """
-    at = 2 * cfg.digits - 1  # where the last digit of the second term is predicted
-    unseen_BV = openings.unseen_digits(batch.tokens_BT, cfg)
-    kept_BV = jnp.where(unseen_BV, jnp.finfo(logits_BTV.dtype).min, logits_BTV[:, at, :10])
-    logits_BTV = logits_BTV.at[:, at, :10].set(kept_BV)
-    targets_BT, weights_BT = (leaf[:, 1:] for leaf in batch)
-    weights_BT = weights_BT * (share / jnp.maximum(weights_BT.sum(), 1.0))
-    return logits_BTV.reshape(1, -1, logits_BTV.shape[-1]), targets_BT.reshape(1, -1), weights_BT.reshape(1, -1)
+def cross_entropy(logits_BTV, batch):
+    """Mean nats of the characters of a batch; logits_BTV[:, t] are those of tokens_BT[:, t + 1]."""
+    return loss.cross_entropy(logits_BTV, batch.tokens_BT[:, 1:], batch.weights_BT[:, 1:])
 
 
 def _make_apply(settings):
@@ -199,13 +189,13 @@ def _make_apply(settings):
     return apply
 
 
-def keep_hardest(batch, drawn, hard, predict):
-    """The first `drawn` rows, and those `hard` of the others whose worst predictable character costs most."""
+def keep_hardest(batch, drawn, mined, predict):
+    """The first `drawn` rows, and those `mined` of the others whose worst character costs most."""
     candidates = jax.tree.map(lambda leaf: leaf[drawn:], batch)
     tokens_BT, weights_BT = candidates.tokens_BT, candidates.weights_BT[:, 1:]
     nats_BT = loss.token_nats(predict(tokens_BT[:, :-1]), tokens_BT[:, 1:])
     worst_B = jax.lax.stop_gradient(jnp.where(weights_BT > 0, nats_BT, 0.0).max(1))
-    _, kept_B = jax.lax.top_k(worst_B, hard)
+    _, kept_B = jax.lax.top_k(worst_B, mined)
     return jax.tree.map(lambda leaf, other: jnp.concatenate([leaf[:drawn], other[kept_B]]), batch, candidates)
 
 

@@ -1,7 +1,7 @@
 """Progressions of many widths as a run sees them: rows to train on and to choose by; the names of `task`.
 
-Every training row is fresh: half as they come, half with a run of zeros or nines, and for hard_share of the batch the
-hardest of several times as many with such a run. Only the third and later terms count.
+Every training row is fresh: half as they come, half with a run of zeros or nines. A share hard_fraction of the batch is
+mined: the hardest of several times as many rows with such a run. Only the third and later terms count.
 """
 
 from functools import partial
@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from apformer import loss, recipes
 from apformer.data import wide
 from apformer.errors import USAGE, UserError
-from apformer.task import VALIDATION_KEY, VALIDATION_ROWS, hard_rows, keep_hardest
+from apformer.task import VALIDATION_KEY, VALIDATION_ROWS, keep_hardest, mined_rows
 
 ON_HOST = {"drawing": ("test_sequences",)}  # settings that no compiled program knows
 
@@ -36,11 +36,11 @@ def describe_rows(settings, rows):
 def sample(key, settings, train_rows=None):
     """The batch of a training step, candidates for its hardest rows last. Pure, settings static."""
     run = settings.training
-    hard = hard_rows(settings)
+    hard = mined_rows(settings)
     drawn, keys = run.batch_size - hard, jax.random.split(key, 3)
     parts = [_draw(keys[0], settings, drawn - drawn // 2, False), _draw(keys[1], settings, drawn // 2, True)]
     if hard:
-        parts.append(_draw(keys[2], settings, settings.drawing.candidates * hard, True))
+        parts.append(_draw(keys[2], settings, settings.drawing.mined_per_hard * hard, True))
     return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *parts)
 
 
@@ -61,7 +61,7 @@ def validation_batch(settings, rows):
 def make_loss(settings):
     """loss_fn(params, batch, key) -> (loss, metrics); the metrics are of the rows before the hardest."""
     run, apply = settings.training, recipes.module(settings.model).apply
-    dtype, hard = jnp.dtype(run.compute_dtype), hard_rows(settings)
+    dtype, hard = jnp.dtype(run.compute_dtype), mined_rows(settings)
 
     def loss_fn(params, batch, key):
         params = jax.tree.map(lambda leaf: leaf.astype(dtype), params)

@@ -14,14 +14,14 @@ PAIRS = pairs.Config(from_language="figures", to_language="en", largest=400, num
 TRANSLATOR = seq2seq.Config(
     d_model=8, n_heads=2, n_encoder_layers=2, n_decoder_layers=1, d_ff=8, norm_position="pre", final_norm=True
 )
-DRAWING = {text.Config: None, pairs.Config: recipes.Teaching(beams=1)}
+OPTIONS = {text.Config: None, pairs.Config: recipes.Teaching(beams=1)}
 TEXT = "".join(f"the {k} bottles of ale stand on wall {k % 7}.\n" for k in range(99))
 
 
 def keep(path, architecture, data, params=None, members=1, evaluated=True):
     """The directory of a run of these, its best checkpoint untrained or of the parameters given."""
     training = recipes.Training(steps=2, members=members, run_dir=str(path))
-    drawing = DRAWING.get(type(data), recipes.Drawing(test_sequences=30))
+    drawing = OPTIONS.get(type(data), recipes.Options(test_sequences=30))
     settings, rows = tasks.read(recipes.Settings(training, architecture, data, drawing=drawing))
     params = fit.initial_state(settings).params if params is None else params
     experiment.keep(settings, params)

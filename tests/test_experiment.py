@@ -10,15 +10,15 @@ import pytest
 from apformer import checkpoint, config_file, examine, experiment, fit, log, loss, model, recipes, restore, runs, task
 from apformer.data import bayes, openings, progression_file, progressions
 from apformer.errors import CHECKPOINT, DATA, DISK, USAGE, UserError
-from apformer.recipes import Drawing, Settings, Training
+from apformer.recipes import Options, Settings, Training
 
 DATA_CFG = progressions.Config(digits=2, max_difference=30, max_terms=6)
 MODEL = model.Config(d_model=16, n_layers=2, n_heads=2, position="relative", window=7, dropout=0.1)
 
 
 def settings(**changes):
-    drawing = {"test_sequences": 40} | {name: changes.pop(name) for name in [*changes] if hasattr(Drawing, name)}
-    return Settings(Training(**changes), MODEL, DATA_CFG, drawing=Drawing(**drawing))
+    drawing = {"test_sequences": 40} | {name: changes.pop(name) for name in [*changes] if hasattr(Options, name)}
+    return Settings(Training(**changes), MODEL, DATA_CFG, drawing=Options(**drawing))
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +66,7 @@ def test_rows_longer_than_learned_positions_are_refused(tmp_path):
     (tmp_path / "long.txt").write_text(" ".join(f"{k:02d}" for k in range(100)) + "\n")
     cfg = model.Config(position="learned", max_len=298)
     with pytest.raises(UserError, match="has rows of 299 characters: give --max_len 299 or more") as caught:
-        task.read_rows(Settings(model=cfg, data=DATA_CFG, drawing=Drawing(dataset=str(tmp_path / "long.txt"))))
+        task.read_rows(Settings(model=cfg, data=DATA_CFG, drawing=Options(dataset=str(tmp_path / "long.txt"))))
     assert caught.value.exit_code == USAGE
 
 
@@ -81,7 +81,7 @@ def test_differences_without_a_split_are_refused_before_a_run_begins(least, most
 
 
 def test_training_rows_are_of_the_training_split_and_depend_on_the_key_alone(rows_file):
-    files = settings(dataset=str(rows_file), batch_size=64, opening_rows=8)
+    files = settings(dataset=str(rows_file), batch_size=64)
     train_rows = task.read_rows(files)["train"]
     lines = {tuple(row) for row in np.stack([train_rows.difference_B, train_rows.first_B % train_rows.difference_B]).T}
     for rows in (train_rows, None):
@@ -89,9 +89,8 @@ def test_training_rows_are_of_the_training_split_and_depend_on_the_key_alone(row
         step = draw(jax.random.key(4), files, device_rows)
         again = draw(jax.random.key(4), files, device_rows)
         jax.tree.map(np.testing.assert_array_equal, step, again)
-        assert step.rows.tokens_BT.shape == (64, 11) and step.openings.tokens_BT.shape == (8, 5)
-        tokens_BT = np.concatenate([part.tokens_BT[:, :5] for part in step])
-        first, second = (tokens_BT[:, s : s + 2] @ [10, 1] for s in (0, 3))
+        assert step.rows.tokens_BT.shape == (64, 11) and step.prefixes is None
+        first, second = (np.asarray(step.rows.tokens_BT)[:, s : s + 2] @ [10, 1] for s in (0, 3))
         difference = second - first
         assert (progressions.split_of(difference.astype(np.int32), first.astype(np.int32)) == 0).all()
         if rows is not None:
@@ -101,60 +100,95 @@ def test_training_rows_are_of_the_training_split_and_depend_on_the_key_alone(row
 predict, token_nats = jax.jit(model.apply, static_argnums=2), jax.jit(loss.token_nats)
 
 
-def plain_loss(params, batch, cfg):
-    """The mean over a batch, of a model that is told nothing of the digits that no training row has."""
-    logits_BTV = np.array(predict(params, batch.tokens_BT[:, :-1], cfg.model))
-    unseen_BV = np.asarray(jax.jit(openings.unseen_digits, static_argnums=1)(batch.tokens_BT, cfg.data))
-    logits_BTV[:, 2 * cfg.data.digits - 1, :10][unseen_BV] = -1e9
-    nats_BT = np.asarray(token_nats(logits_BTV, batch.tokens_BT[:, 1:]))
-    weights_BT = np.asarray(batch.weights_BT[:, 1:])
-    return np.where(weights_BT > 0, nats_BT * weights_BT, 0).sum() / weights_BT.sum()
+def plain_loss(logits_BTV, batch, where=None):
+    """Cross-entropy in numpy, of the characters after the first that are there, and its gradient in the logits."""
+    logits_BTV, targets_BT = np.asarray(logits_BTV, np.float64), np.asarray(batch.tokens_BT)[:, 1:]
+    there_BT = np.asarray(batch.weights_BT)[:, 1:] > 0 if where is None else where
+    p_BTV = np.exp(logits_BTV - logits_BTV.max(-1, keepdims=True))
+    p_BTV /= p_BTV.sum(-1, keepdims=True)
+    nats_BT = -np.log(np.take_along_axis(p_BTV, targets_BT[:, :, None], -1)[:, :, 0])
+    gradient_BTV = (p_BTV - np.eye(11)[targets_BT]) * there_BT[:, :, None] / there_BT.sum()
+    return nats_BT[there_BT].mean(), gradient_BTV
 
 
-@pytest.mark.parametrize("opening_rows", [0, 7])
-def test_a_step_costs_the_mean_of_beginnings_openings_and_the_hardest_candidates(opening_rows):
-    cfg = settings(batch_size=12, hard_share=0.25, candidates=5, opening_rows=opening_rows)
+def test_the_loss_of_the_sketch_is_plain_cross_entropy_and_so_is_its_gradient():
+    cfg = recipes.parse("--recipe sketch --digits 2 --batch_size 24 --d_model 16 --max_difference 30".split())
+    params = jax.jit(model.init, static_argnums=1)(jax.random.key(0), cfg.model)
+    step = draw(jax.random.key(5), cfg)
+    # What is there is read from the text: a row of n terms has 3 n - 1 characters, of which the first is given.
+    rows = progressions.draw(jax.random.split(jax.random.key(5), 5)[0], cfg.data, 24, "train")
+    length_B = 3 * np.minimum(np.asarray(rows.terms_B), 16) - 1
+    where = np.arange(1, step.rows.tokens_BT.shape[1])[None] < length_B[:, None]
+    logits_BTV, pull = jax.vjp(jax.jit(lambda params: predict(params, step.rows.tokens_BT[:, :-1], cfg.model)), params)
+    nats, gradient_BTV = plain_loss(logits_BTV, step.rows, where)
+    (expected,) = pull(jax.numpy.asarray(gradient_BTV, jax.numpy.float32))
+    found = jax.jit(jax.value_and_grad(task.make_loss(cfg), has_aux=True))(params, step, jax.random.key(1))
+    (total, metrics), gradient = found
+    np.testing.assert_allclose([total, metrics["loss"]], nats, rtol=1e-6)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6), gradient, expected)
+
+
+@pytest.mark.parametrize("recipe", ["exact", "sketch", "recurrent"])
+def test_no_recipe_but_bayes_does_anything_else_to_the_loss(recipe):
+    assert recipes.parse(["--recipe", recipe]).drawing.prefix_rows == 0 == Options().prefix_rows
+    assert recipes.parse(["--recipe", "bayes"]).drawing.prefix_rows > 0
+
+
+def test_a_step_costs_the_mean_of_drawn_rows_and_the_hardest_candidates():
+    cfg = settings(batch_size=12, hard_fraction=0.25, mined_per_hard=5)
     cfg = dataclasses.replace(cfg, model=dataclasses.replace(MODEL, dropout=0.0))
     step = draw(jax.random.key(5), cfg)
-    opening, batch = 2 * (DATA_CFG.digits + 1) - 1, step.rows
+    given, batch = 2 * (DATA_CFG.digits + 1) - 1, step.rows
     assert len(batch.tokens_BT) == 9 + 5 * 3
-    assert batch.weights_BT[:9, 1:opening].all() and not batch.weights_BT[9:, :opening].any()
+    assert (batch.weights_BT[:9, 1:given] == 1).all() and not batch.weights_BT[9:, :given].any()
 
     params = jax.jit(model.init, static_argnums=1)(jax.random.key(0), cfg.model)
     logits_BTV = predict(params, batch.tokens_BT[:, :-1], cfg.model)
     nats_BT = np.asarray(token_nats(logits_BTV, batch.tokens_BT[:, 1:])) * np.asarray(batch.weights_BT[:, 1:] > 0)
-    hardest_B = np.argsort(nats_BT[9:, opening - 1 :].max(1))[-3:]
-    chosen = jax.tree.map(lambda leaf: jax.numpy.concatenate([leaf[:9], leaf[9:][hardest_B]]), batch)
-    parts = [plain_loss(params, batch, cfg) for batch in (chosen, *([step.openings] if opening_rows else []))]
+    hardest_B = np.argsort(nats_BT[9:, given - 1 :].max(1))[-3:]
+    keep = lambda leaf: np.concatenate([leaf[:9], leaf[9:][hardest_B]])  # noqa: E731
     found, metrics = jax.jit(task.make_loss(cfg))(params, step, jax.random.key(1))
-    np.testing.assert_allclose(found, np.average(parts, weights=[1, 4][: len(parts)]), rtol=1e-6)
-    drawn = task.Step(jax.tree.map(lambda leaf: leaf[:9], batch))
-    validate = jax.jit(task.make_loss(dataclasses.replace(cfg, drawing=Drawing())))
-    np.testing.assert_allclose(metrics["loss"], validate(params, drawn, None)[0], rtol=1e-6)
+    np.testing.assert_allclose(found, plain_loss(keep(logits_BTV), jax.tree.map(keep, batch))[0], rtol=1e-6)
+    drawn = jax.tree.map(lambda leaf: leaf[:9], batch)
+    np.testing.assert_allclose(metrics["loss"], plain_loss(logits_BTV[:9], drawn)[0], rtol=1e-6)
 
 
-def test_a_last_digit_that_no_training_row_has_gets_no_gradient():
-    cfg = settings(batch_size=64)
-    step, at = draw(jax.random.key(5), cfg), 2 * DATA_CFG.digits - 1
-    unseen_BV = np.asarray(openings.unseen_digits(step.rows.tokens_BT, DATA_CFG))
-    assert unseen_BV.any()
-    logits_BTV = jax.numpy.zeros((64, step.rows.tokens_BT.shape[1] - 1, 11))
-    hidden = lambda logits_BTV: loss.cross_entropy(*task._learnable(logits_BTV, step.rows, 1.0, DATA_CFG))  # noqa: E731
-    gradient_BV = np.asarray(jax.jit(jax.grad(hidden))(logits_BTV))[:, at, :10]
-    assert (gradient_BV[unseen_BV] == 0).all() and (gradient_BV[~unseen_BV] != 0).all()
+def test_with_rows_of_two_terms_these_alone_teach_the_first_two_terms():
+    cfg = settings(batch_size=12, prefix_rows=7)
+    cfg = dataclasses.replace(cfg, model=dataclasses.replace(MODEL, dropout=0.0))
+    step, given = draw(jax.random.key(5), cfg), 2 * (DATA_CFG.digits + 1) - 1
+    assert step.prefixes.tokens_BT.shape == (7, given)
+    params = jax.jit(model.init, static_argnums=1)(jax.random.key(0), cfg.model)
+    rest = jax.tree.map(np.array, step.rows)
+    rest.weights_BT[:, :given] = 0
+    rest_nats, _ = plain_loss(predict(params, rest.tokens_BT[:, :-1], cfg.model), rest)
+    logits_BTV = predict(params, step.prefixes.tokens_BT[:, :-1], cfg.model)
+    logits_BTV = openings.without_unseen_digits(logits_BTV, step.prefixes.tokens_BT, DATA_CFG)
+    prefix_BT = np.asarray(token_nats(logits_BTV, step.prefixes.tokens_BT[:, 1:]))
+    prefix_nats = np.average(prefix_BT, weights=step.prefixes.weights_BT[:, 1:])
+    found, metrics = jax.jit(task.make_loss(cfg))(params, step, jax.random.key(1))
+    np.testing.assert_allclose(found, (rest_nats + 4 * prefix_nats) / 5, rtol=1e-6)
+    plain = task.make_loss(settings(batch_size=12))(params, step._replace(prefixes=None), None)[0]
+    np.testing.assert_allclose(metrics["loss"], plain, rtol=1e-6)
+
+
+def test_rows_of_two_terms_are_not_for_a_file(rows_file):
+    with pytest.raises(UserError, match="--prefix_rows 8 are drawn by the generator: drop it, or --dataset") as caught:
+        task.read_rows(settings(dataset=str(rows_file), prefix_rows=8))
+    assert caught.value.exit_code == USAGE
 
 
 def test_half_of_the_candidates_are_about_round_numbers(monkeypatch):
     asked = []
     near_round = task.stretches.near_round
     monkeypatch.setattr(task.stretches, "near_round", lambda *args: asked.append(args[2]) or near_round(*args))
-    cfg = settings(batch_size=12, hard_share=0.25)
+    cfg = settings(batch_size=12, hard_fraction=0.25)
     jax.eval_shape(lambda key: task.sample(key, cfg), jax.random.key(5))
     assert asked == [6]
 
 
 def test_rows_of_two_terms_can_be_trained_on():
-    cfg = settings(batch_size=12, hard_share=0.25)
+    cfg = settings(batch_size=12, hard_fraction=0.25)
     cfg = dataclasses.replace(cfg, data=dataclasses.replace(DATA_CFG, max_terms=2))
     params = jax.jit(model.init, static_argnums=1)(jax.random.key(0), cfg.model)
     total, _ = jax.jit(task.make_loss(cfg))(params, draw(jax.random.key(1), cfg), jax.random.key(2))
@@ -162,7 +196,7 @@ def test_rows_of_two_terms_can_be_trained_on():
 
 
 def test_hard_rows_of_a_file_are_its_own(rows_file):
-    files = settings(dataset=str(rows_file), batch_size=8, hard_share=0.5)
+    files = settings(dataset=str(rows_file), batch_size=8, hard_fraction=0.5)
     rows = task.read_rows(files)["train"]
     batch = draw(jax.random.key(6), files, jax.tree.map(jax.numpy.asarray, rows)).rows
     assert len(batch.tokens_BT) == 4 + 4 * 4
@@ -176,7 +210,7 @@ def test_random_offsets_move_the_positions_of_training_rows_alone():
     cfg = dataclasses.replace(cfg, model=dataclasses.replace(MODEL, dropout=0.0, position="sinusoidal"))
     params = jax.jit(model.init, static_argnums=1)(jax.random.key(0), cfg.model)
     batch, loss_fn = draw(jax.random.key(1), cfg), jax.jit(task.make_loss(cfg))
-    without = jax.jit(task.make_loss(dataclasses.replace(cfg, drawing=Drawing())))
+    without = jax.jit(task.make_loss(dataclasses.replace(cfg, drawing=Options())))
     losses = {float(loss_fn(params, batch, jax.random.key(seed))[0]) for seed in range(3)}
     assert len(losses) == 3
     assert loss_fn(params, batch, None)[0] == without(params, batch, None)[0]

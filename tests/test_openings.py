@@ -4,6 +4,7 @@ import jax
 import numpy as np
 import pytest
 
+from apformer import loss
 from apformer.data import bayes, openings
 from apformer.data.progressions import Config, draw, encode_rows, split_of
 
@@ -92,3 +93,17 @@ def test_unseen_digits_are_those_of_held_out_lines_alone(cfg):
         drawn = [s for s in drawn if 0 <= first + (cfg.min_terms - 1) * (s - first) <= 99]
         assert [*np.flatnonzero(unseen_V)] == [s % 10 for s in drawn if s not in train]
     assert unseen_BV.any()
+
+
+def test_a_digit_that_no_training_row_has_gets_no_gradient():
+    rows = jax.jit(draw, static_argnums=(1, 2, 3))(jax.random.key(5), BOTH_WAYS, 64, None)
+    batch, at = encode_rows(rows, 2, 2), 3
+    unseen_BV = np.asarray(openings.unseen_digits(batch.tokens_BT, BOTH_WAYS))
+
+    def nats(logits_BTV):
+        masked_BTV = openings.without_unseen_digits(logits_BTV, batch.tokens_BT, BOTH_WAYS)
+        return loss.cross_entropy(masked_BTV, batch.tokens_BT[:, 1:], batch.weights_BT[:, 1:])
+
+    gradient_BTV = np.asarray(jax.jit(jax.grad(nats))(jax.numpy.zeros((64, 4, 11))))
+    assert unseen_BV.any() and (gradient_BTV[:, at, :10][unseen_BV] == 0).all()
+    assert (gradient_BTV[:, at, :10][~unseen_BV] != 0).all() and (gradient_BTV[:, :at] != 0).all()

@@ -59,7 +59,7 @@ def test_every_flag_overrides_a_recipe(recipe):
         ("--steps 1e3", "--steps: '1e3' is no whole number"),
         ("--batch_size -1", "--batch_size -1 is out of range"),
         ("--crop_terms 2", "--crop_terms 2 is out of range: give 3 to"),
-        ("--hard_share 1", "--hard_share 1.0 is out of range: give at least 0 and less than 1"),
+        ("--hard_fraction 1", "--hard_fraction 1.0 is out of range: give at least 0 and less than 1"),
         ("--members 0", "--members 0 is out of range"),
         ("--seed -1", "--seed -1 is out of range: give 0 to"),
         ("--seed 2147483647 --members 2", "--seed 2147483647 is out of range: give 0 to 2147483646"),
@@ -81,7 +81,7 @@ def test_every_flag_overrides_a_recipe(recipe):
         ("--log_every 20 --save_every 50", "--save_every 50 is no multiple of --log_every 20"),
         ("--position learned --max_len 398", "--max_len 398 ends before the longest row: give 399 or more"),
         ("--position rotary --d_model 6 --n_heads 2", "^rotary positions need an even head width"),
-        ("--recipe skech", "'skech'.*'exact', 'sketch'"),
+        ("--recipe skech", "'skech'.*'exact', 'bayes', 'sketch'"),
         ("--d_modle 128", "did you mean --d_model"),
     ],
 )

@@ -19,7 +19,7 @@ from apformer import checkpoint, config_file, experiment, fit, model, runs, task
 from apformer.data import progression_file, progressions
 from apformer.errors import DATA, NON_FINITE, USAGE, UserError
 from apformer.optimizer import Config as Optimizer
-from apformer.recipes import Drawing, Settings, Training
+from apformer.recipes import Options, Settings, Training
 
 ROOT = Path(__file__).parents[1]
 SETTINGS = Settings(
@@ -80,7 +80,7 @@ def whole(tmp_path_factory):
     def make(source, only_train):
         if source not in found:
             folder = tmp_path_factory.mktemp(source)
-            drawing = Drawing(dataset=dataset(folder) if source == "file" else None)
+            drawing = Options(dataset=dataset(folder) if source == "file" else None)
             settings = dataclasses.replace(SETTINGS, drawing=drawing)
             found[source] = train(settings, folder / "run"), bits(only_train[-1])
         return found[source]

@@ -4,48 +4,17 @@ import jax
 import numpy as np
 import pytest
 
-from apformer.data import openings, progressions, stretches, tokenizer
+from apformer.data import progressions, stretches, tokenizer
 from apformer.data.progressions import Config, Progressions, split_of
 
-BOTH_WAYS = Config(digits=2, min_difference=-30, max_difference=30)
-
 draw = jax.jit(progressions.draw, static_argnums=(1, 2, 3))
-encode_rows = jax.jit(progressions.encode_rows, static_argnums=(1, 2))
-beginning = jax.jit(stretches.beginning, static_argnums=(1, 2))
 anywhere = jax.jit(stretches.anywhere, static_argnums=(2, 3))
 near_round = jax.jit(stretches.near_round, static_argnums=(1, 2, 3))
-unseen_digits = jax.jit(openings.unseen_digits, static_argnums=1)
 
 
 @pytest.fixture
 def key():
     return jax.random.key(5)
-
-
-def siblings(first, second, cfg):
-    """Second terms with other last digits: those the generator draws, and those of them on training lines."""
-    drawn = range(second // 10 * 10, second // 10 * 10 + 10)
-    drawn = [s for s in drawn if cfg.min_difference <= s - first <= cfg.max_difference]
-    return drawn, [s for s in drawn if split_of(np.array([s - first]), np.array([first]))[0] == 0]
-
-
-def test_the_beginning_is_the_row_cut_and_weighs_for_the_held_out_lines_beside_it(key):
-    rows = draw(key, BOTH_WAYS, 64, "train")
-    cropped, cut = beginning(rows, BOTH_WAYS, 4), encode_rows(rows, 2, 4)
-    np.testing.assert_array_equal(cropped.tokens_BT, cut.tokens_BT)
-    weights_BT = np.array(cut.weights_BT)
-    for weights_T, first, difference in zip(weights_BT, *map(np.asarray, rows[:2]), strict=True):
-        drawn, train = siblings(first, first + difference, BOTH_WAYS)
-        weights_T[:5] *= np.float32(len(drawn) / len(train))
-    assert len(np.unique(weights_BT)) > 4
-    np.testing.assert_allclose(cropped.weights_BT, weights_BT, rtol=1e-6)
-
-
-def test_a_row_of_a_file_may_be_one_that_the_generator_never_draws():
-    rows = Progressions(*(np.array([value], np.int32) for value in (10, 37, 3)))
-    batch = beginning(rows, Config(digits=2, max_difference=20), 3)
-    np.testing.assert_array_equal(batch.weights_BT, encode_rows(rows, 2, 3).weights_BT)
-    assert not np.asarray(unseen_digits(batch.tokens_BT, Config(digits=2, max_difference=20))).any()
 
 
 def test_a_stretch_from_anywhere_has_two_first_terms_that_weigh_nothing():

@@ -27,7 +27,7 @@ from apformer.data import wide
 
 FLAGS = (
     "--recipe digits --digits 3 --d_model 16 --n_heads 2 --d_ff 16 --steps 4 --log_every 2 --save_every 4 "
-    "--batch_size 8 --test_sequences 6 --rule adamw --hard_share 0 --n_layers 1"
+    "--batch_size 8 --test_sequences 6 --rule adamw --hard_fraction 0 --n_layers 1"
 ).split()
 LSB = recipes.parse([*FLAGS, "--order", "lsb"])
 
@@ -123,7 +123,7 @@ def test_a_sweep_asks_other_suites():
 
 
 def test_training_rows_have_all_widths_and_the_hardest_are_kept():
-    cfg = recipes.parse([*FLAGS, "--order", "lsb", "--batch_size", "40", "--hard_share", "0.25"])
+    cfg = recipes.parse([*FLAGS, "--order", "lsb", "--batch_size", "40", "--hard_fraction", "0.25"])
     batch = jax.jit(wide_task.sample, static_argnums=1)(jax.random.key(0), cfg)
     assert len(batch.tokens_BT) == 30 + 4 * 10
     periods = {int(np.argmax(row == wide.SPACE)) + 1 for row in np.asarray(batch.tokens_BT)}

@@ -1,9 +1,12 @@
-"""The first two terms of a row, all of it that has to be guessed, and how to learn them without the held-out lines.
+"""The first two terms of a row, and how to learn their distribution without the held-out lines.
 
-The generator does not know of the split, and what is judged is how well its distribution is learned. But training rows
-never have the second terms of held-out lines, and the longer a model trains on them, the better it knows these holes.
-A line is known by the last digit of its second term, given what stands before it. So that digit alone keeps a hole,
-of which the loss says nothing: all before it is drawn as the generator does.
+The third and later terms follow from the first two. The first two themselves can only be guessed: a model learns how
+likely they are. It is judged on the generator's distribution, but training rows lack every held-out line. A model that
+trains for long learns these gaps, and its loss on held-out lines grows.
+
+A line is known by the last digit of its second term, once all characters before it are known. So only this digit has
+gaps. `sample` draws all characters before it as the generator does, and `without_unseen_digits` masks the missing
+digits out of the softmax, so that the loss says nothing about them.
 """
 
 from dataclasses import replace
@@ -19,11 +22,11 @@ SMALL_SHARE = 1 / 8
 
 
 def sample(key: jax.Array, cfg: Config, batch_size: int) -> Batch:
-    """The first two terms of rows of the generator, with the last digit drawn anew among those on training lines.
+    """The first two terms of the generator's rows. The last digit is drawn again, from those on training lines.
 
-    An eighth of the rows have the smallest differences, and weigh as much less (importance sampling). Where two terms
-    begin alike, the last digit of the second must be the larger; that only differences below 10 show, in one row of
-    fifty, and it is learned late or not at all. A row that no last digit puts on a training line weighs nothing.
+    An eighth of the rows have a difference below 10, and a weight that is smaller by as much (importance sampling).
+    Otherwise they are one row in fifty, and only they show a rule: if two terms differ in the last digit alone, the
+    second has the larger one. A row has weight 0 if no last digit puts it on a training line.
 
     Pure; all but key are static under jit. Returns arrays of shape (batch_size, 2 * (digits + 1) - 1).
     """
@@ -53,12 +56,16 @@ def sample(key: jax.Array, cfg: Config, batch_size: int) -> Batch:
     return batch._replace(weights_BT=batch.weights_BT * weight_B[:, None])
 
 
-def unseen_digits(tokens_BT: jax.Array, cfg: Config) -> jax.Array:
-    """Last digits of the second term that would make the line one that is not of training, as (B, 10) bool.
+def without_unseen_digits(logits_BTV: jax.Array, tokens_BT: jax.Array, cfg: Config) -> jax.Array:
+    """The logits of rows, with those of `unseen_digits` so low that the softmax gives them nothing."""
+    at = 2 * cfg.digits - 1  # where the last digit of the second term is predicted
+    least = jnp.finfo(logits_BTV.dtype).min
+    kept_BV = jnp.where(unseen_digits(tokens_BT, cfg), least, logits_BTV[:, at, :10])
+    return logits_BTV.at[:, at, :10].set(kept_BV)
 
-    Training rows never have them, however likely they are. A model that is told so learns the holes by heart, as far as
-    it can; a softmax over the other digits alone says nothing of them, and leaves them to be inferred.
-    """
+
+def unseen_digits(tokens_BT: jax.Array, cfg: Config) -> jax.Array:
+    """Last digits of the second term that the generator draws and that make a held-out line: (B, 10) bool."""
     place_C = jnp.asarray(10 ** np.arange(cfg.digits)[::-1], jnp.int32)
     first_B = (tokens_BT[:, : cfg.digits] * place_C[None]).sum(1)
     second_B = (tokens_BT[:, cfg.digits + 1 :][:, : cfg.digits] * place_C[None]).sum(1)
@@ -67,12 +74,13 @@ def unseen_digits(tokens_BT: jax.Array, cfg: Config) -> jax.Array:
 
 
 def siblings(first_B, second_B, cfg):
-    """Of the ten second terms with other last digits: differences, which are drawn, and which make training lines."""
+    """Of the ten second terms that differ in the last digit: differences, which are drawn, which are on training lines.
+
+    All three are (B, 10).
+    """
     difference_BV = (second_B - second_B % 10 - first_B)[:, None] + jnp.arange(10, dtype=jnp.int32)[None]
     last_BV = first_B[:, None] + (cfg.min_terms - 1) * difference_BV
     in_range_BV = (cfg.min_difference <= difference_BV) & (difference_BV <= cfg.max_difference)
     drawn_BV = in_range_BV & (0 <= last_BV) & (last_BV < 10**cfg.digits)
     train_BV = split_of(difference_BV, jnp.broadcast_to(first_B[:, None], difference_BV.shape)) == 0
-    # A row of a file may be one that the generator does not draw.
-    own_BV = jnp.arange(10, dtype=jnp.int32)[None] == (second_B % 10)[:, None]
-    return difference_BV, drawn_BV | own_BV, train_BV
+    return difference_BV, drawn_BV, train_BV

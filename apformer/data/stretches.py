@@ -1,7 +1,7 @@
-"""What a training step sees of progressions: stretches of a few terms, from where there is most to learn.
+"""Crops of progressions for training: a few terms from anywhere, or from where carries are rare and long.
 
-Two terms fix a progression, so a stretch of a few is as good as the whole. Most rules of adding digits show everywhere;
-what is rare is a carry that runs through several places, and it runs where a term is close to a round number:
+Two terms fix a progression, so a crop of a few terms is as good as the whole. Most rules of addition show in every
+crop. A carry through several places is rare, and it occurs where a term is close to a round number:
 
     z = m 10^j + r,   |r| <= 10^i,   i < j       the places i to j - 1 of z are all 0, or all 9
 """
@@ -10,7 +10,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from apformer.data.openings import siblings
 from apformer.data.progressions import (
     Batch,
     Config,
@@ -22,37 +21,23 @@ from apformer.data.progressions import (
 )
 
 
-def beginning(progressions: Progressions, cfg: Config, terms: int) -> Batch:
-    """The first `terms` terms of every progression.
-
-    The first two weigh so much more as their like is rarer on training lines than among all that cfg can draw; with
-    `unseen_digits` left out of the last softmax, what is learned of them is the generator's distribution.
-
-    Pure; cfg and terms are static under jit. Returns arrays of shape (B, terms * (digits + 1) - 1).
-    """
-    first_B, difference_B, _ = map(jnp.asarray, progressions)
-    _, drawn_BV, train_BV = siblings(first_B, first_B + difference_B, cfg)
-    weight_B = drawn_BV.sum(1, dtype=jnp.float32) / (drawn_BV & train_BV).sum(1, dtype=jnp.float32)
-    return _weigh_opening(encode_rows(progressions, cfg.digits, terms), weight_B, cfg.digits)
-
-
 def anywhere(key: jax.Array, progressions: Progressions, digits: int, terms: int) -> Batch:
     """`terms` terms from anywhere in every progression.
 
-    They start as no drawn progression does, so the first two, which tell how likely a start is, carry no weight.
+    The first two terms are given, as in a prompt: they have weight 0, since drawn progressions start otherwise.
 
     Pure; digits and terms are static under jit. Returns arrays of shape (B, terms * (digits + 1) - 1).
     """
     first_B, difference_B, terms_B = map(jnp.asarray, progressions)
     start_B = below(key, jnp.maximum(terms_B - terms, 0) + 1)
-    stretch = Progressions(first_B + start_B * difference_B, difference_B, terms_B - start_B)
-    return _weigh_opening(encode_rows(stretch, digits, terms), jnp.zeros(len(first_B)), digits)
+    crop = Progressions(first_B + start_B * difference_B, difference_B, terms_B - start_B)
+    return predictable(encode_rows(crop, digits, terms), digits)
 
 
 def near_round(key: jax.Array, cfg: Config, batch_size: int, terms: int) -> Batch:
-    """Stretches of training lines in which a predictable term is close to a round number.
+    """Crops of training lines in which a predictable term is close to a round number.
 
-    Their first two terms carry no weight, nor does a row whose line is not of training or that would begin below 0.
+    The first two terms have weight 0, and so has all of a row that is not on a training line or begins below 0.
 
     Pure; all but key are static under jit. Returns arrays of shape (batch_size, terms * (digits + 1) - 1).
     """
@@ -72,10 +57,10 @@ def near_round(key: jax.Array, cfg: Config, batch_size: int, terms: int) -> Batc
     rows = Progressions(first_B, difference_B, jnp.minimum(onward_B, terms - 1) + 1)
     tokens_BT, weights_BT = encode_rows(rows, cfg.digits, terms)
     batch = Batch(tokens_BT, jnp.where(fits_B[:, None], weights_BT, 0.0))
-    return _weigh_opening(batch, jnp.zeros(batch_size), cfg.digits)
+    return predictable(batch, cfg.digits)
 
 
-def _weigh_opening(batch, weight_B, digits):
-    """The batch with the weights of its first two terms multiplied."""
-    opening_T = jnp.arange(batch.tokens_BT.shape[1]) < 2 * (digits + 1) - 1
-    return batch._replace(weights_BT=batch.weights_BT * jnp.where(opening_T[None, :], weight_B[:, None], 1.0))
+def predictable(batch: Batch, digits: int) -> Batch:
+    """The batch with weight 0 on the first two terms: the targets are the terms that follow from them."""
+    given_T = jnp.arange(batch.tokens_BT.shape[1]) < 2 * (digits + 1) - 1
+    return batch._replace(weights_BT=jnp.where(given_T[None, :], 0.0, batch.weights_BT))
