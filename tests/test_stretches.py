@@ -1,4 +1,4 @@
-"""Stretches of rows: from the beginning, from anywhere, and from where a term is close to a round number."""
+"""Crops of rows: from anywhere, and from where a term is close to a round number."""
 
 import jax
 import numpy as np
@@ -64,3 +64,11 @@ def test_rows_near_round_numbers_have_long_runs_of_equal_digits_far_more_often_t
     drawn = share(*map(np.asarray, anywhere(key, draw(key, cfg, 4096, "train"), 5, 4)))
     near = share(*map(np.asarray, near_round(key, cfg, 4096, 4)))
     assert near > 20 * drawn > 0
+
+
+def test_rows_near_round_numbers_often_have_round_differences(key):
+    tokens_BT, weights_BT = map(np.asarray, near_round(key, Config(digits=3), 4096, 4))
+    first_B, second_B = tokens_BT[:, :3] @ [100, 10, 1], tokens_BT[:, 4:7] @ [100, 10, 1]
+    round_B = (second_B - first_B) % 100 == 0
+    assert round_B[weights_BT.any(1)].mean() > 0.1
+    assert set((second_B - first_B)[weights_BT.any(1) & round_B]) == {100, 200, 300, 400}

@@ -41,13 +41,18 @@ def near_round(key: jax.Array, cfg: Config, batch_size: int, terms: int) -> Batc
 
     Pure; all but key are static under jit. Returns arrays of shape (batch_size, terms * (digits + 1) - 1).
     """
-    keys = jax.random.split(key, 6)
+    keys = jax.random.split(key, 7)
     power_J, top = jnp.asarray(10 ** np.arange(cfg.digits + 1), jnp.int32), 10**cfg.digits - 1
     j_B = 1 + below(keys[0], jnp.full(batch_size, cfg.digits, jnp.int32))
     i_B = below(keys[1], j_B)
     r_B = below(keys[2], 2 * power_J[i_B] + 1) - power_J[i_B]
     term_B = below(keys[3], power_J[cfg.digits - j_B] + 1) * power_J[j_B] + r_B
-    difference_B = draw(keys[4], cfg, batch_size).difference_B
+    drawn_B = draw(keys[4], cfg, batch_size).difference_B
+    # Of some rows the difference is round, so that the terms before are as close to round numbers.
+    place_B = power_J[below(keys[6], jnp.full(batch_size, cfg.digits, jnp.int32))]
+    round_B = drawn_B // place_B * place_B
+    in_range_B = (cfg.min_difference <= round_B) & (round_B <= cfg.max_difference)
+    difference_B = jnp.where(in_range_B, round_B, drawn_B)
     # As many terms stand before it as were drawn, or as fit.
     room_B = jnp.where(difference_B < 0, top - term_B, term_B) // jnp.maximum(abs(difference_B), 1)
     before_B = jnp.minimum(2 + below(keys[5], jnp.full(batch_size, terms - 2, jnp.int32)), room_B)
