@@ -1,0 +1,63 @@
+"""Crops of progressions for training: a few terms from anywhere, or from where carries are rare and long.
+
+Two terms fix a progression, so a crop of a few terms is as good as the whole. Most rules of addition show in every
+crop. A carry through several places is rare, and it occurs where a term is close to a round number:
+
+    z = m 10^j + r,   |r| <= 10^i,   i < j       the places i to j - 1 of z are all 0, or all 9
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from apformer.tasks.progressions.generator import Batch, Config, Progressions, below, draw, encode_rows, split_of
+
+
+def anywhere(key: jax.Array, progressions: Progressions, digits: int, terms: int) -> Batch:
+    """`terms` terms from anywhere in every progression.
+
+    The first two terms are given, as in a prompt: they have weight 0, since drawn progressions start otherwise.
+
+    Pure; digits and terms are static under jit. Returns arrays of shape (B, terms * (digits + 1) - 1).
+    """
+    first_B, difference_B, terms_B = map(jnp.asarray, progressions)
+    start_B = below(key, jnp.maximum(terms_B - terms, 0) + 1)
+    crop = Progressions(first_B + start_B * difference_B, difference_B, terms_B - start_B)
+    return predictable(encode_rows(crop, digits, terms), digits)
+
+
+def near_round(key: jax.Array, cfg: Config, batch_size: int, terms: int) -> Batch:
+    """Crops of training lines in which a predictable term is close to a round number.
+
+    The first two terms have weight 0, and so has all of a row that is not on a training line or begins below 0.
+
+    Pure; all but key are static under jit. Returns arrays of shape (batch_size, terms * (digits + 1) - 1).
+    """
+    keys = jax.random.split(key, 7)
+    power_J, top = jnp.asarray(10 ** np.arange(cfg.digits + 1), jnp.int32), 10**cfg.digits - 1
+    j_B = 1 + below(keys[0], jnp.full(batch_size, cfg.digits, jnp.int32))
+    i_B = below(keys[1], j_B)
+    r_B = below(keys[2], 2 * power_J[i_B] + 1) - power_J[i_B]
+    term_B = below(keys[3], power_J[cfg.digits - j_B] + 1) * power_J[j_B] + r_B
+    drawn_B = draw(keys[4], cfg, batch_size).difference_B
+    # Of some rows the difference is round, so that the terms before are as close to round numbers.
+    place_B = power_J[below(keys[6], jnp.full(batch_size, cfg.digits, jnp.int32))]
+    round_B = drawn_B // place_B * place_B
+    in_range_B = (cfg.min_difference <= round_B) & (round_B <= cfg.max_difference)
+    difference_B = jnp.where(in_range_B, round_B, drawn_B)
+    # As many terms stand before it as were drawn, or as fit.
+    room_B = jnp.where(difference_B < 0, top - term_B, term_B) // jnp.maximum(abs(difference_B), 1)
+    before_B = jnp.minimum(2 + below(keys[5], jnp.full(batch_size, terms - 2, jnp.int32)), room_B)
+    first_B = jnp.clip(term_B - before_B * difference_B, 0, top)
+    fits_B = (before_B >= 2) & (0 <= term_B) & (term_B <= top) & (split_of(difference_B, first_B) == 0)
+    onward_B = jnp.where(difference_B < 0, first_B, top - first_B) // jnp.maximum(abs(difference_B), 1)
+    rows = Progressions(first_B, difference_B, jnp.minimum(onward_B, terms - 1) + 1)
+    tokens_BT, weights_BT = encode_rows(rows, cfg.digits, terms)
+    batch = Batch(tokens_BT, jnp.where(fits_B[:, None], weights_BT, 0.0))
+    return predictable(batch, cfg.digits)
+
+
+def predictable(batch: Batch, digits: int) -> Batch:
+    """The batch with weight 0 on the first two terms: the targets are the terms that follow from them."""
+    given_T = jnp.arange(batch.tokens_BT.shape[1]) < 2 * (digits + 1) - 1
+    return batch._replace(weights_BT=jnp.where(given_T[None, :], 0.0, batch.weights_BT))
