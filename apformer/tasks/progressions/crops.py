@@ -10,7 +10,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from apformer.tasks.progressions.generator import Batch, Config, Progressions, below, draw, encode_rows, split_of
+from apformer.tasks.batch import Batch
+from apformer.tasks.progressions.generator import Config, Progressions, below, draw, encode_rows, split_of
 
 
 def anywhere(key: jax.Array, progressions: Progressions, digits: int, terms: int) -> Batch:

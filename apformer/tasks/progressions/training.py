@@ -15,13 +15,13 @@ import numpy as np
 from apformer import loss
 from apformer.errors import DATA, USAGE, UserError
 from apformer.runs import recipes
+from apformer.tasks.batch import Batch
+from apformer.tasks.hard_rows import TEST_KEY, VALIDATION_KEY, VALIDATION_ROWS, keep_hardest
 from apformer.tasks.progressions import bayes, crops, first_two_terms, generator, text_file
 from apformer.tasks.progressions.evaluation import term_matches
-from apformer.tasks.progressions.generator import Batch, Progressions
+from apformer.tasks.progressions.generator import Progressions
 
-VALIDATION_ROWS = 1024
 PREFIX_WEIGHT = 4.0  # of the loss of rows of two terms; the loss of the other rows has weight 1
-TEST_KEY, VALIDATION_KEY = 1, 2  # the same rows for every seed
 
 ON_HOST = {"drawing": ("dataset", "test_sequences")}  # settings that no compiled program knows
 
@@ -186,16 +186,6 @@ def _make_apply(settings):
         return architecture.apply(params, tokens_BT, cfg, key=dropout_key if cfg.dropout else None, **options)
 
     return apply
-
-
-def keep_hardest(batch, drawn, mined, predict):
-    """The first `drawn` rows, and those `mined` of the others whose worst character costs most."""
-    candidates = jax.tree.map(lambda leaf: leaf[drawn:], batch)
-    tokens_BT, weights_BT = candidates.tokens_BT, candidates.weights_BT[:, 1:]
-    nats_BT = loss.token_nats(predict(tokens_BT[:, :-1]), tokens_BT[:, 1:])
-    worst_B = jax.lax.stop_gradient(jnp.where(weights_BT > 0, nats_BT, 0.0).max(1))
-    _, kept_B = jax.lax.top_k(worst_B, mined)
-    return jax.tree.map(lambda leaf, other: jnp.concatenate([leaf[:drawn], other[kept_B]]), batch, candidates)
 
 
 def hint(cfg, run):
