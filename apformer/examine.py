@@ -8,12 +8,11 @@ from dataclasses import asdict, dataclass
 
 import jax
 import numpy as np
-from tqdm import tqdm
 from tyro.conf import Positional
 
 from apformer import certify as certification
 from apformer import evaluate as evaluation
-from apformer import pair_examine, runs, task, tasks, text_examine, wide_certify, wide_evaluate, wide_examine
+from apformer import pair_examine, progress, runs, task, tasks, text_examine, wide_certify, wide_evaluate, wide_examine
 from apformer.data import bayes, pairs, text, wide
 from apformer.errors import USAGE, UserError
 from apformer.log import read_metrics
@@ -89,7 +88,7 @@ def evaluate_run(path, settings, rows, member=None):
 
 
 def _measure(progressions, settings, params, bayes_nats=None):
-    with tqdm(total=len(progressions.first_B), unit="row", desc="evaluate", disable=None, leave=False) as bar:
+    with progress.bar(total=len(progressions.first_B), unit="row", desc="evaluate", leave=False) as bar:
         return evaluation.evaluate(
             progressions,
             settings.data.digits,
@@ -163,7 +162,7 @@ def _enumerate(path, cfg, tokens, groups, apply, identity, patience):
 
     batch_tokens = BATCH_TOKENS.get(jax.default_backend(), 2**20)
     visits = certification.enumerate_contexts(groups, apply, tally, batch_tokens)
-    with tqdm(total=total, initial=before, unit="context", unit_scale=True, desc="certify", disable=None) as bar:
+    with progress.bar(total=total, initial=before, unit="context", unit_scale=True, desc="certify") as bar:
         try:
             for tally in visits:
                 done, now = certification.asked(tally), time.monotonic()
