@@ -25,11 +25,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from apformer import agreement
+from apformer import agreement, buckets
 from apformer.data import contexts, progressions
 from apformer.data.progressions import SPLITS, Progressions, encode_rows, render, split_of
 from apformer.data.tokenizer import decode, encode
-from apformer.evaluate import bounds
+from apformer.evaluate import COMPILATION
 from apformer.generate import pad_prompts
 
 SAFETY = 100  # times the largest difference of logits that the smallest margin must be
@@ -54,7 +54,8 @@ def plan(cfg, reach):
     at_least_N = contexts.count_at_least(cfg, most_terms(cfg, reach))
     exactly_N = at_least_N - np.append(at_least_N[1:], 0)
     found = np.flatnonzero(exactly_N)
-    return contexts.groups(cfg, bounds(found + 3, exactly_N[found], cfg.digits + 1)) if len(found) else []
+    each = COMPILATION / (cfg.digits + 1)
+    return contexts.groups(cfg, buckets.widths(found + 3, exactly_N[found], each=each)) if len(found) else []
 
 
 def count(cfg, reach):
