@@ -21,10 +21,9 @@ from typing import Literal
 import jax
 import jax.numpy as jnp
 import numpy as np
-from tqdm import tqdm
 from tyro.conf import Positional
 
-from apformer import flags, optimizer, recipes, runs, train, word2vec
+from apformer import flags, optimizer, progress, recipes, runs, train, word2vec
 from apformer.data import progressions, text, words
 from apformer.errors import DATA, NON_FINITE, USAGE, UserError
 from apformer.report import figures
@@ -108,9 +107,10 @@ def asked(args, vocabulary):
     given = [word.strip().lower() for word in args.words.split(",")]
     for word in given:
         if word not in vocabulary:
-            near = difflib.get_close_matches(word, vocabulary, n=1, cutoff=0)[0]
+            # A word spelled much the same, or else one in the middle: the most frequent words say little.
+            near = [*difflib.get_close_matches(word, vocabulary, n=1, cutoff=0.75), vocabulary[len(vocabulary) // 2]][0]
             known = f"none of the {len(vocabulary):,} words that occur {args.min_count} times or more"
-            raise UserError(f"--words {word} is {known}: did you mean {near}?", USAGE)
+            raise UserError(f"--words {word} is {known}: lower --min_count, or ask for a word such as {near}", USAGE)
     return given
 
 
@@ -153,7 +153,7 @@ def fit(args, corpus, counts_V, report=lambda step, loss: None):
 def learn(args, path, corpus, counts_V):
     """The parameters, learned behind a progress bar and with a line of loss.jsonl every LOG_EVERY steps."""
     begun = time.perf_counter()
-    with tqdm(total=args.steps, unit="step", disable=None, dynamic_ncols=True) as bar:
+    with progress.bar(total=args.steps, unit="step") as bar:
 
         def report(step, loss):
             seconds = round(time.perf_counter() - begun, 3)
