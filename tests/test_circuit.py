@@ -7,8 +7,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from apformer import circuit, generate, model
-from apformer.data import tokenizer
+from apformer import circuit, examine, generate, model, restore, task
+from apformer.data import progressions, tokenizer
+from apformer.errors import UserError
+
+from .small_models import circuit_run
 
 apply = jax.jit(model.apply, static_argnames="cfg")
 extend = jax.jit(model.extend, static_argnames="cfg")
@@ -189,3 +192,12 @@ def test_any_weight_of_the_other_sign_breaks_it():
 def test_a_term_has_a_digit(digits):
     with pytest.raises(ValueError, match=f"not {digits}"):
         circuit.params(digits)
+
+
+def test_the_circuit_of_one_digit_is_kept_and_certified(tmp_path):
+    """It is not trained, so that it matters little that so few differences leave nothing to test on."""
+    path = circuit_run(tmp_path / "one", progressions.Config(digits=1, max_difference=9))
+    settings = restore.load_settings(path)
+    assert examine.certify_run(path, settings)["certified"]
+    with pytest.raises(UserError, match="^these differences have no validation lines: give 2 to 9 --digits$"):
+        task.read_rows(settings)
