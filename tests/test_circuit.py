@@ -1,4 +1,4 @@
-"""The weights written by hand foretell every token of a progression but the digits of its first two terms."""
+"""The weights written by hand predict every token of a progression but the digits of its first two terms."""
 
 from functools import partial
 
@@ -82,18 +82,18 @@ def runs_of_nines(digits, count, seed=0):
     return steps(pairs)
 
 
-def foretold(tokens_BT, digits):
+def predicted(tokens_BT, digits):
     """Which tokens but the first follow from those before: the spaces, and all from the third term on: (T - 1)."""
     place_T = np.arange(1, tokens_BT.shape[1])
     return (place_T % (digits + 1) == digits) | (place_T >= 2 * (digits + 1))
 
 
 def margins(logits_BTV, tokens_BT, digits):
-    """By how much the logit of every token that can be foretold leads the next best."""
+    """By how much the logit of every token that can be predicted leads the next best."""
     logits_BTV, next_BT1 = np.array(logits_BTV[:, :-1]), tokens_BT[:, 1:, None]
     of_next_BT1 = np.take_along_axis(logits_BTV, next_BT1, -1)
     np.put_along_axis(logits_BTV, next_BT1, -np.inf, -1)
-    return (of_next_BT1[..., 0] - logits_BTV.max(-1))[:, foretold(tokens_BT, digits)]
+    return (of_next_BT1[..., 0] - logits_BTV.max(-1))[:, predicted(tokens_BT, digits)]
 
 
 def check(rows, digits):
@@ -177,7 +177,7 @@ def test_any_weight_of_the_other_sign_breaks_it():
     @jax.jit
     def errors(params):
         wrong_BT = jnp.argmax(model.apply(params, tokens_BT, cfg), -1)[:, :-1] != tokens_BT[:, 1:]
-        return wrong_BT[:, foretold(tokens_BT, digits)].sum()
+        return wrong_BT[:, predicted(tokens_BT, digits)].sum()
 
     assert errors(params) == 0
     params = jax.tree.map(np.array, params)

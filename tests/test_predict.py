@@ -112,7 +112,7 @@ def test_a_million_terms_cost_no_more_than_fit(right, capsys):
 
 @pytest.mark.parametrize("prompt", ["000 000", "000 001"])
 def test_more_terms_than_a_line_can_have_are_refused(right, capsys, monkeypatch, prompt):
-    """Of difference 0 any number fits; of others as many as there are numbers of so many digits."""
+    """Of difference 0 any number fits; of others as many as there are numbers of this many digits."""
     monkeypatch.setattr(predict, "MOST", 1000)
     assert cli.main(["predict", prompt, "--terms", "100000000000"]) == errors.USAGE
     err = capsys.readouterr().err

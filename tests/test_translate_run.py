@@ -50,16 +50,11 @@ def trained(run):
     return settings, restore.load_params(run, settings)[0], tokenizer_file.load(run / "tokenizer.json")
 
 
-@pytest.fixture
-def random_translator():
-    """A function from a Config to parameters at random."""
-
-    def draw(cfg):
-        shapes = jax.eval_shape(lambda key: seq2seq.init(key, cfg), jax.random.key(0))
-        rng = np.random.default_rng(0)
-        return jax.tree.map(lambda leaf: jnp.asarray(0.4 * rng.standard_normal(leaf.shape), leaf.dtype), shapes)
-
-    return draw
+def random_params(cfg):
+    """Parameters of a translator, each of which matters."""
+    shapes = jax.eval_shape(lambda key: seq2seq.init(key, cfg), jax.random.key(0))
+    rng = np.random.default_rng(0)
+    return jax.tree.map(lambda leaf: jnp.asarray(0.4 * rng.standard_normal(leaf.shape), leaf.dtype), shapes)
 
 
 def fails(capsys, sentence, exit_code, *args):
@@ -166,14 +161,12 @@ def test_the_command_translates_a_sentence_as_it_does_in_a_file(run, tmp_path, c
     assert answer == [{"source": "231", "translation": together[1]}]
 
 
-def test_learned_positions_serve_the_longest_sentences_they_have(random_translator):
+def test_learned_positions_serve_the_longest_sentences_they_have():
     """Sources are padded to multiples of 8, but never beyond the positions there are: nothing of it can be seen."""
     settings = recipes.parse([*FLAGS, "--longest", "20", "--widths", "20", "--position", "learned", "--max_len", "20"])
     wider = replace(settings, data=replace(settings.data, longest=24), model=replace(settings.model, max_len=24))
-    more = random_translator(wider.model)
-    fewer = jax.tree.map(
-        lambda leaf, like: leaf[tuple(map(slice, like.shape))], more, random_translator(settings.model)
-    )
+    more, shapes = random_params(wider.model), random_params(settings.model)
+    fewer = jax.tree.map(lambda leaf, like: leaf[tuple(map(slice, like.shape))], more, shapes)
     sources = [np.arange(length, dtype=np.int32) for length in (5, 17, 20)]
     teaching = replace(settings.drawing, beams=1)
     found = translate.search(sources, fewer, settings, teaching)
