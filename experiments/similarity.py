@@ -20,9 +20,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from apformer import flags, loss, model, optimizer, progress, runs, train
-from apformer.data.progressions import Batch
+from apformer import flags, loss, model, optimizer, progress, train
 from apformer.layers.attention import compare
+from apformer.runs import directory
+from apformer.tasks.progressions.generator import Batch
 
 SIMILARITIES = {  # how each is drawn
     "scaled_dot": ("#0072B2", "-"),
@@ -185,12 +186,12 @@ def draw(measured, learned, args):
 def place(args):
     """The Path of the figure, in a directory that can be written. Raises UserError: USAGE, or DISK."""
     if args.figure is None:
-        path = runs.dated("similarity") / "similarity.png"
-        runs.create("similarity", path.parent)
+        path = directory.dated("similarity") / "similarity.png"
+        directory.create("similarity", path.parent)
         return path
     path = Path(args.figure)
     flags.require("figure", path.suffix == ".png", args, "a name that ends in .png")
-    runs.preflight(path.parent, needs=0)
+    directory.preflight(path.parent, needs=0)
     return path
 
 
@@ -208,7 +209,7 @@ def run(args):
     for d_model, similarity in progress.bar(models, unit="model"):
         learned[d_model, similarity] = curve(similarity, d_model, args)
     print(table(measured, learned))
-    with runs.disk_errors(figure):
+    with directory.disk_errors(figure):
         draw(measured, learned, args).savefig(figure)
     print(f"\n{figure}")
 

@@ -7,7 +7,8 @@ from types import ModuleType
 
 import pytest
 
-from apformer import log, progress, recipes
+from apformer import progress
+from apformer.runs import metrics, recipes
 
 PACKAGE = Path(__file__).parents[1] / "apformer"
 
@@ -37,7 +38,7 @@ def test_a_bar_shows_where_someone_sees_it(stderr, notebook, seen, monkeypatch):
 
 def test_training_says_that_it_compiles_until_the_first_line(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "stderr", Terminal())
-    with log.Log(tmp_path / "metrics.jsonl", recipes.exact(3), 0) as lines:
+    with metrics.Log(tmp_path / "metrics.jsonl", recipes.exact(3), 0) as lines:
         assert progress.COMPILING in sys.stderr.getvalue() and "minute" in progress.COMPILING
         before = len(sys.stderr.getvalue())
         lines.hold(10, {"loss": [2.0]})

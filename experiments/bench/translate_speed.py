@@ -26,7 +26,8 @@ import numpy as np
 import torch
 import transformers
 
-from apformer import beam, flags, progress, seq2seq
+from apformer import flags, progress, seq2seq
+from apformer.decoding import beam
 
 START, PADDING, END = 0, 1, 2
 
