@@ -20,10 +20,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from apformer import flags, loss, model, optimizer, progress, train
+from apformer import files, flags, loss, model, optimizer, progress, train
 from apformer.layers.attention import compare
 from apformer.runs import directory
-from apformer.tasks.progressions.generator import Batch
+from apformer.tasks.batch import Batch
 
 SIMILARITIES = {  # how each is drawn
     "scaled_dot": ("#0072B2", "-"),
@@ -191,7 +191,7 @@ def place(args):
         return path
     path = Path(args.figure)
     flags.require("figure", path.suffix == ".png", args, "a name that ends in .png")
-    directory.preflight(path.parent, needs=0)
+    files.preflight(path.parent, needs=0)
     return path
 
 
@@ -209,7 +209,7 @@ def run(args):
     for d_model, similarity in progress.bar(models, unit="model"):
         learned[d_model, similarity] = curve(similarity, d_model, args)
     print(table(measured, learned))
-    with directory.disk_errors(figure):
+    with files.disk_errors(figure):
         draw(measured, learned, args).savefig(figure)
     print(f"\n{figure}")
 

@@ -9,7 +9,7 @@ import pytest
 
 from apformer import model
 from apformer.analysis import circuit
-from apformer.commands import evaluate
+from apformer.commands import certify
 from apformer.decoding import generate
 from apformer.errors import UserError
 from apformer.runs import restore
@@ -202,6 +202,6 @@ def test_the_circuit_of_one_digit_is_kept_and_certified(tmp_path):
     """It is not trained, so that it matters little that so few differences leave nothing to test on."""
     path = circuit_run(tmp_path / "one", generator.Config(digits=1, max_difference=9))
     settings = restore.load_settings(path)
-    assert evaluate.certify_run(path, settings)["certified"]
+    assert certify.certify_run(path, settings)["certified"]
     with pytest.raises(UserError, match="^these differences have no validation lines: give 2 to 9 --digits$"):
         training.read_rows(settings)
