@@ -1,16 +1,16 @@
 """word2vec: vectors of words, learned from which words stand near which.
 
-A word w has a vector v_w for where it is given and u_w for where it is foretold. The context of the word at place t
+A word w has a vector v_w for where it is given and u_w for where it is predicted. The context of the word at place t
 of a text is the words at t + j, 0 < |j| <= r, with r drawn uniformly from 1 .. window, so that near words count more.
-One is foretold from the other:
+One is predicted from the other:
 
-    skip_gram   h = v of the centre                    foretells each word of the context
-    cbow        h = mean of v over the context         foretells the centre       (continuous bag of words)
+    skip_gram   h = v of the centre                    predicts each word of the context
+    cbow        h = mean of v over the context         predicts the centre       (continuous bag of words)
 
     softmax     - log p(o),   p(o) = exp(u_o . h) / sum_w exp(u_w . h)
     negative    - log sigmoid(u_o . h) - sum_{n=1..N} log sigmoid(-u_n . h),   n drawn with P(n) ~ count(n)^(3/4)
 
-for every word o that is foretold. The architectures are those of Mikolov, Chen, Corrado and Dean 2013a (arXiv
+for every word o that is predicted. The architectures are those of Mikolov, Chen, Corrado and Dean 2013a (arXiv
 1301.3781), who approximate the full softmax by a tree; the losses are equations 2 and 4 of Mikolov, Sutskever, Chen,
 Corrado and Dean 2013b (arXiv 1310.4546). Where negative sampling ends, if d_model is large enough (Levy and Goldberg
 2014):
@@ -30,7 +30,7 @@ from apformer.layers.precision import at_least_float32
 
 @dataclass(frozen=True)
 class Config:
-    """What foretells what, and how; frozen and hashable, a static argument of jit."""
+    """What predicts what, and how; frozen and hashable, a static argument of jit."""
 
     vocab_size: int = 11
     """Number of words."""
@@ -41,7 +41,7 @@ class Config:
     loss: Literal["softmax", "negative"] = "negative"
     """Over all words, or against a few that are drawn."""
     negatives: int = 5
-    """Words drawn against each word that is foretold (negative)."""
+    """Words drawn against each word that is predicted (negative)."""
 
     def __post_init__(self):
         config.check(self, ("vocab_size", "d_model", "negatives"))
@@ -57,7 +57,7 @@ def init(key, cfg):
 
 
 def apply(params, windows, cfg):
-    """Logits of the words that are foretold: (B, V).
+    """Logits of the words that are predicted: (B, V).
 
     windows: centre_B, context_BW and inside_BW, which says what slots of the context are filled; skip_gram reads the
     first alone, cbow the others. Ids outside the vocabulary are undefined. Computes in the dtype of the parameters.
@@ -67,19 +67,19 @@ def apply(params, windows, cfg):
 
 
 def loss(params, windows, key, cfg, noise_V):
-    """(loss, metrics): the mean loss of a word that is foretold, in nats.
+    """(loss, metrics): the mean loss of a word that is predicted, in nats.
 
     key, noise_V: for negative sampling, from `noise(counts_V)`; a full softmax needs neither. A batch in which nothing
-    is foretold has loss 0.
+    is predicted has loss 0.
     """
-    given, (targets_BO, foretold_BO) = _sides(windows, cfg)
+    given, (targets_BO, predicted_BO) = _sides(windows, cfg)
     h_BD = _hidden(params, *given)
     if cfg.loss == "softmax":
         nats_BO = softmax_nats(params["output"], h_BD, targets_BO)
     else:
         negatives_BON = draw(key, noise_V, (*targets_BO.shape, cfg.negatives))
         nats_BO = negative_nats(params["output"], h_BD, targets_BO, negatives_BON)
-    mean = jnp.where(foretold_BO, nats_BO, 0.0).sum() / jnp.maximum(foretold_BO.sum(dtype=nats_BO.dtype), 1.0)
+    mean = jnp.where(predicted_BO, nats_BO, 0.0).sum() / jnp.maximum(predicted_BO.sum(dtype=nats_BO.dtype), 1.0)
     return mean, {"loss": mean}
 
 
@@ -135,7 +135,7 @@ def plane(vectors_VD):
 
 
 def _sides(windows, cfg):
-    """What is given and what is foretold, each as words and which of them count: ((B, G), (B, G)), ((B, O), (B, O))."""
+    """What is given and what is predicted, as words and which of them count: ((B, G), (B, G)), ((B, O), (B, O))."""
     centre_B, context_BW, inside_BW = windows
     if cfg.architecture == "skip_gram":
         return (centre_B[:, None], jnp.ones_like(centre_B, bool)[:, None]), (context_BW, inside_BW)

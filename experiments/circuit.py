@@ -4,7 +4,7 @@
     apformer predict runs/circuit-3 "007 010 013" --terms 3
 
 figures/attention.png there shows what its four heads read, and report.html is its page. Its loss means nothing: what
-it says of the first two terms, which nobody can foretell, is arbitrary.
+it says of the first two terms, which nobody can predict, is arbitrary.
 """
 
 import sys
@@ -32,7 +32,7 @@ class Circuit:
     min_difference: int = 1
     """Smallest difference that is certified; may be 0 or negative."""
     max_difference: int | None = None
-    """Largest difference that is certified; 500, or the largest of so many digits."""
+    """Largest difference that is certified; if not given, 500, or the largest that this many digits have."""
     run_dir: str | None = None
     """A new directory for the run; runs/circuit-<digits> if not given."""
 

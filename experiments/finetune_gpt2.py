@@ -18,10 +18,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import jax
-from tqdm import tqdm
 from tyro.conf import Positional
 
-from apformer import files, flags, model, optimizer
+from apformer import files, flags, model, optimizer, progress
 from apformer.errors import USAGE, UserError
 from apformer.formats import gpt2
 from apformer.report import figures
@@ -132,14 +131,14 @@ def small(args):
 
 def fit(name, params, rows, settings, args, path):
     """What `finetune.fit` finds, behind a progress bar and with a line of loss.jsonl for every validation."""
-    with tqdm(total=settings.way.steps, desc=name, unit="step", disable=None, dynamic_ncols=True) as bar:
+    with progress.bar(total=settings.way.steps, desc=name, unit="step") as bar:
 
         def report(step, loss, record):
             bar.update(step - bar.n)
             bar.set_postfix_str(f"loss {float(loss):.4f}")
             if record is not None:
                 files.append_record(path / "loss.jsonl", {"run": name, **record})
-                tqdm.write(f"{name}, step {step:,}: validation {record['validation_loss']:.4f}", file=sys.stderr)
+                progress.write(f"{name}, step {step:,}: validation {record['validation_loss']:.4f}")
 
         return finetune.fit(params, rows, settings, args.seed, args.evaluate_every, report)
 

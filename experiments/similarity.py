@@ -14,14 +14,15 @@ softmax function into regions where it has extremely small gradients". Two measu
 import sys
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from tqdm import tqdm
 
-from apformer import files, flags, loss, model, optimizer, train
+from apformer import files, flags, loss, model, optimizer, progress, train
 from apformer.layers.attention import compare
+from apformer.runs import directory
 from apformer.tasks.batch import Batch
 
 SIMILARITIES = {  # how each is drawn
@@ -53,8 +54,8 @@ class Similarity:
     """Of AdamW; the one is shown whose loss is least, averaged over steps and members."""
     members: int = 3
     """Seeds of each model."""
-    figure: str = "experiments/figures/similarity.png"
-    """Where the figure goes."""
+    figure: str | None = None
+    """A PNG file for the figure; similarity.png in the new directory runs/<UTC time>-similarity if not given."""
 
 
 @partial(jax.jit, static_argnames=("similarity", "width", "keys", "queries"))
@@ -82,7 +83,7 @@ def measure(key, similarity, width, keys, queries=1024):
 
 
 def sample(key, rows, length):
-    """Rows of random digits, each written twice; only the second time can be foretold, and counts."""
+    """Rows of random digits, each written twice; only the second time can be predicted, and counts."""
     digits_BT = jax.random.randint(key, (rows, length), 0, DIGITS, jnp.int32)
     weights_T = jnp.arange(2 * length) >= length
     return Batch(jnp.tile(digits_BT, (1, 2)), jnp.broadcast_to(weights_T, (rows, 2 * length)).astype(jnp.float32))
@@ -182,22 +183,35 @@ def draw(measured, learned, args):
     return figure
 
 
+def place(args):
+    """The Path of the figure, in a directory that can be written. Raises UserError: USAGE, or DISK."""
+    if args.figure is None:
+        path = directory.dated("similarity") / "similarity.png"
+        directory.create("similarity", path.parent)
+        return path
+    path = Path(args.figure)
+    flags.require("figure", path.suffix == ".png", args, "a name that ends in .png")
+    files.preflight(path.parent, needs=0)
+    return path
+
+
 def run(args):
     """Measure, print the tables and draw the figure."""
     for flag in ("keys", "row", "batch_size", "members"):
         flags.require(flag, getattr(args, flag) >= 1, args, "at least 1")
     flags.require("steps", args.steps >= LOG_EVERY and args.steps % LOG_EVERY == 0, args, f"a multiple of {LOG_EVERY}")
+    figure = place(args)
     measured, learned = {}, {}
     for width in args.widths:
         for similarity in SIMILARITIES:
             measured[width, similarity] = measure(jax.random.key(0), similarity, width, args.keys)
     models = [(d_model, similarity) for d_model in args.d_models for similarity in SIMILARITIES]
-    for d_model, similarity in tqdm(models, unit="model", disable=None):
+    for d_model, similarity in progress.bar(models, unit="model"):
         learned[d_model, similarity] = curve(similarity, d_model, args)
     print(table(measured, learned))
-    with files.disk_errors(args.figure):
-        draw(measured, learned, args).savefig(args.figure)
-    print(f"\n{args.figure}")
+    with files.disk_errors(figure):
+        draw(measured, learned, args).savefig(figure)
+    print(f"\n{figure}")
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ Without a file, of the eleven characters of generated progressions: where do the
 
     runs/<UTC time>-word2vec/
         word2vec.json    the flags, the versions and what the text holds
-        loss.jsonl       the loss, in nats for each word that is foretold
+        loss.jsonl       the loss, in nats for each word that is predicted
         vectors.npz      words, counts, and their vectors: input, output
         neighbours.txt   what is printed at the end
         vectors.png      the words of that table, in the plane of their first two principal components
@@ -21,10 +21,9 @@ from typing import Literal
 import jax
 import jax.numpy as jnp
 import numpy as np
-from tqdm import tqdm
 from tyro.conf import Positional
 
-from apformer import files, flags, optimizer, train, word2vec
+from apformer import files, flags, optimizer, progress, train, word2vec
 from apformer.errors import DATA, NON_FINITE, USAGE, UserError
 from apformer.report import figures
 from apformer.runs import directory, provenance, recipes
@@ -40,13 +39,13 @@ class Word2vec:
     """Learn vectors of the words of a text, and say which are near which."""
 
     file: Positional[str | None] = None
-    """A UTF-8 text file, whose passages are parted by blank lines; progressions, character by character, if none."""
+    """A UTF-8 text file. Blank lines separate its passages. Without a file: progressions, character by character."""
     architecture: Literal["cbow", "skip_gram"] = "skip_gram"
     """The centre of a window from its context, or the context from the centre."""
     loss: Literal["softmax", "negative"] = "negative"
     """Over all words, or against a few that are drawn."""
     negatives: int = 5
-    """Words drawn against each word that is foretold (negative)."""
+    """Words drawn against each word that is predicted (negative)."""
     d_model: int = 100
     """Width of a vector."""
     window: int = 10
@@ -64,7 +63,7 @@ class Word2vec:
     seed: int = 0
     """Of the vectors, the windows and the negatives."""
     words: str | None = None
-    """Whose neighbours are printed, parted by commas; those at ranks 1, 2, 4, 8 ... of frequency if not given."""
+    """Words whose neighbours are printed, separated by commas; if not given, those of ranks 1, 2, 4, 8 ..."""
     neighbours: int = 8
     """How many of them."""
     digits: int = 3
@@ -111,15 +110,16 @@ def asked(args, vocabulary):
     given = [word.strip().lower() for word in args.words.split(",")]
     for word in given:
         if word not in vocabulary:
-            near = difflib.get_close_matches(word, vocabulary, n=1, cutoff=0)[0]
+            # A word spelled much the same, or else one in the middle: the most frequent words say little.
+            near = [*difflib.get_close_matches(word, vocabulary, n=1, cutoff=0.75), vocabulary[len(vocabulary) // 2]][0]
             known = f"none of the {len(vocabulary):,} words that occur {args.min_count} times or more"
-            raise UserError(f"--words {word} is {known}: did you mean {near}?", USAGE)
+            raise UserError(f"--words {word} is {known}: lower --min_count, or ask for a word such as {near}", USAGE)
     return given
 
 
 @partial(jax.jit, static_argnames=("cfg", "args", "steps"), donate_argnames="state")
 def run_steps(state, corpus, counts_V, kept_share_V, cfg, args, steps):
-    """(state, metrics of each step) after so many steps, on windows of a corpus thinned out anew."""
+    """(state, metrics of each step) after this many steps, on windows of a corpus thinned out anew."""
     rule = optimizer.make(optimizer.Config(learning_rate=args.learning_rate), args.steps)
     noise_V = word2vec.noise(counts_V)
     # Apart from the keys of the step itself, which are split from the same.
@@ -156,7 +156,7 @@ def fit(args, corpus, counts_V, report=lambda step, loss: None):
 def learn(args, path, corpus, counts_V):
     """The parameters, learned behind a progress bar and with a line of loss.jsonl every LOG_EVERY steps."""
     begun = time.perf_counter()
-    with tqdm(total=args.steps, unit="step", disable=None, dynamic_ncols=True) as bar:
+    with progress.bar(total=args.steps, unit="step") as bar:
 
         def report(step, loss):
             seconds = round(time.perf_counter() - begun, 3)

@@ -106,7 +106,7 @@ def test_no_command_prints_the_help_and_fails(capsys):
     assert capsys.readouterr().err == cli.HELP
 
 
-@pytest.mark.parametrize("command", ["train", "resume", "predict", "evaluate", "report", "export", "doctor"])
+@pytest.mark.parametrize("command", cli.COMMANDS)
 def test_every_command_has_help(command, capsys):
     with pytest.raises(SystemExit) as done:
         cli.main([command, "--help"])
@@ -120,7 +120,7 @@ def test_a_command_that_is_not_there(fails):
     fails(errors.USAGE, "no command 42: give one of train, resume", "42")
 
 
-@pytest.mark.parametrize("command", ["train", "resume", "predict", "evaluate", "report", "export", "doctor"])
+@pytest.mark.parametrize("command", cli.COMMANDS)
 def test_a_flag_that_is_not_there(command, fails):
     fails(errors.USAGE, f"--qwerty.*apformer {command} --help", command, "--qwerty", "1")
 

@@ -41,10 +41,10 @@ def literally(params, windows, negatives_BON, cfg):
     for b, (centre, context, inside) in enumerate(zip(*windows, strict=True)):
         slots = np.flatnonzero(inside)
         if cfg.architecture == "skip_gram":
-            given, foretold = [centre], [(slot, context[slot]) for slot in slots]
+            given, predicted = [centre], [(slot, context[slot]) for slot in slots]
         else:
-            given, foretold = context[slots], [(0, centre)] if len(slots) else []
-        for slot, o in foretold:
+            given, predicted = context[slots], [(0, centre)] if len(slots) else []
+        for slot, o in predicted:
             h, dh = v[given].mean(0), np.zeros(D)
             pairs += 1
             if cfg.loss == "softmax":

@@ -9,7 +9,7 @@ keeps them in sight: what the digit x_{i-1} carries, [x_{i-1} >= 5], never carri
 
 007 010 gives e = 0, 2, -7 from the highest place down, b = 0, 1, 0 and z = 013. Two layers of two heads do this. Terms
 of D digits repeat every P = D + 1 tokens. e_i is found at the token after x_i, which is x_{i-1} or the space; z_j is
-foretold at the token before it, where x_j stood P - 1 tokens ago and e_j was found P - 2 tokens ago.
+predicted at the token before it, where x_j stood P - 1 tokens ago and e_j was found P - 2 tokens ago.
 
     layer 1   previous digit   reads offset 1         2 x_i mod 10, to which its own token adds [x_{i-1} >= 5]
               term before      reads offset P + 1     -y_i
@@ -62,7 +62,7 @@ HEADS = (
 
 
 def config(digits):
-    """The architecture for terms of so many digits, whose window ends at the furthest token read.
+    """The architecture for terms of this many digits, whose window ends at the furthest token read.
 
     Raises ValueError for fewer than one digit.
     """
@@ -84,9 +84,9 @@ def config(digits):
 
 
 def params(digits):
-    """The weights for terms of so many digits: the tree of `model.init(key, config(digits))`, float32.
+    """The weights for terms of this many digits: the tree of `model.init(key, config(digits))`, float32.
 
-    They foretell all that follows from the text: every space, and every digit from the third term on while
+    They predict all that follows from the text: every space, and every digit from the third term on while
     0 <= z < 10^digits, of a text that begins with a term. The digits of the first two terms do not follow; there the
     logits mean nothing. Raises ValueError for fewer than one digit.
     """

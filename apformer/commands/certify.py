@@ -7,10 +7,9 @@ from dataclasses import asdict, dataclass
 
 import jax
 import numpy as np
-from tqdm import tqdm
 from tyro.conf import Positional
 
-from apformer import files
+from apformer import files, progress
 from apformer.decoding.bind import bound, reach
 from apformer.errors import USAGE, UserError
 from apformer.runs import directory
@@ -99,7 +98,7 @@ def _enumerate(path, cfg, tokens, groups, apply, identity, patience):
 
     batch_tokens = BATCH_TOKENS.get(jax.default_backend(), 2**20)
     visits = certification.enumerate_contexts(groups, apply, tally, batch_tokens)
-    with tqdm(total=total, initial=before, unit="context", unit_scale=True, desc="certify", disable=None) as bar:
+    with progress.bar(total=total, initial=before, unit="context", unit_scale=True, desc="certify") as bar:
         try:
             for tally in visits:
                 done, now = certification.asked(tally), time.monotonic()

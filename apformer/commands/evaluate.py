@@ -3,10 +3,9 @@
 import json
 from dataclasses import dataclass
 
-from tqdm import tqdm
 from tyro.conf import Positional
 
-from apformer import files
+from apformer import files, progress
 from apformer.decoding.bind import bound
 from apformer.runs import directory
 from apformer.runs.metrics import read_metrics
@@ -69,7 +68,7 @@ def evaluate_run(path, settings, rows, member=None):
 
 
 def _measure(progressions, settings, params, bayes_nats=None):
-    with tqdm(total=len(progressions.first_B), unit="row", desc="evaluate", disable=None, leave=False) as bar:
+    with progress.bar(total=len(progressions.first_B), unit="row", desc="evaluate", leave=False) as bar:
         return evaluation.evaluate(
             progressions,
             settings.data.digits,

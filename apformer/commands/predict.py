@@ -16,6 +16,7 @@ from apformer.tasks.progressions import text_file
 from apformer.tasks.progressions.continuation import continue_lines, terms_that_fit
 
 EXAMPLE = 'apformer predict RUN "007 010 013"'
+MOST = 2**20  # characters of a line
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,9 @@ def predict(args):
     fitting_B = [terms_that_fit(*row, digits, args.terms) for row in rows]
     characters = max(fitting_B) * (digits + 1)
     longest = max(map(len, lines)) + characters
+    if longest > MOST:
+        fault = f"--terms {args.terms} makes a line of {longest:,} characters"
+        raise UserError(f"{fault}, more than {MOST:,}: give fewer terms", USAGE)
     if getattr(settings.model, "position", None) == "learned" and longest > settings.model.max_len:
         known = settings.model.max_len
         raise UserError(f"a line would have {longest} characters where {path} knows {known}: give fewer --terms", USAGE)

@@ -45,11 +45,14 @@ def train(settings):
         finish(path, settings, rows, initial_state(settings))
 
 
-def keep(settings, params):
-    """The path of a new run directory that holds these parameters, as if one step of training had led to them."""
+def keep(settings, params, rows=None):
+    """The path of a new run directory that holds these parameters, as if one step of training had led to them.
+
+    rows: what the settings read; nothing where rows are drawn afresh.
+    """
     path = _create(settings)
     with directory.lock(path):
-        _describe(path, settings, choose.module(settings.data).read_rows(settings))
+        _describe(path, settings, rows)
         state = jax.jit(initial_state, static_argnums=0)(settings)  # whose parameters give way to those given
         state = state._replace(step=jnp.ones_like(state.step), params=params)
         with checkpoint.Checkpoints(path / "checkpoints") as checkpoints:

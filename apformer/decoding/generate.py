@@ -6,7 +6,7 @@ The prompt is read at once (prefill), then every step feeds the last token alone
 it. Samplers choose from the logits of one step:
 
 - greedy       the most likely token
-- temperature  softmax(z / t)
+- temperature  softmax(z / t), computed as softmax((z - max z) / t)
 - top-k        the same among the k most likely tokens (Fan et al. 2018)
 - top-p        the same among the fewest most likely tokens that hold a share p of it all (Holtzman et al. 2020)
 
@@ -123,7 +123,10 @@ def _check_temperature(t):
 
 
 def _at_temperature(logits_BV, t):
-    return logits_BV.astype(jnp.promote_types(logits_BV.dtype, jnp.float32)) / t
+    """(logits - largest) / t: the likeliest is 0 at every t, and the others are at worst -inf."""
+    logits_BV = logits_BV.astype(jnp.promote_types(logits_BV.dtype, jnp.float32))
+    smallest = float(jnp.finfo(logits_BV.dtype).tiny)  # a device takes smaller numbers for 0
+    return (logits_BV - logits_BV.max(-1, keepdims=True)) / max(t, smallest)
 
 
 def _categorical(key, logits_BV):

@@ -1,4 +1,4 @@
-"""The table of a sweep, in Markdown: a row for each combination of flags, from one record for each member."""
+"""Tables: of a sweep, in Markdown, a row for each combination of flags; and of any result, for a terminal."""
 
 import numpy as np
 
@@ -37,18 +37,26 @@ def sweep(members, name, command):
     return "\n".join([HEAD.format(command), *(f"| {' | '.join(line)} |" for line in lines), "", *notes])
 
 
+def percent(share, decimals=2, unit=" %"):
+    """A share in percent. 100 means all: anything less is at most 99.99. No share is a dash."""
+    if share is None:
+        return "-"
+    return f"{100 if share == 1 else min(100 * share, 100 - 10**-decimals):.{decimals}f}{unit}"
+
+
+def columns(rows):
+    """Lines of a table for a terminal, from rows of cells: the first column to the left, the rest to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["   ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in rows]
+
+
 def _shares(measured):
     """98.4 (90.1 to 100.0) of the free-running shares; - where the suite does not exist."""
     if None in measured:
         return "-"
     shares = [each["free_running"] for each in measured]
-    middle, worst, best = map(_percent, (np.median(shares), min(shares), max(shares)))
+    middle, worst, best = (percent(share, 1, "") for share in (np.median(shares), min(shares), max(shares)))
     return middle if worst == best else f"{middle} ({worst} to {best})"
-
-
-def _percent(share):
-    """One decimal, where 100.0 means all."""
-    return f"{100 if share == 1 else min(100 * share, 99.9):.1f}"
 
 
 def _what(members, suite):

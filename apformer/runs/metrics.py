@@ -1,15 +1,13 @@
 """What a run says while it trains: metrics.jsonl, a progress bar, and a line at each checkpoint."""
 
 import json
-import sys
 import time
 from pathlib import Path
 
 import jax
 import numpy as np
-from tqdm import tqdm
 
-from apformer import files, optimizer
+from apformer import files, optimizer, progress
 from apformer.errors import CHECKPOINT, NON_FINITE, UserError
 
 
@@ -18,7 +16,8 @@ class Log:
 
     def __init__(self, path, settings, step):
         self.path, self.settings, self.held, self.start = path, settings, None, time.perf_counter()
-        self.bar = tqdm(total=settings.training.steps, initial=step, unit="step", disable=None, dynamic_ncols=True)
+        self.bar = progress.bar(total=settings.training.steps, initial=step, unit="step")
+        self.bar.set_postfix_str(progress.COMPILING)
 
     def __enter__(self):
         return self
@@ -48,7 +47,7 @@ class Log:
         self.bar.set_postfix_str(_in_words(means))
         if validation is not None:
             words = f"{_in_words(means | {'exact': None})}, validation {_in_words(validation)}"
-            tqdm.write(f"step {step:,}: {words}; saved", file=sys.stderr)
+            progress.write(f"step {step:,}: {words}; saved")
 
     def _require_finite(self, step, losses):
         failed = np.flatnonzero(~np.isfinite(losses))

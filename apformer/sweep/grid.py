@@ -2,7 +2,7 @@
 
     --position sinusoidal,relative --window None,9        four combinations
 
-Values are parted by commas. A value may bring flags of its own: `--position "relative,sinusoidal --position_offset 9"`.
+Commas separate values. A value may bring flags of its own: `--position "relative,sinusoidal --position_offset 9"`.
 Values of the numbers that live in the state (`optimizer.Config.hyper`) share a program; others make one each.
 """
 
@@ -45,7 +45,7 @@ def read(args):
             flag = word[2:].replace("-", "_")
             flags[flag] = None
         elif flag is None or flags[flag] is not None:
-            raise UserError(f"{word} belongs to no flag: give --flag value, several values parted by commas", USAGE)
+            raise UserError(f"{word} belongs to no flag: give --flag value, several values separated by commas", USAGE)
         else:
             flags[flag] = word.split(",") if "," in word and flag != "run_dir" else word
     return dict(sorted(flags.items()))

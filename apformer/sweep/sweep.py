@@ -23,9 +23,8 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 import numpy as np
-from tqdm import tqdm
 
-from apformer import files
+from apformer import files, progress
 from apformer.commands.train import forget_after
 from apformer.errors import NON_FINITE, USAGE, UserError
 from apformer.report import figures, tables
@@ -96,7 +95,7 @@ def _run(path, program, result):
         key: suite and generalization.measure(suite, params_P, program.joint.model) for key, suite in asked.items()
     }
     seconds = (_seconds(read_metrics(path / program.folder)) + time.perf_counter() - begun) / members
-    for member in tqdm(sorted({*range(members)} - done), desc="certify", unit="member", disable=None, leave=False):
+    for member in progress.bar(sorted({*range(members)} - done), desc="certify", unit="member", leave=False):
         params = jax.tree.map(lambda leaf_P, k=member: leaf_P[k], params_P)
         shares = {key: measured and measured[member] for key, measured in found.items()}
         result["members"].append(_record(program, member, params, shares, seconds, certify))

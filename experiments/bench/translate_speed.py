@@ -25,9 +25,8 @@ import jax.numpy as jnp
 import numpy as np
 import torch
 import transformers
-from tqdm import tqdm
 
-from apformer import flags, seq2seq
+from apformer import flags, progress, seq2seq
 from apformer.decoding import beam
 
 START, PADDING, END = 0, 1, 2
@@ -178,7 +177,7 @@ def run(args):
         for threads in sorted({1, os.cpu_count()}):
             turns[f"Marian, {threads} threads"] = partial(generate, model, threads, args=args)
     seconds = {name: [] for name in turns}
-    for name in tqdm([*turns] * args.rounds, unit="turn", disable=None):
+    for name in progress.bar([*turns] * args.rounds, unit="turn"):
         begun = time.perf_counter(), time.process_time()
         for source in sources:
             jax.block_until_ready(turns[name](*source))

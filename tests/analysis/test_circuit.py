@@ -1,4 +1,4 @@
-"""The weights written by hand foretell every token of a progression but the digits of its first two terms."""
+"""The weights written by hand predict every token of a progression but the digits of its first two terms."""
 
 from functools import partial
 
@@ -9,8 +9,13 @@ import pytest
 
 from apformer import model
 from apformer.analysis import circuit
+from apformer.commands import certify
 from apformer.decoding import generate
+from apformer.errors import UserError
+from apformer.runs import restore
+from apformer.tasks.progressions import generator, training
 from apformer.tokenizers import digits as tokenizer
+from tests.helpers.small_models import circuit_run
 
 apply = jax.jit(model.apply, static_argnames="cfg")
 extend = jax.jit(model.extend, static_argnames="cfg")
@@ -81,18 +86,18 @@ def runs_of_nines(digits, count, seed=0):
     return steps(pairs)
 
 
-def foretold(tokens_BT, digits):
+def predicted(tokens_BT, digits):
     """Which tokens but the first follow from those before: the spaces, and all from the third term on: (T - 1)."""
     place_T = np.arange(1, tokens_BT.shape[1])
     return (place_T % (digits + 1) == digits) | (place_T >= 2 * (digits + 1))
 
 
 def margins(logits_BTV, tokens_BT, digits):
-    """By how much the logit of every token that can be foretold leads the next best."""
+    """By how much the logit of every token that can be predicted leads the next best."""
     logits_BTV, next_BT1 = np.array(logits_BTV[:, :-1]), tokens_BT[:, 1:, None]
     of_next_BT1 = np.take_along_axis(logits_BTV, next_BT1, -1)
     np.put_along_axis(logits_BTV, next_BT1, -np.inf, -1)
-    return (of_next_BT1[..., 0] - logits_BTV.max(-1))[:, foretold(tokens_BT, digits)]
+    return (of_next_BT1[..., 0] - logits_BTV.max(-1))[:, predicted(tokens_BT, digits)]
 
 
 def check(rows, digits):
@@ -176,7 +181,7 @@ def test_any_weight_of_the_other_sign_breaks_it():
     @jax.jit
     def errors(params):
         wrong_BT = jnp.argmax(model.apply(params, tokens_BT, cfg), -1)[:, :-1] != tokens_BT[:, 1:]
-        return wrong_BT[:, foretold(tokens_BT, digits)].sum()
+        return wrong_BT[:, predicted(tokens_BT, digits)].sum()
 
     assert errors(params) == 0
     params = jax.tree.map(np.array, params)
@@ -191,3 +196,12 @@ def test_any_weight_of_the_other_sign_breaks_it():
 def test_a_term_has_a_digit(digits):
     with pytest.raises(ValueError, match=f"not {digits}"):
         circuit.params(digits)
+
+
+def test_the_circuit_of_one_digit_is_kept_and_certified(tmp_path):
+    """It is not trained, so that it matters little that so few differences leave nothing to test on."""
+    path = circuit_run(tmp_path / "one", generator.Config(digits=1, max_difference=9))
+    settings = restore.load_settings(path)
+    assert certify.certify_run(path, settings)["certified"]
+    with pytest.raises(UserError, match="^these differences have no validation lines: give 2 to 9 --digits$"):
+        training.read_rows(settings)

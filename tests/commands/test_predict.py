@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from apformer import cli, errors, model
+from apformer.commands import predict
 from apformer.decoding import bind
 from apformer.runs import directory, recipes, restore
 from apformer.tasks.progressions import continuation as continuation_
@@ -111,6 +112,32 @@ def test_it_stops_where_the_next_term_no_longer_fits(right, capsys, prompt, term
 def test_a_million_terms_cost_no_more_than_fit(right, capsys):
     out, _ = call(capsys, "000 100", "--terms", "1000000")
     assert out == "200 300 400 500 600 700 800 900\n"
+
+
+@pytest.mark.parametrize("prompt", ["000 000", "000 001"])
+def test_more_terms_than_a_line_can_have_are_refused(right, capsys, monkeypatch, prompt):
+    """Of difference 0 any number fits; of others as many as there are numbers of this many digits."""
+    monkeypatch.setattr(predict, "MOST", 1000)
+    assert cli.main(["predict", prompt, "--terms", "100000000000"]) == errors.USAGE
+    err = capsys.readouterr().err
+    assert err.startswith("apformer: --terms 100000000000 makes a line of ") and err.count("\n") == 1
+
+
+def test_no_line_is_longer_than_memory(right, capsys):
+    assert cli.main(["predict", "000 000", "--terms", "100000000000"]) == errors.USAGE
+    assert "more than 1,048,576: give fewer terms" in capsys.readouterr().err
+
+
+def test_one_prompt_is_a_batch_of_one():
+    """Eight rows of hundreds of digits took gigabytes."""
+    functions, shapes = oracle(), []
+
+    def extend(tokens_BT, cache, lengths_B=None):
+        shapes.append(tokens_BT.shape)
+        return functions["extend"](tokens_BT, cache, lengths_B)
+
+    assert continuation_.continue_lines(["007 010"], 4, **functions | {"extend": extend}) == ["013"]
+    assert {shape[0] for shape in shapes} == {1}
 
 
 def test_a_file_keeps_its_order(right, capsys):

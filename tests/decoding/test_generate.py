@@ -214,3 +214,11 @@ def test_ragged_rows_generate_what_they_generate_alone(window, random_params):
     together_BN = run(params, *pad_prompts(PROMPTS, 7), cfg)
     for prompt, tokens_N in zip(PROMPTS, together_BN, strict=True):
         assert run(params, *pad_prompts([prompt], 7), cfg)[0].tolist() == tokens_N.tolist()
+
+
+@pytest.mark.parametrize("t", [1e-30, 1e-38, 1e-45, 1e-300])
+@pytest.mark.parametrize("draw", [temperature, partial(top_k, 3), partial(top_p, 0.9)], ids=["all", "top_k", "top_p"])
+def test_the_lowest_temperatures_draw_the_most_likely_token(draw, t):
+    """Where logits / t would be infinite for every positive logit."""
+    logits_BV = jnp.tile(jnp.array([[5.0, 3.0, 10.0, -2.0]]), (50, 1))
+    np.testing.assert_array_equal(jax.jit(draw(t))(jax.random.key(0), logits_BV), np.full(50, 2))

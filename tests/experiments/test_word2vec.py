@@ -105,7 +105,7 @@ def test_words_not_named_are_those_of_doubling_rank(text):
     [
         (["--words", "c0w0,c9w3"], errors.USAGE, "--words c9w3 is none of the 35 words that occur 1 times or more"),
         (["--words", "king,C3W66"], errors.USAGE, "--words king is none"),
-        (["--words", "c3w66"], errors.USAGE, r"did you mean c3w6?"),
+        (["--words", "c3w66"], errors.USAGE, "or ask for a word such as c3w6"),
         (["--min_count", "1000"], errors.DATA, "has 0 words that occur 1000 times or more, too few"),
         (["--d_model", "1"], errors.USAGE, "--d_model 1 is out of range: give at least 2"),
         (["--window", "0"], errors.USAGE, "--window 0 is out of range: give 1 to 2147483647"),
@@ -124,6 +124,18 @@ def test_a_wrong_flag_is_one_sentence_before_anything_is_made(
     said = capsys.readouterr().err
     assert sentence in said and said.startswith("word2vec.py: ") and said.count("\n") == 1
     assert [path.name for path in tmp_path.iterdir()] == ["text.txt"]
+
+
+@pytest.mark.parametrize(("word", "near"), [("king", "crown"), ("crowns", "crown"), ("throns", "throne")])
+def test_a_word_that_is_missing_is_no_reason_to_ask_for_a_frequent_one(word, near, tmp_path):
+    """`in` is spelled like `king` more than any other word here, and its neighbours say nothing."""
+    (tmp_path / "text.txt").write_text("in in in in the the the crown crown throne sword")
+    args = script.Word2vec(file=str(tmp_path / "text.txt"), min_count=1, words=word)
+    vocabulary, _, _ = script.read(args)
+    with pytest.raises(
+        errors.UserError, match=f"--words {word} is none of the 5 .*lower --min_count, .* such as {near}$"
+    ):
+        script.asked(args, vocabulary)
 
 
 @pytest.mark.parametrize(

@@ -248,7 +248,7 @@ def test_a_suite_without_rows_is_none(flags, missing, monkeypatch):
     found = asked(*flags.split())
     assert {name for name, suite in found.items() if suite is None} == missing
     if "unseen differences" not in missing:
-        expected = "501 to 999" if flags == "--digits 4" else "501 to 999" if flags == "--digits 9" else "401 to 499"
+        expected = "501 to 999" if flags in ("--digits 4", "--digits 9") else "401 to 499"
         assert found["unseen differences"].what == f"differences {expected}"
 
 

@@ -11,7 +11,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from apformer.decoding import buckets
 from apformer.decoding.generate import generate
+from apformer.report import tables
 from apformer.tasks.digits import generator
 from apformer.tokenizers.digits import decode
 
@@ -51,17 +53,14 @@ def evaluate(cfg, count, *, apply, extend, init_cache, batch_tokens=8192, progre
 
 def _suite(tokens_BT, width, measure, batch_tokens):
     B, T = tokens_BT.shape
-    size = min(B, max(1, batch_tokens // T))
     forced, free, errors = [], [], []
-    for start in range(0, B, size):
-        row_B = np.arange(start, start + size) % B  # the last batch has the shape of all
-        fresh = min(size, B - start)
+    for fresh_B, row_B, _ in buckets.batches(np.full(B, T), batch_tokens):
         predicted = jax.device_get(measure(tokens_BT[row_B], width))
-        forced_BNP, free_BNP, truth_BNP = (a[:fresh] for a in predicted)
+        forced_BNP, free_BNP, truth_BNP = (a[: len(fresh_B)] for a in predicted)
         forced.append((forced_BNP == truth_BNP).all(-1))
         free.append((free_BNP == truth_BNP).all(-1))
         for b, n in np.argwhere(~free[-1])[: _EXAMPLES - len(errors)]:
-            text, expected, got = (decode(a) for a in (tokens_BT[start + b], truth_BNP[b, n], free_BNP[b, n]))
+            text, expected, got = (decode(a) for a in (tokens_BT[fresh_B[b]], truth_BNP[b, n], free_BNP[b, n]))
             given = text[: (n + 2) * (width + 1) - 1]
             errors.append({"given": given, "expected": expected, "predicted": got})
     shares = {"teacher_forced": forced, "free_running": free}
@@ -82,18 +81,8 @@ def table(result):
     """The result for a terminal: exact match by width."""
     first = {"msb": "most", "lsb": "least"}[result["order"]]
     head = f"{first} significant digit first, trained on up to {result['trained_digits']} digits"
-    lines = [f"terms 3 and 4 of {result['sequences']:,} progressions each: {head}", ""]
-    lines += [f"{'digits':>6}{'random rows':>32}{'adversarial rows':>32}"]
-    lines += [f"{'':>6}" + 2 * f"{'teacher-forced':>17}{'free-running':>15}"]
-    suites = {(suite["digits"], suite["rows"]): suite for suite in result["widths"]}
-    for width in sorted({digits for digits, _ in suites}):
-        lines.append(f"{width:>6}")
-        for kind in KINDS:
-            suite = suites[width, kind]
-            lines[-1] += f"{_percent(suite['teacher_forced']):>17}{_percent(suite['free_running']):>15}"
-    return "\n".join(lines)
-
-
-def _percent(share):
-    """Two decimals, where 100.00 % means all."""
-    return f"{100 if share == 1 else min(100 * share, 99.99):.2f} %"
+    rows = [["digits", "rows", "teacher-forced", "free-running"]]
+    for suite in result["widths"]:
+        shares = (tables.percent(suite[mode]) for mode in ("teacher_forced", "free_running"))
+        rows.append([str(suite["digits"]), suite["rows"], *shares])
+    return "\n".join([f"terms 3 and 4 of {result['sequences']:,} progressions each: {head}", "", *tables.columns(rows)])

@@ -2,9 +2,7 @@
 
 import time
 
-from tqdm import tqdm
-
-from apformer import files
+from apformer import files, progress
 from apformer.decoding.bind import bound
 from apformer.errors import USAGE, UserError
 from apformer.runs.metrics import read_metrics
@@ -17,14 +15,14 @@ def evaluate_run(path, settings, member=None):
     from apformer.report import figures
 
     params, step, member = load_params(path, settings, member)
-    with tqdm(unit="suite", desc="evaluate", disable=None, leave=False) as bar:
+    with progress.bar(unit="suite", desc="evaluate", leave=False) as bar:
 
-        def progress(done, total):
+        def report(done, total):
             bar.total = total
             bar.update(done - bar.n)
 
         found = evaluation.evaluate(
-            settings.data, settings.drawing.test_sequences, **bound(params, settings.model), progress=progress
+            settings.data, settings.drawing.test_sequences, **bound(params, settings.model), progress=report
         )
     result = {"step": step, "member": member} | found
     files.write_json(path / "evaluation.json", result)
@@ -44,13 +42,13 @@ def certify_run(path, settings, member=None, step=None):
         raise UserError(f"{reason}, so its contexts are too many to ask: {claim}", USAGE)
     params, step, member = load_params(path, settings, member, step)
     begun = time.monotonic()
-    with tqdm(unit="context", unit_scale=True, desc="certify", disable=None) as bar:
+    with progress.bar(unit="context", unit_scale=True, desc="certify") as bar:
 
-        def progress(done, total):
+        def report(done, total):
             bar.total = total
             bar.update(done - bar.n)
 
-        result = certificate.certify(**bound(params, settings.model), progress=progress)
+        result = certificate.certify(**bound(params, settings.model), progress=report)
     return result | {"seconds": round(time.monotonic() - begun, 1), "step": step, "member": member}, params
 
 

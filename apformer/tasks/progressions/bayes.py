@@ -15,7 +15,7 @@ import numpy as np
 
 from apformer.tasks.progressions.generator import Config, Progressions, longest, most_terms
 
-_BLOCK = 4096  # differences held in memory at a time
+_CELLS = 2**20  # of arrays (differences or rows, numbers of terms) held in memory at a time
 
 
 def bayes_nats(progressions: Progressions, cfg: Config) -> np.ndarray:
@@ -24,7 +24,9 @@ def bayes_nats(progressions: Progressions, cfg: Config) -> np.ndarray:
     Returns float64 of shape (B,); infinite where the generator never draws such a first term and difference.
     """
     first_B, difference_B = (np.asarray(a, np.int64) for a in progressions[:2])
-    p_B = probability(first_B, difference_B, cfg)
+    size = _block(cfg)
+    starts = range(0, len(first_B), size)
+    p_B = np.concatenate([probability(first_B[i : i + size], difference_B[i : i + size], cfg) for i in starts])
     p_character_B = _p_first_character(cfg)[first_B // 10 ** (cfg.digits - 1)]
     return -np.log(p_B / p_character_B, out=np.full(p_B.shape, -np.inf), where=p_B > 0)
 
@@ -82,5 +84,10 @@ def _differences(cfg):
 
 
 def _blocks(cfg):
-    for start in range(cfg.min_difference, cfg.max_difference + 1, _BLOCK):
-        yield np.arange(start, min(start + _BLOCK, cfg.max_difference + 1))
+    size = _block(cfg)
+    for start in range(cfg.min_difference, cfg.max_difference + 1, size):
+        yield np.arange(start, min(start + size, cfg.max_difference + 1))
+
+
+def _block(cfg):
+    return max(1, _CELLS // most_terms(cfg))

@@ -26,9 +26,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from apformer.analysis import rounding
+from apformer.decoding import buckets
 from apformer.decoding.generate import pad_prompts
 from apformer.tasks.progressions import contexts, generator
-from apformer.tasks.progressions.evaluation import bounds
+from apformer.tasks.progressions.evaluation import COMPILATION
 from apformer.tasks.progressions.generator import SPLITS, Progressions, encode_rows, render, split_of
 from apformer.tokenizers.digits import decode, encode
 
@@ -54,7 +55,8 @@ def plan(cfg, reach):
     at_least_N = contexts.count_at_least(cfg, most_terms(cfg, reach))
     exactly_N = at_least_N - np.append(at_least_N[1:], 0)
     found = np.flatnonzero(exactly_N)
-    return contexts.groups(cfg, bounds(found + 3, exactly_N[found], cfg.digits + 1)) if len(found) else []
+    each = COMPILATION / (cfg.digits + 1)
+    return contexts.groups(cfg, buckets.widths(found + 3, exactly_N[found], each=each)) if len(found) else []
 
 
 def count(cfg, reach):

@@ -4,12 +4,13 @@ from functools import partial
 
 import jax
 import numpy as np
-from tqdm import tqdm
 
+from apformer import progress
+from apformer.decoding import buckets
 from apformer.decoding.generate import generate, pad_prompts
 from apformer.tokenizers import digits as tokenizer
 
-TOKENS, LEAST = 8192, 8  # of a batch: its tokens, whose attention must fit in memory, and its fewest rows
+TOKENS = 8192  # of a batch; its attention must fit in memory
 
 
 def continue_lines(lines, characters, *, extend, init_cache, apply=None):
@@ -17,19 +18,16 @@ def continue_lines(lines, characters, *, extend, init_cache, apply=None):
     if characters == 0:
         return [""] * len(lines)
     tokens = [tokenizer.encode(line) for line in lines]
-    width_B = np.array([pad_prompts([prompt])[0].shape[1] for prompt in tokens])
+    width_N = np.array([pad_prompts([prompt])[0].shape[1] for prompt in tokens])
     continuations = [""] * len(tokens)
     step = jax.jit(partial(_continue, characters=characters, extend=extend, init_cache=init_cache))
-    with tqdm(total=len(tokens), unit="line", disable=None if len(tokens) > LEAST else True, leave=False) as bar:
-        for width in np.unique(width_B):  # like lengths together: few compilations, little padding
-            alike = np.flatnonzero(width_B == width)
-            size = LEAST if len(alike) <= LEAST else max(LEAST, TOKENS // int(width))
-            for start in range(0, len(alike), size):
-                rows = alike[start : start + size]
-                prompt_BT, lengths_B = pad_prompts([tokens[i] for i in np.resize(rows, size)])
-                for i, tokens_N in zip(rows, np.asarray(step(prompt_BT, lengths_B)), strict=False):
-                    continuations[i] = tokenizer.decode(tokens_N)[1:]
-                bar.update(len(rows))
+    with progress.bar(total=len(tokens), unit="line", leave=False, disable=len(tokens) == 1) as bar:
+        # Attention grows with the square of a prompt, and only the cache with what is generated.
+        for rows, row_B, _ in buckets.batches(width_N + characters // 8, TOKENS):
+            prompt_BT, lengths_B = pad_prompts([tokens[i] for i in row_B])
+            for i, tokens_N in zip(rows, np.asarray(step(prompt_BT, lengths_B)), strict=False):
+                continuations[i] = tokenizer.decode(tokens_N)[1:]
+            bar.update(len(rows))
     return continuations
 
 

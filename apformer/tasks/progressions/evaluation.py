@@ -19,14 +19,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from apformer.decoding import buckets
 from apformer.decoding.generate import generate
 from apformer.loss import token_nats
+from apformer.report import tables
 from apformer.tasks.progressions.generator import Progressions, encode_rows, render
 from apformer.tokenizers.digits import decode
 
 _EXAMPLES = 200  # wrong terms kept, spread over all that there are
 _FIRSTS = 10  # groups of first terms
-_COMPILATION = 65_536  # tokens that two CPU cores measure in the time that one more shape takes to compile
+COMPILATION = 65_536  # tokens that two CPU cores measure in the time that one more shape takes to compile
 
 
 def evaluate(progressions, digits, *, apply, extend, init_cache, bayes_nats=None, batch_tokens=4096, progress=None):
@@ -45,9 +47,8 @@ def evaluate(progressions, digits, *, apply, extend, init_cache, bayes_nats=None
     total = len(rows.terms_B)
     nats_B = np.zeros(total)
     records, errors, done = [], [], 0
-    for row_B, size, terms in batches(rows.terms_B, digits, batch_tokens):
-        padded = Progressions(*(a[np.resize(row_B, size)] for a in rows))
-        outputs = jax.device_get(measure(padded, digits, terms))
+    for row_B, padded_B, terms in buckets.batches(padded_terms(rows.terms_B, digits), batch_tokens // (digits + 1)):
+        outputs = jax.device_get(measure(Progressions(*(a[padded_B] for a in rows)), digits, terms))
         nats, forced_BNP, truth_BNP, forced_right_BN, free_right_BN = (a[: len(row_B)] for a in outputs)
         nats_B[row_B] = nats
         b, n = np.nonzero(np.arange(terms - 2) + 2 < rows.terms_B[row_B][:, None])
@@ -68,35 +69,11 @@ def _spread(items):
     return items[:: max(1, -(-len(items) // _EXAMPLES))]
 
 
-def batches(terms_B, digits, batch_tokens):
-    """Rows of like length in few static shapes: (row indices, rows of the shape, terms of the shape), shortest first.
-
-    Shapes hold at most about batch_tokens tokens, and at least 3 terms.
-    """
-    order_B = np.argsort(terms_B, kind="stable")
-    lower = 0
-    terms_N, count_N = np.unique(np.maximum(terms_B, 3), return_counts=True)
-    for upper in bounds(terms_N, count_N, digits + 1):
-        row_B = order_B[(lower < terms_B[order_B]) & (terms_B[order_B] <= upper)]
-        most = max(1, batch_tokens // (upper * (digits + 1)))
-        size = -(-len(row_B) // -(-len(row_B) // most))  # the fewest batches, then the fewest rows
-        for start in range(0, len(row_B), size):
-            yield row_B[start : start + size], size, upper
-        lower = upper
-
-
-def bounds(terms_N, count_N, characters):
-    """Terms of the shapes that cost least in all, counting padded tokens and compilations; every row fits in one.
-
-    There are count_N rows of terms_N terms, rising. The least cost up to each number of terms follows from those before
-    it (dynamic programming).
-    """
-    rows_N = np.concatenate([[0], np.cumsum(count_N)])
-    cost_N, bounds_N = np.zeros(len(rows_N)), [()] * len(rows_N)
-    for n, terms in enumerate(terms_N, 1):
-        costs = cost_N[:n] + _COMPILATION + (rows_N[n] - rows_N[:n]) * terms * characters
-        cost_N[n], bounds_N[n] = costs.min(), (*bounds_N[costs.argmin()], int(terms))
-    return bounds_N[-1]
+def padded_terms(terms_B, digits):
+    """The terms that each row is padded to, at least 3: few different numbers, whose shapes cost little in all."""
+    terms_B = np.maximum(terms_B, 3)
+    width_J = np.array(buckets.widths(*np.unique(terms_B, return_counts=True), each=COMPILATION / (digits + 1)))
+    return width_J[np.searchsorted(width_J, terms_B)]
 
 
 def measure_rows(progressions, digits, terms, *, apply, extend, init_cache):
@@ -200,31 +177,24 @@ def table(result):
         head.append(f"(Bayes floor over the whole generator, longer rows included: {result['bayes_floor']:.5f})")
     if "trained" in result:
         trained = result["trained"]
-        exact, nats = _percent(trained["exact_teacher_forced"]), trained["nats_per_char"]
+        exact, nats = tables.percent(trained["exact_teacher_forced"]), trained["nats_per_char"]
         head.append(f"{trained['sequences']:,} progressions of the training file: {nats:.5f}, terms exact {exact}")
     modes = ("teacher_forced", "free_running")
-    lines = [f"{'':<18}{'count':>10}{'teacher-forced':>18}{'free-running':>16}"]
+    rows = [["", "count", "teacher-forced", "free-running"]]
 
-    def line(name, count, *shares):
-        lines.append(f"{name:<18}{count:>10,}{_percent(shares[0]):>18}{_percent(shares[1]):>16}")
+    def add(name, count, *shares):
+        rows.append([name, f"{count:,}", *map(tables.percent, shares)])
 
-    line("predictable terms", result["terms"], *(result[f"exact_{mode}"] for mode in modes))
+    add("predictable terms", result["terms"], *(result[f"exact_{mode}"] for mode in modes))
     sequences = sum(g["count"] for g in result["by_position"] if g["term"] == 3)
-    line("whole sequences", sequences, None, result["exact_sequences"])
+    add("whole sequences", sequences, None, result["exact_sequences"])
     for low, high in ((3, 3), (4, 4), (5, 8), (9, 16), (17, 32), (33, 64), (65, None)):
         groups = [g for g in result["by_position"] if low <= g["term"] <= (high or g["term"]) and g["count"]]
         if groups:
             high = groups[-1]["term"]
             count = sum(g["count"] for g in groups)
             shares = (sum(g["count"] * g[mode] for g in groups) / count for mode in modes)
-            line(f"term {low}" if low == high else f"terms {low} to {high}", count, *shares)
+            add(f"term {low}" if low == high else f"terms {low} to {high}", count, *shares)
     for g in result["by_carries"]:
-        line(f"{g['carries']} carr{'y' if g['carries'] == 1 else 'ies'}", g["count"], *(g[mode] for mode in modes))
-    return "\n".join([*head, "", *lines])
-
-
-def _percent(share):
-    """Two decimals, where 100.00 % means all."""
-    if share is None:
-        return "-"
-    return f"{100 if share == 1 else min(100 * share, 99.99):.2f} %"
+        add(f"{g['carries']} carr{'y' if g['carries'] == 1 else 'ies'}", g["count"], *(g[mode] for mode in modes))
+    return "\n".join([*head, "", *tables.columns(rows)])

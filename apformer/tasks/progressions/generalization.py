@@ -20,6 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from apformer import train
+from apformer.decoding import buckets
 from apformer.decoding.bind import bound, reach
 from apformer.errors import UserError
 from apformer.tasks import hard_rows
@@ -97,9 +98,10 @@ def measure(suite, params_P, cfg):
     """
     P, rows = len(jax.tree.leaves(params_P)[0]), suite.rows
     terms, right_PM = 0, np.zeros((P, 2), int)
-    for row_B, size, most in evaluation.batches(rows.terms_B, suite.digits, _batch_tokens(P)):
-        padded = generator.Progressions(*(column_B[np.resize(row_B, size)] for column_B in rows))
-        right_PMBN = np.asarray(_right(params_P, padded, cfg, suite.digits, most))[:, :, : len(row_B)]
+    padded_B = evaluation.padded_terms(rows.terms_B, suite.digits)
+    for row_B, batch_B, most in buckets.batches(padded_B, _batch_tokens(P) // (suite.digits + 1)):
+        batch = generator.Progressions(*(column_B[batch_B] for column_B in rows))
+        right_PMBN = np.asarray(_right(params_P, batch, cfg, suite.digits, most))[:, :, : len(row_B)]
         term_N = np.arange(3, most + 1)
         counted_BN = (suite.known < term_N) & (term_N <= rows.terms_B[row_B][:, None])
         terms, right_PM = terms + int(counted_BN.sum()), right_PM + right_PMBN[:, :, counted_BN].sum(-1)

@@ -34,9 +34,8 @@ def read_rows(settings):
     if name is None:
         for split in generator.SPLITS:
             if not generator.has_split(settings.data, split):
-                raise UserError(
-                    f"these differences have no {split} lines: give a wider range that goes beyond 10", USAGE
-                )
+                remedy = "2 to 9 --digits" if digits == 1 else "a wider range that goes beyond 10"
+                raise UserError(f"these differences have no {split} lines: give {remedy}", USAGE)
         return None
     if settings.drawing.prefix_rows:
         prefixes = f"--prefix_rows {settings.drawing.prefix_rows}"

@@ -35,27 +35,6 @@ def longest_of(sides: tuple[list, list]) -> np.ndarray:
     return np.array([max(len(source_S), len(target_T)) for source_S, target_T in zip(*sides, strict=True)])
 
 
-def fitting_widths(lengths_N: np.ndarray, count: int) -> tuple[int, ...]:
-    """At most `count` widths with the least padding of all, when each length goes to the first that holds it.
-
-    With one more width, the shortest j lengths cost what the shortest i < j do, and the others as much as the j-th.
-    """
-    length_J, pairs_J = np.unique(lengths_N, return_counts=True)
-    upto_J = np.concatenate([[0], np.cumsum(pairs_J)])  # pairs with one of the first 0 .. J lengths
-    # padding_IJ: tokens after padding of those beyond the first i lengths, up to the j-th
-    padded_IJ = np.where(upto_J[:-1, None] < upto_J[None, 1:], (upto_J[1:] - upto_J[:-1, None]) * length_J, np.inf)
-    cost_J, before = np.where(upto_J > 0, np.inf, 0.0), []
-    for _ in range(min(count, len(length_J))):
-        total_IJ = cost_J[:-1, None] + padded_IJ
-        before.append(total_IJ.argmin(0))
-        cost_J = np.concatenate([[np.inf], total_IJ.min(0)])
-    widths, j = [], len(length_J)
-    for before_J in reversed(before):
-        widths.append(int(length_J[j - 1]))
-        j = int(before_J[j - 1])
-    return tuple(reversed(widths))
-
-
 def pad(sides: tuple[list, list], widths: tuple[int, ...]) -> tuple[Padded, ...]:
     """A Padded of each width, numpy; pairs longer than all widths are in none of them."""
     which_N = np.searchsorted(widths, longest_of(sides))

@@ -12,14 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from tqdm import tqdm
-
+from apformer import progress
 from apformer.errors import DATA, USAGE, UserError
 from apformer.tasks.text import corpus
 from apformer.tasks.translation import number_words
 
 PARTS = number_words.SPLITS
-HELD_OUT_NUMBERS = {"validation": 1000, "test": 5000}
+VALIDATION_NUMBERS = 1000
 
 
 @dataclass(frozen=True)
@@ -42,6 +41,8 @@ class Config:
     """The largest number."""
     numbers: int = 30_000
     """How many different ones to train on."""
+    test_sentences: int = 5000
+    """How many other numbers to be scored on. Of two files, all test lines count."""
     byte_pairs: int = 4000
     """Tokens of both languages together, at most."""
     longest: int = 128
@@ -69,6 +70,7 @@ def check(cfg: Config) -> None:
     for flag, fits, what in (
         ("largest", 99 <= cfg.largest < 10**15, "99 to 999999999999999"),
         ("numbers", 1 <= cfg.numbers <= 1_000_000, "1 to 1000000"),
+        ("test_sentences", 1 <= cfg.test_sentences <= 1_000_000, "1 to 1000000"),
         ("byte_pairs", 256 <= cfg.byte_pairs < 2**20, "256 to 1048575"),
         ("longest", 2 <= cfg.longest < 2**16, "2 to 65535"),
     ):
@@ -128,13 +130,13 @@ def example(cfg: Config) -> str:
 def _count(cfg):
     """Number words: what is asked has numbers that training has not, in whatever words."""
     speakers = [number_words.speaker(language) for language in (cfg.from_language, cfg.to_language)]
-    counts = {"train": cfg.numbers} | HELD_OUT_NUMBERS
+    counts = {"train": cfg.numbers, "validation": VALIDATION_NUMBERS, "test": cfg.test_sentences}
     parts = {}
     for seed, (name, count) in enumerate(counts.items()):
         numbers = number_words.draw(seed, count, cfg.largest, name)
         if not numbers:
             raise UserError(f"--largest {cfg.largest} leaves no numbers for {name}: give a larger one", USAGE)
-        bar = tqdm(numbers, desc=f"{name} numbers in words", unit="number", disable=None, leave=False)
+        bar = progress.bar(numbers, desc=f"{name} numbers in words", unit="number", leave=False)
         sides = zip(*([speak(number) for speak in speakers] for number in bar), strict=True)
         parts[name] = Lines(*map(list, sides), (cfg.from_language, cfg.to_language))
     return parts

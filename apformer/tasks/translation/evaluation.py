@@ -8,10 +8,10 @@ import time
 
 import jax
 import numpy as np
-from tqdm import tqdm
 
-from apformer import files, seq2seq
+from apformer import files, progress, seq2seq
 from apformer.errors import USAGE, UserError
+from apformer.report import tables
 from apformer.runs.metrics import read_metrics
 from apformer.runs.restore import load_params
 from apformer.tasks.translation import search as searching
@@ -30,7 +30,7 @@ def evaluate_run(path, settings, rows, member=None):
     tokenizer, lines = rows["tokenizer"], rows["lines"]["test"]
     sources = training.encode_side(tokenizer, lines.sources, lines.names[0], settings.data)
     begun = time.perf_counter()
-    with tqdm(total=len(sources), unit="sentence", desc="translate", disable=None, leave=False) as bar:
+    with progress.bar(total=len(sources), unit="sentence", desc="translate", leave=False) as bar:
         tokens = searching.search(sources, params, settings, settings.drawing, progress=bar.update)
     seconds = time.perf_counter() - begun
     found = [tokenizer.decode(tokens_T) for tokens_T in tokens]
@@ -116,14 +116,15 @@ def table(result):
         f"step {result['step']:,}, {result['sentences']:,} test sentences, beam {result['beams']}, length penalty "
         f"{result['alpha']:g}, {result['seconds']:.0f} s:",
         f"BLEU {result['bleu']:.2f} ({result['bleu_signature']}), chrF {result['chrf']:.2f} "
-        f"({result['chrf_signature']}), exact {result['exact']:.2%}",
+        f"({result['chrf_signature']}), exact {tables.percent(result['exact'])}",
         "",
-        f"{'words of the reference':24}{'sentences':>10}{'BLEU':>8}{'exact':>10}",
     ]
+    rows = [["words of the reference", "sentences", "BLEU", "exact"]]
     for row in result["by_length"]:
         least, most = row["words"]
         words = f"{least} and more" if most is None else f"{least} to {most}"
-        lines.append(f"{words:24}{row['sentences']:>10,}{row['bleu']:>8.2f}{row['exact']:>10.2%}")
+        rows.append([words, f"{row['sentences']:,}", f"{row['bleu']:.2f}", tables.percent(row["exact"])])
+    lines += tables.columns(rows)
     for sample in result["samples"]:
         verdict = "exact" if sample["translation"] == sample["reference"] else f"reference: {sample['reference']}"
         lines += ["", sample["source"], f"  -> {sample['translation']}", f"     {verdict}"]

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from apformer import seq2seq
-from apformer.decoding import beam, generate
+from apformer.decoding import beam, buckets, generate
 
 BATCH_TOKENS = 1024  # of the sources of a batch, padded
 MULTIPLE = 8  # of which the padded widths are
@@ -20,27 +20,24 @@ def search(sources, params, settings, teaching, temperature=0.0, seed=0, progres
     """
     cfg, most = settings.model, settings.data.longest
     decode = jax.jit(partial(_decode, cfg=cfg, temperature=temperature), static_argnames=("steps", "beams", "alpha"))
-    width_N = np.array([-(-len(source) // MULTIPLE) * MULTIPLE for source in sources])
+    # No wider than the longest sentence there may be: learned positions end there.
+    width_N = np.array([min(-(-len(source) // MULTIPLE) * MULTIPLE, most) for source in sources])
     found, end, key = [None] * len(sources), cfg.target_vocab_size - 1, jax.random.key(seed)
-    for width in np.unique(width_N):  # like lengths together: few compilations, little padding
-        alike, size = np.flatnonzero(width_N == width), max(1, BATCH_TOKENS // int(width))
-        size, steps = min(size, len(alike)), min(16 + 2 * int(width), most)
-        for start in range(0, len(alike), size):
-            rows = alike[start : start + size]
-            source_BS, lengths_B = generate.pad_prompts([sources[n] for n in np.resize(rows, size)], int(width))
-            tokens_BN = decode(
-                params,
-                source_BS,
-                lengths_B,
-                jax.random.fold_in(key, int(rows[0])),
-                steps=steps,
-                beams=teaching.beams,
-                alpha=teaching.alpha,
-            )
-            for n, tokens_N in zip(rows, np.asarray(tokens_BN), strict=False):
-                ends = np.flatnonzero(tokens_N == end)
-                found[n] = tokens_N[: ends[0] if len(ends) else None]
-            progress(len(rows))
+    for rows, row_B, width in buckets.batches(width_N, BATCH_TOKENS):
+        source_BS, lengths_B = generate.pad_prompts([sources[n] for n in row_B], width)
+        tokens_BN = decode(
+            params,
+            source_BS,
+            lengths_B,
+            jax.random.fold_in(key, int(rows[0])),
+            steps=min(16 + 2 * width, most),
+            beams=teaching.beams,
+            alpha=teaching.alpha,
+        )
+        for n, tokens_N in zip(rows, np.asarray(tokens_BN), strict=False):
+            ends = np.flatnonzero(tokens_N == end)
+            found[n] = tokens_N[: ends[0] if len(ends) else None]
+        progress(len(rows))
     return found
 
 

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from apformer import loss, seq2seq, train
+from apformer.decoding import buckets
 from apformer.errors import DATA, USAGE, UserError
 from apformer.tasks.translation import batches as padded
 from apformer.tasks.translation import corpus
@@ -35,7 +36,8 @@ def read_rows(settings):
     both = "\n".join([*lines["train"].sources, *lines["train"].targets])
     tokenizer = text_tokenizer.train_byte_pairs(both, cfg.byte_pairs)
     tokens = {part: encode(tokenizer, lines[part], cfg) for part in ("train", "validation")}
-    widths = cfg.widths or padded.fitting_widths(padded.longest_of(tokens["train"]), WIDTHS)
+    lengths = np.unique(padded.longest_of(tokens["train"]), return_counts=True)
+    widths = cfg.widths or buckets.widths(*lengths, most=WIDTHS)
     rows = {part: padded.pad(sides, (*widths, cfg.longest)) for part, sides in tokens.items()}
     rows["train"] = _of_widths(rows["train"], widths)
     return rows | {"lines": lines, "tokenizer": tokenizer, "widths": widths}

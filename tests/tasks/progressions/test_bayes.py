@@ -1,6 +1,7 @@
 """The Bayes predictor against the enumeration of everything that the generator can draw."""
 
 import math
+import tracemalloc
 from collections import defaultdict
 
 import numpy as np
@@ -75,7 +76,7 @@ def test_the_mirrored_task_has_the_same_floor():
 def test_floor_sums_over_blocks_of_differences(monkeypatch):
     cfg = Config(digits=3, min_difference=-50)
     whole = bayes_floor(cfg)
-    monkeypatch.setattr("apformer.tasks.progressions.bayes._BLOCK", 37)
+    monkeypatch.setattr("apformer.tasks.progressions.bayes._CELLS", 37 * 100)
     assert bayes_floor(cfg) == pytest.approx(whole, rel=1e-12)
 
 
@@ -83,3 +84,15 @@ def test_what_the_generator_never_draws_costs_infinitely_much():
     cfg = Config(digits=2, min_difference=-3, max_difference=5)
     rows = Progressions(*np.array([[0, 6, 2], [98, 5, 2], [2, -3, 2], [0, -60, 2], [94, 5, 2]], np.int32).T)
     assert np.isinf(bayes_nats(rows, cfg)).tolist() == [True, True, True, True, False]
+
+
+def test_many_rows_of_many_terms_take_little_memory():
+    """5,000 rows by 9,998 numbers of terms would be 400 MB in one array."""
+    cfg = Config(digits=4, max_terms=9999, max_difference=3)
+    rows = Progressions(*np.tile(np.array([[5], [3], [2]], np.int32), 5000))
+    tracemalloc.start()
+    nats_B = bayes_nats(rows, cfg)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 100e6 and nats_B.shape == (5000,)
+    np.testing.assert_array_equal(nats_B, nats_B[0])

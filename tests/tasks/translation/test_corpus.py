@@ -6,8 +6,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from apformer import seq2seq
 from apformer.errors import DATA, USAGE, UserError
@@ -52,6 +50,16 @@ def test_number_words_are_pairs_of_one_number():
     for part in lines.values():
         assert [say(int(figures)) for figures in part.sources] == part.targets
     assert len(lines["train"].sources) == 50
+
+
+def test_as_many_numbers_are_scored_as_are_asked_for():
+    """Writing 5,000 of them out takes longer than a small run trains."""
+    cfg = corpus.Config(from_language="figures", to_language="figures", numbers=9, test_sentences=7)
+    assert {name: len(part.sources) for name, part in corpus.read(cfg).items()} == {
+        "train": 9,
+        "validation": 1000,
+        "test": 7,
+    }
 
 
 @pytest.fixture
@@ -113,6 +121,7 @@ def test_no_source_is_in_two_parts(files):
         ({"source": "a"}, "--source and --target belong together"),
         ({"test": ("a", "b")}, "--validation and --test go with --source"),
         ({"largest": 98}, "--largest 98 is out of range"),
+        ({"test_sentences": 0}, "--test_sentences 0 is out of range: give 1"),
         ({"byte_pairs": 255}, "--byte_pairs 255 is out of range: give 256"),
         ({"longest": 1}, "--longest 1 is out of range"),
         ({"widths": (8, 4)}, "--widths 8 4 do not rise"),
@@ -129,18 +138,6 @@ def test_a_language_that_nobody_speaks():
     with pytest.raises(UserError, match="nobody here counts in 'fre': did you mean fr?") as caught:
         corpus.read(corpus.Config(to_language="fre"))
     assert caught.value.exit_code == USAGE
-
-
-def padding(widths, lengths):
-    return sum(next(width for width in widths if length <= width) for length in lengths)
-
-
-@given(lengths=st.lists(st.integers(1, 9), min_size=1, max_size=30), count=st.integers(1, 4))
-def test_no_other_widths_have_less_padding(lengths, count):
-    widths = padded.fitting_widths(np.array(lengths), count)
-    assert list(widths) == sorted({*widths}) and len(widths) <= count and widths[-1] == max(lengths)
-    others = itertools.combinations(range(1, max(lengths)), min(count, max(lengths)) - 1)
-    assert padding(widths, lengths) == min(padding((*other, max(lengths)), lengths) for other in others)
 
 
 SIDES = (

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from apformer import cli, errors, train
+from apformer import cli, errors, seq2seq, train
 from apformer.analysis import ablate
 from apformer.formats import weights as weights_
 from apformer.runs import checkpoint, fit, recipes, restore, settings_file
@@ -40,6 +40,13 @@ def trained(run):
     """(settings, params, tokenizer)"""
     settings = restore.load_settings(run)
     return settings, restore.load_params(run, settings)[0], pretrained.load(run / "tokenizer.json")
+
+
+def random_params(cfg):
+    """Parameters of a translator, each of which matters."""
+    shapes = jax.eval_shape(lambda key: seq2seq.init(key, cfg), jax.random.key(0))
+    rng = np.random.default_rng(0)
+    return jax.tree.map(lambda leaf: jnp.asarray(0.4 * rng.standard_normal(leaf.shape), leaf.dtype), shapes)
 
 
 def fails(capsys, sentence, exit_code, *args):
@@ -144,6 +151,20 @@ def test_the_command_translates_a_sentence_as_it_does_in_a_file(run, tmp_path, c
     assert cli.main(["translate", str(run), "231", "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)["translations"]
     assert answer == [{"source": "231", "translation": together[1]}]
+
+
+def test_learned_positions_serve_the_longest_sentences_they_have():
+    """Sources are padded to multiples of 8, but never beyond the positions there are: nothing of it can be seen."""
+    settings = recipes.parse([*FLAGS, "--longest", "20", "--widths", "20", "--position", "learned", "--max_len", "20"])
+    wider = replace(settings, data=replace(settings.data, longest=24), model=replace(settings.model, max_len=24))
+    more, shapes = random_params(wider.model), random_params(settings.model)
+    fewer = jax.tree.map(lambda leaf, like: leaf[tuple(map(slice, like.shape))], more, shapes)
+    sources = [np.arange(length, dtype=np.int32) for length in (5, 17, 20)]
+    teaching = replace(settings.drawing, beams=1)
+    found = searching.search(sources, fewer, settings, teaching)
+    expected = searching.search(sources, more, wider, teaching)
+    for tokens_T, expected_T in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(tokens_T, expected_T[:20])
 
 
 def test_a_search_by_one_beam_is_drawing_at_no_temperature(trained):

@@ -1,0 +1,25 @@
+"""Tables for a terminal: columns are aligned, and a share that is not all is never shown as all."""
+
+import pytest
+
+from apformer.report import tables
+
+
+@pytest.mark.parametrize(
+    ("share", "text"),
+    [(1.0, "100.00 %"), (1 - 1e-9, "99.99 %"), (0.5, "50.00 %"), (0.0, "0.00 %"), (None, "-")],
+)
+def test_percent(share, text):
+    assert tables.percent(share) == text
+
+
+def test_percent_of_one_decimal_without_its_sign():
+    assert [tables.percent(share, 1, "") for share in (1, 0.99999, 0.123)] == ["100.0", "99.9", "12.3"]
+
+
+def test_columns():
+    assert tables.columns([["", "count"], ["terms", "7"], ["a", "1,000,000"]]) == [
+        "            count",
+        "terms           7",
+        "a       1,000,000",
+    ]

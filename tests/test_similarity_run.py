@@ -1,0 +1,61 @@
+"""`experiments/similarity.py`: a small run leaves the published figure alone, and a bad place is refused at once."""
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import pytest
+
+from apformer import errors, flags
+
+ROOT = Path(__file__).parents[1]
+spec = importlib.util.spec_from_file_location("experiments_similarity", ROOT / "experiments" / "similarity.py")
+script = importlib.util.module_from_spec(spec)
+sys.modules[spec.name] = script  # where --help looks for what a flag means
+spec.loader.exec_module(script)
+
+TINY = "--widths 2 --keys 3 --d_models 4 --row 2 --steps 10 --batch_size 2 --learning_rates 1e-3 --members 1".split()
+
+
+def main(monkeypatch, *args):
+    monkeypatch.setattr("sys.argv", ["similarity.py", *TINY, *map(str, args)])
+    return flags.script("similarity.py", script.Similarity, script.run)
+
+
+@pytest.fixture
+def learned(monkeypatch):
+    """The keys of all models that were trained, none of which costs anything."""
+    keys = []
+    monkeypatch.setattr(script, "fit", lambda key, rate, cfg, args: keys.append(key) or script.np.ones(args.steps))
+    return keys
+
+
+def test_the_figure_lies_in_a_new_directory_wherever_it_is_called(learned, tmp_path, monkeypatch, capsys):
+    (tmp_path / "experiments" / "figures").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    assert main(monkeypatch) == 0
+    (run,) = (tmp_path / "runs").iterdir()
+    assert run.name.endswith("-similarity") and (run / "similarity.png").stat().st_size > 5000
+    assert "| 4 | scaled_dot | 0.001 | never | 1 |" in capsys.readouterr().out and len(learned) == 4
+    assert not [*(tmp_path / "experiments" / "figures").iterdir()]
+
+
+def test_the_figure_goes_where_it_is_asked_to(learned, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(monkeypatch, "--figure", tmp_path / "mine.png") == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.png"]
+
+
+@pytest.mark.parametrize(
+    ("figure", "code", "sentence"),
+    [
+        ("nowhere/similarity.png", errors.DISK, "cannot write nowhere"),
+        ("mine.doc", errors.USAGE, "--figure mine.doc is out of range: give a name that ends in .png"),
+    ],
+)
+def test_a_figure_that_cannot_be_written_is_refused_before_the_work(
+    figure, code, sentence, learned, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    assert main(monkeypatch, "--figure", figure) == code
+    assert sentence in capsys.readouterr().err and not learned and not [*tmp_path.iterdir()]
