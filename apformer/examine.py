@@ -15,7 +15,7 @@ from apformer import certify as certification
 from apformer import evaluate as evaluation
 from apformer import pair_examine, runs, task, tasks, text_examine, wide_certify, wide_evaluate, wide_examine
 from apformer.data import bayes, pairs, text, wide
-from apformer.errors import USAGE, UserError
+from apformer.errors import NOT_CERTIFIED, USAGE, UserError
 from apformer.log import read_metrics
 from apformer.restore import bound, load_params, load_rows, load_settings, reach
 
@@ -100,10 +100,16 @@ def _measure(progressions, settings, params, bayes_nats=None):
 
 
 def certify(args):
-    """Enumerate every context of a run's best checkpoint; print the certificate, or JSON."""
+    """Enumerate every context of a run's best checkpoint; print the certificate, or JSON.
+
+    Raises UserError (exit NOT_CERTIFIED), once it is printed, if the model is not certified.
+    """
     path = runs.find(args.run)
     result = certify_run(path, load_settings(path), args.member, np.inf if args.yes else PATIENCE, args.step)
     print(json.dumps(result) if args.json else certificate_table(result))
+    if not result["certified"]:
+        remedy = "train it longer, or with another --seed"
+        raise UserError(f"{path} is not certified ({result['claim']}): {remedy}", NOT_CERTIFIED)
 
 
 def certify_run(path, settings, member=None, patience=PATIENCE, step=None):
