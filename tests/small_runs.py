@@ -24,7 +24,7 @@ def keep(path, architecture, data, params=None, members=1, evaluated=True):
     drawing = DRAWING.get(type(data), recipes.Drawing(test_sequences=30))
     settings, rows = tasks.read(recipes.Settings(training, architecture, data, drawing=drawing))
     params = fit.initial_state(settings).params if params is None else params
-    experiment.keep(settings, params)
+    experiment.keep(settings, params, range(members))
     other = "nats" if isinstance(data, pairs.Config) else "exact"
     runs.write_text(path / "metrics.jsonl", "".join(json.dumps(line) + "\n" for line in _metrics(members, other)))
     if evaluated:

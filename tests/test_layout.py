@@ -18,6 +18,7 @@ LEVELS = {
     **dict.fromkeys(("layers", "data", "loss", "optimizer"), 1),
     **dict.fromkeys(("model", "seq2seq", "recurrent", "word2vec"), 2),
     **dict.fromkeys(("train", "evaluate", "agreement", "certify", "generate", "beam", "checkpoint", "manifest"), 3),
+    "selection": 3,
     **dict.fromkeys(("wide_evaluate", "wide_certify", "runs", "report", "circuit"), 3),
     **dict.fromkeys(("gpt2", "gpt2_tensors", "tensor_file", "adapters", "ablate"), 3),
 }
