@@ -1,0 +1,120 @@
+"""What a run says while it trains: metrics.jsonl, a progress bar, and a line at each checkpoint."""
+
+import json
+import sys
+import time
+from pathlib import Path
+
+import jax
+import numpy as np
+from tqdm import tqdm
+
+from apformer import optimizer
+from apformer.errors import CHECKPOINT, NON_FINITE, UserError
+from apformer.runs import directory
+
+
+class Log:
+    """Lines of metrics.jsonl and the progress bar, one chunk of steps behind the device."""
+
+    def __init__(self, path, settings, step, peak):
+        """peak: the learning rate after warm-up, of each member if there are several."""
+        self.path, self.settings, self.peak, self.held, self.failed = path, settings, np.asarray(peak), None, set()
+        self.start = time.perf_counter()
+        self.bar = tqdm(total=settings.training.steps, initial=step, unit="step", disable=None, dynamic_ncols=True)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.bar.close()
+
+    def hold(self, step, metrics, validation=None):
+        """Keep the metrics (device arrays) of the chunk that ends at a step."""
+        self.held = (step, metrics, validation)
+
+    def flush(self):
+        """Write the line held, with NaN for a member whose loss is not finite, and return it; None if none is held.
+
+        Raises UserError (exit NON_FINITE) if no member has a finite loss.
+        """
+        if self.held is None:
+            return None
+        (step, metrics, validation), self.held = self.held, None
+        # Means over the steps of the chunk; a population keeps its axis of members.
+        means = {name: np.mean(values, axis=-1, dtype=np.float64) for name, values in jax.device_get(metrics).items()}
+        self._say_what_failed(step, means["loss"])
+        means = _of_finite(means)
+        cfg = self.settings.optimizer
+        rate = self.peak * np.asarray(optimizer.share_of_peak(step - 1, cfg, self.settings.training.steps))
+        record = {"step": step} | means | {"learning_rate": rate}
+        if validation is not None:
+            validation = _of_finite(validation)
+            record |= {f"validation_{name}": values for name, values in validation.items()}
+        directory.append_record(self.path, record | {"seconds": round(time.perf_counter() - self.start, 3)})
+        self.bar.update(step - self.bar.n)
+        self.bar.set_postfix_str(_in_words(means))
+        if validation is not None:
+            words = f"{_in_words(means | {'exact': None})}, validation {_in_words(validation)}"
+            tqdm.write(f"step {step:,}: {words}; saved", file=sys.stderr)
+        return record
+
+    def _say_what_failed(self, step, losses):
+        failed = {*np.flatnonzero(~np.isfinite(losses)).tolist()}
+        if len(failed) == losses.size:
+            whose = "the loss" if losses.size == 1 else "every member's loss"
+            remedy = "lower --learning_rate; the checkpoints before it are intact"
+            raise UserError(f"{whose} is not finite at step {step}: {remedy}", NON_FINITE)
+        for member in sorted(failed - self.failed):
+            words = f"step {step:,}: the loss of member {member} is not finite: it is left out, and the others go on"
+            tqdm.write(words, file=sys.stderr)
+        self.failed |= failed
+
+
+def _of_finite(metrics):
+    """Metrics with NaN in place of all that is said of a member whose loss is not finite."""
+    finite = np.isfinite(metrics["loss"])
+    return {name: np.where(finite, values, np.nan) for name, values in metrics.items()}
+
+
+def _in_words(metrics):
+    """The loss, and the share of exact terms where there are any, as means over the members that are finite."""
+    words = [f"loss {finite_mean(metrics['loss']):.4f}"]
+    if metrics.get("exact") is not None:
+        words.append(f"exact {finite_mean(metrics['exact']):.2%}")
+    return ", ".join(words)
+
+
+def finite_mean(values):
+    """The mean of the values that are finite; infinite if none is."""
+    finite = np.ravel(values)[np.isfinite(np.ravel(values))]
+    return np.mean(finite) if finite.size else np.inf
+
+
+def score(validation):
+    """What the best checkpoint and the best member have the least of: wrong terms, and between equals, loss.
+
+    Not loss alone: on a small file it rises as the first two terms are memorised, while the rule is still learned. Of a
+    text, where nothing is right or wrong, loss alone. validation: {"loss": ..., "exact": ...}, numbers or arrays; None,
+    which a record has for a member that is not finite, becomes NaN.
+    """
+    loss = np.asarray(validation["loss"], np.float64)
+    return loss if "exact" not in validation else 1.0 - np.asarray(validation["exact"], np.float64) + 1e-4 * loss
+
+
+def validation(record):
+    """{"loss": ..., ...} of the validation rows from a record of metrics.jsonl; empty where it has none."""
+    prefix = "validation_"
+    return {name.removeprefix(prefix): value for name, value in record.items() if name.startswith(prefix)}
+
+
+def read_metrics(path):
+    """The records of a run's metrics.jsonl. Raises UserError (exit CHECKPOINT) if it is missing or damaged."""
+    path = Path(path) / "metrics.jsonl"
+    try:
+        records = [json.loads(line) for line in directory.read_text(path).splitlines()]
+        if all(isinstance(record, dict) and isinstance(record.get("step"), int) for record in records):
+            return records
+        raise ValueError("a line is no record of a step")
+    except ValueError as error:
+        raise UserError(f"{path} is damaged ({error}): `apformer resume {path.parent}` mends it", CHECKPOINT) from None
