@@ -17,9 +17,10 @@ import jax.numpy as jnp
 import numpy as np
 from tyro.conf import Positional
 
-from apformer.commands import evaluate, report
+from apformer import files
+from apformer.commands import certify, evaluate, report
 from apformer.errors import USAGE, UserError
-from apformer.runs import checkpoint, directory, selection, settings_file
+from apformer.runs import checkpoint, directory, provenance, selection, settings_file
 from apformer.runs.fit import fit, initial_state
 from apformer.runs.restore import load_rows, load_settings
 from apformer.tasks import choose
@@ -56,7 +57,7 @@ def keep(settings, params, scores=()):
         state = state._replace(step=jnp.ones_like(state.step), params=params)
         with checkpoint.Checkpoints(path / "checkpoints") as checkpoints:
             checkpoints.save(1, state, scores)
-        directory.append_record(path / "metrics.jsonl", {"step": 1, "loss": None, "exact": None})
+        files.append_record(path / "metrics.jsonl", {"step": 1, "loss": None, "exact": None})
     return path
 
 
@@ -71,10 +72,10 @@ def _describe(path, settings, rows):
     """config.json of a new run."""
     params, where = jax.eval_shape(partial(initial_state, settings)).params, settings.training
     data = choose.module(settings.data).describe_rows(settings, rows)
-    config = {"flags": settings_file.to_dict(settings), "versions": directory.versions(), "data": data}
-    directory.write_json(path / "config.json", config)
+    config = {"flags": settings_file.to_dict(settings), "versions": provenance.versions(), "data": data}
+    files.write_json(path / "config.json", config)
     if isinstance(settings.data, choose.LANGUAGE):
-        directory.write_text(path / "tokenizer.json", rows["tokenizer"].to_json())
+        files.write_text(path / "tokenizer.json", rows["tokenizer"].to_json())
     count = sum(np.prod(leaf.shape[where.members > 1 :], dtype=int) for leaf in jax.tree.leaves(params))
     print(f"{path}: {count:,} parameters, {where.steps:,} steps", file=sys.stderr)
 
@@ -125,9 +126,9 @@ def forget_after(path, step):
             selection.remove(path / "checkpoints", later)
     for name in ("evaluation.json", "certificate.json"):
         if _step_of(path / name) not in [kept for kept in saved if kept <= step]:
-            with directory.disk_errors(path):
+            with files.disk_errors(path):
                 (path / name).unlink(missing_ok=True)
-    directory.truncate_after(path / "metrics.jsonl", step)
+    files.truncate_after(path / "metrics.jsonl", step)
 
 
 def _step_of(file):
@@ -164,7 +165,7 @@ def certificate(path, settings, result):
     if result["exact_teacher_forced"] < 1:
         return "No certificate: some of these terms are wrong. `apformer certify` finds all that are."
     try:
-        return evaluate.certificate_table(evaluate.certify_run(path, settings))
+        return certify.certificate_table(certify.certify_run(path, settings))
     except UserError as error:
         if error.exit_code != USAGE:
             raise

@@ -22,8 +22,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from apformer.errors import CHECKPOINT, NON_FINITE, UserError
+from apformer.files import disk_errors, fsync, preflight
 from apformer.runs import manifest
-from apformer.runs.directory import disk_errors, fsync, preflight, versions
+from apformer.runs.provenance import versions
 from apformer.runs.selection import best, refusal, remove, scheduled, set_aside, steps, tidy
 
 

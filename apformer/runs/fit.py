@@ -14,9 +14,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from apformer import optimizer, train
-from apformer.runs import checkpoint, directory, recipes
-from apformer.runs.metrics import Log, finite_mean, read_metrics, score, validation
+from apformer import files, optimizer, train
+from apformer.runs import checkpoint, recipes
+from apformer.runs.metrics import Log, finite_mean, read_metrics
+from apformer.runs.selection import score, validation
 from apformer.tasks import choose
 
 
@@ -86,7 +87,7 @@ def fit(path, settings, rows, state):
                 if on_schedule:
                     log.hold(step, metrics, jax.device_get(validate(state.params, batch, program)))
                 record = log.flush()
-                directory.fsync(log.path)  # so that no checkpoint outlives its line
+                files.fsync(log.path)  # so that no checkpoint outlives its line
                 scores = score(validation(record)) if on_schedule else record["loss"]
                 checkpoints.save(step, state, scores, temporary=not on_schedule)
             if stopped:

@@ -5,9 +5,9 @@ from functools import partial
 import jax
 import numpy as np
 
-from apformer import model
+from apformer import files
 from apformer.errors import CHECKPOINT, DATA, NON_FINITE, USAGE, UserError
-from apformer.runs import checkpoint, directory, recipes, selection, settings_file
+from apformer.runs import checkpoint, selection, settings_file
 from apformer.runs.fit import initial_state
 from apformer.tasks import choose
 
@@ -29,7 +29,7 @@ def load_rows(path):
 
 
 def _config(path):
-    config = directory.read_json(path / "config.json")
+    config = files.read_json(path / "config.json")
     if not isinstance(config, dict):
         raise UserError(f"{path / 'config.json'} holds no settings: restore the file, or train anew", CHECKPOINT)
     return config
@@ -79,33 +79,3 @@ def _choose(path, step, members, member):
     if len(scores_M) and np.isnan(scores_M[member]):
         raise UserError(f"--member {member} of {path} is not finite at step {step:,}: give another", NON_FINITE)
     return member
-
-
-def bound(params, cfg):
-    """The model's functions with parameters and config bound, as evaluation and generation want them.
-
-    Matrix products are at the highest precision, so that what is certified is what predicts, on a GPU or a TPU too.
-    """
-    architecture = recipes.module(cfg)
-    listed = model.unstack(params) if architecture is model else params  # not cut out of a stack at every step
-
-    def apply(tokens_BT):
-        with jax.default_matmul_precision("highest"):
-            return architecture.apply(params, tokens_BT, cfg)
-
-    def extend(tokens_BT, cache, lengths_B=None):
-        with jax.default_matmul_precision("highest"):
-            return architecture.extend(listed, tokens_BT, cache, cfg, lengths_B=lengths_B)
-
-    return {
-        "apply": apply,
-        "extend": extend,
-        "init_cache": lambda batch_size, length: architecture.init_cache(cfg, batch_size, length),
-    }
-
-
-def reach(cfg):
-    """How many tokens back the logits depend on, wherever these stand; None if there is no such bound."""
-    if getattr(cfg, "window", None) is None or cfg.position not in ("relative", "alibi", "none"):
-        return None
-    return cfg.n_layers * (cfg.window - 1)

@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 
 from apformer.errors import CHECKPOINT, UserError
+from apformer.files import disk_errors
 from apformer.runs import manifest
-from apformer.runs.directory import disk_errors
 
 _STEP = "(?:0|[1-9][0-9]*)"
 
@@ -108,3 +108,20 @@ def set_aside(path, damage):
         shutil.rmtree(aside, ignore_errors=True)
         path.rename(aside)
     print(f"{path} is damaged ({damage}): renamed to {aside.name}", file=sys.stderr)
+
+
+def score(validation):
+    """What the best checkpoint and the best member have the least of: wrong terms, and between equals, loss.
+
+    Not loss alone: on a small file it rises as the first two terms are memorised, while the rule is still learned. Of a
+    text, where nothing is right or wrong, loss alone. validation: {"loss": ..., "exact": ...}, numbers or arrays; None,
+    which a record has for a member that is not finite, becomes NaN.
+    """
+    loss = np.asarray(validation["loss"], np.float64)
+    return loss if "exact" not in validation else 1.0 - np.asarray(validation["exact"], np.float64) + 1e-4 * loss
+
+
+def validation(record):
+    """{"loss": ..., ...} of the validation rows from a record of metrics.jsonl; empty where it has none."""
+    prefix = "validation_"
+    return {name.removeprefix(prefix): value for name, value in record.items() if name.startswith(prefix)}

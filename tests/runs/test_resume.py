@@ -15,14 +15,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from apformer import cli, model
+from apformer import cli, files, model
 from apformer.commands import train as experiment
 from apformer.errors import CHECKPOINT, DATA, NON_FINITE, USAGE, UserError
 from apformer.optimizer import Config as Optimizer
-from apformer.runs import checkpoint, directory, fit, restore, selection, settings_file
+from apformer.runs import checkpoint, fit, restore, selection, settings_file
 from apformer.runs.recipes import Drawing, Settings, Training
+from apformer.tasks import hard_rows
 from apformer.tasks.progressions import generator, text_file
-from apformer.tasks.progressions import training as task
 
 ROOT = Path(__file__).parents[2]
 SETTINGS = Settings(
@@ -41,7 +41,7 @@ def with_training(**changes):
 def only_train(monkeypatch):
     """`finish` without the evaluation, and few validation rows; keeps the last state in `only_train`."""
     ended = []
-    monkeypatch.setattr(task, "VALIDATION_ROWS", 32)
+    monkeypatch.setattr(hard_rows, "VALIDATION_ROWS", 32)
     monkeypatch.setattr(experiment, "finish", lambda *args: ended.append(fit.fit(*args)))
     return ended
 
@@ -153,7 +153,7 @@ def test_two_stops_change_nothing(whole, only_train, tmp_path, monkeypatch):
 
 def test_no_checkpoint_outlives_its_line_of_metrics(only_train, tmp_path, monkeypatch):
     """Of a file, the disk holds after a loss of power what was there at its last fsync."""
-    on_disk, fsync, save = {}, directory.fsync, checkpoint.Checkpoints.save
+    on_disk, fsync, save = {}, files.fsync, checkpoint.Checkpoints.save
 
     def keep(file):
         fsync(file)
@@ -163,7 +163,7 @@ def test_no_checkpoint_outlives_its_line_of_metrics(only_train, tmp_path, monkey
         assert json.loads(on_disk["metrics.jsonl"].splitlines()[-1])["step"] == step
         return save(self, step, *args, **options)
 
-    monkeypatch.setattr(directory, "fsync", keep)
+    monkeypatch.setattr(files, "fsync", keep)
     monkeypatch.setattr(checkpoint.Checkpoints, "save", check)
     train(with_training(steps=10), tmp_path / "run")
     assert checkpoint.steps(tmp_path / "run" / "checkpoints") == [4, 8, 10]
@@ -219,7 +219,7 @@ def test_numbers_that_are_not_finite_end_the_run_and_spare_its_checkpoints(whole
 
 def test_a_dataset_that_has_changed_is_refused(whole, only_train, tmp_path):
     path, _ = whole("file", only_train)
-    source = Path(settings_file.from_dict(directory.read_json(path / "config.json")["flags"], path).drawing.dataset)
+    source = Path(settings_file.from_dict(files.read_json(path / "config.json")["flags"], path).drawing.dataset)
     content = source.read_bytes()
     try:
         source.write_bytes(content + b"01 02 03\n")
@@ -306,13 +306,13 @@ def test_what_was_found_of_a_checkpoint_that_is_gone_goes_with_it(whole, only_tr
     path, _ = whole("sampler", only_train)
     copy = shutil.copytree(path, tmp_path / "run")
     monkeypatch.setattr(experiment, "finish", lambda *_: None)
-    directory.write_json(copy / "evaluation.json", {"step": 80})
-    directory.write_json(copy / "certificate.json", {"step": 76})
+    files.write_json(copy / "evaluation.json", {"step": 80})
+    files.write_json(copy / "certificate.json", {"step": 76})
     (copy / "checkpoints" / "80" / "MANIFEST.json").unlink()
     experiment.resume(experiment.Resume(str(copy)))
     said = capsys.readouterr().err
     assert "80 is damaged" in said and "resumed at step 76 of 80" in said
-    assert not (copy / "evaluation.json").exists() and directory.read_json(copy / "certificate.json") == {"step": 76}
+    assert not (copy / "evaluation.json").exists() and files.read_json(copy / "certificate.json") == {"step": 76}
     (copy / "certificate.json").write_text("{torn")
     experiment.resume(experiment.Resume(str(copy)))
     assert not (copy / "certificate.json").exists()
