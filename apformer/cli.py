@@ -1,14 +1,14 @@
-"""The command line: `apformer COMMAND ...`, and the one place where errors become sentences and exit codes.
+"""The command line: `apformer COMMAND ...`.
 
 Commands are imported when they are called, so that `apformer --help` does not wait for JAX.
 """
 
 import difflib
-import os
 import sys
+from functools import partial
 
 from apformer.commands import certify as certify_
-from apformer.errors import DISK, USAGE, UserError
+from apformer.errors import USAGE, UserError, guard
 from apformer.flags import parse
 
 
@@ -94,36 +94,22 @@ Transformers that learn arithmetic progressions, and know how well; language mod
 {"".join(f"  {name:10}{command.__doc__}{chr(10)}" for name, command in COMMANDS.items())}
 RUN is a run directory; without it, the latest. `apformer COMMAND --help` lists the flags of a command.
 
-exit codes: 0 done, 2 usage, 3 data, 4 checkpoint, 5 non-finite, 6 disk, 7 locked, 130/143 stopped and saved
+exit codes: 0 done, 2 usage, 3 data, 4 checkpoint, 5 non-finite, 6 disk, 7 locked, 8 not certified,
+            130/143 stopped and saved
 """
 
 
 def main(args=None):
-    """Run one command; the exit code of the process. What is not the user's to mend keeps its traceback."""
-    args = sys.argv[1:] if args is None else list(args)
-    try:
-        if not args or args[0] in ("-h", "--help"):
-            print(HELP, end="", file=sys.stdout if args else sys.stderr, flush=True)
-            return 0 if args else USAGE
-        if args[0] not in COMMANDS:
-            near = difflib.get_close_matches(args[0], COMMANDS, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"give one of {', '.join(COMMANDS)}"
-            raise UserError(f"there is no command {args[0]}: {hint}", USAGE)
-        COMMANDS[args[0]](args[1:])
-        sys.stdout.flush()
-    except UserError as error:
-        return _fail(error, error.exit_code)
-    except BrokenPipeError:
-        # Who reads our output has had enough, as in `apformer predict ... | head`; say no more, not even at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except OSError as error:
-        place = f"{error.filename}: " if error.filename else ""
-        return _fail(f"{place}{error.strerror or error}; see `apformer doctor` for disk and permissions", DISK)
-    except KeyboardInterrupt:
-        return _fail("stopped", 130)
-    return 0
+    """Run one command; the exit code of the process."""
+    return guard("apformer", partial(_run, sys.argv[1:] if args is None else list(args)))
 
 
-def _fail(sentence, exit_code):
-    print(f"apformer: {sentence}", file=sys.stderr)
-    return exit_code
+def _run(args):
+    if not args or args[0] in ("-h", "--help"):
+        print(HELP, end="", file=sys.stdout if args else sys.stderr)
+        sys.exit(0 if args else USAGE)
+    if args[0] not in COMMANDS:
+        near = difflib.get_close_matches(args[0], COMMANDS, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"give one of {', '.join(COMMANDS)}"
+        raise UserError(f"there is no command {args[0]}: {hint}", USAGE)
+    COMMANDS[args[0]](args[1:])

@@ -1,8 +1,12 @@
 """What goes wrong through no fault of the program, and the exit code each kind has.
 
-A `UserError` carries one sentence: what is wrong (flag, file or line) and what to do. The command line prints it
-without a traceback and exits with its code.
+A `UserError` carries one sentence: what is wrong (flag, file or line) and what to do. A command or a script that runs
+under `guard` prints it without a traceback and exits with its code.
 """
+
+import os
+import sys
+from contextlib import suppress
 
 USAGE = 2
 DATA = 3
@@ -10,6 +14,7 @@ CHECKPOINT = 4
 NON_FINITE = 5
 DISK = 6
 LOCKED = 7
+NOT_CERTIFIED = 8
 
 
 class UserError(Exception):
@@ -18,3 +23,53 @@ class UserError(Exception):
     def __init__(self, sentence: str, exit_code: int):
         super().__init__(sentence)
         self.exit_code = exit_code
+
+
+def guard(program, call):
+    """The exit code of a process that calls call(). What is not the user's to mend keeps its traceback."""
+    exit_code = _called(program, call)
+    try:
+        sys.stdout.flush()
+    except OSError:
+        # This has been said, and the interpreter would say it again as it exits.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return exit_code
+
+
+def _called(program, call):
+    try:
+        _prepare_streams()
+        exit_code = 0
+        try:
+            call()
+        except SystemExit as stop:
+            exit_code = stop.code or 0
+        sys.stdout.flush()
+        return exit_code
+    except UserError as error:
+        return _say(program, error, error.exit_code)
+    except BrokenPipeError:
+        return 0  # Who reads our output has had enough, as in `apformer predict ... | head`.
+    except OSError as error:
+        place = f"{error.filename}: " if error.filename else ""
+        return _say(program, f"{place}{error.strerror or error}; see `apformer doctor` for disk and permissions", DISK)
+    except KeyboardInterrupt:
+        return _say(program, "stopped", 130)
+
+
+def _prepare_streams():
+    """Let output print any character in any encoding. Raises UserError (exit DISK) if standard output is closed."""
+    if sys.stderr is None:  # closed: print would take standard output in its place
+        sys.stderr = open(os.devnull, "w")
+    if sys.stdout is None:
+        sys.stdout = open(os.devnull, "w")
+        raise UserError("standard output is closed: send it to a file, or to /dev/null", DISK)
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(AttributeError):  # a stream of a notebook, which takes all characters
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _say(program, sentence, exit_code):
+    with suppress(OSError):
+        print(f"{program}: {sentence}", file=sys.stderr)
+    return exit_code

@@ -5,7 +5,7 @@ import re
 import sys
 from contextlib import redirect_stderr
 
-from apformer.errors import USAGE, UserError
+from apformer.errors import USAGE, UserError, guard
 
 # What Python says of a value, in the user's words.
 _PLAIN = {
@@ -53,14 +53,7 @@ def require(flag, fits, part, what_fits):
 
 def script(program, config, run):
     """Call run(args) with the flags of the command line: the exit code of the process, every fault one sentence."""
-    try:
-        run(parse(config, sys.argv[1:], program))
-    except UserError as error:
-        print(f"{program}: {error}", file=sys.stderr)
-        return error.exit_code
-    except KeyboardInterrupt:
-        return 130
-    return 0
+    return guard(program, lambda: run(parse(config, sys.argv[1:], program)))
 
 
 def _one_sentence(box, program):

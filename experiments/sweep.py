@@ -4,15 +4,10 @@
 """
 
 import sys
+from functools import partial
 
-from apformer.errors import UserError
+from apformer.errors import guard
 from apformer.sweep.sweep import sweep
 
 if __name__ == "__main__":
-    try:
-        sweep(sys.argv[1:])
-    except UserError as error:
-        print(f"sweep: {error}", file=sys.stderr)
-        sys.exit(error.exit_code)
-    except KeyboardInterrupt:
-        sys.exit(130)
+    sys.exit(guard("sweep", partial(sweep, sys.argv[1:])))

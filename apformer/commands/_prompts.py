@@ -24,6 +24,8 @@ def read(given, file, what, example, lines_of):
 
 
 def _standard_input(what):
+    if sys.stdin is None:
+        raise UserError(f"standard input is closed: send it {what} a line, or give --file FILE", DATA)
     try:
         text = sys.stdin.buffer.read().decode("utf-8-sig").replace("\r\n", "\n").rstrip("\n")
     except UnicodeDecodeError:

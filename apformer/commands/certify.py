@@ -11,7 +11,7 @@ from tyro.conf import Positional
 
 from apformer import files, progress
 from apformer.decoding.bind import bound, reach
-from apformer.errors import USAGE, UserError
+from apformer.errors import NOT_CERTIFIED, USAGE, UserError
 from apformer.runs import directory
 from apformer.runs.provenance import _surroundings, digest
 from apformer.runs.restore import load_params, load_settings
@@ -41,10 +41,16 @@ class Certify:
 
 
 def certify(args):
-    """Enumerate every context of a run's best checkpoint; print the certificate, or JSON."""
+    """Enumerate every context of a run's best checkpoint; print the certificate, or JSON.
+
+    Raises UserError (exit NOT_CERTIFIED), once it is printed, if the model is not certified.
+    """
     path = directory.find(args.run)
     result = certify_run(path, load_settings(path), args.member, np.inf if args.yes else PATIENCE, args.step)
     print(json.dumps(result) if args.json else certificate_table(result))
+    if not result["certified"]:
+        remedy = "train it longer, or with another --seed"
+        raise UserError(f"{path} is not certified ({result['claim']}): {remedy}", NOT_CERTIFIED)
 
 
 def certify_run(path, settings, member=None, patience=PATIENCE, step=None):

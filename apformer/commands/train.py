@@ -4,9 +4,9 @@ runs/<name>/  config.json  metrics.jsonl  checkpoints/<step>/  evaluation.json  
               report.html  tokenizer.json (of a language)  translations.tsv (of pairs of sentences)
 """
 
+import json
 import math
 import shlex
-import shutil
 import sys
 from dataclasses import dataclass, replace
 from functools import partial
@@ -20,7 +20,7 @@ from tyro.conf import Positional
 from apformer import files
 from apformer.commands import certify, evaluate, report
 from apformer.errors import USAGE, UserError
-from apformer.runs import checkpoint, directory, provenance, settings_file
+from apformer.runs import checkpoint, directory, provenance, selection, settings_file
 from apformer.runs.fit import fit, initial_state
 from apformer.runs.restore import load_rows, load_settings
 from apformer.tasks import choose
@@ -45,10 +45,11 @@ def train(settings):
         finish(path, settings, rows, initial_state(settings))
 
 
-def keep(settings, params, rows=None):
+def keep(settings, params, rows=None, scores=()):
     """The path of a new run directory that holds these parameters, as if one step of training had led to them.
 
-    rows: what the settings read; nothing where rows are drawn afresh.
+    rows: what the settings read; nothing where rows are drawn afresh. scores: one for each member, of which the best
+    has the lowest.
     """
     path = _create(settings)
     with directory.lock(path):
@@ -56,7 +57,7 @@ def keep(settings, params, rows=None):
         state = jax.jit(initial_state, static_argnums=0)(settings)  # whose parameters give way to those given
         state = state._replace(step=jnp.ones_like(state.step), params=params)
         with checkpoint.Checkpoints(path / "checkpoints") as checkpoints:
-            checkpoints.save(1, state)
+            checkpoints.save(1, state, scores)
         files.append_record(path / "metrics.jsonl", {"step": 1, "loss": None, "exact": None})
     return path
 
@@ -81,15 +82,8 @@ def _describe(path, settings, rows):
 
 
 def resume(args):
-    """Go on with a run from its newest valid checkpoint, or from a saved step."""
-    path = directory.find(args.run)
-    with directory.lock(path):
-        settings, rows = load_settings(path), load_rows(path)
-        abstract = jax.eval_shape(partial(initial_state, settings))
-        step, state = checkpoint.load(path / "checkpoints", abstract, args.step)
-        forget_after(path, step)
-        print(f"{path}: resumed at step {step:,} of {settings.training.steps:,}", file=sys.stderr)
-        finish(path, settings, rows, state)
+    """Go on with a run from its newest valid checkpoint, or from a saved step; anew if none was saved yet."""
+    _go_on(directory.find_begun(args.run), args.step)
 
 
 def train_or_resume(settings):
@@ -102,29 +96,48 @@ def train_or_resume(settings):
     if not (path / "config.json").is_file():
         train(settings)
         return path
-    settings, rows = choose.read(settings)
+    settings, _ = choose.read(settings)
     kept = load_settings(path)
     if settings != replace(kept, training=replace(kept.training, run_dir=settings.training.run_dir)):
         raise UserError(f"{path} holds a run of other settings, see its config.json: give another --run_dir", USAGE)
-    if checkpoint.steps(path / "checkpoints"):
-        resume(Resume(str(path)))
-        return path
-    with directory.lock(path):
-        forget_after(path, 0)
-        _describe(path, settings, rows)
-        finish(path, settings, rows, initial_state(settings))
+    _go_on(path)
     return path
 
 
+def _go_on(path, step=None):
+    with directory.lock(path):
+        settings, rows = load_settings(path), load_rows(path)
+        if step is None and not directory.saved(path):
+            print(f"{path} stopped before its first checkpoint: it begins anew", file=sys.stderr)
+            _describe(path, settings, rows)
+            step, state = 0, initial_state(settings)
+        else:
+            abstract = jax.eval_shape(partial(initial_state, settings))
+            step, state = checkpoint.load(path / "checkpoints", abstract, step)
+            print(f"{path}: resumed at step {step:,} of {settings.training.steps:,}", file=sys.stderr)
+        forget_after(path, step)
+        finish(path, settings, rows, state)
+
+
 def forget_after(path, step):
-    """Take metrics and checkpoints back to a step, so that both are of one course of training."""
-    for later in reversed(checkpoint.steps(path / "checkpoints")):
+    """Take a run back to a step: its checkpoints, its metrics, and what was found of a checkpoint that is gone."""
+    saved = selection.steps(path / "checkpoints")
+    for later in reversed(saved):
         if later > step:
+            selection.remove(path / "checkpoints", later)
+    for name in ("evaluation.json", "certificate.json"):
+        if _step_of(path / name) not in [kept for kept in saved if kept <= step]:
             with files.disk_errors(path):
-                shutil.rmtree(path / "checkpoints" / str(later))
-                for name in ("evaluation.json", "certificate.json"):  # of parameters that may be among the forgotten
-                    (path / name).unlink(missing_ok=True)
+                (path / name).unlink(missing_ok=True)
     files.truncate_after(path / "metrics.jsonl", step)
+
+
+def _step_of(file):
+    """The step that a file of the run describes; None if it is missing or damaged."""
+    try:
+        return json.loads(file.read_bytes())["step"]
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
 
 
 def finish(path, settings, rows, state):

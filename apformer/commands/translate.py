@@ -58,6 +58,6 @@ def translate(args):
     found = [tokenizer.decode(tokens_T) for tokens_T in search(sources, params, settings, **method)]
     if args.json:
         answers = [{"source": line, "translation": text} for line, text in zip(lines, found, strict=True)]
-        print(json.dumps({"run": str(path), "translations": answers}, ensure_ascii=False))
+        print(json.dumps({"run": str(path), "translations": answers}))
     else:
         sys.stdout.write("".join(text.replace("\n", " ") + "\n" for text in found))

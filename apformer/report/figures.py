@@ -205,14 +205,17 @@ def _figure(title, rows=1, height=3.8):
 
 
 def _curve(axes, records, name, label, colour, **style):
-    kept = [record for record in records if record.get(name) is not None]
+    # None, in place of a number or of one member's, stands for what was not finite.
+    measured = [(record["step"], np.atleast_1d(np.asarray(record.get(name), float))) for record in records]
+    kept = [(step, values[np.isfinite(values)]) for step, values in measured if np.isfinite(values).any()]
     if not kept:
         return
-    steps = [record["step"] for record in kept]
-    values = np.array([np.atleast_1d(record[name]) for record in kept], float) * (100 if name.endswith("exact") else 1)
-    if values.shape[1] > 1:
-        axes.fill_between(steps, values.min(1), values.max(1), color=colour, alpha=0.2, linewidth=0)
-    axes.plot(steps, np.median(values, axis=1), color=colour, linewidth=1.3, label=label, **style)
+    steps, scale = [step for step, _ in kept], 100 if name.endswith("exact") else 1
+    if max(len(values) for _, values in kept) > 1:
+        low, high = ([scale * end(values) for _, values in kept] for end in (np.min, np.max))
+        axes.fill_between(steps, low, high, color=colour, alpha=0.2, linewidth=0)
+    middle = [scale * np.median(values) for _, values in kept]
+    axes.plot(steps, middle, color=colour, linewidth=1.3, label=label, **style)
 
 
 def _percent_axis(axes):

@@ -22,17 +22,18 @@ def by_combination(members):
 
 def sweep(members, name, command):
     """The table of a sweep's records; name(combination) puts one in words."""
-    suites = list(members[0]["suites"])
+    suites = list(next((record["suites"] for record in members if not record["failed"]), {}))
     head = ["combination", "seeds", "parameters", *suites, "certified", "seconds"]
     lines = [head, ["---", *["---:"] * (len(head) - 1)]]
     for combination, records in by_combination(members):
-        cells = [_shares([record["suites"][suite] for record in records]) for suite in suites]
-        answers = [record["certified"] for record in records]
-        certified = "-" if None in answers else f"{sum(answers)} of {len(answers)}"
+        trained = [record for record in records if not record["failed"]]
+        cells = [_shares([record["suites"][suite] for record in trained]) for suite in suites]
+        answers = [record["certified"] for record in trained]
+        certified = "-" if None in answers or not answers else f"{sum(answers)} of {len(records)}"
         seconds = f"{sum(record['seconds'] for record in records):,.0f}"
-        lines.append(
-            [name(combination), str(len(records)), f"{records[0]['parameters']:,}", *cells, certified, seconds]
-        )
+        failed = len(records) - len(trained)
+        seeds = f"{len(records)} ({failed} failed)" if failed else str(len(records))
+        lines.append([name(combination), seeds, f"{records[0]['parameters']:,}", *cells, certified, seconds])
     notes = [f"- {suite}: {_what(members, suite)}" for suite in suites]
     return "\n".join([HEAD.format(command), *(f"| {' | '.join(line)} |" for line in lines), "", *notes])
 
@@ -52,7 +53,7 @@ def columns(rows):
 
 def _shares(measured):
     """98.4 (90.1 to 100.0) of the free-running shares; - where the suite does not exist."""
-    if None in measured:
+    if None in measured or not measured:
         return "-"
     shares = [each["free_running"] for each in measured]
     middle, worst, best = (percent(share, 1, "") for share in (np.median(shares), min(shares), max(shares)))
@@ -60,5 +61,5 @@ def _shares(measured):
 
 
 def _what(members, suite):
-    found = [record["suites"][suite] for record in members]
+    found = [record["suites"][suite] for record in members if not record["failed"]]
     return "; ".join(dict.fromkeys(each["what"] for each in found if each)) or "there are none"

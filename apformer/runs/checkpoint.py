@@ -1,22 +1,18 @@
 """Checkpoints: the whole state of a run at a step, written by orbax, sealed by a manifest.
 
     checkpoints/400/
-        MANIFEST.json    step, score, names with shapes and dtypes, size and sha256 of every file, versions
+        MANIFEST.json    step, scores, names with shapes and dtypes, size and sha256 of every file, versions
         state/ ...       orbax's files: a flat dict {name: array}
 
-A checkpoint counts only if it has its manifest. Orbax reads a flipped bit as a number like any other and casts a dtype
-that differs without a word; so here every file is hashed, and every name, shape and dtype compared, before orbax reads.
-A directory is written under another name and renamed when complete, and older ones are removed only after that: a crash
-at any moment costs the save in progress and nothing else. (orbax: https://orbax.readthedocs.io)
+A checkpoint is used only if its manifest is as it was written. Orbax reads a flipped bit as a number like any other and
+casts a dtype that differs without a word; so here every file is hashed, and every name, shape and dtype compared,
+before orbax reads. A directory is written under another name and renamed when complete, and older ones are removed only
+after that: a crash at any moment costs the save in progress and nothing else. (orbax: https://orbax.readthedocs.io)
 """
 
 import errno
 import logging
-import math
 import os
-import re
-import shutil
-import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -29,19 +25,21 @@ from apformer.errors import CHECKPOINT, NON_FINITE, UserError
 from apformer.files import disk_errors, fsync, preflight
 from apformer.runs import manifest
 from apformer.runs.provenance import versions
+from apformer.runs.selection import best, refusal, remove, scheduled, set_aside, steps, tidy
 
 
 class Checkpoints:
     """Saves states into `folder`, in the background; keeps the last `keep` and the one of the lowest score.
 
-    A context manager: leaving it waits for the save in progress. What an interrupted save left behind is removed.
+    A context manager: leaving it waits for the save in progress. What an interrupted save left behind is removed, and a
+    checkpoint without a sound manifest is renamed to `<step>.corrupt`, with a line on standard error.
     """
 
     def __init__(self, folder, keep=3):
         self.folder, self.keep = Path(folder).absolute(), keep
         with disk_errors(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
-            _remove_unfinished(self.folder)
+            tidy(self.folder)
         self._worker, self._pending, self._versions = ThreadPoolExecutor(1), None, versions()
         _orbax()
 
@@ -51,12 +49,14 @@ class Checkpoints:
     def __exit__(self, *_):
         self.close()
 
-    def save(self, step, state, score=None):
+    def save(self, step, state, scores=(), temporary=False):
         """Start to save `state`; returns once it is copied, so the caller may donate it at once.
 
-        state: tree of arrays and typed keys. score: number, lower is better.
-        Raises UserError: NON_FINITE, and saves nothing, if a number in `params` is not finite or one in `opt_state` is
-        NaN; DISK if the disk is too full, or if the save before this one failed.
+        state: tree of arrays and typed keys; with several scores, each leaf has a leading axis of members.
+        scores: a number, or one for each member; lower is better. temporary: saved because the run was stopped. Such a
+        checkpoint is never the best, does not count towards `keep`, and is removed once a later one is saved.
+        Raises UserError: NON_FINITE, and saves nothing, if every member has a number in `params` that is not finite or
+        a NaN in `opt_state`; DISK if the disk is too full, or if the save before this one failed.
         """
         self.wait()
         leaves, _ = _named(state)
@@ -64,11 +64,14 @@ class Checkpoints:
         data = {name: jax.random.key_data(leaf) if name in keys else leaf for name, leaf in leaves.items()}
         # On CPU device_get returns a view of the buffer that the caller may donate: copy.
         arrays = {name: np.array(array) for name, array in jax.device_get(data).items()}
-        _require_finite(arrays, step)
+        scores_M = np.ravel(np.asarray(scores, np.float64))
+        finite_M = _finite(arrays, max(1, len(scores_M)), step)
+        scores_M = np.where(finite_M, scores_M, np.nan) if len(scores_M) else scores_M
         preflight(self.folder, needs=sum(array.nbytes for array in arrays.values()) * 1.1 + 1e6)
         facts = {
             "step": int(step),
-            "score": float(score) if score is not None and math.isfinite(score) else None,
+            "scores": [float(score) if np.isfinite(score) else None for score in scores_M],
+            "temporary": temporary,
             "tree": _signature(leaves),
             "keys": keys,
             "versions": self._versions,
@@ -95,7 +98,7 @@ class Checkpoints:
             try:
                 _write_arrays(temporary, arrays)
                 manifest.seal(temporary, facts)
-                _remove(final)
+                remove(self.folder, facts["step"])
                 os.replace(temporary, final)
                 fsync(self.folder)
             except OSError:
@@ -103,28 +106,10 @@ class Checkpoints:
                 time.sleep(0.5)
                 raise
             finally:
-                _remove_unfinished(self.folder)
-            saved = steps(self.folder)
-            for step in {*saved} - {*saved[-self.keep :], best(self.folder)}:
-                _remove(self.folder / str(step))
-
-
-def steps(folder):
-    """The steps of the complete checkpoints of `folder`, ascending."""
-    sealed = Path(folder).glob(f"*/{manifest.NAME}")
-    return sorted(int(path.parent.name) for path in sealed if path.parent.name.isdecimal())
-
-
-def best(folder):
-    """The step of the lowest score, the newest of equals; None if no checkpoint has a score."""
-    scores = {}
-    for step in steps(folder):
-        try:
-            scores[step] = manifest.read(Path(folder) / str(step))["score"]
-        except manifest.Corrupt:
-            continue
-    scored = [step for step, score in scores.items() if score is not None]
-    return min(scored, key=lambda step: (scores[step], -step), default=None)
+                tidy(self.folder)
+            kept = {*scheduled(self.folder)[-self.keep :], best(self.folder), facts["step"]}
+            for step in {*steps(self.folder)} - kept:
+                remove(self.folder, step)
 
 
 def load(folder, abstract_state, step=None):
@@ -146,14 +131,8 @@ def load(folder, abstract_state, step=None):
                 raise manifest.Corrupt(f"it is a copy of step {facts['step']}")
         except manifest.Corrupt as damage:
             if step is not None:
-                others = [other for other in saved if other != step]
-                remedy = f"delete it, to use step {others}" if others else "restore it from a copy, or train anew"
-                raise UserError(f"{path} is damaged ({damage}): {remedy}", CHECKPOINT) from None
-            aside = path.with_suffix(".corrupt")
-            with disk_errors(path):
-                shutil.rmtree(aside, ignore_errors=True)
-                path.rename(aside)
-            print(f"{path} is damaged ({damage}): renamed to {aside.name}, trying the one before it", file=sys.stderr)
+                raise refusal(path, damage) from None
+            set_aside(path, damage)
             continue
         leaves, treedef = _named(abstract_state)
         _require_same(facts["tree"], _signature(leaves), path)
@@ -206,14 +185,19 @@ def _signature(leaves):
     return {name: f"{leaf.dtype}{list(leaf.shape)}" for name, leaf in leaves.items()}
 
 
-def _require_finite(arrays, step):
+def _finite(arrays, members, step):
+    """Whether each member has finite numbers, (M,). Raises UserError(NON_FINITE) that names an array if none has."""
+    finite_M = np.ones(members, bool)
     for name, array in arrays.items():
         part = name.split("/")[0]
         if part not in ("params", "opt_state") or not jax.dtypes.issubdtype(array.dtype, np.inexact):
             continue
-        if not np.isfinite(array).all() if part == "params" else np.isnan(array).any():
+        array_MX = array.reshape(members, -1)
+        finite_M &= np.isfinite(array_MX).all(1) if part == "params" else ~np.isnan(array_MX).any(1)
+        if not finite_M.any():
             remedy = "nothing was saved: lower --learning_rate, and go on from the checkpoint before"
             raise UserError(f"step {step}: {name} holds numbers that are not finite; {remedy}", NON_FINITE)
+    return finite_M
 
 
 def _require_same(saved, asked, path):
@@ -229,17 +213,3 @@ def _placed(array, leaf, key_impl):
     array = array if key_impl is None else jax.random.wrap_key_data(array, impl=key_impl)
     sharding = getattr(leaf, "sharding", None)
     return array if sharding is None else jax.device_put(array, sharding)
-
-
-def _remove(path):
-    # Without its manifest it no longer counts, so a crash half way through does no harm.
-    (path / manifest.NAME).unlink(missing_ok=True)
-    shutil.rmtree(path, ignore_errors=True)
-
-
-def _remove_unfinished(folder):
-    """Remove what interrupted saves and removals left: `400.tmp`, `400.tmp.orbax-checkpoint-tmp`, `400` unsealed."""
-    sealed = {str(step) for step in steps(folder)}
-    for path in folder.iterdir():
-        if re.fullmatch(r"(0|[1-9][0-9]*)(\.tmp.*)?", path.name) and path.name not in sealed:
-            _remove(path)

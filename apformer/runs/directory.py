@@ -13,6 +13,7 @@ old text or the new, never half of one.
 
 import fcntl
 import os
+import re
 import socket
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
@@ -65,6 +66,15 @@ def find(run=None, *, root="runs"):
 
     Raises UserError: USAGE if it is missing or no run, CHECKPOINT if nothing was saved in it.
     """
+    path = find_begun(run, root=root)
+    if not saved(path):
+        remedy = f"`apformer resume {path}` begins it anew"
+        raise UserError(f"{path} stopped before its first checkpoint: {remedy}", CHECKPOINT)
+    return path
+
+
+def find_begun(run=None, *, root="runs"):
+    """The Path of a run that has a configuration, and perhaps no checkpoint yet. Raises UserError(USAGE) as `find`."""
     if run is None:
         latest = Path(root) / "latest"
         if not latest.is_file():
@@ -78,9 +88,12 @@ def find(run=None, *, root="runs"):
         raise UserError(f"{path} is not a directory: name one that `apformer train` wrote", USAGE)
     if not (path / "config.json").is_file():
         raise UserError(f"{path} holds no run (no config.json): name a directory that `apformer train` wrote", USAGE)
-    if not any(path.glob("checkpoints/*/MANIFEST.json")):
-        raise UserError(f"{path} stopped before its first checkpoint: train anew with `apformer train`", CHECKPOINT)
     return path
+
+
+def saved(path):
+    """Whether a checkpoint was ever completed in a run, even if it has been damaged since."""
+    return any(re.fullmatch(r"[0-9]+(\.corrupt)?", entry.name) for entry in path.glob("checkpoints/*"))
 
 
 @contextmanager

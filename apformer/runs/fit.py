@@ -14,9 +14,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from apformer import optimizer, train
+from apformer import files, optimizer, train
 from apformer.runs import checkpoint, recipes
-from apformer.runs.metrics import Log, read_metrics
+from apformer.runs.metrics import Log, finite_mean, read_metrics
 from apformer.runs.selection import score, validation
 from apformer.tasks import choose
 
@@ -66,14 +66,14 @@ def fit(path, settings, rows, state):
     """The state after the last step; on the way it fills metrics.jsonl and checkpoints/ of the run directory `path`.
 
     The state given is donated. SIGINT or SIGTERM exits after a chunk and a checkpoint, with 128 + its number.
-    Raises UserError: NON_FINITE as soon as a loss is not finite, DISK if something cannot be written.
+    Raises UserError: NON_FINITE as soon as no member's loss is finite, DISK if something cannot be written.
     """
     run = settings.training
     program = _program(settings)
     train_rows = None if rows is None else jax.tree.map(jnp.asarray, rows["train"])
     batch = choose.module(settings.data).validation_batch(settings, rows)
     step = int(np.max(state.step))
-    log = Log(path / "metrics.jsonl", settings, step)
+    log = Log(path / "metrics.jsonl", settings, step, jax.device_get(state.hyper["learning_rate"]))
     with checkpoint.Checkpoints(path / "checkpoints", run.keep) as checkpoints, stop_signals() as stopped, log:
         while step < run.steps and not (run.patience and _stale(path) >= run.patience):
             until = min(run.steps, step - step % run.log_every + run.log_every)
@@ -82,15 +82,14 @@ def fit(path, settings, rows, state):
             # The line of the chunk before: reading this one's metrics now would stall the device.
             log.flush()
             log.hold(step, metrics)
-            if step % run.save_every == 0 or step == run.steps:
-                scores = jax.device_get(validate(state.params, batch, program))
-                log.hold(step, metrics, scores)
-                log.flush()
-                checkpoints.save(step, state, float(np.mean(score(scores))))
-            elif stopped:
-                # No score: the uninterrupted run, which the resumed one is to equal, has none here.
-                log.flush()
-                checkpoints.save(step, state)
+            on_schedule = step % run.save_every == 0 or step == run.steps
+            if on_schedule or stopped:
+                if on_schedule:
+                    log.hold(step, metrics, jax.device_get(validate(state.params, batch, program)))
+                record = log.flush()
+                files.fsync(log.path)  # so that no checkpoint outlives its line
+                scores = score(validation(record)) if on_schedule else record["loss"]
+                checkpoints.save(step, state, scores, temporary=not on_schedule)
             if stopped:
                 checkpoints.close()
                 print(f"stopped at step {step:,} and saved: `apformer resume {path}` goes on", file=sys.stderr)
@@ -101,7 +100,7 @@ def fit(path, settings, rows, state):
 def _stale(path):
     """How many checkpoints there are since the best; by metrics.jsonl, so that a resumed run stops at the same."""
     records = read_metrics(path) if (path / "metrics.jsonl").exists() else []
-    scores = [np.mean(score(found)) for record in records if (found := validation(record))]
+    scores = [finite_mean(score(found)) for record in records if (found := validation(record))]
     return len(scores) - 1 - int(np.argmin(scores)) if scores else 0
 
 

@@ -14,8 +14,10 @@ from apformer.errors import CHECKPOINT, NON_FINITE, UserError
 class Log:
     """Lines of metrics.jsonl and the progress bar, one chunk of steps behind the device."""
 
-    def __init__(self, path, settings, step):
-        self.path, self.settings, self.held, self.start = path, settings, None, time.perf_counter()
+    def __init__(self, path, settings, step, peak):
+        """peak: the learning rate after warm-up, of each member if there are several."""
+        self.path, self.settings, self.peak, self.held, self.failed = path, settings, np.asarray(peak), None, set()
+        self.start = time.perf_counter()
         self.bar = progress.bar(total=settings.training.steps, initial=step, unit="step")
         self.bar.set_postfix_str(progress.COMPILING)
 
@@ -30,17 +32,22 @@ class Log:
         self.held = (step, metrics, validation)
 
     def flush(self):
-        """Write the line held. Raises UserError (exit NON_FINITE) if its loss is not finite."""
+        """Write the line held, with NaN for a member whose loss is not finite, and return it; None if none is held.
+
+        Raises UserError (exit NON_FINITE) if no member has a finite loss.
+        """
         if self.held is None:
-            return
+            return None
         (step, metrics, validation), self.held = self.held, None
         # Means over the steps of the chunk; a population keeps its axis of members.
         means = {name: np.mean(values, axis=-1, dtype=np.float64) for name, values in jax.device_get(metrics).items()}
-        self._require_finite(step, means["loss"])
+        self._say_what_failed(step, means["loss"])
+        means = _of_finite(means)
         cfg = self.settings.optimizer
-        rate = cfg.learning_rate * optimizer.share_of_peak(step - 1, cfg, self.settings.training.steps)
+        rate = self.peak * np.asarray(optimizer.share_of_peak(step - 1, cfg, self.settings.training.steps))
         record = {"step": step} | means | {"learning_rate": rate}
         if validation is not None:
+            validation = _of_finite(validation)
             record |= {f"validation_{name}": values for name, values in validation.items()}
         files.append_record(self.path, record | {"seconds": round(time.perf_counter() - self.start, 3)})
         self.bar.update(step - self.bar.n)
@@ -48,21 +55,38 @@ class Log:
         if validation is not None:
             words = f"{_in_words(means | {'exact': None})}, validation {_in_words(validation)}"
             progress.write(f"step {step:,}: {words}; saved")
+        return record
 
-    def _require_finite(self, step, losses):
-        failed = np.flatnonzero(~np.isfinite(losses))
-        if len(failed):
-            seed = self.settings.training.seed + int(failed[0])
+    def _say_what_failed(self, step, losses):
+        failed = {*np.flatnonzero(~np.isfinite(losses)).tolist()}
+        if len(failed) == losses.size:
+            whose = "the loss" if losses.size == 1 else "every member's loss"
             remedy = "lower --learning_rate; the checkpoints before it are intact"
-            raise UserError(f"the loss of seed {seed} is not finite at step {step}: {remedy}", NON_FINITE)
+            raise UserError(f"{whose} is not finite at step {step}: {remedy}", NON_FINITE)
+        for member in sorted(failed - self.failed):
+            words = f"step {step:,}: the loss of member {member} is not finite: it is left out, and the others go on"
+            progress.write(words)
+        self.failed |= failed
+
+
+def _of_finite(metrics):
+    """Metrics with NaN in place of all that is said of a member whose loss is not finite."""
+    finite = np.isfinite(metrics["loss"])
+    return {name: np.where(finite, values, np.nan) for name, values in metrics.items()}
 
 
 def _in_words(metrics):
-    """The loss, and the share of exact terms where there are any, as means over members."""
-    words = [f"loss {np.mean(metrics['loss']):.4f}"]
+    """The loss, and the share of exact terms where there are any, as means over the members that are finite."""
+    words = [f"loss {finite_mean(metrics['loss']):.4f}"]
     if metrics.get("exact") is not None:
-        words.append(f"exact {np.mean(metrics['exact']):.2%}")
+        words.append(f"exact {finite_mean(metrics['exact']):.2%}")
     return ", ".join(words)
+
+
+def finite_mean(values):
+    """The mean of the values that are finite; infinite if none is."""
+    finite = np.ravel(values)[np.isfinite(np.ravel(values))]
+    return np.mean(finite) if finite.size else np.inf
 
 
 def read_metrics(path):

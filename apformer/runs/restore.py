@@ -6,11 +6,9 @@ import jax
 import numpy as np
 
 from apformer import files
-from apformer.errors import CHECKPOINT, DATA, USAGE, UserError
-from apformer.runs import checkpoint, settings_file
+from apformer.errors import CHECKPOINT, DATA, NON_FINITE, USAGE, UserError
+from apformer.runs import checkpoint, selection, settings_file
 from apformer.runs.fit import initial_state
-from apformer.runs.metrics import read_metrics
-from apformer.runs.selection import score, validation
 from apformer.tasks import choose
 
 
@@ -40,37 +38,44 @@ def _config(path):
 def load_params(path, settings, member=None, step=None):
     """(params of one model, step, member) from a saved step of a run; if not given the best, or else the newest.
 
-    A translator that is taught to be the average of checkpoints is the mean of its newest ones.
+    A translator that is taught to be the average of checkpoints is the mean of its newest ones, all of one member.
+    Raises UserError: USAGE for a member that the run does not have, NON_FINITE for one that training has spoilt.
     """
-    several = getattr(settings.drawing, "average", 1)
-    if step is not None or several == 1:
-        return _load_params(path, settings, member, step)
-    steps = checkpoint.steps(path / "checkpoints")[-several:]
-    found = [_load_params(path, settings, member, step) for step in steps or [None]]
-    mean = jax.tree.map(lambda *leaves: sum(leaves) / len(leaves), *(params for params, _, _ in found))
-    return mean, *found[-1][1:]
-
-
-def _load_params(path, settings, member, step):
-    members = settings.training.members
+    members, folder = settings.training.members, path / "checkpoints"
     if member is not None and not 0 <= member < members:
         raise UserError(f"--member {member} is out of range: {path} has members 0 to {members - 1}", USAGE)
+    steps = [step] if step is not None else _steps_to_use(folder, getattr(settings.drawing, "average", 1))
     abstract = jax.eval_shape(partial(initial_state, settings))
-    folder = path / "checkpoints"
-    step, state = checkpoint.load(folder, abstract, checkpoint.best(folder) if step is None else step)
+
+    def params_of(state):
+        return state.params if members == 1 else jax.tree.map(lambda leaf: leaf[member], state.params)
+
+    newest, state = checkpoint.load(folder, abstract, steps[-1])
+    member = _choose(path, newest, members, member)
+    last = params_of(state)
+    if len(steps) == 1:
+        return last, newest, member
+    params = [params_of(checkpoint.load(folder, abstract, step)[1]) for step in steps[:-1]] + [last]
+    return jax.tree.map(lambda *leaves: sum(leaves) / len(leaves), *params), newest, member
+
+
+def _steps_to_use(folder, several):
+    """The steps whose mean is the model of a run; [None] for the newest, where no step was saved on schedule."""
+    if several == 1:
+        return [selection.best(folder)]
+    return selection.scheduled(folder)[-several:] or [None]
+
+
+def _choose(path, step, members, member):
+    """The member of the lowest score at a step, unless one is asked for. Raises UserError if it is not finite."""
     if members == 1:
-        return state.params, step, 0
+        return 0
+    scores_M = selection.member_scores(path / "checkpoints", step)
     if member is None:
-        member = _best_member(path, step, members)
-    return jax.tree.map(lambda leaf: leaf[member], state.params), step, member
-
-
-def _best_member(path, step, members):
-    """The member of the lowest score at a step, by metrics.jsonl."""
-    try:
-        (record,) = (record for record in read_metrics(path) if record["step"] == step)
-    except (UserError, ValueError):
-        unknown = f"{path / 'metrics.jsonl'} does not say which member is the best at step {step:,}"
-        raise UserError(f"{unknown}: choose one with --member 0 to {members - 1}", CHECKPOINT) from None
-    scores = validation(record)
-    return int(np.argmin(score(scores) if scores else record["loss"]))
+        if not np.isfinite(scores_M).any():
+            unknown = f"{path} does not say which member is the best at step {step:,}"
+            raise UserError(f"{unknown}: choose one with --member 0 to {members - 1}", CHECKPOINT)
+        return int(np.nanargmin(scores_M))
+    if len(scores_M) and np.isnan(scores_M[member]):
+        raise UserError(f"--member {member} of {path} is not finite at step {step:,}: give another", NON_FINITE)
+    return member

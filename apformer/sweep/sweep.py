@@ -7,7 +7,7 @@ Values are parted by commas, and a value may bring flags of its own: `--position
 flags are compiled and trained in turn. `--no_certify` leaves out the enumeration of all contexts.
 
     runs/<UTC time>-sweep/
-        sweep.json      the flags, the versions, one record a member
+        sweep.json      the flags, the versions, one record a member; failed: its numbers were not finite
         table.md        a row a combination; figures/sweep.png has every member
         01-.../         a run like any other, of the members of one program
 
@@ -16,6 +16,7 @@ The same flags with `--run_dir` of a sweep that was stopped go on with it.
 
 import sys
 import time
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -28,7 +29,7 @@ from apformer import files, progress
 from apformer.commands.train import forget_after
 from apformer.errors import NON_FINITE, USAGE, UserError
 from apformer.report import figures, tables
-from apformer.runs import checkpoint, directory, provenance, recipes, settings_file
+from apformer.runs import checkpoint, directory, provenance, recipes, selection, settings_file
 from apformer.runs.fit import fit, initial_state
 from apformer.runs.metrics import read_metrics
 from apformer.runs.restore import load_rows, load_settings
@@ -78,29 +79,45 @@ def _begun(path, flags):
 
 
 def _run(path, program, result):
-    """Train and measure the members of a program that have no record; the combinations that came to nothing."""
+    """Train and measure the members of a program that have no record; the names of the combinations that failed."""
     done = {record["member"] for record in result["members"] if record["folder"] == program.folder}
     members, certify = program.joint.training.members, "no_certify" not in result["flags"]
-    if len(done) == members:
-        return []
-    try:
-        state, rows = train(path / program.folder, program)
-    except UserError as error:
-        if error.exit_code != NON_FINITE:
-            raise
-        return [name(combination) for combination in program.combinations]
+    if len(done) < members:
+        try:
+            _measure(path, program, result, done, certify)
+        except UserError as error:
+            if error.exit_code != NON_FINITE:
+                raise
+            result["members"] += [_record(program, member, failed=True) for member in sorted({*range(members)} - done)]
+            files.write_json(path / "sweep.json", result)
+    mine = [record for record in result["members"] if record["folder"] == program.folder and record["failed"]]
+    return list(dict.fromkeys(name(record["combination"]) for record in mine))
+
+
+def _measure(path, program, result, done, certify):
+    """Train all members of a program, and put a record of each that is not `done` into sweep.json."""
+    members = program.joint.training.members
+    state, rows = train(path / program.folder, program)
     params_P = state.params if members > 1 else jax.tree.map(lambda leaf: leaf[None], state.params)
-    begun, asked = time.perf_counter(), generalization.suites(program.joint, rows)
+    begun, asked, metrics = (
+        time.perf_counter(),
+        generalization.suites(program.joint, rows),
+        read_metrics(path / program.folder),
+    )
     found = {
         key: suite and generalization.measure(suite, params_P, program.joint.model) for key, suite in asked.items()
     }
-    seconds = (_seconds(read_metrics(path / program.folder)) + time.perf_counter() - begun) / members
+    seconds = (_seconds(metrics) + time.perf_counter() - begun) / members
+    finite_P = np.isfinite(np.atleast_1d(np.asarray(metrics[-1]["validation_loss"], float)))
     for member in progress.bar(sorted({*range(members)} - done), desc="certify", unit="member", leave=False):
-        params = jax.tree.map(lambda leaf_P, k=member: leaf_P[k], params_P)
-        shares = {key: measured and measured[member] for key, measured in found.items()}
-        result["members"].append(_record(program, member, params, shares, seconds, certify))
+        begun, measured = time.perf_counter(), {}
+        if finite_P[member]:
+            params = jax.tree.map(lambda leaf_P, k=member: leaf_P[k], params_P)
+            shares = {key: measured and measured[member] for key, measured in found.items()}
+            measured = {"suites": shares, **_certificate(program, member, params, shares, certify)}
+        record = _record(program, member, failed=not finite_P[member])
+        result["members"].append(record | measured | {"seconds": round(seconds + time.perf_counter() - begun, 1)})
         files.write_json(path / "sweep.json", result)
-    return []
 
 
 def population(settings_H):
@@ -119,7 +136,7 @@ def train(path, program):
     with files.disk_errors(path):
         path.mkdir(exist_ok=True)
     with directory.lock(path):
-        if checkpoint.steps(path / "checkpoints"):
+        if selection.steps(path / "checkpoints"):
             if load_settings(path) != settings:
                 raise UserError(f"{path} was trained with other settings: give another --run_dir", USAGE)
             rows = load_rows(path)
@@ -133,25 +150,33 @@ def train(path, program):
         return fit(path, settings, rows, state), rows
 
 
-def _record(program, member, params, shares, seconds, certify):
-    """What sweep.json says of one member: what it is, its shares of the suites, and its certificate."""
-    begun, seeds = time.perf_counter(), program.settings[0].training.members
-    settings, certificate = program.settings[member // seeds], {"certified": None}
-    if certify and generalization.can_enumerate(settings):
-        # A wrong term says as much as all contexts would, and sooner.
-        refuted = shares["in distribution"] and shares["in distribution"]["teacher_forced"] < 1
-        certificate = {"certified": False} if refuted else generalization.certificate(params, settings)
+def _record(program, member, failed):
+    """What sweep.json says of one member before it is measured; failed: it came to numbers that are not finite."""
+    seeds = program.settings[0].training.members
+    settings = program.settings[member // seeds]
+    shapes = jax.eval_shape(partial(initial_state, replace(settings, training=replace(settings.training, members=1))))
     return {
         "combination": program.combinations[member // seeds],
         "folder": program.folder,
         "member": member,
         "seed": settings.training.seed + member % seeds,
         "hyper": {key: getattr(settings.optimizer, key) for key in settings.optimizer.hyper()},
-        "parameters": sum(leaf.size for leaf in jax.tree.leaves(params)),
-        "suites": shares,
-        **certificate,
-        "seconds": round(seconds + time.perf_counter() - begun, 1),
+        "parameters": sum(leaf.size for leaf in jax.tree.leaves(shapes.params)),
+        "failed": failed,
+        "suites": {},
+        "certified": None,
+        "seconds": 0.0,
     }
+
+
+def _certificate(program, member, params, shares, certify):
+    """What the enumeration of all contexts says of one member; {"certified": None} where it is not asked."""
+    settings = program.settings[member // program.settings[0].training.members]
+    if not certify or not generalization.can_enumerate(settings):
+        return {"certified": None}
+    if shares["in distribution"] and shares["in distribution"]["teacher_forced"] < 1:
+        return {"certified": False}  # a wrong term says as much as all contexts would, and sooner
+    return generalization.certificate(params, settings)
 
 
 def _seconds(metrics):
@@ -165,11 +190,13 @@ def _report(path, result):
     table = tables.sweep(result["members"], name, command(result["flags"]))
     files.write_text(path / "table.md", table + "\n")
     print(table)
-    rows = []
-    for combination, records in tables.by_combination(result["members"]):
+    rows, trained = [], [record for record in result["members"] if not record["failed"]]
+    for combination, records in tables.by_combination(trained):
         metrics = read_metrics(path / records[0]["folder"])
         members = [record["member"] for record in records]
-        exact = [(line["step"], np.atleast_1d(line["exact"])[members]) for line in metrics]
+        exact = [(line["step"], np.atleast_1d(np.asarray(line["exact"], float))[members]) for line in metrics]
         rows.append((name(combination), exact, [record["suites"] for record in records]))
-    figures.save(path / "figures", {"sweep": figures.sweep(rows)})
-    print(f"\n{path / 'table.md'}\n{path / 'figures' / 'sweep.png'}")
+    print(f"\n{path / 'table.md'}")
+    if rows:
+        figures.save(path / "figures", {"sweep": figures.sweep(rows)})
+        print(path / "figures" / "sweep.png")

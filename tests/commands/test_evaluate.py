@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 
 import jax
 import numpy as np
@@ -57,6 +58,19 @@ def test_the_certificate_of_a_run(run, capsys):
     assert len(result["parameters_sha256"]) == 64 and not (run / certify_.PARTIAL).exists()
     code, printed = call(capsys, run)
     assert code == 0 and printed.out.startswith("CERTIFIED: greedy decoding continues every progression")
+
+
+def test_a_model_that_is_not_certified_has_an_exit_code_of_its_own(tmp_path, capsys, alike):
+    original = circuit_run(tmp_path / "right", DATA)
+    settings = restore.load_settings(original)
+    params = jax.tree.map(np.zeros_like, restore.load_params(original, settings)[0])
+    training = dataclasses.replace(settings.training, run_dir=str(tmp_path / "wrong"))
+    path = train.keep(dataclasses.replace(settings, training=training), params)
+    code, printed = call(capsys, path, "--json")
+    assert code == errors.NOT_CERTIFIED == 8
+    assert json.loads(printed.out) == json.loads((path / "certificate.json").read_text())
+    said = printed.err.splitlines()[-1]
+    assert re.fullmatch(rf"apformer: {path} is not certified \(.* of .* contexts are continued wrongly\): .*", said)
 
 
 def test_a_stopped_enumeration_goes_on_where_it_was(run, capsys, monkeypatch, alike):

@@ -14,7 +14,7 @@ from apformer.commands import train as experiment
 from apformer.errors import CHECKPOINT, DATA, DISK, USAGE, UserError
 from apformer.runs import checkpoint, fit, recipes, restore, selection, settings_file
 from apformer.runs import metrics as log
-from apformer.runs.recipes import Options, Settings, Training
+from apformer.runs.recipes import Options, Settings, Teaching, Training
 from apformer.tasks import hard_rows
 from apformer.tasks.progressions import bayes, first_two_terms, generator, text_file
 from apformer.tasks.progressions import training as task
@@ -47,7 +47,7 @@ def make_run(path, settings, scores, validation=None):
     state = fit.initial_state(settings)
     with checkpoint.Checkpoints(path / "checkpoints") as checkpoints:
         for step, score in scores.items():
-            checkpoints.save(step, state, score)
+            checkpoints.save(step, state, () if score is None else score)
             record = {"step": step, "loss": [1.0, 2.0][: settings.training.members], "exact": [0.0, 0.0]}
             file_io.append_record(path / "metrics.jsonl", record | (validation or {}))
     return path
@@ -265,7 +265,8 @@ def test_the_best_checkpoint_is_measured_and_the_newest_where_none_has_a_score(t
 
 def test_the_member_is_the_one_asked_for_or_the_best_on_validation(tmp_path):
     pair = settings(members=2)
-    path = make_run(tmp_path / "run", pair, {2: 1.0}, {"validation_loss": [0.5, 0.25], "validation_exact": [0.5, 0.5]})
+    path = make_run(tmp_path / "run", pair, {2: [0.5, 0.25]})
+    (path / "metrics.jsonl").write_text('{"torn')  # which member is the best is told by its checkpoint
     states = fit.initial_state(pair).params
     for asked, member in ((None, 1), (0, 0), (1, 1)):
         params, step, found = restore.load_params(path, pair, asked)
@@ -274,9 +275,28 @@ def test_the_member_is_the_one_asked_for_or_the_best_on_validation(tmp_path):
     with pytest.raises(UserError, match="--member 3 is out of range: .* has members 0 to 1") as caught:
         restore.load_params(path, pair, 3)
     assert caught.value.exit_code == USAGE
-    # Stopped before its first validation: the training loss decides.
-    path = make_run(tmp_path / "stopped", pair, {2: None})
-    assert restore.load_params(path, pair)[2] == 0
+    path = make_run(tmp_path / "unscored", pair, {2: None})
+    with pytest.raises(UserError, match="not say which member is the best at step 2: .*--member 0 to 1") as caught:
+        restore.load_params(path, pair)
+    assert caught.value.exit_code == CHECKPOINT and restore.load_params(path, pair, 1)[2] == 1
+
+
+def test_the_average_is_of_one_member_and_of_checkpoints_on_schedule(tmp_path):
+    pair = dataclasses.replace(settings(members=2), drawing=Teaching(average=2))
+    scores = {2: [0.0, 9.0], 4: [3.0, 4.0], 6: [6.0, 5.0]}  # the best member is not the same at each step
+    with checkpoint.Checkpoints(tmp_path / "checkpoints") as checkpoints:
+        for step, found in scores.items():
+            checkpoints.save(step, state_of(pair, step), found)
+        checkpoints.save(7, state_of(pair, 7), [0.0, 0.0], temporary=True)
+    for asked, member in ((None, 1), (0, 0)):
+        params, step, found = restore.load_params(tmp_path, pair, asked)
+        assert (step, found) == (6, member)
+        parts = [jax.tree.map(lambda leaf, k=member: leaf[k], state_of(pair, step).params) for step in (4, 6)]
+        jax.tree.map(lambda ours, a, b: np.testing.assert_array_equal(ours, (a + b) / 2), params, *parts)
+
+
+def state_of(settings, seed):
+    return fit.initial_state(dataclasses.replace(settings, training=dataclasses.replace(settings.training, seed=seed)))
 
 
 def test_predict_needs_the_settings_of_a_run_and_not_its_dataset(rows_file, tmp_path):
@@ -300,18 +320,34 @@ def test_metrics_that_are_damaged_are_a_sentence(tmp_path):
     assert caught.value.exit_code == CHECKPOINT
 
 
-def test_a_population_names_the_seed_whose_loss_is_not_finite(tmp_path):
-    with log.Log(tmp_path / "metrics.jsonl", settings(members=3, seed=10), 0) as lines:
-        loss = np.array([[1.0, 1.0], [1.0, np.nan], [np.inf, 1.0]])
-        lines.hold(4, {"loss": loss, "exact": np.zeros((3, 2))})
-        with pytest.raises(UserError, match="loss of seed 11 is not finite at step 4"):
+def test_members_that_are_not_finite_are_named_once_and_the_last_of_them_ends_the_run(tmp_path, capsys):
+    with log.Log(tmp_path / "metrics.jsonl", settings(members=3), 0, [1e-3, 1e-2, 1e-1]) as lines:
+        for step, spoilt in ((2, [1]), (4, [1, 2]), (6, [0, 1, 2])):
+            loss = np.ones((3, 2))
+            loss[spoilt, 1] = np.nan
+            lines.hold(step, {"loss": loss, "exact": np.full((3, 2), 0.5)})
+            if step < 6:
+                lines.flush()
+        with pytest.raises(UserError, match="^every member's loss is not finite at step 6: lower --learning_rate"):
             lines.flush()
-    assert not (tmp_path / "metrics.jsonl").exists()
+    said = capsys.readouterr().err.splitlines()
+    assert [line.partition(" is not finite")[0] for line in said] == [
+        "step 2: the loss of member 1",
+        "step 4: the loss of member 2",
+    ]
+    first, second = log.read_metrics(tmp_path)
+    assert first["loss"] == [1.0, None, 1.0] and second["exact"] == [0.5, None, None]
+    assert np.array(first["learning_rate"]) / first["learning_rate"][0] == pytest.approx([1, 10, 100])
+
+
+def test_the_score_of_a_population_is_that_of_its_finite_members():
+    assert log.finite_mean([0.5, np.nan, np.inf, 0.25]) == 0.375 and log.finite_mean([np.nan]) == np.inf
+    np.testing.assert_array_equal(selection.score({"loss": [1.0, None], "exact": [1.0, None]}), [1e-4, np.nan])
 
 
 def test_a_line_of_metrics_holds_means_over_its_steps(tmp_path):
     run = settings(log_every=2, steps=100)
-    with log.Log(tmp_path / "metrics.jsonl", run, 0) as lines:
+    with log.Log(tmp_path / "metrics.jsonl", run, 0, run.optimizer.learning_rate) as lines:
         lines.flush()  # nothing held
         lines.hold(2, {"loss": np.array([1.0, 3.0], np.float32), "exact": np.array([0.0, 1.0], np.float32)})
         lines.flush()

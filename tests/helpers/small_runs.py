@@ -31,7 +31,7 @@ def keep(path, architecture, data, params=None, members=1, evaluated=True):
     drawing = OPTIONS.get(type(data), recipes.Options(test_sequences=30))
     settings, rows = choose.read(recipes.Settings(training, architecture, data, drawing=drawing))
     params = fit.initial_state(settings).params if params is None else params
-    train.keep(settings, params, rows)
+    train.keep(settings, params, rows, range(members))
     other = "nats" if isinstance(data, corpus.Config) else "exact"
     files.write_text(path / "metrics.jsonl", "".join(json.dumps(line) + "\n" for line in _metrics(members, other)))
     if evaluated:

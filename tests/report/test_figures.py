@@ -55,6 +55,16 @@ def test_members_are_drawn_as_their_median_in_a_band():
     assert "3 members" in lower.get_xlabel()
 
 
+def test_members_that_were_not_finite_are_not_drawn():
+    records = [
+        {"step": 1, "loss": [2.0, 4.0, 3.0], "validation_loss": [None] * 3},
+        {"step": 2, "loss": [1.0, None, 3.0]},
+        {"step": 3, "loss": [None, None, 1.0]},
+    ]
+    (axes,) = loss_curve(records).axes
+    assert lines(axes) == {"training": [[1, 3.0], [2, 2.0], [3, 1.0]]}
+
+
 def test_accuracy_by_position_draws_both_modes():
     (axes,) = accuracy_by_position(EVALUATION).axes
     assert lines(axes) == {

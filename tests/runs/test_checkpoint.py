@@ -18,7 +18,7 @@ import optax
 import pytest
 
 from apformer import errors
-from apformer.runs import checkpoint, manifest
+from apformer.runs import checkpoint, manifest, selection
 from apformer.runs.checkpoint import Checkpoints
 
 ROOT = Path(__file__).parents[2]
@@ -172,7 +172,7 @@ def test_the_last_ones_and_the_best_one_are_kept(tmp_path):
     kept = {}
     with Checkpoints(tmp_path, keep=2) as checkpoints:
         for step, score in scores.items():
-            checkpoints.save(step, state, score)
+            checkpoints.save(step, state, () if score is None else score)
             checkpoints.wait()
             kept[step] = (checkpoint.steps(tmp_path), checkpoint.best(tmp_path))
     assert kept == {
@@ -188,12 +188,56 @@ def test_the_last_ones_and_the_best_one_are_kept(tmp_path):
     assert sorted(os.listdir(tmp_path)) == ["5", "7", "8"]
 
 
-def test_a_damaged_checkpoint_is_not_the_best(tmp_path):
+@pytest.mark.parametrize("damage", ["middle byte", "gone"])
+def test_what_may_have_been_the_best_is_named_and_never_passed_over(tmp_path, damage, capfd):
     with Checkpoints(tmp_path) as checkpoints:
-        checkpoints.save(1, {"params": jnp.ones(2)}, score=1.0)
-        checkpoints.save(2, {"params": jnp.ones(2)}, score=0.5)
-    flip(tmp_path / "2" / manifest.NAME)
-    assert checkpoint.best(tmp_path) == 1
+        for step, score in ((1, 1.0), (2, 0.5), (3, 0.7)):
+            checkpoints.save(step, {"params": jnp.ones(2)}, score)
+    DAMAGES[damage](tmp_path / "2" / manifest.NAME)
+    sentence = r"2 is damaged \(MANIFEST.json is not as it was written\): delete it, to use step \[1, 3\]$"
+    with pytest.raises(errors.UserError, match=sentence) as caught:
+        checkpoint.best(tmp_path)
+    assert caught.value.exit_code == errors.CHECKPOINT
+    assert capfd.readouterr().err == ""
+    Checkpoints(tmp_path).close()  # training goes on with it set aside, not deleted
+    assert checkpoint.best(tmp_path) == 3 and (tmp_path / "2.corrupt" / "state").is_dir()
+    said = capfd.readouterr().err
+    assert said.count("\n") == 1 and "2 is damaged" in said and said.endswith("renamed to 2.corrupt\n")
+
+
+def test_what_a_stop_saved_does_not_count_and_goes_with_the_next_save(tmp_path):
+    state, kept = {"params": jnp.ones(2)}, {}
+    with Checkpoints(tmp_path, keep=2) as checkpoints:
+        for step, temporary in ((1, True), (2, True), (4, False), (6, True), (8, False), (10, True), (12, False)):
+            checkpoints.save(step, state, 0.0 if temporary else step, temporary)
+            checkpoints.wait()
+            found = checkpoint.steps(tmp_path), selection.scheduled(tmp_path), checkpoint.best(tmp_path)
+            kept[step] = found
+    assert kept == {
+        1: ([1], [], None),
+        2: ([2], [], None),
+        4: ([4], [4], 4),
+        6: ([4, 6], [4], 4),
+        8: ([4, 8], [4, 8], 4),
+        10: ([4, 8, 10], [4, 8], 4),
+        12: ([4, 8, 12], [4, 8, 12], 4),
+    }
+
+
+def test_members_that_are_not_finite_have_no_score_and_the_others_are_saved(tmp_path):
+    good = {"params": {"w": jnp.ones((3, 2))}, "opt_state": jnp.zeros(3)}
+    spoilt = {"params": {"w": good["params"]["w"].at[0, 1].set(jnp.inf)}, "opt_state": jnp.zeros(3).at[2].set(jnp.nan)}
+    with Checkpoints(tmp_path) as checkpoints:
+        checkpoints.save(1, good, [3.0, 2.0, 1.0])
+        checkpoints.save(2, spoilt, [1.0, 1.5, 0.5])
+        checkpoints.save(3, good, [np.nan, 1.6, np.inf])
+        with pytest.raises(errors.UserError, match="step 4: .*not finite") as caught:
+            checkpoints.save(4, spoilt | {"params": {"w": good["params"]["w"].at[:2].set(jnp.nan)}}, [1.0, 2.0, 3.0])
+    assert caught.value.exit_code == errors.NON_FINITE and checkpoint.steps(tmp_path) == [1, 2, 3]
+    np.testing.assert_array_equal(selection.member_scores(tmp_path, 2), [np.nan, 1.5, np.nan])
+    assert checkpoint.best(tmp_path) == 2  # the lowest mean of those that are finite
+    step, loaded = checkpoint.load(tmp_path, abstract(spoilt), 2)
+    assert step == 2 and bits(loaded) == bits(spoilt)
 
 
 def test_a_folder_without_checkpoints(tmp_path):
@@ -248,15 +292,13 @@ def test_damage_to_any_file_is_found_and_the_one_before_is_loaded(tmp_path, dama
         folder = tmp_path / str(number)
         shutil.copytree(tmp_path / "whole", folder)
         DAMAGES[damage](folder / "2" / file)
-        unsealed = damage == "gone" and file.name == manifest.NAME
-        if not unsealed:
-            with pytest.raises(errors.UserError, match=r"damaged.*delete it, to use step \[1\]") as caught:
-                checkpoint.load(folder, target, step=2)
-            assert caught.value.exit_code == errors.CHECKPOINT
+        with pytest.raises(errors.UserError, match=r"damaged.*delete it, to use step \[1\]") as caught:
+            checkpoint.load(folder, target, step=2)
+        assert caught.value.exit_code == errors.CHECKPOINT
         step, loaded = checkpoint.load(folder, target)
         assert (step, bits(loaded)) == (1, want), file
         said = capfd.readouterr().err
-        assert unsealed or (said.count("\n") == 1 and str(file) in said and (folder / "2.corrupt").is_dir())
+        assert said.count("\n") == 1 and str(file) in said and (folder / "2.corrupt").is_dir()
 
 
 def test_of_the_only_checkpoint_no_other_is_recommended(tmp_path):
@@ -465,12 +507,22 @@ def test_a_kill_in_the_middle_of_a_save_costs_that_save_alone(tmp_path):
 
 def test_only_our_own_leftovers_are_removed(tmp_path):
     save(tmp_path, 5)
-    ours = ["6", "7.tmp", "8.tmp.orbax-checkpoint-tmp"]
+    ours = ["6.tmp.removed", "7.tmp", "8.tmp.orbax-checkpoint-tmp"]
     others = ["notes", "9.corrupt", "10x", "-1", "007"]
     for name in ours + others:
         (tmp_path / name / "inside").mkdir(parents=True)
     Checkpoints(tmp_path).close()
     assert sorted(os.listdir(tmp_path)) == sorted(["5", *others])
+
+
+def test_a_crash_in_the_middle_of_a_removal_leaves_no_damaged_checkpoint(tmp_path, monkeypatch, capfd):
+    save(tmp_path, 5, 6)
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "rmtree", lambda *_, **__: None)  # as if the process ended here
+        selection.remove(tmp_path, 5)
+    assert checkpoint.steps(tmp_path) == [6]
+    Checkpoints(tmp_path).close()
+    assert os.listdir(tmp_path) == ["6"] and capfd.readouterr().err == ""
 
 
 def test_saving_and_loading_say_nothing(tmp_path, capfd):

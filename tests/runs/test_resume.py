@@ -15,11 +15,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from apformer import files, model
+from apformer import cli, files, model
 from apformer.commands import train as experiment
-from apformer.errors import DATA, NON_FINITE, USAGE, UserError
+from apformer.errors import CHECKPOINT, DATA, NON_FINITE, USAGE, UserError
 from apformer.optimizer import Config as Optimizer
-from apformer.runs import checkpoint, fit, settings_file
+from apformer.runs import checkpoint, fit, restore, selection, settings_file
 from apformer.runs.recipes import Options, Settings, Training
 from apformer.tasks import hard_rows
 from apformer.tasks.progressions import generator, text_file
@@ -103,7 +103,7 @@ class NoCheckpoints:
     def __exit__(self, *_):
         pass
 
-    def save(self, *_):
+    def save(self, *_, **__):
         pass
 
 
@@ -144,10 +144,29 @@ def test_two_stops_change_nothing(whole, only_train, tmp_path, monkeypatch):
     with pytest.raises(SystemExit):
         experiment.resume(experiment.Resume(str(tmp_path / "run")))
     folder = tmp_path / "run" / "checkpoints"
-    assert checkpoint.steps(folder) == [4, 8, 12, 14, 16, 20, 24, 26]
-    assert checkpoint.best(folder) not in (14, 26)  # what is saved at a stop does not compete for the best
+    assert checkpoint.steps(folder) == [4, 8, 12, 16, 20, 24, 26]
+    assert checkpoint.best(folder) != 26  # what is saved at a stop does not compete for the best
     experiment.resume(experiment.Resume(str(tmp_path / "run")))
     assert bits(only_train[-1]) == end and records(tmp_path / "run") == records(path)
+    assert checkpoint.steps(folder) == checkpoint.steps(path / "checkpoints")
+
+
+def test_no_checkpoint_outlives_its_line_of_metrics(only_train, tmp_path, monkeypatch):
+    """Of a file, the disk holds after a loss of power what was there at its last fsync."""
+    on_disk, fsync, save = {}, files.fsync, checkpoint.Checkpoints.save
+
+    def keep(file):
+        fsync(file)
+        on_disk[Path(file).name] = Path(file).read_bytes() if Path(file).is_file() else b""
+
+    def check(self, step, *args, **options):
+        assert json.loads(on_disk["metrics.jsonl"].splitlines()[-1])["step"] == step
+        return save(self, step, *args, **options)
+
+    monkeypatch.setattr(files, "fsync", keep)
+    monkeypatch.setattr(checkpoint.Checkpoints, "save", check)
+    train(with_training(steps=10), tmp_path / "run")
+    assert checkpoint.steps(tmp_path / "run" / "checkpoints") == [4, 8, 10]
 
 
 def test_a_crash_between_two_saves_costs_the_steps_since_the_first(whole, only_train, tmp_path):
@@ -190,7 +209,7 @@ def test_numbers_that_are_not_finite_end_the_run_and_spare_its_checkpoints(whole
     _, state = checkpoint.load(copy / "checkpoints", abstract, 12)
     experiment.forget_after(copy, 12)
     state = state._replace(hyper=state.hyper | {"learning_rate": jnp.float32(1e38)})
-    with pytest.raises(UserError, match="loss of seed 0 is not finite.*learning_rate") as caught:
+    with pytest.raises(UserError, match="the loss is not finite at step 14: lower --learning_rate") as caught:
         fit.fit(copy, SETTINGS, None, state)
     assert caught.value.exit_code == NON_FINITE
     assert checkpoint.steps(copy / "checkpoints") == [4, 8, 12]
@@ -258,12 +277,68 @@ def test_one_call_starts_a_run_and_goes_on_with_it(whole, only_train, tmp_path, 
     assert bits(only_train[-1]) == end and records(tmp_path / "run") == records(path)
 
 
-def test_a_run_stopped_before_its_first_checkpoint_begins_anew(whole, only_train, tmp_path):
+def test_a_run_stopped_before_its_first_checkpoint_begins_anew(whole, only_train, tmp_path, capsys):
     path, end = whole("sampler", only_train)
     copy = shutil.copytree(path, tmp_path / "run")
     shutil.rmtree(copy / "checkpoints")
     experiment.train_or_resume(with_training(run_dir=str(copy)))
     assert bits(only_train[-1]) == end and records(copy) == records(path)
+    shutil.rmtree(copy / "checkpoints")
+    (copy / "checkpoints" / "4.tmp").mkdir(parents=True)  # the first save was interrupted
+    assert cli.main(["resume", str(copy)]) == 0
+    assert "stopped before its first checkpoint: it begins anew\n" in capsys.readouterr().err
+    assert bits(only_train[-1]) == end and records(copy) == records(path)
+    assert checkpoint.steps(copy / "checkpoints") == checkpoint.steps(path / "checkpoints")
+
+
+def test_a_run_whose_checkpoints_are_all_damaged_does_not_begin_anew(whole, only_train, tmp_path):
+    path, _ = whole("sampler", only_train)
+    copy = shutil.copytree(path, tmp_path / "run")
+    for file in copy.glob("checkpoints/*/MANIFEST.json"):
+        file.unlink()
+    for _ in range(2):
+        with pytest.raises(UserError, match="holds no valid checkpoint: restore one from a copy") as caught:
+            experiment.resume(experiment.Resume(str(copy)))
+        assert caught.value.exit_code == CHECKPOINT and records(copy) == records(path)
+
+
+def test_what_was_found_of_a_checkpoint_that_is_gone_goes_with_it(whole, only_train, tmp_path, monkeypatch, capsys):
+    path, _ = whole("sampler", only_train)
+    copy = shutil.copytree(path, tmp_path / "run")
+    monkeypatch.setattr(experiment, "finish", lambda *_: None)
+    files.write_json(copy / "evaluation.json", {"step": 80})
+    files.write_json(copy / "certificate.json", {"step": 76})
+    (copy / "checkpoints" / "80" / "MANIFEST.json").unlink()
+    experiment.resume(experiment.Resume(str(copy)))
+    said = capsys.readouterr().err
+    assert "80 is damaged" in said and "resumed at step 76 of 80" in said
+    assert not (copy / "evaluation.json").exists() and files.read_json(copy / "certificate.json") == {"step": 76}
+    (copy / "certificate.json").write_text("{torn")
+    experiment.resume(experiment.Resume(str(copy)))
+    assert not (copy / "certificate.json").exists()
+
+
+def test_a_member_that_diverges_costs_no_other(only_train, tmp_path, capsys):
+    cfg = with_training(members=3, steps=12, member_mode="map", run_dir=str(tmp_path / "run"))
+    (tmp_path / "run").mkdir()
+    state = fit.initial_state(cfg)
+    rates = jnp.float32([0.01, 1e38, 0.005])
+    state = fit.fit(tmp_path / "run", cfg, None, state._replace(hyper=state.hyper | {"learning_rate": rates}))
+    lines = records(tmp_path / "run")
+    assert [line["step"] for line in lines] == [2, 4, 6, 8, 10, 12]
+    for name in ("loss", "exact", "validation_loss", "validation_exact"):
+        assert lines[-1][name][1] is None and None not in (lines[-1][name][0], lines[-1][name][2])
+    assert np.array(lines[2]["learning_rate"]) / lines[2]["learning_rate"][0] == pytest.approx([1.0, 1e40, 0.5])
+    said = capsys.readouterr().err
+    assert said.count("the loss of member 1 is not finite: it is left out, and the others go on") == 1
+    assert "nan" not in said
+    folder = tmp_path / "run" / "checkpoints"
+    assert np.isnan(selection.member_scores(folder, 12)).tolist() == [False, True, False]
+    _, step, member = restore.load_params(tmp_path / "run", cfg)
+    assert step in (4, 8, 12) and member in (0, 2)
+    with pytest.raises(UserError, match="--member 1 of .*run is not finite at step") as caught:
+        restore.load_params(tmp_path / "run", cfg, 1)
+    assert caught.value.exit_code == NON_FINITE
 
 
 def test_a_run_of_other_settings_is_not_gone_on_with(whole, only_train):

@@ -82,10 +82,9 @@ def leaves(state):
 def untrained(path, program):
     """In place of `sweep.train`, where training is not what is tested."""
     path.mkdir()
-    files.append_record(
-        path / "metrics.jsonl", {"step": 2, "exact": [0.5] * program.joint.training.members, "seconds": 7}
-    )
     members = program.joint.training.members
+    measured = {"exact": [0.5] * members, "validation_loss": [1.0] * members}
+    files.append_record(path / "metrics.jsonl", {"step": 2, "seconds": 7} | measured)
     return SimpleNamespace(params={"weight": np.zeros((members, 5)) if members > 1 else np.zeros(5)}), None
 
 
@@ -415,8 +414,35 @@ def test_a_loss_that_is_not_finite_costs_its_combination_alone(tmp_path, monkeyp
     with pytest.raises(UserError, match="^n_heads 2: a loss was not finite, lower --learning_rate there") as caught:
         sweep.sweep(flags.split())
     assert caught.value.exit_code == NON_FINITE
-    assert [m["combination"] for m in read(tmp_path / "sweep")["members"]] == [{"n_heads": "1"}, {"n_heads": "4"}]
-    assert "| n_heads 4 | 1 |" in (tmp_path / "sweep" / "table.md").read_text()
+    failed = {m["combination"]["n_heads"]: m["failed"] for m in read(tmp_path / "sweep")["members"]}
+    assert failed == {"1": False, "2": True, "4": False}
+    table = (tmp_path / "sweep" / "table.md").read_text()
+    assert "| n_heads 4 | 1 |" in table and "| n_heads 2 | 1 (1 failed) |" in table
+    monkeypatch.setattr(sweep, "train", None)  # what failed is not trained again
+    with pytest.raises(UserError, match="^n_heads 2: a loss was not finite"):
+        sweep.sweep(flags.split())
+
+
+def test_a_member_that_is_not_finite_is_recorded_and_the_others_are_measured(tmp_path, monkeypatch):
+    def train(path, program):
+        found = untrained(path, program)
+        measured = {"exact": [0.5, None, 0.5, 0.25], "validation_loss": [1.0, None, 1.0, 1.0]}
+        files.append_record(path / "metrics.jsonl", {"step": 4, "seconds": 9} | measured)
+        return found
+
+    monkeypatch.setattr(sweep, "train", train)
+    monkeypatch.setattr(generalization, "suites", lambda *_: {"in distribution": "rows"})
+    shares = [{"what": "some", "terms": 4, "teacher_forced": 0.5, "free_running": k / 4} for k in range(4)]
+    monkeypatch.setattr(generalization, "measure", lambda *_: shares)
+    flags = f"{TINY} --learning_rate 1e-3,1e-2 --members 2 --no_certify --run_dir {tmp_path / 'sweep'}"
+    with pytest.raises(UserError, match="^learning_rate 1e-3: a loss was not finite") as caught:
+        sweep.sweep(flags.split())
+    assert caught.value.exit_code == NON_FINITE
+    members = read(tmp_path / "sweep")["members"]
+    assert [(m["failed"], m["seed"]) for m in members] == [(False, 0), (True, 1), (False, 0), (False, 1)]
+    assert members[1]["suites"] == {} and members[3]["suites"]["in distribution"] == shares[3]
+    table = (tmp_path / "sweep" / "table.md").read_text()
+    assert "| learning_rate 1e-3 | 2 (1 failed) |" in table and "| learning_rate 1e-2 | 2 |" in table
 
 
 def test_contexts_are_asked_of_members_that_were_not_wrong(tmp_path, monkeypatch):
@@ -442,7 +468,8 @@ def record(window, free_running, certified, **changes):
     suite = {"what": "differences 31 to 49", "terms": 10, "teacher_forced": 1.0, "free_running": free_running}
     names = {"in distribution": suite | {"what": "held-out lines"}, "unseen differences": suite, "more terms": None}
     combination = {"window": window}
-    return {"combination": combination, "parameters": 1234, "suites": names, "certified": certified, "seconds": 10.4}
+    facts = {"combination": combination, "parameters": 1234, "suites": names, "certified": certified}
+    return facts | {"seconds": 10.4, "failed": False}
 
 
 MEMBERS = [

@@ -216,5 +216,5 @@ def table(result):
     for where, part in result["parts"].items():
         lines.append(f"{where:<32}{part['contexts']:>10,}{part['errors']:>10,}{part['smallest_margin']:>18.3g}")
     wrong = [context for context in result["worst"] if not context["margin"] > 0]
-    lines += [f"after {context['given']!r} not {context['expected']!r}" for context in wrong[:10]]
+    lines += [f"after {context['given']!r} not {context['expected']!r}" for context in wrong[:5]]
     return "\n".join(lines)

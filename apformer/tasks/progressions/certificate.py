@@ -244,5 +244,7 @@ def table(result):
         margin = "-" if part["smallest_margin"] is None else f"{part['smallest_margin']:.3g}"
         lines.append(f"{name + ' lines':<18}{part['contexts']:>14,}{part['errors']:>12,}{margin:>18}")
     wrong = [context for context in result["worst"] if not context["margin"] > 0]
-    lines += [f"{c['given']!r} -> {c['predicted']!r}, not {c['expected']!r}" for c in wrong[:10]]
+    for context in wrong[:5]:
+        verdict = f"-> {context['predicted']!r}, not {context['expected']!r}"
+        lines.append(f"{context['given'][len(verdict) - 97 :]!r} {verdict}")  # of a long context its end, which decides
     return "\n".join(lines)

@@ -92,6 +92,17 @@ def test_one_wrong_digit_anywhere_is_found_and_named(text, expected):
     assert "NOT CERTIFIED" in table and f"{named['given']!r} -> {named['predicted']!r}, not ' {expected}'" in table
 
 
+def test_counter_examples_are_few_and_short():
+    worst = [{"given": f"{k} " * 200, "expected": f" {k}00", "predicted": f" {k}01", "margin": -1.0} for k in range(20)]
+    part = {"contexts": 9, "errors": 20, "smallest_margin": -1.0}
+    named = ("claim", "contexts", "seconds", "errors", "largest_difference", "tokens_seen")
+    result = dict.fromkeys(named, 1) | dict.fromkeys(("dtype", "matmul_precision", "device", "backend"), "x")
+    result |= {"certified": False, "smallest_margin": -1.0, "terms_seen": 2, "trained": part, "untrained": part}
+    examples = [line for line in certify.table(result | {"worst": worst}).splitlines() if "->" in line]
+    assert len(examples) == 5 and max(map(len, examples)) == 100
+    assert examples[3].startswith("'") and examples[3].endswith("3 3 ' -> ' 301', not ' 300'")
+
+
 @pytest.mark.parametrize("row", [(12, 5, 3), (60, 3, 5), (0, 49, 3)])
 def test_one_flipped_digit_of_the_truth_is_found(monkeypatch, row):
     first, difference, terms = row
