@@ -1,6 +1,6 @@
 """Run the command of a record again, and compare the figures: `python experiments/reproduce.py exact-3 --seed 1`.
 
-The command runs in a new directory, runs/<UTC time>-<name>. Figures come from the JSON files that it leaves there. A
+The run is a new directory, runs/<UTC time>-<name>. Figures come from the JSON files that it leaves there. A
 figure that is in no file, such as the speed that a benchmark prints, has to be read in the output.
 
 In the command of a record, RUN stands for the directory of the run. A new result begins as a file records/NAME.json
@@ -181,8 +181,9 @@ def run(args):
         known = "name a record" if args.name is None else f"there is no record {args.name}"
         raise UserError(f"{known}: give one of {', '.join(names())}", USAGE)
     record = tables.read(args.name)
-    directory = Path("runs") / f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{args.name}"
-    command = record["command"] if args.seed is None else seeded(record["command"], args.seed)
+    directory, command = Path("runs") / f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{args.name}", record["command"]
+    if args.seed is not None:
+        directory, command = Path(f"{directory}-seed-{args.seed}"), seeded(command, args.seed)
     seconds = execute(command, directory)
     new = figures(directory)
     lines, fits = compare(record, new)
