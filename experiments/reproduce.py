@@ -144,7 +144,7 @@ def wanted(record, new):
 
 def number(value):
     """A figure in at most seven digits; - for none."""
-    return "-" if value is None else f"{value:,}" if value == int(value) else f"{value:.7g}"
+    return "-" if value is None else f"{int(value):,}" if value == int(value) else f"{value:.7g}"
 
 
 def renewed(record, command, new, seconds, args):
