@@ -4,7 +4,7 @@ A record is a file records/NAME.json. It holds one result: the question, the com
 time. A comment in a Markdown file says which records its table shows:
 
     <!-- summary: exact-3 sketch -->      a row a record: command, answer, time
-    <!-- results: exact-3 sketch -->      the same with the question and the processor
+    <!-- results: exact-3 sketch -->      the same with the question, the machine and the version
     <!-- details: positions -->           the whole table that one record holds
     <!-- end -->
 
@@ -76,6 +76,11 @@ def time(record):
     return text if record["yardstick"] is None else f"{text}, {record['seconds'] / record['yardstick']:.1f} yardsticks"
 
 
+def machine(record):
+    """The processor, the threads, and the version of apformer."""
+    return f"{record['processor']}, {record['threads']} threads, {record['version']}"
+
+
 def summary(records):
     """A row a record: command, answer, time."""
     rows = [[command(record), claim(record), time(record)] for record in records]
@@ -83,11 +88,9 @@ def summary(records):
 
 
 def results(records):
-    """A row a record: question, command, answer, time, processor."""
-    rows = [
-        [record["question"], command(record), claim(record), time(record), record["processor"]] for record in records
-    ]
-    return markdown([["question", "command", "answer", "time", "processor"], *rows])
+    """A row a record: question, command, answer, time, machine and version."""
+    rows = [[record["question"], command(record), claim(record), time(record), machine(record)] for record in records]
+    return markdown([["question", "command", "answer", "time", "machine, version"], *rows])
 
 
 def details(records):

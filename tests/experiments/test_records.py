@@ -61,13 +61,15 @@ RECORD = {
     "loaded": True,
     "yardstick": None,
     "processor": "a processor",
+    "threads": 2,
+    "version": "0.1.0",
 }
 
 
 def test_rows():
     assert tables.claim(RECORD) == "100.00 % of 1,234, excess 0.0017"
-    row = ["Is it right?", "`python train.py --seed 3`", tables.claim(RECORD), "4 min 6 s, loaded", "a processor"]
-    assert tables.results([RECORD]).splitlines()[-1] == f"| {' | '.join(row)} |"
+    row = ["Is it right?", "`python train.py --seed 3`", tables.claim(RECORD), "4 min 6 s, loaded"]
+    assert tables.results([RECORD]).splitlines()[-1] == f"| {' | '.join(row)} | a processor, 2 threads, 0.1.0 |"
     assert tables.summary([RECORD | {"yardstick": 100, "loaded": False}]).endswith("| 4 min 6 s, 2.5 yardsticks |")
 
 
@@ -92,7 +94,7 @@ def test_a_table_out_of_date_is_found_and_written(tmp_path, monkeypatch, capsys)
     assert done.value.code == 1 and "old" in file.read_text()
     tables.main(tables.Tables())
     assert file.read_text().startswith("before\n<!-- results: one -->\n| question |")
-    assert file.read_text().endswith("| a processor |\n<!-- end -->\nafter\n")
+    assert file.read_text().endswith("2 threads, 0.1.0 |\n<!-- end -->\nafter\n")
     tables.main(tables.Tables(check=True))
 
 
