@@ -11,9 +11,9 @@ import pytest
 from apformer.errors import DATA, USAGE, UserError
 
 ROOT = Path(__file__).parents[2]
-sys.path.append(str(ROOT / "experiments"))
+sys.path.insert(0, str(ROOT / "experiments"))
 tables, reproduce = importlib.import_module("tables"), importlib.import_module("reproduce")
-sys.path.pop()
+sys.path.pop(0)
 
 KEYS = {
     *("question", "claim", "command", "commit", "version", "recorded", "processor", "threads", "loaded", "python"),
