@@ -124,12 +124,12 @@ def compare(record, new):
     old, spread = record.get("figures", {}), record.get("spread", {})
     lines, fits = [f"{'figure':36}{'recorded':>14}{'now':>14}  spread"], True
     for name in asked(record):
-        verdict = "in no file of the run: read the output above" if name not in new else ""
-        if name in new and name in spread:
+        verdict = "" if name in new else "in no file of the run: read the output above"
+        if name in spread:
             low, high = spread[name]
-            inside = low <= new[name] <= high
+            inside = name in new and low <= new[name] <= high
             fits &= inside
-            verdict = f"{low:g} to {high:g}: {'within' if inside else 'OUTSIDE'}"
+            verdict = f"{low:g} to {high:g}: {'within' if inside else 'OUTSIDE' if name in new else 'MISSING'}"
         lines.append(f"{name:36}{number(old.get(name)):>14}{number(new.get(name)):>14}  {verdict}".rstrip())
     return lines, fits
 

@@ -128,6 +128,8 @@ def test_a_figure_outside_the_spread_is_found():
     assert fits and "0.99 to 1: within" in lines[1] and "read the output" in lines[3]
     lines, fits = reproduce.compare(RECORD, {"exact": 0.98})
     assert not fits and "OUTSIDE" in lines[1]
+    lines, fits = reproduce.compare(RECORD, {"terms": 1234})
+    assert not fits and "MISSING" in lines[1]
 
 
 def test_a_command_runs_again_and_its_record_is_renewed(tmp_path, monkeypatch, capsys):
