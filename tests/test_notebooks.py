@@ -1,5 +1,6 @@
 """What a notebook owes its reader, and its repository; tests/notebooks runs them."""
 
+import importlib.util
 import json
 from pathlib import Path
 
@@ -23,20 +24,47 @@ def test_it_asks_a_question_and_answers_it(path):
     texts = cells(path, "markdown")
     assert texts[0].startswith("# ") and texts[0].splitlines()[0].endswith("?")
     assert "## The answer" in texts[-1]
-    assert f"[![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)]({colab(path)})" in texts[0]
-
-
-def colab(path):
-    """Where the badge of a notebook leads; OWNER stands for whoever keeps the repository on GitHub."""
-    return f"https://colab.research.google.com/github/OWNER/apformer/blob/main/notebooks/{path.name}"
 
 
 @each_notebook
-def test_the_first_cell_installs_keeps_jax_and_prints_versions_and_devices(path):
+def test_nobody_has_to_put_a_name_into_it(path):
+    assert "OWNER" not in path.read_text() and "github.com" not in path.read_text()
+
+
+@each_notebook
+def test_the_first_cell_keeps_jax_and_prints_versions_and_devices(path):
     install = cells(path, "code")[0]
-    assert '("jax", "jaxlib", "numpy")' in install and "%pip install -q {keep}" in install
+    assert '("jax", "jaxlib", "numpy")' in install and PIP in install
     assert "metadata.version(name)" in install and "jax.devices()" in install
     assert install == cells(NOTEBOOKS[0], "code")[0]
+
+
+PIP = '%pip install -q {keep} "apformer[text] @ {where}"'
+
+
+def installed_from(source, monkeypatch, importable):
+    """Where the first cell would install apformer from: a list of one URL, or of none."""
+    asked = []
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: object() if importable else None)
+    cell = cells(NOTEBOOKS[0], "code")[0].replace(PIP, "asked.append(where)").replace('".."', repr(source))
+    exec(cell, {"asked": asked})
+    return asked
+
+
+def test_the_first_cell_installs_only_what_is_not_there(monkeypatch):
+    assert installed_from("..", monkeypatch, importable=True) == []
+
+
+@pytest.mark.parametrize("source", ["git+https://example.org/apformer", "https://example.org/apformer.whl"])
+def test_the_first_cell_installs_from_a_url(source, monkeypatch):
+    assert installed_from(source, monkeypatch, importable=False) == [source]
+
+
+@pytest.mark.parametrize("source", ["..", "apformer-0.2.0-py3-none-any.whl"])
+def test_the_first_cell_installs_from_a_folder_or_a_wheel(source, monkeypatch, tmp_path):
+    (tmp_path / "notebooks here").mkdir()
+    monkeypatch.chdir(tmp_path / "notebooks here")
+    assert installed_from(source, monkeypatch, importable=False) == [Path(source).resolve().as_uri()]
 
 
 @each_notebook

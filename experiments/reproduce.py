@@ -1,0 +1,201 @@
+"""Run the command of a record again, and compare the figures: `python experiments/reproduce.py exact-3 --seed 1`.
+
+The run is a new directory, runs/<UTC time>-<name>. Figures come from the JSON files that it leaves there. A
+figure that is in no file, such as the speed that a benchmark prints, has to be read in the output.
+
+In the command of a record, RUN stands for the directory of the run. A new result begins as a file records/NAME.json
+with "question", "claim" and "command"; `--record` writes everything else.
+"""
+
+import json
+import platform
+import re
+import shlex
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from statistics import median
+
+import jax
+import tables
+from bench import machine
+from tyro.conf import Positional
+
+from apformer import flags
+from apformer.errors import DATA, USAGE, UserError
+
+RECORDS = tables.HERE / "records"
+PYTHON = {
+    "python": [sys.executable],
+    "apformer": [sys.executable, "-m", "apformer"],
+    "pytest": [sys.executable, "-m", "pytest"],
+}
+FILES = ("evaluation.json", "oeis_protocol.json", "certificate.json")  # later ones win where two have a name
+NOT_CERTIFIED = 8  # an answer, not a fault
+
+
+@dataclass(frozen=True)
+class Reproduce:
+    """Run the command of a record again, and print old figures beside new ones."""
+
+    name: Positional[str | None] = None
+    """Name of the record; --list prints all names."""
+    list: bool = False
+    """Print the name and the question of every record."""
+    seed: int | None = None
+    """Random seed for the command; its own seed if not given."""
+    record: bool = False
+    """Write the new figures, the time and the machine into the record."""
+    yardstick: float | None = None
+    """Seconds that bench/yardstick.py took in this session; with --record, written into the record."""
+    loaded: bool = False
+    """With --record: say that other jobs ran on the same cores."""
+
+
+def names():
+    """The names of all records."""
+    return sorted(path.stem for path in RECORDS.glob("*.json"))
+
+
+def seeded(command, seed):
+    """A command with another random seed. Raises UserError (exit USAGE) if it makes no run."""
+    if "--run_dir RUN" not in command:
+        raise UserError(f"--seed {seed} has no use for `{command}`, which makes no run: leave it out", USAGE)
+    return re.sub(r" --seed \d+", "", command).replace("--run_dir RUN", f"--seed {seed} --run_dir RUN", 1)
+
+
+def parts(command, run):
+    """The argument lists of a command whose parts are joined by &&, for a run in the directory `run`."""
+    words = [[re.sub(r"^RUN(?=/|$)", str(run), word) for word in shlex.split(part)] for part in command.split(" && ")]
+    return [[argument for word in part for argument in PYTHON.get(word, [word])] for part in words]
+
+
+def execute(command, run):
+    """Run all parts of a command; the seconds they took. Raises UserError with the exit code of a part that fails."""
+    begun = time.perf_counter()
+    for words in parts(command, run):
+        code = subprocess.run(words).returncode
+        if code not in (0, NOT_CERTIFIED):
+            raise UserError(f"`{shlex.join(words)}` ended with exit code {code}: mend what it names, and repeat", code)
+    return round(time.perf_counter() - begun, 1)
+
+
+def figures(run):
+    """{dotted name: number} of all that the JSON files of a run say."""
+    found = {}
+    for file in FILES:
+        if (run / file).exists():
+            found |= flat(json.loads((run / file).read_text("utf-8")))
+    if (run / "sweep.json").exists():
+        found |= of_sweep(json.loads((run / "sweep.json").read_text("utf-8"))["members"])
+    return found
+
+
+def of_sweep(members):
+    """What a sweep says of all its members together: how many are certified, and the margins of those."""
+    verdicts = [member["certified"] for member in members]
+    margins = [member["smallest_margin"] for member in members if member["certified"]]
+    found = {"members": len(members)}
+    if None not in verdicts:  # None: too many contexts for a sweep
+        found["certified"] = sum(verdicts)
+    if margins:
+        found |= {"least_margin": min(margins), "median_margin": median(margins), "largest_margin": max(margins)}
+    return found
+
+
+def flat(tree):
+    """{dotted name: leaf} of dicts and lists within each other."""
+    return {
+        jax.tree_util.keystr(path, simple=True, separator="."): leaf
+        for path, leaf in jax.tree_util.tree_leaves_with_path(tree)
+    }
+
+
+def asked(record):
+    """The names of the figures of a record: those it has, and those that its sentence wants."""
+    return list(dict.fromkeys([*record.get("figures", {}), *re.findall(r"\{([\w. -]+):", record["claim"])]))
+
+
+def compare(record, new):
+    """(lines of the comparison, whether every figure is within the spread of the record)."""
+    old, spread = record.get("figures", {}), record.get("spread", {})
+    lines, fits = [f"{'figure':36}{'recorded':>14}{'now':>14}  spread"], True
+    for name in asked(record):
+        verdict = "" if name in new else "in no file of the run: read the output above"
+        if name in spread:
+            low, high = spread[name]
+            inside = name in new and low <= new[name] <= high
+            fits &= inside
+            verdict = f"{low:g} to {high:g}: {'within' if inside else 'OUTSIDE' if name in new else 'MISSING'}"
+        lines.append(f"{name:36}{number(old.get(name)):>14}{number(new.get(name)):>14}  {verdict}".rstrip())
+    return lines, fits
+
+
+def wanted(record, new):
+    """The new figures of a record. Raises UserError (exit DATA) that names one that is in no file of the run."""
+    missing = [name for name in asked(record) if name not in new]
+    if missing:
+        raise UserError(f"no file of the run gives {', '.join(missing)}: write the record by hand", DATA)
+    return {name: new[name] for name in asked(record)}
+
+
+def number(value):
+    """A figure in at most seven digits; - for none."""
+    return "-" if value is None else f"{int(value):,}" if value == int(value) else f"{value:.7g}"
+
+
+def renewed(record, command, new, seconds, args):
+    """The record of this run: its figures, its time, and the machine it ran on."""
+    versions = machine.versions()
+    git = ["git", "-C", str(tables.HERE), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    commit = subprocess.run(git, capture_output=True, text=True).stdout.strip() or None
+    described = record | {
+        "command": command,
+        "commit": commit,
+        "version": versions.get("apformer"),
+        "recorded": f"{datetime.now(UTC):%Y-%m-%d}",
+        "processor": machine.processor(),
+        "threads": machine.threads(),
+        "loaded": args.loaded,
+        "python": platform.python_version(),
+        "versions": versions,
+        "yardstick": args.yardstick,
+        "seconds": seconds,
+        "figures": wanted(record, new),
+        "spread": record.get("spread", {}),
+        "notes": record.get("notes", ""),
+    }
+    described.pop("table", None)  # it belonged to the run before
+    return described
+
+
+def run(args):
+    """List the records, or run one again."""
+    if args.list:
+        print("\n".join(f"{name:28}{tables.read(name)['question']}" for name in names()))
+        return
+    if args.name not in names():
+        known = "name a record" if args.name is None else f"there is no record {args.name}"
+        raise UserError(f"{known}: give one of {', '.join(names())}", USAGE)
+    record = tables.read(args.name)
+    directory, command = Path("runs") / f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{args.name}", record["command"]
+    if args.seed is not None:
+        directory, command = Path(f"{directory}-seed-{args.seed}"), seeded(command, args.seed)
+    seconds = execute(command, directory)
+    new = figures(directory)
+    lines, fits = compare(record, new)
+    before = "-" if record.get("seconds") is None else tables.time(record)
+    print("\n".join([*lines, f"{'time':36}{before:>14}{tables.duration(seconds):>14}", str(directory)]))
+    if args.record:
+        text = json.dumps(renewed(record, command, new, seconds, args), indent=1, ensure_ascii=False)
+        (RECORDS / f"{args.name}.json").write_text(text + "\n", "utf-8")
+        print(f"{RECORDS / args.name}.json")
+    if not fits:
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    sys.exit(flags.script("reproduce.py", Reproduce, run))

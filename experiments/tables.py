@@ -1,0 +1,132 @@
+"""The tables of README.md and experiments/README.md, written from the records: `python experiments/tables.py`.
+
+A record is a file records/NAME.json. It holds one result: the question, the command, the figures, the machine, the
+time. A comment in a Markdown file says which records its table shows:
+
+    <!-- summary: exact-3 sketch -->      a row a record: command, answer, time
+    <!-- results: exact-3 sketch -->      the same with the question, the machine and the version
+    <!-- details: positions -->           the whole table that one record holds
+    <!-- end -->
+
+What stands between the two comments is replaced. `--check` writes nothing, and exits with 1 if a table is out of date.
+"""
+
+import json
+import re
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from apformer import flags
+
+HERE = Path(__file__).parent
+FILES = (HERE.parent / "README.md", HERE / "README.md")
+MARKED = re.compile(r"(<!-- (summary|results|details): ([\w .-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Tables:
+    """Write the tables of the two README files from the records."""
+
+    check: bool = False
+    """Write nothing; exit with 1 if a table differs from its records."""
+
+
+def read(name):
+    """The record of a name, as a dict."""
+    return json.loads((HERE / "records" / f"{name}.json").read_text("utf-8"))
+
+
+def claim(record):
+    """The sentence of a record, with its figures in place of their names: `{excess:.4f}` becomes 0.0017.
+
+    A format is Python's, or `share`: 1 becomes 100.00 %, and anything less stays below that.
+    """
+
+    def figure(match):
+        value = record["figures"][match[1]]
+        return share(value) if match[2] == "share" else format(value, match[2])
+
+    return re.sub(r"\{([\w. -]+):([^{}]*)\}", figure, record["claim"])
+
+
+def share(value):
+    """A share in percent, where 100.00 % means all."""
+    return f"{100 if value == 1 else min(100 * value, 99.99):.2f} %"
+
+
+def command(record):
+    """The command of a record as a reader types it: a new run finds a directory by itself."""
+    return f"`{record['command'].removesuffix(' --run_dir RUN')}`"
+
+
+def duration(seconds):
+    """Seconds in words: 4 min 6 s."""
+    if seconds < 60:
+        return f"{seconds:.3g} s"
+    hours, minutes = divmod(round(seconds) // 60, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {round(seconds) % 60} s".removesuffix(" 0 s")
+
+
+def time(record):
+    """How long the command took, whether other jobs ran beside it, and the time as a multiple of the yardstick."""
+    if record["seconds"] is None:
+        return "-"
+    text = duration(record["seconds"]) + ", loaded" * record["loaded"]
+    return text if record["yardstick"] is None else f"{text}, {record['seconds'] / record['yardstick']:.1f} yardsticks"
+
+
+def machine(record):
+    """The processor, the threads, and the version of apformer."""
+    return f"{record['processor']}, {record['threads']} threads, {record['version']}"
+
+
+def summary(records):
+    """A row a record: command, answer, time."""
+    rows = [[command(record), claim(record), time(record)] for record in records]
+    return markdown([["command", "answer", "time"], *rows])
+
+
+def results(records):
+    """A row a record: question, command, answer, time, machine and version."""
+    rows = [[record["question"], command(record), claim(record), time(record), machine(record)] for record in records]
+    return markdown([["question", "command", "answer", "time", "machine, version"], *rows])
+
+
+def details(records):
+    """The table that the one record holds."""
+    (record,) = records
+    return markdown(record["table"])
+
+
+def markdown(rows):
+    """Rows of text as a Markdown table; the first is the head."""
+    head, *body = rows
+    return "\n".join(f"| {' | '.join(row)} |" for row in [head, ["---"] * len(head), *body])
+
+
+def write(text):
+    """The text of a Markdown file with every marked table written anew."""
+    kinds = {"summary": summary, "results": results, "details": details}
+
+    def table(match):
+        return f"{match[1]}{kinds[match[2]]([read(name) for name in match[3].split()])}\n{match[4]}"
+
+    return MARKED.sub(table, text)
+
+
+def main(args):
+    """Write both files, or compare them."""
+    stale = [path for path in FILES if write(path.read_text("utf-8")) != path.read_text("utf-8")]
+    for path in stale:
+        if args.check:
+            print(f"{path}: a table differs from its records; run `python experiments/tables.py`", file=sys.stderr)
+        else:
+            path.write_text(write(path.read_text("utf-8")), "utf-8")
+            print(path)
+    if stale and args.check:
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    sys.exit(flags.script("tables.py", Tables, main))

@@ -1,0 +1,163 @@
+"""Results are data: each record can be read, its tables say what it says, and its command can be run again."""
+
+import importlib
+import json
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from apformer.errors import DATA, USAGE, UserError
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / "experiments"))
+tables, reproduce = importlib.import_module("tables"), importlib.import_module("reproduce")
+sys.path.pop(0)
+
+KEYS = {
+    *("question", "claim", "command", "commit", "version", "recorded", "processor", "threads", "loaded", "python"),
+    *("versions", "yardstick", "seconds", "figures", "spread", "notes"),
+}
+each_record = pytest.mark.parametrize("name", reproduce.names())
+
+
+@each_record
+def test_a_record_says_all_there_is_to_say(name):
+    record = tables.read(name)
+    assert KEYS <= set(record) <= KEYS | {"table"}
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d", record["recorded"]) and record["processor"] and record["version"]
+    assert record["question"].endswith("?") and not re.search(r"[{}]", tables.claim(record))
+    for figure, (low, high) in record["spread"].items():
+        assert low <= record["figures"][figure] <= high
+    assert len({len(row) for row in record.get("table", [[]])}) == 1
+
+
+@each_record
+def test_a_command_names_scripts_that_there_are(name):
+    for script in re.findall(r"(?:experiments|datasets|tests)/[\w/]+\.py", tables.read(name)["command"]):
+        assert (ROOT / script).exists(), script
+
+
+def test_every_record_is_one_row_of_the_results():
+    text = (ROOT / "experiments" / "README.md").read_text("utf-8")
+    shown = [name for names in re.findall(r"<!-- results: (.*) -->", text) for name in names.split()]
+    assert sorted(shown) == reproduce.names()
+    detailed = re.findall(r"<!-- details: (.*) -->", text)
+    assert sorted(detailed) == [name for name in reproduce.names() if "table" in tables.read(name)]
+
+
+def test_the_tables_say_what_the_records_say():
+    assert [path for path in tables.FILES if tables.write(path.read_text("utf-8")) != path.read_text("utf-8")] == []
+
+
+RECORD = {
+    "question": "Is it right?",
+    "claim": "{exact:share} of {terms:,}, excess {by.0.excess:.4f}",
+    "command": "python train.py --seed 3 --run_dir RUN",
+    "figures": {"exact": 1.0, "terms": 1234, "by.0.excess": 0.00171},
+    "spread": {"exact": [0.99, 1.0]},
+    "seconds": 246,
+    "loaded": True,
+    "yardstick": None,
+    "processor": "a processor",
+    "threads": 2,
+    "version": "0.1.0",
+}
+
+
+def test_rows():
+    assert tables.claim(RECORD) == "100.00 % of 1,234, excess 0.0017"
+    row = ["Is it right?", "`python train.py --seed 3`", tables.claim(RECORD), "4 min 6 s, loaded"]
+    assert tables.results([RECORD]).splitlines()[-1] == f"| {' | '.join(row)} | a processor, 2 threads, 0.1.0 |"
+    assert tables.summary([RECORD | {"yardstick": 100, "loaded": False}]).endswith("| 4 min 6 s, 2.5 yardsticks |")
+
+
+@pytest.mark.parametrize("seconds, words", [(4.61, "4.61 s"), (120, "2 min"), (119.9, "2 min"), (3787, "1 h 3 min")])
+def test_durations(seconds, words):
+    assert tables.duration(seconds) == words
+
+
+def test_a_hundred_percent_means_all():
+    assert [tables.share(value) for value in (1, 0.999999, 0.5)] == ["100.00 %", "99.99 %", "50.00 %"]
+
+
+def test_a_table_out_of_date_is_found_and_written(tmp_path, monkeypatch, capsys):
+    (tmp_path / "records").mkdir()
+    (tmp_path / "records" / "one.json").write_text(json.dumps(RECORD))
+    file = tmp_path / "README.md"
+    file.write_text("before\n<!-- results: one -->\nold\n<!-- end -->\nafter\n")
+    monkeypatch.setattr(tables, "HERE", tmp_path)
+    monkeypatch.setattr(tables, "FILES", [file])
+    with pytest.raises(SystemExit) as done:
+        tables.main(tables.Tables(check=True))
+    assert done.value.code == 1 and "old" in file.read_text()
+    tables.main(tables.Tables())
+    assert file.read_text().startswith("before\n<!-- results: one -->\n| question |")
+    assert file.read_text().endswith("2 threads, 0.1.0 |\n<!-- end -->\nafter\n")
+    tables.main(tables.Tables(check=True))
+
+
+def test_a_command_becomes_argument_lists():
+    command = 'apformer train --a "b c" --run_dir RUN && env X=1 python f.py RUN/01 RUNS'
+    assert reproduce.parts(command, "runs/x") == [
+        [sys.executable, "-m", "apformer", "train", "--a", "b c", "--run_dir", "runs/x"],
+        ["env", "X=1", sys.executable, "f.py", "runs/x/01", "RUNS"],
+    ]
+
+
+def test_another_seed_takes_the_place_of_the_recorded_one():
+    assert reproduce.seeded(RECORD["command"], 7) == "python train.py --seed 7 --run_dir RUN"
+    with pytest.raises(UserError, match="--seed 7 has no use for `pytest`") as fault:
+        reproduce.seeded("pytest", 7)
+    assert fault.value.exit_code == USAGE
+
+
+def test_figures_are_read_from_the_files_of_a_run(tmp_path):
+    (tmp_path / "evaluation.json").write_text(json.dumps({"exact": 0.5, "by": [{"excess": 2.0}], "contexts": 1}))
+    (tmp_path / "certificate.json").write_text(json.dumps({"contexts": 3, "smallest_margin": None}))
+    assert reproduce.figures(tmp_path) == {"exact": 0.5, "by.0.excess": 2.0, "contexts": 3}
+    members = [{"certified": True, "smallest_margin": 2.0}, {"certified": False}]
+    (tmp_path / "sweep.json").write_text(json.dumps({"members": members}))
+    assert reproduce.figures(tmp_path)["certified"] == 1
+    assert reproduce.of_sweep([{"certified": None}]) == {"members": 1}
+
+
+def test_a_figure_outside_the_spread_is_found():
+    lines, fits = reproduce.compare(RECORD, {"exact": 0.991, "terms": 1234})
+    assert fits and "0.99 to 1: within" in lines[1] and "read the output" in lines[3]
+    lines, fits = reproduce.compare(RECORD, {"exact": 0.98})
+    assert not fits and "OUTSIDE" in lines[1]
+    lines, fits = reproduce.compare(RECORD, {"terms": 1234})
+    assert not fits and "MISSING" in lines[1]
+
+
+def test_a_command_runs_again_and_its_record_is_renewed(tmp_path, monkeypatch, capsys):
+    write = "import json, pathlib, sys; run = pathlib.Path(sys.argv[-1]); run.mkdir(parents=True); "
+    write += "(run / 'evaluation.json').write_text(json.dumps({'exact': 0.5}))"
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "records").mkdir()
+    monkeypatch.setattr(tables, "HERE", tmp_path)
+    monkeypatch.setattr(reproduce, "RECORDS", tmp_path / "records")
+    new = {"question": "Is it?", "claim": "{exact:share}", "command": f'python -c "{write}" --run_dir RUN'}
+    (tmp_path / "records" / "new.json").write_text(json.dumps(new))
+    reproduce.run(reproduce.Reproduce("new", record=True, yardstick=10.0))
+    record = tables.read("new")
+    assert KEYS == set(record) and record["figures"] == {"exact": 0.5} and record["yardstick"] == 10.0
+    assert tables.claim(record) == "50.00 %" and "exact" in capsys.readouterr().out
+    (tmp_path / "records" / "new.json").write_text(json.dumps(record | {"spread": {"exact": [0.9, 1.0]}}))
+    with pytest.raises(SystemExit) as done:
+        reproduce.run(reproduce.Reproduce("new", seed=1))
+    assert done.value.code == 1
+
+
+def test_what_cannot_be_reproduced_is_said(tmp_path, monkeypatch):
+    with pytest.raises(UserError, match="there is no record exact-33: give one of .*exact-3"):
+        reproduce.run(reproduce.Reproduce("exact-33"))
+    with pytest.raises(UserError, match="exit code 5") as fault:
+        reproduce.execute('python -c "raise SystemExit(5)"', tmp_path)
+    assert fault.value.exit_code == 5
+    assert reproduce.execute('python -c "raise SystemExit(8)"', tmp_path) >= 0  # a model that is not certified
+    with pytest.raises(UserError, match="no file of the run gives terms, by.0.excess") as fault:
+        reproduce.wanted(RECORD, {"exact": 1.0})
+    assert fault.value.exit_code == DATA
