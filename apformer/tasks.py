@@ -5,7 +5,7 @@ validation_batch, make_loss, a hint of what to try, and the settings that stay O
 fitted to its rows.
 """
 
-from apformer import pair_task, task, text_task, wide_task
+from apformer import pair_probe, pair_task, probe, task, text_probe, text_task, wide_probe, wide_task
 from apformer.data import pairs, text, wide
 
 LANGUAGE = (text.Config, pairs.Config)  # whose tokens are learned from their text, and where nobody knows what is right
@@ -14,6 +14,11 @@ LANGUAGE = (text.Config, pairs.Config)  # whose tokens are learned from their te
 def module(data):
     """The module of the task that a data Config is of."""
     return {wide.Config: wide_task, text.Config: text_task, pairs.Config: pair_task}.get(type(data), task)
+
+
+def page_of(data):
+    """The module with `page`, what the page of a run shows of its task, and `EVALUATION`, what that reads."""
+    return {wide.Config: wide_probe, text.Config: text_probe, pairs.Config: pair_probe}.get(type(data), probe)
 
 
 def read(settings):

@@ -189,7 +189,7 @@ def test_its_page_holds_what_it_was_asked_and_how_it_answered(run, trained, tmp_
     settings, params, tokenizer = trained
     path = shutil.copytree(run, tmp_path / "copy")
     data, weights = test_page.report(path)
-    assert data["missing"] == {} and (data["task"], data["architecture"]) == ("pairs", "encoder-decoder")
+    assert data["missing"] == {} and (data["task"]["plays"], data["architecture"]) == ("translate", "seq2seq")
     assert len(weights) == data["parameters"] and len(data["ablation"]) == 1 + len(ablate.parts(params))
     assert data["vocabulary"][:-1] == [tokenizer.decode([token]) for token in range(tokenizer.vocab_size)]
     end = settings.model.target_vocab_size - 1
