@@ -140,11 +140,15 @@ def _nearest(sources, train):
 
 
 def _facts(found):
-    exact = f"of {sections.count(found['sentences'], 'test sentence')}, by a search with {found['beams']} beams"
+    exact = f"of {sections.count(found['sentences'], 'test sentence')}, by a search with {_beams(found)}"
     return [
         *([name, f"{found[key]:.2f}", found[f"{key}_signature"].replace("|", " | ")] for name, key in SCORES),
         ["exact translations", sections.percent(found["exact"]), exact],
     ]
+
+
+def _beams(found):
+    return sections.count(found["beams"], "beam")
 
 
 def _right(found):
@@ -156,7 +160,7 @@ def _right(found):
     title = "How good it is"
     if found is None:
         return {"title": title, "lead": lead, "blocks": None}
-    lead += f" Each is the best that a search with {found['beams']} beams finds, with length penalty {found['alpha']}. "
+    lead += f" Each is the best that a search with {_beams(found)} finds, with length penalty {found['alpha']}. "
     lead += "This page takes the likeliest token each time, which may differ."
     groups = found["by_length"]
     names = [f"{least} or more" if most is None else f"{least}–{most}" for least, most in (g["words"] for g in groups)]

@@ -1,19 +1,22 @@
 """The page of a run: one file that asks for nothing, with all of the run in it, and a word for what is missing."""
 
 import base64
+import dataclasses
 import json
 import re
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
+from typing import get_args
 
 import jax
 import numpy as np
 import pytest
 
-from apformer import cli, errors, experiment, export, model, page, probe, recipes, restore, runs
+from apformer import cli, errors, experiment, export, model, page, probe, recipes, recurrent, restore, runs, seq2seq
 from apformer.data import progressions
-from apformer.report import template
+from apformer.report import template, twin
 from tests import small_runs
 
 SOURCE = Path(template.__file__).parent / "page"
@@ -49,10 +52,16 @@ def test_a_page_holds_the_run_and_its_model(run):
         (n, p.shape) for n, p in leaves.items()
     ]
     np.testing.assert_array_equal(weights, np.concatenate([np.ravel(leaf) for leaf in leaves.values()]))
-    assert data["parameters"] == len(weights) and data["settings"] == json.loads(json.dumps(data["settings"]))
-    assert data["evaluation"]["terms"] == runs.read_json(run / "evaluation.json")["terms"]
+    assert data["parameters"] == len(weights) and data["settings"] == runs.read_json(run / "config.json")["flags"]
+    assert data["model"] == data["settings"]["model"]
+    evaluation = runs.read_json(run / "evaluation.json")
+    assert data["facts"][0][2] == f"of {evaluation['terms']} held-out terms"
+    by_position = data["right"]["blocks"][0]
+    assert sum(by_position["counts"]) == evaluation["terms"] and by_position["at"][0] == 3
+    assert len(data["wrong"]["rows"]) == len(evaluation["errors"]) > 0
+    assert {len(groups) for groups in data["wrong"]["groups"].values()} == {len(evaluation["errors"])}
     assert data["missing"] == {} and data["certificate"] is None
-    assert data["metrics"][-1]["step"] == 2 and data["floor"] > 0
+    assert data["metrics"][-1]["step"] == 2 and data["floor"]["nats"] > 0
     assert len(data["ablation"]) == 1 + 2 * 2 + 2 + 6
     assert np.shape(data["embedding"]["points"]) == (11, 2)
 
@@ -94,7 +103,7 @@ def test_what_a_run_lacks_is_said(copy):
     data, _ = report(copy)
     assert "metrics.jsonl is damaged" in data["missing"]["metrics"] and data["metrics"] is None
     assert data["missing"]["certificate"] == "certificate.json is of step 7, member 0: run `apformer certify` again."
-    assert data["evaluation"] is None and data["certificate"] is None
+    assert data["facts"] == [] and data["right"]["blocks"] is data["wrong"]["rows"] is data["certificate"] is None
 
 
 @pytest.mark.parametrize("found", [[], {}, "words", {"step": 2, "member": 0}])
@@ -106,13 +115,34 @@ def test_what_holds_other_than_it_should_is_said_to_be_damaged(copy, found):
     assert re.match(r"evaluation.json is damaged .*: run `apformer evaluate` again.$", data["missing"]["evaluation"])
     assert re.match(r"certificate.json is damaged .*: run `apformer certify` again.$", data["missing"]["certificate"])
     assert "metrics.jsonl is damaged (a line is no record" in data["missing"]["metrics"]
-    assert data["evaluation"] is data["certificate"] is data["metrics"] is None
+    assert data["right"]["blocks"] is data["wrong"]["rows"] is data["certificate"] is data["metrics"] is None
 
 
 @pytest.mark.parametrize("versions", ["words", [1], None, {"apformer": [1]}, {"apformer": "of mine"}])
 def test_versions_that_nobody_can_read_refuse_nothing(versions, tmp_path):
     runs.write_json(tmp_path / "config.json", {"versions": versions})
     page._refuse_newer(tmp_path)
+
+
+def test_a_model_that_the_page_cannot_run_is_left_out_and_the_rest_is_shown(copy, monkeypatch):
+    monkeypatch.setitem(twin.KNOWN, "position", ("learned",))
+    data, weights = report(copy)
+    assert data["missing"]["weights"] == "This page cannot run a model with position relative." and not len(weights)
+    assert len(data["ablation"]) > 1 and data["right"]["blocks"] and data["embedding"]
+
+
+def test_the_page_runs_every_kind_of_model_that_there_is():
+    for name, module in (("model", model), ("seq2seq", seq2seq), ("recurrent", recurrent)):
+        assert twin.refusal(name, module.Config()) is None
+        for field in dataclasses.fields(module.Config):
+            assert set(get_args(field.type)) <= {*twin.KNOWN.get(field.name, get_args(field.type))}, field.name
+    assert twin.refusal("mamba", model.Config()) == "This page cannot run a model of the architecture mamba."
+
+
+def test_the_loss_of_a_training_file_has_no_floor(run):
+    settings = restore.load_settings(run)
+    settings = replace(settings, drawing=replace(settings.drawing, dataset="rows.txt"))
+    assert probe.page(settings, None, None, None, run)["floor"] is None
 
 
 def test_a_missing_data_set_leaves_out_what_is_asked_of_it(tmp_path):

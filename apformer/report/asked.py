@@ -22,7 +22,7 @@ def few(batch):
 
 
 def spread(items, count):
-    """At most so many of a list, evenly from its first to its last."""
+    """At most `count` items of a list, spread evenly from its first to its last."""
     return [items[n] for n in np.linspace(0, len(items) - 1, min(count, len(items))).astype(int)]
 
 

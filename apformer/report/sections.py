@@ -3,15 +3,15 @@
 The page draws these without knowing the task. So the page of a new task is one Python function, `page`, and nothing
 else. It returns a dict:
 
-    vocabulary   the text of each token;  byte_pairs: of byte pairs, how a text is cut into them (see `merges`)
-    task         what the page must know to run the model, see `task`
-    facts        [[name, value, note]] beside the number of parameters
-    floor        {"nats", "why"}: the least loss that is possible on the validation rows, or None
-    right        a section of charts: {"title", "lead", "blocks"}; blocks are None where the run is not evaluated
-    wrong        a section that lists single outputs, see `listing`, or None
-    circuit      {"layer.head": what it does} of weights written by hand; only there
-    missing      {what: why} the page cannot show
-    probe, ablation, examples, references      what `asked` measures; only where the page may ask the model
+    vocabulary   The text of each token. With byte_pairs: how byte pairs cut a text, see `merges`.
+    task         What the page must know to play with the model, see `task`.
+    facts        [[name, value, note]], shown beside the number of parameters.
+    floor        {"nats", "why"}: the least loss that is possible on the validation rows, or None.
+    right        A section of charts: {"title", "lead", "blocks"}. The blocks are None for a run without evaluation.
+    wrong        A section that lists single outputs, see `listing`, or None.
+    missing      {what: why} the page cannot show.
+    probe        With ablation, examples and perhaps references: what `asked` measures. Only if `params` is given.
+    circuit      {"layer.head": what it does} of weights written by hand. Only there.
 """
 
 from apformer.errors import UserError

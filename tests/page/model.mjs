@@ -6,7 +6,7 @@ import { runInThisContext } from "node:vm";
 const page = readFileSync(process.argv[2], "utf8");
 const scripts = [...page.matchAll(/<script>([\s\S]*?)<\/script>/g)];
 runInThisContext(scripts[scripts.length - 1][1]);
-const { ablate, apply, bytePairs, measure, readParams, splitOf } = globalThis.apformer;
+const { ablate, apply, bytePairs, continuation, encode, measure, readParams, splitOf } = globalThis.apformer;
 
 /** The same with lists in place of typed arrays, which JSON would write as objects. */
 const lists = (found) => JSON.parse(JSON.stringify(found, (_, x) => (ArrayBuffer.isView(x) ? [...x] : x)));
@@ -32,6 +32,11 @@ const ANSWERS = {
   measure: ({ parts, probe, model }, params) => parts.map((part) => measure(ablate(params, part), probe, model)),
   hidden: ({ rows, model, place }, params) =>
     rows.map((tokens) => apply(params, tokens, model, new Set([place])).logits_TV.map((z) => [...z])),
+  terms: ({ texts, run, count }) =>
+    texts.map((text) => {
+      const { tokens, fault, note } = encode(text, run);
+      return { tokens, said: fault ?? note, next: fault ? null : continuation(text, run, count) };
+    }),
   split: ({ pairs }) => pairs.map(([difference, first]) => splitOf(difference, first)),
 };
 

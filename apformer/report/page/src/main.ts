@@ -18,6 +18,8 @@ import { missing, section } from "./sections/section";
 import { translator } from "./sections/translator";
 import { splitOf } from "./split";
 import { State } from "./state";
+import { continuation } from "./terms";
+import { encode } from "./tokenizer";
 
 /** The sections of a run, those that run its model first; without the model, a word on why. */
 function sections(run: Run): (HTMLElement | null)[] {
@@ -57,5 +59,7 @@ function draw() {
 }
 
 // For tests, which run the model without a page.
-Object.assign(globalThis, { apformer: { ablate, apply, bytePairs, measure, readParams, readRun, splitOf } });
+Object.assign(globalThis, {
+  apformer: { ablate, apply, bytePairs, continuation, encode, measure, readParams, readRun, splitOf },
+});
 if (typeof document !== "undefined") draw();
