@@ -14,7 +14,21 @@ import jax
 import numpy as np
 import pytest
 
-from apformer import cli, errors, experiment, export, model, page, probe, recipes, recurrent, restore, runs, seq2seq
+from apformer import (
+    cli,
+    errors,
+    experiment,
+    export,
+    model,
+    page,
+    probe,
+    recipes,
+    recurrent,
+    restore,
+    runs,
+    seq2seq,
+    wide_probe,
+)
 from apformer.data import progressions
 from apformer.report import template, twin
 from tests import small_runs
@@ -196,6 +210,49 @@ def test_errors_are_explained():
     assert near[1] - near[0] == near[2] - near[1] == 12
     assert progressions.split_of(np.array([12]), np.array(near[:1])) == 0
     assert not probe.explained([wrong | {"predicted": " 12 "}], cfg)[0]["well_formed"]
+
+
+def test_wrong_terms_are_marked_and_grouped():
+    group = {"count": 2, "teacher_forced": 0.5, "free_running": 0.0}
+    error = {"row": "095 107 119 131", "term": 4, "expected": " 131", "predicted": " 121"}
+    found = dict.fromkeys(("exact_free_running", "exact_sequences", "nats_per_char"), 0.0) | {
+        "terms": 2,
+        "exact_teacher_forced": 0.0,
+        "errors": [error],
+        "by_position": [group | {"term": 3}, group | {"term": 4, "count": 0}],
+        "by_carries": [group | {"carries": 0}],
+        "by_difference": [group | {"from": 1, "to": 500}],
+        "by_first_and_difference": [[group]],
+    }
+    shown = probe.page(recipes.exact(3), None, None, found, None)
+    (row,) = shown["wrong"]["rows"]
+    assert row[0] == {"pieces": [["095 107 119", False]], "code": True, "play": "095 107 119"}
+    assert row[2]["pieces"] == [["1", False], ["2", True], ["1", False]] and row[3:6] == ["4", "12", "1"]
+    groups = {"carries": "1 carry", "what is wrong": "off by 10: a carry", "term": "term 4"}
+    assert shown["wrong"]["groups"] == {
+        name: [said] for name, said in (groups | {"difference": "differences 1 to 500"}).items()
+    }
+    assert "1 of 2 wrong terms are kept" in shown["wrong"]["lead"]
+    position, carries, *_, cells = shown["right"]["blocks"]
+    assert (position["at"], position["counts"], position["series"]["teacher-forced"]) == ([3], [2], [0.5])
+    assert carries["groups"] == [{"name": "0", "note": "2", "values": [0.5, 0.0]}]
+    assert cells["firsts"] == [(0, 999)] and cells["cells"] == [[{"count": 2, "share": 0.0}]]
+
+
+def test_the_terms_of_each_width_are_charted_and_listed():
+    wrong = {"given": "14 15", "expected": " 16", "predicted": "  3"}
+    suite = {"digits": 2, "rows": "random", "free_running": 0.5, "errors": [wrong]}
+    suites = [suite, suite | {"digits": 4, "errors": []}, suite | {"digits": 4, "rows": "adversarial", "errors": []}]
+    found = {"trained_digits": 3, "widths": suites, "exact_teacher_forced": 1.0, "exact_free_running": 0.99999}
+    shown = wide_probe.page(recipes.digits(3, "lsb"), None, None, found, None)
+    (chart,) = shown["right"]["blocks"]
+    assert chart["groups"] == [
+        {"name": "2 digits", "note": "trained", "values": [0.5, None]},
+        {"name": "4 digits", "note": "longer", "values": [0.5, 0.5]},
+    ]
+    assert [cell["pieces"][0][0] for cell in shown["wrong"]["rows"][0][1:]] == ["14 15", "16", "3"]
+    assert [value for _, value, _ in shown["facts"]] == ["99.99 %", "100 %"]
+    assert shown["task"]["prompt"]["terms"]["order"] == "lsb"
 
 
 def test_the_template_is_what_its_source_makes(tmp_path):

@@ -35,7 +35,7 @@ def test_a_rule_that_a_word_names_is_followed():
 
 
 def test_an_unnamed_rule_is_the_only_one_that_the_terms_follow():
-    several, only, none, ends = answers(sections.terms("", 2, UNNAMED), "01 02", "01 02 04 08", "01 07", "01 02 05")
+    several, only, none, ends = answers(sections.terms("", 2, UNNAMED), "01 02", "01 02 04 08", "01 07 09", "01 02 05")
     assert several["next"] is None and several["said"] is None  # 1 + 2, 2 * 2 and 3 * 2 - 1
     assert only["next"] == ["16", "32", "64"]
     assert none["next"] is None
