@@ -52,7 +52,7 @@ export function curves(run: Run): HTMLElement {
           ]),
         })
       : null,
-    records.some((record) => record.exact != null)
+    run.task.judges && records.some((record) => record.exact != null)
       ? lines({
           title: "Exact match",
           x: "step",
@@ -96,7 +96,7 @@ export function curves(run: Run): HTMLElement {
 function checkpoints(records: Record<string, any>[], run: Run): HTMLElement | null {
   const saved = records.filter((record) => record.validation_loss != null).slice(-8);
   if (!saved.length) return null;
-  const exact = saved.some((record) => record.validation_exact != null);
+  const exact = run.task.judges && saved.some((record) => record.validation_exact != null);
   const rows = saved.map((record) => [
     record.step.toLocaleString("en"),
     point(0, record.validation_loss).y.toFixed(4),
