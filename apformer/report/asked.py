@@ -8,7 +8,7 @@ from dataclasses import replace
 import jax
 import numpy as np
 
-from apformer import ablate
+from apformer.analysis import ablate
 
 ROWS, TOKENS = 64, 4096  # of held-out rows: at most
 EXAMPLES = 6  # prompts that the page offers

@@ -1,0 +1,162 @@
+"""A run as one page, report.html, that works from the disk without a network: `apformer report RUN`.
+
+What training, evaluation and certificate have found, and the model itself with its weights, so that who opens the page
+can play with it. What a run does not have, the page says is missing.
+"""
+
+import sys
+from dataclasses import dataclass
+
+import jax
+import numpy as np
+from tyro.conf import Positional
+
+from apformer.commands import evaluate
+from apformer.commands.export import named
+from apformer.errors import CHECKPOINT, UserError
+from apformer.report import template, twin
+from apformer.report.sections import attempt
+from apformer.runs import directory, recipes, restore
+from apformer.runs.metrics import read_metrics
+from apformer.tasks import choose
+
+LARGEST = 24_000_000  # bytes of weights in a page
+MOST_WORDS = 1024  # tokens of a vocabulary whose embeddings are drawn
+CERTIFICATE = {"certified", "claim", "contexts", "errors", "smallest_margin"}  # what the page reads in certificate.json
+
+
+@dataclass(frozen=True)
+class Report:
+    """Write report.html: one offline page that shows a run, and its model at work."""
+
+    run: Positional[str | None] = None
+    """Run directory; the latest if not given."""
+    member: int | None = None
+    """Member of a population; the best on validation if not given."""
+    weights: bool = True
+    """Put the model into the page; without it the page shows what was measured, and is small."""
+
+
+def report(args):
+    """Write the page of a run and say where it is. Raises UserError, also for a run of a newer version."""
+    path = directory.find(args.run)
+    _refuse_newer(path)
+    settings, missing = restore.load_settings(path), {}
+    rows = attempt(missing, "probe", lambda: restore.load_rows(path))
+    print(write(path, settings, rows, args.member, args.weights, missing))
+
+
+def write(path, settings, rows, member=None, weights=True, missing=None):
+    """report.html of a run's best checkpoint, from the rows it was trained on; returns a sentence that says where.
+
+    missing: {what: why} the page cannot show.
+    """
+    params, step, member = restore.load_params(path, settings, member)
+    missing = dict(missing or {})
+    size = 4 * sum(leaf.size for leaf in jax.tree.leaves(params))
+    if size > LARGEST:
+        print(f"{path}: the page is without the model, whose weights are {size / 1e6:,.0f} MB", file=sys.stderr)
+    refusal = _refusal(settings, weights, size)
+    if refusal:
+        missing["weights"] = refusal
+    ask = weights and size <= LARGEST and "probe" not in missing
+    data = _of_run(path, settings, params, step, member, missing)
+    data |= _of_task(choose.page_of(settings.data), path, settings, rows, params if ask else None, data)
+    whole = template.fill(data, None if refusal else named(params))
+    directory.write_text(path / "report.html", whole)
+    return f"{path / 'report.html'}: open it in a browser ({len(whole) / 1e6:,.1f} MB)"
+
+
+def _refusal(settings, weights, size):
+    """Why the page comes without the model, in a sentence; None if it has the model."""
+    if not weights:
+        return "The page was written without the model (--no-weights)."
+    if size > LARGEST:
+        return f"The model is too large for a page: {size / 1e6:,.0f} MB of weights."
+    return twin.refusal(_architecture(settings), settings.model)
+
+
+def _of_run(path, settings, params, step, member, missing):
+    """What a page says of every run, whatever its task."""
+    config, architecture = directory.read_json(path / "config.json"), _architecture(settings)
+    data = {
+        "name": path.resolve().name,
+        "architecture": architecture,
+        "model": twin.config(settings.model),
+        "settings": config["flags"],
+        "versions": _dict(config.get("versions")),
+        "source": _dict(config.get("data")),
+        "parameters": sum(leaf.size for leaf in jax.tree.leaves(params)),
+        "parameters_sha256": evaluate.digest(params),
+        "step": step,
+        "member": member,
+        "missing": missing,
+        "metrics": attempt(missing, "metrics", lambda: read_metrics(path)),
+        "embedding": _plane(twin.embedding(architecture, params)),
+    }
+    return data | {"certificate": _of_this_model(path / "certificate.json", data, CERTIFICATE)}
+
+
+def _of_task(task, path, settings, rows, params, data):
+    """What a page says of a run's task, see `report.sections`; params: None where the page may not ask the model."""
+    evaluation = _of_this_model(path / "evaluation.json", data, task.EVALUATION)
+    shown = task.page(settings, rows, params, evaluation, path)
+    return shown | {"missing": data["missing"] | shown.get("missing", {})}
+
+
+def _architecture(settings):
+    """The name of the module that a run's model is of."""
+    return recipes.module(settings.model).__name__.rpartition(".")[2]
+
+
+def _of_this_model(file, data, keys):
+    """What a file of the run says, if it is there, whole, and of these parameters; keys: what it is to hold."""
+    if not file.exists():
+        return None
+    found = attempt(data["missing"], file.stem, lambda: directory.read_json(file))
+    if found is None:
+        return None
+    absent = sorted(keys - _dict(found).keys())
+    if absent:
+        again = f"run `apformer {_COMMANDS[file.stem]}` again"
+        data["missing"][file.stem] = f"{file.name} is damaged or of another version ({absent[0]}): {again}."
+        return None
+    if (found.get("step"), found.get("member", 0)) != (data["step"], data["member"]):
+        whose = f"step {found.get('step')}, member {found.get('member', 0)}"
+        data["missing"][file.stem] = f"{file.name} is of {whose}: run `apformer {_COMMANDS[file.stem]}` again."
+        return None
+    return found
+
+
+_COMMANDS = {"evaluation": "evaluate", "certificate": "certify"}
+
+
+def _refuse_newer(path):
+    """Raises UserError (exit CHECKPOINT) if a run is of a later version of apformer than this."""
+    theirs = str(_dict(_dict(directory.read_json(path / "config.json")).get("versions")).get("apformer"))
+    ours = str(directory.versions()["apformer"])
+    if _numbers(ours) and _numbers(theirs) > _numbers(ours):
+        sentence = f"{path} was written by apformer {theirs}, and this is {ours}: install the newer one to read it"
+        raise UserError(sentence, CHECKPOINT)
+
+
+def _dict(value):
+    """A value from JSON, if it is a dict, or an empty one."""
+    return value if isinstance(value, dict) else {}
+
+
+def _numbers(version):
+    return [int(part) for part in version.split(".") if part.isdecimal()]
+
+
+def _plane(table_VD):
+    """The rows of a table in the plane in which they vary most: {"points", "shares"} of the variance on either axis.
+
+    None of no table, and of one with too many rows to be drawn.
+    """
+    if table_VD is None or len(table_VD) > MOST_WORDS:
+        return None
+    table_VD = np.asarray(table_VD, np.float64)
+    left_VK, scale_K, _ = np.linalg.svd(table_VD - table_VD.mean(0), full_matrices=False)
+    shares_K = scale_K**2 / np.sum(scale_K**2)
+    return {"points": (left_VK * scale_K)[:, :2].round(6).tolist(), "shares": shares_K[:2].tolist()}

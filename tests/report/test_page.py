@@ -1,0 +1,253 @@
+"""The page of a run: one file that asks for nothing, with all of the run in it, and a word for what is missing."""
+
+import base64
+import dataclasses
+import json
+import re
+import shutil
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+from typing import get_args
+
+import jax
+import numpy as np
+import pytest
+
+from apformer import cli, errors, model, recurrent, seq2seq
+from apformer.commands import export, train
+from apformer.commands import report as page
+from apformer.report import template, twin
+from apformer.runs import directory, recipes, restore
+from apformer.tasks.digits import page_data as wide_probe
+from apformer.tasks.progressions import generator, page_data
+from tests.helpers import small_runs
+
+SOURCE = Path(template.__file__).parent / "page"
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    return small_runs.make("progressions", tmp_path_factory.mktemp("runs") / "run")
+
+
+@pytest.fixture
+def copy(run, tmp_path):
+    return Path(shutil.copytree(run, tmp_path / "copy"))
+
+
+def read(path):
+    """(data, weights) of a page."""
+    blocks = dict(re.findall(r'<script id="(\w+)" type="[^"]+">(.*?)</script>', path.read_text(), re.DOTALL))
+    return json.loads(blocks["run"]), np.frombuffer(base64.b64decode(blocks["weights"]), "<f4")
+
+
+def report(path, *flags):
+    assert cli.main(["report", str(path), *flags]) == 0
+    return read(path / "report.html")
+
+
+def test_a_page_holds_the_run_and_its_model(run):
+    data, weights = read(run / "report.html")
+    settings = restore.load_settings(run)
+    params, _, _ = restore.load_params(run, settings)
+    leaves = export.named(params)
+    assert [(leaf["name"], tuple(leaf["shape"])) for leaf in data["leaves"]] == [
+        (n, p.shape) for n, p in leaves.items()
+    ]
+    np.testing.assert_array_equal(weights, np.concatenate([np.ravel(leaf) for leaf in leaves.values()]))
+    assert data["parameters"] == len(weights) and data["settings"] == directory.read_json(run / "config.json")["flags"]
+    assert data["model"] == data["settings"]["model"]
+    evaluation = directory.read_json(run / "evaluation.json")
+    assert data["facts"][0][2] == f"of {evaluation['terms']} held-out terms"
+    by_position = data["right"]["blocks"][0]
+    assert sum(by_position["counts"]) == evaluation["terms"] and by_position["at"][0] == 3
+    assert len(data["wrong"]["rows"]) == len(evaluation["errors"]) > 0
+    assert {len(groups) for groups in data["wrong"]["groups"].values()} == {len(evaluation["errors"])}
+    assert data["missing"] == {} and data["certificate"] is None
+    assert data["metrics"][-1]["step"] == 2 and data["floor"]["nats"] > 0
+    assert len(data["ablation"]) == 1 + 2 * 2 + 2 + 6
+    assert np.shape(data["embedding"]["points"]) == (11, 2)
+
+
+def test_a_page_asks_for_nothing(run):
+    text = (run / "report.html").read_text()
+    policy = re.search(r'http-equiv="Content-Security-Policy" content="([^"]+)"', text)[1]
+    assert policy.startswith("default-src 'none'; script-src 'sha256-") and "unsafe" not in policy
+    assert not re.findall(r"<(?:link|img|iframe|script)[^>]* (?:src|href)=", text)
+    addresses = set(re.findall(r"https?://[^\s\"'`<]+", text))
+    assert addresses <= {"http://www.w3.org/2000/svg"}  # the name of a namespace
+
+
+def test_no_text_ends_the_block_it_stands_in(tmp_path):
+    text = template.fill({"vocabulary": ["</script>", "<!--", "é\u2028"]}, None)
+    (tmp_path / "page.html").write_text(text)
+    assert read(tmp_path / "page.html")[0]["vocabulary"] == ["</script>", "<!--", "é\u2028"]
+
+
+def test_the_page_of_the_default_model_is_small():
+    cfg = recipes.exact(3).model
+    text = template.fill({}, export.named(model.init(jax.random.key(0), cfg)))
+    assert len(text) < 1_000_000
+
+
+def test_without_its_model_a_page_says_why(copy, monkeypatch, capsys):
+    data, weights = report(copy, "--no-weights")
+    assert "--no-weights" in data["missing"]["weights"] and not len(weights) and not data["leaves"]
+    monkeypatch.setattr(page, "LARGEST", 1000)
+    data, weights = report(copy)
+    assert re.fullmatch("The model is too large for a page: 0 MB of weights.", data["missing"]["weights"])
+    assert "without the model, whose weights are 0 MB" in capsys.readouterr().err and not len(weights)
+
+
+def test_what_a_run_lacks_is_said(copy):
+    (copy / "metrics.jsonl").write_text("{torn")
+    (copy / "evaluation.json").unlink()
+    directory.write_json(copy / "certificate.json", dict.fromkeys(page.CERTIFICATE) | {"step": 7, "member": 0})
+    data, _ = report(copy)
+    assert "metrics.jsonl is damaged" in data["missing"]["metrics"] and data["metrics"] is None
+    assert data["missing"]["certificate"] == "certificate.json is of step 7, member 0: run `apformer certify` again."
+    assert data["facts"] == [] and data["right"]["blocks"] is data["wrong"]["rows"] is data["certificate"] is None
+
+
+@pytest.mark.parametrize("found", [[], {}, "words", {"step": 2, "member": 0}])
+def test_what_holds_other_than_it_should_is_said_to_be_damaged(copy, found):
+    for file in ("evaluation.json", "certificate.json"):
+        directory.write_json(copy / file, found)
+    (copy / "metrics.jsonl").write_text('{"step": 1}\n[2]\n')
+    data, _ = report(copy)
+    assert re.match(r"evaluation.json is damaged .*: run `apformer evaluate` again.$", data["missing"]["evaluation"])
+    assert re.match(r"certificate.json is damaged .*: run `apformer certify` again.$", data["missing"]["certificate"])
+    assert "metrics.jsonl is damaged (a line is no record" in data["missing"]["metrics"]
+    assert data["right"]["blocks"] is data["wrong"]["rows"] is data["certificate"] is data["metrics"] is None
+
+
+@pytest.mark.parametrize("versions", ["words", [1], None, {"apformer": [1]}, {"apformer": "of mine"}])
+def test_versions_that_nobody_can_read_refuse_nothing(versions, tmp_path):
+    directory.write_json(tmp_path / "config.json", {"versions": versions})
+    page._refuse_newer(tmp_path)
+
+
+def test_a_model_that_the_page_cannot_run_is_left_out_and_the_rest_is_shown(copy, monkeypatch):
+    monkeypatch.setitem(twin.KNOWN, "position", ("learned",))
+    data, weights = report(copy)
+    assert data["missing"]["weights"] == "This page cannot run a model with position relative." and not len(weights)
+    assert len(data["ablation"]) > 1 and data["right"]["blocks"] and data["embedding"]
+
+
+def test_the_page_runs_every_kind_of_model_that_there_is():
+    for name, module in (("model", model), ("seq2seq", seq2seq), ("recurrent", recurrent)):
+        assert twin.refusal(name, module.Config()) is None
+        for field in dataclasses.fields(module.Config):
+            assert set(get_args(field.type)) <= {*twin.KNOWN.get(field.name, get_args(field.type))}, field.name
+    assert twin.refusal("mamba", model.Config()) == "This page cannot run a model of the architecture mamba."
+
+
+def test_the_loss_of_a_training_file_has_no_floor(run):
+    settings = restore.load_settings(run)
+    settings = replace(settings, drawing=replace(settings.drawing, dataset="rows.txt"))
+    assert page_data.page(settings, None, None, None, run)["floor"] is None
+
+
+def test_a_missing_data_set_leaves_out_what_is_asked_of_it(tmp_path):
+    path = small_runs.make("text", tmp_path / "run")
+    (tmp_path / "bottles.txt").unlink()
+    data, weights = report(path)
+    assert "bottles.txt cannot be read" in data["missing"]["probe"] and "ablation" not in data and len(weights)
+
+
+def test_a_run_of_a_newer_version_is_refused(copy, capsys):
+    config = directory.read_json(copy / "config.json")
+    directory.write_json(copy / "config.json", config | {"versions": {"apformer": "99.0.1"}})
+    assert cli.main(["report", str(copy)]) == errors.CHECKPOINT
+    assert re.search(r"written by apformer 99\.0\.1, and this is \S+: install the newer one", capsys.readouterr().err)
+
+
+def test_a_member_is_shown_that_is_asked_for(tmp_path, capsys):
+    path = small_runs.make("members", tmp_path / "run")
+    assert read(path / "report.html")[0]["member"] == 0
+    data, weights = report(path, "--member", "3")
+    assert data["member"] == 3 and "member 0: run `apformer evaluate` again" in data["missing"]["evaluation"]
+    assert not np.array_equal(weights, report(path)[1])
+    assert cli.main(["report", str(path), "--member", "16"]) == errors.USAGE
+    assert "--member 16 is out of range" in capsys.readouterr().err
+    for metrics in ("", '{"step": 9}\n', "{torn"):
+        (path / "metrics.jsonl").write_text(metrics)
+        assert cli.main(["report", str(path)]) == errors.CHECKPOINT
+        assert re.search("not say which member is the best at step .*--member 0 to 15", capsys.readouterr().err)
+
+
+def test_a_page_that_cannot_be_written_loses_no_run(monkeypatch, tmp_path):
+    def fail(*_):
+        raise OSError("no ink")
+
+    monkeypatch.setattr(page, "write", fail)
+    assert re.match("No page: no ink; .*`apformer report .*run`", train._page(tmp_path / "run", None, None))
+
+
+def test_the_heads_of_the_circuit_are_named_and_no_others(run, tmp_path):
+    data, _ = read(small_runs.make("circuit", tmp_path / "run") / "report.html")
+    assert sorted(data["circuit"]) == ["0.0", "0.1", "1.0", "1.1"]
+    assert "circuit" not in read(run / "report.html")[0]
+
+
+def test_errors_are_explained():
+    cfg = generator.Config()
+    wrong = {"row": "095 107 119 131", "term": 4, "expected": " 131", "predicted": " 121"}
+    (found,) = page_data.explained([wrong], cfg)
+    assert (found["first"], found["difference"], found["carries"], found["well_formed"]) == (95, 12, 1, True)
+    near = [int(term) for term in found["nearest"].split()]
+    assert near[1] - near[0] == near[2] - near[1] == 12
+    assert generator.split_of(np.array([12]), np.array(near[:1])) == 0
+    assert not page_data.explained([wrong | {"predicted": " 12 "}], cfg)[0]["well_formed"]
+
+
+def test_wrong_terms_are_marked_and_grouped():
+    group = {"count": 2, "teacher_forced": 0.5, "free_running": 0.0}
+    error = {"row": "095 107 119 131", "term": 4, "expected": " 131", "predicted": " 121"}
+    found = dict.fromkeys(("exact_free_running", "exact_sequences", "nats_per_char"), 0.0) | {
+        "terms": 2,
+        "exact_teacher_forced": 0.0,
+        "errors": [error],
+        "by_position": [group | {"term": 3}, group | {"term": 4, "count": 0}],
+        "by_carries": [group | {"carries": 0}],
+        "by_difference": [group | {"from": 1, "to": 500}],
+        "by_first_and_difference": [[group]],
+    }
+    shown = page_data.page(recipes.exact(3), None, None, found, None)
+    (row,) = shown["wrong"]["rows"]
+    assert row[0] == {"pieces": [["095 107 119", False]], "code": True, "play": "095 107 119"}
+    assert row[2]["pieces"] == [["1", False], ["2", True], ["1", False]] and row[3:6] == ["4", "12", "1"]
+    groups = {"carries": "1 carry", "what is wrong": "off by 10: a carry", "term": "term 4"}
+    assert shown["wrong"]["groups"] == {
+        name: [said] for name, said in (groups | {"difference": "differences 1 to 500"}).items()
+    }
+    assert "1 of 2 wrong terms are kept" in shown["wrong"]["lead"]
+    position, carries, *_, cells = shown["right"]["blocks"]
+    assert (position["at"], position["counts"], position["series"]["teacher-forced"]) == ([3], [2], [0.5])
+    assert carries["groups"] == [{"name": "0", "note": "2", "values": [0.5, 0.0]}]
+    assert cells["firsts"] == [(0, 999)] and cells["cells"] == [[{"count": 2, "share": 0.0}]]
+
+
+def test_the_terms_of_each_width_are_charted_and_listed():
+    wrong = {"given": "14 15", "expected": " 16", "predicted": "  3"}
+    suite = {"digits": 2, "rows": "random", "free_running": 0.5, "errors": [wrong]}
+    suites = [suite, suite | {"digits": 4, "errors": []}, suite | {"digits": 4, "rows": "adversarial", "errors": []}]
+    found = {"trained_digits": 3, "widths": suites, "exact_teacher_forced": 1.0, "exact_free_running": 0.99999}
+    shown = wide_probe.page(recipes.digits(3, "lsb"), None, None, found, None)
+    (chart,) = shown["right"]["blocks"]
+    assert chart["groups"] == [
+        {"name": "2 digits", "note": "trained", "values": [0.5, None]},
+        {"name": "4 digits", "note": "longer", "values": [0.5, 0.5]},
+    ]
+    assert [cell["pieces"][0][0] for cell in shown["wrong"]["rows"][0][1:]] == ["14 15", "16", "3"]
+    assert [value for _, value, _ in shown["facts"]] == ["99.99 %", "100 %"]
+    assert shown["task"]["prompt"]["terms"]["order"] == "lsb"
+
+
+def test_the_template_is_what_its_source_makes(tmp_path):
+    if not (SOURCE / "node_modules" / "esbuild").is_dir() or shutil.which("node") is None:
+        pytest.skip("needs node and `npm ci` in apformer/report/page")
+    subprocess.run(["node", str(SOURCE / "build.mjs"), str(tmp_path / "template.html")], check=True)
+    built, kept = ((folder / "template.html").read_bytes() for folder in (tmp_path, SOURCE.parent))
+    assert built == kept, "run `npm run build` in apformer/report/page and commit template.html"
