@@ -11,12 +11,12 @@ import jax
 import numpy as np
 from tyro.conf import Positional
 
-from apformer.commands import evaluate
-from apformer.commands.export import named
+from apformer import files
 from apformer.errors import CHECKPOINT, UserError
+from apformer.formats.weights import named
 from apformer.report import template, twin
 from apformer.report.sections import attempt
-from apformer.runs import directory, recipes, restore
+from apformer.runs import directory, provenance, recipes, restore
 from apformer.runs.metrics import read_metrics
 from apformer.tasks import choose
 
@@ -63,7 +63,7 @@ def write(path, settings, rows, member=None, weights=True, missing=None):
     data = _of_run(path, settings, params, step, member, missing)
     data |= _of_task(choose.page_of(settings.data), path, settings, rows, params if ask else None, data)
     whole = template.fill(data, None if refusal else named(params))
-    directory.write_text(path / "report.html", whole)
+    files.write_text(path / "report.html", whole)
     return f"{path / 'report.html'}: open it in a browser ({len(whole) / 1e6:,.1f} MB)"
 
 
@@ -78,7 +78,7 @@ def _refusal(settings, weights, size):
 
 def _of_run(path, settings, params, step, member, missing):
     """What a page says of every run, whatever its task."""
-    config, architecture = directory.read_json(path / "config.json"), _architecture(settings)
+    config, architecture = files.read_json(path / "config.json"), _architecture(settings)
     data = {
         "name": path.resolve().name,
         "architecture": architecture,
@@ -87,7 +87,7 @@ def _of_run(path, settings, params, step, member, missing):
         "versions": _dict(config.get("versions")),
         "source": _dict(config.get("data")),
         "parameters": sum(leaf.size for leaf in jax.tree.leaves(params)),
-        "parameters_sha256": evaluate.digest(params),
+        "parameters_sha256": provenance.digest(params),
         "step": step,
         "member": member,
         "missing": missing,
@@ -113,7 +113,7 @@ def _of_this_model(file, data, keys):
     """What a file of the run says, if it is there, whole, and of these parameters; keys: what it is to hold."""
     if not file.exists():
         return None
-    found = attempt(data["missing"], file.stem, lambda: directory.read_json(file))
+    found = attempt(data["missing"], file.stem, lambda: files.read_json(file))
     if found is None:
         return None
     absent = sorted(keys - _dict(found).keys())
@@ -133,8 +133,8 @@ _COMMANDS = {"evaluation": "evaluate", "certificate": "certify"}
 
 def _refuse_newer(path):
     """Raises UserError (exit CHECKPOINT) if a run is of a later version of apformer than this."""
-    theirs = str(_dict(_dict(directory.read_json(path / "config.json")).get("versions")).get("apformer"))
-    ours = str(directory.versions()["apformer"])
+    theirs = str(_dict(_dict(files.read_json(path / "config.json")).get("versions")).get("apformer"))
+    ours = str(provenance.versions()["apformer"])
     if _numbers(ours) and _numbers(theirs) > _numbers(ours):
         sentence = f"{path} was written by apformer {theirs}, and this is {ours}: install the newer one to read it"
         raise UserError(sentence, CHECKPOINT)

@@ -14,11 +14,12 @@ import jax
 import numpy as np
 import pytest
 
-from apformer import cli, errors, model, recurrent, seq2seq
-from apformer.commands import export, train
+from apformer import cli, errors, files, model, recurrent, seq2seq
 from apformer.commands import report as page
+from apformer.commands import train
+from apformer.formats import weights as weights_
 from apformer.report import template, twin
-from apformer.runs import directory, recipes, restore
+from apformer.runs import recipes, restore
 from apformer.tasks.digits import page_data as wide_probe
 from apformer.tasks.progressions import generator, page_data
 from tests.helpers import small_runs
@@ -51,14 +52,14 @@ def test_a_page_holds_the_run_and_its_model(run):
     data, weights = read(run / "report.html")
     settings = restore.load_settings(run)
     params, _, _ = restore.load_params(run, settings)
-    leaves = export.named(params)
+    leaves = weights_.named(params)
     assert [(leaf["name"], tuple(leaf["shape"])) for leaf in data["leaves"]] == [
         (n, p.shape) for n, p in leaves.items()
     ]
     np.testing.assert_array_equal(weights, np.concatenate([np.ravel(leaf) for leaf in leaves.values()]))
-    assert data["parameters"] == len(weights) and data["settings"] == directory.read_json(run / "config.json")["flags"]
+    assert data["parameters"] == len(weights) and data["settings"] == files.read_json(run / "config.json")["flags"]
     assert data["model"] == data["settings"]["model"]
-    evaluation = directory.read_json(run / "evaluation.json")
+    evaluation = files.read_json(run / "evaluation.json")
     assert data["facts"][0][2] == f"of {evaluation['terms']} held-out terms"
     by_position = data["right"]["blocks"][0]
     assert sum(by_position["counts"]) == evaluation["terms"] and by_position["at"][0] == 3
@@ -87,7 +88,7 @@ def test_no_text_ends_the_block_it_stands_in(tmp_path):
 
 def test_the_page_of_the_default_model_is_small():
     cfg = recipes.exact(3).model
-    text = template.fill({}, export.named(model.init(jax.random.key(0), cfg)))
+    text = template.fill({}, weights_.named(model.init(jax.random.key(0), cfg)))
     assert len(text) < 1_000_000
 
 
@@ -103,7 +104,7 @@ def test_without_its_model_a_page_says_why(copy, monkeypatch, capsys):
 def test_what_a_run_lacks_is_said(copy):
     (copy / "metrics.jsonl").write_text("{torn")
     (copy / "evaluation.json").unlink()
-    directory.write_json(copy / "certificate.json", dict.fromkeys(page.CERTIFICATE) | {"step": 7, "member": 0})
+    files.write_json(copy / "certificate.json", dict.fromkeys(page.CERTIFICATE) | {"step": 7, "member": 0})
     data, _ = report(copy)
     assert "metrics.jsonl is damaged" in data["missing"]["metrics"] and data["metrics"] is None
     assert data["missing"]["certificate"] == "certificate.json is of step 7, member 0: run `apformer certify` again."
@@ -113,7 +114,7 @@ def test_what_a_run_lacks_is_said(copy):
 @pytest.mark.parametrize("found", [[], {}, "words", {"step": 2, "member": 0}])
 def test_what_holds_other_than_it_should_is_said_to_be_damaged(copy, found):
     for file in ("evaluation.json", "certificate.json"):
-        directory.write_json(copy / file, found)
+        files.write_json(copy / file, found)
     (copy / "metrics.jsonl").write_text('{"step": 1}\n[2]\n')
     data, _ = report(copy)
     assert re.match(r"evaluation.json is damaged .*: run `apformer evaluate` again.$", data["missing"]["evaluation"])
@@ -124,7 +125,7 @@ def test_what_holds_other_than_it_should_is_said_to_be_damaged(copy, found):
 
 @pytest.mark.parametrize("versions", ["words", [1], None, {"apformer": [1]}, {"apformer": "of mine"}])
 def test_versions_that_nobody_can_read_refuse_nothing(versions, tmp_path):
-    directory.write_json(tmp_path / "config.json", {"versions": versions})
+    files.write_json(tmp_path / "config.json", {"versions": versions})
     page._refuse_newer(tmp_path)
 
 
@@ -157,8 +158,8 @@ def test_a_missing_data_set_leaves_out_what_is_asked_of_it(tmp_path):
 
 
 def test_a_run_of_a_newer_version_is_refused(copy, capsys):
-    config = directory.read_json(copy / "config.json")
-    directory.write_json(copy / "config.json", config | {"versions": {"apformer": "99.0.1"}})
+    config = files.read_json(copy / "config.json")
+    files.write_json(copy / "config.json", config | {"versions": {"apformer": "99.0.1"}})
     assert cli.main(["report", str(copy)]) == errors.CHECKPOINT
     assert re.search(r"written by apformer 99\.0\.1, and this is \S+: install the newer one", capsys.readouterr().err)
 
