@@ -28,8 +28,9 @@
     text_examine  what a language model's text costs it;  compose  what it writes
     pair_examine  how good a translator is;  translate  what it writes
     ablate       parts switched off, and what each is worth
-    page         a run as one offline page;  probe, pair_probe  what is asked of its model
+    page         a run as one offline page;  probe, wide_probe, text_probe, pair_probe  what it shows of each task
     report.template  the page, filled;  report.merges  how a text is cut, for the page
+    report.sections  what a task tells the page;  report.asked  held-out rows for it;  report.twin  what it can run
     export       a run as one file for other programs;  tensor_file  named arrays in a file
     experiment   all of it, from flags to certificate
     sweep        many runs side by side;  combinations  of flags;  suites  what they are asked

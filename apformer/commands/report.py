@@ -6,41 +6,23 @@ can play with it. What a run does not have, the page says is missing.
 
 import sys
 from dataclasses import dataclass
-from functools import partial
 
 import jax
 import numpy as np
 from tyro.conf import Positional
 
 from apformer import files
-from apformer.analysis import circuit
 from apformer.errors import CHECKPOINT, UserError
 from apformer.formats.weights import named
-from apformer.report import template
-from apformer.runs import directory, provenance, restore
+from apformer.report import template, twin
+from apformer.report.sections import attempt
+from apformer.runs import directory, provenance, recipes, restore
 from apformer.runs.metrics import read_metrics
 from apformer.tasks import choose
-from apformer.tasks.digits import generator as wide
-from apformer.tasks.progressions import generator
-from apformer.tasks.progressions import page_data as probe
-from apformer.tasks.text import corpus as text
-from apformer.tasks.translation import corpus, page_data
-from apformer.tokenizers import digits as tokenizer
-from apformer.tokenizers import merges, pretrained
-from apformer.tokenizers import text as text_tokenizer
 
 LARGEST = 24_000_000  # bytes of weights in a page
-TASKS = {generator.Config: "progressions", wide.Config: "wide", text.Config: "text", corpus.Config: "pairs"}
-END = "‹end›"  # the token that ends a sentence and begins its translation
 MOST_WORDS = 1024  # tokens of a vocabulary whose embeddings are drawn
 CERTIFICATE = {"certified", "claim", "contexts", "errors", "smallest_margin"}  # what the page reads in certificate.json
-EVALUATION = {  # and, of each task, in evaluation.json
-    "progressions": {"terms", "exact_teacher_forced", "exact_free_running", "exact_sequences", "errors"}
-    | {"by_position", "by_difference", "by_carries", "by_first_and_difference"},
-    "wide": {"trained_digits", "widths"},
-    "text": {"nats_by_position", "nats_per_token", "perplexity", "bits_per_character"},
-    "pairs": {"alpha", "beams", "bleu", "bleu_signature", "by_length", "chrf", "chrf_signature", "exact", "sentences"},
-}
 
 
 @dataclass(frozen=True)
@@ -60,74 +42,78 @@ def report(args):
     path = directory.find(args.run)
     _refuse_newer(path)
     settings, missing = restore.load_settings(path), {}
-    rows = _or_missing(missing, "probe", lambda: restore.load_rows(path))
+    rows = attempt(missing, "probe", lambda: restore.load_rows(path))
     print(write(path, settings, rows, args.member, args.weights, missing))
 
 
 def write(path, settings, rows, member=None, weights=True, missing=None):
     """report.html of a run's best checkpoint, from the rows it was trained on; returns a sentence that says where.
 
-    missing: {what: why} it is not to be had, to be said on the page.
+    missing: {what: why} the page cannot show.
     """
-    data, params = gather(path, settings, rows, member, missing or {})
-    size, missing = 4 * data["parameters"], data["missing"]
-    if not weights:
-        missing["weights"] = "The page was written without the model (--no-weights)."
-    elif size > LARGEST:
-        missing["weights"] = f"The model is too large for a page: {size / 1e6:,.0f} MB of weights."
+    params, step, member = restore.load_params(path, settings, member)
+    missing = dict(missing or {})
+    size = 4 * sum(leaf.size for leaf in jax.tree.leaves(params))
+    if size > LARGEST:
         print(f"{path}: the page is without the model, whose weights are {size / 1e6:,.0f} MB", file=sys.stderr)
-    elif "probe" not in missing:
-        data |= _asked(settings, rows, params, data["vocabulary"])
-    whole = template.fill(data, None if "weights" in missing else named(params))
+    refusal = _refusal(settings, weights, size)
+    if refusal:
+        missing["weights"] = refusal
+    ask = weights and size <= LARGEST and "probe" not in missing
+    data = _of_run(path, settings, params, step, member, missing)
+    data |= _of_task(choose.page_of(settings.data), path, settings, rows, params if ask else None, data)
+    whole = template.fill(data, None if refusal else named(params))
     files.write_text(path / "report.html", whole)
     return f"{path / 'report.html'}: open it in a browser ({len(whole) / 1e6:,.1f} MB)"
 
 
-def _asked(settings, rows, params, vocabulary):
-    if isinstance(settings.data, corpus.Config):
-        return page_data.of_model(settings, rows, params)
-    return probe.of_model(settings, rows, params, vocabulary)
+def _refusal(settings, weights, size):
+    """Why the page comes without the model, in a sentence; None if it has the model."""
+    if not weights:
+        return "The page was written without the model (--no-weights)."
+    if size > LARGEST:
+        return f"The model is too large for a page: {size / 1e6:,.0f} MB of weights."
+    return twin.refusal(_architecture(settings), settings.model)
 
 
-def gather(path, settings, rows, member, missing):
-    """(data, params): all that a page says of a run but its weights, and these."""
-    params, step, member = restore.load_params(path, settings, member)
-    config = files.read_json(path / "config.json")
+def _of_run(path, settings, params, step, member, missing):
+    """What a page says of every run, whatever its task."""
+    config, architecture = files.read_json(path / "config.json"), _architecture(settings)
     data = {
         "name": path.resolve().name,
-        "task": TASKS[type(settings.data)],
-        "architecture": _architecture(params),
+        "architecture": architecture,
+        "model": twin.config(settings.model),
         "settings": config["flags"],
         "versions": _dict(config.get("versions")),
         "source": _dict(config.get("data")),
-        "parameters": sum(int(np.prod(leaf.shape)) for leaf in jax.tree.leaves(params)),
+        "parameters": sum(leaf.size for leaf in jax.tree.leaves(params)),
         "parameters_sha256": provenance.digest(params),
         "step": step,
         "member": member,
         "missing": missing,
+        "metrics": attempt(missing, "metrics", lambda: read_metrics(path)),
+        "embedding": _plane(twin.embedding(architecture, params)),
     }
-    data |= _vocabulary(path, settings, missing)
-    data["metrics"] = _or_missing(missing, "metrics", lambda: read_metrics(path))
-    data["evaluation"] = _of_this_model(path / "evaluation.json", data, EVALUATION[data["task"]])
-    data["certificate"] = _of_this_model(path / "certificate.json", data, CERTIFICATE)
-    if data["evaluation"] and data["task"] == "progressions":
-        data["evaluation"]["errors"] = probe.explained(data["evaluation"].get("errors", []), settings.data)
-    if data["evaluation"] and data["task"] == "pairs":
-        read = partial(page_data.translations, path, rows)
-        data["translations"] = _or_missing(missing, "translations", read)
-    data["floor"] = probe.floor(settings, rows)
-    if _is_circuit(settings, params):
-        data["circuit"] = {f"{i}.{k}": text for i, layer in enumerate(circuit.HEADS) for k, text in enumerate(layer)}
-    table_VD = np.asarray(params.get("encoder", params)["embedding"]["table"], np.float64)
-    data["embedding"] = _plane(table_VD) if len(table_VD) <= MOST_WORDS else None
-    return data, params
+    return data | {"certificate": _of_this_model(path / "certificate.json", data, CERTIFICATE)}
+
+
+def _of_task(task, path, settings, rows, params, data):
+    """What a page says of a run's task, see `report.sections`; params: None where the page may not ask the model."""
+    evaluation = _of_this_model(path / "evaluation.json", data, task.EVALUATION)
+    shown = task.page(settings, rows, params, evaluation, path)
+    return shown | {"missing": data["missing"] | shown.get("missing", {})}
+
+
+def _architecture(settings):
+    """The name of the module that a run's model is of."""
+    return recipes.module(settings.model).__name__.rpartition(".")[2]
 
 
 def _of_this_model(file, data, keys):
     """What a file of the run says, if it is there, whole, and of these parameters; keys: what it is to hold."""
     if not file.exists():
         return None
-    found = _or_missing(data["missing"], file.stem, lambda: files.read_json(file))
+    found = attempt(data["missing"], file.stem, lambda: files.read_json(file))
     if found is None:
         return None
     absent = sorted(keys - _dict(found).keys())
@@ -143,15 +129,6 @@ def _of_this_model(file, data, keys):
 
 
 _COMMANDS = {"evaluation": "evaluate", "certificate": "certify"}
-
-
-def _or_missing(missing, name, read):
-    """What `read` gives, or None and its complaint among what is missing."""
-    try:
-        return read()
-    except UserError as error:
-        missing[name] = f"{error}."
-        return None
 
 
 def _refuse_newer(path):
@@ -172,33 +149,14 @@ def _numbers(version):
     return [int(part) for part in version.split(".") if part.isdecimal()]
 
 
-def _is_circuit(settings, params):
-    """Whether these are the weights written by hand, whose heads can be named."""
-    digits = settings.data.digits if isinstance(settings.data, generator.Config) else 0
-    if not digits or settings.model != circuit.config(digits):
-        return False
-    return provenance.digest(params) == provenance.digest(circuit.params(digits))
-
-
-def _architecture(params):
-    return "recurrent" if "cells" in params else "encoder-decoder" if "encoder" in params else "decoder"
-
-
-def _vocabulary(path, settings, missing):
-    """The text of each token, and of byte pairs how a text is cut into them."""
-    if not isinstance(settings.data, choose.LANGUAGE):
-        return {"vocabulary": list(tokenizer.VOCABULARY)}
-    words = pretrained.load(path / "tokenizer.json")
-    texts = [words.bytes_of(token).decode("utf-8", "replace") for token in range(words.vocab_size)]
-    if isinstance(words, text_tokenizer.Characters):
-        return {"vocabulary": texts}
-    end = [END] if isinstance(settings.data, corpus.Config) else []
-    return {"vocabulary": texts + end, "byte_pairs": _or_missing(missing, "byte_pairs", partial(merges.of, words))}
-
-
 def _plane(table_VD):
-    """The rows of a table in the plane in which they vary most: {"points", "shares"} of the variance on either axis."""
-    centred_VD = table_VD - table_VD.mean(0)
-    left_VK, scale_K, _ = np.linalg.svd(centred_VD, full_matrices=False)
+    """The rows of a table in the plane in which they vary most: {"points", "shares"} of the variance on either axis.
+
+    None of no table, and of one with too many rows to be drawn.
+    """
+    if table_VD is None or len(table_VD) > MOST_WORDS:
+        return None
+    table_VD = np.asarray(table_VD, np.float64)
+    left_VK, scale_K, _ = np.linalg.svd(table_VD - table_VD.mean(0), full_matrices=False)
     shares_K = scale_K**2 / np.sum(scale_K**2)
     return {"points": (left_VK * scale_K)[:, :2].round(6).tolist(), "shares": shares_K[:2].tolist()}

@@ -6,11 +6,14 @@ fitted to its rows.
 """
 
 from apformer.tasks.digits import generator
+from apformer.tasks.digits import page_data as wide_probe
 from apformer.tasks.digits import training as wide_task
+from apformer.tasks.progressions import page_data as probe
 from apformer.tasks.progressions import training as task
 from apformer.tasks.text import corpus as text
+from apformer.tasks.text import page_data as text_probe
 from apformer.tasks.text import training as text_task
-from apformer.tasks.translation import corpus, training
+from apformer.tasks.translation import corpus, page_data, training
 
 LANGUAGE = (
     text.Config,
@@ -21,6 +24,11 @@ LANGUAGE = (
 def module(data):
     """The module of the task that a data Config is of."""
     return {generator.Config: wide_task, text.Config: text_task, corpus.Config: training}.get(type(data), task)
+
+
+def page_of(data):
+    """The module with `page`, what the page of a run shows of its task, and `EVALUATION`, what that reads."""
+    return {generator.Config: wide_probe, text.Config: text_probe, corpus.Config: page_data}.get(type(data), probe)
 
 
 def read(settings):

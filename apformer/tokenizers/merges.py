@@ -14,6 +14,11 @@ GPT2_PATTERN = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s
 _FOLDED = {"s": "ſ", "k": "\u212a"}  # what else is the letter in another case
 
 
+def texts(tokenizer):
+    """The text of each token; the bytes of a part of a character are one sign."""
+    return [tokenizer.bytes_of(token).decode("utf-8", "replace") for token in range(tokenizer.vocab_size)]
+
+
 def of(tokenizer):
     """{"bytes": the token of each, "merges": (left, right, made) in their order, "pattern", "specials": {text: token}}.
 

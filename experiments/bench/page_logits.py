@@ -26,7 +26,7 @@ const { apply, readParams, readRun } = globalThis.apformer;
 const run = readRun(block("run"));
 const params = readParams(run, block("weights"));
 const start = performance.now();
-const logits = (tokens) => apply(params, tokens, run.settings.model).logits_TV.map((z_V) => [...z_V]);
+const logits = (tokens) => apply(params, tokens, run).logits_TV.map((z_V) => [...z_V]);
 const found = JSON.parse(prompts).map(logits);
 process.stdout.write(JSON.stringify({ found, ms: performance.now() - start }));
 """

@@ -6,32 +6,37 @@ import { runInThisContext } from "node:vm";
 const page = readFileSync(process.argv[2], "utf8");
 const scripts = [...page.matchAll(/<script>([\s\S]*?)<\/script>/g)];
 runInThisContext(scripts[scripts.length - 1][1]);
-const { ablate, apply, bytePairs, measure, readParams, splitOf } = globalThis.apformer;
+const { ablate, apply, bytePairs, continuation, encode, measure, readParams, splitOf } = globalThis.apformer;
 
 /** The same with lists in place of typed arrays, which JSON would write as objects. */
 const lists = (found) => JSON.parse(JSON.stringify(found, (_, x) => (ArrayBuffer.isView(x) ? [...x] : x)));
 
 const ANSWERS = {
-  logits: ({ rows, cfg, part, sources }, params) =>
-    rows.map((tokens, i) => lists(apply(ablate(params, part), tokens, cfg, undefined, sources?.[i]).logits_TV)),
-  captured: ({ rows, cfg }, params) =>
+  logits: ({ rows, model, part, sources }, params) =>
+    rows.map((tokens, i) => lists(apply(ablate(params, part), tokens, model, undefined, sources?.[i]).logits_TV)),
+  captured: ({ rows, model }, params) =>
     rows.map((tokens) => {
-      const { residual_TLD, attention_TLHS } = apply(params, tokens, cfg);
+      const { residual_TLD, attention_TLHS } = apply(params, tokens, model);
       return {
         residual: residual_TLD.map((L) => L.map((x) => [...x])),
         attention: attention_TLHS?.map((L) => L.map((H) => H.map((w) => [...w]))),
       };
     }),
-  read: ({ rows, cfg, sources }, params) =>
+  read: ({ rows, model, sources }, params) =>
     rows.map((tokens, i) => {
-      const { residual_TLD, attention_TLHS, cross_TLHS, source } = apply(params, tokens, cfg, undefined, sources[i]);
+      const { residual_TLD, attention_TLHS, cross_TLHS, source } = apply(params, tokens, model, undefined, sources[i]);
       return lists({ residual_TLD, attention_TLHS, cross_TLHS, source });
     }),
   tokens: ({ texts, pairs }) => texts.map((text) => bytePairs.encode(text, pairs)),
   texts: ({ rows, pairs }) => rows.map((tokens) => bytePairs.decode(tokens, pairs)),
-  measure: ({ parts, probe, cfg }, params) => parts.map((part) => measure(ablate(params, part), probe, cfg)),
-  hidden: ({ rows, cfg, place }, params) =>
-    rows.map((tokens) => apply(params, tokens, cfg, new Set([place])).logits_TV.map((z) => [...z])),
+  measure: ({ parts, probe, model }, params) => parts.map((part) => measure(ablate(params, part), probe, model)),
+  hidden: ({ rows, model, place }, params) =>
+    rows.map((tokens) => apply(params, tokens, model, new Set([place])).logits_TV.map((z) => [...z])),
+  terms: ({ texts, run, count }) =>
+    texts.map((text) => {
+      const { tokens, fault, note } = encode(text, run);
+      return { tokens, said: fault ?? note, next: fault ? null : continuation(text, run, count) };
+    }),
   split: ({ pairs }) => pairs.map(([difference, first]) => splitOf(difference, first)),
 };
 

@@ -1,22 +1,26 @@
 """The page of a run: one file that asks for nothing, with all of the run in it, and a word for what is missing."""
 
 import base64
+import dataclasses
 import json
 import re
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
+from typing import get_args
 
 import jax
 import numpy as np
 import pytest
 
-from apformer import cli, errors, files, model
+from apformer import cli, errors, files, model, recurrent, seq2seq
 from apformer.commands import report as page
 from apformer.commands import train
 from apformer.formats import weights as weights_
-from apformer.report import template
+from apformer.report import template, twin
 from apformer.runs import recipes, restore
+from apformer.tasks.digits import page_data as wide_probe
 from apformer.tasks.progressions import generator, page_data
 from tests.helpers import small_runs
 
@@ -53,10 +57,16 @@ def test_a_page_holds_the_run_and_its_model(run):
         (n, p.shape) for n, p in leaves.items()
     ]
     np.testing.assert_array_equal(weights, np.concatenate([np.ravel(leaf) for leaf in leaves.values()]))
-    assert data["parameters"] == len(weights) and data["settings"] == json.loads(json.dumps(data["settings"]))
-    assert data["evaluation"]["terms"] == files.read_json(run / "evaluation.json")["terms"]
+    assert data["parameters"] == len(weights) and data["settings"] == files.read_json(run / "config.json")["flags"]
+    assert data["model"] == data["settings"]["model"]
+    evaluation = files.read_json(run / "evaluation.json")
+    assert data["facts"][0][2] == f"of {evaluation['terms']} held-out terms"
+    by_position = data["right"]["blocks"][0]
+    assert sum(by_position["counts"]) == evaluation["terms"] and by_position["at"][0] == 3
+    assert len(data["wrong"]["rows"]) == len(evaluation["errors"]) > 0
+    assert {len(groups) for groups in data["wrong"]["groups"].values()} == {len(evaluation["errors"])}
     assert data["missing"] == {} and data["certificate"] is None
-    assert data["metrics"][-1]["step"] == 2 and data["floor"] > 0
+    assert data["metrics"][-1]["step"] == 2 and data["floor"]["nats"] > 0
     assert len(data["ablation"]) == 1 + 2 * 2 + 2 + 6
     assert np.shape(data["embedding"]["points"]) == (11, 2)
 
@@ -98,7 +108,7 @@ def test_what_a_run_lacks_is_said(copy):
     data, _ = report(copy)
     assert "metrics.jsonl is damaged" in data["missing"]["metrics"] and data["metrics"] is None
     assert data["missing"]["certificate"] == "certificate.json is of step 7, member 0: run `apformer certify` again."
-    assert data["evaluation"] is None and data["certificate"] is None
+    assert data["facts"] == [] and data["right"]["blocks"] is data["wrong"]["rows"] is data["certificate"] is None
 
 
 @pytest.mark.parametrize("found", [[], {}, "words", {"step": 2, "member": 0}])
@@ -110,13 +120,34 @@ def test_what_holds_other_than_it_should_is_said_to_be_damaged(copy, found):
     assert re.match(r"evaluation.json is damaged .*: run `apformer evaluate` again.$", data["missing"]["evaluation"])
     assert re.match(r"certificate.json is damaged .*: run `apformer certify` again.$", data["missing"]["certificate"])
     assert "metrics.jsonl is damaged (a line is no record" in data["missing"]["metrics"]
-    assert data["evaluation"] is data["certificate"] is data["metrics"] is None
+    assert data["right"]["blocks"] is data["wrong"]["rows"] is data["certificate"] is data["metrics"] is None
 
 
 @pytest.mark.parametrize("versions", ["words", [1], None, {"apformer": [1]}, {"apformer": "of mine"}])
 def test_versions_that_nobody_can_read_refuse_nothing(versions, tmp_path):
     files.write_json(tmp_path / "config.json", {"versions": versions})
     page._refuse_newer(tmp_path)
+
+
+def test_a_model_that_the_page_cannot_run_is_left_out_and_the_rest_is_shown(copy, monkeypatch):
+    monkeypatch.setitem(twin.KNOWN, "position", ("learned",))
+    data, weights = report(copy)
+    assert data["missing"]["weights"] == "This page cannot run a model with position relative." and not len(weights)
+    assert len(data["ablation"]) > 1 and data["right"]["blocks"] and data["embedding"]
+
+
+def test_the_page_runs_every_kind_of_model_that_there_is():
+    for name, module in (("model", model), ("seq2seq", seq2seq), ("recurrent", recurrent)):
+        assert twin.refusal(name, module.Config()) is None
+        for field in dataclasses.fields(module.Config):
+            assert set(get_args(field.type)) <= {*twin.KNOWN.get(field.name, get_args(field.type))}, field.name
+    assert twin.refusal("mamba", model.Config()) == "This page cannot run a model of the architecture mamba."
+
+
+def test_the_loss_of_a_training_file_has_no_floor(run):
+    settings = restore.load_settings(run)
+    settings = replace(settings, drawing=replace(settings.drawing, dataset="rows.txt"))
+    assert page_data.page(settings, None, None, None, run)["floor"] is None
 
 
 def test_a_missing_data_set_leaves_out_what_is_asked_of_it(tmp_path):
@@ -168,6 +199,49 @@ def test_errors_are_explained():
     assert near[1] - near[0] == near[2] - near[1] == 12
     assert generator.split_of(np.array([12]), np.array(near[:1])) == 0
     assert not page_data.explained([wrong | {"predicted": " 12 "}], cfg)[0]["well_formed"]
+
+
+def test_wrong_terms_are_marked_and_grouped():
+    group = {"count": 2, "teacher_forced": 0.5, "free_running": 0.0}
+    error = {"row": "095 107 119 131", "term": 4, "expected": " 131", "predicted": " 121"}
+    found = dict.fromkeys(("exact_free_running", "exact_sequences", "nats_per_char"), 0.0) | {
+        "terms": 2,
+        "exact_teacher_forced": 0.0,
+        "errors": [error],
+        "by_position": [group | {"term": 3}, group | {"term": 4, "count": 0}],
+        "by_carries": [group | {"carries": 0}],
+        "by_difference": [group | {"from": 1, "to": 500}],
+        "by_first_and_difference": [[group]],
+    }
+    shown = page_data.page(recipes.exact(3), None, None, found, None)
+    (row,) = shown["wrong"]["rows"]
+    assert row[0] == {"pieces": [["095 107 119", False]], "code": True, "play": "095 107 119"}
+    assert row[2]["pieces"] == [["1", False], ["2", True], ["1", False]] and row[3:6] == ["4", "12", "1"]
+    groups = {"carries": "1 carry", "what is wrong": "off by 10: a carry", "term": "term 4"}
+    assert shown["wrong"]["groups"] == {
+        name: [said] for name, said in (groups | {"difference": "differences 1 to 500"}).items()
+    }
+    assert "1 of 2 wrong terms are kept" in shown["wrong"]["lead"]
+    position, carries, *_, cells = shown["right"]["blocks"]
+    assert (position["at"], position["counts"], position["series"]["teacher-forced"]) == ([3], [2], [0.5])
+    assert carries["groups"] == [{"name": "0", "note": "2", "values": [0.5, 0.0]}]
+    assert cells["firsts"] == [(0, 999)] and cells["cells"] == [[{"count": 2, "share": 0.0}]]
+
+
+def test_the_terms_of_each_width_are_charted_and_listed():
+    wrong = {"given": "14 15", "expected": " 16", "predicted": "  3"}
+    suite = {"digits": 2, "rows": "random", "free_running": 0.5, "errors": [wrong]}
+    suites = [suite, suite | {"digits": 4, "errors": []}, suite | {"digits": 4, "rows": "adversarial", "errors": []}]
+    found = {"trained_digits": 3, "widths": suites, "exact_teacher_forced": 1.0, "exact_free_running": 0.99999}
+    shown = wide_probe.page(recipes.digits(3, "lsb"), None, None, found, None)
+    (chart,) = shown["right"]["blocks"]
+    assert chart["groups"] == [
+        {"name": "2 digits", "note": "trained", "values": [0.5, None]},
+        {"name": "4 digits", "note": "longer", "values": [0.5, 0.5]},
+    ]
+    assert [cell["pieces"][0][0] for cell in shown["wrong"]["rows"][0][1:]] == ["14 15", "16", "3"]
+    assert [value for _, value, _ in shown["facts"]] == ["99.99 %", "100 %"]
+    assert shown["task"]["prompt"]["terms"]["order"] == "lsb"
 
 
 def test_the_template_is_what_its_source_makes(tmp_path):

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from apformer.commands import report
+from apformer.commands import report as page
+from apformer.report import twin
 from apformer.runs import restore
 from tests.helpers import small_runs
 from tests.report.test_page import SOURCE, read
@@ -124,11 +125,17 @@ def test_every_kind_of_run_opens_and_its_sections_work(tmp_path, kind, steps):
     assert no_serious_finding({"axe": []} | seen), seen["axe"]
 
 
-def test_a_page_without_its_model_says_so_and_shows_the_rest(tmp_path):
+def test_a_page_without_its_model_says_so_and_shows_the_rest(tmp_path, monkeypatch):
     run = small_runs.make("progressions", tmp_path / "run")
     settings = restore.load_settings(run)
-    report.write(run, settings, None, weights=False)
+    page.write(run, settings, None, weights=False)
     seen = browse(run, "axe")
     assert seen["open"]["missing"][0] == "The page was written without the model (--no-weights)."
     assert "Where it is right" in seen["open"]["sections"] and "Attention" not in seen["open"]["sections"]
+    assert no_serious_finding(seen), seen["axe"]
+    monkeypatch.setitem(twin.KNOWN, "position", ())
+    page.write(run, settings, None)
+    seen = browse(run, "axe")
+    assert seen["open"]["missing"][0] == "This page cannot run a model with position relative."
+    assert "Ablate" in seen["open"]["sections"] and "Attention" not in seen["open"]["sections"]
     assert no_serious_finding(seen), seen["axe"]

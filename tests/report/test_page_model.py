@@ -1,7 +1,6 @@
 """The model of the page against the model in JAX: the same logits, whatever a Config can say; needs node."""
 
 import base64
-import dataclasses
 import json
 import shutil
 import subprocess
@@ -16,7 +15,7 @@ import pytest
 from apformer import model, recurrent
 from apformer.analysis import ablate
 from apformer.formats import weights
-from apformer.report import template
+from apformer.report import template, twin
 from apformer.runs import recipes
 from apformer.tasks.progressions import generator, page_data
 from tests.helpers.small_models import PERIODIC, SCHEMES, draw_tokens, small
@@ -52,7 +51,9 @@ def ask(*cases):
 
 
 def case(what, params, cfg, **asked):
-    return {"ask": what, "cfg": dataclasses.asdict(cfg), "part": [], **weights_of(params), **asked}
+    architecture = recipes.module(cfg).__name__.rpartition(".")[2]
+    told = {"architecture": architecture, "model": twin.config(cfg)}
+    return {"ask": what, "model": told, "part": [], **weights_of(params), **asked}
 
 
 @pytest.fixture(scope="module")
@@ -106,7 +107,7 @@ def test_ablations_cost_the_same_in_the_page_and_in_python(drawn, changes):
     cfg, data = small(**changes), recipes.exact(2).data
     settings = recipes.Settings(model=cfg, data=data, drawing=recipes.Options(crop_terms=4))
     params = drawn(cfg)
-    held = page_data.of_model(settings, None, params, list("0123456789 "))
+    held = page_data.ask(settings, None, params)
     parts = [drop["part"] for drop in held["ablation"]]
     assert parts[0] == () and len(parts) == 1 + len(ablate.parts(params))
     (found,) = ask(case("measure", params, cfg, parts=[[part] if part else [] for part in parts], probe=held["probe"]))

@@ -87,7 +87,7 @@ def test_ablations_cost_the_same_in_the_page_and_in_python():
     params = init(cfg)
     sides = [[draw(length) for length in lengths] for lengths in ((5, 2, 7), (3, 7, 1))]
     rows = {"validation": batches.pad(sides, (5, 7)), "lines": {"validation": (["five", "two"], ["cinq", "deux"], ())}}
-    held = page_data.of_model(SimpleNamespace(model=cfg), rows, params)
+    held = page_data.ask(SimpleNamespace(model=cfg), rows, params)
     parts = [drop["part"] for drop in held["ablation"]]
     assert parts[0] == () and len(parts) == 1 + len(ablate.parts(params)) == 1 + (2 + 1 + 1) * 3 + (2 + 1) + 2 * 9
     (found,) = ask(case("measure", params, cfg, parts=[[part] if part else [] for part in parts], probe=held["probe"]))

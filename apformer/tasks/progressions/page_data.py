@@ -1,94 +1,198 @@
-"""What is asked of a model for its page: a few held-out rows, whole and with each part switched off, and its errors.
-
-The rows are few enough for the page to ask them again at once, by the same measure, when its reader switches parts off.
-"""
+"""The page of a run on progressions: where its terms are right, which are wrong, and some rows that it can ask."""
 
 import re
-from dataclasses import replace
 
 import jax
 import numpy as np
 
-from apformer.analysis import ablate
-from apformer.tasks import batch as batches
-from apformer.tasks import choose
-from apformer.tasks.digits import generator as wide
-from apformer.tasks.progressions import generator
-from apformer.tasks.progressions import training as task
+from apformer.analysis import circuit
+from apformer.report import asked, sections
+from apformer.tasks.progressions import generator, training
 from apformer.tasks.progressions.evaluation import carries
-from apformer.tasks.text import corpus
 from apformer.tokenizers import digits as tokenizer
 
-ROWS, TOKENS = 64, 4096  # of held-out rows: at most
-EXAMPLES, LETTERS = 6, 40  # prompts that the page offers, and characters of a text in each
+EVALUATION = {"terms", "exact_teacher_forced", "exact_free_running", "exact_sequences", "nats_per_char", "errors"} | {
+    "by_position",
+    "by_difference",
+    "by_carries",
+    "by_first_and_difference",
+}
+MODES = ("teacher-forced", "free-running")
+ASK = "Type a progression, such as 007 010 013."
 
 
-def of_model(settings, rows, params, vocabulary):
-    """What a page holds of its model: {"probe": rows, "ablation": what each part is worth, "examples": prompts}."""
-    batch = _few(choose.module(settings.data).validation_batch(settings, rows), settings)
-    tokens_BT, weights_BT, *rest = (np.asarray(leaf) for leaf in batch)
-    found = {
-        "tokens": tokens_BT.tolist(),
-        "weights": weights_BT.astype(float).tolist(),
-        "terms": _terms(settings, tokens_BT, weights_BT, *rest),
+def page(settings, rows, params, evaluation, path):
+    """What the page shows, see `report.sections`. params: None where the page may not ask the model.
+
+    evaluation: what evaluation.json holds, all keys of EVALUATION among it, or None.
+    """
+    cfg = settings.data
+    does = f"continues arithmetic progressions of {cfg.digits}-digit terms"
+    bounds = [cfg.min_difference, cfg.max_difference]
+    prompt = sections.terms(ASK, cfg.digits, [sections.PROGRESSION], differences=bounds)
+    written = params is not None and _is_circuit(settings, params)
+    shown = {
+        "vocabulary": list(tokenizer.VOCABULARY),
+        "task": sections.task(does, prompt, judges="terms", certifies=True, digits=10),
+        "floor": _floor(settings),
+        "facts": _facts(evaluation) if evaluation else [],
+        "right": right(_blocks(evaluation, cfg) if evaluation else None),
+        "wrong": _wrong(evaluation, cfg),
+        "circuit": {f"{i}.{k}": said for i, layer in enumerate(circuit.HEADS) for k, said in enumerate(layer)},
     }
+    if not written:
+        del shown["circuit"]
+    return shown if params is None else shown | ask(settings, rows, params)
+
+
+def ask(settings, rows, params):
+    """{"probe", "ablation", "examples"}: held-out rows, what they cost without each part, and how some begin."""
+    step, digits = training.validation_batch(settings, rows), settings.data.digits
+    batch = asked.few(step.rows)
+    place_T = np.arange(batch.tokens_BT.shape[1])
+    term_BT = np.broadcast_to((place_T + 1) // (digits + 1), batch.tokens_BT.shape)
+    loss_fn = training.make_loss(asked.exactly(settings))
     return {
-        "probe": found,
-        "ablation": ablate.drops(params, _measure(settings, batch)),
-        "examples": _prompts(settings, tokens_BT, weights_BT, vocabulary),
+        "probe": asked.probe(batch, term_BT),
+        "ablation": asked.drops(params, lambda params: loss_fn(params, training.Step(batch), None)[1]),
+        "examples": asked.first_terms(batch, tokenizer.decode),
     }
 
 
-def _few(batch, settings):
-    """Rows spread over a validation batch, as a batch of two dimensions."""
-    leaves = jax.tree.leaves(batch)
-    leaves = [np.asarray(leaf).reshape(-1, leaf.shape[-1]) for leaf in leaves]
-    count = max(1, min(ROWS, TOKENS // leaves[0].shape[1]))
-    kind = wide.Batch if isinstance(settings.data, wide.Config) else batches.Batch
-    return kind(*(leaf[:: max(1, len(leaf) // count)][:count] for leaf in leaves))
+def right(blocks):
+    """The section of charts of a task whose terms are right or wrong."""
+    lead = (
+        "A term is right when every character of it is. Teacher-forced, the model predicts each term after the true "
+        "text. Free-running, it predicts each after its own text, from the first two terms on. No row was trained on."
+    )
+    return {"title": "Where it is right", "lead": lead, "blocks": blocks}
 
 
-def _measure(settings, batch):
-    """A function from parameters to {"loss", "exact"} of the rows, in float32, "exact" where something is right."""
-    settings = replace(settings, training=replace(settings.training, compute_dtype="float32"))
-    if isinstance(settings.data, corpus.Config):
-        batch = jax.tree.map(lambda leaf: leaf[None], batch)  # its loss takes batches of rows
-    batch = task.Step(batch) if choose.module(settings.data) is task else batch
-    loss_fn = choose.module(settings.data).make_loss(settings)
-
-    def measure(params):
-        with jax.default_matmul_precision("highest"):
-            return loss_fn(params, batch, None)[1]
-
-    return measure
+def exact_facts(found, of):
+    """The facts of exact match."""
+    names = [("free-running", "exact_free_running"), ("teacher-forced", "exact_teacher_forced")]
+    return [[f"exact match, {mode}", sections.percent(found[name]), of] for mode, name in names]
 
 
-def _terms(settings, tokens_BT, weights_BT, term_BT=None):
-    """The number of the term that each character counts for as a target, -1 if it counts for none; None of a text."""
-    if isinstance(settings.data, corpus.Config):
-        return None
-    if term_BT is None:
-        place_T = np.arange(tokens_BT.shape[1])
-        term_BT = np.broadcast_to((place_T + 1) // (settings.data.digits + 1), tokens_BT.shape)
-    return np.where((weights_BT > 0) & (term_BT >= 2), term_BT, -1).tolist()
+def _facts(found):
+    facts = exact_facts(found, f"of {sections.count(found['terms'], 'held-out term')}")
+    if "excess" in found:
+        losses = f"{found['nats_per_char']:.4f} − {found['bayes_nats_per_char']:.4f} nats per character"
+        facts.append(["loss above the best possible", f"{found['excess']:.4f}", losses])
+    return facts
 
 
-def _prompts(settings, tokens_BT, weights_BT, vocabulary):
-    """How rows begin: the first three terms of those that have so many, or some characters of a text."""
-    if isinstance(settings.data, corpus.Config):
-        beginnings = ("".join(vocabulary[token] for token in tokens_T) for tokens_T in tokens_BT[:EXAMPLES])
-        return [beginning[: min(LETTERS, tokens_BT.shape[1] // 2)] for beginning in beginnings]
-    lengths_B = np.max(np.where(weights_BT > 0, np.arange(1, tokens_BT.shape[1] + 1), 0), axis=1)
-    lines = (tokenizer.decode(tokens_T[:length]) for tokens_T, length in zip(tokens_BT, lengths_B, strict=True))
-    beginnings = [terms[:3] for terms in map(str.split, lines) if len(terms) >= 3]
-    beginnings.sort(key=lambda terms: abs(int(terms[2]) - int(terms[0])) > 10 ** len(terms[0]) // 4)  # room to go on
-    return [" ".join(terms) for terms in beginnings[:EXAMPLES]]
+def _blocks(found, cfg):
+    """Charts of the exact match: by position, by carries, by difference, in all, and by first term and difference."""
+    terms = [group for group in found["by_position"] if group["count"]]
+    modes = dict(zip(MODES, ("teacher_forced", "free_running"), strict=True))
+    by_position = sections.lines(
+        "By position",
+        "number of the term (the first two are given)",
+        "terms right",
+        [group["term"] for group in terms],
+        {mode: [group[name] for group in terms] for mode, name in modes.items()},
+        counts=[group["count"] for group in terms],
+        share=True,
+    )
+
+    def bars(title, unit, groups, name):
+        shares = [(name(g), f"{g['count']:,}", [g[mode] for mode in modes.values()]) for g in groups if g["count"]]
+        return sections.bars(title, unit, MODES, shares)
+
+    by_carries, by_difference = found["by_carries"], found["by_difference"]
+    cells, top = found["by_first_and_difference"], 10**cfg.digits
+    tenth = -(-top // len(cells))
+    return [
+        by_position,
+        bars("By carries", "carries or borrows since the term before", by_carries, lambda g: str(g["carries"])),
+        bars("By difference", "smallest difference of the group", by_difference, lambda g: f"{g['from']}–"),
+        sections.table("In all", ["what", "count", *MODES], _in_all(found)),
+        sections.differences(
+            [(i * tenth, min((i + 1) * tenth, top) - 1) for i in range(len(cells))],
+            [(group["from"], group["to"]) for group in by_difference],
+            [[{"count": cell["count"], "share": cell["free_running"]} for cell in row] for row in cells],
+        ),
+    ]
 
 
-def floor(settings, rows):
+def _in_all(found):
+    def row(name, of):
+        shares = (of["exact_teacher_forced"], of["exact_free_running"])
+        return [name, f"{of['terms']:,}", *map(sections.percent, shares)]
+
+    whole = next((group["count"] for group in found["by_position"] if group["term"] == 3), 0)
+    rows = [row("predictable terms", found)]
+    rows.append(["sequences of 3 terms or more", f"{whole:,}", "–", sections.percent(found["exact_sequences"])])
+    return rows + [row("terms of the training file", found["trained"]) for _ in range("trained" in found)]
+
+
+def _wrong(found, cfg):
+    """The wrong terms of an evaluation, in groups: by carries, by what is wrong, by number, by difference."""
+    lead = "Teacher-forced: what the model says after the true text, where that is not the next term."
+    head = ["given", "right", "the model", "term", "difference", "carries", "nearest training row"]
+    if found is None:
+        return sections.listing("Wrong terms", lead, head, None)
+    errors = explained(found["errors"], cfg)
+    wrong = round((1 - (found["exact_teacher_forced"] or 0)) * found["terms"]) if errors else 0
+    if len(errors) < wrong:
+        lead += f" {len(errors):,} of {sections.count(wrong, 'wrong term')} are kept, spread over all."
+    groups = {
+        "carries": [sections.count(error["carries"], "carry", "carries") for error in errors],
+        "what is wrong": [_fault(error) for error in errors],
+        "term": [_number(error["term"]) for error in errors],
+        "difference": [_among(error["difference"], found["by_difference"]) for error in errors],
+    }
+    none = f"None: all {sections.count(found['terms'], 'held-out term')} are right."
+    return sections.listing("Wrong terms", lead, head, list(map(_row, errors)), groups=groups, none=none)
+
+
+def _row(error):
+    given = " ".join(error["row"].split()[: error["term"] - 1][-3:])
+    letters = list(zip(error["predicted"], error["expected"], strict=True))
+    if letters[0] == (" ", " "):
+        del letters[0]
+    said = [("␣" if letter == " " else letter, letter != truth) for letter, truth in letters]
+    near = sections.cell(error["nearest"] or "none near", code=True)
+    numbers = [str(error[name]) for name in ("term", "difference", "carries")]
+    right = sections.cell(error["expected"].strip(), code=True)
+    return [sections.cell(given, code=True, play=given), right, sections.cell(*said, code=True), *numbers, near]
+
+
+def _fault(error):
+    if not error["well_formed"]:
+        return "not a term"
+    away = abs(int(error["expected"]) - int(error["predicted"]))
+    if str(away).strip("0") == "1":
+        return f"off by {away}: a carry"
+    places = sum(a != b for a, b in zip(error["expected"], error["predicted"], strict=True))
+    return sections.count(places, "wrong digit")
+
+
+def _number(term):
+    if term <= 4:
+        return f"term {term}"
+    return "terms 5 to 8" if term <= 8 else "terms 9 to 16" if term <= 16 else "terms from 17"
+
+
+def _among(difference, groups):
+    return next(f"differences {g['from']} to {g['to']}" for g in groups if g["from"] <= difference <= g["to"])
+
+
+def _floor(settings):
     """The Bayes predictor's loss on the validation rows, where they are drawn from a generator; else None."""
-    drawn = choose.module(settings.data) is task and rows is None
-    return task.validation_floor(settings) if drawn else None
+    if settings.drawing.dataset is not None:
+        return None
+    why = "No predictor can be better than the dashed line: nobody can know the first term and the difference."
+    return {"nats": training.validation_floor(settings), "why": why}
+
+
+def _is_circuit(settings, params):
+    """Whether these are the weights written by hand, whose heads can be named."""
+    if settings.model != circuit.config(settings.data.digits):
+        return False
+    written = circuit.params(settings.data.digits)
+    return jax.tree.all(jax.tree.map(lambda ours, theirs: bool((ours == theirs).all()), params, written))
 
 
 def explained(errors, cfg):

@@ -1,30 +1,60 @@
-"""What is asked of a translator for its page: a few held-out pairs, and what it made of the test sentences.
+"""The page of a translator: its scores, what it made of the test sentences, and a few held-out pairs that it can ask.
 
 tokens      end  y_1 .. y_T-1  end       the model reads all but the last, and is to say all but the first
 """
+
+import os
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from apformer import loss
-from apformer.analysis import ablate
 from apformer.errors import DATA, UserError
+from apformer.report import asked, sections
 from apformer.tasks.translation import batches, training
+from apformer.tokenizers import merges, pretrained
 
-ROWS, WORK = (
-    48,
-    1.5e9,
-)  # of held-out pairs: at most, and multiplications that the page is to do for them, in a second or so
-EXAMPLES, SHORT, FIRST = 6, 100, 8  # sources that the page offers, characters of the longest, words of the first, about
+EVALUATION = {"alpha", "beams", "bleu", "bleu_signature", "by_length", "chrf", "chrf_signature", "exact", "sentences"}
+ROWS = 48  # held-out pairs at most
+WORK = 1.5e9  # multiplications that the page is to do for them, in a second or so
+SHORT, FIRST = 100, 8  # characters of the longest source that the page offers, words of the first, about
 TRANSLATIONS, NEAR = 80, 30_000  # translations on the page, and training sources among which the nearest is sought
+SCORES = (("BLEU", "bleu"), ("chrF", "chrf"))
+END = "‹end›"  # the token that ends a sentence and begins its translation
 
 
-def of_model(settings, rows, params):
-    """What a page holds of its model: {"probe": pairs, "ablation": ..., "examples": sources, "references": ...}."""
+def page(settings, rows, params, evaluation, path):
+    """What the page shows, see `report.sections` and `probe.page`."""
+    cfg, missing = settings.data, {}
+    words = pretrained.load(path / "tokenizer.json")
+    prompt = sections.text("Type a sentence to translate.", cfg.longest)
+    end = settings.model.target_vocab_size - 1
+    found = sections.attempt(missing, "wrong", lambda: translations(path, rows)) if evaluation else None
+    shown = {
+        "vocabulary": [*merges.texts(words), END],
+        "byte_pairs": sections.attempt(missing, "byte_pairs", lambda: merges.of(words)),
+        "task": sections.task(_does(cfg), prompt, judges="tokens", plays="translate", end=end),
+        "facts": _facts(evaluation) if evaluation else [],
+        "right": _right(evaluation),
+        "wrong": _listing(found, evaluation),
+        "missing": missing,
+    }
+    return shown if params is None else shown | ask(settings, rows, params)
+
+
+def _does(cfg):
+    if cfg.source:
+        source, target = map(os.path.basename, (cfg.source, cfg.target))
+        return f"translates what is like {source} to what is like {target}"
+    return f"translates numbers up to {cfg.largest:,} in words from “{cfg.from_language}” to “{cfg.to_language}”"
+
+
+def ask(settings, rows, params):
+    """{"probe": pairs, "ablation": what they cost without each part, "examples": sources, "references": targets}."""
     cfg, lines = settings.model, zip(*rows["lines"]["validation"][:2], strict=True)
     pairs = _few([pair for part in rows["validation"] for pair in _pairs(part)], params)
-    shown = _spread([line for line in lines if 0 < len(line[0]) <= SHORT], EXAMPLES)
+    shown = asked.spread([line for line in lines if 0 < len(line[0]) <= SHORT], asked.EXAMPLES)
     shown.sort(key=lambda line: abs(len(line[0].split()) - FIRST))
     return {
         "probe": {
@@ -33,7 +63,7 @@ def of_model(settings, rows, params):
             "weights": [[0.0, *([1.0] * len(target))] for _, target in pairs],
             "terms": [[-1, *range(len(target))] for _, target in pairs],  # each token counts for itself
         },
-        "ablation": ablate.drops(params, _measure(cfg, pairs)),
+        "ablation": asked.drops(params, _measure(cfg, pairs)),
         "examples": [source for source, _ in shown],
         "references": [target for _, target in shown],
     }
@@ -50,7 +80,7 @@ def _few(pairs, params):
     """Some of them, spread over all: as many as the page can soon ask again."""
     parameters = sum(leaf.size for leaf in jax.tree.leaves(params))
     tokens = np.mean([len(source) + len(target) for source, target in pairs])
-    return _spread(pairs, int(np.clip(WORK / (parameters * tokens), 8, ROWS)))
+    return asked.spread(pairs, int(np.clip(WORK / (parameters * tokens), 8, ROWS)))
 
 
 def _measure(cfg, pairs):
@@ -60,8 +90,7 @@ def _measure(cfg, pairs):
     part = jax.tree.map(jnp.asarray, part)
 
     def measure(params):
-        with jax.default_matmul_precision("highest"):
-            logits_BTV, weights_BT = training.predict(params, part, cfg)
+        logits_BTV, weights_BT = training.predict(params, part, cfg)
         right_BT = (logits_BTV.argmax(-1) == part.target_NT).astype(jnp.float32)
         nats_BT = loss.token_nats(logits_BTV, part.target_NT)
         return {
@@ -88,21 +117,17 @@ def translations(path, rows):
             f"{path / 'translations.tsv'} cannot be read ({error}): run `apformer evaluate` again", DATA
         ) from None
     right, wrong = (np.flatnonzero(np.array(exact, bool) == kind) for kind in (True, False))
-    wrong = _spread(wrong, max(TRANSLATIONS - len(right), TRANSLATIONS * 3 // 4))
-    kept = [found[n] for n in sorted([*_spread(right, TRANSLATIONS - len(wrong)), *wrong])]
+    wrong = asked.spread(wrong, max(TRANSLATIONS - len(right), TRANSLATIONS * 3 // 4))
+    kept = [found[n] for n in sorted([*asked.spread(right, TRANSLATIONS - len(wrong)), *wrong])]
     if rows is None:
         return kept
     near = _nearest([line["source"] for line in kept], rows["lines"]["train"])
     return [line | {"nearest": each} for line, each in zip(kept, near, strict=True)]
 
 
-def _spread(items, count):
-    return [items[n] for n in np.linspace(0, len(items) - 1, min(count, len(items))).astype(int)]
-
-
 def _nearest(sources, train):
     """Of each source the training pair whose source shares most words with it, None where none shares one."""
-    numbers = _spread(range(len(train.sources)), NEAR)
+    numbers = asked.spread(range(len(train.sources)), NEAR)
     words_N = [frozenset(train.sources[n].lower().split()) for n in numbers]
 
     def nearest(source):
@@ -113,3 +138,113 @@ def _nearest(sources, train):
         return pair | {"shared": shared_N[best]} if shared_N[best] else None
 
     return [nearest(source) for source in sources]
+
+
+def _facts(found):
+    exact = f"of {sections.count(found['sentences'], 'test sentence')}, by a search with {_beams(found)}"
+    return [
+        *([name, f"{found[key]:.2f}", found[f"{key}_signature"].replace("|", " | ")] for name, key in SCORES),
+        ["exact translations", sections.percent(found["exact"]), exact],
+    ]
+
+
+def _beams(found):
+    return sections.count(found["beams"], "beam")
+
+
+def _right(found):
+    """How good translations are, by sacrebleu, and by the length of the reference."""
+    lead = (
+        "Free-running translations of the test sentences, which training has never seen, held against one reference "
+        "each."
+    )
+    title = "How good it is"
+    if found is None:
+        return {"title": title, "lead": lead, "blocks": None}
+    lead += f" Each is the best that a search with {_beams(found)} finds, with length penalty {found['alpha']}. "
+    lead += "This page takes the likeliest token each time, which may differ."
+    groups = found["by_length"]
+    names = [f"{least} or more" if most is None else f"{least}–{most}" for least, most in (g["words"] for g in groups)]
+    notes = [f"{group['sentences']:,}" for group in groups]
+
+    def bars(title, series, values, **how):
+        shares = zip(names, notes, ([value] for value in values), strict=True)
+        return sections.bars(title, "words of the reference", [series], shares, **how)
+
+    table = [
+        *([name, f"{found[key]:.2f}", sections.cell(found[f"{key}_signature"], code=True)] for name, key in SCORES),
+        ["exact", sections.percent(found["exact"]), "the reference, letter by letter"],
+    ]
+    blocks = [
+        bars("BLEU by length", "BLEU", [group["bleu"] / 100 for group in groups], points=True),
+        bars("Exact by length", "exact", [group["exact"] for group in groups]),
+        sections.table("In all", ["score", "value", "how"], table, sections.count(found["sentences"], "sentence")),
+    ]
+    return {"title": title, "lead": lead, "blocks": blocks}
+
+
+def _listing(found, evaluation):
+    """Translations beside their references, in groups: by what differs, by length, by what training had."""
+    lead = (
+        "What the run’s search made of some test sentences. Choose one to have it translated above. A marked word "
+        "stands on one side only."
+    )
+    head = ["source", "the model", "reference"]
+    if found is None:
+        return sections.listing("Translations", lead, head, None)
+    if len(found) < evaluation["sentences"]:
+        all_of = sections.count(evaluation["sentences"], "sentence")
+        lead += f" {len(found):,} of {all_of} are kept, most of them unlike their reference."
+    groups = {"what differs": [_fault(one) for one in found], "length": [_length(one) for one in found]}
+    rows = [
+        [
+            sections.cell(one["source"] or "∅", play=one["source"]),
+            _marked(one["translation"], one["reference"]),
+            _marked(one["reference"], one["translation"]),
+        ]
+        for one in found
+    ]
+    if found and all("nearest" in one for one in found):
+        head.append("nearest training pair")
+        rows = [[*row, _near(one["nearest"])] for row, one in zip(rows, found, strict=True)]
+        groups["what training had"] = [_had(one["nearest"]) for one in found]
+    return sections.listing("Translations", lead, head, rows, groups=groups)
+
+
+def _marked(text, other):
+    """A text with those of its words marked that the other does not have."""
+    known = set(other.split())
+    return sections.cell(*(piece for word in text.split() for piece in ((word, word not in known), " ")))
+
+
+def _near(pair):
+    if pair is None:
+        return "none shares a word"
+    return f"{pair['source']} → {pair['target']} ({100 * pair['shared']:.0f} % of the words)"
+
+
+def _had(pair):
+    if pair is None:
+        return "no source that shares a word"
+    if pair["shared"] == 1:
+        return "a source of the same words"
+    return "a source that shares most words" if pair["shared"] >= 0.6 else "no source that shares most words"
+
+
+def _length(one):
+    words = len(one["reference"].split())
+    bounds = [(5, "up to 5 words"), (10, "6 to 10 words"), (15, "11 to 15 words")]
+    return next((name for most, name in bounds if words <= most), "16 words and more")
+
+
+def _fault(one):
+    if one["translation"] == one["reference"]:
+        return "exact"
+    found, right = (set(one[name].split()) for name in ("translation", "reference"))
+    added, lacking = len(found - right), len(right - found)
+    if not added and not lacking:
+        return "the same words, in another order or number"
+    if not added or not lacking:
+        return "words are added" if added else "words are missing"
+    differ = max(added, lacking)
+    return "one word differs" if differ == 1 else f"{'two or three' if differ <= 3 else 'four or more'} words differ"

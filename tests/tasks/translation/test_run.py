@@ -203,7 +203,7 @@ def test_its_page_holds_what_it_was_asked_and_how_it_answered(run, trained, tmp_
     settings, params, tokenizer = trained
     path = shutil.copytree(run, tmp_path / "copy")
     data, weights = test_page.report(path)
-    assert data["missing"] == {} and (data["task"], data["architecture"]) == ("pairs", "encoder-decoder")
+    assert data["missing"] == {} and (data["task"]["plays"], data["architecture"]) == ("translate", "seq2seq")
     assert len(weights) == data["parameters"] and len(data["ablation"]) == 1 + len(ablate.parts(params))
     assert data["vocabulary"][:-1] == [tokenizer.decode([token]) for token in range(tokenizer.vocab_size)]
     end = settings.model.target_vocab_size - 1
@@ -212,13 +212,12 @@ def test_its_page_holds_what_it_was_asked_and_how_it_answered(run, trained, tmp_
         len(row) == len(weights) for row, weights in zip(data["probe"]["tokens"], data["probe"]["weights"], strict=True)
     )
     assert set(zip(data["examples"], data["references"], strict=True)) <= set(zip(*validation(settings), strict=True))
-    near = [each["nearest"] for each in data["translations"]]
-    assert len(near) == data["evaluation"]["sentences"] and all(
-        each is None or 0 < each["shared"] <= 1 for each in near
-    )
+    sentences = json.loads((run / "evaluation.json").read_text())["sentences"]
+    assert data["wrong"]["head"][-1] == "nearest training pair" and len(data["wrong"]["rows"]) == sentences
+    assert all(row[-1].endswith(("none shares a word", " % of the words)")) for row in data["wrong"]["rows"])
     (path / "translations.tsv").write_text("torn\n1\t2")
     data, _ = test_page.report(path)
-    assert "cannot be read" in data["missing"]["translations"] and data["translations"] is None
+    assert "cannot be read" in data["missing"]["wrong"] and data["wrong"]["rows"] is None
 
 
 def validation(settings):

@@ -1,7 +1,7 @@
 // Parts switched off by editing the parameters, and what that costs: as apformer/ablate.py, so that the numbers agree.
-import { apply } from "./architecture";
+import { apply, type Model } from "./architecture";
 import { argmax } from "./linear";
-import type { Config, Loss, Params, Part, Probe } from "./run";
+import type { Loss, Params, Part, Probe } from "./run";
 
 const BLIND = -1e9;
 
@@ -44,8 +44,8 @@ function indices(i: number, shape: number[]): number[] {
 }
 
 /** The mean nats of the rows' characters, and the share of their predictable terms that are right in every character. */
-export function measure(params: Params, probe: Probe, cfg: Config, hidden?: Set<number>): Loss {
-  const rows = measuring(params, probe, cfg, hidden);
+export function measure(params: Params, probe: Probe, run: Model, hidden?: Set<number>): Loss {
+  const rows = measuring(params, probe, run, hidden);
   for (;;) {
     const { done, value } = rows.next();
     if (done) return value;
@@ -56,7 +56,7 @@ export function measure(params: Params, probe: Probe, cfg: Config, hidden?: Set<
 export function* measuring(
   params: Params,
   probe: Probe,
-  cfg: Config,
+  run: Model,
   hidden?: Set<number>,
 ): Generator<undefined, Loss, undefined> {
   let nats = 0,
@@ -64,7 +64,7 @@ export function* measuring(
     terms = 0,
     right = 0;
   for (const [row, tokens_T] of probe.tokens.entries()) {
-    const { logits_TV } = apply(params, tokens_T.slice(0, -1), cfg, hidden, probe.sources?.[row]);
+    const { logits_TV } = apply(params, tokens_T.slice(0, -1), run, hidden, probe.sources?.[row]);
     const rightOf = new Map<number, boolean>();
     for (let t = 1; t < tokens_T.length; t++) {
       const w = probe.weights[row][t];

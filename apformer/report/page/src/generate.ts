@@ -1,8 +1,7 @@
 // One token after the other: the most likely, or drawn from what temperature, top-k and top-p leave.
 import { architecture } from "./architecture";
 import { argmax, softmax, type Vector } from "./linear";
-import type { Config, Params } from "./run";
-import { endOf } from "./seq2seq";
+import type { Params, Run } from "./run";
 
 export interface Choice {
   sampled: boolean;
@@ -31,21 +30,21 @@ export function generate(
   params: Params,
   given: number[],
   count: number,
-  cfg: Config,
+  run: Run,
   choice: Choice,
   hidden?: Set<number>,
   source?: number[],
 ): number[] {
-  const { initCache, extend } = architecture(cfg);
-  const cache = initCache(cfg, params, source, hidden);
+  const { initCache, extend } = architecture(run);
+  const cache = initCache(run.model, params, source, hidden);
   const written: number[] = [];
   let next = given;
   for (let i = 0; i < count; i++) {
-    const { logits_TV } = extend(params, next, cache, cfg, hidden);
+    const { logits_TV } = extend(params, next, cache, run.model, hidden);
     const z_V = logits_TV[logits_TV.length - 1];
     next = [choice.sampled ? draw(distribution(z_V, choice)) : argmax(z_V)];
     written.push(next[0]);
-    if (source && next[0] === endOf(cfg)) break;
+    if (source && next[0] === run.task.end) break;
   }
   return written;
 }

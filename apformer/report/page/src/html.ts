@@ -121,4 +121,3 @@ export function percent(share: number | null | undefined, digits = 2): string {
 export function chance(p: number): string {
   return p < 0.0005 ? "< 0.1 %" : p > 0.9995 ? "> 99.9 %" : `${(100 * p).toFixed(1)} %`;
 }
-export const rounded = (x: number, digits = 4) => x.toFixed(digits);

@@ -1,44 +1,43 @@
 // The page: reads the run that Python put into it, and draws its sections; each stands by itself.
 import { ablate, measure } from "./ablate";
-import { apply } from "./architecture";
+import { apply, architecture } from "./architecture";
 import * as bytePairs from "./bytePairs";
 import { h } from "./html";
 import { readParams, readRun, type Run } from "./run";
-import { ablation } from "./sections/ablation";
-import { accuracy } from "./sections/accuracy";
+import { ablation, worths } from "./sections/ablation";
 import { attention } from "./sections/attention";
 import { curves } from "./sections/curves";
 import { embedding } from "./sections/embedding";
-import { errors } from "./sections/errors";
 import { header } from "./sections/header";
 import { lens } from "./sections/lens";
+import { listing } from "./sections/listing";
+import { measured } from "./sections/measured";
 import { memory } from "./sections/memory";
 import { player } from "./sections/player";
 import { missing, section } from "./sections/section";
-import { scores } from "./sections/scores";
-import { translations } from "./sections/translations";
 import { translator } from "./sections/translator";
 import { splitOf } from "./split";
 import { State } from "./state";
+import { continuation } from "./terms";
+import { encode } from "./tokenizer";
 
 /** The sections of a run, those that run its model first; without the model, a word on why. */
 function sections(run: Run): (HTMLElement | null)[] {
   const params = readParams(run, document.querySelector("#weights")!.textContent!);
   const state = params && new State(run, params);
-  const play = run.task === "pairs" ? translator : player;
+  const play = { continue: player, translate: translator }[run.task.plays];
   const live = state
-    ? [play(state), run.architecture === "recurrent" ? memory(state) : attention(state), ablation(state), lens(state)]
+    ? [play(state), architecture(run).attends ? attention(state) : memory(state), ablation(state), lens(state)]
     : [
         section(
           "player",
           "The model",
-          "To play with a model is to have it in the page.",
+          "To play with a model, the page must be able to run it.",
           missing(run.missing.weights ?? "The page came without the model."),
         ),
+        worths(run),
       ];
-  const [right, wrong] =
-    run.task === "pairs" ? [scores(run), translations(run, state)] : [accuracy(run, state), errors(run, state)];
-  return [...live, embedding(run, params), curves(run), right, wrong];
+  return [...live, embedding(run, params), curves(run), measured(run, state), listing(run, state)];
 }
 
 function draw() {
@@ -60,5 +59,7 @@ function draw() {
 }
 
 // For tests, which run the model without a page.
-Object.assign(globalThis, { apformer: { ablate, apply, bytePairs, measure, readParams, readRun, splitOf } });
+Object.assign(globalThis, {
+  apformer: { ablate, apply, bytePairs, continuation, encode, measure, readParams, readRun, splitOf },
+});
 if (typeof document !== "undefined") draw();

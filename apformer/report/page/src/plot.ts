@@ -16,6 +16,8 @@ export interface Lines {
   share?: boolean;
   floor?: { name: string; y: number };
   format?: (y: number) => string;
+  /** Of how many terms the value at each x is the share. */
+  counts?: Map<number, number>;
 }
 
 const [WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM] = [520, 250, 58, 14, 12, 38];
@@ -30,6 +32,7 @@ export function lines({
   share: isShare = false,
   floor,
   format = (v) => v.toPrecision(4),
+  counts,
 }: Lines): HTMLElement {
   const all = series.flatMap((one) => one.points);
   const ys = [...all.flatMap((p) => [p.low, p.high]), ...(floor ? [floor.y] : [])].filter((v) => !log || v > 0);
@@ -42,7 +45,7 @@ export function lines({
     points.map(([a, b], i) => `${i ? "L" : "M"}${across(a).toFixed(1)} ${up(b).toFixed(1)}`).join("");
 
   const drawing = svg("svg", {
-    viewBox: `0 0 ${WIDTH} ${HEIGHT}`,
+    viewBox: `0 0 ${WIDTH} ${HEIGHT + (counts ? 14 : 0)}`,
     class: "chart",
     role: "img",
     tabindex: 0,
@@ -60,8 +63,14 @@ export function lines({
   }
   for (const tick of ticks(xLow, xHigh, false)) {
     drawing.append(svg("text", { x: across(tick), y: HEIGHT - BOTTOM + 17, class: "tick middle" }, short(tick)));
+    const of = counts?.get(tick);
+    if (of)
+      drawing.append(
+        svg("text", { x: across(tick), y: HEIGHT - BOTTOM + 31, class: "tick middle faint" }, `of ${short(of)}`),
+      );
   }
-  drawing.append(svg("text", { x: WIDTH - RIGHT, y: HEIGHT - 3, class: "label end" }, x));
+  const below = HEIGHT - 3 + (counts ? 14 : 0);
+  drawing.append(svg("text", { x: WIDTH - RIGHT, y: below, class: "label end" }, x));
   if (floor)
     drawing.append(svg("line", { x1: LEFT, x2: WIDTH - RIGHT, y1: up(floor.y), y2: up(floor.y), class: "floor" }));
   for (const one of series) {
@@ -91,7 +100,8 @@ export function lines({
       const p = one.points.find((p) => p.x === xs[at]);
       return p ? [`${one.name} ${format(p.y)}${p.high > p.low ? ` (${format(p.low)} to ${format(p.high)})` : ""}`] : [];
     });
-    readout.textContent = `${x} ${xs[at].toLocaleString("en")}: ${values.join(", ")}`;
+    const of = counts ? `, of ${counts.get(xs[at])!.toLocaleString("en")}` : "";
+    readout.textContent = `${x} ${xs[at].toLocaleString("en")}: ${values.join(", ")}${of}`;
   };
   drawing.addEventListener("pointermove", (event) => {
     const box = drawing.getBoundingClientRect();

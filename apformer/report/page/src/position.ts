@@ -1,5 +1,9 @@
 // How a decoder knows where a token stands; the names and formulas of apformer/layers/position.py and period.py.
 import type { Vector } from "./linear";
+import type { Config } from "./run";
+
+/** How many tokens a model has positions for. */
+export const places = (cfg: Config): number => (cfg.position === "learned" ? cfg.max_len : Infinity);
 
 /** PE(p, 2i) = sin(p / 10000^(2i/D)), PE(p, 2i+1) = cos(..). */
 export function sinusoidal(position: number, D: number): Vector {

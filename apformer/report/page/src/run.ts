@@ -7,17 +7,11 @@ export interface Leaf {
 }
 /** The parameters by their dotted path, such as blocks.attention.query. */
 export type Params = Record<string, Leaf>;
-/** A model's Config, as config.json holds it. */
+/** A model's Config, as apformer/report/twin.py writes it. */
 export type Config = Record<string, any>;
 /** A part that can be switched off: its kind, and where it is. */
 export type Part = [] | [kind: string, ...index: number[]];
 
-export interface Group {
-  count: number;
-  teacher_forced: number | null;
-  free_running: number | null;
-  [label: string]: any;
-}
 export interface Probe {
   tokens: number[][];
   weights: number[][];
@@ -29,20 +23,84 @@ export interface Loss {
   exact?: number;
 }
 
-/** What a translator made of a test sentence, and the training pair with the source most like it. */
-export interface Translation {
-  source: string;
-  reference: string;
-  translation: string;
-  /** Null if no training source shares a word, and left out if the training pairs were not at hand. */
-  nearest?: { source: string; target: string; shared: number } | null;
+/** What the page must know of a task; apformer/report/sections.py says what each means. */
+export interface Task {
+  does: string;
+  prompt: { ask: string; terms: Terms | null; longest: number | null };
+  judges: "terms" | "tokens" | null;
+  plays: "continue" | "translate";
+  certifies: boolean;
+  digits: number;
+  line: number | null;
+  end: number | null;
+}
+export interface Terms {
+  width: number | null;
+  rules: Rule[];
+  order: "msb" | "lsb";
+  differences: [number, number] | null;
+}
+export interface Rule {
+  name: string;
+  coefficients: number[];
+  constant: number;
+  modulus: number | null;
+}
+
+/** A text, or pieces of which some are marked. */
+export type Cell = string | { pieces: [string, boolean][]; code: boolean; play: string | null };
+export interface LinesBlock {
+  kind: "lines";
+  title: string;
+  x: string;
+  y: string;
+  at: number[];
+  counts: number[] | null;
+  series: Record<string, number[]>;
+  share: boolean;
+  mean: number | null;
+}
+export interface BarsBlock {
+  kind: "bars";
+  title: string;
+  unit: string;
+  series: string[];
+  groups: { name: string; note: string; values: (number | null)[] }[];
+  points: boolean;
+}
+export interface TableBlock {
+  kind: "table";
+  title: string;
+  unit: string;
+  head: string[];
+  rows: Cell[][];
+}
+export interface DifferencesBlock {
+  kind: "differences";
+  firsts: [number, number][];
+  differences: [number, number][];
+  cells: { count: number; share: number | null }[][];
+}
+export type Block = LinesBlock | BarsBlock | TableBlock | DifferencesBlock;
+export interface Charts {
+  title: string;
+  lead: string;
+  blocks: Block[] | null;
+}
+export interface Listing {
+  title: string;
+  lead: string;
+  head: string[];
+  rows: Cell[][] | null;
+  groups: Record<string, string[]>;
+  none: string;
 }
 
 export interface Run {
   name: string;
-  task: "progressions" | "wide" | "text" | "pairs";
-  architecture: "decoder" | "recurrent" | "encoder-decoder";
-  settings: { training: any; model: Config; data: any; optimizer: any; drawing: any };
+  architecture: string;
+  model: Config;
+  settings: { training: any; [part: string]: any };
   versions: Record<string, string | null>;
   source: Record<string, any>;
   parameters: number;
@@ -52,10 +110,13 @@ export interface Run {
   vocabulary: string[];
   /** Of byte pairs, how a text is cut into them; null where this page does not know. */
   byte_pairs?: BytePairs | null;
+  task: Task;
+  facts: [name: string, value: string, note: string][];
+  right: Charts;
+  wrong: Listing | null;
   missing: Record<string, string>;
   metrics: Record<string, any>[] | null;
-  floor: number | null;
-  evaluation: Record<string, any> | null;
+  floor?: { nats: number; why: string } | null;
   certificate: Record<string, any> | null;
   embedding: { points: [number, number][]; shares: number[] } | null;
   leaves: { name: string; shape: number[] }[];
@@ -63,15 +124,15 @@ export interface Run {
   ablation?: ({ part: Part } & Loss)[];
   examples?: string[];
   references?: string[];
-  translations?: Translation[] | null;
   circuit?: Record<string, string>;
 }
 
-/** Whether nobody knows what is right: of texts and of translations. */
-export const isLanguage = (run: Run) => run.task === "text" || run.task === "pairs";
-
 /** What a text is written in. */
 export const tokenName = (run: Run) => (run.byte_pairs === undefined ? "character" : "token");
+
+/** Why there is no result of some name. */
+export const unevaluated = (run: Run, name: string) =>
+  run.missing[name] ?? run.missing.evaluation ?? "This run has not been evaluated: apformer evaluate does that.";
 
 /** The run of this page. */
 export function readRun(text: string): Run {

@@ -12,9 +12,6 @@ export interface Cache {
   inside: model.Inside;
 }
 
-/** The token that ends a sentence, and begins every target. */
-export const endOf = (cfg: Config): number => cfg.target_vocab_size - 1;
-
 /** A source, encoded once, as the keys and values that each layer of the decoder reads of it. */
 export function initCache(cfg: Config, params: Params, source_S: number[] = [], hidden = new Set<number>()): Cache {
   const { y_SD, inside } = encode(side(params, "encoder"), source_S, cfg, hidden);

@@ -2,7 +2,6 @@
 import { ablate } from "./ablate";
 import { apply, type Output } from "./architecture";
 import type { Params, Part, Run } from "./run";
-import { endOf } from "./seq2seq";
 import { shown, textOf } from "./tokenizer";
 
 export interface Changes {
@@ -38,12 +37,12 @@ export class State {
     readonly params: Params,
   ) {
     this.current = params;
-    const end = run.task === "pairs" ? [endOf(this.cfg)] : undefined;
+    const end = run.task.plays === "translate" ? [run.task.end!] : undefined;
     this.update({ tokens: end ?? [0], given: 1, source: end }); // until something is typed that can be read
   }
 
   get cfg() {
-    return this.run.settings.model;
+    return this.run.model;
   }
 
   get changed() {
@@ -55,8 +54,8 @@ export class State {
     Object.assign(this, changes);
     if (changes.tokens) this.hidden = new Set([...this.hidden].filter((t) => t < this.hideable.length));
     if (changes.off) this.current = changes.off.length ? ablate(this.params, changes.off) : this.params;
-    if (changes.tokens) this.whole = apply(this.params, this.tokens, this.cfg, undefined, this.source);
-    this.output = this.changed ? apply(this.current, this.tokens, this.cfg, this.hidden, this.source) : this.whole;
+    if (changes.tokens) this.whole = apply(this.params, this.tokens, this.run, undefined, this.source);
+    this.output = this.changed ? apply(this.current, this.tokens, this.run, this.hidden, this.source) : this.whole;
     this.at = Math.max(0, Math.min(this.at, this.steps - 1));
     this.place = Math.max(0, Math.min(this.place, (this.source?.length ?? 1) - 1));
     this.draw();
@@ -93,7 +92,7 @@ export class State {
 
   /** After how many tokens of the text something is said: all but an end. */
   get steps(): number {
-    const ended = this.source && this.tokens.length > 1 && this.tokens[this.tokens.length - 1] === endOf(this.cfg);
+    const ended = this.source && this.tokens.length > 1 && this.tokens[this.tokens.length - 1] === this.run.task.end;
     return this.tokens.length - (ended ? 1 : 0);
   }
 

@@ -3,7 +3,7 @@ import { measuring } from "../ablate";
 import { bar, chance, count, h, percent, redraw, table } from "../html";
 import { generate, GREEDY } from "../generate";
 import { argmax, softmax } from "../linear";
-import { tokenName, type Loss } from "../run";
+import { tokenName, type Loss, type Part, type Run } from "../run";
 import type { State } from "../state";
 import { shown } from "../tokenizer";
 import { before, listed } from "./expected";
@@ -23,14 +23,9 @@ export function ablation(state: State): HTMLElement {
     const why = run.missing.probe ?? "This kind of model has no heads to switch off.";
     return section("ablate", "Ablate", "What each part of the model is worth.", missing(why));
   }
-  const [whole, ...drops] = run.ablation;
-  const exact = whole.exact !== undefined;
-  const judged = run.task === "pairs" ? "tokens" : "terms";
-  const telling = exact && drops.some((drop) => drop.exact !== whole.exact); // of a poor model it is 0 with every part
-  const worth = (drop: Loss) => (telling ? whole.exact! - drop.exact! : Math.max(0, drop.loss - whole.loss));
+  const { whole, drops, exact, judged, worth, most } = weighed(run);
   const said = (drop: Loss) =>
     (exact ? `${percent(drop.exact)} of ${judged} right, ` : "") + `${drop.loss.toFixed(4)} nats`;
-  const most = Math.max(1e-9, ...drops.map(worth));
   const buttons = drops.map((drop, i) => {
     const button = h(
       "button",
@@ -98,8 +93,8 @@ export function ablation(state: State): HTMLElement {
     const [given, more] = [state.tokens.slice(0, state.given), state.tokens.length - state.given];
     // A translation ends by itself, or with parts off perhaps never.
     const room = state.source && more ? Math.min(2 * more + 8, state.cfg.max_len) : more;
-    const whole = state.changed ? generate(state.params, given, room, state.cfg, GREEDY, NONE, state.source) : null;
-    const left = generate(state.current, given, room, state.cfg, GREEDY, state.hidden, state.source);
+    const whole = state.changed ? generate(state.params, given, room, run, GREEDY, NONE, state.source) : null;
+    const left = generate(state.current, given, room, run, GREEDY, state.hidden, state.source);
     const text = (token: number) => state.text([token]);
     const letters = whole
       ? left.map((token, i) => (token === whole[i] ? text(token) : h("mark", {}, text(token).replace(/^ $/, "␣"))))
@@ -140,20 +135,20 @@ export function ablation(state: State): HTMLElement {
 
   /** What the held-out rows cost what is left, counted in slices of time, so that the page stays at hand. */
   function weigh() {
-    if (!state.changed) return weighed(whole);
-    const rows = measuring(state.current, run.probe!, state.cfg, state.hidden);
+    if (!state.changed) return show(whole);
+    const rows = measuring(state.current, run.probe!, run, state.hidden);
     live.setAttribute("aria-busy", "true");
     const slice = () => {
       for (const end = performance.now() + SLICE; performance.now() < end;) {
         const { done, value } = rows.next();
-        if (done) return weighed(value);
+        if (done) return show(value);
       }
       waiting = window.setTimeout(slice);
     };
     slice();
   }
 
-  function weighed(found: Loss) {
+  function show(found: Loss) {
     const cells = (loss: Loss) => [...(exact ? [percent(loss.exact)] : []), loss.loss.toFixed(4)];
     live.replaceChildren(
       h("h3", {}, `${count(run.probe!.tokens.length, "held-out row")}`),
@@ -173,17 +168,6 @@ export function ablation(state: State): HTMLElement {
     live.dataset.exact = String(found.exact ?? "");
   }
 
-  const sorted = [...drops].sort((a, b) => worth(b) - worth(a) || b.loss - a.loss);
-  const rows = sorted.map((drop) => {
-    const length = h("span", { class: "drop" });
-    length.style.width = `${(100 * Math.max(0, worth(drop))) / most}%`;
-    return [
-      h("button", { type: "button", class: "link", onclick: () => state.toggle(drop.part) }, partName(drop.part)),
-      h("span", { class: "drop-frame" }, length),
-      ...(exact ? [percent(drop.exact)] : []),
-      drop.loss.toFixed(4),
-    ];
-  });
   state.drawn(draw);
   draw();
   return section(
@@ -208,12 +192,42 @@ export function ablation(state: State): HTMLElement {
       "details",
       { class: "more" },
       h("summary", {}, `What each of ${count(drops.length, "part")} is worth`),
-      table(
-        ["without", "lost", ...(exact ? [`${judged} right`] : []), "nats"],
-        rows,
-        [2, 3],
-        "What each part is worth",
-      ),
+      losses(run, (part) => state.toggle(part)),
     ),
   );
+}
+
+/** What each part is worth, where the page cannot run the model but Python has measured it. */
+export function worths(run: Run): HTMLElement | null {
+  if (!run.ablation || run.ablation.length < 2) return null;
+  return section("ablate", "Ablate", "What held-out rows cost without a part, as Python measured it.", losses(run));
+}
+
+/** Python's table: of the whole model and without each part, and how much each part is worth. */
+function weighed(run: Run) {
+  const [whole, ...drops] = run.ablation!;
+  const exact = whole.exact !== undefined;
+  const telling = exact && drops.some((drop) => drop.exact !== whole.exact); // of a poor model it is 0 with every part
+  const worth = (drop: Loss) => (telling ? whole.exact! - drop.exact! : Math.max(0, drop.loss - whole.loss));
+  return { whole, drops, exact, judged: run.task.judges, worth, most: Math.max(1e-9, ...drops.map(worth)) };
+}
+
+/** The parts as a table, the one that is worth most first. */
+function losses(run: Run, toggle?: (part: Part) => void): HTMLElement {
+  const { drops, exact, judged, worth, most } = weighed(run);
+  const rows = drops
+    .sort((a, b) => worth(b) - worth(a) || b.loss - a.loss)
+    .map((drop) => {
+      const length = h("span", { class: "drop" });
+      length.style.width = `${(100 * Math.max(0, worth(drop))) / most}%`;
+      const name = partName(drop.part);
+      return [
+        toggle ? h("button", { type: "button", class: "link", onclick: () => toggle(drop.part) }, name) : name,
+        h("span", { class: "drop-frame" }, length),
+        ...(exact ? [percent(drop.exact)] : []),
+        drop.loss.toFixed(4),
+      ];
+    });
+  const head = ["without", "lost", ...(exact ? [`${judged} right`] : []), "nats"];
+  return table(head, rows, [2, 3], "What each part is worth");
 }

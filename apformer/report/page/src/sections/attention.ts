@@ -18,6 +18,9 @@ export function attention(state: State): HTMLElement {
       "at a token to see what it reads. The pictures follow the sentence above."
     : "Each head mixes, for every character, what it finds at that character and at those before it. Rows ask, columns " +
       "are read; point at a row, or at a digit in the strip, to see what it reads. The pictures follow the text above.";
+  const sink = state.cfg.attention_sink
+    ? " The sink of a head is a learned key without a value: the weight that it takes reads no token."
+    : "";
   const all = sights(state);
   let pinned = mostWorth(state.run, all);
   let showScores = false;
@@ -96,7 +99,7 @@ export function attention(state: State): HTMLElement {
   return section(
     "attention",
     "Attention",
-    lead,
+    lead + sink,
     offNotice(state),
     heads,
     h("div", { class: "controls" }, h("span", { class: "note" }, "Choose up to four heads to compare them."), kind),
@@ -106,7 +109,7 @@ export function attention(state: State): HTMLElement {
 
 /** All heads where they are few; else the two of the first kind without which the model is worst, by Python's table. */
 function mostWorth(run: Run, [sight, ...others]: Sight[]): Pin[] {
-  const H = run.settings.model.n_heads;
+  const H = run.model.n_heads;
   const count = sight.layers * H;
   if (count <= MOST_PINNED && !others.length)
     return Array.from({ length: count }, (_, i) => [sight, Math.floor(i / H), i % H]);

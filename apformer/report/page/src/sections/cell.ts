@@ -11,7 +11,7 @@ export interface Bounds {
 const [ROWS, TERMS] = [8, 5];
 
 export function examplesOf(state: State, bounds: Bounds, label: string): HTMLElement {
-  const { digits } = state.run.settings.data;
+  const digits = state.run.task.prompt.terms!.width!;
   const rows = Array.from({ length: 400 }, () => [uniform(bounds.firsts), uniform(bounds.differences)])
     .filter(([first, difference]) => inside(first + 2 * difference, digits))
     .slice(0, ROWS)
@@ -37,7 +37,7 @@ function row(state: State, first: number, difference: number, digits: number): (
   const texts = terms.map((value) => String(value).padStart(digits, "0"));
   const given = texts.slice(0, 2).join(" ");
   const tokens = [...given].map((letter) => state.run.vocabulary.indexOf(letter));
-  const written = generate(state.current, tokens, (terms.length - 2) * (digits + 1), state.cfg, GREEDY, new Set());
+  const written = generate(state.current, tokens, (terms.length - 2) * (digits + 1), state.run, GREEDY, new Set());
   const said = state.text(written).trim();
   const right = said === texts.slice(2).join(" ");
   return [

@@ -1,7 +1,7 @@
 // How the run was trained: loss against the Bayes floor, exact match and learning rate; of a population, bands.
 import { count, h, percent, table } from "../html";
 import { lines, type Series } from "../plot";
-import { isLanguage, type Run } from "../run";
+import { tokenName, type Run } from "../run";
 import { missing, section } from "./section";
 
 export function curves(run: Run): HTMLElement {
@@ -11,7 +11,7 @@ export function curves(run: Run): HTMLElement {
     return section(
       "curves",
       title,
-      "How the model was learned.",
+      "How the model was trained.",
       missing(run.missing.metrics ?? "This run was not trained, so it has no curves."),
     );
   const series = (names: [string, string, string, boolean?][]): Series[] =>
@@ -24,7 +24,7 @@ export function curves(run: Run): HTMLElement {
       }))
       .filter((one) => one.points.length);
   const members = run.settings.training.members;
-  const unit = isLanguage(run) ? "nats per token" : "nats per character";
+  const unit = `nats per ${tokenName(run)}`;
   const smoothing = run.settings.drawing?.label_smoothing ?? 0;
   const charts = [
     lines({
@@ -36,8 +36,9 @@ export function curves(run: Run): HTMLElement {
         ["loss", "training", "blue"],
         ["validation_loss", "validation", "orange", true],
       ]),
-      floor:
-        run.floor === null ? undefined : { name: `best possible on validation, ${run.floor.toFixed(4)}`, y: run.floor },
+      floor: run.floor
+        ? { name: `best possible on validation, ${run.floor.nats.toFixed(4)}`, y: run.floor.nats }
+        : undefined,
     }),
     records.some((record) => record.nats != null)
       ? lines({
@@ -51,11 +52,11 @@ export function curves(run: Run): HTMLElement {
           ]),
         })
       : null,
-    records.some((record) => record.exact != null)
+    run.task.judges && records.some((record) => record.exact != null)
       ? lines({
           title: "Exact match",
           x: "step",
-          y: "terms right",
+          y: `${run.task.judges} right`,
           share: true,
           series: series([
             ["exact", "training", "blue"],
@@ -72,7 +73,7 @@ export function curves(run: Run): HTMLElement {
           series: series([["learning_rate", "learning rate", "green"]]),
         })
       : null,
-    checkpoints(records),
+    checkpoints(records, run),
   ];
   const smoothed = smoothing
     ? ` Of each target ${percent(smoothing, 0)} is spread over the whole vocabulary, and the best checkpoint is chosen by that ` +
@@ -82,23 +83,20 @@ export function curves(run: Run): HTMLElement {
     members > 1
       ? ` Lines are the median of ${count(members, "member")}, bands reach from the least to the greatest.`
       : "";
-  const floor =
-    run.floor === null
-      ? ""
-      : " No predictor can be better than the dashed line: the first term and the difference cannot be known.";
+  const floor = run.floor ? ` ${run.floor.why}` : "";
   return section(
     "curves",
     title,
-    `How the model was learned.${floor}${smoothed}${spread}`,
+    `How the model was trained.${floor}${smoothed}${spread}`,
     h("div", { class: "charts" }, ...charts.filter((chart): chart is HTMLElement => chart !== null)),
   );
 }
 
 /** The records that have a validation: those of the checkpoints. */
-function checkpoints(records: Record<string, any>[]): HTMLElement | null {
+function checkpoints(records: Record<string, any>[], run: Run): HTMLElement | null {
   const saved = records.filter((record) => record.validation_loss != null).slice(-8);
   if (!saved.length) return null;
-  const exact = saved.some((record) => record.validation_exact != null);
+  const exact = run.task.judges && saved.some((record) => record.validation_exact != null);
   const rows = saved.map((record) => [
     record.step.toLocaleString("en"),
     point(0, record.validation_loss).y.toFixed(4),
@@ -109,7 +107,7 @@ function checkpoints(records: Record<string, any>[]): HTMLElement | null {
     "figure",
     {},
     h("figcaption", {}, h("strong", {}, "Checkpoints"), h("span", { class: "unit" }, "on validation rows")),
-    table(["step", "loss", ...(exact ? ["terms right"] : []), "time"], rows, [1, 2, 3], "Checkpoints"),
+    table(["step", "loss", ...(exact ? [`${run.task.judges} right`] : []), "time"], rows, [1, 2, 3], "Checkpoints"),
   );
 }
 

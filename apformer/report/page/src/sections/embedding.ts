@@ -1,10 +1,11 @@
 // Embeddings in the plane in which they vary most, and positions against each other.
+import { architecture } from "../architecture";
 import { h, percent } from "../html";
 import { squares, thumbnail } from "../heat";
 import { layerOf, leaf } from "../linear";
 import { FEW, scatter } from "../scatter";
 import { sinusoidal, slope } from "../position";
-import { isLanguage, tokenName, type Params, type Run } from "../run";
+import { tokenName, type Params, type Run } from "../run";
 import { shown } from "../tokenizer";
 import { missing, section } from "./section";
 
@@ -23,7 +24,7 @@ export function embedding(run: Run, params: Params | null): HTMLElement {
 function plane(run: Run): HTMLElement {
   if (!run.embedding) return missing("The vocabulary is too large to be drawn.");
   const { points, shares } = run.embedding;
-  const digits = isLanguage(run) ? 0 : 10;
+  const { digits } = run.task;
   const words = digits ? " The line joins 0 to 9." : "";
   return h(
     "figure",
@@ -44,8 +45,9 @@ function plane(run: Run): HTMLElement {
 }
 
 function positions(run: Run, params: Params | null): HTMLElement {
-  const cfg = run.settings.model;
-  if (run.architecture === "recurrent")
+  const cfg = run.model;
+  const twin = architecture(run);
+  if (twin && !twin.attends)
     return missing("A recurrent network has no positions: it reads one character after the other.");
   if (cfg.position === "none")
     return missing("This model has no positions: it tells places apart by the causal mask alone.");
@@ -59,7 +61,7 @@ function positions(run: Run, params: Params | null): HTMLElement {
       "Rotary positions",
       Array.from({ length: PLACES }, (_, p) => sinusoidal(p, cfg.d_model / cfg.n_heads)),
     );
-  if (!params) return missing("The page came without the model, so its positions cannot be drawn.");
+  if (!params) return missing("The page came without the model, so it cannot draw its positions.");
   if (cfg.position === "learned") {
     const learned = (name: string, title: string) => {
       const table_PD = leaf(params, name)!;
@@ -67,10 +69,10 @@ function positions(run: Run, params: Params | null): HTMLElement {
       const row = (_: unknown, p: number) => table_PD.subarray(p * cfg.d_model, (p + 1) * cfg.d_model);
       return alike(title, Array.from({ length: count }, row));
     };
-    if (run.architecture === "decoder") return learned("position.table", "Learned positions");
-    const sides = ["encoder", "decoder"].map((side) =>
-      learned(`${side}.position.table`, `Learned positions of the ${side}`),
-    );
+    const sides = ["", "encoder", "decoder"].flatMap((side) => {
+      const name = side ? `${side}.position.table` : "position.table";
+      return params[name] ? [learned(name, `Learned positions${side && ` of the ${side}`}`)] : [];
+    });
     return h("div", {}, ...sides);
   }
   if (cfg.position === "alibi")

@@ -74,6 +74,6 @@ function sentence(sight: Sight, weights_S: Float64Array, at: number): string {
   const rest = 1 - weights_S.reduce((a, b) => a + b, 0);
   const where = (s: number) => (sight.across ? "" : ` (${away(at - s)})`);
   const parts = order.map((s) => `${columns[s]}${where(s)} ${percent(weights_S[s], 0)}`);
-  if (rest > 0.02) parts.push(`nothing ${percent(rest, 0)}`);
+  if (rest > 0.02) parts.push(`${sight.rest} ${percent(rest, 0)}`);
   return `${sight.across ? `For ${rows[at]} it` : rows[at]} reads ${parts.join(", ")}.`;
 }

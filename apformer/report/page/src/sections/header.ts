@@ -1,6 +1,11 @@
 // What run this is: its certificate or the plain word that it has none, its numbers, and in full its settings and hashes.
-import { count, h, percent, rounded, table } from "../html";
-import { isLanguage, type Run } from "../run";
+import { about } from "../architecture";
+import { count, h, table } from "../html";
+import type { Run } from "../run";
+
+const NATS =
+  "Losses and costs are in nats: a token to which the model gave the probability p costs −ln p. A cost of 0 is " +
+  "certainty, and 0.69 is one chance in two.";
 
 export function header(run: Run): HTMLElement {
   return h(
@@ -8,49 +13,29 @@ export function header(run: Run): HTMLElement {
     {},
     h("p", { class: "kicker" }, "apformer · a run, and its model at work"),
     h("h1", {}, run.name),
-    h("p", { class: "about" }, about(run)),
+    h("p", { class: "about" }, sentence(run)),
     certificate(run),
     facts(run),
+    h("p", { class: "note" }, NATS),
     details(run),
   );
 }
 
 /** The run in one sentence. */
-function about(run: Run): string {
-  const { model, training, data } = run.settings;
-  const kind = {
-    recurrent: () =>
-      `${model.cell === "gru" ? "A GRU" : `An ${model.cell.toUpperCase()}`} of ${count(model.n_layers, "layer")}`,
-    decoder: () => `A transformer of ${count(model.n_layers, "layer")} with ${count(model.n_heads, "head")} each`,
-    "encoder-decoder": () =>
-      `A transformer with an encoder of ${count(model.n_encoder_layers, "layer")}, a decoder of ` +
-      `${model.n_decoder_layers}, and ${count(model.n_heads, "head")} in each attention,`,
-  }[run.architecture]();
-  const what = {
-    progressions: `continues arithmetic progressions of ${data.digits}-digit terms`,
-    wide: `continues arithmetic progressions of terms of any width, trained on up to ${data.digits} digits`,
-    text: `writes text like ${file(data.text)}`,
-    pairs: data.source
-      ? `translates what is like ${file(data.source)} to what is like ${file(data.target)}`
-      : `translates numbers up to ${data.largest?.toLocaleString("en")} in words from “${data.from_language}” to “${data.to_language}”`,
-  }[run.task];
-  const member =
-    training.members > 1
-      ? ` Shown is member ${run.member} of ${training.members}, seed ${training.seed + run.member}.`
-      : "";
-  return `${kind} that ${what}${run.circuit ? ", its weights written by hand" : ""}.${member}`;
+function sentence(run: Run): string {
+  const { members, seed } = run.settings.training;
+  const member = members > 1 ? ` Shown is member ${run.member} of ${members}, seed ${seed + run.member}.` : "";
+  return `${about(run)} that ${run.task.does}${run.circuit ? ", its weights written by hand" : ""}.${member}`;
 }
-
-const file = (path: unknown) => String(path).split("/").pop()!;
 
 function certificate(run: Run): HTMLElement {
   const found = run.certificate;
   if (!found) {
     const why =
       run.missing.certificate ??
-      (isLanguage(run)
-        ? "Of a language nobody knows what would be right."
-        : "Nobody has asked this model every context there is: apformer certify does.");
+      (run.task.certifies
+        ? "Nobody has asked this model every context there is: apformer certify does that."
+        : "This task has no answers that could be proven right.");
     return h("div", { class: "certificate none", role: "note" }, h("strong", {}, "No certificate"), h("span", {}, why));
   }
   const claim = found.claim[0].toUpperCase() + found.claim.slice(1) + ".";
@@ -67,30 +52,7 @@ function certificate(run: Run): HTMLElement {
 }
 
 function facts(run: Run): HTMLElement {
-  const found = run.evaluation;
-  const list: [string, string, string?][] = [["parameters", run.parameters.toLocaleString("en")]];
-  if (found && "exact_free_running" in found) {
-    const of = "terms" in found ? `of ${count(found.terms, "held-out term")}` : "of held-out terms";
-    list.push(["exact match, free-running", percent(found.exact_free_running), of]);
-    list.push(["exact match, teacher-forced", percent(found.exact_teacher_forced), of]);
-  }
-  if (found && "excess" in found)
-    list.push([
-      "loss above the best possible",
-      rounded(found.excess),
-      `${rounded(found.nats_per_char)} − ${rounded(found.bayes_nats_per_char)} nats per character`,
-    ]);
-  if (found && "perplexity" in found)
-    list.push(
-      ["nats per token", rounded(found.nats_per_token), `perplexity ${found.perplexity.toFixed(2)}`],
-      ["bits per character", rounded(found.bits_per_character)],
-    );
-  if (found && "bleu" in found) {
-    const exact = `of ${count(found.sentences, "test sentence")}, by a search with ${count(found.beams, "beam")}`;
-    list.push(["BLEU", found.bleu.toFixed(2), found.bleu_signature.split("|").join(" | ")]);
-    list.push(["chrF", found.chrf.toFixed(2), found.chrf_signature.split("|").join(" | ")]);
-    list.push(["exact translations", percent(found.exact), exact]);
-  }
+  const list: [string, string, string][] = [["parameters", run.parameters.toLocaleString("en"), ""], ...run.facts];
   const { steps, seed, members } = run.settings.training;
   list.push([
     "trained",

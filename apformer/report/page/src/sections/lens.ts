@@ -11,7 +11,7 @@ const MOST = 64; // characters that are shown
 
 export function lens(state: State): HTMLElement {
   const { run, cfg } = state;
-  const layers = cfg.n_layers ?? cfg.n_decoder_layers;
+  const layers = architecture(run).layers(cfg);
   const frame = h("div", {
     class: "scroll",
     tabindex: 0,
@@ -30,7 +30,7 @@ export function lens(state: State): HTMLElement {
 
   function compute() {
     const T = Math.min(state.steps, MOST);
-    const { readOut } = architecture(cfg);
+    const { readOut } = architecture(run);
     const names = ["embedding", ...Array.from({ length: layers }, (_, l) => `layer ${l + 1}`)];
     columns = Array.from({ length: T }, (_, t) => [
       h("th", { scope: "col" }, state.name(t)),

@@ -28,7 +28,7 @@ export function shortName([named = "", a = 0, b = 0]: Part): string {
 
 /** Buttons in rows: one for each layer of a side, and one for its places. */
 export function partRows(run: Run, parts: Part[], buttons: HTMLElement[]): HTMLElement[] {
-  const { model } = run.settings;
+  const { model } = run;
   const layers = { "": model.n_layers, "encoder.": model.n_encoder_layers, "decoder.": model.n_decoder_layers };
   const rows: HTMLElement[] = [];
   const row = (label: string, chosen: (side: string, kind: string, index: number) => boolean) => {
@@ -40,7 +40,7 @@ export function partRows(run: Run, parts: Part[], buttons: HTMLElement[]): HTMLE
   for (const [side, count] of Object.entries(layers))
     for (let l = 0; l < (count ?? 0); l++)
       row(titled(side, `layer ${l + 1}`), (of, kind, index) => of === side && IN_LAYERS.has(kind) && index === l);
-  row("Reading back", (_, kind) => kind === "offset");
+  row("Tokens back", (_, kind) => kind === "offset");
   for (const side of Object.keys(layers))
     row(titled(side, "positions"), (of, kind) => of === side && kind === "position");
   return rows;

@@ -11,11 +11,11 @@ export interface Play {
   more: number;
 }
 
-export const start = (isText: boolean): Play => ({
+export const start = (more: number): Play => ({
   how: { ...GREEDY },
   forced: false,
   fresh: false,
-  more: isText ? 60 : 3,
+  more,
 });
 
 /** A text, into the player. */

@@ -2,7 +2,9 @@
 import { generate } from "../generate";
 import { choice, count, h, slider } from "../html";
 import type { State } from "../state";
-import { encode, shownText, termsThatFit, widthOf } from "../tokenizer";
+import { places } from "../position";
+import { termsThatFit, widthOf } from "../terms";
+import { encode, shownText } from "../tokenizer";
 import { decoding } from "./decoding";
 import { chips, entry } from "./entry";
 import { drawExpected } from "./expected";
@@ -13,15 +15,16 @@ import { drawStrip } from "./strip";
 import { verdict } from "./verdict";
 
 const LEAD =
-  "The model runs in this page. Type a progression, or click one; each new digit is written after the model has read " +
-  "all before it. Click a digit to see what it expected there.";
+  "The model runs in this page. Type some terms, or click some. The model reads all of them before it writes each new " +
+  "digit. Click a digit to see what the model expected there.";
 const LEAD_OF_TEXT =
-  "The model runs in this page. Type a beginning and let it write; click a character to see what it expected there.";
+  "The model runs in this page. Type a beginning and let the model write. Click a character to see what the model " +
+  "expected there.";
 
 export function player(state: State): HTMLElement {
   const { run } = state;
-  const isText = run.task === "text";
-  const play = start(isText);
+  const isText = !run.task.prompt.terms;
+  const play = start(isText ? 60 : 3);
   const first = run.examples?.[0] ?? (isText ? run.vocabulary[0] : "");
   const names: [string, string, string] = ["prompt", "fault", "note"];
   const {
@@ -51,7 +54,7 @@ export function player(state: State): HTMLElement {
   function go() {
     const given = typed();
     if (!given || play.forced) return read();
-    const added = generate(state.current, given, room(given), state.cfg, play.how, state.hidden);
+    const added = generate(state.current, given, room(given), run, play.how, state.hidden);
     const at = given.length - (isText || !added.length ? 1 : 0); // of a progression, before its first new digit
     play.fresh = true;
     state.update({ tokens: [...given, ...added], given: given.length, at });
@@ -61,13 +64,13 @@ export function player(state: State): HTMLElement {
   /** How many tokens to add: what is asked for, as far as there are digits and positions for it. */
   function room(given: number[]): number {
     const text = state.text(given);
-    const fitting = isText ? play.more : Math.min(play.more, termsThatFit(text, run));
+    const fitting = isText ? play.more : termsThatFit(text, run, play.more);
     const stops = fitting ? "It stops early" : "It does not go on";
     if (fitting < play.more) note.textContent = `${stops}: the next term no longer fits the digits.`;
-    const wanted = isText ? fitting : fitting * (widthOf(text) + 1);
-    const places = state.cfg.position === "learned" ? Math.max(0, state.cfg.max_len - given.length) : Infinity;
-    if (wanted > places) note.textContent = `This model has ${count(state.cfg.max_len, "position")}: it stops there.`;
-    return Math.min(wanted, places);
+    const wanted = isText ? fitting : fitting * (widthOf(text, run) + 1);
+    const left = Math.max(0, places(state.cfg) - given.length);
+    if (wanted > left) note.textContent = `This model has ${count(state.cfg.max_len, "position")}: it stops there.`;
+    return Math.min(wanted, left);
   }
 
   function draw() {

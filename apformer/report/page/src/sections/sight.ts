@@ -14,6 +14,8 @@ export interface Sight {
   layers: number;
   /** Whether what is read is another text than that which asks. */
   across: boolean;
+  /** What has the weight that no token has. */
+  rest: string;
   rows(): string[];
   columns(): string[];
   at(): number;
@@ -37,6 +39,7 @@ export function sights(state: State): Sight[] {
     part: "head",
     layers: cfg.n_layers,
     across: false,
+    rest: cfg.attention_sink ? "the sink" : "nothing",
     rows: text,
     columns: text,
     at: () => Math.min(state.at, text().length - 1),
@@ -95,7 +98,7 @@ export function habit(sight: Sight, rows: Vector[]): string {
   const nothing = rows.length - total;
   const [key, weight] = [...shares].reduce((best, each) => (each[1] > best[1] ? each : best), [0, 0]);
   const share = (x: number) => `${Math.round((100 * x) / rows.length)} %`;
-  if (nothing > weight) return `nothing ${share(nothing)}`;
+  if (nothing > weight) return `${sight.rest} ${share(nothing)}`;
   return `${sight.across ? columns[key] : away(key)} ${share(weight)}`;
 }
 

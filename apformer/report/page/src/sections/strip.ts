@@ -5,7 +5,6 @@ import type { State } from "../state";
 import { shown } from "../tokenizer";
 import type { Play } from "./play";
 
-const TOGETHER = 16; // characters of a text that break as one
 const PAUSE = 45; // milliseconds between two characters that appear
 
 /** Draws the boxes into an element; what the model wrote is judged, and teacher-forced, all of it. */
@@ -14,7 +13,7 @@ export function drawStrip(frame: HTMLElement, state: State, play: Play) {
   const first = state.source ? 1 : 0; // a target begins with an end, which nobody wrote
   const groups: HTMLElement[] = [];
   for (let t = first; t < tokens.length; t++) {
-    if (t === first || begins(state, t)) groups.push(h("span", { class: state.run.task === "text" ? "run" : "term" }));
+    if (t === first || begins(state, t)) groups.push(h("span", { class: "run" }));
     groups[groups.length - 1].append(box(state, play, t));
   }
   if (state.steps < tokens.length) return redraw(frame, ...groups); // nothing comes after an end
@@ -33,10 +32,9 @@ export function drawStrip(frame: HTMLElement, state: State, play: Play) {
   redraw(frame, ...groups, h("span", { class: "run" }, next));
 }
 
-/** Whether a line may break before a token: before a space, and among characters now and then. */
+/** Whether a line may break before a token: before a space, or after so many tokens. */
 function begins({ run, tokens }: State, t: number): boolean {
-  if (run.task === "text" && !run.byte_pairs) return t % TOGETHER === 0;
-  return run.vocabulary[tokens[t]].startsWith(" ");
+  return run.task.line ? t % run.task.line === 0 : run.vocabulary[tokens[t]].startsWith(" ");
 }
 
 function box(state: State, play: Play, t: number): HTMLElement {

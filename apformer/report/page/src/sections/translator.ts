@@ -1,7 +1,7 @@
 // The player of a translator: type a sentence, and the model in this page writes its translation token by token.
 import { generate } from "../generate";
 import { choice, h } from "../html";
-import { endOf } from "../seq2seq";
+import { places } from "../position";
 import type { State } from "../state";
 import { encodeSentence, shownText } from "../tokenizer";
 import { decoding } from "./decoding";
@@ -20,13 +20,14 @@ const LEAD =
 
 export function translator(state: State): HTMLElement {
   const { run, cfg } = state;
-  const play = start(true);
+  const end = run.task.end!;
+  const play = start(0);
   const examples = run.examples ?? [];
   const sentence = entry(
     ["prompt", "fault", "note"],
     2,
     examples[0] ?? "",
-    (text) => encodeSentence(text, run, "Type a sentence to translate."),
+    (text) => encodeSentence(text, run, run.task.prompt.ask),
     () => read(),
     () => go(),
   );
@@ -55,7 +56,7 @@ export function translator(state: State): HTMLElement {
   function read() {
     const typed = sentence.tokens();
     button.disabled = !typed;
-    if (typed) state.update({ source: typed, tokens: [endOf(cfg)], given: 1, at: 0 });
+    if (typed) state.update({ source: typed, tokens: [end], given: 1, at: 0 });
   }
 
   /** Translate what is typed, or hold a translation against it. */
@@ -64,21 +65,20 @@ export function translator(state: State): HTMLElement {
     const target = play.forced ? judged.tokens() : [];
     button.disabled = !typed;
     if (!typed || !target) return;
-    const first = [endOf(cfg)];
+    const first = [end];
     const written = play.forced
       ? target
-      : generate(state.current, first, room(typed), cfg, play.how, state.hidden, typed);
+      : generate(state.current, first, room(typed), run, play.how, state.hidden, typed);
     play.fresh = !play.forced;
     state.update({ source: typed, tokens: [...first, ...written], given: 1, at: 0 });
     play.fresh = false;
-    if (!play.forced && written[written.length - 1] !== endOf(cfg))
+    if (!play.forced && written[written.length - 1] !== end)
       sentence.note.textContent = `It was stopped after ${written.length} tokens, without an end.`;
   }
 
   /** How many tokens a translation may have, as apformer/translate.py allows. */
   function room(source: number[]): number {
-    const places = cfg.position === "learned" ? cfg.max_len : Infinity;
-    return Math.min(16 + 2 * source.length, run.settings.data.longest, places);
+    return Math.min(16 + 2 * source.length, run.task.prompt.longest ?? Infinity, places(cfg));
   }
 
   function choose(text: string) {

@@ -1,31 +1,31 @@
 // Whether what the model wrote is right, where that is known; teacher-forced, what the text costs it.
 import { cost } from "../ablate";
 import { h } from "../html";
-import { tokenName } from "../run";
+import { tokenName, type Run } from "../run";
 import type { State } from "../state";
-import { differencesOf, value, written } from "../tokenizer";
+import { continuation } from "../terms";
 
 /** reference: of a translation that which is held to be right, if there is one. */
 export function verdict(state: State, forced: boolean, reference?: string): (Node | string)[] {
   const { run } = state;
   if (forced) return [`Mean cost of this text: ${meanCost(state).toFixed(3)} nats per ${tokenName(run)}.`];
-  if (run.task === "pairs") {
-    const found = state.text();
-    if (!reference || state.tokens.length < 2) return [];
-    if (found === reference) return [mark("right", "✓ the reference, letter by letter")];
-    return ["The reference is: ", h("q", {}, reference)];
-  }
-  const given = state.text(state.tokens.slice(0, state.given)).split(" ");
-  const more = state.text(state.tokens.slice(state.given));
-  if (run.task === "text" || !more || differencesOf(given, run).size !== 1) return []; // where nothing is right
-  if (more[0] !== " ") return [mark("false", `✗ no space after ${given[given.length - 1]}`)];
-  const [first, second] = given.map((term) => value(term, run));
-  const terms = more.slice(1).split(" ");
+  if (state.tokens.length === state.given) return [];
+  const found = state.text(state.tokens.slice(state.given));
+  if (run.task.prompt.terms) return ofTerms(state.text(state.tokens.slice(0, state.given)), found, run);
+  if (!reference) return [];
+  if (found === reference) return [mark("right", "✓ the reference, letter by letter")];
+  return ["The reference is: ", h("q", {}, reference)];
+}
+
+/** Each term that was written, beside what is right. */
+function ofTerms(given: string, found: string, run: Run): (Node | string)[] {
+  const terms = found.slice(1).split(" ");
+  const right = continuation(given, run, terms.length);
+  if (!right) return [];
+  if (found[0] !== " ") return [mark("false", `✗ no space after ${given.split(" ").pop()}`)];
   return terms.map((text, i) => {
-    const right = first + BigInt(given.length + i) * (second - first);
-    const term = written(right, given[0].length, run);
-    if (right < 0n || term.length > given[0].length) return mark("open", `${text} (beyond the digits)`);
-    return text === term ? mark("right", `${text} ✓`) : mark("false", `${text || "∅"} ✗ not ${term}`);
+    if (right[i] === null) return mark("open", `${text} (beyond the digits)`);
+    return text === right[i] ? mark("right", `${text} ✓`) : mark("false", `${text || "∅"} ✗ not ${right[i]}`);
   });
 }
 

@@ -1,0 +1,72 @@
+// Charts, tables and cells as Python tells them, see apformer/report/sections.py.
+import { h, percent, table } from "../html";
+import { bars, lines } from "../plot";
+import type { BarsBlock, Block, Cell, DifferencesBlock, LinesBlock, TableBlock } from "../run";
+import type { State } from "../state";
+import { differences } from "./differences";
+import { playText } from "./play";
+
+const COLOURS = [["blue"], ["sky", "blue"], ["sky", "blue", "orange"]];
+const NUMBER = /^[\d.,]+( %)?$|^–$/;
+
+/** A block as an element; where the page has no model, state is null. */
+export function drawn(block: Block, state: State | null): HTMLElement {
+  const draw = {
+    lines: () => curves(block as LinesBlock),
+    bars: () => columns(block as BarsBlock),
+    table: () => titled(block as TableBlock, state),
+    differences: () => differences(block as DifferencesBlock, state),
+  };
+  return draw[block.kind]();
+}
+
+function curves({ title, x, y, at, counts, series, share, mean }: LinesBlock): HTMLElement {
+  const names = Object.keys(series);
+  return lines({
+    title,
+    x,
+    y,
+    share,
+    series: names.map((name, i) => ({
+      name,
+      colour: COLOURS[names.length - 1][i],
+      points: series[name].map((value, k) => ({ x: at[k], low: value, y: value, high: value })),
+    })),
+    floor: mean === null ? undefined : { name: `mean ${mean.toFixed(4)}`, y: mean },
+    format: share ? (value) => percent(value) : undefined,
+    counts: counts ? new Map(at.map((place, k) => [place, counts[k]])) : undefined,
+  });
+}
+
+function columns({ title, unit, series, groups, points }: BarsBlock): HTMLElement {
+  const colours = COLOURS[series.length - 1];
+  const format = (share: number | null) => (share === null ? "–" : String(Number((100 * share).toFixed(1))));
+  const named = series.map((name, i) => ({ name, colour: colours[i] }));
+  return bars(title, unit, groups, named, points ? format : undefined);
+}
+
+function titled({ title, unit, head, rows }: TableBlock, state: State | null): HTMLElement {
+  return h(
+    "figure",
+    {},
+    h("figcaption", {}, h("strong", {}, title), h("span", { class: "unit" }, unit)),
+    cells(title, head, rows, state),
+  );
+}
+
+/** A table of cells. */
+export function cells(label: string, head: string[], rows: Cell[][], state: State | null): HTMLElement {
+  const numeric = [...head.keys()].filter((i) =>
+    rows.every((row) => typeof row[i] === "string" && NUMBER.test(row[i])),
+  );
+  const body = rows.map((row) => row.map((cell) => content(cell, state)));
+  return table(head, body, numeric, label);
+}
+
+function content(cell: Cell, state: State | null): Node | string {
+  if (typeof cell === "string") return cell;
+  const pieces = cell.pieces.map(([text, marked]) => (marked ? h("mark", {}, text) : text));
+  const text = h(cell.code ? "code" : "span", {}, ...pieces);
+  if (cell.play === null || !state) return text;
+  return h("button", { type: "button", class: "link", onclick: () => playText(cell.play!) }, text);
+}

@@ -1,0 +1,66 @@
+// Shares by first term and difference; a cell that is chosen shows rows of it, and what the model says to them.
+import { count, h, unseen } from "../html";
+import type { DifferencesBlock } from "../run";
+import type { State } from "../state";
+import { examplesOf } from "./cell";
+
+export function differences(block: DifferencesBlock, state: State | null): HTMLElement {
+  const shown = h(
+    "div",
+    { class: "cell-examples", role: "status" },
+    h(
+      "p",
+      { class: "note" },
+      state
+        ? "Choose a cell to see progressions of it, and what the model in this page says to them."
+        : "Without the model, cells have no examples.",
+    ),
+  );
+  const names = block.differences.map((bounds) => h("th", { scope: "col" }, bounds.join("–")));
+  const rows = block.cells.map((row, i) =>
+    h(
+      "tr",
+      {},
+      h("th", { scope: "row" }, block.firsts[i].join("–")),
+      ...row.map((cell, k) => {
+        if (!cell.count) return h("td", { class: "empty" }, "");
+        const bounds = { firsts: block.firsts[i], differences: block.differences[k] };
+        const label = `first term ${bounds.firsts.join(" to ")}, difference ${bounds.differences.join(" to ")}`;
+        const right = ` % of ${count(cell.count, "term")} right`;
+        const button = h(
+          "button",
+          {
+            type: "button",
+            class: "heat-cell",
+            title: `${label}: ${short(cell.share!)}${right}`,
+            disabled: !state,
+            onclick: () => shown.replaceChildren(examplesOf(state!, bounds, label)),
+          },
+          short(cell.share!),
+          unseen(`${right}, ${label}`),
+        );
+        button.style.setProperty("--share", String(cell.share));
+        return h("td", {}, button);
+      }),
+    ),
+  );
+  const title = "By first term and difference";
+  return h(
+    "figure",
+    { class: "wide" },
+    h("figcaption", {}, h("strong", {}, title), h("span", { class: "unit" }, "terms right, free-running, %")),
+    h(
+      "div",
+      { class: "scroll", tabindex: 0, role: "region", "aria-label": `Exact match ${title.toLowerCase()}` },
+      h(
+        "table",
+        { class: "heat-table" },
+        h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "first term"), ...names)),
+        h("tbody", {}, ...rows),
+      ),
+    ),
+    shown,
+  );
+}
+
+const short = (share: number) => (share === 1 ? "100" : Math.min(99.9, 100 * share).toFixed(1));
