@@ -22,6 +22,7 @@ from apformer import (
     model,
     recipes,
     restore,
+    text_examine,
     text_task,
 )
 from apformer.data import tokenizer_file
@@ -242,3 +243,12 @@ def test_a_model_of_half_precision_is_near(file):
     key = jax.random.key(2)
     plain, other = (float(jax.jit(text_task.make_loss(cfg))(params, batch, key)[0]) for cfg in (settings, half))
     assert other == pytest.approx(plain, rel=2e-2) and other != plain
+
+
+@pytest.mark.parametrize(("nats", "shown"), [(0.5, "perplexity 1.65,"), (5000.0, "perplexity 1e+304,")])
+def test_a_loss_without_bound_has_an_evaluation(run, tmp_path, monkeypatch, nats, shown):
+    """The exponential of 710 nats is more than a float can hold."""
+    monkeypatch.setattr(text_task, "validation_nats", lambda _, batches, cfg: nats * batches.weights_BT[..., 1:])
+    copy = shutil.copytree(run, tmp_path / "copy")
+    result = text_examine.evaluate_run(copy, restore.load_settings(copy), restore.load_rows(copy))
+    assert shown in text_examine.table(result) and result["nats_per_token"] == pytest.approx(nats)
