@@ -6,6 +6,7 @@ the last of what was written, half as much, becomes the prompt of a new beginnin
 
 from dataclasses import dataclass
 from functools import partial
+from itertools import takewhile
 
 import jax
 import numpy as np
@@ -28,8 +29,10 @@ class Generate:
     """Run directory; the latest if not given."""
     prompt: str = "\n"
     """The text to go on from."""
+    special_tokens: bool = False
+    """Read the special tokens that the prompt spells, such as <|endoftext|>; without it such a prompt is refused."""
     tokens: int = 500
-    """How many to write."""
+    """How many to write, at most; the text ends before a special token."""
     temperature: float = 0.8
     """Below 1 the likely becomes likelier; 0: always the most likely token."""
     top_k: int = 0
@@ -53,19 +56,23 @@ def generate(args):
         raise UserError(f"{path} is of no text: use `apformer predict` or `apformer translate`", USAGE)
     tokenizer = tokenizer_file.load(path / "tokenizer.json")
     text_tokenizer.check_vocabulary(tokenizer, settings.model.vocab_size, str(path))
-    prompt_T = tokenizer.encode(args.prompt)
+    prompt_T = tokenizer.encode(args.prompt, allow_special=args.special_tokens)
     if not len(prompt_T):
         raise UserError("--prompt is empty: give at least one character", USAGE)
     params, _, _ = restore.load_params(path, settings, args.member)
     functions = restore.bound(params, settings.model)
     most = settings.model.max_len if getattr(settings.model, "position", None) == "learned" else None
     chunks = write(prompt_T, args.tokens, args.samples, most, functions, key=jax.random.key(args.seed), sample=sample)
+    special = tokenizer.special_tokens
+    before_special = partial(takewhile, lambda token: int(token) not in special)
     if args.samples > 1:
         for number, tokens_N in enumerate(np.concatenate([*chunks], axis=1), 1):
-            print(f"--- {number} of {args.samples}\n{args.prompt}{tokenizer.decode(tokens_N)}")
+            written = tokenizer.decode([*before_special(tokens_N)])
+            print(f"--- {number} of {args.samples}\n{args.prompt}{written}")
         return
     print(args.prompt, end="")
-    for piece in text_tokenizer.stream(tokenizer, (token for tokens_BN in chunks for token in tokens_BN[0])):
+    tokens = before_special(token for tokens_BN in chunks for token in tokens_BN[0])
+    for piece in text_tokenizer.stream(tokenizer, tokens):
         print(piece, end="", flush=True)
     print()
 

@@ -16,7 +16,9 @@ from apformer import loss, recipes
 from apformer.data import text, text_tokenizer, tokenizer_file
 from apformer.errors import DATA, UserError
 
-ON_HOST = {"data": ("text", "tokenizer", "validation_share")}  # settings that no compiled program knows
+ON_HOST = {  # settings that no compiled program knows
+    "data": ("text", "tokenizer", "special_tokens", "validation_share"),
+}
 VALIDATION_TOKENS = 2**14  # of a batch, whose attention and logits must fit in memory
 
 
@@ -39,7 +41,7 @@ def read_rows(settings):
 def encode_rows(parts, tokenizer, cfg):
     """The rows of a training part and a validation part. Raises UserError (exit DATA) if one is shorter than a row."""
     kind = np.uint16 if tokenizer.vocab_size <= 2**16 else np.int32
-    train_N, validation_N = (tokenizer.encode(part).astype(kind) for part in parts)
+    train_N, validation_N = (tokenizer.encode(part, allow_special=cfg.special_tokens).astype(kind) for part in parts)
     for name, tokens_N in (("training", train_N), ("validation", validation_N)):
         if len(tokens_N) <= cfg.context:
             short = f"the {name} part of {cfg.text} has {len(tokens_N):,} tokens, a row {cfg.context + 1:,}"
