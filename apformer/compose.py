@@ -1,5 +1,6 @@
 """Write text with a language model: `apformer generate RUN --prompt "ROMEO:" --tokens 200`.
 
+RUN is a run of a text, or a GPT-2 folder: config.json, model.safetensors and a tokenizer.
 Tokens are drawn one after the other, and shown as they come. Learned positions end at max_len: when they are used up,
 the last of what was written, half as much, becomes the prompt of a new beginning.
 """
@@ -13,8 +14,8 @@ import numpy as np
 from tyro.conf import Positional
 
 from apformer import generate as generation
-from apformer import restore, runs
-from apformer.data import text, text_tokenizer, tokenizer_file
+from apformer import language_model, restore
+from apformer.data import text_tokenizer
 from apformer.errors import USAGE, UserError
 from apformer.flags import require
 
@@ -23,10 +24,13 @@ CHUNK = 16  # tokens that are drawn before they are shown
 
 @dataclass(frozen=True)
 class Generate:
-    """Write text with a language model."""
+    """Write text with a language model.
+
+    `hf download gpt2 --local-dir gpt2` fetches the published GPT-2; `apformer generate gpt2` lets it write.
+    """
 
     run: Positional[str | None] = None
-    """Run directory; the latest if not given."""
+    """Run directory or GPT-2 folder; the latest run if not given."""
     prompt: str = "\n"
     """The text to go on from."""
     special_tokens: bool = False
@@ -48,20 +52,16 @@ class Generate:
 
 
 def generate(args):
-    """Print what the best checkpoint of a run writes. Raises UserError that names the flag or the file."""
+    """Print what the model of a GPT-2 folder writes, or the best checkpoint of a run.
+
+    Raises UserError that names the flag or the file."""
     sample = sampler(args)
-    path = runs.find(args.run)
-    settings = restore.load_settings(path)
-    if not isinstance(settings.data, text.Config):
-        raise UserError(f"{path} is of no text: use `apformer predict` or `apformer translate`", USAGE)
-    tokenizer = tokenizer_file.load(path / "tokenizer.json")
-    text_tokenizer.check_vocabulary(tokenizer, settings.model.vocab_size, str(path))
+    cfg, params, tokenizer = language_model.load(args.run, args.member)
     prompt_T = tokenizer.encode(args.prompt, allow_special=args.special_tokens)
     if not len(prompt_T):
         raise UserError("--prompt is empty: give at least one character", USAGE)
-    params, _, _ = restore.load_params(path, settings, args.member)
-    functions = restore.bound(params, settings.model)
-    most = settings.model.max_len if getattr(settings.model, "position", None) == "learned" else None
+    functions = restore.bound(params, cfg)
+    most = cfg.max_len if getattr(cfg, "position", None) == "learned" else None
     chunks = write(prompt_T, args.tokens, args.samples, most, functions, key=jax.random.key(args.seed), sample=sample)
     special = tokenizer.special_tokens
     before_special = partial(takewhile, lambda token: int(token) not in special)

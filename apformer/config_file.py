@@ -11,7 +11,7 @@ from apformer.model import Config as Model
 from apformer.optimizer import Config as Optimizer
 from apformer.recurrent import Config as Recurrent
 from apformer.seq2seq import Config as Seq2seq
-from apformer.settings import Drawing, Settings, Teaching, Training
+from apformer.settings import Drawing, Settings, Teaching, TextOptions, Training
 
 
 def to_dict(settings):
@@ -25,12 +25,13 @@ def from_dict(config, source):
         data, architecture, drawing = config["data"], config["model"], config["drawing"]
         kinds = {"order": wide.Config, "text": text.Config, "byte_pairs": pairs.Config}
         models = {"cell": Recurrent, "n_encoder_layers": Seq2seq}
+        options = {"beams": Teaching, "lora_rank": TextOptions}
         settings = Settings(
             training=_typed(Training, config["training"]),
             model=_typed(_kind(architecture, models, Model), architecture),
             data=_typed(_kind(data, kinds, progressions.Config), data),
             optimizer=_typed(Optimizer, config["optimizer"]),
-            drawing=None if drawing is None else _typed(_kind(drawing, {"beams": Teaching}, Drawing), drawing),
+            drawing=_typed(_kind(drawing, options, Drawing), drawing),
         )
         limits.check(settings)
     except (KeyError, TypeError, ValueError, UserError) as error:

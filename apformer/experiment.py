@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from tyro.conf import Positional
 
-from apformer import checkpoint, config_file, examine, page, runs, tasks
+from apformer import checkpoint, config_file, examine, language_model, page, runs, tasks
 from apformer.errors import USAGE, UserError
 from apformer.fit import fit, initial_state
 from apformer.restore import load_rows, load_settings
@@ -36,10 +36,17 @@ class Resume:
 def train(settings):
     """Train a model as the settings say, in a new run directory, and evaluate it."""
     settings, rows = tasks.read(settings)
+    given = _given(settings)
     path = _create(settings)
     with runs.lock(path):
-        _describe(path, settings, rows)
-        finish(path, settings, rows, initial_state(settings))
+        _describe(path, settings, rows, given)
+        finish(path, settings, rows, initial_state(settings, given))
+
+
+def _given(settings):
+    """The parameters that training begins with, where the settings name a model."""
+    folder = tasks.module(settings.data).init_from(settings)
+    return None if folder is None else language_model.load_params(folder)[1]
 
 
 def keep(settings, params):
@@ -62,11 +69,13 @@ def _create(settings):
     return runs.create(where.recipe, where.run_dir, needs=size * (where.keep + 2) + 1e7)
 
 
-def _describe(path, settings, rows):
+def _describe(path, settings, rows, given=None):
     """config.json of a new run."""
     params, where = jax.eval_shape(partial(initial_state, settings)).params, settings.training
     data = tasks.module(settings.data).describe_rows(settings, rows)
     config = {"flags": config_file.to_dict(settings), "versions": runs.versions(), "data": data}
+    if given is not None:
+        config["init_from_sha256"] = examine.digest(given)
     runs.write_json(path / "config.json", config)
     if isinstance(settings.data, tasks.LANGUAGE):
         runs.write_text(path / "tokenizer.json", rows["tokenizer"].to_json())
@@ -105,8 +114,9 @@ def train_or_resume(settings):
         return path
     with runs.lock(path):
         forget_after(path, 0)
-        _describe(path, settings, rows)
-        finish(path, settings, rows, initial_state(settings))
+        given = _given(settings)
+        _describe(path, settings, rows, given)
+        finish(path, settings, rows, initial_state(settings, given))
     return path
 
 

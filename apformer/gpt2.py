@@ -73,7 +73,7 @@ def load(folder):
     another shape, each named.
     """
     folder = Path(folder)
-    cfg, path = _read_config(folder / "config.json"), folder / "model.safetensors"
+    cfg, path = read_config(folder / "config.json"), folder / "model.safetensors"
     if not path.exists():
         raise UserError(_what_else_is_there(folder), CHECKPOINT)
     with tensor_file.reading(path) as file:
@@ -102,19 +102,21 @@ def load(folder):
 
 
 def save(folder, params, cfg):
-    """Write a folder that `load` and `transformers` open; a new or an empty one.
+    """Write a folder that `load` and `transformers` open; a new or an empty one. Missing biases become zeros.
 
     Raises UserError: USAGE, naming the field, if GPT-2 has no such part, or if the folder holds something; DISK if it
     cannot be written. ValueError if the parameters are not those of cfg.
     """
     folder = Path(folder)
-    spoken = {*FIELDS, "activation", "similarity", *IRRELEVANT}
+    spoken = {*FIELDS, "activation", "similarity", "attention_bias", *IRRELEVANT}
     for field in (field.name for field in dataclasses.fields(cfg) if field.name not in spoken):
         ours, theirs = getattr(cfg, field), getattr(SIZES["gpt2"], field)
         if ours != theirs:
-            raise UserError(f"GPT-2 has {field} {theirs}, not {ours}: it cannot say this model", USAGE)
+            fault = f"GPT-2 has {field} {theirs}, and this model was trained with --{field} {ours}"
+            raise UserError(f"{fault}: export it with --to safetensors", USAGE)
     if cfg.similarity not in SIMILARITIES.values():
-        raise UserError(f"GPT-2 has no similarity {cfg.similarity}: it cannot say this model", USAGE)
+        fault = f"GPT-2 has no --similarity {cfg.similarity}, with which this model was trained"
+        raise UserError(f"{fault}: export it with --to safetensors", USAGE)
     expected = jax.eval_shape(lambda key: model.init(key, cfg), jax.random.key(0))
     if jax.tree.map(jnp.shape, params) != jax.tree.map(jnp.shape, expected):
         raise ValueError("params are not those of cfg: names or shapes differ from model.init")
@@ -145,7 +147,7 @@ def _config(cfg, dtype):
     }
 
 
-def _read_config(path):
+def read_config(path):
     """The Config that a config.json means; what it leaves out is as in the smallest GPT-2."""
     try:
         config = json.loads(path.read_text(encoding="utf-8"))

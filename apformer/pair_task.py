@@ -17,6 +17,7 @@ import numpy as np
 from apformer import loss, seq2seq, train
 from apformer.data import padded, pairs, text_tokenizer
 from apformer.errors import DATA, USAGE, UserError
+from apformer.plain import init_from, initial_params, kept, make_optimizer, whole  # noqa: F401
 
 ON_HOST = {  # settings that no compiled program knows
     "data": tuple(field.name for field in fields(pairs.Config) if field.name != "widths"),

@@ -20,7 +20,7 @@ def load_rows(path):
     """The rows of a run. Raises UserError (exit DATA) if the dataset is not the one it was trained on."""
     settings = load_settings(path)
     task = tasks.module(settings.data)
-    rows = task.read_rows(settings)
+    rows = task.read_rows(task.kept(settings, path))
     found = task.describe_rows(settings, rows)
     if found != _config(path).get("data"):
         raise UserError(f"{found['source']} has changed since {path} was trained on it: restore it", DATA)
@@ -55,11 +55,12 @@ def _load_params(path, settings, member, step):
     abstract = jax.eval_shape(partial(initial_state, settings))
     folder = path / "checkpoints"
     step, state = checkpoint.load(folder, abstract, checkpoint.best(folder) if step is None else step)
+    whole = partial(tasks.module(settings.data).whole, settings=settings)
     if members == 1:
-        return state.params, step, 0
+        return whole(state.params), step, 0
     if member is None:
         member = _best_member(path, step, members)
-    return jax.tree.map(lambda leaf: leaf[member], state.params), step, member
+    return whole(jax.tree.map(lambda leaf: leaf[member], state.params)), step, member
 
 
 def _best_member(path, step, members):

@@ -17,7 +17,9 @@ from apformer.seq2seq import Config as Seq2seq
 class Training:
     """How long to train, and where to keep it."""
 
-    recipe: Literal["exact", "sketch", "recurrent", "digits", "baby_gpt", "baby_gpt_cpu", "translate", "base"] = "exact"
+    recipe: Literal[
+        "exact", "sketch", "recurrent", "digits", "text", "baby_gpt", "baby_gpt_cpu", "translate", "base"
+    ] = "exact"
     """Where the other flags start."""
     steps: int = 2000
     """Optimizer steps."""
@@ -80,6 +82,26 @@ class Teaching:
 
 
 @dataclass(frozen=True)
+class TextOptions:
+    """Which model learns a text, where it begins, and what of it is trained."""
+
+    architecture: Literal["transformer", "recurrent"] = "transformer"
+    """The kind of model; --architecture recurrent has --cell lstm, gru or rnn."""
+    init_from: str | None = None
+    """Train the model of a GPT-2 folder or of a run of a text further; its shape and its tokenizer are kept.
+
+    `hf download gpt2 --local-dir gpt2` fetches the published GPT-2, for --init_from gpt2."""
+    lora_rank: int = 0
+    """Train low-rank adapters of this rank, and keep the weights that the model began with; 0: train all weights."""
+    lora_alpha: float = 16.0
+    """The product of an adapter's two factors is multiplied by lora_alpha / lora_rank."""
+    accumulate: int = 1
+    """How many times --batch_size rows make up a step, one after the other; their gradients are averaged."""
+    remat: bool = False
+    """Compute the inside of the blocks a second time for the gradient: less memory, more time (transformers)."""
+
+
+@dataclass(frozen=True)
 class Settings:
     """A whole run: `config.json` holds it."""
 
@@ -87,4 +109,4 @@ class Settings:
     model: Model | Recurrent | Seq2seq = Model()
     data: Data | Wide | Text | Pairs = Data()
     optimizer: Optimizer = Optimizer()
-    drawing: Drawing | Teaching | None = Drawing()
+    drawing: Drawing | Teaching | TextOptions = Drawing()

@@ -17,6 +17,7 @@ from apformer.data import bayes, openings, progression_file, progressions, stret
 from apformer.data.progressions import Batch, Progressions
 from apformer.errors import DATA, USAGE, UserError
 from apformer.evaluate import term_matches
+from apformer.plain import init_from, initial_params, kept, make_optimizer, whole  # noqa: F401
 
 VALIDATION_ROWS = 1024
 OPENINGS_COUNT = 4.0  # times as much in the loss as all other rows together

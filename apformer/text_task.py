@@ -6,18 +6,20 @@
 import hashlib
 import math
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from apformer import loss, recipes
+from apformer import adapters, loss, plain, recipes
 from apformer.data import text, text_tokenizer, tokenizer_file
 from apformer.errors import DATA, UserError
 
 ON_HOST = {  # settings that no compiled program knows
     "data": ("text", "tokenizer", "special_tokens", "validation_share"),
+    "drawing": ("init_from",),
 }
 VALIDATION_TOKENS = 2**14  # of a batch, whose attention and logits must fit in memory
 
@@ -50,8 +52,20 @@ def encode_rows(parts, tokenizer, cfg):
     return {"train": train_N, "validation": validation_N, "tokenizer": tokenizer, "validation_characters": characters}
 
 
+def kept(settings, path):
+    """The settings with the tokenizer that the run at `path` keeps, so that no other file is needed but the text."""
+    return replace(settings, data=replace(settings.data, tokenizer=str(path)))
+
+
 def fitted(settings, rows):
-    """The settings with a model whose vocabulary is the tokenizer's."""
+    """The settings with a model whose vocabulary is the tokenizer's.
+
+    Raises UserError (exit DATA) if the model was trained before, with another vocabulary.
+    """
+    folder = init_from(settings)
+    if folder is not None:
+        text_tokenizer.check_vocabulary(rows["tokenizer"], settings.model.vocab_size, folder)
+        return settings
     return replace(settings, model=replace(settings.model, vocab_size=rows["tokenizer"].vocab_size))
 
 
@@ -68,7 +82,7 @@ def describe_rows(settings, rows):
 
 def sample(key, settings, train_rows):
     """The batch of a training step: fresh windows of the training part. Pure, settings static."""
-    return text.windows(key, train_rows, settings.data, settings.training.batch_size)
+    return text.windows(key, train_rows, settings.data, settings.training.batch_size * settings.drawing.accumulate)
 
 
 def validation_batch(settings, rows):
@@ -76,9 +90,44 @@ def validation_batch(settings, rows):
     return text.consecutive(rows["validation"], settings.data, VALIDATION_TOKENS)
 
 
+def init_from(settings):
+    """The folder of the model that training begins with, or None."""
+    return settings.drawing.init_from
+
+
+def initial_params(key, settings, given=None):
+    """What the state holds as parameters: those of the model, or {"base": these, "adapters": their factors}.
+
+    The base is in the state although no step changes it: so a checkpoint is the whole of the run, verified byte for
+    byte, and the folder that the model came from may be moved. It takes a third of what training all weights keeps.
+    """
+    if given is None:
+        base = plain.initial_params(key, settings)
+    else:
+        base = jax.tree.map(lambda leaf: jnp.array(leaf, jnp.float32), given)
+    if not settings.drawing.lora_rank:
+        return base
+    return {"base": base, "adapters": adapters.init(jax.random.fold_in(key, 1), base, settings.drawing.lora_rank)}
+
+
+def whole(params, settings):
+    """The parameters of the model: those of the state, its adapters merged. Their gradient is that of the adapters."""
+    if not settings.drawing.lora_rank:
+        return params
+    return adapters.merge(jax.lax.stop_gradient(params["base"]), params["adapters"], settings.drawing.lora_alpha)
+
+
+def make_optimizer(settings):
+    """The optimizer of `initial_params`."""
+    rule = plain.make_optimizer(settings)
+    return adapters.trained_alone(rule) if settings.drawing.lora_rank else rule
+
+
 def make_loss(settings):
     """loss_fn(params, batch, key) -> (loss, metrics); without a key, of all batches of the validation part."""
     apply, dtype = recipes.module(settings.model).apply, jnp.dtype(settings.training.compute_dtype)
+    if settings.drawing.remat:
+        apply = partial(apply, remat=True)
 
     def loss_fn(params, batch, key):
         params = jax.tree.map(lambda leaf: leaf.astype(dtype), params)

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from apformer import loss, recipes
 from apformer.data import wide
 from apformer.errors import USAGE, UserError
+from apformer.plain import init_from, initial_params, kept, make_optimizer, whole  # noqa: F401
 from apformer.task import VALIDATION_KEY, VALIDATION_ROWS, hard_rows, keep_hardest
 
 ON_HOST = {"drawing": ("test_sequences",)}  # settings that no compiled program knows

@@ -14,7 +14,7 @@ PAIRS = pairs.Config(from_language="figures", to_language="en", largest=400, num
 TRANSLATOR = seq2seq.Config(
     d_model=8, n_heads=2, n_encoder_layers=2, n_decoder_layers=1, d_ff=8, norm_position="pre", final_norm=True
 )
-DRAWING = {text.Config: None, pairs.Config: recipes.Teaching(beams=1)}
+DRAWING = {text.Config: recipes.TextOptions(), pairs.Config: recipes.Teaching(beams=1)}
 TEXT = "".join(f"the {k} bottles of ale stand on wall {k % 7}.\n" for k in range(99))
 
 

@@ -155,7 +155,7 @@ def test_half_precision_becomes_float32(tmp_path, dtype):
 
 def test_what_config_json_leaves_out_is_as_in_the_smallest(tmp_path):
     (tmp_path / "config.json").write_text('{"model_type": "gpt2"}')
-    assert gpt2._read_config(tmp_path / "config.json") == gpt2.SIZES["gpt2"]
+    assert gpt2.read_config(tmp_path / "config.json") == gpt2.SIZES["gpt2"]
 
 
 def refuses(pattern, folder, exit_code=CHECKPOINT):

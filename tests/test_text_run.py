@@ -26,6 +26,7 @@ from apformer import (
     text_task,
 )
 from apformer.data import tokenizer_file
+from apformer.settings import TextOptions
 
 TEXT = "".join(f"the {k} bottles of ale stand on wall {k % 7}.\n" for k in range(99))
 FLAGS = (
@@ -120,7 +121,7 @@ def test_training_stops_when_nothing_gets_better(file, tmp_path, monkeypatch):
 
 def test_settings_of_a_text_survive_their_file(file):
     settings = recipes.parse([*FLAGS, "--text", str(file)])
-    assert settings.drawing is None and settings.model.max_len == 12
+    assert settings.drawing == TextOptions() and settings.model.max_len == 12
     assert config_file.from_dict(json.loads(json.dumps(config_file.to_dict(settings))), "config.json") == settings
 
 
@@ -238,7 +239,7 @@ def test_a_model_of_half_precision_is_near(file):
         settings.model,
         settings.data,
         settings.optimizer,
-        None,
+        settings.drawing,
     )
     key = jax.random.key(2)
     plain, other = (float(jax.jit(text_task.make_loss(cfg))(params, batch, key)[0]) for cfg in (settings, half))

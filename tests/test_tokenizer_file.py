@@ -105,7 +105,7 @@ def test_tokens_that_were_added_stream_as_they_decode(tmp_path, library, byte_pa
 
 def test_a_special_token_in_a_text_is_refused_unless_it_is_allowed(tmp_path, library):
     tokenizer = load(write_gpt2(tmp_path))
-    with pytest.raises(UserError, match=r"character 5 begins the special token <\|endoftext\|>: give --special_") as error:
+    with pytest.raises(UserError, match=r"character 5 begins the special token <\|endoftext\|>: give --s") as error:
         tokenizer.encode("the <|endoftext|>")
     assert error.value.exit_code == DATA
     assert tokenizer.encode("<|endoftext|>", allow_special=True).tolist() == [259]
@@ -170,7 +170,7 @@ def test_what_is_no_tokenizer_is_refused(tmp_path, library, content):
 
 
 def test_a_place_without_a_tokenizer_is_refused(tmp_path):
-    assert "holds no tokenizer: give one with a tokenizer.json, or with a vocab.json" in refusal(tmp_path)
+    assert "holds no tokenizer: put its tokenizer.json there, or its vocab.json and merges.txt" in refusal(tmp_path)
     assert "cannot be read (No such file or directory)" in refusal(tmp_path / "none")
     assert "cannot be read (File name too long)" in refusal(tmp_path / ("x" * 300))
     (tmp_path / "vocab.json").write_text("{}")

@@ -75,8 +75,9 @@ def _read_gpt2(folder):
     """The library's tokenizer of GPT-2's two files, with GPT-2's pattern and its token for the end of a text."""
     vocabulary, merges = folder / "vocab.json", folder / "merges.txt"
     if not (os.path.exists(vocabulary) and os.path.exists(merges)):
-        needed = "give one with a tokenizer.json, or with a vocab.json and a merges.txt"
-        raise UserError(f"{folder} holds no tokenizer: {needed}", DATA)
+        needed = "put its tokenizer.json there, or its vocab.json and merges.txt"
+        published = f"`hf download gpt2 tokenizer.json --local-dir {folder}` fetches the published one"
+        raise UserError(f"{folder} holds no tokenizer: {needed}; {published}", DATA)
     tokenizers = library()
     try:
         tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE.from_file(str(vocabulary), str(merges)))
