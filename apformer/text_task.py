@@ -21,6 +21,7 @@ ON_HOST = {  # settings that no compiled program knows
     "data": ("text", "tokenizer", "special_tokens", "validation_share"),
     "drawing": ("init_from",),
 }
+LEARNED = ("characters", "byte_pairs")  # tokenizers that are made from the text
 VALIDATION_TOKENS = 2**14  # of a batch, whose attention and logits must fit in memory
 
 
@@ -53,7 +54,12 @@ def encode_rows(parts, tokenizer, cfg):
 
 
 def kept(settings, path):
-    """The settings with the tokenizer that the run at `path` keeps, so that no other file is needed but the text."""
+    """The settings with the tokenizer that the run at `path` keeps, unless it is learned from the text.
+
+    So no other file is needed than the text.
+    """
+    if settings.data.tokenizer in LEARNED:
+        return settings
     return replace(settings, data=replace(settings.data, tokenizer=str(path)))
 
 

@@ -21,17 +21,22 @@ from apformer import (
     loss,
     model,
     recipes,
+    recurrent,
     restore,
     text_examine,
     text_task,
 )
-from apformer.data import tokenizer_file
+from apformer.data import text_tokenizer, tokenizer_file
 from apformer.settings import TextOptions
 
 TEXT = "".join(f"the {k} bottles of ale stand on wall {k % 7}.\n" for k in range(99))
 FLAGS = (
     "--recipe baby_gpt_cpu --d_model 16 --n_heads 2 --n_layers 2 --steps 8 --log_every 2 --save_every 4 "
     "--batch_size 4 --context 12"
+).split()
+
+TEXT_FLAGS = (
+    "--recipe text --d_model 16 --n_layers 2 --steps 4 --log_every 2 --save_every 4 --batch_size 4 --context 12"
 ).split()
 
 
@@ -253,3 +258,61 @@ def test_a_loss_without_bound_has_an_evaluation(run, tmp_path, monkeypatch, nats
     copy = shutil.copytree(run, tmp_path / "copy")
     result = text_examine.evaluate_run(copy, restore.load_settings(copy), restore.load_rows(copy))
     assert shown in text_examine.table(result) and result["nats_per_token"] == pytest.approx(nats)
+
+
+@pytest.mark.parametrize("cell", ["lstm", "gru", "rnn"])
+def test_a_recurrent_model_of_a_text(file, cell):
+    """Its own flags, the vocabulary of the text, and the same rows."""
+    settings = recipes.parse([*TEXT_FLAGS, "--architecture", "recurrent", "--cell", cell, "--text", str(file)])
+    settings = text_task.fitted(settings, text_task.read_rows(settings))
+    assert settings.model == recurrent.Config(len(set(TEXT)), cell, d_model=16, n_layers=2)
+    assert config_file.from_dict(json.loads(json.dumps(config_file.to_dict(settings))), "config.json") == settings
+
+
+def test_a_recurrent_run_is_evaluated_resumed_and_writes(file, tmp_path, capsys):
+    path = tmp_path / "run"
+    flags = [*TEXT_FLAGS, "--architecture", "recurrent", "--text", str(file), "--run_dir", str(path)]
+    assert cli.main(["train", *flags]) == 0
+    evaluation = json.loads((path / "evaluation.json").read_text())
+    assert evaluation["nats_per_token"] == pytest.approx(log.read_metrics(path)[-1]["validation_loss"], rel=1e-5)
+    page = (path / "report.html").read_text()
+    assert '"architecture": "recurrent"' in page or '"architecture":"recurrent"' in page
+    capsys.readouterr()
+    assert (
+        cli.main(["generate", str(path), "--prompt", "the ", "--tokens", "30"]) == 0
+    )  # beyond the context of training
+    assert len(capsys.readouterr().out) == 4 + 30 + 1
+
+
+def test_architecture_is_for_the_recipe_of_texts(file, capsys):
+    fails(capsys, "give --recipe text", errors.USAGE, "train", *FLAGS, "--architecture", "recurrent", "--text", file)
+    sentence = "--remat is for transformers"
+    words = ["train", *TEXT_FLAGS, "--architecture", "recurrent", "--remat", "--text", file]
+    fails(capsys, sentence, errors.USAGE, *words)
+
+
+def test_special_tokens_of_a_text_are_read_if_they_are_allowed(file, tmp_path, capsys):
+    library = pytest.importorskip("tokenizers")
+    tokenizer = library.Tokenizer.from_str(text_tokenizer.train_byte_pairs(TEXT, 257).to_json())
+    tokenizer.add_special_tokens(["<|end|>"])
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    text = tmp_path / "text.txt"
+    text.write_text(TEXT + "<|end|>" + TEXT)
+    words = [*FLAGS, "--text", str(text), "--tokenizer", str(tmp_path / "tokenizer.json")]
+    fails(capsys, "begins the special token <|end|>: give --special_tokens", errors.DATA, "train", *words)
+    rows = text_task.read_rows(recipes.parse([*words, "--special_tokens"]))
+    assert list(rows["train"]).count(257) == 1
+
+
+def test_a_text_that_is_written_ends_before_a_special_token(run, monkeypatch, capsys):
+    def written(samples):
+        words = ["generate", str(run), "--prompt", "t", "--tokens", "40", "--temperature", "9", "--samples", samples]
+        assert cli.main(words) == 0
+        return capsys.readouterr().out
+
+    whole, whole_of_two = written("1"), written("2")
+    assert "e" in whole and "e" in whole_of_two
+    tokenizer = tokenizer_file.load(run / "tokenizer.json")
+    monkeypatch.setattr(type(tokenizer), "special_tokens", frozenset({tokenizer.characters.index("e")}))
+    assert written("1") == whole[: whole.index("e")] + "\n"
+    assert "e" not in written("2")
