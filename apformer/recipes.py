@@ -27,6 +27,19 @@ from apformer.recurrent import Config as Recurrent
 from apformer.seq2seq import Config as Seq2seq
 from apformer.settings import Drawing, Settings, Teaching, TextOptions, Training
 
+RECIPE_OF = {  # by whose flags they are
+    Model: "exact",
+    Data: "exact",
+    Drawing: "exact",
+    Recurrent: "recurrent, or of --recipe text --architecture recurrent",
+    Text: "text",
+    TextOptions: "text",
+    Wide: "digits",
+    Seq2seq: "translate",
+    Pairs: "translate",
+    Teaching: "translate",
+}
+
 
 def exact(digits):
     """The recipe for D digits: all that the circuit of `circuit.py` has to see, from the same place a term before."""
@@ -201,9 +214,9 @@ def parse(args):
 
 def _of_text(args, recipe):
     """Where the flags of a text start: at a recipe, or at the model that --init_from names."""
-    given = flags.value(args, "context") or ""
-    context = int(given) if re.fullmatch("[1-9][0-9]{0,8}", given) else 256 if recipe == "baby_gpt" else 64
     architecture, folder = flags.value(args, "architecture"), flags.value(args, "init_from")
+    given, usual = flags.value(args, "context") or "", 256 if recipe == "baby_gpt" else 64
+    context = int(given) if re.fullmatch("[1-9][0-9]{0,8}", given) else usual if folder is None else 128
     if recipe == "text":
         settings = text(context, architecture or "transformer")
     else:
@@ -223,7 +236,13 @@ def module(cfg):
 
 
 def _what_fits(sentence):
-    """The sentence of a model.Config that cannot be, with flags and the numbers that fit."""
+    """A sentence about flags that cannot be, with the recipe of a flag that this one lacks, or the numbers that fit."""
+    unknown = re.match(r"unrecognized options: --([\w-]+)", sentence)
+    if unknown:
+        name = unknown[1].replace("-", "_")
+        for kind, recipe in RECIPE_OF.items():
+            if name in {field.name for field in dataclasses.fields(kind)}:
+                return f"--{name} is a flag of --recipe {recipe}: give that recipe, or drop the flag"
     numbers = re.search(r"d_model (\d+) is not a multiple of n_heads (\d+)", sentence)
     if numbers:
         d_model, n_heads = map(int, numbers.groups())

@@ -88,9 +88,7 @@ class TextOptions:
     architecture: Literal["transformer", "recurrent"] = "transformer"
     """The kind of model; --architecture recurrent has --cell lstm, gru or rnn."""
     init_from: str | None = None
-    """Train the model of a GPT-2 folder or of a run of a text further; its shape and its tokenizer are kept.
-
-    `hf download gpt2 --local-dir gpt2` fetches the published GPT-2, for --init_from gpt2."""
+    """Train this GPT-2 folder or run further, by its tokenizer. For GPT-2: `hf download gpt2 --local-dir gpt2`."""
     lora_rank: int = 0
     """Train low-rank adapters of this rank, and keep the weights that the model began with; 0: train all weights."""
     lora_alpha: float = 16.0

@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[2]
 TEXT = "".join(f"  {k} bottles of ale, they'd say; \U0001f642 wall {1000 + 7 * k}.\n" for k in range(300))
 PROMPT, GENERATED = "7 bottles of ale, they'd", 50
 FLAGS = "--recipe text --batch_size 4 --context 96 --log_every 10 --save_every 10 --warmup_steps 2".split()
-SHAPE = "--steps 30 --tokenizer byte_pairs --d_model 24 --n_heads 2 --n_layers 3 --vocab_size 300".split()
+SHAPE = "--steps 150 --tokenizer byte_pairs --d_model 24 --n_heads 2 --n_layers 3 --vocab_size 300".split()
 FURTHER = "--steps 20 --learning_rate 0.01 --lora_rank 4".split()
 
 
