@@ -18,9 +18,11 @@ from pathlib import Path
 
 from tyro.conf import Positional
 
-from apformer import experiment, flags, log, recipes, runs
-from apformer.data import text
+from apformer import flags
+from apformer.commands import train as experiment
 from apformer.report import figures
+from apformer.runs import directory, metrics, recipes
+from apformer.tasks.text import corpus
 
 WAYS = ("full", "low_rank", "from_scratch")
 
@@ -59,12 +61,12 @@ class Finetune:
 
 def run(args):
     """Train the four models, and keep and print what came of them."""
-    path = Path(args.run_dir or runs.dated("finetune"))
-    whole = text.read(args.file)
-    with runs.disk_errors(path):
+    path = Path(args.run_dir or directory.dated("finetune"))
+    whole = corpus.read(args.file)
+    with directory.disk_errors(path):
         path.mkdir(parents=True, exist_ok=True)
     for name, half in zip(("first", "second"), (whole[: len(whole) // 2], whole[len(whole) // 2 :]), strict=True):
-        runs.write_text(path / f"{name}.txt", half)
+        directory.write_text(path / f"{name}.txt", half)
     pretrained, (architecture, shared) = path / "pretrained", words(args)
     train(path, "pretrained", "first", args.pretrain_steps, shared, architecture, ["--tokenizer", "byte_pairs"])
     further = ["--init_from", pretrained, "--warmup_steps", args.steps // 10 + 1]
@@ -75,7 +77,7 @@ def run(args):
     train(path, "from_scratch", "second", args.steps, shared, architecture, fresh)
     print(table(path))
     curves = {name: curve(path / name) for name in WAYS}
-    with runs.disk_errors(path):
+    with directory.disk_errors(path):
         figures.fine_tuning(curves).savefig(path / "loss.png")
     print(path / "loss.png")
 
@@ -99,12 +101,16 @@ def train(path, name, half, steps, *flags_of_run):
 
 def curve(path):
     """[(step, validation loss)] of a run."""
-    return [(record["step"], found["loss"]) for record in log.read_metrics(path) if (found := log.validation(record))]
+    return [
+        (record["step"], found["loss"])
+        for record in metrics.read_metrics(path)
+        if (found := metrics.validation(record))
+    ]
 
 
 def table(path):
     """A line for each way to learn the second half."""
-    found = {name: runs.read_json(path / name / "evaluation.json") for name in WAYS}
+    found = {name: directory.read_json(path / name / "evaluation.json") for name in WAYS}
     return "\n".join(
         f"{name:12}  {result['nats_per_token']:.4f} nats per token, {result['bits_per_character']:.4f} bits per "
         f"character at step {result['step']:,}"

@@ -11,8 +11,7 @@ from apformer import model
 from apformer.layers.attention import causal_mask
 from apformer.layers.block import Block
 from apformer.layers.position import sinusoidal
-
-from .small_models import close, draw_tokens, small
+from tests.helpers.small_models import close, draw_tokens, small
 
 B, T = 7, 13
 

@@ -6,7 +6,8 @@ import numpy as np
 import optax
 import pytest
 
-from apformer import model, optimizer, recipes
+from apformer import model, optimizer
+from apformer.runs import recipes
 
 GPT2 = model.Config(
     d_model=6,

@@ -1,0 +1,289 @@
+"""Fine-tuning is a run: what is trained and what stays, a stop and its resumption, bad input in one sentence."""
+
+import dataclasses
+import importlib.util
+import json
+import shutil
+import signal
+import sys
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from apformer import cli, errors, model
+from apformer.commands import export, train
+from apformer.formats import gpt2
+from apformer.runs import checkpoint, fit, language_model, recipes, restore
+from apformer.tasks.text import training
+from apformer.tokenizers import pretrained, text
+
+pytest.importorskip("safetensors", reason='GPT-2 folders need the text extra: pip install -e ".[text]"')
+
+SCRIPT = Path(__file__).parents[3] / "experiments" / "finetune_gpt2.py"
+TEXT = "".join(f"the {k} bottles of ale stand on wall {k % 7}.\n" for k in range(120))
+CONTEXT = 11
+CFG = dataclasses.replace(gpt2.SIZES["gpt2"], vocab_size=257, d_model=6, n_heads=2, n_layers=2, max_len=13, dropout=0.0)
+FEW = f"--recipe text --context {CONTEXT} --steps 12 --batch_size 4 --log_every 2 --save_every 4".split()
+LOW_RANK = ["--lora_rank", "2", "--learning_rate", "0.01"]
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory):
+    path = tmp_path_factory.mktemp("text") / "bottles.txt"
+    path.write_text(TEXT)
+    return path
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory, random_params):
+    """A GPT-2 folder with a tokenizer."""
+    path = tmp_path_factory.mktemp("gpt2") / "folder"
+    export.write_gpt2(path, random_params(CFG), CFG, text.train_byte_pairs(TEXT, CFG.vocab_size))
+    return path
+
+
+@pytest.fixture
+def only_train(monkeypatch):
+    """`finish` without the evaluation; keeps the last state."""
+    ended = []
+    monkeypatch.setattr(train, "finish", lambda *args: ended.append(fit.fit(*args)))
+    return ended
+
+
+def words(file, *flags):
+    return [str(word) for word in (*FEW, "--text", file, *flags)]
+
+
+def settings_of(file, *flags):
+    """(settings, rows) as a run has them."""
+    settings = recipes.parse(words(file, *flags))
+    rows = training.read_rows(settings)
+    return training.fitted(settings, rows), rows
+
+
+def trained(file, folder, *flags, steps=3):
+    """The parameters of the model after some steps, and their losses."""
+    settings, rows = settings_of(file, "--init_from", folder, "--warmup_steps", 1, *flags)
+    state = fit.initial_state(settings, gpt2.load(folder)[1])
+    state, metrics = fit.run_steps(state, jnp.asarray(rows["train"]), settings, steps)
+    return training.whole(state.params, settings), np.asarray(metrics["loss"])
+
+
+def equal(ours, theirs):
+    return jax.tree.map(lambda a, b: bool((np.asarray(a) == np.asarray(b)).all()), ours, theirs)
+
+
+def test_the_model_is_that_of_the_folder(file, folder):
+    settings, rows = settings_of(file, "--init_from", folder, *LOW_RANK)
+    assert settings.model == CFG and rows["tokenizer"].vocab_size == CFG.vocab_size
+    params = gpt2.load(folder)[1]
+    state = fit.initial_state(settings, params)
+    assert jax.tree.all(equal(training.whole(state.params, settings), params))
+
+
+def test_low_rank_changes_the_matrices_of_the_blocks_alone(file, folder):
+    same = equal(trained(file, folder, *LOW_RANK)[0], gpt2.load(folder)[1])
+    attention, feedforward = same["blocks"].pop("attention"), same["blocks"].pop("feedforward")
+    changed = [attention.pop(name) for name in ("query", "key", "value", "output")]
+    changed += [feedforward[name].pop("weight") for name in ("expand", "contract")]
+    assert not any(changed) and jax.tree.all([same, attention, feedforward])
+
+
+def test_all_weights_change_without_adapters(file, folder):
+    params = gpt2.load(folder)[1]
+    assert not any(jax.tree.leaves(equal(trained(file, folder)[0], params)))
+
+
+def test_the_optimizer_of_adapters_keeps_nothing_of_the_base(file, folder):
+    settings, _ = settings_of(file, "--init_from", folder, *LOW_RANK)
+    state = fit.initial_state(settings, gpt2.load(folder)[1])
+    adapters = sum(leaf.size for leaf in jax.tree.leaves(state.params["adapters"]))
+    assert sum(leaf.size for leaf in jax.tree.leaves(state.opt_state)) <= 2 * adapters + 9
+
+
+def test_parts_and_rematerialised_blocks_make_the_same_steps(file, folder):
+    plain, losses = trained(file, folder, *LOW_RANK, "--batch_size", 3)
+    parts = ["--batch_size", 1, "--accumulate", 3, "--remat"]
+    other, same_losses = trained(file, folder, *LOW_RANK, *parts)
+    np.testing.assert_allclose(same_losses, losses, rtol=1e-4)
+    for ours, theirs in zip(jax.tree.leaves(other), jax.tree.leaves(plain), strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=2e-3)  # where a gradient is next to 0, Adam follows its rounding
+
+
+def test_bfloat16_computes_in_it_and_keeps_float32(file, folder):
+    half, full = (trained(file, folder, "--compute_dtype", dtype) for dtype in ("bfloat16", "float32"))
+    assert {leaf.dtype for leaf in jax.tree.leaves(half[0])} == {np.dtype(np.float32)}
+    assert (half[1] != full[1]).any()
+    np.testing.assert_allclose(half[1], full[1], rtol=0.05)
+
+
+def bits(state):
+    """The bytes of every leaf: parameters, optimizer state, key, step."""
+    return [
+        np.asarray(jax.random.key_data(leaf) if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key) else leaf)
+        .tobytes()
+        for leaf in jax.tree.leaves(state)
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("stop", [2, 6])  # before the first checkpoint, and between two
+def test_a_stopped_run_ends_as_the_uninterrupted_and_needs_no_folder(
+    file, folder, only_train, tmp_path, monkeypatch, capsys, stop
+):
+    """Ctrl-C while a chunk of steps runs: it is finished and saved, and the user is told how to go on."""
+    source = shutil.copytree(folder, tmp_path / "source")
+    flags = words(file, "--init_from", source, *LOW_RANK, "--dropout", 0.1)
+    assert cli.main(["train", *flags, "--run_dir", str(tmp_path / "whole")]) == 0
+    steps = fit.run_steps
+
+    def stopped(state, *args):
+        if int(state.step) == stop - 2:
+            signal.raise_signal(signal.SIGINT)
+        return steps(state, *args)
+
+    monkeypatch.setattr(fit, "run_steps", stopped)
+    path = tmp_path / "stopped"
+    with pytest.raises(SystemExit) as code:
+        cli.main(["train", *flags, "--run_dir", str(path)])
+    assert code.value.code == 130
+    assert f"stopped at step {stop} and saved: `apformer resume {path}` goes on" in capsys.readouterr().err
+    assert checkpoint.steps(path / "checkpoints")[-1] == stop
+    monkeypatch.setattr(fit, "run_steps", steps)
+    shutil.rmtree(source)
+    assert cli.main(["resume", str(path)]) == 0
+    assert bits(only_train[-1]) == bits(only_train[0])
+
+
+@pytest.fixture(scope="module")
+def run(file, folder, tmp_path_factory):
+    """A whole run of adapters."""
+    path = tmp_path_factory.mktemp("runs") / "run"
+    assert cli.main(["train", *words(file, "--init_from", folder, *LOW_RANK), "--run_dir", str(path)]) == 0
+    return path
+
+
+def test_a_run_is_evaluated_has_a_page_and_writes(run, folder, capsys):
+    result = json.loads((run / "evaluation.json").read_text())
+    assert result["step"] in (4, 8, 12) and (run / "report.html").exists()
+    assert len(json.loads((run / "config.json").read_text())["init_from_sha256"]) == 64
+    assert (run / "tokenizer.json").read_text() == (folder / "tokenizer.json").read_text()
+    for place in (run, folder):
+        assert cli.main(["generate", str(place), "--prompt", "the ", "--tokens", "5"]) == 0
+        assert capsys.readouterr().out.startswith("the ")
+
+
+def test_what_is_exported_is_the_merged_model(run, tmp_path, capsys):
+    assert cli.main(["export", str(run), "--to", "gpt2", "--out", str(tmp_path / "out")]) == 0
+    assert capsys.readouterr().out.startswith(f"{tmp_path / 'out'}: the model of {run} at step ")
+    cfg, params, tokenizer = language_model.load(tmp_path / "out")
+    _, expected, same = language_model.load(run)
+    assert cfg == CFG and tokenizer.encode(TEXT).tolist() == same.encode(TEXT).tolist()
+    assert jax.tree.all(equal(params, expected))
+
+
+def test_a_run_is_trained_further(run, file):
+    """All weights of what adapters have made, and adapters of it again."""
+    _, params, _ = language_model.load(run)
+    for flags in ([], LOW_RANK):
+        settings, _ = settings_of(file, "--init_from", run, *flags)
+        assert settings.model == CFG
+        assert jax.tree.all(equal(training.whole(fit.initial_state(settings, params).params, settings), params))
+
+
+def test_a_model_trained_from_scratch_without_biases_is_exported_as_a_gpt2(file, tmp_path, capsys):
+    path = tmp_path / "run"
+    shape = ["--d_model", 16, "--n_heads", 2, "--n_layers", 2]
+    settings, _ = settings_of(file, *shape, "--run_dir", path)
+    assert not settings.model.attention_bias
+    train.keep(settings, jax.jit(model.init, static_argnums=1)(jax.random.key(0), settings.model))
+    assert cli.main(["export", str(path), "--to", "gpt2"]) == 0
+    cfg, params, tokenizer = language_model.load(path / "gpt2")
+    tokens_BT = tokenizer.encode(TEXT[:CONTEXT])[None]
+    expected, _, _ = restore.load_params(path, settings)
+    apply = jax.jit(model.apply, static_argnums=2)
+    np.testing.assert_array_equal(apply(params, tokens_BT, cfg), apply(expected, tokens_BT, settings.model))
+
+
+def fails(capsys, sentence, exit_code, *args):
+    capsys.readouterr()
+    assert cli.main([str(arg) for arg in args]) == exit_code
+    out, err = capsys.readouterr()
+    assert out == "" and sentence in err and err.count("\n") == 1, err
+
+
+def test_what_gpt2_cannot_say_is_not_exported(file, tmp_path, capsys):
+    for name, flag, sentence in (
+        (
+            "rotary",
+            "--position rotary",
+            "GPT-2 has position learned, and this model was trained with --position rotary",
+        ),
+        ("lstm", "--architecture recurrent --d_model 8", "is no decoder-only transformer"),
+    ):
+        settings, _ = settings_of(file, *flag.split(), "--run_dir", tmp_path / name)
+        train.keep(settings, fit.initial_state(settings).params)
+        fails(capsys, sentence, errors.USAGE, "export", tmp_path / name, "--to", "gpt2", "--out", tmp_path / "out")
+        assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("flags", "sentence"),
+    [
+        (["--lora_rank", "7"], "--lora_rank 7 is out of range: give 0 to 6, the width of the model"),
+        (["--lora_alpha", "nan"], "--lora_alpha nan is out of range"),
+        (["--accumulate", "0"], "--accumulate 0 is out of range"),
+        (["--context", "14"], "--context 14 is out of range: give at most 13, the positions of"),
+        (["--n_layers", "3"], "--n_layers 3 contradicts --init_from {folder}, whose n_layers is 2: drop the flag"),
+        (["--position", "alibi"], "--position alibi contradicts --init_from"),
+        (["--architecture", "recurrent"], "--architecture recurrent contradicts"),
+        (["--cell", "lstm"], "--cell"),
+    ],
+)
+def test_what_contradicts_the_model_is_refused_by_name(flags, sentence, file, folder, tmp_path, capsys):
+    run_dir = tmp_path / "run"
+    given = ["train", *words(file, "--init_from", folder), *flags, "--run_dir", run_dir]
+    fails(capsys, sentence.format(folder=folder), errors.USAGE, *given)
+    assert not run_dir.exists()
+
+
+def test_places_that_hold_no_model_are_told_apart(file, folder, run, tmp_path, capsys):
+    get = "`hf download gpt2 --local-dir gpt2` fetches the published GPT-2"
+    bare, empty, stopped = (tmp_path / name for name in ("bare", "empty", "stopped"))
+    gpt2.save(bare, gpt2.load(folder)[1], CFG)
+    empty.mkdir()
+    shutil.copytree(run, stopped)
+    shutil.rmtree(stopped / "checkpoints")
+    cases = [
+        (tmp_path / "nowhere", get, errors.USAGE),
+        (empty, get, errors.USAGE),
+        (bare, "holds no tokenizer: put its tokenizer.json there", errors.DATA),
+        (stopped, "stopped before its first checkpoint", errors.CHECKPOINT),
+    ]
+    for place, sentence, code in cases:
+        fails(capsys, sentence, code, "generate", place)
+        given = ["train", *words(file, "--init_from", place), "--run_dir", tmp_path / "run"]
+        fails(capsys, sentence, code, *given)
+        assert not (tmp_path / "run").exists()
+    fails(capsys, "--member 1 is of a population", errors.USAGE, "generate", folder, "--member", 1)
+    pretrained.save(text.train_byte_pairs(TEXT, 270), bare / "tokenizer.json")
+    other = "has a vocabulary of 257 tokens and the tokenizer one of 270: give the tokenizer"
+    fails(capsys, other, errors.DATA, "train", *words(file, "--init_from", bare), "--run_dir", tmp_path / "run")
+
+
+def test_the_script_compares_three_ways_and_goes_on_where_it_was(file, tmp_path, monkeypatch, capsys):
+    spec = importlib.util.spec_from_file_location("experiments_finetune_gpt2", SCRIPT)
+    script = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = script  # where --help looks for what a flag means
+    spec.loader.exec_module(script)
+    small = "--steps 10 --save_every 10 --pretrain_steps 60 --batch_size 4 --vocab_size 257 --d_model 16 --n_heads 2"
+    flags = f"{small} --n_layers 2 --context 11 --run_dir {tmp_path / 'run'}".split()
+    monkeypatch.setattr("sys.argv", ["finetune_gpt2.py", str(file), *flags])
+    assert script.main() == 0
+    found = {name: json.loads((tmp_path / "run" / name / "evaluation.json").read_text()) for name in script.WAYS}
+    losses = {name: result["nats_per_token"] for name, result in found.items()}
+    assert max(losses["full"], losses["low_rank"]) < losses["from_scratch"]
+    assert (tmp_path / "run" / "loss.png").stat().st_size > 5000
+    assert [line.split()[0] for line in script.table(tmp_path / "run").splitlines()] == list(script.WAYS)
