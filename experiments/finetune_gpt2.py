@@ -18,10 +18,10 @@ from pathlib import Path
 
 from tyro.conf import Positional
 
-from apformer import flags
+from apformer import files, flags
 from apformer.commands import train as experiment
 from apformer.report import figures
-from apformer.runs import directory, metrics, recipes
+from apformer.runs import directory, metrics, recipes, selection
 from apformer.tasks.text import corpus
 
 WAYS = ("full", "low_rank", "from_scratch")
@@ -63,10 +63,10 @@ def run(args):
     """Train the four models, and keep and print what came of them."""
     path = Path(args.run_dir or directory.dated("finetune"))
     whole = corpus.read(args.file)
-    with directory.disk_errors(path):
+    with files.disk_errors(path):
         path.mkdir(parents=True, exist_ok=True)
     for name, half in zip(("first", "second"), (whole[: len(whole) // 2], whole[len(whole) // 2 :]), strict=True):
-        directory.write_text(path / f"{name}.txt", half)
+        files.write_text(path / f"{name}.txt", half)
     pretrained, (architecture, shared) = path / "pretrained", words(args)
     train(path, "pretrained", "first", args.pretrain_steps, shared, architecture, ["--tokenizer", "byte_pairs"])
     further = ["--init_from", pretrained, "--warmup_steps", args.steps // 10 + 1]
@@ -77,7 +77,7 @@ def run(args):
     train(path, "from_scratch", "second", args.steps, shared, architecture, fresh)
     print(table(path))
     curves = {name: curve(path / name) for name in WAYS}
-    with directory.disk_errors(path):
+    with files.disk_errors(path):
         figures.fine_tuning(curves).savefig(path / "loss.png")
     print(path / "loss.png")
 
@@ -104,13 +104,13 @@ def curve(path):
     return [
         (record["step"], found["loss"])
         for record in metrics.read_metrics(path)
-        if (found := metrics.validation(record))
+        if (found := selection.validation(record))
     ]
 
 
 def table(path):
     """A line for each way to learn the second half."""
-    found = {name: directory.read_json(path / name / "evaluation.json") for name in WAYS}
+    found = {name: files.read_json(path / name / "evaluation.json") for name in WAYS}
     return "\n".join(
         f"{name:12}  {result['nats_per_token']:.4f} nats per token, {result['bits_per_character']:.4f} bits per "
         f"character at step {result['step']:,}"

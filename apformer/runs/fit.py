@@ -16,7 +16,8 @@ import numpy as np
 
 from apformer import train
 from apformer.runs import checkpoint
-from apformer.runs.metrics import Log, read_metrics, score, validation
+from apformer.runs.metrics import Log, read_metrics
+from apformer.runs.selection import score, validation
 from apformer.tasks import choose
 
 

@@ -4,9 +4,10 @@ import json
 import os
 from pathlib import Path
 
+from apformer import files
 from apformer.errors import USAGE, UserError
 from apformer.formats import gpt2
-from apformer.runs import directory, settings_file
+from apformer.runs import settings_file
 from apformer.tasks.text import corpus
 
 HOW_TO_GET = "`hf download gpt2 --local-dir gpt2` fetches the published GPT-2"
@@ -32,7 +33,7 @@ def read_config(folder):
     path = Path(folder)
     if is_gpt2(path):
         return gpt2.read_config(path / "config.json")
-    config = directory.read_json(path / "config.json")
+    config = files.read_json(path / "config.json")
     settings = settings_file.from_dict(config.get("flags"), path / "config.json")
     require_text(settings, path)
     return settings.model

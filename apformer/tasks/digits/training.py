@@ -13,8 +13,8 @@ from apformer import loss
 from apformer.errors import USAGE, UserError
 from apformer.runs import recipes
 from apformer.tasks.digits import generator
+from apformer.tasks.hard_rows import VALIDATION_KEY, VALIDATION_ROWS, hard_rows, keep_hardest
 from apformer.tasks.plain import init_from, initial_params, kept, make_optimizer, whole  # noqa: F401
-from apformer.tasks.progressions.training import VALIDATION_KEY, VALIDATION_ROWS, hard_rows, keep_hardest
 
 ON_HOST = {"drawing": ("test_sequences",)}  # settings that no compiled program knows
 
