@@ -4,7 +4,7 @@
     seq2seq      the encoder-decoder transformer: the same names
     recurrent    RNN, GRU and LSTM language models: the same names
     word2vec     vectors of words: CBOW and skip-gram, full softmax or negative sampling
-    finetune     train a given model further, all of it or its low-rank adapters;  adapters  what these are
+    adapters     what a matrix learns in fine-tuning, as the product of two thin ones
     circuit      weights written by hand that continue any progression exactly
     gpt2         GPT-2's sizes, and its folders in and out;  gpt2_tensors  its names for our parameters
     layers       the transformer's parts: embedding, position, attention, feedforward, block
@@ -22,16 +22,17 @@
     runs         the directory of a run;  prompts  what a command is asked to go on from
     task         the rows of a run: to train on, to choose by, to be examined on
     wide_task    the same for terms of many widths;  text_task  for a text;  pair_task  for pairs of sentences
-    tasks        which of them a run is of
+    tasks        which of them a run is of;  plain  what most of them train
     fit          train to the last step;  log  what is said meanwhile
     restore      a trained run, read back;  examine, wide_examine  its evaluation and its certificate
     text_examine  what a language model's text costs it;  compose  what it writes
+    language_model  a language model from a run or a GPT-2 folder;  pretrained  which of them a folder is
     pair_examine  how good a translator is;  translate  what it writes
     ablate       parts switched off, and what each is worth
     page         a run as one offline page;  probe, wide_probe, text_probe, pair_probe  what it shows of each task
     report.template  the page, filled;  report.merges  how a text is cut, for the page
     report.sections  what a task tells the page;  report.asked  held-out rows for it;  report.twin  what it can run
-    export       a run as one file for other programs;  tensor_file  named arrays in a file
+    export       a run as one file or as a GPT-2 folder;  tensor_file  named arrays in a file
     experiment   all of it, from flags to certificate
     sweep        many runs side by side;  combinations  of flags;  suites  what they are asked
     cli          the command line: apformer train | resume | predict | generate | translate | evaluate | certify |

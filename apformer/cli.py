@@ -35,7 +35,7 @@ def predict(args):
 
 
 def generate(args):
-    """Write text with a language model: apformer generate RUN --prompt "ROMEO:" --tokens 200."""
+    """Write text with a language model, a run or a GPT-2 folder: apformer generate RUN --prompt "ROMEO:"."""
     from apformer.commands import generate as compose
 
     compose.generate(parse(compose.Generate, args, "apformer generate"))
@@ -69,7 +69,7 @@ def report(args):
 
 
 def export(args):
-    """Write the model to one file for other programs: apformer export RUN --to safetensors|stablehlo."""
+    """Write the model for other programs: apformer export RUN --to safetensors|stablehlo|gpt2."""
     from apformer.commands import export
 
     export.export(parse(export.Export, args, "apformer export"))

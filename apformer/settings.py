@@ -18,7 +18,7 @@ class Training:
     """How long to train, and where to keep it."""
 
     recipe: Literal[
-        "exact", "bayes", "sketch", "recurrent", "digits", "baby_gpt", "baby_gpt_cpu", "translate", "base"
+        "exact", "bayes", "sketch", "recurrent", "digits", "text", "baby_gpt", "baby_gpt_cpu", "translate", "base"
     ] = "exact"
     """Where the other flags start. bayes: exact, with rows of two terms that change the loss (--prefix_rows)."""
     steps: int = 2000
@@ -83,6 +83,24 @@ class Teaching:
 
 
 @dataclass(frozen=True)
+class TextOptions:
+    """Which model learns a text, where it begins, and what of it is trained."""
+
+    architecture: Literal["transformer", "recurrent"] = "transformer"
+    """The kind of model; --architecture recurrent has --cell lstm, gru or rnn."""
+    init_from: str | None = None
+    """Train this GPT-2 folder or run further, by its tokenizer. For GPT-2: `hf download gpt2 --local-dir gpt2`."""
+    lora_rank: int = 0
+    """Train low-rank adapters of this rank, and keep the weights that the model began with; 0: train all weights."""
+    lora_alpha: float = 16.0
+    """The product of an adapter's two factors is multiplied by lora_alpha / lora_rank."""
+    accumulate: int = 1
+    """How many times --batch_size rows make up a step, one after the other; their gradients are averaged."""
+    remat: bool = False
+    """Compute the inside of the blocks a second time for the gradient: less memory, more time (transformers)."""
+
+
+@dataclass(frozen=True)
 class Settings:
     """A whole run: `config.json` holds it."""
 
@@ -90,4 +108,4 @@ class Settings:
     model: Model | Recurrent | Seq2seq = Model()
     data: Data | Wide | Text | Pairs = Data()
     optimizer: Optimizer = Optimizer()
-    drawing: Options | Teaching | None = Options()
+    drawing: Options | Teaching | TextOptions = Options()

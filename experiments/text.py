@@ -1,6 +1,6 @@
-"""Train a language model on a text file: `python experiments/text.py FILE --recipe baby_gpt_cpu`.
+"""Train a language model on a text file: `python experiments/text.py FILE`.
 
-The same as `apformer train --recipe baby_gpt_cpu --text FILE`; `--help` lists the flags.
+The same as `apformer train --recipe text --text FILE`, whose flags follow FILE.
 """
 
 import sys
@@ -10,8 +10,10 @@ from apformer.flags import value
 
 if __name__ == "__main__":
     words = sys.argv[1:]
+    if {"-h", "--help"} & {*words}:
+        print(__doc__)
     if words and not words[0].startswith("-"):
         words = ["--text", *words]
     if value(words, "recipe") is None:
-        words = ["--recipe", "baby_gpt_cpu", *words]
+        words = ["--recipe", "text", *words]
     sys.exit(main(["train", *words]))

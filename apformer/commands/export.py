@@ -1,8 +1,9 @@
-"""A trained model as one file for other programs.
+"""A trained model as one file for other programs, or as a GPT-2 folder.
 
 - safetensors  every parameter under its path in the tree, `blocks.attention.query`; the Config as JSON in the metadata
 - stablehlo    the function itself, tokens (B, T) int32 -> logits (B, T, V) for any B and T, with its parameters, for
-               CPU, GPU and TPU; it needs JAX and nothing of ours:
+               CPU, GPU and TPU; it needs JAX and nothing of ours (the lines below)
+- gpt2         config.json, model.safetensors and the tokenizer: what `transformers` and `apformer generate` open
 
     from jax import export
     logits_BTV = export.deserialize(open("model.stablehlo", "rb").read()).call(tokens_BT)
@@ -16,37 +17,59 @@ from typing import Literal
 
 from tyro.conf import Positional
 
-from apformer import seq2seq
+from apformer import files, model, seq2seq
 from apformer.errors import USAGE, UserError
-from apformer.formats import safetensors
+from apformer.formats import gpt2, safetensors
 from apformer.formats.stablehlo import write_stablehlo
 from apformer.formats.weights import write_safetensors
-from apformer.runs import directory, restore
+from apformer.runs import directory, recipes, restore
+from apformer.tokenizers import pretrained
+
+DEFAULTS = {"safetensors": "model.safetensors", "stablehlo": "model.stablehlo", "gpt2": "gpt2"}
 
 
 @dataclass(frozen=True)
 class Export:
-    """Write the model of a run to one file: `apformer export RUN --to safetensors --out FILE`."""
+    """Write the model of a run for other programs: `apformer export RUN --to gpt2 --out FOLDER`."""
 
     run: Positional[str | None] = None
     """Run directory; the latest if not given."""
-    to: Literal["safetensors", "stablehlo"] = "safetensors"
-    """The parameters by name, or the function that they make."""
+    to: Literal["safetensors", "stablehlo", "gpt2"] = "safetensors"
+    """The parameters by name, the function that they make, or a GPT-2 folder of a model in GPT-2's shape."""
     out: str | None = None
-    """A new file; model.safetensors or model.stablehlo in the run directory if not given."""
+    """A new file, or folder for gpt2; model.safetensors, model.stablehlo or gpt2 in the run directory if not given."""
     member: int | None = None
     """Member of a population; the best on validation if not given."""
 
 
 def export(args):
-    """Write the file and say where it is. Raises UserError that names the flag, the run or the file at fault."""
+    """Write the file or the folder, and say where it is. Raises UserError that names what is at fault."""
     path = directory.find(args.run)
     settings = restore.load_settings(path)
-    out = Path(args.out) if args.out is not None else path / f"model.{args.to}"
-    safetensors.refuse_to_overwrite(out)
-    if args.to == "stablehlo" and isinstance(settings.model, seq2seq.Config):
+    out = Path(args.out) if args.out is not None else path / DEFAULTS[args.to]
+    architecture = recipes.module(settings.model)
+    if args.to == "stablehlo" and architecture is seq2seq:
         raise UserError(f"{path} reads two texts: give --to safetensors", USAGE)
+    if args.to == "gpt2" and architecture is not model:
+        raise UserError(f"{path} is no decoder-only transformer, as GPT-2 is: give --to safetensors", USAGE)
+    if args.to != "gpt2":
+        safetensors.refuse_to_overwrite(out)
     params, step, _ = restore.load_params(path, settings, args.member)
-    write = {"safetensors": write_safetensors, "stablehlo": write_stablehlo}[args.to]
-    write(out, params, settings.model)
-    print(f"{out}: the model of {path} at step {step:,}, {out.stat().st_size:,} bytes")
+    if args.to == "gpt2":
+        kept = path / "tokenizer.json"
+        write_gpt2(out, params, settings.model, pretrained.load(kept) if kept.exists() else None)
+    else:
+        {"safetensors": write_safetensors, "stablehlo": write_stablehlo}[args.to](out, params, settings.model)
+    size = sum(file.stat().st_size for file in [out, *out.glob("*")] if file.is_file())
+    print(f"{out}: the model of {path} at step {step:,}, {size:,} bytes")
+
+
+def write_gpt2(folder, params, cfg, tokenizer=None):
+    """Write a new GPT-2 folder, with the tokenizer if there is one. Raises UserError as `gpt2.save` does.
+
+    transformers opens byte pairs; characters, for which it has no format, are read by `apformer generate` alone.
+    """
+    gpt2.save(folder, params, cfg)
+    if tokenizer is not None:
+        pretrained.save(tokenizer, folder / "tokenizer.json")
+        files.write_json(folder / "tokenizer_config.json", {"tokenizer_class": "PreTrainedTokenizerFast"})

@@ -1,10 +1,13 @@
 """Write text with a language model: `apformer generate RUN --prompt "ROMEO:" --tokens 200`.
 
+RUN is a run of a text, or a GPT-2 folder: config.json, model.safetensors and a tokenizer.
 Tokens are drawn one after the other, and shown as they come. Learned positions end at max_len: when they are used up,
 the last of what was written, half as much, becomes the prompt of a new beginning.
 """
 
 from dataclasses import dataclass
+from functools import partial
+from itertools import takewhile
 
 import jax
 import numpy as np
@@ -15,22 +18,25 @@ from apformer.decoding import generate as generation
 from apformer.decoding.stream import write
 from apformer.errors import USAGE, UserError
 from apformer.flags import require
-from apformer.runs import directory, restore
-from apformer.tasks.text import corpus
-from apformer.tokenizers import pretrained
-from apformer.tokenizers import text as text_tokenizer
+from apformer.runs import language_model
+from apformer.tokenizers import text
 
 
 @dataclass(frozen=True)
 class Generate:
-    """Write text with a language model."""
+    """Write text with a language model.
+
+    `hf download gpt2 --local-dir gpt2` fetches the published GPT-2; `apformer generate gpt2` lets it write.
+    """
 
     run: Positional[str | None] = None
-    """Run directory; the latest if not given."""
+    """Run directory or GPT-2 folder; the latest run if not given."""
     prompt: str = "\n"
     """The text to go on from."""
+    special_tokens: bool = False
+    """Read the special tokens that the prompt spells, such as <|endoftext|>; without it such a prompt is refused."""
     tokens: int = 500
-    """How many to write."""
+    """How many to write, at most; the text ends before a special token."""
     temperature: float = 0.8
     """Below 1 the likely becomes likelier; 0: always the most likely token."""
     top_k: int = 0
@@ -46,27 +52,27 @@ class Generate:
 
 
 def generate(args):
-    """Print what the best checkpoint of a run writes. Raises UserError that names the flag or the file."""
+    """Print what the model of a GPT-2 folder writes, or the best checkpoint of a run.
+
+    Raises UserError that names the flag or the file."""
     sample = sampler(args)
-    path = directory.find(args.run)
-    settings = restore.load_settings(path)
-    if not isinstance(settings.data, corpus.Config):
-        raise UserError(f"{path} is of no text: use `apformer predict` or `apformer translate`", USAGE)
-    tokenizer = pretrained.load(path / "tokenizer.json")
-    text_tokenizer.check_vocabulary(tokenizer, settings.model.vocab_size, str(path))
-    prompt_T = tokenizer.encode(args.prompt)
+    cfg, params, tokenizer = language_model.load(args.run, args.member)
+    prompt_T = tokenizer.encode(args.prompt, allow_special=args.special_tokens)
     if not len(prompt_T):
         raise UserError("--prompt is empty: give at least one character", USAGE)
-    params, _, _ = restore.load_params(path, settings, args.member)
-    functions = bind.bound(params, settings.model)
-    most = settings.model.max_len if getattr(settings.model, "position", None) == "learned" else None
+    functions = bind.bound(params, cfg)
+    most = cfg.max_len if getattr(cfg, "position", None) == "learned" else None
     chunks = write(prompt_T, args.tokens, args.samples, most, functions, key=jax.random.key(args.seed), sample=sample)
+    special = tokenizer.special_tokens
+    before_special = partial(takewhile, lambda token: int(token) not in special)
     if args.samples > 1:
         for number, tokens_N in enumerate(np.concatenate([*chunks], axis=1), 1):
-            print(f"--- {number} of {args.samples}\n{args.prompt}{tokenizer.decode(tokens_N)}")
+            written = tokenizer.decode([*before_special(tokens_N)])
+            print(f"--- {number} of {args.samples}\n{args.prompt}{written}")
         return
     print(args.prompt, end="")
-    for piece in text_tokenizer.stream(tokenizer, (token for tokens_BN in chunks for token in tokens_BN[0])):
+    tokens = before_special(token for tokens_BN in chunks for token in tokens_BN[0])
+    for piece in text.stream(tokenizer, tokens):
         print(piece, end="", flush=True)
     print()
 

@@ -20,7 +20,7 @@ from tyro.conf import Positional
 from apformer import files
 from apformer.commands import certify, evaluate, report
 from apformer.errors import USAGE, UserError
-from apformer.runs import checkpoint, directory, provenance, selection, settings_file
+from apformer.runs import checkpoint, directory, language_model, provenance, selection, settings_file
 from apformer.runs.fit import fit, initial_state
 from apformer.runs.restore import load_rows, load_settings
 from apformer.tasks import choose
@@ -39,10 +39,17 @@ class Resume:
 def train(settings):
     """Train a model as the settings say, in a new run directory, and evaluate it."""
     settings, rows = choose.read(settings)
+    given = _given(settings)
     path = _create(settings)
     with directory.lock(path):
-        _describe(path, settings, rows)
-        finish(path, settings, rows, initial_state(settings))
+        _describe(path, settings, rows, given)
+        finish(path, settings, rows, initial_state(settings, given))
+
+
+def _given(settings):
+    """The parameters that training begins with, where the settings name a model."""
+    folder = choose.module(settings.data).init_from(settings)
+    return None if folder is None else language_model.load_params(folder)[1]
 
 
 def keep(settings, params, rows=None, scores=()):
@@ -69,11 +76,13 @@ def _create(settings):
     return directory.create(where.recipe, where.run_dir, needs=size * (where.keep + 2) + 1e7)
 
 
-def _describe(path, settings, rows):
+def _describe(path, settings, rows, given=None):
     """config.json of a new run."""
     params, where = jax.eval_shape(partial(initial_state, settings)).params, settings.training
     data = choose.module(settings.data).describe_rows(settings, rows)
     config = {"flags": settings_file.to_dict(settings), "versions": provenance.versions(), "data": data}
+    if given is not None:
+        config["init_from_sha256"] = provenance.digest(given)
     files.write_json(path / "config.json", config)
     if isinstance(settings.data, choose.LANGUAGE):
         files.write_text(path / "tokenizer.json", rows["tokenizer"].to_json())
@@ -109,8 +118,9 @@ def _go_on(path, step=None):
         settings, rows = load_settings(path), load_rows(path)
         if step is None and not directory.saved(path):
             print(f"{path} stopped before its first checkpoint: it begins anew", file=sys.stderr)
-            _describe(path, settings, rows)
-            step, state = 0, initial_state(settings)
+            given = _given(settings)
+            _describe(path, settings, rows, given)
+            step, state = 0, initial_state(settings, given)
         else:
             abstract = jax.eval_shape(partial(initial_state, settings))
             step, state = checkpoint.load(path / "checkpoints", abstract, step)

@@ -59,6 +59,7 @@ FIELDS = {
     "dropout": "resid_pdrop",
     "tie_embeddings": "tie_word_embeddings",
 }
+SIZE_FIELDS = ("vocab_size", "d_model", "n_heads", "n_layers", "d_ff", "max_len")
 ACTIVATIONS = {"gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh", "gelu": "gelu", "relu": "relu"}
 SIMILARITIES = {True: "scaled_dot", False: "dot"}  # scale_attn_weights
 IRRELEVANT = ("separator", "look_noise", "look_sharpness")  # without periodic positions
@@ -73,7 +74,7 @@ def load(folder):
     another shape, each named.
     """
     folder = Path(folder)
-    cfg, path = _read_config(folder / "config.json"), folder / "model.safetensors"
+    cfg, path = read_config(folder / "config.json"), folder / "model.safetensors"
     if not path.exists():
         raise UserError(_what_else_is_there(folder), CHECKPOINT)
     with safetensors.reading(path) as file:
@@ -83,6 +84,7 @@ def load(folder):
         stray = [name for name in names if name not in found.values()]
         found = {ours: name for ours, name in found.items() if not re.fullmatch(BUFFERS, ours)}
         headers = {ours: file.get_slice(name) for ours, name in found.items()}
+        _check_layers(path, headers, cfg)
         if cfg.tie_embeddings and {"lm_head.weight", "wte.weight"} <= headers.keys():  # some files hold both
             if not np.array_equal(file.get_tensor(found["lm_head.weight"]), file.get_tensor(found["wte.weight"])):
                 raise UserError(f"{path}: lm_head.weight is not wte.weight, but config.json ties them", CHECKPOINT)
@@ -90,24 +92,32 @@ def load(folder):
         _check_tensors(path, headers, stray, cfg)
         wide = all(header.get_dtype() == "F64" for header in headers.values())
         dtype = np.float64 if wide else np.float32
-        read = lambda name: file.get_tensor(found[name]).astype(dtype, copy=False)  # noqa: E731
+
+        def read(name):
+            array = file.get_tensor(found[name]).astype(dtype, copy=False)
+            if not np.isfinite(array).all():
+                raise UserError(f"{path}: {name} holds numbers that are not finite: fetch the file again", CHECKPOINT)
+            return array
+
         return cfg, gpt2_tensors.to_params(read, cfg)
 
 
 def save(folder, params, cfg):
-    """Write a folder that `load` and `transformers` open; a new or an empty one.
+    """Write a folder that `load` and `transformers` open; a new or an empty one. Missing biases become zeros.
 
     Raises UserError: USAGE, naming the field, if GPT-2 has no such part, or if the folder holds something; DISK if it
     cannot be written. ValueError if the parameters are not those of cfg.
     """
     folder = Path(folder)
-    spoken = {*FIELDS, "activation", "similarity", *IRRELEVANT}
+    spoken = {*FIELDS, "activation", "similarity", "attention_bias", *IRRELEVANT}
     for field in (field.name for field in dataclasses.fields(cfg) if field.name not in spoken):
         ours, theirs = getattr(cfg, field), getattr(SIZES["gpt2"], field)
         if ours != theirs:
-            raise UserError(f"GPT-2 has {field} {theirs}, not {ours}: it cannot say this model", USAGE)
+            fault = f"GPT-2 has {field} {theirs}, and this model was trained with --{field} {ours}"
+            raise UserError(f"{fault}: export it with --to safetensors", USAGE)
     if cfg.similarity not in SIMILARITIES.values():
-        raise UserError(f"GPT-2 has no similarity {cfg.similarity}: it cannot say this model", USAGE)
+        fault = f"GPT-2 has no --similarity {cfg.similarity}, with which this model was trained"
+        raise UserError(f"{fault}: export it with --to safetensors", USAGE)
     expected = jax.eval_shape(lambda key: model.init(key, cfg), jax.random.key(0))
     if jax.tree.map(jnp.shape, params) != jax.tree.map(jnp.shape, expected):
         raise ValueError("params are not those of cfg: names or shapes differ from model.init")
@@ -138,14 +148,14 @@ def _config(cfg, dtype):
     }
 
 
-def _read_config(path):
+def read_config(path):
     """The Config that a config.json means; what it leaves out is as in the smallest GPT-2."""
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         remedy = "give a folder with config.json and model.safetensors"
         raise UserError(f"cannot read {path} ({error.strerror}): {remedy}", CHECKPOINT) from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UserError(f"{path} is not valid JSON ({error}): fetch it anew", CHECKPOINT) from None
     config = config if isinstance(config, dict) else {}
     supported = {
@@ -167,6 +177,11 @@ def _read_config(path):
         for ours, theirs in FIELDS.items():  # whole numbers serve wherever there are others
             if not isinstance(values[ours], int | type(getattr(SIZES["gpt2"], ours))):
                 raise ValueError(f"{theirs} is {json.dumps(values[ours])}")
+        for ours in SIZE_FIELDS:
+            if values[ours] is not None and values[ours] >= 2**31:
+                raise ValueError(f"{FIELDS[ours]} {values[ours]} is more than 2147483647")
+        if not 0 < values["norm_epsilon"] < 1:
+            raise ValueError(f"layer_norm_epsilon {values['norm_epsilon']} is not between 0 and 1")
         return dataclasses.replace(SIZES["gpt2"], **values)
     except ValueError as error:
         raise UserError(f"{path} describes no GPT-2 ({error}): fetch it anew", CHECKPOINT) from None
@@ -181,6 +196,14 @@ def _what_else_is_there(folder):
     if pickles:
         return f"{folder / pickles[0]} is a pickle, which may execute anything and is not opened: {remedy}"
     return f"{folder} holds no model.safetensors: give a folder with config.json and model.safetensors"
+
+
+def _check_layers(path, headers, cfg):
+    """Raises UserError if config.json asks for more layers than the file has; a vast number would take long to name."""
+    numbers = {int(match[1]) for name in headers if (match := re.match(r"h\.(\d{1,9})\.", name))}
+    if cfg.n_layers > len(numbers):
+        sizes = f"{path} holds {len(numbers)} layers where config.json has n_layer {cfg.n_layers}"
+        raise UserError(f"{sizes}: fetch both files again", CHECKPOINT)
 
 
 def _check_tensors(path, headers, stray, cfg):

@@ -1,7 +1,8 @@
 """Our parameters under GPT-2's names and in its layout, and back.
 
 Its linear maps are (in, out), as ours; those of queries, keys and values stand side by side in one matrix (D, 3 D),
-heads are not an axis, and each layer has tensors of its own where we stack them. Its head, if untied, is (V, D).
+heads are not an axis, and each layer has tensors of its own where we stack them. Its head, if untied, is (V, D). Every
+map and norm of it has a bias; where ours has none, zeros are written, which change nothing.
 """
 
 import jax.numpy as jnp
@@ -14,16 +15,21 @@ def from_params(params, cfg):
     """{GPT-2's name, without prefix: array}; cfg is one that GPT-2 can say."""
     D, L, blocks = cfg.d_model, cfg.n_layers, params["blocks"]
     attention, feedforward = blocks["attention"], blocks["feedforward"]
+    zeros_LD = jnp.zeros((L, D), attention["query"].dtype)
     stacked = {
         "attn.c_attn.weight": jnp.concatenate([attention[name].reshape(L, D, D) for name in PROJECTIONS], axis=2),
-        "attn.c_attn.bias": jnp.concatenate([attention[f"{name}_bias"].reshape(L, D) for name in PROJECTIONS], axis=1),
+        "attn.c_attn.bias": jnp.concatenate(
+            [attention.get(f"{name}_bias", zeros_LD).reshape(L, D) for name in PROJECTIONS], axis=1
+        ),
         "attn.c_proj.weight": attention["output"].reshape(L, D, D),
-        "attn.c_proj.bias": attention["output_bias"],
+        "attn.c_proj.bias": attention.get("output_bias", zeros_LD),
         **_norm_tensors("ln_1", blocks["attention_norm"]),
         **_norm_tensors("ln_2", blocks["feedforward_norm"]),
     }
     for ours, theirs in (("expand", "c_fc"), ("contract", "c_proj")):
-        stacked |= {f"mlp.{theirs}.{part}": feedforward[ours][part] for part in ("weight", "bias")}
+        weight = feedforward[ours]["weight"]
+        bias = feedforward[ours].get("bias", jnp.zeros((L, weight.shape[-1]), weight.dtype))
+        stacked |= {f"mlp.{theirs}.weight": weight, f"mlp.{theirs}.bias": bias}
     tensors = {f"h.{layer}.{name}": x[layer] for name, x in stacked.items() for layer in range(L)}
     tensors |= {"wte.weight": params["embedding"]["table"], "wpe.weight": params["position"]["table"]}
     tensors |= _norm_tensors("ln_f", params["final_norm"])
@@ -67,4 +73,4 @@ def to_params(read, cfg):
 
 
 def _norm_tensors(name, params):
-    return {f"{name}.weight": params["scale"], f"{name}.bias": params["bias"]}
+    return {f"{name}.weight": params["scale"], f"{name}.bias": params.get("bias", jnp.zeros_like(params["scale"]))}

@@ -9,6 +9,7 @@ means of the factors alone; the gradient of a merged matrix is made and then mul
 
 import jax
 import jax.numpy as jnp
+import optax
 
 from apformer.layers import leaves
 
@@ -45,3 +46,16 @@ def merge(params, adapters, alpha):
         return W + alpha / rank * jnp.einsum("LIR,LRO->LIO", A_LIR, B_LRO).reshape(W.shape)
 
     return jax.tree.map(merged, params, adapters)
+
+
+def trained_alone(rule):
+    """The optimizer of {"base": params, "adapters": factors} that trains the factors and leaves the base as it is."""
+
+    def init(params):
+        return rule.init(params["adapters"])
+
+    def update(gradients, state, params, **extra):
+        updates, state = rule.update(gradients["adapters"], state, params["adapters"], **extra)
+        return {"base": jax.tree.map(jnp.zeros_like, params["base"]), "adapters": updates}, state
+
+    return optax.GradientTransformationExtraArgs(init, update)

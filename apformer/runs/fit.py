@@ -14,20 +14,24 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from apformer import files, optimizer, train
-from apformer.runs import checkpoint, recipes
+from apformer import files, train
+from apformer.runs import checkpoint
 from apformer.runs.metrics import Log, finite_mean, read_metrics
 from apformer.runs.selection import score, validation
 from apformer.tasks import choose
 
 
-def initial_state(settings):
-    """The state before the first step; with a leading axis of members if there is more than one."""
-    rule = optimizer.make(settings.optimizer, settings.training.steps)
+def initial_state(settings, given=None):
+    """The state before the first step; with a leading axis of members if there is more than one.
+
+    given: the parameters of the model that training begins with, where the settings name one.
+    """
+    task = choose.module(settings.data)
+    rule = task.make_optimizer(settings)
 
     def member(seed):
         params_key, run_key = jax.random.split(jax.random.key(seed))
-        params = recipes.module(settings.model).init(params_key, settings.model)
+        params = task.initial_params(params_key, settings, given)
         return train.init_state(run_key, params, rule, settings.optimizer.hyper())
 
     members = settings.training.members
@@ -38,9 +42,9 @@ def initial_state(settings):
 @partial(jax.jit, static_argnames=("settings", "steps"), donate_argnames="state")
 def run_steps(state, train_rows, settings, steps):
     """(state, metrics of each step) after so many steps, on rows of a file or, for None, on fresh ones."""
-    rule = optimizer.make(settings.optimizer, settings.training.steps)
     task = choose.module(settings.data)
-    step = train.make_train_step(task.make_loss(settings), rule, getattr(settings.drawing, "accumulate", 1))
+    rule = task.make_optimizer(settings)
+    step = train.make_train_step(_make_loss(settings), rule, getattr(settings.drawing, "accumulate", 1))
     chunk = train.scan_steps(step, lambda key: task.sample(key, settings, train_rows), steps)
     return _lift(chunk, settings)(state)
 
@@ -48,8 +52,15 @@ def run_steps(state, train_rows, settings, steps):
 @partial(jax.jit, static_argnames="settings")
 def validate(params, batch, settings):
     """Metrics of the validation batch, without dropout."""
-    loss_fn = choose.module(settings.data).make_loss(settings)
+    loss_fn = _make_loss(settings)
     return _lift(lambda params: loss_fn(params, batch, None)[1], settings)(params)
+
+
+def _make_loss(settings):
+    """The task's loss, of what the state holds as parameters."""
+    task = choose.module(settings.data)
+    loss_fn = task.make_loss(settings)
+    return lambda params, batch, key: loss_fn(task.whole(params, settings), batch, key)
 
 
 def _lift(function, settings):

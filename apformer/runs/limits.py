@@ -33,10 +33,8 @@ def check(settings):
         raise UserError(f"--save_every {train.save_every} is no multiple of --log_every {train.log_every}", USAGE)
     if hasattr(architecture, "norm_epsilon"):
         require("norm_epsilon", 0 < architecture.norm_epsilon < 1, architecture, "more than 0 and less than 1")
-    if isinstance(settings.data, corpus.Config):
-        longest = _check_pairs(settings)
-    else:
-        longest = settings.data.context if settings.drawing is None else _check_progressions(settings)
+    kinds = {corpus.Config: _check_pairs, text.Config: _check_text}
+    longest = kinds.get(type(settings.data), _check_progressions)(settings)
     if getattr(architecture, "position", None) == "learned" and architecture.max_len < longest:
         raise UserError(f"--max_len {architecture.max_len} ends before the longest row: give {longest} or more", USAGE)
 
@@ -51,6 +49,21 @@ def _check_pairs(settings):
         kept = f"--average {teaching.average} is of more checkpoints than --keep {settings.training.keep}"
         raise UserError(f"{kept}: keep as many", USAGE)
     return settings.data.longest
+
+
+def _check_text(settings):
+    """Most tokens of a row."""
+    options, d_model = settings.drawing, settings.model.d_model
+    _require_positive(options, ("accumulate",))
+    require("lora_rank", 0 <= options.lora_rank <= d_model, options, f"0 to {d_model}, the width of the model")
+    require("lora_alpha", 0 < options.lora_alpha < 1e6, options, "more than 0 and less than 1000000")
+    if options.remat and options.architecture == "recurrent":
+        raise UserError("--remat is for transformers: drop it", USAGE)
+    if options.init_from is not None and options.architecture == "transformer":
+        places, fits = settings.model.max_len, settings.model.position != "learned"
+        where = f"at most {places}, the positions of {options.init_from}"
+        require("context", fits or settings.data.context <= places, settings.data, where)
+    return settings.data.context
 
 
 def _check_progressions(settings):

@@ -6,7 +6,9 @@
 - sketch  the plain sketch the project began from, literally: `model.Config()` and plain cross-entropy
 - recurrent  an RNN, GRU or LSTM on the same task
 - digits  terms of many widths, positions relative to the width: a model for terms of more digits than it was trained on
-- baby_gpt, baby_gpt_cpu  a language model of a text file, in the two sizes of nanoGPT's character-level examples
+- text    a language model of a text file, small enough for a CPU: a transformer, or with `--architecture recurrent` an
+          RNN, GRU or LSTM; with `--init_from` a model that was trained before, trained further
+- baby_gpt, baby_gpt_cpu  the two sizes of nanoGPT's character-level examples; `text` has that of baby_gpt_cpu
 - translate, base  an encoder-decoder of pairs of sentences, for a CPU and in the size that was published
 """
 
@@ -20,13 +22,26 @@ from apformer.errors import USAGE, UserError
 from apformer.model import Config as Model
 from apformer.optimizer import Config as Optimizer
 from apformer.recurrent import Config as Recurrent
-from apformer.runs import limits
+from apformer.runs import limits, pretrained
 from apformer.seq2seq import Config as Seq2seq
-from apformer.settings import Options, Settings, Teaching, Training
+from apformer.settings import Options, Settings, Teaching, TextOptions, Training
 from apformer.tasks.digits.generator import Config as Wide
 from apformer.tasks.progressions.generator import Config as Data
 from apformer.tasks.text.corpus import Config as Text
 from apformer.tasks.translation.corpus import Config as Pairs
+
+RECIPE_OF = {  # by whose flags they are
+    Model: "exact",
+    Data: "exact",
+    Options: "exact",
+    Recurrent: "recurrent, or of --recipe text --architecture recurrent",
+    Text: "text",
+    TextOptions: "text",
+    Wide: "digits",
+    Seq2seq: "translate",
+    Pairs: "translate",
+    Teaching: "translate",
+}
 
 
 def exact(digits):
@@ -99,6 +114,35 @@ def digits(most, order):
     )
 
 
+def text(context, architecture="transformer"):
+    """The shape of `baby_gpt_cpu`, or a recurrent model of about as many parameters."""
+    settings = baby_gpt_cpu(context)
+    settings = dataclasses.replace(settings, training=dataclasses.replace(settings.training, recipe="text"))
+    if architecture == "transformer":
+        return settings
+    cells = Recurrent(vocab_size=512, d_model=256, n_layers=2)
+    return dataclasses.replace(settings, model=cells, drawing=TextOptions(architecture="recurrent"))
+
+
+def further(settings, folder, context, low_rank):
+    """The settings to train the model in a folder further: its shape, its tokenizer, and the small steps it wants.
+
+    The learning rates are those for the published GPT-2; small models bear higher ones. That of adapters is as in Hu
+    et al. 2021.
+    """
+    cfg = pretrained.read_config(folder)
+    architecture = "recurrent" if module(cfg) is recurrent_model else "transformer"
+    longest = cfg.max_len if architecture == "transformer" and cfg.position == "learned" else context
+    training = dataclasses.replace(settings.training, steps=500, batch_size=8, log_every=10, save_every=50, patience=0)
+    return Settings(
+        training,
+        cfg,
+        Text(tokenizer=str(folder), context=min(context, longest)),
+        Optimizer(learning_rate=2e-4 if low_rank else 5e-5, warmup_steps=50, weight_decay=0.01),
+        TextOptions(architecture=architecture),
+    )
+
+
 def baby_gpt(context):
     """nanoGPT's character-level model for a GPU: 6 layers, 6 heads, 384 wide, dropout; batches of 64."""
     training = Training(recipe="baby_gpt", steps=5000, batch_size=64, save_every=250, patience=8)
@@ -125,7 +169,7 @@ def _language_model(training, context, **shape):
         **shape,
     )
     rule = Optimizer(rule="muon", learning_rate=4e-3, weight_decay=0.1)
-    return Settings(training, architecture, Text(context=context), rule, None)
+    return Settings(training, architecture, Text(context=context), rule, TextOptions())
 
 
 def translate():
@@ -153,10 +197,8 @@ def base():
 def parse(args):
     """The settings that flags ask for. Raises UserError (exit USAGE) that names the flag and what fits."""
     recipe, most = flags.value(args, "recipe"), flags.value(args, "digits") or ""
-    if recipe in ("baby_gpt", "baby_gpt_cpu"):
-        context = flags.value(args, "context") or ""
-        start, usual = (baby_gpt, 256) if recipe == "baby_gpt" else (baby_gpt_cpu, 64)
-        settings = start(int(context) if re.fullmatch("[1-9][0-9]{0,8}", context) else usual)
+    if recipe in ("text", "baby_gpt", "baby_gpt_cpu"):
+        settings = _of_text(args, recipe)
     elif recipe in ("translate", "base"):
         settings = translate() if recipe == "translate" else base()
     elif recipe == "digits":
@@ -166,13 +208,33 @@ def parse(args):
         start = {"bayes": bayes, "sketch": sketch, "recurrent": recurrent}.get(recipe, exact)
         settings = start(int(most) if re.fullmatch("[1-9]", most) else 3)
     # Of the parts that there are in this recipe, since an RNN has other flags than a transformer.
-    parts = [(name, type(part), part) for name, part in vars(settings).items() if part is not None]
+    parts = [(name, type(part), part) for name, part in vars(settings).items()]
     try:
         parsed = flags.parse(dataclasses.make_dataclass("Settings", parts, frozen=True), args, "apformer train")
     except UserError as error:
         raise UserError(_what_fits(str(error)), USAGE) from None
-    settings = Settings(**{name: getattr(parsed, name, None) for name in vars(settings)})
+    settings = Settings(**{name: getattr(parsed, name) for name in vars(settings)})
     limits.check(settings)
+    if flags.value(args, "init_from") is not None:
+        pretrained.require_same(settings.model, settings.drawing.init_from)
+    return settings
+
+
+def _of_text(args, recipe):
+    """Where the flags of a text start: at a recipe, or at the model that --init_from names."""
+    architecture, folder = flags.value(args, "architecture"), flags.value(args, "init_from")
+    given, usual = flags.value(args, "context") or "", 256 if recipe == "baby_gpt" else 64
+    context = int(given) if re.fullmatch("[1-9][0-9]{0,8}", given) else usual if folder is None else 128
+    if recipe == "text":
+        settings = text(context, architecture or "transformer")
+    else:
+        settings = (baby_gpt if recipe == "baby_gpt" else baby_gpt_cpu)(context)
+    if folder is not None:
+        settings = further(settings, folder, context, low_rank=flags.value(args, "lora_rank") not in (None, "0"))
+    kind = settings.drawing.architecture
+    if architecture in ("transformer", "recurrent") and architecture != kind:
+        fits = "give --recipe text" if folder is None else "drop the flag"
+        raise UserError(f"--architecture {architecture} contradicts a model that is a {kind}: {fits}", USAGE)
     return settings
 
 
@@ -182,7 +244,13 @@ def module(cfg):
 
 
 def _what_fits(sentence):
-    """The sentence of a model.Config that cannot be, with flags and the numbers that fit."""
+    """A sentence about flags that cannot be, with the recipe of a flag that this one lacks, or the numbers that fit."""
+    unknown = re.match(r"unrecognized options: --([\w-]+)", sentence)
+    if unknown:
+        name = unknown[1].replace("-", "_")
+        for kind, recipe in RECIPE_OF.items():
+            if name in {field.name for field in dataclasses.fields(kind)}:
+                return f"--{name} is a flag of --recipe {recipe}: give that recipe, or drop the flag"
     numbers = re.search(r"d_model (\d+) is not a multiple of n_heads (\d+)", sentence)
     if numbers:
         d_model, n_heads = map(int, numbers.groups())

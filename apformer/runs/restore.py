@@ -21,7 +21,7 @@ def load_rows(path):
     """The rows of a run. Raises UserError (exit DATA) if the dataset is not the one it was trained on."""
     settings = load_settings(path)
     task = choose.module(settings.data)
-    rows = task.read_rows(settings)
+    rows = task.read_rows(task.kept(settings, path))
     found = task.describe_rows(settings, rows)
     if found != _config(path).get("data"):
         raise UserError(f"{found['source']} has changed since {path} was trained on it: restore it", DATA)
@@ -48,7 +48,8 @@ def load_params(path, settings, member=None, step=None):
     abstract = jax.eval_shape(partial(initial_state, settings))
 
     def params_of(state):
-        return state.params if members == 1 else jax.tree.map(lambda leaf: leaf[member], state.params)
+        params = state.params if members == 1 else jax.tree.map(lambda leaf: leaf[member], state.params)
+        return choose.module(settings.data).whole(params, settings)
 
     newest, state = checkpoint.load(folder, abstract, steps[-1])
     member = _choose(path, newest, members, member)

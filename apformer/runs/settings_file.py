@@ -10,7 +10,7 @@ from apformer.optimizer import Config as Optimizer
 from apformer.recurrent import Config as Recurrent
 from apformer.runs import limits
 from apformer.seq2seq import Config as Seq2seq
-from apformer.settings import Options, Settings, Teaching, Training
+from apformer.settings import Options, Settings, Teaching, TextOptions, Training
 from apformer.tasks.digits import generator as wide
 from apformer.tasks.progressions import generator
 from apformer.tasks.text import corpus as text
@@ -28,12 +28,13 @@ def from_dict(config, source):
         data, architecture, drawing = config["data"], config["model"], config["drawing"]
         kinds = {"order": wide.Config, "text": text.Config, "byte_pairs": corpus.Config}
         models = {"cell": Recurrent, "n_encoder_layers": Seq2seq}
+        options = {"beams": Teaching, "lora_rank": TextOptions}
         settings = Settings(
             training=_typed(Training, config["training"]),
             model=_typed(_kind(architecture, models, Model), architecture),
             data=_typed(_kind(data, kinds, generator.Config), data),
             optimizer=_typed(Optimizer, config["optimizer"]),
-            drawing=None if drawing is None else _typed(_kind(drawing, {"beams": Teaching}, Options), drawing),
+            drawing=_typed(_kind(drawing, options, Options), drawing),
         )
         limits.check(settings)
     except (KeyError, TypeError, ValueError, UserError) as error:

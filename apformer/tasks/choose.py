@@ -2,7 +2,7 @@
 
 A task is a module that gives rows to train on and to choose by, and the loss: read_rows, describe_rows, sample,
 validation_batch, make_loss, a hint of what to try, and the settings that stay ON_HOST; one of language has settings
-fitted to its rows.
+fitted to its rows. What is trained, and by which optimizer, is in `plain`, or of the task's own.
 """
 
 from apformer.tasks.digits import generator

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 
 from apformer import loss
+from apformer.tasks.plain import init_from, initial_params, kept, make_optimizer, whole  # noqa: F401
 
 VALIDATION_ROWS = 1024
 TEST_KEY, VALIDATION_KEY = 1, 2  # the same rows for every seed

@@ -6,6 +6,7 @@ back, which one that works on bytes does unless it also changes text (lower case
 
 import json
 import os
+import re
 from pathlib import Path
 
 from apformer.errors import DATA, DISK, UserError
@@ -39,6 +40,9 @@ def load(path: str | Path) -> Characters | BytePairs:
             return _checked(_read_gpt2(path), path)
         path = path / "tokenizer.json"
     text = _read_text(path)
+    if path.suffix == ".tiktoken" or re.match(r"[A-Za-z0-9+/]+=* [0-9]+\r?\n", text):
+        remedy = "give a tokenizer.json, or the folder of a vocab.json and a merges.txt"
+        raise UserError(f"{path} is a tiktoken file, which does not say how a text is split: {remedy}", DATA)
     try:
         content = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -51,6 +55,10 @@ def load(path: str | Path) -> Characters | BytePairs:
     except Exception as error:  # The library raises nothing narrower.
         remedy = "give a tokenizer.json, or the folder of a vocab.json and a merges.txt"
         raise UserError(f"{path} is no tokenizer ({error}): {remedy}", DATA) from None
+    for added in content["added_tokens"]:  # the library numbers them anew where an id is left out
+        if tokenizer.token_to_id(added["content"]) != added["id"]:
+            left_out = f"{path} leaves out ids before {added['id']}, the id of {json.dumps(added['content'])}"
+            raise UserError(f"{left_out}: restore the file, or give another tokenizer", DATA)
     return _checked(tokenizer, path)
 
 
@@ -67,8 +75,9 @@ def _read_gpt2(folder):
     """The library's tokenizer of GPT-2's two files, with GPT-2's pattern and its token for the end of a text."""
     vocabulary, merges = folder / "vocab.json", folder / "merges.txt"
     if not (os.path.exists(vocabulary) and os.path.exists(merges)):
-        needed = "give one with a tokenizer.json, or with a vocab.json and a merges.txt"
-        raise UserError(f"{folder} holds no tokenizer: {needed}", DATA)
+        needed = "put its tokenizer.json there, or its vocab.json and merges.txt"
+        published = f"`hf download gpt2 tokenizer.json --local-dir {folder}` fetches the published one"
+        raise UserError(f"{folder} holds no tokenizer: {needed}; {published}", DATA)
     tokenizers = library()
     try:
         tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE.from_file(str(vocabulary), str(merges)))

@@ -1,9 +1,12 @@
 """Text to tokens and back: the characters of a text, or byte pairs (`byte_pairs` says what those are).
 
-    encode(text) -> tokens_T, int32      decode(tokens_T) -> text      vocab_size
+    encode(text) -> tokens_T, int32      decode(tokens_T) -> text      vocab_size      special_tokens
 
 Both tokenizers have these names, and decode(encode(text)) is the text: of characters for every text of the vocabulary,
 of byte pairs for every text there is. Byte pairs are trained and run by the `tokenizers` library.
+
+A special token, such as GPT-2's <|endoftext|>, is not a piece of a text but a sign for the model. A text that spells
+one is refused unless it is allowed, as in `tiktoken`: whoever writes a part of a text could otherwise end it.
 """
 
 import codecs
@@ -30,11 +33,13 @@ class Characters:
 
     characters: str
 
+    special_tokens = frozenset()  # the ids of special tokens
+
     @property
     def vocab_size(self) -> int:
         return len(self.characters)
 
-    def encode(self, text: str) -> np.ndarray:
+    def encode(self, text: str, *, allow_special: bool = False) -> np.ndarray:
         """tokens_T, int32. Raises UserError (exit DATA) that names the first character outside the vocabulary."""
         codes_V, codes_T = codes(self.characters), codes(text)
         tokens_T = np.minimum(np.searchsorted(codes_V, codes_T), self.vocab_size - 1).astype(np.int32)
@@ -68,8 +73,18 @@ class BytePairs:
     def vocab_size(self) -> int:
         return self.tokenizer.get_vocab_size()
 
-    def encode(self, text: str) -> np.ndarray:
-        """tokens_T, int32. Raises UserError (exit DATA) that names the first lone surrogate of the text."""
+    @property
+    def special_tokens(self) -> frozenset:
+        """The ids of special tokens."""
+        added = self.tokenizer.get_added_tokens_decoder()
+        return frozenset(token for token, what in added.items() if what.special)
+
+    def encode(self, text: str, *, allow_special: bool = False) -> np.ndarray:
+        """tokens_T, int32. Raises UserError (exit DATA) that names a lone surrogate, or a special token not allowed."""
+        for name in [] if allow_special else map(self.tokenizer.id_to_token, sorted(self.special_tokens)):
+            if name in text:
+                fault = f"character {text.index(name) + 1} begins the special token {name}"
+                raise UserError(f"{fault}: give --special_tokens to read it as one, or remove it from the text", DATA)
         blocks = [self.tokenizer.encode(block, add_special_tokens=False).ids for block in _blocks(text)]
         return np.concatenate([np.array(block, np.int32) for block in [[], *blocks]])
 

@@ -156,7 +156,7 @@ def test_half_precision_becomes_float32(tmp_path, dtype):
 
 def test_what_config_json_leaves_out_is_as_in_the_smallest(tmp_path):
     (tmp_path / "config.json").write_text('{"model_type": "gpt2"}')
-    assert gpt2._read_config(tmp_path / "config.json") == gpt2.SIZES["gpt2"]
+    assert gpt2.read_config(tmp_path / "config.json") == gpt2.SIZES["gpt2"]
 
 
 def refuses(pattern, folder, exit_code=CHECKPOINT):
@@ -236,13 +236,25 @@ def test_a_folder_that_is_none(tmp_path):
         ({"n_embd": "6"}, 'describes no GPT-2 .*n_embd is "6"'),
         ({"n_layer": 2.0}, "n_layer is 2.0"),
         ({"n_positions": 0}, "max_len 0 is less than 1"),
+        ({"layer_norm_epsilon": float("nan")}, "layer_norm_epsilon nan is not between 0 and 1"),
+        ({"layer_norm_epsilon": float("inf")}, "layer_norm_epsilon inf is not between 0 and 1"),
+        ({"layer_norm_epsilon": -1.0}, "layer_norm_epsilon -1.0 is not between 0 and 1"),
+        ({"vocab_size": 10**15}, "vocab_size 1000000000000000 is more than 2147483647"),
+        ({"n_layer": 100_000}, "holds 2 layers where config.json has n_layer 100000"),
     ],
 )
 def test_what_is_no_gpt2_is_refused_and_told_what_is_supported(tmp_path, config, pattern):
     refuses(pattern, write(tmp_path / "in", draw_tensors(), **config))
 
 
-@pytest.mark.parametrize("text", ["", "[1, 2", "\xff"])
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_weights_that_are_not_finite_are_refused(tmp_path, bad):
+    tensors = draw_tensors()
+    tensors["h.1.mlp.c_fc.weight"][2, 3] = bad
+    refuses("h.1.mlp.c_fc.weight holds numbers that are not finite", write(tmp_path / "in", tensors))
+
+
+@pytest.mark.parametrize("text", ["", "[1, 2", "\xff", "[" * 200_000])
 def test_a_damaged_config_is_refused(tmp_path, text):
     folder = write(tmp_path / "in", draw_tensors())
     (folder / "config.json").write_bytes(text.encode("latin-1"))

@@ -21,7 +21,7 @@ PAIRS = corpus.Config(from_language="figures", to_language="en", largest=400, nu
 TRANSLATOR = seq2seq.Config(
     d_model=8, n_heads=2, n_encoder_layers=2, n_decoder_layers=1, d_ff=8, norm_position="pre", final_norm=True
 )
-OPTIONS = {text.Config: None, corpus.Config: recipes.Teaching(beams=1)}
+OPTIONS = {text.Config: recipes.TextOptions(), corpus.Config: recipes.Teaching(beams=1)}
 TEXT = "".join(f"the {k} bottles of ale stand on wall {k % 7}.\n" for k in range(99))
 
 

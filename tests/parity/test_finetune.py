@@ -1,4 +1,4 @@
-"""A folder that fine-tuning exports: in `transformers` it cuts text into the same tokens and writes the same fifty."""
+"""A folder that `apformer export` writes: `transformers` cuts text into the same tokens and writes the same fifty."""
 
 import os
 import subprocess
@@ -19,28 +19,37 @@ transformers = pytest.importorskip("transformers", reason="parity needs transfor
 
 pytestmark = pytest.mark.parity
 
-SCRIPT = Path(__file__).parents[2] / "experiments" / "finetune_gpt2.py"
+ROOT = Path(__file__).parents[2]
 TEXT = "".join(f"  {k} bottles of ale, they'd say; \U0001f642 wall {1000 + 7 * k}.\n" for k in range(300))
 PROMPT, GENERATED = "7 bottles of ale, they'd", 50
-FLAGS = (
-    "--steps 20 --pretrain_steps 30 --evaluate_every 10 --batch_size 4 --context 96 "
-    "--d_model 24 --n_heads 2 --n_layers 3 --vocab_size 300 --learning_rate 0.01"
-).split()
+FLAGS = "--recipe text --batch_size 4 --context 96 --log_every 10 --save_every 10 --warmup_steps 2".split()
+SHAPE = "--steps 150 --tokenizer byte_pairs --d_model 24 --n_heads 2 --n_layers 3 --vocab_size 300".split()
+FURTHER = "--steps 20 --learning_rate 0.01 --lora_rank 4".split()
+
+
+def apformer(*words):
+    """A command in a process of its own: here numbers have 64 bits."""
+    python_path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    env = os.environ | {"PYTHONPATH": python_path}
+    subprocess.run([sys.executable, "-m", "apformer", *map(str, words)], check=True, env=env)
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory):
+def runs(tmp_path_factory):
+    """A model trained from scratch, which has no biases in attention, and adapters of its GPT-2 folder."""
     path = tmp_path_factory.mktemp("finetune")
     (path / "text.txt").write_text(TEXT, encoding="utf-8")
-    args = [str(path / "text.txt"), *FLAGS, "--method", "low_rank", "--run_dir", str(path / "run")]
-    python_path = os.pathsep.join([str(SCRIPT.parents[1]), os.environ.get("PYTHONPATH", "")])
-    subprocess.run([sys.executable, SCRIPT, *args], check=True, env=os.environ | {"PYTHONPATH": python_path})
-    return path / "run"
+    start = ["train", *FLAGS, "--text", path / "text.txt", "--run_dir"]
+    apformer(*start, path / "scratch-run", *SHAPE)
+    apformer("export", path / "scratch-run", "--to", "gpt2", "--out", path / "scratch")
+    apformer(*start, path / "adapters-run", *FURTHER, "--init_from", path / "scratch")
+    apformer("export", path / "adapters-run", "--to", "gpt2", "--out", path / "adapters")
+    return path
 
 
-@pytest.fixture(params=["model", "pretrained"])  # adapters that were merged, and weights that were all trained
-def folder(request, run):
-    return run / request.param
+@pytest.fixture(params=["scratch", "adapters"])
+def folder(request, runs):
+    return runs / request.param
 
 
 def test_fifty_greedy_tokens(folder):

@@ -62,9 +62,9 @@ def test_a_folder_of_gpt2(tmp_path, library):
     assert tokenizer.encode("the the").tolist() == [t, 257, 258]
     assert tokenizer.encode(" the\xa0").tolist() == [258, BYTES.index(0xC2), BYTES.index(0xA0)]
     # GPT-2 keeps blanks together but for the one before a word, and numbers whole; its end of a text is one token.
-    assert tokenizer.encode("  the<|endoftext|>he").tolist() == [space, 258, 259, 257]
+    assert tokenizer.encode("  the<|endoftext|>he", allow_special=True).tolist() == [space, 258, 259, 257]
     for text in (*TEXTS.values(), "a<|endoftext|>\n<|endoftext|> b", " "):
-        assert tokenizer.decode(tokenizer.encode(text)) == text
+        assert tokenizer.decode(tokenizer.encode(text, allow_special=True)) == text
     save(tokenizer, tmp_path / "tokenizer.json")
     assert load(tmp_path).encode(ALL).tolist() == tokenizer.encode(ALL).tolist()
 
@@ -96,9 +96,33 @@ def test_tokens_that_were_added_stream_as_they_decode(tmp_path, library, byte_pa
     loaded = load(write_json(tmp_path, tokenizer))
     assert loaded.vocab_size == 402
     text = "a<|end of text|>b日"
-    assert loaded.encode(text).tolist()[-1] == 401
-    assert loaded.decode(loaded.encode(text)) == text
-    assert b"".join(loaded.bytes_of(token) for token in loaded.encode(text)).decode("utf-8") == text
+    tokens_T = loaded.encode(text, allow_special=True)
+    assert tokens_T.tolist()[-1] == 401 and loaded.special_tokens == {400, 401}
+    assert loaded.decode(tokens_T) == text
+    assert b"".join(loaded.bytes_of(token) for token in tokens_T).decode("utf-8") == text
+
+
+def test_a_special_token_in_a_text_is_refused_unless_it_is_allowed(tmp_path, library):
+    tokenizer = load(write_gpt2(tmp_path))
+    with pytest.raises(UserError, match=r"character 5 begins the special token <\|endoftext\|>: give --s") as error:
+        tokenizer.encode("the <|endoftext|>")
+    assert error.value.exit_code == DATA
+    assert tokenizer.encode("<|endoftext|>", allow_special=True).tolist() == [259]
+
+
+def test_an_id_that_is_left_out_is_not_given_to_another(tmp_path, library, byte_pairs):
+    tokenizer = library.Tokenizer.from_str(byte_pairs.to_json())
+    tokenizer.add_special_tokens(["<|end|>"])
+    content = json.loads(tokenizer.to_str())
+    content["added_tokens"][0]["id"] = 405
+    (tmp_path / "tokenizer.json").write_text(json.dumps(content))
+    assert 'leaves out ids before 405, the id of "<|end|>"' in refusal(tmp_path / "tokenizer.json")
+
+
+@pytest.mark.parametrize("name", ["gpt2.tiktoken", "vocabulary.txt"])
+def test_a_file_of_tiktoken_is_named_as_such(tmp_path, name):
+    (tmp_path / name).write_text("IQ== 0\nIg== 1\nIw== 2\n")
+    assert "is a tiktoken file, which does not say how a text is split" in refusal(tmp_path / name)
 
 
 def test_a_tokenizer_that_cuts_or_pads_does_so_no_more(tmp_path, library, byte_pairs):
@@ -145,7 +169,7 @@ def test_what_is_no_tokenizer_is_refused(tmp_path, library, content):
 
 
 def test_a_place_without_a_tokenizer_is_refused(tmp_path):
-    assert "holds no tokenizer: give one with a tokenizer.json, or with a vocab.json" in refusal(tmp_path)
+    assert "holds no tokenizer: put its tokenizer.json there, or its vocab.json and merges.txt" in refusal(tmp_path)
     assert "cannot be read (No such file or directory)" in refusal(tmp_path / "none")
     assert "cannot be read (File name too long)" in refusal(tmp_path / ("x" * 300))
     (tmp_path / "vocab.json").write_text("{}")

@@ -14,6 +14,7 @@ from apformer.errors import USAGE, UserError
 from apformer.runs import recipes
 from apformer.tasks.digits import generator
 from apformer.tasks.hard_rows import VALIDATION_KEY, VALIDATION_ROWS, keep_hardest
+from apformer.tasks.plain import init_from, initial_params, kept, make_optimizer, whole  # noqa: F401
 from apformer.tasks.progressions.training import mined_rows
 
 ON_HOST = {"drawing": ("test_sequences",)}  # settings that no compiled program knows

@@ -17,6 +17,7 @@ from apformer.errors import DATA, USAGE, UserError
 from apformer.runs import recipes
 from apformer.tasks.batch import Batch
 from apformer.tasks.hard_rows import TEST_KEY, VALIDATION_KEY, VALIDATION_ROWS, keep_hardest
+from apformer.tasks.plain import init_from, initial_params, kept, make_optimizer, whole  # noqa: F401
 from apformer.tasks.progressions import bayes, crops, first_two_terms, generator, text_file
 from apformer.tasks.progressions.evaluation import term_matches
 from apformer.tasks.progressions.generator import Progressions

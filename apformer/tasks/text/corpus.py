@@ -25,6 +25,8 @@ class Config:
     """A text file in UTF-8."""
     tokenizer: str = "characters"
     """characters, byte_pairs (--vocab_size of them), or a file or folder that holds a tokenizer."""
+    special_tokens: bool = False
+    """Read the special tokens that the text spells, such as <|endoftext|>; without it such a text is refused."""
     context: int = 256
     """Tokens of a row: the most that stand before what is predicted."""
     validation_share: float = 0.1

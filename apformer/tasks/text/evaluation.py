@@ -14,6 +14,8 @@ from apformer.runs.metrics import read_metrics
 from apformer.runs.restore import load_params
 from apformer.tasks.text import training
 
+LARGEST = 700.0  # nats; the exponential of 710 is more than a float can hold
+
 
 def evaluate_run(path, settings, rows, member=None):
     """evaluation.json and figures of a run's best checkpoint."""
@@ -31,7 +33,7 @@ def evaluate_run(path, settings, rows, member=None):
         "tokens": len(rows["validation"]) - 1,
         "characters": rows["validation_characters"],
         "nats_per_token": nats,
-        "perplexity": math.exp(nats),
+        "perplexity": math.exp(min(nats, LARGEST)),
         "bits_per_character": training.bits_per_character(nats, rows),
         "nats_by_position": (nats_RT.sum(0) / np.maximum(weights_RT.sum(0), 1)).tolist(),
     }
@@ -43,8 +45,10 @@ def evaluate_run(path, settings, rows, member=None):
 
 def table(result):
     """An evaluation for a terminal."""
+    perplexity = result["perplexity"]
+    shown = f"{perplexity:.2f}" if perplexity < 1e9 else f"{perplexity:.0e}"
     return (
         f"step {result['step']:,}, validation part of {result['tokens']:,} tokens, all of it: "
-        f"{result['nats_per_token']:.4f} nats per token, perplexity {result['perplexity']:.2f}, "
+        f"{result['nats_per_token']:.4f} nats per token, perplexity {shown}, "
         f"{result['bits_per_character']:.4f} bits per character"
     )

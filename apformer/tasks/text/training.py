@@ -6,6 +6,7 @@
 import hashlib
 import math
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import jax
@@ -14,12 +15,18 @@ import numpy as np
 
 from apformer import loss
 from apformer.errors import DATA, UserError
+from apformer.layers import lora
 from apformer.runs import recipes
+from apformer.tasks import plain
 from apformer.tasks.text import corpus
 from apformer.tokenizers import pretrained
 from apformer.tokenizers import text as text_tokenizer
 
-ON_HOST = {"data": ("text", "tokenizer", "validation_share")}  # settings that no compiled program knows
+ON_HOST = {  # settings that no compiled program knows
+    "data": ("text", "tokenizer", "special_tokens", "validation_share"),
+    "drawing": ("init_from",),
+}
+LEARNED = ("characters", "byte_pairs")  # tokenizers that are made from the text
 VALIDATION_TOKENS = 2**14  # of a batch, whose attention and logits must fit in memory
 
 
@@ -42,7 +49,7 @@ def read_rows(settings):
 def encode_rows(parts, tokenizer, cfg):
     """The rows of a training part and a validation part. Raises UserError (exit DATA) if one is shorter than a row."""
     kind = np.uint16 if tokenizer.vocab_size <= 2**16 else np.int32
-    train_N, validation_N = (tokenizer.encode(part).astype(kind) for part in parts)
+    train_N, validation_N = (tokenizer.encode(part, allow_special=cfg.special_tokens).astype(kind) for part in parts)
     for name, tokens_N in (("training", train_N), ("validation", validation_N)):
         if len(tokens_N) <= cfg.context:
             short = f"the {name} part of {cfg.text} has {len(tokens_N):,} tokens, a row {cfg.context + 1:,}"
@@ -51,8 +58,25 @@ def encode_rows(parts, tokenizer, cfg):
     return {"train": train_N, "validation": validation_N, "tokenizer": tokenizer, "validation_characters": characters}
 
 
+def kept(settings, path):
+    """The settings with the tokenizer that the run at `path` keeps, unless it is learned from the text.
+
+    So no other file is needed than the text.
+    """
+    if settings.data.tokenizer in LEARNED:
+        return settings
+    return replace(settings, data=replace(settings.data, tokenizer=str(path)))
+
+
 def fitted(settings, rows):
-    """The settings with a model whose vocabulary is the tokenizer's."""
+    """The settings with a model whose vocabulary is the tokenizer's.
+
+    Raises UserError (exit DATA) if the model was trained before, with another vocabulary.
+    """
+    folder = init_from(settings)
+    if folder is not None:
+        text_tokenizer.check_vocabulary(rows["tokenizer"], settings.model.vocab_size, folder)
+        return settings
     return replace(settings, model=replace(settings.model, vocab_size=rows["tokenizer"].vocab_size))
 
 
@@ -69,7 +93,7 @@ def describe_rows(settings, rows):
 
 def sample(key, settings, train_rows):
     """The batch of a training step: fresh windows of the training part. Pure, settings static."""
-    return corpus.windows(key, train_rows, settings.data, settings.training.batch_size)
+    return corpus.windows(key, train_rows, settings.data, settings.training.batch_size * settings.drawing.accumulate)
 
 
 def validation_batch(settings, rows):
@@ -77,9 +101,44 @@ def validation_batch(settings, rows):
     return corpus.consecutive(rows["validation"], settings.data, VALIDATION_TOKENS)
 
 
+def init_from(settings):
+    """The folder of the model that training begins with, or None."""
+    return settings.drawing.init_from
+
+
+def initial_params(key, settings, given=None):
+    """What the state holds as parameters: those of the model, or {"base": these, "adapters": their factors}.
+
+    The base is in the state although no step changes it: so a checkpoint is the whole of the run, verified byte for
+    byte, and the folder that the model came from may be moved. It takes a third of what training all weights keeps.
+    """
+    if given is None:
+        base = plain.initial_params(key, settings)
+    else:
+        base = jax.tree.map(lambda leaf: jnp.array(leaf, jnp.float32), given)
+    if not settings.drawing.lora_rank:
+        return base
+    return {"base": base, "adapters": lora.init(jax.random.fold_in(key, 1), base, settings.drawing.lora_rank)}
+
+
+def whole(params, settings):
+    """The parameters of the model: those of the state, its adapters merged. Their gradient is that of the adapters."""
+    if not settings.drawing.lora_rank:
+        return params
+    return lora.merge(jax.lax.stop_gradient(params["base"]), params["adapters"], settings.drawing.lora_alpha)
+
+
+def make_optimizer(settings):
+    """The optimizer of `initial_params`."""
+    rule = plain.make_optimizer(settings)
+    return lora.trained_alone(rule) if settings.drawing.lora_rank else rule
+
+
 def make_loss(settings):
     """loss_fn(params, batch, key) -> (loss, metrics); without a key, of all batches of the validation part."""
     apply, dtype = recipes.module(settings.model).apply, jnp.dtype(settings.training.compute_dtype)
+    if settings.drawing.remat:
+        apply = partial(apply, remat=True)
 
     def loss_fn(params, batch, key):
         params = jax.tree.map(lambda leaf: leaf.astype(dtype), params)

@@ -17,6 +17,7 @@ import numpy as np
 from apformer import loss, seq2seq, train
 from apformer.decoding import buckets
 from apformer.errors import DATA, USAGE, UserError
+from apformer.tasks.plain import init_from, initial_params, kept, make_optimizer, whole  # noqa: F401
 from apformer.tasks.translation import batches as padded
 from apformer.tasks.translation import corpus
 from apformer.tokenizers import text as text_tokenizer

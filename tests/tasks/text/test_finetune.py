@@ -1,8 +1,10 @@
-"""`experiments/finetune_gpt2.py`: what is trained and what stays, what is kept, bad input in one sentence."""
+"""Fine-tuning is a run: what is trained and what stays, a stop and its resumption, bad input in one sentence."""
 
 import dataclasses
 import importlib.util
 import json
+import shutil
+import signal
 import sys
 from pathlib import Path
 
@@ -11,113 +13,21 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from apformer import errors, model, optimizer
+from apformer import cli, errors, model
+from apformer.commands import export, train
 from apformer.formats import gpt2
-from apformer.tasks.text import corpus, finetune
-from apformer.tokenizers import pretrained as tokenizer_file
-from apformer.tokenizers import text as text_tokenizer
+from apformer.runs import checkpoint, fit, language_model, recipes, restore
+from apformer.tasks.text import training
+from apformer.tokenizers import pretrained, text
+
+pytest.importorskip("safetensors", reason='GPT-2 folders need the text extra: pip install -e ".[text]"')
 
 SCRIPT = Path(__file__).parents[3] / "experiments" / "finetune_gpt2.py"
-spec = importlib.util.spec_from_file_location("experiments_finetune_gpt2", SCRIPT)
-script = importlib.util.module_from_spec(spec)
-sys.modules[spec.name] = script  # where --help looks for what a flag means
-spec.loader.exec_module(script)
-
 TEXT = "".join(f"the {k} bottles of ale stand on wall {k % 7}.\n" for k in range(120))
 CONTEXT = 11
-CFG = dataclasses.replace(
-    gpt2.SIZES["gpt2"], vocab_size=257, d_model=6, n_heads=2, n_layers=2, max_len=13, dropout=0.25
-)
-FEW = f"--steps 10 --batch_size 4 --evaluate_every 20 --context {CONTEXT}".split()
-SMALL = [*FEW, *"--pretrain_steps 60 --vocab_size 257 --d_model 16 --n_heads 2 --n_layers 2".split()]
-
-
-def settings(**changes):
-    way = finetune.Way(**{"steps": 3, "batch_size": 3, "rank": 2} | changes)
-    cfg = dataclasses.replace(CFG, dropout=0.0)
-    return finetune.Settings(way, cfg, corpus.Config(context=CONTEXT), optimizer.Config(warmup_steps=1))
-
-
-@pytest.fixture(scope="module")
-def rows():
-    tokens_N = np.random.default_rng(0).integers(0, CFG.vocab_size, 150).astype(np.uint16)
-    return {"train": tokens_N, "validation": tokens_N[:60]}
-
-
-def fit(params, rows, **changes):
-    return finetune.fit(params, rows, settings(**changes), 0, 3, lambda *_: None)
-
-
-apply = jax.jit(model.apply, static_argnums=2)
-
-
-def equal(ours, theirs):
-    return jax.tree.map(lambda a, b: bool((np.asarray(a) == np.asarray(b)).all()), ours, theirs)
-
-
-def test_low_rank_changes_the_matrices_of_the_blocks_alone(rows, random_params):
-    params = random_params(CFG)
-    result = fit(params, rows, method="low_rank")
-    assert result.step == 3 and result.loss < result.curve[0][1]
-    same = equal(result.params, params)
-    attention, feedforward = same["blocks"].pop("attention"), same["blocks"].pop("feedforward")
-    changed = [attention.pop(name) for name in ("query", "key", "value", "output")]
-    changed += [feedforward[name].pop("weight") for name in ("expand", "contract")]
-    assert not any(changed) and jax.tree.all([same, attention, feedforward])
-
-
-def test_full_changes_everything_and_not_what_it_was_given(rows, random_params):
-    params = random_params(CFG)
-    before = jax.tree.map(np.array, params)
-    result = fit(params, rows)
-    assert jax.tree.all(equal(params, before))
-    assert not any(jax.tree.leaves(equal(result.params, before)))
-    batches = corpus.consecutive(rows["validation"], corpus.Config(context=CONTEXT), 2**14)
-    assert float(finetune.validate(result.params, batches, settings().model, "float32")) == result.loss
-
-
-def test_parts_and_rematerialised_blocks_make_the_same_steps(rows, random_params):
-    params = random_params(CFG)
-    plain = fit(params, rows, method="low_rank")
-    other = fit(params, rows, method="low_rank", batch_size=1, accumulate=3, remat=True)
-    np.testing.assert_allclose([nats for _, nats in other.curve], [nats for _, nats in plain.curve], rtol=1e-4)
-    for ours, theirs in zip(jax.tree.leaves(other.params), jax.tree.leaves(plain.params), strict=True):
-        np.testing.assert_allclose(ours, theirs, atol=2e-3)  # where a gradient is next to 0, Adam follows its rounding
-
-
-def test_bfloat16_computes_in_it_and_keeps_float32(rows, random_params):
-    params = random_params(CFG)
-    half, full = (fit(params, rows, compute_dtype=dtype) for dtype in ("bfloat16", "float32"))
-    assert {leaf.dtype for leaf in jax.tree.leaves(half.params)} == {np.dtype(np.float32)}
-    assert half.loss != full.loss and abs(half.loss - full.loss) < 0.05 * full.loss
-
-
-def test_the_best_parameters_are_kept(rows, random_params):
-    """At a rate that spoils the model, those that were given."""
-    params = random_params(CFG)
-    spoiling = dataclasses.replace(settings(), optimizer=optimizer.Config(learning_rate=5.0, warmup_steps=1))
-    result = finetune.fit(params, rows, spoiling, 0, 1, lambda *_: None)
-    assert (result.step, result.loss) == result.curve[0] and len(result.curve) == 4
-    assert jax.tree.all(equal(result.params, params))
-
-
-def test_the_validation_loss_is_that_of_every_token(rows, random_params):
-    params = random_params(CFG)
-    nats = []
-    for start in range(0, 59, CONTEXT):
-        row = rows["validation"][start : start + CONTEXT + 1].astype(np.int32)
-        logits_TV = np.asarray(apply(params, row[None, :-1], CFG)[0], np.float64)
-        nats += (np.log(np.exp(logits_TV).sum(-1)) - logits_TV[np.arange(len(row) - 1), row[1:]]).tolist()
-    assert len(nats) == 59
-    np.testing.assert_allclose(fit(params, rows).curve[0][1], np.mean(nats), rtol=1e-5)
-
-
-# The script
-
-
-def main(monkeypatch, *args):
-    monkeypatch.setattr("sys.argv", ["finetune_gpt2.py", *map(str, args)])
-    return script.main()
+CFG = dataclasses.replace(gpt2.SIZES["gpt2"], vocab_size=257, d_model=6, n_heads=2, n_layers=2, max_len=13, dropout=0.0)
+FEW = f"--recipe text --context {CONTEXT} --steps 12 --batch_size 4 --log_every 2 --save_every 4".split()
+LOW_RANK = ["--lora_rank", "2", "--learning_rate", "0.01"]
 
 
 @pytest.fixture(scope="module")
@@ -128,109 +38,252 @@ def file(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    """A GPT-2 with a tokenizer of its own."""
+def folder(tmp_path_factory, random_params):
+    """A GPT-2 folder with a tokenizer."""
     path = tmp_path_factory.mktemp("gpt2") / "folder"
-    tokenizer = text_tokenizer.train_byte_pairs(TEXT, CFG.vocab_size)
-    script.export(path, jax.jit(model.init, static_argnums=1)(jax.random.key(0), CFG), CFG, tokenizer)
+    export.write_gpt2(path, random_params(CFG), CFG, text.train_byte_pairs(TEXT, CFG.vocab_size))
     return path
 
 
-def test_without_a_folder_a_small_one_is_pretrained_and_all_ways_are_compared(file, tmp_path, monkeypatch, capsys):
+@pytest.fixture
+def only_train(monkeypatch):
+    """`finish` without the evaluation; keeps the last state."""
+    ended = []
+    monkeypatch.setattr(train, "finish", lambda *args: ended.append(fit.fit(*args)))
+    return ended
+
+
+def words(file, *flags):
+    return [str(word) for word in (*FEW, "--text", file, *flags)]
+
+
+def settings_of(file, *flags):
+    """(settings, rows) as a run has them."""
+    settings = recipes.parse(words(file, *flags))
+    rows = training.read_rows(settings)
+    return training.fitted(settings, rows), rows
+
+
+def trained(file, folder, *flags, steps=3):
+    """The parameters of the model after some steps, and their losses."""
+    settings, rows = settings_of(file, "--init_from", folder, "--warmup_steps", 1, *flags)
+    state = fit.initial_state(settings, gpt2.load(folder)[1])
+    state, metrics = fit.run_steps(state, jnp.asarray(rows["train"]), settings, steps)
+    return training.whole(state.params, settings), np.asarray(metrics["loss"])
+
+
+def equal(ours, theirs):
+    return jax.tree.map(lambda a, b: bool((np.asarray(a) == np.asarray(b)).all()), ours, theirs)
+
+
+def test_the_model_is_that_of_the_folder(file, folder):
+    settings, rows = settings_of(file, "--init_from", folder, *LOW_RANK)
+    assert settings.model == CFG and rows["tokenizer"].vocab_size == CFG.vocab_size
+    params = gpt2.load(folder)[1]
+    state = fit.initial_state(settings, params)
+    assert jax.tree.all(equal(training.whole(state.params, settings), params))
+
+
+def test_low_rank_changes_the_matrices_of_the_blocks_alone(file, folder):
+    same = equal(trained(file, folder, *LOW_RANK)[0], gpt2.load(folder)[1])
+    attention, feedforward = same["blocks"].pop("attention"), same["blocks"].pop("feedforward")
+    changed = [attention.pop(name) for name in ("query", "key", "value", "output")]
+    changed += [feedforward[name].pop("weight") for name in ("expand", "contract")]
+    assert not any(changed) and jax.tree.all([same, attention, feedforward])
+
+
+def test_all_weights_change_without_adapters(file, folder):
+    params = gpt2.load(folder)[1]
+    assert not any(jax.tree.leaves(equal(trained(file, folder)[0], params)))
+
+
+def test_the_optimizer_of_adapters_keeps_nothing_of_the_base(file, folder):
+    settings, _ = settings_of(file, "--init_from", folder, *LOW_RANK)
+    state = fit.initial_state(settings, gpt2.load(folder)[1])
+    adapters = sum(leaf.size for leaf in jax.tree.leaves(state.params["adapters"]))
+    assert sum(leaf.size for leaf in jax.tree.leaves(state.opt_state)) <= 2 * adapters + 9
+
+
+def test_parts_and_rematerialised_blocks_make_the_same_steps(file, folder):
+    plain, losses = trained(file, folder, *LOW_RANK, "--batch_size", 3)
+    parts = ["--batch_size", 1, "--accumulate", 3, "--remat"]
+    other, same_losses = trained(file, folder, *LOW_RANK, *parts)
+    np.testing.assert_allclose(same_losses, losses, rtol=1e-4)
+    for ours, theirs in zip(jax.tree.leaves(other), jax.tree.leaves(plain), strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=2e-3)  # where a gradient is next to 0, Adam follows its rounding
+
+
+def test_bfloat16_computes_in_it_and_keeps_float32(file, folder):
+    half, full = (trained(file, folder, "--compute_dtype", dtype) for dtype in ("bfloat16", "float32"))
+    assert {leaf.dtype for leaf in jax.tree.leaves(half[0])} == {np.dtype(np.float32)}
+    assert (half[1] != full[1]).any()
+    np.testing.assert_allclose(half[1], full[1], rtol=0.05)
+
+
+def bits(state):
+    """The bytes of every leaf: parameters, optimizer state, key, step."""
+    return [
+        np.asarray(jax.random.key_data(leaf) if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key) else leaf)
+        .tobytes()
+        for leaf in jax.tree.leaves(state)
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("stop", [2, 6])  # before the first checkpoint, and between two
+def test_a_stopped_run_ends_as_the_uninterrupted_and_needs_no_folder(
+    file, folder, only_train, tmp_path, monkeypatch, capsys, stop
+):
+    """Ctrl-C while a chunk of steps runs: it is finished and saved, and the user is told how to go on."""
+    source = shutil.copytree(folder, tmp_path / "source")
+    flags = words(file, "--init_from", source, *LOW_RANK, "--dropout", 0.1)
+    assert cli.main(["train", *flags, "--run_dir", str(tmp_path / "whole")]) == 0
+    steps = fit.run_steps
+
+    def stopped(state, *args):
+        if int(state.step) == stop - 2:
+            signal.raise_signal(signal.SIGINT)
+        return steps(state, *args)
+
+    monkeypatch.setattr(fit, "run_steps", stopped)
+    path = tmp_path / "stopped"
+    with pytest.raises(SystemExit) as code:
+        cli.main(["train", *flags, "--run_dir", str(path)])
+    assert code.value.code == 130
+    assert f"stopped at step {stop} and saved: `apformer resume {path}` goes on" in capsys.readouterr().err
+    assert checkpoint.steps(path / "checkpoints")[-1] == stop
+    monkeypatch.setattr(fit, "run_steps", steps)
+    shutil.rmtree(source)
+    assert cli.main(["resume", str(path)]) == 0
+    assert bits(only_train[-1]) == bits(only_train[0])
+
+
+@pytest.fixture(scope="module")
+def run(file, folder, tmp_path_factory):
+    """A whole run of adapters."""
+    path = tmp_path_factory.mktemp("runs") / "run"
+    assert cli.main(["train", *words(file, "--init_from", folder, *LOW_RANK), "--run_dir", str(path)]) == 0
+    return path
+
+
+def test_a_run_is_evaluated_has_a_page_and_writes(run, folder, capsys):
+    result = json.loads((run / "evaluation.json").read_text())
+    assert result["step"] in (4, 8, 12) and (run / "report.html").exists()
+    assert len(json.loads((run / "config.json").read_text())["init_from_sha256"]) == 64
+    assert (run / "tokenizer.json").read_text() == (folder / "tokenizer.json").read_text()
+    for place in (run, folder):
+        assert cli.main(["generate", str(place), "--prompt", "the ", "--tokens", "5"]) == 0
+        assert capsys.readouterr().out.startswith("the ")
+
+
+def test_what_is_exported_is_the_merged_model(run, tmp_path, capsys):
+    assert cli.main(["export", str(run), "--to", "gpt2", "--out", str(tmp_path / "out")]) == 0
+    assert capsys.readouterr().out.startswith(f"{tmp_path / 'out'}: the model of {run} at step ")
+    cfg, params, tokenizer = language_model.load(tmp_path / "out")
+    _, expected, same = language_model.load(run)
+    assert cfg == CFG and tokenizer.encode(TEXT).tolist() == same.encode(TEXT).tolist()
+    assert jax.tree.all(equal(params, expected))
+
+
+def test_a_run_is_trained_further(run, file):
+    """All weights of what adapters have made, and adapters of it again."""
+    _, params, _ = language_model.load(run)
+    for flags in ([], LOW_RANK):
+        settings, _ = settings_of(file, "--init_from", run, *flags)
+        assert settings.model == CFG
+        assert jax.tree.all(equal(training.whole(fit.initial_state(settings, params).params, settings), params))
+
+
+def test_a_model_trained_from_scratch_without_biases_is_exported_as_a_gpt2(file, tmp_path, capsys):
     path = tmp_path / "run"
-    assert main(monkeypatch, file, *SMALL, "--method", "low_rank", "--run_dir", path) == 0
+    shape = ["--d_model", 16, "--n_heads", 2, "--n_layers", 2]
+    settings, _ = settings_of(file, *shape, "--run_dir", path)
+    assert not settings.model.attention_bias
+    train.keep(settings, jax.jit(model.init, static_argnums=1)(jax.random.key(0), settings.model))
+    assert cli.main(["export", str(path), "--to", "gpt2"]) == 0
+    cfg, params, tokenizer = language_model.load(path / "gpt2")
+    tokens_BT = tokenizer.encode(TEXT[:CONTEXT])[None]
+    expected, _, _ = restore.load_params(path, settings)
+    apply = jax.jit(model.apply, static_argnums=2)
+    np.testing.assert_array_equal(apply(params, tokens_BT, cfg), apply(expected, tokens_BT, settings.model))
+
+
+def fails(capsys, sentence, exit_code, *args):
+    capsys.readouterr()
+    assert cli.main([str(arg) for arg in args]) == exit_code
     out, err = capsys.readouterr()
-    assert "no --gpt2: pretraining one of" in err and "on the first half of the text" in err
-    assert [line.split("  ")[0] for line in out.splitlines()[:3]] == ["full", "low_rank", "from scratch"]
-    records = [json.loads(line) for line in (path / "loss.jsonl").read_text().splitlines()]
-    runs = ["pretraining", "full", "low_rank", "from scratch"]
-    steps = [("pretraining", step) for step in (20, 40, 60)] + [(name, 10) for name in runs[1:]]
-    assert [(record["run"], record["step"]) for record in records] == steps
-    said = json.loads((path / "finetune.json").read_text())
-    assert said["flags"]["way"]["method"] == "low_rank" and said["found"].keys() == set(runs[1:])
-    found = {name: result["loss"] for name, result in said["found"].items()}
-    assert max(found["full"], found["low_rank"]) < found["from scratch"] - 0.5
-    assert said["data"]["validation_characters"] == len(TEXT) - len(TEXT) // 2 - int(0.9 * (len(TEXT) // 2))
-    assert (path / "loss.png").stat().st_size > 5000
-    cfg, params = gpt2.load(path / "model")
-    pretrained_cfg, pretrained = gpt2.load(path / "pretrained")
-    assert cfg == pretrained_cfg and cfg.max_len == CONTEXT and cfg.dropout == 0.0
-    np.testing.assert_array_equal(params["embedding"]["table"], pretrained["embedding"]["table"])
-    tokenizer = tokenizer_file.load(path / "model")
-    assert tokenizer.decode(tokenizer.encode(TEXT)) == TEXT and tokenizer.vocab_size == cfg.vocab_size
-    assert main(monkeypatch, file, *SMALL, "--run_dir", path) == errors.USAGE
-    assert "holds other files: give a new or an empty directory" in capsys.readouterr().err
+    assert out == "" and sentence in err and err.count("\n") == 1, err
 
 
-def test_a_folder_is_fine_tuned_and_given_back(file, folder, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    flags = [*FEW, "--learning_rate", "0.01", "--accumulate", "2", "--remat", "--compute_dtype", "bfloat16"]
-    assert main(monkeypatch, file, "--gpt2", folder, *flags) == 0
-    (path,) = (tmp_path / "runs").iterdir()
-    assert path.name.endswith("-finetune") and not (path / "pretrained").exists()
-    cfg, params = gpt2.load(path / "model")
-    assert cfg == CFG
-    assert not np.array_equal(params["embedding"]["table"], gpt2.load(folder)[1]["embedding"]["table"])
-    assert (path / "model" / "tokenizer.json").read_text() == (folder / "tokenizer.json").read_text()
-    (line,) = capsys.readouterr().out.split("\n\n")[0].splitlines()
-    before, after = (float(word) for word in (line.split()[1], line.split()[3]))
-    assert line.startswith("full") and after < before
+def test_what_gpt2_cannot_say_is_not_exported(file, tmp_path, capsys):
+    for name, flag, sentence in (
+        (
+            "rotary",
+            "--position rotary",
+            "GPT-2 has position learned, and this model was trained with --position rotary",
+        ),
+        ("lstm", "--architecture recurrent --d_model 8", "is no decoder-only transformer"),
+    ):
+        settings, _ = settings_of(file, *flag.split(), "--run_dir", tmp_path / name)
+        train.keep(settings, fit.initial_state(settings).params)
+        fails(capsys, sentence, errors.USAGE, "export", tmp_path / name, "--to", "gpt2", "--out", tmp_path / "out")
+        assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize(
-    ("flags", "code", "sentence"),
+    ("flags", "sentence"),
     [
-        (["--steps", "0"], errors.USAGE, "--steps 0 is out of range: give 1 to 2147483647"),
-        (["--rank", "0"], errors.USAGE, "--rank 0 is out of range"),
-        (["--rank", "17"], errors.USAGE, "--rank 17 is out of range: give at most 16, the width of the model"),
-        (["--accumulate", "0"], errors.USAGE, "--accumulate 0 is out of range"),
-        (["--alpha", "nan"], errors.USAGE, "--alpha nan is out of range"),
-        (["--learning_rate", "0"], errors.USAGE, "--learning_rate 0.0 is out of range: give more than 0"),
-        (["--context", "0"], errors.USAGE, "--context 0 is out of range"),
-        (["--validation_share", "1"], errors.USAGE, "--validation_share 1.0 is out of range"),
-        (["--seed", "-1"], errors.USAGE, "--seed -1 is out of range"),
-        (["--d_model", "7"], errors.USAGE, "--d_model 7 is out of range: give a multiple of --n_heads 2"),
-        (["--vocab_size", "255"], errors.USAGE, "--vocab_size 255 is under 256"),
-        (["--tokenizer", "x"], errors.USAGE, "--tokenizer x is of no --gpt2: give that too, or drop it"),
-        (["--method", "prefix"], errors.USAGE, "--method"),
-        (["--stesp", "3"], errors.USAGE, "did you mean --steps?"),
-        (["--context", "4000"], errors.DATA, "a smaller --context"),
-        (["--gpt2", "nowhere"], errors.CHECKPOINT, "give a folder with config.json and model.safetensors"),
+        (["--lora_rank", "7"], "--lora_rank 7 is out of range: give 0 to 6, the width of the model"),
+        (["--lora_alpha", "nan"], "--lora_alpha nan is out of range"),
+        (["--accumulate", "0"], "--accumulate 0 is out of range"),
+        (["--context", "14"], "--context 14 is out of range: give at most 13, the positions of"),
+        (["--n_layers", "3"], "--n_layers 3 contradicts --init_from {folder}, whose n_layers is 2: drop the flag"),
+        (["--position", "alibi"], "--position alibi contradicts --init_from"),
+        (["--architecture", "recurrent"], "--architecture recurrent contradicts"),
+        (["--cell", "lstm"], "--cell"),
     ],
 )
-def test_a_wrong_flag_is_one_sentence_before_anything_is_made(
-    flags, code, sentence, file, tmp_path, monkeypatch, capsys
-):
-    monkeypatch.chdir(tmp_path)
-    assert main(monkeypatch, file, *SMALL, *flags) == code
-    said = capsys.readouterr().err
-    assert sentence in said and said.startswith("finetune_gpt2.py: ") and said.count("\n") == 1
-    assert not list(tmp_path.iterdir())
+def test_what_contradicts_the_model_is_refused_by_name(flags, sentence, file, folder, tmp_path, capsys):
+    run_dir = tmp_path / "run"
+    given = ["train", *words(file, "--init_from", folder), *flags, "--run_dir", run_dir]
+    fails(capsys, sentence.format(folder=folder), errors.USAGE, *given)
+    assert not run_dir.exists()
 
 
-def test_what_does_not_go_with_a_folder_is_refused(file, folder, tmp_path, monkeypatch, capsys):
-    def refused(code, sentence, *flags, text=file):
-        assert main(monkeypatch, text, "--gpt2", folder, *FEW, *flags) == code
-        said = capsys.readouterr().err
-        assert sentence in said and said.count("\n") == 1, said
-
-    monkeypatch.chdir(tmp_path)
-    tokenizer_file.save(text_tokenizer.train_byte_pairs(TEXT, 270), tmp_path / "other.json")
-    other = "has a vocabulary of 257 tokens and the tokenizer one of 270: give the tokenizer"
-    refused(errors.DATA, other, "--tokenizer", tmp_path / "other.json")
-    refused(errors.USAGE, "--context 14 is out of range: give at most 13, the positions", "--context", "14")
-    bad = tmp_path / "bad.txt"
-    for content, sentence in ((b"ab\xff", "no UTF-8 at byte offset 2"), (b"short", "the training part of")):
-        bad.write_bytes(content)
-        refused(errors.DATA, sentence, text=bad)
-    bare = tmp_path / "bare"
+def test_places_that_hold_no_model_are_told_apart(file, folder, run, tmp_path, capsys):
+    get = "`hf download gpt2 --local-dir gpt2` fetches the published GPT-2"
+    bare, empty, stopped = (tmp_path / name for name in ("bare", "empty", "stopped"))
     gpt2.save(bare, gpt2.load(folder)[1], CFG)
-    assert main(monkeypatch, file, "--gpt2", bare, *FEW) == errors.DATA
-    assert "holds no tokenizer" in capsys.readouterr().err
+    empty.mkdir()
+    shutil.copytree(run, stopped)
+    shutil.rmtree(stopped / "checkpoints")
+    cases = [
+        (tmp_path / "nowhere", get, errors.USAGE),
+        (empty, get, errors.USAGE),
+        (bare, "holds no tokenizer: put its tokenizer.json there", errors.DATA),
+        (stopped, "stopped before its first checkpoint", errors.CHECKPOINT),
+    ]
+    for place, sentence, code in cases:
+        fails(capsys, sentence, code, "generate", place)
+        given = ["train", *words(file, "--init_from", place), "--run_dir", tmp_path / "run"]
+        fails(capsys, sentence, code, *given)
+        assert not (tmp_path / "run").exists()
+    fails(capsys, "--member 1 is of a population", errors.USAGE, "generate", folder, "--member", 1)
+    pretrained.save(text.train_byte_pairs(TEXT, 270), bare / "tokenizer.json")
+    other = "has a vocabulary of 257 tokens and the tokenizer one of 270: give the tokenizer"
+    fails(capsys, other, errors.DATA, "train", *words(file, "--init_from", bare), "--run_dir", tmp_path / "run")
 
 
-def test_a_loss_that_is_not_finite_stops_it(file, folder, tmp_path, monkeypatch, capsys):
-    nan = jax.tree.map(lambda leaf: jnp.full_like(leaf, jnp.nan), gpt2.load(folder)[1])
-    monkeypatch.setattr(script.gpt2, "load", lambda _: (CFG, nan))
-    assert main(monkeypatch, file, "--gpt2", folder, *FEW, "--run_dir", tmp_path / "run") == errors.NON_FINITE
-    assert "the loss is not finite at step 0: lower --learning_rate" in capsys.readouterr().err
+def test_the_script_compares_three_ways_and_goes_on_where_it_was(file, tmp_path, monkeypatch, capsys):
+    spec = importlib.util.spec_from_file_location("experiments_finetune_gpt2", SCRIPT)
+    script = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = script  # where --help looks for what a flag means
+    spec.loader.exec_module(script)
+    small = "--steps 10 --save_every 10 --pretrain_steps 60 --batch_size 4 --vocab_size 257 --d_model 16 --n_heads 2"
+    flags = f"{small} --n_layers 2 --context 11 --run_dir {tmp_path / 'run'}".split()
+    monkeypatch.setattr("sys.argv", ["finetune_gpt2.py", str(file), *flags])
+    assert script.main() == 0
+    found = {name: json.loads((tmp_path / "run" / name / "evaluation.json").read_text()) for name in script.WAYS}
+    losses = {name: result["nats_per_token"] for name, result in found.items()}
+    assert max(losses["full"], losses["low_rank"]) < losses["from_scratch"]
+    assert (tmp_path / "run" / "loss.png").stat().st_size > 5000
+    assert [line.split()[0] for line in script.table(tmp_path / "run").splitlines()] == list(script.WAYS)

@@ -9,16 +9,23 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from apformer import cli, errors, loss, model
+from apformer import cli, errors, loss, model, recurrent
 from apformer.decoding import bind, generate, stream
 from apformer.runs import checkpoint, fit, metrics, recipes, restore, selection, settings_file
+from apformer.settings import TextOptions
+from apformer.tasks.text import evaluation as text_examine
 from apformer.tasks.text import training
 from apformer.tokenizers import pretrained
+from apformer.tokenizers import text as text_tokenizer
 
 TEXT = "".join(f"the {k} bottles of ale stand on wall {k % 7}.\n" for k in range(99))
 FLAGS = (
     "--recipe baby_gpt_cpu --d_model 16 --n_heads 2 --n_layers 2 --steps 8 --log_every 2 --save_every 4 "
     "--batch_size 4 --context 12"
+).split()
+
+TEXT_FLAGS = (
+    "--recipe text --d_model 16 --n_layers 2 --steps 4 --log_every 2 --save_every 4 --batch_size 4 --context 12"
 ).split()
 
 
@@ -113,7 +120,7 @@ def test_training_stops_when_nothing_gets_better(file, tmp_path, monkeypatch):
 
 def test_settings_of_a_text_survive_their_file(file):
     settings = recipes.parse([*FLAGS, "--text", str(file)])
-    assert settings.drawing is None and settings.model.max_len == 12
+    assert settings.drawing == TextOptions() and settings.model.max_len == 12
     assert settings_file.from_dict(json.loads(json.dumps(settings_file.to_dict(settings))), "config.json") == settings
 
 
@@ -198,7 +205,8 @@ def test_commands_say_which_runs_they_are_for(run, capsys, file):
         (["--text", "{short}"], "the validation part of {short} has 2 tokens, a row 13", errors.DATA),
         (["--text", "{file}", "--max_len", "5"], "--max_len 5 ends before the longest row: give 12", errors.USAGE),
         (["--text", "{file}", "--tokenizer", "nowhere"], "nowhere", errors.DATA),
-        (["--text", "{file}", "--digits", "4"], "--digits", errors.USAGE),
+        (["--text", "{file}", "--digits", "4"], "--digits is a flag of --recipe exact", errors.USAGE),
+        (["--text", "{file}", "--cell", "gru"], "or of --recipe text --architecture recurrent: give", errors.USAGE),
     ],
 )
 def test_texts_that_cannot_be_trained_on(file, tmp_path, capsys, flags, sentence, exit_code):
@@ -231,8 +239,75 @@ def test_a_model_of_half_precision_is_near(file):
         settings.model,
         settings.data,
         settings.optimizer,
-        None,
+        settings.drawing,
     )
     key = jax.random.key(2)
     plain, other = (float(jax.jit(training.make_loss(cfg))(params, batch, key)[0]) for cfg in (settings, half))
     assert other == pytest.approx(plain, rel=2e-2) and other != plain
+
+
+@pytest.mark.parametrize(("nats", "shown"), [(0.5, "perplexity 1.65,"), (5000.0, "perplexity 1e+304,")])
+def test_a_loss_without_bound_has_an_evaluation(run, tmp_path, monkeypatch, nats, shown):
+    """The exponential of 710 nats is more than a float can hold."""
+    monkeypatch.setattr(training, "validation_nats", lambda _, batches, cfg: nats * batches.weights_BT[..., 1:])
+    copy = shutil.copytree(run, tmp_path / "copy")
+    result = text_examine.evaluate_run(copy, restore.load_settings(copy), restore.load_rows(copy))
+    assert shown in text_examine.table(result) and result["nats_per_token"] == pytest.approx(nats)
+
+
+@pytest.mark.parametrize("cell", ["lstm", "gru", "rnn"])
+def test_a_recurrent_model_of_a_text(file, cell):
+    """Its own flags, the vocabulary of the text, and the same rows."""
+    settings = recipes.parse([*TEXT_FLAGS, "--architecture", "recurrent", "--cell", cell, "--text", str(file)])
+    settings = training.fitted(settings, training.read_rows(settings))
+    assert settings.model == recurrent.Config(len(set(TEXT)), cell, d_model=16, n_layers=2)
+    assert settings_file.from_dict(json.loads(json.dumps(settings_file.to_dict(settings))), "config.json") == settings
+
+
+def test_a_recurrent_run_is_evaluated_resumed_and_writes(file, tmp_path, capsys):
+    path = tmp_path / "run"
+    flags = [*TEXT_FLAGS, "--architecture", "recurrent", "--text", str(file), "--run_dir", str(path)]
+    assert cli.main(["train", *flags]) == 0
+    evaluation = json.loads((path / "evaluation.json").read_text())
+    assert evaluation["nats_per_token"] == pytest.approx(metrics.read_metrics(path)[-1]["validation_loss"], rel=1e-5)
+    page = (path / "report.html").read_text()
+    assert '"architecture": "recurrent"' in page or '"architecture":"recurrent"' in page
+    capsys.readouterr()
+    assert (
+        cli.main(["generate", str(path), "--prompt", "the ", "--tokens", "30"]) == 0
+    )  # beyond the context of training
+    assert len(capsys.readouterr().out) == 4 + 30 + 1
+
+
+def test_architecture_is_for_the_recipe_of_texts(file, capsys):
+    fails(capsys, "give --recipe text", errors.USAGE, "train", *FLAGS, "--architecture", "recurrent", "--text", file)
+    sentence = "--remat is for transformers"
+    words = ["train", *TEXT_FLAGS, "--architecture", "recurrent", "--remat", "--text", file]
+    fails(capsys, sentence, errors.USAGE, *words)
+
+
+def test_special_tokens_of_a_text_are_read_if_they_are_allowed(file, tmp_path, capsys):
+    library = pytest.importorskip("tokenizers")
+    tokenizer = library.Tokenizer.from_str(text_tokenizer.train_byte_pairs(TEXT, 257).to_json())
+    tokenizer.add_special_tokens(["<|end|>"])
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    text = tmp_path / "text.txt"
+    text.write_text(TEXT + "<|end|>" + TEXT)
+    words = [*FLAGS, "--text", str(text), "--tokenizer", str(tmp_path / "tokenizer.json")]
+    fails(capsys, "begins the special token <|end|>: give --special_tokens", errors.DATA, "train", *words)
+    rows = training.read_rows(recipes.parse([*words, "--special_tokens"]))
+    assert list(rows["train"]).count(257) == 1
+
+
+def test_a_text_that_is_written_ends_before_a_special_token(run, monkeypatch, capsys):
+    def written(samples):
+        words = ["generate", str(run), "--prompt", "t", "--tokens", "40", "--temperature", "9", "--samples", samples]
+        assert cli.main(words) == 0
+        return capsys.readouterr().out
+
+    whole, whole_of_two = written("1"), written("2")
+    assert "e" in whole and "e" in whole_of_two
+    tokenizer = pretrained.load(run / "tokenizer.json")
+    monkeypatch.setattr(type(tokenizer), "special_tokens", frozenset({tokenizer.characters.index("e")}))
+    assert written("1") == whole[: whole.index("e")] + "\n"
+    assert "e" not in written("2")

@@ -1,0 +1,60 @@
+"""What lies in a folder that holds a language model: a run of a text, or a GPT-2 folder."""
+
+import json
+import os
+from pathlib import Path
+
+from apformer import files
+from apformer.errors import USAGE, UserError
+from apformer.formats import gpt2
+from apformer.runs import settings_file
+from apformer.tasks.text import corpus
+
+HOW_TO_GET = "`hf download gpt2 --local-dir gpt2` fetches the published GPT-2"
+
+
+def is_gpt2(folder):
+    """Whether a folder is a GPT-2 folder, and not a run. Raises UserError (exit USAGE) if it can be neither."""
+    path = Path(folder)
+    if not os.path.isdir(path):
+        raise UserError(f"{path} is not a directory: name a run or a GPT-2 folder; {HOW_TO_GET}", USAGE)
+    try:
+        said = json.loads((path / "config.json").read_bytes())
+    except FileNotFoundError:
+        needed = "name a run of a text, or a GPT-2 folder with config.json and model.safetensors"
+        raise UserError(f"{path} holds no model (no config.json): {needed}; {HOW_TO_GET}", USAGE) from None
+    except (OSError, ValueError, RecursionError):  # what is wrong with it says whoever reads it
+        return not (path / "checkpoints").exists()
+    return isinstance(said, dict) and "flags" not in said
+
+
+def read_config(folder):
+    """The Config of the model in a folder. Raises UserError if there is none, or if its run is not of a text."""
+    path = Path(folder)
+    if is_gpt2(path):
+        return gpt2.read_config(path / "config.json")
+    config = files.read_json(path / "config.json")
+    settings = settings_file.from_dict(config.get("flags"), path / "config.json")
+    require_text(settings, path)
+    return settings.model
+
+
+def require_text(settings, path):
+    """Raises UserError (exit USAGE) unless the settings are those of a run of a text."""
+    if not isinstance(settings.data, corpus.Config):
+        others = "use `apformer predict` or `apformer translate`, or name a run of a text"
+        raise UserError(f"{path} was not trained on a text: {others}", USAGE)
+
+
+def require_same(model, folder):
+    """Raises UserError (exit USAGE) that names the first flag which contradicts the model in a folder.
+
+    Dropout is no part of a model's parameters, and may be another.
+    """
+    theirs = vars(read_config(folder))
+    for name, value in vars(model).items():
+        if name not in theirs:
+            raise UserError(f"--{name} is no part of the model in --init_from {folder}: drop it", USAGE)
+        if name != "dropout" and value != theirs[name]:
+            fault = f"--{name} {value} contradicts --init_from {folder}, whose {name} is {theirs[name]}"
+            raise UserError(f"{fault}: drop the flag", USAGE)

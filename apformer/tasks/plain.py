@@ -1,0 +1,32 @@
+"""What most tasks train: all parameters of the model, drawn at random, by the optimizer of the settings.
+
+`fit` and `restore` ask a task for these names; a task that trains something else has its own (`text_task`).
+"""
+
+from apformer import optimizer
+from apformer.runs import recipes
+
+
+def init_from(settings):
+    """The folder of the model that training begins with, or None."""
+    return None
+
+
+def kept(settings, path):
+    """The settings by which the rows of the run at `path` are read again."""
+    return settings
+
+
+def initial_params(key, settings, given=None):
+    """What is trained, before the first step; `given` are the parameters of the model that training begins with."""
+    return recipes.module(settings.model).init(key, settings.model)
+
+
+def whole(params, settings):
+    """The parameters of the model from those of the training state."""
+    return params
+
+
+def make_optimizer(settings):
+    """The optimizer of `initial_params`."""
+    return optimizer.make(settings.optimizer, settings.training.steps)
