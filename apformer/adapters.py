@@ -9,9 +9,8 @@ means of the factors alone; the gradient of a merged matrix is made and then mul
 
 import jax
 import jax.numpy as jnp
-from optax.contrib import MuonDimensionNumbers
 
-from apformer import optimizer
+from apformer.layers import leaves
 
 
 def init(key, params, rank):
@@ -19,19 +18,18 @@ def init(key, params, rank):
 
     What is not adapted is None. Inputs or outputs of attention are two axes, of heads and their width.
     """
-    is_matrix = lambda entry: entry is None or isinstance(entry, MuonDimensionNumbers)  # noqa: E731
-    axes, tree = jax.tree.flatten(optimizer.matrix_dimensions(params), is_leaf=is_matrix)
-    keys = jax.random.split(key, len(axes))
+    paths, tree = jax.tree_util.tree_flatten_with_path(params)
+    keys = jax.random.split(key, len(paths))
+    matrices = [(leaves.matrix(path), W) for path, W in paths]
     factors = [
-        None if of is None else _factors(key, W, of, rank)
-        for key, W, of in zip(keys, tree.flatten_up_to(params), axes, strict=True)
+        None if matrix is None else _factors(key, W, matrix, rank)
+        for key, (matrix, W) in zip(keys, matrices, strict=True)
     ]
     return tree.unflatten(factors)
 
 
-def _factors(key, W, axes, rank):
-    L, inputs = len(W), tuple(W.shape[axis] for axis in axes.reduction_axis)
-    outputs = tuple(W.shape[axis] for axis in axes.output_axis)
+def _factors(key, W, matrix, rank):
+    L, inputs, outputs = len(W), *([W.shape[axis] for axis in axes] for axes in (matrix.inputs, matrix.outputs))
     A = jax.random.normal(key, (L, *inputs, rank), W.dtype)
     return {"A": A / jnp.sqrt(A[0].size / rank).astype(W.dtype), "B": jnp.zeros((L, rank, *outputs), W.dtype)}
 

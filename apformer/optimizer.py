@@ -1,8 +1,11 @@
 """AdamW or Muon with warm-up, cosine decay, gradient clipping and weight decay on matrices only.
 
     AdamW  m = b1 m + (1 - b1) g,  v = b2 v + (1 - b2) g^2,  p <- p - lr_t (m^ / (sqrt(v^) + eps) + decay p)
-    Muon   W <- W - 5 lr_t (orthogonal(m) + decay W)  for the matrices of the blocks; AdamW with
-                                                    Nesterov's momentum for the rest
+    Muon   W <- W - 5 lr_t (sqrt(max(1, outputs / inputs)) orthogonal(m^) + decay W)
+
+Muon is for the matrices of the blocks; m is a running mean of the gradient with decay 0.95, and m^ its Nesterov form.
+Five steps of Newton and Schulz bring the singular values of orthogonal(m^) near 1. All other parameters follow AdamW,
+with Nesterov's momentum too. `layers/leaves.py` says which parameters decay.
 
 Kingma and Ba 2015, Loshchilov and Hutter 2019, Jordan et al. 2024. The learning rate and the weight decay are data
 (`hyper`), not constants of the compiled program, so that members of a population may differ in them.
@@ -16,6 +19,8 @@ import jax.numpy as jnp
 import optax
 from optax.contrib import MuonDimensionNumbers
 
+from apformer.layers import leaves
+
 
 @dataclass(frozen=True)
 class Config:
@@ -28,7 +33,7 @@ class Config:
     warmup_steps: int = 100
     """Steps of linear warm-up."""
     weight_decay: float = 0.0
-    """On matrices and the embedding table; not on biases, gains, sinks or tables of positions."""
+    """Pulls matrices and the embedding table towards 0; biases, gains, sinks and position tables are left alone."""
     beta1: float = 0.9
     """Decay of the gradient's running mean."""
     beta2: float = 0.99
@@ -61,29 +66,30 @@ def share_of_peak(step, cfg, steps):
 
 
 def decay_mask(params):
-    """True for what is decayed, by name: matrices and the embedding table."""
-    undecayed = ("bias", "scale", "sink", "gain", "vector", "relative", "position")
-
-    def decayed(path, _):
-        names = [entry.key for entry in path]
-        return not any(name.endswith("_bias") or name in undecayed for name in names)
-
-    return jax.tree_util.tree_map_with_path(decayed, params)
+    """True for what weight decay reaches: matrices and embedding tables."""
+    return jax.tree_util.tree_map_with_path(lambda path, _: leaves.role(path).decays, params)
 
 
 def matrix_dimensions(params):
-    """For Muon, by name: which axes of a stacked matrix are its input and which its output; None for what is none."""
-    dimensions = {
-        **dict.fromkeys(("query", "key", "value"), MuonDimensionNumbers((1,), (2, 3))),  # L, D -> H K
-        "output": MuonDimensionNumbers((1, 2), (3,)),  # L, H K -> D
-        "weight": MuonDimensionNumbers((1,), (2,)),  # L, D -> F and L, F -> D
-    }
+    """For Muon: the input and output axes of each matrix of the blocks and cells; None for any other leaf."""
 
-    def of(path, _):
-        names = [entry.key for entry in path]
-        return dimensions.get(names[-1]) if {"blocks", "cells"} & {*names} else None
+    def of(path, leaf):
+        matrix = leaves.matrix(path)
+        if matrix is None:
+            return None
+        inputs, outputs = ([axis % leaf.ndim for axis in axes] for axes in (matrix.inputs, matrix.outputs))
+        return MuonDimensionNumbers(tuple(inputs), tuple(outputs))
 
     return jax.tree_util.tree_map_with_path(of, params)
+
+
+def decay_beside_muon(params):
+    """True for what decays and is no matrix of Muon's."""
+
+    def decays(path, _):
+        return leaves.role(path).decays and leaves.matrix(path) is None
+
+    return jax.tree_util.tree_map_with_path(decays, params)
 
 
 def make(cfg, steps):
@@ -94,16 +100,16 @@ def make(cfg, steps):
         if cfg.rule == "adamw":
             rule = optax.adamw(rate, cfg.beta1, cfg.beta2, weight_decay=decay, mask=decay_mask)
         else:
-            rule = optax.contrib.muon(
-                5.0 * rate,  # an orthogonal step has unit singular values, and bears a higher rate than Adam's
+            muon = optax.contrib.muon(
+                5.0 * rate,  # an orthogonal step has singular values near 1, and bears a higher rate than Adam's
                 muon_weight_dimension_numbers=matrix_dimensions,
                 weight_decay=decay,
-                weight_decay_mask=decay_mask,
                 adam_learning_rate=rate,
                 adam_b1=cfg.beta1,
                 adam_b2=cfg.beta2,
-                adam_weight_decay=decay,
+                adam_weight_decay=0.0,  # optax would decay biases, gains and position tables with it
             )
+            rule = optax.chain(muon, optax.add_decayed_weights(-rate * decay, decay_beside_muon))
         return optax.chain(optax.clip_by_global_norm(cfg.max_grad_norm), rule)
 
     def init(params):

@@ -6,7 +6,11 @@ import numpy as np
 import optax
 import pytest
 
-from apformer import model, optimizer, recipes
+from apformer import model, optimizer, recipes, recurrent, seq2seq, word2vec
+from apformer.layers import leaves
+
+from .small_models import PERIODIC
+from .test_parameters import TREES
 
 GPT2 = model.Config(
     d_model=6,
@@ -132,6 +136,51 @@ PROJECTION = {"blocks/attention/output": True}
 def test_only_matrices_and_the_embedding_table_decay(cfg, decayed):
     params = jax.eval_shape(lambda key: model.init(key, cfg), jax.random.key(0))
     assert names(optimizer.decay_mask(params)) == decayed
+
+
+UNDECAYED = {"bias", "scale", "sink", "gain", "vector", "level"}
+
+
+@pytest.mark.parametrize("rule", ["adamw", "muon"])
+@pytest.mark.parametrize("cfg", [GPT2, RELATIVE, *PERIODIC, model.Config(similarity="cosine")], ids=range(5))
+def test_without_gradients_what_decays_shrinks_and_nothing_else_moves(rule, cfg):
+    """By the names, not by the roles: the optimizer reads those."""
+    params = random_like(jax.eval_shape(lambda key: model.init(key, cfg), jax.random.key(0)), seed=0)
+    settings = optimizer.Config(rule=rule, learning_rate=0.1, warmup_steps=0, weight_decay=0.5)
+    updates, _ = update(settings, 100, jax.tree.map(jnp.zeros_like, params), params, step=0)
+    for name, change in names(updates).items():
+        leaf, owners = name.split("/")[-1], name.split("/")[:-1]
+        still = leaf in UNDECAYED or leaf.endswith("_bias") or leaf == "table" and owners != ["embedding"]
+        rate = 0.0 if still else 0.05
+        rate *= 5.0 if rule == "muon" and name in MUON_NAMES else 1.0
+        np.testing.assert_allclose(change, -rate * names(params)[name], rtol=1e-5, err_msg=name)
+
+
+def every_tree():
+    """The parameters of every kind of model there is, as shapes."""
+    pair = {"source_vocab_size": 7, "target_vocab_size": 7, "d_model": 6, "n_heads": 3, "attention_bias": True}
+    models = [(model, cfg) for cfg, _ in TREES.values()]
+    models += [(recurrent, recurrent.Config(cell=cell)) for cell in ("rnn", "gru", "lstm")]
+    models += [(seq2seq, seq2seq.Config(**pair, similarity=name)) for name in ("cosine", "additive")]
+    models += [(seq2seq, seq2seq.Config(**pair, position="learned", final_norm=True, tie_embeddings=False))]
+    models += [(word2vec, word2vec.Config(vocab_size=7))]
+    for part, cfg in models:
+        yield jax.eval_shape(lambda key, part=part, cfg=cfg: part.init(key, cfg), jax.random.key(0))
+
+
+def test_every_parameter_of_every_model_has_a_role():
+    for params in every_tree():
+        for path, leaf in jax.tree_util.tree_leaves_with_path(params):
+            assert isinstance(leaves.role(path), leaves.Role)
+            # A stack of matrices has three axes or more; what else has as many is known by its name.
+            inside = not {"blocks", "cells"}.isdisjoint(entry.key for entry in path)
+            other = path[-1].key.endswith("bias") or path[-1].key in ("table", "vector")
+            assert (leaves.matrix(path) is not None) == (inside and leaf.ndim > 2 and not other), path
+
+
+def test_a_parameter_that_nobody_declared_is_an_error():
+    with pytest.raises(ValueError, match="blocks/attention/shear has no role: declare in layers/leaves.py"):
+        optimizer.decay_mask({"blocks": {"attention": {"shear": jnp.zeros(3)}}})
 
 
 PARAMS = {"head": {"weight": jnp.asarray([[3.0, -4.0], [0.5, 12.0]]), "bias": jnp.asarray([2.0, -1.0])}}
