@@ -12,7 +12,7 @@ import numpy as np
 from tyro.conf import Positional
 
 from apformer import generate as generation
-from apformer import restore, runs
+from apformer import recipes, restore, runs
 from apformer.data import text, text_tokenizer, tokenizer_file
 from apformer.errors import USAGE, UserError
 from apformer.flags import require
@@ -58,7 +58,7 @@ def generate(args):
         raise UserError("--prompt is empty: give at least one character", USAGE)
     params, _, _ = restore.load_params(path, settings, args.member)
     functions = restore.bound(params, settings.model)
-    most = settings.model.max_len if getattr(settings.model, "position", None) == "learned" else None
+    most = recipes.module(settings.model).max_tokens(settings.model)
     chunks = write(prompt_T, args.tokens, args.samples, most, functions, key=jax.random.key(args.seed), sample=sample)
     if args.samples > 1:
         for number, tokens_N in enumerate(np.concatenate([*chunks], axis=1), 1):

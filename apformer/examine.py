@@ -13,11 +13,21 @@ from tyro.conf import Positional
 
 from apformer import certify as certification
 from apformer import evaluate as evaluation
-from apformer import pair_examine, runs, task, tasks, text_examine, wide_certify, wide_evaluate, wide_examine
+from apformer import (
+    pair_examine,
+    recipes,
+    runs,
+    task,
+    tasks,
+    text_examine,
+    wide_certify,
+    wide_evaluate,
+    wide_examine,
+)
 from apformer.data import bayes, pairs, text, wide
 from apformer.errors import USAGE, UserError
 from apformer.log import read_metrics
-from apformer.restore import bound, load_params, load_rows, load_settings, reach
+from apformer.restore import bound, load_params, load_rows, load_settings
 
 PATIENCE = 1800  # seconds that an enumeration may take unasked
 PARTIAL = "certificate.partial.json"
@@ -120,7 +130,7 @@ def certify_run(path, settings, member=None, patience=PATIENCE, step=None):
         runs.write_json(path / "certificate.json", result)
         return result
     params, step, member = load_params(path, settings, member, step)
-    functions, tokens = bound(params, settings.model), reach(settings.model)
+    functions, tokens = bound(params, settings.model), recipes.module(settings.model).reach(settings.model)
     groups = certification.plan(settings.data, tokens)
     if not groups:
         raise UserError(f"no progression of {path} has a third term: there is nothing to certify", USAGE)

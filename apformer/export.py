@@ -84,7 +84,8 @@ def write_stablehlo(path, params, cfg):
     from jax import export
 
     tensor_file.refuse_to_overwrite(path)
-    longest = [f"T <= {cfg.max_len}"] if getattr(cfg, "position", None) == "learned" else []
+    most = recipes.module(cfg).max_tokens(cfg)
+    longest = [] if most is None else [f"T <= {most}"]
     tokens_BT = jax.ShapeDtypeStruct(export.symbolic_shape("B, T", constraints=longest), jnp.int32)
     apply = jax.jit(restore.bound(params, cfg)["apply"])
     exported = export.export(apply, platforms=("cpu", "cuda", "tpu"))(tokens_BT)

@@ -10,7 +10,7 @@ import numpy as np
 from tqdm import tqdm
 from tyro.conf import Positional
 
-from apformer import prompts, restore, runs, tasks
+from apformer import prompts, recipes, restore, runs, tasks
 from apformer.data import progression_file, tokenizer, wide
 from apformer.errors import DATA, USAGE, UserError
 from apformer.generate import generate, pad_prompts
@@ -54,8 +54,8 @@ def predict(args):
     fitting_B = [terms_that_fit(*row, digits, args.terms) for row in rows]
     characters = max(fitting_B) * (digits + 1)
     longest = max(map(len, lines)) + characters
-    if getattr(settings.model, "position", None) == "learned" and longest > settings.model.max_len:
-        known = settings.model.max_len
+    known = recipes.module(settings.model).max_tokens(settings.model)
+    if known is not None and longest > known:
         raise UserError(f"a line would have {longest} characters where {path} knows {known}: give fewer --terms", USAGE)
     params, _, _ = restore.load_params(path, settings, args.member)
     texts = continue_lines(lines, characters, **restore.bound(params, settings.model))

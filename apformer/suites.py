@@ -21,10 +21,10 @@ import numpy as np
 
 from apformer import certify as certification
 from apformer import evaluate as evaluation
-from apformer import task, train
+from apformer import recipes, task, train
 from apformer.data import progressions
 from apformer.errors import UserError
-from apformer.restore import bound, reach
+from apformer.restore import bound
 
 MOST_CONTEXTS = 2_000_000  # that are enumerated
 
@@ -64,7 +64,8 @@ def suites(settings, rows=None):
     }
     if cfg.min_difference < 0:
         found["negative differences"] = None  # they were trained on
-    if getattr(settings.model, "position", None) == "learned" and crop * (cfg.digits + 2) > settings.model.max_len + 1:
+    known = recipes.module(settings.model).max_tokens(settings.model)
+    if known is not None and crop * (cfg.digits + 2) > known + 1:
         found["one more digit"] = None
     return found
 
@@ -122,7 +123,7 @@ def _right(params_P, rows, cfg, digits, terms):
 
 def can_enumerate(settings):
     """Whether the contexts of a model are finitely many, and few enough to ask them all."""
-    tokens = reach(settings.model)
+    tokens = recipes.module(settings.model).reach(settings.model)
     return tokens is not None and 0 < certification.count(settings.data, tokens) <= MOST_CONTEXTS
 
 
@@ -131,7 +132,7 @@ def certificate(params, settings):
 
     Only for settings that `can_enumerate`.
     """
-    cfg, tokens = settings.data, reach(settings.model)
+    cfg, tokens = settings.data, recipes.module(settings.model).reach(settings.model)
     groups, functions = certification.plan(cfg, tokens), bound(params, settings.model)
     tallies = certification.enumerate_contexts(groups, functions["apply"], certification.start(), _batch_tokens(1))
     tally = deque(tallies, maxlen=1).pop()

@@ -57,6 +57,7 @@ def unbounded(settings):
     cfg = settings.model
     if settings.data.order == "msb":
         return "a digit depends on carries from all places below it, which are written after it"
-    if cfg.position != "periodic" or cfg.window != 1 or cfg.look_between or cfg.n_layers > 2:
-        return "it sees more than two layers of --position periodic --window 1 do"
+    options = cfg.position_options
+    if cfg.position != "periodic" or options.near != 1 or options.span_heads or cfg.n_layers > 2:
+        return "it sees more than two layers of --position periodic --near 1 do"
     return None

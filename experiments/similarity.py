@@ -22,7 +22,7 @@ from tqdm import tqdm
 
 from apformer import flags, loss, model, optimizer, runs, train
 from apformer.data.progressions import Batch
-from apformer.layers.attention import compare
+from apformer.layers.similarity import compare
 
 SIMILARITIES = {  # how each is drawn
     "scaled_dot": ("#0072B2", "-"),

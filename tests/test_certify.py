@@ -14,7 +14,8 @@ import pytest
 from apformer import agreement, certify, circuit, model
 from apformer.data import tokenizer
 from apformer.data.progressions import Config, encode_rows
-from apformer.restore import bound, reach
+from apformer.model import reach
+from apformer.restore import bound
 
 D2 = Config(digits=2, max_difference=49)
 CIRCUIT, WEIGHTS = circuit.config(2), circuit.params(2)

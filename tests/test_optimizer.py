@@ -179,7 +179,7 @@ def test_every_parameter_of_every_model_has_a_role():
 
 
 def test_a_parameter_that_nobody_declared_is_an_error():
-    with pytest.raises(ValueError, match="blocks/attention/shear has no role: declare in layers/leaves.py"):
+    with pytest.raises(ValueError, match="blocks/attention/shear has no role: declare it in layers/leaves.py"):
         optimizer.decay_mask({"blocks": {"attention": {"shear": jnp.zeros(3)}}})
 
 

@@ -24,6 +24,7 @@ from apformer import (
     wide_task,
 )
 from apformer.data import wide
+from apformer.layers.position import periodic
 
 FLAGS = (
     "--recipe digits --digits 3 --d_model 16 --n_heads 2 --d_ff 16 --steps 4 --log_every 2 --save_every 4 "
@@ -94,7 +95,15 @@ def test_a_certificate_is_for_what_depends_on_few_digits(run, capsys, monkeypatc
     assert "NOT CERTIFIED" in wide_certify.table(result)
 
 
-@pytest.mark.parametrize("changes", [{"window": 2}, {"n_layers": 3}, {"look_between": 1}, {"position": "relative"}])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"position_options": periodic.Scheme(near=2)},
+        {"n_layers": 3},
+        {"position_options": periodic.Scheme(span_heads=1)},
+        {"position": "relative", "position_options": None},
+    ],
+)
 def test_models_that_see_more_are_not_certified(changes):
     assert wide_examine.unbounded(LSB) is None
     assert "sees more" in wide_examine.unbounded(replace(LSB, model=replace(LSB.model, **changes)))
@@ -107,8 +116,13 @@ def test_flags_that_no_such_run_can_follow(capsys, tmp_path, monkeypatch):
         (["--dataset", "rows.txt"], "--dataset rows.txt has terms of one width: drop it"),
         (["--position_offset", "3"], "--position_offset 3 is not for --recipe digits"),
         (["--max_difference", "3"], "--max_difference"),
-        (["--look_between", "9"], "look_between 9 is not in 0 to n_heads"),
-        (["--window", "None"], "position periodic needs a window"),
+        (["--span_heads", "9"], "--span_heads 9 is not in 0 to n_heads 8"),
+        (["--window", "3"], "--window 3 is not for periodic positions"),
+        (["--near", "0"], "--near 0 is less than 1"),
+        (["--score_noise", "nan"], "--score_noise nan is no finite number of at least 0"),
+        (["--logit_scale", "inf"], "--logit_scale inf is no finite number above 0"),
+        (["--position", "fire"], "--position fire is none of alibi, learned"),
+        (["--position", "rotary", "--near", "2"], "nrecognized"),
         (["--attention_sink"], "attention_sink is for a softmax"),
         (["--separator", "3"], "--separator 3 is out of range: give 10"),
         (["--order", "middle"], "order"),
@@ -146,6 +160,6 @@ def test_a_term_is_right_when_all_its_characters_are():
 def test_the_recipe_says_where_its_flags_start():
     assert recipes.parse("--recipe digits".split()).data == wide.Config(6, "msb")
     lsb = recipes.parse("--recipe digits --order lsb --digits 10".split())
-    assert lsb.data == wide.Config(10, "lsb") and lsb.model.window == 1 and lsb.model.look_between == 0
+    assert lsb.data == wide.Config(10, "lsb") and lsb.model.position_options == periodic.Scheme()
     assert wide_task.hint(lsb.data, "RUN") == 'apformer predict RUN "7000 0100 3100" --terms 3'
     assert '"0 3 6"' in wide_task.hint(wide.Config(1), "RUN")

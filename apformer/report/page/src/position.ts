@@ -1,4 +1,4 @@
-// How a decoder knows where a token stands; the names and formulas of apformer/layers/position.py and period.py.
+// How a decoder knows where a token stands; the names and formulas of apformer/layers/position/.
 import type { Vector } from "./linear";
 
 /** PE(p, 2i) = sin(p / 10000^(2i/D)), PE(p, 2i+1) = cos(..). */
