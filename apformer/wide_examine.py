@@ -58,6 +58,6 @@ def unbounded(settings):
     if settings.data.order == "msb":
         return "a digit depends on carries from all places below it, which are written after it"
     options = cfg.position_options
-    if cfg.position != "periodic" or options.near != 1 or options.span_heads or cfg.n_layers > 2:
-        return "it sees more than two layers of --position periodic --near 1 do"
+    if cfg.position != "periodic" or options.near != 1 or options.span_heads or cfg.window or cfg.n_layers > 2:
+        return "it sees other tokens than two layers of --position periodic --near 1 do"
     return None

@@ -8,7 +8,7 @@ from apformer.layers import position
 from apformer.layers.position import periodic
 
 V = 11
-# Those that serve with or without a window; periodic positions, which have none, are in `PERIODIC`.
+# Those of which the nearest tokens are visible; of periodic positions, whose mask has gaps, `PERIODIC` has some.
 SCHEMES = tuple(name for name in position.names() if name != "periodic")
 
 
@@ -19,6 +19,7 @@ def small(**changes):
 
 PERIODIC = [
     small(position="periodic", attention_sink=True),
+    small(position="periodic", window=7),
     small(position="periodic", position_options=periodic.Scheme(near=2, span_heads=1), weighting="geometric"),
 ]
 

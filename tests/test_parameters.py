@@ -183,7 +183,6 @@ def test_init_differs_between_keys_layers_and_tables(key):
             "similarity cosine has no products",
         ),
         ({"position": "periodic", "position_options": SPAN, "n_heads": 2}, "^span_heads 3 is not in 0 to n_heads 2"),
-        ({"position": "periodic", "window": 1}, "^window 1 is not for periodic positions"),
         ({"position_options": SPAN}, "are not those of position sinusoidal"),
         ({"weighting": "geometric", "window": 4}, "^weighting geometric takes keys in order"),
         ({"weighting": "geometric", "attention_sink": True}, "^attention_sink is for a softmax"),

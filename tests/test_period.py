@@ -54,7 +54,7 @@ def test_each_offset_has_its_buckets(length, near):
 
 def test_heads_that_do_not_see_the_span_never_read_it(random_params):
     """Whatever the scores: their weight is 0, in a softmax and in shares."""
-    cfg = PERIODIC[1]
+    cfg = PERIODIC[2]
     tokens_BT = np.tile(encode("00000 " * 3), (2, 1))
     _, captured = apply(random_params(cfg), tokens_BT, cfg, capture=("attention",))
     weights_LHS = np.asarray(captured["attention"])[:, 0, :, -1]  # of the last separator: P = 6, k = 2
@@ -66,7 +66,7 @@ def test_heads_that_do_not_see_the_span_never_read_it(random_params):
 
 def test_span_heads_are_noisy_in_training_and_sharper_after_it(random_params):
     """And no other head is, nor they without the two flags."""
-    plain, tokens_BT = PERIODIC[1], draw_tokens(3, 13)
+    plain, tokens_BT = PERIODIC[2], draw_tokens(3, 13)
     params = random_params(plain)
 
     def weights(cfg, key=None):
@@ -108,7 +108,7 @@ def test_more_digits_in_the_span_change_nothing_to_heads_that_do_not_see_it(rand
 
 
 def test_positions_may_begin_anywhere(random_params):
-    cfg = PERIODIC[1]
+    cfg = PERIODIC[2]
     params, tokens_BT = random_params(cfg), draw_tokens(3, 13)
     positions_BT = np.arange(13, dtype=np.int32)[None] + np.array([[5], [0], [70]], np.int32)
     close(apply(params, tokens_BT, cfg, positions_BT=positions_BT), apply(params, tokens_BT, cfg), 1e-5)

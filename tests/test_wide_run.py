@@ -100,13 +100,14 @@ def test_a_certificate_is_for_what_depends_on_few_digits(run, capsys, monkeypatc
     [
         {"position_options": periodic.Scheme(near=2)},
         {"n_layers": 3},
+        {"window": 9},
         {"position_options": periodic.Scheme(span_heads=1)},
         {"position": "relative", "position_options": None},
     ],
 )
 def test_models_that_see_more_are_not_certified(changes):
     assert wide_examine.unbounded(LSB) is None
-    assert "sees more" in wide_examine.unbounded(replace(LSB, model=replace(LSB.model, **changes)))
+    assert "sees other tokens" in wide_examine.unbounded(replace(LSB, model=replace(LSB.model, **changes)))
 
 
 def test_flags_that_no_such_run_can_follow(capsys, tmp_path, monkeypatch):
@@ -117,7 +118,7 @@ def test_flags_that_no_such_run_can_follow(capsys, tmp_path, monkeypatch):
         (["--position_offset", "3"], "--position_offset 3 is not for --recipe digits"),
         (["--max_difference", "3"], "--max_difference"),
         (["--span_heads", "9"], "--span_heads 9 is not in 0 to n_heads 8"),
-        (["--window", "3"], "--window 3 is not for periodic positions"),
+        (["--window", "3"], "--weighting geometric|weighting geometric takes keys in order"),
         (["--near", "0"], "--near 0 is less than 1"),
         (["--score_noise", "nan"], "--score_noise nan is no finite number of at least 0"),
         (["--logit_scale", "inf"], "--logit_scale inf is no finite number above 0"),

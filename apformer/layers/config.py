@@ -33,7 +33,7 @@ def check_weighting(cfg):
     if cfg.weighting == "geometric" and cfg.attention_sink:
         raise ValueError("attention_sink is for a softmax: weighting geometric reads nothing without one")
     if cfg.weighting == "geometric" and cfg.window is not None:
-        raise ValueError("weighting geometric takes keys in order: drop window, or use position periodic")
+        raise ValueError("weighting geometric takes keys in order: drop window")
 
 
 def check_tokens(name, tokens):

@@ -25,6 +25,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 
 from apformer.layers.leaves import POSITION_TABLE
+from apformer.layers.masks import causal_mask
 
 _UNKNOWN = jnp.iinfo(jnp.int32).max
 _BLIND = -1e9  # a bias that no score makes up for
@@ -56,8 +57,6 @@ class Scheme:
             raise ValueError(f"logit_scale {self.logit_scale} is no finite number above 0")
 
     def check(self, cfg):
-        if cfg.window is not None:
-            raise ValueError(f"window {cfg.window} is not for periodic positions: near says what they see")
         if not 0 <= self.span_heads <= cfg.n_heads:
             raise ValueError(f"span_heads {self.span_heads} is not in 0 to n_heads {cfg.n_heads}")
         if self.span_heads and cfg.similarity in ("cosine", "additive"):
@@ -75,7 +74,10 @@ class Scheme:
 
     def mask(self, positions_BT, positions_BS, window, period_BT):
         buckets_BTSQ = bucketise(positions_BT, positions_BS, period_BT, self.near)
-        return buckets_BTSQ[..., : None if self.span_heads else -1].any(-1), buckets_BTSQ
+        seen_BTS = buckets_BTSQ[..., : None if self.span_heads else -1].any(-1)
+        if window is not None:
+            seen_BTS &= causal_mask(positions_BT, positions_BS, window)
+        return seen_BTS, buckets_BTSQ
 
     def bias(self, param, view, cfg, dtype):
         table_HQ = param("table", self.one_bucket_each, (cfg.n_heads, 3 * self.near))
@@ -129,5 +131,4 @@ def bucketise(positions_BT, positions_BS, period_BT, near):
         known_BT11 & (offset_BTS1 == period_BT11 + about_111Q),
         known_BT11 & (near <= offset_BTS1) & (offset_BTS1 < period_BT11 - near),
     )
-    seen_BTS1 = (offset_BTS1 >= 0) & (positions_BS >= 0)[:, None, :, None]
-    return jnp.concatenate(matches, axis=-1) & seen_BTS1
+    return jnp.concatenate(matches, axis=-1) & causal_mask(positions_BT, positions_BS)[..., None]

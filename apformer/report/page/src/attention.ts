@@ -86,7 +86,8 @@ export function look(
 }
 
 function sees(offset: number, period: number, cfg: Config): boolean {
-  if (cfg.position !== "periodic") return cfg.window == null || offset < cfg.window;
+  if (cfg.window != null && offset >= cfg.window) return false;
+  if (cfg.position !== "periodic") return true;
   const { near, span_heads } = cfg.position_options;
   return describe(offset, period, near).some((c) => c < 3 * near || span_heads > 0);
 }
