@@ -83,7 +83,8 @@ def make_loss(base, settings):
 
     def loss_fn(trained, batch, key):
         params = _cast(whole(trained, base, settings), settings.way.compute_dtype)
-        return loss.next_token_loss(params, batch, key if settings.model.dropout else None, settings.model, apply=apply)
+        key = key if model.has_dropout(settings.model) else None
+        return loss.next_token_loss(params, batch, key, settings.model, apply=apply)
 
     return loss_fn
 

@@ -36,6 +36,7 @@ def _size(d_model, n_heads, n_layers):
         final_norm=True,
         head_bias=False,
         dropout=0.1,
+        attention_dropout=0.1,
     )
 
 
@@ -46,7 +47,7 @@ SIZES = {
     "gpt2-xl": _size(1600, 25, 48),
 }
 
-# Our fields, and how config.json calls them. Attention weights are not dropped here: attn_pdrop has no counterpart.
+# Our fields, and how config.json calls them.
 FIELDS = {
     "vocab_size": "vocab_size",
     "d_model": "n_embd",
@@ -56,6 +57,7 @@ FIELDS = {
     "max_len": "n_positions",
     "norm_epsilon": "layer_norm_epsilon",
     "dropout": "resid_pdrop",
+    "attention_dropout": "attn_pdrop",
     "tie_embeddings": "tie_word_embeddings",
 }
 ACTIVATIONS = {"gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh", "gelu": "gelu", "relu": "relu"}
@@ -129,7 +131,6 @@ def _config(cfg, dtype):
         "activation_function": next(name for name, ours in ACTIVATIONS.items() if ours == cfg.activation),
         "scale_attn_weights": cfg.similarity == "scaled_dot",
         "embd_pdrop": cfg.dropout,
-        "attn_pdrop": 0.0,
         "bos_token_id": end_of_text,
         "eos_token_id": end_of_text,
         "dtype": str(dtype),

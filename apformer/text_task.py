@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from apformer import loss, recipes
+from apformer import loss, model, recipes
 from apformer.data import text, text_tokenizer, tokenizer_file
 from apformer.errors import DATA, UserError
 
@@ -83,7 +83,8 @@ def make_loss(settings):
         if key is None:
             mean = validation_loss(params, batch, settings.model)
             return mean, {"loss": mean}
-        return loss.next_token_loss(params, batch, key if settings.model.dropout else None, settings.model, apply=apply)
+        key = key if model.has_dropout(settings.model) else None
+        return loss.next_token_loss(params, batch, key, settings.model, apply=apply)
 
     return loss_fn
 

@@ -122,7 +122,9 @@ def small(args):
     halves = text.split(text.read(args.file), dataclasses.replace(data, validation_share=0.5))
     tokenizer = text_tokenizer.train_byte_pairs(halves[0], args.vocab_size)
     shape = {"d_model": args.d_model, "n_heads": args.n_heads, "n_layers": args.n_layers, "max_len": args.context}
-    cfg = dataclasses.replace(gpt2.SIZES["gpt2"], vocab_size=tokenizer.vocab_size, dropout=0.0, **shape)
+    cfg = dataclasses.replace(
+        gpt2.SIZES["gpt2"], vocab_size=tokenizer.vocab_size, dropout=0.0, attention_dropout=0.0, **shape
+    )
     return cfg, *(text_task.encode_rows(text.split(half, data), tokenizer, data) for half in halves)
 
 

@@ -23,7 +23,14 @@ spec.loader.exec_module(script)
 TEXT = "".join(f"the {k} bottles of ale stand on wall {k % 7}.\n" for k in range(120))
 CONTEXT = 11
 CFG = dataclasses.replace(
-    gpt2.SIZES["gpt2"], vocab_size=257, d_model=6, n_heads=2, n_layers=2, max_len=13, dropout=0.25
+    gpt2.SIZES["gpt2"],
+    vocab_size=257,
+    d_model=6,
+    n_heads=2,
+    n_layers=2,
+    max_len=13,
+    dropout=0.25,
+    attention_dropout=0.0,
 )
 FEW = f"--steps 10 --batch_size 4 --evaluate_every 20 --context {CONTEXT}".split()
 SMALL = [*FEW, *"--pretrain_steps 60 --vocab_size 257 --d_model 16 --n_heads 2 --n_layers 2".split()]
