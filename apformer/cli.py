@@ -13,70 +13,71 @@ from apformer.flags import parse
 
 def train(args):
     """Train a model, then evaluate it on progressions it has never seen."""
-    from apformer import experiment, recipes
+    from apformer.commands import train as experiment
+    from apformer.runs import recipes
 
     experiment.train(recipes.parse(args))
 
 
 def resume(args):
     """Go on with a run that was stopped, bit for bit."""
-    from apformer import experiment
+    from apformer.commands import train as experiment
 
     experiment.resume(parse(experiment.Resume, args, "apformer resume"))
 
 
 def predict(args):
     """Continue a progression: apformer predict RUN "007 010 013" --terms 3."""
-    from apformer import predict
+    from apformer.commands import predict
 
     predict.predict(parse(predict.Predict, args, "apformer predict"))
 
 
 def generate(args):
     """Write text with a language model: apformer generate RUN --prompt "ROMEO:" --tokens 200."""
-    from apformer import compose
+    from apformer.commands import generate as compose
 
     compose.generate(parse(compose.Generate, args, "apformer generate"))
 
 
 def translate(args):
     """Translate a sentence, or a file of them: apformer translate RUN "seven hundred and five"."""
-    from apformer import translate
+    from apformer.commands import translate
 
     translate.translate(parse(translate.Translate, args, "apformer translate"))
 
 
 def evaluate(args):
     """Measure exact match by position, difference and carries, and the loss against the Bayes floor."""
-    from apformer import examine
+    from apformer.commands import evaluate as examine
 
     examine.evaluate(parse(examine.Evaluate, args, "apformer evaluate"))
 
 
 def certify(args):
     """Enumerate every context there is: the count, the errors, the smallest margin."""
-    from apformer import examine
+    from apformer.commands import evaluate as examine
 
     examine.certify(parse(examine.Certify, args, "apformer certify"))
 
 
 def report(args):
     """Write one offline page that shows a run, and its model at work: apformer report RUN."""
-    from apformer import page
+    from apformer.commands import report as page
 
     page.report(parse(page.Report, args, "apformer report"))
 
 
 def export(args):
     """Write the model to one file for other programs: apformer export RUN --to safetensors|stablehlo."""
-    from apformer import export
+    from apformer.commands import export
 
     export.export(parse(export.Export, args, "apformer export"))
 
 
 def doctor(args):
     """Say what runs here would run on: versions, devices, disk and permissions."""
-    from apformer import doctor
+    from apformer.commands import doctor
 
     doctor.doctor(parse(doctor.Doctor, args, "apformer doctor"))
 

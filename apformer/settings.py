@@ -3,14 +3,14 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from apformer.data.pairs import Config as Pairs
-from apformer.data.progressions import Config as Data
-from apformer.data.text import Config as Text
-from apformer.data.wide import Config as Wide
 from apformer.model import Config as Model
 from apformer.optimizer import Config as Optimizer
 from apformer.recurrent import Config as Recurrent
 from apformer.seq2seq import Config as Seq2seq
+from apformer.tasks.digits.generator import Config as Wide
+from apformer.tasks.progressions.generator import Config as Data
+from apformer.tasks.text.corpus import Config as Text
+from apformer.tasks.translation.corpus import Config as Pairs
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,15 @@ from dataclasses import dataclass
 
 import jax
 
-from apformer import circuit, experiment, flags, model, page, recipes
-from apformer.data import progressions, tokenizer
-from apformer.recipes import Settings, Training
+from apformer import flags, model
+from apformer.analysis import circuit
+from apformer.commands import report as page
+from apformer.commands import train
 from apformer.report import attention, figures
+from apformer.runs import recipes
+from apformer.runs.recipes import Settings, Training
+from apformer.tasks.progressions import generator
+from apformer.tokenizers import digits as tokenizer
 
 
 @dataclass(frozen=True)
@@ -35,11 +40,11 @@ class Circuit:
 def run(args):
     """Write the run, and say where it is."""
     largest = recipes.exact(args.digits).data.max_difference if args.max_difference is None else args.max_difference
-    data = progressions.Config(args.digits, min_difference=args.min_difference, max_difference=largest)
-    progressions.check(data)
+    data = generator.Config(args.digits, min_difference=args.min_difference, max_difference=largest)
+    generator.check(data)
     run_dir = args.run_dir or f"runs/circuit-{args.digits}"
     settings = Settings(Training(steps=1, run_dir=run_dir), circuit.config(args.digits), data)
-    path = experiment.keep(settings, circuit.params(args.digits))
+    path = train.keep(settings, circuit.params(args.digits))
     figures.save(path / "figures", {"attention": picture(args.digits)})
     print(page.write(path, settings, None))
     print(path)
@@ -47,7 +52,7 @@ def run(args):
 
 def picture(digits):
     """What each head reads in a short progression, as a matplotlib Figure: a row is a token, a column one it reads."""
-    text = progressions.render(7, 3, 4, digits)
+    text = generator.render(7, 3, 4, digits)
     apply = jax.jit(model.apply, static_argnames=("cfg", "capture"))
     tokens_BT = tokenizer.encode(text)[None]
     _, captured = apply(circuit.params(digits), tokens_BT, circuit.config(digits), capture=("attention",))

@@ -21,10 +21,14 @@ import jax
 from tqdm import tqdm
 from tyro.conf import Positional
 
-from apformer import finetune, flags, gpt2, model, optimizer, runs, text_task
-from apformer.data import text, text_tokenizer, tokenizer_file
+from apformer import flags, model, optimizer
 from apformer.errors import USAGE, UserError
+from apformer.formats import gpt2
 from apformer.report import figures
+from apformer.runs import directory
+from apformer.tasks.text import corpus, finetune, training
+from apformer.tokenizers import pretrained
+from apformer.tokenizers import text as text_tokenizer
 
 
 @dataclass(frozen=True)
@@ -85,12 +89,12 @@ def check(args):
     flags.require("d_model", args.d_model % args.n_heads == 0, args, f"a multiple of --n_heads {args.n_heads}")
     if args.tokenizer is not None and args.gpt2 is None:
         raise UserError(f"--tokenizer {args.tokenizer} is of no --gpt2: give that too, or drop it", USAGE)
-    text.check(cut(args))
+    corpus.check(cut(args))
 
 
 def cut(args):
     """How the text is cut."""
-    return text.Config(args.file, context=args.context, validation_share=args.validation_share)
+    return corpus.Config(args.file, context=args.context, validation_share=args.validation_share)
 
 
 def settings_of(args, cfg, method, rate, steps, rule="adamw"):
@@ -108,24 +112,22 @@ def from_nothing(args, cfg, steps):
 
 def given(args):
     """(cfg, params, rows) of the GPT-2 folder and the text. Raises UserError where they do not go together."""
-    whole = text.read(args.file)
+    whole = corpus.read(args.file)
     cfg, params = gpt2.load(args.gpt2)
-    tokenizer = tokenizer_file.load(args.tokenizer or args.gpt2)
+    tokenizer = pretrained.load(args.tokenizer or args.gpt2)
     text_tokenizer.check_vocabulary(tokenizer, cfg.vocab_size, args.gpt2)
     flags.require("context", args.context <= cfg.max_len, args, f"at most {cfg.max_len}, the positions of {args.gpt2}")
-    return cfg, params, text_task.encode_rows(text.split(whole, cut(args)), tokenizer, cut(args))
+    return cfg, params, training.encode_rows(corpus.split(whole, cut(args)), tokenizer, cut(args))
 
 
 def small(args):
     """(cfg of the small GPT-2, rows of the first half of the text, rows of the second). Raises UserError."""
     data = cut(args)
-    halves = text.split(text.read(args.file), dataclasses.replace(data, validation_share=0.5))
+    halves = corpus.split(corpus.read(args.file), dataclasses.replace(data, validation_share=0.5))
     tokenizer = text_tokenizer.train_byte_pairs(halves[0], args.vocab_size)
     shape = {"d_model": args.d_model, "n_heads": args.n_heads, "n_layers": args.n_layers, "max_len": args.context}
-    cfg = dataclasses.replace(
-        gpt2.SIZES["gpt2"], vocab_size=tokenizer.vocab_size, dropout=0.0, attention_dropout=0.0, **shape
-    )
-    return cfg, *(text_task.encode_rows(text.split(half, data), tokenizer, data) for half in halves)
+    cfg = dataclasses.replace(gpt2.SIZES["gpt2"], vocab_size=tokenizer.vocab_size, dropout=0.0, **shape)
+    return cfg, *(training.encode_rows(corpus.split(half, data), tokenizer, data) for half in halves)
 
 
 def fit(name, params, rows, settings, args, path):
@@ -136,7 +138,7 @@ def fit(name, params, rows, settings, args, path):
             bar.update(step - bar.n)
             bar.set_postfix_str(f"loss {float(loss):.4f}")
             if record is not None:
-                runs.append_record(path / "loss.jsonl", {"run": name, **record})
+                directory.append_record(path / "loss.jsonl", {"run": name, **record})
                 tqdm.write(f"{name}, step {step:,}: validation {record['validation_loss']:.4f}", file=sys.stderr)
 
         return finetune.fit(params, rows, settings, args.seed, args.evaluate_every, report)
@@ -145,8 +147,8 @@ def fit(name, params, rows, settings, args, path):
 def export(folder, params, cfg, tokenizer):
     """A folder that `transformers` opens, with a tokenizer that it runs as it stands in tokenizer.json."""
     gpt2.save(folder, params, cfg)
-    tokenizer_file.save(tokenizer, folder / "tokenizer.json")
-    runs.write_json(folder / "tokenizer_config.json", {"tokenizer_class": "PreTrainedTokenizerFast"})
+    pretrained.save(tokenizer, folder / "tokenizer.json")
+    directory.write_json(folder / "tokenizer_config.json", {"tokenizer_class": "PreTrainedTokenizerFast"})
 
 
 def pretrain(args, path, cfg, rows):
@@ -171,13 +173,13 @@ def run(args):
         cfg, first, rows = small(args)
     if method == "low_rank" or not alone:
         flags.require("rank", args.way.rank <= cfg.d_model, args.way, f"at most {cfg.d_model}, the width of the model")
-    path = Path(args.run_dir or runs.dated("finetune"))
-    runs.create("finetune", path, needs=sum(leaf.nbytes for leaf in jax.tree.leaves(params)))
+    path = Path(args.run_dir or directory.dated("finetune"))
+    directory.create("finetune", path, needs=sum(leaf.nbytes for leaf in jax.tree.leaves(params)))
     rates = (RATES if alone else RATES_OF_SMALL) | ({method: args.learning_rate} if args.learning_rate else {})
     settings = {name: settings_of(args, cfg, name, rate, args.way.steps) for name, rate in rates.items()}
-    data = text_task.describe_rows(settings[method], rows)
-    said = {"flags": asdict(args), "versions": runs.versions(), "data": data}
-    runs.write_json(path / "finetune.json", said)
+    data = training.describe_rows(settings[method], rows)
+    said = {"flags": asdict(args), "versions": directory.versions(), "data": data}
+    directory.write_json(path / "finetune.json", said)
     if alone:
         results = {method: fit(method, params, rows, settings[method], args, path)}
     else:
@@ -186,8 +188,8 @@ def run(args):
         results["from scratch"] = fit("from scratch", fresh, rows, from_nothing(args, cfg, args.way.steps), args, path)
     export(path / "model", results[method].params, cfg, rows["tokenizer"])
     found = {name: {"loss": best.loss, "step": best.step} for name, best in results.items()}
-    runs.write_json(path / "finetune.json", said | {"found": found})
-    with runs.disk_errors(path):
+    directory.write_json(path / "finetune.json", said | {"found": found})
+    with directory.disk_errors(path):
         figures.fine_tuning({name: best.curve for name, best in results.items()}).savefig(path / "loss.png")
     print(table(results, rows), f"\n{path / 'model'}\n{path / 'loss.png'}", sep="\n")
 
@@ -196,7 +198,7 @@ def table(results, rows):
     """A line for each way to train: the validation loss before, and the best after."""
     lines = (
         f"{name:12}  {best.curve[0][1]:.4f} -> {best.loss:.4f} nats per token (step {best.step}), "
-        f"{text_task.bits_per_character(best.loss, rows):.4f} bits per character"
+        f"{training.bits_per_character(best.loss, rows):.4f} bits per character"
         for name, best in results.items()
     )
     return "\n".join(lines)

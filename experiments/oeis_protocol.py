@@ -12,10 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 from tyro.conf import Positional
 
-from apformer import flags, restore, runs
-from apformer.data.progressions import render
+from apformer import flags
+from apformer.commands.predict import continue_lines
 from apformer.errors import USAGE, UserError
-from apformer.predict import continue_lines
+from apformer.runs import directory, restore
+from apformer.tasks.progressions.generator import render
 
 
 @dataclass(frozen=True)
@@ -53,9 +54,9 @@ def run(args):
     """Print the shares and keep them in the run directory."""
     for flag, least in (("tests", 1), ("seed", 0)):
         flags.require(flag, getattr(args, flag) >= least, args, f"at least {least}")
-    path = runs.find(args.run)
+    path = directory.find(args.run)
     shares = measure(path, args.tests, args.seed)
-    runs.write_json(path / "oeis_protocol.json", {"tests": args.tests, "seed": args.seed, "exact": shares})
+    directory.write_json(path / "oeis_protocol.json", {"tests": args.tests, "seed": args.seed, "exact": shares})
     print(json.dumps({k: f"{share:.1%}" for k, share in shares.items()}, indent=1))
 
 

@@ -20,9 +20,10 @@ import jax.numpy as jnp
 import numpy as np
 from tqdm import tqdm
 
-from apformer import flags, loss, model, optimizer, runs, train
-from apformer.data.progressions import Batch
+from apformer import flags, loss, model, optimizer, train
 from apformer.layers.similarity import compare
+from apformer.runs import directory
+from apformer.tasks.progressions.generator import Batch
 
 SIMILARITIES = {  # how each is drawn
     "scaled_dot": ("#0072B2", "-"),
@@ -195,7 +196,7 @@ def run(args):
     for d_model, similarity in tqdm(models, unit="model", disable=None):
         learned[d_model, similarity] = curve(similarity, d_model, args)
     print(table(measured, learned))
-    with runs.disk_errors(args.figure):
+    with directory.disk_errors(args.figure):
         draw(measured, learned, args).savefig(args.figure)
     print(f"\n{args.figure}")
 

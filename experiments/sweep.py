@@ -1,12 +1,12 @@
 """Compare combinations of flags, each with several seeds: `python experiments/sweep.py --position alibi,relative`.
 
-`--help` says how; apformer/sweep.py is where it is done.
+`--help` says how; apformer/sweep/sweep.py is where it is done.
 """
 
 import sys
 
 from apformer.errors import UserError
-from apformer.sweep import sweep
+from apformer.sweep.sweep import sweep
 
 if __name__ == "__main__":
     try:

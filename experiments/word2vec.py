@@ -24,10 +24,13 @@ import numpy as np
 from tqdm import tqdm
 from tyro.conf import Positional
 
-from apformer import flags, optimizer, recipes, runs, train, word2vec
-from apformer.data import progressions, text, words
+from apformer import flags, optimizer, train, word2vec
 from apformer.errors import DATA, NON_FINITE, USAGE, UserError
 from apformer.report import figures
+from apformer.runs import directory, recipes
+from apformer.tasks.progressions import generator
+from apformer.tasks.text import corpus as text
+from apformer.tokenizers import words
 
 LOG_EVERY = 100
 
@@ -87,10 +90,10 @@ def read(args):
     """
     if args.file is None:
         cfg = recipes.exact(args.digits).data
-        progressions.check(cfg)
-        rows = progressions.draw(jax.random.key(args.seed), cfg, cfg.sequences)
+        generator.check(cfg)
+        rows = generator.draw(jax.random.key(args.seed), cfg, cfg.sequences)
         rows = zip(*(np.asarray(column).tolist() for column in rows), strict=True)
-        passages = [progressions.render(*row, args.digits).replace(" ", "␣") for row in rows]
+        passages = [generator.render(*row, args.digits).replace(" ", "␣") for row in rows]
     else:
         passages = words.split(text.read(args.file))
     vocabulary, counts_V = words.count(passages, args.min_count)
@@ -157,7 +160,7 @@ def learn(args, path, corpus, counts_V):
 
         def report(step, loss):
             seconds = round(time.perf_counter() - begun, 3)
-            runs.append_record(path / "loss.jsonl", {"step": step, "loss": loss, "seconds": seconds})
+            directory.append_record(path / "loss.jsonl", {"step": step, "loss": loss, "seconds": seconds})
             bar.update(step - bar.n)
             bar.set_postfix(loss=f"{loss:.4f}")
 
@@ -192,17 +195,19 @@ def run(args):
     check(args)
     vocabulary, counts_V, corpus = read(args)
     words_asked = asked(args, vocabulary)
-    path = Path(args.run_dir or runs.dated("word2vec"))
-    runs.create("word2vec", path)
+    path = Path(args.run_dir or directory.dated("word2vec"))
+    directory.create("word2vec", path)
     text = {"words": int(corpus.length), "vocabulary": len(vocabulary)}
-    runs.write_json(path / "word2vec.json", {"flags": asdict(args), "versions": runs.versions(), "text": text})
+    directory.write_json(
+        path / "word2vec.json", {"flags": asdict(args), "versions": directory.versions(), "text": text}
+    )
     print(f"{path}: {text['words']:,} words, {text['vocabulary']:,} different ones", file=sys.stderr)
     params = learn(args, path, corpus, counts_V)
     near = neighbours(params, vocabulary, words_asked, args.neighbours)
-    with runs.disk_errors(path):
+    with directory.disk_errors(path):
         np.savez(path / "vectors.npz", words=np.array(vocabulary), counts=counts_V, **params)
         draw(params, vocabulary, near).savefig(path / "vectors.png")
-    runs.write_text(path / "neighbours.txt", table(near) + "\n")
+    directory.write_text(path / "neighbours.txt", table(near) + "\n")
     print(f"{table(near)}\n\n{path / 'vectors.npz'}\n{path / 'vectors.png'}")
 
 

@@ -12,8 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from apformer import checkpoint, cli, errors, experiment, runs, task
-from apformer.data import progressions
+from apformer import cli, errors
+from apformer.commands import train
+from apformer.runs import checkpoint, directory
+from apformer.tasks.progressions import generator, training
 
 ROOT = Path(__file__).parents[1]
 MODEL = "--d_model 16 --n_layers 2 --n_heads 2 --position relative --window 7 --dropout 0.1"
@@ -26,7 +28,7 @@ FLAGS = f"--recipe sketch {MODEL} {TASK} {PACE}".split()
 
 @pytest.fixture(autouse=True)
 def few_validation_rows(monkeypatch):
-    monkeypatch.setattr(task, "VALIDATION_ROWS", 32)
+    monkeypatch.setattr(training, "VALIDATION_ROWS", 32)
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +37,7 @@ def trained(tmp_path_factory):
     folder = tmp_path_factory.mktemp("work")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        patch.setattr(task, "VALIDATION_ROWS", 32)
+        patch.setattr(training, "VALIDATION_ROWS", 32)
         with open("out", "w") as out, open("err", "w") as err:
             patch.setattr(sys, "stdout", out)
             patch.setattr(sys, "stderr", err)
@@ -47,13 +49,13 @@ def trained(tmp_path_factory):
 def run(trained, monkeypatch):
     """The name of the trained run, from the directory it was called in."""
     monkeypatch.chdir(trained)
-    return str(runs.find())
+    return str(directory.find())
 
 
 @pytest.fixture
 def copy(trained, tmp_path):
     """A copy of the trained run, to be spoilt."""
-    return shutil.copytree(runs.find(root=trained / "runs"), tmp_path / "copy")
+    return shutil.copytree(directory.find(root=trained / "runs"), tmp_path / "copy")
 
 
 @pytest.fixture
@@ -290,7 +292,7 @@ def test_a_step_that_was_not_saved(copy, fails):
 
 
 def test_a_run_that_another_process_holds(copy, fails):
-    with runs.lock(copy):
+    with directory.lock(copy):
         fails(errors.LOCKED, f"in use by process {os.getpid()}", "resume", copy)
 
 
@@ -302,7 +304,7 @@ def test_a_run_is_never_overwritten(copy, fails):
 
 def test_two_runs_of_one_second_have_two_directories(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(experiment, "finish", lambda *args: None)
+    monkeypatch.setattr(train, "finish", lambda *args: None)
     for number in (1, 2):
         assert cli.main(["train", *FLAGS]) == 0
         names = {path.name for path in (tmp_path / "runs").iterdir() if path.is_dir()}
@@ -334,7 +336,7 @@ def test_a_dataset_that_cannot_be_read(fails, tmp_path, monkeypatch, content, pa
 
 def test_the_task_that_is_tried_is_one_the_model_knows():
     def prompt(**cfg):
-        return re.fullmatch('apformer predict RUN "(.*)" --terms 3', task.hint(progressions.Config(**cfg), "RUN"))[1]
+        return re.fullmatch('apformer predict RUN "(.*)" --terms 3', training.hint(generator.Config(**cfg), "RUN"))[1]
 
     assert prompt(digits=3) == "007 010 013"
     assert prompt(digits=1, max_difference=9) == "0 3 6"

@@ -12,8 +12,7 @@ from apformer.layers.attention import Config as Heads
 from apformer.layers.block import Block, Config
 from apformer.layers.masks import View, causal_mask
 from apformer.layers.position.sinusoidal import encode
-
-from .small_models import close, draw_tokens, small
+from tests.helpers.small_models import close, draw_tokens, small
 
 B, T = 7, 13
 

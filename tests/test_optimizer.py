@@ -6,11 +6,11 @@ import numpy as np
 import optax
 import pytest
 
-from apformer import model, optimizer, recipes, recurrent, seq2seq, word2vec
+from apformer import model, optimizer, recurrent, seq2seq, word2vec
 from apformer.layers import leaves
-
-from .small_models import PERIODIC
-from .test_parameters import TREES
+from apformer.runs import recipes
+from tests.helpers.small_models import PERIODIC
+from tests.properties.test_parameters import TREES
 
 GPT2 = model.Config(
     d_model=6,

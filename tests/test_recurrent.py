@@ -12,12 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from apformer import optimizer, recurrent, train
-from apformer.data import progressions
-from apformer.evaluate import evaluate
-from apformer.generate import generate
+from apformer.decoding.generate import generate
 from apformer.loss import next_token_loss, token_nats
-
-from .small_models import V, close, draw_tokens, ragged_splits
+from apformer.tasks.progressions import generator
+from apformer.tasks.progressions.evaluation import evaluate
+from tests.helpers.small_models import V, close, draw_tokens, ragged_splits
 
 B, T = 3, 13
 LONGEST = 7  # of a chunk fed to the cache
@@ -372,13 +371,13 @@ def test_a_config_that_cannot_be_is_refused(changes, named):
 
 # With the rest of the house
 
-DATA = progressions.Config(digits=2, max_difference=20)
+DATA = generator.Config(digits=2, max_difference=20)
 
 
 @pytest.mark.parametrize("cell, rule", [("rnn", "adamw"), ("gru", "adamw"), ("lstm", "muon")])
 def test_a_short_training_run_lowers_the_loss(cell, rule):
     cfg, settings = recurrent.Config(cell=cell, d_model=24), optimizer.Config(rule, 0.01, 5, weight_decay=0.1)
-    batch = progressions.encode_rows(progressions.draw(jax.random.key(2), DATA, 16, "train"), 2, 4)
+    batch = generator.encode_rows(generator.draw(jax.random.key(2), DATA, 16, "train"), 2, 4)
     steps = optimizer.make(settings, 50)
     step = train.make_train_step(partial(next_token_loss, cfg=cfg, apply=recurrent.apply), steps)
     params = jax.jit(recurrent.init, static_argnums=1)(jax.random.key(0), cfg)
@@ -391,7 +390,7 @@ def test_a_short_training_run_lowers_the_loss(cell, rule):
 def test_evaluation_counts_the_nats_of_apply():
     cfg = small(cell="gru", n_layers=1)
     params = random_params(cfg)
-    rows = jax.device_get(progressions.draw(jax.random.key(0), dataclasses.replace(DATA, max_terms=4), 12, "test"))
+    rows = jax.device_get(generator.draw(jax.random.key(0), dataclasses.replace(DATA, max_terms=4), 12, "test"))
     result = evaluate(
         rows,
         2,
@@ -399,7 +398,7 @@ def test_evaluation_counts_the_nats_of_apply():
         extend=partial(_bound_extend, params, cfg),
         init_cache=partial(recurrent.init_cache, cfg),
     )
-    tokens, weights = progressions.encode_rows(rows, 2, 4)
+    tokens, weights = generator.encode_rows(rows, 2, 4)
     nats = token_nats(apply(params, tokens[:, :-1], cfg), tokens[:, 1:])
     expected = (np.asarray(nats) * np.asarray(weights)[:, 1:]).sum() / np.asarray(weights)[:, 1:].sum()
     assert result["nats_per_char"] == pytest.approx(expected, rel=1e-5)

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from apformer import seq2seq
-
-from .small_models import close
+from tests.helpers.small_models import close
 
 B, S, T, V, U = 3, 7, 5, 11, 13  # U: vocabulary of the source
 SOURCE_LENGTHS, TARGET_LENGTHS = np.array([7, 1, 4], np.int32), np.array([2, 5, 0], np.int32)

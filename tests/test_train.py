@@ -9,14 +9,15 @@ import numpy as np
 import optax
 import pytest
 
-from apformer import fit, model, optimizer, task, train
-from apformer.data import progressions
-from apformer.recipes import Settings, Training
+from apformer import model, optimizer, train
+from apformer.runs import fit
+from apformer.runs.recipes import Settings, Training
+from apformer.tasks.progressions import generator, training
 
 CFG = optimizer.Config(learning_rate=0.01, warmup_steps=2, weight_decay=0.1)
 RULE = optimizer.make(CFG, steps=12)
 HOME = Settings(
-    Training(steps=12, batch_size=4), model.Config(d_model=24), progressions.Config(digits=2, max_difference=20)
+    Training(steps=12, batch_size=4), model.Config(d_model=24), generator.Config(digits=2, max_difference=20)
 )
 
 
@@ -34,7 +35,7 @@ def sample(key):
 
 
 STEP = train.make_train_step(loss_fn, RULE)
-init, draw = jax.jit(model.init, static_argnums=1), jax.jit(task.sample, static_argnums=1)
+init, draw = jax.jit(model.init, static_argnums=1), jax.jit(training.sample, static_argnums=1)
 
 
 def start(seed=0, rate=0.01, rule=RULE):
@@ -68,7 +69,7 @@ def bits(tree):
 def test_one_batch_is_learned_by_heart():
     batch = draw(jax.random.key(3), HOME)
     rule = optax.adam(0.01)  # any optax optimizer serves
-    step = train.make_train_step(task.make_loss(HOME), rule)
+    step = train.make_train_step(training.make_loss(HOME), rule)
     state = train.init_state(jax.random.key(1), init(jax.random.key(0), HOME.model), rule, {})
     state, metrics = jax.jit(lambda state: jax.lax.scan(lambda state, _: step(state, batch), state, length=200))(state)
     # Characters that follow the same text in two rows cannot both be sure; those of predictable terms can.
@@ -83,7 +84,7 @@ def test_a_scan_of_steps_equals_single_steps(four_steps):
     for _ in range(4):
         state, step_metrics = single(state)
         losses.append(step_metrics["loss"])
-    # Not bit for bit: outside a loop XLA may fuse otherwise. What runs on must call the same loops (apformer/fit.py).
+    # Not bit for bit: outside a loop XLA may fuse otherwise. What runs on must call the same loops (apformer/runs/fit.py).
     for ours, theirs in zip(jax.tree.leaves(scanned.params), jax.tree.leaves(state.params), strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-7)
     np.testing.assert_allclose(metrics["loss"], jnp.stack(losses), rtol=1e-5)
@@ -145,8 +146,8 @@ def test_bfloat16_halves_the_bits_of_the_computation_and_not_of_the_parameters()
     params, batch = init(jax.random.key(0), HOME.model), draw(jax.random.key(0), HOME)
     half = Settings(Training(compute_dtype="bfloat16"), HOME.model, HOME.data)
     with jax.numpy_dtype_promotion("standard"):
-        half_loss, loss = (jax.jit(task.make_loss(settings))(params, batch, None)[0] for settings in (half, HOME))
-        gradients = jax.eval_shape(lambda: jax.grad(task.make_loss(half), has_aux=True)(params, batch, None)[0])
+        half_loss, loss = (jax.jit(training.make_loss(settings))(params, batch, None)[0] for settings in (half, HOME))
+        gradients = jax.eval_shape(lambda: jax.grad(training.make_loss(half), has_aux=True)(params, batch, None)[0])
     assert {leaf.dtype for leaf in jax.tree.leaves(gradients)} == {jnp.dtype("float32")}
     assert half_loss != loss and abs(half_loss - loss) < 0.1
 

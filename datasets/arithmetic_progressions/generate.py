@@ -12,14 +12,14 @@ import jax
 import numpy as np
 import tyro
 
-from apformer.data import progression_file, progressions
 from apformer.errors import DATA, UserError
+from apformer.tasks.progressions import generator, text_file
 
 DATASET = Path(__file__).with_name("dataset.txt")
 
 
 def generate(
-    config: Annotated[progressions.Config, tyro.conf.arg(name="")],
+    config: Annotated[generator.Config, tyro.conf.arg(name="")],
     seed: int = 0,
     out: Path = DATASET,
     overwrite: bool = False,
@@ -32,15 +32,15 @@ def generate(
         out: The file to write.
         overwrite: Replace a file that holds something else.
     """
-    progressions.check(config)
-    rows = jax.tree.map(np.asarray, progressions.draw(jax.random.key(seed), config, config.sequences))
-    content = progression_file.to_text(rows, config.digits).encode("ascii")
+    generator.check(config)
+    rows = jax.tree.map(np.asarray, generator.draw(jax.random.key(seed), config, config.sequences))
+    content = text_file.to_text(rows, config.digits).encode("ascii")
     if out.is_file() and out.read_bytes() != content and not overwrite:
         raise UserError(f"{out} holds another dataset; give --overwrite to replace it, or another --out", DATA)
-    progression_file.write(out, rows, config.digits)
-    counts = np.bincount(progressions.split_of(rows.difference_B, rows.first_B), minlength=3)
+    text_file.write(out, rows, config.digits)
+    counts = np.bincount(generator.split_of(rows.difference_B, rows.first_B), minlength=3)
     print(f"{out}: {config.sequences} rows, {len(content)} bytes")
-    print(", ".join(f"{split} {count}" for split, count in zip(progressions.SPLITS, counts, strict=True)))
+    print(", ".join(f"{split} {count}" for split, count in zip(generator.SPLITS, counts, strict=True)))
     print(f"sha256 {hashlib.sha256(content).hexdigest()}")
 
 

@@ -12,9 +12,10 @@ from typing import Literal
 import jax
 import jax.numpy as jnp
 
-from apformer import flags, gpt2, loss, model, optimizer, train
-from apformer.data.progressions import Batch
+from apformer import flags, loss, model, optimizer, train
 from apformer.errors import UserError
+from apformer.formats import gpt2
+from apformer.tasks.progressions.generator import Batch
 
 
 @dataclass(frozen=True)

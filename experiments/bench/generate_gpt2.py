@@ -24,9 +24,10 @@ import numpy as np
 import torch
 import transformers
 
-from apformer import flags, gpt2, model
+from apformer import flags, model
+from apformer.decoding.generate import generate
 from apformer.errors import UserError
-from apformer.generate import generate
+from apformer.formats import gpt2
 
 
 @dataclass(frozen=True)

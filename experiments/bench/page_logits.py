@@ -13,8 +13,8 @@ from dataclasses import replace
 import jax
 import numpy as np
 
-from apformer import recipes, restore, runs, task
-from apformer.data import progressions
+from apformer.runs import directory, recipes, restore
+from apformer.tasks.progressions import generator, training
 
 PROMPTS, TERMS = 1000, 5
 IN_NODE = """
@@ -33,12 +33,12 @@ process.stdout.write(JSON.stringify({ found, ms: performance.now() - start }));
 
 
 def main(run):
-    path = runs.find(run)
+    path = directory.find(run)
     settings = restore.load_settings(path)
     params, *_ = restore.load_params(path, settings, None)
     drawn = replace(settings, drawing=replace(settings.drawing, test_sequences=PROMPTS))
-    rows = task.test_rows(drawn, None)
-    tokens_BT = np.asarray(progressions.encode_rows(rows, settings.data.digits, TERMS).tokens_BT)
+    rows = training.test_rows(drawn, None)
+    tokens_BT = np.asarray(generator.encode_rows(rows, settings.data.digits, TERMS).tokens_BT)
     whole_B = np.minimum(rows.terms_B, TERMS) * (settings.data.digits + 1) - 1
     shortest = 2 * (settings.data.digits + 1) - 1
     length_B = np.random.default_rng(0).integers(shortest, whole_B + 1)

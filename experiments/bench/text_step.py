@@ -15,7 +15,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from apformer import fit, recipes, tasks
+from apformer.runs import fit, recipes
+from apformer.tasks import choose
 
 TURNS, STEPS = 7, 50
 
@@ -84,9 +85,9 @@ def jax_turn(settings, tokens):
 
 def main(words):
     settings = recipes.parse(["--recipe", "baby_gpt_cpu", "--text", *words])
-    settings, rows = tasks.read(settings)
+    settings, rows = choose.read(settings)
     adamw = recipes.parse(["--recipe", "baby_gpt_cpu", "--text", *words, "--rule", "adamw"])
-    adamw, _ = tasks.read(adamw)
+    adamw, _ = choose.read(adamw)
     tokens = torch.from_numpy(rows["train"].astype(np.int64))
     turns = {
         **{

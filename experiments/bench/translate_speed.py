@@ -27,7 +27,8 @@ import torch
 import transformers
 from tqdm import tqdm
 
-from apformer import beam, flags, seq2seq
+from apformer import flags, seq2seq
+from apformer.decoding import beam
 
 START, PADDING, END = 0, 1, 2
 

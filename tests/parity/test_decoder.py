@@ -11,7 +11,7 @@ from apformer import model
 from apformer.loss import cross_entropy
 
 torch = pytest.importorskip("torch", reason="parity needs PyTorch: pip install -e '.[parity]'")
-from . import reference  # noqa: E402
+from tests.parity import reference  # noqa: E402
 
 pytestmark = pytest.mark.parity
 

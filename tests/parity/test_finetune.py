@@ -9,9 +9,10 @@ import jax
 import numpy as np
 import pytest
 
-from apformer import gpt2, model
-from apformer.data import tokenizer_file
-from apformer.generate import generate
+from apformer import model
+from apformer.decoding.generate import generate
+from apformer.formats import gpt2
+from apformer.tokenizers import pretrained
 
 torch = pytest.importorskip("torch", reason="parity needs PyTorch: pip install -e '.[parity]'")
 transformers = pytest.importorskip("transformers", reason="parity needs transformers: pip install -e '.[parity]'")
@@ -44,7 +45,7 @@ def folder(request, run):
 
 def test_fifty_greedy_tokens(folder):
     cfg, params = gpt2.load(folder)
-    tokens_T = tokenizer_file.load(folder).encode(PROMPT)
+    tokens_T = pretrained.load(folder).encode(PROMPT)
     theirs = transformers.AutoModelForCausalLM.from_pretrained(folder).eval()
     inputs = torch.tensor(tokens_T[None]).long()
     expected_BN = theirs.generate(
@@ -62,7 +63,7 @@ def test_fifty_greedy_tokens(folder):
 
 
 def test_tokens_of_a_text(folder):
-    theirs, ours = transformers.AutoTokenizer.from_pretrained(folder), tokenizer_file.load(folder)
+    theirs, ours = transformers.AutoTokenizer.from_pretrained(folder), pretrained.load(folder)
     for text in (TEXT, PROMPT, "12345 WE'LL\r\n\r\n  naïve café 日本 "):
         tokens_T = ours.encode(text)
         assert theirs(text)["input_ids"] == tokens_T.tolist()

@@ -11,9 +11,8 @@ from jax.test_util import check_grads
 from apformer import model
 from apformer.layers.position import sinusoidal
 from apformer.loss import cross_entropy
-
-from .. import test_seq2seq
-from ..small_models import SCHEMES, V, close, draw_tokens, small
+from tests import test_seq2seq
+from tests.helpers.small_models import SCHEMES, V, close, draw_tokens, small
 
 pytestmark = pytest.mark.parity
 

@@ -8,8 +8,9 @@ import numpy as np
 import optax
 import pytest
 
-from apformer import gpt2, gpt2_tensors, model
-from apformer.generate import generate
+from apformer import model
+from apformer.decoding.generate import generate
+from apformer.formats import gpt2, gpt2_tensors
 from apformer.loss import cross_entropy
 
 torch = pytest.importorskip("torch", reason="parity needs PyTorch: pip install -e '.[parity]'")

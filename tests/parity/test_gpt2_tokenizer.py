@@ -2,10 +2,9 @@
 
 import pytest
 
-from apformer.data import tokenizer_file
-
-from ..small_texts import TEXTS
-from ..test_tokenizer_file import write_gpt2
+from apformer.tokenizers import pretrained
+from tests.helpers.small_texts import TEXTS
+from tests.tokenizers.test_pretrained import write_gpt2
 
 pytest.importorskip("tokenizers", reason='byte pairs need the text extra: pip install -e ".[text]"')
 transformers = pytest.importorskip("transformers", reason="parity needs transformers: pip install -e '.[parity]'")
@@ -15,9 +14,9 @@ pytestmark = pytest.mark.parity
 
 def test_tokens_are_those_of_transformers_both_ways(tmp_path):
     theirs = transformers.GPT2TokenizerFast.from_pretrained(write_gpt2(tmp_path))
-    ours = tokenizer_file.load(tmp_path)
+    ours = pretrained.load(tmp_path)
     (tmp_path / "saved").mkdir()
-    tokenizer_file.save(ours, tmp_path / "saved" / "tokenizer.json")
+    pretrained.save(ours, tmp_path / "saved" / "tokenizer.json")
     reopened = transformers.GPT2TokenizerFast.from_pretrained(tmp_path / "saved")
     assert len(theirs) == len(reopened) == ours.vocab_size
     for text in (*TEXTS.values(), " the<|endoftext|>the\n\n", "  he  "):
@@ -25,4 +24,4 @@ def test_tokens_are_those_of_transformers_both_ways(tmp_path):
         assert tokens == theirs.encode(text) == reopened.encode(text)
         assert theirs.decode(tokens, clean_up_tokenization_spaces=False) == text
     theirs.save_pretrained(tmp_path / "theirs")
-    assert tokenizer_file.load(tmp_path / "theirs").encode(TEXTS["scripts"]).tolist() == theirs.encode(TEXTS["scripts"])
+    assert pretrained.load(tmp_path / "theirs").encode(TEXTS["scripts"]).tolist() == theirs.encode(TEXTS["scripts"])

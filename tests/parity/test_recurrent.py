@@ -7,8 +7,7 @@ import pytest
 
 from apformer import recurrent
 from apformer.loss import cross_entropy
-
-from ..small_models import V, draw_tokens
+from tests.helpers.small_models import V, draw_tokens
 
 torch = pytest.importorskip("torch", reason="parity needs PyTorch: pip install -e '.[parity]'")
 

@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch", reason="parity needs PyTorch: pip install -
 import torch.nn.functional as F  # noqa: E402
 from torch import nn  # noqa: E402
 
-from . import reference  # noqa: E402
+from tests.parity import reference  # noqa: E402
 
 pytestmark = pytest.mark.parity
 

@@ -1,0 +1,1 @@
+"""What a trained model does: ablation, rounding, hand-written weights."""

@@ -1,0 +1,1 @@
+"""The commands of apformer: a file a command."""

@@ -1,0 +1,61 @@
+"""What this machine offers a run: versions, devices, disk and permissions."""
+
+import json
+import os
+import shutil
+from dataclasses import dataclass
+
+from apformer.errors import USAGE, UserError
+from apformer.runs import directory
+
+
+@dataclass(frozen=True)
+class Doctor:
+    """Say what runs here would run on."""
+
+    json: bool = False
+    """Print one JSON object."""
+
+
+def doctor(args):
+    """Print what `examine` finds. Raises UserError after that if a run here would fail: DISK, or USAGE without JAX."""
+    facts, fault = examine()
+    if args.json:
+        print(json.dumps(facts))
+    else:
+        for name, fact in {**facts.pop("versions"), **facts}.items():
+            print(f"{name:18}{', '.join(fact) if isinstance(fact, list) else 'none' if fact is None else fact}")
+    if fault:
+        raise fault
+
+
+def examine():
+    """Versions, devices, processors, free disk and permissions as a dict, and the UserError that a run would meet."""
+    import jax
+    import jax.numpy as jnp
+
+    place = "runs" if os.path.isdir("runs") else "."
+    facts = {
+        "versions": directory.versions(),
+        "backend": None,
+        "devices": [],
+        "computes": False,
+        "processors": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "free_disk_gb": round(shutil.disk_usage(place).free / 1e9, 1),
+        "directory": os.path.abspath(place),
+        "writable": False,
+    }
+    fault = None
+    try:
+        facts["devices"] = [f"{device.id}: {device.device_kind}" for device in jax.devices()]
+        facts["backend"] = jax.default_backend()
+        facts["computes"] = float(jnp.ones((64, 64)).sum()) == 4096.0
+    except RuntimeError as error:
+        reason = str(error).splitlines()[0]
+        fault = UserError(f"JAX does not start ({reason}): set JAX_PLATFORMS=cpu, or mend its installation", USAGE)
+    try:
+        directory.preflight(place, needs=0)
+        facts["writable"] = True
+    except UserError as error:
+        fault = error
+    return facts, fault

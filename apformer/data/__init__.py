@@ -1,1 +1,0 @@
-"""The tasks: pure samplers and readers that know no model."""

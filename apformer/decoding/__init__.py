@@ -1,0 +1,1 @@
+"""Continue a text with a model whose parameters are bound."""

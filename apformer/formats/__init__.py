@@ -1,0 +1,1 @@
+"""Models in and out: a file a format."""

@@ -1,0 +1,73 @@
+"""A file of named arrays, as safetensors: a header of names, shapes and dtypes, then the bytes, and nothing to execute.
+
+https://huggingface.co/docs/safetensors. Its writer takes the bytes of an array as they lie in memory, so that a
+transposed one would come back as other numbers: arrays are made contiguous here.
+"""
+
+import os
+from contextlib import contextmanager
+from pathlib import Path
+
+import jax
+import numpy as np
+
+from apformer.errors import CHECKPOINT, DISK, USAGE, UserError
+from apformer.runs.directory import disk_errors, fsync
+
+FLOATS = ("F64", "F32", "F16", "BF16")
+
+
+@contextmanager
+def reading(path):
+    """The open file: keys(), metadata(), get_slice(name) for shape and dtype, get_tensor(name) as a numpy array.
+
+    Raises UserError: USAGE without the `text` extra, CHECKPOINT if the file is missing, cannot be read or is damaged.
+    """
+    safetensors = _safetensors(path)
+    try:
+        with safetensors.safe_open(path, framework="numpy") as file:
+            yield file
+    except OSError as error:
+        reason = error.strerror or error
+        raise UserError(f"cannot read {path} ({reason}): restore it, or give another", CHECKPOINT) from None
+    except safetensors.SafetensorError as error:
+        remedy = "it is damaged or of another format, fetch it anew"
+        raise UserError(f"{path} cannot be read as safetensors ({error}): {remedy}", CHECKPOINT) from None
+
+
+def write(path, arrays, metadata):
+    """Write {name: array} with {str: str} metadata, whole or not at all, to a file that is not there yet.
+
+    Raises UserError: USAGE if there is one, or without the `text` extra; DISK if it cannot be written.
+    """
+    path, safetensors = Path(path), _safetensors(path)
+    refuse_to_overwrite(path)
+    arrays = {name: np.ascontiguousarray(jax.device_get(array)) for name, array in arrays.items()}
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    with disk_errors(path):
+        try:
+            temporary.touch()  # so that where it cannot be, the system says why
+            mode = temporary.stat().st_mode
+            safetensors.numpy.save_file(arrays, temporary, metadata=metadata)
+            temporary.chmod(mode)  # the library lets nobody but its owner read it
+            fsync(temporary)
+            os.replace(temporary, path)
+        except safetensors.SafetensorError as error:  # what the system said is in its text
+            raise UserError(f"cannot write {path} ({error}): mend that, or use another directory", DISK) from None
+        finally:
+            temporary.unlink(missing_ok=True)
+
+
+def refuse_to_overwrite(path):
+    """Raises UserError (exit USAGE) if there is anything at `path`."""
+    if os.path.lexists(path):
+        raise UserError(f"{path} is there already and is not overwritten: remove it, or give another name", USAGE)
+
+
+def _safetensors(path):
+    try:
+        import safetensors.numpy
+    except ImportError:
+        remedy = 'needs the text extra: pip install -e ".[text]"'
+        raise UserError(f"{path} is a file of safetensors, which {remedy}", USAGE) from None
+    return safetensors

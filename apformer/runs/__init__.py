@@ -1,0 +1,1 @@
+"""A run on disk: its directory, settings, metrics and checkpoints."""

@@ -1,0 +1,244 @@
+"""Checkpoints: the whole state of a run at a step, written by orbax, sealed by a manifest.
+
+    checkpoints/400/
+        MANIFEST.json    step, score, names with shapes and dtypes, size and sha256 of every file, versions
+        state/ ...       orbax's files: a flat dict {name: array}
+
+A checkpoint counts only if it has its manifest. Orbax reads a flipped bit as a number like any other and casts a dtype
+that differs without a word; so here every file is hashed, and every name, shape and dtype compared, before orbax reads.
+A directory is written under another name and renamed when complete, and older ones are removed only after that: a crash
+at any moment costs the save in progress and nothing else. (orbax: https://orbax.readthedocs.io)
+"""
+
+import errno
+import logging
+import math
+import os
+import re
+import shutil
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from apformer.errors import CHECKPOINT, NON_FINITE, UserError
+from apformer.runs import manifest
+from apformer.runs.directory import disk_errors, fsync, preflight, versions
+
+
+class Checkpoints:
+    """Saves states into `folder`, in the background; keeps the last `keep` and the one of the lowest score.
+
+    A context manager: leaving it waits for the save in progress. What an interrupted save left behind is removed.
+    """
+
+    def __init__(self, folder, keep=3):
+        self.folder, self.keep = Path(folder).absolute(), keep
+        with disk_errors(self.folder):
+            self.folder.mkdir(parents=True, exist_ok=True)
+            _remove_unfinished(self.folder)
+        self._worker, self._pending, self._versions = ThreadPoolExecutor(1), None, versions()
+        _orbax()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    def save(self, step, state, score=None):
+        """Start to save `state`; returns once it is copied, so the caller may donate it at once.
+
+        state: tree of arrays and typed keys. score: number, lower is better.
+        Raises UserError: NON_FINITE, and saves nothing, if a number in `params` is not finite or one in `opt_state` is
+        NaN; DISK if the disk is too full, or if the save before this one failed.
+        """
+        self.wait()
+        leaves, _ = _named(state)
+        keys = {name: str(jax.random.key_impl(leaf)) for name, leaf in leaves.items() if _is_key(leaf)}
+        data = {name: jax.random.key_data(leaf) if name in keys else leaf for name, leaf in leaves.items()}
+        # On CPU device_get returns a view of the buffer that the caller may donate: copy.
+        arrays = {name: np.array(array) for name, array in jax.device_get(data).items()}
+        _require_finite(arrays, step)
+        preflight(self.folder, needs=sum(array.nbytes for array in arrays.values()) * 1.1 + 1e6)
+        facts = {
+            "step": int(step),
+            "score": float(score) if score is not None and math.isfinite(score) else None,
+            "tree": _signature(leaves),
+            "keys": keys,
+            "versions": self._versions,
+        }
+        self._pending = self._worker.submit(self._write, facts, arrays)
+
+    def wait(self):
+        """Return when the save in progress is complete. Raises UserError(DISK) if it failed."""
+        pending, self._pending = self._pending, None
+        if pending is not None:
+            pending.result()
+
+    def close(self):
+        """Wait, then let go of the background thread."""
+        try:
+            self.wait()
+        finally:
+            self._worker.shutdown()
+
+    def _write(self, facts, arrays):
+        final = self.folder / str(facts["step"])
+        temporary = final.with_suffix(".tmp")
+        with disk_errors(final):
+            try:
+                _write_arrays(temporary, arrays)
+                manifest.seal(temporary, facts)
+                _remove(final)
+                os.replace(temporary, final)
+                fsync(self.folder)
+            except OSError:
+                # The writes that orbax began beside the one that failed end on their own, and leave files.
+                time.sleep(0.5)
+                raise
+            finally:
+                _remove_unfinished(self.folder)
+            saved = steps(self.folder)
+            for step in {*saved} - {*saved[-self.keep :], best(self.folder)}:
+                _remove(self.folder / str(step))
+
+
+def steps(folder):
+    """The steps of the complete checkpoints of `folder`, ascending."""
+    sealed = Path(folder).glob(f"*/{manifest.NAME}")
+    return sorted(int(path.parent.name) for path in sealed if path.parent.name.isdecimal())
+
+
+def best(folder):
+    """The step of the lowest score, the newest of equals; None if no checkpoint has a score."""
+    scores = {}
+    for step in steps(folder):
+        try:
+            scores[step] = manifest.read(Path(folder) / str(step))["score"]
+        except manifest.Corrupt:
+            continue
+    scored = [step for step, score in scores.items() if score is not None]
+    return min(scored, key=lambda step: (scores[step], -step), default=None)
+
+
+def load(folder, abstract_state, step=None):
+    """Load the newest valid checkpoint of `folder`, or that of `step`: (step, state), bit for bit as saved.
+
+    abstract_state: tree of arrays or jax.ShapeDtypeStruct, such as `jax.eval_shape` of the function that makes the
+    state; an array goes where the sharding of its leaf says, if there is one.
+    A damaged checkpoint is renamed to `<step>.corrupt`, with a line on standard error, and the one before it tried.
+    Raises UserError(CHECKPOINT) if none is valid, if the `step` asked for is not, or if names, shapes or dtypes differ.
+    """
+    folder, saved = Path(folder).absolute(), steps(folder)
+    if step is not None and step not in saved:
+        raise UserError(f"{folder} holds no checkpoint of step {step}: it holds {saved or 'none'}", CHECKPOINT)
+    for candidate in reversed(saved) if step is None else [step]:
+        path = folder / str(candidate)
+        try:
+            facts = manifest.verify(path)
+            if facts["step"] != candidate:
+                raise manifest.Corrupt(f"it is a copy of step {facts['step']}")
+        except manifest.Corrupt as damage:
+            if step is not None:
+                others = [other for other in saved if other != step]
+                remedy = f"delete it, to use step {others}" if others else "restore it from a copy, or train anew"
+                raise UserError(f"{path} is damaged ({damage}): {remedy}", CHECKPOINT) from None
+            aside = path.with_suffix(".corrupt")
+            with disk_errors(path):
+                shutil.rmtree(aside, ignore_errors=True)
+                path.rename(aside)
+            print(f"{path} is damaged ({damage}): renamed to {aside.name}, trying the one before it", file=sys.stderr)
+            continue
+        leaves, treedef = _named(abstract_state)
+        _require_same(facts["tree"], _signature(leaves), path)
+        arrays = _orbax().load(path, checkpointable_name="state")
+        return candidate, treedef.unflatten(
+            _placed(arrays.get(name), leaf, facts["keys"].get(name)) for name, leaf in leaves.items()
+        )
+    raise UserError(f"{folder} holds no valid checkpoint: restore one from a copy, or train anew", CHECKPOINT)
+
+
+def _orbax():
+    """The module, imported late: it takes longer to import than the rest of apformer's command line."""
+    from orbax.checkpoint import v1
+
+    # Orbax logs every failure with its traceback before it raises; the user gets our sentence instead.
+    logging.getLogger("absl").setLevel(logging.CRITICAL)
+    return v1
+
+
+def _write_arrays(path, arrays):
+    try:
+        # Orbax refuses arrays of no elements; load makes them from their shape.
+        _orbax().save(path, {name: array for name, array in arrays.items() if array.size})
+    except ValueError as error:
+        # So tensorstore, under orbax, says that a write failed.
+        full = "RESOURCE_EXHAUSTED" in str(error) or "No space left" in str(error)
+        raise OSError(errno.ENOSPC if full else errno.EIO, str(error).partition("\n")[0][:200]) from error
+
+
+def _is_key(leaf):
+    return jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+
+
+def _named(state):
+    """({"params/w": leaf}, treedef). Raises TypeError for a leaf that a jitted step would silently change."""
+    flat, treedef = jax.tree_util.tree_flatten_with_path(state)
+    leaves = {jax.tree_util.keystr(path, simple=True, separator="/"): leaf for path, leaf in flat}
+    if len(leaves) != len(flat):
+        raise TypeError("two leaves of the state have the same name: keep '/' out of its dict keys")
+    for name, leaf in leaves.items():
+        if not hasattr(leaf, "dtype"):
+            raise TypeError(f"{name} is a {type(leaf).__name__}: make it an array")
+        if not _is_key(leaf) and jax.dtypes.canonicalize_dtype(leaf.dtype) != leaf.dtype:
+            raise TypeError(f"{name} is {leaf.dtype}, which jax holds only with 64-bit numbers on")
+    return leaves, treedef
+
+
+def _signature(leaves):
+    """{"params/w": "float32[3, 4]"}"""
+    return {name: f"{leaf.dtype}{list(leaf.shape)}" for name, leaf in leaves.items()}
+
+
+def _require_finite(arrays, step):
+    for name, array in arrays.items():
+        part = name.split("/")[0]
+        if part not in ("params", "opt_state") or not jax.dtypes.issubdtype(array.dtype, np.inexact):
+            continue
+        if not np.isfinite(array).all() if part == "params" else np.isnan(array).any():
+            remedy = "nothing was saved: lower --learning_rate, and go on from the checkpoint before"
+            raise UserError(f"step {step}: {name} holds numbers that are not finite; {remedy}", NON_FINITE)
+
+
+def _require_same(saved, asked, path):
+    differing = [name for name in {**saved, **asked} if saved.get(name) != asked.get(name)]
+    if differing:
+        diff = [f"{name} is {saved.get(name, 'absent')}, not {asked.get(name, 'absent')}" for name in differing]
+        diff = "; ".join(diff[:3] + [f"{len(diff) - 3} more"] * (len(diff) > 3))
+        raise UserError(f"{path} is of another model: {diff}: give the flags the run was trained with", CHECKPOINT)
+
+
+def _placed(array, leaf, key_impl):
+    array = jnp.zeros(leaf.shape, leaf.dtype) if array is None else jnp.array(array)
+    array = array if key_impl is None else jax.random.wrap_key_data(array, impl=key_impl)
+    sharding = getattr(leaf, "sharding", None)
+    return array if sharding is None else jax.device_put(array, sharding)
+
+
+def _remove(path):
+    # Without its manifest it no longer counts, so a crash half way through does no harm.
+    (path / manifest.NAME).unlink(missing_ok=True)
+    shutil.rmtree(path, ignore_errors=True)
+
+
+def _remove_unfinished(folder):
+    """Remove what interrupted saves and removals left: `400.tmp`, `400.tmp.orbax-checkpoint-tmp`, `400` unsealed."""
+    sealed = {str(step) for step in steps(folder)}
+    for path in folder.iterdir():
+        if re.fullmatch(r"(0|[1-9][0-9]*)(\.tmp.*)?", path.name) and path.name not in sealed:
+            _remove(path)

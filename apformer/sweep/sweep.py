@@ -1,0 +1,175 @@
+"""A sweep: every combination of the values of some flags of `apformer train`, each with several seeds, side by side.
+
+    python experiments/sweep.py --position sinusoidal,relative --window None,9 --members 4 --steps 500 --d_model 64
+
+Values are parted by commas, and a value may bring flags of its own: `--position "relative,sinusoidal --position_offset
+400"`. `--members` says how many seeds; learning rates and weight decays are further members of the same program, other
+flags are compiled and trained in turn. `--no_certify` leaves out the enumeration of all contexts.
+
+    runs/<UTC time>-sweep/
+        sweep.json      the flags, the versions, one record a member
+        table.md        a row a combination; figures/sweep.png has every member
+        01-.../         a run like any other, of the members of one program
+
+The same flags with `--run_dir` of a sweep that was stopped go on with it.
+"""
+
+import sys
+import time
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from tqdm import tqdm
+
+from apformer.commands.train import forget_after
+from apformer.errors import NON_FINITE, USAGE, UserError
+from apformer.report import figures, tables
+from apformer.runs import checkpoint, directory, recipes, settings_file
+from apformer.runs.fit import fit, initial_state
+from apformer.runs.metrics import read_metrics
+from apformer.runs.restore import load_rows, load_settings
+from apformer.sweep.grid import command, name, programs, read
+from apformer.tasks.progressions import generalization
+from apformer.tasks.progressions import training as task
+
+
+def sweep(args):
+    """Train and measure what a sweep has not yet, and print its table.
+
+    Raises UserError: USAGE for flags that no run can follow, or a directory of other flags; NON_FINITE, when all else
+    is done, for combinations that came to numbers that are not finite.
+    """
+    if {"-h", "--help"} & {*args}:
+        print(__doc__)
+        recipes.parse(["--help"])
+    flags = read(args)
+    planned = programs(flags)
+    path = Path(flags.pop("run_dir", None) or directory.dated("sweep"))
+    if not (path / "sweep.json").exists():
+        directory.create("sweep", path)
+    with directory.lock(path):
+        result, failed = _begun(path, flags), []
+        try:
+            for number, program in enumerate(planned, 1):
+                print(f"{number} of {len(planned)}: {path / program.folder}", file=sys.stderr)
+                failed += _run(path, program, result)
+        except (KeyboardInterrupt, SystemExit):
+            print(f"{path}: the same flags with --run_dir {path} go on", file=sys.stderr)
+            raise
+        if result["members"]:
+            _report(path, result)
+    if failed:
+        raise UserError(f"{'; '.join(failed)}: a loss was not finite, lower --learning_rate there", NON_FINITE)
+
+
+def _begun(path, flags):
+    """What sweep.json holds, from now on at least the flags."""
+    file = path / "sweep.json"
+    if not file.exists():
+        directory.write_json(file, {"flags": flags, "versions": directory.versions(), "members": []})
+    result = directory.read_json(file)
+    if result["flags"] != flags:
+        raise UserError(f"{path} is of other flags ({command(result['flags'])}): give another --run_dir", USAGE)
+    return result
+
+
+def _run(path, program, result):
+    """Train and measure the members of a program that have no record; the combinations that came to nothing."""
+    done = {record["member"] for record in result["members"] if record["folder"] == program.folder}
+    members, certify = program.joint.training.members, "no_certify" not in result["flags"]
+    if len(done) == members:
+        return []
+    try:
+        state, rows = train(path / program.folder, program)
+    except UserError as error:
+        if error.exit_code != NON_FINITE:
+            raise
+        return [name(combination) for combination in program.combinations]
+    params_P = state.params if members > 1 else jax.tree.map(lambda leaf: leaf[None], state.params)
+    begun, asked = time.perf_counter(), generalization.suites(program.joint, rows)
+    found = {
+        key: suite and generalization.measure(suite, params_P, program.joint.model) for key, suite in asked.items()
+    }
+    seconds = (_seconds(read_metrics(path / program.folder)) + time.perf_counter() - begun) / members
+    for member in tqdm(sorted({*range(members)} - done), desc="certify", unit="member", disable=None, leave=False):
+        params = jax.tree.map(lambda leaf_P, k=member: leaf_P[k], params_P)
+        shares = {key: measured and measured[member] for key, measured in found.items()}
+        result["members"].append(_record(program, member, params, shares, seconds, certify))
+        directory.write_json(path / "sweep.json", result)
+    return []
+
+
+def population(settings_H):
+    """The state before the first step of every member: the seeds of the first settings, of the second ..."""
+    states = [initial_state(settings) for settings in settings_H]
+    if settings_H[0].training.members == 1:
+        if len(states) == 1:
+            return states[0]
+        states = [jax.tree.map(lambda leaf: leaf[None], state) for state in states]
+    return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *states)
+
+
+def train(path, program):
+    """(the last state of all members, the rows of their dataset), gone on with from the newest checkpoint."""
+    settings, start = program.joint, partial(population, program.settings)
+    with directory.disk_errors(path):
+        path.mkdir(exist_ok=True)
+    with directory.lock(path):
+        if checkpoint.steps(path / "checkpoints"):
+            if load_settings(path) != settings:
+                raise UserError(f"{path} was trained with other settings: give another --run_dir", USAGE)
+            rows = load_rows(path)
+            step, state = checkpoint.load(path / "checkpoints", jax.eval_shape(start))
+        else:
+            rows, step, state = task.read_rows(settings), 0, start()
+            data = task.describe_rows(settings, rows)
+            config = {"flags": settings_file.to_dict(settings), "versions": directory.versions(), "data": data}
+            directory.write_json(path / "config.json", config)
+        forget_after(path, step)
+        return fit(path, settings, rows, state), rows
+
+
+def _record(program, member, params, shares, seconds, certify):
+    """What sweep.json says of one member: what it is, its shares of the suites, and its certificate."""
+    begun, seeds = time.perf_counter(), program.settings[0].training.members
+    settings, certificate = program.settings[member // seeds], {"certified": None}
+    if certify and generalization.can_enumerate(settings):
+        # A wrong term says as much as all contexts would, and sooner.
+        refuted = shares["in distribution"] and shares["in distribution"]["teacher_forced"] < 1
+        certificate = {"certified": False} if refuted else generalization.certificate(params, settings)
+    return {
+        "combination": program.combinations[member // seeds],
+        "folder": program.folder,
+        "member": member,
+        "seed": settings.training.seed + member % seeds,
+        "hyper": {key: getattr(settings.optimizer, key) for key in settings.optimizer.hyper()},
+        "parameters": sum(leaf.size for leaf in jax.tree.leaves(params)),
+        "suites": shares,
+        **certificate,
+        "seconds": round(seconds + time.perf_counter() - begun, 1),
+    }
+
+
+def _seconds(metrics):
+    """Seconds of training by the clock of metrics.jsonl, which starts anew whenever the run is gone on with."""
+    clock = [0.0, *(record["seconds"] for record in metrics)]
+    return sum(after - before if after > before else after for before, after in pairwise(clock))
+
+
+def _report(path, result):
+    """Print and write the table, and draw the figure."""
+    table = tables.sweep(result["members"], name, command(result["flags"]))
+    directory.write_text(path / "table.md", table + "\n")
+    print(table)
+    rows = []
+    for combination, records in tables.by_combination(result["members"]):
+        metrics = read_metrics(path / records[0]["folder"])
+        members = [record["member"] for record in records]
+        exact = [(line["step"], np.atleast_1d(line["exact"])[members]) for line in metrics]
+        rows.append((name(combination), exact, [record["suites"] for record in records]))
+    figures.save(path / "figures", {"sweep": figures.sweep(rows)})
+    print(f"\n{path / 'table.md'}\n{path / 'figures' / 'sweep.png'}")

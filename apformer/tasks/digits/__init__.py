@@ -1,0 +1,1 @@
+"""Arithmetic progressions with terms of any number of digits."""

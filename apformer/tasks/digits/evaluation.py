@@ -1,0 +1,99 @@
+"""Exact match of terms of one width after the other, up to many more digits than the model was trained on.
+
+Each width is asked random rows, and adversarial ones whose third term has a run of zeros or nines, of any length at any
+place: there carries run. As in `evaluate`, the first two terms are given, and a term is right when the space before it
+and all its digits are: teacher-forced, and free-running from the first two terms.
+"""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from apformer.decoding.generate import generate
+from apformer.tasks.digits import generator
+from apformer.tokenizers.digits import decode
+
+TERMS = 4  # of a row: two given, two asked for
+KINDS = {"random": False, "adversarial": True}
+_KEY = 1  # the same rows for every seed
+_EXAMPLES = 5  # wrong terms shown of each width and kind
+
+
+def widths(cfg):
+    """Widths to ask for: two of training, then 2 and 4 times as many digits, and 64, or 100 for the easier order."""
+    return sorted({-(-cfg.digits // 2), cfg.digits, 2 * cfg.digits, 4 * cfg.digits, 64 if cfg.order == "msb" else 100})
+
+
+def evaluate(cfg, count, *, apply, extend, init_cache, batch_tokens=8192, progress=None):
+    """Every width and kind of rows, `count` rows each: a dict that JSON can hold.
+
+    The functions have their parameters bound, as in `evaluate.evaluate`. batch_tokens: about the tokens measured at
+    once. progress(done, total) is told of suites.
+    """
+    measure = jax.jit(partial(_measure, apply=apply, extend=extend, init_cache=init_cache), static_argnums=1)
+    suites, found = [(width, kind) for width in widths(cfg) for kind in KINDS], []
+    for number, (width, kind) in enumerate(suites, 1):
+        key = jax.random.fold_in(jax.random.key(_KEY), width)
+        tokens_BT = np.asarray(
+            generator.encode(generator.test_rows(key, width, count, TERMS, KINDS[kind]), cfg.order).tokens_BT
+        )
+        found.append({"digits": width, "rows": kind} | _suite(tokens_BT, width, measure, batch_tokens))
+        if progress is not None:
+            progress(number, len(suites))
+    result = {"trained_digits": cfg.digits, "order": cfg.order, "sequences": count}
+    trained = [suite for suite in found if suite["digits"] <= cfg.digits]
+    for mode in ("teacher_forced", "free_running"):
+        result[f"exact_{mode}"] = sum(suite[mode] for suite in trained) / len(trained)
+    return result | {"widths": found}
+
+
+def _suite(tokens_BT, width, measure, batch_tokens):
+    B, T = tokens_BT.shape
+    size = min(B, max(1, batch_tokens // T))
+    forced, free, errors = [], [], []
+    for start in range(0, B, size):
+        row_B = np.arange(start, start + size) % B  # the last batch has the shape of all
+        fresh = min(size, B - start)
+        predicted = jax.device_get(measure(tokens_BT[row_B], width))
+        forced_BNP, free_BNP, truth_BNP = (a[:fresh] for a in predicted)
+        forced.append((forced_BNP == truth_BNP).all(-1))
+        free.append((free_BNP == truth_BNP).all(-1))
+        for b, n in np.argwhere(~free[-1])[: _EXAMPLES - len(errors)]:
+            text, expected, got = (decode(a) for a in (tokens_BT[start + b], truth_BNP[b, n], free_BNP[b, n]))
+            given = text[: (n + 2) * (width + 1) - 1]
+            errors.append({"given": given, "expected": expected, "predicted": got})
+    shares = {"teacher_forced": forced, "free_running": free}
+    shares = {mode: float(np.concatenate(right).mean()) for mode, right in shares.items()}
+    return {"terms": B * (TERMS - 2)} | shares | {"errors": errors}
+
+
+def _measure(tokens_BT, width, *, apply, extend, init_cache):
+    """The predictable terms as predicted teacher-forced, free-running, and as they are: three arrays (B, 2, P)."""
+    B, T = tokens_BT.shape
+    given = 2 * (width + 1) - 1
+    forced_BT = jnp.argmax(apply(tokens_BT[:, :-1]), axis=-1)[:, given - 1 :]
+    free_BT = generate(extend, init_cache(B, T), tokens_BT[:, :given], jnp.full(B, given, jnp.int32), T - given)
+    return tuple(a.reshape(B, TERMS - 2, width + 1) for a in (forced_BT, free_BT, tokens_BT[:, given:]))
+
+
+def table(result):
+    """The result for a terminal: exact match by width."""
+    first = {"msb": "most", "lsb": "least"}[result["order"]]
+    head = f"{first} significant digit first, trained on up to {result['trained_digits']} digits"
+    lines = [f"terms 3 and 4 of {result['sequences']:,} progressions each: {head}", ""]
+    lines += [f"{'digits':>6}{'random rows':>32}{'adversarial rows':>32}"]
+    lines += [f"{'':>6}" + 2 * f"{'teacher-forced':>17}{'free-running':>15}"]
+    suites = {(suite["digits"], suite["rows"]): suite for suite in result["widths"]}
+    for width in sorted({digits for digits, _ in suites}):
+        lines.append(f"{width:>6}")
+        for kind in KINDS:
+            suite = suites[width, kind]
+            lines[-1] += f"{_percent(suite['teacher_forced']):>17}{_percent(suite['free_running']):>15}"
+    return "\n".join(lines)
+
+
+def _percent(share):
+    """Two decimals, where 100.00 % means all."""
+    return f"{100 if share == 1 else min(100 * share, 99.99):.2f} %"

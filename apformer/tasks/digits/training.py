@@ -1,0 +1,100 @@
+"""Progressions of many widths as a run sees them: rows to train on and to choose by; the names of `task`.
+
+Every training row is fresh: half as they come, half with a run of zeros or nines, and for hard_share of the batch the
+hardest of several times as many with such a run. Only the third and later terms count.
+"""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+
+from apformer import loss
+from apformer.errors import USAGE, UserError
+from apformer.runs import recipes
+from apformer.tasks.digits import generator
+from apformer.tasks.progressions.training import VALIDATION_KEY, VALIDATION_ROWS, hard_rows, keep_hardest
+
+ON_HOST = {"drawing": ("test_sequences",)}  # settings that no compiled program knows
+
+
+def read_rows(settings):
+    """None: rows are drawn. Raises UserError for flags that want rows from elsewhere."""
+    drawing = settings.drawing
+    if drawing.dataset is not None:
+        raise UserError(
+            f"--dataset {drawing.dataset} has terms of one width: drop it, or train another --recipe", USAGE
+        )
+    if drawing.position_offset:
+        raise UserError(f"--position_offset {drawing.position_offset} is not for --recipe digits: drop it", USAGE)
+
+
+def describe_rows(settings, rows):
+    """What config.json says of the data."""
+    return {"source": "sampler"}
+
+
+def sample(key, settings, train_rows=None):
+    """The batch of a training step, candidates for its hardest rows last. Pure, settings static."""
+    run = settings.training
+    hard = hard_rows(settings)
+    drawn, keys = run.batch_size - hard, jax.random.split(key, 3)
+    parts = [_draw(keys[0], settings, drawn - drawn // 2, False), _draw(keys[1], settings, drawn // 2, True)]
+    if hard:
+        parts.append(_draw(keys[2], settings, settings.drawing.candidates * hard, True))
+    return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *parts)
+
+
+def _draw(key, settings, size, hard):
+    cfg, (width_key, row_key) = settings.data, jax.random.split(key)
+    width_B = jax.random.randint(width_key, (size,), 1, cfg.digits + 1)
+    return generator.encode(generator.draw(row_key, width_B, cfg.digits, settings.drawing.crop_terms, hard), cfg.order)
+
+
+def validation_batch(settings, rows):
+    """Rows by which the best checkpoint is chosen, half of them with runs; the same for every seed."""
+    key, other_key = jax.random.split(jax.random.key(VALIDATION_KEY))
+    half = VALIDATION_ROWS // 2
+    parts = _draw(key, settings, half, False), _draw(other_key, settings, half, True)
+    return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *parts)
+
+
+def make_loss(settings):
+    """loss_fn(params, batch, key) -> (loss, metrics); the metrics are of the rows before the hardest."""
+    run, apply = settings.training, recipes.module(settings.model).apply
+    dtype, hard = jnp.dtype(run.compute_dtype), hard_rows(settings)
+
+    def loss_fn(params, batch, key):
+        params = jax.tree.map(lambda leaf: leaf.astype(dtype), params)
+        drawn = len(batch.tokens_BT)
+        if key is not None and hard:
+            drawn = run.batch_size - hard
+            batch = keep_hardest(batch, drawn, hard, partial(apply, params, cfg=settings.model))
+
+        def measure(logits_BTV, batch):
+            logits_BTV, batch = jax.tree.map(lambda leaf: leaf[:drawn], (logits_BTV, batch))
+            nats = loss.cross_entropy(logits_BTV, batch.tokens_BT[:, 1:], batch.weights_BT[:, 1:])
+            return {"loss": nats, "exact": exact(logits_BTV.argmax(-1), batch, settings.drawing.crop_terms)}
+
+        return loss.next_token_loss(params, batch, key, settings.model, apply=apply, measure=measure)
+
+    return loss_fn
+
+
+def exact(predicted_BT, batch, terms):
+    """Share of the predictable terms of a batch whose every character is right; 0 if it has none.
+
+    predicted_BT[:, t] stands for batch.tokens_BT[:, t + 1].
+    """
+    tokens_BT, weights_BT, term_BT = (leaf[:, 1:] for leaf in batch)
+    of_BTN = (term_BT[:, :, None] == jnp.arange(terms, dtype=jnp.int32)[None, None]) & (weights_BT > 0)[:, :, None]
+    wrong_BN = (of_BTN & (predicted_BT != tokens_BT)[:, :, None]).any(1)
+    count = of_BTN.any(1).sum(dtype=jnp.float32)
+    return 1.0 - wrong_BN.sum(dtype=jnp.float32) / jnp.maximum(count, 1.0)
+
+
+def hint(cfg, run):
+    """A command for the user to try on a run, in the order of the model."""
+    width = min(cfg.digits, 4)
+    prompt = generator.render([7 + 3 * k for k in range(3)] if width > 1 else (0, 3, 6), width, cfg.order)
+    return f'apformer predict {run} "{prompt}" --terms 3'

@@ -1,0 +1,1 @@
+"""Arithmetic progressions with terms of a fixed width."""

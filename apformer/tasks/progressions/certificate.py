@@ -1,0 +1,246 @@
+"""The certificate: every context a model can meet, enumerated, and the next term asked of each.
+
+If the logits depend on a token and the `reach` before it alone, and not on where they stand, then what is said after
+the k-th term T_k of a progression of difference d is a function of (T_k, d, min(k, R)): R terms hold all that is seen,
+
+    R = 1 + ceil((reach - (D - 1)) / (D + 1))            reach = n_layers (window - 1) for windowed attention
+
+because the first character asked for, the space after T_k, is asked by its last digit. These contexts are finitely
+many. A context is right when the space and each of the D digits that follow is the most likely token, and
+
+    margin = the least, over these D + 1 characters, of its logit - the largest other logit,
+
+is how clearly. No error among them proves every progression of any length, since a term rightly continued is the
+context of the next. A model without a reach is asked every whole progression of up to M terms instead, and the claim
+ends there. All contexts of a row share one pass: row (T_1, d) holds those with 2, 3 ... R terms before them.
+
+Floating point adds differently in other batch shapes and with a cache, so a certificate also asks that the smallest
+margin be 100 times the largest difference of logits measured between these ways of computing the same thing.
+"""
+
+import heapq
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from apformer.analysis import rounding
+from apformer.decoding.generate import pad_prompts
+from apformer.tasks.progressions import contexts, generator
+from apformer.tasks.progressions.evaluation import bounds
+from apformer.tasks.progressions.generator import SPLITS, Progressions, encode_rows, render, split_of
+from apformer.tokenizers.digits import decode, encode
+
+SAFETY = 100  # times the largest difference of logits that the smallest margin must be
+_WORST = 20  # contexts named
+
+
+def terms_seen(reach, digits):
+    """R, the terms that hold every token on which the prediction of the next term depends; at least 2."""
+    return max(2, 1 - (digits - 1 - reach) // (digits + 1))
+
+
+def most_terms(cfg, reach):
+    """Terms of the longest rows that must be asked: R + 1, or without a reach those of the longest progression."""
+    if reach is None:
+        return generator.most_terms(cfg)
+    most, ends = terms_seen(reach, cfg.digits) + 1, not cfg.min_difference <= 0 <= cfg.max_difference
+    return min(most, 10**cfg.digits) if ends else most
+
+
+def plan(cfg, reach):
+    """The groups of rows that hold every context, few enough that compiling them costs little."""
+    at_least_N = contexts.count_at_least(cfg, most_terms(cfg, reach))
+    exactly_N = at_least_N - np.append(at_least_N[1:], 0)
+    found = np.flatnonzero(exactly_N)
+    return contexts.groups(cfg, bounds(found + 3, exactly_N[found], cfg.digits + 1)) if len(found) else []
+
+
+def count(cfg, reach):
+    """How many contexts there are."""
+    return int(contexts.count_at_least(cfg, most_terms(cfg, reach)).sum())
+
+
+def start():
+    """The tally of nothing: what `enumerate_contexts` goes on from."""
+    split = {"contexts": 0, "errors": 0, "smallest_margin": None}
+    return {"group": 0, "row": 0, "splits": {name: dict(split) for name in SPLITS}, "worst": []}
+
+
+def asked(tally):
+    """Contexts of the tally."""
+    return sum(split["contexts"] for split in tally["splits"].values())
+
+
+def summary(tally):
+    """What a progress bar shows of a tally."""
+    least = tally["worst"][0]["margin"] if tally["worst"] else np.inf
+    return {"errors": sum(split["errors"] for split in tally["splits"].values()), "smallest margin": f"{least:.3g}"}
+
+
+def enumerate_contexts(groups, apply, tally, batch_tokens=16_384):
+    """Ask every context of the rows after those in the tally; yields the tally, added to, after each batch.
+
+    apply(tokens_BT) -> logits_BTV has its parameters bound. batch_tokens: about the tokens computed at once. A tally
+    is JSON, and to go on from one is to get what an uninterrupted enumeration gets.
+    """
+    ask = jax.jit(partial(margins, apply=apply), static_argnums=(1, 2))
+    held = None
+    for number, group in enumerate(groups[tally["group"] :], tally["group"]):
+        size = min(len(group), max(1, batch_tokens // (group.high * (group.cfg.digits + 1))))
+        for first in range(tally["row"] if number == tally["group"] else 0, len(group), size):
+            rows = group.rows(first, size)
+            batch = number, min(first + size, len(group)) - first, first, rows, ask(rows, group.cfg.digits, group.high)
+            # The batch before: reading this one's margins now would let the device wait.
+            if held is not None:
+                yield (tally := _add(tally, *held))
+            held = batch
+    if held is not None:
+        yield _add(tally, *held)
+
+
+def margins(rows, digits, terms, *, apply):
+    """Margin of each context of each row, after 2, 3 ... terms: (B, terms - 2).
+
+    It is inf where the row has ended, and the least number there is where a logit is not finite.
+    """
+    tokens_BT, _ = encode_rows(rows, digits, terms)
+    given = 2 * (digits + 1) - 1
+    # The tokens after the last character that is asked for are not needed.
+    logits_BTV = apply(tokens_BT[:, :-1])[:, given - 1 :].astype(jnp.float32)
+    truth_BT1 = tokens_BT[:, given:, None]
+    right_BT = jnp.take_along_axis(logits_BTV, truth_BT1, axis=-1)[..., 0]
+    token_V = jnp.arange(logits_BTV.shape[-1], dtype=jnp.int32)
+    others_BTV = jnp.where(token_V[None, None] == truth_BT1, -jnp.inf, logits_BTV)
+    # XLA's reductions drop NaN in large batches on a CPU; here it must count as wrong.
+    finite_BT, limits = jnp.isfinite(logits_BTV).all(-1), jnp.finfo(jnp.float32)
+    margin_BT = jnp.clip(right_BT - others_BTV.max(-1), limits.min, limits.max)
+    margin_BT = jnp.where(finite_BT, margin_BT, limits.min)
+    margin_BN = margin_BT.reshape(-1, terms - 2, digits + 1).min(-1)
+    term_N = jnp.arange(3, terms + 1, dtype=jnp.int32)
+    return jnp.where(term_N[None] <= rows.terms_B[:, None], margin_BN, jnp.inf)
+
+
+def _add(tally, number, fresh, first, rows, margin_BN):
+    """The tally with the first `fresh` rows of a batch."""
+    margin_BN, rows = np.asarray(margin_BN)[:fresh], Progressions(*(column[:fresh] for column in rows))
+    asked_BN = margin_BN != np.inf
+    wrong_BN = margin_BN <= 0
+    split_B = split_of(rows.difference_B, rows.first_B)
+    splits = {}
+    for i, (name, old) in enumerate(tally["splits"].items()):
+        least = [float(np.min(margin_BN[split_B == i], initial=np.inf)), old["smallest_margin"]]
+        splits[name] = {
+            "contexts": old["contexts"] + int(asked_BN[split_B == i].sum()),
+            "errors": old["errors"] + int(wrong_BN[split_B == i].sum()),
+            "smallest_margin": min((m for m in least if m is not None and m != np.inf), default=None),
+        }
+    nearest = np.argpartition(margin_BN, min(_WORST, margin_BN.size) - 1, axis=None)[:_WORST]
+    named = [
+        {
+            "first": int(rows.first_B[b]),
+            "difference": int(rows.difference_B[b]),
+            "given": int(n) + 2,
+            "margin": float(margin_BN[b, n]),
+        }
+        for b, n in zip(*np.unravel_index(nearest, margin_BN.shape), strict=True)
+        if asked_BN[b, n]
+    ]
+    worst = heapq.nsmallest(_WORST, tally["worst"] + named, key=lambda context: context["margin"])
+    return {"group": number, "row": first + fresh, "splits": splits, "worst": worst}
+
+
+def conclude(cfg, reach, tally, groups, *, apply, extend, init_cache):
+    """The certificate that a finished tally allows, after measuring what it rests on: a dict that JSON can hold.
+
+    The functions have their parameters bound, as in `evaluate`.
+    """
+    rows, seen = _sample(tally, groups[-1]), None if reach is None else terms_seen(reach, cfg.digits)
+    parts = tally["splits"].values()
+    total, errors = (sum(part[name] for part in parts) for name in ("contexts", "errors"))
+    least = min(part["smallest_margin"] for part in parts if part["smallest_margin"] is not None)
+    difference = rounding.largest_difference(rows, cfg.digits, apply=apply, extend=extend, init_cache=init_cache)
+    outside = None
+    if reach is not None:
+        outside, moved = rounding.context_differences(rows, cfg.digits, seen, apply)
+        difference = max(difference, moved)
+    faults = []
+    if total != count(cfg, reach):
+        faults.append(f"{total:,} contexts were asked where there are {count(cfg, reach):,}")
+    if errors:
+        faults.append(f"{errors:,} of {total:,} contexts are continued wrongly")
+    elif not least >= SAFETY * difference:
+        apart = f"the {difference:.3g} by which logits differ"
+        faults.append(f"the smallest margin, {least:.3g}, is under {SAFETY} times {apart}")
+    if outside:
+        faults.append(f"what stands before the last {seen} terms changes logits by {outside:.3g}")
+    differences = f"a difference from {cfg.min_difference} to {cfg.max_difference}"
+    extent = f"of up to {most_terms(cfg, reach)} terms" if reach is None else "of any length"
+    claim = f"greedy decoding continues every progression of {cfg.digits}-digit terms with {differences}, {extent}"
+    return {
+        "certified": not faults,
+        "claim": "; ".join(faults) or f"{claim}, rightly once its first two terms are given",
+        "contexts": total,
+        "errors": errors,
+        "smallest_margin": least,
+        "largest_difference": difference,
+        "terms_seen": seen,
+        "tokens_seen": reach,
+        "outside_difference": outside,
+        "trained": tally["splits"]["train"],
+        "untrained": _together(tally["splits"]["validation"], tally["splits"]["test"]),
+        "worst": _describe(tally, cfg.digits, apply),
+    }
+
+
+def _sample(tally, group):
+    """The rows of the worst contexts, and as many again spread over a group."""
+    worst = [(c["first"], c["difference"], c["given"] + 1) for c in tally["worst"]]
+    spread = [group.rows(i * len(group) // _WORST, 1) for i in range(_WORST)]
+    columns = zip(*worst, *(tuple(int(column[0]) for column in row) for row in spread), strict=True)
+    return Progressions(*(np.array(column, np.int32) for column in columns))
+
+
+def _together(*parts):
+    sums = {name: sum(part[name] for part in parts) for name in ("contexts", "errors")}
+    least = [part["smallest_margin"] for part in parts if part["smallest_margin"] is not None]
+    return sums | {"smallest_margin": min(least, default=None)}
+
+
+def _describe(tally, digits, apply):
+    """The worst contexts: their text, the right next term and the one that the model gives."""
+    worst, characters = tally["worst"], digits + 1
+    texts = [render(c["first"], c["difference"], c["given"] + 1, digits) for c in worst]
+    tokens_BT = pad_prompts([encode(text) for text in texts])[0]
+    predicted_BT = np.asarray(jax.jit(apply)(tokens_BT).argmax(-1))
+    described = []
+    for context, text, predicted_T in zip(worst, texts, predicted_BT, strict=True):
+        end = context["given"] * characters  # where the next term begins; the token before it is predicted one earlier
+        predicted = decode(predicted_T[end - 2 : end + digits - 1])
+        described.append(
+            {"given": text[: end - 1], "expected": text[end - 1 :], "predicted": predicted, "margin": context["margin"]}
+        )
+    return described
+
+
+def table(result):
+    """The certificate for a terminal."""
+    seen = result["terms_seen"]
+    dependence = f"what is said depends on the last {seen} terms ({result['tokens_seen']} tokens back)" if seen else ""
+    lines = [
+        f"{'CERTIFIED' if result['certified'] else 'NOT CERTIFIED'}: {result['claim']}",
+        f"{result['contexts']:,} contexts in {result['seconds']:,} s, {result['errors']:,} errors, smallest margin "
+        f"{result['smallest_margin']:.3g}; {dependence}",
+        f"logits differ by {result['largest_difference']:.2g} at most between batch shapes and with a cache",
+        f"{result['dtype']}, {result['matmul_precision']} matrix products, {result['device']} ({result['backend']})",
+        "",
+        f"{'':<18}{'contexts':>14}{'errors':>12}{'smallest margin':>18}",
+    ]
+    for name in ("trained", "untrained"):
+        part = result[name]
+        margin = "-" if part["smallest_margin"] is None else f"{part['smallest_margin']:.3g}"
+        lines.append(f"{name + ' lines':<18}{part['contexts']:>14,}{part['errors']:>12,}{margin:>18}")
+    wrong = [context for context in result["worst"] if not context["margin"] > 0]
+    lines += [f"{c['given']!r} -> {c['predicted']!r}, not {c['expected']!r}" for c in wrong[:10]]
+    return "\n".join(lines)

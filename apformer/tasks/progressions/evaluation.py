@@ -1,0 +1,230 @@
+"""Evaluation on held-out progressions: which terms are exactly right, and what the model's surprise costs.
+
+The first two terms fix a progression, so the third and every later one is *predictable*. A predictable term is right
+when the space before it and each of its D digits are right:
+
+- teacher-forced  each character is the most likely one after the true text before it
+- free-running    greedy generation from the first two terms alone; a slip spoils what comes after it
+
+    nats per character = mean over predicted characters of -log p(character | text before it)
+    excess             = that of the model - that of the Bayes predictor, on the same rows
+
+The model comes in as functions, the progressions as numpy arrays. Rows of like length are measured together, in few
+static shapes.
+"""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from apformer.decoding.generate import generate
+from apformer.loss import token_nats
+from apformer.tasks.progressions.generator import Progressions, encode_rows, render
+from apformer.tokenizers.digits import decode
+
+_EXAMPLES = 200  # wrong terms kept, spread over all that there are
+_FIRSTS = 10  # groups of first terms
+_COMPILATION = 65_536  # tokens that two CPU cores measure in the time that one more shape takes to compile
+
+
+def evaluate(progressions, digits, *, apply, extend, init_cache, bayes_nats=None, batch_tokens=4096, progress=None):
+    """Every number that says how well a model continues these progressions: a dict that JSON can hold.
+
+    apply(tokens_BT) -> logits_BTV, extend(tokens_BT, cache, lengths_B=...) -> (logits_BTV, cache) and
+    init_cache(batch_size, length) have their parameters bound. bayes_nats: what the Bayes predictor pays for each row,
+    (B,). batch_tokens: about the tokens measured at once; 4096 suits the caches of a CPU, an accelerator wants more.
+    progress(done, total) is told of rows. Shares lie in 0 .. 1, and are None where there is nothing to count.
+    Raises ValueError for no progression.
+    """
+    rows = Progressions(*(np.asarray(a, np.int32) for a in progressions))
+    if not len(rows.terms_B):
+        raise ValueError("there is no progression to evaluate")
+    measure = jax.jit(partial(measure_rows, apply=apply, extend=extend, init_cache=init_cache), static_argnums=(1, 2))
+    total = len(rows.terms_B)
+    nats_B = np.zeros(total)
+    records, errors, done = [], [], 0
+    for row_B, size, terms in batches(rows.terms_B, digits, batch_tokens):
+        padded = Progressions(*(a[np.resize(row_B, size)] for a in rows))
+        outputs = jax.device_get(measure(padded, digits, terms))
+        nats, forced_BNP, truth_BNP, forced_right_BN, free_right_BN = (a[: len(row_B)] for a in outputs)
+        nats_B[row_B] = nats
+        b, n = np.nonzero(np.arange(terms - 2) + 2 < rows.terms_B[row_B][:, None])
+        records.append(np.stack([row_B[b], n + 3, forced_right_BN[b, n], free_right_BN[b, n]]))
+        for i in _spread(np.flatnonzero(~forced_right_BN[b, n])):
+            k = b[i]
+            text = render(*(int(a[row_B[k]]) for a in rows), digits)
+            expected, predicted = decode(truth_BNP[k, n[i]]), decode(forced_BNP[k, n[i]])
+            errors.append({"row": text, "term": int(n[i]) + 3, "expected": expected, "predicted": predicted})
+        done += len(row_B)
+        if progress is not None:
+            progress(done, total)
+    return _summary(rows, digits, np.concatenate(records, axis=1), nats_B, bayes_nats) | {"errors": _spread(errors)}
+
+
+def _spread(items):
+    """At most as many as are kept, at even distances."""
+    return items[:: max(1, -(-len(items) // _EXAMPLES))]
+
+
+def batches(terms_B, digits, batch_tokens):
+    """Rows of like length in few static shapes: (row indices, rows of the shape, terms of the shape), shortest first.
+
+    Shapes hold at most about batch_tokens tokens, and at least 3 terms.
+    """
+    order_B = np.argsort(terms_B, kind="stable")
+    lower = 0
+    terms_N, count_N = np.unique(np.maximum(terms_B, 3), return_counts=True)
+    for upper in bounds(terms_N, count_N, digits + 1):
+        row_B = order_B[(lower < terms_B[order_B]) & (terms_B[order_B] <= upper)]
+        most = max(1, batch_tokens // (upper * (digits + 1)))
+        size = -(-len(row_B) // -(-len(row_B) // most))  # the fewest batches, then the fewest rows
+        for start in range(0, len(row_B), size):
+            yield row_B[start : start + size], size, upper
+        lower = upper
+
+
+def bounds(terms_N, count_N, characters):
+    """Terms of the shapes that cost least in all, counting padded tokens and compilations; every row fits in one.
+
+    There are count_N rows of terms_N terms, rising. The least cost up to each number of terms follows from those before
+    it (dynamic programming).
+    """
+    rows_N = np.concatenate([[0], np.cumsum(count_N)])
+    cost_N, bounds_N = np.zeros(len(rows_N)), [()] * len(rows_N)
+    for n, terms in enumerate(terms_N, 1):
+        costs = cost_N[:n] + _COMPILATION + (rows_N[n] - rows_N[:n]) * terms * characters
+        cost_N[n], bounds_N[n] = costs.min(), (*bounds_N[costs.argmin()], int(terms))
+    return bounds_N[-1]
+
+
+def measure_rows(progressions, digits, terms, *, apply, extend, init_cache):
+    """Of each row: its nats, the teacher-forced and the true predictable terms, and which are right in either mode."""
+    tokens_BT, weights_BT = encode_rows(progressions, digits, terms)
+    B, T = tokens_BT.shape
+    given = 2 * (digits + 1) - 1
+    logits_BTV = apply(tokens_BT[:, :-1])
+    nats_B = (token_nats(logits_BTV, tokens_BT[:, 1:]) * weights_BT[:, 1:]).sum(axis=1)
+    forced_BT = jnp.argmax(logits_BTV, axis=-1)[:, given - 1 :]
+    free_BT = generate(extend, init_cache(B, T), tokens_BT[:, :given], jnp.full(B, given, jnp.int32), T - given)
+    shape = (B, terms - 2, digits + 1)
+    truth_BNP, forced_BNP, free_BNP = (a.reshape(shape) for a in (tokens_BT[:, given:], forced_BT, free_BT))
+    return nats_B, forced_BNP, truth_BNP, (forced_BNP == truth_BNP).all(-1), (free_BNP == truth_BNP).all(-1)
+
+
+def term_matches(predicted_BT, batch, digits):
+    """{"exact": share of the batch's predictable terms whose every character is right}; 0 if it has none.
+
+    predicted_BT[:, t] stands for batch.tokens_BT[:, t + 1]; a term counts when its characters carry weight.
+    """
+    given = 2 * (digits + 1) - 1
+    B, T = batch.tokens_BT.shape
+    shape = (B, max(0, T - given) // (digits + 1), digits + 1)
+    right_BT = predicted_BT == batch.tokens_BT[:, 1:]
+    right_BN = right_BT[:, given - 1 :].reshape(shape).all(-1)
+    counted_BN = (batch.weights_BT[:, given:] > 0).reshape(shape).all(-1)
+    right, count = (right_BN & counted_BN).sum(dtype=jnp.float32), counted_BN.sum(dtype=jnp.float32)
+    return {"exact": right / jnp.maximum(count, 1.0)}
+
+
+def carries(before, difference, digits):
+    """Carries when `difference` is added to `before` in decimal digits; borrows when it is negative. Integer arrays.
+
+    Each carry turns ten units into one of the next place, so that 9 are lost from the sum of all digits.
+    """
+    smaller = np.minimum(before, before + difference)
+    lost = _digit_sum(smaller, digits) + _digit_sum(abs(difference), digits)
+    return (lost - _digit_sum(smaller + abs(difference), digits)) // 9
+
+
+def _digit_sum(number, digits):
+    return sum(number // 10**place % 10 for place in range(digits))
+
+
+def _summary(rows, digits, records, nats_B, bayes_nats):
+    row_M, term_M = records[:2]
+    right = {"teacher_forced": records[2].astype(bool), "free_running": records[3].astype(bool)}
+    characters = int((rows.terms_B.astype(np.int64) * (digits + 1) - 2).sum())
+    wrong_B = np.bincount(row_M[~right["free_running"]], minlength=len(nats_B))
+    result = {
+        "sequences": len(nats_B),
+        "terms": len(row_M),
+        "exact_teacher_forced": _share(right["teacher_forced"]),
+        "exact_free_running": _share(right["free_running"]),
+        "exact_sequences": _share(wrong_B[rows.terms_B >= 3] == 0),
+        "nats_per_char": float(nats_B.sum() / characters),
+    }
+    if bayes_nats is not None:
+        result["bayes_nats_per_char"] = float(np.sum(bayes_nats) / characters)
+        result["excess"] = result["nats_per_char"] - result["bayes_nats_per_char"]
+
+    difference_M = rows.difference_B[row_M]
+    carries_M = carries(rows.first_B[row_M] + (term_M - 2) * difference_M, difference_M, digits)
+    low, high = int(rows.difference_B.min()), int(rows.difference_B.max())
+    width = -(-(high - low + 1) // 10)
+    bins = _grouped((difference_M - low) // width, right, -(-(high - low + 1) // width))
+    bounds = ({"from": low + i * width, "to": min(high, low + (i + 1) * width - 1)} for i in range(len(bins)))
+    by_term = _grouped(term_M, right)[3:]
+    tens = -(-(10**digits) // _FIRSTS)
+    cell_M = rows.first_B[row_M] // tens * len(bins) + (difference_M - low) // width
+    cells = _grouped(cell_M, right, _FIRSTS * len(bins))
+    return result | {
+        "by_position": [{"term": n} | group for n, group in enumerate(by_term, 3)],
+        "by_difference": [bound | group for bound, group in zip(bounds, bins, strict=True)],
+        "by_first_and_difference": [cells[i : i + len(bins)] for i in range(0, len(cells), len(bins))],
+        "by_carries": [{"carries": n} | group for n, group in enumerate(_grouped(carries_M, right))],
+    }
+
+
+def _grouped(label_M, right, groups=0):
+    """Count and shares of each label 0, 1, 2 ..."""
+    count = np.bincount(label_M, minlength=groups)
+    hits = {mode: np.bincount(label_M[right_M], minlength=len(count)) for mode, right_M in right.items()}
+    return [
+        {"count": int(n)} | {mode: int(hit[i]) / int(n) if n else None for mode, hit in hits.items()}
+        for i, n in enumerate(count)
+    ]
+
+
+def _share(right):
+    return int(right.sum()) / len(right) if len(right) else None
+
+
+def table(result):
+    """The result for a terminal: the loss, then exact matches overall, by position and by carries."""
+    head = [f"{result['sequences']:,} held-out progressions: {result['nats_per_char']:.5f} nats per character"]
+    if "excess" in result:
+        head[0] += f", Bayes predictor {result['bayes_nats_per_char']:.5f}, excess {result['excess']:.5f}"
+    if "bayes_floor" in result:
+        head.append(f"(Bayes floor over the whole generator, longer rows included: {result['bayes_floor']:.5f})")
+    if "trained" in result:
+        trained = result["trained"]
+        exact, nats = _percent(trained["exact_teacher_forced"]), trained["nats_per_char"]
+        head.append(f"{trained['sequences']:,} progressions of the training file: {nats:.5f}, terms exact {exact}")
+    modes = ("teacher_forced", "free_running")
+    lines = [f"{'':<18}{'count':>10}{'teacher-forced':>18}{'free-running':>16}"]
+
+    def line(name, count, *shares):
+        lines.append(f"{name:<18}{count:>10,}{_percent(shares[0]):>18}{_percent(shares[1]):>16}")
+
+    line("predictable terms", result["terms"], *(result[f"exact_{mode}"] for mode in modes))
+    sequences = sum(g["count"] for g in result["by_position"] if g["term"] == 3)
+    line("whole sequences", sequences, None, result["exact_sequences"])
+    for low, high in ((3, 3), (4, 4), (5, 8), (9, 16), (17, 32), (33, 64), (65, None)):
+        groups = [g for g in result["by_position"] if low <= g["term"] <= (high or g["term"]) and g["count"]]
+        if groups:
+            high = groups[-1]["term"]
+            count = sum(g["count"] for g in groups)
+            shares = (sum(g["count"] * g[mode] for g in groups) / count for mode in modes)
+            line(f"term {low}" if low == high else f"terms {low} to {high}", count, *shares)
+    for g in result["by_carries"]:
+        line(f"{g['carries']} carr{'y' if g['carries'] == 1 else 'ies'}", g["count"], *(g[mode] for mode in modes))
+    return "\n".join([*head, "", *lines])
+
+
+def _percent(share):
+    """Two decimals, where 100.00 % means all."""
+    if share is None:
+        return "-"
+    return f"{100 if share == 1 else min(100 * share, 99.99):.2f} %"

@@ -1,0 +1,217 @@
+"""Arithmetic progressions written as text: 007 010 013 016 019.
+
+A progression is first + k * difference for k = 0 .. terms - 1, every term written with D digits and parted from the
+next by one space. The generator draws, one after the other and each uniformly,
+
+    difference  from  min_difference .. max_difference,
+    terms       from  min_terms .. min(max_terms, 1 + floor((10^D - 1) / |difference|)),
+    first       from  the numbers that keep every term within 0 .. 10^D - 1.
+
+Train, validation and test are disjoint in whole *lines*. The line through (first, difference) is the set of numbers
+congruent to first modulo |difference|, so that a step of one split occurs in no other, upwards or downwards.
+"""
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from apformer.errors import USAGE, UserError
+from apformer.tokenizers.digits import VOCABULARY
+
+SPLITS = ("train", "validation", "test")
+UNSPLIT_BELOW = 10  # a difference has as many lines as its size; these have too few to share out, and are train
+
+
+@dataclass(frozen=True)
+class Config:
+    """The generator of the home task."""
+
+    digits: int = 3
+    """Digits D of a term."""
+    min_terms: int = 2
+    """Fewest terms of a progression."""
+    max_terms: int = 100
+    """Most terms of a progression."""
+    min_difference: int = 1
+    """Smallest difference between neighbours; may be 0 or negative."""
+    max_difference: int = 500
+    """Largest difference between neighbours."""
+    sequences: int = 10_000
+    """Progressions in the text file that generate.py writes."""
+
+
+class Batch(NamedTuple):
+    tokens_BT: jax.Array  # int32; 0 beyond a row's end
+    weights_BT: jax.Array  # float32; the weight of tokens_BT[b, t] as a target: 0 for the first and beyond the end
+
+
+class Progressions(NamedTuple):
+    first_B: jax.Array  # int32, as are the other two
+    difference_B: jax.Array
+    terms_B: jax.Array
+
+
+def check(cfg: Config) -> None:
+    """Refuses a Config that no generator can follow.
+
+    Raises UserError (exit USAGE) that names the flag and what fits.
+    """
+    largest = max(abs(cfg.min_difference), abs(cfg.max_difference))
+    flag = "max_difference" if abs(cfg.max_difference) == largest else "min_difference"
+    fault = None
+    if not 1 <= cfg.digits <= 9:
+        fault = f"--digits {cfg.digits} does not fit: give 1 to 9 digits"
+    elif cfg.min_terms < 2:
+        fault = f"--min_terms {cfg.min_terms} does not fit: a progression has at least 2 terms"
+    elif not cfg.min_terms <= cfg.max_terms <= 10**9:
+        fault = f"--max_terms {cfg.max_terms} does not fit: give --min_terms {cfg.min_terms} up to 1000000000"
+    elif cfg.min_difference > cfg.max_difference:
+        fault = f"--min_difference {cfg.min_difference} is above --max_difference {cfg.max_difference}: lower it"
+    elif (cfg.min_terms - 1) * largest >= 10**cfg.digits:
+        fits = (10**cfg.digits - 1) // (cfg.min_terms - 1)
+        fault = (
+            f"--{flag} {getattr(cfg, flag)} does not fit: {cfg.min_terms} terms of --digits {cfg.digits} leave room "
+            f"for differences from {-fits} to {fits}"
+        )
+    elif cfg.sequences < 1:
+        fault = f"--sequences {cfg.sequences} does not fit: give at least 1"
+    if fault:
+        raise UserError(fault, USAGE)
+
+
+def longest(difference, cfg: Config):
+    """Most terms a progression of each difference can have; numpy or JAX integers of any shape."""
+    xp = difference.__array_namespace__()
+    fitting = 1 + (10**cfg.digits - 1) // xp.maximum(abs(difference), 1)
+    return xp.where(difference == 0, cfg.max_terms, xp.minimum(fitting, cfg.max_terms))
+
+
+def most_terms(cfg: Config) -> int:
+    """Terms of the longest progression that the generator draws."""
+    closest_to_zero = min(max(0, cfg.min_difference), cfg.max_difference)
+    return int(longest(np.array([closest_to_zero]), cfg)[0])
+
+
+def split_of(difference, first):
+    """Split of the line through each (difference, first): 0 train, 1 validation, 2 test, about 80 : 10 : 10.
+
+    Both are numpy or JAX integer arrays of one shape (not scalars), first is not negative; returns int32 of that shape.
+    """
+    xp = difference.__array_namespace__()
+    size = abs(difference)
+    line = first % xp.maximum(size, 1)
+    hashed = _mix(_mix(size.astype(np.uint32)) + line.astype(np.uint32)) % 10
+    held_out = xp.where(hashed == 8, 1, xp.where(hashed == 9, 2, 0))
+    return xp.where(size < UNSPLIT_BELOW, 0, held_out).astype(np.int32)
+
+
+def _mix(bits):
+    """The finalizer of MurmurHash3 (Appleby, 2008): every bit of a uint32 moves about half of the bits."""
+    bits = (bits ^ (bits >> 16)) * np.uint32(0x85EBCA6B)
+    bits = (bits ^ (bits >> 13)) * np.uint32(0xC2B2AE35)
+    return bits ^ (bits >> 16)
+
+
+@lru_cache
+def has_split(cfg: Config, split: str) -> bool:
+    """Whether the generator ever draws a progression of the split."""
+    sizes = {abs(d) for d in range(max(cfg.min_difference, -9), min(cfg.max_difference, 9) + 1)}
+    if split == "train" and sizes:
+        return True
+    for difference in range(cfg.min_difference, cfg.max_difference + 1):
+        room = 10**cfg.digits - (cfg.min_terms - 1) * abs(difference)
+        line = np.arange(min(abs(difference), room, 1_000_000))
+        if (split_of(np.full_like(line, difference), line) == SPLITS.index(split)).any():
+            return True
+    return False
+
+
+def draw(key: jax.Array, cfg: Config, batch_size: int, split: str | None = None) -> Progressions:
+    """Draws progressions from the generator, or from the generator given that the line is of one split.
+
+    Pure; all but key are static under jit. Raises UserError (exit USAGE) if the split is empty.
+    """
+    if split is None:
+        return _draw(key, cfg, batch_size)
+    if not has_split(cfg, split):
+        raise UserError(
+            f"no progression of --min_difference {cfg.min_difference} --max_difference {cfg.max_difference} is in the "
+            f"{split} split: widen the range, since differences of size under {UNSPLIT_BELOW} are training alone",
+            USAGE,
+        )
+
+    # Rejection: rows of other splits are drawn again, which leaves the conditional distribution exact.
+    def attempt(state):
+        number, accepted_B, rows = state
+        fresh = _draw(jax.random.fold_in(key, number), cfg, batch_size)
+        rows = jax.tree.map(lambda old_B, new_B: jnp.where(accepted_B, old_B, new_B), rows, fresh)
+        return number + 1, split_of(rows.difference_B, rows.first_B) == SPLITS.index(split), rows
+
+    nothing_B = jnp.zeros(batch_size, jnp.int32)
+    start = (jnp.int32(0), nothing_B > 0, Progressions(nothing_B, nothing_B, nothing_B))
+    return jax.lax.while_loop(lambda state: ~state[1].all(), attempt, start)[2]
+
+
+def _draw(key, cfg, batch_size):
+    difference_key, terms_key, first_key = jax.random.split(key, 3)
+    count_B = jnp.full(batch_size, cfg.max_difference - cfg.min_difference + 1, jnp.int32)
+    difference_B = cfg.min_difference + below(difference_key, count_B)
+    terms_B = cfg.min_terms + below(terms_key, longest(difference_B, cfg) - cfg.min_terms + 1)
+    span_B = (terms_B - 1) * abs(difference_B)
+    smallest_B = below(first_key, 10**cfg.digits - span_B)
+    return Progressions(jnp.where(difference_B < 0, smallest_B + span_B, smallest_B), difference_B, terms_B)
+
+
+def below(key, limit_B):
+    """Uniform integers in 0 .. limit - 1: floor(limit * u), where u is a binary fraction of 64 random bits.
+
+    `jax.random.randint` takes 32 bits modulo the limit once that is beyond 2^16, and so draws some 9-digit numbers a
+    quarter more often than others. The long multiplication goes by 16 bits of u, the lowest first.
+    """
+    bits_B2 = jax.random.bits(key, (*limit_B.shape, 2), jnp.uint32)
+    limit_B = limit_B.astype(jnp.uint32)
+    product_B = jnp.zeros_like(limit_B)
+    for word, shift in ((0, 0), (0, 16), (1, 0), (1, 16)):
+        u_B = bits_B2[:, word] >> shift & 0xFFFF
+        low_B = (limit_B & 0xFFFF) * u_B + (product_B & 0xFFFF)
+        product_B = (limit_B >> 16) * u_B + (product_B >> 16) + (low_B >> 16)
+    return product_B.astype(jnp.int32)
+
+
+def encode_rows(progressions: Progressions, digits: int, terms: int) -> Batch:
+    """Tokens and weights of the first `terms` terms of every progression.
+
+    Pure; digits and terms are static under jit. Returns arrays of shape (B, terms * (digits + 1) - 1).
+    """
+    first_B, difference_B, terms_B = map(jnp.asarray, progressions)
+    term_N = jnp.arange(terms, dtype=jnp.int32)
+    # Beyond a row's end the last term repeats, lest it overflow at 9 digits.
+    term_BN = jnp.minimum(term_N[None, :], terms_B[:, None] - 1)
+    value_BN = first_B[:, None] + term_BN * difference_B[:, None]
+    place_C = jnp.asarray(10 ** np.arange(digits)[::-1], jnp.int32)
+    digits_BNC = value_BN[:, :, None] // place_C[None, None, :] % 10
+    space_BN1 = jnp.full_like(value_BN, VOCABULARY[" "])[:, :, None]
+    text_BT = jnp.concatenate([digits_BNC, space_BN1], axis=2).reshape(first_B.shape[0], -1)[:, :-1]
+    position_T = jnp.arange(text_BT.shape[1], dtype=jnp.int32)
+    inside_BT = position_T[None, :] < (jnp.minimum(terms_B, terms) * (digits + 1) - 1)[:, None]
+    weights_BT = inside_BT & (position_T > 0)[None, :]
+    return Batch(jnp.where(inside_BT, text_BT, 0), weights_BT.astype(jnp.float32))
+
+
+def sample(
+    key: jax.Array, cfg: Config, batch_size: int = 256, *, split: str | None = "train", terms: int | None = None
+) -> Batch:
+    """A fresh batch of one split as tokens and weights, rows cut to `terms` terms (default: the longest there are).
+
+    Pure; all but key are static under jit. Returns arrays of shape (batch_size, terms * (digits + 1) - 1).
+    """
+    return encode_rows(draw(key, cfg, batch_size, split), cfg.digits, terms or most_terms(cfg))
+
+
+def render(first: int, difference: int, terms: int, digits: int) -> str:
+    """A progression as text, such as 007 010 013 016 019."""
+    return " ".join(f"{first + k * difference:0{digits}d}" for k in range(terms))

@@ -1,0 +1,131 @@
+"""Progressions as a text file: one a line, `007 010 013 016 019`, every term of the file equally wide.
+
+`render` defines the format, and reading is its inverse: a line of aligned terms is a progression if its first term, its
+first difference and its number of terms render to that very line.
+"""
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+
+from apformer.errors import DATA, DISK, UserError
+from apformer.tasks.progressions.generator import Progressions, render
+
+_GENERATE = "python datasets/arithmetic_progressions/generate.py"
+
+
+def read(path: str | Path) -> tuple[Progressions, int]:
+    """Progressions of a text file, as int32 numpy arrays, and the digits of its terms.
+
+    Raises UserError (exit DATA) that names the file, the line and the remedy.
+    """
+    return read_lines(lines_of(path), str(path))
+
+
+def lines_of(path: str | Path) -> list[str]:
+    """The lines of a text file, at least one.
+
+    A UTF-8 byte-order mark, Windows line ends, blank lines at the end and a missing last line end are accepted. Raises
+    UserError (exit DATA) that names the file and the remedy.
+    """
+    try:
+        text = Path(path).read_bytes().decode("utf-8-sig")
+    except FileNotFoundError:
+        raise UserError(f"{path} does not exist; make one with `{_GENERATE} --out {path}`", DATA) from None
+    except IsADirectoryError:
+        raise UserError(f"{path} is a directory; give a text file with a progression a line", DATA) from None
+    except OSError as error:
+        raise UserError(f"{path} cannot be read ({error.strerror}); give a readable text file", DATA) from None
+    except UnicodeDecodeError as error:
+        line = error.object[: error.start].count(b"\n") + 1
+        raise UserError(f"{path}, line {line}: is not text; save the file as UTF-8", DATA) from None
+    if "\0" in text:
+        line = text[: text.index("\0")].count("\n") + 1
+        raise UserError(f"{path}, line {line}: is not text (a NUL character); save the file as UTF-8", DATA)
+    text = text.replace("\r\n", "\n").rstrip("\n")
+    if not text:
+        raise UserError(f"{path} is empty; make one with `{_GENERATE} --out {path}`", DATA)
+    return text.split("\n")
+
+
+def read_lines(lines: Iterable[str], name: str) -> tuple[Progressions, int]:
+    """Progressions of lines that carry no line ends, as int32 numpy arrays, and the digits of their terms.
+
+    The first term sets the digits. Raises UserError (exit DATA) that names `name`, the line and the remedy.
+    """
+    rows, digits = read_numbers(lines, name)
+    return Progressions(*np.array(rows, np.int32).T), digits
+
+
+def read_numbers(lines, name, most=9, order="msb"):
+    """The same as a list of (first, difference, terms), whole numbers of any size, for terms of up to `most` digits.
+
+    order: which digit of a term is written first, as in `wide.Config`.
+    """
+    lines = list(lines)
+    if not lines:
+        raise UserError(f"{name} holds no line; give a progression a line, such as 007 010 013", DATA)
+    digits = len(lines[0].split(" ")[0])
+    aligned = re.compile(rf"[0-9]{{{digits}}}(?: [0-9]{{{digits}}})+")
+    rows = []
+    for number, line in enumerate(lines, 1):
+        fits = 1 <= digits <= most and aligned.fullmatch(line)
+        if fits and order == "lsb":
+            line = " ".join(term[::-1] for term in line.split(" "))
+        row = _parse(line, digits) if fits else None
+        if row is None or render(*row, digits) != line:
+            raise UserError(f"{name}, line {number}: {_fault(line, digits, most)}", DATA)
+        rows.append(row)
+    return rows, digits
+
+
+def write(path: str | Path, progressions: Progressions, digits: int) -> None:
+    """Writes a text file that `read` turns into the same progressions.
+
+    Raises UserError (exit DISK) if the file cannot be written.
+    """
+    try:
+        Path(path).write_bytes(to_text(progressions, digits).encode("ascii"))
+    except OSError as error:
+        raise UserError(f"{path} cannot be written ({error.strerror}); give another place", DISK) from None
+
+
+def to_text(progressions: Progressions, digits: int) -> str:
+    """Progressions as text, a line each."""
+    rows = zip(*(np.asarray(a).tolist() for a in progressions), strict=True)
+    return "".join(render(*row, digits) + "\n" for row in rows)
+
+
+def _parse(line, digits):
+    """What an aligned line must be if it is a progression: its first term, difference and number of terms."""
+    first, second = int(line[:digits]), int(line[digits + 1 : 2 * digits + 1])
+    return first, second - first, (len(line) + 1) // (digits + 1)
+
+
+def _fault(line, digits, most):
+    """Why a line is no progression, and the remedy."""
+    if not line:
+        return "is empty; remove it"
+    for position, character in enumerate(line, 1):
+        if character not in "0123456789 ":
+            return f"character {position} is {ascii(character)}; use the digits 0-9 and single spaces alone"
+    if line.startswith(" ") or line.endswith(" ") or "  " in line:
+        where = "starts with a" if line.startswith(" ") else "ends with a" if line.endswith(" ") else "has a double"
+        return f"{where} space; put one space between terms and none around them"
+    if digits > most:
+        return f"terms have {digits} digits; use at most {most}"
+    terms = line.split(" ")
+    for number, term in enumerate(terms, 1):
+        if len(term) != digits:
+            return f"term {number}, {term}, has width {len(term)} where the first term has {digits}; pad with zeros"
+    if len(terms) < 2:
+        return "holds one term; two terms are needed to know the difference"
+    values = [int(term) for term in terms]
+    steps = [after - before for before, after in zip(values, values[1:], strict=False)]
+    k = next(k for k, step in enumerate(steps) if step != steps[0])
+    return (
+        f"is no progression: terms {k + 1} and {k + 2} differ by {steps[k]} where terms 1 and 2 differ by {steps[0]}; "
+        "correct or remove it"
+    )

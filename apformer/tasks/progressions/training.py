@@ -1,0 +1,220 @@
+"""The home task as a run sees it: rows to train on, to choose the best checkpoint by, and to be examined on.
+
+Rows come from the generator, or from a text file. `rows` is None in the one case, {split: Progressions} in the other.
+"""
+
+import hashlib
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from apformer import loss
+from apformer.errors import DATA, USAGE, UserError
+from apformer.runs import recipes
+from apformer.tasks.progressions import bayes, crops, first_two_terms, generator, text_file
+from apformer.tasks.progressions.evaluation import term_matches
+from apformer.tasks.progressions.generator import Batch, Progressions
+
+VALIDATION_ROWS = 1024
+OPENINGS_COUNT = 4.0  # times as much in the loss as all other rows together
+TEST_KEY, VALIDATION_KEY = 1, 2  # the same rows for every seed
+
+ON_HOST = {"drawing": ("dataset", "test_sequences")}  # settings that no compiled program knows
+
+_draw = jax.jit(generator.draw, static_argnums=(1, 2, 3))
+
+
+def read_rows(settings):
+    """{split: Progressions} of the dataset file, or None where fresh rows are drawn. Raises UserError."""
+    name, digits = settings.drawing.dataset, settings.data.digits
+    if name is None:
+        for split in generator.SPLITS:
+            if not generator.has_split(settings.data, split):
+                raise UserError(
+                    f"these differences have no {split} lines: give a wider range that goes beyond 10", USAGE
+                )
+        return None
+    rows, found = text_file.read(name)
+    if found != digits:
+        raise UserError(f"{name} has terms of {found} digits where --digits is {digits}: give --digits {found}", DATA)
+    longest = int(rows.terms_B.max()) * (digits + 1) - 1
+    most = recipes.module(settings.model).max_tokens(settings.model)
+    if most is not None and most < longest:
+        raise UserError(f"{name} has rows of {longest} characters: give --max_len {longest} or more", USAGE)
+    split_B = generator.split_of(rows.difference_B, rows.first_B)
+    splits = {split: Progressions(*(leaf[split_B == i] for leaf in rows)) for i, split in enumerate(generator.SPLITS)}
+    for split, part in splits.items():
+        if not len(part.first_B):
+            raise UserError(f"{name} has no {split} rows: give more rows, with differences of 10 and more", DATA)
+    return splits
+
+
+def describe_rows(settings, rows):
+    """What config.json says of the data: counts and a hash, by which a resumed run knows it again."""
+    if rows is None:
+        return {"source": "sampler"}
+    counts = {split: len(part.first_B) for split, part in rows.items()}
+    digest = hashlib.sha256(Path(settings.drawing.dataset).read_bytes()).hexdigest()
+    return {"source": settings.drawing.dataset, "rows": counts, "sha256": digest}
+
+
+class Step(NamedTuple):
+    """What a training step sees; only the first is looked at where nothing is trained."""
+
+    rows: Batch  # beginnings of rows, then candidates for the hardest
+    openings: Batch | None = None  # of two terms
+
+
+def sample(key, settings, train_rows=None):
+    """The Step of a key. Pure, settings static."""
+    drawing, cfg = settings.drawing, settings.data
+    terms, hard = min(drawing.crop_terms, cfg.max_terms), hard_rows(settings)
+    row_key, other_key, start_key, round_key, opening_key = jax.random.split(key, 5)
+    drawn = _draw_rows(row_key, settings, train_rows, settings.training.batch_size - hard)
+    parts = [crops.beginning(drawn, cfg, terms)]
+    if hard:
+        candidates = drawing.candidates * hard
+        near = 0 if train_rows is not None else candidates // 2
+        drawn = _draw_rows(other_key, settings, train_rows, candidates - near)
+        parts.append(crops.anywhere(start_key, drawn, cfg.digits, terms))
+        if near:
+            parts.append(crops.near_round(round_key, cfg, near, terms))
+    rows = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *parts)
+    return Step(rows, _openings(opening_key, settings, train_rows) if drawing.opening_rows else None)
+
+
+def _openings(key, settings, train_rows):
+    """The first two terms of rows."""
+    size, cfg = settings.drawing.opening_rows, settings.data
+    if train_rows is not None:
+        return crops.beginning(_draw_rows(key, settings, train_rows, size), cfg, 2)
+    return first_two_terms.sample(key, cfg, size)
+
+
+def hard_rows(settings):
+    """How many rows of a batch are the hardest of their candidates."""
+    return int(settings.drawing.hard_share * settings.training.batch_size)
+
+
+def _draw_rows(key, settings, train_rows, size):
+    """Fresh training rows, or rows of a file drawn with replacement."""
+    if train_rows is None:
+        return generator.draw(key, settings.data, size, "train")
+    index_B = jax.random.randint(key, (size,), 0, len(train_rows.first_B))
+    return Progressions(*(leaf[index_B] for leaf in train_rows))
+
+
+def validation_batch(settings, rows):
+    """Held-out rows by which the best checkpoint is chosen: the beginnings of validation progressions."""
+    terms = min(settings.drawing.crop_terms, settings.data.max_terms)
+    return Step(generator.encode_rows(_validation_rows(settings, rows), settings.data.digits, terms))
+
+
+def validation_floor(settings):
+    """The Bayes predictor's loss on the validation batch of drawn rows, in nats per character.
+
+    A row's beginning costs it what the whole row does, since only the first two terms cost anything.
+    """
+    nats = bayes.bayes_nats(_validation_rows(settings, None), settings.data).sum()
+    return float(nats / np.sum(validation_batch(settings, None).rows.weights_BT))
+
+
+def _validation_rows(settings, rows):
+    if rows is None:
+        return jax.device_get(_draw(jax.random.key(VALIDATION_KEY), settings.data, VALIDATION_ROWS, "validation"))
+    return Progressions(*(leaf[:VALIDATION_ROWS] for leaf in rows["validation"]))
+
+
+def test_rows(settings, rows, split="test"):
+    """The progressions of the evaluation, as numpy arrays; of a file, those of any split."""
+    count = settings.drawing.test_sequences
+    if rows is not None:
+        return Progressions(*(leaf[:count] for leaf in rows[split]))
+    return jax.device_get(_draw(jax.random.key(TEST_KEY), settings.data, count, "test"))
+
+
+def make_loss(settings):
+    """loss_fn(params, step, key) -> (loss, metrics); without a key, of all rows as they are, and nothing random.
+
+    The metrics are of rows as the generator draws them, so that their loss can be held against the Bayes floor.
+    """
+    run, cfg, apply = settings.training, settings.data, _make_apply(settings)
+    dtype, hard = jnp.dtype(run.compute_dtype), hard_rows(settings)
+
+    def measure(logits_BTV, batch):
+        nats = loss.cross_entropy(logits_BTV, batch.tokens_BT[:, 1:], batch.weights_BT[:, 1:])
+        return {"loss": nats} | term_matches(logits_BTV.argmax(-1), batch, cfg.digits)
+
+    def loss_fn(params, step, key):
+        params = jax.tree.map(lambda leaf: leaf.astype(dtype), params)
+        predict = partial(apply, params, cfg=settings.model)
+        if key is None:
+            metrics = measure(predict(step.rows.tokens_BT[:, :-1]), step.rows)
+            return metrics["loss"], metrics
+        rows, drawn = step.rows, run.batch_size - hard
+        if hard:
+            rows = keep_hardest(rows, drawn, hard, predict)
+        batches = [rows] if step.openings is None else [rows, step.openings]
+        keys = jax.random.split(key, len(batches))
+        logits = [predict(batch.tokens_BT[:, :-1], key=k) for batch, k in zip(batches, keys, strict=True)]
+        shares = [1.0, OPENINGS_COUNT][: len(batches)]
+        parts = [_learnable(*part, cfg) for part in zip(logits, batches, shares, strict=True)]
+        metrics = measure(*jax.tree.map(lambda leaf: leaf[:drawn], (logits[0], rows)))
+        return loss.cross_entropy(*(jnp.concatenate(leaves, axis=1) for leaves in zip(*parts, strict=True))), metrics
+
+    return loss_fn
+
+
+def _learnable(logits_BTV, batch, share, cfg):
+    """Logits, targets and weights as one long row, without the last digits of second terms that training never has.
+
+    The weights sum to `share`.
+    """
+    at = 2 * cfg.digits - 1  # where the last digit of the second term is predicted
+    unseen_BV = first_two_terms.unseen_digits(batch.tokens_BT, cfg)
+    kept_BV = jnp.where(unseen_BV, jnp.finfo(logits_BTV.dtype).min, logits_BTV[:, at, :10])
+    logits_BTV = logits_BTV.at[:, at, :10].set(kept_BV)
+    targets_BT, weights_BT = (leaf[:, 1:] for leaf in batch)
+    weights_BT = weights_BT * (share / jnp.maximum(weights_BT.sum(), 1.0))
+    return logits_BTV.reshape(1, -1, logits_BTV.shape[-1]), targets_BT.reshape(1, -1), weights_BT.reshape(1, -1)
+
+
+def _make_apply(settings):
+    """The model's apply, with what a key makes random in training: dropout, and where rows begin."""
+    architecture, most = recipes.module(settings.model), settings.drawing.position_offset
+
+    def apply(params, tokens_BT, cfg, *, key=None):
+        if key is None:
+            return architecture.apply(params, tokens_BT, cfg)
+        options, (dropout_key, offset_key) = {}, jax.random.split(key)
+        if most:
+            offset_B1 = jax.random.randint(offset_key, (len(tokens_BT), 1), 0, most + 1)
+            options["positions_BT"] = offset_B1 + jnp.arange(tokens_BT.shape[1], dtype=jnp.int32)[None]
+        return architecture.apply(params, tokens_BT, cfg, key=dropout_key if cfg.dropout else None, **options)
+
+    return apply
+
+
+def keep_hardest(batch, drawn, hard, predict):
+    """The first `drawn` rows, and those `hard` of the others whose worst predictable character costs most."""
+    candidates = jax.tree.map(lambda leaf: leaf[drawn:], batch)
+    tokens_BT, weights_BT = candidates.tokens_BT, candidates.weights_BT[:, 1:]
+    nats_BT = loss.token_nats(predict(tokens_BT[:, :-1]), tokens_BT[:, 1:])
+    worst_B = jax.lax.stop_gradient(jnp.where(weights_BT > 0, nats_BT, 0.0).max(1))
+    _, kept_B = jax.lax.top_k(worst_B, hard)
+    return jax.tree.map(lambda leaf, other: jnp.concatenate([leaf[:drawn], other[kept_B]]), batch, candidates)
+
+
+def hint(cfg, run):
+    """A command for the user to try on a run: to continue 007 010 013, or the nearest that can be drawn."""
+    difference = sorted((cfg.min_difference, 3, cfg.max_difference))[1]
+    top = 10**cfg.digits - 1
+    terms = min(3, 1 + top // max(abs(difference), 1))
+    first = top - 7 if difference < 0 else 7
+    if not 0 <= first + (terms - 1) * difference <= top:
+        first = top if difference < 0 else 0
+    return f'apformer predict {run} "{generator.render(first, difference, terms, cfg.digits)}" --terms 3'

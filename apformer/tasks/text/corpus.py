@@ -1,0 +1,83 @@
+"""A text as rows of tokens: a window from anywhere in its first part, to train on; all of its last part, to judge by.
+
+    text  = [ training part | validation part ]        a row: tokens_t .. tokens_t+context, each but the first predicted
+
+Windows of the validation part follow each other, so that every token of it but the first is predicted exactly once,
+with 0 to context - 1 tokens before the one it follows, as in training.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from apformer.errors import DATA, USAGE, UserError
+from apformer.tasks.progressions.generator import Batch
+
+
+@dataclass(frozen=True)
+class Config:
+    """Which text, and how it is cut."""
+
+    text: str | None = None
+    """A text file in UTF-8."""
+    tokenizer: str = "characters"
+    """characters, byte_pairs (--vocab_size of them), or a file or folder that holds a tokenizer."""
+    context: int = 256
+    """Tokens of a row: the most that stand before what is predicted."""
+    validation_share: float = 0.1
+    """The end of the text that is kept for validation."""
+
+
+def check(cfg):
+    """Raises UserError (exit USAGE) that names the flag which no text can follow."""
+    if cfg.text is None:
+        raise UserError("--text is missing: give a text file in UTF-8", USAGE)
+    if not 1 <= cfg.context < 2**31:
+        raise UserError(f"--context {cfg.context} is out of range: give 1 to 2147483647", USAGE)
+    if not 0 < cfg.validation_share < 1:
+        raise UserError(
+            f"--validation_share {cfg.validation_share} is out of range: give more than 0 and less than 1", USAGE
+        )
+
+
+def read(path: str | Path) -> str:
+    """The text of a file. Raises UserError (exit DATA) if it cannot be read, or is no UTF-8 (at which byte)."""
+    try:
+        return Path(path).read_bytes().decode("utf-8")
+    except OSError as error:
+        raise UserError(f"{path} cannot be read ({error.strerror}); give another file", DATA) from None
+    except UnicodeDecodeError as error:
+        raise UserError(
+            f"{path} is no UTF-8 at byte offset {error.start}: convert it, or give another file", DATA
+        ) from None
+
+
+def split(text: str, cfg: Config) -> tuple[str, str]:
+    """The training part and the validation part."""
+    at = int(len(text) * (1 - cfg.validation_share))
+    return text[:at], text[at:]
+
+
+def windows(key: jax.Array, tokens_N: jax.Array, cfg: Config, batch_size: int) -> Batch:
+    """Rows of context + 1 tokens from anywhere, with replacement. Pure; cfg and batch_size are static under jit."""
+    start_B = jax.random.randint(key, (batch_size,), 0, len(tokens_N) - cfg.context, jnp.int32)
+    tokens_BT = tokens_N[start_B[:, None] + jnp.arange(cfg.context + 1, dtype=jnp.int32)[None]]
+    return Batch(tokens_BT.astype(jnp.int32), jnp.ones(tokens_BT.shape))
+
+
+def consecutive(tokens_N: np.ndarray, cfg: Config, batch_tokens: int) -> Batch:
+    """The whole of a part, window after window, in batches of about batch_tokens: (batches, rows, context + 1).
+
+    What fills up the last window and the last batch weighs nothing.
+    """
+    predicted = len(tokens_N) - 1
+    rows = -(-predicted // cfg.context)
+    size = min(rows, max(1, batch_tokens // cfg.context))
+    batches = -(-rows // size)
+    at_RT = np.arange(batches * size)[:, None] * cfg.context + np.arange(cfg.context + 1)[None]
+    tokens_RT = np.where(at_RT <= predicted, tokens_N[np.minimum(at_RT, predicted)], 0).astype(np.int32)
+    weights_RT = (at_RT <= predicted).astype(np.float32)
+    return Batch(*(leaf.reshape(batches, size, -1) for leaf in (tokens_RT, weights_RT)))

@@ -1,0 +1,140 @@
+"""Sentences and their translations: two texts whose lines belong together, or number words.
+
+    source line n   A dog runs.          target line n   Ein Hund rennt.
+
+Three parts: to train on, to choose the best checkpoint by, and to be scored on. Where a text has no files for the
+other two, every fiftieth source line goes to each, chosen by a hash of it, so that no source is in two parts.
+"""
+
+import sys
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from tqdm import tqdm
+
+from apformer.errors import DATA, USAGE, UserError
+from apformer.tasks.text import corpus
+from apformer.tasks.translation import number_words
+
+PARTS = number_words.SPLITS
+HELD_OUT_NUMBERS = {"validation": 1000, "test": 5000}
+
+
+@dataclass(frozen=True)
+class Config:
+    """Which sentences, and how they become tokens."""
+
+    source: str | None = None
+    """A text file, a sentence a line; number words if not given."""
+    target: str | None = None
+    """A text file with the translation of each line."""
+    validation: tuple[str, str] | None = None
+    """Two such files to choose the best checkpoint by; lines of the others if not given."""
+    test: tuple[str, str] | None = None
+    """Two such files to be scored on; lines of the others if not given."""
+    from_language: str = "en"
+    """Of number words: a language that num2words knows, or figures."""
+    to_language: str = "fr"
+    """What these are translated to."""
+    largest: int = 999_999
+    """The largest number."""
+    numbers: int = 30_000
+    """How many different ones to train on."""
+    byte_pairs: int = 4000
+    """Tokens of both languages together, at most."""
+    longest: int = 128
+    """Most tokens of a sentence, its end counted."""
+    too_long: Literal["refuse", "cut"] = "refuse"
+    """What to do with longer ones."""
+    widths: tuple[int, ...] = ()
+    """Lengths that the sentences of a batch are padded to; four that suit the data if not given."""
+
+
+class Lines(NamedTuple):
+    """The sentences of one part, and what to call the files they are from."""
+
+    sources: list
+    targets: list
+    names: tuple
+
+
+def check(cfg: Config) -> None:
+    """Raises UserError (exit USAGE) that names the flag which nobody can follow."""
+    if (cfg.source is None) != (cfg.target is None):
+        raise UserError("--source and --target belong together: give two files, or none for number words", USAGE)
+    if cfg.source is None and (cfg.validation or cfg.test):
+        raise UserError("--validation and --test go with --source and --target: give these too", USAGE)
+    for flag, fits, what in (
+        ("largest", 99 <= cfg.largest < 10**15, "99 to 999999999999999"),
+        ("numbers", 1 <= cfg.numbers <= 1_000_000, "1 to 1000000"),
+        ("byte_pairs", 256 <= cfg.byte_pairs < 2**20, "256 to 1048575"),
+        ("longest", 2 <= cfg.longest < 2**16, "2 to 65535"),
+    ):
+        if not fits:
+            raise UserError(f"--{flag} {getattr(cfg, flag)} is out of range: give {what}", USAGE)
+    if any(not 1 <= width <= cfg.longest for width in cfg.widths) or list(cfg.widths) != sorted({*cfg.widths}):
+        widths = " ".join(map(str, cfg.widths))
+        raise UserError(f"--widths {widths} do not rise from 1 to --longest {cfg.longest}: give some that do", USAGE)
+
+
+def read(cfg: Config) -> dict[str, Lines]:
+    """{part: Lines}. Raises UserError: DATA for files that do not fit each other, USAGE for a language not known."""
+    if cfg.source is None:
+        return _count(cfg)
+    whole = read_files((cfg.source, cfg.target))
+    given = {"validation": cfg.validation, "test": cfg.test}
+    parts = {name: read_files(files) for name, files in given.items() if files}
+    missing = [name for name in given if name not in parts]
+    rows = {name: [] for name in ("train", *missing)}
+    for number, sentence in enumerate(whole.sources):
+        place = zlib.crc32(sentence.encode()) % 50
+        rows[missing[place] if place < len(missing) else "train"].append(number)
+    for name, kept in rows.items():
+        if not kept:
+            raise UserError(f"{cfg.source} leaves no line for {name}: give more lines, or --{name} files", DATA)
+        parts[name] = Lines(*([side[n] for n in kept] for side in whole[:2]), whole.names)
+    return {name: parts[name] for name in PARTS}
+
+
+def read_files(files: tuple[str, str]) -> Lines:
+    """The lines of two files. Raises UserError (exit DATA) that names the file; empty lines are kept, and reported."""
+    sides = [lines_of(file) for file in files]
+    if len(sides[0]) != len(sides[1]):
+        counts = " and ".join(f"{file} has {len(side):,} lines" for file, side in zip(files, sides, strict=True))
+        raise UserError(f"{counts}: give two files whose lines belong together", DATA)
+    for file, side in zip(files, sides, strict=True):
+        empty = [str(number) for number, line in enumerate(side, 1) if not line.strip()]
+        if empty:
+            some = ", ".join(empty[:5]) + (", ..." if len(empty) > 5 else "")
+            print(f"{file}: {len(empty):,} empty lines ({some}) are kept", file=sys.stderr)
+    return Lines(*sides, tuple(files))
+
+
+def lines_of(file: str | Path) -> list[str]:
+    """The lines of a text in UTF-8, whatever their ends. Raises UserError (exit DATA) if there is none."""
+    whole = corpus.read(file).removeprefix("\ufeff").replace("\r\n", "\n")
+    if not whole:
+        raise UserError(f"{file} is empty: give a sentence a line", DATA)
+    return whole.removesuffix("\n").split("\n")
+
+
+def example(cfg: Config) -> str:
+    """A sentence to try a model on."""
+    return "A dog runs." if cfg.source else number_words.speaker(cfg.from_language)(min(cfg.largest, 705))
+
+
+def _count(cfg):
+    """Number words: what is asked has numbers that training has not, in whatever words."""
+    speakers = [number_words.speaker(language) for language in (cfg.from_language, cfg.to_language)]
+    counts = {"train": cfg.numbers} | HELD_OUT_NUMBERS
+    parts = {}
+    for seed, (name, count) in enumerate(counts.items()):
+        numbers = number_words.draw(seed, count, cfg.largest, name)
+        if not numbers:
+            raise UserError(f"--largest {cfg.largest} leaves no numbers for {name}: give a larger one", USAGE)
+        bar = tqdm(numbers, desc=f"{name} numbers in words", unit="number", disable=None, leave=False)
+        sides = zip(*([speak(number) for speak in speakers] for number in bar), strict=True)
+        parts[name] = Lines(*map(list, sides), (cfg.from_language, cfg.to_language))
+    return parts

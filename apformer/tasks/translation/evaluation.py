@@ -1,0 +1,131 @@
+"""What a translator is worth: free-running translations of the test part, scored by sacrebleu.
+
+BLEU (Papineni et al. 2002) and chrF (Popović 2015) of what the beam search writes, never of teacher-forced tokens, with
+the signatures that make them comparable (Post 2018); and how many translations are the reference, letter by letter.
+"""
+
+import time
+
+import jax
+import numpy as np
+from tqdm import tqdm
+
+from apformer import seq2seq
+from apformer.commands import translate
+from apformer.errors import USAGE, UserError
+from apformer.runs import directory
+from apformer.runs.metrics import read_metrics
+from apformer.runs.restore import load_params
+from apformer.tasks.translation import training
+
+LENGTHS = (1, 6, 11, 16, 21, 31)  # words of a reference at which the rows of the table begin
+SAMPLES = 8
+
+
+def evaluate_run(path, settings, rows, member=None):
+    """evaluation.json, translations.tsv and figures of a run."""
+    from apformer.report import attention, figures
+
+    sacrebleu = library()
+    params, step, member = load_params(path, settings, member)
+    tokenizer, lines = rows["tokenizer"], rows["lines"]["test"]
+    sources = training.encode_side(tokenizer, lines.sources, lines.names[0], settings.data)
+    begun = time.perf_counter()
+    with tqdm(total=len(sources), unit="sentence", desc="translate", disable=None, leave=False) as bar:
+        tokens = translate.search(sources, params, settings, settings.drawing, progress=bar.update)
+    seconds = time.perf_counter() - begun
+    found = [tokenizer.decode(tokens_T) for tokens_T in tokens]
+    result = {
+        "step": step,
+        "member": member,
+        "sentences": len(found),
+        "beams": settings.drawing.beams,
+        "alpha": settings.drawing.alpha,
+        "seconds": round(seconds, 1),
+        **score(found, lines.targets, sacrebleu),
+        "by_length": by_length(found, lines.targets, sacrebleu),
+        "samples": [
+            {"source": lines.sources[n], "reference": lines.targets[n], "translation": found[n]}
+            for n in np.linspace(0, len(found) - 1, min(SAMPLES, len(found))).astype(int)
+        ],
+    }
+    directory.write_json(path / "evaluation.json", result)
+    columns = (["source", *lines.sources], ["reference", *lines.targets], ["translation", *found])
+    clean = ("\t".join(" ".join(cell.split()) for cell in row) for row in zip(*columns, strict=True))
+    directory.write_text(path / "translations.tsv", "".join(f"{row}\n" for row in clean))
+    pictures = {"loss": figures.loss_curve(read_metrics(path))}
+    shown = next((n for n in range(len(found)) if 4 <= len(tokens[n]) <= 16), 0)
+    pictures["cross_attention"] = attention.cross_attention(
+        *what_it_read(params, settings.model, sources[shown], tokens[shown], tokenizer)
+    )
+    figures.save(path / "figures", pictures)
+    return result
+
+
+def library():
+    """The sacrebleu library. Raises UserError (exit USAGE) if the text extra is missing."""
+    try:
+        import sacrebleu
+    except ImportError:
+        raise UserError('scores need the text extra: pip install -e ".[text]"', USAGE) from None
+    return sacrebleu
+
+
+def score(found, references, sacrebleu):
+    """BLEU and chrF, 0 to 100, with their signatures, and the share of exact translations."""
+    bleu, chrf = sacrebleu.BLEU(), sacrebleu.CHRF()
+    return {
+        "bleu": bleu.corpus_score(found, [references]).score,
+        "bleu_signature": str(bleu.get_signature()),
+        "chrf": chrf.corpus_score(found, [references]).score,
+        "chrf_signature": str(chrf.get_signature()),
+        "exact": float(np.mean([text == reference for text, reference in zip(found, references, strict=True)])),
+    }
+
+
+def by_length(found, references, sacrebleu):
+    """The same by the words of the references: [{"words": [least, most or None], "sentences", "bleu", "exact"}]."""
+    group_N = np.digitize([len(reference.split()) for reference in references], LENGTHS[1:])
+    table = []
+    for group, (least, after) in enumerate(zip(LENGTHS, (*LENGTHS[1:], None), strict=True)):
+        kept = np.flatnonzero(group_N == group)
+        if len(kept):
+            scores = score([found[n] for n in kept], [references[n] for n in kept], sacrebleu)
+            words = [least, None if after is None else after - 1]
+            table.append({"words": words, "sentences": len(kept), "bleu": scores["bleu"], "exact": scores["exact"]})
+    return table
+
+
+def what_it_read(params, cfg, source_S, target_T, tokenizer):
+    """(cross-attention weights LHTS of each token it wrote and of the end, the source's pieces, the target's)."""
+    end = np.int32(cfg.target_vocab_size - 1)
+    inputs_BT = np.concatenate([[end], target_T]).astype(np.int32)[None]
+    _, captured = jax.jit(seq2seq.apply, static_argnames=("cfg", "capture"))(
+        params, source_S[None], inputs_BT, cfg, capture=("cross_attention",)
+    )
+
+    def pieces(tokens_T):
+        words = ["end" if token == end else tokenizer.bytes_of(token).decode(errors="replace") for token in tokens_T]
+        return [word.strip() or repr(word) for word in words]
+
+    return np.asarray(captured["cross_attention"])[:, 0], pieces(source_S), pieces([*target_T, end])
+
+
+def table(result):
+    """An evaluation for a terminal."""
+    lines = [
+        f"step {result['step']:,}, {result['sentences']:,} test sentences, beam {result['beams']}, length penalty "
+        f"{result['alpha']:g}, {result['seconds']:.0f} s:",
+        f"BLEU {result['bleu']:.2f} ({result['bleu_signature']}), chrF {result['chrf']:.2f} "
+        f"({result['chrf_signature']}), exact {result['exact']:.2%}",
+        "",
+        f"{'words of the reference':24}{'sentences':>10}{'BLEU':>8}{'exact':>10}",
+    ]
+    for row in result["by_length"]:
+        least, most = row["words"]
+        words = f"{least} and more" if most is None else f"{least} to {most}"
+        lines.append(f"{words:24}{row['sentences']:>10,}{row['bleu']:>8.2f}{row['exact']:>10.2%}")
+    for sample in result["samples"]:
+        verdict = "exact" if sample["translation"] == sample["reference"] else f"reference: {sample['reference']}"
+        lines += ["", sample["source"], f"  -> {sample['translation']}", f"     {verdict}"]
+    return "\n".join(lines)

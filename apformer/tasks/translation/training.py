@@ -1,0 +1,171 @@
+"""Pairs of sentences as a run sees them: the names of `task`.
+
+    y_0 = end, y_1 .. y_T = end        the decoder reads y_0 .. y_T-1 and is to say y_1 .. y_T
+
+`rows` is {"train": Padded of each width, "validation": the same, "lines": {part: Lines}, "tokenizer": ...}.
+"""
+
+import hashlib
+import sys
+from dataclasses import fields, replace
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from apformer import loss, seq2seq, train
+from apformer.errors import DATA, USAGE, UserError
+from apformer.tasks.translation import batches as padded
+from apformer.tasks.translation import corpus
+from apformer.tokenizers import text as text_tokenizer
+
+ON_HOST = {  # settings that no compiled program knows
+    "data": tuple(field.name for field in fields(corpus.Config) if field.name != "widths"),
+    "drawing": ("average", "beams", "alpha"),
+}
+WIDTHS = 4
+VALIDATION_TOKENS = 4096  # of a batch on either side
+
+
+def read_rows(settings):
+    """Pairs as tokens, and the byte pairs, which are learned from both sides of the training part. Raises UserError."""
+    cfg = settings.data
+    lines = corpus.read(cfg)
+    both = "\n".join([*lines["train"].sources, *lines["train"].targets])
+    tokenizer = text_tokenizer.train_byte_pairs(both, cfg.byte_pairs)
+    tokens = {part: encode(tokenizer, lines[part], cfg) for part in ("train", "validation")}
+    widths = cfg.widths or padded.fitting_widths(padded.longest_of(tokens["train"]), WIDTHS)
+    rows = {part: padded.pad(sides, (*widths, cfg.longest)) for part, sides in tokens.items()}
+    rows["train"] = _of_widths(rows["train"], widths)
+    return rows | {"lines": lines, "tokenizer": tokenizer, "widths": widths}
+
+
+def _of_widths(parts, widths):
+    """The training pairs that batches are of: without those that are longer than all widths asked for, which are told.
+
+    Raises UserError (exit USAGE) for a width that no pair needs.
+    """
+    *parts, longer = parts
+    for part, width in zip(parts, widths, strict=True):
+        if not len(part.source_NS):
+            raise UserError(f"--widths {width} is that of no training pair: leave it out", USAGE)
+    if len(longer.source_NS):
+        print(
+            f"{len(longer.source_NS):,} training pairs longer than --widths {widths[-1]} are left out", file=sys.stderr
+        )
+    return tuple(parts)
+
+
+def fitted(settings, rows):
+    """The settings with a model whose vocabulary is the tokenizer's and the end token, and the widths of the data."""
+    V = rows["tokenizer"].vocab_size + 1
+    shape = replace(settings.model, source_vocab_size=V, target_vocab_size=V)
+    return replace(settings, model=shape, data=replace(settings.data, widths=rows["widths"]))
+
+
+def describe_rows(settings, rows):
+    """What config.json says of the data: counts and hashes, by which a resumed run knows it again."""
+    cfg, lines = settings.data, rows["lines"]
+    text = "\n".join(line for part in lines.values() for side in part[:2] for line in side)
+    return {
+        "source": cfg.source or f"number words from {cfg.from_language} to {cfg.to_language}",
+        "pairs": {part: len(found.sources) for part, found in lines.items()},
+        "sha256": hashlib.sha256(text.encode()).hexdigest(),
+        "tokenizer_sha256": hashlib.sha256(rows["tokenizer"].to_json().encode()).hexdigest(),
+    }
+
+
+def encode(tokenizer, lines, cfg):
+    """(sources, targets), each as `encode_side` gives it."""
+    return tuple(encode_side(tokenizer, side, name, cfg) for side, name in zip(lines[:2], lines.names, strict=True))
+
+
+def encode_side(tokenizer, sentences, name, cfg):
+    """Sentences as int32 arrays, each with the end token.
+
+    Raises UserError (exit DATA) that names the file and the first sentence longer than `cfg.longest`, unless such are
+    to be cut.
+    """
+    end, tokens = np.int32(tokenizer.vocab_size), [tokenizer.encode(sentence) for sentence in sentences]
+    for number, tokens_T in enumerate(tokens, 1):
+        if len(tokens_T) >= cfg.longest and cfg.too_long == "refuse":
+            fault = f"{name}, sentence {number:,} has {len(tokens_T) + 1:,} tokens with its end"
+            raise UserError(f"{fault}, more than {cfg.longest}: give a greater --longest, or --too_long cut", DATA)
+    return [np.append(tokens_T[: cfg.longest - 1], end) for tokens_T in tokens]
+
+
+def sample(key, settings, train_rows):
+    """Batches of a key, as many as are accumulated, on a leading axis. Pure, settings static."""
+    rows = padded.rows_of(settings.data.widths, settings.training.batch_size)
+    keys = jax.random.split(key, settings.drawing.accumulate)
+    return jax.vmap(lambda key: padded.draw(key, train_rows, rows))(keys)
+
+
+def validation_batch(settings, rows):
+    """All validation pairs, of each width in batches."""
+    return tuple(padded.consecutive(part, VALIDATION_TOKENS) for part in rows["validation"] if len(part.source_NS))
+
+
+def make_loss(settings):
+    """loss_fn(params, batch, key) -> (loss, metrics); without a key, of all validation pairs.
+
+    loss: of smoothed targets, by which the best checkpoint is chosen too: a model that is taught to be unsure comes to
+    translate better while the nats of the plain targets, which are the other metric, rise.
+    """
+    widths, cfg, dtype = settings.data.widths, settings.model, jnp.dtype(settings.training.compute_dtype)
+    shapes = list(zip(padded.rows_of(widths, settings.training.batch_size), widths, strict=True))
+    smoothing = settings.drawing.label_smoothing
+
+    def of_shape(shape, params, flat, key):
+        part = padded.unpack(flat, *shape)
+        params = jax.tree.map(lambda leaf: leaf.astype(dtype), params)
+        logits_BTV, weights_BT = predict(params, part, cfg, key)
+        smoothed, nats = (loss.cross_entropy(logits_BTV, part.target_NT, weights_BT, e) for e in (smoothing, 0.0))
+        return smoothed, {"loss": smoothed, "nats": nats}
+
+    of_any_width = train.switch([partial(of_shape, shape) for shape in shapes])
+
+    def loss_fn(params, batch, key):
+        if key is None:
+            metrics = validation_losses(params, batch, cfg, smoothing)
+            return metrics["loss"], metrics
+        return of_any_width(params, jax.tree.map(lambda leaf: leaf[0], batch), key)
+
+    return loss_fn
+
+
+def predict(params, part, cfg, key=None):
+    """(logits_BTV, weights_BT): of every target token, and 1 where there is one; the end token begins each target."""
+    lengths_B = part.target_lengths_N
+    end = jnp.full_like(part.target_NT[:, :1], cfg.target_vocab_size - 1)
+    inputs_BT = jnp.concatenate([end, part.target_NT[:, :-1]], axis=1)
+    logits_BTV = seq2seq.apply(
+        params,
+        part.source_NS,
+        inputs_BT,
+        cfg,
+        key=key if cfg.dropout else None,
+        source_lengths_B=part.source_lengths_N,
+        target_lengths_B=lengths_B,
+    )
+    return logits_BTV, (jnp.arange(inputs_BT.shape[1])[None] < lengths_B[:, None]).astype(jnp.float32)
+
+
+def validation_losses(params, batches, cfg, smoothing):
+    """The metrics of batches of several widths, per target token, its end counted."""
+
+    def totals(part):
+        logits_BTV, weights_BT = predict(params, part, cfg)
+        nats = (loss.token_nats(logits_BTV, part.target_NT, e) for e in (smoothing, 0.0))
+        return [(nats_BT * weights_BT).sum() for nats_BT in nats] + [weights_BT.sum()]
+
+    each = [jax.lax.map(totals, part) for part in batches]
+    smoothed, nats, weight = (sum(jnp.sum(found) for found in same) for same in zip(*each, strict=True))
+    return {"loss": smoothed / weight, "nats": nats / weight}
+
+
+def hint(cfg, run):
+    """A command for the user to try on a run."""
+    sentence = corpus.example(cfg)
+    return f'apformer translate {run} "{sentence}"'

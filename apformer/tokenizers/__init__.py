@@ -1,0 +1,1 @@
+"""Text to tokens and back: a file a tokenizer."""

@@ -1,0 +1,65 @@
+"""Characters to tokens and back: the digits 0-9 are tokens 0-9, the space is token 10.
+
+The vocabulary is the JSON file beside this one. `encode` and `decode` are exact inverses, each one look-up in a table.
+"""
+
+import json
+from importlib import resources
+
+import numpy as np
+
+from apformer.errors import DATA, UserError
+
+VOCABULARY: dict[str, int] = json.loads(
+    resources.files("apformer.tokenizers").joinpath("vocabulary.json").read_text("utf-8")
+)
+
+_UNKNOWN = -1
+_TOKEN_OF = np.full(129, _UNKNOWN, np.int32)  # by code point; the last entry stands for all beyond ASCII
+_CODE_OF = np.zeros(len(VOCABULARY), np.uint32)
+for _character, _token in VOCABULARY.items():
+    _TOKEN_OF[ord(_character)] = _token
+    _CODE_OF[_token] = ord(_character)
+
+
+def encode(text: str) -> np.ndarray:
+    """Tokens of a text, one for each character.
+
+    Returns tokens_T, int32. Raises UserError (exit DATA) that names the first character outside the vocabulary.
+    """
+    tokens_T = _TOKEN_OF[np.minimum(codes(text), 128)]
+    if (tokens_T == _UNKNOWN).any():
+        position = int(np.argmax(tokens_T == _UNKNOWN))
+        raise UserError(
+            f"character {position + 1} is {ascii(text[position])}, which the vocabulary lacks; use the digits 0-9 and "
+            "the space",
+            DATA,
+        )
+    return tokens_T
+
+
+def decode(tokens_T) -> str:
+    """Text of a row of tokens, one character for each.
+
+    tokens_T is any one-dimensional integer array. Raises UserError (exit DATA) that names the first id outside the
+    vocabulary.
+    """
+    return _CODE_OF[inside(tokens_T, len(VOCABULARY))].tobytes().decode("utf-32-le")
+
+
+def codes(text: str) -> np.ndarray:
+    """Code points of a text; an undecodable byte of the command line is a lone surrogate, to be refused by name."""
+    return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
+
+
+def inside(tokens_T, vocab_size: int) -> np.ndarray:
+    """The tokens as an array. Raises UserError (exit DATA) that names the first id outside the vocabulary."""
+    tokens_T = np.asarray(tokens_T)
+    if not tokens_T.size:
+        return np.zeros(0, np.int32)
+    outside_T = (tokens_T < 0) | (tokens_T >= vocab_size)
+    if outside_T.any():
+        position = int(np.argmax(outside_T))
+        fault = f"token {position + 1} is {tokens_T[position]}, which the vocabulary lacks"
+        raise UserError(f"{fault}; ids run from 0 to {vocab_size - 1}", DATA)
+    return tokens_T

@@ -1,0 +1,104 @@
+"""Tokenizers as files: those we saved, HuggingFace's `tokenizer.json`, and GPT-2's `vocab.json` with `merges.txt`.
+
+Characters are a line of JSON, byte pairs a `tokenizer.json`. A tokenizer from elsewhere is taken if it gives every text
+back, which one that works on bytes does unless it also changes text (lower case, normal forms, a space in front).
+"""
+
+import json
+import os
+from pathlib import Path
+
+from apformer.errors import DATA, DISK, UserError
+from apformer.tokenizers.byte_pairs import library
+from apformer.tokenizers.text import BytePairs, Characters
+
+# Every byte that UTF-8 has, capitals, and characters that Unicode's normal forms replace; the same between spaces.
+_TO_FFFF = (*range(0x800), *range(0x800, 0xD800, 0x800), *range(0xE000, 0x10000, 0x800))
+_PROBE = "".join(map(chr, (*_TO_FFFF, *range(0x10000, 0x110000, 0x10000))))
+_PROBES = (_PROBE, f" {_PROBE} ")
+
+
+def save(tokenizer: Characters | BytePairs, path: str | Path) -> None:
+    """Write a tokenizer to a file that `load` reads. Raises UserError (exit DISK) if it cannot be written."""
+    try:
+        Path(path).write_text(tokenizer.to_json(), encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"{path} cannot be written ({error.strerror}); give another place", DISK) from None
+
+
+def load(path: str | Path) -> Characters | BytePairs:
+    """The tokenizer of a file, or of a folder: its `tokenizer.json`, else its `vocab.json` and `merges.txt`.
+
+    What a `tokenizer.json` says of cutting texts short and of padding is not followed. Raises UserError that names the
+    path and the remedy: DATA if it is missing, damaged or no tokenizer of the kind, USAGE without the text extra.
+    """
+    path = Path(path)
+    # os.path answers False where a name is too long; pathlib raises.
+    if os.path.isdir(path):
+        if not os.path.exists(path / "tokenizer.json"):
+            return _checked(_read_gpt2(path), path)
+        path = path / "tokenizer.json"
+    text = _read_text(path)
+    try:
+        content = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{path} is damaged: it is no valid JSON ({error}); restore the file", DATA) from None
+    if isinstance(content, dict) and content.keys() == {"characters"}:
+        return _characters(content["characters"], path)
+    from_str = library().Tokenizer.from_str
+    try:
+        tokenizer = from_str(text)
+    except Exception as error:  # The library raises nothing narrower.
+        remedy = "give a tokenizer.json, or the folder of a vocab.json and a merges.txt"
+        raise UserError(f"{path} is no tokenizer ({error}): {remedy}", DATA) from None
+    return _checked(tokenizer, path)
+
+
+def _characters(characters, path):
+    try:
+        if characters and [*characters] == sorted({*characters}) and characters.encode("utf-8"):
+            return Characters(characters)
+    except (TypeError, AttributeError, UnicodeEncodeError):
+        pass
+    raise UserError(f"{path} is damaged: its characters are not distinct and in order; restore the file", DATA)
+
+
+def _read_gpt2(folder):
+    """The library's tokenizer of GPT-2's two files, with GPT-2's pattern and its token for the end of a text."""
+    vocabulary, merges = folder / "vocab.json", folder / "merges.txt"
+    if not (os.path.exists(vocabulary) and os.path.exists(merges)):
+        needed = "give one with a tokenizer.json, or with a vocab.json and a merges.txt"
+        raise UserError(f"{folder} holds no tokenizer: {needed}", DATA)
+    tokenizers = library()
+    try:
+        tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE.from_file(str(vocabulary), str(merges)))
+    except Exception as error:  # The library raises nothing narrower.
+        raise UserError(f"{vocabulary} or {merges.name} is damaged ({error}): restore the files", DATA) from None
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
+    tokenizer.decoder = tokenizers.decoders.ByteLevel()
+    if tokenizer.token_to_id("<|endoftext|>") is not None:
+        tokenizer.add_special_tokens(["<|endoftext|>"])
+    return tokenizer
+
+
+def _checked(tokenizer, path):
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    ids = sorted(tokenizer.get_vocab().values())
+    if ids != [*range(len(ids))]:
+        raise UserError(f"{path} leaves out ids from 0 to {ids[-1]}: restore the file, or give another tokenizer", DATA)
+    rows = [tokenizer.encode(text, add_special_tokens=False).ids for text in _PROBES]
+    faithful = tuple(tokenizer.decode_batch(rows, skip_special_tokens=False)) == _PROBES
+    if not (faithful and isinstance(tokenizer.decoder, library().decoders.ByteLevel)):
+        raise UserError(f"{path} does not give every text back: give byte-level byte pairs, such as GPT-2's", DATA)
+    return BytePairs(tokenizer)
+
+
+def _read_text(path):
+    try:
+        return path.read_bytes().decode("utf-8")
+    except OSError as error:
+        remedy = "give the file or the folder of a tokenizer"
+        raise UserError(f"{path} cannot be read ({error.strerror}): {remedy}", DATA) from None
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path} is damaged: byte {error.start + 1} is no UTF-8; restore the file", DATA) from None

@@ -1,0 +1,162 @@
+"""Text to tokens and back: the characters of a text, or byte pairs (`byte_pairs` says what those are).
+
+    encode(text) -> tokens_T, int32      decode(tokens_T) -> text      vocab_size
+
+Both tokenizers have these names, and decode(encode(text)) is the text: of characters for every text of the vocabulary,
+of byte pairs for every text there is. Byte pairs are trained and run by the `tokenizers` library.
+"""
+
+import codecs
+import json
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from apformer.errors import DATA, USAGE, UserError
+from apformer.tokenizers.byte_pairs import BYTES, GPT4_PATTERN, library
+from apformer.tokenizers.digits import codes, inside
+
+_BLOCK = 1 << 18  # characters handed to the library at a time: it holds some 200 bytes for each
+_LINE_END = re.compile(r"(?<=[^\W_])(?=[\r\n])")
+
+
+@dataclass(frozen=True)
+class Characters:
+    """A token for each character of `characters`, which are in the order of their code points."""
+
+    characters: str
+
+    @property
+    def vocab_size(self) -> int:
+        return len(self.characters)
+
+    def encode(self, text: str) -> np.ndarray:
+        """tokens_T, int32. Raises UserError (exit DATA) that names the first character outside the vocabulary."""
+        codes_V, codes_T = codes(self.characters), codes(text)
+        tokens_T = np.minimum(np.searchsorted(codes_V, codes_T), self.vocab_size - 1).astype(np.int32)
+        unknown_T = codes_V[tokens_T] != codes_T
+        if unknown_T.any():
+            position = int(np.argmax(unknown_T))
+            fault = f"character {position + 1} is {ascii(text[position])}, which the vocabulary lacks"
+            raise UserError(f"{fault}; use the {self.vocab_size} characters of the text it was made from", DATA)
+        return tokens_T
+
+    def decode(self, tokens_T: Iterable[int]) -> str:
+        """The text of tokens. Raises UserError (exit DATA) that names the first id outside the vocabulary."""
+        return codes(self.characters)[inside(tokens_T, self.vocab_size)].tobytes().decode("utf-32-le")
+
+    def bytes_of(self, token: int) -> bytes:
+        """The UTF-8 of one token. Raises as `decode` does."""
+        return self.decode([token]).encode("utf-8")
+
+    def to_json(self) -> str:
+        """The text of a file that `tokenizer_file.load` reads."""
+        return json.dumps({"characters": self.characters}) + "\n"
+
+
+@dataclass(frozen=True)
+class BytePairs:
+    """A byte-level `tokenizers.Tokenizer`, as `train_byte_pairs` and `tokenizer_file.load` make it."""
+
+    tokenizer: Any
+
+    @property
+    def vocab_size(self) -> int:
+        return self.tokenizer.get_vocab_size()
+
+    def encode(self, text: str) -> np.ndarray:
+        """tokens_T, int32. Raises UserError (exit DATA) that names the first lone surrogate of the text."""
+        blocks = [self.tokenizer.encode(block, add_special_tokens=False).ids for block in _blocks(text)]
+        return np.concatenate([np.array(block, np.int32) for block in [[], *blocks]])
+
+    def decode(self, tokens_T: Iterable[int]) -> str:
+        """The text of tokens; bytes that are no UTF-8 become U+FFFD. Raises UserError (exit DATA) as Characters."""
+        return self.tokenizer.decode(inside(tokens_T, self.vocab_size).tolist(), skip_special_tokens=False)
+
+    def bytes_of(self, token: int) -> bytes:
+        """The bytes of one token, perhaps a part of a character. Raises as `decode` does."""
+        letters, byte_of = self.tokenizer.id_to_token(int(inside([token], self.vocab_size)[0])), _byte_of_letter()
+        written_in_letters = all(letter in byte_of for letter in letters)  # what was added to a vocabulary may not be
+        return bytes(byte_of[letter] for letter in letters) if written_in_letters else letters.encode("utf-8")
+
+    def to_json(self) -> str:
+        """The text of a `tokenizer.json`, which `tokenizer_file.load` and the HuggingFace libraries read."""
+        return self.tokenizer.to_str(pretty=True) + "\n"
+
+
+def train_characters(text: str) -> Characters:
+    """The characters of a text. Raises UserError (exit DATA) where it is empty or holds a lone surrogate."""
+    _refuse_no_text(text)
+    return Characters("".join(sorted(set(text))))
+
+
+def train_byte_pairs(text: str, vocab_size: int) -> BytePairs:
+    """Byte pairs learnt from a text, by GPT-4's pattern; fewer than `vocab_size` where it is too short for as many.
+
+    Raises UserError: USAGE if vocab_size is under 256 or the text extra is missing, DATA as `train_characters`.
+    """
+    if vocab_size < len(BYTES):
+        raise UserError(f"--vocab_size {vocab_size} is under 256, the number of bytes: give 256 or more", USAGE)
+    _refuse_no_text(text)
+    tokenizers = library()
+    chunks = tokenizers.pre_tokenizers
+    by_pattern = chunks.Split(tokenizers.Regex(GPT4_PATTERN), "isolated")
+    to_bytes = chunks.ByteLevel(add_prefix_space=False, use_regex=False)
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE())
+    tokenizer.pre_tokenizer = chunks.Sequence([by_pattern, to_bytes])
+    tokenizer.decoder = tokenizers.decoders.ByteLevel()
+    alphabet = chunks.ByteLevel.alphabet()
+    trainer = tokenizers.trainers.BpeTrainer(vocab_size=vocab_size, initial_alphabet=alphabet, show_progress=False)
+    tokenizer.train_from_iterator(_blocks(text), trainer)
+    return BytePairs(tokenizer)
+
+
+def stream(tokenizer: Characters | BytePairs, tokens: Iterable[int]) -> Iterator[str]:
+    """Pieces of text while tokens come in, none of which breaks a character in two; joined they are their `decode`."""
+    return codecs.iterdecode((tokenizer.bytes_of(token) for token in tokens), "utf-8", errors="replace")
+
+
+def check_vocabulary(tokenizer: Characters | BytePairs, vocab_size: int, model: str, padding: int = 0) -> None:
+    """Raises UserError (exit DATA) unless the vocabulary of a model, `vocab_size`, is that of the tokenizer.
+
+    model: what to call it. padding: by how many ids the model's may be larger. Checkpoints are often padded to a
+    multiple of 64 or 128, nanoGPT's from 50,257 to 50,304; such ids have no text, and `decode` refuses them.
+    """
+    if not 0 <= vocab_size - tokenizer.vocab_size <= padding:
+        sizes = f"{model} has a vocabulary of {vocab_size:,} tokens and the tokenizer one of {tokenizer.vocab_size:,}"
+        raise UserError(f"{sizes}: give the tokenizer that the model was trained with", DATA)
+
+
+@cache
+def _byte_of_letter():
+    """The library writes a byte as a letter; in the order of their code points the letters stand for `BYTES`."""
+    return dict(zip(sorted(library().pre_tokenizers.ByteLevel.alphabet()), BYTES, strict=True))
+
+
+def _blocks(text):
+    """A text in parts, cut between a letter or digit and a line end, which no pattern of the GPT family joins."""
+    _refuse_surrogates(text)
+    start = 0
+    while start < len(text):
+        cut = _LINE_END.search(text, start + _BLOCK)
+        end = cut.start() if cut else len(text)
+        yield text[start:end]
+        start = end
+
+
+def _refuse_no_text(text):
+    if not text:
+        raise UserError("the text is empty: give one to make a vocabulary from", DATA)
+    _refuse_surrogates(text)
+
+
+def _refuse_surrogates(text):
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        fault = f"character {error.start + 1} is {ascii(text[error.start])}, half of a character"
+        raise UserError(f"{fault}; give a text in UTF-8", DATA) from None

@@ -1,0 +1,139 @@
+"""`apformer certify`: from a run directory to its certificate, stopped and gone on with."""
+
+import dataclasses
+import json
+
+import jax
+import numpy as np
+import pytest
+
+from apformer import cli, errors
+from apformer.analysis import circuit, rounding
+from apformer.commands import evaluate, train
+from apformer.runs import restore
+from apformer.runs.recipes import Settings, Training
+from apformer.tasks.progressions import certificate as certify
+from apformer.tasks.progressions.generator import Config
+from tests.helpers.small_models import circuit_run
+
+DATA = Config(digits=2, max_difference=40, max_terms=6)
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory):
+    """A run whose checkpoint holds the circuit."""
+    return circuit_run(tmp_path_factory.mktemp("runs") / "circuit", DATA)
+
+
+@pytest.fixture
+def run(original):
+    for file in original.glob("certificate*"):
+        file.unlink()
+    return original
+
+
+@pytest.fixture
+def alike(monkeypatch):
+    """Logits that do not differ, where the enumeration is what is tested: to measure it is most of the compiling."""
+    monkeypatch.setattr(rounding, "largest_difference", lambda *_, **__: 0.0)
+    monkeypatch.setattr(rounding, "context_differences", lambda *_: (0.0, 0.0))
+
+
+def call(capsys, *args):
+    capsys.readouterr()
+    code = cli.main(["certify", *map(str, args)])
+    return code, capsys.readouterr()
+
+
+def test_the_certificate_of_a_run(run, capsys):
+    code, printed = call(capsys, run, "--json")
+    assert code == 0
+    result = json.loads(printed.out)
+    assert result == json.loads((run / "certificate.json").read_text())
+    assert result["certified"] and result["errors"] == 0 and result["seconds"] >= 0
+    assert result["contexts"] == certify.count(DATA, 8) and result["terms_seen"] == 4
+    assert result["dtype"] == "float32" and result["backend"] == jax.default_backend() and result["step"] == 1
+    assert len(result["parameters_sha256"]) == 64 and not (run / evaluate.PARTIAL).exists()
+    code, printed = call(capsys, run)
+    assert code == 0 and printed.out.startswith("CERTIFIED: greedy decoding continues every progression")
+
+
+def test_a_stopped_enumeration_goes_on_where_it_was(run, capsys, monkeypatch, alike):
+    monkeypatch.setattr(evaluate, "BATCH_TOKENS", {"cpu": 600})
+    whole = enumerate_all = certify.enumerate_contexts
+    visited = []
+
+    def interrupted(*args):
+        for number, tally in enumerate(whole(*args)):
+            if number == 3:
+                raise KeyboardInterrupt
+            visited.append(tally)
+            yield tally
+
+    monkeypatch.setattr(certify, "enumerate_contexts", interrupted)
+    code, printed = call(capsys, run)
+    assert code == 130 and not (run / "certificate.json").exists()
+    kept = json.loads((run / evaluate.PARTIAL).read_text())
+    assert kept["tally"] == json.loads(json.dumps(visited[-1]))
+
+    def watched(groups, apply, tally, batch_tokens):
+        assert tally == kept["tally"]
+        yield from enumerate_all(groups, apply, tally, batch_tokens)
+
+    monkeypatch.setattr(certify, "enumerate_contexts", watched)
+    code, printed = call(capsys, run, "--json")
+    assert json.loads(printed.out)["contexts"] == certify.count(DATA, 8)
+
+
+OTHER = json.dumps({"identity": {"parameters_sha256": "other"}, "tally": {"group": 9}, "seconds": 9})
+
+
+@pytest.mark.parametrize("kept", [OTHER, "[]", "null", "{", '{"identity": null}'])
+def test_what_was_kept_of_another_model_or_is_damaged_is_not_gone_on_from(run, capsys, alike, kept):
+    (run / evaluate.PARTIAL).write_text(kept)
+    _, printed = call(capsys, run, "--json")
+    result = json.loads(printed.out)
+    assert result["errors"] == 0 and result["contexts"] == certify.count(DATA, 8)
+
+
+def test_other_differences_are_another_enumeration(run, capsys, monkeypatch, alike):
+    whole = certify.enumerate_contexts
+
+    def stopped(*args):
+        yield next(whole(*args))
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(certify, "enumerate_contexts", stopped)
+        patch.setattr(evaluate, "BATCH_TOKENS", {"cpu": 600})
+        assert call(capsys, run)[0] == 130 and (run / evaluate.PARTIAL).exists()
+    settings = restore.load_settings(run)
+    wider = dataclasses.replace(settings, data=dataclasses.replace(DATA, min_difference=-40))
+    result = evaluate.certify_run(run, wider)
+    assert result["certified"] and result["contexts"] == certify.count(wider.data, 8)
+
+
+def test_more_than_patience_allows_asks_for_yes(run, capsys, monkeypatch, alike):
+    clock = iter(range(0, 10_000_000, 1000))
+    monkeypatch.setattr(evaluate.time, "monotonic", lambda: next(clock))
+    monkeypatch.setattr(evaluate, "BATCH_TOKENS", {"cpu": 600})
+    code, printed = call(capsys, run)
+    assert (
+        code == errors.USAGE and "contexts, about" in printed.err and f"`apformer certify {run} --yes`" in printed.err
+    )
+    code, printed = call(capsys, run, "--yes")
+    assert code == 0 and "CERTIFIED" in printed.out
+
+
+def test_training_ends_with_the_certificate_of_a_model_found_exact(run, alike):
+    settings = Settings(Training(steps=1), circuit.config(2), DATA)
+    assert train.certificate(run, settings, {"exact_teacher_forced": 1.0}).startswith("CERTIFIED")
+    assert "some of these terms are wrong" in train.certificate(run, settings, {"exact_teacher_forced": 0.5})
+    assert "no term can be predicted" in train.certificate(run, settings, {"exact_teacher_forced": None})
+
+
+def test_digests_tell_parameters_apart():
+    params = circuit.params(2)
+    other = jax.tree.map(np.array, params)
+    other["head"]["output"]["bias"][3] += 1
+    assert evaluate.digest(params) != evaluate.digest(other) == evaluate.digest(jax.tree.map(np.copy, other))

@@ -1,0 +1,190 @@
+"""Predictions are what the model says, in the order of the prompts, cut where the terms would outgrow their digits."""
+
+import io
+import json
+import sys
+from pathlib import Path
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from apformer import cli, errors, model
+from apformer.commands import predict
+from apformer.runs import directory, recipes, restore
+from apformer.tasks.progressions import generator
+
+D = 3
+LIMIT = 10**D
+
+
+def oracle():
+    """A model that is always right: it reads two terms out of its cache and computes the next character."""
+
+    def init_cache(batch_size, length):
+        return {"text": jnp.zeros((batch_size, length), jnp.int32), "length": jnp.zeros(batch_size, jnp.int32)}
+
+    def extend(tokens_BT, cache, lengths_B=None):
+        B, T = tokens_BT.shape
+        lengths_B = jnp.full(B, T, jnp.int32) if lengths_B is None else lengths_B
+        at_BT = cache["length"][:, None] + jnp.arange(T, dtype=jnp.int32)[None]
+        real_BT = jnp.arange(T)[None] < lengths_B[:, None]
+        slot_BT = jnp.where(real_BT, at_BT, cache["text"].shape[1])
+        text_BL = cache["text"].at[jnp.arange(B)[:, None], slot_BT].set(tokens_BT, mode="drop")
+        place_C = jnp.asarray([100, 10, 1], jnp.int32)
+        first_B, second_B = (text_BL[:, start : start + D] @ place_C for start in (0, D + 1))
+        end_B = cache["length"] + lengths_B
+        number, character = end_B // (D + 1), end_B % (D + 1)
+        value_B = (first_B + number * (second_B - first_B)) % LIMIT
+        digit_B = value_B // place_C[jnp.minimum(character, D - 1)] % 10
+        next_B = jnp.where(character == D, 10, digit_B)
+        logits_BTV = jnp.broadcast_to(jnp.eye(11, dtype=jnp.float32)[next_B][:, None], (B, T, 11))
+        return logits_BTV, {"text": text_BL, "length": end_B}
+
+    return {"apply": None, "extend": extend, "init_cache": init_cache}
+
+
+@pytest.fixture
+def right(monkeypatch, tmp_path):
+    """A run, `run`, whose model is the oracle."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(directory, "find", lambda run: Path(run or "latest"))
+    monkeypatch.setattr(restore, "load_settings", lambda path: recipes.exact(D))
+    monkeypatch.setattr(restore, "load_params", lambda path, settings, member: (None, 0, 0))
+    monkeypatch.setattr(restore, "bound", lambda params, cfg: oracle())
+
+
+def call(capsys, *args):
+    assert cli.main(["predict", *args]) == 0
+    return capsys.readouterr()
+
+
+def expected(first, difference, terms, more):
+    """The next terms in plain Python, as far as they fit."""
+    values = [first + k * difference for k in range(terms, terms + more)]
+    fitting = [value for value in values if 0 <= value < LIMIT]
+    return " ".join(f"{value:03d}" for value in fitting)
+
+
+def rows(count, seed=0):
+    """Random progressions, upwards and downwards, of 2 to 6 terms: (first, difference, terms)."""
+    rng = np.random.default_rng(seed)
+    made = []
+    while len(made) < count:
+        first, difference, terms = int(rng.integers(LIMIT)), int(rng.integers(-120, 121)), int(rng.integers(2, 7))
+        if 0 <= first + (terms - 1) * difference < LIMIT:
+            made.append((first, difference, terms))
+    return made
+
+
+@pytest.mark.parametrize(
+    ("prompt", "terms", "continuation"),
+    [
+        ("007 010 013", 3, "016 019 022"),
+        ("007 010", 1, "013"),
+        ("500 490 480", 4, "470 460 450 440"),
+        ("999 999", 2, "999 999"),
+        ("000 100 200 300 400", 5, "500 600 700 800 900"),
+    ],
+)
+def test_one_prompt(right, capsys, prompt, terms, continuation):
+    for args in ([prompt], ["run", prompt]):
+        out, err = call(capsys, *args, "--terms", str(terms))
+        assert (out, err) == (continuation + "\n", "")
+
+
+def test_one_term_is_the_default(right, capsys):
+    assert call(capsys, "007 010 013").out == "016\n"
+
+
+@pytest.mark.parametrize(
+    ("prompt", "terms", "continuation"),
+    [("980 990", 5, ""), ("960 980", 1, ""), ("960 970", 5, "980 990"), ("2" * 3 + " 111", 9, "000")],
+)
+def test_it_stops_where_the_next_term_no_longer_fits(right, capsys, prompt, terms, continuation):
+    out, err = call(capsys, "run", prompt, "--terms", str(terms))
+    assert out == continuation + "\n"
+    assert err == "stopped early, because the next term no longer fits 3 digits\n"
+
+
+def test_a_million_terms_cost_no_more_than_fit(right, capsys):
+    out, _ = call(capsys, "000 100", "--terms", "1000000")
+    assert out == "200 300 400 500 600 700 800 900\n"
+
+
+def test_a_file_keeps_its_order(right, capsys):
+    made = rows(300)
+    Path("prompts.txt").write_text("".join(generator.render(*row, D) + "\n" for row in made))
+    out, err = call(capsys, "--file", "prompts.txt", "--terms", "3")
+    assert out == "".join(expected(*row, 3) + "\n" for row in made)
+    short = sum(expected(*row, 3).count(" ") < 2 for row in made)
+    assert f"{short} of 300 lines stop early" in err
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"007 010\n500 490 480\n",
+        b"007 010\r\n500 490 480\r\n",
+        b"\xef\xbb\xbf007 010\n500 490 480",
+        b"007 010\n500 490 480\n\n\n",
+    ],
+)
+def test_line_ends_and_a_byte_order_mark_change_nothing(right, capsys, monkeypatch, content):
+    Path("prompts.txt").write_bytes(content)
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
+    for name in ("prompts.txt", "-"):
+        assert call(capsys, "run", "--file", name).out == "013\n470\n"
+
+
+@pytest.mark.parametrize(
+    ("content", "pattern"),
+    [
+        (b"", "standard input is empty"),
+        (b"007 010\n07 10\n", "standard input, line 2: term 1, 07, has width 2"),
+        (b"007 010\n\xff\n", "standard input is not text"),
+        (b"07 10\n", "standard input has terms of 2 digits"),
+    ],
+)
+def test_what_cannot_be_read_from_standard_input(right, capsys, monkeypatch, content, pattern):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
+    assert cli.main(["predict", "--file", "-"]) == errors.DATA
+    out, err = capsys.readouterr()
+    assert out == "" and err.startswith("apformer: ") and pattern in err
+
+
+def test_json_is_one_object(right, capsys):
+    Path("prompts.txt").write_text("007 010\n980 990\n")
+    out, _ = call(capsys, "run", "--file", "prompts.txt", "--terms", "2", "--json")
+    assert json.loads(out) == {
+        "run": "run",
+        "continuations": [
+            {"prompt": "007 010", "continuation": "013 016"},
+            {"prompt": "980 990", "continuation": ""},
+        ],
+    }
+
+
+def test_learned_positions_end_where_the_table_does(right, capsys, monkeypatch):
+    settings = recipes.parse(["--position", "learned", "--max_len", "27", "--max_terms", "7"])
+    monkeypatch.setattr(restore, "load_settings", lambda path: settings)
+    assert call(capsys, "007 010", "--terms", "5").out == "013 016 019 022 025\n"
+    assert cli.main(["predict", "007 010", "--terms", "6"]) == errors.USAGE
+    assert "a line would have 31 characters where latest knows 27" in capsys.readouterr().err
+
+
+def test_ragged_prompts_are_continued_as_each_alone(random_params):
+    cfg = model.Config(d_model=8, n_heads=2, position="relative", window=9)
+    functions = restore.bound(random_params(cfg), cfg)
+    prompts = [generator.render(*row, D) for row in rows(8, seed=3)]
+    assert len({len(prompt) for prompt in prompts}) > 2
+    together = predict.continue_lines(prompts, 8, **functions)
+    alone = [predict.continue_lines([prompt], 8, **functions)[0] for prompt in prompts[:3]]
+    assert together[:3] == alone and len(set(together)) > 1
+
+
+def test_terms_that_fit():
+    made = rows(50, seed=5)
+    assert [predict.terms_that_fit(*row, D, 7) for row in made] == [len(expected(*row, 7).split()) for row in made]
+    assert predict.terms_that_fit(0, 10**60, 2, 64, 10**6) == 9998
+    assert predict.terms_that_fit(5, 0, 2, 64, 3) == 3

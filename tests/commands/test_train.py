@@ -1,0 +1,291 @@
+"""A run's rows are split by lines; its best checkpoint is measured on rows it has never seen, and its files say so."""
+
+import dataclasses
+import json
+
+import jax
+import numpy as np
+import pytest
+
+from apformer import loss, model
+from apformer.commands import evaluate
+from apformer.commands import train as experiment
+from apformer.errors import CHECKPOINT, DATA, DISK, USAGE, UserError
+from apformer.runs import checkpoint, directory, fit, recipes, restore, settings_file
+from apformer.runs import metrics as log
+from apformer.runs.recipes import Drawing, Settings, Training
+from apformer.tasks.progressions import bayes, first_two_terms, generator, text_file
+from apformer.tasks.progressions import training as task
+
+DATA_CFG = generator.Config(digits=2, max_difference=30, max_terms=6)
+MODEL = model.Config(d_model=16, n_layers=2, n_heads=2, position="relative", window=7, dropout=0.1)
+
+
+def settings(**changes):
+    drawing = {"test_sequences": 40} | {name: changes.pop(name) for name in [*changes] if hasattr(Drawing, name)}
+    return Settings(Training(**changes), MODEL, DATA_CFG, drawing=Drawing(**drawing))
+
+
+@pytest.fixture(scope="module")
+def rows_file(tmp_path_factory):
+    path = tmp_path_factory.mktemp("data") / "rows.txt"
+    text_file.write(path, generator.draw(jax.random.key(9), DATA_CFG, 300), 2)
+    return path
+
+
+draw = jax.jit(task.sample, static_argnums=1)
+
+
+def make_run(path, settings, scores, validation=None):
+    """A run directory as training would leave it: an untrained state saved at a step for each of the scores."""
+    rows = task.read_rows(settings)
+    config = {"flags": settings_file.to_dict(settings), "data": task.describe_rows(settings, rows)}
+    path.mkdir()
+    directory.write_json(path / "config.json", config)
+    state = fit.initial_state(settings)
+    with checkpoint.Checkpoints(path / "checkpoints") as checkpoints:
+        for step, score in scores.items():
+            checkpoints.save(step, state, score)
+            record = {"step": step, "loss": [1.0, 2.0][: settings.training.members], "exact": [0.0, 0.0]}
+            directory.append_record(path / "metrics.jsonl", record | (validation or {}))
+    return path
+
+
+def test_rows_of_a_file_are_split_by_whole_lines(rows_file):
+    splits = task.read_rows(settings(dataset=str(rows_file)))
+    everything, _ = text_file.read(rows_file)
+    assert sum(len(part.first_B) for part in splits.values()) == len(everything.first_B) == 300
+    for number, (split, part) in enumerate(splits.items()):
+        assert split == generator.SPLITS[number] and len(part.first_B) > 10
+        assert (generator.split_of(part.difference_B, part.first_B) == number).all()
+
+
+def test_windows_line_ends_and_a_byte_order_mark_are_accepted(rows_file, tmp_path):
+    windows = tmp_path / "windows.txt"
+    windows.write_bytes(b"\xef\xbb\xbf" + rows_file.read_bytes().replace(b"\n", b"\r\n") + b"\r\n")
+    plain, other = (task.read_rows(settings(dataset=str(path))) for path in (rows_file, windows))
+    jax.tree.map(np.testing.assert_array_equal, plain, other)
+
+
+def test_rows_longer_than_learned_positions_are_refused(tmp_path):
+    (tmp_path / "long.txt").write_text(" ".join(f"{k:02d}" for k in range(100)) + "\n")
+    cfg = model.Config(position="learned", max_len=298)
+    with pytest.raises(UserError, match="has rows of 299 characters: give --max_len 299 or more") as caught:
+        task.read_rows(Settings(model=cfg, data=DATA_CFG, drawing=Drawing(dataset=str(tmp_path / "long.txt"))))
+    assert caught.value.exit_code == USAGE
+
+
+@pytest.mark.parametrize(("least", "most", "split"), [(1, 9, "validation"), (0, 0, "validation"), (10, 10, "")])
+def test_differences_without_a_split_are_refused_before_a_run_begins(least, most, split):
+    cfg = generator.Config(min_difference=least, max_difference=most)
+    missing = [name for name in generator.SPLITS if not generator.has_split(cfg, name)]
+    assert missing
+    with pytest.raises(UserError, match=f"no {missing[0]} lines: give a wider range") as caught:
+        task.read_rows(Settings(data=cfg))
+    assert caught.value.exit_code == USAGE
+
+
+def test_training_rows_are_of_the_training_split_and_depend_on_the_key_alone(rows_file):
+    files = settings(dataset=str(rows_file), batch_size=64, opening_rows=8)
+    train_rows = task.read_rows(files)["train"]
+    lines = {tuple(row) for row in np.stack([train_rows.difference_B, train_rows.first_B % train_rows.difference_B]).T}
+    for rows in (train_rows, None):
+        device_rows = None if rows is None else jax.tree.map(jax.numpy.asarray, rows)
+        step = draw(jax.random.key(4), files, device_rows)
+        again = draw(jax.random.key(4), files, device_rows)
+        jax.tree.map(np.testing.assert_array_equal, step, again)
+        assert step.rows.tokens_BT.shape == (64, 11) and step.openings.tokens_BT.shape == (8, 5)
+        tokens_BT = np.concatenate([part.tokens_BT[:, :5] for part in step])
+        first, second = (tokens_BT[:, s : s + 2] @ [10, 1] for s in (0, 3))
+        difference = second - first
+        assert (generator.split_of(difference.astype(np.int32), first.astype(np.int32)) == 0).all()
+        if rows is not None:
+            assert {tuple(row) for row in np.stack([difference, first % difference]).T} <= lines
+
+
+predict, token_nats = jax.jit(model.apply, static_argnums=2), jax.jit(loss.token_nats)
+
+
+def plain_loss(params, batch, cfg):
+    """The mean over a batch, of a model that is told nothing of the digits that no training row has."""
+    logits_BTV = np.array(predict(params, batch.tokens_BT[:, :-1], cfg.model))
+    unseen_BV = np.asarray(jax.jit(first_two_terms.unseen_digits, static_argnums=1)(batch.tokens_BT, cfg.data))
+    logits_BTV[:, 2 * cfg.data.digits - 1, :10][unseen_BV] = -1e9
+    nats_BT = np.asarray(token_nats(logits_BTV, batch.tokens_BT[:, 1:]))
+    weights_BT = np.asarray(batch.weights_BT[:, 1:])
+    return np.where(weights_BT > 0, nats_BT * weights_BT, 0).sum() / weights_BT.sum()
+
+
+@pytest.mark.parametrize("opening_rows", [0, 7])
+def test_a_step_costs_the_mean_of_beginnings_openings_and_the_hardest_candidates(opening_rows):
+    cfg = settings(batch_size=12, hard_share=0.25, candidates=5, opening_rows=opening_rows)
+    cfg = dataclasses.replace(cfg, model=dataclasses.replace(MODEL, dropout=0.0))
+    step = draw(jax.random.key(5), cfg)
+    opening, batch = 2 * (DATA_CFG.digits + 1) - 1, step.rows
+    assert len(batch.tokens_BT) == 9 + 5 * 3
+    assert batch.weights_BT[:9, 1:opening].all() and not batch.weights_BT[9:, :opening].any()
+
+    params = jax.jit(model.init, static_argnums=1)(jax.random.key(0), cfg.model)
+    logits_BTV = predict(params, batch.tokens_BT[:, :-1], cfg.model)
+    nats_BT = np.asarray(token_nats(logits_BTV, batch.tokens_BT[:, 1:])) * np.asarray(batch.weights_BT[:, 1:] > 0)
+    hardest_B = np.argsort(nats_BT[9:, opening - 1 :].max(1))[-3:]
+    chosen = jax.tree.map(lambda leaf: jax.numpy.concatenate([leaf[:9], leaf[9:][hardest_B]]), batch)
+    parts = [plain_loss(params, batch, cfg) for batch in (chosen, *([step.openings] if opening_rows else []))]
+    found, metrics = jax.jit(task.make_loss(cfg))(params, step, jax.random.key(1))
+    np.testing.assert_allclose(found, np.average(parts, weights=[1, 4][: len(parts)]), rtol=1e-6)
+    drawn = task.Step(jax.tree.map(lambda leaf: leaf[:9], batch))
+    validate = jax.jit(task.make_loss(dataclasses.replace(cfg, drawing=Drawing())))
+    np.testing.assert_allclose(metrics["loss"], validate(params, drawn, None)[0], rtol=1e-6)
+
+
+def test_a_last_digit_that_no_training_row_has_gets_no_gradient():
+    cfg = settings(batch_size=64)
+    step, at = draw(jax.random.key(5), cfg), 2 * DATA_CFG.digits - 1
+    unseen_BV = np.asarray(first_two_terms.unseen_digits(step.rows.tokens_BT, DATA_CFG))
+    assert unseen_BV.any()
+    logits_BTV = jax.numpy.zeros((64, step.rows.tokens_BT.shape[1] - 1, 11))
+    hidden = lambda logits_BTV: loss.cross_entropy(*task._learnable(logits_BTV, step.rows, 1.0, DATA_CFG))  # noqa: E731
+    gradient_BV = np.asarray(jax.jit(jax.grad(hidden))(logits_BTV))[:, at, :10]
+    assert (gradient_BV[unseen_BV] == 0).all() and (gradient_BV[~unseen_BV] != 0).all()
+
+
+def test_half_of_the_candidates_are_about_round_numbers(monkeypatch):
+    asked = []
+    near_round = task.stretches.near_round
+    monkeypatch.setattr(task.stretches, "near_round", lambda *args: asked.append(args[2]) or near_round(*args))
+    cfg = settings(batch_size=12, hard_share=0.25)
+    jax.eval_shape(lambda key: task.sample(key, cfg), jax.random.key(5))
+    assert asked == [6]
+
+
+def test_rows_of_two_terms_can_be_trained_on():
+    cfg = settings(batch_size=12, hard_share=0.25)
+    cfg = dataclasses.replace(cfg, data=dataclasses.replace(DATA_CFG, max_terms=2))
+    params = jax.jit(model.init, static_argnums=1)(jax.random.key(0), cfg.model)
+    total, _ = jax.jit(task.make_loss(cfg))(params, draw(jax.random.key(1), cfg), jax.random.key(2))
+    assert 0 < total < 10
+
+
+def test_hard_rows_of_a_file_are_its_own(rows_file):
+    files = settings(dataset=str(rows_file), batch_size=8, hard_share=0.5)
+    rows = task.read_rows(files)["train"]
+    batch = draw(jax.random.key(6), files, jax.tree.map(jax.numpy.asarray, rows)).rows
+    assert len(batch.tokens_BT) == 4 + 4 * 4
+    first, second = (np.asarray(batch.tokens_BT[:, s : s + 2]) @ [10, 1] for s in (0, 3))
+    lines = {tuple(row) for row in np.stack([rows.difference_B, rows.first_B % rows.difference_B]).T}
+    assert {tuple(row) for row in np.stack([second - first, first % (second - first)]).T} <= lines
+
+
+def test_random_offsets_move_the_positions_of_training_rows_alone():
+    cfg = settings(position_offset=9)
+    cfg = dataclasses.replace(cfg, model=dataclasses.replace(MODEL, dropout=0.0, position="sinusoidal"))
+    params = jax.jit(model.init, static_argnums=1)(jax.random.key(0), cfg.model)
+    batch, loss_fn = draw(jax.random.key(1), cfg), jax.jit(task.make_loss(cfg))
+    without = jax.jit(task.make_loss(dataclasses.replace(cfg, drawing=Drawing())))
+    losses = {float(loss_fn(params, batch, jax.random.key(seed))[0]) for seed in range(3)}
+    assert len(losses) == 3
+    assert loss_fn(params, batch, None)[0] == without(params, batch, None)[0]
+    assert len({float(without(params, batch, jax.random.key(seed))[0]) for seed in range(3)}) == 1
+
+
+def test_the_validation_floor_is_what_bayes_pays_for_the_characters_that_the_crop_keeps():
+    cfg = settings(crop_terms=4)
+    rows = jax.device_get(generator.draw(jax.random.key(task.VALIDATION_KEY), cfg.data, 1024, "validation"))
+    kept = sum(3 * min(int(terms), 4) - 2 for terms in rows.terms_B)
+    assert task.validation_floor(cfg) == pytest.approx(bayes.bayes_nats(rows, cfg.data).sum() / kept, rel=1e-6)
+
+
+def test_the_best_has_the_fewest_wrong_terms_and_between_equals_the_least_loss():
+    ordered = [log.score({"exact": exact, "loss": loss}) for exact, loss in ((1.0, 0.4), (1.0, 0.9), (0.999, 0.1))]
+    assert ordered == sorted(ordered) and len(set(ordered)) == 3
+    assert log.score({"loss": 0.4}) < log.score({"loss": 0.9})
+
+
+def test_validation_and_test_rows_are_the_same_for_every_seed_and_of_their_split():
+    one, other = settings(seed=1), settings(seed=2)
+    jax.tree.map(np.testing.assert_array_equal, task.test_rows(one, None), task.test_rows(other, None))
+    test = task.test_rows(one, None)
+    assert len(test.first_B) == 40 and (generator.split_of(test.difference_B, test.first_B) == 2).all()
+
+
+def test_evaluation_on_a_file_has_no_floor(rows_file, tmp_path):
+    path = make_run(tmp_path / "run", settings(dataset=str(rows_file)), {2: 1.0})
+    result = evaluate.evaluate_run(path, restore.load_settings(path), restore.load_rows(path))
+    assert not {"bayes_floor", "excess", "bayes_nats_per_char"} & set(result)
+    assert result["step"] == 2 and 0 < result["sequences"] <= 40 and result["nats_per_char"] > 1
+    assert json.loads((path / "evaluation.json").read_text()) == result
+    assert len(list((path / "figures").glob("*.png"))) == 4
+
+
+def test_the_best_checkpoint_is_measured_and_the_newest_where_none_has_a_score(tmp_path):
+    path = make_run(tmp_path / "run", settings(), {2: 3.0, 4: 1.0, 6: 2.0})
+    assert restore.load_params(path, settings())[1:] == (4, 0)
+    assert restore.load_params(path, settings(), step=6)[1:] == (6, 0)
+    path = make_run(tmp_path / "stopped", settings(), {2: None, 4: None})
+    assert restore.load_params(path, settings())[1:] == (4, 0)
+
+
+def test_the_member_is_the_one_asked_for_or_the_best_on_validation(tmp_path):
+    pair = settings(members=2)
+    path = make_run(tmp_path / "run", pair, {2: 1.0}, {"validation_loss": [0.5, 0.25], "validation_exact": [0.5, 0.5]})
+    states = fit.initial_state(pair).params
+    for asked, member in ((None, 1), (0, 0), (1, 1)):
+        params, step, found = restore.load_params(path, pair, asked)
+        assert (step, found) == (2, member)
+        jax.tree.map(lambda ours, all, k=member: np.testing.assert_array_equal(ours, all[k]), params, states)
+    with pytest.raises(UserError, match="--member 3 is out of range: .* has members 0 to 1") as caught:
+        restore.load_params(path, pair, 3)
+    assert caught.value.exit_code == USAGE
+    # Stopped before its first validation: the training loss decides.
+    path = make_run(tmp_path / "stopped", pair, {2: None})
+    assert restore.load_params(path, pair)[2] == 0
+
+
+def test_predict_needs_the_settings_of_a_run_and_not_its_dataset(rows_file, tmp_path):
+    copy = tmp_path / "rows.txt"
+    copy.write_bytes(rows_file.read_bytes())
+    path = make_run(tmp_path / "run", settings(dataset=str(copy)), {2: 1.0})
+    copy.unlink()
+    assert restore.load_settings(path).drawing.dataset == str(copy)
+    with pytest.raises(UserError, match="rows.txt does not exist") as caught:
+        restore.load_rows(path)
+    assert caught.value.exit_code == DATA
+
+
+def test_metrics_that_are_damaged_are_a_sentence(tmp_path):
+    with pytest.raises(UserError, match="metrics.jsonl") as caught:
+        log.read_metrics(tmp_path)
+    assert caught.value.exit_code == CHECKPOINT
+    (tmp_path / "metrics.jsonl").write_text('{"step": 2}\n{"st')
+    with pytest.raises(UserError, match="metrics.jsonl is damaged .*apformer resume") as caught:
+        log.read_metrics(tmp_path)
+    assert caught.value.exit_code == CHECKPOINT
+
+
+def test_a_population_names_the_seed_whose_loss_is_not_finite(tmp_path):
+    with log.Log(tmp_path / "metrics.jsonl", settings(members=3, seed=10), 0) as lines:
+        loss = np.array([[1.0, 1.0], [1.0, np.nan], [np.inf, 1.0]])
+        lines.hold(4, {"loss": loss, "exact": np.zeros((3, 2))})
+        with pytest.raises(UserError, match="loss of seed 11 is not finite at step 4"):
+            lines.flush()
+    assert not (tmp_path / "metrics.jsonl").exists()
+
+
+def test_a_line_of_metrics_holds_means_over_its_steps(tmp_path):
+    run = settings(log_every=2, steps=100)
+    with log.Log(tmp_path / "metrics.jsonl", run, 0) as lines:
+        lines.flush()  # nothing held
+        lines.hold(2, {"loss": np.array([1.0, 3.0], np.float32), "exact": np.array([0.0, 1.0], np.float32)})
+        lines.flush()
+        lines.flush()
+    (record,) = log.read_metrics(tmp_path)
+    rate = run.optimizer.learning_rate * 2 / run.optimizer.warmup_steps
+    assert record.pop("seconds") >= 0 and record.pop("learning_rate") == pytest.approx(rate)
+    assert record == {"step": 2, "loss": 2.0, "exact": 0.5}
+
+
+def test_a_model_larger_than_any_disk_is_refused_by_its_size(tmp_path):
+    vast = recipes.parse(["--d_model", "1000000000", "--run_dir", str(tmp_path / "run")])
+    with pytest.raises(UserError, match=r"MB free and this takes about \d{1,3}(,\d{3}){4,} MB") as caught:
+        experiment.train(vast)
+    assert caught.value.exit_code == DISK

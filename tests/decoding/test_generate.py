@@ -1,0 +1,216 @@
+"""What generation promises: the cache changes nothing, rows do not meet, samplers keep to their distribution."""
+
+import itertools
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from apformer import model
+from apformer.decoding.generate import generate, greedy, pad_prompts, temperature, top_k, top_p
+from tests.helpers.small_models import SCHEMES
+
+V = 11
+LOGITS = np.array([0.1, 2.0, -1.0, 1.5, 0.0, 1.0, -3.0], np.float32)  # most likely first: 1 3 5 0 4 2 6
+
+
+def softmax(logits):
+    exponentials = np.exp(logits - logits.max())
+    return exponentials / exponentials.sum()
+
+
+@pytest.mark.parametrize(
+    "sample, kept, t",
+    [
+        (temperature(1.0), range(7), 1.0),
+        (temperature(0.5), range(7), 0.5),
+        (top_k(3), [1, 3, 5], 1.0),
+        (top_k(3, 2.0), [1, 3, 5], 2.0),
+        (top_k(99), range(7), 1.0),
+        (top_p(0.75), [1, 3, 5], 1.0),  # 0.45 + 0.27 are less than 0.75, with 0.16 more
+        (top_p(0.75, 0.25), [1], 0.25),
+        (top_p(0.4), [1], 1.0),
+        (top_p(1.0), range(7), 1.0),
+    ],
+)
+def test_samplers_draw_from_the_truncated_softmax(sample, kept, t):
+    draws = 20_000
+    tokens_B = jax.jit(sample)(jax.random.key(5), jnp.broadcast_to(LOGITS, (draws, 7)))
+    count_V = np.bincount(tokens_B, minlength=7)
+    kept = list(kept)
+    expected_V = np.zeros(7)
+    expected_V[kept] = softmax(LOGITS[kept] / t)
+    assert count_V[expected_V == 0].sum() == 0
+    deviation_V = np.sqrt(expected_V * (1 - expected_V) / draws)
+    assert (abs(count_V / draws - expected_V) <= 5 * deviation_V).all()
+
+
+def test_among_equals_the_lowest_ids_are_kept():
+    logits_BV = jnp.array([[0, 3, 1, 3, 3], [2, 2, 2, 2, 2]], jnp.float32)
+    assert greedy(None, logits_BV).tolist() == [1, 0]
+    keys = jax.random.split(jax.random.key(0), 50)
+    drawn = np.array([top_k(2)(key, logits_BV) for key in keys])
+    assert [sorted(set(drawn[:, row].tolist())) for row in (0, 1)] == [[1, 3], [0, 1]]
+
+
+@given(st.lists(st.lists(st.integers(-3, 3), min_size=5, max_size=5), min_size=4, max_size=4), st.integers(0, 99))
+def test_one_kept_token_is_greedy(rows, seed):
+    logits_BV = jnp.asarray(rows, jnp.float32)
+    expected = greedy(None, logits_BV).tolist()
+    assert top_k(1)(jax.random.key(seed), logits_BV).tolist() == expected
+    assert top_p(1e-6)(jax.random.key(seed), logits_BV).tolist() == expected
+
+
+@pytest.mark.parametrize("sample", [temperature(1.0), top_k(4), top_p(0.9)])
+def test_a_row_samples_the_same_whatever_stands_beside_it(sample):
+    logits_BV = jax.random.normal(jax.random.key(1), (5, V))
+    alone_B = sample(jax.random.key(2), logits_BV[:3])
+    assert alone_B.tolist() == sample(jax.random.key(2), logits_BV)[:3].tolist()
+    assert alone_B.dtype == jnp.int32
+
+
+def test_rows_sample_apart():
+    tokens_B = temperature(9.0)(jax.random.key(0), jnp.zeros((100, V)))
+    assert len(set(tokens_B.tolist())) == V
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: temperature(0.0),
+        lambda: temperature(-1.0),
+        lambda: temperature(float("nan")),
+        lambda: temperature(float("inf")),
+        lambda: top_k(0),
+        lambda: top_k(2, 0.0),
+        lambda: top_p(0.0),
+        lambda: top_p(1.1),
+        lambda: top_p(0.5, -2.0),
+    ],
+)
+def test_bad_sampler_settings_are_refused(make):
+    with pytest.raises(ValueError, match="use"):
+        make()
+
+
+def test_prompts_are_padded_to_a_bucket():
+    prompt_BT, lengths_B = pad_prompts([np.array([1, 2, 3]), np.array([4])], multiple=2)
+    assert prompt_BT.tolist() == [[1, 2, 3, 0], [4, 0, 0, 0]]
+    assert lengths_B.tolist() == [3, 1]
+    assert prompt_BT.dtype == lengths_B.dtype == np.int32
+    assert [pad_prompts([[1] * n], multiple=3)[0].shape[1] for n in (1, 3, 4, 6, 7, 13)] == [3, 3, 6, 6, 12, 24]
+    for prompts in ([], [[1, 2], []]):
+        with pytest.raises(ValueError, match="at least one"):
+            pad_prompts(prompts)
+
+
+def markov(table_VV):
+    """A model whose next token depends on the last alone; its cache counts tokens."""
+
+    def extend(tokens_BT, cache, lengths_B=None):
+        extend.traces += 1
+        return table_VV[tokens_BT], cache + tokens_BT.shape[1]
+
+    extend.traces = 0
+    return extend
+
+
+def test_prompts_of_one_bucket_compile_once():
+    extend = markov(jax.random.normal(jax.random.key(0), (V, V)))
+    run = jax.jit(lambda prompt_BT, lengths_B: generate(extend, jnp.int32(0), prompt_BT, lengths_B, 5))
+    run(*pad_prompts([[1], [2]]))
+    traces = extend.traces
+    for n in range(1, 17):
+        run(*pad_prompts([[3] * n, [4] * (17 - n)]))
+    assert extend.traces == traces
+    run(*pad_prompts([[3] * 17, [4]]))
+    assert extend.traces == 2 * traces
+
+
+def test_a_deterministic_chain_is_followed():
+    follows_V = jnp.array([3, 0, 1, 4, 2])
+    extend = markov(jax.nn.one_hot(follows_V, 5))
+    tokens_BN = generate(extend, jnp.int32(0), jnp.array([[1, 0], [2, 4]]), jnp.array([1, 2], jnp.int32), 4)
+    assert tokens_BN.tolist() == [[0, 3, 4, 2], [2, 1, 0, 3]]
+    assert tokens_BN.dtype == jnp.int32
+
+
+def test_the_number_of_steps_changes_no_token(key):
+    extend = markov(jax.random.normal(key, (V, V)))
+    start = (extend, jnp.int32(0), jnp.array([[1], [2]]), jnp.array([1, 1], jnp.int32))
+    long_BN, short_BN, one_BN = (generate(*start, steps, key=key, sample=temperature(1.5)) for steps in (9, 4, 1))
+    assert long_BN[:, :4].tolist() == short_BN.tolist()
+    assert long_BN[:, :1].tolist() == one_BN.tolist()
+    assert len(set(long_BN.ravel().tolist())) > 3
+
+
+def test_a_row_generates_the_same_samples_beside_other_rows(key):
+    extend = markov(jax.random.normal(key, (V, V)))
+    run = jax.jit(lambda *batch: generate(extend, jnp.int32(0), *batch, 9, key=key, sample=top_p(0.9, 1.5)))
+    ours_BN, theirs_BN = (run(*pad_prompts(prompts)) for prompts in ([[1, 2], [3], [4]], [[5, 6, 7, 8], [3], [4]]))
+    assert ours_BN[1:].tolist() == theirs_BN[1:].tolist()
+    assert len({tuple(row_N) for row_N in ours_BN.tolist()}) == 3
+
+
+def test_every_step_draws_with_a_key_of_its_own(key):
+    def bits(key, logits_BV):
+        return jax.random.bits(key, logits_BV.shape[:1], jnp.uint8)
+
+    start = (markov(jnp.zeros((256, V))), jnp.int32(0), jnp.array([[1]]), jnp.array([1], jnp.int32))
+    expected = [int(bits(jax.random.fold_in(key, n), jnp.zeros((1, V)))[0]) for n in range(6)]
+    assert generate(*start, 6, key=key, sample=bits)[0].tolist() == expected
+
+
+def test_generation_without_steps_or_without_a_key_is_refused():
+    start = (markov(jnp.zeros((V, V))), jnp.int32(0), jnp.array([[1]]), jnp.array([1], jnp.int32))
+    with pytest.raises(ValueError, match="at least 1"):
+        generate(*start, 0)
+    with pytest.raises(ValueError, match="needs a key"):
+        generate(*start, 3, sample=top_k(2))
+
+
+PROMPTS = [[3, 1, 4, 1, 5, 9, 2], [6], [5, 3, 5]]
+STEPS = 13
+
+apply = jax.jit(model.apply, static_argnames="cfg")
+
+
+def small(**changes):
+    """Without biases on the logits greedy text is less monotonous."""
+    return model.Config(**{"d_model": 12, "n_heads": 3, "d_ff": 5, "max_len": 29, "head_bias": False} | changes)
+
+
+@partial(jax.jit, static_argnames="cfg")
+def run(params, prompt_BT, lengths_B, cfg):
+    def extend(tokens_BT, cache, lengths_B=None):
+        return model.extend(params, tokens_BT, cache, cfg, lengths_B=lengths_B)
+
+    B, T = prompt_BT.shape
+    return generate(extend, model.init_cache(cfg, B, T + STEPS), prompt_BT, lengths_B, STEPS)
+
+
+@pytest.mark.parametrize("position, window", [*itertools.product(SCHEMES, (None, 5)), ("periodic", 2)])
+def test_cached_generation_is_the_argmax_of_the_uncached_model(position, window, random_params):
+    cfg = small(position=position, window=window)
+    params = random_params(cfg, seed=1)
+    tokens_BN = np.asarray(run(params, *pad_prompts(PROMPTS, 7), cfg))
+    assert len(set(tokens_BN.ravel().tolist())) > 2  # else the cache would hardly matter
+    whole_BT = np.zeros((3, 7 + STEPS), np.int32)
+    for row_T, prompt, tokens_N in zip(whole_BT, PROMPTS, tokens_BN, strict=True):
+        row_T[: len(prompt) + STEPS] = [*prompt, *tokens_N]
+    likeliest_BT = np.asarray(apply(params, whole_BT, cfg).argmax(-1))
+    for row_T, prompt, tokens_N in zip(likeliest_BT, PROMPTS, tokens_BN, strict=True):
+        assert row_T[len(prompt) - 1 :][:STEPS].tolist() == tokens_N.tolist()
+
+
+@pytest.mark.parametrize("window", [None, 5])
+def test_ragged_rows_generate_what_they_generate_alone(window, random_params):
+    cfg = small(position="relative", window=window)
+    params = random_params(cfg, seed=1)
+    together_BN = run(params, *pad_prompts(PROMPTS, 7), cfg)
+    for prompt, tokens_N in zip(PROMPTS, together_BN, strict=True):
+        assert run(params, *pad_prompts([prompt], 7), cfg)[0].tolist() == tokens_N.tolist()

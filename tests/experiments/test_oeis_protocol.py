@@ -1,0 +1,55 @@
+"""The protocol of oeis-eval: the circuit is right at every k, and a run of too few digits is refused."""
+
+import importlib.util
+import json
+from pathlib import Path
+
+import pytest
+
+from apformer import errors
+from apformer.analysis import circuit
+from apformer.tasks.progressions.generator import Config
+from tests.helpers.small_models import circuit_run
+
+SCRIPT = Path(__file__).parents[2] / "experiments" / "oeis_protocol.py"
+spec = importlib.util.spec_from_file_location("oeis_protocol", SCRIPT)
+oeis_protocol = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(oeis_protocol)
+
+
+def test_the_circuit_is_right_at_every_k(tmp_path, monkeypatch, capsys):
+    path = circuit_run(tmp_path / "five", Config(digits=5))
+    monkeypatch.setattr("sys.argv", ["oeis_protocol.py", str(path), "--tests", "5"])
+    assert oeis_protocol.main() == 0
+    kept = json.loads((path / "oeis_protocol.json").read_text())
+    assert kept["exact"] == {str(k): 1.0 for k in range(2, 21)} and kept["tests"] == 5
+    assert json.loads(capsys.readouterr().out) == {str(k): "100.0%" for k in range(2, 21)}
+
+
+def test_a_wrong_model_is_found_wrong(tmp_path):
+    path = circuit_run(tmp_path / "five", Config(digits=5))
+    right = oeis_protocol.restore.load_params
+
+    def broken(*args):
+        params, step, member = right(*args)
+        params["head"]["output"]["bias"] = params["head"]["output"]["bias"].at[4].add(2 * circuit.SURE)
+        return params, step, member
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(oeis_protocol.restore, "load_params", broken)
+        shares = oeis_protocol.measure(path, 20, 0)
+    assert max(shares.values()) < 1
+
+
+def test_too_few_digits_are_refused(tmp_path, monkeypatch, capsys):
+    path = circuit_run(tmp_path / "three", Config(digits=3))
+    monkeypatch.setattr("sys.argv", ["oeis_protocol.py", str(path)])
+    assert oeis_protocol.main() == errors.USAGE
+    assert "needs 5: train --digits 5" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("flags", [["--tests", "0"], ["--seed", "-1"]])
+def test_flags_out_of_range_are_refused(flags, monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", ["oeis_protocol.py", *flags])
+    assert oeis_protocol.main() == errors.USAGE
+    assert f"{flags[0]} {flags[1]} is out of range" in capsys.readouterr().err

@@ -1,0 +1,182 @@
+"""What is exported computes what the run computes, needs no files of ours, and overwrites nothing."""
+
+import re
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from apformer import cli, errors, model, recurrent
+from apformer.commands import export
+from apformer.errors import CHECKPOINT, USAGE, UserError
+from apformer.formats import safetensors as tensor_file
+from apformer.runs import restore
+from apformer.tasks.progressions import generator
+from tests.helpers.small_models import PERIODIC, circuit_run, draw_tokens, small
+
+safetensors = pytest.importorskip("safetensors", reason='export needs the text extra: pip install -e ".[text]"')
+
+CONFIGS = {
+    "sketch": model.Config(d_model=6),
+    "learned": small(position="learned", max_len=13, tie_embeddings=True, n_layers=5),
+    "relative": small(position="relative", window=5, attention_sink=True, final_norm=True),
+    "periodic": PERIODIC[1],
+    "recurrent": recurrent.Config(d_model=5, cell="gru", n_layers=2),
+}
+each_config = pytest.mark.parametrize("cfg", CONFIGS.values(), ids=CONFIGS)
+
+
+@pytest.fixture
+def draw(random_params, key):
+    """Random parameters of a decoder or of a recurrent model."""
+
+    def params(cfg):
+        return random_params(cfg) if isinstance(cfg, model.Config) else recurrent.init(key, cfg)
+
+    return params
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """A run whose model is the circuit for two digits."""
+    path = tmp_path_factory.mktemp("runs") / "circuit"
+    circuit_run(path, generator.Config(digits=2, max_difference=30, max_terms=6))
+    return path
+
+
+def logits_of(run, tokens_BT):
+    settings = restore.load_settings(run)
+    params, _, _ = restore.load_params(run, settings)
+    return jax.jit(restore.bound(params, settings.model)["apply"])(tokens_BT)
+
+
+@each_config
+def test_safetensors_gives_every_parameter_back(tmp_path, draw, cfg):
+    params = draw(cfg)
+    export.write_safetensors(tmp_path / "model", params, cfg)
+    again_cfg, again = export.read_safetensors(tmp_path / "model")
+    assert again_cfg == cfg and type(again_cfg) is type(cfg)
+    assert jax.tree.structure(again) == jax.tree.structure(params)
+    jax.tree.map(np.testing.assert_array_equal, again, params)
+    with safetensors.safe_open(tmp_path / "model", framework="numpy") as file:
+        name = "cells.update_gate.input.weight" if "recurrent" in type(cfg).__module__ else "blocks.attention.query"
+        assert name in file.keys()
+
+
+def test_who_may_read_a_file_beside_it_may_read_the_tensors(tmp_path):
+    (tmp_path / "beside").touch()
+    tensor_file.write(tmp_path / "model", {"a": np.zeros(2)}, {})
+    assert (tmp_path / "model").stat().st_mode == (tmp_path / "beside").stat().st_mode
+
+
+def test_arrays_that_are_not_contiguous_survive(tmp_path):
+    """safetensors 0.8.0 itself writes them in the order of their memory."""
+    rng = np.random.default_rng(0)
+    arrays = {
+        "transposed": rng.standard_normal((3, 5)).T,
+        "strided": rng.standard_normal((7, 4))[::2, 1:],
+        "fortran": np.asfortranarray(rng.standard_normal((2, 3, 5))),
+        "jax": jnp.arange(6.0).reshape(2, 3).T,
+        "scalar": np.float32(3),
+    }
+    tensor_file.write(tmp_path / "arrays", arrays, {})
+    with tensor_file.reading(tmp_path / "arrays") as file:
+        for name, array in arrays.items():
+            np.testing.assert_array_equal(file.get_tensor(name), array)
+
+
+@each_config
+def test_stablehlo_computes_the_same_for_any_batch_and_length(tmp_path, draw, cfg):
+    pytest.importorskip("flatbuffers", reason='stablehlo needs the export extra: pip install -e ".[export]"')
+    params = draw(cfg)
+    export.write_stablehlo(tmp_path / "model", params, cfg)
+    function = jax.export.deserialize((tmp_path / "model").read_bytes())
+    assert function.platforms == ("cpu", "cuda", "tpu")
+    tokens_BT = draw_tokens(3, 13)
+    logits_BTV = jax.jit(restore.bound(params, cfg)["apply"])(tokens_BT)
+    np.testing.assert_allclose(function.call(tokens_BT), logits_BTV, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(function.call(tokens_BT[:1, :1]), logits_BTV[:1, :1], rtol=1e-5, atol=1e-5)
+    if cfg == CONFIGS["learned"]:
+        with pytest.raises(ValueError):
+            function.call(draw_tokens(1, 14))
+
+
+def test_the_command_exports_a_run(run, tmp_path, capsys):
+    tokens_BT = draw_tokens(3, 7)
+    assert cli.main(["export", str(run), "--to", "safetensors"]) == 0
+    assert capsys.readouterr().out.startswith(f"{run / 'model.safetensors'}: the model of {run} at step 1, ")
+    cfg, params = export.read_safetensors(run / "model.safetensors")
+    np.testing.assert_array_equal(
+        jax.jit(model.apply, static_argnums=2)(params, tokens_BT, cfg), logits_of(run, tokens_BT)
+    )
+
+
+def test_a_function_runs_without_apformer(run, tmp_path):
+    pytest.importorskip("flatbuffers", reason='stablehlo needs the export extra: pip install -e ".[export]"')
+    tokens_BT = draw_tokens(3, 7)
+    np.save(tmp_path / "tokens.npy", tokens_BT)
+    assert cli.main(["export", str(run), "--to", "stablehlo", "--out", str(tmp_path / "function")]) == 0
+    program = """if True:
+        import sys, numpy as np
+        from jax import export
+        function = export.deserialize(open("function", "rb").read())
+        np.save("logits.npy", function.call(np.load("tokens.npy")))
+        assert "apformer" not in sys.modules and "flax" not in sys.modules"""
+    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    np.testing.assert_allclose(np.load(tmp_path / "logits.npy"), logits_of(run, tokens_BT), rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("to", ["safetensors", "stablehlo"])
+def test_nothing_is_overwritten(run, tmp_path, capsys, to):
+    file = tmp_path / "mine"
+    file.write_text("mine")
+    assert cli.main(["export", str(run), "--to", to, "--out", str(file)]) == USAGE
+    assert capsys.readouterr().err == (
+        f"apformer: {file} is there already and is not overwritten: remove it, or give another name\n"
+    )
+    assert file.read_text() == "mine"
+
+
+def test_what_cannot_be_exported(run, tmp_path, capsys):
+    for exit_code, pattern, *args in (
+        (USAGE, "invalid choice 'onnx' for argument '--to'", run, "--to", "onnx"),
+        (USAGE, "nowhere is not a directory", tmp_path / "nowhere"),
+        (USAGE, "--member 1 is out of range", run, "--member", "1", "--out", tmp_path / "file"),
+        (errors.DISK, "cannot write .*file .No such file or directory", run, "--out", tmp_path / "nowhere" / "file"),
+    ):
+        assert cli.main(["export", *map(str, args)]) == exit_code
+        out, err = capsys.readouterr()
+        assert out == "" and err.count("\n") == 1
+        assert re.search(pattern, err), err
+
+
+def test_a_file_of_another_kind_is_refused(tmp_path):
+    tensor_file.write(tmp_path / "other", {"x": np.zeros(3)}, {"format": "pt"})
+    tensor_file.write(tmp_path / "less", {"x": np.zeros(3)}, {"config": '{"d_model": 6}'})
+    tensor_file.write(tmp_path / "more", {"x": np.zeros(3)}, {"config": '{"d_modle": 6}'})
+    for name, pattern in (("other", "holds no Config"), ("less", "other names or shapes"), ("more", "d_modle")):
+        with pytest.raises(UserError, match=pattern) as error:
+            export.read_safetensors(tmp_path / name)
+        assert error.value.exit_code == CHECKPOINT
+
+
+@pytest.mark.parametrize(
+    ("module", "write", "extra"),
+    [("safetensors", export.write_safetensors, "text"), ("flatbuffers", export.write_stablehlo, "export")],
+)
+def test_an_extra_is_asked_for(tmp_path, draw, monkeypatch, module, write, extra):
+    cfg = CONFIGS["sketch"]
+    params = draw(cfg)
+    for name in [
+        name for name in sys.modules if name.split(".")[0] == module or name == "jax._src.export.serialization"
+    ]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(UserError, match=rf"needs the {extra} extra: pip install") as error:
+        write(tmp_path / "model", params, cfg)
+    assert error.value.exit_code == USAGE
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,296 @@
+"""GPT-2 folders are read as written down, given back bit for bit, and refused by name where anything is amiss."""
+
+import dataclasses
+import json
+import pickle
+import sys
+
+import jax
+import ml_dtypes
+import numpy as np
+import pytest
+
+from apformer import model
+from apformer.errors import CHECKPOINT, USAGE, UserError
+from apformer.formats import gpt2
+
+safetensors = pytest.importorskip("safetensors", reason='GPT-2 folders need the text extra: pip install -e ".[text]"')
+from safetensors.numpy import load_file, save_file  # noqa: E402
+
+V, D, H, L, F, P = 17, 6, 3, 2, 5, 13
+CONFIG = {
+    "model_type": "gpt2",
+    "vocab_size": V,
+    "n_embd": D,
+    "n_head": H,
+    "n_layer": L,
+    "n_inner": F,
+    "n_positions": P,
+    "resid_pdrop": 0.25,
+}
+
+
+def draw_tensors(untied=False):
+    """Random tensors under the names and in the shapes of GPT-2, written out by hand."""
+    rng = np.random.default_rng(0)
+    shapes = {"wte.weight": (V, D), "wpe.weight": (P, D), "ln_f.weight": (D,), "ln_f.bias": (D,)}
+    for layer in range(L):
+        layer_shapes = {
+            **{"ln_1.weight": (D,), "ln_1.bias": (D,), "ln_2.weight": (D,), "ln_2.bias": (D,)},
+            **{"attn.c_attn.weight": (D, 3 * D), "attn.c_attn.bias": (3 * D,)},
+            **{"attn.c_proj.weight": (D, D), "attn.c_proj.bias": (D,)},
+            **{"mlp.c_fc.weight": (D, F), "mlp.c_fc.bias": (F,), "mlp.c_proj.weight": (F, D), "mlp.c_proj.bias": (D,)},
+        }
+        shapes |= {f"h.{layer}.{name}": shape for name, shape in layer_shapes.items()}
+    if untied:
+        shapes["lm_head.weight"] = (V, D)
+    return {name: rng.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
+
+
+def prefixed(tensors):
+    return {name if name == "lm_head.weight" else f"transformer.{name}": x for name, x in tensors.items()}
+
+
+def write(folder, tensors, **config):
+    folder.mkdir(exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(CONFIG | config))
+    save_file(tensors, folder / "model.safetensors")
+    return folder
+
+
+def forward(w, tokens, head):
+    """GPT-2 on one row, in numpy and float64, from the published description."""
+    w = {name: x.astype(np.float64) for name, x in w.items()}
+
+    def norm(name, x):
+        x = x - x.mean(-1, keepdims=True)
+        return x / np.sqrt((x**2).mean(-1, keepdims=True) + 1e-5) * w[f"{name}.weight"] + w[f"{name}.bias"]
+
+    def linear(name, x):
+        return x @ w[f"{name}.weight"] + w[f"{name}.bias"]
+
+    T = len(tokens)
+    x = w["wte.weight"][tokens] + w["wpe.weight"][:T]
+    for layer in range(L):
+        q, k, v = np.split(linear(f"h.{layer}.attn.c_attn", norm(f"h.{layer}.ln_1", x)), 3, axis=-1)
+        heads = []
+        for h in range(H):
+            own = slice(h * D // H, (h + 1) * D // H)
+            scores = np.exp(q[:, own] @ k[:, own].T / np.sqrt(D // H)) * np.tri(T)
+            heads.append(scores / scores.sum(-1, keepdims=True) @ v[:, own])
+        x = x + linear(f"h.{layer}.attn.c_proj", np.concatenate(heads, axis=-1))
+        y = linear(f"h.{layer}.mlp.c_fc", norm(f"h.{layer}.ln_2", x))
+        y = 0.5 * y * (1 + np.tanh(np.sqrt(2 / np.pi) * (y + 0.044715 * y**3)))
+        x = x + linear(f"h.{layer}.mlp.c_proj", y)
+    return norm("ln_f", x) @ w[head].T
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [("gpt2", 124_439_808), ("gpt2-medium", 354_823_168), ("gpt2-large", 774_030_080), ("gpt2-xl", 1_557_611_200)],
+)
+def test_the_published_sizes(name, parameters):
+    cfg = gpt2.SIZES[name]
+    shapes = jax.eval_shape(lambda key: model.init(key, cfg), jax.random.key(0))
+    assert sum(leaf.size for leaf in jax.tree.leaves(shapes)) == parameters
+    assert cfg.d_model // cfg.n_heads == 64
+
+
+@pytest.mark.parametrize("untied", [False, True])
+@pytest.mark.parametrize("prefix", [False, True])
+def test_a_folder_computes_what_the_paper_says(tmp_path, prefix, untied):
+    tensors = draw_tensors(untied)
+    buffers = {
+        f"h.{layer}.attn.{name}": np.ones((1, 1, P, P)) for layer in range(L) for name in ("bias", "masked_bias")
+    }
+    named = prefixed(tensors | buffers) if prefix else tensors | buffers
+    cfg, params = gpt2.load(write(tmp_path / "in", named, tie_word_embeddings=not untied))
+    assert (cfg.max_len, cfg.d_ff, cfg.dropout, cfg.tie_embeddings) == (P, F, 0.25, not untied)
+    tokens = np.random.default_rng(1).integers(0, V, (2, 7)).astype(np.int32)
+    logits = jax.jit(model.apply, static_argnums=2)(params, tokens, cfg)
+    expected = [forward(tensors, row, "lm_head.weight" if untied else "wte.weight") for row in tokens]
+    np.testing.assert_allclose(logits, expected, rtol=1e-4, atol=1e-4)
+    gpt2.save(tmp_path / "out", params, cfg)
+    again = load_file(tmp_path / "out" / "model.safetensors")
+    assert again.keys() == prefixed(tensors).keys()
+    for name, x in prefixed(tensors).items():
+        np.testing.assert_array_equal(again[name], x, err_msg=name)
+
+
+def say(**changes):
+    """A small Config that GPT-2 can say."""
+    small = dict(vocab_size=V, d_model=D, n_heads=H, n_layers=L, d_ff=F, max_len=P)
+    return dataclasses.replace(gpt2.SIZES["gpt2"], **small | changes)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"tie_embeddings": False, "d_ff": None, "dropout": 0.0},
+        {"activation": "relu", "similarity": "dot", "n_layers": 5, "norm_epsilon": 0.1},
+        {"activation": "gelu", "n_heads": 1, "vocab_size": 50257},
+    ],
+)
+def test_what_is_saved_is_loaded_bit_for_bit(tmp_path, random_params, changes):
+    cfg = say(**changes)
+    params = random_params(cfg)
+    gpt2.save(tmp_path / "folder", params, cfg)
+    again_cfg, again = gpt2.load(tmp_path / "folder")
+    assert again_cfg == cfg
+    assert jax.tree.structure(again) == jax.tree.structure(params)
+    jax.tree.map(np.testing.assert_array_equal, again, params)
+    with safetensors.safe_open(tmp_path / "folder" / "model.safetensors", framework="numpy") as file:
+        assert file.metadata() == {"format": "pt"}  # transformers asks for it
+    config = json.loads((tmp_path / "folder" / "config.json").read_text())
+    assert config["eos_token_id"] == (50256 if cfg.vocab_size == 50257 else None)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16])
+def test_half_precision_becomes_float32(tmp_path, dtype):
+    tensors = {name: x.astype(dtype) for name, x in draw_tensors().items()}
+    _, params = gpt2.load(write(tmp_path / "in", tensors))
+    assert {leaf.dtype for leaf in jax.tree.leaves(params)} == {np.dtype(np.float32)}
+    np.testing.assert_array_equal(params["embedding"]["table"], tensors["wte.weight"].astype(np.float32))
+
+
+def test_what_config_json_leaves_out_is_as_in_the_smallest(tmp_path):
+    (tmp_path / "config.json").write_text('{"model_type": "gpt2"}')
+    assert gpt2._read_config(tmp_path / "config.json") == gpt2.SIZES["gpt2"]
+
+
+def refuses(pattern, folder, exit_code=CHECKPOINT):
+    with pytest.raises(UserError, match=pattern) as error:
+        gpt2.load(folder)
+    assert error.value.exit_code == exit_code
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+def test_every_tensor_at_fault_is_named(tmp_path):
+    tensors = draw_tensors()
+    del tensors["h.0.ln_1.bias"], tensors["wpe.weight"]
+    tensors["h.1.attn.c_attn.weight"] = tensors["h.1.attn.c_attn.weight"].T.copy()
+    tensors["h.2.ln_1.bias"] = np.zeros(D, np.float32)
+    tensors["h.1.mlp.c_fc.bias"] = np.zeros(F, np.int32)
+    assert refuses("model.safetensors", write(tmp_path / "in", tensors)).endswith(
+        "is not what config.json says: h.0.ln_1.bias is missing, "
+        "h.1.attn.c_attn.weight has shape (18, 6) instead of (6, 18), "
+        "h.1.mlp.c_fc.bias holds I32 instead of floating-point numbers, h.2.ln_1.bias is extra, wpe.weight is missing"
+    )
+
+
+def test_a_name_without_the_prefix_of_the_others_is_extra(tmp_path):
+    tensors = prefixed(draw_tensors())
+    tensors["wte.weight"] = tensors["transformer.wte.weight"]
+    refuses("says: wte.weight is extra$", write(tmp_path / "in", tensors))
+
+
+def test_heads(tmp_path):
+    """Tied: a head of its own is superfluous if it is the table, and refused if not. Untied: it must be there."""
+    tensors = draw_tensors(untied=True)
+    refuses("lm_head.weight is not wte.weight", write(tmp_path / "in", tensors))
+    refuses("says: lm_head.weight is missing$", write(tmp_path / "in", draw_tensors(), tie_word_embeddings=False))
+    tensors["lm_head.weight"] = tensors["wte.weight"]
+    _, params = gpt2.load(write(tmp_path / "in", prefixed(tensors)))
+    assert "head" not in params
+
+
+class Trap:
+    """An object whose pickle makes a file when it is opened."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return open, (str(self.path), "w")
+
+
+@pytest.mark.parametrize("name", ["pytorch_model.bin", "weights.pt", "model.safetensors"])
+def test_a_pickle_is_refused_and_not_opened(tmp_path, name):
+    folder = write(tmp_path / "in", draw_tensors())
+    (folder / "model.safetensors").unlink()
+    (folder / name).write_bytes(pickle.dumps(Trap(tmp_path / "executed")))
+    refuses("is damaged or of another format" if name == "model.safetensors" else f"{name} is a pickle", folder)
+    assert not (tmp_path / "executed").exists()
+
+
+def test_a_folder_that_is_none(tmp_path):
+    refuses("cannot read .*config.json .*: give a folder", tmp_path / "nowhere")
+    folder = write(tmp_path / "in", draw_tensors())
+    (folder / "model.safetensors").rename(folder / "model-00001-of-00002.safetensors")
+    refuses("holds no model.safetensors", folder)
+    (folder / "model.safetensors.index.json").write_text("{}")
+    refuses("in several files, and one is supported", folder)
+
+
+@pytest.mark.parametrize(
+    ("config", "pattern"),
+    [
+        ({"model_type": "llama"}, 'model_type is "llama", and supported is "gpt2"'),
+        ({"model_type": None}, "model_type is null"),
+        ({"activation_function": "silu"}, 'is "silu", and supported is "gelu_new" or "gelu_pytorch_tanh" or "gelu" or'),
+        ({"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx is true, and supported is false"),
+        ({"add_cross_attention": True}, "add_cross_attention is true"),
+        ({"n_head": 4}, "describes no GPT-2 .*d_model 6 is not a multiple of n_heads 4"),
+        ({"n_embd": "6"}, 'describes no GPT-2 .*n_embd is "6"'),
+        ({"n_layer": 2.0}, "n_layer is 2.0"),
+        ({"n_positions": 0}, "max_len 0 is less than 1"),
+    ],
+)
+def test_what_is_no_gpt2_is_refused_and_told_what_is_supported(tmp_path, config, pattern):
+    refuses(pattern, write(tmp_path / "in", draw_tensors(), **config))
+
+
+@pytest.mark.parametrize("text", ["", "[1, 2", "\xff"])
+def test_a_damaged_config_is_refused(tmp_path, text):
+    folder = write(tmp_path / "in", draw_tensors())
+    (folder / "config.json").write_bytes(text.encode("latin-1"))
+    refuses("config.json is not valid JSON", folder)
+    (folder / "config.json").write_text("[]")
+    refuses("model_type is null", folder)
+
+
+@pytest.mark.parametrize("keep", [0, 5, 100, -1])
+def test_damaged_weights_are_refused(tmp_path, keep):
+    folder = write(tmp_path / "in", draw_tensors())
+    path = folder / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:keep])
+    refuses("model.safetensors cannot be read as safetensors .* is damaged", folder)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("position", "rotary"),
+        ("window", 4),
+        ("similarity", "cosine"),
+        ("weighting", "geometric"),
+        ("head_bias", True),
+        ("norm", "none"),
+    ],
+)
+def test_a_model_that_gpt2_cannot_say_is_not_saved(tmp_path, random_params, field, value):
+    with pytest.raises(UserError, match=f"GPT-2 has .*{field}.*{value}") as error:
+        gpt2.save(tmp_path / "out", random_params(say()), say(**{"position_options": None, field: value}))
+    assert error.value.exit_code == USAGE
+    assert not (tmp_path / "out").exists()
+
+
+def test_only_the_parameters_of_the_config_are_saved(tmp_path, random_params):
+    with pytest.raises(ValueError, match="not those of cfg"):
+        gpt2.save(tmp_path / "out", random_params(say()), say(tie_embeddings=False))
+
+
+def test_nothing_is_overwritten(tmp_path, random_params):
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(UserError, match="holds files, and none is overwritten") as error:
+        gpt2.save(tmp_path, random_params(say()), say())
+    assert error.value.exit_code == USAGE
+    assert [file.name for file in tmp_path.iterdir()] == ["notes.txt"]
+
+
+def test_the_text_extra_is_asked_for(tmp_path, monkeypatch):
+    folder = write(tmp_path / "in", draw_tensors())
+    monkeypatch.setitem(sys.modules, "safetensors", None)
+    refuses(r'needs the text extra: pip install -e ".\[text\]"', folder, USAGE)

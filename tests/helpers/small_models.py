@@ -1,0 +1,55 @@
+"""Small decoders, their inputs and a run of the circuit: an axis has a length of its own where it can."""
+
+import numpy as np
+from hypothesis import strategies as st
+
+from apformer import model
+from apformer.analysis import circuit
+from apformer.commands import train
+from apformer.layers import position
+from apformer.layers.position import periodic
+from apformer.runs import recipes
+
+V = 11
+# Those of which the nearest tokens are visible; of periodic positions, whose mask has gaps, `PERIODIC` has some.
+SCHEMES = tuple(name for name in position.names() if name != "periodic")
+
+
+def small(**changes):
+    """A configuration whose model compiles and runs in an instant."""
+    return model.Config(**{"d_model": 6, "n_heads": 3, "n_layers": 2, "d_ff": 5, "max_len": 29} | changes)
+
+
+PERIODIC = [
+    small(position="periodic", attention_sink=True),
+    small(position="periodic", window=7),
+    small(position="periodic", position_options=periodic.Scheme(near=2, span_heads=1), weighting="geometric"),
+]
+
+
+def draw_tokens(rows, length, seed=0):
+    """Random ids of the vocabulary: (rows, length) int32."""
+    return np.random.default_rng(seed).integers(0, V, (rows, length)).astype(np.int32)
+
+
+def close(actual, expected, relative):
+    """Equal within `relative` times the largest expected entry."""
+    expected = np.asarray(expected)
+    np.testing.assert_allclose(actual, expected, rtol=0, atol=relative * np.abs(expected).max())
+
+
+def circuit_run(path, data):
+    """A run directory whose checkpoint holds the circuit for data.digits digits."""
+    settings = recipes.Settings(recipes.Training(steps=1, run_dir=str(path)), circuit.config(data.digits), data)
+    return train.keep(settings, circuit.params(data.digits))
+
+
+@st.composite
+def ragged_splits(draw, rows, length, longest):
+    """Up to 6 calls that each feed a row 0 to `longest` tokens of its own `length`."""
+    schedule, fed = [], np.zeros(rows, int)
+    for _ in range(draw(st.integers(1, 6))):
+        counts = [draw(st.integers(0, min(longest, length - total))) for total in fed]
+        schedule.append(counts)
+        fed += counts
+    return schedule

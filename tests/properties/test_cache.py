@@ -1,0 +1,214 @@
+"""A sequence fed through the cache in any pieces gives the logits of the sequence fed whole."""
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from apformer import model
+from tests.helpers.small_models import PERIODIC, SCHEMES, V, close, draw_tokens, ragged_splits, small
+
+B, T = 3, 13
+LONGEST = 7  # of a chunk: longer than the window
+
+apply = jax.jit(model.apply, static_argnames="cfg")
+extend = jax.jit(model.extend, static_argnames="cfg")
+
+ALL = np.full(B, LONGEST, np.int32)
+
+
+def configs():
+    """Every position scheme with and without a window; the place of the norm and the depth go along by turns."""
+    return [
+        small(
+            position=position,
+            window=window,
+            attention_sink=i % 3 == 0,
+            norm_position=("pre", "post")[(i + i // 2) % 2],
+            n_layers=1 + i // 2 % 2,
+        )
+        for i, (position, window) in enumerate(itertools.product(SCHEMES, (None, 5)))
+    ] + PERIODIC
+
+
+every_config = pytest.mark.parametrize(
+    "cfg", configs(), ids=lambda cfg: f"{cfg.position}-{cfg.window}-{cfg.norm_position}"
+)
+
+
+def feed(params, tokens_BT, cfg, schedule, cache):
+    """Feed row b schedule[i][b] of its tokens with call i, right-padded with garbage.
+
+    Few shapes, as each one compiles: LONGEST columns, or one where a window makes single steps a case apart.
+    Returns the logits of every token, as a list of arrays (tokens, V), one a row, and the cache.
+    """
+    logits = [[] for _ in tokens_BT]
+    begin = np.zeros(len(tokens_BT), int)
+    for lengths in schedule:
+        columns = 1 if cfg.window and max(lengths) <= 1 else LONGEST
+        chunk_BT = np.full((len(tokens_BT), columns), V, np.int32)
+        for b, count in enumerate(lengths):
+            chunk_BT[b, :count] = tokens_BT[b, begin[b] : begin[b] + count]
+        new_BTV, cache = extend(params, chunk_BT, cache, cfg, lengths_B=np.array(lengths, np.int32))
+        for b, count in enumerate(lengths):
+            logits[b].append(np.asarray(new_BTV)[b, :count])
+        begin += lengths
+    return [np.concatenate(row) for row in logits], cache
+
+
+@st.composite
+def splits(draw):
+    """Chunk sizes that add up to T, all rows alike."""
+    sizes = []
+    while sum(sizes) < T:
+        sizes.append(draw(st.integers(1, min(LONGEST, T - sum(sizes)))))
+    return [[size] * B for size in sizes]
+
+
+@every_config
+@settings(max_examples=8)
+@given(schedule=splits(), seed=st.integers(0, 100))
+def test_any_split_gives_the_logits_of_the_whole(cfg, schedule, seed, random_params):
+    params, tokens = random_params(cfg), draw_tokens(B, T, seed)
+    logits, _ = feed(params, tokens, cfg, schedule, model.init_cache(cfg, B, T))
+    close(np.stack(logits), apply(params, tokens, cfg), 1e-5)
+
+
+@every_config
+@settings(max_examples=8)
+@given(schedule=ragged_splits(B, T, LONGEST), seed=st.integers(0, 100))
+def test_rows_of_different_lengths_are_each_what_they_are_alone(cfg, schedule, seed, random_params):
+    params, tokens = random_params(cfg), draw_tokens(B, T, seed)
+    logits, _ = feed(params, tokens, cfg, schedule, model.init_cache(cfg, B, T))
+    whole = np.asarray(apply(params, tokens, cfg))
+    for b in range(B):
+        np.testing.assert_allclose(logits[b], whole[b, : len(logits[b])], rtol=0, atol=1e-5 * np.abs(whole).max())
+
+
+@every_config
+def test_ragged_prompts_prefilled_together_then_stepped(cfg, random_params):
+    params, tokens = random_params(cfg), draw_tokens(B, T)
+    lengths = [7, 2, 5]
+    logits, cache = feed(params, tokens, cfg, [lengths] + 6 * [[1, 1, 1]], model.init_cache(cfg, B, T))
+    whole = np.asarray(apply(params, tokens, cfg))
+    for b, length in enumerate(lengths):
+        close(logits[b], whole[b, : length + 6], 1e-5)
+    np.testing.assert_array_equal(cache["length"], [13, 8, 11])
+
+
+@every_config
+def test_a_row_without_new_tokens_keeps_its_cache(cfg, random_params):
+    """Bit for bit; so does the whole cache when nothing at all is new."""
+    params, tokens = random_params(cfg), draw_tokens(B, T)
+    _, before = feed(params, tokens, cfg, [[6, 3, 6]], model.init_cache(cfg, B, T))
+    for columns in (1, LONGEST) if cfg.window else (LONGEST,):
+        new = np.full((B, columns), V, np.int32)
+        new[1] = 3
+        logits, after = extend(params, new, before, cfg, lengths_B=np.array([0, 1, 0], np.int32))
+        assert np.isfinite(logits).all()
+        for old_leaf, leaf in zip(jax.tree.leaves(before), jax.tree.leaves(after), strict=True):
+            np.testing.assert_array_equal(leaf[::2], old_leaf[::2])
+        for old_leaf, leaf in zip(*(jax.tree.leaves(cache | {"scheme": {}}) for cache in (before, after)), strict=True):
+            assert (np.asarray(leaf[1]) != np.asarray(old_leaf[1])).any()
+        _, idle = extend(params, new, before, cfg, lengths_B=np.zeros(B, np.int32))
+        jax.tree.map(np.testing.assert_array_equal, idle, before)
+
+
+@every_config
+def test_beams_reorder_with_one_gather(cfg, random_params):
+    """A beam copied to another row goes on as it would have where it was."""
+    params, tokens = random_params(cfg), draw_tokens(B, T)
+    beams = np.array([2, 0, 2])
+    _, cache = feed(params, tokens, cfg, [[7, 2, 5]], model.init_cache(cfg, B, T))
+    moved = jax.tree.map(lambda leaf: leaf[beams], cache)
+    chosen = np.full((B, 1 if cfg.window else LONGEST), V, np.int32)
+    chosen[:, 0] = [1, 5, 8]
+    ones = np.ones(B, np.int32)
+    logits, after = extend(params, chosen[beams], moved, cfg, lengths_B=ones)
+    expected, expected_after = extend(params, chosen, cache, cfg, lengths_B=ones)
+    close(logits[:, 0], expected[beams, 0], 1e-6)
+    jax.tree.map(
+        lambda leaf, expected: np.testing.assert_allclose(leaf, expected[beams], rtol=1e-5, atol=1e-6),
+        after,
+        expected_after,
+    )
+
+
+@pytest.mark.parametrize("window, slots", [(None, 13), (5, 5), (29, 13)])
+def test_an_empty_cache(window, slots):
+    """Batch first in every leaf; a window needs no more slots than itself; positions -1 are unseen."""
+    cache = model.init_cache(small(window=window, n_layers=5), 2, 13)
+    assert all(leaf.shape[0] == 2 for leaf in jax.tree.leaves(cache))
+    np.testing.assert_array_equal(cache["length"], [0, 0])
+    np.testing.assert_array_equal(cache["position"], np.full((2, slots), -1))
+    assert len(cache["layers"]) == 5
+    assert cache["layers"][0]["key"].shape == cache["layers"][0]["value"].shape == (2, 3, slots, 2)
+
+
+def test_a_window_goes_on_beyond_the_length_of_the_cache(random_params):
+    """A ring of `window` slots serves rows of any length."""
+    cfg = small(position="rotary", window=5)
+    params, tokens = random_params(cfg), draw_tokens(B, T)
+    logits, cache = feed(params, tokens, cfg, [[7] * B] + 6 * [[1] * B], model.init_cache(cfg, B, 5))
+    assert cache["position"].shape == (B, 5)
+    close(np.stack(logits), apply(params, tokens, cfg), 1e-5)
+
+
+def test_slots_form_a_ring(random_params):
+    """Position p stands in slot p mod 5; the row that is shorter than the window leaves slots empty."""
+    cfg = small(position="rotary", window=5)
+    _, cache = feed(random_params(cfg), draw_tokens(B, T), cfg, [[7, 2, 5], [1, 1, 1]], model.init_cache(cfg, B, T))
+    np.testing.assert_array_equal(cache["position"], [[5, 6, 7, 3, 4], [0, 1, 2, -1, -1], [5, 1, 2, 3, 4]])
+
+
+def test_without_lengths_every_token_is_real(random_params):
+    cfg = small(window=5)
+    params, tokens = random_params(cfg), draw_tokens(B, T)[:, :LONGEST]
+    logits, cache = extend(params, tokens, model.init_cache(cfg, B, T), cfg)
+    expected, expected_cache = extend(params, tokens, model.init_cache(cfg, B, T), cfg, lengths_B=ALL)
+    close(logits, expected, 1e-6)
+    jax.tree.map(
+        lambda leaf, other: np.testing.assert_allclose(leaf, other, rtol=1e-5, atol=1e-6), cache, expected_cache
+    )
+
+
+def test_more_tokens_than_a_cache_without_a_window_holds_are_refused(random_params):
+    cfg = small()
+    with pytest.raises(ValueError, match="7 tokens .* 6"):
+        model.extend(random_params(cfg), draw_tokens(B, T)[:, :LONGEST], model.init_cache(cfg, B, 6), cfg)
+
+
+def test_a_cache_can_be_given_away(random_params):
+    """Its leaves share no memory, so that a generation loop may donate it and be updated in place."""
+    cfg = small(position="rotary", window=5)
+    params, tokens = random_params(cfg), draw_tokens(B, T)
+    donating = jax.jit(model.extend, static_argnames="cfg", donate_argnames="cache")
+    logits, _ = donating(params, tokens[:, :1], model.init_cache(cfg, B, T), cfg)
+    close(logits, apply(params, tokens, cfg)[:, :1], 1e-5)
+
+
+def test_blocks_as_a_list_are_those_of_the_stack(random_params):
+    cfg = small(position="rotary", n_layers=5)
+    params, tokens = random_params(cfg), draw_tokens(B, T)[:, :LONGEST]
+    listed = jax.jit(model.unstack)(params)
+    assert len(listed["blocks"]) == 5 and model.unstack(listed) is listed
+    logits, _ = extend(listed, tokens, model.init_cache(cfg, B, T), cfg)
+    np.testing.assert_array_equal(logits, extend(params, tokens, model.init_cache(cfg, B, T), cfg)[0])
+
+
+def test_a_cache_in_bfloat16(random_params):
+    cfg = small(position="rotary", window=5)
+    params, tokens = random_params(cfg), draw_tokens(B, T)
+    half = jax.tree.map(lambda leaf: leaf.astype(jnp.bfloat16), params)
+    cache = model.init_cache(cfg, B, T, jnp.bfloat16)
+    logits, after = extend(half, tokens[:, :LONGEST], cache, cfg, lengths_B=ALL)
+    assert logits.dtype == jnp.bfloat16
+    assert [leaf.dtype for leaf in jax.tree.leaves(after)] == [leaf.dtype for leaf in jax.tree.leaves(cache)]
+    expected = np.asarray(apply(params, tokens, cfg))[:, :LONGEST]
+    assert np.sqrt(np.square(np.asarray(logits, np.float32) - expected).mean()) < 0.05 * np.sqrt(
+        np.square(expected).mean()
+    )

@@ -1,0 +1,207 @@
+"""The configuration a model starts from, and the tree of parameters that every checkpoint holds."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from apformer import model
+from apformer.layers.position import periodic
+from tests.helpers.small_models import V, small
+
+
+def test_the_default_config_is_the_sketch():
+    """One pre-norm block, one head, E[ids] unscaled, sinusoidal positions, Q, K, V without bias and no projection after
+    them, ReLU, no final norm, logits = X W_out + b, no dropout."""
+    assert dataclasses.asdict(model.Config()) == {
+        "vocab_size": 11,
+        "d_model": 64,
+        "n_heads": 1,
+        "n_layers": 1,
+        "d_ff": None,
+        "max_len": 1024,
+        "window": None,
+        "position": "sinusoidal",
+        "position_options": {},
+        "similarity": "scaled_dot",
+        "weighting": "softmax",
+        "scale_embedding": False,
+        "tie_embeddings": False,
+        "attention_bias": False,
+        "output_projection": False,
+        "attention_sink": False,
+        "activation": "relu",
+        "feedforward_bias": True,
+        "feedforward_norm": True,
+        "norm": "layer",
+        "norm_bias": True,
+        "norm_position": "pre",
+        "residual": True,
+        "norm_epsilon": 1e-5,
+        "final_norm": False,
+        "head_bias": True,
+        "dropout": 0.0,
+        "attention_dropout": 0.0,
+    }
+
+
+SPAN = periodic.Scheme(span_heads=3)
+BLOCK = {
+    "blocks/attention/key": (2, 6, 3, 2),
+    "blocks/attention/query": (2, 6, 3, 2),
+    "blocks/attention/value": (2, 6, 3, 2),
+    "blocks/attention_norm/bias": (2, 6),
+    "blocks/attention_norm/scale": (2, 6),
+    "blocks/feedforward/contract/bias": (2, 6),
+    "blocks/feedforward/contract/weight": (2, 5, 6),
+    "blocks/feedforward/expand/bias": (2, 5),
+    "blocks/feedforward/expand/weight": (2, 6, 5),
+    "blocks/feedforward_norm/bias": (2, 6),
+    "blocks/feedforward_norm/scale": (2, 6),
+    "embedding/table": (11, 6),
+}
+HEAD = {"head/output/bias": (11,), "head/output/weight": (6, 11)}
+SKETCH = {
+    "blocks/attention/key": (1, 64, 1, 64),
+    "blocks/attention/query": (1, 64, 1, 64),
+    "blocks/attention/value": (1, 64, 1, 64),
+    "blocks/attention_norm/bias": (1, 64),
+    "blocks/attention_norm/scale": (1, 64),
+    "blocks/feedforward/contract/bias": (1, 64),
+    "blocks/feedforward/contract/weight": (1, 256, 64),
+    "blocks/feedforward/expand/bias": (1, 256),
+    "blocks/feedforward/expand/weight": (1, 64, 256),
+    "blocks/feedforward_norm/bias": (1, 64),
+    "blocks/feedforward_norm/scale": (1, 64),
+    "embedding/table": (11, 64),
+    "head/output/bias": (11,),
+    "head/output/weight": (64, 11),
+}
+GPT2 = small(
+    position="learned",
+    tie_embeddings=True,
+    attention_bias=True,
+    output_projection=True,
+    activation="gelu_tanh",
+    final_norm=True,
+    head_bias=False,
+)
+GPT2_TREE = BLOCK | {
+    "blocks/attention/key_bias": (2, 3, 2),
+    "blocks/attention/output": (2, 3, 2, 6),
+    "blocks/attention/output_bias": (2, 6),
+    "blocks/attention/query_bias": (2, 3, 2),
+    "blocks/attention/value_bias": (2, 3, 2),
+    "final_norm/bias": (6,),
+    "final_norm/scale": (6,),
+    "position/table": (29, 6),
+}
+TREES = {
+    "sketch": (model.Config(), SKETCH),
+    "gpt2": (GPT2, GPT2_TREE),
+    "sinusoidal": (small(), BLOCK | HEAD),
+    "learned": (small(position="learned"), BLOCK | HEAD | {"position/table": (29, 6)}),
+    "rotary": (small(position="rotary"), BLOCK | HEAD),
+    "alibi": (small(position="alibi"), BLOCK | HEAD),
+    "relative": (small(position="relative"), BLOCK | HEAD | {"blocks/attention/relative/table": (2, 3, 29)}),
+    "relative in a window": (
+        small(position="relative", window=5),
+        BLOCK | HEAD | {"blocks/attention/relative/table": (2, 3, 5)},
+    ),
+    "periodic": (
+        small(position="periodic", position_options=periodic.Scheme(near=2, span_heads=1)),
+        BLOCK | HEAD | {"blocks/attention/periodic/table": (2, 3, 6), "blocks/attention/periodic/level": (2, 1)},
+    ),
+    "periodic near": (
+        small(position="periodic"),
+        BLOCK | HEAD | {"blocks/attention/periodic/table": (2, 3, 3)},
+    ),
+    "none": (small(position="none"), BLOCK | HEAD),
+    "without biases": (
+        small(norm_bias=False, feedforward_bias=False, head_bias=False, final_norm=True),
+        {name: shape for name, shape in (BLOCK | HEAD).items() if not name.endswith("bias")}
+        | {"final_norm/scale": (6,)},
+    ),
+    "one norm": (
+        small(feedforward_norm=False),
+        {name: shape for name, shape in (BLOCK | HEAD).items() if "feedforward_norm" not in name},
+    ),
+    "tied, with a bias": (small(tie_embeddings=True), BLOCK | {"head/bias": (11,)}),
+    "sink": (small(attention_sink=True), BLOCK | HEAD | {"blocks/attention/sink": (2, 3)}),
+    "cosine": (small(similarity="cosine"), BLOCK | HEAD | {"blocks/attention/gain": (2, 3)}),
+    "additive": (small(similarity="additive"), BLOCK | HEAD | {"blocks/attention/vector": (2, 3, 2)}),
+    "no norm": (
+        small(norm="none"),
+        {name: shape for name, shape in BLOCK.items() if "norm" not in name} | HEAD,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TREES)
+def test_the_tree_of_parameters_is_a_contract_with_every_checkpoint(name):
+    cfg, expected = TREES[name]
+    leaves = jax.tree_util.tree_leaves_with_path(jax.eval_shape(lambda key: model.init(key, cfg), jax.random.key(0)))
+    actual = {"/".join(entry.key for entry in path): leaf.shape for path, leaf in leaves}
+    assert actual == expected, (
+        "The names or shapes of the parameters changed, so checkpoints written before no longer load. If nobody asked "
+        "for that, undo it. If it is meant: let checkpoint.py rename the old leaves (or refuse them in one sentence), "
+        "say so in CHANGELOG.md, and then write the new tree here."
+    )
+    assert all(leaf.dtype == jnp.float32 for _, leaf in leaves)
+
+
+def test_init_differs_between_keys_layers_and_tables(key):
+    cfg = small(position="learned")
+    params, other = model.init(key, cfg), model.init(jax.random.key(1), cfg)
+    assert type(params) is dict
+    for name in ("query", "key", "value"):
+        weights = params["blocks"]["attention"][name]
+        assert (np.asarray(weights) != np.asarray(other["blocks"]["attention"][name])).all()
+        assert (np.asarray(weights[0]) != np.asarray(weights[1])).all()
+    tables = [np.asarray(params[name]["table"]) for name in ("embedding", "position")]
+    assert (tables[0] != tables[1][:V]).all()
+
+
+@pytest.mark.parametrize(
+    "changes, named",
+    [
+        ({"d_model": 7, "n_heads": 3}, "d_model 7"),
+        ({"d_model": 9, "n_heads": 3, "position": "rotary"}, "rotary"),
+        ({"d_model": 5, "n_heads": 1, "position": "rotary"}, "rotary"),
+        (
+            {"position": "fourier"},
+            "position fourier is none of alibi, learned, none, periodic, relative, rotary, sinusoidal",
+        ),
+        ({"activation": "silu"}, "activation silu is none of relu, gelu, gelu_tanh"),
+        ({"norm": "rms"}, "norm rms"),
+        ({"similarity": "euclidean"}, "similarity euclidean"),
+        (
+            {"similarity": "cosine", "position": "periodic", "position_options": SPAN},
+            "similarity cosine has no products",
+        ),
+        ({"position": "periodic", "position_options": SPAN, "n_heads": 2}, "^span_heads 3 is not in 0 to n_heads 2"),
+        ({"position_options": SPAN}, "are not those of position sinusoidal"),
+        ({"weighting": "geometric", "window": 4}, "^weighting geometric takes keys in order"),
+        ({"weighting": "geometric", "attention_sink": True}, "^attention_sink is for a softmax"),
+        ({"attention_dropout": -0.1}, "^attention_dropout -0.1 is not in 0"),
+        ({"n_heads": 0}, "n_heads 0 is less than 1"),
+        ({"n_layers": 0}, "n_layers 0"),
+        ({"d_ff": 0}, "d_ff 0"),
+        ({"window": -1}, "window -1"),
+        ({"dropout": 1.0}, "dropout 1.0"),
+    ],
+)
+def test_a_config_that_cannot_be_is_refused(changes, named):
+    with pytest.raises(ValueError, match=named):
+        model.Config(**{"d_model": 12, "n_heads": 3} | changes)
+
+
+@pytest.mark.parametrize("field", ["score_noise", "logit_scale"])
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, -1.0])
+def test_what_is_no_size_of_noise_or_of_logits_is_refused(field, value):
+    with pytest.raises(ValueError, match=f"^{field} "):
+        periodic.Scheme(**{field: value})
+    with pytest.raises(ValueError, match="^logit_scale 0.0"):
+        periodic.Scheme(logit_scale=0.0)

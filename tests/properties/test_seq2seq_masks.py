@@ -1,0 +1,118 @@
+"""What a logit of the encoder-decoder may depend on: nothing in the future, nothing in the padding, bit for bit."""
+
+import numpy as np
+import pytest
+
+from tests.test_seq2seq import B, S, T, U, V, apply, draw_params, draw_tokens, extend, init_cache, small
+
+DRAWS = 100
+GARBAGE = (-1, V, U, 2**31 - 1, -(2**31))
+CHUNK = 3  # target tokens fed to the cache at once
+
+
+def random_configs():
+    """Five: each similarity, scaled_dot with post- and with pre-norm; the other options drawn at random."""
+    rng = np.random.default_rng(0)
+
+    def choice(*values):
+        return values[rng.integers(len(values))]
+
+    def draw(similarity, norm_position):
+        share = choice(False, True)
+        return small(
+            similarity=similarity,
+            norm_position=norm_position,
+            source_vocab_size=V if share else U,
+            share_embeddings=share,
+            tie_embeddings=choice(False, True),
+            n_heads=choice(1, 3),
+            n_encoder_layers=choice(1, 2),
+            n_decoder_layers=choice(1, 2),
+            position=choice("sinusoidal", "learned"),
+            scale_embedding=choice(False, True),
+            attention_bias=choice(False, True),
+            activation=choice("relu", "gelu", "gelu_tanh"),
+            final_norm=choice(False, True),
+        )
+
+    pairs = ("scaled_dot", "post"), ("scaled_dot", "pre"), ("dot", "pre"), ("cosine", "post"), ("additive", "pre")
+    return [draw(*pair) for pair in pairs]
+
+
+every_config = pytest.mark.parametrize(
+    "cfg", random_configs(), ids=lambda cfg: f"{cfg.similarity}-{cfg.norm_position}-{cfg.position}"
+)
+
+
+def hide(tokens, others, seen, real, rng):
+    """The tokens that are seen; other tokens where a row has more, and anything at all in its padding."""
+    garbage = rng.choice(GARBAGE, tokens.shape)
+    return np.where(seen, tokens, np.where(real, others, garbage)).astype(np.int32)
+
+
+def before(length, ends):
+    """Which places of so many are before a row's end."""
+    return np.arange(length)[None] < ends[:, None]
+
+
+def draw_case(cfg, seed):
+    """Source, target, their lengths, how much of each target is looked at, and both with all that is hidden changed."""
+    rng = np.random.default_rng(seed)
+    (source, target), (other_source, other_target) = draw_tokens(cfg, seed), draw_tokens(cfg, seed + DRAWS)
+    source_lengths, target_lengths = (rng.integers(0, n + 1, B).astype(np.int32) for n in (S, T))
+    seen = before(T, np.minimum(rng.integers(1, T + 1, B), target_lengths))
+    real = before(S, source_lengths)
+    changed_source = hide(source, other_source, real, real, rng)
+    changed_target = hide(target, other_target, seen, before(T, target_lengths), rng)
+    lengths = {"source_lengths_B": source_lengths, "target_lengths_B": target_lengths}
+    return (source, target), (changed_source, changed_target), lengths, seen
+
+
+@every_config
+def test_a_hidden_token_changes_nothing(cfg):
+    """500 random configurations: 5 models, each with 100 draws of all lengths, of a cut and of all tokens.
+
+    A draw is a batch of three rows, of which each has a source length (0 to 7), a target length (0 to 5) and a cut of
+    its own, so that it is 1,500 rows that are compared.
+    """
+    params, felt = draw_params(cfg), 0
+    for seed in range(DRAWS):
+        (source, target), changed, lengths, seen = draw_case(cfg, seed)
+        logits = np.asarray(apply(params, source, target, cfg, **lengths))
+        again = np.asarray(apply(params, *changed, cfg, **lengths))
+        assert np.isfinite(logits).all() and np.isfinite(again).all()
+        np.testing.assert_array_equal(again[seen], logits[seen])
+        felt += (again[~seen] != logits[~seen]).any()
+    assert felt > DRAWS / 2  # what is hidden from some is seen by others
+
+
+@every_config
+def test_a_hidden_token_changes_nothing_with_a_cache(cfg):
+    """The same 5 x 100: targets in two chunks, rows of 0 to 3 real tokens in each, with anything beyond them."""
+    params = draw_params(cfg)
+    for seed in range(DRAWS):
+        (source, _), (changed_source, _), lengths, _ = draw_case(cfg, seed)
+        rng, caches = np.random.default_rng(seed), []
+        for tokens in (source, changed_source):
+            caches.append(init_cache(params, tokens, cfg, 2 * CHUNK, lengths["source_lengths_B"]))
+        for _ in range(2):
+            counts = rng.integers(0, CHUNK + 1, B).astype(np.int32)
+            real, tokens = before(CHUNK, counts), rng.integers(0, V, (B, CHUNK)).astype(np.int32)
+            changed = hide(tokens, tokens, real, real, rng)
+            logits, caches[0] = extend(params, tokens, caches[0], cfg, lengths_B=counts)
+            again, caches[1] = extend(params, changed, caches[1], cfg, lengths_B=counts)
+            np.testing.assert_array_equal(np.asarray(again)[real], np.asarray(logits)[real])
+
+
+@every_config
+def test_garbage_in_the_padding_changes_no_logit_at_all(cfg):
+    """Not even those that stand in the padding themselves."""
+    params, (source, target) = draw_params(cfg), draw_tokens(cfg)
+    lengths = {"source_lengths_B": np.array([7, 0, 4], np.int32), "target_lengths_B": np.array([2, 5, 0], np.int32)}
+    logits = apply(params, source, target, cfg, **lengths)
+    for garbage in GARBAGE:
+        padded = [
+            np.where(before(tokens.shape[1], ends), tokens, garbage).astype(np.int32)
+            for tokens, ends in zip((source, target), lengths.values(), strict=True)
+        ]
+        np.testing.assert_array_equal(apply(params, *padded, cfg, **lengths), logits)

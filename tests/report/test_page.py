@@ -1,0 +1,179 @@
+"""The page of a run: one file that asks for nothing, with all of the run in it, and a word for what is missing."""
+
+import base64
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+from apformer import cli, errors, model
+from apformer.commands import export, train
+from apformer.commands import report as page
+from apformer.report import template
+from apformer.runs import directory, recipes, restore
+from apformer.tasks.progressions import generator, page_data
+from tests.helpers import small_runs
+
+SOURCE = Path(template.__file__).parent / "page"
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    return small_runs.make("progressions", tmp_path_factory.mktemp("runs") / "run")
+
+
+@pytest.fixture
+def copy(run, tmp_path):
+    return Path(shutil.copytree(run, tmp_path / "copy"))
+
+
+def read(path):
+    """(data, weights) of a page."""
+    blocks = dict(re.findall(r'<script id="(\w+)" type="[^"]+">(.*?)</script>', path.read_text(), re.DOTALL))
+    return json.loads(blocks["run"]), np.frombuffer(base64.b64decode(blocks["weights"]), "<f4")
+
+
+def report(path, *flags):
+    assert cli.main(["report", str(path), *flags]) == 0
+    return read(path / "report.html")
+
+
+def test_a_page_holds_the_run_and_its_model(run):
+    data, weights = read(run / "report.html")
+    settings = restore.load_settings(run)
+    params, _, _ = restore.load_params(run, settings)
+    leaves = export.named(params)
+    assert [(leaf["name"], tuple(leaf["shape"])) for leaf in data["leaves"]] == [
+        (n, p.shape) for n, p in leaves.items()
+    ]
+    np.testing.assert_array_equal(weights, np.concatenate([np.ravel(leaf) for leaf in leaves.values()]))
+    assert data["parameters"] == len(weights) and data["settings"] == json.loads(json.dumps(data["settings"]))
+    assert data["evaluation"]["terms"] == directory.read_json(run / "evaluation.json")["terms"]
+    assert data["missing"] == {} and data["certificate"] is None
+    assert data["metrics"][-1]["step"] == 2 and data["floor"] > 0
+    assert len(data["ablation"]) == 1 + 2 * 2 + 2 + 6
+    assert np.shape(data["embedding"]["points"]) == (11, 2)
+
+
+def test_a_page_asks_for_nothing(run):
+    text = (run / "report.html").read_text()
+    policy = re.search(r'http-equiv="Content-Security-Policy" content="([^"]+)"', text)[1]
+    assert policy.startswith("default-src 'none'; script-src 'sha256-") and "unsafe" not in policy
+    assert not re.findall(r"<(?:link|img|iframe|script)[^>]* (?:src|href)=", text)
+    addresses = set(re.findall(r"https?://[^\s\"'`<]+", text))
+    assert addresses <= {"http://www.w3.org/2000/svg"}  # the name of a namespace
+
+
+def test_no_text_ends_the_block_it_stands_in(tmp_path):
+    text = template.fill({"vocabulary": ["</script>", "<!--", "é\u2028"]}, None)
+    (tmp_path / "page.html").write_text(text)
+    assert read(tmp_path / "page.html")[0]["vocabulary"] == ["</script>", "<!--", "é\u2028"]
+
+
+def test_the_page_of_the_default_model_is_small():
+    cfg = recipes.exact(3).model
+    text = template.fill({}, export.named(model.init(jax.random.key(0), cfg)))
+    assert len(text) < 1_000_000
+
+
+def test_without_its_model_a_page_says_why(copy, monkeypatch, capsys):
+    data, weights = report(copy, "--no-weights")
+    assert "--no-weights" in data["missing"]["weights"] and not len(weights) and not data["leaves"]
+    monkeypatch.setattr(page, "LARGEST", 1000)
+    data, weights = report(copy)
+    assert re.fullmatch("The model is too large for a page: 0 MB of weights.", data["missing"]["weights"])
+    assert "without the model, whose weights are 0 MB" in capsys.readouterr().err and not len(weights)
+
+
+def test_what_a_run_lacks_is_said(copy):
+    (copy / "metrics.jsonl").write_text("{torn")
+    (copy / "evaluation.json").unlink()
+    directory.write_json(copy / "certificate.json", dict.fromkeys(page.CERTIFICATE) | {"step": 7, "member": 0})
+    data, _ = report(copy)
+    assert "metrics.jsonl is damaged" in data["missing"]["metrics"] and data["metrics"] is None
+    assert data["missing"]["certificate"] == "certificate.json is of step 7, member 0: run `apformer certify` again."
+    assert data["evaluation"] is None and data["certificate"] is None
+
+
+@pytest.mark.parametrize("found", [[], {}, "words", {"step": 2, "member": 0}])
+def test_what_holds_other_than_it_should_is_said_to_be_damaged(copy, found):
+    for file in ("evaluation.json", "certificate.json"):
+        directory.write_json(copy / file, found)
+    (copy / "metrics.jsonl").write_text('{"step": 1}\n[2]\n')
+    data, _ = report(copy)
+    assert re.match(r"evaluation.json is damaged .*: run `apformer evaluate` again.$", data["missing"]["evaluation"])
+    assert re.match(r"certificate.json is damaged .*: run `apformer certify` again.$", data["missing"]["certificate"])
+    assert "metrics.jsonl is damaged (a line is no record" in data["missing"]["metrics"]
+    assert data["evaluation"] is data["certificate"] is data["metrics"] is None
+
+
+@pytest.mark.parametrize("versions", ["words", [1], None, {"apformer": [1]}, {"apformer": "of mine"}])
+def test_versions_that_nobody_can_read_refuse_nothing(versions, tmp_path):
+    directory.write_json(tmp_path / "config.json", {"versions": versions})
+    page._refuse_newer(tmp_path)
+
+
+def test_a_missing_data_set_leaves_out_what_is_asked_of_it(tmp_path):
+    path = small_runs.make("text", tmp_path / "run")
+    (tmp_path / "bottles.txt").unlink()
+    data, weights = report(path)
+    assert "bottles.txt cannot be read" in data["missing"]["probe"] and "ablation" not in data and len(weights)
+
+
+def test_a_run_of_a_newer_version_is_refused(copy, capsys):
+    config = directory.read_json(copy / "config.json")
+    directory.write_json(copy / "config.json", config | {"versions": {"apformer": "99.0.1"}})
+    assert cli.main(["report", str(copy)]) == errors.CHECKPOINT
+    assert re.search(r"written by apformer 99\.0\.1, and this is \S+: install the newer one", capsys.readouterr().err)
+
+
+def test_a_member_is_shown_that_is_asked_for(tmp_path, capsys):
+    path = small_runs.make("members", tmp_path / "run")
+    assert read(path / "report.html")[0]["member"] == 0
+    data, weights = report(path, "--member", "3")
+    assert data["member"] == 3 and "member 0: run `apformer evaluate` again" in data["missing"]["evaluation"]
+    assert not np.array_equal(weights, report(path)[1])
+    assert cli.main(["report", str(path), "--member", "16"]) == errors.USAGE
+    assert "--member 16 is out of range" in capsys.readouterr().err
+    for metrics in ("", '{"step": 9}\n', "{torn"):
+        (path / "metrics.jsonl").write_text(metrics)
+        assert cli.main(["report", str(path)]) == errors.CHECKPOINT
+        assert re.search("not say which member is the best at step .*--member 0 to 15", capsys.readouterr().err)
+
+
+def test_a_page_that_cannot_be_written_loses_no_run(monkeypatch, tmp_path):
+    def fail(*_):
+        raise OSError("no ink")
+
+    monkeypatch.setattr(page, "write", fail)
+    assert re.match("No page: no ink; .*`apformer report .*run`", train._page(tmp_path / "run", None, None))
+
+
+def test_the_heads_of_the_circuit_are_named_and_no_others(run, tmp_path):
+    data, _ = read(small_runs.make("circuit", tmp_path / "run") / "report.html")
+    assert sorted(data["circuit"]) == ["0.0", "0.1", "1.0", "1.1"]
+    assert "circuit" not in read(run / "report.html")[0]
+
+
+def test_errors_are_explained():
+    cfg = generator.Config()
+    wrong = {"row": "095 107 119 131", "term": 4, "expected": " 131", "predicted": " 121"}
+    (found,) = page_data.explained([wrong], cfg)
+    assert (found["first"], found["difference"], found["carries"], found["well_formed"]) == (95, 12, 1, True)
+    near = [int(term) for term in found["nearest"].split()]
+    assert near[1] - near[0] == near[2] - near[1] == 12
+    assert generator.split_of(np.array([12]), np.array(near[:1])) == 0
+    assert not page_data.explained([wrong | {"predicted": " 12 "}], cfg)[0]["well_formed"]
+
+
+def test_the_template_is_what_its_source_makes(tmp_path):
+    if not (SOURCE / "node_modules" / "esbuild").is_dir() or shutil.which("node") is None:
+        pytest.skip("needs node and `npm ci` in apformer/report/page")
+    subprocess.run(["node", str(SOURCE / "build.mjs"), str(tmp_path / "template.html")], check=True)
+    built, kept = ((folder / "template.html").read_bytes() for folder in (tmp_path, SOURCE.parent))
+    assert built == kept, "run `npm run build` in apformer/report/page and commit template.html"

@@ -1,0 +1,134 @@
+"""The page in a browser, from the disk and without a network: it draws, plays, ablates, and says nothing wrong.
+
+Skipped without Chromium, node, or `npm ci` in apformer/report/page.
+"""
+
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from apformer.commands import report
+from apformer.runs import restore
+from tests.helpers import small_runs
+from tests.report.test_page import SOURCE, read
+
+BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+MISSING = [
+    *([] if BROWSER else ["Chromium"]),
+    *([] if shutil.which("node") else ["node"]),
+    *([] if (SOURCE / "node_modules" / "playwright-core").is_dir() else ["`npm ci` in apformer/report/page"]),
+]
+pytestmark = pytest.mark.skipif(bool(MISSING), reason=f"needs {' and '.join(MISSING)}")
+
+
+def browse(run, *steps):
+    """What a browser has seen that opened the page of a run and took these steps."""
+    script = Path(__file__).parents[1] / "page" / "browser.mjs"
+    command = ["node", str(script), BROWSER, str(run / "report.html"), ",".join(("open", *steps))]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 0, done.stderr
+    seen = json.loads(done.stdout)
+    assert seen["errors"] == [] and seen["requests"] == []
+    assert not seen["open"]["wide"], "the page is wider than its window"
+    return seen
+
+
+def no_serious_finding(seen):
+    return not [finding for finding in seen["axe"] if finding["impact"] in ("serious", "critical")]
+
+
+def test_a_run_on_progressions_is_played_with_and_taken_apart(tmp_path):
+    run = small_runs.make("progressions", tmp_path / "run")
+    seen = browse(run, "faults", "play", "sample", "attend", "ablate", "cell", "wrong", "keyboard", "axe")
+    assert seen["open"]["missing"] == [] and len(seen["open"]["sections"]) == 8
+    faults = seen["faults"]["said"]
+    assert "Type a progression" in faults[""] and "“x” is neither a digit nor a space" in faults["00x 010"]
+    assert faults["07 010"].endswith("write 007.") and faults["007 01"].endswith("write 001.")
+    assert "“00007” has 5 digits where this model knows terms of 3" in faults["00007"]
+    assert faults["long"].startswith(f"“{24 * '0'}…” has 99 digits") and seen["faults"]["uneven"] == ""
+    assert seen["faults"]["afterwards"] == "" and "".join(seen["faults"]["tokens"]) == "040␣050?"
+    assert len(seen["play"]["written"]) == 12 and len(seen["play"]["verdict"]) >= 1 and seen["play"]["bars"] == 11
+    assert seen["sample"] == {"written": 12, "bars": 6}
+    assert (seen["attend"]["heads"], seen["attend"]["after"]) == (4, seen["attend"]["before"] - 1)
+    assert re.search(r"reads .* %", seen["attend"]["read"])
+    table = read(run / "report.html")[0]["ablation"][1:]
+    assert len(seen["ablate"]["found"]) == len(table)
+    for live, drop in zip(seen["ablate"]["found"], table, strict=True):
+        assert live["loss"] == pytest.approx(drop["loss"], abs=1e-4)
+        assert live["exact"] == pytest.approx(drop["exact"], abs=1e-4)
+    assert "1 character hidden" in seen["ablate"]["notice"] and not seen["ablate"]["off"]
+    assert seen["cell"]["rows"] == 8
+    assert seen["wrong"]["groups"] and seen["wrong"]["prompt"] and seen["wrong"]["fault"] == ""
+    assert no_serious_finding(seen), seen["axe"]
+
+
+def test_the_circuit_is_read_as_the_algorithm(tmp_path):
+    seen = browse(small_runs.make("circuit", tmp_path / "run"), "play", "attend", "axe")
+    assert seen["play"] == {"written": "␣060␣070␣080", "verdict": ["060 ✓", "070 ✓", "080 ✓"], "bars": 11, "best": "0"}
+    assert len(seen["attend"]["algorithm"]) == 3  # of four, one was closed
+    assert seen["open"]["certificate"].startswith("No certificate")
+    assert [said for said in seen["open"]["missing"] if "has not been evaluated" in said]
+    assert no_serious_finding(seen), seen["axe"]
+
+
+def test_a_translator_is_played_with_and_taken_apart(tmp_path):
+    run = small_runs.make("pairs", tmp_path / "run")
+    seen = browse(run, "sentences", "translate", "force", "across", "ablate", "wrong", "keyboard", "axe")
+    assert seen["open"]["missing"] == [] and len(seen["open"]["sections"]) == 8
+    assert seen["open"]["certificate"].startswith("No certificate")
+    said = seen["sentences"]["said"]
+    assert said["empty"] == "Type a sentence to translate." and said["new"] == ""
+    assert re.match(r"This has \d+ tokens with its end, and this model reads at most 128: type less.", said["long"])
+    assert "half of a character" in said["half"]
+    assert seen["sentences"]["afterwards"] == "" and "".join(seen["sentences"]["source"]) == "705‹end›"
+    played = seen["translate"]
+    assert played["written"][-1] == "‹end›" or "It was stopped" in played["note"]
+    assert played["source"][-1] == "‹end›" and played["read"] == pytest.approx(1, abs=0.01) and played["bars"] == 12
+    assert played["verdict"].startswith("The reference is:")
+    forced = seen["force"]
+    assert forced["held"] and "".join(forced["letters"]) == "seven‹end›"
+    assert re.fullmatch(r"Mean cost of this text: [\d.]+ nats per token\.", forced["cost"])
+    assert forced["fault"] == "Type a translation for the model to judge."
+    assert [kind.split("\n")[0][:6] for kind in seen["across"]["kinds"]] == ["Across", "Encode", "Decode"]
+    assert seen["across"]["heads"] == 2 * (1 + 2 + 1) and seen["across"]["cards"][-1] == "Decoder, layer 1, head 2"
+    assert re.match(r"For .* it reads .* %", seen["across"]["read"])
+    table = read(run / "report.html")[0]["ablation"][1:]
+    assert len(seen["ablate"]["found"]) == len(table) == 2 * 2 + 2 + 2 + 2 + 1
+    for live, drop in zip(seen["ablate"]["found"], table, strict=True):
+        assert live["loss"] == pytest.approx(drop["loss"], abs=1e-4)
+        assert live["exact"] == pytest.approx(drop["exact"], abs=1e-4)
+    assert "1 token hidden" in seen["ablate"]["notice"] and not seen["ablate"]["off"]
+    assert seen["wrong"]["groups"] and seen["wrong"]["prompt"] and seen["wrong"]["fault"] == ""
+    assert no_serious_finding(seen), seen["axe"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "steps"),
+    [
+        ("text", ("write", "attend", "axe")),
+        ("recurrent", ("play", "sample", "axe")),
+        ("members", ("play", "attend")),
+        ("wide", ("play", "attend", "axe")),
+    ],
+)
+def test_every_kind_of_run_opens_and_its_sections_work(tmp_path, kind, steps):
+    seen = browse(small_runs.make(kind, tmp_path / "run"), *steps)
+    if kind == "text":
+        assert seen["write"]["written"] == 20 and seen["write"]["fault"] == ""  # as many as there are positions for
+    if kind == "recurrent":
+        assert "What it remembers" in seen["open"]["sections"]
+    assert no_serious_finding({"axe": []} | seen), seen["axe"]
+
+
+def test_a_page_without_its_model_says_so_and_shows_the_rest(tmp_path):
+    run = small_runs.make("progressions", tmp_path / "run")
+    settings = restore.load_settings(run)
+    report.write(run, settings, None, weights=False)
+    seen = browse(run, "axe")
+    assert seen["open"]["missing"][0] == "The page was written without the model (--no-weights)."
+    assert "Where it is right" in seen["open"]["sections"] and "Attention" not in seen["open"]["sections"]
+    assert no_serious_finding(seen), seen["axe"]

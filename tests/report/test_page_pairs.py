@@ -1,0 +1,151 @@
+"""A translator in the page against the one in JAX, and its tokenizer against the library's; needs node."""
+
+import json
+import shutil
+from types import SimpleNamespace
+
+import jax
+import numpy as np
+import pytest
+
+from apformer import seq2seq
+from apformer.analysis import ablate
+from apformer.errors import DATA, UserError
+from apformer.tasks.translation import batches, page_data
+from apformer.tokenizers import merges, pretrained
+from apformer.tokenizers import text as text_tokenizer
+from tests.helpers import small_texts
+from tests.report.test_page_model import ask, case
+
+pytestmark = pytest.mark.skipif(shutil.which("node") is None, reason="needs node, which runs the page's script")
+
+U, V = 13, 11  # of the source, of the target
+
+
+def small(**changes):
+    sizes = {"source_vocab_size": U, "target_vocab_size": V, "d_model": 6, "n_heads": 3, "d_ff": 5, "max_len": 17}
+    layers = {"n_encoder_layers": 2, "n_decoder_layers": 1, "share_embeddings": False, "tie_embeddings": False}
+    return seq2seq.Config(**sizes | layers | changes)
+
+
+CONFIGS = [
+    small(n_decoder_layers=2, tie_embeddings=True),
+    small(norm_position="pre", final_norm=True, position="learned", attention_bias=True, scale_embedding=False),
+    small(similarity="cosine", activation="gelu", norm_position="pre"),
+    small(similarity="additive", source_vocab_size=V, share_embeddings=True, tie_embeddings=True, n_encoder_layers=1),
+]
+
+
+def draw(*shape):
+    return np.random.default_rng(shape).integers(0, V, shape).astype(np.int32)
+
+
+SOURCES, TARGETS = draw(3, 7), draw(3, 5)
+
+
+def init(cfg):
+    """Parameters of which each one matters."""
+    params = seq2seq.init(jax.random.key(0), cfg)
+    leaves, tree = jax.tree.flatten(params)
+    keys = jax.random.split(jax.random.key(1), len(leaves))
+    return tree.unflatten([x + 0.3 * jax.random.normal(key, x.shape) for x, key in zip(leaves, keys, strict=True)])
+
+
+def test_logits_of_every_kind_of_translator():
+    params = [init(cfg) for cfg in CONFIGS]
+    rows = {"rows": TARGETS.tolist(), "sources": SOURCES.tolist()}
+    found = ask(*(case("logits", p, cfg, **rows) for p, cfg in zip(params, CONFIGS, strict=True)))
+    for cfg, p, logits in zip(CONFIGS, params, found, strict=True):
+        expected = np.asarray(seq2seq.apply(p, SOURCES, TARGETS, cfg))
+        close = 1e-4 * max(1, np.abs(expected).max())
+        np.testing.assert_allclose(logits, expected, rtol=0, atol=close, err_msg=str(cfg))
+        np.testing.assert_array_equal(np.argmax(logits, -1), expected.argmax(-1))
+
+
+def test_what_is_shown_of_the_inside_is_what_the_model_captures():
+    cfg = small(n_decoder_layers=2, norm_position="pre", final_norm=True)
+    params = init(cfg)
+    sides = ("encoder_attention", "encoder_residual", "decoder_attention", "decoder_residual", "cross_attention")
+    _, captured = seq2seq.apply(params, SOURCES, TARGETS, cfg, capture=sides)
+    (found,) = ask(case("read", params, cfg, rows=TARGETS.tolist(), sources=SOURCES.tolist()))
+    for row, inside in enumerate(found):
+        shown = {
+            "encoder_attention": np.moveaxis(inside["source"]["attention_TLHS"], 0, 2),
+            "encoder_residual": np.swapaxes(inside["source"]["residual_TLD"], 0, 1),
+            "decoder_residual": np.swapaxes(inside["residual_TLD"], 0, 1),
+            "cross_attention": np.moveaxis(inside["cross_TLHS"], 0, 2),
+        }
+        for name, values in shown.items():
+            np.testing.assert_allclose(values, captured[name][:, row], rtol=0, atol=1e-4, err_msg=name)
+        for t, weights_LHS in enumerate(inside["attention_TLHS"]):
+            expected_LHS = captured["decoder_attention"][:, row, :, t, : t + 1]
+            np.testing.assert_allclose(weights_LHS, expected_LHS, rtol=0, atol=1e-4)
+
+
+def test_ablations_cost_the_same_in_the_page_and_in_python():
+    cfg = small(norm_position="pre", final_norm=True, position="learned", max_len=9, attention_bias=True)
+    params = init(cfg)
+    sides = [[draw(length) for length in lengths] for lengths in ((5, 2, 7), (3, 7, 1))]
+    rows = {"validation": batches.pad(sides, (5, 7)), "lines": {"validation": (["five", "two"], ["cinq", "deux"], ())}}
+    held = page_data.of_model(SimpleNamespace(model=cfg), rows, params)
+    parts = [drop["part"] for drop in held["ablation"]]
+    assert parts[0] == () and len(parts) == 1 + len(ablate.parts(params)) == 1 + (2 + 1 + 1) * 3 + (2 + 1) + 2 * 9
+    (found,) = ask(case("measure", params, cfg, parts=[[part] if part else [] for part in parts], probe=held["probe"]))
+    for part, there, here in zip(parts, found, held["ablation"], strict=True):
+        assert there["loss"] == pytest.approx(here["loss"], abs=1e-4), part
+        assert there["exact"] == pytest.approx(here["exact"], abs=1e-4), part
+    assert held["examples"] == ["five", "two"] and held["references"] == ["cinq", "deux"]
+    whole = held["ablation"][0]["loss"]
+    changed = {drop["part"] for drop in held["ablation"] if drop["loss"] != whole}
+    unread = {(side, place) for side in ("encoder.position", "decoder.position") for place in (7, 8)}
+    assert {*parts[1:]} - changed == unread
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    pytest.importorskip("tokenizers")
+    return text_tokenizer.train_byte_pairs("".join(small_texts.TEXTS.values()), 700)
+
+
+def test_the_page_cuts_text_as_the_tokenizer_does(tokenizer):
+    texts = [*small_texts.TEXTS.values(), *small_texts.every_pair_of_kinds, "", "\ufeffa\ufeff", "I'LL 'Sſ 'ſ it's"]
+    tokens = [tokenizer.encode(text).tolist() for text in texts]
+    pairs = merges.of(tokenizer)
+    asked = [{"leaves": [], "weights": "", "pairs": pairs} | each for each in ({"texts": texts}, {"rows": tokens})]
+    cut, joined = ask({"ask": "tokens"} | asked[0], {"ask": "texts"} | asked[1])
+    for text, here, there in zip(texts, tokens, cut, strict=True):
+        assert here == there, repr(text)
+    assert joined == texts
+
+
+def test_the_page_cuts_text_as_gpt2_does(tmp_path, tokenizer):
+    """GPT-2's pattern, and the token for the end of a text that its files have."""
+    content = json.loads(tokenizer.to_json())
+    vocabulary = content["model"]["vocab"] | {"<|endoftext|>": tokenizer.vocab_size}
+    (tmp_path / "vocab.json").write_text(json.dumps(vocabulary))
+    lines = [" ".join(pair) if isinstance(pair, list) else pair for pair in content["model"]["merges"]]
+    (tmp_path / "merges.txt").write_text("#version: 0.2\n" + "\n".join(lines) + "\n")
+    gpt2 = pretrained.load(tmp_path)
+    texts = [*small_texts.every_pair_of_kinds, "one.<|endoftext|>two <|endoftext|><|endoftext|>", "1234 it's IT'S"]
+    asked = {"ask": "tokens", "leaves": [], "weights": "", "texts": texts, "pairs": merges.of(gpt2)}
+    (cut,) = ask(asked)
+    for text, there in zip(texts, cut, strict=True):
+        assert gpt2.encode(text).tolist() == there, repr(text)
+
+
+def test_another_way_to_cut_text_is_refused(tokenizer):
+    tokenizers = pytest.importorskip("tokenizers")
+
+    content = json.loads(tokenizer.to_json())
+    content["pre_tokenizer"]["pretokenizers"][0]["pattern"] = {"Regex": "[a-z]+"}
+    other = text_tokenizer.BytePairs(tokenizers.Tokenizer.from_str(json.dumps(content)))
+    with pytest.raises(UserError, match="No text can be typed") as caught:
+        merges.of(other)
+    assert caught.value.exit_code == DATA
+
+
+def test_without_the_training_pairs_nothing_is_said_of_the_nearest(tmp_path):
+    (tmp_path / "translations.tsv").write_text("source\treference\ttranslation\none\tun\tun\ntwo\tdeux\tdix\n")
+    kept = page_data.translations(tmp_path, None)
+    assert sorted(line["source"] for line in kept) == ["one", "two"]
+    assert not any("nearest" in line for line in kept)

@@ -1,0 +1,300 @@
+"""A run's directory is new, whole and its own; what is wrong with one is said in a sentence with an exit code."""
+
+import json
+import math
+import os
+import re
+import shutil
+import subprocess
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from apformer import errors
+from apformer.runs import directory
+
+ROOT = Path(__file__).parents[2]
+not_root = pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+
+
+@contextmanager
+def refused(exit_code, pattern):
+    """Expect a UserError: one sentence that matches `pattern`, with this exit code."""
+    with pytest.raises(errors.UserError, match=pattern) as caught:
+        yield
+    assert caught.value.exit_code == exit_code and "\n" not in str(caught.value)
+
+
+def make_run(path):
+    """A directory with what `find` looks for."""
+    (path / "checkpoints" / "5").mkdir(parents=True)
+    (path / "checkpoints" / "5" / "MANIFEST.json").touch()
+    directory.write_json(path / "config.json", {})
+    return path
+
+
+def test_each_run_has_a_new_directory_and_latest_names_it(tmp_path):
+    paths = [directory.create("exact", root=tmp_path / "runs") for _ in range(4)]
+    assert len(set(paths)) == 4
+    for path in paths:
+        assert path.is_dir() and re.fullmatch(r"\d{8}-\d{6}-exact(-\d)?", path.name)
+    assert (tmp_path / "runs" / "latest").read_text() == paths[-1].name + "\n"
+    make_run(paths[-1])
+    assert directory.find(root=tmp_path / "runs") == paths[-1]
+
+
+@pytest.mark.parametrize("name", ["new", "new/and/deep", "with space", "données-数"])
+def test_run_dir_may_be_new_or_empty(tmp_path, name):
+    assert directory.create("exact", tmp_path / name) == tmp_path / name
+    assert directory.create("exact", tmp_path / name).is_dir()  # now it exists, and is empty
+    with directory.lock(tmp_path / name):
+        directory.create("exact", tmp_path / name)  # a lock alone is no run
+    assert not (tmp_path / "latest").exists()
+
+
+@pytest.mark.parametrize("file", ["config.json", "metrics.jsonl", "checkpoints"])
+def test_a_run_is_never_overwritten(tmp_path, file):
+    (tmp_path / file).touch()
+    with refused(errors.USAGE, f"{tmp_path} already holds a run: resume it with `apformer resume {tmp_path}`"):
+        directory.create("exact", tmp_path)
+
+
+def test_nor_are_other_files(tmp_path):
+    (tmp_path / "thesis.tex").touch()
+    with refused(errors.USAGE, "holds other files: give a new or an empty directory"):
+        directory.create("exact", tmp_path)
+
+
+def a_file(tmp_path):
+    (tmp_path / "file").touch()
+    return tmp_path / "file"
+
+
+def a_loop(tmp_path):
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    return tmp_path / "loop"
+
+
+def read_only(tmp_path):
+    (tmp_path / "read only").mkdir(mode=0o500)
+    return tmp_path / "read only"
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        a_file,
+        lambda tmp_path: a_file(tmp_path) / "below",
+        a_loop,
+        lambda tmp_path: tmp_path / ("x" * 300),
+        pytest.param(read_only, marks=not_root),
+    ],
+    ids=["file", "below a file", "loop", "long name", "read only"],
+)
+def test_a_place_that_cannot_be_written(tmp_path, place):
+    path = place(tmp_path)
+    with refused(errors.DISK, "cannot write .*: mend that, or use another directory"):
+        directory.create("exact", path)
+    with refused(errors.DISK, "cannot write .*: mend that, or use another directory"):
+        directory.create("exact", root=path)
+    with refused(errors.USAGE, "is not a directory|holds no run"):
+        directory.find(path)
+
+
+def test_too_little_space_is_seen_before_training(tmp_path, monkeypatch):
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=3_000_000))
+    assert directory.create("exact", tmp_path / "a", needs=3_000_000).is_dir()
+    for arguments in ({"run_dir": tmp_path / "b"}, {"root": tmp_path / "c"}):
+        with refused(errors.DISK, "has 3 MB free and this takes about 4 MB: free some space"):
+            directory.create("exact", needs=3_000_001, **arguments)
+    assert not list((tmp_path / "c").iterdir())
+
+
+def test_find(tmp_path):
+    path = make_run(tmp_path / "runs" / "one")
+    with refused(errors.USAGE, "holds no run yet: train one with `apformer train`"):
+        directory.find(root=tmp_path / "runs")
+    (tmp_path / "runs" / "latest").write_text("one\n")
+    assert directory.find(root=tmp_path / "runs") == path
+    assert directory.find(str(path)) == path
+    (tmp_path / "runs" / "latest").write_text("two\n")
+    with refused(errors.USAGE, "latest names .*two, which is gone"):
+        directory.find(root=tmp_path / "runs")
+
+
+def test_what_is_missing_from_a_run_is_said(tmp_path):
+    with refused(errors.USAGE, "absent is not a directory"):
+        directory.find(tmp_path / "absent")
+    with refused(errors.USAGE, r"holds no run \(no config.json\)"):
+        directory.find(tmp_path)
+    directory.write_json(tmp_path / "config.json", {})
+    (tmp_path / "checkpoints" / "5.tmp").mkdir(parents=True)
+    with refused(errors.CHECKPOINT, "stopped before its first checkpoint: train anew"):
+        directory.find(tmp_path)
+
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(values)
+@settings(max_examples=10)
+def test_json_reads_back_what_was_written(tmp_path_factory, value):
+    path = tmp_path_factory.getbasetemp() / "value.json"
+    directory.write_json(path, value)
+    assert directory.read_json(path) == value
+
+
+def test_json_takes_array_scalars_and_stays_json_where_numbers_are_not_finite(tmp_path):
+    path = tmp_path / "value.json"
+    directory.write_json(path, {"a": np.float32(0.5), "b": np.arange(3), "c": [math.nan, -math.inf], "d": (1, 2), 5: 6})
+    assert json.loads(path.read_text(), parse_constant=pytest.fail) == {
+        "a": 0.5,
+        "b": [0, 1, 2],
+        "c": [None, None],
+        "d": [1, 2],
+        "5": 6,
+    }
+
+
+def test_a_write_that_fails_leaves_the_old_file(tmp_path, monkeypatch):
+    path = tmp_path / "value.json"
+    directory.write_json(path, 1)
+    with pytest.raises(TypeError):
+        directory.write_json(path, object())
+    monkeypatch.setattr(directory, "fsync", lambda _: os.open(tmp_path / "none", os.O_RDONLY))
+    with refused(errors.DISK, "cannot write"):
+        directory.write_json(path, 2)
+    assert directory.read_json(path) == 1
+    assert os.listdir(tmp_path) == ["value.json"]
+
+
+@pytest.mark.parametrize("content", [b"", b'{"a": 1', b"\xff\xfe", b"nonsense"])
+def test_broken_json_is_named(tmp_path, content):
+    (tmp_path / "config.json").write_bytes(content)
+    with refused(errors.CHECKPOINT, "config.json is not valid JSON"):
+        directory.read_json(tmp_path / "config.json")
+
+
+def test_missing_json_is_named(tmp_path):
+    with refused(errors.CHECKPOINT, "cannot read .*config.json"):
+        directory.read_json(tmp_path / "config.json")
+
+
+def test_versions_names_every_package():
+    found = directory.versions()
+    assert set(found) == {"python", "apformer", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy"}
+    assert found["numpy"] == np.__version__
+    assert found["python"] == ".".join(map(str, sys.version_info[:3]))
+
+
+def records(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+@pytest.mark.parametrize("torn", [b"", b'{"step": 40, "lo', b"\xff\xfe\x00", b'{"step": 10}'])
+def test_metrics_are_cut_back_to_a_step(tmp_path, torn):
+    path = tmp_path / "metrics.jsonl"
+    for step in (0, 10, 20, 30):
+        directory.append_record(path, {"step": step, "loss": step / 3, "members": np.ones(2, np.float32)})
+    kept = b"".join(path.read_bytes().splitlines(keepends=True)[:3])
+    path.write_bytes(path.read_bytes() + torn)
+    directory.truncate_after(path, 20)
+    after = path.read_bytes()
+    assert after == kept + (torn + b"\n" if torn.endswith(b"}") else b"")
+    directory.append_record(path, {"step": 25, "loss": math.nan})
+    assert records(path)[-1] == {"step": 25, "loss": None}
+    assert os.listdir(tmp_path) == ["metrics.jsonl"]
+
+
+def test_metrics_that_are_not_there_need_no_cut(tmp_path):
+    directory.truncate_after(tmp_path / "metrics.jsonl", 5)
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_record_that_cannot_be_written(tmp_path):
+    if os.path.exists("/dev/full"):
+        with refused(errors.DISK, r"the disk is full\): free some space, then resume the run"):
+            directory.append_record("/dev/full", {"step": 1})
+    with refused(errors.DISK, "cannot write"):
+        directory.append_record(tmp_path / "none" / "metrics.jsonl", {"step": 1})
+
+
+HOLD = """
+import sys, time
+from apformer import errors, runs
+try:
+    with runs.lock(sys.argv[1]):
+        print("held", flush=True)
+        sys.stdin.read()
+except errors.UserError as error:
+    print(error, flush=True)
+    sys.exit(error.exit_code)
+"""
+
+
+def hold(path):
+    command = [sys.executable, "-c", HOLD, str(path)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+def test_a_second_process_is_kept_out_until_the_first_ends(tmp_path):
+    with hold(tmp_path) as first:
+        assert first.stdout.readline() == "held\n"
+        with hold(tmp_path) as second:
+            said, _ = second.communicate()
+        assert second.returncode == errors.LOCKED
+        assert f"{tmp_path} is in use by process {first.pid} on " in said and said.count("\n") == 1
+        with refused(errors.LOCKED, f"in use by process {first.pid} on .*: wait until it ends, or stop it"):
+            with directory.lock(tmp_path):
+                pass
+        first.kill()
+    with directory.lock(tmp_path):  # a dead process holds nothing
+        with refused(errors.LOCKED, f"in use by process {os.getpid()} on "):
+            with directory.lock(tmp_path):
+                pass
+    with directory.lock(tmp_path):
+        pass
+
+
+def test_a_file_system_without_locks_does_without(tmp_path, monkeypatch):
+    def unsupported(*_):
+        raise OSError(95, "Operation not supported")
+
+    monkeypatch.setattr(directory.fcntl, "flock", unsupported)
+    with directory.lock(tmp_path):
+        pass
+
+
+def test_a_directory_that_cannot_be_locked(tmp_path):
+    with refused(errors.DISK, "cannot write"):
+        with directory.lock(tmp_path / "none"):
+            pass
+
+
+def test_a_file_system_without_fsync_does_without(tmp_path, monkeypatch):
+    def unsupported(_):
+        raise OSError(22, "Invalid argument")
+
+    monkeypatch.setattr(os, "fsync", unsupported)
+    directory.write_json(tmp_path / "value.json", 1)
+    assert directory.read_json(tmp_path / "value.json") == 1
+
+
+def test_an_error_of_the_disk_is_not_hidden(tmp_path, monkeypatch):
+    def broken(_):
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(os, "fsync", broken)
+    with refused(errors.DISK, "Input/output error"):
+        directory.write_json(tmp_path / "value.json", 1)

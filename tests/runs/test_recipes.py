@@ -1,0 +1,146 @@
+"""A recipe is where the flags start; settings that no run can follow are refused, and config.json holds the rest."""
+
+import dataclasses
+import json
+
+import pytest
+
+from apformer import model
+from apformer.analysis import circuit
+from apformer.errors import CHECKPOINT, USAGE, UserError
+from apformer.runs import recipes, settings_file
+
+
+def test_the_sketch_is_the_plain_model():
+    settings = recipes.parse(["--recipe", "sketch"])
+    assert settings.model == model.Config()
+    assert settings.training.recipe == "sketch"
+
+
+def test_exact_is_the_default_and_sees_what_the_circuit_sees():
+    settings = recipes.parse([])
+    assert settings == recipes.parse(["--recipe", "exact"]) == recipes.exact(3)
+    assert settings.model.window == circuit.config(3).window == 6 and settings.model.position == "relative"
+    for flag in (["--digits", "5"], ["--digits=5"]):
+        assert recipes.parse(flag).model.window == circuit.config(5).window == 8
+
+
+@pytest.mark.parametrize("recipe", ["exact", "sketch"])
+@pytest.mark.parametrize(("digits", "largest"), [(1, 9), (2, 99), (3, 500), (5, 500), (9, 500)])
+def test_differences_fit_the_digits(recipe, digits, largest):
+    data = recipes.parse(["--recipe", recipe, "--digits", str(digits)]).data
+    assert (data.digits, data.min_difference, data.max_difference) == (digits, 1, largest)
+
+
+@pytest.mark.parametrize("recipe", ["exact", "sketch"])
+def test_every_flag_overrides_a_recipe(recipe):
+    flags = "--d_model 96 --n_heads 3 --n_layers 5 --window None --position rotary --no_final_norm --steps 7"
+    flags += " --max_difference 20 --min_difference -20 --learning_rate 0.5 --dropout 0.25 --save_every 50"
+    settings = recipes.parse([*flags.split(), "--recipe", recipe])
+    assert settings.model.d_model == 96 and settings.model.n_heads == 3 and settings.model.n_layers == 5
+    assert settings.model.window is None and settings.model.position == "rotary" and not settings.model.final_norm
+    assert settings.training.steps == 7 and settings.training.save_every == 50
+    assert settings.data.min_difference == -20 and settings.data.max_difference == 20
+    assert settings.optimizer.learning_rate == 0.5 and settings.model.dropout == 0.25
+
+
+@pytest.mark.parametrize(
+    ("flags", "pattern"),
+    [
+        ("--n_heads 3 --d_model 128", "--n_heads 3 does not divide --d_model 128: give --n_heads 1, 2, 4, 8, 16, 32"),
+        ("--n_heads 0", "^--n_heads 0 is less than 1"),
+        ("--n_heads -2", "^--n_heads -2 is less than 1"),
+        ("--d_model 0", "^--d_model 0 is less than 1"),
+        ("--n_heads 1 --d_model 99999999999", "--d_model 99999999999 is out of range"),
+        ("--digits 0", "--digits 0 does not fit: give 1 to 9 digits"),
+        ("--digits 10", "--digits 10 does not fit: give 1 to 9 digits"),
+        ("--digits 2 --max_difference 500", "--max_difference 500 does not fit: .*differences from -99 to 99"),
+        ("--min_terms 1", "--min_terms 1 does not fit"),
+        ("--steps 0", "--steps 0 is out of range"),
+        ("--steps x", "--steps: 'x' is no whole number"),
+        ("--steps 1e3", "--steps: '1e3' is no whole number"),
+        ("--batch_size -1", "--batch_size -1 is out of range"),
+        ("--crop_terms 2", "--crop_terms 2 is out of range: give 3 to"),
+        ("--hard_share 1", "--hard_share 1.0 is out of range: give at least 0 and less than 1"),
+        ("--members 0", "--members 0 is out of range"),
+        ("--seed -1", "--seed -1 is out of range: give 0 to"),
+        ("--seed 2147483647 --members 2", "--seed 2147483647 is out of range: give 0 to 2147483646"),
+        ("--keep 0", "--keep 0 is out of range"),
+        ("--test_sequences 0", "--test_sequences 0 is out of range"),
+        ("--window 0", "^--window 0 is less than 1"),
+        ("--d_ff 0", "^--d_ff 0 is less than 1"),
+        ("--dropout 1", "^--dropout 1.0 is not in 0 up to, not including, 1"),
+        ("--dropout nan", "^--dropout nan is not in 0"),
+        ("--learning_rate 0", "--learning_rate 0.0 is out of range: give more than 0 and less than 10"),
+        ("--learning_rate inf", "--learning_rate inf is out of range"),
+        ("--weight_decay -1", "--weight_decay -1.0 is out of range"),
+        ("--beta1 1", "--beta1 1.0 is out of range"),
+        ("--beta2 -0.1", "--beta2 -0.1 is out of range"),
+        ("--max_grad_norm 0", "--max_grad_norm 0.0 is out of range: give more than 0"),
+        ("--norm_epsilon 0", "--norm_epsilon 0.0 is out of range"),
+        ("--warmup_steps -1", "--warmup_steps -1 is out of range"),
+        ("--vocab_size 12", "--vocab_size 12 is out of range: give 11"),
+        ("--log_every 20 --save_every 50", "--save_every 50 is no multiple of --log_every 20"),
+        ("--position learned --max_len 398", "--max_len 398 ends before the longest row: give 399 or more"),
+        ("--position rotary --d_model 6 --n_heads 2", "^rotary positions need an even head width"),
+        ("--recipe skech", "'skech'.*'exact', 'sketch'"),
+        ("--d_modle 128", "did you mean --d_model"),
+    ],
+)
+def test_what_no_run_can_follow_is_refused_with_what_fits(flags, pattern):
+    with pytest.raises(UserError, match=pattern) as caught:
+        recipes.parse(flags.split())
+    assert caught.value.exit_code == USAGE and "\n" not in str(caught.value)
+
+
+def test_the_bounds_themselves_are_allowed():
+    flags = (
+        "--d_model 1 --n_heads 1 --window 1 --d_ff 1 --crop_terms 3 --steps 1 --save_every 1 --log_every 1 --digits 1"
+    )
+    recipes.parse([*flags.split(), "--warmup_steps", "0", "--dropout", "0.99", "--max_len", "399", "--beta1", "0"])
+    recipes.parse(["--position", "learned", "--max_len", "399"])
+
+
+@pytest.mark.parametrize(
+    "flags", [[], ["--recipe", "sketch", "--dataset", "rows.txt"], ["--d_ff", "3", "--members", "4"]]
+)
+def test_settings_survive_config_json(flags):
+    settings = recipes.parse(flags)
+    assert settings_file.from_dict(json.loads(json.dumps(settings_file.to_dict(settings))), "config.json") == settings
+
+
+def test_a_whole_number_may_stand_for_a_real_one():
+    settings = dataclasses.replace(recipes.exact(3), model=model.Config(dropout=0))
+    assert settings_file.from_dict(json.loads(json.dumps(settings_file.to_dict(settings))), "config.json") == settings
+
+
+@pytest.mark.parametrize(
+    ("part", "field", "value"),
+    [
+        ("model", "d_model", "64"),
+        ("model", "d_model", 64.0),
+        ("model", "n_heads", 0),
+        ("model", "n_heads", 3),
+        ("model", "position", "relativ"),
+        ("model", "heads", 2),
+        ("model", "dropout", None),
+        ("training", "steps", None),
+        ("training", "steps", 0),
+        ("training", "dataset", 5),
+        ("data", "digits", 0),
+        ("optimizer", "beta1", [0.9]),
+    ],
+)
+def test_a_config_json_that_was_changed_is_refused(part, field, value):
+    config = settings_file.to_dict(recipes.exact(3))
+    config[part][field] = value
+    with pytest.raises(UserError, match="^runs/x/config.json is damaged or of another version") as caught:
+        settings_file.from_dict(config, "runs/x/config.json")
+    assert caught.value.exit_code == CHECKPOINT
+
+
+@pytest.mark.parametrize("config", [None, [], {}, {"model": {}}, "text", {"training": 1, "model": 1, "data": 1}])
+def test_a_config_json_without_settings_is_refused(config):
+    with pytest.raises(UserError, match="config.json") as caught:
+        settings_file.from_dict(config, "config.json")
+    assert caught.value.exit_code == CHECKPOINT

@@ -1,0 +1,274 @@
+"""A run that was stopped and resumed ends bit for bit as the run that was not, from whatever step it was saved at."""
+
+import dataclasses
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from apformer import model
+from apformer.commands import train as experiment
+from apformer.errors import DATA, NON_FINITE, USAGE, UserError
+from apformer.optimizer import Config as Optimizer
+from apformer.runs import checkpoint, directory, fit, settings_file
+from apformer.runs.recipes import Drawing, Settings, Training
+from apformer.tasks.progressions import generator, text_file
+from apformer.tasks.progressions import training as task
+
+ROOT = Path(__file__).parents[2]
+SETTINGS = Settings(
+    Training(steps=80, batch_size=8, log_every=2, save_every=4, keep=20),
+    model.Config(d_model=16, n_layers=2, n_heads=2, position="relative", window=7, dropout=0.1),
+    generator.Config(digits=2, max_difference=30, max_terms=6),
+    Optimizer(learning_rate=0.01, warmup_steps=5, weight_decay=0.1),
+)
+
+
+def with_training(**changes):
+    return dataclasses.replace(SETTINGS, training=dataclasses.replace(SETTINGS.training, **changes))
+
+
+@pytest.fixture(autouse=True)
+def only_train(monkeypatch):
+    """`finish` without the evaluation, and few validation rows; keeps the last state in `only_train`."""
+    ended = []
+    monkeypatch.setattr(task, "VALIDATION_ROWS", 32)
+    monkeypatch.setattr(experiment, "finish", lambda *args: ended.append(fit.fit(*args)))
+    return ended
+
+
+def bits(state):
+    """The bytes of every leaf by its name: parameters, optimizer state, key, step."""
+    flat, _ = jax.tree_util.tree_flatten_with_path(state)
+    is_key = {path: jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key) for path, leaf in flat}
+    return {
+        jax.tree_util.keystr(path): np.asarray(jax.random.key_data(leaf) if is_key[path] else leaf).tobytes()
+        for path, leaf in flat
+    }
+
+
+def records(path):
+    """The lines of metrics.jsonl without the one field that a clock writes."""
+    lines = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
+    assert all(line.pop("seconds") > 0 for line in lines)
+    return lines
+
+
+def train(settings, path):
+    experiment.train(dataclasses.replace(settings, training=dataclasses.replace(settings.training, run_dir=str(path))))
+    return path
+
+
+def dataset(folder):
+    """A text file of 200 progressions."""
+    rows = generator.draw(jax.random.key(9), SETTINGS.data, 200)
+    text_file.write(folder / "rows.txt", rows, SETTINGS.data.digits)
+    return str(folder / "rows.txt")
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """{source: (settings, run directory, final bits)} of uninterrupted runs."""
+    found = {}
+
+    def make(source, only_train):
+        if source not in found:
+            folder = tmp_path_factory.mktemp(source)
+            drawing = Drawing(dataset=dataset(folder) if source == "file" else None)
+            settings = dataclasses.replace(SETTINGS, drawing=drawing)
+            found[source] = train(settings, folder / "run"), bits(only_train[-1])
+        return found[source]
+
+    return make
+
+
+class NoCheckpoints:
+    """Stands in for Checkpoints where a test resumes often and needs none: to save takes longer than to train."""
+
+    def __init__(self, *_):
+        pass
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+    def save(self, *_):
+        pass
+
+
+@pytest.mark.parametrize("source", ["sampler", "file"])
+def test_every_saved_step_leads_to_the_same_end(source, whole, only_train, tmp_path, monkeypatch):
+    path, end = whole(source, only_train)
+    saved = checkpoint.steps(path / "checkpoints")
+    assert saved == list(range(4, 81, 4)) and len(records(path)) == 40
+    monkeypatch.setattr(checkpoint, "Checkpoints", NoCheckpoints)
+    copy = shutil.copytree(path, tmp_path / "run")
+    for step in reversed(saved):  # what comes after the step is forgotten
+        experiment.resume(experiment.Resume(str(copy), step))
+        assert bits(only_train[-1]) == end, f"from step {step}"
+        assert records(copy) == records(path), f"from step {step}"
+        assert checkpoint.steps(copy / "checkpoints") == [s for s in saved if s <= step]
+
+
+def test_two_stops_change_nothing(whole, only_train, tmp_path, monkeypatch):
+    path, end = whole("sampler", only_train)
+
+    def stop_at(step):
+        """SIGTERM while the chunk that ends at this step runs."""
+        steps = fit.run_steps
+
+        def run_steps(state, *args):
+            if int(state.step) == step - 2:
+                signal.raise_signal(signal.SIGTERM)
+            return steps(state, *args)
+
+        monkeypatch.setattr(fit, "run_steps", run_steps)
+
+    stop_at(14)
+    with pytest.raises(SystemExit) as stopped:
+        train(SETTINGS, tmp_path / "run")
+    assert stopped.value.code == 143
+    assert checkpoint.steps(tmp_path / "run" / "checkpoints") == [4, 8, 12, 14]
+    stop_at(26)
+    with pytest.raises(SystemExit):
+        experiment.resume(experiment.Resume(str(tmp_path / "run")))
+    folder = tmp_path / "run" / "checkpoints"
+    assert checkpoint.steps(folder) == [4, 8, 12, 14, 16, 20, 24, 26]
+    assert checkpoint.best(folder) not in (14, 26)  # what is saved at a stop does not compete for the best
+    experiment.resume(experiment.Resume(str(tmp_path / "run")))
+    assert bits(only_train[-1]) == end and records(tmp_path / "run") == records(path)
+
+
+def test_a_crash_between_two_saves_costs_the_steps_since_the_first(whole, only_train, tmp_path):
+    path, end = whole("sampler", only_train)
+    copy = shutil.copytree(path, tmp_path / "run")
+    for step in range(12, 81, 4):
+        shutil.rmtree(copy / "checkpoints" / str(step))
+    lines = (copy / "metrics.jsonl").read_text().splitlines(keepends=True)
+    (copy / "metrics.jsonl").write_text("".join(lines[:8]) + lines[8][:20])  # torn
+    experiment.resume(experiment.Resume(str(copy)))
+    assert bits(only_train[-1]) == end and records(copy) == records(path)
+    assert checkpoint.steps(copy / "checkpoints") == checkpoint.steps(path / "checkpoints")
+
+
+def test_a_finished_run_has_nothing_to_go_on_with(whole, only_train, tmp_path):
+    path, end = whole("sampler", only_train)
+    before = (path / "metrics.jsonl").read_bytes()
+    experiment.resume(experiment.Resume(str(path)))
+    assert bits(only_train[-1]) == end and (path / "metrics.jsonl").read_bytes() == before
+
+
+def test_members_end_as_they_do_alone_and_resume_with_the_population(only_train, tmp_path):
+    few = {"seed": 5, "save_every": 40}
+    path = train(with_training(members=2, member_mode="map", **few), tmp_path / "population")
+    population = only_train[-1]
+    copy = shutil.copytree(path, tmp_path / "copy")
+    experiment.resume(experiment.Resume(str(copy), 40))
+    assert bits(only_train[-1]) == bits(population) and records(copy) == records(path)
+    for k in range(2):
+        alone = train(with_training(**few | {"seed": 5 + k}), tmp_path / f"alone-{k}")
+        assert bits(only_train[-1]) == bits(jax.tree.map(lambda leaf, k=k: leaf[k], population))
+        for ours, theirs in zip(records(alone), records(path), strict=True):
+            assert ours["loss"] == theirs["loss"][k] and ours["exact"] == theirs["exact"][k]
+
+
+def test_numbers_that_are_not_finite_end_the_run_and_spare_its_checkpoints(whole, only_train, tmp_path):
+    path, _ = whole("sampler", only_train)
+    copy = shutil.copytree(path, tmp_path / "run")
+    abstract = jax.eval_shape(lambda: fit.initial_state(SETTINGS))
+    _, state = checkpoint.load(copy / "checkpoints", abstract, 12)
+    experiment.forget_after(copy, 12)
+    state = state._replace(hyper=state.hyper | {"learning_rate": jnp.float32(1e38)})
+    with pytest.raises(UserError, match="loss of seed 0 is not finite.*learning_rate") as caught:
+        fit.fit(copy, SETTINGS, None, state)
+    assert caught.value.exit_code == NON_FINITE
+    assert checkpoint.steps(copy / "checkpoints") == [4, 8, 12]
+    assert checkpoint.load(copy / "checkpoints", abstract)[0] == 12
+    assert records(copy) == records(path)[:6]
+
+
+def test_a_dataset_that_has_changed_is_refused(whole, only_train, tmp_path):
+    path, _ = whole("file", only_train)
+    source = Path(settings_file.from_dict(directory.read_json(path / "config.json")["flags"], path).drawing.dataset)
+    content = source.read_bytes()
+    try:
+        source.write_bytes(content + b"01 02 03\n")
+        with pytest.raises(UserError, match="rows.txt has changed") as caught:
+            experiment.resume(experiment.Resume(str(path)))
+    finally:
+        source.write_bytes(content)
+    assert caught.value.exit_code == DATA
+
+
+def test_a_process_that_is_told_to_stop_saves_and_can_be_resumed(whole, only_train, tmp_path):
+    path, end = whole("sampler", only_train)
+    flags = settings_file.to_dict(with_training(run_dir=str(tmp_path / "run")))
+    waits, told = tmp_path / "waits", tmp_path / "told"
+    program = f"""
+import pathlib, time
+from apformer import config_file, experiment, fit, task
+task.VALIDATION_ROWS = 32
+run_steps, waits, told = fit.run_steps, pathlib.Path({str(waits)!r}), pathlib.Path({str(told)!r})
+
+def wait_at_step_4(state, *args):
+    while int(state.step) == 4 and not told.exists():
+        waits.touch()
+        time.sleep(0.05)
+    return run_steps(state, *args)
+
+fit.run_steps = wait_at_step_4
+experiment.train(config_file.from_dict({flags!r}, "flags"))
+"""
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"}
+    with subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.PIPE, env=environment) as process:
+        while process.poll() is None and not waits.exists():
+            time.sleep(0.05)
+        process.terminate()
+        told.touch()
+        said = process.communicate()[1].decode()
+    assert process.returncode == 143, said
+    assert "saved" in said and "Traceback" not in said
+    assert checkpoint.steps(tmp_path / "run" / "checkpoints") == [4, 6]
+    experiment.resume(experiment.Resume(str(tmp_path / "run")))
+    assert bits(only_train[-1]) == end and records(tmp_path / "run") == records(path)
+
+
+def test_one_call_starts_a_run_and_goes_on_with_it(whole, only_train, tmp_path, capsys):
+    path, end = whole("sampler", only_train)
+    same = with_training(run_dir=str(tmp_path / "run"))
+    assert experiment.train_or_resume(same) == tmp_path / "run" and bits(only_train[-1]) == end
+    assert "resumed" not in capsys.readouterr().err
+    for step in (40, 8):  # as a disconnect leaves it
+        experiment.forget_after(tmp_path / "run", step)
+        experiment.train_or_resume(same)
+        assert f"resumed at step {step} of 80" in capsys.readouterr().err
+        assert bits(only_train[-1]) == end and records(tmp_path / "run") == records(path)
+    experiment.train_or_resume(same)  # a run that is done
+    assert bits(only_train[-1]) == end and records(tmp_path / "run") == records(path)
+
+
+def test_a_run_stopped_before_its_first_checkpoint_begins_anew(whole, only_train, tmp_path):
+    path, end = whole("sampler", only_train)
+    copy = shutil.copytree(path, tmp_path / "run")
+    shutil.rmtree(copy / "checkpoints")
+    experiment.train_or_resume(with_training(run_dir=str(copy)))
+    assert bits(only_train[-1]) == end and records(copy) == records(path)
+
+
+def test_a_run_of_other_settings_is_not_gone_on_with(whole, only_train):
+    path, _ = whole("sampler", only_train)
+    before = records(path)
+    with pytest.raises(UserError, match="holds a run of other settings.*give another --run_dir") as caught:
+        experiment.train_or_resume(with_training(run_dir=str(path), seed=1))
+    assert caught.value.exit_code == USAGE and records(path) == before

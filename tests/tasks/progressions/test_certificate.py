@@ -1,0 +1,266 @@
+"""The certificate passes the circuit, and has teeth: whatever is wrong anywhere, it finds and names."""
+
+import json
+from collections import deque
+from dataclasses import replace
+from functools import partial
+from itertools import islice
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from apformer import model
+from apformer.analysis import circuit, rounding
+from apformer.model import reach
+from apformer.runs.restore import bound
+from apformer.tasks.progressions import certificate as certify
+from apformer.tasks.progressions.generator import Config, encode_rows
+from apformer.tokenizers import digits as tokenizer
+
+D2 = Config(digits=2, max_difference=49)
+CIRCUIT, WEIGHTS = circuit.config(2), circuit.params(2)
+init = jax.jit(model.init, static_argnums=1)
+
+
+def enumerated(cfg, apply, tokens, tally=None, **options):
+    tally = tally or certify.start()
+    last = deque(certify.enumerate_contexts(certify.plan(cfg, tokens), apply, tally, **options), maxlen=1)
+    return last.pop() if last else tally
+
+
+def certificate(params, cfg=D2, architecture=CIRCUIT, tokens=None):
+    tokens = tokens or reach(architecture)
+    functions = bound(params, architecture)
+    tally = enumerated(cfg, functions["apply"], tokens, batch_tokens=8192)
+    return certify.conclude(cfg, tokens, tally, certify.plan(cfg, tokens), **functions)
+
+
+@pytest.fixture(scope="module")
+def passed():
+    return certificate(WEIGHTS)
+
+
+def test_the_circuit_is_certified(passed):
+    assert passed["certified"] and passed["errors"] == 0
+    assert passed["contexts"] == certify.count(D2, reach(CIRCUIT))
+    assert passed["smallest_margin"] == circuit.SURE
+    assert passed["largest_difference"] == 0.0 and passed["outside_difference"] == 0.0
+    assert passed["claim"] == (
+        "greedy decoding continues every progression of 2-digit terms with a difference from 1 to 49, of any length, "
+        "rightly once its first two terms are given"
+    )
+    json.dumps(passed, allow_nan=False)
+
+
+def test_trained_and_untrained_lines_are_told_apart(passed):
+    trained, untrained = passed["trained"], passed["untrained"]
+    assert trained["contexts"] + untrained["contexts"] == passed["contexts"]
+    assert 0.1 < untrained["contexts"] / passed["contexts"] < 0.3
+
+
+def wrong_at(context, apply=model.apply):
+    """The circuit, wrong about one context (its tokens) alone."""
+    context = jnp.asarray(context)
+
+    def wrong(tokens_BT):
+        logits_BTV = apply(WEIGHTS, tokens_BT, CIRCUIT)
+        T = context.shape[0]
+        if tokens_BT.shape[1] < T:
+            return logits_BTV
+        met_B = (tokens_BT[:, :T] == context[None]).all(axis=1)
+        return logits_BTV.at[:, T - 1, 3].add(jnp.where(met_B, 1e6, 0.0))
+
+    return wrong
+
+
+@pytest.mark.parametrize("text, expected", [("97 98", "99"), ("97 98 ", "99"), ("00 49 9", "98"), ("10 12 14 ", "16")])
+def test_one_wrong_digit_anywhere_is_found_and_named(text, expected):
+    tokens = reach(CIRCUIT)
+    apply = wrong_at([10 if c == " " else int(c) for c in text])
+    tally = enumerated(D2, apply, tokens)
+    assert sum(part["errors"] for part in tally["splits"].values()) == 1
+    functions = bound(WEIGHTS, CIRCUIT) | {"apply": apply}
+    result = certify.conclude(D2, tokens, tally, certify.plan(D2, tokens), **functions)
+    assert not result["certified"] and "1 of" in result["claim"]
+    named = result["worst"][0]
+    assert text.startswith(named["given"]) and named["expected"] == f" {expected}"
+    assert "3" in named["predicted"] and named["predicted"] != named["expected"]
+    assert named["margin"] < 0 < result["worst"][1]["margin"]
+    device = dict.fromkeys(("dtype", "matmul_precision", "device", "backend"))
+    table = certify.table(result | {"seconds": 1.0} | device)
+    assert "NOT CERTIFIED" in table and f"{named['given']!r} -> {named['predicted']!r}, not ' {expected}'" in table
+
+
+@pytest.mark.parametrize("row", [(12, 5, 3), (60, 3, 5), (0, 49, 3)])
+def test_one_flipped_digit_of_the_truth_is_found(monkeypatch, row):
+    first, difference, terms = row
+
+    def flipped(rows, digits, longest):
+        batch = encode_rows(rows, digits, longest)
+        end = terms * (digits + 1) - 2
+        if batch.tokens_BT.shape[1] <= end:
+            return batch
+        met_B = (rows.first_B == first) & (rows.difference_B == difference)
+        digit_B = jnp.where(met_B, (batch.tokens_BT[:, end] + 1) % 10, batch.tokens_BT[:, end])
+        return batch._replace(tokens_BT=batch.tokens_BT.at[:, end].set(digit_B))
+
+    monkeypatch.setattr(certify, "encode_rows", flipped)
+    tally = enumerated(D2, partial(model.apply, WEIGHTS, cfg=CIRCUIT), reach(CIRCUIT))
+    assert sum(part["errors"] for part in tally["splits"].values()) >= 1
+    wrong = [context for context in tally["worst"] if context["margin"] < 0]
+    assert {(context["first"], context["difference"]) for context in wrong} == {(first, difference)}
+    assert min(context["given"] for context in wrong) == terms - 1
+
+
+def test_a_nudged_weight_breaks_the_certificate_where_it_says():
+    """Raise the logit of one token until contexts break: those named are indeed continued so."""
+
+    def nudged(amount):
+        return jax.tree_util.tree_map_with_path(
+            lambda path, leaf: leaf.at[4].add(amount) if path == bias else leaf, WEIGHTS
+        )
+
+    bias = tuple(jax.tree_util.DictKey(name) for name in ("head", "output", "bias"))
+    assert certificate(nudged(0.9 * circuit.SURE))["certified"]
+    broken = certificate(nudged(1.1 * circuit.SURE))
+    assert not broken["certified"] and 0 < broken["errors"] < broken["contexts"]
+    named = broken["worst"][0]
+    assert "4" in named["predicted"] and named["predicted"] != named["expected"]
+    text = named["given"] + named["expected"]
+    logits_BTV = model.apply(nudged(1.1 * circuit.SURE), tokens_of(text)[None], CIRCUIT)
+    said_T = logits_BTV[0, len(named["given"]) - 1 : -1].argmax(-1)
+    assert tokenizer.decode(said_T) == named["predicted"]
+
+
+def tokens_of(text):
+    return np.array([10 if c == " " else int(c) for c in text], np.int32)
+
+
+def test_nan_is_an_error():
+    tally = enumerated(D2, lambda tokens_BT: jnp.full((*tokens_BT.shape, 11), jnp.nan), 10)
+    total = certify.asked(tally)
+    assert sum(part["errors"] for part in tally["splits"].values()) == total == certify.count(D2, 10)
+
+
+def test_equal_logits_are_an_error():
+    tally = enumerated(D2, lambda tokens_BT: jnp.zeros((*tokens_BT.shape, 11)), 10)
+    assert sum(part["errors"] for part in tally["splits"].values()) == certify.asked(tally)
+
+
+@pytest.mark.parametrize("stop", [1, 3])
+def test_going_on_from_a_tally_gives_what_an_uninterrupted_enumeration_gives(stop):
+    cfg, tokens = replace(D2, max_difference=20), reach(CIRCUIT)
+    apply = wrong_at(tokens_of("10 12 "))
+    whole = enumerated(cfg, apply, tokens, batch_tokens=512)
+    visits = certify.enumerate_contexts(certify.plan(cfg, tokens), apply, certify.start(), 512)
+    kept = json.loads(json.dumps(next(islice(visits, stop, None))))
+    assert enumerated(cfg, apply, tokens, kept, batch_tokens=512) == whole
+    finished = enumerated(cfg, apply, tokens, whole, batch_tokens=512)
+    assert finished == whole
+
+
+def test_a_margin_that_rounding_could_close_certifies_nothing(monkeypatch):
+    monkeypatch.setattr(rounding, "largest_difference", lambda *_, **__: circuit.SURE / 99)
+    result = certificate(WEIGHTS)
+    assert not result["certified"] and "under 100 times" in result["claim"] and result["errors"] == 0
+
+
+def test_a_reach_that_is_too_short_is_found_out():
+    """Full attention, said to look two terms back: what stands before changes the logits."""
+    cfg = model.Config(d_model=16, n_heads=2, n_layers=1, position="relative", max_len=64, output_projection=True)
+    params = init(jax.random.key(0), cfg)
+    result = certificate(params, cfg=replace(D2, max_difference=9), architecture=cfg, tokens=2)
+    assert result["outside_difference"] > 0 and not result["certified"] and "before the last" in result["claim"]
+
+
+def test_a_window_of_any_size_has_the_reach_it_is_said_to_have():
+    for window, n_layers in ((2, 1), (6, 2)):
+        cfg = model.Config(d_model=16, n_heads=2, n_layers=n_layers, position="relative", window=window)
+        rows = certify.plan(D2, reach(cfg))[-1].rows(0, 40)
+        apply = bound(init(jax.random.key(0), cfg), cfg)["apply"]
+        outside, moved = rounding.context_differences(rows, 2, certify.terms_seen(reach(cfg), 2), apply)
+        assert outside == 0.0 and moved < 1e-5
+
+
+@pytest.mark.parametrize(
+    "tokens, digits, terms", [(16, 3, 5), (20, 4, 5), (24, 5, 5), (10, 3, 3), (14, 5, 3), (1, 3, 2)]
+)
+def test_terms_seen(tokens, digits, terms):
+    assert certify.terms_seen(tokens, digits) == terms
+
+
+def test_terms_seen_is_the_fewest_that_hold_the_tokens_seen():
+    for digits in range(1, 7):
+        for tokens in range(60):
+            # The last digit of a term asks for the space after it, and sees this many digits and spaces before.
+            def held(terms, period=digits + 1):
+                return terms * period - 2
+
+            R = certify.terms_seen(tokens, digits)
+            assert R == 2 or held(R - 1) < tokens
+            assert tokens <= held(R)
+
+
+def test_a_model_without_reach_is_asked_whole_progressions():
+    cfg = replace(D2, max_terms=7)
+    assert [group.high for group in certify.plan(cfg, None)][-1] == 7
+    assert certify.count(cfg, None) == sum(
+        max(0, min(7, 1 + (99 - first) // difference) - 2) for first in range(100) for difference in range(1, 50)
+    )
+    assert reach(model.Config()) is None
+    assert reach(model.Config(window=5)) is None  # sinusoidal
+    assert reach(model.Config(window=5, position="rotary")) is None
+    assert reach(model.Config(window=5, position="relative", n_layers=3)) == 12
+
+
+def test_positions_that_matter_are_found_out():
+    """A window that slides over sinusoidal positions, said to have a reach: it matters where a row stands."""
+    cfg = model.Config(d_model=16, n_heads=2, window=5)
+    rows = certify.plan(D2, 4)[-1].rows(0, 20)
+    apply = bound(init(jax.random.key(0), cfg), cfg)["apply"]
+    outside, moved = rounding.context_differences(rows, 2, certify.terms_seen(4, 2), apply)
+    assert outside == 0.0 and moved > 0.1
+
+
+@pytest.mark.parametrize("way", ["batch", "cache"])
+def test_differences_between_ways_of_computing_are_measured(way):
+    functions, rows = bound(WEIGHTS, CIRCUIT), certify.plan(D2, 8)[-1].rows(0, 5)
+    apply, extend = functions["apply"], functions["extend"]
+    if way == "batch":
+        other = {"apply": lambda tokens_BT: apply(tokens_BT) + (0.5 if len(tokens_BT) == 1 else 0.0)}
+    else:
+        other = {"extend": lambda *args: (extend(*args)[0] + 0.5, extend(*args)[1])}
+    assert rounding.largest_difference(rows, 2, **functions) == 0
+    assert rounding.largest_difference(rows, 2, **functions | other) == 0.5
+
+
+def test_the_smallest_margin_is_of_all_batches():
+    near = tokens_of("00 01 ")
+
+    def less_sure(tokens_BT):
+        logits_BTV = model.apply(WEIGHTS, tokens_BT, CIRCUIT)
+        met_B = (tokens_BT[:, : len(near)] == near[None]).all(axis=1)
+        return logits_BTV.at[:, len(near) - 1, 0].add(jnp.where(met_B, -100.0, 0.0))
+
+    tally = enumerated(D2, less_sure, reach(CIRCUIT), batch_tokens=512)
+    assert min(part["smallest_margin"] for part in tally["splits"].values()) == circuit.SURE - 100
+
+
+def test_contexts_left_out_certify_nothing():
+    functions, groups = bound(WEIGHTS, CIRCUIT), certify.plan(D2, 8)
+    some = next(certify.enumerate_contexts(groups, functions["apply"], certify.start(), 512))
+    result = certify.conclude(D2, 8, some, groups, **functions)
+    assert not result["certified"] and "contexts were asked where there are" in result["claim"]
+
+
+def test_all_products_are_at_the_highest_precision():
+    functions = bound(WEIGHTS, CIRCUIT)
+    tokens_BT = np.zeros((2, 5), np.int32)
+    for traced in (
+        jax.make_jaxpr(functions["apply"])(tokens_BT),
+        jax.make_jaxpr(lambda tokens_BT: functions["extend"](tokens_BT, functions["init_cache"](2, 9)))(tokens_BT),
+    ):
+        text = str(traced)
+        assert text.count("dot_general") == text.count("precision=(Precision.HIGHEST") > 0

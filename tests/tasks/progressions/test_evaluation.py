@@ -1,0 +1,307 @@
+"""What evaluation promises: the counts are exact, by hand and against a plain loop, in batches of any shape."""
+
+import json
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from apformer import model
+from apformer.tasks.progressions.bayes import bayes_nats
+from apformer.tasks.progressions.evaluation import batches, carries, evaluate, table, term_matches
+from apformer.tasks.progressions.generator import Batch, Config, Progressions, draw, encode_rows, render
+
+V, SPACE = 11, 10
+
+
+def rows_of(*texts):
+    """Progressions written out, as evaluate takes them."""
+    terms = [[int(term) for term in text.split()] for text in texts]
+    return Progressions(*np.array([(t[0], t[1] - t[0], len(t)) for t in terms], np.int32).T)
+
+
+def arithmetician(digits, slips=lambda before, terms: before < 0, space=SPACE):
+    """A model that continues the last two terms exactly, but says one too much where slips(value before, number).
+
+    Its logits are 3 for the token it means and 0 for the others; in the first two terms it means 0.
+    """
+    powers_C = jnp.array([10**i for i in range(digits)][::-1], jnp.int32)
+
+    def apply(tokens_BT):
+        B, T = tokens_BT.shape
+        N = -(-T // (digits + 1)) + 1
+        text_BNP = jnp.pad(tokens_BT, ((0, 0), (0, N * (digits + 1) - T))).reshape(B, N, digits + 1)
+        value_BN = (text_BNP[:, :, :digits] * powers_C[None, None]).sum(-1, dtype=jnp.int32)
+        before_BN, twice_before_BN = (jnp.pad(value_BN, ((0, 0), (n, 0)))[:, :N] for n in (1, 2))
+        next_BN = 2 * before_BN - twice_before_BN + slips(before_BN, jnp.arange(1, N + 1)[None]).astype(jnp.int32)
+        next_BNC = next_BN[:, :, None] // powers_C[None, None] % 10
+        meant_BNP = jnp.concatenate([next_BNC, jnp.full((B, N, 1), space, jnp.int32)], axis=2)
+        meant_BNP = jnp.where(jnp.arange(N)[None, :, None] < 2, 0, meant_BNP)
+        meant_BNP = meant_BNP.at[:, 1, digits].set(space)
+        return 3 * jax.nn.one_hot(meant_BNP.reshape(B, -1)[:, 1 : T + 1], V)
+
+    def extend(tokens_BT, cache, lengths_B=None):
+        B, T = tokens_BT.shape
+        places_BT = cache["length"][:, None] + jnp.arange(T)[None]
+        text_BT = cache["text"].at[jnp.arange(B)[:, None], places_BT].set(tokens_BT)
+        logits_BTV = jnp.take_along_axis(apply(text_BT), places_BT[:, :, None], axis=1)
+        return logits_BTV, {"text": text_BT, "length": cache["length"] + (T if lengths_B is None else lengths_B)}
+
+    def init_cache(batch_size, length):
+        return {"text": jnp.zeros((batch_size, length), jnp.int32), "length": jnp.zeros(batch_size, jnp.int32)}
+
+    return {"apply": apply, "extend": extend, "init_cache": init_cache}
+
+
+def test_counts_by_hand():
+    rows = rows_of("07 10 13 16 19", "50 40 30 20", "01 02", "20 25 30")
+    told = []
+    result = evaluate(
+        rows,
+        2,
+        **arithmetician(2, lambda before, _: before == 13),  # 17 for 16; then, undisturbed, 17 21
+        bayes_nats=np.array([4.0, 3.0, 2.0, 1.0]),
+        batch_tokens=24,
+        progress=lambda done, total: told.append((done, total)),
+    )
+    assert (result["sequences"], result["terms"]) == (4, 6)
+    assert result["exact_teacher_forced"] == 5 / 6
+    assert result["exact_free_running"] == 4 / 6
+    assert result["exact_sequences"] == 2 / 3
+    # 14 + 11 + 5 + 8 - 4 characters are predicted. The slip costs one; 0 for all in the first two terms costs 3 of
+    # _7_10, 2 of _0_40, 3 of _1_02 and 3 of _0_25.
+    wrong = 1 + 3 + 2 + 3 + 3
+    assert result["nats_per_char"] == pytest.approx(np.log(np.e**3 + 10) - 3 * (1 - wrong / 34), abs=1e-6)
+    assert result["bayes_nats_per_char"] == 10 / 34
+    assert result["excess"] == result["nats_per_char"] - 10 / 34
+
+    def group(count, forced, free, **label):
+        return label | {"count": count, "teacher_forced": forced, "free_running": free}
+
+    assert result["by_position"] == [group(3, 1, 1, term=3), group(2, 0.5, 0.5, term=4), group(1, 1, 0, term=5)]
+    assert result["by_carries"] == [group(5, 0.8, 0.6, carries=0), group(1, 1, 1, carries=1)]
+    bins = result["by_difference"]
+    assert [(b["from"], b["to"]) for b in bins] == [(d, min(5, d + 1)) for d in range(-10, 5, 2)]
+    assert [b["count"] for b in bins] == [2, 0, 0, 0, 0, 0, 3, 1]
+    assert bins[1] == group(0, None, None, **{"from": -8, "to": -7})
+    assert bins[6] == group(3, 2 / 3, 1 / 3, **{"from": 2, "to": 3})
+    assert result["errors"] == [{"row": "07 10 13 16 19", "term": 4, "expected": " 16", "predicted": " 17"}]
+    assert told[-1] == (4, 4)
+    assert json.loads(json.dumps(result)) == result
+
+
+def test_a_perfect_model_is_perfect_and_one_slip_is_seen():
+    rows = jax.device_get(draw(jax.random.key(3), Config(), 400, "test"))
+    result = evaluate(rows, 3, **arithmetician(3))
+    assert result["terms"] == np.maximum(rows.terms_B - 2, 0).sum()
+    assert result["exact_teacher_forced"] == result["exact_free_running"] == result["exact_sequences"] == 1
+    assert result["errors"] == []
+    assert "excess" not in result
+    k = int(np.argmax(rows.terms_B))
+    last = int(rows.first_B[k] + (rows.terms_B[k] - 2) * rows.difference_B[k])
+    slip = evaluate(rows, 3, **arithmetician(3, lambda before, n: (before == last) & (n == rows.terms_B[k])))
+    assert 1 <= len(slip["errors"]) <= 3
+    assert slip["exact_teacher_forced"] == slip["exact_free_running"] == 1 - len(slip["errors"]) / result["terms"]
+
+
+def test_a_term_without_its_space_is_wrong():
+    result = evaluate(rows_of("07 10 13 16", "30 40 50"), 2, **arithmetician(2, space=0))
+    assert result["exact_teacher_forced"] == result["exact_free_running"] == 0
+    assert result["errors"][0] == {"row": "30 40 50", "term": 3, "expected": " 50", "predicted": "050"}
+
+
+def test_at_most_two_hundred_examples_of_wrong_terms_are_kept_from_all_over():
+    row = " ".join(f"{value:02}" for value in range(10, 50))
+    result = evaluate(rows_of(*6 * [row]), 2, **arithmetician(2, space=3))
+    assert result["terms"] == 228
+    assert [error["term"] for error in result["errors"]] == list(range(3, 41, 2)) * 6
+
+
+def test_exact_match_is_kept_for_each_tenth_of_first_terms_and_each_group_of_differences():
+    result = evaluate(rows_of("07 10 13 16", "50 40 30"), 2, **arithmetician(2, lambda before, n: before == 13))
+    cells = result["by_first_and_difference"]
+    assert (len(cells), {len(row) for row in cells}) == (10, {len(result["by_difference"])})
+    found = {(i, k): cell for i, row in enumerate(cells) for k, cell in enumerate(row) if cell["count"]}
+    half = {"count": 2, "teacher_forced": 0.5, "free_running": 0.5}
+    assert found == {(0, 6): half, (5, 0): {"count": 1, "teacher_forced": 1, "free_running": 1}}
+
+
+def test_rows_of_two_terms_alone_have_no_share():
+    result = evaluate(rows_of("07 10", "90 40"), 2, **arithmetician(2), bayes_nats=np.array([1.0, 2.0]))
+    assert (result["sequences"], result["terms"]) == (2, 0)
+    assert result["exact_teacher_forced"] is result["exact_free_running"] is result["exact_sequences"] is None
+    assert (result["by_position"], result["by_carries"]) == ([], [])
+    assert result["bayes_nats_per_char"] == 3 / 8
+    assert "-" in table(result)
+    with pytest.raises(ValueError, match="no progression"):
+        evaluate(Progressions(*np.zeros((3, 0), np.int32)), 2, **arithmetician(2))
+
+
+def slips(before, number):
+    return (before * 7 + number) % 13 == 0
+
+
+def plain_loop(rows, digits):
+    """[(teacher-forced right, free-running right)] for every predictable term of every row, with Python's integers."""
+    outcomes = []
+    for first, difference, terms in zip(*(a.tolist() for a in rows), strict=True):
+        truth = [first + k * difference for k in range(terms)]
+        text = truth[:2]
+        outcome = []
+        for n in range(2, terms):
+            forced = (2 * truth[n - 1] - truth[n - 2] + slips(truth[n - 1], n + 1)) % 10**digits
+            text.append((2 * text[-1] - text[-2] + slips(text[-1], n + 1)) % 10**digits)
+            outcome.append((forced == truth[n], text[n] == truth[n]))
+        outcomes.append(outcome)
+    return outcomes
+
+
+def test_evaluation_equals_a_plain_loop_in_shapes_of_any_size():
+    cfg = Config(digits=2, min_difference=-30, max_difference=30, max_terms=9)
+    rows = jax.device_get(draw(jax.random.key(8), cfg, 60))
+    outcomes = plain_loop(rows, 2)
+    every = np.array([outcome for row in outcomes for outcome in row])
+    first, *others = (evaluate(rows, 2, **arithmetician(2, slips), batch_tokens=tokens) for tokens in (1, 100, 10**6))
+    assert first["terms"] == len(every)
+    assert [first["exact_teacher_forced"], first["exact_free_running"]] == pytest.approx(every.mean(0), abs=1e-15)
+    assert 0.5 < first["exact_free_running"] < first["exact_teacher_forced"] < 1
+    # A row is right throughout when left to itself exactly if it is right throughout when led.
+    whole = [[all(mode) for mode in zip(*row, strict=True)] for row in outcomes if row]
+    assert all(forced == free for forced, free in whole)
+    assert first["exact_sequences"] == np.mean(whole)
+    for other in others:
+        assert other.pop("nats_per_char") == pytest.approx(first["nats_per_char"], abs=1e-6)
+        assert other.items() <= first.items()
+
+
+def test_a_real_model_with_its_cache_is_counted_as_a_plain_loop_counts_it(random_params):
+    """A random transformer disturbs the arithmetician, so that some terms are right and some are not."""
+    cfg = model.Config(d_model=6, n_heads=3, d_ff=5, position="relative", window=5)
+    params, sound = random_params(cfg), arithmetician(1)
+
+    def disturbed(tokens_BT):
+        return sound["apply"](tokens_BT) + 0.8 * model.apply(params, tokens_BT, cfg)
+
+    def extend(tokens_BT, caches, lengths_B=None):
+        sound_BTV, one = sound["extend"](tokens_BT, caches[0], lengths_B)
+        noise_BTV, other = model.extend(params, tokens_BT, caches[1], cfg, lengths_B=lengths_B)
+        return sound_BTV + 0.8 * noise_BTV, (one, other)
+
+    def init_cache(*size):
+        return sound["init_cache"](*size), model.init_cache(cfg, *size)
+
+    data = Config(digits=1, max_terms=12, min_difference=-3, max_difference=3)
+    rows = jax.device_get(draw(jax.random.key(4), data, 40))
+    nats = bayes_nats(rows, data)
+    functions = {"apply": disturbed, "extend": extend, "init_cache": init_cache}
+    result = evaluate(rows, 1, **functions, bayes_nats=nats, batch_tokens=64)
+    apply = jax.jit(disturbed)
+    longest = int(rows.terms_B.max())
+
+    def logits_after(text):
+        padded_T = np.zeros(2 * longest, np.int32)
+        padded_T[: len(text)] = text
+        return np.asarray(apply(padded_T[None]))[0, : len(text)].astype(float)
+
+    forced, free, total, characters = [], [], 0.0, 0
+    for first, difference, terms in zip(*(a.tolist() for a in rows), strict=True):
+        text = [int(c) if c != " " else SPACE for c in render(first, difference, terms, 1)]
+        logits_TV = logits_after(text)
+        for t, token in enumerate(text[1:]):
+            total += np.log(np.exp(logits_TV[t]).sum()) - logits_TV[t, token]
+        characters += len(text) - 1
+        ours = text[:3]
+        while len(ours) < len(text):
+            ours.append(int(logits_after(ours)[-1].argmax()))
+        led = [int(token) for token in logits_TV.argmax(-1)]
+        forced += [led[2 * n - 2 : 2 * n] == text[2 * n - 1 : 2 * n + 1] for n in range(2, terms)]
+        free += [ours[2 * n - 1 : 2 * n + 1] == text[2 * n - 1 : 2 * n + 1] for n in range(2, terms)]
+    assert 0 < sum(free) < sum(forced) < len(forced)
+    assert result["terms"] == len(forced)
+    assert result["exact_teacher_forced"] == sum(forced) / len(forced)
+    assert result["exact_free_running"] == sum(free) / len(free)
+    assert result["nats_per_char"] == pytest.approx(total / characters, rel=1e-5)
+    assert result["bayes_nats_per_char"] == pytest.approx(nats.sum() / characters)
+
+
+def column_addition(a, b):
+    carried, count = 0, 0
+    while a or b:
+        carried = int(a % 10 + b % 10 + carried > 9)
+        count += carried
+        a, b = a // 10, b // 10
+    return count
+
+
+@given(st.integers(1, 9).flatmap(lambda d: st.tuples(st.just(d), *[st.integers(0, 10**d - 1)] * 2)))
+def test_carries_are_those_of_column_addition(case):
+    digits, a, b = case
+    low, step = min(a, b), abs(a - b)
+    up, down = carries(np.array([low, low + step]), np.array([step, -step]), digits)
+    assert up == down == column_addition(low, step)
+
+
+@given(st.lists(st.integers(2, 100), min_size=1, max_size=300), st.integers(1, 6), st.integers(1, 5000))
+def test_batches_hold_every_row_once_in_few_shapes(terms, digits, batch_tokens):
+    terms_B = np.array(terms)
+    shapes, seen = set(), []
+    for row_B, size, most in batches(terms_B, digits, batch_tokens):
+        assert 1 <= len(row_B) <= size
+        assert terms_B[row_B].max() <= most
+        assert size == 1 or size * most * (digits + 1) <= batch_tokens
+        shapes.add((size, most))
+        seen += row_B.tolist()
+    assert sorted(seen) == list(range(len(terms)))
+    assert len(shapes) <= 2  # a third would cost more than it saves with so few rows
+
+
+def test_many_rows_get_shapes_that_fit_them():
+    terms_B = np.repeat(np.arange(2, 101), 100)
+    padded = sum(size * most for _, size, most in batches(terms_B, 5, 4096))
+    assert padded < 1.2 * terms_B.sum()
+    assert len({most for _, _, most in batches(terms_B, 5, 4096)}) < 10
+
+
+def test_term_matches_counts_whole_terms_with_weight():
+    batch = encode_rows(rows_of("07 10 13 16 19", "50 40 30", "01 02"), 2, 5)
+    matches = jax.jit(partial(term_matches, digits=2))
+    right_BT = batch.tokens_BT[:, 1:]
+    assert matches(right_BT, batch)["exact"] == 1
+    assert matches(right_BT.at[:, :4].set(7), batch)["exact"] == 1  # the first two terms are not predictable
+    for t in (4, 5, 6):  # the space, the tens and the units of 13
+        assert matches(right_BT.at[0, t].set(7), batch)["exact"] == 0.75
+    assert matches(right_BT.at[1, 7:].set(7), batch)["exact"] == 1  # beyond the end of the second row
+    unweighted = Batch(batch.tokens_BT, batch.weights_BT.at[0, 5].set(0.0))
+    assert matches(right_BT.at[0, 4].set(7), unweighted)["exact"] == 1
+    assert matches(right_BT, Batch(batch.tokens_BT, jnp.zeros_like(batch.weights_BT)))["exact"] == 0
+    assert matches(right_BT[:, :4], Batch(*(a[:, :5] for a in batch)))["exact"] == 0
+    assert matches(right_BT, batch)["exact"].dtype == jnp.float32
+
+
+def test_the_table_never_rounds_up_to_all():
+    share = {"count": 10**6, "teacher_forced": 1.0, "free_running": 1 - 1e-6}
+    result = {
+        "sequences": 9,
+        "terms": 10**6,
+        "exact_teacher_forced": 1.0,
+        "exact_free_running": 1 - 1e-6,
+        "exact_sequences": 0.5,
+        "nats_per_char": 0.475,
+        "bayes_nats_per_char": 0.4743,
+        "excess": 0.0007,
+        "by_position": [{"term": n} | share for n in range(3, 41)],
+        "by_carries": [{"carries": n} | share for n in range(3)],
+    }
+    lines = table(result).splitlines()
+    assert "0.47500" in lines[0] and "0.47430" in lines[0] and "0.00070" in lines[0]
+    rows = {line[:18].strip(): line[18:].split() for line in lines[3:]}
+    assert rows["predictable terms"] == ["1,000,000", "100.00", "%", "99.99", "%"]
+    assert rows["whole sequences"] == ["1,000,000", "-", "50.00", "%"]
+    assert rows["terms 33 to 40"] == ["8,000,000", "100.00", "%", "99.99", "%"]
+    assert rows["1 carry"] == rows["term 3"] == rows["predictable terms"]
+    assert "terms 65 to 100" not in rows
+    assert len({len(line) for line in lines[2:]}) == 1

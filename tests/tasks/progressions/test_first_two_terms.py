@@ -1,0 +1,94 @@
+"""The first two terms of rows: as the generator draws them, but for the last digits that make a held-out line."""
+
+import jax
+import numpy as np
+import pytest
+
+from apformer.tasks.progressions import bayes, first_two_terms
+from apformer.tasks.progressions.generator import Config, draw, encode_rows, split_of
+
+UPWARDS = Config(digits=2, max_difference=49)
+BOTH_WAYS = Config(digits=2, min_difference=-30, max_difference=30)
+NOTHING_SMALL = Config(digits=2, min_difference=10, max_difference=40)
+
+sample = jax.jit(first_two_terms.sample, static_argnums=(1, 2))
+
+
+def pairs(batch):
+    """First and second terms of two digits, and the weight of their rows."""
+    tokens_BT, weights_BT = map(np.asarray, batch)
+    assert (weights_BT[:, 0] == 0).all() and (weights_BT[:, 1:] == weights_BT[:, 1:2]).all()
+    return tokens_BT[:, 0] * 10 + tokens_BT[:, 1], tokens_BT[:, 3] * 10 + tokens_BT[:, 4], weights_BT[:, 1]
+
+
+def is_train(first_B, second_B):
+    return split_of((second_B - first_B).astype(np.int32), first_B.astype(np.int32)) == 0
+
+
+@pytest.mark.parametrize("cfg", [UPWARDS, BOTH_WAYS, NOTHING_SMALL])
+def test_all_but_the_last_digit_is_as_likely_as_the_generator_has_it(cfg):
+    """Every beginning, such as 07 3., and on training lines every end of it, within five standard errors."""
+    first_M, difference_M = (grid.ravel() for grid in np.mgrid[0:100, cfg.min_difference : cfg.max_difference + 1])
+    inside_M = (0 <= first_M + difference_M) & (first_M + difference_M < 100)
+    first_M, difference_M = first_M[inside_M], difference_M[inside_M]
+    second_M = first_M + difference_M
+    p_M = bayes.probability(first_M, difference_M, cfg)
+    begins_M = first_M * 10 + second_M // 10
+    p_begins = np.bincount(begins_M, p_M, 1000)
+    train_M = is_train(first_M, second_M)
+    p_train = np.bincount(begins_M, p_M * train_M, 1000)
+    reachable = p_train > 0
+    assert reachable[begins_M].mean() > 0.95
+
+    size, found = 60_000, np.zeros((100, 100))
+    first_B, second_B, weight_B = pairs(sample(jax.random.key(1), cfg, size))
+    np.add.at(found, (first_B, second_B), weight_B / size)
+    error = 5 * np.sqrt(p_begins * weight_B.max() / size)
+    assert (np.abs(found.reshape(100, 10, 10).sum(2).ravel() - p_begins)[reachable] <= error[reachable] + 1e-4).all()
+    expected_M = np.where(train_M, p_M * p_begins[begins_M] / np.maximum(p_train[begins_M], 1e-30), 0.0)
+    error_M = 5 * np.sqrt(expected_M * weight_B.max() / size) + 1e-4
+    assert (np.abs(found[first_M, second_M] - expected_M) <= np.where(train_M, error_M, 0.0)).all()
+
+
+@pytest.mark.parametrize("cfg", [Config(digits=3), Config(digits=3, min_difference=-40, max_difference=40)])
+def test_rows_of_small_differences_come_oftener_and_weigh_as_much_less(cfg):
+    tokens_BT, weights_BT = map(np.asarray, sample(jax.random.key(6), cfg, 8000))
+    first_B, second_B = tokens_BT[:, :3] @ [100, 10, 1], tokens_BT[:, 4:] @ [100, 10, 1]
+    small_B, weight_B = np.abs(second_B - first_B) < 10, weights_BT[:, 1]
+    assert is_train(first_B, second_B)[weight_B > 0].all()
+    before = sum(cfg.min_difference <= d <= cfg.max_difference for d in range(-9, 10))
+    before /= cfg.max_difference - cfg.min_difference + 1
+    assert small_B.mean() > before + 0.07
+    np.testing.assert_allclose(weight_B.mean(), 1, atol=0.02)
+    # Ten second terms that begin alike may have differences on either side of 10, so not all keep their share.
+    np.testing.assert_allclose((weight_B * small_B).mean(), before, atol=0.01 + 0.3 * before)
+
+
+def test_where_a_line_is_likely_its_training_neighbours_stand_in_for_it():
+    cfg = Config(digits=3)
+    first, second = 2, 500  # a held-out line, and a hundred times as likely as its neighbours
+    p_V = bayes.probability(np.full(10, first), np.arange(500, 510) - first, cfg)
+    assert not is_train(np.array([first]), np.array([second]))[0] and p_V[0] > 30 * p_V[1:].max()
+    tokens_BT, weights_BT = map(np.asarray, sample(jax.random.key(2), cfg, 100_000))
+    begins_B = (tokens_BT[:, :6] == [0, 0, 2, 10, 5, 0]).all(1)
+    share = (weights_BT[:, 1] * begins_B).mean()
+    np.testing.assert_allclose(share, p_V.sum(), rtol=0.4)
+    assert not (tokens_BT[begins_B, 6] == 0).any()
+
+
+def siblings(first, second, cfg):
+    """Second terms with other last digits: those the generator draws, and those of them on training lines."""
+    drawn = range(second // 10 * 10, second // 10 * 10 + 10)
+    drawn = [s for s in drawn if cfg.min_difference <= s - first <= cfg.max_difference]
+    return drawn, [s for s in drawn if split_of(np.array([s - first]), np.array([first]))[0] == 0]
+
+
+@pytest.mark.parametrize("cfg", [BOTH_WAYS, Config(digits=2, min_terms=3, min_difference=5, max_difference=40)])
+def test_unseen_digits_are_those_of_held_out_lines_alone(cfg):
+    rows = jax.jit(draw, static_argnums=(1, 2, 3))(jax.random.key(5), cfg, 64, None)
+    unseen_BV = np.asarray(first_two_terms.unseen_digits(encode_rows(rows, 2, 3).tokens_BT, cfg))
+    for unseen_V, first, difference in zip(unseen_BV, *map(np.asarray, rows[:2]), strict=True):
+        drawn, train = siblings(first, first + difference, cfg)
+        drawn = [s for s in drawn if 0 <= first + (cfg.min_terms - 1) * (s - first) <= 99]
+        assert [*np.flatnonzero(unseen_V)] == [s % 10 for s in drawn if s not in train]
+    assert unseen_BV.any()

@@ -1,0 +1,240 @@
+"""A translator from flags to scores: trained, gone on with, averaged, scored by what it writes, and asked."""
+
+import csv
+import json
+import shutil
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from apformer import cli, errors, train
+from apformer.analysis import ablate
+from apformer.commands import export, translate
+from apformer.runs import checkpoint, fit, recipes, restore, settings_file
+from apformer.tasks.translation import batches, corpus
+from apformer.tasks.translation import evaluation as pair_examine
+from apformer.tasks.translation import training as pair_task
+from apformer.tokenizers import pretrained
+from tests.report import test_page
+
+FLAGS = (
+    "--recipe translate --from_language figures --to_language en --largest 400 --numbers 200 --byte_pairs 280 "
+    "--widths 6 12 --d_model 16 --n_heads 2 --n_encoder_layers 1 --n_decoder_layers 1 --d_ff 16 --dropout 0.1 "
+    "--steps 8 --log_every 2 --save_every 4 --batch_size 4 --accumulate 2 --rule adamw"
+).split()
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    path = tmp_path_factory.mktemp("runs") / "run"
+    assert cli.main(["train", *FLAGS, "--run_dir", str(path)]) == 0
+    return path
+
+
+@pytest.fixture(scope="module")
+def trained(run):
+    """(settings, params, tokenizer)"""
+    settings = restore.load_settings(run)
+    return settings, restore.load_params(run, settings)[0], pretrained.load(run / "tokenizer.json")
+
+
+def fails(capsys, sentence, exit_code, *args):
+    capsys.readouterr()
+    assert cli.main([str(arg) for arg in args]) == exit_code
+    out, err = capsys.readouterr()
+    assert out == "" and sentence in err.splitlines()[-1], err
+
+
+def test_a_run_is_scored_by_what_it_writes(run, trained):
+    settings, params, tokenizer = trained
+    evaluation = json.loads((run / "evaluation.json").read_text())
+    with (run / "translations.tsv").open() as file:
+        rows = [*csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE)]
+    lines = restore.load_rows(run)["lines"]["test"]
+    assert [row["source"] for row in rows] == lines.sources and [row["reference"] for row in rows] == lines.targets
+    sources = pair_task.encode_side(tokenizer, lines.sources, "test", settings.data)
+    tokens = translate.search(sources, params, settings, settings.drawing)
+    found = [tokenizer.decode(tokens_T) for tokens_T in tokens]
+    assert [row["translation"] for row in rows] == [" ".join(text.split()) for text in found]
+    exact = np.mean([text == target for text, target in zip(found, lines.targets, strict=True)])
+    assert evaluation["exact"] == exact and evaluation["sentences"] == len(found)
+    assert sum(row["sentences"] for row in evaluation["by_length"]) == len(found)
+    assert "tok:13a" in evaluation["bleu_signature"] and "nc:6" in evaluation["chrf_signature"]
+    assert {file.name for file in (run / "figures").iterdir()} == {"loss.png", "cross_attention.png"}
+
+
+def test_scores_by_hand():
+    """Five words of six, in order: precisions 5/6, 4/5 ... but one word and its pairs are wrong."""
+    references = ["the cat sat on the mat", "a dog runs"]
+    sacrebleu = pair_examine.library()
+    assert pair_examine.score(references, references, sacrebleu)["bleu"] == pytest.approx(100)
+    found = pair_examine.score(["the cat sat on the hat", "a dog runs"], references, sacrebleu)
+    # 8 of 9 words, 6 of 7 pairs, 4 of 5 threes and 2 of 3 fours; no brevity penalty
+    assert found["bleu"] == pytest.approx(100 * (8 / 9 * 6 / 7 * 4 / 5 * 2 / 3) ** 0.25)
+    assert found["exact"] == 0.5
+    (short, longer) = pair_examine.by_length(["a dog", *references[:1]], references[::-1], sacrebleu)
+    assert short["words"] == [1, 5] and short["exact"] == 0 and longer["words"] == [6, 10] and longer["exact"] == 1
+
+
+def test_a_resumed_run_ends_as_the_uninterrupted(run, tmp_path):
+    copy = shutil.copytree(run, tmp_path / "copy")
+    assert cli.main(["resume", str(copy), "--step", "4"]) == 0
+    abstract = jax.eval_shape(lambda: fit.initial_state(restore.load_settings(run)))
+    (step, state), (same, again) = (checkpoint.load(path / "checkpoints", abstract, 8) for path in (run, copy))
+    assert step == same == 8
+    jax.tree.map(np.testing.assert_array_equal, (state.params, state.opt_state), (again.params, again.opt_state))
+
+
+def test_settings_of_pairs_survive_their_file():
+    settings = recipes.parse([*FLAGS, "--source", "a", "--target", "b", "--test", "c", "d"])
+    assert settings.data.widths == (6, 12) and settings.data.test == ("c", "d")
+    assert settings_file.from_dict(json.loads(json.dumps(settings_file.to_dict(settings))), "config.json") == settings
+    assert recipes.parse(["--recipe", "base"]).model.d_model == 512
+
+
+def test_the_average_of_checkpoints_is_their_mean(run, trained):
+    settings = replace(trained[0], drawing=replace(trained[0].drawing, average=2))
+    average, step, _ = restore.load_params(run, settings)
+    first, second = (restore.load_params(run, settings, step=step)[0] for step in (4, 8))
+    assert step == 8
+    jax.tree.map(lambda a, b, c: np.testing.assert_allclose(a, (b + c) / 2, atol=1e-7), average, first, second)
+
+
+def test_a_step_sees_as_many_batches_as_it_accumulates(trained):
+    """The loss of two batches at once is the mean of theirs, and so are the gradients."""
+    settings, params, _ = trained
+    rows = pair_task.read_rows(settings)
+    parts = jax.tree.map(jnp.asarray, rows["train"])
+    batch = jax.jit(pair_task.sample, static_argnames="settings")(jax.random.key(0), settings, parts)
+    assert batch.which.shape == (2,)
+    loss_fn = pair_task.make_loss(replace(settings, model=replace(settings.model, dropout=0.0)))
+    function = jax.value_and_grad(loss_fn, has_aux=True)
+    (together, _), gradients = jax.jit(train.in_parts(function, 2))(params, batch, jax.random.key(1))
+    single = jax.jit(function)
+    halves = [single(params, jax.tree.map(lambda leaf, n=n: leaf[n : n + 1], batch), jax.random.key(1)) for n in (0, 1)]
+    assert float(together) == pytest.approx(np.mean([half[0][0] for half in halves]), rel=1e-5)
+    mean = jax.tree.map(lambda a, b: (a + b) / 2, halves[0][1], halves[1][1])
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), gradients, mean)
+    predict = jax.jit(pair_task.predict, static_argnums=2)
+    # and the loss is that of the smoothed labels, whatever the width of the batch
+    widths, sizes = settings.data.widths, batches.rows_of(settings.data.widths, settings.training.batch_size)
+    for n in (0, 1):
+        which = int(batch.which[n])
+        part = batches.unpack(batches.Padded(*(leaf[n] for leaf in batch.flat)), sizes[which], widths[which])
+        logits_BTV, weights_BT = predict(params, part, settings.model)
+        logp_BTV = jax.nn.log_softmax(logits_BTV)
+        of_target_BT = jnp.take_along_axis(logp_BTV, part.target_NT[:, :, None], axis=-1)[:, :, 0]
+        smooth = -(0.9 * of_target_BT + 0.1 * logp_BTV.mean(-1)) * weights_BT
+        assert float(halves[n][0][0]) == pytest.approx(float(smooth.sum() / weights_BT.sum()), rel=1e-4)
+
+
+def test_the_command_translates_a_sentence_as_it_does_in_a_file(run, tmp_path, capsys):
+    numbers = ["7", "231", "", "400", "19"]
+    file = tmp_path / "numbers.txt"
+    file.write_text("\n".join(numbers) + "\n")
+    assert cli.main(["translate", str(run), "--file", str(file)]) == 0
+    together = capsys.readouterr().out.splitlines()
+    assert len(together) == len(numbers)
+    assert cli.main(["translate", str(run), "231"]) == 0
+    assert capsys.readouterr().out == together[1] + "\n"
+    assert cli.main(["translate", str(run), "231", "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)["translations"]
+    assert answer == [{"source": "231", "translation": together[1]}]
+
+
+def test_a_search_by_one_beam_is_drawing_at_no_temperature(trained):
+    settings, params, tokenizer = trained
+    sources = pair_task.encode_side(tokenizer, ["7", "231"], "here", settings.data)
+    greedy = translate.search(sources, params, settings, replace(settings.drawing, beams=1))
+    cold = translate.search(sources, params, settings, settings.drawing, temperature=1e-4)
+    jax.tree.map(np.testing.assert_array_equal, greedy, cold)
+    warm = [translate.search(sources, params, settings, settings.drawing, 2.0, seed)[1].tolist() for seed in (1, 1, 2)]
+    assert warm[0] == warm[1] != warm[2]
+
+
+@pytest.mark.parametrize(
+    ("flags", "sentence", "exit_code"),
+    [
+        (["7", "--beams", "0"], "--beams 0 is out of range: give 1 to 32767", errors.USAGE),
+        (["7", "--alpha", "-1"], "--alpha -1.0 is out of range", errors.USAGE),
+        (["7", "--temperature", "-1"], "--temperature -1.0 is out of range", errors.USAGE),
+        ([], "none a sentence: give a sentence in quotes", errors.USAGE),
+        (["--file", "nowhere.txt"], "nowhere.txt cannot be read", errors.DATA),
+        (["9" * 400], "the sentence, sentence 1 has", errors.DATA),
+    ],
+)
+def test_what_cannot_be_translated(run, capsys, flags, sentence, exit_code):
+    fails(capsys, sentence, exit_code, "translate", run, *flags)
+
+
+def test_commands_say_which_runs_they_are_for(run, capsys):
+    fails(capsys, "translate with `apformer translate`", errors.USAGE, "predict", run, "007 010")
+    fails(capsys, "nothing is right or wrong", errors.USAGE, "certify", run)
+    fails(capsys, "is of no text", errors.USAGE, "generate", run)
+    fails(capsys, "reads two texts: give --to safetensors", errors.USAGE, "export", run, "--to", "stablehlo")
+
+
+def test_its_page_holds_what_it_was_asked_and_how_it_answered(run, trained, tmp_path):
+    settings, params, tokenizer = trained
+    path = shutil.copytree(run, tmp_path / "copy")
+    data, weights = test_page.report(path)
+    assert data["missing"] == {} and (data["task"], data["architecture"]) == ("pairs", "encoder-decoder")
+    assert len(weights) == data["parameters"] and len(data["ablation"]) == 1 + len(ablate.parts(params))
+    assert data["vocabulary"][:-1] == [tokenizer.decode([token]) for token in range(tokenizer.vocab_size)]
+    end = settings.model.target_vocab_size - 1
+    assert all(row[-1] == end for row in data["probe"]["sources"] + data["probe"]["tokens"])
+    assert all(
+        len(row) == len(weights) for row, weights in zip(data["probe"]["tokens"], data["probe"]["weights"], strict=True)
+    )
+    assert set(zip(data["examples"], data["references"], strict=True)) <= set(zip(*validation(settings), strict=True))
+    near = [each["nearest"] for each in data["translations"]]
+    assert len(near) == data["evaluation"]["sentences"] and all(
+        each is None or 0 < each["shared"] <= 1 for each in near
+    )
+    (path / "translations.tsv").write_text("torn\n1\t2")
+    data, _ = test_page.report(path)
+    assert "cannot be read" in data["missing"]["translations"] and data["translations"] is None
+
+
+def validation(settings):
+    """(sources, targets) that chose the best checkpoint."""
+    return corpus.read(settings.data)["validation"][:2]
+
+
+def test_its_parameters_can_be_exported(run, trained, tmp_path, capsys):
+    pytest.importorskip("safetensors")
+    file = tmp_path / "model.safetensors"
+    assert cli.main(["export", str(run), "--out", str(file)]) == 0
+    cfg, params = export.read_safetensors(file)
+    assert cfg == trained[0].model
+    jax.tree.map(np.testing.assert_array_equal, params, trained[1])
+
+
+@pytest.mark.parametrize(
+    ("flags", "sentence", "exit_code"),
+    [
+        (["--to_language", "klingon"], "nobody here counts in 'klingon'", errors.USAGE),
+        (["--beams", "0"], "--beams 0 is out of range", errors.USAGE),
+        (["--label_smoothing", "1"], "--label_smoothing 1.0 is out of range", errors.USAGE),
+        (["--average", "9"], "--average 9 is of more checkpoints than --keep 3", errors.USAGE),
+        (["--source", "{file}"], "--source and --target belong together", errors.USAGE),
+        (["--source", "{file}", "--target", "{other}"], "{file} has 2 lines and {other} has 3 lines", errors.DATA),
+        (
+            ["--position", "learned", "--max_len", "9"],
+            "--max_len 9 ends before the longest row: give 128",
+            errors.USAGE,
+        ),
+        (["--widths", "1", "12"], "--widths 1 is that of no training pair: leave it out", errors.USAGE),
+        (["--longest", "3", "--widths", "3"], "give a greater --longest, or --too_long cut", errors.DATA),
+    ],
+)
+def test_pairs_that_cannot_be_trained_on(tmp_path, capsys, flags, sentence, exit_code):
+    names = {"file": tmp_path / "a.txt", "other": tmp_path / "b.txt"}
+    names["file"].write_text("one\ntwo\n")
+    names["other"].write_text("eins\nzwei\ndrei\n")
+    words = [word.format(**names) for word in flags]
+    fails(capsys, sentence.format(**names), exit_code, "train", *FLAGS, *words, "--run_dir", tmp_path / "run")
+    assert not (tmp_path / "run").exists()

@@ -1,0 +1,62 @@
+import json
+from importlib import resources
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from apformer.errors import DATA, UserError
+from apformer.tokenizers import digits
+
+
+def test_vocabulary_is_the_json_file_beside_the_module():
+    stored = json.loads(resources.files("apformer.tokenizers").joinpath("vocabulary.json").read_text("utf-8"))
+    assert stored == {**{str(digit): digit for digit in range(10)}, " ": 10}
+
+
+def test_a_literal_line():
+    tokens_T = digits.encode("007 010")
+    assert tokens_T.dtype == np.int32
+    assert tokens_T.tolist() == [0, 0, 7, 10, 0, 1, 0]
+    assert digits.decode(tokens_T) == "007 010"
+    assert digits.decode([]) == ""
+
+
+@settings(deadline=None)
+@given(st.text("0123456789 ", max_size=50))
+def test_decode_inverts_encode(text):
+    assert digits.decode(digits.encode(text)) == text
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(0, 10), max_size=50))
+def test_encode_inverts_decode(tokens):
+    assert digits.encode(digits.decode(np.array(tokens, np.int32))).tolist() == tokens
+
+
+@pytest.mark.parametrize(
+    ("text", "position", "shown"),
+    [
+        ("007 x10", 5, "'x'"),
+        ("-07", 1, "'-'"),
+        ("007\n", 4, r"'\n'"),
+        ("00\x80", 3, r"'\x80'"),
+        ("0٣", 2, r"'\u0663'"),  # a digit, but of another script
+        ("0\U0001f600", 2, r"'\U0001f600'"),
+        ("0\udcff", 2, r"'\udcff'"),  # an undecodable byte of the command line
+    ],
+)
+def test_encode_names_the_foreign_character(text, position, shown):
+    with pytest.raises(UserError) as error:
+        digits.encode(text)
+    assert str(error.value).startswith(f"character {position} is {shown},")
+    assert error.value.exit_code == DATA
+
+
+@pytest.mark.parametrize(("tokens", "position", "shown"), [([0, 11], 2, "11"), ([-1, 0], 1, "-1")])
+def test_decode_names_the_foreign_id(tokens, position, shown):
+    with pytest.raises(UserError) as error:
+        digits.decode(tokens)
+    assert str(error.value).startswith(f"token {position} is {shown},")
+    assert error.value.exit_code == DATA

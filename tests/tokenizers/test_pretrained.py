@@ -1,0 +1,224 @@
+import json
+import sys
+
+import pytest
+
+from apformer.errors import DATA, DISK, USAGE, UserError
+from apformer.tokenizers import text as text_tokenizer
+from apformer.tokenizers.byte_pairs import BYTES
+from apformer.tokenizers.pretrained import load, save
+from apformer.tokenizers.text import BytePairs, Characters, train_byte_pairs, train_characters
+from tests.helpers.small_texts import TEXTS
+
+ALL = "".join(TEXTS.values())
+
+
+@pytest.fixture(scope="module")
+def library():
+    return pytest.importorskip("tokenizers", reason='byte pairs need the text extra: pip install -e ".[text]"')
+
+
+@pytest.fixture(scope="module")
+def byte_pairs(library):
+    return train_byte_pairs(ALL, 400)
+
+
+def write_gpt2(folder, merges=("Ġ t", "h e", "Ġt he"), drop=(), end="<|endoftext|>"):
+    """The two files of a GPT-2: bytes as the letters that stand for them, a merge a line."""
+    printing = {*range(33, 127), *range(161, 173), *range(174, 256)}
+    hidden = iter(range(256, 512))
+    letters = {byte: chr(byte) if byte in printing else chr(next(hidden)) for byte in range(256)}
+    tokens = [letters[byte] for byte in BYTES] + [merge.replace(" ", "") for merge in merges] + [end]
+    vocabulary = {token: i for i, token in enumerate(tokens) if token not in drop}
+    (folder / "vocab.json").write_text(json.dumps(vocabulary))
+    (folder / "merges.txt").write_text("#version: 0.2\n" + "".join(f"{merge}\n" for merge in merges), encoding="utf-8")
+    return folder
+
+
+def write_json(folder, tokenizer):
+    (folder / "tokenizer.json").write_text(tokenizer.to_str(), encoding="utf-8")
+    return folder
+
+
+@pytest.mark.parametrize("characters", ["abc", "\t\n \"'\\é\u2028日🙂"])
+def test_load_inverts_save_of_characters(tmp_path, characters):
+    save(Characters(characters), tmp_path / "tokenizer.json")
+    assert load(tmp_path / "tokenizer.json") == load(tmp_path) == Characters(characters)
+
+
+def test_load_inverts_save_of_byte_pairs(tmp_path, byte_pairs):
+    save(byte_pairs, tmp_path / "tokenizer.json")
+    for path in (tmp_path / "tokenizer.json", str(tmp_path)):
+        loaded = load(path)
+        assert isinstance(loaded, BytePairs)
+        assert loaded.to_json() == byte_pairs.to_json()
+        assert loaded.encode(ALL).tolist() == byte_pairs.encode(ALL).tolist()
+
+
+def test_a_folder_of_gpt2(tmp_path, library):
+    tokenizer = load(write_gpt2(tmp_path))
+    assert tokenizer.vocab_size == 260
+    space, t, h, e, i = (BYTES.index(ord(character)) for character in " thei")
+    assert tokenizer.encode("the the").tolist() == [t, 257, 258]
+    assert tokenizer.encode(" the\xa0").tolist() == [258, BYTES.index(0xC2), BYTES.index(0xA0)]
+    # GPT-2 keeps blanks together but for the one before a word, and numbers whole; its end of a text is one token.
+    assert tokenizer.encode("  the<|endoftext|>he").tolist() == [space, 258, 259, 257]
+    for text in (*TEXTS.values(), "a<|endoftext|>\n<|endoftext|> b", " "):
+        assert tokenizer.decode(tokenizer.encode(text)) == text
+    save(tokenizer, tmp_path / "tokenizer.json")
+    assert load(tmp_path).encode(ALL).tolist() == tokenizer.encode(ALL).tolist()
+
+
+def test_gpt2_splits_by_its_own_pattern(tmp_path, library):
+    tokenizer = load(write_gpt2(tmp_path, merges=("1 2", "12 3", "3 4", "123 4", ". Ċ", "L L", "' LL")))
+    assert tokenizer.decode(tokenizer.encode("1234")[:1]) == "1234"  # GPT-4 takes three digits
+    assert tokenizer.encode(".\n").tolist() == [BYTES.index(ord(".")), BYTES.index(ord("\n"))]  # GPT-4 joins them
+    assert len(tokenizer.encode("I'LL")) == 3  # for GPT-4 a contraction, whatever its case
+
+
+def test_gpt2_encodes_a_long_text_in_parts_as_it_does_at_once(tmp_path, library, monkeypatch):
+    tokenizer = load(write_gpt2(tmp_path, merges=("Ċ Ċ", "Ċ Ġ", "ĉ Ċ", ". Ċ", "č Ċ", "a Ċ")))
+    text = "a\n\nb.\n\n\nc\n \n d\t\ne\r\n\r\nf\n\n\n1\n\n  _\n\n" * 4
+    at_once = tokenizer.encode(text).tolist()
+    for block in (1, 2, 3, 7):
+        monkeypatch.setattr(text_tokenizer, "_BLOCK", block)
+        assert tokenizer.encode(text).tolist() == at_once
+
+
+def test_an_end_of_text_in_the_text_is_text_for_a_tokenizer_that_has_none(byte_pairs):
+    assert len(byte_pairs.encode("<|endoftext|>")) > 1
+    assert byte_pairs.decode(byte_pairs.encode("<|endoftext|>")) == "<|endoftext|>"
+
+
+def test_tokens_that_were_added_stream_as_they_decode(tmp_path, library, byte_pairs):
+    tokenizer = library.Tokenizer.from_str(byte_pairs.to_json())
+    tokenizer.add_special_tokens(["<|end of text|>", "日"])
+    loaded = load(write_json(tmp_path, tokenizer))
+    assert loaded.vocab_size == 402
+    text = "a<|end of text|>b日"
+    assert loaded.encode(text).tolist()[-1] == 401
+    assert loaded.decode(loaded.encode(text)) == text
+    assert b"".join(loaded.bytes_of(token) for token in loaded.encode(text)).decode("utf-8") == text
+
+
+def test_a_tokenizer_that_cuts_or_pads_does_so_no_more(tmp_path, library, byte_pairs):
+    tokenizer = library.Tokenizer.from_str(byte_pairs.to_json())
+    tokenizer.enable_truncation(5)
+    tokenizer.enable_padding(length=10_000)
+    assert load(write_json(tmp_path, tokenizer)).encode(ALL).tolist() == byte_pairs.encode(ALL).tolist()
+
+
+def refusal(path, code=DATA):
+    with pytest.raises(UserError) as error:
+        load(path)
+    assert str(path) in str(error.value)
+    assert "\n" not in str(error.value)
+    assert error.value.exit_code == code
+    return str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "key"),
+    [
+        (b"", "is damaged: it is no valid JSON (Expecting value: line 1"),
+        (b'{"characters": "ab', "is damaged: it is no valid JSON"),
+        (b"[" * 100_000, "is damaged: it is no valid JSON"),
+        (b"ab\xff", "is damaged: byte 3 is no UTF-8; restore the file"),
+        (b'{"characters": "ba"}', "is damaged: its characters are not distinct and in order; restore the file"),
+        (b'{"characters": "aa"}', "its characters are not distinct"),
+        (b'{"characters": ""}', "its characters are not distinct"),
+        (b'{"characters": ["a", "b"]}', "its characters are not distinct"),
+        (b'{"characters": 7}', "its characters are not distinct"),
+        (rb'{"characters": "a\udcff"}', "its characters are not distinct"),
+    ],
+)
+def test_a_damaged_file_is_refused(tmp_path, content, key):
+    (tmp_path / "tokenizer.json").write_bytes(content)
+    assert key in refusal(tmp_path / "tokenizer.json")
+    refusal(tmp_path)
+
+
+@pytest.mark.parametrize("content", ["7", "[]", "{}", '{"a": 0, "b": 1}', '{"version": "1.0", "model": {}}'])
+def test_what_is_no_tokenizer_is_refused(tmp_path, library, content):
+    (tmp_path / "vocab.json").write_text(content)
+    assert "give a tokenizer.json, or the folder of a vocab.json and a merges.txt" in refusal(tmp_path / "vocab.json")
+
+
+def test_a_place_without_a_tokenizer_is_refused(tmp_path):
+    assert "holds no tokenizer: give one with a tokenizer.json, or with a vocab.json" in refusal(tmp_path)
+    assert "cannot be read (No such file or directory)" in refusal(tmp_path / "none")
+    assert "cannot be read (File name too long)" in refusal(tmp_path / ("x" * 300))
+    (tmp_path / "vocab.json").write_text("{}")
+    assert "holds no tokenizer" in refusal(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("vocabulary", "merges", "key"),
+    [
+        ("{", "", "is damaged"),
+        ("[]", "", "is damaged"),
+        (None, "#version: 0.2\nh\n", "is damaged"),
+        (None, "#version: 0.2\nh 日\n", "is damaged"),
+        ('{"a": 0, "b": 2}', "", "leaves out ids from 0 to 2"),
+        ('{"a": 0, "b": 1}', "", "does not give every text back"),
+        ('{"a": "0"}', "", "does not give every text back"),
+    ],
+)
+def test_damaged_files_of_gpt2_are_refused(tmp_path, library, vocabulary, merges, key):
+    write_gpt2(tmp_path)
+    if vocabulary is not None:
+        (tmp_path / "vocab.json").write_text(vocabulary)
+    (tmp_path / "merges.txt").write_text(merges, encoding="utf-8")
+    assert key in refusal(tmp_path)
+
+
+def test_a_byte_that_a_vocabulary_lacks_is_not_passed_over(tmp_path, library):
+    assert "leaves out ids from 0 to 259" in refusal(write_gpt2(tmp_path, drop=("z",)))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda library, tokenizer: setattr(tokenizer, "normalizer", library.normalizers.NFC()),
+        lambda library, tokenizer: setattr(tokenizer, "normalizer", library.normalizers.Lowercase()),
+        lambda library, tokenizer: setattr(tokenizer, "normalizer", library.normalizers.Strip()),
+        lambda library, tokenizer: setattr(tokenizer, "decoder", library.decoders.Fuse()),
+        lambda library, tokenizer: setattr(
+            tokenizer, "pre_tokenizer", library.pre_tokenizers.ByteLevel(add_prefix_space=True)
+        ),
+        lambda library, tokenizer: setattr(tokenizer, "pre_tokenizer", library.pre_tokenizers.Whitespace()),
+    ],
+    ids=["normal form", "lower case", "stripped", "no bytes", "space in front", "words alone"],
+)
+def test_a_tokenizer_that_changes_text_is_refused(tmp_path, library, byte_pairs, change):
+    tokenizer = library.Tokenizer.from_str(byte_pairs.to_json())
+    change(library, tokenizer)
+    path = write_json(tmp_path, tokenizer) / "tokenizer.json"
+    assert "does not give every text back: give byte-level byte pairs, such as GPT-2's" in refusal(path)
+
+
+def test_bytes_by_another_name_are_refused(tmp_path, library):
+    tokenizer = library.Tokenizer(
+        library.models.BPE({f"<0x{byte:02X}>": byte for byte in range(256)}, [], byte_fallback=True)
+    )
+    tokenizer.decoder = library.decoders.Sequence([library.decoders.ByteFallback(), library.decoders.Fuse()])
+    assert tokenizer.decode(tokenizer.encode("é ").ids) == "é "
+    assert "give byte-level byte pairs" in refusal(write_json(tmp_path, tokenizer) / "tokenizer.json")
+
+
+def test_characters_need_no_extra_and_byte_pairs_say_which(tmp_path, byte_pairs, monkeypatch):
+    save(train_characters(ALL), tmp_path / "characters.json")
+    save(byte_pairs, tmp_path / "byte_pairs.json")
+    write_gpt2(tmp_path)
+    monkeypatch.setitem(sys.modules, "tokenizers", None)
+    assert load(tmp_path / "characters.json") == train_characters(ALL)
+    for path in (tmp_path / "byte_pairs.json", tmp_path):
+        with pytest.raises(UserError, match="byte pairs need the text extra") as error:
+            load(path)
+        assert error.value.exit_code == USAGE
+
+
+def test_a_place_that_cannot_be_written(tmp_path):
+    with pytest.raises(UserError, match="cannot be written") as error:
+        save(Characters("ab"), tmp_path / "none" / "tokenizer.json")
+    assert error.value.exit_code == DISK

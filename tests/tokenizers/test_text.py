@@ -1,0 +1,177 @@
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from apformer.errors import DATA, USAGE, UserError
+from apformer.tokenizers import text as text_tokenizer
+from apformer.tokenizers.text import Characters, check_vocabulary, stream, train_byte_pairs, train_characters
+from tests.helpers.small_texts import TEXTS, any_text, kinds
+
+ALL = "".join(TEXTS.values())
+
+
+@pytest.fixture(scope="module")
+def byte_pairs():
+    pytest.importorskip("tokenizers", reason='byte pairs need the text extra: pip install -e ".[text]"')
+    return train_byte_pairs(ALL, 400)
+
+
+@pytest.fixture(params=["characters", "byte pairs"])
+def tokenizer(request):
+    return train_characters(ALL) if request.param == "characters" else request.getfixturevalue("byte_pairs")
+
+
+def test_a_literal_text_of_characters():
+    tokenizer = train_characters("hello, world")
+    assert tokenizer == Characters(" ,dehlorw")  # in the order of code points, as nanoGPT's
+    assert tokenizer.vocab_size == 9
+    tokens_T = tokenizer.encode("held")
+    assert tokens_T.dtype == np.int32
+    assert tokens_T.tolist() == [4, 3, 5, 2]
+    assert tokenizer.decode(tokens_T) == "held"
+
+
+def test_a_literal_text_of_byte_pairs():
+    pytest.importorskip("tokenizers", reason='byte pairs need the text extra: pip install -e ".[text]"')
+    tokenizer = train_byte_pairs("abab abc", 260)  # worked by hand in test_byte_pairs
+    tokens_T = tokenizer.encode("abab abc é")
+    assert tokens_T.dtype == np.int32
+    assert tokens_T.tolist() == [258, 259, 220, 127, 102]
+    assert tokenizer.decode([257, 64]) == " aba"
+    assert tokenizer.decode([64, 127, 65]) == "a\ufffdb"
+
+
+@pytest.mark.parametrize("text", TEXTS.values(), ids=list(TEXTS))
+def test_decode_inverts_encode(tokenizer, text):
+    tokens_T = tokenizer.encode(text)
+    assert (tokens_T.dtype, tokens_T.ndim) == (np.int32, 1)
+    assert 0 <= tokens_T.min() and tokens_T.max() < tokenizer.vocab_size
+    assert tokenizer.decode(tokens_T) == text
+    assert tokenizer.decode(jnp.asarray(tokens_T)) == text
+
+
+@settings(max_examples=1000)
+@given(text=any_text | kinds)
+def test_any_text_comes_back_from_byte_pairs(byte_pairs, text):
+    tokens_T = byte_pairs.encode(text)
+    assert tokens_T.dtype == np.int32
+    assert byte_pairs.decode(tokens_T) == text
+
+
+@given(text=any_text.filter(len))
+def test_any_text_comes_back_from_its_characters(text):
+    tokenizer = train_characters(text)
+    assert tokenizer.vocab_size == len(set(text))
+    assert tokenizer.decode(tokenizer.encode(text)) == text
+    tokens_V = np.arange(tokenizer.vocab_size)
+    assert tokenizer.encode(tokenizer.decode(tokens_V)).tolist() == tokens_V.tolist()
+
+
+def test_no_tokens(tokenizer):
+    assert tokenizer.encode("").dtype == np.int32
+    assert tokenizer.encode("").tolist() == []
+    assert tokenizer.decode([]) == "".join(stream(tokenizer, [])) == ""
+
+
+def test_the_vocabulary_is_as_large_as_asked_or_as_the_text_allows(byte_pairs):
+    assert byte_pairs.vocab_size == 400
+    assert train_byte_pairs("abab abc", 1000).vocab_size == 260
+    assert train_byte_pairs("abab abc", 256).vocab_size == 256
+
+
+def test_a_long_text_is_encoded_in_parts_as_it_is_at_once(byte_pairs, monkeypatch):
+    text = ALL + "\n\na\n\n\nb. \n \nc!\n\nd\r\n\r\ne" * 50
+    at_once = byte_pairs.encode(text).tolist()
+    merged_at_once = train_byte_pairs(text, 400).to_json()
+    for block in (1, 2, 3, 50, 1000):
+        monkeypatch.setattr(text_tokenizer, "_BLOCK", block)
+        assert byte_pairs.encode(text).tolist() == at_once
+    assert train_byte_pairs(text, 400).to_json() == merged_at_once
+
+
+@pytest.mark.parametrize("text", TEXTS.values(), ids=list(TEXTS))
+def test_a_stream_is_the_text_in_whole_characters(tokenizer, text):
+    tokens_T = tokenizer.encode(text)
+    pieces = list(stream(tokenizer, tokens_T))
+    assert "".join(pieces) == text
+    assert "\ufffd" not in "".join(pieces)
+    assert len(pieces) > 100
+
+
+@settings(max_examples=200)
+@given(tokens=st.lists(st.integers(0, 399), max_size=20) | st.lists(st.integers(94, 255), max_size=20))
+def test_a_stream_of_any_tokens_is_what_decode_makes_of_them(byte_pairs, tokens):
+    assert "".join(stream(byte_pairs, tokens)) == byte_pairs.decode(tokens)
+
+
+def test_a_stream_waits_for_the_rest_of_a_character_and_no_longer():
+    pytest.importorskip("tokenizers", reason='byte pairs need the text extra: pip install -e ".[text]"')
+    tokenizer = train_byte_pairs("-", 256)
+    read = []
+
+    def tokens():
+        for token in tokenizer.encode("a🙂b"):
+            yield token
+            read.append(token)
+
+    pieces = stream(tokenizer, tokens())
+    assert (next(pieces), len(read)) == ("a", 0)
+    assert (next(pieces), len(read)) == ("🙂", 4)
+    assert list(pieces) == ["b"]
+
+
+@pytest.mark.parametrize(
+    ("text", "position", "shown"),
+    [("hexd", 3, "'x'"), ("~", 1, "'~'"), ("he\n", 3, r"'\n'"), ("h\udcff", 2, r"'\udcff'")],
+)
+def test_a_character_outside_the_vocabulary_is_named(text, position, shown):
+    with pytest.raises(UserError) as error:
+        train_characters("hello, world").encode(text)
+    assert str(error.value).startswith(f"character {position} is {shown}, which the vocabulary lacks; use the 9 ")
+    assert error.value.exit_code == DATA
+
+
+def test_half_a_character_is_named(byte_pairs):
+    for refuse in (byte_pairs.encode, train_characters, lambda text: train_byte_pairs(text, 300)):
+        with pytest.raises(
+            UserError, match=r"character 3 is '\\udcff', half of a character; give a text in UTF-8"
+        ) as error:
+            refuse("ab\udcffc")
+        assert error.value.exit_code == DATA
+
+
+def test_an_id_outside_the_vocabulary_is_named_and_never_clamped(tokenizer):
+    size = tokenizer.vocab_size
+    for read in (tokenizer.decode, lambda tokens: list(stream(tokenizer, tokens[1:]))):
+        for token in (size, -1, 2**40):
+            with pytest.raises(UserError, match=rf"is {token}, which the .*; ids run from 0 to {size - 1}$") as error:
+                read([0, token])
+            assert error.value.exit_code == DATA
+    with pytest.raises(UserError, match=f"^token 2 is {size},"):
+        tokenizer.decode(np.array([0, size]))
+
+
+def test_what_no_vocabulary_can_be_made_from():
+    with pytest.raises(
+        UserError, match="--vocab_size 255 is under 256, the number of bytes: give 256 or more"
+    ) as error:
+        train_byte_pairs("abc", 255)
+    assert error.value.exit_code == USAGE
+    for refuse in (train_characters, lambda text: train_byte_pairs(text, 300)):
+        with pytest.raises(UserError, match="the text is empty: give one") as error:
+            refuse("")
+        assert error.value.exit_code == DATA
+
+
+def test_the_vocabulary_must_be_the_models():
+    tokenizer = train_characters("hello, world")
+    check_vocabulary(tokenizer, 9, "the run")
+    check_vocabulary(tokenizer, 16, "the run", padding=7)
+    for vocab_size, padding in ((8, 0), (10, 0), (8, 7), (17, 7)):
+        with pytest.raises(UserError) as error:
+            check_vocabulary(tokenizer, vocab_size, "the run", padding)
+        sizes = f"the run has a vocabulary of {vocab_size} tokens and the tokenizer one of 9"
+        assert str(error.value) == f"{sizes}: give the tokenizer that the model was trained with"
+        assert error.value.exit_code == DATA
