@@ -7,6 +7,7 @@ import difflib
 import os
 import sys
 
+from apformer.commands import certify as certify_
 from apformer.errors import DISK, USAGE, UserError
 from apformer.flags import parse
 
@@ -56,9 +57,8 @@ def evaluate(args):
 
 def certify(args):
     """Enumerate every context there is: the count, the errors, the smallest margin."""
-    from apformer.commands import evaluate as examine
 
-    examine.certify(parse(examine.Certify, args, "apformer certify"))
+    certify_.certify(parse(certify_.Certify, args, "apformer certify"))
 
 
 def report(args):

@@ -21,11 +21,11 @@ import jax
 from tqdm import tqdm
 from tyro.conf import Positional
 
-from apformer import flags, model, optimizer
+from apformer import files, flags, model, optimizer
 from apformer.errors import USAGE, UserError
 from apformer.formats import gpt2
 from apformer.report import figures
-from apformer.runs import directory
+from apformer.runs import directory, provenance
 from apformer.tasks.text import corpus, finetune, training
 from apformer.tokenizers import pretrained
 from apformer.tokenizers import text as text_tokenizer
@@ -138,7 +138,7 @@ def fit(name, params, rows, settings, args, path):
             bar.update(step - bar.n)
             bar.set_postfix_str(f"loss {float(loss):.4f}")
             if record is not None:
-                directory.append_record(path / "loss.jsonl", {"run": name, **record})
+                files.append_record(path / "loss.jsonl", {"run": name, **record})
                 tqdm.write(f"{name}, step {step:,}: validation {record['validation_loss']:.4f}", file=sys.stderr)
 
         return finetune.fit(params, rows, settings, args.seed, args.evaluate_every, report)
@@ -148,7 +148,7 @@ def export(folder, params, cfg, tokenizer):
     """A folder that `transformers` opens, with a tokenizer that it runs as it stands in tokenizer.json."""
     gpt2.save(folder, params, cfg)
     pretrained.save(tokenizer, folder / "tokenizer.json")
-    directory.write_json(folder / "tokenizer_config.json", {"tokenizer_class": "PreTrainedTokenizerFast"})
+    files.write_json(folder / "tokenizer_config.json", {"tokenizer_class": "PreTrainedTokenizerFast"})
 
 
 def pretrain(args, path, cfg, rows):
@@ -178,8 +178,8 @@ def run(args):
     rates = (RATES if alone else RATES_OF_SMALL) | ({method: args.learning_rate} if args.learning_rate else {})
     settings = {name: settings_of(args, cfg, name, rate, args.way.steps) for name, rate in rates.items()}
     data = training.describe_rows(settings[method], rows)
-    said = {"flags": asdict(args), "versions": directory.versions(), "data": data}
-    directory.write_json(path / "finetune.json", said)
+    said = {"flags": asdict(args), "versions": provenance.versions(), "data": data}
+    files.write_json(path / "finetune.json", said)
     if alone:
         results = {method: fit(method, params, rows, settings[method], args, path)}
     else:
@@ -188,8 +188,8 @@ def run(args):
         results["from scratch"] = fit("from scratch", fresh, rows, from_nothing(args, cfg, args.way.steps), args, path)
     export(path / "model", results[method].params, cfg, rows["tokenizer"])
     found = {name: {"loss": best.loss, "step": best.step} for name, best in results.items()}
-    directory.write_json(path / "finetune.json", said | {"found": found})
-    with directory.disk_errors(path):
+    files.write_json(path / "finetune.json", said | {"found": found})
+    with files.disk_errors(path):
         figures.fine_tuning({name: best.curve for name, best in results.items()}).savefig(path / "loss.png")
     print(table(results, rows), f"\n{path / 'model'}\n{path / 'loss.png'}", sep="\n")
 

@@ -12,10 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 from tyro.conf import Positional
 
-from apformer import flags
-from apformer.commands.predict import continue_lines
+from apformer import files, flags
+from apformer.decoding import bind
 from apformer.errors import USAGE, UserError
 from apformer.runs import directory, restore
+from apformer.tasks.progressions.continuation import continue_lines
 from apformer.tasks.progressions.generator import render
 
 
@@ -44,7 +45,7 @@ def measure(path, tests, seed):
     for k in given:
         difference_B, first_B = random.integers(1, 1001, tests).tolist(), random.integers(0, 1001, tests).tolist()
         rows += [render(a, d, k + 1, digits) for a, d in zip(first_B, difference_B, strict=True)]
-    functions = restore.bound(params, settings.model)
+    functions = bind.bound(params, settings.model)
     next_terms = continue_lines([row[: -digits - 1] for row in rows], digits + 1, **functions)
     right = [row.endswith(f" {said}") for row, said in zip(rows, next_terms, strict=True)]
     return dict(zip(given, np.reshape(right, (len(given), tests)).mean(axis=1).tolist(), strict=True))
@@ -56,7 +57,7 @@ def run(args):
         flags.require(flag, getattr(args, flag) >= least, args, f"at least {least}")
     path = directory.find(args.run)
     shares = measure(path, args.tests, args.seed)
-    directory.write_json(path / "oeis_protocol.json", {"tests": args.tests, "seed": args.seed, "exact": shares})
+    files.write_json(path / "oeis_protocol.json", {"tests": args.tests, "seed": args.seed, "exact": shares})
     print(json.dumps({k: f"{share:.1%}" for k, share in shares.items()}, indent=1))
 
 

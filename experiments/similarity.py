@@ -20,10 +20,9 @@ import jax.numpy as jnp
 import numpy as np
 from tqdm import tqdm
 
-from apformer import flags, loss, model, optimizer, train
+from apformer import files, flags, loss, model, optimizer, train
 from apformer.layers.similarity import compare
-from apformer.runs import directory
-from apformer.tasks.progressions.generator import Batch
+from apformer.tasks.batch import Batch
 
 SIMILARITIES = {  # how each is drawn
     "scaled_dot": ("#0072B2", "-"),
@@ -196,7 +195,7 @@ def run(args):
     for d_model, similarity in tqdm(models, unit="model", disable=None):
         learned[d_model, similarity] = curve(similarity, d_model, args)
     print(table(measured, learned))
-    with directory.disk_errors(args.figure):
+    with files.disk_errors(args.figure):
         draw(measured, learned, args).savefig(args.figure)
     print(f"\n{args.figure}")
 

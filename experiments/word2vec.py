@@ -24,10 +24,10 @@ import numpy as np
 from tqdm import tqdm
 from tyro.conf import Positional
 
-from apformer import flags, optimizer, train, word2vec
+from apformer import files, flags, optimizer, train, word2vec
 from apformer.errors import DATA, NON_FINITE, USAGE, UserError
 from apformer.report import figures
-from apformer.runs import directory, recipes
+from apformer.runs import directory, provenance, recipes
 from apformer.tasks.progressions import generator
 from apformer.tasks.text import corpus as text
 from apformer.tokenizers import words
@@ -160,7 +160,7 @@ def learn(args, path, corpus, counts_V):
 
         def report(step, loss):
             seconds = round(time.perf_counter() - begun, 3)
-            directory.append_record(path / "loss.jsonl", {"step": step, "loss": loss, "seconds": seconds})
+            files.append_record(path / "loss.jsonl", {"step": step, "loss": loss, "seconds": seconds})
             bar.update(step - bar.n)
             bar.set_postfix(loss=f"{loss:.4f}")
 
@@ -198,16 +198,14 @@ def run(args):
     path = Path(args.run_dir or directory.dated("word2vec"))
     directory.create("word2vec", path)
     text = {"words": int(corpus.length), "vocabulary": len(vocabulary)}
-    directory.write_json(
-        path / "word2vec.json", {"flags": asdict(args), "versions": directory.versions(), "text": text}
-    )
+    files.write_json(path / "word2vec.json", {"flags": asdict(args), "versions": provenance.versions(), "text": text})
     print(f"{path}: {text['words']:,} words, {text['vocabulary']:,} different ones", file=sys.stderr)
     params = learn(args, path, corpus, counts_V)
     near = neighbours(params, vocabulary, words_asked, args.neighbours)
-    with directory.disk_errors(path):
+    with files.disk_errors(path):
         np.savez(path / "vectors.npz", words=np.array(vocabulary), counts=counts_V, **params)
         draw(params, vocabulary, near).savefig(path / "vectors.png")
-    directory.write_text(path / "neighbours.txt", table(near) + "\n")
+    files.write_text(path / "neighbours.txt", table(near) + "\n")
     print(f"{table(near)}\n\n{path / 'vectors.npz'}\n{path / 'vectors.png'}")
 
 

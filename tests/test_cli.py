@@ -15,6 +15,7 @@ import pytest
 from apformer import cli, errors
 from apformer.commands import train
 from apformer.runs import checkpoint, directory
+from apformer.tasks import hard_rows
 from apformer.tasks.progressions import generator, training
 
 ROOT = Path(__file__).parents[1]
@@ -28,7 +29,7 @@ FLAGS = f"--recipe sketch {MODEL} {TASK} {PACE}".split()
 
 @pytest.fixture(autouse=True)
 def few_validation_rows(monkeypatch):
-    monkeypatch.setattr(training, "VALIDATION_ROWS", 32)
+    monkeypatch.setattr(hard_rows, "VALIDATION_ROWS", 32)
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +38,7 @@ def trained(tmp_path_factory):
     folder = tmp_path_factory.mktemp("work")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        patch.setattr(training, "VALIDATION_ROWS", 32)
+        patch.setattr(hard_rows, "VALIDATION_ROWS", 32)
         with open("out", "w") as out, open("err", "w") as err:
             patch.setattr(sys, "stdout", out)
             patch.setattr(sys, "stderr", err)

@@ -5,8 +5,9 @@ import os
 import shutil
 from dataclasses import dataclass
 
+from apformer import files
 from apformer.errors import USAGE, UserError
-from apformer.runs import directory
+from apformer.runs import provenance
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ def examine():
 
     place = "runs" if os.path.isdir("runs") else "."
     facts = {
-        "versions": directory.versions(),
+        "versions": provenance.versions(),
         "backend": None,
         "devices": [],
         "computes": False,
@@ -54,7 +55,7 @@ def examine():
         reason = str(error).splitlines()[0]
         fault = UserError(f"JAX does not start ({reason}): set JAX_PLATFORMS=cpu, or mend its installation", USAGE)
     try:
-        directory.preflight(place, needs=0)
+        files.preflight(place, needs=0)
         facts["writable"] = True
     except UserError as error:
         fault = error

@@ -10,20 +10,18 @@
 Versions of JAX of the next six months at least can read such a file (https://docs.jax.dev/en/latest/export/export.html).
 """
 
-import dataclasses
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-import jax
-import jax.numpy as jnp
 from tyro.conf import Positional
 
-from apformer import model, recurrent, seq2seq
-from apformer.errors import CHECKPOINT, USAGE, UserError
+from apformer import seq2seq
+from apformer.errors import USAGE, UserError
 from apformer.formats import safetensors
-from apformer.runs import directory, recipes, restore
+from apformer.formats.stablehlo import write_stablehlo
+from apformer.formats.weights import write_safetensors
+from apformer.runs import directory, restore
 
 
 @dataclass(frozen=True)
@@ -52,53 +50,3 @@ def export(args):
     write = {"safetensors": write_safetensors, "stablehlo": write_stablehlo}[args.to]
     write(out, params, settings.model)
     print(f"{out}: the model of {path} at step {step:,}, {out.stat().st_size:,} bytes")
-
-
-def write_safetensors(path, params, cfg):
-    """Write the parameters, bit for bit, to a new file. Raises UserError as `tensor_file.write` does."""
-    metadata = {"format": "apformer", "config": json.dumps(dataclasses.asdict(cfg))}
-    safetensors.write(path, named(params), metadata)
-
-
-def read_safetensors(path):
-    """(cfg, params) of a file that `write_safetensors` wrote. Raises UserError (exit CHECKPOINT) if it is another."""
-    with safetensors.reading(path) as file:
-        try:
-            config = json.loads((file.metadata() or {})["config"])
-            kinds = {"cell": recurrent.Config, "n_encoder_layers": seq2seq.Config}
-            cfg = next((kind for name, kind in kinds.items() if name in config), model.Config)(**config)
-        except (KeyError, TypeError, ValueError) as error:
-            remedy = "give a file that `apformer export` wrote"
-            raise UserError(f"{path} holds no Config of a model ({error}): {remedy}", CHECKPOINT) from None
-        expected = jax.eval_shape(lambda key: recipes.module(cfg).init(key, cfg), jax.random.key(0))
-        shapes = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}
-        if shapes != {name: leaf.shape for name, leaf in named(expected).items()}:
-            raise UserError(f"{path} holds other names or shapes than its Config has: export it anew", CHECKPOINT)
-        arrays = [jnp.asarray(file.get_tensor(name)) for name in named(expected)]
-    return cfg, jax.tree.unflatten(jax.tree.structure(expected), arrays)
-
-
-def write_stablehlo(path, params, cfg):
-    """Write the function tokens_BT -> logits_BTV to a new file; with learned positions T is at most max_len.
-
-    Raises UserError: USAGE without the `export` extra or if there is a file, DISK if it cannot be written.
-    """
-    from jax import export
-
-    safetensors.refuse_to_overwrite(path)
-    most = recipes.module(cfg).max_tokens(cfg)
-    longest = [] if most is None else [f"T <= {most}"]
-    tokens_BT = jax.ShapeDtypeStruct(export.symbolic_shape("B, T", constraints=longest), jnp.int32)
-    apply = jax.jit(restore.bound(params, cfg)["apply"])
-    exported = export.export(apply, platforms=("cpu", "cuda", "tpu"))(tokens_BT)
-    try:
-        data = exported.serialize()
-    except ImportError:  # of flatbuffers
-        raise UserError('--to stablehlo needs the export extra: pip install -e ".[export]"', USAGE) from None
-    directory.write_bytes(path, data)
-
-
-def named(params):
-    """{dotted path: leaf}, in the order of the leaves."""
-    leaves = jax.tree_util.tree_leaves_with_path(params)
-    return {".".join(entry.key for entry in path): leaf for path, leaf in leaves}

@@ -5,21 +5,20 @@ the last of what was written, half as much, becomes the prompt of a new beginnin
 """
 
 from dataclasses import dataclass
-from functools import partial
 
 import jax
 import numpy as np
 from tyro.conf import Positional
 
+from apformer.decoding import bind
 from apformer.decoding import generate as generation
+from apformer.decoding.stream import write
 from apformer.errors import USAGE, UserError
 from apformer.flags import require
 from apformer.runs import directory, recipes, restore
 from apformer.tasks.text import corpus
 from apformer.tokenizers import pretrained
 from apformer.tokenizers import text as text_tokenizer
-
-CHUNK = 16  # tokens that are drawn before they are shown
 
 
 @dataclass(frozen=True)
@@ -59,7 +58,7 @@ def generate(args):
     if not len(prompt_T):
         raise UserError("--prompt is empty: give at least one character", USAGE)
     params, _, _ = restore.load_params(path, settings, args.member)
-    functions = restore.bound(params, settings.model)
+    functions = bind.bound(params, settings.model)
     most = recipes.module(settings.model).max_tokens(settings.model)
     chunks = write(prompt_T, args.tokens, args.samples, most, functions, key=jax.random.key(args.seed), sample=sample)
     if args.samples > 1:
@@ -92,26 +91,3 @@ def sampler(args):
     if args.top_p < 1:
         return generation.top_p(args.top_p, args.temperature)
     return generation.temperature(args.temperature)
-
-
-def write(prompt_T, tokens, samples, most, functions, *, key, sample):
-    """Chunks of the next tokens, (samples, CHUNK) or fewer, as they are drawn; `most` positions there are, or None."""
-    extend, most = functions["extend"], most or len(prompt_T) + tokens
-    begin = jax.jit(partial(generation.begin, extend, key=key, sample=sample))
-    proceed = jax.jit(partial(generation.proceed, extend, key=key, sample=sample), static_argnums=2, donate_argnums=0)
-    written_BT = np.tile(np.asarray(prompt_T, np.int32), (samples, 1))
-    context_BT, number = written_BT[:, -most:], 0
-    while number < tokens:
-        until = min(tokens, number + most - context_BT.shape[1] + 1)  # the last token needs no position
-        padded_BT, lengths_B = generation.pad_prompts(list(context_BT))
-        state = begin(functions["init_cache"](samples, most), padded_BT[:, :most], lengths_B, number)
-        chunk_BN = np.asarray(state[0])[:, None]
-        while True:
-            written_BT = np.concatenate([written_BT, chunk_BN], axis=1)
-            yield chunk_BN
-            number += chunk_BN.shape[1]
-            if number == until:
-                break
-            state, chunk_BN = proceed(state, number, min(CHUNK, until - number))
-            chunk_BN = np.asarray(chunk_BN)
-        context_BT = written_BT[:, -max(1, most // 2) :]

@@ -3,24 +3,19 @@
 import json
 import sys
 from dataclasses import dataclass
-from functools import partial
 
-import jax
-import numpy as np
-from tqdm import tqdm
 from tyro.conf import Positional
 
 from apformer.commands import _prompts
-from apformer.decoding.generate import generate, pad_prompts
+from apformer.decoding import bind
 from apformer.errors import DATA, USAGE, UserError
 from apformer.runs import directory, recipes, restore
 from apformer.tasks import choose
 from apformer.tasks.digits import generator
 from apformer.tasks.progressions import text_file
-from apformer.tokenizers import digits as tokenizer
+from apformer.tasks.progressions.continuation import continue_lines, terms_that_fit
 
 EXAMPLE = 'apformer predict RUN "007 010 013"'
-TOKENS, LEAST = 8192, 8  # of a batch: its tokens, whose attention must fit in memory, and its fewest rows
 
 
 @dataclass(frozen=True)
@@ -62,7 +57,7 @@ def predict(args):
     if known is not None and longest > known:
         raise UserError(f"a line would have {longest} characters where {path} knows {known}: give fewer --terms", USAGE)
     params, _, _ = restore.load_params(path, settings, args.member)
-    texts = continue_lines(lines, characters, **restore.bound(params, settings.model))
+    texts = continue_lines(lines, characters, **bind.bound(params, settings.model))
     continuations = [line[: max(0, fit * (digits + 1) - 1)] for line, fit in zip(texts, fitting_B, strict=True)]
     if args.json:
         pairs = zip(lines, continuations, strict=True)
@@ -73,36 +68,3 @@ def predict(args):
     if short:
         many = f"{short:,} of {len(lines):,} lines stop" if args.file else "stopped"
         print(f"{many} early, because the next term no longer fits {digits} digits", file=sys.stderr)
-
-
-def continue_lines(lines, characters, *, extend, init_cache, apply=None):
-    """The next characters of each line, greedily, without the space they begin with."""
-    if characters == 0:
-        return [""] * len(lines)
-    tokens = [tokenizer.encode(line) for line in lines]
-    width_B = np.array([pad_prompts([prompt])[0].shape[1] for prompt in tokens])
-    continuations = [""] * len(tokens)
-    step = jax.jit(partial(_continue, characters=characters, extend=extend, init_cache=init_cache))
-    with tqdm(total=len(tokens), unit="line", disable=None if len(tokens) > LEAST else True, leave=False) as bar:
-        for width in np.unique(width_B):  # like lengths together: few compilations, little padding
-            alike = np.flatnonzero(width_B == width)
-            size = LEAST if len(alike) <= LEAST else max(LEAST, TOKENS // int(width))
-            for start in range(0, len(alike), size):
-                rows = alike[start : start + size]
-                prompt_BT, lengths_B = pad_prompts([tokens[i] for i in np.resize(rows, size)])
-                for i, tokens_N in zip(rows, np.asarray(step(prompt_BT, lengths_B)), strict=False):
-                    continuations[i] = tokenizer.decode(tokens_N)[1:]
-                bar.update(len(rows))
-    return continuations
-
-
-def _continue(prompt_BT, lengths_B, *, characters, extend, init_cache):
-    B, T = prompt_BT.shape
-    return generate(extend, init_cache(B, T + characters), prompt_BT, lengths_B, characters)
-
-
-def terms_that_fit(first, difference, terms, digits, more):
-    """How many of the next `more` terms of a progression stay within 0 .. 10^D - 1; whole numbers of any size."""
-    last = first + (terms - 1) * difference
-    room = last if difference < 0 else 10**digits - 1 - last
-    return min(more, room // abs(difference)) if difference else more

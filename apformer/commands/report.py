@@ -12,12 +12,12 @@ import jax
 import numpy as np
 from tyro.conf import Positional
 
+from apformer import files
 from apformer.analysis import circuit
-from apformer.commands import evaluate
-from apformer.commands.export import named
 from apformer.errors import CHECKPOINT, UserError
+from apformer.formats.weights import named
 from apformer.report import template
-from apformer.runs import directory, restore
+from apformer.runs import directory, provenance, restore
 from apformer.runs.metrics import read_metrics
 from apformer.tasks import choose
 from apformer.tasks.digits import generator as wide
@@ -79,7 +79,7 @@ def write(path, settings, rows, member=None, weights=True, missing=None):
     elif "probe" not in missing:
         data |= _asked(settings, rows, params, data["vocabulary"])
     whole = template.fill(data, None if "weights" in missing else named(params))
-    directory.write_text(path / "report.html", whole)
+    files.write_text(path / "report.html", whole)
     return f"{path / 'report.html'}: open it in a browser ({len(whole) / 1e6:,.1f} MB)"
 
 
@@ -92,7 +92,7 @@ def _asked(settings, rows, params, vocabulary):
 def gather(path, settings, rows, member, missing):
     """(data, params): all that a page says of a run but its weights, and these."""
     params, step, member = restore.load_params(path, settings, member)
-    config = directory.read_json(path / "config.json")
+    config = files.read_json(path / "config.json")
     data = {
         "name": path.resolve().name,
         "task": TASKS[type(settings.data)],
@@ -101,7 +101,7 @@ def gather(path, settings, rows, member, missing):
         "versions": _dict(config.get("versions")),
         "source": _dict(config.get("data")),
         "parameters": sum(int(np.prod(leaf.shape)) for leaf in jax.tree.leaves(params)),
-        "parameters_sha256": evaluate.digest(params),
+        "parameters_sha256": provenance.digest(params),
         "step": step,
         "member": member,
         "missing": missing,
@@ -127,7 +127,7 @@ def _of_this_model(file, data, keys):
     """What a file of the run says, if it is there, whole, and of these parameters; keys: what it is to hold."""
     if not file.exists():
         return None
-    found = _or_missing(data["missing"], file.stem, lambda: directory.read_json(file))
+    found = _or_missing(data["missing"], file.stem, lambda: files.read_json(file))
     if found is None:
         return None
     absent = sorted(keys - _dict(found).keys())
@@ -156,8 +156,8 @@ def _or_missing(missing, name, read):
 
 def _refuse_newer(path):
     """Raises UserError (exit CHECKPOINT) if a run is of a later version of apformer than this."""
-    theirs = str(_dict(_dict(directory.read_json(path / "config.json")).get("versions")).get("apformer"))
-    ours = str(directory.versions()["apformer"])
+    theirs = str(_dict(_dict(files.read_json(path / "config.json")).get("versions")).get("apformer"))
+    ours = str(provenance.versions()["apformer"])
     if _numbers(ours) and _numbers(theirs) > _numbers(ours):
         sentence = f"{path} was written by apformer {theirs}, and this is {ours}: install the newer one to read it"
         raise UserError(sentence, CHECKPOINT)
@@ -177,7 +177,7 @@ def _is_circuit(settings, params):
     digits = settings.data.digits if isinstance(settings.data, generator.Config) else 0
     if not digits or settings.model != circuit.config(digits):
         return False
-    return evaluate.digest(params) == evaluate.digest(circuit.params(digits))
+    return provenance.digest(params) == provenance.digest(circuit.params(digits))
 
 
 def _architecture(params):

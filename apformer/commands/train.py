@@ -17,9 +17,10 @@ import jax.numpy as jnp
 import numpy as np
 from tyro.conf import Positional
 
-from apformer.commands import evaluate, report
+from apformer import files
+from apformer.commands import certify, evaluate, report
 from apformer.errors import USAGE, UserError
-from apformer.runs import checkpoint, directory, settings_file
+from apformer.runs import checkpoint, directory, provenance, settings_file
 from apformer.runs.fit import fit, initial_state
 from apformer.runs.restore import load_rows, load_settings
 from apformer.tasks import choose
@@ -53,7 +54,7 @@ def keep(settings, params):
         state = state._replace(step=jnp.ones_like(state.step), params=params)
         with checkpoint.Checkpoints(path / "checkpoints") as checkpoints:
             checkpoints.save(1, state)
-        directory.append_record(path / "metrics.jsonl", {"step": 1, "loss": None, "exact": None})
+        files.append_record(path / "metrics.jsonl", {"step": 1, "loss": None, "exact": None})
     return path
 
 
@@ -68,10 +69,10 @@ def _describe(path, settings, rows):
     """config.json of a new run."""
     params, where = jax.eval_shape(partial(initial_state, settings)).params, settings.training
     data = choose.module(settings.data).describe_rows(settings, rows)
-    config = {"flags": settings_file.to_dict(settings), "versions": directory.versions(), "data": data}
-    directory.write_json(path / "config.json", config)
+    config = {"flags": settings_file.to_dict(settings), "versions": provenance.versions(), "data": data}
+    files.write_json(path / "config.json", config)
     if isinstance(settings.data, choose.LANGUAGE):
-        directory.write_text(path / "tokenizer.json", rows["tokenizer"].to_json())
+        files.write_text(path / "tokenizer.json", rows["tokenizer"].to_json())
     count = sum(np.prod(leaf.shape[where.members > 1 :], dtype=int) for leaf in jax.tree.leaves(params))
     print(f"{path}: {count:,} parameters, {where.steps:,} steps", file=sys.stderr)
 
@@ -116,11 +117,11 @@ def forget_after(path, step):
     """Take metrics and checkpoints back to a step, so that both are of one course of training."""
     for later in reversed(checkpoint.steps(path / "checkpoints")):
         if later > step:
-            with directory.disk_errors(path):
+            with files.disk_errors(path):
                 shutil.rmtree(path / "checkpoints" / str(later))
                 for name in ("evaluation.json", "certificate.json"):  # of parameters that may be among the forgotten
                     (path / name).unlink(missing_ok=True)
-    directory.truncate_after(path / "metrics.jsonl", step)
+    files.truncate_after(path / "metrics.jsonl", step)
 
 
 def finish(path, settings, rows, state):
@@ -149,7 +150,7 @@ def certificate(path, settings, result):
     if result["exact_teacher_forced"] < 1:
         return "No certificate: some of these terms are wrong. `apformer certify` finds all that are."
     try:
-        return evaluate.certificate_table(evaluate.certify_run(path, settings))
+        return certify.certificate_table(certify.certify_run(path, settings))
     except UserError as error:
         if error.exit_code != USAGE:
             raise

@@ -18,8 +18,8 @@ import numpy as np
 
 from apformer import model
 from apformer.errors import CHECKPOINT, USAGE, UserError
+from apformer.files import disk_errors, write_json
 from apformer.formats import gpt2_tensors, safetensors
-from apformer.runs.directory import disk_errors, write_json
 
 
 def _size(d_model, n_heads, n_layers):

@@ -12,7 +12,7 @@ import jax
 import numpy as np
 
 from apformer.errors import CHECKPOINT, DISK, USAGE, UserError
-from apformer.runs.directory import disk_errors, fsync
+from apformer.files import disk_errors, fsync
 
 FLOATS = ("F64", "F32", "F16", "BF16")
 

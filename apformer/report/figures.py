@@ -8,7 +8,7 @@ import textwrap
 
 import numpy as np
 
-from apformer.runs import directory
+from apformer import files
 
 _BLUE, _ORANGE, _SKY, _GREY = "#0072B2", "#D55E00", "#56B4E9", "#555555"
 _MODES = {"teacher_forced": ("teacher-forced", _SKY, 4), "free_running": ("free-running", _BLUE, 1.5)}
@@ -107,7 +107,7 @@ def fine_tuning(curves):
 
 def save(folder, pictures):
     """Write {name: figure} as PNG files into a folder. Raises UserError (exit DISK)."""
-    with directory.disk_errors(folder):
+    with files.disk_errors(folder):
         folder.mkdir(exist_ok=True)
         for name, figure in pictures.items():
             figure.savefig(folder / f"{name}.png")

@@ -26,8 +26,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from apformer.errors import CHECKPOINT, NON_FINITE, UserError
+from apformer.files import disk_errors, fsync, preflight
 from apformer.runs import manifest
-from apformer.runs.directory import disk_errors, fsync, preflight, versions
+from apformer.runs.provenance import versions
 
 
 class Checkpoints:

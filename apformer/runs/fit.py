@@ -16,7 +16,8 @@ import numpy as np
 
 from apformer import optimizer, train
 from apformer.runs import checkpoint, recipes
-from apformer.runs.metrics import Log, read_metrics, score, validation
+from apformer.runs.metrics import Log, read_metrics
+from apformer.runs.selection import score, validation
 from apformer.tasks import choose
 
 

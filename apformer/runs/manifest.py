@@ -7,7 +7,7 @@ first, a directory is complete and as it was written, or it is not used.
 import hashlib
 import json
 
-from apformer.runs.directory import disk_errors, fsync, write_json
+from apformer.files import disk_errors, fsync, write_json
 
 NAME = "MANIFEST.json"
 

@@ -9,9 +9,8 @@ import jax
 import numpy as np
 from tqdm import tqdm
 
-from apformer import optimizer
+from apformer import files, optimizer
 from apformer.errors import CHECKPOINT, NON_FINITE, UserError
-from apformer.runs import directory
 
 
 class Log:
@@ -44,7 +43,7 @@ class Log:
         record = {"step": step} | means | {"learning_rate": rate}
         if validation is not None:
             record |= {f"validation_{name}": values for name, values in validation.items()}
-        directory.append_record(self.path, record | {"seconds": round(time.perf_counter() - self.start, 3)})
+        files.append_record(self.path, record | {"seconds": round(time.perf_counter() - self.start, 3)})
         self.bar.update(step - self.bar.n)
         self.bar.set_postfix_str(_in_words(means))
         if validation is not None:
@@ -67,27 +66,11 @@ def _in_words(metrics):
     return ", ".join(words)
 
 
-def score(validation):
-    """What the best checkpoint and the best member have the least of: wrong terms, and between equals, loss.
-
-    Not loss alone: on a small file it rises as the first two terms are memorised, while the rule is still learned. Of a
-    text, where nothing is right or wrong, loss alone. validation: {"loss": ..., "exact": ...}, numbers or arrays.
-    """
-    loss = np.asarray(validation["loss"], np.float64)
-    return loss if "exact" not in validation else 1.0 - np.asarray(validation["exact"], np.float64) + 1e-4 * loss
-
-
-def validation(record):
-    """{"loss": ..., ...} of the validation rows from a record of metrics.jsonl; empty where it has none."""
-    prefix = "validation_"
-    return {name.removeprefix(prefix): value for name, value in record.items() if name.startswith(prefix)}
-
-
 def read_metrics(path):
     """The records of a run's metrics.jsonl. Raises UserError (exit CHECKPOINT) if it is missing or damaged."""
     path = Path(path) / "metrics.jsonl"
     try:
-        records = [json.loads(line) for line in directory.read_text(path).splitlines()]
+        records = [json.loads(line) for line in files.read_text(path).splitlines()]
         if all(isinstance(record, dict) and isinstance(record.get("step"), int) for record in records):
             return records
         raise ValueError("a line is no record of a step")

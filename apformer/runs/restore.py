@@ -5,11 +5,12 @@ from functools import partial
 import jax
 import numpy as np
 
-from apformer import model
+from apformer import files
 from apformer.errors import CHECKPOINT, DATA, USAGE, UserError
-from apformer.runs import checkpoint, directory, recipes, settings_file
+from apformer.runs import checkpoint, settings_file
 from apformer.runs.fit import initial_state
-from apformer.runs.metrics import read_metrics, score, validation
+from apformer.runs.metrics import read_metrics
+from apformer.runs.selection import score, validation
 from apformer.tasks import choose
 
 
@@ -30,7 +31,7 @@ def load_rows(path):
 
 
 def _config(path):
-    config = directory.read_json(path / "config.json")
+    config = files.read_json(path / "config.json")
     if not isinstance(config, dict):
         raise UserError(f"{path / 'config.json'} holds no settings: restore the file, or train anew", CHECKPOINT)
     return config
@@ -73,26 +74,3 @@ def _best_member(path, step, members):
         raise UserError(f"{unknown}: choose one with --member 0 to {members - 1}", CHECKPOINT) from None
     scores = validation(record)
     return int(np.argmin(score(scores) if scores else record["loss"]))
-
-
-def bound(params, cfg):
-    """The model's functions with parameters and config bound, as evaluation and generation want them.
-
-    Matrix products are at the highest precision, so that what is certified is what predicts, on a GPU or a TPU too.
-    """
-    architecture = recipes.module(cfg)
-    listed = model.unstack(params) if architecture is model else params  # not cut out of a stack at every step
-
-    def apply(tokens_BT):
-        with jax.default_matmul_precision("highest"):
-            return architecture.apply(params, tokens_BT, cfg)
-
-    def extend(tokens_BT, cache, lengths_B=None):
-        with jax.default_matmul_precision("highest"):
-            return architecture.extend(listed, tokens_BT, cache, cfg, lengths_B=lengths_B)
-
-    return {
-        "apply": apply,
-        "extend": extend,
-        "init_cache": lambda batch_size, length: architecture.init_cache(cfg, batch_size, length),
-    }

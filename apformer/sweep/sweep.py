@@ -25,10 +25,11 @@ import jax.numpy as jnp
 import numpy as np
 from tqdm import tqdm
 
+from apformer import files
 from apformer.commands.train import forget_after
 from apformer.errors import NON_FINITE, USAGE, UserError
 from apformer.report import figures, tables
-from apformer.runs import checkpoint, directory, recipes, settings_file
+from apformer.runs import checkpoint, directory, provenance, recipes, settings_file
 from apformer.runs.fit import fit, initial_state
 from apformer.runs.metrics import read_metrics
 from apformer.runs.restore import load_rows, load_settings
@@ -70,8 +71,8 @@ def _begun(path, flags):
     """What sweep.json holds, from now on at least the flags."""
     file = path / "sweep.json"
     if not file.exists():
-        directory.write_json(file, {"flags": flags, "versions": directory.versions(), "members": []})
-    result = directory.read_json(file)
+        files.write_json(file, {"flags": flags, "versions": provenance.versions(), "members": []})
+    result = files.read_json(file)
     if result["flags"] != flags:
         raise UserError(f"{path} is of other flags ({command(result['flags'])}): give another --run_dir", USAGE)
     return result
@@ -99,7 +100,7 @@ def _run(path, program, result):
         params = jax.tree.map(lambda leaf_P, k=member: leaf_P[k], params_P)
         shares = {key: measured and measured[member] for key, measured in found.items()}
         result["members"].append(_record(program, member, params, shares, seconds, certify))
-        directory.write_json(path / "sweep.json", result)
+        files.write_json(path / "sweep.json", result)
     return []
 
 
@@ -116,7 +117,7 @@ def population(settings_H):
 def train(path, program):
     """(the last state of all members, the rows of their dataset), gone on with from the newest checkpoint."""
     settings, start = program.joint, partial(population, program.settings)
-    with directory.disk_errors(path):
+    with files.disk_errors(path):
         path.mkdir(exist_ok=True)
     with directory.lock(path):
         if checkpoint.steps(path / "checkpoints"):
@@ -127,8 +128,8 @@ def train(path, program):
         else:
             rows, step, state = task.read_rows(settings), 0, start()
             data = task.describe_rows(settings, rows)
-            config = {"flags": settings_file.to_dict(settings), "versions": directory.versions(), "data": data}
-            directory.write_json(path / "config.json", config)
+            config = {"flags": settings_file.to_dict(settings), "versions": provenance.versions(), "data": data}
+            files.write_json(path / "config.json", config)
         forget_after(path, step)
         return fit(path, settings, rows, state), rows
 
@@ -163,7 +164,7 @@ def _seconds(metrics):
 def _report(path, result):
     """Print and write the table, and draw the figure."""
     table = tables.sweep(result["members"], name, command(result["flags"]))
-    directory.write_text(path / "table.md", table + "\n")
+    files.write_text(path / "table.md", table + "\n")
     print(table)
     rows = []
     for combination, records in tables.by_combination(result["members"]):

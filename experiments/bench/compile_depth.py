@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from apformer import flags, loss, model, optimizer, train
 from apformer.errors import UserError
 from apformer.formats import gpt2
-from apformer.tasks.progressions.generator import Batch
+from apformer.tasks.batch import Batch
 
 
 @dataclass(frozen=True)

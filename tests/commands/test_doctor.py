@@ -4,8 +4,7 @@ import json
 
 import jax
 
-from apformer import cli, errors
-from apformer.runs import directory as runs
+from apformer import cli, errors, files
 
 
 def test_it_prints_versions_devices_disk_and_permissions(capsys, tmp_path, monkeypatch):
@@ -33,7 +32,7 @@ def test_it_fails_after_its_report_where_a_run_could_not_write(capsys, monkeypat
     def refuse(directory, needs):
         raise errors.UserError(f"cannot write {directory}: use another directory", errors.DISK)
 
-    monkeypatch.setattr(runs, "preflight", refuse)
+    monkeypatch.setattr(files, "preflight", refuse)
     assert cli.main(["doctor", "--json"]) == errors.DISK
     out, err = capsys.readouterr()
     assert json.loads(out)["writable"] is False

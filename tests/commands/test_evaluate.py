@@ -9,8 +9,9 @@ import pytest
 
 from apformer import cli, errors
 from apformer.analysis import circuit, rounding
+from apformer.commands import certify as certify_
 from apformer.commands import evaluate, train
-from apformer.runs import restore
+from apformer.runs import provenance, restore
 from apformer.runs.recipes import Settings, Training
 from apformer.tasks.progressions import certificate as certify
 from apformer.tasks.progressions.generator import Config
@@ -53,13 +54,13 @@ def test_the_certificate_of_a_run(run, capsys):
     assert result["certified"] and result["errors"] == 0 and result["seconds"] >= 0
     assert result["contexts"] == certify.count(DATA, 8) and result["terms_seen"] == 4
     assert result["dtype"] == "float32" and result["backend"] == jax.default_backend() and result["step"] == 1
-    assert len(result["parameters_sha256"]) == 64 and not (run / evaluate.PARTIAL).exists()
+    assert len(result["parameters_sha256"]) == 64 and not (run / certify_.PARTIAL).exists()
     code, printed = call(capsys, run)
     assert code == 0 and printed.out.startswith("CERTIFIED: greedy decoding continues every progression")
 
 
 def test_a_stopped_enumeration_goes_on_where_it_was(run, capsys, monkeypatch, alike):
-    monkeypatch.setattr(evaluate, "BATCH_TOKENS", {"cpu": 600})
+    monkeypatch.setattr(certify_, "BATCH_TOKENS", {"cpu": 600})
     whole = enumerate_all = certify.enumerate_contexts
     visited = []
 
@@ -73,7 +74,7 @@ def test_a_stopped_enumeration_goes_on_where_it_was(run, capsys, monkeypatch, al
     monkeypatch.setattr(certify, "enumerate_contexts", interrupted)
     code, printed = call(capsys, run)
     assert code == 130 and not (run / "certificate.json").exists()
-    kept = json.loads((run / evaluate.PARTIAL).read_text())
+    kept = json.loads((run / certify_.PARTIAL).read_text())
     assert kept["tally"] == json.loads(json.dumps(visited[-1]))
 
     def watched(groups, apply, tally, batch_tokens):
@@ -90,7 +91,7 @@ OTHER = json.dumps({"identity": {"parameters_sha256": "other"}, "tally": {"group
 
 @pytest.mark.parametrize("kept", [OTHER, "[]", "null", "{", '{"identity": null}'])
 def test_what_was_kept_of_another_model_or_is_damaged_is_not_gone_on_from(run, capsys, alike, kept):
-    (run / evaluate.PARTIAL).write_text(kept)
+    (run / certify_.PARTIAL).write_text(kept)
     _, printed = call(capsys, run, "--json")
     result = json.loads(printed.out)
     assert result["errors"] == 0 and result["contexts"] == certify.count(DATA, 8)
@@ -105,18 +106,18 @@ def test_other_differences_are_another_enumeration(run, capsys, monkeypatch, ali
 
     with monkeypatch.context() as patch:
         patch.setattr(certify, "enumerate_contexts", stopped)
-        patch.setattr(evaluate, "BATCH_TOKENS", {"cpu": 600})
-        assert call(capsys, run)[0] == 130 and (run / evaluate.PARTIAL).exists()
+        patch.setattr(certify_, "BATCH_TOKENS", {"cpu": 600})
+        assert call(capsys, run)[0] == 130 and (run / certify_.PARTIAL).exists()
     settings = restore.load_settings(run)
     wider = dataclasses.replace(settings, data=dataclasses.replace(DATA, min_difference=-40))
-    result = evaluate.certify_run(run, wider)
+    result = certify_.certify_run(run, wider)
     assert result["certified"] and result["contexts"] == certify.count(wider.data, 8)
 
 
 def test_more_than_patience_allows_asks_for_yes(run, capsys, monkeypatch, alike):
     clock = iter(range(0, 10_000_000, 1000))
     monkeypatch.setattr(evaluate.time, "monotonic", lambda: next(clock))
-    monkeypatch.setattr(evaluate, "BATCH_TOKENS", {"cpu": 600})
+    monkeypatch.setattr(certify_, "BATCH_TOKENS", {"cpu": 600})
     code, printed = call(capsys, run)
     assert (
         code == errors.USAGE and "contexts, about" in printed.err and f"`apformer certify {run} --yes`" in printed.err
@@ -136,4 +137,4 @@ def test_digests_tell_parameters_apart():
     params = circuit.params(2)
     other = jax.tree.map(np.array, params)
     other["head"]["output"]["bias"][3] += 1
-    assert evaluate.digest(params) != evaluate.digest(other) == evaluate.digest(jax.tree.map(np.copy, other))
+    assert provenance.digest(params) != provenance.digest(other) == provenance.digest(jax.tree.map(np.copy, other))

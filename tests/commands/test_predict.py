@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from apformer import cli, errors, model
-from apformer.commands import predict
+from apformer.decoding import bind
 from apformer.runs import directory, recipes, restore
+from apformer.tasks.progressions import continuation as continuation_
 from apformer.tasks.progressions import generator
 
 D = 3
@@ -51,7 +52,7 @@ def right(monkeypatch, tmp_path):
     monkeypatch.setattr(directory, "find", lambda run: Path(run or "latest"))
     monkeypatch.setattr(restore, "load_settings", lambda path: recipes.exact(D))
     monkeypatch.setattr(restore, "load_params", lambda path, settings, member: (None, 0, 0))
-    monkeypatch.setattr(restore, "bound", lambda params, cfg: oracle())
+    monkeypatch.setattr(bind, "bound", lambda params, cfg: oracle())
 
 
 def call(capsys, *args):
@@ -175,16 +176,18 @@ def test_learned_positions_end_where_the_table_does(right, capsys, monkeypatch):
 
 def test_ragged_prompts_are_continued_as_each_alone(random_params):
     cfg = model.Config(d_model=8, n_heads=2, position="relative", window=9)
-    functions = restore.bound(random_params(cfg), cfg)
+    functions = bind.bound(random_params(cfg), cfg)
     prompts = [generator.render(*row, D) for row in rows(8, seed=3)]
     assert len({len(prompt) for prompt in prompts}) > 2
-    together = predict.continue_lines(prompts, 8, **functions)
-    alone = [predict.continue_lines([prompt], 8, **functions)[0] for prompt in prompts[:3]]
+    together = continuation_.continue_lines(prompts, 8, **functions)
+    alone = [continuation_.continue_lines([prompt], 8, **functions)[0] for prompt in prompts[:3]]
     assert together[:3] == alone and len(set(together)) > 1
 
 
 def test_terms_that_fit():
     made = rows(50, seed=5)
-    assert [predict.terms_that_fit(*row, D, 7) for row in made] == [len(expected(*row, 7).split()) for row in made]
-    assert predict.terms_that_fit(0, 10**60, 2, 64, 10**6) == 9998
-    assert predict.terms_that_fit(5, 0, 2, 64, 3) == 3
+    assert [continuation_.terms_that_fit(*row, D, 7) for row in made] == [
+        len(expected(*row, 7).split()) for row in made
+    ]
+    assert continuation_.terms_that_fit(0, 10**60, 2, 64, 10**6) == 9998
+    assert continuation_.terms_that_fit(5, 0, 2, 64, 3) == 3

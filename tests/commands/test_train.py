@@ -7,13 +7,15 @@ import jax
 import numpy as np
 import pytest
 
+from apformer import files as file_io
 from apformer import loss, model
 from apformer.commands import evaluate
 from apformer.commands import train as experiment
 from apformer.errors import CHECKPOINT, DATA, DISK, USAGE, UserError
-from apformer.runs import checkpoint, directory, fit, recipes, restore, settings_file
+from apformer.runs import checkpoint, fit, recipes, restore, selection, settings_file
 from apformer.runs import metrics as log
 from apformer.runs.recipes import Drawing, Settings, Training
+from apformer.tasks import hard_rows
 from apformer.tasks.progressions import bayes, first_two_terms, generator, text_file
 from apformer.tasks.progressions import training as task
 
@@ -41,13 +43,13 @@ def make_run(path, settings, scores, validation=None):
     rows = task.read_rows(settings)
     config = {"flags": settings_file.to_dict(settings), "data": task.describe_rows(settings, rows)}
     path.mkdir()
-    directory.write_json(path / "config.json", config)
+    file_io.write_json(path / "config.json", config)
     state = fit.initial_state(settings)
     with checkpoint.Checkpoints(path / "checkpoints") as checkpoints:
         for step, score in scores.items():
             checkpoints.save(step, state, score)
             record = {"step": step, "loss": [1.0, 2.0][: settings.training.members], "exact": [0.0, 0.0]}
-            directory.append_record(path / "metrics.jsonl", record | (validation or {}))
+            file_io.append_record(path / "metrics.jsonl", record | (validation or {}))
     return path
 
 
@@ -190,15 +192,17 @@ def test_random_offsets_move_the_positions_of_training_rows_alone():
 
 def test_the_validation_floor_is_what_bayes_pays_for_the_characters_that_the_crop_keeps():
     cfg = settings(crop_terms=4)
-    rows = jax.device_get(generator.draw(jax.random.key(task.VALIDATION_KEY), cfg.data, 1024, "validation"))
+    rows = jax.device_get(generator.draw(jax.random.key(hard_rows.VALIDATION_KEY), cfg.data, 1024, "validation"))
     kept = sum(3 * min(int(terms), 4) - 2 for terms in rows.terms_B)
     assert task.validation_floor(cfg) == pytest.approx(bayes.bayes_nats(rows, cfg.data).sum() / kept, rel=1e-6)
 
 
 def test_the_best_has_the_fewest_wrong_terms_and_between_equals_the_least_loss():
-    ordered = [log.score({"exact": exact, "loss": loss}) for exact, loss in ((1.0, 0.4), (1.0, 0.9), (0.999, 0.1))]
+    ordered = [
+        selection.score({"exact": exact, "loss": loss}) for exact, loss in ((1.0, 0.4), (1.0, 0.9), (0.999, 0.1))
+    ]
     assert ordered == sorted(ordered) and len(set(ordered)) == 3
-    assert log.score({"loss": 0.4}) < log.score({"loss": 0.9})
+    assert selection.score({"loss": 0.4}) < selection.score({"loss": 0.9})
 
 
 def test_validation_and_test_rows_are_the_same_for_every_seed_and_of_their_split():

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from apformer import cli, errors, model, recurrent
-from apformer.commands import export
+from apformer.decoding import bind
 from apformer.errors import CHECKPOINT, USAGE, UserError
 from apformer.formats import safetensors as tensor_file
+from apformer.formats import stablehlo, weights
 from apformer.runs import restore
 from apformer.tasks.progressions import generator
 from tests.helpers.small_models import PERIODIC, circuit_run, draw_tokens, small
@@ -50,14 +51,14 @@ def run(tmp_path_factory):
 def logits_of(run, tokens_BT):
     settings = restore.load_settings(run)
     params, _, _ = restore.load_params(run, settings)
-    return jax.jit(restore.bound(params, settings.model)["apply"])(tokens_BT)
+    return jax.jit(bind.bound(params, settings.model)["apply"])(tokens_BT)
 
 
 @each_config
 def test_safetensors_gives_every_parameter_back(tmp_path, draw, cfg):
     params = draw(cfg)
-    export.write_safetensors(tmp_path / "model", params, cfg)
-    again_cfg, again = export.read_safetensors(tmp_path / "model")
+    weights.write_safetensors(tmp_path / "model", params, cfg)
+    again_cfg, again = weights.read_safetensors(tmp_path / "model")
     assert again_cfg == cfg and type(again_cfg) is type(cfg)
     assert jax.tree.structure(again) == jax.tree.structure(params)
     jax.tree.map(np.testing.assert_array_equal, again, params)
@@ -92,11 +93,11 @@ def test_arrays_that_are_not_contiguous_survive(tmp_path):
 def test_stablehlo_computes_the_same_for_any_batch_and_length(tmp_path, draw, cfg):
     pytest.importorskip("flatbuffers", reason='stablehlo needs the export extra: pip install -e ".[export]"')
     params = draw(cfg)
-    export.write_stablehlo(tmp_path / "model", params, cfg)
+    stablehlo.write_stablehlo(tmp_path / "model", params, cfg)
     function = jax.export.deserialize((tmp_path / "model").read_bytes())
     assert function.platforms == ("cpu", "cuda", "tpu")
     tokens_BT = draw_tokens(3, 13)
-    logits_BTV = jax.jit(restore.bound(params, cfg)["apply"])(tokens_BT)
+    logits_BTV = jax.jit(bind.bound(params, cfg)["apply"])(tokens_BT)
     np.testing.assert_allclose(function.call(tokens_BT), logits_BTV, rtol=1e-5, atol=1e-5)
     np.testing.assert_allclose(function.call(tokens_BT[:1, :1]), logits_BTV[:1, :1], rtol=1e-5, atol=1e-5)
     if cfg == CONFIGS["learned"]:
@@ -108,7 +109,7 @@ def test_the_command_exports_a_run(run, tmp_path, capsys):
     tokens_BT = draw_tokens(3, 7)
     assert cli.main(["export", str(run), "--to", "safetensors"]) == 0
     assert capsys.readouterr().out.startswith(f"{run / 'model.safetensors'}: the model of {run} at step 1, ")
-    cfg, params = export.read_safetensors(run / "model.safetensors")
+    cfg, params = weights.read_safetensors(run / "model.safetensors")
     np.testing.assert_array_equal(
         jax.jit(model.apply, static_argnums=2)(params, tokens_BT, cfg), logits_of(run, tokens_BT)
     )
@@ -160,13 +161,13 @@ def test_a_file_of_another_kind_is_refused(tmp_path):
     tensor_file.write(tmp_path / "more", {"x": np.zeros(3)}, {"config": '{"d_modle": 6}'})
     for name, pattern in (("other", "holds no Config"), ("less", "other names or shapes"), ("more", "d_modle")):
         with pytest.raises(UserError, match=pattern) as error:
-            export.read_safetensors(tmp_path / name)
+            weights.read_safetensors(tmp_path / name)
         assert error.value.exit_code == CHECKPOINT
 
 
 @pytest.mark.parametrize(
     ("module", "write", "extra"),
-    [("safetensors", export.write_safetensors, "text"), ("flatbuffers", export.write_stablehlo, "export")],
+    [("safetensors", weights.write_safetensors, "text"), ("flatbuffers", stablehlo.write_stablehlo, "export")],
 )
 def test_an_extra_is_asked_for(tmp_path, draw, monkeypatch, module, write, extra):
     cfg = CONFIGS["sketch"]

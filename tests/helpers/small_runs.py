@@ -4,10 +4,10 @@ import json
 from dataclasses import replace
 from functools import partial
 
-from apformer import model, recurrent, seq2seq
+from apformer import files, model, recurrent, seq2seq
 from apformer.analysis import circuit
 from apformer.commands import evaluate, report, train
-from apformer.runs import directory, fit, recipes
+from apformer.runs import fit, recipes
 from apformer.tasks import choose
 from apformer.tasks.digits import generator as wide
 from apformer.tasks.progressions import generator
@@ -33,7 +33,7 @@ def keep(path, architecture, data, params=None, members=1, evaluated=True):
     params = fit.initial_state(settings).params if params is None else params
     train.keep(settings, params)
     other = "nats" if isinstance(data, corpus.Config) else "exact"
-    directory.write_text(path / "metrics.jsonl", "".join(json.dumps(line) + "\n" for line in _metrics(members, other)))
+    files.write_text(path / "metrics.jsonl", "".join(json.dumps(line) + "\n" for line in _metrics(members, other)))
     if evaluated:
         evaluate.evaluate_run(path, settings, rows)
     report.write(path, settings, rows)

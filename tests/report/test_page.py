@@ -11,11 +11,12 @@ import jax
 import numpy as np
 import pytest
 
-from apformer import cli, errors, model
-from apformer.commands import export, train
+from apformer import cli, errors, files, model
 from apformer.commands import report as page
+from apformer.commands import train
+from apformer.formats import weights as weights_
 from apformer.report import template
-from apformer.runs import directory, recipes, restore
+from apformer.runs import recipes, restore
 from apformer.tasks.progressions import generator, page_data
 from tests.helpers import small_runs
 
@@ -47,13 +48,13 @@ def test_a_page_holds_the_run_and_its_model(run):
     data, weights = read(run / "report.html")
     settings = restore.load_settings(run)
     params, _, _ = restore.load_params(run, settings)
-    leaves = export.named(params)
+    leaves = weights_.named(params)
     assert [(leaf["name"], tuple(leaf["shape"])) for leaf in data["leaves"]] == [
         (n, p.shape) for n, p in leaves.items()
     ]
     np.testing.assert_array_equal(weights, np.concatenate([np.ravel(leaf) for leaf in leaves.values()]))
     assert data["parameters"] == len(weights) and data["settings"] == json.loads(json.dumps(data["settings"]))
-    assert data["evaluation"]["terms"] == directory.read_json(run / "evaluation.json")["terms"]
+    assert data["evaluation"]["terms"] == files.read_json(run / "evaluation.json")["terms"]
     assert data["missing"] == {} and data["certificate"] is None
     assert data["metrics"][-1]["step"] == 2 and data["floor"] > 0
     assert len(data["ablation"]) == 1 + 2 * 2 + 2 + 6
@@ -77,7 +78,7 @@ def test_no_text_ends_the_block_it_stands_in(tmp_path):
 
 def test_the_page_of_the_default_model_is_small():
     cfg = recipes.exact(3).model
-    text = template.fill({}, export.named(model.init(jax.random.key(0), cfg)))
+    text = template.fill({}, weights_.named(model.init(jax.random.key(0), cfg)))
     assert len(text) < 1_000_000
 
 
@@ -93,7 +94,7 @@ def test_without_its_model_a_page_says_why(copy, monkeypatch, capsys):
 def test_what_a_run_lacks_is_said(copy):
     (copy / "metrics.jsonl").write_text("{torn")
     (copy / "evaluation.json").unlink()
-    directory.write_json(copy / "certificate.json", dict.fromkeys(page.CERTIFICATE) | {"step": 7, "member": 0})
+    files.write_json(copy / "certificate.json", dict.fromkeys(page.CERTIFICATE) | {"step": 7, "member": 0})
     data, _ = report(copy)
     assert "metrics.jsonl is damaged" in data["missing"]["metrics"] and data["metrics"] is None
     assert data["missing"]["certificate"] == "certificate.json is of step 7, member 0: run `apformer certify` again."
@@ -103,7 +104,7 @@ def test_what_a_run_lacks_is_said(copy):
 @pytest.mark.parametrize("found", [[], {}, "words", {"step": 2, "member": 0}])
 def test_what_holds_other_than_it_should_is_said_to_be_damaged(copy, found):
     for file in ("evaluation.json", "certificate.json"):
-        directory.write_json(copy / file, found)
+        files.write_json(copy / file, found)
     (copy / "metrics.jsonl").write_text('{"step": 1}\n[2]\n')
     data, _ = report(copy)
     assert re.match(r"evaluation.json is damaged .*: run `apformer evaluate` again.$", data["missing"]["evaluation"])
@@ -114,7 +115,7 @@ def test_what_holds_other_than_it_should_is_said_to_be_damaged(copy, found):
 
 @pytest.mark.parametrize("versions", ["words", [1], None, {"apformer": [1]}, {"apformer": "of mine"}])
 def test_versions_that_nobody_can_read_refuse_nothing(versions, tmp_path):
-    directory.write_json(tmp_path / "config.json", {"versions": versions})
+    files.write_json(tmp_path / "config.json", {"versions": versions})
     page._refuse_newer(tmp_path)
 
 
@@ -126,8 +127,8 @@ def test_a_missing_data_set_leaves_out_what_is_asked_of_it(tmp_path):
 
 
 def test_a_run_of_a_newer_version_is_refused(copy, capsys):
-    config = directory.read_json(copy / "config.json")
-    directory.write_json(copy / "config.json", config | {"versions": {"apformer": "99.0.1"}})
+    config = files.read_json(copy / "config.json")
+    files.write_json(copy / "config.json", config | {"versions": {"apformer": "99.0.1"}})
     assert cli.main(["report", str(copy)]) == errors.CHECKPOINT
     assert re.search(r"written by apformer 99\.0\.1, and this is \S+: install the newer one", capsys.readouterr().err)
 

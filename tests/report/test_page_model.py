@@ -15,7 +15,7 @@ import pytest
 
 from apformer import model, recurrent
 from apformer.analysis import ablate
-from apformer.commands import export
+from apformer.formats import weights
 from apformer.layers.position import periodic
 from apformer.report import template
 from apformer.runs import recipes
@@ -40,7 +40,7 @@ CONFIGS = [
 
 
 def weights_of(params):
-    leaves = {name: np.asarray(leaf, "<f4") for name, leaf in export.named(params).items()}
+    leaves = {name: np.asarray(leaf, "<f4") for name, leaf in weights.named(params).items()}
     text = base64.b64encode(b"".join(leaf.tobytes() for leaf in leaves.values())).decode()
     return {"leaves": [{"name": name, "shape": leaf.shape} for name, leaf in leaves.items()], "weights": text}
 

@@ -16,8 +16,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from apformer import errors
-from apformer.runs import directory
+from apformer import errors, files
+from apformer.runs import directory, provenance
 
 ROOT = Path(__file__).parents[2]
 not_root = pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
@@ -35,7 +35,7 @@ def make_run(path):
     """A directory with what `find` looks for."""
     (path / "checkpoints" / "5").mkdir(parents=True)
     (path / "checkpoints" / "5" / "MANIFEST.json").touch()
-    directory.write_json(path / "config.json", {})
+    files.write_json(path / "config.json", {})
     return path
 
 
@@ -133,7 +133,7 @@ def test_what_is_missing_from_a_run_is_said(tmp_path):
         directory.find(tmp_path / "absent")
     with refused(errors.USAGE, r"holds no run \(no config.json\)"):
         directory.find(tmp_path)
-    directory.write_json(tmp_path / "config.json", {})
+    files.write_json(tmp_path / "config.json", {})
     (tmp_path / "checkpoints" / "5.tmp").mkdir(parents=True)
     with refused(errors.CHECKPOINT, "stopped before its first checkpoint: train anew"):
         directory.find(tmp_path)
@@ -150,13 +150,13 @@ values = st.recursive(
 @settings(max_examples=10)
 def test_json_reads_back_what_was_written(tmp_path_factory, value):
     path = tmp_path_factory.getbasetemp() / "value.json"
-    directory.write_json(path, value)
-    assert directory.read_json(path) == value
+    files.write_json(path, value)
+    assert files.read_json(path) == value
 
 
 def test_json_takes_array_scalars_and_stays_json_where_numbers_are_not_finite(tmp_path):
     path = tmp_path / "value.json"
-    directory.write_json(path, {"a": np.float32(0.5), "b": np.arange(3), "c": [math.nan, -math.inf], "d": (1, 2), 5: 6})
+    files.write_json(path, {"a": np.float32(0.5), "b": np.arange(3), "c": [math.nan, -math.inf], "d": (1, 2), 5: 6})
     assert json.loads(path.read_text(), parse_constant=pytest.fail) == {
         "a": 0.5,
         "b": [0, 1, 2],
@@ -168,13 +168,13 @@ def test_json_takes_array_scalars_and_stays_json_where_numbers_are_not_finite(tm
 
 def test_a_write_that_fails_leaves_the_old_file(tmp_path, monkeypatch):
     path = tmp_path / "value.json"
-    directory.write_json(path, 1)
+    files.write_json(path, 1)
     with pytest.raises(TypeError):
-        directory.write_json(path, object())
-    monkeypatch.setattr(directory, "fsync", lambda _: os.open(tmp_path / "none", os.O_RDONLY))
+        files.write_json(path, object())
+    monkeypatch.setattr(files, "fsync", lambda _: os.open(tmp_path / "none", os.O_RDONLY))
     with refused(errors.DISK, "cannot write"):
-        directory.write_json(path, 2)
-    assert directory.read_json(path) == 1
+        files.write_json(path, 2)
+    assert files.read_json(path) == 1
     assert os.listdir(tmp_path) == ["value.json"]
 
 
@@ -182,16 +182,16 @@ def test_a_write_that_fails_leaves_the_old_file(tmp_path, monkeypatch):
 def test_broken_json_is_named(tmp_path, content):
     (tmp_path / "config.json").write_bytes(content)
     with refused(errors.CHECKPOINT, "config.json is not valid JSON"):
-        directory.read_json(tmp_path / "config.json")
+        files.read_json(tmp_path / "config.json")
 
 
 def test_missing_json_is_named(tmp_path):
     with refused(errors.CHECKPOINT, "cannot read .*config.json"):
-        directory.read_json(tmp_path / "config.json")
+        files.read_json(tmp_path / "config.json")
 
 
 def test_versions_names_every_package():
-    found = directory.versions()
+    found = provenance.versions()
     assert set(found) == {"python", "apformer", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy"}
     assert found["numpy"] == np.__version__
     assert found["python"] == ".".join(map(str, sys.version_info[:3]))
@@ -205,28 +205,28 @@ def records(path):
 def test_metrics_are_cut_back_to_a_step(tmp_path, torn):
     path = tmp_path / "metrics.jsonl"
     for step in (0, 10, 20, 30):
-        directory.append_record(path, {"step": step, "loss": step / 3, "members": np.ones(2, np.float32)})
+        files.append_record(path, {"step": step, "loss": step / 3, "members": np.ones(2, np.float32)})
     kept = b"".join(path.read_bytes().splitlines(keepends=True)[:3])
     path.write_bytes(path.read_bytes() + torn)
-    directory.truncate_after(path, 20)
+    files.truncate_after(path, 20)
     after = path.read_bytes()
     assert after == kept + (torn + b"\n" if torn.endswith(b"}") else b"")
-    directory.append_record(path, {"step": 25, "loss": math.nan})
+    files.append_record(path, {"step": 25, "loss": math.nan})
     assert records(path)[-1] == {"step": 25, "loss": None}
     assert os.listdir(tmp_path) == ["metrics.jsonl"]
 
 
 def test_metrics_that_are_not_there_need_no_cut(tmp_path):
-    directory.truncate_after(tmp_path / "metrics.jsonl", 5)
+    files.truncate_after(tmp_path / "metrics.jsonl", 5)
     assert os.listdir(tmp_path) == []
 
 
 def test_a_record_that_cannot_be_written(tmp_path):
     if os.path.exists("/dev/full"):
         with refused(errors.DISK, r"the disk is full\): free some space, then resume the run"):
-            directory.append_record("/dev/full", {"step": 1})
+            files.append_record("/dev/full", {"step": 1})
     with refused(errors.DISK, "cannot write"):
-        directory.append_record(tmp_path / "none" / "metrics.jsonl", {"step": 1})
+        files.append_record(tmp_path / "none" / "metrics.jsonl", {"step": 1})
 
 
 HOLD = """
@@ -287,8 +287,8 @@ def test_a_file_system_without_fsync_does_without(tmp_path, monkeypatch):
         raise OSError(22, "Invalid argument")
 
     monkeypatch.setattr(os, "fsync", unsupported)
-    directory.write_json(tmp_path / "value.json", 1)
-    assert directory.read_json(tmp_path / "value.json") == 1
+    files.write_json(tmp_path / "value.json", 1)
+    assert files.read_json(tmp_path / "value.json") == 1
 
 
 def test_an_error_of_the_disk_is_not_hidden(tmp_path, monkeypatch):
@@ -297,4 +297,4 @@ def test_an_error_of_the_disk_is_not_hidden(tmp_path, monkeypatch):
 
     monkeypatch.setattr(os, "fsync", broken)
     with refused(errors.DISK, "Input/output error"):
-        directory.write_json(tmp_path / "value.json", 1)
+        files.write_json(tmp_path / "value.json", 1)

@@ -15,14 +15,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from apformer import model
+from apformer import files, model
 from apformer.commands import train as experiment
 from apformer.errors import DATA, NON_FINITE, USAGE, UserError
 from apformer.optimizer import Config as Optimizer
-from apformer.runs import checkpoint, directory, fit, settings_file
+from apformer.runs import checkpoint, fit, settings_file
 from apformer.runs.recipes import Drawing, Settings, Training
+from apformer.tasks import hard_rows
 from apformer.tasks.progressions import generator, text_file
-from apformer.tasks.progressions import training as task
 
 ROOT = Path(__file__).parents[2]
 SETTINGS = Settings(
@@ -41,7 +41,7 @@ def with_training(**changes):
 def only_train(monkeypatch):
     """`finish` without the evaluation, and few validation rows; keeps the last state in `only_train`."""
     ended = []
-    monkeypatch.setattr(task, "VALIDATION_ROWS", 32)
+    monkeypatch.setattr(hard_rows, "VALIDATION_ROWS", 32)
     monkeypatch.setattr(experiment, "finish", lambda *args: ended.append(fit.fit(*args)))
     return ended
 
@@ -200,7 +200,7 @@ def test_numbers_that_are_not_finite_end_the_run_and_spare_its_checkpoints(whole
 
 def test_a_dataset_that_has_changed_is_refused(whole, only_train, tmp_path):
     path, _ = whole("file", only_train)
-    source = Path(settings_file.from_dict(directory.read_json(path / "config.json")["flags"], path).drawing.dataset)
+    source = Path(settings_file.from_dict(files.read_json(path / "config.json")["flags"], path).drawing.dataset)
     content = source.read_bytes()
     try:
         source.write_bytes(content + b"01 02 03\n")

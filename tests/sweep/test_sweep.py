@@ -15,11 +15,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from apformer import files
 from apformer.analysis import circuit
+from apformer.decoding import bind
 from apformer.errors import NON_FINITE, USAGE, UserError
 from apformer.report import figures, tables
 from apformer.runs import checkpoint, directory, fit, recipes, restore
 from apformer.sweep import grid, sweep
+from apformer.tasks import hard_rows
 from apformer.tasks.progressions import evaluation, generalization, generator
 from apformer.tasks.progressions import training as task
 
@@ -41,7 +44,7 @@ def one_suite(settings, rows=None):
 
 @pytest.fixture
 def quick(monkeypatch):
-    monkeypatch.setattr(task, "VALIDATION_ROWS", 32)
+    monkeypatch.setattr(hard_rows, "VALIDATION_ROWS", 32)
     monkeypatch.setattr(generalization, "suites", one_suite)
 
 
@@ -50,7 +53,7 @@ def whole(tmp_path_factory):
     """The directory of a sweep that nothing stopped: two learning rates of two seeds, all in one program."""
     path = tmp_path_factory.mktemp("sweep") / "whole"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(task, "VALIDATION_ROWS", 32)
+        patch.setattr(hard_rows, "VALIDATION_ROWS", 32)
         patch.setattr(generalization, "suites", one_suite)
         sweep.sweep([*FLAGS, "--run_dir", str(path)])
     return path
@@ -79,7 +82,7 @@ def leaves(state):
 def untrained(path, program):
     """In place of `sweep.train`, where training is not what is tested."""
     path.mkdir()
-    directory.append_record(
+    files.append_record(
         path / "metrics.jsonl", {"step": 2, "exact": [0.5] * program.joint.training.members, "seconds": 7}
     )
     members = program.joint.training.members
@@ -266,7 +269,7 @@ def test_a_suite_measures_what_evaluate_does_for_each_member(circuits, monkeypat
     monkeypatch.setattr(generalization, "_batch_tokens", lambda _: 200)  # several batches, the last one padded
     exact, noisy = generalization.measure(suite, params_P, settings.model)
     assert exact["teacher_forced"] == exact["free_running"] == 1 and exact["terms"] == noisy["terms"]
-    functions = restore.bound(jax.tree.map(lambda leaf: leaf[1], params_P), settings.model)
+    functions = bind.bound(jax.tree.map(lambda leaf: leaf[1], params_P), settings.model)
     result = evaluation.evaluate(suite.rows, 2, **functions)
     assert noisy.pop("what") == "down" and noisy.pop("terms") == result["terms"] == 30
     assert noisy == {mode: result[f"exact_{mode}"] for mode in noisy} and 0 < noisy["free_running"] < 1

@@ -4,10 +4,11 @@ import time
 
 from tqdm import tqdm
 
+from apformer import files
+from apformer.decoding.bind import bound
 from apformer.errors import USAGE, UserError
-from apformer.runs import directory
 from apformer.runs.metrics import read_metrics
-from apformer.runs.restore import bound, load_params
+from apformer.runs.restore import load_params
 from apformer.tasks.digits import certificate, evaluation
 
 
@@ -26,7 +27,7 @@ def evaluate_run(path, settings, member=None):
             settings.data, settings.drawing.test_sequences, **bound(params, settings.model), progress=progress
         )
     result = {"step": step, "member": member} | found
-    directory.write_json(path / "evaluation.json", result)
+    files.write_json(path / "evaluation.json", result)
     pictures = {"loss": figures.loss_curve(read_metrics(path)), "accuracy_by_width": figures.accuracy_by_width(result)}
     figures.save(path / "figures", pictures)
     return result

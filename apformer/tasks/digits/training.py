@@ -13,7 +13,7 @@ from apformer import loss
 from apformer.errors import USAGE, UserError
 from apformer.runs import recipes
 from apformer.tasks.digits import generator
-from apformer.tasks.progressions.training import VALIDATION_KEY, VALIDATION_ROWS, hard_rows, keep_hardest
+from apformer.tasks.hard_rows import VALIDATION_KEY, VALIDATION_ROWS, hard_rows, keep_hardest
 
 ON_HOST = {"drawing": ("test_sequences",)}  # settings that no compiled program knows
 

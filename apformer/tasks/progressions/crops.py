@@ -10,8 +10,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from apformer.tasks.batch import Batch
 from apformer.tasks.progressions.first_two_terms import siblings
-from apformer.tasks.progressions.generator import Batch, Config, Progressions, below, draw, encode_rows, split_of
+from apformer.tasks.progressions.generator import Config, Progressions, below, draw, encode_rows, split_of
 
 
 def beginning(progressions: Progressions, cfg: Config, terms: int) -> Batch:

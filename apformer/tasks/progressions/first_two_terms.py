@@ -12,16 +12,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from apformer.tasks.batch import Batch
 from apformer.tasks.progressions import bayes
-from apformer.tasks.progressions.generator import (
-    UNSPLIT_BELOW,
-    Batch,
-    Config,
-    Progressions,
-    draw,
-    encode_rows,
-    split_of,
-)
+from apformer.tasks.progressions.generator import UNSPLIT_BELOW, Config, Progressions, draw, encode_rows, split_of
 
 SMALL_SHARE = 1 / 8
 

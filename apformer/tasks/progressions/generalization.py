@@ -20,9 +20,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from apformer import train
+from apformer.decoding.bind import bound
 from apformer.errors import UserError
 from apformer.runs import recipes
-from apformer.runs.restore import bound
+from apformer.tasks import hard_rows
 from apformer.tasks.progressions import certificate as certification
 from apformer.tasks.progressions import evaluation, generator, training
 
@@ -74,7 +75,7 @@ def _rows(cfg, count, split=None):
     """Rows of a generator as numpy arrays; None if it can draw none."""
     try:
         generator.check(cfg)
-        return jax.device_get(_draw(jax.random.key(training.TEST_KEY), cfg, count, split))
+        return jax.device_get(_draw(jax.random.key(hard_rows.TEST_KEY), cfg, count, split))
     except UserError:
         return None
 

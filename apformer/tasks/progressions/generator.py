@@ -20,6 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from apformer.errors import USAGE, UserError
+from apformer.tasks.batch import Batch
 from apformer.tokenizers.digits import VOCABULARY
 
 SPLITS = ("train", "validation", "test")
@@ -42,11 +43,6 @@ class Config:
     """Largest difference between neighbours."""
     sequences: int = 10_000
     """Progressions in the text file that generate.py writes."""
-
-
-class Batch(NamedTuple):
-    tokens_BT: jax.Array  # int32; 0 beyond a row's end
-    weights_BT: jax.Array  # float32; the weight of tokens_BT[b, t] as a target: 0 for the first and beyond the end
 
 
 class Progressions(NamedTuple):

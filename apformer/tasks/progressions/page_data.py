@@ -10,6 +10,7 @@ import jax
 import numpy as np
 
 from apformer.analysis import ablate
+from apformer.tasks import batch as batches
 from apformer.tasks import choose
 from apformer.tasks.digits import generator as wide
 from apformer.tasks.progressions import generator
@@ -43,7 +44,7 @@ def _few(batch, settings):
     leaves = jax.tree.leaves(batch)
     leaves = [np.asarray(leaf).reshape(-1, leaf.shape[-1]) for leaf in leaves]
     count = max(1, min(ROWS, TOKENS // leaves[0].shape[1]))
-    kind = wide.Batch if isinstance(settings.data, wide.Config) else generator.Batch
+    kind = wide.Batch if isinstance(settings.data, wide.Config) else batches.Batch
     return kind(*(leaf[:: max(1, len(leaf) // count)][:count] for leaf in leaves))
 
 

@@ -15,13 +15,13 @@ import numpy as np
 from apformer import loss
 from apformer.errors import DATA, USAGE, UserError
 from apformer.runs import recipes
+from apformer.tasks.batch import Batch
+from apformer.tasks.hard_rows import TEST_KEY, VALIDATION_KEY, VALIDATION_ROWS, hard_rows, keep_hardest
 from apformer.tasks.progressions import bayes, crops, first_two_terms, generator, text_file
 from apformer.tasks.progressions.evaluation import term_matches
-from apformer.tasks.progressions.generator import Batch, Progressions
+from apformer.tasks.progressions.generator import Progressions
 
-VALIDATION_ROWS = 1024
 OPENINGS_COUNT = 4.0  # times as much in the loss as all other rows together
-TEST_KEY, VALIDATION_KEY = 1, 2  # the same rows for every seed
 
 ON_HOST = {"drawing": ("dataset", "test_sequences")}  # settings that no compiled program knows
 
@@ -93,11 +93,6 @@ def _openings(key, settings, train_rows):
     if train_rows is not None:
         return crops.beginning(_draw_rows(key, settings, train_rows, size), cfg, 2)
     return first_two_terms.sample(key, cfg, size)
-
-
-def hard_rows(settings):
-    """How many rows of a batch are the hardest of their candidates."""
-    return int(settings.drawing.hard_share * settings.training.batch_size)
 
 
 def _draw_rows(key, settings, train_rows, size):
@@ -197,16 +192,6 @@ def _make_apply(settings):
         return architecture.apply(params, tokens_BT, cfg, key=dropout_key if cfg.dropout else None, **options)
 
     return apply
-
-
-def keep_hardest(batch, drawn, hard, predict):
-    """The first `drawn` rows, and those `hard` of the others whose worst predictable character costs most."""
-    candidates = jax.tree.map(lambda leaf: leaf[drawn:], batch)
-    tokens_BT, weights_BT = candidates.tokens_BT, candidates.weights_BT[:, 1:]
-    nats_BT = loss.token_nats(predict(tokens_BT[:, :-1]), tokens_BT[:, 1:])
-    worst_B = jax.lax.stop_gradient(jnp.where(weights_BT > 0, nats_BT, 0.0).max(1))
-    _, kept_B = jax.lax.top_k(worst_B, hard)
-    return jax.tree.map(lambda leaf, other: jnp.concatenate([leaf[:drawn], other[kept_B]]), batch, candidates)
 
 
 def hint(cfg, run):

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from apformer.errors import DATA, USAGE, UserError
-from apformer.tasks.progressions.generator import Batch
+from apformer.tasks.batch import Batch
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from functools import partial
 import jax
 import numpy as np
 
-from apformer.runs import directory
+from apformer import files
 from apformer.runs.metrics import read_metrics
 from apformer.runs.restore import load_params
 from apformer.tasks.text import training
@@ -35,7 +35,7 @@ def evaluate_run(path, settings, rows, member=None):
         "bits_per_character": training.bits_per_character(nats, rows),
         "nats_by_position": (nats_RT.sum(0) / np.maximum(weights_RT.sum(0), 1)).tolist(),
     }
-    directory.write_json(path / "evaluation.json", result)
+    files.write_json(path / "evaluation.json", result)
     pictures = {"loss": figures.loss_curve(read_metrics(path)), "loss_by_position": figures.loss_by_position(result)}
     figures.save(path / "figures", pictures)
     return result

@@ -10,12 +10,11 @@ import jax
 import numpy as np
 from tqdm import tqdm
 
-from apformer import seq2seq
-from apformer.commands import translate
+from apformer import files, seq2seq
 from apformer.errors import USAGE, UserError
-from apformer.runs import directory
 from apformer.runs.metrics import read_metrics
 from apformer.runs.restore import load_params
+from apformer.tasks.translation import search as searching
 from apformer.tasks.translation import training
 
 LENGTHS = (1, 6, 11, 16, 21, 31)  # words of a reference at which the rows of the table begin
@@ -32,7 +31,7 @@ def evaluate_run(path, settings, rows, member=None):
     sources = training.encode_side(tokenizer, lines.sources, lines.names[0], settings.data)
     begun = time.perf_counter()
     with tqdm(total=len(sources), unit="sentence", desc="translate", disable=None, leave=False) as bar:
-        tokens = translate.search(sources, params, settings, settings.drawing, progress=bar.update)
+        tokens = searching.search(sources, params, settings, settings.drawing, progress=bar.update)
     seconds = time.perf_counter() - begun
     found = [tokenizer.decode(tokens_T) for tokens_T in tokens]
     result = {
@@ -49,10 +48,10 @@ def evaluate_run(path, settings, rows, member=None):
             for n in np.linspace(0, len(found) - 1, min(SAMPLES, len(found))).astype(int)
         ],
     }
-    directory.write_json(path / "evaluation.json", result)
+    files.write_json(path / "evaluation.json", result)
     columns = (["source", *lines.sources], ["reference", *lines.targets], ["translation", *found])
     clean = ("\t".join(" ".join(cell.split()) for cell in row) for row in zip(*columns, strict=True))
-    directory.write_text(path / "translations.tsv", "".join(f"{row}\n" for row in clean))
+    files.write_text(path / "translations.tsv", "".join(f"{row}\n" for row in clean))
     pictures = {"loss": figures.loss_curve(read_metrics(path))}
     shown = next((n for n in range(len(found)) if 4 <= len(tokens[n]) <= 16), 0)
     pictures["cross_attention"] = attention.cross_attention(

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from apformer import model
-from apformer.runs import restore
+from apformer.decoding import bind
 from apformer.tasks.digits import certificate, generator
 from apformer.tasks.digits.generator import SPACE
 from apformer.tokenizers.digits import encode
@@ -136,6 +136,6 @@ def test_who_knows_all_answers_is_certified_and_one_wrong_answer_is_named(asked)
 def test_what_changes_with_unseen_characters_is_found(random_params, monkeypatch):
     monkeypatch.setattr(certificate, "WIDTHS", (5, 7))
     cfg = small(position="periodic", window=1, n_layers=3)
-    functions = restore.bound(random_params(cfg), cfg)
+    functions = bind.bound(random_params(cfg), cfg)
     outside, rounding = certificate.differences(**functions)
     assert outside > 1e-3 and rounding > 1e-3

@@ -11,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from apformer import model
+from apformer.tasks.batch import Batch
 from apformer.tasks.progressions.bayes import bayes_nats
 from apformer.tasks.progressions.evaluation import batches, carries, evaluate, table, term_matches
-from apformer.tasks.progressions.generator import Batch, Config, Progressions, draw, encode_rows, render
+from apformer.tasks.progressions.generator import Config, Progressions, draw, encode_rows, render
 
 V, SPACE = 11, 10
 

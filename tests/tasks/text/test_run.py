@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 
 from apformer import cli, errors, loss, model
-from apformer.commands import generate as compose
-from apformer.decoding import generate
-from apformer.runs import checkpoint, fit, metrics, recipes, restore, settings_file
+from apformer.decoding import bind, generate, stream
+from apformer.runs import checkpoint, fit, metrics, recipes, restore, selection, settings_file
 from apformer.tasks.text import training
 from apformer.tokenizers import pretrained
 
@@ -49,7 +48,7 @@ def run(file, tmp_path_factory):
 def bound(run):
     """The functions of the run's best checkpoint, `apply` compiled."""
     settings = restore.load_settings(run)
-    found = restore.bound(restore.load_params(run, settings)[0], settings.model)
+    found = bind.bound(restore.load_params(run, settings)[0], settings.model)
     return found | {"apply": jax.jit(found["apply"])}
 
 
@@ -101,7 +100,7 @@ def test_training_stops_when_nothing_gets_better(file, tmp_path, monkeypatch):
     path = tmp_path / "run"
     flags = [*FLAGS, "--steps", "40", "--patience", "2", "--text", str(file), "--run_dir", str(path)]
     assert cli.main(["train", *flags]) == 0
-    assert [scores["loss"] for record in metrics.read_metrics(path) if (scores := metrics.validation(record))] == [
+    assert [scores["loss"] for record in metrics.read_metrics(path) if (scores := selection.validation(record))] == [
         3,
         1,
         2,
@@ -133,7 +132,7 @@ def test_byte_pairs_are_learned_from_the_training_part(file):
 def test_what_is_shown_in_pieces_is_what_is_generated_at_once(bound):
     key, sample = jax.random.key(3), generate.temperature(1.5)
     prompt_T = np.array([1, 2, 3], np.int32)
-    chunks = [*compose.write(prompt_T, 9, 2, 12, bound, key=key, sample=sample)]
+    chunks = [*stream.write(prompt_T, 9, 2, 12, bound, key=key, sample=sample)]
     prompt_BT, lengths_B = generate.pad_prompts([prompt_T, prompt_T])
     at_once = generate.generate(
         bound["extend"], bound["init_cache"](2, 24), prompt_BT[:, :12], lengths_B, 9, key=key, sample=sample
@@ -146,7 +145,7 @@ def test_what_is_shown_in_pieces_is_what_is_generated_at_once(bound):
 def test_beyond_the_last_position_the_last_half_is_a_prompt(bound, length):
     """And of a prompt all counts that there are positions for."""
     written = [4 + k % 7 for k in range(length)]
-    chunks = compose.write(np.array(written), 30, 1, 12, bound, key=None, sample=generate.greedy)
+    chunks = stream.write(np.array(written), 30, 1, 12, bound, key=None, sample=generate.greedy)
     tokens_N = np.concatenate([*chunks], 1)[0]
     assert len(tokens_N) == 30
     context = written[-12:]

@@ -12,10 +12,11 @@ import pytest
 
 from apformer import cli, errors, train
 from apformer.analysis import ablate
-from apformer.commands import export, translate
+from apformer.formats import weights as weights_
 from apformer.runs import checkpoint, fit, recipes, restore, settings_file
 from apformer.tasks.translation import batches, corpus
 from apformer.tasks.translation import evaluation as pair_examine
+from apformer.tasks.translation import search as searching
 from apformer.tasks.translation import training as pair_task
 from apformer.tokenizers import pretrained
 from tests.report import test_page
@@ -56,7 +57,7 @@ def test_a_run_is_scored_by_what_it_writes(run, trained):
     lines = restore.load_rows(run)["lines"]["test"]
     assert [row["source"] for row in rows] == lines.sources and [row["reference"] for row in rows] == lines.targets
     sources = pair_task.encode_side(tokenizer, lines.sources, "test", settings.data)
-    tokens = translate.search(sources, params, settings, settings.drawing)
+    tokens = searching.search(sources, params, settings, settings.drawing)
     found = [tokenizer.decode(tokens_T) for tokens_T in tokens]
     assert [row["translation"] for row in rows] == [" ".join(text.split()) for text in found]
     exact = np.mean([text == target for text, target in zip(found, lines.targets, strict=True)])
@@ -148,10 +149,10 @@ def test_the_command_translates_a_sentence_as_it_does_in_a_file(run, tmp_path, c
 def test_a_search_by_one_beam_is_drawing_at_no_temperature(trained):
     settings, params, tokenizer = trained
     sources = pair_task.encode_side(tokenizer, ["7", "231"], "here", settings.data)
-    greedy = translate.search(sources, params, settings, replace(settings.drawing, beams=1))
-    cold = translate.search(sources, params, settings, settings.drawing, temperature=1e-4)
+    greedy = searching.search(sources, params, settings, replace(settings.drawing, beams=1))
+    cold = searching.search(sources, params, settings, settings.drawing, temperature=1e-4)
     jax.tree.map(np.testing.assert_array_equal, greedy, cold)
-    warm = [translate.search(sources, params, settings, settings.drawing, 2.0, seed)[1].tolist() for seed in (1, 1, 2)]
+    warm = [searching.search(sources, params, settings, settings.drawing, 2.0, seed)[1].tolist() for seed in (1, 1, 2)]
     assert warm[0] == warm[1] != warm[2]
 
 
@@ -208,7 +209,7 @@ def test_its_parameters_can_be_exported(run, trained, tmp_path, capsys):
     pytest.importorskip("safetensors")
     file = tmp_path / "model.safetensors"
     assert cli.main(["export", str(run), "--out", str(file)]) == 0
-    cfg, params = export.read_safetensors(file)
+    cfg, params = weights_.read_safetensors(file)
     assert cfg == trained[0].model
     jax.tree.map(np.testing.assert_array_equal, params, trained[1])
 

@@ -1,0 +1,30 @@
+"""A trained model as a function in one file: StableHLO, tokens (B, T) to logits (B, T, V)."""
+
+import jax
+import jax.numpy as jnp
+
+from apformer import files
+from apformer.decoding import bind
+from apformer.errors import USAGE, UserError
+from apformer.formats import safetensors
+from apformer.runs import recipes
+
+
+def write_stablehlo(path, params, cfg):
+    """Write the function tokens_BT -> logits_BTV to a new file; with learned positions T is at most max_len.
+
+    Raises UserError: USAGE without the `export` extra or if there is a file, DISK if it cannot be written.
+    """
+    from jax import export
+
+    safetensors.refuse_to_overwrite(path)
+    most = recipes.module(cfg).max_tokens(cfg)
+    longest = [] if most is None else [f"T <= {most}"]
+    tokens_BT = jax.ShapeDtypeStruct(export.symbolic_shape("B, T", constraints=longest), jnp.int32)
+    apply = jax.jit(bind.bound(params, cfg)["apply"])
+    exported = export.export(apply, platforms=("cpu", "cuda", "tpu"))(tokens_BT)
+    try:
+        data = exported.serialize()
+    except ImportError:  # of flatbuffers
+        raise UserError('--to stablehlo needs the export extra: pip install -e ".[export]"', USAGE) from None
+    files.write_bytes(path, data)

@@ -1,0 +1,43 @@
+"""Where a result comes from: the versions of packages, and a digest of the parameters."""
+
+import hashlib
+import importlib.metadata
+import platform
+
+import jax
+import numpy as np
+
+from apformer.runs import provenance
+
+PACKAGES = ("apformer", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy")
+
+
+def versions():
+    """Versions of Python and of the packages a run depends on, {name: version}; None for what is not installed."""
+    found = {"python": platform.python_version()}
+    for package in PACKAGES:
+        try:
+            found[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            found[package] = None
+    return found
+
+
+def digest(params):
+    """What tells these parameters from any others."""
+    digest = hashlib.sha256()
+    for leaf in jax.tree.leaves(jax.device_get(params)):
+        digest.update(np.ascontiguousarray(leaf).tobytes())
+    return digest.hexdigest()
+
+
+def _surroundings(params):
+    """What floating-point results depend on."""
+    device = jax.devices()[0]
+    return {
+        "dtype": ", ".join(sorted({str(leaf.dtype) for leaf in jax.tree.leaves(params)})),
+        "matmul_precision": "highest",
+        "backend": device.platform,
+        "device": device.device_kind,
+        "versions": provenance.versions(),
+    }

@@ -1,0 +1,10 @@
+"""Rows of tokens, and which of them count."""
+
+from typing import NamedTuple
+
+import jax
+
+
+class Batch(NamedTuple):
+    tokens_BT: jax.Array  # int32; 0 beyond a row's end
+    weights_BT: jax.Array  # float32; the weight of tokens_BT[b, t] as a target: 0 for the first and beyond the end
