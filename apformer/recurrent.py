@@ -38,7 +38,17 @@ class Config:
     """On embeddings and on what each layer hands up, never on the state (Zaremba et al. 2014), while training."""
 
     def __post_init__(self):
-        config.check(self, ("vocab_size", "d_model", "n_layers"))
+        config.check(self, ("vocab_size", "d_model", "n_layers"), shares=("dropout",))
+
+
+def reach(cfg):
+    """How many tokens back the logits depend on: None, as the state has no bound."""
+    return None
+
+
+def max_tokens(cfg):
+    """The most tokens a row may have: None, as there is no bound."""
+    return None
 
 
 def init(key, cfg):
@@ -57,8 +67,11 @@ def apply(params, tokens_BT, cfg, *, key=None, lengths_B=None, capture=()):
 
     lengths_B: rows are right-padded; what stands beyond a row's length changes nothing.
     capture: ("residual",) for the embeddings and each layer's h, (L+1)BTD; then (logits_BTV, {name: array}) is
-    returned. Ids outside the vocabulary are undefined. Computes in the dtype of the parameters.
+    returned. Ids outside the vocabulary are undefined. Computes in the dtype of the parameters. Raises ValueError for
+    tokens that are no rows, and for an unknown name to capture.
     """
+    config.check_tokens("tokens_BT", tokens_BT)
+    config.check_capture(capture, ("residual",))
     B, T = tokens_BT.shape
     cache = init_cache(cfg, B, T, params["embedding"]["table"].dtype)
     logits_BTV, _, streams = _run(params, tokens_BT, cache, cfg, key, lengths_B)
@@ -80,6 +93,7 @@ def extend(params, tokens_BT, cache, cfg, *, lengths_B=None):
 
     Serves prefill and single steps alike. lengths_B: how many of a row's new tokens are real, possibly none.
     """
+    config.check_tokens("tokens_BT", tokens_BT)
     return _run(params, tokens_BT, cache, cfg, None, lengths_B)[:2]
 
 

@@ -1,4 +1,4 @@
-"""The whole transformer: an encoder reads the source, a decoder writes the target and looks up what was read.
+"""The whole transformer: an encoder reads the source, a decoder writes the target and attends to what was read.
 
     m      = encoder(E_s[source] sqrt(d_model) + PE)         blocks of self-attention and feed-forward
     y      = decoder(E_t[target] sqrt(d_model) + PE, m)      between the two, attention from the target to m
@@ -9,20 +9,20 @@ the source; padding is seen by none. The names are those of `model.py`; the para
 model's with cross-attention.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
-from apformer.layers import config
-from apformer.layers.attention import causal_mask, remember, unpadded
+from apformer.layers import attention, block, config, position
+from apformer.layers.attention import project_source
 from apformer.layers.block import Block
 from apformer.layers.cache import place
 from apformer.layers.embedding import Embedding, Head
+from apformer.layers.masks import View, causal_mask, mask_padding
 from apformer.layers.norm import LayerNorm
-from apformer.layers.position import LearnedPosition, sinusoidal
 from apformer.layers.stack import scan, unstack
 
 
@@ -47,11 +47,11 @@ class Config:
     d_ff: int | None = None
     """Width of the feed-forward layer; 4 * d_model if not given."""
     position: Literal["sinusoidal", "learned"] = "sinusoidal"
-    """How positions enter; learned ones have a table for the source and one for the target."""
+    """How positions enter, see layers/position/; learned ones have a table for the source and one for the target."""
     max_len: int = 1024
     """Positions in the learned tables."""
     similarity: Literal["scaled_dot", "dot", "cosine", "additive"] = "scaled_dot"
-    """Attention scores, see layers/attention.py."""
+    """Attention scores, see layers/similarity.py."""
     scale_embedding: bool = True
     """Multiply embeddings by sqrt(d_model)."""
     tie_embeddings: bool = True
@@ -71,7 +71,7 @@ class Config:
 
     def __post_init__(self):
         sizes = ("source_vocab_size", "target_vocab_size", "d_model", "n_heads", "d_ff", "max_len")
-        config.check(self, (*sizes, "n_encoder_layers", "n_decoder_layers"))
+        config.check(self, (*sizes, "n_encoder_layers", "n_decoder_layers"), shares=("dropout",))
         config.check_heads(self)
         if self.share_embeddings and self.source_vocab_size != self.target_vocab_size:
             sizes = f"{self.source_vocab_size} and {self.target_vocab_size}"
@@ -83,28 +83,36 @@ def base(vocab_size):
     return Config(source_vocab_size=vocab_size, target_vocab_size=vocab_size)
 
 
+def reach(cfg):
+    """How many tokens back the logits depend on: None, as there is no bound."""
+    return None
+
+
+def max_tokens(cfg):
+    """The most tokens that a source or a target may have; None if there is no such bound."""
+    return position.max_tokens(_scheme(cfg), cfg.max_len)
+
+
 def init(key, cfg):
     """Parameters as a plain nested dict of float32 arrays; those of the blocks are stacked on a leading layer axis."""
     keys = iter(jax.random.split(key, 10))
     tokens_BT, x_BTD, mask_BTS = jnp.zeros((1, 1), jnp.int32), jnp.zeros((1, 1, cfg.d_model)), jnp.ones((1, 1, 1), bool)
 
-    def side(vocab_size, n_layers, **source):
-        def init_block(key):
-            return _block(cfg).init(key, x_BTD, None, None, mask_BTS, **source)["params"]
-
-        params = {"blocks": jax.vmap(init_block)(jax.random.split(next(keys), n_layers))}
+    def side(vocab_size, n_layers, view):
+        block_keys, places = jax.random.split(next(keys), n_layers), _positions(cfg)
+        params = {"blocks": jax.vmap(lambda key: _block(cfg).init(key, x_BTD, view)["params"])(block_keys)}
         if vocab_size is not None:
             params["embedding"] = Embedding(vocab_size, cfg.d_model).init(next(keys), tokens_BT)["params"]
-        if cfg.position == "learned":
-            params["position"] = LearnedPosition(cfg.max_len, cfg.d_model).init(next(keys), tokens_BT)["params"]
+        if jax.eval_shape(places.init, key, x_BTD, tokens_BT):  # the scheme has parameters
+            params["position"] = places.init(next(keys), x_BTD, tokens_BT)["params"]
         if cfg.final_norm:
             params["final_norm"] = LayerNorm(cfg.norm_epsilon).init(next(keys), x_BTD)["params"]
         return params
 
-    source = {"source": x_BTD, "source_mask_BTS": mask_BTS}
+    with_source = View(mask_BTS, source_mask_BTS=mask_BTS, source_BSD=x_BTD)
     params = {
-        "encoder": side(cfg.source_vocab_size, cfg.n_encoder_layers),
-        "decoder": side(None if cfg.share_embeddings else cfg.target_vocab_size, cfg.n_decoder_layers, **source),
+        "encoder": side(cfg.source_vocab_size, cfg.n_encoder_layers, View(mask_BTS)),
+        "decoder": side(None if cfg.share_embeddings else cfg.target_vocab_size, cfg.n_decoder_layers, with_source),
     }
     if cfg.tie_embeddings:
         return params
@@ -118,15 +126,18 @@ def apply(params, source_BS, target_BT, cfg, *, key=None, source_lengths_B=None,
     capture: any of "encoder_attention" (weights, LBHSS), "decoder_attention" (LBHTT), "cross_attention" (LBHTS),
     "encoder_residual" and "decoder_residual" (the stream before, between and after the blocks, (L+1)BSD, (L+1)BTD);
     then (logits_BTV, {name: array}) is returned. Ids outside the vocabularies are undefined. Computes in the dtype of
-    the parameters; softmax and norms in at least float32. Raises ValueError where learned positions end.
+    the parameters; softmax and norms in at least float32. Raises ValueError for tokens that are no rows, where learned
+    positions end, and for an unknown name to capture.
     """
+    config.check_tokens("target_BT", target_BT)
+    config.check_capture(capture, tuple(_captures("encoder") | _captures("decoder")))
     encoder_key, decoder_key = (None, None) if key is None else jax.random.split(key)
     source_BSD, mask_BTS, read = _encode(params, source_BS, cfg, source_lengths_B, encoder_key, capture)
-    target_BT, _ = unpadded(target_BT, target_lengths_B)
+    target_BT, _ = mask_padding(target_BT, target_lengths_B)
     positions_BT = jnp.arange(target_BT.shape[1], dtype=jnp.int32)[None]
     x_BTD = _embed(params, "decoder", target_BT, positions_BT, cfg)
-    sight = {"source": source_BSD, "source_mask_BTS": mask_BTS, "mask_BTS": causal_mask(positions_BT, positions_BT)}
-    y_BTD, written = _blocks(params, "decoder", x_BTD, cfg, decoder_key, capture, **sight)
+    view = View(causal_mask(positions_BT, positions_BT), source_mask_BTS=mask_BTS, source_BSD=source_BSD)
+    y_BTD, written = _blocks(params, "decoder", x_BTD, cfg, decoder_key, capture, view)
     logits_BTV = _read_out(params, y_BTD, cfg)
     return (logits_BTV, read | written) if capture else logits_BTV
 
@@ -152,7 +163,7 @@ def init_cache(params, source_BS, cfg, length, source_lengths_B=None):
         "length": jnp.zeros(B, jnp.int32),
         "position": jnp.full((B, length), -1, jnp.int32),
         "source_mask": mask_BTS,
-        "source": [remember(layer_params["cross_attention"], source_BSD) for layer_params in blocks],
+        "source": [project_source(layer_params["cross_attention"], source_BSD) for layer_params in blocks],
         "layers": [{"key": empty_BHSK, "value": empty_BHSK.copy()} for _ in blocks],
     }
 
@@ -161,8 +172,10 @@ def extend(params, tokens_BT, cache, cfg, *, lengths_B=None):
     """Logits of new target tokens after those in the cache, and the cache with them: (logits_BTV, cache).
 
     Serves prefill and single steps alike. lengths_B: how many of a row's new tokens are real, possibly none. A row must
-    not outgrow the cache, nor the max_len of learned positions. Raises ValueError for more tokens than slots.
+    not outgrow the cache, nor the max_len of learned positions. Raises ValueError for tokens that are no rows, and for
+    more of them than slots.
     """
+    config.check_tokens("tokens_BT", tokens_BT)
     B, T = tokens_BT.shape
     slots = cache["position"].shape[1]
     if T > slots:
@@ -171,52 +184,74 @@ def extend(params, tokens_BT, cache, cfg, *, lengths_B=None):
     real_BT, positions_BT, cached_BS, positions_BS, write = place(
         cache["position"], cache["length"], T, lengths_B, None
     )
-    sight = {"mask_BTS": causal_mask(positions_BT, positions_BS), "source_mask_BTS": cache["source_mask"]}
+    view = View(causal_mask(positions_BT, positions_BS), write=write, source_mask_BTS=cache["source_mask"])
     x_BTD = _embed(params, "decoder", jnp.where(real_BT, tokens_BT, 0), positions_BT, cfg)
     layers = []
-    for layer_params, source, memory in zip(
-        unstack(params["decoder"])["blocks"], cache["source"], cache["layers"], strict=True
+    for layer_params, *caches in zip(
+        unstack(params["decoder"])["blocks"], cache["layers"], cache["source"], strict=True
     ):
-        x_BTD, _, memory = _block(cfg).apply(
-            {"params": layer_params}, x_BTD, None, None, memory=memory, write=write, source=source, **sight
-        )
-        layers.append(memory)
+        x_BTD, _, layer_cache = _block(cfg).apply({"params": layer_params}, x_BTD, view, *caches)
+        layers.append(layer_cache)
     new = {"length": cache["length"] + lengths_B, "position": cached_BS, "layers": layers}
     return _read_out(params, x_BTD, cfg), cache | new
 
 
 def _encode(params, source_BS, cfg, lengths_B, key, capture):
     """(source_BSD, which of it is no padding BTS, what was captured)."""
-    source_BS, real_BS = unpadded(source_BS, lengths_B)
+    config.check_tokens("source_BS", source_BS)
+    source_BS, real_BS = mask_padding(source_BS, lengths_B)
     mask_BTS = real_BS[:, None]
     x_BSD = _embed(params, "encoder", source_BS, jnp.arange(source_BS.shape[1], dtype=jnp.int32)[None], cfg)
-    y_BSD, captured = _blocks(params, "encoder", x_BSD, cfg, key, capture, mask_BTS=mask_BTS)
+    y_BSD, captured = _blocks(params, "encoder", x_BSD, cfg, key, capture, View(mask_BTS))
     return _final_norm(params["encoder"], y_BSD, cfg), mask_BTS, captured
 
 
-def _blocks(params, side, x_BTD, cfg, key, capture, **sight):
-    """(what the blocks of one side make of its embeddings, {name: what was captured})."""
+def _captures(side):
+    """What can be captured of one side: {its name: the name in a block}."""
     names = {f"{side}_attention": "attention", f"{side}_residual": "residual"}
-    names |= {"cross_attention": "cross_attention"} if side == "decoder" else {}
+    return names | ({"cross_attention": "cross_attention"} if side == "decoder" else {})
+
+
+def _blocks(params, side, x_BTD, cfg, key, capture, view):
+    """(what the blocks of one side make of its embeddings, {name: what was captured})."""
+    names, view = _captures(side), replace(view, training=key is not None)
     if key is not None:
         x_BTD = nn.Dropout(cfg.dropout, deterministic=False).apply({}, x_BTD, rngs={"dropout": key})
 
-    def block(layer_params, x_BTD, rngs):
-        y_BTD, weights, _ = _block(cfg).apply(
-            {"params": layer_params}, x_BTD, None, None, deterministic=key is None, rngs=rngs, **sight
-        )
-        pair = weights if side == "decoder" else (weights,)
-        return y_BTD, dict(zip(("attention", "cross_attention"), pair, strict=False))
+    def layer(layer_params, x_BTD, rngs):
+        y_BTD, weights, _ = _block(cfg).apply({"params": layer_params}, x_BTD, view, rngs=rngs)
+        return y_BTD, weights
 
     asked = [names[name] for name in capture if name in names]
-    y_BTD, captured = scan(block, params[side]["blocks"], x_BTD, key, asked)
+    y_BTD, captured = scan(layer, params[side]["blocks"], x_BTD, key, asked)
     return y_BTD, {name: captured[names[name]] for name in capture if name in names}
 
 
 def _block(cfg):
-    same = ("n_heads", "activation", "attention_bias", "similarity", "norm_position", "norm_epsilon", "dropout")
-    same = {name: getattr(cfg, name) for name in same}
-    return Block(d_ff=cfg.d_ff or 4 * cfg.d_model, output_projection=True, **same)
+    heads = attention.Config(
+        n_heads=cfg.n_heads,
+        bias=cfg.attention_bias,
+        output_projection=True,
+        similarity=cfg.similarity,
+    )
+    return Block(
+        block.Config(
+            attention=heads,
+            d_ff=cfg.d_ff or 4 * cfg.d_model,
+            activation=cfg.activation,
+            norm_position=cfg.norm_position,
+            norm_epsilon=cfg.norm_epsilon,
+            dropout=cfg.dropout,
+        )
+    )
+
+
+def _scheme(cfg):
+    return position.load(cfg.position)()
+
+
+def _positions(cfg):
+    return position.Embedding(_scheme(cfg), cfg.max_len)
 
 
 def _table(params, side):
@@ -225,15 +260,13 @@ def _table(params, side):
 
 
 def _embed(params, side, tokens_BT, positions_BT, cfg):
-    if cfg.position == "learned" and tokens_BT.shape[1] > cfg.max_len:
-        raise ValueError(f"{tokens_BT.shape[1]} tokens, but learned positions end at max_len {cfg.max_len}")
+    T, most = tokens_BT.shape[1], max_tokens(cfg)
+    if most is not None and T > most:
+        raise ValueError(f"{T} tokens, but {cfg.position} positions end at max_len {most}")
     table_VD = _table(params, side)
     embedding = Embedding(len(table_VD), cfg.d_model, cfg.scale_embedding)
     x_BTD = embedding.apply({"params": {"table": table_VD}}, tokens_BT)
-    if cfg.position == "sinusoidal":
-        return x_BTD + sinusoidal(positions_BT, cfg.d_model, x_BTD.dtype)
-    positions = LearnedPosition(cfg.max_len, cfg.d_model)
-    return x_BTD + positions.apply({"params": params[side]["position"]}, positions_BT)
+    return _positions(cfg).apply({"params": params[side].get("position", {})}, x_BTD, positions_BT)
 
 
 def _final_norm(params, x_BTD, cfg):

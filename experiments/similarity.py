@@ -20,8 +20,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from apformer import files, flags, loss, model, optimizer, progress, train
-from apformer.layers.attention import compare
+from apformer import files, flags, loss, model, optimizer, train
+from apformer.layers.similarity import compare
+from apformer.report import progress
 from apformer.runs import directory
 from apformer.tasks.batch import Batch
 

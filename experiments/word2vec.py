@@ -23,9 +23,9 @@ import jax.numpy as jnp
 import numpy as np
 from tyro.conf import Positional
 
-from apformer import files, flags, optimizer, progress, train, word2vec
+from apformer import files, flags, optimizer, train, word2vec
 from apformer.errors import DATA, NON_FINITE, USAGE, UserError
-from apformer.report import figures
+from apformer.report import figures, progress
 from apformer.runs import directory, provenance, recipes
 from apformer.tasks.progressions import generator
 from apformer.tasks.text import corpus as text

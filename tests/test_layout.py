@@ -74,7 +74,12 @@ def test_no_modules_import_each_other():
 
 @each_module
 def test_parts_know_no_task_and_tasks_no_model(path):
-    allowed = {"layers": {"layers"}, "data": {"data", "errors"}, "loss": {"errors", "layers"}, "optimizer": {"errors"}}
+    allowed = {
+        "layers": {"layers"},
+        "data": {"data", "errors"},
+        "loss": {"errors", "layers"},
+        "optimizer": {"errors", "layers"},
+    }
     if part(path) in allowed:
         assert our_parts(path) <= allowed[part(path)]
 
@@ -101,7 +106,7 @@ def test_nothing_imports_the_data_sets_or_the_experiments(path):
 @each_module
 def test_a_module_is_short_and_says_what_it_is(path):
     tree = ast.parse(path.read_text())
-    assert len(path.read_text().splitlines()) <= 250
+    assert len(path.read_text().splitlines()) <= 300
     if tree.body:
         assert ast.get_docstring(tree), "a module begins with its idea, its equation and its source"
     functions = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name[0] != "_"]
@@ -112,7 +117,7 @@ def test_a_module_is_short_and_says_what_it_is(path):
 def test_scripts_are_short_and_say_what_they_are():
     for path in (*ROOT.glob("experiments/**/*.py"), *ROOT.glob("datasets/**/*.py")):
         assert ast.get_docstring(ast.parse(path.read_text())), path.relative_to(ROOT)
-        assert len(path.read_text().splitlines()) <= 250, path.relative_to(ROOT)
+        assert len(path.read_text().splitlines()) <= 300, path.relative_to(ROOT)
 
 
 def test_the_folder_of_data_sets_is_no_package():

@@ -7,10 +7,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from apformer import model
-from apformer.layers.attention import causal_mask
-from apformer.layers.block import Block
-from apformer.layers.position import sinusoidal
+from apformer import model, recurrent, seq2seq
+from apformer.layers.attention import Config as Heads
+from apformer.layers.block import Block, Config
+from apformer.layers.masks import View, causal_mask
+from apformer.layers.position.sinusoidal import encode
 from tests.helpers.small_models import close, draw_tokens, small
 
 B, T = 7, 13
@@ -85,12 +86,10 @@ def test_the_model_is_its_parts_in_order(n_layers, norm_position, random_params)
     params, tokens = random_params(cfg), draw_tokens(B, T)
     logits, captured = apply(params, tokens, cfg, capture=("residual",))
     positions = jnp.arange(T)[None]
-    block = Block(n_heads=3, d_ff=5, norm_position=norm_position)
-    run = jax.jit(
-        lambda p, x: block.apply({"params": p}, x, positions, positions, causal_mask(positions, positions))[0]
-    )
+    block = Block(Config(Heads(3), d_ff=5, norm_position=norm_position))
+    run = jax.jit(lambda p, x: block.apply({"params": p}, x, View(causal_mask(positions, positions)))[0])
     table = np.asarray(params["embedding"]["table"])
-    x_BTD = table[tokens] + np.asarray(sinusoidal(positions, 6))
+    x_BTD = table[tokens] + np.asarray(encode(positions, 6))
     for layer in range(n_layers):
         np.testing.assert_allclose(captured["residual"][layer], x_BTD, atol=1e-4, rtol=1e-4)
         x_BTD = np.asarray(run(jax.tree.map(lambda stack, layer=layer: stack[layer], params["blocks"]), x_BTD))
@@ -148,3 +147,64 @@ def test_rematerialised_blocks_have_the_same_gradients_and_take_less_memory(n_la
     for ours, theirs in zip(jax.tree.leaves(anew(params)), jax.tree.leaves(kept(params)), strict=True):
         close(ours, theirs, 1e-5)
     assert anew.memory_analysis().temp_size_in_bytes < 0.8 * kept.memory_analysis().temp_size_in_bytes
+
+
+# What is no sketch, no name and no row of tokens
+
+
+def test_the_first_sketch_is_its_formulas(random_params):
+    """No residuals and one LayerNorm: logits = FFN(LayerNorm(attention(E[ids] + PE))) W_out + b, in plain numpy."""
+    cfg = small(n_layers=1, n_heads=1, residual=False, feedforward_norm=False, norm_position="post")
+    params, tokens = random_params(cfg), draw_tokens(B, T)
+    p = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), params)
+    block = jax.tree.map(lambda leaf: leaf[0], p["blocks"])
+    assert set(block) == {"attention", "attention_norm", "feedforward"}
+    angles_TI = np.arange(T)[:, None] / 10_000 ** (np.arange(0, 6, 2) / 6)[None]
+    x_BTD = p["embedding"]["table"][tokens] + np.stack([np.sin(angles_TI), np.cos(angles_TI)], -1).reshape(T, 6)
+    q, k, v = (x_BTD @ block["attention"][name][:, 0] for name in ("query", "key", "value"))
+    exponentials = np.exp(q @ k.swapaxes(1, 2) / np.sqrt(6)) * np.tri(T)
+    y_BTD = exponentials / exponentials.sum(-1, keepdims=True) @ v
+    y_BTD = (y_BTD - y_BTD.mean(-1, keepdims=True)) / np.sqrt(y_BTD.var(-1, keepdims=True) + 1e-5)
+    y_BTD = y_BTD * block["attention_norm"]["scale"] + block["attention_norm"]["bias"]
+    expand, contract = block["feedforward"]["expand"], block["feedforward"]["contract"]
+    y_BTD = np.maximum(y_BTD @ expand["weight"] + expand["bias"], 0) @ contract["weight"] + contract["bias"]
+    expected = y_BTD @ p["head"]["output"]["weight"] + p["head"]["output"]["bias"]
+    close(apply(params, tokens, cfg), expected, 1e-5)
+
+
+def test_dropout_on_attention_weights_needs_a_key(random_params, key):
+    plain, dropping = small(), small(attention_dropout=0.5)
+    params, tokens = random_params(plain), draw_tokens(B, T)
+    logits = np.asarray(apply(params, tokens, plain))
+    np.testing.assert_array_equal(apply(params, tokens, dropping), logits)
+    close(apply(params, tokens, plain, key=key), logits, 1e-6)
+    dropped = np.asarray(apply(params, tokens, dropping, key=key))
+    assert (dropped != logits).any(-1).mean() > 0.9
+    assert (np.asarray(apply(params, tokens, dropping, key=jax.random.key(1))) != dropped).any(-1).mean() > 0.9
+
+
+@pytest.mark.parametrize(
+    "tokens, named", [([[1, 2]], "a list"), ((1, 2), "a tuple"), (np.arange(3), r"of shape \(3,\)")]
+)
+def test_tokens_that_are_no_rows_are_refused_in_a_sentence(tokens, named):
+    sentence = f"tokens_BT is {named}: give an array \\(rows, tokens\\)"
+    with pytest.raises(ValueError, match=sentence):
+        model.apply({}, tokens, small())
+    with pytest.raises(ValueError, match=sentence):
+        model.extend({}, tokens, {}, small())
+    with pytest.raises(ValueError, match=sentence):
+        recurrent.apply({}, tokens, recurrent.Config())
+    with pytest.raises(ValueError, match=sentence.replace("tokens_BT", "source_BS")):
+        seq2seq.encode({}, tokens, seq2seq.Config())
+
+
+def test_an_unknown_name_to_capture_is_refused_in_a_sentence():
+    tokens = draw_tokens(B, T)
+    with pytest.raises(ValueError, match="^capture 'heads' is none of attention, residual$"):
+        model.apply({}, tokens, small(), capture=("attention", "heads"))
+    with pytest.raises(ValueError, match="^capture 'attention' is none of residual$"):
+        recurrent.apply({}, tokens, recurrent.Config(), capture=("attention",))
+    with pytest.raises(
+        ValueError, match="^capture 'attention' is none of encoder_attention, encoder_residual, decoder_"
+    ):
+        seq2seq.apply({}, tokens, tokens, seq2seq.Config(), capture=("attention",))

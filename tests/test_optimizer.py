@@ -142,7 +142,7 @@ UNDECAYED = {"bias", "scale", "sink", "gain", "vector", "level"}
 
 
 @pytest.mark.parametrize("rule", ["adamw", "muon"])
-@pytest.mark.parametrize("cfg", [GPT2, RELATIVE, *PERIODIC, model.Config(similarity="cosine")], ids=range(5))
+@pytest.mark.parametrize("cfg", [GPT2, RELATIVE, *PERIODIC, model.Config(similarity="cosine")], ids=range(6))
 def test_without_gradients_what_decays_shrinks_and_nothing_else_moves(rule, cfg):
     """By the names, not by the roles: the optimizer reads those."""
     params = random_like(jax.eval_shape(lambda key: model.init(key, cfg), jax.random.key(0)), seed=0)
@@ -179,7 +179,7 @@ def test_every_parameter_of_every_model_has_a_role():
 
 
 def test_a_parameter_that_nobody_declared_is_an_error():
-    with pytest.raises(ValueError, match="blocks/attention/shear has no role: declare in layers/leaves.py"):
+    with pytest.raises(ValueError, match="blocks/attention/shear has no role: declare it in layers/leaves.py"):
         optimizer.decay_mask({"blocks": {"attention": {"shear": jnp.zeros(3)}}})
 
 

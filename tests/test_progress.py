@@ -7,7 +7,7 @@ from types import ModuleType
 
 import pytest
 
-from apformer import progress
+from apformer.report import progress
 from apformer.runs import metrics, recipes
 
 PACKAGE = Path(__file__).parents[1] / "apformer"

@@ -36,7 +36,7 @@ def _parts_of_stack(params):
     if "relative" in blocks["attention"]:
         offsets = blocks["attention"]["relative"]["table"].shape[-1]
         found += [("offset", offset) for offset in range(min(offsets, MOST_PLACES))]
-    if "position" in params:
+    if "table" in params.get("position", {}):
         found += [("position", place) for place in range(min(len(params["position"]["table"]), MOST_PLACES))]
     return found
 

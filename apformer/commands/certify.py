@@ -9,10 +9,11 @@ import jax
 import numpy as np
 from tyro.conf import Positional
 
-from apformer import files, progress
-from apformer.decoding.bind import bound, reach
+from apformer import files
+from apformer.decoding.bind import bound
 from apformer.errors import NOT_CERTIFIED, USAGE, UserError
-from apformer.runs import directory
+from apformer.report import progress
+from apformer.runs import directory, recipes
 from apformer.runs.provenance import _surroundings, digest
 from apformer.runs.restore import load_params, load_settings
 from apformer.tasks import choose
@@ -67,7 +68,7 @@ def certify_run(path, settings, member=None, patience=PATIENCE, step=None):
         files.write_json(path / "certificate.json", result)
         return result
     params, step, member = load_params(path, settings, member, step)
-    functions, tokens = bound(params, settings.model), reach(settings.model)
+    functions, tokens = bound(params, settings.model), recipes.module(settings.model).reach(settings.model)
     groups = certification.plan(settings.data, tokens)
     if not groups:
         raise UserError(f"no progression of {path} has a third term: there is nothing to certify", USAGE)

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 
 from tyro.conf import Positional
 
-from apformer import files, progress
+from apformer import files
 from apformer.decoding.bind import bound
+from apformer.report import progress
 from apformer.runs import directory
 from apformer.runs.metrics import read_metrics
 from apformer.runs.restore import load_params, load_rows, load_settings

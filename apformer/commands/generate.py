@@ -18,7 +18,7 @@ from apformer.decoding import generate as generation
 from apformer.decoding.stream import write
 from apformer.errors import USAGE, UserError
 from apformer.flags import require
-from apformer.runs import language_model
+from apformer.runs import language_model, recipes
 from apformer.tokenizers import text
 
 
@@ -61,7 +61,7 @@ def generate(args):
     if not len(prompt_T):
         raise UserError("--prompt is empty: give at least one character", USAGE)
     functions = bind.bound(params, cfg)
-    most = cfg.max_len if getattr(cfg, "position", None) == "learned" else None
+    most = recipes.module(cfg).max_tokens(cfg)
     chunks = write(prompt_T, args.tokens, args.samples, most, functions, key=jax.random.key(args.seed), sample=sample)
     special = tokenizer.special_tokens
     before_special = partial(takewhile, lambda token: int(token) not in special)

@@ -9,7 +9,7 @@ from tyro.conf import Positional
 from apformer.commands import _prompts
 from apformer.decoding import bind
 from apformer.errors import DATA, USAGE, UserError
-from apformer.runs import directory, restore
+from apformer.runs import directory, recipes, restore
 from apformer.tasks import choose
 from apformer.tasks.digits import generator
 from apformer.tasks.progressions import text_file
@@ -57,8 +57,8 @@ def predict(args):
     if longest > MOST:
         fault = f"--terms {args.terms} makes a line of {longest:,} characters"
         raise UserError(f"{fault}, more than {MOST:,}: give fewer terms", USAGE)
-    if getattr(settings.model, "position", None) == "learned" and longest > settings.model.max_len:
-        known = settings.model.max_len
+    known = recipes.module(settings.model).max_tokens(settings.model)
+    if known is not None and longest > known:
         raise UserError(f"a line would have {longest} characters where {path} knows {known}: give fewer --terms", USAGE)
     params, _, _ = restore.load_params(path, settings, args.member)
     texts = continue_lines(lines, characters, **bind.bound(params, settings.model))

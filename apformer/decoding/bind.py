@@ -27,10 +27,3 @@ def bound(params, cfg):
         "extend": extend,
         "init_cache": lambda batch_size, length: architecture.init_cache(cfg, batch_size, length),
     }
-
-
-def reach(cfg):
-    """How many tokens back the logits depend on, wherever these stand; None if there is no such bound."""
-    if getattr(cfg, "window", None) is None or cfg.position not in ("relative", "alibi", "none"):
-        return None
-    return cfg.n_layers * (cfg.window - 1)

@@ -62,7 +62,6 @@ FIELDS = {
 SIZE_FIELDS = ("vocab_size", "d_model", "n_heads", "n_layers", "d_ff", "max_len")
 ACTIVATIONS = {"gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh", "gelu": "gelu", "relu": "relu"}
 SIMILARITIES = {True: "scaled_dot", False: "dot"}  # scale_attn_weights
-IRRELEVANT = ("separator", "look_noise", "look_sharpness")  # without periodic positions
 BUFFERS = r"h\.\d+\.attn\.(masked_)?bias"  # the causal mask, which old files hold
 
 
@@ -109,7 +108,7 @@ def save(folder, params, cfg):
     cannot be written. ValueError if the parameters are not those of cfg.
     """
     folder = Path(folder)
-    spoken = {*FIELDS, "activation", "similarity", "attention_bias", *IRRELEVANT}
+    spoken = {*FIELDS, "activation", "similarity", "attention_bias"}
     for field in (field.name for field in dataclasses.fields(cfg) if field.name not in spoken):
         ours, theirs = getattr(cfg, field), getattr(SIZES["gpt2"], field)
         if ours != theirs:

@@ -7,6 +7,7 @@ from apformer import files
 from apformer.decoding import bind
 from apformer.errors import USAGE, UserError
 from apformer.formats import safetensors
+from apformer.runs import recipes
 
 
 def write_stablehlo(path, params, cfg):
@@ -17,7 +18,8 @@ def write_stablehlo(path, params, cfg):
     from jax import export
 
     safetensors.refuse_to_overwrite(path)
-    longest = [f"T <= {cfg.max_len}"] if getattr(cfg, "position", None) == "learned" else []
+    most = recipes.module(cfg).max_tokens(cfg)
+    longest = [] if most is None else [f"T <= {most}"]
     tokens_BT = jax.ShapeDtypeStruct(export.symbolic_shape("B, T", constraints=longest), jnp.int32)
     apply = jax.jit(bind.bound(params, cfg)["apply"])
     exported = export.export(apply, platforms=("cpu", "cuda", "tpu"))(tokens_BT)

@@ -1,78 +1,36 @@
-"""Attention(Q, K, V) = softmax(Q K^T / sqrt(K) + bias) V, over the keys a query may see.
+"""Attention(Q, K, V) = softmax(Q K^T / sqrt(K) + bias) V, over the keys a query may see (Vaswani et al. 2017, 3.2).
 
-How alike a query and a key are can be said in several ways, each head for itself:
-
-    scaled_dot   q.k / sqrt(K)                Vaswani et al. 2017, section 3.2.1
-    dot          q.k                          Luong et al. 2015
-    cosine       g q.k / (|q| |k|)            Graves et al. 2014; g is learned, and starts at sqrt(K), where the scores
-                                              of random vectors have the spread that scaled_dot gives them
-    additive     v.tanh(q + k)                Bahdanau et al. 2015, whose W s + U h are our query and key; v is learned
-
-Geometric attention (Csordas et al. 2022, here from the oldest key on) has no softmax: each key takes a share of what
-the keys before it have left. A head may then look for the first key of a kind, however many others stand before it, and
-what it reads does not depend on how many keys there are.
-
-    weight_s = sigmoid(score_s) prod_{r < s} (1 - sigmoid(score_r))
-
-A sink is one more key for each head, with a learned score and the value 0 (Xiao et al. 2024): a head may then read
-nothing, and tell one token from several that are equal, which an average of equal values cannot.
-
-Vaswani et al. 2017, section 3.2. A query at position p_t sees a key at position p_s when 0 <= p_t - p_s < window
-(the window counts the token itself); slots with position -1 are empty. The same rule serves the plain forward pass
-and the cache, because both state where every key stands.
+`similarity.py` has other scores than Q K^T / sqrt(K), `weighting.py` what may stand for the softmax, `position/` the
+bias, and `masks.py` which keys a query may see.
 """
 
-import jax
+from dataclasses import dataclass
+
 import jax.numpy as jnp
 from flax import linen as nn
 
-from apformer.layers import position
-from apformer.layers.period import PeriodicBias
+from apformer.layers import position, similarity
+from apformer.layers.position import none
 from apformer.layers.precision import at_least_float32
+from apformer.layers.similarity import compare
+from apformer.layers.weighting import weigh
 
 
-def causal_mask(positions_BT, positions_BS, window=None):
-    """Which keys S each query T may see: (B, T, S) bool."""
-    offsets_BTS = positions_BT[:, :, None] - positions_BS[:, None, :]
-    seen_BTS = (offsets_BTS >= 0) & (positions_BS >= 0)[:, None, :]
-    return seen_BTS if window is None else seen_BTS & (offsets_BTS < window)
+@dataclass(frozen=True)
+class Config:
+    """What the heads of one layer do. The fields are those of `model.Config`."""
 
-
-def unpadded(tokens_BT, lengths_B=None):
-    """(Tokens with 0 for what stands beyond a row's length, which of them are real BT); all are without lengths."""
-    if lengths_B is None:
-        return tokens_BT, jnp.ones(tokens_BT.shape, bool)
-    real_BT = jnp.arange(tokens_BT.shape[1], dtype=jnp.int32)[None] < lengths_B[:, None]
-    return jnp.where(real_BT, tokens_BT, 0), real_BT
-
-
-def project(x_BTD, W_DHK, bias_HK=None):
-    """x W + b for each head: (B, T, H, K)."""
-    y_BTHK = jnp.einsum("BTD,DHK->BTHK", x_BTD, W_DHK)
-    return y_BTHK if bias_HK is None else y_BTHK + bias_HK[None, None]
-
-
-def compare(q_BTHK, k_BSHK, similarity="scaled_dot", gain_H=None, vector_HK=None):
-    """How alike queries and keys are: scores_BHTS, in at least float32.
-
-    gain_H: g of cosine; vector_HK: v of additive, which holds B T S H K numbers at once. Geometric attention compares
-    by scaled_dot.
-    """
-    dtype = at_least_float32(q_BTHK.dtype)
-    if similarity == "additive":
-        sums_BTSHK = jnp.tanh(q_BTHK[:, :, None] + k_BSHK[:, None])
-        return jnp.einsum("BTSHK,HK->BHTS", sums_BTSHK, vector_HK).astype(dtype)
-    if similarity == "cosine":
-        q_BTHK, k_BSHK = unit(q_BTHK.astype(dtype)), unit(k_BSHK.astype(dtype))
-    scores_BHTS = jnp.einsum("BTHK,BSHK->BHTS", q_BTHK, k_BSHK).astype(dtype)
-    if similarity == "cosine":
-        return scores_BHTS * gain_H[None, :, None, None].astype(dtype)
-    return scores_BHTS if similarity == "dot" else scores_BHTS * jnp.asarray(q_BTHK.shape[-1] ** -0.5, dtype)
-
-
-def unit(x_BTHK):
-    """Every vector at length 1, but for those near 0, whose gradient stays finite so."""
-    return x_BTHK * jax.lax.rsqrt(jnp.square(x_BTHK).sum(-1, keepdims=True) + 1e-12)
+    n_heads: int = 1
+    bias: bool = False
+    output_projection: bool = False
+    sink: bool = False
+    similarity: str = "scaled_dot"
+    weighting: str = "softmax"
+    dropout: float = 0.0
+    window: int | None = None
+    max_len: int = 1024
+    position: str = "none"
+    position_options: object = none.Scheme()
 
 
 def attend(
@@ -83,131 +41,103 @@ def attend(
     bias_BHTS=None,
     sink_H=None,
     similarity="scaled_dot",
+    weighting="softmax",
     *,
     gain_H=None,
     vector_HK=None,
+    dropout=lambda weights_BHTS: weights_BHTS,
 ):
     """Weighted mean of the values: (out_BTHK, weights_BHTS); softmax in at least float32, whatever the inputs.
 
-    With a sink the weights of a query sum to less than 1: the sink has the rest.
+    The weights are those before dropout. With a sink those of a query sum to less than 1: the sink has the rest.
     """
     scores_BHTS = compare(q_BTHK, k_BSHK, similarity, gain_H, vector_HK)
     if bias_BHTS is not None:
         scores_BHTS = scores_BHTS + bias_BHTS.astype(scores_BHTS.dtype)
-    if similarity == "geometric":
-        weights_BHTS = geometric(scores_BHTS, mask_BTS).astype(v_BSHK.dtype)
-        return jnp.einsum("BHTS,BSHK->BTHK", weights_BHTS, v_BSHK), weights_BHTS
-    # A finite minimum: a row that sees nothing (padding) then averages its keys instead of giving NaN.
-    scores_BHTS = jnp.where(mask_BTS[:, None], scores_BHTS, jnp.finfo(scores_BHTS.dtype).min)
-    if sink_H is not None:
-        sink_BHT1 = jnp.broadcast_to(sink_H[None, :, None, None], (*scores_BHTS.shape[:3], 1))
-        scores_BHTS = jnp.concatenate([scores_BHTS, sink_BHT1.astype(scores_BHTS.dtype)], axis=-1)
-    weights_BHTS = jax.nn.softmax(scores_BHTS, axis=-1).astype(v_BSHK.dtype)[..., : k_BSHK.shape[1]]
-    return jnp.einsum("BHTS,BSHK->BTHK", weights_BHTS, v_BSHK), weights_BHTS
-
-
-def geometric(scores_BHTS, mask_BTS):
-    """Each key that a query may see takes the share sigmoid(score) of what those before it have left: (B, H, T, S)."""
-    seen_BHTS = mask_BTS[:, None]
-    kept_BHTS = jnp.where(seen_BHTS, jax.nn.log_sigmoid(-scores_BHTS), 0.0)
-    left_BHTS = jnp.cumsum(jnp.pad(kept_BHTS[..., :-1], ((0, 0), (0, 0), (0, 0), (1, 0))), axis=-1)
-    return jnp.where(seen_BHTS, jnp.exp(left_BHTS + jax.nn.log_sigmoid(scores_BHTS)), 0.0)
-
-
-def remember(params, source_BSD):
-    """The keys and values of a source for the cross-attention of these parameters: {"key", "value"}, each BHSK."""
-    heads = {name: project(source_BSD, params[name], params.get(f"{name}_bias")) for name in ("key", "value")}
-    return {name: x_BSHK.swapaxes(1, 2) for name, x_BSHK in heads.items()}
+    weights_BHTS = weigh(scores_BHTS, mask_BTS, weighting, sink_H).astype(v_BSHK.dtype)
+    return jnp.einsum("BHTS,BSHK->BTHK", dropout(weights_BHTS), v_BSHK), weights_BHTS
 
 
 class Attention(nn.Module):
-    """Attention of n_heads heads, each d_model / n_heads wide, with or without a cache of earlier keys and values.
+    """Self-attention of n_heads heads, each d_model / n_heads wide, with or without a cache of earlier keys."""
 
-    Self-attention reads x_BTD itself; cross-attention reads source_BSD, or what `remember` made of it (memory).
-    `position` names the schemes that act inside attention (rotary, alibi, relative, periodic); the others act on the
-    embedding. fits_BTSC is what `period.describe` says of periodic positions, else None.
-    """
-
-    n_heads: int
-    bias: bool = False
-    output_projection: bool = False
-    sink: bool = False
-    similarity: str = "scaled_dot"
-    position: str = "none"
-    offsets: int = 1
-    look_between: int = 0
-    noise: float = 0.0
-    sharpness: float = 1.0
+    cfg: Config
 
     @nn.compact
-    def __call__(
-        self,
-        x_BTD,
-        positions_BT,
-        positions_BS,
-        mask_BTS,
-        fits_BTSC=None,
-        memory=None,
-        write=None,
-        training=False,
-        source_BSD=None,
-    ):
-        """(y_BTD, weights_BHTS, memory); `write(memory, k, v)` gives keys and values to attend to, and new memory."""
-        q_BTHK = self.project("query", x_BTD)
-        if memory is not None and write is None:
-            k_BSHK, v_BSHK = (memory[name].swapaxes(1, 2) for name in ("key", "value"))
+    def __call__(self, x_BTD, view, cache=None):
+        """(y_BTD, weights_BHTS, cache), the cache of this layer with the new keys and values in it."""
+        cfg, scheme = self.cfg, self.cfg.position_options
+        q_BTHK, k_BSHK, v_BSHK = (_heads(self.param, name, x_BTD, cfg) for name in ("query", "key", "value"))
+        q_BTHK = position.rotate(scheme, q_BTHK, view.positions_BT)
+        k_BSHK = position.rotate(scheme, k_BSHK, view.positions_BT)
+        bias_BHTS = position.Bias(scheme, cfg, name=cfg.position)(view, at_least_float32(x_BTD.dtype))
+        key = self.make_rng("dropout") if view.training else None
+        q_BTHK, bias_BHTS = position.perturb(scheme, q_BTHK, bias_BHTS, key)
+        if view.write is not None:
+            k_BSHK, v_BSHK, cache = view.write(cache, k_BSHK, v_BSHK)
+        y_BTD, weights_BHTS = _attend(self, q_BTHK, k_BSHK, v_BSHK, view.mask_BTS, bias_BHTS, view.training)
+        return y_BTD, weights_BHTS, cache
+
+
+class CrossAttention(nn.Module):
+    """Attention from the tokens of a target to a source. Positions mean nothing to it."""
+
+    cfg: Config
+
+    @nn.compact
+    def __call__(self, x_BTD, view, source_cache=None):
+        """(y_BTD, weights_BHTS), from source_cache, which `project_source` made, or else from view.source_BSD.
+
+        With fewer sources than rows, n rows next to each other read the same source: they are folded into one row.
+        """
+        mask_BTS = view.source_mask_BTS
+        rows_BTD = x_BTD.reshape(len(mask_BTS), -1, x_BTD.shape[-1])
+        q_BTHK = _heads(self.param, "query", rows_BTD, self.cfg)
+        if source_cache is None:
+            k_BSHK, v_BSHK = (_heads(self.param, name, view.source_BSD, self.cfg) for name in ("key", "value"))
         else:
-            read_BSD = x_BTD if source_BSD is None else source_BSD
-            k_BSHK, v_BSHK = (self.project(name, read_BSD) for name in ("key", "value"))
-        bias_BHTS = None
-        if self.position == "rotary":
-            q_BTHK, k_BSHK = position.rotate(q_BTHK, positions_BT), position.rotate(k_BSHK, positions_BT)
-        if self.position == "alibi":
-            dtype = at_least_float32(x_BTD.dtype)
-            bias_BHTS = position.alibi(positions_BT, positions_BS, self.n_heads, dtype)
-        if self.position == "relative":
-            bias = position.RelativeBias(self.n_heads, self.offsets, name="relative")
-            bias_BHTS = bias(positions_BT, positions_BS)
-        if self.position == "periodic":
-            bias_BHTS = PeriodicBias(self.n_heads, self.look_between, name="periodic")(fits_BTSC)
-        if self.look_between:
-            q_BTHK, bias_BHTS = self.decide(q_BTHK, bias_BHTS, mask_BTS, training)
-        if write is not None:
-            k_BSHK, v_BSHK, memory = write(memory, k_BSHK, v_BSHK)
-        sink_H = self.param("sink", nn.initializers.zeros, (self.n_heads,)) if self.sink else None
-        learned = self.measure(q_BTHK.shape[-1])
-        y_BTHK, weights_BHTS = attend(q_BTHK, k_BSHK, v_BSHK, mask_BTS, bias_BHTS, sink_H, self.similarity, **learned)
-        return self.join(y_BTHK), weights_BHTS, memory
+            k_BSHK, v_BSHK = (source_cache[name].swapaxes(1, 2) for name in ("key", "value"))
+        y_BTD, weights_BHTS = _attend(self, q_BTHK, k_BSHK, v_BSHK, mask_BTS, None, view.training)
+        return y_BTD.reshape(x_BTD.shape), weights_BHTS
 
-    def project(self, name, x_BTD):
-        D, H = x_BTD.shape[-1], self.n_heads
-        W_DHK = self.param(name, nn.initializers.xavier_uniform(in_axis=0, out_axis=(1, 2)), (D, H, D // H))
-        bias_HK = self.param(f"{name}_bias", nn.initializers.zeros, (H, D // H)) if self.bias else None
-        return project(x_BTD, W_DHK, bias_HK)
 
-    def measure(self, width):
-        """The parameters of the similarity, as arguments of `attend`."""
-        if self.similarity == "cosine":
-            return {"gain_H": self.param("gain", nn.initializers.constant(width**0.5), (self.n_heads,))}
-        if self.similarity == "additive":
-            return {"vector_HK": self.param("vector", nn.initializers.normal(width**-0.5), (self.n_heads, width))}
-        return {}
+def project_source(params, source_BSD):
+    """The keys and values of a source for the cross-attention of these parameters: {"key", "value"}, each BHSK."""
+    heads = {name: _project(source_BSD, params[name], params.get(f"{name}_bias")) for name in ("key", "value")}
+    return {name: x_BSHK.swapaxes(1, 2) for name, x_BSHK in heads.items()}
 
-    def decide(self, q_BTHK, bias_BHTS, mask_BTS, training):
-        """Queries and biases of the heads that look between: noisy while training, sharper than trained afterwards."""
-        n = self.look_between
-        if training:
-            shape_BH1S = (len(mask_BTS), n, 1, mask_BTS.shape[-1])
-            noise_BH1S = self.noise * jax.random.normal(self.make_rng("dropout"), shape_BH1S, bias_BHTS.dtype)
-            return q_BTHK, bias_BHTS.at[:, :n].add(noise_BH1S)
-        return q_BTHK.at[:, :, :n].multiply(self.sharpness), bias_BHTS.at[:, :n].multiply(self.sharpness)
 
-    def join(self, y_BTHK):
-        B, T, H, K = y_BTHK.shape
-        if not self.output_projection:
-            return y_BTHK.reshape(B, T, H * K)
-        W_HKD = self.param("output", nn.initializers.xavier_uniform(in_axis=(0, 1), out_axis=2), (H, K, H * K))
-        y_BTD = jnp.einsum("BTHK,HKD->BTD", y_BTHK, W_HKD)
-        if self.bias:
-            y_BTD = y_BTD + self.param("output_bias", nn.initializers.zeros, (H * K,))[None, None]
-        return y_BTD
+def _project(x_BTD, W_DHK, bias_HK=None):
+    """x W + b for each head: (B, T, H, K)."""
+    y_BTHK = jnp.einsum("BTD,DHK->BTHK", x_BTD, W_DHK)
+    return y_BTHK if bias_HK is None else y_BTHK + bias_HK[None, None]
+
+
+def _heads(param, name, x_BTD, cfg):
+    """The queries, keys or values of all heads: (B, T, H, K)."""
+    D, H = x_BTD.shape[-1], cfg.n_heads
+    W_DHK = param(name, nn.initializers.xavier_uniform(in_axis=0, out_axis=(1, 2)), (D, H, D // H))
+    bias_HK = param(f"{name}_bias", nn.initializers.zeros, (H, D // H)) if cfg.bias else None
+    return _project(x_BTD, W_DHK, bias_HK)
+
+
+def _attend(module, q_BTHK, k_BSHK, v_BSHK, mask_BTS, bias_BHTS, training):
+    """(y_BTD, weights_BHTS), with what the heads of a module learn beside queries, keys and values."""
+    cfg, param = module.cfg, module.param
+    sink_H = param("sink", nn.initializers.zeros, (cfg.n_heads,)) if cfg.sink else None
+    learned = similarity.parameters(param, cfg.similarity, cfg.n_heads, q_BTHK.shape[-1])
+    dropout = nn.Dropout(cfg.dropout, deterministic=not training, name="dropout")
+    y_BTHK, weights_BHTS = attend(
+        q_BTHK, k_BSHK, v_BSHK, mask_BTS, bias_BHTS, sink_H, cfg.similarity, cfg.weighting, **learned, dropout=dropout
+    )
+    return _merge_heads(param, y_BTHK, cfg), weights_BHTS
+
+
+def _merge_heads(param, y_BTHK, cfg):
+    """The heads side by side, (B, T, D), through the output projection if there is one."""
+    B, T, H, K = y_BTHK.shape
+    if not cfg.output_projection:
+        return y_BTHK.reshape(B, T, H * K)
+    W_HKD = param("output", nn.initializers.xavier_uniform(in_axis=(0, 1), out_axis=2), (H, K, H * K))
+    y_BTD = jnp.einsum("BTHK,HKD->BTD", y_BTHK, W_HKD)
+    return y_BTD + param("output_bias", nn.initializers.zeros, (H * K,))[None, None] if cfg.bias else y_BTD

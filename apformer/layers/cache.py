@@ -13,8 +13,8 @@ def place(positions_BS, length_B, T, lengths_B, window):
     """Where T new tokens a row go, after length_B in the cache, of which lengths_B are real.
 
     window: of a ring of slots, else None. Returns real_BT and positions_BT of the new tokens, cached_BS, where the
-    cached ones then stand, positions_BS of the keys that new tokens attend to, and write(memory, k_BTHK, v_BTHK) ->
-    (k_BSHK, v_BSHK, memory).
+    cached ones then stand, positions_BS of the keys that new tokens attend to, and write(cache, k_BTHK, v_BTHK) ->
+    (k_BSHK, v_BSHK, cache) for the cache of a layer.
     """
     B, slots = positions_BS.shape
     step_1T, rows_B1 = jnp.arange(T, dtype=jnp.int32)[None], jnp.arange(B)[:, None]
@@ -32,9 +32,9 @@ def place(positions_BS, length_B, T, lengths_B, window):
     def visible(old_BS, written_BS, new_BT):
         return written_BS if write_first else jnp.concatenate([old_BS, new_BT], axis=1)
 
-    def write(memory, k_BTHK, v_BTHK):
-        written = {"key": put(memory["key"], k_BTHK), "value": put(memory["value"], v_BTHK)}
-        old, now = (jax.tree.map(lambda x_BHSK: x_BHSK.swapaxes(1, 2), leaves) for leaves in (memory, written))
+    def write(cache, k_BTHK, v_BTHK):
+        written = {"key": put(cache["key"], k_BTHK), "value": put(cache["value"], v_BTHK)}
+        old, now = (jax.tree.map(lambda x_BHSK: x_BHSK.swapaxes(1, 2), leaves) for leaves in (cache, written))
         k_BSHK = visible(old["key"], now["key"], k_BTHK)
         return k_BSHK, visible(old["value"], now["value"], v_BTHK), written
 

@@ -1,11 +1,15 @@
-"""What the Config of a model refuses: a choice that is none, a size below 1, parts that do not go together."""
+"""What a model refuses: of its Config a choice that is none, a size below 1, parts that do not go together; and
+arguments that are no rows of tokens."""
 
 from dataclasses import fields
 from typing import Literal, get_args, get_origin
 
 
-def check(cfg, sizes):
-    """Raises ValueError that names the first field at fault; `sizes` are the fields that count something, or None."""
+def check(cfg, sizes, shares=()):
+    """Raises ValueError that names the first field at fault.
+
+    sizes: the fields that count something, or are None; shares: those that are a share below 1, such as dropout.
+    """
     for field in fields(cfg):
         value, choices = getattr(cfg, field.name), get_args(field.type)
         if get_origin(field.type) is Literal and value not in choices:
@@ -13,8 +17,9 @@ def check(cfg, sizes):
     for name in sizes:
         if getattr(cfg, name) is not None and getattr(cfg, name) < 1:
             raise ValueError(f"{name} {getattr(cfg, name)} is less than 1")
-    if not 0 <= getattr(cfg, "dropout", 0) < 1:
-        raise ValueError(f"dropout {cfg.dropout} is not in 0 up to, not including, 1")
+    for name in shares:
+        if not 0 <= getattr(cfg, name) < 1:
+            raise ValueError(f"{name} {getattr(cfg, name)} is not in 0 up to, not including, 1")
 
 
 def check_heads(cfg):
@@ -23,18 +28,26 @@ def check_heads(cfg):
         raise ValueError(f"d_model {cfg.d_model} is not a multiple of n_heads {cfg.n_heads}")
 
 
-def check_attention(cfg):
+def check_weighting(cfg):
     """Raises ValueError that names the field at fault where the parts of attention do not go together."""
-    check_heads(cfg)
-    if cfg.position == "rotary" and (cfg.d_model // cfg.n_heads) % 2:
-        raise ValueError(f"rotary positions need an even head width, not {cfg.d_model // cfg.n_heads}")
-    if cfg.position == "periodic" and cfg.window is None:
-        raise ValueError("position periodic needs a window: give 1 or 2")
-    if not 0 <= cfg.look_between <= (cfg.n_heads if cfg.position == "periodic" else 0):
-        raise ValueError(f"look_between {cfg.look_between} is not in 0 to n_heads, or not 0 without periodic positions")
-    if cfg.look_between and cfg.similarity in ("cosine", "additive"):
-        raise ValueError(f"look_between sharpens products of queries and keys: similarity {cfg.similarity} has none")
-    if cfg.similarity == "geometric" and cfg.attention_sink:
-        raise ValueError("attention_sink is for a softmax: similarity geometric reads nothing without one")
-    if cfg.similarity == "geometric" and cfg.window is not None and cfg.position != "periodic":
-        raise ValueError("similarity geometric takes keys in order: drop window, or use position periodic")
+    if cfg.weighting == "geometric" and cfg.attention_sink:
+        raise ValueError("attention_sink is for a softmax: weighting geometric reads nothing without one")
+    if cfg.weighting == "geometric" and cfg.window is not None:
+        raise ValueError("weighting geometric takes keys in order: drop window")
+
+
+def check_tokens(name, tokens):
+    """Raises ValueError unless tokens are an array of rows of tokens."""
+    shape = getattr(tokens, "shape", None)
+    if shape is None or len(shape) != 2:
+        found = f"a {type(tokens).__name__}" if shape is None else f"of shape {shape}"
+        raise ValueError(
+            f"{name} is {found}: give an array (rows, tokens), such as jnp.asarray(tokens)[None] for one row"
+        )
+
+
+def check_capture(capture, names):
+    """Raises ValueError unless every name to capture is one of these."""
+    for name in capture:
+        if name not in names:
+            raise ValueError(f"capture {name!r} is none of {', '.join(names)}")

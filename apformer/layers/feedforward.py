@@ -19,8 +19,9 @@ class FeedForward(nn.Module):
 
     d_ff: int
     activation: str = "relu"
+    bias: bool = True
 
     @nn.compact
     def __call__(self, x_BTD):
-        h_BTF = ACTIVATIONS[self.activation](Linear(self.d_ff, name="expand")(x_BTD))
-        return Linear(x_BTD.shape[-1], name="contract")(h_BTF)
+        h_BTF = ACTIVATIONS[self.activation](Linear(self.d_ff, self.bias, name="expand")(x_BTD))
+        return Linear(x_BTD.shape[-1], self.bias, name="contract")(h_BTF)

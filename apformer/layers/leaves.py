@@ -1,10 +1,12 @@
 """What each parameter is: a matrix with its input and output axes, a gain, a bias or a table; and whether it decays.
 
 The optimizer asks which leaves decay and which are matrices; the adapters ask for the matrices. A leaf is known by the
-last name of its path. A name that is not declared here is an error.
+last name of its path. A position scheme declares its own. A name that nobody declared is an error.
 """
 
 from typing import NamedTuple
+
+from apformer.layers import position
 
 
 class Role(NamedTuple):
@@ -33,19 +35,23 @@ LEAVES = {
     "gain": GAIN,  # of cosine scores
     "vector": GAIN,  # of additive scores
     "sink": BIAS,
+    "table": EMBEDDING,
     "input": EMBEDDING,  # word2vec
     **dict.fromkeys(("A", "B"), FACTOR),  # of an adapter
 }
-TABLES = {"embedding": EMBEDDING, **dict.fromkeys(("position", "relative", "periodic"), POSITION_TABLE)}
 
 
 def role(path):
     """The Role of the leaf at a path of jax.tree_util. Raises ValueError for a leaf that nobody declared."""
     *owners, name = (entry.key for entry in path)
-    known = LEAVES.get(name) or (TABLES.get(owners[-1]) if owners else None)
+    owner = owners[-1] if owners else None
+    if owner in position.names():  # a scheme that acts inside attention says what its parameters are
+        known = position.parameters(position.load(owner)).get(name)
+    else:
+        known = POSITION_TABLE if owner == "position" else LEAVES.get(name)
     if known is None:
         full_name = "/".join([*owners, name])
-        raise ValueError(f"parameter {full_name} has no role: declare in layers/leaves.py what it is")
+        raise ValueError(f"parameter {full_name} has no role: declare it in layers/leaves.py or in its position scheme")
     return known
 
 

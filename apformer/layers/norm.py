@@ -10,13 +10,15 @@ class LayerNorm(nn.Module):
     """Statistics in at least float32, the variance of centred numbers."""
 
     epsilon: float = 1e-5
+    bias: bool = True
 
     @nn.compact
     def __call__(self, x_BTD):
         D = x_BTD.shape[-1]
         scale_D = self.param("scale", nn.initializers.ones, (D,))
-        bias_D = self.param("bias", nn.initializers.zeros, (D,))
+        bias_D = self.param("bias", nn.initializers.zeros, (D,)) if self.bias else None
         x = x_BTD.astype(at_least_float32(x_BTD.dtype))
         x = x - x.mean(-1, keepdims=True)
         x = x / jnp.sqrt(jnp.square(x).mean(-1, keepdims=True) + self.epsilon)
-        return x.astype(x_BTD.dtype) * scale_D[None, None] + bias_D[None, None]
+        y_BTD = x.astype(x_BTD.dtype) * scale_D[None, None]
+        return y_BTD if bias_D is None else y_BTD + bias_D[None, None]

@@ -76,7 +76,9 @@ def _check_progressions(settings):
     require("position_offset", 0 <= drawing.position_offset < 2**31, drawing, "0 to 2147483647")
     require("vocab_size", architecture.vocab_size == len(VOCABULARY), architecture, f"{len(VOCABULARY)}")
     if isinstance(architecture, model.Config):
-        require("separator", architecture.separator == VOCABULARY[" "], architecture, f"{VOCABULARY[' ']}")
+        if architecture.position == "periodic":
+            options = architecture.position_options
+            require("separator", options.separator == VOCABULARY[" "], options, f"{VOCABULARY[' ']}")
     elif drawing.position_offset:
         raise UserError(f"--position_offset {drawing.position_offset} is for transformers: drop it", USAGE)
     any_width = isinstance(settings.data, wide.Config)

@@ -7,8 +7,9 @@ from pathlib import Path
 import jax
 import numpy as np
 
-from apformer import files, optimizer, progress
+from apformer import files, optimizer
 from apformer.errors import CHECKPOINT, NON_FINITE, UserError
+from apformer.report import progress
 
 
 class Log:

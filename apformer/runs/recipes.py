@@ -19,6 +19,8 @@ from dataclasses import replace
 from apformer import flags, model, seq2seq
 from apformer import recurrent as recurrent_model
 from apformer.errors import USAGE, UserError
+from apformer.layers import position
+from apformer.layers.position.periodic import Scheme as Periodic
 from apformer.model import Config as Model
 from apformer.optimizer import Config as Optimizer
 from apformer.recurrent import Config as Recurrent
@@ -99,12 +101,9 @@ def digits(most, order):
             n_layers=2,
             n_heads=8,
             position="periodic",
-            window=2 if ahead else 1,
-            look_between=2 if ahead else 0,
-            similarity="geometric" if ahead else "scaled_dot",
+            position_options=Periodic(near=2, span_heads=2, score_noise=1.5, logit_scale=3.0) if ahead else Periodic(),
+            weighting="geometric" if ahead else "softmax",
             attention_sink=not ahead,
-            look_noise=1.5 if ahead else 0.0,
-            look_sharpness=3.0 if ahead else 1.0,
             output_projection=True,
             final_norm=True,
         ),
@@ -207,6 +206,7 @@ def parse(args):
     else:
         start = {"bayes": bayes, "sketch": sketch, "recurrent": recurrent}.get(recipe, exact)
         settings = start(int(most) if re.fullmatch("[1-9]", most) else 3)
+    settings = dataclasses.replace(settings, model=_of_position(settings.model, flags.value(args, "position")))
     # Of the parts that there are in this recipe, since an RNN has other flags than a transformer.
     parts = [(name, type(part), part) for name, part in vars(settings).items()]
     try:
@@ -238,6 +238,15 @@ def _of_text(args, recipe):
     return settings
 
 
+def _of_position(cfg, name):
+    """The Config of a decoder with the position scheme of that name, if one is asked for, and its usual options."""
+    if type(cfg) is not Model or name in (None, cfg.position):
+        return cfg
+    if name not in position.names():
+        raise UserError(f"--position {name} is none of {', '.join(position.names())}", USAGE)
+    return dataclasses.replace(cfg, position=name, position_options=None)
+
+
 def module(cfg):
     """The module that a model's Config is of, for its init, apply, init_cache and extend."""
     return {Model: model, Seq2seq: seq2seq}.get(type(cfg), recurrent_model)
@@ -256,7 +265,7 @@ def _what_fits(sentence):
         d_model, n_heads = map(int, numbers.groups())
         fitting = ", ".join(str(n) for n in range(1, min(d_model, 128) + 1) if d_model % n == 0)
         return f"--n_heads {n_heads} does not divide --d_model {d_model}: give --n_heads {fitting}"
-    names = "|".join(field.name for field in dataclasses.fields(Model))
-    return re.sub(
-        rf"^error parsing model: ((?:{names})\b)?", lambda match: f"--{match[1]}" if match[1] else "", sentence
-    )
+    parts = [Model, *map(position.load, position.names())]
+    names = "|".join(field.name for part in parts for field in dataclasses.fields(part))
+    flag = lambda match: f"--{match[1]}" if match[1] else ""  # noqa: E731
+    return re.sub(rf"^error parsing model(?:\.position_options)?: ((?:{names})\b)?", flag, sentence)

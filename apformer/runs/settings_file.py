@@ -2,9 +2,10 @@
 
 import dataclasses
 from types import UnionType
-from typing import Literal, get_args, get_origin
+from typing import Any, Literal, get_args, get_origin
 
 from apformer.errors import CHECKPOINT, UserError
+from apformer.layers import position
 from apformer.model import Config as Model
 from apformer.optimizer import Config as Optimizer
 from apformer.recurrent import Config as Recurrent
@@ -31,7 +32,7 @@ def from_dict(config, source):
         options = {"beams": Teaching, "lora_rank": TextOptions}
         settings = Settings(
             training=_typed(Training, config["training"]),
-            model=_typed(_kind(architecture, models, Model), architecture),
+            model=_typed(_kind(architecture, models, Model), _with_options(architecture)),
             data=_typed(_kind(data, kinds, generator.Config), data),
             optimizer=_typed(Optimizer, config["optimizer"]),
             drawing=_typed(_kind(drawing, options, Options), drawing),
@@ -48,6 +49,13 @@ def _kind(values, kinds, usual):
     return next((kind for name, kind in kinds.items() if name in values), usual)
 
 
+def _with_options(values):
+    """The values of a model, its position options as the Scheme that the name of the position says."""
+    if values.get("position_options") is None:
+        return values
+    return values | {"position_options": _typed(position.load(values["position"]), values["position_options"])}
+
+
 def _typed(kind, values):
     """The dataclass of values from JSON, if every one is of the type that its field names; ValueError if not."""
     part = kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in values.items()})
@@ -59,6 +67,8 @@ def _typed(kind, values):
 
 def _fits(value, kind):
     origin, parts = get_origin(kind), get_args(kind)
+    if kind is Any:
+        return True
     if origin is Literal:
         return value in parts
     if origin is UnionType:

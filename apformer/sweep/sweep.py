@@ -25,10 +25,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from apformer import files, progress
+from apformer import files
 from apformer.commands.train import forget_after
 from apformer.errors import NON_FINITE, USAGE, UserError
-from apformer.report import figures, tables
+from apformer.report import figures, progress, tables
 from apformer.runs import checkpoint, directory, provenance, recipes, selection, settings_file
 from apformer.runs.fit import fit, initial_state
 from apformer.runs.metrics import read_metrics

@@ -26,8 +26,9 @@ import numpy as np
 import torch
 import transformers
 
-from apformer import flags, progress, seq2seq
+from apformer import flags, seq2seq
 from apformer.decoding import beam
+from apformer.report import progress
 
 START, PADDING, END = 0, 1, 2
 

@@ -273,11 +273,18 @@ def test_damaged_weights_are_refused(tmp_path, keep):
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [("position", "rotary"), ("window", 4), ("similarity", "geometric"), ("head_bias", True), ("norm", "none")],
+    [
+        ("position", "rotary"),
+        ("window", 4),
+        ("similarity", "cosine"),
+        ("weighting", "geometric"),
+        ("head_bias", True),
+        ("norm", "none"),
+    ],
 )
 def test_a_model_that_gpt2_cannot_say_is_not_saved(tmp_path, random_params, field, value):
     with pytest.raises(UserError, match=f"GPT-2 has .*{field}.*{value}") as error:
-        gpt2.save(tmp_path / "out", random_params(say()), say(**{field: value}))
+        gpt2.save(tmp_path / "out", random_params(say()), say(**{"position_options": None, field: value}))
     assert error.value.exit_code == USAGE
     assert not (tmp_path / "out").exists()
 

@@ -1,18 +1,18 @@
 """Small decoders, their inputs and a run of the circuit: an axis has a length of its own where it can."""
 
-from typing import get_args
-
 import numpy as np
 from hypothesis import strategies as st
 
 from apformer import model
 from apformer.analysis import circuit
 from apformer.commands import train
+from apformer.layers import position
+from apformer.layers.position import periodic
 from apformer.runs import recipes
 
 V = 11
-# Those that serve with or without a window; periodic positions, which need one, are in `PERIODIC`.
-SCHEMES = tuple(name for name in get_args(model.Config.__annotations__["position"]) if name != "periodic")
+# Those of which the nearest tokens are visible; of periodic positions, whose mask has gaps, `PERIODIC` has some.
+SCHEMES = tuple(name for name in position.names() if name != "periodic")
 
 
 def small(**changes):
@@ -21,8 +21,9 @@ def small(**changes):
 
 
 PERIODIC = [
-    small(position="periodic", window=1, attention_sink=True),
-    small(position="periodic", window=2, look_between=1, similarity="geometric"),
+    small(position="periodic", attention_sink=True),
+    small(position="periodic", window=7),
+    small(position="periodic", position_options=periodic.Scheme(near=2, span_heads=1), weighting="geometric"),
 ]
 
 

@@ -7,11 +7,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from apformer.layers.attention import Attention, attend, causal_mask, compare
+from apformer.layers.attention import Attention, Config, attend
+from apformer.layers.masks import View, causal_mask
+from apformer.layers.similarity import compare
 
 B, T, S, H, K = 2, 3, 5, 7, 11
 
-compiled_attend = jax.jit(attend, static_argnames="similarity")
+compiled_attend = jax.jit(attend, static_argnames=("similarity", "weighting"))
 compiled_compare = jax.jit(compare, static_argnames="similarity")
 
 
@@ -78,7 +80,7 @@ def test_geometric_attention_shares_out_what_is_left(qkv, mask):
     q, k, v = qkv
     mask_BTS = masks()[mask]
     bias_BHTS = np.random.default_rng(2).standard_normal((B, H, T, S)).astype(np.float32)
-    out, weights = compiled_attend(q, k, v, mask_BTS, bias_BHTS, similarity="geometric")
+    out, weights = compiled_attend(q, k, v, mask_BTS, bias_BHTS, weighting="geometric")
     expected = np.zeros((B, H, T, S))
     for b, h, t in itertools.product(range(B), range(H), range(T)):
         left = 1.0
@@ -136,9 +138,9 @@ def test_the_gain_of_a_cosine_starts_where_the_spread_is_that_of_scaled_dot(simi
 
 @pytest.mark.parametrize("similarity", ["cosine", "additive"])
 def test_what_a_similarity_learns_has_a_gradient_in_every_head(similarity):
-    attention = Attention(3, similarity=similarity)
+    attention = Attention(Config(3, similarity=similarity))
     x_BTD = jnp.asarray(np.random.default_rng(0).standard_normal((B, T, 6)), jnp.float32)
-    inputs = (x_BTD, None, None, np.tri(T, dtype=bool)[None])
+    inputs = (x_BTD, View(np.tri(T, dtype=bool)[None]))
     params = attention.init(jax.random.key(0), *inputs)["params"]
 
     @jax.jit
@@ -157,7 +159,7 @@ def test_a_decided_head_of_shares_reads_one_key_however_many_there_are():
     scores[..., 500:] = 20.0
     zero, v = jnp.zeros((1, 1, 1, 1)), jnp.arange(1000, dtype=jnp.float32)[None, :, None, None]
     out, weights = attend(
-        zero, jnp.zeros((1, 1000, 1, 1)), v, jnp.ones((1, 1, 1000), bool), scores, similarity="geometric"
+        zero, jnp.zeros((1, 1000, 1, 1)), v, jnp.ones((1, 1, 1000), bool), scores, weighting="geometric"
     )
     np.testing.assert_allclose(weights[0, 0, 0, 500], 1, atol=1e-5)
     np.testing.assert_allclose(out[0, 0, 0, 0], 500, rtol=1e-5)
@@ -237,11 +239,11 @@ def test_heads_are_slices_of_the_projections(bias, output_projection):
     x_BTD = jnp.asarray(rng.standard_normal((B, T, D)), jnp.float32)
     positions_BT = jnp.arange(T)[None]
     mask_BTS = causal_mask(positions_BT, positions_BT)
-    attention = Attention(n_heads, bias, output_projection)
-    inputs = (x_BTD, positions_BT, positions_BT, mask_BTS)
+    attention = Attention(Config(n_heads, bias, output_projection))
+    inputs = (x_BTD, View(mask_BTS))
     shapes = jax.eval_shape(lambda: attention.init(jax.random.key(0), *inputs))["params"]
     params = jax.tree.map(lambda leaf: jnp.asarray(rng.standard_normal(leaf.shape), jnp.float32), shapes)
-    y_BTD, weights_BHTS, memory = jax.jit(attention.apply)({"params": params}, *inputs)
+    y_BTD, weights_BHTS, cache = jax.jit(attention.apply)({"params": params}, *inputs)
 
     p = {name: np.asarray(value, np.float64) for name, value in params.items()}
     heads = []
@@ -258,4 +260,22 @@ def test_heads_are_slices_of_the_projections(bias, output_projection):
     if output_projection:
         expected = expected @ p["output"].reshape(D, D) + (p["output_bias"] if bias else 0)
     np.testing.assert_allclose(y_BTD, expected, rtol=1e-4, atol=1e-4)
-    assert memory is None
+    assert cache is None
+
+
+def test_dropout_on_attention_weights_is_for_training_alone():
+    """At rate 1/2 a weight is 0 or twice as large: with values of one, an output is a sum of such weights."""
+    attention = Attention(Config(3, dropout=0.5))
+    x_BTD, mask_BTS = jnp.ones((B, T, 6)), np.tri(T, dtype=bool)[None]
+    params = attention.init(jax.random.key(0), x_BTD, View(mask_BTS))["params"]
+    params |= {"value": params["value"] * 0 + 1 / 6}
+    run = lambda training: attention.apply(  # noqa: E731
+        {"params": params}, x_BTD, View(mask_BTS, training=training), rngs={"dropout": jax.random.key(1)}
+    )
+    y_BTD, weights_BHTS, _ = run(False)
+    np.testing.assert_allclose(y_BTD, 1, rtol=1e-6)
+    y_BTD, noisy_weights_BHTS, _ = run(True)
+    np.testing.assert_array_equal(noisy_weights_BHTS, weights_BHTS)  # what is captured are the weights before dropout
+    kept_T = np.arange(1, T + 1) * np.asarray(y_BTD)[:, :, ::2].swapaxes(1, 2) / 2  # how many of 1, 2, 3 equal weights
+    np.testing.assert_allclose(kept_T, np.round(kept_T), atol=1e-5)
+    assert 0 < kept_T.mean() < 2 and len(np.unique(np.round(kept_T))) > 2

@@ -7,11 +7,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from apformer.layers.attention import causal_mask
-from apformer.layers.block import Block, layer_norm
+from apformer.layers.attention import Config as Heads
+from apformer.layers.block import Block, Config, layer_norm
 from apformer.layers.embedding import Embedding, Head
 from apformer.layers.feedforward import FeedForward
 from apformer.layers.linear import Linear
+from apformer.layers.masks import View, causal_mask
+from apformer.layers.norm import LayerNorm
 
 B, T, D, F, V = 2, 3, 5, 7, 11
 
@@ -88,7 +90,7 @@ def test_feedforward_is_two_affine_maps_with_an_activation_between(activation):
 @pytest.mark.parametrize("epsilon", [1e-5, 1e-1])
 def test_layer_norm_is_its_definition(epsilon):
     x, gain, bias = 3 * random(B, T, D) + 1, random(D, seed=1), random(D, seed=2)
-    y = layer_norm("layer", epsilon, "norm").apply({"params": {"scale": gain, "bias": bias}}, x)
+    y = LayerNorm(epsilon).apply({"params": {"scale": gain, "bias": bias}}, x)
     expected = numpy_layer_norm(*(np.asarray(a, np.float64) for a in (x, gain, bias)), epsilon)
     np.testing.assert_allclose(y, expected, atol=1e-5)
 
@@ -96,14 +98,14 @@ def test_layer_norm_is_its_definition(epsilon):
 def test_layer_norm_does_not_feel_a_shift_of_the_stream():
     """Numbers of size 1000 hold 4 digits behind the point in float32; the variance must not be lost among them."""
     x = random(B, T, D)
-    norm = layer_norm("layer", 1e-5, "norm")
+    norm = LayerNorm()
     params = norm.init(jax.random.key(0), x)
     np.testing.assert_allclose(norm.apply(params, x + 1000), norm.apply(params, x), atol=2e-3)
 
 
 def test_no_norm_is_the_identity():
     x = random(B, T, D)
-    assert layer_norm("none", 1e-5, "norm")(x) is x
+    assert layer_norm(Config(Heads(), F, norm="none"))(x) is x
 
 
 @pytest.mark.parametrize("norm", ["layer", "none"])
@@ -112,10 +114,10 @@ def test_a_block_is_two_residual_sublayers(norm, norm_position):
     x = random(B, T, 6)
     positions = jnp.arange(T)[None]
     mask_BTS = causal_mask(positions, positions)
-    block = Block(n_heads=3, d_ff=F, output_projection=True, norm=norm, norm_position=norm_position)
-    shapes = jax.eval_shape(lambda: block.init(jax.random.key(0), x, positions, positions, mask_BTS))["params"]
+    block = Block(Config(Heads(3, output_projection=True), F, norm=norm, norm_position=norm_position))
+    shapes = jax.eval_shape(lambda: block.init(jax.random.key(0), x, View(mask_BTS)))["params"]
     params = jax.tree.map(lambda leaf: random(*leaf.shape, seed=leaf.size), shapes)
-    y, weights, memory = block.apply({"params": params}, x, positions, positions, mask_BTS)
+    y, weights, cache = block.apply({"params": params}, x, View(mask_BTS))
 
     p = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), params)
 
@@ -126,7 +128,7 @@ def test_a_block_is_two_residual_sublayers(norm, norm_position):
         q, k, v = (np.einsum("BTD,DHK->BHTK", x, p["attention"][name]) for name in ("query", "key", "value"))
         scores = np.where(np.asarray(mask_BTS)[:, None], q @ k.swapaxes(2, 3) / np.sqrt(2), -np.inf)
         softmax = np.exp(scores - scores.max(-1, keepdims=True))
-        np.testing.assert_allclose(weights, softmax / softmax.sum(-1, keepdims=True), atol=1e-4)
+        np.testing.assert_allclose(weights["attention"], softmax / softmax.sum(-1, keepdims=True), atol=1e-4)
         return np.einsum("BHTK,HKD->BTD", softmax / softmax.sum(-1, keepdims=True) @ v, p["attention"]["output"])
 
     def feedforward(x):
@@ -140,7 +142,7 @@ def test_a_block_is_two_residual_sublayers(norm, norm_position):
         else:
             expected = normed(name, expected + sublayer(expected))
     np.testing.assert_allclose(y, expected, rtol=1e-3, atol=1e-3)
-    assert memory is None
+    assert cache is None
 
 
 def test_dropout_in_a_block_falls_on_what_the_sublayers_add_and_differs_between_them():
@@ -148,13 +150,12 @@ def test_dropout_in_a_block_falls_on_what_the_sublayers_add_and_differs_between_
     x = jnp.zeros((1, 101, 6))
     positions = jnp.arange(101)[None]
     mask_BTS = causal_mask(positions, positions)
-    block = Block(n_heads=1, d_ff=F, attention_bias=True, output_projection=True, norm="none", dropout=0.5)
-    shapes = jax.eval_shape(lambda: block.init(jax.random.key(0), x, positions, positions, mask_BTS))["params"]
+    block = Block(Config(Heads(1, bias=True, output_projection=True), F, norm="none", dropout=0.5))
+    shapes = jax.eval_shape(lambda: block.init(jax.random.key(0), x, View(mask_BTS)))["params"]
     params = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape), shapes)
     params["attention"]["output_bias"] += 1
     params["feedforward"]["contract"]["bias"] += 1
-    y, _, _ = block.apply(
-        {"params": params}, x, positions, positions, mask_BTS, deterministic=False, rngs={"dropout": jax.random.key(1)}
-    )
+    view = View(mask_BTS, training=True)
+    y, _, _ = block.apply({"params": params}, x, view, rngs={"dropout": jax.random.key(1)})
     shares = [(np.asarray(y) == total).mean() for total in (0, 2, 4)]
     np.testing.assert_allclose(shares, [1 / 4, 1 / 2, 1 / 4], atol=0.08)

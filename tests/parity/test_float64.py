@@ -9,7 +9,7 @@ import pytest
 from jax.test_util import check_grads
 
 from apformer import model
-from apformer.layers import position
+from apformer.layers.position import sinusoidal
 from apformer.loss import cross_entropy
 from tests import test_seq2seq
 from tests.helpers.small_models import SCHEMES, V, close, draw_tokens, small
@@ -22,7 +22,7 @@ B, T = 3, 7
 @pytest.mark.parametrize("k", [-7, 1, 500])
 def test_a_shift_is_one_linear_map_of_the_encoding_at_every_position(k):
     positions = np.arange(7, 1000)
-    here, there = (np.asarray(position.sinusoidal(p[None], 22, jnp.float64))[0] for p in (positions, positions + k))
+    here, there = (np.asarray(sinusoidal.encode(p[None], 22, jnp.float64))[0] for p in (positions, positions + k))
     matrix = np.zeros((22, 22))
     for i in range(0, 22, 2):
         angle = k / 10_000 ** (i / 22)

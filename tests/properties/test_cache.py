@@ -112,7 +112,7 @@ def test_a_row_without_new_tokens_keeps_its_cache(cfg, random_params):
         assert np.isfinite(logits).all()
         for old_leaf, leaf in zip(jax.tree.leaves(before), jax.tree.leaves(after), strict=True):
             np.testing.assert_array_equal(leaf[::2], old_leaf[::2])
-        for old_leaf, leaf in zip(*(jax.tree.leaves(cache | {"period": []}) for cache in (before, after)), strict=True):
+        for old_leaf, leaf in zip(*(jax.tree.leaves(cache | {"scheme": {}}) for cache in (before, after)), strict=True):
             assert (np.asarray(leaf[1]) != np.asarray(old_leaf[1])).any()
         _, idle = extend(params, new, before, cfg, lengths_B=np.zeros(B, np.int32))
         jax.tree.map(np.testing.assert_array_equal, idle, before)

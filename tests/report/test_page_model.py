@@ -15,6 +15,7 @@ import pytest
 from apformer import model, recurrent
 from apformer.analysis import ablate
 from apformer.formats import weights
+from apformer.layers.position import periodic
 from apformer.report import template, twin
 from apformer.runs import recipes
 from apformer.tasks.progressions import generator, page_data
@@ -25,12 +26,14 @@ pytestmark = pytest.mark.skipif(shutil.which("node") is None, reason="needs node
 CONFIGS = [
     *(small(position=scheme, window=window, d_model=12) for scheme in SCHEMES for window in (None, 3)),
     *PERIODIC,
-    small(position="periodic", window=1, look_between=2, look_sharpness=3.0, similarity="dot"),
-    *(small(similarity=name, attention_bias=True) for name in ("dot", "cosine", "additive", "geometric")),
+    small(position="periodic", position_options=periodic.Scheme(span_heads=2, logit_scale=3.0), similarity="dot"),
+    small(weighting="geometric", attention_bias=True),
+    *(small(similarity=name, attention_bias=True) for name in ("dot", "cosine", "additive")),
     *(small(activation=name, norm_position="post", final_norm=True) for name in ("relu", "gelu", "gelu_tanh")),
     small(norm="none", attention_sink=True, output_projection=True, position="relative", window=4),
     small(output_projection=True, attention_bias=True, tie_embeddings=True, scale_embedding=True, head_bias=True),
     small(tie_embeddings=True, head_bias=False),
+    small(residual=False, feedforward_norm=False, norm_bias=False, feedforward_bias=False, norm_position="post"),
     *(recurrent.Config(cell=cell, d_model=6, n_layers=2) for cell in ("rnn", "gru", "lstm")),
 ]
 

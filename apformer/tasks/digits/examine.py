@@ -2,9 +2,10 @@
 
 import time
 
-from apformer import files, progress
+from apformer import files
 from apformer.decoding.bind import bound
 from apformer.errors import USAGE, UserError
+from apformer.report import progress
 from apformer.runs.metrics import read_metrics
 from apformer.runs.restore import load_params
 from apformer.tasks.digits import certificate, evaluation
@@ -57,6 +58,7 @@ def unbounded(settings):
     cfg = settings.model
     if settings.data.order == "msb":
         return "a digit depends on carries from all places below it, which are written after it"
-    if cfg.position != "periodic" or cfg.window != 1 or cfg.look_between or cfg.n_layers > 2:
-        return "it sees more than two layers of --position periodic --window 1 do"
+    options = cfg.position_options
+    if cfg.position != "periodic" or options.near != 1 or options.span_heads or cfg.window or cfg.n_layers > 2:
+        return "it sees other tokens than two layers of --position periodic --near 1 do"
     return None

@@ -5,9 +5,9 @@ from functools import partial
 import jax
 import numpy as np
 
-from apformer import progress
 from apformer.decoding import buckets
 from apformer.decoding.generate import generate, pad_prompts
+from apformer.report import progress
 from apformer.tokenizers import digits as tokenizer
 
 TOKENS = 8192  # of a batch; its attention must fit in memory

@@ -21,8 +21,9 @@ import numpy as np
 
 from apformer import train
 from apformer.decoding import buckets
-from apformer.decoding.bind import bound, reach
+from apformer.decoding.bind import bound
 from apformer.errors import UserError
+from apformer.runs import recipes
 from apformer.tasks import hard_rows
 from apformer.tasks.progressions import certificate as certification
 from apformer.tasks.progressions import evaluation, generator, training
@@ -65,7 +66,8 @@ def suites(settings, rows=None):
     }
     if cfg.min_difference < 0:
         found["negative differences"] = None  # they were trained on
-    if getattr(settings.model, "position", None) == "learned" and crop * (cfg.digits + 2) > settings.model.max_len + 1:
+    known = recipes.module(settings.model).max_tokens(settings.model)
+    if known is not None and crop * (cfg.digits + 2) > known + 1:
         found["one more digit"] = None
     return found
 
@@ -124,7 +126,7 @@ def _right(params_P, rows, cfg, digits, terms):
 
 def can_enumerate(settings):
     """Whether the contexts of a model are finitely many, and few enough to ask them all."""
-    tokens = reach(settings.model)
+    tokens = recipes.module(settings.model).reach(settings.model)
     return tokens is not None and 0 < certification.count(settings.data, tokens) <= MOST_CONTEXTS
 
 
@@ -133,7 +135,7 @@ def certificate(params, settings):
 
     Only for settings that `can_enumerate`.
     """
-    cfg, tokens = settings.data, reach(settings.model)
+    cfg, tokens = settings.data, recipes.module(settings.model).reach(settings.model)
     groups, functions = certification.plan(cfg, tokens), bound(params, settings.model)
     tallies = certification.enumerate_contexts(groups, functions["apply"], certification.start(), _batch_tokens(1))
     tally = deque(tallies, maxlen=1).pop()

@@ -45,7 +45,8 @@ def read_rows(settings):
     if found != digits:
         raise UserError(f"{name} has terms of {found} digits where --digits is {digits}: give --digits {found}", DATA)
     longest = int(rows.terms_B.max()) * (digits + 1) - 1
-    if getattr(settings.model, "position", None) == "learned" and settings.model.max_len < longest:
+    most = recipes.module(settings.model).max_tokens(settings.model)
+    if most is not None and most < longest:
         raise UserError(f"{name} has rows of {longest} characters: give --max_len {longest} or more", USAGE)
     split_B = generator.split_of(rows.difference_B, rows.first_B)
     splits = {split: Progressions(*(leaf[split_B == i] for leaf in rows)) for i, split in enumerate(generator.SPLITS)}

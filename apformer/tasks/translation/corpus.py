@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from apformer import progress
 from apformer.errors import DATA, USAGE, UserError
+from apformer.report import progress
 from apformer.tasks.text import corpus
 from apformer.tasks.translation import number_words
 

@@ -9,9 +9,9 @@ import time
 import jax
 import numpy as np
 
-from apformer import files, progress, seq2seq
+from apformer import files, seq2seq
 from apformer.errors import USAGE, UserError
-from apformer.report import tables
+from apformer.report import progress, tables
 from apformer.runs.metrics import read_metrics
 from apformer.runs.restore import load_params
 from apformer.tasks.translation import search as searching

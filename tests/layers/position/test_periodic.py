@@ -9,7 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from apformer import model
-from apformer.layers import period
+from apformer.layers import position
+from apformer.layers.attention import Config
+from apformer.layers.masks import View
+from apformer.layers.position import periodic
 from apformer.tokenizers.digits import encode
 from tests.helpers.small_models import PERIODIC, close, draw_tokens
 
@@ -20,24 +23,24 @@ def test_the_period_is_known_from_the_first_separator_on():
     tokens_BT = np.stack([encode(text) for text in ("07 10 13", "00700100", "0 1 2 34")])
     positions_BT = jnp.arange(8, dtype=jnp.int32)[None]
     expected = [[0, 0, 3, 3, 3, 3, 3, 3], [0] * 8, [0, 2, 2, 2, 2, 2, 2, 2]]
-    np.testing.assert_array_equal(period.periods(tokens_BT, positions_BT, 10), expected)
+    np.testing.assert_array_equal(periodic.periods(tokens_BT, positions_BT, 10), expected)
 
 
 def test_what_was_known_before_holds():
     tokens_BT = np.array([[1, 10], [1, 10], [1, 2]], np.int32)
-    found = period.periods(
+    found = periodic.periods(
         tokens_BT, np.full((3, 2), 7, np.int32) + np.arange(2, dtype=np.int32), 10, jnp.array([4, 0, 0])
     )
     np.testing.assert_array_equal(found, [[4, 4], [0, 9], [0, 0]])
 
 
 @given(length=st.integers(3, 40), near=st.integers(1, 3))
-def test_each_offset_has_its_descriptions(length, near):
-    """Near ones from 0 up, aligned ones about P, and between what is left below P; none of them in the future."""
+def test_each_offset_has_its_buckets(length, near):
+    """Local ones from 0 up, those of the previous term about P, and the span below it; none is in the future."""
     T, P = 12, min(length, 11)
     positions_BT = jnp.arange(T, dtype=jnp.int32)[None]
     known_BT = jnp.where(positions_BT >= P - 1, P, 0)
-    fits_TSC = np.asarray(period.describe(positions_BT, positions_BT, known_BT, near))[0]
+    buckets_TSQ = np.asarray(periodic.bucketise(positions_BT, positions_BT, known_BT, near))[0]
     for t in range(T):
         for s in range(T):
             offset, known = t - s, t >= P - 1
@@ -45,12 +48,12 @@ def test_each_offset_has_its_descriptions(length, near):
             expected += [known and offset == P - near + c for c in range(2 * near)] + [
                 known and near <= offset < P - near
             ]
-            assert fits_TSC[t, s].tolist() == [fit and offset >= 0 for fit in expected]
+            assert buckets_TSQ[t, s].tolist() == [inside and offset >= 0 for inside in expected]
 
 
-def test_heads_that_do_not_look_between_never_read_there(random_params):
+def test_heads_that_do_not_see_the_span_never_read_it(random_params):
     """Whatever the scores: their weight is 0, in a softmax and in shares."""
-    cfg = PERIODIC[1]
+    cfg = PERIODIC[2]
     tokens_BT = np.tile(encode("00000 " * 3), (2, 1))
     _, captured = apply(random_params(cfg), tokens_BT, cfg, capture=("attention",))
     weights_LHS = np.asarray(captured["attention"])[:, 0, :, -1]  # of the last separator: P = 6, k = 2
@@ -60,16 +63,19 @@ def test_heads_that_do_not_look_between_never_read_there(random_params):
     assert (weights_LHS[:, :, offset_S > 7] == 0).all() and (weights_LHS.sum(-1) <= 1 + 1e-6).all()
 
 
-def test_heads_that_look_between_are_noisy_in_training_and_sharper_after_it(random_params):
+def test_span_heads_are_noisy_in_training_and_sharper_after_it(random_params):
     """And no other head is, nor they without the two flags."""
-    plain, tokens_BT = PERIODIC[1], draw_tokens(3, 13)
+    plain, tokens_BT = PERIODIC[2], draw_tokens(3, 13)
     params = random_params(plain)
 
     def weights(cfg, key=None):
         _, captured = apply(params, tokens_BT, cfg, key=key, capture=("attention",))
         return np.asarray(captured["attention"])[0]  # of the first layer, before heads mix
 
-    sharp, noisy = replace(plain, look_sharpness=4.0), replace(plain, look_noise=2.0)
+    sharp, noisy = (
+        replace(plain, position_options=replace(plain.position_options, **options))
+        for options in ({"logit_scale": 4.0}, {"score_noise": 2.0})
+    )
     one, other = (weights(noisy, jax.random.key(seed)) for seed in (0, 1))
     for changed in (weights(sharp), one, other):
         np.testing.assert_allclose(changed[:, 1:], weights(plain)[:, 1:], rtol=1e-5, atol=1e-7)
@@ -81,15 +87,16 @@ def test_heads_that_look_between_are_noisy_in_training_and_sharper_after_it(rand
     np.testing.assert_allclose(weights(sharp, jax.random.key(0)), weights(plain), rtol=1e-5, atol=1e-7)
 
 
-def test_each_head_starts_with_a_description_of_its_own():
-    """The heads that look between start with none; 6 others with 6 descriptions, the first with the second."""
-    bias = period.PeriodicBias(8, 2)
-    params = bias.init(jax.random.key(0), jnp.zeros((1, 1, 1, 7), bool))["params"]
+def test_each_head_starts_with_a_bucket_of_its_own():
+    """The span heads start with none; 6 others with 6 descriptions, the first with the second."""
+    bias = position.Bias(periodic.Scheme(near=2, span_heads=2), Config(8))
+    view = View(None, found=jnp.zeros((1, 1, 1, 7), bool))
+    params = bias.init(jax.random.key(0), view, jnp.float32)["params"]
     assert (np.asarray(params["table"])[:2] < 0).all() and params["level"].tolist() == [0, 0]
     assert np.asarray(params["table"])[2:].argmax(1).tolist() == [1, 2, 3, 4, 5, 0]
 
 
-def test_more_digits_between_change_nothing_to_heads_that_do_not_look_there(random_params):
+def test_more_digits_in_the_span_change_nothing_to_heads_that_do_not_see_it(random_params):
     """Zeros put into every term, below the digits that are near: the last logits are those of the narrow terms."""
     cfg = PERIODIC[0]
     narrow, wide = (encode(text)[None] for text in ("217 437 6", "21777 43777 6"))
@@ -100,7 +107,7 @@ def test_more_digits_between_change_nothing_to_heads_that_do_not_look_there(rand
 
 
 def test_positions_may_begin_anywhere(random_params):
-    cfg = PERIODIC[1]
+    cfg = PERIODIC[2]
     params, tokens_BT = random_params(cfg), draw_tokens(3, 13)
     positions_BT = np.arange(13, dtype=np.int32)[None] + np.array([[5], [0], [70]], np.int32)
     close(apply(params, tokens_BT, cfg, positions_BT=positions_BT), apply(params, tokens_BT, cfg), 1e-5)

@@ -1,13 +1,21 @@
 """Each way of telling a transformer where a token stands, against its defining property."""
 
+import dataclasses
+import subprocess
+import sys
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from apformer import model
 from apformer.layers import position
-from apformer.layers.attention import attend
+from apformer.layers.attention import Config, attend
+from apformer.layers.masks import View
+from apformer.layers.position import alibi, learned, relative, rotary, sinusoidal
+from tests.helpers.small_models import small
 
 B, T, S, H, K = 2, 3, 5, 7, 22
 
@@ -20,11 +28,11 @@ def test_sinusoidal_first_rows():
         [0.9092974268, -0.4161468365, np.sin(2 / 10_000 ** (1 / 3)), np.cos(2 / 10_000 ** (1 / 3))]
         + [np.sin(2 / 10_000 ** (2 / 3)), np.cos(2 / 10_000 ** (2 / 3))],
     ]
-    np.testing.assert_allclose(position.sinusoidal(jnp.arange(3)[None], 6)[0], expected, atol=1e-6)
+    np.testing.assert_allclose(sinusoidal.encode(jnp.arange(3)[None], 6)[0], expected, atol=1e-6)
 
 
 def test_sinusoidal_serves_any_positions_and_an_odd_width():
-    encoding = position.sinusoidal(jnp.array([[0, 1, 2], [7, 2, 5000]]), 5)
+    encoding = sinusoidal.encode(jnp.array([[0, 1, 2], [7, 2, 5000]]), 5)
     assert encoding.shape == (2, 3, 5)
     np.testing.assert_array_equal(encoding[0, 2], encoding[1, 1])
     assert np.isfinite(encoding).all()
@@ -42,8 +50,8 @@ def shift_matrix(k, d_model):
 @pytest.mark.parametrize("k", [-7, 0, 1, 13, 500])
 def test_a_shift_is_one_linear_map_of_the_encoding_at_every_position(k):
     positions = np.arange(7, 1000)
-    here = np.asarray(position.sinusoidal(jnp.asarray(positions)[None], 22), np.float64)[0]
-    there = np.asarray(position.sinusoidal(jnp.asarray(positions + k)[None], 22), np.float64)[0]
+    here = np.asarray(sinusoidal.encode(jnp.asarray(positions)[None], 22), np.float64)[0]
+    there = np.asarray(sinusoidal.encode(jnp.asarray(positions + k)[None], 22), np.float64)[0]
     matrix = shift_matrix(k, 22)
     np.testing.assert_allclose(there, here @ matrix.T, atol=3e-4)
     np.testing.assert_allclose(matrix @ matrix.T, np.eye(22), atol=1e-12)
@@ -52,7 +60,7 @@ def test_a_shift_is_one_linear_map_of_the_encoding_at_every_position(k):
 def test_rotation_turns_each_plane_by_the_angle_of_its_position():
     x_BTHK = jnp.broadcast_to(jnp.array([1.0, 0.0, 0.0, 1.0]), (1, 3, 1, 4))
     expected = [[np.cos(p), np.sin(p), -np.sin(p / 100), np.cos(p / 100)] for p in (0, 1, 5)]
-    np.testing.assert_allclose(position.rotate(x_BTHK, jnp.array([[0, 1, 5]]))[0, :, 0], expected, atol=1e-6)
+    np.testing.assert_allclose(rotary.Scheme().rotate(x_BTHK, jnp.array([[0, 1, 5]]))[0, :, 0], expected, atol=1e-6)
 
 
 @given(shift=st.integers(0, 1000), seed=st.integers(0, 1000))
@@ -62,25 +70,33 @@ def test_rotary_scores_depend_on_offsets_alone(shift, seed):
     positions_BT, positions_BS = jnp.array([[2, 3, 4], [0, 7, 9]]), jnp.array([[0, 1, 2, 3, 4], [9, 1, 0, 4, 7]])
 
     def scores(shift):
-        rotated_q, rotated_k = position.rotate(q, positions_BT + shift), position.rotate(k, positions_BS + shift)
+        rotated_q, rotated_k = (
+            rotary.Scheme().rotate(q, positions_BT + shift),
+            rotary.Scheme().rotate(k, positions_BS + shift),
+        )
         return np.einsum("BTHK,BSHK->BHTS", rotated_q, rotated_k)
 
     np.testing.assert_allclose(scores(shift), scores(0), atol=5e-3)
     assert np.abs(scores(0) - np.einsum("BTHK,BSHK->BHTS", q, k)).max() > 0.1
     np.testing.assert_allclose(
-        np.linalg.norm(position.rotate(q, positions_BT + shift), axis=-1), np.linalg.norm(q, axis=-1), rtol=1e-5
+        np.linalg.norm(rotary.Scheme().rotate(q, positions_BT + shift), axis=-1), np.linalg.norm(q, axis=-1), rtol=1e-5
     )
 
 
+def alibi_bias(positions_BT, positions_BS, n_heads):
+    view = View(None, positions_BT, positions_BS)
+    return alibi.Scheme().bias(None, view, Config(n_heads), jnp.float32)
+
+
 def test_alibi_slopes_of_eight_heads():
-    bias_BHTS = position.alibi(jnp.array([[3]]), jnp.array([[2, 0, 3]]), 8, jnp.float32)
+    bias_BHTS = alibi_bias(jnp.array([[3]]), jnp.array([[2, 0, 3]]), 8)
     slopes = np.array([1 / 2, 1 / 4, 1 / 8, 1 / 16, 1 / 32, 1 / 64, 1 / 128, 1 / 256])
     np.testing.assert_allclose(bias_BHTS[0, :, 0], -slopes[:, None] * np.array([1, 3, 0]), rtol=1e-6)
 
 
 def test_alibi_axes():
     positions_BT, positions_BS = np.array([[2, 3, 4], [0, 7, 9]]), np.array([[0, 1, 2, 3, 4], [9, 1, 0, 4, 7]])
-    bias_BHTS = position.alibi(jnp.asarray(positions_BT), jnp.asarray(positions_BS), H, jnp.float32)
+    bias_BHTS = alibi_bias(jnp.asarray(positions_BT), jnp.asarray(positions_BS), H)
     assert bias_BHTS.shape == (B, H, T, S)
     for (b, h, t, s), bias in np.ndenumerate(bias_BHTS):
         np.testing.assert_allclose(
@@ -91,7 +107,7 @@ def test_alibi_axes():
 def test_alibi_prefers_what_is_near():
     """With equal keys the weights fall by the same factor, exp(-slope), with each step back."""
     q = k = v = jnp.ones((1, 5, 1, 2))
-    bias_BHTS = position.alibi(jnp.arange(5)[None], jnp.arange(5)[None], 1, jnp.float32)
+    bias_BHTS = alibi_bias(jnp.arange(5)[None], jnp.arange(5)[None], 1)
     _, weights = attend(q, k, v, jnp.ones((1, 5, 5), bool), bias_BHTS)
     np.testing.assert_allclose(weights[0, 0, 4, :-1] / weights[0, 0, 4, 1:], np.exp(-1 / 256), rtol=1e-5)
 
@@ -99,7 +115,9 @@ def test_alibi_prefers_what_is_near():
 def test_relative_bias_looks_offsets_up_and_clips_them_to_the_table():
     table_HO = jnp.asarray(10 * np.arange(H)[:, None] + np.arange(4)[None], jnp.float32)
     positions_BT, positions_BS = jnp.array([[2, 3, 9], [0, 7, 8]]), jnp.array([[0, 1, 2, 3, 4], [9, 5, 0, 4, 7]])
-    bias = position.RelativeBias(H, 4).apply({"params": {"table": table_HO}}, positions_BT, positions_BS)
+    scheme, view = relative.Scheme(), View(None, positions_BT, positions_BS)
+    biases = position.Bias(scheme, Config(H, window=4))
+    bias = biases.apply({"params": {"table": table_HO}}, view, jnp.float32)
     offsets = [[[2, 1, 0, 0, 0], [3, 2, 1, 0, 0], [3, 3, 3, 3, 3]], [[0, 0, 0, 0, 0], [0, 2, 3, 3, 0], [0, 3, 3, 3, 1]]]
     assert bias.shape == (B, H, T, S)
     for h in range(H):
@@ -108,18 +126,89 @@ def test_relative_bias_looks_offsets_up_and_clips_them_to_the_table():
 
 def test_learned_positions_are_rows_of_a_table():
     table_PD = jnp.asarray(np.arange(11 * 2).reshape(11, 2), jnp.float32)
-    encoding = position.LearnedPosition(11, 2).apply(
-        {"params": {"table": table_PD}}, jnp.array([[0, 1, 10], [3, 5, 7]])
-    )
+    places = position.Embedding(learned.Scheme(), 11)
+    encoding = places.apply({"params": {"table": table_PD}}, jnp.zeros((2, 3, 2)), jnp.array([[0, 1, 10], [3, 5, 7]]))
     np.testing.assert_array_equal(encoding, [[[0, 1], [2, 3], [20, 21]], [[6, 7], [10, 11], [14, 15]]])
 
 
 @pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float32])
 def test_encodings_have_the_dtype_they_are_added_to(dtype):
     """The angles are float32 all the same: position 999 in bfloat16 would be 1000."""
-    encoding = position.sinusoidal(jnp.array([[999]]), 2, dtype)
+    encoding = sinusoidal.encode(jnp.array([[999]]), 2, dtype)
     assert encoding.dtype == dtype
     np.testing.assert_allclose(np.asarray(encoding, np.float32)[0, 0], [np.sin(999), np.cos(999)], atol=0.01)
-    rotated = position.rotate(jnp.array([1, 0], dtype)[None, None, None], jnp.array([[999]]))
+    rotated = rotary.Scheme().rotate(jnp.array([1, 0], dtype)[None, None, None], jnp.array([[999]]))
     assert rotated.dtype == dtype
     np.testing.assert_allclose(np.asarray(rotated, np.float32)[0, 0, 0], [np.cos(999), np.sin(999)], atol=0.01)
+
+
+def test_a_scheme_that_nobody_knows_is_refused_with_those_that_are_known():
+    names = "alibi, learned, none, periodic, relative, rotary, sinusoidal"
+    assert ", ".join(position.names()) == names
+    with pytest.raises(ValueError, match=f"^position fire is none of {names}$"):
+        position.load("fire")
+
+
+@pytest.mark.parametrize("name", position.names())
+def test_a_scheme_has_no_methods_but_those_of_the_protocol(name):
+    """A method with a misspelt name would never be called."""
+    calls = {"check", "max_tokens", "reach", "init_cache", "read", "mask", "embed", "rotate", "bias", "perturb"}
+    public = {method for method in vars(position.load(name)) if not method.startswith("_")}
+    own = {"one_bucket_each"} | {field.name for field in dataclasses.fields(position.load(name))}
+    assert public <= calls | own | {"parameters"}
+
+
+@pytest.mark.parametrize("name, most", [("learned", 29), ("relative", None), ("sinusoidal", None)])
+def test_learned_positions_alone_bound_a_row(name, most):
+    assert model.max_tokens(small(position=name)) == most
+
+
+FIRE = """
+from dataclasses import dataclass
+from typing import ClassVar
+
+import jax.numpy as jnp
+from flax import linen as nn
+
+from apformer.layers.leaves import GAIN
+
+
+@dataclass(frozen=True)
+class Scheme:
+    steepness: float = 0.5
+
+    parameters: ClassVar = {"slope": GAIN}
+
+    def bias(self, param, view, cfg, dtype):
+        slope_H = param("slope", nn.initializers.ones, (cfg.n_heads,))
+        offsets_BTS = (view.positions_BT[:, :, None] - view.positions_BS[:, None, :]).astype(dtype)
+        return -slope_H[None, :, None, None] * jnp.log1p(self.steepness * jnp.maximum(offsets_BTS, 0))[:, None]
+
+    def reach(self, window):
+        return None if window is None else window - 1
+"""
+USE = """
+import sys
+from apformer.layers import position
+position.__path__.append(sys.argv[1])
+import jax, jax.numpy as jnp, numpy as np
+from apformer import ablate, config_file, model, optimizer, recipes
+cfg = model.Config(d_model=6, n_heads=3, position="fire", window=3)
+params = model.init(jax.random.key(0), cfg)
+assert params["blocks"]["attention"]["fire"]["slope"].shape == (1, 3)
+assert not optimizer.decay_mask(params)["blocks"]["attention"]["fire"]["slope"]
+tokens = jnp.asarray([[1, 2, 3, 4]])
+logits, _ = model.extend(params, tokens, model.init_cache(cfg, 1, 4), cfg)
+np.testing.assert_allclose(logits, model.apply(params, tokens, cfg), rtol=1e-5, atol=1e-5)
+assert model.reach(cfg) == 2 and ablate.parts(params)
+settings = recipes.parse(["--position", "fire", "--steepness", "0.25"])
+assert settings.model.position_options == position.load("fire")(0.25)
+assert config_file.from_dict(config_file.to_dict(settings), "config.json") == settings
+"""
+
+
+def test_a_new_scheme_is_one_new_file(tmp_path):
+    """Model, cache, reach, decay, ablation, flags and config.json know it, and no other file says its name."""
+    (tmp_path / "fire.py").write_text(FIRE)
+    done = subprocess.run([sys.executable, "-c", USE, str(tmp_path)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

@@ -12,6 +12,7 @@ import pytest
 
 from apformer import cli, errors, model
 from apformer.commands import train
+from apformer.layers.position import periodic
 from apformer.runs import fit, recipes
 from apformer.sweep import grid
 from apformer.tasks.digits import certificate, evaluation, examine, generator, training
@@ -85,10 +86,19 @@ def test_a_certificate_is_for_what_depends_on_few_digits(run, capsys, monkeypatc
     assert "NOT CERTIFIED" in certificate.table(result)
 
 
-@pytest.mark.parametrize("changes", [{"window": 2}, {"n_layers": 3}, {"look_between": 1}, {"position": "relative"}])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"position_options": periodic.Scheme(near=2)},
+        {"n_layers": 3},
+        {"window": 9},
+        {"position_options": periodic.Scheme(span_heads=1)},
+        {"position": "relative", "position_options": None},
+    ],
+)
 def test_models_that_see_more_are_not_certified(changes):
     assert examine.unbounded(LSB) is None
-    assert "sees more" in examine.unbounded(replace(LSB, model=replace(LSB.model, **changes)))
+    assert "sees other tokens" in examine.unbounded(replace(LSB, model=replace(LSB.model, **changes)))
 
 
 def test_flags_that_no_such_run_can_follow(capsys, tmp_path, monkeypatch):
@@ -98,8 +108,13 @@ def test_flags_that_no_such_run_can_follow(capsys, tmp_path, monkeypatch):
         (["--dataset", "rows.txt"], "--dataset rows.txt has terms of one width: drop it"),
         (["--position_offset", "3"], "--position_offset 3 is not for --recipe digits"),
         (["--max_difference", "3"], "--max_difference"),
-        (["--look_between", "9"], "look_between 9 is not in 0 to n_heads"),
-        (["--window", "None"], "position periodic needs a window"),
+        (["--span_heads", "9"], "--span_heads 9 is not in 0 to n_heads 8"),
+        (["--window", "3"], "--weighting geometric|weighting geometric takes keys in order"),
+        (["--near", "0"], "--near 0 is less than 1"),
+        (["--score_noise", "nan"], "--score_noise nan is no finite number of at least 0"),
+        (["--logit_scale", "inf"], "--logit_scale inf is no finite number above 0"),
+        (["--position", "fire"], "--position fire is none of alibi, learned"),
+        (["--position", "rotary", "--near", "2"], "nrecognized"),
         (["--attention_sink"], "attention_sink is for a softmax"),
         (["--separator", "3"], "--separator 3 is out of range: give 10"),
         (["--order", "middle"], "order"),
@@ -137,6 +152,6 @@ def test_a_term_is_right_when_all_its_characters_are():
 def test_the_recipe_says_where_its_flags_start():
     assert recipes.parse("--recipe digits".split()).data == generator.Config(6, "msb")
     lsb = recipes.parse("--recipe digits --order lsb --digits 10".split())
-    assert lsb.data == generator.Config(10, "lsb") and lsb.model.window == 1 and lsb.model.look_between == 0
+    assert lsb.data == generator.Config(10, "lsb") and lsb.model.position_options == periodic.Scheme()
     assert training.hint(lsb.data, "RUN") == 'apformer predict RUN "7000 0100 3100" --terms 3'
     assert '"0 3 6"' in training.hint(generator.Config(1), "RUN")

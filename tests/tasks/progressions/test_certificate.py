@@ -13,7 +13,8 @@ import pytest
 
 from apformer import model
 from apformer.analysis import circuit, rounding
-from apformer.decoding.bind import bound, reach
+from apformer.decoding.bind import bound
+from apformer.model import reach
 from apformer.tasks.progressions import certificate as certify
 from apformer.tasks.progressions.generator import Config, encode_rows
 from apformer.tokenizers import digits as tokenizer

@@ -48,11 +48,11 @@ export function attend(
   const q_HK = turn(project(x_D, "query", part));
   remember(x_D, memory, part, turn);
 
-  const period = cfg.position === "periodic" ? periodAt(tokens, t, cfg.separator) : 0;
+  const period = cfg.position === "periodic" ? periodAt(tokens, t, cfg.position_options.separator) : 0;
   const seen_S = memory.key.map((_, s) => (s === t || !hidden.has(s)) && sees(t - s, period, cfg));
   return look(q_HK, memory, part, cfg, (score, s, head) => {
     if (!seen_S[s]) return -Infinity;
-    const sharp = head < cfg.look_between ? cfg.look_sharpness : 1;
+    const sharp = head < cfg.position_options?.span_heads ? cfg.position_options.logit_scale : 1;
     return sharp * (score + bias(t - s, period, head, part, cfg));
   });
 }
@@ -74,7 +74,7 @@ export function look(
     const scores_S = Float64Array.from(memory.key, (k_HK, s) =>
       adjust(compare(q_HK, k_HK, head, K, part, cfg), s, head),
     );
-    const weights_S = cfg.similarity === "geometric" ? geometric(scores_S) : share(scores_S, part("sink")?.[head]);
+    const weights_S = cfg.weighting === "geometric" ? geometric(scores_S) : share(scores_S, part("sink")?.[head]);
     memory.value.forEach((v_HK, s) => {
       for (let k = head * K; weights_S[s] && k < (head + 1) * K; k++) z_HK[k] += weights_S[s] * v_HK[k];
     });
@@ -86,9 +86,10 @@ export function look(
 }
 
 function sees(offset: number, period: number, cfg: Config): boolean {
-  if (cfg.position !== "periodic") return cfg.window == null || offset < cfg.window;
-  const fits = describe(offset, period, cfg.window);
-  return fits.some((c) => c < 3 * cfg.window || cfg.look_between > 0);
+  if (cfg.window != null && offset >= cfg.window) return false;
+  if (cfg.position !== "periodic") return true;
+  const { near, span_heads } = cfg.position_options;
+  return describe(offset, period, near).some((c) => c < 3 * near || span_heads > 0);
 }
 
 /** How alike a query and a key are, by the head's similarity. */
@@ -120,9 +121,10 @@ function bias(offset: number, period: number, head: number, part: Part, cfg: Con
   }
   if (cfg.position !== "periodic") return 0;
   const table_HC = part("periodic.table")!;
-  const between = head < cfg.look_between ? part("periodic.level")![head] : BLIND;
-  const value = (c: number) => (c < 3 * cfg.window ? table_HC[head * 3 * cfg.window + c] : between);
-  return describe(offset, period, cfg.window).reduce((total, c) => total + value(c), 0);
+  const { near, span_heads } = cfg.position_options;
+  const span = head < span_heads ? part("periodic.level")![head] : BLIND;
+  const value = (c: number) => (c < 3 * near ? table_HC[head * 3 * near + c] : span);
+  return describe(offset, period, near).reduce((total, c) => total + value(c), 0);
 }
 
 /** A softmax of the scores; a sink takes a share for itself. */

@@ -1,7 +1,7 @@
 // The decoder-only transformer, token by token, as apformer/model.py computes it: embed, blocks, read out.
 import { attend, type Memory } from "./attention";
 import { add, leaf, linear, transposed, type Vector } from "./linear";
-import { feedForward, layerNorm, norms } from "./norm";
+import { feedForward, layerNorm, joined, norms } from "./norm";
 import { sinusoidal } from "./position";
 import type { Config, Params } from "./run";
 
@@ -54,7 +54,7 @@ export function extend(
     cache.layers.forEach((memory, layer) => {
       const [before, after] = norms(params, "attention", layer, cfg);
       const read = attend(before(x_D), t, cache.tokens, memory, params, layer, cfg, hidden);
-      x_D = feedForward(after(add(x_D, read.y_D)), params, layer, cfg);
+      x_D = feedForward(after(joined(x_D, read.y_D, cfg)), params, layer, cfg);
       residual_LD.push(x_D);
       weights_LHS.push(read.weights_HS);
       scores_LHS.push(read.scores_HS);

@@ -7,17 +7,22 @@ export function layerNorm(x_D: Vector, params: Params, name: string, cfg: Config
   const read = (part: string) => (layer === undefined ? leaf(params, part) : layerOf(params, part, layer));
   const scale_D = read(`${name}.scale`);
   const bias_D = read(`${name}.bias`);
-  if (!scale_D || !bias_D) return x_D;
+  if (!scale_D) return x_D;
   const mean = x_D.reduce((a, b) => a + b, 0) / x_D.length;
   const variance = x_D.reduce((sum, x) => sum + (x - mean) ** 2, 0) / x_D.length;
   const deviation = Math.sqrt(variance + cfg.norm_epsilon);
-  return x_D.map((x, d) => ((x - mean) / deviation) * scale_D[d] + bias_D[d]);
+  return x_D.map((x, d) => ((x - mean) / deviation) * scale_D[d] + (bias_D ? bias_D[d] : 0));
 }
 
 /** What is done before a sub-layer and after its residual sum: pre-norm or post-norm, and on the other side nothing. */
 export function norms(params: Params, sublayer: string, layer: number, cfg: Config): ((x_D: Vector) => Vector)[] {
   const norm = (x_D: Vector) => layerNorm(x_D, params, `blocks.${sublayer}_norm`, cfg, layer);
   return cfg.norm_position === "post" ? [(x_D) => x_D, norm] : [norm, (x_D) => x_D];
+}
+
+/** The residual sum; what the sub-layer gives alone, in a model without residuals. */
+export function joined(x_D: Vector, y_D: Vector, cfg: Config): Vector {
+  return cfg.residual === false ? y_D : add(x_D, y_D);
 }
 
 const ACTIVATIONS: Record<string, (x: number) => number> = {
@@ -29,9 +34,9 @@ const ACTIVATIONS: Record<string, (x: number) => number> = {
 /** The stream after the feed-forward sub-layer, FFN(x) = act(x W1 + b1) W2 + b2. */
 export function feedForward(x_D: Vector, params: Params, layer: number, cfg: Config): Vector {
   const [before, after] = norms(params, "feedforward", layer, cfg);
-  const part = (name: string) => layerOf(params, `blocks.feedforward.${name}`, layer)!;
-  const h_F = linear(before(x_D), part("expand.weight"), part("expand.bias")).map(ACTIVATIONS[cfg.activation]);
-  return after(add(x_D, linear(h_F, part("contract.weight"), part("contract.bias"))));
+  const part = (name: string) => layerOf(params, `blocks.feedforward.${name}`, layer);
+  const h_F = linear(before(x_D), part("expand.weight")!, part("expand.bias")).map(ACTIVATIONS[cfg.activation]);
+  return after(joined(x_D, linear(h_F, part("contract.weight")!, part("contract.bias")), cfg));
 }
 
 /** 2/sqrt(pi) exp(-x^2) sum_n 2^n x^(2n+1) / (1 3 5 .. 2n+1), whose terms all have one sign. */

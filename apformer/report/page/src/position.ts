@@ -1,4 +1,4 @@
-// How a decoder knows where a token stands; the names and formulas of apformer/layers/position.py and period.py.
+// How a decoder knows where a token stands; the names and formulas of apformer/layers/position/.
 import type { Vector } from "./linear";
 import type { Config } from "./run";
 

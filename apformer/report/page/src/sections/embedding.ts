@@ -88,13 +88,14 @@ function positions(run: Run, params: Params | null): HTMLElement {
     const table_HO = layerOf(params, `blocks.attention.${name}`, l)!;
     return Array.from({ length: cfg.n_heads }, (_, k) => table_HO.subarray(k * width, k * width + Math.min(width, 24)));
   }).flat();
+  const near = cfg.position_options.near;
   const columns =
     cfg.position === "relative"
       ? offsets(Math.min(width, 24))
       : [
-          ...offsets(cfg.window),
-          ...Array.from({ length: 2 * cfg.window }, (_, c) =>
-            c === cfg.window ? "P" : `${c < cfg.window ? "−" : "+"}${Math.abs(c - cfg.window)}`,
+          ...offsets(near),
+          ...Array.from({ length: 2 * near }, (_, c) =>
+            c === near ? "P" : `${c < near ? "−" : "+"}${Math.abs(c - near)}`,
           ),
         ];
   return biases(

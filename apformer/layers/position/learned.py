@@ -1,0 +1,20 @@
+"""PE(p) = table[p], added to the embedding, as in GPT-2 (Radford et al. 2019). The table ends at max_len."""
+
+from dataclasses import dataclass
+
+import jax.numpy as jnp
+from flax import linen as nn
+
+
+@dataclass(frozen=True)
+class Scheme:
+    """A vector for each position below max_len, in a table that is learned."""
+
+    def embed(self, param, x_BTD, positions_BT, max_len):
+        D = x_BTD.shape[-1]
+        std = D**-0.5  # the size of the token embedding it is added to
+        table_PD = param("table", nn.initializers.normal(std), (max_len, D))
+        return x_BTD + jnp.take(table_PD, positions_BT, axis=0, mode="clip")
+
+    def max_tokens(self, max_len):
+        return max_len

@@ -1,0 +1,40 @@
+"""score(t, s) += table[h, t - s]: a free number for each head and offset, the last one for all offsets beyond.
+
+Shaw et al. 2018 and Raffel et al. 2020, without buckets. The table has one offset for each place of the window, or
+max_len offsets where there is no window.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import jax
+import jax.numpy as jnp
+
+from apformer.layers.leaves import POSITION_TABLE
+
+
+@dataclass(frozen=True)
+class Scheme:
+    """A learned bias for each head and offset."""
+
+    parameters: ClassVar = {"table": POSITION_TABLE}
+
+    def bias(self, param, view, cfg, dtype):
+        offsets = cfg.window or cfg.max_len
+        table_HO = param("table", one_offset_each, (cfg.n_heads, offsets))
+        offsets_BTS = view.positions_BT[:, :, None] - view.positions_BS[:, None, :]
+        return jnp.moveaxis(table_HO[:, jnp.clip(offsets_BTS, 0, offsets - 1)], 0, 1)
+
+    def reach(self, window):
+        return None if window is None else window - 1
+
+
+def one_offset_each(key, shape_HO, dtype=jnp.float32):
+    """Head h starts by reading mostly offset h + 1.
+
+    From zero all heads start alike and read every offset, and arithmetic is learned several times more slowly. From
+    random numbers, perhaps no head starts near an offset that is needed (experiments/README.md).
+    """
+    n_heads, offsets = shape_HO
+    own_HO = jax.nn.one_hot((jnp.arange(n_heads) + 1) % offsets, offsets, dtype=dtype)
+    return 3.0 * own_HO + 0.3 * jax.random.normal(key, shape_HO, dtype)

@@ -1,0 +1,31 @@
+"""PE(p, 2i) = sin(p / 10000^(2i/D)), PE(p, 2i+1) = cos(p / 10000^(2i/D)), added to the embedding.
+
+PE(p+k) is a fixed linear map of PE(p): a rotation by k in each (sin, cos) plane (Vaswani et al. 2017, section 3.5).
+"""
+
+from dataclasses import dataclass
+
+import jax.numpy as jnp
+
+from apformer.layers.precision import at_least_float32
+
+
+@dataclass(frozen=True)
+class Scheme:
+    """A fixed encoding of any position."""
+
+    def embed(self, param, x_BTD, positions_BT, max_len):
+        return x_BTD + encode(positions_BT, x_BTD.shape[-1], x_BTD.dtype)
+
+
+def encode(positions_BT, d_model, dtype=jnp.float32):
+    """The encoding of any positions: (B, T, D), sines and cosines interleaved."""
+    angles_BTI = angles(positions_BT, d_model, at_least_float32(dtype))
+    pairs_BTI2 = jnp.stack([jnp.sin(angles_BTI), jnp.cos(angles_BTI)], axis=-1)
+    return pairs_BTI2.reshape(*positions_BT.shape, -1)[..., :d_model].astype(dtype)
+
+
+def angles(positions_BT, width, dtype, base=10_000.0):
+    """Angle of each position in each of width/2 planes, p / base^(2i/width): (B, T, I)."""
+    frequencies = base ** (-jnp.arange(0, width, 2, dtype=dtype) / width)
+    return positions_BT.astype(dtype)[:, :, None] * frequencies[None, None]
