@@ -1,102 +1,44 @@
-"""The command line: `apformer COMMAND ...`.
+"""The command line: `apformer COMMAND ...`. A command is a file of apformer/commands, with a function `main(args)`.
 
-Commands are imported when they are called, so that `apformer --help` does not wait for JAX.
+Commands are imported when they are called, so that `apformer --help` does not wait for JAX: the first line of their
+files says what they do.
 """
 
+import ast
 import difflib
+import importlib
 import sys
 from functools import partial
+from pathlib import Path
 
-from apformer.commands import certify as certify_
 from apformer.errors import USAGE, UserError, guard
-from apformer.flags import parse
 
+FOLDER = Path(__file__).parent / "commands"
+ORDER = ("train", "resume", "predict", "generate", "translate", "evaluate", "certify", "report", "export")  # as used
 
-def train(args):
-    """Train a model, then evaluate it on progressions it has never seen."""
-    from apformer.commands import train as experiment
-    from apformer.runs import recipes
-
-    experiment.train(recipes.parse(args))
-
-
-def resume(args):
-    """Go on with a run that was stopped, bit for bit."""
-    from apformer.commands import train as experiment
-
-    experiment.resume(parse(experiment.Resume, args, "apformer resume"))
-
-
-def predict(args):
-    """Continue a progression: apformer predict RUN "007 010 013" --terms 3."""
-    from apformer.commands import predict
-
-    predict.predict(parse(predict.Predict, args, "apformer predict"))
-
-
-def generate(args):
-    """Write text with a language model, a run or a GPT-2 folder: apformer generate RUN --prompt "ROMEO:"."""
-    from apformer.commands import generate as compose
-
-    compose.generate(parse(compose.Generate, args, "apformer generate"))
-
-
-def translate(args):
-    """Translate a sentence, or a file of them: apformer translate RUN "seven hundred and five"."""
-    from apformer.commands import translate
-
-    translate.translate(parse(translate.Translate, args, "apformer translate"))
-
-
-def evaluate(args):
-    """Measure exact match by position, difference and carries, and the loss against the Bayes floor."""
-    from apformer.commands import evaluate as examine
-
-    examine.evaluate(parse(examine.Evaluate, args, "apformer evaluate"))
-
-
-def certify(args):
-    """Enumerate every context there is: the count, the errors, the smallest margin."""
-
-    certify_.certify(parse(certify_.Certify, args, "apformer certify"))
-
-
-def report(args):
-    """Write one offline page that shows a run, and its model at work: apformer report RUN."""
-    from apformer.commands import report as page
-
-    page.report(parse(page.Report, args, "apformer report"))
-
-
-def export(args):
-    """Write the model for other programs: apformer export RUN --to safetensors|stablehlo|gpt2."""
-    from apformer.commands import export
-
-    export.export(parse(export.Export, args, "apformer export"))
-
-
-def doctor(args):
-    """Say what runs here would run on: versions, devices, disk and permissions."""
-    from apformer.commands import doctor
-
-    doctor.doctor(parse(doctor.Doctor, args, "apformer doctor"))
-
-
-COMMANDS = {
-    command.__name__: command
-    for command in (train, resume, predict, generate, translate, evaluate, certify, report, export, doctor)
-}
-
-HELP = f"""usage: apformer COMMAND [RUN] [--flag value ...]
-
-Transformers that learn arithmetic progressions, and know how well; language models of a text, and translators.
-
-{"".join(f"  {name:10}{command.__doc__}{chr(10)}" for name, command in COMMANDS.items())}
+EPILOGUE = """
 RUN is a run directory; without it, the latest. `apformer COMMAND --help` lists the flags of a command.
 
 exit codes: 0 done, 2 usage, 3 data, 4 checkpoint, 5 non-finite, 6 disk, 7 locked, 8 not certified,
             130/143 stopped and saved
 """
+
+
+def commands():
+    """The names of the commands: those of everyday use first."""
+    names = {path.stem for path in FOLDER.glob("[a-z]*.py")}
+    return [name for name in ORDER if name in names] + sorted(names - {*ORDER})
+
+
+def help_text():
+    """What `apformer --help` prints."""
+    lines = (f"  {name:10}{_first_line(FOLDER / f'{name}.py')}" for name in commands())
+    head = "usage: apformer COMMAND [RUN] [--flag value ...]\n\nTransformers that are small enough to be proven right; "
+    return f"{head}language models of a text, and translators.\n\n" + "\n".join(lines) + "\n" + EPILOGUE
+
+
+def _first_line(file):
+    return ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))).splitlines()[0]
 
 
 def main(args=None):
@@ -106,10 +48,11 @@ def main(args=None):
 
 def _run(args):
     if not args or args[0] in ("-h", "--help"):
-        print(HELP, end="", file=sys.stdout if args else sys.stderr)
+        print(help_text(), end="", file=sys.stdout if args else sys.stderr)
         sys.exit(0 if args else USAGE)
-    if args[0] not in COMMANDS:
-        near = difflib.get_close_matches(args[0], COMMANDS, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"give one of {', '.join(COMMANDS)}"
+    known = commands()
+    if args[0] not in known:
+        near = difflib.get_close_matches(args[0], known, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"give one of {', '.join(known)}"
         raise UserError(f"there is no command {args[0]}: {hint}", USAGE)
-    COMMANDS[args[0]](args[1:])
+    importlib.import_module(f"apformer.commands.{args[0]}").main(args[1:])

@@ -36,13 +36,17 @@ def parse(config, args, program):
         raise UserError(_one_sentence(printed.getvalue(), program), USAGE) from None
 
 
-def value(args, flag):
-    """What stands after --flag, as text; None if it is not given."""
-    for i, arg in enumerate(args):
-        name, equals, text = arg.partition("=")
-        if name.replace("-", "_") == f"__{flag}":
-            return text if equals else next(iter(args[i + 1 :]), None)
-    return None
+def first(config, args, program):
+    """A dataclass from the flags that it has, read as `parse` reads them; the other flags are left for later."""
+    import tyro
+
+    printed = io.StringIO()
+    try:
+        with redirect_stderr(printed):
+            known, _ = tyro.cli(config, args=args, add_help=False, use_underscores=True, return_unknown_args=True)
+            return known
+    except SystemExit:
+        raise UserError(_one_sentence(printed.getvalue(), program), USAGE) from None
 
 
 def require(flag, fits, part, what_fits):

@@ -51,6 +51,11 @@ def max_tokens(cfg):
     return None
 
 
+def unstack(params):
+    """The parameters as they are: a step scans over the layers."""
+    return params
+
+
 def init(key, cfg):
     """Parameters as a plain nested dict of float32 arrays; those of the cells are stacked on a leading layer axis."""
     embedding_key, cells_key, head_key = jax.random.split(key, 3)

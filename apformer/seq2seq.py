@@ -16,14 +16,14 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
-from apformer.layers import attention, block, config, position
+from apformer.layers import attention, block, config, position, stack
 from apformer.layers.attention import project_source
 from apformer.layers.block import Block
 from apformer.layers.cache import place
 from apformer.layers.embedding import Embedding, Head
 from apformer.layers.masks import View, causal_mask, mask_padding
 from apformer.layers.norm import LayerNorm
-from apformer.layers.stack import scan, unstack
+from apformer.layers.stack import scan
 
 
 @dataclass(frozen=True)
@@ -142,6 +142,11 @@ def apply(params, source_BS, target_BT, cfg, *, key=None, source_lengths_B=None,
     return (logits_BTV, read | written) if capture else logits_BTV
 
 
+def unstack(params):
+    """The parameters with the decoder's blocks as a list of layers, see layers.stack."""
+    return params | {"decoder": stack.unstack(params["decoder"])}
+
+
 def encode(params, source_BS, cfg, *, source_lengths_B=None, key=None):
     """What the encoder makes of the sources: (B, S, D). Without a key there is no dropout.
 
@@ -158,7 +163,7 @@ def init_cache(params, source_BS, cfg, length, source_lengths_B=None):
     source_BSD, mask_BTS, _ = _encode(params, source_BS, cfg, source_lengths_B, None, ())
     B = len(source_BS)
     empty_BHSK = jnp.zeros((B, cfg.n_heads, length, cfg.d_model // cfg.n_heads), source_BSD.dtype)
-    blocks = unstack(params["decoder"])["blocks"]
+    blocks = unstack(params)["decoder"]["blocks"]
     return {
         "length": jnp.zeros(B, jnp.int32),
         "position": jnp.full((B, length), -1, jnp.int32),
@@ -188,7 +193,7 @@ def extend(params, tokens_BT, cache, cfg, *, lengths_B=None):
     x_BTD = _embed(params, "decoder", jnp.where(real_BT, tokens_BT, 0), positions_BT, cfg)
     layers = []
     for layer_params, *caches in zip(
-        unstack(params["decoder"])["blocks"], cache["layers"], cache["source"], strict=True
+        unstack(params)["decoder"]["blocks"], cache["layers"], cache["source"], strict=True
     ):
         x_BTD, _, layer_cache = _block(cfg).apply({"params": layer_params}, x_BTD, view, *caches)
         layers.append(layer_cache)

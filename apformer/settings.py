@@ -1,111 +1,95 @@
 """The settings of a run, part by part: every flag of `apformer train`, and what config.json holds."""
 
+import dataclasses
+import importlib
 from dataclasses import dataclass
-from typing import Literal
+from types import UnionType
+from typing import Any, Literal, get_args, get_origin
 
-from apformer.model import Config as Model
+from apformer.layers import position
 from apformer.optimizer import Config as Optimizer
-from apformer.recurrent import Config as Recurrent
-from apformer.seq2seq import Config as Seq2seq
-from apformer.tasks.digits.generator import Config as Wide
-from apformer.tasks.progressions.generator import Config as Data
-from apformer.tasks.text.corpus import Config as Text
-from apformer.tasks.translation.corpus import Config as Pairs
 
 
 @dataclass(frozen=True)
 class Training:
     """How long to train, and where to keep it."""
 
-    recipe: Literal[
-        "exact", "bayes", "sketch", "recurrent", "digits", "text", "baby_gpt", "baby_gpt_cpu", "translate", "base"
-    ] = "exact"
-    """Where the other flags start. bayes: exact, with rows of two terms that change the loss (--prefix_rows)."""
+    recipe: str = "exact"
+    """Preset for all other flags: the task, the model and how it is trained. Every flag overrides it."""
     steps: int = 2000
     """Optimizer steps."""
     batch_size: int = 128
-    """Rows a step."""
+    """Rows per step."""
     seed: int = 0
-    """Of the weights, the batches and dropout."""
+    """Random seed of the weights, the batches and dropout."""
     members: int = 1
-    """Models trained at once, with seeds seed, seed + 1, ..."""
+    """Models trained at once, with the seeds seed, seed + 1, ..."""
     member_mode: Literal["auto", "map", "vmap"] = "auto"
-    """One member after the other (map: bit-equal to runs alone) or all at once (vmap); auto: map on a CPU."""
+    """map: one member after the other, bit-equal to runs alone. vmap: all at once. auto: map on a CPU, else vmap."""
     compute_dtype: Literal["float32", "bfloat16"] = "float32"
-    """Of the forward and backward pass; parameters stay float32."""
+    """Number format of the forward and backward pass. Parameters stay float32."""
     log_every: int = 50
-    """Steps between lines of metrics.jsonl, all run in one compiled loop."""
+    """Steps between lines of metrics.jsonl. They run in one compiled loop."""
     save_every: int = 500
     """Steps between checkpoints; a multiple of log_every."""
     keep: int = 3
-    """Checkpoints kept besides the best."""
-    patience: int = 0
-    """Stop early after so many checkpoints none of which was the best; 0: never."""
-    run_dir: str | None = None
-    """A new directory for the run; runs/<UTC time>-<recipe> if not given."""
-
-
-@dataclass(frozen=True)
-class Options:
-    """Which progressions a training step sees, and how many an evaluation has."""
-
-    crop_terms: int = 4
-    """Terms of a training row. Longer progressions are cropped, so that a step costs less."""
-    hard_fraction: float = 0.0
-    """Fraction of the batch that is mined: crops whose worst character costs most. Their first two terms are given."""
-    mined_per_hard: int = 4
-    """Candidates drawn for each mined row. The hardest of all candidates are kept."""
-    prefix_rows: int = 0
-    """Extra rows per step with only the first two terms, for a lower loss on these. They get 4/5 of the loss,
-    and digits that only held-out lines have are masked out of their softmax."""
-    position_offset: int = 0
-    """Training rows begin at a random position up to this, so that later positions are trained too (transformers)."""
-    dataset: str | None = None
-    """Text file to train on, one progression a line. Without it, each step draws fresh rows."""
-    test_sequences: int = 10_000
-    """Held-out progressions of the evaluation."""
-
-
-@dataclass(frozen=True)
-class Teaching:
-    """How an encoder-decoder is taught pairs of sentences."""
-
-    label_smoothing: float = 0.1
-    """Share of each target token that is spread over the vocabulary."""
-    accumulate: int = 1
-    """Batches whose gradients are averaged before a step."""
+    """Newest checkpoints to keep, besides the best."""
     average: int = 1
-    """The model is the mean of so many newest checkpoints; 1: the best one."""
-    beams: int = 5
-    """Of the search for the translations that are scored."""
-    alpha: float = 0.6
-    """Its length penalty."""
-
-
-@dataclass(frozen=True)
-class TextOptions:
-    """Which model learns a text, where it begins, and what of it is trained."""
-
-    architecture: Literal["transformer", "recurrent"] = "transformer"
-    """The kind of model; --architecture recurrent has --cell lstm, gru or rnn."""
-    init_from: str | None = None
-    """Train this GPT-2 folder or run further, by its tokenizer. For GPT-2: `hf download gpt2 --local-dir gpt2`."""
-    lora_rank: int = 0
-    """Train low-rank adapters of this rank, and keep the weights that the model began with; 0: train all weights."""
-    lora_alpha: float = 16.0
-    """The product of an adapter's two factors is multiplied by lora_alpha / lora_rank."""
-    accumulate: int = 1
-    """How many times --batch_size rows make up a step, one after the other; their gradients are averaged."""
-    remat: bool = False
-    """Compute the inside of the blocks a second time for the gradient: less memory, more time (transformers)."""
+    """Newest checkpoints whose mean is the model. With 1 the model is the best checkpoint."""
+    patience: int = 0
+    """Stop early after this many checkpoints without a new best one. With 0 training never stops early."""
+    run_dir: str | None = None
+    """A new directory for the run. The default is runs/<UTC time>-<recipe>."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """A whole run: `config.json` holds it."""
+    """A whole run: the names of its task and architecture, and the settings of each part.
 
-    training: Training = Training()
-    model: Model | Recurrent | Seq2seq = Model()
-    data: Data | Wide | Text | Pairs = Data()
+    task: a folder of apformer/tasks. architecture: a module of apformer with Config, init and apply.
+    """
+
+    task: str
+    architecture: str
+    training: Training
+    model: Any
+    data: Any
+    options: Any
     optimizer: Optimizer = Optimizer()
-    drawing: Options | Teaching | TextOptions = Options()
+
+
+def architecture_of(settings):
+    """The module of the model: its Config, init, apply, init_cache, extend, reach and max_tokens."""
+    return importlib.import_module(f"apformer.{settings.architecture}")
+
+
+def model_from(architecture, values):
+    """The Config of a model from values of JSON. Raises ValueError or TypeError that names the field at fault."""
+    values = dict(values)
+    if values.get("position_options") is not None:
+        scheme = position.load(values["position"])
+        values["position_options"] = part_from(scheme, values["position_options"])
+    return part_from(importlib.import_module(f"apformer.{architecture}").Config, values)
+
+
+def part_from(kind, values):
+    """A dataclass from values of JSON. Raises ValueError if one is not of the type that its field names."""
+    part = kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in values.items()})
+    for field in dataclasses.fields(part):
+        if not _fits(getattr(part, field.name), field.type):
+            raise ValueError(f"{field.name} is {getattr(part, field.name)!r}")
+    return part
+
+
+def _fits(value, kind):
+    origin, parts = get_origin(kind), get_args(kind)
+    if kind is Any:
+        return True
+    if origin is Literal:
+        return value in parts
+    if origin is UnionType:
+        return any(_fits(value, part) for part in parts)
+    if origin is tuple:
+        kinds = parts[:1] * len(value) if parts[-1] is Ellipsis else parts
+        return isinstance(value, tuple) and len(value) == len(kinds) and all(map(_fits, value, kinds))
+    return isinstance(value, float | int if kind is float else kind)

@@ -102,7 +102,7 @@ def switch(branches):
 
 
 def scan_steps(train_step, sample, steps):
-    """A pure function state -> (state, metrics of each step), drawing a fresh batch sample(key) for each step."""
+    """A pure function state -> (state, metrics of each step), options a fresh batch sample(key) for each step."""
 
     def one(state, _):
         _, batch_key = step_keys(state)

@@ -148,7 +148,7 @@ def test_beams_reorder_with_one_gather():
 def test_blocks_as_a_list_are_those_of_the_stack():
     cfg = CONFIGS["published"]
     params, (source, target) = draw_params(cfg), draw_tokens(cfg)
-    listed = params | {"decoder": seq2seq.unstack(params["decoder"])}
+    listed = seq2seq.unstack(params)
     cache = init_cache(params, source, cfg, T + 1)
     logits, _ = extend(listed, target[:, :2], cache, cfg)
     np.testing.assert_array_equal(logits, extend(params, target[:, :2], cache, cfg)[0])

@@ -8,52 +8,39 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from apformer.tasks.progressions.generator import encode_rows
 
+def between_ways(tokens_BT, inside_BT, model):
+    """Largest difference of logits between batch shapes, and between decoding with a cache and without.
 
-def largest_difference(rows, digits, *, apply, extend, init_cache):
-    """Largest difference of logits of these rows between batch shapes, and between decoding with a cache and without.
-
-    apply(tokens_BT) -> logits_BTV, extend(tokens_BT, cache) and init_cache(batch_size, length) have their parameters
-    bound. The cache is filled at once, and by one token after the other.
+    inside_BT: which tokens count. model: decoding.bind.Model. The cache is filled at once, and by one token after the
+    other.
     """
-    return between_ways(*_encode(rows, digits), apply, extend, init_cache)
-
-
-def between_ways(tokens_BT, inside_BT, apply, extend, init_cache):
-    """The same of tokens as they are; inside_BT says which of them count."""
     B, T = tokens_BT.shape
-    plain = jax.jit(apply)
+    plain = jax.jit(model.apply)
     logits_BTV = plain(tokens_BT)
     others = [
         jnp.concatenate([plain(tokens_BT[b : b + 1]) for b in range(B)]),
-        jax.jit(lambda tokens_BT: extend(tokens_BT, init_cache(B, T))[0])(tokens_BT),
-        jax.jit(lambda tokens_BT: _one_by_one(extend, init_cache(B, T), tokens_BT))(tokens_BT),
+        jax.jit(lambda tokens_BT: model.extend(tokens_BT, model.init_cache(B, T))[0])(tokens_BT),
+        jax.jit(lambda tokens_BT: _one_by_one(model.extend, model.init_cache(B, T), tokens_BT))(tokens_BT),
     ]
     return max(_difference(logits_BTV, other_BTV, inside_BT) for other_BTV in others)
 
 
-def context_differences(rows, digits, terms, apply):
+def context_differences(tokens_BT, inside_BT, characters, terms, apply):
     """What the logits after `terms` terms depend on besides these: two largest differences of logits, (outside, moved).
+
+    A term has `characters` tokens, its space included.
 
     outside: between two different texts, of any tokens, in the place of what stands before these terms; 0 if no logit
     depends on more. moved: between rows that begin a text and rows that stand in one; of the size of rounding if it
     does not matter where they stand.
     """
-    tokens_BT, inside_BT = _encode(rows, digits)
-    characters = digits + 1
     # What is asked for begins with the space after the last of these terms, which its last digit predicts.
     asked_BT = inside_BT & (jnp.arange(tokens_BT.shape[1]) >= terms * characters - 2)[None]
     random = np.random.default_rng(0)
     behind = jax.jit(lambda before_BS: apply(jnp.concatenate([before_BS, tokens_BT], axis=1))[:, 3 * characters :])
     one, other = (behind(text_BS) for text_BS in random.integers(0, 11, (2, len(tokens_BT), 3 * characters), np.int32))
     return _difference(one, other, asked_BT), _difference(one, jax.jit(apply)(tokens_BT), asked_BT)
-
-
-def _encode(rows, digits):
-    """The rows without their last characters, and which tokens are within a row."""
-    tokens_BT, weights_BT = encode_rows(rows, digits, int(rows.terms_B.max()))
-    return tokens_BT[:, :-1], weights_BT[:, 1:] > 0
 
 
 def _one_by_one(extend, cache, tokens_BT):

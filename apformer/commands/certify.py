@@ -1,28 +1,27 @@
-"""The command `apformer certify`: enumerate every context there is."""
+"""Enumerate every context there is: the count, the errors, the smallest margin."""
 
+import hashlib
 import json
 import sys
 import time
 from dataclasses import asdict, dataclass
 
-import jax
 import numpy as np
 from tyro.conf import Positional
 
-from apformer import files
-from apformer.decoding.bind import bound
+from apformer import files, tasks
+from apformer.decoding.bind import bind
 from apformer.errors import NOT_CERTIFIED, USAGE, UserError
-from apformer.report import progress
-from apformer.runs import directory, recipes
-from apformer.runs.provenance import _surroundings, digest
+from apformer.flags import parse
+from apformer.report import progress, tables
+from apformer.runs import directory
+from apformer.runs.provenance import digest, surroundings
 from apformer.runs.restore import load_params, load_settings
-from apformer.tasks import choose
-from apformer.tasks.digits import certificate, examine, generator
-from apformer.tasks.progressions import certificate as certification
+from apformer.settings import architecture_of
 
 PATIENCE = 1800  # seconds that an enumeration may take unasked
 PARTIAL = "certificate.partial.json"
-BATCH_TOKENS = {"cpu": 4096}  # what its caches hold; an accelerator wants more
+KEEP_EVERY = 30  # seconds
 
 
 @dataclass(frozen=True)
@@ -34,11 +33,16 @@ class Certify:
     member: int | None = None
     """Member of a population; the best on validation if not given."""
     step: int | None = None
-    """A saved step; the best if not given, which of a population is the best on the mean."""
+    """A saved step; the best if not given. The best of a population is the best on the mean."""
     yes: bool = False
-    """Go on even if it takes longer than 30 minutes; stopped, it continues where it was."""
+    """Go on even if it takes longer than 30 minutes. Stopped, it continues where it was."""
     json: bool = False
     """Print one JSON object instead of a table."""
+
+
+def main(args):
+    """Run the command with its arguments."""
+    certify(parse(Certify, args, "apformer certify"))
 
 
 def certify(args):
@@ -48,7 +52,7 @@ def certify(args):
     """
     path = directory.find(args.run)
     result = certify_run(path, load_settings(path), args.member, np.inf if args.yes else PATIENCE, args.step)
-    print(json.dumps(result) if args.json else certificate_table(result))
+    print(json.dumps(result) if args.json else tables.certificate(result))
     if not result["certified"]:
         remedy = "train it longer, or with another --seed"
         raise UserError(f"{path} is not certified ({result['claim']}): {remedy}", NOT_CERTIFIED)
@@ -58,79 +62,85 @@ def certify_run(path, settings, member=None, patience=PATIENCE, step=None):
     """certificate.json of a run's best checkpoint, or of a saved step.
 
     What was enumerated before a stop is kept in certificate.partial.json, and gone on from. Raises UserError (exit
-    USAGE) if it would take more than `patience` seconds, or if no progression has a predictable term.
+    USAGE) if it would take more than `patience` seconds, or if there is nothing that could be certified.
     """
-    if isinstance(settings.data, choose.LANGUAGE):
-        raise UserError(f"{path} is of a language, where nothing is right or wrong: see `apformer evaluate`", USAGE)
-    if isinstance(settings.data, generator.Config):
-        result, params = examine.certify_run(path, settings, member, step)
-        result |= {"parameters_sha256": digest(params)} | _surroundings(params)
-        files.write_json(path / "certificate.json", result)
-        return result
+    enumerate_all = tasks.ability(settings, "certify", path)
     params, step, member = load_params(path, settings, member, step)
-    functions, tokens = bound(params, settings.model), recipes.module(settings.model).reach(settings.model)
-    groups = certification.plan(settings.data, tokens)
-    if not groups:
-        raise UserError(f"no progression of {path} has a third term: there is nothing to certify", USAGE)
-    if tokens is None:
-        extent = f"up to {certification.most_terms(settings.data, None)} terms"
-        print(f"{path} looks at all that it has read: what can be claimed ends with rows of {extent}", file=sys.stderr)
-    files.preflight(path, 0)  # lest the disk refuse what took an hour
-    identity = {"step": step, "member": member, "parameters_sha256": digest(params)} | _surroundings(params)
-    identity |= {"model": asdict(settings.model), "data": asdict(settings.data), "rows": [len(g) for g in groups]}
-    tally, seconds = _enumerate(path, settings.data, tokens, groups, functions["apply"], identity, patience)
-    result = certification.conclude(settings.data, tokens, tally, groups, **functions)
-    result = result | {"seconds": round(seconds, 1)} | identity
+    files.preflight(path, 0)  # so that the disk does not refuse what took an hour
+    identity = {"step": step, "member": member, "parameters_sha256": digest(params)} | surroundings(params)
+    identity |= {"model": asdict(settings.model), "data": asdict(settings.data)}
+    work = Work(path, identity, patience)
+    model = bind(architecture_of(settings), params, settings.model)
+    with work:
+        result = enumerate_all(model, settings, work)
+    result = result | {"seconds": round(work.seconds(), 1)} | identity
     files.write_json(path / "certificate.json", result)
     (path / PARTIAL).unlink(missing_ok=True)
     return result
 
 
-def certificate_table(result):
-    """A certificate for a terminal."""
-    return (certificate if "parts" in result else certification).table(result)
+class Work:
+    """An enumeration as it goes on: it is shown, kept every half minute in the run directory, and not too long.
 
+    state: what was kept of the very same enumeration before a stop, JSON; None at the beginning.
+    """
 
-def _enumerate(path, cfg, tokens, groups, apply, identity, patience):
-    """(tally, seconds) of the whole enumeration, kept every half minute in the run directory."""
-    total = certification.count(cfg, tokens)
-    kept = _kept(path / PARTIAL, identity)
-    tally, begun, first = kept["tally"], time.monotonic(), None
-    before, saved = certification.asked(tally), begun
+    def __init__(self, path, identity, patience):
+        self.path, self.identity, self.patience = path, identity, patience
+        self.state, self.before = self._kept()
+        self.begun = self.saved = time.monotonic()
+        self.first, self.bar = None, None
 
-    def keep():
-        seconds = kept["seconds"] + time.monotonic() - begun
-        files.write_json(path / PARTIAL, {"identity": identity, "tally": tally, "seconds": seconds})
-        return seconds
+    def __enter__(self):
+        self.bar = progress.bar(unit="context", unit_scale=True, desc="certify")
+        return self
 
-    batch_tokens = BATCH_TOKENS.get(jax.default_backend(), 2**20)
-    visits = certification.enumerate_contexts(groups, apply, tally, batch_tokens)
-    with progress.bar(total=total, initial=before, unit="context", unit_scale=True, desc="certify") as bar:
+    def __exit__(self, *_):
+        self.bar.close()
+        if self.state is not None:
+            self._keep()
+
+    def seconds(self):
+        """Seconds of work, those before a stop included."""
+        return self.before + time.monotonic() - self.begun
+
+    def tell(self, done, total, state=None, note=None):
+        """Take note of `done` contexts out of `total`. Raises UserError (exit USAGE) if the rest takes too long.
+
+        state: all that is needed to go on from here, as JSON. note: {word: what the progress bar shows}.
+        """
+        self.state, now = state, time.monotonic()
+        self.bar.total = total
+        self.bar.update(done - self.bar.n)
+        self.bar.set_postfix(note or {}, refresh=False)
+        self.first = self.first or (done, now)  # the time before went into compiling
+        left = (now - self.first[1]) / max(1, done - self.first[0]) * (total - done)
+        if now - self.first[1] > 10 and left > self.patience:
+            much = f"{total:,} contexts, about {left / 60:,.0f} minutes here"
+            remedy = f"run `apformer certify {self.path} --yes`, which can be stopped and goes on where it was"
+            raise UserError(f"to certify {self.path} is to ask {much}: {remedy}", USAGE)
+        if state is not None and now - self.saved > KEEP_EVERY:
+            self._keep()
+
+    def say(self, sentence):
+        """A line on standard error, about this run."""
+        print(f"{self.path} {sentence}", file=sys.stderr)
+
+    def _keep(self):
+        self.saved = time.monotonic()
+        kept = {"identity": self.identity, "state": self.state, "seconds": self.seconds()}
+        files.write_json(self.path / PARTIAL, kept | {"sha256": _sha256(self.state)})
+
+    def _kept(self):
+        """(state, seconds) of a stopped enumeration of the very same; nothing if the file is missing or damaged."""
         try:
-            for tally in visits:
-                done, now = certification.asked(tally), time.monotonic()
-                bar.update(done - bar.n)
-                bar.set_postfix(certification.summary(tally), refresh=False)
-                first = first or (done, now)  # the time before went into compiling
-                left = (now - first[1]) / max(1, done - first[0]) * (total - done)
-                if now - first[1] > 10 and left > patience:
-                    much = f"{total:,} contexts, about {left / 60:,.0f} minutes here"
-                    remedy = f"run `apformer certify {path} --yes`, which can be stopped and goes on where it was"
-                    raise UserError(f"to certify {path} is to ask {much}: {remedy}", USAGE)
-                if now - saved > 30:
-                    saved = now
-                    keep()
-        finally:
-            seconds = keep()
-    return tally, seconds
+            kept = json.loads((self.path / PARTIAL).read_bytes())
+            if kept["identity"] == self.identity and kept["sha256"] == _sha256(kept["state"]) and kept["seconds"] >= 0:
+                return kept["state"], kept["seconds"]
+        except (OSError, ValueError, TypeError, KeyError):
+            pass
+        return None, 0.0
 
 
-def _kept(file, identity):
-    """What a stopped enumeration of the very same has kept; nothing if the file is missing, damaged or of another."""
-    try:
-        kept = json.loads(file.read_bytes())
-        if kept["identity"] == identity and certification.asked(kept["tally"]) >= 0 and kept["seconds"] >= 0:
-            return kept
-    except (OSError, ValueError, TypeError, KeyError, AttributeError):
-        pass
-    return {"tally": certification.start(), "seconds": 0.0}
+def _sha256(state):
+    return hashlib.sha256(json.dumps(state, sort_keys=True).encode()).hexdigest()

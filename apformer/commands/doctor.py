@@ -1,4 +1,4 @@
-"""What this machine offers a run: versions, devices, disk and permissions."""
+"""Say what runs here would run on: versions, devices, disk and permissions."""
 
 import json
 import os
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from apformer import files
 from apformer.errors import USAGE, UserError
+from apformer.flags import parse
 from apformer.runs import provenance
 
 
@@ -16,6 +17,11 @@ class Doctor:
 
     json: bool = False
     """Print one JSON object."""
+
+
+def main(args):
+    """Run the command with its arguments."""
+    doctor(parse(Doctor, args, "apformer doctor"))
 
 
 def doctor(args):

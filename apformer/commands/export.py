@@ -1,4 +1,4 @@
-"""A trained model as one file for other programs, or as a GPT-2 folder.
+"""Write the model for other programs: apformer export RUN --to safetensors|stablehlo|gpt2.
 
 - safetensors  every parameter under its path in the tree, `blocks.attention.query`; the Config as JSON in the metadata
 - stablehlo    the function itself, tokens (B, T) int32 -> logits (B, T, V) for any B and T, with its parameters, for
@@ -17,12 +17,13 @@ from typing import Literal
 
 from tyro.conf import Positional
 
-from apformer import files, model, seq2seq
+from apformer import files
 from apformer.errors import USAGE, UserError
+from apformer.flags import parse
 from apformer.formats import gpt2, safetensors
 from apformer.formats.stablehlo import write_stablehlo
 from apformer.formats.weights import write_safetensors
-from apformer.runs import directory, recipes, restore
+from apformer.runs import directory, restore
 from apformer.tokenizers import pretrained
 
 DEFAULTS = {"safetensors": "model.safetensors", "stablehlo": "model.stablehlo", "gpt2": "gpt2"}
@@ -42,15 +43,19 @@ class Export:
     """Member of a population; the best on validation if not given."""
 
 
+def main(args):
+    """Run the command with its arguments."""
+    export(parse(Export, args, "apformer export"))
+
+
 def export(args):
     """Write the file or the folder, and say where it is. Raises UserError that names what is at fault."""
     path = directory.find(args.run)
     settings = restore.load_settings(path)
     out = Path(args.out) if args.out is not None else path / DEFAULTS[args.to]
-    architecture = recipes.module(settings.model)
-    if args.to == "stablehlo" and architecture is seq2seq:
+    if args.to == "stablehlo" and settings.architecture == "seq2seq":
         raise UserError(f"{path} reads two texts: give --to safetensors", USAGE)
-    if args.to == "gpt2" and architecture is not model:
+    if args.to == "gpt2" and settings.architecture != "model":
         raise UserError(f"{path} is no decoder-only transformer, as GPT-2 is: give --to safetensors", USAGE)
     if args.to != "gpt2":
         safetensors.refuse_to_overwrite(out)
@@ -59,7 +64,8 @@ def export(args):
         kept = path / "tokenizer.json"
         write_gpt2(out, params, settings.model, pretrained.load(kept) if kept.exists() else None)
     else:
-        {"safetensors": write_safetensors, "stablehlo": write_stablehlo}[args.to](out, params, settings.model)
+        write = {"safetensors": write_safetensors, "stablehlo": write_stablehlo}[args.to]
+        write(out, settings.architecture, params, settings.model)
     size = sum(file.stat().st_size for file in [out, *out.glob("*")] if file.is_file())
     print(f"{out}: the model of {path} at step {step:,}, {size:,} bytes")
 

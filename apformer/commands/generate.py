@@ -1,4 +1,4 @@
-"""Write text with a language model: `apformer generate RUN --prompt "ROMEO:" --tokens 200`.
+"""Write text with a language model, a run or a GPT-2 folder: apformer generate RUN --prompt "ROMEO:".
 
 RUN is a run of a text, or a GPT-2 folder: config.json, model.safetensors and a tokenizer.
 Tokens are drawn one after the other, and shown as they come. Learned positions end at max_len: when they are used up,
@@ -13,12 +13,11 @@ import jax
 import numpy as np
 from tyro.conf import Positional
 
-from apformer.decoding import bind
 from apformer.decoding import generate as generation
 from apformer.decoding.stream import write
 from apformer.errors import USAGE, UserError
-from apformer.flags import require
-from apformer.runs import language_model, recipes
+from apformer.flags import parse, require
+from apformer.runs import language_model
 from apformer.tokenizers import text
 
 
@@ -36,19 +35,24 @@ class Generate:
     special_tokens: bool = False
     """Read the special tokens that the prompt spells, such as <|endoftext|>; without it such a prompt is refused."""
     tokens: int = 500
-    """How many to write, at most; the text ends before a special token."""
+    """Tokens to write, at most. The text ends before a special token."""
     temperature: float = 0.8
-    """Below 1 the likely becomes likelier; 0: always the most likely token."""
+    """Divisor of the logits: below 1 likely tokens become likelier. With 0 the most likely token is always taken."""
     top_k: int = 0
-    """Only from the k most likely tokens; 0: from all."""
+    """Draw from the k most likely tokens only. With 0, from all."""
     top_p: float = 1.0
-    """Only from the fewest most likely tokens that hold this share of it all."""
+    """Draw from the fewest most likely tokens whose probabilities add up to this share."""
     seed: int = 0
-    """Of the draws."""
+    """Random seed of the draws."""
     samples: int = 1
-    """How many texts; one is shown while it is written, several when they are done."""
+    """Texts to write. One is shown while it is written, several when they are done."""
     member: int | None = None
     """Member of a population; the best on validation if not given."""
+
+
+def main(args):
+    """Run the command with its arguments."""
+    generate(parse(Generate, args, "apformer generate"))
 
 
 def generate(args):
@@ -56,13 +60,11 @@ def generate(args):
 
     Raises UserError that names the flag or the file."""
     sample = sampler(args)
-    cfg, params, tokenizer = language_model.load(args.run, args.member)
+    model, most, tokenizer = language_model.load(args.run, args.member)
     prompt_T = tokenizer.encode(args.prompt, allow_special=args.special_tokens)
     if not len(prompt_T):
         raise UserError("--prompt is empty: give at least one character", USAGE)
-    functions = bind.bound(params, cfg)
-    most = recipes.module(cfg).max_tokens(cfg)
-    chunks = write(prompt_T, args.tokens, args.samples, most, functions, key=jax.random.key(args.seed), sample=sample)
+    chunks = write(prompt_T, args.tokens, args.samples, most, model, key=jax.random.key(args.seed), sample=sample)
     special = tokenizer.special_tokens
     before_special = partial(takewhile, lambda token: int(token) not in special)
     if args.samples > 1:

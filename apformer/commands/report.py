@@ -1,4 +1,4 @@
-"""A run as one page, report.html, that works from the disk without a network: `apformer report RUN`.
+"""Write one offline page that shows a run, and its model at work: apformer report RUN.
 
 What training, evaluation and certificate have found, and the model itself with its weights, so that who opens the page
 can play with it. What a run does not have, the page says is missing.
@@ -8,17 +8,17 @@ import sys
 from dataclasses import dataclass
 
 import jax
-import numpy as np
 from tyro.conf import Positional
 
-from apformer import files
+from apformer import files, tasks
+from apformer.analysis import pca
 from apformer.errors import CHECKPOINT, UserError
+from apformer.flags import parse
 from apformer.formats.weights import named
 from apformer.report import template, twin
 from apformer.report.sections import attempt
-from apformer.runs import directory, provenance, recipes, restore
+from apformer.runs import directory, provenance, restore
 from apformer.runs.metrics import read_metrics
-from apformer.tasks import choose
 
 LARGEST = 24_000_000  # bytes of weights in a page
 MOST_WORDS = 1024  # tokens of a vocabulary whose embeddings are drawn
@@ -35,6 +35,11 @@ class Report:
     """Member of a population; the best on validation if not given."""
     weights: bool = True
     """Put the model into the page; without it the page shows what was measured, and is small."""
+
+
+def main(args):
+    """Run the command with its arguments."""
+    report(parse(Report, args, "apformer report"))
 
 
 def report(args):
@@ -61,7 +66,7 @@ def write(path, settings, rows, member=None, weights=True, missing=None):
         missing["weights"] = refusal
     ask = weights and size <= LARGEST and "probe" not in missing
     data = _of_run(path, settings, params, step, member, missing)
-    data |= _of_task(choose.page_of(settings.data), path, settings, rows, params if ask else None, data)
+    data |= _of_task(tasks.load(settings.task), path, settings, rows, params if ask else None, data)
     whole = template.fill(data, None if refusal else named(params))
     files.write_text(path / "report.html", whole)
     return f"{path / 'report.html'}: open it in a browser ({len(whole) / 1e6:,.1f} MB)"
@@ -73,12 +78,12 @@ def _refusal(settings, weights, size):
         return "The page was written without the model (--no-weights)."
     if size > LARGEST:
         return f"The model is too large for a page: {size / 1e6:,.0f} MB of weights."
-    return twin.refusal(_architecture(settings), settings.model)
+    return twin.refusal(settings.architecture, settings.model)
 
 
 def _of_run(path, settings, params, step, member, missing):
     """What a page says of every run, whatever its task."""
-    config, architecture = files.read_json(path / "config.json"), _architecture(settings)
+    config, architecture = files.read_json(path / "config.json"), settings.architecture
     data = {
         "name": path.resolve().name,
         "architecture": architecture,
@@ -92,7 +97,7 @@ def _of_run(path, settings, params, step, member, missing):
         "member": member,
         "missing": missing,
         "metrics": attempt(missing, "metrics", lambda: read_metrics(path)),
-        "embedding": _plane(twin.embedding(architecture, params)),
+        "embedding": pca.plane(twin.embedding(architecture, params), MOST_WORDS),
     }
     return data | {"certificate": _of_this_model(path / "certificate.json", data, CERTIFICATE)}
 
@@ -102,11 +107,6 @@ def _of_task(task, path, settings, rows, params, data):
     evaluation = _of_this_model(path / "evaluation.json", data, task.EVALUATION)
     shown = task.page(settings, rows, params, evaluation, path)
     return shown | {"missing": data["missing"] | shown.get("missing", {})}
-
-
-def _architecture(settings):
-    """The name of the module that a run's model is of."""
-    return recipes.module(settings.model).__name__.rpartition(".")[2]
 
 
 def _of_this_model(file, data, keys):
@@ -147,16 +147,3 @@ def _dict(value):
 
 def _numbers(version):
     return [int(part) for part in version.split(".") if part.isdecimal()]
-
-
-def _plane(table_VD):
-    """The rows of a table in the plane in which they vary most: {"points", "shares"} of the variance on either axis.
-
-    None of no table, and of one with too many rows to be drawn.
-    """
-    if table_VD is None or len(table_VD) > MOST_WORDS:
-        return None
-    table_VD = np.asarray(table_VD, np.float64)
-    left_VK, scale_K, _ = np.linalg.svd(table_VD - table_VD.mean(0), full_matrices=False)
-    shares_K = scale_K**2 / np.sum(scale_K**2)
-    return {"points": (left_VK * scale_K)[:, :2].round(6).tolist(), "shares": shares_K[:2].tolist()}

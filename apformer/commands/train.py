@@ -1,44 +1,40 @@
-"""A run from its settings to its evaluation and, where it can have one, its certificate: train, resume, or either.
+"""Train a model, then evaluate it on data it has never seen.
+
+A run goes from its settings to its evaluation and, where it can have one, its certificate:
 
 runs/<name>/  config.json  metrics.jsonl  checkpoints/<step>/  evaluation.json  figures/  certificate.json
-              report.html  tokenizer.json (of a language)  translations.tsv (of pairs of sentences)
+              report.html  tokenizer.json (of a text)  translations.tsv (of a translator)
 """
 
 import json
 import math
 import shlex
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from tyro.conf import Positional
 
-from apformer import files
+from apformer import files, tasks
 from apformer.commands import certify, evaluate, report
 from apformer.errors import USAGE, UserError
-from apformer.runs import checkpoint, directory, language_model, provenance, selection, settings_file
+from apformer.report import tables
+from apformer.runs import checkpoint, directory, language_model, provenance, recipes, selection, settings_file
 from apformer.runs.fit import fit, initial_state
 from apformer.runs.restore import load_rows, load_settings
-from apformer.tasks import choose
 
 
-@dataclass(frozen=True)
-class Resume:
-    """Go on with a run that was stopped; it ends bit for bit as if it had not been."""
-
-    run: Positional[str | None] = None
-    """Run directory; the latest if not given."""
-    step: int | None = None
-    """A saved step to go on from, forgetting what came after it; the newest if not given."""
+def main(args):
+    """Run the command with its arguments."""
+    train(recipes.parse(args))
 
 
 def train(settings):
     """Train a model as the settings say, in a new run directory, and evaluate it."""
-    settings, rows = choose.read(settings)
+    settings, rows = tasks.load(settings.task).load(settings)
     given = _given(settings)
     path = _create(settings)
     with directory.lock(path):
@@ -48,8 +44,8 @@ def train(settings):
 
 def _given(settings):
     """The parameters that training begins with, where the settings name a model."""
-    folder = choose.module(settings.data).init_from(settings)
-    return None if folder is None else language_model.load_params(folder)[1]
+    folder = tasks.load(settings.task).init_from(settings)
+    return None if folder is None else language_model.load_params(folder)
 
 
 def keep(settings, params, rows=None, scores=()):
@@ -79,20 +75,15 @@ def _create(settings):
 def _describe(path, settings, rows, given=None):
     """config.json of a new run."""
     params, where = jax.eval_shape(partial(initial_state, settings)).params, settings.training
-    data = choose.module(settings.data).describe_rows(settings, rows)
-    config = {"flags": settings_file.to_dict(settings), "versions": provenance.versions(), "data": data}
+    data = tasks.load(settings.task).describe(settings, rows)
+    config = settings_file.to_dict(settings) | {"versions": provenance.versions(), "data": data}
     if given is not None:
         config["init_from_sha256"] = provenance.digest(given)
     files.write_json(path / "config.json", config)
-    if isinstance(settings.data, choose.LANGUAGE):
-        files.write_text(path / "tokenizer.json", rows["tokenizer"].to_json())
+    for name, text in tasks.load(settings.task).files(rows).items():
+        files.write_text(path / name, text)
     count = sum(np.prod(leaf.shape[where.members > 1 :], dtype=int) for leaf in jax.tree.leaves(params))
     print(f"{path}: {count:,} parameters, {where.steps:,} steps", file=sys.stderr)
-
-
-def resume(args):
-    """Go on with a run from its newest valid checkpoint, or from a saved step; anew if none was saved yet."""
-    _go_on(directory.find_begun(args.run), args.step)
 
 
 def train_or_resume(settings):
@@ -105,15 +96,16 @@ def train_or_resume(settings):
     if not (path / "config.json").is_file():
         train(settings)
         return path
-    settings, _ = choose.read(settings)
+    settings, _ = tasks.load(settings.task).load(settings)
     kept = load_settings(path)
     if settings != replace(kept, training=replace(kept.training, run_dir=settings.training.run_dir)):
         raise UserError(f"{path} holds a run of other settings, see its config.json: give another --run_dir", USAGE)
-    _go_on(path)
+    go_on(path)
     return path
 
 
-def _go_on(path, step=None):
+def go_on(path, step=None):
+    """Go on with a run from a saved step, or from its newest valid checkpoint; anew if none was saved yet."""
     with directory.lock(path):
         settings, rows = load_settings(path), load_rows(path)
         if step is None and not directory.saved(path):
@@ -153,12 +145,13 @@ def _step_of(file):
 def finish(path, settings, rows, state):
     """Train to the last step, evaluate, certify what may be exact, and write it all into one page."""
     fit(path, settings, rows, state)
-    result = evaluate.evaluate_run(path, settings, rows)
-    print(evaluate.evaluation_table(result))
-    if not isinstance(settings.data, choose.LANGUAGE):
-        print(certificate(path, settings, result))
+    found = evaluate.evaluate_run(path, settings, rows)
+    print(found.table)
+    task = tasks.load(settings.task)
+    if "certify" in task.ABILITIES:
+        print(certificate(path, settings, found.doubt))
     print(f"\n{_page(path, settings, rows)}")
-    print(f"{path}\nTry it: {choose.module(settings.data).hint(settings.data, shlex.quote(str(path)))}")
+    print(f"{path}\nTry it: {task.example(settings, shlex.quote(str(path)))}")
 
 
 def _page(path, settings, rows):
@@ -169,14 +162,12 @@ def _page(path, settings, rows):
         return f"No page: {error}; mend that, then write it with `apformer report {shlex.quote(str(path))}`"
 
 
-def certificate(path, settings, result):
+def certificate(path, settings, doubt=None):
     """The certificate of a run that its evaluation found no fault with, as a table; or why there is none."""
-    if result["exact_teacher_forced"] is None:
-        return "No certificate: no term can be predicted, since no progression has a third."
-    if result["exact_teacher_forced"] < 1:
-        return "No certificate: some of these terms are wrong. `apformer certify` finds all that are."
+    if doubt is not None:
+        return f"No certificate: {doubt}"
     try:
-        return certify.certificate_table(certify.certify_run(path, settings))
+        return tables.certificate(certify.certify_run(path, settings))
     except UserError as error:
         if error.exit_code != USAGE:
             raise

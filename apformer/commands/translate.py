@@ -1,4 +1,4 @@
-"""Translate with a trained encoder-decoder: `apformer translate RUN "seven hundred and five"`, or a file."""
+"""Translate a sentence, or a file of them: apformer translate RUN "seven hundred and five"."""
 
 import json
 import sys
@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 
 from tyro.conf import Positional
 
+from apformer import tasks
 from apformer.commands import _prompts
-from apformer.errors import USAGE, UserError
-from apformer.flags import require
-from apformer.runs import directory, restore
+from apformer.flags import parse, require
+from apformer.runs import directory, restore, settings_file
 from apformer.tasks.translation import corpus, training
 from apformer.tasks.translation.search import search
 from apformer.tokenizers import pretrained
@@ -26,17 +26,22 @@ class Translate:
     file: str | None = None
     """A file with a sentence a line, or - for standard input; prints a translation a line."""
     beams: int | None = None
-    """Of the search; 1: always the most likely token. As the run was scored, if not given."""
+    """Beams of the search. With 1 the most likely token is always taken. The default is that of the run."""
     alpha: float | None = None
-    """Length penalty: 0 for none, more for longer translations. As the run was scored, if not given."""
+    """Length penalty: 0 for none, more for longer translations. The default is that of the run."""
     temperature: float = 0.0
-    """Above 0: no search, tokens are drawn; below 1 the likely become likelier."""
+    """Above 0, tokens are drawn instead of searched for. Below 1 likely tokens become likelier."""
     seed: int = 0
-    """Of the draws."""
+    """Random seed of the draws."""
     member: int | None = None
     """Member of a population; the best on validation if not given."""
     json: bool = False
     """Print one JSON object."""
+
+
+def main(args):
+    """Run the command with its arguments."""
+    translate(parse(Translate, args, "apformer translate"))
 
 
 def translate(args):
@@ -47,14 +52,13 @@ def translate(args):
     require("seed", 0 <= args.seed < 2**31, args, "0 to 2147483647")
     run, lines, name = _prompts.read([*args.run_and_sentence], args.file, "a sentence", EXAMPLE, corpus.lines_of)
     path = directory.find(run)
-    settings = restore.load_settings(path)
-    if not isinstance(settings.data, corpus.Config):
-        raise UserError(f"{path} was not trained to translate: train a model with `experiments/translate.py`", USAGE)
+    settings = settings_file.read(path)
+    tasks.ability(settings, "translate", path)
     tokenizer = pretrained.load(path / "tokenizer.json")
     sources = training.encode_side(tokenizer, lines, name, settings.data)
     params, _, _ = restore.load_params(path, settings, args.member)
     given = {name: getattr(args, name) for name in ("beams", "alpha") if getattr(args, name) is not None}
-    method = {"teaching": replace(settings.drawing, **given), "temperature": args.temperature, "seed": args.seed}
+    method = {"options": replace(settings.options, **given), "temperature": args.temperature, "seed": args.seed}
     found = [tokenizer.decode(tokens_T) for tokens_T in search(sources, params, settings, **method)]
     if args.json:
         answers = [{"source": line, "translation": text} for line, text in zip(lines, found, strict=True)]

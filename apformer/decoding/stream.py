@@ -13,9 +13,9 @@ from apformer.decoding import generate as generation
 CHUNK = 16  # tokens that are drawn before they are shown
 
 
-def write(prompt_T, tokens, samples, most, functions, *, key, sample):
+def write(prompt_T, tokens, samples, most, model, *, key, sample):
     """Chunks of the next tokens, (samples, CHUNK) or fewer, as they are drawn; `most` positions there are, or None."""
-    extend, most = functions["extend"], most or len(prompt_T) + tokens
+    extend, most = model.extend, most or len(prompt_T) + tokens
     begin = jax.jit(partial(generation.begin, extend, key=key, sample=sample))
     proceed = jax.jit(partial(generation.proceed, extend, key=key, sample=sample), static_argnums=2, donate_argnums=0)
     written_BT = np.tile(np.asarray(prompt_T, np.int32), (samples, 1))
@@ -23,7 +23,7 @@ def write(prompt_T, tokens, samples, most, functions, *, key, sample):
     while number < tokens:
         until = min(tokens, number + most - context_BT.shape[1] + 1)  # the last token needs no position
         padded_BT, lengths_B = generation.pad_prompts(list(context_BT))
-        state = begin(functions["init_cache"](samples, most), padded_BT[:, :most], lengths_B, number)
+        state = begin(model.init_cache(samples, most), padded_BT[:, :most], lengths_B, number)
         chunk_BN = np.asarray(state[0])[:, None]
         while True:
             written_BT = np.concatenate([written_BT, chunk_BN], axis=1)

@@ -1,27 +1,31 @@
 """A trained model as a function in one file: StableHLO, tokens (B, T) to logits (B, T, V)."""
 
+import importlib
+
 import jax
 import jax.numpy as jnp
 
 from apformer import files
-from apformer.decoding import bind
+from apformer.decoding.bind import bind
 from apformer.errors import USAGE, UserError
 from apformer.formats import safetensors
-from apformer.runs import recipes
 
 
-def write_stablehlo(path, params, cfg):
+def write_stablehlo(path, architecture, params, cfg):
     """Write the function tokens_BT -> logits_BTV to a new file; with learned positions T is at most max_len.
+
+    architecture: the module of apformer that the Config is of, such as "model".
 
     Raises UserError: USAGE without the `export` extra or if there is a file, DISK if it cannot be written.
     """
     from jax import export
 
     safetensors.refuse_to_overwrite(path)
-    most = recipes.module(cfg).max_tokens(cfg)
+    module = importlib.import_module(f"apformer.{architecture}")
+    most = module.max_tokens(cfg)
     longest = [] if most is None else [f"T <= {most}"]
     tokens_BT = jax.ShapeDtypeStruct(export.symbolic_shape("B, T", constraints=longest), jnp.int32)
-    apply = jax.jit(bind.bound(params, cfg)["apply"])
+    apply = jax.jit(bind(module, params, cfg).apply)
     exported = export.export(apply, platforms=("cpu", "cuda", "tpu"))(tokens_BT)
     try:
         data = exported.serialize()

@@ -1,20 +1,23 @@
-"""A trained model as one file of named parameters, with its Config as JSON in the metadata."""
+"""A trained model as one file of named parameters, with its architecture and its Config as JSON in the metadata."""
 
 import dataclasses
+import importlib
 import json
 
 import jax
 import jax.numpy as jnp
 
-from apformer import model, recurrent, seq2seq
 from apformer.errors import CHECKPOINT, UserError
 from apformer.formats import safetensors
-from apformer.runs import recipes
+from apformer.settings import model_from
 
 
-def write_safetensors(path, params, cfg):
-    """Write the parameters, bit for bit, to a new file. Raises UserError as `tensor_file.write` does."""
-    metadata = {"format": "apformer", "config": json.dumps(dataclasses.asdict(cfg))}
+def write_safetensors(path, architecture, params, cfg):
+    """Write the parameters, bit for bit, to a new file. Raises UserError as `safetensors.write` does.
+
+    architecture: the module of apformer that the Config is of, such as "model".
+    """
+    metadata = {"format": "apformer", "architecture": architecture, "config": json.dumps(dataclasses.asdict(cfg))}
     safetensors.write(path, named(params), metadata)
 
 
@@ -22,13 +25,13 @@ def read_safetensors(path):
     """(cfg, params) of a file that `write_safetensors` wrote. Raises UserError (exit CHECKPOINT) if it is another."""
     with safetensors.reading(path) as file:
         try:
-            config = json.loads((file.metadata() or {})["config"])
-            kinds = {"cell": recurrent.Config, "n_encoder_layers": seq2seq.Config}
-            cfg = next((kind for name, kind in kinds.items() if name in config), model.Config)(**config)
-        except (KeyError, TypeError, ValueError) as error:
+            metadata = file.metadata() or {}
+            cfg = model_from(metadata["architecture"], json.loads(metadata["config"]))
+            module = importlib.import_module(f"apformer.{metadata['architecture']}")
+        except (KeyError, TypeError, ValueError, AttributeError, ImportError) as error:
             remedy = "give a file that `apformer export` wrote"
             raise UserError(f"{path} holds no Config of a model ({error}): {remedy}", CHECKPOINT) from None
-        expected = jax.eval_shape(lambda key: recipes.module(cfg).init(key, cfg), jax.random.key(0))
+        expected = jax.eval_shape(lambda key: module.init(key, cfg), jax.random.key(0))
         shapes = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}
         if shapes != {name: leaf.shape for name, leaf in named(expected).items()}:
             raise UserError(f"{path} holds other names or shapes than its Config has: export it anew", CHECKPOINT)

@@ -17,3 +17,13 @@ def bar(*args, disable=False, **options):
 def write(line):
     """Print a line to standard error, above the bar if there is one."""
     tqdm.write(line, file=sys.stderr)
+
+
+def reporter(bar):
+    """A function (done, total) that moves a bar."""
+
+    def report(done, total):
+        bar.total = total
+        bar.update(done - bar.n)
+
+    return report

@@ -51,6 +51,43 @@ def columns(rows):
     return ["   ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in rows]
 
 
+def doubt(result):
+    """Why no certificate is worth trying after an evaluation; None if it may stand."""
+    if result["exact_teacher_forced"] is None:
+        return "no term can be predicted, since no progression has a third."
+    if result["exact_teacher_forced"] < 1:
+        return "some of these terms are wrong. `apformer certify` finds all that are."
+    return None
+
+
+def certificate(result):
+    """A certificate for a terminal."""
+    reach = f"; {result['depends']}" if result["depends"] else ""
+    margin = lambda part: "-" if part["smallest_margin"] is None else f"{part['smallest_margin']:.3g}"  # noqa: E731
+    rows = [["", "contexts", "errors", "smallest margin"]]
+    rows += [[name, f"{p['contexts']:,}", f"{p['errors']:,}", margin(p)] for name, p in result["parts"].items()]
+    wrong = [context for context in result["worst"] if not context["margin"] > 0]
+    return "\n".join(
+        [
+            f"{'CERTIFIED' if result['certified'] else 'NOT CERTIFIED'}: {result['claim']}",
+            f"{result['contexts']:,} contexts in {result['seconds']:,} s, {result['errors']:,} errors, smallest margin "
+            f"{result['smallest_margin']:.3g}{reach}",
+            f"logits differ by {result['largest_difference']:.2g} at most between batch shapes and with a cache",
+            f"{result['dtype']}, {result['matmul_precision']} matrix products, "
+            f"{result['device']} ({result['backend']})",
+            "",
+            *columns(rows),
+            *(_counter_example(context) for context in wrong[:5]),
+        ]
+    )
+
+
+def _counter_example(context):
+    """A wrong context in at most 100 characters."""
+    given = context["given"] if len(context["given"]) <= 40 else f"... {context['given'][-36:]}"
+    return f"after {given!r}: {context['predicted'][:20]!r}, not {context['expected'][:20]!r}"
+
+
 def _shares(measured):
     """98.4 (90.1 to 100.0) of the free-running shares; - where the suite does not exist."""
     if None in measured or not measured:

@@ -10,7 +10,8 @@ TABLES = {"model": (), "recurrent": (), "seq2seq": ("encoder",)}  # the side tha
 
 KNOWN = {  # the choices of a Config that the script knows
     "position": ("sinusoidal", "learned", "rotary", "alibi", "relative", "periodic", "none"),
-    "similarity": ("scaled_dot", "dot", "cosine", "additive", "geometric"),
+    "similarity": ("scaled_dot", "dot", "cosine", "additive"),
+    "weighting": ("softmax", "geometric"),
     "activation": ("relu", "gelu", "gelu_tanh"),
     "norm": ("layer", "none"),
     "norm_position": ("pre", "post"),

@@ -14,11 +14,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from apformer import files, train
+from apformer import files, tasks, train
 from apformer.runs import checkpoint
 from apformer.runs.metrics import Log, finite_mean, read_metrics
 from apformer.runs.selection import score, validation
-from apformer.tasks import choose
 
 
 def initial_state(settings, given=None):
@@ -26,7 +25,7 @@ def initial_state(settings, given=None):
 
     given: the parameters of the model that training begins with, where the settings name one.
     """
-    task = choose.module(settings.data)
+    task = tasks.load(settings.task)
     rule = task.make_optimizer(settings)
 
     def member(seed):
@@ -42,9 +41,9 @@ def initial_state(settings, given=None):
 @partial(jax.jit, static_argnames=("settings", "steps"), donate_argnames="state")
 def run_steps(state, train_rows, settings, steps):
     """(state, metrics of each step) after so many steps, on rows of a file or, for None, on fresh ones."""
-    task = choose.module(settings.data)
+    task = tasks.load(settings.task)
     rule = task.make_optimizer(settings)
-    step = train.make_train_step(_make_loss(settings), rule, getattr(settings.drawing, "accumulate", 1))
+    step = train.make_train_step(_make_loss(settings), rule, task.accumulate(settings))
     chunk = train.scan_steps(step, lambda key: task.sample(key, settings, train_rows), steps)
     return _lift(chunk, settings)(state)
 
@@ -58,7 +57,7 @@ def validate(params, batch, settings):
 
 def _make_loss(settings):
     """The task's loss, of what the state holds as parameters."""
-    task = choose.module(settings.data)
+    task = tasks.load(settings.task)
     loss_fn = task.make_loss(settings)
     return lambda params, batch, key: loss_fn(task.whole(params, settings), batch, key)
 
@@ -79,10 +78,8 @@ def fit(path, settings, rows, state):
     The state given is donated. SIGINT or SIGTERM exits after a chunk and a checkpoint, with 128 + its number.
     Raises UserError: NON_FINITE as soon as no member's loss is finite, DISK if something cannot be written.
     """
-    run = settings.training
-    program = _program(settings)
-    train_rows = None if rows is None else jax.tree.map(jnp.asarray, rows["train"])
-    batch = choose.module(settings.data).validation_batch(settings, rows)
+    run, task, program = settings.training, tasks.load(settings.task), _program(settings)
+    train_rows, batch = task.train_rows(rows), task.validation(settings, rows)
     step = int(np.max(state.step))
     log = Log(path / "metrics.jsonl", settings, step, jax.device_get(state.hyper["learning_rate"]))
     with checkpoint.Checkpoints(path / "checkpoints", run.keep) as checkpoints, stop_signals() as stopped, log:
@@ -117,8 +114,8 @@ def _stale(path):
 
 def _program(settings):
     """The settings without those that change no compiled program, so that runs of other seeds compile nothing anew."""
-    training = ("recipe", "seed", "keep", "save_every", "patience", "run_dir")
-    parts = {"training": training} | choose.module(settings.data).ON_HOST
+    training = ("recipe", "seed", "keep", "average", "save_every", "patience", "run_dir")
+    parts = {"training": training} | tasks.load(settings.task).NOT_COMPILED
     return replace(settings, **{part: _usual(getattr(settings, part), names) for part, names in parts.items()})
 
 

@@ -3,19 +3,21 @@
 from pathlib import Path
 from typing import NamedTuple
 
-from apformer import model, recurrent
+from apformer import model, tasks
+from apformer.decoding.bind import Model, bind
 from apformer.errors import USAGE, UserError
 from apformer.formats import gpt2
-from apformer.runs import directory, pretrained, restore
-from apformer.tokenizers import pretrained as tokenizer_file
-from apformer.tokenizers import text
+from apformer.runs import directory, restore, settings_file
+from apformer.settings import architecture_of
+from apformer.tasks.text import folders
+from apformer.tokenizers import pretrained, text
 
 
 class LanguageModel(NamedTuple):
-    """Its architecture, its parameters, and the tokenizer of its vocabulary."""
+    """Its parameters bound, the most tokens that it reads (None: no bound), and the tokenizer of its vocabulary."""
 
-    cfg: model.Config | recurrent.Config
-    params: dict
+    model: Model
+    max_tokens: int | None
     tokenizer: text.Characters | text.BytePairs
 
 
@@ -24,20 +26,25 @@ def load(folder=None, member=None):
 
     member: that of a population; the best on validation if not given.
     """
-    cfg, params, path = load_params(folder, member)
-    tokenizer = tokenizer_file.load(path)
+    architecture, cfg, params, path = _load(folder, member)
+    tokenizer = pretrained.load(path)
     text.check_vocabulary(tokenizer, cfg.vocab_size, str(path))
-    return LanguageModel(cfg, params, tokenizer)
+    return LanguageModel(bind(architecture, params, cfg), architecture.max_tokens(cfg), tokenizer)
 
 
 def load_params(folder=None, member=None):
-    """(cfg, params, path) of the model in a folder, as `load`, where there need be no tokenizer."""
-    if folder is not None and pretrained.is_gpt2(folder):
+    """The parameters of the model in a folder, as `load`, where there need be no tokenizer."""
+    return _load(folder, member)[2]
+
+
+def _load(folder, member):
+    """(architecture, cfg, params, path)"""
+    if folder is not None and folders.is_gpt2(folder):
         if member is not None:
             raise UserError(f"--member {member} is of a population, and {folder} is a GPT-2 folder: drop it", USAGE)
-        return *gpt2.load(folder), Path(folder)
+        return model, *gpt2.load(folder), Path(folder)
     path = directory.find(folder)
-    settings = restore.load_settings(path)
-    pretrained.require_text(settings, path)
+    settings = settings_file.read(path)
+    tasks.ability(settings, "generate", path)
     params, _, _ = restore.load_params(path, settings, member)
-    return settings.model, params, path
+    return architecture_of(settings), settings.model, params, path

@@ -31,7 +31,7 @@ def digest(params):
     return digest.hexdigest()
 
 
-def _surroundings(params):
+def surroundings(params):
     """What floating-point results depend on."""
     device = jax.devices()[0]
     return {

@@ -1,55 +1,76 @@
 """A trained run, read back from its directory: settings, rows, and the parameters of its best checkpoint."""
 
 from functools import partial
+from pathlib import Path
+from typing import NamedTuple
 
 import jax
 import numpy as np
 
-from apformer import files
+from apformer import tasks
+from apformer.decoding.bind import Model, bind
 from apformer.errors import CHECKPOINT, DATA, NON_FINITE, USAGE, UserError
-from apformer.runs import checkpoint, selection, settings_file
+from apformer.runs import checkpoint, directory, selection, settings_file
 from apformer.runs.fit import initial_state
-from apformer.tasks import choose
+from apformer.settings import Settings, architecture_of
+
+
+class Run(NamedTuple):
+    """A trained run: what it was asked to be, and the model of its best checkpoint."""
+
+    path: Path
+    task: tasks.Task
+    settings: Settings
+    params: dict
+    model: Model  # model.apply(tokens_BT) -> logits_BTV
+    step: int
+    member: int
+
+
+def load(run=None, member=None, step=None):
+    """The Run in a directory, given as a path or a string; the latest run if not given.
+
+    member: that of a population; the best on validation if not given. step: a saved step; the best if not given.
+    Raises UserError that names what is missing or damaged.
+    """
+    path = directory.find(run)
+    settings = load_settings(path)
+    params, step, member = load_params(path, settings, member, step)
+    model = bind(architecture_of(settings), params, settings.model)
+    return Run(path, tasks.load(settings.task), settings, params, model, step, member)
 
 
 def load_settings(path):
     """The settings of a run. Raises UserError (exit CHECKPOINT) if its config.json is damaged."""
-    return settings_file.from_dict(_config(path).get("flags"), path / "config.json")
+    return settings_file.read(path)
 
 
 def load_rows(path):
     """The rows of a run. Raises UserError (exit DATA) if the dataset is not the one it was trained on."""
     settings = load_settings(path)
-    task = choose.module(settings.data)
-    rows = task.read_rows(task.kept(settings, path))
-    found = task.describe_rows(settings, rows)
-    if found != _config(path).get("data"):
+    task = tasks.load(settings.task)
+    _, rows = task.load(task.kept(settings, path))
+    found = task.describe(settings, rows)
+    if found != settings_file.read_config(path).get("data"):
         raise UserError(f"{found['source']} has changed since {path} was trained on it: restore it", DATA)
     return rows
-
-
-def _config(path):
-    config = files.read_json(path / "config.json")
-    if not isinstance(config, dict):
-        raise UserError(f"{path / 'config.json'} holds no settings: restore the file, or train anew", CHECKPOINT)
-    return config
 
 
 def load_params(path, settings, member=None, step=None):
     """(params of one model, step, member) from a saved step of a run; if not given the best, or else the newest.
 
-    A translator that is taught to be the average of checkpoints is the mean of its newest ones, all of one member.
+    With training.average above 1 the model is the mean of the newest checkpoints, all of one member.
     Raises UserError: USAGE for a member that the run does not have, NON_FINITE for one that training has spoilt.
     """
     members, folder = settings.training.members, path / "checkpoints"
     if member is not None and not 0 <= member < members:
         raise UserError(f"--member {member} is out of range: {path} has members 0 to {members - 1}", USAGE)
-    steps = [step] if step is not None else _steps_to_use(folder, getattr(settings.drawing, "average", 1))
+    steps = [step] if step is not None else _steps_to_use(folder, settings.training.average)
     abstract = jax.eval_shape(partial(initial_state, settings))
 
     def params_of(state):
         params = state.params if members == 1 else jax.tree.map(lambda leaf: leaf[member], state.params)
-        return choose.module(settings.data).whole(params, settings)
+        return tasks.load(settings.task).whole(params, settings)
 
     newest, state = checkpoint.load(folder, abstract, steps[-1])
     member = _choose(path, newest, members, member)

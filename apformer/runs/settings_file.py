@@ -1,79 +1,54 @@
-"""Settings as nested dicts, as `config.json` holds them, and back."""
+"""Settings as `config.json` holds them, and back: the task and the architecture by name, and the flags part by part."""
 
 import dataclasses
-from types import UnionType
-from typing import Any, Literal, get_args, get_origin
 
+from apformer import files, tasks
 from apformer.errors import CHECKPOINT, UserError
-from apformer.layers import position
-from apformer.model import Config as Model
 from apformer.optimizer import Config as Optimizer
-from apformer.recurrent import Config as Recurrent
 from apformer.runs import limits
-from apformer.seq2seq import Config as Seq2seq
-from apformer.settings import Options, Settings, Teaching, TextOptions, Training
-from apformer.tasks.digits import generator as wide
-from apformer.tasks.progressions import generator
-from apformer.tasks.text import corpus as text
-from apformer.tasks.translation import corpus
+from apformer.settings import Settings, Training, model_from, part_from
 
 
 def to_dict(settings):
-    """Settings as nested dicts."""
-    return dataclasses.asdict(settings)
+    """{"task", "architecture", "flags": {part: its fields}}"""
+    parts = dataclasses.asdict(settings)
+    return {"task": parts.pop("task"), "architecture": parts.pop("architecture"), "flags": parts}
 
 
 def from_dict(config, source):
     """Settings from `config.json`. Raises UserError (exit CHECKPOINT) that names the file and the part at fault."""
+    if "task" not in config:
+        old = f"{source} was written by apformer 0.1, whose runs this version does not read"
+        raise UserError(f"{old}: train the model again, or install apformer 0.1", CHECKPOINT)
     try:
-        data, architecture, drawing = config["data"], config["model"], config["drawing"]
-        kinds = {"order": wide.Config, "text": text.Config, "byte_pairs": corpus.Config}
-        models = {"cell": Recurrent, "n_encoder_layers": Seq2seq}
-        options = {"beams": Teaching, "lora_rank": TextOptions}
+        task, parts = tasks.load(config["task"]), config["flags"]
+        if config["architecture"] not in task.ARCHITECTURES:
+            known = ", ".join(task.ARCHITECTURES)
+            raise ValueError(f"architecture {config['architecture']} is none of {known}")
         settings = Settings(
-            training=_typed(Training, config["training"]),
-            model=_typed(_kind(architecture, models, Model), _with_options(architecture)),
-            data=_typed(_kind(data, kinds, generator.Config), data),
-            optimizer=_typed(Optimizer, config["optimizer"]),
-            drawing=_typed(_kind(drawing, options, Options), drawing),
+            config["task"],
+            config["architecture"],
+            part_from(Training, parts["training"]),
+            model_from(config["architecture"], parts["model"]),
+            part_from(task.Config, parts["data"]),
+            part_from(task.Options, parts["options"]),
+            part_from(Optimizer, parts["optimizer"]),
         )
         limits.check(settings)
-    except (KeyError, TypeError, ValueError, UserError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, UserError) as error:
         sentence = f"{source} is damaged or of another version of apformer ({error}): restore it, or train anew"
         raise UserError(sentence, CHECKPOINT) from None
     return settings
 
 
-def _kind(values, kinds, usual):
-    """The dataclass that one of its fields gives away."""
-    return next((kind for name, kind in kinds.items() if name in values), usual)
+def read(path):
+    """The settings of the run at a Path. Raises UserError (exit CHECKPOINT) if its config.json is damaged."""
+    return from_dict(read_config(path), path / "config.json")
 
 
-def _with_options(values):
-    """The values of a model, its position options as the Scheme that the name of the position says."""
-    if values.get("position_options") is None:
-        return values
-    return values | {"position_options": _typed(position.load(values["position"]), values["position_options"])}
-
-
-def _typed(kind, values):
-    """The dataclass of values from JSON, if every one is of the type that its field names; ValueError if not."""
-    part = kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in values.items()})
-    for field in dataclasses.fields(part):
-        if not _fits(getattr(part, field.name), field.type):
-            raise ValueError(f"{field.name} is {getattr(part, field.name)!r}")
-    return part
-
-
-def _fits(value, kind):
-    origin, parts = get_origin(kind), get_args(kind)
-    if kind is Any:
-        return True
-    if origin is Literal:
-        return value in parts
-    if origin is UnionType:
-        return any(_fits(value, part) for part in parts)
-    if origin is tuple:
-        kinds = parts[:1] * len(value) if parts[-1] is Ellipsis else parts
-        return isinstance(value, tuple) and len(value) == len(kinds) and all(map(_fits, value, kinds))
-    return isinstance(value, float | int if kind is float else kind)
+def read_config(path):
+    """All that config.json holds. Raises UserError (exit CHECKPOINT) if it is damaged."""
+    config = files.read_json(path / "config.json")
+    if not isinstance(config, dict):
+        raise UserError(f"{path / 'config.json'} holds no settings: restore the file, or train anew", CHECKPOINT)
+    return config

@@ -12,11 +12,9 @@ from dataclasses import replace
 from itertools import product
 from typing import NamedTuple
 
-from apformer import optimizer
+from apformer import optimizer, tasks
 from apformer.errors import USAGE, UserError
 from apformer.runs import recipes
-from apformer.tasks.progressions import generator
-from apformer.tasks.progressions import training as task
 
 OWN = ("no_certify",)  # flags that are not of `apformer train`
 SEQUENCES = "512"  # rows of a suite, if --test_sequences does not say
@@ -90,12 +88,11 @@ def _settings(fixed, combination, numbers):
         words += switches.get(value) or [f"--{flag}", *([value] if flag in numbers else value.split() or [value])]
     try:
         settings = recipes.parse(words)
-        if not isinstance(settings.data, generator.Config):
-            recipe = settings.training.recipe
-            raise UserError(
-                f"--recipe {recipe} has no suites of a sweep: train it alone, with --members for seeds", USAGE
-            )
-        task.read_rows(settings)
+        task = tasks.load(settings.task)
+        if "sweep" not in task.ABILITIES:
+            fault = f"--recipe {settings.training.recipe} has no suites of a sweep"
+            raise UserError(f"{fault}: train it alone, with --members for seeds", USAGE)
+        task.load(settings)
     except UserError as error:
         raise UserError(f"{name(combination)}: {error}" if combination else str(error), error.exit_code) from None
     return replace(settings, training=replace(settings.training, run_dir=None))

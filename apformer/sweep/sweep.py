@@ -25,7 +25,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from apformer import files
+from apformer import files, tasks
 from apformer.commands.train import forget_after
 from apformer.errors import NON_FINITE, USAGE, UserError
 from apformer.report import figures, progress, tables
@@ -34,8 +34,6 @@ from apformer.runs.fit import fit, initial_state
 from apformer.runs.metrics import read_metrics
 from apformer.runs.restore import load_rows, load_settings
 from apformer.sweep.grid import command, name, programs, read
-from apformer.tasks.progressions import generalization
-from apformer.tasks.progressions import training as task
 
 
 def sweep(args):
@@ -101,12 +99,10 @@ def _measure(path, program, result, done, certify):
     params_P = state.params if members > 1 else jax.tree.map(lambda leaf: leaf[None], state.params)
     begun, asked, metrics = (
         time.perf_counter(),
-        generalization.suites(program.joint, rows),
+        _suites(program).suites(program.joint, rows),
         read_metrics(path / program.folder),
     )
-    found = {
-        key: suite and generalization.measure(suite, params_P, program.joint.model) for key, suite in asked.items()
-    }
+    found = {key: suite and _suites(program).measure(suite, params_P, program.joint) for key, suite in asked.items()}
     seconds = (_seconds(metrics) + time.perf_counter() - begun) / members
     finite_P = np.isfinite(np.atleast_1d(np.asarray(metrics[-1]["validation_loss"], float)))
     for member in progress.bar(sorted({*range(members)} - done), desc="certify", unit="member", leave=False):
@@ -118,6 +114,11 @@ def _measure(path, program, result, done, certify):
         record = _record(program, member, failed=not finite_P[member])
         result["members"].append(record | measured | {"seconds": round(seconds + time.perf_counter() - begun, 1)})
         files.write_json(path / "sweep.json", result)
+
+
+def _suites(program):
+    """The module that measures the task of a program."""
+    return tasks.load(program.joint.task).ABILITIES["sweep"]
 
 
 def population(settings_H):
@@ -142,9 +143,10 @@ def train(path, program):
             rows = load_rows(path)
             step, state = checkpoint.load(path / "checkpoints", jax.eval_shape(start))
         else:
-            rows, step, state = task.read_rows(settings), 0, start()
-            data = task.describe_rows(settings, rows)
-            config = {"flags": settings_file.to_dict(settings), "versions": provenance.versions(), "data": data}
+            task = tasks.load(settings.task)
+            (_, rows), step, state = task.load(settings), 0, start()
+            data = task.describe(settings, rows)
+            config = settings_file.to_dict(settings) | {"versions": provenance.versions(), "data": data}
             files.write_json(path / "config.json", config)
         forget_after(path, step)
         return fit(path, settings, rows, state), rows
@@ -172,11 +174,11 @@ def _record(program, member, failed):
 def _certificate(program, member, params, shares, certify):
     """What the enumeration of all contexts says of one member; {"certified": None} where it is not asked."""
     settings = program.settings[member // program.settings[0].training.members]
-    if not certify or not generalization.can_enumerate(settings):
+    if not certify or not _suites(program).can_enumerate(settings):
         return {"certified": None}
     if shares["in distribution"] and shares["in distribution"]["teacher_forced"] < 1:
         return {"certified": False}  # a wrong term says as much as all contexts would, and sooner
-    return generalization.certificate(params, settings)
+    return _suites(program).certificate(params, settings)
 
 
 def _seconds(metrics):

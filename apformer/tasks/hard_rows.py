@@ -4,10 +4,14 @@ import jax
 import jax.numpy as jnp
 
 from apformer import loss
-from apformer.tasks.plain import init_from, initial_params, kept, make_optimizer, whole  # noqa: F401
 
 VALIDATION_ROWS = 1024
 TEST_KEY, VALIDATION_KEY = 1, 2  # the same rows for every seed
+
+
+def mined_rows(settings):
+    """How many rows of a batch are mined: the hardest of their candidates."""
+    return int(settings.options.hard_fraction * settings.training.batch_size)
 
 
 def keep_hardest(batch, drawn, mined, predict):

@@ -1,10 +1,7 @@
-"""What most tasks train: all parameters of the model, drawn at random, by the optimizer of the settings.
-
-`fit` and `restore` ask a task for these names; a task that trains something else has its own (`text_task`).
-"""
+"""What most tasks train: all parameters of the model, drawn at random, by the optimizer of the settings."""
 
 from apformer import optimizer
-from apformer.runs import recipes
+from apformer.settings import architecture_of
 
 
 def init_from(settings):
@@ -19,7 +16,7 @@ def kept(settings, path):
 
 def initial_params(key, settings, given=None):
     """What is trained, before the first step; `given` are the parameters of the model that training begins with."""
-    return recipes.module(settings.model).init(key, settings.model)
+    return architecture_of(settings).init(key, settings.model)
 
 
 def whole(params, settings):
@@ -30,3 +27,8 @@ def whole(params, settings):
 def make_optimizer(settings):
     """The optimizer of `initial_params`."""
     return optimizer.make(settings.optimizer, settings.training.steps)
+
+
+def accumulate(settings):
+    """A batch is taken whole."""
+    return 1

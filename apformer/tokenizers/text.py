@@ -33,6 +33,7 @@ class Characters:
 
     characters: str
 
+    by_characters = True
     special_tokens = frozenset()  # the ids of special tokens
 
     @property
@@ -68,6 +69,8 @@ class BytePairs:
     """A byte-level `tokenizers.Tokenizer`, as `train_byte_pairs` and `tokenizer_file.load` make it."""
 
     tokenizer: Any
+
+    by_characters = False
 
     @property
     def vocab_size(self) -> int:

@@ -36,7 +36,7 @@ def main(run):
     path = directory.find(run)
     settings = restore.load_settings(path)
     params, *_ = restore.load_params(path, settings, None)
-    drawn = replace(settings, drawing=replace(settings.drawing, test_sequences=PROMPTS))
+    drawn = replace(settings, options=replace(settings.options, test_sequences=PROMPTS))
     rows = training.test_rows(drawn, None)
     tokens_BT = np.asarray(generator.encode_rows(rows, settings.data.digits, TERMS).tokens_BT)
     whole_B = np.minimum(rows.terms_B, TERMS) * (settings.data.digits + 1) - 1

@@ -82,7 +82,7 @@ def searches(args, cfg):
         return beam.search(extend, cache, start_B, args.vocab_size, args.tokens, beams=args.beams, shared=shared)
 
     def cached(params, source_BS, lengths_B):
-        params = params | {"decoder": seq2seq.unstack(params["decoder"])}
+        params = seq2seq.unstack(params)
         cache = seq2seq.init_cache(params, source_BS, cfg, args.tokens, lengths_B)
         extend = partial(_extend, params, cfg)
         return search(extend, cache, shared=("source", "source_mask"))

@@ -24,8 +24,8 @@ MODEL = model.Config(d_model=16, n_layers=2, n_heads=2, position="relative", win
 
 
 def settings(**changes):
-    drawing = {"test_sequences": 40} | {name: changes.pop(name) for name in [*changes] if hasattr(Options, name)}
-    return Settings(Training(**changes), MODEL, DATA_CFG, drawing=Options(**drawing))
+    options = {"test_sequences": 40} | {name: changes.pop(name) for name in [*changes] if hasattr(Options, name)}
+    return Settings(Training(**changes), MODEL, DATA_CFG, options=Options(**options))
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +41,7 @@ draw = jax.jit(task.sample, static_argnums=1)
 def make_run(path, settings, scores, validation=None):
     """A run directory as training would leave it: an untrained state saved at a step for each of the scores."""
     rows = task.read_rows(settings)
-    config = {"flags": settings_file.to_dict(settings), "data": task.describe_rows(settings, rows)}
+    config = {"flags": settings_file.to_dict(settings), "data": task.describe(settings, rows)}
     path.mkdir()
     file_io.write_json(path / "config.json", config)
     state = fit.initial_state(settings)
@@ -73,7 +73,7 @@ def test_rows_longer_than_learned_positions_are_refused(tmp_path):
     (tmp_path / "long.txt").write_text(" ".join(f"{k:02d}" for k in range(100)) + "\n")
     cfg = model.Config(position="learned", max_len=298)
     with pytest.raises(UserError, match="has rows of 299 characters: give --max_len 299 or more") as caught:
-        task.read_rows(Settings(model=cfg, data=DATA_CFG, drawing=Options(dataset=str(tmp_path / "long.txt"))))
+        task.read_rows(Settings(model=cfg, data=DATA_CFG, options=Options(dataset=str(tmp_path / "long.txt"))))
     assert caught.value.exit_code == USAGE
 
 
@@ -137,8 +137,8 @@ def test_the_loss_of_the_sketch_is_plain_cross_entropy_and_so_is_its_gradient():
 
 @pytest.mark.parametrize("recipe", ["exact", "sketch", "recurrent"])
 def test_no_recipe_but_bayes_does_anything_else_to_the_loss(recipe):
-    assert recipes.parse(["--recipe", recipe]).drawing.prefix_rows == 0 == Options().prefix_rows
-    assert recipes.parse(["--recipe", "bayes"]).drawing.prefix_rows > 0
+    assert recipes.parse(["--recipe", recipe]).options.prefix_rows == 0 == Options().prefix_rows
+    assert recipes.parse(["--recipe", "bayes"]).options.prefix_rows > 0
 
 
 def test_a_step_costs_the_mean_of_drawn_rows_and_the_hardest_candidates():
@@ -217,7 +217,7 @@ def test_random_offsets_move_the_positions_of_training_rows_alone():
     cfg = dataclasses.replace(cfg, model=dataclasses.replace(MODEL, dropout=0.0, position="sinusoidal"))
     params = jax.jit(model.init, static_argnums=1)(jax.random.key(0), cfg.model)
     batch, loss_fn = draw(jax.random.key(1), cfg), jax.jit(task.make_loss(cfg))
-    without = jax.jit(task.make_loss(dataclasses.replace(cfg, drawing=Options())))
+    without = jax.jit(task.make_loss(dataclasses.replace(cfg, options=Options())))
     losses = {float(loss_fn(params, batch, jax.random.key(seed))[0]) for seed in range(3)}
     assert len(losses) == 3
     assert loss_fn(params, batch, None)[0] == without(params, batch, None)[0]
@@ -282,7 +282,7 @@ def test_the_member_is_the_one_asked_for_or_the_best_on_validation(tmp_path):
 
 
 def test_the_average_is_of_one_member_and_of_checkpoints_on_schedule(tmp_path):
-    pair = dataclasses.replace(settings(members=2), drawing=Teaching(average=2))
+    pair = dataclasses.replace(settings(members=2), options=Teaching(average=2))
     scores = {2: [0.0, 9.0], 4: [3.0, 4.0], 6: [6.0, 5.0]}  # the best member is not the same at each step
     with checkpoint.Checkpoints(tmp_path / "checkpoints") as checkpoints:
         for step, found in scores.items():
@@ -304,7 +304,7 @@ def test_predict_needs_the_settings_of_a_run_and_not_its_dataset(rows_file, tmp_
     copy.write_bytes(rows_file.read_bytes())
     path = make_run(tmp_path / "run", settings(dataset=str(copy)), {2: 1.0})
     copy.unlink()
-    assert restore.load_settings(path).drawing.dataset == str(copy)
+    assert restore.load_settings(path).options.dataset == str(copy)
     with pytest.raises(UserError, match="rows.txt does not exist") as caught:
         restore.load_rows(path)
     assert caught.value.exit_code == DATA

@@ -28,8 +28,8 @@ TEXT = "".join(f"the {k} bottles of ale stand on wall {k % 7}.\n" for k in range
 def keep(path, architecture, data, params=None, members=1, evaluated=True):
     """The directory of a run of these, its best checkpoint untrained or of the parameters given."""
     training = recipes.Training(steps=2, members=members, run_dir=str(path))
-    drawing = OPTIONS.get(type(data), recipes.Options(test_sequences=30))
-    settings, rows = choose.read(recipes.Settings(training, architecture, data, drawing=drawing))
+    options = OPTIONS.get(type(data), recipes.Options(test_sequences=30))
+    settings, rows = choose.read(recipes.Settings(training, architecture, data, options=options))
     params = fit.initial_state(settings).params if params is None else params
     train.keep(settings, params, rows, range(members))
     other = "nats" if isinstance(data, corpus.Config) else "exact"

@@ -146,7 +146,7 @@ def test_the_page_runs_every_kind_of_model_that_there_is():
 
 def test_the_loss_of_a_training_file_has_no_floor(run):
     settings = restore.load_settings(run)
-    settings = replace(settings, drawing=replace(settings.drawing, dataset="rows.txt"))
+    settings = replace(settings, options=replace(settings.options, dataset="rows.txt"))
     assert page_data.page(settings, None, None, None, run)["floor"] is None
 
 

@@ -108,7 +108,7 @@ def test_what_is_shown_of_the_inside_is_what_the_model_captures(drawn):
 )
 def test_ablations_cost_the_same_in_the_page_and_in_python(drawn, changes):
     cfg, data = small(**changes), recipes.exact(2).data
-    settings = recipes.Settings(model=cfg, data=data, drawing=recipes.Options(crop_terms=4))
+    settings = recipes.Settings(model=cfg, data=data, options=recipes.Options(crop_terms=4))
     params = drawn(cfg)
     held = page_data.ask(settings, None, params)
     parts = [drop["part"] for drop in held["ablation"]]

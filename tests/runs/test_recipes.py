@@ -126,7 +126,7 @@ def test_a_whole_number_may_stand_for_a_real_one():
         ("model", "dropout", None),
         ("training", "steps", None),
         ("training", "steps", 0),
-        ("drawing", "dataset", 5),
+        ("options", "dataset", 5),
         ("data", "digits", 0),
         ("optimizer", "beta1", [0.9]),
     ],

@@ -83,8 +83,8 @@ def whole(tmp_path_factory):
     def make(source, only_train):
         if source not in found:
             folder = tmp_path_factory.mktemp(source)
-            drawing = Options(dataset=dataset(folder) if source == "file" else None)
-            settings = dataclasses.replace(SETTINGS, drawing=drawing)
+            options = Options(dataset=dataset(folder) if source == "file" else None)
+            settings = dataclasses.replace(SETTINGS, options=options)
             found[source] = train(settings, folder / "run"), bits(only_train[-1])
         return found[source]
 
@@ -219,7 +219,7 @@ def test_numbers_that_are_not_finite_end_the_run_and_spare_its_checkpoints(whole
 
 def test_a_dataset_that_has_changed_is_refused(whole, only_train, tmp_path):
     path, _ = whole("file", only_train)
-    source = Path(settings_file.from_dict(files.read_json(path / "config.json")["flags"], path).drawing.dataset)
+    source = Path(settings_file.from_dict(files.read_json(path / "config.json")["flags"], path).options.dataset)
     content = source.read_bytes()
     try:
         source.write_bytes(content + b"01 02 03\n")

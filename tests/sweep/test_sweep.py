@@ -114,7 +114,7 @@ def test_lists_become_combinations_and_numbers_of_the_state_share_a_program():
     assert grid.name(found[1].combinations[0]) == "position none, window 9, learning_rate 0.1, weight_decay 0"
     rates = [(s.optimizer.learning_rate, s.optimizer.weight_decay) for s in found[1].settings]
     assert rates == [(0.1, 0.0), (0.1, 0.5), (0.2, 0.0), (0.2, 0.5)]
-    assert {(s.model.position, s.model.window, s.drawing.test_sequences) for s in found[1].settings} == {
+    assert {(s.model.position, s.model.window, s.options.test_sequences) for s in found[1].settings} == {
         ("none", 9, 512)
     }
     assert found[1].joint.training.members == 12 and found[1].settings[0].training.members == 3
@@ -132,13 +132,13 @@ def test_without_lists_there_is_one_program():
     (program,) = grid.programs(grid.read(["--run_dir", "a,b", "--test_sequences", "7"]))
     assert (program.folder, program.combinations) == ("01", [{}])
     exact = recipes.exact(3)
-    assert program.joint == dataclasses.replace(exact, drawing=dataclasses.replace(exact.drawing, test_sequences=7))
+    assert program.joint == dataclasses.replace(exact, options=dataclasses.replace(exact.options, test_sequences=7))
 
 
 def test_a_value_may_be_a_switch_or_bring_flags_of_its_own():
     flags = grid.read(["--position", "sinusoidal,sinusoidal --position_offset 40", "--final_norm=True,False"])
     found = grid.programs(flags)
-    chosen = [(p.joint.model.final_norm, p.joint.drawing.position_offset) for p in found]
+    chosen = [(p.joint.model.final_norm, p.joint.options.position_offset) for p in found]
     assert chosen == [(True, 0), (True, 40), (False, 0), (False, 40)]
     assert found[3].folder == "04-final_norm=False,position=sinusoidal_--position_offset_40"
 
@@ -201,7 +201,7 @@ def asked(*flags):
 )
 def test_suites_are_what_they_claim(flags, unseen, longest):
     flags = flags.split()
-    cfg, crop = (settings := recipes.parse(flags)).data, settings.drawing.crop_terms
+    cfg, crop = (settings := recipes.parse(flags)).data, settings.options.crop_terms
     found, top = asked(*flags), 10**cfg.digits - 1
     for name, suite in found.items():
         first_B, difference_B, terms_B = suite.rows

@@ -1,1 +1,42 @@
-"""Arithmetic progressions with terms of any number of digits."""
+"""Arithmetic progressions with terms of any number of digits: 7 10 13, 0007 0010 0013, or with 100 digits a term.
+
+Every training row has a width of its own. Rows are always drawn, so `rows` is None.
+"""
+
+from apformer.report import figures, tables
+from apformer.tasks import Evaluation
+from apformer.tasks.digits import evaluation
+from apformer.tasks.digits.certificate import certify
+from apformer.tasks.digits.continuation import predict
+from apformer.tasks.digits.generator import Config
+from apformer.tasks.digits.options import Options
+from apformer.tasks.digits.page_data import EVALUATION, page
+from apformer.tasks.digits.recipes import RECIPES
+from apformer.tasks.digits.training import (
+    NOT_COMPILED,
+    check,
+    describe,
+    example,
+    floor,
+    load,
+    make_loss,
+    sample,
+    train_rows,
+    validation,
+)
+from apformer.tasks.plain import accumulate, init_from, initial_params, kept, make_optimizer, whole
+
+ARCHITECTURES = ("model",)
+ABILITIES = {"certify": certify, "predict": predict}
+
+
+def files(rows):
+    """Nothing: rows are drawn again."""
+    return {}
+
+
+def evaluate(model, settings, rows, progress):
+    """Exact match width by width, on widths of training and on wider terms."""
+    result = evaluation.evaluate(settings.data, settings.options.test_sequences, model, progress=progress)
+    pictures = {"accuracy_by_width": figures.accuracy_by_width(result)}
+    return Evaluation(result, evaluation.table(result), pictures, doubt=tables.doubt(result))

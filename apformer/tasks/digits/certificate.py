@@ -26,6 +26,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from apformer.analysis.rounding import between_ways
+from apformer.errors import USAGE, UserError
 from apformer.tasks.digits.generator import SPACE
 from apformer.tokenizers.digits import VOCABULARY, decode
 
@@ -85,13 +86,33 @@ def _text(kept_B, terms, last, target_B):
     return np.stack(columns, axis=1)[kept_B], target_B[kept_B]
 
 
-def certify(*, apply, extend, init_cache, progress=None):
+def certify(model, settings, work):
     """The certificate of a model that sees no more than two layers of a window of 1 do: a dict that JSON can hold.
 
-    The functions have their parameters bound, as in `evaluate.evaluate`. progress(done, total) is told of contexts.
+    Raises UserError (exit USAGE) if the logits of the model depend on more than can be enumerated.
     """
-    parts, worst = enumerate_contexts(apply, progress)
-    outside, difference = differences(apply, extend, init_cache)
+    reason = unbounded(settings)
+    if reason:
+        claim = "what can be claimed of it is what `apformer evaluate` finds, width by width"
+        raise UserError(f"{reason}, so the contexts of this model are too many to ask: {claim}", USAGE)
+    return conclude(model, work.tell)
+
+
+def unbounded(settings):
+    """Why a model's logits depend on more than the certificate asks; None if they do not."""
+    cfg = settings.model
+    if settings.data.order == "msb":
+        return "a digit depends on carries from all places below it, which are written after it"
+    options = cfg.position_options
+    if cfg.position != "periodic" or options.near != 1 or options.span_heads or cfg.window or cfg.n_layers > 2:
+        return "it sees other tokens than two layers of --position periodic --near 1 do"
+    return None
+
+
+def conclude(model, progress=None):
+    """The certificate of a model that reads no other tokens; progress(done, total) is told of contexts."""
+    parts, worst = enumerate_contexts(model.apply, progress)
+    outside, difference = differences(model)
     total = sum(part["contexts"] for part in parts.values())
     errors = sum(part["errors"] for part in parts.values())
     least = min(part["smallest_margin"] for part in parts.values())
@@ -115,6 +136,7 @@ def certify(*, apply, extend, init_cache, progress=None):
         "smallest_margin": least,
         "largest_difference": difference,
         "outside_difference": outside,
+        "depends": "a prediction depends on a few digits, in terms of any width",
         "parts": parts,
         "worst": worst,
     }
@@ -125,15 +147,14 @@ def enumerate_contexts(apply, progress=None):
     ask, found, parts, worst, done = jax.jit(partial(_margins, apply=apply)), contexts(), {}, [], 0
     total, longest = (f(tokens_BT.shape[i] for tokens_BT, _ in found.values()) for f, i in ((sum, 0), (max, 1)))
     for where, (tokens_BT, target_B) in found.items():
-        margin_B, padded_BT, last = (
-            np.zeros(len(target_B), np.float32),
-            _pad(tokens_BT, longest),
-            tokens_BT.shape[1] - 1,
-        )
+        margin_B, predicted_B = np.zeros(len(target_B), np.float32), np.zeros(len(target_B), np.int32)
+        padded_BT, last = _pad(tokens_BT, longest), tokens_BT.shape[1] - 1
         for start in range(0, len(target_B), BATCH):
             row_B = np.arange(start, start + BATCH) % len(target_B)  # the last batch has the shape of all
             fresh = min(BATCH, len(target_B) - start)
-            margin_B[start : start + fresh] = ask(padded_BT[row_B], last, target_B[row_B])[:fresh]
+            margin_B[start : start + fresh], predicted_B[start : start + fresh] = (
+                answer_B[:fresh] for answer_B in ask(padded_BT[row_B], last, target_B[row_B])
+            )
             done += fresh
             if progress is not None:
                 progress(done, total)
@@ -141,25 +162,31 @@ def enumerate_contexts(apply, progress=None):
         parts[where]["smallest_margin"] = float(margin_B.min())
         for b in np.argsort(margin_B)[:_WORST]:
             named = {"given": decode(tokens_BT[b]), "expected": decode(target_B[b : b + 1])}
+            named["predicted"] = decode(predicted_B[b : b + 1])
             worst.append(named | {"where": where, "margin": float(margin_B[b])})
     return parts, sorted(worst, key=lambda context: context["margin"])[:_WORST]
 
 
 def _margins(tokens_BT, last, target_B, *, apply):
-    """Logit of the right token after `last` less the largest other: (B,); the least number where one is not finite."""
+    """(Margins, the most likely tokens), both (B,).
+
+    A margin is the logit of the right token after `last` less the largest other, and the least number there is where a
+    logit is not finite.
+    """
     logits_BV = apply(tokens_BT)[:, last].astype(jnp.float32)
     right_BV = target_B[:, None] == jnp.arange(logits_BV.shape[1], dtype=jnp.int32)[None]
     right_B = jnp.where(right_BV, logits_BV, 0.0).sum(1)
     margin_B = right_B - jnp.where(right_BV, -jnp.inf, logits_BV).max(1)
-    return jnp.where(jnp.isfinite(logits_BV).all(1), margin_B, jnp.finfo(jnp.float32).min)
+    finite_B = jnp.isfinite(logits_BV).all(1)
+    return jnp.where(finite_B, margin_B, jnp.finfo(jnp.float32).min), logits_BV.argmax(1).astype(jnp.int32)
 
 
-def differences(apply, extend, init_cache):
+def differences(model):
     """(outside, rounding): what unseen characters change in logits, and what other texts and ways of computing do."""
     random, outside, rounding, narrow = np.random.default_rng(0), 0.0, 0.0, {}
     for where, (tokens_BT, _) in contexts().items():
         narrow[where] = tokens_BT[random.integers(0, len(tokens_BT), _SAMPLE)]
-    ask = jax.jit(lambda tokens_BT, last_B: apply(tokens_BT)[jnp.arange(len(last_B)), last_B])
+    ask = jax.jit(lambda tokens_BT, last_B: model.apply(tokens_BT)[jnp.arange(len(last_B)), last_B])
 
     def logits(texts):
         last_B = np.concatenate([np.full(len(text_BT), text_BT.shape[1] - 1) for text_BT in texts.values()])
@@ -175,7 +202,7 @@ def differences(apply, extend, init_cache):
         outside = max(outside, float(abs(one_BV - other_BV).max()))
         rounding = max(rounding, float(abs(one_BV - logits(alike)[1]).max()))
     for text_BT in (logits(narrow)[0], wide_BT[::_SAMPLE]):
-        rounding = max(rounding, between_ways(text_BT, text_BT >= 0, apply, extend, init_cache))
+        rounding = max(rounding, between_ways(text_BT, text_BT >= 0, model))
     return outside, rounding
 
 
@@ -199,22 +226,3 @@ def put_into(tokens_BT, width, random):
             if T - 1 - terms * short + place >= 0:
                 text_BT[:, end - terms * long + place] = tokens_BT[:, T - 1 - terms * short + place]
     return text_BT
-
-
-def table(result):
-    """The certificate for a terminal."""
-    lines = [
-        f"{'CERTIFIED' if result['certified'] else 'NOT CERTIFIED'}: {result['claim']}",
-        f"{result['contexts']:,} contexts in {result['seconds']:,} s, {result['errors']:,} errors, smallest margin "
-        f"{result['smallest_margin']:.3g}",
-        f"logits differ by {result['largest_difference']:.2g} at most between wide and narrow terms, batch shapes and "
-        "with a cache",
-        f"{result['dtype']}, {result['matmul_precision']} matrix products, {result['device']} ({result['backend']})",
-        "",
-        f"{'what is asked':<32}{'contexts':>10}{'errors':>10}{'smallest margin':>18}",
-    ]
-    for where, part in result["parts"].items():
-        lines.append(f"{where:<32}{part['contexts']:>10,}{part['errors']:>10,}{part['smallest_margin']:>18.3g}")
-    wrong = [context for context in result["worst"] if not context["margin"] > 0]
-    lines += [f"after {context['given']!r} not {context['expected']!r}" for context in wrong[:5]]
-    return "\n".join(lines)

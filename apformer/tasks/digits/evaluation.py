@@ -28,13 +28,13 @@ def widths(cfg):
     return sorted({-(-cfg.digits // 2), cfg.digits, 2 * cfg.digits, 4 * cfg.digits, 64 if cfg.order == "msb" else 100})
 
 
-def evaluate(cfg, count, *, apply, extend, init_cache, batch_tokens=8192, progress=None):
+def evaluate(cfg, count, model, *, batch_tokens=8192, progress=None):
     """Every width and kind of rows, `count` rows each: a dict that JSON can hold.
 
     The functions have their parameters bound, as in `evaluate.evaluate`. batch_tokens: about the tokens measured at
     once. progress(done, total) is told of suites.
     """
-    measure = jax.jit(partial(_measure, apply=apply, extend=extend, init_cache=init_cache), static_argnums=1)
+    measure = jax.jit(partial(_measure, model=model), static_argnums=1)
     suites, found = [(width, kind) for width in widths(cfg) for kind in KINDS], []
     for number, (width, kind) in enumerate(suites, 1):
         key = jax.random.fold_in(jax.random.key(_KEY), width)
@@ -68,12 +68,13 @@ def _suite(tokens_BT, width, measure, batch_tokens):
     return {"terms": B * (TERMS - 2)} | shares | {"errors": errors}
 
 
-def _measure(tokens_BT, width, *, apply, extend, init_cache):
+def _measure(tokens_BT, width, model):
     """The predictable terms as predicted teacher-forced, free-running, and as they are: three arrays (B, 2, P)."""
     B, T = tokens_BT.shape
     given = 2 * (width + 1) - 1
-    forced_BT = jnp.argmax(apply(tokens_BT[:, :-1]), axis=-1)[:, given - 1 :]
-    free_BT = generate(extend, init_cache(B, T), tokens_BT[:, :given], jnp.full(B, given, jnp.int32), T - given)
+    forced_BT = jnp.argmax(model.apply(tokens_BT[:, :-1]), axis=-1)[:, given - 1 :]
+    lengths_B = jnp.full(B, given, jnp.int32)
+    free_BT = generate(model.extend, model.init_cache(B, T), tokens_BT[:, :given], lengths_B, T - given)
     return tuple(a.reshape(B, TERMS - 2, width + 1) for a in (forced_BT, free_BT, tokens_BT[:, given:]))
 
 

@@ -24,7 +24,7 @@ def page(settings, rows, params, evaluation, path):
 
 
 def _ask(settings, rows, params):
-    batch = asked.few(training.validation_batch(settings, rows))
+    batch = asked.few(training.validation(settings, rows))
     loss_fn = training.make_loss(asked.exactly(settings))
     return {
         "probe": asked.probe(batch, batch.term_BT),

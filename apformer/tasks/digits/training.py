@@ -1,4 +1,4 @@
-"""Progressions of many widths as a run sees them: rows to train on and to choose by; the names of `task`.
+"""Progressions of many widths as a run sees them: rows to train on and to choose by, and the loss.
 
 Every training row is fresh: half as they come, half with a run of zeros or nines. A share hard_fraction of the batch is
 mined: the hardest of several times as many rows with such a run. Only the third and later terms count.
@@ -10,28 +10,43 @@ import jax
 import jax.numpy as jnp
 
 from apformer import loss
-from apformer.errors import USAGE, UserError
-from apformer.runs import recipes
+from apformer.flags import require
+from apformer.settings import architecture_of
 from apformer.tasks.digits import generator
-from apformer.tasks.hard_rows import VALIDATION_KEY, VALIDATION_ROWS, keep_hardest
-from apformer.tasks.plain import init_from, initial_params, kept, make_optimizer, whole  # noqa: F401
-from apformer.tasks.progressions.training import mined_rows
+from apformer.tasks.hard_rows import VALIDATION_KEY, VALIDATION_ROWS, keep_hardest, mined_rows
+from apformer.tasks.progressions.options import check_mining
+from apformer.tokenizers.digits import VOCABULARY
 
-ON_HOST = {"drawing": ("test_sequences",)}  # settings that no compiled program knows
-
-
-def read_rows(settings):
-    """None: rows are drawn. Raises UserError for flags that want rows from elsewhere."""
-    drawing = settings.drawing
-    if drawing.dataset is not None:
-        raise UserError(
-            f"--dataset {drawing.dataset} has terms of one width: drop it, or train another --recipe", USAGE
-        )
-    if drawing.position_offset:
-        raise UserError(f"--position_offset {drawing.position_offset} is not for --recipe digits: drop it", USAGE)
+NOT_COMPILED = {"options": ("test_sequences",)}  # settings that no compiled program knows
 
 
-def describe_rows(settings, rows):
+def check(settings):
+    """The longest row, in tokens. Raises UserError (exit USAGE) that names the flag and what fits."""
+    generator.check(settings.data)
+    check_mining(settings.options)
+    require("vocab_size", settings.model.vocab_size == len(VOCABULARY), settings.model, f"{len(VOCABULARY)}")
+    scheme = settings.model.position_options
+    if settings.model.position == "periodic":
+        require("separator", scheme.separator == VOCABULARY[" "], scheme, f"{VOCABULARY[' ']}")
+    return settings.options.crop_terms * (settings.data.digits + 1) - 1
+
+
+def load(settings):
+    """(settings, None): rows are drawn."""
+    return settings, None
+
+
+def train_rows(rows):
+    """None: rows are drawn."""
+    return None
+
+
+def floor(settings, rows):
+    """Not known: the loss counts no term that cannot be predicted."""
+    return None
+
+
+def describe(settings, rows):
     """What config.json says of the data."""
     return {"source": "sampler"}
 
@@ -43,17 +58,17 @@ def sample(key, settings, train_rows=None):
     drawn, keys = run.batch_size - hard, jax.random.split(key, 3)
     parts = [_draw(keys[0], settings, drawn - drawn // 2, False), _draw(keys[1], settings, drawn // 2, True)]
     if hard:
-        parts.append(_draw(keys[2], settings, settings.drawing.mined_per_hard * hard, True))
+        parts.append(_draw(keys[2], settings, settings.options.mined_per_hard * hard, True))
     return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *parts)
 
 
 def _draw(key, settings, size, hard):
     cfg, (width_key, row_key) = settings.data, jax.random.split(key)
     width_B = jax.random.randint(width_key, (size,), 1, cfg.digits + 1)
-    return generator.encode(generator.draw(row_key, width_B, cfg.digits, settings.drawing.crop_terms, hard), cfg.order)
+    return generator.encode(generator.draw(row_key, width_B, cfg.digits, settings.options.crop_terms, hard), cfg.order)
 
 
-def validation_batch(settings, rows):
+def validation(settings, rows):
     """Rows by which the best checkpoint is chosen, half of them with runs; the same for every seed."""
     key, other_key = jax.random.split(jax.random.key(VALIDATION_KEY))
     half = VALIDATION_ROWS // 2
@@ -63,7 +78,7 @@ def validation_batch(settings, rows):
 
 def make_loss(settings):
     """loss_fn(params, batch, key) -> (loss, metrics); the metrics are of the rows before the hardest."""
-    run, apply = settings.training, recipes.module(settings.model).apply
+    run, apply = settings.training, architecture_of(settings).apply
     dtype, hard = jnp.dtype(run.compute_dtype), mined_rows(settings)
 
     def loss_fn(params, batch, key):
@@ -76,7 +91,7 @@ def make_loss(settings):
         def measure(logits_BTV, batch):
             logits_BTV, batch = jax.tree.map(lambda leaf: leaf[:drawn], (logits_BTV, batch))
             nats = loss.cross_entropy(logits_BTV, batch.tokens_BT[:, 1:], batch.weights_BT[:, 1:])
-            return {"loss": nats, "exact": exact(logits_BTV.argmax(-1), batch, settings.drawing.crop_terms)}
+            return {"loss": nats, "exact": exact(logits_BTV.argmax(-1), batch, settings.options.crop_terms)}
 
         return loss.next_token_loss(params, batch, key, settings.model, apply=apply, measure=measure)
 
@@ -95,8 +110,9 @@ def exact(predicted_BT, batch, terms):
     return 1.0 - wrong_BN.sum(dtype=jnp.float32) / jnp.maximum(count, 1.0)
 
 
-def hint(cfg, run):
+def example(settings, run):
     """A command for the user to try on a run, in the order of the model."""
+    cfg = settings.data
     width = min(cfg.digits, 4)
     prompt = generator.render([7 + 3 * k for k in range(3)] if width > 1 else (0, 3, 6), width, cfg.order)
     return f'apformer predict {run} "{prompt}" --terms 3'

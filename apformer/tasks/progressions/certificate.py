@@ -28,13 +28,34 @@ import numpy as np
 from apformer.analysis import rounding
 from apformer.decoding import buckets
 from apformer.decoding.generate import pad_prompts
+from apformer.errors import USAGE, UserError
+from apformer.settings import architecture_of
 from apformer.tasks.progressions import contexts, generator
 from apformer.tasks.progressions.evaluation import COMPILATION
 from apformer.tasks.progressions.generator import SPLITS, Progressions, encode_rows, render, split_of
 from apformer.tokenizers.digits import decode, encode
 
+BATCH_TOKENS = {"cpu": 4096}  # what its caches hold; an accelerator wants more
 SAFETY = 100  # times the largest difference of logits that the smallest margin must be
 _WORST = 20  # contexts named
+
+
+def certify(model, settings, work):
+    """The certificate of a model: a dict that JSON can hold. Raises UserError (exit USAGE) if there is nothing to ask.
+
+    work: commands.certify.Work, which goes on from where it was stopped.
+    """
+    cfg, tokens = settings.data, architecture_of(settings).reach(settings.model)
+    groups = plan(cfg, tokens)
+    if not groups:
+        raise UserError("no progression of this run has a third term: there is nothing to certify", USAGE)
+    if tokens is None:
+        extent = f"up to {most_terms(cfg, None)} terms"
+        work.say(f"looks at all that it has read: what can be claimed ends with rows of {extent}")
+    kept, total = work.state or start(), count(cfg, tokens)
+    for tally in enumerate_contexts(groups, model.apply, kept, BATCH_TOKENS.get(jax.default_backend(), 2**20)):
+        work.tell(asked(tally), total, tally, summary(tally))
+    return conclude(cfg, tokens, tally, groups, model)
 
 
 def terms_seen(reach, digits):
@@ -153,7 +174,7 @@ def _add(tally, number, fresh, first, rows, margin_BN):
     return {"group": number, "row": first + fresh, "splits": splits, "worst": worst}
 
 
-def conclude(cfg, reach, tally, groups, *, apply, extend, init_cache):
+def conclude(cfg, reach, tally, groups, model):
     """The certificate that a finished tally allows, after measuring what it rests on: a dict that JSON can hold.
 
     The functions have their parameters bound, as in `evaluate`.
@@ -162,10 +183,10 @@ def conclude(cfg, reach, tally, groups, *, apply, extend, init_cache):
     parts = tally["splits"].values()
     total, errors = (sum(part[name] for part in parts) for name in ("contexts", "errors"))
     least = min(part["smallest_margin"] for part in parts if part["smallest_margin"] is not None)
-    difference = rounding.largest_difference(rows, cfg.digits, apply=apply, extend=extend, init_cache=init_cache)
+    difference = rounding.between_ways(*_tokens(rows, cfg.digits), model)
     outside = None
     if reach is not None:
-        outside, moved = rounding.context_differences(rows, cfg.digits, seen, apply)
+        outside, moved = rounding.context_differences(*_tokens(rows, cfg.digits), cfg.digits + 1, seen, model.apply)
         difference = max(difference, moved)
     faults = []
     if total != count(cfg, reach):
@@ -190,9 +211,12 @@ def conclude(cfg, reach, tally, groups, *, apply, extend, init_cache):
         "terms_seen": seen,
         "tokens_seen": reach,
         "outside_difference": outside,
-        "trained": tally["splits"]["train"],
-        "untrained": _together(tally["splits"]["validation"], tally["splits"]["test"]),
-        "worst": _describe(tally, cfg.digits, apply),
+        "depends": f"a prediction depends on the last {seen} terms ({reach} tokens back)" if seen else "",
+        "parts": {
+            "trained lines": tally["splits"]["train"],
+            "untrained lines": _together(tally["splits"]["validation"], tally["splits"]["test"]),
+        },
+        "worst": _describe(tally, cfg.digits, model.apply),
     }
 
 
@@ -202,6 +226,12 @@ def _sample(tally, group):
     spread = [group.rows(i * len(group) // _WORST, 1) for i in range(_WORST)]
     columns = zip(*worst, *(tuple(int(column[0]) for column in row) for row in spread), strict=True)
     return Progressions(*(np.array(column, np.int32) for column in columns))
+
+
+def _tokens(rows, digits):
+    """The rows without their last characters, and which tokens are within a row."""
+    tokens_BT, weights_BT = encode_rows(rows, digits, int(rows.terms_B.max()))
+    return tokens_BT[:, :-1], weights_BT[:, 1:] > 0
 
 
 def _together(*parts):
@@ -224,27 +254,3 @@ def _describe(tally, digits, apply):
             {"given": text[: end - 1], "expected": text[end - 1 :], "predicted": predicted, "margin": context["margin"]}
         )
     return described
-
-
-def table(result):
-    """The certificate for a terminal."""
-    seen = result["terms_seen"]
-    dependence = f"what is said depends on the last {seen} terms ({result['tokens_seen']} tokens back)" if seen else ""
-    lines = [
-        f"{'CERTIFIED' if result['certified'] else 'NOT CERTIFIED'}: {result['claim']}",
-        f"{result['contexts']:,} contexts in {result['seconds']:,} s, {result['errors']:,} errors, smallest margin "
-        f"{result['smallest_margin']:.3g}; {dependence}",
-        f"logits differ by {result['largest_difference']:.2g} at most between batch shapes and with a cache",
-        f"{result['dtype']}, {result['matmul_precision']} matrix products, {result['device']} ({result['backend']})",
-        "",
-        f"{'':<18}{'contexts':>14}{'errors':>12}{'smallest margin':>18}",
-    ]
-    for name in ("trained", "untrained"):
-        part = result[name]
-        margin = "-" if part["smallest_margin"] is None else f"{part['smallest_margin']:.3g}"
-        lines.append(f"{name + ' lines':<18}{part['contexts']:>14,}{part['errors']:>12,}{margin:>18}")
-    wrong = [context for context in result["worst"] if not context["margin"] > 0]
-    for context in wrong[:5]:
-        verdict = f"-> {context['predicted']!r}, not {context['expected']!r}"
-        lines.append(f"{context['given'][len(verdict) - 97 :]!r} {verdict}")  # of a long context its end, which decides
-    return "\n".join(lines)

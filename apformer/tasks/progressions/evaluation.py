@@ -31,19 +31,18 @@ _FIRSTS = 10  # groups of first terms
 COMPILATION = 65_536  # tokens that two CPU cores measure in the time that one more shape takes to compile
 
 
-def evaluate(progressions, digits, *, apply, extend, init_cache, bayes_nats=None, batch_tokens=4096, progress=None):
+def evaluate(progressions, digits, model, *, bayes_nats=None, batch_tokens=4096, progress=None):
     """Every number that says how well a model continues these progressions: a dict that JSON can hold.
 
-    apply(tokens_BT) -> logits_BTV, extend(tokens_BT, cache, lengths_B=...) -> (logits_BTV, cache) and
-    init_cache(batch_size, length) have their parameters bound. bayes_nats: what the Bayes predictor pays for each row,
-    (B,). batch_tokens: about the tokens measured at once; 4096 suits the caches of a CPU, an accelerator wants more.
+    model: decoding.bind.Model. bayes_nats: what the Bayes predictor pays for each row, (B,). batch_tokens: about the
+    tokens measured at once; 4096 suits the caches of a CPU, an accelerator wants more.
     progress(done, total) is told of rows. Shares lie in 0 .. 1, and are None where there is nothing to count.
     Raises ValueError for no progression.
     """
     rows = Progressions(*(np.asarray(a, np.int32) for a in progressions))
     if not len(rows.terms_B):
         raise ValueError("there is no progression to evaluate")
-    measure = jax.jit(partial(measure_rows, apply=apply, extend=extend, init_cache=init_cache), static_argnums=(1, 2))
+    measure = jax.jit(partial(measure_rows, model=model), static_argnums=(1, 2))
     total = len(rows.terms_B)
     nats_B = np.zeros(total)
     records, errors, done = [], [], 0
@@ -76,15 +75,17 @@ def padded_terms(terms_B, digits):
     return width_J[np.searchsorted(width_J, terms_B)]
 
 
-def measure_rows(progressions, digits, terms, *, apply, extend, init_cache):
+def measure_rows(progressions, digits, terms, model):
     """Of each row: its nats, the teacher-forced and the true predictable terms, and which are right in either mode."""
     tokens_BT, weights_BT = encode_rows(progressions, digits, terms)
     B, T = tokens_BT.shape
     given = 2 * (digits + 1) - 1
-    logits_BTV = apply(tokens_BT[:, :-1])
+    logits_BTV = model.apply(tokens_BT[:, :-1])
     nats_B = (token_nats(logits_BTV, tokens_BT[:, 1:]) * weights_BT[:, 1:]).sum(axis=1)
     forced_BT = jnp.argmax(logits_BTV, axis=-1)[:, given - 1 :]
-    free_BT = generate(extend, init_cache(B, T), tokens_BT[:, :given], jnp.full(B, given, jnp.int32), T - given)
+    free_BT = generate(
+        model.extend, model.init_cache(B, T), tokens_BT[:, :given], jnp.full(B, given, jnp.int32), T - given
+    )
     shape = (B, terms - 2, digits + 1)
     truth_BNP, forced_BNP, free_BNP = (a.reshape(shape) for a in (tokens_BT[:, given:], forced_BT, free_BT))
     return nats_B, forced_BNP, truth_BNP, (forced_BNP == truth_BNP).all(-1), (free_BNP == truth_BNP).all(-1)

@@ -10,6 +10,7 @@ All but the second are cut to the length of training. A suite is None where the 
 rows.
 """
 
+import importlib
 from collections import deque
 from dataclasses import replace
 from functools import partial
@@ -21,9 +22,9 @@ import numpy as np
 
 from apformer import train
 from apformer.decoding import buckets
-from apformer.decoding.bind import bound
+from apformer.decoding.bind import bind
 from apformer.errors import UserError
-from apformer.runs import recipes
+from apformer.settings import architecture_of
 from apformer.tasks import hard_rows
 from apformer.tasks.progressions import certificate as certification
 from apformer.tasks.progressions import evaluation, generator, training
@@ -45,8 +46,8 @@ def suites(settings, rows=None):
 
     rows: {split: Progressions} of a dataset file, whose test rows are then in distribution; else None.
     """
-    cfg, count = settings.data, settings.drawing.test_sequences
-    crop, least = min(settings.drawing.crop_terms, cfg.max_terms), max(3, cfg.min_terms)
+    cfg, count = settings.data, settings.options.test_sequences
+    crop, least = min(settings.options.crop_terms, cfg.max_terms), max(3, cfg.min_terms)
     farthest = min((10**cfg.digits - 1) // (least - 1), 2 * cfg.max_difference - 1)
     wider = replace(cfg, digits=cfg.digits + 1)
 
@@ -66,7 +67,7 @@ def suites(settings, rows=None):
     }
     if cfg.min_difference < 0:
         found["negative differences"] = None  # they were trained on
-    known = recipes.module(settings.model).max_tokens(settings.model)
+    known = architecture_of(settings).max_tokens(settings.model)
     if known is not None and crop * (cfg.digits + 2) > known + 1:
         found["one more digit"] = None
     return found
@@ -92,10 +93,10 @@ def _longer(cfg, crop, count):
     return None
 
 
-def measure(suite, params_P, cfg):
+def measure(suite, params_P, settings):
     """Of each member, which share of the terms of a suite it continues exactly.
 
-    params_P: parameters with a leading axis of members, of the model that cfg describes. Returns a list of
+    params_P: parameters with a leading axis of members, of the model of the settings. Returns a list of
     {"what", "terms", "teacher_forced", "free_running"}, or of None if no term is predictable.
     """
     P, rows = len(jax.tree.leaves(params_P)[0]), suite.rows
@@ -103,7 +104,9 @@ def measure(suite, params_P, cfg):
     padded_B = evaluation.padded_terms(rows.terms_B, suite.digits)
     for row_B, batch_B, most in buckets.batches(padded_B, _batch_tokens(P) // (suite.digits + 1)):
         batch = generator.Progressions(*(column_B[batch_B] for column_B in rows))
-        right_PMBN = np.asarray(_right(params_P, batch, cfg, suite.digits, most))[:, :, : len(row_B)]
+        right_PMBN = np.asarray(_right(params_P, batch, settings.architecture, settings.model, suite.digits, most))[
+            :, :, : len(row_B)
+        ]
         term_N = np.arange(3, most + 1)
         counted_BN = (suite.known < term_N) & (term_N <= rows.terms_B[row_B][:, None])
         terms, right_PM = terms + int(counted_BN.sum()), right_PM + right_PMBN[:, :, counted_BN].sum(-1)
@@ -113,20 +116,22 @@ def measure(suite, params_P, cfg):
     return [facts | {"teacher_forced": int(m[0]) / terms, "free_running": int(m[1]) / terms} for m in right_PM]
 
 
-@partial(jax.jit, static_argnums=(2, 3, 4))
-def _right(params_P, rows, cfg, digits, terms):
+@partial(jax.jit, static_argnums=(2, 3, 4, 5))
+def _right(params_P, rows, architecture, cfg, digits, terms):
     """Whether each member is right on each predictable term, teacher-forced and free-running: (P, 2, B, terms - 2)."""
+
+    module = importlib.import_module(f"apformer.{architecture}")
 
     # The parameters are arguments here, so that one compilation serves all members.
     def member(params):
-        return jnp.stack(evaluation.measure_rows(rows, digits, terms, **bound(params, cfg))[3:])
+        return jnp.stack(evaluation.measure_rows(rows, digits, terms, bind(module, params, cfg))[3:])
 
     return train.over_members(member, "map" if jax.default_backend() == "cpu" else "vmap")(params_P)
 
 
 def can_enumerate(settings):
     """Whether the contexts of a model are finitely many, and few enough to ask them all."""
-    tokens = recipes.module(settings.model).reach(settings.model)
+    tokens = architecture_of(settings).reach(settings.model)
     return tokens is not None and 0 < certification.count(settings.data, tokens) <= MOST_CONTEXTS
 
 
@@ -135,11 +140,11 @@ def certificate(params, settings):
 
     Only for settings that `can_enumerate`.
     """
-    cfg, tokens = settings.data, recipes.module(settings.model).reach(settings.model)
-    groups, functions = certification.plan(cfg, tokens), bound(params, settings.model)
-    tallies = certification.enumerate_contexts(groups, functions["apply"], certification.start(), _batch_tokens(1))
+    cfg, tokens = settings.data, architecture_of(settings).reach(settings.model)
+    groups, model = certification.plan(cfg, tokens), bind(architecture_of(settings), params, settings.model)
+    tallies = certification.enumerate_contexts(groups, model.apply, certification.start(), _batch_tokens(1))
     tally = deque(tallies, maxlen=1).pop()
-    result = certification.conclude(cfg, tokens, tally, groups, **functions)
+    result = certification.conclude(cfg, tokens, tally, groups, model)
     return {name: result[name] for name in ("certified", "contexts", "errors", "smallest_margin")}
 
 

@@ -47,7 +47,7 @@ def page(settings, rows, params, evaluation, path):
 
 def ask(settings, rows, params):
     """{"probe", "ablation", "examples"}: held-out rows, what they cost without each part, and how some begin."""
-    step, digits = training.validation_batch(settings, rows), settings.data.digits
+    step, digits = training.validation(settings, rows), settings.data.digits
     batch = asked.few(step.rows)
     place_T = np.arange(batch.tokens_BT.shape[1])
     term_BT = np.broadcast_to((place_T + 1) // (digits + 1), batch.tokens_BT.shape)
@@ -181,10 +181,10 @@ def _among(difference, groups):
 
 def _floor(settings):
     """The Bayes predictor's loss on the validation rows, where they are drawn from a generator; else None."""
-    if settings.drawing.dataset is not None:
+    if settings.options.dataset is not None:
         return None
     why = "No predictor can be better than the dashed line: nobody can know the first term and the difference."
-    return {"nats": training.validation_floor(settings), "why": why}
+    return {"nats": training.floor(settings, None), "why": why}
 
 
 def _is_circuit(settings, params):

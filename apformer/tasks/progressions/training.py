@@ -1,7 +1,4 @@
-"""The home task as a run sees it: rows to train on, to choose the best checkpoint by, and to be examined on.
-
-Rows come from the generator, or from a text file. `rows` is None in the one case, {split: Progressions} in the other.
-"""
+"""The home task as a run sees it: rows to train on and to choose the best checkpoint by, and the loss."""
 
 import hashlib
 from functools import partial
@@ -14,38 +11,60 @@ import numpy as np
 
 from apformer import loss
 from apformer.errors import DATA, USAGE, UserError
-from apformer.runs import recipes
+from apformer.flags import require
+from apformer.settings import architecture_of
 from apformer.tasks.batch import Batch
-from apformer.tasks.hard_rows import TEST_KEY, VALIDATION_KEY, VALIDATION_ROWS, keep_hardest
-from apformer.tasks.plain import init_from, initial_params, kept, make_optimizer, whole  # noqa: F401
-from apformer.tasks.progressions import bayes, crops, first_two_terms, generator, text_file
+from apformer.tasks.hard_rows import TEST_KEY, VALIDATION_KEY, VALIDATION_ROWS, keep_hardest, mined_rows
+from apformer.tasks.progressions import bayes, crops, first_two_terms, generator, options, text_file
 from apformer.tasks.progressions.evaluation import term_matches
 from apformer.tasks.progressions.generator import Progressions
+from apformer.tokenizers.digits import VOCABULARY
 
 PREFIX_WEIGHT = 4.0  # of the loss of rows of two terms; the loss of the other rows has weight 1
 
-ON_HOST = {"drawing": ("dataset", "test_sequences")}  # settings that no compiled program knows
+NOT_COMPILED = {"options": ("dataset", "test_sequences")}  # settings that no compiled program knows
 
 _draw = jax.jit(generator.draw, static_argnums=(1, 2, 3))
 
 
+def check(settings):
+    """The longest row, in tokens. Raises UserError (exit USAGE) that names the flag and what fits."""
+    generator.check(settings.data)
+    options.check(settings.options)
+    cfg, offset = settings.data, settings.options.position_offset
+    require("vocab_size", settings.model.vocab_size == len(VOCABULARY), settings.model, f"{len(VOCABULARY)}")
+    if offset and settings.architecture == "recurrent":
+        raise UserError(f"--position_offset {offset} is for transformers: drop it", USAGE)
+    return generator.most_terms(cfg) * (cfg.digits + 1) - 1 + offset
+
+
+def load(settings):
+    """(settings, rows)"""
+    return settings, read_rows(settings)
+
+
+def train_rows(rows):
+    """The training rows of a file as arrays; None where fresh rows are drawn."""
+    return None if rows is None else jax.tree.map(jnp.asarray, rows["train"])
+
+
 def read_rows(settings):
     """{split: Progressions} of the dataset file, or None where fresh rows are drawn. Raises UserError."""
-    name, digits = settings.drawing.dataset, settings.data.digits
+    name, digits = settings.options.dataset, settings.data.digits
     if name is None:
         for split in generator.SPLITS:
             if not generator.has_split(settings.data, split):
                 remedy = "2 to 9 --digits" if digits == 1 else "a wider range that goes beyond 10"
                 raise UserError(f"these differences have no {split} lines: give {remedy}", USAGE)
         return None
-    if settings.drawing.prefix_rows:
-        prefixes = f"--prefix_rows {settings.drawing.prefix_rows}"
+    if settings.options.prefix_rows:
+        prefixes = f"--prefix_rows {settings.options.prefix_rows}"
         raise UserError(f"{prefixes} are drawn by the generator: drop it, or --dataset", USAGE)
     rows, found = text_file.read(name)
     if found != digits:
         raise UserError(f"{name} has terms of {found} digits where --digits is {digits}: give --digits {found}", DATA)
     longest = int(rows.terms_B.max()) * (digits + 1) - 1
-    most = recipes.module(settings.model).max_tokens(settings.model)
+    most = architecture_of(settings).max_tokens(settings.model)
     if most is not None and most < longest:
         raise UserError(f"{name} has rows of {longest} characters: give --max_len {longest} or more", USAGE)
     split_B = generator.split_of(rows.difference_B, rows.first_B)
@@ -56,13 +75,13 @@ def read_rows(settings):
     return splits
 
 
-def describe_rows(settings, rows):
+def describe(settings, rows):
     """What config.json says of the data: counts and a hash, by which a resumed run knows it again."""
     if rows is None:
         return {"source": "sampler"}
     counts = {split: len(part.first_B) for split, part in rows.items()}
-    digest = hashlib.sha256(Path(settings.drawing.dataset).read_bytes()).hexdigest()
-    return {"source": settings.drawing.dataset, "rows": counts, "sha256": digest}
+    digest = hashlib.sha256(Path(settings.options.dataset).read_bytes()).hexdigest()
+    return {"source": settings.options.dataset, "rows": counts, "sha256": digest}
 
 
 class Step(NamedTuple):
@@ -74,25 +93,20 @@ class Step(NamedTuple):
 
 def sample(key, settings, train_rows=None):
     """The Step of a key. Pure, settings static."""
-    drawing, cfg = settings.drawing, settings.data
-    terms, mined = min(drawing.crop_terms, cfg.max_terms), mined_rows(settings)
+    given, cfg = settings.options, settings.data
+    terms, mined = min(given.crop_terms, cfg.max_terms), mined_rows(settings)
     row_key, other_key, start_key, round_key, prefix_key = jax.random.split(key, 5)
     drawn = _draw_rows(row_key, settings, train_rows, settings.training.batch_size - mined)
     parts = [generator.encode_rows(drawn, cfg.digits, terms)]
     if mined:
-        candidates = drawing.mined_per_hard * mined
+        candidates = given.mined_per_hard * mined
         near = 0 if train_rows is not None else candidates // 2
         drawn = _draw_rows(other_key, settings, train_rows, candidates - near)
         parts.append(crops.anywhere(start_key, drawn, cfg.digits, terms))
         if near:
             parts.append(crops.near_round(round_key, cfg, near, terms))
     rows = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *parts)
-    return Step(rows, first_two_terms.sample(prefix_key, cfg, drawing.prefix_rows) if drawing.prefix_rows else None)
-
-
-def mined_rows(settings):
-    """How many rows of a batch are mined: the hardest of their candidates."""
-    return int(settings.drawing.hard_fraction * settings.training.batch_size)
+    return Step(rows, first_two_terms.sample(prefix_key, cfg, given.prefix_rows) if given.prefix_rows else None)
 
 
 def _draw_rows(key, settings, train_rows, size):
@@ -103,19 +117,21 @@ def _draw_rows(key, settings, train_rows, size):
     return Progressions(*(leaf[index_B] for leaf in train_rows))
 
 
-def validation_batch(settings, rows):
+def validation(settings, rows):
     """Held-out rows by which the best checkpoint is chosen: the beginnings of validation progressions."""
-    terms = min(settings.drawing.crop_terms, settings.data.max_terms)
+    terms = min(settings.options.crop_terms, settings.data.max_terms)
     return Step(generator.encode_rows(_validation_rows(settings, rows), settings.data.digits, terms))
 
 
-def validation_floor(settings):
-    """The Bayes predictor's loss on the validation batch of drawn rows, in nats per character.
+def floor(settings, rows):
+    """The Bayes predictor's loss on the validation batch, in nats per character; None of rows of a file.
 
     A row's beginning costs it what the whole row does, since only the first two terms cost anything.
     """
+    if rows is not None:
+        return None
     nats = bayes.bayes_nats(_validation_rows(settings, None), settings.data).sum()
-    return float(nats / np.sum(validation_batch(settings, None).rows.weights_BT))
+    return float(nats / np.sum(validation(settings, None).rows.weights_BT))
 
 
 def _validation_rows(settings, rows):
@@ -126,7 +142,7 @@ def _validation_rows(settings, rows):
 
 def test_rows(settings, rows, split="test"):
     """The progressions of the evaluation, as numpy arrays; of a file, those of any split."""
-    count = settings.drawing.test_sequences
+    count = settings.options.test_sequences
     if rows is not None:
         return Progressions(*(leaf[:count] for leaf in rows[split]))
     return jax.device_get(_draw(jax.random.key(TEST_KEY), settings.data, count, "test"))
@@ -136,7 +152,7 @@ def make_loss(settings):
     """loss_fn(params, step, key) -> (loss, metrics); without a key, of all rows as they are, and nothing random.
 
     The loss is the mean cross-entropy of every character that is there, but for the two given terms of mined rows. Rows
-    of two terms, if any, replace the first two terms of the other rows: see `data/openings.py`. The metrics are of rows
+    of two terms, if any, replace the first two terms of the other rows: see first_two_terms.py. The metrics are of rows
     as the generator draws them, so that their loss can be compared with the Bayes floor.
     """
     run, cfg, apply = settings.training, settings.data, _make_apply(settings)
@@ -175,7 +191,7 @@ def cross_entropy(logits_BTV, batch):
 
 def _make_apply(settings):
     """The model's apply, with what a key makes random in training: dropout, and where rows begin."""
-    architecture, most = recipes.module(settings.model), settings.drawing.position_offset
+    architecture, most = architecture_of(settings), settings.options.position_offset
 
     def apply(params, tokens_BT, cfg, *, key=None):
         if key is None:
@@ -189,8 +205,9 @@ def _make_apply(settings):
     return apply
 
 
-def hint(cfg, run):
+def example(settings, run):
     """A command for the user to try on a run: to continue 007 010 013, or the nearest that can be drawn."""
+    cfg = settings.data
     difference = sorted((cfg.min_difference, 3, cfg.max_difference))[1]
     top = 10**cfg.digits - 1
     terms = min(3, 1 + top // max(abs(difference), 1))

@@ -1,1 +1,32 @@
-"""Language models of a text."""
+"""A language model of a text: a window of the text is read, and every next token of it predicted.
+
+`rows` is {"train": tokens, "validation": tokens, "tokenizer": ..., "validation_characters": how many}.
+"""
+
+from apformer.tasks.text.corpus import Config
+from apformer.tasks.text.evaluation import evaluate
+from apformer.tasks.text.options import Options
+from apformer.tasks.text.page_data import EVALUATION, page
+from apformer.tasks.text.recipes import RECIPES
+from apformer.tasks.text.training import (
+    NOT_COMPILED,
+    accumulate,
+    check,
+    describe,
+    example,
+    files,
+    floor,
+    init_from,
+    initial_params,
+    kept,
+    load,
+    make_loss,
+    make_optimizer,
+    sample,
+    train_rows,
+    validation,
+    whole,
+)
+
+ARCHITECTURES = ("model", "recurrent")
+ABILITIES = {"generate": True}

@@ -17,7 +17,7 @@ def page(settings, rows, params, evaluation, path):
     """What the page shows, see `report.sections` and `probe.page`."""
     cfg, missing = settings.data, {}
     words = pretrained.load(path / "tokenizer.json")
-    characters = cfg.tokenizer == "characters"
+    characters = words.by_characters
     prompt = sections.text("Type some text for the model to go on from.")
     shown = {
         "vocabulary": merges.texts(words),
@@ -39,7 +39,7 @@ def page(settings, rows, params, evaluation, path):
 
 
 def _ask(settings, rows, params, vocabulary):
-    batch = asked.few(training.validation_batch(settings, rows))
+    batch = asked.few(training.validation(settings, rows))
     one = jax.tree.map(lambda leaf: leaf[None], batch)  # the loss takes batches of rows
     loss_fn = training.make_loss(asked.exactly(settings))
     texts = ("".join(vocabulary[token] for token in tokens_T) for tokens_T in batch.tokens_BT[: asked.EXAMPLES])

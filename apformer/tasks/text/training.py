@@ -1,7 +1,4 @@
-"""A text as a run sees it: the names of `task`.
-
-`rows` is {"train": tokens_N, "validation": tokens_N, "tokenizer": ..., "validation_characters": how many}.
-"""
+"""A text as a run sees it: tokens to train on and to choose the best checkpoint by, and the loss."""
 
 import hashlib
 import math
@@ -14,20 +11,36 @@ import jax.numpy as jnp
 import numpy as np
 
 from apformer import loss
-from apformer.errors import DATA, UserError
+from apformer.errors import DATA, USAGE, UserError
+from apformer.flags import require
 from apformer.layers import lora
-from apformer.runs import recipes
+from apformer.settings import architecture_of
 from apformer.tasks import plain
 from apformer.tasks.text import corpus
 from apformer.tokenizers import pretrained
 from apformer.tokenizers import text as text_tokenizer
 
-ON_HOST = {  # settings that no compiled program knows
+NOT_COMPILED = {  # settings that no compiled program knows
     "data": ("text", "tokenizer", "special_tokens", "validation_share"),
-    "drawing": ("init_from",),
+    "options": ("init_from",),
 }
 LEARNED = ("characters", "byte_pairs")  # tokenizers that are made from the text
 VALIDATION_TOKENS = 2**14  # of a batch, whose attention and logits must fit in memory
+
+
+def check(settings):
+    """The longest row, in tokens. Raises UserError (exit USAGE) that names the flag and what fits."""
+    corpus.check(settings.data)
+    options, cfg, most = settings.options, settings.model, architecture_of(settings).max_tokens(settings.model)
+    require("accumulate", 1 <= options.accumulate < 2**31, options, "1 to 2147483647")
+    require("lora_rank", 0 <= options.lora_rank <= cfg.d_model, options, f"0 to {cfg.d_model}, the width of the model")
+    require("lora_alpha", 0 < options.lora_alpha < 1e6, options, "more than 0 and less than 1000000")
+    if options.remat and settings.architecture == "recurrent":
+        raise UserError("--remat is for transformers: drop it", USAGE)
+    if options.init_from is not None:
+        where = f"at most {most}, the positions of {options.init_from}"
+        require("context", most is None or settings.data.context <= most, settings.data, where)
+    return settings.data.context
 
 
 def read_rows(settings):
@@ -68,19 +81,34 @@ def kept(settings, path):
     return replace(settings, data=replace(settings.data, tokenizer=str(path)))
 
 
-def fitted(settings, rows):
-    """The settings with a model whose vocabulary is the tokenizer's.
+def load(settings):
+    """(settings, rows): the vocabulary of the model becomes that of the tokenizer.
 
     Raises UserError (exit DATA) if the model was trained before, with another vocabulary.
     """
-    folder = init_from(settings)
+    rows, folder = read_rows(settings), init_from(settings)
     if folder is not None:
         text_tokenizer.check_vocabulary(rows["tokenizer"], settings.model.vocab_size, folder)
-        return settings
-    return replace(settings, model=replace(settings.model, vocab_size=rows["tokenizer"].vocab_size))
+        return settings, rows
+    return replace(settings, model=replace(settings.model, vocab_size=rows["tokenizer"].vocab_size)), rows
 
 
-def describe_rows(settings, rows):
+def files(rows):
+    """The tokenizer."""
+    return {"tokenizer.json": rows["tokenizer"].to_json()}
+
+
+def train_rows(rows):
+    """The tokens of the training part."""
+    return jnp.asarray(rows["train"])
+
+
+def floor(settings, rows):
+    """Not known: nobody knows how a text goes on."""
+    return None
+
+
+def describe(settings, rows):
     """What config.json says of the data: counts and hashes, by which a resumed run knows it again."""
     return {
         "source": settings.data.text,
@@ -93,17 +121,17 @@ def describe_rows(settings, rows):
 
 def sample(key, settings, train_rows):
     """The batch of a training step: fresh windows of the training part. Pure, settings static."""
-    return corpus.windows(key, train_rows, settings.data, settings.training.batch_size * settings.drawing.accumulate)
+    return corpus.windows(key, train_rows, settings.data, settings.training.batch_size * settings.options.accumulate)
 
 
-def validation_batch(settings, rows):
+def validation(settings, rows):
     """The whole validation part, in batches."""
     return corpus.consecutive(rows["validation"], settings.data, VALIDATION_TOKENS)
 
 
 def init_from(settings):
     """The folder of the model that training begins with, or None."""
-    return settings.drawing.init_from
+    return settings.options.init_from
 
 
 def initial_params(key, settings, given=None):
@@ -116,48 +144,53 @@ def initial_params(key, settings, given=None):
         base = plain.initial_params(key, settings)
     else:
         base = jax.tree.map(lambda leaf: jnp.array(leaf, jnp.float32), given)
-    if not settings.drawing.lora_rank:
+    if not settings.options.lora_rank:
         return base
-    return {"base": base, "adapters": lora.init(jax.random.fold_in(key, 1), base, settings.drawing.lora_rank)}
+    return {"base": base, "adapters": lora.init(jax.random.fold_in(key, 1), base, settings.options.lora_rank)}
 
 
 def whole(params, settings):
     """The parameters of the model: those of the state, its adapters merged. Their gradient is that of the adapters."""
-    if not settings.drawing.lora_rank:
+    if not settings.options.lora_rank:
         return params
-    return lora.merge(jax.lax.stop_gradient(params["base"]), params["adapters"], settings.drawing.lora_alpha)
+    return lora.merge(jax.lax.stop_gradient(params["base"]), params["adapters"], settings.options.lora_alpha)
+
+
+def accumulate(settings):
+    """Batches of a step, one after the other."""
+    return settings.options.accumulate
 
 
 def make_optimizer(settings):
     """The optimizer of `initial_params`."""
     rule = plain.make_optimizer(settings)
-    return lora.trained_alone(rule) if settings.drawing.lora_rank else rule
+    return lora.trained_alone(rule) if settings.options.lora_rank else rule
 
 
 def make_loss(settings):
     """loss_fn(params, batch, key) -> (loss, metrics); without a key, of all batches of the validation part."""
-    apply, dtype = recipes.module(settings.model).apply, jnp.dtype(settings.training.compute_dtype)
-    if settings.drawing.remat:
+    apply, dtype = architecture_of(settings).apply, jnp.dtype(settings.training.compute_dtype)
+    if settings.options.remat:
         apply = partial(apply, remat=True)
 
     def loss_fn(params, batch, key):
         params = jax.tree.map(lambda leaf: leaf.astype(dtype), params)
         if key is None:
-            mean = validation_loss(params, batch, settings.model)
+            mean = validation_loss(params, batch, settings)
             return mean, {"loss": mean}
         return loss.next_token_loss(params, batch, key if settings.model.dropout else None, settings.model, apply=apply)
 
     return loss_fn
 
 
-def validation_loss(params, batches, cfg):
+def validation_loss(params, batches, settings):
     """Mean nats per token of the whole validation part, without dropout."""
-    return validation_nats(params, batches, cfg).sum() / batches.weights_BT[..., 1:].sum()
+    return validation_nats(params, batches, settings).sum() / batches.weights_BT[..., 1:].sum()
 
 
-def validation_nats(params, batches, cfg):
+def validation_nats(params, batches, settings):
     """What every token of the validation part costs, in nats: (batches, rows, context), 0 where it weighs nothing."""
-    apply = recipes.module(cfg).apply
+    apply, cfg = architecture_of(settings).apply, settings.model
 
     def nats(batch):
         logits_BTV = apply(params, batch.tokens_BT[:, :-1], cfg)
@@ -171,6 +204,6 @@ def bits_per_character(nats_per_token, rows):
     return nats_per_token / math.log(2) * (len(rows["validation"]) - 1) / rows["validation_characters"]
 
 
-def hint(cfg, run):
+def example(settings, run):
     """A command for the user to try on a run."""
     return f"apformer generate {run} --tokens 200"

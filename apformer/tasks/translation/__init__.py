@@ -1,1 +1,28 @@
-"""Translation of sentences."""
+"""Translation of sentences: two texts whose lines belong together, or number words.
+
+`rows` is {"train": Padded of each width, "validation": the same, "lines": {part: Lines}, "tokenizer": ...}.
+"""
+
+from apformer.tasks.plain import init_from, initial_params, kept, make_optimizer, whole
+from apformer.tasks.translation.corpus import Config
+from apformer.tasks.translation.evaluation import evaluate
+from apformer.tasks.translation.options import Options
+from apformer.tasks.translation.page_data import EVALUATION, page
+from apformer.tasks.translation.recipes import RECIPES
+from apformer.tasks.translation.training import (
+    NOT_COMPILED,
+    accumulate,
+    check,
+    describe,
+    example,
+    files,
+    floor,
+    load,
+    make_loss,
+    sample,
+    train_rows,
+    validation,
+)
+
+ARCHITECTURES = ("seq2seq",)
+ABILITIES = {"translate": True}

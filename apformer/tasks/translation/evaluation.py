@@ -9,37 +9,30 @@ import time
 import jax
 import numpy as np
 
-from apformer import files, seq2seq
+from apformer import seq2seq
 from apformer.errors import USAGE, UserError
-from apformer.report import progress, tables
-from apformer.runs.metrics import read_metrics
-from apformer.runs.restore import load_params
-from apformer.tasks.translation import search as searching
+from apformer.report import attention, tables
+from apformer.tasks import Evaluation
 from apformer.tasks.translation import training
+from apformer.tasks.translation.search import search
 
 LENGTHS = (1, 6, 11, 16, 21, 31)  # words of a reference at which the rows of the table begin
 SAMPLES = 8
 
 
-def evaluate_run(path, settings, rows, member=None):
-    """evaluation.json, translations.tsv and figures of a run."""
-    from apformer.report import attention, figures
-
-    sacrebleu = library()
-    params, step, member = load_params(path, settings, member)
+def evaluate(model, settings, rows, progress):
+    """Scores of the translations of the test part, and the translations themselves."""
+    sacrebleu, options = library(), settings.options
     tokenizer, lines = rows["tokenizer"], rows["lines"]["test"]
     sources = training.encode_side(tokenizer, lines.sources, lines.names[0], settings.data)
     begun = time.perf_counter()
-    with progress.bar(total=len(sources), unit="sentence", desc="translate", leave=False) as bar:
-        tokens = searching.search(sources, params, settings, settings.drawing, progress=bar.update)
+    tokens = search(sources, model.params, settings, options, progress=lambda done: progress(done, len(sources)))
     seconds = time.perf_counter() - begun
     found = [tokenizer.decode(tokens_T) for tokens_T in tokens]
     result = {
-        "step": step,
-        "member": member,
         "sentences": len(found),
-        "beams": settings.drawing.beams,
-        "alpha": settings.drawing.alpha,
+        "beams": options.beams,
+        "alpha": options.alpha,
         "seconds": round(seconds, 1),
         **score(found, lines.targets, sacrebleu),
         "by_length": by_length(found, lines.targets, sacrebleu),
@@ -48,17 +41,12 @@ def evaluate_run(path, settings, rows, member=None):
             for n in np.linspace(0, len(found) - 1, min(SAMPLES, len(found))).astype(int)
         ],
     }
-    files.write_json(path / "evaluation.json", result)
     columns = (["source", *lines.sources], ["reference", *lines.targets], ["translation", *found])
     clean = ("\t".join(" ".join(cell.split()) for cell in row) for row in zip(*columns, strict=True))
-    files.write_text(path / "translations.tsv", "".join(f"{row}\n" for row in clean))
-    pictures = {"loss": figures.loss_curve(read_metrics(path))}
     shown = next((n for n in range(len(found)) if 4 <= len(tokens[n]) <= 16), 0)
-    pictures["cross_attention"] = attention.cross_attention(
-        *what_it_read(params, settings.model, sources[shown], tokens[shown], tokenizer)
-    )
-    figures.save(path / "figures", pictures)
-    return result
+    read = what_it_read(model.params, settings.model, sources[shown], tokens[shown], tokenizer)
+    pictures = {"cross_attention": attention.cross_attention(*read)}
+    return Evaluation(result, table(result), pictures, {"translations.tsv": "".join(f"{row}\n" for row in clean)})
 
 
 def library():
@@ -113,7 +101,7 @@ def what_it_read(params, cfg, source_S, target_T, tokenizer):
 def table(result):
     """An evaluation for a terminal."""
     lines = [
-        f"step {result['step']:,}, {result['sentences']:,} test sentences, beam {result['beams']}, length penalty "
+        f"{result['sentences']:,} test sentences, beam {result['beams']}, length penalty "
         f"{result['alpha']:g}, {result['seconds']:.0f} s:",
         f"BLEU {result['bleu']:.2f} ({result['bleu_signature']}), chrF {result['chrf']:.2f} "
         f"({result['chrf_signature']}), exact {tables.percent(result['exact'])}",

@@ -1,4 +1,4 @@
-"""The translation of each of many sentences, by beam search or by drawing."""
+"""The translation of each of many sentences, by beam search or by options."""
 
 from functools import partial
 
@@ -13,7 +13,7 @@ BATCH_TOKENS = 1024  # of the sources of a batch, padded
 MULTIPLE = 8  # of which the padded widths are
 
 
-def search(sources, params, settings, teaching, temperature=0.0, seed=0, progress=lambda done: None):
+def search(sources, params, settings, options, temperature=0.0, seed=0, progress=lambda done: None):
     """The translation of each source, tokens without the end: the best that the search finds, or one that is drawn.
 
     sources: int32 arrays, each with the end token. A translation has at most 16 tokens and twice those of its source.
@@ -23,6 +23,7 @@ def search(sources, params, settings, teaching, temperature=0.0, seed=0, progres
     # No wider than the longest sentence there may be: learned positions end there.
     width_N = np.array([min(-(-len(source) // MULTIPLE) * MULTIPLE, most) for source in sources])
     found, end, key = [None] * len(sources), cfg.target_vocab_size - 1, jax.random.key(seed)
+    done = 0
     for rows, row_B, width in buckets.batches(width_N, BATCH_TOKENS):
         source_BS, lengths_B = generate.pad_prompts([sources[n] for n in row_B], width)
         tokens_BN = decode(
@@ -31,13 +32,14 @@ def search(sources, params, settings, teaching, temperature=0.0, seed=0, progres
             lengths_B,
             jax.random.fold_in(key, int(rows[0])),
             steps=min(16 + 2 * width, most),
-            beams=teaching.beams,
-            alpha=teaching.alpha,
+            beams=options.beams,
+            alpha=options.alpha,
         )
         for n, tokens_N in zip(rows, np.asarray(tokens_BN), strict=False):
             ends = np.flatnonzero(tokens_N == end)
             found[n] = tokens_N[: ends[0] if len(ends) else None]
-        progress(len(rows))
+        done += len(rows)
+        progress(done)
     return found
 
 
@@ -45,7 +47,7 @@ def _decode(params, source_BS, lengths_B, key, *, cfg, temperature, steps, beams
     """tokens_BN, each with the end token unless it was cut off."""
     with jax.default_matmul_precision("highest"):
         cache = seq2seq.init_cache(params, source_BS, cfg, steps, lengths_B)
-        listed = params | {"decoder": seq2seq.unstack(params["decoder"])}  # not cut out of a stack at every step
+        listed = seq2seq.unstack(params)  # not cut out of a stack at every step
 
         def extend(tokens_BT, cache, lengths_B=None):
             return seq2seq.extend(listed, tokens_BT, cache, cfg, lengths_B=lengths_B)

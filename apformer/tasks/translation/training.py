@@ -1,8 +1,6 @@
-"""Pairs of sentences as a run sees them: the names of `task`.
+"""Pairs of sentences as a run sees them: pairs to train on and to choose the best checkpoint by, and the loss.
 
-    y_0 = end, y_1 .. y_T = end        the decoder reads y_0 .. y_T-1 and is to say y_1 .. y_T
-
-`rows` is {"train": Padded of each width, "validation": the same, "lines": {part: Lines}, "tokenizer": ...}.
+y_0 = end, y_1 .. y_T = end        the decoder reads y_0 .. y_T-1 and is to say y_1 .. y_T
 """
 
 import hashlib
@@ -17,17 +15,28 @@ import numpy as np
 from apformer import loss, seq2seq, train
 from apformer.decoding import buckets
 from apformer.errors import DATA, USAGE, UserError
-from apformer.tasks.plain import init_from, initial_params, kept, make_optimizer, whole  # noqa: F401
+from apformer.flags import require
 from apformer.tasks.translation import batches as padded
 from apformer.tasks.translation import corpus
 from apformer.tokenizers import text as text_tokenizer
 
-ON_HOST = {  # settings that no compiled program knows
+NOT_COMPILED = {  # settings that no compiled program knows
     "data": tuple(field.name for field in fields(corpus.Config) if field.name != "widths"),
-    "drawing": ("average", "beams", "alpha"),
+    "options": ("beams", "alpha"),
 }
 WIDTHS = 4
 VALIDATION_TOKENS = 4096  # of a batch on either side
+
+
+def check(settings):
+    """The longest sentence, in tokens. Raises UserError (exit USAGE) that names the flag and what fits."""
+    corpus.check(settings.data)
+    options = settings.options
+    require("accumulate", 1 <= options.accumulate < 2**31, options, "1 to 2147483647")
+    require("beams", 1 <= options.beams < 2**31, options, "1 to 2147483647")
+    require("label_smoothing", 0 <= options.label_smoothing < 1, options, "at least 0 and less than 1")
+    require("alpha", 0 <= options.alpha < 100, options, "at least 0 and less than 100")
+    return settings.data.longest
 
 
 def read_rows(settings):
@@ -60,14 +69,35 @@ def _of_widths(parts, widths):
     return tuple(parts)
 
 
-def fitted(settings, rows):
-    """The settings with a model whose vocabulary is the tokenizer's and the end token, and the widths of the data."""
+def load(settings):
+    """(settings, rows): the vocabulary is that of the tokenizer and the end token, the widths suit the data."""
+    rows = read_rows(settings)
     V = rows["tokenizer"].vocab_size + 1
     shape = replace(settings.model, source_vocab_size=V, target_vocab_size=V)
-    return replace(settings, model=shape, data=replace(settings.data, widths=rows["widths"]))
+    return replace(settings, model=shape, data=replace(settings.data, widths=rows["widths"])), rows
 
 
-def describe_rows(settings, rows):
+def files(rows):
+    """The tokenizer."""
+    return {"tokenizer.json": rows["tokenizer"].to_json()}
+
+
+def train_rows(rows):
+    """The training pairs of each width."""
+    return jax.tree.map(jnp.asarray, rows["train"])
+
+
+def floor(settings, rows):
+    """Not known: nobody knows the only right translation."""
+    return None
+
+
+def accumulate(settings):
+    """Batches of a step, one after the other."""
+    return settings.options.accumulate
+
+
+def describe(settings, rows):
     """What config.json says of the data: counts and hashes, by which a resumed run knows it again."""
     cfg, lines = settings.data, rows["lines"]
     text = "\n".join(line for part in lines.values() for side in part[:2] for line in side)
@@ -101,11 +131,11 @@ def encode_side(tokenizer, sentences, name, cfg):
 def sample(key, settings, train_rows):
     """Batches of a key, as many as are accumulated, on a leading axis. Pure, settings static."""
     rows = padded.rows_of(settings.data.widths, settings.training.batch_size)
-    keys = jax.random.split(key, settings.drawing.accumulate)
+    keys = jax.random.split(key, settings.options.accumulate)
     return jax.vmap(lambda key: padded.draw(key, train_rows, rows))(keys)
 
 
-def validation_batch(settings, rows):
+def validation(settings, rows):
     """All validation pairs, of each width in batches."""
     return tuple(padded.consecutive(part, VALIDATION_TOKENS) for part in rows["validation"] if len(part.source_NS))
 
@@ -118,7 +148,7 @@ def make_loss(settings):
     """
     widths, cfg, dtype = settings.data.widths, settings.model, jnp.dtype(settings.training.compute_dtype)
     shapes = list(zip(padded.rows_of(widths, settings.training.batch_size), widths, strict=True))
-    smoothing = settings.drawing.label_smoothing
+    smoothing = settings.options.label_smoothing
 
     def of_shape(shape, params, flat, key):
         part = padded.unpack(flat, *shape)
@@ -168,7 +198,7 @@ def validation_losses(params, batches, cfg, smoothing):
     return {"loss": smoothed / weight, "nats": nats / weight}
 
 
-def hint(cfg, run):
+def example(settings, run):
     """A command for the user to try on a run."""
-    sentence = corpus.example(cfg)
+    sentence = corpus.example(settings.data)
     return f'apformer translate {run} "{sentence}"'

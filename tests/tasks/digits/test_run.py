@@ -153,5 +153,5 @@ def test_the_recipe_says_where_its_flags_start():
     assert recipes.parse("--recipe digits".split()).data == generator.Config(6, "msb")
     lsb = recipes.parse("--recipe digits --order lsb --digits 10".split())
     assert lsb.data == generator.Config(10, "lsb") and lsb.model.position_options == periodic.Scheme()
-    assert training.hint(lsb.data, "RUN") == 'apformer predict RUN "7000 0100 3100" --terms 3'
-    assert '"0 3 6"' in training.hint(generator.Config(1), "RUN")
+    assert training.example(lsb.data, "RUN") == 'apformer predict RUN "7000 0100 3100" --terms 3'
+    assert '"0 3 6"' in training.example(generator.Config(1), "RUN")

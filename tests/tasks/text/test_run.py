@@ -120,7 +120,7 @@ def test_training_stops_when_nothing_gets_better(file, tmp_path, monkeypatch):
 
 def test_settings_of_a_text_survive_their_file(file):
     settings = recipes.parse([*FLAGS, "--text", str(file)])
-    assert settings.drawing == TextOptions() and settings.model.max_len == 12
+    assert settings.options == TextOptions() and settings.model.max_len == 12
     assert settings_file.from_dict(json.loads(json.dumps(settings_file.to_dict(settings))), "config.json") == settings
 
 
@@ -239,7 +239,7 @@ def test_a_model_of_half_precision_is_near(file):
         settings.model,
         settings.data,
         settings.optimizer,
-        settings.drawing,
+        settings.options,
     )
     key = jax.random.key(2)
     plain, other = (float(jax.jit(training.make_loss(cfg))(params, batch, key)[0]) for cfg in (settings, half))

@@ -64,7 +64,7 @@ def test_a_run_is_scored_by_what_it_writes(run, trained):
     lines = restore.load_rows(run)["lines"]["test"]
     assert [row["source"] for row in rows] == lines.sources and [row["reference"] for row in rows] == lines.targets
     sources = pair_task.encode_side(tokenizer, lines.sources, "test", settings.data)
-    tokens = searching.search(sources, params, settings, settings.drawing)
+    tokens = searching.search(sources, params, settings, settings.options)
     found = [tokenizer.decode(tokens_T) for tokens_T in tokens]
     assert [row["translation"] for row in rows] == [" ".join(text.split()) for text in found]
     exact = np.mean([text == target for text, target in zip(found, lines.targets, strict=True)])
@@ -104,7 +104,7 @@ def test_settings_of_pairs_survive_their_file():
 
 
 def test_the_average_of_checkpoints_is_their_mean(run, trained):
-    settings = replace(trained[0], drawing=replace(trained[0].drawing, average=2))
+    settings = replace(trained[0], options=replace(trained[0].options, average=2))
     average, step, _ = restore.load_params(run, settings)
     first, second = (restore.load_params(run, settings, step=step)[0] for step in (4, 8))
     assert step == 8
@@ -160,7 +160,7 @@ def test_learned_positions_serve_the_longest_sentences_they_have():
     more, shapes = random_params(wider.model), random_params(settings.model)
     fewer = jax.tree.map(lambda leaf, like: leaf[tuple(map(slice, like.shape))], more, shapes)
     sources = [np.arange(length, dtype=np.int32) for length in (5, 17, 20)]
-    teaching = replace(settings.drawing, beams=1)
+    teaching = replace(settings.options, beams=1)
     found = searching.search(sources, fewer, settings, teaching)
     expected = searching.search(sources, more, wider, teaching)
     for tokens_T, expected_T in zip(found, expected, strict=True):
@@ -170,10 +170,10 @@ def test_learned_positions_serve_the_longest_sentences_they_have():
 def test_a_search_by_one_beam_is_drawing_at_no_temperature(trained):
     settings, params, tokenizer = trained
     sources = pair_task.encode_side(tokenizer, ["7", "231"], "here", settings.data)
-    greedy = searching.search(sources, params, settings, replace(settings.drawing, beams=1))
-    cold = searching.search(sources, params, settings, settings.drawing, temperature=1e-4)
+    greedy = searching.search(sources, params, settings, replace(settings.options, beams=1))
+    cold = searching.search(sources, params, settings, settings.options, temperature=1e-4)
     jax.tree.map(np.testing.assert_array_equal, greedy, cold)
-    warm = [searching.search(sources, params, settings, settings.drawing, 2.0, seed)[1].tolist() for seed in (1, 1, 2)]
+    warm = [searching.search(sources, params, settings, settings.options, 2.0, seed)[1].tolist() for seed in (1, 1, 2)]
     assert warm[0] == warm[1] != warm[2]
 
 

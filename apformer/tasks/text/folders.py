@@ -1,14 +1,14 @@
 """What lies in a folder that holds a language model: a run of a text, or a GPT-2 folder."""
 
+import importlib
 import json
 import os
 from pathlib import Path
 
-from apformer import files
-from apformer.errors import USAGE, UserError
+from apformer import files, tasks
+from apformer.errors import CHECKPOINT, USAGE, UserError
 from apformer.formats import gpt2
-from apformer.runs import settings_file
-from apformer.tasks.text import corpus
+from apformer.settings import model_from
 
 HOW_TO_GET = "`hf download gpt2 --local-dir gpt2` fetches the published GPT-2"
 
@@ -29,21 +29,26 @@ def is_gpt2(folder):
 
 
 def read_config(folder):
-    """The Config of the model in a folder. Raises UserError if there is none, or if its run is not of a text."""
+    """(architecture, Config) of the model in a folder. Raises UserError if there is none, or none of a text."""
     path = Path(folder)
     if is_gpt2(path):
-        return gpt2.read_config(path / "config.json")
+        return "model", gpt2.read_config(path / "config.json")
     config = files.read_json(path / "config.json")
-    settings = settings_file.from_dict(config.get("flags"), path / "config.json")
-    require_text(settings, path)
-    return settings.model
-
-
-def require_text(settings, path):
-    """Raises UserError (exit USAGE) unless the settings are those of a run of a text."""
-    if not isinstance(settings.data, corpus.Config):
+    try:
+        name, cfg = config["architecture"], model_from(config["architecture"], config["flags"]["model"])
+        writes = "generate" in tasks.load(config["task"]).ABILITIES
+    except (KeyError, TypeError, ValueError, ImportError) as error:
+        fault = f"{path / 'config.json'} is damaged or of another version of apformer ({error})"
+        raise UserError(f"{fault}: restore it, or train anew", CHECKPOINT) from None
+    if not writes:
         others = "use `apformer predict` or `apformer translate`, or name a run of a text"
         raise UserError(f"{path} was not trained on a text: {others}", USAGE)
+    return name, cfg
+
+
+def max_tokens(architecture, cfg):
+    """The most tokens a row of a model may have; None if there is no such bound."""
+    return importlib.import_module(f"apformer.{architecture}").max_tokens(cfg)
 
 
 def require_same(model, folder):
@@ -51,10 +56,10 @@ def require_same(model, folder):
 
     Dropout is no part of a model's parameters, and may be another.
     """
-    theirs = vars(read_config(folder))
+    theirs = vars(read_config(folder)[1])
     for name, value in vars(model).items():
         if name not in theirs:
             raise UserError(f"--{name} is no part of the model in --init_from {folder}: drop it", USAGE)
-        if name != "dropout" and value != theirs[name]:
+        if name not in ("dropout", "attention_dropout") and value != theirs[name]:
             fault = f"--{name} {value} contradicts --init_from {folder}, whose {name} is {theirs[name]}"
             raise UserError(f"{fault}: drop the flag", USAGE)

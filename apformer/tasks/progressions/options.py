@@ -1,0 +1,41 @@
+"""Which progressions a training step sees, and how many an evaluation has."""
+
+from dataclasses import dataclass
+
+from apformer.flags import require
+
+
+@dataclass(frozen=True)
+class Options:
+    """Which progressions a training step sees, and how many an evaluation has."""
+
+    crop_terms: int = 4
+    """Terms of a training row. Longer progressions are cropped, so that a step costs less."""
+    hard_fraction: float = 0.0
+    """Fraction of the batch that is mined: crops whose worst character costs most. Their first two terms are given."""
+    mined_per_hard: int = 4
+    """Candidates drawn for each mined row. The hardest of all candidates are kept."""
+    prefix_rows: int = 0
+    """Extra rows per step with only the first two terms, for a lower loss on these. They get 4/5 of the loss,
+    and digits that only held-out lines have are masked out of their softmax."""
+    position_offset: int = 0
+    """Training rows begin at a random position up to this, so that later positions are trained too (transformers)."""
+    dataset: str | None = None
+    """Text file to train on, one progression a line. Without it, each step draws fresh rows."""
+    test_sequences: int = 10_000
+    """Held-out progressions of the evaluation."""
+
+
+def check_mining(options):
+    """Refuse options of mined rows that no step can follow. Raises UserError (exit USAGE) that names the flag."""
+    require("mined_per_hard", 1 <= options.mined_per_hard < 2**31, options, "1 to 2147483647")
+    require("test_sequences", 1 <= options.test_sequences < 2**31, options, "1 to 2147483647")
+    require("crop_terms", 3 <= options.crop_terms < 2**31, options, "3 to 2147483647")
+    require("hard_fraction", 0 <= options.hard_fraction < 1, options, "at least 0 and less than 1")
+
+
+def check(options):
+    """Refuse options that no step can follow. Raises UserError (exit USAGE) that names the flag and what fits."""
+    check_mining(options)
+    require("prefix_rows", 0 <= options.prefix_rows < 2**31, options, "0 to 2147483647")
+    require("position_offset", 0 <= options.position_offset < 2**31, options, "0 to 2147483647")

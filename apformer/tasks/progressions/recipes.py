@@ -1,0 +1,64 @@
+"""Recipes of the home task.
+
+- exact      continues progressions exactly: two layers, eight heads, attention over a window that
+             ends just before the same place a term earlier, with a relative position table and a sink
+- bayes      the exact recipe, trained until its loss is nearest to the Bayes floor; extra rows teach the first terms
+- sketch     the plain sketch the project began from, literally: `model.Config()` and plain cross-entropy
+- recurrent  an RNN, GRU or LSTM (`--cell`) on the same task
+"""
+
+from dataclasses import replace
+
+from apformer import model, optimizer
+from apformer import recurrent as rnn
+from apformer.settings import Settings, Training
+from apformer.tasks.progressions.generator import Config
+from apformer.tasks.progressions.options import Options
+
+
+def exact(digits: int = 3) -> Settings:
+    """All that the circuit of analysis/circuit.py has to see, from the same place a term before."""
+    # The more digits there are, the rarer are long carries.
+    few = digits <= 3
+    steps, mined_per_hard = {4: (6000, 4)}.get(digits, (1000, 8) if few else (8000, 16))
+    options = Options(hard_fraction=0.5 if few else 0.4, mined_per_hard=mined_per_hard)
+    architecture = model.Config(
+        n_layers=2,
+        n_heads=8,
+        d_ff=128 if few else None,
+        position="relative",
+        window=max(digits, 1) + 3,
+        output_projection=True,
+        attention_sink=True,
+        final_norm=True,
+    )
+    rule = optimizer.Config(rule="muon", learning_rate=8e-3 if few else 4e-3, weight_decay=0.1)
+    training = Training(steps=steps, batch_size=64 if few else 128)
+    return Settings("progressions", "model", training, architecture, _data(digits), options, rule)
+
+
+def bayes(digits: int = 3) -> Settings:
+    """The exact recipe with extra rows of the first two terms, trained until it is nearest to the Bayes floor."""
+    settings = exact(digits)
+    training = replace(settings.training, recipe="bayes", steps=max(3000, settings.training.steps))
+    return replace(settings, training=training, options=replace(settings.options, prefix_rows=512))
+
+
+def sketch(digits: int = 3) -> Settings:
+    """The sketch, with nothing but its training chosen."""
+    training = Training(recipe="sketch", steps=20_000, batch_size=64, save_every=1000)
+    return Settings("progressions", "model", training, model.Config(), _data(digits), Options(crop_terms=16))
+
+
+def recurrent(digits: int = 3) -> Settings:
+    """An RNN, GRU or LSTM on the task of the exact recipe."""
+    training, options = Training(recipe="recurrent", steps=4000), Options(crop_terms=16, hard_fraction=0.25)
+    rule = optimizer.Config(learning_rate=4e-3)
+    return Settings("progressions", "recurrent", training, rnn.Config(d_model=128), _data(digits), options, rule)
+
+
+def _data(digits):
+    return Config(digits=digits, max_difference=min(500, 10 ** max(digits, 1) - 1))
+
+
+RECIPES = {"exact": exact, "bayes": bayes, "sketch": sketch, "recurrent": recurrent}

@@ -1,0 +1,89 @@
+"""Recipes of a language model of a text.
+
+- text          small enough for a CPU: a transformer, or with `--architecture recurrent` an RNN, GRU or LSTM; with
+                `--init_from` a model that was trained before, trained further
+- baby_gpt      nanoGPT's character-level model for a GPU
+- baby_gpt_cpu  nanoGPT's character-level model for a CPU, which is the shape of `text` too
+"""
+
+from dataclasses import replace
+from typing import Literal
+
+from apformer import model, optimizer
+from apformer import recurrent as rnn
+from apformer.errors import USAGE, UserError
+from apformer.settings import Settings, Training
+from apformer.tasks.text import folders
+from apformer.tasks.text.corpus import Config
+from apformer.tasks.text.options import Options
+
+Architecture = Literal["model", "recurrent"]
+
+
+def text(
+    context: int | None = None,
+    architecture: Architecture | None = None,
+    init_from: str | None = None,
+    lora_rank: int = 0,
+) -> Settings:
+    """The shape of `baby_gpt_cpu`, or a recurrent model of about as many parameters, or that of another model."""
+    settings = baby_gpt_cpu(context, init_from, lora_rank)
+    settings = replace(settings, training=replace(settings.training, recipe="text"))
+    if init_from is None and architecture == "recurrent":
+        cells = rnn.Config(vocab_size=512, d_model=256, n_layers=2)
+        return replace(settings, architecture="recurrent", model=cells)
+    if architecture not in (None, settings.architecture):
+        fault = f"--architecture {architecture} contradicts a model that is of {settings.architecture}"
+        raise UserError(f"{fault}: drop the flag", USAGE)
+    return settings
+
+
+def baby_gpt(context: int | None = None, init_from: str | None = None, lora_rank: int = 0) -> Settings:
+    """6 layers, 6 heads, 384 wide, dropout; batches of 64."""
+    training = Training(recipe="baby_gpt", steps=5000, batch_size=64, save_every=250, patience=8)
+    shape = {"d_model": 384, "n_heads": 6, "n_layers": 6, "dropout": 0.2}
+    return _language_model(training, context, 256, init_from, lora_rank, shape)
+
+
+def baby_gpt_cpu(context: int | None = None, init_from: str | None = None, lora_rank: int = 0) -> Settings:
+    """4 layers, 4 heads, 128 wide; batches of 12, 2,000 steps."""
+    training = Training(recipe="baby_gpt_cpu", steps=2000, batch_size=12, save_every=250)
+    shape = {"d_model": 128, "n_heads": 4, "n_layers": 4}
+    return _language_model(training, context, 64, init_from, lora_rank, shape)
+
+
+def _language_model(training, context, usual, folder, lora_rank, shape):
+    """GPT-2's architecture, without biases in attention and head; or the model in a folder."""
+    if folder is not None:
+        return _further(training, folder, context or 128, lora_rank)
+    architecture = model.Config(
+        vocab_size=512,
+        max_len=max(context or usual, 1),
+        position="learned",
+        output_projection=True,
+        activation="gelu",
+        final_norm=True,
+        head_bias=False,
+        tie_embeddings=True,
+        **shape,
+    )
+    rule = optimizer.Config(rule="muon", learning_rate=4e-3, weight_decay=0.1)
+    data = Config(context=usual if context is None else context)
+    return Settings("text", "model", training, architecture, data, Options(), rule)
+
+
+def _further(training, folder, context, lora_rank):
+    """The settings to train the model in a folder further: its shape, its tokenizer, and the small steps it wants.
+
+    The learning rates are those for the published GPT-2; small models bear higher ones. That of adapters is as in Hu
+    et al. 2021.
+    """
+    name, cfg = folders.read_config(folder)
+    training = replace(training, steps=500, batch_size=8, log_every=10, save_every=50, patience=0)
+    rule = optimizer.Config(learning_rate=2e-4 if lora_rank else 5e-5, warmup_steps=50, weight_decay=0.01)
+    longest = folders.max_tokens(name, cfg)
+    data = Config(tokenizer=str(folder), context=min(context, longest or context))
+    return Settings("text", name, training, cfg, data, Options(), rule)
+
+
+RECIPES = {"text": text, "baby_gpt": baby_gpt, "baby_gpt_cpu": baby_gpt_cpu}

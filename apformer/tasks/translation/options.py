@@ -1,0 +1,17 @@
+"""How an encoder-decoder is taught pairs of sentences, and how it translates."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Options:
+    """How an encoder-decoder is taught pairs of sentences, and how it translates."""
+
+    label_smoothing: float = 0.1
+    """Share of the probability of each target token that is spread over the vocabulary."""
+    accumulate: int = 1
+    """Batches per step. Their gradients are averaged."""
+    beams: int = 5
+    """Beams of the search for the translations that are scored."""
+    alpha: float = 0.6
+    """Length penalty of the search: 0 for none, more for longer translations."""

@@ -1,0 +1,30 @@
+"""Recipes of translators: `translate` for two cores, `base` in the size that was published."""
+
+from apformer import optimizer, seq2seq
+from apformer.settings import Settings, Training
+from apformer.tasks.translation.corpus import Config
+from apformer.tasks.translation.options import Options
+
+
+def translate() -> Settings:
+    """A small encoder-decoder with the norms first, which two cores can train."""
+    training = Training(recipe="translate", steps=3000, batch_size=64, log_every=25)
+    architecture = seq2seq.Config(
+        d_model=128, n_heads=4, n_encoder_layers=2, n_decoder_layers=2, norm_position="pre", final_norm=True
+    )
+    rule = optimizer.Config(rule="muon", learning_rate=4e-3, weight_decay=0.1)
+    return Settings("translation", "seq2seq", training, architecture, Config(), Options(), rule)
+
+
+def base() -> Settings:
+    """The base model of Vaswani et al. 2017 as it was trained: 512 wide, six layers a side, 25,000 tokens a step."""
+    training = Training(
+        recipe="base", steps=100_000, batch_size=1000, save_every=1000, log_every=100, keep=5, average=5
+    )
+    # The peak of the published schedule is (512 * 4000)^-1/2.
+    rule = optimizer.Config(learning_rate=7e-4, warmup_steps=4000, schedule="inverse_sqrt", beta2=0.98)
+    data, options = Config(byte_pairs=37_000), Options(beams=4)
+    return Settings("translation", "seq2seq", training, seq2seq.base(37_000), data, options, rule)
+
+
+RECIPES = {"translate": translate, "base": base}
