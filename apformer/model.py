@@ -111,6 +111,11 @@ def max_tokens(cfg):
     return position.max_tokens(cfg.position_options, cfg.max_len)
 
 
+def has_dropout(cfg):
+    """Whether training is random, and wants a key."""
+    return cfg.dropout > 0 or cfg.attention_dropout > 0
+
+
 def init(key, cfg):
     """Parameters as a plain nested dict of float32 arrays; those of the blocks are stacked on a leading layer axis."""
     embedding_key, position_key, block_key, norm_key, head_key = jax.random.split(key, 5)

@@ -56,6 +56,11 @@ def unstack(params):
     return params
 
 
+def has_dropout(cfg):
+    """Whether training is random, and wants a key."""
+    return cfg.dropout > 0
+
+
 def init(key, cfg):
     """Parameters as a plain nested dict of float32 arrays; those of the cells are stacked on a leading layer axis."""
     embedding_key, cells_key, head_key = jax.random.split(key, 3)

@@ -93,6 +93,11 @@ def max_tokens(cfg):
     return position.max_tokens(_scheme(cfg), cfg.max_len)
 
 
+def has_dropout(cfg):
+    """Whether training is random, and wants a key."""
+    return cfg.dropout > 0
+
+
 def init(key, cfg):
     """Parameters as a plain nested dict of float32 arrays; those of the blocks are stacked on a leading layer axis."""
     keys = iter(jax.random.split(key, 10))

@@ -37,6 +37,7 @@ def _size(d_model, n_heads, n_layers):
         final_norm=True,
         head_bias=False,
         dropout=0.1,
+        attention_dropout=0.1,
     )
 
 
@@ -47,7 +48,7 @@ SIZES = {
     "gpt2-xl": _size(1600, 25, 48),
 }
 
-# Our fields, and how config.json calls them. Attention weights are not dropped here: attn_pdrop has no counterpart.
+# Our fields, and how config.json calls them.
 FIELDS = {
     "vocab_size": "vocab_size",
     "d_model": "n_embd",
@@ -57,6 +58,7 @@ FIELDS = {
     "max_len": "n_positions",
     "norm_epsilon": "layer_norm_epsilon",
     "dropout": "resid_pdrop",
+    "attention_dropout": "attn_pdrop",
     "tie_embeddings": "tie_word_embeddings",
 }
 SIZE_FIELDS = ("vocab_size", "d_model", "n_heads", "n_layers", "d_ff", "max_len")
@@ -140,7 +142,6 @@ def _config(cfg, dtype):
         "activation_function": next(name for name, ours in ACTIVATIONS.items() if ours == cfg.activation),
         "scale_attn_weights": cfg.similarity == "scaled_dot",
         "embd_pdrop": cfg.dropout,
-        "attn_pdrop": 0.0,
         "bos_token_id": end_of_text,
         "eos_token_id": end_of_text,
         "dtype": str(dtype),

@@ -4,8 +4,8 @@
     geometric    weight_s = sigmoid(score_s) prod_{r < s} (1 - sigmoid(score_r))
 
 Geometric attention (Csordas et al. 2022, here from the oldest key on) has no softmax: each key takes a share of what
-the keys before it have left. A head may then look for the first key of a kind, however many others stand before it, and
-what it reads does not depend on how many keys there are.
+the keys before it have left. A head may then look for the first key of a kind, however many others stand before it.
+What it reads does not depend on how many keys there are.
 
 A sink is one more key for each head, with a learned score and the value 0 (Xiao et al. 2024): a head may then read
 nothing, and tell one token from several that are equal, which an average of equal values cannot.

@@ -7,14 +7,14 @@ import platform
 import jax
 import numpy as np
 
-from apformer.runs import provenance
+from apformer import __version__
 
-PACKAGES = ("apformer", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy")
+PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy")
 
 
 def versions():
-    """Versions of Python and of the packages a run depends on, {name: version}; None for what is not installed."""
-    found = {"python": platform.python_version()}
+    """Versions of Python, of apformer and of the packages that a run depends on, {name: version}; None for what is not installed."""
+    found = {"python": platform.python_version(), "apformer": __version__}
     for package in PACKAGES:
         try:
             found[package] = importlib.metadata.version(package)
@@ -39,5 +39,5 @@ def surroundings(params):
         "matmul_precision": "highest",
         "backend": device.platform,
         "device": device.device_kind,
-        "versions": provenance.versions(),
+        "versions": versions(),
     }

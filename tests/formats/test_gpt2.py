@@ -27,6 +27,7 @@ CONFIG = {
     "n_inner": F,
     "n_positions": P,
     "resid_pdrop": 0.25,
+    "attn_pdrop": 0.125,
 }
 
 
@@ -105,7 +106,8 @@ def test_a_folder_computes_what_the_paper_says(tmp_path, prefix, untied):
     }
     named = prefixed(tensors | buffers) if prefix else tensors | buffers
     cfg, params = gpt2.load(write(tmp_path / "in", named, tie_word_embeddings=not untied))
-    assert (cfg.max_len, cfg.d_ff, cfg.dropout, cfg.tie_embeddings) == (P, F, 0.25, not untied)
+    assert (cfg.max_len, cfg.d_ff, cfg.tie_embeddings) == (P, F, not untied)
+    assert (cfg.dropout, cfg.attention_dropout) == (0.25, 0.125)
     tokens = np.random.default_rng(1).integers(0, V, (2, 7)).astype(np.int32)
     logits = jax.jit(model.apply, static_argnums=2)(params, tokens, cfg)
     expected = [forward(tensors, row, "lm_head.weight" if untied else "wte.weight") for row in tokens]
@@ -127,7 +129,7 @@ def say(**changes):
     "changes",
     [
         {},
-        {"tie_embeddings": False, "d_ff": None, "dropout": 0.0},
+        {"tie_embeddings": False, "d_ff": None, "dropout": 0.0, "attention_dropout": 0.25},
         {"activation": "relu", "similarity": "dot", "n_layers": 5, "norm_epsilon": 0.1},
         {"activation": "gelu", "n_heads": 1, "vocab_size": 50257},
     ],

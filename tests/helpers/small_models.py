@@ -8,7 +8,8 @@ from apformer.analysis import circuit
 from apformer.commands import train
 from apformer.layers import position
 from apformer.layers.position import periodic
-from apformer.runs import recipes
+from apformer.settings import Settings, Training
+from apformer.tasks.progressions import Options
 
 V = 11
 # Those of which the nearest tokens are visible; of periodic positions, whose mask has gaps, `PERIODIC` has some.
@@ -40,7 +41,8 @@ def close(actual, expected, relative):
 
 def circuit_run(path, data):
     """A run directory whose checkpoint holds the circuit for data.digits digits."""
-    settings = recipes.Settings(recipes.Training(steps=1, run_dir=str(path)), circuit.config(data.digits), data)
+    training = Training(steps=1, run_dir=str(path))
+    settings = Settings("progressions", "model", training, circuit.config(data.digits), data, Options())
     return train.keep(settings, circuit.params(data.digits))
 
 

@@ -4,35 +4,35 @@ import json
 from dataclasses import replace
 from functools import partial
 
-from apformer import files, model, recurrent, seq2seq
+from apformer import files, model, recurrent, seq2seq, tasks
 from apformer.analysis import circuit
 from apformer.commands import evaluate, report, train
-from apformer.runs import fit, recipes
-from apformer.tasks import choose
-from apformer.tasks.digits import generator as wide
-from apformer.tasks.progressions import generator
-from apformer.tasks.text import corpus as text
-from apformer.tasks.translation import corpus
+from apformer.runs import fit
+from apformer.settings import Settings, Training
+from apformer.tasks import digits, progressions, text, translation
+from apformer.tasks.digits import recipes as digits_recipes
 
 MODEL = model.Config(d_model=8, n_heads=2, n_layers=2, d_ff=8, position="relative", window=6, attention_sink=True)
-DATA = generator.Config(max_terms=6, max_difference=120)
-WIDE = replace(recipes.digits(3, "msb").model, d_model=16)
-PAIRS = corpus.Config(from_language="figures", to_language="en", largest=400, numbers=200, byte_pairs=300)
+DATA = progressions.Config(max_terms=6, max_difference=120)
+DIGITS = replace(digits_recipes.digits(3).model, d_model=16)
+SENTENCES = translation.Config(from_language="figures", to_language="en", largest=400, numbers=200, byte_pairs=300)
 TRANSLATOR = seq2seq.Config(
     d_model=8, n_heads=2, n_encoder_layers=2, n_decoder_layers=1, d_ff=8, norm_position="pre", final_norm=True
 )
-OPTIONS = {text.Config: recipes.TextOptions(), corpus.Config: recipes.Teaching(beams=1)}
 TEXT = "".join(f"the {k} bottles of ale stand on wall {k % 7}.\n" for k in range(99))
 
 
-def keep(path, architecture, data, params=None, members=1, evaluated=True):
+def settings_of(task, architecture, cfg, data, options, **training):
+    """The settings of a short run."""
+    return Settings(task, architecture, Training(steps=2, **training), cfg, data, options)
+
+
+def keep(path, task, architecture, cfg, data, options, params=None, members=1, evaluated=True, other="exact"):
     """The directory of a run of these, its best checkpoint untrained or of the parameters given."""
-    training = recipes.Training(steps=2, members=members, run_dir=str(path))
-    options = OPTIONS.get(type(data), recipes.Options(test_sequences=30))
-    settings, rows = choose.read(recipes.Settings(training, architecture, data, options=options))
+    settings = settings_of(task, architecture, cfg, data, options, members=members, run_dir=str(path))
+    settings, rows = tasks.load(task).load(settings)
     params = fit.initial_state(settings).params if params is None else params
     train.keep(settings, params, rows, range(members))
-    other = "nats" if isinstance(data, corpus.Config) else "exact"
     files.write_text(path / "metrics.jsonl", "".join(json.dumps(line) + "\n" for line in _metrics(members, other)))
     if evaluated:
         evaluate.evaluate_run(path, settings, rows)
@@ -56,18 +56,36 @@ def bottles(path):
     return text.Config(text=str(file), context=24)
 
 
+HOME = partial(keep, task="progressions", data=DATA, options=progressions.Options(test_sequences=30))
 KINDS = {
-    "progressions": partial(keep, architecture=MODEL, data=DATA),
-    "members": partial(keep, architecture=MODEL, data=DATA, members=16),
-    "recurrent": partial(keep, architecture=recurrent.Config(d_model=8, n_layers=2), data=DATA),
-    "pairs": partial(keep, architecture=TRANSLATOR, data=PAIRS),
-    "wide": partial(keep, architecture=WIDE, data=wide.Config(digits=3), evaluated=False),
-    "circuit": partial(keep, architecture=circuit.config(3), data=DATA, params=circuit.params(3), evaluated=False),
+    "progressions": partial(HOME, architecture="model", cfg=MODEL),
+    "members": partial(HOME, architecture="model", cfg=MODEL, members=16),
+    "recurrent": partial(HOME, architecture="recurrent", cfg=recurrent.Config(d_model=8, n_layers=2)),
+    "pairs": partial(
+        keep,
+        task="translation",
+        architecture="seq2seq",
+        cfg=TRANSLATOR,
+        data=SENTENCES,
+        options=translation.Options(beams=1),
+        other="nats",
+    ),
+    "wide": partial(
+        keep,
+        task="digits",
+        architecture="model",
+        cfg=DIGITS,
+        data=digits.Config(digits=3),
+        options=digits.Options(test_sequences=30),
+        evaluated=False,
+    ),
+    "circuit": partial(HOME, architecture="model", cfg=circuit.config(3), params=circuit.params(3), evaluated=False),
 }
 
 
 def make(kind, path):
     """The directory of a run of a kind."""
     if kind == "text":
-        return keep(path, model.Config(d_model=8, position="learned", max_len=24), bottles(path))
+        cfg = model.Config(d_model=8, position="learned", max_len=24)
+        return keep(path, "text", "model", cfg, bottles(path), text.Options())
     return KINDS[kind](path)

@@ -8,10 +8,10 @@ first separator, counted from 1. An offset o = t - s then falls into buckets. Wi
     span            k <= o < P - k            what lies between
 
 Each head has a bias for each local and each previous-term bucket. Only the few span heads see the span, and have one
-bias for all of it. Where P is so small that two buckets hold an offset, their biases add up. These are 3 k or 3 k + 1
-numbers a head for terms of any width, and none depends on P, so a model can continue longer terms than it was trained
-on. Other heads do not see the span, because a longer term would draw more of their attention to it by mistake. Before
-the first separator of a row P is not known: only local tokens are visible there, and no token depends on later ones.
+bias for all of it. Where P is so small that two buckets hold an offset, their biases add up. A head learns 3 k or
+3 k + 1 numbers, and none depends on P. So a model can continue longer terms than it was trained on. Other heads do not
+see the span, because a longer term would draw more of their attention to it by mistake. Before the first separator of a
+row P is not known: only local tokens are visible there, and no token depends on later ones.
 
 The place in a term as position: McLeish et al. 2024 (Abacus), Cho et al. 2024 (position coupling), there as embeddings.
 """

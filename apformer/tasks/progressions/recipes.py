@@ -18,30 +18,33 @@ from apformer.tasks.progressions.options import Options
 
 def exact(digits: int = 3) -> Settings:
     """All that the circuit of analysis/circuit.py has to see, from the same place a term before."""
-    # The more digits there are, the rarer are long carries.
-    few = digits <= 3
-    steps, mined_per_hard = {4: (6000, 4)}.get(digits, (1000, 8) if few else (8000, 16))
-    options = Options(hard_fraction=0.5 if few else 0.4, mined_per_hard=mined_per_hard)
+    many = digits >= 5  # the more digits, the rarer a long carry
     architecture = model.Config(
         n_layers=2,
         n_heads=8,
-        d_ff=128 if few else None,
+        d_ff=None if many else 128,
         position="relative",
         window=max(digits, 1) + 3,
         output_projection=True,
         attention_sink=True,
         final_norm=True,
     )
-    rule = optimizer.Config(rule="muon", learning_rate=8e-3 if few else 4e-3, weight_decay=0.1)
-    training = Training(steps=steps, batch_size=64 if few else 128)
+    training = Training(steps=8000 if many else 4000 if digits == 4 else 1500, batch_size=128 if many else 64)
+    options = Options(hard_fraction=0.5, mined_per_hard=16 if many else 8)
+    rule = optimizer.Config(rule="muon", learning_rate=4e-3 if many else 8e-3, weight_decay=0.1)
     return Settings("progressions", "model", training, architecture, _data(digits), options, rule)
 
 
 def bayes(digits: int = 3) -> Settings:
-    """The exact recipe with extra rows of the first two terms, trained until it is nearest to the Bayes floor."""
+    """The exact recipe with extra rows of two terms, trained until its loss is nearest to the Bayes floor."""
     settings = exact(digits)
-    training = replace(settings.training, recipe="bayes", steps=max(3000, settings.training.steps))
-    return replace(settings, training=training, options=replace(settings.options, prefix_rows=512))
+    return replace(
+        settings,
+        training=replace(settings.training, recipe="bayes", steps=max(3000, settings.training.steps)),
+        model=replace(settings.model, d_ff=None),
+        optimizer=replace(settings.optimizer, learning_rate=4e-3, weight_decay=0.03),
+        options=replace(settings.options, prefix_rows=512),
+    )
 
 
 def sketch(digits: int = 3) -> Settings:
