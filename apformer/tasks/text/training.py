@@ -13,10 +13,9 @@ import numpy as np
 from apformer import loss
 from apformer.errors import DATA, USAGE, UserError
 from apformer.flags import require
-from apformer.layers import lora
 from apformer.settings import architecture_of
 from apformer.tasks import plain
-from apformer.tasks.text import corpus
+from apformer.tasks.text import corpus, lora
 from apformer.tokenizers import pretrained
 from apformer.tokenizers import text as text_tokenizer
 

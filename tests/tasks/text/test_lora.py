@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from apformer import model, optimizer
-from apformer.layers import lora
+from apformer.tasks.text import lora
 from tests.helpers.small_models import close, draw_tokens, small
 
 D, H, K, F, L, R = 6, 3, 2, 5, 2, 4
