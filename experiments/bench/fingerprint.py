@@ -1,10 +1,10 @@
 """Hashes of 100 steps of every recipe, by which two versions of apformer can be compared on one machine.
 
-    python experiments/bench/fingerprint.py before.json        in one version
-    python experiments/bench/fingerprint.py after.json before.json        in the other: prints what differs
+    python experiments/bench/fingerprint.py before.json                 in one version
+    python experiments/bench/fingerprint.py after.json before.json      in the other: prints what differs
 
-A change that only moves code leaves every hash as it is. Hashes depend on the processor and on the version of jaxlib, so
-they are compared and not kept.
+A change that only moves code leaves every hash as it is. Hashes depend on the processor and on the version of jaxlib,
+so they are compared, and not kept.
 """
 
 import hashlib
