@@ -84,7 +84,7 @@ def test_a_scan_of_steps_equals_single_steps(four_steps):
     for _ in range(4):
         state, step_metrics = single(state)
         losses.append(step_metrics["loss"])
-    # Not bit for bit: outside a loop XLA may fuse otherwise. What runs on must call the same loops (apformer/runs/fit.py).
+    # Not bit for bit: outside a loop XLA may fuse otherwise. What runs on must call the same loops (runs/fit.py).
     for ours, theirs in zip(jax.tree.leaves(scanned.params), jax.tree.leaves(state.params), strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-7)
     np.testing.assert_allclose(metrics["loss"], jnp.stack(losses), rtol=1e-5)
