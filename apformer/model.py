@@ -34,57 +34,57 @@ class Config:
     d_model: int = 64
     """Width of the residual stream."""
     n_heads: int = 1
-    """Attention heads, each d_model / n_heads wide."""
+    """Number of attention heads, each d_model / n_heads wide."""
     n_layers: int = 1
-    """Blocks."""
+    """Number of blocks."""
     d_ff: int | None = None
-    """Width of the feed-forward layer; 4 * d_model if not given."""
+    """Width of the feed-forward layer. The default is 4 * d_model."""
     max_len: int = 1024
-    """Positions in the learned table, and offsets in the relative table when there is no window."""
+    """Number of positions in the learned table, and of offsets in the relative table without a window."""
     window: int | None = None
-    """Tokens a query may see, itself included; all before it if not given."""
+    """Number of tokens that a query may see, itself included. The default is all before it."""
     position: Literal[*position_names()] = "sinusoidal"
-    """How positions enter: a file of layers/position/."""
+    """Position scheme: a file of layers/position/."""
     position_options: Any = None
-    """The Scheme of that file, with its options; its defaults if not given."""
+    """Options of the position scheme. The default is those of its file."""
     similarity: Literal["scaled_dot", "dot", "cosine", "additive"] = "scaled_dot"
-    """Attention scores, see layers/similarity.py."""
+    """Formula of the attention scores, see layers/similarity.py."""
     weighting: Literal["softmax", "geometric"] = "softmax"
-    """From scores to weights, see layers/weighting.py."""
+    """Way from scores to weights, see layers/weighting.py."""
     scale_embedding: bool = False
-    """Multiply embeddings by sqrt(d_model)."""
+    """Factor sqrt(d_model) on embeddings."""
     tie_embeddings: bool = False
-    """Read out with the transposed embedding table."""
+    """Transposed embedding table as the output head, instead of a matrix of its own."""
     attention_bias: bool = False
     """Biases on queries, keys, values and the output projection."""
     output_projection: bool = False
-    """A linear map after the heads are joined."""
+    """Linear map after the heads are joined."""
     attention_sink: bool = False
-    """One more key for each head, of learned score and value 0."""
+    """One more key for each head, with a learned score and the value 0."""
     activation: Literal["relu", "gelu", "gelu_tanh"] = "relu"
-    """Of the feed-forward layer."""
+    """Nonlinearity of the feed-forward layer. gelu_tanh is GPT-2's approximation."""
     feedforward_bias: bool = True
     """Biases in the feed-forward layer."""
     feedforward_norm: bool = True
-    """A LayerNorm for the feed-forward layer, beside that for attention."""
+    """LayerNorm for the feed-forward layer, beside the one for attention."""
     norm: Literal["layer", "none"] = "layer"
-    """LayerNorm, or nothing."""
+    """Normalisation: layer (LayerNorm), or none."""
     norm_bias: bool = True
-    """A bias in each LayerNorm, beside its gain."""
+    """Bias in each LayerNorm, beside its gain."""
     norm_position: Literal["pre", "post"] = "pre"
-    """Before each sub-layer, or after each residual sum."""
+    """Place of the norms: pre (before each sub-layer) or post (after each residual sum)."""
     residual: bool = True
-    """Add what a sub-layer reads to what it gives."""
+    """Residual connection: the input of a sub-layer is added to its output."""
     norm_epsilon: float = 1e-5
-    """Added to the variance."""
+    """Number that LayerNorm adds to the variance, against division by 0."""
     final_norm: bool = False
-    """Normalise before the output head."""
+    """LayerNorm before the output head."""
     head_bias: bool = True
-    """A bias on the logits."""
+    """Bias on the logits."""
     dropout: float = 0.0
-    """On embeddings and on each sub-layer's output, while training."""
+    """Share of embeddings and sub-layer outputs set to 0, in training only."""
     attention_dropout: float = 0.0
-    """On attention weights, while training."""
+    """Share of attention weights set to 0, in training only."""
 
     def __post_init__(self):
         sizes = ("vocab_size", "d_model", "n_heads", "n_layers", "d_ff", "max_len", "window")

@@ -1,7 +1,8 @@
 """AdamW or Muon with warm-up, cosine decay, gradient clipping and weight decay on matrices only.
 
-    AdamW  m = b1 m + (1 - b1) g,  v = b2 v + (1 - b2) g^2,  p <- p - lr_t (m^ / (sqrt(v^) + eps) + decay p)
-    Muon   W <- W - 5 lr_t (sqrt(max(1, outputs / inputs)) orthogonal(m^) + decay W)
+    AdamW: m = b1 m + (1 - b1) g;  v = b2 v + (1 - b2) g^2;  p <- p - lr_t (m^ / (sqrt(v^) + eps) + decay p)
+
+    Muon:  W <- W - 5 lr_t (sqrt(max(1, outputs / inputs)) orthogonal(m^) + decay W)
 
 Muon is for the matrices of the blocks; m is a running mean of the gradient with decay 0.95, and m^ its Nesterov form.
 Five steps of Newton and Schulz bring the singular values of orthogonal(m^) near 1. All other parameters follow AdamW,
@@ -24,24 +25,24 @@ from apformer.layers import leaves
 
 @dataclass(frozen=True)
 class Config:
-    """How to optimise."""
+    """The optimizer and its schedule."""
 
     rule: Literal["adamw", "muon"] = "adamw"
-    """AdamW for all, or Muon for the matrices of the blocks."""
+    """Optimizer: adamw for all parameters, or muon for the matrices of the blocks and adamw for the rest."""
     learning_rate: float = 3e-3
-    """The peak, after warm-up."""
+    """Peak learning rate, reached after warm-up."""
     warmup_steps: int = 100
-    """Steps of linear warm-up."""
+    """Number of steps in which the learning rate rises linearly to its peak."""
     weight_decay: float = 0.0
-    """Pulls matrices and the embedding table towards 0; biases, gains, sinks and position tables are left alone."""
+    """Pull of matrices and the embedding table towards 0. Biases, gains, sinks and position tables do not decay."""
     beta1: float = 0.9
-    """Decay of the gradient's running mean."""
+    """Decay of the running mean of the gradient."""
     beta2: float = 0.99
-    """Decay of the running mean of its square."""
+    """Decay of the running mean of the squared gradient."""
     schedule: Literal["cosine", "inverse_sqrt"] = "cosine"
-    """How the learning rate falls after warm-up."""
+    """Fall of the learning rate after warm-up."""
     max_grad_norm: float = 1.0
-    """Gradients are scaled down to this global norm."""
+    """Largest global norm of the gradient. A larger gradient is scaled down to it."""
 
     def hyper(self):
         """The numbers members may vary, as arrays."""

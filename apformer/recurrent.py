@@ -29,13 +29,13 @@ class Config:
     vocab_size: int = 11
     """Number of tokens."""
     cell: Literal["rnn", "gru", "lstm"] = "lstm"
-    """What carries the state."""
+    """Kind of recurrent cell."""
     d_model: int = 64
     """Width of embeddings and states."""
     n_layers: int = 1
-    """Cells on top of each other."""
+    """Number of cells, one on top of the other."""
     dropout: float = 0.0
-    """On embeddings and on what each layer hands up, never on the state (Zaremba et al. 2014), while training."""
+    """Share of embeddings and layer outputs set to 0, in training only, never in the state (Zaremba 2014)."""
 
     def __post_init__(self):
         config.check(self, ("vocab_size", "d_model", "n_layers"), shares=("dropout",))

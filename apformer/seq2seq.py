@@ -1,12 +1,15 @@
 """The whole transformer: an encoder reads the source, a decoder writes the target and attends to what was read.
 
-    m      = encoder(E_s[source] sqrt(d_model) + PE)         blocks of self-attention and feed-forward
-    y      = decoder(E_t[target] sqrt(d_model) + PE, m)      between the two, attention from the target to m
-    logits = y W_out + b                                     logits at t predict target token t + 1
+    m      = encoder(E_s[source] sqrt(d_model) + PE)
+    y      = decoder(E_t[target] sqrt(d_model) + PE, m)
+    logits = y W_out + b
 
-Vaswani et al. 2017, figure 1. A source token sees all of its source, a target token the target up to itself and all of
-the source; padding is seen by none. The names are those of `model.py`; the parameters of the decoder are a decoder-only
-model's with cross-attention.
+A block of the encoder has self-attention and feed-forward; between the two, the decoder attends from the target to m.
+Logits at t predict target token t + 1.
+
+Vaswani et al. 2017, figure 1. A source token sees all of its source. A target token sees all of the source, and the
+target up to itself. No token sees padding. The names are those of `model.py`. The parameters of the decoder are those
+of a decoder-only model, with cross-attention.
 """
 
 from dataclasses import dataclass, replace
@@ -35,39 +38,39 @@ class Config:
     target_vocab_size: int = 37_000
     """Number of target tokens."""
     share_embeddings: bool = True
-    """One table for source and target, which then have one vocabulary."""
+    """One embedding table for source and target, which then share a vocabulary."""
     d_model: int = 512
     """Width of the residual stream."""
     n_heads: int = 8
-    """Attention heads, each d_model / n_heads wide."""
+    """Number of attention heads, each d_model / n_heads wide."""
     n_encoder_layers: int = 6
-    """Blocks that read."""
+    """Number of blocks of the encoder."""
     n_decoder_layers: int = 6
-    """Blocks that write."""
+    """Number of blocks of the decoder."""
     d_ff: int | None = None
-    """Width of the feed-forward layer; 4 * d_model if not given."""
+    """Width of the feed-forward layer. The default is 4 * d_model."""
     position: Literal["sinusoidal", "learned"] = "sinusoidal"
-    """How positions enter, see layers/position/; learned ones have a table for the source and one for the target."""
+    """Position scheme, see layers/position/. With learned, source and target have a table each."""
     max_len: int = 1024
-    """Positions in the learned tables."""
+    """Number of positions in the learned tables."""
     similarity: Literal["scaled_dot", "dot", "cosine", "additive"] = "scaled_dot"
-    """Attention scores, see layers/similarity.py."""
+    """Formula of the attention scores, see layers/similarity.py."""
     scale_embedding: bool = True
-    """Multiply embeddings by sqrt(d_model)."""
+    """Factor sqrt(d_model) on embeddings."""
     tie_embeddings: bool = True
-    """Read out with the transposed embedding table of the target."""
+    """Transposed embedding table of the target as the output head, instead of a matrix of its own."""
     attention_bias: bool = False
-    """Biases on queries, keys, values and the output projection; the paper has matrices alone."""
+    """Biases on queries, keys, values and the output projection. The paper has none."""
     activation: Literal["relu", "gelu", "gelu_tanh"] = "relu"
-    """Of the feed-forward layer."""
+    """Nonlinearity of the feed-forward layer. gelu_tanh is GPT-2's approximation."""
     norm_position: Literal["pre", "post"] = "post"
-    """After each residual sum, or before each sub-layer."""
+    """Place of the norms: post (after each residual sum) or pre (before each sub-layer)."""
     norm_epsilon: float = 1e-5
-    """Added to the variance."""
+    """Number that LayerNorm adds to the variance, against division by 0."""
     final_norm: bool = False
-    """Normalise what the encoder and what the decoder gives, which pre-norm wants."""
+    """LayerNorm after the encoder and after the decoder. Pre-norm needs it."""
     dropout: float = 0.1
-    """On embeddings and on each sub-layer's output, while training."""
+    """Share of embeddings and sub-layer outputs set to 0, in training only."""
 
     def __post_init__(self):
         sizes = ("source_vocab_size", "target_vocab_size", "d_model", "n_heads", "d_ff", "max_len")

@@ -12,34 +12,34 @@ from apformer.optimizer import Config as Optimizer
 
 @dataclass(frozen=True)
 class Training:
-    """How long to train, and where to keep it."""
+    """How long to train, and where to keep the run."""
 
     recipe: str = "exact"
-    """Preset for all other flags: the task, the model and how it is trained. Every flag overrides it."""
+    """Preset of all other flags: task, model and training. Every flag overrides it."""
     steps: int = 2000
-    """Optimizer steps."""
+    """Number of optimizer steps."""
     batch_size: int = 128
-    """Rows per step."""
+    """Number of rows in a step."""
     seed: int = 0
     """Random seed of the weights, the batches and dropout."""
     members: int = 1
-    """Models trained at once, with the seeds seed, seed + 1, ..."""
+    """Number of models trained at once, with the seeds seed, seed + 1, ..."""
     member_mode: Literal["auto", "map", "vmap"] = "auto"
-    """map: one member after the other, bit-equal to runs alone. vmap: all at once. auto: map on a CPU, else vmap."""
+    """Order of members. map: one after the other, with the bits of single runs. vmap: at once. auto: map on a CPU."""
     compute_dtype: Literal["float32", "bfloat16"] = "float32"
     """Number format of the forward and backward pass. Parameters stay float32."""
     log_every: int = 50
-    """Steps between lines of metrics.jsonl. They run in one compiled loop."""
+    """Number of steps between lines of metrics.jsonl. They run in one compiled loop."""
     save_every: int = 500
-    """Steps between checkpoints; a multiple of log_every."""
+    """Number of steps between checkpoints; a multiple of log_every."""
     keep: int = 3
-    """Newest checkpoints to keep, besides the best."""
+    """Number of newest checkpoints to keep, besides the best."""
     average: int = 1
-    """Newest checkpoints whose mean is the model. With 1 the model is the best checkpoint."""
+    """Number of newest checkpoints whose mean is the model. With 1, the model is the best checkpoint."""
     patience: int = 0
-    """Stop early after this many checkpoints without a new best one. With 0 training never stops early."""
+    """Number of checkpoints without a new best one after which training stops. With 0, it never stops early."""
     run_dir: str | None = None
-    """A new directory for the run. The default is runs/<UTC time>-<recipe>."""
+    """New directory for the run. The default is runs/<UTC time>-<recipe>."""
 
 
 @dataclass(frozen=True)

@@ -36,8 +36,8 @@ def step_keys(state):
 def make_train_step(loss_fn, optimizer, accumulate=1):
     """A pure function (state, batch) -> (state, metrics) from loss_fn(params, batch, key) -> (loss, metrics).
 
-    Any optax optimizer serves; one that wants them is handed `hyper` and `step`. accumulate: the rows of a batch are
-    taken in so many equal parts, one after the other, of which only one needs memory at a time.
+    Any optax optimizer serves; one that wants them is handed `hyper` and `step`. accumulate: the number of
+    equal parts of a batch. They are computed one after the other, so only one needs memory at a time.
     """
     optimizer = optax.with_extra_args_support(optimizer)
     gradient = in_parts(jax.value_and_grad(loss_fn, has_aux=True), accumulate)
@@ -59,7 +59,7 @@ def in_parts(function, parts):
     """function(params, batch, key) -> arrays, as the mean over equal parts of the batch's rows, one after the other.
 
     The mean of the parts' losses is the loss of the batch where all parts weigh the same; each part has a key of its
-    own. Raises TypeError, once called, if the rows do not fall into so many parts.
+    own. Raises TypeError, once called, if `parts` does not divide the number of rows.
     """
     if parts == 1:
         return function

@@ -37,11 +37,11 @@ class Config:
     d_model: int = 100
     """Width of a vector."""
     architecture: Literal["cbow", "skip_gram"] = "skip_gram"
-    """The centre from its context, or its context from the centre."""
+    """Direction: cbow predicts the centre from its context, skip_gram the context from the centre."""
     loss: Literal["softmax", "negative"] = "negative"
-    """Over all words, or against a few that are drawn."""
+    """Loss: softmax over all words, or negative, against a few words that are drawn."""
     negatives: int = 5
-    """Words drawn against each word that is predicted (negative)."""
+    """Number of words drawn against each predicted word (negative)."""
 
     def __post_init__(self):
         config.check(self, ("vocab_size", "d_model", "negatives"))

@@ -36,7 +36,7 @@ def part(path):
 
 
 def imports(path):
-    """Every module a file imports, wherever in the file, by its full name."""
+    """Every module that a file imports, at any place in the file, by its full name."""
     found = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):

@@ -30,7 +30,7 @@ def learned(monkeypatch):
     return keys
 
 
-def test_the_figure_lies_in_a_new_directory_wherever_it_is_called(learned, tmp_path, monkeypatch, capsys):
+def test_the_figure_lies_in_a_new_directory_of_any_name(learned, tmp_path, monkeypatch, capsys):
     (tmp_path / "experiments" / "figures").mkdir(parents=True)
     monkeypatch.chdir(tmp_path)
     assert main(monkeypatch) == 0

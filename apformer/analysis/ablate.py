@@ -1,9 +1,9 @@
 """What a part of a model is worth: switch it off, and see what is lost.
 
-    head         its values are 0, so that it adds nothing; cross_head, of those that look up what the encoder read
-    feedforward  its output is 0
-    offset       no head of any layer may read the token that stands so many before it (relative positions)
-    position     the vector of a position is 0 (learned positions)
+- head         its values are 0, so that it adds nothing; cross_head is a head of cross-attention
+- feedforward  its output is 0
+- offset       no head of any layer reads the token at this offset (relative positions)
+- position     the vector of a position is 0 (learned positions)
 
 Of an encoder-decoder each part names its side: encoder.head, decoder.cross_head. An ablation is an edit of the
 parameters: `model.apply` computes with it as with any others. Zero-ablation overstates what a part does where later

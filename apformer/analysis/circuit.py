@@ -11,10 +11,11 @@ keeps them in sight: what the digit x_{i-1} carries, [x_{i-1} >= 5], never carri
 of D digits repeat every P = D + 1 tokens. e_i is found at the token after x_i, which is x_{i-1} or the space; z_j is
 predicted at the token before it, where x_j stood P - 1 tokens ago and e_j was found P - 2 tokens ago.
 
-    layer 1   previous digit   reads offset 1         2 x_i mod 10, to which its own token adds [x_{i-1} >= 5]
+    layer 1:  previous digit   reads offset 1         2 x_i mod 10, to which its own token adds [x_{i-1} >= 5];
               term before      reads offset P + 1     -y_i
               feed-forward                            [e_i != 0] and [e_i < 0]
-    layer 2   same place       reads offset P - 2     e_j
+
+    layer 2:  same place       reads offset P - 2     e_j
               look-ahead       reads a smaller one    -b_j, from the largest offset with e_i != 0
               feed-forward                            mod 10
 

@@ -1,7 +1,7 @@
 """How far apart the ways of computing the same logits are: what a margin must exceed to mean anything.
 
-Sums of floating-point numbers depend on their order, and the order on the shape of the batch, on the length of the
-rows, and on whether keys and values come from a cache. None of it may decide a prediction.
+The result of a floating-point sum depends on the order of its terms. This order depends on the shape of the batch, the
+length of the rows, and the use of a cache. None of these may decide a prediction.
 """
 
 import jax

@@ -1,4 +1,4 @@
-"""Enumerate every context there is: the count, the errors, the smallest margin."""
+"""Test a run on every context: the count, the errors, the smallest margin."""
 
 import hashlib
 import json
@@ -26,16 +26,16 @@ KEEP_EVERY = 30  # seconds
 
 @dataclass(frozen=True)
 class Certify:
-    """Ask a run to continue every progression there is: writes certificate.json."""
+    """Test a run on every context that exists: writes certificate.json."""
 
     run: Positional[str | None] = None
-    """Run directory; the latest if not given."""
+    """Run directory. The default is the latest run."""
     member: int | None = None
-    """Member of a population; the best on validation if not given."""
+    """Number of a member of a population. The default is the best on validation rows."""
     step: int | None = None
-    """A saved step; the best if not given. The best of a population is the best on the mean."""
+    """Saved step to certify. The default is the best; of a population, the best on the mean."""
     yes: bool = False
-    """Go on even if it takes longer than 30 minutes. Stopped, it continues where it was."""
+    """Continue even if the enumeration takes longer than 30 minutes. After a stop, the same command continues it."""
     json: bool = False
     """Print one JSON object instead of a table."""
 

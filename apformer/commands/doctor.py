@@ -1,4 +1,4 @@
-"""Say what runs here would run on: versions, devices, disk and permissions."""
+"""Print versions, devices, disk space and permissions: apformer doctor."""
 
 import json
 import os
@@ -13,7 +13,7 @@ from apformer.runs import provenance
 
 @dataclass(frozen=True)
 class Doctor:
-    """Say what runs here would run on."""
+    """Print versions, devices, disk space and permissions."""
 
     json: bool = False
     """Print one JSON object."""

@@ -20,9 +20,9 @@ class Evaluate:
     """Measure a run on held-out data: writes evaluation.json and figures."""
 
     run: Positional[str | None] = None
-    """Run directory; the latest if not given."""
+    """Run directory. The default is the latest run."""
     member: int | None = None
-    """Member of a population; the best on validation if not given."""
+    """Number of a member of a population. The default is the best on validation rows."""
     json: bool = False
     """Print one JSON object instead of a table."""
 

@@ -34,13 +34,13 @@ class Export:
     """Write the model of a run for other programs: `apformer export RUN --to gpt2 --out FOLDER`."""
 
     run: Positional[str | None] = None
-    """Run directory; the latest if not given."""
+    """Run directory. The default is the latest run."""
     to: Literal["safetensors", "stablehlo", "gpt2"] = "safetensors"
-    """The parameters by name, the function that they make, or a GPT-2 folder of a model in GPT-2's shape."""
+    """Format: safetensors (named parameters), stablehlo (the compiled function), or gpt2 (a GPT-2 folder)."""
     out: str | None = None
-    """A new file, or folder for gpt2; model.safetensors, model.stablehlo or gpt2 in the run directory if not given."""
+    """New file or folder. The default is model.safetensors, model.stablehlo or gpt2 in the run directory."""
     member: int | None = None
-    """Member of a population; the best on validation if not given."""
+    """Number of a member of a population. The default is the best on validation rows."""
 
 
 def main(args):

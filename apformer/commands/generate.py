@@ -25,29 +25,29 @@ from apformer.tokenizers import text
 class Generate:
     """Write text with a language model.
 
-    `hf download gpt2 --local-dir gpt2` fetches the published GPT-2; `apformer generate gpt2` lets it write.
+    `hf download gpt2 --local-dir gpt2` fetches the published GPT-2. `apformer generate gpt2` writes with it.
     """
 
     run: Positional[str | None] = None
-    """Run directory or GPT-2 folder; the latest run if not given."""
+    """Run directory or GPT-2 folder. The default is the latest run."""
     prompt: str = "\n"
-    """The text to go on from."""
+    """Text to continue."""
     special_tokens: bool = False
-    """Read the special tokens that the prompt spells, such as <|endoftext|>; without it such a prompt is refused."""
+    """Read special tokens in the prompt, such as <|endoftext|>. Without this flag, a prompt with some is refused."""
     tokens: int = 500
-    """Tokens to write, at most. The text ends before a special token."""
+    """Most tokens to write. The text ends before a special token."""
     temperature: float = 0.8
-    """Divisor of the logits: below 1 likely tokens become likelier. With 0 the most likely token is always taken."""
+    """Divisor of the logits. Below 1, likely tokens become likelier. With 0, the most likely token is always taken."""
     top_k: int = 0
-    """Draw from the k most likely tokens only. With 0, from all."""
+    """Number of most likely tokens to draw from. With 0, all tokens."""
     top_p: float = 1.0
-    """Draw from the fewest most likely tokens whose probabilities add up to this share."""
+    """Share of probability to draw from: the fewest most likely tokens that add up to it."""
     seed: int = 0
     """Random seed of the draws."""
     samples: int = 1
-    """Texts to write. One is shown while it is written, several when they are done."""
+    """Number of texts. One is printed while it is written, several when they are done."""
     member: int | None = None
-    """Member of a population; the best on validation if not given."""
+    """Number of a member of a population. The default is the best on validation rows."""
 
 
 def main(args):

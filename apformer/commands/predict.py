@@ -21,13 +21,13 @@ class Predict:
     """Continue progressions: `apformer predict RUN "007 010 013" --terms 3` prints `016 019 022`."""
 
     run_and_prompt: Positional[tuple[str, ...]] = ()
-    """[RUN] PROMPT, or [RUN] with --file; the latest run if none is given."""
+    """[RUN] PROMPT, or [RUN] with --file. The default run is the latest."""
     file: str | None = None
     """File with one sequence a line, or - for standard input. Prints one continuation a line."""
     terms: int = 1
-    """Terms to add."""
+    """Number of terms to add."""
     member: int | None = None
-    """Member of a population; the best on validation if not given."""
+    """Number of a member of a population. The default is the best on validation rows."""
     json: bool = False
     """Print one JSON object."""
 

@@ -1,4 +1,4 @@
-"""Write one offline page that shows a run, and its model at work: apformer report RUN.
+"""Write one offline page that shows a run and its model: apformer report RUN.
 
 What training, evaluation and certificate have found, and the model itself with its weights, so that who opens the page
 can play with it. What a run does not have, the page says is missing.
@@ -27,14 +27,14 @@ CERTIFICATE = {"certified", "claim", "contexts", "errors", "smallest_margin"}  #
 
 @dataclass(frozen=True)
 class Report:
-    """Write report.html: one offline page that shows a run, and its model at work."""
+    """Write report.html: one offline page that shows a run and lets you try its model."""
 
     run: Positional[str | None] = None
-    """Run directory; the latest if not given."""
+    """Run directory. The default is the latest run."""
     member: int | None = None
-    """Member of a population; the best on validation if not given."""
+    """Number of a member of a population. The default is the best on validation rows."""
     weights: bool = True
-    """Put the model into the page; without it the page shows what was measured, and is small."""
+    """Put the model into the page. With --no_weights the page shows only measurements, and is small."""
 
 
 def main(args):

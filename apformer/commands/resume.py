@@ -1,4 +1,4 @@
-"""Go on with a run that was stopped, bit for bit."""
+"""Continue a run that was stopped, bit for bit."""
 
 from dataclasses import dataclass
 
@@ -11,12 +11,12 @@ from apformer.runs import directory
 
 @dataclass(frozen=True)
 class Resume:
-    """Go on with a run that was stopped; it ends bit for bit as if it had not been."""
+    """Continue a run that was stopped. It ends with the same bits as an undisturbed run."""
 
     run: Positional[str | None] = None
-    """Run directory; the latest if not given."""
+    """Run directory. The default is the latest run."""
     step: int | None = None
-    """A saved step to go on from, forgetting what came after it; the newest if not given."""
+    """Saved step to continue from; later steps are deleted. The default is the newest."""
 
 
 def main(args):

@@ -1,4 +1,4 @@
-"""Translate a sentence, or a file of them: apformer translate RUN "seven hundred and five"."""
+"""Translate a sentence or a file of sentences: apformer translate RUN "seven hundred and five"."""
 
 import json
 import sys
@@ -19,22 +19,22 @@ EXAMPLE = 'apformer translate RUN "seven hundred and five"'
 
 @dataclass(frozen=True)
 class Translate:
-    """Translate a sentence, or a file of them, a line each."""
+    """Translate a sentence, or a file with one sentence a line."""
 
     run_and_sentence: Positional[tuple[str, ...]] = ()
-    """[RUN] SENTENCE, or [RUN] with --file; the latest run if none is given."""
+    """[RUN] SENTENCE, or [RUN] with --file. The default run is the latest."""
     file: str | None = None
-    """A file with a sentence a line, or - for standard input; prints a translation a line."""
+    """File with one sentence a line, or - for standard input. Prints one translation a line."""
     beams: int | None = None
-    """Beams of the search. With 1 the most likely token is always taken. The default is that of the run."""
+    """Number of beams of the search. With 1, the most likely token is always taken. The default is that of the run."""
     alpha: float | None = None
     """Length penalty: 0 for none, more for longer translations. The default is that of the run."""
     temperature: float = 0.0
-    """Above 0, tokens are drawn instead of searched for. Below 1 likely tokens become likelier."""
+    """Divisor of the logits. With 0, translations are searched for; above 0, tokens are drawn."""
     seed: int = 0
     """Random seed of the draws."""
     member: int | None = None
-    """Member of a population; the best on validation if not given."""
+    """Number of a member of a population. The default is the best on validation rows."""
     json: bool = False
     """Print one JSON object."""
 

@@ -174,7 +174,7 @@ def read_config(path):
     values["activation"] = ACTIVATIONS[config.get("activation_function", "gelu_new")]
     values["similarity"] = SIMILARITIES[config.get("scale_attn_weights", True)]
     try:
-        for ours, theirs in FIELDS.items():  # whole numbers serve wherever there are others
+        for ours, theirs in FIELDS.items():  # whole numbers serve where others are expected
             if not isinstance(values[ours], int | type(getattr(SIZES["gpt2"], ours))):
                 raise ValueError(f"{theirs} is {json.dumps(values[ours])}")
         for ours in SIZE_FIELDS:

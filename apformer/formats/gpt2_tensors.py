@@ -1,8 +1,8 @@
 """Our parameters under GPT-2's names and in its layout, and back.
 
-Its linear maps are (in, out), as ours; those of queries, keys and values stand side by side in one matrix (D, 3 D),
-heads are not an axis, and each layer has tensors of its own where we stack them. Its head, if untied, is (V, D). Every
-map and norm of it has a bias; where ours has none, zeros are written, which change nothing.
+GPT-2's linear maps are (in, out), as ours. Queries, keys and values share one matrix (D, 3 D), and heads are not an
+axis. Each layer has tensors of its own; we stack them. The head, if untied, is (V, D). Each of its maps and norms has a
+bias. If ours has none, zeros are written, which change nothing.
 """
 
 import jax.numpy as jnp

@@ -12,9 +12,12 @@ import jax.numpy as jnp
 def place(positions_BS, length_B, T, lengths_B, window):
     """Where T new tokens a row go, after length_B in the cache, of which lengths_B are real.
 
-    window: of a ring of slots, else None. Returns real_BT and positions_BT of the new tokens, cached_BS, where the
-    cached ones then stand, positions_BS of the keys that new tokens attend to, and write(cache, k_BTHK, v_BTHK) ->
-    (k_BSHK, v_BSHK, cache) for the cache of a layer.
+    window: that of a ring of slots, else None. Returns
+
+    - real_BT, positions_BT: those of the new tokens;
+    - cached_BS: the positions of the cache afterwards;
+    - positions_BS: those of the keys that new tokens attend to;
+    - write(cache, k_BTHK, v_BTHK) -> (k_BSHK, v_BSHK, cache): for the cache of a layer.
     """
     B, slots = positions_BS.shape
     step_1T, rows_B1 = jnp.arange(T, dtype=jnp.int32)[None], jnp.arange(B)[:, None]

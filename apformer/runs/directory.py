@@ -1,14 +1,14 @@
 """The directory of a run: made once, locked while in use, never overwritten, found again by name.
 
     runs/20261120-213259-exact/
-        config.json      the flags, the versions and the data that the run came from
-        metrics.jsonl    one JSON object a line
-        checkpoints/     one directory a saved step (apformer/runs/checkpoint.py)
-        .lock            held while a process trains here
+        config.json      flags, versions and data;
+        metrics.jsonl    one JSON object a line;
+        checkpoints/     one directory a saved step (apformer/runs/checkpoint.py);
+        .lock            held while a process trains here.
     runs/latest          the name of the newest run
 
-Whatever is written whole is written to a temporary file, forced to the disk and renamed, so that a reader finds the
-old text or the new, never half of one.
+Each file is written to a temporary file, forced to the disk and renamed. So a reader finds the old text or the new one,
+never half of it.
 """
 
 import fcntl

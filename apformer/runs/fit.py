@@ -1,7 +1,7 @@
 """Train from a state to the last step: chunks of compiled steps, with lines of metrics and checkpoints between them.
 
-Chunks end at multiples of log_every counted from step 0, wherever a run went on from. So a resumed run calls the same
-compiled loops on the same states as an uninterrupted one, and ends bit for bit the same.
+Chunks end at multiples of log_every, counted from step 0, also in a resumed run. So it calls the same compiled loops on
+the same states as an uninterrupted run, and ends with the same bits.
 """
 
 import signal
@@ -40,7 +40,7 @@ def initial_state(settings, given=None):
 
 @partial(jax.jit, static_argnames=("settings", "steps"), donate_argnames="state")
 def run_steps(state, train_rows, settings, steps):
-    """(state, metrics of each step) after so many steps, on rows of a file or, for None, on fresh ones."""
+    """(state, metrics of each step) after `steps` more steps, on train_rows or, for None, on fresh rows."""
     task = tasks.load(settings.task)
     rule = task.make_optimizer(settings)
     step = train.make_train_step(_make_loss(settings), rule, task.accumulate(settings))

@@ -2,7 +2,7 @@
 
     python experiments/sweep.py --position sinusoidal,relative --window None,9 --members 4 --steps 500 --d_model 64
 
-Values are parted by commas, and a value may bring flags of its own: `--position "relative,sinusoidal --position_offset
+Commas separate values, and a value may bring flags of its own: `--position "relative,sinusoidal --position_offset
 400"`. `--members` says how many seeds; learning rates and weight decays are further members of the same program, other
 flags are compiled and trained in turn. `--no_certify` leaves out the enumeration of all contexts.
 
@@ -11,7 +11,7 @@ flags are compiled and trained in turn. `--no_certify` leaves out the enumeratio
         table.md        a row a combination; figures/sweep.png has every member
         01-.../         a run like any other, of the members of one program
 
-The same flags with `--run_dir` of a sweep that was stopped go on with it.
+The same flags with `--run_dir` of a sweep that was stopped continue it.
 """
 
 import sys

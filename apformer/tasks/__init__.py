@@ -26,7 +26,7 @@ class Evaluation(NamedTuple):
 class Task(Protocol):
     """The names of a task's package. `rows` is what `load` returns, and nothing else looks inside it.
 
-    A task that trains all parameters of its model from random ones takes the last five names from `tasks.plain`.
+    A task that trains all parameters of its model from random ones takes the last six names from `tasks.plain`.
     """
 
     Config: type  # frozen dataclass: the data

@@ -1,7 +1,7 @@
 """Tokenizers as files: those we saved, HuggingFace's `tokenizer.json`, and GPT-2's `vocab.json` with `merges.txt`.
 
-Characters are a line of JSON, byte pairs a `tokenizer.json`. A tokenizer from elsewhere is taken if it gives every text
-back, which one that works on bytes does unless it also changes text (lower case, normal forms, a space in front).
+Characters are a line of JSON, byte pairs a `tokenizer.json`. A tokenizer from elsewhere is accepted if it gives every
+text back. One that works on bytes does so, unless it also changes text (lower case, normal forms, a space in front).
 """
 
 import json

@@ -51,7 +51,7 @@ def hide(tokens, others, seen, real, rng):
 
 
 def before(length, ends):
-    """Which places of so many are before a row's end."""
+    """Which places come before the end of a row."""
     return np.arange(length)[None] < ends[:, None]
 
 

@@ -18,7 +18,7 @@ subsample = jax.jit(words.subsample)
 
 
 def corpus(length, per_passage=1000, size=None):
-    """Word k at place k, so many to a passage; beyond the length stands what must not be seen."""
+    """Word k at place k; beyond the length stands what must not be seen."""
     size = size or length
     place = np.arange(size, dtype=np.int32)
     return words.Corpus(*map(jnp.asarray, (place, place // per_passage, np.int32(length))))

@@ -36,15 +36,15 @@ class Scheme:
     """A learned bias for each head and bucket; the first `span_heads` heads also see the span."""
 
     separator: int = 10
-    """The token that ends a term."""
+    """Token that ends a term."""
     near: int = 1
-    """Tokens seen here, the token itself included; about the same place a term before twice as many are seen."""
+    """Tokens seen here, the token itself included. Around the same place a term earlier, twice this number is seen."""
     span_heads: int = 0
-    """Heads that also see all tokens in between."""
+    """Number of heads that also see all tokens in between."""
     score_noise: float = 0.0
-    """Standard deviation of noise on the scores of the span heads while training: one number for each key."""
+    """Standard deviation of the noise on the span heads' scores, in training only. Each key has one noise value."""
     logit_scale: float = 1.0
-    """Factor on the scores of the span heads after training."""
+    """Factor on the scores of the span heads, after training only."""
 
     parameters: ClassVar = {"table": POSITION_TABLE, "level": POSITION_TABLE}
 

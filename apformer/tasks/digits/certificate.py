@@ -10,7 +10,7 @@ tokens ago, so at z_{j-1} two layers see
 
     z_{j-1}      x_j  x_{j-1}      y_{j+1}  y_j  y_{j-1}
 
-wherever they stand and however wide the terms are. These contexts are finitely many. Beside those within a term there
+at any position and for any width of the terms. These contexts are finitely many. Beside those within a term there
 are those at its ends: before the lowest digit, where the tokens at j - 1 are spaces, or nothing before the first term;
 and after the highest, where the space is asked for, and the tokens at place D are spaces and y_{D+1} is x_0. Each is
 asked as a short text. No error among them proves every progression of any length, with terms of any number of digits.

@@ -30,9 +30,9 @@ class Config:
     """The generator of progressions of many widths."""
 
     digits: int = 6
-    """Most digits of a term in training; every row has a width of its own."""
+    """Most digits of a term in training. Each row has a width of its own."""
     order: Literal["msb", "lsb"] = "msb"
-    """Which digit of a term is written first: the most significant or the least."""
+    """Order of digits in a term: msb (most significant first) or lsb (least significant first)."""
 
 
 class Numbers(NamedTuple):

@@ -8,10 +8,10 @@ class Options:
     """Which rows a training step sees, and how many an evaluation has."""
 
     crop_terms: int = 4
-    """Terms of a training row."""
+    """Number of terms of a training row."""
     hard_fraction: float = 0.4
     """Fraction of the batch that is mined: rows with a run of zeros or nines whose worst character costs most."""
     mined_per_hard: int = 4
     """Candidates drawn for each mined row. The hardest of all candidates are kept."""
     test_sequences: int = 500
-    """Rows of the evaluation, of each width and kind."""
+    """Number of held-out rows in the evaluation, for each width and kind."""

@@ -1,7 +1,8 @@
 """The certificate: every context a model can meet, enumerated, and the next term asked of each.
 
-If the logits depend on a token and the `reach` before it alone, and not on where they stand, then what is said after
-the k-th term T_k of a progression of difference d is a function of (T_k, d, min(k, R)): R terms hold all that is seen,
+Let the logits depend on a token and the `reach` tokens before it only, and not on their positions. Then the prediction
+after the k-th term T_k of a progression of difference d is a function of (T_k, d, min(k, R)). R terms hold all that is
+seen,
 
     R = 1 + ceil((reach - (D - 1)) / (D + 1))            reach = n_layers (window - 1) for windowed attention
 
@@ -14,8 +15,8 @@ is how clearly. No error among them proves every progression of any length, sinc
 context of the next. A model without a reach is asked every whole progression of up to M terms instead, and the claim
 ends there. All contexts of a row share one pass: row (T_1, d) holds those with 2, 3 ... R terms before them.
 
-Floating point adds differently in other batch shapes and with a cache, so a certificate also asks that the smallest
-margin be 100 times the largest difference of logits measured between these ways of computing the same thing.
+Floating-point sums differ with the batch shape and with a cache. So a certificate also compares logits between these
+ways of computing them. The smallest margin must be 100 times the largest difference.
 """
 
 import heapq

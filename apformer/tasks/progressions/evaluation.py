@@ -6,8 +6,8 @@ when the space before it and each of its D digits are right:
 - teacher-forced  each character is the most likely one after the true text before it
 - free-running    greedy generation from the first two terms alone; a slip spoils what comes after it
 
-    nats per character = mean over predicted characters of -log p(character | text before it)
-    excess             = that of the model - that of the Bayes predictor, on the same rows
+    nats per character = mean of -log p(character | text before it);
+    excess             = that of the model - that of the Bayes predictor, on the same rows.
 
 The model comes in as functions, the progressions as numpy arrays. Rows of like length are measured together, in few
 static shapes.

@@ -1,7 +1,7 @@
 """Arithmetic progressions written as text: 007 010 013 016 019.
 
-A progression is first + k * difference for k = 0 .. terms - 1, every term written with D digits and parted from the
-next by one space. The generator draws, one after the other and each uniformly,
+A progression is first + k * difference for k = 0 .. terms - 1. Every term has D digits, and one space separates terms.
+The generator draws, one after the other and each uniformly,
 
     difference  from  min_difference .. max_difference,
     terms       from  min_terms .. min(max_terms, 1 + floor((10^D - 1) / |difference|)),
@@ -32,7 +32,7 @@ class Config:
     """The generator of the home task."""
 
     digits: int = 3
-    """Digits D of a term."""
+    """Number D of digits of a term."""
     min_terms: int = 2
     """Fewest terms of a progression."""
     max_terms: int = 100
@@ -42,7 +42,7 @@ class Config:
     max_difference: int = 500
     """Largest difference between neighbours."""
     sequences: int = 10_000
-    """Progressions in the text file that generate.py writes."""
+    """Number of progressions in the text file that generate.py writes."""
 
 
 class Progressions(NamedTuple):
@@ -185,7 +185,7 @@ def encode_rows(progressions: Progressions, digits: int, terms: int) -> Batch:
     """
     first_B, difference_B, terms_B = map(jnp.asarray, progressions)
     term_N = jnp.arange(terms, dtype=jnp.int32)
-    # Beyond a row's end the last term repeats, lest it overflow at 9 digits.
+    # Beyond a row's end the last term repeats, so that nothing overflows at 9 digits.
     term_BN = jnp.minimum(term_N[None, :], terms_B[:, None] - 1)
     value_BN = first_B[:, None] + term_BN * difference_B[:, None]
     place_C = jnp.asarray(10 ** np.arange(digits)[::-1], jnp.int32)

@@ -10,20 +10,20 @@ class Options:
     """Which progressions a training step sees, and how many an evaluation has."""
 
     crop_terms: int = 4
-    """Terms of a training row. Longer progressions are cropped, so that a step costs less."""
+    """Number of terms of a training row. Longer progressions are cropped, so that a step costs less."""
     hard_fraction: float = 0.0
     """Fraction of the batch that is mined: crops whose worst character costs most. Their first two terms are given."""
     mined_per_hard: int = 4
     """Candidates drawn for each mined row. The hardest of all candidates are kept."""
     prefix_rows: int = 0
-    """Extra rows per step with only the first two terms, for a lower loss on these. They get 4/5 of the loss,
+    """Number of extra rows per step with only the first two terms, for a lower loss on these. They get 4/5 of the loss,
     and digits that only held-out lines have are masked out of their softmax."""
     position_offset: int = 0
-    """Training rows begin at a random position up to this, so that later positions are trained too (transformers)."""
+    """Largest random start position of a training row, so that later positions are trained too (transformers)."""
     dataset: str | None = None
     """Text file to train on, one progression a line. Without it, each step draws fresh rows."""
     test_sequences: int = 10_000
-    """Held-out progressions of the evaluation."""
+    """Number of held-out progressions in the evaluation."""
 
 
 def check_mining(options):

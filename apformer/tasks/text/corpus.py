@@ -2,8 +2,8 @@
 
     text  = [ training part | validation part ]        a row: tokens_t .. tokens_t+context, each but the first predicted
 
-Windows of the validation part follow each other, so that every token of it but the first is predicted exactly once,
-with 0 to context - 1 tokens before the one it follows, as in training.
+Windows of the validation part follow each other. So every token but the first is predicted exactly once. Before the
+token it follows, the model sees 0 to context - 1 tokens, as in training.
 """
 
 from dataclasses import dataclass
@@ -22,15 +22,15 @@ class Config:
     """Which text, and how it is cut."""
 
     text: str | None = None
-    """A text file in UTF-8."""
+    """Text file in UTF-8 to train on."""
     tokenizer: str = "characters"
-    """characters, byte_pairs (--vocab_size of them), or a file or folder that holds a tokenizer."""
+    """Tokenizer: characters, byte_pairs (--vocab_size of them), or a file or folder that holds one."""
     special_tokens: bool = False
-    """Read the special tokens that the text spells, such as <|endoftext|>; without it such a text is refused."""
+    """Read special tokens in the text, such as <|endoftext|>. Without this flag, a text that has some is refused."""
     context: int = 256
-    """Tokens of a row: the most that stand before what is predicted."""
+    """Number of tokens of a row: the most that the model sees before the token it predicts."""
     validation_share: float = 0.1
-    """The end of the text that is kept for validation."""
+    """Share of the text, at its end, that is kept for validation."""
 
 
 def check(cfg):

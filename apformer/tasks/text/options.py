@@ -8,12 +8,12 @@ class Options:
     """Where a language model begins, and what of it is trained."""
 
     init_from: str | None = None
-    """Train this GPT-2 folder or run further, by its tokenizer. For GPT-2: `hf download gpt2 --local-dir gpt2`."""
+    """GPT-2 folder or run to train further, with its tokenizer. For GPT-2: `hf download gpt2 --local-dir gpt2`."""
     lora_rank: int = 0
-    """Train low-rank adapters of this rank, and keep the weights that the model began with. With 0 all are trained."""
+    """Rank of the low-rank adapters, which are trained instead of the weights. With 0, all weights are trained."""
     lora_alpha: float = 16.0
-    """Scale of the adapters: the product of the two factors is multiplied by lora_alpha / lora_rank."""
+    """Scale of the adapters: the product of their two factors is multiplied by lora_alpha / lora_rank."""
     accumulate: int = 1
-    """Batches per step, one after the other. Their gradients are averaged."""
+    """Number of batches in a step, one after the other. Their gradients are averaged."""
     remat: bool = False
-    """Compute the inside of the blocks a second time for the gradient: less memory, more time (transformers)."""
+    """Rematerialisation: the gradient computes blocks again. Needs less memory, more time (transformers)."""

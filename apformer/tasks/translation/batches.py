@@ -76,7 +76,7 @@ def draw(key: jax.Array, parts: tuple[Padded, ...], rows: tuple[int, ...]) -> Ba
 
 
 def unpack(flat: Padded, size: int, width: int) -> Padded:
-    """The pairs of a batch that is known to have so many of such a width."""
+    """The pairs of a batch of `size` pairs of the width `width`."""
     source, source_lengths, target, target_lengths = flat
     at = slice(size * width)
     shape = (size, width)

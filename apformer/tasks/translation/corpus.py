@@ -2,8 +2,8 @@
 
     source line n   A dog runs.          target line n   Ein Hund rennt.
 
-Three parts: to train on, to choose the best checkpoint by, and to be scored on. Where a text has no files for the
-other two, every fiftieth source line goes to each, chosen by a hash of it, so that no source is in two parts.
+There are three parts: one to train on, one to choose the best checkpoint, one to score the model. Without files for the
+other two, every fiftieth source line goes to each. A hash of the line decides, so no source is in two parts.
 """
 
 import sys
@@ -26,31 +26,31 @@ class Config:
     """Which sentences, and how they become tokens."""
 
     source: str | None = None
-    """A text file, a sentence a line; number words if not given."""
+    """Text file with one sentence a line. The default is number words."""
     target: str | None = None
-    """A text file with the translation of each line."""
+    """Text file with the translation of each line."""
     validation: tuple[str, str] | None = None
-    """Two such files to choose the best checkpoint by; lines of the others if not given."""
+    """Two such files that choose the best checkpoint. The default is lines of --source and --target."""
     test: tuple[str, str] | None = None
-    """Two such files to be scored on; lines of the others if not given."""
+    """Two such files that score the model. The default is lines of --source and --target."""
     from_language: str = "en"
-    """Of number words: a language that num2words knows, or figures."""
+    """Language of the number words to read: one that num2words knows, or figures."""
     to_language: str = "fr"
-    """What these are translated to."""
+    """Language of the number words to write."""
     largest: int = 999_999
-    """The largest number."""
+    """Largest number in number words."""
     numbers: int = 30_000
-    """How many different ones to train on."""
+    """Number of different number words to train on."""
     test_sentences: int = 5000
-    """How many other numbers to be scored on. Of two files, all test lines count."""
+    """Number of other number words that score the model. With files, all test lines are used."""
     byte_pairs: int = 4000
-    """Tokens of both languages together, at most."""
+    """Most tokens of both languages together."""
     longest: int = 128
-    """Most tokens of a sentence, its end counted."""
+    """Most tokens of a sentence, its end token included."""
     too_long: Literal["refuse", "cut"] = "refuse"
-    """What to do with longer ones."""
+    """Treatment of longer sentences: refuse or cut."""
     widths: tuple[int, ...] = ()
-    """Lengths that the sentences of a batch are padded to; four that suit the data if not given."""
+    """Lengths in tokens to which sentences are padded. The default is four that suit the data."""
 
 
 class Lines(NamedTuple):

@@ -2,8 +2,8 @@
 
     705   ->   seven hundred and five   ->   sept cent cinq
 
-The `num2words` library writes them. What a number belongs to, to train on or to test, is said by a hash of it, so that
-no number that is asked was ever seen, in whatever words.
+The `num2words` library writes them. A hash of the number decides whether it is for training, validation or the test. So
+no test number is in the training rows, in either language.
 """
 
 import difflib

@@ -10,8 +10,8 @@ class Options:
     label_smoothing: float = 0.1
     """Share of the probability of each target token that is spread over the vocabulary."""
     accumulate: int = 1
-    """Batches per step. Their gradients are averaged."""
+    """Number of batches in a step. Their gradients are averaged."""
     beams: int = 5
-    """Beams of the search for the translations that are scored."""
+    """Number of beams in the search for translations. With 1, the most likely token is always taken."""
     alpha: float = 0.6
     """Length penalty of the search: 0 for none, more for longer translations."""
