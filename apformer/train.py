@@ -14,7 +14,7 @@ import optax
 
 
 class TrainState(NamedTuple):
-    """All that a run depends on; in a population every leaf has a leading axis P of members."""
+    """All that a run depends on; in a population every leaf has a leading axis M of members."""
 
     step: Any
     key: Any

@@ -17,9 +17,8 @@ from apformer.analysis import circuit
 from apformer.commands import report as page
 from apformer.commands import train
 from apformer.report import attention, figures
-from apformer.runs import recipes
-from apformer.runs.recipes import Settings, Training
-from apformer.tasks.progressions import generator
+from apformer.settings import Settings, Training
+from apformer.tasks.progressions import Options, generator, recipes
 from apformer.tokenizers import digits as tokenizer
 
 
@@ -43,7 +42,8 @@ def run(args):
     data = generator.Config(args.digits, min_difference=args.min_difference, max_difference=largest)
     generator.check(data)
     run_dir = args.run_dir or f"runs/circuit-{args.digits}"
-    settings = Settings(Training(steps=1, run_dir=run_dir), circuit.config(args.digits), data)
+    training = Training(steps=1, run_dir=run_dir)
+    settings = Settings("progressions", "model", training, circuit.config(args.digits), data, Options())
     path = train.keep(settings, circuit.params(args.digits))
     figures.save(path / "figures", {"attention": picture(args.digits)})
     print(page.write(path, settings, None))

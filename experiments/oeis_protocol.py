@@ -12,10 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 from tyro.conf import Positional
 
-from apformer import files, flags
-from apformer.decoding import bind
+from apformer import files, flags, runs, tasks
 from apformer.errors import USAGE, UserError
-from apformer.runs import directory, restore
+from apformer.runs import directory, settings_file
 from apformer.tasks.progressions.continuation import continue_lines
 from apformer.tasks.progressions.generator import render
 
@@ -34,19 +33,19 @@ class Protocol:
 
 def measure(path, tests, seed):
     """{k: share of next terms that are right}. Raises UserError (exit USAGE) if the run has too few digits."""
-    settings = restore.load_settings(path)
+    settings = settings_file.read(path)
+    tasks.ability(settings, "predict", path)  # else it has no digits
     digits = settings.data.digits
     if digits < 5:
         raise UserError(f"{path} has terms of {digits} digits, and 1000 + 1000 * 20 needs 5: train --digits 5", USAGE)
-    if getattr(settings.data, "order", "msb") == "lsb":
+    if settings.task == "digits" and settings.data.order == "lsb":
         raise UserError(f"{path} writes the least significant digit first: give a run of --order msb", USAGE)
-    params, _, _ = restore.load_params(path, settings)
     random, rows, given = np.random.default_rng(seed), [], range(2, 21)
     for k in given:
         difference_B, first_B = random.integers(1, 1001, tests).tolist(), random.integers(0, 1001, tests).tolist()
         rows += [render(a, d, k + 1, digits) for a, d in zip(first_B, difference_B, strict=True)]
-    functions = bind.bound(params, settings.model)
-    next_terms = continue_lines([row[: -digits - 1] for row in rows], digits + 1, **functions)
+    model = runs.load(path).model
+    next_terms = continue_lines([row[: -digits - 1] for row in rows], digits + 1, model)
     right = [row.endswith(f" {said}") for row, said in zip(rows, next_terms, strict=True)]
     return dict(zip(given, np.reshape(right, (len(given), tests)).mean(axis=1).tolist(), strict=True))
 

@@ -1,7 +1,9 @@
 """The command line: what works prints what was asked for, and every fault is one sentence with its exit code."""
 
+import dataclasses
 import errno
 import hashlib
+import importlib
 import json
 import os
 import re
@@ -10,13 +12,16 @@ import subprocess
 import sys
 from pathlib import Path
 
+import jax
+import numpy as np
 import pytest
 
-from apformer import cli, errors
-from apformer.commands import train
-from apformer.runs import checkpoint, directory
+from apformer import cli, errors, model, runs
+from apformer.commands import evaluate, train
+from apformer.runs import directory, selection
 from apformer.tasks import hard_rows
 from apformer.tasks.progressions import generator, training
+from apformer.tasks.progressions.recipes import exact
 
 ROOT = Path(__file__).parents[1]
 MODEL = "--d_model 16 --n_layers 2 --n_heads 2 --position relative --window 7 --dropout 0.1"
@@ -88,7 +93,7 @@ def test_help_does_not_wait_for_jax():
     program = "import sys; from apformer import cli; assert cli.main(['--help']) == 0; assert 'jax' not in sys.modules"
     done = python("-c", program)
     assert done.returncode == 0 and done.stderr == ""
-    assert all(command in done.stdout for command in cli.COMMANDS)
+    assert all(re.search(rf"^  {command} +\w", done.stdout, re.MULTILINE) for command in cli.commands())
 
 
 def test_a_reader_that_leaves_early_is_no_fault():
@@ -103,10 +108,24 @@ def test_a_reader_that_leaves_early_is_no_fault():
 
 def test_no_command_prints_the_help_and_fails(capsys):
     assert cli.main([]) == errors.USAGE
-    assert capsys.readouterr().err == cli.HELP
+    assert capsys.readouterr().err == cli.help_text()
 
 
-@pytest.mark.parametrize("command", cli.COMMANDS)
+def test_the_commands_are_the_files_of_their_folder():
+    """Whatever is dropped there is a command; those of everyday use come first."""
+    files = {path.stem for path in (ROOT / "apformer" / "commands").glob("*.py") if path.stem[0] != "_"}
+    assert set(cli.commands()) == files and len(cli.commands()) == len(files)
+    assert cli.commands()[:3] == ["train", "resume", "predict"] and cli.commands()[-1] == "doctor"
+
+
+@pytest.mark.parametrize("command", cli.commands())
+def test_a_command_is_a_docstring_and_a_main(command):
+    module = importlib.import_module(f"apformer.commands.{command}")
+    assert callable(module.main) and module.__doc__[0].isupper()
+    assert re.search(rf"^  {command} +{re.escape(module.__doc__.splitlines()[0])}$", cli.help_text(), re.MULTILINE)
+
+
+@pytest.mark.parametrize("command", cli.commands())
 def test_every_command_has_help(command, capsys):
     assert cli.main([command, "--help"]) == 0
     out, err = capsys.readouterr()
@@ -118,7 +137,7 @@ def test_a_command_that_is_not_there(fails):
     fails(errors.USAGE, "no command 42: give one of train, resume", "42")
 
 
-@pytest.mark.parametrize("command", cli.COMMANDS)
+@pytest.mark.parametrize("command", cli.commands())
 def test_a_flag_that_is_not_there(command, fails):
     fails(errors.USAGE, f"--qwerty.*apformer {command} --help", command, "--qwerty", "1")
 
@@ -134,9 +153,9 @@ def test_what_is_the_disks_fault_is_a_sentence_and_what_is_ours_a_traceback(fail
     def full(args):
         raise OSError(errno.ENOSPC, "No space left on device", "runs/x/metrics.jsonl")
 
-    monkeypatch.setitem(cli.COMMANDS, "train", full)
+    monkeypatch.setattr(train, "main", full)
     fails(errors.DISK, "runs/x/metrics.jsonl: No space left on device; see `apformer doctor`", "train")
-    monkeypatch.setitem(cli.COMMANDS, "train", lambda args: 1 / 0)
+    monkeypatch.setattr(train, "main", lambda args: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         cli.main(["train"])
 
@@ -145,7 +164,7 @@ def test_an_interrupt_outside_training(fails, monkeypatch):
     def interrupt(args):
         raise KeyboardInterrupt
 
-    monkeypatch.setitem(cli.COMMANDS, "evaluate", interrupt)
+    monkeypatch.setattr(evaluate, "main", interrupt)
     fails(130, "stopped", "evaluate")
 
 
@@ -165,6 +184,7 @@ def test_a_run_holds_what_the_readme_says(run):
     assert {file.name for file in path.iterdir()} >= {"config.json", "metrics.jsonl", "checkpoints", "evaluation.json"}
     assert {file.name for file in (path / "figures").iterdir()} >= {"loss.png", "accuracy_by_position.png"}
     config = json.loads((path / "config.json").read_text())
+    assert (config["task"], config["architecture"]) == ("progressions", "model")
     assert config["flags"]["model"]["d_model"] == 16 and config["flags"]["training"]["steps"] == 80
     assert config["data"] == {"source": "sampler"} and config["versions"]["jax"]
     lines = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
@@ -185,11 +205,24 @@ def test_evaluate_prints_one_json_object_equal_to_the_file(run, capsys):
     assert result["excess"] == pytest.approx(result["nats_per_char"] - result["bayes_nats_per_char"])
 
 
+def test_the_model_of_a_run_is_loaded_by_its_path(run):
+    latest, found = runs.load("runs/latest"), runs.load(run)
+    assert latest.path == found.path == Path(run) and (found.step, found.member) == (latest.step, 0)
+    assert found.task.Config is generator.Config and found.settings.model.d_model == 16
+    tokens_BT = found.task.validation(found.settings, None).rows.tokens_BT[:, :-1]
+    logits_BTV = found.model.apply(tokens_BT)
+    with jax.default_matmul_precision("highest"):
+        expected_BTV = model.apply(found.params, tokens_BT, found.settings.model)
+    np.testing.assert_array_equal(logits_BTV, expected_BTV)
+    np.testing.assert_array_equal(latest.model.apply(tokens_BT), logits_BTV)
+
+
 def test_predict_names_the_latest_run_by_itself(run, capsys):
     assert cli.main(["predict", run, "07 10 13", "--terms", "2"]) == 0
     named = capsys.readouterr()
-    assert cli.main(["predict", "07 10 13", "--terms", "2"]) == 0
-    assert capsys.readouterr() == named
+    for latest in ([], ["runs/latest"]):
+        assert cli.main(["predict", *latest, "07 10 13", "--terms", "2"]) == 0
+        assert capsys.readouterr() == named
     assert len(named.out) == 6 and named.err == ""
 
 
@@ -231,6 +264,9 @@ def test_the_member_of_a_population(copy, fails):
             fails(errors.USAGE, pattern, *command, f"--member={member}")
 
 
+BARE = '{"task": "progressions", "architecture": "model", "flags": {"training": {}}}'
+
+
 @pytest.mark.parametrize("command", [["resume"], ["evaluate"], ["predict", "07 10"]], ids=lambda command: command[0])
 class TestRunDirectory:
     """What is wrong with a run directory is said by every command that reads one."""
@@ -257,7 +293,9 @@ class TestRunDirectory:
             pattern = f"stopped before its first checkpoint: `apformer resume {copy}` begins it anew"
             fails(errors.CHECKPOINT, pattern, *self.args(command, copy))
 
-    @pytest.mark.parametrize("text", ["", '{"flags": {"tra', "[]", "{}", '{"flags": 3}', '{"flags": {"training": {}}}'])
+    @pytest.mark.parametrize(
+        "text", ["", '{"task": "pro', "[]", "{}", '{"task": "progressions", "architecture": "model", "flags": 3}', BARE]
+    )
     def test_damaged_config(self, command, fails, copy, text):
         (copy / "config.json").write_text(text)
         fails(errors.CHECKPOINT, "config.json .*(restore|train anew)", *self.args(command, copy))
@@ -269,7 +307,26 @@ class TestRunDirectory:
         (copy / "config.json").write_text(json.dumps(config))
         fails(errors.CHECKPOINT, "config.json is damaged or of another version", *self.args(command, copy))
 
-    def test_another_architecture(self, command, fails, copy):
+    @pytest.mark.parametrize(
+        ("name", "value", "known"),
+        [
+            ("task", "progresions", "there is no task progresions: it is none of digits, progressions, text"),
+            ("architecture", "modell", "architecture modell is none of model, recurrent"),
+            ("architecture", "seq2seq", "architecture seq2seq is none of model, recurrent"),
+        ],
+    )
+    def test_an_unknown_name_lists_the_known_ones(self, command, fails, copy, name, value, known):
+        config = json.loads((copy / "config.json").read_text())
+        (copy / "config.json").write_text(json.dumps(config | {name: value}))
+        fails(errors.CHECKPOINT, f"config.json is damaged .*{known}", *self.args(command, copy))
+
+    def test_a_run_of_version_0_1_is_refused(self, command, fails, copy):
+        config = json.loads((copy / "config.json").read_text())
+        del config["task"], config["architecture"]
+        (copy / "config.json").write_text(json.dumps(config))
+        fails(errors.CHECKPOINT, "config.json names no task.* apformer 0.1", *self.args(command, copy))
+
+    def test_another_model(self, command, fails, copy):
         config = json.loads((copy / "config.json").read_text())
         config["flags"]["model"]["d_model"] = 32
         (copy / "config.json").write_text(json.dumps(config))
@@ -279,7 +336,7 @@ class TestRunDirectory:
 
 
 def test_checkpoints_that_are_damaged(copy, fails, capsys):
-    best = copy / "checkpoints" / str(checkpoint.best(copy / "checkpoints"))
+    best = copy / "checkpoints" / str(selection.best(copy / "checkpoints"))
     largest = max((file for file in best.rglob("*") if file.is_file()), key=lambda file: file.stat().st_size)
     largest.write_bytes(b"\0" * largest.stat().st_size)
     fails(errors.CHECKPOINT, f"{best.name} is damaged .*not as it was written", "predict", copy, "07 10")
@@ -312,9 +369,9 @@ def test_two_runs_of_one_second_have_two_directories(tmp_path, monkeypatch):
     monkeypatch.setattr(train, "finish", lambda *args: None)
     for number in (1, 2):
         assert cli.main(["train", *FLAGS]) == 0
-        names = {path.name for path in (tmp_path / "runs").iterdir() if path.is_dir()}
+        names = {path.name for path in (tmp_path / "runs").iterdir()} - {"latest"}
         assert len(names) == number
-        assert (tmp_path / "runs" / "latest").read_text().strip() == max(names)
+        assert os.readlink(tmp_path / "runs" / "latest") == max(names)
 
 
 @pytest.mark.parametrize(
@@ -341,7 +398,8 @@ def test_a_dataset_that_cannot_be_read(fails, tmp_path, monkeypatch, content, pa
 
 def test_the_task_that_is_tried_is_one_the_model_knows():
     def prompt(**cfg):
-        return re.fullmatch('apformer predict RUN "(.*)" --terms 3', training.hint(generator.Config(**cfg), "RUN"))[1]
+        asked = dataclasses.replace(exact(3), data=generator.Config(**cfg))
+        return re.fullmatch('apformer predict RUN "(.*)" --terms 3', training.example(asked, "RUN"))[1]
 
     assert prompt(digits=3) == "007 010 013"
     assert prompt(digits=1, max_difference=9) == "0 3 6"

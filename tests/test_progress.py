@@ -8,7 +8,8 @@ from types import ModuleType
 import pytest
 
 from apformer.report import progress
-from apformer.runs import metrics, recipes
+from apformer.runs import metrics
+from apformer.tasks.progressions import recipes
 
 PACKAGE = Path(__file__).parents[1] / "apformer"
 
@@ -38,7 +39,7 @@ def test_a_bar_shows_where_someone_sees_it(stderr, notebook, seen, monkeypatch):
 
 def test_training_says_that_it_compiles_until_the_first_line(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "stderr", Terminal())
-    with metrics.Log(tmp_path / "metrics.jsonl", recipes.exact(3), 0) as lines:
+    with metrics.Log(tmp_path / "metrics.jsonl", recipes.exact(), 0, 1e-3) as lines:
         assert progress.COMPILING in sys.stderr.getvalue() and "minute" in progress.COMPILING
         before = len(sys.stderr.getvalue())
         lines.hold(10, {"loss": [2.0]})

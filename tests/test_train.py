@@ -11,14 +11,19 @@ import pytest
 
 from apformer import model, optimizer, train
 from apformer.runs import fit
-from apformer.runs.recipes import Settings, Training
-from apformer.tasks.progressions import generator, training
+from apformer.settings import Settings, Training
+from apformer.tasks.progressions import Options, generator, training
 
 CFG = optimizer.Config(learning_rate=0.01, warmup_steps=2, weight_decay=0.1)
 RULE = optimizer.make(CFG, steps=12)
-HOME = Settings(
-    Training(steps=12, batch_size=4), model.Config(d_model=24), generator.Config(digits=2, max_difference=20)
-)
+DATA = generator.Config(digits=2, max_difference=20)
+
+
+def settings_of(training):
+    return Settings("progressions", "model", training, model.Config(d_model=24), DATA, Options())
+
+
+HOME = settings_of(Training(steps=12, batch_size=4))
 
 
 def loss_fn(params, batch, key):
@@ -84,7 +89,7 @@ def test_a_scan_of_steps_equals_single_steps(four_steps):
     for _ in range(4):
         state, step_metrics = single(state)
         losses.append(step_metrics["loss"])
-    # Not bit for bit: outside a loop XLA may fuse otherwise. What runs on must call the same loops (apformer/runs/fit.py).
+    # Not bit for bit: outside a loop XLA may fuse otherwise. What runs on must call the same loops (runs/fit.py).
     for ours, theirs in zip(jax.tree.leaves(scanned.params), jax.tree.leaves(state.params), strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-7)
     np.testing.assert_allclose(metrics["loss"], jnp.stack(losses), rtol=1e-5)
@@ -136,15 +141,14 @@ def test_a_step_changes_the_state_it_returns_and_not_its_argument():
 
 
 def test_the_state_of_a_population_is_that_of_its_seeds():
-    cfg = HOME.model
-    population = fit.initial_state(Settings(Training(seed=7, members=2), cfg))
+    population = fit.initial_state(settings_of(Training(seed=7, members=2)))
     for k in range(2):
-        assert bits(member(population, k)) == bits(fit.initial_state(Settings(Training(seed=7 + k), cfg)))
+        assert bits(member(population, k)) == bits(fit.initial_state(settings_of(Training(seed=7 + k))))
 
 
 def test_bfloat16_halves_the_bits_of_the_computation_and_not_of_the_parameters():
     params, batch = init(jax.random.key(0), HOME.model), draw(jax.random.key(0), HOME)
-    half = Settings(Training(compute_dtype="bfloat16"), HOME.model, HOME.data)
+    half = settings_of(Training(compute_dtype="bfloat16"))
     with jax.numpy_dtype_promotion("standard"):
         half_loss, loss = (jax.jit(training.make_loss(settings))(params, batch, None)[0] for settings in (half, HOME))
         gradients = jax.eval_shape(lambda: jax.grad(training.make_loss(half), has_aux=True)(params, batch, None)[0])

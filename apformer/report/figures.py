@@ -165,11 +165,11 @@ def words(names, place_V2, shares, marked=0):
 def _learning(axes, y, exact):
     """Exact match over the steps as a curve from y + 0.4 (none) up to y - 0.4 (all)."""
     steps = [step for step, _ in exact]
-    height_SP = y + 0.4 - 0.8 * np.array([exact_P for _, exact_P in exact], float)
+    height_SM = y + 0.4 - 0.8 * np.array([exact_M for _, exact_M in exact], float)
     axes.hlines((y - 0.4, y + 0.4), 0, max(steps), color="#DDDDDD", linewidth=0.8)
-    if height_SP.shape[1] > 1:
-        axes.fill_between(steps, height_SP.min(1), height_SP.max(1), color=_BLUE, alpha=0.25, linewidth=0)
-    axes.plot(steps, np.median(height_SP, axis=1), color=_BLUE, linewidth=1.3, marker="o", markersize=2)
+    if height_SM.shape[1] > 1:
+        axes.fill_between(steps, height_SM.min(1), height_SM.max(1), color=_BLUE, alpha=0.25, linewidth=0)
+    axes.plot(steps, np.median(height_SM, axis=1), color=_BLUE, linewidth=1.3, marker="o", markersize=2)
 
 
 def _dots(axes, y, measured):

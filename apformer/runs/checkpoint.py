@@ -192,8 +192,8 @@ def _finite(arrays, members, step):
         part = name.split("/")[0]
         if part not in ("params", "opt_state") or not jax.dtypes.issubdtype(array.dtype, np.inexact):
             continue
-        array_MX = array.reshape(members, -1)
-        finite_M &= np.isfinite(array_MX).all(1) if part == "params" else ~np.isnan(array_MX).any(1)
+        array_MN = array.reshape(members, -1)
+        finite_M &= np.isfinite(array_MN).all(1) if part == "params" else ~np.isnan(array_MN).any(1)
         if not finite_M.any():
             remedy = "nothing was saved: lower --learning_rate, and go on from the checkpoint before"
             raise UserError(f"step {step}: {name} holds numbers that are not finite; {remedy}", NON_FINITE)

@@ -5,7 +5,7 @@
         metrics.jsonl    one JSON object a line
         checkpoints/     one directory a saved step (apformer/runs/checkpoint.py)
         .lock            held while a process trains here
-    runs/latest          the name of the newest run
+    runs/latest          a link to the newest run; a file with its name, where there are no links
 
 Whatever is written whole is written to a temporary file, forced to the disk and renamed, so that a reader finds the
 old text or the new, never half of one.
@@ -28,7 +28,7 @@ def create(recipe, run_dir=None, *, root="runs", needs=0):
     """Make the directory of a new run and check, before any training, that it can be written.
 
     recipe: str, ends the directory's name. run_dir: a new or empty directory instead of `root/<UTC time>-<recipe>`.
-    needs: bytes that the run will write. Returns its Path; in `root`, the file `latest` then names it.
+    needs: bytes that the run will write. Returns its Path; in `root`, `latest` then leads to it.
     Raises UserError: USAGE if run_dir holds a run or other files, DISK if it cannot be written or the disk is too full.
     """
     if run_dir is not None:
@@ -52,8 +52,20 @@ def create(recipe, run_dir=None, *, root="runs", needs=0):
         with disk_errors(path), suppress(FileExistsError):
             path.mkdir()
             break
-    write_text(root / "latest", path.name + "\n")
+    _name_latest(root / "latest", path.name)
     return path
+
+
+def _name_latest(latest, name):
+    """Make `latest` a link to the newest run; a text file with its name, where the file system has no links."""
+    temporary = latest.with_name(f".latest.{os.getpid()}.tmp")
+    try:
+        os.symlink(name, temporary)
+        os.replace(temporary, latest)
+    except OSError:
+        write_text(latest, name + "\n")
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def dated(kind):
@@ -63,6 +75,8 @@ def dated(kind):
 
 def find(run=None, *, root="runs"):
     """The Path of a run that has a configuration and a checkpoint: `run`, or the one that `root/latest` names.
+
+    run: a directory, or the path of `latest` itself.
 
     Raises UserError: USAGE if it is missing or no run, CHECKPOINT if nothing was saved in it.
     """
@@ -75,19 +89,24 @@ def find(run=None, *, root="runs"):
 
 def find_begun(run=None, *, root="runs"):
     """The Path of a run that has a configuration, and perhaps no checkpoint yet. Raises UserError(USAGE) as `find`."""
-    if run is None:
-        latest = Path(root) / "latest"
-        if not latest.is_file():
-            raise UserError(f"{root} holds no run yet: train one with `apformer train`, or name its directory", USAGE)
-        run = Path(root) / read_text(latest).strip()
-        if not run.is_dir():
-            raise UserError(f"{latest} names {run}, which is gone: name the directory of another run", USAGE)
-    path = Path(run)
+    path = Path(root) / "latest" if run is None else Path(run)
+    if run is None and not os.path.lexists(path):
+        raise UserError(f"{root} holds no run yet: train one with `apformer train`, or name its directory", USAGE)
+    if path.name == "latest" and (os.path.islink(path) or os.path.isfile(path)):
+        path = _named_by(path)
     # os.path answers False where a name is too long or a link loops; pathlib raises.
     if not os.path.isdir(path):
         raise UserError(f"{path} is not a directory: name one that `apformer train` wrote", USAGE)
     if not (path / "config.json").is_file():
         raise UserError(f"{path} holds no run (no config.json): name a directory that `apformer train` wrote", USAGE)
+    return path
+
+
+def _named_by(latest):
+    """The Path of the run that `latest` names. It stays the same when a newer run begins."""
+    path = latest.parent / (os.readlink(latest) if os.path.islink(latest) else read_text(latest).strip())
+    if not os.path.isdir(path):
+        raise UserError(f"{latest} names {path}, which is gone: name the directory of another run", USAGE)
     return path
 
 

@@ -1,5 +1,6 @@
 """Which settings a run can follow, whatever its task."""
 
+import dataclasses
 import math
 
 from apformer import tasks
@@ -35,8 +36,9 @@ def check(settings):
 
 def _check_sizes(model):
     """Every whole number of a model's Config fits an array's axis."""
-    for flag, value in vars(model).items():
-        if isinstance(value, int) and not isinstance(value, bool):
-            require(flag, 1 <= value < 2**31, model, "1 to 2147483647")
+    for field in dataclasses.fields(model):
+        value = getattr(model, field.name)
+        if field.type in (int, int | None) and value is not None:
+            require(field.name, 1 <= value < 2**31, model, "1 to 2147483647")
     epsilon = vars(model).get("norm_epsilon", 1e-5)
     require("norm_epsilon", 0 < epsilon < 1, model, "more than 0 and less than 1")

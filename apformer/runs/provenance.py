@@ -13,7 +13,7 @@ PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy")
 
 
 def versions():
-    """Versions of Python, of apformer and of the packages that a run depends on, {name: version}; None for what is not installed."""
+    """{name: version} of Python, of apformer and of the packages that a run depends on; None: not installed."""
     found = {"python": platform.python_version(), "apformer": __version__}
     for package in PACKAGES:
         try:

@@ -24,7 +24,7 @@ def parse(args):
     start = _start(args)
     settings = _read(start, args)
     limits.check(settings)
-    folder = getattr(settings.options, "init_from", None)
+    folder = tasks.load(settings.task).init_from(settings)
     if folder is not None:
         folders.require_same(settings.model, folder)
     return settings

@@ -18,8 +18,8 @@ def to_dict(settings):
 def from_dict(config, source):
     """Settings from `config.json`. Raises UserError (exit CHECKPOINT) that names the file and the part at fault."""
     if "task" not in config:
-        old = f"{source} was written by apformer 0.1, whose runs this version does not read"
-        raise UserError(f"{old}: train the model again, or install apformer 0.1", CHECKPOINT)
+        old = f"{source} names no task, so it was written by apformer 0.1, or is damaged"
+        raise UserError(f"{old}: train anew, or read the run with apformer 0.1", CHECKPOINT)
     try:
         task, parts = tasks.load(config["task"]), config["flags"]
         if config["architecture"] not in task.ARCHITECTURES:

@@ -96,22 +96,22 @@ def _measure(path, program, result, done, certify):
     """Train all members of a program, and put a record of each that is not `done` into sweep.json."""
     members = program.joint.training.members
     state, rows = train(path / program.folder, program)
-    params_P = state.params if members > 1 else jax.tree.map(lambda leaf: leaf[None], state.params)
+    params_M = state.params if members > 1 else jax.tree.map(lambda leaf: leaf[None], state.params)
     begun, asked, metrics = (
         time.perf_counter(),
         _suites(program).suites(program.joint, rows),
         read_metrics(path / program.folder),
     )
-    found = {key: suite and _suites(program).measure(suite, params_P, program.joint) for key, suite in asked.items()}
+    found = {key: suite and _suites(program).measure(suite, params_M, program.joint) for key, suite in asked.items()}
     seconds = (_seconds(metrics) + time.perf_counter() - begun) / members
-    finite_P = np.isfinite(np.atleast_1d(np.asarray(metrics[-1]["validation_loss"], float)))
+    finite_M = np.isfinite(np.atleast_1d(np.asarray(metrics[-1]["validation_loss"], float)))
     for member in progress.bar(sorted({*range(members)} - done), desc="certify", unit="member", leave=False):
         begun, measured = time.perf_counter(), {}
-        if finite_P[member]:
-            params = jax.tree.map(lambda leaf_P, k=member: leaf_P[k], params_P)
+        if finite_M[member]:
+            params = jax.tree.map(lambda leaf_M, k=member: leaf_M[k], params_M)
             shares = {key: measured and measured[member] for key, measured in found.items()}
             measured = {"suites": shares, **_certificate(program, member, params, shares, certify)}
-        record = _record(program, member, failed=not finite_P[member])
+        record = _record(program, member, failed=not finite_M[member])
         result["members"].append(record | measured | {"seconds": round(seconds + time.perf_counter() - begun, 1)})
         files.write_json(path / "sweep.json", result)
 

@@ -11,9 +11,11 @@ import pytest
 from apformer import cli, errors
 from apformer.analysis import circuit, rounding
 from apformer.commands import certify as certify_
-from apformer.commands import evaluate, train
+from apformer.commands import train
+from apformer.report import tables
 from apformer.runs import provenance, restore
-from apformer.runs.recipes import Settings, Training
+from apformer.settings import Settings, Training
+from apformer.tasks.progressions import Options
 from apformer.tasks.progressions import certificate as certify
 from apformer.tasks.progressions.generator import Config
 from tests.helpers.small_models import circuit_run
@@ -74,7 +76,7 @@ def test_a_model_that_is_not_certified_has_an_exit_code_of_its_own(tmp_path, cap
 
 
 def test_a_stopped_enumeration_goes_on_where_it_was(run, capsys, monkeypatch, alike):
-    monkeypatch.setattr(certify_, "BATCH_TOKENS", {"cpu": 600})
+    monkeypatch.setattr(certify, "BATCH_TOKENS", {"cpu": 600})
     whole = enumerate_all = certify.enumerate_contexts
     visited = []
 
@@ -89,10 +91,10 @@ def test_a_stopped_enumeration_goes_on_where_it_was(run, capsys, monkeypatch, al
     code, printed = call(capsys, run)
     assert code == 130 and not (run / "certificate.json").exists()
     kept = json.loads((run / certify_.PARTIAL).read_text())
-    assert kept["tally"] == json.loads(json.dumps(visited[-1]))
+    assert kept["state"] == json.loads(json.dumps(visited[-1]))
 
     def watched(groups, apply, tally, batch_tokens):
-        assert tally == kept["tally"]
+        assert tally == kept["state"]
         yield from enumerate_all(groups, apply, tally, batch_tokens)
 
     monkeypatch.setattr(certify, "enumerate_contexts", watched)
@@ -100,7 +102,7 @@ def test_a_stopped_enumeration_goes_on_where_it_was(run, capsys, monkeypatch, al
     assert json.loads(printed.out)["contexts"] == certify.count(DATA, 8)
 
 
-OTHER = json.dumps({"identity": {"parameters_sha256": "other"}, "tally": {"group": 9}, "seconds": 9})
+OTHER = json.dumps({"identity": {"parameters_sha256": "other"}, "state": {"group": 9}, "seconds": 9})
 
 
 @pytest.mark.parametrize("kept", [OTHER, "[]", "null", "{", '{"identity": null}'])
@@ -120,7 +122,7 @@ def test_other_differences_are_another_enumeration(run, capsys, monkeypatch, ali
 
     with monkeypatch.context() as patch:
         patch.setattr(certify, "enumerate_contexts", stopped)
-        patch.setattr(certify_, "BATCH_TOKENS", {"cpu": 600})
+        patch.setattr(certify, "BATCH_TOKENS", {"cpu": 600})
         assert call(capsys, run)[0] == 130 and (run / certify_.PARTIAL).exists()
     settings = restore.load_settings(run)
     wider = dataclasses.replace(settings, data=dataclasses.replace(DATA, min_difference=-40))
@@ -130,8 +132,8 @@ def test_other_differences_are_another_enumeration(run, capsys, monkeypatch, ali
 
 def test_more_than_patience_allows_asks_for_yes(run, capsys, monkeypatch, alike):
     clock = iter(range(0, 10_000_000, 1000))
-    monkeypatch.setattr(evaluate.time, "monotonic", lambda: next(clock))
-    monkeypatch.setattr(certify_, "BATCH_TOKENS", {"cpu": 600})
+    monkeypatch.setattr(certify_.time, "monotonic", lambda: next(clock))
+    monkeypatch.setattr(certify, "BATCH_TOKENS", {"cpu": 600})
     code, printed = call(capsys, run)
     assert (
         code == errors.USAGE and "contexts, about" in printed.err and f"`apformer certify {run} --yes`" in printed.err
@@ -141,10 +143,11 @@ def test_more_than_patience_allows_asks_for_yes(run, capsys, monkeypatch, alike)
 
 
 def test_training_ends_with_the_certificate_of_a_model_found_exact(run, alike):
-    settings = Settings(Training(steps=1), circuit.config(2), DATA)
-    assert train.certificate(run, settings, {"exact_teacher_forced": 1.0}).startswith("CERTIFIED")
-    assert "some of these terms are wrong" in train.certificate(run, settings, {"exact_teacher_forced": 0.5})
-    assert "no term can be predicted" in train.certificate(run, settings, {"exact_teacher_forced": None})
+    settings = Settings("progressions", "model", Training(steps=1), circuit.config(2), DATA, Options())
+    certificate = lambda exact: train.certificate(run, settings, tables.doubt({"exact_teacher_forced": exact}))  # noqa: E731
+    assert certificate(1.0).startswith("CERTIFIED")
+    assert "some of these terms are wrong" in certificate(0.5)
+    assert "no term can be predicted" in certificate(None)
 
 
 def test_digests_tell_parameters_apart():

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from apformer import cli, errors, model
-from apformer.commands import predict
 from apformer.decoding import bind
-from apformer.runs import directory, recipes, restore
+from apformer.runs import directory, recipes, restore, settings_file
 from apformer.tasks.progressions import continuation as continuation_
 from apformer.tasks.progressions import generator
+from apformer.tasks.progressions.recipes import exact
 
 D = 3
 LIMIT = 10**D
@@ -43,7 +43,7 @@ def oracle():
         logits_BTV = jnp.broadcast_to(jnp.eye(11, dtype=jnp.float32)[next_B][:, None], (B, T, 11))
         return logits_BTV, {"text": text_BL, "length": end_B}
 
-    return {"apply": None, "extend": extend, "init_cache": init_cache}
+    return bind.Model(None, extend, init_cache)
 
 
 @pytest.fixture
@@ -51,9 +51,9 @@ def right(monkeypatch, tmp_path):
     """A run, `run`, whose model is the oracle."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(directory, "find", lambda run: Path(run or "latest"))
-    monkeypatch.setattr(restore, "load_settings", lambda path: recipes.exact(D))
-    monkeypatch.setattr(restore, "load_params", lambda path, settings, member: (None, 0, 0))
-    monkeypatch.setattr(bind, "bound", lambda params, cfg: oracle())
+    monkeypatch.setattr(settings_file, "read", lambda path: exact(D))
+    monkeypatch.setattr(restore, "load_params", lambda path, settings, member, step: (None, 0, 0))
+    monkeypatch.setattr(restore, "bind", lambda architecture, params, cfg: oracle())
 
 
 def call(capsys, *args):
@@ -106,7 +106,7 @@ def test_one_term_is_the_default(right, capsys):
 def test_it_stops_where_the_next_term_no_longer_fits(right, capsys, prompt, terms, continuation):
     out, err = call(capsys, "run", prompt, "--terms", str(terms))
     assert out == continuation + "\n"
-    assert err == "stopped early, because the next term no longer fits 3 digits\n"
+    assert err == "stopped early, because the next term no longer fits the digits\n"
 
 
 def test_a_million_terms_cost_no_more_than_fit(right, capsys):
@@ -117,7 +117,7 @@ def test_a_million_terms_cost_no_more_than_fit(right, capsys):
 @pytest.mark.parametrize("prompt", ["000 000", "000 001"])
 def test_more_terms_than_a_line_can_have_are_refused(right, capsys, monkeypatch, prompt):
     """Of difference 0 any number fits; of others as many as there are numbers of this many digits."""
-    monkeypatch.setattr(predict, "MOST", 1000)
+    monkeypatch.setattr(continuation_, "MOST", 1000)
     assert cli.main(["predict", prompt, "--terms", "100000000000"]) == errors.USAGE
     err = capsys.readouterr().err
     assert err.startswith("apformer: --terms 100000000000 makes a line of ") and err.count("\n") == 1
@@ -130,13 +130,13 @@ def test_no_line_is_longer_than_memory(right, capsys):
 
 def test_one_prompt_is_a_batch_of_one():
     """Eight rows of hundreds of digits took gigabytes."""
-    functions, shapes = oracle(), []
+    model, shapes = oracle(), []
 
     def extend(tokens_BT, cache, lengths_B=None):
         shapes.append(tokens_BT.shape)
-        return functions["extend"](tokens_BT, cache, lengths_B)
+        return model.extend(tokens_BT, cache, lengths_B)
 
-    assert continuation_.continue_lines(["007 010"], 4, **functions | {"extend": extend}) == ["013"]
+    assert continuation_.continue_lines(["007 010"], 4, model._replace(extend=extend)) == ["013"]
     assert {shape[0] for shape in shapes} == {1}
 
 
@@ -195,19 +195,19 @@ def test_json_is_one_object(right, capsys):
 
 def test_learned_positions_end_where_the_table_does(right, capsys, monkeypatch):
     settings = recipes.parse(["--position", "learned", "--max_len", "27", "--max_terms", "7"])
-    monkeypatch.setattr(restore, "load_settings", lambda path: settings)
+    monkeypatch.setattr(settings_file, "read", lambda path: settings)
     assert call(capsys, "007 010", "--terms", "5").out == "013 016 019 022 025\n"
     assert cli.main(["predict", "007 010", "--terms", "6"]) == errors.USAGE
-    assert "a line would have 31 characters where latest knows 27" in capsys.readouterr().err
+    assert "a line would have 31 characters where the model knows 27" in capsys.readouterr().err
 
 
 def test_ragged_prompts_are_continued_as_each_alone(random_params):
     cfg = model.Config(d_model=8, n_heads=2, position="relative", window=9)
-    functions = bind.bound(random_params(cfg), cfg)
+    bound = bind.bind(model, random_params(cfg), cfg)
     prompts = [generator.render(*row, D) for row in rows(8, seed=3)]
     assert len({len(prompt) for prompt in prompts}) > 2
-    together = continuation_.continue_lines(prompts, 8, **functions)
-    alone = [continuation_.continue_lines([prompt], 8, **functions)[0] for prompt in prompts[:3]]
+    together = continuation_.continue_lines(prompts, 8, bound)
+    alone = [continuation_.continue_lines([prompt], 8, bound)[0] for prompt in prompts[:3]]
     assert together[:3] == alone and len(set(together)) > 1
 
 

@@ -14,9 +14,9 @@ from apformer.commands import train as experiment
 from apformer.errors import CHECKPOINT, DATA, DISK, USAGE, UserError
 from apformer.runs import checkpoint, fit, recipes, restore, selection, settings_file
 from apformer.runs import metrics as log
-from apformer.runs.recipes import Options, Settings, Teaching, Training
+from apformer.settings import Settings, Training
 from apformer.tasks import hard_rows
-from apformer.tasks.progressions import bayes, first_two_terms, generator, text_file
+from apformer.tasks.progressions import Options, bayes, first_two_terms, generator, text_file
 from apformer.tasks.progressions import training as task
 
 DATA_CFG = generator.Config(digits=2, max_difference=30, max_terms=6)
@@ -25,7 +25,7 @@ MODEL = model.Config(d_model=16, n_layers=2, n_heads=2, position="relative", win
 
 def settings(**changes):
     options = {"test_sequences": 40} | {name: changes.pop(name) for name in [*changes] if hasattr(Options, name)}
-    return Settings(Training(**changes), MODEL, DATA_CFG, options=Options(**options))
+    return Settings("progressions", "model", Training(**changes), MODEL, DATA_CFG, Options(**options))
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +41,7 @@ draw = jax.jit(task.sample, static_argnums=1)
 def make_run(path, settings, scores, validation=None):
     """A run directory as training would leave it: an untrained state saved at a step for each of the scores."""
     rows = task.read_rows(settings)
-    config = {"flags": settings_file.to_dict(settings), "data": task.describe(settings, rows)}
+    config = settings_file.to_dict(settings) | {"data": task.describe(settings, rows)}
     path.mkdir()
     file_io.write_json(path / "config.json", config)
     state = fit.initial_state(settings)
@@ -73,7 +73,7 @@ def test_rows_longer_than_learned_positions_are_refused(tmp_path):
     (tmp_path / "long.txt").write_text(" ".join(f"{k:02d}" for k in range(100)) + "\n")
     cfg = model.Config(position="learned", max_len=298)
     with pytest.raises(UserError, match="has rows of 299 characters: give --max_len 299 or more") as caught:
-        task.read_rows(Settings(model=cfg, data=DATA_CFG, options=Options(dataset=str(tmp_path / "long.txt"))))
+        task.read_rows(dataclasses.replace(settings(dataset=str(tmp_path / "long.txt")), model=cfg))
     assert caught.value.exit_code == USAGE
 
 
@@ -83,7 +83,7 @@ def test_differences_without_a_split_are_refused_before_a_run_begins(least, most
     missing = [name for name in generator.SPLITS if not generator.has_split(cfg, name)]
     assert missing
     with pytest.raises(UserError, match=f"no {missing[0]} lines: give a wider range") as caught:
-        task.read_rows(Settings(data=cfg))
+        task.read_rows(dataclasses.replace(settings(), data=cfg))
     assert caught.value.exit_code == USAGE
 
 
@@ -187,8 +187,8 @@ def test_rows_of_two_terms_are_not_for_a_file(rows_file):
 
 def test_half_of_the_candidates_are_about_round_numbers(monkeypatch):
     asked = []
-    near_round = task.stretches.near_round
-    monkeypatch.setattr(task.stretches, "near_round", lambda *args: asked.append(args[2]) or near_round(*args))
+    near_round = task.crops.near_round
+    monkeypatch.setattr(task.crops, "near_round", lambda *args: asked.append(args[2]) or near_round(*args))
     cfg = settings(batch_size=12, hard_fraction=0.25)
     jax.eval_shape(lambda key: task.sample(key, cfg), jax.random.key(5))
     assert asked == [6]
@@ -228,7 +228,7 @@ def test_the_validation_floor_is_what_bayes_pays_for_the_characters_that_the_cro
     cfg = settings(crop_terms=4)
     rows = jax.device_get(generator.draw(jax.random.key(hard_rows.VALIDATION_KEY), cfg.data, 1024, "validation"))
     kept = sum(3 * min(int(terms), 4) - 2 for terms in rows.terms_B)
-    assert task.validation_floor(cfg) == pytest.approx(bayes.bayes_nats(rows, cfg.data).sum() / kept, rel=1e-6)
+    assert task.floor(cfg, None) == pytest.approx(bayes.bayes_nats(rows, cfg.data).sum() / kept, rel=1e-6)
 
 
 def test_the_best_has_the_fewest_wrong_terms_and_between_equals_the_least_loss():
@@ -248,7 +248,7 @@ def test_validation_and_test_rows_are_the_same_for_every_seed_and_of_their_split
 
 def test_evaluation_on_a_file_has_no_floor(rows_file, tmp_path):
     path = make_run(tmp_path / "run", settings(dataset=str(rows_file)), {2: 1.0})
-    result = evaluate.evaluate_run(path, restore.load_settings(path), restore.load_rows(path))
+    result = evaluate.evaluate_run(path, restore.load_settings(path), restore.load_rows(path)).result
     assert not {"bayes_floor", "excess", "bayes_nats_per_char"} & set(result)
     assert result["step"] == 2 and 0 < result["sequences"] <= 40 and result["nats_per_char"] > 1
     assert json.loads((path / "evaluation.json").read_text()) == result
@@ -282,7 +282,7 @@ def test_the_member_is_the_one_asked_for_or_the_best_on_validation(tmp_path):
 
 
 def test_the_average_is_of_one_member_and_of_checkpoints_on_schedule(tmp_path):
-    pair = dataclasses.replace(settings(members=2), options=Teaching(average=2))
+    pair = settings(members=2, average=2)
     scores = {2: [0.0, 9.0], 4: [3.0, 4.0], 6: [6.0, 5.0]}  # the best member is not the same at each step
     with checkpoint.Checkpoints(tmp_path / "checkpoints") as checkpoints:
         for step, found in scores.items():

@@ -8,6 +8,7 @@ import pytest
 
 from apformer import errors
 from apformer.analysis import circuit
+from apformer.runs import restore
 from apformer.tasks.progressions.generator import Config
 from tests.helpers.small_models import circuit_run
 
@@ -28,7 +29,7 @@ def test_the_circuit_is_right_at_every_k(tmp_path, monkeypatch, capsys):
 
 def test_a_wrong_model_is_found_wrong(tmp_path):
     path = circuit_run(tmp_path / "five", Config(digits=5))
-    right = oeis_protocol.restore.load_params
+    right = restore.load_params
 
     def broken(*args):
         params, step, member = right(*args)
@@ -36,7 +37,7 @@ def test_a_wrong_model_is_found_wrong(tmp_path):
         return params, step, member
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(oeis_protocol.restore, "load_params", broken)
+        patch.setattr(restore, "load_params", broken)
         shares = oeis_protocol.measure(path, 20, 0)
     assert max(shares.values()) < 1
 

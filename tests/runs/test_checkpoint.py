@@ -174,7 +174,7 @@ def test_the_last_ones_and_the_best_one_are_kept(tmp_path):
         for step, score in scores.items():
             checkpoints.save(step, state, () if score is None else score)
             checkpoints.wait()
-            kept[step] = (checkpoint.steps(tmp_path), checkpoint.best(tmp_path))
+            kept[step] = (selection.steps(tmp_path), selection.best(tmp_path))
     assert kept == {
         1: ([1], 1),
         2: ([1, 2], 2),
@@ -196,11 +196,11 @@ def test_what_may_have_been_the_best_is_named_and_never_passed_over(tmp_path, da
     DAMAGES[damage](tmp_path / "2" / manifest.NAME)
     sentence = r"2 is damaged \(MANIFEST.json is not as it was written\): delete it, to use step \[1, 3\]$"
     with pytest.raises(errors.UserError, match=sentence) as caught:
-        checkpoint.best(tmp_path)
+        selection.best(tmp_path)
     assert caught.value.exit_code == errors.CHECKPOINT
     assert capfd.readouterr().err == ""
     Checkpoints(tmp_path).close()  # training goes on with it set aside, not deleted
-    assert checkpoint.best(tmp_path) == 3 and (tmp_path / "2.corrupt" / "state").is_dir()
+    assert selection.best(tmp_path) == 3 and (tmp_path / "2.corrupt" / "state").is_dir()
     said = capfd.readouterr().err
     assert said.count("\n") == 1 and "2 is damaged" in said and said.endswith("renamed to 2.corrupt\n")
 
@@ -211,7 +211,7 @@ def test_what_a_stop_saved_does_not_count_and_goes_with_the_next_save(tmp_path):
         for step, temporary in ((1, True), (2, True), (4, False), (6, True), (8, False), (10, True), (12, False)):
             checkpoints.save(step, state, 0.0 if temporary else step, temporary)
             checkpoints.wait()
-            found = checkpoint.steps(tmp_path), selection.scheduled(tmp_path), checkpoint.best(tmp_path)
+            found = selection.steps(tmp_path), selection.scheduled(tmp_path), selection.best(tmp_path)
             kept[step] = found
     assert kept == {
         1: ([1], [], None),
@@ -233,16 +233,16 @@ def test_members_that_are_not_finite_have_no_score_and_the_others_are_saved(tmp_
         checkpoints.save(3, good, [np.nan, 1.6, np.inf])
         with pytest.raises(errors.UserError, match="step 4: .*not finite") as caught:
             checkpoints.save(4, spoilt | {"params": {"w": good["params"]["w"].at[:2].set(jnp.nan)}}, [1.0, 2.0, 3.0])
-    assert caught.value.exit_code == errors.NON_FINITE and checkpoint.steps(tmp_path) == [1, 2, 3]
+    assert caught.value.exit_code == errors.NON_FINITE and selection.steps(tmp_path) == [1, 2, 3]
     np.testing.assert_array_equal(selection.member_scores(tmp_path, 2), [np.nan, 1.5, np.nan])
-    assert checkpoint.best(tmp_path) == 2  # the lowest mean of those that are finite
+    assert selection.best(tmp_path) == 2  # the lowest mean of those that are finite
     step, loaded = checkpoint.load(tmp_path, abstract(spoilt), 2)
     assert step == 2 and bits(loaded) == bits(spoilt)
 
 
 def test_a_folder_without_checkpoints(tmp_path):
-    assert checkpoint.steps(tmp_path / "none") == []
-    assert checkpoint.best(tmp_path) is None
+    assert selection.steps(tmp_path / "none") == []
+    assert selection.best(tmp_path) is None
     with pytest.raises(errors.UserError, match="no valid checkpoint") as caught:
         checkpoint.load(tmp_path, {})
     assert caught.value.exit_code == errors.CHECKPOINT
@@ -367,7 +367,7 @@ def test_a_state_of_another_model_is_refused_with_the_difference(tmp_path, chang
     with pytest.raises(errors.UserError, match=diff) as caught:
         checkpoint.load(tmp_path, abstract(change(make_state())))
     assert caught.value.exit_code == errors.CHECKPOINT
-    assert checkpoint.steps(tmp_path) == [1]
+    assert selection.steps(tmp_path) == [1]
 
 
 def test_a_step_that_is_not_there(tmp_path):
@@ -386,7 +386,7 @@ def test_params_that_are_not_finite_are_not_saved(tmp_path, value, name):
         with pytest.raises(errors.UserError, match=f"step 2: params/{name}") as caught:
             checkpoints.save(2, bad)
     assert caught.value.exit_code == errors.NON_FINITE
-    assert checkpoint.steps(tmp_path) == [1]
+    assert selection.steps(tmp_path) == [1]
 
 
 def test_an_optimizer_state_of_nan_is_not_saved_but_infinity_may_mean_nothing_yet(tmp_path):
@@ -394,7 +394,7 @@ def test_an_optimizer_state_of_nan_is_not_saved_but_infinity_may_mean_nothing_ye
         checkpoints.save(1, {"opt_state": jnp.array([jnp.inf]), "best": jnp.array(jnp.nan)})
         with pytest.raises(errors.UserError, match="opt_state"):
             checkpoints.save(2, {"opt_state": jnp.array([jnp.nan])})
-    assert checkpoint.steps(tmp_path) == [1]
+    assert selection.steps(tmp_path) == [1]
 
 
 @pytest.mark.parametrize(
@@ -460,7 +460,7 @@ def test_a_write_that_the_system_refuses(tmp_path):
     program = """
         import resource, sys
         import numpy as np
-        from apformer.checkpoint import Checkpoints, load
+        from apformer.runs.checkpoint import Checkpoints, load
         from apformer.errors import UserError
         rng = np.random.default_rng(0)
         small, large = ({str(k): rng.random(n, dtype=np.float32) for k in range(20)} for n in (10, 100_000))
@@ -485,7 +485,7 @@ def test_a_kill_in_the_middle_of_a_save_costs_that_save_alone(tmp_path):
     program = """
         import sys
         import numpy as np
-        from apformer.checkpoint import Checkpoints
+        from apformer.runs.checkpoint import Checkpoints
         with Checkpoints(sys.argv[1], keep=2) as checkpoints:
             for step in range(1, 1000):
                 checkpoints.save(step, {"a": np.full(200_000, step, np.int32)})
@@ -520,7 +520,7 @@ def test_a_crash_in_the_middle_of_a_removal_leaves_no_damaged_checkpoint(tmp_pat
     with monkeypatch.context() as patch:
         patch.setattr(shutil, "rmtree", lambda *_, **__: None)  # as if the process ended here
         selection.remove(tmp_path, 5)
-    assert checkpoint.steps(tmp_path) == [6]
+    assert selection.steps(tmp_path) == [6]
     Checkpoints(tmp_path).close()
     assert os.listdir(tmp_path) == ["6"] and capfd.readouterr().err == ""
 
@@ -539,7 +539,7 @@ def test_a_folder_that_cannot_be_made(tmp_path):
 
 
 def test_orbax_is_imported_only_when_used():
-    program = "import sys, apformer.checkpoint; sys.exit(any(name.startswith('orbax') for name in sys.modules))"
+    program = "import sys, apformer.runs.checkpoint; sys.exit(any(name.startswith('orbax') for name in sys.modules))"
     with run_python(program) as process:
         process.communicate()
     assert process.returncode == 0

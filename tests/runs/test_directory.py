@@ -44,9 +44,31 @@ def test_each_run_has_a_new_directory_and_latest_names_it(tmp_path):
     assert len(set(paths)) == 4
     for path in paths:
         assert path.is_dir() and re.fullmatch(r"\d{8}-\d{6}-exact(-\d)?", path.name)
-    assert (tmp_path / "runs" / "latest").read_text() == paths[-1].name + "\n"
+    latest = tmp_path / "runs" / "latest"
+    assert os.readlink(latest) == paths[-1].name
     make_run(paths[-1])
-    assert directory.find(root=tmp_path / "runs") == paths[-1]
+    assert directory.find(root=tmp_path / "runs") == directory.find(latest) == directory.find(str(latest)) == paths[-1]
+    assert {path.name for path in (tmp_path / "runs").iterdir()} == {"latest", *(path.name for path in paths)}
+
+
+def test_a_file_system_without_links_has_a_file_that_names_the_latest_run(tmp_path, monkeypatch):
+    def unsupported(*_):
+        raise OSError(95, "Operation not supported")
+
+    directory.create("exact", root=tmp_path / "runs")  # a link, which the file replaces
+    monkeypatch.setattr(os, "symlink", unsupported)
+    path, latest = directory.create("exact", root=tmp_path / "runs"), tmp_path / "runs" / "latest"
+    assert not latest.is_symlink() and latest.read_text() == path.name + "\n"
+    make_run(path)
+    assert directory.find(root=tmp_path / "runs") == directory.find(latest) == path
+
+
+def test_what_latest_led_to_stays_when_a_newer_run_begins(tmp_path):
+    root = tmp_path / "runs"
+    first = make_run(directory.create("exact", root=root))
+    found = directory.find(root / "latest")
+    directory.create("exact", root=root)
+    assert found == first and directory.find(found) == first
 
 
 @pytest.mark.parametrize("name", ["new", "new/and/deep", "with space", "données-数"])
@@ -123,9 +145,15 @@ def test_find(tmp_path):
     (tmp_path / "runs" / "latest").write_text("one\n")
     assert directory.find(root=tmp_path / "runs") == path
     assert directory.find(str(path)) == path
-    (tmp_path / "runs" / "latest").write_text("two\n")
-    with refused(errors.USAGE, "latest names .*two, which is gone"):
-        directory.find(root=tmp_path / "runs")
+    latest = tmp_path / "runs" / "latest"
+    latest.write_text("two\n")
+    for _ in ("a file", "then a link"):
+        with refused(errors.USAGE, "latest names .*two, which is gone"):
+            directory.find(root=tmp_path / "runs")
+        with refused(errors.USAGE, "latest names .*two, which is gone"):
+            directory.find(latest)
+        latest.unlink()
+        latest.symlink_to("two")
 
 
 def test_what_is_missing_from_a_run_is_said(tmp_path):
@@ -235,9 +263,10 @@ def test_a_record_that_cannot_be_written(tmp_path):
 
 HOLD = """
 import sys, time
-from apformer import errors, runs
+from apformer import errors
+from apformer.runs import directory
 try:
-    with runs.lock(sys.argv[1]):
+    with directory.lock(sys.argv[1]):
         print("held", flush=True)
         sys.stdin.read()
 except errors.UserError as error:

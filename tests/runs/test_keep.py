@@ -36,6 +36,6 @@ def test_the_circuit_is_kept_and_continues_progressions(tmp_path, monkeypatch, c
 
 
 def test_its_window_ends_where_the_recipe_s_does():
-    from apformer.runs import recipes
+    from apformer.tasks.progressions import recipes
 
     assert circuit.config(4).window == recipes.exact(4).model.window

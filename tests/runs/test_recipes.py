@@ -9,6 +9,7 @@ from apformer import model
 from apformer.analysis import circuit
 from apformer.errors import CHECKPOINT, USAGE, UserError
 from apformer.runs import recipes, settings_file
+from apformer.tasks.progressions.recipes import exact
 
 
 def test_the_sketch_is_the_plain_model():
@@ -19,10 +20,29 @@ def test_the_sketch_is_the_plain_model():
 
 def test_exact_is_the_default_and_sees_what_the_circuit_sees():
     settings = recipes.parse([])
-    assert settings == recipes.parse(["--recipe", "exact"]) == recipes.exact(3)
+    assert settings == recipes.parse(["--recipe", "exact"]) == exact(3)
     assert settings.model.window == circuit.config(3).window == 6 and settings.model.position == "relative"
     for flag in (["--digits", "5"], ["--digits=5"]):
         assert recipes.parse(flag).model.window == circuit.config(5).window == 8
+
+
+@pytest.mark.parametrize(
+    ("flags", "canonical"),
+    [
+        ("--recipe sketch --recipe exact", "--recipe exact"),
+        ("--recipe=exact --recipe sketch", "--recipe sketch"),
+        ("--digits 4 --digits 5", "--digits 5"),
+        ("--digits 5 --digits=3", "--digits 3"),
+        ("--digits 05", "--digits 5"),
+        ("--digits +5", "--digits 5"),
+        ("--recipe text --text a.txt --context 8 --context 016", "--recipe text --text a.txt --context 16"),
+        ("--position rotary --position relative", "--position relative"),
+        ("--position relative --position rotary", "--position rotary"),
+    ],
+)
+def test_a_flag_is_the_last_that_is_given_however_it_is_spelt(flags, canonical):
+    """What decides other flags is read as they are: else a run has the name of one recipe, and the model of another."""
+    assert recipes.parse(flags.split()) == recipes.parse(canonical.split())
 
 
 @pytest.mark.parametrize("recipe", ["exact", "sketch"])
@@ -83,7 +103,7 @@ def test_every_flag_overrides_a_recipe(recipe):
         ("--log_every 20 --save_every 50", "--save_every 50 is no multiple of --log_every 20"),
         ("--position learned --max_len 398", "--max_len 398 ends before the longest row: give 399 or more"),
         ("--position rotary --d_model 6 --n_heads 2", "^rotary positions need an even head width"),
-        ("--recipe skech", "'skech'.*'exact', 'bayes', 'sketch'"),
+        ("--recipe skech", "--recipe skech is none of .*exact, bayes, sketch, .*: give one of these"),
         ("--d_modle 128", "did you mean --d_model"),
     ],
 )
@@ -110,7 +130,7 @@ def test_settings_survive_config_json(flags):
 
 
 def test_a_whole_number_may_stand_for_a_real_one():
-    settings = dataclasses.replace(recipes.exact(3), model=model.Config(dropout=0))
+    settings = dataclasses.replace(exact(3), model=model.Config(dropout=0))
     assert settings_file.from_dict(json.loads(json.dumps(settings_file.to_dict(settings))), "config.json") == settings
 
 
@@ -132,15 +152,23 @@ def test_a_whole_number_may_stand_for_a_real_one():
     ],
 )
 def test_a_config_json_that_was_changed_is_refused(part, field, value):
-    config = settings_file.to_dict(recipes.exact(3))
-    config[part][field] = value
+    config = settings_file.to_dict(exact(3))
+    config["flags"][part][field] = value
     with pytest.raises(UserError, match="^runs/x/config.json is damaged or of another version") as caught:
         settings_file.from_dict(config, "runs/x/config.json")
     assert caught.value.exit_code == CHECKPOINT
 
 
-@pytest.mark.parametrize("config", [None, [], {}, {"model": {}}, "text", {"training": 1, "model": 1, "data": 1}])
-def test_a_config_json_without_settings_is_refused(config):
+NAMED = {"task": "progressions", "architecture": "model"}
+
+
+@pytest.mark.parametrize(
+    "config",
+    [None, [], {}, {"model": {}}, "text", {"training": 1, "model": 1, "data": 1}, NAMED]
+    + [NAMED | {"flags": flags} for flags in (None, {"training": 1, "model": 1, "data": 1})],
+)
+def test_a_config_json_without_settings_is_refused(config, tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps(config))
     with pytest.raises(UserError, match="config.json") as caught:
-        settings_file.from_dict(config, "config.json")
+        settings_file.read(tmp_path)
     assert caught.value.exit_code == CHECKPOINT

@@ -16,19 +16,23 @@ import numpy as np
 import pytest
 
 from apformer import cli, files, model
+from apformer.commands import resume
 from apformer.commands import train as experiment
 from apformer.errors import CHECKPOINT, DATA, NON_FINITE, USAGE, UserError
 from apformer.optimizer import Config as Optimizer
 from apformer.runs import checkpoint, fit, restore, selection, settings_file
-from apformer.runs.recipes import Options, Settings, Training
+from apformer.settings import Settings, Training
 from apformer.tasks import hard_rows
-from apformer.tasks.progressions import generator, text_file
+from apformer.tasks.progressions import Options, generator, text_file
 
 ROOT = Path(__file__).parents[2]
 SETTINGS = Settings(
+    "progressions",
+    "model",
     Training(steps=80, batch_size=8, log_every=2, save_every=4, keep=20),
     model.Config(d_model=16, n_layers=2, n_heads=2, position="relative", window=7, dropout=0.1),
     generator.Config(digits=2, max_difference=30, max_terms=6),
+    Options(),
     Optimizer(learning_rate=0.01, warmup_steps=5, weight_decay=0.1),
 )
 
@@ -110,15 +114,15 @@ class NoCheckpoints:
 @pytest.mark.parametrize("source", ["sampler", "file"])
 def test_every_saved_step_leads_to_the_same_end(source, whole, only_train, tmp_path, monkeypatch):
     path, end = whole(source, only_train)
-    saved = checkpoint.steps(path / "checkpoints")
+    saved = selection.steps(path / "checkpoints")
     assert saved == list(range(4, 81, 4)) and len(records(path)) == 40
     monkeypatch.setattr(checkpoint, "Checkpoints", NoCheckpoints)
     copy = shutil.copytree(path, tmp_path / "run")
     for step in reversed(saved):  # what comes after the step is forgotten
-        experiment.resume(experiment.Resume(str(copy), step))
+        resume.resume(resume.Resume(str(copy), step))
         assert bits(only_train[-1]) == end, f"from step {step}"
         assert records(copy) == records(path), f"from step {step}"
-        assert checkpoint.steps(copy / "checkpoints") == [s for s in saved if s <= step]
+        assert selection.steps(copy / "checkpoints") == [s for s in saved if s <= step]
 
 
 def test_two_stops_change_nothing(whole, only_train, tmp_path, monkeypatch):
@@ -139,16 +143,16 @@ def test_two_stops_change_nothing(whole, only_train, tmp_path, monkeypatch):
     with pytest.raises(SystemExit) as stopped:
         train(SETTINGS, tmp_path / "run")
     assert stopped.value.code == 143
-    assert checkpoint.steps(tmp_path / "run" / "checkpoints") == [4, 8, 12, 14]
+    assert selection.steps(tmp_path / "run" / "checkpoints") == [4, 8, 12, 14]
     stop_at(26)
     with pytest.raises(SystemExit):
-        experiment.resume(experiment.Resume(str(tmp_path / "run")))
+        resume.resume(resume.Resume(str(tmp_path / "run")))
     folder = tmp_path / "run" / "checkpoints"
-    assert checkpoint.steps(folder) == [4, 8, 12, 16, 20, 24, 26]
-    assert checkpoint.best(folder) != 26  # what is saved at a stop does not compete for the best
-    experiment.resume(experiment.Resume(str(tmp_path / "run")))
+    assert selection.steps(folder) == [4, 8, 12, 16, 20, 24, 26]
+    assert selection.best(folder) != 26  # what is saved at a stop does not compete for the best
+    resume.resume(resume.Resume(str(tmp_path / "run")))
     assert bits(only_train[-1]) == end and records(tmp_path / "run") == records(path)
-    assert checkpoint.steps(folder) == checkpoint.steps(path / "checkpoints")
+    assert selection.steps(folder) == selection.steps(path / "checkpoints")
 
 
 def test_no_checkpoint_outlives_its_line_of_metrics(only_train, tmp_path, monkeypatch):
@@ -166,7 +170,7 @@ def test_no_checkpoint_outlives_its_line_of_metrics(only_train, tmp_path, monkey
     monkeypatch.setattr(files, "fsync", keep)
     monkeypatch.setattr(checkpoint.Checkpoints, "save", check)
     train(with_training(steps=10), tmp_path / "run")
-    assert checkpoint.steps(tmp_path / "run" / "checkpoints") == [4, 8, 10]
+    assert selection.steps(tmp_path / "run" / "checkpoints") == [4, 8, 10]
 
 
 def test_a_crash_between_two_saves_costs_the_steps_since_the_first(whole, only_train, tmp_path):
@@ -176,15 +180,15 @@ def test_a_crash_between_two_saves_costs_the_steps_since_the_first(whole, only_t
         shutil.rmtree(copy / "checkpoints" / str(step))
     lines = (copy / "metrics.jsonl").read_text().splitlines(keepends=True)
     (copy / "metrics.jsonl").write_text("".join(lines[:8]) + lines[8][:20])  # torn
-    experiment.resume(experiment.Resume(str(copy)))
+    resume.resume(resume.Resume(str(copy)))
     assert bits(only_train[-1]) == end and records(copy) == records(path)
-    assert checkpoint.steps(copy / "checkpoints") == checkpoint.steps(path / "checkpoints")
+    assert selection.steps(copy / "checkpoints") == selection.steps(path / "checkpoints")
 
 
 def test_a_finished_run_has_nothing_to_go_on_with(whole, only_train, tmp_path):
     path, end = whole("sampler", only_train)
     before = (path / "metrics.jsonl").read_bytes()
-    experiment.resume(experiment.Resume(str(path)))
+    resume.resume(resume.Resume(str(path)))
     assert bits(only_train[-1]) == end and (path / "metrics.jsonl").read_bytes() == before
 
 
@@ -193,7 +197,7 @@ def test_members_end_as_they_do_alone_and_resume_with_the_population(only_train,
     path = train(with_training(members=2, member_mode="map", **few), tmp_path / "population")
     population = only_train[-1]
     copy = shutil.copytree(path, tmp_path / "copy")
-    experiment.resume(experiment.Resume(str(copy), 40))
+    resume.resume(resume.Resume(str(copy), 40))
     assert bits(only_train[-1]) == bits(population) and records(copy) == records(path)
     for k in range(2):
         alone = train(with_training(**few | {"seed": 5 + k}), tmp_path / f"alone-{k}")
@@ -212,19 +216,19 @@ def test_numbers_that_are_not_finite_end_the_run_and_spare_its_checkpoints(whole
     with pytest.raises(UserError, match="the loss is not finite at step 14: lower --learning_rate") as caught:
         fit.fit(copy, SETTINGS, None, state)
     assert caught.value.exit_code == NON_FINITE
-    assert checkpoint.steps(copy / "checkpoints") == [4, 8, 12]
+    assert selection.steps(copy / "checkpoints") == [4, 8, 12]
     assert checkpoint.load(copy / "checkpoints", abstract)[0] == 12
     assert records(copy) == records(path)[:6]
 
 
 def test_a_dataset_that_has_changed_is_refused(whole, only_train, tmp_path):
     path, _ = whole("file", only_train)
-    source = Path(settings_file.from_dict(files.read_json(path / "config.json")["flags"], path).options.dataset)
+    source = Path(settings_file.read(path).options.dataset)
     content = source.read_bytes()
     try:
         source.write_bytes(content + b"01 02 03\n")
         with pytest.raises(UserError, match="rows.txt has changed") as caught:
-            experiment.resume(experiment.Resume(str(path)))
+            resume.resume(resume.Resume(str(path)))
     finally:
         source.write_bytes(content)
     assert caught.value.exit_code == DATA
@@ -232,12 +236,14 @@ def test_a_dataset_that_has_changed_is_refused(whole, only_train, tmp_path):
 
 def test_a_process_that_is_told_to_stop_saves_and_can_be_resumed(whole, only_train, tmp_path):
     path, end = whole("sampler", only_train)
-    flags = settings_file.to_dict(with_training(run_dir=str(tmp_path / "run")))
+    config = settings_file.to_dict(with_training(run_dir=str(tmp_path / "run")))
     waits, told = tmp_path / "waits", tmp_path / "told"
     program = f"""
 import pathlib, time
-from apformer import config_file, experiment, fit, task
-task.VALIDATION_ROWS = 32
+from apformer.commands import train
+from apformer.runs import fit, settings_file
+from apformer.tasks import hard_rows
+hard_rows.VALIDATION_ROWS = 32
 run_steps, waits, told = fit.run_steps, pathlib.Path({str(waits)!r}), pathlib.Path({str(told)!r})
 
 def wait_at_step_4(state, *args):
@@ -247,7 +253,7 @@ def wait_at_step_4(state, *args):
     return run_steps(state, *args)
 
 fit.run_steps = wait_at_step_4
-experiment.train(config_file.from_dict({flags!r}, "flags"))
+train.train(settings_file.from_dict({config!r}, "config.json"))
 """
     environment = os.environ | {"PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"}
     with subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.PIPE, env=environment) as process:
@@ -258,8 +264,8 @@ experiment.train(config_file.from_dict({flags!r}, "flags"))
         said = process.communicate()[1].decode()
     assert process.returncode == 143, said
     assert "saved" in said and "Traceback" not in said
-    assert checkpoint.steps(tmp_path / "run" / "checkpoints") == [4, 6]
-    experiment.resume(experiment.Resume(str(tmp_path / "run")))
+    assert selection.steps(tmp_path / "run" / "checkpoints") == [4, 6]
+    resume.resume(resume.Resume(str(tmp_path / "run")))
     assert bits(only_train[-1]) == end and records(tmp_path / "run") == records(path)
 
 
@@ -288,7 +294,7 @@ def test_a_run_stopped_before_its_first_checkpoint_begins_anew(whole, only_train
     assert cli.main(["resume", str(copy)]) == 0
     assert "stopped before its first checkpoint: it begins anew\n" in capsys.readouterr().err
     assert bits(only_train[-1]) == end and records(copy) == records(path)
-    assert checkpoint.steps(copy / "checkpoints") == checkpoint.steps(path / "checkpoints")
+    assert selection.steps(copy / "checkpoints") == selection.steps(path / "checkpoints")
 
 
 def test_a_run_whose_checkpoints_are_all_damaged_does_not_begin_anew(whole, only_train, tmp_path):
@@ -298,7 +304,7 @@ def test_a_run_whose_checkpoints_are_all_damaged_does_not_begin_anew(whole, only
         file.unlink()
     for _ in range(2):
         with pytest.raises(UserError, match="holds no valid checkpoint: restore one from a copy") as caught:
-            experiment.resume(experiment.Resume(str(copy)))
+            resume.resume(resume.Resume(str(copy)))
         assert caught.value.exit_code == CHECKPOINT and records(copy) == records(path)
 
 
@@ -309,12 +315,12 @@ def test_what_was_found_of_a_checkpoint_that_is_gone_goes_with_it(whole, only_tr
     files.write_json(copy / "evaluation.json", {"step": 80})
     files.write_json(copy / "certificate.json", {"step": 76})
     (copy / "checkpoints" / "80" / "MANIFEST.json").unlink()
-    experiment.resume(experiment.Resume(str(copy)))
+    resume.resume(resume.Resume(str(copy)))
     said = capsys.readouterr().err
     assert "80 is damaged" in said and "resumed at step 76 of 80" in said
     assert not (copy / "evaluation.json").exists() and files.read_json(copy / "certificate.json") == {"step": 76}
     (copy / "certificate.json").write_text("{torn")
-    experiment.resume(experiment.Resume(str(copy)))
+    resume.resume(resume.Resume(str(copy)))
     assert not (copy / "certificate.json").exists()
 
 

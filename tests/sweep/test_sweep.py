@@ -15,16 +15,17 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from apformer import files
+from apformer import files, model
 from apformer.analysis import circuit
 from apformer.decoding import bind
 from apformer.errors import NON_FINITE, USAGE, UserError
 from apformer.report import figures, tables
-from apformer.runs import checkpoint, directory, fit, recipes, restore
+from apformer.runs import checkpoint, directory, fit, recipes, restore, selection
 from apformer.sweep import grid, sweep
 from apformer.tasks import hard_rows
 from apformer.tasks.progressions import evaluation, generalization, generator
 from apformer.tasks.progressions import training as task
+from apformer.tasks.progressions.recipes import exact as exact_recipe
 
 ROOT = Path(__file__).parents[2]
 TINY = (
@@ -131,7 +132,7 @@ def test_flags_in_another_order_are_the_same_and_their_command_reads_back():
 def test_without_lists_there_is_one_program():
     (program,) = grid.programs(grid.read(["--run_dir", "a,b", "--test_sequences", "7"]))
     assert (program.folder, program.combinations) == ("01", [{}])
-    exact = recipes.exact(3)
+    exact = exact_recipe(3)
     assert program.joint == dataclasses.replace(exact, options=dataclasses.replace(exact.options, test_sequences=7))
 
 
@@ -266,16 +267,16 @@ def test_a_suite_measures_what_evaluate_does_for_each_member(circuits, monkeypat
     size_B = np.arange(1, 31, dtype=np.int32)
     suite = generalization.Suite("down", generator.Progressions(99 - size_B, -size_B, 2 + size_B % 3), 2)
     monkeypatch.setattr(generalization, "_batch_tokens", lambda _: 200)  # several batches, the last one padded
-    exact, noisy = generalization.measure(suite, params_P, settings.model)
+    exact, noisy = generalization.measure(suite, params_P, settings)
     assert exact["teacher_forced"] == exact["free_running"] == 1 and exact["terms"] == noisy["terms"]
-    functions = bind.bound(jax.tree.map(lambda leaf: leaf[1], params_P), settings.model)
-    result = evaluation.evaluate(suite.rows, 2, **functions)
+    second = bind.bind(model, jax.tree.map(lambda leaf: leaf[1], params_P), settings.model)
+    result = evaluation.evaluate(suite.rows, 2, second)
     assert noisy.pop("what") == "down" and noisy.pop("terms") == result["terms"] == 30
     assert noisy == {mode: result[f"exact_{mode}"] for mode in noisy} and 0 < noisy["free_running"] < 1
 
 
 def test_terms_that_do_not_count_are_not_counted(monkeypatch):
-    def right(params_P, rows, cfg, digits, terms):
+    def right(params_P, rows, architecture, cfg, digits, terms):
         """The first member is right on every term; the second after the fourth, and free-running on the fifth alone."""
         term_BN = np.arange(3, terms + 1) + 0 * rows.terms_B[:, None]
         return np.array([[term_BN > 2, term_BN > 2], [term_BN > 4, term_BN == 5]])
@@ -349,7 +350,7 @@ def test_a_sweep_that_was_stopped_ends_like_one_that_was_not(whole, quick, tmp_p
     monkeypatch.setattr(fit, "run_steps", stopped)
     with pytest.raises(SystemExit) as stop:
         sweep.sweep([*FLAGS, "--run_dir", str(path)])
-    assert stop.value.code == 130 and checkpoint.steps(path / FOLDER / "checkpoints") == [4]
+    assert stop.value.code == 130 and selection.steps(path / FOLDER / "checkpoints") == [4]
     assert read(path)["members"] == [] and f"the same flags with --run_dir {path} go on" in capsys.readouterr().err
     monkeypatch.setattr(fit, "run_steps", steps)
     sweep.sweep(["--run_dir", str(path), *FLAGS])

@@ -56,11 +56,11 @@ def _suite(tokens_BT, width, measure, batch_tokens):
     forced, free, errors = [], [], []
     for fresh_B, row_B, _ in buckets.batches(np.full(B, T), batch_tokens):
         predicted = jax.device_get(measure(tokens_BT[row_B], width))
-        forced_BNP, free_BNP, truth_BNP = (a[: len(fresh_B)] for a in predicted)
-        forced.append((forced_BNP == truth_BNP).all(-1))
-        free.append((free_BNP == truth_BNP).all(-1))
+        forced_BNC, free_BNC, truth_BNC = (a[: len(fresh_B)] for a in predicted)
+        forced.append((forced_BNC == truth_BNC).all(-1))
+        free.append((free_BNC == truth_BNC).all(-1))
         for b, n in np.argwhere(~free[-1])[: _EXAMPLES - len(errors)]:
-            text, expected, got = (decode(a) for a in (tokens_BT[fresh_B[b]], truth_BNP[b, n], free_BNP[b, n]))
+            text, expected, got = (decode(a) for a in (tokens_BT[fresh_B[b]], truth_BNC[b, n], free_BNC[b, n]))
             given = text[: (n + 2) * (width + 1) - 1]
             errors.append({"given": given, "expected": expected, "predicted": got})
     shares = {"teacher_forced": forced, "free_running": free}
@@ -69,7 +69,7 @@ def _suite(tokens_BT, width, measure, batch_tokens):
 
 
 def _measure(tokens_BT, width, model):
-    """The predictable terms as predicted teacher-forced, free-running, and as they are: three arrays (B, 2, P)."""
+    """The predictable terms as predicted teacher-forced, free-running, and as they are: three arrays (B, 2, C)."""
     B, T = tokens_BT.shape
     given = 2 * (width + 1) - 1
     forced_BT = jnp.argmax(model.apply(tokens_BT[:, :-1]), axis=-1)[:, given - 1 :]

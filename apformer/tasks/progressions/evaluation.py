@@ -48,14 +48,14 @@ def evaluate(progressions, digits, model, *, bayes_nats=None, batch_tokens=4096,
     records, errors, done = [], [], 0
     for row_B, padded_B, terms in buckets.batches(padded_terms(rows.terms_B, digits), batch_tokens // (digits + 1)):
         outputs = jax.device_get(measure(Progressions(*(a[padded_B] for a in rows)), digits, terms))
-        nats, forced_BNP, truth_BNP, forced_right_BN, free_right_BN = (a[: len(row_B)] for a in outputs)
+        nats, forced_BNC, truth_BNC, forced_right_BN, free_right_BN = (a[: len(row_B)] for a in outputs)
         nats_B[row_B] = nats
         b, n = np.nonzero(np.arange(terms - 2) + 2 < rows.terms_B[row_B][:, None])
         records.append(np.stack([row_B[b], n + 3, forced_right_BN[b, n], free_right_BN[b, n]]))
         for i in _spread(np.flatnonzero(~forced_right_BN[b, n])):
             k = b[i]
             text = render(*(int(a[row_B[k]]) for a in rows), digits)
-            expected, predicted = decode(truth_BNP[k, n[i]]), decode(forced_BNP[k, n[i]])
+            expected, predicted = decode(truth_BNC[k, n[i]]), decode(forced_BNC[k, n[i]])
             errors.append({"row": text, "term": int(n[i]) + 3, "expected": expected, "predicted": predicted})
         done += len(row_B)
         if progress is not None:
@@ -87,8 +87,8 @@ def measure_rows(progressions, digits, terms, model):
         model.extend, model.init_cache(B, T), tokens_BT[:, :given], jnp.full(B, given, jnp.int32), T - given
     )
     shape = (B, terms - 2, digits + 1)
-    truth_BNP, forced_BNP, free_BNP = (a.reshape(shape) for a in (tokens_BT[:, given:], forced_BT, free_BT))
-    return nats_B, forced_BNP, truth_BNP, (forced_BNP == truth_BNP).all(-1), (free_BNP == truth_BNP).all(-1)
+    truth_BNC, forced_BNC, free_BNC = (a.reshape(shape) for a in (tokens_BT[:, given:], forced_BT, free_BT))
+    return nats_B, forced_BNC, truth_BNC, (forced_BNC == truth_BNC).all(-1), (free_BNC == truth_BNC).all(-1)
 
 
 def term_matches(predicted_BT, batch, digits):
@@ -121,13 +121,13 @@ def _digit_sum(number, digits):
 
 
 def _summary(rows, digits, records, nats_B, bayes_nats):
-    row_M, term_M = records[:2]
+    row_N, term_N = records[:2]
     right = {"teacher_forced": records[2].astype(bool), "free_running": records[3].astype(bool)}
     characters = int((rows.terms_B.astype(np.int64) * (digits + 1) - 2).sum())
-    wrong_B = np.bincount(row_M[~right["free_running"]], minlength=len(nats_B))
+    wrong_B = np.bincount(row_N[~right["free_running"]], minlength=len(nats_B))
     result = {
         "sequences": len(nats_B),
-        "terms": len(row_M),
+        "terms": len(row_N),
         "exact_teacher_forced": _share(right["teacher_forced"]),
         "exact_free_running": _share(right["free_running"]),
         "exact_sequences": _share(wrong_B[rows.terms_B >= 3] == 0),
@@ -137,28 +137,28 @@ def _summary(rows, digits, records, nats_B, bayes_nats):
         result["bayes_nats_per_char"] = float(np.sum(bayes_nats) / characters)
         result["excess"] = result["nats_per_char"] - result["bayes_nats_per_char"]
 
-    difference_M = rows.difference_B[row_M]
-    carries_M = carries(rows.first_B[row_M] + (term_M - 2) * difference_M, difference_M, digits)
+    difference_N = rows.difference_B[row_N]
+    carries_N = carries(rows.first_B[row_N] + (term_N - 2) * difference_N, difference_N, digits)
     low, high = int(rows.difference_B.min()), int(rows.difference_B.max())
     width = -(-(high - low + 1) // 10)
-    bins = _grouped((difference_M - low) // width, right, -(-(high - low + 1) // width))
+    bins = _grouped((difference_N - low) // width, right, -(-(high - low + 1) // width))
     bounds = ({"from": low + i * width, "to": min(high, low + (i + 1) * width - 1)} for i in range(len(bins)))
-    by_term = _grouped(term_M, right)[3:]
+    by_term = _grouped(term_N, right)[3:]
     tens = -(-(10**digits) // _FIRSTS)
-    cell_M = rows.first_B[row_M] // tens * len(bins) + (difference_M - low) // width
-    cells = _grouped(cell_M, right, _FIRSTS * len(bins))
+    cell_N = rows.first_B[row_N] // tens * len(bins) + (difference_N - low) // width
+    cells = _grouped(cell_N, right, _FIRSTS * len(bins))
     return result | {
         "by_position": [{"term": n} | group for n, group in enumerate(by_term, 3)],
         "by_difference": [bound | group for bound, group in zip(bounds, bins, strict=True)],
         "by_first_and_difference": [cells[i : i + len(bins)] for i in range(0, len(cells), len(bins))],
-        "by_carries": [{"carries": n} | group for n, group in enumerate(_grouped(carries_M, right))],
+        "by_carries": [{"carries": n} | group for n, group in enumerate(_grouped(carries_N, right))],
     }
 
 
-def _grouped(label_M, right, groups=0):
+def _grouped(label_N, right, groups=0):
     """Count and shares of each label 0, 1, 2 ..."""
-    count = np.bincount(label_M, minlength=groups)
-    hits = {mode: np.bincount(label_M[right_M], minlength=len(count)) for mode, right_M in right.items()}
+    count = np.bincount(label_N, minlength=groups)
+    hits = {mode: np.bincount(label_N[right_N], minlength=len(count)) for mode, right_N in right.items()}
     return [
         {"count": int(n)} | {mode: int(hit[i]) / int(n) if n else None for mode, hit in hits.items()}
         for i, n in enumerate(count)

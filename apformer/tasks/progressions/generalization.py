@@ -93,32 +93,32 @@ def _longer(cfg, crop, count):
     return None
 
 
-def measure(suite, params_P, settings):
+def measure(suite, params_M, settings):
     """Of each member, which share of the terms of a suite it continues exactly.
 
-    params_P: parameters with a leading axis of members, of the model of the settings. Returns a list of
+    params_M: parameters with a leading axis of members, of the model of the settings. Returns a list of
     {"what", "terms", "teacher_forced", "free_running"}, or of None if no term is predictable.
     """
-    P, rows = len(jax.tree.leaves(params_P)[0]), suite.rows
-    terms, right_PM = 0, np.zeros((P, 2), int)
+    members, rows = len(jax.tree.leaves(params_M)[0]), suite.rows
+    terms, right_M2 = 0, np.zeros((members, 2), int)
     padded_B = evaluation.padded_terms(rows.terms_B, suite.digits)
-    for row_B, batch_B, most in buckets.batches(padded_B, _batch_tokens(P) // (suite.digits + 1)):
+    for row_B, batch_B, most in buckets.batches(padded_B, _batch_tokens(members) // (suite.digits + 1)):
         batch = generator.Progressions(*(column_B[batch_B] for column_B in rows))
-        right_PMBN = np.asarray(_right(params_P, batch, settings.architecture, settings.model, suite.digits, most))[
+        right_M2BN = np.asarray(_right(params_M, batch, settings.architecture, settings.model, suite.digits, most))[
             :, :, : len(row_B)
         ]
         term_N = np.arange(3, most + 1)
         counted_BN = (suite.known < term_N) & (term_N <= rows.terms_B[row_B][:, None])
-        terms, right_PM = terms + int(counted_BN.sum()), right_PM + right_PMBN[:, :, counted_BN].sum(-1)
+        terms, right_M2 = terms + int(counted_BN.sum()), right_M2 + right_M2BN[:, :, counted_BN].sum(-1)
     if not terms:
-        return [None] * P
+        return [None] * members
     facts = {"what": suite.what, "terms": terms}
-    return [facts | {"teacher_forced": int(m[0]) / terms, "free_running": int(m[1]) / terms} for m in right_PM]
+    return [facts | {"teacher_forced": int(m[0]) / terms, "free_running": int(m[1]) / terms} for m in right_M2]
 
 
 @partial(jax.jit, static_argnums=(2, 3, 4, 5))
-def _right(params_P, rows, architecture, cfg, digits, terms):
-    """Whether each member is right on each predictable term, teacher-forced and free-running: (P, 2, B, terms - 2)."""
+def _right(params_M, rows, architecture, cfg, digits, terms):
+    """Whether each member is right on each predictable term, teacher-forced and free-running: (M, 2, B, terms - 2)."""
 
     module = importlib.import_module(f"apformer.{architecture}")
 
@@ -126,7 +126,7 @@ def _right(params_P, rows, architecture, cfg, digits, terms):
     def member(params):
         return jnp.stack(evaluation.measure_rows(rows, digits, terms, bind(module, params, cfg))[3:])
 
-    return train.over_members(member, "map" if jax.default_backend() == "cpu" else "vmap")(params_P)
+    return train.over_members(member, "map" if jax.default_backend() == "cpu" else "vmap")(params_M)
 
 
 def can_enumerate(settings):
