@@ -74,6 +74,19 @@ def test_loss_and_gradient_are_those_of_the_equations(variant, loss, key):
         np.testing.assert_allclose(gradients[name], expected_gradients[name], atol=1e-6)
 
 
+@pytest.mark.parametrize("variant", ["cbow", "skip_gram"])
+def test_without_a_key_the_loss_is_the_expectation_over_negatives(variant):
+    """Each negative alone, weighted with its probability: the loss is linear in the distribution of each."""
+    cfg, (params, windows) = config(variant, "negative"), example()
+    slots = 1 if variant == "cbow" else W
+    expected = 0.0
+    for word, probability in enumerate(NOISE_V):
+        loss, _ = literally(params, windows, np.full((B, slots, N), word), cfg)
+        expected += probability * loss
+    (found, _), _ = loss_and_gradient(params, windows, None, cfg, NOISE_V)
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
 @each_model
 def test_slots_that_do_not_count_change_nothing(variant, loss, key):
     cfg, (params, (centre_B, context_BW, inside_BW)) = config(variant, loss), example()
