@@ -10,7 +10,7 @@ One is predicted from the other:
     softmax     - log p(o),   p(o) = exp(u_o . h) / sum_w exp(u_w . h)
     negative    - log sigmoid(u_o . h) - sum_{n=1..N} log sigmoid(-u_n . h),   n drawn with P(n) ~ count(n)^(3/4)
 
-for every word o that is predicted. The architectures are those of Mikolov, Chen, Corrado and Dean 2013a (arXiv
+for every word o that is predicted. The variants are those of Mikolov, Chen, Corrado and Dean 2013a (arXiv
 1301.3781), who approximate the full softmax by a tree; the losses are equations 2 and 4 of Mikolov, Sutskever, Chen,
 Corrado and Dean 2013b (arXiv 1310.4546). Where negative sampling ends, if d_model is large enough (Levy and Goldberg
 2014):
@@ -36,15 +36,25 @@ class Config:
     """Number of words."""
     d_model: int = 100
     """Width of a vector."""
-    architecture: Literal["cbow", "skip_gram"] = "skip_gram"
-    """Direction: cbow predicts the centre from its context, skip_gram the context from the centre."""
+    variant: Literal["cbow", "skip_gram"] = "skip_gram"
+    """Predict the centre of a window from its context, or the context from the centre."""
     loss: Literal["softmax", "negative"] = "negative"
-    """Loss: softmax over all words, or negative, against a few words that are drawn."""
+    """Compare the right word with all words, or with a few that are drawn (negatives)."""
     negatives: int = 5
-    """Number of words drawn against each predicted word (negative)."""
+    """Words drawn for each word that is predicted (--loss negative)."""
 
     def __post_init__(self):
         config.check(self, ("vocab_size", "d_model", "negatives"))
+
+
+def max_tokens(cfg):
+    """The most words a text may have: None, as there is no bound."""
+    return None
+
+
+def unstack(params):
+    """The parameters as they are: there are no layers."""
+    return params
 
 
 def init(key, cfg):
@@ -69,13 +79,15 @@ def apply(params, windows, cfg):
 def loss(params, windows, key, cfg, noise_V):
     """(loss, metrics): the mean loss of a word that is predicted, in nats.
 
-    key, noise_V: for negative sampling, from `noise(counts_V)`; a full softmax needs neither. A batch in which nothing
-    is predicted has loss 0.
+    noise_V: `noise(counts_V)`, for negative sampling. key: draws the negatives; without it, the expectation over all
+    draws is computed. A full softmax needs neither. A batch in which nothing is predicted has loss 0.
     """
     given, (targets_BO, predicted_BO) = _sides(windows, cfg)
     h_BD = _hidden(params, *given)
     if cfg.loss == "softmax":
         nats_BO = softmax_nats(params["output"], h_BD, targets_BO)
+    elif key is None:
+        nats_BO = expected_nats(params["output"], h_BD, targets_BO, noise_V, cfg.negatives)
     else:
         negatives_BON = draw(key, noise_V, (*targets_BO.shape, cfg.negatives))
         nats_BO = negative_nats(params["output"], h_BD, targets_BO, negatives_BON)
@@ -94,6 +106,14 @@ def negative_nats(output_VD, h_BD, targets_BO, negatives_BON):
     right_BO = _precise(jnp.einsum("BD,BOD->BO", h_BD, output_VD[targets_BO]))
     wrong_BON = _precise(jnp.einsum("BD,BOND->BON", h_BD, output_VD[negatives_BON]))
     return -jax.nn.log_sigmoid(right_BO) - jax.nn.log_sigmoid(-wrong_BON).sum(-1)
+
+
+def expected_nats(output_VD, h_BD, targets_BO, noise_V, negatives):
+    """The mean of `negative_nats` over all draws of so many negatives: (B, O), likewise."""
+    right_BO = _precise(jnp.einsum("BD,BOD->BO", h_BD, output_VD[targets_BO]))
+    wrong_BV = _precise(jnp.einsum("BD,VD->BV", h_BD, output_VD))
+    expected_B = jnp.einsum("BV,V->B", jax.nn.log_sigmoid(-wrong_BV), noise_V)
+    return -jax.nn.log_sigmoid(right_BO) - negatives * expected_B[:, None]
 
 
 def noise(counts_V):
@@ -125,19 +145,10 @@ def unit(vectors_VD):
     return vectors_VD / jnp.linalg.norm(vectors_VD, axis=1, keepdims=True)
 
 
-def plane(vectors_VD):
-    """Where vectors lie in the plane of their two principal components, (V, 2), and the share of the variance of each.
-
-    With fewer than three vectors or one dimension there is no such plane.
-    """
-    left_VR, size_R, _ = jnp.linalg.svd(vectors_VD - vectors_VD.mean(0, keepdims=True), full_matrices=False)
-    return left_VR[:, :2] * size_R[None, :2], size_R[:2] ** 2 / (size_R**2).sum()
-
-
 def _sides(windows, cfg):
     """What is given and what is predicted, as words and which of them count: ((B, G), (B, G)), ((B, O), (B, O))."""
     centre_B, context_BW, inside_BW = windows
-    if cfg.architecture == "skip_gram":
+    if cfg.variant == "skip_gram":
         return (centre_B[:, None], jnp.ones_like(centre_B, bool)[:, None]), (context_BW, inside_BW)
     return (context_BW, inside_BW), (centre_B[:, None], inside_BW.any(1)[:, None])
 

@@ -1,15 +1,13 @@
 """Does a GPT-2 that has read half of a text learn the rest faster? `python experiments/finetune_gpt2.py FILE`.
 
-A small GPT-2 is trained on the first half. Then three runs learn the second half in as many steps: all weights of that
-model, low-rank adapters of it, and a fresh model. Each is a run like any other: it can be stopped, and the same command
-with the same --run_dir goes on.
+A small GPT-2 is trained on the first half of FILE. Then three runs learn the second half in as many steps: all weights
+of that model, low-rank adapters of it, and a fresh model. Each is a run of `apformer train --recipe text`: it can be
+stopped, and the same command with the same --run_dir goes on.
 
     runs/<UTC time>-finetune/
         first.txt  second.txt                           the halves
         pretrained/  full/  low_rank/  from_scratch/    the runs
         loss.png                                        the validation loss of the last three
-
-A GPT-2 folder of your own is fine-tuned by `apformer train --recipe text --text FILE --init_from FOLDER`.
 """
 
 import sys
@@ -19,12 +17,13 @@ from pathlib import Path
 from tyro.conf import Positional
 
 from apformer import files, flags
-from apformer.commands import train as experiment
+from apformer.commands import train
 from apformer.report import figures
 from apformer.runs import directory, metrics, recipes, selection
 from apformer.tasks.text import corpus
 
 WAYS = ("full", "low_rank", "from_scratch")
+GPT2 = "--attention_bias --activation gelu_tanh".split()
 
 
 @dataclass(frozen=True)
@@ -42,7 +41,7 @@ class Finetune:
     context: int = 128
     """Tokens of a row."""
     batch_size: int = 8
-    """Rows a step."""
+    """Rows per step."""
     vocab_size: int = 1024
     """Byte pairs learned from the first half."""
     d_model: int = 192
@@ -56,56 +55,47 @@ class Finetune:
     seed: int = 0
     """Random seed of weights, adapters and windows."""
     run_dir: str | None = None
-    """A directory for all of it; runs/<UTC time>-finetune if not given."""
+    """A directory for all of it. The default is runs/<UTC time>-finetune."""
 
 
 def run(args):
-    """Train the four models, and keep and print what came of them."""
-    path = Path(args.run_dir or directory.dated("finetune"))
-    whole = corpus.read(args.file)
+    """Train the four models, then print and draw what came of them."""
+    path, whole = Path(args.run_dir or directory.dated("finetune")), corpus.read(args.file)
     with files.disk_errors(path):
         path.mkdir(parents=True, exist_ok=True)
-    for name, half in zip(("first", "second"), (whole[: len(whole) // 2], whole[len(whole) // 2 :]), strict=True):
-        files.write_text(path / f"{name}.txt", half)
-    pretrained, (architecture, shared) = path / "pretrained", words(args)
-    train(path, "pretrained", "first", args.pretrain_steps, shared, architecture, ["--tokenizer", "byte_pairs"])
-    further = ["--init_from", pretrained, "--warmup_steps", args.steps // 10 + 1]
-    train(path, "full", "second", args.steps, shared, further, ["--learning_rate", 1e-3])
-    low_rank = ["--learning_rate", 5e-3, "--lora_rank", args.lora_rank]
-    train(path, "low_rank", "second", args.steps, shared, further, low_rank)
-    fresh = ["--tokenizer", pretrained, "--warmup_steps", args.steps // 10 + 1]
-    train(path, "from_scratch", "second", args.steps, shared, architecture, fresh)
+    files.write_text(path / "first.txt", whole[: len(whole) // 2])
+    files.write_text(path / "second.txt", whole[len(whole) // 2 :])
+    model = GPT2 + given(args, "vocab_size", "d_model", "n_heads", "n_layers")
+    every_run = given(args, "save_every", "context", "batch_size", "seed") + ["--log_every", args.save_every]
+    further = ["--init_from", path / "pretrained"]
+    ways = {
+        "pretrained": [*model, "--tokenizer", "byte_pairs"],
+        "full": [*further, "--learning_rate", 1e-3],
+        "low_rank": [*further, "--learning_rate", 5e-3, "--lora_rank", args.lora_rank],
+        "from_scratch": [*model, "--tokenizer", path / "pretrained"],
+    }
+    for name, of_way in ways.items():
+        if name == "pretrained":
+            half = ["--text", path / "first.txt", "--steps", args.pretrain_steps]
+        else:
+            half = ["--text", path / "second.txt", "--steps", args.steps, "--warmup_steps", args.steps // 10 + 1]
+        words = ["--recipe", "text", "--run_dir", path / name, *half, *every_run, *of_way]
+        train.train_or_resume(recipes.parse([str(word) for word in words]))
     print(table(path))
-    curves = {name: curve(path / name) for name in WAYS}
     with files.disk_errors(path):
-        figures.fine_tuning(curves).savefig(path / "loss.png")
+        figures.fine_tuning({name: curve(path / name) for name in WAYS}).savefig(path / "loss.png")
     print(path / "loss.png")
 
 
-def words(args):
-    """(flags of the architecture, which is GPT-2's; flags that all runs have)."""
-    architecture = "--attention_bias --activation gelu_tanh".split()
-    for name in ("vocab_size", "d_model", "n_heads", "n_layers"):
-        architecture += [f"--{name}", getattr(args, name)]
-    shared = ["--log_every", args.save_every]
-    for name in ("save_every", "context", "batch_size", "seed"):
-        shared += [f"--{name}", getattr(args, name)]
-    return architecture, shared
-
-
-def train(path, name, half, steps, *flags_of_run):
-    """One of the runs; what is done stays done."""
-    given = ["--recipe", "text", "--text", path / f"{half}.txt", "--run_dir", path / name, "--steps", steps]
-    experiment.train_or_resume(recipes.parse([str(word) for part in (given, *flags_of_run) for word in part]))
+def given(args, *names):
+    """The flags of these names with their values."""
+    return [word for name in names for word in (f"--{name}", getattr(args, name))]
 
 
 def curve(path):
     """[(step, validation loss)] of a run."""
-    return [
-        (record["step"], found["loss"])
-        for record in metrics.read_metrics(path)
-        if (found := selection.validation(record))
-    ]
+    found = [(record["step"], selection.validation(record)) for record in metrics.read_metrics(path)]
+    return [(step, validation["loss"]) for step, validation in found if validation]
 
 
 def table(path):

@@ -1,12 +1,11 @@
 """Train a language model on a text file: `python experiments/text.py FILE`.
 
-The same as `apformer train --recipe text --text FILE`, whose flags follow FILE.
+FILE is a text in UTF-8. The same as `apformer train --recipe text --text FILE`, whose flags follow FILE.
 """
 
 import sys
 
 from apformer.cli import main
-from apformer.flags import value
 
 if __name__ == "__main__":
     words = sys.argv[1:]
@@ -14,6 +13,4 @@ if __name__ == "__main__":
         print(__doc__)
     if words and not words[0].startswith("-"):
         words = ["--text", *words]
-    if value(words, "recipe") is None:
-        words = ["--recipe", "text", *words]
-    sys.exit(main(["train", *words]))
+    sys.exit(main(["train", "--recipe", "text", *words]))

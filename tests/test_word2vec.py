@@ -10,14 +10,14 @@ from apformer import word2vec
 
 B, W, V, D, N = 7, 4, 13, 5, 3
 BOTH = [(a, loss) for a in ("cbow", "skip_gram") for loss in ("softmax", "negative")]
-each_model = pytest.mark.parametrize(("architecture", "loss"), BOTH)
+each_model = pytest.mark.parametrize(("variant", "loss"), BOTH)
 NOISE_V = np.arange(1, V + 1, dtype=np.float32) / np.float32(V * (V + 1) / 2)
 
 loss_and_gradient = jax.jit(jax.value_and_grad(word2vec.loss, has_aux=True), static_argnums=3)
 
 
-def config(architecture="skip_gram", loss="negative"):
-    return word2vec.Config(V, D, architecture, loss, N)
+def config(variant="skip_gram", loss="negative"):
+    return word2vec.Config(V, D, variant, loss, N)
 
 
 def example(seed=0):
@@ -40,7 +40,7 @@ def literally(params, windows, negatives_BON, cfg):
     loss, pairs, dv, du = 0.0, 0, np.zeros_like(v), np.zeros_like(u)
     for b, (centre, context, inside) in enumerate(zip(*windows, strict=True)):
         slots = np.flatnonzero(inside)
-        if cfg.architecture == "skip_gram":
+        if cfg.variant == "skip_gram":
             given, predicted = [centre], [(slot, context[slot]) for slot in slots]
         else:
             given, predicted = context[slots], [(0, centre)] if len(slots) else []
@@ -63,10 +63,10 @@ def literally(params, windows, negatives_BON, cfg):
 
 
 @each_model
-def test_loss_and_gradient_are_those_of_the_equations(architecture, loss, key):
-    cfg, (params, windows) = config(architecture, loss), example()
+def test_loss_and_gradient_are_those_of_the_equations(variant, loss, key):
+    cfg, (params, windows) = config(variant, loss), example()
     (found, metrics), gradients = loss_and_gradient(params, windows, key, cfg, NOISE_V)
-    negatives_BON = np.asarray(word2vec.draw(key, NOISE_V, (B, 1 if architecture == "cbow" else W, N)))
+    negatives_BON = np.asarray(word2vec.draw(key, NOISE_V, (B, 1 if variant == "cbow" else W, N)))
     expected, expected_gradients = literally(params, windows, negatives_BON, cfg)
     np.testing.assert_allclose(found, expected, rtol=1e-5)
     assert metrics == {"loss": found}
@@ -74,9 +74,22 @@ def test_loss_and_gradient_are_those_of_the_equations(architecture, loss, key):
         np.testing.assert_allclose(gradients[name], expected_gradients[name], atol=1e-6)
 
 
+@pytest.mark.parametrize("variant", ["cbow", "skip_gram"])
+def test_without_a_key_the_loss_is_the_expectation_over_negatives(variant):
+    """Each negative alone, weighted with its probability: the loss is linear in the distribution of each."""
+    cfg, (params, windows) = config(variant, "negative"), example()
+    slots = 1 if variant == "cbow" else W
+    expected = 0.0
+    for word, probability in enumerate(NOISE_V):
+        loss, _ = literally(params, windows, np.full((B, slots, N), word), cfg)
+        expected += probability * loss
+    (found, _), _ = loss_and_gradient(params, windows, None, cfg, NOISE_V)
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
 @each_model
-def test_slots_that_do_not_count_change_nothing(architecture, loss, key):
-    cfg, (params, (centre_B, context_BW, inside_BW)) = config(architecture, loss), example()
+def test_slots_that_do_not_count_change_nothing(variant, loss, key):
+    cfg, (params, (centre_B, context_BW, inside_BW)) = config(variant, loss), example()
     other_BW = np.where(inside_BW, context_BW, (context_BW + 1) % V)
     one, other = (
         loss_and_gradient(params, (centre_B, c_BW, inside_BW), key, cfg, NOISE_V) for c_BW in (context_BW, other_BW)
@@ -85,8 +98,8 @@ def test_slots_that_do_not_count_change_nothing(architecture, loss, key):
 
 
 @each_model
-def test_a_batch_without_context_has_loss_zero(architecture, loss, key):
-    cfg, (params, (centre_B, context_BW, inside_BW)) = config(architecture, loss), example()
+def test_a_batch_without_context_has_loss_zero(variant, loss, key):
+    cfg, (params, (centre_B, context_BW, inside_BW)) = config(variant, loss), example()
     empty = (centre_B, context_BW, np.zeros_like(inside_BW))
     (found, _), gradients = loss_and_gradient(params, empty, key, cfg, NOISE_V)
     assert found == 0 and not any(np.asarray(leaf).any() for leaf in gradients.values())
@@ -103,8 +116,8 @@ def test_logits_are_of_what_is_given():
 
 
 @each_model
-def test_half_precision_has_its_loss_in_float32(architecture, loss, key):
-    cfg, (params, windows) = config(architecture, loss), example()
+def test_half_precision_has_its_loss_in_float32(variant, loss, key):
+    cfg, (params, windows) = config(variant, loss), example()
     half = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.bfloat16), params)
     (found, _), _ = loss_and_gradient(half, windows, key, cfg, NOISE_V)
     assert found.dtype == jnp.float32 and word2vec.apply(half, windows, cfg).dtype == jnp.bfloat16
@@ -168,20 +181,10 @@ def test_neighbours_are_by_cosine_and_never_the_word_itself():
     np.testing.assert_allclose(cosine_BK[1], np.cos(np.radians([10, 80, 90])), atol=1e-6)
 
 
-def test_the_plane_holds_what_lies_in_one():
-    """A rectangle of 6 by 2, turned into five dimensions: its sides, and 9 : 1 of the variance."""
-    rng = np.random.default_rng(0)
-    turned, _ = np.linalg.qr(rng.standard_normal((5, 5)))
-    flat = np.array([[3, 1], [3, -1], [-3, 1], [-3, -1]])
-    place_V2, shares = word2vec.plane(jnp.asarray(flat @ turned[:2] + rng.standard_normal(5), jnp.float32))
-    np.testing.assert_allclose(abs(place_V2), abs(flat), atol=1e-5)
-    np.testing.assert_allclose(shares, [0.9, 0.1], atol=1e-6)
-
-
 @pytest.mark.parametrize(
     ("fault", "sentence"),
     [
-        ({"architecture": "glove"}, "architecture glove is none of cbow, skip_gram"),
+        ({"variant": "glove"}, "variant glove is none of cbow, skip_gram"),
         ({"loss": "tree"}, "loss tree is none of softmax, negative"),
         ({"vocab_size": 0}, "vocab_size 0 is less than 1"),
         ({"d_model": 0}, "d_model 0 is less than 1"),

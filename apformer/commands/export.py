@@ -28,6 +28,8 @@ from apformer.tokenizers import pretrained
 
 DEFAULTS = {"safetensors": "model.safetensors", "stablehlo": "model.stablehlo", "gpt2": "gpt2"}
 
+READS = {"seq2seq": "two texts", "word2vec": "windows of words"}  # architectures that read no rows of tokens
+
 
 @dataclass(frozen=True)
 class Export:
@@ -53,8 +55,8 @@ def export(args):
     path = directory.find(args.run)
     settings = restore.load_settings(path)
     out = Path(args.out) if args.out is not None else path / DEFAULTS[args.to]
-    if args.to == "stablehlo" and settings.architecture == "seq2seq":
-        raise UserError(f"{path} reads two texts: give --to safetensors", USAGE)
+    if args.to == "stablehlo" and settings.architecture in READS:
+        raise UserError(f"{path} reads {READS[settings.architecture]}: give --to safetensors", USAGE)
     if args.to == "gpt2" and settings.architecture != "model":
         raise UserError(f"{path} is no decoder-only transformer, as GPT-2 is: give --to safetensors", USAGE)
     if args.to != "gpt2":

@@ -47,7 +47,7 @@ def _start(args):
 def _read(start, args):
     """The settings with every other flag. A position scheme brings flags of its own, so it is read first."""
     parts = {name: getattr(start, name) for name in PARTS}
-    if "position" in vars(start.model):
+    if "position_options" in vars(start.model):
         parts["model"] = _with_position(start.model, args)
     fields = [(name, type(part), part) for name, part in parts.items()]
     architectures = tasks.load(start.task).ARCHITECTURES

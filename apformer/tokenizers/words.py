@@ -54,9 +54,10 @@ def encode(passages: list[list[str]], vocabulary: list[str]) -> Corpus:
     return Corpus(jnp.asarray(words_T), jnp.asarray(passage_T), jnp.asarray(len(words_T), jnp.int32))
 
 
-def kept_share(counts_V: np.ndarray, threshold: float) -> np.ndarray:
+def kept_share(counts_V: np.ndarray | jax.Array, threshold: float) -> jax.Array:
     """The probability that a word stays, min(1, sqrt(threshold / f)): (V,), float32."""
-    return np.minimum(1, np.sqrt(threshold * counts_V.sum() / counts_V)).astype(np.float32)
+    counts_V = jnp.asarray(counts_V, jnp.float32)
+    return jnp.minimum(1.0, jnp.sqrt(threshold * counts_V.sum() / counts_V))
 
 
 def subsample(key: jax.Array, corpus: Corpus, kept_share_V: jax.Array) -> Corpus:

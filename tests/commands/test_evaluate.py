@@ -39,7 +39,7 @@ def run(original):
 @pytest.fixture
 def alike(monkeypatch):
     """Logits that do not differ, where the enumeration is what is tested: to measure it is most of the compiling."""
-    monkeypatch.setattr(rounding, "largest_difference", lambda *_, **__: 0.0)
+    monkeypatch.setattr(rounding, "between_ways", lambda *_: 0.0)
     monkeypatch.setattr(rounding, "context_differences", lambda *_: (0.0, 0.0))
 
 

@@ -213,8 +213,9 @@ def test_hard_rows_of_a_file_are_its_own(rows_file):
 
 
 def test_random_offsets_move_the_positions_of_training_rows_alone():
+    other = {"position": "sinusoidal", "position_options": None}
     cfg = settings(position_offset=9)
-    cfg = dataclasses.replace(cfg, model=dataclasses.replace(MODEL, dropout=0.0, position="sinusoidal"))
+    cfg = dataclasses.replace(cfg, model=dataclasses.replace(MODEL, dropout=0.0, **other))
     params = jax.jit(model.init, static_argnums=1)(jax.random.key(0), cfg.model)
     batch, loss_fn = draw(jax.random.key(1), cfg), jax.jit(task.make_loss(cfg))
     without = jax.jit(task.make_loss(dataclasses.replace(cfg, options=Options())))

@@ -1,22 +1,18 @@
-"""`experiments/word2vec.py`: planted clusters are recovered, what is printed is kept, bad input is one sentence."""
+"""`experiments/word2vec.py`: what is printed is kept, bad input is one sentence."""
 
-import importlib.util
 import json
-import sys
+import runpy
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 
-from apformer import errors, word2vec
-from apformer.tokenizers import words
+from apformer import errors, runs, word2vec
+from apformer.runs import recipes
+from apformer.tasks.words import corpus, evaluation
 
 SCRIPT = Path(__file__).parents[2] / "experiments" / "word2vec.py"
-spec = importlib.util.spec_from_file_location("experiments_word2vec", SCRIPT)
-script = importlib.util.module_from_spec(spec)
-sys.modules[spec.name] = script  # where --help looks for what a flag means
-spec.loader.exec_module(script)
-
 CLUSTERS, SIZE = 5, 7
 FEW = ("--steps", "3", "--batch_size", "8", "--d_model", "4", "--min_count", "1")
 
@@ -28,24 +24,12 @@ def planted(passages=400, length=9):
     return [[f"c{c}w{w}" for w in row] for c, row in zip(cluster_B, word_BT, strict=True)]
 
 
-@pytest.mark.parametrize("architecture", ["cbow", "skip_gram"])
-@pytest.mark.parametrize("loss", ["softmax", "negative"])
-def test_planted_clusters_are_recovered(architecture, loss):
-    """All neighbours of all words are of their cluster: the six nearest are its six other words."""
-    passages = planted()
-    vocabulary, counts_V = words.count(passages, 1)
-    args = script.Word2vec(
-        architecture=architecture, loss=loss, d_model=11, window=3, steps=300, batch_size=64, learning_rate=0.02
-    )
-    params = script.fit(args, words.encode(passages, vocabulary), counts_V)
-    near = script.neighbours(params, vocabulary, vocabulary, SIZE - 1)
-    strays = [(word, v) for word, row in near.items() for v, _ in row if v[:2] != word[:2]]
-    assert len(near) == CLUSTERS * SIZE and not strays
-
-
 def main(monkeypatch, *args):
+    """The exit code of the script."""
     monkeypatch.setattr("sys.argv", ["word2vec.py", *map(str, args)])
-    return script.main()
+    with pytest.raises(SystemExit) as done:
+        runpy.run_path(str(SCRIPT), run_name="__main__")
+    return done.value.code
 
 
 @pytest.fixture
@@ -59,29 +43,32 @@ def test_what_is_learned_is_kept_and_printed(text, tmp_path, monkeypatch, capsys
     path = tmp_path / "run"
     assert main(monkeypatch, text, *FEW, "--words", "c0w0, C3W6", "--neighbours", "2", "--run_dir", path) == 0
     out = capsys.readouterr().out
-    kept = np.load(path / "vectors.npz")
-    vocabulary = kept["words"].tolist()
+    lines = [line.split("\t") for line in (path / corpus.FILE).read_text().splitlines()]
+    vocabulary, loaded = [word for word, _ in lines], runs.load(path)
     assert sorted(vocabulary) == [f"c{c}w{w}" for c in range(CLUSTERS) for w in range(SIZE)]
-    assert kept["counts"].sum() == 360 and kept["input"].shape == kept["output"].shape == (35, 4)
+    assert sum(int(count) for _, count in lines) == 360
+    assert loaded.params["input"].shape == loaded.params["output"].shape == (35, 4)
     row = vocabulary.index("c3w6")
-    nearest_BK, cosine_BK = word2vec.nearest({"input": kept["input"]}, [row], 2)
+    nearest_BK, cosine_BK = word2vec.nearest(loaded.params, [row], 2)
     names = [f"{vocabulary[v]} {c:.2f}" for v, c in zip(nearest_BK[0], cosine_BK[0], strict=True)]
     assert f"c3w6  {', '.join(names)}\n" in out and out.startswith((path / "neighbours.txt").read_text())
-    assert [json.loads(line)["step"] for line in (path / "loss.jsonl").read_text().splitlines()] == [3]
-    said = json.loads((path / "word2vec.json").read_text())
-    assert said["flags"]["words"] == "c0w0, C3W6" and said["text"] == {"words": 360, "vocabulary": 35}
-    assert (path / "vectors.png").stat().st_size > 5000
+    assert [json.loads(line)["step"] for line in (path / "metrics.jsonl").read_text().splitlines()] == [3]
+    said = json.loads((path / "config.json").read_text())
+    assert said["flags"]["options"]["words"] == "c0w0, C3W6" and said["data"]["vocabulary"] == 35
+    assert said["data"]["words"] == {"train": 324, "validation": 36}
+    assert (path / "figures" / "words.png").stat().st_size > 5000
     assert main(monkeypatch, text, *FEW, "--run_dir", path) == errors.USAGE
-    assert "holds other files: give a new or an empty directory" in capsys.readouterr().err
+    assert "already holds a run" in capsys.readouterr().err
 
 
-def test_the_same_flags_give_the_same_vectors_and_another_seed_others(text):
-    args = script.Word2vec(file=str(text), d_model=4, steps=3, batch_size=8, min_count=1)
-    _, counts_V, corpus = script.read(args)
-    one, again = (script.fit(args, corpus, counts_V)["input"] for _ in range(2))
-    other = script.fit(script.Word2vec(**(vars(args) | {"seed": 1})), corpus, counts_V)["input"]
+def test_the_same_flags_give_the_same_vectors_and_another_seed_others(text, tmp_path, monkeypatch):
+    def learned(name, *flags):
+        assert main(monkeypatch, text, *FEW, *flags, "--run_dir", tmp_path / name) == 0
+        return np.asarray(runs.load(tmp_path / name).params["input"])
+
+    one, again, other = learned("one"), learned("again"), learned("other", "--seed", 1)
     np.testing.assert_array_equal(one, again)
-    assert (np.asarray(one) != np.asarray(other)).any()
+    assert (one != other).any()
 
 
 def test_without_a_file_the_words_are_the_characters_of_progressions(tmp_path, monkeypatch, capsys):
@@ -90,14 +77,23 @@ def test_without_a_file_the_words_are_the_characters_of_progressions(tmp_path, m
     table = capsys.readouterr().out.split("\n\n")[0].splitlines()
     assert sorted(line[0] for line in table) == [*"0123456789", "␣"]
     assert all(len(line.split(", ")) == 8 for line in table)
-    (run,) = (tmp_path / "runs").iterdir()
-    assert run.name.endswith("-word2vec") and (run / "vectors.png").is_file()
+    (run,) = (tmp_path / "runs").glob("*-words")
+    assert (run / "figures" / "words.png").is_file()
+
+
+def settings_of(*flags):
+    return recipes.parse(["--recipe", "words", *map(str, flags)])
+
+
+def test_frequent_words_are_thinned_out_of_a_text_and_not_of_progressions(text):
+    assert settings_of("--text", text).data.subsample == 3e-4 and settings_of().data.subsample == 1
+    assert settings_of("--text", text, "--subsample", 0.5).data.subsample == 0.5
 
 
 def test_words_not_named_are_those_of_doubling_rank(text):
-    args = script.Word2vec(file=str(text), min_count=1)
-    vocabulary, _, _ = script.read(args)
-    assert script.asked(args, vocabulary) == [vocabulary[rank - 1] for rank in (1, 2, 4, 8, 16, 32)]
+    settings = settings_of("--text", text, "--min_count", 1)
+    vocabulary = corpus.read(settings.data).vocabulary
+    assert evaluation.asked(settings, vocabulary) == [vocabulary[rank - 1] for rank in (1, 2, 4, 8, 16, 32)]
 
 
 @pytest.mark.parametrize(
@@ -112,7 +108,7 @@ def test_words_not_named_are_those_of_doubling_rank(text):
         (["--subsample", "0"], errors.USAGE, "--subsample 0.0 is out of range: give more than 0 and at most 1"),
         (["--learning_rate", "nan"], errors.USAGE, "--learning_rate nan is out of range"),
         (["--seed", "-1"], errors.USAGE, "--seed -1 is out of range"),
-        (["--architecture", "glove"], errors.USAGE, "--architecture"),
+        (["--variant", "glove"], errors.USAGE, "--variant"),
         (["--widnow", "3"], errors.USAGE, "did you mean --window?"),
     ],
 )
@@ -122,7 +118,7 @@ def test_a_wrong_flag_is_one_sentence_before_anything_is_made(
     monkeypatch.chdir(tmp_path)
     assert main(monkeypatch, text, *FEW, *flags) == code
     said = capsys.readouterr().err
-    assert sentence in said and said.startswith("word2vec.py: ") and said.count("\n") == 1
+    assert sentence in said and said.startswith("apformer: ") and said.count("\n") == 1
     assert [path.name for path in tmp_path.iterdir()] == ["text.txt"]
 
 
@@ -130,12 +126,12 @@ def test_a_wrong_flag_is_one_sentence_before_anything_is_made(
 def test_a_word_that_is_missing_is_no_reason_to_ask_for_a_frequent_one(word, near, tmp_path):
     """`in` is spelled like `king` more than any other word here, and its neighbours say nothing."""
     (tmp_path / "text.txt").write_text("in in in in the the the crown crown throne sword")
-    args = script.Word2vec(file=str(tmp_path / "text.txt"), min_count=1, words=word)
-    vocabulary, _, _ = script.read(args)
+    settings = settings_of("--text", tmp_path / "text.txt", "--min_count", 1, "--words", word)
+    vocabulary = corpus.read(settings.data).vocabulary
     with pytest.raises(
         errors.UserError, match=f"--words {word} is none of the 5 .*lower --min_count, .* such as {near}$"
     ):
-        script.asked(args, vocabulary)
+        evaluation.asked(settings, vocabulary)
 
 
 @pytest.mark.parametrize(
@@ -145,13 +141,16 @@ def test_a_word_that_is_missing_is_no_reason_to_ask_for_a_frequent_one(word, nea
         (b"", "text.txt has 0 words"),
         (b"to be to be", "has 2 words that occur 1 times or more, too few to have neighbours: give a longer text"),
         (b"to\n\nbe\n\nor", "too few to have neighbours"),
+        (b"to be or not\n\nto", "the validation part of {path} has no two words of one passage: give a longer text"),
     ],
 )
 def test_a_bad_text_is_one_sentence(content, sentence, tmp_path, monkeypatch, capsys):
-    (tmp_path / "text.txt").write_bytes(content)
+    path = tmp_path / "text.txt"
+    path.write_bytes(content)
     monkeypatch.chdir(tmp_path)
-    assert main(monkeypatch, tmp_path / "text.txt", *FEW) == errors.DATA
-    assert sentence in capsys.readouterr().err
+    assert main(monkeypatch, path, *FEW) == errors.DATA
+    assert sentence.format(path=path) in capsys.readouterr().err
+    assert [file.name for file in tmp_path.iterdir()] == ["text.txt"]
 
 
 def test_digits_out_of_range_are_refused(monkeypatch, capsys):
@@ -160,11 +159,16 @@ def test_digits_out_of_range_are_refused(monkeypatch, capsys):
 
 
 def test_a_loss_that_is_not_finite_stops_it(text, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(
-        script.word2vec,
-        "init",
-        lambda key, cfg: dict.fromkeys(("input", "output"), np.full((35, 4), np.nan, np.float32)),
-    )
+    def broken(key, cfg):
+        return {name: jax.numpy.full((cfg.vocab_size, cfg.d_model), np.nan) for name in ("input", "output")}
+
+    monkeypatch.setattr(word2vec, "init", broken)
     args = [text, *FEW, "--seed", "5", "--run_dir", tmp_path / "run"]
     assert main(monkeypatch, *args) == errors.NON_FINITE
-    assert "the loss is not finite at step 3: lower --learning_rate" in capsys.readouterr().err
+    assert "--learning_rate" in capsys.readouterr().err
+
+
+def test_help_names_the_file(monkeypatch, capsys):
+    assert main(monkeypatch, "--help") == 0
+    out = capsys.readouterr().out
+    assert out.startswith("Vectors of words: `python experiments/word2vec.py FILE") and "--negatives" in out

@@ -1,5 +1,6 @@
 """What is exported computes what the run computes, needs no files of ours, and overwrites nothing."""
 
+import json
 import re
 import subprocess
 import sys
@@ -10,7 +11,6 @@ import numpy as np
 import pytest
 
 from apformer import cli, errors, model, recurrent
-from apformer.decoding import bind
 from apformer.errors import CHECKPOINT, USAGE, UserError
 from apformer.formats import safetensors as tensor_file
 from apformer.formats import stablehlo, weights
@@ -27,6 +27,7 @@ CONFIGS = {
     "periodic": PERIODIC[1],
     "recurrent": recurrent.Config(d_model=5, cell="gru", n_layers=2),
 }
+MODULES = {model.Config: model, recurrent.Config: recurrent}
 each_config = pytest.mark.parametrize("cfg", CONFIGS.values(), ids=CONFIGS)
 
 
@@ -48,16 +49,18 @@ def run(tmp_path_factory):
     return path
 
 
+def architecture_of(cfg):
+    return MODULES[type(cfg)].__name__.rpartition(".")[2]
+
+
 def logits_of(run, tokens_BT):
-    settings = restore.load_settings(run)
-    params, _, _ = restore.load_params(run, settings)
-    return jax.jit(bind.bound(params, settings.model)["apply"])(tokens_BT)
+    return jax.jit(restore.load(run).model.apply)(tokens_BT)
 
 
 @each_config
 def test_safetensors_gives_every_parameter_back(tmp_path, draw, cfg):
     params = draw(cfg)
-    weights.write_safetensors(tmp_path / "model", params, cfg)
+    weights.write_safetensors(tmp_path / "model", architecture_of(cfg), params, cfg)
     again_cfg, again = weights.read_safetensors(tmp_path / "model")
     assert again_cfg == cfg and type(again_cfg) is type(cfg)
     assert jax.tree.structure(again) == jax.tree.structure(params)
@@ -93,11 +96,11 @@ def test_arrays_that_are_not_contiguous_survive(tmp_path):
 def test_stablehlo_computes_the_same_for_any_batch_and_length(tmp_path, draw, cfg):
     pytest.importorskip("flatbuffers", reason='stablehlo needs the export extra: pip install -e ".[export]"')
     params = draw(cfg)
-    stablehlo.write_stablehlo(tmp_path / "model", params, cfg)
+    stablehlo.write_stablehlo(tmp_path / "model", architecture_of(cfg), params, cfg)
     function = jax.export.deserialize((tmp_path / "model").read_bytes())
     assert function.platforms == ("cpu", "cuda", "tpu")
     tokens_BT = draw_tokens(3, 13)
-    logits_BTV = jax.jit(bind.bound(params, cfg)["apply"])(tokens_BT)
+    logits_BTV = MODULES[type(cfg)].apply(params, tokens_BT, cfg)
     np.testing.assert_allclose(function.call(tokens_BT), logits_BTV, rtol=1e-5, atol=1e-5)
     np.testing.assert_allclose(function.call(tokens_BT[:1, :1]), logits_BTV[:1, :1], rtol=1e-5, atol=1e-5)
     if cfg == CONFIGS["learned"]:
@@ -157,8 +160,9 @@ def test_what_cannot_be_exported(run, tmp_path, capsys):
 
 def test_a_file_of_another_kind_is_refused(tmp_path):
     tensor_file.write(tmp_path / "other", {"x": np.zeros(3)}, {"format": "pt"})
-    tensor_file.write(tmp_path / "less", {"x": np.zeros(3)}, {"config": '{"d_model": 6}'})
-    tensor_file.write(tmp_path / "more", {"x": np.zeros(3)}, {"config": '{"d_modle": 6}'})
+    for name, field in (("less", "d_model"), ("more", "d_modle")):
+        metadata = {"architecture": "model", "config": json.dumps({field: 6})}
+        tensor_file.write(tmp_path / name, {"x": np.zeros(3)}, metadata)
     for name, pattern in (("other", "holds no Config"), ("less", "other names or shapes"), ("more", "d_modle")):
         with pytest.raises(UserError, match=pattern) as error:
             weights.read_safetensors(tmp_path / name)
@@ -178,6 +182,6 @@ def test_an_extra_is_asked_for(tmp_path, draw, monkeypatch, module, write, extra
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(UserError, match=rf"needs the {extra} extra: pip install") as error:
-        write(tmp_path / "model", params, cfg)
+        write(tmp_path / "model", "model", params, cfg)
     assert error.value.exit_code == USAGE
     assert not list(tmp_path.iterdir())

@@ -19,9 +19,10 @@ from apformer.commands import report as page
 from apformer.commands import train
 from apformer.formats import weights as weights_
 from apformer.report import template, twin
-from apformer.runs import recipes, restore
+from apformer.runs import restore
 from apformer.tasks.digits import page_data as wide_probe
-from apformer.tasks.progressions import generator, page_data
+from apformer.tasks.digits import recipes as wide_recipes
+from apformer.tasks.progressions import generator, page_data, recipes
 from tests.helpers import small_runs
 
 SOURCE = Path(template.__file__).parent / "page"
@@ -233,7 +234,7 @@ def test_the_terms_of_each_width_are_charted_and_listed():
     suite = {"digits": 2, "rows": "random", "free_running": 0.5, "errors": [wrong]}
     suites = [suite, suite | {"digits": 4, "errors": []}, suite | {"digits": 4, "rows": "adversarial", "errors": []}]
     found = {"trained_digits": 3, "widths": suites, "exact_teacher_forced": 1.0, "exact_free_running": 0.99999}
-    shown = wide_probe.page(recipes.digits(3, "lsb"), None, None, found, None)
+    shown = wide_probe.page(wide_recipes.digits(3, "lsb"), None, None, found, None)
     (chart,) = shown["right"]["blocks"]
     assert chart["groups"] == [
         {"name": "2 digits", "note": "trained", "values": [0.5, None]},

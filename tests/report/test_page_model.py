@@ -4,6 +4,7 @@ import base64
 import json
 import shutil
 import subprocess
+from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
 
@@ -15,14 +16,16 @@ import pytest
 from apformer import model, recurrent
 from apformer.analysis import ablate
 from apformer.formats import weights
+from apformer.layers import position
 from apformer.layers.position import periodic
 from apformer.report import template, twin
-from apformer.runs import recipes
-from apformer.tasks.progressions import generator, page_data
+from apformer.settings import Settings, Training
+from apformer.tasks.progressions import Options, generator, page_data, recipes
 from tests.helpers.small_models import PERIODIC, SCHEMES, draw_tokens, small
 
 pytestmark = pytest.mark.skipif(shutil.which("node") is None, reason="needs node, which runs the page's script")
 
+MODULES = {model.Config: model, recurrent.Config: recurrent}
 CONFIGS = [
     *(small(position=scheme, window=window, d_model=12) for scheme in SCHEMES for window in (None, 3)),
     *PERIODIC,
@@ -36,6 +39,62 @@ CONFIGS = [
     small(residual=False, feedforward_norm=False, norm_bias=False, feedforward_bias=False, norm_position="post"),
     *(recurrent.Config(cell=cell, d_model=6, n_layers=2) for cell in ("rnn", "gru", "lstm")),
 ]
+# A model with every optional part, and of each of its fields what else there is: no field may be left out.
+WHOLE = small(
+    position="relative",
+    window=5,
+    attention_sink=True,
+    attention_bias=True,
+    output_projection=True,
+    final_norm=True,
+)
+OTHERS = {
+    "vocab_size": (13,),
+    "d_model": (9,),
+    "n_heads": (1, 2),
+    "n_layers": (1, 3),
+    "d_ff": (None, 7),
+    "max_len": (40,),
+    "window": (None, 1, 3),
+    "position": tuple(name for name in twin.KNOWN["position"] if name != "relative"),
+    "position_options": (),  # of periodic positions, see PERIODIC_OTHERS
+    "similarity": ("dot", "cosine", "additive"),
+    "weighting": ("geometric",),
+    "scale_embedding": (True,),
+    "tie_embeddings": (True,),
+    "attention_bias": (False,),
+    "output_projection": (False,),
+    "attention_sink": (False,),
+    "activation": ("gelu", "gelu_tanh"),
+    "feedforward_bias": (False,),
+    "feedforward_norm": (False,),
+    "norm": ("none",),
+    "norm_bias": (False,),
+    "norm_position": ("post",),
+    "residual": (False,),
+    "norm_epsilon": (0.5,),
+    "final_norm": (False,),
+    "head_bias": (False,),
+    "dropout": (0.5,),
+    "attention_dropout": (0.5,),
+}
+PERIODIC_OTHERS = {
+    "separator": (3,),
+    "near": (2,),
+    "span_heads": (1, 3),
+    "score_noise": (2.0,),
+    "logit_scale": (2.0,),
+}
+
+
+def with_other(name, value):
+    """The whole model with another value of a field, and without what that excludes."""
+    changes = {name: value}
+    if name == "position":
+        changes |= {"position_options": None, "d_model": 12}  # rotary positions turn pairs of numbers of a head
+    if name == "weighting":
+        changes |= {"window": None, "attention_sink": False}
+    return replace(WHOLE, **changes)
 
 
 def weights_of(params):
@@ -54,8 +113,7 @@ def ask(*cases):
 
 
 def case(what, params, cfg, **asked):
-    architecture = recipes.module(cfg).__name__.rpartition(".")[2]
-    told = {"architecture": architecture, "model": twin.config(cfg)}
+    told = {"architecture": MODULES[type(cfg)].__name__.rpartition(".")[2], "model": twin.config(cfg)}
     return {"ask": what, "model": told, "part": [], **weights_of(params), **asked}
 
 
@@ -74,10 +132,41 @@ def test_logits_of_every_kind_of_model(drawn):
     params = [drawn(cfg) for cfg in CONFIGS]
     found = ask(*(case("logits", p, cfg, rows=tokens_BT.tolist()) for p, cfg in zip(params, CONFIGS, strict=True)))
     for cfg, p, logits in zip(CONFIGS, params, found, strict=True):
-        expected = np.asarray(recipes.module(cfg).apply(p, tokens_BT, cfg))
+        expected = np.asarray(MODULES[type(cfg)].apply(p, tokens_BT, cfg))
         np.testing.assert_allclose(
             logits, expected, rtol=0, atol=1e-4 * max(1, np.abs(expected).max()), err_msg=str(cfg)
         )
+
+
+def differences(drawn, configs):
+    """Of each model, how far the logits of the page are from those of JAX, relative to the largest."""
+    tokens_BT, params = draw_tokens(3, 13), [drawn(cfg) for cfg in configs]
+    found = ask(*(case("logits", p, cfg, rows=tokens_BT.tolist()) for p, cfg in zip(params, configs, strict=True)))
+    for cfg, p, logits in zip(configs, params, found, strict=True):
+        expected = np.asarray(model.apply(p, tokens_BT, cfg))
+        yield np.abs(np.asarray(logits) - expected).max() / max(1, np.abs(expected).max())
+
+
+def test_every_field_of_a_config_is_computed_or_refused(drawn):
+    """One field after the other is changed. A new field has no entry here, and a page that does not read it fails."""
+    assert set(OTHERS) == {field.name for field in fields(model.Config)}
+    assert set(PERIODIC_OTHERS) == {field.name for field in fields(periodic.Scheme)}
+    others = [(name, value) for name, values in OTHERS.items() for value in values]
+    configs = [with_other(name, value) for name, value in others]
+    for name, values in PERIODIC_OTHERS.items():
+        for value in values:
+            options = replace(periodic.Scheme(span_heads=2, logit_scale=3.0), **{name: value})
+            configs.append(small(position="periodic", position_options=options))
+            others.append((name, value))
+    for other, cfg, apart in zip(others, configs, differences(drawn, configs), strict=True):
+        assert apart < 1e-4 and twin.refusal("model", cfg) is None, other
+
+
+def test_the_choices_that_the_page_knows_are_those_that_are_tested():
+    for name, values in twin.KNOWN.items():
+        if name != "cell":
+            assert {*OTHERS[name], getattr(WHOLE, name)} == set(values), name
+    assert set(twin.KNOWN["position"]) == set(position.names())
 
 
 def test_a_thousand_prompts_of_the_default_model(drawn):
@@ -108,7 +197,7 @@ def test_what_is_shown_of_the_inside_is_what_the_model_captures(drawn):
 )
 def test_ablations_cost_the_same_in_the_page_and_in_python(drawn, changes):
     cfg, data = small(**changes), recipes.exact(2).data
-    settings = recipes.Settings(model=cfg, data=data, options=recipes.Options(crop_terms=4))
+    settings = Settings("progressions", "model", Training(), cfg, data, Options(crop_terms=4))
     params = drawn(cfg)
     held = page_data.ask(settings, None, params)
     parts = [drop["part"] for drop in held["ablation"]]

@@ -258,25 +258,25 @@ def circuits():
     settings = recipes.parse("--digits 2 --max_difference 30 --test_sequences 20 --crop_terms 4".split())
     random, exact = np.random.default_rng(0), jax.tree.map(np.asarray, circuit.params(2))
     noisy = jax.tree.map(lambda leaf: leaf + np.float32(0.002) * random.standard_normal(leaf.shape, np.float32), exact)
-    params_P = jax.tree.map(lambda *pair: jnp.asarray(np.stack(pair)), exact, noisy)
-    return dataclasses.replace(settings, model=circuit.config(2)), params_P
+    params_M = jax.tree.map(lambda *pair: jnp.asarray(np.stack(pair)), exact, noisy)
+    return dataclasses.replace(settings, model=circuit.config(2)), params_M
 
 
 def test_a_suite_measures_what_evaluate_does_for_each_member(circuits, monkeypatch):
-    settings, params_P = circuits
+    settings, params_M = circuits
     size_B = np.arange(1, 31, dtype=np.int32)
     suite = generalization.Suite("down", generator.Progressions(99 - size_B, -size_B, 2 + size_B % 3), 2)
     monkeypatch.setattr(generalization, "_batch_tokens", lambda _: 200)  # several batches, the last one padded
-    exact, noisy = generalization.measure(suite, params_P, settings)
+    exact, noisy = generalization.measure(suite, params_M, settings)
     assert exact["teacher_forced"] == exact["free_running"] == 1 and exact["terms"] == noisy["terms"]
-    second = bind.bind(model, jax.tree.map(lambda leaf: leaf[1], params_P), settings.model)
+    second = bind.bind(model, jax.tree.map(lambda leaf: leaf[1], params_M), settings.model)
     result = evaluation.evaluate(suite.rows, 2, second)
     assert noisy.pop("what") == "down" and noisy.pop("terms") == result["terms"] == 30
     assert noisy == {mode: result[f"exact_{mode}"] for mode in noisy} and 0 < noisy["free_running"] < 1
 
 
 def test_terms_that_do_not_count_are_not_counted(monkeypatch):
-    def right(params_P, rows, architecture, cfg, digits, terms):
+    def right(params_M, rows, architecture, cfg, digits, terms):
         """The first member is right on every term; the second after the fourth, and free-running on the fifth alone."""
         term_BN = np.arange(3, terms + 1) + 0 * rows.terms_B[:, None]
         return np.array([[term_BN > 2, term_BN > 2], [term_BN > 4, term_BN == 5]])
@@ -284,17 +284,17 @@ def test_terms_that_do_not_count_are_not_counted(monkeypatch):
     monkeypatch.setattr(generalization, "_right", right)
     rows = generator.Progressions(*np.array([[10, 20, 30], [1, 2, 3], [2, 4, 7]], np.int32))
     for known, counted, members in ((0, 7, [(7, 7), (3, 1)]), (3, 5, [(5, 5), (3, 1)]), (5, 2, [(2, 2), (2, 0)])):
-        measured = generalization.measure(generalization.Suite("some", rows, 2, known), np.zeros(2), None)
+        measured = generalization.measure(generalization.Suite("some", rows, 2, known), np.zeros(2), exact_recipe())
         assert measured == [
             {"what": "some", "terms": counted, "teacher_forced": a / counted, "free_running": b / counted}
             for a, b in members
         ]
-    assert generalization.measure(generalization.Suite("some", rows, 2, 7), np.zeros(2), None) == [None, None]
+    assert generalization.measure(generalization.Suite("some", rows, 2, 7), np.zeros(2), exact_recipe()) == [None, None]
 
 
 def test_the_circuit_is_certified(circuits):
-    settings, params_P = circuits
-    result = generalization.certificate(jax.tree.map(lambda leaf: leaf[0], params_P), settings)
+    settings, params_M = circuits
+    result = generalization.certificate(jax.tree.map(lambda leaf: leaf[0], params_M), settings)
     assert result.pop("smallest_margin") > 0 and result.pop("contexts") > 1000
     assert result == {"certified": True, "errors": 0}
 

@@ -192,7 +192,9 @@ import sys
 from apformer.layers import position
 position.__path__.append(sys.argv[1])
 import jax, jax.numpy as jnp, numpy as np
-from apformer import ablate, config_file, model, optimizer, recipes
+from apformer import model, optimizer
+from apformer.analysis import ablate
+from apformer.runs import recipes, settings_file
 cfg = model.Config(d_model=6, n_heads=3, position="fire", window=3)
 params = model.init(jax.random.key(0), cfg)
 assert params["blocks"]["attention"]["fire"]["slope"].shape == (1, 3)
@@ -203,7 +205,7 @@ np.testing.assert_allclose(logits, model.apply(params, tokens, cfg), rtol=1e-5, 
 assert model.reach(cfg) == 2 and ablate.parts(params)
 settings = recipes.parse(["--position", "fire", "--steepness", "0.25"])
 assert settings.model.position_options == position.load("fire")(0.25)
-assert config_file.from_dict(config_file.to_dict(settings), "config.json") == settings
+assert settings_file.from_dict(settings_file.to_dict(settings), "config.json") == settings
 """
 
 

@@ -89,7 +89,7 @@ def test_a_model_sees_what_is_put_into_another_text_and_nothing_else(changes, mo
 
 
 def oracle(asked, spoilt=None):
-    """Functions of a model that sees what two layers see, and knows the answer but for one context."""
+    """A model that sees what two layers see, and knows the answer but for one context."""
     table = np.zeros((12,) * 6, np.int8)  # small, as every program holds it
     for context, target in asked.items():
         table[tuple(token + 1 for token in context)] = target if context != spoilt else (target + 1) % 10
@@ -113,22 +113,20 @@ def oracle(asked, spoilt=None):
         logits = jax.lax.dynamic_slice(apply(text), (0, count, 0), (*tokens_BT.shape, 11))
         return logits, (text, count + tokens_BT.shape[1])
 
-    return {
-        "apply": apply,
-        "extend": extend,
-        "init_cache": lambda batch_size, length: (jnp.zeros((batch_size, length), jnp.int32), jnp.int32(0)),
-    }
+    return bind.Model(
+        apply, extend, lambda batch_size, length: (jnp.zeros((batch_size, length), jnp.int32), jnp.int32(0))
+    )
 
 
 def test_who_knows_all_answers_is_certified_and_one_wrong_answer_is_named(asked):
     told = []
-    result = certificate.certify(**oracle(asked), progress=lambda done, total: told.append((done, total)))
+    result = certificate.conclude(oracle(asked), lambda done, total: told.append((done, total)))
     assert result["certified"] and result["errors"] == 0 and result["smallest_margin"] == 9.0
     assert told[-1] == (334_700, 334_700) and result["outside_difference"] == 0
     assert "any number of digits" in result["claim"]
 
     spoilt = seen(encode("0719 0805 00"))  # y_j 1, x_j 0, the place below carries
-    parts, worst = certificate.enumerate_contexts(oracle(asked, spoilt)["apply"])
+    parts, worst = certificate.enumerate_contexts(oracle(asked, spoilt).apply)
     assert sum(part["errors"] for part in parts.values()) == sum(context["margin"] <= 0 for context in worst) >= 1
     assert all(seen(encode(context["given"])) == spoilt for context in worst if context["margin"] <= 0)
 
@@ -136,6 +134,5 @@ def test_who_knows_all_answers_is_certified_and_one_wrong_answer_is_named(asked)
 def test_what_changes_with_unseen_characters_is_found(random_params, monkeypatch):
     monkeypatch.setattr(certificate, "WIDTHS", (5, 7))
     cfg = small(position="periodic", window=1, n_layers=3)
-    functions = bind.bound(random_params(cfg), cfg)
-    outside, rounding = certificate.differences(**functions)
+    outside, rounding = certificate.differences(bind.bind(model, random_params(cfg), cfg))
     assert outside > 1e-3 and rounding > 1e-3

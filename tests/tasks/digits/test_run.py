@@ -13,9 +13,10 @@ import pytest
 from apformer import cli, errors, model
 from apformer.commands import train
 from apformer.layers.position import periodic
+from apformer.report import tables
 from apformer.runs import fit, recipes
 from apformer.sweep import grid
-from apformer.tasks.digits import certificate, evaluation, examine, generator, training
+from apformer.tasks.digits import certificate, evaluation, generator, training
 
 FLAGS = (
     "--recipe digits --digits 3 --d_model 16 --n_heads 2 --d_ff 16 --steps 4 --log_every 2 --save_every 4 "
@@ -83,7 +84,7 @@ def test_a_certificate_is_for_what_depends_on_few_digits(run, capsys, monkeypatc
     result = json.loads(capsys.readouterr().out)
     assert not result["certified"] and result["errors"] > 0 and result["outside_difference"] == 0
     assert result == json.loads((run["lsb"] / "certificate.json").read_text())
-    assert "NOT CERTIFIED" in certificate.table(result)
+    assert "NOT CERTIFIED" in tables.certificate(result)
 
 
 @pytest.mark.parametrize(
@@ -97,8 +98,8 @@ def test_a_certificate_is_for_what_depends_on_few_digits(run, capsys, monkeypatc
     ],
 )
 def test_models_that_see_more_are_not_certified(changes):
-    assert examine.unbounded(LSB) is None
-    assert "sees other tokens" in examine.unbounded(replace(LSB, model=replace(LSB.model, **changes)))
+    assert certificate.unbounded(LSB) is None
+    assert "sees other tokens" in certificate.unbounded(replace(LSB, model=replace(LSB.model, **changes)))
 
 
 def test_flags_that_no_such_run_can_follow(capsys, tmp_path, monkeypatch):
@@ -153,5 +154,5 @@ def test_the_recipe_says_where_its_flags_start():
     assert recipes.parse("--recipe digits".split()).data == generator.Config(6, "msb")
     lsb = recipes.parse("--recipe digits --order lsb --digits 10".split())
     assert lsb.data == generator.Config(10, "lsb") and lsb.model.position_options == periodic.Scheme()
-    assert training.example(lsb.data, "RUN") == 'apformer predict RUN "7000 0100 3100" --terms 3'
-    assert '"0 3 6"' in training.example(generator.Config(1), "RUN")
+    assert training.example(lsb, "RUN") == 'apformer predict RUN "7000 0100 3100" --terms 3'
+    assert '"0 3 6"' in training.example(replace(lsb, data=generator.Config(1)), "RUN")

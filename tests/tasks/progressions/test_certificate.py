@@ -13,8 +13,9 @@ import pytest
 
 from apformer import model
 from apformer.analysis import circuit, rounding
-from apformer.decoding.bind import bound
+from apformer.decoding.bind import bind
 from apformer.model import reach
+from apformer.report import tables
 from apformer.tasks.progressions import certificate as certify
 from apformer.tasks.progressions.generator import Config, encode_rows
 from apformer.tokenizers import digits as tokenizer
@@ -32,9 +33,9 @@ def enumerated(cfg, apply, tokens, tally=None, **options):
 
 def certificate(params, cfg=D2, architecture=CIRCUIT, tokens=None):
     tokens = tokens or reach(architecture)
-    functions = bound(params, architecture)
-    tally = enumerated(cfg, functions["apply"], tokens, batch_tokens=8192)
-    return certify.conclude(cfg, tokens, tally, certify.plan(cfg, tokens), **functions)
+    bound = bind(model, params, architecture)
+    tally = enumerated(cfg, bound.apply, tokens, batch_tokens=8192)
+    return certify.conclude(cfg, tokens, tally, certify.plan(cfg, tokens), bound)
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +56,7 @@ def test_the_circuit_is_certified(passed):
 
 
 def test_trained_and_untrained_lines_are_told_apart(passed):
-    trained, untrained = passed["trained"], passed["untrained"]
+    trained, untrained = passed["parts"]["trained lines"], passed["parts"]["untrained lines"]
     assert trained["contexts"] + untrained["contexts"] == passed["contexts"]
     assert 0.1 < untrained["contexts"] / passed["contexts"] < 0.3
 
@@ -81,25 +82,25 @@ def test_one_wrong_digit_anywhere_is_found_and_named(text, expected):
     apply = wrong_at([10 if c == " " else int(c) for c in text])
     tally = enumerated(D2, apply, tokens)
     assert sum(part["errors"] for part in tally["splits"].values()) == 1
-    functions = bound(WEIGHTS, CIRCUIT) | {"apply": apply}
-    result = certify.conclude(D2, tokens, tally, certify.plan(D2, tokens), **functions)
+    bound = bind(model, WEIGHTS, CIRCUIT)._replace(apply=apply)
+    result = certify.conclude(D2, tokens, tally, certify.plan(D2, tokens), bound)
     assert not result["certified"] and "1 of" in result["claim"]
     named = result["worst"][0]
     assert text.startswith(named["given"]) and named["expected"] == f" {expected}"
     assert "3" in named["predicted"] and named["predicted"] != named["expected"]
     assert named["margin"] < 0 < result["worst"][1]["margin"]
     device = dict.fromkeys(("dtype", "matmul_precision", "device", "backend"))
-    table = certify.table(result | {"seconds": 1.0} | device)
+    table = tables.certificate(result | {"seconds": 1.0} | device)
     assert "NOT CERTIFIED" in table and f"{named['given']!r} -> {named['predicted']!r}, not ' {expected}'" in table
 
 
 def test_counter_examples_are_few_and_short():
     worst = [{"given": f"{k} " * 200, "expected": f" {k}00", "predicted": f" {k}01", "margin": -1.0} for k in range(20)]
     part = {"contexts": 9, "errors": 20, "smallest_margin": -1.0}
-    named = ("claim", "contexts", "seconds", "errors", "largest_difference", "tokens_seen")
+    named = ("claim", "contexts", "seconds", "errors", "largest_difference")
     result = dict.fromkeys(named, 1) | dict.fromkeys(("dtype", "matmul_precision", "device", "backend"), "x")
-    result |= {"certified": False, "smallest_margin": -1.0, "terms_seen": 2, "trained": part, "untrained": part}
-    examples = [line for line in certify.table(result | {"worst": worst}).splitlines() if "->" in line]
+    result |= {"certified": False, "smallest_margin": -1.0, "depends": "", "parts": {"all": part}}
+    examples = [line for line in tables.certificate(result | {"worst": worst}).splitlines() if "->" in line]
     assert len(examples) == 5 and max(map(len, examples)) == 100
     assert examples[3].startswith("'") and examples[3].endswith("3 3 ' -> ' 301', not ' 300'")
 
@@ -173,7 +174,7 @@ def test_going_on_from_a_tally_gives_what_an_uninterrupted_enumeration_gives(sto
 
 
 def test_a_margin_that_rounding_could_close_certifies_nothing(monkeypatch):
-    monkeypatch.setattr(rounding, "largest_difference", lambda *_, **__: circuit.SURE / 99)
+    monkeypatch.setattr(rounding, "between_ways", lambda *_, **__: circuit.SURE / 99)
     result = certificate(WEIGHTS)
     assert not result["certified"] and "under 100 times" in result["claim"] and result["errors"] == 0
 
@@ -190,8 +191,9 @@ def test_a_window_of_any_size_has_the_reach_it_is_said_to_have():
     for window, n_layers in ((2, 1), (6, 2)):
         cfg = model.Config(d_model=16, n_heads=2, n_layers=n_layers, position="relative", window=window)
         rows = certify.plan(D2, reach(cfg))[-1].rows(0, 40)
-        apply = bound(init(jax.random.key(0), cfg), cfg)["apply"]
-        outside, moved = rounding.context_differences(rows, 2, certify.terms_seen(reach(cfg), 2), apply)
+        apply = bind(model, init(jax.random.key(0), cfg), cfg).apply
+        terms = certify.terms_seen(reach(cfg), 2)
+        outside, moved = rounding.context_differences(*certify._tokens(rows, 2), 3, terms, apply)
         assert outside == 0.0 and moved < 1e-5
 
 
@@ -230,21 +232,20 @@ def test_positions_that_matter_are_found_out():
     """A window that slides over sinusoidal positions, said to have a reach: it matters where a row stands."""
     cfg = model.Config(d_model=16, n_heads=2, window=5)
     rows = certify.plan(D2, 4)[-1].rows(0, 20)
-    apply = bound(init(jax.random.key(0), cfg), cfg)["apply"]
-    outside, moved = rounding.context_differences(rows, 2, certify.terms_seen(4, 2), apply)
+    apply = bind(model, init(jax.random.key(0), cfg), cfg).apply
+    outside, moved = rounding.context_differences(*certify._tokens(rows, 2), 3, certify.terms_seen(4, 2), apply)
     assert outside == 0.0 and moved > 0.1
 
 
 @pytest.mark.parametrize("way", ["batch", "cache"])
 def test_differences_between_ways_of_computing_are_measured(way):
-    functions, rows = bound(WEIGHTS, CIRCUIT), certify.plan(D2, 8)[-1].rows(0, 5)
-    apply, extend = functions["apply"], functions["extend"]
+    bound, tokens = bind(model, WEIGHTS, CIRCUIT), certify._tokens(certify.plan(D2, 8)[-1].rows(0, 5), 2)
     if way == "batch":
-        other = {"apply": lambda tokens_BT: apply(tokens_BT) + (0.5 if len(tokens_BT) == 1 else 0.0)}
+        other = bound._replace(apply=lambda tokens_BT: bound.apply(tokens_BT) + (0.5 if len(tokens_BT) == 1 else 0.0))
     else:
-        other = {"extend": lambda *args: (extend(*args)[0] + 0.5, extend(*args)[1])}
-    assert rounding.largest_difference(rows, 2, **functions) == 0
-    assert rounding.largest_difference(rows, 2, **functions | other) == 0.5
+        other = bound._replace(extend=lambda *args: (bound.extend(*args)[0] + 0.5, bound.extend(*args)[1]))
+    assert rounding.between_ways(*tokens, bound) == 0
+    assert rounding.between_ways(*tokens, other) == 0.5
 
 
 def test_the_smallest_margin_is_of_all_batches():
@@ -260,18 +261,18 @@ def test_the_smallest_margin_is_of_all_batches():
 
 
 def test_contexts_left_out_certify_nothing():
-    functions, groups = bound(WEIGHTS, CIRCUIT), certify.plan(D2, 8)
-    some = next(certify.enumerate_contexts(groups, functions["apply"], certify.start(), 512))
-    result = certify.conclude(D2, 8, some, groups, **functions)
+    bound, groups = bind(model, WEIGHTS, CIRCUIT), certify.plan(D2, 8)
+    some = next(certify.enumerate_contexts(groups, bound.apply, certify.start(), 512))
+    result = certify.conclude(D2, 8, some, groups, bound)
     assert not result["certified"] and "contexts were asked where there are" in result["claim"]
 
 
 def test_all_products_are_at_the_highest_precision():
-    functions = bound(WEIGHTS, CIRCUIT)
+    bound = bind(model, WEIGHTS, CIRCUIT)
     tokens_BT = np.zeros((2, 5), np.int32)
     for traced in (
-        jax.make_jaxpr(functions["apply"])(tokens_BT),
-        jax.make_jaxpr(lambda tokens_BT: functions["extend"](tokens_BT, functions["init_cache"](2, 9)))(tokens_BT),
+        jax.make_jaxpr(bound.apply)(tokens_BT),
+        jax.make_jaxpr(lambda tokens_BT: bound.extend(tokens_BT, bound.init_cache(2, 9)))(tokens_BT),
     ):
         text = str(traced)
         assert text.count("dot_general") == text.count("precision=(Precision.HIGHEST") > 0

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from apformer import model
+from apformer.decoding.bind import Model
 from apformer.tasks.batch import Batch
 from apformer.tasks.progressions.bayes import bayes_nats
 from apformer.tasks.progressions.evaluation import carries, evaluate, padded_terms, table, term_matches
@@ -56,7 +57,7 @@ def arithmetician(digits, slips=lambda before, terms: before < 0, space=SPACE):
     def init_cache(batch_size, length):
         return {"text": jnp.zeros((batch_size, length), jnp.int32), "length": jnp.zeros(batch_size, jnp.int32)}
 
-    return {"apply": apply, "extend": extend, "init_cache": init_cache}
+    return Model(apply, extend, init_cache)
 
 
 def test_counts_by_hand():
@@ -65,7 +66,7 @@ def test_counts_by_hand():
     result = evaluate(
         rows,
         2,
-        **arithmetician(2, lambda before, _: before == 13),  # 17 for 16; then, undisturbed, 17 21
+        arithmetician(2, lambda before, _: before == 13),  # 17 for 16; then, undisturbed, 17 21
         bayes_nats=np.array([4.0, 3.0, 2.0, 1.0]),
         batch_tokens=24,
         progress=lambda done, total: told.append((done, total)),
@@ -98,33 +99,33 @@ def test_counts_by_hand():
 
 def test_a_perfect_model_is_perfect_and_one_slip_is_seen():
     rows = jax.device_get(draw(jax.random.key(3), Config(), 400, "test"))
-    result = evaluate(rows, 3, **arithmetician(3))
+    result = evaluate(rows, 3, arithmetician(3))
     assert result["terms"] == np.maximum(rows.terms_B - 2, 0).sum()
     assert result["exact_teacher_forced"] == result["exact_free_running"] == result["exact_sequences"] == 1
     assert result["errors"] == []
     assert "excess" not in result
     k = int(np.argmax(rows.terms_B))
     last = int(rows.first_B[k] + (rows.terms_B[k] - 2) * rows.difference_B[k])
-    slip = evaluate(rows, 3, **arithmetician(3, lambda before, n: (before == last) & (n == rows.terms_B[k])))
+    slip = evaluate(rows, 3, arithmetician(3, lambda before, n: (before == last) & (n == rows.terms_B[k])))
     assert 1 <= len(slip["errors"]) <= 3
     assert slip["exact_teacher_forced"] == slip["exact_free_running"] == 1 - len(slip["errors"]) / result["terms"]
 
 
 def test_a_term_without_its_space_is_wrong():
-    result = evaluate(rows_of("07 10 13 16", "30 40 50"), 2, **arithmetician(2, space=0))
+    result = evaluate(rows_of("07 10 13 16", "30 40 50"), 2, arithmetician(2, space=0))
     assert result["exact_teacher_forced"] == result["exact_free_running"] == 0
     assert result["errors"][-1] == {"row": "30 40 50", "term": 3, "expected": " 50", "predicted": "050"}
 
 
 def test_at_most_two_hundred_examples_of_wrong_terms_are_kept_from_all_over():
     row = " ".join(f"{value:02}" for value in range(10, 50))
-    result = evaluate(rows_of(*6 * [row]), 2, **arithmetician(2, space=3))
+    result = evaluate(rows_of(*6 * [row]), 2, arithmetician(2, space=3))
     assert result["terms"] == 228
     assert [error["term"] for error in result["errors"]] == list(range(3, 41, 2)) * 6
 
 
 def test_exact_match_is_kept_for_each_tenth_of_first_terms_and_each_group_of_differences():
-    result = evaluate(rows_of("07 10 13 16", "50 40 30"), 2, **arithmetician(2, lambda before, n: before == 13))
+    result = evaluate(rows_of("07 10 13 16", "50 40 30"), 2, arithmetician(2, lambda before, n: before == 13))
     cells = result["by_first_and_difference"]
     assert (len(cells), {len(row) for row in cells}) == (10, {len(result["by_difference"])})
     found = {(i, k): cell for i, row in enumerate(cells) for k, cell in enumerate(row) if cell["count"]}
@@ -133,14 +134,14 @@ def test_exact_match_is_kept_for_each_tenth_of_first_terms_and_each_group_of_dif
 
 
 def test_rows_of_two_terms_alone_have_no_share():
-    result = evaluate(rows_of("07 10", "90 40"), 2, **arithmetician(2), bayes_nats=np.array([1.0, 2.0]))
+    result = evaluate(rows_of("07 10", "90 40"), 2, arithmetician(2), bayes_nats=np.array([1.0, 2.0]))
     assert (result["sequences"], result["terms"]) == (2, 0)
     assert result["exact_teacher_forced"] is result["exact_free_running"] is result["exact_sequences"] is None
     assert (result["by_position"], result["by_carries"]) == ([], [])
     assert result["bayes_nats_per_char"] == 3 / 8
     assert "-" in table(result)
     with pytest.raises(ValueError, match="no progression"):
-        evaluate(Progressions(*np.zeros((3, 0), np.int32)), 2, **arithmetician(2))
+        evaluate(Progressions(*np.zeros((3, 0), np.int32)), 2, arithmetician(2))
 
 
 def slips(before, number):
@@ -167,7 +168,7 @@ def test_evaluation_equals_a_plain_loop_in_shapes_of_any_size():
     rows = jax.device_get(draw(jax.random.key(8), cfg, 60))
     outcomes = plain_loop(rows, 2)
     every = np.array([outcome for row in outcomes for outcome in row])
-    first, *others = (evaluate(rows, 2, **arithmetician(2, slips), batch_tokens=tokens) for tokens in (1, 100, 10**6))
+    first, *others = (evaluate(rows, 2, arithmetician(2, slips), batch_tokens=tokens) for tokens in (1, 100, 10**6))
     assert first["terms"] == len(every)
     assert [first["exact_teacher_forced"], first["exact_free_running"]] == pytest.approx(every.mean(0), abs=1e-15)
     assert 0.5 < first["exact_free_running"] < first["exact_teacher_forced"] < 1
@@ -186,21 +187,20 @@ def test_a_real_model_with_its_cache_is_counted_as_a_plain_loop_counts_it(random
     params, sound = random_params(cfg), arithmetician(1)
 
     def disturbed(tokens_BT):
-        return sound["apply"](tokens_BT) + 0.8 * model.apply(params, tokens_BT, cfg)
+        return sound.apply(tokens_BT) + 0.8 * model.apply(params, tokens_BT, cfg)
 
     def extend(tokens_BT, caches, lengths_B=None):
-        sound_BTV, one = sound["extend"](tokens_BT, caches[0], lengths_B)
+        sound_BTV, one = sound.extend(tokens_BT, caches[0], lengths_B)
         noise_BTV, other = model.extend(params, tokens_BT, caches[1], cfg, lengths_B=lengths_B)
         return sound_BTV + 0.8 * noise_BTV, (one, other)
 
     def init_cache(*size):
-        return sound["init_cache"](*size), model.init_cache(cfg, *size)
+        return sound.init_cache(*size), model.init_cache(cfg, *size)
 
     data = Config(digits=1, max_terms=12, min_difference=-3, max_difference=3)
     rows = jax.device_get(draw(jax.random.key(4), data, 40))
     nats = bayes_nats(rows, data)
-    functions = {"apply": disturbed, "extend": extend, "init_cache": init_cache}
-    result = evaluate(rows, 1, **functions, bayes_nats=nats, batch_tokens=64)
+    result = evaluate(rows, 1, Model(disturbed, extend, init_cache), bayes_nats=nats, batch_tokens=64)
     apply = jax.jit(disturbed)
     longest = int(rows.terms_B.max())
 

@@ -59,9 +59,7 @@ def words(file, *flags):
 
 def settings_of(file, *flags):
     """(settings, rows) as a run has them."""
-    settings = recipes.parse(words(file, *flags))
-    rows = training.read_rows(settings)
-    return training.fitted(settings, rows), rows
+    return training.load(recipes.parse(words(file, *flags)))
 
 
 def trained(file, folder, *flags, steps=3):

@@ -3,6 +3,7 @@
 import json
 import math
 import shutil
+from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
@@ -10,11 +11,10 @@ import numpy as np
 import pytest
 
 from apformer import cli, errors, loss, model, recurrent
-from apformer.decoding import bind, generate, stream
+from apformer.commands import evaluate
+from apformer.decoding import generate, stream
 from apformer.runs import checkpoint, fit, metrics, recipes, restore, selection, settings_file
-from apformer.settings import TextOptions
-from apformer.tasks.text import evaluation as text_examine
-from apformer.tasks.text import training
+from apformer.tasks.text import Options, training
 from apformer.tokenizers import pretrained
 from apformer.tokenizers import text as text_tokenizer
 
@@ -53,10 +53,9 @@ def run(file, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def bound(run):
-    """The functions of the run's best checkpoint, `apply` compiled."""
-    settings = restore.load_settings(run)
-    found = bind.bound(restore.load_params(run, settings)[0], settings.model)
-    return found | {"apply": jax.jit(found["apply"])}
+    """The model of the run's best checkpoint, `apply` compiled."""
+    found = restore.load(run).model
+    return found._replace(apply=jax.jit(found.apply))
 
 
 def fails(capsys, sentence, exit_code, *args):
@@ -79,7 +78,7 @@ def test_a_run_keeps_its_tokenizer_and_what_its_text_costs(run, bound):
         row_T = tokens_N[start : start + 13]
         padded_BT = np.zeros((1, 12), np.int32)
         padded_BT[0, : len(row_T) - 1] = row_T[:-1]
-        logits_BTV = bound["apply"](padded_BT)[:, : len(row_T) - 1]
+        logits_BTV = bound.apply(padded_BT)[:, : len(row_T) - 1]
         nats += np.asarray(loss.token_nats(logits_BTV, row_T[None, 1:]))[0].tolist()
     assert len(nats) == evaluation["tokens"] == len(tokens_N) - 1
     assert evaluation["nats_per_token"] == pytest.approx(np.mean(nats), rel=1e-5)
@@ -120,15 +119,15 @@ def test_training_stops_when_nothing_gets_better(file, tmp_path, monkeypatch):
 
 def test_settings_of_a_text_survive_their_file(file):
     settings = recipes.parse([*FLAGS, "--text", str(file)])
-    assert settings.options == TextOptions() and settings.model.max_len == 12
+    assert settings.options == Options() and settings.model.max_len == 12
     assert settings_file.from_dict(json.loads(json.dumps(settings_file.to_dict(settings))), "config.json") == settings
 
 
 def test_byte_pairs_are_learned_from_the_training_part(file):
     pytest.importorskip("tokenizers")
     settings = recipes.parse([*FLAGS, "--text", str(file), "--tokenizer", "byte_pairs", "--vocab_size", "270"])
-    rows = training.read_rows(settings)
-    assert training.fitted(settings, rows).model.vocab_size == 270
+    settings, rows = training.load(settings)
+    assert settings.model.vocab_size == 270
     assert rows["tokenizer"].decode(rows["validation"]) == TEXT[-rows["validation_characters"] :]
     assert len(rows["validation"]) < rows["validation_characters"]
     nats = 2.0  # a token; fewer tokens than characters, so fewer bits a character
@@ -142,7 +141,7 @@ def test_what_is_shown_in_pieces_is_what_is_generated_at_once(bound):
     chunks = [*stream.write(prompt_T, 9, 2, 12, bound, key=key, sample=sample)]
     prompt_BT, lengths_B = generate.pad_prompts([prompt_T, prompt_T])
     at_once = generate.generate(
-        bound["extend"], bound["init_cache"](2, 24), prompt_BT[:, :12], lengths_B, 9, key=key, sample=sample
+        bound.extend, bound.init_cache(2, 24), prompt_BT[:, :12], lengths_B, 9, key=key, sample=sample
     )
     np.testing.assert_array_equal(np.concatenate(chunks, axis=1), at_once)
     assert not (at_once[0] == at_once[1]).all()
@@ -160,7 +159,7 @@ def test_beyond_the_last_position_the_last_half_is_a_prompt(bound, length):
         if len(context) > 12:
             context = written[-6:]
         padded_BT = np.array([context + [0] * (12 - len(context))], np.int32)  # so that one shape is compiled
-        assert token == int(bound["apply"](padded_BT)[0, len(context) - 1].argmax())
+        assert token == int(bound.apply(padded_BT)[0, len(context) - 1].argmax())
         written.append(int(token))
         context.append(int(token))
 
@@ -194,8 +193,8 @@ def test_flags_that_cannot_be_followed(run, capsys, flags, sentence, exit_code):
 
 
 def test_commands_say_which_runs_they_are_for(run, capsys, file):
-    fails(capsys, "is of a language: let it write with `apformer generate`", errors.USAGE, "predict", run, "007 010")
-    fails(capsys, "nothing is right or wrong", errors.USAGE, "certify", run)
+    fails(capsys, "cannot predict: try `apformer generate", errors.USAGE, "predict", run, "007 010")
+    fails(capsys, "cannot certify: try `apformer generate", errors.USAGE, "certify", run)
 
 
 @pytest.mark.parametrize(
@@ -230,17 +229,10 @@ def test_a_text_that_has_changed_is_refused(run, file, tmp_path, capsys):
 
 def test_a_model_of_half_precision_is_near(file):
     settings = recipes.parse([*FLAGS, "--text", str(file), "--dropout", "0.1"])
-    rows = training.read_rows(settings)
-    settings = training.fitted(settings, rows)
+    settings, rows = training.load(settings)
     params = jax.jit(model.init, static_argnums=1)(jax.random.key(0), settings.model)
     batch = training.sample(jax.random.key(1), settings, jnp.asarray(rows["train"]))
-    half = recipes.Settings(
-        recipes.Training(compute_dtype="bfloat16", batch_size=4),
-        settings.model,
-        settings.data,
-        settings.optimizer,
-        settings.options,
-    )
+    half = replace(settings, training=replace(settings.training, compute_dtype="bfloat16"))
     key = jax.random.key(2)
     plain, other = (float(jax.jit(training.make_loss(cfg))(params, batch, key)[0]) for cfg in (settings, half))
     assert other == pytest.approx(plain, rel=2e-2) and other != plain
@@ -249,17 +241,17 @@ def test_a_model_of_half_precision_is_near(file):
 @pytest.mark.parametrize(("nats", "shown"), [(0.5, "perplexity 1.65,"), (5000.0, "perplexity 1e+304,")])
 def test_a_loss_without_bound_has_an_evaluation(run, tmp_path, monkeypatch, nats, shown):
     """The exponential of 710 nats is more than a float can hold."""
-    monkeypatch.setattr(training, "validation_nats", lambda _, batches, cfg: nats * batches.weights_BT[..., 1:])
+    monkeypatch.setattr(training, "validation_nats", lambda _, batches, settings: nats * batches.weights_BT[..., 1:])
     copy = shutil.copytree(run, tmp_path / "copy")
-    result = text_examine.evaluate_run(copy, restore.load_settings(copy), restore.load_rows(copy))
-    assert shown in text_examine.table(result) and result["nats_per_token"] == pytest.approx(nats)
+    found = evaluate.evaluate_run(copy, restore.load_settings(copy), restore.load_rows(copy))
+    assert shown in found.table and found.result["nats_per_token"] == pytest.approx(nats)
 
 
 @pytest.mark.parametrize("cell", ["lstm", "gru", "rnn"])
 def test_a_recurrent_model_of_a_text(file, cell):
     """Its own flags, the vocabulary of the text, and the same rows."""
     settings = recipes.parse([*TEXT_FLAGS, "--architecture", "recurrent", "--cell", cell, "--text", str(file)])
-    settings = training.fitted(settings, training.read_rows(settings))
+    settings, _ = training.load(settings)
     assert settings.model == recurrent.Config(len(set(TEXT)), cell, d_model=16, n_layers=2)
     assert settings_file.from_dict(json.loads(json.dumps(settings_file.to_dict(settings))), "config.json") == settings
 

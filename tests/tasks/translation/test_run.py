@@ -104,7 +104,7 @@ def test_settings_of_pairs_survive_their_file():
 
 
 def test_the_average_of_checkpoints_is_their_mean(run, trained):
-    settings = replace(trained[0], options=replace(trained[0].options, average=2))
+    settings = replace(trained[0], training=replace(trained[0].training, average=2))
     average, step, _ = restore.load_params(run, settings)
     first, second = (restore.load_params(run, settings, step=step)[0] for step in (4, 8))
     assert step == 8
@@ -193,9 +193,9 @@ def test_what_cannot_be_translated(run, capsys, flags, sentence, exit_code):
 
 
 def test_commands_say_which_runs_they_are_for(run, capsys):
-    fails(capsys, "translate with `apformer translate`", errors.USAGE, "predict", run, "007 010")
-    fails(capsys, "nothing is right or wrong", errors.USAGE, "certify", run)
-    fails(capsys, "is of no text", errors.USAGE, "generate", run)
+    fails(capsys, "cannot predict: try `apformer translate", errors.USAGE, "predict", run, "007 010")
+    fails(capsys, "cannot certify: try `apformer translate", errors.USAGE, "certify", run)
+    fails(capsys, "cannot generate: try `apformer translate", errors.USAGE, "generate", run)
     fails(capsys, "reads two texts: give --to safetensors", errors.USAGE, "export", run, "--to", "stablehlo")
 
 

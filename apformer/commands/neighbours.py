@@ -1,0 +1,38 @@
+"""Words nearest to others, by a run of word vectors: apformer neighbours RUN king queen."""
+
+import os
+from dataclasses import dataclass
+
+from tyro.conf import Positional
+
+from apformer import tasks
+from apformer.flags import parse, require
+from apformer.runs import directory, restore
+
+
+@dataclass(frozen=True)
+class Neighbours:
+    """Words nearest to others: `apformer neighbours RUN king queen` prints a line for each."""
+
+    run_and_words: Positional[tuple[str, ...]] = ()
+    """[RUN] [WORD ...]; the latest run if none is given, and words of frequency ranks 1, 2, 4, 8, ... if none is."""
+    neighbours: int = 8
+    """Neighbours of each word."""
+    member: int | None = None
+    """Member of a population; the best on validation if not given."""
+
+
+def main(args):
+    """Run the command with its arguments."""
+    neighbours(parse(Neighbours, args, "apformer neighbours"))
+
+
+def neighbours(args):
+    """Print the words nearest to each. Raises UserError that names the flag or the word."""
+    require("neighbours", 1 <= args.neighbours < 2**31, args, "1 to 2147483647")
+    given = [*args.run_and_words]
+    path = directory.find(given.pop(0) if given and os.path.isdir(given[0]) else None)
+    settings = restore.load_settings(path)
+    nearest = tasks.ability(settings, "neighbours", path)
+    params, _, _ = restore.load_params(path, settings, args.member)
+    print(nearest(params, path, given, args.neighbours))

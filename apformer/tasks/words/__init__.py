@@ -1,0 +1,25 @@
+"""Vectors of words: word2vec, trained on windows of a text, and the words that are nearest to others.
+
+`rows` is a `corpus.Rows`: the vocabulary, how often each word occurs, and the training and validation part of the text.
+"""
+
+from apformer.tasks.plain import accumulate, init_from, initial_params, kept, make_optimizer, whole
+from apformer.tasks.words.corpus import Config, describe, files
+from apformer.tasks.words.evaluation import evaluate, neighbours
+from apformer.tasks.words.options import Options
+from apformer.tasks.words.page_data import EVALUATION, page
+from apformer.tasks.words.recipes import RECIPES
+from apformer.tasks.words.training import (
+    NOT_COMPILED,
+    check,
+    example,
+    floor,
+    load,
+    make_loss,
+    sample,
+    train_rows,
+    validation,
+)
+
+ARCHITECTURES = ("word2vec",)
+ABILITIES = {"neighbours": neighbours}

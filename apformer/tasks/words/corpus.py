@@ -1,0 +1,116 @@
+"""The words of a text, its first part to train on and its last part to validate with.
+
+    text = [ training part | validation part ]        vocabulary and counts are of the whole text
+
+Without a text, the characters of generated progressions are the words, and each progression is a passage.
+"""
+
+import hashlib
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import jax
+import numpy as np
+
+from apformer.errors import DATA, UserError
+from apformer.flags import require
+from apformer.tasks.progressions import generator
+from apformer.tasks.progressions import recipes as progressions
+from apformer.tasks.text import corpus as texts
+from apformer.tokenizers import words
+
+FILE = "vocabulary.tsv"
+
+
+@dataclass(frozen=True)
+class Config:
+    """Which text, and which of its words."""
+
+    text: str | None = None
+    """A text file in UTF-8, with blank lines between passages. Without it: progressions, character by character."""
+    digits: int = 3
+    """Digits of a term of the progressions, where there is no --text."""
+    window: int = 10
+    """Most words on either side of the centre. Each window draws its reach from 1 up to this."""
+    min_count: int = 10
+    """Words that occur less often are dropped."""
+    subsample: float = 3e-4
+    """A word of a larger share of the text is thinned out in training. With 1 no word is."""
+    validation_share: float = 0.1
+    """The end of the text that is kept for validation."""
+
+
+class Rows(NamedTuple):
+    vocabulary: list[str]
+    counts_V: np.ndarray
+    train: words.Corpus
+    validation: words.Corpus
+
+
+def check(cfg):
+    """Raises UserError (exit USAGE) that names the flag which no text can follow."""
+    for flag in ("window", "min_count"):
+        require(flag, 1 <= getattr(cfg, flag) < 2**31, cfg, "1 to 2147483647")
+    require("subsample", 0 < cfg.subsample <= 1, cfg, "more than 0 and at most 1")
+    require("validation_share", 0 < cfg.validation_share < 1, cfg, "more than 0 and less than 1")
+    if cfg.text is None:
+        generator.check(progressions.exact(cfg.digits).data)
+
+
+def read(cfg):
+    """The Rows of a text, or of generated progressions.
+
+    Raises UserError (exit DATA) if the file cannot be read, or if too few words are left to have neighbours.
+    """
+    passages = words.split(texts.read(cfg.text)) if cfg.text is not None else _progressions(cfg.digits)
+    vocabulary, counts_V = words.count(passages, cfg.min_count)
+    whole = words.encode(passages, vocabulary)
+    if len(vocabulary) < 3 or not _has_neighbours(whole):
+        found = f"{_source(cfg)} has {len(vocabulary)} words that occur {cfg.min_count} times or more"
+        raise UserError(f"{found}, too few to have neighbours: give a longer text, or lower --min_count", DATA)
+    at = int(len(whole.words_T) * (1 - cfg.validation_share))
+    parts = {"training": _part(whole, slice(at)), "validation": _part(whole, slice(at, None))}
+    for name, part in parts.items():
+        if not _has_neighbours(part):
+            short = f"the {name} part of {_source(cfg)} has no two words of one passage"
+            raise UserError(f"{short}: give a longer text, or another --validation_share", DATA)
+    return Rows(vocabulary, counts_V, *parts.values())
+
+
+def describe(settings, rows):
+    """What config.json says of the data: counts and a hash, by which a resumed run knows it again."""
+    digest = hashlib.sha256("\n".join(rows.vocabulary).encode())
+    for part in (rows.train, rows.validation):
+        for array_T in (part.words_T, part.passage_T):
+            digest.update(np.asarray(array_T).tobytes())
+    return {
+        "source": _source(settings.data),
+        "words": {part: int(getattr(rows, part).length) for part in ("train", "validation")},
+        "vocabulary": len(rows.vocabulary),
+        "sha256": digest.hexdigest(),
+    }
+
+
+def files(rows):
+    """The vocabulary: a word and its count on each line, the most frequent first, as the rows of the vectors are."""
+    return {FILE: "".join(f"{word}\t{n}\n" for word, n in zip(rows.vocabulary, rows.counts_V, strict=True))}
+
+
+def _progressions(digits):
+    """The characters of progressions, which are the same for every seed of training."""
+    cfg = progressions.exact(digits).data
+    columns = (np.asarray(column).tolist() for column in generator.draw(jax.random.key(0), cfg, cfg.sequences))
+    return [list(generator.render(*row, digits).replace(" ", "␣")) for row in zip(*columns, strict=True)]
+
+
+def _source(cfg):
+    return cfg.text or f"progressions of {cfg.digits} digits"
+
+
+def _part(corpus, where):
+    words_T = corpus.words_T[where]
+    return words.Corpus(words_T, corpus.passage_T[where], jax.numpy.asarray(len(words_T), "int32"))
+
+
+def _has_neighbours(corpus):
+    return bool((corpus.passage_T[1:] == corpus.passage_T[:-1]).any())

@@ -1,0 +1,13 @@
+"""Which words are shown when training ends."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Options:
+    """Which words are shown when training ends."""
+
+    words: str | None = None
+    """Words whose neighbours are shown, separated by commas. The default is those of frequency ranks 1, 2, 4, 8, ..."""
+    neighbours: int = 8
+    """Neighbours shown for each of these words."""

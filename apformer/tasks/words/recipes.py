@@ -1,0 +1,17 @@
+"""The recipe of word2vec."""
+
+from apformer import optimizer, word2vec
+from apformer.settings import Settings, Training
+from apformer.tasks.words.corpus import Config
+from apformer.tasks.words.options import Options
+
+
+def words(text: str | None = None) -> Settings:
+    """Skip-gram with negative sampling; the frequent words of a text are thinned out, those of progressions are not."""
+    training = Training(recipe="words", steps=2000, batch_size=512, log_every=100)
+    data = Config(text=text, subsample=1.0 if text is None else 3e-4)
+    rule = optimizer.Config(learning_rate=5e-3)
+    return Settings("words", "word2vec", training, word2vec.Config(), data, Options(), rule)
+
+
+RECIPES = {"words": words}

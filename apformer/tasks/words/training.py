@@ -1,0 +1,84 @@
+"""word2vec as a run sees it: windows of a text that is thinned out anew at each step, and the loss."""
+
+from dataclasses import replace
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from apformer import word2vec
+from apformer.flags import require
+from apformer.tasks.words import corpus, evaluation
+from apformer.tokenizers import words
+
+NOT_COMPILED = {  # settings that no compiled program knows
+    "data": ("text", "digits", "min_count", "validation_share"),
+    "options": ("words", "neighbours"),
+}
+VALIDATION_WINDOWS = 1024
+
+
+class Batch(NamedTuple):
+    windows: words.Windows
+    noise_V: jax.Array  # from which negatives are drawn
+
+
+def check(settings):
+    """The words of a window. Raises UserError (exit USAGE) that names the flag and what fits."""
+    cfg, options = settings.model, settings.options
+    require("d_model", cfg.d_model >= 2, cfg, "at least 2, for the picture")
+    require("neighbours", 1 <= options.neighbours < 2**31, options, "1 to 2147483647")
+    corpus.check(settings.data)
+    return 2 * settings.data.window + 1
+
+
+def load(settings):
+    """(settings, rows): the model gets a vector for each word of the text.
+
+    Raises UserError: DATA for a text without neighbours, USAGE for a word of --words that the text lacks.
+    """
+    rows = corpus.read(settings.data)
+    evaluation.asked(settings, rows.vocabulary)
+    return replace(settings, model=replace(settings.model, vocab_size=len(rows.vocabulary))), rows
+
+
+def train_rows(rows):
+    """(the training part, how often each word occurs)"""
+    return rows.train, jnp.asarray(rows.counts_V, jnp.float32)
+
+
+def sample(key, settings, train_rows):
+    """The Batch of a training step: fresh windows. Pure, settings static."""
+    text, counts_V = train_rows
+    thin_key, window_key = jax.random.split(key)
+    if settings.data.subsample < 1:
+        text = words.subsample(thin_key, text, words.kept_share(counts_V, settings.data.subsample))
+    windows = words.sample(window_key, text, settings.training.batch_size, settings.data.window)
+    return Batch(windows, word2vec.noise(counts_V))
+
+
+def validation(settings, rows):
+    """A Batch of windows of the validation part, the same at each call; no word of it is thinned out."""
+    windows = words.sample(jax.random.key(0), rows.validation, VALIDATION_WINDOWS, settings.data.window)
+    return Batch(windows, word2vec.noise(rows.counts_V))
+
+
+def make_loss(settings):
+    """loss_fn(params, batch, key) -> (loss, metrics); without a key, the expectation over negatives."""
+    dtype = jnp.dtype(settings.training.compute_dtype)
+
+    def loss_fn(params, batch, key):
+        params = jax.tree.map(lambda leaf: leaf.astype(dtype), params)
+        return word2vec.loss(params, batch.windows, key, settings.model, batch.noise_V)
+
+    return loss_fn
+
+
+def floor(settings, rows):
+    """Not known: nobody knows how a text goes on."""
+    return None
+
+
+def example(settings, run):
+    """A command for the user to try on a run."""
+    return f"apformer neighbours {run}"

@@ -1,0 +1,77 @@
+"""Every task has the names of the protocol and no others, and its recipes make settings that a run can follow."""
+
+import inspect
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import apformer
+from apformer import tasks
+from apformer.runs import limits
+from tests.helpers import small_runs
+
+NAMES = set(tasks.Task.__annotations__) | {name for name in vars(tasks.Task) if not name.startswith("_")}
+every_task = pytest.mark.parametrize("name", tasks.names())
+every_recipe = pytest.mark.parametrize(("recipe", "name"), tasks.recipes().items())
+
+
+def settings_of(recipe, name, folder):
+    """The settings of a recipe with data that are small, and a text where the task reads one."""
+    settings = tasks.load(name).RECIPES[recipe]()
+    if name == "text":
+        return replace(settings, data=small_runs.bottles(folder / "run"))
+    return replace(settings, data=small_runs.SENTENCES) if name == "translation" else settings
+
+
+@every_task
+def test_a_task_has_the_names_of_the_protocol_and_no_others(name):
+    task = tasks.load(name)
+    public = {key for key, value in vars(task).items() if not key.startswith("_") and not inspect.ismodule(value)}
+    assert public - {"Evaluation"} == NAMES
+
+
+@every_task
+def test_its_functions_have_the_parameters_of_the_protocol(name):
+    task = tasks.load(name)
+    for key in NAMES - set(tasks.Task.__annotations__):
+        here, there = (list(inspect.signature(getattr(owner, key)).parameters) for owner in (task, tasks.Task))
+        assert here == there, key
+
+
+@every_recipe
+def test_a_recipe_makes_settings_that_a_run_can_follow(recipe, name, tmp_path):
+    task, settings = tasks.load(name), settings_of(recipe, name, tmp_path)
+    limits.check(settings)
+    assert (settings.task, settings.training.recipe) == (name, recipe)
+    assert settings.architecture in task.ARCHITECTURES
+    assert (type(settings.data), type(settings.options)) == (task.Config, task.Options)
+
+
+@every_task
+def test_equal_settings_have_equal_data(name, tmp_path):
+    task = tasks.load(name)
+    settings = settings_of(next(iter(task.RECIPES)), name, tmp_path)
+    one, other = (task.describe(*task.load(settings)) for _ in range(2))
+    assert one == other and one["source"]
+
+
+@every_task
+def test_a_page_shows_what_its_task_says_before_anything_is_known(name, tmp_path):
+    task = tasks.load(name)
+    settings, rows = task.load(settings_of(next(iter(task.RECIPES)), name, tmp_path))
+    shown = task.page(settings, rows, None, None, tmp_path)
+    assert shown["task"]["does"] and shown["vocabulary"]
+
+
+@every_task
+def test_the_code_of_the_page_names_no_task(name):
+    package = Path(apformer.__file__).parent
+    files = [
+        package / "commands" / "report.py",
+        *(package / "report").glob("*.py"),
+        *package.glob("report/page/src/**/*.ts"),
+    ]
+    assert len(files) > 40
+    for file in files:
+        assert f'"{name}"' not in file.read_text(encoding="utf-8"), file
