@@ -114,7 +114,7 @@ def test_the_commands_are_the_files_of_their_folder():
     """Whatever is dropped there is a command; those of everyday use come first."""
     files = {path.stem for path in (ROOT / "apformer" / "commands").glob("*.py") if path.stem[0] != "_"}
     assert set(cli.commands()) == files and len(cli.commands()) == len(files)
-    assert cli.commands()[:3] == ["train", "resume", "predict"] and cli.commands()[-1] == "doctor"
+    assert cli.commands()[:3] == ["train", "resume", "predict"] and "doctor" in cli.commands()[3:]
 
 
 @pytest.mark.parametrize("command", cli.commands())

@@ -5,7 +5,8 @@
 
 from apformer.tasks.plain import accumulate, init_from, initial_params, kept, make_optimizer, whole
 from apformer.tasks.words.corpus import Config, describe, files
-from apformer.tasks.words.evaluation import evaluate, neighbours
+from apformer.tasks.words.evaluation import evaluate
+from apformer.tasks.words.nearest import neighbours
 from apformer.tasks.words.options import Options
 from apformer.tasks.words.page_data import EVALUATION, page
 from apformer.tasks.words.recipes import RECIPES

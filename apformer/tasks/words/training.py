@@ -8,7 +8,8 @@ import jax.numpy as jnp
 
 from apformer import word2vec
 from apformer.flags import require
-from apformer.tasks.words import corpus, evaluation
+from apformer.tasks.words import corpus
+from apformer.tasks.words.nearest import asked
 from apformer.tokenizers import words
 
 NOT_COMPILED = {  # settings that no compiled program knows
@@ -38,7 +39,7 @@ def load(settings):
     Raises UserError: DATA for a text without neighbours, USAGE for a word of --words that the text lacks.
     """
     rows = corpus.read(settings.data)
-    evaluation.asked(settings, rows.vocabulary)
+    asked(settings, rows.vocabulary)
     return replace(settings, model=replace(settings.model, vocab_size=len(rows.vocabulary))), rows
 
 
