@@ -19,7 +19,6 @@ import pytest
 from apformer import cli, errors, model, runs
 from apformer.commands import evaluate, train
 from apformer.runs import directory, selection
-from apformer.tasks import hard_rows
 from apformer.tasks.progressions import generator, training
 from apformer.tasks.progressions.recipes import exact
 
@@ -34,7 +33,7 @@ FLAGS = f"--recipe sketch {MODEL} {TASK} {PACE}".split()
 
 @pytest.fixture(autouse=True)
 def few_validation_rows(monkeypatch):
-    monkeypatch.setattr(hard_rows, "VALIDATION_ROWS", 32)
+    monkeypatch.setattr(training, "VALIDATION_ROWS", 32)
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +42,7 @@ def trained(tmp_path_factory):
     folder = tmp_path_factory.mktemp("work")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        patch.setattr(hard_rows, "VALIDATION_ROWS", 32)
+        patch.setattr(training, "VALIDATION_ROWS", 32)
         with open("out", "w") as out, open("err", "w") as err:
             patch.setattr(sys, "stdout", out)
             patch.setattr(sys, "stderr", err)

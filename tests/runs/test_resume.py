@@ -22,8 +22,7 @@ from apformer.errors import CHECKPOINT, DATA, NON_FINITE, USAGE, UserError
 from apformer.optimizer import Config as Optimizer
 from apformer.runs import checkpoint, fit, restore, selection, settings_file
 from apformer.settings import Settings, Training
-from apformer.tasks import hard_rows
-from apformer.tasks.progressions import Options, generator, text_file
+from apformer.tasks.progressions import Options, generator, text_file, training
 
 ROOT = Path(__file__).parents[2]
 SETTINGS = Settings(
@@ -45,7 +44,7 @@ def with_training(**changes):
 def only_train(monkeypatch):
     """`finish` without the evaluation, and few validation rows; keeps the last state in `only_train`."""
     ended = []
-    monkeypatch.setattr(hard_rows, "VALIDATION_ROWS", 32)
+    monkeypatch.setattr(training, "VALIDATION_ROWS", 32)
     monkeypatch.setattr(experiment, "finish", lambda *args: ended.append(fit.fit(*args)))
     return ended
 
@@ -242,8 +241,8 @@ def test_a_process_that_is_told_to_stop_saves_and_can_be_resumed(whole, only_tra
 import pathlib, time
 from apformer.commands import train
 from apformer.runs import fit, settings_file
-from apformer.tasks import hard_rows
-hard_rows.VALIDATION_ROWS = 32
+from apformer.tasks.progressions import training
+training.VALIDATION_ROWS = 32
 run_steps, waits, told = fit.run_steps, pathlib.Path({str(waits)!r}), pathlib.Path({str(told)!r})
 
 def wait_at_step_4(state, *args):

@@ -22,7 +22,6 @@ from apformer.errors import NON_FINITE, USAGE, UserError
 from apformer.report import figures, tables
 from apformer.runs import checkpoint, directory, fit, recipes, restore, selection
 from apformer.sweep import grid, sweep
-from apformer.tasks import hard_rows
 from apformer.tasks.progressions import evaluation, generalization, generator
 from apformer.tasks.progressions import training as task
 from apformer.tasks.progressions.recipes import exact as exact_recipe
@@ -45,7 +44,7 @@ def one_suite(settings, rows=None):
 
 @pytest.fixture
 def quick(monkeypatch):
-    monkeypatch.setattr(hard_rows, "VALIDATION_ROWS", 32)
+    monkeypatch.setattr(task, "VALIDATION_ROWS", 32)
     monkeypatch.setattr(generalization, "suites", one_suite)
 
 
@@ -54,7 +53,7 @@ def whole(tmp_path_factory):
     """The directory of a sweep that nothing stopped: two learning rates of two seeds, all in one program."""
     path = tmp_path_factory.mktemp("sweep") / "whole"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(hard_rows, "VALIDATION_ROWS", 32)
+        patch.setattr(task, "VALIDATION_ROWS", 32)
         patch.setattr(generalization, "suites", one_suite)
         sweep.sweep([*FLAGS, "--run_dir", str(path)])
     return path
