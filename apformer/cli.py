@@ -32,7 +32,7 @@ def commands():
 
 def help_text():
     """What `apformer --help` prints."""
-    lines = (f"  {name:10}{_first_line(FOLDER / f'{name}.py')}" for name in commands())
+    lines = (f"  {name:11}{_first_line(FOLDER / f'{name}.py')}" for name in commands())
     head = "usage: apformer COMMAND [RUN] [--flag value ...]\n\nTransformers that are small enough to be proven right; "
     return f"{head}language models of a text, and translators.\n\n" + "\n".join(lines) + "\n" + EPILOGUE
 
