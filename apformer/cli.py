@@ -14,7 +14,7 @@ from pathlib import Path
 from apformer.errors import USAGE, UserError, guard
 
 FOLDER = Path(__file__).parent / "commands"
-ORDER = ("train", "resume", "predict", "generate", "translate", "evaluate", "certify", "report", "export")  # as used
+ORDER = "train resume predict generate translate neighbours evaluate certify report export".split()  # as they are used
 
 EPILOGUE = """
 RUN is a run directory; without it, the latest. `apformer COMMAND --help` lists the flags of a command.
