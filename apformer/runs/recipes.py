@@ -76,9 +76,8 @@ def _with_position(cfg, args):
 
 def _variants(task):
     """(recipe, the words after its name, its settings) of every recipe: those of the task first, then the usual one."""
-    for recipe, other in sorted(
-        tasks.recipes().items(), key=lambda item: (item[1] != task, item[0] != Training.recipe)
-    ):
+    known = tasks.recipes().items()
+    for recipe, other in sorted(known, key=lambda item: (item[1] != task, item[0] != Training.recipe)):
         make = tasks.load(other).RECIPES[recipe]
         yield recipe, "", make()
         if "architecture" in inspect.signature(make).parameters:
@@ -99,7 +98,7 @@ def _what_fits(sentence, settings):
         d_model, n_heads = map(int, numbers.groups())
         fitting = ", ".join(str(n) for n in range(1, min(d_model, 128) + 1) if d_model % n == 0)
         return f"--n_heads {n_heads} does not divide --d_model {d_model}: give --n_heads {fitting}"
-    names = "|".join(vars(settings.model))
+    names = "|".join({**vars(settings.model), **vars(vars(settings.model).get("position_options", settings.model))})
     return re.sub(
         rf"^error parsing (?:model|position_options): ((?:{names})\b)?",
         lambda match: f"--{match[1]}" if match[1] else "",

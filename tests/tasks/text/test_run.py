@@ -207,7 +207,7 @@ def test_commands_say_which_runs_they_are_for(run, capsys, file):
         (["--text", "{file}", "--digits", "4"], "--digits is a flag of --recipe exact", errors.USAGE),
         (
             ["--text", "{file}", "--cell", "gru"],
-            "--cell is a flag of --recipe text --architecture recurrent: give that recipe",
+            "of --recipe text --architecture recurrent: give",
             errors.USAGE,
         ),
     ],
