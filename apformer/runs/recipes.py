@@ -100,7 +100,7 @@ def _what_fits(sentence, settings):
         return f"--n_heads {n_heads} does not divide --d_model {d_model}: give --n_heads {fitting}"
     names = "|".join({**vars(settings.model), **vars(vars(settings.model).get("position_options", settings.model))})
     return re.sub(
-        rf"^error parsing (?:model|position_options): ((?:{names})\b)?",
+        rf"^error parsing (?:model|(?:model\.)?position_options): ((?:{names})\b)?",
         lambda match: f"--{match[1]}" if match[1] else "",
         sentence,
     )
