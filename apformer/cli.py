@@ -14,7 +14,7 @@ from pathlib import Path
 from apformer.errors import USAGE, UserError, guard
 
 FOLDER = Path(__file__).parent / "commands"
-ORDER = ("train", "resume", "predict", "generate", "translate", "evaluate", "certify", "report", "export")  # as used
+ORDER = "train resume predict generate translate neighbours evaluate certify report export".split()  # as they are used
 
 EPILOGUE = """
 RUN is a run directory; without it, the latest. `apformer COMMAND --help` lists the flags of a command.
@@ -32,7 +32,7 @@ def commands():
 
 def help_text():
     """What `apformer --help` prints."""
-    lines = (f"  {name:12}{_first_line(FOLDER / f'{name}.py')}" for name in commands())
+    lines = (f"  {name:11}{_first_line(FOLDER / f'{name}.py')}" for name in commands())
     head = "usage: apformer COMMAND [RUN] [--flag value ...]\n\nTransformers that are small enough to be proven right; "
     return f"{head}language models of a text, and translators.\n\n" + "\n".join(lines) + "\n" + EPILOGUE
 

@@ -37,11 +37,11 @@ class Config:
     d_model: int = 100
     """Width of a vector."""
     variant: Literal["cbow", "skip_gram"] = "skip_gram"
-    """Predict the centre of a window from its context, or the context from the centre."""
+    """Direction: cbow predicts the centre of a window from its context, skip_gram the context from the centre."""
     loss: Literal["softmax", "negative"] = "negative"
-    """Compare the right word with all words, or with a few that are drawn (negatives)."""
+    """Loss: softmax over all words, or negative, against a few words that are drawn."""
     negatives: int = 5
-    """Words drawn for each word that is predicted (--loss negative)."""
+    """Number of words drawn against each predicted word (--loss negative)."""
 
     def __post_init__(self):
         config.check(self, ("vocab_size", "d_model", "negatives"))
@@ -109,7 +109,7 @@ def negative_nats(output_VD, h_BD, targets_BO, negatives_BON):
 
 
 def expected_nats(output_VD, h_BD, targets_BO, noise_V, negatives):
-    """The mean of `negative_nats` over all draws of so many negatives: (B, O), likewise."""
+    """The mean of `negative_nats` over all draws of the negatives: (B, O), likewise."""
     right_BO = _precise(jnp.einsum("BD,BOD->BO", h_BD, output_VD[targets_BO]))
     wrong_BV = _precise(jnp.einsum("BD,VD->BV", h_BD, output_VD))
     expected_B = jnp.einsum("BV,V->B", jax.nn.log_sigmoid(-wrong_BV), noise_V)

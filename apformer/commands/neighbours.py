@@ -15,11 +15,11 @@ class Neighbours:
     """Words nearest to others: `apformer neighbours RUN king queen` prints a line for each."""
 
     run_and_words: Positional[tuple[str, ...]] = ()
-    """[RUN] [WORD ...]; the latest run if none is given, and words of frequency ranks 1, 2, 4, 8, ... if none is."""
+    """[RUN] [WORD ...]. The defaults are the latest run, and words of frequency ranks 1, 2, 4, 8, ..."""
     neighbours: int = 8
-    """Neighbours of each word."""
+    """Number of neighbours of each word."""
     member: int | None = None
-    """Member of a population; the best on validation if not given."""
+    """Number of a member of a population. The default is the best on validation rows."""
 
 
 def main(args):

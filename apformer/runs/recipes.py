@@ -58,10 +58,9 @@ def _read(start, args):
     except UserError as error:
         raise UserError(_what_fits(str(error), start), USAGE) from None
     if len(architectures) > 1 and parsed.architecture != start.architecture:
-        remedy = (
-            f"--recipe {start.training.recipe} trains a {start.architecture}: drop the flag, or give another recipe"
-        )
-        raise UserError(f"--architecture {parsed.architecture} does not fit: {remedy}", USAGE)
+        wrong = f"--architecture {parsed.architecture} does not fit --recipe {start.training.recipe}"
+        fitting = next(name for name, _, found in _variants(start.task) if found.architecture == parsed.architecture)
+        raise UserError(f"{wrong}, which trains a {start.architecture}: give --recipe {fitting}", USAGE)
     return Settings(start.task, start.architecture, **{name: getattr(parsed, name) for name in PARTS})
 
 
@@ -75,23 +74,33 @@ def _with_position(cfg, args):
     return dataclasses.replace(cfg, position=chosen, position_options=None)
 
 
+def _variants(task):
+    """(recipe, the words after its name, its settings) of every recipe: those of the task first, then the usual one."""
+    known = tasks.recipes().items()
+    for recipe, other in sorted(known, key=lambda item: (item[1] != task, item[0] != Training.recipe)):
+        make = tasks.load(other).RECIPES[recipe]
+        yield recipe, "", make()
+        if "architecture" in inspect.signature(make).parameters:
+            for name in tasks.load(other).ARCHITECTURES:
+                yield recipe, f" --architecture {name}", make(architecture=name)
+
+
 def _what_fits(sentence, settings):
     """A sentence about flags that cannot be, with the recipe of a flag that this one lacks, or the numbers that fit."""
     unknown = re.match(r"unrecognized options: --([\w-]+)", sentence)
     if unknown:
         name = unknown[1].replace("-", "_")
-        for recipe, task in tasks.recipes().items():
-            other = tasks.load(task).RECIPES[recipe]()
+        for recipe, words, other in _variants(settings.task):
             if any(name in vars(getattr(other, part)) for part in PARTS):
-                return f"--{name} is a flag of --recipe {recipe}: give that recipe, or drop the flag"
+                return f"--{name} is a flag of --recipe {recipe}{words}: give that recipe, or drop the flag"
     numbers = re.search(r"d_model (\d+) is not a multiple of n_heads (\d+)", sentence)
     if numbers:
         d_model, n_heads = map(int, numbers.groups())
         fitting = ", ".join(str(n) for n in range(1, min(d_model, 128) + 1) if d_model % n == 0)
         return f"--n_heads {n_heads} does not divide --d_model {d_model}: give --n_heads {fitting}"
-    names = "|".join(vars(settings.model))
+    names = "|".join({**vars(settings.model), **vars(vars(settings.model).get("position_options", settings.model))})
     return re.sub(
-        rf"^error parsing (?:model|position_options): ((?:{names})\b)?",
+        rf"^error parsing (?:model|(?:model\.)?position_options): ((?:{names})\b)?",
         lambda match: f"--{match[1]}" if match[1] else "",
         sentence,
     )

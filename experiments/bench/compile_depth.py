@@ -13,7 +13,6 @@ import jax
 import jax.numpy as jnp
 
 from apformer import flags, loss, model, optimizer, train
-from apformer.errors import UserError
 from apformer.formats import gpt2
 from apformer.tasks.batch import Batch
 
@@ -67,8 +66,4 @@ def compile_seconds(cfg, batch_size, length):
 
 
 if __name__ == "__main__":
-    try:
-        bench(flags.parse(Bench, sys.argv[1:], "compile_depth.py"))
-    except UserError as error:
-        print(f"compile_depth: {error}", file=sys.stderr)
-        sys.exit(error.exit_code)
+    sys.exit(flags.script("compile_depth.py", Bench, bench))

@@ -26,7 +26,6 @@ import transformers
 
 from apformer import flags, model
 from apformer.decoding.generate import generate
-from apformer.errors import UserError
 from apformer.formats import gpt2
 
 
@@ -109,8 +108,4 @@ def copy_bandwidth(megabytes=256):
 
 
 if __name__ == "__main__":
-    try:
-        bench(flags.parse(Bench, sys.argv[1:], "generate_gpt2.py"))
-    except UserError as error:
-        print(f"generate_gpt2: {error}", file=sys.stderr)
-        sys.exit(error.exit_code)
+    sys.exit(flags.script("generate_gpt2.py", Bench, bench))

@@ -13,7 +13,8 @@ from dataclasses import replace
 import jax
 import numpy as np
 
-from apformer.runs import directory, recipes, restore
+from apformer.runs import directory, restore
+from apformer.settings import architecture_of
 from apformer.tasks.progressions import generator, training
 
 PROMPTS, TERMS = 1000, 5
@@ -43,7 +44,7 @@ def main(run):
     shortest = 2 * (settings.data.digits + 1) - 1
     length_B = np.random.default_rng(0).integers(shortest, whole_B + 1)
     with jax.default_matmul_precision("highest"):
-        apply = jax.jit(recipes.module(settings.model).apply, static_argnums=2)
+        apply = jax.jit(architecture_of(settings).apply, static_argnums=2)
         expected_BTV = np.asarray(apply(params, tokens_BT, settings.model))
 
     prompts = [tokens_T[:length].tolist() for tokens_T, length in zip(tokens_BT, length_B, strict=True)]

@@ -7,6 +7,7 @@ all of them. Printed are medians of the turns, beside PyTorch with the better nu
 
 import sys
 import time
+from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
@@ -14,8 +15,8 @@ import numpy as np
 import torch
 from yardstick import Decoder, trainer
 
+from apformer import tasks
 from apformer.runs import fit, recipes
-from apformer.tasks import choose
 
 TURNS, STEPS = 7, 50
 
@@ -47,9 +48,8 @@ def jax_turn(settings, tokens):
 
 def main(words):
     settings = recipes.parse(["--recipe", "baby_gpt_cpu", "--text", *words])
-    settings, rows = choose.read(settings)
-    adamw = recipes.parse(["--recipe", "baby_gpt_cpu", "--text", *words, "--rule", "adamw"])
-    adamw, _ = choose.read(adamw)
+    settings, rows = tasks.load(settings.task).load(settings)
+    adamw = replace(settings, optimizer=replace(settings.optimizer, rule="adamw"))
     tokens = torch.from_numpy(rows["train"].astype(np.int64))
     turns = {
         **{

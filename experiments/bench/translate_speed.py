@@ -4,7 +4,7 @@
 
 One shape of encoder-decoder, random weights, random sources of 10 to 20 tokens, every text of `--tokens` tokens:
 
-    cached        apformer.beam on the cache of seq2seq
+    cached        apformer.decoding.beam on the cache of seq2seq
     source kept   the same search; the target is computed anew from its first token at every step
     uncached      the same search; so is the source
     Marian        transformers.MarianMTModel of the same shape, with its cache; 1 thread, and one for each core

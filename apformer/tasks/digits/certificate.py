@@ -5,7 +5,7 @@ After the terms y and x comes z = 2x - y. Its digits follow from the lowest up, 
     t_j = 2 x_j - y_j + c_j      z_j = t_j mod 10      c_{j+1} = floor(t_j / 10),
 
 and c_j follows from x_{j-1}, y_{j-1} and z_{j-1}, since t_{j-1} lies within 1 of 2 x_{j-1} - y_{j-1}. A model of two
-layers with periodic positions and a window of 1 sees just this: each layer reads the token itself and those P and P - 1
+layers with periodic positions and near = 1 sees just this: each layer reads the token itself and those P and P - 1
 tokens ago, so at z_{j-1} two layers see
 
     z_{j-1}      x_j  x_{j-1}      y_{j+1}  y_j  y_{j-1}

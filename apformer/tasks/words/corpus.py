@@ -27,17 +27,17 @@ class Config:
     """Which text, and which of its words."""
 
     text: str | None = None
-    """A text file in UTF-8, with blank lines between passages. Without it: progressions, character by character."""
+    """Text file in UTF-8, with blank lines between passages. The default is progressions, character by character."""
     digits: int = 3
-    """Digits of a term of the progressions, where there is no --text."""
+    """Number of digits of a term of the progressions, without --text."""
     window: int = 10
     """Most words on either side of the centre. Each window draws its reach from 1 up to this."""
     min_count: int = 10
-    """Words that occur less often are dropped."""
+    """Fewest times that a word occurs. Rarer words are dropped."""
     subsample: float = 3e-4
-    """A word of a larger share of the text is thinned out in training. With 1 no word is."""
+    """Share of the text above which a word is thinned out in training. With 1, no word is."""
     validation_share: float = 0.1
-    """The end of the text that is kept for validation."""
+    """Share of the text, at its end, that is kept for validation."""
 
 
 class Rows(NamedTuple):

@@ -10,4 +10,4 @@ class Options:
     words: str | None = None
     """Words whose neighbours are shown, separated by commas. The default is those of frequency ranks 1, 2, 4, 8, ..."""
     neighbours: int = 8
-    """Neighbours shown for each of these words."""
+    """Number of neighbours shown for each of these words."""

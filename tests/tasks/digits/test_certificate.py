@@ -75,7 +75,7 @@ def test_how_many_contexts_there_are():
 
 @pytest.mark.parametrize(("changes", "more"), [({"attention_sink": True}, False), ({"n_layers": 3}, True)])
 def test_a_model_sees_what_is_put_into_another_text_and_nothing_else(changes, more, random_params):
-    cfg = small(**{"position": "periodic", "window": 1} | changes)
+    cfg = small(**{"position": "periodic"} | changes)
     params, random = random_params(cfg), np.random.default_rng(1)
     apply = jax.jit(lambda tokens_BT: model.apply(params, tokens_BT, cfg)[:, -1])
     for where, step in (("within a term", 9973), ("the space after the second term", 31)):
@@ -133,6 +133,6 @@ def test_who_knows_all_answers_is_certified_and_one_wrong_answer_is_named(asked)
 
 def test_what_changes_with_unseen_characters_is_found(random_params, monkeypatch):
     monkeypatch.setattr(certificate, "WIDTHS", (5, 7))
-    cfg = small(position="periodic", window=1, n_layers=3)
+    cfg = small(position="periodic", n_layers=3)
     outside, rounding = certificate.differences(bind.bind(model, random_params(cfg), cfg))
     assert outside > 1e-3 and rounding > 1e-3

@@ -16,7 +16,7 @@ import pytest
 from apformer import cli, errors, model
 from apformer.commands import export, train
 from apformer.formats import gpt2
-from apformer.runs import checkpoint, fit, language_model, recipes, restore
+from apformer.runs import fit, language_model, recipes, restore, selection
 from apformer.tasks.text import training
 from apformer.tokenizers import pretrained, text
 
@@ -25,7 +25,8 @@ pytest.importorskip("safetensors", reason='GPT-2 folders need the text extra: pi
 SCRIPT = Path(__file__).parents[3] / "experiments" / "finetune_gpt2.py"
 TEXT = "".join(f"the {k} bottles of ale stand on wall {k % 7}.\n" for k in range(120))
 CONTEXT = 11
-CFG = dataclasses.replace(gpt2.SIZES["gpt2"], vocab_size=257, d_model=6, n_heads=2, n_layers=2, max_len=13, dropout=0.0)
+SHAPE = {"vocab_size": 257, "d_model": 6, "n_heads": 2, "n_layers": 2, "max_len": 13}
+CFG = dataclasses.replace(gpt2.SIZES["gpt2"], **SHAPE, dropout=0.0, attention_dropout=0.0)
 FEW = f"--recipe text --context {CONTEXT} --steps 12 --batch_size 4 --log_every 2 --save_every 4".split()
 LOW_RANK = ["--lora_rank", "2", "--learning_rate", "0.01"]
 
@@ -144,11 +145,9 @@ def test_a_stopped_run_ends_as_the_uninterrupted_and_needs_no_folder(
 
     monkeypatch.setattr(fit, "run_steps", stopped)
     path = tmp_path / "stopped"
-    with pytest.raises(SystemExit) as code:
-        cli.main(["train", *flags, "--run_dir", str(path)])
-    assert code.value.code == 130
+    assert cli.main(["train", *flags, "--run_dir", str(path)]) == 130
     assert f"stopped at step {stop} and saved: `apformer resume {path}` goes on" in capsys.readouterr().err
-    assert checkpoint.steps(path / "checkpoints")[-1] == stop
+    assert selection.steps(path / "checkpoints")[-1] == stop
     monkeypatch.setattr(fit, "run_steps", steps)
     shutil.rmtree(source)
     assert cli.main(["resume", str(path)]) == 0
@@ -176,15 +175,15 @@ def test_a_run_is_evaluated_has_a_page_and_writes(run, folder, capsys):
 def test_what_is_exported_is_the_merged_model(run, tmp_path, capsys):
     assert cli.main(["export", str(run), "--to", "gpt2", "--out", str(tmp_path / "out")]) == 0
     assert capsys.readouterr().out.startswith(f"{tmp_path / 'out'}: the model of {run} at step ")
-    cfg, params, tokenizer = language_model.load(tmp_path / "out")
-    _, expected, same = language_model.load(run)
-    assert cfg == CFG and tokenizer.encode(TEXT).tolist() == same.encode(TEXT).tolist()
-    assert jax.tree.all(equal(params, expected))
+    found, expected = language_model.load(tmp_path / "out"), language_model.load(run)
+    assert found.model.cfg == CFG
+    assert found.tokenizer.encode(TEXT).tolist() == expected.tokenizer.encode(TEXT).tolist()
+    assert jax.tree.all(equal(found.model.params, expected.model.params))
 
 
 def test_a_run_is_trained_further(run, file):
     """All weights of what adapters have made, and adapters of it again."""
-    _, params, _ = language_model.load(run)
+    params = language_model.load(run).model.params
     for flags in ([], LOW_RANK):
         settings, _ = settings_of(file, "--init_from", run, *flags)
         assert settings.model == CFG
@@ -194,15 +193,16 @@ def test_a_run_is_trained_further(run, file):
 def test_a_model_trained_from_scratch_without_biases_is_exported_as_a_gpt2(file, tmp_path, capsys):
     path = tmp_path / "run"
     shape = ["--d_model", 16, "--n_heads", 2, "--n_layers", 2]
-    settings, _ = settings_of(file, *shape, "--run_dir", path)
+    settings, rows = settings_of(file, *shape, "--run_dir", path)
     assert not settings.model.attention_bias
-    train.keep(settings, jax.jit(model.init, static_argnums=1)(jax.random.key(0), settings.model))
+    train.keep(settings, jax.jit(model.init, static_argnums=1)(jax.random.key(0), settings.model), rows)
     assert cli.main(["export", str(path), "--to", "gpt2"]) == 0
-    cfg, params, tokenizer = language_model.load(path / "gpt2")
+    exported, _, tokenizer = language_model.load(path / "gpt2")
     tokens_BT = tokenizer.encode(TEXT[:CONTEXT])[None]
     expected, _, _ = restore.load_params(path, settings)
     apply = jax.jit(model.apply, static_argnums=2)
-    np.testing.assert_array_equal(apply(params, tokens_BT, cfg), apply(expected, tokens_BT, settings.model))
+    ours, theirs = apply(expected, tokens_BT, settings.model), apply(exported.params, tokens_BT, exported.cfg)
+    np.testing.assert_array_equal(theirs, ours)
 
 
 def fails(capsys, sentence, exit_code, *args):
@@ -221,8 +221,8 @@ def test_what_gpt2_cannot_say_is_not_exported(file, tmp_path, capsys):
         ),
         ("lstm", "--architecture recurrent --d_model 8", "is no decoder-only transformer"),
     ):
-        settings, _ = settings_of(file, *flag.split(), "--run_dir", tmp_path / name)
-        train.keep(settings, fit.initial_state(settings).params)
+        settings, rows = settings_of(file, *flag.split(), "--run_dir", tmp_path / name)
+        train.keep(settings, fit.initial_state(settings).params, rows)
         fails(capsys, sentence, errors.USAGE, "export", tmp_path / name, "--to", "gpt2", "--out", tmp_path / "out")
         assert not (tmp_path / "out").exists()
 

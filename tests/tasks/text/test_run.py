@@ -205,7 +205,11 @@ def test_commands_say_which_runs_they_are_for(run, capsys, file):
         (["--text", "{file}", "--max_len", "5"], "--max_len 5 ends before the longest row: give 12", errors.USAGE),
         (["--text", "{file}", "--tokenizer", "nowhere"], "nowhere", errors.DATA),
         (["--text", "{file}", "--digits", "4"], "--digits is a flag of --recipe exact", errors.USAGE),
-        (["--text", "{file}", "--cell", "gru"], "or of --recipe text --architecture recurrent: give", errors.USAGE),
+        (
+            ["--text", "{file}", "--cell", "gru"],
+            "of --recipe text --architecture recurrent: give",
+            errors.USAGE,
+        ),
     ],
 )
 def test_texts_that_cannot_be_trained_on(file, tmp_path, capsys, flags, sentence, exit_code):
