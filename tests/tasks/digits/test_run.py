@@ -114,7 +114,7 @@ def test_flags_that_no_such_run_can_follow(capsys, tmp_path, monkeypatch):
         (["--near", "0"], "--near 0 is less than 1"),
         (["--score_noise", "nan"], "--score_noise nan is no finite number of at least 0"),
         (["--logit_scale", "inf"], "--logit_scale inf is no finite number above 0"),
-        (["--position", "fire"], "--position fire is none of alibi, learned"),
+        (["--position", "fire"], "'fire' for argument '--position'. Expected one of .'alibi', 'learned'"),
         (["--position", "rotary", "--near", "2"], "nrecognized"),
         (["--attention_sink"], "attention_sink is for a softmax"),
         (["--separator", "3"], "--separator 3 is out of range: give 10"),
