@@ -87,7 +87,7 @@ def _text(kept_B, terms, last, target_B):
 
 
 def certify(model, settings, work):
-    """The certificate of a model that sees no more than two layers of a window of 1 do: a dict that JSON can hold.
+    """The certificate of a model that sees no more than two layers of near = 1 do: a dict that JSON can hold.
 
     Raises UserError (exit USAGE) if the logits of the model depend on more than can be enumerated.
     """

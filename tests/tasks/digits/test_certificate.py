@@ -16,7 +16,7 @@ NOTHING = -1
 
 
 def seen(tokens_T):
-    """What two layers of a window of 1 see at the last token: offsets 0, P - 1, P, 2 P - 2, 2 P - 1 and 2 P."""
+    """What two layers of near = 1 see at the last token: offsets 0, P - 1, P, 2 P - 2, 2 P - 1 and 2 P."""
     P, t = int(np.argmax(np.asarray(tokens_T) == SPACE)) + 1, len(tokens_T) - 1
     offsets = (0, P - 1, P, 2 * P - 2, 2 * P - 1, 2 * P)
     return tuple(int(tokens_T[t - offset]) if offset <= t else NOTHING for offset in offsets)
