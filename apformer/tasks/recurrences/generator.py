@@ -4,7 +4,7 @@
 
 A term depends on its rule and on the two terms before it, and on nothing else. So what is split is the pairs (y, z) of
 terms: a hash makes each one train, validation or test, about 80 : 10 : 10. **A training row ends before the first pair
-of another split.** Thus no validation or test pair ever stands as two neighbours in a training row, by any rule; a
+of another split.** So no validation or test pair ever stands as two neighbours in a training row, by any rule; a
 held-out row begins with a pair of its split, and what follows may be any pair.
 """
 

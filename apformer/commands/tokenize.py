@@ -1,0 +1,164 @@
+"""Cut a text into tokens, or learn how: apformer tokenize FOLDER --text "some words".
+
+A tokenizer is a file or a folder: a run of a text, a tokenizer.json, or the vocab.json and merges.txt of GPT-2.
+
+    apformer tokenize --train book.txt --vocab_size 1000 --out tokenizer.json     learn byte pairs from a text
+    apformer tokenize tokenizer.json --text "the lowest" --merges                 ids, pieces, and how they came about
+    apformer tokenize tokenizer.json --file book.txt                              the ids of a whole text
+    apformer tokenize tokenizer.json --decode 262 268                             the text of ids
+"""
+
+import json
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Literal
+
+from tyro.conf import Positional
+
+from apformer.errors import USAGE, UserError
+from apformer.flags import parse
+from apformer.formats.safetensors import refuse_to_overwrite
+from apformer.tasks.text import corpus
+from apformer.tokenizers import pretrained
+from apformer.tokenizers.text import train_byte_pairs, train_characters
+
+EXAMPLE = 'apformer tokenize FOLDER --text "some words"'
+BYTE_PAIRS = 1000  # tokens that are learned unless --vocab_size says otherwise
+
+
+@dataclass(frozen=True)
+class Tokenize:
+    """Cut a text into tokens, or learn how: `apformer tokenize FOLDER --text "some words"`."""
+
+    tokenizer: Positional[str | None] = None
+    """File or folder of a tokenizer: a run of a text, a tokenizer.json, a GPT-2 folder."""
+    text: str | None = None
+    """A text. Prints the id and the piece of each token."""
+    file: str | None = None
+    """A text file. Prints the ids of its tokens."""
+    decode: tuple[int, ...] | None = None
+    """Ids of tokens. Prints their text."""
+    merges: bool = False
+    """Show the merges that led to the pieces of --text, one after the other."""
+    special_tokens: bool = False
+    """Read the special tokens that the text spells, such as <|endoftext|>; without it such a text is refused."""
+    train: str | None = None
+    """A text file to learn a tokenizer from."""
+    by: Literal["byte_pairs", "characters"] | None = None
+    """What the tokens of --train are; byte_pairs if not given."""
+    vocab_size: int | None = None
+    """Tokens that --train makes, the 256 bytes among them; 1000 if not given."""
+    out: str | None = None
+    """The new file that --train writes."""
+    json: bool = False
+    """Print one JSON object."""
+
+
+def main(args):
+    """Run the command with its arguments."""
+    tokenize(parse(Tokenize, args, "apformer tokenize"))
+
+
+def tokenize(args):
+    """Print what the flags ask for. Raises UserError that names the flag or the file."""
+    _check(args)
+    found, lines = train(args) if args.train is not None else _use(pretrained.load(args.tokenizer), args)
+    print(json.dumps(found) if args.json else "\n".join(lines))
+
+
+def _check(args):
+    """Raises UserError (exit USAGE) unless the flags ask for one thing."""
+    asked = [name for name in ("train", "text", "file", "decode") if getattr(args, name) is not None]
+    if len(asked) > 1:
+        raise UserError(f"--{asked[0]} and --{asked[1]} exclude each other: give one", USAGE)
+    if args.train is None:
+        for name in ("by", "vocab_size", "out"):
+            if getattr(args, name) is not None:
+                raise UserError(f"--{name} {getattr(args, name)} is for --train: give --train FILE, or drop it", USAGE)
+        if args.tokenizer is None:
+            raise UserError(f"no tokenizer is named: give its file or folder, as in `{EXAMPLE}`", USAGE)
+    elif args.tokenizer is not None:
+        raise UserError(f"--train makes a new tokenizer: drop {args.tokenizer}, or --train", USAGE)
+    elif args.out is None:
+        raise UserError("--out is missing: name the new file, as in `--out tokenizer.json`", USAGE)
+    elif args.by == "characters" and args.vocab_size is not None:
+        raise UserError(f"--vocab_size {args.vocab_size} is for byte pairs: drop it", USAGE)
+    if args.merges and args.text is None:
+        raise UserError("--merges is for a short text: give --text", USAGE)
+    if not asked and args.special_tokens:
+        raise UserError("--special_tokens is for a text: give --text or --file", USAGE)
+
+
+def train(args):
+    """(For JSON, lines) of a tokenizer that is learned from a file and saved."""
+    refuse_to_overwrite(args.out)
+    text = corpus.read(args.train)
+    if args.by == "characters":
+        tokenizer = train_characters(text)
+    else:
+        tokenizer = train_byte_pairs(text, BYTE_PAIRS if args.vocab_size is None else args.vocab_size)
+    pretrained.save(tokenizer, args.out)
+    return {"out": args.out, "vocab_size": tokenizer.vocab_size}, [f"{args.out}: {_what(tokenizer)}"]
+
+
+def _use(tokenizer, args):
+    """(For JSON, lines) of what a tokenizer makes of a text or of ids, or of what it is."""
+    if args.decode is not None:
+        text = tokenizer.decode(args.decode)
+        return {"text": text}, [text]
+    if args.file is not None:
+        tokens = tokenizer.encode(corpus.read(args.file), allow_special=args.special_tokens).tolist()
+        return {"tokens": tokens}, [" ".join(map(str, tokens))]
+    if args.text is None:
+        return {"vocab_size": tokenizer.vocab_size}, [f"{args.tokenizer}: {_what(tokenizer)}"]
+    tokens = tokenizer.encode(args.text, allow_special=args.special_tokens).tolist()
+    pieces = [_shown(tokenizer, token) for token in tokens]
+    found = {"tokens": tokens, "pieces": pieces}
+    lines = [f"{token:6}  {piece}" for token, piece in zip(tokens, pieces, strict=True)]
+    if args.merges:
+        chunks = merging(tokenizer, args.text, tokens)
+        found["merges"] = [[[_shown(tokenizer, token) for token in row] for row in rows] for rows in chunks]
+        lines += ["", *(" -> ".join(" ".join(row) for row in rows) for rows in found["merges"])]
+    return found, lines
+
+
+def _what(tokenizer):
+    kind = "characters" if tokenizer.by_characters else "byte pairs"
+    return f"{tokenizer.vocab_size:,} tokens, {kind}"
+
+
+def _shown(tokenizer, token):
+    """The piece of a token in quotes; bytes that are a part of a character as \\xe2."""
+    return '"' + tokenizer.bytes_of(token).decode("utf-8", "backslashreplace").replace("\n", "\\n") + '"'
+
+
+def merging(tokenizer, text, tokens):
+    """Of each chunk of a text the rows of tokens that merges make of it, from bytes on: a list of lists of ids.
+
+    tokens: what the text is cut into. Raises UserError (exit USAGE) if merges alone do not lead there.
+    """
+    if tokenizer.by_characters:
+        raise UserError("--merges is for byte pairs, and this tokenizer has characters: drop it", USAGE)
+    content, library = json.loads(tokenizer.to_json()), tokenizer.tokenizer
+    pairs = (pair if isinstance(pair, list) else pair.split(" ") for pair in content["model"]["merges"])
+    rank = {(left, right): i for i, (left, right) in enumerate(pairs)}
+    chunks = []
+    for letters, _ in library.pre_tokenizer.pre_tokenize_str(text):
+        rows = [[*letters]]
+        while known := [pair for pair in pairwise(rows[-1]) if pair in rank]:
+            rows.append(_merge(rows[-1], min(known, key=rank.get)))
+        chunks.append([[library.token_to_id(piece) for piece in row] for row in rows])
+    if [token for rows in chunks for token in rows[-1]] != tokens:
+        raise UserError("--merges cannot follow this text, which merges alone do not cut: drop it", USAGE)
+    return chunks
+
+
+def _merge(row, pair):
+    """The pieces of a row with each such pair joined, from left to right."""
+    merged = []
+    for piece in row:
+        if merged and (merged[-1], piece) == pair:
+            merged[-1] += piece
+        else:
+            merged.append(piece)
+    return merged

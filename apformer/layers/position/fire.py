@@ -1,0 +1,63 @@
+"""score(t, s) += f_h(psi(p_t - p_s) / psi(max(L, p_t))), psi(x) = log(c x + 1): FIRE (Li et al. 2023, 2310.04418).
+
+f is a small network from one number to one for each head, and c and L are learned. Dividing by what the query's own
+position gives keeps the input of f within 0 .. 1, so that rows longer than those of training bring nothing new to f.
+Below the threshold L the divisor stands still: else a short row would look like a whole long one.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+
+from apformer.layers.leaves import BIAS, GAIN, POSITION_TABLE
+
+
+@dataclass(frozen=True)
+class Scheme:
+    """A learned function of the distance, as a share of how far the query stands from the beginning."""
+
+    bias_width: int = 32
+    """Width of the inner layer of the function."""
+    threshold: float = 64.0
+    """L at the beginning of training: queries before it divide by psi(L)."""
+
+    parameters: ClassVar = {
+        **dict.fromkeys(("c", "multiplier"), GAIN),
+        **dict.fromkeys(("up", "down"), POSITION_TABLE),
+        **dict.fromkeys(("up_bias", "down_bias"), BIAS),
+    }
+
+    def __post_init__(self):
+        if self.bias_width < 1:
+            raise ValueError(f"bias_width {self.bias_width} is less than 1")
+        if not 0 < self.threshold < math.inf:
+            raise ValueError(f"threshold {self.threshold} is no finite number above 0")
+
+    def bias(self, param, view, cfg, dtype):
+        width = self.bias_width
+        c, multiplier, up_U, up_bias_U, down_UH, down_bias_H = (
+            param(name, initial, shape).astype(dtype)
+            for name, initial, shape in (
+                ("c", nn.initializers.constant(0.1), ()),
+                ("multiplier", nn.initializers.ones, ()),  # of L, whose own size no optimizer step would move
+                ("up", nn.initializers.normal(1.0), (width,)),
+                ("up_bias", _around_zero, (width,)),
+                ("down", nn.initializers.normal(width**-0.5), (width, cfg.n_heads)),
+                ("down_bias", nn.initializers.zeros, (cfg.n_heads,)),
+            )
+        )
+        position_BT1 = view.positions_BT[:, :, None].astype(dtype)
+        offset_BTS = jnp.maximum(position_BT1 - view.positions_BS[:, None, :].astype(dtype), 0)
+        psi = lambda x: jnp.log1p(abs(c) * x)  # noqa: E731
+        share_BTS = psi(offset_BTS) / (psi(jnp.maximum(abs(multiplier) * self.threshold, position_BT1)) + 1e-6)
+        inner_BTSU = nn.relu(share_BTS[..., None] * up_U[None, None, None] + up_bias_U[None, None, None])
+        return jnp.einsum("BTSU,UH->BHTS", inner_BTSU, down_UH) + down_bias_H[None, :, None, None]
+
+
+def _around_zero(key, shape, dtype=jnp.float32):
+    """The bends of f are spread over 0 .. 1; with biases of 0 it would begin as a straight line."""
+    return jax.random.uniform(key, shape, dtype, -1.0, 1.0)

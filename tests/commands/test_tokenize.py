@@ -1,0 +1,127 @@
+"""apformer tokenize: learns, encodes, decodes, and shows how a text is cut; bad input is one sentence."""
+
+import json
+
+import pytest
+
+from apformer import cli, errors
+from apformer.commands import tokenize
+from apformer.tokenizers import byte_pairs, pretrained
+from tests.helpers.small_texts import TEXTS
+from tests.tokenizers.test_pretrained import write_gpt2
+
+pytest.importorskip("tokenizers", reason='byte pairs need the text extra: pip install -e ".[text]"')
+
+
+@pytest.fixture(scope="module")
+def book(tmp_path_factory):
+    path = tmp_path_factory.mktemp("texts") / "book.txt"
+    path.write_text(TEXTS["english"], encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def trained(book):
+    path = book.parent / "tokenizer.json"
+    assert cli.main(["tokenize", "--train", str(book), "--vocab_size", "300", "--out", str(path)]) == 0
+    return path
+
+
+@pytest.fixture
+def says(capsys):
+    """What the command prints for these arguments, which must be right."""
+
+    def run(*args):
+        capsys.readouterr()
+        assert cli.main(["tokenize", *map(str, args)]) == 0
+        return capsys.readouterr().out
+
+    return run
+
+
+def test_a_tokenizer_is_learned_and_saved(book, trained, says):
+    assert pretrained.load(trained).vocab_size == 300
+    assert says(trained) == f"{trained}: 300 tokens, byte pairs\n"
+    out = book.parent / "characters.json"
+    size = len(set(TEXTS["english"]))
+    assert says("--train", book, "--by", "characters", "--out", out) == f"{out}: {size} tokens, characters\n"
+    assert json.loads(says(out, "--text", "old", "--json"))["pieces"] == ['"o"', '"l"', '"d"']
+
+
+def test_ids_and_pieces_of_a_text_of_gpt2(tmp_path, says):
+    folder = write_gpt2(tmp_path)
+    assert says(folder, "--text", "the the") == '    83  "t"\n   257  "he"\n   258  " the"\n'.replace("257", "257")
+    assert json.loads(says(folder, "--text", "é", "--json"))["pieces"] == ['"\\xc3"', '"\\xa9"']
+
+
+def test_the_merges_that_led_to_a_text(tmp_path, says):
+    shown = says(write_gpt2(tmp_path), "--text", "the the", "--merges").splitlines()
+    assert shown[-2:] == [
+        '"t" "h" "e" -> "t" "he"',
+        '" " "t" "h" "e" -> " t" "h" "e" -> " t" "he" -> " the"',
+    ]
+
+
+def test_pairs_that_overlap_are_merged_from_the_left(tmp_path, says):
+    shown = says(write_gpt2(tmp_path, merges=("a a", "aa a")), "--text", "aaaaa", "--merges").splitlines()
+    assert shown[-1] == '"a" "a" "a" "a" "a" -> "aa" "aa" "a" -> "aa" "aaa"'
+
+
+@pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
+def test_merges_of_any_text_end_at_its_tokens(trained, text):
+    tokenizer = pretrained.load(trained)
+    chunks = tokenize.merging(tokenizer, text, tokenizer.encode(text).tolist())
+    assert len(chunks) == len(byte_pairs.split(text))
+    for rows in chunks:
+        assert len({tokenizer.decode(row) for row in rows}) == 1
+        assert all(len(after) < len(before) for before, after in zip(rows, rows[1:], strict=False))
+
+
+def test_decode_inverts_encode(book, trained, says):
+    ids = says(trained, "--file", book).split()
+    assert says(trained, "--decode", *ids) == TEXTS["english"] + "\n"
+    beginning = json.loads(says(trained, "--decode", *ids[:5], "--json"))["text"]
+    assert beginning and TEXTS["english"].startswith(beginning)
+
+
+def test_special_tokens_are_read_if_allowed(tmp_path, says):
+    folder = write_gpt2(tmp_path)
+    assert json.loads(says(folder, "--text", "he<|endoftext|>", "--special_tokens", "--json"))["tokens"] == [257, 259]
+
+
+@pytest.mark.parametrize(
+    ("args", "sentence", "exit_code"),
+    [
+        ((), "no tokenizer is named", errors.USAGE),
+        (("TOKENIZER", "--text", "a", "--decode", "1"), "--text and --decode exclude each other", errors.USAGE),
+        (("TOKENIZER", "--train", "BOOK", "--out", "new"), "--train makes a new tokenizer: drop", errors.USAGE),
+        (("--train", "BOOK"), "--out is missing", errors.USAGE),
+        (("--train", "BOOK", "--out", "TOKENIZER"), "is there already and is not overwritten", errors.USAGE),
+        (("--train", "BOOK", "--out", "new", "--vocab_size", "9"), "--vocab_size 9 is under 256", errors.USAGE),
+        (("--train", "BOOK", "--out", "new", "--by", "characters", "--vocab_size", "300"), "is for b", errors.USAGE),
+        (("--train", "missing.txt", "--out", "new"), "missing.txt cannot be read", errors.DATA),
+        (("--train", "BOOK", "--out", "no/such/new"), "no/such/new cannot be written", errors.DISK),
+        (("TOKENIZER", "--out", "new"), "--out new is for --train", errors.USAGE),
+        (("TOKENIZER", "--merges"), "--merges is for a short text", errors.USAGE),
+        (("TOKENIZER", "--special_tokens"), "--special_tokens is for a text", errors.USAGE),
+        (("TOKENIZER", "--decode", "300"), "token 1 is 300, which the vocabulary lacks", errors.DATA),
+        (("TOKENIZER", "--decode", "a"), "decode", errors.USAGE),
+        (("TOKENIZER", "--file", "missing.txt"), "missing.txt cannot be read", errors.DATA),
+        (("BOOK", "--text", "a"), "is damaged: it is no valid JSON", errors.DATA),
+        (("missing", "--text", "a"), "missing cannot be read", errors.DATA),
+    ],
+)
+def test_bad_input_is_one_sentence(book, trained, tmp_path, monkeypatch, capsys, args, sentence, exit_code):
+    monkeypatch.chdir(tmp_path)
+    known = {"TOKENIZER": str(trained), "BOOK": str(book)}
+    capsys.readouterr()
+    assert cli.main(["tokenize", *(known.get(arg, arg) for arg in args)]) == exit_code
+    out, err = capsys.readouterr()
+    assert out == "" and sentence in err and err.count("\n") == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_characters_have_no_merges(book, tmp_path, says, capsys):
+    says("--train", book, "--by", "characters", "--out", tmp_path / "c.json")
+    assert cli.main(["tokenize", str(tmp_path / "c.json"), "--text", "old", "--merges"]) == errors.USAGE
+    assert "--merges is for byte pairs" in capsys.readouterr().err
