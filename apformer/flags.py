@@ -68,7 +68,7 @@ def _one_sentence(box, program):
     fault = " ".join(parts[1].split()).rstrip(".") if len(parts) > 1 else "wrong flags"
     for python, plain in _PLAIN.items():
         fault = re.sub(python, plain, fault)
-    choice = re.match(r"Invalid choice '(.*?)' for argument '(--[\w-]+)'\. Expected one of \((.*?)\)", fault)
+    choice = re.match(r"[Ii]nvalid choice '(.*?)' for argument '(--[\w-]+)'\. Expected one of \((.*?)\)", fault)
     if choice:
         fault = f"{choice[2]} {choice[1]} is none of {choice[3].replace(chr(39), '')}"
     near = re.search(r"^ {4,}(--\w+)", "".join(parts[2:]), re.MULTILINE)

@@ -147,7 +147,7 @@ def test_nothing_is_overwritten(run, tmp_path, capsys, to):
 
 def test_what_cannot_be_exported(run, tmp_path, capsys):
     for exit_code, pattern, *args in (
-        (USAGE, "invalid choice 'onnx' for argument '--to'", run, "--to", "onnx"),
+        (USAGE, "--to onnx is none of safetensors, stablehlo, gpt2", run, "--to", "onnx"),
         (USAGE, "nowhere is not a directory", tmp_path / "nowhere"),
         (USAGE, "--member 1 is out of range", run, "--member", "1", "--out", tmp_path / "file"),
         (errors.DISK, "cannot write .*file .No such file or directory", run, "--out", tmp_path / "nowhere" / "file"),
