@@ -8,7 +8,7 @@ import pytest
 
 from apformer import model, optimizer, recurrent, seq2seq, word2vec
 from apformer.layers import leaves
-from apformer.runs import recipes
+from apformer.tasks.translation import recipes
 from tests.helpers.small_models import PERIODIC
 from tests.properties.test_parameters import TREES
 

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from apformer import model, recurrent
+from apformer import model, recurrent, seq2seq
 from apformer.analysis import ablate
 from apformer.formats import weights
 from apformer.layers import position
@@ -25,7 +25,7 @@ from tests.helpers.small_models import PERIODIC, SCHEMES, draw_tokens, small
 
 pytestmark = pytest.mark.skipif(shutil.which("node") is None, reason="needs node, which runs the page's script")
 
-MODULES = {model.Config: model, recurrent.Config: recurrent}
+MODULES = {model.Config: model, recurrent.Config: recurrent, seq2seq.Config: seq2seq}
 RUN_BY_THE_PAGE = [scheme for scheme in SCHEMES if scheme in twin.KNOWN["position"]]  # it refuses any other
 CONFIGS = [
     *(small(position=scheme, window=window, d_model=12) for scheme in RUN_BY_THE_PAGE for window in (None, 3)),
