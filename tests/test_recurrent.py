@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from apformer import optimizer, recurrent, train
+from apformer.decoding.bind import bind
 from apformer.decoding.generate import generate
 from apformer.loss import next_token_loss, token_nats
 from apformer.tasks.progressions import generator
@@ -391,13 +392,7 @@ def test_evaluation_counts_the_nats_of_apply():
     cfg = small(cell="gru", n_layers=1)
     params = random_params(cfg)
     rows = jax.device_get(generator.draw(jax.random.key(0), dataclasses.replace(DATA, max_terms=4), 12, "test"))
-    result = evaluate(
-        rows,
-        2,
-        apply=lambda tokens_BT: recurrent.apply(params, tokens_BT, cfg),
-        extend=partial(_bound_extend, params, cfg),
-        init_cache=partial(recurrent.init_cache, cfg),
-    )
+    result = evaluate(rows, 2, bind(recurrent, params, cfg))
     tokens, weights = generator.encode_rows(rows, 2, 4)
     nats = token_nats(apply(params, tokens[:, :-1], cfg), tokens[:, 1:])
     expected = (np.asarray(nats) * np.asarray(weights)[:, 1:]).sum() / np.asarray(weights)[:, 1:].sum()
