@@ -16,7 +16,6 @@ import pytest
 from apformer import model, recurrent, seq2seq
 from apformer.analysis import ablate
 from apformer.formats import weights
-from apformer.layers import position
 from apformer.layers.position import periodic
 from apformer.report import template, twin
 from apformer.settings import Settings, Training
@@ -167,7 +166,6 @@ def test_the_choices_that_the_page_knows_are_those_that_are_tested():
     for name, values in twin.KNOWN.items():
         if name != "cell":
             assert {*OTHERS[name], getattr(WHOLE, name)} == set(values), name
-    assert set(twin.KNOWN["position"]) == set(position.names())
 
 
 def test_a_thousand_prompts_of_the_default_model(drawn):

@@ -62,4 +62,4 @@ def test_its_page_needs_no_name_of_a_task(name, tmp_path):
     for file, text in task.files(rows).items():
         (tmp_path / file).write_text(text)
     shown, other = (task.page(given, rows, None, None, tmp_path) for given in (settings, replace(settings, task="")))
-    assert shown == other and shown["task"]["does"] and shown["vocabulary"]
+    assert shown == other and shown["task"]["does"] and "vocabulary" in shown
