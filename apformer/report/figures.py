@@ -83,7 +83,7 @@ def accuracy_by_width(evaluation):
 
 
 def loss_by_position(evaluation):
-    """What a token costs by how many stand before it in its row, from the dict that `text_examine` returns."""
+    """What a token costs by how many stand before it in its row, from the evaluation of a text."""
     nats = evaluation["nats_by_position"]
     figure, (axes,) = _figure("Loss by position")
     axes.plot(np.arange(1, len(nats) + 1), nats, color=_BLUE, linewidth=1.3, label="validation")

@@ -60,13 +60,13 @@ class Characters:
         return self.decode([token]).encode("utf-8")
 
     def to_json(self) -> str:
-        """The text of a file that `tokenizer_file.load` reads."""
+        """The text of a file that `pretrained.load` reads."""
         return json.dumps({"characters": self.characters}) + "\n"
 
 
 @dataclass(frozen=True)
 class BytePairs:
-    """A byte-level `tokenizers.Tokenizer`, as `train_byte_pairs` and `tokenizer_file.load` make it."""
+    """A byte-level `tokenizers.Tokenizer`, as `train_byte_pairs` and `pretrained.load` make it."""
 
     tokenizer: Any
 
@@ -102,7 +102,7 @@ class BytePairs:
         return bytes(byte_of[letter] for letter in letters) if written_in_letters else letters.encode("utf-8")
 
     def to_json(self) -> str:
-        """The text of a `tokenizer.json`, which `tokenizer_file.load` and the HuggingFace libraries read."""
+        """The text of a `tokenizer.json`, which `pretrained.load` and the HuggingFace libraries read."""
         return self.tokenizer.to_str(pretty=True) + "\n"
 
 

@@ -31,7 +31,7 @@ def widths(cfg):
 def evaluate(cfg, count, model, *, batch_tokens=8192, progress=None):
     """Every width and kind of rows, `count` rows each: a dict that JSON can hold.
 
-    The functions have their parameters bound, as in `evaluate.evaluate`. batch_tokens: about the tokens measured at
+    model: decoding.bind.Model. batch_tokens: about the tokens measured at
     once. progress(done, total) is told of suites.
     """
     measure = jax.jit(partial(_measure, model=model), static_argnums=1)

@@ -9,7 +9,7 @@ EVALUATION = {"trained_digits", "widths", "exact_teacher_forced", "exact_free_ru
 
 
 def page(settings, rows, params, evaluation, path):
-    """What the page shows, see `report.sections` and `probe.page`."""
+    """What the page shows, see `report.sections`."""
     cfg = settings.data
     does = f"continues arithmetic progressions of terms of any width, trained on up to {cfg.digits} digits"
     prompt = sections.terms("Type a progression, such as 007 010 013.", None, [sections.PROGRESSION], order=cfg.order)

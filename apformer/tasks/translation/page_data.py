@@ -25,7 +25,7 @@ END = "‹end›"  # the token that ends a sentence and begins its translation
 
 
 def page(settings, rows, params, evaluation, path):
-    """What the page shows, see `report.sections` and `probe.page`."""
+    """What the page shows, see `report.sections`."""
     cfg, missing = settings.data, {}
     words = pretrained.load(path / "tokenizer.json")
     prompt = sections.text("Type a sentence to translate.", cfg.longest)
