@@ -20,7 +20,9 @@ export function curves(run: Run): HTMLElement {
         name,
         colour,
         dots,
-        points: records.filter((record) => record[key] != null).map((record) => point(record.step, record[key])),
+        points: records
+          .filter((record) => numbers(record[key]).length)
+          .map((record) => point(record.step, record[key])),
       }))
       .filter((one) => one.points.length);
   const members = run.settings.training.members;
@@ -94,7 +96,7 @@ export function curves(run: Run): HTMLElement {
 
 /** The records that have a validation: those of the checkpoints. */
 function checkpoints(records: Record<string, any>[], run: Run): HTMLElement | null {
-  const saved = records.filter((record) => record.validation_loss != null).slice(-8);
+  const saved = records.filter((record) => numbers(record.validation_loss).length).slice(-8);
   if (!saved.length) return null;
   const exact = run.task.judges && saved.some((record) => record.validation_exact != null);
   const rows = saved.map((record) => [
@@ -111,9 +113,14 @@ function checkpoints(records: Record<string, any>[], run: Run): HTMLElement | nu
   );
 }
 
+type Measured = number | null | (number | null)[];
+
+/** What was measured of all members; null is the loss of one that has failed. */
+const numbers = (value: Measured): number[] => [value].flat().filter((number) => number != null);
+
 /** One number, or the median of all members between their least and greatest. */
-function point(step: number, value: number | number[]) {
-  const values = [value].flat().sort((a, b) => a - b);
+function point(step: number, value: Measured) {
+  const values = numbers(value).sort((a, b) => a - b);
   const middle = values.length / 2;
   return {
     x: step,

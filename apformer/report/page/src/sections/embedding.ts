@@ -49,6 +49,7 @@ function positions(run: Run, params: Params | null): HTMLElement {
   const twin = architecture(run);
   if (twin && !twin.attends)
     return missing("A recurrent network has no positions: it reads one character after the other.");
+  if (cfg.position === undefined) return missing("This kind of model has no positions.");
   if (cfg.position === "none")
     return missing("This model has no positions: it tells places apart by the causal mask alone.");
   if (cfg.position === "sinusoidal")
