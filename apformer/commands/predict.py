@@ -1,4 +1,4 @@
-"""Continue progressions: apformer predict RUN "007 010 013" --terms 3."""
+"""Continue lines of terms: apformer predict RUN "007 010 013" --terms 3."""
 
 import json
 import sys
@@ -18,7 +18,7 @@ EXAMPLE = 'apformer predict RUN "007 010 013"'
 
 @dataclass(frozen=True)
 class Predict:
-    """Continue progressions: `apformer predict RUN "007 010 013" --terms 3` prints `016 019 022`."""
+    """Continue lines of terms: `apformer predict RUN "007 010 013" --terms 3` prints `016 019 022`."""
 
     run_and_prompt: Positional[tuple[str, ...]] = ()
     """[RUN] PROMPT, or [RUN] with --file. The default run is the latest."""
