@@ -111,9 +111,9 @@ def max_tokens(cfg):
     return position.max_tokens(cfg.position_options, cfg.max_len)
 
 
-def has_dropout(cfg):
-    """Whether training is random, and wants a key."""
-    return cfg.dropout > 0 or cfg.attention_dropout > 0
+def wants_key(cfg):
+    """Whether a pass in training differs from others, and wants a key."""
+    return cfg.dropout > 0 or cfg.attention_dropout > 0 or position.wants_key(cfg.position_options)
 
 
 def init(key, cfg):

@@ -56,8 +56,8 @@ def unstack(params):
     return params
 
 
-def has_dropout(cfg):
-    """Whether training is random, and wants a key."""
+def wants_key(cfg):
+    """Whether a pass in training differs from others, and wants a key."""
     return cfg.dropout > 0
 
 

@@ -96,8 +96,8 @@ def max_tokens(cfg):
     return position.max_tokens(_scheme(cfg), cfg.max_len)
 
 
-def has_dropout(cfg):
-    """Whether training is random, and wants a key."""
+def wants_key(cfg):
+    """Whether a pass in training differs from others, and wants a key."""
     return cfg.dropout > 0
 
 

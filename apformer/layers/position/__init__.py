@@ -79,6 +79,11 @@ def rotate(scheme, x_BTHK, positions_BT):
     return _own(scheme, "rotate", lambda x_BTHK, positions_BT: x_BTHK)(x_BTHK, positions_BT)
 
 
+def wants_key(scheme):
+    """Whether `perturb` does something else with a key, as in training."""
+    return _own(scheme, "wants_key", lambda: False)()
+
+
 def perturb(scheme, q_BTHK, bias_BHTS, key):
     """Queries and biases as training wants them (with a key), or as they are used afterwards (without)."""
     return _own(scheme, "perturb", lambda q_BTHK, bias_BHTS, key: (q_BTHK, bias_BHTS))(q_BTHK, bias_BHTS, key)

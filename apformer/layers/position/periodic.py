@@ -87,6 +87,9 @@ class Scheme:
         biases_HQ = jnp.concatenate([table_HQ, level_H[:, None]], axis=1)
         return jnp.einsum("HQ,BTSQ->BHTS", biases_HQ, view.found.astype(table_HQ.dtype))
 
+    def wants_key(self):
+        return self.span_heads > 0 and (self.score_noise > 0 or self.logit_scale != 1)
+
     def perturb(self, q_BTHK, bias_BHTS, key):
         n = self.span_heads
         if not n:

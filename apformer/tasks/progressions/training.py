@@ -192,7 +192,7 @@ def cross_entropy(logits_BTV, batch):
 def _make_apply(settings):
     """The model's apply, with what a key makes random in training: dropout, and where rows begin."""
     architecture, most = architecture_of(settings), settings.options.position_offset
-    has_dropout = architecture.has_dropout(settings.model)
+    wants_key = architecture.wants_key(settings.model)
 
     def apply(params, tokens_BT, cfg, *, key=None):
         if key is None:
@@ -201,7 +201,7 @@ def _make_apply(settings):
         if most:
             offset_B1 = jax.random.randint(offset_key, (len(tokens_BT), 1), 0, most + 1)
             options["positions_BT"] = offset_B1 + jnp.arange(tokens_BT.shape[1], dtype=jnp.int32)[None]
-        return architecture.apply(params, tokens_BT, cfg, key=dropout_key if has_dropout else None, **options)
+        return architecture.apply(params, tokens_BT, cfg, key=dropout_key if wants_key else None, **options)
 
     return apply
 

@@ -169,7 +169,7 @@ def make_optimizer(settings):
 def make_loss(settings):
     """loss_fn(params, batch, key) -> (loss, metrics); without a key, of all batches of the validation part."""
     apply, dtype = architecture_of(settings).apply, jnp.dtype(settings.training.compute_dtype)
-    has_dropout = architecture_of(settings).has_dropout(settings.model)
+    wants_key = architecture_of(settings).wants_key(settings.model)
     if settings.options.remat:
         apply = partial(apply, remat=True)
 
@@ -178,7 +178,7 @@ def make_loss(settings):
         if key is None:
             mean = validation_loss(params, batch, settings)
             return mean, {"loss": mean}
-        key = key if has_dropout else None
+        key = key if wants_key else None
         return loss.next_token_loss(params, batch, key, settings.model, apply=apply)
 
     return loss_fn

@@ -178,7 +178,7 @@ def predict(params, part, cfg, key=None):
         part.source_NS,
         inputs_BT,
         cfg,
-        key=key if seq2seq.has_dropout(cfg) else None,
+        key=key if seq2seq.wants_key(cfg) else None,
         source_lengths_B=part.source_lengths_N,
         target_lengths_B=lengths_B,
     )

@@ -87,6 +87,15 @@ def test_span_heads_are_noisy_in_training_and_sharper_after_it(random_params):
     np.testing.assert_allclose(weights(sharp, jax.random.key(0)), weights(plain), rtol=1e-5, atol=1e-7)
 
 
+def test_a_training_pass_wants_a_key_only_where_it_differs_from_others():
+    plain = PERIODIC[2]
+    assert not model.wants_key(plain)
+    for option in ({"logit_scale": 4.0}, {"score_noise": 2.0}):
+        options = replace(plain.position_options, **option)
+        assert model.wants_key(replace(plain, position_options=options))
+        assert not model.wants_key(replace(plain, position_options=replace(options, span_heads=0)))
+
+
 def test_each_head_starts_with_a_bucket_of_its_own():
     """The span heads start with none; 6 others with 6 descriptions, the first with the second."""
     bias = position.Bias(periodic.Scheme(near=2, span_heads=2), Config(8))
