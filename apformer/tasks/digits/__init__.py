@@ -12,27 +12,12 @@ from apformer.tasks.digits.generator import Config
 from apformer.tasks.digits.options import Options
 from apformer.tasks.digits.page_data import EVALUATION, page
 from apformer.tasks.digits.recipes import RECIPES
-from apformer.tasks.digits.training import (
-    NOT_COMPILED,
-    check,
-    describe,
-    example,
-    floor,
-    load,
-    make_loss,
-    sample,
-    train_rows,
-    validation,
-)
+from apformer.tasks.digits.training import NOT_COMPILED, check, example, make_loss, sample, validation
+from apformer.tasks.drawn import describe, files, floor, load, train_rows
 from apformer.tasks.plain import accumulate, init_from, initial_params, kept, make_optimizer, whole
 
 ARCHITECTURES = ("model",)
 ABILITIES = {"certify": certify, "predict": predict}
-
-
-def files(rows):
-    """Nothing: rows are drawn again."""
-    return {}
 
 
 def evaluate(model, settings, rows, progress):

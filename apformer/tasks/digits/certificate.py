@@ -25,16 +25,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from apformer.analysis import certificate
 from apformer.analysis.rounding import between_ways
 from apformer.errors import USAGE, UserError
 from apformer.tasks.digits.generator import SPACE
 from apformer.tokenizers.digits import VOCABULARY, decode
 
-SAFETY = 100  # times the largest difference of logits that the smallest margin must be
 BATCH = 512
 WIDTHS = (5, 20, 100)  # of the terms into which contexts are put
 _SAMPLE = 12  # contexts of each kind put there
-_WORST = 20  # contexts named
 CARRY_FROM = {-1: (0, 9), 0: (0, 0), 1: (9, 0)}  # digits x, y of a place, and what it carries whatever it is carried
 
 
@@ -113,29 +112,11 @@ def conclude(model, progress=None):
     """The certificate of a model that reads no other tokens; progress(done, total) is told of contexts."""
     parts, worst = enumerate_contexts(model.apply, progress)
     outside, difference = differences(model)
-    total = sum(part["contexts"] for part in parts.values())
-    errors = sum(part["errors"] for part in parts.values())
-    least = min(part["smallest_margin"] for part in parts.values())
-    faults = []
-    if errors:
-        faults.append(f"{errors:,} of {total:,} contexts are continued wrongly")
-    elif not least >= SAFETY * difference:
-        apart = f"the {difference:.3g} by which logits differ"
-        faults.append(f"the smallest margin, {least:.3g}, is under {SAFETY} times {apart}")
-    if outside:
-        faults.append(f"what should not be seen changes logits by {outside:.3g}")
     claim = (
         "greedy decoding continues every progression with terms of any number of digits, least significant first, of "
         "any difference, up or down, and of any length, rightly once its first two terms are given"
     )
-    return {
-        "certified": not faults,
-        "claim": "; ".join(faults) or claim,
-        "contexts": total,
-        "errors": errors,
-        "smallest_margin": least,
-        "largest_difference": difference,
-        "outside_difference": outside,
+    return certificate.verdict(claim, parts, difference, outside, "what should not be seen") | {
         "depends": "a prediction depends on a few digits, in terms of any width",
         "parts": parts,
         "worst": worst,
@@ -158,27 +139,18 @@ def enumerate_contexts(apply, progress=None):
             done += fresh
             if progress is not None:
                 progress(done, total)
-        parts[where] = {"contexts": len(margin_B), "errors": int((margin_B <= 0).sum())}
-        parts[where]["smallest_margin"] = float(margin_B.min())
-        for b in np.argsort(margin_B)[:_WORST]:
+        parts[where] = certificate.part(margin_B)
+        for b in np.argsort(margin_B)[: certificate.WORST]:
             named = {"given": decode(tokens_BT[b]), "expected": decode(target_B[b : b + 1])}
             named["predicted"] = decode(predicted_B[b : b + 1])
             worst.append(named | {"where": where, "margin": float(margin_B[b])})
-    return parts, sorted(worst, key=lambda context: context["margin"])[:_WORST]
+    return parts, sorted(worst, key=lambda context: context["margin"])[: certificate.WORST]
 
 
 def _margins(tokens_BT, last, target_B, *, apply):
-    """(Margins, the most likely tokens), both (B,).
-
-    A margin is the logit of the right token after `last` less the largest other, and the least number there is where a
-    logit is not finite.
-    """
-    logits_BV = apply(tokens_BT)[:, last].astype(jnp.float32)
-    right_BV = target_B[:, None] == jnp.arange(logits_BV.shape[1], dtype=jnp.int32)[None]
-    right_B = jnp.where(right_BV, logits_BV, 0.0).sum(1)
-    margin_B = right_B - jnp.where(right_BV, -jnp.inf, logits_BV).max(1)
-    finite_B = jnp.isfinite(logits_BV).all(1)
-    return jnp.where(finite_B, margin_B, jnp.finfo(jnp.float32).min), logits_BV.argmax(1).astype(jnp.int32)
+    """(Margins of the token after `last`, the most likely tokens there), both (B,)."""
+    logits_B1V = apply(tokens_BT)[:, last, None]
+    return certificate.margins(logits_B1V, target_B[:, None])[:, 0], logits_B1V[:, 0].argmax(1).astype(jnp.int32)
 
 
 def differences(model):

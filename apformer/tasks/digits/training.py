@@ -9,11 +9,10 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 
-from apformer import loss
 from apformer.flags import require
-from apformer.settings import architecture_of
+from apformer.tasks import hard_rows
 from apformer.tasks.digits import generator
-from apformer.tasks.hard_rows import VALIDATION_KEY, VALIDATION_ROWS, keep_hardest, mined_rows
+from apformer.tasks.hard_rows import VALIDATION_KEY, VALIDATION_ROWS, mined_rows
 from apformer.tasks.progressions.options import check_mining
 from apformer.tokenizers.digits import VOCABULARY
 
@@ -29,26 +28,6 @@ def check(settings):
     if settings.model.position == "periodic":
         require("separator", scheme.separator == VOCABULARY[" "], scheme, f"{VOCABULARY[' ']}")
     return settings.options.crop_terms * (settings.data.digits + 1) - 1
-
-
-def load(settings):
-    """(settings, None): rows are drawn."""
-    return settings, None
-
-
-def train_rows(rows):
-    """None: rows are drawn."""
-    return None
-
-
-def floor(settings, rows):
-    """Not known: the loss counts no term that cannot be predicted."""
-    return None
-
-
-def describe(settings, rows):
-    """What config.json says of the data."""
-    return {"source": "sampler"}
 
 
 def sample(key, settings, train_rows=None):
@@ -77,25 +56,8 @@ def validation(settings, rows):
 
 
 def make_loss(settings):
-    """loss_fn(params, batch, key) -> (loss, metrics); the metrics are of the rows before the hardest."""
-    run, apply = settings.training, architecture_of(settings).apply
-    dtype, hard = jnp.dtype(run.compute_dtype), mined_rows(settings)
-
-    def loss_fn(params, batch, key):
-        params = jax.tree.map(lambda leaf: leaf.astype(dtype), params)
-        drawn = len(batch.tokens_BT)
-        if key is not None and hard:
-            drawn = run.batch_size - hard
-            batch = keep_hardest(batch, drawn, hard, partial(apply, params, cfg=settings.model))
-
-        def measure(logits_BTV, batch):
-            logits_BTV, batch = jax.tree.map(lambda leaf: leaf[:drawn], (logits_BTV, batch))
-            nats = loss.cross_entropy(logits_BTV, batch.tokens_BT[:, 1:], batch.weights_BT[:, 1:])
-            return {"loss": nats, "exact": exact(logits_BTV.argmax(-1), batch, settings.options.crop_terms)}
-
-        return loss.next_token_loss(params, batch, key, settings.model, apply=apply, measure=measure)
-
-    return loss_fn
+    """loss_fn(params, batch, key) -> (loss, metrics) of `hard_rows.make_loss`."""
+    return hard_rows.make_loss(settings, partial(exact, terms=settings.options.crop_terms))
 
 
 def exact(predicted_BT, batch, terms):

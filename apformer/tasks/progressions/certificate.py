@@ -15,8 +15,7 @@ is how clearly. No error among them proves every progression of any length, sinc
 context of the next. A model without a reach is asked every whole progression of up to M terms instead, and the claim
 ends there. All contexts of a row share one pass: row (T_1, d) holds those with 2, 3 ... R terms before them.
 
-Floating-point sums differ with the batch shape and with a cache. So a certificate also compares logits between these
-ways of computing them. The smallest margin must be 100 times the largest difference.
+What margins must exceed to mean anything is in analysis/certificate.py.
 """
 
 import heapq
@@ -26,7 +25,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from apformer.analysis import rounding
+from apformer.analysis import certificate, rounding
 from apformer.decoding import buckets
 from apformer.decoding.generate import pad_prompts
 from apformer.errors import USAGE, UserError
@@ -37,8 +36,6 @@ from apformer.tasks.progressions.generator import SPLITS, Progressions, encode_r
 from apformer.tokenizers.digits import decode, encode
 
 BATCH_TOKENS = {"cpu": 4096}  # what its caches hold; an accelerator wants more
-SAFETY = 100  # times the largest difference of logits that the smallest margin must be
-_WORST = 20  # contexts named
 
 
 def certify(model, settings, work):
@@ -55,7 +52,7 @@ def certify(model, settings, work):
         work.say(f"looks at all that it has read: what can be claimed ends with rows of {extent}")
     kept, total = work.state or start(), count(cfg, tokens)
     for tally in enumerate_contexts(groups, model.apply, kept, BATCH_TOKENS.get(jax.default_backend(), 2**20)):
-        work.tell(asked(tally), total, tally, summary(tally))
+        work.tell(asked(tally), total, tally, certificate.summary(tally["splits"].values(), tally["worst"]))
     return conclude(cfg, tokens, tally, groups, model)
 
 
@@ -88,19 +85,12 @@ def count(cfg, reach):
 
 def start():
     """The tally of nothing: what `enumerate_contexts` goes on from."""
-    split = {"contexts": 0, "errors": 0, "smallest_margin": None}
-    return {"group": 0, "row": 0, "splits": {name: dict(split) for name in SPLITS}, "worst": []}
+    return {"group": 0, "row": 0, "splits": {name: certificate.part() for name in SPLITS}, "worst": []}
 
 
 def asked(tally):
     """Contexts of the tally."""
     return sum(split["contexts"] for split in tally["splits"].values())
-
-
-def summary(tally):
-    """What a progress bar shows of a tally."""
-    least = tally["worst"][0]["margin"] if tally["worst"] else np.inf
-    return {"errors": sum(split["errors"] for split in tally["splits"].values()), "smallest margin": f"{least:.3g}"}
 
 
 def enumerate_contexts(groups, apply, tally, batch_tokens=16_384):
@@ -132,15 +122,7 @@ def margins(rows, digits, terms, *, apply):
     tokens_BT, _ = encode_rows(rows, digits, terms)
     given = 2 * (digits + 1) - 1
     # The tokens after the last character that is asked for are not needed.
-    logits_BTV = apply(tokens_BT[:, :-1])[:, given - 1 :].astype(jnp.float32)
-    truth_BT1 = tokens_BT[:, given:, None]
-    right_BT = jnp.take_along_axis(logits_BTV, truth_BT1, axis=-1)[..., 0]
-    token_V = jnp.arange(logits_BTV.shape[-1], dtype=jnp.int32)
-    others_BTV = jnp.where(token_V[None, None] == truth_BT1, -jnp.inf, logits_BTV)
-    # XLA's reductions drop NaN in large batches on a CPU; here it must count as wrong.
-    finite_BT, limits = jnp.isfinite(logits_BTV).all(-1), jnp.finfo(jnp.float32)
-    margin_BT = jnp.clip(right_BT - others_BTV.max(-1), limits.min, limits.max)
-    margin_BT = jnp.where(finite_BT, margin_BT, limits.min)
+    margin_BT = certificate.margins(apply(tokens_BT[:, :-1])[:, given - 1 :], tokens_BT[:, given:])
     margin_BN = margin_BT.reshape(-1, terms - 2, digits + 1).min(-1)
     term_N = jnp.arange(3, terms + 1, dtype=jnp.int32)
     return jnp.where(term_N[None] <= rows.terms_B[:, None], margin_BN, jnp.inf)
@@ -149,29 +131,16 @@ def margins(rows, digits, terms, *, apply):
 def _add(tally, number, fresh, first, rows, margin_BN):
     """The tally with the first `fresh` rows of a batch."""
     margin_BN, rows = np.asarray(margin_BN)[:fresh], Progressions(*(column[:fresh] for column in rows))
-    asked_BN = margin_BN != np.inf
-    wrong_BN = margin_BN <= 0
     split_B = split_of(rows.difference_B, rows.first_B)
     splits = {}
-    for i, (name, old) in enumerate(tally["splits"].items()):
-        least = [float(np.min(margin_BN[split_B == i], initial=np.inf)), old["smallest_margin"]]
-        splits[name] = {
-            "contexts": old["contexts"] + int(asked_BN[split_B == i].sum()),
-            "errors": old["errors"] + int(wrong_BN[split_B == i].sum()),
-            "smallest_margin": min((m for m in least if m is not None and m != np.inf), default=None),
-        }
-    nearest = np.argpartition(margin_BN, min(_WORST, margin_BN.size) - 1, axis=None)[:_WORST]
+    for i, (name, before) in enumerate(tally["splits"].items()):
+        of_split_BN = margin_BN[split_B == i]
+        splits[name] = certificate.part(of_split_BN[of_split_BN != np.inf], before)
     named = [
-        {
-            "first": int(rows.first_B[b]),
-            "difference": int(rows.difference_B[b]),
-            "given": int(n) + 2,
-            "margin": float(margin_BN[b, n]),
-        }
-        for b, n in zip(*np.unravel_index(nearest, margin_BN.shape), strict=True)
-        if asked_BN[b, n]
+        {"first": int(rows.first_B[b]), "difference": int(rows.difference_B[b]), "given": n + 2, "margin": margin}
+        for b, n, margin in certificate.nearest(margin_BN)
     ]
-    worst = heapq.nsmallest(_WORST, tally["worst"] + named, key=lambda context: context["margin"])
+    worst = heapq.nsmallest(certificate.WORST, tally["worst"] + named, key=lambda context: context["margin"])
     return {"group": number, "row": first + fresh, "splits": splits, "worst": worst}
 
 
@@ -181,42 +150,27 @@ def conclude(cfg, reach, tally, groups, model):
     The functions have their parameters bound, as in `evaluate`.
     """
     rows, seen = _sample(tally, groups[-1]), None if reach is None else terms_seen(reach, cfg.digits)
-    parts = tally["splits"].values()
-    total, errors = (sum(part[name] for part in parts) for name in ("contexts", "errors"))
-    least = min(part["smallest_margin"] for part in parts if part["smallest_margin"] is not None)
-    difference = rounding.between_ways(*_tokens(rows, cfg.digits), model)
-    outside = None
+    difference, outside = rounding.between_ways(*_tokens(rows, cfg.digits), model), None
     if reach is not None:
         outside, moved = rounding.context_differences(*_tokens(rows, cfg.digits), cfg.digits + 1, seen, model.apply)
         difference = max(difference, moved)
     faults = []
-    if total != count(cfg, reach):
-        faults.append(f"{total:,} contexts were asked where there are {count(cfg, reach):,}")
-    if errors:
-        faults.append(f"{errors:,} of {total:,} contexts are continued wrongly")
-    elif not least >= SAFETY * difference:
-        apart = f"the {difference:.3g} by which logits differ"
-        faults.append(f"the smallest margin, {least:.3g}, is under {SAFETY} times {apart}")
-    if outside:
-        faults.append(f"what stands before the last {seen} terms changes logits by {outside:.3g}")
+    if asked(tally) != count(cfg, reach):
+        faults.append(f"{asked(tally):,} contexts were asked where there are {count(cfg, reach):,}")
     differences = f"a difference from {cfg.min_difference} to {cfg.max_difference}"
     extent = f"of up to {most_terms(cfg, reach)} terms" if reach is None else "of any length"
     claim = f"greedy decoding continues every progression of {cfg.digits}-digit terms with {differences}, {extent}"
-    return {
-        "certified": not faults,
-        "claim": "; ".join(faults) or f"{claim}, rightly once its first two terms are given",
-        "contexts": total,
-        "errors": errors,
-        "smallest_margin": least,
-        "largest_difference": difference,
+    claim += ", rightly once its first two terms are given"
+    splits, before = tally["splits"], f"what stands before the last {seen} terms"
+    parts = {
+        "trained lines": splits["train"],
+        "untrained lines": certificate.together([splits["validation"], splits["test"]]),
+    }
+    return certificate.verdict(claim, parts, difference, outside, before, faults=faults) | {
         "terms_seen": seen,
         "tokens_seen": reach,
-        "outside_difference": outside,
         "depends": f"a prediction depends on the last {seen} terms ({reach} tokens back)" if seen else "",
-        "parts": {
-            "trained lines": tally["splits"]["train"],
-            "untrained lines": _together(tally["splits"]["validation"], tally["splits"]["test"]),
-        },
+        "parts": parts,
         "worst": _describe(tally, cfg.digits, model.apply),
     }
 
@@ -224,7 +178,7 @@ def conclude(cfg, reach, tally, groups, model):
 def _sample(tally, group):
     """The rows of the worst contexts, and as many again spread over a group."""
     worst = [(c["first"], c["difference"], c["given"] + 1) for c in tally["worst"]]
-    spread = [group.rows(i * len(group) // _WORST, 1) for i in range(_WORST)]
+    spread = [group.rows(i * len(group) // certificate.WORST, 1) for i in range(certificate.WORST)]
     columns = zip(*worst, *(tuple(int(column[0]) for column in row) for row in spread), strict=True)
     return Progressions(*(np.array(column, np.int32) for column in columns))
 
@@ -233,12 +187,6 @@ def _tokens(rows, digits):
     """The rows without their last characters, and which tokens are within a row."""
     tokens_BT, weights_BT = encode_rows(rows, digits, int(rows.terms_B.max()))
     return tokens_BT[:, :-1], weights_BT[:, 1:] > 0
-
-
-def _together(*parts):
-    sums = {name: sum(part[name] for part in parts) for name in ("contexts", "errors")}
-    least = [part["smallest_margin"] for part in parts if part["smallest_margin"] is not None]
-    return sums | {"smallest_margin": min(least, default=None)}
 
 
 def _describe(tally, digits, apply):

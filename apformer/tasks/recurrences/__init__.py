@@ -8,6 +8,7 @@ is None.
 
 from apformer.report import figures, tables
 from apformer.tasks import Evaluation
+from apformer.tasks.drawn import describe, files, floor, load, train_rows
 from apformer.tasks.plain import accumulate, init_from, initial_params, kept, make_optimizer, whole
 from apformer.tasks.recurrences import evaluation, training
 from apformer.tasks.recurrences.certificate import certify
@@ -16,26 +17,10 @@ from apformer.tasks.recurrences.generator import Config
 from apformer.tasks.recurrences.options import Options
 from apformer.tasks.recurrences.page_data import EVALUATION, page
 from apformer.tasks.recurrences.recipes import RECIPES
-from apformer.tasks.recurrences.training import (
-    NOT_COMPILED,
-    check,
-    describe,
-    example,
-    floor,
-    load,
-    make_loss,
-    sample,
-    train_rows,
-    validation,
-)
+from apformer.tasks.recurrences.training import NOT_COMPILED, check, example, make_loss, sample, validation
 
 ARCHITECTURES = ("model",)
 ABILITIES = {"certify": certify, "predict": predict}
-
-
-def files(rows):
-    """Nothing: rows are drawn again."""
-    return {}
 
 
 def evaluate(model, settings, rows, progress):

@@ -19,15 +19,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from apformer.analysis import rounding
+from apformer.analysis import certificate, rounding
 from apformer.settings import architecture_of
-from apformer.tasks.progressions.certificate import SAFETY, terms_seen
+from apformer.tasks.progressions.certificate import terms_seen
 from apformer.tasks.recurrences import generator
 from apformer.tokenizers.digits import decode
 
 BATCH_TOKENS = {"cpu": 8192}  # of a batch; an accelerator wants more
 PARTS = ("trained steps", "untrained steps")
-_WORST = 20  # contexts named
 
 
 def certify(model, settings, work):
@@ -39,7 +38,8 @@ def certify(model, settings, work):
     tally = kept = work.state or start()
     tokens = BATCH_TOKENS.get(jax.default_backend(), 2**20)
     for tally in enumerate_contexts(cfg, terms, model.apply, kept, tokens):
-        work.tell(tally["row"] * (terms - 2), generator.count(cfg) * (terms - 2), tally, summary(tally))
+        note = certificate.summary(tally["parts"].values(), tally["worst"])
+        work.tell(tally["row"] * (terms - 2), generator.count(cfg) * (terms - 2), tally, note)
     return conclude(cfg, terms, seen, tally, model)
 
 
@@ -53,14 +53,7 @@ def extent(cfg, reach):
 
 def start():
     """The tally of nothing."""
-    part = {"contexts": 0, "errors": 0, "smallest_margin": None}
-    return {"row": 0, "parts": {name: dict(part) for name in PARTS}, "worst": []}
-
-
-def summary(tally):
-    """What a progress bar shows of a tally."""
-    least = tally["worst"][0]["margin"] if tally["worst"] else np.inf
-    return {"errors": sum(part["errors"] for part in tally["parts"].values()), "smallest margin": f"{least:.3g}"}
+    return {"row": 0, "parts": {name: certificate.part() for name in PARTS}, "worst": []}
 
 
 def enumerate_contexts(cfg, terms, apply, tally, batch_tokens=8192):
@@ -83,13 +76,7 @@ def margins(number_B, *, cfg, terms, apply):
     """
     rows, start = generator.numbered(number_B, cfg, terms), generator.length(cfg, 2)
     batch = generator.encode(rows, cfg, terms)
-    logits_BTV = apply(batch.tokens_BT[:, :-1])[:, start - 1 :].astype(jnp.float32)
-    right_BTV = batch.tokens_BT[:, start:, None] == jnp.arange(logits_BTV.shape[-1], dtype=jnp.int32)[None, None]
-    right_BT = jnp.where(right_BTV, logits_BTV, 0.0).sum(-1)
-    limits = jnp.finfo(jnp.float32)
-    margin_BT = jnp.clip(right_BT - jnp.where(right_BTV, -jnp.inf, logits_BTV).max(-1), limits.min, limits.max)
-    # XLA's reductions drop NaN in large batches on a CPU; here it must count as wrong.
-    margin_BT = jnp.where(jnp.isfinite(logits_BTV).all(-1), margin_BT, limits.min)
+    margin_BT = certificate.margins(apply(batch.tokens_BT[:, :-1])[:, start - 1 :], batch.tokens_BT[:, start:])
     margin_BT = jnp.where(batch.weights_BT[:, start:] > 0, margin_BT, jnp.inf)
     margin_BN = margin_BT.reshape(len(number_B), terms - 2, cfg.digits + 1).min(-1)
     return margin_BN, generator.trained(generator.values(rows, cfg, terms), cfg.digits)
@@ -99,54 +86,25 @@ def _add(tally, first, margin_BN, trained_BN):
     """The tally with the contexts of a batch of rows that begins with row number `first`."""
     asked_BN, parts = margin_BN != np.inf, {}
     for name, of_BN in zip(PARTS, (trained_BN, ~trained_BN), strict=True):
-        old, chosen = tally["parts"][name], margin_BN[of_BN & asked_BN]
-        least = [float(chosen.min())] if chosen.size else []
-        least += [old["smallest_margin"]] if old["smallest_margin"] is not None else []
-        parts[name] = {
-            "contexts": old["contexts"] + chosen.size,
-            "errors": old["errors"] + int((chosen <= 0).sum()),
-            "smallest_margin": min(least, default=None),
-        }
-    nearest = np.argpartition(margin_BN, min(_WORST, margin_BN.size) - 1, axis=None)[:_WORST]
-    named = [
-        {"row": first + int(b), "given": int(n) + 2, "margin": float(margin_BN[b, n])}
-        for b, n in zip(*np.unravel_index(nearest, margin_BN.shape), strict=True)
-        if asked_BN[b, n]
-    ]
-    worst = heapq.nsmallest(_WORST, tally["worst"] + named, key=lambda context: context["margin"])
+        parts[name] = certificate.part(margin_BN[of_BN & asked_BN], tally["parts"][name])
+    named = [{"row": first + b, "given": n + 2, "margin": margin} for b, n, margin in certificate.nearest(margin_BN)]
+    worst = heapq.nsmallest(certificate.WORST, tally["worst"] + named, key=lambda context: context["margin"])
     return {"row": first + len(margin_BN), "parts": parts, "worst": worst}
 
 
 def conclude(cfg, terms, seen, tally, model):
     """The certificate that a finished tally allows, after measuring what it rests on: a dict that JSON can hold."""
-    parts = tally["parts"].values()
-    total, errors = (sum(part[name] for part in parts) for name in ("contexts", "errors"))
-    least = min(part["smallest_margin"] for part in parts if part["smallest_margin"] is not None)
     numbers = [context["row"] for context in tally["worst"]]
-    numbers += [i * generator.count(cfg) // _WORST for i in range(_WORST)]
+    numbers += [i * generator.count(cfg) // certificate.WORST for i in range(certificate.WORST)]
     tokens_BT = generator.encode(_rows(numbers, cfg, terms), cfg, terms).tokens_BT[:, :-1]
     inside_BT = jnp.ones(tokens_BT.shape, bool)
     difference, outside = rounding.between_ways(tokens_BT, inside_BT, model), None
     if seen is not None:
         outside, moved = rounding.context_differences(tokens_BT, inside_BT, cfg.digits + 1, seen, model.apply)
         difference = max(difference, moved)
-    faults = []
-    if errors:
-        faults.append(f"{errors:,} of {total:,} contexts are continued wrongly")
-    elif not least >= SAFETY * difference:
-        apart = f"the {difference:.3g} by which logits differ"
-        faults.append(f"the smallest margin, {least:.3g}, is under {SAFETY} times {apart}")
-    if outside:
-        faults.append(f"what stands before the last {seen} terms changes logits by {outside:.3g}")
-    return {
-        "certified": not faults,
-        "claim": "; ".join(faults) or claim(cfg, terms, seen),
-        "contexts": total,
-        "errors": errors,
-        "smallest_margin": least,
-        "largest_difference": difference,
+    before = f"what stands before the last {seen} terms"
+    return certificate.verdict(claim(cfg, terms, seen), tally["parts"], difference, outside, before) | {
         "terms_seen": seen,
-        "outside_difference": outside,
         "depends": f"a prediction depends on the last {seen} terms" if seen else "",
         "parts": tally["parts"],
         "worst": _describe(tally["worst"], cfg, terms, model.apply),

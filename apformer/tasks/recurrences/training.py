@@ -8,10 +8,9 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 
-from apformer import loss
 from apformer.flags import require
-from apformer.settings import architecture_of
-from apformer.tasks.hard_rows import TEST_KEY, VALIDATION_KEY, VALIDATION_ROWS, keep_hardest, mined_rows
+from apformer.tasks import hard_rows
+from apformer.tasks.hard_rows import TEST_KEY, VALIDATION_KEY, VALIDATION_ROWS, mined_rows
 from apformer.tasks.progressions.options import check_mining
 from apformer.tasks.recurrences import generator
 from apformer.tokenizers.digits import VOCABULARY
@@ -27,26 +26,6 @@ def check(settings):
     check_mining(settings.options)
     require("vocab_size", settings.model.vocab_size == len(VOCABULARY), settings.model, f"{len(VOCABULARY)}")
     return generator.length(settings.data, settings.data.terms)
-
-
-def load(settings):
-    """(settings, None): rows are drawn."""
-    return settings, None
-
-
-def train_rows(rows):
-    """None: rows are drawn."""
-    return None
-
-
-def describe(settings, rows):
-    """What config.json says of the data."""
-    return {"source": "sampler"}
-
-
-def floor(settings, rows):
-    """Not of interest: the loss counts no term that cannot be known."""
-    return None
 
 
 def cropped(settings):
@@ -75,25 +54,8 @@ def test_rows(settings):
 
 
 def make_loss(settings):
-    """loss_fn(params, batch, key) -> (loss, metrics); the metrics are of the rows before the hardest."""
-    run, apply = settings.training, architecture_of(settings).apply
-    dtype, mined = jnp.dtype(run.compute_dtype), mined_rows(settings)
-
-    def loss_fn(params, batch, key):
-        params = jax.tree.map(lambda leaf: leaf.astype(dtype), params)
-        drawn = len(batch.tokens_BT)
-        if key is not None and mined:
-            drawn = run.batch_size - mined
-            batch = keep_hardest(batch, drawn, mined, partial(apply, params, cfg=settings.model))
-
-        def measure(logits_BTV, batch):
-            logits_BTV, batch = jax.tree.map(lambda leaf: leaf[:drawn], (logits_BTV, batch))
-            nats = loss.cross_entropy(logits_BTV, batch.tokens_BT[:, 1:], batch.weights_BT[:, 1:])
-            return {"loss": nats, "exact": exact(logits_BTV.argmax(-1), batch, settings.data)}
-
-        return loss.next_token_loss(params, batch, key, settings.model, apply=apply, measure=measure)
-
-    return loss_fn
+    """loss_fn(params, batch, key) -> (loss, metrics) of `hard_rows.make_loss`."""
+    return hard_rows.make_loss(settings, partial(exact, cfg=settings.data))
 
 
 def exact(predicted_BT, batch, cfg):
