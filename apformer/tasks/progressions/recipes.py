@@ -29,7 +29,7 @@ def exact(digits: int = 3) -> Settings:
         attention_sink=True,
         final_norm=True,
     )
-    training = Training(steps=8000 if many else 4000 if digits == 4 else 1500, batch_size=128 if many else 64)
+    training = Training(steps=8000 if many else 4000 if digits == 4 else 2000, batch_size=128 if many else 64)
     options = Options(hard_fraction=0.5, mined_per_hard=16 if many else 8)
     rule = optimizer.Config(rule="muon", learning_rate=4e-3 if many else 8e-3, weight_decay=0.1)
     return Settings("progressions", "model", training, architecture, _data(digits), options, rule)
