@@ -17,7 +17,10 @@ from apformer.tasks.progressions.options import Options
 
 
 def exact(digits: int = 3) -> Settings:
-    """All that the circuit of analysis/circuit.py has to see, from the same place a term before."""
+    """Arithmetic progressions of a fixed number of digits, for the soonest certificate. The default.
+
+    It sees all that the circuit of analysis/circuit.py has to see, from the same place a term before.
+    """
     many = digits >= 5  # the more digits, the rarer a long carry
     architecture = model.Config(
         n_layers=2,
@@ -29,14 +32,14 @@ def exact(digits: int = 3) -> Settings:
         attention_sink=True,
         final_norm=True,
     )
-    training = Training(steps=8000 if many else 4000 if digits == 4 else 2000, batch_size=128 if many else 64)
-    options = Options(hard_fraction=0.5, mined_per_hard=16 if many else 8)
+    training = Training(steps=8000 if many else 3000 if digits == 4 else 1500, batch_size=128 if many else 64)
+    options = Options(hard_fraction=0.5, mined_per_hard=16)
     rule = optimizer.Config(rule="muon", learning_rate=4e-3 if many else 8e-3, weight_decay=0.1)
     return Settings("progressions", "model", training, architecture, _data(digits), options, rule)
 
 
 def bayes(digits: int = 3) -> Settings:
-    """The exact recipe with extra rows of two terms, trained until its loss is nearest to the Bayes floor."""
+    """The same with extra rows of two terms, for the loss that is nearest to the Bayes floor."""
     settings = exact(digits)
     return replace(
         settings,
@@ -48,13 +51,13 @@ def bayes(digits: int = 3) -> Settings:
 
 
 def sketch(digits: int = 3) -> Settings:
-    """The sketch, with nothing but its training chosen."""
+    """The same with the plain transformer that the project began from."""
     training = Training(recipe="sketch", steps=20_000, batch_size=64, save_every=1000)
     return Settings("progressions", "model", training, model.Config(), _data(digits), Options(crop_terms=16))
 
 
 def recurrent(digits: int = 3) -> Settings:
-    """An RNN, GRU or LSTM on the task of the exact recipe."""
+    """The same with an RNN, GRU or LSTM."""
     training, options = Training(recipe="recurrent", steps=4000), Options(crop_terms=16, hard_fraction=0.25)
     rule = optimizer.Config(learning_rate=4e-3)
     return Settings("progressions", "recurrent", training, rnn.Config(d_model=128), _data(digits), options, rule)
