@@ -11,6 +11,7 @@ import sys
 from functools import partial
 from pathlib import Path
 
+from apformer import __version__
 from apformer.errors import USAGE, UserError, guard
 
 FOLDER = Path(__file__).parent / "commands"
@@ -18,9 +19,10 @@ ORDER = "train resume predict generate translate neighbours evaluate certify rep
 
 EPILOGUE = """
 RUN is a run directory; without it, the latest. `apformer COMMAND --help` lists the flags of a command.
+`apformer --version` prints the version.
 
-exit codes: 0 done, 2 usage, 3 data, 4 checkpoint, 5 non-finite, 6 disk, 7 locked, 8 not certified,
-            130/143 stopped and saved
+exit codes: 0 done, 2 usage, 3 data, 4 checkpoint, 5 loss not finite, 6 disk, 7 run in use, 8 not certified,
+            130 or 143 stopped and saved
 """
 
 
@@ -50,6 +52,9 @@ def _run(args):
     if not args or args[0] in ("-h", "--help"):
         print(help_text(), end="", file=sys.stdout if args else sys.stderr)
         sys.exit(0 if args else USAGE)
+    if args[0] == "--version":
+        print(f"apformer {__version__}")
+        return
     known = commands()
     if args[0] not in known:
         near = difflib.get_close_matches(args[0], known, n=1)

@@ -14,9 +14,10 @@ _PLAIN = {
 }
 
 
-def parse(config, args, program):
+def parse(config, args, program, description=None):
     """A dataclass from flags `--d_model 128` or `--d-model 128`, as tyro reads them.
 
+    description: what `--help` says first, instead of the docstring of the dataclass.
     `--help` prints the flags and raises SystemExit(0). Raises UserError (exit USAGE): one sentence that names the flag.
     """
     import tyro
@@ -28,6 +29,7 @@ def parse(config, args, program):
                 tyro.conf.OmitArgPrefixes[config],
                 args=args,
                 prog=program,
+                description=description,
                 use_underscores=True,
             )
     except SystemExit as stop:

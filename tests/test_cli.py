@@ -16,7 +16,8 @@ import jax
 import numpy as np
 import pytest
 
-from apformer import cli, errors, model, runs
+import apformer
+from apformer import cli, errors, model, runs, tasks
 from apformer.commands import evaluate, train
 from apformer.runs import directory, selection
 from apformer.tasks.progressions import generator, training
@@ -108,6 +109,18 @@ def test_a_reader_that_leaves_early_is_no_fault():
 def test_no_command_prints_the_help_and_fails(capsys):
     assert cli.main([]) == errors.USAGE
     assert capsys.readouterr().err == cli.help_text()
+
+
+def test_the_version_is_that_of_the_package(capsys):
+    assert cli.main(["--version"]) == 0
+    assert capsys.readouterr().out == f"apformer {apformer.__version__}\n"
+
+
+def test_the_help_of_train_names_every_recipe(capsys):
+    assert cli.main(["train", "--help"]) == 0
+    shown = capsys.readouterr().out
+    for recipe in tasks.recipes():
+        assert re.search(rf"^  {recipe} +[A-Za-z]", shown, re.MULTILINE), recipe
 
 
 def test_the_commands_are_the_files_of_their_folder():

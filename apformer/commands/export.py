@@ -77,7 +77,8 @@ def write_gpt2(folder, params, cfg, tokenizer=None):
 
     transformers opens byte pairs; characters, for which it has no format, are read by `apformer generate` alone.
     """
-    gpt2.save(folder, params, cfg)
+    special = [] if tokenizer is None else [*tokenizer.special_tokens]
+    gpt2.save(folder, params, cfg, end_of_text=special[0] if len(special) == 1 else None)
     if tokenizer is not None:
         pretrained.save(tokenizer, folder / "tokenizer.json")
         files.write_json(folder / "tokenizer_config.json", {"tokenizer_class": "PreTrainedTokenizerFast"})

@@ -25,7 +25,8 @@ from apformer.tokenizers import text
 class Generate:
     """Write text with a language model.
 
-    `hf download gpt2 --local-dir gpt2` fetches the published GPT-2. `apformer generate gpt2` writes with it.
+    `hf download gpt2 config.json model.safetensors tokenizer.json --local-dir gpt2` fetches the published GPT-2, and
+    `apformer generate gpt2` writes with it.
     """
 
     run: Positional[str | None] = None

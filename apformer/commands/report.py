@@ -15,7 +15,7 @@ from apformer.analysis import pca
 from apformer.errors import CHECKPOINT, UserError
 from apformer.flags import parse
 from apformer.formats.weights import named
-from apformer.report import template, twin
+from apformer.report import sections, template, twin
 from apformer.report.sections import attempt
 from apformer.runs import directory, provenance, restore
 from apformer.runs.metrics import read_metrics
@@ -105,7 +105,7 @@ def _of_run(path, settings, params, step, member, missing):
 def _of_task(task, path, settings, rows, params, data):
     """What a page says of a run's task, see `report.sections`; params: None where the page may not ask the model."""
     evaluation = _of_this_model(path / "evaluation.json", data, task.EVALUATION)
-    shown = task.page(settings, rows, params, evaluation, path)
+    shown = sections.check(task.page(settings, rows, params, evaluation, path))
     return shown | {"missing": data["missing"] | shown.get("missing", {})}
 
 

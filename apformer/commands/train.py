@@ -23,7 +23,8 @@ from apformer.commands import certify, evaluate, report
 from apformer.errors import USAGE, UserError
 from apformer.report import tables
 from apformer.runs import checkpoint, directory, language_model, provenance, recipes, selection, settings_file
-from apformer.runs.fit import fit, initial_state
+from apformer.runs.fit import fit, initial_state, validation_loss
+from apformer.runs.metrics import finite_mean
 from apformer.runs.restore import load_rows, load_settings
 
 
@@ -39,7 +40,11 @@ def train(settings):
     path = _create(settings)
     with directory.lock(path):
         _describe(path, settings, rows, given)
-        finish(path, settings, rows, initial_state(settings, given))
+        state = initial_state(settings, given)
+        if given is not None:
+            loss = finite_mean(validation_loss(settings, rows, state))
+            print(f"validation loss before the first step: {loss:.4f}", file=sys.stderr)
+        finish(path, settings, rows, state)
 
 
 def _given(settings):
@@ -84,6 +89,10 @@ def _describe(path, settings, rows, given=None):
         files.write_text(path / name, text)
     count = sum(np.prod(leaf.shape[where.members > 1 :], dtype=int) for leaf in jax.tree.leaves(params))
     print(f"{path}: {count:,} parameters, {where.steps:,} steps", file=sys.stderr)
+    warmup = settings.optimizer.warmup_steps
+    if warmup >= where.steps:
+        low = "the learning rate rises until the end and never falls"
+        print(f"--warmup_steps {warmup} are all of the --steps {where.steps}: {low}; give fewer", file=sys.stderr)
 
 
 def train_or_resume(settings):

@@ -103,8 +103,10 @@ def load(folder):
         return cfg, gpt2_tensors.to_params(read, cfg)
 
 
-def save(folder, params, cfg):
+def save(folder, params, cfg, end_of_text=None):
     """Write a folder that `load` and `transformers` open; a new or an empty one. Missing biases become zeros.
+
+    end_of_text: the token that ends a text. The default is GPT-2's, if the vocabulary has the size of GPT-2's.
 
     Raises UserError: USAGE, naming the field, if GPT-2 has no such part, or if the folder holds something; DISK if it
     cannot be written. ValueError if the parameters are not those of cfg.
@@ -114,7 +116,8 @@ def save(folder, params, cfg):
     for field in (field.name for field in dataclasses.fields(cfg) if field.name not in spoken):
         ours, theirs = getattr(cfg, field), getattr(SIZES["gpt2"], field)
         if ours != theirs:
-            fault = f"GPT-2 has {field} {theirs}, and this model was trained with --{field} {ours}"
+            has = f"no {field}" if theirs is None else f"{field} {theirs}"
+            fault = f"GPT-2 has {has}, and this model was trained with --{field} {ours}"
             raise UserError(f"{fault}: export it with --to safetensors", USAGE)
     if cfg.similarity not in SIMILARITIES.values():
         fault = f"GPT-2 has no --similarity {cfg.similarity}, with which this model was trained"
@@ -129,12 +132,13 @@ def save(folder, params, cfg):
     tensors = gpt2_tensors.from_params(params, cfg)
     tensors = {name if name == "lm_head.weight" else f"transformer.{name}": x for name, x in tensors.items()}
     safetensors.write(folder / "model.safetensors", tensors, {"format": "pt"})
-    write_json(folder / "config.json", _config(cfg, params["embedding"]["table"].dtype))
+    write_json(folder / "config.json", _config(cfg, params["embedding"]["table"].dtype, end_of_text))
 
 
-def _config(cfg, dtype):
+def _config(cfg, dtype, end_of_text):
     """What config.json says of a cfg."""
-    end_of_text = cfg.vocab_size - 1 if cfg.vocab_size == SIZES["gpt2"].vocab_size else None
+    if end_of_text is None and cfg.vocab_size == SIZES["gpt2"].vocab_size:
+        end_of_text = cfg.vocab_size - 1
     return {
         "model_type": "gpt2",
         "architectures": ["GPT2LMHeadModel"],

@@ -1,5 +1,7 @@
 """What a query may see: the causal mask, the mask of padding, and the view that all layers of one pass share.
 
+The masks are made here. `weighting.py` applies them to the scores.
+
 A query at position p_t sees a key at position p_s when 0 <= p_t - p_s < window (the window counts the token itself);
 slots with position -1 are empty. The same rule serves the plain forward pass and the cache, because both state where
 every key stands.

@@ -1,7 +1,9 @@
-"""From scores to weights: the share of a query's attention that each key has.
+"""From scores to weights: the mask is applied, and each key gets its share of a query's attention.
 
     softmax      weight_s = exp(score_s) / sum_r exp(score_r)
     geometric    weight_s = sigmoid(score_s) prod_{r < s} (1 - sigmoid(score_r))
+
+Keys r and s are those that the query may see. All others have the weight 0.
 
 Geometric attention (Csordas et al. 2022, here from the oldest key on) has no softmax: each key takes a share of what
 the keys before it have left. A head may then look for the first key of a kind, however many others stand before it.

@@ -1,7 +1,7 @@
 """What a task tells the page of a run: capabilities, and its results as charts, tables and lists.
 
 The page draws these without knowing the task. So the page of a new task is one Python function, `page`, and nothing
-else. It returns a dict:
+else. It returns a dict, of which vocabulary, task, facts and right are needed:
 
     vocabulary   The text of each token. With byte_pairs: how byte pairs cut a text, see `merges`.
     task         What the page must know to play with the model, see `task`.
@@ -15,6 +15,19 @@ else. It returns a dict:
 """
 
 from apformer.errors import UserError
+
+NEEDED = {"vocabulary": list, "task": dict, "facts": list, "right": dict}  # all others may be left out
+
+
+def check(shown):
+    """What a task's `page` returned. Raises TypeError that names what the page cannot do without."""
+    for name, kind in NEEDED.items():
+        if not isinstance(shown.get(name), kind):
+            raise TypeError(f"page() returned {name} {shown.get(name)!r:.40} where a {kind.__name__} is needed")
+    for name, keys in (("right", {"title", "lead", "blocks"}), ("wrong", {"title", "lead", "head", "rows"})):
+        if shown.get(name) is not None and not keys <= shown[name].keys():
+            raise TypeError(f"page() returned {name} without {', '.join(sorted(keys - shown[name].keys()))}")
+    return shown
 
 
 def task(does, prompt, *, judges=None, plays="continue", certifies=False, digits=0, line=None, end=None):

@@ -72,6 +72,12 @@ def _lift(function, settings):
     return train.over_members(function, mode)
 
 
+def validation_loss(settings, rows, state):
+    """The loss of each member on the validation rows, as numpy: what `fit` measures at a checkpoint."""
+    batch = tasks.load(settings.task).validation(settings, rows)
+    return np.asarray(validate(state.params, batch, _program(settings))["loss"])
+
+
 def fit(path, settings, rows, state):
     """The state after the last step; on the way it fills metrics.jsonl and checkpoints/ of the run directory `path`.
 

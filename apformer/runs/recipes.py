@@ -54,7 +54,8 @@ def _read(start, args):
     if len(architectures) > 1:
         fields.append(("architecture", Literal[architectures], start.architecture))
     try:
-        parsed = flags.parse(dataclasses.make_dataclass("Settings", fields, frozen=True), args, PROGRAM)
+        kind = dataclasses.make_dataclass("Settings", fields, frozen=True)
+        parsed = flags.parse(kind, args, PROGRAM, _description(start.training.recipe))
     except UserError as error:
         raise UserError(_what_fits(str(error), start), USAGE) from None
     if len(architectures) > 1 and parsed.architecture != start.architecture:
@@ -62,6 +63,16 @@ def _read(start, args):
         fitting = next(name for name, _, found in _variants(start.task) if found.architecture == parsed.architecture)
         raise UserError(f"{wrong}, which trains a {start.architecture}: give --recipe {fitting}", USAGE)
     return Settings(start.task, start.architecture, **{name: getattr(parsed, name) for name in PARTS})
+
+
+def _description(chosen):
+    """What `apformer train --help` says first: the recipes there are."""
+    lines = [f"Train a model. These are the flags of --recipe {chosen}; the recipes are:", ""]
+    known = tasks.recipes()
+    for recipe in sorted(known, key=lambda recipe: known[recipe] != known[Training.recipe]):
+        says = inspect.getdoc(tasks.load(known[recipe]).RECIPES[recipe]).splitlines()[0]
+        lines.append(f"  {recipe:14}{says}")
+    return "\n".join(lines)
 
 
 def _with_position(cfg, args):

@@ -77,7 +77,14 @@ def load(name) -> Task:
     """The package of a task. Raises UserError (exit USAGE) that lists the known ones."""
     if name not in names():
         raise UserError(f"there is no task {name}: it is none of {', '.join(names())}", USAGE)
-    return importlib.import_module(f"{__name__}.{name}")
+    task = importlib.import_module(f"{__name__}.{name}")
+    missing = [
+        wanted for wanted in (*Task.__annotations__, *vars(Task)) if wanted[0] != "_" and not hasattr(task, wanted)
+    ]
+    if missing:
+        lacking = f"the package of the task {name} lacks {', '.join(missing)}"
+        raise UserError(f"{lacking}: import or define them there, see apformer/tasks/__init__.py", USAGE)
+    return task
 
 
 def recipes():
@@ -89,5 +96,7 @@ def ability(settings, command, run):
     """The function of a task for a command. Raises UserError (exit USAGE) that says what the run can do instead."""
     task = load(settings.task)
     if command not in task.ABILITIES:
-        raise UserError(f"{run} cannot {command}: try `{task.example(settings, run)}`", USAGE)
+        able = ", ".join(name for name in names() if command in load(name).ABILITIES)
+        fault = f"{run} is a run of {settings.task}, and `apformer {command}` takes runs of {able}"
+        raise UserError(f"{fault}: name one, or try `{task.example(settings, run)}`", USAGE)
     return task.ABILITIES[command]

@@ -18,7 +18,7 @@ from apformer import cli, errors, files, model, recurrent, seq2seq
 from apformer.commands import report as page
 from apformer.commands import train
 from apformer.formats import weights as weights_
-from apformer.report import template, twin
+from apformer.report import sections, template, twin
 from apformer.runs import restore
 from apformer.tasks.digits import page_data as wide_probe
 from apformer.tasks.digits import recipes as wide_recipes
@@ -178,6 +178,22 @@ def test_a_member_is_shown_that_is_asked_for(tmp_path, capsys):
     assert "--member 16 is out of range" in capsys.readouterr().err
     (path / "metrics.jsonl").write_text("{torn")
     assert report(path)[0]["member"] == 0  # which is the best is told by the checkpoint
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "sentence"),
+    [
+        ("vocabulary", None, "page() returned vocabulary None where a list is needed"),
+        ("facts", "many", "page() returned facts 'many' where a list is needed"),
+        ("right", {"title": "Right"}, "page() returned right without blocks, lead"),
+        ("wrong", {"title": "Wrong", "lead": ""}, "page() returned wrong without head, rows"),
+    ],
+)
+def test_what_a_page_cannot_do_without_is_named(name, value, sentence):
+    shown = {"vocabulary": ["0"], "task": {}, "facts": [], "right": {"title": "", "lead": "", "blocks": None}}
+    assert sections.check(shown) == shown
+    with pytest.raises(TypeError, match=re.escape(sentence)):
+        sections.check(shown | {name: value})
 
 
 def test_a_page_that_cannot_be_written_loses_no_run(monkeypatch, tmp_path):

@@ -10,7 +10,10 @@ from apformer.tasks.digits.options import Options
 
 
 def digits(digits: int = 6, order: Literal["msb", "lsb"] = "msb") -> Settings:
-    """What a carry needs is near, or, most significant digit first, looked for ahead."""
+    """Arithmetic progressions whose terms have any number of digits.
+
+    What a carry needs is near, or, most significant digit first, looked for ahead.
+    """
     ahead = order == "msb"
     architecture = model.Config(
         n_layers=2,

@@ -14,7 +14,10 @@ from apformer.tasks.recurrences.options import Options
 def recurrences(
     digits: int = 2, rules: tuple[str, ...] = ("fibonacci",), named: bool = True, terms: int = 8
 ) -> Settings:
-    """One rule with a window, several with the whole row in view."""
+    """Linear recurrences, such as Fibonacci's: one rule or several.
+
+    One rule has a window; several have the whole row in view.
+    """
     data, one = Config(digits, rules, named, terms), len(rules) == 1
     architecture = model.Config(
         n_layers=2,

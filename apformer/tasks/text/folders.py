@@ -10,7 +10,8 @@ from apformer.errors import CHECKPOINT, USAGE, UserError
 from apformer.formats import gpt2
 from apformer.settings import model_from
 
-HOW_TO_GET = "`hf download gpt2 --local-dir gpt2` fetches the published GPT-2"
+DOWNLOAD = "hf download gpt2 config.json model.safetensors tokenizer.json --local-dir gpt2"
+HOW_TO_GET = f"`{DOWNLOAD}` fetches the published GPT-2"
 
 
 def is_gpt2(folder):

@@ -8,7 +8,7 @@ class Options:
     """Where a language model begins, and what of it is trained."""
 
     init_from: str | None = None
-    """GPT-2 folder or run to train further, with its tokenizer. For GPT-2: `hf download gpt2 --local-dir gpt2`."""
+    """GPT-2 folder or run to train further, with its tokenizer. README.md says how to get GPT-2."""
     lora_rank: int = 0
     """Rank of the low-rank adapters, which are trained instead of the weights. With 0, all weights are trained."""
     lora_alpha: float = 16.0

@@ -7,7 +7,7 @@ from apformer.tasks.translation.options import Options
 
 
 def translate() -> Settings:
-    """A small encoder-decoder with the norms first, which two cores can train."""
+    """A translator that two cores can train: number words, or two texts whose lines belong together."""
     training = Training(recipe="translate", steps=3000, batch_size=64, log_every=25)
     architecture = seq2seq.Config(
         d_model=128, n_heads=4, n_encoder_layers=2, n_decoder_layers=2, norm_position="pre", final_norm=True
@@ -17,7 +17,7 @@ def translate() -> Settings:
 
 
 def base() -> Settings:
-    """The base model of Vaswani et al. 2017 as it was trained: 512 wide, six layers a side, 25,000 tokens a step."""
+    """The base model of Vaswani et al. 2017: 512 wide, six layers a side, 25,000 tokens a step."""
     training = Training(
         recipe="base", steps=100_000, batch_size=1000, save_every=1000, log_every=100, keep=5, average=5
     )

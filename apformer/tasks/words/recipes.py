@@ -7,7 +7,10 @@ from apformer.tasks.words.options import Options
 
 
 def words(text: str | None = None) -> Settings:
-    """Skip-gram with negative sampling; the frequent words of a text are thinned out, those of progressions are not."""
+    """word2vec: vectors of the words of a text, by skip-gram with negative sampling.
+
+    The frequent words of a text are thinned out, those of progressions are not.
+    """
     training = Training(recipe="words", steps=2000, batch_size=512, log_every=100)
     data = Config(text=text, subsample=1.0 if text is None else 3e-4)
     rule = optimizer.Config(learning_rate=5e-3)

@@ -2,10 +2,13 @@
 
 import dataclasses
 import importlib.util
+import io
 import json
+import re
 import shutil
 import signal
 import sys
+from contextlib import redirect_stderr
 from pathlib import Path
 
 import jax
@@ -20,6 +23,7 @@ from apformer.runs import fit, language_model, recipes, restore, selection
 from apformer.tasks.text import training
 from apformer.tokenizers import pretrained, text
 
+tokenizers = pytest.importorskip("tokenizers")
 pytest.importorskip("safetensors", reason='GPT-2 folders need the text extra: pip install -e ".[text]"')
 
 SCRIPT = Path(__file__).parents[3] / "experiments" / "finetune_gpt2.py"
@@ -158,7 +162,13 @@ def test_a_stopped_run_ends_as_the_uninterrupted_and_needs_no_folder(
 def run(file, folder, tmp_path_factory):
     """A whole run of adapters."""
     path = tmp_path_factory.mktemp("runs") / "run"
-    assert cli.main(["train", *words(file, "--init_from", folder, *LOW_RANK), "--run_dir", str(path)]) == 0
+    with redirect_stderr(said := io.StringIO()):
+        assert cli.main(["train", *words(file, "--init_from", folder, *LOW_RANK), "--run_dir", str(path)]) == 0
+    (before,) = re.findall(r"^validation loss before the first step: (\d\.\d{4})$", said.getvalue(), re.MULTILINE)
+    settings, rows = settings_of(file, "--init_from", folder)
+    expected = training.make_loss(settings)(gpt2.load(folder)[1], training.validation(settings, rows), None)[0]
+    assert abs(float(before) - float(expected)) < 2e-4
+    assert "--warmup_steps 50 are all of the --steps 12: the learning rate rises until the end" in said.getvalue()
     return path
 
 
@@ -170,6 +180,16 @@ def test_a_run_is_evaluated_has_a_page_and_writes(run, folder, capsys):
     for place in (run, folder):
         assert cli.main(["generate", str(place), "--prompt", "the ", "--tokens", "5"]) == 0
         assert capsys.readouterr().out.startswith("the ")
+
+
+def test_the_end_of_a_text_is_the_special_token_of_the_tokenizer(folder, random_params, tmp_path):
+    ends = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
+    ends.add_special_tokens(["<|endoftext|>"])
+    cfg = dataclasses.replace(CFG, vocab_size=ends.get_vocab_size())
+    for tokenizer, end in ((text.BytePairs(ends), cfg.vocab_size - 1), (None, None)):
+        export.write_gpt2(tmp_path / str(end), random_params(cfg), cfg, tokenizer)
+        said = json.loads((tmp_path / str(end) / "config.json").read_text())
+        assert said["bos_token_id"] == said["eos_token_id"] == end
 
 
 def test_what_is_exported_is_the_merged_model(run, tmp_path, capsys):
@@ -248,7 +268,7 @@ def test_what_contradicts_the_model_is_refused_by_name(flags, sentence, file, fo
 
 
 def test_places_that_hold_no_model_are_told_apart(file, folder, run, tmp_path, capsys):
-    get = "`hf download gpt2 --local-dir gpt2` fetches the published GPT-2"
+    get = "`hf download gpt2 config.json model.safetensors tokenizer.json --local-dir gpt2` fetches the published GPT-2"
     bare, empty, stopped = (tmp_path / name for name in ("bare", "empty", "stopped"))
     gpt2.save(bare, gpt2.load(folder)[1], CFG)
     empty.mkdir()

@@ -193,8 +193,16 @@ def test_flags_that_cannot_be_followed(run, capsys, flags, sentence, exit_code):
 
 
 def test_commands_say_which_runs_they_are_for(run, capsys, file):
-    fails(capsys, "cannot predict: try `apformer generate", errors.USAGE, "predict", run, "007 010")
-    fails(capsys, "cannot certify: try `apformer generate", errors.USAGE, "certify", run)
+    three = "digits, progressions, recurrences: name one, or try `apformer generate"
+    fails(
+        capsys,
+        f" is a run of text, and `apformer predict` takes runs of {three}",
+        errors.USAGE,
+        "predict",
+        run,
+        "007 010",
+    )
+    fails(capsys, f" is a run of text, and `apformer certify` takes runs of {three}", errors.USAGE, "certify", run)
 
 
 @pytest.mark.parametrize(

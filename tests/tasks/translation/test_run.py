@@ -193,9 +193,12 @@ def test_what_cannot_be_translated(run, capsys, flags, sentence, exit_code):
 
 
 def test_commands_say_which_runs_they_are_for(run, capsys):
-    fails(capsys, "cannot predict: try `apformer translate", errors.USAGE, "predict", run, "007 010")
-    fails(capsys, "cannot certify: try `apformer translate", errors.USAGE, "certify", run)
-    fails(capsys, "cannot generate: try `apformer translate", errors.USAGE, "generate", run)
+    def of(command, tasks):
+        return f" is a run of translation, and `apformer {command}` takes runs of {tasks}: name one, or try `apformer"
+
+    fails(capsys, of("predict", "digits, progressions, recurrences"), errors.USAGE, "predict", run, "007 010")
+    fails(capsys, of("certify", "digits, progressions, recurrences"), errors.USAGE, "certify", run)
+    fails(capsys, of("generate", "text"), errors.USAGE, "generate", run)
     fails(capsys, "reads two texts: give --to safetensors", errors.USAGE, "export", run, "--to", "stablehlo")
 
 

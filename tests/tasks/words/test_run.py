@@ -121,9 +121,15 @@ def test_neighbours_are_printed_by_a_command(run, capsys):
     [
         (["neighbours", "{run}", "c9w9"], "c9w9 is none of the 35 words of {run}: ask for a word such as c"),
         (["neighbours", "{run}", "--neighbours", "0"], "--neighbours 0 is out of range: give 1 to 2147483647"),
-        (["generate", "{run}"], "{run} cannot generate: try `apformer neighbours {run}`"),
-        (["predict", "{run}", "007 010"], "{run} cannot predict: try `apformer neighbours {run}`"),
-        (["certify", "{run}"], "{run} cannot certify: try `apformer neighbours {run}`"),
+        (["generate", "{run}"], "`apformer generate` takes runs of text: name one, or try `apformer neighbours {run}`"),
+        (
+            ["predict", "{run}", "007 010"],
+            "`apformer predict` takes runs of digits, progressions, recurrences: name one, or try `apformer",
+        ),
+        (
+            ["certify", "{run}"],
+            "`apformer certify` takes runs of digits, progressions, recurrences: name one, or try `apformer",
+        ),
         (["export", "{run}", "--to", "stablehlo"], "{run} reads windows of words: give --to safetensors"),
         (["train", *FLAGS, "--validation_share", "1"], "--validation_share 1.0 is out of range"),
     ],

@@ -35,7 +35,7 @@ function certificate(run: Run): HTMLElement {
       run.missing.certificate ??
       (run.task.certifies
         ? "Nobody has asked this model every context there is: apformer certify does that."
-        : "This task has no answers that could be proven right.");
+        : "This task has no certificate.");
     return h("div", { class: "certificate none", role: "note" }, h("strong", {}, "No certificate"), h("span", {}, why));
   }
   const claim = found.claim[0].toUpperCase() + found.claim.slice(1) + ".";
