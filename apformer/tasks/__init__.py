@@ -62,7 +62,7 @@ class Task(Protocol):
 
 # The functions of ABILITIES, by command:
 #   certify(model, settings, work) -> result       enumerate every context; work: commands.certify.Work
-#   predict(model, settings, lines, name, terms) -> [(continuation, terms that fit)]
+#   predict(model, settings, lines, name, terms) -> [(continuation, how many terms it has)]
 #   neighbours(params, path, words, count) -> str  the words nearest to others, as a table
 #   generate, translate                            marks what these commands can use
 #   sweep                                          the module that measures a population (sweep.sweep)

@@ -121,14 +121,14 @@ def test_neighbours_are_printed_by_a_command(run, capsys):
     [
         (["neighbours", "{run}", "c9w9"], "c9w9 is none of the 35 words of {run}: ask for a word such as c"),
         (["neighbours", "{run}", "--neighbours", "0"], "--neighbours 0 is out of range: give 1 to 2147483647"),
-        (["generate", "{run}"], "`apformer generate` takes runs of text: name one, or try `apformer neighbours {run}`"),
+        (["generate", "{run}"], "{run} is a run of words, and `apformer generate` takes runs of text"),
         (
             ["predict", "{run}", "007 010"],
-            "`apformer predict` takes runs of digits, progressions, recurrences: name one, or try `apformer",
+            "{run} is a run of words, and `apformer predict` takes runs of digits, progressions, recurrences",
         ),
         (
             ["certify", "{run}"],
-            "`apformer certify` takes runs of digits, progressions, recurrences: name one, or try `apformer",
+            "{run} is a run of words, and `apformer certify` takes runs of digits, progressions, recurrences",
         ),
         (["export", "{run}", "--to", "stablehlo"], "{run} reads windows of words: give --to safetensors"),
         (["train", *FLAGS, "--validation_share", "1"], "--validation_share 1.0 is out of range"),
