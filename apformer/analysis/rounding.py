@@ -8,6 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from apformer.decoding.bind import call
+
 
 def between_ways(tokens_BT, inside_BT, model):
     """Largest difference of logits between batch shapes, and between decoding with a cache and without.
@@ -15,13 +17,11 @@ def between_ways(tokens_BT, inside_BT, model):
     inside_BT: which tokens count. model: decoding.bind.Model. The cache is filled at once, and by one token after the
     other.
     """
-    B, T = tokens_BT.shape
-    plain = jax.jit(model.apply)
-    logits_BTV = plain(tokens_BT)
+    logits_BTV = call(model.apply, tokens_BT)
     others = [
-        jnp.concatenate([plain(tokens_BT[b : b + 1]) for b in range(B)]),
-        jax.jit(lambda tokens_BT: model.extend(tokens_BT, model.init_cache(B, T))[0])(tokens_BT),
-        jax.jit(lambda tokens_BT: _one_by_one(model.extend, model.init_cache(B, T), tokens_BT))(tokens_BT),
+        jnp.concatenate([call(model.apply, tokens_BT[b : b + 1]) for b in range(len(tokens_BT))]),
+        _through_cache(model, tokens_BT),
+        _one_by_one(model, tokens_BT),
     ]
     return max(_difference(logits_BTV, other_BTV, inside_BT) for other_BTV in others)
 
@@ -38,17 +38,25 @@ def context_differences(tokens_BT, inside_BT, characters, terms, apply):
     # What is asked for begins with the space after the last of these terms, which its last digit predicts.
     asked_BT = inside_BT & (jnp.arange(tokens_BT.shape[1]) >= terms * characters - 2)[None]
     random = np.random.default_rng(0)
-    behind = jax.jit(lambda before_BS: apply(jnp.concatenate([before_BS, tokens_BT], axis=1))[:, 3 * characters :])
-    one, other = (behind(text_BS) for text_BS in random.integers(0, 11, (2, len(tokens_BT), 3 * characters), np.int32))
-    return _difference(one, other, asked_BT), _difference(one, jax.jit(apply)(tokens_BT), asked_BT)
+    before_2BS = random.integers(0, 11, (2, len(tokens_BT), 3 * characters), np.int32)
+    one, other = (
+        call(apply, np.concatenate([before_BS, tokens_BT], axis=1))[:, 3 * characters :] for before_BS in before_2BS
+    )
+    return _difference(one, other, asked_BT), _difference(one, call(apply, tokens_BT), asked_BT)
 
 
-def _one_by_one(extend, cache, tokens_BT):
+@jax.jit
+def _through_cache(model, tokens_BT):
+    return model.extend(tokens_BT, model.init_cache(*tokens_BT.shape))[0]
+
+
+@jax.jit
+def _one_by_one(model, tokens_BT):
     def step(cache, tokens_B):
-        logits_B1V, cache = extend(tokens_B[:, None], cache)
+        logits_B1V, cache = model.extend(tokens_B[:, None], cache)
         return cache, logits_B1V[:, 0]
 
-    return jnp.moveaxis(jax.lax.scan(step, cache, tokens_BT.T)[1], 0, 1)
+    return jnp.moveaxis(jax.lax.scan(step, model.init_cache(*tokens_BT.shape), tokens_BT.T)[1], 0, 1)
 
 
 def _difference(one_BTV, other_BTV, inside_BT):

@@ -1,13 +1,26 @@
-"""A model with its parameters bound, as evaluation and generation want it."""
+"""A model with its parameters bound, as evaluation and generation want it.
+
+Its functions are `jax.tree_util.Partial`s: pytrees whose leaves are the parameters. So a model may be an argument of a
+function under jit, which is compiled once for all checkpoints and members.
+"""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from functools import cache, partial
+from typing import Any
 
 import jax
+from jax.tree_util import Partial
 
 
-class Model(NamedTuple):
-    """The functions of one model. They are pure, and may be jitted.
+@partial(
+    jax.tree_util.register_dataclass,
+    data_fields=("apply", "extend", "init_cache", "params"),
+    meta_fields=("cfg",),
+)
+@dataclass(frozen=True)
+class Model:
+    """The functions of one model, pure, each a Partial.
 
     apply(tokens_BT) -> logits_BTV; extend(tokens_BT, cache, lengths_B=None) -> (logits_BTV, cache);
     init_cache(batch_size, length) -> cache. An encoder-decoder is asked through `params` and `cfg` instead.
@@ -25,17 +38,30 @@ def bind(architecture, params, cfg):
 
     Matrix products are at the highest precision, so that what is certified is what predicts, on a GPU or a TPU too.
     """
+    apply, extend, init_cache = _functions(architecture, cfg)
     listed = architecture.unstack(params)  # so that no step cuts the parameters of a layer out of a stack
+    return Model(Partial(apply, params), Partial(extend, listed), Partial(init_cache), params, cfg)
 
-    def apply(tokens_BT):
+
+@cache
+def _functions(architecture, cfg):
+    """The functions of a model; the same ones for the same cfg, by which jit knows what it has compiled."""
+
+    def apply(params, tokens_BT):
         with jax.default_matmul_precision("highest"):
             return architecture.apply(params, tokens_BT, cfg)
 
-    def extend(tokens_BT, cache, lengths_B=None):
+    def extend(params, tokens_BT, cache, lengths_B=None):
         with jax.default_matmul_precision("highest"):
-            return architecture.extend(listed, tokens_BT, cache, cfg, lengths_B=lengths_B)
+            return architecture.extend(params, tokens_BT, cache, cfg, lengths_B=lengths_B)
 
     def init_cache(batch_size, length):
         return architecture.init_cache(cfg, batch_size, length)
 
-    return Model(apply, extend, init_cache, params, cfg)
+    return apply, extend, init_cache
+
+
+@jax.jit
+def call(function, *args):
+    """function(*args), compiled once for all models of a kind; the function is one of a Model."""
+    return function(*args)

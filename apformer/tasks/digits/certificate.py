@@ -27,6 +27,7 @@ import numpy as np
 
 from apformer.analysis import certificate
 from apformer.analysis.rounding import between_ways
+from apformer.decoding.bind import call
 from apformer.errors import USAGE, UserError
 from apformer.tasks.digits.generator import SPACE
 from apformer.tokenizers.digits import VOCABULARY, decode
@@ -125,7 +126,7 @@ def conclude(model, progress=None):
 
 def enumerate_contexts(apply, progress=None):
     """Ask every context: ({where: contexts, errors and smallest margin}, the worst contexts)."""
-    ask, found, parts, worst, done = jax.jit(partial(_margins, apply=apply)), contexts(), {}, [], 0
+    ask, found, parts, worst, done = partial(_margins, apply=apply), contexts(), {}, [], 0
     total, longest = (f(tokens_BT.shape[i] for tokens_BT, _ in found.values()) for f, i in ((sum, 0), (max, 1)))
     for where, (tokens_BT, target_B) in found.items():
         margin_B, predicted_B = np.zeros(len(target_B), np.float32), np.zeros(len(target_B), np.int32)
@@ -147,6 +148,7 @@ def enumerate_contexts(apply, progress=None):
     return parts, sorted(worst, key=lambda context: context["margin"])[: certificate.WORST]
 
 
+@jax.jit
 def _margins(tokens_BT, last, target_B, *, apply):
     """(Margins of the token after `last`, the most likely tokens there), both (B,)."""
     logits_B1V = apply(tokens_BT)[:, last, None]
@@ -158,13 +160,12 @@ def differences(model):
     random, outside, rounding, narrow = np.random.default_rng(0), 0.0, 0.0, {}
     for where, (tokens_BT, _) in contexts().items():
         narrow[where] = tokens_BT[random.integers(0, len(tokens_BT), _SAMPLE)]
-    ask = jax.jit(lambda tokens_BT, last_B: model.apply(tokens_BT)[jnp.arange(len(last_B)), last_B])
 
     def logits(texts):
         last_B = np.concatenate([np.full(len(text_BT), text_BT.shape[1] - 1) for text_BT in texts.values()])
         longest = max(text_BT.shape[1] for text_BT in texts.values())
         text_BT = np.concatenate([_pad(text_BT, longest) for text_BT in texts.values()])
-        return text_BT, np.asarray(ask(text_BT, last_B.astype(np.int32)))
+        return text_BT, np.asarray(call(model.apply, text_BT)[np.arange(len(last_B)), last_B])
 
     # A first term of one digit has its space where a wider one has a digit.
     alike = {where: tokens_BT for where, tokens_BT in narrow.items() if where != "the third term's only digit"}

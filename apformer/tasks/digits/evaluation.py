@@ -34,7 +34,7 @@ def evaluate(cfg, count, model, *, batch_tokens=8192, progress=None):
     model: decoding.bind.Model. batch_tokens: about the tokens measured at
     once. progress(done, total) is told of suites.
     """
-    measure = jax.jit(partial(_measure, model=model), static_argnums=1)
+    measure = partial(_measure, model=model)
     suites, found = [(width, kind) for width in widths(cfg) for kind in KINDS], []
     for number, (width, kind) in enumerate(suites, 1):
         key = jax.random.fold_in(jax.random.key(_KEY), width)
@@ -68,6 +68,7 @@ def _suite(tokens_BT, width, measure, batch_tokens):
     return {"terms": B * (TERMS - 2)} | shares | {"errors": errors}
 
 
+@partial(jax.jit, static_argnames="width")
 def _measure(tokens_BT, width, model):
     """The predictable terms as predicted teacher-forced, free-running, and as they are: three arrays (B, 2, C)."""
     B, T = tokens_BT.shape

@@ -27,6 +27,7 @@ import numpy as np
 
 from apformer.analysis import certificate, rounding
 from apformer.decoding import buckets
+from apformer.decoding.bind import call
 from apformer.decoding.generate import pad_prompts
 from apformer.errors import USAGE, UserError
 from apformer.settings import architecture_of
@@ -96,16 +97,16 @@ def asked(tally):
 def enumerate_contexts(groups, apply, tally, batch_tokens=16_384):
     """Ask every context of the rows after those in the tally; yields the tally, added to, after each batch.
 
-    apply(tokens_BT) -> logits_BTV has its parameters bound. batch_tokens: about the tokens computed at once. A tally
+    apply(tokens_BT) -> logits_BTV is of a decoding.bind.Model. batch_tokens: about the tokens computed at once. A tally
     is JSON, and to go on from one is to get what an uninterrupted enumeration gets.
     """
-    ask = jax.jit(partial(margins, apply=apply), static_argnums=(1, 2))
     held = None
     for number, group in enumerate(groups[tally["group"] :], tally["group"]):
         size = min(len(group), max(1, batch_tokens // (group.high * (group.cfg.digits + 1))))
         for first in range(tally["row"] if number == tally["group"] else 0, len(group), size):
             rows = group.rows(first, size)
-            batch = number, min(first + size, len(group)) - first, first, rows, ask(rows, group.cfg.digits, group.high)
+            margin_BN = margins(rows, group.cfg.digits, group.high, apply)
+            batch = number, min(first + size, len(group)) - first, first, rows, margin_BN
             # The batch before: reading this one's margins now would let the device wait.
             if held is not None:
                 yield (tally := _add(tally, *held))
@@ -114,7 +115,8 @@ def enumerate_contexts(groups, apply, tally, batch_tokens=16_384):
         yield _add(tally, *held)
 
 
-def margins(rows, digits, terms, *, apply):
+@partial(jax.jit, static_argnums=(1, 2))
+def margins(rows, digits, terms, apply):
     """Margin of each context of each row, after 2, 3 ... terms: (B, terms - 2).
 
     It is inf where the row has ended, and the least number there is where a logit is not finite.
@@ -194,7 +196,7 @@ def _describe(tally, digits, apply):
     worst, characters = tally["worst"], digits + 1
     texts = [render(c["first"], c["difference"], c["given"] + 1, digits) for c in worst]
     tokens_BT = pad_prompts([encode(text) for text in texts])[0]
-    predicted_BT = np.asarray(jax.jit(apply)(tokens_BT).argmax(-1))
+    predicted_BT = np.asarray(call(apply, tokens_BT).argmax(-1))
     described = []
     for context, text, predicted_T in zip(worst, texts, predicted_BT, strict=True):
         end = context["given"] * characters  # where the next term begins; the token before it is predicted one earlier

@@ -54,17 +54,17 @@ def continue_lines(lines, characters, model):
     tokens = [tokenizer.encode(line) for line in lines]
     width_N = np.array([pad_prompts([prompt])[0].shape[1] for prompt in tokens])
     continuations = [""] * len(tokens)
-    step = jax.jit(partial(_continue, characters=characters, model=model))
     with progress.bar(total=len(tokens), unit="line", leave=False, disable=len(tokens) == 1) as bar:
         # Attention grows with the square of a prompt, and only the cache with what is generated.
         for rows, row_B, _ in buckets.batches(width_N + characters // 8, TOKENS):
             prompt_BT, lengths_B = pad_prompts([tokens[i] for i in row_B])
-            for i, tokens_N in zip(rows, np.asarray(step(prompt_BT, lengths_B)), strict=False):
+            for i, tokens_N in zip(rows, np.asarray(_continue(prompt_BT, lengths_B, characters, model)), strict=False):
                 continuations[i] = tokenizer.decode(tokens_N)[1:]
             bar.update(len(rows))
     return continuations
 
 
+@partial(jax.jit, static_argnums=2)
 def _continue(prompt_BT, lengths_B, characters, model):
     B, T = prompt_BT.shape
     return generate(model.extend, model.init_cache(B, T + characters), prompt_BT, lengths_B, characters)

@@ -42,12 +42,11 @@ def evaluate(progressions, digits, model, *, bayes_nats=None, batch_tokens=4096,
     rows = Progressions(*(np.asarray(a, np.int32) for a in progressions))
     if not len(rows.terms_B):
         raise ValueError("there is no progression to evaluate")
-    measure = jax.jit(partial(measure_rows, model=model), static_argnums=(1, 2))
     total = len(rows.terms_B)
     nats_B = np.zeros(total)
     records, errors, done = [], [], 0
     for row_B, padded_B, terms in buckets.batches(padded_terms(rows.terms_B, digits), batch_tokens // (digits + 1)):
-        outputs = jax.device_get(measure(Progressions(*(a[padded_B] for a in rows)), digits, terms))
+        outputs = jax.device_get(measure_rows(Progressions(*(a[padded_B] for a in rows)), digits, terms, model))
         nats, forced_BNC, truth_BNC, forced_right_BN, free_right_BN = (a[: len(row_B)] for a in outputs)
         nats_B[row_B] = nats
         b, n = np.nonzero(np.arange(terms - 2) + 2 < rows.terms_B[row_B][:, None])
@@ -75,6 +74,7 @@ def padded_terms(terms_B, digits):
     return width_J[np.searchsorted(width_J, terms_B)]
 
 
+@partial(jax.jit, static_argnums=(1, 2))
 def measure_rows(progressions, digits, terms, model):
     """Of each row: its nats, the teacher-forced and the true predictable terms, and which are right in either mode."""
     tokens_BT, weights_BT = encode_rows(progressions, digits, terms)

@@ -20,6 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from apformer.analysis import certificate, rounding
+from apformer.decoding.bind import call
 from apformer.settings import architecture_of
 from apformer.tasks.progressions.certificate import terms_seen
 from apformer.tasks.recurrences import generator
@@ -58,7 +59,7 @@ def start():
 
 def enumerate_contexts(cfg, terms, apply, tally, batch_tokens=8192):
     """Ask every context of the rows after those in the tally; yields the tally, added to, after each batch."""
-    ask, total = jax.jit(partial(margins, cfg=cfg, terms=terms, apply=apply)), generator.count(cfg)
+    ask, total = partial(margins, cfg=cfg, terms=terms, apply=apply), generator.count(cfg)
     size = min(total, max(1, batch_tokens // generator.length(cfg, terms)))
     for first in range(tally["row"], total, size):
         number_B = np.arange(first, first + size, dtype=np.int32)
@@ -68,6 +69,7 @@ def enumerate_contexts(cfg, terms, apply, tally, batch_tokens=8192):
         yield tally
 
 
+@partial(jax.jit, static_argnames=("cfg", "terms"))
 def margins(number_B, *, cfg, terms, apply):
     """(Margin of the third and later terms of rows by their number, whether each is trained), both (B, terms - 2).
 
@@ -127,7 +129,7 @@ def _rows(numbers, cfg, terms):
 def _describe(worst, cfg, terms, apply):
     """The worst contexts: their text, the right next term and the one that the model gives."""
     rows = _rows([context["row"] for context in worst], cfg, terms)
-    predicted_BT = np.asarray(jax.jit(apply)(generator.encode(rows, cfg, terms).tokens_BT).argmax(-1))
+    predicted_BT = np.asarray(call(apply, generator.encode(rows, cfg, terms).tokens_BT).argmax(-1))
     described = []
     for context, rule, first, second, predicted_T in zip(worst, *map(np.asarray, rows[:3]), predicted_BT, strict=True):
         text = generator.render(int(rule), int(first), int(second), context["given"] + 1, cfg)

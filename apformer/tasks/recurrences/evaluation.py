@@ -32,7 +32,7 @@ def evaluate(rows, cfg, model, *, batch_tokens=4096, progress=None):
     rows = Rows(*(np.asarray(leaf)[~open_B] for leaf in rows))
     if not len(rows.terms_B):
         raise ValueError("there is no row to evaluate")
-    measure, errors = jax.jit(partial(_measure, cfg=cfg, model=model)), []
+    measure, errors = partial(_measure, cfg=cfg, model=model), []
     right = {mode: np.zeros((len(rows.terms_B), cfg.terms - given), bool) for mode in MODES}
     length_B, done = np.full(len(rows.terms_B), generator.length(cfg, cfg.terms)), 0
     for fresh_B, row_B, _ in buckets.batches(length_B, batch_tokens):
@@ -62,6 +62,7 @@ def evaluate(rows, cfg, model, *, batch_tokens=4096, progress=None):
     }
 
 
+@partial(jax.jit, static_argnames="cfg")
 def _measure(rows, cfg, model):
     """The terms asked as they are, as predicted teacher-forced, and free-running: three arrays (B, N, C)."""
     tokens_BT, _ = generator.encode(rows, cfg, cfg.terms)

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.tree_util import Partial
 
 from apformer import model
 from apformer.decoding import bind
@@ -113,9 +114,10 @@ def oracle(asked, spoilt=None):
         logits = jax.lax.dynamic_slice(apply(text), (0, count, 0), (*tokens_BT.shape, 11))
         return logits, (text, count + tokens_BT.shape[1])
 
-    return bind.Model(
-        apply, extend, lambda batch_size, length: (jnp.zeros((batch_size, length), jnp.int32), jnp.int32(0))
-    )
+    def init_cache(batch_size, length):
+        return jnp.zeros((batch_size, length), jnp.int32), jnp.int32(0)
+
+    return bind.Model(*map(Partial, (apply, extend, init_cache)))
 
 
 def test_who_knows_all_answers_is_certified_and_one_wrong_answer_is_named(asked):

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.tree_util import Partial
 
 from apformer import model
 from apformer.analysis import circuit, rounding
@@ -26,7 +27,7 @@ init = jax.jit(model.init, static_argnums=1)
 
 
 def enumerated(cfg, apply, tokens, tally=None, **options):
-    tally = tally or certify.start()
+    apply, tally = Partial(apply), tally or certify.start()
     last = deque(certify.enumerate_contexts(certify.plan(cfg, tokens), apply, tally, **options), maxlen=1)
     return last.pop() if last else tally
 
@@ -82,7 +83,7 @@ def test_one_wrong_digit_anywhere_is_found_and_named(text, expected):
     apply = wrong_at([10 if c == " " else int(c) for c in text])
     tally = enumerated(D2, apply, tokens)
     assert sum(part["errors"] for part in tally["splits"].values()) == 1
-    bound = bind(model, WEIGHTS, CIRCUIT)._replace(apply=apply)
+    bound = replace(bind(model, WEIGHTS, CIRCUIT), apply=Partial(apply))
     result = certify.conclude(D2, tokens, tally, certify.plan(D2, tokens), bound)
     assert not result["certified"] and "1 of" in result["claim"]
     named = result["worst"][0]
@@ -168,7 +169,7 @@ def test_going_on_from_a_tally_gives_what_an_uninterrupted_enumeration_gives(sto
     cfg, tokens = replace(D2, max_difference=20), reach(CIRCUIT)
     apply = wrong_at(tokens_of("10 12 "))
     whole = enumerated(cfg, apply, tokens, batch_tokens=512)
-    visits = certify.enumerate_contexts(certify.plan(cfg, tokens), apply, certify.start(), 512)
+    visits = certify.enumerate_contexts(certify.plan(cfg, tokens), Partial(apply), certify.start(), 512)
     kept = json.loads(json.dumps(next(islice(visits, stop, None))))
     assert enumerated(cfg, apply, tokens, kept, batch_tokens=512) == whole
     finished = enumerated(cfg, apply, tokens, whole, batch_tokens=512)
@@ -243,9 +244,11 @@ def test_positions_that_matter_are_found_out():
 def test_differences_between_ways_of_computing_are_measured(way):
     bound, tokens = bind(model, WEIGHTS, CIRCUIT), certify._tokens(certify.plan(D2, 8)[-1].rows(0, 5), 2)
     if way == "batch":
-        other = bound._replace(apply=lambda tokens_BT: bound.apply(tokens_BT) + (0.5 if len(tokens_BT) == 1 else 0.0))
+        other = replace(
+            bound, apply=Partial(lambda tokens_BT: bound.apply(tokens_BT) + (0.5 if len(tokens_BT) == 1 else 0.0))
+        )
     else:
-        other = bound._replace(extend=lambda *args: (bound.extend(*args)[0] + 0.5, bound.extend(*args)[1]))
+        other = replace(bound, extend=Partial(lambda *args: (bound.extend(*args)[0] + 0.5, bound.extend(*args)[1])))
     assert rounding.between_ways(*tokens, bound) == 0
     assert rounding.between_ways(*tokens, other) == 0.5
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from jax.tree_util import Partial
 
 from apformer import model
 from apformer.decoding.bind import Model
@@ -57,7 +58,7 @@ def arithmetician(digits, slips=lambda before, terms: before < 0, space=SPACE):
     def init_cache(batch_size, length):
         return {"text": jnp.zeros((batch_size, length), jnp.int32), "length": jnp.zeros(batch_size, jnp.int32)}
 
-    return Model(apply, extend, init_cache)
+    return Model(*map(Partial, (apply, extend, init_cache)))
 
 
 def test_counts_by_hand():
@@ -200,7 +201,7 @@ def test_a_real_model_with_its_cache_is_counted_as_a_plain_loop_counts_it(random
     data = Config(digits=1, max_terms=12, min_difference=-3, max_difference=3)
     rows = jax.device_get(draw(jax.random.key(4), data, 40))
     nats = bayes_nats(rows, data)
-    result = evaluate(rows, 1, Model(disturbed, extend, init_cache), bayes_nats=nats, batch_tokens=64)
+    result = evaluate(rows, 1, Model(*map(Partial, (disturbed, extend, init_cache))), bayes_nats=nats, batch_tokens=64)
     apply = jax.jit(disturbed)
     longest = int(rows.terms_B.max())
 

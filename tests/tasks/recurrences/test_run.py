@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.tree_util import Partial
 
 from apformer import cli, errors, tasks
 from apformer.decoding.bind import Model
@@ -60,7 +61,7 @@ def oracle(cfg, wrong=()):
     def init_cache(batch_size, length):
         return {"text": jnp.zeros((batch_size, length), jnp.int32), "length": jnp.zeros(batch_size, jnp.int32)}
 
-    return Model(plain, extend, init_cache)
+    return Model(*map(Partial, (plain, extend, init_cache)))
 
 
 def certified(cfg, model, terms=4):
