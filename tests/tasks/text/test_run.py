@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.tree_util import Partial
 
 from apformer import cli, errors, loss, model, recurrent
 from apformer.commands import evaluate
@@ -55,7 +56,7 @@ def run(file, tmp_path_factory):
 def bound(run):
     """The model of the run's best checkpoint, `apply` compiled."""
     found = restore.load(run).model
-    return found._replace(apply=jax.jit(found.apply))
+    return replace(found, apply=Partial(jax.jit(found.apply)))
 
 
 def fails(capsys, sentence, exit_code, *args):
