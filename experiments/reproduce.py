@@ -150,11 +150,9 @@ def number(value):
 def renewed(record, command, new, seconds, args):
     """The record of this run: its figures, its time, and the machine it ran on."""
     versions = machine.versions()
-    git = ["git", "-C", str(tables.HERE), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
-    commit = subprocess.run(git, capture_output=True, text=True).stdout.strip() or None
     described = record | {
         "command": command,
-        "commit": commit,
+        "commit": commit(),
         "version": versions.get("apformer"),
         "recorded": f"{datetime.now(UTC):%Y-%m-%d}",
         "processor": machine.processor(),
@@ -170,6 +168,14 @@ def renewed(record, command, new, seconds, args):
     }
     described.pop("table", None)  # it belonged to the run before
     return described
+
+
+def commit():
+    """The commit of this directory, with -dirty if another file than a record differs from it; None without git."""
+    git = ["git", "-C", str(tables.HERE)]
+    found = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True).stdout.strip()
+    same = subprocess.run([*git, "diff", "--quiet", "HEAD", "--", ":/", ":!records"], capture_output=True)
+    return found + "-dirty" * same.returncode or None
 
 
 def run(args):

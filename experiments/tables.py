@@ -69,11 +69,15 @@ def duration(seconds):
 
 
 def time(record):
-    """How long the command took, whether other jobs ran beside it, and the time as a multiple of the yardstick."""
-    if record["seconds"] is None:
-        return "-"
-    text = duration(record["seconds"]) + ", loaded" * record["loaded"]
-    return text if record["yardstick"] is None else f"{text}, {record['seconds'] / record['yardstick']:.1f} yardsticks"
+    """How long the command took, and whether other jobs ran beside it."""
+    return "-" if record["seconds"] is None else duration(record["seconds"]) + ", loaded" * record["loaded"]
+
+
+def yardsticks(record):
+    """The time as a multiple of the yardstick, where both were measured."""
+    if record["seconds"] is None or record["yardstick"] is None:
+        return ""
+    return f", {record['seconds'] / record['yardstick']:.1f} yardsticks"
 
 
 def machine(record):
@@ -89,7 +93,10 @@ def summary(records):
 
 def results(records):
     """A row a record: question, command, answer, time, machine and version."""
-    rows = [[record["question"], command(record), claim(record), time(record), machine(record)] for record in records]
+    rows = [
+        [record["question"], command(record), claim(record), time(record) + yardsticks(record), machine(record)]
+        for record in records
+    ]
     return markdown([["question", "command", "answer", "time", "machine, version"], *rows])
 
 

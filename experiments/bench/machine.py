@@ -6,6 +6,8 @@ import platform
 import re
 from pathlib import Path
 
+import apformer
+
 PACKAGES = ("apformer", "jax", "jaxlib", "flax", "optax", "numpy", "torch", "transformers")
 
 
@@ -22,6 +24,7 @@ def threads():
 
 
 def versions():
-    """{package: version} of what is installed."""
+    """{package: version} of apformer, and of what else is installed."""
     installed = {found.name: found.version for found in importlib.metadata.distributions()}
+    installed["apformer"] = apformer.__version__
     return {package: installed[package] for package in PACKAGES if package in installed}

@@ -70,7 +70,9 @@ def test_rows():
     assert tables.claim(RECORD) == "100.00 % of 1,234, excess 0.0017"
     row = ["Is it right?", "`python train.py --seed 3`", tables.claim(RECORD), "4 min 6 s, loaded"]
     assert tables.results([RECORD]).splitlines()[-1] == f"| {' | '.join(row)} | a processor, 2 threads, 0.1.0 |"
-    assert tables.summary([RECORD | {"yardstick": 100, "loaded": False}]).endswith("| 4 min 6 s, 2.5 yardsticks |")
+    quiet = [RECORD | {"yardstick": 100, "loaded": False}]
+    assert tables.summary(quiet).endswith("| 4 min 6 s |")
+    assert " | 4 min 6 s, 2.5 yardsticks | " in tables.results(quiet)
 
 
 @pytest.mark.parametrize("seconds, words", [(4.61, "4.61 s"), (120, "2 min"), (119.9, "2 min"), (3787, "1 h 3 min")])
