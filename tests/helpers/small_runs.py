@@ -59,7 +59,7 @@ def bottles(path):
 HOME = partial(keep, task="progressions", data=DATA, options=progressions.Options(test_sequences=30))
 KINDS = {
     "progressions": partial(HOME, architecture="model", cfg=MODEL),
-    "members": partial(HOME, architecture="model", cfg=MODEL, members=16),
+    "members": partial(HOME, architecture="model", cfg=MODEL, members=4),
     "recurrent": partial(HOME, architecture="recurrent", cfg=recurrent.Config(d_model=8, n_layers=2)),
     "pairs": partial(
         keep,
