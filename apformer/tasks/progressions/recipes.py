@@ -21,7 +21,7 @@ def exact(digits: int = 3) -> Settings:
 
     It sees all that the circuit of analysis/circuit.py has to see, from the same place a term before.
     """
-    many = digits >= 5  # the more digits, the rarer a long carry
+    few, many = digits <= 3, digits >= 5  # the more digits, the rarer a long carry
     architecture = model.Config(
         n_layers=2,
         n_heads=8,
@@ -32,9 +32,9 @@ def exact(digits: int = 3) -> Settings:
         attention_sink=True,
         final_norm=True,
     )
-    training = Training(steps=8000 if many else 3000 if digits == 4 else 1500, batch_size=128 if many else 64)
+    training = Training(steps=8000 if many else 1500 if few else 4000, batch_size=128 if many else 64)
     options = Options(hard_fraction=0.5, mined_per_hard=16)
-    rule = optimizer.Config(rule="muon", learning_rate=4e-3 if many else 8e-3, weight_decay=0.1)
+    rule = optimizer.Config(rule="muon", learning_rate=8e-3 if few else 4e-3, weight_decay=0.1)
     return Settings("progressions", "model", training, architecture, _data(digits), options, rule)
 
 
