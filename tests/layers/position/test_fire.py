@@ -17,6 +17,7 @@ from tests.helpers.small_models import close, draw_tokens, small
 
 CFG = small(position="fire", position_options=Scheme(bias_width=4, threshold=5.0))
 B, T = 3, 13
+apply = jax.jit(model.apply, static_argnums=2)
 
 
 def by_the_formula(params, t, s, threshold):
@@ -53,15 +54,25 @@ def test_the_input_of_the_function_stays_within_0_and_1():
     np.testing.assert_allclose(share_T, [0, np.log(1.1) / np.log(1.8), 1, 1, 1], rtol=1e-5)
 
 
-def test_cached_is_uncached_beyond_the_threshold(random_params):
-    params, tokens_BT = random_params(CFG), draw_tokens(B, T)
-    extend = jax.jit(model.extend, static_argnums=3)
-    cache, pieces = model.init_cache(CFG, B, T), []
+@pytest.mark.parametrize("window", [None, 5])
+def test_cached_is_uncached_beyond_the_threshold(window, random_params):
+    cfg, tokens_BT = replace(CFG, window=window), draw_tokens(B, T)
+    params, extend = random_params(cfg), jax.jit(model.extend, static_argnums=3)
+    cache, pieces = model.init_cache(cfg, B, T), []
     for start, end in ((0, 4), (4, 5), (5, 6), (6, 13)):
-        logits_BTV, cache = extend(params, tokens_BT[:, start:end], cache, CFG)
+        logits_BTV, cache = extend(params, tokens_BT[:, start:end], cache, cfg)
         pieces.append(logits_BTV)
-    whole_BTV = jax.jit(model.apply, static_argnums=2)(params, tokens_BT, CFG)
-    close(jnp.concatenate(pieces, axis=1), whole_BTV, 1e-5)
+    close(jnp.concatenate(pieces, axis=1), apply(params, tokens_BT, cfg), 1e-5)
+
+
+def test_it_is_causal_and_knows_places(random_params):
+    params, tokens_BT = random_params(CFG), draw_tokens(B, T)
+    changed_BT = tokens_BT.copy()
+    changed_BT[:, 7:] = (changed_BT[:, 7:] + 1) % 11
+    logits, changed = (np.asarray(apply(params, text_BT, CFG)) for text_BT in (tokens_BT, changed_BT))
+    np.testing.assert_array_equal(changed[:, :7], logits[:, :7])
+    swapped_BT = tokens_BT[:, [1, 0, *range(2, T)]]
+    assert np.abs(np.asarray(apply(params, swapped_BT, CFG)) - logits)[:, -1].max() > 1e-4
 
 
 def test_scores_depend_on_where_a_query_stands_so_that_there_is_no_reach():
