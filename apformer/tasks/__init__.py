@@ -60,6 +60,8 @@ class Task(Protocol):
     def accumulate(settings) -> int: ...  # equal parts into which a batch is cut, one after the other
 
 
+NAMES = (*Task.__annotations__, *(name for name in vars(Task) if not name.startswith("_")))
+
 # The functions of ABILITIES, by command:
 #   certify(model, settings, work) -> result       enumerate every context; work: commands.certify.Work
 #   predict(model, settings, lines, name, terms) -> [(continuation, how many terms it has)]
@@ -74,13 +76,11 @@ def names():
 
 
 def load(name) -> Task:
-    """The package of a task. Raises UserError (exit USAGE) that lists the known ones."""
+    """The package of a task. Raises UserError (exit USAGE) that lists the known ones, or the names that one lacks."""
     if name not in names():
         raise UserError(f"there is no task {name}: it is none of {', '.join(names())}", USAGE)
     task = importlib.import_module(f"{__name__}.{name}")
-    missing = [
-        wanted for wanted in (*Task.__annotations__, *vars(Task)) if wanted[0] != "_" and not hasattr(task, wanted)
-    ]
+    missing = [name for name in NAMES if not hasattr(task, name)]
     if missing:
         lacking = f"the package of the task {name} lacks {', '.join(missing)}"
         raise UserError(f"{lacking}: import or define them there, see apformer/tasks/__init__.py", USAGE)
