@@ -31,8 +31,8 @@ def widths(cfg):
 def evaluate(cfg, count, model, *, batch_tokens=8192, progress=None):
     """Every width and kind of rows, `count` rows each: a dict that JSON can hold.
 
-    model: decoding.bind.Model. batch_tokens: about the tokens measured at
-    once. progress(done, total) is told of suites.
+    model: decoding.bind.Model. batch_tokens: about the tokens measured at once. progress(done, total) is told of
+    suites.
     """
     measure = partial(_measure, model=model)
     suites, found = [(width, kind) for width in widths(cfg) for kind in KINDS], []

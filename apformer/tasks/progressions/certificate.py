@@ -149,7 +149,7 @@ def _add(tally, number, fresh, first, rows, margin_BN):
 def conclude(cfg, reach, tally, groups, model):
     """The certificate that a finished tally allows, after measuring what it rests on: a dict that JSON can hold.
 
-    The functions have their parameters bound, as in `evaluate`.
+    model: decoding.bind.Model.
     """
     rows, seen = _sample(tally, groups[-1]), None if reach is None else terms_seen(reach, cfg.digits)
     difference, outside = rounding.between_ways(*_tokens(rows, cfg.digits), model), None

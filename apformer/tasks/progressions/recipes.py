@@ -39,7 +39,7 @@ def exact(digits: int = 3) -> Settings:
 
 
 def bayes(digits: int = 3) -> Settings:
-    """The same with extra rows of two terms, for the loss that is nearest to the Bayes floor."""
+    """Progressions with extra rows of two terms, for the loss that is nearest to the Bayes floor."""
     settings = exact(digits)
     return replace(
         settings,
@@ -51,13 +51,13 @@ def bayes(digits: int = 3) -> Settings:
 
 
 def sketch(digits: int = 3) -> Settings:
-    """The same with the plain transformer that the project began from."""
+    """Progressions with the plain transformer that the project began from."""
     training = Training(recipe="sketch", steps=20_000, batch_size=64, save_every=1000)
     return Settings("progressions", "model", training, model.Config(), _data(digits), Options(crop_terms=16))
 
 
 def recurrent(digits: int = 3) -> Settings:
-    """The same with an RNN, GRU or LSTM."""
+    """Progressions with an RNN, GRU or LSTM."""
     training, options = Training(recipe="recurrent", steps=4000), Options(crop_terms=16, hard_fraction=0.25)
     rule = optimizer.Config(learning_rate=4e-3)
     return Settings("progressions", "recurrent", training, rnn.Config(d_model=128), _data(digits), options, rule)
