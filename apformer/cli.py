@@ -8,21 +8,27 @@ import ast
 import difflib
 import importlib
 import sys
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 
 from apformer import __version__
 from apformer.errors import USAGE, UserError, guard
+from apformer.machine import compilation, processes
 
 FOLDER = Path(__file__).parent / "commands"
 ORDER = "train resume predict generate translate neighbours evaluate certify report export".split()  # as they are used
+TOGETHER = ("train", "resume")  # commands that several processes run as one
 
 EPILOGUE = """
 RUN is a run directory; without it, the latest. `apformer COMMAND --help` lists the flags of a command.
-`apformer --version` prints the version.
+`apformer --version` prints the version. Compiled programs are kept in ~/.cache/apformer: every command takes
+--compilation_cache FOLDER to keep them elsewhere, or --compilation_cache none. Every command uses all devices that JAX
+sees, or with --devices N the first N. --coordinator HOST:PORT --processes N --process K make `train` or `resume` one
+of N processes, which train together.
 
 exit codes: 0 done, 2 usage, 3 data, 4 checkpoint, 5 loss not finite, 6 disk, 7 run in use, 8 not certified,
-            130 or 143 stopped and saved
+            9 another process of the run is lost, 130 or 143 stopped and saved
 """
 
 
@@ -45,10 +51,17 @@ def _first_line(file):
 
 def main(args=None):
     """Run one command; the exit code of the process."""
-    return guard("apformer", partial(_run, sys.argv[1:] if args is None else list(args)))
+    exit_code = guard("apformer", partial(_run, sys.argv[1:] if args is None else list(args)))
+    processes.leave(exit_code)
+    return exit_code
 
 
 def _run(args):
+    args, place = _cut(args, "compilation_cache", f"a folder, or {compilation.FORBIDDEN}")
+    args, count = _cut(args, "devices", "a number")
+    given = {}
+    for flag, value_is in (("coordinator", "HOST:PORT"), ("processes", "a number"), ("process", "a number")):
+        args, given[flag] = _cut(args, flag, value_is)
     if not args or args[0] in ("-h", "--help"):
         print(help_text(), end="", file=sys.stdout if args else sys.stderr)
         sys.exit(0 if args else USAGE)
@@ -60,4 +73,32 @@ def _run(args):
         near = difflib.get_close_matches(args[0], known, n=1)
         hint = f"did you mean {near[0]}?" if near else f"give one of {', '.join(known)}"
         raise UserError(f"there is no command {args[0]}: {hint}", USAGE)
-    importlib.import_module(f"apformer.commands.{args[0]}").main(args[1:])
+    with _one_of_several(args, given):
+        compilation.keep(place)
+        if count is not None:
+            from apformer.machine import devices  # which imports JAX
+
+            devices.limit(count)
+        importlib.import_module(f"apformer.commands.{args[0]}").main(args[1:])
+
+
+def _one_of_several(args, given):
+    """The context of a command: together with other processes, where flags or the environment say so."""
+    if args[0] in TOGETHER and (place := processes.together(given)):
+        return processes.joined(*place, args)
+    if any(given.values()):
+        together = " and ".join(f"`apformer {name}`" for name in TOGETHER)
+        raise UserError(f"`apformer {args[0]}` takes no --coordinator: {together} run in several processes", USAGE)
+    return nullcontext()
+
+
+def _cut(args, flag, value_is):
+    """(The words without a flag of all commands, its value or None). Raises UserError (exit USAGE) without a value."""
+    rest, value, words = [], None, iter(args)
+    for word in words:
+        name, equals, given = word.partition("=")
+        if name.replace("-", "_") != f"__{flag}":
+            rest.append(word)
+        elif not (value := given if equals else next(words, None)):
+            raise UserError(f"--{flag} wants a value: give {value_is}", USAGE)
+    return rest, value

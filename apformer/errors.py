@@ -15,6 +15,7 @@ NON_FINITE = 5
 DISK = 6
 LOCKED = 7
 NOT_CERTIFIED = 8
+LOST = 9
 
 
 class UserError(Exception):

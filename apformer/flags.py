@@ -6,6 +6,7 @@ import sys
 from contextlib import redirect_stderr
 
 from apformer.errors import USAGE, UserError, guard
+from apformer.machine import compilation
 
 # What Python says of a value, in the user's words.
 _PLAIN = {
@@ -59,7 +60,13 @@ def require(flag, fits, part, what_fits):
 
 def script(program, config, run):
     """Call run(args) with the flags of the command line: the exit code of the process, every fault one sentence."""
-    return guard(program, lambda: run(parse(config, sys.argv[1:], program)))
+
+    def call():
+        args = parse(config, sys.argv[1:], program)
+        compilation.keep()
+        run(args)
+
+    return guard(program, call)
 
 
 def _one_sentence(box, program):

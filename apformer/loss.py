@@ -15,7 +15,7 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 
-from apformer.layers.precision import at_least_float32
+from apformer.layers import at_least_float32
 
 
 def token_nats(logits_BTV, targets_BT, smoothing=0.0):

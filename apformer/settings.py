@@ -18,6 +18,9 @@ class Training:
     """Preset of all other flags: task, model and training. Every flag overrides it."""
     steps: int = 2000
     """Number of optimizer steps."""
+    until: Literal["steps", "certified"] = "steps"
+    """End of training. steps: the last step. certified: the first checkpoint that is certified, or the last step. A
+    population is trained to the last step."""
     batch_size: int = 128
     """Number of rows in a step."""
     seed: int = 0

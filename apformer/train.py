@@ -30,7 +30,12 @@ def init_state(key, params, optimizer, hyper):
 
 def step_keys(state):
     """The keys of the state's step: one for dropout, one for its batch."""
-    return jax.random.split(jax.random.fold_in(state.key, state.step))
+    return keys_of(state.key, state.step)
+
+
+def keys_of(key, step):
+    """The same of any step, from the root key of a state."""
+    return jax.random.split(jax.random.fold_in(key, step))
 
 
 def make_train_step(loss_fn, optimizer, accumulate=1):
@@ -102,13 +107,16 @@ def switch(branches):
 
 
 def scan_steps(train_step, sample, steps):
-    """A pure function state -> (state, metrics of each step), options a fresh batch sample(key) for each step."""
+    """A pure function state -> (state, metrics of each step), options a fresh batch sample(key) for each step.
 
-    def one(state, _):
+    What else the function is given has an axis of steps in front; sample(key, ...) is handed what belongs to its step.
+    """
+
+    def one(state, given):
         _, batch_key = step_keys(state)
-        return train_step(state, sample(batch_key))
+        return train_step(state, sample(batch_key, *given))
 
-    return lambda state: jax.lax.scan(one, state, length=steps)
+    return lambda state, *given: jax.lax.scan(one, state, given, length=steps)
 
 
 def over_members(function, mode):
@@ -117,5 +125,5 @@ def over_members(function, mode):
     Mapped members are bit-equal to runs alone, and faster on a CPU; vmapped ones fill an accelerator.
     """
     if mode == "vmap":
-        return jax.vmap(function)
+        return jax.vmap(function, spmd_axis_name="member")  # the axis of a mesh, where there is one
     return lambda *args: jax.lax.map(lambda members: function(*members), args)

@@ -24,6 +24,8 @@ import pytest
 
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
+# A program says where each of its operations was written, for which jax walks the stack each time it traces one.
+jax.config.update("jax_traceback_in_locations_limit", 0)
 
 # No deadline: the first example of a shape compiles.
 hypothesis.settings.register_profile("apformer", deadline=None, max_examples=20)
@@ -60,6 +62,14 @@ def pytest_ignore_collect(collection_path, config):
 @pytest.fixture(scope="session")
 def key():
     return jax.random.key(0)
+
+
+@pytest.fixture(scope="session")
+def made_run(tmp_path_factory):
+    """A function (kind) to the directory of a run of helpers.small_runs, made once: who changes it copies it."""
+    from tests.helpers import small_runs
+
+    return cache(lambda kind: small_runs.make(kind, tmp_path_factory.mktemp(kind) / "run"))
 
 
 @pytest.fixture(scope="session")

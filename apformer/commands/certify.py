@@ -13,6 +13,7 @@ from apformer import files, tasks
 from apformer.decoding.bind import bind
 from apformer.errors import NOT_CERTIFIED, USAGE, UserError
 from apformer.flags import parse
+from apformer.machine import devices
 from apformer.report import progress, tables
 from apformer.runs import directory
 from apformer.runs.provenance import digest, surroundings
@@ -58,25 +59,36 @@ def certify(args):
         raise UserError(f"{path} is not certified ({result['claim']}): {remedy}", NOT_CERTIFIED)
 
 
-def certify_run(path, settings, member=None, patience=PATIENCE, step=None):
+def certify_run(path, settings, member=None, patience=PATIENCE, step=None, hasty=False):
     """certificate.json of a run's best checkpoint, or of a saved step.
 
-    What was enumerated before a stop is kept in certificate.partial.json, and gone on from. Raises UserError (exit
-    USAGE) if it would take more than `patience` seconds, or if there is nothing that could be certified.
+    What was enumerated before a stop is kept in certificate.partial.json, and gone on from. hasty: end at the first
+    error that the task tells of; unless it is certified, return None and leave no file. Raises UserError (exit USAGE)
+    if it would take more than `patience` seconds, or if there is nothing that could be certified.
     """
     enumerate_all = tasks.ability(settings, "certify", path)
     params, step, member = load_params(path, settings, member, step)
     files.preflight(path, 0)  # so that the disk does not refuse what took an hour
     identity = {"step": step, "member": member, "parameters_sha256": digest(params)} | surroundings(params)
     identity |= {"model": asdict(settings.model), "data": asdict(settings.data)}
-    work = Work(path, identity, patience)
-    model = bind(architecture_of(settings), params, settings.model)
-    with work:
-        result = enumerate_all(model, settings, work)
+    work = Work(path, identity, patience, hasty)
+    model = bind(architecture_of(settings), params, settings.model, devices.mesh())
+    try:
+        with work:
+            result = enumerate_all(model, settings, work)
+    except Wrong:
+        result = {"certified": False}
+    if hasty and not result["certified"]:
+        (path / PARTIAL).unlink(missing_ok=True)
+        return None
     result = result | {"seconds": round(work.seconds(), 1)} | identity
     files.write_json(path / "certificate.json", result)
     (path / PARTIAL).unlink(missing_ok=True)
     return result
+
+
+class Wrong(Exception):
+    """A context is continued wrongly, and no more is asked."""
 
 
 class Work:
@@ -85,8 +97,8 @@ class Work:
     state: what was kept of the very same enumeration before a stop, JSON; None at the beginning.
     """
 
-    def __init__(self, path, identity, patience):
-        self.path, self.identity, self.patience = path, identity, patience
+    def __init__(self, path, identity, patience, hasty=False):
+        self.path, self.identity, self.patience, self.hasty = path, identity, patience, hasty
         self.state, self.before = self._kept()
         self.begun = self.saved = time.monotonic()
         self.first, self.bar = None, None
@@ -107,8 +119,12 @@ class Work:
     def tell(self, done, total, state=None, note=None):
         """Take note of `done` contexts out of `total`. Raises UserError (exit USAGE) if the rest takes too long.
 
-        state: all that is needed to go on from here, as JSON. note: {word: what the progress bar shows}.
+        state: all that is needed to go on from here, as JSON. note: {word: what the progress bar shows}, of which
+        "errors" is the number of wrong contexts. Raises Wrong in haste if there are any.
         """
+        if self.hasty and note and note["errors"]:
+            self.state = None  # nobody goes on with it
+            raise Wrong
         self.state, now = state, time.monotonic()
         self.bar.total = total
         self.bar.update(done - self.bar.n)

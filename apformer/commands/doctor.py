@@ -51,6 +51,7 @@ def examine():
         "free_disk_gb": round(shutil.disk_usage(place).free / 1e9, 1),
         "directory": os.path.abspath(place),
         "writable": False,
+        "compilation_cache": jax.config.jax_compilation_cache_dir,
     }
     fault = None
     try:

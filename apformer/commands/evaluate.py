@@ -8,6 +8,7 @@ from tyro.conf import Positional
 from apformer import files, tasks
 from apformer.decoding.bind import bind
 from apformer.flags import parse
+from apformer.machine import devices
 from apformer.report import figures, progress
 from apformer.runs import directory
 from apformer.runs.metrics import read_metrics
@@ -43,7 +44,7 @@ def evaluate_run(path, settings, rows, member=None):
     """The Evaluation of a run's best checkpoint: writes evaluation.json, figures, and what else the task writes."""
     task = tasks.load(settings.task)
     params, step, member = load_params(path, settings, member)
-    model = bind(architecture_of(settings), params, settings.model)
+    model = bind(architecture_of(settings), params, settings.model, devices.mesh())
     with progress.bar(desc="evaluate", leave=False) as bar:
         found = task.evaluate(model, settings, rows, progress.reporter(bar))
     found = found._replace(result={"step": step, "member": member} | found.result)

@@ -1,11 +1,13 @@
 """Continue a run that was stopped, bit for bit."""
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from tyro.conf import Positional
 
 from apformer.commands.train import go_on
 from apformer.flags import parse
+from apformer.machine import agreement, processes
 from apformer.runs import directory
 
 
@@ -26,4 +28,8 @@ def main(args):
 
 def resume(args):
     """Go on with a run from its newest valid checkpoint, or from a saved step; anew if none was saved yet."""
-    go_on(directory.find_begun(args.run), args.step)
+    path = directory.find_begun(args.run)
+    if not processes.first():
+        path = Path(processes.scratch(path))
+    agreement.most(0)  # so that none writes before all have read
+    go_on(path, args.step)

@@ -10,6 +10,7 @@ import json
 import math
 import shlex
 import sys
+import time
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -21,10 +22,11 @@ import numpy as np
 from apformer import files, tasks
 from apformer.commands import certify, evaluate, report
 from apformer.errors import USAGE, UserError
-from apformer.report import tables
+from apformer.machine import agreement, devices, processes
+from apformer.report import progress, tables
 from apformer.runs import checkpoint, directory, language_model, provenance, recipes, selection, settings_file
 from apformer.runs.fit import fit, initial_state, validation_loss
-from apformer.runs.metrics import finite_mean
+from apformer.runs.metrics import finite_mean, read_metrics
 from apformer.runs.restore import load_rows, load_settings
 
 
@@ -35,6 +37,8 @@ def main(args):
 
 def train(settings):
     """Train a model as the settings say, in a new run directory, and evaluate it."""
+    # Refuses rows that do not divide.
+    devices.mesh(settings.training.members, settings.training.batch_size, devices.taken_by_all())
     settings, rows = tasks.load(settings.task).load(settings)
     given = _given(settings)
     path = _create(settings)
@@ -62,7 +66,7 @@ def keep(settings, params, rows=None, scores=()):
     path = _create(settings)
     with directory.lock(path):
         _describe(path, settings, rows)
-        state = jax.jit(initial_state, static_argnums=0)(settings)  # whose parameters give way to those given
+        state = initial_state(settings)  # whose parameters give way to those given
         state = state._replace(step=jnp.ones_like(state.step), params=params)
         with checkpoint.Checkpoints(path / "checkpoints") as checkpoints:
             checkpoints.save(1, state, scores)
@@ -71,8 +75,10 @@ def keep(settings, params, rows=None, scores=()):
 
 
 def _create(settings):
-    """A new directory on a disk that has room for the run."""
+    """A new directory on a disk that has room for the run; a passing one for a process that writes none."""
     abstract, where = jax.eval_shape(partial(initial_state, settings)), settings.training
+    if not processes.first():
+        return Path(processes.scratch())
     size = sum(math.prod(leaf.shape) * 4 for leaf in jax.tree.leaves(abstract.params)) * 3
     return directory.create(where.recipe, where.run_dir, needs=size * (where.keep + 2) + 1e7)
 
@@ -81,6 +87,7 @@ def _describe(path, settings, rows, given=None):
     """config.json of a new run."""
     params, where = jax.eval_shape(partial(initial_state, settings)).params, settings.training
     data = tasks.load(settings.task).describe(settings, rows)
+    agreement.agree("data", data)
     config = settings_file.to_dict(settings) | {"versions": provenance.versions(), "data": data}
     if given is not None:
         config["init_from_sha256"] = provenance.digest(given)
@@ -152,15 +159,49 @@ def _step_of(file):
 
 
 def finish(path, settings, rows, state):
-    """Train to the last step, evaluate, certify what may be exact, and write it all into one page."""
-    fit(path, settings, rows, state)
+    """Train to the end, evaluate, certify what may be exact, and write it all into one page.
+
+    Of several processes, all train, and the first does the rest.
+    """
+    task, proofs = tasks.load(settings.task), []
+    run = settings.training
+    ends = run.until == "certified" and run.members == run.average == 1 and "certify" in task.ABILITIES
+    fit(path, settings, rows, state, _prover(path, settings, proofs) if ends else None)
+    if not processes.first():
+        return
     found = evaluate.evaluate_run(path, settings, rows)
     print(found.table)
-    task = tasks.load(settings.task)
-    if "certify" in task.ABILITIES:
+    if proofs:
+        print(tables.certificate(proofs[0]))
+    elif "certify" in task.ABILITIES:
         print(certificate(path, settings, found.doubt))
     print(f"\n{_page(path, settings, rows)}")
     print(f"{path}\nTry it: {task.example(settings, shlex.quote(str(path)))}")
+
+
+def _prover(path, settings, proofs):
+    """proven(step) for `fit`: whether a step that is right on validation rows is certified. `proofs` gets the proof."""
+    begun, hopeless = time.monotonic(), []
+
+    def proven(step):
+        exact = next(record["validation_exact"] for record in read_metrics(path) if record["step"] == step)
+        if exact < 1 or hopeless:
+            return False
+        try:
+            found = certify.certify_run(path, settings, step=step, hasty=True)
+        except UserError as error:
+            if error.exit_code != USAGE:
+                raise
+            hopeless.append(error)  # too many contexts to ask, at this step and at all others
+            return False
+        if found is None:
+            progress.write(f"step {step:,}: not certified yet")
+            return False
+        progress.write(f"certified at step {step:,}, after {time.monotonic() - begun:,.0f} s")
+        proofs.append(found)
+        return True
+
+    return proven
 
 
 def _page(path, settings, rows):

@@ -12,6 +12,8 @@ from typing import Any
 import jax
 from jax.tree_util import Partial
 
+from apformer.machine import devices
+
 
 @partial(
     jax.tree_util.register_dataclass,
@@ -33,26 +35,29 @@ class Model:
     cfg: Any = None
 
 
-def bind(architecture, params, cfg):
+def bind(architecture, params, cfg, mesh=None):
     """The Model of a module, such as `apformer.model`, with these parameters and this Config.
 
     Matrix products are at the highest precision, so that what is certified is what predicts, on a GPU or a TPU too.
+    mesh: devices.mesh(), over whose devices rows are spread where their number divides them; None for one device.
     """
-    apply, extend, init_cache = _functions(architecture, cfg)
-    listed = architecture.unstack(params)  # so that no step cuts the parameters of a layer out of a stack
+    apply, extend, init_cache = _functions(architecture, cfg, mesh)
+    params = devices.place(params, mesh, 1)
+    listed = jax.jit(architecture.unstack)(params)  # so that no step cuts the parameters of a layer out of a stack
     return Model(Partial(apply, params), Partial(extend, listed), Partial(init_cache), params, cfg)
 
 
 @cache
-def _functions(architecture, cfg):
+def _functions(architecture, cfg, mesh):
     """The functions of a model; the same ones for the same cfg, by which jit knows what it has compiled."""
 
     def apply(params, tokens_BT):
         with jax.default_matmul_precision("highest"):
-            return architecture.apply(params, tokens_BT, cfg)
+            return architecture.apply(params, devices.spread(tokens_BT, mesh), cfg)
 
     def extend(params, tokens_BT, cache, lengths_B=None):
         with jax.default_matmul_precision("highest"):
+            tokens_BT, cache, lengths_B = devices.spread((tokens_BT, cache, lengths_B), mesh)
             return architecture.extend(params, tokens_BT, cache, cfg, lengths_B=lengths_B)
 
     def init_cache(batch_size, length):

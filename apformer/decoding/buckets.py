@@ -9,6 +9,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from apformer.machine import devices
+
 
 def widths(length_J: np.ndarray, rows_J: np.ndarray, *, each: float = 0, most: int | None = None) -> tuple[int, ...]:
     """The widths, rising, that cost least; the last is the greatest length.
@@ -40,12 +42,14 @@ def batches(width_N: np.ndarray, batch_tokens: int) -> Iterator[tuple[np.ndarray
     """Yields (rows, rows of the batch, width), narrow ones first; batches of one width are of one size.
 
     width_N: the padded width of each row. rows: indices of the rows that are new. Rows of the batch: the same, and some
-    of them again until the batch is full. A batch holds one row, or at most batch_tokens tokens.
+    of them again until the batch is full. A batch holds one row, or at most batch_tokens tokens, for each device.
     """
+    each = len(devices.taken())
     for width in np.unique(width_N):
         alike = np.flatnonzero(width_N == width)
-        count = -(-len(alike) // max(1, batch_tokens // int(width)))
+        count = -(-len(alike) // (each * max(1, batch_tokens // int(width))))
         size = -(-len(alike) // count)  # the fewest batches, then the fewest rows
+        size = -(-size // each) * each  # which devices share alike
         for start in range(0, len(alike), size):
             rows = alike[start : start + size]
             yield rows, np.resize(rows, size), int(width)

@@ -3,7 +3,7 @@
 import jax.numpy as jnp
 from flax import linen as nn
 
-from apformer.layers.precision import at_least_float32
+from apformer.layers import at_least_float32
 
 
 class LayerNorm(nn.Module):

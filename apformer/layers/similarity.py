@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
-from apformer.layers.precision import at_least_float32
+from apformer.layers import at_least_float32
 
 
 def compare(q_BTHK, k_BSHK, similarity="scaled_dot", gain_H=None, vector_HK=None):

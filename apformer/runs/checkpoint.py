@@ -15,7 +15,9 @@ import logging
 import os
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
+from unittest import mock
 
 import jax
 import jax.numpy as jnp
@@ -76,7 +78,10 @@ class Checkpoints:
             "keys": keys,
             "versions": self._versions,
         }
+        several = jax.process_count() > 1  # asked now, see _alone
         self._pending = self._worker.submit(self._write, facts, arrays)
+        if several:
+            self.wait()
 
     def wait(self):
         """Return when the save in progress is complete. Raises UserError(DISK) if it failed."""
@@ -136,7 +141,8 @@ def load(folder, abstract_state, step=None):
             continue
         leaves, treedef = _named(abstract_state)
         _require_same(facts["tree"], _signature(leaves), path)
-        arrays = _orbax().load(path, checkpointable_name="state")
+        with _alone():
+            arrays = _orbax().load(path, checkpointable_name="state")
         return candidate, treedef.unflatten(
             _placed(arrays.get(name), leaf, facts["keys"].get(name)) for name, leaf in leaves.items()
         )
@@ -152,10 +158,28 @@ def _orbax():
     return v1
 
 
+@contextmanager
+def _alone():
+    """A context in which orbax waits for no other process of the run, since the first alone saves.
+
+    Its options leave the others out of most, but not of the comparison of their paths (0.12): so JAX hides them too,
+    and meanwhile nothing else may ask it for them.
+    """
+    if jax.process_count() == 1:
+        yield
+        return
+    orbax, this = _orbax(), jax.process_index()
+    own = {"primary_host": this, "active_processes": {this}, "barrier_sync_key_prefix": f"process {this}"}
+    options = orbax.options.MultiprocessingOptions(**own)
+    with mock.patch("jax.process_count", lambda: 1), orbax.Context(multiprocessing_options=options):
+        yield
+
+
 def _write_arrays(path, arrays):
     try:
         # Orbax refuses arrays of no elements; load makes them from their shape.
-        _orbax().save(path, {name: array for name, array in arrays.items() if array.size})
+        with _alone():
+            _orbax().save(path, {name: array for name, array in arrays.items() if array.size})
     except ValueError as error:
         # So tensorstore, under orbax, says that a write failed.
         full = "RESOURCE_EXHAUSTED" in str(error) or "No space left" in str(error)
@@ -209,7 +233,7 @@ def _require_same(saved, asked, path):
 
 
 def _placed(array, leaf, key_impl):
-    array = jnp.zeros(leaf.shape, leaf.dtype) if array is None else jnp.array(array)
+    array = jnp.zeros(leaf.shape, leaf.dtype) if array is None else jax.device_put(array, may_alias=False)
     array = array if key_impl is None else jax.random.wrap_key_data(array, impl=key_impl)
     sharding = getattr(leaf, "sharding", None)
     return array if sharding is None else jax.device_put(array, sharding)

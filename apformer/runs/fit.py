@@ -15,9 +15,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from apformer import files, tasks, train
-from apformer.runs import checkpoint
+from apformer.machine import agreement, devices, processes
+from apformer.runs import checkpoint, selection
+from apformer.runs.feed import Feeding
 from apformer.runs.metrics import Log, finite_mean, read_metrics
-from apformer.runs.selection import score, validation
+from apformer.runs.selection import PROVEN, score, validation
+
+ANEW = 2  # besides False and True
 
 
 def initial_state(settings, given=None):
@@ -25,51 +29,104 @@ def initial_state(settings, given=None):
 
     given: the parameters of the model that training begins with, where the settings name one.
     """
-    task = tasks.load(settings.task)
-    rule = task.make_optimizer(settings)
-
-    def member(seed):
-        params_key, run_key = jax.random.split(jax.random.key(seed))
-        params = task.initial_params(params_key, settings, given)
-        return train.init_state(run_key, params, rule, settings.optimizer.hyper())
-
-    members = settings.training.members
-    states = [member(settings.training.seed + k) for k in range(members)]
-    return states[0] if members == 1 else jax.tree.map(lambda *leaves: jnp.stack(leaves), *states)
-
-
-@partial(jax.jit, static_argnames=("settings", "steps"), donate_argnames="state")
-def run_steps(state, train_rows, settings, steps):
-    """(state, metrics of each step) after `steps` more steps, on train_rows or, for None, on fresh rows."""
-    task = tasks.load(settings.task)
-    rule = task.make_optimizer(settings)
-    step = train.make_train_step(_make_loss(settings), rule, task.accumulate(settings))
-    chunk = train.scan_steps(step, lambda key: task.sample(key, settings, train_rows), steps)
-    return _lift(chunk, settings)(state)
+    program, hyper, members = _program(settings), settings.optimizer.hyper(), settings.training.members
+    states = [_initial(settings.training.seed + k, hyper, given, program) for k in range(members)]
+    return states[0] if members == 1 else _stack(states)
 
 
 @partial(jax.jit, static_argnames="settings")
-def validate(params, batch, settings):
+def _initial(seed, hyper, given, settings):
+    """The state of one member, compiled once for all of them."""
+    task = tasks.load(settings.task)
+    params_key, run_key = jax.random.split(jax.random.key(seed))
+    params = task.initial_params(params_key, settings, given)
+    return train.init_state(run_key, params, task.make_optimizer(settings), hyper)
+
+
+@jax.jit
+def _stack(states):
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *states)
+
+
+def run_steps(state, train_rows, settings, steps, mesh=None, fed=None):
+    """(state, metrics of each step) after `steps` more steps, on train_rows or, for None, on fresh rows.
+
+    mesh: devices.mesh, on which the state lies. The state given is donated. fed: what `sample` is handed instead of
+    train_rows, with an axis of steps, and that of members in front.
+    """
+
+    def of_group(given, mesh):
+        return _run_steps(*given, train_rows, settings, steps, mesh)
+
+    return _of_members(of_group, (state, fed), settings, mesh)
+
+
+def validate(params, batch, settings, mesh=None):
     """Metrics of the validation batch, without dropout."""
-    loss_fn = _make_loss(settings)
-    return _lift(lambda params: loss_fn(params, batch, None)[1], settings)(params)
+    return _of_members(lambda params, mesh: _validate(params, batch, settings, mesh), params, settings, mesh)
 
 
-def _make_loss(settings):
-    """The task's loss, of what the state holds as parameters."""
+@partial(jax.jit, static_argnames=("settings", "steps", "mesh"), donate_argnames="state")
+def _run_steps(state, fed, train_rows, settings, steps, mesh):
+    task = tasks.load(settings.task)
+    rule = task.make_optimizer(settings)
+    step = train.make_train_step(_make_loss(settings, mesh), rule, task.accumulate(settings))
+
+    def sample(key, fed):
+        return task.sample(key, settings, train_rows if fed is None else fed)
+
+    chunk = train.scan_steps(step, sample, steps)
+    return devices.hold(_lift(chunk, settings)(state, fed), mesh, settings.training.members)
+
+
+def _run_pieces(state, train_rows, settings, pieces, mesh):
+    """(state, metrics of each step) after the steps of all pieces, see Feeding."""
+    found = []
+    for steps, fed in pieces:
+        jax.block_until_ready(found[-2:-1])  # so that no more than two pieces wait for the device
+        state, metrics = run_steps(state, train_rows, settings, steps, mesh, fed)
+        found.append(metrics)
+    return state, found[0] if len(found) == 1 else jax.tree.map(lambda *leaves: jnp.concatenate(leaves, -1), *found)
+
+
+@partial(jax.jit, static_argnames=("settings", "mesh"))
+def _validate(params, batch, settings, mesh):
+    loss_fn = _make_loss(settings, mesh)
+    metrics = _lift(lambda params: loss_fn(params, batch, None)[1], settings)(params)
+    return devices.hold(metrics, mesh, settings.training.members)
+
+
+def _make_loss(settings, mesh=None):
+    """The task's loss, of what the state holds as parameters; the rows of a training step are spread over devices."""
     task = tasks.load(settings.task)
     loss_fn = task.make_loss(settings)
-    return lambda params, batch, key: loss_fn(task.whole(params, settings), batch, key)
+
+    def spread_loss(params, batch, key):
+        batch = batch if key is None else devices.spread(batch, mesh)
+        return loss_fn(task.whole(params, settings), batch, key)
+
+    return spread_loss
+
+
+def _of_members(function, tree, settings, mesh):
+    """function(tree, mesh), or of each group of members on devices of its own."""
+    if mesh is None or settings.training.members == 1 or _mode(settings) == "vmap":
+        return function(tree, mesh)
+    return devices.each_group(function, tree, mesh)
 
 
 def _lift(function, settings):
     """The function of one model, or of each member of a population."""
     if settings.training.members == 1:
         return function
+    return train.over_members(function, _mode(settings))
+
+
+def _mode(settings):
     mode = settings.training.member_mode
     if mode == "auto":
-        mode = "map" if jax.default_backend() == "cpu" else "vmap"
-    return train.over_members(function, mode)
+        return "map" if jax.default_backend() == "cpu" else "vmap"
+    return mode
 
 
 def validation_loss(settings, rows, state):
@@ -78,9 +135,10 @@ def validation_loss(settings, rows, state):
     return np.asarray(validate(state.params, batch, _program(settings))["loss"])
 
 
-def fit(path, settings, rows, state):
+def fit(path, settings, rows, state, proven=None):
     """The state after the last step; on the way it fills metrics.jsonl and checkpoints/ of the run directory `path`.
 
+    proven(step), if given: whether training ends with the checkpoint of this step, which is then the best of the run.
     The state given is donated. SIGINT or SIGTERM exits after a chunk and a checkpoint, with 128 + its number.
     Raises UserError: NON_FINITE as soon as no member's loss is finite, DISK if something cannot be written.
     """
@@ -88,27 +146,65 @@ def fit(path, settings, rows, state):
     train_rows, batch = task.train_rows(rows), task.validation(settings, rows)
     step = int(np.max(state.step))
     log = Log(path / "metrics.jsonl", settings, step, jax.device_get(state.hyper["learning_rate"]))
-    with checkpoint.Checkpoints(path / "checkpoints", run.keep) as checkpoints, stop_signals() as stopped, log:
+    mesh = devices.mesh(run.members, run.batch_size, devices.taken_by_all())
+    feeding = Feeding(task.feed(settings, rows), state.key, run, mesh)
+    devices.connect(mesh)
+    state = devices.place(state, mesh, run.members)
+    checkpoints = checkpoint.Checkpoints(path / "checkpoints", run.keep)
+    with checkpoints, stop_signals() as received, feeding, log:
         while step < run.steps and not (run.patience and _stale(path) >= run.patience):
+            if proven is not None and step % run.save_every == 0:
+                ended = agreement.most(processes.first() and _ends(checkpoints, step, proven))
+                if ended == ANEW:
+                    _save(checkpoints, step, state, mesh, PROVEN)
+                stopped = agreement.most(max(received, default=0))
+                if stopped and step:  # while it was asked
+                    _stop(path, step, checkpoints, stopped)
+                if ended:
+                    break
             until = min(run.steps, step - step % run.log_every + run.log_every)
-            state, metrics = run_steps(state, train_rows, program, until - step)
-            step = until
+            state, metrics = _run_pieces(state, train_rows, program, feeding.pieces(step, until), mesh)
+            step, metrics = until, devices.readable(metrics, mesh)
+            stopped = agreement.most(max(received, default=0))
             # The line of the chunk before: reading this one's metrics now would stall the device.
             log.flush()
             log.hold(step, metrics)
             on_schedule = step % run.save_every == 0 or step == run.steps
             if on_schedule or stopped:
                 if on_schedule:
-                    log.hold(step, metrics, jax.device_get(validate(state.params, batch, program)))
+                    found = devices.readable(validate(state.params, batch, program, mesh), mesh)
+                    log.hold(step, metrics, jax.device_get(found))
                 record = log.flush()
                 files.fsync(log.path)  # so that no checkpoint outlives its line
                 scores = score(validation(record)) if on_schedule else record["loss"]
-                checkpoints.save(step, state, scores, temporary=not on_schedule)
+                _save(checkpoints, step, state, mesh, scores, temporary=not on_schedule)
             if stopped:
-                checkpoints.close()
-                print(f"stopped at step {step:,} and saved: `apformer resume {path}` goes on", file=sys.stderr)
-                sys.exit(128 + stopped[0])
-    return state
+                _stop(path, step, checkpoints, stopped)
+    return devices.gather(state, mesh)
+
+
+def _stop(path, step, checkpoints, number):
+    """End the process by the number of a signal, once its work is on the disk."""
+    checkpoints.close()
+    print(f"stopped at step {step:,} and saved: `apformer resume {path}` goes on", file=sys.stderr)
+    sys.exit(128 + number)
+
+
+def _save(checkpoints, step, state, mesh, scores, temporary=False):
+    """Save a state, which all processes read from their devices and the first writes."""
+    state = devices.readable(state, mesh)
+    if processes.first():
+        checkpoints.save(step, state, scores, temporary)
+
+
+def _ends(checkpoints, step, proven):
+    """Whether training ends with the checkpoint of a step; ANEW if its score has to say so to a run that is resumed."""
+    checkpoints.wait()
+    if step not in selection.scheduled(checkpoints.folder):
+        return False
+    if selection.member_scores(checkpoints.folder, step) == PROVEN:
+        return True
+    return ANEW if proven(step) else False
 
 
 def _stale(path):
@@ -120,7 +216,7 @@ def _stale(path):
 
 def _program(settings):
     """The settings without those that change no compiled program, so that runs of other seeds compile nothing anew."""
-    training = ("recipe", "seed", "keep", "average", "save_every", "patience", "run_dir")
+    training = ("recipe", "seed", "until", "keep", "average", "save_every", "patience", "run_dir")
     parts = {"training": training} | tasks.load(settings.task).NOT_COMPILED
     return replace(settings, **{part: _usual(getattr(settings, part), names) for part, names in parts.items()})
 

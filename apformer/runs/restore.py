@@ -10,6 +10,7 @@ import numpy as np
 from apformer import tasks
 from apformer.decoding.bind import Model, bind
 from apformer.errors import CHECKPOINT, DATA, NON_FINITE, USAGE, UserError
+from apformer.machine import devices
 from apformer.runs import checkpoint, directory, selection, settings_file
 from apformer.runs.fit import initial_state
 from apformer.settings import Settings, architecture_of
@@ -36,7 +37,7 @@ def load(run=None, member=None, step=None):
     path = directory.find(run)
     settings = load_settings(path)
     params, step, member = load_params(path, settings, member, step)
-    model = bind(architecture_of(settings), params, settings.model)
+    model = bind(architecture_of(settings), params, settings.model, devices.mesh())
     return Run(path, tasks.load(settings.task), settings, params, model, step, member)
 
 

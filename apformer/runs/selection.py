@@ -18,6 +18,7 @@ from apformer.errors import CHECKPOINT, UserError
 from apformer.files import disk_errors
 from apformer.runs import manifest
 
+PROVEN = -1.0  # the score of a checkpoint with which training ended because it is certified: the least there is
 _STEP = "(?:0|[1-9][0-9]*)"
 
 

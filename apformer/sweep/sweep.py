@@ -28,6 +28,7 @@ import numpy as np
 from apformer import files, tasks
 from apformer.commands.train import forget_after
 from apformer.errors import NON_FINITE, USAGE, UserError
+from apformer.machine import compilation
 from apformer.report import figures, progress, tables
 from apformer.runs import checkpoint, directory, provenance, recipes, selection, settings_file
 from apformer.runs.fit import fit, initial_state
@@ -47,6 +48,7 @@ def sweep(args):
         recipes.parse(["--help"])
     flags = read(args)
     planned = programs(flags)
+    compilation.keep()
     path = Path(flags.pop("run_dir", None) or directory.dated("sweep"))
     if not (path / "sweep.json").exists():
         directory.create("sweep", path)

@@ -23,10 +23,18 @@ class Evaluation(NamedTuple):
     doubt: str | None = None  # why no certificate is worth trying
 
 
+class Feed(NamedTuple):
+    """Rows that do not fit into memory: `draw` chooses those of a step, and `read` fetches them while others train."""
+
+    draw: Callable  # key of a batch -> arrays; pure, and the same on any device
+    read: Callable  # these arrays of several steps, as numpy -> what `sample` is handed, with the same leading axes
+    bytes: int  # that `read` returns for a step
+
+
 class Task(Protocol):
     """The names of a task's package. `rows` is what `load` returns, and nothing else looks inside it.
 
-    A task that trains all parameters of its model from random ones takes the last six names from `tasks.plain`.
+    A task that trains all parameters of its model from random ones takes the last seven names from `tasks.plain`.
     """
 
     Config: type  # frozen dataclass: the data
@@ -57,6 +65,7 @@ class Task(Protocol):
     def initial_params(key, settings, given=None) -> Any: ...  # what is trained
     def whole(params, settings) -> Any: ...  # the parameters of the model, from what is trained
     def make_optimizer(settings) -> Any: ...
+    def feed(settings, rows) -> Feed | None: ...  # where rows are read step by step; what is read replaces train_rows
     def accumulate(settings) -> int: ...  # equal parts into which a batch is cut, one after the other
 
 

@@ -29,6 +29,11 @@ def make_optimizer(settings):
     return optimizer.make(settings.optimizer, settings.training.steps)
 
 
+def feed(settings, rows):
+    """Nothing: all rows lie on the device."""
+    return None
+
+
 def accumulate(settings):
     """A batch is taken whole."""
     return 1

@@ -137,8 +137,8 @@ def test_the_loss_of_the_sketch_is_plain_cross_entropy_and_so_is_its_gradient():
 
 @pytest.mark.parametrize("recipe", ["exact", "sketch", "recurrent"])
 def test_no_recipe_but_bayes_does_anything_else_to_the_loss(recipe):
-    assert recipes.parse(["--recipe", recipe]).options.prefix_rows == 0 == Options().prefix_rows
-    assert recipes.parse(["--recipe", "bayes"]).options.prefix_rows > 0
+    assert recipes.parse(["--recipe", recipe]).options.prefix_loss == "plain" == Options().prefix_loss
+    assert recipes.parse(["--recipe", "bayes"]).options.prefix_loss == "alone"
 
 
 def test_a_step_costs_the_mean_of_drawn_rows_and_the_hardest_candidates():
@@ -161,7 +161,7 @@ def test_a_step_costs_the_mean_of_drawn_rows_and_the_hardest_candidates():
 
 
 def test_with_rows_of_two_terms_these_alone_teach_the_first_two_terms():
-    cfg = settings(batch_size=12, prefix_rows=7)
+    cfg = settings(batch_size=12, prefix_rows=7, prefix_loss="alone")
     cfg = dataclasses.replace(cfg, model=dataclasses.replace(MODEL, dropout=0.0))
     step, given = draw(jax.random.key(5), cfg), 2 * (DATA_CFG.digits + 1) - 1
     assert step.prefixes.tokens_BT.shape == (7, given)
@@ -179,10 +179,36 @@ def test_with_rows_of_two_terms_these_alone_teach_the_first_two_terms():
     np.testing.assert_allclose(metrics["loss"], plain, rtol=1e-6)
 
 
-def test_rows_of_two_terms_are_not_for_a_file(rows_file):
-    with pytest.raises(UserError, match="--prefix_rows 8 are drawn by the generator: drop it, or --dataset") as caught:
-        task.read_rows(settings(dataset=str(rows_file), prefix_rows=8))
-    assert caught.value.exit_code == USAGE
+def test_a_character_of_a_prefix_row_counts_as_any_other(rows_file):
+    for dataset in (None, str(rows_file)):
+        cfg = settings(batch_size=12, prefix_rows=7, dataset=dataset)
+        cfg = dataclasses.replace(cfg, model=dataclasses.replace(MODEL, dropout=0.0))
+        rows, given = task.read_rows(cfg), 2 * (DATA_CFG.digits + 1) - 1
+        step = draw(jax.random.key(5), cfg, task.train_rows(rows))
+        assert step.prefixes.tokens_BT.shape == (7, given)
+        assert (np.asarray(step.prefixes.weights_BT)[:, 1:] == 1).all()
+        params = jax.jit(model.init, static_argnums=1)(jax.random.key(0), cfg.model)
+        batches = (step.rows, step.prefixes)
+        nats, counts = zip(
+            *(
+                (
+                    plain_loss(predict(params, batch.tokens_BT[:, :-1], cfg.model), batch)[0],
+                    batch.weights_BT[:, 1:].sum(),
+                )
+                for batch in batches
+            ),
+            strict=True,
+        )
+        found, _ = jax.jit(task.make_loss(cfg))(params, step, jax.random.key(1))
+        np.testing.assert_allclose(found, np.average(nats, weights=counts), rtol=1e-6)
+
+
+def test_the_loss_without_held_out_digits_is_not_for_a_file(rows_file):
+    with pytest.raises(
+        UserError, match="--prefix_loss alone is for rows of the generator: give --prefix_loss plain"
+    ) as e:
+        task.read_rows(settings(dataset=str(rows_file), prefix_rows=8, prefix_loss="alone"))
+    assert e.value.exit_code == USAGE
 
 
 def test_half_of_the_candidates_are_about_round_numbers(monkeypatch):

@@ -28,7 +28,7 @@ ROOT = Path(__file__).parents[2]
 SETTINGS = Settings(
     "progressions",
     "model",
-    Training(steps=80, batch_size=8, log_every=2, save_every=4, keep=20),
+    Training(steps=40, batch_size=8, log_every=2, save_every=4, keep=10),
     model.Config(d_model=16, n_layers=2, n_heads=2, position="relative", window=7, dropout=0.1),
     generator.Config(digits=2, max_difference=30, max_terms=6),
     Options(),
@@ -114,7 +114,7 @@ class NoCheckpoints:
 def test_every_saved_step_leads_to_the_same_end(source, whole, only_train, tmp_path, monkeypatch):
     path, end = whole(source, only_train)
     saved = selection.steps(path / "checkpoints")
-    assert saved == list(range(4, 81, 4)) and len(records(path)) == 40
+    assert saved == list(range(4, 41, 4)) and len(records(path)) == 20
     monkeypatch.setattr(checkpoint, "Checkpoints", NoCheckpoints)
     copy = shutil.copytree(path, tmp_path / "run")
     for step in reversed(saved):  # what comes after the step is forgotten
@@ -175,7 +175,7 @@ def test_no_checkpoint_outlives_its_line_of_metrics(only_train, tmp_path, monkey
 def test_a_crash_between_two_saves_costs_the_steps_since_the_first(whole, only_train, tmp_path):
     path, end = whole("sampler", only_train)
     copy = shutil.copytree(path, tmp_path / "run")
-    for step in range(12, 81, 4):
+    for step in range(12, 41, 4):
         shutil.rmtree(copy / "checkpoints" / str(step))
     lines = (copy / "metrics.jsonl").read_text().splitlines(keepends=True)
     (copy / "metrics.jsonl").write_text("".join(lines[:8]) + lines[8][:20])  # torn
@@ -191,12 +191,49 @@ def test_a_finished_run_has_nothing_to_go_on_with(whole, only_train, tmp_path):
     assert bits(only_train[-1]) == end and (path / "metrics.jsonl").read_bytes() == before
 
 
+def test_a_run_that_ends_with_a_proof_is_resumed_to_the_same_end(only_train, tmp_path, monkeypatch):
+    asked = []
+
+    def proven(step):
+        asked.append(step)
+        return step >= 12
+
+    monkeypatch.setattr(experiment, "finish", lambda *args: only_train.append(fit.fit(*args, proven)))
+    path, folder = train(SETTINGS, tmp_path / "run"), tmp_path / "run" / "checkpoints"
+    end, kept = bits(only_train[-1]), records(path)
+    assert asked == [4, 8, 12] == selection.steps(folder) and selection.best(folder) == 12
+    assert int(only_train[-1].step) == 12 == kept[-1]["step"]
+    resume.resume(resume.Resume(str(path)))  # it is known to be proven
+    assert asked == [4, 8, 12] and bits(only_train[-1]) == end
+    # As after a stop between a checkpoint and its proof, which is asked for again.
+    resume.resume(resume.Resume(str(path), 8))
+    assert asked == [4, 8, 12, 8, 12] and bits(only_train[-1]) == end and records(path) == kept
+    assert selection.best(folder) == 12
+
+
+@pytest.mark.parametrize("true", (True, False))
+def test_a_stop_while_a_proof_is_asked_for_leaves_the_run_to_be_resumed(only_train, tmp_path, monkeypatch, true):
+    def proven(step):
+        if not asked:
+            signal.raise_signal(signal.SIGTERM)
+        asked.append(step)
+        return true and step == 4
+
+    asked = []
+    monkeypatch.setattr(experiment, "finish", lambda *args: only_train.append(fit.fit(*args, proven)))
+    with pytest.raises(SystemExit) as stopped:
+        train(with_training(steps=12), tmp_path / "run")
+    assert stopped.value.code == 143 and asked == [4] == selection.steps(tmp_path / "run" / "checkpoints")
+    resume.resume(resume.Resume(str(tmp_path / "run")))
+    assert asked == ([4] if true else [4, 4, 8]) and int(only_train[-1].step) == (4 if true else 12)
+
+
 def test_members_end_as_they_do_alone_and_resume_with_the_population(only_train, tmp_path):
-    few = {"seed": 5, "save_every": 40}
+    few = {"seed": 5, "save_every": 20}
     path = train(with_training(members=2, member_mode="map", **few), tmp_path / "population")
     population = only_train[-1]
     copy = shutil.copytree(path, tmp_path / "copy")
-    resume.resume(resume.Resume(str(copy), 40))
+    resume.resume(resume.Resume(str(copy), 20))
     assert bits(only_train[-1]) == bits(population) and records(copy) == records(path)
     for k in range(2):
         alone = train(with_training(**few | {"seed": 5 + k}), tmp_path / f"alone-{k}")
@@ -273,10 +310,10 @@ def test_one_call_starts_a_run_and_goes_on_with_it(whole, only_train, tmp_path, 
     same = with_training(run_dir=str(tmp_path / "run"))
     assert experiment.train_or_resume(same) == tmp_path / "run" and bits(only_train[-1]) == end
     assert "resumed" not in capsys.readouterr().err
-    for step in (40, 8):  # as a disconnect leaves it
+    for step in (20, 8):  # as a disconnect leaves it
         experiment.forget_after(tmp_path / "run", step)
         experiment.train_or_resume(same)
-        assert f"resumed at step {step} of 80" in capsys.readouterr().err
+        assert f"resumed at step {step} of 40" in capsys.readouterr().err
         assert bits(only_train[-1]) == end and records(tmp_path / "run") == records(path)
     experiment.train_or_resume(same)  # a run that is done
     assert bits(only_train[-1]) == end and records(tmp_path / "run") == records(path)
@@ -311,13 +348,13 @@ def test_what_was_found_of_a_checkpoint_that_is_gone_goes_with_it(whole, only_tr
     path, _ = whole("sampler", only_train)
     copy = shutil.copytree(path, tmp_path / "run")
     monkeypatch.setattr(experiment, "finish", lambda *_: None)
-    files.write_json(copy / "evaluation.json", {"step": 80})
-    files.write_json(copy / "certificate.json", {"step": 76})
-    (copy / "checkpoints" / "80" / "MANIFEST.json").unlink()
+    files.write_json(copy / "evaluation.json", {"step": 40})
+    files.write_json(copy / "certificate.json", {"step": 36})
+    (copy / "checkpoints" / "40" / "MANIFEST.json").unlink()
     resume.resume(resume.Resume(str(copy)))
     said = capsys.readouterr().err
-    assert "80 is damaged" in said and "resumed at step 76 of 80" in said
-    assert not (copy / "evaluation.json").exists() and files.read_json(copy / "certificate.json") == {"step": 76}
+    assert "40 is damaged" in said and "resumed at step 36 of 40" in said
+    assert not (copy / "evaluation.json").exists() and files.read_json(copy / "certificate.json") == {"step": 36}
     (copy / "certificate.json").write_text("{torn")
     resume.resume(resume.Resume(str(copy)))
     assert not (copy / "certificate.json").exists()

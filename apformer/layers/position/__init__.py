@@ -74,6 +74,11 @@ def mask(scheme, positions_BT, positions_BS, window, found):
     return _own(scheme, "mask", causal)(positions_BT, positions_BS, window, found)
 
 
+def sees_window_alone(scheme):
+    """Whether a query sees all keys of its window and no others, and nothing is read off the tokens."""
+    return _own(scheme, "mask", None) is None and _own(scheme, "read", None) is None
+
+
 def rotate(scheme, x_BTHK, positions_BT):
     """Queries or keys, turned by their position."""
     return _own(scheme, "rotate", lambda x_BTHK, positions_BT: x_BTHK)(x_BTHK, positions_BT)

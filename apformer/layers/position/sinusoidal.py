@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import jax.numpy as jnp
 
-from apformer.layers.precision import at_least_float32
+from apformer.layers import at_least_float32
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,1 @@
+"""The machine: its devices, and the compiled programs on its disk."""

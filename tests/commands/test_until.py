@@ -1,0 +1,129 @@
+"""`--until certified`: training ends at the first checkpoint that is certified, and the run is that checkpoint."""
+
+import dataclasses
+import json
+
+import jax
+import pytest
+
+from apformer import cli
+from apformer.analysis import certificate, circuit
+from apformer.commands import certify, train
+from apformer.optimizer import Config as Optimizer
+from apformer.runs import fit, recipes, restore, selection
+from apformer.settings import Settings, Training
+from apformer.tasks.progressions import Options, generator
+from apformer.tasks.progressions import training as task
+
+TRAINING = Training(steps=6, until="certified", batch_size=4, log_every=1, save_every=2)
+SETTINGS = Settings(
+    "progressions",
+    "model",
+    TRAINING,
+    circuit.config(2),
+    generator.Config(digits=2, max_difference=30),
+    Options(crop_terms=3, test_sequences=20),
+    Optimizer(learning_rate=1e-12),  # what is right stays right
+)
+
+
+@pytest.fixture
+def exact(monkeypatch):
+    """Training begins with weights that are right everywhere."""
+    initial_state = fit.initial_state
+
+    def begin(settings, given=None):
+        state = initial_state(settings, given)
+        return state._replace(params=jax.tree.map(jax.numpy.copy, circuit.params(2)))
+
+    monkeypatch.setattr(task, "VALIDATION_ROWS", 32)
+    monkeypatch.setattr(train, "initial_state", begin)
+    monkeypatch.setattr(train.report, "write", lambda *args: "no page")
+
+
+def run(path, **changes):
+    train.train(dataclasses.replace(SETTINGS, training=dataclasses.replace(TRAINING, run_dir=str(path), **changes)))
+    return path, path / "checkpoints"
+
+
+def test_training_ends_at_the_first_certificate(exact, tmp_path, monkeypatch, capsys):
+    asked, certify_run = [], certify.certify_run
+
+    def first_try_fails(path, settings, **options):
+        asked.append(options)
+        return None if options.get("step") == 2 else certify_run(path, settings, **options)
+
+    monkeypatch.setattr(certify, "certify_run", first_try_fails)
+    path, folder = run(tmp_path / "run")
+    out, err = capsys.readouterr()
+    assert asked == [{"step": 2, "hasty": True}, {"step": 4, "hasty": True}]
+    assert "step 2: not certified yet" in err and "certified at step 4, after " in err
+    assert "CERTIFIED" in out
+    assert selection.steps(folder) == [2, 4] and selection.best(folder) == 4
+    proof, evaluation = (json.loads((path / f"{name}.json").read_text()) for name in ("certificate", "evaluation"))
+    assert proof["certified"] and proof["step"] == evaluation["step"] == 4
+    assert restore.load(path).step == 4
+    assert cli.main(["resume", str(path)]) == 0  # it has ended, and is examined again
+    assert selection.steps(folder) == [2, 4] and asked[2:] == [{}]
+
+
+def test_without_a_certificate_training_goes_on_to_the_last_step(exact, tmp_path, monkeypatch):
+    monkeypatch.setattr(certify, "certify_run", lambda *args, step=None, hasty=False: None if hasty else {})
+    monkeypatch.setattr(train.tables, "certificate", lambda result: "")
+    assert selection.steps(run(tmp_path / "run")[1]) == [2, 4, 6]
+
+
+@pytest.mark.parametrize("changes", ({"until": "steps"}, {"members": 2}, {"average": 2}))
+def test_nothing_is_asked_before_the_last_step(exact, tmp_path, monkeypatch, changes):
+    asked = []
+    monkeypatch.setattr(train, "fit", lambda path, settings, rows, state, proven: asked.append(proven))
+    monkeypatch.setattr(train, "initial_state", fit.initial_state)
+    with pytest.raises(Exception):  # noqa: B017 - there is nothing to evaluate
+        run(tmp_path / "run", **changes)
+    assert asked == [None]
+
+
+def test_a_step_that_is_wrong_on_validation_rows_is_not_asked(tmp_path, monkeypatch):
+    monkeypatch.setattr(task, "VALIDATION_ROWS", 32)
+    monkeypatch.setattr(train.report, "write", lambda *args: "no page")
+    monkeypatch.setattr(certify, "certify_run", lambda *args, **options: pytest.fail("it was asked"))
+    monkeypatch.setattr(train, "certificate", lambda *args: "")
+    assert selection.steps(run(tmp_path / "run")[1]) == [2, 4, 6]
+
+
+def test_too_many_contexts_are_asked_once(exact, tmp_path, monkeypatch):
+    asked = []
+
+    def too_many(*args, **options):
+        asked.append(options)
+        raise train.UserError("too many", train.USAGE)
+
+    monkeypatch.setattr(certify, "certify_run", too_many)
+    assert selection.steps(run(tmp_path / "run")[1]) == [2, 4, 6]
+    assert asked == [{"step": 2, "hasty": True}, {}]  # and at the end
+
+
+@pytest.mark.parametrize("sign", (1, -1))
+def test_in_haste_an_enumeration_ends_with_the_first_error(tmp_path, sign):
+    data = generator.Config(digits=1, max_difference=9)
+    training = Training(steps=1, run_dir=str(tmp_path / "run"))
+    settings = Settings("progressions", "model", training, circuit.config(1), data, Options())
+    path = train.keep(settings, jax.tree.map(lambda leaf: sign * leaf, circuit.params(1)))
+    found = certify.certify_run(path, settings, hasty=True)
+    assert (found is None) == (sign < 0)
+    assert [file.name for file in path.glob("certificate*")] == ["certificate.json"] * (sign > 0)
+
+
+def test_a_margin_that_is_too_small_is_no_certificate_and_leaves_nothing(tmp_path, monkeypatch):
+    monkeypatch.setattr(certificate, "SAFETY", float("inf"))
+    data = generator.Config(digits=1, max_difference=9)
+    training = Training(steps=1, run_dir=str(tmp_path / "run"))
+    settings = Settings("progressions", "model", training, circuit.config(1), data, Options())
+    path = train.keep(settings, circuit.params(1))
+    assert certify.certify_run(path, settings, hasty=True) is None
+    assert not list(path.glob("certificate*"))
+
+
+def test_the_default_recipe_ends_with_its_certificate():
+    assert recipes.parse([]).training.until == "certified"
+    assert recipes.parse(["--recipe", "bayes"]).training.until == "steps"

@@ -1,0 +1,125 @@
+"""Compiled programs outlive the process that compiled them, and none that is damaged or foreign is ever run."""
+
+import os
+import subprocess
+import sys
+import time
+
+import jax
+import pytest
+
+from apformer import cli, errors
+from apformer.machine import compilation
+
+PROGRAM = """
+import jax, jax.numpy as jnp
+from apformer.machine import compilation
+folder = compilation.keep()
+hits = []
+jax.monitoring.register_event_listener(lambda name, **_: hits.append(name))
+value = jax.jit(lambda x: jnp.tanh(x @ x).sum())(jnp.arange(9.0).reshape(3, 3))
+print(folder, repr(float(value)), hits.count("/jax/compilation_cache/cache_hits"))
+"""
+
+
+def run(place):
+    """(The folder, the value, how many programs were found in it), of a process of its own."""
+    unset = ("JAX_COMPILATION_CACHE_DIR", "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS")
+    env = {name: value for name, value in os.environ.items() if name not in unset}
+    process = subprocess.run(
+        [sys.executable, "-W", "error", "-c", PROGRAM],
+        env=env | {compilation.VARIABLE: str(place)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    folder, value, hits = process.stdout.split()
+    return folder, value, int(hits), process.stderr
+
+
+def programs(place):
+    return {path: path.read_bytes() for path in compilation._programs(place)}
+
+
+def test_a_second_process_compiles_nothing(tmp_path):
+    folder, value, hits, _ = run(tmp_path)
+    kept = programs(tmp_path)
+    assert hits == 0 and kept and all(str(path).startswith(folder) for path in kept)
+    assert run(tmp_path) == (folder, value, len(kept), "")
+    assert programs(tmp_path) == kept
+
+
+@pytest.mark.parametrize("sealed", (True, False))
+def test_a_damaged_program_costs_a_compilation(tmp_path, sealed):
+    _, value, _, _ = run(tmp_path)
+    kept = programs(tmp_path)
+    for path, data in kept.items():
+        middle = len(data) // 2
+        path.write_bytes(data[:middle] + bytes([data[middle] ^ 1]) + data[middle + 1 :] if sealed else data[:middle])
+        if not sealed:
+            compilation._seal_of(path).unlink()
+    _, again, hits, stderr = run(tmp_path)
+    assert (again, hits, stderr) == (value, 0, "")
+    if sealed:
+        assert programs(tmp_path).keys() == kept.keys()
+        assert all(compilation._seal_of(path).exists() for path in kept)
+        assert run(tmp_path)[1:3] == (value, len(kept))
+
+
+def test_a_program_without_a_seal_is_removed_after_a_day(tmp_path):
+    for name, age in (("old", 2 * compilation.DAY), ("new", 60)):
+        (tmp_path / name).write_bytes(b"program")
+        os.utime(tmp_path / name, (time.time() - age,) * 2)
+    compilation._check(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["new"]
+
+
+def test_the_oldest_programs_are_removed_when_all_take_too_much(tmp_path, monkeypatch):
+    monkeypatch.setattr(compilation, "LIMIT", 25)
+    (tmp_path / "kind").mkdir()
+    for age in range(4):
+        path = tmp_path / "kind" / str(age)
+        path.write_bytes(bytes(10))
+        os.utime(path, (1000 - age,) * 2)
+        compilation._seal_of(path).write_text("seal")
+    compilation._prune(tmp_path)
+    assert sorted(path.name for path in tmp_path.rglob("*.*")) == ["0.sha256", "1.sha256"]
+    assert {path.name for path in programs(tmp_path)} == {"0", "1"}
+
+
+def test_programs_of_another_processor_or_version_lie_elsewhere(monkeypatch):
+    here = compilation._kind()
+    monkeypatch.setattr(compilation, "version", lambda name: "1.2.3")
+    other = compilation._kind()
+    monkeypatch.setattr(compilation.platform, "machine", lambda: "other")
+    assert len({here, other, compilation._kind()}) == 3
+    assert jax.__version__ in here
+
+
+def test_a_folder_that_cannot_be_written_costs_a_sentence(tmp_path):
+    (tmp_path / "file").touch()
+    folder, _, hits, stderr = run(tmp_path / "file" / "folder")
+    assert (folder, hits) == ("None", 0)
+    assert stderr.startswith(f"cannot keep compiled programs in {tmp_path}") and stderr.count("\n") == 1
+    assert f"set {compilation.VARIABLE} to another folder" in stderr
+
+
+def test_none_keeps_no_program(tmp_path):
+    assert run("none")[0] == "None"
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_that_jax_was_told_of_stays():
+    assert compilation.keep("elsewhere") == jax.config.jax_compilation_cache_dir
+
+
+@pytest.mark.parametrize("words", (["--compilation_cache", "F"], ["--compilation-cache=F"]))
+@pytest.mark.parametrize("place", (0, 1, 2))
+def test_every_command_takes_the_flag_anywhere(words, place):
+    args = ["doctor", "--json"]
+    assert cli._cut([*args[:place], *words, *args[place:]], "compilation_cache", "a folder") == (args, "F")
+
+
+def test_the_flag_wants_a_value(capsys):
+    assert cli.main(["doctor", "--compilation_cache"]) == errors.USAGE
+    assert "--compilation_cache wants a value: give a folder, or none" in capsys.readouterr().err

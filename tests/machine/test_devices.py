@@ -1,0 +1,107 @@
+"""Any number of devices trains the same: a member as a run alone, bit for bit, and spread rows add up to the same.
+
+Devices are forced on a CPU, which has to be said before JAX starts: so all is computed by one process of its own.
+"""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from apformer import cli, errors
+from apformer.machine import devices
+
+SCRIPT = """
+import json, sys
+from pathlib import Path
+import jax, numpy as np
+from apformer import cli
+from apformer.commands import train as command
+from apformer.errors import UserError
+from apformer.machine import devices
+from apformer.runs import checkpoint, fit, restore
+from apformer.sweep import sweep
+
+folder, found = Path(sys.argv[1]), {}
+SMALL = "--digits 2 --min_difference 20 --max_difference 30 --d_model 16 --n_heads 2 --d_ff 16 --n_layers 1"
+SMALL += " --batch_size 8 --prefix_rows 0 --hard_fraction 0 --rule adamw --steps 8 --log_every 2 --save_every 4"
+SMALL += " --test_sequences 50"
+command.finish = fit.fit  # without an evaluation and a page
+
+def train(name, *words):
+    assert cli.main(["train", *SMALL.split(), "--run_dir", str(folder / name), *words]) == 0, name
+    return folder / name
+
+def state(path, step=8):
+    settings = restore.load_settings(path)
+    return checkpoint.load(path / "checkpoints", jax.eval_shape(lambda: fit.initial_state(settings)), step)[1]
+
+def same(ours, theirs):
+    return jax.tree.all(jax.tree.map(np.array_equal, ours.params, theirs.params))
+
+def losses(path):
+    return [json.loads(line)["loss"] for line in (path / "metrics.jsonl").read_text().splitlines()]
+
+few = train("few", "--members", "4", "--seed", "3", "--devices", "1")
+many = train("many", "--members", "4", "--seed", "3", "--devices", "4")
+alone = train("alone", "--seed", "4", "--devices", "1")
+member = jax.tree.map(lambda leaf: leaf[1], state(many))
+found["members"] = [same(state(few), state(many)), same(member, state(alone)), losses(few) == losses(many)]
+spread = train("spread", "--seed", "4", "--devices", "4")
+found["rows"] = float(np.abs(np.subtract(losses(alone), losses(spread))).max())
+both = train("both", "--members", "2", "--seed", "3", "--devices", "4")
+found["both"] = float(np.abs(np.subtract([line[:2] for line in losses(few)], losses(both))).max())
+at_once = train("at_once", "--members", "4", "--seed", "3", "--devices", "4", "--member_mode", "vmap")
+found["at once"] = float(np.abs(np.subtract(losses(few), losses(at_once))).max())
+
+before = state(many, 4)
+for count in ("1", "2", "4"):
+    assert cli.main(["resume", str(many), "--step", "4", "--devices", count]) == 0
+    found[f"resumed on {count}"] = [same(before, state(many, 4)), same(state(few), state(many))]
+for count in ("1", "4"):
+    assert cli.main(["certify", str(alone), "--devices", count]) in (0, 8)
+    certificate = json.loads((alone / "certificate.json").read_text())
+    found[f"certificate of {count}"] = [certificate[key] for key in ("contexts", "errors", "smallest_margin")]
+    assert cli.main(["evaluate", str(alone), "--devices", count]) == 0
+    evaluation = json.loads((alone / "evaluation.json").read_text())
+    found[f"evaluation on {count}"] = [evaluation[key] for key in ("terms", "nats_per_char", "exact_free_running")]
+devices.limit("4")
+sweep.sweep([*SMALL.split(), "--members", "2", "--no-certify", "--run_dir", str(folder / "sweep")])
+found["sweep"] = len(json.loads((folder / "sweep" / "sweep.json").read_text())["members"])
+assert cli.main(["export", str(alone), "--to", "stablehlo", "--out", str(folder / "function")]) == 0
+found["meshes"] = [list(devices.mesh(members, 12).devices.shape) for members in (1, 2, 3, 4, 6, 8)]
+try:
+    devices.mesh(1, 6)
+except UserError as error:
+    found["unfit"] = str(error)
+print("found", json.dumps(found))
+"""
+
+
+def test_four_devices_train_and_measure_as_one_does(tmp_path):
+    environment = os.environ | {"JAX_NUM_CPU_DEVICES": "4"}
+    command = [sys.executable, "-c", SCRIPT, str(tmp_path)]
+    process = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert process.returncode == 0, process.stderr[-3000:]
+    found = json.loads(process.stdout.splitlines()[-1].removeprefix("found "))
+    # A member has the bits of a run alone; rows that are spread add up to the same.
+    assert found["members"] == [True, True, True]
+    assert max(found[how] for how in ("rows", "both", "at once")) < 1e-5
+    # A checkpoint of four devices is restored on any number of them, and training goes on to the same bits.
+    assert [found[f"resumed on {count}"] for count in (1, 2, 4)] == [[True, True]] * 3
+    for name in ("certificate of", "evaluation on"):
+        assert found[f"{name} 4"] == pytest.approx(found[f"{name} 1"], abs=1e-4), name
+    assert found["sweep"] == 2
+    # Members come first, then rows.
+    assert found["meshes"] == [[1, 4], [2, 2], [1, 4], [4, 1], [2, 2], [4, 1]]
+    assert found["unfit"] == "--batch_size 6 does not divide over 4 devices: give a multiple of 4, or --devices 3"
+
+
+@pytest.mark.parametrize("count", ("0", "9", "-1", "two"))
+def test_more_devices_than_there_are_are_refused(capsys, count, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["doctor", "--devices", count]) == errors.USAGE
+    assert f"--devices {count} is out of range: JAX sees 1, give 1 to 1" in capsys.readouterr().err
+    assert devices.taken() and not list(tmp_path.iterdir())

@@ -1,0 +1,95 @@
+"""Everything that trains and everything that predicts is lowered for GPUs and TPUs, which need not be there."""
+
+import dataclasses
+import inspect
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from apformer import model, tasks
+from apformer.layers import position
+from apformer.runs import fit
+from apformer.settings import architecture_of
+
+PLATFORMS = ("cuda", "tpu")
+TEXT = "".join(f"the {k} bottles of ale stand on wall {k % 7}.\n" for k in range(200))
+
+
+def variants():
+    """{(task, architecture): settings of a recipe that has them}."""
+    found = {}
+    for name in tasks.names():
+        for recipe in tasks.load(name).RECIPES.values():
+            asks = "architecture" in inspect.signature(recipe).parameters
+            for architecture in tasks.load(name).ARCHITECTURES if asks else (None,):
+                settings = recipe(**({"architecture": architecture} if asks else {}))
+                found.setdefault(f"{name}-{settings.architecture}", settings)
+    return found
+
+
+VARIANTS = variants()
+
+
+def loaded(settings, tmp_path, **training):
+    """(settings, rows), of little data, with a short batch."""
+    (tmp_path / "text.txt").write_text(TEXT)
+    little = {"text": str(tmp_path / "text.txt")}
+    little |= {"largest": 999, "numbers": 300, "test_sentences": 20, "byte_pairs": 300}
+    data = {name: value for name, value in little.items() if name in vars(settings.data)}
+    training = dataclasses.replace(settings.training, batch_size=8, log_every=2, **training)
+    settings = dataclasses.replace(settings, training=training, data=dataclasses.replace(settings.data, **data))
+    return tasks.load(settings.task).load(settings)
+
+
+def lower(function, *arrays):
+    """Lower a function for PLATFORMS; typed keys, which an exported function does not take, as their data."""
+    is_key = [jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key) for leaf in jax.tree.leaves(arrays)]
+    _, treedef = jax.tree.flatten(arrays)
+
+    def of_data(*leaves):
+        keyed = (jax.random.wrap_key_data(leaf) if key else leaf for leaf, key in zip(leaves, is_key, strict=True))
+        found = jax.tree.leaves(function(*treedef.unflatten(keyed)))
+        return [leaf for leaf in found if not jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)]
+
+    leaves = [
+        jax.eval_shape(jax.random.key_data, leaf) if key else leaf
+        for leaf, key in zip(jax.tree.leaves(arrays), is_key, strict=True)
+    ]
+    exported = jax.export.export(jax.jit(of_data), platforms=PLATFORMS)(*leaves)
+    assert exported.platforms == PLATFORMS
+    return exported
+
+
+@pytest.mark.parametrize("settings", VARIANTS.values(), ids=VARIANTS)
+def test_every_training_step_is_lowered(settings, tmp_path):
+    """Of several members at once, in half precision."""
+    settings, rows = loaded(settings, tmp_path, members=2, member_mode="vmap", compute_dtype="bfloat16")
+    state = jax.eval_shape(lambda: fit.initial_state(settings))
+    train_rows = jax.eval_shape(lambda: tasks.load(settings.task).train_rows(rows))
+    program = fit._program(settings)
+    lower(lambda state, rows: fit.run_steps(state, rows, program, 2), state, train_rows)
+
+
+@pytest.mark.parametrize("settings", VARIANTS.values(), ids=VARIANTS)
+def test_every_prediction_is_lowered(settings, tmp_path):
+    settings, _ = loaded(settings, tmp_path)
+    module, cfg = architecture_of(settings), settings.model
+    if settings.architecture == "word2vec":
+        pytest.skip("vectors of words predict no token")
+    params = jax.eval_shape(lambda key: module.init(key, cfg), jax.random.key(0))
+    tokens_BT = jax.ShapeDtypeStruct((2, 7), jnp.int32)
+    if settings.architecture == "seq2seq":
+        lower(lambda params, *tokens: module.apply(params, *tokens, cfg), params, tokens_BT, tokens_BT)
+        cache = jax.eval_shape(lambda params, source: module.init_cache(params, source, cfg, 9), params, tokens_BT)
+    else:
+        lower(lambda params, tokens: module.apply(params, tokens, cfg), params, tokens_BT)
+        cache = jax.eval_shape(lambda: module.init_cache(cfg, 2, 9))
+    lower(lambda params, tokens, cache: module.extend(params, tokens, cache, cfg), params, tokens_BT, cache)
+
+
+@pytest.mark.parametrize("position", position.names())
+def test_every_position_scheme_is_lowered(position):
+    cfg = model.Config(d_model=8, n_heads=2, position=position)
+    params = jax.eval_shape(lambda key: model.init(key, cfg), jax.random.key(0))
+    lower(lambda params, tokens: model.apply(params, tokens, cfg), params, jax.ShapeDtypeStruct((2, 7), jnp.int32))
