@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
-from apformer.layers import attention, block, config, position
+from apformer.layers import attention, band, block, config, position
 from apformer.layers.block import Block
 from apformer.layers.cache import place
 from apformer.layers.embedding import Embedding, Head
@@ -137,14 +137,15 @@ def init(key, cfg):
     return params | ({"head": head["params"]} if head else {})
 
 
-def apply(params, tokens_BT, cfg, *, key=None, lengths_B=None, positions_BT=None, capture=(), remat=False):
+def apply(params, tokens_BT, cfg, *, key=None, lengths_B=None, positions_BT=None, capture=(), remat=False, plain=False):
     """Logits of the next token at every position: (B, T, V). Without a key there is no dropout.
 
     lengths_B: rows are right-padded; what stands beyond a row's length changes nothing.
     positions_BT: positions other than 0, 1, 2 ...; they must increase along a row.
     capture: any of "attention" (weights, LBHTS) and "residual" (the stream before, between and after the blocks,
     (L+1)BTD); then (logits_BTV, {name: array}) is returned. remat: a gradient computes the inside of a block anew
-    instead of keeping it, which takes less memory and more time.
+    instead of keeping it, which takes less memory and more time. plain: attention within a window as a masked square,
+    and not chunk by chunk; so it is too where attention is captured.
 
     Computes in the dtype of the parameters; softmax and norms in at least float32. Ids outside the vocabulary are
     undefined. Raises ValueError for tokens that are no rows, for more of them than `max_tokens`, and for an unknown
@@ -158,7 +159,9 @@ def apply(params, tokens_BT, cfg, *, key=None, lengths_B=None, positions_BT=None
     tokens_BT, _ = mask_padding(tokens_BT, lengths_B)
     # One row of positions serves all: masks and biases are then made once.
     positions_BT = jnp.arange(T)[None] if positions_BT is None else positions_BT
-    view, _ = _view(cfg, tokens_BT, positions_BT, positions_BT, training=key is not None)
+    whole = plain or "attention" in capture or not position.sees_window_alone(cfg.position_options)
+    chunk = None if whole else band.size(T, cfg.window)
+    view, _ = _view(cfg, tokens_BT, positions_BT, positions_BT, training=key is not None, chunk=chunk)
     x_BTD = _embed(params, tokens_BT, positions_BT, cfg)
     if key is not None:
         x_BTD = nn.Dropout(cfg.dropout, deterministic=False).apply({}, x_BTD, rngs={"dropout": key})
@@ -214,12 +217,15 @@ def extend(params, tokens_BT, cache, cfg, *, lengths_B=None):
     return _read_out(params, x_BTD, cfg), new
 
 
-def _view(cfg, tokens_BT, positions_BT, positions_BS, cache=None, **given):
+def _view(cfg, tokens_BT, positions_BT, positions_BS, cache=None, chunk=None, **given):
     """(What all layers of a pass see, the cache of the position scheme after it)."""
     scheme = cfg.position_options
     found, cache = position.read(scheme, tokens_BT, positions_BT, cache)
-    mask_BTS, found = position.mask(scheme, positions_BT, positions_BS, cfg.window, found)
-    return View(mask_BTS, positions_BT, positions_BS, found, **given), cache
+    if chunk is None:
+        mask_BTS, found = position.mask(scheme, positions_BT, positions_BS, cfg.window, found)
+    else:
+        mask_BTS = band.mask(positions_BT, chunk, cfg.window)
+    return View(mask_BTS, positions_BT, positions_BS, found, chunk=chunk, **given), cache
 
 
 def _embedding(cfg):

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 import jax.numpy as jnp
 from flax import linen as nn
 
-from apformer.layers import position, similarity
+from apformer.layers import at_least_float32, band, position, similarity
 from apformer.layers.position import none
-from apformer.layers.precision import at_least_float32
 from apformer.layers.similarity import compare
 from apformer.layers.weighting import weigh
 
@@ -70,13 +69,16 @@ class Attention(nn.Module):
         q_BTHK, k_BSHK, v_BSHK = (_heads(self.param, name, x_BTD, cfg) for name in ("query", "key", "value"))
         q_BTHK = position.rotate(scheme, q_BTHK, view.positions_BT)
         k_BSHK = position.rotate(scheme, k_BSHK, view.positions_BT)
+        if chunked := view.chunk is not None:
+            q_BTHK, k_BSHK, v_BSHK, view = band.cut(q_BTHK, k_BSHK, v_BSHK, view)
         bias_BHTS = position.Bias(scheme, cfg, name=cfg.position)(view, at_least_float32(x_BTD.dtype))
+        bias_BHTS = band.for_all(bias_BHTS, len(q_BTHK)) if chunked else bias_BHTS
         key = self.make_rng("dropout") if view.training else None
         q_BTHK, bias_BHTS = position.perturb(scheme, q_BTHK, bias_BHTS, key)
         if view.write is not None:
             k_BSHK, v_BSHK, cache = view.write(cache, k_BSHK, v_BSHK)
         y_BTD, weights_BHTS = _attend(self, q_BTHK, k_BSHK, v_BSHK, view.mask_BTS, bias_BHTS, view.training)
-        return y_BTD, weights_BHTS, cache
+        return band.join(y_BTD, *x_BTD.shape[:2]) if chunked else y_BTD, weights_BHTS, cache
 
 
 class CrossAttention(nn.Module):

@@ -34,6 +34,8 @@ class View:
     """Which tokens of a source cross-attention may see; None where there is no source."""
     source_BSD: Any = None
     """The source; None where its keys and values are in a cache."""
+    chunk: int | None = field(default=None, metadata={"static": True})
+    """Queries of a chunk, if rows are cut into chunks (band.py), of which mask_BTS then is; None for whole rows."""
     training: bool = field(default=False, metadata={"static": True})
     """Whether there is dropout."""
 
