@@ -1,6 +1,7 @@
 """Train a language model on a text file: `python experiments/text.py FILE`.
 
-FILE is a text in UTF-8. The same as `apformer train --recipe text --text FILE`, whose flags follow FILE.
+FILE is a text in UTF-8, or a folder of tokens (see datasets/text). The same as `apformer train --recipe text --text
+FILE`, whose flags follow FILE.
 """
 
 import sys

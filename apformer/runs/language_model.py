@@ -7,6 +7,7 @@ from apformer import model, tasks
 from apformer.decoding.bind import Model, bind
 from apformer.errors import USAGE, UserError
 from apformer.formats import gpt2
+from apformer.machine import devices
 from apformer.runs import directory, restore, settings_file
 from apformer.settings import architecture_of
 from apformer.tasks.text import folders
@@ -29,7 +30,7 @@ def load(folder=None, member=None):
     architecture, cfg, params, path = _load(folder, member)
     tokenizer = pretrained.load(path)
     text.check_vocabulary(tokenizer, cfg.vocab_size, str(path))
-    return LanguageModel(bind(architecture, params, cfg), architecture.max_tokens(cfg), tokenizer)
+    return LanguageModel(bind(architecture, params, cfg, devices.mesh()), architecture.max_tokens(cfg), tokenizer)
 
 
 def load_params(folder=None, member=None):

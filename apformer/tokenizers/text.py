@@ -7,6 +7,7 @@ of byte pairs for every text there is. Byte pairs are trained and run by the `to
 
 A special token, such as GPT-2's <|endoftext|>, is not a piece of a text but a sign for the model. A text that spells
 one is refused unless it is allowed, as in `tiktoken`: whoever writes a part of a text could otherwise end it.
+`with_end` sees to it that there is one for the end of a text.
 """
 
 import codecs
@@ -24,6 +25,8 @@ from apformer.tokenizers.byte_pairs import BYTES, GPT4_PATTERN, library
 from apformer.tokenizers.digits import codes, inside
 
 _BLOCK = 1 << 18  # characters handed to the library at a time: it holds some 200 bytes for each
+_END = "<|endoftext|>"  # of a text, in byte pairs
+_END_CHARACTER = chr(0x10FFFF)  # the same in characters: the last code point, which Unicode keeps out of all texts
 _LINE_END = re.compile(r"(?<=[^\W_])(?=[\r\n])")
 
 
@@ -34,14 +37,25 @@ class Characters:
     characters: str
 
     by_characters = True
-    special_tokens = frozenset()  # the ids of special tokens
 
     @property
     def vocab_size(self) -> int:
         return len(self.characters)
 
+    @property
+    def special_tokens(self) -> frozenset:
+        """The ids of special tokens."""
+        return frozenset(token for token, character in enumerate(self.characters) if character == _END_CHARACTER)
+
+    def with_end(self) -> tuple["Characters", int]:
+        """(the tokenizer with a token for the end of a text, its id): the last, made if there is none."""
+        characters = self.characters.removesuffix(_END_CHARACTER) + _END_CHARACTER
+        return Characters(characters), len(characters) - 1
+
     def encode(self, text: str, *, allow_special: bool = False) -> np.ndarray:
         """tokens_T, int32. Raises UserError (exit DATA) that names the first character outside the vocabulary."""
+        if self.special_tokens and not allow_special:
+            _refuse_special(text, _END_CHARACTER)
         codes_V, codes_T = codes(self.characters), codes(text)
         tokens_T = np.minimum(np.searchsorted(codes_V, codes_T), self.vocab_size - 1).astype(np.int32)
         unknown_T = codes_V[tokens_T] != codes_T
@@ -82,12 +96,16 @@ class BytePairs:
         added = self.tokenizer.get_added_tokens_decoder()
         return frozenset(token for token, what in added.items() if what.special)
 
+    def with_end(self) -> tuple["BytePairs", int]:
+        """(the tokenizer with a token for the end of a text, its id): GPT-2's <|endoftext|>, made if there is none."""
+        tokenizer = library().Tokenizer.from_str(self.tokenizer.to_str())
+        tokenizer.add_special_tokens([_END])  # which changes nothing where it is one
+        return BytePairs(tokenizer), tokenizer.token_to_id(_END)
+
     def encode(self, text: str, *, allow_special: bool = False) -> np.ndarray:
         """tokens_T, int32. Raises UserError (exit DATA) that names a lone surrogate, or a special token not allowed."""
         for name in [] if allow_special else map(self.tokenizer.id_to_token, sorted(self.special_tokens)):
-            if name in text:
-                fault = f"character {text.index(name) + 1} begins the special token {name}"
-                raise UserError(f"{fault}: give --special_tokens to read it as one, or remove it from the text", DATA)
+            _refuse_special(text, name)
         blocks = [self.tokenizer.encode(block, add_special_tokens=False).ids for block in _blocks(text)]
         return np.concatenate([np.array(block, np.int32) for block in [[], *blocks]])
 
@@ -120,6 +138,11 @@ def train_byte_pairs(text: str, vocab_size: int) -> BytePairs:
     if vocab_size < len(BYTES):
         raise UserError(f"--vocab_size {vocab_size} is under 256, the number of bytes: give 256 or more", USAGE)
     _refuse_no_text(text)
+    return train_byte_pairs_on([text], vocab_size)
+
+
+def train_byte_pairs_on(texts: Iterable[str], vocab_size: int) -> BytePairs:
+    """The same of texts that come one after the other, of which only one is in memory at a time."""
     tokenizers = library()
     chunks = tokenizers.pre_tokenizers
     by_pattern = chunks.Split(tokenizers.Regex(GPT4_PATTERN), "isolated")
@@ -129,8 +152,26 @@ def train_byte_pairs(text: str, vocab_size: int) -> BytePairs:
     tokenizer.decoder = tokenizers.decoders.ByteLevel()
     alphabet = chunks.ByteLevel.alphabet()
     trainer = tokenizers.trainers.BpeTrainer(vocab_size=vocab_size, initial_alphabet=alphabet, show_progress=False)
-    tokenizer.train_from_iterator(_blocks(text), trainer)
+    tokenizer.train_from_iterator((block for text in texts for block in _blocks(text)), trainer)
     return BytePairs(tokenizer)
+
+
+def pieces(parts: Iterable[str], least: int = 1 << 22) -> Iterator[str]:
+    """A long text that comes in parts, in pieces of `least` characters and more: their tokens are those of the whole.
+
+    Pieces end where `encode` may cut, at a line end. Where there is none, a piece ends anywhere.
+    """
+    held = ""
+    for part in parts:
+        held += part
+        if len(held) >= least:
+            end = len(held)
+            for cut in _LINE_END.finditer(held, len(held) // 2):
+                end = cut.start()
+            yield held[:end]
+            held = held[end:]
+    if held:
+        yield held
 
 
 def stream(tokenizer: Characters | BytePairs, tokens: Iterable[int]) -> Iterator[str]:
@@ -153,6 +194,12 @@ def check_vocabulary(tokenizer: Characters | BytePairs, vocab_size: int, model: 
 def _byte_of_letter():
     """The library writes a byte as a letter; in the order of their code points the letters stand for `BYTES`."""
     return dict(zip(sorted(library().pre_tokenizers.ByteLevel.alphabet()), BYTES, strict=True))
+
+
+def _refuse_special(text, name):
+    if name in text:
+        fault = f"character {text.index(name) + 1} begins the special token {name}"
+        raise UserError(f"{fault}: give --special_tokens to read it as one, or remove it from the text", DATA)
 
 
 def _blocks(text):

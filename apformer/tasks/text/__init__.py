@@ -1,6 +1,7 @@
 """A language model of a text: a window of the text is read, and every next token of it predicted.
 
-`rows` is {"train": tokens, "validation": tokens, "tokenizer": ..., "validation_characters": how many}.
+`rows` is {"train": tokens, "validation": tokens, "tokenizer": ..., "validation_characters": how many, "prepared": the
+hash of a folder, whose tokens to train on are `Shards`; None of a text in memory}.
 """
 
 from apformer.tasks.text.corpus import Config
@@ -14,6 +15,7 @@ from apformer.tasks.text.training import (
     check,
     describe,
     example,
+    feed,
     files,
     floor,
     init_from,

@@ -22,7 +22,7 @@ class Config:
     """Which text, and how it is cut."""
 
     text: str | None = None
-    """Text file in UTF-8 to train on."""
+    """Text file in UTF-8 to train on; or a folder of tokens, for a text larger than memory: see datasets/text."""
     tokenizer: str = "characters"
     """Tokenizer: characters, byte_pairs (--vocab_size of them), or a file or folder that holds one."""
     special_tokens: bool = False
@@ -30,13 +30,13 @@ class Config:
     context: int = 256
     """Number of tokens of a row: the most that the model sees before the token it predicts."""
     validation_share: float = 0.1
-    """Share of the text, at its end, that is kept for validation."""
+    """Share of the text, at its end, that is kept for validation. A folder of tokens has a part for it."""
 
 
 def check(cfg):
     """Raises UserError (exit USAGE) that names the flag which no text can follow."""
     if cfg.text is None:
-        raise UserError("--text is missing: give a text file in UTF-8", USAGE)
+        raise UserError("--text is missing: give a text file in UTF-8, or a folder of tokens", USAGE)
     if not 1 <= cfg.context < 2**31:
         raise UserError(f"--context {cfg.context} is out of range: give 1 to 2147483647", USAGE)
     if not 0 < cfg.validation_share < 1:
@@ -65,9 +65,34 @@ def split(text: str, cfg: Config) -> tuple[str, str]:
 
 def windows(key: jax.Array, tokens_N: jax.Array, cfg: Config, batch_size: int) -> Batch:
     """Rows of context + 1 tokens from anywhere, with replacement. Pure; cfg and batch_size are static under jit."""
-    start_B = jax.random.randint(key, (batch_size,), 0, len(tokens_N) - cfg.context, jnp.int32)
-    tokens_BT = tokens_N[start_B[:, None] + jnp.arange(cfg.context + 1, dtype=jnp.int32)[None]]
+    start_B = draw(key, len(tokens_N) - cfg.context, batch_size)
+    return batch(tokens_N[start_B[:, None] + jnp.arange(cfg.context + 1, dtype=jnp.int32)[None]])
+
+
+def batch(tokens_BT: jax.Array) -> Batch:
+    """Rows that are wholly of the text."""
     return Batch(tokens_BT.astype(jnp.int32), jnp.ones(tokens_BT.shape))
+
+
+def draw(key: jax.Array, places: int, batch_size: int) -> jax.Array:
+    """What `starts` makes places of, drawn uniformly: the places themselves if an int32 can hold them, else 64 bits.
+
+    Pure; the number of places and batch_size are static under jit.
+    """
+    if places < 2**31:
+        return jax.random.randint(key, (batch_size,), 0, places, jnp.int32)
+    return jax.random.bits(key, (batch_size, 2), jnp.uint32)
+
+
+def starts(drawn: np.ndarray, places: int) -> np.ndarray:
+    """Where rows begin, int64, from what `draw` gave, on the host: JAX computes with 32 bits.
+
+    64 bits modulo the number of places: no place is more likely than another by more than places / 2^64.
+    """
+    if places < 2**31:
+        return drawn.astype(np.int64)
+    high_B, low_B = np.moveaxis(drawn.astype(np.uint64), -1, 0)
+    return ((high_B << np.uint64(32) | low_B) % np.uint64(places)).astype(np.int64)
 
 
 def consecutive(tokens_N: np.ndarray, cfg: Config, batch_tokens: int) -> Batch:

@@ -22,7 +22,7 @@ def page(settings, rows, params, evaluation, path):
     shown = {
         "vocabulary": merges.texts(words),
         "task": sections.task(
-            f"writes text like {os.path.basename(cfg.text)}", prompt, line=LINE if characters else None
+            f"writes text like {os.path.basename(os.path.abspath(cfg.text))}", prompt, line=LINE if characters else None
         ),
         "facts": _facts(evaluation) if evaluation else [],
         "right": {

@@ -2,6 +2,7 @@
 
 import hashlib
 import math
+import os
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -14,8 +15,8 @@ from apformer import loss
 from apformer.errors import DATA, USAGE, UserError
 from apformer.flags import require
 from apformer.settings import architecture_of
-from apformer.tasks import plain
-from apformer.tasks.text import corpus, lora
+from apformer.tasks import Feed, plain
+from apformer.tasks.text import corpus, lora, shards
 from apformer.tokenizers import pretrained
 from apformer.tokenizers import text as text_tokenizer
 
@@ -48,6 +49,8 @@ def read_rows(settings):
     Characters are those of the whole text; byte pairs are learned from the training part. Raises UserError.
     """
     cfg = settings.data
+    if os.path.isdir(cfg.text):
+        return prepared_rows(cfg)
     parts = corpus.split(whole := corpus.read(cfg.text), cfg)
     if cfg.tokenizer == "characters":
         tokenizer = text_tokenizer.train_characters(whole)
@@ -62,12 +65,43 @@ def encode_rows(parts, tokenizer, cfg):
     """The rows of a training part and a validation part. Raises UserError (exit DATA) if one is shorter than a row."""
     kind = np.uint16 if tokenizer.vocab_size <= 2**16 else np.int32
     train_N, validation_N = (tokenizer.encode(part, allow_special=cfg.special_tokens).astype(kind) for part in parts)
+    return _rows(cfg, train_N, validation_N, tokenizer, len(parts[1]), None)
+
+
+def prepared_rows(cfg):
+    """The rows of a folder that datasets/text/prepare.py wrote, whose training part stays in its files.
+
+    Raises UserError: USAGE for a flag that such a folder decides, DATA for what is wrong with it.
+    """
+    for name in ("validation_share", "special_tokens"):
+        if getattr(cfg, name) != getattr(corpus.Config, name):
+            decided = f"--{name} is decided where {cfg.text} was prepared, which is a folder of tokens"
+            raise UserError(f"{decided}: drop the flag", USAGE)
+    found = shards.read(cfg.text)
+    if cfg.tokenizer != corpus.Config.tokenizer:
+        _require_same_tokenizer(cfg, found.tokenizer)
+    return _rows(cfg, found.train, found.validation, found.tokenizer, found.validation_characters, found.sha256)
+
+
+def _require_same_tokenizer(cfg, tokenizer):
+    """Raises UserError (exit DATA) if --tokenizer is not the one that made the tokens of a folder."""
+    if cfg.tokenizer in LEARNED or pretrained.load(cfg.tokenizer).to_json() != tokenizer.to_json():
+        other = f"--tokenizer {cfg.tokenizer} is not the one that {cfg.text} was prepared with"
+        raise UserError(f"{other}: drop the flag, or prepare the text with it in another folder", DATA)
+
+
+def _rows(cfg, train_N, validation_N, tokenizer, characters, sha256):
     for name, tokens_N in (("training", train_N), ("validation", validation_N)):
         if len(tokens_N) <= cfg.context:
             short = f"the {name} part of {cfg.text} has {len(tokens_N):,} tokens, a row {cfg.context + 1:,}"
             raise UserError(f"{short}: give a longer text, or a smaller --context", DATA)
-    characters = len(parts[1])
-    return {"train": train_N, "validation": validation_N, "tokenizer": tokenizer, "validation_characters": characters}
+    return {
+        "train": train_N,
+        "validation": validation_N,
+        "tokenizer": tokenizer,
+        "validation_characters": characters,
+        "prepared": sha256,
+    }
 
 
 def kept(settings, path):
@@ -98,8 +132,23 @@ def files(rows):
 
 
 def train_rows(rows):
-    """The tokens of the training part."""
-    return jnp.asarray(rows["train"])
+    """The tokens of the training part; None of a folder, from which they are fed."""
+    return None if rows["prepared"] else jnp.asarray(rows["train"])
+
+
+def feed(settings, rows):
+    """Windows that are read from the files of a folder, the same as of a text in memory; None of such a text."""
+    if not rows["prepared"]:
+        return None
+    length, batch_size = settings.data.context + 1, settings.training.batch_size * settings.options.accumulate
+    tokens, places = rows["train"], len(rows["train"]) - settings.data.context
+
+    def read(drawn):
+        start_NB = corpus.starts(drawn, places)
+        return tokens.windows(start_NB.reshape(-1), length).reshape(*start_NB.shape, length)
+
+    size = batch_size * length * tokens.dtype.itemsize
+    return Feed(partial(corpus.draw, places=places, batch_size=batch_size), read, size)
 
 
 def floor(settings, rows):
@@ -108,18 +157,23 @@ def floor(settings, rows):
 
 
 def describe(settings, rows):
-    """What config.json says of the data: counts and hashes, by which a resumed run knows it again."""
+    """What config.json says of the data: counts and hashes, by which a resumed run knows it again.
+
+    The hash of a folder is that of its manifest, which holds those of its files.
+    """
     return {
         "source": settings.data.text,
         "tokens": {part: len(rows[part]) for part in ("train", "validation")},
         "validation_characters": rows["validation_characters"],
-        "sha256": hashlib.sha256(Path(settings.data.text).read_bytes()).hexdigest(),
+        "sha256": rows["prepared"] or hashlib.sha256(Path(settings.data.text).read_bytes()).hexdigest(),
         "tokenizer_sha256": hashlib.sha256(rows["tokenizer"].to_json().encode()).hexdigest(),
     }
 
 
 def sample(key, settings, train_rows):
-    """The batch of a training step: fresh windows of the training part. Pure, settings static."""
+    """The batch of a training step: fresh windows of the training part, or what was fed. Pure, settings static."""
+    if train_rows.ndim == 2:
+        return corpus.batch(train_rows)
     return corpus.windows(key, train_rows, settings.data, settings.training.batch_size * settings.options.accumulate)
 
 

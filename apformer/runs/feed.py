@@ -1,0 +1,78 @@
+"""Rows that do not fit into memory: those of the next steps are read while the device works on the steps before them.
+
+    device     | steps   1-50 | steps 51-100 | steps 101-150 |
+    this file  | read  51-100 | read 101-150 | read  151-200 |
+
+What a step reads depends on the key of its batch alone, so a run that is resumed reads the same.
+"""
+
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from apformer import train
+from apformer.machine import devices
+
+MOST = 2**26  # bytes that are read at once, if a step is not larger; up to three times as much is held
+
+
+class Feeding:
+    """What `sample` is handed in the steps of a run, in pieces of which the next one is always being read.
+
+    feed: of the task, or None for one whose rows lie on the device. key: the root of the run's randomness, one for each
+    member if there are several. run: Training.
+    """
+
+    def __init__(self, feed, key, run, mesh=None):
+        self.feed, self.run, self.mesh, self.coming = feed, run, mesh, None
+        self.pool = ThreadPoolExecutor(1)
+        if feed is not None:
+            parts = -(-run.log_every * feed.bytes * run.members // MOST)
+            self.steps = -(-run.log_every // parts)
+            # The state that has it is donated to the first steps.
+            self.key = jax.random.wrap_key_data(np.array(jax.random.key_data(key)), impl=jax.random.key_impl(key))
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.pool.shutdown(cancel_futures=True)
+
+    def pieces(self, step, until):
+        """(number of steps, what is fed to them) for each piece of the chunk of steps from `step` to `until`.
+
+        Raises UserError if rows cannot be read.
+        """
+        if self.feed is None:
+            yield until - step, None
+            return
+        while step < until:
+            end, fed = (self.coming or self._begin(step)).result()
+            self.coming = self._begin(end) if end < self.run.steps else None
+            yield end - step, fed
+            step = end
+
+    def _begin(self, step):
+        """A future of (end, what is fed) for the piece that begins with a step, whose places are drawn before."""
+        end = min(step + self.steps, step - step % self.run.log_every + self.run.log_every, self.run.steps)
+        # Now, before the device gets its next piece: else it would finish that first.
+        return self.pool.submit(self._read, end, _draw(self.key, step, self.feed.draw, end - step))
+
+    def _read(self, end, drawn):
+        rows = self.feed.read(jax.tree.map(np.asarray, drawn))
+        return end, jax.device_put(rows) if self.mesh is None else devices.place(rows, self.mesh, self.run.members)
+
+
+@partial(jax.jit, static_argnames=("draw", "steps"))
+def _draw(key, step, draw, steps):
+    """draw(key of the batch) of each step from `step` on, with an axis of members in front if there are several."""
+
+    def of_member(key):
+        steps_N = step + jnp.arange(steps, dtype=jnp.int32)
+        # One after the other, as the steps themselves draw: not every generator gives the same numbers under vmap.
+        return jax.lax.map(lambda step: draw(train.keys_of(key, step)[1]), steps_N)
+
+    return jax.lax.map(of_member, key) if key.ndim else of_member(key)

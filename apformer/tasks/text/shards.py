@@ -1,0 +1,196 @@
+"""Tokens in files, for texts that are larger than memory: written once, and read window by window while training.
+
+    DIR/000000.bin 000001.bin ...   the training part: token after token, uint16 or uint32, little-endian
+        validation.bin              the validation part
+        tokenizer.json              the tokenizer
+        manifest.json               what there is, with the size and the sha256 of each file; it is written last
+
+The shards are one row of tokens, cut where a file is full, so a window may reach from one file into the next. Windows
+are read, not mapped: pages of a mapped file count as memory of the process, and each touch maps 64 KB of them.
+"""
+
+import hashlib
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from apformer import files
+from apformer.errors import DATA, UserError
+from apformer.tokenizers import pretrained
+from apformer.tokenizers.text import BytePairs, Characters
+
+FORMAT = 1
+SHARD_TOKENS = 2**27
+DTYPES = {"uint16": np.dtype("<u2"), "uint32": np.dtype("<u4")}
+PREPARE = "python datasets/text/prepare.py FILE... --out"
+
+
+@dataclass(frozen=True)
+class Shards:
+    """The training part, in files."""
+
+    paths: tuple[Path, ...]
+    begins: tuple[int, ...]  # the place of the first token of each file, and at last the number of all tokens
+    dtype: np.dtype
+    vocab_size: int
+
+    def __len__(self):
+        return self.begins[-1]
+
+    def windows(self, start_R: np.ndarray, length: int) -> np.ndarray:
+        """The `length` tokens from each place on: (rows, length), of the type that the files have.
+
+        Raises UserError (exit DATA) that names a file which is missing, cut, or has tokens of another vocabulary.
+        """
+        tokens_RT = np.empty((len(start_R), length), self.dtype)
+        for path, begin, end in zip(self.paths, self.begins[:-1], self.begins[1:], strict=True):
+            touching = np.flatnonzero((start_R < end) & (start_R + length > begin))
+            if not len(touching):
+                continue
+            starts = start_R[touching].tolist()
+            parts = (tokens_RT[r, max(begin - at, 0) : end - at] for r, at in zip(touching, starts, strict=True))
+            self._fill(parts, path, [max(at - begin, 0) for at in starts])
+        return tokens_RT
+
+    def _fill(self, parts, path, places):
+        """Read the tokens of one file from each of the places on."""
+        try:
+            with open(path, "rb", buffering=0) as file:
+                for part, place in zip(parts, places, strict=True):
+                    file.seek(place * self.dtype.itemsize)
+                    if file.readinto(part) != part.nbytes:
+                        raise _fault(path, "is cut short")
+                    _refuse_foreign(part, path, self.vocab_size)
+        except OSError as error:
+            raise _fault(path, f"cannot be read ({error.strerror})") from None
+
+
+class Prepared(NamedTuple):
+    """What lies in a folder that `write` made."""
+
+    train: Shards
+    validation: np.ndarray
+    validation_characters: int
+    tokenizer: Characters | BytePairs
+    sha256: str  # of the manifest, which holds those of all files
+
+
+def read(folder: str | Path) -> Prepared:
+    """The text that was prepared in a folder; of the training part only sizes are looked at.
+
+    Raises UserError (exit DATA) that names a file which is missing, damaged, cut or foreign, and the remedy.
+    """
+    folder = Path(folder)
+    try:
+        content = (folder / "manifest.json").read_bytes()
+    except OSError:
+        lacking = f"{folder} is a folder without a manifest.json, so no text was prepared in it to the end"
+        raise UserError(f"{lacking}: delete it, and write it with `{PREPARE} {folder}`", DATA) from None
+    try:
+        manifest = json.loads(content)
+        if manifest["format"] != FORMAT:
+            raise ValueError(f"format {manifest['format']}")
+        dtype = DTYPES[manifest["dtype"]]
+        listed = [(folder / said["name"], int(said["tokens"])) for said in (*manifest["train"], manifest["validation"])]
+        of_validation, characters = manifest["validation"]["sha256"], int(manifest["validation"]["characters"])
+        of_tokenizer = manifest["tokenizer_sha256"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise _fault(folder / "manifest.json", f"is damaged or of another version of apformer ({error!r})") from None
+    for path, tokens in listed:
+        _check_size(path, tokens * dtype.itemsize)
+    _verified(folder / "tokenizer.json", of_tokenizer)
+    tokenizer = pretrained.load(folder / "tokenizer.json")
+    *paths, last = (path for path, _ in listed)
+    validation = np.frombuffer(_verified(last, of_validation), dtype)
+    _refuse_foreign(validation, last, tokenizer.vocab_size)
+    begins = np.cumsum([0, *(tokens for _, tokens in listed[:-1])]).tolist()
+    train = Shards(tuple(paths), tuple(begins), dtype, tokenizer.vocab_size)
+    return Prepared(train, validation, characters, tokenizer, hashlib.sha256(content).hexdigest())
+
+
+def _check_size(path, size):
+    """Raises UserError (exit DATA) unless a file has the size that the manifest says."""
+    try:
+        found = os.path.getsize(path)
+    except OSError as error:
+        raise _fault(path, f"cannot be read ({error.strerror})") from None
+    if found != size:
+        raise _fault(path, f"is {'cut short' if found < size else 'too long'}, {found:,} bytes instead of {size:,}")
+
+
+def _verified(path, sha256):
+    """The bytes of a file. Raises UserError (exit DATA) unless they are those that were written."""
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise _fault(path, f"cannot be read ({error.strerror})") from None
+    if hashlib.sha256(content).hexdigest() != sha256:
+        raise _fault(path, "is not the file that was written there (its sha256 differs from the manifest)")
+    return content
+
+
+def _refuse_foreign(tokens, path, vocab_size):
+    if tokens.size and tokens.max() >= vocab_size:
+        other = f"has token {tokens.max()}, beyond the vocabulary of {vocab_size:,}, so another tokenizer wrote it"
+        raise _fault(path, other)
+
+
+def _fault(path, what):
+    return UserError(f"{path} {what}: restore it, or delete the folder and run `{PREPARE} {path.parent}`", DATA)
+
+
+class Writer:
+    """Writes a folder that `read` reads: tokens one part after the other, and the manifest last.
+
+    The folder must be empty. Raises UserError (exit DISK) if something cannot be written.
+    """
+
+    def __init__(self, folder: str | Path, tokenizer: Characters | BytePairs, shard_tokens: int = SHARD_TOKENS):
+        self.folder, self.tokenizer, self.most, self.written = Path(folder), tokenizer, shard_tokens, []
+        self.name = "uint16" if tokenizer.vocab_size <= 2**16 else "uint32"
+        self.digest = None
+
+    def add(self, tokens_N: np.ndarray):
+        """Append tokens to the training part."""
+        while len(tokens_N):
+            if not self.written or self.written[-1]["tokens"] == self.most:
+                self._end_shard()
+                self.written.append({"name": f"{len(self.written):06d}.bin", "tokens": 0})
+                self.digest = hashlib.sha256()
+            shard = self.written[-1]
+            part = tokens_N[: self.most - shard["tokens"]]
+            self._append(shard["name"], data := part.astype(DTYPES[self.name]).tobytes())
+            self.digest.update(data)
+            shard["tokens"] += len(part)
+            tokens_N = tokens_N[len(part) :]
+
+    def _append(self, name, data):
+        with files.disk_errors(self.folder / name), open(self.folder / name, "ab") as file:
+            file.write(data)
+
+    def _end_shard(self):
+        """The sha256 of the shard that is full, and its bytes on the disk."""
+        if self.written:
+            self.written[-1]["sha256"] = self.digest.hexdigest()
+            files.fsync(self.folder / self.written[-1]["name"])
+
+    def close(self, validation_N: np.ndarray, characters: int):
+        """Write the validation part, which has this many characters, the tokenizer, and the manifest."""
+        self._end_shard()
+        data, text = validation_N.astype(DTYPES[self.name]).tobytes(), self.tokenizer.to_json().encode("utf-8")
+        files.write_bytes(self.folder / "validation.bin", data)
+        files.write_bytes(self.folder / "tokenizer.json", text)
+        validation = {"name": "validation.bin", "tokens": len(validation_N), "sha256": hashlib.sha256(data).hexdigest()}
+        manifest = {
+            "format": FORMAT,
+            "dtype": self.name,
+            "vocab_size": self.tokenizer.vocab_size,
+            "tokenizer_sha256": hashlib.sha256(text).hexdigest(),
+            "train": self.written,
+            "validation": validation | {"characters": characters},
+        }
+        files.write_json(self.folder / "manifest.json", manifest)

@@ -1,0 +1,204 @@
+"""Writes a folder of tokens from texts of any size, for `apformer train --recipe text --text FOLDER`.
+
+    python datasets/text/prepare.py FILE... --out FOLDER --tokenizer gpt2
+
+A FILE is a document in UTF-8. A file *.jsonl has a document a line, in its field "text". A token for the end of a text
+follows each document. Files are read piece by piece, so they may be larger than memory.
+"""
+
+import codecs
+import json
+import os
+import sys
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+from tyro.conf import Positional
+
+from apformer import files, flags
+from apformer.errors import DATA, USAGE, UserError
+from apformer.report import progress
+from apformer.tasks.text import shards
+from apformer.tokenizers import pretrained, text
+
+PART = 1 << 20  # bytes that are read at once
+
+
+@dataclass(frozen=True)
+class Prepare:
+    """Write a folder of tokens from texts of any size, for `apformer train --recipe text --text FOLDER`."""
+
+    texts: Positional[tuple[str, ...]] = ()
+    """Files in UTF-8, a document each; a file *.jsonl has a document a line, in its field "text"."""
+    out: str | None = None
+    """New folder for the tokens."""
+    tokenizer: str = "characters"
+    """Tokenizer: characters, byte_pairs (--vocab_size of them), or a file or folder that holds one."""
+    vocab_size: int | None = None
+    """Number of tokens that --tokenizer byte_pairs makes, the 256 bytes and the end of a text among them."""
+    special_tokens: bool = False
+    """Read special tokens in the texts, such as <|endoftext|>. Without this flag, a text that has some is refused."""
+    validation_tokens: int = 2**20
+    """Number of tokens at the end that are kept for validation, but at most a tenth of all. They begin with a document
+    if one begins in their first half."""
+
+
+def prepare(args):
+    """Write the folder. Raises UserError that names the flag, or the file and the line."""
+    _check(args)
+    folder = _new_folder(args.out)
+    tokenizer, end = _tokenizer(args).with_end()
+    tail, documents = Tail(shards.Writer(folder, tokenizer), args.validation_tokens, end), 0
+    for where, piece, ends in _read(args.texts, "encode"):
+        tokens_N = _named(where, partial(tokenizer.encode, piece, allow_special=args.special_tokens))
+        tail.add(tokens_N)
+        if ends:
+            tail.add(np.array([end]))
+            documents += 1
+    validation_N = tail.close()
+    if not len(validation_N):
+        raise UserError(f"{args.texts[0]} and what follows are too short for a validation part: give more text", DATA)
+    characters = len(tokenizer.decode(validation_N[validation_N != end]))
+    tail.writer.close(validation_N, characters)
+    counts = f"{tail.all - len(validation_N):,} tokens to train on, {len(validation_N):,} for validation"
+    print(f"{folder}: {documents:,} documents, {counts}")
+    print(f"{tokenizer.vocab_size:,} tokens in the vocabulary; {end} ends a document")
+
+
+def _check(args):
+    """Raises UserError (exit USAGE) that names the flag at fault."""
+    if not args.texts:
+        raise UserError("no text is named: give text files, or *.jsonl files", USAGE)
+    if args.out is None:
+        raise UserError("--out is missing: name the new folder", USAGE)
+    flags.require("validation_tokens", 2 <= args.validation_tokens <= 2**27, args, "2 to 134217728")
+    if args.tokenizer != "byte_pairs" and args.vocab_size is not None:
+        raise UserError(f"--vocab_size {args.vocab_size} is for --tokenizer byte_pairs: drop it", USAGE)
+    if args.tokenizer == "byte_pairs" and args.vocab_size is None:
+        raise UserError("--vocab_size is missing: say how many byte pairs to learn, such as 8192", USAGE)
+    if args.tokenizer == "byte_pairs":
+        flags.require("vocab_size", 257 <= args.vocab_size < 2**31, args, "257 or more")
+    for name in args.texts:
+        if not os.path.isfile(name):
+            raise UserError(f"{name} is no file: give text files, or *.jsonl files", DATA)
+
+
+def _new_folder(out):
+    """The empty folder. Raises UserError (exit DATA) if it holds something."""
+    with files.disk_errors(out):
+        Path(out).mkdir(parents=True, exist_ok=True)
+        if os.listdir(out):
+            raise UserError(f"{out} is not empty: give another --out, or delete the folder first", DATA)
+    return Path(out)
+
+
+def _tokenizer(args):
+    """The tokenizer of --tokenizer; one that is learned reads all texts once."""
+    if args.tokenizer == "characters":
+        found = set()
+        for _, piece, _ in _read(args.texts, "characters"):
+            found |= set(piece)
+        return text.train_characters("".join(found))
+    if args.tokenizer == "byte_pairs":
+        whole = (piece for _, piece, _ in _read(args.texts, "byte pairs"))
+        return text.train_byte_pairs_on(whole, args.vocab_size - 1)
+    return pretrained.load(args.tokenizer)
+
+
+def _read(names, what):
+    """(where it stands, piece of text, whether a document ends with it) for all pieces of all documents."""
+    size = sum(os.path.getsize(name) for name in names)
+    with progress.bar(total=size, desc=what, unit="B", unit_scale=True) as bar:
+        for name in names:
+            try:
+                with open(name, "rb") as file:
+                    yield from (_lines if name.endswith(".jsonl") else _pieces)(name, file, bar)
+            except OSError as error:
+                raise UserError(f"{name} cannot be read ({error.strerror}): give another file", DATA) from None
+
+
+def _pieces(name, file, bar):
+    """The pieces of a file that is one document, and an empty one that ends it."""
+    seen = 0
+    for piece in text.pieces(_decoded(name, file, bar)):
+        yield f"{name}, after character {seen:,}", piece, False
+        seen += len(piece)
+    yield name, "", True
+
+
+def _decoded(name, file, bar):
+    decoder, at = codecs.getincrementaldecoder("utf-8")(), 0
+    while True:
+        data = file.read(PART)
+        try:
+            kept = len(decoder.getstate()[0])  # bytes of a character that began before
+            yield decoder.decode(data, final=not data)
+        except UnicodeDecodeError as error:
+            place = at - kept + error.start
+            raise UserError(f"{name} is no UTF-8 at byte offset {place}: convert it, or give another", DATA) from None
+        if not data:
+            return
+        at += len(data)
+        bar.update(len(data))
+
+
+def _lines(name, file, bar):
+    """The documents of a file that has one a line; blank lines are none."""
+    for number, line in enumerate(file, 1):
+        bar.update(len(line))
+        if line.strip():
+            yield f"{name}, line {number}", _document(f"{name}, line {number}", line), True
+
+
+def _document(where, line):
+    try:
+        content = json.loads(line)["text"]
+        content.encode("utf-8")  # which a half of a character does not survive
+        return content
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise UserError(f'{where}: is no JSON object with a field "text": mend the line, or remove it', DATA) from None
+
+
+def _named(where, call):
+    """call(), where a UserError says where in the texts it stands."""
+    try:
+        return call()
+    except UserError as error:
+        raise UserError(f"{where}: {error}", error.exit_code) from None
+
+
+class Tail:
+    """Passes tokens on to a Writer, all but the last, which become the validation part."""
+
+    def __init__(self, writer, most, end):
+        self.writer, self.most, self.end = writer, most, end
+        self.held, self.count, self.all = [np.zeros(0, np.uint32)], 0, 0
+
+    def add(self, tokens_N):
+        """Take the next tokens."""
+        self.held.append(tokens_N.astype(np.uint32))
+        self.count += len(tokens_N)
+        self.all += len(tokens_N)
+        if self.count > self.most + shards.SHARD_TOKENS // 32:
+            self._pass_on(self.most)
+
+    def close(self):
+        """The validation part; all tokens before it are passed on."""
+        most = min(self.most, self.all // 10)
+        self._pass_on(most)
+        held_N = self.held[0]
+        (ends,) = np.nonzero(held_N[: most // 2] == self.end)
+        if len(ends):
+            self._pass_on(most - int(ends[0]) - 1)
+        return self.held[0]
+
+    def _pass_on(self, keep):
+        held_N = np.concatenate(self.held)
+        self.writer.add(held_N[: len(held_N) - keep])
+        self.held, self.count = [held_N[len(held_N) - keep :]], keep
+
+
+if __name__ == "__main__":
+    sys.exit(flags.script("prepare.py", Prepare, prepare))

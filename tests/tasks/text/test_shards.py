@@ -1,0 +1,359 @@
+"""Tokens in files: windows across files, and runs that end with the bits of a text in memory, whatever is read when."""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from dataclasses import replace
+
+import jax
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from apformer import cli, errors, train
+from apformer.commands import train as command
+from apformer.errors import DATA, USAGE, UserError
+from apformer.runs import feed, fit, recipes, restore
+from apformer.tasks.text import corpus, shards, training
+from apformer.tokenizers.text import Characters, train_characters
+
+TEXT = "".join(f"the {k} bottles of ale stand on wall {k % 7}.\n" for k in range(99))
+FLAGS = (
+    "--recipe baby_gpt_cpu --d_model 16 --n_heads 2 --n_layers 1 --rule adamw --steps 30 --log_every 7 --save_every 14 "
+    "--batch_size 4 --context 12"
+).split()
+
+
+def write(folder, tokenizer, train_N, validation_N, shard_tokens, parts=3):
+    """A folder of tokens, handed to the Writer in some parts."""
+    folder.mkdir()
+    writer = shards.Writer(folder, tokenizer, shard_tokens)
+    for part_N in np.array_split(train_N, parts):
+        writer.add(part_N)
+    writer.close(validation_N, 7)
+    return folder
+
+
+class Wide(Characters):
+    """A tokenizer of 70,000 characters, most of which no token of a test needs."""
+
+
+WIDE = Wide("".join(map(chr, [*range(0x20, 0xD800), *range(0xE000, 0xE000 + 70_000 - 0xD800 + 0x20)])))
+
+
+@given(st.integers(1, 40), st.integers(1, 9), st.integers(1, 12), st.sampled_from([WIDE, Characters("ab")]), st.data())
+def test_windows_are_those_of_one_row_of_tokens(tmp_path_factory, length, shard_tokens, window, tokenizer, data):
+    window = min(window, length)
+    tokens_N = np.random.default_rng(length).integers(0, tokenizer.vocab_size, length)
+    folder = write(tmp_path_factory.mktemp("data") / "tokens", tokenizer, tokens_N, tokens_N[:1], shard_tokens)
+    found = shards.read(folder)
+    assert len(found.train) == length and len(found.train.paths) == -(-length // shard_tokens)
+    assert found.train.dtype == (np.uint32 if tokenizer is WIDE else np.uint16)
+    assert found.tokenizer.vocab_size == tokenizer.vocab_size and found.validation.tolist() == [tokens_N[0]]
+    start_R = np.array(data.draw(st.lists(st.integers(0, length - window), max_size=6)), np.int64)
+    expected = [tokens_N[start : start + window].tolist() for start in start_R]
+    read = found.train.windows(start_R, window)
+    assert read.tolist() == expected and read.shape == (len(start_R), window)
+
+
+def test_the_bytes_of_a_folder(tmp_path):
+    """Little-endian, one after the other, each file full before the next; the manifest says so."""
+    write(tmp_path / "d", Characters("abc"), np.array([0, 1, 2, 1, 0]), np.array([2, 2]), 2)
+    contents = {path.name: path.read_bytes() for path in (tmp_path / "d").iterdir()}
+    assert contents["000000.bin"] == b"\0\0\1\0" and contents["000002.bin"] == b"\0\0"
+    assert contents["validation.bin"] == b"\2\0\2\0" and len(contents) == 6
+    manifest = json.loads(contents["manifest.json"])
+    assert [shard["tokens"] for shard in manifest["train"]] == [2, 2, 1] and manifest["dtype"] == "uint16"
+
+
+def test_places_beyond_32_bits():
+    """Drawn with 64 bits, uniformly: the same of the same key, from all of the text."""
+    places = 5 * 10**9
+    drawn = np.asarray(corpus.draw(jax.random.key(0), places, 4000))
+    start_B = corpus.starts(drawn, places)
+    assert drawn.shape == (4000, 2) and start_B.dtype == np.int64 and 0 <= start_B.min() and start_B.max() < places
+    counts = np.histogram(start_B, 10, (0, places))[0]
+    assert (abs(counts - 400) < 5 * np.sqrt(400)).all()
+    assert corpus.starts(np.array([[1, 2], [0, 7]], np.uint32), places).tolist() == [2**32 + 2, 7]
+    few = np.asarray(corpus.draw(jax.random.key(0), 2**31 - 1, 9))
+    assert few.dtype == np.int32 and (corpus.starts(few, 2**31 - 1) == few).all()
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory):
+    path = tmp_path_factory.mktemp("text") / "bottles.txt"
+    path.write_text(TEXT)
+    return path
+
+
+@pytest.fixture(scope="module")
+def folder(file, tmp_path_factory):
+    """The tokens of the file, as one that is read at once has them, in shards shorter and longer than a row."""
+    rows = training.read_rows(recipes.parse([*FLAGS, "--text", str(file)]))
+    path = tmp_path_factory.mktemp("tokens") / "tokens"
+    write(path, rows["tokenizer"], rows["train"], rows["validation"], 1000)
+    joined = np.concatenate([np.fromfile(path / f"{k:06d}.bin", np.uint16) for k in range(4)])
+    (path / "000003.bin").unlink()
+    manifest = json.loads((path / "manifest.json").read_text())
+    manifest["train"][3:] = []
+    for k, part in enumerate(np.split(joined[3000:], [5, 6, 40]), 3):
+        part.tofile(path / f"{k:06d}.bin")
+        manifest["train"].append({"name": f"{k:06d}.bin", "tokens": len(part), "sha256": ""})
+    manifest["validation"]["characters"] = rows["validation_characters"]
+    (path / "manifest.json").write_text(json.dumps(manifest))
+    return path
+
+
+def trained(path, text, *flags, step=30):
+    """The state at the end of a run, which is not evaluated."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(command, "finish", fit.fit)
+        assert cli.main(["train", *FLAGS, *flags, "--text", str(text), "--run_dir", str(path)]) == 0
+    return state(path, step)
+
+
+def state(path, step=30):
+    """The parameters, and what the optimizer keeps, at a step."""
+    settings = restore.load_settings(path)
+    abstract = jax.eval_shape(lambda: fit.initial_state(settings))
+    found = fit.checkpoint.load(path / "checkpoints", abstract, step)[1]
+    return found.params, found.opt_state
+
+
+def same(one, other):
+    jax.tree.map(np.testing.assert_array_equal, one, other)
+
+
+@pytest.fixture(scope="module")
+def in_memory(file, tmp_path_factory):
+    return trained(tmp_path_factory.mktemp("memory") / "run", file)
+
+
+@pytest.fixture(scope="module")
+def run(folder, tmp_path_factory):
+    path = tmp_path_factory.mktemp("shards") / "run"
+    assert cli.main(["train", *FLAGS, "--text", str(folder), "--run_dir", str(path)]) == 0
+    return path
+
+
+def test_a_run_from_files_has_the_bits_of_one_from_memory(in_memory, run):
+    same(state(run), in_memory)
+
+
+def test_a_run_from_files_is_resumed_to_the_same_bits(in_memory, run):
+    assert cli.main(["resume", str(run), "--step", "14"]) == 0
+    same(state(run), in_memory)
+
+
+def test_so_it_has_where_a_chunk_is_fed_in_pieces(in_memory, folder, tmp_path, monkeypatch):
+    monkeypatch.setattr(feed, "MOST", 3 * 4 * 13 * 2)
+    steps, run_steps = [], fit.run_steps
+
+    def counted(state, train_rows, settings, count, *args):
+        steps.append(count)
+        return run_steps(state, train_rows, settings, count, *args)
+
+    monkeypatch.setattr(fit, "run_steps", counted)
+    same(trained(tmp_path / "run", folder), in_memory)
+    assert steps == [3, 3, 1] * 4 + [2]
+
+
+MEMBERS = ("--members", "2", "--accumulate", "2")
+
+
+@pytest.fixture(scope="module")
+def members_in_memory(file, tmp_path_factory):
+    return trained(tmp_path_factory.mktemp("members") / "run", file, *MEMBERS)
+
+
+def test_so_have_members(members_in_memory, folder, tmp_path):
+    same(trained(tmp_path / "run", folder, *MEMBERS), members_in_memory)
+
+
+def test_so_have_members_that_are_trained_at_once(file, folder, tmp_path):
+    flags = (*MEMBERS, "--member_mode", "vmap", "--steps", "10")
+    one, other = (trained(tmp_path / name, text, *flags, step=10) for name, text in (("a", file), ("b", folder)))
+    same(one, other)
+
+
+def test_so_it_has_on_several_devices(file, folder, members_in_memory, tmp_path):
+    """Members on devices of their own, and rows that are spread; devices are forced before JAX starts."""
+    script = f"""
+import sys
+from apformer import cli
+from apformer.commands import train
+from apformer.runs import fit
+train.finish = fit.fit
+for name, text, words in (
+    ("memory", {str(file)!r}, []), ("shards", {str(folder)!r}, []), ("members", {str(folder)!r}, {[*MEMBERS]})
+):
+    words = ["--text", text, "--run_dir", {str(tmp_path)!r} + "/" + name, *words]
+    assert cli.main(["train", *{FLAGS}, *words]) == 0
+"""
+    environment = os.environ | {"JAX_NUM_CPU_DEVICES": "2"}
+    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
+    same(state(tmp_path / "shards"), state(tmp_path / "memory"))
+    same(state(tmp_path / "members"), members_in_memory)
+
+
+def test_what_is_read_depends_on_the_key_and_the_step_alone(folder):
+    settings, rows = training.load(recipes.parse([*FLAGS, "--text", str(folder)]))
+    start = fit.initial_state(settings)
+    whole = read(start, settings, rows, 0)
+    assert [len(chunk) for chunk in whole] == [7, 7, 7, 7, 2] and whole[0].shape == (7, 4, 13)
+    assert whole[0][0].nbytes == training.feed(settings, rows).bytes and training.train_rows(rows) is None
+    later = read(start, settings, rows, 14)
+    same(later, whole[2:])
+    found = training.read_rows(replace(settings, data=replace(settings.data, text=str(folder))))["train"]
+    for t in (0, 9, 29):
+        _, key = train.keys_of(start.key, t)
+        places = np.asarray(corpus.draw(key, len(found) - 12, 4))
+        same(np.asarray(np.concatenate(whole)[t]), found.windows(places, 13))
+
+
+def test_the_next_chunk_is_read_while_this_one_is_trained_on(folder):
+    settings, rows = training.load(recipes.parse([*FLAGS, "--text", str(folder)]))
+    source, reads = training.feed(settings, rows), [threading.Event() for _ in range(5)]
+    calls = iter(reads)
+
+    def read(drawn):
+        next(calls).set()
+        return source.read(drawn)
+
+    with feed.Feeding(source._replace(read=read), fit.initial_state(settings).key, settings.training) as feeding:
+        for k, step in enumerate(range(0, 28, 7)):
+            next(feeding.pieces(step, step + 7))  # whose steps would be trained on now
+            assert reads[k + 1].wait(60)
+        next(feeding.pieces(28, 30))  # behind the last there is nothing to read
+
+
+def read(state, settings, rows, step):
+    """What is fed from a step on, chunk by chunk."""
+    chunks = []
+    with feed.Feeding(training.feed(settings, rows), state.key, settings.training) as feeding:
+        while step < 30:
+            until = min(step - step % 7 + 7, 30)
+            chunks += [np.asarray(fed) for _, fed in feeding.pieces(step, until)]
+            step = until
+    return chunks
+
+
+def test_commands_read_no_token_of_the_training_part(run, folder, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(shards.Shards, "windows", None)
+    for words in (["evaluate"], ["report"], ["resume"], ["generate", "--prompt", "the ", "--tokens", "5"]):
+        assert cli.main([words[0], str(run), *words[1:]]) == 0, words
+    assert json.loads((run / "evaluation.json").read_text())["characters"] == len(TEXT) // 10 + 1
+    assert "writes text like tokens" in (run / "report.html").read_text()
+
+
+def copied(folder, path):
+    path.mkdir()
+    for file in folder.iterdir():
+        (path / file.name).write_bytes(file.read_bytes())
+    return path
+
+
+def broken(folder, path, kind):
+    """A copy of a folder with one thing wrong."""
+    copy = copied(folder, path)
+    content = (copy / "000001.bin").read_bytes()
+    manifest = (copy / "manifest.json").read_text()
+    if kind in ("manifest", "missing"):
+        (copy / {"manifest": "manifest.json", "missing": "000001.bin"}[kind]).unlink()
+    elif kind == "cut":
+        (copy / "000001.bin").write_bytes(content[:-2])
+    elif kind == "long":
+        (copy / "000001.bin").write_bytes(content + b"\0\0")
+    elif kind == "foreign":
+        (copy / "000001.bin").write_bytes(b"\xff" * len(content))
+    elif kind == "version":
+        (copy / "manifest.json").write_text(manifest.replace('"format": 1', '"format": 2'))
+    elif kind == "damaged":
+        (copy / "manifest.json").write_text(manifest[:-9])
+    elif kind == "tokenizer":
+        (copy / "tokenizer.json").write_text(train_characters("another text").to_json())
+    elif kind == "validation":
+        size = (copy / "validation.bin").stat().st_size
+        (copy / "validation.bin").write_bytes(b"\0" * size)
+    return copy
+
+
+@pytest.mark.parametrize(
+    ("kind", "sentence"),
+    [
+        ("manifest", "is a folder without a manifest.json, so no text was prepared in it to the end: delete it"),
+        ("missing", "000001.bin cannot be read (No such file or directory): restore it, or delete the folder and run"),
+        ("cut", "000001.bin is cut short, 1,998 bytes instead of 2,000: restore it, or delete the folder and run"),
+        ("long", "000001.bin is too long, 2,002 bytes instead of 2,000: restore it"),
+        (
+            "foreign",
+            f"000001.bin has token 65535, beyond the vocabulary of {len(set(TEXT))}, so another tokenizer wrote it",
+        ),
+        ("version", "manifest.json is damaged or of another version of apformer (ValueError('format 2')): restore it"),
+        ("damaged", "manifest.json is damaged or of another version of apformer (JSONDecodeError("),
+        ("tokenizer", "tokenizer.json is not the file that was written there"),
+        ("validation", "validation.bin is not the file that was written there"),
+    ],
+)
+def test_a_folder_with_a_fault_is_refused(folder, tmp_path, capsys, kind, sentence):
+    copy = broken(folder, tmp_path / "copy", kind)
+    words = ["train", *FLAGS, "--text", str(copy), "--run_dir", str(tmp_path / "run")]
+    assert cli.main(words) == errors.DATA
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert sentence in said and str(copy) in said and "python datasets/text/prepare.py FILE... --out" in said
+    assert (tmp_path / "run").exists() == (kind == "foreign")  # its tokens are looked at as they are read
+
+
+@pytest.mark.parametrize("kind", ["missing", "cut"])
+def test_a_file_that_is_spoilt_while_training_is_named(folder, tmp_path, kind):
+    found = shards.read(copied(folder, tmp_path / "copy")).train
+    broken(folder, tmp_path / "other", kind)
+    path = tmp_path / "copy" / "000001.bin"
+    path.unlink()
+    if kind == "cut":
+        path.write_bytes((tmp_path / "other" / "000001.bin").read_bytes())
+    with pytest.raises(UserError, match="000001.bin (cannot be read|is cut short)") as fault:
+        found.windows(np.array([0, 1990]), 13)
+    assert fault.value.exit_code == DATA
+
+
+@pytest.mark.parametrize(
+    ("flags", "sentence", "exit_code"),
+    [
+        (["--validation_share", "0.2"], "--validation_share is decided where", USAGE),
+        (["--special_tokens"], "--special_tokens is decided where", USAGE),
+        (["--tokenizer", "byte_pairs"], "--tokenizer byte_pairs is not the one that", DATA),
+        (["--tokenizer", "{other}"], "other.json is not the one that", DATA),
+        (["--context", "900"], "the validation part of {folder} has 386 tokens, a row 901", DATA),
+    ],
+)
+def test_flags_that_a_folder_decides(folder, tmp_path, capsys, flags, sentence, exit_code):
+    other = tmp_path / "other.json"
+    other.write_text(train_characters("another text").to_json())
+    names = {"other": other, "folder": folder}
+    words = [word.format(**names) for word in flags]
+    assert cli.main(["train", *FLAGS, "--text", str(folder), "--run_dir", str(tmp_path / "run"), *words]) == exit_code
+    assert sentence.format(**names) in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_its_own_tokenizer_may_be_named_and_a_changed_folder_is_refused(folder, run, tmp_path, capsys):
+    """Equal data is an equal manifest, wherever the folder lies; another text is none that a run was trained on."""
+    words = [*FLAGS, "--text", str(folder), "--tokenizer", str(folder / "tokenizer.json")]
+    settings, rows = training.load(recipes.parse(words))
+    assert training.describe(settings, rows) == json.loads((run / "config.json").read_text())["data"]
+    copy = copied(folder, tmp_path / "copy")
+    config = json.loads((run / "config.json").read_text())
+    config["flags"]["data"]["text"] = config["data"]["source"] = str(copy)
+    moved = tmp_path / "run"
+    moved.mkdir()
+    (moved / "config.json").write_text(json.dumps(config))
+    assert restore.load_rows(moved)["prepared"] == rows["prepared"]
+    manifest = json.loads((copy / "manifest.json").read_text())
+    manifest["train"][0]["sha256"] = "that of other tokens"
+    (copy / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(UserError, match="has changed since"):
+        restore.load_rows(moved)

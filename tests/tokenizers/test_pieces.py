@@ -1,0 +1,53 @@
+"""A text that comes in parts has the tokens of the whole, and a token for its end that is no piece of it."""
+
+import numpy as np
+import pytest
+
+from apformer.errors import DATA, UserError
+from apformer.tokenizers import text as text_tokenizer
+from tests.helpers import small_texts
+
+
+@pytest.mark.parametrize("kind", ["characters", "byte pairs"])
+def test_pieces_have_the_tokens_of_the_whole(kind):
+    whole = "".join(small_texts.TEXTS.values()).replace("\n", ", and a line\n")
+    learned = {"characters": text_tokenizer.train_characters, "byte pairs": byte_pairs}[kind](whole)
+    for size in (7, 60, 900):
+        parts = [whole[k : k + size] for k in range(0, len(whole), size)]
+        pieces = [*text_tokenizer.pieces(iter(parts), least=400)]
+        assert "".join(pieces) == whole and len(pieces) > 3
+        np.testing.assert_array_equal(np.concatenate([*map(learned.encode, pieces)]), learned.encode(whole))
+    assert [*text_tokenizer.pieces(["x" * 30, "y"], least=20)] == ["x" * 30, "y"]  # no line end, and not without bound
+    assert [*text_tokenizer.pieces([])] == []
+
+
+def byte_pairs(text):
+    pytest.importorskip("tokenizers")
+    return text_tokenizer.train_byte_pairs(text, 400)
+
+
+def test_byte_pairs_learned_piece_by_piece_are_those_of_the_whole():
+    pytest.importorskip("tokenizers")
+    whole = "".join(small_texts.TEXTS.values())
+    pieces = text_tokenizer.pieces([whole[:700], whole[700:]], least=300)
+    assert text_tokenizer.train_byte_pairs_on(pieces, 400).to_json() == byte_pairs(whole).to_json()
+
+
+def test_the_end_of_a_text_is_a_special_token_that_is_made_once():
+    pytest.importorskip("tokenizers")
+    for tokenizer in (text_tokenizer.train_characters("abc"), byte_pairs("abc")):
+        ended, end = tokenizer.with_end()
+        assert end == tokenizer.vocab_size == ended.vocab_size - 1 and ended.special_tokens == {end}
+        assert (
+            tokenizer.special_tokens == frozenset() and ended.encode("cab").tolist() == tokenizer.encode("cab").tolist()
+        )
+        again, same = ended.with_end()
+        assert same == end and again.to_json() == ended.to_json()
+
+
+def test_a_text_that_spells_the_end_of_a_text_is_refused():
+    ended, end = text_tokenizer.train_characters("abc").with_end()
+    with pytest.raises(UserError, match="character 2 begins the special token .: give --special_tokens") as fault:
+        ended.encode("a" + chr(0x10FFFF))
+    assert fault.value.exit_code == DATA
+    assert ended.encode("a" + chr(0x10FFFF), allow_special=True).tolist() == [0, end]
