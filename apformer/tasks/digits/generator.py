@@ -12,6 +12,7 @@ Rows of one batch have different widths. Their text has the most significant dig
 """
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal, NamedTuple
 
 import jax
@@ -98,6 +99,7 @@ def draw(key, width_B, places, terms, hard=False):
     return Numbers(digits_BNC, width_B, jnp.stack(fits_NB, axis=1))
 
 
+@partial(jax.jit, static_argnames="order")
 def encode(numbers, order):
     """The text of rows as a Batch of shape (B, N (C + 1) - 1); the first two terms, which are given, weigh nothing."""
     digits_BNC, width_B, fits_BN = numbers

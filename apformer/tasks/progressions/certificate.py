@@ -13,7 +13,11 @@ many. A context is right when the space and each of the D digits that follow is 
 
 is how clearly. No error among them proves every progression of any length, since a term rightly continued is the
 context of the next. A model without a reach is asked every whole progression of up to M terms instead, and the claim
-ends there. All contexts of a row share one pass: row (T_1, d) holds those with 2, 3 ... R terms before them.
+ends there.
+
+All contexts of a row share one pass: row (T_1, d) holds those with 2, 3 ... R terms before them. The characters before
+the last digit of its second term it shares with nine other rows (contexts.py): a model reads them once, and goes on
+from a copy of its cache for each row.
 
 What margins must exceed to mean anything is in analysis/certificate.py.
 """
@@ -30,6 +34,7 @@ from apformer.decoding import buckets
 from apformer.decoding.bind import call
 from apformer.decoding.generate import pad_prompts
 from apformer.errors import USAGE, UserError
+from apformer.machine import devices
 from apformer.settings import architecture_of
 from apformer.tasks.progressions import contexts, generator
 from apformer.tasks.progressions.evaluation import COMPILATION
@@ -52,7 +57,7 @@ def certify(model, settings, work):
         extent = f"up to {most_terms(cfg, None)} terms"
         work.say(f"looks at all that it has read: what can be claimed ends with rows of {extent}")
     kept, total = work.state or start(), count(cfg, tokens)
-    for tally in enumerate_contexts(groups, model.apply, kept, BATCH_TOKENS.get(jax.default_backend(), 2**20)):
+    for tally in enumerate_contexts(groups, model, kept, BATCH_TOKENS.get(jax.default_backend(), 2**20)):
         work.tell(asked(tally), total, tally, certificate.summary(tally["splits"].values(), tally["worst"]))
     return conclude(cfg, tokens, tally, groups, model)
 
@@ -72,11 +77,11 @@ def most_terms(cfg, reach):
 
 def plan(cfg, reach):
     """The groups of rows that hold every context, few enough that compiling them costs little."""
-    at_least_N = contexts.count_at_least(cfg, most_terms(cfg, reach))
-    exactly_N = at_least_N - np.append(at_least_N[1:], 0)
-    found = np.flatnonzero(exactly_N)
-    each = COMPILATION / (cfg.digits + 1)
-    return contexts.groups(cfg, buckets.widths(found + 3, exactly_N[found], each=each)) if len(found) else []
+    most, each = most_terms(cfg, reach), COMPILATION / (cfg.digits + 1)
+    rows_N = 10 * np.array([len(contexts.Group(n, n, n == most, cfg)) for n in range(3, most + 1)])
+    found = np.flatnonzero(rows_N)  # of a row only the terms after the second are computed
+    asked = buckets.widths(found + 1, rows_N[found], each=each) if len(found) else ()
+    return contexts.groups(cfg, [2 + terms for terms in asked])
 
 
 def count(cfg, reach):
@@ -86,7 +91,7 @@ def count(cfg, reach):
 
 def start():
     """The tally of nothing: what `enumerate_contexts` goes on from."""
-    return {"group": 0, "row": 0, "splits": {name: certificate.part() for name in SPLITS}, "worst": []}
+    return {"group": 0, "ten": 0, "splits": {name: certificate.part() for name in SPLITS}, "worst": []}
 
 
 def asked(tally):
@@ -94,18 +99,19 @@ def asked(tally):
     return sum(split["contexts"] for split in tally["splits"].values())
 
 
-def enumerate_contexts(groups, apply, tally, batch_tokens=16_384):
-    """Ask every context of the rows after those in the tally; yields the tally, added to, after each batch.
+def enumerate_contexts(groups, model, tally, batch_tokens=16_384):
+    """Ask every context of the tens after those in the tally; yields the tally, added to, after each batch.
 
-    apply(tokens_BT) -> logits_BTV is of a decoding.bind.Model. batch_tokens: about the tokens computed at once. A tally
-    is JSON, and to go on from one is to get what an uninterrupted enumeration gets.
+    model: decoding.bind.Model. batch_tokens: about the tokens that a device computes at once. A tally is JSON, and to
+    go on from one is to get what an uninterrupted enumeration gets.
     """
-    held = None
+    held, each = None, len(devices.taken())
     for number, group in enumerate(groups[tally["group"] :], tally["group"]):
-        size = min(len(group), max(1, batch_tokens // (group.high * (group.cfg.digits + 1))))
-        for first in range(tally["row"] if number == tally["group"] else 0, len(group), size):
+        tokens = 10 * (group.high - 2) * (group.cfg.digits + 1)
+        size = each * min(-(-len(group) // each), max(1, batch_tokens // tokens))
+        for first in range(tally["ten"] if number == tally["group"] else 0, len(group), size):
             rows = group.rows(first, size)
-            margin_BN = margins(rows, group.cfg.digits, group.high, apply)
+            margin_BN = margins(rows, group.cfg.digits, group.high, model)
             batch = number, min(first + size, len(group)) - first, first, rows, margin_BN
             # The batch before: reading this one's margins now would let the device wait.
             if held is not None:
@@ -116,23 +122,25 @@ def enumerate_contexts(groups, apply, tally, batch_tokens=16_384):
 
 
 @partial(jax.jit, static_argnums=(1, 2))
-def margins(rows, digits, terms, apply):
-    """Margin of each context of each row, after 2, 3 ... terms: (B, terms - 2).
+def margins(rows, digits, terms, model):
+    """Margin of each context of each row, after 2, 3 ... terms: (B, terms - 2). The rows are tens (contexts.py).
 
     It is inf where the row has ended, and the least number there is where a logit is not finite.
     """
     tokens_BT, _ = encode_rows(rows, digits, terms)
-    given = 2 * (digits + 1) - 1
     # The tokens after the last character that is asked for are not needed.
-    margin_BT = certificate.margins(apply(tokens_BT[:, :-1])[:, given - 1 :], tokens_BT[:, given:])
+    alike_GT, own_BT = tokens_BT[::10, : 2 * digits], tokens_BT[:, 2 * digits : -1]
+    _, cache = model.extend(alike_GT, model.init_cache(len(alike_GT), tokens_BT.shape[1]))
+    logits_BTV, _ = model.extend(own_BT, jax.tree.map(lambda leaf: jnp.repeat(leaf, 10, axis=0), cache))
+    margin_BT = certificate.margins(logits_BTV, tokens_BT[:, 2 * digits + 1 :])
     margin_BN = margin_BT.reshape(-1, terms - 2, digits + 1).min(-1)
     term_N = jnp.arange(3, terms + 1, dtype=jnp.int32)
     return jnp.where(term_N[None] <= rows.terms_B[:, None], margin_BN, jnp.inf)
 
 
 def _add(tally, number, fresh, first, rows, margin_BN):
-    """The tally with the first `fresh` rows of a batch."""
-    margin_BN, rows = np.asarray(margin_BN)[:fresh], Progressions(*(column[:fresh] for column in rows))
+    """The tally with the first `fresh` tens of a batch."""
+    margin_BN, rows = np.asarray(margin_BN)[: 10 * fresh], Progressions(*(column[: 10 * fresh] for column in rows))
     split_B = split_of(rows.difference_B, rows.first_B)
     splits = {}
     for i, (name, before) in enumerate(tally["splits"].items()):
@@ -143,7 +151,7 @@ def _add(tally, number, fresh, first, rows, margin_BN):
         for b, n, margin in certificate.nearest(margin_BN)
     ]
     worst = heapq.nsmallest(certificate.WORST, tally["worst"] + named, key=lambda context: context["margin"])
-    return {"group": number, "row": first + fresh, "splits": splits, "worst": worst}
+    return {"group": number, "ten": first + fresh, "splits": splits, "worst": worst}
 
 
 def conclude(cfg, reach, tally, groups, model):
@@ -178,10 +186,11 @@ def conclude(cfg, reach, tally, groups, model):
 
 
 def _sample(tally, group):
-    """The rows of the worst contexts, and as many again spread over a group."""
+    """The rows of the worst contexts, and as many again, each the longest of its ten, spread over a group."""
     worst = [(c["first"], c["difference"], c["given"] + 1) for c in tally["worst"]]
-    spread = [group.rows(i * len(group) // certificate.WORST, 1) for i in range(certificate.WORST)]
-    columns = zip(*worst, *(tuple(int(column[0]) for column in row) for row in spread), strict=True)
+    tens = [group.rows(i * len(group) // certificate.WORST, 1) for i in range(certificate.WORST)]
+    spread = [tuple(int(column[ten.terms_B.argmax()]) for column in ten) for ten in tens]
+    columns = zip(*worst, *spread, strict=True)
     return Progressions(*(np.array(column, np.int32) for column in columns))
 
 

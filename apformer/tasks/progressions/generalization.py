@@ -24,6 +24,7 @@ from apformer import train
 from apformer.decoding import buckets
 from apformer.decoding.bind import bind
 from apformer.errors import UserError
+from apformer.machine import devices
 from apformer.settings import architecture_of
 from apformer.tasks import hard_rows
 from apformer.tasks.progressions import certificate as certification
@@ -141,8 +142,9 @@ def certificate(params, settings):
     Only for settings that `can_enumerate`.
     """
     cfg, tokens = settings.data, architecture_of(settings).reach(settings.model)
-    groups, model = certification.plan(cfg, tokens), bind(architecture_of(settings), params, settings.model)
-    tallies = certification.enumerate_contexts(groups, model.apply, certification.start(), _batch_tokens(1))
+    groups = certification.plan(cfg, tokens)
+    model = bind(architecture_of(settings), params, settings.model, devices.mesh())
+    tallies = certification.enumerate_contexts(groups, model, certification.start(), _batch_tokens(1))
     tally = deque(tallies, maxlen=1).pop()
     result = certification.conclude(cfg, tokens, tally, groups, model)
     return {name: result[name] for name in ("certified", "contexts", "errors", "smallest_margin")}

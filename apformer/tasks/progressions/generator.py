@@ -12,7 +12,7 @@ congruent to first modulo |difference|, so that a step of one split occurs in no
 """
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import NamedTuple
 
 import jax
@@ -178,10 +178,11 @@ def below(key, limit_B):
     return product_B.astype(jnp.int32)
 
 
+@partial(jax.jit, static_argnames=("digits", "terms"))
 def encode_rows(progressions: Progressions, digits: int, terms: int) -> Batch:
     """Tokens and weights of the first `terms` terms of every progression.
 
-    Pure; digits and terms are static under jit. Returns arrays of shape (B, terms * (digits + 1) - 1).
+    Returns arrays of shape (B, terms * (digits + 1) - 1).
     """
     first_B, difference_B, terms_B = map(jnp.asarray, progressions)
     term_N = jnp.arange(terms, dtype=jnp.int32)

@@ -1,6 +1,7 @@
 """Which progressions a training step sees, and how many an evaluation has."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 from apformer.flags import require
 
@@ -16,8 +17,10 @@ class Options:
     mined_per_hard: int = 4
     """Candidates drawn for each mined row. The hardest of all candidates are kept."""
     prefix_rows: int = 0
-    """Number of extra rows per step with only the first two terms, for a lower loss on these. They get 4/5 of the loss,
-    and digits that only held-out lines have are masked out of their softmax."""
+    """Number of extra rows per step with only the first two terms, which no rule gives: for a lower loss on these."""
+    prefix_loss: Literal["plain", "alone"] = "plain"
+    """Loss of the prefix rows. plain: a character counts as in any other row. alone: they alone teach the first two
+    terms, with 4/5 of the loss, and digits that only held-out lines have are masked out of their softmax."""
     position_offset: int = 0
     """Largest random start position of a training row, so that later positions are trained too (transformers)."""
     dataset: str | None = None

@@ -32,8 +32,13 @@ def exact(digits: int = 3) -> Settings:
         attention_sink=True,
         final_norm=True,
     )
-    training = Training(steps=8000 if many else 1500 if few else 4000, batch_size=128 if many else 64)
-    options = Options(hard_fraction=0.5, mined_per_hard=16)
+    training = Training(
+        steps=8000 if many else 1500 if few else 4000,
+        until="certified",
+        batch_size=128 if many else 64,
+        save_every=250 if few else 500,
+    )
+    options = Options(hard_fraction=0.5, mined_per_hard=16, prefix_rows=192 if few else 0)
     rule = optimizer.Config(rule="muon", learning_rate=8e-3 if few else 4e-3, weight_decay=0.1)
     return Settings("progressions", "model", training, architecture, _data(digits), options, rule)
 
@@ -43,10 +48,12 @@ def bayes(digits: int = 3) -> Settings:
     settings = exact(digits)
     return replace(
         settings,
-        training=replace(settings.training, recipe="bayes", steps=max(3000, settings.training.steps)),
+        training=replace(
+            settings.training, recipe="bayes", until="steps", save_every=500, steps=max(3000, settings.training.steps)
+        ),
         model=replace(settings.model, d_ff=None),
         optimizer=replace(settings.optimizer, learning_rate=4e-3, weight_decay=0.03),
-        options=replace(settings.options, prefix_rows=512),
+        options=replace(settings.options, prefix_rows=512, prefix_loss="alone"),
     )
 
 

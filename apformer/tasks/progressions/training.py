@@ -57,9 +57,8 @@ def read_rows(settings):
                 remedy = "2 to 9 --digits" if digits == 1 else "a wider range that goes beyond 10"
                 raise UserError(f"these differences have no {split} lines: give {remedy}", USAGE)
         return None
-    if settings.options.prefix_rows:
-        prefixes = f"--prefix_rows {settings.options.prefix_rows}"
-        raise UserError(f"{prefixes} are drawn by the generator: drop it, or --dataset", USAGE)
+    if settings.options.prefix_rows and settings.options.prefix_loss == "alone":
+        raise UserError("--prefix_loss alone is for rows of the generator: give --prefix_loss plain", USAGE)
     rows, found = text_file.read(name)
     if found != digits:
         raise UserError(f"{name} has terms of {found} digits where --digits is {digits}: give --digits {found}", DATA)
@@ -88,7 +87,7 @@ class Step(NamedTuple):
     """The rows of a training step. Validation has no prefixes."""
 
     rows: Batch  # rows as they are drawn, then the candidates of the mined rows
-    prefixes: Batch | None = None  # rows of two terms
+    prefixes: Batch | None = None  # rows cut after two terms
 
 
 def sample(key, settings, train_rows=None):
@@ -106,7 +105,12 @@ def sample(key, settings, train_rows=None):
         if near:
             parts.append(crops.near_round(round_key, cfg, near, terms))
     rows = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *parts)
-    return Step(rows, first_two_terms.sample(prefix_key, cfg, given.prefix_rows) if given.prefix_rows else None)
+    if not given.prefix_rows:
+        return Step(rows)
+    if given.prefix_loss == "alone":
+        return Step(rows, first_two_terms.sample(prefix_key, cfg, given.prefix_rows))
+    drawn = _draw_rows(prefix_key, settings, train_rows, given.prefix_rows)
+    return Step(rows, generator.encode_rows(drawn, cfg.digits, 2))
 
 
 def _draw_rows(key, settings, train_rows, size):
@@ -151,9 +155,9 @@ def test_rows(settings, rows, split="test"):
 def make_loss(settings):
     """loss_fn(params, step, key) -> (loss, metrics); without a key, of all rows as they are, and nothing random.
 
-    The loss is the mean cross-entropy of every character that is there, but for the two given terms of mined rows. Rows
-    of two terms, if any, replace the first two terms of the other rows: see first_two_terms.py. The metrics are of rows
-    as the generator draws them, so that their loss can be compared with the Bayes floor.
+    The loss is the mean cross-entropy of every character that is there, but for the two given terms of mined rows. With
+    prefix_loss alone the rows of two terms replace the first two terms of the other rows: see first_two_terms.py. The
+    metrics are of rows as the generator draws them, so that their loss can be compared with the Bayes floor.
     """
     run, cfg, apply = settings.training, settings.data, _make_apply(settings)
     dtype, mined = jnp.dtype(run.compute_dtype), mined_rows(settings)
@@ -173,9 +177,14 @@ def make_loss(settings):
             rows = keep_hardest(rows, drawn, mined, predict)
         logits_BTV = predict(rows.tokens_BT[:, :-1], key=row_key)
         metrics = measure(*jax.tree.map(lambda leaf: leaf[:drawn], (logits_BTV, rows)))
+        nats = cross_entropy(logits_BTV, rows)
         if step.prefixes is None:
-            return cross_entropy(logits_BTV, rows), metrics
+            return nats, metrics
         prefix_logits_BTV = predict(step.prefixes.tokens_BT[:, :-1], key=prefix_key)
+        if settings.options.prefix_loss == "plain":
+            prefix_nats = cross_entropy(prefix_logits_BTV, step.prefixes)
+            weight, prefix_weight = (batch.weights_BT[:, 1:].sum() for batch in step._replace(rows=rows))
+            return (nats * weight + prefix_nats * prefix_weight) / (weight + prefix_weight), metrics
         prefix_logits_BTV = first_two_terms.without_unseen_digits(prefix_logits_BTV, step.prefixes.tokens_BT, cfg)
         prefix_nats = cross_entropy(prefix_logits_BTV, step.prefixes)
         rest_nats = cross_entropy(logits_BTV, crops.predictable(rows, cfg.digits))

@@ -9,6 +9,7 @@ held-out row begins with a pair of its split, and what follows may be any pair.
 """
 
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -73,7 +74,7 @@ def given_terms(cfg):
 
 
 def length(cfg, terms):
-    """Characters of a row of so many terms."""
+    """Characters of a row of `terms` terms."""
     return head(cfg) + terms * (cfg.digits + 1) - 1
 
 
@@ -154,10 +155,11 @@ def draw(key, cfg, size, split, terms):
     return jax.lax.while_loop(more, attempt, (jnp.int32(0), Rows(*[nothing_B] * 4)))[1]
 
 
+@partial(jax.jit, static_argnames=("cfg", "terms"))
 def encode(rows, cfg, terms):
     """The text of the first `terms` terms as a Batch; only the characters of known terms count.
 
-    Pure; cfg and terms are static under jit. A space is of the term after it. Arrays of shape (B, length(cfg, terms)).
+    A space is of the term after it. Arrays of shape (B, length(cfg, terms)).
     """
     value_BN, place_C = values(rows, cfg, terms), jnp.asarray(10 ** np.arange(cfg.digits)[::-1], jnp.int32)
     digits_BNC = value_BN[:, :, None] // place_C[None, None] % 10

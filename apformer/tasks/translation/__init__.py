@@ -3,7 +3,7 @@
 `rows` is {"train": Padded of each width, "validation": the same, "lines": {part: Lines}, "tokenizer": ...}.
 """
 
-from apformer.tasks.plain import init_from, initial_params, kept, make_optimizer, whole
+from apformer.tasks.plain import feed, init_from, initial_params, kept, make_optimizer, whole
 from apformer.tasks.translation.corpus import Config
 from apformer.tasks.translation.evaluation import evaluate
 from apformer.tasks.translation.options import Options

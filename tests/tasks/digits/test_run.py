@@ -36,7 +36,7 @@ def run(tmp_path_factory):
     """A run of each order: least significant digit first trained, most significant as it begins."""
     paths = {order: tmp_path_factory.mktemp("runs") / order for order in ("lsb", "msb")}
     settings = recipes.parse([*FLAGS, "--run_dir", str(paths["msb"])])
-    train.keep(settings, jax.jit(fit.initial_state, static_argnums=0)(settings).params)
+    train.keep(settings, fit.initial_state(settings).params)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(training, "VALIDATION_ROWS", 16)
         patch.setattr(evaluation, "widths", lambda cfg: [cfg.digits])

@@ -13,8 +13,9 @@ import pytest
 from jax.tree_util import Partial
 
 from apformer import model
+from apformer.analysis import certificate as certificates
 from apformer.analysis import circuit, rounding
-from apformer.decoding.bind import bind
+from apformer.decoding.bind import Model, bind
 from apformer.model import reach
 from apformer.report import tables
 from apformer.tasks.progressions import certificate as certify
@@ -26,16 +27,29 @@ CIRCUIT, WEIGHTS = circuit.config(2), circuit.params(2)
 init = jax.jit(model.init, static_argnums=1)
 
 
-def enumerated(cfg, apply, tokens, tally=None, **options):
-    apply, tally = Partial(apply), tally or certify.start()
-    last = deque(certify.enumerate_contexts(certify.plan(cfg, tokens), apply, tally, **options), maxlen=1)
+def whole(apply):
+    """The Model of a function of whole rows: its cache is all that was read."""
+
+    def extend(tokens_BT, cache, lengths_B=None):
+        read_BT = jnp.concatenate([cache["tokens"], tokens_BT], axis=1)
+        return apply(read_BT)[:, cache["tokens"].shape[1] :], {"tokens": read_BT}
+
+    def init_cache(batch_size, length):
+        return {"tokens": jnp.zeros((batch_size, 0), jnp.int32)}
+
+    return Model(Partial(apply), Partial(extend), Partial(init_cache))
+
+
+def enumerated(cfg, bound, tokens, tally=None, **options):
+    tally = tally or certify.start()
+    last = deque(certify.enumerate_contexts(certify.plan(cfg, tokens), bound, tally, **options), maxlen=1)
     return last.pop() if last else tally
 
 
 def certificate(params, cfg=D2, architecture=CIRCUIT, tokens=None):
     tokens = tokens or reach(architecture)
     bound = bind(model, params, architecture)
-    tally = enumerated(cfg, bound.apply, tokens, batch_tokens=8192)
+    tally = enumerated(cfg, bound, tokens, batch_tokens=8192)
     return certify.conclude(cfg, tokens, tally, certify.plan(cfg, tokens), bound)
 
 
@@ -81,7 +95,7 @@ def wrong_at(context, apply=model.apply):
 def test_one_wrong_digit_anywhere_is_found_and_named(text, expected):
     tokens = reach(CIRCUIT)
     apply = wrong_at([10 if c == " " else int(c) for c in text])
-    tally = enumerated(D2, apply, tokens)
+    tally = enumerated(D2, whole(apply), tokens)
     assert sum(part["errors"] for part in tally["splits"].values()) == 1
     bound = replace(bind(model, WEIGHTS, CIRCUIT), apply=Partial(apply))
     result = certify.conclude(D2, tokens, tally, certify.plan(D2, tokens), bound)
@@ -122,7 +136,7 @@ def test_one_flipped_digit_of_the_truth_is_found(monkeypatch, row):
         return batch._replace(tokens_BT=batch.tokens_BT.at[:, end].set(digit_B))
 
     monkeypatch.setattr(certify, "encode_rows", flipped)
-    tally = enumerated(D2, partial(model.apply, WEIGHTS, cfg=CIRCUIT), reach(CIRCUIT))
+    tally = enumerated(D2, whole(partial(model.apply, WEIGHTS, cfg=CIRCUIT)), reach(CIRCUIT))
     assert sum(part["errors"] for part in tally["splits"].values()) >= 1
     wrong = [context for context in tally["worst"] if context["margin"] < 0]
     assert {(context["first"], context["difference"]) for context in wrong} == {(first, difference)}
@@ -154,26 +168,25 @@ def tokens_of(text):
 
 
 def test_nan_is_an_error():
-    tally = enumerated(D2, lambda tokens_BT: jnp.full((*tokens_BT.shape, 11), jnp.nan), 10)
+    tally = enumerated(D2, whole(lambda tokens_BT: jnp.full((*tokens_BT.shape, 11), jnp.nan)), 10)
     total = certify.asked(tally)
     assert sum(part["errors"] for part in tally["splits"].values()) == total == certify.count(D2, 10)
 
 
 def test_equal_logits_are_an_error():
-    tally = enumerated(D2, lambda tokens_BT: jnp.zeros((*tokens_BT.shape, 11)), 10)
+    tally = enumerated(D2, whole(lambda tokens_BT: jnp.zeros((*tokens_BT.shape, 11))), 10)
     assert sum(part["errors"] for part in tally["splits"].values()) == certify.asked(tally)
 
 
 @pytest.mark.parametrize("stop", [1, 3])
 def test_going_on_from_a_tally_gives_what_an_uninterrupted_enumeration_gives(stop):
     cfg, tokens = replace(D2, max_difference=20), reach(CIRCUIT)
-    apply = wrong_at(tokens_of("10 12 "))
-    whole = enumerated(cfg, apply, tokens, batch_tokens=512)
-    visits = certify.enumerate_contexts(certify.plan(cfg, tokens), Partial(apply), certify.start(), 512)
+    wrong = whole(wrong_at(tokens_of("10 12 ")))
+    uninterrupted = enumerated(cfg, wrong, tokens, batch_tokens=512)
+    visits = certify.enumerate_contexts(certify.plan(cfg, tokens), wrong, certify.start(), 512)
     kept = json.loads(json.dumps(next(islice(visits, stop, None))))
-    assert enumerated(cfg, apply, tokens, kept, batch_tokens=512) == whole
-    finished = enumerated(cfg, apply, tokens, whole, batch_tokens=512)
-    assert finished == whole
+    assert enumerated(cfg, wrong, tokens, kept, batch_tokens=512) == uninterrupted
+    assert enumerated(cfg, wrong, tokens, uninterrupted, batch_tokens=512) == uninterrupted
 
 
 def test_a_margin_that_rounding_could_close_certifies_nothing(monkeypatch):
@@ -258,16 +271,18 @@ def test_the_smallest_margin_is_of_all_batches():
 
     def less_sure(tokens_BT):
         logits_BTV = model.apply(WEIGHTS, tokens_BT, CIRCUIT)
+        if tokens_BT.shape[1] < len(near):
+            return logits_BTV
         met_B = (tokens_BT[:, : len(near)] == near[None]).all(axis=1)
         return logits_BTV.at[:, len(near) - 1, 0].add(jnp.where(met_B, -100.0, 0.0))
 
-    tally = enumerated(D2, less_sure, reach(CIRCUIT), batch_tokens=512)
+    tally = enumerated(D2, whole(less_sure), reach(CIRCUIT), batch_tokens=512)
     assert min(part["smallest_margin"] for part in tally["splits"].values()) == circuit.SURE - 100
 
 
 def test_contexts_left_out_certify_nothing():
     bound, groups = bind(model, WEIGHTS, CIRCUIT), certify.plan(D2, 8)
-    some = next(certify.enumerate_contexts(groups, bound.apply, certify.start(), 512))
+    some = next(certify.enumerate_contexts(groups, bound, certify.start(), 512))
     result = certify.conclude(D2, 8, some, groups, bound)
     assert not result["certified"] and "contexts were asked where there are" in result["claim"]
 
@@ -281,3 +296,18 @@ def test_all_products_are_at_the_highest_precision():
     ):
         text = str(traced)
         assert text.count("dot_general") == text.count("precision=(Precision.HIGHEST") > 0
+
+
+@pytest.mark.parametrize("window", [5, None])
+def test_margins_are_those_of_whole_rows(window):
+    """What ten rows have in common is read once; rows are also asked one by one, without a cache."""
+    position = "relative" if window else "sinusoidal"
+    cfg = model.Config(d_model=16, n_heads=2, n_layers=2, window=window, position=position)
+    bound, group = bind(model, init(jax.random.key(0), cfg), cfg), certify.plan(D2, 8)[-1]
+    rows = group.rows(40, 12)
+    tokens_BT, weights_BT = encode_rows(rows, 2, group.high)
+    margin_BT = certificates.margins(bound.apply(tokens_BT[:, :-1]), tokens_BT[:, 1:])
+    margin_BT = jnp.where(weights_BT[:, 1:] > 0, margin_BT, jnp.inf)
+    expected_BN = margin_BT[:, 4:].reshape(len(margin_BT), -1, 3).min(-1)
+    assert jnp.isfinite(expected_BN).any() and jnp.isinf(expected_BN).any()
+    np.testing.assert_allclose(certify.margins(rows, 2, group.high, bound), expected_BN, atol=1e-5)

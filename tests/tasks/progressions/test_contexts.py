@@ -1,4 +1,4 @@
-"""Every progression of at least three terms is visited, once, in groups of like length."""
+"""Every progression of at least three terms is visited, once, by tens, in groups of like length."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from apformer.tasks.progressions import contexts
-from apformer.tasks.progressions.generator import Config
+from apformer.tasks.progressions.generator import Config, render
 
 
 def by_hand(cfg, most):
@@ -22,13 +22,19 @@ def by_hand(cfg, most):
     return found
 
 
-def visited(groups, size):
-    """(first, difference, terms) of every row, in batches of `size` rows."""
+def tens(groups, size):
+    """Each ten as (first, difference, terms) of its rows, in batches of `size` tens."""
     for group in groups:
         for start in range(0, len(group), size):
             rows = group.rows(start, size)
-            assert all(column.dtype == np.int32 and column.shape == (size,) for column in rows)
-            yield from list(zip(*(column.tolist() for column in rows), strict=True))[: len(group) - start]
+            assert all(column.dtype == np.int32 and column.shape == (10 * size,) for column in rows)
+            listed = list(zip(*(column.tolist() for column in rows), strict=True))
+            yield from (listed[10 * i : 10 * i + 10] for i in range(min(size, len(group) - start)))
+
+
+def visited(groups, size):
+    """(first, difference, terms) of every row of three terms or more."""
+    return [row for ten in tens(groups, size) for row in ten if row[2] > 2]
 
 
 RANGES = st.tuples(st.integers(-99, 99), st.integers(-99, 99)).map(sorted)
@@ -39,23 +45,35 @@ RANGES = st.tuples(st.integers(-99, 99), st.integers(-99, 99)).map(sorted)
 def test_every_row_is_visited_once(differences, most, data):
     cfg = Config(digits=2, min_difference=differences[0], max_difference=differences[1])
     splits = data.draw(st.sets(st.integers(3, most - 1)) if most > 3 else st.just(set()))
-    found = list(visited(contexts.groups(cfg, [*sorted(splits), most]), 97))
+    found = visited(contexts.groups(cfg, [*sorted(splits), most]), 97)
     expected = by_hand(cfg, most)
     assert len(found) == len(expected)
     assert {(first, difference): terms for first, difference, terms in found} == expected
 
 
-def test_rows_of_a_group_have_its_lengths():
-    cfg = Config(digits=2, max_difference=40)
+@settings(deadline=None, max_examples=25)
+@given(RANGES)
+def test_the_longest_row_of_a_ten_has_the_length_of_its_group(differences):
+    cfg = Config(digits=2, min_difference=differences[0], max_difference=differences[1])
     for group in contexts.groups(cfg, [4, 5, 9]):
-        lengths = {terms for _, _, terms in visited([group], 50)}
-        assert lengths <= set(range(group.low, group.high + 1))
+        longest = {max(terms for _, _, terms in ten) for ten in tens([group], 50)}
+        assert longest <= set(range(group.low, group.high + 1))
+
+
+@settings(deadline=None, max_examples=25)
+@given(RANGES)
+def test_the_rows_of_a_ten_differ_in_the_last_digit_of_the_second_term_alone(differences):
+    cfg = Config(digits=2, min_difference=differences[0], max_difference=differences[1])
+    for ten in tens(contexts.groups(cfg, [3, 9]), 50):
+        texts = [render(first, difference, 2, 2) for first, difference, _ in ten]
+        assert [text[-1] for text in texts] == list("0123456789")
+        assert len({text[:-1] for text in texts}) == 1
 
 
 def test_beyond_the_last_row_it_repeats():
     group = contexts.groups(Config(digits=1), [5])[0]
-    rows = group.rows(len(group) - 1, 3)
-    assert len(set(zip(*(column.tolist() for column in rows), strict=True))) == 1
+    rows = list(zip(*(column.tolist() for column in group.rows(len(group) - 1, 3)), strict=True))
+    assert rows[:10] == rows[10:20] == rows[20:] and len(set(rows)) == 10
 
 
 @pytest.mark.parametrize(

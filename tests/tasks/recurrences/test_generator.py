@@ -12,6 +12,10 @@ from apformer.tasks.recurrences.generator import Config, Rows
 from apformer.tokenizers.digits import decode
 
 THREE = ("fibonacci", "doubling", "progression")
+# Compiled whole: operation by operation, each one is a program of its own.
+draw = jax.jit(generator.draw, static_argnums=(1, 2, 3, 4))
+values = jax.jit(generator.values, static_argnums=(1, 2))
+split_of = jax.jit(generator.split_of, static_argnums=2)
 
 
 def rows_of(*rows):
@@ -55,14 +59,14 @@ def test_without_names_a_term_is_known_where_all_rules_agree_that_the_terms_befo
 @given(st.sampled_from(sorted(rules.NAMES)), st.integers(0, 99), st.integers(0, 99))
 def test_terms_follow_their_rule(name, first, second):
     a, b, c = rules.NAMES[name]
-    values = np.asarray(generator.values(rows_of((0, first, second, 8)), Config(rules=(name,)), 8))[0].tolist()
-    assert values[:2] == [first, second]
-    assert all(z == (a * y + b * x + c) % 100 for x, y, z in zip(values, values[1:], values[2:], strict=False))
+    row = np.asarray(values(rows_of((0, first, second, 8)), Config(rules=(name,)), 8))[0].tolist()
+    assert row[:2] == [first, second]
+    assert all(z == (a * y + b * x + c) % 100 for x, y, z in zip(row, row[1:], row[2:], strict=False))
 
 
 @pytest.mark.parametrize("cfg", [Config(), Config(rules=THREE), Config(rules=THREE, named=False), Config(digits=1)])
 def test_no_held_out_pair_stands_in_a_training_row(cfg):
-    rows = jax.jit(generator.draw, static_argnums=(1, 2, 3, 4))(jax.random.key(0), cfg, 3000, "train", cfg.terms)
+    rows = draw(jax.random.key(0), cfg, 3000, "train", cfg.terms)
     texts_B = map(decode, np.asarray(generator.encode(rows, cfg, cfg.terms).tokens_BT))
     pairs = set()
     for text, terms in zip(texts_B, np.asarray(rows.terms_B), strict=True):
@@ -71,14 +75,14 @@ def test_no_held_out_pair_stands_in_a_training_row(cfg):
         assert len(words) == terms
         pairs |= set(zip(words, words[1:], strict=False))
     before, last = (np.array(side, np.int32) for side in zip(*((int(x), int(y)) for x, y in pairs), strict=True))
-    assert (np.asarray(generator.split_of(before, last, cfg.digits)) == 0).all()
+    assert (generator.split_of(before, last, cfg.digits) == 0).all()
     assert len(pairs) > 0.6 * 100**cfg.digits * (cfg.digits == 1 or 0.5)
 
 
 @pytest.mark.parametrize("split", ["validation", "test"])
 def test_a_held_out_row_begins_with_a_pair_of_its_split(split):
-    rows = generator.draw(jax.random.key(0), Config(), 200, split, 4)
-    found = generator.split_of(rows.first_B, rows.second_B, 2)
+    rows = draw(jax.random.key(0), Config(), 200, split, 4)
+    found = split_of(rows.first_B, rows.second_B, 2)
     assert (np.asarray(found) == generator.SPLITS.index(split)).all() and (np.asarray(rows.terms_B) == 4).all()
 
 
