@@ -14,7 +14,7 @@ PACKAGE = ROOT / "apformer"
 
 # Imports only go down. A part is a folder or a file of the package; those of one rank may import one another.
 RANKS = (
-    ("errors", "files", "flags"),
+    ("errors", "files", "flags", "machine"),
     ("layers", "loss", "optimizer", "settings", "tokenizers", "train"),
     ("model", "recurrent", "seq2seq", "word2vec"),
     ("analysis", "decoding", "formats", "report"),
@@ -122,7 +122,7 @@ def test_models_are_handed_in(pattern):
 
 # Rows, and what is known of them without a model.
 DATA = ["batch", "batches", "bayes", "contexts", "corpus", "crops", "first_two_terms", "generator", "number_words"]
-DATA += ["text_file"]
+DATA += ["shards", "text_file"]
 
 
 @pytest.mark.parametrize("name", DATA)

@@ -60,7 +60,7 @@ def test_the_first_cell_installs_from_a_url(source, monkeypatch):
     assert installed_from(source, monkeypatch, importable=False) == [source]
 
 
-@pytest.mark.parametrize("source", ["..", "apformer-0.2.0-py3-none-any.whl"])
+@pytest.mark.parametrize("source", ["..", "apformer-0.3.0-py3-none-any.whl"])
 def test_the_first_cell_installs_from_a_folder_or_a_wheel(source, monkeypatch, tmp_path):
     (tmp_path / "notebooks here").mkdir()
     monkeypatch.chdir(tmp_path / "notebooks here")

@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 from apformer import errors, runs, word2vec
+from apformer.commands import train
 from apformer.runs import recipes
+from apformer.runs.fit import initial_state
 from apformer.tasks.words import corpus, evaluation
 
 SCRIPT = Path(__file__).parents[2] / "experiments" / "word2vec.py"
@@ -159,10 +161,11 @@ def test_digits_out_of_range_are_refused(monkeypatch, capsys):
 
 
 def test_a_loss_that_is_not_finite_stops_it(text, tmp_path, monkeypatch, capsys):
-    def broken(key, cfg):
-        return {name: jax.numpy.full((cfg.vocab_size, cfg.d_model), np.nan) for name in ("input", "output")}
+    def broken(settings, given=None):
+        state = initial_state(settings, given)
+        return state._replace(params=jax.tree.map(lambda leaf: leaf * np.nan, state.params))
 
-    monkeypatch.setattr(word2vec, "init", broken)
+    monkeypatch.setattr(train, "initial_state", broken)
     args = [text, *FEW, "--seed", "5", "--run_dir", tmp_path / "run"]
     assert main(monkeypatch, *args) == errors.NON_FINITE
     assert "--learning_rate" in capsys.readouterr().err

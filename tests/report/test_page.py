@@ -23,14 +23,13 @@ from apformer.runs import restore
 from apformer.tasks.digits import page_data as wide_probe
 from apformer.tasks.digits import recipes as wide_recipes
 from apformer.tasks.progressions import generator, page_data, recipes
-from tests.helpers import small_runs
 
 SOURCE = Path(template.__file__).parent / "page"
 
 
-@pytest.fixture(scope="module")
-def run(tmp_path_factory):
-    return small_runs.make("progressions", tmp_path_factory.mktemp("runs") / "run")
+@pytest.fixture
+def run(made_run):
+    return made_run("progressions")
 
 
 @pytest.fixture
@@ -89,7 +88,8 @@ def test_no_text_ends_the_block_it_stands_in(tmp_path):
 
 def test_the_page_of_the_default_model_is_small():
     cfg = recipes.exact(3).model
-    text = template.fill({}, weights_.named(model.init(jax.random.key(0), cfg)))
+    params = jax.jit(model.init, static_argnums=1)(jax.random.key(0), cfg)
+    text = template.fill({}, weights_.named(params))
     assert len(text) < 1_000_000
 
 
@@ -154,10 +154,14 @@ def test_the_loss_of_a_training_file_has_no_floor(run):
     assert page_data.page(settings, None, None, None, run)["floor"] is None
 
 
-def test_a_missing_data_set_leaves_out_what_is_asked_of_it(tmp_path):
-    path = small_runs.make("text", tmp_path / "run")
-    (tmp_path / "bottles.txt").unlink()
-    data, weights = report(path)
+def test_a_missing_data_set_leaves_out_what_is_asked_of_it(made_run, tmp_path):
+    path = shutil.copytree(made_run("text"), tmp_path / "run")
+    file = made_run("text").parent / "bottles.txt"
+    file.rename(tmp_path / "bottles.txt")
+    try:
+        data, weights = report(path)
+    finally:
+        (tmp_path / "bottles.txt").rename(file)
     assert "bottles.txt cannot be read" in data["missing"]["probe"] and "ablation" not in data and len(weights)
 
 
@@ -168,8 +172,8 @@ def test_a_run_of_a_newer_version_is_refused(copy, capsys):
     assert re.search(r"written by apformer 99\.0\.1, and this is \S+: install the newer one", capsys.readouterr().err)
 
 
-def test_a_member_is_shown_that_is_asked_for(tmp_path, capsys):
-    path = small_runs.make("members", tmp_path / "run")
+def test_a_member_is_shown_that_is_asked_for(made_run, tmp_path, capsys):
+    path = shutil.copytree(made_run("members"), tmp_path / "run")
     assert read(path / "report.html")[0]["member"] == 0
     data, weights = report(path, "--member", "3")
     assert data["member"] == 3 and "member 0: run `apformer evaluate` again" in data["missing"]["evaluation"]
@@ -204,8 +208,8 @@ def test_a_page_that_cannot_be_written_loses_no_run(monkeypatch, tmp_path):
     assert re.match("No page: no ink; .*`apformer report .*run`", train._page(tmp_path / "run", None, None))
 
 
-def test_the_heads_of_the_circuit_are_named_and_no_others(run, tmp_path):
-    data, _ = read(small_runs.make("circuit", tmp_path / "run") / "report.html")
+def test_the_heads_of_the_circuit_are_named_and_no_others(run, made_run):
+    data, _ = read(made_run("circuit") / "report.html")
     assert sorted(data["circuit"]) == ["0.0", "0.1", "1.0", "1.1"]
     assert "circuit" not in read(run / "report.html")[0]
 

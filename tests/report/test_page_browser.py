@@ -14,7 +14,6 @@ import pytest
 from apformer.commands import report as page
 from apformer.report import twin
 from apformer.runs import restore
-from tests.helpers import small_runs
 from tests.report.test_page import SOURCE, read
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -42,8 +41,8 @@ def no_serious_finding(seen):
     return not [finding for finding in seen["axe"] if finding["impact"] in ("serious", "critical")]
 
 
-def test_a_run_on_progressions_is_played_with_and_taken_apart(tmp_path):
-    run = small_runs.make("progressions", tmp_path / "run")
+def test_a_run_on_progressions_is_played_with_and_taken_apart(made_run):
+    run = made_run("progressions")
     seen = browse(run, "faults", "play", "sample", "attend", "ablate", "cell", "wrong", "keyboard", "axe")
     assert seen["open"]["missing"] == [] and len(seen["open"]["sections"]) == 8
     faults = seen["faults"]["said"]
@@ -67,8 +66,8 @@ def test_a_run_on_progressions_is_played_with_and_taken_apart(tmp_path):
     assert no_serious_finding(seen), seen["axe"]
 
 
-def test_the_circuit_is_read_as_the_algorithm(tmp_path):
-    seen = browse(small_runs.make("circuit", tmp_path / "run"), "play", "attend", "axe")
+def test_the_circuit_is_read_as_the_algorithm(made_run):
+    seen = browse(made_run("circuit"), "play", "attend", "axe")
     assert seen["play"] == {"written": "␣060␣070␣080", "verdict": ["060 ✓", "070 ✓", "080 ✓"], "bars": 11, "best": "0"}
     assert len(seen["attend"]["algorithm"]) == 3  # of four, one was closed
     assert seen["open"]["certificate"].startswith("No certificate")
@@ -76,8 +75,8 @@ def test_the_circuit_is_read_as_the_algorithm(tmp_path):
     assert no_serious_finding(seen), seen["axe"]
 
 
-def test_a_translator_is_played_with_and_taken_apart(tmp_path):
-    run = small_runs.make("pairs", tmp_path / "run")
+def test_a_translator_is_played_with_and_taken_apart(made_run):
+    run = made_run("pairs")
     seen = browse(run, "sentences", "translate", "force", "across", "ablate", "wrong", "keyboard", "axe")
     assert seen["open"]["missing"] == [] and len(seen["open"]["sections"]) == 8
     assert seen["open"]["certificate"].startswith("No certificate")
@@ -116,8 +115,8 @@ def test_a_translator_is_played_with_and_taken_apart(tmp_path):
         ("wide", ("play", "attend", "axe")),
     ],
 )
-def test_every_kind_of_run_opens_and_its_sections_work(tmp_path, kind, steps):
-    seen = browse(small_runs.make(kind, tmp_path / "run"), *steps)
+def test_every_kind_of_run_opens_and_its_sections_work(made_run, kind, steps):
+    seen = browse(made_run(kind), *steps)
     if kind == "text":
         assert seen["write"]["written"] == 20 and seen["write"]["fault"] == ""  # as many as there are positions for
     if kind == "recurrent":
@@ -125,8 +124,8 @@ def test_every_kind_of_run_opens_and_its_sections_work(tmp_path, kind, steps):
     assert no_serious_finding({"axe": []} | seen), seen["axe"]
 
 
-def test_a_page_without_its_model_says_so_and_shows_the_rest(tmp_path, monkeypatch):
-    run = small_runs.make("progressions", tmp_path / "run")
+def test_a_page_without_its_model_says_so_and_shows_the_rest(made_run, tmp_path, monkeypatch):
+    run = shutil.copytree(made_run("progressions"), tmp_path / "run")
     settings = restore.load_settings(run)
     page.write(run, settings, None, weights=False)
     seen = browse(run, "axe")

@@ -5,6 +5,7 @@ import shutil
 from types import SimpleNamespace
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -20,6 +21,7 @@ from tests.report.test_page_model import ask, case
 pytestmark = pytest.mark.skipif(shutil.which("node") is None, reason="needs node, which runs the page's script")
 
 U, V = 13, 11  # of the source, of the target
+apply = jax.jit(seq2seq.apply, static_argnames=("cfg", "capture"))
 
 
 def small(**changes):
@@ -45,10 +47,14 @@ SOURCES, TARGETS = draw(3, 7), draw(3, 5)
 
 def init(cfg):
     """Parameters of which each one matters."""
-    params = seq2seq.init(jax.random.key(0), cfg)
-    leaves, tree = jax.tree.flatten(params)
-    keys = jax.random.split(jax.random.key(1), len(leaves))
-    return tree.unflatten([x + 0.3 * jax.random.normal(key, x.shape) for x, key in zip(leaves, keys, strict=True)])
+    rng = np.random.default_rng(0)
+
+    def leaf(path, shape):
+        centre = 1.0 if path[-1].key == "scale" else 0.0
+        return jnp.asarray(centre + 0.4 * rng.standard_normal(shape.shape), jnp.float32)
+
+    shapes = jax.eval_shape(lambda key: seq2seq.init(key, cfg), jax.random.key(0))
+    return jax.tree_util.tree_map_with_path(leaf, shapes)
 
 
 def test_logits_of_every_kind_of_translator():
@@ -56,7 +62,7 @@ def test_logits_of_every_kind_of_translator():
     rows = {"rows": TARGETS.tolist(), "sources": SOURCES.tolist()}
     found = ask(*(case("logits", p, cfg, **rows) for p, cfg in zip(params, CONFIGS, strict=True)))
     for cfg, p, logits in zip(CONFIGS, params, found, strict=True):
-        expected = np.asarray(seq2seq.apply(p, SOURCES, TARGETS, cfg))
+        expected = np.asarray(apply(p, SOURCES, TARGETS, cfg))
         close = 1e-4 * max(1, np.abs(expected).max())
         np.testing.assert_allclose(logits, expected, rtol=0, atol=close, err_msg=str(cfg))
         np.testing.assert_array_equal(np.argmax(logits, -1), expected.argmax(-1))
@@ -66,7 +72,7 @@ def test_what_is_shown_of_the_inside_is_what_the_model_captures():
     cfg = small(n_decoder_layers=2, norm_position="pre", final_norm=True)
     params = init(cfg)
     sides = ("encoder_attention", "encoder_residual", "decoder_attention", "decoder_residual", "cross_attention")
-    _, captured = seq2seq.apply(params, SOURCES, TARGETS, cfg, capture=sides)
+    _, captured = apply(params, SOURCES, TARGETS, cfg, capture=sides)
     (found,) = ask(case("read", params, cfg, rows=TARGETS.tolist(), sources=SOURCES.tolist()))
     for row, inside in enumerate(found):
         shown = {
