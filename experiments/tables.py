@@ -1,4 +1,4 @@
-"""The tables of README.md and experiments/README.md, written from the records: `python experiments/tables.py`.
+"""The tables of README.md, of this folder and of bench/, written from the records: `python experiments/tables.py`.
 
 A record is a file records/NAME.json. It holds one result: the question, the command, the figures, the machine, the
 time. A comment in a Markdown file says which records its table shows:
@@ -20,13 +20,13 @@ from pathlib import Path
 from apformer import flags
 
 HERE = Path(__file__).parent
-FILES = (HERE.parent / "README.md", HERE / "README.md")
+FILES = (HERE.parent / "README.md", HERE / "README.md", HERE / "bench" / "README.md")
 MARKED = re.compile(r"(<!-- (summary|results|details): ([\w .-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
 @dataclass(frozen=True)
 class Tables:
-    """Write the tables of the two README files from the records."""
+    """Write the tables of the README files from the records."""
 
     check: bool = False
     """Write nothing; exit with 1 if a table differs from its records."""
@@ -123,7 +123,7 @@ def write(text):
 
 
 def main(args):
-    """Write both files, or compare them."""
+    """Write the files, or compare them."""
     stale = [path for path in FILES if write(path.read_text("utf-8")) != path.read_text("utf-8")]
     for path in stale:
         if args.check:
