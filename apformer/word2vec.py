@@ -24,8 +24,7 @@ from typing import Literal
 import jax
 import jax.numpy as jnp
 
-from apformer.layers import config
-from apformer.layers.precision import at_least_float32
+from apformer.layers import at_least_float32, config
 
 
 @dataclass(frozen=True)
