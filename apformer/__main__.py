@@ -1,7 +1,5 @@
 """`python -m apformer` is `apformer`."""
 
-import sys
+from apformer.cli import entry
 
-from apformer.cli import main
-
-sys.exit(main())
+entry()

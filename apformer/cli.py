@@ -49,6 +49,11 @@ def _first_line(file):
     return ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))).splitlines()[0]
 
 
+def entry():
+    """The process of one command."""
+    processes.end(main())
+
+
 def main(args=None):
     """Run one command; the exit code of the process."""
     exit_code = guard("apformer", partial(_run, sys.argv[1:] if args is None else list(args)))
