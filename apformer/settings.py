@@ -3,6 +3,7 @@
 import dataclasses
 import importlib
 from dataclasses import dataclass
+from functools import partial
 from types import UnionType
 from typing import Any, Literal, get_args, get_origin
 
@@ -22,7 +23,11 @@ class Training:
     """End of training. steps: the last step. certified: the first checkpoint that is certified, or the last step. A
     population is trained to the last step."""
     batch_size: int = 128
-    """Number of rows in a step."""
+    """Number of rows in a batch."""
+    accumulate: int = 1
+    """Number of batches in a step, one after the other. Their gradients are averaged."""
+    remat: bool = False
+    """Rematerialisation: the gradient computes blocks again. Needs less memory, more time (transformers)."""
     seed: int = 0
     """Random seed of the weights, the batches and dropout."""
     members: int = 1
@@ -64,6 +69,12 @@ class Settings:
 def architecture_of(settings):
     """The module of the model: its Config, init, apply, init_cache, extend, reach and max_tokens."""
     return importlib.import_module(f"apformer.{settings.architecture}")
+
+
+def training_apply(settings):
+    """The model's `apply` as a training step computes it: with `remat` a gradient computes its blocks again."""
+    apply = architecture_of(settings).apply
+    return partial(apply, remat=True) if settings.training.remat else apply
 
 
 def model_from(architecture, values):

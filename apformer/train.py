@@ -41,11 +41,12 @@ def keys_of(key, step):
 def make_train_step(loss_fn, optimizer, accumulate=1):
     """A pure function (state, batch) -> (state, metrics) from loss_fn(params, batch, key) -> (loss, metrics).
 
-    Any optax optimizer serves; one that wants them is handed `hyper` and `step`. accumulate: the number of
-    equal parts of a batch. They are computed one after the other, so only one needs memory at a time.
+    Any optax optimizer serves; one that wants them is handed `hyper` and `step`. accumulate: with more than one, the
+    batches of a step, on a leading axis. They are computed one after the other, so only one needs memory at a time.
     """
     optimizer = optax.with_extra_args_support(optimizer)
-    gradient = in_parts(jax.value_and_grad(loss_fn, has_aux=True), accumulate)
+    gradient = jax.value_and_grad(loss_fn, has_aux=True)
+    gradient = gradient if accumulate == 1 else mean_of(gradient, accumulate)
 
     def train_step(state, batch):
         key, _ = step_keys(state)
@@ -60,28 +61,35 @@ def make_train_step(loss_fn, optimizer, accumulate=1):
     return train_step
 
 
-def in_parts(function, parts):
-    """function(params, batch, key) -> arrays, as the mean over equal parts of the batch's rows, one after the other.
+def mean_of(function, count):
+    """The mean of function(params, batch, key) -> arrays over `count` batches on a leading axis, each with its own key.
 
-    The mean of the parts' losses is the loss of the batch where all parts weigh the same; each part has a key of its
-    own. Raises TypeError, once called, if `parts` does not divide the number of rows.
+    The batches are taken one after the other. Each counts the same, whatever the weights of its rows.
     """
-    if parts == 1:
-        return function
 
-    def mean(params, batch, key):
-        batches = jax.tree.map(lambda leaf: leaf.reshape(parts, -1, *leaf.shape[1:]), batch)
-        keys = jax.random.split(key, parts)
+    def mean(params, batches, key):
+        keys = jax.random.split(key, count)
 
-        def add(total, part):
-            return jax.tree.map(jnp.add, total, function(params, *part)), None
+        def add(total, one):
+            return jax.tree.map(jnp.add, total, function(params, *one)), None
 
         of_one = jax.eval_shape(function, params, *jax.tree.map(lambda leaf: leaf[0], (batches, keys)))
         zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), of_one)
         total, _ = jax.lax.scan(add, zeros, (batches, keys))
-        return jax.tree.map(lambda leaf: leaf / parts, total)
+        return jax.tree.map(lambda leaf: leaf / count, total)
 
     return mean
+
+
+def several(sample, count):
+    """sample(key, ...) of one batch as that of `count` batches on a leading axis, each with a key of its own.
+
+    What else the function is given has that axis too.
+    """
+    if count == 1:
+        return sample
+    # One after the other: not every generator gives the same numbers under vmap.
+    return lambda key, *given: jax.lax.map(lambda each: sample(*each), (jax.random.split(key, count), *given))
 
 
 def switch(branches):

@@ -156,8 +156,8 @@ def test_bfloat16_halves_the_bits_of_the_computation_and_not_of_the_parameters()
     assert half_loss != loss and abs(half_loss - loss) < 0.1
 
 
-def test_the_mean_over_parts_is_that_of_the_whole_batch():
-    """Rows, in parts of two or all six at once: the same step to rounding, without dropout."""
+def test_the_mean_of_batches_is_that_of_all_their_rows():
+    """Six rows, in batches of three or of one: the same step to rounding, without dropout."""
 
     def plain(params, batch, key):
         x_BD, y_B = batch
@@ -168,25 +168,28 @@ def test_the_mean_over_parts_is_that_of_the_whole_batch():
     x_BD = jax.random.normal(jax.random.key(2), (6, 3))
     batch = (x_BD, jnp.sin(x_BD.sum(axis=1)))
     after = {}
-    for parts in (1, 2, 6):
-        step = jax.jit(train.make_train_step(plain, RULE, accumulate=parts))
-        state, after[parts] = step(start(), batch)
-        after[parts] |= {"params": state.params}
-    for parts in (2, 6):
-        for ours, theirs in zip(jax.tree.leaves(after[parts]), jax.tree.leaves(after[1]), strict=True):
+    for count in (1, 2, 6):
+        step = jax.jit(train.make_train_step(plain, RULE, accumulate=count))
+        shape = (count, 6 // count) if count > 1 else (6,)
+        batches = jax.tree.map(lambda leaf, shape=shape: leaf.reshape(*shape, *leaf.shape[1:]), batch)
+        state, after[count] = step(start(), batches)
+        after[count] |= {"params": state.params}
+    for count in (2, 6):
+        for ours, theirs in zip(jax.tree.leaves(after[count]), jax.tree.leaves(after[1]), strict=True):
             np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
 
 
-def test_every_part_has_a_key_and_rows_of_its_own():
+def test_every_batch_has_a_key_and_rows_of_its_own():
     def seen(params, batch, key):
         row = jnp.zeros(3).at[batch[0]].set(jnp.float32(1))
         return {"rows": row, "noise": jax.random.normal(key, (50,))}
 
-    found = train.in_parts(seen, 3)(None, jnp.arange(3), jax.random.key(0))
+    found = train.mean_of(seen, 3)(None, jnp.arange(3)[:, None], jax.random.key(0))
     np.testing.assert_allclose(found["rows"], jnp.full(3, 1 / 3), rtol=1e-6)
     assert abs(float(found["noise"].std()) * 3**0.5 - 1) < 0.4  # equal keys would give 3^0.5
-    with pytest.raises(TypeError, match="reshape"):
-        train.in_parts(seen, 3)(None, jnp.arange(4), jax.random.key(0))
+    sample = train.several(lambda key, given: (jax.random.bits(key, (4,)), given), 3)
+    drawn_NB, given_N = sample(jax.random.key(0), jnp.arange(3))
+    assert drawn_NB.shape == (3, 4) and len({*drawn_NB.ravel().tolist()}) == 12 and given_N.tolist() == [0, 1, 2]
 
 
 def test_a_switch_is_the_branch_and_its_gradient_too():

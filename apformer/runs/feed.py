@@ -30,8 +30,8 @@ class Feeding:
         self.feed, self.run, self.mesh, self.coming = feed, run, mesh, None
         self.pool = ThreadPoolExecutor(1)
         if feed is not None:
-            parts = -(-run.log_every * feed.bytes * run.members // MOST)
-            self.steps = -(-run.log_every // parts)
+            parts = -(-run.log_every * run.accumulate * feed.bytes * run.members // MOST)
+            self.steps, self.draw = -(-run.log_every // parts), train.several(feed.draw, run.accumulate)
             # The state that has it is donated to the first steps.
             self.key = jax.random.wrap_key_data(np.array(jax.random.key_data(key)), impl=jax.random.key_impl(key))
 
@@ -59,7 +59,7 @@ class Feeding:
         """A future of (end, what is fed) for the piece that begins with a step, whose places are drawn before."""
         end = min(step + self.steps, step - step % self.run.log_every + self.run.log_every, self.run.steps)
         # Now, before the device gets its next piece: else it would finish that first.
-        return self.pool.submit(self._read, end, _draw(self.key, step, self.feed.draw, end - step))
+        return self.pool.submit(self._read, end, _draw(self.key, step, self.draw, end - step))
 
     def _read(self, end, drawn):
         rows = self.feed.read(jax.tree.map(np.asarray, drawn))

@@ -70,12 +70,13 @@ def validate(params, batch, settings, mesh=None):
 def _run_steps(state, fed, train_rows, settings, steps, mesh):
     task = tasks.load(settings.task)
     rule = task.make_optimizer(settings)
-    step = train.make_train_step(_make_loss(settings, mesh), rule, task.accumulate(settings))
+    count = settings.training.accumulate
+    step = train.make_train_step(_make_loss(settings, mesh), rule, count)
 
     def sample(key, fed):
         return task.sample(key, settings, train_rows if fed is None else fed)
 
-    chunk = train.scan_steps(step, sample, steps)
+    chunk = train.scan_steps(step, train.several(sample, count), steps)
     return devices.hold(_lift(chunk, settings)(state, fed), mesh, settings.training.members)
 
 

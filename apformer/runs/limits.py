@@ -12,7 +12,7 @@ from apformer.settings import architecture_of
 def check(settings):
     """Refuse settings that no run can follow. Raises UserError (exit USAGE) that names the flag and what fits."""
     run, rule = settings.training, settings.optimizer
-    for flag in ("steps", "batch_size", "members", "log_every", "save_every", "keep", "average"):
+    for flag in ("steps", "batch_size", "accumulate", "members", "log_every", "save_every", "keep", "average"):
         require(flag, 1 <= getattr(run, flag) < 2**31, run, "1 to 2147483647")
     require("seed", 0 <= run.seed <= 2**31 - run.members, run, f"0 to {2**31 - run.members}")
     require("patience", 0 <= run.patience < 2**31, run, "0 to 2147483647")
@@ -27,6 +27,8 @@ def check(settings):
     if run.average > run.keep:
         kept = f"--average {run.average} is of more checkpoints than --keep {run.keep}"
         raise UserError(f"{kept}: keep as many", USAGE)
+    if run.remat and settings.architecture not in ("model", "seq2seq"):
+        raise UserError("--remat is for transformers: drop it", USAGE)
     _check_sizes(settings.model)
     longest = tasks.load(settings.task).check(settings)
     most = architecture_of(settings).max_tokens(settings.model)

@@ -34,7 +34,7 @@ class Feed(NamedTuple):
 class Task(Protocol):
     """The names of a task's package. `rows` is what `load` returns, and nothing else looks inside it.
 
-    A task that trains all parameters of its model from random ones takes the last seven names from `tasks.plain`.
+    A task that trains all parameters of its model from random ones takes the last six names from `tasks.plain`.
     """
 
     Config: type  # frozen dataclass: the data
@@ -66,7 +66,6 @@ class Task(Protocol):
     def whole(params, settings) -> Any: ...  # the parameters of the model, from what is trained
     def make_optimizer(settings) -> Any: ...
     def feed(settings, rows) -> Feed | None: ...  # where rows are read step by step; what is read replaces train_rows
-    def accumulate(settings) -> int: ...  # equal parts into which a batch is cut, one after the other
 
 
 NAMES = (*Task.__annotations__, *(name for name in vars(Task) if not name.startswith("_")))

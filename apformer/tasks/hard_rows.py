@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from apformer import loss
-from apformer.settings import architecture_of
+from apformer.settings import training_apply
 
 VALIDATION_ROWS = 1024
 TEST_KEY, VALIDATION_KEY = 1, 2  # the same rows for every seed
@@ -33,7 +33,7 @@ def make_loss(settings, exact):
     exact(predicted_BT, batch): the share of terms whose every character is right; predicted_BT[:, t] stands for
     batch.tokens_BT[:, t + 1].
     """
-    run, apply = settings.training, architecture_of(settings).apply
+    run, apply = settings.training, training_apply(settings)
     dtype, mined = jnp.dtype(run.compute_dtype), mined_rows(settings)
 
     def loss_fn(params, batch, key):

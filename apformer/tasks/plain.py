@@ -32,8 +32,3 @@ def make_optimizer(settings):
 def feed(settings, rows):
     """Nothing: all rows lie on the device."""
     return None
-
-
-def accumulate(settings):
-    """A batch is taken whole."""
-    return 1

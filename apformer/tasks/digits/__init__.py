@@ -14,7 +14,7 @@ from apformer.tasks.digits.page_data import EVALUATION, page
 from apformer.tasks.digits.recipes import RECIPES
 from apformer.tasks.digits.training import NOT_COMPILED, check, example, make_loss, sample, validation
 from apformer.tasks.drawn import describe, files, floor, load, train_rows
-from apformer.tasks.plain import accumulate, feed, init_from, initial_params, kept, make_optimizer, whole
+from apformer.tasks.plain import feed, init_from, initial_params, kept, make_optimizer, whole
 
 ARCHITECTURES = ("model",)
 ABILITIES = {"certify": certify, "predict": predict}

@@ -8,7 +8,7 @@ text file. `rows` is None in the one case, {split: Progressions} in the other.
 
 from apformer.report import figures, tables
 from apformer.tasks import Evaluation
-from apformer.tasks.plain import accumulate, feed, init_from, initial_params, kept, make_optimizer, whole
+from apformer.tasks.plain import feed, init_from, initial_params, kept, make_optimizer, whole
 from apformer.tasks.progressions import bayes, evaluation, generalization, training
 from apformer.tasks.progressions.certificate import certify
 from apformer.tasks.progressions.continuation import predict

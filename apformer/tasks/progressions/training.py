@@ -12,7 +12,7 @@ import numpy as np
 from apformer import loss
 from apformer.errors import DATA, USAGE, UserError
 from apformer.flags import require
-from apformer.settings import architecture_of
+from apformer.settings import architecture_of, training_apply
 from apformer.tasks.batch import Batch
 from apformer.tasks.hard_rows import TEST_KEY, VALIDATION_KEY, VALIDATION_ROWS, keep_hardest, mined_rows
 from apformer.tasks.progressions import bayes, crops, first_two_terms, generator, options, text_file
@@ -200,19 +200,19 @@ def cross_entropy(logits_BTV, batch):
 
 def _make_apply(settings):
     """The model's apply, with what a key makes random in training: dropout, and where rows begin."""
-    architecture, most = architecture_of(settings), settings.options.position_offset
-    wants_key = architecture.wants_key(settings.model)
+    apply, most = training_apply(settings), settings.options.position_offset
+    wants_key = architecture_of(settings).wants_key(settings.model)
 
-    def apply(params, tokens_BT, cfg, *, key=None):
+    def random_apply(params, tokens_BT, cfg, *, key=None):
         if key is None:
-            return architecture.apply(params, tokens_BT, cfg)
+            return apply(params, tokens_BT, cfg)
         options, (dropout_key, offset_key) = {}, jax.random.split(key)
         if most:
             offset_B1 = jax.random.randint(offset_key, (len(tokens_BT), 1), 0, most + 1)
             options["positions_BT"] = offset_B1 + jnp.arange(tokens_BT.shape[1], dtype=jnp.int32)[None]
-        return architecture.apply(params, tokens_BT, cfg, key=dropout_key if wants_key else None, **options)
+        return apply(params, tokens_BT, cfg, key=dropout_key if wants_key else None, **options)
 
-    return apply
+    return random_apply
 
 
 def example(settings, run):

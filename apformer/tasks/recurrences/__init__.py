@@ -9,7 +9,7 @@ is None.
 from apformer.report import figures, tables
 from apformer.tasks import Evaluation
 from apformer.tasks.drawn import describe, files, floor, load, train_rows
-from apformer.tasks.plain import accumulate, feed, init_from, initial_params, kept, make_optimizer, whole
+from apformer.tasks.plain import feed, init_from, initial_params, kept, make_optimizer, whole
 from apformer.tasks.recurrences import evaluation, training
 from apformer.tasks.recurrences.certificate import certify
 from apformer.tasks.recurrences.continuation import predict

@@ -11,7 +11,6 @@ from apformer.tasks.text.page_data import EVALUATION, page
 from apformer.tasks.text.recipes import RECIPES
 from apformer.tasks.text.training import (
     NOT_COMPILED,
-    accumulate,
     check,
     describe,
     example,

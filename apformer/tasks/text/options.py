@@ -13,7 +13,3 @@ class Options:
     """Rank of the low-rank adapters, which are trained instead of the weights. With 0, all weights are trained."""
     lora_alpha: float = 16.0
     """Scale of the adapters: the product of their two factors is multiplied by lora_alpha / lora_rank."""
-    accumulate: int = 1
-    """Number of batches in a step, one after the other. Their gradients are averaged."""
-    remat: bool = False
-    """Rematerialisation: the gradient computes blocks again. Needs less memory, more time (transformers)."""

@@ -14,7 +14,7 @@ import numpy as np
 from apformer import loss
 from apformer.errors import DATA, USAGE, UserError
 from apformer.flags import require
-from apformer.settings import architecture_of
+from apformer.settings import architecture_of, training_apply
 from apformer.tasks import Feed, plain
 from apformer.tasks.text import corpus, lora, shards
 from apformer.tokenizers import pretrained
@@ -32,11 +32,8 @@ def check(settings):
     """The longest row, in tokens. Raises UserError (exit USAGE) that names the flag and what fits."""
     corpus.check(settings.data)
     options, cfg, most = settings.options, settings.model, architecture_of(settings).max_tokens(settings.model)
-    require("accumulate", 1 <= options.accumulate < 2**31, options, "1 to 2147483647")
     require("lora_rank", 0 <= options.lora_rank <= cfg.d_model, options, f"0 to {cfg.d_model}, the width of the model")
     require("lora_alpha", 0 < options.lora_alpha < 1e6, options, "more than 0 and less than 1000000")
-    if options.remat and settings.architecture == "recurrent":
-        raise UserError("--remat is for transformers: drop it", USAGE)
     if options.init_from is not None:
         where = f"at most {most}, the positions of {options.init_from}"
         require("context", most is None or settings.data.context <= most, settings.data, where)
@@ -140,7 +137,7 @@ def feed(settings, rows):
     """Windows that are read from the files of a folder, the same as of a text in memory; None of such a text."""
     if not rows["prepared"]:
         return None
-    length, batch_size = settings.data.context + 1, settings.training.batch_size * settings.options.accumulate
+    length, batch_size = settings.data.context + 1, settings.training.batch_size
     tokens, places = rows["train"], len(rows["train"]) - settings.data.context
 
     def read(drawn):
@@ -174,7 +171,7 @@ def sample(key, settings, train_rows):
     """The batch of a training step: fresh windows of the training part, or what was fed. Pure, settings static."""
     if train_rows.ndim == 2:
         return corpus.batch(train_rows)
-    return corpus.windows(key, train_rows, settings.data, settings.training.batch_size * settings.options.accumulate)
+    return corpus.windows(key, train_rows, settings.data, settings.training.batch_size)
 
 
 def validation(settings, rows):
@@ -209,11 +206,6 @@ def whole(params, settings):
     return lora.merge(jax.lax.stop_gradient(params["base"]), params["adapters"], settings.options.lora_alpha)
 
 
-def accumulate(settings):
-    """Batches of a step, one after the other."""
-    return settings.options.accumulate
-
-
 def make_optimizer(settings):
     """The optimizer of `initial_params`."""
     rule = plain.make_optimizer(settings)
@@ -222,10 +214,8 @@ def make_optimizer(settings):
 
 def make_loss(settings):
     """loss_fn(params, batch, key) -> (loss, metrics); without a key, of all batches of the validation part."""
-    apply, dtype = architecture_of(settings).apply, jnp.dtype(settings.training.compute_dtype)
+    apply, dtype = training_apply(settings), jnp.dtype(settings.training.compute_dtype)
     wants_key = architecture_of(settings).wants_key(settings.model)
-    if settings.options.remat:
-        apply = partial(apply, remat=True)
 
     def loss_fn(params, batch, key):
         params = jax.tree.map(lambda leaf: leaf.astype(dtype), params)

@@ -11,7 +11,6 @@ from apformer.tasks.translation.page_data import EVALUATION, page
 from apformer.tasks.translation.recipes import RECIPES
 from apformer.tasks.translation.training import (
     NOT_COMPILED,
-    accumulate,
     check,
     describe,
     example,

@@ -9,8 +9,6 @@ class Options:
 
     label_smoothing: float = 0.1
     """Share of the probability of each target token that is spread over the vocabulary."""
-    accumulate: int = 1
-    """Number of batches in a step. Their gradients are averaged."""
     beams: int = 5
     """Number of beams in the search for translations. With 1, the most likely token is always taken."""
     alpha: float = 0.6

@@ -16,6 +16,7 @@ from apformer import loss, seq2seq, train
 from apformer.decoding import buckets
 from apformer.errors import DATA, USAGE, UserError
 from apformer.flags import require
+from apformer.settings import training_apply
 from apformer.tasks.translation import batches as padded
 from apformer.tasks.translation import corpus
 from apformer.tokenizers import text as text_tokenizer
@@ -32,7 +33,6 @@ def check(settings):
     """The longest sentence, in tokens. Raises UserError (exit USAGE) that names the flag and what fits."""
     corpus.check(settings.data)
     options = settings.options
-    require("accumulate", 1 <= options.accumulate < 2**31, options, "1 to 2147483647")
     require("beams", 1 <= options.beams < 2**31, options, "1 to 2147483647")
     require("label_smoothing", 0 <= options.label_smoothing < 1, options, "at least 0 and less than 1")
     require("alpha", 0 <= options.alpha < 100, options, "at least 0 and less than 100")
@@ -92,11 +92,6 @@ def floor(settings, rows):
     return None
 
 
-def accumulate(settings):
-    """Batches of a step, one after the other."""
-    return settings.options.accumulate
-
-
 def describe(settings, rows):
     """What config.json says of the data: counts and hashes, by which a resumed run knows it again."""
     cfg, lines = settings.data, rows["lines"]
@@ -129,10 +124,8 @@ def encode_side(tokenizer, sentences, name, cfg):
 
 
 def sample(key, settings, train_rows):
-    """Batches of a key, as many as are accumulated, on a leading axis. Pure, settings static."""
-    rows = padded.rows_of(settings.data.widths, settings.training.batch_size)
-    keys = jax.random.split(key, settings.options.accumulate)
-    return jax.vmap(lambda key: padded.draw(key, train_rows, rows))(keys)
+    """The batch of a key, of one width. Pure, settings static."""
+    return padded.draw(key, train_rows, padded.rows_of(settings.data.widths, settings.training.batch_size))
 
 
 def validation(settings, rows):
@@ -148,12 +141,12 @@ def make_loss(settings):
     """
     widths, cfg, dtype = settings.data.widths, settings.model, jnp.dtype(settings.training.compute_dtype)
     shapes = list(zip(padded.rows_of(widths, settings.training.batch_size), widths, strict=True))
-    smoothing = settings.options.label_smoothing
+    smoothing, apply = settings.options.label_smoothing, training_apply(settings)
 
     def of_shape(shape, params, flat, key):
         part = padded.unpack(flat, *shape)
         params = jax.tree.map(lambda leaf: leaf.astype(dtype), params)
-        logits_BTV, weights_BT = predict(params, part, cfg, key)
+        logits_BTV, weights_BT = predict(params, part, cfg, key, apply=apply)
         smoothed, nats = (loss.cross_entropy(logits_BTV, part.target_NT, weights_BT, e) for e in (smoothing, 0.0))
         return smoothed, {"loss": smoothed, "nats": nats}
 
@@ -163,17 +156,17 @@ def make_loss(settings):
         if key is None:
             metrics = validation_losses(params, batch, cfg, smoothing)
             return metrics["loss"], metrics
-        return of_any_width(params, jax.tree.map(lambda leaf: leaf[0], batch), key)
+        return of_any_width(params, batch, key)
 
     return loss_fn
 
 
-def predict(params, part, cfg, key=None):
+def predict(params, part, cfg, key=None, *, apply=seq2seq.apply):
     """(logits_BTV, weights_BT): of every target token, and 1 where there is one; the end token begins each target."""
     lengths_B = part.target_lengths_N
     end = jnp.full_like(part.target_NT[:, :1], cfg.target_vocab_size - 1)
     inputs_BT = jnp.concatenate([end, part.target_NT[:, :-1]], axis=1)
-    logits_BTV = seq2seq.apply(
+    logits_BTV = apply(
         params,
         part.source_NS,
         inputs_BT,

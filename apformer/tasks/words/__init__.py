@@ -3,7 +3,7 @@
 `rows` is a `corpus.Rows`: the vocabulary, how often each word occurs, and the training and validation part of the text.
 """
 
-from apformer.tasks.plain import accumulate, feed, init_from, initial_params, kept, make_optimizer, whole
+from apformer.tasks.plain import feed, init_from, initial_params, kept, make_optimizer, whole
 from apformer.tasks.words.corpus import Config, describe, files
 from apformer.tasks.words.evaluation import evaluate
 from apformer.tasks.words.nearest import neighbours

@@ -116,13 +116,14 @@ def test_a_step_sees_as_many_batches_as_it_accumulates(trained):
     settings, params, _ = trained
     rows = pair_task.read_rows(settings)
     parts = jax.tree.map(jnp.asarray, rows["train"])
-    batch = jax.jit(pair_task.sample, static_argnames="settings")(jax.random.key(0), settings, parts)
+    draw = train.several(lambda key: pair_task.sample(key, settings, parts), 2)
+    batch = jax.jit(draw)(jax.random.key(0))
     assert batch.which.shape == (2,)
     loss_fn = pair_task.make_loss(replace(settings, model=replace(settings.model, dropout=0.0)))
     function = jax.value_and_grad(loss_fn, has_aux=True)
-    (together, _), gradients = jax.jit(train.in_parts(function, 2))(params, batch, jax.random.key(1))
+    (together, _), gradients = jax.jit(train.mean_of(function, 2))(params, batch, jax.random.key(1))
     single = jax.jit(function)
-    halves = [single(params, jax.tree.map(lambda leaf, n=n: leaf[n : n + 1], batch), jax.random.key(1)) for n in (0, 1)]
+    halves = [single(params, jax.tree.map(lambda leaf, n=n: leaf[n], batch), jax.random.key(1)) for n in (0, 1)]
     assert float(together) == pytest.approx(np.mean([half[0][0] for half in halves]), rel=1e-5)
     mean = jax.tree.map(lambda a, b: (a + b) / 2, halves[0][1], halves[1][1])
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), gradients, mean)
