@@ -1,9 +1,11 @@
-"""Write the model for other programs: apformer export RUN --to safetensors|stablehlo|gpt2.
+"""Write the model for other programs: apformer export RUN --to safetensors|stablehlo|gpt2|proof.
 
 - safetensors  every parameter under its path in the tree, `blocks.attention.query`; the Config as JSON in the metadata
 - stablehlo    the function itself, tokens (B, T) int32 -> logits (B, T, V) for any B and T, with its parameters, for
                CPU, GPU and TPU; it needs JAX and nothing of ours (the lines below)
 - gpt2         config.json, model.safetensors and the tokenizer: what `transformers` and `apformer generate` open
+- proof        config.json, model.safetensors, certificate.json, and check.py, which proves the certificate anew in
+               float64: `python check.py` reads these files, and needs numpy alone
 
     from jax import export
     logits_BTV = export.deserialize(open("model.stablehlo", "rb").read()).call(tokens_BT)
@@ -11,22 +13,24 @@
 Versions of JAX of the next six months at least can read such a file (https://docs.jax.dev/en/latest/export/export.html).
 """
 
-from dataclasses import dataclass
+import shutil
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
 from tyro.conf import Positional
 
-from apformer import files
-from apformer.errors import USAGE, UserError
+from apformer import files, tasks
+from apformer.errors import CHECKPOINT, USAGE, UserError
 from apformer.flags import parse
 from apformer.formats import gpt2, safetensors
 from apformer.formats.stablehlo import write_stablehlo
 from apformer.formats.weights import write_safetensors
 from apformer.runs import directory, restore
+from apformer.runs.provenance import digest
 from apformer.tokenizers import pretrained
 
-DEFAULTS = {"safetensors": "model.safetensors", "stablehlo": "model.stablehlo", "gpt2": "gpt2"}
+DEFAULTS = {"safetensors": "model.safetensors", "stablehlo": "model.stablehlo", "gpt2": "gpt2", "proof": "proof"}
 
 READS = {"seq2seq": "two texts", "word2vec": "windows of words"}  # architectures that read no rows of tokens
 
@@ -37,10 +41,11 @@ class Export:
 
     run: Positional[str | None] = None
     """Run directory. The default is the latest run."""
-    to: Literal["safetensors", "stablehlo", "gpt2"] = "safetensors"
-    """Format: safetensors (named parameters), stablehlo (the compiled function), or gpt2 (a GPT-2 folder)."""
+    to: Literal["safetensors", "stablehlo", "gpt2", "proof"] = "safetensors"
+    """Format: safetensors (named parameters), stablehlo (the compiled function), gpt2 (a GPT-2 folder), or proof (a
+    certified model with a program that proves it)."""
     out: str | None = None
-    """New file or folder. The default is model.safetensors, model.stablehlo or gpt2 in the run directory."""
+    """New file or folder. The default is model.safetensors, model.stablehlo, gpt2 or proof in the run directory."""
     member: int | None = None
     """Number of a member of a population. The default is the best on validation rows."""
 
@@ -59,13 +64,16 @@ def export(args):
         raise UserError(f"{path} reads {READS[settings.architecture]}: give --to safetensors", USAGE)
     if args.to == "gpt2" and settings.architecture != "model":
         raise UserError(f"{path} is no decoder-only transformer, as GPT-2 is: give --to safetensors", USAGE)
-    if args.to != "gpt2":
+    if args.to in ("safetensors", "stablehlo"):
         safetensors.refuse_to_overwrite(out)
-    params, step, _ = restore.load_params(path, settings, args.member)
-    if args.to == "gpt2":
+    if args.to == "proof":
+        step = write_proof(out, path, settings)
+    elif args.to == "gpt2":
+        params, step, _ = restore.load_params(path, settings, args.member)
         kept = path / "tokenizer.json"
         write_gpt2(out, params, settings.model, pretrained.load(kept) if kept.exists() else None)
     else:
+        params, step, _ = restore.load_params(path, settings, args.member)
         write = {"safetensors": write_safetensors, "stablehlo": write_stablehlo}[args.to]
         write(out, settings.architecture, params, settings.model)
     size = sum(file.stat().st_size for file in [out, *out.glob("*")] if file.is_file())
@@ -82,3 +90,27 @@ def write_gpt2(folder, params, cfg, tokenizer=None):
     if tokenizer is not None:
         pretrained.save(tokenizer, folder / "tokenizer.json")
         files.write_json(folder / "tokenizer_config.json", {"tokenizer_class": "PreTrainedTokenizerFast"})
+
+
+def write_proof(folder, run, settings):
+    """Write a new folder with the parameters that the certificate of a run is of; returns their step.
+
+    Raises UserError: USAGE without a certificate, or if the folder is there; CHECKPOINT if those parameters are gone.
+    """
+    program = tasks.ability(settings, "export --to proof", run)
+    place = run / "certificate.json"
+    if not place.exists():
+        raise UserError(f"{run} has no certificate: run `apformer certify {run}`", USAGE)
+    certificate = files.read_json(place)
+    params, step, _ = restore.load_params(run, settings, certificate["member"], certificate["step"])
+    if digest(params) != certificate["parameters_sha256"]:
+        raise UserError(f"{place} is of other parameters: run `apformer certify {run}`", CHECKPOINT)
+    with files.disk_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        if any(folder.iterdir()):
+            raise UserError(f"{folder} holds files, and none is overwritten: give a new or an empty folder", USAGE)
+        write_safetensors(folder / "model.safetensors", settings.architecture, params, settings.model)
+        files.write_json(folder / "config.json", {"model": asdict(settings.model), "data": asdict(settings.data)})
+        for file in (place, *program.glob("*.py")):
+            shutil.copyfile(file, folder / file.name)
+    return step

@@ -6,6 +6,8 @@ The first two terms fix a progression, so every later term can be predicted. Row
 text file. `rows` is None in the one case, {split: Progressions} in the other.
 """
 
+from pathlib import Path
+
 from apformer.report import figures, tables
 from apformer.tasks import Evaluation
 from apformer.tasks.plain import feed, init_from, initial_params, kept, make_optimizer, whole
@@ -30,7 +32,8 @@ from apformer.tasks.progressions.training import (
 )
 
 ARCHITECTURES = ("model", "recurrent")
-ABILITIES = {"certify": certify, "predict": predict, "sweep": generalization}
+PROOF = Path(__file__).parent / "proof"
+ABILITIES = {"certify": certify, "predict": predict, "sweep": generalization, "export --to proof": PROOF}
 
 
 def files(rows):

@@ -1,0 +1,187 @@
+"""check.py proves what is right, finds whatever is planted, and computes what `model.apply` computes."""
+
+import json
+import shutil
+import subprocess
+import sys
+
+import jax
+import numpy as np
+import pytest
+
+from apformer import cli, errors, model
+from apformer.analysis import circuit
+from apformer.formats.weights import write_safetensors
+from apformer.model import reach
+from apformer.runs.provenance import digest
+from apformer.tasks.progressions.generator import Config
+from apformer.tasks.progressions.proof import check
+from apformer.tokenizers import digits as tokenizer
+from tests.helpers.small_models import circuit_run
+
+D2 = Config(digits=2, min_difference=-49, max_difference=49)
+CFG = circuit.config(2)
+LAYERS = model.Config(
+    d_model=16,
+    n_heads=2,
+    n_layers=2,
+    d_ff=24,
+    position="relative",
+    window=5,
+    output_projection=True,
+    attention_sink=True,
+    final_norm=True,
+)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A certified circuit of two digits, exported."""
+    run = tmp_path_factory.mktemp("proof") / "run"
+    circuit_run(run, D2)
+    assert cli.main(["certify", str(run)]) == 0
+    assert cli.main(["export", str(run), "--to", "proof"]) == 0
+    return run / "proof"
+
+
+@pytest.fixture
+def copy(folder, tmp_path):
+    return shutil.copytree(folder, tmp_path / "proof")
+
+
+def checked(folder, capsys):
+    """(exit code, what is printed, what is printed on standard error)"""
+    try:
+        code = check.main(folder)
+    except SystemExit as stop:
+        code = stop.code
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+def replant(folder, params):
+    """Put other weights into a folder, whose certificate then says that it is of them."""
+    (folder / "model.safetensors").unlink()
+    write_safetensors(folder / "model.safetensors", "model", params, CFG)
+    certificate = json.loads((folder / "certificate.json").read_text()) | {"parameters_sha256": digest(params)}
+    (folder / "certificate.json").write_text(json.dumps(certificate))
+
+
+def test_the_circuit_is_proven_with_numpy_alone(folder):
+    """In a Python that has neither JAX nor apformer."""
+    without = "import runpy, sys; sys.modules |= dict.fromkeys(['jax', 'apformer', 'safetensors'])"
+    code = f"{without}; runpy.run_path({str(folder / 'check.py')!r}, run_name='__main__')"
+    done = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    contexts = json.loads((folder / "certificate.json").read_text())["contexts"]
+    assert done.stdout.startswith(f"contexts {contexts:,}, ") and "wrong 0, smallest margin 256\nPROVEN" in done.stdout
+
+
+def every_string(data, reach, terms):
+    """What every character after the second term depends on, of all progressions of up to so many terms, and it."""
+    found, top = set(), 10**data.digits - 1
+    for difference in range(data.min_difference, data.max_difference + 1):
+        for first in range(top + 1):
+            row = [term for n in range(terms) if 0 <= (term := first + n * difference) <= top]
+            row = row[: next((n for n in range(len(row)) if row[n] != first + n * difference), len(row))]
+            tokens = [check.START] * (reach + 1) + [
+                *tokenizer.encode(" ".join(f"{term:0{data.digits}d}" for term in row))
+            ]
+            for at in range(len(tokens))[reach + 1 + 2 * (data.digits + 1) - 1 :]:
+                found.add((*tokens[at - 1 - reach : at], tokens[at]))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("digits", "low", "high", "reach"), [(1, -4, 4, 3), (1, 1, 4, 6), (2, -30, 30, 8), (2, 9, 20, 12)]
+)
+def test_the_strings_are_those_of_every_progression(digits, low, high, reach):
+    data = Config(digits=digits, min_difference=low, max_difference=high)
+    ours = set()
+    for difference in range(low, high + 1):
+        for columns in check.contexts(digits, reach, difference):
+            codes_NA, truth_NA = check.strings(columns, digits, reach)
+            for code, truth in zip(codes_NA.ravel().tolist(), truth_NA.ravel().tolist(), strict=True):
+                ours.add((*(code // 12**back % 12 for back in reversed(range(reach + 1))), truth))
+    assert ours == every_string(data, reach, terms=9)
+
+
+def test_the_network_is_that_of_the_library(random_params):
+    """Strings that begin a row and strings within one; float32 differs from float64 by rounding alone."""
+    params, seen = random_params(LAYERS), reach(LAYERS)
+    named = jax.tree_util.tree_leaves_with_path(params)
+    weights = {".".join(entry.key for entry in path): np.asarray(leaf, np.float64) for path, leaf in named}
+    cfg = {name: getattr(LAYERS, name) for name in LAYERS.__dataclass_fields__}
+    assert {name: array.shape for name, array in weights.items()} == check.shapes_of(cfg)
+    tokens_BT = np.random.default_rng(0).integers(0, 11, (40, 14))
+    theirs_BTV = jax.jit(lambda params, tokens_BT: model.apply(params, tokens_BT, LAYERS))(params, tokens_BT)
+    before_BT = np.concatenate([np.full((40, seen), check.START), tokens_BT], axis=1)
+    codes_BT = sum(before_BT[:, seen - back : seen - back + 14] * 12**back for back in range(seen + 1))
+    codes_N, inverse_BT = np.unique(codes_BT, return_inverse=True)
+    ours_NV = check.logits(codes_N, weights, cfg)
+    np.testing.assert_allclose(ours_NV[inverse_BT.reshape(40, 14)], theirs_BTV, rtol=2e-4, atol=2e-3)
+
+
+def test_one_wrong_character_is_found_and_shown(copy, capsys):
+    params = circuit.params(2)
+    bias_V = params["head"]["output"]["bias"].at[7].add(300.0)  # more than any margin
+    replant(copy, params | {"head": {"output": params["head"]["output"] | {"bias": bias_V}}})
+    code, out, _ = checked(copy, capsys)
+    assert code == 1 and "NOT PROVEN: the margin is -" in out and "has to follow" in out and "PROVEN: in" not in out
+
+
+def test_a_margin_of_nothing_is_no_proof(copy, capsys):
+    params = circuit.params(2)
+    head = jax.tree.map(lambda leaf: leaf * 1e-9, params["head"])
+    replant(copy, params | {"head": head})
+    code, out, _ = checked(copy, capsys)
+    assert code == 1 and "wrong 0" in out and "NOT PROVEN" in out
+
+
+def test_a_flipped_bit_is_found_or_changes_nothing(copy, capsys):
+    """Wherever it is in the file of the weights. What proves nothing, the name of the format, may be flipped."""
+    file, rng = copy / "model.safetensors", np.random.default_rng(0)
+    whole, found = file.read_bytes(), 0
+    weights = len(whole) - 8 - int.from_bytes(whole[:8], "little")
+    places = [*rng.integers(0, len(whole) - weights, 40), *rng.integers(len(whole) - weights, len(whole), 40)]
+    for place in places:
+        content = bytearray(whole)
+        content[place] ^= 1 << rng.integers(8)
+        file.write_bytes(bytes(content))
+        code, out, err = checked(copy, capsys)
+        assert (code == 0) == ("PROVEN" in out), err
+        if code:
+            assert code == 2 and err.startswith("check.py: ") and err.count("\n") == 1
+            found += 1
+        else:
+            assert place < len(whole) - weights
+    assert found >= 60
+
+
+def test_files_that_do_not_belong_together_are_refused(copy, capsys):
+    config = json.loads((copy / "config.json").read_text())
+    other = config | {"data": config["data"] | {"max_difference": 20}}
+    (copy / "config.json").write_text(json.dumps(other))
+    assert checked(copy, capsys)[::2] == (2, "check.py: the certificate is of another config.json\n")
+    other = config | {"model": config["model"] | {"activation": "gelu"}}
+    (copy / "config.json").write_text(json.dumps(other))
+    assert checked(copy, capsys)[::2] == (2, "check.py: activation is gelu: this file computes relu alone\n")
+    (copy / "config.json").write_text(json.dumps(config))
+    file = copy / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:-4])
+    code, _, err = checked(copy, capsys)
+    assert code == 2 and "cannot be read" in err and "Traceback" not in err
+
+
+def test_a_proof_wants_a_certificate_and_a_new_folder(folder, tmp_path, capsys):
+    run = tmp_path / "run"
+    circuit_run(run, D2)
+    assert cli.main(["export", str(run), "--to", "proof"]) == errors.USAGE
+    assert "has no certificate: run `apformer certify" in capsys.readouterr().err
+    assert cli.main(["export", str(folder.parent), "--to", "proof", "--out", str(folder)]) == errors.USAGE
+    assert "none is overwritten" in capsys.readouterr().err
+    shutil.copyfile(folder / "certificate.json", run / "certificate.json")
+    certificate = json.loads((run / "certificate.json").read_text()) | {"parameters_sha256": "0"}
+    (run / "certificate.json").write_text(json.dumps(certificate))
+    assert cli.main(["export", str(run), "--to", "proof"]) == errors.CHECKPOINT
+    assert "is of other parameters" in capsys.readouterr().err
