@@ -35,6 +35,8 @@ class Certify:
     """Number of a member of a population. The default is the best on validation rows."""
     step: int | None = None
     """Saved step to certify. The default is the best; of a population, the best on the mean."""
+    check: bool = False
+    """Let numpy compute every logit again, in float64, and compare. certificate.json tells who agreed."""
     yes: bool = False
     """Continue even if the enumeration takes longer than 30 minutes. After a stop, the same command continues it."""
     json: bool = False
@@ -52,7 +54,12 @@ def certify(args):
     Raises UserError (exit NOT_CERTIFIED), once it is printed, if the model is not certified.
     """
     path = directory.find(args.run)
-    result = certify_run(path, load_settings(path), args.member, np.inf if args.yes else PATIENCE, args.step)
+    settings = load_settings(path)
+    if args.check:
+        tasks.ability(settings, "certify --check", path)
+    result = certify_run(path, settings, args.member, np.inf if args.yes else PATIENCE, args.step)
+    if args.check:
+        result = check_run(path, settings, result)
     print(json.dumps(result) if args.json else tables.certificate(result))
     if not result["certified"]:
         remedy = "train it longer, or with another --seed"
@@ -84,6 +91,19 @@ def certify_run(path, settings, member=None, patience=PATIENCE, step=None, hasty
     result = result | {"seconds": round(work.seconds(), 1)} | identity
     files.write_json(path / "certificate.json", result)
     (path / PARTIAL).unlink(missing_ok=True)
+    return result
+
+
+def check_run(path, settings, result):
+    """certificate.json with what its second witness says: numpy, of every logit, in float64."""
+    witness = tasks.ability(settings, "certify --check", path)
+    params, _, _ = load_params(path, settings, result["member"], result["step"])
+    found = witness.compare(bind(architecture_of(settings), params, settings.model, devices.mesh()), settings)
+    result = result | {"check": found}
+    if found["errors"] or found["largest_gap"] > witness.FAULT:
+        said = f"numpy finds {found['errors']:,} wrong characters, and logits that differ by {found['largest_gap']:.3g}"
+        result |= {"certified": False, "claim": f"the two witnesses do not agree: {said}"}
+    files.write_json(path / "certificate.json", result)
     return result
 
 

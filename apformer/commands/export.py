@@ -97,7 +97,7 @@ def write_proof(folder, run, settings):
 
     Raises UserError: USAGE without a certificate, or if the folder is there; CHECKPOINT if those parameters are gone.
     """
-    program = tasks.ability(settings, "export --to proof", run)
+    program = tasks.ability(settings, "export --to proof", run).PROGRAM
     place = run / "certificate.json"
     if not place.exists():
         raise UserError(f"{run} has no certificate: run `apformer certify {run}`", USAGE)
@@ -111,6 +111,6 @@ def write_proof(folder, run, settings):
             raise UserError(f"{folder} holds files, and none is overwritten: give a new or an empty folder", USAGE)
         write_safetensors(folder / "model.safetensors", settings.architecture, params, settings.model)
         files.write_json(folder / "config.json", {"model": asdict(settings.model), "data": asdict(settings.data)})
-        for file in (place, *program.glob("*.py")):
+        for file in (place, program):
             shutil.copyfile(file, folder / file.name)
     return step

@@ -75,10 +75,22 @@ def certificate(result):
             f"logits differ by {result['largest_difference']:.2g} at most between batch shapes and with a cache",
             f"{result['dtype']}, {result['matmul_precision']} matrix products, "
             f"{result['device']} ({result['backend']})",
+            _witnesses(result),
             "",
             *columns(rows),
             *(_counter_example(context) for context in wrong[:5]),
         ]
+    )
+
+
+def _witnesses(result):
+    """Who computed the logits."""
+    if "check" not in result:
+        return "computed by XLA alone"
+    check = result["check"]
+    return (
+        f"computed by XLA and by {check['witness']}: smallest margin {check['smallest_margin']:.3g}, "
+        f"logits at most {check['largest_gap']:.2g} apart"
     )
 
 

@@ -6,8 +6,6 @@ The first two terms fix a progression, so every later term can be predicted. Row
 text file. `rows` is None in the one case, {split: Progressions} in the other.
 """
 
-from pathlib import Path
-
 from apformer.report import figures, tables
 from apformer.tasks import Evaluation
 from apformer.tasks.plain import feed, init_from, initial_params, kept, make_optimizer, whole
@@ -17,6 +15,7 @@ from apformer.tasks.progressions.continuation import predict
 from apformer.tasks.progressions.generator import Config
 from apformer.tasks.progressions.options import Options
 from apformer.tasks.progressions.page_data import EVALUATION, page
+from apformer.tasks.progressions.proof import witness
 from apformer.tasks.progressions.recipes import RECIPES
 from apformer.tasks.progressions.training import (
     NOT_COMPILED,
@@ -32,8 +31,8 @@ from apformer.tasks.progressions.training import (
 )
 
 ARCHITECTURES = ("model", "recurrent")
-PROOF = Path(__file__).parent / "proof"
-ABILITIES = {"certify": certify, "predict": predict, "sweep": generalization, "export --to proof": PROOF}
+ABILITIES = {"certify": certify, "predict": predict, "sweep": generalization}
+ABILITIES |= dict.fromkeys(("certify --check", "export --to proof"), witness)
 
 
 def files(rows):

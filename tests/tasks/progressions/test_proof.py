@@ -15,7 +15,7 @@ from apformer.formats.weights import write_safetensors
 from apformer.model import reach
 from apformer.runs.provenance import digest
 from apformer.tasks.progressions.generator import Config
-from apformer.tasks.progressions.proof import check
+from apformer.tasks.progressions.proof import check, witness
 from apformer.tokenizers import digits as tokenizer
 from tests.helpers.small_models import circuit_run
 
@@ -158,6 +158,43 @@ def test_a_flipped_bit_is_found_or_changes_nothing(copy, capsys):
     assert found >= 60
 
 
+def run_of(tmp_path):
+    circuit_run(tmp_path / "run", D2)
+    return tmp_path / "run"
+
+
+def test_two_witnesses_agree_and_the_certificate_says_so(tmp_path, capsys):
+    run = run_of(tmp_path)
+    assert cli.main(["certify", str(run), "--check"]) == 0
+    assert "computed by XLA and by numpy" in capsys.readouterr().out
+    found = json.loads((run / "certificate.json").read_text())
+    assert found["check"]["errors"] == 0 and found["check"]["largest_gap"] <= 1e-6
+    assert found["check"]["smallest_margin"] == pytest.approx(found["smallest_margin"], rel=1e-6)
+    assert cli.main(["certify", str(run)]) == 0
+    assert "computed by XLA alone" in capsys.readouterr().out
+    assert "check" not in json.loads((run / "certificate.json").read_text())
+
+
+def test_a_compiler_that_computes_wrongly_is_found(tmp_path, capsys, monkeypatch):
+    """One logit after one string, 0.001 away: far less than any margin."""
+    run, right = run_of(tmp_path), witness.call
+
+    def wrong(function, tokens_BT):
+        logits_BTV = np.array(right(function, tokens_BT))
+        logits_BTV[(tokens_BT[:, -4:] == [10, 4, 2, 10]).all(1), -1, 3] += 1e-3
+        return logits_BTV
+
+    monkeypatch.setattr(witness, "call", wrong)
+    assert cli.main(["certify", str(run), "--check"]) == errors.NOT_CERTIFIED
+    assert "the two witnesses do not agree" in capsys.readouterr().out
+    assert not json.loads((run / "certificate.json").read_text())["certified"]
+
+
+def test_what_numpy_does_not_compute_is_refused(made_run, capsys):
+    assert cli.main(["certify", str(made_run("wide")), "--check"]) == errors.USAGE
+    assert "`apformer certify --check` takes runs of progressions" in capsys.readouterr().err
+
+
 def test_files_that_do_not_belong_together_are_refused(copy, capsys):
     config = json.loads((copy / "config.json").read_text())
     other = config | {"data": config["data"] | {"max_difference": 20}}
@@ -165,7 +202,7 @@ def test_files_that_do_not_belong_together_are_refused(copy, capsys):
     assert checked(copy, capsys)[::2] == (2, "check.py: the certificate is of another config.json\n")
     other = config | {"model": config["model"] | {"activation": "gelu"}}
     (copy / "config.json").write_text(json.dumps(other))
-    assert checked(copy, capsys)[::2] == (2, "check.py: activation is gelu: this file computes relu alone\n")
+    assert checked(copy, capsys)[::2] == (2, "check.py: activation is gelu, and relu alone is computed\n")
     (copy / "config.json").write_text(json.dumps(config))
     file = copy / "model.safetensors"
     file.write_bytes(file.read_bytes()[:-4])

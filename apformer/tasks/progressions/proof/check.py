@@ -53,10 +53,7 @@ def read(folder):
     """(weights, Config, data, certificate) of the files of a folder, which must belong together."""
     cfg, data = (json.loads((folder / "config.json").read_text())[part] for part in ("model", "data"))
     certificate = json.loads((folder / "certificate.json").read_text())
-    for name, value in FIXED.items():
-        demand(cfg[name] == value, f"{name} is {cfg[name]}: this file computes {value} alone")
-    demand(cfg["similarity"] in ("dot", "scaled_dot"), f"similarity is {cfg['similarity']}: give dot or scaled_dot")
-    demand(cfg["window"] and cfg["n_layers"] * (cfg["window"] - 1) < MOST, f"strings have more than {MOST} tokens")
+    demand(beyond(cfg) is None, beyond(cfg))
     weights, raw = read_safetensors(folder / "model.safetensors")
     shapes = {name: array.shape for name, array in weights.items()}
     demand(shapes == shapes_of(cfg), "model.safetensors has other names or shapes than config.json says")
@@ -64,6 +61,17 @@ def read(folder):
     demand(digest.hexdigest() == certificate["parameters_sha256"], "the certificate is of other weights")
     demand((certificate["model"], certificate["data"]) == (cfg, data), "the certificate is of another config.json")
     return weights, cfg, data, certificate
+
+
+def beyond(cfg):
+    """What this file does not compute of a Config, in words; None if it computes all."""
+    for name, value in FIXED.items():
+        if cfg[name] != value:
+            return f"{name} is {cfg[name]}, and {value} alone is computed"
+    if cfg["similarity"] not in ("dot", "scaled_dot"):
+        return f"similarity is {cfg['similarity']}, and dot and scaled_dot alone are computed"
+    if cfg["window"] is None or cfg["n_layers"] * (cfg["window"] - 1) >= MOST:
+        return f"a prediction depends on more than {MOST} tokens"
 
 
 def read_safetensors(path):
@@ -205,20 +213,26 @@ def slices(data, reach):
             held = []
 
 
+def margins(found, right):
+    """The logit of the right character - the largest other one, for each row of logits."""
+    logit = np.take_along_axis(found, right[:, None], 1)[:, 0]
+    others = found.copy()
+    np.put_along_axis(others, right[:, None], -np.inf, 1)
+    return logit - others.max(1)
+
+
 def ask(columns, weights, cfg, data):
     """(margins of all distinct strings, the worst context as text) of some contexts."""
     codes, truth = strings(columns, data["digits"], cfg["n_layers"] * (cfg["window"] - 1))
     pairs = np.unique(codes * 12 + truth)  # a string with two truths is wrong in one of them
-    found, right = logits(pairs // 12, weights, cfg), (pairs % 12)[:, None]
-    margins = np.take_along_axis(found, right, 1)[:, 0]
-    np.put_along_axis(found, right, -np.inf, 1)
-    margins = margins - found.max(1)
-    row, place = np.argwhere(codes * 12 + truth == pairs[margins.argmin()])[0]
+    found, place_of = np.unique(pairs // 12, return_inverse=True)
+    margin = margins(logits(found, weights, cfg)[place_of], pairs % 12)
+    row, place = np.argwhere(codes * 12 + truth == pairs[margin.argmin()])[0]
     first, difference, given = (int(number) for number in columns[:, row])
     terms = [f"{first + n * difference:0{data['digits']}d}" for n in range(given + 1)]
     text = " ".join(terms)
     end = len(text) - data["digits"] - 1 + int(place)
-    return margins, f"{text[:end]!r}, where {text[end]!r} has to follow"
+    return margin, f"{text[:end]!r}, where {text[end]!r} has to follow"
 
 
 def main(folder):
@@ -229,9 +243,9 @@ def main(folder):
         demand(False, f"the files in {folder} cannot be read ({error!r}): export them again")
     asked, characters, errors, least, worst = 0, 0, 0, np.inf, ""
     for columns in slices(data, cfg["n_layers"] * (cfg["window"] - 1)):
-        margins, text = ask(columns, weights, cfg, data)
-        asked, characters, errors = asked + columns.shape[1], characters + len(margins), errors + (margins <= 0).sum()
-        least, worst = min((least, worst), (float(margins.min()), text))
+        margin, text = ask(columns, weights, cfg, data)
+        asked, characters, errors = asked + columns.shape[1], characters + len(margin), errors + (margin <= 0).sum()
+        least, worst = min((least, worst), (float(margin.min()), text))
         share = asked / certificate["contexts"]
         print(f"\r{share:4.0%} of {certificate['contexts']:,} contexts", end="", file=sys.stderr, flush=True)
     print(f"\r{' ' * 50}\r", end="", file=sys.stderr)
