@@ -29,7 +29,7 @@ import numpy as np
 SPACE, START = 10, 11  # tokens: ten digits and the space; START stands for all that is before a row
 SAFE = 1e-6
 MOST = 16  # tokens of a string, so that it fits an int64 as a number to the base 12
-SLICE = 2**20  # contexts that are asked at once, about
+SLICE = 2**18  # contexts that are asked at once, about: memory grows with it
 BATCH = 2**13  # strings of a product
 FIXED = {  # what this file does not compute otherwise
     "vocab_size": 11, "position": "relative", "attention_bias": False, "output_projection": True,
