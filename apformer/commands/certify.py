@@ -13,7 +13,7 @@ from apformer import files, tasks
 from apformer.decoding.bind import bind
 from apformer.errors import NOT_CERTIFIED, USAGE, UserError
 from apformer.flags import parse
-from apformer.machine import devices
+from apformer.machine import compiler, devices
 from apformer.report import progress, tables
 from apformer.runs import directory
 from apformer.runs.provenance import digest, surroundings
@@ -58,6 +58,8 @@ def certify(args):
     if args.check:
         tasks.ability(settings, "certify --check", path)
     result = certify_run(path, settings, args.member, np.inf if args.yes else PATIENCE, args.step)
+    if not args.check and (names := compiler.wrong()):
+        print(f"{compiler.sentence(names)}; --check has numpy compute every logit again", file=sys.stderr)
     if args.check:
         result = check_run(path, settings, result)
     print(json.dumps(result) if args.json else tables.certificate(result))

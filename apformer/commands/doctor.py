@@ -1,8 +1,9 @@
-"""Print versions, devices, disk space and permissions: apformer doctor."""
+"""Print versions, devices, disk space, permissions, and whether XLA computes rightly: apformer doctor."""
 
 import json
 import os
 import shutil
+import sys
 from dataclasses import dataclass
 
 from apformer import files
@@ -13,7 +14,7 @@ from apformer.runs import provenance
 
 @dataclass(frozen=True)
 class Doctor:
-    """Print versions, devices, disk space and permissions."""
+    """Print versions, devices, disk space, permissions, and whether XLA computes rightly."""
 
     json: bool = False
     """Print one JSON object."""
@@ -26,12 +27,16 @@ def main(args):
 
 def doctor(args):
     """Print what `examine` finds. Raises UserError after that if a run here would fail: DISK, or USAGE without JAX."""
+    from apformer.machine import compiler  # which imports JAX
+
     facts, fault = examine()
     if args.json:
         print(json.dumps(facts))
     else:
         for name, fact in {**facts.pop("versions"), **facts}.items():
             print(f"{name:18}{', '.join(fact) if isinstance(fact, list) else 'none' if fact is None else fact}")
+    if facts["wrong_programs"]:
+        print(compiler.sentence(facts["wrong_programs"]), file=sys.stderr)
     if fault:
         raise fault
 
@@ -41,12 +46,15 @@ def examine():
     import jax
     import jax.numpy as jnp
 
+    from apformer.machine import compiler
+
     place = "runs" if os.path.isdir("runs") else "."
     facts = {
         "versions": provenance.versions(),
         "backend": None,
         "devices": [],
         "computes": False,
+        "wrong_programs": [],
         "processors": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         "free_disk_gb": round(shutil.disk_usage(place).free / 1e9, 1),
         "directory": os.path.abspath(place),
@@ -58,6 +66,7 @@ def examine():
         facts["devices"] = [f"{device.id}: {device.device_kind}" for device in jax.devices()]
         facts["backend"] = jax.default_backend()
         facts["computes"] = float(jnp.ones((64, 64)).sum()) == 4096.0
+        facts["wrong_programs"] = compiler.wrong()
     except RuntimeError as error:
         reason = str(error).splitlines()[0]
         fault = UserError(f"JAX does not start ({reason}): set JAX_PLATFORMS=cpu, or mend its installation", USAGE)

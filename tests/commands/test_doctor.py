@@ -3,8 +3,15 @@
 import json
 
 import jax
+import pytest
 
 from apformer import cli, errors, files
+from apformer.machine import compiler
+
+
+@pytest.fixture(autouse=True)
+def a_compiler_that_is_right(monkeypatch):
+    monkeypatch.setattr(compiler, "wrong", lambda: [])
 
 
 def test_it_prints_versions_devices_disk_and_permissions(capsys, tmp_path, monkeypatch):

@@ -1,0 +1,55 @@
+"""Programs that XLA may compute wrongly are named, by the doctor and beside a certificate, with what mends them."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from importlib.metadata import version
+
+import jax.numpy as jnp
+import pytest
+
+from apformer import cli
+from apformer.machine import compiler
+
+NAMES = [*compiler.PROGRAMS]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_a_program_should_give_is_right(name, monkeypatch):
+    """Computed operation by operation, which the fusions of XLA do not reach; and one wrong number is found."""
+    monkeypatch.setattr(compiler, "PROGRAMS", {name: compiler.PROGRAMS[name]})
+    monkeypatch.setattr(compiler.jax, "jit", lambda function: function)
+    assert compiler.wrong() == []
+    monkeypatch.setattr(compiler.jax, "jit", lambda function: lambda given: jnp.ravel(function(given)).at[-1].mul(0.99))
+    assert compiler.wrong() == [name]
+
+
+@pytest.mark.skipif(version("jaxlib") != "0.10.2", reason="of jaxlib 0.10.2, the newest of Python 3.11")
+def test_the_faults_of_this_jaxlib_are_named_and_mended():
+    code = "from apformer.machine import compiler; import json; print(json.dumps(compiler.wrong()))"
+    for flags, wrong in (("", NAMES), (compiler.REMEDY.removeprefix("XLA_FLAGS="), [])):
+        environment = os.environ | {"XLA_FLAGS": flags}
+        done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        assert json.loads(done.stdout) == wrong
+
+
+def test_the_doctor_names_them(monkeypatch, capsys):
+    monkeypatch.setattr(compiler, "wrong", lambda: [])
+    assert cli.main(["doctor", "--json"]) == 0
+    out, err = capsys.readouterr()
+    assert json.loads(out)["wrong_programs"] == [] and "XLA" not in err
+    monkeypatch.setattr(compiler, "wrong", lambda: NAMES[:1])
+    assert cli.main(["doctor"]) == 0
+    assert f"XLA computes known programs wrongly here, {NAMES[0]}: set {compiler.REMEDY}" in capsys.readouterr().err
+
+
+def test_a_certificate_of_one_witness_says_so(made_run, tmp_path, monkeypatch, capsys):
+    run = str(shutil.copytree(made_run("circuit"), tmp_path / "run"))
+    monkeypatch.setattr(compiler, "wrong", lambda: NAMES)
+    cli.main(["certify", run])
+    assert "known programs wrongly here" in capsys.readouterr().err
+    cli.main(["certify", run, "--check"])
+    assert "known programs wrongly here" not in capsys.readouterr().err
