@@ -34,7 +34,9 @@ def doctor(args):
         print(json.dumps(facts))
     else:
         for name, fact in {**facts.pop("versions"), **facts}.items():
-            print(f"{name:18}{', '.join(fact) if isinstance(fact, list) else 'none' if fact is None else fact}")
+            print(
+                f"{name:18}{', '.join(fact) or 'none' if isinstance(fact, list) else 'none' if fact is None else fact}"
+            )
     if facts["wrong_programs"]:
         print(compiler.sentence(facts["wrong_programs"]), file=sys.stderr)
     if fault:
