@@ -131,11 +131,26 @@ def test_one_wrong_character_is_found_and_shown(copy, capsys):
 
 
 def test_a_margin_of_nothing_is_no_proof(copy, capsys):
+    """All logits alike but for a billionth: of exact arithmetic that says nothing."""
     params = circuit.params(2)
-    head = jax.tree.map(lambda leaf: leaf * 1e-9, params["head"])
-    replant(copy, params | {"head": head})
+    output = {name: leaf * 1e-9 for name, leaf in params["head"]["output"].items()}
+    output["bias"] = output["bias"] + 256.0
+    replant(copy, params | {"head": {"output": output}})
     code, out, _ = checked(copy, capsys)
-    assert code == 1 and "wrong 0" in out and "NOT PROVEN" in out
+    assert code == 1 and "NOT PROVEN" in out and "PROVEN: in" not in out
+
+
+def test_numbers_that_overflow_are_no_proof(copy, capsys, monkeypatch):
+    right = check.logits
+
+    def wrong(codes, weights, cfg):
+        found = right(codes, weights, cfg)
+        found[-1] = np.nan
+        return found
+
+    monkeypatch.setattr(check, "logits", wrong)
+    code, out, _ = checked(copy, capsys)
+    assert code == 1 and "wrong 1" in out and "NOT PROVEN: the margin is -inf" in out
 
 
 def test_a_flipped_bit_is_found_or_changes_nothing(copy, capsys):
