@@ -55,13 +55,12 @@ def certify(args):
     """
     path = directory.find(args.run)
     settings = load_settings(path)
-    if args.check:
-        tasks.ability(settings, "certify --check", path)
+    witness = tasks.ability(settings, "certify --check", path) if args.check else None
     result = certify_run(path, settings, args.member, np.inf if args.yes else PATIENCE, args.step)
-    if not args.check and (names := compiler.wrong()):
+    if witness is not None:
+        result = check_run(path, settings, result, witness)
+    elif names := compiler.wrong():
         print(f"{compiler.sentence(names)}; --check has numpy compute every logit again", file=sys.stderr)
-    if args.check:
-        result = check_run(path, settings, result)
     print(json.dumps(result) if args.json else tables.certificate(result))
     if not result["certified"]:
         remedy = "train it longer, or with another --seed"
@@ -96,9 +95,8 @@ def certify_run(path, settings, member=None, patience=PATIENCE, step=None, hasty
     return result
 
 
-def check_run(path, settings, result):
+def check_run(path, settings, result, witness):
     """certificate.json with what its second witness says: numpy, of every logit, in float64."""
-    witness = tasks.ability(settings, "certify --check", path)
     params, _, _ = load_params(path, settings, result["member"], result["step"])
     found = witness.compare(bind(architecture_of(settings), params, settings.model, devices.mesh()), settings)
     result = result | {"check": found}

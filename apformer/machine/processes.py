@@ -125,8 +125,8 @@ def leave(exit_code):
 def end(exit_code):
     """End this process now.
 
-    At an ordinary exit Python takes a third of a second to let go of what it has loaded, and JAX waits for the other
-    processes, or aborts where the coordinator is gone.
+    An ordinary exit takes a third of a second more. And in it JAX waits for the other processes, or aborts where the
+    coordinator is gone.
     """
     compilation.seal()
     for stream in (sys.stdout, sys.stderr):

@@ -78,7 +78,7 @@ class Checkpoints:
             "keys": keys,
             "versions": self._versions,
         }
-        several = jax.process_count() > 1  # asked now, see _alone
+        several = jax.process_count() > 1  # asked before the save, which hides it (_alone)
         self._pending = self._worker.submit(self._write, facts, arrays)
         if several:
             self.wait()
