@@ -67,7 +67,7 @@ def export(args):
     if args.to in ("safetensors", "stablehlo"):
         safetensors.refuse_to_overwrite(out)
     if args.to == "proof":
-        step = write_proof(out, path, settings)
+        step = write_proof(out, path, settings, args.member)
     elif args.to == "gpt2":
         params, step, _ = restore.load_params(path, settings, args.member)
         kept = path / "tokenizer.json"
@@ -92,16 +92,20 @@ def write_gpt2(folder, params, cfg, tokenizer=None):
         files.write_json(folder / "tokenizer_config.json", {"tokenizer_class": "PreTrainedTokenizerFast"})
 
 
-def write_proof(folder, run, settings):
+def write_proof(folder, run, settings, member=None):
     """Write a new folder with the parameters that the certificate of a run is of; returns their step.
 
-    Raises UserError: USAGE without a certificate, or if the folder is there; CHECKPOINT if those parameters are gone.
+    Raises UserError: USAGE without a certificate, if it is of another member than the one that is asked for, or if the
+    folder holds files; CHECKPOINT if those parameters are gone.
     """
     program = tasks.ability(settings, "export --to proof", run).PROGRAM
     place = run / "certificate.json"
     if not place.exists():
         raise UserError(f"{run} has no certificate: run `apformer certify {run}`", USAGE)
     certificate = files.read_json(place)
+    if member not in (None, certificate["member"]):
+        other = f"{place} is of member {certificate['member']}, not of --member {member}"
+        raise UserError(f"{other}: run `apformer certify {run} --member {member}`", USAGE)
     params, step, _ = restore.load_params(run, settings, certificate["member"], certificate["step"])
     if digest(params) != certificate["parameters_sha256"]:
         raise UserError(f"{place} is of other parameters: run `apformer certify {run}`", CHECKPOINT)

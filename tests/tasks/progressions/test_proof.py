@@ -232,6 +232,8 @@ def test_a_proof_wants_a_certificate_and_a_new_folder(folder, tmp_path, capsys):
     assert "has no certificate: run `apformer certify" in capsys.readouterr().err
     assert cli.main(["export", str(folder.parent), "--to", "proof", "--out", str(folder)]) == errors.USAGE
     assert "none is overwritten" in capsys.readouterr().err
+    assert cli.main(["export", str(folder.parent), "--to", "proof", "--member", "1"]) == errors.USAGE
+    assert "certificate.json is of member 0, not of --member 1" in capsys.readouterr().err
     shutil.copyfile(folder / "certificate.json", run / "certificate.json")
     certificate = json.loads((run / "certificate.json").read_text()) | {"parameters_sha256": "0"}
     (run / "certificate.json").write_text(json.dumps(certificate))
