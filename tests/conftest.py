@@ -50,13 +50,13 @@ def pytest_collection_finish():
 
 
 def pytest_ignore_collect(collection_path, config):
-    """Leave two folders out unless one is asked for alone.
+    """Leave three folders out unless one is asked for alone.
 
-    tests/parity turns 64-bit numbers on for its whole process; tests/notebooks takes minutes.
+    tests/parity turns 64-bit numbers on for its whole process; tests/notebooks and tests/faults take minutes.
     """
     name = collection_path.name
     alone = config.getoption("markexpr") == name or all(name in arg for arg in config.args)
-    return True if name in ("parity", "notebooks") and not alone else None
+    return True if name in ("parity", "notebooks", "faults") and not alone else None
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,65 @@
+"""Try every fault and write what came of it: `python experiments/reliability.py [NAME ...]`.
+
+A file of experiments/faults/ holds one promise and the trial of it: QUESTION, CLAIM, CASES, and measure(cases, folder),
+which returns the figures that the claim names. Each trial becomes a record, and RELIABILITY.md shows them all.
+"""
+
+import contextlib
+import importlib
+import json
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import reproduce
+import tables
+from tyro.conf import Positional
+
+from apformer import flags
+from apformer.errors import USAGE, UserError
+
+HERE = Path(__file__).parent
+NAMES = tuple(sorted(path.stem for path in (HERE / "faults").glob("[a-z]*.py")))
+
+
+@dataclass(frozen=True)
+class Reliability:
+    """Try every fault, write a record of each trial, and the page that shows them."""
+
+    names: Positional[tuple[str, ...]] = NAMES
+    """Trials to make. The default is all of them."""
+    cases: int | None = None
+    """Cases of each trial. The default is the number that each one says, and only then a record is written."""
+    loaded: bool = False
+    """Say in the record that other jobs ran on the same cores."""
+    yardstick: float | None = None
+    """Seconds that bench/yardstick.py took in this session, for the record."""
+
+
+def main(args):
+    """Print what each trial found, and record it."""
+    if unknown := set(args.names) - set(NAMES):
+        known = ", ".join(NAMES)
+        raise UserError(f"there is no trial {', '.join(sorted(unknown))}: give one of {known}", USAGE)
+    for name in args.names:
+        trial, began = importlib.import_module(f"faults.{name}"), time.monotonic()
+        with tempfile.TemporaryDirectory() as folder:
+            figures = trial.measure(args.cases or trial.CASES, Path(folder))
+        begun = {
+            "question": trial.QUESTION,
+            "claim": trial.CLAIM,
+            "command": f"python experiments/reliability.py {name}",
+        }
+        record = reproduce.renewed(begun | {"spread": {}}, begun["command"], figures, time.monotonic() - began, args)
+        print(f"{name}: {tables.claim(record)}", flush=True)
+        if args.cases is None:
+            path = reproduce.RECORDS / f"faults-{name.replace('_', '-')}.json"
+            path.write_text(json.dumps(record, indent=1) + "\n", "utf-8")
+    with contextlib.redirect_stdout(sys.stderr):
+        tables.main(tables.Tables())
+
+
+if __name__ == "__main__":
+    sys.exit(flags.script("reliability.py", Reliability, main))
