@@ -17,7 +17,7 @@ RANKS = (
     ("errors", "files", "flags", "machine"),
     ("layers", "loss", "optimizer", "settings", "tokenizers", "train"),
     ("model", "recurrent", "seq2seq", "word2vec"),
-    ("analysis", "decoding", "formats", "report"),
+    ("analysis", "decoding", "formats", "proof", "report"),
     ("tasks",),
     ("runs",),
     ("commands",),

@@ -14,6 +14,7 @@ from apformer.decoding.bind import bind
 from apformer.errors import NOT_CERTIFIED, USAGE, UserError
 from apformer.flags import parse
 from apformer.machine import compiler, devices
+from apformer.proof import witness
 from apformer.report import progress, tables
 from apformer.runs import directory
 from apformer.runs.provenance import digest, surroundings
@@ -55,10 +56,10 @@ def certify(args):
     """
     path = directory.find(args.run)
     settings = load_settings(path)
-    witness = tasks.ability(settings, "certify --check", path) if args.check else None
+    contexts = tasks.ability(settings, "certify --check", path) if args.check else None
     result = certify_run(path, settings, args.member, np.inf if args.yes else PATIENCE, args.step)
-    if witness is not None:
-        result = check_run(path, settings, result, witness)
+    if contexts is not None:
+        result = check_run(path, settings, result, contexts)
     elif names := compiler.wrong():
         print(f"{compiler.sentence(names)}; --check has numpy compute every logit again", file=sys.stderr)
     print(json.dumps(result) if args.json else tables.certificate(result))
@@ -95,10 +96,11 @@ def certify_run(path, settings, member=None, patience=PATIENCE, step=None, hasty
     return result
 
 
-def check_run(path, settings, result, witness):
+def check_run(path, settings, result, contexts):
     """certificate.json with what its second witness says: numpy, of every logit, in float64."""
     params, _, _ = load_params(path, settings, result["member"], result["step"])
-    found = witness.compare(bind(architecture_of(settings), params, settings.model, devices.mesh()), settings)
+    model = bind(architecture_of(settings), params, settings.model, devices.mesh())
+    found = witness.compare(model, settings, contexts)
     result = result | {"check": found}
     if found["errors"] or found["largest_gap"] > witness.FAULT:
         said = f"numpy finds {found['errors']:,} wrong characters, and logits that differ by {found['largest_gap']:.3g}"

@@ -4,8 +4,8 @@
 - stablehlo    the function itself, tokens (B, T) int32 -> logits (B, T, V) for any B and T, with its parameters, for
                CPU, GPU and TPU; it needs JAX and nothing of ours (the lines below)
 - gpt2         config.json, model.safetensors and the tokenizer: what `transformers` and `apformer generate` open
-- proof        config.json, model.safetensors, certificate.json, and check.py, which proves the certificate anew in
-               float64: `python check.py` reads these files, and needs numpy alone
+- proof        config.json, model.safetensors, certificate.json, and check.py with the files that it needs: `python
+               check.py` proves the certificate anew, in float64 and for any float32, with numpy alone
 
     from jax import export
     logits_BTV = export.deserialize(open("model.stablehlo", "rb").read()).call(tokens_BT)
@@ -26,6 +26,7 @@ from apformer.flags import parse
 from apformer.formats import gpt2, safetensors
 from apformer.formats.stablehlo import write_stablehlo
 from apformer.formats.weights import write_safetensors
+from apformer.proof import witness
 from apformer.runs import directory, restore
 from apformer.runs.provenance import digest
 from apformer.tokenizers import pretrained
@@ -98,7 +99,7 @@ def write_proof(folder, run, settings, member=None):
     Raises UserError: USAGE without a certificate, if it is of another member than the one that is asked for, or if the
     folder holds files; CHECKPOINT if those parameters are gone.
     """
-    program = tasks.ability(settings, "export --to proof", run).PROGRAM
+    contexts = Path(tasks.ability(settings, "export --to proof", run).__file__)
     place = run / "certificate.json"
     if not place.exists():
         raise UserError(f"{run} has no certificate: run `apformer certify {run}`", USAGE)
@@ -115,6 +116,8 @@ def write_proof(folder, run, settings, member=None):
             raise UserError(f"{folder} holds files, and none is overwritten: give a new or an empty folder", USAGE)
         write_safetensors(folder / "model.safetensors", settings.architecture, params, settings.model)
         files.write_json(folder / "config.json", {"model": asdict(settings.model), "data": asdict(settings.data)})
-        for file in (place, program):
-            shutil.copyfile(file, folder / file.name)
+        shutil.copyfile(place, folder / place.name)
+        for program in (*witness.PROGRAMS, contexts):  # which there stand side by side, without a package
+            alone = program.read_text("utf-8").replace("from apformer.proof import", "import")
+            files.write_text(folder / program.name, alone)
     return step

@@ -76,8 +76,7 @@ NAMES = (*Task.__annotations__, *(name for name in vars(Task) if not name.starts
 #   neighbours(params, path, words, count) -> str  the words nearest to others, as a table
 #   generate, translate                            marks what these commands can use
 #   sweep                                          the module that measures a population (sweep.sweep)
-#   certify --check, export --to proof             a module: PROGRAM is the path of a program that proves a certificate,
-#                                                  compare(model, settings) its result beside that of XLA
+#   certify --check, export --to proof             the module that lists every context for apformer.proof
 
 
 def names():

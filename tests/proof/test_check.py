@@ -5,33 +5,20 @@ import shutil
 import subprocess
 import sys
 
-import jax
 import numpy as np
 import pytest
 
-from apformer import cli, errors, model
+from apformer import cli, errors
 from apformer.analysis import circuit
 from apformer.formats.weights import write_safetensors
-from apformer.model import reach
+from apformer.proof import check, network, witness
 from apformer.runs.provenance import digest
 from apformer.tasks.progressions.generator import Config
-from apformer.tasks.progressions.proof import check, witness
-from apformer.tokenizers import digits as tokenizer
+from apformer.tasks.progressions.proof import contexts
 from tests.helpers.small_models import circuit_run
 
 D2 = Config(digits=2, min_difference=-49, max_difference=49)
 CFG = circuit.config(2)
-LAYERS = model.Config(
-    d_model=16,
-    n_heads=2,
-    n_layers=2,
-    d_ff=24,
-    position="relative",
-    window=5,
-    output_projection=True,
-    attention_sink=True,
-    final_norm=True,
-)
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +39,7 @@ def copy(folder, tmp_path):
 def checked(folder, capsys):
     """(exit code, what is printed, what is printed on standard error)"""
     try:
-        code = check.main(folder)
+        code = check.main(folder, contexts)
     except SystemExit as stop:
         code = stop.code
     out, err = capsys.readouterr()
@@ -70,56 +57,11 @@ def replant(folder, params):
 def test_the_circuit_is_proven_with_numpy_alone(folder):
     """In a Python that has neither JAX nor apformer."""
     without = "import runpy, sys; sys.modules |= dict.fromkeys(['jax', 'apformer', 'safetensors'])"
-    code = f"{without}; runpy.run_path({str(folder / 'check.py')!r}, run_name='__main__')"
+    code = f"{without}; sys.path.insert(0, {str(folder)!r}); runpy.run_module('check', run_name='__main__')"
     done = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     contexts = json.loads((folder / "certificate.json").read_text())["contexts"]
     assert done.stdout.startswith(f"contexts {contexts:,}, ") and "wrong 0, smallest margin 256\nPROVEN" in done.stdout
-
-
-def every_string(data, reach, terms):
-    """What every character after the second term depends on, of all progressions of up to so many terms, and it."""
-    found, top = set(), 10**data.digits - 1
-    for difference in range(data.min_difference, data.max_difference + 1):
-        for first in range(top + 1):
-            row = [term for n in range(terms) if 0 <= (term := first + n * difference) <= top]
-            row = row[: next((n for n in range(len(row)) if row[n] != first + n * difference), len(row))]
-            tokens = [check.START] * (reach + 1) + [
-                *tokenizer.encode(" ".join(f"{term:0{data.digits}d}" for term in row))
-            ]
-            for at in range(len(tokens))[reach + 1 + 2 * (data.digits + 1) - 1 :]:
-                found.add((*tokens[at - 1 - reach : at], tokens[at]))
-    return found
-
-
-@pytest.mark.parametrize(
-    ("digits", "low", "high", "reach"), [(1, -4, 4, 3), (1, 1, 4, 6), (2, -30, 30, 8), (2, 9, 20, 12)]
-)
-def test_the_strings_are_those_of_every_progression(digits, low, high, reach):
-    data = Config(digits=digits, min_difference=low, max_difference=high)
-    ours = set()
-    for difference in range(low, high + 1):
-        for columns in check.contexts(digits, reach, difference):
-            codes_NA, truth_NA = check.strings(columns, digits, reach)
-            for code, truth in zip(codes_NA.ravel().tolist(), truth_NA.ravel().tolist(), strict=True):
-                ours.add((*(code // 12**back % 12 for back in reversed(range(reach + 1))), truth))
-    assert ours == every_string(data, reach, terms=9)
-
-
-def test_the_network_is_that_of_the_library(random_params):
-    """Strings that begin a row and strings within one; float32 differs from float64 by rounding alone."""
-    params, seen = random_params(LAYERS), reach(LAYERS)
-    named = jax.tree_util.tree_leaves_with_path(params)
-    weights = {".".join(entry.key for entry in path): np.asarray(leaf, np.float64) for path, leaf in named}
-    cfg = {name: getattr(LAYERS, name) for name in LAYERS.__dataclass_fields__}
-    assert {name: array.shape for name, array in weights.items()} == check.shapes_of(cfg)
-    tokens_BT = np.random.default_rng(0).integers(0, 11, (40, 14))
-    theirs_BTV = jax.jit(lambda params, tokens_BT: model.apply(params, tokens_BT, LAYERS))(params, tokens_BT)
-    before_BT = np.concatenate([np.full((40, seen), check.START), tokens_BT], axis=1)
-    codes_BT = sum(before_BT[:, seen - back : seen - back + 14] * 12**back for back in range(seen + 1))
-    codes_N, inverse_BT = np.unique(codes_BT, return_inverse=True)
-    ours_NV = check.logits(codes_N, weights, cfg)
-    np.testing.assert_allclose(ours_NV[inverse_BT.reshape(40, 14)], theirs_BTV, rtol=2e-4, atol=2e-3)
 
 
 def test_one_wrong_character_is_found_and_shown(copy, capsys):
@@ -141,14 +83,14 @@ def test_a_margin_of_nothing_is_no_proof(copy, capsys):
 
 
 def test_numbers_that_overflow_are_no_proof(copy, capsys, monkeypatch):
-    right = check.logits
+    right = network.logits
 
     def wrong(codes, weights, cfg):
         found = right(codes, weights, cfg)
         found[-1] = np.nan
         return found
 
-    monkeypatch.setattr(check, "logits", wrong)
+    monkeypatch.setattr(network, "logits", wrong)
     code, out, _ = checked(copy, capsys)
     assert code == 1 and "wrong 1" in out and "NOT PROVEN: the margin is -inf" in out
 
@@ -206,8 +148,8 @@ def test_a_compiler_that_computes_wrongly_is_found(tmp_path, capsys, monkeypatch
 
 
 def test_what_numpy_does_not_compute_is_refused(made_run, capsys):
-    assert cli.main(["certify", str(made_run("wide")), "--check"]) == errors.USAGE
-    assert "`apformer certify --check` takes runs of progressions" in capsys.readouterr().err
+    assert cli.main(["certify", str(made_run("text")), "--check"]) == errors.USAGE
+    assert "takes runs of digits, progressions" in capsys.readouterr().err
 
 
 def test_files_that_do_not_belong_together_are_refused(copy, capsys):

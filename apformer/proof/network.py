@@ -1,0 +1,127 @@
+"""The network in numpy and float64, as its equations say, for the strings of tokens that a prediction depends on.
+
+A string is a number to the base 12, its newest token the lowest digit. What a layer says of a token is a function of a
+shorter string, which many strings have in common. So each layer is computed once for each distinct string: a table, in
+which the next layer looks up what it reads.
+"""
+
+import numpy as np
+
+START = 11  # the token that stands for all that is before a row; the others are ten digits and the space
+BATCH = 2**13  # strings of a product
+FIXED = {  # what this file does not compute otherwise
+    "vocab_size": 11, "attention_bias": False, "output_projection": True, "weighting": "softmax",
+    "attention_sink": True, "activation": "relu", "feedforward_bias": True, "feedforward_norm": True,
+    "residual": True, "norm_position": "pre", "norm_bias": True, "head_bias": True,
+    "scale_embedding": False, "tie_embeddings": False,
+}  # fmt: skip
+
+
+def beyond(cfg):
+    """What this file does not compute of a Config, in words; None if it computes all."""
+    for name, value in FIXED.items():
+        if cfg[name] != value:
+            return f"{name} is {cfg[name]}, and {value} alone is computed"
+    if cfg["similarity"] not in ("dot", "scaled_dot"):
+        return f"similarity is {cfg['similarity']}, and dot and scaled_dot alone are computed"
+    scheme, window = cfg["position_options"], cfg["window"]
+    near = cfg["position"] == "periodic" and (scheme["separator"], scheme["near"], scheme["span_heads"]) == (10, 1, 0)
+    if not (near and window is None or cfg["position"] == "relative" and window):
+        return f"position is {cfg['position']}: relative with a window, and periodic with near 1, alone are computed"
+    if reads(cfg, cfg["n_layers"]).max() > 15:  # an int64 holds no longer string
+        return "a prediction depends on more than 16 tokens"
+
+
+def reads(cfg, layer):
+    """The places in a string of what a layer, counted from 1, reads: (tokens that a head reads, their own strings).
+
+    With a window: the token o places back, and what the layers below read from there. Periodic: a term and its space
+    have P tokens; a string has a token for each pair (a, b), b <= a, in order, that a P - b places back; a head reads
+    (0, 0), (1, 1) and (1, 0).
+    """
+    if cfg["position"] == "relative":
+        below = (layer - 1) * (cfg["window"] - 1) + 1
+        return np.arange(cfg["window"])[:, None] + np.arange(below)
+    pairs = np.array([(a, b) for a in range(layer) for b in range(a + 1)])
+    a, b = np.moveaxis(np.array([[0, 0], [1, 1], [1, 0]])[:, None] + pairs, 2, 0)
+    return a * (a + 1) // 2 + b
+
+
+def shapes(cfg):
+    """{name: shape} of all weights of a Config; a leading axis holds the layers."""
+    L, D, H, V = (cfg[name] for name in ("n_layers", "d_model", "n_heads", "vocab_size"))
+    K, F = D // H, cfg["d_ff"] or 4 * D
+    norms = ("attention_norm", "feedforward_norm") if cfg["norm"] == "layer" else ()
+    blocks = dict.fromkeys(("attention.query", "attention.key", "attention.value"), (D, H, K))
+    blocks |= {"attention.output": (H, K, D), "attention.sink": (H,)}
+    blocks |= {f"attention.{cfg['position']}.table": (H, len(reads(cfg, 1)))}
+    blocks |= {"feedforward.expand.weight": (D, F), "feedforward.expand.bias": (F,)}
+    blocks |= {"feedforward.contract.weight": (F, D), "feedforward.contract.bias": (D,)}
+    blocks |= {f"{norm}.{part}": (D,) for norm in norms for part in ("scale", "bias")}
+    found = {f"blocks.{name}": (L, *shape) for name, shape in blocks.items()}
+    found |= {f"final_norm.{part}": (D,) for part in ("scale", "bias") if cfg["final_norm"]}
+    return found | {"embedding.table": (V, D), "head.output.weight": (D, V), "head.output.bias": (V,)}
+
+
+def norm(x, weights, name, epsilon):
+    """(x - mean) / sqrt(variance + epsilon) * scale + bias, or x where the model has no such norm."""
+    if f"{name}.scale" not in weights:
+        return x
+    x = x - x.mean(-1, keepdims=True)
+    x = x / np.sqrt(np.square(x).mean(-1, keepdims=True) + epsilon)
+    return x * weights[f"{name}.scale"] + weights[f"{name}.bias"]
+
+
+def block(x, seen, w, cfg):
+    """The states after a layer, from the states x before it. seen[:, o] is the row of x of the o-th token read, or -1.
+
+    score(o) = q . k_o [/ sqrt(K)] + table[o]       y = x + (weighted mean of v) W_o
+    z = y + relu(norm(y) W_1 + b_1) W_2 + b_2
+    """
+    D, H, W = cfg["d_model"], cfg["n_heads"], seen.shape[1]
+    K, normed = D // H, norm(x, w, "attention_norm", cfg["norm_epsilon"])
+    bias, products = w[f"attention.{cfg['position']}.table"], ("query", "key", "value")
+    q, k, v = ((normed @ w[f"attention.{name}"].reshape(D, D)).reshape(-1, H, K) for name in products)
+    q, z = q / (K**0.5 if cfg["similarity"] == "scaled_dot" else 1.0), np.empty((len(seen), D))
+    for at in (slice(first, first + BATCH) for first in range(0, len(seen), BATCH)):
+        row, own = seen[at], seen[at, 0]
+        score = np.full((len(own), H, W + 1), -np.inf)  # the last for the sink, a key whose value is 0
+        for o in range(W):
+            score_o = (q[own] * k[row[:, o]]).sum(-1) + bias[:, o]
+            score[..., o] = np.where(row[:, o, None] < 0, -np.inf, score_o)
+        score[..., W] = w["attention.sink"]
+        weight = np.exp(score - score.max(-1, keepdims=True))
+        weight /= weight.sum(-1, keepdims=True)
+        mean = sum(weight[..., o, None] * v[row[:, o]] for o in range(W)).reshape(-1, D)
+        y = x[own] + mean @ w["attention.output"].reshape(D, D)
+        hidden = norm(y, w, "feedforward_norm", cfg["norm_epsilon"]) @ w["feedforward.expand.weight"]
+        hidden = np.maximum(hidden + w["feedforward.expand.bias"], 0.0)
+        z[at] = y + hidden @ w["feedforward.contract.weight"] + w["feedforward.contract.bias"]
+    return z
+
+
+def layers(codes, weights, cfg):
+    """(tokens, [(seen, weights) of each layer]): `seen` are the rows of the states below that each string reads.
+
+    The first layer's states are those of the tokens; a row of -1 is before the beginning. codes: distinct, in order.
+    """
+    found = []
+    for layer in range(cfg["n_layers"], 0, -1):
+        places = reads(cfg, layer)
+        part = np.stack([sum(codes // 12**i % 12 * 12**o for o, i in enumerate(place)) for place in places], 1)
+        below = np.unique(part)
+        below = below[below % 12 != START]
+        seen = np.where(part % 12 == START, -1, np.searchsorted(below, part))
+        own = {name[7:]: array[layer - 1] for name, array in weights.items() if name.startswith("blocks.")}
+        found, codes = [(seen, own), *found], below
+    return codes, found
+
+
+def logits(codes, weights, cfg):
+    """The logits after each of these strings, which are distinct and in order: (strings, 11)."""
+    tokens, above = layers(codes, weights, cfg)
+    x = weights["embedding.table"][tokens]
+    for seen, own in above:
+        x = block(x, seen, own, cfg)
+    x = norm(x, weights, "final_norm", cfg["norm_epsilon"])
+    return x @ weights["head.output.weight"] + weights["head.output.bias"]

@@ -1,0 +1,36 @@
+"""The network of numpy is that of the library."""
+
+import jax
+import numpy as np
+
+from apformer import model
+from apformer.model import reach
+from apformer.proof import network
+
+LAYERS = model.Config(
+    d_model=16,
+    n_heads=2,
+    n_layers=2,
+    d_ff=24,
+    position="relative",
+    window=5,
+    output_projection=True,
+    attention_sink=True,
+    final_norm=True,
+)
+
+
+def test_it_computes_what_apply_computes(random_params):
+    """Strings that begin a row and strings within one; float32 differs from float64 by rounding alone."""
+    params, seen = random_params(LAYERS), reach(LAYERS)
+    named = jax.tree_util.tree_leaves_with_path(params)
+    weights = {".".join(entry.key for entry in path): np.asarray(leaf, np.float64) for path, leaf in named}
+    cfg = {name: getattr(LAYERS, name) for name in LAYERS.__dataclass_fields__}
+    assert {name: array.shape for name, array in weights.items()} == network.shapes(cfg)
+    tokens_BT = np.random.default_rng(0).integers(0, 11, (40, 14))
+    theirs_BTV = jax.jit(lambda params, tokens_BT: model.apply(params, tokens_BT, LAYERS))(params, tokens_BT)
+    before_BT = np.concatenate([np.full((40, seen), network.START), tokens_BT], axis=1)
+    codes_BT = sum(before_BT[:, seen - back : seen - back + 14] * 12**back for back in range(seen + 1))
+    codes_N, inverse_BT = np.unique(codes_BT, return_inverse=True)
+    ours_NV = network.logits(codes_N, weights, cfg)
+    np.testing.assert_allclose(ours_NV[inverse_BT.reshape(40, 14)], theirs_BTV, rtol=2e-4, atol=2e-3)
