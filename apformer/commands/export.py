@@ -118,6 +118,10 @@ def write_proof(folder, run, settings, member=None):
         files.write_json(folder / "config.json", {"model": asdict(settings.model), "data": asdict(settings.data)})
         shutil.copyfile(place, folder / place.name)
         for program in (*witness.PROGRAMS, contexts):  # which there stand side by side, without a package
-            alone = program.read_text("utf-8").replace("from apformer.proof import", "import")
+            alone = (
+                program.read_text("utf-8")
+                .replace("from apformer.proof import", "import")
+                .replace("from apformer.proof.", "from ")
+            )
             files.write_text(folder / program.name, alone)
     return step

@@ -15,7 +15,7 @@ from apformer.errors import USAGE, UserError
 from apformer.proof import check, network
 from apformer.report import progress
 
-PROGRAMS = [Path(__file__).with_name(name) for name in ("check.py", "network.py", "rounding.py")]
+PROGRAMS = [Path(__file__).with_name(name) for name in ("check.py", "network.py", "bounds.py", "rounding.py")]
 FAULT = 1e-4
 BATCH_TOKENS = 4096
 

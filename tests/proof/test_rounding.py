@@ -1,0 +1,174 @@
+"""No float32 computation leaves the bounds, whatever its order; bounds are of use; and what may fail is not proven."""
+
+import numpy as np
+import pytest
+
+from apformer.proof import bounds, network, rounding
+from apformer.tasks.progressions.proof import contexts
+
+F32 = np.float32
+CFG = {
+    "n_layers": 2, "d_model": 24, "n_heads": 3, "d_ff": 40, "window": 4, "position": "relative", "vocab_size": 11,
+    "similarity": "scaled_dot", "norm": "layer", "norm_epsilon": 1e-5, "final_norm": True,
+}  # fmt: skip
+BARE = CFG | {"norm": "none", "final_norm": False, "similarity": "dot"}
+DATA = {"digits": 2, "min_difference": 3, "max_difference": 7}
+each = pytest.mark.parametrize("cfg", [CFG, BARE], ids=["norms", "no norms"])
+
+
+def weights_of(cfg, seed, scale=0.35):
+    """Weights that float32 holds, as float64."""
+    rng = np.random.default_rng(seed)
+    drawn = {name: scale * rng.standard_normal(shape) for name, shape in network.shapes(cfg).items()}
+    drawn = {name: array + name.endswith(".scale") for name, array in drawn.items()}
+    return {name: array.astype(F32).astype(np.float64) for name, array in drawn.items()}
+
+
+def strings():
+    asked = [contexts.strings(columns, DATA, CFG) for columns in contexts.slices(DATA, CFG)]
+    codes, truth = (np.concatenate([part.ravel() for part in parts]) for parts in zip(*asked, strict=True))
+    codes, first = np.unique(codes, return_index=True)
+    return codes, truth[first]
+
+
+class Shuffled:
+    """Arithmetic in float32, each sum in an order of its own, one product after the other."""
+
+    def __init__(self, seed):
+        self.rng = np.random.default_rng(seed)
+
+    def dot(self, a, b):
+        """(N, I) times (I, J)"""
+        total = np.zeros((len(a), b.shape[1]), F32)
+        for i in self.rng.permutation(len(b)):
+            total = total + a[:, i, None].astype(F32) * b[i].astype(F32)
+        return total
+
+    def mean(self, x):
+        total = np.zeros(len(x), F32)
+        for i in self.rng.permutation(x.shape[1]):
+            total = total + x[:, i]
+        return total / F32(x.shape[1])
+
+    def norm(self, x, w, name, epsilon):
+        if f"{name}.scale" not in w:
+            return x
+        x = x - self.mean(x)[:, None]
+        x = x / np.sqrt(self.mean(x * x) + F32(epsilon))[:, None]
+        return x * w[f"{name}.scale"].astype(F32) + w[f"{name}.bias"].astype(F32)
+
+    def block(self, x, seen, w, cfg):
+        D, H, W = cfg["d_model"], cfg["n_heads"], seen.shape[1]
+        K, n = D // H, self.norm(x, w, "attention_norm", cfg["norm_epsilon"])
+        q, k, v = (
+            self.dot(n, w[f"attention.{name}"].reshape(D, D)).reshape(-1, H, K) for name in ("query", "key", "value")
+        )
+        q = q / F32(K**0.5) if cfg["similarity"] == "scaled_dot" else q
+        own, score = seen[:, 0], np.full((len(seen), H, W + 1), -np.inf, F32)
+        for o in range(W):
+            product = np.zeros((len(seen), H), F32)
+            for i in self.rng.permutation(K):
+                product = product + q[own][..., i] * k[seen[:, o]][..., i]
+            product = product + w["attention.relative.table"][:, o].astype(F32)
+            score[..., o] = np.where(seen[:, o, None] < 0, F32(-np.inf), product)
+        score[..., W] = w["attention.sink"]
+        weight = np.exp(score - score.max(-1, keepdims=True))
+        total, mean = np.zeros((len(seen), H), F32), np.zeros((len(seen), H, K), F32)
+        for o in self.rng.permutation(W + 1):
+            total = total + weight[..., o]
+        for o in self.rng.permutation(W):
+            mean = mean + (weight[..., o] / total)[..., None] * v[seen[:, o]]
+        y = x[own] + self.dot(mean.reshape(-1, D), w["attention.output"].reshape(D, D))
+        h = self.dot(self.norm(y, w, "feedforward_norm", cfg["norm_epsilon"]), w["feedforward.expand.weight"])
+        h = np.maximum(h + w["feedforward.expand.bias"].astype(F32), F32(0))
+        return y + (self.dot(h, w["feedforward.contract.weight"]) + w["feedforward.contract.bias"].astype(F32))
+
+    def logits(self, states, weights, cfg):
+        n = self.norm(states, weights, "final_norm", cfg["norm_epsilon"])
+        return self.dot(n, weights["head.output.weight"]) + weights["head.output.bias"].astype(F32)
+
+
+@each
+@pytest.mark.parametrize("seed", range(3))
+def test_no_order_of_float32_leaves_the_bounds(cfg, seed):
+    """States by their length, margins by their ratio. The worst case is far from the usual one, but not boundless."""
+    weights, (codes, _) = weights_of(cfg, seed), strings()
+    tokens, above = network.layers(codes, weights, cfg)
+    x, e = weights["embedding.table"][tokens], np.zeros(len(tokens))
+    single = x.astype(F32)
+    arithmetic = Shuffled(seed)
+    for number, (seen, w) in enumerate(above):
+        single = arithmetic.block(single, seen, w, cfg)
+        exact = network.block(x, seen, w, cfg)
+        x, e = bounds.states(x, e, seen, w, cfg)
+        np.testing.assert_allclose(x, exact, rtol=1e-12, atol=1e-12)
+        off = bounds.length(single - x)
+        assert (0 < off).any() and (off <= e).all()
+        assert number or np.median(e / np.maximum(off, 1e-9)) < 1e4
+    computed, exact = arithmetic.logits(single, weights, cfg), network.logits(codes, weights, cfg)
+    rows, right = np.arange(len(codes)), exact.argmax(1)
+    ratios = rounding.ratios(codes, right, weights, cfg)
+    for other in range(11):
+        margin = exact[rows, right] - exact[:, other]
+        moved = np.abs(computed[rows, right] - computed[:, other] - margin)
+        assert (moved[right != other] < (margin / ratios)[right != other]).all()
+    assert ratios.max() > 0
+
+
+@each
+def test_a_state_that_errs_within_its_bound_stays_within_the_next(cfg):
+    """Whatever the state below was off by, in any direction, and not by rounding alone."""
+    weights, (codes, _), rng = weights_of(cfg, 5), strings(), np.random.default_rng(0)
+    tokens, above = network.layers(codes, weights, cfg)
+    x = weights["embedding.table"][tokens]
+    for size in (1e-4, 1e-2, 0.3):
+        off = rng.standard_normal(x.shape)
+        off *= size / bounds.length(off)[:, None]
+        (seen, w), e = above[0], np.full(len(x), size)
+        exact, far = bounds.states(x, e, seen, w, cfg)
+        assert (bounds.length(network.block(x + off, seen, w, cfg) - exact) <= far).all()
+
+
+def test_the_last_layer_too_keeps_what_is_below_it_within_its_bounds(monkeypatch):
+    """The margin of each string, when the states below the last layer are off in any direction."""
+    weights, (codes, _), rng = weights_of(CFG, 6, scale=0.15), strings(), np.random.default_rng(1)
+    exact = network.logits(codes, weights, CFG)
+    right, rows = exact.argmax(1), np.arange(len(codes))
+    tokens, ((seen_1, w_1), (seen_2, w_2)) = network.layers(codes, weights, CFG)
+    below = network.block(weights["embedding.table"][tokens], seen_1, w_1, CFG)
+    for size in (1e-5, 1e-3, 1e-2):
+        with monkeypatch.context() as patched:
+            patched.setattr(rounding, "states", lambda *_, size=size: (below, np.full(len(below), size)))
+            ratios = rounding.ratios(codes, right, weights, CFG)
+        for _ in range(20):
+            off = rng.standard_normal(below.shape)
+            off *= size / bounds.length(off)[:, None]
+            z = network.norm(network.block(below + off, seen_2, w_2, CFG), weights, "final_norm", CFG["norm_epsilon"])
+            found = z @ weights["head.output.weight"] + weights["head.output.bias"]
+            others = np.where(np.arange(11) == right[:, None], -np.inf, found)
+            margin = found[rows, right] - others.max(1)
+            assert (margin[ratios > 1] > 0).all()
+        assert (ratios > 1).any()
+
+
+def test_a_small_margin_is_not_proven():
+    """The same network with far larger logits, and the same margins: what was safe is so no longer."""
+    weights, (codes, _) = weights_of(CFG, 7, scale=0.15), strings()
+    right = network.logits(codes, weights, CFG).argmax(1)
+    safe = rounding.ratios(codes, right, weights, CFG) > 1
+    near = weights | {"head.output.bias": weights["head.output.bias"] + 2.0**22}  # sums that float32 rounds to halves
+    unsafe = rounding.ratios(codes, right, near, CFG) > 1
+    assert safe.any() and not unsafe.any()
+    wrong = (right + 1) % 11
+    assert (rounding.ratios(codes, wrong, weights, CFG) <= 0).all()
+
+
+def test_wider_bounds_prove_less(monkeypatch):
+    """With the accuracy of TF32, of eleven bits, little or nothing is proven."""
+    weights, (codes, _) = weights_of(BARE, 8, scale=0.2), strings()
+    right = network.logits(codes, weights, BARE).argmax(1)
+    single = rounding.ratios(codes, right, weights, BARE) > 1
+    monkeypatch.setattr(bounds, "U", 2.0**-11)
+    monkeypatch.setattr(bounds, "FUNCTION", 2.0**-8)
+    coarse = rounding.ratios(codes, right, weights, BARE) > 1
+    assert single.mean() > 0.9 and (coarse <= single).all() and coarse.sum() < single.sum()
