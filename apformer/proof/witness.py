@@ -1,4 +1,4 @@
-"""The second witness of a certificate: what numpy computes in float64, beside what XLA computes, after every string.
+"""More witnesses of a certificate: what numpy computes in float64, beside what XLA computes, after every string.
 
 XLA is known to have compiled wrong programs without a word. So each logit is computed twice, by two programs that
 have nothing in common but the weights, and a difference above FAULT is said to be what it is: not of rounding.
@@ -12,7 +12,7 @@ import numpy as np
 
 from apformer.decoding.bind import call
 from apformer.errors import USAGE, UserError
-from apformer.proof import check, network
+from apformer.proof import check, network, page
 from apformer.report import progress
 
 PROGRAMS = [Path(__file__).with_name(name) for name in ("check.py", "network.py", "bounds.py", "rounding.py")]
@@ -21,26 +21,29 @@ BATCH_TOKENS = 4096
 
 
 def compare(model, settings, contexts):
-    """{"witness", "strings", "errors", "smallest_margin", "largest_gap"} of every string that is asked.
+    """[{"witness", "strings", "errors", "smallest_margin", "largest_gap"}] of numpy, which is asked after every string.
 
-    model: decoding.bind.Model. contexts: the module of the task that lists them. Raises UserError (exit USAGE) for a
-    model that network.py does not compute.
+    The page is a second entry, where node is installed: its gap is that from numpy. model: decoding.bind.Model.
+    contexts: the module of the task that lists them. Raises UserError (exit USAGE) for a model that network.py does not
+    compute.
     """
     cfg, data = asdict(settings.model), asdict(settings.data)
     if fault := network.beyond(cfg):
         raise UserError(f"--check computes another model than this one: {fault}", USAGE)
     named = jax.tree_util.tree_leaves_with_path(model.params)
     weights = {".".join(entry.key for entry in path): np.asarray(leaf, np.float64) for path, leaf in named}
-    gap, least, wrong, strings = 0.0, np.inf, 0, 0
+    gap, least, wrong, strings, chosen = 0.0, np.inf, 0, 0, page.Chosen()
     with progress.bar(unit="context", unit_scale=True, desc="check") as bar:
         for columns in contexts.slices(data, cfg):
             codes_N, _, ours_NV, margin_N = check.ask(*contexts.strings(columns, data, cfg), weights, cfg)
             gap = max(gap, _largest_gap(model, contexts.rows(codes_N, cfg), ours_NV))
             wrong, least = wrong + int((margin_N <= 0).sum()), min(least, float(margin_N.min()))
             strings += len(margin_N)
+            chosen.see(codes_N, ours_NV, margin_N)
             bar.update(columns.shape[1])
     found = {"strings": strings, "errors": wrong, "smallest_margin": least, "largest_gap": gap}
-    return {"witness": f"numpy {np.__version__}, float64"} | found
+    by_page = page.compare(weights, cfg, contexts, chosen)
+    return [{"witness": f"numpy {np.__version__}, float64"} | found, *([by_page] if by_page else [])]
 
 
 def _largest_gap(model, rows, ours_NV):

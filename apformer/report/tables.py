@@ -85,13 +85,11 @@ def certificate(result):
 
 def _witnesses(result):
     """Who computed the logits."""
-    if "check" not in result:
-        return "computed by XLA alone"
-    check = result["check"]
-    return (
-        f"computed by XLA and by {check['witness']}: smallest margin {check['smallest_margin']:.3g}, "
-        f"logits at most {check['largest_gap']:.2g} apart"
-    )
+    first, *others = (each["witness"] for each in result["witnesses"])
+    if not others:
+        return f"computed by {first} alone"
+    gaps = [each["largest_gap"] for each in result["witnesses"][1:]]
+    return f"computed by {first}, and by {'; '.join(others)}: logits at most {max(gaps):.2g} apart"
 
 
 def _counter_example(context):

@@ -11,7 +11,7 @@ import pytest
 from apformer import cli, errors
 from apformer.analysis import circuit
 from apformer.formats.weights import write_safetensors
-from apformer.proof import check, network, witness
+from apformer.proof import check, network, page, witness
 from apformer.runs.provenance import digest
 from apformer.tasks.progressions.generator import Config
 from apformer.tasks.progressions.proof import contexts
@@ -120,16 +120,32 @@ def run_of(tmp_path):
     return tmp_path / "run"
 
 
-def test_two_witnesses_agree_and_the_certificate_says_so(tmp_path, capsys):
+def test_witnesses_agree_and_the_certificate_says_so(tmp_path, capsys):
     run = run_of(tmp_path)
     assert cli.main(["certify", str(run), "--check"]) == 0
-    assert "computed by XLA and by numpy" in capsys.readouterr().out
+    assert ", and by numpy " in capsys.readouterr().out
     found = json.loads((run / "certificate.json").read_text())
-    assert found["check"]["errors"] == 0 and found["check"]["largest_gap"] <= 1e-6
-    assert found["check"]["smallest_margin"] == pytest.approx(found["smallest_margin"], rel=1e-6)
+    xla, by_numpy, *by_page = found["witnesses"]
+    assert xla["witness"].startswith("XLA, jaxlib ") and by_numpy["witness"].startswith("numpy ")
+    assert by_numpy["errors"] == 0 and by_numpy["largest_gap"] <= 1e-6
+    assert by_numpy["smallest_margin"] == pytest.approx(found["smallest_margin"], rel=1e-6)
+    assert len(by_page) == (shutil.which("node") is not None)
+    for each in by_page:
+        assert 1000 <= each["strings"] <= 1020 and each["largest_gap"] <= 1e-6
     assert cli.main(["certify", str(run)]) == 0
-    assert "computed by XLA alone" in capsys.readouterr().out
-    assert "check" not in json.loads((run / "certificate.json").read_text())
+    assert f"computed by {xla['witness']} alone" in capsys.readouterr().out
+    assert json.loads((run / "certificate.json").read_text())["witnesses"] == [xla]
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="needs node, which runs the page's script")
+def test_a_page_that_computes_otherwise_is_found(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(
+        page,
+        "RUN",
+        page.RUN.replace("const logits = ", "params['head.output.bias'].data[3] += 0.001;\n const logits = "),
+    )
+    assert cli.main(["certify", str(run_of(tmp_path)), "--check"]) == errors.NOT_CERTIFIED
+    assert "the witnesses do not agree: the page, node" in capsys.readouterr().out
 
 
 def test_a_compiler_that_computes_wrongly_is_found(tmp_path, capsys, monkeypatch):
@@ -143,7 +159,7 @@ def test_a_compiler_that_computes_wrongly_is_found(tmp_path, capsys, monkeypatch
 
     monkeypatch.setattr(witness, "call", wrong)
     assert cli.main(["certify", str(run), "--check"]) == errors.NOT_CERTIFIED
-    assert "the two witnesses do not agree" in capsys.readouterr().out
+    assert "the witnesses do not agree: numpy" in capsys.readouterr().out
     assert not json.loads((run / "certificate.json").read_text())["certified"]
 
 
