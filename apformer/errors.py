@@ -17,13 +17,25 @@ LOCKED = 7
 NOT_CERTIFIED = 8
 LOST = 9
 
+MOST = 4000  # characters of a sentence
+
 
 class UserError(Exception):
     """One sentence for the user, and the exit code of the command that raised it."""
 
     def __init__(self, sentence: str, exit_code: int):
-        super().__init__(sentence)
+        super().__init__(_one_line(sentence))
         self.exit_code = exit_code
+
+
+def _one_line(sentence):
+    """A sentence that may quote a file: what would move a terminal's cursor is escaped, a long middle is left out."""
+    if len(sentence) > MOST:
+        sentence = f"{sentence[: MOST // 2]} ... {sentence[-MOST // 2 :]}"
+    if sentence.isprintable():
+        return sentence
+    escaped = (c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in sentence)
+    return "".join(escaped)
 
 
 def guard(program, call):

@@ -97,3 +97,24 @@ def test_each_fault_is_a_sentence_and_an_exit_code(call, exit_code, said, capsys
 def test_what_is_ours_to_mend_keeps_its_traceback():
     with pytest.raises(ZeroDivisionError):
         errors.guard("x", lambda: 1 / 0)
+
+
+@pytest.mark.parametrize(
+    ("quoted", "said"),
+    [
+        ("a\nb", "a\\nb"),
+        ("\x1b[2J", "\\x1b[2J"),
+        ("\u2028", "\\u2028"),
+        ("\ud800", "\\ud800"),
+        ("Füße 日本", "Füße 日本"),
+    ],
+)
+def test_a_sentence_that_quotes_a_file_stays_on_its_line(quoted, said):
+    assert (
+        str(errors.UserError(f"x.json holds {quoted}: restore it", errors.DATA)) == f"x.json holds {said}: restore it"
+    )
+
+
+def test_of_a_sentence_that_quotes_a_whole_file_what_is_wrong_and_the_remedy_are_kept():
+    sentence = str(errors.UserError(f"x.json holds {'y' * 10**6}: restore it", errors.DATA))
+    assert len(sentence) < 2 * errors.MOST and sentence.startswith("x.json") and sentence.endswith("y: restore it")
