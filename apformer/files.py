@@ -39,15 +39,30 @@ def truncate_after(path, step):
 
     def kept(line):
         try:
-            record = json.loads(line)
+            return read_record(line)["step"] <= step
         except ValueError:
             return False
-        return isinstance(record, dict) and record.get("step", step) <= step
 
     if Path(path).exists():
         with disk_errors(path):
             lines = Path(path).read_bytes().splitlines()
-        write_text(path, "".join(line.decode("utf-8") + "\n" for line in lines if kept(line)))
+        write_bytes(path, b"".join(line + b"\n" for line in lines if kept(line)))
+
+
+def read_record(line):
+    """The dict of a line of JSON, in UTF-8, that tells of a step. Raises ValueError if it is another."""
+    record = parse_json(line.decode("utf-8"))
+    if not isinstance(record, dict) or type(record.get("step")) is not int:
+        raise ValueError("a line is no record of a step")
+    return record
+
+
+def parse_json(text):
+    """The value of JSON, in a str or in bytes. Raises ValueError if it is not valid, or nested too deeply to be read."""
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
 
 
 def write_json(path, value):
@@ -58,15 +73,24 @@ def write_json(path, value):
 def read_json(path):
     """The value in a JSON file. Raises UserError(CHECKPOINT) naming the file if it is missing or broken."""
     try:
-        return json.loads(read_text(path))
+        return parse_json(read_bytes(path).decode("utf-8"))
     except ValueError as error:
         raise UserError(f"{path} is not valid JSON ({error}): restore the file, or train anew", CHECKPOINT) from None
 
 
 def read_text(path):
-    """The text of a file of a run. Raises UserError(CHECKPOINT) naming the file if it cannot be read."""
+    """The text of a file of a run. Raises UserError(CHECKPOINT) naming the file if it cannot be read, or is no text."""
     try:
-        return Path(path).read_bytes().decode("utf-8")
+        return read_bytes(path).decode("utf-8")
+    except UnicodeDecodeError as error:
+        fault = f"{path} is damaged: byte {error.start + 1} is no UTF-8"
+        raise UserError(f"{fault}; restore the file, or train anew", CHECKPOINT) from None
+
+
+def read_bytes(path):
+    """What a file of a run holds. Raises UserError(CHECKPOINT) naming the file if it cannot be read."""
+    try:
+        return Path(path).read_bytes()
     except OSError as error:
         raise UserError(f"cannot read {path} ({error.strerror}): restore the file, or train anew", CHECKPOINT) from None
 

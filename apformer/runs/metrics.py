@@ -1,6 +1,5 @@
 """What a run says while it trains: metrics.jsonl, a progress bar, and a line at each checkpoint."""
 
-import json
 import time
 from pathlib import Path
 
@@ -94,9 +93,6 @@ def read_metrics(path):
     """The records of a run's metrics.jsonl. Raises UserError (exit CHECKPOINT) if it is missing or damaged."""
     path = Path(path) / "metrics.jsonl"
     try:
-        records = [json.loads(line) for line in files.read_text(path).splitlines()]
-        if all(isinstance(record, dict) and isinstance(record.get("step"), int) for record in records):
-            return records
-        raise ValueError("a line is no record of a step")
+        return [files.read_record(line) for line in files.read_bytes(path).splitlines()]
     except ValueError as error:
         raise UserError(f"{path} is damaged ({error}): `apformer resume {path.parent}` mends it", CHECKPOINT) from None

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from apformer import errors, files
-from apformer.runs import directory, provenance
+from apformer.runs import directory, metrics, provenance
 
 ROOT = Path(__file__).parents[2]
 not_root = pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
@@ -246,6 +246,33 @@ def test_metrics_are_cut_back_to_a_step(tmp_path, torn):
     files.append_record(path, {"step": 25, "loss": math.nan})
     assert records(path)[-1] == {"step": 25, "loss": None}
     assert os.listdir(tmp_path) == ["metrics.jsonl"]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [b"[" * 100_000, b'{"step": "2"}', b'{"step": {}}', b'{"step": null}', b'{"step": NaN}', b'{"loss": 1}', b"[2]"]
+    + [b'\xef\xbb\xbf{"step": 2}', '{"step": 2}'.encode("utf-16"), b'{"step": 2, "x": "\xff"}', b"9" * 5000],
+)
+def test_what_is_left_of_damaged_metrics_can_be_read(tmp_path, line):
+    file = tmp_path / "metrics.jsonl"
+    file.write_bytes(b'{"step": 1}\n' + line + b'\n{"step": 3}\n')
+    with refused(errors.CHECKPOINT, "metrics.jsonl is damaged .*: `apformer resume .*` mends it"):
+        metrics.read_metrics(tmp_path)
+    files.truncate_after(file, 2)
+    assert metrics.read_metrics(tmp_path) == [{"step": 1}]
+
+
+@pytest.mark.parametrize("content", [b"[" * 100_000, b'{"a":' * 100_000, b"9" * 5000, b"\xff", b"\0", b""])
+def test_json_that_is_none_is_refused(tmp_path, content):
+    (tmp_path / "x.json").write_bytes(content)
+    with refused(errors.CHECKPOINT, "x.json is not valid JSON .*: restore the file, or train anew"):
+        files.read_json(tmp_path / "x.json")
+
+
+def test_a_text_of_a_run_that_is_none_is_refused(tmp_path):
+    (tmp_path / "latest").write_bytes(b"run \xff")
+    with refused(errors.CHECKPOINT, "latest is damaged: byte 5 is no UTF-8; restore the file, or train anew"):
+        directory.find(tmp_path / "latest")
 
 
 def test_metrics_that_are_not_there_need_no_cut(tmp_path):
