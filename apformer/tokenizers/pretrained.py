@@ -52,10 +52,11 @@ def load(path: str | Path) -> Characters | BytePairs:
     from_str = library().Tokenizer.from_str
     try:
         tokenizer = from_str(text)
-    except Exception as error:  # The library raises nothing narrower.
+    except BaseException as error:  # The library raises nothing narrower, and where it panics no Exception.
+        _let_stop(error)
         remedy = "give a tokenizer.json, or the folder of a vocab.json and a merges.txt"
         raise UserError(f"{path} is no tokenizer ({error}): {remedy}", DATA) from None
-    for added in content["added_tokens"]:  # the library numbers them anew where an id is left out
+    for added in content.get("added_tokens") or ():  # the library numbers them anew where an id is left out
         if tokenizer.token_to_id(added["content"]) != added["id"]:
             left_out = f"{path} leaves out ids before {added['id']}, the id of {json.dumps(added['content'])}"
             raise UserError(f"{left_out}: restore the file, or give another tokenizer", DATA)
@@ -81,7 +82,8 @@ def _read_gpt2(folder):
     tokenizers = library()
     try:
         tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE.from_file(str(vocabulary), str(merges)))
-    except Exception as error:  # The library raises nothing narrower.
+    except BaseException as error:
+        _let_stop(error)
         raise UserError(f"{vocabulary} or {merges.name} is damaged ({error}): restore the files", DATA) from None
     tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
     tokenizer.decoder = tokenizers.decoders.ByteLevel()
@@ -96,11 +98,33 @@ def _checked(tokenizer, path):
     ids = sorted(tokenizer.get_vocab().values())
     if ids != [*range(len(ids))]:
         raise UserError(f"{path} leaves out ids from 0 to {ids[-1]}: restore the file, or give another tokenizer", DATA)
-    rows = [tokenizer.encode(text, add_special_tokens=False).ids for text in _PROBES]
-    faithful = tuple(tokenizer.decode_batch(rows, skip_special_tokens=False)) == _PROBES
-    if not (faithful and isinstance(tokenizer.decoder, library().decoders.ByteLevel)):
+    if not (_is_plain(tokenizer) and _is_faithful(tokenizer)):
         raise UserError(f"{path} does not give every text back: give byte-level byte pairs, such as GPT-2's", DATA)
     return BytePairs(tokenizer)
+
+
+def _is_plain(tokenizer):
+    """Whether no part makes a text longer, but for bytes that become letters, once. Thirty such would fill a memory."""
+    content = json.loads(tokenizer.to_str())
+    unchanged = (content["normalizer"] or {"normalizers": []}).get("normalizers") == []
+    once = json.dumps(content["pre_tokenizer"]).count('"ByteLevel"') <= 1
+    return unchanged and once and isinstance(tokenizer.decoder, library().decoders.ByteLevel)
+
+
+def _is_faithful(tokenizer):
+    """Whether it gives every text back."""
+    try:
+        rows = [tokenizer.encode(text, add_special_tokens=False).ids for text in _PROBES]
+        return tuple(tokenizer.decode_batch(rows, skip_special_tokens=False)) == _PROBES
+    except BaseException as error:
+        _let_stop(error)
+        return False
+
+
+def _let_stop(error):
+    """Raise again what is no fault of the library."""
+    if isinstance(error, KeyboardInterrupt | SystemExit):
+        raise error
 
 
 def _read_text(path):

@@ -1,9 +1,11 @@
 import json
 import sys
+import time
 
 import pytest
 
 from apformer.errors import DATA, DISK, USAGE, UserError
+from apformer.tokenizers import pretrained
 from apformer.tokenizers import text as text_tokenizer
 from apformer.tokenizers.byte_pairs import BYTES
 from apformer.tokenizers.pretrained import load, save
@@ -219,6 +221,48 @@ def test_a_tokenizer_that_changes_text_is_refused(tmp_path, library, byte_pairs,
     change(library, tokenizer)
     path = write_json(tmp_path, tokenizer) / "tokenizer.json"
     assert "does not give every text back: give byte-level byte pairs, such as GPT-2's" in refusal(path)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda content: content.update(
+            normalizer={
+                "type": "Sequence",
+                "normalizers": [{"type": "Replace", "pattern": {"String": "a"}, "content": "aa"}] * 40,
+            }
+        ),
+        lambda content: content["pre_tokenizer"]["pretokenizers"].extend(
+            [content["pre_tokenizer"]["pretokenizers"][-1]] * 40
+        ),
+        lambda content: content["pre_tokenizer"]["pretokenizers"][0].update(pattern={"Regex": "(.?)*x\\1(.*.*.*)*y"}),
+        lambda content: content.update(
+            decoder={"type": "Sequence", "decoders": [{"type": "Replace", "pattern": {"String": "a"}, "content": "aa"}]}
+        ),
+        lambda content: content.update(model={"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "none"}),
+    ],
+    ids=["replaced 40 times", "bytes of bytes", "slow pattern", "decoder", "no unknown word"],
+)
+def test_a_hostile_tokenizer_takes_neither_memory_nor_time(tmp_path, library, byte_pairs, change):
+    content = json.loads(byte_pairs.to_json())
+    change(content)
+    (tmp_path / "tokenizer.json").write_text(json.dumps(content))
+    began = time.process_time()
+    assert "does not give every text back" in refusal(tmp_path / "tokenizer.json")
+    assert time.process_time() - began < 20
+
+
+def test_a_stop_while_a_tokenizer_is_read_is_no_fault_of_its_file(tmp_path, byte_pairs, monkeypatch):
+    save(byte_pairs, tmp_path / "tokenizer.json")
+
+    def stop(tokenizer):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(pretrained, "_PROBES", (7,))  # the library refuses what is no text
+    assert "does not give every text back" in refusal(tmp_path / "tokenizer.json")
+    monkeypatch.setattr(pretrained, "_is_plain", stop)
+    with pytest.raises(KeyboardInterrupt):
+        load(tmp_path / "tokenizer.json")
 
 
 def test_bytes_by_another_name_are_refused(tmp_path, library):
