@@ -10,6 +10,7 @@ import json
 from apformer.files import disk_errors, fsync, write_json
 
 NAME = "MANIFEST.json"
+FACTS = {"step": int, "scores": list, "temporary": bool, "tree": dict, "keys": dict, "files": dict}
 
 
 class Corrupt(Exception):
@@ -30,9 +31,9 @@ def read(path):
     try:
         with disk_errors(path, "read"):
             manifest = json.loads((path / NAME).read_bytes() if (path / NAME).exists() else b"")
-        if manifest.pop("sha256", None) == _digest(manifest):
+        if isinstance(manifest, dict) and manifest.pop("sha256", None) == _digest(manifest) and _is_whole(manifest):
             return manifest
-    except (ValueError, AttributeError):
+    except (ValueError, RecursionError):
         pass
     raise Corrupt(f"{NAME} is not as it was written")
 
@@ -48,6 +49,16 @@ def verify(path):
             if file.stat().st_size != size or _sha256(file) != digest:
                 raise Corrupt(f"{name} is not as it was written")
     return manifest
+
+
+def _is_whole(manifest):
+    """Whether a manifest says all that is asked of a checkpoint, which a sha256 does not show."""
+    kinds = all(type(manifest.get(name)) is kind for name, kind in FACTS.items())
+    return (
+        kinds
+        and all(score is None or type(score) is float for score in manifest["scores"])
+        and all(type(said) is list and len(said) == 2 for said in manifest["files"].values())
+    )
 
 
 def _sha256(path):

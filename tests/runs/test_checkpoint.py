@@ -1,6 +1,7 @@
 """What is loaded equals what was saved, bit for bit, or is refused; and no failure costs an older checkpoint."""
 
 import errno
+import json
 import os
 import shutil
 import signal
@@ -320,6 +321,36 @@ def test_no_flipped_bit_of_the_manifest_goes_unnoticed(tmp_path):
             assert manifest.read(file.parent) == want  # white space for white space
         except manifest.Corrupt:
             pass
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        {"scores": ["0.5"]},
+        {"scores": 0.5},
+        {"temporary": 1},
+        {"step": "4"},
+        {"tree": []},
+        {"keys": None},
+        {"files": []},
+        {"files": {"part": 7}},
+        {"files": {"../../4/MANIFEST.json": [1]}},
+    ],
+)
+def test_a_manifest_sealed_with_other_facts_is_corrupt(tmp_path, facts):
+    save(tmp_path, 4)
+    file = tmp_path / "4" / manifest.NAME
+    said = {name: value for name, value in json.loads(file.read_text()).items() if name != "sha256"} | facts
+    file.write_text(json.dumps(said | {"sha256": manifest._digest(said)}))
+    with pytest.raises(errors.UserError, match="4 is damaged .MANIFEST.json is not as it was written.: restore"):
+        selection.best(tmp_path)
+
+
+@pytest.mark.parametrize("content", [b"[null]", b"[" * 100_000, b'"x"', b"7", b"\xff"])
+def test_a_manifest_that_is_none_is_corrupt(tmp_path, content):
+    (tmp_path / manifest.NAME).write_bytes(content)
+    with pytest.raises(manifest.Corrupt, match="MANIFEST.json is not as it was written"):
+        manifest.read(tmp_path)
 
 
 def test_a_directory_without_a_manifest_is_corrupt(tmp_path):
