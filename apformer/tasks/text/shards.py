@@ -10,8 +10,8 @@ are read, not mapped: pages of a mapped file count as memory of the process, and
 """
 
 import hashlib
-import json
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -91,14 +91,16 @@ def read(folder: str | Path) -> Prepared:
         lacking = f"{folder} is a folder without a manifest.json, so no text was prepared in it to the end"
         raise UserError(f"{lacking}: delete it, and write it with `{PREPARE} {folder}`", DATA) from None
     try:
-        manifest = json.loads(content)
+        manifest = files.parse_json(content)
         if manifest["format"] != FORMAT:
             raise ValueError(f"format {manifest['format']}")
         dtype = DTYPES[manifest["dtype"]]
-        listed = [(folder / said["name"], int(said["tokens"])) for said in (*manifest["train"], manifest["validation"])]
+        listed = [_listed(folder, said) for said in (*manifest["train"], manifest["validation"])]
         of_validation, characters = manifest["validation"]["sha256"], int(manifest["validation"]["characters"])
+        if not 0 < characters < 2**63:
+            raise ValueError(f"{characters} characters")
         of_tokenizer = manifest["tokenizer_sha256"]
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, OverflowError) as error:
         raise _fault(folder / "manifest.json", f"is damaged or of another version of apformer ({error!r})") from None
     for path, tokens in listed:
         _check_size(path, tokens * dtype.itemsize)
@@ -110,6 +112,13 @@ def read(folder: str | Path) -> Prepared:
     begins = np.cumsum([0, *(tokens for _, tokens in listed[:-1])]).tolist()
     train = Shards(tuple(paths), tuple(begins), dtype, tokenizer.vocab_size)
     return Prepared(train, validation, characters, tokenizer, hashlib.sha256(content).hexdigest())
+
+
+def _listed(folder, said):
+    """(path, tokens) of a file that the manifest lists. Raises ValueError if its name is none that `write` gives."""
+    if not re.fullmatch(r"(\d+|validation)\.bin", said["name"], re.ASCII):
+        raise ValueError(f"a file {said['name']!r}")
+    return folder / said["name"], int(said["tokens"])
 
 
 def _check_size(path, size):

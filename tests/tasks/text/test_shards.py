@@ -257,6 +257,14 @@ def copied(folder, path):
     return path
 
 
+HOSTILE = {  # what the manifest says, and what it says instead
+    "elsewhere": ('"000001.bin"', '"../000001.bin"'),
+    "no file name": ('"000001.bin"', '"000001\\u0000.bin"'),
+    "no characters": ('"characters": ', '"characters": -'),
+    "endless": ('"tokens": 1000', '"tokens": 1e999'),
+}
+
+
 def broken(folder, path, kind):
     """A copy of a folder with one thing wrong."""
     copy = copied(folder, path)
@@ -274,6 +282,12 @@ def broken(folder, path, kind):
         (copy / "manifest.json").write_text(manifest.replace('"format": 1', '"format": 2'))
     elif kind == "damaged":
         (copy / "manifest.json").write_text(manifest[:-9])
+    elif kind == "deep":
+        (copy / "manifest.json").write_text("[" * 100_000)
+    elif kind in HOSTILE:
+        old, new = HOSTILE[kind]
+        assert old in manifest
+        (copy / "manifest.json").write_text(manifest.replace(old, new))
     elif kind == "tokenizer":
         (copy / "tokenizer.json").write_text(train_characters("another text").to_json())
     elif kind == "validation":
@@ -295,6 +309,14 @@ def broken(folder, path, kind):
         ),
         ("version", "manifest.json is damaged or of another version of apformer (ValueError('format 2')): restore it"),
         ("damaged", "manifest.json is damaged or of another version of apformer (JSONDecodeError("),
+        ("deep", "manifest.json is damaged or of another version of apformer (ValueError('it is nested too deeply'))"),
+        (
+            "elsewhere",
+            "manifest.json is damaged or of another version of apformer (ValueError(\"a file '../000001.bin'",
+        ),
+        ("no file name", "manifest.json is damaged or of another version of apformer (ValueError("),
+        ("no characters", "manifest.json is damaged or of another version of apformer (ValueError('-"),
+        ("endless", "manifest.json is damaged or of another version of apformer (OverflowError("),
         ("tokenizer", "tokenizer.json is not the file that was written there"),
         ("validation", "validation.bin is not the file that was written there"),
     ],
