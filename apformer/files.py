@@ -29,7 +29,7 @@ def preflight(directory, needs):
 
 def append_record(path, record):
     """Append a dict to a JSON-lines file; it is in the file, whole, when this returns. Raises UserError(DISK)."""
-    line = json.dumps(_plain(record), allow_nan=False) + "\n"
+    line = json.dumps(plain(record), allow_nan=False) + "\n"
     with disk_errors(path), open(path, "a", encoding="utf-8") as file:
         file.write(line)
 
@@ -58,7 +58,7 @@ def read_record(line):
 
 
 def parse_json(text):
-    """The value of JSON, in a str or in bytes. Raises ValueError if it is not valid, or nested too deeply to be read."""
+    """The value of JSON, in a str or in bytes. Raises ValueError if it is not valid, or nested too deeply."""
     try:
         return json.loads(text)
     except RecursionError:
@@ -67,7 +67,7 @@ def parse_json(text):
 
 def write_json(path, value):
     """Write `value` as JSON, whole or not at all; numbers that are not finite become null. Raises UserError(DISK)."""
-    write_text(path, json.dumps(_plain(value), indent=1, allow_nan=False) + "\n")
+    write_text(path, json.dumps(plain(value), indent=1, allow_nan=False) + "\n")
 
 
 def read_json(path):
@@ -138,12 +138,12 @@ def disk_errors(path, verb="write"):
         raise UserError(f"cannot {verb} {path} ({reason}): {remedy}", DISK) from error
 
 
-def _plain(value):
+def plain(value):
     """`value` in JSON's own types: array scalars as numbers, arrays as lists, numbers that are not finite as None."""
     if hasattr(value, "tolist"):
         value = value.tolist()
     if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
+        return [plain(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value

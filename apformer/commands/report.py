@@ -105,7 +105,14 @@ def _of_run(path, settings, params, step, member, missing):
 def _of_task(task, path, settings, rows, params, data):
     """What a page says of a run's task, see `report.sections`; params: None where the page may not ask the model."""
     evaluation = _of_this_model(path / "evaluation.json", data, task.EVALUATION)
-    shown = sections.check(task.page(settings, rows, params, evaluation, path))
+    try:
+        shown = sections.check(task.page(settings, rows, params, evaluation, path))
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, StopIteration) as error:
+        if evaluation is None:
+            raise
+        damage = f"evaluation.json is damaged or of another version ({error!r})"
+        data["missing"]["evaluation"] = f"{UserError(damage, CHECKPOINT)}: run `apformer evaluate` again."
+        shown = sections.check(task.page(settings, rows, params, None, path))
     return shown | {"missing": data["missing"] | shown.get("missing", {})}
 
 
@@ -146,4 +153,4 @@ def _dict(value):
 
 
 def _numbers(version):
-    return [int(part) for part in version.split(".") if part.isdecimal()]
+    return [int(part) for part in version.split(".") if part.isdecimal() and len(part) < 10]

@@ -11,6 +11,8 @@ from importlib import resources
 
 import numpy as np
 
+from apformer.files import plain
+
 DATA, WEIGHTS = "<!-- the run -->", "<!-- the weights -->"
 
 
@@ -33,5 +35,5 @@ def _block(name, kind, text):
 
 
 def _json(data):
-    """JSON in which no text can end the block that it stands in."""
-    return json.dumps(data, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
+    """JSON in which no text can end the block that it stands in, and null in place of numbers that are not finite."""
+    return json.dumps(plain(data), allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")

@@ -124,7 +124,30 @@ def test_what_holds_other_than_it_should_is_said_to_be_damaged(copy, found):
     assert data["right"]["blocks"] is data["wrong"]["rows"] is data["certificate"] is data["metrics"] is None
 
 
-@pytest.mark.parametrize("versions", ["words", [1], None, {"apformer": [1]}, {"apformer": "of mine"}])
+def test_what_holds_other_values_than_it_should_is_said_to_be_damaged(copy):
+    kept = files.read_json(copy / "evaluation.json")
+    files.write_json(copy / "evaluation.json", kept | {"by_position": [{"count": "many"}]})
+    data, _ = report(copy)
+    assert data["missing"]["evaluation"].startswith(
+        "evaluation.json is damaged or of another version (KeyError('term')"
+    )
+    assert data["missing"]["evaluation"].endswith("run `apformer evaluate` again.")
+    assert data["right"]["blocks"] is data["wrong"]["rows"] is None
+
+
+def test_numbers_that_are_not_finite_are_left_out_of_a_page(copy):
+    step = files.read_json(copy / "evaluation.json")["step"]
+    proof = json.dumps(dict.fromkeys(page.CERTIFICATE) | {"step": step, "smallest_margin": "X"})
+    (copy / "certificate.json").write_text(proof.replace('"X"', "NaN"))
+    (copy / "metrics.jsonl").write_text('{"step": 1, "loss": Infinity}\n{"step": 2, "loss": 1e999}\n')
+    data, _ = report(copy)
+    assert data["certificate"]["smallest_margin"] is None
+    assert data["metrics"] == [{"step": 1, "loss": None}, {"step": 2, "loss": None}]
+
+
+@pytest.mark.parametrize(
+    "versions", ["words", [1], None, {"apformer": [1]}, {"apformer": "of mine"}, {"apformer": "9" * 5000}]
+)
 def test_versions_that_nobody_can_read_refuse_nothing(versions, tmp_path):
     files.write_json(tmp_path / "config.json", {"versions": versions})
     page._refuse_newer(tmp_path)
