@@ -2,6 +2,7 @@
 
 import dataclasses
 import importlib
+import re
 from dataclasses import dataclass
 from functools import partial
 from types import UnionType
@@ -79,6 +80,8 @@ def training_apply(settings):
 
 def model_from(architecture, values):
     """The Config of a model from values of JSON. Raises ValueError or TypeError that names the field at fault."""
+    if not re.fullmatch("[a-z][a-z0-9]*", architecture):  # `__main__` would be run, and so would other packages
+        raise ValueError(f"architecture {architecture!r} is no module of apformer")
     values = dict(values)
     if values.get("position_options") is not None:
         scheme = position.load(values["position"])

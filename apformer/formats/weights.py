@@ -7,6 +7,7 @@ import json
 import jax
 import jax.numpy as jnp
 
+from apformer import files
 from apformer.errors import CHECKPOINT, UserError
 from apformer.formats import safetensors
 from apformer.settings import model_from
@@ -26,7 +27,7 @@ def read_safetensors(path):
     with safetensors.reading(path) as file:
         try:
             metadata = file.metadata() or {}
-            cfg = model_from(metadata["architecture"], json.loads(metadata["config"]))
+            cfg = model_from(metadata["architecture"], files.parse_json(metadata["config"]))
             module = importlib.import_module(f"apformer.{metadata['architecture']}")
         except (KeyError, TypeError, ValueError, AttributeError, ImportError) as error:
             remedy = "give a file that `apformer export` wrote"

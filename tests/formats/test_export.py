@@ -163,7 +163,20 @@ def test_a_file_of_another_kind_is_refused(tmp_path):
     for name, field in (("less", "d_model"), ("more", "d_modle")):
         metadata = {"architecture": "model", "config": json.dumps({field: 6})}
         tensor_file.write(tmp_path / name, {"x": np.zeros(3)}, metadata)
-    for name, pattern in (("other", "holds no Config"), ("less", "other names or shapes"), ("more", "d_modle")):
+    for name, metadata in (
+        ("program", {"architecture": "__main__", "config": "{}"}),
+        ("command", {"architecture": "commands.train", "config": "{}"}),
+        ("deep", {"architecture": "model", "config": "[" * 100_000}),
+    ):
+        tensor_file.write(tmp_path / name, {"x": np.zeros(3)}, metadata)
+    for name, pattern in (
+        ("other", "holds no Config"),
+        ("less", "other names or shapes"),
+        ("more", "d_modle"),
+        ("program", "holds no Config of a model .architecture '__main__' is no module of apformer"),
+        ("command", "holds no Config of a model .architecture 'commands.train' is no module of apformer"),
+        ("deep", "holds no Config of a model .it is nested too deeply"),
+    ):
         with pytest.raises(UserError, match=pattern) as error:
             weights.read_safetensors(tmp_path / name)
         assert error.value.exit_code == CHECKPOINT

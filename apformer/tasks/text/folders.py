@@ -38,7 +38,7 @@ def read_config(folder):
     try:
         name, cfg = config["architecture"], model_from(config["architecture"], config["flags"]["model"])
         writes = "generate" in tasks.load(config["task"]).ABILITIES
-    except (KeyError, TypeError, ValueError, ImportError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, ImportError, UserError) as error:
         fault = f"{path / 'config.json'} is damaged or of another version of apformer ({error})"
         raise UserError(f"{fault}: restore it, or train anew", CHECKPOINT) from None
     if not writes:
