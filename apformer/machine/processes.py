@@ -25,7 +25,7 @@ import time
 from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout, suppress
 from importlib.metadata import version
 
-from apformer import __version__
+from apformer import __version__, files
 from apformer.errors import LOST, USAGE, UserError
 from apformer.machine import compilation
 
@@ -39,6 +39,7 @@ SILENCE = 15  # seconds after which a process is lost
 GRACE = 5  # seconds to finish a save once a process is lost
 LIMIT = 2**16  # bytes of a line at the meeting
 ALIVE, GOODBYE = b".", b"!"
+FOREIGN = (OSError, ValueError, LookupError, TypeError)  # what comes of a message of a stranger
 GONE = "another process has ended or does not answer: see what it says; `apformer resume` goes on with any number"
 
 _index = 0  # of this process
@@ -198,7 +199,7 @@ def _receive_all(address, ours):
                 theirs = _hear(peer, 10)
                 fault = _difference(ours, theirs, [index for index, _ in callers])
                 callers.append((theirs["process"], peer))
-            except (OSError, ValueError, KeyError, TypeError):
+            except FOREIGN:
                 peer.close()  # none of ours
     for _, peer in callers:
         with suppress(OSError):
@@ -213,6 +214,8 @@ def _receive_all(address, ours):
 def _difference(ours, theirs, others):
     """The fault of a process that says other than process 0, or has the number of another; None if there is none."""
     process = theirs["process"]
+    if type(process) is not int:
+        raise TypeError("the number of a process is none")
     for name in ("versions", "--processes", "the command"):
         if ours[name] != theirs[name]:
             return f"process {process} has {name} {theirs[name]}, process 0 {ours[name]}: give all the same", USAGE
@@ -232,7 +235,7 @@ def _hear(peer, seconds):
     """What one line of a connection says. Raises OSError or ValueError if there is none so soon."""
     peer.settimeout(seconds)
     with peer.makefile("rb", buffering=0) as lines:  # which reads nothing of what follows the line
-        return json.loads(lines.readline(LIMIT))
+        return files.parse_json(lines.readline(LIMIT))
 
 
 def _watch():

@@ -197,7 +197,11 @@ def test_a_port_that_is_taken_is_named():
     assert refused.value.exit_code == errors.USAGE
 
 
-@pytest.mark.parametrize("noise", [b"", b"GET / HTTP/1.1\r\n\r\n", b"[]\n", b"{}\n", b"\xff" * 100 + b"\n"])
+@pytest.mark.parametrize(
+    "noise",
+    [b"", b"GET / HTTP/1.1\r\n\r\n", b"[]\n", b"{}\n", b"\xff" * 100 + b"\n", b"[" * 60_000 + b"\n"]
+    + [b'{"process": [1], "versions": 0}\n', b'{"process": "1"}\n', b"9" * 5000 + b"\n"],
+)
 def test_a_stranger_at_the_meeting_changes_nothing(noise):
     address = ("127.0.0.1", free_port())
     with ThreadPoolExecutor() as pool:
