@@ -32,7 +32,8 @@ TALLY |= {"ratio": float("inf"), "after": None}
 def demand(holds, fault):
     """End with exit code 2 and the fault, unless something holds."""
     if not holds:
-        print(f"check.py: {fault}", file=sys.stderr)
+        said = "".join(letter if letter.isprintable() else "?" for letter in fault[:1000])  # it may quote a file
+        print(f"check.py: {said}", file=sys.stderr)
         sys.exit(2)
 
 
@@ -63,8 +64,9 @@ def read_safetensors(path):
         first, at_next = facts["data_offsets"]
         demand(facts["dtype"] == "F32" and first == at, f"{name} is not float32, or does not follow what is before it")
         raw[name], at = file[begin + first : begin + at_next], at_next
-        arrays[name] = np.frombuffer(raw[name], "<f4").astype(np.float64).reshape(facts["shape"])
-        demand(np.isfinite(arrays[name]).all(), f"{name} has numbers that are not finite")
+        numbers = np.frombuffer(raw[name], "<f4")
+        demand(np.isfinite(numbers).all(), f"{name} has numbers that are not finite")
+        arrays[name] = numbers.astype(np.float64).reshape(facts["shape"])
     demand(begin + at == len(file), f"{path.name} ends too early or too late")
     return arrays, raw
 
