@@ -183,6 +183,14 @@ def test_files_that_do_not_belong_together_are_refused(copy, capsys):
     assert code == 2 and "cannot be read" in err and "Traceback" not in err
 
 
+@pytest.mark.parametrize("content", [b"[" * 100_000, b"\xff", b"", b"[]", b'{"model": 1, "data": 2}', b"9" * 5000])
+@pytest.mark.parametrize("name", ["config.json", "certificate.json", "model.safetensors"])
+def test_a_file_that_is_none_ends_with_a_sentence(copy, capsys, name, content):
+    (copy / name).write_bytes(content)
+    code, out, err = checked(copy, capsys)
+    assert (code, out) == (2, "") and err.startswith("check.py: ") and err.count("\n") == 1 and len(err) < 1100
+
+
 def test_a_proof_wants_a_certificate_and_a_new_folder(folder, tmp_path, capsys):
     run = tmp_path / "run"
     circuit_run(run, D2)
@@ -192,6 +200,9 @@ def test_a_proof_wants_a_certificate_and_a_new_folder(folder, tmp_path, capsys):
     assert "none is overwritten" in capsys.readouterr().err
     assert cli.main(["export", str(folder.parent), "--to", "proof", "--member", "1"]) == errors.USAGE
     assert "certificate.json is of member 0, not of --member 1" in capsys.readouterr().err
+    (run / "certificate.json").write_text('{"member": 0}')
+    assert cli.main(["export", str(run), "--to", "proof"]) == errors.CHECKPOINT
+    assert "certificate.json is damaged or of another version: run `apformer certify" in capsys.readouterr().err
     shutil.copyfile(folder / "certificate.json", run / "certificate.json")
     certificate = json.loads((run / "certificate.json").read_text()) | {"parameters_sha256": "0"}
     (run / "certificate.json").write_text(json.dumps(certificate))
