@@ -25,6 +25,7 @@ from apformer.settings import architecture_of
 PATIENCE = 1800  # seconds that an enumeration may take unasked
 PARTIAL = "certificate.partial.json"
 KEEP_EVERY = 30  # seconds
+MOST = 1e9  # seconds that an enumeration before a stop can have taken
 
 
 @dataclass(frozen=True)
@@ -178,9 +179,9 @@ class Work:
         """(state, seconds) of a stopped enumeration of the very same; nothing if the file is missing or damaged."""
         try:
             kept = json.loads((self.path / PARTIAL).read_bytes())
-            if kept["identity"] == self.identity and kept["sha256"] == _sha256(kept["state"]) and kept["seconds"] >= 0:
-                return kept["state"], kept["seconds"]
-        except (OSError, ValueError, TypeError, KeyError):
+            if kept["identity"] == self.identity and kept["sha256"] == _sha256(kept["state"]):
+                return kept["state"], min(max(0.0, float(kept["seconds"])), MOST)
+        except (OSError, ValueError, TypeError, KeyError, OverflowError, RecursionError):
             pass
         return None, 0.0
 

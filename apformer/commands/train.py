@@ -154,7 +154,7 @@ def _step_of(file):
     """The step that a file of the run describes; None if it is missing or damaged."""
     try:
         return json.loads(file.read_bytes())["step"]
-    except (OSError, ValueError, TypeError, KeyError):
+    except (OSError, ValueError, TypeError, KeyError, RecursionError):
         return None
 
 

@@ -105,7 +105,7 @@ def test_a_stopped_enumeration_goes_on_where_it_was(run, capsys, monkeypatch, al
 OTHER = json.dumps({"identity": {"parameters_sha256": "other"}, "state": {"group": 9}, "seconds": 9})
 
 
-@pytest.mark.parametrize("kept", [OTHER, "[]", "null", "{", '{"identity": null}'])
+@pytest.mark.parametrize("kept", [OTHER, "[]", "null", "{", '{"identity": null}', "[" * 100_000])
 def test_what_was_kept_of_another_model_or_is_damaged_is_not_gone_on_from(run, capsys, alike, kept):
     (run / certify_.PARTIAL).write_text(kept)
     _, printed = call(capsys, run, "--json")
