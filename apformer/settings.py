@@ -100,6 +100,8 @@ def part_from(kind, values):
 
 def _fits(value, kind):
     origin, parts = get_origin(kind), get_args(kind)
+    if kind in (int, float) and isinstance(value, bool):
+        return False  # which Python takes for 0 or 1
     if kind is Any:
         return True
     if origin is Literal:

@@ -179,7 +179,8 @@ def read_config(path):
     values["similarity"] = SIMILARITIES[config.get("scale_attn_weights", True)]
     try:
         for ours, theirs in FIELDS.items():  # whole numbers serve where others are expected
-            if not isinstance(values[ours], int | type(getattr(SIZES["gpt2"], ours))):
+            kind = type(getattr(SIZES["gpt2"], ours))
+            if not isinstance(values[ours], int | kind) or (isinstance(values[ours], bool) and kind is not bool):
                 raise ValueError(f"{theirs} is {json.dumps(values[ours])}")
         for ours in SIZE_FIELDS:
             if values[ours] is not None and values[ours] >= 2**31:

@@ -236,6 +236,7 @@ def test_a_folder_that_is_none(tmp_path):
         ({"add_cross_attention": True}, "add_cross_attention is true"),
         ({"n_head": 4}, "describes no GPT-2 .*d_model 6 is not a multiple of n_heads 4"),
         ({"n_embd": "6"}, 'describes no GPT-2 .*n_embd is "6"'),
+        ({"n_head": True}, "describes no GPT-2 .*n_head is true"),
         ({"n_layer": 2.0}, "n_layer is 2.0"),
         ({"n_positions": 0}, "max_len 0 is less than 1"),
         ({"layer_norm_epsilon": float("nan")}, "layer_norm_epsilon nan is not between 0 and 1"),

@@ -140,6 +140,7 @@ def test_a_whole_number_may_stand_for_a_real_one():
         ("model", "d_model", "64"),
         ("model", "d_model", 64.0),
         ("model", "n_heads", 0),
+        ("model", "n_heads", True),
         ("model", "n_heads", 3),
         ("model", "position", "relativ"),
         ("model", "heads", 2),
