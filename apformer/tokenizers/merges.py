@@ -27,9 +27,10 @@ def of(tokenizer):
     """
     content = json.loads(tokenizer.to_json())
     model, pattern = content["model"], _pattern(content)
-    if pattern is None or model.get("ignore_merges") or content["normalizer"]:
-        raise UserError("No text can be typed: its tokenizer cuts it in a way that this page does not know", DATA)
     byte_of = {tokenizer.bytes_of(token): token for token in range(tokenizer.vocab_size)}
+    all_bytes = all(bytes([byte]) in byte_of for byte in range(len(BYTES)))  # a text in UTF-8 does without some
+    if pattern is None or model.get("ignore_merges") or content["normalizer"] or not all_bytes:
+        raise UserError("No text can be typed: its tokenizer cuts it in a way that this page does not know", DATA)
     pairs = (pair if isinstance(pair, list) else pair.split(" ") for pair in model["merges"])
     vocabulary = model["vocab"]
     return {

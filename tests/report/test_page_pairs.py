@@ -150,6 +150,16 @@ def test_another_way_to_cut_text_is_refused(tokenizer):
     assert caught.value.exit_code == DATA
 
 
+def test_a_tokenizer_without_a_byte_that_no_text_has_is_refused(tokenizer, tmp_path):
+    content = json.loads(tokenizer.to_json())
+    vocabulary = content["model"]["vocab"]
+    vocabulary["a word"] = vocabulary.pop("ÿ")  # the letter of byte 255
+    (tmp_path / "tokenizer.json").write_text(json.dumps(content))
+    other = pretrained.load(tmp_path / "tokenizer.json")
+    with pytest.raises(UserError, match="No text can be typed"):
+        merges.of(other)
+
+
 def test_without_the_training_pairs_nothing_is_said_of_the_nearest(tmp_path):
     (tmp_path / "translations.tsv").write_text("source\treference\ttranslation\none\tun\tun\ntwo\tdeux\tdix\n")
     kept = page_data.translations(tmp_path, None)
