@@ -48,7 +48,9 @@ def read_rows(settings):
     cfg = settings.data
     if os.path.isdir(cfg.text):
         return prepared_rows(cfg)
-    parts = corpus.split(whole := corpus.read(cfg.text), cfg)
+    if not (whole := corpus.read(cfg.text)):
+        raise UserError(f"{cfg.text} is empty: give a text to train on", DATA)
+    parts = corpus.split(whole, cfg)
     if cfg.tokenizer == "characters":
         tokenizer = text_tokenizer.train_characters(whole)
     elif cfg.tokenizer == "byte_pairs":
@@ -61,8 +63,13 @@ def read_rows(settings):
 def encode_rows(parts, tokenizer, cfg):
     """The rows of a training part and a validation part. Raises UserError (exit DATA) if one is shorter than a row."""
     kind = np.uint16 if tokenizer.vocab_size <= 2**16 else np.int32
-    train_N, validation_N = (tokenizer.encode(part, allow_special=cfg.special_tokens).astype(kind) for part in parts)
-    return _rows(cfg, train_N, validation_N, tokenizer, len(parts[1]), None)
+    tokens = []
+    for name, part in zip(("training", "validation"), parts, strict=True):
+        try:
+            tokens.append(tokenizer.encode(part, allow_special=cfg.special_tokens).astype(kind))
+        except UserError as error:
+            raise UserError(f"the {name} part of {cfg.text}: {error}", error.exit_code) from None
+    return _rows(cfg, *tokens, tokenizer, len(parts[1]), None)
 
 
 def prepared_rows(cfg):

@@ -299,7 +299,11 @@ def test_special_tokens_of_a_text_are_read_if_they_are_allowed(file, tmp_path, c
     text = tmp_path / "text.txt"
     text.write_text(TEXT + "<|end|>" + TEXT)
     words = [*FLAGS, "--text", str(text), "--tokenizer", str(tmp_path / "tokenizer.json")]
-    fails(capsys, "begins the special token <|end|>: give --special_tokens", errors.DATA, "train", *words)
+    named = f"the training part of {text}: character {len(TEXT) + 1} begins the special token <|end|>: give --special_t"
+    fails(capsys, named, errors.DATA, "train", *words)
+    text.write_text("")
+    fails(capsys, f"{text} is empty: give a text to train on", errors.DATA, "train", *words)
+    text.write_text(TEXT + "<|end|>" + TEXT)
     rows = training.read_rows(recipes.parse([*words, "--special_tokens"]))
     assert list(rows["train"]).count(257) == 1
 
