@@ -50,11 +50,19 @@ def truncate_after(path, step):
 
 
 def read_record(line):
-    """The dict of a line of JSON, in UTF-8, that tells of a step. Raises ValueError if it is another."""
+    """The dict of a line of JSON, in UTF-8, that tells of a step. Raises ValueError if it is another.
+
+    All else that it tells are finite numbers, or lists of them; null stands for one that was not finite.
+    """
     record = parse_json(line.decode("utf-8"))
-    if not isinstance(record, dict) or type(record.get("step")) is not int:
+    if not isinstance(record, dict) or type(record.get("step")) is not int or not all(map(_is_told, record.values())):
         raise ValueError("a line is no record of a step")
     return record
+
+
+def _is_told(value):
+    values = value if isinstance(value, list) else [value]
+    return all(v is None or (type(v) in (int, float) and abs(v) < 1e300) for v in values)
 
 
 def parse_json(text):

@@ -32,7 +32,7 @@ def loss_curve(records, bayes_floor=None):
     _log_axis(upper)
     if "exact" in names:
         _percent_axis(lower)
-    members = max((np.size(record["loss"]) for record in records), default=1)
+    members = max((np.size(record.get("loss")) for record in records), default=1)
     lower.set(xlabel="step" if members == 1 else f"step (line: median of {members} members, band: least to greatest)")
     _legend(upper)
     return figure

@@ -139,10 +139,8 @@ def test_numbers_that_are_not_finite_are_left_out_of_a_page(copy):
     step = files.read_json(copy / "evaluation.json")["step"]
     proof = json.dumps(dict.fromkeys(page.CERTIFICATE) | {"step": step, "smallest_margin": "X"})
     (copy / "certificate.json").write_text(proof.replace('"X"', "NaN"))
-    (copy / "metrics.jsonl").write_text('{"step": 1, "loss": Infinity}\n{"step": 2, "loss": 1e999}\n')
     data, _ = report(copy)
     assert data["certificate"]["smallest_margin"] is None
-    assert data["metrics"] == [{"step": 1, "loss": None}, {"step": 2, "loss": None}]
 
 
 @pytest.mark.parametrize(

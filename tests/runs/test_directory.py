@@ -251,6 +251,7 @@ def test_metrics_are_cut_back_to_a_step(tmp_path, torn):
 @pytest.mark.parametrize(
     "line",
     [b"[" * 100_000, b'{"step": "2"}', b'{"step": {}}', b'{"step": null}', b'{"step": NaN}', b'{"loss": 1}', b"[2]"]
+    + [b'{"step": 2, "loss": "1"}', b'{"step": 2, "loss": [{}]}', b'{"step": 2, "loss": 1e999}']
     + [b'\xef\xbb\xbf{"step": 2}', '{"step": 2}'.encode("utf-16"), b'{"step": 2, "x": "\xff"}', b"9" * 5000],
 )
 def test_what_is_left_of_damaged_metrics_can_be_read(tmp_path, line):
