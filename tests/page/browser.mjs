@@ -29,6 +29,13 @@ const context = await chromium.launchPersistentContext(profile, {
   reducedMotion: "reduce",
   viewport: { width: 1200, height: 900 },
 });
+// What a text of a run would call if it were run: its names are kept, and none may be.
+await context.addInitScript(() => {
+  globalThis.ran = [];
+  globalThis.canary = (name) => globalThis.ran.push(String(name));
+  for (const name of ["alert", "confirm", "prompt", "open", "fetch"]) globalThis[name] = () => canary(name);
+  addEventListener("securitypolicyviolation", (event) => canary(`${event.violatedDirective} of ${event.blockedURI}`));
+});
 const page = await context.newPage();
 const seen = { errors: [], requests: [] };
 page.on("console", (message) => message.type() === "error" && seen.errors.push(message.text()));
@@ -160,6 +167,33 @@ const STEPS = {
       );
     }
     return found;
+  },
+  async poke() {
+    const buttons = page.locator("button:visible:enabled");
+    for (let i = 0; i < Math.min(await buttons.count(), 20); i++) await buttons.nth(i).click({ force: true });
+    await page.evaluate(() => {
+      for (const element of document.querySelectorAll("#attention text, .plot *, .scatter *"))
+        for (const kind of ["pointerenter", "pointermove", "focus", "click"]) element.dispatchEvent(new Event(kind));
+    });
+    await frame();
+  },
+  async canaries() {
+    return page.evaluate(() => {
+      const elements = [...document.querySelectorAll("*")];
+      const attributes = elements.flatMap((element) => [...element.attributes]);
+      return {
+        ran: globalThis.ran,
+        scripts: document.scripts.length,
+        strange: elements.map((element) => element.localName).filter((name) => /^(i?frame|img|object|embed|link|base)$/.test(name)),
+        listeners: attributes.filter(({ name }) => name.startsWith("on")).map(({ name }) => name),
+        addresses: attributes
+          .filter(({ name, value }) => /^(xlink:)?(href|src|action|data)$/.test(name) && !value.startsWith("#"))
+          .map(({ value }) => value),
+        polluted: "hostile" in {},
+        title: document.title,
+        text: document.body.textContent,
+      };
+    });
   },
   async speed() {
     const opened = await page.evaluate(() => performance.getEntriesByType("navigation")[0].domInteractive);
