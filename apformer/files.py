@@ -14,6 +14,8 @@ from pathlib import Path
 
 from apformer.errors import CHECKPOINT, DISK, UserError
 
+DEEPEST = 100  # dicts and lists of JSON within each other
+
 
 def preflight(directory, needs):
     """Raise UserError(DISK) unless `directory` can be written and its disk has `needs` bytes free."""
@@ -62,15 +64,27 @@ def read_record(line):
 
 def _is_told(value):
     values = value if isinstance(value, list) else [value]
-    return all(v is None or (type(v) in (int, float) and abs(v) < 1e300) for v in values)
+    return all(
+        v is None or (type(v) is float and abs(v) < 1e300) or (type(v) is int and abs(v) < 2**63) for v in values
+    )
 
 
 def parse_json(text):
     """The value of JSON, in a str or in bytes. Raises ValueError if it is not valid, or nested too deeply."""
     try:
-        return json.loads(text)
+        value = json.loads(text)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
+    level = [value]
+    for _ in range(DEEPEST):
+        level = [item for outer in level for item in _inside(outer)]
+        if not level:
+            return value
+    raise ValueError("it is nested too deeply")
+
+
+def _inside(value):
+    return value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
 
 
 def write_json(path, value):

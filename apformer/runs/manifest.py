@@ -6,6 +6,7 @@ first, a directory is complete and as it was written, or it is not used.
 
 import hashlib
 import json
+import os
 
 from apformer.files import disk_errors, fsync, write_json
 
@@ -43,7 +44,7 @@ def verify(path):
     manifest = read(path)
     for name, (size, digest) in manifest["files"].items():
         file = path / name
-        if not file.is_file():
+        if not os.path.isfile(file):  # pathlib raises where a name is too long
             raise Corrupt(f"{name} is missing")
         with disk_errors(file, "read"):
             if file.stat().st_size != size or _sha256(file) != digest:

@@ -346,6 +346,17 @@ def test_a_manifest_sealed_with_other_facts_is_corrupt(tmp_path, facts):
         selection.best(tmp_path)
 
 
+@pytest.mark.parametrize("name", ["part", "x" * 999, "x\0", "../4", ""])
+def test_a_file_that_no_checkpoint_has_is_missing(tmp_path, name):
+    manifest.seal(tmp_path, {"step": 4, "scores": [], "temporary": False, "tree": {}, "keys": {}})
+    file = tmp_path / manifest.NAME
+    said = json.loads(file.read_text()) | {"files": {name: [4, "0"]}}
+    del said["sha256"]
+    file.write_text(json.dumps(said | {"sha256": manifest._digest(said)}))
+    with pytest.raises(manifest.Corrupt, match="is missing"):
+        manifest.verify(tmp_path)
+
+
 @pytest.mark.parametrize("content", [b"[null]", b"[" * 100_000, b'"x"', b"7", b"\xff"])
 def test_a_manifest_that_is_none_is_corrupt(tmp_path, content):
     (tmp_path / manifest.NAME).write_bytes(content)

@@ -252,6 +252,7 @@ def test_metrics_are_cut_back_to_a_step(tmp_path, torn):
     "line",
     [b"[" * 100_000, b'{"step": "2"}', b'{"step": {}}', b'{"step": null}', b'{"step": NaN}', b'{"loss": 1}', b"[2]"]
     + [b'{"step": 2, "loss": "1"}', b'{"step": 2, "loss": [{}]}', b'{"step": 2, "loss": 1e999}']
+    + [b'{"step": 18446744073709551616}', b'{"step": 2, "loss": [1, 18446744073709551616]}']
     + [b'\xef\xbb\xbf{"step": 2}', '{"step": 2}'.encode("utf-16"), b'{"step": 2, "x": "\xff"}', b"9" * 5000],
 )
 def test_what_is_left_of_damaged_metrics_can_be_read(tmp_path, line):
@@ -263,7 +264,9 @@ def test_what_is_left_of_damaged_metrics_can_be_read(tmp_path, line):
     assert metrics.read_metrics(tmp_path) == [{"step": 1}]
 
 
-@pytest.mark.parametrize("content", [b"[" * 100_000, b'{"a":' * 100_000, b"9" * 5000, b"\xff", b"\0", b""])
+@pytest.mark.parametrize(
+    "content", [b"[" * 100_000, b'{"a":' * 100_000, b"[" * 101 + b"]" * 101, b"9" * 5000, b"\xff", b"\0", b""]
+)
 def test_json_that_is_none_is_refused(tmp_path, content):
     (tmp_path / "x.json").write_bytes(content)
     with refused(errors.CHECKPOINT, "x.json is not valid JSON .*: restore the file, or train anew"):
