@@ -30,12 +30,17 @@ class UserError(Exception):
 
 def _one_line(sentence):
     """A sentence that may quote a file: what would move a terminal's cursor is escaped, a long middle is left out."""
-    if len(sentence) > MOST:
-        sentence = f"{sentence[: MOST // 2]} ... {sentence[-MOST // 2 :]}"
+    sentence = _cut(sentence)
     if sentence.isprintable():
         return sentence
     escaped = (c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in sentence)
-    return "".join(escaped)
+    return _cut("".join(escaped))
+
+
+def _cut(sentence):
+    if len(sentence) <= MOST:
+        return sentence
+    return f"{sentence[: MOST // 2]} ... {sentence[-MOST // 2 :]}"
 
 
 def guard(program, call):

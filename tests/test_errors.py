@@ -115,6 +115,8 @@ def test_a_sentence_that_quotes_a_file_stays_on_its_line(quoted, said):
     )
 
 
-def test_of_a_sentence_that_quotes_a_whole_file_what_is_wrong_and_the_remedy_are_kept():
-    sentence = str(errors.UserError(f"x.json holds {'y' * 10**6}: restore it", errors.DATA))
-    assert len(sentence) < 2 * errors.MOST and sentence.startswith("x.json") and sentence.endswith("y: restore it")
+@pytest.mark.parametrize("letter", ["y", "\0", "\U0010ffff"])
+def test_of_a_sentence_that_quotes_a_whole_file_what_is_wrong_and_the_remedy_are_kept(letter):
+    sentence = str(errors.UserError(f"x.json holds {letter * 10**6}: restore it", errors.DATA))
+    assert len(sentence) < errors.MOST + 9
+    assert sentence.startswith("x.json holds") and sentence.endswith(": restore it")
