@@ -104,7 +104,9 @@ def write_proof(folder, run, settings, member=None):
     if not place.exists():
         raise UserError(f"{run} has no certificate: run `apformer certify {run}`", USAGE)
     certificate = files.read_json(place)
-    if not isinstance(certificate, dict) or not {"member", "step", "parameters_sha256"} <= certificate.keys():
+    kinds = {"member": int, "step": int, "parameters_sha256": str}
+    sound = isinstance(certificate, dict) and all(type(certificate.get(name)) is kind for name, kind in kinds.items())
+    if not sound:
         raise UserError(f"{place} is damaged or of another version: run `apformer certify {run}`", CHECKPOINT)
     if member not in (None, certificate["member"]):
         other = f"{place} is of member {certificate['member']}, not of --member {member}"

@@ -200,9 +200,10 @@ def test_a_proof_wants_a_certificate_and_a_new_folder(folder, tmp_path, capsys):
     assert "none is overwritten" in capsys.readouterr().err
     assert cli.main(["export", str(folder.parent), "--to", "proof", "--member", "1"]) == errors.USAGE
     assert "certificate.json is of member 0, not of --member 1" in capsys.readouterr().err
-    (run / "certificate.json").write_text('{"member": 0}')
-    assert cli.main(["export", str(run), "--to", "proof"]) == errors.CHECKPOINT
-    assert "certificate.json is damaged or of another version: run `apformer certify" in capsys.readouterr().err
+    for damaged in ('{"member": 0}', '{"member": [0], "step": 0, "parameters_sha256": "0"}', "[]"):
+        (run / "certificate.json").write_text(damaged)
+        assert cli.main(["export", str(run), "--to", "proof"]) == errors.CHECKPOINT
+        assert "certificate.json is damaged or of another version: run `apformer certify" in capsys.readouterr().err
     shutil.copyfile(folder / "certificate.json", run / "certificate.json")
     certificate = json.loads((run / "certificate.json").read_text()) | {"parameters_sha256": "0"}
     (run / "certificate.json").write_text(json.dumps(certificate))
