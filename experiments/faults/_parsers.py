@@ -1,0 +1,281 @@
+"""Every parser of apformer, with sound files to begin with: what it reads, and how.
+
+A parser is handed the path of one file, which holds anything at all; what stands beside that file is sound. Of a prompt
+or of a line from another process it is handed the bytes.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import NamedTuple
+
+from faults import _mutate
+from faults import _readers as readers
+
+from apformer import files, model, tasks
+from apformer.analysis import circuit
+from apformer.commands import certify, evaluate, train
+from apformer.formats import gpt2, weights
+from apformer.runs import directory, manifest, provenance, settings_file
+from apformer.settings import Settings, Training
+from apformer.tasks import progressions, recurrences
+from apformer.tasks.progressions import text_file
+from apformer.tasks.text import folders, shards
+from apformer.tasks.translation import corpus as pairs
+from apformer.tasks.translation import training
+from apformer.tasks.words import corpus as words
+from apformer.tokenizers import digits, pretrained, text
+
+TEXT = "".join(f"the {k} bottles of ale stand on wall {k % 7}.\n" for k in range(99))
+TSV = "source\treference\ttranslation\n" + "".join(f"{k}\tno {k}\tno {k % 7}\n" for k in range(9))
+LINES = ("007 010 013 016 019\n990 980 970\n000 000\n", "00012 00010 00008\n", "1 2 3 4 5 6\n")
+
+
+class Parser(NamedTuple):
+    """What is tried: `share` of all cases, at least one."""
+
+    name: str
+    share: float
+    file: str | None  # the name of the file, in a folder of its own; None where bytes are handed over
+    seeds: list[bytes]
+    structure: Callable | None  # of _mutate
+    read: Callable
+    beside: Path | None = None  # a folder whose content stands beside the file
+
+
+def parsers(folder):
+    """All parsers, with what they need written into `folder`."""
+    return [*_of_runs(folder), *_of_models(folder), *_of_tokenizers(folder), *_of_data(folder), *_of_prompts(folder)]
+
+
+def _as(value):
+    return json.dumps(value, indent=1).encode()
+
+
+def _of_runs(folder):
+    run, configs = _run(folder / "run"), []
+    for recipe, task in tasks.recipes().items():
+        configs.append(
+            _as(settings_file.to_dict(tasks.load(task).RECIPES[recipe]()) | {"versions": {"apformer": "0.3"}})
+        )
+    line = {"step": 0, "loss": 1.5, "exact": 0.5, "learning_rate": 1e-3, "validation_loss": [1.0, 2.0]}
+    lines = b"".join(json.dumps(line | {"step": step}).encode() + b"\n" for step in (50, 100, 150))
+    sealed = folder / "sealed"
+    sealed.mkdir()
+    (sealed / "part").write_bytes(b"1234")
+    facts = {"step": 1, "scores": [0.5], "temporary": False, "tree": {"w": "float32[2]"}, "keys": {}, "versions": {}}
+    manifest.seal(sealed, facts)
+    sound = (sealed / manifest.NAME).read_bytes()
+    state = {"group": 0, "ten": 1, "splits": {"train": {"contexts": 5}}, "worst": []}
+    identity = {"step": 1, "member": 0, "parameters_sha256": "0"}
+    partial = {"identity": identity, "state": state, "seconds": 1.5, "sha256": certify._sha256(state)}
+    proof = {"certified": True, "claim": "all", "contexts": 9, "errors": 0, "smallest_margin": 1.0}
+    proof |= {"step": 0, "member": 0, "parameters_sha256": "0", "parts": {}}
+    judged = (run / "evaluation.json").read_bytes()
+    J, L = _mutate.of_json, _mutate.of_lines
+    settings, hello = settings_file.read(run), [json.dumps(readers.hello()).encode() + b"\n"]
+    goes_on = lambda path: readers.partial(path, identity)  # noqa: E731
+    export = lambda path: readers.exported(path, settings)  # noqa: E731
+    evaluated = lambda path: readers.evaluation(path, run, settings)  # noqa: E731
+
+    return [
+        Parser("any JSON", 5, "x.json", [*configs[:1], b'[1, "a", null]'], J, files.read_json),
+        Parser("config.json", 10, "config.json", configs, J, lambda path: settings_file.read(path.parent)),
+        Parser("config.json in a page", 2, "config.json", configs, J, readers.config_of_page),
+        Parser(
+            "metrics.jsonl",
+            8,
+            "metrics.jsonl",
+            [lines],
+            L,
+            readers.metrics_of_page,
+        ),
+        Parser("metrics.jsonl as curves", 0.2, "metrics.jsonl", [lines], L, readers.curves),
+        Parser("metrics.jsonl cut back", 5, "metrics.jsonl", [lines], L, readers.cut_back),
+        Parser("MANIFEST.json", 5, manifest.NAME, [sound], J, lambda path: readers.verify(path.parent), sealed),
+        Parser("MANIFEST.json sealed anew", 5, manifest.NAME, [sound], J, readers.sealed_anew, sealed),
+        Parser(
+            "certificate.partial.json",
+            5,
+            certify.PARTIAL,
+            [_as(partial)],
+            J,
+            goes_on,
+        ),
+        Parser("certificate.json in a page", 3, "certificate.json", [_as(proof)], J, readers.of_page),
+        Parser(
+            "certificate.json to export",
+            0.02,
+            "certificate.json",
+            [_as(proof)],
+            J,
+            export,
+            run,
+        ),
+        Parser(
+            "evaluation.json in a page",
+            0.1,
+            "evaluation.json",
+            [judged],
+            J,
+            evaluated,
+        ),
+        Parser("the step of a result", 3, "evaluation.json", [_as(proof)], J, train._step_of),
+        Parser("runs/latest", 2, "latest", [b"run\n", str(run).encode()], None, directory.find),
+        Parser("vocabulary.tsv", 1, words.FILE, [b"the\t9\nof\t7\nale\t5\n"], None, readers.vocabulary),
+        Parser("translations.tsv", 3, "translations.tsv", [TSV.encode()], None, readers.translations),
+        Parser(
+            "a line of another process",
+            4,
+            None,
+            hello,
+            readers.one_line,
+            readers.heard,
+        ),
+    ]
+
+
+def _of_models(folder):
+    shape = dict(vocab_size=96, d_model=4, n_heads=2, n_layers=1, max_len=8)
+    cfg = model.Config(**{**vars(gpt2.SIZES["gpt2"]), **shape})
+    params = model.init(_key(), cfg)
+    gpt2.save(folder / "gpt2", params, cfg)
+    weights.write_safetensors(folder / "own.safetensors", "model", params, cfg)
+    config, tensors = ((folder / "gpt2" / name).read_bytes() for name in ("config.json", "model.safetensors"))
+    own, proof = (folder / "own.safetensors").read_bytes(), folder / "proof"
+    proof.mkdir()
+    shape, data = circuit.config(3), progressions.Config(digits=3)
+    weights.write_safetensors(proof / "model.safetensors", "model", circuit.params(3), shape)
+    said = {"model": asdict(shape), "data": asdict(data)}
+    files.write_json(proof / "config.json", said)
+    certificate = said | {"parameters_sha256": provenance.digest(circuit.params(3))}
+    files.write_json(proof / "certificate.json", certificate)
+    own_run = _as(settings_file.to_dict(tasks.load("text").RECIPES["text"]()))
+    weighed = (proof / "model.safetensors").read_bytes()
+    J, T, place = _mutate.of_json, _mutate.of_tensors, folder / "gpt2"
+    return [
+        Parser("safetensors", 6, "model.safetensors", [tensors, own], T, readers.tensors),
+        Parser("safetensors of a model", 1, "model.safetensors", [own], T, weights.read_safetensors),
+        Parser("GPT-2's config.json", 8, "config.json", [config], J, gpt2.read_config),
+        Parser(
+            "a folder's config.json", 5, "config.json", [config, own_run], J, lambda p: folders.read_config(p.parent)
+        ),
+        Parser("a GPT-2 folder, its config", 0.2, "config.json", [config], J, readers.gpt2_file, place),
+        Parser(
+            "a GPT-2 folder, its weights", 0.3, "model.safetensors", [tensors], T, readers.gpt2_file, folder / "gpt2"
+        ),
+        Parser("check.py: weights", 4, "model.safetensors", [weighed], T, readers.checked, proof),
+        Parser("check.py: config", 0.5, "config.json", [_as(said)], J, readers.checked, proof),
+        Parser("check.py: certificate", 0.5, "certificate.json", [_as(certificate)], J, readers.checked, proof),
+    ]
+
+
+def _of_tokenizers(folder):
+    letters = text.train_characters(TEXT)
+    pieces = text.train_byte_pairs(TEXT, 280)
+    content = json.loads(pieces.to_json())["model"]
+    lists = folder / "lists"
+    lists.mkdir()
+    (lists / "vocab.json").write_text(json.dumps(content["vocab"]), "utf-8")
+    rules = "#version: 0.2\n" + "".join(" ".join(pair) + "\n" for pair in content["merges"])
+    (lists / "merges.txt").write_text(rules, "utf-8")
+    plain, J = text.BytePairs(pretrained._read_gpt2(lists)).to_json().encode(), _mutate.of_json
+    whole = [pieces.to_json().encode(), pieces.with_end()[0].to_json().encode(), plain]
+    lists_of = lambda path: pretrained.load(path.parent)  # noqa: E731
+    return [
+        Parser("tokenizer of characters", 4, "tokenizer.json", [letters.to_json().encode()], J, readers.tokenizer),
+        Parser("tokenizer.json", 1.5, "tokenizer.json", whole, readers.shallow, readers.tokenizer),
+        Parser("vocab.json", 0.5, "vocab.json", [(lists / "vocab.json").read_bytes()], J, lists_of, lists),
+        Parser("merges.txt", 0.5, "merges.txt", [rules.encode()], None, lists_of, lists),
+    ]
+
+
+def _of_data(folder):
+    place, pieces = folder / "shards", text.train_byte_pairs(TEXT, 260)
+    place.mkdir()
+    writer = shards.Writer(place, pieces, 300)
+    writer.add(pieces.encode(TEXT))
+    writer.close(pieces.encode(TEXT)[:50], 99)
+    listed, shard = (place / "manifest.json").read_bytes(), (place / "000000.bin").read_bytes()
+    last = (place / "validation.bin").read_bytes()
+    side = folder / "side"
+    side.mkdir()
+    (side / "b.txt").write_text(TEXT)
+    lines = [line.encode() for line in LINES]
+    pair = lambda path: pairs.read(pairs.Config(str(path), str(path.parent / "b.txt")))  # noqa: E731
+    return [
+        Parser("progressions, a file", 8, "data.txt", lines, None, text_file.read),
+        Parser("a text", 5, "data.txt", [TEXT.encode()], None, lambda path: readers.whole_text(path, pieces)),
+        Parser("a text in words", 0.02, "data.txt", [TEXT.encode()], None, readers.words_file),
+        Parser("sentences, a file", 4, "a.txt", [TEXT.encode()], None, pair, side),
+        Parser("shards: manifest", 0.5, "manifest.json", [listed], _mutate.of_json, readers.shards_file, place),
+        Parser("shards: tokens", 0.5, "000000.bin", [shard], None, readers.shards_file, place),
+        Parser("shards: validation", 0.2, "validation.bin", [last], None, readers.shards_file, place),
+    ]
+
+
+def _of_prompts(folder):
+    pieces, letters = text.train_byte_pairs(TEXT, 260).with_end()[0], text.train_characters(TEXT).with_end()[0]
+    ruled, lines = recurrences.Config(), [line.split("\n")[0].encode() for line in LINES]
+    named = [b"1 03 05 08 13", b"03 05 08 13", b"003 005 008 013"]
+    several = recurrences.Config(rules=("fibonacci", "doubling"))
+    cfg = pairs.Config(longest=64)
+    return [
+        Parser(
+            "prompts of terms",
+            6,
+            None,
+            lines,
+            None,
+            readers.prompt(readers.terms),
+        ),
+        Parser("prompts, lsb first", 4, None, lines, None, readers.prompt(readers.wide)),
+        Parser("prompts of rules", 3, None, named, None, readers.rule(ruled)),
+        Parser(
+            "prompts of several rules",
+            3,
+            None,
+            named,
+            None,
+            readers.rule(several),
+        ),
+        Parser("prompts of digits", 3, None, lines, None, readers.prompt(digits.encode)),
+        Parser("prompts of characters", 3, None, [TEXT[:99].encode()], None, readers.prompt(letters.encode)),
+        Parser("prompts of byte pairs", 3, None, [TEXT[:99].encode()], None, readers.prompt(pieces.encode)),
+        Parser(
+            "sentences",
+            2,
+            None,
+            [b"the 9 bottles"],
+            None,
+            readers.prompt(lambda s: training.encode_side(pieces, [s], "x", cfg)),
+        ),
+        Parser("standard input", 4, None, [TEXT[:99].encode()], None, readers.standard_input),
+    ]
+
+
+def _key():
+    import jax
+
+    return jax.random.key(0)
+
+
+def _run(path):
+    """A run of the weights written by hand, evaluated."""
+    data, options = progressions.Config(max_terms=6), progressions.Options(test_sequences=30)
+    settings = Settings("progressions", "model", Training(run_dir=str(path)), circuit.config(3), data, options)
+    settings, rows = progressions.load(settings)
+    train.keep(settings, circuit.params(3), rows, (0.5,))
+    line = {"step": 0, "loss": 0.1, "exact": 1.0, "learning_rate": 1e-3, "seconds": 1.0}
+    files.write_text(path / "metrics.jsonl", json.dumps(line) + "\n")
+    found = evaluate.evaluate_run(path, settings, rows)
+    near = {"row": "007 010 013 016", "term": 3, "expected": " 013", "predicted": " 014"}  # as of a model that errs
+    files.write_json(path / "evaluation.json", found.result | {"errors": [near]})
+    return path
+
+
+def reproduced(content):
+    """How a case is told: its digest, its length and how it begins."""
+    return f"{len(content):,} bytes {hashlib.sha256(content).hexdigest()[:12]}, {content[:300]!r}"

@@ -1,0 +1,239 @@
+"""What is done with hostile input: every reader of apformer, handed the path of a file, or bytes.
+
+It returns, or raises UserError. What it returns is used as apformer uses it.
+"""
+
+import io
+import json
+import os
+import shutil
+import socket
+import sys
+from contextlib import redirect_stderr
+from dataclasses import replace
+from unittest import mock
+
+import numpy as np
+from faults import _mutate
+
+from apformer import files, tasks
+from apformer.commands import _prompts, certify, export, report
+from apformer.formats import gpt2, safetensors
+from apformer.machine import processes
+from apformer.report import figures, sections, template
+from apformer.runs import manifest, metrics, selection, settings_file
+from apformer.tasks import progressions
+from apformer.tasks.progressions import text_file
+from apformer.tasks.progressions.proof import check
+from apformer.tasks.recurrences import continuation
+from apformer.tasks.text import corpus, shards
+from apformer.tasks.text import training as texts
+from apformer.tasks.translation import page_data
+from apformer.tasks.words import corpus as words
+from apformer.tasks.words import nearest
+from apformer.tokenizers import merges, pretrained
+
+
+def config_of_page(path):
+    config = settings_file.read_config(path.parent)
+    report._refuse_newer(path.parent)
+    shown({"versions": config.get("versions"), "flags": config.get("flags")})
+
+
+def shown(value):
+    """Into a page, which holds no number that is not finite."""
+    json.loads(template._json({"x": value}), parse_constant=lambda name: 1 / 0)
+
+
+def metrics_of_page(path):
+    shown(metrics.read_metrics(path.parent))
+
+
+def curves(path):
+    import matplotlib.pyplot as plt
+
+    try:
+        figures.loss_curve(metrics.read_metrics(path.parent))
+    finally:
+        plt.close("all")
+
+
+def cut_back(path):
+    if path.is_dir():
+        return
+    files.truncate_after(path, 100)
+    if path.exists() and path.stat().st_size:
+        metrics.read_metrics(path.parent)  # a sound rest, or none
+
+
+def verify(sealed):
+    folder = sealed.parent
+    try:
+        manifest.verify(sealed)
+    except manifest.Corrupt as damage:
+        raise selection.refusal(sealed, damage) from None
+    selection.best(folder), selection.scheduled(folder), selection.member_scores(folder, int(sealed.name))
+
+
+def sealed_anew(path):
+    try:
+        facts = json.loads(path.read_bytes())
+        facts.pop("sha256")
+        path.write_text(json.dumps({**facts, "sha256": manifest._digest(facts)}))
+    except (OSError, ValueError, RecursionError, AttributeError, KeyError, TypeError):
+        return
+    verify(path.parent)
+
+
+def partial(path, identity):
+    state, seconds = certify.Work(path.parent, identity, 1.0)._kept()
+    assert 0 <= seconds < float("inf")
+
+
+def of_page(path):
+    data = {"step": 0, "member": 0, "missing": {}}
+    shown([report._of_this_model(path, data, report.CERTIFICATE), data])
+
+
+def exported(path, settings):
+    try:
+        export.write_proof(path.parent / "out", path.parent, settings)
+    finally:
+        shutil.rmtree(path.parent / "out", ignore_errors=True)
+
+
+def evaluation(path, run, settings):
+    """All that the page of a run says of its evaluation."""
+    data = {"step": 0, "member": 0, "missing": {}}
+    shown(report._of_task(progressions, path.parent, settings, None, None, data))
+
+
+def vocabulary(path):
+    with mock.patch.object(nearest, "nearest", lambda params, vocabulary, given, count: {"x": []}):
+        nearest.neighbours(None, path.parent, [], 3)
+
+
+def translations(path):
+    page_data.translations(path.parent, None)
+
+
+def hello():
+    return {"process": 1, "versions": {"jax": "1"}, "--processes": 2, "the command": ["train"]}
+
+
+def one_line(rng, seed, rounds):
+    return _mutate.of_json(rng, seed, rounds).replace(b"\n", b"") + b"\n"
+
+
+def heard(content):
+    """A message of a process that wants to join: none of ours, a difference that is told, or a partner."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        theirs.sendall(content[:60_000] + b"\n")
+        theirs.shutdown(socket.SHUT_WR)
+        try:
+            said = processes._hear(ours, 1)
+            fault = processes._difference(hello() | {"process": 0}, said, [])
+        except processes.FOREIGN:
+            return
+        if fault is not None:
+            raise processes.UserError(*fault)
+        hash(said["process"])
+
+
+def tensors(path):
+    with safetensors.reading(path) as file:
+        file.metadata()
+        for name in file.keys():
+            facts = file.get_slice(name)
+            facts.get_shape(), facts.get_dtype()
+            if facts.get_dtype() in safetensors.FLOATS:
+                file.get_tensor(name)
+
+
+def gpt2_file(path):
+    gpt2.load(path.parent)
+
+
+def checked(path):
+    """check.py says what is wrong with a file, and ends with exit code 2."""
+    said = io.StringIO()
+    with redirect_stderr(said), mock.patch.object(check, "slices", lambda data, reach: 1 / 0):
+        try:
+            check.main(path.parent)
+        except ZeroDivisionError:
+            pass  # all was read, and the proof would begin
+        except SystemExit as end:
+            raise Ended(said.getvalue().removesuffix("\n"), end.code) from None
+
+
+class Ended(Exception):
+    """A program has ended with a sentence and an exit code."""
+
+    def __init__(self, sentence, exit_code):
+        super().__init__(sentence)
+        self.exit_code = exit_code
+
+
+def shallow(rng, seed, rounds):
+    """tokenizer.json, of which the vocabulary is most, changed anywhere or only outside the vocabulary."""
+    content = json.loads(seed)
+    if rng.random() < 0.6:
+        vocabulary, rules = content["model"].pop("vocab"), content["model"].pop("merges")
+        content = _mutate.changed(rng, content, rounds)
+        if isinstance(content, dict) and type(content.get("model")) is dict:
+            content = content | {"model": content["model"] | {"vocab": vocabulary, "merges": rules}}
+        return _mutate.as_json(content)
+    return _mutate.as_json(_mutate.changed(rng, content, rounds))
+
+
+def tokenizer(path):
+    tokenizer = pretrained.load(path)
+    sound = tokenizer.characters if tokenizer.by_characters else "the 9 <|endoftext|>"
+    assert tokenizer.decode(tokenizer.encode(sound, allow_special=True)) == sound
+    merges.texts(tokenizer)
+    if not tokenizer.by_characters:
+        shown(sections.attempt({}, "x", lambda: merges.of(tokenizer)))
+
+
+def whole_text(path, pieces):
+    settings = tasks.load("text").RECIPES["text"]()
+    rows = texts.read_rows(replace(settings, data=corpus.Config(text=str(path), context=8)))
+    whole = corpus.read(path)
+    assert rows["tokenizer"].decode([*rows["train"], *rows["validation"]]) == whole
+    if len(whole) < 10_000:
+        assert pieces.decode(pieces.encode(whole)) == whole
+
+
+def words_file(path):
+    words.read(words.Config(text=str(path), min_count=2))
+
+
+def shards_file(path):
+    found = shards.read(path.parent)
+    if len(found.train) >= 9:
+        found.train.windows(np.array([0, len(found.train) - 9]), 9)
+
+
+def prompt(read):
+    """As the command line hands it over: bytes that are no UTF-8 are lone surrogates."""
+    return lambda content: read(os.fsdecode(content).replace("\0", ""))
+
+
+def wide(line):
+    return text_file.read_numbers([line], "the prompt", tasks.load("digits").generator.MOST, "lsb")
+
+
+def standard_input(content):
+    with mock.patch.object(sys, "stdin", io.TextIOWrapper(io.BytesIO(content))):
+        _prompts.read([], "-", "a prompt", "x", None)
+
+
+def rule(cfg):
+    """A reader of prompts for the rules of a Config."""
+    return prompt(lambda line: continuation.fault(line, cfg))
+
+
+def terms(line):
+    """A prompt of terms."""
+    return text_file.read_numbers([line], "the prompt")
