@@ -41,6 +41,12 @@ def spectral(matrix):
     return SLACK * np.linalg.norm(matrix, 2)
 
 
+def mapped(x, matrices):
+    """The lengths |W x| of each head, (N, H): x (N, H, K), matrices W (D, H, K)."""
+    forms = np.einsum("dhk,dhl->hkl", matrices, matrices)
+    return np.sqrt(np.maximum(np.einsum("nhk,nhk->nh", np.einsum("nhk,hkl->nhl", x, forms), x), 0.0))
+
+
 class Normed(NamedTuple):
     """norm(x) = r * scale + bias with r = (x - mean) / s. In a model without norms r is x, and s is 1."""
 
@@ -100,7 +106,7 @@ def attend(x, e, seen, w, cfg):
         found.append(((normed.n @ W_DD).reshape(-1, H, K), W_DHK, local, local + grows * normed.e[:, None]))
     (q, W_q, lq, dq), (k, W_k, lk, dk), (v, W_v, lv, dv) = found
     size_q, size_k, size_v = length(q), length(k), length(v)
-    by_key, by_query = length(np.einsum("nhk,dhk->nhd", q, W_k)), length(np.einsum("nhk,dhk->nhd", k, W_q))
+    by_key, by_query = mapped(q, W_k), mapped(k, W_q)
     W_o = w["attention.output"].reshape(D, D)
     through = np.einsum("dhk,hkj->hdj", W_v, W_o.reshape(H, K, D)).reshape(H, -1)
     forms = through @ through.T  # |sum_h weight_h W_v W_o|^2, of all entries, as a quadratic form

@@ -30,6 +30,8 @@ from apformer.proof.bounds import (
     states,
 )
 
+CLOSE = 2.0  # a ratio up to which a bound is looked at more closely
+
 
 class Last(NamedTuple):
     """What is known of the last layer of some strings."""
@@ -116,7 +118,7 @@ def of_character(last, logits, w):
     fixed = made * (final.s + final.change)[:, None] + np.abs(logits.offset) * final.change[:, None]
     fixed += last.summed[:, None] * logits.known.length
     ratio = margin / (SLACK * (along(last.attended, logits.known) + last.turned() @ np.abs(through) + fixed))
-    row, other = np.nonzero((margin > 0) & (ratio <= 1))
+    row, other = np.nonzero((margin > 0) & (ratio <= CLOSE))
     if len(row):
         bound = closely(at_rows(last, row), columns[:, other].T, through[:, other].T, w) + fixed[row, other]
         ratio[row, other] = margin[row, other] / (SLACK * bound)
