@@ -143,16 +143,14 @@ def fit(path, settings, rows, state, proven=None):
     The state given is donated. SIGINT or SIGTERM exits after a chunk and a checkpoint, with 128 + its number.
     Raises UserError: NON_FINITE as soon as no member's loss is finite, DISK if something cannot be written.
     """
-    run, task, program = settings.training, tasks.load(settings.task), _program(settings)
-    train_rows, batch = task.train_rows(rows), task.validation(settings, rows)
-    step = int(np.max(state.step))
+    run, step = settings.training, int(np.max(state.step))
     log = Log(path / "metrics.jsonl", settings, step, jax.device_get(state.hyper["learning_rate"]))
-    mesh = devices.mesh(run.members, run.batch_size, devices.taken_by_all())
-    feeding = Feeding(task.feed(settings, rows), state.key, run, mesh)
-    devices.connect(mesh)
-    state = devices.place(state, mesh, run.members)
-    checkpoints = checkpoint.Checkpoints(path / "checkpoints", run.keep)
-    with checkpoints, stop_signals() as received, feeding, log:
+    with (
+        course(settings, rows, state) as (state, advance, measure, mesh),
+        checkpoint.Checkpoints(path / "checkpoints", run.keep) as checkpoints,
+        stop_signals() as received,
+        log,
+    ):
         while step < run.steps and not (run.patience and _stale(path) >= run.patience):
             if proven is not None and step % run.save_every == 0:
                 ended = agreement.most(processes.first() and _ends(checkpoints, step, proven))
@@ -163,25 +161,51 @@ def fit(path, settings, rows, state, proven=None):
                     _stop(path, step, checkpoints, stopped)
                 if ended:
                     break
-            until = min(run.steps, step - step % run.log_every + run.log_every)
-            state, metrics = _run_pieces(state, train_rows, program, feeding.pieces(step, until), mesh)
-            step, metrics = until, devices.readable(metrics, mesh)
+            step, state, metrics = advance(step, state)
             stopped = agreement.most(max(received, default=0))
             # The line of the chunk before: reading this one's metrics now would stall the device.
             log.flush()
             log.hold(step, metrics)
-            on_schedule = step % run.save_every == 0 or step == run.steps
-            if on_schedule or stopped:
-                if on_schedule:
-                    found = devices.readable(validate(state.params, batch, program, mesh), mesh)
-                    log.hold(step, metrics, jax.device_get(found))
+            scheduled = on_schedule(step, run)
+            if scheduled or stopped:
+                if scheduled:
+                    log.hold(step, metrics, measure(state))
                 record = log.flush()
                 files.fsync(log.path)  # so that no checkpoint outlives its line
-                scores = score(validation(record)) if on_schedule else record["loss"]
-                _save(checkpoints, step, state, mesh, scores, temporary=not on_schedule)
+                scores = score(validation(record)) if scheduled else record["loss"]
+                _save(checkpoints, step, state, mesh, scores, temporary=not scheduled)
             if stopped:
                 _stop(path, step, checkpoints, stopped)
     return devices.gather(state, mesh)
+
+
+@contextmanager
+def course(settings, rows, state):
+    """(state, advance, measure, mesh): the state on the devices of the mesh, and how to go on from there.
+
+    advance(step, state) -> (step, state, metrics of each step) at the end of the chunk. measure(state) -> metrics of
+    the validation rows.
+    """
+    run, task, program = settings.training, tasks.load(settings.task), _program(settings)
+    train_rows, batch = task.train_rows(rows), task.validation(settings, rows)
+    mesh = devices.mesh(run.members, run.batch_size, devices.taken_by_all())
+
+    def advance(step, state):
+        until = min(run.steps, step - step % run.log_every + run.log_every)
+        state, metrics = _run_pieces(state, train_rows, program, feeding.pieces(step, until), mesh)
+        return until, state, devices.readable(metrics, mesh)
+
+    def measure(state):
+        return jax.device_get(devices.readable(validate(state.params, batch, program, mesh), mesh))
+
+    with Feeding(task.feed(settings, rows), state.key, run, mesh) as feeding:
+        devices.connect(mesh)
+        yield devices.place(state, mesh, run.members), advance, measure, mesh
+
+
+def on_schedule(step, run):
+    """Whether the checkpoint of a step is one that training.save_every asks for."""
+    return step % run.save_every == 0 or step == run.steps
 
 
 def _stop(path, step, checkpoints, number):

@@ -39,21 +39,13 @@ class Log:
         if self.held is None:
             return None
         (step, metrics, validation), self.held = self.held, None
-        # Means over the steps of the chunk; a population keeps its axis of members.
-        means = {name: np.mean(values, axis=-1, dtype=np.float64) for name, values in jax.device_get(metrics).items()}
-        self._say_what_failed(step, means["loss"])
-        means = _of_finite(means)
-        cfg = self.settings.optimizer
-        rate = self.peak * np.asarray(optimizer.share_of_peak(step - 1, cfg, self.settings.training.steps))
-        record = {"step": step} | means | {"learning_rate": rate}
-        if validation is not None:
-            validation = _of_finite(validation)
-            record |= {f"validation_{name}": values for name, values in validation.items()}
+        record = record_of(step, jax.device_get(metrics), validation, self.settings, self.peak)
+        self._say_what_failed(step, record["loss"])
         files.append_record(self.path, record | {"seconds": round(time.perf_counter() - self.start, 3)})
         self.bar.update(step - self.bar.n)
-        self.bar.set_postfix_str(_in_words(means))
+        self.bar.set_postfix_str(_in_words(record))
         if validation is not None:
-            words = f"{_in_words(means | {'exact': None})}, validation {_in_words(validation)}"
+            words = f"{_in_words({'loss': record['loss']})}, validation {_in_words(_of_finite(validation))}"
             progress.write(f"step {step:,}: {words}; saved")
         return record
 
@@ -67,6 +59,21 @@ class Log:
             words = f"step {step:,}: the loss of member {member} is not finite: it is left out, and the others go on"
             progress.write(words)
         self.failed |= failed
+
+
+def record_of(step, metrics, validation, settings, peak):
+    """The line of metrics.jsonl of a chunk without its seconds, NaN for what is not finite.
+
+    metrics: arrays whose last axis are the steps of the chunk. validation: those of the validation rows, or None. peak:
+    the learning rate after warm-up, of each member if there are several.
+    """
+    # Means over the steps of the chunk; a population keeps its axis of members.
+    means = {name: np.mean(values, axis=-1, dtype=np.float64) for name, values in metrics.items()}
+    rate = peak * np.asarray(optimizer.share_of_peak(step - 1, settings.optimizer, settings.training.steps))
+    record = {"step": step} | _of_finite(means) | {"learning_rate": rate}
+    if validation is not None:
+        record |= {f"validation_{name}": values for name, values in _of_finite(validation).items()}
+    return record
 
 
 def _of_finite(metrics):
