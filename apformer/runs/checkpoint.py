@@ -1,7 +1,7 @@
 """Checkpoints: the whole state of a run at a step, written by orbax, sealed by a manifest.
 
     checkpoints/400/
-        MANIFEST.json    step, scores, names with shapes and dtypes, size and sha256 of every file, versions
+        MANIFEST.json    step, scores, names with shapes and dtypes, sha256 of the arrays and of every file, versions
         state/ ...       orbax's files: a flat dict {name: array}
 
 A checkpoint is used only if its manifest is as it was written. Orbax reads a flipped bit as a number like any other and
@@ -11,6 +11,7 @@ after that: a crash at any moment costs the save in progress and nothing else. (
 """
 
 import errno
+import hashlib
 import logging
 import os
 import time
@@ -27,7 +28,7 @@ from apformer.errors import CHECKPOINT, NON_FINITE, UserError
 from apformer.files import disk_errors, fsync, preflight
 from apformer.runs import manifest
 from apformer.runs.provenance import versions
-from apformer.runs.selection import best, refusal, remove, scheduled, set_aside, steps, tidy
+from apformer.runs.selection import best, facts_of, refusal, remove, scheduled, set_aside, steps, tidy
 
 
 class Checkpoints:
@@ -42,7 +43,7 @@ class Checkpoints:
         with disk_errors(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
             tidy(self.folder)
-        self._worker, self._pending, self._versions = ThreadPoolExecutor(1), None, versions()
+        self._worker, self._pending = ThreadPoolExecutor(1), None
         _orbax()
 
     def __enter__(self):
@@ -61,23 +62,8 @@ class Checkpoints:
         a NaN in `opt_state`; DISK if the disk is too full, or if the save before this one failed.
         """
         self.wait()
-        leaves, _ = _named(state)
-        keys = {name: str(jax.random.key_impl(leaf)) for name, leaf in leaves.items() if _is_key(leaf)}
-        data = {name: jax.random.key_data(leaf) if name in keys else leaf for name, leaf in leaves.items()}
-        # On CPU device_get returns a view of the buffer that the caller may donate: copy.
-        arrays = {name: np.array(array) for name, array in jax.device_get(data).items()}
-        scores_M = np.ravel(np.asarray(scores, np.float64))
-        finite_M = _finite(arrays, max(1, len(scores_M)), step)
-        scores_M = np.where(finite_M, scores_M, np.nan) if len(scores_M) else scores_M
+        facts, arrays = describe(step, state, scores, temporary)
         preflight(self.folder, needs=sum(array.nbytes for array in arrays.values()) * 1.1 + 1e6)
-        facts = {
-            "step": int(step),
-            "scores": [float(score) if np.isfinite(score) else None for score in scores_M],
-            "temporary": temporary,
-            "tree": _signature(leaves),
-            "keys": keys,
-            "versions": self._versions,
-        }
         several = jax.process_count() > 1  # asked before the save, which hides it (_alone)
         self._pending = self._worker.submit(self._write, facts, arrays)
         if several:
@@ -97,24 +83,59 @@ class Checkpoints:
             self._worker.shutdown()
 
     def _write(self, facts, arrays):
-        final = self.folder / str(facts["step"])
-        temporary = final.with_suffix(".tmp")
-        with disk_errors(final):
-            try:
-                _write_arrays(temporary, arrays)
-                manifest.seal(temporary, facts)
-                remove(self.folder, facts["step"])
-                os.replace(temporary, final)
-                fsync(self.folder)
-            except OSError:
-                # The writes that orbax began beside the one that failed end on their own, and leave files.
-                time.sleep(0.5)
-                raise
-            finally:
-                tidy(self.folder)
+        write(self.folder, facts, arrays)
+        with disk_errors(self.folder):
             kept = {*scheduled(self.folder)[-self.keep :], best(self.folder), facts["step"]}
             for step in {*steps(self.folder)} - kept:
                 remove(self.folder, step)
+
+
+def describe(step, state, scores=(), temporary=False):
+    """(facts, arrays) for `write`, copied from the state. See `Checkpoints.save`, which raises the same."""
+    leaves, _ = _named(state)
+    keys = {name: str(jax.random.key_impl(leaf)) for name, leaf in leaves.items() if _is_key(leaf)}
+    data = {name: jax.random.key_data(leaf) if name in keys else leaf for name, leaf in leaves.items()}
+    # On CPU device_get returns a view of the buffer that the caller may donate: copy.
+    arrays = {name: np.array(array) for name, array in jax.device_get(data).items()}
+    scores_M = np.ravel(np.asarray(scores, np.float64))
+    finite_M = _finite(arrays, max(1, len(scores_M)), step)
+    scores_M = np.where(finite_M, scores_M, np.nan) if len(scores_M) else scores_M
+    facts = {
+        "step": int(step),
+        "scores": [float(score) if np.isfinite(score) else None for score in scores_M],
+        "temporary": temporary,
+        "tree": _signature(leaves),
+        "keys": keys,
+    }
+    return facts, arrays
+
+
+def write(folder, facts, arrays):
+    """Write the checkpoint of facts["step"], whole or not at all, in place of one that is there. Raises UserError."""
+    final = folder / str(facts["step"])
+    temporary = final.with_suffix(".tmp")
+    with disk_errors(final):
+        try:
+            _write_arrays(temporary, arrays)
+            manifest.seal(temporary, facts | {"arrays_sha256": digest(arrays), "versions": versions()})
+            remove(folder, facts["step"])
+            os.replace(temporary, final)
+            fsync(folder)
+        except OSError:
+            # The writes that orbax began beside the one that failed end on their own, and leave files.
+            time.sleep(0.5)
+            raise
+        finally:
+            tidy(folder)
+
+
+def digest(arrays):
+    """The sha256 of the names, types, shapes and bytes of arrays by their names; those of no elements do not count."""
+    found = hashlib.sha256()
+    for name, array in sorted((name, array) for name, array in arrays.items() if array.size):
+        found.update(f"{name} {array.dtype}{list(array.shape)}\n".encode())
+        found.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
+    return found.hexdigest()
 
 
 def load(folder, abstract_state, step=None):
@@ -131,9 +152,7 @@ def load(folder, abstract_state, step=None):
     for candidate in reversed(saved) if step is None else [step]:
         path = folder / str(candidate)
         try:
-            facts = manifest.verify(path)
-            if facts["step"] != candidate:
-                raise manifest.Corrupt(f"it is a copy of step {facts['step']}")
+            facts = facts_of(path, manifest.verify)
         except manifest.Corrupt as damage:
             if step is not None:
                 raise refusal(path, damage) from None
@@ -143,6 +162,7 @@ def load(folder, abstract_state, step=None):
         _require_same(facts["tree"], _signature(leaves), path)
         with _alone():
             arrays = _orbax().load(path, checkpointable_name="state")
+        _require_bits(facts, arrays, path)
         return candidate, treedef.unflatten(
             _placed(arrays.get(name), leaf, facts["keys"].get(name)) for name, leaf in leaves.items()
         )
@@ -230,6 +250,14 @@ def _require_same(saved, asked, path):
         diff = [f"{name} is {saved.get(name, 'absent')}, not {asked.get(name, 'absent')}" for name in differing]
         diff = "; ".join(diff[:3] + [f"{len(diff) - 3} more"] * (len(diff) > 3))
         raise UserError(f"{path} is of another model: {diff}: give the flags the run was trained with", CHECKPOINT)
+
+
+def _require_bits(facts, arrays, path):
+    """Raises UserError(CHECKPOINT) if orbax reads other arrays from sound files than those that it was given."""
+    if facts.get("arrays_sha256", found := digest(jax.device_get(arrays))) != found:
+        raise UserError(
+            f"{path} is sound, but orbax reads other numbers from it: use the orbax it was saved with", CHECKPOINT
+        )
 
 
 def _placed(array, leaf, key_impl):

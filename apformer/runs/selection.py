@@ -1,7 +1,7 @@
 """Which saved steps a run has: those that count, the best of them, and what becomes of those that are damaged.
 
     checkpoints/400/            a checkpoint; it is damaged if its manifest is missing or not as it was written
-                400.corrupt/    one that was found damaged and set aside; it is neither read nor removed
+                400.corrupt/    one that was found damaged and set aside, until it is computed again (healing.py)
                 400.tmp*/       a save or a removal in progress, or what a crash left of one
 
 What a stop saved is temporary: training goes on from it, but it never counts as the model of the run.
@@ -47,7 +47,15 @@ def best(folder):
 
 def member_scores(folder, step):
     """The scores of a saved step, an array with a number for each member; NaN where one is not finite."""
-    return np.array(manifest.read(Path(folder) / str(step))["scores"], np.float64)
+    return np.array(facts_of(Path(folder) / str(step))["scores"], np.float64)
+
+
+def facts_of(path, read=manifest.read):
+    """The manifest of a checkpoint, as manifest.read or manifest.verify finds it. Raises manifest.Corrupt."""
+    facts = read(path)
+    if facts["step"] != int(path.name):
+        raise manifest.Corrupt(f"it is a copy of step {facts['step']}")
+    return facts
 
 
 def remove(folder, step):
@@ -79,7 +87,7 @@ def _manifests(folder):
     for step in steps(folder):
         path = Path(folder) / str(step)
         try:
-            found[step] = manifest.read(path)
+            found[step] = facts_of(path)
         except manifest.Corrupt as damage:
             if path.exists():  # and was not removed just now by the process that trains
                 raise refusal(path, damage) from None
@@ -89,7 +97,7 @@ def _manifests(folder):
 def _damage(path):
     """What is wrong with the manifest of a checkpoint; None if it is as it was written."""
     try:
-        manifest.read(path)
+        facts_of(path)
     except manifest.Corrupt as damage:
         return damage
 
@@ -98,7 +106,8 @@ def refusal(path, damage):
     """The error that names a damaged checkpoint and the sound ones beside it."""
     siblings = (path.parent / str(step) for step in steps(path.parent))
     others = [int(other.name) for other in siblings if other.name != path.name and _damage(other) is None]
-    remedy = f"delete it, to use step {others}" if others else "restore it from a copy, or train anew"
+    remedy = f"`apformer resume {path.parent.parent}` computes it again"
+    remedy += f"; or delete it, to use step {others}" if others else ""
     return UserError(f"{path} is damaged ({damage}): {remedy}", CHECKPOINT)
 
 

@@ -195,7 +195,8 @@ def test_what_may_have_been_the_best_is_named_and_never_passed_over(tmp_path, da
         for step, score in ((1, 1.0), (2, 0.5), (3, 0.7)):
             checkpoints.save(step, {"params": jnp.ones(2)}, score)
     DAMAGES[damage](tmp_path / "2" / manifest.NAME)
-    sentence = r"2 is damaged \(MANIFEST.json is not as it was written\): delete it, to use step \[1, 3\]$"
+    remedy = r"`apformer resume .*` computes it again; or delete it, to use step \[1, 3\]$"
+    sentence = r"2 is damaged \(MANIFEST.json is not as it was written\): " + remedy
     with pytest.raises(errors.UserError, match=sentence) as caught:
         selection.best(tmp_path)
     assert caught.value.exit_code == errors.CHECKPOINT
@@ -305,7 +306,7 @@ def test_damage_to_any_file_is_found_and_the_one_before_is_loaded(tmp_path, dama
 def test_of_the_only_checkpoint_no_other_is_recommended(tmp_path):
     save(tmp_path, 4)
     next(file for file in (tmp_path / "4" / "state").rglob("*") if file.is_file()).unlink()
-    with pytest.raises(errors.UserError, match=r"damaged.*: restore it from a copy, or train anew$"):
+    with pytest.raises(errors.UserError, match=r"damaged.*: `apformer resume .*` computes it again$"):
         checkpoint.load(tmp_path, abstract(make_state()), step=4)
 
 
