@@ -24,7 +24,7 @@ from apformer.commands import certify, evaluate, report
 from apformer.errors import USAGE, UserError
 from apformer.machine import agreement, devices, processes
 from apformer.report import progress, tables
-from apformer.runs import checkpoint, directory, language_model, provenance, recipes, selection, settings_file
+from apformer.runs import checkpoint, directory, healing, language_model, provenance, recipes, selection, settings_file
 from apformer.runs.fit import fit, initial_state, validation_loss
 from apformer.runs.metrics import finite_mean, read_metrics
 from apformer.runs.restore import load_rows, load_settings
@@ -121,7 +121,10 @@ def train_or_resume(settings):
 
 
 def go_on(path, step=None):
-    """Go on with a run from a saved step, or from its newest valid checkpoint; anew if none was saved yet."""
+    """Go on with a run from a saved step, or from its newest one; anew if none was saved yet.
+
+    Damaged checkpoints are computed again first; later than `step` none are.
+    """
     with directory.lock(path):
         settings, rows = load_settings(path), load_rows(path)
         if step is None and not directory.saved(path):
@@ -131,6 +134,7 @@ def go_on(path, step=None):
             step, state = 0, initial_state(settings, given)
         else:
             abstract = jax.eval_shape(partial(initial_state, settings))
+            healing.heal(path, settings, rows, abstract, lambda: initial_state(settings, _given(settings)), step)
             step, state = checkpoint.load(path / "checkpoints", abstract, step)
             print(f"{path}: resumed at step {step:,} of {settings.training.steps:,}", file=sys.stderr)
         forget_after(path, step)

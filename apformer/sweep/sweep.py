@@ -30,7 +30,7 @@ from apformer.commands.train import forget_after
 from apformer.errors import NON_FINITE, USAGE, UserError
 from apformer.machine import compilation
 from apformer.report import figures, progress, tables
-from apformer.runs import checkpoint, directory, provenance, recipes, selection, settings_file
+from apformer.runs import checkpoint, directory, healing, provenance, recipes, selection, settings_file
 from apformer.runs.fit import fit, initial_state
 from apformer.runs.metrics import read_metrics
 from apformer.runs.restore import load_rows, load_settings
@@ -143,7 +143,9 @@ def train(path, program):
             if load_settings(path) != settings:
                 raise UserError(f"{path} was trained with other settings: give another --run_dir", USAGE)
             rows = load_rows(path)
-            step, state = checkpoint.load(path / "checkpoints", jax.eval_shape(start))
+            abstract = jax.eval_shape(start)
+            healing.heal(path, settings, rows, abstract, start)
+            step, state = checkpoint.load(path / "checkpoints", abstract)
         else:
             task = tasks.load(settings.task)
             (_, rows), step, state = task.load(settings), 0, start()

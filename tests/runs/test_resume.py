@@ -336,12 +336,14 @@ def test_a_run_stopped_before_its_first_checkpoint_begins_anew(whole, only_train
 def test_a_run_whose_checkpoints_are_all_damaged_does_not_begin_anew(whole, only_train, tmp_path):
     path, _ = whole("sampler", only_train)
     copy = shutil.copytree(path, tmp_path / "run")
+    lines = [line | {"loss": line["loss"] * 1.5} for line in records(path)]  # not what training comes to
+    (copy / "metrics.jsonl").write_text("".join(json.dumps(line | {"seconds": 1.0}) + "\n" for line in lines))
     for file in copy.glob("checkpoints/*/MANIFEST.json"):
         file.unlink()
     for _ in range(2):
         with pytest.raises(UserError, match="holds no valid checkpoint: restore one from a copy") as caught:
             resume.resume(resume.Resume(str(copy)))
-        assert caught.value.exit_code == CHECKPOINT and records(copy) == records(path)
+        assert caught.value.exit_code == CHECKPOINT and records(copy) == lines
 
 
 def test_what_was_found_of_a_checkpoint_that_is_gone_goes_with_it(whole, only_train, tmp_path, monkeypatch, capsys):
@@ -350,10 +352,9 @@ def test_what_was_found_of_a_checkpoint_that_is_gone_goes_with_it(whole, only_tr
     monkeypatch.setattr(experiment, "finish", lambda *_: None)
     files.write_json(copy / "evaluation.json", {"step": 40})
     files.write_json(copy / "certificate.json", {"step": 36})
-    (copy / "checkpoints" / "40" / "MANIFEST.json").unlink()
+    shutil.rmtree(copy / "checkpoints" / "40")
     resume.resume(resume.Resume(str(copy)))
-    said = capsys.readouterr().err
-    assert "40 is damaged" in said and "resumed at step 36 of 40" in said
+    assert "resumed at step 36 of 40" in capsys.readouterr().err
     assert not (copy / "evaluation.json").exists() and files.read_json(copy / "certificate.json") == {"step": 36}
     (copy / "certificate.json").write_text("{torn")
     resume.resume(resume.Resume(str(copy)))

@@ -1,0 +1,135 @@
+"""Damaged checkpoints, computed again: training is a function of its state, and gives the same bits each time.
+
+    sound 4    damaged 8    sound 12        steps 5 to 8 are done again from 4, and 12 stays as it is
+
+The state that comes out is written only if it has the sha256 that the manifest of the damaged checkpoint names, or,
+where that manifest is damaged too, if its losses are those of metrics.jsonl, number for number. Orbax gives its files
+random names and times: they are others, and the arrays in them the same.
+"""
+
+import shutil
+import sys
+from math import inf
+
+import jax
+import numpy as np
+
+from apformer import files
+from apformer.errors import UserError
+from apformer.machine import agreement, devices
+from apformer.report import progress
+from apformer.runs import checkpoint, manifest, selection
+from apformer.runs.fit import course, on_schedule
+from apformer.runs.metrics import finite_mean, read_metrics, record_of
+from apformer.runs.provenance import versions
+from apformer.runs.selection import score, validation
+
+RECOMPUTED = "recomputed"  # the folder of what came out other than it was
+
+
+def heal(path, settings, rows, abstract_state, start, last=None):
+    """Verify the checkpoints of a run, set the damaged ones aside, and compute those again that the run should hold.
+
+    abstract_state: as `checkpoint.load` wants it. start: a function to the state before the first step. last: the
+    step beyond which nothing is wanted. What cannot be computed again is said on standard error and stays set aside.
+    """
+    folder, last = path / "checkpoints", inf if last is None else last
+    selection.tidy(folder)
+    for step in selection.steps(folder):
+        try:
+            if step <= last:
+                selection.facts_of(folder / str(step), manifest.verify)
+        except manifest.Corrupt as damage:
+            selection.set_aside(folder / str(step), damage)
+    lost = [step for step in _lost(path, settings.training) if step <= last]
+    agreement.agree("damage to the checkpoints", lost)
+    for step in lost:
+        try:
+            print(f"{path}: {_heal(path, settings, rows, abstract_state, start, step)}", file=sys.stderr)
+        except UserError as fault:
+            print(f"{path}: step {step:,} cannot be computed again: {fault}", file=sys.stderr)
+
+
+def due(records, run):
+    """The steps of the checkpoints that a run holds after these records of metrics.jsonl: see `Checkpoints`."""
+    means = {record["step"]: finite_mean(score(validation(record))) for record in records if validation(record)}
+    best = [min(means, key=lambda step: (means[step], -step))] if means else []
+    return {*[*means][-run.keep :], *best, *[record["step"] for record in records[-1:]]}
+
+
+def replay(settings, rows, state, until):
+    """(state, record) at the step `until`, on the way that `fit` takes, with nothing written.
+
+    record: the line of metrics.jsonl without its seconds. The state given is donated.
+    """
+    run, step = settings.training, int(np.max(state.step))
+    peak = jax.device_get(state.hyper["learning_rate"])
+    with course(settings, rows, state) as (state, advance, measure, mesh):
+        with progress.bar(total=until, initial=step, unit="step", leave=False) as bar:
+            while step < until:
+                step, state, metrics = advance(step, state)
+                metrics = jax.device_get(metrics)
+                bar.update(step - bar.n)
+        found = measure(state) if on_schedule(step, run) else None
+        return devices.readable(state, mesh), record_of(step, metrics, found, settings, peak)
+
+
+def _lost(path, run):
+    """The steps whose checkpoint was set aside, and which the run should hold, ascending."""
+    folder = path / "checkpoints"
+    files.truncate_after(path / "metrics.jsonl", inf)  # drops a line that is torn
+    records = read_metrics(path) if (path / "metrics.jsonl").exists() else []
+    there = {*selection.steps(folder)}
+    return sorted(
+        step
+        for step in due(records, run) - there
+        if (folder / f"{step}.corrupt").exists() and not (folder / RECOMPUTED / str(step)).exists()
+    )
+
+
+def _heal(path, settings, rows, abstract_state, start, step):
+    """Compute a lost checkpoint again, and put it where it was: a sentence about it. Raises UserError if that fails."""
+    folder, aside = path / "checkpoints", path / "checkpoints" / f"{step}.corrupt"
+    before = max((sound for sound in selection.steps(folder) if sound < step), default=0)
+    print(f"{path}: step {step:,} is computed again from step {before:,}", file=sys.stderr)
+    state = checkpoint.load(folder, abstract_state, before)[1] if before else start()
+    state, record = replay(settings, rows, state, step)
+    found, promise = validation(record), _promise(aside, step)
+    scores = score(found) if found else record["loss"]
+    if promise is not None:
+        scores = np.array(promise["scores"], np.float64)  # which may also say that the run ended with a proof
+    facts, arrays = checkpoint.describe(step, state, scores, temporary=not found)
+    if promise is not None and "arrays_sha256" in promise:
+        source, same = "its manifest", promise["arrays_sha256"] == checkpoint.digest(arrays)
+    else:
+        source, same = "metrics.jsonl", _same(record, next(line for line in read_metrics(path) if line["step"] == step))
+    if same:
+        checkpoint.write(folder, facts, arrays)
+        shutil.rmtree(aside, ignore_errors=True)
+        return f"step {step:,} is there again, as {source} says"
+    (folder / RECOMPUTED).mkdir(exist_ok=True)
+    checkpoint.write(folder / RECOMPUTED, facts, arrays)
+    kept = f"it is kept as {folder / RECOMPUTED / str(step)} and the damaged one as {aside.name}, and neither is used"
+    return f"step {step:,} came out other than {source} says{_elsewhere(promise)}: {kept}"
+
+
+def _promise(aside, step):
+    """The manifest of a damaged checkpoint; None if it is damaged itself, or of another step."""
+    try:
+        promise = manifest.read(aside)
+    except manifest.Corrupt:
+        return None
+    return promise if promise["step"] == step else None
+
+
+def _same(record, line):
+    """Whether a line of metrics.jsonl says the same as a record, bit for bit."""
+    numbers = [[np.asarray(values, np.float64) for values in (record[name], line.get(name))] for name in record]
+    return all(np.array_equal(ours, theirs, equal_nan=True) for ours, theirs in numbers)
+
+
+def _elsewhere(promise):
+    """The versions of packages that differ from those a checkpoint was written with, as words."""
+    here, there = versions(), promise["versions"] if promise else {}
+    differ = [f"{name} {there[name]}, here {here.get(name)}" for name in there if there[name] != here.get(name)]
+    return f" (it was written with {'; '.join(differ)})" if differ else ""
