@@ -1,0 +1,85 @@
+"""A damaged checkpoint is never loaded as if it were sound: the newest sound one is.
+
+Nine kinds of damage in turn, to the newest checkpoint of a trained run, to it and the one before, or to an older one.
+Then the run is loaded as `resume` loads it, and every array compared with what was saved, bit for bit.
+"""
+
+import jax
+import numpy as np
+from faults import _damage
+
+from apformer.errors import UserError
+from apformer.report import progress
+from apformer.runs import checkpoint, fit, manifest, restore, selection
+
+QUESTION = "What comes of a checkpoint that the disk has damaged?"
+CLAIM = (
+    "{silent:,} of {cases:,} damaged checkpoints were loaded with wrong numbers. Where the newest was damaged "
+    "({newest:,} times), the newest sound one was loaded instead, bit for bit, {back:share} of the time. Where an "
+    "older one was ({older:,} times), it was refused by its name {refused:share} of the time, and the newest loaded. "
+    "{harmless:,} times only white space of a manifest had changed, and the numbers were right."
+)
+CASES = 20_000
+SEED = 16
+
+
+def measure(cases, folder):
+    """Figures of `cases` damaged checkpoints of one run; what goes wrong is said on standard error."""
+    run = _damage.run(folder / "run")
+    path, abstract = run / "checkpoints", jax.eval_shape(lambda: fit.initial_state(restore.load_settings(run)))
+    saved = selection.steps(path)
+    bits = {step: _bits(checkpoint.load(path, abstract, step)[1]) for step in saved}
+    count = dict.fromkeys(("silent", "harmless", "back", "not back", "refused", "not refused"), 0)
+    for case in progress.bar(range(cases), unit="case"):
+        kind, rng = [*_damage.KINDS][case % len(_damage.KINDS)], np.random.default_rng([SEED, case])
+        hurt = [saved[-1:], saved[-2:], [int(rng.choice(saved[:-1]))]][int(rng.integers(3))]
+        before = {}
+        for step in hurt:
+            other = path / str(rng.choice([step for step in saved if step not in hurt]))
+            before |= _damage.inflict(rng, kind, path / str(step), other, manifest.NAME)
+        try:
+            with _damage.quiet():
+                outcome, why = _outcome(path, abstract, bits, hurt), ""
+        except Exception as error:  # that is no sentence for the user
+            outcome, why = "not back" if saved[-1] in hurt else "not refused", repr(error)
+        finally:
+            for aside in path.glob("*.corrupt"):
+                aside.rename(path / aside.stem)
+            _damage.undo(before)
+        count[outcome] += 1
+        if outcome in ("silent", "not back", "not refused"):
+            progress.write(f"{outcome}: seed {SEED}, case {case}, {kind}, steps {hurt}, {[*map(str, before)]} {why}")
+    for step in saved:  # so each case began with a sound run
+        selection.facts_of(path / str(step), manifest.verify)
+    newest, older = count["back"] + count["not back"], count["refused"] + count["not refused"]
+    shares = {"back": count["back"] / max(1, newest), "refused": count["refused"] / max(1, older)}
+    return {**count, **shares, "cases": cases, "newest": newest, "older": older}
+
+
+def _outcome(path, abstract, bits, hurt):
+    """What loading comes to, a word."""
+    saved = [*bits]
+    try:
+        step, state = checkpoint.load(path, abstract)
+    except UserError:
+        return "not back"
+    if _bits(state) != bits[step]:
+        return "silent"
+    if saved[-1] in hurt:
+        expected = max(step for step in saved if step not in hurt)
+        return "back" if step == expected else "harmless" if step in hurt else "not back"
+    if step != saved[-1]:
+        return "not refused"
+    try:
+        _, state = checkpoint.load(path, abstract, hurt[0])
+    except UserError as refusal:
+        return "refused" if f"{path / str(hurt[0])} is damaged" in str(refusal) else "not refused"
+    return "harmless" if _bits(state) == bits[hurt[0]] else "silent"
+
+
+def _bits(state):
+    leaves, _ = jax.tree.flatten(state)
+    keys = (
+        jax.random.key_data(leaf) if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key) else leaf for leaf in leaves
+    )
+    return [(str(leaf.dtype), leaf.shape, np.asarray(leaf).tobytes()) for leaf in keys]
