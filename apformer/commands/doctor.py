@@ -1,4 +1,4 @@
-"""Print versions, devices, disk space, permissions, and whether XLA computes rightly: apformer doctor."""
+"""Print versions, devices, disk space, permissions, and whether XLA computes rightly; verify a run: doctor RUN."""
 
 import json
 import os
@@ -6,23 +6,45 @@ import shutil
 import sys
 from dataclasses import dataclass
 
+from tyro.conf import Positional
+
 from apformer import files
 from apformer.errors import USAGE, UserError
 from apformer.flags import parse
-from apformer.runs import provenance
+from apformer.runs import directory, provenance
 
 
 @dataclass(frozen=True)
 class Doctor:
-    """Print versions, devices, disk space, permissions, and whether XLA computes rightly."""
+    """Print versions, devices, disk space, permissions, and whether XLA computes rightly; or verify a whole run."""
 
+    run: Positional[str | None] = None
+    """Run directory to verify instead: every file, and what the files say of each other. Nothing is changed."""
     json: bool = False
     """Print one JSON object."""
 
 
 def main(args):
     """Run the command with its arguments."""
-    doctor(parse(Doctor, args, "apformer doctor"))
+    args = parse(Doctor, args, "apformer doctor")
+    doctor(args) if args.run is None else verify(args)
+
+
+def verify(args):
+    """Print what is sound in a run, what is not, and what to do. Raises UserError after that if something is not."""
+    from apformer.commands._findings import findings  # which imports JAX
+
+    path = directory.find_begun(args.run)
+    found = findings(path)
+    if args.json:
+        print(json.dumps({"run": str(path), "findings": [finding._asdict() for finding in found]}))
+    else:
+        for finding in found:
+            print(f"{'FAULT' if finding.code else 'sound':6} {finding.what:18}{finding.says}")
+    faults = [finding for finding in found if finding.code]
+    if faults:
+        names = ", ".join(dict.fromkeys(finding.what for finding in faults))
+        raise UserError(f"{path} is not sound ({names}): do what is said of each", faults[0].code)
 
 
 def doctor(args):

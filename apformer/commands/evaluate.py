@@ -12,6 +12,7 @@ from apformer.machine import devices
 from apformer.report import figures, progress
 from apformer.runs import directory
 from apformer.runs.metrics import read_metrics
+from apformer.runs.provenance import digest
 from apformer.runs.restore import load_params, load_rows, load_settings
 from apformer.settings import architecture_of
 
@@ -47,7 +48,7 @@ def evaluate_run(path, settings, rows, member=None):
     model = bind(architecture_of(settings), params, settings.model, devices.mesh())
     with progress.bar(desc="evaluate", leave=False) as bar:
         found = task.evaluate(model, settings, rows, progress.reporter(bar))
-    found = found._replace(result={"step": step, "member": member} | found.result)
+    found = found._replace(result={"step": step, "member": member, "parameters_sha256": digest(params)} | found.result)
     files.write_json(path / "evaluation.json", found.result)
     for name, text in found.files.items():
         files.write_text(path / name, text)

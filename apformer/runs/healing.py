@@ -9,6 +9,7 @@ random names and times: they are others, and the arrays in them the same.
 
 import shutil
 import sys
+from contextlib import suppress
 from math import inf
 
 import jax
@@ -28,7 +29,7 @@ RECOMPUTED = "recomputed"  # the folder of what came out other than it was
 
 
 def heal(path, settings, rows, abstract_state, start, last=None):
-    """Verify the checkpoints of a run, set the damaged ones aside, and compute those again that the run should hold.
+    """Verify the checkpoints of a run, set the damaged ones aside, and compute again what is missing then.
 
     abstract_state: as `checkpoint.load` wants it. start: a function to the state before the first step. last: the
     step beyond which nothing is wanted. What cannot be computed again is said on standard error and stays set aside.
@@ -52,7 +53,11 @@ def heal(path, settings, rows, abstract_state, start, last=None):
 
 def due(records, run):
     """The steps of the checkpoints that a run holds after these records of metrics.jsonl: see `Checkpoints`."""
-    means = {record["step"]: finite_mean(score(validation(record))) for record in records if validation(record)}
+    means = {}
+    for record in records:
+        with suppress(KeyError, TypeError, ValueError):  # of a line that is damaged
+            if found := validation(record):
+                means[record["step"]] = finite_mean(score(found))
     best = [min(means, key=lambda step: (means[step], -step))] if means else []
     return {*[*means][-run.keep :], *best, *[record["step"] for record in records[-1:]]}
 
@@ -74,17 +79,20 @@ def replay(settings, rows, state, until):
         return devices.readable(state, mesh), record_of(step, metrics, found, settings, peak)
 
 
-def _lost(path, run):
-    """The steps whose checkpoint was set aside, and which the run should hold, ascending."""
+def missing(path, records, run):
+    """The steps whose checkpoint a run should hold and does not, ascending; training comes to later ones by itself."""
     folder = path / "checkpoints"
+    there = selection.steps(folder)
+    lost = due(records, run) - {*there}
+    return sorted(step for step in lost if there and step < there[-1] or (folder / f"{step}.corrupt").exists())
+
+
+def _lost(path, run):
+    """The steps of the checkpoints to compute again, ascending."""
     files.truncate_after(path / "metrics.jsonl", inf)  # drops a line that is torn
     records = read_metrics(path) if (path / "metrics.jsonl").exists() else []
-    there = {*selection.steps(folder)}
-    return sorted(
-        step
-        for step in due(records, run) - there
-        if (folder / f"{step}.corrupt").exists() and not (folder / RECOMPUTED / str(step)).exists()
-    )
+    tried = path / "checkpoints" / RECOMPUTED
+    return [step for step in missing(path, records, run) if not (tried / str(step)).exists()]
 
 
 def _heal(path, settings, rows, abstract_state, start, step):
@@ -124,7 +132,10 @@ def _promise(aside, step):
 
 def _same(record, line):
     """Whether a line of metrics.jsonl says the same as a record, bit for bit."""
-    numbers = [[np.asarray(values, np.float64) for values in (record[name], line.get(name))] for name in record]
+    try:
+        numbers = [[np.asarray(values, np.float64) for values in (record[name], line.get(name))] for name in record]
+    except (TypeError, ValueError):
+        return False
     return all(np.array_equal(ours, theirs, equal_nan=True) for ours, theirs in numbers)
 
 

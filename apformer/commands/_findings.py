@@ -1,0 +1,184 @@
+"""A whole run directory, read against itself: what is sound in it, what is not, and what to do. Nothing is changed.
+
+Every file of a checkpoint has the sha256 that its manifest names, and so have the arrays. Its scores are those of
+metrics.jsonl, whose lines are whole and follow each other. evaluation.json and certificate.json are of parameters that
+a checkpoint holds, and the dataset is the one that config.json describes.
+"""
+
+import fcntl
+import json
+from dataclasses import asdict
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import numpy as np
+
+from apformer import files
+from apformer.errors import CHECKPOINT, UserError
+from apformer.runs import checkpoint, directory, healing, selection
+from apformer.runs.fit import initial_state
+from apformer.runs.metrics import read_metrics
+from apformer.runs.provenance import digest
+from apformer.runs.restore import load_params, load_rows, load_settings
+
+
+class Finding(NamedTuple):
+    """What was found of a part of a run. code: the exit code of a fault, 0 of what is sound."""
+
+    what: str
+    says: str
+    code: int = 0
+
+
+def findings(path):
+    """[Finding] of the run directory at a Path."""
+    try:
+        settings = load_settings(path)
+    except UserError as fault:
+        return [Finding("config.json", str(fault), fault.exit_code)]
+    found = [Finding("config.json", f"{settings.task}, recipe {settings.training.recipe}"), _dataset(path)]
+    records, of_metrics = _metrics(path, settings.training)
+    facts, of_checkpoints = _checkpoints(path, settings, records)
+    found += [*of_metrics, *of_checkpoints]
+    found += [of_result for name in ("evaluate", "certify") if (of_result := _result(path, settings, name, facts))]
+    return [*found, *_leftovers(path), _lock(path)]
+
+
+def _dataset(path):
+    try:
+        load_rows(path)
+    except UserError as fault:
+        return Finding("dataset", str(fault), fault.exit_code)
+    return Finding("dataset", "as config.json describes it")
+
+
+def _metrics(path, run):
+    """(records of metrics.jsonl that can be read, [Finding])"""
+    name = "metrics.jsonl"
+    if not (path / name).exists() and not directory.saved(path):
+        return [], [Finding(name, "none yet")]
+    try:
+        records = read_metrics(path)
+    except UserError as fault:
+        return _whole_lines(path / name), [Finding(name, str(fault), fault.exit_code)]
+    steps = [record["step"] for record in records]
+    last = steps[-1] if steps else 0
+    expected = [*range(run.log_every, last, run.log_every), *steps[-1:]]
+    if steps != expected:
+        wrong = min({*steps} ^ {*expected}, default=None)
+        which = "lines are not in order" if wrong is None else f"step {wrong:,} is wrong there, or missing"
+        return records, [Finding(name, f"{which}: {_again(path, wrong or 0)}", CHECKPOINT)]
+    return records, [Finding(name, f"{len(records):,} lines to step {last:,} of {run.steps:,}")]
+
+
+def _whole_lines(path):
+    """Those records of a damaged metrics.jsonl that can be read."""
+    found = []
+    for line in (path / "metrics.jsonl").read_bytes().splitlines() if (path / "metrics.jsonl").exists() else []:
+        try:
+            record = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(record, dict) and isinstance(record.get("step"), int):
+            found.append(record)
+    return found
+
+
+def _again(path, step):
+    """How a step is trained again that no manifest vouches for."""
+    before = [saved for saved in selection.steps(path / "checkpoints") if saved < step]
+    remedy = f"`apformer resume {path} --step {before[-1]}` trains again from there, or " if before else ""
+    return f"{remedy}restore it from a copy"
+
+
+def _checkpoints(path, settings, records):
+    """({step: manifest} of the sound checkpoints, [Finding])"""
+    folder, facts, found = path / "checkpoints", {}, []
+    lines = {record["step"]: record for record in records}
+    abstract = jax.eval_shape(partial(initial_state, settings))
+    for step in selection.steps(folder):
+        what = f"checkpoint {step}"
+        try:
+            checkpoint.load(folder, abstract, step)
+        except UserError as fault:
+            found.append(Finding(what, str(fault), fault.exit_code))
+            continue
+        facts[step] = selection.facts_of(folder / str(step))
+        if fault := _other_scores(facts[step], lines.get(step)):
+            found.append(Finding(what, f"{fault}: {_again(path, step)}", CHECKPOINT))
+        else:
+            saved = "at a stop" if facts[step]["temporary"] else "on schedule"
+            found.append(Finding(what, f"saved {saved}, {len(facts[step]['files'])} files as they were written"))
+    for step in healing.missing(path, records, settings.training):
+        remedy = f"`apformer resume {path}` computes it again"
+        if (folder / healing.RECOMPUTED / str(step)).exists():
+            remedy = f"computed again, it came out other than it was, see {folder / healing.RECOMPUTED}; restore a copy"
+        found.append(Finding(f"checkpoint {step}", f"missing: {remedy}", CHECKPOINT))
+    return facts, found or [Finding("checkpoints", f"none yet: `apformer resume {path}` trains")]
+
+
+def _other_scores(facts, record):
+    """What a manifest says other than the line of its step; None if they agree."""
+    if record is None:
+        return f"metrics.jsonl has no line of step {facts['step']:,}"
+    measured = selection.validation(record)
+    if facts["temporary"] == bool(measured):
+        return "metrics.jsonl says otherwise whether it was saved at a stop"
+    if not measured or facts["scores"] in ([], [selection.PROVEN]):
+        return None
+    try:
+        ours, theirs = (np.asarray(scores, np.float64) for scores in (facts["scores"], selection.score(measured)))
+    except (KeyError, TypeError, ValueError) as fault:
+        return f"its line of metrics.jsonl is damaged ({fault})"
+    # A member that is not finite has no score, though its loss may be a number.
+    same = ours.size == theirs.size and np.all((ours == theirs.ravel()) | np.isnan(ours))
+    return None if same else "its scores are not those of metrics.jsonl"
+
+
+def _result(path, settings, command, facts):
+    """The Finding of evaluation.json or certificate.json; None without the file."""
+    what = {"evaluate": "evaluation.json", "certify": "certificate.json"}[command]
+    if not (path / what).exists():
+        return None
+    anew = f"`apformer {command} {path}` writes it anew"
+    try:
+        told = files.read_json(path / what)
+        step, member, sha256 = (told[name] for name in ("step", "member", "parameters_sha256"))
+        if step not in facts:
+            return Finding(what, f"of step {step}, which has no sound checkpoint: {anew}", CHECKPOINT)
+        averaged = settings.training.average > 1
+        if digest(load_params(path, settings, member, None if averaged else step)[0]) != sha256:
+            return Finding(what, f"of other parameters than those of step {step}: {anew}", CHECKPOINT)
+        if told.get("model", asdict(settings.model)) != json.loads(json.dumps(asdict(settings.model))):
+            return Finding(what, f"of another model than config.json describes: {anew}", CHECKPOINT)
+    except (KeyError, TypeError, UserError) as fault:
+        return Finding(what, f"damaged, or of an older version of apformer ({fault}): {anew}", CHECKPOINT)
+    return Finding(what, f"of the parameters of step {step:,}, member {member}")
+
+
+def _leftovers(path):
+    """What crashes and damage left, which is in nobody's way."""
+    found = []
+    for entry in sorted([*path.glob("*.tmp*"), *path.glob("checkpoints/*.tmp*")]):
+        found.append(Finding("leftover", f"{entry.relative_to(path)}, of a write that was cut short: delete it"))
+    for entry in sorted([*path.glob("checkpoints/*.corrupt"), *path.glob(f"checkpoints/{healing.RECOMPUTED}/*")]):
+        found.append(
+            Finding("leftover", f"{entry.relative_to(path)}, which is not used: delete it, or keep it to look into")
+        )
+    return found
+
+
+def _lock(path):
+    """Whether a process trains in a run."""
+    try:
+        with open(path / ".lock", encoding="utf-8", errors="replace") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return Finding(
+                    "lock", f"in use by {file.read().strip()}: ask again when it has ended, faults may be its work"
+                )
+    except OSError:
+        pass
+    return Finding("lock", "free")

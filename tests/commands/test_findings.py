@@ -1,0 +1,159 @@
+"""The doctor finds what is not sound in a run, changes nothing, and the remedy that it names mends it."""
+
+import json
+import re
+import shlex
+import shutil
+
+import pytest
+
+from apformer import cli, files
+from apformer.runs import directory, manifest
+
+FLAGS = """--digits 2 --max_difference 30 --max_terms 6 --d_model 8 --n_layers 1 --n_heads 2 --steps 16 --batch_size 8
+ --log_every 2 --save_every 4 --keep 3 --warmup_steps 2 --test_sequences 20 --until steps"""
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    path = tmp_path_factory.mktemp("run") / "run"
+    assert cli.main(["train", *FLAGS.split(), "--run_dir", str(path)]) == 0
+    assert cli.main(["certify", str(path)]) == 8  # so that there is a certificate, of a model that is wrong
+    return path
+
+
+@pytest.fixture
+def copy(whole, tmp_path):
+    return shutil.copytree(whole, tmp_path / "run")
+
+
+def content(path):
+    return {file: file.read_bytes() for file in path.rglob("*") if file.is_file()}
+
+
+def told(path, capsys):
+    """(exit code, {what: FAULT or sound}, the lines of faults, what was said on standard error)"""
+    capsys.readouterr()
+    code = cli.main(["doctor", str(path)])
+    out, err = capsys.readouterr()
+    lines = [re.fullmatch(r"(FAULT|sound)  ?(.+?)  +(.*)", line).groups() for line in out.splitlines()]
+    return code, {what: verdict for verdict, what, _ in lines}, [line for line in lines if line[0] == "FAULT"], err
+
+
+def test_a_run_to_which_nothing_happened_is_sound(copy, capsys):
+    before = content(copy)
+    code, verdicts, _, err = told(copy, capsys)
+    assert code == 0 and err == "" and {*verdicts.values()} == {"sound"} and content(copy) == before
+    named = {"config.json", "dataset", "metrics.jsonl", "evaluation.json", "certificate.json", "lock"}
+    assert verdicts.keys() == named | {"checkpoint 8", "checkpoint 12", "checkpoint 16"}
+
+
+def test_json_holds_the_same(copy, capsys):
+    (copy / "checkpoints" / "12" / manifest.NAME).write_text("{}")
+    assert cli.main(["doctor", str(copy), "--json"]) == 4
+    found = json.loads(capsys.readouterr().out)
+    assert found["run"] == str(copy)
+    assert [finding["what"] for finding in found["findings"] if finding["code"]] == ["checkpoint 12"]
+
+
+def largest(folder):
+    return max((file for file in folder.rglob("*") if file.is_file()), key=lambda file: file.stat().st_size)
+
+
+def flip(file):
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 1
+    file.write_bytes(data)
+
+
+def edit(file, **changes):
+    files.write_json(file, files.read_json(file) | changes)
+
+
+def edit_line(path, number, edited):
+    lines = (path / "metrics.jsonl").read_text().splitlines()
+    lines[number] = edited(lines[number])
+    (path / "metrics.jsonl").write_text("".join(line + "\n" for line in lines if line))
+
+
+HARMS = {
+    "a bit": (lambda path: flip(largest(path / "checkpoints" / "12")), "checkpoint 12"),
+    "no manifest": (lambda path: (path / "checkpoints" / "16" / manifest.NAME).unlink(), "checkpoint 16"),
+    "missing": (lambda path: shutil.rmtree(path / "checkpoints" / "8"), "checkpoint 8"),
+    "torn": (lambda path: edit_line(path, 7, lambda line: line + '\n{"step": 1'), "metrics.jsonl"),
+    "a line gone": (lambda path: edit_line(path, 6, lambda line: ""), "metrics.jsonl"),
+    "a score": (
+        lambda path: edit_line(path, 7, lambda line: re.sub(r'(validation_loss": )[0-9.]+', r"\g<1>7.5", line)),
+        "checkpoint 16",
+    ),
+    "a word": (
+        lambda path: edit_line(path, 7, lambda line: line.replace("validation_loss", "validation_boss")),
+        "checkpoint 16",
+    ),
+    "of other parameters": (lambda path: edit(path / "evaluation.json", parameters_sha256="0" * 64), "evaluation.json"),
+    "of a step that is gone": (lambda path: edit(path / "certificate.json", step=4), "certificate.json"),
+    "of another model": (lambda path: edit(path / "certificate.json", model={"d_model": 9}), "certificate.json"),
+    "torn evaluation": (lambda path: (path / "evaluation.json").write_text('{"step": 16'), "evaluation.json"),
+    "a list": (lambda path: (path / "evaluation.json").write_text("[]"), "evaluation.json"),
+}
+
+
+@pytest.mark.parametrize("harm", HARMS)
+def test_what_is_not_sound_is_named_and_the_remedy_mends_it(copy, harm, capsys):
+    harmed, what = HARMS[harm]
+    harmed(copy)
+    before = content(copy)
+    code, _, faults, err = told(copy, capsys)
+    assert code == 4 and content(copy) == before
+    assert f"{copy} is not sound ({', '.join(dict.fromkeys(line[1] for line in faults))})" in err
+    assert what in [line[1] for line in faults]
+    remedy = shlex.split(re.search("`apformer (.*?)`", next(line for line in faults if line[1] == what)[2])[1])
+    assert cli.main(remedy) in (0, 8)
+    if remedy[0] == "resume":
+        assert cli.main(["certify", str(copy)]) == 8  # which goes with the steps that it is of
+    code, verdicts, _, _ = told(copy, capsys)
+    assert code == 0 and len(verdicts) >= 9
+
+
+@pytest.mark.parametrize("config", ["", "[]", '{"task": "progressions"}'])
+def test_without_its_settings_nothing_can_be_said_of_a_run(copy, config, capsys):
+    (copy / "config.json").write_text(config)
+    code, verdicts, faults, _ = told(copy, capsys)
+    assert code == 4 and verdicts == {"config.json": "FAULT"} and "train anew" in faults[0][2]
+
+
+def test_a_dataset_that_has_changed_has_the_exit_code_of_data(copy, capsys):
+    config = files.read_json(copy / "config.json")
+    files.write_json(copy / "config.json", config | {"data": {"source": "another"}})
+    code, verdicts, _, _ = told(copy, capsys)
+    assert code == 3 and verdicts["dataset"] == "FAULT"
+
+
+def test_leftovers_and_a_process_at_work_are_said_and_are_no_fault(copy, capsys):
+    (copy / "checkpoints" / "4.corrupt").mkdir()
+    (copy / "checkpoints" / "20.tmp").mkdir()
+    (copy / ".config.json.77.tmp").touch()
+    with directory.lock(copy):
+        assert cli.main(["doctor", str(copy)]) == 0
+    out = capsys.readouterr().out
+    assert out.count("sound  leftover") == 3 and "4.corrupt, which is not used" in out and "in use by process" in out
+
+
+def test_what_came_out_other_is_no_longer_said_to_be_computed_again(copy, capsys):
+    (copy / "checkpoints" / "12").rename(copy / "checkpoints" / "12.corrupt")
+    (copy / "checkpoints" / "recomputed" / "12").mkdir(parents=True)
+    code, _, ((_, what, says),), _ = told(copy, capsys)
+    assert code == 4 and what == "checkpoint 12" and "restore a copy" in says and "`" not in says
+
+
+def test_a_run_that_has_not_saved_yet_is_sound(copy, capsys):
+    for name in ("metrics.jsonl", "evaluation.json", "certificate.json"):
+        (copy / name).unlink()
+    shutil.rmtree(copy / "checkpoints")
+    code, verdicts, _, _ = told(copy, capsys)
+    assert code == 0 and verdicts["checkpoints"] == "sound"
+
+
+def test_no_run_at_all_is_wrong_usage(tmp_path, capsys):
+    assert cli.main(["doctor", str(tmp_path)]) == 2
+    assert "holds no run" in capsys.readouterr().err
