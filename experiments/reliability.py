@@ -53,6 +53,7 @@ def main(args):
             "command": f"python experiments/reliability.py {name}",
         }
         record = reproduce.renewed(begun | {"spread": {}}, begun["command"], figures, time.monotonic() - began, args)
+        record |= {key: figures[key] for key in ("table",) if key in figures}
         print(f"{name}: {tables.claim(record)}", flush=True)
         if args.cases is None:
             path = reproduce.RECORDS / f"faults-{name.replace('_', '-')}.json"

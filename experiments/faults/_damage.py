@@ -130,3 +130,4 @@ KINDS = {
     "the manifest of another step": _manifest_of_another_step,
     "a byte of the manifest": _manifest_byte,
 }
+OF_SEVERAL = [*KINDS][-3:]  # kinds of damage that want several files
