@@ -18,6 +18,7 @@ from apformer.machine import compiler, devices
 from apformer.proof import witness
 from apformer.report import progress, tables
 from apformer.runs import directory
+from apformer.runs.metrics import diverged, read_metrics
 from apformer.runs.provenance import digest, surroundings
 from apformer.runs.restore import load_params, load_settings
 from apformer.settings import architecture_of
@@ -94,6 +95,8 @@ def certify_run(path, settings, member=None, patience=PATIENCE, step=None, hasty
         return None
     witnesses = [{"witness": f"XLA, jaxlib {jaxlib.__version__}"}]
     result = result | {"seconds": round(work.seconds(), 1), "witnesses": witnesses} | identity
+    if settings.training.members > 1 and (lost := diverged(read_metrics(path))):
+        result["diverged"] = lost
     files.write_json(path / "certificate.json", result)
     (path / PARTIAL).unlink(missing_ok=True)
     return result

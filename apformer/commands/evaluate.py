@@ -11,7 +11,7 @@ from apformer.flags import parse
 from apformer.machine import devices
 from apformer.report import figures, progress
 from apformer.runs import directory
-from apformer.runs.metrics import read_metrics
+from apformer.runs.metrics import diverged, read_metrics, who_diverged
 from apformer.runs.provenance import digest
 from apformer.runs.restore import load_params, load_rows, load_settings
 from apformer.settings import architecture_of
@@ -49,9 +49,13 @@ def evaluate_run(path, settings, rows, member=None):
     with progress.bar(desc="evaluate", leave=False) as bar:
         found = task.evaluate(model, settings, rows, progress.reporter(bar))
     found = found._replace(result={"step": step, "member": member, "parameters_sha256": digest(params)} | found.result)
+    records = read_metrics(path)
+    if lost := diverged(records):
+        table = f"{found.table}\n{who_diverged(lost)}"
+        found = found._replace(result=found.result | {"diverged": lost}, table=table)
     files.write_json(path / "evaluation.json", found.result)
     for name, text in found.files.items():
         files.write_text(path / name, text)
-    curve = figures.loss_curve(read_metrics(path), task.floor(settings, rows))
+    curve = figures.loss_curve(records, task.floor(settings, rows))
     figures.save(path / "figures", {"loss": curve} | found.figures)
     return found

@@ -18,7 +18,7 @@ from apformer.formats.weights import named
 from apformer.report import sections, template, twin
 from apformer.report.sections import attempt
 from apformer.runs import directory, provenance, restore
-from apformer.runs.metrics import read_metrics
+from apformer.runs.metrics import diverged, read_metrics
 
 LARGEST = 24_000_000  # bytes of weights in a page
 MOST_WORDS = 1024  # tokens of a vocabulary whose embeddings are drawn
@@ -99,6 +99,7 @@ def _of_run(path, settings, params, step, member, missing):
         "metrics": attempt(missing, "metrics", lambda: read_metrics(path)),
         "embedding": pca.plane(twin.embedding(architecture, params), MOST_WORDS),
     }
+    data["diverged"] = diverged(data["metrics"] or [])
     return data | {"certificate": _of_this_model(path / "certificate.json", data, CERTIFICATE)}
 
 

@@ -96,6 +96,22 @@ def finite_mean(values):
     return np.mean(finite) if finite.size else np.inf
 
 
+def diverged(records):
+    """[{"member", "step"}]: the members of a population that are not finite at the end, and since which step."""
+    found, losses = [], [record.get("loss") for record in records]
+    for member, last in enumerate(losses[-1] if losses and isinstance(losses[-1], list) else []):
+        if last is None:
+            finite = [number for number, loss in enumerate(losses) if loss and loss[member] is not None]
+            found.append({"member": member, "step": records[finite[-1] + 1 if finite else 0]["step"]})
+    return found
+
+
+def who_diverged(found):
+    """What `diverged` found as a sentence; empty if it is nothing."""
+    each = ", ".join(f"{one['member']} at step {one['step']:,}" for one in found)
+    return each and f"Diverged, and left out: member {each}."
+
+
 def read_metrics(path):
     """The records of a run's metrics.jsonl. Raises UserError (exit CHECKPOINT) if it is missing or damaged."""
     path = Path(path) / "metrics.jsonl"

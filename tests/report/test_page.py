@@ -205,6 +205,21 @@ def test_a_member_is_shown_that_is_asked_for(made_run, tmp_path, capsys):
     assert report(path)[0]["member"] == 0  # which is the best is told by the checkpoint
 
 
+def test_a_member_that_diverged_is_named_by_the_evaluation_and_on_the_page(made_run, tmp_path, capsys):
+    path = shutil.copytree(made_run("members"), tmp_path / "run")
+    assert read(path / "report.html")[0]["diverged"] == []
+    lines = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
+    lines[-1]["loss"][2] = None
+    (path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    capsys.readouterr()
+    assert cli.main(["evaluate", str(path)]) == 0
+    assert capsys.readouterr().out.endswith("\nDiverged, and left out: member 2 at step 2.\n")
+    assert files.read_json(path / "evaluation.json")["diverged"] == [{"member": 2, "step": 2}]
+    assert report(path)[0]["diverged"] == [{"member": 2, "step": 2}]
+    cli.main(["certify", str(path)])
+    assert files.read_json(path / "certificate.json")["diverged"] == [{"member": 2, "step": 2}]
+
+
 @pytest.mark.parametrize(
     ("name", "value", "sentence"),
     [

@@ -20,7 +20,7 @@ from apformer.commands import resume
 from apformer.commands import train as experiment
 from apformer.errors import CHECKPOINT, DATA, NON_FINITE, USAGE, UserError
 from apformer.optimizer import Config as Optimizer
-from apformer.runs import checkpoint, fit, restore, selection, settings_file
+from apformer.runs import checkpoint, fit, metrics, restore, selection, settings_file
 from apformer.settings import Settings, Training
 from apformer.tasks.progressions import Options, generator, text_file, training
 
@@ -382,6 +382,34 @@ def test_a_member_that_diverges_costs_no_other(only_train, tmp_path, capsys):
     with pytest.raises(UserError, match="--member 1 of .*run is not finite at step") as caught:
         restore.load_params(tmp_path / "run", cfg, 1)
     assert caught.value.exit_code == NON_FINITE
+
+
+@pytest.mark.parametrize("mode", ["map", "vmap"])
+def test_the_others_end_with_the_bits_that_they_have_without_the_one_that_diverges(mode, only_train, tmp_path):
+    cfg, ends = with_training(members=3, steps=12, member_mode=mode), []
+    for name, rate in (("sound", 0.02), ("diverged", 1e38)):
+        (tmp_path / name).mkdir()
+        state, rates = fit.initial_state(cfg), jnp.float32([0.01, rate, 0.005])
+        state = fit.fit(tmp_path / name, cfg, None, state._replace(hyper=state.hyper | {"learning_rate": rates}))
+        ends.append([bits(jax.tree.map(lambda leaf, k=k: leaf[k], state)) for k in range(3)])
+    assert ends[0][0] == ends[1][0] and ends[0][2] == ends[1][2] and ends[0][1] != ends[1][1]
+    sound, spoilt = (records(tmp_path / name) for name in ("sound", "diverged"))
+    for ours, theirs in zip(sound, spoilt, strict=True):
+        assert [ours["loss"][k] for k in (0, 2)] == [theirs["loss"][k] for k in (0, 2)]
+    assert metrics.diverged(sound) == []
+    first = next(line["step"] for line in spoilt if line["loss"][1] is None)
+    assert metrics.diverged(spoilt) == [{"member": 1, "step": first}]
+
+
+def test_a_member_has_diverged_that_is_not_finite_from_a_step_on():
+    losses = {2: [None, 1.0, 1.0], 4: [1.0, None, 1.0], 6: [1.0, None, None], 8: [1.0, None, 2.0]}
+    found = metrics.diverged([{"step": step, "loss": loss} for step, loss in losses.items()])
+    assert found == [{"member": 1, "step": 4}]
+    assert metrics.who_diverged(found) == "Diverged, and left out: member 1 at step 4."
+    alone = metrics.diverged([{"step": 2, "loss": [None, 1.0]}])
+    assert alone == [{"member": 0, "step": 2}]
+    for none in ([], [{"step": 2, "loss": None}], [{"step": 2, "loss": 1.0}], [{"step": 2}]):
+        assert metrics.diverged(none) == [] and metrics.who_diverged([]) == ""
 
 
 def test_a_run_of_other_settings_is_not_gone_on_with(whole, only_train):

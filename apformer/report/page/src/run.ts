@@ -116,6 +116,7 @@ export interface Run {
   wrong: Listing | null;
   missing: Record<string, string>;
   metrics: Record<string, any>[] | null;
+  diverged: { member: number; step: number }[];
   floor?: { nats: number; why: string } | null;
   certificate: Record<string, any> | null;
   embedding: { points: [number, number][]; shares: number[] } | null;

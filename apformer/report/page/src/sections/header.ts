@@ -25,7 +25,9 @@ export function header(run: Run): HTMLElement {
 function sentence(run: Run): string {
   const { members, seed } = run.settings.training;
   const member = members > 1 ? ` Shown is member ${run.member} of ${members}, seed ${seed + run.member}.` : "";
-  return `${about(run)} that ${run.task.does}${run.circuit ? ", its weights written by hand" : ""}.${member}`;
+  const lost = run.diverged.map((one) => `${one.member} at step ${one.step.toLocaleString("en")}`).join(", ");
+  const diverged = lost && ` Diverged, and left out: member ${lost}.`;
+  return `${about(run)} that ${run.task.does}${run.circuit ? ", its weights written by hand" : ""}.${member}${diverged}`;
 }
 
 function certificate(run: Run): HTMLElement {
