@@ -6,7 +6,11 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.faults
+pytestmark = [
+    pytest.mark.faults,
+    # Reads that orbax began beside one that failed end when nobody waits for them any more, each with a traceback.
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
 sys.path.insert(0, str(Path(__file__).parents[2] / "experiments"))
 plain = importlib.import_module("faults.plain")
 
