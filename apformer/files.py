@@ -37,7 +37,7 @@ def append_record(path, record):
 
 
 def truncate_after(path, step):
-    """Cut a JSON-lines file back to its records of `step` and before, and drop a line that was torn by a crash."""
+    """Cut a JSON-lines file back to its records of `step` and before, and drop a line that is no record of a step."""
 
     def kept(line):
         try:

@@ -13,12 +13,15 @@ from apformer.runs import directory
 
 @dataclass(frozen=True)
 class Resume:
-    """Continue a run that was stopped. It ends with the same bits as an undisturbed run."""
+    """Continue a run that was stopped. It ends with the same bits as an undisturbed run.
+
+    Damaged or missing checkpoints are computed again first, from the sound one before each.
+    """
 
     run: Positional[str | None] = None
     """Run directory. The default is the latest run."""
     step: int | None = None
-    """Saved step to continue from; later steps are deleted. The default is the newest."""
+    """Saved step to continue from; later steps are deleted, and no other is computed again. Default: the newest."""
 
 
 def main(args):
@@ -27,7 +30,7 @@ def main(args):
 
 
 def resume(args):
-    """Go on with a run from its newest valid checkpoint, or from a saved step; anew if none was saved yet."""
+    """Go on with a run from its newest checkpoint, or from a saved step; anew if none was saved yet."""
     path = directory.find_begun(args.run)
     if not processes.first():
         path = Path(processes.scratch(path))

@@ -123,7 +123,7 @@ def train_or_resume(settings):
 def go_on(path, step=None):
     """Go on with a run from a saved step, or from its newest one; anew if none was saved yet.
 
-    Damaged checkpoints are computed again first; later than `step` none are.
+    Damaged checkpoints are computed again first; with a `step`, that one alone.
     """
     with directory.lock(path):
         settings, rows = load_settings(path), load_rows(path)

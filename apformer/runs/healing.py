@@ -28,21 +28,21 @@ from apformer.runs.selection import score, validation
 RECOMPUTED = "recomputed"  # the folder of what came out other than it was
 
 
-def heal(path, settings, rows, abstract_state, start, last=None):
+def heal(path, settings, rows, abstract_state, start, only=None):
     """Verify the checkpoints of a run, set the damaged ones aside, and compute again what is missing then.
 
-    abstract_state: as `checkpoint.load` wants it. start: a function to the state before the first step. last: the
-    step beyond which nothing is wanted. What cannot be computed again is said on standard error and stays set aside.
+    abstract_state: as `checkpoint.load` wants it. start: a function to the state before the first step. only: a step,
+    and the others are left as they are. What cannot be computed again is said on standard error and stays set aside.
     """
-    folder, last = path / "checkpoints", inf if last is None else last
+    folder = path / "checkpoints"
     selection.tidy(folder)
     for step in selection.steps(folder):
         try:
-            if step <= last:
+            if only in (None, step):
                 selection.facts_of(folder / str(step), manifest.verify)
         except manifest.Corrupt as damage:
             selection.set_aside(folder / str(step), damage)
-    lost = [step for step in _lost(path, settings.training) if step <= last]
+    lost = [step for step in _lost(path, settings.training) if only in (None, step)]
     agreement.agree("damage to the checkpoints", lost)
     for step in lost:
         try:
@@ -98,9 +98,8 @@ def _lost(path, run):
 def _heal(path, settings, rows, abstract_state, start, step):
     """Compute a lost checkpoint again, and put it where it was: a sentence about it. Raises UserError if that fails."""
     folder, aside = path / "checkpoints", path / "checkpoints" / f"{step}.corrupt"
-    before = max((sound for sound in selection.steps(folder) if sound < step), default=0)
+    before, state = _sound_before(folder, abstract_state, step) or (0, start())
     print(f"{path}: step {step:,} is computed again from step {before:,}", file=sys.stderr)
-    state = checkpoint.load(folder, abstract_state, before)[1] if before else start()
     state, record = replay(settings, rows, state, step)
     found, promise = validation(record), _promise(aside, step)
     scores = score(found) if found else record["loss"]
@@ -119,6 +118,14 @@ def _heal(path, settings, rows, abstract_state, start, step):
     checkpoint.write(folder / RECOMPUTED, facts, arrays)
     kept = f"it is kept as {folder / RECOMPUTED / str(step)} and the damaged one as {aside.name}, and neither is used"
     return f"step {step:,} came out other than {source} says{_elsewhere(promise)}: {kept}"
+
+
+def _sound_before(folder, abstract_state, step):
+    """(step, state) of the newest sound checkpoint before a step; None if there is none."""
+    for before in reversed(selection.steps(folder)):
+        if before < step:
+            with suppress(UserError):
+                return checkpoint.load(folder, abstract_state, before)
 
 
 def _promise(aside, step):

@@ -1,6 +1,7 @@
 """A damaged checkpoint is computed again by `resume`, bit for bit, and nothing else of the run changes."""
 
 import dataclasses
+import shutil
 import signal
 
 import jax
@@ -146,13 +147,32 @@ def test_what_the_run_no_longer_holds_stays_set_aside(whole, capsys):
     assert "again" not in capsys.readouterr().err and (whole / "checkpoints" / "8.corrupt").is_dir()
 
 
-def test_of_a_step_to_go_on_from_nothing_later_is_computed_again(whole, capsys):
+def test_a_step_to_go_on_from_is_computed_again_and_no_other(whole, capsys):
     before = facts(whole)
-    damage(whole, 20)
-    damage(whole, 24)
+    for step in (4, 20, 24):
+        damage(whole, step)
     assert cli.main(["resume", str(whole), "--step", "20"]) == 0
     said = capsys.readouterr().err
-    assert "step 20 is there again" in said and "resumed at step 20 of 28" in said and "step 24 is there" not in said
+    assert "step 20 is there again" in said and "resumed at step 20 of 28" in said and said.count("again") == 2
+    assert cli.main(["resume", str(whole)]) == 0
+    assert "step 4 is there again" in capsys.readouterr().err and facts(whole) == before
+
+
+def test_a_checkpoint_that_somebody_removed_is_computed_again(whole):
+    before = facts(whole)
+    for step in (4, 24):
+        shutil.rmtree(whole / "checkpoints" / str(step))
+    assert cli.main(["resume", str(whole)]) == 0
+    assert facts(whole) == before
+
+
+@pytest.mark.parametrize("line", ['{"step": 8, "loss": "x", "validation_loss": "x"}', "{}", "[1]", '{"step": "8"}'])
+def test_a_line_of_metrics_that_says_nothing_is_no_reason_to_fail(whole, line):
+    before, file = facts(whole), whole / "metrics.jsonl"
+    lines = file.read_text().splitlines()
+    file.write_text("\n".join([*lines[:3], line, *lines[4:]]) + "\n")
+    damage(whole, 24)
+    assert cli.main(["resume", str(whole)]) == 0
     assert facts(whole) == before
 
 
