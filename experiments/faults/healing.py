@@ -35,13 +35,15 @@ def measure(cases, folder):
     want, count = {"exit code": 0} | _told(whole), {"cases": cases, "healed": 0, "damaged": 0, "again": 0}
     for case in progress.bar(range(cases), unit="case"):
         rng, copy = np.random.default_rng([SEED, case]), folder / "copy"
-        shutil.copytree(whole if case % 2 else stopped, copy)
+        source = whole if case % 2 else stopped
+        shutil.copytree(source, copy)
         path, saved = copy / "checkpoints", selection.steps(copy / "checkpoints")
         hurt = sorted(int(step) for step in rng.choice(saved, rng.integers(1, len(saved) + 1), replace=False))
         kinds = [str(rng.choice([*_damage.KINDS])) for _ in hurt]
         for step, kind in zip(hurt, kinds, strict=True):
             other = rng.choice([other for other in saved if other != step])
-            _damage.inflict(rng, kind, path / str(step), path / str(other), manifest.NAME)
+            # Of the source, whose manifests are still their own.
+            _damage.inflict(rng, kind, path / str(step), source / "checkpoints" / str(other), manifest.NAME)
         with _damage.quiet() as said:
             code = cli.main(["resume", str(copy)])
         try:
