@@ -34,11 +34,13 @@ def inflict(rng, kind, checkpoint, other, manifest):
     """
     files = sorted(file for file in Path(checkpoint).rglob("*") if file.is_file())
     before = {file: file.read_bytes() for file in files}
-    while True:  # until bytes differ: what a page of zeros or a copy replaces may be the same
+    for _ in range(1000):  # until bytes differ: what a page of zeros or a copy replaces may be the same
         after = KINDS[kind](rng, before, checkpoint, other, manifest)
         changed = {file: data for file, data in after.items() if data != before[file]}
         if changed:
             break
+    else:
+        raise ValueError(f"{kind}: nothing in {checkpoint} can differ")
     for file, data in changed.items():
         if data is None:
             file.unlink()
