@@ -14,9 +14,11 @@ import errno
 import hashlib
 import logging
 import os
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from unittest import mock
 
@@ -175,6 +177,7 @@ def _orbax():
 
     # Orbax logs every failure with its traceback before it raises; the user gets our sentence instead.
     logging.getLogger("absl").setLevel(logging.CRITICAL)
+    _leave_out_late_writes()
     return v1
 
 
@@ -201,9 +204,31 @@ def _write_arrays(path, arrays):
         with _alone():
             _orbax().save(path, {name: array for name, array in arrays.items() if array.size})
     except ValueError as error:
-        # So tensorstore, under orbax, says that a write failed.
-        full = "RESOURCE_EXHAUSTED" in str(error) or "No space left" in str(error)
-        raise OSError(errno.ENOSPC if full else errno.EIO, str(error).partition("\n")[0][:200]) from error
+        raise _disk_error(error) from error
+
+
+def _disk_error(error):
+    """The OSError behind what tensorstore, under orbax, says of a file."""
+    said = str(error)
+    if "RESOURCE_EXHAUSTED" in said or "No space left" in said:
+        return OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    reasons = (os.strerror(number) for number in (errno.EROFS, errno.EACCES, errno.EIO, errno.EDQUOT))
+    return OSError(errno.EIO, next((reason for reason in reasons if reason in said), said.partition("\n")[0][:200]))
+
+
+@cache
+def _leave_out_late_writes():
+    """Let Python print no traceback of writes that end after the one which failed, whose error is raised.
+
+    They tell a loop of asyncio that orbax has closed, each with a traceback through sys.unraisablehook.
+    """
+    before = sys.unraisablehook
+
+    def hook(found):
+        if "Event loop is closed" not in str(found.exc_value):
+            before(found)
+
+    sys.unraisablehook = hook
 
 
 def _is_key(leaf):

@@ -586,3 +586,13 @@ def test_orbax_is_imported_only_when_used():
     with run_python(program) as process:
         process.communicate()
     assert process.returncode == 0
+
+
+def test_writes_that_end_after_one_that_failed_print_nothing(monkeypatch):
+    seen = []
+    monkeypatch.setattr(sys, "unraisablehook", seen.append)
+    checkpoint._leave_out_late_writes.__wrapped__()
+    late, other = (SimpleNamespace(exc_value=RuntimeError(words)) for words in ("Event loop is closed", "other"))
+    sys.unraisablehook(late)
+    sys.unraisablehook(other)
+    assert seen == [other]
