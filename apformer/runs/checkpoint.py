@@ -119,6 +119,7 @@ def write(folder, facts, arrays):
     with disk_errors(final):
         try:
             _write_arrays(temporary, arrays)
+            _require_written(temporary, arrays)
             manifest.seal(temporary, facts | {"arrays_sha256": digest(arrays), "versions": versions()})
             remove(folder, facts["step"])
             os.replace(temporary, final)
@@ -205,6 +206,18 @@ def _write_arrays(path, arrays):
             _orbax().save(path, {name: array for name, array in arrays.items() if array.size})
     except ValueError as error:
         raise _disk_error(error) from error
+
+
+def _require_written(path, arrays):
+    """Raise OSError unless the disk holds the arrays bit for bit: a manifest would also seal what a write has lost."""
+    try:
+        with _alone():
+            found = _orbax().load(path, checkpointable_name="state")
+    except ValueError as error:
+        raise _disk_error(error) from error
+    for name, array in arrays.items():
+        if array.size and np.asarray(found[name]).tobytes() != array.tobytes():
+            raise OSError(errno.EIO, f"{name} is not as it was written")
 
 
 def _disk_error(error):

@@ -588,6 +588,38 @@ def test_orbax_is_imported_only_when_used():
     assert process.returncode == 0
 
 
+@pytest.mark.parametrize("change", [lambda array: array + array.dtype.type(1), lambda array: array[:0]])
+def test_what_a_disk_has_lost_without_a_word_is_not_sealed(tmp_path, monkeypatch, change):
+    state = make_state()
+    with Checkpoints(tmp_path, keep=1) as checkpoints:
+        checkpoints.save(1, state)
+        checkpoints.wait()
+        orbax = checkpoint._orbax()
+
+        def load(path, **options):
+            return {name: change(np.atleast_1d(array)) for name, array in orbax.load(path, **options).items()}
+
+        monkeypatch.setattr(checkpoint, "_orbax", lambda: SimpleNamespace(save=orbax.save, load=load))
+        checkpoints.save(2, state)
+        with pytest.raises(errors.UserError, match="2 .*is not as it was written.*: mend that") as caught:
+            checkpoints.wait()
+    assert caught.value.exit_code == errors.DISK and os.listdir(tmp_path) == ["1"]
+
+
+def test_an_array_that_cannot_be_read_back_is_a_fault_of_the_disk(tmp_path, monkeypatch):
+    orbax = checkpoint._orbax()
+
+    def load(path, **options):
+        raise ValueError("DATA_LOSS: Error reading ...: Input/output error\nmore")
+
+    monkeypatch.setattr(checkpoint, "_orbax", lambda: SimpleNamespace(save=orbax.save, load=load))
+    checkpoints = Checkpoints(tmp_path)
+    checkpoints.save(1, make_state())
+    with pytest.raises(errors.UserError, match=r"\(Input/output error\): mend that") as caught:
+        checkpoints.close()
+    assert caught.value.exit_code == errors.DISK and os.listdir(tmp_path) == []
+
+
 def test_writes_that_end_after_one_that_failed_print_nothing(monkeypatch):
     seen = []
     monkeypatch.setattr(sys, "unraisablehook", seen.append)
