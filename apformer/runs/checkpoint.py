@@ -45,6 +45,7 @@ class Checkpoints:
         with disk_errors(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
             tidy(self.folder)
+            self._retain()
         self._worker, self._pending = ThreadPoolExecutor(1), None
         _orbax()
 
@@ -87,9 +88,13 @@ class Checkpoints:
     def _write(self, facts, arrays):
         write(self.folder, facts, arrays)
         with disk_errors(self.folder):
-            kept = {*scheduled(self.folder)[-self.keep :], best(self.folder), facts["step"]}
-            for step in {*steps(self.folder)} - kept:
-                remove(self.folder, step)
+            self._retain()
+
+    def _retain(self):
+        """Remove all checkpoints but the newest of all, the newest scheduled ones and the best."""
+        kept = {*scheduled(self.folder)[-self.keep :], best(self.folder), *steps(self.folder)[-1:]}
+        for step in {*steps(self.folder)} - kept:
+            remove(self.folder, step)
 
 
 def describe(step, state, scores=(), temporary=False):

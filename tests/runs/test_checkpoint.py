@@ -620,6 +620,12 @@ def test_an_array_that_cannot_be_read_back_is_a_fault_of_the_disk(tmp_path, monk
     assert caught.value.exit_code == errors.DISK and os.listdir(tmp_path) == []
 
 
+def test_a_removal_that_failed_is_made_up_for(tmp_path):
+    save(tmp_path, 1, 2, 3)
+    with Checkpoints(tmp_path, keep=1):
+        assert selection.steps(tmp_path) == [3]
+
+
 def test_writes_that_end_after_one_that_failed_print_nothing(monkeypatch):
     seen = []
     monkeypatch.setattr(sys, "unraisablehook", seen.append)
