@@ -23,6 +23,8 @@ from pathlib import Path
 from apformer.errors import CHECKPOINT, LOCKED, USAGE, UserError
 from apformer.files import disk_errors, preflight, read_text, write_text
 
+_TORN = re.compile(r"\..*\.([0-9]+)\.tmp")  # the name of a temporary file, with the number of its process
+
 
 def create(recipe, run_dir=None, *, root="runs", needs=0):
     """Make the directory of a new run and check, before any training, that it can be written.
@@ -35,7 +37,7 @@ def create(recipe, run_dir=None, *, root="runs", needs=0):
         path = Path(run_dir)
         with disk_errors(path):
             path.mkdir(parents=True, exist_ok=True)
-            files = {file.name for file in path.iterdir()} - {".lock"}
+            files = {file.name for file in path.iterdir() if not _TORN.fullmatch(file.name)} - {".lock"}
         if files & {"config.json", "metrics.jsonl", "checkpoints"}:
             remedy = f"resume it with `apformer resume {path}`, or give another --run_dir"
             raise UserError(f"--run_dir {path} already holds a run: {remedy}", USAGE)
@@ -137,4 +139,26 @@ def lock(run_dir):
             file.truncate(0)
             file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
             file.flush()
+            _remove_torn(path.parent)
         yield
+
+
+def _remove_torn(path):
+    """Remove the temporary files that a process left which was ended while it wrote one, see files.write_bytes."""
+    for file in [*path.glob(".*.tmp"), *path.glob("figures/.*.tmp")]:
+        if (found := _TORN.fullmatch(file.name)) and not _writes(int(found[1])):
+            with disk_errors(file, "remove"):
+                file.unlink(missing_ok=True)
+
+
+def _writes(process):
+    """Whether a process may be writing a file; this one is not."""
+    if process == os.getpid():
+        return False
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except (OSError, OverflowError):
+        pass  # of another user, or not the number of a process
+    return True

@@ -362,3 +362,22 @@ def test_an_error_of_the_disk_is_not_hidden(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "fsync", broken)
     with refused(errors.DISK, "Input/output error"):
         files.write_json(tmp_path / "value.json", 1)
+
+
+def test_the_temporary_files_of_a_process_that_was_killed_are_removed(tmp_path):
+    (tmp_path / "figures").mkdir()
+    with subprocess.Popen([sys.executable, "-c", ""]) as ended:
+        pass
+    torn = [f".config.json.{ended.pid}.tmp", f"figures/.loss.png.{ended.pid}.tmp", f".metrics.jsonl.{os.getpid()}.tmp"]
+    kept = [f".config.json.{os.getppid()}.tmp", ".notes.tmp", ".config.json.tmp"]
+    for name in torn + kept:
+        (tmp_path / name).touch()
+    with directory.lock(tmp_path):
+        assert not any((tmp_path / name).exists() for name in torn)
+        assert all((tmp_path / name).exists() for name in kept)
+
+
+def test_a_run_that_was_killed_before_its_first_file_can_be_begun_again(tmp_path):
+    (tmp_path / ".config.json.1.tmp").touch()
+    (tmp_path / ".lock").touch()
+    assert directory.create("exact", tmp_path) == tmp_path
