@@ -185,7 +185,7 @@ def test_train_prints_the_table_and_what_to_try(trained, run):
     out, err = (trained / "out").read_text(), (trained / "err").read_text()
     assert "predictable terms" in out and "nats per character" in out
     assert f'apformer predict {run} "07 10 13" --terms 3' in out
-    assert [line for line in err.splitlines() if "saved" in line] == [
+    assert [line for line in err.splitlines() if "saving" in line] == [
         line for line in err.splitlines() if line.startswith(("step 40:", "step 80:"))
     ]
     assert "\r" not in err and "%|" not in err  # no bar in a file

@@ -26,7 +26,7 @@ from apformer.machine import agreement, devices, processes
 from apformer.report import progress, tables
 from apformer.runs import checkpoint, directory, healing, language_model, provenance, recipes, selection, settings_file
 from apformer.runs.fit import fit, initial_state, validation_loss
-from apformer.runs.metrics import finite_mean, read_metrics
+from apformer.runs.metrics import finite_mean, missing, read_metrics
 from apformer.runs.restore import load_rows, load_settings
 
 
@@ -138,6 +138,9 @@ def go_on(path, step=None):
             step, state = checkpoint.load(path / "checkpoints", abstract, step)
             print(f"{path}: resumed at step {step:,} of {settings.training.steps:,}", file=sys.stderr)
         forget_after(path, step)
+        if gaps := missing(path, settings, step):
+            remedy = "`apformer resume --step` from one before it makes them anew"
+            print(f"{path}/metrics.jsonl has lost lines, the first of step {gaps[0]:,}: {remedy}", file=sys.stderr)
         finish(path, settings, rows, state)
 
 

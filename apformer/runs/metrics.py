@@ -46,7 +46,7 @@ class Log:
         self.bar.set_postfix_str(_in_words(record))
         if validation is not None:
             words = f"{_in_words({'loss': record['loss']})}, validation {_in_words(_of_finite(validation))}"
-            progress.write(f"step {step:,}: {words}; saved")
+            progress.write(f"step {step:,}: {words}; saving")
         return record
 
     def _say_what_failed(self, step, losses):
@@ -110,6 +110,13 @@ def who_diverged(found):
     """What `diverged` found as a sentence; empty if it is nothing."""
     each = ", ".join(f"{one['member']} at step {one['step']:,}" for one in found)
     return each and f"Diverged, and left out: member {each}."
+
+
+def missing(path, settings, step):
+    """The steps up to `step` that metrics.jsonl has no line of, although the run has come past them."""
+    due = range(settings.training.log_every, step + 1, settings.training.log_every)
+    known = {record["step"] for record in read_metrics(path)} if (path / "metrics.jsonl").exists() else set()
+    return [each for each in due if each not in known]
 
 
 def read_metrics(path):

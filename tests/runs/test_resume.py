@@ -418,3 +418,23 @@ def test_a_run_of_other_settings_is_not_gone_on_with(whole, only_train):
     with pytest.raises(UserError, match="holds a run of other settings.*give another --run_dir") as caught:
         experiment.train_or_resume(with_training(run_dir=str(path), seed=1))
     assert caught.value.exit_code == USAGE and records(path) == before
+
+
+@pytest.mark.parametrize("lost", (slice(5, 6), slice(0, None)))
+def test_lines_of_metrics_that_a_disk_has_lost_are_missed(whole, only_train, tmp_path, capsys, lost):
+    path, end = whole("sampler", only_train)
+    copy = shutil.copytree(path, tmp_path / "run")
+    lines = (copy / "metrics.jsonl").read_text().splitlines(keepends=True)
+    first = 2 * (1 + lost.start)
+    del lines[lost]
+    (copy / "metrics.jsonl").write_text("".join(lines))
+    if not lines:
+        (copy / "metrics.jsonl").unlink()
+    resume.resume(resume.Resume(str(copy)))
+    assert (
+        f"metrics.jsonl has lost lines, the first of step {first}: `apformer resume --step`" in capsys.readouterr().err
+    )
+    assert bits(only_train[-1]) == end
+    resume.resume(resume.Resume(str(copy), 4))
+    after = [record for record in records(copy) if record["step"] > 4]
+    assert after == records(path)[2:]
