@@ -11,6 +11,7 @@ import math
 import shlex
 import sys
 import time
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -177,13 +178,19 @@ def finish(path, settings, rows, state):
     if not processes.first():
         return
     found = evaluate.evaluate_run(path, settings, rows)
-    print(found.table)
+    _tell(found.table)
     if proofs:
-        print(tables.certificate(proofs[0]))
+        _tell(tables.certificate(proofs[0]))
     elif "certify" in task.ABILITIES:
-        print(certificate(path, settings, found.doubt))
-    print(f"\n{_page(path, settings, rows)}")
-    print(f"{path}\nTry it: {task.example(settings, shlex.quote(str(path)))}")
+        _tell(certificate(path, settings, found.doubt))
+    _tell(f"\n{_page(path, settings, rows)}")
+    _tell(f"{path}\nTry it: {task.example(settings, shlex.quote(str(path)))}")
+
+
+def _tell(text):
+    """Print, and go on where nobody reads it: the process says so as it ends."""
+    with suppress(OSError):
+        print(text, flush=True)
 
 
 def _prover(path, settings, proofs):
