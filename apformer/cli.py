@@ -28,7 +28,8 @@ sees, or with --devices N the first N. --coordinator HOST:PORT --processes N --p
 of N processes, which train together.
 
 exit codes: 0 done, 2 usage, 3 data, 4 checkpoint, 5 loss not finite, 6 disk, 7 run in use, 8 not certified,
-            9 another process of the run is lost, 130 or 143 stopped and saved
+            9 another process of the run is lost; 130, 143 or 129 stopped by SIGINT, SIGTERM or SIGHUP:
+            what was saved is not lost
 """
 
 

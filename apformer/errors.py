@@ -4,9 +4,13 @@ A `UserError` carries one sentence: what is wrong (flag, file or line) and what 
 under `guard` prints it without a traceback and exits with its code.
 """
 
+import io
 import os
+import select
 import sys
 from contextlib import suppress
+
+from apformer import signals
 
 USAGE = 2
 DATA = 3
@@ -18,6 +22,7 @@ NOT_CERTIFIED = 8
 LOST = 9
 
 MOST = 4000  # characters of a sentence
+PATIENCE = 5  # seconds until a pipe that is full is taken for one that nobody reads
 
 
 class UserError(Exception):
@@ -45,7 +50,8 @@ def _cut(sentence):
 
 def guard(program, call):
     """The exit code of a process that calls call(). What is not the user's to mend keeps its traceback."""
-    exit_code = _called(program, call)
+    with signals.heard(program):
+        exit_code = _called(program, call)
     try:
         sys.stdout.flush()
     except OSError:
@@ -82,9 +88,27 @@ def _prepare_streams():
     if sys.stdout is None:
         sys.stdout = open(os.devnull, "w")
         raise UserError("standard output is closed: send it to a file, or to /dev/null", DISK)
+    if sys.stderr is sys.__stderr__:
+        file = io.BufferedWriter(_Standing(sys.stderr.fileno(), "w", closefd=False))
+        sys.stderr = io.TextIOWrapper(file, sys.stderr.encoding, line_buffering=True)
     for stream in (sys.stdout, sys.stderr):
         with suppress(AttributeError):  # a stream of a notebook, which takes all characters
             stream.reconfigure(errors="backslashreplace")
+
+
+class _Standing(io.FileIO):
+    """Standard error, which no run stops for: a line that cannot be written, or that nobody reads, is left out."""
+
+    waits = PATIENCE
+
+    def write(self, data):
+        if not select.select([], [self], [], self.waits)[1]:
+            self.waits = 0  # until somebody reads again
+            return len(data)
+        self.waits = PATIENCE
+        with suppress(OSError):
+            return super().write(data)
+        return len(data)
 
 
 def _say(program, sentence, exit_code):

@@ -120,3 +120,28 @@ def test_of_a_sentence_that_quotes_a_whole_file_what_is_wrong_and_the_remedy_are
     sentence = str(errors.UserError(f"x.json holds {letter * 10**6}: restore it", errors.DATA))
     assert len(sentence) < errors.MOST + 9
     assert sentence.startswith("x.json holds") and sentence.endswith(": restore it")
+
+
+NOISY = (
+    "import sys; from apformer.errors import guard; guard('x', lambda: print('.' * 99, file=sys.stderr)); print('done')"
+)
+
+
+@pytest.mark.parametrize("state", ["full", "closed"])
+def test_nothing_stops_for_a_standard_error_that_nobody_reads(state):
+    ours, theirs = os.pipe()
+    if state == "closed":
+        os.close(ours)
+    else:
+        os.set_blocking(theirs, False)
+        with pytest.raises(BlockingIOError):
+            while True:
+                os.write(theirs, b"." * 1024)
+        os.set_blocking(theirs, True)
+    done = subprocess.run(
+        [sys.executable, "-c", NOISY], stdout=subprocess.PIPE, stderr=theirs, env=ENVIRONMENT, timeout=60
+    )
+    assert (done.returncode, done.stdout) == (0, b"done\n")
+    os.close(theirs)
+    if state == "full":
+        os.close(ours)

@@ -4,13 +4,14 @@ import hashlib
 import json
 import sys
 import time
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 
 import jaxlib
 import numpy as np
 from tyro.conf import Positional
 
-from apformer import files, tasks
+from apformer import files, signals, tasks
 from apformer.decoding.bind import bind
 from apformer.errors import NOT_CERTIFIED, USAGE, UserError
 from apformer.flags import parse
@@ -132,14 +133,16 @@ class Work:
         self.path, self.identity, self.patience, self.hasty = path, identity, patience, hasty
         self.state, self.before = self._kept()
         self.begun = self.saved = time.monotonic()
-        self.first, self.bar = None, None
+        self.first, self.bar, self.received, self.stops = None, None, (), ExitStack()
 
     def __enter__(self):
+        self.received = self.stops.enter_context(signals.deferred())
         self.bar = progress.bar(unit="context", unit_scale=True, desc="certify")
         return self
 
     def __exit__(self, *_):
         self.bar.close()
+        self.stops.close()
         if self.state is not None:
             self._keep()
 
@@ -166,6 +169,9 @@ class Work:
             much = f"{total:,} contexts, about {left / 60:,.0f} minutes here"
             remedy = f"run `apformer certify {self.path} --yes`, which can be stopped and goes on where it was"
             raise UserError(f"to certify {self.path} is to ask {much}: {remedy}", USAGE)
+        if self.received:
+            self.say(f"is asked up to {done:,} of {total:,} contexts: the same command goes on")
+            sys.exit(128 + max(self.received))
         if state is not None and now - self.saved > KEEP_EVERY:
             self._keep()
 

@@ -25,7 +25,7 @@ import time
 from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout, suppress
 from importlib.metadata import version
 
-from apformer import __version__, files
+from apformer import __version__, files, signals
 from apformer.errors import LOST, USAGE, UserError
 from apformer.machine import compilation
 
@@ -116,7 +116,7 @@ def leave(exit_code):
         return
     for folder in _scratch:
         shutil.rmtree(folder, ignore_errors=True)
-    if exit_code in (0, 130, 143):
+    if exit_code in (0, *(128 + number for number in signals.NUMBERS)):
         for peer in _peers.values():
             with suppress(OSError):
                 peer.sendall(GOODBYE)

@@ -4,9 +4,7 @@ Chunks end at multiples of log_every, counted from step 0, also in a resumed run
 the same states as an uninterrupted run, and ends with the same bits.
 """
 
-import signal
 import sys
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 
@@ -14,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from apformer import files, tasks, train
+from apformer import files, signals, tasks, train
 from apformer.machine import agreement, devices, processes
 from apformer.runs import checkpoint, selection
 from apformer.runs.feed import Feeding
@@ -140,7 +138,7 @@ def fit(path, settings, rows, state, proven=None):
     """The state after the last step; on the way it fills metrics.jsonl and checkpoints/ of the run directory `path`.
 
     proven(step), if given: whether training ends with the checkpoint of this step, which is then the best of the run.
-    The state given is donated. SIGINT or SIGTERM exits after a chunk and a checkpoint, with 128 + its number.
+    The state given is donated. A stop signal exits after a chunk and a checkpoint, with 128 + its number.
     Raises UserError: NON_FINITE as soon as no member's loss is finite, DISK if something cannot be written.
     """
     run, step = settings.training, int(np.max(state.step))
@@ -148,7 +146,7 @@ def fit(path, settings, rows, state, proven=None):
     with (
         course(settings, rows, state) as (state, advance, measure, mesh),
         checkpoint.Checkpoints(path / "checkpoints", run.keep) as checkpoints,
-        stop_signals() as received,
+        signals.deferred() as received,
         log,
     ):
         while step < run.steps and not (run.patience and _stale(path) >= run.patience):
@@ -249,25 +247,3 @@ def _program(settings):
 def _usual(part, names):
     """A part of the settings with the defaults of these fields."""
     return replace(part, **{name: getattr(type(part)(), name) for name in names})
-
-
-@contextmanager
-def stop_signals():
-    """A list that receives SIGINT or SIGTERM, so that what runs on the device is finished and saved before the stop.
-
-    A second signal stops at once.
-    """
-    received = []
-
-    def receive(number, _):
-        if received:
-            sys.exit(128 + number)
-        received.append(number)
-        print("stopping after these steps; once more to stop at once", file=sys.stderr)
-
-    before = {number: signal.signal(number, receive) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield received
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
