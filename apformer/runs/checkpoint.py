@@ -181,8 +181,10 @@ def _orbax():
     """The module, imported late: it takes longer to import than the rest of apformer's command line."""
     from orbax.checkpoint import v1
 
-    # Orbax logs every failure with its traceback before it raises; the user gets our sentence instead.
-    logging.getLogger("absl").setLevel(logging.CRITICAL)
+    # Orbax logs every failure with its traceback before it raises, and asyncio those of the writes beside it; the user
+    # gets our sentence instead.
+    for name in ("absl", "asyncio"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
     _leave_out_late_writes()
     return v1
 
