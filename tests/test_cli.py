@@ -10,6 +10,7 @@ import re
 import shutil
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import jax
@@ -171,6 +172,15 @@ def test_what_is_the_disks_fault_is_a_sentence_and_what_is_ours_a_traceback(fail
     monkeypatch.setattr(train, "main", lambda args: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         cli.main(["train"])
+
+
+def test_a_run_is_finished_though_nobody_reads_what_it_prints(monkeypatch):
+    ours, theirs = os.pipe()
+    os.close(ours)
+    with suppress(BrokenPipeError), open(theirs, "w") as closed:
+        monkeypatch.setattr(sys, "stdout", closed)
+        train._tell("the table")
+        train._tell("where the page is")
 
 
 def test_an_interrupt_outside_training(fails, monkeypatch):

@@ -3,12 +3,13 @@
 import dataclasses
 import json
 import re
+import signal
 
 import jax
 import numpy as np
 import pytest
 
-from apformer import cli, errors
+from apformer import cli, errors, signals
 from apformer.analysis import circuit, rounding
 from apformer.commands import certify as certify_
 from apformer.commands import train
@@ -100,6 +101,25 @@ def test_a_stopped_enumeration_goes_on_where_it_was(run, capsys, monkeypatch, al
     monkeypatch.setattr(certify, "enumerate_contexts", watched)
     code, printed = call(capsys, run, "--json")
     assert json.loads(printed.out)["contexts"] == certify.count(DATA, 8)
+
+
+@pytest.mark.parametrize("number", signals.NUMBERS)
+def test_a_stop_signal_keeps_what_was_asked(run, capsys, monkeypatch, alike, number):
+    monkeypatch.setattr(certify, "BATCH_TOKENS", {"cpu": 600})
+    whole = certify.enumerate_contexts
+
+    def stopped(*args):
+        tallies = whole(*args)
+        yield next(tallies)
+        signal.raise_signal(number)
+        yield next(tallies)
+        raise AssertionError("it goes on")
+
+    monkeypatch.setattr(certify, "enumerate_contexts", stopped)
+    code, printed = call(capsys, run)
+    assert code == 128 + number and not (run / "certificate.json").exists()
+    assert "contexts: the same command goes on" in printed.err.splitlines()[-1]
+    assert json.loads((run / certify_.PARTIAL).read_text())["state"] is not None
 
 
 OTHER = json.dumps({"identity": {"parameters_sha256": "other"}, "state": {"group": 9}, "seconds": 9})

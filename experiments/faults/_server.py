@@ -1,0 +1,139 @@
+"""A process that runs commands of apformer, one after the other: `python _server.py`, a JSON object a line.
+
+In a child (`fork`), which begins with everything imported and nothing compiled, so that it can be killed; or in this
+process itself, where what is compiled stays. A request: {args, folder, fork, signals, fault, clock, streams}; an
+answer: {code, seconds, calls, fired, kinds}, where code is below 0 for a signal. `python _server.py REQUEST` runs one
+from nothing.
+
+In `folder`: out and err, what was printed; saved, a line for each checkpoint that was said to be on the disk.
+"""
+
+import ctypes
+import fcntl
+import importlib
+import json
+import os
+import signal
+import sys
+import termios
+import time
+import traceback
+from contextlib import suppress
+from pathlib import Path
+
+FAULTS = "none kill full broken readonly short fsync lost shifted elsewhere".split()
+
+
+def main():
+    if len(sys.argv) > 1:
+        if sys.stdin.isatty() and os.getsid(0) == os.getpid():
+            fcntl.ioctl(0, termios.TIOCSCTTY, 0)  # a terminal whose end is ours
+        os._exit(command(json.loads(sys.argv[1])))
+    answers = os.fdopen(os.dup(1), "w")
+    for name in "cli commands.train commands.resume commands.certify runs.restore".split():
+        importlib.import_module(f"apformer.{name}")
+    importlib.import_module("matplotlib.pyplot")
+    sys.modules["apformer.runs.checkpoint"]._orbax()
+    for line in sys.stdin:
+        request = json.loads(line)
+        began, facts = time.monotonic(), {}
+        if request["fork"]:
+            code = in_child(request)
+        else:
+            code = command(request)
+            facts = arm(None)
+        seconds = time.monotonic() - began
+        print(json.dumps({"code": code, "seconds": seconds} | facts), file=answers, flush=True)
+
+
+def in_child(request):
+    """The exit code of a child that runs a command, sent its signals in time."""
+    child, ready = os.fork(), Path(request["folder"], "ready")
+    if not child:
+        os._exit(command(request))
+    began, waiting = time.monotonic(), sorted(request["signals"], reverse=True)
+    while True:
+        done, status = os.waitpid(child, os.WNOHANG)
+        if done:
+            return os.waitstatus_to_exitcode(status)
+        if waiting and waiting[-1][1] != signal.SIGKILL and not ready.exists():
+            began = time.monotonic()
+        while waiting and time.monotonic() - began >= waiting[-1][0]:
+            os.kill(child, waiting.pop()[1])
+        time.sleep(0.002)
+
+
+def command(request):
+    """The exit code of a command, here and now; `ready` is there once this process hears stop signals."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # a job in the background ignores some of them
+        signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+    from apformer import signals
+
+    folder, before = Path(request["folder"]), [os.dup(stream) for stream in (1, 2)]
+    if request["streams"]:
+        for stream, name in ((1, "out"), (2, "err")):
+            file = os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+            os.dup2(file, stream)
+            os.close(file)
+    with signals.heard("apformer"):
+        (folder / "ready").touch()
+        try:
+            return _watched(request, folder)
+        except BaseException:
+            traceback.print_exc()
+            return 1
+        finally:
+            if not request["fork"]:
+                with suppress(OSError):
+                    sys.stdout.flush()
+                sys.stderr.flush()
+            for stream, old in zip((1, 2), before, strict=True):
+                os.dup2(old, stream)
+                os.close(old)
+
+
+def _watched(request, folder):
+    """The exit code of a command under its fault; `saved` gets the step of each checkpoint that is on the disk."""
+    from apformer import cli, errors
+    from apformer.runs import checkpoint
+
+    write, clock = checkpoint.Checkpoints._write, time.time
+
+    def said(self, facts, arrays):
+        write(self, facts, arrays)
+        with open(folder / "saved", "a") as saved:
+            saved.write(f"{facts['step']}\n")
+
+    checkpoint.Checkpoints._write = said
+    if request["clock"]:
+        time.time = lambda: clock() + request["clock"]
+    try:
+        if request["fault"]:
+            arm(*request["fault"])
+        if request["args"][0] == "sweep":
+            from apformer.sweep.sweep import sweep
+
+            return errors.guard("sweep", lambda: sweep(request["args"][1:]))
+        return cli.main(request["args"])
+    finally:
+        checkpoint.Checkpoints._write, time.time = write, clock
+
+
+def arm(path, fault="none", when=0, seed=0):
+    """Begin to count the calls below a folder, with a fault; or end it, and return what was counted."""
+    try:
+        shim = ctypes.CDLL(None)
+        shim.faults_arm.argtypes = [ctypes.c_char_p, ctypes.c_int, ctypes.c_int, ctypes.c_int]
+    except AttributeError:
+        return {}
+    if path is not None:
+        shim.faults_arm(path.encode(), FAULTS.index(fault), when, seed)
+        return {}
+    shim.faults_kinds.restype = ctypes.c_char_p
+    found = shim.faults_count(), bool(shim.faults_fired()), shim.faults_kinds().decode()
+    shim.faults_arm(b"", 0, 0, 0)
+    return dict(zip(("calls", "fired", "kinds"), found, strict=True))
+
+
+if __name__ == "__main__":
+    main()

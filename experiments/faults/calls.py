@@ -1,0 +1,124 @@
+"""A run of three checkpoints is cut at every call that touches its directory, and meets a disk that lies.
+
+A library that is loaded before the C library (_shim.c) counts the calls that open, write, force to the disk, make,
+rename, remove or cut below the run's directory, in all threads, and lets one of six faults happen at call N: SIGKILL;
+ENOSPC, EIO or EROFS from there on; a write that is short; an fsync that fails. (`strace --inject` does the same; a run
+under it takes four times as long, and a process of its own.) Then the run is resumed without a fault.
+
+Four more faults leave the process unaware: a write that is acknowledged and lost, that lands at another place of its
+file, or in a file that was written before; and a clock that goes back by a day. Of these the promise is that
+nothing is silently wrong: the run ends as the undisturbed one, or a command refuses it with one sentence.
+"""
+
+import shutil
+import signal
+from functools import partial
+
+import numpy as np
+from faults import _runs
+
+from apformer.errors import CHECKPOINT, DISK
+
+QUESTION = "Is anything lost or silently wrong when a run is cut at any of its system calls, or its disk lies?"
+CLAIM = (
+    "{cases:,} faults: SIGKILL at each, or ENOSPC, EIO or EROFS from each of the {calls:,} system calls that touch the "
+    "directory of a run of 3 checkpoints, each write short, each fsync failed; {lies:,} writes lost or misdirected, or "
+    "a clock set back. {lost:,} checkpoints that were on the disk lost, {unequal:,} resumed runs with other bits than "
+    "the undisturbed one, {unsaid:,} ends without the documented exit code and sentence; {refused:,} of the lies were "
+    "refused with a sentence, {silent:,} were silently wrong."
+)
+# Which calls each fault is for, by the letters of _shim.c.
+APPLIES = {
+    "kill": "rowsmnut",
+    "full": "owmn",
+    "broken": "rowsmnut",
+    "readonly": "owmnut",
+    "short": "w",
+    "fsync": "s",
+    "lost": "w",
+    "shifted": "w",
+    "elsewhere": "w",
+}
+LIES = ("lost", "shifted", "elsewhere", "clock")
+DAY = 86_400  # seconds
+CASES = 10_000  # more than there are: all of them
+
+
+def measure(cases, folder):
+    """{cases, calls, lies, lost, unequal, unsaid, refused, silent} of that many cases, evenly spread over all."""
+    shim, reason = _runs.shim(folder)
+    if shim is None:
+        raise RuntimeError(reason)
+    wanted, kinds = {}, {}
+    with _runs.Server(folder / "first", shim) as server:
+        for name, keep in (("compiles", 1), ("one", 1), ("two", 2)):
+            run = folder / name
+            done = server.run(_runs.train_args(folder, run, keep), fork=False, fault=(run, "none", 0, 0))
+            if done.code:
+                raise RuntimeError(f"an undisturbed run ends with {done.code}: {done.err}")
+            wanted[keep], kinds[keep] = _runs.end_of(run), done.kinds
+    every = _cases(kinds)
+    chosen = [every[k] for k in np.unique(np.linspace(0, len(every) - 1, min(cases, len(every))).astype(int))]
+    work = partial(_case, folder=folder, wanted=wanted)
+    found = [each for each in _runs.over(chosen, work, folder, shim, desc="calls") if each is not None]
+    figures = {
+        name: sum(each.get(name, 0) for each in found) for name in "lies lost unequal unsaid refused silent".split()
+    }
+    return {"cases": len(found), "calls": len(kinds[1])} | figures
+
+
+def _cases(kinds):
+    """[(fault, number of the call)] of all calls and faults; a disk that lies has a run that keeps two checkpoints."""
+    found = []
+    for fault, letters in APPLIES.items():
+        of_run = kinds[2 if fault in LIES else 1]
+        found += [(fault, number) for number, kind in enumerate(of_run, 1) if kind in letters]
+    return found + [("clock", number) for number in range(1, len(kinds[2]), 25)]
+
+
+def _case(server, case, folder, wanted):
+    """{figure: count} of one fault at one call; None if the run was over before."""
+    fault, number = case
+    keep, faults = 2 if fault in LIES else 1, []
+    run = folder / f"run-{fault}-{number}"
+    # The clock goes back in the run that is resumed, after a kill.
+    meets = (run, "kill" if fault == "clock" else fault, number, number)
+    kill = meets[1] == "kill"
+    done = server.run(_runs.train_args(folder, run, keep), fork=kill, fault=meets)
+    if done.code != -signal.SIGKILL if kill else not done.fired:
+        shutil.rmtree(run, ignore_errors=True)
+        return None
+    said = kill or done.code == 0 or (done.code in (CHECKPOINT, DISK) and _runs.sentence_of(done))
+    if not said or "Traceback" in done.err:
+        _runs.tell(faults, "unsaid", case, done)
+    newest, sound = max(done.saved, default=-1), _runs.newest_sound(run)
+    if fault not in LIES and sound < newest:
+        _runs.tell(faults, "lost", f"{case}, step {newest} was on the disk, and {sound} is sound", done)
+    if fault not in LIES and done.code == 0 and (differing := _differing(run, done, wanted[keep])):
+        _runs.tell(faults, "unequal", f"{case} ended with exit 0 and {differing}", done)
+    again = server.run(_runs.goes_on(folder, run, keep), fork=False, clock=-DAY if fault == "clock" else 0.0)
+    at = _runs.resumed_at(again)
+    if fault not in LIES and newest > 0 and (at is None or at < newest):
+        _runs.tell(faults, "lost", f"{case}, step {newest} was on the disk, and it went on from {at}", again)
+    if fault in LIES and again.code in (CHECKPOINT, DISK) and _runs.sentence_of(again):
+        faults.append("refused")
+    elif again.code or (differing := _differing(run, again, wanted[keep])):
+        name = "silent" if fault in LIES else "unequal"
+        _runs.tell(faults, name, f"{case}, exit {done.code}, then {again.code or differing}", again)
+    shutil.rmtree(run, ignore_errors=True)
+    return {name: faults.count(name) for name in {*faults}} | {"lies": fault in LIES}
+
+
+def _differing(run, outcome, wanted):
+    """What is other than in the undisturbed run, but for what was said, and checkpoints that were set aside."""
+    try:
+        found = _runs.end_of(run)
+    except Exception as error:  # a file that is missing or damaged, in whatever way
+        return repr(error)
+    found["others"] = [name for name in found["others"] if not name.endswith(".corrupt")]
+    if "\nNo page: " in outcome.out:  # for which no run fails
+        found["files"] = sorted({*found["files"], "report.html"})
+    if "metrics.jsonl has lost lines" in outcome.err:
+        found.pop("metrics")
+        wanted = {name: value for name, value in wanted.items() if name != "metrics"}
+    return _runs.differences(found, wanted)

@@ -1,0 +1,211 @@
+"""Commands are stopped at random moments by SIGINT, SIGTERM and SIGHUP, a second signal, a closed terminal, full pipes.
+
+Moments are drawn evenly over the time that the undisturbed command takes, from when the process hears signals: the
+import of Python's modules (of the processes that are not forked), compilation, training, saves, evaluation and page of
+a language model, of word2vec, of a fine-tuned model and of a sweep, and the commands evaluate, certify and report.
+
+Promised: exit code 128 + the number of the signal and a sentence, or what the undisturbed command ends with where it
+was done before; and the run gone on with, or the command given again, ends with the same bits.
+"""
+
+import json
+import os
+import pty
+import shutil
+import signal
+import subprocess
+import threading
+from collections import Counter
+from functools import partial
+
+import numpy as np
+from faults import _runs
+
+QUESTION = "Does a command that is stopped at any moment say so, with its exit code, and keep its work?"
+CLAIM = (
+    "{cases:,} stops at random moments of training, word2vec, fine-tuning, a sweep, evaluate, certify and report: "
+    "SIGINT, SIGTERM and SIGHUP, {twice:,} with a second signal soon after, {terminal:,} by a closed terminal, "
+    "{pipes:,} with a full or closed pipe as standard output or error; {stopped:,} met the command at work, the others "
+    "came when it was done. {unsaid:,} without the documented exit code and sentence, {lost:,} lost a checkpoint that "
+    "was on the disk, {unequal:,} went on to other bits."
+)
+CASES = 350
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+KINDS = ("train", "words", "finetune", "sweep", "evaluate", "certify", "report")
+WAYS = ("once", "once", "once", "twice", "fresh", "terminal", "full err", "full out", "closed err", "closed out")
+SAYS = ("apformer: stopped ", "stopped at step ", " the same command goes on")
+TINY = "--d_model 8 --n_layers 1 --n_heads 1 --batch_size 4 --steps 8 --log_every 2 --save_every 4"
+HOME = "--recipe sketch --digits 2 --max_terms 6 --max_difference 30 --test_sequences 16"
+
+
+def measure(cases, folder):
+    """{cases, twice, terminal, pipes, stopped, unsaid, lost, unequal} of that many stops."""
+    wanted, times = {}, {}
+    with _runs.Server(folder / "first") as server:
+        for kind in KINDS:
+            for name in ("compiles", "whole"):
+                run = _begin(folder, kind, f"{name}-{kind}")
+                done = server.run(_words(folder, kind, run))
+                if done.code not in (0, 8):
+                    raise RuntimeError(f"an undisturbed {kind} ends with {done.code}: {done.err}")
+            wanted[kind], times[kind] = (done.code, _end_of(kind, run)), done.seconds
+    work = partial(_stop, folder=folder, wanted=wanted, times=times)
+    found = _runs.over(range(cases), work, folder, desc="stops")
+    counts = Counter(name for names in found for name in names)
+    names = "twice terminal pipes stopped unsaid lost unequal".split()
+    return {"cases": cases} | {name: counts[name] for name in names}
+
+
+def _stop(server, seed, folder, wanted, times):
+    """What is counted of one stop."""
+    rng, kind, way = np.random.default_rng((7, seed)), KINDS[seed % len(KINDS)], WAYS[seed // len(KINDS) % len(WAYS)]
+    number, faults = SIGNALS[rng.integers(3)], []
+    run = _begin(folder, kind, f"run-{seed}")
+    fresh = way not in ("once", "twice")
+    moments = [(rng.uniform(0, times[kind] + fresh), number)]
+    if way == "twice":
+        moments.append((moments[0][0] + rng.uniform(0, 0.3), SIGNALS[rng.integers(3)]))
+    case = f"stop {seed}: {kind}, {way}, {[(round(at, 3), which.name) for at, which in moments]}"
+    if way in ("once", "twice", "fresh"):
+        done = server.run(_words(folder, kind, run), fresh=fresh, signals=moments)
+    else:
+        done = _elsewhere(server, _words(folder, kind, run), way, moments)
+        number = signal.SIGHUP if way == "terminal" else number
+    code, end = wanted[kind]
+    expected = {128 + which for _, which in moments} if way != "terminal" else {128 + number}
+    stopped = done.code in expected
+    said = any(words in done.err for words in SAYS) or way == "terminal" or way.endswith("err")
+    over = done.code in ({code, 6} if way == "closed out" else {code, 0} if way.startswith("closed") else {code})
+    if not (stopped and said or over) or "Traceback" in done.err:
+        _runs.tell(faults, "unsaid", case, done)
+    again = server.run(_again(folder, kind, run), fork=False)
+    at, newest = _runs.resumed_at(again), max(done.saved, default=0)
+    if kind in ("train", "words", "finetune") and newest and (at is None or at < newest):
+        _runs.tell(faults, "lost", f"{case}, step {newest} was on the disk, and it went on from {at}", again)
+    try:
+        found = _end_of(kind, run)
+    except Exception as error:  # a file that is missing or damaged, in whatever way
+        found = {name: repr(error) for name in end}
+    differing = _runs.differences(found, end)
+    if again.code != code or differing:
+        _runs.tell(faults, "unequal", f"{case}, exit {done.code}, then {again.code}, {differing}", again)
+    shutil.rmtree(run, ignore_errors=True)
+    way = way if way in ("twice", "terminal") else "pipes" if " " in way else "once"
+    return [*faults, way, *["stopped"] * stopped]
+
+
+def _elsewhere(server, args, way, moments):
+    """The Outcome of a command in a terminal that closes, or with a pipe that is full or closed."""
+    streams = {"out": open(server.folder / "out", "w"), "err": open(server.folder / "err", "w")}
+    request, options = server.request(args, streams=False), {}
+    if way == "terminal":
+        ours, theirs = pty.openpty()
+        streams = {"out": theirs, "err": theirs}
+        options = {"stdin": theirs, "start_new_session": True}  # _server.py takes it for its terminal
+    else:
+        state, which = way.split()
+        ours, streams[which] = os.pipe()
+        if state == "full":
+            os.set_blocking(streams[which], False)
+            try:
+                while True:
+                    os.write(streams[which], b"." * 1024)
+            except BlockingIOError:
+                os.set_blocking(streams[which], True)
+        else:
+            os.close(ours)
+            ours = None
+    process = subprocess.Popen(
+        server.words(request),
+        env=server.environment,
+        cwd=server.folder,
+        stdout=streams["out"],
+        stderr=streams["err"],
+        **options,
+    )
+    for stream in {*streams.values()}:
+        os.close(stream) if isinstance(stream, int) else stream.close()
+    if way == "terminal":
+        closes = threading.Event()
+        reader = threading.Thread(target=_read_until, args=(ours, closes))
+        reader.start()
+        server.signal(process, [(moments[0][0], 0)])  # nothing: it only waits
+        closes.set()
+        reader.join()
+        os.close(ours)
+        ours = None
+    else:
+        server.signal(process, moments)
+    try:
+        code = process.wait(_runs.LIMIT)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        code = _runs.HUNG
+    if ours is not None:
+        os.close(ours)
+    return server.outcome(code=code)
+
+
+def _read_until(terminal, closes):
+    """Read what a terminal shows, as a person does, until it closes."""
+    os.set_blocking(terminal, False)
+    while not closes.wait(0.01):
+        try:
+            os.read(terminal, 65536)
+        except OSError:
+            continue
+
+
+def _begin(folder, kind, name):
+    """The directory of a run for a kind of command; that of a finished run for those that read one."""
+    run = folder / name
+    if kind in ("evaluate", "certify", "report"):
+        home = folder / "home"
+        if not home.exists():
+            with _runs.Server(folder / "server-home") as server:
+                server.run(f"train {HOME} {TINY} --run_dir {home}".split())
+            for file in ("evaluation.json", "certificate.json", "report.html"):
+                (home / file).unlink(missing_ok=True)
+        shutil.copytree(home, run)
+    return run
+
+
+def _words(folder, kind, run):
+    """The words of a command."""
+    if kind in ("evaluate", "certify", "report"):
+        return [kind, str(run)]
+    if kind == "train":
+        return _runs.train_args(folder, run)
+    text = f"--text {folder / 'bottles.txt'}"
+    given = {
+        "words": f"train --recipe words {text} --min_count 1 --d_model 8 --batch_size 8 --steps 8 --log_every 2"
+        f" --save_every 4 --run_dir {run}",
+        "finetune": f"train --recipe text {text} --init_from {folder / 'whole-train'} --batch_size 4 --steps 8"
+        f" --log_every 2 --save_every 4 --run_dir {run}",
+        "sweep": f"sweep {HOME} {TINY} --position sinusoidal,rotary --members 2 --no_certify --run_dir {run}",
+    }
+    return given[kind].split()
+
+
+def _again(folder, kind, run):
+    """The words that go on."""
+    if kind in ("train", "words", "finetune") and (run / "config.json").exists():
+        return ["resume", str(run)]
+    return _words(folder, kind, run)
+
+
+def _end_of(kind, run):
+    """What is compared of a command that is done."""
+    if kind == "sweep":
+        found = json.loads((run / "sweep.json").read_text())
+        members = [{name: value for name, value in each.items() if name != "seconds"} for each in found["members"]]
+        return {"members": members, "table": (run / "table.md").exists()}
+    if kind == "evaluate":
+        return {"evaluation": json.loads((run / "evaluation.json").read_text())}
+    if kind == "certify":
+        found = json.loads((run / "certificate.json").read_text())
+        found.pop("seconds")
+        return {"certificate": found}
+    if kind == "report":
+        return {"page": len((run / "report.html").read_text()) > 1000}
+    return _runs.end_of(run)
