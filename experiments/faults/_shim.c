@@ -64,6 +64,7 @@ static int below_at(int fd, const char *path) {
 }
 
 /* What a call of a kind meets: 0 nothing, above 0 an errno, below 0 a fault of a write.
+   Faults of one write or fsync meet the first from there on.
    r opens to read, o opens to write, w writes, s forces to the disk, m makes a folder, n renames, u removes, t cuts. */
 static int meets(char kind) {
     int now = ++count;
@@ -74,8 +75,8 @@ static int meets(char kind) {
     if (fault == FULL && strchr("owmn", kind)) found = ENOSPC;
     if (fault == BROKEN) found = EIO;
     if (fault == READONLY && strchr("owmnut", kind)) found = EROFS;
-    if (fault == FSYNC && now == when && kind == 's') found = EIO;
-    if ((fault == SHORT || fault >= LOST) && now == when && kind == 'w') found = -fault;
+    if (fault == FSYNC && !fired && kind == 's') found = EIO;
+    if ((fault == SHORT || fault >= LOST) && !fired && kind == 'w') found = -fault;
     if (found) fired = 1;
     return found;
 }
