@@ -5,6 +5,7 @@ the same states as an uninterrupted run, and ends with the same bits.
 """
 
 import sys
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 
