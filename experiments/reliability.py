@@ -1,7 +1,7 @@
-"""Try every fault and write what came of it: `python experiments/reliability.py [NAME ...]`.
+"""Try every fault and write what came of it: `python experiments/reliability.py [NAME ...] --record`.
 
 A file of experiments/faults/ holds one promise and the trial of it: QUESTION, CLAIM, CASES, and measure(cases, folder),
-which returns the figures that the claim names. Each trial becomes a record, and RELIABILITY.md shows them all.
+which returns the figures that the claim names. With --record each becomes a record, and RELIABILITY.md shows them all.
 """
 
 import contextlib
@@ -26,16 +26,18 @@ NAMES = tuple(sorted(path.stem for path in (HERE / "faults").glob("[a-z]*.py")))
 
 @dataclass(frozen=True)
 class Reliability:
-    """Try every fault, write a record of each trial, and the page that shows them."""
+    """Try every fault, and write the page that shows what came of it."""
 
     names: Positional[tuple[str, ...]] = NAMES
     """Trials to make. The default is all of them."""
     cases: int | None = None
-    """Cases of each trial. The default is the number that each one says, and only then a record is written."""
+    """Cases of each trial. The default is the number that each one says."""
+    record: bool = False
+    """Write a record of each trial, and the page that shows them."""
     loaded: bool = False
-    """Say in the record that other jobs ran on the same cores."""
+    """With --record: say that other jobs ran on the same cores."""
     yardstick: float | None = None
-    """Seconds that bench/yardstick.py took in this session, for the record."""
+    """With --record: seconds that bench/yardstick.py took in this session."""
 
 
 def main(args):
@@ -47,19 +49,18 @@ def main(args):
         trial, began = importlib.import_module(f"faults.{name}"), time.monotonic()
         with tempfile.TemporaryDirectory() as folder:
             figures = trial.measure(args.cases or trial.CASES, Path(folder))
-        begun = {
-            "question": trial.QUESTION,
-            "claim": trial.CLAIM,
-            "command": f"python experiments/reliability.py {name}",
-        }
-        record = reproduce.renewed(begun | {"spread": {}}, begun["command"], figures, time.monotonic() - began, args)
-        record |= {key: figures[key] for key in ("table",) if key in figures}
+        table, size = figures.pop("table", None), f" --cases {args.cases}" * (args.cases is not None)
+        command = f"python experiments/reliability.py {name}{size}"
+        begun = {"question": trial.QUESTION, "claim": trial.CLAIM, "spread": {}}
+        record = reproduce.renewed(begun, command, figures, time.monotonic() - began, args)
+        record |= {} if table is None else {"table": table}
         print(f"{name}: {tables.claim(record)}", flush=True)
-        if args.cases is None:
+        if args.record:
             path = reproduce.RECORDS / f"faults-{name.replace('_', '-')}.json"
             path.write_text(json.dumps(record, indent=1) + "\n", "utf-8")
-    with contextlib.redirect_stdout(sys.stderr):
-        tables.main(tables.Tables())
+    if args.record:
+        with contextlib.redirect_stdout(sys.stderr):
+            tables.main(tables.Tables())
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from pathlib import Path
 from apformer import flags
 
 HERE = Path(__file__).parent
-FILES = (HERE.parent / "README.md", HERE / "README.md", HERE / "bench" / "README.md")
+FILES = (HERE.parent / "README.md", HERE / "README.md", HERE / "bench" / "README.md", HERE / "RELIABILITY.md")
 MARKED = re.compile(r"(<!-- (summary|results|details): ([\w .-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 

@@ -75,7 +75,7 @@ def certificate(result):
             f"logits differ by {result['largest_difference']:.2g} at most between batch shapes and with a cache",
             f"{result['dtype']}, {result['matmul_precision']} matrix products, "
             f"{result['device']} ({result['backend']})",
-            _witnesses(result),
+            *_witnesses(result),
             "",
             *columns(rows),
             *(_counter_example(context) for context in wrong[:5]),
@@ -84,12 +84,12 @@ def certificate(result):
 
 
 def _witnesses(result):
-    """Who computed the logits."""
-    first, *others = (each["witness"] for each in result["witnesses"])
-    if not others:
-        return f"computed by {first} alone"
+    """Who computed the logits, where that is known: a line, or none."""
+    names = [each["witness"] for each in result.get("witnesses", [])]
+    if len(names) < 2:
+        return [f"computed by {name} alone" for name in names]
     gaps = [each["largest_gap"] for each in result["witnesses"][1:]]
-    return f"computed by {first}, and by {'; '.join(others)}: logits at most {max(gaps):.2g} apart"
+    return [f"computed by {names[0]}, and by {'; '.join(names[1:])}: logits at most {max(gaps):.2g} apart"]
 
 
 def _counter_example(context):

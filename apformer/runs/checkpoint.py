@@ -10,17 +10,11 @@ before orbax reads. A directory is written under another name and renamed when c
 after that: a crash at any moment costs the save in progress and nothing else. (orbax: https://orbax.readthedocs.io)
 """
 
-import errno
 import hashlib
-import logging
 import os
-import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from functools import cache
 from pathlib import Path
-from unittest import mock
 
 import jax
 import jax.numpy as jnp
@@ -28,6 +22,7 @@ import numpy as np
 
 from apformer.errors import CHECKPOINT, NON_FINITE, UserError
 from apformer.files import disk_errors, fsync, preflight
+from apformer.formats import arrays as arrays_on_disk
 from apformer.runs import manifest
 from apformer.runs.provenance import versions
 from apformer.runs.selection import best, facts_of, refusal, remove, scheduled, set_aside, steps, tidy
@@ -47,7 +42,7 @@ class Checkpoints:
             tidy(self.folder)
             self._retain()
         self._worker, self._pending = ThreadPoolExecutor(1), None
-        _orbax()
+        arrays_on_disk.orbax()
 
     def __enter__(self):
         return self
@@ -67,7 +62,7 @@ class Checkpoints:
         self.wait()
         facts, arrays = describe(step, state, scores, temporary)
         preflight(self.folder, needs=sum(array.nbytes for array in arrays.values()) * 1.1 + 1e6)
-        several = jax.process_count() > 1  # asked before the save, which hides it (_alone)
+        several = jax.process_count() > 1  # asked before the save, which hides it (formats/arrays.py)
         self._pending = self._worker.submit(self._write, facts, arrays)
         if several:
             self.wait()
@@ -123,8 +118,8 @@ def write(folder, facts, arrays):
     temporary = final.with_suffix(".tmp")
     with disk_errors(final):
         try:
-            _write_arrays(temporary, arrays)
-            _require_written(temporary, arrays)
+            arrays_on_disk.write(temporary, arrays)
+            arrays_on_disk.require_written(temporary, arrays)
             manifest.seal(temporary, facts | {"arrays_sha256": digest(arrays), "versions": versions()})
             remove(folder, facts["step"])
             os.replace(temporary, final)
@@ -168,87 +163,12 @@ def load(folder, abstract_state, step=None):
             continue
         leaves, treedef = _named(abstract_state)
         _require_same(facts["tree"], _signature(leaves), path)
-        with _alone():
-            arrays = _orbax().load(path, checkpointable_name="state")
+        arrays = arrays_on_disk.read(path)
         _require_bits(facts, arrays, path)
         return candidate, treedef.unflatten(
             _placed(arrays.get(name), leaf, facts["keys"].get(name)) for name, leaf in leaves.items()
         )
     raise UserError(f"{folder} holds no valid checkpoint: restore one from a copy, or train anew", CHECKPOINT)
-
-
-def _orbax():
-    """The module, imported late: it takes longer to import than the rest of apformer's command line."""
-    from orbax.checkpoint import v1
-
-    # Orbax logs every failure with its traceback before it raises, and asyncio those of the writes beside it; the user
-    # gets our sentence instead.
-    for name in ("absl", "asyncio"):
-        logging.getLogger(name).setLevel(logging.CRITICAL)
-    _leave_out_late_writes()
-    return v1
-
-
-@contextmanager
-def _alone():
-    """A context in which orbax waits for no other process of the run, since the first alone saves.
-
-    Its options leave the others out of most, but not of the comparison of their paths (0.12): so JAX hides them too,
-    and meanwhile nothing else may ask it for them.
-    """
-    if jax.process_count() == 1:
-        yield
-        return
-    orbax, this = _orbax(), jax.process_index()
-    own = {"primary_host": this, "active_processes": {this}, "barrier_sync_key_prefix": f"process {this}"}
-    options = orbax.options.MultiprocessingOptions(**own)
-    with mock.patch("jax.process_count", lambda: 1), orbax.Context(multiprocessing_options=options):
-        yield
-
-
-def _write_arrays(path, arrays):
-    try:
-        # Orbax refuses arrays of no elements; load makes them from their shape.
-        with _alone():
-            _orbax().save(path, {name: array for name, array in arrays.items() if array.size})
-    except ValueError as error:
-        raise _disk_error(error) from error
-
-
-def _require_written(path, arrays):
-    """Raise OSError unless the disk holds the arrays bit for bit: a manifest would also seal what a write has lost."""
-    try:
-        with _alone():
-            found = _orbax().load(path, checkpointable_name="state")
-    except ValueError as error:
-        raise _disk_error(error) from error
-    for name, array in arrays.items():
-        if array.size and np.asarray(found[name]).tobytes() != array.tobytes():
-            raise OSError(errno.EIO, f"{name} is not as it was written")
-
-
-def _disk_error(error):
-    """The OSError behind what tensorstore, under orbax, says of a file."""
-    said = str(error)
-    if "RESOURCE_EXHAUSTED" in said or "No space left" in said:
-        return OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-    reasons = (os.strerror(number) for number in (errno.EROFS, errno.EACCES, errno.EIO, errno.EDQUOT))
-    return OSError(errno.EIO, next((reason for reason in reasons if reason in said), said.partition("\n")[0][:200]))
-
-
-@cache
-def _leave_out_late_writes():
-    """Let Python print no traceback of writes that end after the one which failed, whose error is raised.
-
-    They tell a loop of asyncio that orbax has closed, each with a traceback through sys.unraisablehook.
-    """
-    before = sys.unraisablehook
-
-    def hook(found):
-        if "Event loop is closed" not in str(found.exc_value):
-            before(found)
-
-    sys.unraisablehook = hook
 
 
 def _is_key(leaf):

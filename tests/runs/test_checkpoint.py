@@ -19,6 +19,7 @@ import optax
 import pytest
 
 from apformer import errors
+from apformer.formats import arrays
 from apformer.runs import checkpoint, manifest, selection
 from apformer.runs.checkpoint import Checkpoints
 
@@ -343,7 +344,9 @@ def test_a_manifest_sealed_with_other_facts_is_corrupt(tmp_path, facts):
     file = tmp_path / "4" / manifest.NAME
     said = {name: value for name, value in json.loads(file.read_text()).items() if name != "sha256"} | facts
     file.write_text(json.dumps(said | {"sha256": manifest._digest(said)}))
-    with pytest.raises(errors.UserError, match="4 is damaged .MANIFEST.json is not as it was written.: restore"):
+    with pytest.raises(
+        errors.UserError, match="4 is damaged .MANIFEST.json is not as it was written.: `apformer resume"
+    ):
         selection.best(tmp_path)
 
 
@@ -454,13 +457,13 @@ def test_a_full_disk_is_one_sentence_and_leaves_nothing(tmp_path, monkeypatch, e
     with Checkpoints(tmp_path, keep=1) as checkpoints:
         checkpoints.save(1, state)
         checkpoints.wait()
-        orbax = checkpoint._orbax()
+        orbax = arrays.orbax()
 
         def fail(path, arrays):
             orbax.save(path, arrays)
             raise error
 
-        monkeypatch.setattr(checkpoint, "_orbax", lambda: SimpleNamespace(save=fail, load=orbax.load))
+        monkeypatch.setattr(arrays, "orbax", lambda: SimpleNamespace(save=fail, load=orbax.load))
         checkpoints.save(2, state)
         with pytest.raises(errors.UserError, match="the disk is full.*: free some space") as caught:
             checkpoints.save(3, state)
@@ -475,7 +478,7 @@ def test_a_failed_save_surfaces_at_the_end_too(tmp_path, monkeypatch):
         raise OSError(errno.EIO, "Input/output error")
 
     checkpoints = Checkpoints(tmp_path)
-    monkeypatch.setattr(checkpoint, "_orbax", lambda: SimpleNamespace(save=fail))
+    monkeypatch.setattr(arrays, "orbax", lambda: SimpleNamespace(save=fail))
     checkpoints.save(1, make_state())
     with pytest.raises(errors.UserError, match="Input/output error") as caught:
         checkpoints.close()
@@ -594,12 +597,12 @@ def test_what_a_disk_has_lost_without_a_word_is_not_sealed(tmp_path, monkeypatch
     with Checkpoints(tmp_path, keep=1) as checkpoints:
         checkpoints.save(1, state)
         checkpoints.wait()
-        orbax = checkpoint._orbax()
+        orbax = arrays.orbax()
 
         def load(path, **options):
             return {name: change(np.atleast_1d(array)) for name, array in orbax.load(path, **options).items()}
 
-        monkeypatch.setattr(checkpoint, "_orbax", lambda: SimpleNamespace(save=orbax.save, load=load))
+        monkeypatch.setattr(arrays, "orbax", lambda: SimpleNamespace(save=orbax.save, load=load))
         checkpoints.save(2, state)
         with pytest.raises(errors.UserError, match="2 .*is not as it was written.*: mend that") as caught:
             checkpoints.wait()
@@ -607,12 +610,12 @@ def test_what_a_disk_has_lost_without_a_word_is_not_sealed(tmp_path, monkeypatch
 
 
 def test_an_array_that_cannot_be_read_back_is_a_fault_of_the_disk(tmp_path, monkeypatch):
-    orbax = checkpoint._orbax()
+    orbax = arrays.orbax()
 
     def load(path, **options):
         raise ValueError("DATA_LOSS: Error reading ...: Input/output error\nmore")
 
-    monkeypatch.setattr(checkpoint, "_orbax", lambda: SimpleNamespace(save=orbax.save, load=load))
+    monkeypatch.setattr(arrays, "orbax", lambda: SimpleNamespace(save=orbax.save, load=load))
     checkpoints = Checkpoints(tmp_path)
     checkpoints.save(1, make_state())
     with pytest.raises(errors.UserError, match=r"\(Input/output error\): mend that") as caught:
@@ -629,7 +632,7 @@ def test_a_removal_that_failed_is_made_up_for(tmp_path):
 def test_writes_that_end_after_one_that_failed_print_nothing(monkeypatch):
     seen = []
     monkeypatch.setattr(sys, "unraisablehook", seen.append)
-    checkpoint._leave_out_late_writes.__wrapped__()
+    arrays._leave_out_late_writes.__wrapped__()
     late, other = (SimpleNamespace(exc_value=RuntimeError(words)) for words in ("Event loop is closed", "other"))
     sys.unraisablehook(late)
     sys.unraisablehook(other)

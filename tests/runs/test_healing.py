@@ -10,6 +10,7 @@ import pytest
 
 from apformer import cli, model
 from apformer.commands import train as experiment
+from apformer.formats import arrays
 from apformer.runs import checkpoint, fit, healing, manifest, restore, selection
 from apformer.settings import Settings, Training
 from apformer.tasks.progressions import Options, generator, training
@@ -237,12 +238,12 @@ def test_due_are_those_that_training_keeps(tmp_path, keep):
 
 
 def test_orbax_that_reads_other_numbers_is_found_out(whole, monkeypatch, capsys):
-    orbax = checkpoint._orbax()
+    orbax = arrays.orbax()
 
     class Other:
         def load(self, *args, **options):
             return {name: array + (array.dtype == "float32") for name, array in orbax.load(*args, **options).items()}
 
-    monkeypatch.setattr(checkpoint, "_orbax", Other)
+    monkeypatch.setattr(arrays, "orbax", Other)
     assert cli.main(["resume", str(whole)]) == 4
     assert "28 is sound, but orbax reads other numbers from it" in capsys.readouterr().err

@@ -11,7 +11,7 @@ from apformer.tasks.digits.continuation import predict
 from apformer.tasks.digits.generator import Config
 from apformer.tasks.digits.options import Options
 from apformer.tasks.digits.page_data import EVALUATION, page
-from apformer.tasks.digits.proof import contexts
+from apformer.tasks.digits.proof import contexts as every_string
 from apformer.tasks.digits.recipes import RECIPES
 from apformer.tasks.digits.training import NOT_COMPILED, check, example, make_loss, sample, validation
 from apformer.tasks.drawn import describe, files, floor, load, train_rows
@@ -19,7 +19,7 @@ from apformer.tasks.plain import feed, init_from, initial_params, kept, make_opt
 
 ARCHITECTURES = ("model",)
 ABILITIES = {"certify": certify, "predict": predict}
-ABILITIES |= dict.fromkeys(("certify --check", "export --to proof"), contexts)
+ABILITIES |= dict.fromkeys(("certify --check", "export --to proof"), every_string)
 
 
 def evaluate(model, settings, rows, progress):

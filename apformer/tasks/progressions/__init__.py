@@ -15,7 +15,7 @@ from apformer.tasks.progressions.continuation import predict
 from apformer.tasks.progressions.generator import Config
 from apformer.tasks.progressions.options import Options
 from apformer.tasks.progressions.page_data import EVALUATION, page
-from apformer.tasks.progressions.proof import contexts
+from apformer.tasks.progressions.proof import contexts as every_string
 from apformer.tasks.progressions.recipes import RECIPES
 from apformer.tasks.progressions.training import (
     NOT_COMPILED,
@@ -32,7 +32,7 @@ from apformer.tasks.progressions.training import (
 
 ARCHITECTURES = ("model", "recurrent")
 ABILITIES = {"certify": certify, "predict": predict, "sweep": generalization}
-ABILITIES |= dict.fromkeys(("certify --check", "export --to proof"), contexts)
+ABILITIES |= dict.fromkeys(("certify --check", "export --to proof"), every_string)
 
 
 def files(rows):

@@ -1,0 +1,147 @@
+"""Faults planted in the folder of a proof: check.py must never print PROVEN of a model that is wrong somewhere.
+
+A small model of two digits is trained, certified and exported. Then, half of the cases each:
+
+- one weight is moved until XLA continues a context wrongly, and the certificate is said to be of these weights.
+  check.py has to find it.
+- one bit of model.safetensors, config.json or certificate.json is flipped. check.py has to refuse the file, unless the
+  bit means nothing to the proof: then the weights and what is claimed of them have to be the same.
+"""
+
+import contextlib
+import hashlib
+import io
+import json
+from types import SimpleNamespace
+
+import jax
+import numpy as np
+
+from apformer import cli, model, runs
+from apformer.formats import weights as formats
+from apformer.proof import check
+from apformer.report import progress
+from apformer.runs.provenance import digest
+from apformer.tasks.progressions.proof import contexts
+
+QUESTION = "Does check.py find every fault that is planted in a model or in its files?"
+CLAIM = (
+    "of {cases:,} faults {missed:,} are missed: {weights:,} single weights moved until a context is wrong, and "
+    "{bits:,} single bits flipped, {refused:,} of them refused and {harmless:,} without meaning for the proof"
+)
+CASES = 2000
+FLAGS = "--digits 2 --d_model 32 --d_ff 64 --test_sequences 100"
+FILES = ("model.safetensors", "config.json", "certificate.json")
+
+
+def measure(cases, folder):
+    """The figures of CLAIM."""
+    run, proof, silent = folder / "run", folder / "proof", io.StringIO()
+    with contextlib.redirect_stdout(silent), contextlib.redirect_stderr(silent):
+        for words in (
+            ["train", *FLAGS.split(), "--run_dir", str(run)],
+            ["export", str(run), "--to", "proof", "--out", str(proof)],
+        ):
+            if cli.main(words):
+                raise RuntimeError(silent.getvalue())
+    whole = {name: (proof / name).read_bytes() for name in FILES}
+    trained, rng = runs.load(run), np.random.default_rng(16)
+    right, found = Asked(trained), dict.fromkeys(("missed", "weights", "bits", "refused", "harmless"), 0)
+    with progress.bar(total=cases, unit="fault", desc="planted") as bar:
+        while found["weights"] < cases // 2:
+            if (params := moved(trained.params, right, rng)) is not None:
+                found["weights"] += 1
+                found["missed"] += checked(planted(proof, params, trained.settings.model, whole)) != 1
+                bar.update()
+        for _ in range(cases - cases // 2):
+            found["bits"] += 1
+            found[flipped(proof, whole, rng)] += 1
+            bar.update()
+    return {"cases": cases} | found
+
+
+class Asked:
+    """Every text of the domain, and whether XLA says after each of them what has to follow."""
+
+    def __init__(self, trained):
+        data, self.cfg = vars(trained.settings.data), trained.settings.model
+        pairs = [contexts.strings(columns, data, vars(self.cfg)) for columns in contexts.slices(data, vars(self.cfg))]
+        codes, truth = (np.concatenate([part.ravel() for part in parts]) for parts in zip(*pairs, strict=True))
+        codes, first = np.unique(codes, return_index=True)
+        self.rows = [(tokens, truth[first][which]) for which, tokens in contexts.rows(codes, vars(self.cfg))]
+        self.apply = jax.jit(lambda params, tokens_BT: model.apply(params, tokens_BT, self.cfg)[:, -1].argmax(-1))
+
+    def right(self, params):
+        return all((np.asarray(self.apply(params, tokens)) == truth).all() for tokens, truth in self.rows)
+
+
+def moved(params, asked, rng):
+    """The parameters with one weight moved, twice as far each time, until a context is wrong; None if none ever is."""
+    leaves, tree = jax.tree.flatten(params)
+    which = rng.choice(len(leaves), p=np.array([leaf.size for leaf in leaves]) / sum(leaf.size for leaf in leaves))
+    place, sign = rng.integers(leaves[which].size), rng.choice([-1.0, 1.0])
+    for power in range(0, 12, 2):
+        leaf = np.array(leaves[which])
+        leaf.flat[place] += sign * 2.0**power
+        changed = jax.tree.unflatten(tree, [*leaves[:which], leaf, *leaves[which + 1 :]])
+        if not asked.right(changed):
+            return changed
+    return None
+
+
+def planted(proof, params, cfg, whole):
+    """The folder with these parameters, and a certificate that is said to be of them."""
+    for name, content in whole.items():
+        (proof / name).write_bytes(content)
+    (proof / "model.safetensors").unlink()
+    formats.write_safetensors(proof / "model.safetensors", "model", params, cfg)
+    certificate = json.loads(whole["certificate.json"]) | {"parameters_sha256": digest(params)}
+    (proof / "certificate.json").write_text(json.dumps(certificate))
+    return proof
+
+
+def flipped(proof, whole, rng):
+    """What comes of one flipped bit: refused, harmless or missed."""
+    name = FILES[rng.integers(len(FILES))]
+    content, place = bytearray(whole[name]), rng.integers(len(whole[name]))
+    content[place] ^= 1 << rng.integers(8)
+    for other, kept in whole.items():
+        (proof / other).write_bytes(content if other == name else kept)
+    if checked(proof, READ_ALONE) == 2 or checked(proof) == 2:
+        return "refused"
+    for other, kept in whole.items():
+        (proof / other).write_bytes(kept)
+    before = claimed(proof)
+    (proof / name).write_bytes(content)
+    return "harmless" if claimed(proof) == before else "missed"
+
+
+def claimed(proof):
+    """A hash of all that a proof depends on: the weights, the Config, and what is claimed."""
+    weights, cfg, data, certificate = check.read(proof)
+    told = json.dumps([cfg, data, certificate["contexts"], certificate["parameters_sha256"]], sort_keys=True).encode()
+    return hashlib.sha256(told + b"".join(weights[name].tobytes() for name in sorted(weights))).hexdigest()
+
+
+class Accepted(BaseException):
+    """The files are read, and nothing was wrong with them."""
+
+
+def accept(data, cfg):
+    """In place of the contexts: most flipped bits are refused before any is asked, and the rest is asked afterwards."""
+    raise Accepted
+
+
+READ_ALONE = SimpleNamespace(slices=accept)
+
+
+def checked(proof, asked=contexts):
+    """The exit code of check.py without its second line."""
+    silent = io.StringIO()
+    with contextlib.redirect_stdout(silent), contextlib.redirect_stderr(silent):
+        try:
+            return check.main(proof, asked, theorem_alone=True)
+        except SystemExit as stop:
+            return stop.code
+        except Accepted:
+            return 0

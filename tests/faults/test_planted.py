@@ -1,0 +1,23 @@
+"""Faults planted in a proof are found, and the trial of them would see one that is missed."""
+
+import importlib
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.faults
+sys.path.insert(0, str(Path(__file__).parents[2] / "experiments"))
+planted = importlib.import_module("faults.planted")
+
+
+def test_planted_faults_are_found(tmp_path):
+    figures = planted.measure(40, tmp_path)
+    assert figures["missed"] == 0 and figures["weights"] == figures["bits"] == 20
+    assert figures["refused"] + figures["harmless"] == 20 and figures["refused"] >= 15
+
+
+def test_a_check_that_believes_everything_would_be_seen(tmp_path, monkeypatch):
+    monkeypatch.setattr(planted.check, "main", lambda *_, **__: 0)
+    figures = planted.measure(20, tmp_path)
+    assert figures["missed"] >= 10

@@ -1,0 +1,89 @@
+"""What one small model computes: `python -m tests.helpers.computed FILE [rows] [moved]` writes it as arrays of numpy.
+
+The environment says by which compiler: XLA_FLAGS, and JAX_ENABLE_X64 for float64. rows: every batch row by row.
+moved: one weight is another by a ten-thousandth. All begin with the same numbers, which numpy draws.
+"""
+
+import sys
+from functools import partial
+from types import SimpleNamespace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from apformer import model, optimizer, train
+from apformer.analysis import circuit
+from apformer.decoding.bind import bind
+from apformer.formats.weights import named
+from apformer.loss import cross_entropy
+from apformer.settings import Settings, Training
+from apformer.tasks import progressions
+from apformer.tasks.progressions import certificate, generator
+from apformer.tokenizers import digits
+
+STEPS, B, TERMS = 20, 16, 6
+DATA = progressions.Config(digits=2, min_difference=-20, max_difference=20)
+ASKED = progressions.Config(digits=1, min_difference=-4, max_difference=4)  # by the certificate
+CFG = model.Config(d_model=16, n_heads=2, n_layers=2, d_ff=24, position="relative", window=7, final_norm=True)
+RULE = optimizer.Config(learning_rate=3e-3, warmup_steps=5, weight_decay=0.1)
+MOVED = 1e-4
+
+
+def drawn(cfg, dtype, spread=0.3):
+    """Parameters, each of which matters: drawn by numpy, gains around 1."""
+    rng = np.random.default_rng(0)
+
+    def leaf(path, shape):
+        centre = 1.0 if path[-1].key == "scale" else 0.0
+        return (centre + spread * rng.standard_normal(shape.shape)).astype(np.float32).astype(dtype)
+
+    return jax.tree_util.tree_map_with_path(leaf, jax.eval_shape(lambda key: model.init(key, cfg), jax.random.key(0)))
+
+
+def rows(rng, count):
+    """Progressions as tokens: (count, T)."""
+    first, difference = rng.integers(0, 40, count), rng.integers(0, 12, count)
+    lines = [
+        generator.render(a, d, TERMS, DATA.digits) for a, d in zip(first.tolist(), difference.tolist(), strict=True)
+    ]
+    return np.stack([digits.encode(line) for line in lines])
+
+
+def loss_fn(params, tokens_BT, key):
+    logits_BTV = model.apply(params, tokens_BT[:, :-1], CFG)
+    return cross_entropy(logits_BTV, tokens_BT[:, 1:], jnp.ones(tokens_BT[:, 1:].shape)), {}
+
+
+def row_by_row(params, tokens_BT, key):
+    """The same, a batch of one row after the other."""
+    return jax.lax.map(lambda tokens_T: loss_fn(params, tokens_T[None], key)[0], tokens_BT).mean(), {}
+
+
+def computed(alone, moved):
+    """{name: array}: logits, the parameters after some steps, and a certificate."""
+    dtype, rng = jnp.zeros(()).dtype, np.random.default_rng(1)
+    params, circuit_params = drawn(CFG, dtype), jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype), circuit.params(1))
+    if moved:
+        params["blocks"]["attention"]["query"][0, 0, 0] += MOVED
+    apply = jax.jit(partial(model.apply, cfg=CFG))
+    asked_BT = rows(rng, 3 * B)
+    batches = np.split(asked_BT, 3 * B) if alone else [asked_BT]
+    found = {"logits": np.concatenate([apply(params, tokens_BT) for tokens_BT in batches])}
+    rule = optimizer.make(RULE, STEPS)
+    state = train.init_state(jax.random.key(0), params, rule, RULE.hyper())
+    step = jax.jit(train.make_train_step(row_by_row if alone else loss_fn, rule))
+    for _ in range(STEPS):
+        state, _ = step(state, rows(rng, B))
+    found |= {f"parameter {name}": leaf for name, leaf in named(state.params).items()}
+    cfg = circuit.config(1)
+    settings = Settings("progressions", "model", Training(), cfg, ASKED, progressions.Options())
+    certificate.BATCH_TOKENS["cpu"] = 1 if alone else 4096
+    work = SimpleNamespace(state=None, tell=lambda *_: None, say=print)
+    proof = certificate.certify(bind(model, circuit_params, cfg), settings, work)
+    found |= {"margin": proof["smallest_margin"], "counts": [proof["contexts"], proof["errors"], proof["certified"]]}
+    return {name: np.asarray(value) for name, value in found.items()}
+
+
+if __name__ == "__main__":
+    np.savez(sys.argv[1], **computed("rows" in sys.argv, "moved" in sys.argv))
