@@ -33,7 +33,7 @@ def main():
     for name in "cli commands.train commands.resume commands.certify runs.restore".split():
         importlib.import_module(f"apformer.{name}")
     importlib.import_module("matplotlib.pyplot")
-    sys.modules["apformer.runs.checkpoint"]._orbax()
+    sys.modules["apformer.formats.arrays"].orbax()
     for line in sys.stdin:
         request = json.loads(line)
         began, facts = time.monotonic(), {}
