@@ -20,11 +20,11 @@ from apformer import files, tasks
 from apformer.commands import _prompts, certify, export, report
 from apformer.formats import gpt2, safetensors
 from apformer.machine import processes
+from apformer.proof import check
 from apformer.report import figures, sections, template
 from apformer.runs import manifest, metrics, selection, settings_file
 from apformer.tasks import progressions
 from apformer.tasks.progressions import text_file
-from apformer.tasks.progressions.proof import check
 from apformer.tasks.recurrences import continuation
 from apformer.tasks.text import corpus, shards
 from apformer.tasks.text import training as texts

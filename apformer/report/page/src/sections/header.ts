@@ -49,8 +49,15 @@ function certificate(run: Run): HTMLElement {
     { class: `certificate ${found.certified ? "yes" : "no"}`, role: "note" },
     h("strong", {}, words),
     h("span", {}, claim),
-    h("span", { class: "asked" }, asked),
+    h("span", { class: "asked" }, asked, by(found.witnesses ?? [])),
   );
+}
+
+/** Who computed the logits: nothing of a certificate that does not say it. */
+function by(witnesses: { witness: string }[]): string {
+  const names = witnesses.map((one) => one.witness);
+  if (!names.length) return "";
+  return `; computed by ${names.length > 1 ? names.join("; ") : `${names[0]} alone`}`;
 }
 
 function facts(run: Run): HTMLElement {
