@@ -28,7 +28,8 @@ def beyond(cfg):
     near = cfg["position"] == "periodic" and (scheme["separator"], scheme["near"], scheme["span_heads"]) == (10, 1, 0)
     if not (near and window is None or cfg["position"] == "relative" and window):
         return f"position is {cfg['position']}: relative with a window, and periodic with near 1, alone are computed"
-    if reads(cfg, cfg["n_layers"]).max() > 15:  # an int64 holds no longer string
+    L = cfg["n_layers"]
+    if (L * (window - 1) + 1 if window else (L + 1) * (L + 2) // 2) > 16:  # an int64 holds no longer string
         return "a prediction depends on more than 16 tokens"
 
 

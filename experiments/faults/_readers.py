@@ -11,6 +11,7 @@ import socket
 import sys
 from contextlib import redirect_stderr
 from dataclasses import replace
+from types import SimpleNamespace
 from unittest import mock
 
 import numpy as np
@@ -158,13 +159,21 @@ def gpt2_file(path):
 def checked(path):
     """check.py says what is wrong with a file, and ends with exit code 2."""
     said = io.StringIO()
-    with redirect_stderr(said), mock.patch.object(check, "slices", lambda data, reach: 1 / 0):
+    with redirect_stderr(said):
         try:
-            check.main(path.parent)
-        except ZeroDivisionError:
+            check.main(path.parent, SimpleNamespace(slices=_begin))
+        except Begun:
             pass  # all was read, and the proof would begin
         except SystemExit as end:
             raise Ended(said.getvalue().removesuffix("\n"), end.code) from None
+
+
+class Begun(BaseException):
+    """A program has read its files."""
+
+
+def _begin(data, cfg):
+    raise Begun
 
 
 class Ended(Exception):

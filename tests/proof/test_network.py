@@ -2,6 +2,7 @@
 
 import jax
 import numpy as np
+import pytest
 
 from apformer import model
 from apformer.model import reach
@@ -34,3 +35,11 @@ def test_it_computes_what_apply_computes(random_params):
     codes_N, inverse_BT = np.unique(codes_BT, return_inverse=True)
     ours_NV = network.logits(codes_N, weights, cfg)
     np.testing.assert_allclose(ours_NV[inverse_BT.reshape(40, 14)], theirs_BTV, rtol=2e-4, atol=2e-3)
+
+
+@pytest.mark.parametrize(
+    "change", [{"n_layers": 10**9}, {"window": 10**12}, {"window": None}, {"position": "periodic"}]
+)
+def test_a_model_that_reads_too_far_is_refused_before_anything_is_made(change):
+    cfg = vars(LAYERS) | {"position_options": {"separator": 10, "near": 1, "span_heads": 0}}
+    assert network.beyond(cfg) is None and network.beyond(cfg | change) is not None
