@@ -36,35 +36,43 @@ FILES = ("model.safetensors", "config.json", "certificate.json")
 
 def measure(cases, folder):
     """The figures of CLAIM."""
+    return tried(cases, *trained(folder))
+
+
+def trained(folder):
+    """(run, the folder of its proof) of a certified model."""
     run, proof, silent = folder / "run", folder / "proof", io.StringIO()
     with contextlib.redirect_stdout(silent), contextlib.redirect_stderr(silent):
-        for words in (
-            ["train", *FLAGS.split(), "--run_dir", str(run)],
-            ["export", str(run), "--to", "proof", "--out", str(proof)],
-        ):
-            if cli.main(words):
-                raise RuntimeError(silent.getvalue())
-    whole = {name: (proof / name).read_bytes() for name in FILES}
-    trained, rng = runs.load(run), np.random.default_rng(16)
-    right, found = Asked(trained), dict.fromkeys(("missed", "weights", "bits", "refused", "harmless"), 0)
+        train = ["train", *FLAGS.split(), "--run_dir", str(run)]
+        if cli.main(train) or cli.main(["export", str(run), "--to", "proof", "--out", str(proof)]):
+            raise RuntimeError(silent.getvalue())
+    return runs.load(run), proof
+
+
+def tried(cases, run, proof):
+    """The figures of CLAIM, of a run and the folder of its proof."""
+    whole, rng = {name: (proof / name).read_bytes() for name in FILES}, np.random.default_rng(16)
+    right, found = Asked(run), dict.fromkeys(("missed", "weights", "bits", "refused", "harmless"), 0)
     with progress.bar(total=cases, unit="fault", desc="planted") as bar:
         while found["weights"] < cases // 2:
-            if (params := moved(trained.params, right, rng)) is not None:
+            if (params := moved(run.params, right, rng)) is not None:
                 found["weights"] += 1
-                found["missed"] += checked(planted(proof, params, trained.settings.model, whole)) != 1
+                found["missed"] += checked(planted(proof, params, run.settings.model, whole)) != 1
                 bar.update()
         for _ in range(cases - cases // 2):
             found["bits"] += 1
             found[flipped(proof, whole, rng)] += 1
             bar.update()
+    for name, content in whole.items():
+        (proof / name).write_bytes(content)
     return {"cases": cases} | found
 
 
 class Asked:
     """Every text of the domain, and whether XLA says after each of them what has to follow."""
 
-    def __init__(self, trained):
-        data, self.cfg = vars(trained.settings.data), trained.settings.model
+    def __init__(self, run):
+        data, self.cfg = vars(run.settings.data), run.settings.model
         pairs = [contexts.strings(columns, data, vars(self.cfg)) for columns in contexts.slices(data, vars(self.cfg))]
         codes, truth = (np.concatenate([part.ravel() for part in parts]) for parts in zip(*pairs, strict=True))
         codes, first = np.unique(codes, return_index=True)
@@ -117,8 +125,12 @@ def flipped(proof, whole, rng):
 
 
 def claimed(proof):
-    """A hash of all that a proof depends on: the weights, the Config, and what is claimed."""
-    weights, cfg, data, certificate = check.read(proof)
+    """A hash of all that a proof depends on: the weights, the Config, and what is claimed. None if files are refused."""
+    try:
+        with contextlib.redirect_stderr(io.StringIO()):
+            weights, cfg, data, certificate = check.read(proof)
+    except (Exception, SystemExit):
+        return None
     told = json.dumps([cfg, data, certificate["contexts"], certificate["parameters_sha256"]], sort_keys=True).encode()
     return hashlib.sha256(told + b"".join(weights[name].tobytes() for name in sorted(weights))).hexdigest()
 

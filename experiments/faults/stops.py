@@ -96,7 +96,8 @@ def _stop(server, seed, folder, wanted, times):
 
 def _elsewhere(server, args, way, moments):
     """The Outcome of a command in a terminal that closes, or with a pipe that is full or closed."""
-    streams = {"out": open(server.folder / "out", "w"), "err": open(server.folder / "err", "w")}
+    files = {name: open(server.folder / name, "w") for name in ("out", "err")}
+    streams = dict(files)
     request, options = server.request(args, streams=False), {}
     if way == "terminal":
         ours, theirs = pty.openpty()
@@ -123,7 +124,7 @@ def _elsewhere(server, args, way, moments):
         stderr=streams["err"],
         **options,
     )
-    for stream in {*streams.values()}:
+    for stream in {*streams.values(), *files.values()}:
         os.close(stream) if isinstance(stream, int) else stream.close()
     if way == "terminal":
         closes = threading.Event()
