@@ -12,7 +12,7 @@ Here the error of a state is known by its length alone: it is x + dx, with |dx| 
 - relu(h + dh) - relu(h) is dh above |dh| and 0 below -|dh|. So a feed-forward part is a linear map W_1 M W_2, where M
   has the units that are on. What a vector grows by is at most tr((A A')^2)^(1/4), which is computed for each M.
 
-Left out are underflow and the rounding of float64 here. SLACK covers that, and products of two errors.
+What may overflow has no bound. Left out are underflow, and the rounding of float64 here, which SLACK covers.
 """
 
 from typing import NamedTuple
@@ -22,6 +22,7 @@ import numpy as np
 U = 2.0**-24
 FUNCTION = 8 * U  # 4 units in the last place
 SLACK = 1.01
+LARGEST = 2.0**60  # length of a state whose squares float32 can add
 BATCH = 2**12  # strings at once
 MASKS = 2**8
 
@@ -29,6 +30,11 @@ MASKS = 2**8
 def gamma(n):
     """The share of sum |a b| by which a sum of n products may err."""
     return n * U / (1 - n * U)
+
+
+def rounded(n, size):
+    """By how much sums of n products may err, whose sizes add up to this; infinite where they may overflow."""
+    return np.where(size < LARGEST**2, gamma(n) * size, np.inf)
 
 
 def length(x, axis=-1):
@@ -68,14 +74,15 @@ def scale_of(w, name):
 def standard(x, e, w, name, epsilon):
     """The Normed of states whose errors are at most e long: the derivative of r by x has norm 1/s at most."""
     one, none, D = np.ones(len(x)), np.zeros(len(x)), x.shape[1]
+    e = np.where(length(x) + e < LARGEST, e, np.inf)
     if f"{name}.scale" not in w:
         return Normed(x, one, none, one, e, none, x, np.abs(x))
     scale, bias, mean = w[f"{name}.scale"], w[f"{name}.bias"], x.mean(-1, keepdims=True)
     s = np.sqrt(np.square(x - mean).mean(-1) + epsilon)
     r, change = (x - mean) / s[:, None], e / D**0.5
     least = np.maximum(s - change, epsilon**0.5)
-    shift = gamma(D) * (np.abs(x).mean(-1) + change)  # of the mean
-    share = gamma(D + 4) / 2 + np.square(shift / least) + 2 * FUNCTION + 2 * U
+    shift = gamma(D + 8) * (np.abs(x).mean(-1) + change)  # of the mean, which a reciprocal of D may divide
+    share = gamma(D + 12) / 2 + np.square(shift / least) + 2 * FUNCTION + 2 * U
     local = SLACK * D**0.5 * (shift / least + share)  # no r is longer than sqrt(D)
     return Normed(r, s, change, least, e / least + local, local, r * scale + bias, np.abs(r * scale) + np.abs(bias))
 
@@ -101,8 +108,9 @@ def attend(x, e, seen, w, cfg):
         if name == "query" and cfg["similarity"] == "scaled_dot":
             W_DD = W_DD / K**0.5
         W_DHK = (scale[:, None] * W_DD).reshape(D, H, K)
-        local = gamma(D + 5) * length((normed.size @ np.abs(W_DD)).reshape(-1, H, K))
-        grows = np.array([spectral(W_DHK[:, h]) for h in range(H)])
+        grows, sums = (np.array([spectral(f(W_DHK[:, h])) for h in range(H)]) for f in (np.asarray, np.abs))
+        size = length((normed.size @ np.abs(W_DD)).reshape(-1, H, K)) + sums * normed.e[:, None]
+        local = rounded(D + 5, size)
         found.append(((normed.n @ W_DD).reshape(-1, H, K), W_DHK, local, local + grows * normed.e[:, None]))
     (q, W_q, lq, dq), (k, W_k, lk, dk), (v, W_v, lv, dv) = found
     size_q, size_k, size_v = length(q), length(k), length(v)
@@ -118,24 +126,30 @@ def attend(x, e, seen, w, cfg):
             key, known = row[:, o], row[:, o, None] >= 0
             ds_o = normed.e[key][:, None] * by_key[own] + size_q[own] * lk[key] + dk[key] * dq[own]
             ds_o += normed.e[own][:, None] * by_query[key] + size_k[key] * lq[own]
-            ds_o += gamma(K + 3) * (size_q[own] * size_k[key] + np.abs(bias[:, o]))
+            size = (size_q[own] + dq[own]) * (size_k[key] + dk[key]) + np.abs(bias[:, o])
+            ds_o = (ds_o + rounded(K + 3, size)) * (1 + 2 * U)
             score[..., o] = np.where(known, (q[own] * k[key]).sum(-1) + bias[:, o], -np.inf)
             ds[..., o] = np.where(known, ds_o, 0.0)
         score[..., W] = w["attention.sink"]  # a key whose value is 0
         top = score.max(-1, keepdims=True)
-        ds += FUNCTION + U * np.where(np.isfinite(score), np.abs(score - top), 0.0)
+        ds += FUNCTION + 3 * U * (
+            np.where(np.isfinite(score), np.abs(score - top), 0.0) + 2 * ds.max(-1, keepdims=True)
+        )
         weight = np.exp(score - top)
         weight /= weight.sum(-1, keepdims=True)
         moves = weight * np.expm1(ds) / (weight * np.exp(-ds)).sum(-1, keepdims=True)
         mean = sum(weight[..., o, None] * v[row[:, o]] for o in range(W))
         dv_any = np.where(row[..., None] < 0, 0.0, dv[row]).max(1)
-        e_mean = (share + moves[..., W]) * length(mean) + moves.sum(-1) * dv_any
+        e_mean, any_move = moves[..., W] * length(mean) + moves.sum(-1) * dv_any, moves.sum(-1)
         for o in range(W):
             key = row[:, o]
             e_mean += moves[..., o] * (length(v[key] - mean) + dv_any)
-            e_mean += weight[..., o] * (lv[key] + gamma(W + 4) * size_v[key])
-        e_mean, mean, weight, read = SLACK * e_mean, mean.reshape(-1, D), weight[..., :W], normed.e[row] * (row >= 0)
-        rest = SLACK * (e[own] + gamma(D + 2) * (sums_o * length(mean) + length(x[own])))
+            most = weight[..., o] * (1 + any_move) + moves[..., o]
+            e_mean += weight[..., o] * lv[key] + rounded(W + 4, most * (size_v[key] + dv[key]))
+        e_mean = SLACK * (e_mean + share * (length(mean) + e_mean))
+        mean, weight, read = mean.reshape(-1, D), weight[..., :W], normed.e[row] * (row >= 0)
+        size = sums_o * (length(mean) + length(e_mean) + grows_v * read.max(1)) + length(x[own]) + e[own]
+        rest = SLACK * (e[own] + rounded(D + 2, size))
         by_read = np.sqrt(np.einsum("nho,hg,ngo->no", weight, forms, weight))
         by_read = np.minimum(by_read, grows_o * grows_v * weight.max(1))
         e_y = rest + grows_o * length(e_mean) + (read * by_read).sum(1)
@@ -191,14 +205,21 @@ def hidden(attended, w, cfg):
     """(the Normed, hidden units before the activation, the rounding of their sums) of states after attention."""
     normed = standard(attended.y, attended.e, w, "feedforward_norm", cfg["norm_epsilon"])
     W_1, b_1 = w["feedforward.expand.weight"], w["feedforward.expand.bias"]
-    return normed, normed.n @ W_1 + b_1, gamma(len(W_1) + 5) * (normed.size @ np.abs(W_1) + np.abs(b_1))
+    size = normed.size @ np.abs(W_1) + np.abs(b_1)
+    size += normed.e[:, None] * length(scale_of(w, "feedforward_norm")[:, None] * W_1, 0)
+    return normed, normed.n @ W_1 + b_1, rounded(len(W_1) + 5, size)
 
 
-def contracted(y, h, w):
-    """(the states after a layer, the length of the rounding of their sums)."""
+def turned(h, dh):
+    """How far relu(h) may move."""
+    return np.maximum(np.minimum(dh, h + dh), 0.0)
+
+
+def contracted(attended, h, dh, w):
+    """(the states after a layer, the length of the rounding of their sums), of hidden units that err by dh at most."""
     W_2, b_2, on = w["feedforward.contract.weight"], w["feedforward.contract.bias"], np.maximum(h, 0.0)
-    size = spectral(np.abs(W_2)) * length(on) + length(y) + length(b_2)
-    return y + on @ W_2 + b_2, gamma(len(W_2) + 3) * size
+    size = spectral(np.abs(W_2)) * (length(on) + length(turned(h, dh))) + length(attended.y) + attended.e + length(b_2)
+    return attended.y + on @ W_2 + b_2, rounded(len(W_2) + 3, size)
 
 
 def states(x, e, seen, w, cfg):
@@ -215,8 +236,8 @@ def states(x, e, seen, w, cfg):
             M = masks[some][:, :, None]
             product = (M * (columns.T @ columns)) @ (M * (W_2 @ W_2.T))
             grows[some] = np.maximum(np.einsum("nij,nji->n", product, product), 0.0) ** 0.25
-        found[at], summed = contracted(attended.y, h, w)
-        turned = np.where(h > 0, local, 0.0) + np.maximum(dh - np.abs(h), 0.0)
-        carried = grows[mask_of.ravel()] * normed.e + spectral(W_2) * length(turned)
+        found[at], summed = contracted(attended, h, dh, w)
+        apart = np.where(h > 0, local, 0.0) + np.maximum(dh - np.abs(h), 0.0)
+        carried = grows[mask_of.ravel()] * normed.e + spectral(W_2) * length(apart)
         errors[at] = SLACK * (attended.e + carried + summed)
     return found, errors

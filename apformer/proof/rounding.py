@@ -21,13 +21,14 @@ from apformer.proof.bounds import (
     attend,
     contracted,
     directions,
-    gamma,
     hidden,
     length,
+    rounded,
     scale_of,
     spectral,
     standard,
     states,
+    turned,
 )
 
 CLOSE = 2.0  # a ratio up to which a bound is looked at more closely
@@ -45,10 +46,6 @@ class Last(NamedTuple):
     summed: np.ndarray  # (N,) length of the rounding of their sums
     final: Normed
 
-    def turned(self):
-        """How far relu(h) may move, (N, F)."""
-        return np.maximum(np.minimum(self.dh, self.h + self.dh), 0.0)
-
 
 class Logits(NamedTuple):
     """The right character's logit minus those of the ten others."""
@@ -56,7 +53,7 @@ class Logits(NamedTuple):
     known: Directions  # of the state before the last norm
     offset: np.ndarray  # (10,) what is added, as a multiple of the divisor of that norm
     scaled: np.ndarray  # (10,) length of what r of that norm is multiplied by
-    size: np.ndarray  # (D + 1, 10) of the weights of both, their biases last
+    size: np.ndarray  # (D + 2, 10) of the weights of both, of their biases, and what an error of r is multiplied by
 
 
 def differences(right, weights, w):
@@ -67,7 +64,9 @@ def differences(right, weights, w):
     offset = weights.get("final_norm.bias", np.zeros(len(head))) @ by + bias[right] - bias[others]
     columns = scale_of(weights, "final_norm")[:, None] * by
     known = directions(columns, "final_norm.scale" in weights, w)
-    return Logits(known, offset, length(columns, 0), size[:, [right]] + size[:, others])
+    size = size[:, [right]] + size[:, others]
+    size = np.vstack([size, length(scale_of(weights, "final_norm")[:, None] * size[:-1], 0)])
+    return Logits(known, offset, length(columns, 0), size)
 
 
 @np.errstate(over="ignore", invalid="ignore")  # a bound that overflows proves nothing, which is what it should do
@@ -90,10 +89,10 @@ def ratios(strings, right, weights, cfg):
         divided = np.abs(normed.r @ units.columns) * normed.change[:, None]  # by another divisor
         dh = (along(attended, units) + divided) / normed.least[:, None]
         dh = SLACK * (dh + length(columns, 0) * normed.local[:, None] + local)
-        z, summed = contracted(attended.y, h, w)
-        last = Last(attended, normed, h, local, dh, z, summed, None)
-        e_z = SLACK * (attended.e + spectral(w["feedforward.contract.weight"]) * length(last.turned()) + summed)
-        last = last._replace(final=standard(z, e_z, weights, "final_norm", cfg["norm_epsilon"]))
+        z, summed = contracted(attended, h, dh, w)
+        e_z = SLACK * (attended.e + spectral(w["feedforward.contract.weight"]) * length(turned(h, dh)) + summed)
+        final = standard(z, e_z, weights, "final_norm", cfg["norm_epsilon"])
+        last = Last(attended, normed, h, local, dh, z, summed, final)
         for character in np.unique(right[at]):
             rows = np.flatnonzero(right[at] == character)
             found[at.start + rows] = of_character(at_rows(last, rows), logits[character], w)
@@ -113,15 +112,15 @@ def of_character(last, logits, w):
     final, columns = last.final, logits.known.columns
     through = w["feedforward.contract.weight"] @ columns
     margin = last.z @ columns + logits.offset * final.s[:, None]
-    made = gamma(len(columns) + 5) * (np.column_stack([final.size, np.ones(len(margin))]) @ logits.size)
-    made += logits.scaled * final.local[:, None]
+    size = np.column_stack([final.size, np.ones(len(margin)), final.e]) @ logits.size
+    made = rounded(len(columns) + 5, size) + logits.scaled * final.local[:, None]
     fixed = made * (final.s + final.change)[:, None] + np.abs(logits.offset) * final.change[:, None]
     fixed += last.summed[:, None] * logits.known.length
-    ratio = margin / (SLACK * (along(last.attended, logits.known) + last.turned() @ np.abs(through) + fixed))
+    ratio = margin / (SLACK * (along(last.attended, logits.known) + turned(last.h, last.dh) @ np.abs(through) + fixed))
     row, other = np.nonzero((margin > 0) & (ratio <= CLOSE))
     if len(row):
         bound = closely(at_rows(last, row), columns[:, other].T, through[:, other].T, w) + fixed[row, other]
-        ratio[row, other] = margin[row, other] / (SLACK * bound)
+        ratio[row, other] = np.maximum(ratio[row, other], margin[row, other] / (SLACK * bound))
     return ratio.min(1)
 
 

@@ -125,7 +125,7 @@ def flipped(proof, whole, rng):
 
 
 def claimed(proof):
-    """A hash of all that a proof depends on: the weights, the Config, and what is claimed. None if files are refused."""
+    """A hash of all that a proof depends on: weights, Config, and what is claimed. None if files are refused."""
     try:
         with contextlib.redirect_stderr(io.StringIO()):
             weights, cfg, data, certificate = check.read(proof)

@@ -172,3 +172,17 @@ def test_wider_bounds_prove_less(monkeypatch):
     monkeypatch.setattr(bounds, "FUNCTION", 2.0**-8)
     coarse = rounding.ratios(codes, right, weights, BARE) > 1
     assert single.mean() > 0.9 and (coarse <= single).all() and coarse.sum() < single.sum()
+
+
+def test_what_may_overflow_is_not_proven():
+    """States 2^70 times as large, whose squares float32 cannot hold, though the exact network says the same."""
+    weights, (codes, _) = weights_of(CFG, 7, scale=0.15), strings()
+    right = network.logits(codes, weights, CFG).argmax(1)
+    large = {
+        name: array * 2.0**70 if name.startswith("embedding") or "output" in name or "contract" in name else array
+        for name, array in weights.items()
+    }
+    large |= {name: weights[name] for name in weights if name.startswith("head")}
+    assert (network.logits(codes, large, CFG).argmax(1) == right).mean() > 0.9
+    assert (rounding.ratios(codes, right, weights, CFG) > 1).any()
+    assert not (rounding.ratios(codes, right, large, CFG) > 1).any()
