@@ -7,10 +7,11 @@ It needs Python and numpy: no compiler, no JAX, and nothing of apformer. Here is
 3. demand that the right character has the largest
 
 Two lines are printed. Theorem: the network, computed exactly, is right everywhere. float64 rounds at 1e-16, and the
-smallest margin has to be above SAFE times the largest logit. Rounding: the network, computed in float32 in any order,
-is right as well, by the bounds of rounding.py; and since float64 rounds 2^29 times as finely, no sign above was due to
-it. --theorem leaves the second line out. A tally is kept beside this file, so a proof that was stopped goes on. Exit
-codes: 0 the theorem is proven, 1 it is not, 2 a file is at fault.
+smallest margin has to be above SAFE times the largest logit, which is no bound but far more than we have seen.
+Rounding: the network is right in IEEE float32 too, in any order of sums, as long as no number underflows, by the bounds
+of bounds.py. float64 rounds 2^29 times as finely, so where they hold, no sign above was due to it. --theorem leaves
+this line out. A tally is kept beside this file, so a proof that was stopped goes on. Exit codes: 0 the theorem is
+proven, 1 it is not, 2 a file is at fault.
 """
 
 import hashlib
