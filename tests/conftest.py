@@ -5,6 +5,7 @@ An implicit promotion or broadcast in the library is an error here, so that a wr
 
 import gc
 import os
+import signal
 from functools import cache
 from importlib.metadata import version
 
@@ -30,6 +31,12 @@ jax.config.update("jax_traceback_in_locations_limit", 0)
 # No deadline: the first example of a shape compiles.
 hypothesis.settings.register_profile("apformer", deadline=None, max_examples=20)
 hypothesis.settings.load_profile("apformer")
+
+
+# A job in the background ignores these two, and so would the commands that tests start and stop.
+for _number, _handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+    if signal.getsignal(_number) == signal.SIG_IGN:
+        signal.signal(_number, _handler)
 
 
 def pytest_configure(config):
