@@ -1,7 +1,7 @@
 """How far a layer that float32 computes can be from the exact one, from the sums and products it is made of.
 
-A float32 computation may add in any order, fused or not. A sum, product or quotient is right to a share of U = 2^-24,
-exp, square root and reciprocal to FUNCTION, and a sum of n products a b to gamma(n) sum |a b|, with
+A float32 computation may add in any order, fused or not. A sum, product or quotient is right to a share of U = 2^-24;
+exp, square root and reciprocal are right to FUNCTION. A sum of n products a b errs by gamma(n) sum |a b| at most, where
 gamma(n) = n U / (1 - n U) (Higham 2002, 3.1). Such errors are made everywhere, and what comes after carries them on.
 Here the error of a state is known by its length alone: it is x + dx, with |dx| <= e. Three things keep bounds small:
 

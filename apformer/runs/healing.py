@@ -2,9 +2,9 @@
 
     sound 4    damaged 8    sound 12        steps 5 to 8 are done again from 4, and 12 stays as it is
 
-The state that comes out is written only if it has the sha256 that the manifest of the damaged checkpoint names, or,
-where that manifest is damaged too, if its losses are those of metrics.jsonl, number for number. Orbax gives its files
-random names and times: they are others, and the arrays in them the same.
+The state that comes out is written only if it is the one that was lost: its sha256 is compared with the manifest of the
+damaged checkpoint. Where that manifest is damaged too, its losses are compared with metrics.jsonl, number for number.
+The files have other names and times than before, which orbax draws at random. The arrays in them are the same.
 """
 
 import shutil
