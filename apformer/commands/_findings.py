@@ -7,6 +7,7 @@ a checkpoint holds, and the dataset is the one that config.json describes.
 
 import fcntl
 import json
+from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
 from typing import NamedTuple
@@ -75,13 +76,9 @@ def _metrics(path, run):
 def _whole_lines(path):
     """Those records of a damaged metrics.jsonl that can be read."""
     found = []
-    for line in (path / "metrics.jsonl").read_bytes().splitlines() if (path / "metrics.jsonl").exists() else []:
-        try:
-            record = json.loads(line)
-        except ValueError:
-            continue
-        if isinstance(record, dict) and isinstance(record.get("step"), int):
-            found.append(record)
+    for line in path.read_bytes().splitlines() if path.exists() else []:
+        with suppress(ValueError):
+            found.append(files.read_record(line))
     return found
 
 
@@ -122,10 +119,12 @@ def _other_scores(facts, record):
     """What a manifest says other than the line of its step; None if they agree."""
     if record is None:
         return f"metrics.jsonl has no line of step {facts['step']:,}"
+    if not facts["scores"]:
+        return None  # its parameters were given, and nothing was measured
     measured = selection.validation(record)
     if facts["temporary"] == bool(measured):
         return "metrics.jsonl says otherwise whether it was saved at a stop"
-    if not measured or facts["scores"] in ([], [selection.PROVEN]):
+    if not measured or facts["scores"] == [selection.PROVEN]:
         return None
     try:
         ours, theirs = (np.asarray(scores, np.float64) for scores in (facts["scores"], selection.score(measured)))

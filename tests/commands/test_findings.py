@@ -9,6 +9,8 @@ import pytest
 
 from apformer import cli, files
 from apformer.runs import directory, manifest
+from apformer.tasks.progressions.generator import Config
+from tests.helpers.small_models import circuit_run
 
 FLAGS = """--digits 2 --max_difference 30 --max_terms 6 --d_model 8 --n_layers 1 --n_heads 2 --steps 16 --batch_size 8
  --log_every 2 --save_every 4 --keep 3 --warmup_steps 2 --test_sequences 20 --until steps"""
@@ -157,3 +159,17 @@ def test_a_run_that_has_not_saved_yet_is_sound(copy, capsys):
 def test_no_run_at_all_is_wrong_usage(tmp_path, capsys):
     assert cli.main(["doctor", str(tmp_path)]) == 2
     assert "holds no run" in capsys.readouterr().err
+
+
+def test_of_damaged_metrics_the_whole_lines_still_count(copy, capsys):
+    """One torn line is one fault: the checkpoints whose lines are whole are not blamed for it."""
+    with open(copy / "metrics.jsonl", "a") as file:
+        file.write('{"step": 17, "lo')
+    code, verdicts, _, _ = told(copy, capsys)
+    assert code == 4 and [what for what, verdict in verdicts.items() if verdict == "FAULT"] == ["metrics.jsonl"]
+
+
+def test_a_model_that_was_kept_without_training_is_sound(tmp_path, capsys):
+    circuit_run(tmp_path / "run", Config(digits=2, min_difference=-49, max_difference=49))
+    code, verdicts, _, _ = told(tmp_path / "run", capsys)
+    assert code == 0 and verdicts["checkpoint 1"] == "sound"
