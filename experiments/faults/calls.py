@@ -94,7 +94,7 @@ def _case(server, case, folder, wanted):
     newest, sound = max(done.saved, default=-1), _runs.newest_sound(run)
     if fault not in LIES and sound < newest:
         _runs.tell(faults, "lost", f"{case}, step {newest} was on the disk, and {sound} is sound", done)
-    if fault not in LIES and done.code == 0 and (differing := _differing(run, done, wanted[keep])):
+    if fault not in LIES and done.code == 0 and (differing := unlike(run, done, wanted[keep])):
         _runs.tell(faults, "unequal", f"{case} ended with exit 0 and {differing}", done)
     again = server.run(_runs.goes_on(folder, run, keep), fork=False, clock=-DAY if fault == "clock" else 0.0)
     at = _runs.resumed_at(again)
@@ -102,14 +102,14 @@ def _case(server, case, folder, wanted):
         _runs.tell(faults, "lost", f"{case}, step {newest} was on the disk, and it went on from {at}", again)
     if fault in LIES and again.code in (CHECKPOINT, DISK) and _runs.sentence_of(again):
         faults.append("refused")
-    elif again.code or (differing := _differing(run, again, wanted[keep])):
+    elif again.code or (differing := unlike(run, again, wanted[keep])):
         name = "silent" if fault in LIES else "unequal"
         _runs.tell(faults, name, f"{case}, exit {done.code}, then {again.code or differing}", again)
     shutil.rmtree(run, ignore_errors=True)
     return {name: faults.count(name) for name in {*faults}} | {"lies": fault in LIES}
 
 
-def _differing(run, outcome, wanted):
+def unlike(run, outcome, wanted):
     """What is other than in the undisturbed run, but for what was said, and checkpoints that were set aside."""
     try:
         found = _runs.end_of(run)

@@ -1,0 +1,103 @@
+"""A disk forgets what a directory has gained and lost since an earlier moment, and nothing else.
+
+So it is after a power failure where a directory was not forced to the disk, or the disk lied about it. Each case kills
+a run at one of its system calls, keeps a copy, goes on with the run and kills it at a later call. One of its
+directories then gets the entries of the copy: what is new in it is gone, and what was removed from it is there again.
+Then the run is resumed. It has to end as the undisturbed one, or a command refuses it with one sentence.
+"""
+
+import shutil
+import signal
+from functools import partial
+
+import numpy as np
+from faults import _runs, calls
+
+from apformer.errors import CHECKPOINT, DISK
+
+QUESTION = "Does a directory that is older than its files make a run silently wrong?"
+CLAIM = (
+    "{cases:,} runs, one of whose directories was as it had been at an earlier system call: {equal:,} ended with the "
+    "bits of the undisturbed run when they were resumed, {refused:,} were refused with a sentence, {silent:,} were "
+    "silently wrong ({of_checkpoints:,} times it was the directory of all checkpoints, {of_one:,} times one within)."
+)
+CASES = 1000
+SEED = 16
+KEEP = 2  # checkpoints besides the best, so that some are removed
+TRIES = 20  # pairs of moments between which no directory changed, before a case is given up
+
+
+def measure(cases, folder):
+    """{cases, equal, refused, silent, of_checkpoints, of_one} of that many runs."""
+    shim, reason = _runs.shim(folder)
+    if shim is None:
+        raise RuntimeError(reason)
+    with _runs.Server(folder / "first", shim) as server:
+        for name in ("compiles", "whole"):
+            run = folder / name
+            done = server.run(_runs.train_args(folder, run, KEEP), fork=False, fault=(run, "none", 0, 0))
+            if done.code:
+                raise RuntimeError(f"an undisturbed run ends with {done.code}: {done.err}")
+    work = partial(_case, folder=folder, wanted=_runs.end_of(run), most=len(done.kinds))
+    found = _runs.over(range(cases), work, folder, shim, desc="stale")
+    figures = {name: sum(each[0] == name for each in found) for name in ("equal", "refused", "silent")}
+    places = {"of_checkpoints": "checkpoints", "of_one": "checkpoints/"}
+    figures |= {name: sum(each[1].rstrip("0123456789") == place for each in found) for name, place in places.items()}
+    return {"cases": len(found)} | figures
+
+
+def _case(server, case, folder, wanted, most):
+    """("equal", "refused" or "silent", the directory that was made older) of one case."""
+    rng, run, copy = np.random.default_rng((SEED, case)), folder / f"run-{case}", folder / f"copy-{case}"
+    for _ in range(TRIES):
+        for path in (run, copy):
+            shutil.rmtree(path, ignore_errors=True)
+        first, second = (int(number) for number in rng.integers(1, most, 2))
+        begun = server.run(_runs.train_args(folder, run, KEEP), fault=(run, "kill", first, first))
+        if begun.code != -signal.SIGKILL or not run.is_dir():
+            continue
+        shutil.copytree(run, copy)
+        server.run(_runs.goes_on(folder, run, KEEP), fault=(run, "kill", second, second))
+        if changed := _changed(copy, run):
+            break
+    else:
+        raise RuntimeError(f"case {case}: no directory changed between two moments, {TRIES} times")
+    place = changed[rng.integers(len(changed))]
+    _forget(copy / place, run / place)
+    faults, again = [], server.run(_runs.goes_on(folder, run, KEEP), fork=False)
+    differing = None if again.code else calls.unlike(run, again, wanted)
+    outcome = "equal"
+    if again.code in (CHECKPOINT, DISK) and _runs.sentence_of(again):
+        outcome = "refused"
+    elif again.code or differing:
+        outcome = "silent"
+        told = f"case {case}, calls {first} and {second}, {place or 'the run'}: {again.code or differing}"
+        _runs.tell(faults, outcome, told, again)
+    for path in (run, copy):
+        shutil.rmtree(path, ignore_errors=True)
+    return outcome, place
+
+
+def _changed(earlier, later):
+    """The directories, relative to the run, whose entries differ, and that are in both; "" is the run itself."""
+    both = [path.relative_to(earlier) for path in earlier.rglob("*") if path.is_dir()]
+    places = [earlier.relative_to(earlier), *both]
+    return [
+        "" if place == places[0] else str(place)
+        for place in places
+        if (later / place).is_dir() and _names(earlier / place) != _names(later / place)
+    ]
+
+
+def _forget(earlier, later):
+    """Give a directory the entries that it had. What it has had all the time stays as it is."""
+    for name in _names(later) - _names(earlier):
+        path = later / name
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    for name in _names(earlier) - _names(later):
+        path = earlier / name
+        shutil.copytree(path, later / name) if path.is_dir() else shutil.copy2(path, later / name)
+
+
+def _names(folder):
+    return {path.name for path in folder.iterdir()}
