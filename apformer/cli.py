@@ -13,8 +13,9 @@ from functools import partial
 from pathlib import Path
 
 from apformer import __version__
-from apformer.errors import USAGE, UserError, guard
+from apformer.errors import USAGE, UserError
 from apformer.machine import compilation, processes
+from apformer.machine.guard import guard
 
 FOLDER = Path(__file__).parent / "commands"
 ORDER = "train resume predict generate translate neighbours evaluate certify report export".split()  # as they are used

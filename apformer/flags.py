@@ -5,8 +5,9 @@ import re
 import sys
 from contextlib import redirect_stderr
 
-from apformer.errors import USAGE, UserError, guard
+from apformer.errors import USAGE, UserError
 from apformer.machine import compilation
+from apformer.machine.guard import guard
 
 # What Python says of a value, in the user's words.
 _PLAIN = {

@@ -6,7 +6,7 @@
 import sys
 from functools import partial
 
-from apformer.errors import guard
+from apformer.machine.guard import guard
 from apformer.sweep.sweep import sweep
 
 if __name__ == "__main__":

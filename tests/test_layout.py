@@ -14,7 +14,6 @@ PACKAGE = ROOT / "apformer"
 
 # Imports only go down. A part is a folder or a file of the package; those of one rank may import one another.
 RANKS = (
-    ("signals",),
     ("errors", "files", "flags", "machine"),
     ("layers", "loss", "optimizer", "settings", "tokenizers", "train"),
     ("model", "recurrent", "seq2seq", "word2vec"),

@@ -11,11 +11,11 @@ import jaxlib
 import numpy as np
 from tyro.conf import Positional
 
-from apformer import files, signals, tasks
+from apformer import files, tasks
 from apformer.decoding.bind import bind
 from apformer.errors import NOT_CERTIFIED, USAGE, UserError
 from apformer.flags import parse
-from apformer.machine import compiler, devices
+from apformer.machine import compiler, devices, signals
 from apformer.proof import witness
 from apformer.report import progress, tables
 from apformer.runs import directory

@@ -25,9 +25,9 @@ import time
 from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout, suppress
 from importlib.metadata import version
 
-from apformer import __version__, files, signals
+from apformer import __version__, files
 from apformer.errors import LOST, USAGE, UserError
-from apformer.machine import compilation
+from apformer.machine import compilation, signals
 
 VARIABLES = {
     "coordinator": "JAX_COORDINATOR_ADDRESS",

@@ -67,7 +67,7 @@ def command(request):
     """The exit code of a command, here and now; `ready` is there once this process hears stop signals."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # a job in the background ignores some of them
         signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
-    from apformer import signals
+    from apformer.machine import signals
 
     folder, before = Path(request["folder"]), [os.dup(stream) for stream in (1, 2)]
     if request["streams"]:
@@ -94,7 +94,8 @@ def command(request):
 
 def _watched(request, folder):
     """The exit code of a command under its fault; `saved` gets the step of each checkpoint that is on the disk."""
-    from apformer import cli, errors
+    from apformer import cli
+    from apformer.machine.guard import guard
     from apformer.runs import checkpoint
 
     write, clock = checkpoint.Checkpoints._write, time.time
@@ -113,7 +114,7 @@ def _watched(request, folder):
         if request["args"][0] == "sweep":
             from apformer.sweep.sweep import sweep
 
-            return errors.guard("sweep", lambda: sweep(request["args"][1:]))
+            return guard("sweep", lambda: sweep(request["args"][1:]))
         return cli.main(request["args"])
     finally:
         checkpoint.Checkpoints._write, time.time = write, clock

@@ -9,10 +9,11 @@ import jax
 import numpy as np
 import pytest
 
-from apformer import cli, errors, signals
+from apformer import cli, errors
 from apformer.analysis import circuit, rounding
 from apformer.commands import certify as certify_
 from apformer.commands import train
+from apformer.machine import signals
 from apformer.report import tables
 from apformer.runs import provenance, restore
 from apformer.settings import Settings, Training

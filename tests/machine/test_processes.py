@@ -20,9 +20,10 @@ SCRIPT = """
 import json, os, signal, sys
 from pathlib import Path
 import jax, numpy as np
-from apformer import cli, errors
+from apformer import cli
 from apformer.commands import resume, train as command
 from apformer.machine import processes
+from apformer.machine.guard import guard
 from apformer.runs import checkpoint, fit, restore
 
 folder, port, count, index = Path(sys.argv[1]), *map(int, sys.argv[2:])
@@ -67,7 +68,7 @@ def run():
     with processes.joined(("127.0.0.1", port), count, index, ["train"]):
         all_of_it()
 
-code = errors.guard("apformer", run)
+code = guard("apformer", run)
 processes.leave(code)
 sys.exit(code)
 """

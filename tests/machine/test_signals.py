@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from apformer import signals
+from apformer.machine import signals
 
 ROOT = Path(__file__).parents[1]
 PROGRAM = """
 import signal, sys, time
-from apformer.errors import guard
-from apformer import signals
+from apformer.machine.guard import guard
+from apformer.machine import signals
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 def wait():
