@@ -16,16 +16,23 @@ proven, 1 it is not, 2 a file is at fault.
 
 import hashlib
 import json
+import os
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial, reduce
+from itertools import islice
 from pathlib import Path
 
+if __name__ == "__main__":
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # each thread has a slice of its own, and they would wait
 import numpy as np
 
 from apformer.proof import network, rounding
 
 SAFE = 1e-6
 KEEP_EVERY = 30  # seconds
+THREADS = min(os.cpu_count() or 1, 4)  # each holds a slice, which may be a gigabyte
 TALLY = {"slices": 0, "asked": 0, "strings": 0, "wrong": 0, "covered": 0, "largest": 0.0, "least": float("inf")}
 TALLY |= {"ratio": float("inf"), "after": None}
 
@@ -101,33 +108,51 @@ def main(folder, contexts, theorem_alone=False):
         slices = contexts.slices(data, cfg)
     except (OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
         demand(False, f"the files in {folder} cannot be read ({error!r}): export them again")
-    identity = [certificate["parameters_sha256"], theorem_alone]
-    tally, kept = resumed(folder / "check.tally.json", identity), time.monotonic()
-    for number, columns in enumerate(slices):
-        if number < tally["slices"]:
-            continue
-        codes, truth = contexts.strings(columns, data, cfg)
-        strings, right, found, margin = ask(codes, truth, weights, cfg)
-        ratio = np.zeros(len(margin)) if theorem_alone else rounding.ratios(strings, right, weights, cfg)
-        row, place = np.argwhere((codes == strings[margin.argmin()]) & (truth == right[margin.argmin()]))[0]
-        worst = [float(margin.min()), contexts.text(columns[:, row], int(place), data)]
-        tally = {
-            "slices": number + 1,
-            "asked": tally["asked"] + columns.shape[1],
-            "strings": tally["strings"] + len(margin),
-            "wrong": tally["wrong"] + int((margin <= 0).sum()),
-            "covered": tally["covered"] + int((ratio > 1).sum()),
-            "largest": max(tally["largest"], float(np.abs(found).max())),
-            "ratio": min(tally["ratio"], float(ratio.min())),
-        } | dict(zip(("least", "after"), min(worst, [tally["least"], tally["after"]]), strict=True))
-        share = tally["asked"] / certificate["contexts"]
-        print(f"\r{share:4.0%} of {certificate['contexts']:,} contexts", end="", file=sys.stderr, flush=True)
-        if time.monotonic() - kept > KEEP_EVERY:
-            kept = time.monotonic()
-            keep(folder / "check.tally.json", identity, tally)
+    identity, kept = [certificate["parameters_sha256"], theorem_alone], time.monotonic()
+    tally, judge = resumed(folder / "check.tally.json", identity), partial(judged, contexts, weights, cfg, data)
+    slices = islice(slices, tally["slices"], None)
+    with ThreadPoolExecutor(THREADS) as pool:
+        while some := list(islice(slices, THREADS)):
+            tally = reduce(added, pool.map(partial(judge, theorem_alone), some), tally)
+            share = tally["asked"] / certificate["contexts"]
+            print(f"\r{share:4.0%} of {certificate['contexts']:,} contexts", end="", file=sys.stderr, flush=True)
+            if time.monotonic() - kept > KEEP_EVERY:
+                kept = time.monotonic()
+                keep(folder / "check.tally.json", identity, tally)
     keep(folder / "check.tally.json", identity, None)
     print(f"\r{' ' * 50}\r", end="", file=sys.stderr)
     return say(tally, contexts.claim(data), certificate, theorem_alone)
+
+
+def judged(contexts, weights, cfg, data, theorem_alone, columns):
+    """The tally of one slice of the contexts."""
+    codes, truth = contexts.strings(columns, data, cfg)
+    strings, right, found, margin = ask(codes, truth, weights, cfg)
+    ratio = np.zeros(len(margin)) if theorem_alone else rounding.ratios(strings, right, weights, cfg)
+    row, place = np.argwhere((codes == strings[margin.argmin()]) & (truth == right[margin.argmin()]))[0]
+    return {
+        "slices": 1,
+        "asked": columns.shape[1],
+        "strings": len(margin),
+        "wrong": int((margin <= 0).sum()),
+        "covered": int((ratio > 1).sum()),
+        "largest": float(np.abs(found).max()),
+        "ratio": float(ratio.min()),
+        "least": float(margin.min()),
+        "after": contexts.text(columns[:, row], int(place), data),
+    }
+
+
+def added(tally, other):
+    """The tally of what two are of."""
+    counts = {name: tally[name] + other[name] for name in ("slices", "asked", "strings", "wrong", "covered")}
+    worst = min(tally, other, key=lambda tally: tally["least"])
+    return counts | {
+        "largest": max(tally["largest"], other["largest"]),
+        "ratio": min(tally["ratio"], other["ratio"]),
+        "least": worst["least"],
+        "after": worst["after"],
+    }
 
 
 def say(tally, claim, certificate, theorem_alone):

@@ -9,7 +9,7 @@ continued is the context of the next: without an error among them, progressions 
 import numpy as np
 
 SPACE, START = 10, 11  # tokens: ten digits and the space; START stands for all that is before a row
-SLICE = 2**18  # contexts that are asked at once, about: memory grows with it
+SLICE = 2**16  # contexts that are asked at once, about: memory grows with it
 
 
 def claim(data):
