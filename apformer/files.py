@@ -12,7 +12,7 @@ import tempfile
 from contextlib import contextmanager
 from pathlib import Path
 
-from apformer.errors import CHECKPOINT, DISK, UserError
+from apformer.errors import CHECKPOINT, DISK, USAGE, UserError
 
 DEEPEST = 100  # dicts and lists of JSON within each other
 
@@ -27,6 +27,14 @@ def preflight(directory, needs):
     if free < needs:
         sizes = f"{free / 1e6:,.0f} MB free and this takes about {math.ceil(needs / 1e6):,} MB"
         raise UserError(f"the disk of {directory} has {sizes}: free some space, or give another --run_dir", DISK)
+
+
+def require_empty(folder):
+    """Make a folder if it is not there. Raises UserError: USAGE if it holds something, DISK if it cannot be made."""
+    with disk_errors(folder):
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        if any(Path(folder).iterdir()):
+            raise UserError(f"{folder} holds files, and none is overwritten: give a new or an empty folder", USAGE)
 
 
 def append_record(path, record):

@@ -1,9 +1,11 @@
-"""Write the model for other programs: apformer export RUN --to safetensors|stablehlo|gpt2|proof.
+"""Write the model for other programs: apformer export RUN --to safetensors|stablehlo|gpt2|lora|proof.
 
 - safetensors  every parameter under its path in the tree, `blocks.attention.query`; the Config as JSON in the metadata
 - stablehlo    the function itself, tokens (B, T) int32 -> logits (B, T, V) for any B and T, with its parameters, for
                CPU, GPU and TPU; it needs JAX and nothing of ours (the lines below)
 - gpt2         config.json, model.safetensors and the tokenizer: what `transformers` and `apformer generate` open
+- lora         adapter_config.json and adapter_model.safetensors: low-rank adapters alone, without the model that they
+               were trained on; `peft` opens it, and `--adapter` of `apformer generate` and `apformer evaluate`
 - proof        config.json, model.safetensors, certificate.json, and check.py with the files that it needs: `python
                check.py` proves the certificate anew, in float64 and for any float32, with numpy alone
 
@@ -23,7 +25,7 @@ from tyro.conf import Positional
 from apformer import files, tasks
 from apformer.errors import CHECKPOINT, USAGE, UserError
 from apformer.flags import parse
-from apformer.formats import gpt2, safetensors
+from apformer.formats import gpt2, peft, safetensors
 from apformer.formats.stablehlo import write_stablehlo
 from apformer.formats.weights import write_safetensors
 from apformer.proof import witness
@@ -31,7 +33,8 @@ from apformer.runs import directory, restore
 from apformer.runs.provenance import digest
 from apformer.tokenizers import pretrained
 
-DEFAULTS = {"safetensors": "model.safetensors", "stablehlo": "model.stablehlo", "gpt2": "gpt2", "proof": "proof"}
+DEFAULTS = {"safetensors": "model.safetensors", "stablehlo": "model.stablehlo", "gpt2": "gpt2"}
+DEFAULTS |= {"lora": "lora", "proof": "proof"}
 
 READS = {"seq2seq": "two texts", "word2vec": "windows of words"}  # architectures that read no rows of tokens
 
@@ -42,11 +45,11 @@ class Export:
 
     run: Positional[str | None] = None
     """Run directory. The default is the latest run."""
-    to: Literal["safetensors", "stablehlo", "gpt2", "proof"] = "safetensors"
-    """Format: safetensors (named parameters), stablehlo (the compiled function), gpt2 (a GPT-2 folder), or proof (a
-    certified model with a program that proves it)."""
+    to: Literal["safetensors", "stablehlo", "gpt2", "lora", "proof"] = "safetensors"
+    """Format: safetensors (named parameters), stablehlo (the compiled function), gpt2 (a GPT-2 folder, adapters
+    merged), lora (the adapters alone), or proof (a certified model with a program that proves it)."""
     out: str | None = None
-    """New file or folder. The default is model.safetensors, model.stablehlo, gpt2 or proof in the run directory."""
+    """New file or folder. The default is model.safetensors, model.stablehlo, gpt2, lora or proof in the run."""
     member: int | None = None
     """Number of a member of a population. The default is the best on validation rows."""
 
@@ -63,12 +66,14 @@ def export(args):
     out = Path(args.out) if args.out is not None else path / DEFAULTS[args.to]
     if args.to == "stablehlo" and settings.architecture in READS:
         raise UserError(f"{path} reads {READS[settings.architecture]}: give --to safetensors", USAGE)
-    if args.to == "gpt2" and settings.architecture != "model":
+    if args.to in ("gpt2", "lora") and settings.architecture != "model":
         raise UserError(f"{path} is no decoder-only transformer, as GPT-2 is: give --to safetensors", USAGE)
     if args.to in ("safetensors", "stablehlo"):
         safetensors.refuse_to_overwrite(out)
     if args.to == "proof":
         step = write_proof(out, path, settings, args.member)
+    elif args.to == "lora":
+        step = write_lora(out, path, settings, args.member)
     elif args.to == "gpt2":
         params, step, _ = restore.load_params(path, settings, args.member)
         kept = path / "tokenizer.json"
@@ -93,6 +98,20 @@ def write_gpt2(folder, params, cfg, tokenizer=None):
         files.write_json(folder / "tokenizer_config.json", {"tokenizer_class": "PreTrainedTokenizerFast"})
 
 
+def write_lora(folder, run, settings, member=None):
+    """Write a new folder with the adapters of a run alone; returns their step. Raises UserError as `peft.save` does."""
+    options = settings.options
+    if not getattr(options, "lora_rank", 0):
+        raise UserError(f"{run} has no adapters: train with --lora_rank, or give --to gpt2", USAGE)
+    if settings.training.average > 1:
+        mean = f"{run} is a mean of {settings.training.average} checkpoints, which is no adapter of that rank"
+        raise UserError(f"{mean}: give --to gpt2", USAGE)
+    params, step, _ = restore.load_params(run, settings, member, merged=False)
+    base = {"alpha": options.lora_alpha, "rank": options.lora_rank, "base": options.init_from}
+    peft.save(folder, params["adapters"], params=params["base"], cfg=settings.model, **base)
+    return step
+
+
 def write_proof(folder, run, settings, member=None):
     """Write a new folder with the parameters that the certificate of a run is of; returns their step.
 
@@ -114,10 +133,8 @@ def write_proof(folder, run, settings, member=None):
     params, step, _ = restore.load_params(run, settings, certificate["member"], certificate["step"])
     if digest(params) != certificate["parameters_sha256"]:
         raise UserError(f"{place} is of other parameters: run `apformer certify {run}`", CHECKPOINT)
+    files.require_empty(folder)
     with files.disk_errors(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-        if any(folder.iterdir()):
-            raise UserError(f"{folder} holds files, and none is overwritten: give a new or an empty folder", USAGE)
         write_safetensors(folder / "model.safetensors", settings.architecture, params, settings.model)
         files.write_json(folder / "config.json", {"model": asdict(settings.model), "data": asdict(settings.data)})
         shutil.copyfile(place, folder / place.name)

@@ -49,6 +49,8 @@ class Generate:
     """Number of texts. One is printed while it is written, several when they are done."""
     member: int | None = None
     """Number of a member of a population. The default is the best on validation rows."""
+    adapter: str | None = None
+    """Folder of low-rank adapters, saved alone, to merge into the model."""
 
 
 def main(args):
@@ -61,7 +63,7 @@ def generate(args):
 
     Raises UserError that names the flag or the file."""
     sample = sampler(args)
-    model, most, tokenizer = language_model.load(args.run, args.member)
+    model, most, tokenizer = language_model.load(args.run, args.member, args.adapter)
     prompt_T = tokenizer.encode(args.prompt, allow_special=args.special_tokens)
     if not len(prompt_T):
         raise UserError("--prompt is empty: give at least one character", USAGE)

@@ -1,13 +1,15 @@
 """GPT-2 in and out: the published sizes, and the folders that `transformers` reads and writes.
 
     config.json          the architecture
-    model.safetensors    h.3.mlp.c_fc.weight ... with `transformer.` before each name, or without
+    model.safetensors    h.3.mlp.c_fc.weight ... with `transformer.` before each name, or without; or several files, see
+                         sharded.py
 
 GPT-2 (Radford et al. 2019) is our decoder with learned positions, biases, an output projection, GELU and a last norm.
 PyTorch is not needed, and nothing in a folder is executed: weights that are a pickle are refused.
 """
 
 import dataclasses
+import hashlib
 import json
 import re
 from pathlib import Path
@@ -18,8 +20,8 @@ import numpy as np
 
 from apformer import model
 from apformer.errors import CHECKPOINT, USAGE, UserError
-from apformer.files import disk_errors, write_json
-from apformer.formats import gpt2_tensors, safetensors
+from apformer.files import require_empty, write_json
+from apformer.formats import gpt2_tensors, safetensors, sharded
 
 
 def _size(d_model, n_heads, n_layers):
@@ -71,36 +73,39 @@ def load(folder):
     """(cfg, params) of a GPT-2 folder, tied or with a head of its own.
 
     float16 and bfloat16 become float32 parameters; float64 stays where 64-bit numbers are on. Raises UserError (exit
-    CHECKPOINT): not a GPT-2, weights that are a pickle, sharded or damaged, or tensors that are missing, extra, or of
-    another shape, each named.
+    CHECKPOINT): not a GPT-2, weights that are a pickle or damaged, shards that are not what their index says, or
+    tensors that are missing, extra, or of another shape, each named.
     """
     folder = Path(folder)
-    cfg, path = read_config(folder / "config.json"), folder / "model.safetensors"
-    if not path.exists():
+    cfg, listed = read_config(folder / "config.json"), sharded.headers(folder)
+    if listed is None:
         raise UserError(_what_else_is_there(folder), CHECKPOINT)
-    with safetensors.reading(path) as file:
-        names = list(file.keys())
-        prefix = "transformer." if any(name.startswith("transformer.") for name in names) else ""
-        found = {name.removeprefix(prefix): name for name in names if name.startswith((prefix, "lm_head."))}
-        stray = [name for name in names if name not in found.values()]
-        found = {ours: name for ours, name in found.items() if not re.fullmatch(BUFFERS, ours)}
-        headers = {ours: file.get_slice(name) for ours, name in found.items()}
-        _check_layers(path, headers, cfg)
-        if cfg.tie_embeddings and {"lm_head.weight", "wte.weight"} <= headers.keys():  # some files hold both
-            if not np.array_equal(file.get_tensor(found["lm_head.weight"]), file.get_tensor(found["wte.weight"])):
-                raise UserError(f"{path}: lm_head.weight is not wte.weight, but config.json ties them", CHECKPOINT)
-            del headers["lm_head.weight"]
-        _check_tensors(path, headers, stray, cfg)
-        wide = all(header.get_dtype() == "F64" for header in headers.values())
-        dtype = np.float64 if wide else np.float32
+    path, held = listed
+    prefix = "transformer." if any(name.startswith("transformer.") for name in held) else ""
+    found = {name.removeprefix(prefix): name for name in held if name.startswith((prefix, "lm_head."))}
+    stray = [name for name in held if name not in found.values()]
+    headers = {ours: held[name] for ours, name in found.items() if not re.fullmatch(BUFFERS, ours)}
 
-        def read(name):
-            array = file.get_tensor(found[name]).astype(dtype, copy=False)
-            if not np.isfinite(array).all():
-                raise UserError(f"{path}: {name} holds numbers that are not finite: fetch the file again", CHECKPOINT)
-            return array
+    def tensor(name):
+        return sharded.read(headers[name], found[name])
 
-        return cfg, gpt2_tensors.to_params(read, cfg)
+    _check_layers(path, headers, cfg)
+    if cfg.tie_embeddings and {"lm_head.weight", "wte.weight"} <= headers.keys():  # some files hold both
+        if not np.array_equal(tensor("lm_head.weight"), tensor("wte.weight")):
+            raise UserError(f"{path}: lm_head.weight is not wte.weight, but config.json ties them", CHECKPOINT)
+        del headers["lm_head.weight"]
+    _check_tensors(path, headers, stray, cfg)
+    wide = all(header.dtype == "F64" for header in headers.values())
+    dtype = np.float64 if wide else np.float32
+
+    def read(name):
+        array = tensor(name).astype(dtype, copy=False)
+        if not np.isfinite(array).all():
+            fault = f"{headers[name].path}: {name} holds numbers that are not finite"
+            raise UserError(f"{fault}: fetch the file again", CHECKPOINT)
+        return array
+
+    return cfg, gpt2_tensors.to_params(read, cfg)
 
 
 def save(folder, params, cfg, end_of_text=None):
@@ -112,27 +117,35 @@ def save(folder, params, cfg, end_of_text=None):
     cannot be written. ValueError if the parameters are not those of cfg.
     """
     folder = Path(folder)
+    require_sayable(cfg)
+    expected = jax.eval_shape(lambda key: model.init(key, cfg), jax.random.key(0))
+    if jax.tree.map(jnp.shape, params) != jax.tree.map(jnp.shape, expected):
+        raise ValueError("params are not those of cfg: names or shapes differ from model.init")
+    require_empty(folder)
+    tensors = gpt2_tensors.from_params(params, cfg)
+    tensors = {name if name == "lm_head.weight" else f"transformer.{name}": x for name, x in tensors.items()}
+    safetensors.write(folder / "model.safetensors", tensors, {"format": "pt"})
+    write_json(folder / "config.json", _config(cfg, params["embedding"]["table"].dtype, end_of_text))
+
+
+def require_sayable(cfg, remedy="export it with --to safetensors"):
+    """Raises UserError (exit USAGE) that names the first field of a Config which GPT-2 has no word for."""
     spoken = {*FIELDS, "activation", "similarity", "attention_bias"}
     for field in (field.name for field in dataclasses.fields(cfg) if field.name not in spoken):
         ours, theirs = getattr(cfg, field), getattr(SIZES["gpt2"], field)
         if ours != theirs:
             has = f"no {field}" if theirs is None else f"{field} {theirs}"
-            fault = f"GPT-2 has {has}, and this model was trained with --{field} {ours}"
-            raise UserError(f"{fault}: export it with --to safetensors", USAGE)
+            raise UserError(f"GPT-2 has {has}, and this model was trained with --{field} {ours}: {remedy}", USAGE)
     if cfg.similarity not in SIMILARITIES.values():
-        fault = f"GPT-2 has no --similarity {cfg.similarity}, with which this model was trained"
-        raise UserError(f"{fault}: export it with --to safetensors", USAGE)
-    expected = jax.eval_shape(lambda key: model.init(key, cfg), jax.random.key(0))
-    if jax.tree.map(jnp.shape, params) != jax.tree.map(jnp.shape, expected):
-        raise ValueError("params are not those of cfg: names or shapes differ from model.init")
-    with disk_errors(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-        if any(folder.iterdir()):
-            raise UserError(f"{folder} holds files, and none is overwritten: give a new or an empty folder", USAGE)
-    tensors = gpt2_tensors.from_params(params, cfg)
-    tensors = {name if name == "lm_head.weight" else f"transformer.{name}": x for name, x in tensors.items()}
-    safetensors.write(folder / "model.safetensors", tensors, {"format": "pt"})
-    write_json(folder / "config.json", _config(cfg, params["embedding"]["table"].dtype, end_of_text))
+        raise UserError(f"GPT-2 has no --similarity {cfg.similarity}, as this model was trained with: {remedy}", USAGE)
+
+
+def digest(params, cfg):
+    """What tells the parameters of a GPT-2 from those of any other, however they were saved: sha256 of all tensors."""
+    found = hashlib.sha256()
+    for name, tensor in sorted(gpt2_tensors.from_params(params, cfg).items()):
+        found.update(name.encode() + np.asarray(jax.device_get(tensor), np.float32).tobytes())
+    return found.hexdigest()
 
 
 def _config(cfg, dtype, end_of_text):
@@ -194,9 +207,7 @@ def read_config(path):
 
 def _what_else_is_there(folder):
     """Why a folder without model.safetensors is not read, and what to do."""
-    remedy = "save it as one model.safetensors, with `model.save_pretrained(folder, max_shard_size='100GB')`"
-    if (folder / "model.safetensors.index.json").exists():
-        return f"{folder} holds its weights in several files, and one is supported: {remedy}"
+    remedy = "save it as safetensors, with `model.save_pretrained(folder)`"
     pickles = sorted(file.name for file in folder.glob("*") if file.suffix in (".bin", ".pt", ".pth", ".pkl", ".ckpt"))
     if pickles:
         return f"{folder / pickles[0]} is a pickle, which may execute anything and is not opened: {remedy}"
@@ -217,7 +228,7 @@ def _check_tensors(path, headers, stray, cfg):
     faults = [f"{name} is missing" for name in expected.keys() - headers.keys()]
     faults += [f"{name} is extra" for name in {*stray, *(headers.keys() - expected.keys())}]
     for name in expected.keys() & headers.keys():
-        shape, dtype = tuple(headers[name].get_shape()), headers[name].get_dtype()
+        shape, dtype = headers[name].shape, headers[name].dtype
         if shape != expected[name].shape:
             faults.append(f"{name} has shape {shape} instead of {expected[name].shape}")
         elif dtype not in safetensors.FLOATS:

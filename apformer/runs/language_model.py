@@ -6,11 +6,11 @@ from typing import NamedTuple
 from apformer import model, tasks
 from apformer.decoding.bind import Model, bind
 from apformer.errors import USAGE, UserError
-from apformer.formats import gpt2
+from apformer.formats import gpt2, peft
 from apformer.machine import devices
 from apformer.runs import directory, restore, settings_file
 from apformer.settings import architecture_of
-from apformer.tasks.text import folders
+from apformer.tasks.text import folders, lora
 from apformer.tokenizers import pretrained, text
 
 
@@ -22,15 +22,25 @@ class LanguageModel(NamedTuple):
     tokenizer: text.Characters | text.BytePairs
 
 
-def load(folder=None, member=None):
+def load(folder=None, member=None, adapter=None):
     """The LanguageModel in a folder; that of the latest run if not given. Raises UserError that names what is amiss.
 
-    member: that of a population; the best on validation if not given.
+    member: that of a population; the best on validation if not given. adapter: a folder of low-rank adapters, saved
+    alone, which are merged into its matrices.
     """
     architecture, cfg, params, path = _load(folder, member)
+    if adapter is not None:
+        params = lora.merge(params, peft.load(adapter, architecture, params, cfg), 1.0)
     tokenizer = pretrained.load(path)
     text.check_vocabulary(tokenizer, cfg.vocab_size, str(path))
     return LanguageModel(bind(architecture, params, cfg, devices.mesh()), architecture.max_tokens(cfg), tokenizer)
+
+
+def window(folder, found):
+    """How many tokens the LanguageModel of a folder reads at once: all it can, or as many as in training."""
+    if found.max_tokens is not None:
+        return found.max_tokens
+    return settings_file.read(directory.find(folder)).data.context
 
 
 def load_params(folder=None, member=None):

@@ -57,9 +57,10 @@ def load_rows(path):
     return rows
 
 
-def load_params(path, settings, member=None, step=None):
+def load_params(path, settings, member=None, step=None, merged=True):
     """(params of one model, step, member) from a saved step of a run; if not given the best, or else the newest.
 
+    merged: whether adapters are merged into their base. If not, what the state holds is given, base and adapters.
     With training.average above 1 the model is the mean of the newest checkpoints, all of one member.
     Raises UserError: USAGE for a member that the run does not have, NON_FINITE for one that training has spoilt.
     """
@@ -71,7 +72,7 @@ def load_params(path, settings, member=None, step=None):
 
     def params_of(state):
         params = state.params if members == 1 else jax.tree.map(lambda leaf: leaf[member], state.params)
-        return tasks.load(settings.task).whole(params, settings)
+        return tasks.load(settings.task).whole(params, settings) if merged else params
 
     newest, state = checkpoint.load(folder, abstract, steps[-1])
     member = _choose(path, newest, members, member)

@@ -222,8 +222,66 @@ def test_a_folder_that_is_none(tmp_path):
     folder = write(tmp_path / "in", draw_tensors())
     (folder / "model.safetensors").rename(folder / "model-00001-of-00002.safetensors")
     refuses("holds no model.safetensors", folder)
-    (folder / "model.safetensors.index.json").write_text("{}")
-    refuses("in several files, and one is supported", folder)
+
+
+def write_shards(folder, shards, weight_map=None):
+    """A folder whose tensors lie in files a.safetensors, b.safetensors ...; the index says so, or something else."""
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(CONFIG))
+    files = {f"{letter}.safetensors": tensors for letter, tensors in zip("abc", shards, strict=False)}
+    for name, tensors in files.items():
+        save_file(tensors, folder / name)
+    truth = {tensor: name for name, tensors in files.items() for tensor in tensors}
+    index = {"metadata": {"total_size": 1}, "weight_map": truth | (weight_map or {})}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    return folder
+
+
+@pytest.fixture
+def halves():
+    tensors = prefixed(draw_tensors())
+    names = sorted(tensors)
+    return [{name: tensors[name] for name in part} for part in (names[::3], names[1::3], names[2::3])]
+
+
+def test_shards_are_the_whole(tmp_path, halves):
+    cfg, params = gpt2.load(write_shards(tmp_path / "in", halves))
+    whole_cfg, whole = gpt2.load(write(tmp_path / "whole", prefixed(draw_tensors())))
+    assert cfg == whole_cfg
+    jax.tree.map(np.testing.assert_array_equal, params, whole)
+
+
+WTE = "transformer.wte.weight"
+
+
+@pytest.mark.parametrize(
+    ("weight_map", "pattern"),
+    [
+        ({WTE: "d.safetensors"}, "index.json names d.safetensors, and there is no such file"),
+        ({"transformer.more": "b.safetensors"}, "says that b.safetensors holds transformer.more, and it does not"),
+        ({WTE: "../a.safetensors"}, "names '../a.safetensors', which is no file beside it"),
+        ({WTE: "/etc/passwd"}, "names '/etc/passwd', which is no file beside it"),
+        ({WTE: "..\\\\a"}, "which is no file beside it"),
+        ({WTE: ".."}, r"names '\.\.', which is no file beside it"),
+        ({WTE: 1}, "it has no weight_map"),
+    ],
+)
+def test_an_index_that_is_wrong_is_refused(tmp_path, halves, weight_map, pattern):
+    refuses(pattern, write_shards(tmp_path / "in", halves, weight_map))
+
+
+def test_shards_that_the_index_does_not_know_are_refused(tmp_path, halves):
+    twice = [halves[0] | dict([*halves[1].items()][:1]), *halves[1:]]
+    name = next(iter(halves[1]))
+    refuses(f"holds {name} in a.safetensors and in b.safetensors", write_shards(tmp_path / "twice", twice))
+    folder = write_shards(tmp_path / "extra", halves)
+    save_file(halves[2] | {"stray": np.zeros(2, np.float32)}, folder / "c.safetensors")
+    refuses("does not name stray, which c.safetensors holds", folder)
+    (folder / "c.safetensors").write_bytes((folder / "c.safetensors").read_bytes()[:-3])
+    refuses("c.safetensors cannot be read as safetensors", folder)
+    for content in (b"[", b"[]", b'{"weight_map": {}}', b"\xff"):
+        (folder / "model.safetensors.index.json").write_bytes(content)
+        refuses("index.json (is not valid JSON|is damaged)", folder)
 
 
 @pytest.mark.parametrize(

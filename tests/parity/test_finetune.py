@@ -1,6 +1,10 @@
-"""A folder that `apformer export` writes: `transformers` cuts text into the same tokens and writes the same fifty."""
+"""A folder that `apformer export` writes: `transformers` cuts text into the same tokens and writes the same fifty.
+
+So it does after each crossing: from here to there, fine-tuned there and back here, trained further here and there again.
+"""
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -28,10 +32,11 @@ FURTHER = "--steps 20 --learning_rate 0.01 --lora_rank 4".split()
 
 
 def apformer(*words):
-    """A command in a process of its own: here numbers have 64 bits."""
+    """What a command prints, in a process of its own: here numbers have 64 bits."""
     python_path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     env = os.environ | {"PYTHONPATH": python_path}
-    subprocess.run([sys.executable, "-m", "apformer", *map(str, words)], check=True, env=env)
+    command = [sys.executable, "-m", "apformer", *map(str, words)]
+    return subprocess.run(command, check=True, env=env, stdout=subprocess.PIPE, text=True).stdout
 
 
 @pytest.fixture(scope="module")
@@ -52,11 +57,19 @@ def folder(request, runs):
     return runs / request.param
 
 
-def test_fifty_greedy_tokens(folder):
+def opened(folder):
+    return transformers.AutoModelForCausalLM.from_pretrained(folder).eval()
+
+
+def same_fifty(theirs, folder):
+    """The fifty greedy tokens after the prompt, after both have written them and their logits are the same to 1e-5."""
     cfg, params = gpt2.load(folder)
     tokens_T = pretrained.load(folder).encode(PROMPT)
-    theirs = transformers.AutoModelForCausalLM.from_pretrained(folder).eval()
     inputs = torch.tensor(tokens_T[None]).long()
+    with torch.no_grad():
+        expected_BTV = theirs(inputs).logits.numpy()
+    logits_BTV = jax.jit(model.apply, static_argnums=2)(params, tokens_T[None], cfg)
+    np.testing.assert_allclose(logits_BTV, expected_BTV, rtol=0, atol=1e-5)
     expected_BN = theirs.generate(
         inputs, attention_mask=torch.ones_like(inputs), max_new_tokens=GENERATED, do_sample=False, pad_token_id=0
     )[:, inputs.shape[1] :]
@@ -69,6 +82,35 @@ def test_fifty_greedy_tokens(folder):
     ours_BN = jax.jit(generate, static_argnums=(0, 4))(extend, cache, tokens_T[None], lengths_B, GENERATED)
     np.testing.assert_array_equal(ours_BN, expected_BN.numpy())
     assert len(set(ours_BN[0].tolist())) > 3  # the model has learned to say more than one token
+    return ours_BN[0]
+
+
+def test_fifty_greedy_tokens(folder):
+    same_fifty(opened(folder), folder)
+
+
+def test_there_and_back(runs, tmp_path):
+    """A run, fine-tuned by `transformers`, saved there in shards, trained further here, and opened there again."""
+    theirs, there = opened(runs / "scratch"), tmp_path / "there"
+    tokens = torch.tensor(pretrained.load(runs / "scratch").encode(TEXT[:2000])[:280].reshape(7, 40)).long()
+    rule = torch.optim.AdamW(theirs.parameters(), lr=1e-3)
+    for _ in range(5):
+        theirs(tokens, labels=tokens).loss.backward()
+        rule.step()
+        rule.zero_grad()
+    theirs.save_pretrained(there, max_shard_size="40KB")
+    shutil.copy(runs / "scratch" / "tokenizer.json", there)
+    assert len([*there.glob("*.safetensors")]) > 2
+    before, after = same_fifty(opened(runs / "scratch"), runs / "scratch"), same_fifty(theirs, there)
+    assert (gpt2.load(there)[1]["embedding"]["table"] != gpt2.load(runs / "scratch")[1]["embedding"]["table"]).any()
+    greedy = ["--temperature", 0, "--tokens", GENERATED, "--prompt", PROMPT]
+    written = apformer("generate", there, *greedy)
+    assert written == PROMPT + pretrained.load(there).decode(after) + "\n"
+    start = ["train", *FLAGS, "--text", runs / "text.txt", "--run_dir", tmp_path / "run", "--steps", 10]
+    apformer(*start, "--init_from", there)
+    apformer("export", tmp_path / "run", "--to", "gpt2", "--out", tmp_path / "back")
+    again = same_fifty(opened(tmp_path / "back"), tmp_path / "back")
+    assert len(before) == len(again) == GENERATED
 
 
 def test_tokens_of_a_text(folder):

@@ -13,20 +13,27 @@ import optax
 
 from apformer.layers import leaves
 
+ATTENTION = ("query", "key", "value")  # one matrix in GPT-2, c_attn: what `peft` adapts there by default
 
-def init(key, params, rank):
+
+def init(key, params, rank, on="all"):
     """Factors that change nothing yet: the tree of params, {"A": (L, inputs, R), "B": (L, R, outputs)} for a matrix.
 
-    What is not adapted is None. Inputs or outputs of attention are two axes, of heads and their width.
+    What is not adapted is None. Inputs or outputs of attention are two axes, of heads and their width. on: "all", or
+    "attention" for queries, keys and values alone.
     """
     paths, tree = jax.tree_util.tree_flatten_with_path(params)
     keys = jax.random.split(key, len(paths))
-    matrices = [(leaves.matrix(path), W) for path, W in paths]
+    matrices = [(_adapted(path, on), W) for path, W in paths]
     factors = [
         None if matrix is None else _factors(key, W, matrix, rank)
         for key, (matrix, W) in zip(keys, matrices, strict=True)
     ]
     return tree.unflatten(factors)
+
+
+def _adapted(path, on):
+    return leaves.matrix(path) if on == "all" or path[-1].key in ATTENTION else None
 
 
 def _factors(key, W, matrix, rank):
@@ -35,15 +42,15 @@ def _factors(key, W, matrix, rank):
     return {"A": A / jnp.sqrt(A[0].size / rank).astype(W.dtype), "B": jnp.zeros((L, rank, *outputs), W.dtype)}
 
 
-def merge(params, adapters, alpha):
-    """Parameters of the same shapes, W_0 + alpha / r A B in place of each matrix W_0 that has factors."""
+def merge(params, adapters, scale):
+    """Parameters of the same shapes, W_0 + scale A B in place of each matrix W_0 that has factors."""
 
     def merged(W, factors):
         if factors is None:
             return W
         L, rank = len(W), factors["A"].shape[-1]
         A_LIR, B_LRO = factors["A"].reshape(L, -1, rank), factors["B"].reshape(L, rank, -1)
-        return W + alpha / rank * jnp.einsum("LIR,LRO->LIO", A_LIR, B_LRO).reshape(W.shape)
+        return W + scale * jnp.einsum("LIR,LRO->LIO", A_LIR, B_LRO).reshape(W.shape)
 
     return jax.tree.map(merged, params, adapters)
 

@@ -1,6 +1,7 @@
 """Where a language model begins, and what of it is trained."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 
 @dataclass(frozen=True)
@@ -13,3 +14,5 @@ class Options:
     """Rank of the low-rank adapters, which are trained instead of the weights. With 0, all weights are trained."""
     lora_alpha: float = 16.0
     """Scale of the adapters: the product of their two factors is multiplied by lora_alpha / lora_rank."""
+    lora_on: Literal["all", "attention"] = "all"
+    """Matrices with adapters: all of the blocks, or queries, keys and values alone, as `peft` does for GPT-2."""

@@ -33,6 +33,9 @@ def check(settings):
     corpus.check(settings.data)
     options, cfg, most = settings.options, settings.model, architecture_of(settings).max_tokens(settings.model)
     require("lora_rank", 0 <= options.lora_rank <= cfg.d_model, options, f"0 to {cfg.d_model}, the width of the model")
+    if options.lora_rank and options.lora_on == "attention" and settings.architecture != "model":
+        alone = f"--lora_on attention adapts queries, keys and values, and --architecture {settings.architecture}"
+        raise UserError(f"{alone} has none: drop the flag", USAGE)
     require("lora_alpha", 0 < options.lora_alpha < 1e6, options, "more than 0 and less than 1000000")
     if options.init_from is not None:
         where = f"at most {most}, the positions of {options.init_from}"
@@ -201,16 +204,19 @@ def initial_params(key, settings, given=None):
         base = plain.initial_params(key, settings)
     else:
         base = jax.tree.map(lambda leaf: jnp.array(leaf, jnp.float32), given)
-    if not settings.options.lora_rank:
+    options = settings.options
+    if not options.lora_rank:
         return base
-    return {"base": base, "adapters": lora.init(jax.random.fold_in(key, 1), base, settings.options.lora_rank)}
+    return {"base": base, "adapters": lora.init(jax.random.fold_in(key, 1), base, options.lora_rank, options.lora_on)}
 
 
 def whole(params, settings):
     """The parameters of the model: those of the state, its adapters merged. Their gradient is that of the adapters."""
-    if not settings.options.lora_rank:
+    options = settings.options
+    if not options.lora_rank:
         return params
-    return lora.merge(jax.lax.stop_gradient(params["base"]), params["adapters"], settings.options.lora_alpha)
+    scale = options.lora_alpha / options.lora_rank
+    return lora.merge(jax.lax.stop_gradient(params["base"]), params["adapters"], scale)
 
 
 def make_optimizer(settings):

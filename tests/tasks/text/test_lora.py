@@ -11,7 +11,7 @@ from tests.helpers.small_models import close, draw_tokens, small
 
 D, H, K, F, L, R = 6, 3, 2, 5, 2, 4
 CFG = small(position="learned", attention_bias=True, output_projection=True, attention_sink=True, final_norm=True)
-init, merge = jax.jit(lora.init, static_argnums=2), jax.jit(lora.merge)
+init, merge = jax.jit(lora.init, static_argnums=(2, 3)), jax.jit(lora.merge)
 # The shapes of the factors, by hand.
 FACTORS = {
     **{name: ((L, D, R), (L, R, H, K)) for name in ("query", "key", "value")},
@@ -50,8 +50,17 @@ def test_the_matrices_of_the_blocks_have_factors_and_nothing_else(fresh):
     assert len(jax.tree.leaves(fresh)) == 2 * len(FACTORS)
 
 
+def test_attention_alone(params, key):
+    """The same factors as among all matrices, since a matrix draws from a key of its own."""
+    alone = init(key, params, R, "attention")["blocks"]
+    both = init(key, params, R)["blocks"]["attention"]
+    for name in ("query", "key", "value"):
+        jax.tree.map(np.testing.assert_array_equal, alone["attention"][name], both[name])
+    assert len(jax.tree.leaves(alone)) == 2 * 3
+
+
 def test_they_start_as_nothing_and_are_drawn_each_for_itself(params, fresh, key):
-    jax.tree.map(np.testing.assert_array_equal, merge(params, fresh, 16.0), params)
+    jax.tree.map(np.testing.assert_array_equal, merge(params, fresh, 4.0), params)
     rows = [np.asarray(pair["A"]) for pair in factors(fresh).values()]
     assert len({row.ravel()[0].item() for row in rows}) == len(rows)
     wide = lora.init(key, {"blocks": {"weight": jnp.zeros((1, 400, 30))}}, 20)["blocks"]["weight"]["A"]
@@ -60,7 +69,7 @@ def test_they_start_as_nothing_and_are_drawn_each_for_itself(params, fresh, key)
 
 def test_merged_is_w_plus_the_product(params, fresh):
     drawn = randomised(fresh)
-    merged = merge(params, drawn, 3.0)
+    merged = merge(params, drawn, 3.0 / R)
     for name, W in factors(merged).items():
         before, (A, B) = factors(params)[name], (factors(drawn)[name][part] for part in "AB")
         for layer in range(L):
@@ -83,7 +92,7 @@ def test_the_merged_model_adds_the_narrow_path_to_the_wide_one(params, fresh):
     """x W_merged = x W + alpha / r (x A) B: of the feed-forward layer, where both can be written down."""
     drawn, x = randomised(fresh), np.random.default_rng(4).standard_normal((7, D)).astype(np.float32)
     W, pair = factors(params)["expand"][0], factors(drawn)["expand"]
-    merged = factors(merge(params, drawn, 2.0))["expand"][0]
+    merged = factors(merge(params, drawn, 2.0 / R))["expand"][0]
     close(x @ merged, x @ W + 2.0 / R * ((x @ pair["A"][0]) @ pair["B"][0]), 1e-5)
 
 
@@ -101,7 +110,7 @@ def test_gradients_reach_b_first(params, fresh):
 
     @jax.jit
     def gradient(adapter):
-        return jax.grad(lambda a: model.apply(lora.merge(params, a, 4.0), tokens, CFG).var())(adapter)
+        return jax.grad(lambda a: model.apply(lora.merge(params, a, 1.0), tokens, CFG).var())(adapter)
 
     for name, pair in factors(gradient(fresh)).items():
         assert not pair["A"].any() and pair["B"].any(), name
