@@ -1,4 +1,4 @@
-"""Print versions, devices, disk space, permissions, and whether XLA computes rightly; verify a run: doctor RUN."""
+"""Print versions, devices, disk space, and whether XLA computes rightly; verify a run or a GPT-2: doctor RUN|FOLDER."""
 
 import json
 import os
@@ -16,10 +16,14 @@ from apformer.runs import directory, provenance
 
 @dataclass(frozen=True)
 class Doctor:
-    """Print versions, devices, disk space, permissions, and whether XLA computes rightly; or verify a whole run."""
+    """Print versions, devices, disk space, permissions, and whether XLA computes rightly; or verify a whole run, or a
+    published GPT-2: `apformer doctor gpt2 FOLDER`."""
 
     run: Positional[str | None] = None
-    """Run directory to verify instead: every file, and what the files say of each other. Nothing is changed."""
+    """Run directory to verify instead: every file, and what the files say of each other. Nothing is changed. Or the
+    word gpt2, before a folder."""
+    folder: Positional[str | None] = None
+    """After the word gpt2: folder of a published GPT-2, compared with the sizes, names, shapes and sums it should have."""
     json: bool = False
     """Print one JSON object."""
 
@@ -31,11 +35,20 @@ def main(args):
 
 
 def verify(args):
-    """Print what is sound in a run, what is not, and what to do. Raises UserError after that if something is not."""
-    from apformer.commands._findings import findings  # which imports JAX
+    """Print what is sound in a folder, what is not, and what to do. Raises UserError after that if something is not."""
+    from apformer.commands._findings import Finding, findings  # which imports JAX
+    from apformer.formats import published
+    from apformer.report import progress
 
-    path = directory.find_begun(args.run)
-    found = findings(path)
+    if args.folder is not None or _is_gpt2(args.run):
+        path = args.run if args.folder is None else args.folder
+        if args.folder is not None and (args.run != "gpt2" or not os.path.isdir(path)):
+            raise UserError(f"{args.run} {path} is not `apformer doctor gpt2 FOLDER`: give a folder", USAGE)
+        with progress.bar(desc="sha256", unit="B", unit_scale=True, leave=False) as bar:
+            found = [Finding(*each) for each in published.findings(path, progress.reporter(bar))]
+    else:
+        path = directory.find_begun(args.run)
+        found = findings(path)
     if args.json:
         print(json.dumps({"run": str(path), "findings": [finding._asdict() for finding in found]}))
     else:
@@ -45,6 +58,14 @@ def verify(args):
     if faults:
         names = ", ".join(dict.fromkeys(finding.what for finding in faults))
         raise UserError(f"{path} is not sound ({names}): do what is said of each", faults[0].code)
+
+
+def _is_gpt2(path):
+    """Whether a directory is a GPT-2 folder, and not what is left of a run."""
+    from apformer.tasks.text import folders
+
+    left = any(os.path.exists(os.path.join(path, name)) for name in ("checkpoints", "metrics.jsonl", ".lock"))
+    return os.path.isfile(os.path.join(path, "config.json")) and not left and folders.is_gpt2(path)
 
 
 def doctor(args):

@@ -1,0 +1,134 @@
+"""A published GPT-2 is told from one that is not: sizes, names, shapes, sums, tokenizer, and what to do about each."""
+
+import dataclasses
+import json
+import shutil
+
+import jax
+import numpy as np
+import pytest
+
+from apformer import cli, model
+from apformer.errors import CHECKPOINT, DATA, USAGE
+from apformer.formats import gpt2, published
+from apformer.tokenizers import text
+
+pytest.importorskip("safetensors", reason='GPT-2 folders need the text extra: pip install -e ".[text]"')
+
+TINY = dataclasses.replace(gpt2.SIZES["gpt2"], vocab_size=257, d_model=6, n_heads=2, n_layers=2, max_len=13)
+SIZES = {"gpt2": TINY, "gpt2-medium": dataclasses.replace(TINY, n_layers=3)}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory, random_params):
+    path = tmp_path_factory.mktemp("published") / "folder"
+    gpt2.save(path, random_params(TINY), TINY)
+    (path / "tokenizer.json").write_text(text.train_byte_pairs("hello world, hello", 257).to_json())
+    return path
+
+
+@pytest.fixture
+def small(folder, monkeypatch):
+    """As though two sizes had been published that fit a test, with the files of `folder`."""
+    tokenizer = text.train_byte_pairs("hello world, hello", 257)
+    shapes = jax.eval_shape(lambda key: model.init(key, TINY), jax.random.key(0))
+    monkeypatch.setattr(gpt2, "SIZES", SIZES)
+    monkeypatch.setattr(published, "PARAMETERS", {"gpt2": sum(leaf.size for leaf in jax.tree.leaves(shapes))})
+    monkeypatch.setattr(published, "WEIGHTS", {"gpt2": published._sha256(folder / "model.safetensors")})
+    monkeypatch.setattr(published, "TOKENIZER", {"tokenizer.json": published._sha256(folder / "tokenizer.json")})
+    monkeypatch.setattr(published, "VOCABULARY", 257)
+    monkeypatch.setattr(published, "MERGES", 1)
+    monkeypatch.setattr(published, "KNOWN_TOKENS", ("hello world", tokenizer.encode("hello world").tolist()))
+    return folder
+
+
+@pytest.fixture
+def copy(small, tmp_path):
+    shutil.copytree(small, tmp_path / "copy")
+    return tmp_path / "copy"
+
+
+def say(folder):
+    return {what: (says, code) for what, says, code in published.findings(folder)}
+
+
+def test_the_published_facts_agree_with_each_other():
+    for name, count in published.PARAMETERS.items():
+        shapes = jax.eval_shape(lambda key, cfg=gpt2.SIZES[name]: model.init(key, cfg), jax.random.key(0))
+        assert sum(leaf.size for leaf in jax.tree.leaves(shapes)) == count
+        assert gpt2.SIZES[name].vocab_size == published.VOCABULARY == 256 + published.MERGES + 1
+    sums = [*published.WEIGHTS.values(), *published.TOKENIZER.values()]
+    assert len({*sums}) == len(sums) and {len(bytes.fromhex(sum_)) for sum_ in sums} == {32}
+
+
+def test_a_whole_folder_is_sound(small, capsys):
+    told = []
+    found = published.findings(small, lambda done, total: told.append((done, total)))
+    assert [code for _, _, code in found] == [0, 0, 0, 0]
+    assert told[-1][0] == told[-1][1] == (small / "model.safetensors").stat().st_size
+    said = say(small)
+    assert said["config.json"][0] == "gpt2: every field as published"
+    assert "names and shapes as published, finite" in said["weights"][0]
+    assert said["sha256"][0] == "model.safetensors: the published one"
+    assert said["tokenizer"][0] == "257 tokens, 1 merges, the published files"
+    for words in (["gpt2", str(small)], [str(small)]):
+        assert cli.main(["doctor", *words, "--json"]) == 0
+        assert len(json.loads(capsys.readouterr().out)["findings"]) == 4
+
+
+def test_what_is_missing_is_named_with_the_command_that_fetches_it(copy, capsys):
+    for name in ("tokenizer.json", "model.safetensors", "config.json"):
+        (copy / name).unlink()
+        assert cli.main(["doctor", "gpt2", str(copy)]) == (DATA if name == "tokenizer.json" else CHECKPOINT)
+        out, err = capsys.readouterr()
+        assert f"`hf download gpt2 {name} --local-dir {copy}` fetches it" in out and "is not sound" in err
+
+
+def change(folder, **fields):
+    content = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(content | fields))
+
+
+def test_another_size_is_said(copy):
+    change(copy, n_layer=1)
+    says, code = say(copy)["config.json"]
+    assert code == CHECKPOINT and "nearest is gpt2, with n_layer 1 instead of 2: `hf download gpt2 config" in says
+    change(copy, n_layer=3)
+    said = say(copy)
+    assert said["config.json"] == ("gpt2-medium: every field as published", 0)
+    assert said["weights"][1] == CHECKPOINT and "holds 2 layers where config.json has n_layer 3" in said["weights"][0]
+    change(copy, n_layer=2, attn_pdrop=0.25)
+    says, code = say(copy)["config.json"]
+    assert code == 0 and says == "as gpt2, with attn_pdrop 0.25 instead of 0.1"
+
+
+def test_other_numbers_have_another_sum(copy, random_params):
+    (copy / "model.safetensors").unlink()
+    shutil.rmtree(copy.parent / "again", ignore_errors=True)
+    gpt2.save(copy.parent / "again", jax.tree.map(lambda leaf: leaf * 2, random_params(TINY)), TINY)
+    shutil.copy(copy.parent / "again" / "model.safetensors", copy)
+    says, code = say(copy)["sha256"]
+    assert code == 0 and "not the published one: saved again, trained further, or damaged; `hf download gpt2" in says
+    (copy / "model.safetensors").write_bytes((copy / "model.safetensors").read_bytes()[:-1])
+    assert say(copy)["weights"][1] == CHECKPOINT
+
+
+def test_another_tokenizer_is_said(copy):
+    (copy / "tokenizer.json").write_text(text.train_byte_pairs("other words", 258).to_json())
+    says, code = say(copy)["tokenizer"]
+    assert code == DATA and says.startswith("258 tokens and 2 merges") and "GPT-2's has 257 and 1" in says
+    (copy / "tokenizer.json").write_text(text.train_characters("helo wrd").to_json())
+    assert say(copy)["tokenizer"][1] == DATA
+
+
+def test_a_folder_that_is_no_folder(tmp_path, capsys):
+    assert cli.main(["doctor", "gpt2", str(tmp_path / "none")]) == USAGE
+    assert cli.main(["doctor", "run", str(tmp_path)]) == USAGE
+    assert "apformer doctor gpt2 FOLDER" in capsys.readouterr().err
+
+
+def test_a_float_too_large_is_found(copy):
+    content = bytearray((copy / "model.safetensors").read_bytes())
+    content[-4:] = np.float32(np.inf).tobytes()
+    (copy / "model.safetensors").write_bytes(bytes(content))
+    assert "not finite" in say(copy)["weights"][0]
