@@ -1,0 +1,95 @@
+"""`experiments/gpt2_published.py` on a random small folder: each figure anew, one passage at a time, and bad input."""
+
+import dataclasses
+import json
+import math
+import runpy
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+from apformer import cli, model
+from apformer.commands import export
+from apformer.errors import CHECKPOINT, DATA, USAGE
+from apformer.formats import gpt2
+from apformer.tokenizers import pretrained, text
+
+pytest.importorskip("safetensors", reason='GPT-2 folders need the text extra: pip install -e ".[text]"')
+
+SCRIPT = Path(__file__).parents[2] / "experiments" / "gpt2_published.py"
+SHAPE = {"vocab_size": 258, "d_model": 6, "n_heads": 2, "n_layers": 2, "max_len": 40}
+CFG = dataclasses.replace(gpt2.SIZES["gpt2"], **SHAPE)
+PASSAGES = ["a few words and a last", "the bottle stands on the same wall", "short one", "the bottle stands on it"]
+WIKI = " \n = Title = \n \n Some words , of a page\x0b here . \n More of it \n \n"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory, random_params):
+    path = tmp_path_factory.mktemp("gpt2") / "folder"
+    export.write_gpt2(path, random_params(CFG), CFG, text.train_byte_pairs("the bottle the wall", 258))
+    return path
+
+
+def main(monkeypatch, *args):
+    """The exit code of the script."""
+    monkeypatch.setattr("sys.argv", ["gpt2_published.py", *map(str, args)])
+    with pytest.raises(SystemExit) as done:
+        runpy.run_path(str(SCRIPT), run_name="__main__")
+    return done.value.code
+
+
+def test_lambada(folder, tmp_path, monkeypatch, capsys):
+    file = tmp_path / "lambada.jsonl"
+    file.write_text("".join(json.dumps({"text": passage}) + "\n" for passage in PASSAGES))
+    assert main(monkeypatch, folder, "--lambada", file, "--out", tmp_path / "out.json") == 0
+    out, err = capsys.readouterr()
+    assert "no published size" in out and "is not the published file (sha256 4aa8d02c" in err
+    found, tokenizer = json.loads((tmp_path / "out.json").read_text()), pretrained.load(folder)
+    params, costs, right = gpt2.load(folder)[1], [], []
+    for passage in PASSAGES:
+        before, word = passage.rsplit(" ", 1)
+        context, target = tokenizer.encode(before), tokenizer.encode(" " + word)
+        row = np.concatenate([context, target])
+        logits = np.asarray(model.apply(params, row[None], CFG)[0], np.float64)[len(context) - 1 : -1]
+        log_sum = np.log(np.exp(logits).sum(-1))
+        costs.append((log_sum - logits[np.arange(len(target)), target]).sum())
+        right.append(logits.argmax(-1) == target)
+    assert found["lambada perplexity"] == pytest.approx(math.exp(np.mean(costs)), rel=1e-5)
+    assert found["lambada all tokens"] == np.mean([each.all() for each in right])
+    assert found["lambada last token"] == np.mean([each[-1] for each in right])
+    assert main(monkeypatch, folder, "--lambada", file, "--passages", 1, "--out", tmp_path / "one.json") == 0
+    one = json.loads((tmp_path / "one.json").read_text())
+    assert one["lambada perplexity"] == pytest.approx(math.exp(costs[0]), rel=1e-5)
+
+
+def test_wikitext(folder, tmp_path, monkeypatch, capsys):
+    """The text of the lines as the documentation joins them, and the figures of `apformer evaluate` on it."""
+    (tmp_path / "wiki.txt").write_text(WIKI)
+    expected = "\n\n = Title = \n\n\n\n\n Some words , of a page\x0b here . \n\n\n More of it \n\n\n"
+    (tmp_path / "joined.txt").write_text(expected)
+    assert main(monkeypatch, folder, "--wikitext", tmp_path / "wiki.txt", "--out", tmp_path / "out.json") == 0
+    found = json.loads((tmp_path / "out.json").read_text())
+    capsys.readouterr()
+    for stride in (40, 20):
+        words = ["evaluate", folder, "--text", tmp_path / "joined.txt", "--stride", stride, "--json"]
+        assert cli.main([str(word) for word in words]) == 0
+        assert found[f"wikitext stride {stride}"] == json.loads(capsys.readouterr().out)["perplexity"]
+
+
+def test_bad_input_is_one_sentence(folder, tmp_path, monkeypatch, capsys):
+    def says(code, *args):
+        assert main(monkeypatch, *args) == code
+        return capsys.readouterr().err
+
+    assert "apformer has no weights and no data" in says(USAGE, folder)
+    assert "hf download gpt2" in says(USAGE, tmp_path / "none", "--lambada", "x")
+    file = tmp_path / "bad.jsonl"
+    for line in ("[1]", "{", '{"text": "word"}', '{"text": 3}', ""):
+        file.write_text('{"text": "a b"}\n' + line + "\nx")
+        assert "line 2 is no" in says(DATA, folder, "--lambada", file)
+    file.write_text(json.dumps({"text": "long " * 50 + "word"}))
+    assert "the model reads 40" in says(DATA, folder, "--lambada", file)
+    (tmp_path / "config.json").write_text((folder / "config.json").read_text())
+    assert "holds no model.safetensors" in says(CHECKPOINT, tmp_path, "--lambada", file)
