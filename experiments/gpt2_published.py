@@ -10,15 +10,15 @@ folder is the published one. Where the files come from, and their sums:
                          5,153 passages, sha256 4aa8d02c...
 
 WikiText-2 is measured as the documentation of `transformers` does: the lines of the file with an empty line between
-them, 287,644 tokens, in windows of 1,024 that are 1,024 apart (the first token of each is not predicted), then 512 apart.
+them, 287,644 tokens, in windows of 1,024 that are 1,024 apart (the first token of each is not predicted), or 512.
 
     published            gpt2    medium  large   xl
     stride 1,024         29.94   -       19.44   -       [1] for gpt2, [2] for large
     stride 512           -       -       16.44   -       [2]
     the paper            29.41   22.76   19.93   18.34   [3], whose protocol is not told to the last detail
 
-LAMBADA: the last word of a passage, after all that stands before it. Its perplexity is exp of the mean nats of the whole
-word. A passage counts as right if each token of its last word is the most likely, or only the last token.
+LAMBADA: the last word of a passage, after all that stands before it. Its perplexity is exp of the mean nats of the
+whole word. A passage counts as right if each token of its last word is the most likely, or only the last token.
 
     published            gpt2             medium           large            xl
     all tokens           32.56 %, 40.06   -                -                -, 10.63         [4] gpt2, [5] xl
@@ -102,7 +102,9 @@ class Published:
 def run(args):
     """Print each figure beside the published ones."""
     if args.wikitext is None and args.lambada is None:
-        raise UserError("apformer has no weights and no data: give a folder, and --wikitext FILE or --lambada FILE", USAGE)
+        raise UserError(
+            "apformer has no weights and no data: give a folder, and --wikitext FILE or --lambada FILE", USAGE
+        )
     if args.passages is not None:
         flags.require("passages", args.passages >= 1, args, "1 or more")
     if not folders.is_gpt2(args.folder):

@@ -23,7 +23,7 @@ class Doctor:
     """Run directory to verify instead: every file, and what the files say of each other. Nothing is changed. Or the
     word gpt2, before a folder."""
     folder: Positional[str | None] = None
-    """After the word gpt2: folder of a published GPT-2, compared with the sizes, names, shapes and sums it should have."""
+    """After the word gpt2: folder of a published GPT-2, to compare with the sizes, shapes and sums it should have."""
     json: bool = False
     """Print one JSON object."""
 
@@ -39,8 +39,9 @@ def verify(args):
     from apformer.commands._findings import Finding, findings  # which imports JAX
     from apformer.formats import published
     from apformer.report import progress
+    from apformer.tasks.text import folders
 
-    if args.folder is not None or _is_gpt2(args.run):
+    if args.folder is not None or folders.holds_gpt2(args.run):
         path = args.run if args.folder is None else args.folder
         if args.folder is not None and (args.run != "gpt2" or not os.path.isdir(path)):
             raise UserError(f"{args.run} {path} is not `apformer doctor gpt2 FOLDER`: give a folder", USAGE)
@@ -58,14 +59,6 @@ def verify(args):
     if faults:
         names = ", ".join(dict.fromkeys(finding.what for finding in faults))
         raise UserError(f"{path} is not sound ({names}): do what is said of each", faults[0].code)
-
-
-def _is_gpt2(path):
-    """Whether a directory is a GPT-2 folder, and not what is left of a run."""
-    from apformer.tasks.text import folders
-
-    left = any(os.path.exists(os.path.join(path, name)) for name in ("checkpoints", "metrics.jsonl", ".lock"))
-    return os.path.isfile(os.path.join(path, "config.json")) and not left and folders.is_gpt2(path)
 
 
 def doctor(args):

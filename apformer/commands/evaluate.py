@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import dataclass
-from pathlib import Path
 
 from tyro.conf import Positional
 
@@ -22,8 +21,8 @@ from apformer.tasks.text import corpus, folders, perplexity
 
 @dataclass(frozen=True)
 class Evaluate:
-    """Measure a run on held-out data: writes evaluation.json and figures. With --text FILE, measure what that text costs
-    a language model, a run or a GPT-2 folder: perplexity, nats per token, bits per byte. This writes nothing."""
+    """Measure a run on held-out data: writes evaluation.json and figures. With --text FILE, measure what a text costs
+    a language model: perplexity, nats per token, bits per byte. This writes nothing."""
 
     run: Positional[str | None] = None
     """Run directory, or with --text a GPT-2 folder. The default is the latest run."""
@@ -58,7 +57,7 @@ def evaluate(args):
     for flag in ("window", "stride", "special_tokens", "adapter"):
         if getattr(args, flag) not in (None, False):
             raise UserError(f"--{flag} belongs to --text: give --text FILE, or drop it", USAGE)
-    if args.run is not None and Path(args.run, "config.json").exists() and folders.is_gpt2(args.run):
+    if args.run is not None and folders.holds_gpt2(args.run):
         raise UserError(f"{args.run} is a GPT-2 folder, which has no held-out data: give --text FILE", USAGE)
     path = directory.find(args.run)
     found = evaluate_run(path, load_settings(path), load_rows(path), args.member)

@@ -31,6 +31,7 @@ from apformer.formats.weights import write_safetensors
 from apformer.proof import witness
 from apformer.runs import directory, restore
 from apformer.runs.provenance import digest
+from apformer.tasks.text import folders
 from apformer.tokenizers import pretrained
 
 DEFAULTS = {"safetensors": "model.safetensors", "stablehlo": "model.stablehlo", "gpt2": "gpt2"}
@@ -61,6 +62,8 @@ def main(args):
 
 def export(args):
     """Write the file or the folder, and say where it is. Raises UserError that names what is at fault."""
+    if args.run is not None and folders.holds_gpt2(args.run):
+        raise UserError(f"{args.run} is a GPT-2 folder, which other programs open as it is: name a run", USAGE)
     path = directory.find(args.run)
     settings = restore.load_settings(path)
     out = Path(args.out) if args.out is not None else path / DEFAULTS[args.to]

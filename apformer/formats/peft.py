@@ -6,8 +6,8 @@
 
     W = W_0 + alpha / r (B A)^T          of GPT-2, whose matrices are (inputs, outputs)
 
-GPT-2 has queries, keys and values in one matrix, c_attn, and so has `peft`. Ours have factors of their own. Side by side
-they are factors of the one matrix, of three times the rank: A of all three, and B with three blocks on its diagonal.
+GPT-2 has queries, keys and values in one matrix, c_attn, and so has `peft`. Ours have factors of their own. Side by
+side these are factors of one matrix, of three times the rank: A of all three, and B with three blocks on its diagonal.
 
 Hu et al. 2021; https://huggingface.co/docs/peft/developer_guides/checkpoint
 """
@@ -51,7 +51,7 @@ AGAIN = "save the adapter again, or give another"
 def save(folder, adapters, alpha, rank, params, cfg, base=None):
     """Write the factors to a new or an empty folder, which `peft` opens beside the model that they were trained on.
 
-    adapters: a tree as params, {"A": (L, inputs, R), "B": (L, R, outputs)} where a matrix is adapted and None elsewhere.
+    adapters: a tree as params, {"A": (L, inputs, R), "B": (L, R, outputs)} where a matrix is adapted, None elsewhere.
     params: those of the base, whose digest is kept. base: the name of the base, for `peft`.
     Raises UserError: USAGE if GPT-2 has no such part, or if the folder holds something; DISK if it cannot be written.
     """
@@ -194,7 +194,7 @@ def _read_config(path):
         raise UserError(f"{path} is not valid JSON ({error}): {AGAIN}", CHECKPOINT) from None
     config = config if isinstance(config, dict) else {}
     if config.get("peft_type") != "LORA":
-        fault = f"{path}: peft_type is {json.dumps(config.get('peft_type'))}, and supported is \"LORA\""
+        fault = f'{path}: peft_type is {json.dumps(config.get("peft_type"))}, and supported is "LORA"'
         raise UserError(f"{fault}: {AGAIN}", CHECKPOINT)
     for name, fitting in UNSUPPORTED.items():
         if config.get(name) not in fitting:
@@ -252,8 +252,8 @@ def _matrix(factor, rank_axis):
 
 def _diagonal(blocks):
     """(L, outputs, R) of each side by side: (L, all outputs, all ranks), zeros beside the blocks."""
-    (L, O, R), count = blocks[0].shape, len(blocks)
-    whole = np.zeros((L, O * count, R * count), blocks[0].dtype)
+    (L, outputs, R), count = blocks[0].shape, len(blocks)
+    whole = np.zeros((L, count, outputs, count, R), blocks[0].dtype)
     for k, block in enumerate(blocks):
-        whole[:, k * O : (k + 1) * O, k * R : (k + 1) * R] = block
-    return whole
+        whole[:, k, :, k] = block
+    return whole.reshape(L, count * outputs, count * R)

@@ -2,11 +2,10 @@
 
     gpt2 124,439,808     gpt2-medium 354,823,168     gpt2-large 774,030,080     gpt2-xl 1,557,611,200 parameters
 
-Sizes are those of Radford et al. 2019 and of `transformers`; a vocabulary of 50,257 tokens comes from 256 bytes, 50,000
-merges and <|endoftext|>. The sums of files are of the repositories openai-community/gpt2 and openai-community/gpt2-xl on
-huggingface.co, as many public projects have pinned them; `tiktoken` pins those of vocab.json and merges.txt. We have
-found no public statement of the sums of gpt2-medium and gpt2-large. A file with another sum may still be sound: one that
-was saved again holds the same numbers in other bytes.
+Sizes are those of Radford et al. 2019 and of `transformers`; 50,257 tokens are 256 bytes, 50,000 merges and
+<|endoftext|>. The sums are those of the files of openai-community/gpt2 and openai-community/gpt2-xl on huggingface.co,
+which many public projects have pinned; `tiktoken` pins those of vocab.json and merges.txt. We found none that pins
+gpt2-medium or gpt2-large. A file with another sum may be sound: saved again, the same numbers have other bytes.
 """
 
 import hashlib
@@ -102,7 +101,9 @@ def _weights(folder, cfg, name, progress):
     found = [("weights", f"{count:,} parameters in {len(files)} files, all names and shapes as published, finite", 0)]
     if len(files) == 1 and name in WEIGHTS:
         same = sums[files[0].name] == WEIGHTS[name]
-        said = "the published one" if same else f"not the published one: saved again, trained further, or damaged; {again}"
+        said = (
+            "the published one" if same else f"not the published one: saved again, trained further, or damaged; {again}"
+        )
         return [*found, ("sha256", f"{files[0].name}: {said}", 0)]
     return [*found, ("sha256", f"not known of {name} in {len(files)} files, and not compared", 0)]
 

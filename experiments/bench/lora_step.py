@@ -65,7 +65,9 @@ def ours(args):
     from apformer.tasks.text import recipes
 
     settings = recipes.text(context=args.context, init_from=args.folder, lora_rank=args.rank)
-    settings = _replace(settings, training={"batch_size": args.batch_size}, options={"lora_rank": args.rank, "lora_on": "attention"})
+    settings = _replace(
+        settings, training={"batch_size": args.batch_size}, options={"lora_rank": args.rank, "lora_on": "attention"}
+    )
     settings = _replace(settings, model={"dropout": args.dropout, "attention_dropout": args.dropout})
     state = fit.initial_state(settings, gpt2.load(args.folder)[1])
     tokens = jnp.asarray(_tokens(settings.model.vocab_size))
@@ -145,8 +147,11 @@ def bench(args):
     env = {name: value for name, value in os.environ.items() if name not in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")}
     with tempfile.TemporaryDirectory() as folder:
         _write_random(Path(folder) / "gpt2", args.size)
-        given = [word for name in ("batch_size", "context", "rank", "dropout", "steps", "threads") for word in
-                 (f"--{name}", str(getattr(args, name)))]
+        given = [
+            word
+            for name in ("batch_size", "context", "rank", "dropout", "steps", "threads")
+            for word in (f"--{name}", str(getattr(args, name)))
+        ]
         command = [sys.executable, __file__, *given, "--folder", str(Path(folder) / "gpt2"), "--worker"]
         workers = {
             kind: subprocess.Popen([*command, kind], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env)
@@ -187,14 +192,18 @@ def _write_random(folder, size):
 
 def report(args, first, turns):
     """Print what was measured."""
-    print(f"{args.size}, rank {args.rank} on c_attn, {args.batch_size} rows of {args.context} tokens, "
-          f"dropout {args.dropout}, {args.turns} turns of {args.steps} steps")
+    print(
+        f"{args.size}, rank {args.rank} on c_attn, {args.batch_size} rows of {args.context} tokens, "
+        f"dropout {args.dropout}, {args.turns} turns of {args.steps} steps"
+    )
     for kind in KINDS:
         seconds = {clock: np.median([turn[clock] for turn in turns[kind][1:]]) for clock in ("wall", "processor")}
-        print(f"{kind:5} {first[kind]['trained']:>10,} numbers trained, {seconds['wall']:.3f} s a step, "
-              f"{seconds['processor']:.3f} s of processor time, at most {turns[kind][-1]['resident'] / 1e9:.2f} GB "
-              f"resident, {first[kind]['resident'] / 1e9:.2f} GB before the first step; "
-              f"loss {turns[kind][0]['losses'][0]:.3f}, then {turns[kind][-1]['losses'][-1]:.3f}")
+        print(
+            f"{kind:5} {first[kind]['trained']:>10,} numbers trained, {seconds['wall']:.3f} s a step, "
+            f"{seconds['processor']:.3f} s of processor time, at most {turns[kind][-1]['resident'] / 1e9:.2f} GB "
+            f"resident, {first[kind]['resident'] / 1e9:.2f} GB before the first step; "
+            f"loss {turns[kind][0]['losses'][0]:.3f}, then {turns[kind][-1]['losses'][-1]:.3f}"
+        )
     for clock in ("wall", "processor"):
         ratios = [ours[clock] / peft[clock] for ours, peft in zip(*(turns[kind][1:] for kind in KINDS), strict=True)]
         print(f"{clock:9} ratio {np.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})")

@@ -17,12 +17,12 @@ from faults import _readers as readers
 from apformer import files, model, tasks
 from apformer.analysis import circuit
 from apformer.commands import certify, evaluate, train
-from apformer.formats import gpt2, weights
+from apformer.formats import gpt2, peft, sharded, weights
 from apformer.runs import directory, manifest, provenance, settings_file
 from apformer.settings import Settings, Training
 from apformer.tasks import progressions, recurrences
 from apformer.tasks.progressions import text_file
-from apformer.tasks.text import folders, shards
+from apformer.tasks.text import folders, lora, shards
 from apformer.tasks.translation import corpus as pairs
 from apformer.tasks.translation import training
 from apformer.tasks.words import corpus as words
@@ -152,6 +152,11 @@ def _of_models(folder):
     files.write_json(proof / "config.json", said)
     certificate = said | {"parameters_sha256": provenance.digest(circuit.params(3))}
     files.write_json(proof / "certificate.json", certificate)
+    adapter = folder / "adapter"
+    peft.save(adapter, lora.init(_key(), params, 2), 4.0, 2, params, cfg)
+    asked, factors = ((adapter / name).read_bytes() for name in (peft.CONFIG, peft.WEIGHTS))
+    adapted = lambda path: peft.load(path.parent, model, params, cfg)  # noqa: E731
+    index = readers.in_shards(folder / "gpt2", folder / "shards of weights")
     own_run = _as(settings_file.to_dict(tasks.load("text").RECIPES["text"]()))
     weighed = (proof / "model.safetensors").read_bytes()
     J, T, place = _mutate.of_json, _mutate.of_tensors, folder / "gpt2"
@@ -166,6 +171,11 @@ def _of_models(folder):
         Parser(
             "a GPT-2 folder, its weights", 0.3, "model.safetensors", [tensors], T, readers.gpt2_file, folder / "gpt2"
         ),
+        Parser(
+            "shards: index of weights", 1, sharded.INDEX, [index], J, readers.gpt2_file, folder / "shards of weights"
+        ),
+        Parser("an adapter, its config", 1, peft.CONFIG, [asked], J, adapted, adapter),
+        Parser("an adapter, its weights", 1, peft.WEIGHTS, [factors], T, adapted, adapter),
         Parser("check.py: weights", 4, "model.safetensors", [weighed], T, readers.checked, proof),
         Parser("check.py: config", 0.5, "config.json", [_as(said)], J, readers.checked, proof),
         Parser("check.py: certificate", 0.5, "certificate.json", [_as(certificate)], J, readers.checked, proof),

@@ -19,7 +19,7 @@ from faults import _mutate
 
 from apformer import files, tasks
 from apformer.commands import _prompts, certify, export, report
-from apformer.formats import gpt2, safetensors
+from apformer.formats import gpt2, safetensors, sharded
 from apformer.machine import processes
 from apformer.proof import check
 from apformer.report import figures, sections, template
@@ -154,6 +154,20 @@ def tensors(path):
 
 def gpt2_file(path):
     gpt2.load(path.parent)
+
+
+def in_shards(folder, out):
+    """Write a GPT-2 folder anew with its tensors in two files; returns the bytes of the index."""
+    from safetensors.numpy import load_file, save_file
+
+    out.mkdir()
+    shutil.copy(folder / "config.json", out)
+    tensors = load_file(folder / sharded.WHOLE)
+    shard_of = {name: f"{number % 2}.safetensors" for number, name in enumerate(tensors)}
+    for shard in {*shard_of.values()}:
+        save_file({name: tensor for name, tensor in tensors.items() if shard_of[name] == shard}, out / shard)
+    files.write_json(out / sharded.INDEX, {"metadata": {"total_size": 1}, "weight_map": shard_of})
+    return (out / sharded.INDEX).read_bytes()
 
 
 def checked(path):

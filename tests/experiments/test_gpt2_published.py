@@ -6,7 +6,6 @@ import math
 import runpy
 from pathlib import Path
 
-import jax
 import numpy as np
 import pytest
 

@@ -1,6 +1,6 @@
 """A folder that `apformer export` writes: `transformers` cuts text into the same tokens and writes the same fifty.
 
-So it does after each crossing: from here to there, fine-tuned there and back here, trained further here and there again.
+So it does after each crossing: from here to there, fine-tuned there and back, trained further here and there again.
 """
 
 import os

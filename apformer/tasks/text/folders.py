@@ -29,6 +29,13 @@ def is_gpt2(folder):
     return isinstance(said, dict) and "flags" not in said
 
 
+def holds_gpt2(folder):
+    """Whether a path is that of a GPT-2 folder, and not of a run or of what is left of one. Raises nothing."""
+    path = str(folder)
+    left = any(os.path.exists(os.path.join(path, name)) for name in ("checkpoints", "metrics.jsonl", ".lock"))
+    return not left and os.path.isfile(os.path.join(path, "config.json")) and is_gpt2(path)
+
+
 def read_config(folder):
     """(architecture, Config) of the model in a folder. Raises UserError if there is none, or none of a text."""
     path = Path(folder)

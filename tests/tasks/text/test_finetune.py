@@ -201,6 +201,35 @@ def test_what_is_exported_is_the_merged_model(run, tmp_path, capsys):
     assert jax.tree.all(equal(found.model.params, expected.model.params))
 
 
+def test_adapters_are_saved_alone(run, folder, file, tmp_path, capsys):
+    """On their base they are the merged model; on another they are refused."""
+    adapter = tmp_path / "adapter"
+    assert cli.main(["export", str(run), "--to", "lora", "--out", str(adapter)]) == 0
+    assert cli.main(["export", str(run), "--to", "gpt2", "--out", str(tmp_path / "merged")]) == 0
+    params = language_model.load(folder, adapter=adapter).model.params
+    for ours, theirs in zip(
+        jax.tree.leaves(params), jax.tree.leaves(language_model.load(run).model.params), strict=True
+    ):
+        np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-6)
+    greedy = ["--prompt", "the ", "--tokens", "9", "--temperature", "0"]
+    costs = ["--text", str(file), "--json"]
+    for words in (["generate", *greedy], ["evaluate", *costs]):
+        said = []
+        for place in ([str(folder), "--adapter", str(adapter)], [str(tmp_path / "merged")], [str(run)]):
+            capsys.readouterr()
+            assert cli.main([words[0], *place, *words[1:]]) == 0
+            said.append(capsys.readouterr().out)
+        if words[0] == "evaluate":
+            said = [f"{json.loads(line)['nats_per_token']:.5f}" for line in said]
+        assert said[0] == said[1] == said[2]
+    other = ["generate", tmp_path / "merged", "--adapter", adapter]
+    fails(capsys, "was trained on another base", errors.CHECKPOINT, *other)
+    fails(capsys, "adapter_config.json (No such file", errors.CHECKPOINT, "generate", folder, "--adapter", folder)
+    fails(capsys, "is a GPT-2 folder, which other", errors.USAGE, "export", folder, "--to", "lora")
+    fails(capsys, "holds files", errors.USAGE, "export", run, "--to", "lora", "--out", adapter)
+    fails(capsys, "--adapter belongs to --text", errors.USAGE, "evaluate", run, "--adapter", adapter)
+
+
 def test_a_run_is_trained_further(run, file):
     """All weights of what adapters have made, and adapters of it again."""
     params = language_model.load(run).model.params
@@ -251,6 +280,7 @@ def test_what_gpt2_cannot_say_is_not_exported(file, tmp_path, capsys):
     ("flags", "sentence"),
     [
         (["--lora_rank", "7"], "--lora_rank 7 is out of range: give 0 to 6, the width of the model"),
+        (["--lora_on", "heads"], "--lora_on heads is none of all, attention"),
         (["--lora_alpha", "nan"], "--lora_alpha nan is out of range"),
         (["--accumulate", "0"], "--accumulate 0 is out of range"),
         (["--context", "14"], "--context 14 is out of range: give at most 13, the positions of"),

@@ -1,0 +1,150 @@
+"""Adapters alone come back as they were saved, and each fault of a folder is one sentence that names it."""
+
+import dataclasses
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from apformer import model, recurrent
+from apformer.errors import CHECKPOINT, USAGE, UserError
+from apformer.formats import gpt2, peft
+from apformer.tasks.text import lora
+
+pytest.importorskip("safetensors", reason='adapters need the text extra: pip install -e ".[text]"')
+from safetensors.numpy import load_file, save_file  # noqa: E402
+
+V, D, H, F, L, P, R = 17, 6, 3, 5, 2, 13, 2
+SHAPE = {"vocab_size": V, "d_model": D, "n_heads": H, "n_layers": L, "d_ff": F, "max_len": P}
+CFG = dataclasses.replace(gpt2.SIZES["gpt2"], **SHAPE)
+NAME = "base_model.model.transformer.h.1.attn.c_attn.lora_{}.weight"
+
+
+@pytest.fixture
+def params(random_params):
+    return random_params(CFG)
+
+
+@pytest.fixture
+def adapters(params):
+    """Factors of which none is zero."""
+    rng = np.random.default_rng(0)
+    shapes = jax.eval_shape(lambda: lora.init(jax.random.key(0), params, R))
+    return jax.tree.map(lambda leaf: jnp.asarray(rng.standard_normal(leaf.shape), jnp.float32), shapes)
+
+
+@pytest.fixture
+def folder(tmp_path, params, adapters):
+    peft.save(tmp_path / "adapter", adapters, 6.0, R, params, CFG, "gpt2")
+    return tmp_path / "adapter"
+
+
+def test_what_is_saved_is_loaded(folder, params, adapters):
+    found = peft.load(folder, model, params, CFG)
+    merged, expected = lora.merge(params, found, 1.0), lora.merge(params, adapters, 6.0 / R)
+    assert jax.tree.structure(merged) == jax.tree.structure(expected)
+    for (path, ours), theirs in zip(
+        jax.tree_util.tree_leaves_with_path(merged), jax.tree.leaves(expected), strict=True
+    ):
+        np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-5, err_msg=str(path))
+
+
+def test_the_names_and_shapes_are_those_of_peft(folder):
+    tensors, config = load_file(folder / peft.WEIGHTS), json.loads((folder / peft.CONFIG).read_text())
+    shapes = {"attn.c_attn": (D, 3 * D), "attn.c_proj": (D, D), "mlp.c_fc": (D, F), "mlp.c_proj": (F, D)}
+    expected = {}
+    for module, (inputs, outputs) in shapes.items():
+        rank = 3 * R if module == "attn.c_attn" else R
+        for layer in range(L):
+            name = f"base_model.model.transformer.h.{layer}.{module}.lora_"
+            expected |= {f"{name}A.weight": (rank, inputs), f"{name}B.weight": (outputs, rank)}
+    assert {name: tensor.shape for name, tensor in tensors.items()} == expected
+    assert (config["r"], config["lora_alpha"], config["rank_pattern"]) == (R, 6.0, {"attn.c_attn": 3 * R})
+    assert config["alpha_pattern"] == {"attn.c_attn": 18.0} and config["base_model_name_or_path"] == "gpt2"
+    assert config["target_modules"] == ["c_attn", "c_fc", "c_proj"]
+
+
+def test_a_base_without_biases_is_the_same_as_with_zeros(tmp_path, random_params, adapters):
+    """So a run without biases in attention has the digest of the GPT-2 folder that it was exported to."""
+    cfg = dataclasses.replace(CFG, attention_bias=False)
+    params = random_params(cfg)
+    gpt2.save(tmp_path / "base", params, cfg)
+    full_cfg, full = gpt2.load(tmp_path / "base")
+    assert gpt2.digest(params, cfg) == gpt2.digest(full, full_cfg) != gpt2.digest(random_params(CFG), CFG)
+
+
+def refuses(pattern, folder, params, exit_code=CHECKPOINT, architecture=model, cfg=CFG):
+    with pytest.raises(UserError, match=pattern) as error:
+        peft.load(folder, architecture, params, cfg)
+    assert error.value.exit_code == exit_code and "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "pattern"),
+    [
+        ({"peft_type": "IA3"}, 'peft_type is "IA3", and supported is "LORA"'),
+        ({"use_dora": True}, "use_dora is true, and supported is false"),
+        ({"bias": "all"}, 'bias is "all", and supported is "none"'),
+        ({"modules_to_save": ["wte"]}, "modules_to_save is"),
+        ({"init_lora_weights": "pissa"}, 'init_lora_weights is "pissa"'),
+        ({"r": 3}, "have ranks 2 and 2, and adapter_config.json says 3"),
+        ({"rank_pattern": {}}, "h.0.attn.c_attn have ranks 6 and 6, and adapter_config.json says 2"),
+        ({"rank_pattern": {"(a+)+$": 1}}, "names no matrix by its name"),
+        ({"lora_alpha": float("nan")}, "NaN is no rank and no alpha"),
+        ({"lora_alpha": None}, "null is no rank and no alpha"),
+        ({"r": True}, "true is no rank"),
+        ({"alpha_pattern": [1]}, "names no matrix"),
+    ],
+)
+def test_a_config_that_is_not_followed_is_refused(folder, params, changes, pattern):
+    content = json.loads((folder / peft.CONFIG).read_text())
+    (folder / peft.CONFIG).write_text(json.dumps(content | changes))
+    refuses(pattern, folder, params)
+
+
+@pytest.mark.parametrize(
+    ("change", "pattern"),
+    [
+        ({NAME.format("A"): None}, "has one factor of h.1.attn.c_attn and not the other"),
+        (
+            {NAME.format("B"): np.zeros((5, 6), np.float32)},
+            "a h.1.attn.c_attn of 6 x 5, and this model has one of 6 x 18",
+        ),
+        ({NAME.format("A"): np.zeros((4, 6), np.float32)}, "have ranks 4 and 6"),
+        ({NAME.format("A"): np.full((6, 6), np.nan, np.float32)}, "lora_A.weight holds numbers that are not finite"),
+        ({NAME.format("A"): np.zeros((6, 6), np.int32)}, "is no matrix of floating-point numbers"),
+        (
+            {NAME.format("A").replace("h.1", "h.7"): np.zeros((6, 6), np.float32)},
+            "adapts layer 7, and this model has 2",
+        ),
+        ({"base_model.model.transformer.wte.lora_embedding_A": np.zeros((2, 2), np.float32)}, "wte.* is no adapter of"),
+    ],
+)
+def test_weights_of_another_model_are_refused(folder, params, change, pattern):
+    tensors = load_file(folder / peft.WEIGHTS) | change
+    save_file({name: tensor for name, tensor in tensors.items() if tensor is not None}, folder / peft.WEIGHTS)
+    refuses(pattern, folder, params)
+
+
+def test_a_folder_that_is_none(folder, params, tmp_path):
+    refuses("cannot read .*adapter_config.json .*: give a folder with", tmp_path, params)
+    (folder / peft.WEIGHTS).rename(folder / "adapter_model.bin")
+    refuses("adapter_model.bin is a pickle", folder, params)
+    (folder / "adapter_model.bin").unlink()
+    refuses("cannot read .*adapter_model.safetensors", folder, params)
+    save_file({}, folder / peft.WEIGHTS)
+    refuses("holds no adapter", folder, params)
+    for content in (b"{", b"[]", b"\xff", b"[" * 9999):
+        (folder / peft.CONFIG).write_bytes(content)
+        refuses("adapter_config.json(: peft_type is null| is not valid JSON)", folder, params)
+
+
+def test_another_base_is_refused(folder, params):
+    other = jax.tree.map(lambda leaf: leaf, params)
+    other["final_norm"] = {name: leaf + 1 for name, leaf in params["final_norm"].items()}
+    refuses("was trained on another base: give the model that it was trained on", folder, other)
+    refuses("this model is none: drop the flag", folder, params, USAGE, recurrent)
+    rotary = dataclasses.replace(CFG, position="rotary", position_options=None)
+    refuses("GPT-2 has position learned, .* rotary: an adapter is for a GPT-2", folder, params, USAGE, cfg=rotary)
