@@ -5,7 +5,7 @@
 Sizes are those of Radford et al. 2019 and of `transformers`; 50,257 tokens are 256 bytes, 50,000 merges and
 <|endoftext|>. The sums are those of the files of openai-community/gpt2 and openai-community/gpt2-xl on huggingface.co,
 which many public projects have pinned; `tiktoken` pins those of vocab.json and merges.txt. We found none that pins
-gpt2-medium or gpt2-large. A file with another sum may be sound: saved again, the same numbers have other bytes.
+gpt2-medium or gpt2-large. Another sum is a fault here, although the same numbers, saved again, may have other bytes.
 """
 
 import hashlib
@@ -98,14 +98,14 @@ def _weights(folder, cfg, name, progress):
     if count != expected:
         other = f"{count:,} parameters, and {name} has {expected:,}: {again}"
         return [("weights", other, CHECKPOINT)]
-    found = [("weights", f"{count:,} parameters in {len(files)} files, all names and shapes as published, finite", 0)]
-    if len(files) == 1 and name in WEIGHTS:
-        same = sums[files[0].name] == WEIGHTS[name]
-        said = (
-            "the published one" if same else f"not the published one: saved again, trained further, or damaged; {again}"
-        )
-        return [*found, ("sha256", f"{files[0].name}: {said}", 0)]
-    return [*found, ("sha256", f"not known of {name} in {len(files)} files, and not compared", 0)]
+    place = "one file" if len(files) == 1 else f"{len(files)} files"
+    found = [("weights", f"{count:,} parameters in {place}, all names and shapes as published, all finite", 0)]
+    if len(files) > 1 or name not in WEIGHTS:
+        return [*found, ("sha256", f"no sum is known of {name} in {place}: not compared", 0)]
+    if sums[files[0].name] == WEIGHTS[name]:
+        return [*found, ("sha256", f"{files[0].name}: the published one", 0)]
+    other = f"{files[0].name} is not the published one: it was saved again, trained further, or is damaged; {again}"
+    return [*found, ("sha256", other, CHECKPOINT)]
 
 
 def _sha256(file, progress=None, total=0):
