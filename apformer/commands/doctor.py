@@ -1,4 +1,4 @@
-"""Print versions, devices, disk space, and whether XLA computes rightly; verify a run or a GPT-2: doctor RUN|FOLDER."""
+"""Print versions, devices and disk space; verify a run, doctor RUN, or a published GPT-2, doctor gpt2 FOLDER."""
 
 import json
 import os
