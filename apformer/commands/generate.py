@@ -64,7 +64,7 @@ def generate(args):
     Raises UserError that names the flag or the file."""
     sample = sampler(args)
     model, most, tokenizer = language_model.load(args.run, args.member, args.adapter)
-    prompt_T = tokenizer.encode(args.prompt, allow_special=args.special_tokens)
+    prompt_T = tokenizer.encode(args.prompt, allowed_special="all" if args.special_tokens else ())
     if not len(prompt_T):
         raise UserError("--prompt is empty: give at least one character", USAGE)
     chunks = write(prompt_T, args.tokens, args.samples, most, model, key=jax.random.key(args.seed), sample=sample)

@@ -1,9 +1,13 @@
 """Cut a text into tokens, or learn how: apformer tokenize FOLDER --text "some words".
 
-A tokenizer is a file or a folder: a run of a text, a tokenizer.json, or the vocab.json and merges.txt of GPT-2.
+A tokenizer is a file or a folder: a run of a text, a tokenizer.json, the vocab.json and merges.txt of GPT-2, GPT-4's
+cl100k_base.tiktoken, or what byte_pairs.Tokenizer.save wrote. A terminal shows the tokens of a text in colours, unless
+NO_COLOR is set; elsewhere a | stands between them.
 
     apformer tokenize --train book.txt --vocab_size 1000 --out tokenizer.json     learn byte pairs from a text
-    apformer tokenize tokenizer.json --text "the lowest" --merges                 ids, pieces, and how they came about
+    apformer tokenize gpt2 --text "the lowest"                                    the text cut, ids and pieces
+    apformer tokenize tokenizer.json --text "the lowest" --merges                 and how the pieces came about
+    apformer tokenize cl100k_base.tiktoken --file book.txt --cut                  a whole text cut
     apformer tokenize tokenizer.json --file book.txt                              the ids of a whole text
     apformer tokenize tokenizer.json --decode 262 268                             the text of ids
 """
@@ -18,6 +22,7 @@ from tyro.conf import Positional
 from apformer.errors import USAGE, UserError
 from apformer.flags import parse
 from apformer.formats.safetensors import refuse_to_overwrite
+from apformer.report import cut
 from apformer.tasks.text import corpus
 from apformer.tokenizers import pretrained
 from apformer.tokenizers.text import train_byte_pairs, train_characters
@@ -31,11 +36,13 @@ class Tokenize:
     """Cut a text into tokens, or learn how: `apformer tokenize FOLDER --text "some words"`."""
 
     tokenizer: Positional[str | None] = None
-    """File or folder of a tokenizer: a run of a text, a tokenizer.json, a GPT-2 folder."""
+    """File or folder of a tokenizer: a run of a text, a tokenizer.json, a GPT-2 folder, cl100k_base.tiktoken."""
     text: str | None = None
-    """A text. Prints the id and the piece of each token."""
+    """A text. Prints it cut into tokens, then the id and the piece of each."""
     file: str | None = None
     """A text file. Prints the ids of its tokens."""
+    cut: bool = False
+    """With --file: print the text, cut into tokens, instead of ids."""
     decode: tuple[int, ...] | None = None
     """Ids of tokens. Prints their text."""
     merges: bool = False
@@ -83,6 +90,8 @@ def _check(args):
         raise UserError("--out is missing: name the new file, as in `--out tokenizer.json`", USAGE)
     elif args.by == "characters" and args.vocab_size is not None:
         raise UserError(f"--vocab_size {args.vocab_size} is for byte pairs: drop it", USAGE)
+    if args.cut and args.file is None:
+        raise UserError("--cut is for --file; --text prints the text cut as it is: drop it, or give --file", USAGE)
     if args.merges and args.text is None:
         raise UserError("--merges is for a short text: give --text", USAGE)
     if not asked and args.special_tokens:
@@ -107,19 +116,24 @@ def _use(tokenizer, args):
         text = tokenizer.decode(args.decode)
         return {"text": text}, [text]
     if args.file is not None:
-        tokens = tokenizer.encode(corpus.read(args.file), allow_special=args.special_tokens).tolist()
-        return {"tokens": tokens}, [" ".join(map(str, tokens))]
+        tokens = tokenizer.encode(corpus.read(args.file), allowed_special="all" if args.special_tokens else ()).tolist()
+        return {"tokens": tokens}, [_cut(tokens, tokenizer) if args.cut else " ".join(map(str, tokens))]
     if args.text is None:
         return {"vocab_size": tokenizer.vocab_size}, [f"{args.tokenizer}: {_what(tokenizer)}"]
-    tokens = tokenizer.encode(args.text, allow_special=args.special_tokens).tolist()
+    tokens = tokenizer.encode(args.text, allowed_special="all" if args.special_tokens else ()).tolist()
     pieces = [_shown(tokenizer, token) for token in tokens]
     found = {"tokens": tokens, "pieces": pieces}
-    lines = [f"{token:6}  {piece}" for token, piece in zip(tokens, pieces, strict=True)]
+    lines = [_cut(tokens, tokenizer), ""]
+    lines += [f"{token:6}  {piece}" for token, piece in zip(tokens, pieces, strict=True)]
     if args.merges:
         chunks = merging(tokenizer, args.text, tokens)
         found["merges"] = [[[_shown(tokenizer, token) for token in row] for row in rows] for rows in chunks]
         lines += ["", *(" -> ".join(" ".join(row) for row in rows) for rows in found["merges"])]
     return found, lines
+
+
+def _cut(tokens, tokenizer):
+    return cut.cut(tokens, tokenizer, cut.in_colour())
 
 
 def _what(tokenizer):
@@ -129,7 +143,7 @@ def _what(tokenizer):
 
 def _shown(tokenizer, token):
     """The piece of a token in quotes; bytes that are a part of a character as \\xe2."""
-    return '"' + tokenizer.bytes_of(token).decode("utf-8", "backslashreplace").replace("\n", "\\n") + '"'
+    return '"' + cut.shown(tokenizer.bytes_of(token)).replace("\n", "\\n") + '"'
 
 
 def merging(tokenizer, text, tokens):

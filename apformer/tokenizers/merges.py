@@ -8,9 +8,8 @@ import json
 import re
 
 from apformer.errors import DATA, UserError
-from apformer.tokenizers.byte_pairs import BYTES, GPT4_PATTERN
+from apformer.tokenizers.chunks import BYTES, GPT2_PATTERN, GPT4_PATTERN
 
-GPT2_PATTERN = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 _FOLDED = {"s": "ſ", "k": "\u212a"}  # what else is the letter in another case
 
 

@@ -1,19 +1,19 @@
 """Text to tokens and back: the characters of a text, or byte pairs (`byte_pairs` says what those are).
 
-    encode(text) -> tokens_T, int32      decode(tokens_T) -> text      vocab_size      special_tokens
+    encode(text, allowed_special=()) -> tokens_T, int32    decode(tokens_T) -> text    vocab_size    special_tokens
 
 Both tokenizers have these names, and decode(encode(text)) is the text: of characters for every text of the vocabulary,
 of byte pairs for every text there is. Byte pairs are trained and run by the `tokenizers` library.
 
 A special token, such as GPT-2's <|endoftext|>, is not a piece of a text but a sign for the model. A text that spells
-one is refused unless it is allowed, as in `tiktoken`: whoever writes a part of a text could otherwise end it.
-`with_end` sees to it that there is one for the end of a text.
+one is refused unless `allowed_special` names it or is "all", as in `tiktoken`: whoever writes a part of a text could
+otherwise end it. `with_end` sees to it that there is one for the end of a text.
 """
 
 import codecs
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from apformer.errors import DATA, USAGE, UserError
-from apformer.tokenizers.byte_pairs import BYTES, GPT4_PATTERN, library
+from apformer.tokenizers.chunks import BYTES, GPT2_PATTERN, GPT4_PATTERN, library, refuse_special, refuse_surrogates
 from apformer.tokenizers.digits import codes, inside
 
 _BLOCK = 1 << 18  # characters handed to the library at a time: it holds some 200 bytes for each
@@ -52,10 +52,9 @@ class Characters:
         characters = self.characters.removesuffix(_END_CHARACTER) + _END_CHARACTER
         return Characters(characters), len(characters) - 1
 
-    def encode(self, text: str, *, allow_special: bool = False) -> np.ndarray:
+    def encode(self, text: str, *, allowed_special: str | Collection[str] = ()) -> np.ndarray:
         """tokens_T, int32. Raises UserError (exit DATA) that names the first character outside the vocabulary."""
-        if self.special_tokens and not allow_special:
-            _refuse_special(text, _END_CHARACTER)
+        refuse_special(text, _END_CHARACTER if self.special_tokens else (), allowed_special)
         codes_V, codes_T = codes(self.characters), codes(text)
         tokens_T = np.minimum(np.searchsorted(codes_V, codes_T), self.vocab_size - 1).astype(np.int32)
         unknown_T = codes_V[tokens_T] != codes_T
@@ -102,10 +101,9 @@ class BytePairs:
         tokenizer.add_special_tokens([_END])  # which changes nothing where it is one
         return BytePairs(tokenizer), tokenizer.token_to_id(_END)
 
-    def encode(self, text: str, *, allow_special: bool = False) -> np.ndarray:
+    def encode(self, text: str, *, allowed_special: str | Collection[str] = ()) -> np.ndarray:
         """tokens_T, int32. Raises UserError (exit DATA) that names a lone surrogate, or a special token not allowed."""
-        for name in [] if allow_special else map(self.tokenizer.id_to_token, sorted(self.special_tokens)):
-            _refuse_special(text, name)
+        refuse_special(text, map(self.tokenizer.id_to_token, sorted(self.special_tokens)), allowed_special)
         blocks = [self.tokenizer.encode(block, add_special_tokens=False).ids for block in _blocks(text)]
         return np.concatenate([np.array(block, np.int32) for block in [[], *blocks]])
 
@@ -144,16 +142,48 @@ def train_byte_pairs(text: str, vocab_size: int) -> BytePairs:
 def train_byte_pairs_on(texts: Iterable[str], vocab_size: int) -> BytePairs:
     """The same of texts that come one after the other, of which only one is in memory at a time."""
     tokenizers = library()
-    chunks = tokenizers.pre_tokenizers
-    by_pattern = chunks.Split(tokenizers.Regex(GPT4_PATTERN), "isolated")
-    to_bytes = chunks.ByteLevel(add_prefix_space=False, use_regex=False)
     tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE())
-    tokenizer.pre_tokenizer = chunks.Sequence([by_pattern, to_bytes])
+    tokenizer.pre_tokenizer = pre_tokenizer(GPT4_PATTERN)
     tokenizer.decoder = tokenizers.decoders.ByteLevel()
-    alphabet = chunks.ByteLevel.alphabet()
+    alphabet = tokenizers.pre_tokenizers.ByteLevel.alphabet()
     trainer = tokenizers.trainers.BpeTrainer(vocab_size=vocab_size, initial_alphabet=alphabet, show_progress=False)
     tokenizer.train_from_iterator((block for text in texts for block in _blocks(text)), trainer)
     return BytePairs(tokenizer)
+
+
+def from_merges(
+    tokens: Sequence[bytes], merges: Iterable[tuple[int, int]], pattern: str, special_tokens: Mapping[str, int]
+) -> Any:
+    """The library's tokenizer of merges that are known: token i is tokens[i], and (i, j) makes tokens[i] + tokens[j].
+
+    special_tokens: the id of each. Ids that nobody has, below the largest, are special tokens <|unused_ID|>.
+    """
+    tokenizers = library()
+    letter_of = {byte: letter for letter, byte in _byte_of_letter().items()}
+    written = ["".join(map(letter_of.get, token)) for token in tokens]
+    vocabulary = {letters: token for token, letters in enumerate(written)}
+    special_tokens = dict(special_tokens) | unused([*vocabulary.values(), *special_tokens.values()])
+    pairs = [(written[left], written[right]) for left, right in merges]
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE(vocabulary | special_tokens, pairs))
+    tokenizer.pre_tokenizer = pre_tokenizer(pattern)
+    tokenizer.decoder = tokenizers.decoders.ByteLevel()
+    tokenizer.add_special_tokens(sorted(special_tokens, key=special_tokens.get))
+    return tokenizer
+
+
+def unused(ids: Iterable[int]) -> dict[str, int]:
+    """Special tokens for the ids below the largest that nobody has, so that all others keep theirs."""
+    ids = {*ids}
+    return {f"<|unused_{token}|>": token for token in range(max(ids, default=0)) if token not in ids}
+
+
+def pre_tokenizer(pattern: str) -> Any:
+    """The library's way from a text to chunks of bytes, written as letters."""
+    chunks, regex = library().pre_tokenizers, library().Regex
+    if pattern == GPT2_PATTERN:
+        return chunks.ByteLevel(add_prefix_space=False, use_regex=True)
+    to_bytes = chunks.ByteLevel(add_prefix_space=False, use_regex=False)
+    return chunks.Sequence([chunks.Split(regex(pattern), "isolated"), to_bytes]) if pattern else to_bytes
 
 
 def pieces(parts: Iterable[str], least: int = 1 << 22) -> Iterator[str]:
@@ -196,15 +226,9 @@ def _byte_of_letter():
     return dict(zip(sorted(library().pre_tokenizers.ByteLevel.alphabet()), BYTES, strict=True))
 
 
-def _refuse_special(text, name):
-    if name in text:
-        fault = f"character {text.index(name) + 1} begins the special token {name}"
-        raise UserError(f"{fault}: give --special_tokens to read it as one, or remove it from the text", DATA)
-
-
 def _blocks(text):
     """A text in parts, cut between a letter or digit and a line end, which no pattern of the GPT family joins."""
-    _refuse_surrogates(text)
+    refuse_surrogates(text)
     start = 0
     while start < len(text):
         cut = _LINE_END.search(text, start + _BLOCK)
@@ -216,12 +240,4 @@ def _blocks(text):
 def _refuse_no_text(text):
     if not text:
         raise UserError("the text is empty: give one to make a vocabulary from", DATA)
-    _refuse_surrogates(text)
-
-
-def _refuse_surrogates(text):
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError as error:
-        fault = f"character {error.start + 1} is {ascii(text[error.start])}, half of a character"
-        raise UserError(f"{fault}; give a text in UTF-8", DATA) from None
+    refuse_surrogates(text)

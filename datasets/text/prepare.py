@@ -52,7 +52,7 @@ def prepare(args):
     tokenizer, end = _tokenizer(args).with_end()
     tail, documents = Tail(shards.Writer(folder, tokenizer), args.validation_tokens, end), 0
     for where, piece, ends in _read(args.texts, "encode"):
-        tokens_N = _named(where, partial(tokenizer.encode, piece, allow_special=args.special_tokens))
+        tokens_N = _named(where, partial(tokenizer.encode, piece, allowed_special="all" if args.special_tokens else ()))
         tail.add(tokens_N)
         if ends:
             tail.add(np.array([end]))

@@ -213,7 +213,7 @@ def shallow(rng, seed, rounds):
 def tokenizer(path):
     tokenizer = pretrained.load(path)
     sound = tokenizer.characters if tokenizer.by_characters else "the 9 <|endoftext|>"
-    assert tokenizer.decode(tokenizer.encode(sound, allow_special=True)) == sound
+    assert tokenizer.decode(tokenizer.encode(sound, allowed_special="all")) == sound
     merges.texts(tokenizer)
     if not tokenizer.by_characters:
         shown(sections.attempt({}, "x", lambda: merges.of(tokenizer)))

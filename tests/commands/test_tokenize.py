@@ -6,9 +6,12 @@ import pytest
 
 from apformer import cli, errors
 from apformer.commands import tokenize
-from apformer.tokenizers import byte_pairs, pretrained
+from apformer.tokenizers import pretrained
+from apformer.tokenizers.chunks import split
 from tests.helpers.small_texts import TEXTS
 from tests.tokenizers.test_pretrained import write_gpt2
+from tests.tokenizers.test_tiktoken import SMALL, lines
+from tests.tokenizers.test_tiktoken import write as write_tiktoken
 
 pytest.importorskip("tokenizers", reason='byte pairs need the text extra: pip install -e ".[text]"')
 
@@ -50,7 +53,7 @@ def test_a_tokenizer_is_learned_and_saved(book, trained, says):
 
 def test_ids_and_pieces_of_a_text_of_gpt2(tmp_path, says):
     folder = write_gpt2(tmp_path)
-    assert says(folder, "--text", "the the") == '    83  "t"\n   257  "he"\n   258  " the"\n'.replace("257", "257")
+    assert says(folder, "--text", "the the") == 't|he| the\n\n    83  "t"\n   257  "he"\n   258  " the"\n'
     assert json.loads(says(folder, "--text", "é", "--json"))["pieces"] == ['"\\xc3"', '"\\xa9"']
 
 
@@ -71,7 +74,7 @@ def test_pairs_that_overlap_are_merged_from_the_left(tmp_path, says):
 def test_merges_of_any_text_end_at_its_tokens(trained, text):
     tokenizer = pretrained.load(trained)
     chunks = tokenize.merging(tokenizer, text, tokenizer.encode(text).tolist())
-    assert len(chunks) == len(byte_pairs.split(text))
+    assert len(chunks) == len(split(text))
     for rows in chunks:
         assert len({tokenizer.decode(row) for row in rows}) == 1
         assert all(len(after) < len(before) for before, after in zip(rows, rows[1:], strict=False))
@@ -82,6 +85,28 @@ def test_decode_inverts_encode(book, trained, says):
     assert says(trained, "--decode", *ids) == TEXTS["english"] + "\n"
     beginning = json.loads(says(trained, "--decode", *ids[:5], "--json"))["text"]
     assert beginning and TEXTS["english"].startswith(beginning)
+
+
+def test_a_file_is_shown_cut(book, trained, says):
+    shown = says(trained, "--file", book, "--cut")
+    assert shown.replace("|", "") == TEXTS["english"] + "\n"
+    assert shown.count("|") == len(says(trained, "--file", book).split()) - 1
+
+
+def test_a_terminal_shows_colours_unless_no_color_is_set(tmp_path, says, monkeypatch):
+    folder = write_gpt2(tmp_path)
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    assert "\x1b[38;5;16;48;5;222mhe\x1b[0m" in says(folder, "--text", "the the").splitlines()[0]
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert says(folder, "--text", "the the").splitlines()[0] == "t|he| the"
+
+
+def test_a_file_of_gpt4_is_read(tmp_path, says):
+    path = write_tiktoken(tmp_path, lines(SMALL))
+    assert says(path) == f"{path}: 283 tokens, byte pairs\n"
+    assert says(path, "--text", "hello 12").startswith('hello| |12\n\n   259  "hello"\n   220  " "\n   261  "12"\n')
 
 
 def test_special_tokens_are_read_if_allowed(tmp_path, says):
@@ -102,6 +127,7 @@ def test_special_tokens_are_read_if_allowed(tmp_path, says):
         (("--train", "missing.txt", "--out", "new"), "missing.txt cannot be read", errors.DATA),
         (("--train", "BOOK", "--out", "no/such/new"), "no/such/new cannot be written", errors.DISK),
         (("TOKENIZER", "--out", "new"), "--out new is for --train", errors.USAGE),
+        (("TOKENIZER", "--text", "a", "--cut"), "--cut is for --file", errors.USAGE),
         (("TOKENIZER", "--merges"), "--merges is for a short text", errors.USAGE),
         (("TOKENIZER", "--special_tokens"), "--special_tokens is for a text", errors.USAGE),
         (("TOKENIZER", "--decode", "300"), "token 1 is 300, which the vocabulary lacks", errors.DATA),

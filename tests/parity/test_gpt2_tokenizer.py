@@ -20,7 +20,7 @@ def test_tokens_are_those_of_transformers_both_ways(tmp_path):
     reopened = transformers.GPT2TokenizerFast.from_pretrained(tmp_path / "saved")
     assert len(theirs) == len(reopened) == ours.vocab_size
     for text in (*TEXTS.values(), " the<|endoftext|>the\n\n", "  he  "):
-        tokens = ours.encode(text, allow_special=True).tolist()
+        tokens = ours.encode(text, allowed_special="all").tolist()
         assert tokens == theirs.encode(text) == reopened.encode(text)
         assert theirs.decode(tokens, clean_up_tokenization_spaces=False) == text
     theirs.save_pretrained(tmp_path / "theirs")

@@ -1,141 +1,212 @@
+"""Byte pairs have the ids, merges and files of `minbpe`, and the tokens of the `tokenizers` library."""
+
 import json
-import os
-import sys
-from pathlib import Path
+from collections import Counter
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from apformer.errors import USAGE, UserError
+from apformer.errors import DATA, DISK, USAGE, UserError
+from apformer.tokenizers import pretrained
 from apformer.tokenizers import text as text_tokenizer
-from apformer.tokenizers.byte_pairs import BYTES, GPT4_PATTERN, decode, encode, split, train
-from tests.helpers.small_texts import TEXTS, any_text, every_pair_of_kinds, few_letters, kinds
+from apformer.tokenizers.byte_pairs import Tokenizer, count_pairs, load, merge, train
+from apformer.tokenizers.chunks import BYTES, GPT2_PATTERN, GPT4_PATTERN, split
+from tests.helpers.small_texts import TEXTS, any_text, few_letters
 
 pytest.importorskip("tokenizers", reason='the library comes with the text extra: pip install -e ".[text]"')
 
-A, B, C, D, SPACE = (BYTES.index(ord(character)) for character in "abcd ")
+A, B, C, D, SPACE = map(ord, "abcd ")
 each_text = pytest.mark.parametrize("text", TEXTS.values(), ids=list(TEXTS))
+MINBPE_TEXTS = ["", "?", "hello world!!!? (안녕하세요!) lol123 😉"]  # those of its tests
+SPECIAL = {
+    "<|endoftext|>": 100257,
+    "<|fim_prefix|>": 100258,
+    "<|fim_middle|>": 100259,
+    "<|fim_suffix|>": 100260,
+    "<|endofprompt|>": 100276,
+}
 
 
-def library_merges(tokenizer):
-    """The pairs of ids that the library merges, the first merge first."""
-    token_of = tokenizer.tokenizer.get_vocab()
-    return [(token_of[a], token_of[b]) for a, b in json.loads(tokenizer.to_json())["model"]["merges"]]
+def test_the_example_of_minbpe():
+    tokenizer = train("aaabdaaabac", 256 + 3)
+    assert tokenizer.encode("aaabdaaabac") == [258, 100, 258, 97, 99]
+    assert tokenizer.decode([258, 100, 258, 97, 99]) == "aaabdaaabac"
+    assert {token: tokenizer.vocab[token] for token in (97, 256, 257, 258)} == {
+        **{97: b"a", 256: b"aa", 257: b"aaa", 258: b"aaab"}
+    }
+    assert len(tokenizer.vocab) == 259
+
+
+@pytest.mark.parametrize("pattern", ["", GPT2_PATTERN, GPT4_PATTERN])
+def test_texts_of_minbpe_come_back(pattern):
+    tokenizer = train(TEXTS["scripts"], 256 + 20, pattern)
+    for text in (*MINBPE_TEXTS, *TEXTS.values()):
+        assert tokenizer.decode(tokenizer.encode(text)) == text
 
 
 def test_merges_worked_by_hand():
-    # abab | abc with a space before: `a b` occurs three times; all that is left then occurs once, and the lowest ids go
-    # first: (220, 256), then (256, 256), then (257, 66).
-    assert (A, B, C, SPACE) == (64, 65, 66, 220)
-    merges = train("abab abc", 1000)
-    assert merges == [(A, B), (SPACE, 256), (256, 256), (257, C)]
-    assert encode("abab abc", merges) == [258, 259]
-    assert encode("ab abab", merges) == [256, 257, 256]
-    assert decode([258, 259, 257, A], merges) == "abab abc aba"
+    # abab | abc with a space before: `a b` occurs three times; all that is left then occurs once, and goes in order.
+    tokenizer = train("abab abc", 1000)
+    assert tokenizer.merges == ((A, B), (256, 256), (SPACE, 256), (258, C))
+    assert tokenizer.encode("abab abc") == [257, 259]
+    assert tokenizer.encode("ab abab") == [256, SPACE, 257]
+    assert tokenizer.decode([257, 259, 258, A]) == "abab abc aba"
 
 
-def test_of_equally_frequent_pairs_the_one_with_the_lowest_ids_goes_first():
-    assert train("cd ab", 257) == [(A, B)]  # not the one that occurs first
-    assert train("ac ab", 257) == [(A, B)]
-    assert train("cd ab cd", 257) == [(C, D)]
-    assert train("é!?", 257) == [(0, BYTES.index(ord("?")))]  # `!` is token 0, although é stands before it
+def test_of_equally_frequent_pairs_the_one_that_the_text_has_first_is_merged():
+    assert train("cd ab", 257).merges == ((C, D),)
+    assert train("cd ab ab cd", 257).merges == ((C, D),)
+    assert train("cd ab ab", 257).merges == ((SPACE, A),)  # twice, as `a b`, and before it
 
 
 def test_pairs_that_overlap():
-    assert train("aaaaa", 257) == [(A, A)]
-    assert encode("aaaaa", [(A, A)]) == [256, 256, A]  # from left to right
-    assert train("aaa", 1000) == [(A, A), (256, A)]
-    # `a a` counts twice in aaa, as in the library.
-    assert train("aaa bc", 257) == [(A, A)]
+    assert train("aaaaa", 257).merges == ((A, A),)
+    assert Tokenizer(((A, A),)).encode("aaaaa") == [256, 256, A]  # from left to right
+    assert train("aaa", 1000).merges == ((A, A), (256, A))
+    assert train("bc aaa", 257).merges == ((A, A),)  # `a a` counts twice in aaa
 
 
 def test_nothing_is_merged_from_one_chunk_to_the_next():
-    assert split("two words, 12345\n\n x") == ["two", " words", ",", " ", "123", "45", "\n\n", " x"]
-    assert split("don't HE'LL'S 'n' a,b") == ["don", "'t", " HE", "'LL", "'S", " '", "n", "'", " a", ",b"]
-    assert split("x = y;\n\n\t  if") == ["x", " =", " y", ";\n\n", "\t ", " if"]
-    assert train("a b a b a b", 1000) == [(SPACE, B), (SPACE, A)]
+    assert train("a b a b a b", 1000).merges == ((SPACE, B), (SPACE, A))
 
 
 def test_a_vocabulary_of_bytes_alone():
-    assert train(TEXTS["english"], 256) == train("", 300) == []
-    assert encode("é", []) == [BYTES.index(0xC3), BYTES.index(0xA9)]
-    assert sorted(BYTES) == list(range(256))
+    assert train(TEXTS["english"], 256) == train("", 300) == Tokenizer()
+    assert Tokenizer().encode("é") == [0xC3, 0xA9]
+    with pytest.raises(UserError, match="vocab_size 255 is under 256, the number of bytes") as error:
+        train("a", 255)
+    assert error.value.exit_code == USAGE
 
 
-@each_text
-def test_merges_and_tokens_are_those_of_the_library(text):
-    merges = train(text, 256 + 150)
-    in_library = text_tokenizer.train_byte_pairs(text, 256 + 150)
-    assert len(merges) == 150
-    assert merges == library_merges(in_library)
-    for other in TEXTS.values():
-        tokens = encode(other, merges)
-        assert tokens == in_library.encode(other).tolist()
-        assert decode(tokens, merges) == other
+def plainly(text, vocab_size):
+    """The merges of a text, learned from all its chunks again and again, as `minbpe` does."""
+    rows, merges = [[*chunk.encode()] for chunk in split(text)], []
+    while len(merges) < vocab_size - 256:
+        counts = {}
+        for row in rows:
+            for i in range(len(row) - 1):
+                counts[row[i], row[i + 1]] = counts.get((row[i], row[i + 1]), 0) + 1
+        if not counts:
+            break
+        best = max(counts, key=counts.get)
+        for row in rows:
+            i = 0
+            while i < len(row) - 1:
+                if (row[i], row[i + 1]) == best:
+                    row[i : i + 2] = [256 + len(merges)]
+                i += 1
+        merges.append(best)
+    return (*merges,)
 
 
 @settings(max_examples=200)
 @given(few_letters, st.integers(256, 280))
-def test_merges_of_small_texts_with_many_ties_are_those_of_the_library(text, vocab_size):
-    if text:
-        in_library = text_tokenizer.train_byte_pairs(text, vocab_size)
-        assert train(text, vocab_size) == library_merges(in_library)
+def test_merges_are_those_of_a_plain_count(text, vocab_size):
+    assert train(text, vocab_size).merges == plainly(text, vocab_size)
 
 
-def test_merges_of_shakespeare_are_those_of_the_library():
-    path = os.environ.get("TINY_SHAKESPEARE")
-    if path is None:
-        pytest.skip("set TINY_SHAKESPEARE to the file data/tinyshakespeare/input.txt of karpathy/char-rnn")
-    text = Path(path).read_text("utf-8")
-    merges = train(text, 256 + 100)
-    in_library = text_tokenizer.train_byte_pairs(text, 256 + 100)
-    assert merges == library_merges(in_library)
-    assert encode(text, merges) == in_library.encode(text).tolist()
+@each_text
+def test_tokens_are_those_of_the_library_for_the_same_merges(tmp_path, text):
+    tokenizer = train(text, 256 + 150)
+    assert tokenizer.merges == plainly(text, 256 + 150)
+    tokenizer.save(tmp_path / "toy.model")
+    in_library = pretrained.load(tmp_path / "toy.model")
+    for other in (*TEXTS.values(), *MINBPE_TEXTS):
+        assert in_library.encode(other).tolist() == tokenizer.encode(other)
+        assert tokenizer.decode(tokenizer.encode(other)) == other
 
 
-@settings(max_examples=1000)
+@each_text
+def test_the_library_learns_each_merge_from_a_most_frequent_pair(text):
+    content = json.loads(text_tokenizer.train_byte_pairs(text, 256 + 150).to_json())["model"]
+    id_of = {letters: token if token > 255 else BYTES[token] for letters, token in content["vocab"].items()}
+    chunks = [([*chunk.encode()], count) for chunk, count in Counter(split(text)).items()]
+    for new, (left, right) in enumerate(content["merges"], 256):
+        counts = count_pairs(chunks)
+        assert counts[id_of[left], id_of[right]] == max(counts.values())
+        chunks = [(merge(row, (id_of[left], id_of[right]), new), count) for row, count in chunks]
+    assert new == 256 + 150 - 1
+
+
+@settings(max_examples=500)
 @given(any_text)
 def test_any_text_comes_back(text):
-    merges = [(SPACE, A), (BYTES.index(0xC3), BYTES.index(0xA9)), (256, 257), (BYTES.index(0xF0), BYTES.index(0x9F))]
-    assert decode(encode(text, merges), merges) == text
+    tokenizer = Tokenizer(((SPACE, A), (0xC3, 0xA9), (256, 257), (0xF0, 0x9F)))
+    assert tokenizer.decode(tokenizer.encode(text)) == text
 
 
 def test_tokens_that_are_no_text():
-    assert decode([A, BYTES.index(0xC3), B], []) == "a\ufffdb"
+    assert Tokenizer().decode([A, 0xC3, B]) == "a\ufffdb"
     for token in (256, -1):
-        with pytest.raises(KeyError):
-            decode([token], [])
+        with pytest.raises(UserError, match=f"token 2 is {token}, which the vocabulary lacks") as error:
+            Tokenizer().decode([A, token])
+        assert error.value.exit_code == DATA
 
 
-# Later versions of `tiktoken` write it so, and try no shorter match where a longer one fails.
-POSSESSIVE = (
-    r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+"
+def test_special_tokens_are_refused_unless_they_are_allowed():
+    tokenizer = replace(train(TEXTS["english"], 300), special_tokens=SPECIAL)
+    text = "<|fim_prefix|>one<|fim_suffix|> two\n<|endoftext|><|endoftext|>"
+    row = tokenizer.encode(text, allowed_special="all")
+    assert [token for token in row if token >= 300] == [100258, 100260, 100257, 100257]
+    assert tokenizer.decode(row) == text and tokenizer.vocab[100276] == b"<|endofprompt|>"
+    assert tokenizer.encode(text, SPECIAL) == row
+    for allowed, place in (((), 1), ({"<|fim_prefix|>"}, 18)):
+        with pytest.raises(UserError, match=f"character {place} begins the special token <.fim_"):
+            tokenizer.encode(text, allowed)
+    longer = Tokenizer(special_tokens={"<a>": 300, "<a><a>": 301})
+    assert longer.encode("<a><a><a>", "all") == [301, 300]
+
+
+def test_load_inverts_save(tmp_path):
+    tokenizer = replace(train(TEXTS["scripts"], 290), special_tokens=SPECIAL)
+    tokenizer.save(tmp_path / "toy.model")
+    assert load(tmp_path / "toy.model") == tokenizer
+    with pytest.raises(UserError, match="has 295 tokens and ids up to 100,276, so that more than half are unused"):
+        pretrained.load(tmp_path / "toy.model")
+    tokenizer = replace(tokenizer, special_tokens={"<|endofprompt|>": 293})
+    tokenizer.save(tmp_path / "toy.model")
+    in_use = pretrained.load(tmp_path / "toy.model")
+    assert in_use.vocab_size == 294
+    text = TEXTS["scripts"] + "<|endofprompt|>"
+    assert in_use.encode(text, allowed_special="all").tolist() == tokenizer.encode(text, "all")
+    with pytest.raises(UserError, match="No such file") as error:
+        tokenizer.save(tmp_path / "none" / "toy.model")
+    assert error.value.exit_code == DISK
+
+
+def test_a_file_is_that_of_minbpe(tmp_path):
+    replace(train("aaabdaaabac", 259, ""), special_tokens={"<|end|>": 300}).save(tmp_path / "toy.model")
+    assert (tmp_path / "toy.model").read_text() == "minbpe v1\n\n1\n<|end|> 300\n97 97\n256 97\n257 98\n"
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        ("", 'line 1: it is not "minbpe v1"'),
+        ("minbpe v1", "line 3: it is not the number of special tokens"),
+        ("minbpe v1\n\n-1\n", "line 3: it is not the number of special tokens"),
+        ("minbpe v1\n\n2\n<|a|> 300\n", "line 4: the file is cut, 2 special tokens should follow line 3"),
+        ("minbpe v1\n\n1\n300\n", "line 4: it is not a new special token and its id"),
+        ("minbpe v1\n\n2\n<|a|> 300\n<|a|> 301\n", "line 5: it is not a new special token and its id"),
+        ("minbpe v1\n\n0\n97 98\n256", "line 5: it is not a pair of ids"),
+        ("minbpe v1\n\n0\n97 256\n", "line 4: 256 is made by no line before it"),
+        ("minbpe v1\n\n1\n<|a|> 256\n97 98\n", "line 4: special tokens share an id with each other or with a merge"),
+        ("minbpe v1\n\n0\n97 97\n" + "".join(f"{i} {i}\n" for i in range(256, 300)), "line 26: the tokens up to it"),
+    ],
 )
+def test_a_damaged_file_is_refused(tmp_path, content, sentence):
+    path = tmp_path / "toy.model"
+    path.write_text(content)
+    with pytest.raises(UserError) as error:
+        load(path)
+    assert f"{path}, {sentence}" in str(error.value) and error.value.exit_code == DATA
 
 
-@pytest.mark.parametrize("pattern", [GPT4_PATTERN, POSSESSIVE], ids=["as here", "possessive"])
-def test_chunks_are_those_of_the_regex_package(pattern):
-    regex = pytest.importorskip("regex", reason="the package comes with the parity extra: pip install -e '.[parity]'")
-    chunks = regex.compile(pattern).findall
-
-    @settings(max_examples=500)
-    @given(kinds | any_text)
-    def equal(text):
-        assert split(text) == chunks(text)
-
-    equal()
-    for text in (*TEXTS.values(), *every_pair_of_kinds, *(f"a{pair}b" for pair in every_pair_of_kinds)):
-        assert split(text) == chunks(text)
-
-
-@given(any_text)
-def test_chunks_joined_are_the_text(text):
-    assert "".join(split(text)) == text
-
-
-def test_without_the_extra_one_sentence_says_what_to_install(monkeypatch):
-    monkeypatch.setitem(sys.modules, "tokenizers", None)
-    with pytest.raises(UserError, match=r'byte pairs need the text extra: pip install -e "\.\[text\]"') as error:
-        split("a")
-    assert error.value.exit_code == USAGE
+def test_merges_that_make_the_same_token_twice_are_for_reading_alone(tmp_path):
+    twice = Tokenizer(((A, A), (256, A), (A, 256)))
+    twice.save(tmp_path / "toy.model")
+    assert load(tmp_path / "toy.model") == twice
+    with pytest.raises(UserError, match="toy.model has the same token twice"):
+        pretrained.load(tmp_path / "toy.model")

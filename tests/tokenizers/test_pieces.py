@@ -50,4 +50,4 @@ def test_a_text_that_spells_the_end_of_a_text_is_refused():
     with pytest.raises(UserError, match="character 2 begins the special token .*: give --special_tokens") as fault:
         ended.encode("a" + chr(0x10FFFF))
     assert fault.value.exit_code == DATA
-    assert ended.encode("a" + chr(0x10FFFF), allow_special=True).tolist() == [0, end]
+    assert ended.encode("a" + chr(0x10FFFF), allowed_special="all").tolist() == [0, end]

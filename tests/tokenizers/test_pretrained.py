@@ -7,7 +7,7 @@ import pytest
 from apformer.errors import DATA, DISK, USAGE, UserError
 from apformer.tokenizers import pretrained
 from apformer.tokenizers import text as text_tokenizer
-from apformer.tokenizers.byte_pairs import BYTES
+from apformer.tokenizers.chunks import BYTES
 from apformer.tokenizers.pretrained import load, save
 from apformer.tokenizers.text import BytePairs, Characters, train_byte_pairs, train_characters
 from tests.helpers.small_texts import TEXTS
@@ -64,9 +64,9 @@ def test_a_folder_of_gpt2(tmp_path, library):
     assert tokenizer.encode("the the").tolist() == [t, 257, 258]
     assert tokenizer.encode(" the\xa0").tolist() == [258, BYTES.index(0xC2), BYTES.index(0xA0)]
     # GPT-2 keeps blanks together but for the one before a word, and numbers whole; its end of a text is one token.
-    assert tokenizer.encode("  the<|endoftext|>he", allow_special=True).tolist() == [space, 258, 259, 257]
+    assert tokenizer.encode("  the<|endoftext|>he", allowed_special="all").tolist() == [space, 258, 259, 257]
     for text in (*TEXTS.values(), "a<|endoftext|>\n<|endoftext|> b", " "):
-        assert tokenizer.decode(tokenizer.encode(text, allow_special=True)) == text
+        assert tokenizer.decode(tokenizer.encode(text, allowed_special="all")) == text
     save(tokenizer, tmp_path / "tokenizer.json")
     assert load(tmp_path).encode(ALL).tolist() == tokenizer.encode(ALL).tolist()
 
@@ -98,7 +98,7 @@ def test_tokens_that_were_added_stream_as_they_decode(tmp_path, library, byte_pa
     loaded = load(write_json(tmp_path, tokenizer))
     assert loaded.vocab_size == 402
     text = "a<|end of text|>b日"
-    tokens_T = loaded.encode(text, allow_special=True)
+    tokens_T = loaded.encode(text, allowed_special="all")
     assert tokens_T.tolist()[-1] == 401 and loaded.special_tokens == {400, 401}
     assert loaded.decode(tokens_T) == text
     assert b"".join(loaded.bytes_of(token) for token in tokens_T).decode("utf-8") == text
@@ -109,22 +109,45 @@ def test_a_special_token_in_a_text_is_refused_unless_it_is_allowed(tmp_path, lib
     with pytest.raises(UserError, match=r"character 5 begins the special token <\|endoftext\|>: give --s") as error:
         tokenizer.encode("the <|endoftext|>")
     assert error.value.exit_code == DATA
-    assert tokenizer.encode("<|endoftext|>", allow_special=True).tolist() == [259]
+    assert tokenizer.encode("<|endoftext|>", allowed_special="all").tolist() == [259]
 
 
-def test_an_id_that_is_left_out_is_not_given_to_another(tmp_path, library, byte_pairs):
+@pytest.fixture
+def with_end(library, byte_pairs):
+    """The content of a tokenizer.json of 400 tokens, with <|end|> as token 400."""
     tokenizer = library.Tokenizer.from_str(byte_pairs.to_json())
     tokenizer.add_special_tokens(["<|end|>"])
-    content = json.loads(tokenizer.to_str())
-    content["added_tokens"][0]["id"] = 405
-    (tmp_path / "tokenizer.json").write_text(json.dumps(content))
-    assert 'leaves out ids before 405, the id of "<|end|>"' in refusal(tmp_path / "tokenizer.json")
+    return json.loads(tokenizer.to_str())
 
 
-@pytest.mark.parametrize("name", ["gpt2.tiktoken", "vocabulary.txt"])
-def test_a_file_of_tiktoken_is_named_as_such(tmp_path, name):
-    (tmp_path / name).write_text("IQ== 0\nIg== 1\nIw== 2\n")
-    assert "is a tiktoken file, which does not say how a text is split" in refusal(tmp_path / name)
+def test_a_token_keeps_its_id_where_others_are_left_out(tmp_path, byte_pairs, with_end, capfd):
+    vocabulary = with_end["model"]["vocab"]
+    last = max(vocabulary, key=vocabulary.get)  # 399 becomes 402, so that 399 to 401, 403 and 404 are left out
+    vocabulary[last], with_end["added_tokens"][0]["id"] = 402, 405
+    (tmp_path / "tokenizer.json").write_text(json.dumps(with_end))
+    tokenizer = load(tmp_path)
+    text = ALL + byte_pairs.decode([399]) + "<|end|>"
+    ids = [402 if token == 399 else token for token in byte_pairs.encode(text[:-7]).tolist()] + [405]
+    assert 402 in ids and tokenizer.vocab_size == 406
+    assert tokenizer.encode(text, allowed_special="all").tolist() == ids and tokenizer.decode(ids) == text
+    assert tokenizer.special_tokens == {399, 400, 401, 403, 404, 405} and tokenizer.bytes_of(403) == b"<|unused_403|>"
+    save(tokenizer, tmp_path / "again.json")
+    assert load(tmp_path / "again.json").encode(text, allowed_special="all").tolist() == ids
+    assert capfd.readouterr() == ("", "")  # the library has been known to print a warning of gaps
+
+
+@pytest.mark.parametrize("token", [802, 10**9])
+def test_more_gaps_than_tokens_are_refused(tmp_path, with_end, token):
+    with_end["added_tokens"][0]["id"] = token
+    (tmp_path / "tokenizer.json").write_text(json.dumps(with_end))
+    sizes = f"has 401 tokens and ids up to {token:,}, so that more than half are unused"
+    assert sizes in refusal(tmp_path / "tokenizer.json")
+
+
+def test_an_id_that_two_tokens_have_is_refused(tmp_path, with_end):
+    with_end["added_tokens"][0]["id"] = 7
+    (tmp_path / "tokenizer.json").write_text(json.dumps(with_end))
+    assert 'gives "<|end|>" the id 7, which it cannot have' in refusal(tmp_path / "tokenizer.json")
 
 
 def test_a_tokenizer_that_cuts_or_pads_does_so_no_more(tmp_path, library, byte_pairs):

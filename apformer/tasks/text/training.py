@@ -69,7 +69,7 @@ def encode_rows(parts, tokenizer, cfg):
     tokens = []
     for name, part in zip(("training", "validation"), parts, strict=True):
         try:
-            tokens.append(tokenizer.encode(part, allow_special=cfg.special_tokens).astype(kind))
+            tokens.append(tokenizer.encode(part, allowed_special="all" if cfg.special_tokens else ()).astype(kind))
         except UserError as error:
             raise UserError(f"the {name} part of {cfg.text}: {error}", error.exit_code) from None
     return _rows(cfg, *tokens, tokenizer, len(parts[1]), None)

@@ -1,0 +1,77 @@
+r"""How a text is cut before any byte is merged: special tokens, and chunks by a pattern.
+
+A pattern cuts a text into words with the space before them, numbers and marks. No merge crosses from one chunk to the
+next. GPT-2's pattern takes a number whole, and contractions in small letters alone. GPT-4's, that of cl100k_base in
+`tiktoken`, takes three digits at a time, contractions in any case, and the line ends after a mark.
+
+A special token, such as <|endoftext|>, is not a piece of a text but a sign for the model.
+"""
+
+from collections.abc import Collection, Iterable
+from functools import cache
+
+from apformer.errors import DATA, USAGE, UserError
+
+GPT2_PATTERN = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+GPT4_PATTERN = "|".join(
+    [
+        r"(?i:'s|'t|'re|'ve|'m|'ll|'d)",  # the end of a contraction
+        r"[^\r\n\p{L}\p{N}]?\p{L}+",  # a word, and the space or mark before it
+        r"\p{N}{1,3}",  # a number, three digits at a time
+        r" ?[^\s\p{L}\p{N}]+[\r\n]*",  # marks, the space before them, the line ends after them
+        r"\s*[\r\n]+",  # blank up to the last line end
+        r"\s+(?!\S)",  # spaces, all but the one that belongs to the word after them
+        r"\s+",
+    ]
+)
+_PRINTING = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
+# The byte of each token below 256, in the vocabularies of GPT-2 and GPT-4: those that print come first.
+BYTES = (*_PRINTING, *sorted(set(range(256)) - set(_PRINTING)))
+
+
+def library():
+    """The `tokenizers` package. Raises UserError (exit USAGE) where it is not installed."""
+    try:
+        import tokenizers
+    except ImportError:
+        raise UserError('byte pairs need the text extra: pip install -e ".[text]"', USAGE) from None
+    return tokenizers
+
+
+def split(text: str, pattern: str = GPT4_PATTERN) -> list[str]:
+    """The chunks of a text; joined they are the text. Without a pattern, "", all of it is one chunk.
+
+    Raises UserError (exit DATA) that names a lone surrogate.
+    """
+    refuse_surrogates(text)
+    if not pattern:
+        return [text] if text else []
+    return [chunk for chunk, _ in _by_pattern(library(), pattern).pre_tokenize_str(text)]
+
+
+@cache
+def _by_pattern(tokenizers, pattern):  # Python's own `re` has no \p{L}.
+    return tokenizers.pre_tokenizers.Split(tokenizers.Regex(pattern), "isolated")
+
+
+def refuse_special(text: str, names: Iterable[str], allowed: str | Collection[str]) -> None:
+    """Raises UserError (exit DATA) if a text spells one of the special tokens `names` that is not allowed.
+
+    allowed: "all", or the names of those that are, as in `tiktoken`. Otherwise whoever writes a part of a text could
+    end it.
+    """
+    refused = [name for name in names if allowed != "all" and name not in allowed and name in text]
+    if refused:
+        name = min(refused, key=text.index)
+        fault = f"character {text.index(name) + 1} begins the special token {name}"
+        remedy = 'give --special_tokens, in Python allowed_special="all", to read it as one'
+        raise UserError(f"{fault}: {remedy}, or remove it from the text", DATA)
+
+
+def refuse_surrogates(text: str) -> None:
+    """Raises UserError (exit DATA) that names a character which is half of one."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        fault = f"character {error.start + 1} is {ascii(text[error.start])}, half of a character"
+        raise UserError(f"{fault}; give a text in UTF-8", DATA) from None

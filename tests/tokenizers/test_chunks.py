@@ -1,0 +1,90 @@
+"""Chunks are those that the `regex` package finds by the published patterns."""
+
+import sys
+
+import pytest
+from hypothesis import given, settings
+
+from apformer.errors import DATA, USAGE, UserError
+from apformer.tokenizers.chunks import BYTES, GPT2_PATTERN, GPT4_PATTERN, refuse_special, split
+from tests.helpers.small_texts import TEXTS, any_text, every_pair_of_kinds, kinds
+
+pytest.importorskip("tokenizers", reason='the library comes with the text extra: pip install -e ".[text]"')
+
+# Later versions of `tiktoken` write them so, and try no shorter match where a longer one fails.
+POSSESSIVE_GPT2 = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s+(?!\S)|\s"
+POSSESSIVE_GPT4 = (
+    r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+"
+)
+
+
+def test_chunks_of_gpt4():
+    assert split("two words, 12345\n\n x") == ["two", " words", ",", " ", "123", "45", "\n\n", " x"]
+    assert split("don't HE'LL'S 'n' a,b") == ["don", "'t", " HE", "'LL", "'S", " '", "n", "'", " a", ",b"]
+    assert split("x = y;\n\n\t  if") == ["x", " =", " y", ";\n\n", "\t ", " if"]
+
+
+def test_chunks_of_gpt2():
+    assert split("two words, 12345\n\n x", GPT2_PATTERN) == ["two", " words", ",", " 12345", "\n\n", " x"]
+    assert split("don't HE'LL'S a,b", GPT2_PATTERN) == ["don", "'t", " HE", "'", "LL", "'", "S", " a", ",", "b"]
+    assert split("x = y;\n\n\t  if", GPT2_PATTERN) == ["x", " =", " y", ";", "\n\n\t ", " if"]
+
+
+def test_without_a_pattern_a_text_is_one_chunk():
+    assert split("two words", "") == ["two words"] and split("", "") == []
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        (GPT2_PATTERN, GPT2_PATTERN),
+        (GPT2_PATTERN, POSSESSIVE_GPT2),
+        (GPT4_PATTERN, GPT4_PATTERN),
+        (GPT4_PATTERN, POSSESSIVE_GPT4),
+    ],
+    ids=["GPT-2", "GPT-2, possessive", "GPT-4", "GPT-4, possessive"],
+)
+def test_chunks_are_those_of_the_regex_package(ours, theirs):
+    regex = pytest.importorskip("regex", reason="the package comes with the test extra: pip install -e '.[test]'")
+    chunks = regex.compile(theirs).findall
+
+    @settings(max_examples=300)
+    @given(kinds | any_text)
+    def equal(text):
+        assert split(text, ours) == chunks(text)
+
+    equal()
+    for text in (*TEXTS.values(), *every_pair_of_kinds, *(f"a{pair}b" for pair in every_pair_of_kinds)):
+        assert split(text, ours) == chunks(text)
+
+
+@given(any_text)
+def test_chunks_joined_are_the_text(text):
+    assert "".join(split(text)) == "".join(split(text, GPT2_PATTERN)) == text
+
+
+def test_each_byte_has_one_token():
+    assert sorted(BYTES) == list(range(256))
+    assert [BYTES.index(ord(letter)) for letter in "!?2t "] == [0, 30, 17, 83, 220]  # as published
+
+
+def test_half_a_character_is_refused():
+    with pytest.raises(UserError, match="character 2 is '.udc00', half of a character; give a text in UTF-8") as error:
+        split("a\udc00")
+    assert error.value.exit_code == DATA
+
+
+def test_a_special_token_is_refused_unless_it_is_allowed():
+    for allowed in ((), {"<b>"}, ["<b>"]):
+        with pytest.raises(UserError, match=r"character 3 begins the special token <a>: give --special_tokens, in Pyt"):
+            refuse_special("xx<a><b>", ["<a>", "<b>"], allowed)
+    for allowed in ("all", {"<a>", "<b>"}):
+        refuse_special("xx<a><b>", ["<a>", "<b>"], allowed)
+    refuse_special("xx<b", ["<a>", "<b>"], ())
+
+
+def test_without_the_extra_one_sentence_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "tokenizers", None)
+    with pytest.raises(UserError, match=r'byte pairs need the text extra: pip install -e "\.\[text\]"') as error:
+        split("a")
+    assert error.value.exit_code == USAGE

@@ -1,0 +1,184 @@
+"""Files of `tiktoken` are read to the published ids and special tokens, and damage is named by its line."""
+
+import base64
+import re
+from itertools import pairwise, product
+
+import pytest
+from hypothesis import given, settings
+
+from apformer.errors import DATA, UserError
+from apformer.tokenizers import byte_pairs, pretrained, tiktoken
+from apformer.tokenizers.chunks import BYTES, GPT2_PATTERN, GPT4_PATTERN, split
+from tests.helpers.small_texts import TEXTS, any_text, few_letters, kinds
+
+pytest.importorskip("tokenizers", reason='byte pairs need the text extra: pip install -e ".[text]"')
+
+LETTERS = [bytes([byte]) for byte in BYTES]
+SMALL = [*LETTERS, b"he", b"ll", b"hell", b"hello", b" w", b"12"]
+
+
+def lines(tokens):
+    return [f"{base64.b64encode(token).decode()} {rank}\n" for rank, token in enumerate(tokens)]
+
+
+def write(folder, content, name="small-cl100k.tiktoken"):
+    path = folder / name
+    path.write_text("".join(content))
+    return path
+
+
+# Tokens of GPT-4 with their ids, as the documents of `tiktoken` and `minbpe` tell them.
+PUBLISHED = {
+    **{15339: "hello", 1917: " world", 4513: "123", 12340: "!!!", 320: " (", 92245: "하세요", 16715: "!)"},
+    **{57037: " 😉", 31495: b"\xec\x95", 75265: b"\xeb\x85", 489: " +", 284: " ="},
+    **{1609: "ik", 5963: "token", 374: " is", 2294: " great"},
+}
+
+
+def made_up():
+    """100,256 tokens: those that are published, what they are made from, and rows of bytes that are in no text."""
+    published = {rank: token.encode() if isinstance(token, str) else token for rank, token in PUBLISHED.items()}
+    begun = {token[:end] for token in published.values() for end in range(2, len(token))} - {*published.values()}
+    never = [0xC0, 0xC1, *range(0xF5, 0x100)]
+    others = [bytes(row) for length in range(2, 6) for row in product(never, repeat=length)]
+    others = iter(sorted(begun, key=len) + others)
+    return LETTERS + [published.get(rank) or next(others) for rank in range(256, 100_256)]
+
+
+@pytest.fixture(scope="module")
+def gpt4(tmp_path_factory):
+    return pretrained.load(write(tmp_path_factory.mktemp("gpt4"), lines(made_up()), "cl100k_base.tiktoken"))
+
+
+@pytest.mark.parametrize(
+    ("text", "ids"),
+    [
+        ("hello123!!!? (안녕하세요!) 😉", [15339, 4513, 12340, 30, 320, 31495, 230, 75265, 243, 92245, 16715, 57037]),
+        ("<|endoftext|>hello world", [100257, 15339, 1917]),
+        ("hello world", [15339, 1917]),
+        ("tiktoken is great!", [83, 1609, 5963, 374, 2294, 0]),
+        ("2 + 2 = 4", [17, 489, 220, 17, 284, 220, 19]),
+        ("<|fim_prefix|><|fim_middle|><|fim_suffix|><|endofprompt|>", [100258, 100259, 100260, 100276]),
+    ],
+)
+def test_ids_of_gpt4_as_documented(gpt4, text, ids):
+    assert gpt4.encode(text, allowed_special="all").tolist() == ids
+    assert gpt4.decode(ids) == text
+
+
+def test_the_vocabulary_of_gpt4_keeps_its_gaps(gpt4, tmp_path):
+    assert gpt4.vocab_size == 100277
+    assert (
+        gpt4.special_tokens == {*range(100256, 100277)} and gpt4.decode([100256, 100275])[:18] == "<|unused_100256|><"
+    )
+    with pytest.raises(UserError, match=r"character 2 begins the special token <\|endofprompt\|>: give --special_tok"):
+        gpt4.encode("a<|endofprompt|>", allowed_special={"<|endoftext|>"})
+    pretrained.save(gpt4, tmp_path / "tokenizer.json")
+    again = pretrained.load(tmp_path)
+    assert again.vocab_size == 100277 and again.special_tokens == gpt4.special_tokens
+    assert again.encode("hello <|endofprompt|>", allowed_special="all").tolist() == [15339, 220, 100276]
+
+
+def test_the_vocabulary_of_gpt2_has_its_pattern_and_end(tmp_path):
+    tokenizer = pretrained.load(write(tmp_path, lines([*LETTERS, b"12", b"123", b"1234"]), "r50k.tiktoken"))
+    assert tokenizer.encode("1234<|endoftext|>", allowed_special="all").tolist() == [258, 259]
+    assert tokenizer.vocab_size == 260 and tokenizer.special_tokens == {259}
+
+
+def by_rank(chunk, rank_of):
+    """The ids of a chunk as `tiktoken` finds them: a whole token, or the neighbours of the lowest rank joined."""
+    if chunk in rank_of:
+        return [rank_of[chunk]]
+    parts = [chunk[i : i + 1] for i in range(len(chunk))]
+    while True:
+        known = [(rank_of[a + b], i) for i, (a, b) in enumerate(pairwise(parts)) if a + b in rank_of]
+        if not known:
+            return [rank_of[part] for part in parts]
+        _, i = min(known)
+        parts[i : i + 2] = [parts[i] + parts[i + 1]]
+
+
+@pytest.mark.parametrize(("name", "pattern"), [("cl100k", GPT4_PATTERN), ("r50k", GPT2_PATTERN)])
+def test_tokens_are_those_that_ranks_make(tmp_path, name, pattern):
+    learned = byte_pairs.train("".join(TEXTS.values()), 256 + 300, pattern)
+    tokens = [*LETTERS, *(learned.vocab[256 + i] for i in range(300))]
+    path = write(tmp_path, lines(tokens), f"{name}.tiktoken")
+    tokenizer, rank_of = pretrained.load(path), {token: rank for rank, token in enumerate(tokens)}
+    assert tiktoken.merges(tokens, path.read_text(), path) == [
+        tuple(BYTES.index(token) if token < 256 else token for token in pair) for pair in learned.merges
+    ]
+
+    @settings(max_examples=200)
+    @given(kinds | any_text | few_letters)
+    def equal(text):
+        found = tokenizer.encode(text).tolist()
+        assert found == [token for chunk in split(text, pattern) for token in by_rank(chunk.encode(), rank_of)]
+        assert tokenizer.decode(found) == text
+
+    equal()
+
+
+def test_order_and_line_ends_of_a_file_do_not_matter(tmp_path):
+    path = write(tmp_path, [line.replace("\n", "\r\n") for line in reversed(lines(SMALL))] + ["\r\n"])
+    assert tiktoken.parse(path.read_bytes().decode(), path) == SMALL
+    assert pretrained.load(path).encode("hello 12").tolist() == [259, 220, 261]
+
+
+def changed(number, line):
+    """The small file with another line."""
+    content = lines(SMALL)
+    content[number - 1] = line
+    return content
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        (["\n", "IQ== 0 1"], "line 2: it is no token in base64, a space and a rank"),
+        (lines(SMALL)[:-1] + ["MTI"], "line 262: it is no token in base64, a space and a rank"),
+        (lines(SMALL)[:-1] + ["MTI= "], "line 262: it is no token in base64"),
+        (lines(SMALL)[:-1] + ["MTI= 26"], "line 262: line 27 has its rank 26 too"),
+        (changed(262, "MT= 261\n"), "line 262: MT= is no base64 (Incorrect padding)"),
+        (changed(262, "M*I= 261\n"), "line 262: it is no token in base64"),
+        (changed(262, " 261\n"), "line 262: its token has 0 bytes"),
+        (changed(262, base64.b64encode(bytes(257)).decode() + " 261\n"), "line 262: its token has 257 bytes"),
+        (changed(262, "MTI= 5\n"), "line 262: line 6 has its rank 5 too"),
+        (changed(262, "aGU= 261\n"), "line 262: line 257 has its token aGU= too"),
+        (changed(260, ""), "line 260: it has rank 260, and no line has rank 259"),
+        (changed(262, "MTI= 99999999999999999999\n"), "line 262: it has rank 9999999999, and no line has rank 261"),
+        (changed(262, "MTI= -1\n"), "line 262: it is no token in base64"),
+        (changed(262, "YWJjZA== 261\n"), "line 262: its token is not made of two tokens of lower rank, but of 4"),
+    ],
+)
+def test_a_damaged_file_is_refused_with_its_line(tmp_path, content, sentence):
+    path = write(tmp_path, content)
+    with pytest.raises(UserError, match=re.escape(f"{path}, {sentence}")) as error:
+        pretrained.load(path)
+    assert str(error.value).endswith("; fetch the file again") and error.value.exit_code == DATA
+
+
+def test_a_byte_that_is_missing_is_named(tmp_path):
+    with pytest.raises(UserError, match="cl100k.tiktoken is empty: fetch the file again"):
+        pretrained.load(write(tmp_path, []))
+    with pytest.raises(UserError, match="no line has the byte 255, /w==; fetch the file again"):
+        pretrained.load(write(tmp_path, lines([token for token in SMALL if token != b"\xff"])))
+
+
+def test_a_published_file_that_ends_too_soon_is_refused(tmp_path):
+    ends = "ends after 262 tokens, and the published file has 100,256: fetch the file again, or give it another name"
+    with pytest.raises(UserError, match=ends):
+        pretrained.load(write(tmp_path, lines(SMALL), "cl100k_base.tiktoken"))
+
+
+def test_a_name_that_says_nothing_is_refused(tmp_path):
+    unsaid = "vocabulary.txt does not say how a text is cut, and its name is of no known vocabulary: let the name have "
+    with pytest.raises(UserError, match=f"{unsaid}cl100k or r50k in it") as error:
+        pretrained.load(write(tmp_path, lines(SMALL), "vocabulary.txt"))
+    assert error.value.exit_code == DATA
+
+
+def test_a_token_that_is_a_special_one_is_refused(tmp_path):
+    steps = [b"<|endoftext|>"[:end] for end in range(2, 14)]
+    with pytest.raises(UserError, match="small-cl100k.tiktoken has the same token twice"):
+        pretrained.load(write(tmp_path, lines([*LETTERS, *steps])))
