@@ -102,9 +102,9 @@ def _refuse_gaps(ids, path):
 
 def _read_tiktoken(text, path):
     """The tokenizer of a file of `tiktoken`, with the rules that its name stands for."""
-    tokens = tiktoken.parse(text, path)
+    tokens, lines = tiktoken.parse(text, path)
     pattern, special, _ = tiktoken.rules(path, len(tokens))
-    return _built(tokens, tiktoken.merges(tokens, text, path), pattern, special, path)
+    return _built(tokens, tiktoken.merges(tokens, lines, path), pattern, special, path)
 
 
 def _read_readable(tokenizer, path):

@@ -63,8 +63,8 @@ def rules(path: str | Path, size: int) -> Rules:
     return found._replace(special_tokens={name: size + at for name, at in found.special_tokens.items()})
 
 
-def parse(text: str, path: str | Path) -> list[bytes]:
-    """The tokens of the text of a file by their rank. path: what to call it.
+def parse(text: str, path: str | Path) -> tuple[list[bytes], list[int]]:
+    """(the tokens of the text of a file by their rank, the line of each). path: what to call it.
 
     Raises UserError (exit DATA) that names the line: one that is cut or no base64, a rank or a token that stands twice,
     a rank that is missing.
@@ -96,11 +96,13 @@ def parse(text: str, path: str | Path) -> list[bytes]:
             _refuse(path, line_of[rank_of[token]], f"it has rank {rank_of[token]}, and no line has rank {rank}")
     for byte in range(256):
         if bytes([byte]) not in rank_of:
-            raise UserError(f"{path}: no line has the byte {byte}, {_written(bytes([byte]))}; {_AGAIN}", DATA)
-    return tokens
+            raise UserError(
+                f"{path}: no line has the byte {byte}, {base64.b64encode(bytes([byte])).decode()}; {_AGAIN}", DATA
+            )
+    return tokens, [line_of[rank] for rank in range(len(tokens))]
 
 
-def merges(tokens: list[bytes], text: str, path: str | Path) -> list[tuple[int, int]]:
+def merges(tokens: list[bytes], lines: list[int], path: str | Path) -> list[tuple[int, int]]:
     """The ids that each token beyond a byte is merged from, in the order of the ranks.
 
     Raises UserError (exit DATA) that names the line of a token that no merge of two before it makes.
@@ -112,8 +114,7 @@ def merges(tokens: list[bytes], text: str, path: str | Path) -> list[tuple[int, 
             continue
         parts = join([token[i : i + 1] for i in range(len(token))], rank_of, rank)
         if len(parts) != 2:
-            number = 1 + [line.rstrip("\r") for line in text.split("\n")].index(f"{_written(token)} {rank}")
-            _refuse(path, number, f"its token is not made of two tokens of lower rank, but of {len(parts)}")
+            _refuse(path, lines[rank], f"its token is not made of two tokens of lower rank, but of {len(parts)}")
         found.append((rank_of[parts[0]], rank_of[parts[1]]))
     return found
 
@@ -127,10 +128,6 @@ def join(parts: list[bytes], rank_of: Mapping[bytes, int], below: int) -> list[b
             return parts
         at = ranks.index(least)
         parts = [*parts[:at], parts[at] + parts[at + 1], *parts[at + 2 :]]
-
-
-def _written(token):
-    return base64.b64encode(token).decode()
 
 
 def _short(written):

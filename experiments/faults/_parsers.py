@@ -4,10 +4,11 @@ A parser is handed the path of one file, which holds anything at all; what stand
 or of a line from another process it is handed the bytes.
 """
 
+import base64
 import hashlib
 import json
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,7 +27,7 @@ from apformer.tasks.text import folders, lora, shards
 from apformer.tasks.translation import corpus as pairs
 from apformer.tasks.translation import training
 from apformer.tasks.words import corpus as words
-from apformer.tokenizers import digits, pretrained, text
+from apformer.tokenizers import byte_pairs, chunks, digits, pretrained, text
 
 TEXT = "".join(f"the {k} bottles of ale stand on wall {k % 7}.\n" for k in range(99))
 TSV = "source\treference\ttranslation\n" + "".join(f"{k}\tno {k}\tno {k % 7}\n" for k in range(9))
@@ -193,12 +194,20 @@ def _of_tokenizers(folder):
     (lists / "merges.txt").write_text(rules, "utf-8")
     plain, J = text.BytePairs(pretrained._read_gpt2(lists)).to_json().encode(), _mutate.of_json
     whole = [pieces.to_json().encode(), pieces.with_end()[0].to_json().encode(), plain]
+    readable = replace(byte_pairs.train(TEXT, 280), special_tokens={"<|endoftext|>": 300})
+    readable.save(lists / "toy.model")
+    tokens = [bytes([byte]) for byte in chunks.BYTES] + [readable.vocab[token] for token in range(256, 280)]
+    ranks = "".join(f"{base64.b64encode(token).decode()} {rank}\n" for rank, token in enumerate(tokens))
     lists_of = lambda path: pretrained.load(path.parent)  # noqa: E731
     return [
         Parser("tokenizer of characters", 4, "tokenizer.json", [letters.to_json().encode()], J, readers.tokenizer),
         Parser("tokenizer.json", 1.5, "tokenizer.json", whole, readers.shallow, readers.tokenizer),
         Parser("vocab.json", 0.5, "vocab.json", [(lists / "vocab.json").read_bytes()], J, lists_of, lists),
         Parser("merges.txt", 0.5, "merges.txt", [rules.encode()], None, lists_of, lists),
+        Parser(".tiktoken", 1.5, "small-cl100k.tiktoken", [ranks.encode()], None, readers.tokenizer),
+        Parser(
+            "byte pairs to be read", 1.5, "toy.model", [(lists / "toy.model").read_bytes()], None, readers.tokenizer
+        ),
     ]
 
 
