@@ -13,8 +13,10 @@ NO_COLOR is set; elsewhere a | stands between them.
 """
 
 import json
+import os
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 from typing import Literal
 
 from tyro.conf import Positional
@@ -23,7 +25,8 @@ from apformer.errors import USAGE, UserError
 from apformer.flags import parse
 from apformer.formats.safetensors import refuse_to_overwrite
 from apformer.report import cut
-from apformer.tasks.text import corpus
+from apformer.runs import settings_file
+from apformer.tasks.text import corpus, folders
 from apformer.tokenizers import pretrained
 from apformer.tokenizers.text import train_byte_pairs, train_characters
 
@@ -69,7 +72,7 @@ def main(args):
 def tokenize(args):
     """Print what the flags ask for. Raises UserError that names the flag or the file."""
     _check(args)
-    found, lines = train(args) if args.train is not None else _use(pretrained.load(args.tokenizer), args)
+    found, lines = train(args) if args.train is not None else _use(load(args.tokenizer), args)
     print(json.dumps(found) if args.json else "\n".join(lines))
 
 
@@ -96,6 +99,16 @@ def _check(args):
         raise UserError("--merges is for a short text: give --text", USAGE)
     if not asked and args.special_tokens:
         raise UserError("--special_tokens is for a text: give --text or --file", USAGE)
+
+
+def load(path):
+    """The tokenizer of a file, a folder or a run. Raises UserError that names the path, also for a run without one."""
+    path = Path(path)
+    files = [path / name for name in ("config.json", "tokenizer.json", "vocab.json")]
+    if [*map(os.path.exists, files)] == [True, False, False] and not folders.is_gpt2(path):
+        task = settings_file.read(path).task
+        raise UserError(f"{path} is a run of {task}, which has no tokenizer to learn: name a run of a text", USAGE)
+    return pretrained.load(path)
 
 
 def train(args):

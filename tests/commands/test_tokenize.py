@@ -4,8 +4,10 @@ import json
 
 import pytest
 
-from apformer import cli, errors
+from apformer import cli, errors, tasks
 from apformer.commands import tokenize
+from apformer.files import write_json
+from apformer.runs import settings_file
 from apformer.tokenizers import pretrained
 from apformer.tokenizers.chunks import split
 from tests.helpers.small_texts import TEXTS
@@ -145,6 +147,12 @@ def test_bad_input_is_one_sentence(book, trained, tmp_path, monkeypatch, capsys,
     out, err = capsys.readouterr()
     assert out == "" and sentence in err and err.count("\n") == 1
     assert not list(tmp_path.iterdir())
+
+
+def test_a_run_without_a_tokenizer_says_so(tmp_path, capsys):
+    write_json(tmp_path / "config.json", settings_file.to_dict(tasks.load("progressions").RECIPES["exact"]()))
+    assert cli.main(["tokenize", str(tmp_path), "--text", "007"]) == errors.USAGE
+    assert "is a run of progressions, which has no tokenizer to learn: name a run" in capsys.readouterr().err
 
 
 def test_characters_have_no_merges(book, tmp_path, says, capsys):

@@ -1,4 +1,4 @@
-// Byte pair encoding, as apformer/data/byte_pairs.py has it: chunks by a pattern, and in each the merges in their order.
+// Byte pair encoding, as apformer/tokenizers/byte_pairs.py has it: chunks by a pattern, and in each the merges in their order.
 
 export interface BytePairs {
   /** The token of each byte, and of each merge what it joins and what it makes. */
