@@ -73,7 +73,7 @@ def evaluate_text(args):
     require("stride", args.stride is None or 1 <= args.stride <= window, args, f"1 to {window}, the tokens of a window")
     text = corpus.read(args.text)
     try:
-        tokens_N = found.tokenizer.encode(text, allow_special=args.special_tokens)
+        tokens_N = found.tokenizer.encode(text, allowed_special="all" if args.special_tokens else ())
         with progress.bar(desc="evaluate", leave=False) as bar:
             told = progress.reporter(bar)
             cost = perplexity.measure(found.model, found.tokenizer, tokens_N, window, args.stride, told)
