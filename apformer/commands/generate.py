@@ -6,19 +6,17 @@ the last of what was written, half as much, becomes the prompt of a new beginnin
 """
 
 from dataclasses import dataclass
-from functools import partial
-from itertools import takewhile
+from typing import Annotated
 
 import jax
-import numpy as np
-from tyro.conf import Positional
+from tyro.conf import Positional, UseAppendAction, arg
 
 from apformer.decoding import generate as generation
-from apformer.decoding.stream import write
-from apformer.errors import USAGE, UserError
+from apformer.decoding.repetition import penalized
+from apformer.decoding.stream import texts, write
+from apformer.errors import DATA, USAGE, UserError
 from apformer.flags import parse, require
 from apformer.runs import language_model
-from apformer.tokenizers import text
 
 
 @dataclass(frozen=True)
@@ -27,26 +25,37 @@ class Generate:
 
     `hf download gpt2 config.json model.safetensors tokenizer.json --local-dir gpt2` fetches the published GPT-2, and
     `apformer generate gpt2` writes with it.
+
+    All of --repetition_penalty, --temperature, --top_k, --top_p and --min_p that are given apply, in this order. Each
+    sees only the tokens that those before it have kept.
     """
 
     run: Positional[str | None] = None
     """Run directory or GPT-2 folder. The default is the latest run."""
-    prompt: str = "\n"
+    prompt: Annotated[str, arg(help_behavior_hint="(default: a line end)")] = "\n"
     """Text to continue."""
     special_tokens: bool = False
     """Read special tokens in the prompt, such as <|endoftext|>. Without this flag, a prompt with some is refused."""
     tokens: int = 500
-    """Most tokens to write. The text ends before a special token."""
+    """Most tokens to write. A text ends sooner before an end token: a special token, or a GPT-2's eos_token_id."""
+    stop: UseAppendAction[tuple[str, ...]] = ()
+    """Text to end before: neither it nor what follows is printed. It is looked for in what is written, not in the
+    prompt. In bash, --stop $'\\n\\n' ends before an empty line."""
     temperature: float = 0.8
     """Divisor of the logits. Below 1, likely tokens become likelier. With 0, the most likely token is always taken."""
     top_k: int = 0
     """Number of most likely tokens to draw from. With 0, all tokens."""
     top_p: float = 1.0
-    """Share of probability to draw from: the fewest most likely tokens that add up to it."""
+    """Share of probability to draw from: the fewest most likely tokens that add up to it. With 1, all tokens."""
+    min_p: float = 0.0
+    """Least probability of a token, as a share of that of the most likely one. With 0, all tokens."""
+    repetition_penalty: float = 1.0
+    """Divisor of the positive logits and factor of the negative ones of all tokens that the text so far or the prompt
+    holds. Above 1, they become less likely. With 1, nothing changes; 1.1 to 1.3 is usual."""
     seed: int = 0
     """Random seed of the draws."""
     samples: int = 1
-    """Number of texts. One is printed while it is written, several when they are done."""
+    """Number of texts. They are drawn side by side and printed one after the other."""
     member: int | None = None
     """Number of a member of a population. The default is the best on validation rows."""
     adapter: str | None = None
@@ -63,23 +72,30 @@ def generate(args):
 
     Raises UserError that names the flag or the file."""
     sample = sampler(args)
-    model, most, tokenizer = language_model.load(args.run, args.member, args.adapter)
+    model, most, tokenizer, ends = language_model.load(args.run, args.member, args.adapter)
     prompt_T = tokenizer.encode(args.prompt, allowed_special="all" if args.special_tokens else ())
     if not len(prompt_T):
         raise UserError("--prompt is empty: give at least one character", USAGE)
+    check_stops(args.stop, tokenizer)
+    if args.repetition_penalty != 1:
+        model = penalized(model, args.repetition_penalty)
     chunks = write(prompt_T, args.tokens, args.samples, most, model, key=jax.random.key(args.seed), sample=sample)
-    special = tokenizer.special_tokens
-    before_special = partial(takewhile, lambda token: int(token) not in special)
-    if args.samples > 1:
-        for number, tokens_N in enumerate(np.concatenate([*chunks], axis=1), 1):
-            written = tokenizer.decode([*before_special(tokens_N)])
-            print(f"--- {number} of {args.samples}\n{args.prompt}{written}")
-        return
-    print(args.prompt, end="")
-    tokens = before_special(token for tokens_BN in chunks for token in tokens_BN[0])
-    for piece in text.stream(tokenizer, tokens):
-        print(piece, end="", flush=True)
-    print()
+    for number, pieces in enumerate(texts(chunks, args.samples, tokenizer, ends, args.stop), 1):
+        print(f"--- {number} of {args.samples}\n{args.prompt}" if args.samples > 1 else args.prompt, end="")
+        for piece in pieces:
+            print(piece, end="", flush=True)
+        print()
+
+
+def check_stops(stops, tokenizer):
+    """Raise UserError unless the tokenizer can write each stop: USAGE for an empty one, DATA for what it lacks."""
+    for stop in stops:
+        if not stop:
+            raise UserError("--stop is empty: give at least one character", USAGE)
+        try:
+            tokenizer.encode(stop, allowed_special="all")
+        except UserError as error:
+            raise UserError(f"--stop {ascii(stop)} cannot occur: {error}", DATA) from None
 
 
 def sampler(args):
@@ -91,14 +107,10 @@ def sampler(args):
         ("temperature", 0 <= args.temperature < 1e6, "0 or more"),
         ("top_k", 0 <= args.top_k < 2**31, "0 or more"),
         ("top_p", 0 < args.top_p <= 1, "more than 0 and at most 1"),
+        ("min_p", 0 <= args.min_p <= 1, "0 to 1"),
+        ("repetition_penalty", 0.01 <= args.repetition_penalty <= 100, "0.01 to 100; 1 is none"),
     ):
         require(flag, fits, args, what)
-    if args.top_k and args.top_p < 1:
-        raise UserError(f"--top_k {args.top_k} and --top_p {args.top_p} exclude each other: give one", USAGE)
     if args.temperature == 0:
         return generation.greedy
-    if args.top_k:
-        return generation.top_k(args.top_k, args.temperature)
-    if args.top_p < 1:
-        return generation.top_p(args.top_p, args.temperature)
-    return generation.temperature(args.temperature)
+    return generation.sampler(args.temperature, args.top_k or None, args.top_p, args.min_p)

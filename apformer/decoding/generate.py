@@ -3,15 +3,16 @@
     x_{t+1} ~ p(. | x_0 .. x_t)
 
 The prompt is read at once (prefill), then every step feeds the last token alone, and a cache stands for all before
-it. Samplers choose from the logits of one step:
+it. A sampler chooses from the logits z of one step. Its filters apply in this order, which is that of `transformers`,
+and each sees only what those before it have kept:
 
-- greedy       the most likely token
-- temperature  softmax(z / t), computed as softmax((z - max z) / t)
-- top-k        the same among the k most likely tokens (Fan et al. 2018)
-- top-p        the same among the fewest most likely tokens that hold a share p of it all (Holtzman et al. 2020)
+1. temperature  softmax(z / t), computed as softmax((z - max z) / t)
+2. top-k        the k most likely tokens (Fan et al. 2018)
+3. top-p        the fewest most likely tokens that hold a share p of what is kept (Holtzman et al. 2020)
+4. min-p        the tokens at least p times as likely as the most likely one (Nguyen et al. 2024)
 
 A sampler is a function (key, logits_BV) -> tokens_B. Row b draws with fold_in(key, b), so that the rows beside it
-change nothing.
+change nothing. A repetition penalty belongs to the model, see `repetition.py`: it comes before all these.
 """
 
 import math
@@ -26,39 +27,43 @@ def greedy(key, logits_BV):
     return jnp.argmax(logits_BV, axis=-1).astype(jnp.int32)
 
 
-def temperature(t):
-    """A sampler from softmax(logits / t): t below 1 sharpens it. Raises ValueError unless 0 < t < inf."""
-    _check_temperature(t)
-    return lambda key, logits_BV: _categorical(key, _at_temperature(logits_BV, t))
+def sampler(temperature=1.0, top_k=None, top_p=1.0, min_p=0.0):
+    """A sampler from softmax(logits / temperature) after the filters; temperature below 1 sharpens it.
 
-
-def top_k(k, temperature=1.0):
-    """A sampler from the k most likely tokens, the lowest ids among equals. Raises ValueError unless k >= 1."""
-    if k < 1:
-        raise ValueError(f"top-k {k} keeps no token: use at least 1")
-    _check_temperature(temperature)
+    Raises ValueError unless 0 < temperature < inf, top_k >= 1 or None, 0 < top_p <= 1 and 0 <= min_p <= 1.
+    """
+    if not 0 < temperature < math.inf:
+        raise ValueError(f"temperature {temperature} is not a positive number: for the most likely token use greedy")
+    if top_k is not None and top_k < 1:
+        raise ValueError(f"top-k {top_k} keeps no token: use at least 1")
+    if not 0 < top_p <= 1:
+        raise ValueError(f"top-p {top_p} is no share: use more than 0 and at most 1")
+    if not 0 <= min_p <= 1:
+        raise ValueError(f"min-p {min_p} is no share: use 0 to 1")
 
     def sample(key, logits_BV):
-        kept_BK, ids_BK = jax.lax.top_k(_at_temperature(logits_BV, temperature), min(k, logits_BV.shape[-1]))
-        return _pick(ids_BK, _categorical(key, kept_BK))
+        if top_k is None and top_p == 1 and min_p == 0:
+            return _categorical(key, _at_temperature(logits_BV, temperature)).astype(jnp.int32)
+        kept_BJ, ids_BJ = candidates(logits_BV, temperature, top_k, top_p, min_p)
+        return jnp.take_along_axis(ids_BJ, _categorical(key, kept_BJ)[:, None], axis=1)[:, 0]
 
     return sample
 
 
-def top_p(p, temperature=1.0):
-    """A sampler from the fewest most likely tokens that hold a share p. Raises ValueError unless 0 < p <= 1."""
-    if not 0 < p <= 1:
-        raise ValueError(f"top-p {p} is no share: use more than 0 and at most 1")
-    _check_temperature(temperature)
+def candidates(logits_BV, temperature=1.0, top_k=None, top_p=1.0, min_p=0.0):
+    """(kept_BJ, ids_BJ): logits / temperature, less the largest, of the most likely tokens, the likeliest first.
 
-    def sample(key, logits_BV):
-        sorted_BV, ids_BV = jax.lax.top_k(_at_temperature(logits_BV, temperature), logits_BV.shape[-1])
-        p_BV = jax.nn.softmax(sorted_BV, axis=-1)
-        before_BV = jnp.cumsum(p_BV, axis=-1) - p_BV
-        kept_BV = (before_BV < p) | (p == 1)  # rounding may bring the sum to 1 too early
-        return _pick(ids_BV, _categorical(key, jnp.where(kept_BV, sorted_BV, -jnp.inf)))
-
-    return sample
+    -inf stands for a token that a filter has removed. Among equals the lowest ids come first.
+    """
+    count = logits_BV.shape[-1]
+    kept_BJ, ids_BJ = jax.lax.top_k(_at_temperature(logits_BV, temperature), min(top_k or count, count))
+    if top_p < 1:  # at 1 rounding might bring the sum there too early
+        p_BJ = jax.nn.softmax(kept_BJ, axis=-1)
+        before_BJ = jnp.cumsum(p_BJ, axis=-1) - p_BJ
+        kept_BJ = jnp.where(before_BJ < top_p, kept_BJ, -jnp.inf)
+    if min_p > 0:
+        kept_BJ = jnp.where(kept_BJ >= math.log(min_p), kept_BJ, -jnp.inf)
+    return kept_BJ, ids_BJ
 
 
 def generate(extend, cache, prompt_BT, lengths_B, steps, *, key=None, sample=greedy):
@@ -117,14 +122,9 @@ def pad_prompts(prompts, multiple=16):
     return prompt_BT, lengths_B
 
 
-def _check_temperature(t):
-    if not 0 < t < math.inf:
-        raise ValueError(f"temperature {t} is not a positive number: for the most likely token use greedy")
-
-
 def _at_temperature(logits_BV, t):
     """(logits - largest) / t: the likeliest is 0 at every t, and the others are at worst -inf."""
-    logits_BV = logits_BV.astype(jnp.promote_types(logits_BV.dtype, jnp.float32))
+    logits_BV = logits_BV.astype(np.promote_types(logits_BV.dtype, np.float32))
     smallest = float(jnp.finfo(logits_BV.dtype).tiny)  # a device takes smaller numbers for 0
     return (logits_BV - logits_BV.max(-1, keepdims=True)) / max(t, smallest)
 
@@ -134,7 +134,3 @@ def _categorical(key, logits_BV):
         raise ValueError("sampling needs a key: give one, or use greedy")
     keys_B = jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.arange(logits_BV.shape[0]))
     return jax.vmap(jax.random.categorical)(keys_B, logits_BV)
-
-
-def _pick(ids_BK, choice_B):
-    return jnp.take_along_axis(ids_BK, choice_B[:, None], axis=1)[:, 0]

@@ -1,12 +1,15 @@
-"""Write text in chunks, which are shown as they come.
+"""Write text in chunks, which are shown as they come, up to its end.
 
 Learned positions end at max_len: when they are used up, the last of what was written, half as much, becomes the
 prompt of a new beginning."""
+
+from itertools import takewhile, tee
 
 import jax
 import numpy as np
 
 from apformer.decoding import generate as generation
+from apformer.tokenizers import text
 
 CHUNK = 16  # tokens that are drawn before they are shown
 
@@ -34,3 +37,41 @@ def write(prompt_T, tokens, samples, most, model, *, key, sample):
             state, chunk_BN = _proceed(extend, state, number, min(CHUNK, until - number), key=key, sample=sample)
             chunk_BN = np.asarray(chunk_BN)
         context_BT = written_BT[:, -max(1, most // 2) :]
+
+
+def texts(chunks, samples, tokenizer, ends=frozenset(), stops=()):
+    """The text of each row of `write` as an iterator of pieces; it ends before a token of `ends` and before a stop.
+
+    No more chunks are drawn than the rows that are read need.
+    """
+
+    def of_row(row, chunks):
+        tokens = (int(token) for chunk_BN in chunks for token in chunk_BN[row])
+        return before(stops, text.stream(tokenizer, takewhile(lambda token: token not in ends, tokens)))
+
+    return [of_row(row, copy) for row, copy in enumerate(tee(chunks, samples))]
+
+
+def before(stops, pieces):
+    """Pieces of a text up to the first of the strings `stops` that is complete in it, wherever the pieces are cut.
+
+    What may be the beginning of a stop is held back until it is known. Stops may not be empty.
+    """
+    held = ""
+    for piece in pieces:
+        held += piece
+        found = [(start + len(stop), start) for stop in stops if (start := held.find(stop)) >= 0]
+        if found:
+            yield held[: min(found)[1]]
+            return
+        sure = len(held) - max((_begun(stop, held) for stop in stops), default=0)
+        if sure:
+            yield held[:sure]
+        held = held[sure:]
+    if held:
+        yield held
+
+
+def _begun(stop, held):
+    """How many characters at the end of `held` are a beginning of the stop."""
+    return next((n for n in range(min(len(stop) - 1, len(held)), 0, -1) if held.endswith(stop[:n])), 0)

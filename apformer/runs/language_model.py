@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import NamedTuple
 
-from apformer import model, tasks
+from apformer import files, model, tasks
 from apformer.decoding.bind import Model, bind
 from apformer.errors import USAGE, UserError
 from apformer.formats import gpt2, peft
@@ -15,11 +15,15 @@ from apformer.tokenizers import pretrained, text
 
 
 class LanguageModel(NamedTuple):
-    """Its parameters bound, the most tokens that it reads (None: no bound), and the tokenizer of its vocabulary."""
+    """Its parameters bound, the most tokens that it reads (None: no bound), and the tokenizer of its vocabulary.
+
+    ends: the tokens that end a text: special tokens, and `eos_token_id` of a config.json, a number or a list.
+    """
 
     model: Model
     max_tokens: int | None
     tokenizer: text.Characters | text.BytePairs
+    ends: frozenset
 
 
 def load(folder=None, member=None, adapter=None):
@@ -33,7 +37,14 @@ def load(folder=None, member=None, adapter=None):
         params = lora.merge(params, peft.load(adapter, architecture, params, cfg), 1.0)
     tokenizer = pretrained.load(path)
     text.check_vocabulary(tokenizer, cfg.vocab_size, str(path))
-    return LanguageModel(bind(architecture, params, cfg, devices.mesh()), architecture.max_tokens(cfg), tokenizer)
+    bound = bind(architecture, params, cfg, devices.mesh())
+    ends = tokenizer.special_tokens | _end_tokens(files.read_json(path / "config.json"))
+    return LanguageModel(bound, architecture.max_tokens(cfg), tokenizer, ends)
+
+
+def _end_tokens(config):
+    said = config.get("eos_token_id")
+    return frozenset(token for token in (said if isinstance(said, list) else [said]) if type(token) is int)
 
 
 def window(folder, found):

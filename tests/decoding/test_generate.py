@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from apformer import model
-from apformer.decoding.generate import generate, greedy, pad_prompts, temperature, top_k, top_p
+from apformer.decoding.generate import candidates, generate, greedy, pad_prompts, sampler
 from tests.helpers.small_models import SCHEMES
 
 V = 11
@@ -26,15 +26,19 @@ def softmax(logits):
 @pytest.mark.parametrize(
     "sample, kept, t",
     [
-        (temperature(1.0), range(7), 1.0),
-        (temperature(0.5), range(7), 0.5),
-        (top_k(3), [1, 3, 5], 1.0),
-        (top_k(3, 2.0), [1, 3, 5], 2.0),
-        (top_k(99), range(7), 1.0),
-        (top_p(0.75), [1, 3, 5], 1.0),  # 0.45 + 0.27 are less than 0.75, with 0.16 more
-        (top_p(0.75, 0.25), [1], 0.25),
-        (top_p(0.4), [1], 1.0),
-        (top_p(1.0), range(7), 1.0),
+        (sampler(), range(7), 1.0),
+        (sampler(0.5), range(7), 0.5),
+        (sampler(top_k=3), [1, 3, 5], 1.0),
+        (sampler(2.0, top_k=3), [1, 3, 5], 2.0),
+        (sampler(top_k=99), range(7), 1.0),
+        (sampler(top_p=0.75), [1, 3, 5], 1.0),  # 0.45 + 0.27 are less than 0.75, with 0.16 more
+        (sampler(0.25, top_p=0.75), [1], 0.25),
+        (sampler(top_p=0.4), [1], 1.0),
+        (sampler(min_p=0.2), [1, 3, 5], 1.0),  # the shares of the likeliest: 1, 0.61, 0.37, 0.15 ...
+        (sampler(2.0, min_p=0.5), [1, 3, 5], 2.0),  # their square roots
+        (sampler(min_p=1.0), [1], 1.0),
+        (sampler(top_k=3, top_p=0.75), [1, 3], 1.0),  # of the three: 0.51 + 0.31 are more than 0.75
+        (sampler(top_k=5, top_p=0.99, min_p=0.5), [1, 3], 1.0),
     ],
 )
 def test_samplers_draw_from_the_truncated_softmax(sample, kept, t):
@@ -53,7 +57,7 @@ def test_among_equals_the_lowest_ids_are_kept():
     logits_BV = jnp.array([[0, 3, 1, 3, 3], [2, 2, 2, 2, 2]], jnp.float32)
     assert greedy(None, logits_BV).tolist() == [1, 0]
     keys = jax.random.split(jax.random.key(0), 50)
-    drawn = np.array([top_k(2)(key, logits_BV) for key in keys])
+    drawn = np.array([sampler(top_k=2)(key, logits_BV) for key in keys])
     assert [sorted(set(drawn[:, row].tolist())) for row in (0, 1)] == [[1, 3], [0, 1]]
 
 
@@ -61,11 +65,21 @@ def test_among_equals_the_lowest_ids_are_kept():
 def test_one_kept_token_is_greedy(rows, seed):
     logits_BV = jnp.asarray(rows, jnp.float32)
     expected = greedy(None, logits_BV).tolist()
-    assert top_k(1)(jax.random.key(seed), logits_BV).tolist() == expected
-    assert top_p(1e-6)(jax.random.key(seed), logits_BV).tolist() == expected
+    for sample in (sampler(top_k=1), sampler(top_p=1e-6)):
+        assert sample(jax.random.key(seed), logits_BV).tolist() == expected
 
 
-@pytest.mark.parametrize("sample", [temperature(1.0), top_k(4), top_p(0.9)])
+@given(st.integers(0, 99), st.sampled_from([{}, {"top_k": 4}, {"top_p": 0.8}, {"min_p": 0.3}]), st.floats(0.2, 5))
+def test_a_filter_that_keeps_all_changes_nothing(seed, filters, t):
+    logits_BV = jax.random.normal(jax.random.key(seed), (3, V))
+    without = sampler(t, **filters)(jax.random.key(seed), logits_BV)
+    none = {"top_k": None, "top_p": 1.0, "min_p": 0.0}
+    assert sampler(t, **none | filters)(jax.random.key(seed), logits_BV).tolist() == without.tolist()
+    kept_BJ, ids_BJ = candidates(logits_BV, t)
+    assert (kept_BJ > -jnp.inf).all() and [sorted(row) for row in ids_BJ.tolist()] == [[*range(V)]] * 3
+
+
+@pytest.mark.parametrize("sample", [sampler(), sampler(top_k=4), sampler(top_p=0.9), sampler(0.7, 5, 0.9, 0.1)])
 def test_a_row_samples_the_same_whatever_stands_beside_it(sample):
     logits_BV = jax.random.normal(jax.random.key(1), (5, V))
     alone_B = sample(jax.random.key(2), logits_BV[:3])
@@ -74,27 +88,18 @@ def test_a_row_samples_the_same_whatever_stands_beside_it(sample):
 
 
 def test_rows_sample_apart():
-    tokens_B = temperature(9.0)(jax.random.key(0), jnp.zeros((100, V)))
+    tokens_B = sampler(9.0)(jax.random.key(0), jnp.zeros((100, V)))
     assert len(set(tokens_B.tolist())) == V
 
 
 @pytest.mark.parametrize(
-    "make",
-    [
-        lambda: temperature(0.0),
-        lambda: temperature(-1.0),
-        lambda: temperature(float("nan")),
-        lambda: temperature(float("inf")),
-        lambda: top_k(0),
-        lambda: top_k(2, 0.0),
-        lambda: top_p(0.0),
-        lambda: top_p(1.1),
-        lambda: top_p(0.5, -2.0),
-    ],
+    "settings",
+    [{"temperature": t} for t in (0.0, -1.0, float("nan"), float("inf"))]
+    + [{"top_k": 0}, {"top_p": 0.0}, {"top_p": 1.1}, {"min_p": -0.1}, {"min_p": 1.5}, {"min_p": float("nan")}],
 )
-def test_bad_sampler_settings_are_refused(make):
+def test_bad_sampler_settings_are_refused(settings):
     with pytest.raises(ValueError, match="use"):
-        make()
+        sampler(**settings)
 
 
 def test_prompts_are_padded_to_a_bucket():
@@ -142,7 +147,7 @@ def test_a_deterministic_chain_is_followed():
 def test_the_number_of_steps_changes_no_token(key):
     extend = markov(jax.random.normal(key, (V, V)))
     start = (extend, jnp.int32(0), jnp.array([[1], [2]]), jnp.array([1, 1], jnp.int32))
-    long_BN, short_BN, one_BN = (generate(*start, steps, key=key, sample=temperature(1.5)) for steps in (9, 4, 1))
+    long_BN, short_BN, one_BN = (generate(*start, steps, key=key, sample=sampler(1.5)) for steps in (9, 4, 1))
     assert long_BN[:, :4].tolist() == short_BN.tolist()
     assert long_BN[:, :1].tolist() == one_BN.tolist()
     assert len(set(long_BN.ravel().tolist())) > 3
@@ -150,7 +155,7 @@ def test_the_number_of_steps_changes_no_token(key):
 
 def test_a_row_generates_the_same_samples_beside_other_rows(key):
     extend = markov(jax.random.normal(key, (V, V)))
-    run = jax.jit(lambda *batch: generate(extend, jnp.int32(0), *batch, 9, key=key, sample=top_p(0.9, 1.5)))
+    run = jax.jit(lambda *batch: generate(extend, jnp.int32(0), *batch, 9, key=key, sample=sampler(1.5, top_p=0.9)))
     ours_BN, theirs_BN = (run(*pad_prompts(prompts)) for prompts in ([[1, 2], [3], [4]], [[5, 6, 7, 8], [3], [4]]))
     assert ours_BN[1:].tolist() == theirs_BN[1:].tolist()
     assert len({tuple(row_N) for row_N in ours_BN.tolist()}) == 3
@@ -170,7 +175,7 @@ def test_generation_without_steps_or_without_a_key_is_refused():
     with pytest.raises(ValueError, match="at least 1"):
         generate(*start, 0)
     with pytest.raises(ValueError, match="needs a key"):
-        generate(*start, 3, sample=top_k(2))
+        generate(*start, 3, sample=sampler(top_k=2))
 
 
 PROMPTS = [[3, 1, 4, 1, 5, 9, 2], [6], [5, 3, 5]]
@@ -217,8 +222,8 @@ def test_ragged_rows_generate_what_they_generate_alone(window, random_params):
 
 
 @pytest.mark.parametrize("t", [1e-30, 1e-38, 1e-45, 1e-300])
-@pytest.mark.parametrize("draw", [temperature, partial(top_k, 3), partial(top_p, 0.9)], ids=["all", "top_k", "top_p"])
-def test_the_lowest_temperatures_draw_the_most_likely_token(draw, t):
+@pytest.mark.parametrize("filters", [{}, {"top_k": 3}, {"top_p": 0.9}, {"min_p": 0.1}])
+def test_the_lowest_temperatures_draw_the_most_likely_token(filters, t):
     """Where logits / t would be infinite for every positive logit."""
     logits_BV = jnp.tile(jnp.array([[5.0, 3.0, 10.0, -2.0]]), (50, 1))
-    np.testing.assert_array_equal(jax.jit(draw(t))(jax.random.key(0), logits_BV), np.full(50, 2))
+    np.testing.assert_array_equal(jax.jit(sampler(t, **filters))(jax.random.key(0), logits_BV), np.full(50, 2))

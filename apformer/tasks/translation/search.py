@@ -54,7 +54,7 @@ def _decode(params, source_BS, lengths_B, key, *, cfg, temperature, steps, beams
 
         end_B = jnp.full(len(source_BS), cfg.target_vocab_size - 1, jnp.int32)
         if temperature:
-            draw = generate.temperature(temperature)
+            draw = generate.sampler(temperature)
             return generate.generate(extend, cache, end_B[:, None], jnp.ones_like(end_B), steps, key=key, sample=draw)
         shared = ("source", "source_mask")
         return beam.search(extend, cache, end_B, end_B[0], steps, beams=beams, alpha=alpha, shared=shared)[0][:, 0]

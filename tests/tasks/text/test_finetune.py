@@ -246,7 +246,7 @@ def test_a_model_trained_from_scratch_without_biases_is_exported_as_a_gpt2(file,
     assert not settings.model.attention_bias
     train.keep(settings, jax.jit(model.init, static_argnums=1)(jax.random.key(0), settings.model), rows)
     assert cli.main(["export", str(path), "--to", "gpt2"]) == 0
-    exported, _, tokenizer = language_model.load(path / "gpt2")
+    exported, _, tokenizer, _ = language_model.load(path / "gpt2")
     tokens_BT = tokenizer.encode(TEXT[:CONTEXT])[None]
     expected, _, _ = restore.load_params(path, settings)
     apply = jax.jit(model.apply, static_argnums=2)

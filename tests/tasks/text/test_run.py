@@ -137,7 +137,7 @@ def test_byte_pairs_are_learned_from_the_training_part(file):
 
 
 def test_what_is_shown_in_pieces_is_what_is_generated_at_once(bound):
-    key, sample = jax.random.key(3), generate.temperature(1.5)
+    key, sample = jax.random.key(3), generate.sampler(1.5)
     prompt_T = np.array([1, 2, 3], np.int32)
     chunks = [*stream.write(prompt_T, 9, 2, 12, bound, key=key, sample=sample)]
     prompt_BT, lengths_B = generate.pad_prompts([prompt_T, prompt_T])
@@ -171,6 +171,8 @@ def test_the_command_writes_what_was_asked_for(run, capsys):
     for flags in ([], ["--seed", "0"], ["--seed", "1"], ["--temperature", "0"], ["--top_k", "1"], ["--top_p", "1e-9"]):
         assert cli.main([*words, *flags]) == 0
         written.append(capsys.readouterr().out)
+    without = "--top_p 1 --min_p 0 --repetition_penalty 1 --stop wwwwwww".split()
+    assert cli.main([*words, *without]) == 0 and capsys.readouterr().out == written[0]
     assert all(len(text) == 14 and text.startswith("the ") for text in written)
     assert written[0] == written[1] != written[2]
     assert written[3] == written[4] == written[5]
@@ -186,7 +188,10 @@ def test_the_command_writes_what_was_asked_for(run, capsys):
         (["--prompt", ""], "--prompt is empty", errors.USAGE),
         (["--tokens", "0"], "--tokens 0 is out of range", errors.USAGE),
         (["--temperature", "-1"], "--temperature -1.0 is out of range", errors.USAGE),
-        (["--top_k", "3", "--top_p", "0.5"], "exclude each other", errors.USAGE),
+        (["--min_p", "1.5"], "--min_p 1.5 is out of range: give 0 to 1", errors.USAGE),
+        (["--repetition_penalty", "0"], "--repetition_penalty 0.0 is out of range", errors.USAGE),
+        (["--stop", "s", "--stop", ""], "--stop is empty", errors.USAGE),
+        (["--stop", "s?"], "--stop 's?' cannot occur: character 2 is '?', which the vocabulary lacks", errors.DATA),
     ],
 )
 def test_flags_that_cannot_be_followed(run, capsys, flags, sentence, exit_code):
@@ -308,15 +313,33 @@ def test_special_tokens_of_a_text_are_read_if_they_are_allowed(file, tmp_path, c
     assert list(rows["train"]).count(257) == 1
 
 
-def test_a_text_that_is_written_ends_before_a_special_token(run, monkeypatch, capsys):
-    def written(samples):
+def test_a_text_that_is_written_ends_before_a_special_token_and_before_a_stop(run, monkeypatch, capsys):
+    def written(samples, *flags):
         words = ["generate", str(run), "--prompt", "t", "--tokens", "40", "--temperature", "9", "--samples", samples]
-        assert cli.main(words) == 0
+        assert cli.main([*words, *flags]) == 0
         return capsys.readouterr().out
 
-    whole, whole_of_two = written("1"), written("2")
-    assert "e" in whole and "e" in whole_of_two
+    whole, *two = written("1"), written("2", "--stop", "e"), written("2")
+    assert "e" in whole and "e" not in two[0] and "e" in two[1]
+    stop, first = whole[7:10], whole[1:4]
+    assert whole.index(stop) == 7 and written("1", "--stop", stop, "--stop", "wwwwwww") == whole[:7] + "\n"
+    assert written("1", "--stop", stop, "--stop", first) == "t\n"
+    shown, expected = (out.replace("--- 2 of 2\n", "--- 1 of 2\n").split("--- 1 of 2\n")[1:] for out in two)
+    assert [text[:-1] for text in shown] == [text[:-1].split("e")[0] for text in expected]
+    assert written("1", "--repetition_penalty", "2", "--min_p", "0.01", "--top_k", "9", "--top_p", "0.99") != whole
     tokenizer = pretrained.load(run / "tokenizer.json")
     monkeypatch.setattr(type(tokenizer), "special_tokens", frozenset({tokenizer.characters.index("e")}))
     assert written("1") == whole[: whole.index("e")] + "\n"
     assert "e" not in written("2")
+
+
+def test_the_end_token_of_a_config_ends_a_text(run, tmp_path, capsys):
+    """`eos_token_id`, a number or a list, as `transformers` writes it."""
+    copy = shutil.copytree(run, tmp_path / "copy")
+    config = json.loads((copy / "config.json").read_text())
+    tokenizer = pretrained.load(run / "tokenizer.json")
+    for ids in (tokenizer.characters.index("e"), [tokenizer.characters.index("e"), tokenizer.characters.index("a")]):
+        (copy / "config.json").write_text(json.dumps(config | {"eos_token_id": ids}))
+        assert cli.main(["generate", str(copy), "--prompt", "t", "--tokens", "40", "--temperature", "9"]) == 0
+        written = capsys.readouterr().out
+        assert len(written) < 42 and "e" not in written
