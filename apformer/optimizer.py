@@ -41,6 +41,8 @@ class Config:
     """Decay of the running mean of the squared gradient."""
     schedule: Literal["cosine", "inverse_sqrt"] = "cosine"
     """Fall of the learning rate after warm-up."""
+    min_lr: float = 0.0
+    """Least learning rate after warm-up: where the cosine ends, and below which inverse_sqrt does not fall."""
     max_grad_norm: float = 1.0
     """Largest global norm of the gradient. A larger gradient is scaled down to it."""
 
@@ -52,18 +54,18 @@ class Config:
         }
 
 
-def share_of_peak(step, cfg, steps):
-    """Share of the peak learning rate at a step: up linearly from 1 / warmup_steps, then down.
+def learning_rate(step, peak, cfg, steps):
+    """The learning rate at a step: up linearly from peak / warmup_steps to the peak, then down to cfg.min_lr.
 
-    cosine: a half cosine to 0 at the last of `steps`. inverse_sqrt: sqrt(warmup_steps / step), Vaswani et al. 2017,
-    equation 3, whose peak is (d_model warmup_steps)^-1/2.
+    cosine: by half a cosine, which ends at the last of `steps`. inverse_sqrt: as peak sqrt(warmup_steps / step),
+    Vaswani et al. 2017, equation 3, whose peak is (d_model warmup_steps)^-1/2. peak may be an array.
     """
     step, warmup_steps = jnp.asarray(step, jnp.float32), cfg.warmup_steps
-    warmup = (step + 1.0) / max(warmup_steps, 1)
+    warmup = peak * ((step + 1.0) / max(warmup_steps, 1))
     if cfg.schedule == "inverse_sqrt":
-        return jnp.minimum(warmup, jnp.sqrt(max(warmup_steps, 1) / (step + 1.0)))
+        return jnp.minimum(warmup, jnp.maximum(peak * jnp.sqrt(max(warmup_steps, 1) / (step + 1.0)), cfg.min_lr))
     progress = jnp.clip((step - warmup_steps) / max(steps - warmup_steps, 1), 0.0, 1.0)
-    return jnp.minimum(warmup, 0.5 * (1.0 + jnp.cos(jnp.pi * progress)))
+    return jnp.minimum(warmup, cfg.min_lr + (peak - cfg.min_lr) * (0.5 * (1.0 + jnp.cos(jnp.pi * progress))))
 
 
 def decay_mask(params):
@@ -97,7 +99,7 @@ def make(cfg, steps):
     """The optimizer of a run of `steps` steps; its update takes `hyper` and `step` as extra arguments."""
 
     def transformation(hyper, step):
-        rate, decay = hyper["learning_rate"] * share_of_peak(step, cfg, steps), hyper["weight_decay"]
+        rate, decay = learning_rate(step, hyper["learning_rate"], cfg, steps), hyper["weight_decay"]
         if cfg.rule == "adamw":
             rule = optax.adamw(rate, cfg.beta1, cfg.beta2, weight_decay=decay, mask=decay_mask)
         else:

@@ -48,7 +48,7 @@ def random_like(tree, seed):
 
 def share_of_peak(step, warmup_steps, steps, schedule="cosine"):
     cfg = optimizer.Config(warmup_steps=warmup_steps, schedule=schedule)
-    return float(optimizer.share_of_peak(step, cfg, steps))
+    return float(optimizer.learning_rate(step, 1.0, cfg, steps))
 
 
 @pytest.mark.parametrize(
@@ -82,6 +82,23 @@ def test_warm_up_longer_than_the_run_never_reaches_the_peak():
 def test_the_schedule_of_the_paper(step, share):
     """Step n counts from 0: min((n + 1) / 4, sqrt(4 / (n + 1))), whatever the number of steps."""
     assert share_of_peak(step, 4, 7, "inverse_sqrt") == pytest.approx(share)
+
+
+@pytest.mark.parametrize("peak", [1e-3, np.float32([1e-3, 3e-4])], ids=["one", "of members"])
+def test_after_warm_up_the_cosine_ends_at_min_lr_as_that_of_optax(peak):
+    cfg, decay = optimizer.Config(warmup_steps=7, min_lr=1e-4), optax.cosine_decay_schedule
+    for step in (0, 3, 6):
+        expected = np.asarray(peak) * (step + 1) / 7  # which may be below it
+        np.testing.assert_allclose(optimizer.learning_rate(step, peak, cfg, 40), expected, rtol=1e-6)
+    for step in (7, 19, 33, 40, 99):
+        expected = [decay(p, 33, alpha=1e-4 / p)(step - 7) for p in np.ravel(peak)]
+        np.testing.assert_allclose(np.ravel(optimizer.learning_rate(step, peak, cfg, 40)), expected, rtol=1e-6)
+
+
+def test_the_schedule_of_the_paper_falls_to_min_lr_and_no_further():
+    cfg = optimizer.Config(warmup_steps=4, schedule="inverse_sqrt", min_lr=0.3)
+    rates = [float(optimizer.learning_rate(step, 1.0, cfg, 7)) for step in (0, 3, 15, 99)]
+    assert rates == pytest.approx([0.25, 1.0, 0.5, 0.3])
 
 
 def test_the_peak_of_the_base_recipe_is_that_of_the_paper():
@@ -214,13 +231,13 @@ def test_gradients_are_scaled_down_to_the_norm_and_never_up():
 
 @pytest.mark.parametrize("cfg", [model.Config(d_model=6), GPT2], ids=["sketch", "gpt2"])
 def test_five_steps_equal_those_of_optax(cfg):
-    settings = optimizer.Config(learning_rate=0.02, warmup_steps=2, weight_decay=0.3, max_grad_norm=1.5)
+    settings = optimizer.Config(learning_rate=0.02, warmup_steps=2, min_lr=0.01, weight_decay=0.3, max_grad_norm=1.5)
     params = random_like(jax.eval_shape(lambda key: model.init(key, cfg), jax.random.key(0)), seed=0)
     ours = optimizer.make(settings, 5)
     theirs = optax.chain(
         optax.clip_by_global_norm(1.5),
         optax.adamw(
-            lambda count: 0.02 * optimizer.share_of_peak(count, settings, 5),
+            lambda count: optimizer.learning_rate(count, 0.02, settings, 5),
             b1=settings.beta1,
             b2=settings.beta2,
             weight_decay=0.3,

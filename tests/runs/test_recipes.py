@@ -80,6 +80,7 @@ def test_every_flag_overrides_a_recipe(recipe):
         ("--steps x", "--steps: 'x' is no whole number"),
         ("--steps 1e3", "--steps: '1e3' is no whole number"),
         ("--batch_size -1", "--batch_size -1 is out of range"),
+        ("--min_lr 2 --learning_rate 1", "--min_lr 2.0 is out of range: give 0 to --learning_rate, 1.0"),
         ("--crop_terms 2", "--crop_terms 2 is out of range: give 3 to"),
         ("--hard_fraction 1", "--hard_fraction 1.0 is out of range: give at least 0 and less than 1"),
         ("--members 0", "--members 0 is out of range"),
