@@ -147,8 +147,8 @@ def fit(path, settings, rows, state, proven=None):
     with (
         course(settings, rows, state) as (state, advance, measure, mesh),
         checkpoint.Checkpoints(path / "checkpoints", run.keep) as checkpoints,
+        log,  # which may ask for a password
         signals.deferred() as received,
-        log,
     ):
         while step < run.steps and not (run.patience and _stale(path) >= run.patience):
             if proven is not None and step % run.save_every == 0:
@@ -240,7 +240,7 @@ def _stale(path):
 
 def _program(settings):
     """The settings without those that change no compiled program, so that runs of other seeds compile nothing anew."""
-    training = ("recipe", "seed", "until", "keep", "average", "save_every", "patience", "run_dir")
+    training = ("recipe", "seed", "until", "keep", "average", "save_every", "patience", "log_to", "run_dir")
     parts = {"training": training} | tasks.load(settings.task).NOT_COMPILED
     return replace(settings, **{part: _usual(getattr(settings, part), names) for part, names in parts.items()})
 

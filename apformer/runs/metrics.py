@@ -1,5 +1,6 @@
-"""What a run says while it trains: metrics.jsonl, a progress bar, and a line at each checkpoint."""
+"""What a run says while it trains: metrics.jsonl and its tracker, a progress bar, and a line at each checkpoint."""
 
+import dataclasses
 import time
 from pathlib import Path
 
@@ -8,7 +9,8 @@ import numpy as np
 
 from apformer import files, optimizer
 from apformer.errors import CHECKPOINT, NON_FINITE, UserError
-from apformer.report import progress
+from apformer.machine import processes
+from apformer.report import progress, trackers
 
 
 class Log:
@@ -17,14 +19,23 @@ class Log:
     def __init__(self, path, settings, step, peak):
         """peak: the learning rate after warm-up, of each member if there are several."""
         self.path, self.settings, self.peak, self.held, self.failed = path, settings, np.asarray(peak), None, set()
-        self.start = time.perf_counter()
+        self.tracker, self.start = None, time.perf_counter()
         self.bar = progress.bar(total=settings.training.steps, initial=step, unit="step")
         self.bar.set_postfix_str(progress.COMPILING)
 
     def __enter__(self):
+        log_to, folder = self.settings.training.log_to, self.path.parent
+        if log_to != "none" and processes.first():
+
+            def known():
+                return read_metrics(folder) if self.path.exists() else []
+
+            self.tracker = trackers.Tracker(log_to, folder, dataclasses.asdict(self.settings), known)
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, fault, *_):
+        if self.tracker:
+            self.tracker.close(fault is not None)
         self.bar.close()
 
     def hold(self, step, metrics, validation=None):
@@ -41,7 +52,10 @@ class Log:
         (step, metrics, validation), self.held = self.held, None
         record = record_of(step, jax.device_get(metrics), validation, self.settings, self.peak)
         self._say_what_failed(step, record["loss"])
-        files.append_record(self.path, record | {"seconds": round(time.perf_counter() - self.start, 3)})
+        line = record | {"seconds": round(time.perf_counter() - self.start, 3)}
+        files.append_record(self.path, line)
+        if self.tracker:
+            self.tracker.write(line)
         self.bar.update(step - self.bar.n)
         self.bar.set_postfix_str(_in_words(record))
         if validation is not None:

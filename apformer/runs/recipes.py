@@ -11,6 +11,7 @@ from typing import Literal
 
 from apformer import flags, tasks
 from apformer.errors import USAGE, UserError
+from apformer.report import trackers
 from apformer.runs import limits
 from apformer.settings import Settings, Training
 from apformer.tasks.text import folders
@@ -24,6 +25,7 @@ def parse(args):
     start = _start(args)
     settings = _read(start, args)
     limits.check(settings)
+    trackers.require(settings.training.log_to)
     folder = tasks.load(settings.task).init_from(settings)
     if folder is not None:
         folders.require_same(settings.model, folder)

@@ -19,6 +19,7 @@ from apformer import files, model, tasks
 from apformer.analysis import circuit
 from apformer.commands import certify, evaluate, train
 from apformer.formats import gpt2, peft, sharded, weights
+from apformer.report import trackers
 from apformer.runs import directory, manifest, provenance, settings_file
 from apformer.settings import Settings, Training
 from apformer.tasks import progressions, recurrences
@@ -124,6 +125,7 @@ def _of_runs(folder):
             evaluated,
         ),
         Parser("the step of a result", 3, "evaluation.json", [_as(proof)], J, train._step_of),
+        Parser("logged.json", 2, "logged.json", [_as({"step": 50, "id": "0" * 12})], J, trackers.read_logged),
         Parser("runs/latest", 2, "latest", [b"run\n", str(run).encode()], None, directory.find),
         Parser("vocabulary.tsv", 1, words.FILE, [b"the\t9\nof\t7\nale\t5\n"], None, readers.vocabulary),
         Parser("translations.tsv", 3, "translations.tsv", [TSV.encode()], None, readers.translations),

@@ -1,0 +1,144 @@
+"""The lines of metrics.jsonl, also written for TensorBoard or Weights & Biases, by their own libraries.
+
+    runs/NAME/tensorboard/    event files: `tensorboard --logdir runs` shows them (pip install tensorboard)
+    runs/NAME/wandb/          what `wandb` keeps; with WANDB_MODE=offline it needs no network
+
+metrics.jsonl stays the source. `logged.json` in either folder says up to which step its lines were written. So a run
+that is resumed writes those that are missing, and none twice. Without the folder it writes all of them anew, which
+helps where a machine stopped at once: wandb 0.31 keeps up to 15 seconds of lines in memory.
+
+Nothing that goes wrong here stops a run.
+"""
+
+import os
+import re
+import time
+import uuid
+from contextlib import contextmanager, suppress
+
+import numpy as np
+
+from apformer import files
+from apformer.errors import CHECKPOINT, USAGE, UserError
+from apformer.report import progress
+
+
+def require(log_to):
+    """Raise UserError (exit USAGE) with the command that installs the library of `--log_to` if it is missing."""
+    try:
+        if log_to == "tensorboard":
+            import tensorboardX  # noqa: F401
+        if log_to == "wandb":
+            import wandb  # noqa: F401
+    except ImportError:
+        fault = f"--log_to {log_to} needs the {log_to} extra"
+        raise UserError(f'{fault}: pip install -e ".[{log_to}]"', USAGE) from None
+
+
+class Tracker:
+    """The log of one run. After the first failure, of which it prints a sentence, it writes nothing more."""
+
+    def __init__(self, log_to, path, config, read):
+        """Begin or go on, and write what is missing.
+
+        log_to: tensorboard or wandb. path: the run directory. config: a dict, which wandb shows beside the run. read():
+        the lines that there are.
+        """
+        self.log_to, self.path, self.file, self.works = log_to, path, path / log_to / "logged.json", True
+        self.end = lambda failed: None
+        with self._survived():
+            require(log_to)
+            self.file.parent.mkdir(exist_ok=True)
+            self.logged = read_logged(self.file) or {"step": 0, "id": uuid.uuid4().hex[:12]}
+            begin = _tensorboard if log_to == "tensorboard" else _wandb
+            self.log, self.end = begin(self.file.parent, self.logged, config)
+            for record in read():
+                self.write(record)
+
+    def write(self, record):
+        """Write a line of metrics.jsonl, unless one of its step or of a later one is written."""
+        if self.works and record["step"] > self.logged["step"]:
+            with self._survived():
+                # Noted before, so that a process that is killed between the two writes no step twice.
+                files.write_json(self.file, self.logged | {"step": record["step"]})
+                try:
+                    self.log(record["step"], scalars(record))
+                except BaseException:
+                    files.write_json(self.file, self.logged)
+                    raise
+                self.logged["step"] = record["step"]
+
+    def close(self, failed):
+        """failed: whether the run ended otherwise than at its last step."""
+        if self.works:
+            with self._survived():
+                self.end(failed)
+
+    @contextmanager
+    def _survived(self):
+        try:
+            yield
+        except Exception as error:
+            self.works = False
+            reason = next(iter(str(error).splitlines()), type(error).__name__)
+            then = f"the run goes on without it, and `apformer resume {self.path}` writes what is missing"
+            with suppress(OSError):
+                progress.write(f"--log_to {self.log_to} has failed ({reason}): {then}")
+            with suppress(Exception):
+                self.end(True)
+
+
+def scalars(record):
+    """{name: number} of what a line tells and is finite; a member of a population has its own, such as loss/3."""
+    found = {}
+    for name, values in files.plain(record).items():
+        names = [f"{name}/{member}" for member in range(len(values))] if np.ndim(values) else [name]
+        found |= zip(names, np.ravel(values).tolist(), strict=True)
+    return {name: value for name, value in found.items() if value is not None and name != "step"}
+
+
+def read_logged(file):
+    """{"step", "id"}: the last step that was written, and how wandb knows the run; None without the file.
+
+    Raises UserError (exit CHECKPOINT) if it is damaged.
+    """
+    if not file.exists():
+        return None
+    found = files.read_json(file)
+    step, name = (found.get("step"), found.get("id")) if isinstance(found, dict) else (None, None)
+    if type(step) is not int or re.fullmatch("[0-9a-f]{12}", str(name)) is None:
+        raise UserError(f"{file} is damaged: remove {file.parent}, so that all is written anew", CHECKPOINT)
+    return {"step": step, "id": name}
+
+
+def _tensorboard(folder, logged, config):
+    """(log(step, scalars), end(failed)) of a new event file, beside those that there are."""
+    # tensorboardX's SummaryWriter writes in a thread, and waits without end for one that a full disk has killed.
+    from tensorboardX.event_file_writer import EventsWriter
+    from tensorboardX.proto.event_pb2 import Event
+    from tensorboardX.proto.summary_pb2 import Summary
+
+    events = EventsWriter(str(folder / "events"), f".{os.getpid()}.{logged['step']}")
+
+    def log(step, scalars):
+        values = [Summary.Value(tag=name, simple_value=value) for name, value in scalars.items()]
+        events.write_event(Event(wall_time=time.time(), step=step, summary=Summary(value=values)))
+        events.flush()
+
+    return log, lambda failed: events.close()
+
+
+def _wandb(folder, logged, config):
+    """The same of a run of Weights & Biases: a new one, or the one that `logged` names."""
+    import wandb
+
+    run = wandb.init(
+        project=os.environ.get("WANDB_PROJECT", "apformer"),
+        id=logged["id"],
+        name=folder.parent.name,
+        dir=str(folder.parent),
+        config=config,
+        resume="allow",
+        settings=wandb.Settings(console="off", finish_timeout=60),  # seconds; what is not sent then stays on the disk
+    )
+    return lambda step, scalars: run.log(scalars, step=step), lambda failed: run.finish(exit_code=int(failed))
