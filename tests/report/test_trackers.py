@@ -163,9 +163,10 @@ def test_a_missing_library_is_named_before_a_run_begins(tmp_path, monkeypatch, c
 
 
 def test_wandb_itself_needs_no_network(tmp_path, monkeypatch):
-    pytest.importorskip("wandb", reason="pip install -e '.[wandb]'")
+    wandb = pytest.importorskip("wandb", reason="pip install -e '.[wandb]'")
     monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.setenv("WANDB_SILENT", "true")
     assert track(tmp_path, LINES[:2], log_to="wandb").works and track(tmp_path, LINES, log_to="wandb").works
+    wandb.teardown()  # its process ends, and all is on the disk
     first, second = (file.read_bytes() for file in sorted(tmp_path.glob("wandb/offline-run-*/*.wandb")))
     assert b"validation_loss" in first and b"validation_loss" not in second and b"learning_rate" in second
