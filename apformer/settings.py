@@ -48,8 +48,8 @@ class Training:
     patience: int = 0
     """Number of checkpoints without a new best one after which training stops. With 0, it never stops early."""
     log_to: Literal["none", "tensorboard", "wandb"] = "none"
-    """Where lines of metrics.jsonl also go: to TensorBoard, or to Weights & Biases (pip install -e ".[wandb]"). The log
-    lies in the run directory, and `resume` goes on with it. Variables such as WANDB_MODE=offline set up wandb."""
+    """Library that gets each line of metrics.jsonl too. Its log lies in the run directory, and `resume` goes on with
+    it; with WANDB_MODE=offline, wandb needs no network. To install both: pip install -e ".[tensorboard,wandb]"."""
     run_dir: str | None = None
     """New directory for the run. The default is runs/<UTC time>-<recipe>."""
 

@@ -42,8 +42,6 @@ def sampler(temperature=1.0, top_k=None, top_p=1.0, min_p=0.0):
         raise ValueError(f"min-p {min_p} is no share: use 0 to 1")
 
     def sample(key, logits_BV):
-        if top_k is None and top_p == 1 and min_p == 0:
-            return _categorical(key, _at_temperature(logits_BV, temperature)).astype(jnp.int32)
         kept_BJ, ids_BJ = candidates(logits_BV, temperature, top_k, top_p, min_p)
         return jnp.take_along_axis(ids_BJ, _categorical(key, kept_BJ)[:, None], axis=1)[:, 0]
 
@@ -51,12 +49,14 @@ def sampler(temperature=1.0, top_k=None, top_p=1.0, min_p=0.0):
 
 
 def candidates(logits_BV, temperature=1.0, top_k=None, top_p=1.0, min_p=0.0):
-    """(kept_BJ, ids_BJ): logits / temperature, less the largest, of the most likely tokens, the likeliest first.
+    """(kept_BJ, ids_BJ): logits / temperature, less the largest, of the tokens with these ids.
 
-    -inf stands for a token that a filter has removed. Among equals the lowest ids come first.
+    -inf stands for a token that a filter has removed. Of equals, top-k and top-p keep the lowest ids.
     """
-    count = logits_BV.shape[-1]
-    kept_BJ, ids_BJ = jax.lax.top_k(_at_temperature(logits_BV, temperature), min(top_k or count, count))
+    kept_BJ, count = _at_temperature(logits_BV, temperature), logits_BV.shape[-1]
+    ids_BJ = jnp.broadcast_to(jnp.arange(count, dtype=jnp.int32), logits_BV.shape)
+    if top_k is not None or top_p < 1:  # the most likely first, which takes long in a large vocabulary
+        kept_BJ, ids_BJ = jax.lax.top_k(kept_BJ, min(top_k or count, count))
     if top_p < 1:  # at 1 rounding might bring the sum there too early
         p_BJ = jax.nn.softmax(kept_BJ, axis=-1)
         before_BJ = jnp.cumsum(p_BJ, axis=-1) - p_BJ
