@@ -20,7 +20,7 @@ from apformer.layers.block import Block
 from apformer.layers.cache import place
 from apformer.layers.embedding import Embedding, Head
 from apformer.layers.masks import View, mask_padding
-from apformer.layers.norm import LayerNorm
+from apformer.layers.norm import LayerNorm, RMSNorm
 from apformer.layers.position import names as position_names
 from apformer.layers.stack import scan, unstack
 
@@ -63,12 +63,14 @@ class Config:
     """One more key for each head, with a learned score and the value 0."""
     activation: Literal["relu", "gelu", "gelu_tanh"] = "relu"
     """Nonlinearity of the feed-forward layer. gelu_tanh is GPT-2's approximation."""
+    feedforward: bool = True
+    """Feed-forward sub-layer in each block. Without it a block is its attention."""
     feedforward_bias: bool = True
     """Biases in the feed-forward layer."""
     feedforward_norm: bool = True
     """LayerNorm for the feed-forward layer, beside the one for attention."""
-    norm: Literal["layer", "none"] = "layer"
-    """Normalisation: layer (LayerNorm), or none."""
+    norm: Literal["layer", "rms", "none"] = "layer"
+    """Normalisation: layer (LayerNorm), rms (RMSNorm), or none."""
     norm_bias: bool = True
     """Bias in each LayerNorm, beside its gain."""
     norm_position: Literal["pre", "post"] = "pre"
@@ -78,7 +80,7 @@ class Config:
     norm_epsilon: float = 1e-5
     """Number that LayerNorm adds to the variance, against division by 0."""
     final_norm: bool = False
-    """LayerNorm before the output head."""
+    """Norm before the output head: RMSNorm with norm rms, else LayerNorm."""
     head_bias: bool = True
     """Bias on the logits."""
     dropout: float = 0.0
@@ -132,7 +134,7 @@ def init(key, cfg):
     if places := _positions(cfg).init(position_key, x_BTD, tokens_BT):
         params["position"] = places["params"]
     if cfg.final_norm:
-        params["final_norm"] = LayerNorm(cfg.norm_epsilon, cfg.norm_bias).init(norm_key, x_BTD)["params"]
+        params["final_norm"] = _final_norm(cfg).init(norm_key, x_BTD)["params"]
     head = Head(cfg.vocab_size, cfg.head_bias).init(head_key, x_BTD, _tied_table(params, cfg))
     return params | ({"head": head["params"]} if head else {})
 
@@ -255,6 +257,7 @@ def _block(cfg):
             attention=heads,
             d_ff=cfg.d_ff or 4 * cfg.d_model,
             activation=cfg.activation,
+            feedforward=cfg.feedforward,
             feedforward_bias=cfg.feedforward_bias,
             feedforward_norm=cfg.feedforward_norm,
             norm=cfg.norm,
@@ -265,6 +268,10 @@ def _block(cfg):
             dropout=cfg.dropout,
         )
     )
+
+
+def _final_norm(cfg):
+    return RMSNorm(cfg.norm_epsilon) if cfg.norm == "rms" else LayerNorm(cfg.norm_epsilon, cfg.norm_bias)
 
 
 def _tied_table(params, cfg):
@@ -278,6 +285,6 @@ def _embed(params, tokens_BT, positions_BT, cfg):
 
 def _read_out(params, x_BTD, cfg):
     if cfg.final_norm:
-        x_BTD = LayerNorm(cfg.norm_epsilon, cfg.norm_bias).apply({"params": params["final_norm"]}, x_BTD)
+        x_BTD = _final_norm(cfg).apply({"params": params["final_norm"]}, x_BTD)
     head = Head(cfg.vocab_size, cfg.head_bias)
     return head.apply({"params": params.get("head", {})}, x_BTD, _tied_table(params, cfg))

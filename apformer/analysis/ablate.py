@@ -32,7 +32,7 @@ def _parts_of_stack(params):
         if attention in blocks:
             layers, _, heads, _ = blocks[attention]["value"].shape
             found += [(kind, layer, head) for layer in range(layers) for head in range(heads)]
-    found += [("feedforward", layer) for layer in range(layers)]
+    found += [("feedforward", layer) for layer in range(layers) if "feedforward" in blocks]
     if "relative" in blocks["attention"]:
         offsets = blocks["attention"]["relative"]["table"].shape[-1]
         found += [("offset", offset) for offset in range(min(offsets, MOST_PLACES))]

@@ -1,4 +1,8 @@
-"""LayerNorm(x) = (x - mean) / sqrt(variance + epsilon) * gain + bias, over each token's vector (Ba et al. 2016)."""
+"""Each token's vector, brought to a size that does not depend on what the layers before made of it.
+
+LayerNorm(x) = (x - mean) / sqrt(variance + epsilon) * gain + bias        Ba et al. 2016
+RMSNorm(x)   = x / sqrt(mean of x^2 + epsilon) * gain                     Zhang and Sennrich 2019
+"""
 
 import jax.numpy as jnp
 from flax import linen as nn
@@ -22,3 +26,16 @@ class LayerNorm(nn.Module):
         x = x / jnp.sqrt(jnp.square(x).mean(-1, keepdims=True) + self.epsilon)
         y_BTD = x.astype(x_BTD.dtype) * scale_D[None, None]
         return y_BTD if bias_D is None else y_BTD + bias_D[None, None]
+
+
+class RMSNorm(nn.Module):
+    """LayerNorm that leaves the mean where it is; the mean of squares in at least float32."""
+
+    epsilon: float = 1e-5
+
+    @nn.compact
+    def __call__(self, x_BTD):
+        scale_D = self.param("scale", nn.initializers.ones, (x_BTD.shape[-1],))
+        x = x_BTD.astype(at_least_float32(x_BTD.dtype))
+        x = x / jnp.sqrt(jnp.square(x).mean(-1, keepdims=True) + self.epsilon)
+        return x.astype(x_BTD.dtype) * scale_D[None, None]

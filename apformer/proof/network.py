@@ -11,8 +11,8 @@ START = 11  # the token that stands for all that is before a row; the others are
 BATCH = 2**13  # strings of a product
 FIXED = {  # what this file does not compute otherwise
     "vocab_size": 11, "attention_bias": False, "output_projection": True, "weighting": "softmax",
-    "attention_sink": True, "activation": "relu", "feedforward_bias": True, "feedforward_norm": True,
-    "residual": True, "norm_position": "pre", "norm_bias": True, "head_bias": True,
+    "attention_sink": True, "activation": "relu", "feedforward": True, "feedforward_bias": True,
+    "feedforward_norm": True, "residual": True, "norm_position": "pre", "norm_bias": True, "head_bias": True,
     "scale_embedding": False, "tie_embeddings": False,
 }  # fmt: skip
 
@@ -24,6 +24,8 @@ def beyond(cfg):
             return f"{name} is {cfg[name]}, and {value} alone is computed"
     if cfg["similarity"] not in ("dot", "scaled_dot"):
         return f"similarity is {cfg['similarity']}, and dot and scaled_dot alone are computed"
+    if cfg["norm"] not in ("layer", "none"):
+        return f"norm is {cfg['norm']}: layer and none alone are computed"
     scheme, window = cfg["position_options"], cfg["window"]
     near = cfg["position"] == "periodic" and (scheme["separator"], scheme["near"], scheme["span_heads"]) == (10, 1, 0)
     if not (near and window is None or cfg["position"] == "relative" and window):

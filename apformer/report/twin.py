@@ -13,6 +13,7 @@ KNOWN = {  # the choices of a Config that the script knows
     "similarity": ("scaled_dot", "dot", "cosine", "additive"),
     "weighting": ("softmax", "geometric"),
     "activation": ("relu", "gelu", "gelu_tanh"),
+    "feedforward": (True,),
     "norm": ("layer", "none"),
     "norm_position": ("pre", "post"),
     "cell": ("rnn", "gru", "lstm"),

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from apformer.layers.attention import Config as Heads
-from apformer.layers.block import Block, Config, layer_norm
+from apformer.layers.block import Block, Config, norm_of
 from apformer.layers.embedding import Embedding, Head
 from apformer.layers.feedforward import FeedForward
 from apformer.layers.linear import Linear
 from apformer.layers.masks import View, causal_mask
-from apformer.layers.norm import LayerNorm
+from apformer.layers.norm import LayerNorm, RMSNorm
 
 B, T, D, F, V = 2, 3, 5, 7, 11
 
@@ -103,9 +103,17 @@ def test_layer_norm_does_not_feel_a_shift_of_the_stream():
     np.testing.assert_allclose(norm.apply(params, x + 1000), norm.apply(params, x), atol=2e-3)
 
 
+@pytest.mark.parametrize("epsilon", [1e-5, 1e-1])
+def test_rms_norm_is_its_definition(epsilon):
+    x, gain = 3 * random(B, T, D) + 1, random(D, seed=1)
+    y = RMSNorm(epsilon).apply({"params": {"scale": gain}}, x)
+    x64, gain64 = np.asarray(x, np.float64), np.asarray(gain, np.float64)
+    np.testing.assert_allclose(y, x64 / np.sqrt((x64**2).mean(-1, keepdims=True) + epsilon) * gain64, atol=1e-5)
+
+
 def test_no_norm_is_the_identity():
     x = random(B, T, D)
-    assert layer_norm(Config(Heads(), F, norm="none"))(x) is x
+    assert norm_of(Config(Heads(), F, norm="none"))(x) is x
 
 
 @pytest.mark.parametrize("norm", ["layer", "none"])

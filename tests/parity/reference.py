@@ -25,7 +25,7 @@ def decoder(params, tokens, cfg):
     for layer in range(cfg.n_layers):
         x = block(one_layer(params["blocks"], layer), x, cfg)
     if cfg.final_norm:
-        x = layer_norm(params["final_norm"], x, cfg)
+        x = norm(params["final_norm"], x, cfg)
     if cfg.tie_embeddings:
         return F.linear(x, table, params["head"]["bias"] if cfg.head_bias else None)
     return linear(params["head"]["output"], x)
@@ -41,13 +41,15 @@ def loss(params, tokens, weights, cfg):
 
 def block(params, x, cfg):
     def normed(name, x):
-        return layer_norm(params[name], x, cfg) if cfg.norm == "layer" else x
+        return x if cfg.norm == "none" else norm(params[name], x, cfg)
 
-    if cfg.norm_position == "pre":
-        x = x + attention(params["attention"], normed("attention_norm", x), cfg)
-        return x + feedforward(params["feedforward"], normed("feedforward_norm", x), cfg)
-    x = normed("attention_norm", x + attention(params["attention"], x, cfg))
-    return normed("feedforward_norm", x + feedforward(params["feedforward"], x, cfg))
+    sublayers = {"attention": attention} | ({"feedforward": feedforward} if cfg.feedforward else {})
+    for name, sublayer in sublayers.items():
+        if cfg.norm_position == "pre":
+            x = x + sublayer(params[name], normed(f"{name}_norm", x), cfg)
+        else:
+            x = normed(f"{name}_norm", x + sublayer(params[name], x, cfg))
+    return x
 
 
 def attention(params, x, cfg):
@@ -92,7 +94,9 @@ def linear(params, x):
     return F.linear(x, params["weight"].T, params.get("bias"))
 
 
-def layer_norm(params, x, cfg):
+def norm(params, x, cfg):
+    if cfg.norm == "rms":
+        return F.rms_norm(x, x.shape[-1:], params["scale"], cfg.norm_epsilon)
     return F.layer_norm(x, x.shape[-1:], params["scale"], params["bias"], cfg.norm_epsilon)
 
 

@@ -33,6 +33,7 @@ def test_the_default_config_is_the_sketch():
         "output_projection": False,
         "attention_sink": False,
         "activation": "relu",
+        "feedforward": True,
         "feedforward_bias": True,
         "feedforward_norm": True,
         "norm": "layer",
@@ -132,6 +133,16 @@ TREES = {
     "sink": (small(attention_sink=True), BLOCK | HEAD | {"blocks/attention/sink": (2, 3)}),
     "cosine": (small(similarity="cosine"), BLOCK | HEAD | {"blocks/attention/gain": (2, 3)}),
     "additive": (small(similarity="additive"), BLOCK | HEAD | {"blocks/attention/vector": (2, 3, 2)}),
+    "no feed-forward": (
+        small(feedforward=False),
+        {name: shape for name, shape in (BLOCK | HEAD).items() if "feedforward" not in name},
+    ),
+    "RMSNorm": (
+        small(norm="rms", final_norm=True),
+        {name: shape for name, shape in BLOCK.items() if not name.endswith("norm/bias")}
+        | HEAD
+        | {"final_norm/scale": (6,)},
+    ),
     "no norm": (
         small(norm="none"),
         {name: shape for name, shape in BLOCK.items() if "norm" not in name} | HEAD,
@@ -175,7 +186,7 @@ def test_init_differs_between_keys_layers_and_tables(key):
             "position fourier is none of alibi, .*learned, none, periodic, relative, rotary, sinusoidal",
         ),
         ({"activation": "silu"}, "activation silu is none of relu, gelu, gelu_tanh"),
-        ({"norm": "rms"}, "norm rms"),
+        ({"norm": "batch"}, "norm batch"),
         ({"similarity": "euclidean"}, "similarity euclidean"),
         (
             {"similarity": "cosine", "position": "periodic", "position_options": SPAN},

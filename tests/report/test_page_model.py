@@ -66,6 +66,7 @@ OTHERS = {
     "output_projection": (False,),
     "attention_sink": (False,),
     "activation": ("gelu", "gelu_tanh"),
+    "feedforward": (),  # refused
     "feedforward_bias": (False,),
     "feedforward_norm": (False,),
     "norm": ("none",),
