@@ -24,6 +24,8 @@ from apformer.layers.norm import LayerNorm, RMSNorm
 from apformer.layers.position import names as position_names
 from apformer.layers.stack import scan, unstack
 
+CAPTURES = ("attention", "residual")  # what `apply` can show of its inside
+
 
 @dataclass(frozen=True)
 class Config:
@@ -154,7 +156,7 @@ def apply(params, tokens_BT, cfg, *, key=None, lengths_B=None, positions_BT=None
     name to capture.
     """
     config.check_tokens("tokens_BT", tokens_BT)
-    config.check_capture(capture, ("attention", "residual"))
+    config.check_capture(capture, CAPTURES)
     T, most = tokens_BT.shape[1], max_tokens(cfg)
     if most is not None and positions_BT is None and T > most:
         raise ValueError(f"{T} tokens, but {cfg.position} positions end at max_len {most}")

@@ -21,6 +21,8 @@ from flax import linen as nn
 from apformer.layers import config
 from apformer.layers.embedding import Embedding, Head
 
+CAPTURES = ("residual",)  # what `apply` can show of its inside
+
 
 @dataclass(frozen=True)
 class Config:
@@ -81,7 +83,7 @@ def apply(params, tokens_BT, cfg, *, key=None, lengths_B=None, capture=()):
     tokens that are no rows, and for an unknown name to capture.
     """
     config.check_tokens("tokens_BT", tokens_BT)
-    config.check_capture(capture, ("residual",))
+    config.check_capture(capture, CAPTURES)
     B, T = tokens_BT.shape
     cache = init_cache(cfg, B, T, params["embedding"]["table"].dtype)
     logits_BTV, _, streams = _run(params, tokens_BT, cache, cfg, key, lengths_B)

@@ -59,7 +59,7 @@ def picture(digits):
     heads = [(layer, head) for layer, heads in enumerate(circuit.HEADS) for head in range(len(heads))]
     figure, panels = attention.canvas(len(heads), width=0.6 + 0.16 * len(text), height=0.16 * len(text))
     names = text.replace(" ", "\u2423")
-    for axes, (layer, head) in zip(panels, heads, strict=True):
+    for axes, (layer, head) in zip(panels[0], heads, strict=True):
         name = circuit.HEADS[layer][head].split(":")[0].lower()
         axes.imshow(captured["attention"][layer, 0, head], cmap="Blues", vmin=0, vmax=1)
         axes.set_title(f"layer {layer + 1}: {name}", loc="left", fontsize=10)

@@ -10,7 +10,7 @@ from apformer.decoding.bind import bind
 from apformer.errors import USAGE, UserError
 from apformer.flags import parse, require
 from apformer.machine import devices
-from apformer.report import figures, progress
+from apformer.report import architecture, figures, progress
 from apformer.runs import directory, language_model
 from apformer.runs.metrics import diverged, read_metrics, who_diverged
 from apformer.runs.provenance import digest
@@ -98,5 +98,5 @@ def evaluate_run(path, settings, rows, member=None):
     for name, text in found.files.items():
         files.write_text(path / name, text)
     curve = figures.loss_curve(records, task.floor(settings, rows))
-    figures.save(path / "figures", {"loss": curve} | found.figures)
+    figures.save(path / "figures", {"loss": curve} | architecture.pictures(settings) | found.figures)
     return found

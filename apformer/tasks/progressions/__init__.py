@@ -6,7 +6,7 @@ The first two terms fix a progression, so every later term can be predicted. Row
 text file. `rows` is None in the one case, {split: Progressions} in the other.
 """
 
-from apformer.report import figures, tables
+from apformer.report import attention, figures, tables
 from apformer.tasks import Evaluation
 from apformer.tasks.plain import feed, init_from, initial_params, kept, make_optimizer, whole
 from apformer.tasks.progressions import bayes, evaluation, generalization, training
@@ -29,6 +29,7 @@ from apformer.tasks.progressions.training import (
     train_rows,
     validation,
 )
+from apformer.tokenizers.digits import VOCABULARY
 
 ARCHITECTURES = ("model", "recurrent")
 ABILITIES = {"certify": certify, "predict": predict, "sweep": generalization}
@@ -56,4 +57,5 @@ def evaluate(model, settings, rows, progress):
         "accuracy_by_difference": figures.accuracy_by(result, "difference"),
         "accuracy_by_carries": figures.accuracy_by(result, "carries"),
     }
+    pictures |= attention.pictures(settings, model.params, validation(settings, rows).rows, [*VOCABULARY])
     return Evaluation(result, evaluation.table(result), pictures, doubt=tables.doubt(result))

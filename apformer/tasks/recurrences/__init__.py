@@ -6,7 +6,7 @@ One rule or several: a row names its rule by its first character, or its terms t
 is None.
 """
 
-from apformer.report import figures, tables
+from apformer.report import attention, figures, tables
 from apformer.tasks import Evaluation
 from apformer.tasks.drawn import describe, files, floor, load, train_rows
 from apformer.tasks.plain import feed, init_from, initial_params, kept, make_optimizer, whole
@@ -18,6 +18,7 @@ from apformer.tasks.recurrences.options import Options
 from apformer.tasks.recurrences.page_data import EVALUATION, page
 from apformer.tasks.recurrences.recipes import RECIPES
 from apformer.tasks.recurrences.training import NOT_COMPILED, check, example, make_loss, sample, validation
+from apformer.tokenizers.digits import VOCABULARY
 
 ARCHITECTURES = ("model",)
 ABILITIES = {"certify": certify, "predict": predict}
@@ -27,4 +28,5 @@ def evaluate(model, settings, rows, progress):
     """Exact match on held-out rows, by rule and by the number of the term."""
     result = evaluation.evaluate(training.test_rows(settings), settings.data, model, progress=progress)
     pictures = {"accuracy_by_position": figures.accuracy_by_position(result)}
+    pictures |= attention.pictures(settings, model.params, validation(settings, rows), [*VOCABULARY])
     return Evaluation(result, evaluation.table(result), pictures, doubt=tables.doubt(result))

@@ -9,9 +9,10 @@ from functools import partial
 import jax
 import numpy as np
 
-from apformer.report import figures
+from apformer.report import attention, figures
 from apformer.tasks import Evaluation
 from apformer.tasks.text import training
+from apformer.tokenizers import merges
 
 LARGEST = 700.0  # nats; the exponential of 710 is more than a float can hold
 
@@ -31,7 +32,9 @@ def evaluate(model, settings, rows, progress):
         "bits_per_character": training.bits_per_character(nats, rows),
         "nats_by_position": (nats_RT.sum(0) / np.maximum(weights_RT.sum(0), 1)).tolist(),
     }
-    return Evaluation(result, table(result), {"loss_by_position": figures.loss_by_position(result)})
+    pictures = {"loss_by_position": figures.loss_by_position(result)}
+    pictures |= attention.pictures(settings, model.params, batches, merges.texts(rows["tokenizer"]))
+    return Evaluation(result, table(result), pictures)
 
 
 def table(result):

@@ -18,6 +18,7 @@ from apformer.tasks.translation.search import search
 
 LENGTHS = (1, 6, 11, 16, 21, 31)  # words of a reference at which the rows of the table begin
 SAMPLES = 8
+ATTENTION = ("encoder_attention", "decoder_attention", "cross_attention")  # what is drawn
 
 
 def evaluate(model, settings, rows, progress):
@@ -44,8 +45,13 @@ def evaluate(model, settings, rows, progress):
     columns = (["source", *lines.sources], ["reference", *lines.targets], ["translation", *found])
     clean = ("\t".join(" ".join(cell.split()) for cell in row) for row in zip(*columns, strict=True))
     shown = next((n for n in range(len(found)) if 4 <= len(tokens[n]) <= 16), 0)
-    read = what_it_read(model.params, settings.model, sources[shown], tokens[shown], tokenizer)
-    pictures = {"cross_attention": attention.cross_attention(*read)}
+    read, source, target = what_it_read(model.params, settings.model, sources[shown], tokens[shown], tokenizer)
+    before = ["end", *target[:-1]]  # each token was written after these
+    pictures = {
+        "encoder_attention": attention.by_layer(read["encoder_attention"], source, source),
+        "decoder_attention": attention.by_layer(read["decoder_attention"], before, before),
+        "cross_attention": attention.by_layer(read["cross_attention"], source, target),
+    }
     return Evaluation(result, table(result), pictures, {"translations.tsv": "".join(f"{row}\n" for row in clean)})
 
 
@@ -84,18 +90,19 @@ def by_length(found, references, sacrebleu):
 
 
 def what_it_read(params, cfg, source_S, target_T, tokenizer):
-    """(cross-attention weights LHTS of each token it wrote and of the end, the source's pieces, the target's)."""
+    """({name of an attention: weights LHTS}, the source's pieces, the target's and the end)."""
     end = np.int32(cfg.target_vocab_size - 1)
     inputs_BT = np.concatenate([[end], target_T]).astype(np.int32)[None]
     _, captured = jax.jit(seq2seq.apply, static_argnames=("cfg", "capture"))(
-        params, source_S[None], inputs_BT, cfg, capture=("cross_attention",)
+        params, source_S[None], inputs_BT, cfg, capture=ATTENTION
     )
 
     def pieces(tokens_T):
         words = ["end" if token == end else tokenizer.bytes_of(token).decode(errors="replace") for token in tokens_T]
         return [word.strip() or repr(word) for word in words]
 
-    return np.asarray(captured["cross_attention"])[:, 0], pieces(source_S), pieces([*target_T, end])
+    weights = {name: np.asarray(weights_LBHTS)[:, 0] for name, weights_LBHTS in captured.items()}
+    return weights, pieces(source_S), pieces([*target_T, end])
 
 
 def table(result):

@@ -56,7 +56,8 @@ def test_what_a_run_says_and_keeps(run):
     assert [(suite["digits"], suite["rows"]) for suite in result["widths"]] == [(3, "random"), (3, "adversarial")]
     assert all(suite["terms"] == 12 for suite in result["widths"]) and result["order"] == "lsb"
     assert "least significant digit first" in evaluation.table(result)
-    assert {file.name for file in (run["lsb"] / "figures").iterdir()} == {"loss.png", "accuracy_by_width.png"}
+    drawn = {file.stem for file in (run["lsb"] / "figures").iterdir()}
+    assert drawn == {"loss", "accuracy_by_width", "attention", "architecture"}
 
 
 def test_the_evaluation_of_a_run_is_printed(run, capsys):

@@ -150,7 +150,8 @@ def test_what_a_run_says_and_keeps(run):
     result = json.loads((run / "evaluation.json").read_text())
     rules = restore.load_settings(run).data.rules
     assert [group["rule"] for group in result["by_rule"]] == list(rules) and result["sequences"] == 20
-    assert {file.name for file in (run / "figures").iterdir()} == {"loss.png", "accuracy_by_position.png"}
+    drawn = {file.stem for file in (run / "figures").iterdir()}
+    assert drawn == {"loss", "accuracy_by_position", "attention", "architecture"}
     assert "held-out rows, 2 terms given" in evaluation.table(result)
     page = (run / "report.html").read_text()
     assert "continues linear recurrences of 1-digit terms: fibonacci" in page

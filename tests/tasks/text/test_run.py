@@ -89,7 +89,8 @@ def test_a_run_keeps_its_tokenizer_and_what_its_text_costs(run, bound):
     assert evaluation["nats_by_position"][0] == pytest.approx(np.mean(first), rel=1e-5)
     last = metrics.read_metrics(run)[-1]
     assert last["validation_loss"] == pytest.approx(np.mean(nats), rel=1e-5) and "exact" not in last
-    assert {file.name for file in (run / "figures").iterdir()} == {"loss.png", "loss_by_position.png"}
+    drawn = {file.stem for file in (run / "figures").iterdir()}
+    assert drawn == {"loss", "loss_by_position", "attention", "architecture"}
 
 
 def test_a_resumed_run_ends_as_the_uninterrupted(run, tmp_path):

@@ -1,0 +1,87 @@
+"""What the studies share: what is found is kept as it is found, and ends as a table, a figure and numbers for a record.
+
+RUN/
+    study.json         the flags, and all that was measured so far; the same flags with --run_dir RUN go on
+    evaluation.json    the numbers that a record may name
+    table.json         the table of the record
+    figures/NAME.png
+"""
+
+import dataclasses
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from apformer import files, flags
+from apformer.errors import USAGE, UserError
+from apformer.report import figures, tables
+from apformer.runs import directory
+
+COLOURS = ("#999999", "#56B4E9", "#0072B2", "#009E73", "#D55E00")
+
+
+class Study:
+    """The directory of a study, and what it has found: a dict that is written to the disk with every entry."""
+
+    def __init__(self, name, args):
+        """Make the directory, or go on in it. Raises UserError: USAGE where it has other flags, DISK."""
+        path = None if args.run_dir is None else Path(args.run_dir)
+        asked = files.plain(dataclasses.asdict(args) | {"run_dir": None})
+        if path is None or not (path / "study.json").exists():
+            path = directory.create(name, path)
+            files.write_json(path / "study.json", {"flags": asked, "found": {}})
+        kept = files.read_json(path / "study.json")
+        if kept["flags"] != asked:
+            raise UserError(f"{path} is of other flags: give another --run_dir", USAGE)
+        self.name, self.path, self.flags, self.found = name, path, asked, kept["found"]
+        print(f"{path}: the same flags with --run_dir {path} go on, if this is stopped", file=sys.stderr)
+
+    def keep(self, key, value):
+        """Put an entry into what was found."""
+        self.found[key] = files.plain(value)
+        files.write_json(self.path / "study.json", {"flags": self.flags, "found": self.found})
+
+    def finish(self, numbers, table, figure):
+        """Print the table, and write it, the numbers {name: number} and the figure."""
+        files.write_json(self.path / "evaluation.json", numbers)
+        files.write_json(self.path / "table.json", table)
+        figures.save(self.path / "figures", {self.name: figure})
+        print("\n".join(tables.columns(table)))
+        print(f"\n{self.path / 'figures' / self.name}.png")
+
+
+def check_sizes(args, *names):
+    """Raises UserError (exit USAGE) unless each of these flags is at least 1, or a list of such numbers."""
+    for name in names:
+        value = getattr(args, name)
+        many = value if isinstance(value, tuple) else (value,)
+        flags.require(name, many and min(many) >= 1, args, "at least 1")
+
+
+def band(shares):
+    """Shares of several seeds in percent: the median, and from least to greatest where they differ."""
+    low, middle, high = (tables.percent(float(x), 1, "") for x in (min(shares), np.median(shares), max(shares)))
+    return middle if low == high else f"{middle} ({low} to {high})"
+
+
+def canvas(columns, rows=1, height=3.6):
+    """(figure, panels) of a study, the panels a flat list."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(5.4 * columns, height * rows), dpi=120, layout="constrained")
+    FigureCanvasAgg(figure)
+    panels = list(figure.subplots(rows, columns, squeeze=False).flat)
+    for panel in panels:
+        panel.spines[["top", "right"]].set_visible(False)
+        panel.grid(axis="y", color="#DDDDDD", linewidth=0.8)
+        panel.set_axisbelow(True)
+    return figure, panels
+
+
+def by_length(panel, lengths):
+    """A logarithmic axis with these lengths as its ticks."""
+    panel.set_xscale("log", base=2)
+    panel.set_xticks(lengths, map(str, lengths))
+    panel.minorticks_off()

@@ -1,0 +1,121 @@
+"""What is each part worth? `python experiments/studies/parts.py`: the home task without one part after the other.
+
+Each row is the default recipe with one thing changed, trained from the same seeds: no feed-forward, no residual
+connection, no norm, no positions, RMSNorm for LayerNorm, dropout on the attention weights or on the outputs of
+sub-layers. It differs from an ablation (`apformer report`), which switches a part off in a model that learned with it.
+
+The learning rate is that of the whole model. A part that only lets a model train at this rate looks as dear here as one
+without which the task cannot be learned.
+"""
+
+import sys
+from dataclasses import dataclass
+
+import _study
+
+from apformer import files, flags
+from apformer.errors import NON_FINITE, UserError
+from apformer.report import figures
+from apformer.runs.metrics import read_metrics
+from apformer.sweep import sweep
+
+PARTS = {  # what is changed: the flags of `apformer train` that change it
+    "whole model": "layer",
+    "RMSNorm for LayerNorm": "rms",
+    "no norm": "none --no_final_norm",
+    "no feed-forward": "layer --no_feedforward",
+    "no residuals": "layer --no_residual",
+    "no positions": "layer --position none",
+    "dropout 0.1 on attention weights": "layer --attention_dropout 0.1",
+    "dropout 0.1 on sub-layers": "layer --dropout 0.1",
+}
+SUITES = {"in distribution": "held-out lines", "more terms": "more terms than in training"}
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Train the home task without one part after the other, and compare exact match."""
+
+    steps: int = 1000
+    """Optimizer steps of each model; a multiple of 50."""
+    digits: int = 3
+    """Digits of a term."""
+    d_model: int = 64
+    """Width of the models; a multiple of 8, the number of heads."""
+    members: int = 8
+    """Seeds of each model."""
+    seed: int = 0
+    """Random seed of the first member."""
+    test_sequences: int = 512
+    """Held-out progressions that are continued."""
+    run_dir: str | None = None
+    """Directory of the study. The default is runs/<UTC time>-parts."""
+
+
+def words(args, path):
+    """The flags of a sweep over all parts."""
+    same = ("steps", "digits", "d_model", "members", "seed", "test_sequences")
+    fixed = [word for name in same for word in (f"--{name}", str(getattr(args, name)))]
+    return ["--norm", ",".join(PARTS.values()), *fixed, "--until", "steps", "--no_certify", "--run_dir", str(path)]
+
+
+def table(records):
+    """A row a part: terms exactly right, free-running, in percent, median (least to greatest) of the seeds."""
+    rows = [["model", "weights", *SUITES.values(), "seeds whose loss was not finite"]]
+    for name in PARTS:
+        trained = [record for record in records[name] if not record["failed"]]
+        cells = [_study.band(shares(trained, suite)) if trained else "-" for suite in SUITES]
+        lost = len(records[name]) - len(trained)
+        rows.append([name, f"{records[name][0]['parameters']:,}", *cells, str(lost)])
+    return rows
+
+
+def shares(records, suite):
+    """The share of terms exactly right, free-running, of each record."""
+    return [record["suites"][suite]["free_running"] for record in records]
+
+
+def numbers(records):
+    """{name: number} for a record: the least, median and greatest share of each part."""
+    kept = {}
+    for name, of in records.items():
+        found = sorted(shares([record for record in of if not record["failed"]], "in distribution"))
+        if found:
+            ends = {"least": found[0], "median": (found[(len(found) - 1) // 2] + found[len(found) // 2]) / 2}
+            key = name.replace(" ", "_").replace("-", "_").replace(".", "").lower()
+            kept |= {f"{key}_{end}": share for end, share in (ends | {"greatest": found[-1]}).items()}
+    return kept
+
+
+def draw_figure(path, records):
+    """How each is learned, and every seed on both suites."""
+    rows = []
+    for name, of in records.items():
+        trained = [record for record in of if not record["failed"]]
+        if trained:
+            metrics = read_metrics(path / trained[0]["folder"])
+            exact = [(line["step"], line["exact"]) for line in metrics]
+            exact = [
+                (step, [exact] if len(of) == 1 else [exact[r["member"]] for r in trained]) for step, exact in exact
+            ]
+            suites = [{suite: record["suites"][suite] for suite in SUITES} for record in trained]
+            rows.append((name, exact, suites))
+    return figures.sweep(rows)
+
+
+def run(args):
+    """Train and measure what is not yet, print the table and draw the figure."""
+    _study.check_sizes(args, "steps", "digits", "d_model", "members", "test_sequences")
+    study = _study.Study("parts", args)
+    try:
+        sweep.sweep(words(args, study.path / "sweep"))
+    except UserError as error:
+        if error.exit_code != NON_FINITE:
+            raise
+    found = files.read_json(study.path / "sweep" / "sweep.json")["members"]
+    records = {name: [r for r in found if r["combination"]["norm"] == flag] for name, flag in PARTS.items()}
+    study.finish(numbers(records), table(records), draw_figure(study.path, records))
+
+
+if __name__ == "__main__":
+    sys.exit(flags.script("parts.py", Parts, run))
