@@ -34,6 +34,7 @@ PYTHON = {
     "pytest": [sys.executable, "-m", "pytest"],
 }
 FILES = ("evaluation.json", "oeis_protocol.json", "certificate.json")  # later ones win where two have a name
+TABLE = "table.json"  # rows of cells, the first the head
 NOT_CERTIFIED = 8  # an answer, not a fault
 
 
@@ -147,8 +148,8 @@ def number(value):
     return "-" if value is None else f"{int(value):,}" if value == int(value) else f"{value:.7g}"
 
 
-def renewed(record, command, new, seconds, args):
-    """The record of this run: its figures, its time, and the machine it ran on."""
+def renewed(record, command, new, seconds, args, table=None):
+    """The record of this run: its figures, its table if it left one, its time, and the machine it ran on."""
     versions = machine.versions()
     described = record | {
         "command": command,
@@ -167,7 +168,7 @@ def renewed(record, command, new, seconds, args):
         "notes": record.get("notes", ""),
     }
     described.pop("table", None)  # it belonged to the run before
-    return described
+    return described | ({"table": table} if table else {})
 
 
 def commit():
@@ -196,7 +197,8 @@ def run(args):
     before = "-" if record.get("seconds") is None else tables.time(record)
     print("\n".join([*lines, f"{'time':36}{before:>14}{tables.duration(seconds):>14}", str(directory)]))
     if args.record:
-        text = json.dumps(renewed(record, command, new, seconds, args), indent=1, ensure_ascii=False)
+        table = json.loads((directory / TABLE).read_text("utf-8")) if (directory / TABLE).exists() else None
+        text = json.dumps(renewed(record, command, new, seconds, args, table), indent=1, ensure_ascii=False)
         (RECORDS / f"{args.name}.json").write_text(text + "\n", "utf-8")
         print(f"{RECORDS / args.name}.json")
     if not fits:

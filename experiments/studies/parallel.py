@@ -201,7 +201,7 @@ def run(args):
             bar.set_postfix_str(sentence)
 
         for n in asked:
-            study.keep(n, measure(n, args, tick))
+            study.keep(str(n), measure(n, args, tick))
     study.finish(numbers(study.found, args), table(study.found, args), draw_figure(study.found, args))
 
 

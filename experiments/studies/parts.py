@@ -114,7 +114,7 @@ def run(args):
             raise
     found = files.read_json(study.path / "sweep" / "sweep.json")["members"]
     records = {name: [r for r in found if r["combination"]["norm"] == flag] for name, flag in PARTS.items()}
-    study.finish(numbers(records), table(records), draw_figure(study.path, records))
+    study.finish(numbers(records), table(records), draw_figure(study.path / "sweep", records))
 
 
 if __name__ == "__main__":

@@ -136,7 +136,8 @@ def test_a_figure_outside_the_spread_is_found():
 
 def test_a_command_runs_again_and_its_record_is_renewed(tmp_path, monkeypatch, capsys):
     write = "import json, pathlib, sys; run = pathlib.Path(sys.argv[-1]); run.mkdir(parents=True); "
-    write += "(run / 'evaluation.json').write_text(json.dumps({'exact': 0.5}))"
+    write += "(run / 'evaluation.json').write_text(json.dumps({'exact': 0.5})); "
+    write += "(run / 'table.json').write_text(json.dumps([['seed'], ['0']]))"
     monkeypatch.chdir(tmp_path)
     (tmp_path / "records").mkdir()
     monkeypatch.setattr(tables, "HERE", tmp_path)
@@ -145,7 +146,8 @@ def test_a_command_runs_again_and_its_record_is_renewed(tmp_path, monkeypatch, c
     (tmp_path / "records" / "new.json").write_text(json.dumps(new))
     reproduce.run(reproduce.Reproduce("new", record=True, yardstick=10.0))
     record = tables.read("new")
-    assert KEYS == set(record) and record["figures"] == {"exact": 0.5} and record["yardstick"] == 10.0
+    assert KEYS | {"table"} == set(record) and record["figures"] == {"exact": 0.5} and record["yardstick"] == 10.0
+    assert record["table"] == [["seed"], ["0"]]
     assert tables.claim(record) == "50.00 %" and "exact" in capsys.readouterr().out
     (tmp_path / "records" / "new.json").write_text(json.dumps(record | {"spread": {"exact": [0.9, 1.0]}}))
     with pytest.raises(SystemExit) as done:

@@ -1,0 +1,168 @@
+"""`experiments/studies/`: rows and sizes are what a study says, what is found is kept, and ends as a record wants it."""
+
+import importlib
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+from apformer import errors, flags
+from apformer.sweep import grid
+
+FOLDER = Path(__file__).parents[2] / "experiments" / "studies"
+sys.path.insert(0, str(FOLDER))
+_study, memory, parallel, parts = map(importlib.import_module, ("_study", "memory", "parallel", "parts"))
+sys.path.pop(0)
+
+
+def main(monkeypatch, script, config, *args):
+    """The exit code of a script."""
+    monkeypatch.setattr("sys.argv", [f"{script.__name__}.py", *map(str, args)])
+    return flags.script(f"{script.__name__}.py", config, script.run)
+
+
+def left(path, name):
+    """(numbers, table) that a study leaves, beside its figure."""
+    assert (path / "figures" / f"{name}.png").stat().st_size > 5000
+    table = json.loads((path / "table.json").read_text())
+    assert len({len(row) for row in table}) == 1
+    return json.loads((path / "evaluation.json").read_text()), table
+
+
+def test_recall_asks_for_the_first_digit_and_copy_for_all():
+    key = jax.random.key(3)
+    recall, copy = memory.recall(key, 2, 3), memory.copy(key, 2, 3)
+    digits_BT = np.asarray(copy.tokens_BT)[:, :3]
+    assert digits_BT.max() < 10 and len({*digits_BT.flat}) > 2
+    for row, digits in enumerate(digits_BT.tolist()):
+        assert np.asarray(recall.tokens_BT)[row].tolist() == [*digits, 10, digits[0]]
+        assert np.asarray(copy.tokens_BT)[row].tolist() == [*digits, 10, *digits]
+    assert np.asarray(recall.weights_BT).tolist() == [[0, 0, 0, 0, 1]] * 2
+    assert np.asarray(copy.weights_BT).tolist() == [[0, 0, 0, 0, 1, 1, 1]] * 2
+
+
+def weights(module, cfg):
+    """Numbers in the matrices of the layers, without embedding and head."""
+    shapes = jax.eval_shape(lambda key: module.init(key, cfg), jax.random.key(0))
+    layers = shapes["blocks" if "blocks" in shapes else "cells"]
+    leaves = jax.tree_util.tree_leaves_with_path(layers)
+    return sum(leaf.size for path, leaf in leaves if path[-1].key in ("query", "key", "value", "output", "weight"))
+
+
+@pytest.mark.parametrize("name", memory.MODELS)
+def test_models_that_remember_have_as_many_weights(name):
+    assert weights(*memory.architecture(name, memory.Memory())) == pytest.approx(8 * 32**2, rel=0.01)
+
+
+@pytest.mark.parametrize("name", parallel.MODELS)
+def test_models_that_are_timed_have_as_many_weights(name):
+    assert weights(*parallel.architecture(name, 128, 64)) == 24 * 128**2
+
+
+def test_a_model_is_trained_and_measured_at_every_distance_until_it_is_hopeless():
+    args, said = memory.Memory(distances=(2, 3), d_model=4, steps=2, chunk=1, batch_size=2, members=2), []
+    first, second = memory.learn("RNN", "recall", args, said.append)
+    assert first["steps"] == 2 and len(first["exact"]) == 2 and len(said) == 2 + second["steps"]
+    assert second["steps"] == (2 if max(first["exact"]) >= 1.5 * memory.CHANCE else 0)
+
+
+def test_what_was_found_is_kept_and_not_looked_for_again(tmp_path, monkeypatch, capsys):
+    asked, stops = [], iter([KeyboardInterrupt])
+
+    def learn(name, task, args, tick):
+        if (task, name) == ("copy", "LSTM") and (stop := next(stops, None)):
+            raise stop
+        asked.append((task, name))
+        return [{"steps": 5, "exact": [0.5, 1.0]}, {"steps": 0, "exact": [0.1, 0.2]}]
+
+    monkeypatch.setattr(memory, "learn", learn)
+    small = ("--distances", 4, 8, "--members", 2, "--run_dir", tmp_path / "run")
+    assert main(monkeypatch, memory, memory.Memory, *small) == 130
+    assert main(monkeypatch, memory, memory.Memory, *small) == 0
+    assert asked == [(task, name) for task in memory.TASKS for name in memory.MODELS]
+    numbers, table = left(tmp_path / "run", "memory")
+    assert numbers["copy_lstm_4"] == 0.75 and numbers["copy_lstm_holds"] == 0
+    assert table[1] == ["recall", "RNN", "75.0 (50.0 to 100.0), 5 steps", "15.0 (10.0 to 20.0), 0 steps"]
+    assert "75.0 (50.0 to 100.0)" in capsys.readouterr().out
+    other = [*small[:4], 3, *small[5:]]
+    assert main(monkeypatch, memory, memory.Memory, *other) == errors.USAGE
+    assert "is of other flags: give another --run_dir" in capsys.readouterr().err
+
+
+def test_a_crossing_lies_where_the_ratio_of_times_is_1():
+    assert parallel.crossings((2, 8), (0.5, 2.0)) == [(4.0, "slower")]
+    assert parallel.crossings((2, 8, 32), (2.0, 0.5, 0.25)) == [(4.0, "faster")]
+    assert parallel.crossings((2, 8), (0.5, 0.9)) == []
+
+
+def test_times_of_all_lengths_end_as_a_table_and_a_figure(tmp_path, monkeypatch):
+    def measure(n, args, tick):
+        return {kind: {"LSTM": [0.1, 0.2], "GRU": [0.4, 0.2], "attention": [n / 640, 0.1]} for kind in parallel.WORK}
+
+    monkeypatch.setattr(parallel, "measure", measure)
+    assert main(monkeypatch, parallel, parallel.Parallel, "--lengths", 32, 128, "--run_dir", tmp_path / "run") == 0
+    numbers, table = left(tmp_path / "run", "parallel")
+    assert numbers["train_lstm_32"] == 0.5 and numbers["train_lstm_slower_from"] == pytest.approx(64)
+    assert numbers["generate_lstm_processor_128"] == 0.5 and "train_gru_slower_from" not in numbers
+    assert table[1] == ["a training step", "32", "100 (200)", "400 (200)", "50 (100)", "0.50", "0.12"]
+
+
+def test_a_length_without_room_for_a_prompt_is_refused(tmp_path, monkeypatch, capsys):
+    assert main(monkeypatch, parallel, parallel.Parallel, "--lengths", 8, "--run_dir", tmp_path) == errors.USAGE
+    assert "--lengths (8,) is out of range: give at least 32, twice --tokens" in capsys.readouterr().err
+
+
+def test_work_is_done_for_every_kind():
+    args = parallel.Parallel(lengths=(4,), d_model=4, batch_size=2, tokens=2)
+    doing = parallel.work("GRU", 4, args)
+    assert {*doing} == {*parallel.WORK}
+    wall, processor = parallel.timed(doing["generate"])
+    assert 0 < wall < 60 and 0 <= processor < 60
+
+
+def test_a_part_changes_what_it_names_and_nothing_else(tmp_path):
+    words = parts.words(parts.Parts(digits=2, members=3), tmp_path / "sweep")
+    found = grid.read(words)
+    found.pop("run_dir")
+    whole, *others = [program.joint for program in grid.programs(found)]
+    assert whole.training.members == 3 and whole.data.digits == 2 and len(others) == len(parts.PARTS) - 1
+    changed = [
+        {"norm": "rms"},
+        {"norm": "none", "final_norm": False},
+        {"feedforward": False},
+        {"residual": False},
+        {"position": "none", "position_options": None},
+        {"attention_dropout": 0.1},
+        {"dropout": 0.1},
+    ]
+    for other, change in zip(others, changed, strict=True):
+        assert other == replace(whole, model=replace(whole.model, **change)), change
+
+
+def test_parts_are_drawn_and_tabled_also_where_a_loss_was_not_finite(tmp_path, monkeypatch):
+    names = iter(parts.PARTS.values())
+
+    def record(flag, member):
+        share = {"teacher_forced": 1.0, "free_running": (member + 1) / 4}
+        failed = flag == "none --no_final_norm"
+        facts = {"combination": {"norm": flag}, "folder": "01", "member": member, "parameters": 1234, "failed": failed}
+        return facts | {"suites": {} if failed else dict.fromkeys(parts.SUITES, share)}
+
+    def sweep(words):
+        folder = Path(words[-1])
+        (folder / "01").mkdir(parents=True)
+        (folder / "01" / "metrics.jsonl").write_text('{"step": 50, "exact": [0.25, 0.5], "seconds": 1.0}\n')
+        members = [record(flag, member) for flag in names for member in (0, 1)]
+        (folder / "sweep.json").write_text(json.dumps({"members": members}))
+        raise errors.UserError("a loss was not finite", errors.NON_FINITE)
+
+    monkeypatch.setattr(parts.sweep, "sweep", sweep)
+    assert main(monkeypatch, parts, parts.Parts, "--members", 2, "--run_dir", tmp_path / "run") == 0
+    numbers, table = left(tmp_path / "run", "parts")
+    assert (numbers["no_residuals_least"], numbers["no_residuals_median"]) == (0.25, 0.375)
+    assert "no_norm_least" not in numbers and table[3] == ["no norm", "1,234", "-", "-", "2"]
+    assert table[1] == ["whole model", "1,234", *["37.5 (25.0 to 50.0)"] * 2, "0"]
