@@ -15,8 +15,8 @@ def cells(path, kind):
     return ["".join(cell["source"]) for cell in json.loads(path.read_text())["cells"] if cell["cell_type"] == kind]
 
 
-def test_there_are_six():
-    assert [path.stem[0] for path in NOTEBOOKS] == [*"123456"]
+def test_there_are_seven():
+    assert [path.stem[0] for path in NOTEBOOKS] == [*"1234567"]
 
 
 @each_notebook
