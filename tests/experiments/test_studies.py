@@ -1,4 +1,4 @@
-"""`experiments/studies/`: rows and sizes are what a study says, what is found is kept, and ends as a record wants it."""
+"""`experiments/studies/`: rows and sizes are what a study says; what is found is kept, and ends as a record has it."""
 
 import importlib
 import json
