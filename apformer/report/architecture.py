@@ -4,6 +4,7 @@ Every architecture has its own drawing, a function of the Config by the name of 
 the model; D, H, K, F, V are the axes of apformer/README.md.
 """
 
+import textwrap
 from itertools import pairwise
 
 from apformer.settings import architecture_of
@@ -131,8 +132,9 @@ def _self_attention(cfg, masked):
     sees = [f"window of {own['window']}"] if own.get("window") else []
     sees += [f"{cfg.position} positions"] if cfg.position not in ("sinusoidal", "learned", "none") else []
     sees += ["a sink"] if own.get("attention_sink") else []
-    sees += [cfg.similarity.replace("_", " ")] if cfg.similarity != "scaled_dot" else []
-    return "\n".join([f"{'masked ' * masked}self-attention", ", ".join([_heads(cfg), *sees])])
+    sees += [f"{cfg.similarity} scores"] if cfg.similarity != "scaled_dot" else []
+    sees += [f"{own['weighting']} weights"] if own.get("weighting", "softmax") != "softmax" else []
+    return f"{'masked ' * masked}self-attention\n{textwrap.fill(', '.join([_heads(cfg), *sees]), 46)}"
 
 
 def _heads(cfg):

@@ -36,7 +36,7 @@ SUITES = {"in distribution": "held-out lines", "more terms": "more terms than in
 class Parts:
     """Train the home task without one part after the other, and compare exact match."""
 
-    steps: int = 1000
+    steps: int = 600
     """Optimizer steps of each model; a multiple of 50."""
     digits: int = 3
     """Digits of a term."""
