@@ -43,6 +43,9 @@ class Training:
     """Number of steps between checkpoints; a multiple of log_every."""
     keep: int = 3
     """Number of newest checkpoints to keep, besides the best."""
+    ema: float = 0.0
+    """Decay of the running mean of the parameters, which is then the model: 0.999 is a mean of about the last 1,000
+    steps. With 0, the model is the parameters themselves."""
     average: int = 1
     """Number of newest checkpoints whose mean is the model. With 1, the model is the best checkpoint."""
     patience: int = 0

@@ -1,6 +1,7 @@
 """The training loop: pure steps, scanned on the device, for one model or a population of them.
 
     g = grad loss(params, batch, key),  params <- params + optimizer(g)          one step, a pure function of the state
+    mean <- d mean + (1 - d) params,    d = min(ema, (1 + t) / (10 + t))         where the model is the running mean
 
 Nothing here knows a model or a task: both come in as functions. All randomness of step t is drawn from
 fold_in(key, t), so that a resumed run needs nothing but its state.
@@ -14,18 +15,28 @@ import optax
 
 
 class TrainState(NamedTuple):
-    """All that a run depends on; in a population every leaf has a leading axis M of members."""
+    """All that a run depends on; in a population every leaf has a leading axis M of members.
+
+    mean: the running mean of the parameters, or None for a run that keeps none.
+    """
 
     step: Any
     key: Any
     params: Any
     opt_state: Any
     hyper: Any
+    mean: Any = None
 
 
-def init_state(key, params, optimizer, hyper):
-    """The state before the first step; `key` is the root of all randomness to come."""
-    return TrainState(jnp.zeros((), jnp.int32), key, params, optimizer.init(params), hyper)
+def init_state(key, params, optimizer, hyper, ema=0.0):
+    """The state before the first step; `key` is the root of all randomness to come. ema: see `make_train_step`."""
+    mean = jax.tree.map(jnp.copy, params) if ema else None
+    return TrainState(jnp.zeros((), jnp.int32), key, params, optimizer.init(params), hyper, mean)
+
+
+def trained(state):
+    """What the model of a state is made of: the running mean of its parameters if it keeps one, else themselves."""
+    return state.params if state.mean is None else state.mean
 
 
 def step_keys(state):
@@ -38,11 +49,13 @@ def keys_of(key, step):
     return jax.random.split(jax.random.fold_in(key, step))
 
 
-def make_train_step(loss_fn, optimizer, accumulate=1):
+def make_train_step(loss_fn, optimizer, accumulate=1, ema=0.0):
     """A pure function (state, batch) -> (state, metrics) from loss_fn(params, batch, key) -> (loss, metrics).
 
     Any optax optimizer serves; one that wants them is handed `hyper` and `step`. accumulate: with more than one, the
     batches of a step, on a leading axis. They are computed one after the other, so only one needs memory at a time.
+    ema: the decay of the running mean that the state keeps (Polyak and Juditsky 1992), 0 for none. It is less in the
+    first steps, so that the parameters of the first step are soon forgotten.
     """
     optimizer = optax.with_extra_args_support(optimizer)
     gradient = jax.value_and_grad(loss_fn, has_aux=True)
@@ -56,9 +69,17 @@ def make_train_step(loss_fn, optimizer, accumulate=1):
                 gradients, state.opt_state, state.params, hyper=state.hyper, step=state.step
             )
             params = optax.apply_updates(state.params, updates)
-        return TrainState(state.step + 1, state.key, params, opt_state, state.hyper), metrics
+        mean = _mean(state.mean, params, state.step, ema) if ema else None
+        return TrainState(state.step + 1, state.key, params, opt_state, state.hyper, mean), metrics
 
     return train_step
+
+
+def _mean(mean, params, step, ema):
+    """The running mean with the parameters of one more step."""
+    step = step.astype(jnp.float32)
+    share = 1.0 - jnp.minimum(ema, (1.0 + step) / (10.0 + step))
+    return jax.tree.map(lambda old, new: old + share.astype(new.dtype) * (new - old), mean, params)
 
 
 def mean_of(function, count):

@@ -68,7 +68,8 @@ def keep(settings, params, rows=None, scores=()):
     with directory.lock(path):
         _describe(path, settings, rows)
         state = initial_state(settings)  # whose parameters give way to those given
-        state = state._replace(step=jnp.ones_like(state.step), params=params)
+        mean = None if state.mean is None else params
+        state = state._replace(step=jnp.ones_like(state.step), params=params, mean=mean)
         with checkpoint.Checkpoints(path / "checkpoints") as checkpoints:
             checkpoints.save(1, state, scores)
         files.append_record(path / "metrics.jsonl", {"step": 1, "loss": None, "exact": None})
@@ -80,7 +81,8 @@ def _create(settings):
     abstract, where = jax.eval_shape(partial(initial_state, settings)), settings.training
     if not processes.first():
         return Path(processes.scratch())
-    size = sum(math.prod(leaf.shape) * 4 for leaf in jax.tree.leaves(abstract.params)) * 3
+    copies = 3 if abstract.mean is None else 4
+    size = sum(math.prod(leaf.shape) * 4 for leaf in jax.tree.leaves(abstract.params)) * copies
     return directory.create(where.recipe, where.run_dir, needs=size * (where.keep + 2) + 1e7)
 
 

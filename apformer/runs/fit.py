@@ -39,7 +39,7 @@ def _initial(seed, hyper, given, settings):
     task = tasks.load(settings.task)
     params_key, run_key = jax.random.split(jax.random.key(seed))
     params = task.initial_params(params_key, settings, given)
-    return train.init_state(run_key, params, task.make_optimizer(settings), hyper)
+    return train.init_state(run_key, params, task.make_optimizer(settings), hyper, settings.training.ema)
 
 
 @jax.jit
@@ -70,7 +70,7 @@ def _run_steps(state, fed, train_rows, settings, steps, mesh):
     task = tasks.load(settings.task)
     rule = task.make_optimizer(settings)
     count = settings.training.accumulate
-    step = train.make_train_step(_make_loss(settings, mesh), rule, count)
+    step = train.make_train_step(_make_loss(settings, mesh), rule, count, settings.training.ema)
 
     def sample(key, fed):
         return task.sample(key, settings, train_rows if fed is None else fed)
@@ -132,7 +132,7 @@ def _mode(settings):
 def validation_loss(settings, rows, state):
     """The loss of each member on the validation rows, as numpy: what `fit` measures at a checkpoint."""
     batch = tasks.load(settings.task).validation(settings, rows)
-    return np.asarray(validate(state.params, batch, _program(settings))["loss"])
+    return np.asarray(validate(train.trained(state), batch, _program(settings))["loss"])
 
 
 def fit(path, settings, rows, state, proven=None):
@@ -195,7 +195,7 @@ def course(settings, rows, state):
         return until, state, devices.readable(metrics, mesh)
 
     def measure(state):
-        return jax.device_get(devices.readable(validate(state.params, batch, program, mesh), mesh))
+        return jax.device_get(devices.readable(validate(train.trained(state), batch, program, mesh), mesh))
 
     with Feeding(task.feed(settings, rows), state.key, run, mesh) as feeding:
         devices.connect(mesh)

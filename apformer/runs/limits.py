@@ -16,6 +16,7 @@ def check(settings):
         require(flag, 1 <= getattr(run, flag) < 2**31, run, "1 to 2147483647")
     require("seed", 0 <= run.seed <= 2**31 - run.members, run, f"0 to {2**31 - run.members}")
     require("patience", 0 <= run.patience < 2**31, run, "0 to 2147483647")
+    require("ema", 0 <= run.ema < 1, run, "at least 0 and less than 1")
     require("warmup_steps", 0 <= rule.warmup_steps < 2**31, rule, "0 to 2147483647")
     require("learning_rate", 0 < rule.learning_rate < 10, rule, "more than 0 and less than 10")
     require("min_lr", 0 <= rule.min_lr <= rule.learning_rate, rule, f"0 to --learning_rate, {rule.learning_rate}")

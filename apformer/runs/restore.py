@@ -7,7 +7,7 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from apformer import tasks
+from apformer import tasks, train
 from apformer.decoding.bind import Model, bind
 from apformer.errors import CHECKPOINT, DATA, NON_FINITE, USAGE, UserError
 from apformer.machine import devices
@@ -71,7 +71,8 @@ def load_params(path, settings, member=None, step=None, merged=True):
     abstract = jax.eval_shape(partial(initial_state, settings))
 
     def params_of(state):
-        params = state.params if members == 1 else jax.tree.map(lambda leaf: leaf[member], state.params)
+        params = train.trained(state)
+        params = params if members == 1 else jax.tree.map(lambda leaf: leaf[member], params)
         return tasks.load(settings.task).whole(params, settings) if merged else params
 
     newest, state = checkpoint.load(folder, abstract, steps[-1])

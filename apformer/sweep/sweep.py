@@ -35,6 +35,7 @@ from apformer.runs.fit import fit, initial_state
 from apformer.runs.metrics import read_metrics
 from apformer.runs.restore import load_rows, load_settings
 from apformer.sweep.grid import command, name, programs, read
+from apformer.train import trained
 
 
 def sweep(args):
@@ -98,7 +99,7 @@ def _measure(path, program, result, done, certify):
     """Train all members of a program, and put a record of each that is not `done` into sweep.json."""
     members = program.joint.training.members
     state, rows = train(path / program.folder, program)
-    params_M = state.params if members > 1 else jax.tree.map(lambda leaf: leaf[None], state.params)
+    params_M = trained(state) if members > 1 else jax.tree.map(lambda leaf: leaf[None], trained(state))
     begun, asked, metrics = (
         time.perf_counter(),
         _suites(program).suites(program.joint, rows),

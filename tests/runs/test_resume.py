@@ -28,7 +28,7 @@ ROOT = Path(__file__).parents[2]
 SETTINGS = Settings(
     "progressions",
     "model",
-    Training(steps=40, batch_size=8, log_every=2, save_every=4, keep=10),
+    Training(steps=40, batch_size=8, log_every=2, save_every=4, keep=10, ema=0.9),
     model.Config(d_model=16, n_layers=2, n_heads=2, position="relative", window=7, dropout=0.1),
     generator.Config(digits=2, max_difference=30, max_terms=6),
     Options(),
