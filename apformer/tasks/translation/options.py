@@ -9,6 +9,9 @@ class Options:
 
     label_smoothing: float = 0.1
     """Share of the probability of each target token that is spread over the vocabulary."""
+    r_drop: float = 0.0
+    """Weight of the divergence between two passes over a batch, each with its own dropout (R-Drop). With 0, there is
+    one pass. A second pass doubles the time of a step."""
     beams: int = 5
     """Number of beams in the search for translations. With 1, the most likely token is always taken."""
     alpha: float = 0.6
