@@ -10,9 +10,8 @@ from apformer import tasks
 from apformer.commands import _prompts
 from apformer.flags import parse, require
 from apformer.runs import directory, restore, settings_file
-from apformer.tasks.translation import corpus, training
+from apformer.tasks.translation import corpus, training, vocabularies
 from apformer.tasks.translation.search import search
-from apformer.tokenizers import pretrained
 
 EXAMPLE = 'apformer translate RUN "seven hundred and five"'
 
@@ -54,12 +53,12 @@ def translate(args):
     path = directory.find(run)
     settings = settings_file.read(path)
     tasks.ability(settings, "translate", path)
-    tokenizer = pretrained.load(path / "tokenizer.json")
-    sources = training.encode_side(tokenizer, lines, name, settings.data)
+    source, target = vocabularies.load(path)
+    sources = training.encode_side(source, lines, name, settings.data)
     params, _, _ = restore.load_params(path, settings, args.member)
     given = {name: getattr(args, name) for name in ("beams", "alpha") if getattr(args, name) is not None}
     method = {"options": replace(settings.options, **given), "temperature": args.temperature, "seed": args.seed}
-    found = [tokenizer.decode(tokens_T) for tokens_T in search(sources, params, settings, **method)]
+    found = [target.decode(tokens_T) for tokens_T in search(sources, params, settings, **method)]
     if args.json:
         answers = [{"source": line, "translation": text} for line, text in zip(lines, found, strict=True)]
         print(json.dumps({"run": str(path), "translations": answers}))

@@ -4,6 +4,7 @@ The page draws these without knowing the task. So the page of a new task is one 
 else. It returns a dict, of which vocabulary, task, facts and right are needed:
 
     vocabulary   The text of each token. With byte_pairs: how byte pairs cut a text, see `merges`.
+    source_words Where sources have a vocabulary of their own: {"vocabulary", "byte_pairs", "end"}.
     task         What the page must know to play with the model, see `task`.
     facts        [[name, value, note]], shown beside the number of parameters.
     floor        {"nats", "why"}: the least loss that is possible on the validation rows, or None.
@@ -30,15 +31,16 @@ def check(shown):
     return shown
 
 
-def task(does, prompt, *, judges=None, plays="continue", certifies=False, digits=0, line=None, end=None):
+def task(does, prompt, *, judges=None, plays="continue", certifies=False, digits=0, line=None, end=None, search=None):
     """The capabilities of a task.
 
     does: what the model does, after "A transformer that". prompt: see `terms` and `text`. judges: what of an output is
     right or wrong, "terms" or "tokens", or None. plays: "continue" a prompt, or "translate" it. certifies: whether
     `apformer certify` can ask every context. digits: how many of the first tokens are the digits, in their order. line:
     after how many tokens a line of text may break; None: before each space. end: the token that ends a sentence.
+    search: of what is translated, how evaluation searches, {"beams", "alpha"}.
     """
-    told = {"does": does, "prompt": prompt, "judges": judges, "plays": plays}
+    told = {"does": does, "prompt": prompt, "judges": judges, "plays": plays, "search": search}
     return told | {"certifies": certifies, "digits": digits, "line": line, "end": end}
 
 

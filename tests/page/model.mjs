@@ -6,7 +6,7 @@ import { runInThisContext } from "node:vm";
 const page = readFileSync(process.argv[2], "utf8");
 const scripts = [...page.matchAll(/<script>([\s\S]*?)<\/script>/g)];
 runInThisContext(scripts[scripts.length - 1][1]);
-const { ablate, apply, bytePairs, continuation, encode, measure, readParams, splitOf } = globalThis.apformer;
+const { ablate, apply, bytePairs, continuation, encode, measure, readParams, search, splitOf } = globalThis.apformer;
 
 /** The same with lists in place of typed arrays, which JSON would write as objects. */
 const lists = (found) => JSON.parse(JSON.stringify(found, (_, x) => (ArrayBuffer.isView(x) ? [...x] : x)));
@@ -37,6 +37,8 @@ const ANSWERS = {
       const { tokens, fault, note } = encode(text, run);
       return { tokens, said: fault ?? note, next: fault ? null : continuation(text, run, count) };
     }),
+  beams: ({ sources, model, steps, end, how }, params) =>
+    sources.map((source) => search(params, source, steps, model, end, how)),
   split: ({ pairs }) => pairs.map(([difference, first]) => splitOf(difference, first)),
 };
 

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from functools import partial
 from types import SimpleNamespace
 
 import jax
@@ -11,6 +12,7 @@ import pytest
 
 from apformer import seq2seq
 from apformer.analysis import ablate
+from apformer.decoding import beam
 from apformer.errors import DATA, UserError
 from apformer.tasks.translation import batches, page_data
 from apformer.tokenizers import merges, pretrained
@@ -86,6 +88,34 @@ def test_what_is_shown_of_the_inside_is_what_the_model_captures():
         for t, weights_LHS in enumerate(inside["attention_TLHS"]):
             expected_LHS = captured["decoder_attention"][:, row, :, t, : t + 1]
             np.testing.assert_allclose(weights_LHS, expected_LHS, rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize(("beams", "alpha"), [(1, 0.0), (3, 0.6), (5, 2.0)])
+def test_the_page_finds_the_beams_that_python_finds(beams, alpha):
+    cfg, steps, end = CONFIGS[1], 6, 9  # with which some beams end soon
+    params = init(cfg)
+
+    @jax.jit
+    def search(params):
+        cache = seq2seq.init_cache(params, SOURCES, cfg, steps)
+        extend = partial(seq2seq.extend, params, cfg=cfg)
+        start_B = jnp.full(len(SOURCES), end)
+        return beam.search(extend, cache, start_B, end, steps, beams=beams, alpha=alpha)
+
+    expected = jax.tree.map(np.asarray, search(params))
+    asked = {"sources": SOURCES.tolist(), "steps": steps, "end": end, "how": {"beams": beams, "alpha": alpha}}
+    (found,) = ask(case("beams", params, cfg, **asked))
+    finished = 0
+    for row, *arrays in zip(found, *expected, strict=True):
+        kept = [of for of in zip(*arrays, strict=True) if np.isfinite(of[2])]
+        assert [text["tokens"] for text in row] == [tokens_N[:length].tolist() for tokens_N, length, _ in kept]
+        np.testing.assert_allclose([text["score"] for text in row], [score for *_, score in kept], rtol=1e-4)
+        penalty = [((5 + len(text["tokens"])) / 6) ** alpha for text in row]
+        np.testing.assert_allclose(
+            [text["logp"] for text in row], [text["score"] * p for text, p in zip(row, penalty, strict=True)]
+        )
+        finished += sum(text["tokens"][-1] == end for text in row)
+    assert finished
 
 
 def test_ablations_cost_the_same_in_the_page_and_in_python():

@@ -44,7 +44,9 @@ class Config:
     test_sentences: int = 5000
     """Number of other number words that score the model. With files, all test lines are used."""
     byte_pairs: int = 4000
-    """Most tokens of both languages together."""
+    """Most tokens of both languages together, or of each where their vocabularies are apart."""
+    vocabularies: Literal["shared", "apart"] = "shared"
+    """Byte pairs of both languages together, with one embedding table, or apart, with an embedding table for each."""
     longest: int = 128
     """Most tokens of a sentence, its end token included."""
     too_long: Literal["refuse", "cut"] = "refuse"

@@ -1,42 +1,54 @@
-"""What a translator is worth: free-running translations of the test part, scored by sacrebleu.
+"""What a translator is worth: free-running translations of the test part, scored by sacrebleu (see `scores`).
 
-BLEU (Papineni et al. 2002) and chrF (Popović 2015) of what the beam search writes, never of teacher-forced tokens, with
-the signatures that make them comparable (Post 2018); and how many translations are the reference, letter by letter.
+Scored is what the beam search writes, never teacher-forced tokens. Beside the test part stand the validation part and
+as many sentences of the training part: how much better these are says how much was learned by heart.
 """
 
 import time
+from itertools import islice
 
 import jax
 import numpy as np
 
 from apformer import seq2seq
-from apformer.errors import USAGE, UserError
 from apformer.report import attention, tables
 from apformer.tasks import Evaluation
-from apformer.tasks.translation import training
+from apformer.tasks.translation import scores, training
 from apformer.tasks.translation.search import search
 
-LENGTHS = (1, 6, 11, 16, 21, 31)  # words of a reference at which the rows of the table begin
 SAMPLES = 8
 ATTENTION = ("encoder_attention", "decoder_attention", "cross_attention")  # what is drawn
+BESIDE = 1000  # sentences of another part at most
 
 
 def evaluate(model, settings, rows, progress):
     """Scores of the translations of the test part, and the translations themselves."""
-    sacrebleu, options = library(), settings.options
-    tokenizer, lines = rows["tokenizer"], rows["lines"]["test"]
-    sources = training.encode_side(tokenizer, lines.sources, lines.names[0], settings.data)
+    sacrebleu, options = scores.library(), settings.options
+    cut = scores.moses(scores.language_of(settings.data))
+    tokenizers, lines = rows["tokenizers"], rows["lines"]["test"]
+    beside = {name: some(rows["lines"][name], min(BESIDE, len(lines.sources))) for name in ("validation", "train")}
+    parts = {"test": lines, **beside}
+    sources = [
+        source_S
+        for part in parts.values()
+        for source_S in training.encode_side(tokenizers[0], part.sources, part.names[0], settings.data)
+    ]
     begun = time.perf_counter()
     tokens = search(sources, model.params, settings, options, progress=lambda done: progress(done, len(sources)))
     seconds = time.perf_counter() - begun
-    found = [tokenizer.decode(tokens_T) for tokens_T in tokens]
+    texts, scored = iter([tokenizers[1].decode(tokens_T) for tokens_T in tokens]), {}
+    written = {name: [*islice(texts, len(part.sources))] for name, part in parts.items()}
+    for name, part in parts.items():
+        of_part = scores.score(written[name], part.targets, sacrebleu, cut)
+        scored[name] = {"sentences": len(part.sources), **of_part}
+    found = written["test"]
     result = {
-        "sentences": len(found),
         "beams": options.beams,
         "alpha": options.alpha,
         "seconds": round(seconds, 1),
-        **score(found, lines.targets, sacrebleu),
-        "by_length": by_length(found, lines.targets, sacrebleu),
+        **scored.pop("test"),
+        "parts": scored,
+        "by_length": scores.by_length(found, lines.targets, sacrebleu),
         "samples": [
             {"source": lines.sources[n], "reference": lines.targets[n], "translation": found[n]}
             for n in np.linspace(0, len(found) - 1, min(SAMPLES, len(found))).astype(int)
@@ -45,7 +57,7 @@ def evaluate(model, settings, rows, progress):
     columns = (["source", *lines.sources], ["reference", *lines.targets], ["translation", *found])
     clean = ("\t".join(" ".join(cell.split()) for cell in row) for row in zip(*columns, strict=True))
     shown = next((n for n in range(len(found)) if 4 <= len(tokens[n]) <= 16), 0)
-    read, source, target = what_it_read(model.params, settings.model, sources[shown], tokens[shown], tokenizer)
+    read, source, target = what_it_read(model.params, settings.model, sources[shown], tokens[shown], tokenizers)
     before = ["end", *target[:-1]]  # each token was written after these
     pictures = {
         "encoder_attention": attention.by_layer(read["encoder_attention"], source, source),
@@ -55,41 +67,13 @@ def evaluate(model, settings, rows, progress):
     return Evaluation(result, table(result), pictures, {"translations.tsv": "".join(f"{row}\n" for row in clean)})
 
 
-def library():
-    """The sacrebleu library. Raises UserError (exit USAGE) if the text extra is missing."""
-    try:
-        import sacrebleu
-    except ImportError:
-        raise UserError('scores need the text extra: pip install -e ".[text]"', USAGE) from None
-    return sacrebleu
+def some(lines, count):
+    """Lines spread over all: `count` of them, or all where there are no more."""
+    kept = np.linspace(0, len(lines.sources) - 1, min(count, len(lines.sources))).astype(int)
+    return lines._replace(sources=[lines.sources[n] for n in kept], targets=[lines.targets[n] for n in kept])
 
 
-def score(found, references, sacrebleu):
-    """BLEU and chrF, 0 to 100, with their signatures, and the share of exact translations."""
-    bleu, chrf = sacrebleu.BLEU(), sacrebleu.CHRF()
-    return {
-        "bleu": bleu.corpus_score(found, [references]).score,
-        "bleu_signature": str(bleu.get_signature()),
-        "chrf": chrf.corpus_score(found, [references]).score,
-        "chrf_signature": str(chrf.get_signature()),
-        "exact": float(np.mean([text == reference for text, reference in zip(found, references, strict=True)])),
-    }
-
-
-def by_length(found, references, sacrebleu):
-    """The same by the words of the references: [{"words": [least, most or None], "sentences", "bleu", "exact"}]."""
-    group_N = np.digitize([len(reference.split()) for reference in references], LENGTHS[1:])
-    table = []
-    for group, (least, after) in enumerate(zip(LENGTHS, (*LENGTHS[1:], None), strict=True)):
-        kept = np.flatnonzero(group_N == group)
-        if len(kept):
-            scores = score([found[n] for n in kept], [references[n] for n in kept], sacrebleu)
-            words = [least, None if after is None else after - 1]
-            table.append({"words": words, "sentences": len(kept), "bleu": scores["bleu"], "exact": scores["exact"]})
-    return table
-
-
-def what_it_read(params, cfg, source_S, target_T, tokenizer):
+def what_it_read(params, cfg, source_S, target_T, tokenizers):
     """({name of an attention: weights LHTS}, the source's pieces, the target's and the end)."""
     end = np.int32(cfg.target_vocab_size - 1)
     inputs_BT = np.concatenate([[end], target_T]).astype(np.int32)[None]
@@ -97,23 +81,25 @@ def what_it_read(params, cfg, source_S, target_T, tokenizer):
         params, source_S[None], inputs_BT, cfg, capture=ATTENTION
     )
 
-    def pieces(tokens_T):
-        words = ["end" if token == end else tokenizer.bytes_of(token).decode(errors="replace") for token in tokens_T]
-        return [word.strip() or repr(word) for word in words]
+    def pieces(tokens_T, tokenizer):
+        words = [tokenizer.bytes_of(token).decode(errors="replace") for token in tokens_T]
+        return [word.strip() or repr(word) for word in words] + ["end"]
 
+    source, target = tokenizers
     weights = {name: np.asarray(weights_LBHTS)[:, 0] for name, weights_LBHTS in captured.items()}
-    return weights, pieces(source_S), pieces([*target_T, end])
+    return weights, pieces(source_S[:-1], source), pieces(target_T, target)
 
 
 def table(result):
     """An evaluation for a terminal."""
-    lines = [
-        f"{result['sentences']:,} test sentences, beam {result['beams']}, length penalty "
-        f"{result['alpha']:g}, {result['seconds']:.0f} s:",
-        f"BLEU {result['bleu']:.2f} ({result['bleu_signature']}), chrF {result['chrf']:.2f} "
-        f"({result['chrf_signature']}), exact {tables.percent(result['exact'])}",
-        "",
-    ]
+    lines = [f"beam {result['beams']}, length penalty {result['alpha']:g}, {result['seconds']:.0f} s", ""]
+    rows = [["part", "sentences", "BLEU", "tokenised BLEU", "chrF", "exact"]]
+    for name, found in {"test": result, **result["parts"]}.items():
+        bleus = ["-" if found[key] is None else f"{found[key]:.2f}" for key in ("bleu", "tokenized_bleu", "chrf")]
+        rows.append([name, f"{found['sentences']:,}", *bleus, tables.percent(found["exact"])])
+    lines += tables.columns(rows)
+    names = (("BLEU", "bleu"), ("tokenised BLEU", "tokenized"), ("chrF", "chrf"))
+    lines += ["", *(f"{name}: {result[f'{key}_signature']}" for name, key in names), ""]
     rows = [["words of the reference", "sentences", "BLEU", "exact"]]
     for row in result["by_length"]:
         least, most = row["words"]

@@ -12,34 +12,43 @@ import numpy as np
 from apformer import loss
 from apformer.errors import DATA, UserError
 from apformer.report import asked, sections
-from apformer.tasks.translation import batches, training
-from apformer.tokenizers import merges, pretrained
+from apformer.tasks.translation import batches, training, vocabularies
+from apformer.tokenizers import merges
 
-EVALUATION = {"alpha", "beams", "bleu", "bleu_signature", "by_length", "chrf", "chrf_signature", "exact", "sentences"}
+SCORES = (("BLEU", "bleu"), ("tokenised BLEU", "tokenized"), ("chrF", "chrf"))  # with the beginnings of their keys
+VALUES = {"bleu": "bleu", "tokenized": "tokenized_bleu", "chrf": "chrf"}
+EVALUATION = {"alpha", "beams", "by_length", "exact", "parts", "sentences", *VALUES.values()}
+EVALUATION |= {f"{name}_signature" for name in VALUES}
 ROWS = 48  # held-out pairs at most
 WORK = 1.5e9  # multiplications that the page is to do for them, in a second or so
 SHORT, FIRST = 100, 8  # characters of the longest source that the page offers, words of the first, about
 TRANSLATIONS, NEAR = 80, 30_000  # translations on the page, and training sources among which the nearest is sought
-SCORES = (("BLEU", "bleu"), ("chrF", "chrf"))
 END = "‹end›"  # the token that ends a sentence and begins its translation
 
 
 def page(settings, rows, params, evaluation, path):
     """What the page shows, see `report.sections`."""
     cfg, missing = settings.data, {}
-    words = pretrained.load(path / "tokenizer.json")
+    source, target = vocabularies.load(path)
     prompt = sections.text("Type a sentence to translate.", cfg.longest)
-    end = settings.model.target_vocab_size - 1
+    end, options = settings.model.target_vocab_size - 1, settings.options
+    search = {"beams": options.beams, "alpha": options.alpha}
     found = sections.attempt(missing, "wrong", lambda: translations(path, rows)) if evaluation else None
     shown = {
-        "vocabulary": [*merges.texts(words), END],
-        "byte_pairs": sections.attempt(missing, "byte_pairs", lambda: merges.of(words)),
-        "task": sections.task(_does(cfg), prompt, judges="tokens", plays="translate", end=end),
+        "vocabulary": [*merges.texts(target), END],
+        "byte_pairs": sections.attempt(missing, "byte_pairs", lambda: merges.of(target)),
+        "task": sections.task(_does(cfg), prompt, judges="tokens", plays="translate", end=end, search=search),
         "facts": _facts(evaluation) if evaluation else [],
         "right": _right(evaluation),
         "wrong": _listing(found, evaluation),
         "missing": missing,
     }
+    if source is not target:
+        shown["source_words"] = {
+            "vocabulary": [*merges.texts(source), END],
+            "byte_pairs": sections.attempt(missing, "byte_pairs", lambda: merges.of(source)),
+            "end": settings.model.source_vocab_size - 1,
+        }
     return shown if params is None else shown | ask(settings, rows, params)
 
 
@@ -143,9 +152,15 @@ def _nearest(sources, train):
 def _facts(found):
     exact = f"of {sections.count(found['sentences'], 'test sentence')}, by a search with {_beams(found)}"
     return [
-        *([name, f"{found[key]:.2f}", found[f"{key}_signature"].replace("|", " | ")] for name, key in SCORES),
+        *([name, _points(found, key), found[f"{key}_signature"].replace("|", " | ")] for name, key in SCORES),
         ["exact translations", sections.percent(found["exact"]), exact],
     ]
+
+
+def _points(found, key):
+    """A score from 0 to 100; a dash for one that is missing."""
+    value = found[VALUES[key]]
+    return "–" if value is None else f"{value:.2f}"
 
 
 def _beams(found):
@@ -162,7 +177,9 @@ def _right(found):
     if found is None:
         return {"title": title, "lead": lead, "blocks": None}
     lead += f" Each is the best that a search with {_beams(found)} finds, with length penalty {found['alpha']}. "
-    lead += "This page takes the likeliest token each time, which may differ."
+    lead += (
+        "BLEU is of the texts as they are, tokenised BLEU of lower-cased words as Moses cuts them: do not compare them."
+    )
     groups = found["by_length"]
     names = [f"{least} or more" if most is None else f"{least}–{most}" for least, most in (g["words"] for g in groups)]
     notes = [f"{group['sentences']:,}" for group in groups]
@@ -172,13 +189,18 @@ def _right(found):
         return sections.bars(title, "words of the reference", [series], shares, **how)
 
     table = [
-        *([name, f"{found[key]:.2f}", sections.cell(found[f"{key}_signature"], code=True)] for name, key in SCORES),
+        *([name, _points(found, key), sections.cell(found[f"{key}_signature"], code=True)] for name, key in SCORES),
         ["exact", sections.percent(found["exact"]), "the reference, letter by letter"],
+    ]
+    parts = [
+        [name, f"{part['sentences']:,}", *(_points(part, key) for _, key in SCORES)]
+        for name, part in {"test": found, **found["parts"]}.items()
     ]
     blocks = [
         bars("BLEU by length", "BLEU", [group["bleu"] / 100 for group in groups], points=True),
         bars("Exact by length", "exact", [group["exact"] for group in groups]),
         sections.table("In all", ["score", "value", "how"], table, sections.count(found["sentences"], "sentence")),
+        sections.table("Beside what it was trained on", ["part", "sentences", *(name for name, _ in SCORES)], parts),
     ]
     return {"title": title, "lead": lead, "blocks": blocks}
 

@@ -18,8 +18,7 @@ from apformer.errors import DATA, USAGE, UserError
 from apformer.flags import require
 from apformer.settings import training_apply
 from apformer.tasks.translation import batches as padded
-from apformer.tasks.translation import corpus
-from apformer.tokenizers import text as text_tokenizer
+from apformer.tasks.translation import corpus, vocabularies
 
 NOT_COMPILED = {  # settings that no compiled program knows
     "data": tuple(field.name for field in fields(corpus.Config) if field.name != "widths"),
@@ -35,22 +34,24 @@ def check(settings):
     options = settings.options
     require("beams", 1 <= options.beams < 2**31, options, "1 to 2147483647")
     require("label_smoothing", 0 <= options.label_smoothing < 1, options, "at least 0 and less than 1")
+    require("r_drop", 0 <= options.r_drop < 1000, options, "at least 0 and less than 1000")
+    if options.r_drop and not seq2seq.wants_key(settings.model):
+        raise UserError("--r_drop compares two passes that differ by dropout: give --dropout, or --r_drop 0", USAGE)
     require("alpha", 0 <= options.alpha < 100, options, "at least 0 and less than 100")
     return settings.data.longest
 
 
 def read_rows(settings):
-    """Pairs as tokens, and the byte pairs, which are learned from both sides of the training part. Raises UserError."""
+    """Pairs as tokens, and the byte pairs, which are learned from the training part. Raises UserError."""
     cfg = settings.data
     lines = corpus.read(cfg)
-    both = "\n".join([*lines["train"].sources, *lines["train"].targets])
-    tokenizer = text_tokenizer.train_byte_pairs(both, cfg.byte_pairs)
-    tokens = {part: encode(tokenizer, lines[part], cfg) for part in ("train", "validation")}
+    tokenizers = vocabularies.learn(lines["train"], cfg)
+    tokens = {part: encode(tokenizers, lines[part], cfg) for part in ("train", "validation")}
     lengths = np.unique(padded.longest_of(tokens["train"]), return_counts=True)
     widths = cfg.widths or buckets.widths(*lengths, most=WIDTHS)
     rows = {part: padded.pad(sides, (*widths, cfg.longest)) for part, sides in tokens.items()}
     rows["train"] = _of_widths(rows["train"], widths)
-    return rows | {"lines": lines, "tokenizer": tokenizer, "widths": widths}
+    return rows | {"lines": lines, "tokenizers": tokenizers, "widths": widths}
 
 
 def _of_widths(parts, widths):
@@ -70,16 +71,17 @@ def _of_widths(parts, widths):
 
 
 def load(settings):
-    """(settings, rows): the vocabulary is that of the tokenizer and the end token, the widths suit the data."""
+    """(settings, rows): each vocabulary is that of a tokenizer and the end token, the widths suit the data."""
     rows = read_rows(settings)
-    V = rows["tokenizer"].vocab_size + 1
-    shape = replace(settings.model, source_vocab_size=V, target_vocab_size=V)
+    source, target = (tokenizer.vocab_size + 1 for tokenizer in rows["tokenizers"])
+    shared = {} if settings.data.vocabularies == "shared" else {"share_embeddings": False}
+    shape = replace(settings.model, source_vocab_size=source, target_vocab_size=target, **shared)
     return replace(settings, model=shape, data=replace(settings.data, widths=rows["widths"])), rows
 
 
 def files(rows):
-    """The tokenizer."""
-    return {"tokenizer.json": rows["tokenizer"].to_json()}
+    """The tokenizer, or one for each side."""
+    return vocabularies.files(rows["tokenizers"])
 
 
 def train_rows(rows):
@@ -100,13 +102,14 @@ def describe(settings, rows):
         "source": cfg.source or f"number words from {cfg.from_language} to {cfg.to_language}",
         "pairs": {part: len(found.sources) for part, found in lines.items()},
         "sha256": hashlib.sha256(text.encode()).hexdigest(),
-        "tokenizer_sha256": hashlib.sha256(rows["tokenizer"].to_json().encode()).hexdigest(),
+        "tokenizer_sha256": vocabularies.sha256(rows["tokenizers"]),
     }
 
 
-def encode(tokenizer, lines, cfg):
+def encode(tokenizers, lines, cfg):
     """(sources, targets), each as `encode_side` gives it."""
-    return tuple(encode_side(tokenizer, side, name, cfg) for side, name in zip(lines[:2], lines.names, strict=True))
+    sides = zip(tokenizers, lines[:2], lines.names, strict=True)
+    return tuple(encode_side(tokenizer, side, name, cfg) for tokenizer, side, name in sides)
 
 
 def encode_side(tokenizer, sentences, name, cfg):
@@ -137,18 +140,25 @@ def make_loss(settings):
     """loss_fn(params, batch, key) -> (loss, metrics); without a key, of all validation pairs.
 
     loss: of smoothed targets, by which the best checkpoint is chosen too: a model that is taught to be unsure comes to
-    translate better while the nats of the plain targets, which are the other metric, rise.
+    translate better while the nats of the plain targets, which are the other metric, rise. With r_drop, training
+    adds r_drop / 2 times the divergence of two passes to their mean loss (Liang et al. 2021, half of equation 3).
     """
     widths, cfg, dtype = settings.data.widths, settings.model, jnp.dtype(settings.training.compute_dtype)
     shapes = list(zip(padded.rows_of(widths, settings.training.batch_size), widths, strict=True))
-    smoothing, apply = settings.options.label_smoothing, training_apply(settings)
+    options, apply = settings.options, training_apply(settings)
+    smoothing = options.label_smoothing
 
     def of_shape(shape, params, flat, key):
         part = padded.unpack(flat, *shape)
+        part = jax.tree.map(lambda leaf: jnp.concatenate([leaf, leaf]), part) if options.r_drop else part
         params = jax.tree.map(lambda leaf: leaf.astype(dtype), params)
         logits_BTV, weights_BT = predict(params, part, cfg, key, apply=apply)
         smoothed, nats = (loss.cross_entropy(logits_BTV, part.target_NT, weights_BT, e) for e in (smoothing, 0.0))
-        return smoothed, {"loss": smoothed, "nats": nats}
+        metrics = {"loss": smoothed, "nats": nats}
+        if not options.r_drop:
+            return smoothed, metrics
+        apart = loss.divergence(*jnp.split(logits_BTV, 2), jnp.split(weights_BT, 2)[0])
+        return smoothed + options.r_drop / 2 * apart, metrics | {"divergence": apart}
 
     of_any_width = train.switch([partial(of_shape, shape) for shape in shapes])
 

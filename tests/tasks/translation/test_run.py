@@ -14,8 +14,7 @@ from apformer import cli, errors, seq2seq, train
 from apformer.analysis import ablate
 from apformer.formats import weights as weights_
 from apformer.runs import checkpoint, fit, recipes, restore, settings_file
-from apformer.tasks.translation import batches, corpus
-from apformer.tasks.translation import evaluation as pair_examine
+from apformer.tasks.translation import batches, corpus, scores
 from apformer.tasks.translation import search as searching
 from apformer.tasks.translation import training as pair_task
 from apformer.tokenizers import pretrained
@@ -24,7 +23,7 @@ from tests.report import test_page
 FLAGS = (
     "--recipe translate --from_language figures --to_language en --largest 400 --numbers 200 --byte_pairs 280 "
     "--widths 6 12 --d_model 16 --n_heads 2 --n_encoder_layers 1 --n_decoder_layers 1 --d_ff 16 --dropout 0.1 "
-    "--steps 8 --log_every 2 --save_every 4 --batch_size 4 --accumulate 2 --rule adamw"
+    "--steps 8 --log_every 2 --save_every 4 --batch_size 4 --accumulate 2 --rule adamw --ema 0.9 --r_drop 1"
 ).split()
 
 
@@ -78,13 +77,14 @@ def test_a_run_is_scored_by_what_it_writes(run, trained):
 def test_scores_by_hand():
     """Five words of six, in order: precisions 5/6, 4/5 ... but one word and its pairs are wrong."""
     references = ["the cat sat on the mat", "a dog runs"]
-    sacrebleu = pair_examine.library()
-    assert pair_examine.score(references, references, sacrebleu)["bleu"] == pytest.approx(100)
-    found = pair_examine.score(["the cat sat on the hat", "a dog runs"], references, sacrebleu)
+    sacrebleu = scores.library()
+    assert scores.score(references, references, sacrebleu)["bleu"] == pytest.approx(100)
+    found = scores.score(["the cat sat on the hat", "a dog runs"], references, sacrebleu)
     # 8 of 9 words, 6 of 7 pairs, 4 of 5 threes and 2 of 3 fours; no brevity penalty
     assert found["bleu"] == pytest.approx(100 * (8 / 9 * 6 / 7 * 4 / 5 * 2 / 3) ** 0.25)
     assert found["exact"] == 0.5
-    (short, longer) = pair_examine.by_length(["a dog", *references[:1]], references[::-1], sacrebleu)
+    assert found["tokenized_bleu"] is None and "needs the text extra" in found["tokenized_signature"]
+    (short, longer) = scores.by_length(["a dog", *references[:1]], references[::-1], sacrebleu)
     assert short["words"] == [1, 5] and short["exact"] == 0 and longer["words"] == [6, 10] and longer["exact"] == 1
 
 

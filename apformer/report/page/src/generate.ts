@@ -1,10 +1,12 @@
-// One token after the other: the most likely, or drawn from what temperature, top-k and top-p leave.
+// One token after the other: the most likely, or drawn from what temperature, top-k and top-p leave; beam.ts searches.
 import { architecture } from "./architecture";
 import { argmax, softmax, type Vector } from "./linear";
 import type { Params, Run } from "./run";
 
 export interface Choice {
   sampled: boolean;
+  /** Whether texts are searched for instead (beam.ts). */
+  searched?: boolean;
   temperature: number;
   topK: number;
   topP: number;

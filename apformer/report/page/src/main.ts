@@ -1,6 +1,7 @@
 // The page: reads the run that Python put into it, and draws its sections; each stands by itself.
 import { ablate, measure } from "./ablate";
 import { apply, architecture } from "./architecture";
+import { search } from "./beam";
 import * as bytePairs from "./bytePairs";
 import { h } from "./html";
 import { readParams, readRun, type Run } from "./run";
@@ -60,6 +61,6 @@ function draw() {
 
 // For tests, which run the model without a page.
 Object.assign(globalThis, {
-  apformer: { ablate, apply, bytePairs, continuation, encode, measure, readParams, readRun, splitOf },
+  apformer: { ablate, apply, bytePairs, continuation, encode, measure, readParams, readRun, search, splitOf },
 });
 if (typeof document !== "undefined") draw();

@@ -23,6 +23,14 @@ export interface Loss {
   exact?: number;
 }
 
+/** What a text is written in: the text of each token, how it is cut, and the token that ends it. */
+export interface Words {
+  vocabulary: string[];
+  /** Of byte pairs, how a text is cut into them; null where this page does not know. */
+  byte_pairs?: BytePairs | null;
+  end: number | null;
+}
+
 /** What the page must know of a task; apformer/report/sections.py says what each means. */
 export interface Task {
   does: string;
@@ -33,6 +41,8 @@ export interface Task {
   digits: number;
   line: number | null;
   end: number | null;
+  /** How evaluation searches for translations. */
+  search: { beams: number; alpha: number } | null;
 }
 export interface Terms {
   width: number | null;
@@ -110,6 +120,8 @@ export interface Run {
   vocabulary: string[];
   /** Of byte pairs, how a text is cut into them; null where this page does not know. */
   byte_pairs?: BytePairs | null;
+  /** What sources are written in, where translations are written in something else. */
+  source_words?: Words;
   task: Task;
   facts: [name: string, value: string, note: string][];
   right: Charts;
@@ -128,7 +140,10 @@ export interface Run {
   circuit?: Record<string, string>;
 }
 
-/** What a text is written in. */
+/** What the source of a translation is written in; what any other text is. */
+export const sourceWords = (run: Run): Words => run.source_words ?? { ...run, end: run.task.end };
+
+/** What a token is called. */
 export const tokenName = (run: Run) => (run.byte_pairs === undefined ? "character" : "token");
 
 /** Why there is no result of some name. */

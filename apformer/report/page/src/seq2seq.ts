@@ -24,6 +24,12 @@ export function initCache(cfg: Config, params: Params, source_S: number[] = [], 
   return { tokens: [], layers, inside };
 }
 
+/** A cache of its own that holds the same, so that another text can go on from it. */
+export function fork({ tokens, layers, inside }: Cache): Cache {
+  const copy = layers.map(({ own, source }) => ({ own: { key: [...own.key], value: [...own.value] }, source }));
+  return { tokens: [...tokens], layers: copy, inside };
+}
+
 /** Logits of new target tokens after those in the cache. hidden: source tokens that no other may read. */
 export function extend(
   params: Params,

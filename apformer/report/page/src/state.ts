@@ -1,7 +1,7 @@
 // What the reader has chosen, and what the model says to it; whoever draws is told of every change.
 import { ablate } from "./ablate";
 import { apply, type Output } from "./architecture";
-import type { Params, Part, Run } from "./run";
+import { sourceWords, type Params, type Part, type Run } from "./run";
 import { shown, textOf } from "./tokenizer";
 
 export interface Changes {
@@ -37,8 +37,9 @@ export class State {
     readonly params: Params,
   ) {
     this.current = params;
-    const end = run.task.plays === "translate" ? [run.task.end!] : undefined;
-    this.update({ tokens: end ?? [0], given: 1, source: end }); // until something is typed that can be read
+    const translates = run.task.plays === "translate";
+    const source = translates ? [sourceWords(run).end!] : undefined;
+    this.update({ tokens: [translates ? run.task.end! : 0], given: 1, source }); // until something is typed that can be read
   }
 
   get cfg() {

@@ -1,7 +1,7 @@
 // What its reader types, as tokens; or what is wrong with it, in a sentence.
 import * as bytePairs from "./bytePairs";
 import { places } from "./position";
-import type { Run } from "./run";
+import { sourceWords, type Run, type Words } from "./run";
 import { encodeTerms } from "./terms";
 
 export interface Reading {
@@ -29,26 +29,35 @@ export const fault = (sentence: string): Reading => ({ tokens: [], fault: senten
 
 /** The tokens of what is typed to go on from. */
 export function encode(text: string, run: Run): Reading {
-  return run.task.prompt.terms ? encodeTerms(text, run) : encodeText(text, run, run.task.prompt.ask);
+  return run.task.prompt.terms ? encodeTerms(text, run) : encodeText(text, run, targetWords(run), run.task.prompt.ask);
 }
 
-/** A sentence with its end. */
-export function encodeSentence(text: string, run: Run, empty: string): Reading {
-  const { prompt, end } = run.task;
-  const reading = encodeText(text.trim() && text, run, empty);
+const targetWords = (run: Run): Words => ({ ...run, end: run.task.end });
+
+/** A sentence of the source with its end. */
+export const encodeSource = (text: string, run: Run) =>
+  encodeSentence(text, run, sourceWords(run), run.task.prompt.ask);
+
+/** A translation with its end. */
+export const encodeTarget = (text: string, run: Run, empty: string) =>
+  encodeSentence(text, run, targetWords(run), empty);
+
+function encodeSentence(text: string, run: Run, words: Words, empty: string): Reading {
+  const { prompt } = run.task;
+  const reading = encodeText(text.trim() && text, run, words, empty);
   const length = reading.tokens.length + 1;
   const most = Math.min(prompt.longest ?? Infinity, places(run.model));
   if (length > most)
     return fault(`This has ${length} tokens with its end, and this model reads at most ${most}: type less.`);
-  return reading.fault ? reading : { ...reading, tokens: [...reading.tokens, end!] };
+  return reading.fault ? reading : { ...reading, tokens: [...reading.tokens, words.end!] };
 }
 
-function encodeText(text: string, run: Run, empty: string): Reading {
+function encodeText(text: string, run: Run, words: Words, empty: string): Reading {
   if (!text) return fault(empty);
   if (/\p{Surrogate}/u.test(text)) return fault("This text holds half of a character, which has no bytes.");
-  if (run.byte_pairs === null) return fault(run.missing.byte_pairs);
-  if (run.byte_pairs) return { tokens: bytePairs.encode(text, run.byte_pairs), fault: null, note: null };
-  const tokens = [...text].map((letter) => run.vocabulary.indexOf(letter));
+  if (words.byte_pairs === null) return fault(run.missing.byte_pairs);
+  if (words.byte_pairs) return { tokens: bytePairs.encode(text, words.byte_pairs), fault: null, note: null };
+  const tokens = [...text].map((letter) => words.vocabulary.indexOf(letter));
   const unknown = [...text][tokens.indexOf(-1)];
   return unknown ? fault(`“${unknown}” is not in the vocabulary of this model.`) : { tokens, fault: null, note: null };
 }

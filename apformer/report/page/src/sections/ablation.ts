@@ -3,7 +3,7 @@ import { measuring } from "../ablate";
 import { bar, chance, count, h, percent, redraw, table } from "../html";
 import { generate, GREEDY } from "../generate";
 import { argmax, softmax } from "../linear";
-import { tokenName, type Loss, type Part, type Run } from "../run";
+import { sourceWords, tokenName, type Loss, type Part, type Run } from "../run";
 import type { State } from "../state";
 import { shown } from "../tokenizer";
 import { before, listed } from "./expected";
@@ -43,6 +43,7 @@ export function ablation(state: State): HTMLElement {
     buttons,
   );
   const what = state.source ? "source token" : tokenName(run);
+  const words = state.source ? sourceWords(run) : run;
   const letters = h("div", { class: "letters", role: "group", "aria-label": `${what}s to hide` });
   const written = h("div", { class: "goes-on", role: "status", "aria-label": "What is written" });
   const now = h("div", { class: "now" });
@@ -68,14 +69,14 @@ export function ablation(state: State): HTMLElement {
             type: "button",
             class: "hide",
             "aria-pressed": String(state.hidden.has(t)),
-            "aria-label": `Hide ${shown(run.vocabulary[token])}, ${what} ${t + 1}`,
+            "aria-label": `Hide ${shown(words.vocabulary[token])}, ${what} ${t + 1}`,
             onclick: () => {
               const hidden = new Set(state.hidden);
               if (!hidden.delete(t)) hidden.add(t);
               state.update({ hidden });
             },
           },
-          shown(run.vocabulary[token]),
+          shown(words.vocabulary[token]),
         ),
       ),
     );

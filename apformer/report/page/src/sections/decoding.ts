@@ -1,9 +1,15 @@
-// How the next token is chosen: the likeliest, or drawn from what temperature, top-k and top-p leave.
+// How the next token is chosen: the likeliest, drawn from what temperature, top-k and top-p leave, or by beam search.
+import type { Search } from "../beam";
 import type { Choice } from "../generate";
 import { choice, h, slider } from "../html";
 
-/** A choice between the two, and the sliders of the second; `changed` is told when something else is chosen. */
-export function decoding(how: Choice, vocabulary: number, changed: () => void): [HTMLElement, HTMLElement] {
+/** The choice, and the sliders of what is chosen; `changed` is told when something else is. search: where there is one. */
+export function decoding(
+  how: Choice,
+  vocabulary: number,
+  changed: () => void,
+  search?: Search,
+): [HTMLElement, HTMLElement] {
   const set = (change: Partial<Choice>) => {
     Object.assign(how, change);
     changed();
@@ -33,9 +39,32 @@ export function decoding(how: Choice, vocabulary: number, changed: () => void): 
       (topP) => set({ topP }),
     ),
   );
-  const kinds = choice("Decoding", ["greedy", "sampled"], (i) => {
-    sliders.hidden = i === 0;
-    set({ sampled: i === 1 });
+  const names = [...(search ? ["beam search"] : []), "greedy", "sampled"];
+  const [forSearch, forSampled] = [search ? searching(search, changed) : h("div"), sliders];
+  forSearch.hidden = !search;
+  const kinds = choice("Decoding", names, (i) => {
+    forSearch.hidden = names[i] !== "beam search";
+    forSampled.hidden = names[i] !== "sampled";
+    set({ sampled: names[i] === "sampled", searched: names[i] === "beam search" });
   });
-  return [kinds, sliders];
+  return [kinds, h("div", {}, forSearch, forSampled)];
+}
+
+function searching(search: Search, changed: () => void): HTMLElement {
+  const set = (change: Partial<Search>) => {
+    Object.assign(search, change);
+    changed();
+  };
+  return h(
+    "div",
+    { class: "sliders" },
+    slider("beams", [1, Math.max(10, search.beams), 1], search.beams, String, (beams) => set({ beams })),
+    slider(
+      "length penalty",
+      [0, Math.max(2, search.alpha), 0.1],
+      search.alpha,
+      (v) => v.toFixed(1),
+      (alpha) => set({ alpha }),
+    ),
+  );
 }

@@ -5,7 +5,7 @@ import { squares, thumbnail } from "../heat";
 import { layerOf, leaf } from "../linear";
 import { FEW, scatter } from "../scatter";
 import { sinusoidal, slope } from "../position";
-import { tokenName, type Params, type Run } from "../run";
+import { sourceWords, tokenName, type Params, type Run } from "../run";
 import { shown } from "../tokenizer";
 import { missing, section } from "./section";
 
@@ -39,7 +39,12 @@ function plane(run: Run): HTMLElement {
         `the two directions of most variance: ${percent(shares[0], 0)} and ${percent(shares[1], 0)} of it`,
       ),
     ),
-    scatter(`Embeddings of ${points.length} tokens in two dimensions`, points, run.vocabulary.map(shown), digits),
+    scatter(
+      `Embeddings of ${points.length} tokens in two dimensions`,
+      points,
+      sourceWords(run).vocabulary.map(shown),
+      digits,
+    ),
     h("p", { class: "note" }, `Near each other is alike to the model.${words}`),
   );
 }

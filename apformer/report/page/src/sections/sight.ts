@@ -1,5 +1,6 @@
 // What there is to see of attention: the heads of a decoder; or those of an encoder, of its decoder, and across.
 import type { Vector } from "../linear";
+import { sourceWords } from "../run";
 import type { State } from "../state";
 import { shown } from "../tokenizer";
 
@@ -27,7 +28,7 @@ export interface Sight {
 export function sights(state: State): Sight[] {
   const { cfg } = state;
   const text = () => Array.from({ length: Math.min(state.steps, MOST) }, (_, t) => state.name(t));
-  const source = () => state.source!.slice(0, MOST).map((token) => shown(state.run.vocabulary[token]));
+  const source = () => state.source!.slice(0, MOST).map((token) => shown(sourceWords(state.run).vocabulary[token]));
   const next = () => text().map((_, t) => state.name(t + 1));
   const places = () => (state.source ? source() : text()).length;
   const few = (layers: Vector[][][], layer: number, head: number, rows: number, columns: number) =>

@@ -1,5 +1,6 @@
 // The source of a translation, each token as dark as it is read for the token of the target that is looked at.
 import { h, percent, redraw, unseen } from "../html";
+import { sourceWords } from "../run";
 import type { State } from "../state";
 import { shown } from "../tokenizer";
 
@@ -8,7 +9,7 @@ export function drawSource(frame: HTMLElement, state: State) {
   const read_S = meanRead(state);
   const words: HTMLElement[] = [];
   state.source!.forEach((token, s) => {
-    const text = state.run.vocabulary[token];
+    const text = sourceWords(state.run).vocabulary[token];
     if (!s || text.startsWith(" ")) words.push(h("span", { class: "run" }));
     const box = h(
       "button",

@@ -1,9 +1,11 @@
 // The player of a translator: type a sentence, and the model in this page writes its translation token by token.
+import { search, type Beam } from "../beam";
 import { generate } from "../generate";
 import { choice, h } from "../html";
 import { places } from "../position";
 import type { State } from "../state";
-import { encodeSentence, shownText } from "../tokenizer";
+import { encodeSource, encodeTarget, shownText } from "../tokenizer";
+import { drawBeams } from "./beams";
 import { decoding } from "./decoding";
 import { chips, entry } from "./entry";
 import { drawExpected } from "./expected";
@@ -16,18 +18,21 @@ import { verdict } from "./verdict";
 
 const LEAD =
   "The model runs in this page. Type a sentence, or click one: the model reads it whole, then writes its translation " +
-  "token by token. Click a token to see what was expected there, and from which tokens of the source.";
+  "token by token, and the search lists what else it found. Click a token to see what was expected there, and from which tokens of the source.";
 
 export function translator(state: State): HTMLElement {
   const { run, cfg } = state;
   const end = run.task.end!;
   const play = start(0);
+  const how = { ...run.task.search! };
+  play.how.searched = true;
+  let beams: Beam[] = [];
   const examples = run.examples ?? [];
   const sentence = entry(
     ["prompt", "fault", "note"],
     2,
     examples[0] ?? "",
-    (text) => encodeSentence(text, run, run.task.prompt.ask),
+    (text) => encodeSource(text, run),
     () => read(),
     () => go(),
   );
@@ -35,7 +40,7 @@ export function translator(state: State): HTMLElement {
     ["translation", "translation-fault", "translation-note"],
     2,
     run.references?.[0] ?? "",
-    (text) => encodeSentence(text, run, "Type a translation for the model to judge."),
+    (text) => encodeTarget(text, run, "Type a translation for the model to judge."),
     () => go(),
     () => go(),
   );
@@ -44,6 +49,7 @@ export function translator(state: State): HTMLElement {
   const target = h("div", { class: "tokens", role: "group", "aria-label": "The translation, token by token" });
   const said = h("p", { class: "verdict", role: "status" });
   const expected = h("div", { class: "expected" });
+  const listed = h("div", { class: "beams", hidden: true });
   const forced = h(
     "div",
     { hidden: true },
@@ -56,6 +62,7 @@ export function translator(state: State): HTMLElement {
   function read() {
     const typed = sentence.tokens();
     button.disabled = !typed;
+    beams = [];
     if (typed) state.update({ source: typed, tokens: [end], given: 1, at: 0 });
   }
 
@@ -65,12 +72,12 @@ export function translator(state: State): HTMLElement {
     const target = play.forced ? judged.tokens() : [];
     button.disabled = !typed;
     if (!typed || !target) return;
-    const first = [end];
-    const written = play.forced
-      ? target
-      : generate(state.current, first, room(typed), run, play.how, state.hidden, typed);
+    const searched = !play.forced && play.how.searched;
+    beams = searched ? search(state.current, typed, room(typed), run, end, how, state.hidden) : [];
+    const write = () => generate(state.current, [end], room(typed), run, play.how, state.hidden, typed);
+    const written = play.forced ? target : (beams[0]?.tokens ?? write());
     play.fresh = !play.forced;
-    state.update({ source: typed, tokens: [...first, ...written], given: 1, at: 0 });
+    state.update({ source: typed, tokens: [end, ...written], given: 1, at: 0 });
     play.fresh = false;
     if (!play.forced && written[written.length - 1] !== end)
       sentence.note.textContent = `It was stopped after ${written.length} tokens, without an end.`;
@@ -93,9 +100,15 @@ export function translator(state: State): HTMLElement {
     const reference = run.references?.[examples.indexOf(sentence.field.value)];
     said.replaceChildren(...verdict(state, play.forced, reference));
     drawExpected(expected, state, play.how);
+    drawBeams(listed, state, beams, how, (beam) => state.update({ tokens: [end, ...beam.tokens], at: 0 }));
   }
 
-  const [kinds, sliders] = decoding(play.how, run.vocabulary.length, () => drawExpected(expected, state, play.how));
+  const [kinds, sliders] = decoding(
+    play.how,
+    run.vocabulary.length,
+    () => drawExpected(expected, state, play.how),
+    how,
+  );
   const mode = choice("Mode", ["free-running", "teacher-forced"], (i) => {
     play.forced = button.hidden = i === 1;
     forced.hidden = !play.forced;
@@ -120,5 +133,6 @@ export function translator(state: State): HTMLElement {
       h("div", {}, h("h3", {}, "Source"), source, h("h3", {}, "Translation"), target, said),
       expected,
     ),
+    listed,
   );
 }

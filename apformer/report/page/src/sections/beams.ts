@@ -1,0 +1,35 @@
+// What a beam search found for a sentence: each translation with its score; a click puts it in place of the best.
+import type { Beam, Search } from "../beam";
+import { count, h, percent, table } from "../html";
+import type { State } from "../state";
+
+/** Draws the table into an element, or nothing where nothing was searched for. */
+export function drawBeams(frame: HTMLElement, state: State, found: Beam[], how: Search, choose: (beam: Beam) => void) {
+  frame.hidden = !found.length;
+  if (!found.length) return;
+  const end = state.run.task.end;
+  const rows = found.map((beam, rank) => {
+    const ended = beam.tokens[beam.tokens.length - 1] === end;
+    const text = state.text(beam.tokens) || "∅";
+    return [
+      String(rank + 1),
+      h("button", { type: "button", class: "link", onclick: () => choose(beam) }, ended ? text : `${text} …`),
+      String(beam.tokens.length),
+      percent(Math.exp(beam.logp), 1),
+      beam.logp.toFixed(3),
+      beam.score.toFixed(3),
+    ];
+  });
+  const head = ["", "translation", "tokens", "probability", "log-probability", "score"];
+  frame.replaceChildren(
+    h("h3", {}, "Beams"),
+    h(
+      "p",
+      { class: "note" },
+      `The search kept the ${count(how.beams, "likeliest beginning")} at each step. These are the translations that it ` +
+        "finished, best first, unless their score could no longer be the best. The score is the log-probability " +
+        `divided by ((5 + tokens) / 6)^${how.alpha}, and the end is a token. Click one to look at it.`,
+    ),
+    table(head, rows, [2, 3, 4, 5], "Beams"),
+  );
+}

@@ -1,0 +1,90 @@
+"""How good translations are, by sacrebleu: as BLEU is to be reported, and as the literature of Multi30k reports it.
+
+    bleu        of the texts as they are, cased, which sacrebleu cuts into words itself (13a; Post 2018)
+    tokenized   of the texts in lower case, normalised and cut into words as Moses does (sacremoses), so that sacrebleu
+                cuts nothing: what `multi-bleu.perl` says of files that were prepared like this
+    chrf        of the texts as they are (Popović 2015)
+
+The two kinds of BLEU (Papineni et al. 2002) of the same translations differ by points and must not be compared.
+"""
+
+from pathlib import PurePath
+
+import numpy as np
+
+from apformer.errors import USAGE, UserError
+
+LENGTHS = (1, 6, 11, 16, 21, 31)  # words of a reference at which the rows of the table begin
+NO_MOSES = 'no tokenised BLEU, which needs the text extra: pip install -e ".[text]"'
+
+
+def library():
+    """The sacrebleu library. Raises UserError (exit USAGE) if the text extra is missing."""
+    try:
+        import sacrebleu
+    except ImportError:
+        raise UserError('scores need the text extra: pip install -e ".[text]"', USAGE) from None
+    return sacrebleu
+
+
+def moses(language):
+    """A function from a text to its words, joined by spaces, and what to call it; None without sacremoses.
+
+    The text is put in lower case, its punctuation normalised and then cut off, as in Multi30k's `lc.norm.tok` files.
+    """
+    try:
+        import sacremoses
+    except ImportError:
+        return None
+    normalizer, tokenizer = sacremoses.MosesPunctNormalizer(language), sacremoses.MosesTokenizer(language)
+
+    def words(text):
+        return tokenizer.tokenize(normalizer.normalize(text.lower()), return_str=True)
+
+    return words, f"lc.norm.moses-{language}|sacremoses:{sacremoses.__version__}"
+
+
+def language_of(cfg):
+    """The language of the translations: for files, the end of the name of --target, such as de in train.de."""
+    if cfg.source is None:
+        return cfg.to_language
+    ending = PurePath(cfg.target).suffix.lstrip(".")
+    return ending if len(ending) == 2 and ending.isalpha() else "en"
+
+
+def score(found, references, sacrebleu, cut=None):
+    """BLEU and chrF, 0 to 100, with their signatures, and the share of exact translations.
+
+    cut: what `moses` returns, by which there is the BLEU of the literature too.
+    """
+    bleu, chrf = sacrebleu.BLEU(), sacrebleu.CHRF()
+    scores = {
+        "bleu": bleu.corpus_score(found, [references]).score,
+        "bleu_signature": str(bleu.get_signature()),
+        "chrf": chrf.corpus_score(found, [references]).score,
+        "chrf_signature": str(chrf.get_signature()),
+        "exact": float(np.mean([text == reference for text, reference in zip(found, references, strict=True)])),
+        "tokenized_bleu": None,
+        "tokenized_signature": NO_MOSES,
+    }
+    if cut is None:
+        return scores
+    words, name = cut
+    # force: sacrebleu else warns of texts that were cut before, which is what is wanted.
+    tokenized = sacrebleu.BLEU(tokenize="none", lowercase=True, force=True)
+    sides = [[words(text) for text in side] for side in (found, references)]
+    value = tokenized.corpus_score(sides[0], [sides[1]]).score
+    return scores | {"tokenized_bleu": value, "tokenized_signature": f"{tokenized.get_signature()}|{name}"}
+
+
+def by_length(found, references, sacrebleu):
+    """The same by the words of the references: [{"words": [least, most or None], "sentences", "bleu", "exact"}]."""
+    group_N = np.digitize([len(reference.split()) for reference in references], LENGTHS[1:])
+    table = []
+    for group, (least, after) in enumerate(zip(LENGTHS, (*LENGTHS[1:], None), strict=True)):
+        kept = np.flatnonzero(group_N == group)
+        if len(kept):
+            scores = score([found[n] for n in kept], [references[n] for n in kept], sacrebleu)
+            words = [least, None if after is None else after - 1]
+            table.append({"words": words, "sentences": len(kept), "bleu": scores["bleu"], "exact": scores["exact"]})
+    return table
