@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apformer.loss import cross_entropy, next_token_loss, token_nats
+from apformer.loss import cross_entropy, divergence, next_token_loss, token_nats
 
 B, T, V = 3, 5, 7
 
@@ -51,6 +51,16 @@ def test_smoothed_labels_by_hand():
     loss, gradient = jax.value_and_grad(cross_entropy)(logits, targets, weights, 0.3)
     np.testing.assert_allclose(loss, nats, rtol=1e-6)
     np.testing.assert_allclose(gradient, [[[1 / 8 - 0.1, 2 / 8 - 0.1, 5 / 8 - 0.8]]], rtol=1e-5)
+
+
+def test_divergence_by_hand():
+    """p = (1/4, 3/4) and q = (1/2, 1/2): KL(p || q) and KL(q || p), halved; a token of no weight counts for nothing."""
+    first, second = jnp.log(jnp.array([[[1.0, 3.0], [9.0, 1.0]]])), jnp.log(jnp.array([[[5.0, 5.0], [1.0, 1.0]]]))
+    there = 0.25 * np.log(0.25 / 0.5) + 0.75 * np.log(0.75 / 0.5)
+    back = 0.5 * np.log(0.5 / 0.25) + 0.5 * np.log(0.5 / 0.75)
+    weights = jnp.array([[2.0, 0.0]])
+    np.testing.assert_allclose(divergence(first, second, weights), (there + back) / 2, rtol=1e-6)
+    assert divergence(first, first, weights) == divergence(first, second, 0 * weights) == 0
 
 
 @given(seed=st.integers(0, 1000), smoothing=st.sampled_from([0.0, 0.1, 0.9]))

@@ -43,12 +43,12 @@ STEP = train.make_train_step(loss_fn, RULE)
 init, draw = jax.jit(model.init, static_argnums=1), jax.jit(training.sample, static_argnums=1)
 
 
-def start(seed=0, rate=0.01, rule=RULE):
+def start(seed=0, rate=0.01, rule=RULE, ema=0.0):
     keys = jax.random.split(jax.random.key(seed))
     expand = {"weight": jax.random.normal(keys[0], (3, 7)), "bias": jnp.zeros(7)}
     params = {"expand": expand, "contract": {"weight": jax.random.normal(keys[1], (7,))}}
     hyper = CFG.hyper() | {"learning_rate": jnp.float32(rate)}
-    return train.init_state(jax.random.key(100 + seed), params, rule, hyper)
+    return train.init_state(jax.random.key(100 + seed), params, rule, hyper, ema)
 
 
 @pytest.fixture(scope="module")
@@ -94,6 +94,19 @@ def test_a_scan_of_steps_equals_single_steps(four_steps):
         np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-7)
     np.testing.assert_allclose(metrics["loss"], jnp.stack(losses), rtol=1e-5)
     assert scanned.step == state.step == 4 and bits(scanned.key) == bits(state.key)
+
+
+def test_the_running_mean_is_that_of_the_parameters_of_each_step():
+    ema, state = 0.3, start(ema=0.3)
+    train_step = train.make_train_step(loss_fn, RULE, ema=ema)
+    step = jax.jit(lambda state: train_step(state, sample(state.key))[0])
+    mean = jax.tree.map(np.float64, state.params)
+    for t in range(5):
+        state = step(state)
+        decay = min(ema, (1 + t) / (10 + t))  # which is 1 / 10 at first, and then 0.3
+        mean = jax.tree.map(lambda old, new, d=decay: d * old + (1 - d) * np.float64(new), mean, state.params)
+    jax.tree.map(lambda ours, theirs: np.testing.assert_allclose(ours, theirs, atol=1e-6), train.trained(state), mean)
+    assert train.trained(start()) is not None and start().mean is None
 
 
 def test_the_same_loop_on_the_same_state_gives_the_same_bits(four_steps):

@@ -30,6 +30,24 @@ export const translatorSteps = (page, { text, texts, frame, type }) => ({
       bars: (await texts("#player .expected .number")).length,
     };
   },
+  async beams() {
+    await page.locator("#player .chip").first().click();
+    await page.getByRole("slider", { name: "beams" }).fill("4");
+    await page.getByRole("slider", { name: "length penalty" }).fill("1");
+    await page.locator("#player .primary").click();
+    const cells = () => page.locator("#player .beams tbody tr").evaluateAll((rows) =>
+      rows.map((row) => [...row.children].map((cell) => cell.textContent)),
+    );
+    const found = await cells();
+    const best = await texts("#player .token.written .letter");
+    await page.locator("#player .beams .link").last().click();
+    const last = await texts("#player .token.written .letter");
+    await page.getByRole("button", { name: "greedy" }).click();
+    await page.locator("#player .primary").click();
+    const hidden = await page.locator("#player .beams").isHidden();
+    await page.getByRole("button", { name: "beam search" }).click();
+    return { found, best, last, hidden };
+  },
   async force() {
     await page.getByRole("button", { name: "teacher-forced" }).click();
     const held = await page.locator("#translation").inputValue();

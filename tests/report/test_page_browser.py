@@ -77,7 +77,7 @@ def test_the_circuit_is_read_as_the_algorithm(made_run):
 
 def test_a_translator_is_played_with_and_taken_apart(made_run):
     run = made_run("pairs")
-    seen = browse(run, "sentences", "translate", "force", "across", "ablate", "wrong", "keyboard", "axe")
+    seen = browse(run, "sentences", "translate", "beams", "force", "across", "ablate", "wrong", "keyboard", "axe")
     assert seen["open"]["missing"] == [] and len(seen["open"]["sections"]) == 8
     assert seen["open"]["certificate"].startswith("No certificate")
     said = seen["sentences"]["said"]
@@ -89,6 +89,14 @@ def test_a_translator_is_played_with_and_taken_apart(made_run):
     assert played["written"][-1] == "‹end›" or "It was stopped" in played["note"]
     assert played["source"][-1] == "‹end›" and played["read"] == pytest.approx(1, abs=0.01) and played["bars"] == 12
     assert played["verdict"].startswith("The reference is:")
+    beams = seen["beams"]
+    scores = [float(row[5].replace("−", "-")) for row in beams["found"]]
+    assert 2 <= len(scores) <= 4 and scores == sorted(scores, reverse=True) and beams["hidden"]
+    for (_, text, tokens, probability, logp, score), written in zip(
+        (beams["found"][0], beams["found"][-1]), (beams["best"], beams["last"]), strict=True
+    ):
+        assert len(written) == int(tokens) and text.removesuffix(" …") and probability.endswith("%")
+        assert float(score) == pytest.approx(float(logp) / ((5 + int(tokens)) / 6), abs=2e-3)
     forced = seen["force"]
     assert forced["held"] and "".join(forced["letters"]) == "seven‹end›"
     assert re.fullmatch(r"Mean cost of this text: [\d.]+ nats per token\.", forced["cost"])

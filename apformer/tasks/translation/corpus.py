@@ -52,7 +52,7 @@ class Config:
     too_long: Literal["refuse", "cut"] = "refuse"
     """Treatment of longer sentences: refuse or cut."""
     widths: tuple[int, ...] = ()
-    """Lengths in tokens to which sentences are padded. The default is four that suit the data."""
+    """Lengths in tokens to which sentences are padded. The default is six that suit the data."""
 
 
 class Lines(NamedTuple):

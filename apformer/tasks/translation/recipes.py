@@ -19,7 +19,7 @@ def translate(source: str | None = None) -> Settings:
         return Settings("translation", "seq2seq", training, small, Config(), Options(), rule)
     # Sizes and dropout of Wu et al. 2021 (arXiv 2105.14462), with a layer less so that 10,000 byte pairs fit into 2.5
     # million parameters.
-    training = Training(recipe="translate", steps=12_000, batch_size=64, log_every=50, save_every=500, ema=0.999)
+    training = Training(recipe="translate", steps=20_000, batch_size=64, log_every=50, save_every=500, ema=0.999)
     shape = replace(small, n_encoder_layers=4, n_decoder_layers=3, d_ff=256, dropout=0.3)
     data, options = Config(byte_pairs=10_000), Options(r_drop=5.0)
     return Settings("translation", "seq2seq", training, shape, data, options, rule)

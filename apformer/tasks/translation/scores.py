@@ -45,11 +45,12 @@ def moses(language):
 
 
 def language_of(cfg):
-    """The language of the translations: for files, the end of the name of --target, such as de in train.de."""
-    if cfg.source is None:
-        return cfg.to_language
-    ending = PurePath(cfg.target).suffix.lstrip(".")
-    return ending if len(ending) == 2 and ending.isalpha() else "en"
+    """The language of the translations: of number words --to_language, of files the end of --target, as in train.de.
+
+    English, whose rules sacremoses takes for languages that it does not know, where neither is a code of two letters.
+    """
+    code = cfg.to_language if cfg.source is None else PurePath(cfg.target).suffix[1:]
+    return code if len(code) == 2 and code.isalpha() else "en"
 
 
 def score(found, references, sacrebleu, cut=None):

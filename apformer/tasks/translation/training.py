@@ -24,7 +24,7 @@ NOT_COMPILED = {  # settings that no compiled program knows
     "data": tuple(field.name for field in fields(corpus.Config) if field.name != "widths"),
     "options": ("beams", "alpha"),
 }
-WIDTHS = 4
+WIDTHS = 6
 VALIDATION_TOKENS = 4096  # of a batch on either side
 
 

@@ -3,6 +3,7 @@
 import csv
 import json
 import shutil
+import sys
 from dataclasses import replace
 
 import jax
@@ -14,7 +15,7 @@ from apformer import cli, errors, seq2seq, train
 from apformer.analysis import ablate
 from apformer.formats import weights as weights_
 from apformer.runs import checkpoint, fit, recipes, restore, settings_file
-from apformer.tasks.translation import batches, corpus, scores
+from apformer.tasks.translation import batches, corpus, scores, vocabularies
 from apformer.tasks.translation import search as searching
 from apformer.tasks.translation import training as pair_task
 from apformer.tokenizers import pretrained
@@ -69,6 +70,9 @@ def test_a_run_is_scored_by_what_it_writes(run, trained):
     exact = np.mean([text == target for text, target in zip(found, lines.targets, strict=True)])
     assert evaluation["exact"] == exact and evaluation["sentences"] == len(found)
     assert sum(row["sentences"] for row in evaluation["by_length"]) == len(found)
+    assert [part["sentences"] for part in evaluation["parts"].values()] == [len(found)] * 2
+    assert 0 <= evaluation["parts"]["train"]["bleu"] <= 100 and evaluation["tokenized_bleu"] <= 100
+    assert "lc|eff:no|tok:none" in evaluation["tokenized_signature"] and "moses-en" in evaluation["tokenized_signature"]
     assert "tok:13a" in evaluation["bleu_signature"] and "nc:6" in evaluation["chrf_signature"]
     drawn = {file.stem for file in (run / "figures").iterdir()}
     assert drawn == {"loss", "architecture", "encoder_attention", "decoder_attention", "cross_attention"}
@@ -88,13 +92,71 @@ def test_scores_by_hand():
     assert short["words"] == [1, 5] and short["exact"] == 0 and longer["words"] == [6, 10] and longer["exact"] == 1
 
 
+def test_scores_of_the_literature_by_hand():
+    """Lower-cased and cut by Moses: case, quotation marks and the space before a full stop are no faults."""
+    cut = scores.moses("de")
+    found, references = ["Ein „Hund“ läuft über den Hof ."], ['ein "Hund" läuft über den Hof.']
+    both = scores.score(found, references, scores.library(), cut)
+    assert both["tokenized_bleu"] == pytest.approx(100) and both["bleu"] < 60
+    words, name = cut
+    assert words("Ein „Hund“, z.B. rot.") == "ein &quot; hund &quot; , z.b. rot ." and "moses-de|sacremoses" in name
+    # 7 of 8 words, 5 of 7 pairs, 4 of 6 threes and 3 of 5 fours; no brevity penalty
+    wrong = scores.score(
+        ["ein hund läuft durch den hof heute nicht"], ["ein hund läuft über den hof heute nicht"], scores.library(), cut
+    )
+    assert wrong["tokenized_bleu"] == pytest.approx(100 * (7 / 8 * 5 / 7 * 3 / 6 * 1 / 5) ** 0.25)
+
+
+@pytest.mark.parametrize(
+    ("files", "language"),
+    [((None, None), "fr"), (("a.en", "b.de"), "de"), (("a.en", "b.txt"), "en"), (("a", "b"), "en")],
+)
+def test_the_language_by_which_words_are_cut(files, language):
+    assert scores.language_of(corpus.Config(source=files[0], target=files[1])) == language
+
+
+def test_without_moses_there_is_no_score_of_the_literature(monkeypatch):
+    monkeypatch.setitem(sys.modules, "sacremoses", None)
+    assert scores.moses("de") is None
+
+
+def test_two_vocabularies_from_training_to_the_page(tmp_path, capsys):
+    """Figures and words share no byte pair then, nor an embedding; the sides' ends are other tokens."""
+    path, file = tmp_path / "run", tmp_path / "model.safetensors"
+    assert cli.main(["train", *FLAGS, "--vocabularies", "apart", "--byte_pairs", "270", "--run_dir", str(path)]) == 0
+    settings, (source, target) = restore.load_settings(path), vocabularies.load(path)
+    assert not settings.model.share_embeddings and source.to_json() != target.to_json()
+    assert (settings.model.source_vocab_size, settings.model.target_vocab_size) == (
+        source.vocab_size + 1,
+        target.vocab_size + 1,
+    )
+    params, *_ = restore.load_params(path, settings)
+    assert params["encoder"]["embedding"]["table"].shape[0] == source.vocab_size + 1
+    assert params["decoder"]["embedding"]["table"].shape[0] == target.vocab_size + 1
+    rows = restore.load_rows(path)
+    part = rows["train"][0]
+    assert part.source_NS[0, part.source_lengths_N[0] - 1] == source.vocab_size
+    assert part.target_NT[0, part.target_lengths_N[0] - 1] == target.vocab_size
+    capsys.readouterr()
+    assert cli.main(["translate", str(path), "231"]) == 0
+    sources = pair_task.encode_side(source, ["231"], "", settings.data)
+    (tokens_T,) = searching.search(sources, params, settings, settings.options)
+    assert capsys.readouterr().out == target.decode(tokens_T) + "\n"
+    data, _ = test_page.report(path)
+    assert data["missing"] == {} and data["source_words"]["end"] == source.vocab_size
+    assert data["source_words"]["vocabulary"][:-1] == [source.decode([token]) for token in range(source.vocab_size)]
+    assert data["vocabulary"][:-1] == [target.decode([token]) for token in range(target.vocab_size)]
+    assert cli.main(["export", str(path), "--out", str(file)]) == 0
+
+
 def test_a_resumed_run_ends_as_the_uninterrupted(run, tmp_path):
     copy = shutil.copytree(run, tmp_path / "copy")
     assert cli.main(["resume", str(copy), "--step", "4"]) == 0
     abstract = jax.eval_shape(lambda: fit.initial_state(restore.load_settings(run)))
     (step, state), (same, again) = (checkpoint.load(path / "checkpoints", abstract, 8) for path in (run, copy))
     assert step == same == 8
-    jax.tree.map(np.testing.assert_array_equal, (state.params, state.opt_state), (again.params, again.opt_state))
+    jax.tree.map(np.testing.assert_array_equal, state[2:], again[2:])
+    assert train.trained(state) is state.mean
 
 
 def test_settings_of_pairs_survive_their_file():
@@ -245,6 +307,9 @@ def test_its_parameters_can_be_exported(run, trained, tmp_path, capsys):
         (["--to_language", "klingon"], "nobody here counts in 'klingon'", errors.USAGE),
         (["--beams", "0"], "--beams 0 is out of range", errors.USAGE),
         (["--label_smoothing", "1"], "--label_smoothing 1.0 is out of range", errors.USAGE),
+        (["--ema", "1"], "--ema 1.0 is out of range: give at least 0 and less than 1", errors.USAGE),
+        (["--r_drop", "-1"], "--r_drop -1.0 is out of range", errors.USAGE),
+        (["--dropout", "0"], "give --dropout, or --r_drop 0", errors.USAGE),
         (["--average", "9"], "--average 9 is of more checkpoints than --keep 3", errors.USAGE),
         (["--source", "{file}"], "--source and --target belong together", errors.USAGE),
         (["--source", "{file}", "--target", "{other}"], "{file} has 2 lines and {other} has 3 lines", errors.DATA),
