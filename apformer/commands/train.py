@@ -3,7 +3,7 @@
 A run goes from its settings to its evaluation and, where it can have one, its certificate:
 
 runs/<name>/  config.json  metrics.jsonl  checkpoints/<step>/  evaluation.json  figures/  certificate.json
-              report.html  tokenizer.json (of a text)  translations.tsv (of a translator)
+              report.html  tokenizer.json (of a text or a translator)  translations.tsv (of a translator)
 """
 
 import json
