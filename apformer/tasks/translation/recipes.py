@@ -14,9 +14,9 @@ def translate(source: str | None = None) -> Settings:
     small = seq2seq.Config(
         d_model=128, n_heads=4, n_encoder_layers=2, n_decoder_layers=2, norm_position="pre", final_norm=True
     )
-    if source is None:  # whose words are few, and whose rule is exact
+    if source is None:  # number words: few byte pairs, so that German writes none of its long words as one token
         training = Training(recipe="translate", steps=3000, batch_size=64, log_every=25, ema=0.99)
-        return Settings("translation", "seq2seq", training, small, Config(), Options(), rule)
+        return Settings("translation", "seq2seq", training, small, Config(byte_pairs=500), Options(), rule)
     # Sizes and dropout of Wu et al. 2021 (arXiv 2105.14462), with a layer less so that 10,000 byte pairs fit into 2.5
     # million parameters.
     training = Training(recipe="translate", steps=20_000, batch_size=64, log_every=50, save_every=500, ema=0.999)

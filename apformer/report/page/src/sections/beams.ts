@@ -27,8 +27,8 @@ export function drawBeams(frame: HTMLElement, state: State, found: Beam[], how: 
       "p",
       { class: "note" },
       `The search kept the ${count(how.beams, "likeliest beginning")} at each step. These are the translations that it ` +
-        "finished, best first, unless their score could no longer be the best. The score is the log-probability " +
-        `divided by ((5 + tokens) / 6)^${how.alpha}, and the end is a token. Click one to look at it.`,
+        "finished, best first. A beginning was dropped when its score could no longer become the best. The score is " +
+        `the log-probability divided by ((5 + tokens) / 6)^${how.alpha}; the end is a token too. Click one to look at it.`,
     ),
     table(head, rows, [2, 3, 4, 5], "Beams"),
   );

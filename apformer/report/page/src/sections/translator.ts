@@ -103,12 +103,8 @@ export function translator(state: State): HTMLElement {
     drawBeams(listed, state, beams, how, (beam) => state.update({ tokens: [end, ...beam.tokens], at: 0 }));
   }
 
-  const [kinds, sliders] = decoding(
-    play.how,
-    run.vocabulary.length,
-    () => drawExpected(expected, state, play.how),
-    how,
-  );
+  const changed = () => (play.how.searched && !play.forced ? go() : drawExpected(expected, state, play.how));
+  const [kinds, sliders] = decoding(play.how, run.vocabulary.length, changed, how);
   const mode = choice("Mode", ["free-running", "teacher-forced"], (i) => {
     play.forced = button.hidden = i === 1;
     forced.hidden = !play.forced;
