@@ -1,6 +1,6 @@
 // What a beam search found for a sentence: each translation with its score; a click puts it in place of the best.
 import type { Beam, Search } from "../beam";
-import { count, h, percent, table } from "../html";
+import { count, h, percent, redraw, table } from "../html";
 import type { State } from "../state";
 
 /** Draws the table into an element, or nothing where nothing was searched for. */
@@ -21,7 +21,8 @@ export function drawBeams(frame: HTMLElement, state: State, found: Beam[], how: 
     ];
   });
   const head = ["", "translation", "tokens", "probability", "log-probability", "score"];
-  frame.replaceChildren(
+  redraw(
+    frame,
     h("h3", {}, "Beams"),
     h(
       "p",

@@ -18,7 +18,8 @@ import { verdict } from "./verdict";
 
 const LEAD =
   "The model runs in this page. Type a sentence, or click one: the model reads it whole, then writes its translation " +
-  "token by token, and the search lists what else it found. Click a token to see what was expected there, and from which tokens of the source.";
+  "token by token, and the search lists what else it found. Click a token to see what was expected there, and from " +
+  "which tokens of the source.";
 
 export function translator(state: State): HTMLElement {
   const { run, cfg } = state;
