@@ -85,7 +85,7 @@ def untrained(path, program):
     members = program.joint.training.members
     measured = {"exact": [0.5] * members, "validation_loss": [1.0] * members}
     files.append_record(path / "metrics.jsonl", {"step": 2, "seconds": 7} | measured)
-    return SimpleNamespace(params={"weight": np.zeros((members, 5)) if members > 1 else np.zeros(5)}), None
+    return SimpleNamespace(params={"weight": np.zeros((members, 5)) if members > 1 else np.zeros(5)}, mean=None), None
 
 
 # Flags
