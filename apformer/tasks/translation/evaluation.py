@@ -95,8 +95,8 @@ def table(result):
     lines = [f"beam {result['beams']}, length penalty {result['alpha']:g}, {result['seconds']:.0f} s", ""]
     rows = [["part", "sentences", "BLEU", "tokenised BLEU", "chrF", "exact"]]
     for name, found in {"test": result, **result["parts"]}.items():
-        bleus = ["-" if found[key] is None else f"{found[key]:.2f}" for key in ("bleu", "tokenized_bleu", "chrf")]
-        rows.append([name, f"{found['sentences']:,}", *bleus, tables.percent(found["exact"])])
+        values = [_points(found[key]) for key in ("bleu", "tokenized_bleu", "chrf")]
+        rows.append([name, f"{found['sentences']:,}", *values, tables.percent(found["exact"])])
     lines += tables.columns(rows)
     names = (("BLEU", "bleu"), ("tokenised BLEU", "tokenized"), ("chrF", "chrf"))
     lines += ["", *(f"{name}: {result[f'{key}_signature']}" for name, key in names), ""]
@@ -104,9 +104,13 @@ def table(result):
     for row in result["by_length"]:
         least, most = row["words"]
         words = f"{least} and more" if most is None else f"{least} to {most}"
-        rows.append([words, f"{row['sentences']:,}", f"{row['bleu']:.2f}", tables.percent(row["exact"])])
+        rows.append([words, f"{row['sentences']:,}", _points(row["bleu"]), tables.percent(row["exact"])])
     lines += tables.columns(rows)
     for sample in result["samples"]:
         verdict = "exact" if sample["translation"] == sample["reference"] else f"reference: {sample['reference']}"
         lines += ["", sample["source"], f"  -> {sample['translation']}", f"     {verdict}"]
     return "\n".join(lines)
+
+
+def _points(score):
+    return "-" if score is None else f"{score:.2f}"

@@ -197,7 +197,7 @@ def _right(found):
         for name, part in {"test": found, **found["parts"]}.items()
     ]
     blocks = [
-        bars("BLEU by length", "BLEU", [group["bleu"] / 100 for group in groups], points=True),
+        bars("BLEU by length", "BLEU", [group["bleu"] and group["bleu"] / 100 for group in groups], points=True),
         bars("Exact by length", "exact", [group["exact"] for group in groups]),
         sections.table("In all", ["score", "value", "how"], table, sections.count(found["sentences"], "sentence")),
         sections.table("Beside what it was trained on", ["part", "sentences", *(name for name, _ in SCORES)], parts),

@@ -56,11 +56,12 @@ def language_of(cfg):
 def score(found, references, sacrebleu, cut=None):
     """BLEU and chrF, 0 to 100, with their signatures, and the share of exact translations.
 
-    cut: what `moses` returns, by which there is the BLEU of the literature too.
+    BLEU is None where no reference has four words, as of German number words. cut: what `moses` returns, by which there
+    is the BLEU of the literature too.
     """
     bleu, chrf = sacrebleu.BLEU(), sacrebleu.CHRF()
     scores = {
-        "bleu": bleu.corpus_score(found, [references]).score,
+        "bleu": _bleu(bleu, found, references),
         "bleu_signature": str(bleu.get_signature()),
         "chrf": chrf.corpus_score(found, [references]).score,
         "chrf_signature": str(chrf.get_signature()),
@@ -74,8 +75,14 @@ def score(found, references, sacrebleu, cut=None):
     # force: sacrebleu else warns of texts that were cut before, which is what is wanted.
     tokenized = sacrebleu.BLEU(tokenize="none", lowercase=True, force=True)
     sides = [[words(text) for text in side] for side in (found, references)]
-    value = tokenized.corpus_score(sides[0], [sides[1]]).score
+    value = _bleu(tokenized, *sides)
     return scores | {"tokenized_bleu": value, "tokenized_signature": f"{tokenized.get_signature()}|{name}"}
+
+
+def _bleu(metric, found, references):
+    """A corpus score; None where not even the references themselves have one."""
+    perfect = metric.corpus_score(references, [references]).score
+    return metric.corpus_score(found, [references]).score if perfect else None
 
 
 def by_length(found, references, sacrebleu):

@@ -87,9 +87,11 @@ def test_scores_by_hand():
     # 8 of 9 words, 6 of 7 pairs, 4 of 5 threes and 2 of 3 fours; no brevity penalty
     assert found["bleu"] == pytest.approx(100 * (8 / 9 * 6 / 7 * 4 / 5 * 2 / 3) ** 0.25)
     assert found["exact"] == 0.5
+    assert scores.score(["elf", "zwei"], ["elf", "drei"], sacrebleu)["bleu"] is None  # which have no four words
     assert found["tokenized_bleu"] is None and "needs the text extra" in found["tokenized_signature"]
     (short, longer) = scores.by_length(["a dog", *references[:1]], references[::-1], sacrebleu)
     assert short["words"] == [1, 5] and short["exact"] == 0 and longer["words"] == [6, 10] and longer["exact"] == 1
+    assert short["bleu"] is None and longer["bleu"] == pytest.approx(100)
 
 
 def test_scores_of_the_literature_by_hand():
