@@ -279,7 +279,7 @@ def test_evaluation_on_a_file_has_no_floor(rows_file, tmp_path):
     assert not {"bayes_floor", "excess", "bayes_nats_per_char"} & set(result)
     assert result["step"] == 2 and 0 < result["sequences"] <= 40 and result["nats_per_char"] > 1
     assert json.loads((path / "evaluation.json").read_text()) == result
-    assert len(list((path / "figures").glob("*.png"))) == 4
+    assert len(list((path / "figures").glob("*.png"))) == 6
 
 
 def test_the_best_checkpoint_is_measured_and_the_newest_where_none_has_a_score(tmp_path):
