@@ -50,8 +50,8 @@ class Generate:
     min_p: float = 0.0
     """Least probability of a token, as a share of that of the most likely one. With 0, all tokens."""
     repetition_penalty: float = 1.0
-    """Divisor of the positive logits and factor of the negative ones of all tokens that the text so far or the prompt
-    holds. Above 1, they become less likely. With 1, nothing changes; 1.1 to 1.3 is usual."""
+    """Divisor of the positive logits and factor of the negative ones of all tokens in the context, the prompt included.
+    Above 1, they become less likely. With 1, nothing changes; 1.1 to 1.3 is usual."""
     seed: int = 0
     """Random seed of the draws."""
     samples: int = 1
