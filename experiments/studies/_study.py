@@ -84,4 +84,4 @@ def by_length(panel, lengths):
     """A logarithmic axis with these lengths as its ticks."""
     panel.set_xscale("log", base=2)
     panel.set_xticks(lengths, map(str, lengths))
-    panel.minorticks_off()
+    panel.xaxis.minorticks_off()

@@ -164,7 +164,9 @@ def numbers(found, args):
 
 
 def draw_figure(found, args):
-    """Times and, below, ratios to attention; the crossings are marked."""
+    """Times and, below, ratios to attention; the last crossings are marked."""
+    from matplotlib.ticker import LogLocator
+
     figure, panels = _study.canvas(2, rows=2, height=3.2)
     for (kind, what), upper, lower in zip(WORK.items(), panels[:2], panels[2:], strict=True):
         for name, colour in MODELS.items():
@@ -173,15 +175,18 @@ def draw_figure(found, args):
         for other in ("LSTM", "GRU"):
             shares = ratios(found, args, kind, other)
             lower.plot(args.lengths, shares, color=MODELS[other], marker="o", markersize=4, label=f"by {other}")
-            for length, turn in crossings(args.lengths, shares):
+            for length, turn in crossings(args.lengths, shares)[-1:]:
                 lower.plot(length, 1, "D", color=MODELS[other], markersize=7, markeredgecolor="black")
                 text = f"{turn} from {length:.0f} on"
-                lower.annotate(text, (length, 1), (6, -14 if other == "GRU" else 6), textcoords="offset points")
+                lower.annotate(text, (length, 1), (8, -14 if other == "GRU" else 6), textcoords="offset points")
         lower.axhline(1, color="#555555", linestyle="--", linewidth=0.8)
         upper.set(title=f"{what}, least time", ylabel="milliseconds", yscale="log")
         lower.set(ylabel="attention / recurrent", xlabel="tokens of a row", yscale="log")
         for panel in (upper, lower):
             _study.by_length(panel, args.lengths)
+            panel.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+            panel.yaxis.set_major_formatter("{x:g}")
+            panel.yaxis.minorticks_off()
             panel.legend(frameon=False, fontsize=9)
     return figure
 
