@@ -125,7 +125,7 @@ def init(key, cfg):
     embedding_key, position_key, block_key, norm_key, head_key = jax.random.split(key, 5)
     tokens_BT = jnp.zeros((1, 1), jnp.int32)
     x_BTD = jnp.zeros((1, 1, cfg.d_model))
-    view, _ = _view(cfg, tokens_BT, tokens_BT, tokens_BT)
+    view = position.layer(cfg.position_options, _view(cfg, tokens_BT, tokens_BT, tokens_BT)[0], 0)
 
     params = {
         "embedding": _embedding(cfg).init(embedding_key, tokens_BT)["params"],
@@ -170,8 +170,9 @@ def apply(params, tokens_BT, cfg, *, key=None, lengths_B=None, positions_BT=None
     if key is not None:
         x_BTD = nn.Dropout(cfg.dropout, deterministic=False).apply({}, x_BTD, rngs={"dropout": key})
 
-    def layer(layer_params, x_BTD, rngs):
-        y_BTD, weights, _ = _block(cfg).apply({"params": layer_params}, x_BTD, view, rngs=rngs)
+    def layer(layer_params, x_BTD, rngs, number):
+        seen = position.layer(cfg.position_options, view, number)
+        y_BTD, weights, _ = _block(cfg).apply({"params": layer_params}, x_BTD, seen, rngs=rngs)
         return y_BTD, weights
 
     y_BTD, captured = scan(layer, params["blocks"], x_BTD, key, capture, remat)
@@ -214,8 +215,9 @@ def extend(params, tokens_BT, cache, cfg, *, lengths_B=None):
     view, scheme_cache = _view(cfg, known_BT, positions_BT, positions_BS, cache["scheme"], write=write)
     x_BTD = _embed(params, jnp.where(real_BT, tokens_BT, 0), positions_BT, cfg)
     layers = []
-    for layer_params, layer_cache in zip(unstack(params)["blocks"], cache["layers"], strict=True):
-        x_BTD, _, layer_cache = _block(cfg).apply({"params": layer_params}, x_BTD, view, layer_cache)
+    for number, layer_params in enumerate(unstack(params)["blocks"]):
+        seen, layer_cache = position.layer(cfg.position_options, view, number), cache["layers"][number]
+        x_BTD, _, layer_cache = _block(cfg).apply({"params": layer_params}, x_BTD, seen, layer_cache)
         layers.append(layer_cache)
     new = {"length": cache["length"] + lengths_B, "position": cached_BS, "scheme": scheme_cache, "layers": layers}
     return _read_out(params, x_BTD, cfg), new

@@ -231,7 +231,7 @@ def _blocks(params, side, x_BTD, cfg, key, capture, view):
     if key is not None:
         x_BTD = nn.Dropout(cfg.dropout, deterministic=False).apply({}, x_BTD, rngs={"dropout": key})
 
-    def layer(layer_params, x_BTD, rngs):
+    def layer(layer_params, x_BTD, rngs, number):
         y_BTD, weights, _ = _block(cfg).apply({"params": layer_params}, x_BTD, view, rngs=rngs)
         return y_BTD, weights
 

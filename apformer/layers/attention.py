@@ -77,7 +77,11 @@ class Attention(nn.Module):
         q_BTHK, bias_BHTS = position.perturb(scheme, q_BTHK, bias_BHTS, key)
         if view.write is not None:
             k_BSHK, v_BSHK, cache = view.write(cache, k_BSHK, v_BSHK)
-        y_BTD, weights_BHTS = _attend(self, q_BTHK, k_BSHK, v_BSHK, view.mask_BTS, bias_BHTS, view.training)
+
+        def look(y_BTHK, weights_BHTS):
+            return position.look(scheme, y_BTHK, weights_BHTS, k_BSHK, v_BSHK, view, key)
+
+        y_BTD, weights_BHTS = _attend(self, q_BTHK, k_BSHK, v_BSHK, view.mask_BTS, bias_BHTS, view.training, look)
         return band.join(y_BTD, *x_BTD.shape[:2]) if chunked else y_BTD, weights_BHTS, cache
 
 
@@ -123,8 +127,11 @@ def _heads(param, name, x_BTD, cfg):
     return _project(x_BTD, W_DHK, bias_HK)
 
 
-def _attend(module, q_BTHK, k_BSHK, v_BSHK, mask_BTS, bias_BHTS, training):
-    """(y_BTD, weights_BHTS), with what the heads of a module learn beside queries, keys and values."""
+def _attend(module, q_BTHK, k_BSHK, v_BSHK, mask_BTS, bias_BHTS, training, look=lambda *read: read):
+    """(y_BTD, weights_BHTS), with what the heads of a module learn beside queries, keys and values.
+
+    look(y_BTHK, weights_BHTS) -> the same, with what the position scheme puts in their place (`position.look`).
+    """
     cfg, param = module.cfg, module.param
     sink_H = param("sink", nn.initializers.zeros, (cfg.n_heads,)) if cfg.sink else None
     learned = similarity.parameters(param, cfg.similarity, cfg.n_heads, q_BTHK.shape[-1])
@@ -132,6 +139,7 @@ def _attend(module, q_BTHK, k_BSHK, v_BSHK, mask_BTS, bias_BHTS, training):
     y_BTHK, weights_BHTS = attend(
         q_BTHK, k_BSHK, v_BSHK, mask_BTS, bias_BHTS, sink_H, cfg.similarity, cfg.weighting, **learned, dropout=dropout
     )
+    y_BTHK, weights_BHTS = look(y_BTHK, weights_BHTS)
     return _merge_heads(param, y_BTHK, cfg), weights_BHTS
 
 

@@ -24,14 +24,15 @@ def unstack(params):
 def scan(block, params, x_BTD, key, capture, remat=False):
     """What a stack of blocks makes of x_BTD: (y_BTD, {name: what was captured, layers first}).
 
-    block(params, x_BTD, rngs) -> (y_BTD, {name: attention weights}); "residual" captures x_BTD and what each block
-    makes of it. Each layer has a key of its own. remat: compute the inside of the blocks anew for the gradient.
+    block(params, x_BTD, rngs, number) -> (y_BTD, {name: attention weights}), of the layer of that number, from 0.
+    "residual" captures x_BTD and what each block makes of it. Each layer has a key of its own. remat: compute the
+    inside of the blocks anew for the gradient.
     """
     (n_layers,) = {leaf.shape[0] for leaf in jax.tree.leaves(params)}
 
     def step(x_BTD, layer):
-        layer_params, layer_key = layer
-        y_BTD, weights = block(layer_params, x_BTD, None if key is None else {"dropout": layer_key})
+        layer_params, layer_key, number = layer
+        y_BTD, weights = block(layer_params, x_BTD, None if key is None else {"dropout": layer_key}, number)
         captured = weights | {"residual": y_BTD}
         return y_BTD, {name: captured[name] for name in capture}
 
@@ -39,7 +40,7 @@ def scan(block, params, x_BTD, key, capture, remat=False):
     # A loop compiles faster, straight code runs faster, but undoes remat.
     unroll = 1 if remat or n_layers > 4 else n_layers
     step = jax.checkpoint(step) if remat else step
-    y_BTD, captured = jax.lax.scan(step, x_BTD, (params, keys_L), unroll=unroll)
+    y_BTD, captured = jax.lax.scan(step, x_BTD, (params, keys_L, jnp.arange(n_layers)), unroll=unroll)
     if "residual" in capture:
         captured["residual"] = jnp.concatenate([x_BTD[None], captured["residual"]])
     return y_BTD, captured

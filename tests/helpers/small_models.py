@@ -12,8 +12,8 @@ from apformer.settings import Settings, Training
 from apformer.tasks.progressions import Options
 
 V = 11
-# Those of which the nearest tokens are visible; of periodic positions, whose mask has gaps, `PERIODIC` has some.
-SCHEMES = tuple(name for name in position.names() if name != "periodic")
+# Those of which the nearest tokens are visible. The masks of the others have gaps: see `PERIODIC` and `AHEAD`.
+SCHEMES = tuple(name for name in position.names() if name not in ("periodic", "ahead"))
 
 
 def small(**changes):
@@ -26,6 +26,7 @@ PERIODIC = [
     small(position="periodic", window=7),
     small(position="periodic", position_options=periodic.Scheme(near=2, span_heads=1), weighting="geometric"),
 ]
+AHEAD = small(n_layers=3, position="ahead", residual=False, output_projection=True, final_norm=True)
 
 
 def draw_tokens(rows, length, seed=0):

@@ -119,6 +119,12 @@ TREES = {
         small(position="periodic"),
         BLOCK | HEAD | {"blocks/attention/periodic/table": (2, 3, 3)},
     ),
+    "ahead": (
+        small(position="ahead", n_layers=3),
+        {name: (3, *shape[1:]) if name.startswith("blocks") else shape for name, shape in BLOCK.items()}
+        | HEAD
+        | {"blocks/attention/ahead/table": (3, 3, 2)},
+    ),
     "none": (small(position="none"), BLOCK | HEAD),
     "without biases": (
         small(norm_bias=False, feedforward_bias=False, head_bias=False, final_norm=True),
@@ -183,7 +189,7 @@ def test_init_differs_between_keys_layers_and_tables(key):
         ({"d_model": 5, "n_heads": 1, "position": "rotary"}, "rotary"),
         (
             {"position": "fourier"},
-            "position fourier is none of alibi, .*learned, none, periodic, relative, rotary, sinusoidal",
+            "position fourier is none of ahead, alibi, .*learned, none, periodic, relative, rotary, sinusoidal",
         ),
         ({"activation": "silu"}, "activation silu is none of relu, gelu, gelu_tanh"),
         ({"norm": "batch"}, "norm batch"),

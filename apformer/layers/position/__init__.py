@@ -79,6 +79,11 @@ def sees_window_alone(scheme):
     return _own(scheme, "mask", None) is None and _own(scheme, "read", None) is None
 
 
+def layer(scheme, view, number):
+    """What the layer of that number, from 0, sees of what all layers see: a masks.View."""
+    return _own(scheme, "layer", lambda view, number: view)(view, number)
+
+
 def rotate(scheme, x_BTHK, positions_BT):
     """Queries or keys, turned by their position."""
     return _own(scheme, "rotate", lambda x_BTHK, positions_BT: x_BTHK)(x_BTHK, positions_BT)
@@ -92,6 +97,15 @@ def wants_key(scheme):
 def perturb(scheme, q_BTHK, bias_BHTS, key):
     """Queries and biases as training wants them (with a key), or as they are used afterwards (without)."""
     return _own(scheme, "perturb", lambda q_BTHK, bias_BHTS, key: (q_BTHK, bias_BHTS))(q_BTHK, bias_BHTS, key)
+
+
+def look(scheme, y_BTHK, weights_BHTS, k_BSHK, v_BSHK, view, key):
+    """(What heads read, their weights), with those of a head that reads in a way of its own; key as in `perturb`."""
+
+    def ordinary(y_BTHK, weights_BHTS, k_BSHK, v_BSHK, view, key):
+        return y_BTHK, weights_BHTS
+
+    return _own(scheme, "look", ordinary)(y_BTHK, weights_BHTS, k_BSHK, v_BSHK, view, key)
 
 
 class Embedding(nn.Module):

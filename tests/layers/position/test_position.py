@@ -143,7 +143,7 @@ def test_encodings_have_the_dtype_they_are_added_to(dtype):
 
 
 def test_a_scheme_that_nobody_knows_is_refused_with_those_that_are_known():
-    assert {"alibi", "learned", "none", "periodic", "relative", "rotary", "sinusoidal"} <= {*position.names()}
+    assert {"ahead", "alibi", "learned", "none", "periodic", "relative", "rotary", "sinusoidal"} <= {*position.names()}
     with pytest.raises(ValueError, match=f"^position somewhere is none of {', '.join(position.names())}$"):
         position.load("somewhere")
 
@@ -152,7 +152,7 @@ def test_a_scheme_that_nobody_knows_is_refused_with_those_that_are_known():
 def test_a_scheme_has_no_methods_but_those_of_the_protocol(name):
     """A method with a misspelt name would never be called."""
     calls = {"check", "max_tokens", "reach", "init_cache", "read", "mask", "embed", "rotate", "bias"}
-    calls |= {"perturb", "wants_key"}
+    calls |= {"perturb", "wants_key", "layer", "look"}
     public = {method for method in vars(position.load(name)) if not method.startswith("_")}
     own = {"one_bucket_each"} | {field.name for field in dataclasses.fields(position.load(name))}
     assert public <= calls | own | {"parameters"}

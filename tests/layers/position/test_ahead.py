@@ -1,0 +1,111 @@
+"""Positions ahead: what is read at each layer, by the definition in words, and one key that is taken, as it decides."""
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from apformer import model
+from apformer.layers.position import ahead
+from apformer.tokenizers.digits import encode
+from tests.helpers.small_models import AHEAD
+
+apply = jax.jit(model.apply, static_argnames=("cfg", "capture"))
+
+
+def attention(params, text, cfg=AHEAD, key=None):
+    """Weights (L, H, T, S) of a text."""
+    _, captured = apply(params, encode(text)[None], cfg, key=key, capture=("attention",))
+    return np.asarray(captured["attention"])[:, 0]
+
+
+@pytest.mark.parametrize("width", [1, 2, 5])
+def test_each_layer_reads_its_offsets(width, random_params):
+    text, P = "".join(f"{n % 10**width:0{width}d} " for n in (12345, 30817, 49289)), width + 1
+    weights_LHTS = attention(random_params(AHEAD), text)[:, :-1]  # all heads but the last
+    for layer, offsets in enumerate([(0, P), (0, 1), (P - 2,)]):
+        for t in range(len(text)):
+            known = t >= P - 1
+            expected = {o for o in (offsets if known else [(0,), (0, 1), (0,)][layer]) if o <= t}
+            read = {t - s for s in np.flatnonzero(weights_LHTS[layer, :, t].max(0) > 0)}
+            assert read == expected, (layer, t)
+    assert (weights_LHTS[2].max(-1) == 1).all()  # one key has all the weight, whatever the query
+
+
+def test_the_last_head_takes_the_first_key_that_decides_in_the_last_layer(random_params):
+    """Against a loop over the keys: states before the last layer are captured, normed, and their first number read."""
+    params, text = lively(random_params), "31415 92653 58979 "
+    weights_LTS, decides_T = attention(params, text)[:, -1], decides(params, text)
+    assert (weights_LTS[:2] == 0).all()
+    assert (decides_T > 0).any() and (decides_T < 0).any()
+    for t in range(len(text)):
+        span = [s for s in range(max(0, t - 3), t + 1) if t >= 5 and decides_T[s] > 0]  # P - 3 = 3
+        expected_S = np.zeros(len(text))
+        expected_S[span[:1]] = 1
+        np.testing.assert_array_equal(weights_LTS[2, t], expected_S)
+
+
+def decides(params, text):
+    """The first number of each token's key for the last head of the last layer."""
+    _, captured = apply(params, encode(text)[None], AHEAD, capture=("residual",))
+    norm, heads = (
+        jax.tree.map(lambda leaf: leaf[2], params["blocks"][name]) for name in ("attention_norm", "attention")
+    )
+    x_TD = captured["residual"][2, 0]
+    n_TD = (x_TD - x_TD.mean(1, keepdims=True)) / jnp.sqrt(x_TD.var(1, keepdims=True) + AHEAD.norm_epsilon)
+    return np.asarray((n_TD * norm["scale"][None] + norm["bias"][None]) @ heads["key"][:, -1, 0])
+
+
+def lively(random_params):
+    """Random parameters of which some keys decide and some do not: larger ones, and a bias that takes the mean away."""
+    params = random_params(AHEAD)
+    params = params | {"blocks": jax.tree.map(lambda leaf: 4 * leaf, params["blocks"])}
+    key_D, norm = params["blocks"]["attention"]["key"][2, :, -1, 0], params["blocks"]["attention_norm"]
+    mean = decides(params, "31415 92653 58979 ").mean()
+    bias_LD = norm["bias"].at[2].add(-mean * key_D / jnp.square(key_D).sum())
+    return params | {"blocks": params["blocks"] | {"attention_norm": norm | {"bias": bias_LD}}}
+
+
+def test_training_is_soft_and_noisy(random_params):
+    params, text = random_params(AHEAD), "31415 92653 58979 "
+    noisy = replace(AHEAD, position_options=ahead.Scheme(score_noise=2.0))
+    soft, one, other = (
+        attention(params, text, cfg, jax.random.key(seed))[2, -1] for cfg, seed in ((AHEAD, 0), (noisy, 0), (noisy, 1))
+    )
+    assert ((soft > 0) & (soft < 1)).any() and (soft.sum(-1) < 1 + 1e-6).all()
+    assert abs(one - other).max() > 0.01 and abs(one - soft).max() > 0.01
+    np.testing.assert_array_equal(attention(params, text), attention(params, text, noisy))
+    assert model.wants_key(AHEAD)
+
+
+def test_the_bit_alone_is_read(random_params):
+    """What a key ahead is beside its bit does not matter to the last token's logits; which bit it is does."""
+    params = lively(random_params)
+    logits = {text: np.asarray(apply(params, encode(text)[None], AHEAD)[0, -1]) for text in map(wide, range(100))}
+    assert len({tuple(np.round(logits_V, 3)) for logits_V in logits.values()}) in (2, 3)
+
+
+def wide(number):
+    """Terms alike in the two highest places, of which the last token reads the state."""
+    return f"27{number:02d} 81{(7 * number) % 100:02d} "
+
+
+def test_a_text_that_begins_with_a_space_reads_no_future(random_params):
+    """P is 1 there, and P - 2 less than 0."""
+    params, texts = random_params(AHEAD), (" 31415926", " 31415935")
+    one, other = (np.asarray(apply(params, encode(text)[None], AHEAD)[0]) for text in texts)
+    np.testing.assert_array_equal(one[:7], other[:7])
+
+
+def test_what_does_not_go_with_it_is_refused():
+    for change, named in (
+        ({"n_layers": 2}, "^n_layers 2 is not 3"),
+        ({"n_heads": 1}, "^n_heads 1 is less than 2"),
+        ({"window": 9}, "^window 9 hides tokens"),
+    ):
+        with pytest.raises(ValueError, match=named):
+            replace(AHEAD, **change)
+    with pytest.raises(ValueError, match="^score_noise nan is no finite number"):
+        ahead.Scheme(score_noise=jnp.nan)
