@@ -1,7 +1,8 @@
 """Exact match of terms of one width after the other, up to many more digits than the model was trained on.
 
 Each width is asked random rows, and adversarial ones whose third term has a run of zeros or nines, of any length at any
-place: there carries run. As in `evaluate`, the first two terms are given, and a term is right when the space before it
+place: there carries run. Most significant digit first, chains are a third kind: runs of any places whose carry is open
+(generator.py). As in `evaluate`, the first two terms are given, and a term is right when the space before it
 and all its digits are: teacher-forced, and free-running from the first two terms.
 """
 
@@ -18,7 +19,7 @@ from apformer.tasks.digits import generator
 from apformer.tokenizers.digits import decode
 
 TERMS = 4  # of a row: two given, two asked for
-KINDS = {"random": False, "adversarial": True}
+KINDS = {"random": generator.draw, "adversarial": partial(generator.draw, hard=True), "chains": generator.chains}
 _KEY = 1  # the same rows for every seed
 _EXAMPLES = 5  # wrong terms shown of each width and kind
 
@@ -35,7 +36,8 @@ def evaluate(cfg, count, model, *, batch_tokens=8192, progress=None):
     suites.
     """
     measure = partial(_measure, model=model)
-    suites, found = [(width, kind) for width in widths(cfg) for kind in KINDS], []
+    kinds = [kind for kind in KINDS if kind != "chains" or cfg.order == "msb"]
+    suites, found = [(width, kind) for width in widths(cfg) for kind in kinds], []
     for number, (width, kind) in enumerate(suites, 1):
         key = jax.random.fold_in(jax.random.key(_KEY), width)
         tokens_BT = np.asarray(

@@ -8,6 +8,14 @@ and a progression is made around its third term z: z - 2d, z - d, z, z + d ... O
 that runs far. It runs where a term has only zeros or only nines, so `hard` rows have such a run in z, of any length at
 any place.
 
+Those are runs of one kind. In general the carry c into a place of z = 2x - y is open for as long as the places below it
+have u = 2 x_i - y_i in 0, -1, 9, 10: their carry depends on the one they are given. It stays open all down a run where
+
+    (x, y) = (5a + r, 2r + b)      a, b in 0, 1 and r in 0 .. 4      u = -b if a = 0, 10 - b if a = 1
+
+and a of a place is b of the place above it: after 0 or 10 the question is whether the next carry is -1, after -1 or 9
+whether it is 1. With the other a, a place answers that question, and asks its own. `chains` draws such runs.
+
 Rows of one batch have different widths. Their text has the most significant digit first (msb), or the least (lsb).
 """
 
@@ -24,6 +32,7 @@ from apformer.tokenizers.digits import VOCABULARY
 
 SPACE = VOCABULARY[" "]
 MOST = 1000  # digits of a term
+_ENDS = 0.25  # share of the places of a run that answer the question, and ask another
 
 
 @dataclass(frozen=True)
@@ -99,6 +108,35 @@ def draw(key, width_B, places, terms, hard=False):
     return Numbers(digits_BNC, width_B, jnp.stack(fits_NB, axis=1))
 
 
+def chains(key, width_B, places, terms):
+    """Rows of terms of the widths given whose first two terms have a run of open places, its length and place uniform.
+
+    How often b changes along the run is drawn for each row. All other digits are random. The rest is as in `draw`.
+    """
+    keys = jax.random.split(key, 7)
+    shape_BC, place_1C = (len(width_B), places), jnp.arange(places, dtype=jnp.int32)[None]
+    inside_BC = place_1C < width_B[:, None]
+    random_2BC = jax.random.randint(keys[0], (2, *shape_BC), 0, 10)
+    often_B1 = jax.random.uniform(keys[1], (len(width_B), 1))
+    changes_BC = (jax.random.uniform(keys[2], shape_BC) < often_B1).astype(jnp.int32)
+    b_BC = jnp.cumsum(changes_BC[:, ::-1], axis=1)[:, ::-1] % 2  # from the highest place down
+    above_BC = jnp.roll(b_BC, -1, axis=1)  # of the highest place it is that of the lowest, as good as any
+    ends_BC = jax.random.bernoulli(keys[3], _ENDS, shape_BC).astype(jnp.int32)
+    a_BC, r_BC = above_BC ^ ends_BC, random_2BC[0] % 5
+    length_B = jax.random.randint(keys[4], width_B.shape, 1, width_B + 1)
+    start_B = jax.random.randint(keys[5], width_B.shape, 0, width_B - length_B + 1)
+    run_BC = (start_B[:, None] <= place_1C) & (place_1C < (start_B + length_B)[:, None])
+    second_BC = jnp.where(inside_BC, jnp.where(run_BC, 5 * a_BC + r_BC, random_2BC[0]), 0)
+    first_BC = jnp.where(inside_BC, jnp.where(run_BC, 2 * r_BC + b_BC, random_2BC[1]), 0)
+    terms_NBC, fits_NB = [first_BC, second_BC], 2 * [jnp.ones(len(width_B), bool)]
+    for _ in range(terms - 2):
+        double_BC, carry_B = add(terms_NBC[-1], terms_NBC[-1])
+        next_BC, borrow_B = add(double_BC, terms_NBC[-2], -1)
+        terms_NBC.append(next_BC)
+        fits_NB.append(fits_NB[-1] & (carry_B + borrow_B == 0) & ~((next_BC > 0) & ~inside_BC).any(1))
+    return Numbers(jnp.stack(terms_NBC, axis=1), width_B, jnp.stack(fits_NB, axis=1))
+
+
 @partial(jax.jit, static_argnames="order")
 def encode(numbers, order):
     """The text of rows as a Batch of shape (B, N (C + 1) - 1); the first two terms, which are given, weigh nothing."""
@@ -116,18 +154,18 @@ def encode(numbers, order):
     return Batch(tokens_BT, counts_BT.astype(jnp.float32), term_BT)
 
 
-def test_rows(key, width, count, terms, hard):
-    """`count` rows of one width all of whose terms fit: Numbers of numpy arrays, the same for the same key."""
-    kept, found, attempt = [], 0, 0
+def test_rows(key, width, count, terms, kind=draw):
+    """`count` rows of one width all of whose terms fit: Numbers of numpy arrays, the same for the same key.
+
+    kind: `draw`, or a function like it.
+    """
+    kept, found, attempt, draw_rows = [], 0, 0, jax.jit(kind, static_argnums=(2, 3))
     while found < count:
-        rows = _draw(jax.random.fold_in(key, attempt), jnp.full(4 * count, width, jnp.int32), width, terms, hard)
+        rows = draw_rows(jax.random.fold_in(key, attempt), jnp.full(4 * count, width, jnp.int32), width, terms)
         fitting = np.asarray(rows.fits_BN[:, -1])
         kept.append(jax.tree.map(lambda leaf, fitting=fitting: np.asarray(leaf)[fitting], rows))
         found, attempt = found + int(fitting.sum()), attempt + 1
     return jax.tree.map(lambda *leaves: np.concatenate(leaves)[:count], *kept)
-
-
-_draw = jax.jit(draw, static_argnums=(2, 3, 4))
 
 
 def value(digits_C):

@@ -1,7 +1,8 @@
 """Progressions of many widths as a run sees them: rows to train on and to choose by, and the loss.
 
-Every training row is fresh: half as they come, half with a run of zeros or nines. A share hard_fraction of the batch is
-mined: the hardest of several times as many rows with such a run. Only the third and later terms count.
+Every training row is fresh: half as they come, half with carries that run far: a run of zeros or nines, or, most
+significant digit first, of any places whose carry is open. A share hard_fraction of the batch is mined: the hardest of
+several times as many rows with such a run. Only the third and later terms count.
 """
 
 from functools import partial
@@ -25,7 +26,7 @@ def check(settings):
     check_mining(settings.options)
     require("vocab_size", settings.model.vocab_size == len(VOCABULARY), settings.model, f"{len(VOCABULARY)}")
     scheme = settings.model.position_options
-    if settings.model.position == "periodic":
+    if settings.model.position in ("periodic", "ahead"):
         require("separator", scheme.separator == VOCABULARY[" "], scheme, f"{VOCABULARY[' ']}")
     return settings.options.crop_terms * (settings.data.digits + 1) - 1
 
@@ -44,7 +45,10 @@ def sample(key, settings, train_rows=None):
 def _draw(key, settings, size, hard):
     cfg, (width_key, row_key) = settings.data, jax.random.split(key)
     width_B = jax.random.randint(width_key, (size,), 1, cfg.digits + 1)
-    return generator.encode(generator.draw(row_key, width_B, cfg.digits, settings.options.crop_terms, hard), cfg.order)
+    terms = settings.options.crop_terms
+    if hard and cfg.order == "msb":
+        return generator.encode(generator.chains(row_key, width_B, cfg.digits, terms), cfg.order)
+    return generator.encode(generator.draw(row_key, width_B, cfg.digits, terms, hard), cfg.order)
 
 
 def validation(settings, rows):

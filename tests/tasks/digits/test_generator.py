@@ -71,7 +71,7 @@ def test_text_weights_and_terms(order):
 
 
 def test_test_rows_fit_and_are_the_same_for_a_key():
-    rows, again = (generator.test_rows(jax.random.key(1), 12, 50, 4, True) for _ in range(2))
+    rows, again = (generator.test_rows(jax.random.key(1), 12, 50, 4, generator.chains) for _ in range(2))
     assert rows.fits_BN.all() and rows.digits_BNC.shape == (50, 4, 12)
     jax.tree.map(np.testing.assert_array_equal, rows, again)
 
