@@ -98,8 +98,9 @@ class Attended(NamedTuple):
     rest: np.ndarray  # (N,) length of the error of y, but for what `read` and `mean` lead to
 
 
-def attend(x, e, seen, w, cfg):
+def attend(x, e, seen, w, cfg, bits=None):
     """(slice, Attended) of all rows of `seen`, from the states x, whose errors are at most e long: network.block."""
+    bits, own_x = np.zeros(len(seen)) if bits is None else bits, float(cfg["residual"])
     D, H, W = cfg["d_model"], cfg["n_heads"], seen.shape[1]
     K, normed, scale = D // H, standard(x, e, w, "attention_norm", cfg["norm_epsilon"]), scale_of(w, "attention_norm")
     bias, share, found = w[f"attention.{cfg['position']}.table"], gamma(W + 4) + 2 * FUNCTION, []
@@ -130,7 +131,7 @@ def attend(x, e, seen, w, cfg):
             ds_o = (ds_o + rounded(K + 3, size)) * (1 + 2 * U)
             score[..., o] = np.where(known, (q[own] * k[key]).sum(-1) + bias[:, o], -np.inf)
             ds[..., o] = np.where(known, ds_o, 0.0)
-        score[..., W] = w["attention.sink"]  # a key whose value is 0
+        score[..., W] = w.get("attention.sink", -np.inf)  # a key whose value is 0
         top = score.max(-1, keepdims=True)
         ds += FUNCTION + 3 * U * (
             np.where(np.isfinite(score), np.abs(score - top), 0.0) + 2 * ds.max(-1, keepdims=True)
@@ -147,13 +148,15 @@ def attend(x, e, seen, w, cfg):
             most = weight[..., o] * (1 + any_move) + moves[..., o]
             e_mean += weight[..., o] * lv[key] + rounded(W + 4, most * (size_v[key] + dv[key]))
         e_mean = SLACK * (e_mean + share * (length(mean) + e_mean))
+        if cfg["position"] == "ahead":  # the last head reads no key, but one of three numbers
+            mean[:, -1], mean[:, -1, 0], weight[:, -1], e_mean[:, -1] = 0.0, bits[at], 0.0, 0.0
         mean, weight, read = mean.reshape(-1, D), weight[..., :W], normed.e[row] * (row >= 0)
-        size = sums_o * (length(mean) + length(e_mean) + grows_v * read.max(1)) + length(x[own]) + e[own]
-        rest = SLACK * (e[own] + rounded(D + 2, size))
+        size = sums_o * (length(mean) + length(e_mean) + grows_v * read.max(1)) + own_x * (length(x[own]) + e[own])
+        rest = SLACK * (own_x * e[own] + rounded(D + 2, size))
         by_read = np.sqrt(np.einsum("nho,hg,ngo->no", weight, forms, weight))
         by_read = np.minimum(by_read, grows_o * grows_v * weight.max(1))
         e_y = rest + grows_o * length(e_mean) + (read * by_read).sum(1)
-        yield at, Attended(x[own] + mean @ W_o, SLACK * e_y, weight, read, e_mean, rest)
+        yield at, Attended(own_x * x[own] + mean @ W_o, SLACK * e_y, weight, read, e_mean, rest)
 
 
 class Directions(NamedTuple):
@@ -215,19 +218,20 @@ def turned(h, dh):
     return np.maximum(np.minimum(dh, h + dh), 0.0)
 
 
-def contracted(attended, h, dh, w):
+def contracted(attended, h, dh, w, residual=True):
     """(the states after a layer, the length of the rounding of their sums), of hidden units that err by dh at most."""
+    y, e = (attended.y, attended.e) if residual else (np.zeros((1, 1)), 0.0)
     W_2, b_2, on = w["feedforward.contract.weight"], w["feedforward.contract.bias"], np.maximum(h, 0.0)
-    size = spectral(np.abs(W_2)) * (length(on) + length(turned(h, dh))) + length(attended.y) + attended.e + length(b_2)
-    return attended.y + on @ W_2 + b_2, rounded(len(W_2) + 3, size)
+    size = spectral(np.abs(W_2)) * (length(on) + length(turned(h, dh))) + length(y) + e + length(b_2)
+    return y + on @ W_2 + b_2, rounded(len(W_2) + 3, size)
 
 
-def states(x, e, seen, w, cfg):
+def states(x, e, seen, w, cfg, bits=None):
     """The states after a layer, and the lengths of their errors."""
     found, errors = np.empty((len(seen), cfg["d_model"])), np.empty(len(seen))
     columns = scale_of(w, "feedforward_norm")[:, None] * w["feedforward.expand.weight"]
     W_2 = w["feedforward.contract.weight"]
-    for at, attended in attend(x, e, seen, w, cfg):
+    for at, attended in attend(x, e, seen, w, cfg, bits):
         normed, h, local = hidden(attended, w, cfg)
         dh = SLACK * (length(columns, 0) * normed.e[:, None] + local)
         masks, mask_of = np.unique(np.packbits(h > 0, axis=1), axis=0, return_inverse=True)
@@ -236,8 +240,8 @@ def states(x, e, seen, w, cfg):
             M = masks[some][:, :, None]
             product = (M * (columns.T @ columns)) @ (M * (W_2 @ W_2.T))
             grows[some] = np.maximum(np.einsum("nij,nji->n", product, product), 0.0) ** 0.25
-        found[at], summed = contracted(attended, h, dh, w)
+        found[at], summed = contracted(attended, h, dh, w, cfg["residual"])
         apart = np.where(h > 0, local, 0.0) + np.maximum(dh - np.abs(h), 0.0)
         carried = grows[mask_of.ravel()] * normed.e + spectral(W_2) * length(apart)
-        errors[at] = SLACK * (attended.e + carried + summed)
+        errors[at] = SLACK * (cfg["residual"] * attended.e + carried + summed)
     return found, errors

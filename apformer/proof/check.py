@@ -105,7 +105,7 @@ def main(folder, contexts, theorem_alone=False):
     """Print PROVEN, or what speaks against it. contexts: the module that lists them."""
     try:
         weights, cfg, data, certificate = read(folder)
-        slices = contexts.slices(data, cfg)
+        slices = contexts.slices(data, cfg, partial(network.bits, weights=weights, cfg=cfg))
     except (OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
         demand(False, f"the files in {folder} cannot be read ({error!r}): export them again")
     identity, kept = [certificate["parameters_sha256"], theorem_alone], time.monotonic()

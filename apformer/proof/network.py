@@ -3,6 +3,8 @@
 A string is a number to the base 12, its newest token the lowest digit. What a layer says of a token is a function of a
 shorter string, which many strings have in common. So each layer is computed once for each distinct string: a table, in
 which the next layer looks up what it reads.
+
+With --position ahead a string has one more token, the bit of the head that looks ahead: 0 for -1, 1 for none, 2 for 1.
 """
 
 import numpy as np
@@ -11,15 +13,17 @@ START = 11  # the token that stands for all that is before a row; the others are
 BATCH = 2**13  # strings of a product
 FIXED = {  # what this file does not compute otherwise
     "vocab_size": 11, "attention_bias": False, "output_projection": True, "weighting": "softmax",
-    "attention_sink": True, "activation": "relu", "feedforward": True, "feedforward_bias": True,
-    "feedforward_norm": True, "residual": True, "norm_position": "pre", "norm_bias": True, "head_bias": True,
-    "scale_embedding": False, "tie_embeddings": False,
+    "activation": "relu", "feedforward": True, "feedforward_bias": True, "feedforward_norm": True,
+    "norm_position": "pre", "norm_bias": True, "head_bias": True, "scale_embedding": False, "tie_embeddings": False,
 }  # fmt: skip
+UNSURE = 0.25  # a key with a number that is nearer to 0 may decide or not, and say either
+AHEAD = [[0], [1]], [[0, 1], [2, 3]], [[0, 1, 2, 3]]  # what its layers read, see `reads`
 
 
 def beyond(cfg):
     """What this file does not compute of a Config, in words; None if it computes all."""
-    for name, value in FIXED.items():
+    ahead = cfg["position"] == "ahead"
+    for name, value in (FIXED | {"residual": not ahead, "attention_sink": not ahead}).items():
         if cfg[name] != value:
             return f"{name} is {cfg[name]}, and {value} alone is computed"
     if cfg["similarity"] not in ("dot", "scaled_dot"):
@@ -27,6 +31,8 @@ def beyond(cfg):
     if cfg["norm"] not in ("layer", "none"):
         return f"norm is {cfg['norm']}: layer and none alone are computed"
     scheme, window = cfg["position_options"], cfg["window"]
+    if ahead and scheme["separator"] == 10 and cfg["n_layers"] == len(AHEAD) and not window:
+        return None
     near = cfg["position"] == "periodic" and (scheme["separator"], scheme["near"], scheme["span_heads"]) == (10, 1, 0)
     if not (near and window is None or cfg["position"] == "relative" and window):
         return f"position is {cfg['position']}: relative with a window, and periodic with near 1, alone are computed"
@@ -40,8 +46,10 @@ def reads(cfg, layer):
 
     With a window: the token o places back, and what the layers below read from there. Periodic: a term and its space
     have P tokens; a string has a token for each pair (a, b), b <= a, in order, that a P - b places back; a head reads
-    (0, 0), (1, 1) and (1, 0).
+    (0, 0), (1, 1) and (1, 0). Ahead: a string has the tokens 0, P, 1 and P + 1 places back of the last token read.
     """
+    if cfg["position"] == "ahead":
+        return np.array(AHEAD[layer - 1])
     if cfg["position"] == "relative":
         below = (layer - 1) * (cfg["window"] - 1) + 1
         return np.arange(cfg["window"])[:, None] + np.arange(below)
@@ -56,7 +64,7 @@ def shapes(cfg):
     K, F = D // H, cfg["d_ff"] or 4 * D
     norms = ("attention_norm", "feedforward_norm") if cfg["norm"] == "layer" else ()
     blocks = dict.fromkeys(("attention.query", "attention.key", "attention.value"), (D, H, K))
-    blocks |= {"attention.output": (H, K, D), "attention.sink": (H,)}
+    blocks |= {"attention.output": (H, K, D)} | ({"attention.sink": (H,)} if cfg["attention_sink"] else {})
     blocks |= {f"attention.{cfg['position']}.table": (H, len(reads(cfg, 1)))}
     blocks |= {"feedforward.expand.weight": (D, F), "feedforward.expand.bias": (F,)}
     blocks |= {"feedforward.contract.weight": (F, D), "feedforward.contract.bias": (D,)}
@@ -75,12 +83,15 @@ def norm(x, weights, name, epsilon):
     return x * weights[f"{name}.scale"] + weights[f"{name}.bias"]
 
 
-def block(x, seen, w, cfg):
+def block(x, seen, w, cfg, bits=None):
     """The states after a layer, from the states x before it. seen[:, o] is the row of x of the o-th token read, or -1.
 
     score(o) = q . k_o [/ sqrt(K)] + table[o]       y = x + (weighted mean of v) W_o
     z = y + relu(norm(y) W_1 + b_1) W_2 + b_2
+
+    x and y are not added in a model without residuals. bits: what the head that looks ahead reads, -1, 0 or 1.
     """
+    bits = np.zeros(len(seen)) if bits is None else bits
     D, H, W = cfg["d_model"], cfg["n_heads"], seen.shape[1]
     K, normed = D // H, norm(x, w, "attention_norm", cfg["norm_epsilon"])
     bias, products = w[f"attention.{cfg['position']}.table"], ("query", "key", "value")
@@ -92,14 +103,17 @@ def block(x, seen, w, cfg):
         for o in range(W):
             score_o = (q[own] * k[row[:, o]]).sum(-1) + bias[:, o]
             score[..., o] = np.where(row[:, o, None] < 0, -np.inf, score_o)
-        score[..., W] = w["attention.sink"]
+        score[..., W] = w.get("attention.sink", -np.inf)
         weight = np.exp(score - score.max(-1, keepdims=True))
         weight /= weight.sum(-1, keepdims=True)
-        mean = sum(weight[..., o, None] * v[row[:, o]] for o in range(W)).reshape(-1, D)
-        y = x[own] + mean @ w["attention.output"].reshape(D, D)
+        mean = sum(weight[..., o, None] * v[row[:, o]] for o in range(W))
+        if cfg["position"] == "ahead":
+            mean[:, -1], mean[:, -1, 0] = 0.0, bits[at]
+        y = mean.reshape(-1, D) @ w["attention.output"].reshape(D, D) + (x[own] if cfg["residual"] else 0.0)
         hidden = norm(y, w, "feedforward_norm", cfg["norm_epsilon"]) @ w["feedforward.expand.weight"]
         hidden = np.maximum(hidden + w["feedforward.expand.bias"], 0.0)
-        z[at] = y + hidden @ w["feedforward.contract.weight"] + w["feedforward.contract.bias"]
+        z[at] = hidden @ w["feedforward.contract.weight"] + w["feedforward.contract.bias"]
+        z[at] += y if cfg["residual"] else 0.0
     return z
 
 
@@ -123,8 +137,25 @@ def layers(codes, weights, cfg):
 def logits(codes, weights, cfg):
     """The logits after each of these strings, which are distinct and in order: (strings, 11)."""
     tokens, above = layers(codes, weights, cfg)
-    x = weights["embedding.table"][tokens]
+    x, bits = weights["embedding.table"][tokens], codes // 12**4 % 12 - 1.0
     for seen, own in above:
-        x = block(x, seen, own, cfg)
+        x = block(x, seen, own, cfg, bits if seen is above[-1][0] else None)
     x = norm(x, weights, "final_norm", cfg["norm_epsilon"])
     return x @ weights["head.output.weight"] + weights["head.output.bias"]
+
+
+def bits(codes, weights, cfg):
+    """(Whether keys may go on, which of -1, 0 and 1 they may say instead): (N,) and (N, 3) bool, with --position ahead.
+
+    The key of a string, in any order, is that of its last token in the last layer. It has two numbers, the first of its
+    key and the first of its value. It decides if the first is above 0, and then says the sign of the second.
+    """
+    distinct, place_of = np.unique(codes, return_inverse=True)
+    tokens, (*below, (_, own)) = layers(distinct, weights, cfg)
+    x = weights["embedding.table"][tokens]
+    for seen, w in below:
+        x = block(x, seen, w, cfg)
+    x = norm(x, own, "attention_norm", cfg["norm_epsilon"])[place_of]
+    decides, says = (x @ own[f"attention.{name}"][:, -1, 0] for name in ("key", "value"))
+    signs = np.stack([-says, np.full(len(says), -np.inf), says], 1)
+    return ~(decides > UNSURE), ~(signs < -UNSURE) & ~(decides < -UNSURE)[:, None]  # what is not finite may be either

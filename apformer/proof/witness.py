@@ -5,6 +5,7 @@ have nothing in common but the weights, and a difference above FAULT is said to 
 """
 
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 
 import jax
@@ -13,7 +14,7 @@ import numpy as np
 from apformer.decoding.bind import call
 from apformer.errors import USAGE, UserError
 from apformer.proof import check, network, page
-from apformer.report import progress
+from apformer.report import progress, twin
 
 PROGRAMS = [Path(__file__).with_name(name) for name in ("check.py", "network.py", "bounds.py", "rounding.py")]
 FAULT = 1e-4
@@ -23,7 +24,7 @@ BATCH_TOKENS = 4096
 def compare(model, settings, contexts):
     """[{"witness", "strings", "errors", "smallest_margin", "largest_gap"}] of numpy, which is asked after every string.
 
-    The page is a second entry, where node is installed: its gap is that from numpy. model: decoding.bind.Model.
+    The page is a second entry, where node is installed and the page runs such models: its gap is that from numpy.
     contexts: the module of the task that lists them. Raises UserError (exit USAGE) for a model that network.py does not
     compute.
     """
@@ -32,17 +33,19 @@ def compare(model, settings, contexts):
         raise UserError(f"--check computes another model than this one: {fault}", USAGE)
     named = jax.tree_util.tree_leaves_with_path(model.params)
     weights = {".".join(entry.key for entry in path): np.asarray(leaf, np.float64) for path, leaf in named}
+    bits_of = partial(network.bits, weights=weights, cfg=cfg)
     gap, least, wrong, strings, chosen = 0.0, np.inf, 0, 0, page.Chosen()
     with progress.bar(unit="context", unit_scale=True, desc="check") as bar:
-        for columns in contexts.slices(data, cfg):
+        for columns in contexts.slices(data, cfg, bits_of):
             codes_N, _, ours_NV, margin_N = check.ask(*contexts.strings(columns, data, cfg), weights, cfg)
-            gap = max(gap, _largest_gap(model, contexts.rows(codes_N, cfg), ours_NV))
+            gap = max(gap, _largest_gap(model, contexts.rows(codes_N, cfg, bits_of), ours_NV))
             wrong, least = wrong + int((margin_N <= 0).sum()), min(least, float(margin_N.min()))
             strings += len(margin_N)
             chosen.see(codes_N, ours_NV, margin_N)
             bar.update(columns.shape[1])
     found = {"strings": strings, "errors": wrong, "smallest_margin": least, "largest_gap": gap}
-    by_page = page.compare(weights, cfg, contexts, chosen)
+    runs = twin.refusal("model", settings.model) is None
+    by_page = page.compare(weights, cfg, contexts, chosen) if runs else None
     return [{"witness": f"numpy {np.__version__}, float64"} | found, *([by_page] if by_page else [])]
 
 

@@ -186,7 +186,7 @@ class Begun(BaseException):
     """A program has read its files."""
 
 
-def _begin(data, cfg):
+def _begin(data, cfg, bits_of):
     raise Begun
 
 

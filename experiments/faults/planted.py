@@ -139,7 +139,7 @@ class Accepted(BaseException):
     """The files are read, and nothing was wrong with them."""
 
 
-def accept(data, cfg):
+def accept(data, cfg, bits_of):
     """In place of the contexts: most flipped bits are refused before any is asked, and the rest is asked afterwards."""
     raise Accepted
 

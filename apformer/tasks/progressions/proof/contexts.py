@@ -18,7 +18,7 @@ def claim(data):
     return f"every progression of {data['digits']}-digit terms, differences {low} to {high}, of any length"
 
 
-def slices(data, cfg):
+def slices(data, cfg, bits_of=None):
     """The contexts of all differences, about SLICE at a time: (first term, difference, terms given), a column each."""
     held = []
     for difference in range(data["min_difference"], data["max_difference"] + 1):
@@ -70,7 +70,7 @@ def text(column, place, data):
     return row[:end], row[end]
 
 
-def rows(codes, cfg):
+def rows(codes, cfg, bits_of=None):
     """Texts after whose last token a model says what it says of these strings: (which of them, tokens), by length."""
     length = reach(cfg) + 1
     tokens = np.stack([codes // 12**o % 12 for o in reversed(range(length))], axis=1).astype(np.int32)

@@ -1,12 +1,17 @@
 """The strings that check.py asks are those of every progression with the least significant digit first."""
 
+from functools import partial
 from itertools import product
 
 import jax
 import numpy as np
 
+from apformer import model as transformer
+from apformer.analysis import certificate
+from apformer.decoding.bind import bind
 from apformer.model import apply
-from apformer.proof import network
+from apformer.proof import check, network, rounding
+from apformer.tasks.digits import natural_order
 from apformer.tasks.digits.certificate import contexts as enumerated
 from apformer.tasks.digits.proof import contexts
 from apformer.tasks.digits.recipes import digits
@@ -79,3 +84,31 @@ def test_a_text_of_a_string_leads_to_its_logits(random_params):
         np.testing.assert_allclose(ours_NV[which], theirs_BTV[:, -1], rtol=2e-4, atol=2e-3)
         seen += len(which)
     assert seen == len(codes)
+
+
+def test_natural_order_has_the_contexts_of_the_certificate_and_the_logits_of_the_model(random_params):
+    """Two programs that share no line, one in whole arrays and one in loops: as many contexts, and as many wrong."""
+    cfg = digits(3, "msb").model
+    params = random_params(cfg)
+    named = jax.tree_util.tree_leaves_with_path(params)
+    weights = {".".join(entry.key for entry in path): np.asarray(leaf, np.float64) for path, leaf in named}
+    config = vars(cfg) | {"position_options": vars(cfg.position_options)}
+    assert network.beyond(config) is None
+    assert {name: array.shape for name, array in weights.items()} == network.shapes(config)
+    model, bits_of = bind(transformer, params, cfg), partial(network.bits, weights=weights, cfg=config)
+    parts, _ = natural_order.judge(
+        {where: natural_order.ask(model, texts) for where, texts in natural_order.texts().items()}
+    )
+    (columns,) = contexts.slices({"order": "msb"}, config, bits_of)
+    codes, truth = contexts.strings(columns, {"order": "msb"}, config)
+    strings, right, ours_NV, margin = check.ask(codes, truth, weights, config)
+    tally = certificate.together(parts.values())
+    assert (columns.shape[1], (margin <= 0).sum()) == (tally["contexts"], tally["errors"])
+    assert abs(margin.min() - tally["smallest_margin"]) < 1e-3 and 0 < tally["errors"] < tally["contexts"]
+    rows = contexts.rows(strings, config, bits_of)
+    assert [len(which) > 0 for which, _ in rows] == 4 * [True]
+    for which, tokens_BT in rows:
+        theirs_BTV = jax.jit(lambda params, tokens_BT: apply(params, tokens_BT, cfg))(params, tokens_BT[:500])
+        np.testing.assert_allclose(ours_NV[which[:500]], theirs_BTV[:, -1], rtol=2e-4, atol=2e-3)
+    ratio = rounding.ratios(strings, right, weights, config)
+    assert (ratio[margin <= 0] <= 0).all() and (ratio > 0).any() and (ratio < margin.clip(1e-9) * 1e6).all()
