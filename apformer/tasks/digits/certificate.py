@@ -29,6 +29,7 @@ from apformer.analysis import certificate
 from apformer.analysis.rounding import between_ways
 from apformer.decoding.bind import call
 from apformer.errors import USAGE, UserError
+from apformer.tasks.digits import natural_order
 from apformer.tasks.digits.generator import SPACE
 from apformer.tokenizers.digits import VOCABULARY, decode
 
@@ -89,19 +90,24 @@ def _text(kept_B, terms, last, target_B):
 def certify(model, settings, work):
     """The certificate of a model that sees no more than two layers of near = 1 do: a dict that JSON can hold.
 
+    Most significant digit first, natural_order.py has it.
+
     Raises UserError (exit USAGE) if the logits of the model depend on more than can be enumerated.
     """
     reason = unbounded(settings)
     if reason:
         claim = "what can be claimed of it is what `apformer evaluate` finds, width by width"
         raise UserError(f"{reason}, so the contexts of this model are too many to ask: {claim}", USAGE)
-    return conclude(model, work.tell)
+    judged = natural_order.conclude if settings.data.order == "msb" else conclude
+    return judged(model, work.tell)
 
 
 def unbounded(settings):
     """Why a model's logits depend on more than the certificate asks; None if they do not."""
     cfg = settings.model
     if settings.data.order == "msb":
+        if cfg.position == "ahead":
+            return natural_order.unbounded(cfg)
         return "a digit depends on carries from all places below it, which are written after it"
     options = cfg.position_options
     if cfg.position != "periodic" or options.near != 1 or options.span_heads or cfg.window or cfg.n_layers > 2:

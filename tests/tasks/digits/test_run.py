@@ -20,9 +20,10 @@ from apformer.tasks.digits import certificate, evaluation, generator, training
 
 FLAGS = (
     "--recipe digits --digits 3 --d_model 16 --n_heads 2 --d_ff 16 --steps 4 --log_every 2 --save_every 4 "
-    "--batch_size 8 --test_sequences 6 --rule adamw --hard_fraction 0 --n_layers 1"
+    "--batch_size 8 --test_sequences 6 --rule adamw --hard_fraction 0"
 ).split()
-LSB = recipes.parse([*FLAGS, "--order", "lsb"])
+LSB_FLAGS = [*FLAGS, "--order", "lsb", "--n_layers", "1"]
+LSB = recipes.parse(LSB_FLAGS)
 
 
 @pytest.fixture(autouse=True)
@@ -40,7 +41,7 @@ def run(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(training, "VALIDATION_ROWS", 16)
         patch.setattr(evaluation, "widths", lambda cfg: [cfg.digits])
-        assert cli.main(["train", *FLAGS, "--order", "lsb", "--run_dir", str(paths["lsb"])]) == 0
+        assert cli.main(["train", *LSB_FLAGS, "--run_dir", str(paths["lsb"])]) == 0
     return paths
 
 
@@ -77,7 +78,12 @@ def test_prompts_are_of_any_one_width_in_the_order_of_the_run(run, capsys):
 
 
 def test_a_certificate_is_for_what_depends_on_few_digits(run, capsys, monkeypatch):
-    fails(capsys, "carries from all places below", errors.USAGE, "certify", run["msb"])
+    msb = recipes.parse(FLAGS)
+    periodic_too = replace(msb, model=replace(msb.model, position="periodic", position_options=None))
+    assert "carries from all places below" in certificate.unbounded(periodic_too)
+    assert "--residual True lets it see" in certificate.unbounded(replace(msb, model=replace(msb.model, residual=True)))
+    assert cli.main(["certify", str(run["msb"]), "--json"]) == errors.NOT_CERTIFIED  # untrained
+    assert json.loads(capsys.readouterr().out)["outside_difference"] == 0
     few = {where: (tokens_BT[::500], right_B[::500]) for where, (tokens_BT, right_B) in certificate.contexts().items()}
     monkeypatch.setattr(certificate, "contexts", lambda: few)
     monkeypatch.setattr(certificate, "WIDTHS", (5,))
@@ -110,14 +116,15 @@ def test_flags_that_no_such_run_can_follow(capsys, tmp_path, monkeypatch):
         (["--dataset", "rows.txt"], "--dataset is a flag of --recipe exact"),
         (["--position_offset", "3"], "--position_offset is a flag of --recipe exact"),
         (["--max_difference", "3"], "--max_difference"),
-        (["--span_heads", "9"], "--span_heads 9 is not in 0 to n_heads 8"),
-        (["--window", "3"], "--weighting geometric|weighting geometric takes keys in order"),
-        (["--near", "0"], "--near 0 is less than 1"),
+        (["--order", "lsb", "--span_heads", "9"], "--span_heads 9 is not in 0 to n_heads 8"),
+        (["--window", "3"], "window 3 hides tokens that position ahead reads"),
+        (["--n_layers", "2"], "n_layers 2 is not 3"),
+        (["--order", "lsb", "--near", "0"], "--near 0 is less than 1"),
         (["--score_noise", "nan"], "--score_noise nan is no finite number of at least 0"),
-        (["--logit_scale", "inf"], "--logit_scale inf is no finite number above 0"),
-        (["--position", "somewhere"], "--position somewhere is none of alibi, "),
+        (["--order", "lsb", "--logit_scale", "inf"], "--logit_scale inf is no finite number above 0"),
+        (["--position", "somewhere"], "--position somewhere is none of ahead, alibi, "),
         (["--position", "rotary", "--near", "2"], "nrecognized"),
-        (["--attention_sink"], "attention_sink is for a softmax"),
+        (["--attention_sink", "--weighting", "geometric"], "attention_sink is for a softmax"),
         (["--separator", "3"], "--separator 3 is out of range: give 10"),
         (["--order", "middle"], "order"),
     ):
@@ -127,11 +134,11 @@ def test_flags_that_no_such_run_can_follow(capsys, tmp_path, monkeypatch):
 
 def test_a_sweep_asks_other_suites():
     with pytest.raises(errors.UserError, match="--recipe digits has no suites of a sweep: train it alone"):
-        grid.programs({"recipe": "digits", "n_layers": ["1", "2"]})
+        grid.programs({"recipe": "digits", "order": "lsb", "n_layers": ["1", "2"]})
 
 
 def test_training_rows_have_all_widths_and_the_hardest_are_kept():
-    cfg = recipes.parse([*FLAGS, "--order", "lsb", "--batch_size", "40", "--hard_fraction", "0.25"])
+    cfg = recipes.parse([*LSB_FLAGS, "--batch_size", "40", "--hard_fraction", "0.25"])
     batch = jax.jit(training.sample, static_argnums=1)(jax.random.key(0), cfg)
     assert len(batch.tokens_BT) == 30 + 4 * 10
     periods = {int(np.argmax(row == generator.SPACE)) + 1 for row in np.asarray(batch.tokens_BT)}
