@@ -1,47 +1,21 @@
-"""The page in a browser, from the disk and without a network: it draws, plays, ablates, and says nothing wrong.
+"""The page in a browser, from the disk and without a network: it draws, plays, ablates, and says nothing wrong."""
 
-Skipped without Chromium, node, or `npm ci` in apformer/report/page.
-"""
-
-import json
 import re
 import shutil
-import subprocess
-from pathlib import Path
 
 import pytest
 
 from apformer.commands import report as page
 from apformer.report import twin
 from apformer.runs import restore
-from tests.report.test_page import SOURCE, read
-
-BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-MISSING = [
-    *([] if BROWSER else ["Chromium"]),
-    *([] if shutil.which("node") else ["node"]),
-    *([] if (SOURCE / "node_modules" / "playwright-core").is_dir() else ["`npm ci` in apformer/report/page"]),
-]
-pytestmark = pytest.mark.skipif(bool(MISSING), reason=f"needs {' and '.join(MISSING)}")
-
-
-def browse(run, *steps):
-    """What a browser has seen that opened the page of a run and took these steps."""
-    script = Path(__file__).parents[1] / "page" / "browser.mjs"
-    command = ["node", str(script), BROWSER, str(run / "report.html"), ",".join(("open", *steps))]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
-    assert done.returncode == 0, done.stderr
-    seen = json.loads(done.stdout)
-    assert seen["errors"] == [] and seen["requests"] == []
-    assert not seen["open"]["wide"], "the page is wider than its window"
-    return seen
+from tests.report.test_page import read
 
 
 def no_serious_finding(seen):
     return not [finding for finding in seen["axe"] if finding["impact"] in ("serious", "critical")]
 
 
-def test_a_run_on_progressions_is_played_with_and_taken_apart(made_run):
+def test_a_run_on_progressions_is_played_with_and_taken_apart(browse, made_run):
     run = made_run("progressions")
     seen = browse(run, "faults", "play", "sample", "attend", "ablate", "cell", "wrong", "keyboard", "axe")
     assert seen["open"]["missing"] == [] and len(seen["open"]["sections"]) == 8
@@ -66,7 +40,7 @@ def test_a_run_on_progressions_is_played_with_and_taken_apart(made_run):
     assert no_serious_finding(seen), seen["axe"]
 
 
-def test_the_circuit_is_read_as_the_algorithm(made_run):
+def test_the_circuit_is_read_as_the_algorithm(browse, made_run):
     seen = browse(made_run("circuit"), "play", "attend", "axe")
     assert seen["play"] == {"written": "␣060␣070␣080", "verdict": ["060 ✓", "070 ✓", "080 ✓"], "bars": 11, "best": "0"}
     assert len(seen["attend"]["algorithm"]) == 3  # of four, one was closed
@@ -75,7 +49,7 @@ def test_the_circuit_is_read_as_the_algorithm(made_run):
     assert no_serious_finding(seen), seen["axe"]
 
 
-def test_a_translator_is_played_with_and_taken_apart(made_run):
+def test_a_translator_is_played_with_and_taken_apart(browse, made_run):
     run = made_run("pairs")
     seen = browse(run, "sentences", "translate", "beams", "force", "across", "ablate", "wrong", "keyboard", "axe")
     assert seen["open"]["missing"] == [] and len(seen["open"]["sections"]) == 8
@@ -123,7 +97,7 @@ def test_a_translator_is_played_with_and_taken_apart(made_run):
         ("wide", ("play", "attend", "axe")),
     ],
 )
-def test_every_kind_of_run_opens_and_its_sections_work(made_run, kind, steps):
+def test_every_kind_of_run_opens_and_its_sections_work(browse, made_run, kind, steps):
     seen = browse(made_run(kind), *steps)
     if kind == "text":
         assert seen["write"]["written"] == 20 and seen["write"]["fault"] == ""  # as many as there are positions for
@@ -132,7 +106,7 @@ def test_every_kind_of_run_opens_and_its_sections_work(made_run, kind, steps):
     assert no_serious_finding({"axe": []} | seen), seen["axe"]
 
 
-def test_a_page_without_its_model_says_so_and_shows_the_rest(made_run, tmp_path, monkeypatch):
+def test_a_page_without_its_model_says_so_and_shows_the_rest(browse, made_run, tmp_path, monkeypatch):
     run = shutil.copytree(made_run("progressions"), tmp_path / "run")
     settings = restore.load_settings(run)
     page.write(run, settings, None, weights=False)

@@ -15,10 +15,6 @@ from apformer.tasks import text, translation, words
 from apformer.tokenizers import pretrained
 from apformer.tokenizers import text as text_tokenizer
 from tests.helpers import small_runs
-from tests.report.test_page_browser import BROWSER, MISSING, browse
-
-pytestmark = pytest.mark.skipif(bool(MISSING), reason=f"needs {' and '.join(MISSING)}")
-assert BROWSER or MISSING
 
 IMAGE = "<img src=x onerror=canary('image')>"  # without a slash, so that a file can have the name
 HOSTILE = (
@@ -93,7 +89,7 @@ RUNS = {  # how it is made, what its page shows letter by letter, and what is do
 
 
 @pytest.mark.parametrize("kind", RUNS)
-def test_a_hostile_run_runs_nothing_in_the_browser(kind, tmp_path):
+def test_a_hostile_run_runs_nothing_in_the_browser(browse, kind, tmp_path):
     make, shown, steps = RUNS[kind]
     run = make(tmp_path / IMAGE)
     page = run / "report.html"
@@ -109,7 +105,7 @@ def test_a_hostile_run_runs_nothing_in_the_browser(kind, tmp_path):
         assert all(line in seen["text"] for line in shown)
 
 
-def test_a_canary_that_runs_is_seen(made_run, tmp_path):
+def test_a_canary_that_runs_is_seen(browse, made_run, tmp_path):
     run = shutil.copytree(made_run("progressions"), tmp_path / "run")
     page = (run / "report.html").read_text("utf-8")
     page = re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", page)
