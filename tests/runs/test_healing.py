@@ -3,6 +3,7 @@
 import dataclasses
 import shutil
 import signal
+from functools import cache
 
 import jax
 import numpy as np
@@ -41,10 +42,16 @@ def train(path, **changes):
     return path
 
 
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """The directory of the run that tests copy and damage: trained by the first of them, under its `only_train`."""
+    return cache(lambda: train(tmp_path_factory.mktemp("whole") / "run"))
+
+
 @pytest.fixture
-def whole(tmp_path):
+def whole(trained, tmp_path):
     """A finished run that holds the steps 4 (the best), 20, 24 and 28."""
-    path = train(tmp_path / "run")
+    path = shutil.copytree(trained(), tmp_path / "run")
     assert selection.steps(path / "checkpoints") == [4, 20, 24, 28] and selection.best(path / "checkpoints") == 4
     return path
 
@@ -107,11 +114,11 @@ def stop_at(step, monkeypatch):
     monkeypatch.setattr(fit, "run_steps", run_steps)
 
 
-def test_a_checkpoint_that_a_stop_saved_is_computed_again(tmp_path, monkeypatch, capsys):
+def test_a_checkpoint_that_a_stop_saved_is_computed_again(trained, tmp_path, monkeypatch, capsys):
     with monkeypatch.context() as patch, pytest.raises(SystemExit):
         stop_at(14, patch)
         train(tmp_path / "run")
-    before, whole = facts(tmp_path / "run"), train(tmp_path / "whole")
+    before = facts(tmp_path / "run")
     assert list(before) == [4, 8, 12, 14] and before[14]["temporary"]
     lose_manifest(tmp_path / "run", 14)
     rows, settings = restore.load_rows(tmp_path / "run"), restore.load_settings(tmp_path / "run")
@@ -120,7 +127,7 @@ def test_a_checkpoint_that_a_stop_saved_is_computed_again(tmp_path, monkeypatch,
     assert facts(tmp_path / "run") == before
     assert cli.main(["resume", str(tmp_path / "run")]) == 0
     assert "resumed at step 14 of 28" in capsys.readouterr().err
-    assert facts(tmp_path / "run") == facts(whole)
+    assert facts(tmp_path / "run") == facts(trained())
 
 
 def test_a_population_is_healed_alike(tmp_path):
