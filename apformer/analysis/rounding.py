@@ -19,7 +19,7 @@ def between_ways(tokens_BT, inside_BT, model):
     """
     logits_BTV = call(model.apply, tokens_BT)
     others = [
-        jnp.concatenate([call(model.apply, tokens_BT[b : b + 1]) for b in range(len(tokens_BT))]),
+        np.concatenate([call(model.apply, tokens_BT[b : b + 1]) for b in range(len(tokens_BT))]),
         _through_cache(model, tokens_BT),
         _one_by_one(model, tokens_BT),
     ]
@@ -36,7 +36,7 @@ def context_differences(tokens_BT, inside_BT, characters, terms, apply):
     does not matter where they stand.
     """
     # What is asked for begins with the space after the last of these terms, which its last digit predicts.
-    asked_BT = inside_BT & (jnp.arange(tokens_BT.shape[1]) >= terms * characters - 2)[None]
+    asked_BT = inside_BT & (np.arange(tokens_BT.shape[1]) >= terms * characters - 2)
     random = np.random.default_rng(0)
     before_2BS = random.integers(0, 11, (2, len(tokens_BT), 3 * characters), np.int32)
     one, other = (
@@ -60,4 +60,6 @@ def _one_by_one(model, tokens_BT):
 
 
 def _difference(one_BTV, other_BTV, inside_BT):
-    return float(jnp.where(inside_BT, abs(one_BTV - other_BTV).max(-1), 0.0).max())
+    with np.errstate(invalid="ignore"):  # of logits that are not finite, which count as apart
+        apart_BT = abs(np.asarray(one_BTV) - np.asarray(other_BTV)).max(-1)
+    return float(np.where(inside_BT, apart_BT, 0.0).max())

@@ -196,7 +196,7 @@ def _sample(tally, group):
 
 def _tokens(rows, digits):
     """The rows without their last characters, and which tokens are within a row."""
-    tokens_BT, weights_BT = encode_rows(rows, digits, int(rows.terms_B.max()))
+    tokens_BT, weights_BT = map(np.asarray, encode_rows(rows, digits, int(rows.terms_B.max())))
     return tokens_BT[:, :-1], weights_BT[:, 1:] > 0
 
 
@@ -205,7 +205,7 @@ def _describe(tally, digits, apply):
     worst, characters = tally["worst"], digits + 1
     texts = [render(c["first"], c["difference"], c["given"] + 1, digits) for c in worst]
     tokens_BT = pad_prompts([encode(text) for text in texts])[0]
-    predicted_BT = np.asarray(call(apply, tokens_BT).argmax(-1))
+    predicted_BT = np.asarray(call(apply, tokens_BT)).argmax(-1)
     described = []
     for context, text, predicted_T in zip(worst, texts, predicted_BT, strict=True):
         end = context["given"] * characters  # where the next term begins; the token before it is predicted one earlier

@@ -98,8 +98,8 @@ def conclude(cfg, terms, seen, tally, model):
     """The certificate that a finished tally allows, after measuring what it rests on: a dict that JSON can hold."""
     numbers = [context["row"] for context in tally["worst"]]
     numbers += [i * generator.count(cfg) // certificate.WORST for i in range(certificate.WORST)]
-    tokens_BT = generator.encode(_rows(numbers, cfg, terms), cfg, terms).tokens_BT[:, :-1]
-    inside_BT = jnp.ones(tokens_BT.shape, bool)
+    tokens_BT = np.asarray(generator.encode(_rows(numbers, cfg, terms), cfg, terms).tokens_BT)[:, :-1]
+    inside_BT = np.ones(tokens_BT.shape, bool)
     difference, outside = rounding.between_ways(tokens_BT, inside_BT, model), None
     if seen is not None:
         outside, moved = rounding.context_differences(tokens_BT, inside_BT, cfg.digits + 1, seen, model.apply)
@@ -129,7 +129,7 @@ def _rows(numbers, cfg, terms):
 def _describe(worst, cfg, terms, apply):
     """The worst contexts: their text, the right next term and the one that the model gives."""
     rows = _rows([context["row"] for context in worst], cfg, terms)
-    predicted_BT = np.asarray(call(apply, generator.encode(rows, cfg, terms).tokens_BT).argmax(-1))
+    predicted_BT = np.asarray(call(apply, generator.encode(rows, cfg, terms).tokens_BT)).argmax(-1)
     described = []
     for context, rule, first, second, predicted_T in zip(worst, *map(np.asarray, rows[:3]), predicted_BT, strict=True):
         text = generator.render(int(rule), int(first), int(second), context["given"] + 1, cfg)
