@@ -3,6 +3,7 @@
 import hashlib
 import importlib.metadata
 import platform
+from functools import cache
 
 import jax
 import numpy as np
@@ -12,8 +13,8 @@ from apformer import __version__
 PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy")
 
 
-def versions():
-    """{name: version} of Python, of apformer and of the packages that a run depends on; None: not installed."""
+@cache
+def _versions():
     found = {"python": platform.python_version(), "apformer": __version__}
     for package in PACKAGES:
         try:
@@ -21,6 +22,11 @@ def versions():
         except importlib.metadata.PackageNotFoundError:
             found[package] = None
     return found
+
+
+def versions():
+    """{name: version} of Python, of apformer and of the packages that a run depends on; None: not installed."""
+    return {**_versions()}  # looked up once, since every checkpoint wants them
 
 
 def digest(params):
