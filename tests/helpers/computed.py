@@ -1,11 +1,13 @@
-"""What one small model computes: `python -m tests.helpers.computed FILE [rows] [moved]` writes it as arrays of numpy.
+"""What one small model computes: `python -m tests.helpers.computed FOLDER WAY...` writes it, a file of arrays each way.
 
-The environment says by which compiler: XLA_FLAGS, and JAX_ENABLE_X64 for float64. rows: every batch row by row.
-moved: one weight is another by a ten-thousandth. All begin with the same numbers, which numpy draws.
+The environment says by which compiler: XLA_FLAGS, and JAX_ENABLE_X64 for float64. A way is a name, of which two mean
+something. rows: every batch row by row. moved: one weight is another by a ten-thousandth, and nothing is certified. All
+begin with the same numbers, which numpy draws.
 """
 
 import sys
 from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 
 import jax
@@ -28,6 +30,8 @@ ASKED = progressions.Config(digits=1, min_difference=-4, max_difference=4)  # by
 CFG = model.Config(d_model=16, n_heads=2, n_layers=2, d_ff=24, position="relative", window=7, final_norm=True)
 RULE = optimizer.Config(learning_rate=3e-3, warmup_steps=5, weight_decay=0.1)
 MOVED = 1e-4
+OPTIMIZER = optimizer.make(RULE, STEPS)
+apply = jax.jit(partial(model.apply, cfg=CFG))
 
 
 def drawn(cfg, dtype, spread=0.3):
@@ -60,30 +64,38 @@ def row_by_row(params, tokens_BT, key):
     return jax.lax.map(lambda tokens_T: loss_fn(params, tokens_T[None], key)[0], tokens_BT).mean(), {}
 
 
-def computed(alone, moved):
+whole_step, rows_step = (jax.jit(train.make_train_step(each, OPTIMIZER)) for each in (loss_fn, row_by_row))
+
+
+def computed(way):
     """{name: array}: logits, the parameters after some steps, and a certificate."""
+    alone, moved = way == "rows", way == "moved"
     dtype, rng = jnp.zeros(()).dtype, np.random.default_rng(1)
-    params, circuit_params = drawn(CFG, dtype), jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype), circuit.params(1))
+    params = drawn(CFG, dtype)
     if moved:
         params["blocks"]["attention"]["query"][0, 0, 0] += MOVED
-    apply = jax.jit(partial(model.apply, cfg=CFG))
     asked_BT = rows(rng, 3 * B)
     batches = np.split(asked_BT, 3 * B) if alone else [asked_BT]
     found = {"logits": np.concatenate([apply(params, tokens_BT) for tokens_BT in batches])}
-    rule = optimizer.make(RULE, STEPS)
-    state = train.init_state(jax.random.key(0), params, rule, RULE.hyper())
-    step = jax.jit(train.make_train_step(row_by_row if alone else loss_fn, rule))
+    state = train.init_state(jax.random.key(0), params, OPTIMIZER, RULE.hyper())
     for _ in range(STEPS):
-        state, _ = step(state, rows(rng, B))
+        state, _ = (rows_step if alone else whole_step)(state, rows(rng, B))
     found |= {f"parameter {name}": leaf for name, leaf in named(state.params).items()}
-    cfg = circuit.config(1)
-    settings = Settings("progressions", "model", Training(), cfg, ASKED, progressions.Options())
-    certificate.BATCH_TOKENS["cpu"] = 1 if alone else 4096
-    work = SimpleNamespace(state=None, tell=lambda *_: None, say=print)
-    proof = certificate.certify(bind(model, circuit_params, cfg), settings, work)
-    found |= {"margin": proof["smallest_margin"], "counts": [proof["contexts"], proof["errors"], proof["certified"]]}
+    if not moved:
+        found |= certified(dtype, alone)
     return {name: np.asarray(value) for name, value in found.items()}
 
 
+def certified(dtype, alone):
+    """{name: number} of a certificate of the circuit."""
+    cfg, params = circuit.config(1), jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype), circuit.params(1))
+    settings = Settings("progressions", "model", Training(), cfg, ASKED, progressions.Options())
+    certificate.BATCH_TOKENS["cpu"] = 1 if alone else 4096
+    work = SimpleNamespace(state=None, tell=lambda *_: None, say=print)
+    proof = certificate.certify(bind(model, params, cfg), settings, work)
+    return {"margin": proof["smallest_margin"], "counts": [proof["contexts"], proof["errors"], proof["certified"]]}
+
+
 if __name__ == "__main__":
-    np.savez(sys.argv[1], **computed("rows" in sys.argv, "moved" in sys.argv))
+    for way in sys.argv[2:]:
+        np.savez(Path(sys.argv[1]) / f"{way}.npz", **computed(way))
