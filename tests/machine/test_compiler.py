@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from importlib.metadata import version
@@ -12,6 +11,8 @@ import pytest
 
 from apformer import cli
 from apformer.machine import compiler
+from apformer.tasks.progressions.generator import Config
+from tests.helpers.small_models import circuit_run
 
 NAMES = [*compiler.PROGRAMS]
 
@@ -46,8 +47,8 @@ def test_the_doctor_names_them(monkeypatch, capsys):
     assert f"XLA computes known programs wrongly here, {NAMES[0]}: set {compiler.REMEDY}" in capsys.readouterr().err
 
 
-def test_a_certificate_of_one_witness_says_so(made_run, tmp_path, monkeypatch, capsys):
-    run = str(shutil.copytree(made_run("circuit"), tmp_path / "run"))
+def test_a_certificate_of_one_witness_says_so(tmp_path, monkeypatch, capsys):
+    run = str(circuit_run(tmp_path / "run", Config(digits=2, min_difference=-9, max_difference=49)))
     monkeypatch.setattr(compiler, "wrong", lambda: NAMES)
     cli.main(["certify", run])
     assert "known programs wrongly here" in capsys.readouterr().err
