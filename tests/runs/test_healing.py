@@ -9,21 +9,16 @@ import jax
 import numpy as np
 import pytest
 
-from apformer import cli, model
+from apformer import cli
 from apformer.commands import train as experiment
 from apformer.formats import arrays
 from apformer.runs import checkpoint, fit, healing, manifest, restore, selection
-from apformer.settings import Settings, Training
-from apformer.tasks.progressions import Options, generator, training
+from apformer.tasks.progressions import training
 from tests.helpers.small_models import circuit_run
+from tests.runs import test_resume
 
-SETTINGS = Settings(
-    "progressions",
-    "model",
-    Training(steps=28, batch_size=8, log_every=2, save_every=4, keep=3),
-    model.Config(d_model=16, n_layers=2, n_heads=2, position="relative", window=7, dropout=0.1),
-    generator.Config(digits=2, max_difference=30, max_terms=6),
-    Options(),
+SETTINGS = dataclasses.replace(
+    test_resume.SETTINGS, training=dataclasses.replace(test_resume.SETTINGS.training, keep=3)
 )
 
 
@@ -131,7 +126,7 @@ def test_a_checkpoint_that_a_stop_saved_is_computed_again(trained, tmp_path, mon
 
 
 def test_a_population_is_healed_alike(tmp_path):
-    path = train(tmp_path / "run", members=2, member_mode="map")
+    path = train(tmp_path / "run", members=3, member_mode="map")
     before = facts(path)
     damage(path, 4)
     lose_manifest(path, 28)

@@ -28,7 +28,7 @@ ROOT = Path(__file__).parents[2]
 SETTINGS = Settings(
     "progressions",
     "model",
-    Training(steps=40, batch_size=8, log_every=2, save_every=4, keep=10, ema=0.9),
+    Training(steps=28, batch_size=8, log_every=2, save_every=4, keep=10, ema=0.9),
     model.Config(d_model=16, n_layers=2, n_heads=2, position="relative", window=7, dropout=0.1),
     generator.Config(digits=2, max_difference=30, max_terms=6),
     Options(),
@@ -114,7 +114,7 @@ class NoCheckpoints:
 def test_every_saved_step_leads_to_the_same_end(source, whole, only_train, tmp_path, monkeypatch):
     path, end = whole(source, only_train)
     saved = selection.steps(path / "checkpoints")
-    assert saved == list(range(4, 41, 4)) and len(records(path)) == 20
+    assert saved == list(range(4, 29, 4)) and len(records(path)) == 14
     monkeypatch.setattr(checkpoint, "Checkpoints", NoCheckpoints)
     copy = shutil.copytree(path, tmp_path / "run")
     for step in reversed(saved):  # what comes after the step is forgotten
@@ -168,14 +168,14 @@ def test_no_checkpoint_outlives_its_line_of_metrics(only_train, tmp_path, monkey
 
     monkeypatch.setattr(files, "fsync", keep)
     monkeypatch.setattr(checkpoint.Checkpoints, "save", check)
-    train(with_training(steps=10), tmp_path / "run")
-    assert selection.steps(tmp_path / "run" / "checkpoints") == [4, 8, 10]
+    train(with_training(save_every=12), tmp_path / "run")
+    assert selection.steps(tmp_path / "run" / "checkpoints") == [12, 24, 28]
 
 
 def test_a_crash_between_two_saves_costs_the_steps_since_the_first(whole, only_train, tmp_path):
     path, end = whole("sampler", only_train)
     copy = shutil.copytree(path, tmp_path / "run")
-    for step in range(12, 41, 4):
+    for step in range(12, 29, 4):
         shutil.rmtree(copy / "checkpoints" / str(step))
     lines = (copy / "metrics.jsonl").read_text().splitlines(keepends=True)
     (copy / "metrics.jsonl").write_text("".join(lines[:8]) + lines[8][:20])  # torn
@@ -222,20 +222,20 @@ def test_a_stop_while_a_proof_is_asked_for_leaves_the_run_to_be_resumed(only_tra
     asked = []
     monkeypatch.setattr(experiment, "finish", lambda *args: only_train.append(fit.fit(*args, proven)))
     with pytest.raises(SystemExit) as stopped:
-        train(with_training(steps=12), tmp_path / "run")
+        train(SETTINGS, tmp_path / "run")
     assert stopped.value.code == 143 and asked == [4] == selection.steps(tmp_path / "run" / "checkpoints")
     resume.resume(resume.Resume(str(tmp_path / "run")))
-    assert asked == ([4] if true else [4, 4, 8]) and int(only_train[-1].step) == (4 if true else 12)
+    assert asked == ([4] if true else [4, *range(4, 28, 4)]) and int(only_train[-1].step) == (4 if true else 28)
 
 
 def test_members_end_as_they_do_alone_and_resume_with_the_population(only_train, tmp_path):
     few = {"seed": 5, "save_every": 20}
-    path = train(with_training(members=2, member_mode="map", **few), tmp_path / "population")
+    path = train(with_training(members=3, member_mode="map", **few), tmp_path / "population")
     population = only_train[-1]
     copy = shutil.copytree(path, tmp_path / "copy")
     resume.resume(resume.Resume(str(copy), 20))
     assert bits(only_train[-1]) == bits(population) and records(copy) == records(path)
-    for k in range(2):
+    for k in range(3):
         alone = train(with_training(**few | {"seed": 5 + k}), tmp_path / f"alone-{k}")
         assert bits(only_train[-1]) == bits(jax.tree.map(lambda leaf, k=k: leaf[k], population))
         for ours, theirs in zip(records(alone), records(path), strict=True):
@@ -313,7 +313,7 @@ def test_one_call_starts_a_run_and_goes_on_with_it(whole, only_train, tmp_path, 
     for step in (20, 8):  # as a disconnect leaves it
         experiment.forget_after(tmp_path / "run", step)
         experiment.train_or_resume(same)
-        assert f"resumed at step {step} of 40" in capsys.readouterr().err
+        assert f"resumed at step {step} of 28" in capsys.readouterr().err
         assert bits(only_train[-1]) == end and records(tmp_path / "run") == records(path)
     experiment.train_or_resume(same)  # a run that is done
     assert bits(only_train[-1]) == end and records(tmp_path / "run") == records(path)
@@ -350,25 +350,25 @@ def test_what_was_found_of_a_checkpoint_that_is_gone_goes_with_it(whole, only_tr
     path, _ = whole("sampler", only_train)
     copy = shutil.copytree(path, tmp_path / "run")
     monkeypatch.setattr(experiment, "finish", lambda *_: None)
-    files.write_json(copy / "evaluation.json", {"step": 40})
-    files.write_json(copy / "certificate.json", {"step": 36})
-    shutil.rmtree(copy / "checkpoints" / "40")
+    files.write_json(copy / "evaluation.json", {"step": 28})
+    files.write_json(copy / "certificate.json", {"step": 24})
+    shutil.rmtree(copy / "checkpoints" / "28")
     resume.resume(resume.Resume(str(copy)))
-    assert "resumed at step 36 of 40" in capsys.readouterr().err
-    assert not (copy / "evaluation.json").exists() and files.read_json(copy / "certificate.json") == {"step": 36}
+    assert "resumed at step 24 of 28" in capsys.readouterr().err
+    assert not (copy / "evaluation.json").exists() and files.read_json(copy / "certificate.json") == {"step": 24}
     (copy / "certificate.json").write_text("{torn")
     resume.resume(resume.Resume(str(copy)))
     assert not (copy / "certificate.json").exists()
 
 
 def test_a_member_that_diverges_costs_no_other(only_train, tmp_path, capsys):
-    cfg = with_training(members=3, steps=12, member_mode="map", run_dir=str(tmp_path / "run"))
+    cfg = with_training(members=3, member_mode="map", run_dir=str(tmp_path / "run"))
     (tmp_path / "run").mkdir()
     state = fit.initial_state(cfg)
     rates = jnp.float32([0.01, 1e38, 0.005])
     state = fit.fit(tmp_path / "run", cfg, None, state._replace(hyper=state.hyper | {"learning_rate": rates}))
     lines = records(tmp_path / "run")
-    assert [line["step"] for line in lines] == [2, 4, 6, 8, 10, 12]
+    assert [line["step"] for line in lines] == [*range(2, 29, 2)]
     for name in ("loss", "exact", "validation_loss", "validation_exact"):
         assert lines[-1][name][1] is None and None not in (lines[-1][name][0], lines[-1][name][2])
     assert np.array(lines[2]["learning_rate"]) / lines[2]["learning_rate"][0] == pytest.approx([1.0, 1e40, 0.5])
@@ -376,9 +376,9 @@ def test_a_member_that_diverges_costs_no_other(only_train, tmp_path, capsys):
     assert said.count("the loss of member 1 is not finite: it is left out, and the others go on") == 1
     assert "nan" not in said
     folder = tmp_path / "run" / "checkpoints"
-    assert np.isnan(selection.member_scores(folder, 12)).tolist() == [False, True, False]
+    assert np.isnan(selection.member_scores(folder, 28)).tolist() == [False, True, False]
     _, step, member = restore.load_params(tmp_path / "run", cfg)
-    assert step in (4, 8, 12) and member in (0, 2)
+    assert step in range(4, 29, 4) and member in (0, 2)
     with pytest.raises(UserError, match="--member 1 of .*run is not finite at step") as caught:
         restore.load_params(tmp_path / "run", cfg, 1)
     assert caught.value.exit_code == NON_FINITE
@@ -386,7 +386,7 @@ def test_a_member_that_diverges_costs_no_other(only_train, tmp_path, capsys):
 
 @pytest.mark.parametrize("mode", ["map", "vmap"])
 def test_the_others_end_with_the_bits_that_they_have_without_the_one_that_diverges(mode, only_train, tmp_path):
-    cfg, ends = with_training(members=3, steps=12, member_mode=mode), []
+    cfg, ends = with_training(members=3, save_every=12, member_mode=mode), []
     for name, rate in (("sound", 0.02), ("diverged", 1e38)):
         (tmp_path / name).mkdir()
         state, rates = fit.initial_state(cfg), jnp.float32([0.01, rate, 0.005])
