@@ -1,20 +1,28 @@
 """Small runs of every kind, untrained, as training and evaluation leave them, each with its page."""
 
 import json
-from dataclasses import replace
 from functools import partial
 
 from apformer import files, model, recurrent, seq2seq, tasks
 from apformer.analysis import circuit
 from apformer.commands import evaluate, report, train
+from apformer.layers.position import periodic
 from apformer.runs import fit
 from apformer.settings import Settings, Training
 from apformer.tasks import digits, progressions, text, translation
-from apformer.tasks.digits import recipes as digits_recipes
 
 MODEL = model.Config(d_model=8, n_heads=2, n_layers=2, d_ff=8, position="relative", window=6, attention_sink=True)
 DATA = progressions.Config(max_terms=6, max_difference=120)
-DIGITS = replace(digits_recipes.digits(3).model, d_model=16)
+DIGITS = model.Config(
+    d_model=16,
+    n_layers=2,
+    n_heads=8,
+    position="periodic",
+    position_options=periodic.Scheme(near=2, span_heads=2),
+    weighting="geometric",
+    output_projection=True,
+    final_norm=True,
+)
 SENTENCES = translation.Config(from_language="figures", to_language="en", largest=400, numbers=200, byte_pairs=300)
 TRANSLATOR = seq2seq.Config(
     d_model=8, n_heads=2, n_encoder_layers=2, n_decoder_layers=1, d_ff=8, norm_position="pre", final_norm=True

@@ -16,7 +16,7 @@ from apformer.tasks.digits.recipes import RECIPES
 from apformer.tasks.digits.training import NOT_COMPILED, check, example, make_loss, sample, validation
 from apformer.tasks.drawn import describe, files, floor, load, train_rows
 from apformer.tasks.plain import feed, init_from, initial_params, kept, make_optimizer, whole
-from apformer.tokenizers.digits import VOCABULARY
+from apformer.tokenizers import digits as tokenizer
 
 ARCHITECTURES = ("model",)
 ABILITIES = {"certify": certify, "predict": predict}
@@ -27,5 +27,5 @@ def evaluate(model, settings, rows, progress):
     """Exact match width by width, on widths of training and on wider terms."""
     result = evaluation.evaluate(settings.data, settings.options.test_sequences, model, progress=progress)
     pictures = {"accuracy_by_width": figures.accuracy_by_width(result)}
-    pictures |= attention.pictures(settings, model.params, validation(settings, rows), [*VOCABULARY])
+    pictures |= attention.pictures(settings, model.params, validation(settings, rows), [*tokenizer.VOCABULARY])
     return Evaluation(result, evaluation.table(result), pictures, doubt=tables.doubt(result))

@@ -29,7 +29,7 @@ from apformer.tasks.progressions.training import (
     train_rows,
     validation,
 )
-from apformer.tokenizers.digits import VOCABULARY
+from apformer.tokenizers import digits as tokenizer
 
 ARCHITECTURES = ("model", "recurrent")
 ABILITIES = {"certify": certify, "predict": predict, "sweep": generalization}
@@ -57,5 +57,5 @@ def evaluate(model, settings, rows, progress):
         "accuracy_by_difference": figures.accuracy_by(result, "difference"),
         "accuracy_by_carries": figures.accuracy_by(result, "carries"),
     }
-    pictures |= attention.pictures(settings, model.params, validation(settings, rows).rows, [*VOCABULARY])
+    pictures |= attention.pictures(settings, model.params, validation(settings, rows).rows, [*tokenizer.VOCABULARY])
     return Evaluation(result, evaluation.table(result), pictures, doubt=tables.doubt(result))

@@ -18,7 +18,7 @@ from apformer.tasks.recurrences.options import Options
 from apformer.tasks.recurrences.page_data import EVALUATION, page
 from apformer.tasks.recurrences.recipes import RECIPES
 from apformer.tasks.recurrences.training import NOT_COMPILED, check, example, make_loss, sample, validation
-from apformer.tokenizers.digits import VOCABULARY
+from apformer.tokenizers import digits as tokenizer
 
 ARCHITECTURES = ("model",)
 ABILITIES = {"certify": certify, "predict": predict}
@@ -28,5 +28,5 @@ def evaluate(model, settings, rows, progress):
     """Exact match on held-out rows, by rule and by the number of the term."""
     result = evaluation.evaluate(training.test_rows(settings), settings.data, model, progress=progress)
     pictures = {"accuracy_by_position": figures.accuracy_by_position(result)}
-    pictures |= attention.pictures(settings, model.params, validation(settings, rows), [*VOCABULARY])
+    pictures |= attention.pictures(settings, model.params, validation(settings, rows), [*tokenizer.VOCABULARY])
     return Evaluation(result, evaluation.table(result), pictures, doubt=tables.doubt(result))
