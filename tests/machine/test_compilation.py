@@ -109,8 +109,8 @@ def test_none_keeps_no_program(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_a_folder_that_jax_was_told_of_stays():
-    assert compilation.keep("elsewhere") == jax.config.jax_compilation_cache_dir
+def test_a_folder_that_jax_was_told_of_stays(tmp_path):
+    assert compilation.keep(str(tmp_path)) == jax.config.jax_compilation_cache_dir
 
 
 @pytest.mark.parametrize("words", (["--compilation_cache", "F"], ["--compilation-cache=F"]))
