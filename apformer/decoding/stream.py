@@ -53,7 +53,7 @@ def texts(chunks, samples, tokenizer, ends=frozenset(), stops=()):
 
 
 def before(stops, pieces):
-    """Pieces of a text up to the first of the strings `stops` that is complete in it, wherever the pieces are cut.
+    """Pieces of a text up to the first of the strings `stops` in it. A stop may lie across pieces.
 
     What may be the beginning of a stop is held back until it is known. Stops may not be empty.
     """

@@ -91,8 +91,9 @@ def save(folder, adapters, alpha, rank, params, cfg, base=None):
 def load(folder, architecture, params, cfg):
     """Factors for a model with these parameters: a tree as params, as `save` has it, alpha / r in B.
 
-    Raises UserError: USAGE for a base that is no GPT-2, CHECKPOINT for a folder that is missing, damaged, or of another
-    model (names, shapes, rank, or the digest of the base, where one was kept), for a pickle, and for variants of LoRA.
+    Raises UserError: USAGE for a base that is no GPT-2; CHECKPOINT for a folder that is missing or damaged, for one of
+    another model, for a pickle, and for variants of LoRA. An adapter is of another model if names, shapes or ranks
+    differ, or the digest of the base, where one was kept.
     """
     folder = Path(folder)
     if architecture.__name__ != "apformer.model":

@@ -28,8 +28,8 @@ class Header(NamedTuple):
 def headers(folder):
     """(the file that lists them, {name: Header}) of the tensors of a folder. Without one of the two files, None.
 
-    Raises UserError (exit CHECKPOINT): a file that is damaged, an index that names a missing shard or a tensor that its
-    shard does not have, a shard with a tensor that the index does not give it, a tensor in two shards.
+    Raises UserError (exit CHECKPOINT) if a file is damaged, if a shard is missing, if a tensor is in two shards, and if
+    the index and a shard do not name the same tensors.
     """
     folder = Path(folder)
     if (folder / WHOLE).exists():

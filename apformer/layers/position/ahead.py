@@ -12,9 +12,9 @@ The last head has no query. Of each key it reads two numbers, the first coordina
     decides_s > 0    this key is taken, unless an older one is
     says_s > 0       what the key says, one bit
 
-Its output is +1 or -1, the bit of the key that is taken, or 0 if none is. So the logits after a token depend on what
-layer 2 says of the token P - 2 back, which is a function of four tokens, and on one of three numbers: in terms of any
-width. That needs a model without residuals, whose last layer does not read the last token itself.
+Its output is +1 or -1, the bit of the key that is taken, or 0 if none is. So the logits after a token depend on two
+things, in terms of any width: one of these three numbers, and what layer 2 says of the token P - 2 back. The second is
+a function of four tokens. That needs a model without residuals, whose last layer does not read the last token itself.
 
 In training both are soft: geometric attention (weighting.py) with sigmoid(decides) for a key's share, and
 tanh(says / 2), each with noise, so that the numbers learn to keep away from 0. After it they are as hard as above.

@@ -8,8 +8,8 @@ and a progression is made around its third term z: z - 2d, z - d, z, z + d ... O
 that runs far. It runs where a term has only zeros or only nines, so `hard` rows have such a run in z, of any length at
 any place.
 
-Those are runs of one kind. In general the carry c into a place of z = 2x - y is open for as long as the places below it
-have u = 2 x_i - y_i in 0, -1, 9, 10: their carry depends on the one they are given. It stays open all down a run where
+Those are runs of one kind. In general a place of z = 2x - y is open if u = 2 x_i - y_i is 0, -1, 9 or 10: what it
+carries depends on what is carried into it. A carry stays unknown all down a run of open places where
 
     (x, y) = (5a + r, 2r + b)      a, b in 0, 1 and r in 0 .. 4      u = -b if a = 0, 10 - b if a = 1
 

@@ -2,7 +2,7 @@
 
     perplexity = exp(nats / tokens)          bits per byte = nats / ln 2 / bytes
 
-A model reads so many tokens at once, and a text is longer. How it is cut changes the figure, so it is said beside it:
+A text is longer than what a model reads at once. How it is cut changes the figure, so it is said beside it:
 
     window           W tokens are read, and the token after each of them predicted; the next window begins where the
                      last ended. Every token but the first is predicted, with 0 to W - 1 before the one it follows.
@@ -36,7 +36,7 @@ class Windows(NamedTuple):
 
 
 def cuts(tokens, window, stride=None):
-    """(tokens that a window predicts, tokens from one window to the next, windows) of a text of so many tokens."""
+    """(tokens that a window predicts, tokens from one window to the next, windows) of a text of that many tokens."""
     length, step = (window, window) if stride is None else (window - 1, stride)
     return length, step, 1 + max(0, -(-(tokens - 1 - length) // step))
 

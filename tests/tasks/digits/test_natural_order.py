@@ -10,6 +10,7 @@ import pytest
 from apformer import model as transformer
 from apformer.analysis import certificate
 from apformer.decoding.bind import bind
+from apformer.proof import network
 from apformer.tasks.digits import generator, natural_order
 from apformer.tasks.digits.natural_order import SPACE, Answers
 from apformer.tokenizers.digits import encode
@@ -17,6 +18,10 @@ from tests.helpers.small_models import AHEAD
 
 INSIDE, LOWEST, *SPACES = natural_order.texts()
 PAIRS = natural_order.texts()[INSIDE]
+
+
+def test_a_key_is_as_unsure_as_in_check_py():
+    assert natural_order.UNSURE == network.UNSURE
 
 
 def verdict(above, u):

@@ -15,10 +15,11 @@ digit. These strings are finitely many, whatever D is. A carry c_{j-1} stands fo
 can occur beside any digits but at the lowest place, whose strings are among those of the others. So without an error
 among these strings, progressions of any length with terms of any number of digits are continued rightly.
 
-Most significant digit first, with --position ahead. What is predicted after z_{j+1} depends on the tokens 0, P, 1 and
-P + 1 before x_{j-1}, itself included, and on the bit of the first key that decides, among those at x_{j-2} and on. Of
-the places read so far, two things matter for what comes: the last of them, x_i and y_i, and c_j as a function f of the
-carry c into place i, one of 7. Which keys decide, and what they say, is computed from the weights. Then
+Most significant digit first, with --position ahead. What is predicted after z_{j+1} depends on two things. The first
+are the tokens 0, 1, P and P + 1 before x_{j-1}. The second is the bit of the first key that decides, from x_{j-2} on.
+Of the places read so far, two things matter for what comes: the digits x_i and y_i of the last, and the function f
+for which c_j = f(c), where c is the carry into place i. There are 7 such functions. Which keys decide, and what they
+say, is computed from the weights. Then
 
     F(f, place i) = the (bit, f(c)) for every place i - 1 whose key decides, with every carry c that it may pass on,
                     and F(f after place i - 1, place i - 1) for every place i - 1 whose key does not
