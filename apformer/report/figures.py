@@ -70,7 +70,8 @@ def accuracy_by(evaluation, by):
 def accuracy_by_width(evaluation):
     """Share of terms exactly right, free-running, by their digits, from the dict that `wide_evaluate` returns."""
     figure, (axes,) = _figure("Accuracy by width")
-    for kind, colour, width in (("random", _SKY, 4), ("adversarial", _BLUE, 1.5)):
+    kinds = dict.fromkeys(suite["rows"] for suite in evaluation["widths"])
+    for kind, colour, width in zip(kinds, (_SKY, _BLUE, _ORANGE), (6, 3, 1), strict=False):  # where they are equal
         suites = [suite for suite in evaluation["widths"] if suite["rows"] == kind]
         shares = [100 * suite["free_running"] for suite in suites]
         digits = [suite["digits"] for suite in suites]
