@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 import jax
 import numpy as np
@@ -209,7 +210,8 @@ def test_a_stranger_at_the_meeting_changes_nothing(noise):
         first = pool.submit(processes.meet, address, 2, 0, ["train"])
         with processes._call(address) as stranger:
             stranger.sendall(noise)
-            stranger.shutdown(socket.SHUT_WR)
+            with suppress(OSError):  # the first process may have hung up
+                stranger.shutdown(socket.SHUT_WR)
             assert indices(processes.meet(address, 2, 1, ["train"])) == [0]
         assert indices(first.result()) == [1]
 
