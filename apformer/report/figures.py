@@ -68,10 +68,11 @@ def accuracy_by(evaluation, by):
 
 
 def accuracy_by_width(evaluation):
-    """Share of terms exactly right, free-running, by their digits, from the dict that `wide_evaluate` returns."""
+    """Share of terms exactly right, free-running, by their digits, from the evaluation of digits."""
     figure, (axes,) = _figure("Accuracy by width")
     kinds = dict.fromkeys(suite["rows"] for suite in evaluation["widths"])
-    for kind, colour, width in zip(kinds, (_SKY, _BLUE, _ORANGE), (6, 3, 1), strict=False):  # where they are equal
+    # Where lines are equal, a thin one shows on a wide one.
+    for kind, colour, width in zip(kinds, (_SKY, _BLUE, _ORANGE), (6, 3, 1), strict=False):
         suites = [suite for suite in evaluation["widths"] if suite["rows"] == kind]
         shares = [100 * suite["free_running"] for suite in suites]
         digits = [suite["digits"] for suite in suites]

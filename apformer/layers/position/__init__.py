@@ -90,7 +90,7 @@ def rotate(scheme, x_BTHK, positions_BT):
 
 
 def wants_key(scheme):
-    """Whether `perturb` does something else with a key, as in training."""
+    """Whether `perturb` or `look` does something else with a key, as in training."""
     return _own(scheme, "wants_key", lambda: False)()
 
 

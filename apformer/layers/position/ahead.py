@@ -31,7 +31,7 @@ import jax.numpy as jnp
 
 from apformer.layers.leaves import POSITION_TABLE
 from apformer.layers.masks import causal_mask
-from apformer.layers.position.periodic import periods
+from apformer.layers.position.periodic import no_periods, read_periods
 from apformer.layers.position.relative import one_offset_each
 from apformer.layers.weighting import geometric
 
@@ -62,14 +62,10 @@ class Scheme:
             raise ValueError(f"window {cfg.window} hides tokens that position ahead reads")
 
     def init_cache(self, batch_size):
-        return {"period": jnp.zeros(batch_size, jnp.int32)}
+        return no_periods(batch_size)
 
     def read(self, tokens_BT, positions_BT, cache):
-        if cache is None:
-            period_BT = periods(tokens_BT, positions_BT - positions_BT[:, :1], self.separator)
-        else:
-            period_BT = periods(tokens_BT, positions_BT, self.separator, cache["period"])
-        return period_BT, {"period": period_BT[:, -1]}
+        return read_periods(tokens_BT, positions_BT, cache, self.separator)
 
     def mask(self, positions_BT, positions_BS, window, period_BT):
         positions_BT = jnp.broadcast_to(positions_BT, period_BT.shape)

@@ -63,14 +63,10 @@ class Scheme:
             raise ValueError(f"similarity {cfg.similarity} has no products of queries and keys, which span_heads scale")
 
     def init_cache(self, batch_size):
-        return {"period": jnp.zeros(batch_size, jnp.int32)}
+        return no_periods(batch_size)
 
     def read(self, tokens_BT, positions_BT, cache):
-        if cache is None:
-            period_BT = periods(tokens_BT, positions_BT - positions_BT[:, :1], self.separator)
-        else:
-            period_BT = periods(tokens_BT, positions_BT, self.separator, cache["period"])
-        return period_BT, {"period": period_BT[:, -1]}
+        return read_periods(tokens_BT, positions_BT, cache, self.separator)
 
     def mask(self, positions_BT, positions_BS, window, period_BT):
         buckets_BTSQ = bucketise(positions_BT, positions_BS, period_BT, self.near)
@@ -107,6 +103,20 @@ class Scheme:
         own_HQ = jax.nn.one_hot((head_H + 1) % buckets, buckets, dtype=dtype)
         own_HQ = jnp.where(head_H[:, None] < 0, 0.0, own_HQ)
         return 6.0 * own_HQ - 3.0 + 0.3 * jax.random.normal(key, shape_HQ, dtype)
+
+
+def no_periods(batch_size):
+    """The cache of `read_periods` for rows of which nothing was read."""
+    return {"period": jnp.zeros(batch_size, jnp.int32)}
+
+
+def read_periods(tokens_BT, positions_BT, cache, separator):
+    """(The period known at each token (B, T), the cache afterwards); without a cache rows begin with these tokens."""
+    if cache is None:
+        period_BT = periods(tokens_BT, positions_BT - positions_BT[:, :1], separator)
+    else:
+        period_BT = periods(tokens_BT, positions_BT, separator, cache["period"])
+    return period_BT, {"period": period_BT[:, -1]}
 
 
 def periods(tokens_BT, places_BT, separator, period_B=None):
