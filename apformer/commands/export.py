@@ -15,6 +15,7 @@
 Versions of JAX of the next six months at least can read such a file (https://docs.jax.dev/en/latest/export/export.html).
 """
 
+import json
 import shutil
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -136,10 +137,13 @@ def write_proof(folder, run, settings, member=None):
     params, step, _ = restore.load_params(run, settings, certificate["member"], certificate["step"])
     if digest(params) != certificate["parameters_sha256"]:
         raise UserError(f"{place} is of other parameters: run `apformer certify {run}`", CHECKPOINT)
+    config = json.loads(json.dumps({"model": asdict(settings.model), "data": asdict(settings.data)}))
+    if config != {name: certificate.get(name) for name in config}:  # another version had other fields
+        raise UserError(f"{place} is of another version: run `apformer certify {run}`", CHECKPOINT)
     files.require_empty(folder)
     with files.disk_errors(folder):
         write_safetensors(folder / "model.safetensors", settings.architecture, params, settings.model)
-        files.write_json(folder / "config.json", {"model": asdict(settings.model), "data": asdict(settings.data)})
+        files.write_json(folder / "config.json", config)
         shutil.copyfile(place, folder / place.name)
         for program in (*witness.PROGRAMS, contexts):  # which there stand side by side, without a package
             alone = (

@@ -205,7 +205,11 @@ def test_a_proof_wants_a_certificate_and_a_new_folder(folder, tmp_path, capsys):
         assert cli.main(["export", str(run), "--to", "proof"]) == errors.CHECKPOINT
         assert "certificate.json is damaged or of another version: run `apformer certify" in capsys.readouterr().err
     shutil.copyfile(folder / "certificate.json", run / "certificate.json")
-    certificate = json.loads((run / "certificate.json").read_text()) | {"parameters_sha256": "0"}
-    (run / "certificate.json").write_text(json.dumps(certificate))
+    certificate = json.loads((run / "certificate.json").read_text())
+    (run / "certificate.json").write_text(json.dumps(certificate | {"parameters_sha256": "0"}))
     assert cli.main(["export", str(run), "--to", "proof"]) == errors.CHECKPOINT
     assert "is of other parameters" in capsys.readouterr().err
+    older = {name: value for name, value in certificate["model"].items() if name != "norm"}
+    (run / "certificate.json").write_text(json.dumps(certificate | {"model": older}))
+    assert cli.main(["export", str(run), "--to", "proof"]) == errors.CHECKPOINT
+    assert "certificate.json is of another version: run `apformer certify" in capsys.readouterr().err
