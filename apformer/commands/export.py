@@ -104,15 +104,14 @@ def write_gpt2(folder, params, cfg, tokenizer=None):
 
 def write_lora(folder, run, settings, member=None):
     """Write a new folder with the adapters of a run alone; returns their step. Raises UserError as `peft.save` does."""
-    options = settings.options
-    if not getattr(options, "lora_rank", 0):
+    made = tasks.ability(settings, "export --to lora", run)(settings)
+    if made is None:
         raise UserError(f"{run} has no adapters: train with --lora_rank, or give --to gpt2", USAGE)
     if settings.training.average > 1:
         mean = f"{run} is a mean of {settings.training.average} checkpoints, which is no adapter of that rank"
         raise UserError(f"{mean}: give --to gpt2", USAGE)
     params, step, _ = restore.load_params(run, settings, member, merged=False)
-    base = {"alpha": options.lora_alpha, "rank": options.lora_rank, "base": options.init_from}
-    peft.save(folder, params["adapters"], params=params["base"], cfg=settings.model, **base)
+    peft.save(folder, params["adapters"], params=params["base"], cfg=settings.model, **made)
     return step
 
 

@@ -11,6 +11,7 @@ from apformer.tasks.text.page_data import EVALUATION, page
 from apformer.tasks.text.recipes import RECIPES
 from apformer.tasks.text.training import (
     NOT_COMPILED,
+    adapters,
     check,
     describe,
     example,
@@ -30,4 +31,4 @@ from apformer.tasks.text.training import (
 )
 
 ARCHITECTURES = ("model", "recurrent")
-ABILITIES = {"generate": True}
+ABILITIES = {"generate": True, "export --to lora": adapters}

@@ -219,6 +219,14 @@ def whole(params, settings):
     return lora.merge(jax.lax.stop_gradient(params["base"]), params["adapters"], scale)
 
 
+def adapters(settings):
+    """{rank, alpha, base: what they were trained on} of the adapters of a run; None where all weights are trained."""
+    options = settings.options
+    if not options.lora_rank:
+        return None
+    return {"rank": options.lora_rank, "alpha": options.lora_alpha, "base": options.init_from}
+
+
 def make_optimizer(settings):
     """The optimizer of `initial_params`."""
     rule = plain.make_optimizer(settings)
