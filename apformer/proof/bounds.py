@@ -39,7 +39,8 @@ def rounded(n, size):
 
 def length(x, axis=-1):
     """The Euclidean length."""
-    return np.sqrt(np.square(x).sum(axis))
+    x = np.moveaxis(x, axis, -1)
+    return np.sqrt(np.einsum("...d,...d->...", x, x))
 
 
 def spectral(matrix):
@@ -50,7 +51,7 @@ def spectral(matrix):
 def mapped(x, matrices):
     """The lengths |W x| of each head, (N, H): x (N, H, K), matrices W (D, H, K)."""
     forms = np.einsum("dhk,dhl->hkl", matrices, matrices)
-    return np.sqrt(np.maximum(np.einsum("nhk,nhk->nh", np.einsum("nhk,hkl->nhl", x, forms), x), 0.0))
+    return np.sqrt(np.maximum(np.einsum("hnk,nhk->nh", x.swapaxes(0, 1) @ forms, x), 0.0))
 
 
 class Normed(NamedTuple):
@@ -122,14 +123,17 @@ def attend(x, e, seen, w, cfg, bits=None):
     grows_o, grows_v, sums_o = spectral(W_o), spectral(W_v.reshape(D, D)), spectral(np.abs(W_o))
     for at in (slice(first, min(first + BATCH, len(seen))) for first in range(0, len(seen), BATCH)):
         row, own = seen[at], seen[at, 0]
+        e_own, q_own, dq_own, lq_own = normed.e[own, None], q[own], dq[own], lq[own]
+        by_own, size_own = by_key[own], size_q[own]
         score, ds = np.full((len(row), H, W + 1), -np.inf), np.zeros((len(row), H, W + 1))
         for o in range(W):
             key, known = row[:, o], row[:, o, None] >= 0
-            ds_o = normed.e[key][:, None] * by_key[own] + size_q[own] * lk[key] + dk[key] * dq[own]
-            ds_o += normed.e[own][:, None] * by_query[key] + size_k[key] * lq[own]
-            size = (size_q[own] + dq[own]) * (size_k[key] + dk[key]) + np.abs(bias[:, o])
+            dk_o, size_o = dk[key], size_k[key]
+            ds_o = normed.e[key, None] * by_own + size_own * lk[key] + dk_o * dq_own
+            ds_o += e_own * by_query[key] + size_o * lq_own
+            size = (size_own + dq_own) * (size_o + dk_o) + np.abs(bias[:, o])
             ds_o = (ds_o + rounded(K + 3, size)) * (1 + 2 * U)
-            score[..., o] = np.where(known, (q[own] * k[key]).sum(-1) + bias[:, o], -np.inf)
+            score[..., o] = np.where(known, np.einsum("nhk,nhk->nh", q_own, k[key]) + bias[:, o], -np.inf)
             ds[..., o] = np.where(known, ds_o, 0.0)
         score[..., W] = w.get("attention.sink", -np.inf)  # a key whose value is 0
         top = score.max(-1, keepdims=True)
@@ -153,7 +157,7 @@ def attend(x, e, seen, w, cfg, bits=None):
         mean, weight, read = mean.reshape(-1, D), weight[..., :W], normed.e[row] * (row >= 0)
         size = sums_o * (length(mean) + length(e_mean) + grows_v * read.max(1)) + own_x * (length(x[own]) + e[own])
         rest = SLACK * (own_x * e[own] + rounded(D + 2, size))
-        by_read = np.sqrt(np.einsum("nho,hg,ngo->no", weight, forms, weight))
+        by_read = np.sqrt(np.einsum("nho,nho->no", weight, forms @ weight))
         by_read = np.minimum(by_read, grows_o * grows_v * weight.max(1))
         e_y = rest + grows_o * length(e_mean) + (read * by_read).sum(1)
         yield at, Attended(own_x * x[own] + mean @ W_o, SLACK * e_y, weight, read, e_mean, rest)
@@ -190,8 +194,8 @@ def along(attended, known):
     By Cauchy and Schwarz, sum_o e_o f_o(c) <= sqrt(sum_o e_o g_o) sqrt(sum_o e_o f_o(c)^2 / g_o), for any g_o > 0.
     """
     weight, read = attended.weight, attended.read
-    g = np.sqrt(np.einsum("nho,hg,ngo->no", weight, known.mean, weight)) + 1e-12
-    forms = np.einsum("nho,no,ngo->nhg", weight, read / g, weight).reshape(len(weight), -1)
+    g = np.sqrt(np.einsum("nho,nho->no", weight, known.mean @ weight)) + 1e-12
+    forms = ((weight * (read / g)[:, None]) @ weight.swapaxes(1, 2)).reshape(len(weight), -1)
     squares = (read * g).sum(1)[:, None] * np.maximum(forms @ known.forms, 0.0)
     return SLACK * (np.sqrt(squares) + attended.mean @ known.by_head + attended.rest[:, None] * known.length)
 
@@ -228,20 +232,19 @@ def contracted(attended, h, dh, w, residual=True):
 
 def states(x, e, seen, w, cfg, bits=None):
     """The states after a layer, and the lengths of their errors."""
-    found, errors = np.empty((len(seen), cfg["d_model"])), np.empty(len(seen))
+    found, errors, e_normed = np.empty((len(seen), cfg["d_model"])), np.empty(len(seen)), np.empty(len(seen))
     columns = scale_of(w, "feedforward_norm")[:, None] * w["feedforward.expand.weight"]
-    W_2 = w["feedforward.contract.weight"]
+    W_2, on = w["feedforward.contract.weight"], np.empty((len(seen), columns.shape[1]), bool)
     for at, attended in attend(x, e, seen, w, cfg, bits):
         normed, h, local = hidden(attended, w, cfg)
         dh = SLACK * (length(columns, 0) * normed.e[:, None] + local)
-        masks, mask_of = np.unique(np.packbits(h > 0, axis=1), axis=0, return_inverse=True)
-        masks, grows = np.unpackbits(masks, axis=1, count=h.shape[1]).astype(np.float64), np.empty(len(masks))
-        for some in (slice(first, first + MASKS) for first in range(0, len(masks), MASKS)):
-            M = masks[some][:, :, None]
-            product = (M * (columns.T @ columns)) @ (M * (W_2 @ W_2.T))
-            grows[some] = np.maximum(np.einsum("nij,nji->n", product, product), 0.0) ** 0.25
         found[at], summed = contracted(attended, h, dh, w, cfg["residual"])
-        apart = np.where(h > 0, local, 0.0) + np.maximum(dh - np.abs(h), 0.0)
-        carried = grows[mask_of.ravel()] * normed.e + spectral(W_2) * length(apart)
-        errors[at] = SLACK * (cfg["residual"] * attended.e + carried + summed)
-    return found, errors
+        on[at], e_normed[at] = h > 0, normed.e
+        apart = np.where(on[at], local, 0.0) + np.maximum(dh - np.abs(h), 0.0)
+        errors[at] = cfg["residual"] * attended.e + spectral(W_2) * length(apart) + summed
+    masks, mask_of = np.unique(np.packbits(on, axis=1), axis=0, return_inverse=True)
+    masks, grows = np.unpackbits(masks, axis=1, count=on.shape[1]).astype(np.float64), np.empty(len(masks))
+    for some in (slice(first, first + MASKS) for first in range(0, len(masks), MASKS)):
+        A = (masks[some][:, None] * columns) @ W_2
+        grows[some] = length((A @ A.swapaxes(1, 2)).reshape(len(A), -1)) ** 0.5
+    return found, SLACK * (errors + grows[mask_of.ravel()] * e_normed)

@@ -100,8 +100,9 @@ def block(x, seen, w, cfg, bits=None):
     for at in (slice(first, first + BATCH) for first in range(0, len(seen), BATCH)):
         row, own = seen[at], seen[at, 0]
         score = np.full((len(own), H, W + 1), -np.inf)  # the last for the sink, a key whose value is 0
+        q_own = q[own]
         for o in range(W):
-            score_o = (q[own] * k[row[:, o]]).sum(-1) + bias[:, o]
+            score_o = np.einsum("nhk,nhk->nh", q_own, k[row[:, o]]) + bias[:, o]
             score[..., o] = np.where(row[:, o, None] < 0, -np.inf, score_o)
         score[..., W] = w.get("attention.sink", -np.inf)
         weight = np.exp(score - score.max(-1, keepdims=True))
