@@ -7,6 +7,7 @@ which returns the figures that the claim names. With --record each becomes a rec
 import contextlib
 import importlib
 import json
+import shutil
 import sys
 import tempfile
 import time
@@ -15,6 +16,7 @@ from pathlib import Path
 
 import reproduce
 import tables
+from faults import _runs
 from tyro.conf import Positional
 
 from apformer import flags
@@ -32,6 +34,8 @@ class Reliability:
     """Trials to make. The default is all of them."""
     cases: int | None = None
     """Cases of each trial. The default is the number that each one says."""
+    folder: str | None = None
+    """Folder for what was found: after a stop, the same command goes on. The default is a temporary one."""
     record: bool = False
     """Write a record of each trial, and the page that shows them."""
     loaded: bool = False
@@ -47,12 +51,14 @@ def main(args):
         raise UserError(f"there is no trial {', '.join(sorted(unknown))}: give one of {known}", USAGE)
     for name in args.names:
         trial, began = importlib.import_module(f"faults.{name}"), time.monotonic()
-        with tempfile.TemporaryDirectory() as folder:
+        with tempfile.TemporaryDirectory() if args.folder is None else _kept(Path(args.folder, name)) as folder:
+            goes_on = Path(folder, _runs.FOUND).exists()
             figures = trial.measure(args.cases or trial.CASES, Path(folder))
         table, size = figures.pop("table", None), f" --cases {args.cases}" * (args.cases is not None)
         command = f"python experiments/reliability.py {name}{size}"
         begun = {"question": trial.QUESTION, "claim": trial.CLAIM, "spread": {}}
-        record = reproduce.renewed(begun, command, figures, time.monotonic() - began, args)
+        seconds = None if goes_on else time.monotonic() - began
+        record = reproduce.renewed(begun, command, figures, seconds, args)
         record |= {} if table is None else {"table": table}
         print(f"{name}: {tables.claim(record)}", flush=True)
         if args.record:
@@ -61,6 +67,18 @@ def main(args):
     if args.record:
         with contextlib.redirect_stdout(sys.stderr):
             tables.main(tables.Tables())
+
+
+@contextlib.contextmanager
+def _kept(folder):
+    """A folder that keeps of an earlier trial what it found, and nothing else."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for entry in folder.iterdir():
+        if entry.is_dir():
+            shutil.rmtree(entry)
+        elif entry.name != _runs.FOUND:
+            entry.unlink()
+    yield folder
 
 
 if __name__ == "__main__":

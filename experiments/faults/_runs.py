@@ -23,6 +23,7 @@ from apformer.runs import manifest, selection
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 LIMIT = 120  # seconds after which a command hangs
+FOUND = "found.jsonl"
 HUNG = -99  # the exit code of one that does, or that takes its server with it
 TEXT = "".join(f"the {k} bottles of ale stand on wall {k % 7}.\n" for k in range(99))
 MODEL = "--context 16 --d_model 8 --n_layers 1 --n_heads 1 --dropout 0.1"
@@ -168,22 +169,31 @@ def shim(folder):
 
 
 def over(items, work, folder, shim=None, workers=2, desc=None):
-    """[work(server, item) of each item], spread over processes."""
-    items = list(enumerate(items))
-    found, bar = {}, progress.bar(total=len(items), desc=desc)
+    """[work(server, item) of each item], spread over processes. What is found is kept, and not sought again.
+
+    Items and what is found of them are JSON: lists of pairs in the file FOUND of the folder.
+    """
+    order = [json.dumps(item) for item in items]
+    lines = (folder / FOUND).read_text().splitlines(True) if (folder / FOUND).exists() else []
+    lines = [line for line in lines if line.endswith("\n")]  # the last one may be cut
+    (folder / FOUND).write_text("".join(lines))
+    found = {json.dumps(item): result for item, result in map(json.loads, lines)}
+    items = [item for item in order if item not in found]
+    bar = progress.bar(total=len(order), initial=len(order) - len(items), desc=desc)
 
     def of_worker(which):
         with Server(folder / f"server-{which}", shim) as server:
             with contextlib.suppress(IndexError):  # none is left
                 while True:
-                    number, item = items.pop(0)
-                    found[number] = work(server, item)
+                    item = items.pop(0)
+                    found[item] = work(server, json.loads(item))
+                    kept.write(json.dumps([json.loads(item), found[item]]) + "\n")
                     bar.update()
 
-    with bar, ThreadPoolExecutor(workers) as pool:
+    with bar, open(folder / FOUND, "a", buffering=1) as kept, ThreadPoolExecutor(workers) as pool:
         for future in [pool.submit(of_worker, which) for which in range(workers)]:
             future.result()
-    return [found[number] for number in sorted(found)]
+    return [found[item] for item in order]
 
 
 def tell(faults, sentence, case, outcome=None):
