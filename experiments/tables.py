@@ -20,7 +20,8 @@ from pathlib import Path
 from apformer import flags
 
 HERE = Path(__file__).parent
-FILES = (HERE.parent / "README.md", HERE / "README.md", HERE / "bench" / "README.md", HERE / "RELIABILITY.md")
+PAGES = ("README.md", "bench/README.md", "RELIABILITY.md", "PROOF.md")
+FILES = (HERE.parent / "README.md", *(HERE / page for page in PAGES))
 MARKED = re.compile(r"(<!-- (summary|results|details): ([\w .-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 

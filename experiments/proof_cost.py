@@ -1,0 +1,267 @@
+"""What does a proof cost, and what does it cover? `python experiments/proof_cost.py FOLDER ...`, a folder for each.
+
+A folder is what `apformer export RUN --to proof --out FOLDER` writes. Gross et al. 2024 (arXiv 2406.11779) draw the
+operations of a proof beside the accuracy that it proves. Here all proofs are of accuracy 1, and differ in how many
+progressions they decide. A multiply-add is one a b + c in a product of matrices or in attention. We count those
+
+- of `apformer certify`: every dot_general of the programs that JAX traces, by its shapes, times how often they run
+- of check.py, its first line: the distinct strings that each layer is computed for (proof/network.py), times
+
+      3 D D of each state that is read      2 W D + D D + 2 D F of each string that reads W states      D V at the head
+
+Norms, exponentials and sums are left out. Besides, the certificate of all differences, up and down, is counted for two
+to `--digits` digits, without a model: how enumeration grows. Seconds are those of certificate.json and of the records.
+"""
+
+import json
+import sys
+from dataclasses import dataclass
+from functools import partial
+from math import log10, prod
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import tables
+from tyro.conf import Positional
+
+from apformer import files, flags, model
+from apformer.decoding.bind import bind
+from apformer.errors import DATA, UserError
+from apformer.proof import check, network
+from apformer.report import figures, progress
+from apformer.report.tables import columns as aligned
+from apformer.runs import directory
+from apformer.settings import model_from, part_from
+from apformer.tasks import digits, progressions
+from apformer.tasks.digits import certificate as every_width
+from apformer.tasks.digits import natural_order
+from apformer.tasks.progressions import certificate as fixed_width
+from apformer.tasks.progressions import contexts, recipes
+
+SECONDS = {  # the figures of records with the seconds of check.py: record, its first line alone, both lines
+    "3": ("proof", "default theorem", "default"),
+    "4": ("proof", "four theorem", "four"),
+    "lsb": ("proof", "lsb theorem", "lsb"),
+    "msb": ("proof", "msb theorem", "msb"),
+}
+NAMES = {"lsb": "every number of digits, least significant first", "msb": "every number of digits, natural order"}
+MARKS = {"certify": ("o", "#0072B2"), "check": ("s", "#D55E00"), "both": ("^", "#CC79A7")}
+EVERY = 14  # height in the figure of infinitely many progressions
+
+
+@dataclass(frozen=True)
+class ProofCost:
+    """Count what proofs cost and what they cover: a table and a figure."""
+
+    folders: Positional[tuple[str, ...]]
+    """Folders that `apformer export RUN --to proof` wrote, one for each proof."""
+    digits: int = 6
+    """Most digits of the enumerations of all differences that are counted and not run."""
+    run_dir: str | None = None
+    """New directory for the table, the numbers and the figure. The default is runs/<UTC time>-proof_cost."""
+
+
+# What `apformer certify` computes
+
+
+def traced(function, *args):
+    """The multiply-adds of a function of arrays, by the shapes of its products."""
+    return _of_jaxpr(jax.make_jaxpr(function)(*args).jaxpr)
+
+
+def _of_jaxpr(jaxpr):
+    total = 0
+    for equation in jaxpr.eqns:
+        if equation.primitive.name == "dot_general":
+            ((contracted, _), _), (left, _) = equation.params["dimension_numbers"], equation.invars
+            total += prod(equation.outvars[0].aval.shape) * prod(left.aval.shape[axis] for axis in contracted)
+        inner = [getattr(value, "jaxpr", value) for value in equation.params.values()]
+        times = equation.params.get("length", 1) if equation.primitive.name == "scan" else 1
+        total += times * sum(_of_jaxpr(each) for each in inner if hasattr(each, "eqns"))
+    return total
+
+
+def bound(cfg):
+    """A model of a Config, whose weights do not matter."""
+    return bind(model, model.init(jax.random.key(0), cfg), cfg)
+
+
+def enumeration(cfg, data):
+    """{what: number} of the certificate of terms of a fixed width."""
+    reach, one, total = model.reach(cfg), bound(cfg), 0
+    for group in fixed_width.plan(data, reach):
+        ten = partial(fixed_width.margins, digits=data.digits, terms=group.high)
+        total += len(group) * traced(lambda rows, one, ten=ten: ten(rows, model=one), group.rows(0, 1), one)
+    decided = int(contexts.count_at_least(data, 3)[0])  # those with a third term
+    return {"progressions": decided, "contexts": fixed_width.count(data, reach), "certify": total}
+
+
+def of_every_width(cfg, data):
+    """The multiply-adds of the certificate of every number of digits."""
+    one = bound(cfg)
+    if data.order == "msb":
+        answers = partial(natural_order._answers, cfg=cfg)
+        return sum(traced(answers, one.params, jnp.asarray(text)) for text in natural_order.texts().values())
+    found = [text for text, _ in every_width.contexts().values()]
+    batches = sum(-(-len(text) // every_width.BATCH) for text in found)
+    shape = every_width.BATCH, max(text.shape[1] for text in found)
+    return batches * traced(one.apply, jnp.zeros(shape, jnp.int32))
+
+
+# What check.py computes
+
+
+def task_of(data):
+    """The task of a proof: terms of every width have an order of their digits."""
+    return digits if "order" in data else progressions
+
+
+class Strings:
+    """The distinct strings that all layers are computed for, and what they cost."""
+
+    def __init__(self, weights, cfg):
+        self.weights, self.cfg, self.asked, self.multiply_adds = weights, cfg, 0, 0
+
+    def add(self, codes, layers=None):
+        """Distinct strings, in order, of which the layers (all, and the head) are computed."""
+        D, F, V = self.cfg["d_model"], self.cfg["d_ff"] or 4 * self.cfg["d_model"], self.cfg["vocab_size"]
+        tokens, above = network.layers(codes, self.weights, self.cfg)
+        states = len(tokens)
+        for seen, _ in above[:layers]:
+            (strings, W) = seen.shape
+            self.multiply_adds += 3 * D * D * states + (2 * W * D + D * D + 2 * D * F) * strings
+            states = strings
+        self.multiply_adds += (V if layers is None else 2) * D * states
+
+    def bits(self, codes):
+        """network.bits, which has two numbers in place of the last layer."""
+        self.add(np.unique(codes), -1)
+        return network.bits(codes, self.weights, self.cfg)
+
+
+def checked(weights, cfg, data):
+    """The Strings of check.py, without its second line."""
+    found, listed = Strings(weights, cfg), task_of(data).ABILITIES["export --to proof"]
+    with progress.bar(unit="slice", desc="check.py") as bar:
+        for columns in listed.slices(data, cfg, found.bits):
+            codes, truth = listed.strings(columns, data, cfg)
+            pairs = np.unique(codes * 12 + truth)  # as check.ask has them
+            found.asked += len(pairs)
+            found.add(np.unique(pairs // 12))
+            bar.update()
+    return found
+
+
+# One proof, the table and the figure
+
+
+def measured(folder):
+    """(name, {what: number}) of the proof in a folder. Raises UserError (exit DATA) if it holds none."""
+    try:
+        cfg, data = (json.loads((folder / "config.json").read_text("utf-8"))[part] for part in ("model", "data"))
+        certificate = json.loads((folder / "certificate.json").read_text("utf-8"))
+        weights, _ = check.read_safetensors(folder / "model.safetensors")
+        architecture = model_from("model", cfg)
+        rows = part_from(task_of(data).Config, data)
+        found = {"contexts": certificate["contexts"], "seconds certify": certificate["seconds"]}
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        raise UserError(f"{folder} holds no proof that can be read ({error!r}): export it again", DATA) from None
+    if "order" in data:
+        name, counted = data["order"], {"certify": of_every_width(architecture, rows)}
+    else:
+        name, counted = str(data["digits"]), enumeration(architecture, rows)
+    strings = checked(weights, cfg, data)
+    found |= counted | {"strings": strings.asked, "check": strings.multiply_adds}
+    record, *wanted = SECONDS.get(name, ("proof", "", ""))
+    known = tables.read(record)["figures"]
+    seconds = {"seconds check": known.get(wanted[0]), "seconds both": known.get(wanted[1])}
+    return name, found | {what: number for what, number in seconds.items() if number is not None}
+
+
+def all_differences(most):
+    """{digits: {what: number}} of enumerations of all differences, up and down, with the recipe's model."""
+    found = {}
+    for width in range(2, most + 1):
+        settings, top = recipes.exact(width), 10**width - 1
+        rows = progressions.Config(digits=width, min_difference=-top, max_difference=top)
+        found[width] = enumeration(settings.model, rows)
+    return found
+
+
+def table(proofs, grown):
+    """A row for each proof that was run, and one for each enumeration that was counted."""
+    head = ["proof", "decides", "contexts", "strings of check.py", "multiply-adds of certify", "of check.py, line 1"]
+    head += ["seconds of certify", "of line 1", "of both lines"]
+    rows = []
+    for name, found in proofs.items():
+        label = NAMES.get(name, f"{name} digits, by enumeration")
+        decided = f"{found['progressions']:,}" if "progressions" in found else "infinitely many"
+        counts = [f"{found['contexts']:,}", f"{found['strings']:,}", f"{found['certify']:.3g}", f"{found['check']:.3g}"]
+        seconds = [found.get(f"seconds {what}") for what in MARKS]
+        rows.append([label, decided, *counts, *("-" if each is None else f"{each:,.3g}" for each in seconds)])
+    for width, found in grown.items():
+        label, numbers = f"{width} digits, all differences, not run", [found["progressions"], found["contexts"]]
+        rows.append([label, *(f"{n:,}" for n in numbers), "-", f"{found['certify']:.3g}", "-", "-", "-", "-"])
+    return [head, *rows]
+
+
+def draw(proofs, grown):
+    """The figure: multiply-adds and seconds, both logarithmic, and the progressions that are decided."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(11, 4.6), dpi=120, layout="constrained")
+    FigureCanvasAgg(figure)
+    left, right = figure.subplots(1, 2, sharey=True)
+    heights = {
+        name: log10(found["progressions"]) if "progressions" in found else EVERY for name, found in proofs.items()
+    }
+    labels = {"certify": "apformer certify", "check": "check.py: exact arithmetic", "both": "check.py: and any float32"}
+    for axes, prefix in ((left, ""), (right, "seconds ")):
+        for what, (marker, colour) in MARKS.items():
+            at = [(found[prefix + what], heights[name]) for name, found in proofs.items() if prefix + what in found]
+            if at:
+                axes.plot(*zip(*at, strict=True), marker, color=colour, markersize=7, alpha=0.85, label=labels[what])
+        for name, found in proofs.items():
+            last = max(found[prefix + what] for what in MARKS if prefix + what in found)
+            text = {"lsb": "least significant first", "msb": "natural order"}.get(name, f"{name} digits")
+            height = heights[name] + (0.55 if name == "msb" else 0)
+            axes.annotate(text, (last, height), (9, 0), textcoords="offset points", va="center", fontsize=9)
+        axes.axhline(EVERY - 1, color="#999999", linewidth=0.8, linestyle=(0, (2, 3)))
+        axes.set_xscale("log")
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.grid(color="#E5E5E5", linewidth=0.8)
+        axes.set_axisbelow(True)
+    at = [(found["certify"], log10(found["progressions"])) for found in grown.values()]
+    left.plot(*zip(*at, strict=True), "o--", color="#0072B2", markerfacecolor="white", linewidth=1, zorder=1)
+    for width, (cost, height) in zip(grown, at, strict=True):
+        left.annotate(f"{width}", (cost, height), (-6, 7), textcoords="offset points", ha="right", fontsize=9)
+    left.set(xlabel="multiply-adds of the proof", ylabel="progressions that it decides", ylim=(3, EVERY + 1))
+    right.set(xlabel="seconds on two cores")
+    powers = range(4, EVERY - 1, 2)
+    left.set_yticks([*powers, EVERY], [*(f"$10^{{{power}}}$" for power in powers), "all, of\nevery width"])
+    left.set_title("dashed: all differences of 2, 3, ... digits, each digit 100 times the cost", fontsize=10)
+    right.set_title("what was run: differences of 1 to 500, and every width", fontsize=10)
+    right.legend(frameon=False, fontsize=9, loc="lower right")
+    return figure
+
+
+def run(args):
+    """Count, print the table, write it and the figure."""
+    flags.require("folders", bool(args.folders), args, "at least one folder of a proof")
+    flags.require("digits", 2 <= args.digits <= 6, args, "2 to 6")
+    path = directory.create("proof_cost", args.run_dir)
+    proofs = dict(measured(Path(folder)) for folder in args.folders)
+    grown = all_differences(args.digits)
+    found = table(proofs, grown)
+    files.write_json(path / "evaluation.json", proofs | {f"all {width}": row for width, row in grown.items()})
+    files.write_json(path / "table.json", found)
+    figures.save(path / "figures", {"proof_cost": draw(proofs, grown)})
+    print("\n".join(aligned(found)))
+    print(f"\n{path / 'figures' / 'proof_cost.png'}")
+
+
+if __name__ == "__main__":
+    sys.exit(flags.script("proof_cost.py", ProofCost, run))

@@ -1,0 +1,80 @@
+"""What a proof costs is counted from shapes: held to literal cases, and to the products that numpy really computes."""
+
+import importlib
+import sys
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from apformer.errors import DATA, UserError
+from apformer.proof import network
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "experiments"))
+proof_cost = importlib.import_module("proof_cost")
+sys.path.pop(0)
+
+BARE = {
+    "n_layers": 2, "d_model": 6, "n_heads": 3, "d_ff": 5, "window": 3, "position": "relative", "vocab_size": 11,
+    "similarity": "dot", "norm": "none", "norm_epsilon": 1e-5, "final_norm": False,
+    "residual": True, "attention_sink": True,
+}  # fmt: skip
+AHEAD = BARE | {"position": "ahead", "n_layers": 3, "window": None, "residual": False, "attention_sink": False}
+
+
+class Counted(np.ndarray):
+    """An array that counts its products. Without norms these are the products of matrices and of attention."""
+
+    products = 0
+
+    def __array_ufunc__(self, ufunc, method, *inputs, out=None, **options):
+        inputs = [np.asarray(each) for each in inputs]
+        if out is not None:
+            options["out"] = tuple(np.asarray(each) for each in out)
+        found = getattr(ufunc, method)(*inputs, **options)
+        if ufunc in (np.matmul, np.multiply):
+            Counted.products += found.size * (inputs[0].shape[-1] if ufunc is np.matmul else 1)
+        return found.view(Counted)
+
+
+@pytest.mark.parametrize("cfg, base", [(BARE, [12] * 5), (AHEAD, [11, 12, 11, 12, 3])], ids=["window", "ahead"])
+def test_what_check_computes_is_counted_to_the_last_product(cfg, base):
+    rng = np.random.default_rng(0)
+    codes = np.unique(rng.integers(0, [11, *base[1:]], (200, 5)) @ 12 ** np.arange(5))
+    weights = {name: rng.standard_normal(shape).view(Counted) for name, shape in network.shapes(cfg).items()}
+    Counted.products, found = 0, proof_cost.Strings(weights, cfg)
+    network.logits(codes, weights, cfg)
+    found.add(codes)
+    assert Counted.products == found.multiply_adds > 0
+    if cfg is AHEAD:
+        Counted.products, found = 0, proof_cost.Strings(weights, cfg)
+        found.bits(rng.permutation(codes))
+        assert Counted.products == found.multiply_adds > 0
+
+
+def test_what_jax_traces_is_counted_by_its_shapes():
+    @jax.jit
+    def twice(x_BD, w_DF):
+        return jax.lax.scan(lambda x_BD, _: (x_BD @ w_DF @ w_DF.T, None), x_BD, length=7)[0]
+
+    assert proof_cost.traced(twice, jnp.zeros((2, 3)), jnp.zeros((3, 5))) == 7 * 2 * (2 * 3 * 5)
+    heads = proof_cost.traced(lambda q, k: jnp.einsum("BTHK,BSHK->BHTS", q, k), *[jnp.zeros((2, 3, 5, 7))] * 2)
+    assert heads == 2 * 5 * 3 * 3 * 7
+
+
+def test_a_table_has_a_row_for_each_proof():
+    numbers = {"contexts": 4000, "strings": 9000, "certify": 1.5e9, "check": 3e8, "seconds certify": 2.5}
+    fixed = numbers | {"progressions": 1234, "seconds check": 1.25, "seconds both": 12.0}
+    head, three, every, four = proof_cost.table({"3": fixed, "msb": numbers}, {4: fixed})
+    assert three[1:] == ["1,234", "4,000", "9,000", "1.5e+09", "3e+08", "2.5", "1.25", "12"]
+    assert every[1] == "infinitely many" and every[-2:] == ["-", "-"] and four[3] == "-"
+    assert len(head) == len(three) == len(every) == len(four)
+    assert proof_cost.draw({"3": fixed, "msb": numbers}, {4: fixed}).axes
+
+
+def test_a_folder_without_a_proof_is_named(tmp_path):
+    with pytest.raises(UserError, match=f"{tmp_path} holds no proof") as fault:
+        proof_cost.measured(tmp_path)
+    assert fault.value.exit_code == DATA
