@@ -48,7 +48,7 @@ SECONDS = {  # the figures of records with the seconds of check.py: record, its 
 }
 NAMES = {"lsb": "every number of digits, least significant first", "msb": "every number of digits, natural order"}
 MARKS = {"certify": ("o", "#0072B2"), "check": ("s", "#D55E00"), "both": ("^", "#CC79A7")}
-EVERY = 14  # height in the figure of infinitely many progressions
+EVERY = {"lsb": 14.2, "msb": 15.7}  # heights in the figure of infinitely many progressions
 
 
 @dataclass(frozen=True)
@@ -211,40 +211,40 @@ def draw(proofs, grown):
     """The figure: multiply-adds and seconds, both logarithmic, and the progressions that are decided."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
+    from matplotlib.ticker import NullFormatter
 
-    figure = Figure(figsize=(11, 4.6), dpi=120, layout="constrained")
+    figure = Figure(figsize=(11, 5), dpi=120, layout="constrained")
     FigureCanvasAgg(figure)
     left, right = figure.subplots(1, 2, sharey=True)
-    heights = {
-        name: log10(found["progressions"]) if "progressions" in found else EVERY for name, found in proofs.items()
-    }
-    labels = {"certify": "apformer certify", "check": "check.py: exact arithmetic", "both": "check.py: and any float32"}
+    heights = EVERY | {name: log10(found["progressions"]) for name, found in proofs.items() if name not in EVERY}
+    labels = {"certify": "apformer certify", "check": "check.py, exact arithmetic", "both": "and any float32"}
     for axes, prefix in ((left, ""), (right, "seconds ")):
         for what, (marker, colour) in MARKS.items():
             at = [(found[prefix + what], heights[name]) for name, found in proofs.items() if prefix + what in found]
             if at:
                 axes.plot(*zip(*at, strict=True), marker, color=colour, markersize=7, alpha=0.85, label=labels[what])
-        for name, found in proofs.items():
-            last = max(found[prefix + what] for what in MARKS if prefix + what in found)
-            text = {"lsb": "least significant first", "msb": "natural order"}.get(name, f"{name} digits")
-            height = heights[name] + (0.55 if name == "msb" else 0)
-            axes.annotate(text, (last, height), (9, 0), textcoords="offset points", va="center", fontsize=9)
-        axes.axhline(EVERY - 1, color="#999999", linewidth=0.8, linestyle=(0, (2, 3)))
+        for name in proofs.keys() - EVERY.keys():
+            least = min(proofs[name][prefix + what] for what in MARKS if prefix + what in proofs[name])
+            place = {"xytext": (-9, 0), "textcoords": "offset points", "ha": "right", "va": "center"}
+            axes.annotate(f"{name} digits", (least, heights[name]), **place, fontsize=9)
+        axes.axhline(min(EVERY.values()) - 1, color="#999999", linewidth=0.8, linestyle=(0, (2, 3)))
         axes.set_xscale("log")
+        axes.xaxis.set_minor_formatter(NullFormatter())
         axes.spines[["top", "right"]].set_visible(False)
         axes.grid(color="#E5E5E5", linewidth=0.8)
         axes.set_axisbelow(True)
     at = [(found["certify"], log10(found["progressions"])) for found in grown.values()]
     left.plot(*zip(*at, strict=True), "o--", color="#0072B2", markerfacecolor="white", linewidth=1, zorder=1)
     for width, (cost, height) in zip(grown, at, strict=True):
-        left.annotate(f"{width}", (cost, height), (-6, 7), textcoords="offset points", ha="right", fontsize=9)
-    left.set(xlabel="multiply-adds of the proof", ylabel="progressions that it decides", ylim=(3, EVERY + 1))
+        left.annotate(f"{width}", (cost, height), (6, -9), textcoords="offset points", fontsize=9)
+    left.set(xlabel="multiply-adds of the proof", ylabel="progressions that it decides", ylim=(3, 16.5))
     right.set(xlabel="seconds on two cores")
-    powers = range(4, EVERY - 1, 2)
-    left.set_yticks([*powers, EVERY], [*(f"$10^{{{power}}}$" for power in powers), "all, of\nevery width"])
-    left.set_title("dashed: all differences of 2, 3, ... digits, each digit 100 times the cost", fontsize=10)
-    right.set_title("what was run: differences of 1 to 500, and every width", fontsize=10)
-    right.legend(frameon=False, fontsize=9, loc="lower right")
+    powers = range(4, 13, 2)
+    every = ["every width,\nlowest digit first", "every width,\nnatural order"]
+    left.set_yticks([*powers, *EVERY.values()], [*(f"$10^{{{power}}}$" for power in powers), *every])
+    left.set_title("filled: run; hollow: all differences of 2, 3, ... digits", fontsize=10)
+    right.set_title("differences of 1 to 500, and every width", fontsize=10)
+    right.legend(frameon=False, fontsize=9, loc="center right")
     return figure
 
 

@@ -38,6 +38,11 @@ class Counted(np.ndarray):
             Counted.products += found.size * (inputs[0].shape[-1] if ufunc is np.matmul else 1)
         return found.view(Counted)
 
+    def __array_function__(self, function, types, args, kwargs):
+        if function is np.einsum:  # of queries and keys, element by element
+            Counted.products += args[1].size
+        return super().__array_function__(function, types, args, kwargs)
+
 
 @pytest.mark.parametrize("cfg, base", [(BARE, [12] * 5), (AHEAD, [11, 12, 11, 12, 3])], ids=["window", "ahead"])
 def test_what_check_computes_is_counted_to_the_last_product(cfg, base):
@@ -50,7 +55,7 @@ def test_what_check_computes_is_counted_to_the_last_product(cfg, base):
     assert Counted.products == found.multiply_adds > 0
     if cfg is AHEAD:
         Counted.products, found = 0, proof_cost.Strings(weights, cfg)
-        found.bits(rng.permutation(codes))
+        found.bits(rng.permutation(np.unique(codes % 12**4)))
         assert Counted.products == found.multiply_adds > 0
 
 
