@@ -40,11 +40,11 @@ from apformer.tasks.digits import natural_order
 from apformer.tasks.progressions import certificate as fixed_width
 from apformer.tasks.progressions import contexts, recipes
 
-SECONDS = {  # the figures of records with the seconds of check.py: record, its first line alone, both lines
-    "3": ("proof", "default theorem", "default"),
-    "4": ("proof", "four theorem", "four"),
-    "lsb": ("proof", "lsb theorem", "lsb"),
-    "msb": ("proof", "msb theorem", "msb"),
+SECONDS = {  # where records say how long check.py took: record, figure, seconds of its unit
+    "3": {"check": ("proof", "default theorem", 1), "both": ("proof", "default", 1)},
+    "4": {"both": ("proof", "four minutes", 60)},
+    "lsb": {"check": ("proof", "lsb theorem", 1), "both": ("proof", "lsb", 1)},
+    "msb": {"both": ("digits-msb", "check", 1)},
 }
 NAMES = {"lsb": "every number of digits, least significant first", "msb": "every number of digits, natural order"}
 MARKS = {"certify": ("o", "#0072B2"), "check": ("s", "#D55E00"), "both": ("^", "#CC79A7")}
@@ -124,23 +124,32 @@ class Strings:
     def __init__(self, weights, cfg):
         self.weights, self.cfg, self.asked, self.multiply_adds = weights, cfg, 0, 0
 
-    def add(self, codes, last=None):
-        """Take note of distinct strings, whose logits are computed; with `last`, the states before that layer."""
+    def add(self, codes, last=None, readers=None):
+        """Take note of distinct strings, whose logits are computed; with `last`, the states before that layer.
+
+        readers: some of the strings, which read all that any of them reads.
+        """
         D, F = self.cfg["d_model"], self.cfg["d_ff"] or 4 * self.cfg["d_model"]
         self.multiply_adds += (self.cfg["vocab_size"] if last is None else 2) * D * len(codes)
         for layer in range(self.cfg["n_layers"], 0, -1):
             reads = network.reads(self.cfg, layer)
-            tokens = [codes // 12**place % 12 for place in range(reads.max() + 1)]
-            below = distinct(np.stack([sum(tokens[i] * 12**o for o, i in enumerate(places)) for places in reads]))
+            below = distinct(np.stack([part(codes if readers is None else readers, places) for places in reads]))
             below = below[below % 12 != network.START]
             if layer != last:
                 self.multiply_adds += 3 * D * D * len(below) + (2 * len(reads) * D + D * D + 2 * D * F) * len(codes)
-            codes = below
+            codes, readers = below, None
 
     def bits(self, codes):
         """network.bits, which has two numbers in place of the last layer."""
         self.add(distinct(codes), self.cfg["n_layers"])
         return network.bits(codes, self.weights, self.cfg)
+
+
+def part(codes, places):
+    """These places of strings, as strings."""
+    if (np.diff(places) == 1).all():
+        return codes // 12 ** places[0] % 12 ** len(places)
+    return sum(codes // 12**i % 12 * 12**o for o, i in enumerate(places))
 
 
 def distinct(codes):
@@ -157,7 +166,8 @@ def checked(weights, cfg, data):
             codes, truth = listed.strings(columns, data, cfg)
             pairs = distinct(codes * 12 + truth)  # as check.ask has them
             found.asked += len(pairs)
-            found.add(distinct(pairs // 12))
+            ends = codes.shape[1] <= (cfg["window"] or 0)  # the first and the last character read all between them
+            found.add(distinct(pairs // 12), readers=codes[:, [0, -1]].ravel() if ends else None)
             bar.update()
     return found
 
@@ -182,10 +192,9 @@ def measured(folder):
         name, counted = str(data["digits"]), enumeration(architecture, rows)
     strings = checked(weights, cfg, data)
     found |= counted | {"strings": strings.asked, "check": strings.multiply_adds}
-    record, *wanted = SECONDS.get(name, ("proof", "", ""))
-    known = tables.read(record)["figures"]
-    seconds = {"seconds check": known.get(wanted[0]), "seconds both": known.get(wanted[1])}
-    return name, found | {what: number for what, number in seconds.items() if number is not None}
+    for what, (record, figure, unit) in SECONDS.get(name, {}).items():
+        found[f"seconds {what}"] = unit * tables.read(record)["figures"][figure]
+    return name, found
 
 
 def all_differences(most):
