@@ -21,7 +21,6 @@ from math import log10, prod
 from pathlib import Path
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import tables
 from tyro.conf import Positional
@@ -83,31 +82,34 @@ def _of_jaxpr(jaxpr):
     return total
 
 
-def bound(cfg):
-    """A model of a Config, whose weights do not matter."""
-    return bind(model, model.init(jax.random.key(0), cfg), cfg)
+def params_of(cfg):
+    """The shapes of the parameters of a Config."""
+    return jax.eval_shape(partial(model.init, cfg=cfg), jax.random.key(0))
 
 
 def enumeration(cfg, data):
     """{what: number} of the certificate of terms of a fixed width."""
-    reach, one, total = model.reach(cfg), bound(cfg), 0
+
+    def ten(params, rows, terms):
+        return fixed_width.margins(rows, data.digits, terms, bind(model, params, cfg))
+
+    reach, params, total = model.reach(cfg), params_of(cfg), 0
     for group in fixed_width.plan(data, reach):
-        ten = partial(fixed_width.margins, digits=data.digits, terms=group.high)
-        total += len(group) * traced(lambda rows, one, ten=ten: ten(rows, model=one), group.rows(0, 1), one)
+        total += len(group) * traced(partial(ten, terms=group.high), params, group.rows(0, 1))
     decided = int(contexts.count_at_least(data, 3)[0])  # those with a third term
     return {"progressions": decided, "contexts": fixed_width.count(data, reach), "certify": total}
 
 
 def of_every_width(cfg, data):
     """The multiply-adds of the certificate of every number of digits."""
-    one = bound(cfg)
+    params = params_of(cfg)
     if data.order == "msb":
         answers = partial(natural_order._answers, cfg=cfg)
-        return sum(traced(answers, one.params, jnp.asarray(text)) for text in natural_order.texts().values())
+        return sum(traced(answers, params, text) for text in natural_order.texts().values())
     found = [text for text, _ in every_width.contexts().values()]
     batches = sum(-(-len(text) // every_width.BATCH) for text in found)
-    shape = every_width.BATCH, max(text.shape[1] for text in found)
-    return batches * traced(one.apply, jnp.zeros(shape, jnp.int32))
+    batch = np.zeros((every_width.BATCH, max(text.shape[1] for text in found)), np.int32)
+    return batches * traced(partial(model.apply, cfg=cfg), params, batch)
 
 
 # What check.py computes
