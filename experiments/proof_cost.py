@@ -219,7 +219,14 @@ def table(proofs, grown):
         decided = f"{found['progressions']:,}" if "progressions" in found else "infinitely many"
         counts = [f"{found['contexts']:,}", f"{found['strings']:,}", f"{found['certify']:.3g}", f"{found['check']:.3g}"]
         seconds = [found.get(f"seconds {what}") for what in MARKS]
-        rows.append([label, decided, *counts, *("-" if each is None else f"{each:,.3g}" for each in seconds)])
+        rows.append(
+            [
+                label,
+                decided,
+                *counts,
+                *("-" if each is None else f"{each:,.{0 if each > 99 else 1}f}" for each in seconds),
+            ]
+        )
     for width, found in grown.items():
         label, numbers = f"{width} digits, all differences, not run", [found["progressions"], found["contexts"]]
         rows.append([label, *(f"{n:,}" for n in numbers), "-", f"{found['certify']:.3g}", "-", "-", "-", "-"])
@@ -253,16 +260,18 @@ def draw(proofs, grown):
         axes.grid(color="#E5E5E5", linewidth=0.8)
         axes.set_axisbelow(True)
     at = [(found["certify"], log10(found["progressions"])) for found in grown.values()]
-    left.plot(*zip(*at, strict=True), "o--", color="#0072B2", markerfacecolor="white", linewidth=1, zorder=1)
+    left.plot(*zip(*at, strict=True), "o--", color="#0072B2", markerfacecolor="white", linewidth=1, zorder=3)
     for width, (cost, height) in zip(grown, at, strict=True):
         left.annotate(f"{width}", (cost, height), (6, -9), textcoords="offset points", fontsize=9)
-    left.set(xlabel="multiply-adds of the proof", ylabel="progressions that it decides", ylim=(3, 16.5))
-    right.set(xlabel="seconds on two cores")
+    left.set(
+        xlabel="multiply-adds of the proof (half its operations)", ylabel="progressions that it decides", ylim=(3, 16.5)
+    )
+    right.set(xlabel="seconds on two cores", xlim=(1, None))
     powers = range(4, 13, 2)
     every = ["every width,\nlowest digit first", "every width,\nnatural order"]
     left.set_yticks([*powers, *EVERY.values()], [*(f"$10^{{{power}}}$" for power in powers), *every])
-    left.set_title("filled: run; hollow: all differences of 2, 3, ... digits", fontsize=10)
-    right.set_title("differences of 1 to 500, and every width", fontsize=10)
+    left.set_title("fixed widths: differences of 1 to 500, and all (hollow)", fontsize=10)
+    right.set_title("what was run", fontsize=10)
     right.legend(frameon=False, fontsize=9, loc="center right")
     return figure
 

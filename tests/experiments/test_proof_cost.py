@@ -71,9 +71,9 @@ def test_what_jax_traces_is_counted_by_its_shapes():
 
 def test_a_table_has_a_row_for_each_proof():
     numbers = {"contexts": 4000, "strings": 9000, "certify": 1.5e9, "check": 3e8, "seconds certify": 2.5}
-    fixed = numbers | {"progressions": 1234, "seconds check": 1.25, "seconds both": 12.0}
+    fixed = numbers | {"progressions": 1234, "seconds check": 1.2, "seconds both": 1200.0}
     head, three, every, four = proof_cost.table({"3": fixed, "msb": numbers}, {4: fixed})
-    assert three[1:] == ["1,234", "4,000", "9,000", "1.5e+09", "3e+08", "2.5", "1.25", "12"]
+    assert three[1:] == ["1,234", "4,000", "9,000", "1.5e+09", "3e+08", "2.5", "1.2", "1,200"]
     assert every[1] == "infinitely many" and every[-2:] == ["-", "-"] and four[3] == "-"
     assert len(head) == len(three) == len(every) == len(four)
     assert proof_cost.draw({"3": fixed, "msb": numbers}, {4: fixed}).axes
