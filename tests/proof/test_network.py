@@ -43,3 +43,9 @@ def test_it_computes_what_apply_computes(random_params):
 def test_a_model_that_reads_too_far_is_refused_before_anything_is_made(change):
     cfg = vars(LAYERS) | {"position_options": {"separator": 10, "near": 1, "span_heads": 0}}
     assert network.beyond(cfg) is None and network.beyond(cfg | change) is not None
+
+
+@pytest.mark.parametrize("numbers", [[], [[3]], [[5, 3], [3, -1]]])
+def test_distinct_numbers_come_in_order(numbers):
+    numbers = np.array(numbers, np.int64)
+    assert network.distinct(numbers).tolist() == np.unique(numbers).tolist()
