@@ -4,7 +4,7 @@ import hashlib
 import json
 import sys
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass
 
 import jaxlib
@@ -66,7 +66,8 @@ def certify(args):
         result = check_run(path, settings, result, contexts)
     elif names := compiler.wrong():
         print(f"{compiler.sentence(names)}; --check has numpy compute every logit again", file=sys.stderr)
-    print(json.dumps(result) if args.json else tables.certificate(result))
+    with suppress(BrokenPipeError):  # the exit code tells it, too
+        print(json.dumps(result) if args.json else tables.certificate(result))
     if not result["certified"]:
         remedy = "train it longer, or with another --seed"
         raise UserError(f"{path} is not certified ({result['claim']}): {remedy}", NOT_CERTIFIED)
@@ -140,11 +141,11 @@ class Work:
         self.bar = progress.bar(unit="context", unit_scale=True, desc="certify")
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, *raised):
         self.bar.close()
-        self.stops.close()
         if self.state is not None:
             self._keep()
+        return self.stops.__exit__(*raised)
 
     def seconds(self):
         """Seconds of work, those before a stop included."""

@@ -19,6 +19,7 @@ NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 GOES_ON = "nothing that was saved is lost: `apformer resume` goes on with a run, other commands are given again"
 
 _deferred = []  # a list for each `deferred` that is entered
+_lock = threading.Lock()  # of this list
 _answered = threading.Semaphore(0)
 _heard = []  # [the program whose signals are heard, its standard error]
 
@@ -55,7 +56,8 @@ def heard(program):
 def deferred():
     """A list that receives the number of the first stop signal, so that what is in hand is finished and saved before.
 
-    Whoever defers ends the process with 128 + that number. A second signal ends it at once.
+    Whoever defers ends the process with 128 + that number; if it came too late for that, the end of this context does.
+    A second signal ends the process at once.
     """
     received = []
     with nullcontext() if _heard else heard("apformer"):
@@ -65,7 +67,11 @@ def deferred():
         try:
             yield received
         finally:
-            _deferred.remove(received)
+            with _lock:
+                _deferred.remove(received)
+        if received:
+            _say(f"{_heard[0]}: stopped by {signal.Signals(received[0]).name}; {GOES_ON}")
+            sys.exit(128 + received[0])
 
 
 def _take():
@@ -85,7 +91,8 @@ def _listen(connection):
         while numbers := connection.recv(64):
             for number in numbers:
                 if number in NUMBERS:
-                    _answer(number)
+                    with _lock:
+                        _answer(number)
                     _answered.release()
 
 

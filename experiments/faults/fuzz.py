@@ -19,6 +19,7 @@ import warnings
 from collections import Counter
 from pathlib import Path
 
+import jax
 from faults import _mutate, _parsers, _readers
 
 from apformer import errors
@@ -49,6 +50,7 @@ def measure(cases, folder):
         every = _parsers.parsers(scratch / "sound")
         whole, counts = sum(parser.share for parser in every), dict.fromkeys(("tracebacks", "unclear", "slow"), 0)
         _forget_peak()
+        forgotten = time.process_time()
         done, refused, told_of = 0, 0, Counter()
         with progress.bar(total=cases, unit="case", desc="hostile input") as bar:
             for parser in every:
@@ -57,6 +59,7 @@ def measure(cases, folder):
                     number = max(1, cases - done)
                 bar.set_postfix_str(parser.name)
                 for case in range(number):
+                    forgotten = _forget_programs(forgotten)
                     outcome, told = attempt(parser, case, scratch / "tried")
                     refused += outcome == "refused"
                     if outcome in counts:
@@ -148,6 +151,15 @@ def _quiet():
     finally:
         os.dup2(shown, 2)
         os.close(shown)
+
+
+def _forget_programs(before):
+    """Let go of what JAX compiled for earlier inputs, once a second: nobody gives one process more than a few."""
+    now = time.process_time()
+    if now - before < 1:
+        return before
+    jax.clear_caches()
+    return now
 
 
 def _forget_peak():

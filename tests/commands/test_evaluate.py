@@ -1,9 +1,11 @@
 """`apformer certify`: from a run directory to its certificate, stopped and gone on with."""
 
 import dataclasses
+import io
 import json
 import re
 import signal
+import sys
 
 import jax
 import numpy as np
@@ -64,7 +66,7 @@ def test_the_certificate_of_a_run(run, capsys):
     assert code == 0 and printed.out.startswith("CERTIFIED: greedy decoding continues every progression")
 
 
-def test_a_model_that_is_not_certified_has_an_exit_code_of_its_own(tmp_path, capsys, alike):
+def test_a_model_that_is_not_certified_has_an_exit_code_of_its_own(tmp_path, capsys, monkeypatch, alike):
     original = circuit_run(tmp_path / "right", DATA)
     settings = restore.load_settings(original)
     params = jax.tree.map(np.zeros_like, restore.load_params(original, settings)[0])
@@ -75,6 +77,15 @@ def test_a_model_that_is_not_certified_has_an_exit_code_of_its_own(tmp_path, cap
     assert json.loads(printed.out) == json.loads((path / "certificate.json").read_text())
     said = printed.err.splitlines()[-1]
     assert re.fullmatch(rf"apformer: {path} is not certified \(.* of .* contexts are continued wrongly\): .*", said)
+    monkeypatch.setattr(sys, "stdout", Gone())
+    assert cli.main(["certify", str(path)]) == 8
+
+
+class Gone(io.StringIO):
+    """Standard output that nobody reads any more."""
+
+    def write(self, _):
+        raise BrokenPipeError
 
 
 def test_a_stopped_enumeration_goes_on_where_it_was(run, capsys, monkeypatch, alike):
@@ -121,6 +132,16 @@ def test_a_stop_signal_keeps_what_was_asked(run, capsys, monkeypatch, alike, num
     assert code == 128 + number and not (run / "certificate.json").exists()
     assert "contexts: the same command goes on" in printed.err.splitlines()[-1]
     assert json.loads((run / certify_.PARTIAL).read_text())["state"] is not None
+
+
+def test_a_stop_after_the_last_context_is_heard(run, capsys, monkeypatch, alike):
+    with monkeypatch.context() as patch:
+        patch.setattr(certify, "conclude", lambda *_: signal.raise_signal(signal.SIGTERM))
+        code, printed = call(capsys, run)
+    assert code == 143 and not (run / "certificate.json").exists()
+    assert printed.err.splitlines()[-1].startswith("apformer: stopped by SIGTERM; ")
+    code, printed = call(capsys, run, "--json")  # from a tally of all contexts
+    assert code == 0 and json.loads(printed.out)["contexts"] == certify.count(DATA, 8)
 
 
 OTHER = json.dumps({"identity": {"parameters_sha256": "other"}, "state": {"group": 9}, "seconds": 9})

@@ -100,10 +100,11 @@ def test_a_full_pipe_does_not_keep_a_command_from_stopping():
 
 def test_the_handlers_of_before_come_back():
     before = [signal.getsignal(number) for number in signals.NUMBERS]
-    with signals.heard("x"), signals.deferred() as received:
+    with pytest.raises(SystemExit) as stopped, signals.heard("x"), signals.deferred() as received:
         signal.raise_signal(signal.SIGTERM)
         assert received == [signal.SIGTERM]
-    with signals.deferred() as received:
+    assert stopped.value.code == 143  # nobody else has ended the process
+    with pytest.raises(SystemExit), signals.deferred() as received:
         signal.raise_signal(signal.SIGHUP)
         assert received == [signal.SIGHUP]
     assert [signal.getsignal(number) for number in signals.NUMBERS] == before and signal.set_wakeup_fd(-1) == -1

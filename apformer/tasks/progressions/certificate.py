@@ -56,7 +56,8 @@ def certify(model, settings, work):
     if tokens is None:
         extent = f"up to {most_terms(cfg, None)} terms"
         work.say(f"looks at all that it has read: what can be claimed ends with rows of {extent}")
-    kept, total = work.state or start(), count(cfg, tokens)
+    tally = kept = work.state or start()  # which may be of all contexts
+    total = count(cfg, tokens)
     for tally in enumerate_contexts(groups, model, kept, BATCH_TOKENS.get(jax.default_backend(), 2**20)):
         work.tell(asked(tally), total, tally, certificate.summary(tally["splits"].values(), tally["worst"]))
     return conclude(cfg, tokens, tally, groups, model)
