@@ -48,7 +48,7 @@ def test_the_doctor_names_them(monkeypatch, capsys):
 
 
 def test_a_certificate_of_one_witness_says_so(tmp_path, monkeypatch, capsys):
-    run = str(circuit_run(tmp_path / "run", Config(digits=2, min_difference=-9, max_difference=49)))
+    run = str(circuit_run(tmp_path / "run", Config(digits=1, max_difference=9)))
     monkeypatch.setattr(compiler, "wrong", lambda: NAMES)
     cli.main(["certify", run])
     assert "known programs wrongly here" in capsys.readouterr().err

@@ -18,7 +18,7 @@ from apformer.runs import fit
 
 TINY = (
     "--digits 2 --max_difference 30 --max_terms 6 --d_model 8 --n_layers 1 --n_heads 2 --steps 6 --batch_size 4 "
-    "--log_every 1 --save_every 2 --until steps --hard_fraction 0 --prefix_rows 0 --test_sequences 10"
+    "--log_every 1 --save_every 2 --until steps --rule adamw --hard_fraction 0 --prefix_rows 0 --test_sequences 10"
 ).split()
 LINES = [
     {"step": 50, "loss": np.float32(2.5), "exact": np.nan, "learning_rate": 1e-3, "seconds": 1.0},
