@@ -27,17 +27,19 @@ CIRCUIT, WEIGHTS = circuit.config(2), circuit.params(2)
 init = jax.jit(model.init, static_argnums=1)
 
 
-def whole(apply):
-    """The Model of a function of whole rows: its cache is all that was read."""
+def whole(function, *parameters):
+    """The Model of a function (*parameters, tokens_BT) of whole rows: its cache is all that was read."""
+    apply = Partial(function, *parameters)
+    return Model(apply, Partial(extend, apply), Partial(init_cache))
 
-    def extend(tokens_BT, cache, lengths_B=None):
-        read_BT = jnp.concatenate([cache["tokens"], tokens_BT], axis=1)
-        return apply(read_BT)[:, cache["tokens"].shape[1] :], {"tokens": read_BT}
 
-    def init_cache(batch_size, length):
-        return {"tokens": jnp.zeros((batch_size, 0), jnp.int32)}
+def extend(apply, tokens_BT, cache, lengths_B=None):
+    read_BT = jnp.concatenate([cache["tokens"], tokens_BT], axis=1)
+    return apply(read_BT)[:, cache["tokens"].shape[1] :], {"tokens": read_BT}
 
-    return Model(Partial(apply), Partial(extend), Partial(init_cache))
+
+def init_cache(batch_size, length):
+    return {"tokens": jnp.zeros((batch_size, 0), jnp.int32)}
 
 
 def enumerated(cfg, bound, tokens, tally=None, **options):
@@ -76,28 +78,26 @@ def test_trained_and_untrained_lines_are_told_apart(passed):
     assert 0.1 < untrained["contexts"] / passed["contexts"] < 0.3
 
 
-def wrong_at(context, apply=model.apply):
-    """The circuit, wrong about one context (its tokens) alone."""
-    context = jnp.asarray(context)
+def padded(text):
+    """(tokens, their number), of one size for every text."""
+    tokens_T = tokens_of(text)
+    return jnp.asarray(np.pad(tokens_T, (0, 300 - len(tokens_T)))), jnp.int32(len(tokens_T))
 
-    def wrong(tokens_BT):
-        logits_BTV = apply(WEIGHTS, tokens_BT, CIRCUIT)
-        T = context.shape[0]
-        if tokens_BT.shape[1] < T:
-            return logits_BTV
-        met_B = (tokens_BT[:, :T] == context[None]).all(axis=1)
-        return logits_BTV.at[:, T - 1, 3].add(jnp.where(met_B, 1e6, 0.0))
 
-    return wrong
+def wrong(context_S, length, tokens_BT):
+    """The circuit, wrong about one context alone, which is a parameter: so all contexts run the same programs."""
+    at_T = jnp.arange(tokens_BT.shape[1], dtype=jnp.int32)
+    met_B = ((tokens_BT == context_S[None, : len(at_T)]) | (at_T >= length)[None]).all(axis=1)
+    said_BTV = met_B[:, None, None] & (at_T == length - 1)[None, :, None] & (jnp.arange(11) == 3)[None, None]
+    return model.apply(WEIGHTS, tokens_BT, CIRCUIT) + jnp.where(said_BTV, 1e6, 0.0)
 
 
 @pytest.mark.parametrize("text, expected", [("97 98", "99"), ("97 98 ", "99"), ("00 49 9", "98"), ("10 12 14 ", "16")])
 def test_one_wrong_digit_anywhere_is_found_and_named(text, expected):
     tokens = reach(CIRCUIT)
-    apply = wrong_at([10 if c == " " else int(c) for c in text])
-    tally = enumerated(D2, whole(apply), tokens)
+    tally = enumerated(D2, whole(wrong, *padded(text)), tokens)
     assert sum(part["errors"] for part in tally["splits"].values()) == 1
-    bound = replace(bind(model, WEIGHTS, CIRCUIT), apply=Partial(apply))
+    bound = replace(bind(model, WEIGHTS, CIRCUIT), apply=Partial(wrong, *padded(text)))
     result = certify.conclude(D2, tokens, tally, certify.plan(D2, tokens), bound)
     assert not result["certified"] and "1 of" in result["claim"]
     named = result["worst"][0]
@@ -181,12 +181,12 @@ def test_equal_logits_are_an_error():
 @pytest.mark.parametrize("stop", [1, 3])
 def test_going_on_from_a_tally_gives_what_an_uninterrupted_enumeration_gives(stop):
     cfg, tokens = replace(D2, max_difference=20), reach(CIRCUIT)
-    wrong = whole(wrong_at(tokens_of("10 12 ")))
-    uninterrupted = enumerated(cfg, wrong, tokens, batch_tokens=512)
-    visits = certify.enumerate_contexts(certify.plan(cfg, tokens), wrong, certify.start(), 512)
+    bound = whole(wrong, *padded("10 12 "))
+    uninterrupted = enumerated(cfg, bound, tokens, batch_tokens=512)
+    visits = certify.enumerate_contexts(certify.plan(cfg, tokens), bound, certify.start(), 512)
     kept = json.loads(json.dumps(next(islice(visits, stop, None))))
-    assert enumerated(cfg, wrong, tokens, kept, batch_tokens=512) == uninterrupted
-    assert enumerated(cfg, wrong, tokens, uninterrupted, batch_tokens=512) == uninterrupted
+    assert enumerated(cfg, bound, tokens, kept, batch_tokens=512) == uninterrupted
+    assert enumerated(cfg, bound, tokens, uninterrupted, batch_tokens=512) == uninterrupted
 
 
 def test_a_margin_that_rounding_could_close_certifies_nothing(monkeypatch):
