@@ -25,8 +25,7 @@ APART = 1e-5
 @pytest.fixture(scope="module")
 def found(tmp_path_factory):
     """{way: {name: array}}"""
-    folder, told = tmp_path_factory.mktemp("ways"), {**os.environ, "XLA_FLAGS": ""}
-    told.pop("JAX_COMPILATION_CACHE_DIR", None)
+    folder, told = tmp_path_factory.mktemp("ways"), os.environ | {"XLA_FLAGS": ""}
     started = [
         subprocess.Popen(
             [sys.executable, "-m", "tests.helpers.computed", str(folder), *ways],
