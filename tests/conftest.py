@@ -33,6 +33,9 @@ hypothesis.settings.register_profile("apformer", deadline=None, max_examples=20)
 hypothesis.settings.load_profile("apformer")
 
 
+# What only a loss of power would show is left to the tests in a process of their own.
+os.fsync = lambda _: None
+
 # A job in the background ignores these two, and so would the commands that tests start and stop.
 for _number, _handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
     if signal.getsignal(_number) == signal.SIG_IGN:
@@ -74,9 +77,31 @@ def key():
 @pytest.fixture(scope="session")
 def made_run(tmp_path_factory):
     """A function (kind) to the directory of a run of helpers.small_runs, made once: who changes it copies it."""
+    from apformer.report import figures
     from tests.helpers import small_runs
 
-    return cache(lambda kind: small_runs.make(kind, tmp_path_factory.mktemp(kind) / "run"))
+    def make(kind):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(figures, "save", lambda *_: None)  # which no test asks for
+            return small_runs.make(kind, tmp_path_factory.mktemp(kind) / "run")
+
+    return cache(make)
+
+
+@pytest.fixture
+def without_figures(monkeypatch):
+    """Evaluations keep no figures, where these are not tested: to draw them takes most of an evaluation's time."""
+    from apformer.report import figures
+
+    monkeypatch.setattr(figures, "save", lambda *_: None)
+
+
+@pytest.fixture
+def without_pictures(without_figures, monkeypatch):
+    """Nor is there a page of a run, where that is not tested."""
+    from apformer.commands import report
+
+    monkeypatch.setattr(report, "write", lambda *_: "no page")
 
 
 @pytest.fixture(scope="session")

@@ -28,7 +28,7 @@ SETTINGS = Settings(
 
 
 @pytest.fixture
-def exact(monkeypatch):
+def exact(monkeypatch, without_pictures):
     """Training begins with weights that are right everywhere."""
     initial_state = fit.initial_state
 
@@ -38,7 +38,6 @@ def exact(monkeypatch):
 
     monkeypatch.setattr(task, "VALIDATION_ROWS", 32)
     monkeypatch.setattr(train, "initial_state", begin)
-    monkeypatch.setattr(train.report, "write", lambda *args: "no page")
 
 
 def run(path, **changes):
@@ -83,9 +82,8 @@ def test_nothing_is_asked_before_the_last_step(exact, tmp_path, monkeypatch, cha
     assert asked == [None]
 
 
-def test_a_step_that_is_wrong_on_validation_rows_is_not_asked(tmp_path, monkeypatch):
+def test_a_step_that_is_wrong_on_validation_rows_is_not_asked(without_pictures, tmp_path, monkeypatch):
     monkeypatch.setattr(task, "VALIDATION_ROWS", 32)
-    monkeypatch.setattr(train.report, "write", lambda *args: "no page")
     monkeypatch.setattr(certify, "certify_run", lambda *args, **options: pytest.fail("it was asked"))
     monkeypatch.setattr(train, "certificate", lambda *args: "")
     assert selection.steps(run(tmp_path / "run")[1]) == [2, 4, 6]

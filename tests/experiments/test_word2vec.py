@@ -63,6 +63,7 @@ def test_what_is_learned_is_kept_and_printed(text, tmp_path, monkeypatch, capsys
     assert "already holds a run" in capsys.readouterr().err
 
 
+@pytest.mark.usefixtures("without_pictures")
 def test_the_same_flags_give_the_same_vectors_and_another_seed_others(text, tmp_path, monkeypatch):
     def learned(name, *flags):
         assert main(monkeypatch, text, *FEW, *flags, "--run_dir", tmp_path / name) == 0

@@ -206,7 +206,7 @@ def test_a_member_is_shown_that_is_asked_for(made_run, tmp_path, capsys):
     assert report(path)[0]["member"] == 0  # which is the best is told by the checkpoint
 
 
-def test_a_member_that_diverged_is_named_by_the_evaluation_and_on_the_page(made_run, tmp_path, capsys):
+def test_a_member_that_diverged_is_named_by_the_evaluation_and_on_the_page(without_figures, made_run, tmp_path, capsys):
     path = shutil.copytree(made_run("members"), tmp_path / "run")
     assert read(path / "report.html")[0]["diverged"] == []
     lines = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]

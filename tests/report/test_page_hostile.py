@@ -88,6 +88,7 @@ RUNS = {  # how it is made, what its page shows letter by letter, and what is do
 }
 
 
+@pytest.mark.usefixtures("without_figures")
 @pytest.mark.parametrize("kind", RUNS)
 def test_a_hostile_run_runs_nothing_in_the_browser(browse, kind, tmp_path):
     make, shown, steps = RUNS[kind]

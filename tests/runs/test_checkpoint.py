@@ -26,12 +26,6 @@ from apformer.runs.checkpoint import Checkpoints
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.fixture(autouse=True)
-def without_fsync(monkeypatch):
-    """What only a loss of power would show is left to the tests in a process of their own; the rest are faster."""
-    monkeypatch.setattr(os, "fsync", lambda _: None)
-
-
 class State(NamedTuple):
     step: jax.Array
     key: jax.Array

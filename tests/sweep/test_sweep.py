@@ -43,7 +43,7 @@ def one_suite(settings, rows=None):
 
 
 @pytest.fixture
-def quick(monkeypatch):
+def quick(monkeypatch, without_pictures):
     monkeypatch.setattr(task, "VALIDATION_ROWS", 32)
     monkeypatch.setattr(generalization, "suites", one_suite)
 
@@ -402,6 +402,7 @@ def test_recurrent_models_are_swept_alike(tmp_path, quick):
     assert member["combination"] == {} and "| no flag varied | 1 |" in (tmp_path / "sweep" / "table.md").read_text()
 
 
+@pytest.mark.usefixtures("without_pictures")
 def test_a_loss_that_is_not_finite_costs_its_combination_alone(tmp_path, monkeypatch):
     def train(path, program):
         if "n_heads=2" in path.name:
@@ -423,6 +424,7 @@ def test_a_loss_that_is_not_finite_costs_its_combination_alone(tmp_path, monkeyp
         sweep.sweep(flags.split())
 
 
+@pytest.mark.usefixtures("without_pictures")
 def test_a_member_that_is_not_finite_is_recorded_and_the_others_are_measured(tmp_path, monkeypatch):
     def train(path, program):
         found = untrained(path, program)
@@ -445,6 +447,7 @@ def test_a_member_that_is_not_finite_is_recorded_and_the_others_are_measured(tmp
     assert "| learning_rate 1e-3 | 2 (1 failed) |" in table and "| learning_rate 1e-2 | 2 |" in table
 
 
+@pytest.mark.usefixtures("without_pictures")
 def test_contexts_are_asked_of_members_that_were_not_wrong(tmp_path, monkeypatch):
     suite = {"what": "some", "terms": 4, "free_running": 0.5}
     measured = [suite | {"teacher_forced": share} for share in (1.0, 0.75, 1.0)]

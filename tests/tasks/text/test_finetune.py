@@ -321,6 +321,7 @@ def test_places_that_hold_no_model_are_told_apart(file, folder, run, tmp_path, c
     fails(capsys, other, errors.DATA, "train", *words(file, "--init_from", bare), "--run_dir", tmp_path / "run")
 
 
+@pytest.mark.usefixtures("without_pictures")
 def test_the_script_compares_three_ways_and_goes_on_where_it_was(file, tmp_path, monkeypatch, capsys):
     spec = importlib.util.spec_from_file_location("experiments_finetune_gpt2", SCRIPT)
     script = importlib.util.module_from_spec(spec)

@@ -143,6 +143,7 @@ def test_a_run_from_files_has_the_bits_of_one_from_memory(in_memory, run):
     same(state(run), in_memory)
 
 
+@pytest.mark.usefixtures("without_pictures")
 def test_a_run_from_files_is_resumed_to_the_same_bits(in_memory, run):
     assert cli.main(["resume", str(run), "--step", "14"]) == 0
     same(state(run), in_memory)

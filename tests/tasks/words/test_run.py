@@ -53,6 +53,7 @@ def state_of(path, step):
     return jax.tree.map(lambda leaf: np.asarray(leaf).tobytes(), state)
 
 
+@pytest.mark.usefixtures("without_pictures")
 def test_a_run_stopped_by_ctrl_c_goes_on_to_the_same_bits(run, file, tmp_path, monkeypatch):
     path, steps = tmp_path / "run", []
     run_steps = fit.run_steps
@@ -74,6 +75,7 @@ def test_a_run_stopped_by_ctrl_c_goes_on_to_the_same_bits(run, file, tmp_path, m
     assert (path / "neighbours.txt").read_text() == (run / "neighbours.txt").read_text()
 
 
+@pytest.mark.usefixtures("without_pictures")
 @pytest.mark.parametrize("variant", ["cbow", "skip_gram"])
 @pytest.mark.parametrize("loss", ["softmax", "negative"])
 def test_planted_clusters_are_recovered(variant, loss, file, tmp_path):
@@ -165,6 +167,7 @@ def test_a_text_that_has_changed_is_refused_and_the_page_does_without_it(run, fi
     assert "c0w0" in (copy / "report.html").read_text()
 
 
+@pytest.mark.usefixtures("without_pictures")
 def test_members_are_those_of_runs_alone(file, tmp_path):
     shape = ["--seed", "3", "--subsample", "1e-2"]
     assert train(file, tmp_path / "both", *shape, "--members", "2", "--member_mode", "map") == 0
