@@ -17,7 +17,7 @@ from flax import linen as nn
 
 from apformer.layers import attention, band, block, config, position
 from apformer.layers.block import Block
-from apformer.layers.cache import place
+from apformer.layers.cache import gather, place
 from apformer.layers.embedding import Embedding, Head
 from apformer.layers.masks import View, mask_padding
 from apformer.layers.norm import LayerNorm, RMSNorm
@@ -125,7 +125,7 @@ def init(key, cfg):
     embedding_key, position_key, block_key, norm_key, head_key = jax.random.split(key, 5)
     tokens_BT = jnp.zeros((1, 1), jnp.int32)
     x_BTD = jnp.zeros((1, 1, cfg.d_model))
-    view = position.layer(cfg.position_options, _view(cfg, tokens_BT, tokens_BT, tokens_BT)[0], 0)
+    view = position.layer(cfg.position_options, _view(cfg, tokens_BT, tokens_BT), 0)
 
     params = {
         "embedding": _embedding(cfg).init(embedding_key, tokens_BT)["params"],
@@ -165,7 +165,7 @@ def apply(params, tokens_BT, cfg, *, key=None, lengths_B=None, positions_BT=None
     positions_BT = jnp.arange(T)[None] if positions_BT is None else positions_BT
     whole = plain or "attention" in capture or not position.sees_window_alone(cfg.position_options)
     chunk = None if whole else band.size(T, cfg.window)
-    view, _ = _view(cfg, tokens_BT, positions_BT, positions_BT, training=key is not None, chunk=chunk)
+    view = _view(cfg, tokens_BT, positions_BT, chunk, training=key is not None)
     x_BTD = _embed(params, tokens_BT, positions_BT, cfg)
     if key is not None:
         x_BTD = nn.Dropout(cfg.dropout, deterministic=False).apply({}, x_BTD, rngs={"dropout": key})
@@ -183,7 +183,9 @@ def apply(params, tokens_BT, cfg, *, key=None, lengths_B=None, positions_BT=None
 def init_cache(cfg, batch_size, length, dtype=jnp.float32):
     """An empty cache for rows of up to `length` tokens: a plain dict, batch first in every leaf.
 
-    A window of the nearest tokens needs only `window` slots, and rows may then outgrow `length`; others may not.
+    A window of the nearest tokens needs only `window` slots, and rows may then outgrow `length`; others may not. So may
+    rows of positions with a few offsets (position.offsets): there `length` needs to be no more than the farthest of
+    these and the tokens of one call of `extend` together.
     """
     slots = length if cfg.window is None else min(cfg.window, length)
     shape_BHSK = (batch_size, cfg.n_heads, slots, cfg.d_model // cfg.n_heads)
@@ -211,27 +213,31 @@ def extend(params, tokens_BT, cache, cfg, *, lengths_B=None):
     real_BT, positions_BT, cached_BS, positions_BS, write = place(
         cache["position"], cache["length"], T, lengths_B, cfg.window
     )
-    known_BT = jnp.where(real_BT, tokens_BT, -1)
-    view, scheme_cache = _view(cfg, known_BT, positions_BT, positions_BS, cache["scheme"], write=write)
+    known_BT, scheme = jnp.where(real_BT, tokens_BT, -1), cfg.position_options
     x_BTD = _embed(params, jnp.where(real_BT, tokens_BT, 0), positions_BT, cfg)
-    layers = []
+    found, scheme_cache = position.read(scheme, known_BT, positions_BT, cache["scheme"])
+    offset_BTO = None if cfg.window else position.offsets(scheme, found)
+    if offset_BTO is not None:  # each token is a row of its own, with the keys that it sees
+        positions_BS, write = gather(write, cached_BS, positions_BT, offset_BTO)
+        positions_BT, found, x_BTD = (x.reshape(B * T, 1, *x.shape[2:]) for x in (positions_BT, found, x_BTD))
+    mask_BTS, found = position.mask(scheme, positions_BT, positions_BS, cfg.window, found)
+    view, layers = View(mask_BTS, positions_BT, positions_BS, found, write=write), []
     for number, layer_params in enumerate(unstack(params)["blocks"]):
-        seen, layer_cache = position.layer(cfg.position_options, view, number), cache["layers"][number]
+        seen, layer_cache = position.layer(scheme, view, number), cache["layers"][number]
         x_BTD, _, layer_cache = _block(cfg).apply({"params": layer_params}, x_BTD, seen, layer_cache)
         layers.append(layer_cache)
     new = {"length": cache["length"] + lengths_B, "position": cached_BS, "scheme": scheme_cache, "layers": layers}
-    return _read_out(params, x_BTD, cfg), new
+    return _read_out(params, x_BTD, cfg).reshape(B, T, -1), new
 
 
-def _view(cfg, tokens_BT, positions_BT, positions_BS, cache=None, chunk=None, **given):
-    """(What all layers of a pass see, the cache of the position scheme after it)."""
-    scheme = cfg.position_options
-    found, cache = position.read(scheme, tokens_BT, positions_BT, cache)
+def _view(cfg, tokens_BT, positions_BT, chunk=None, training=False):
+    """What all layers of a pass without a cache see."""
+    found, _ = position.read(cfg.position_options, tokens_BT, positions_BT, None)
     if chunk is None:
-        mask_BTS, found = position.mask(scheme, positions_BT, positions_BS, cfg.window, found)
+        mask_BTS, found = position.mask(cfg.position_options, positions_BT, positions_BT, cfg.window, found)
     else:
         mask_BTS = band.mask(positions_BT, chunk, cfg.window)
-    return View(mask_BTS, positions_BT, positions_BS, found, chunk=chunk, **given), cache
+    return View(mask_BTS, positions_BT, positions_BT, found, chunk=chunk, training=training)
 
 
 def _embedding(cfg):

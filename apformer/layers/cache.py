@@ -1,6 +1,7 @@
 """Keys and values of the tokens read so far, in slots: position p lives in slot p mod (number of slots).
 
 A window needs only `window` slots, which then form a ring. Each slot states where its token stands, -1 if it is empty.
+So do positions whose queries see keys at a few offsets alone: slots for the farthest of these and the new tokens.
 Slots lie next to each other within a head, BHSK: the products of attention then read them in the order of memory, where
 another order would have all of them transposed for every new token.
 """
@@ -43,3 +44,24 @@ def place(positions_BS, length_B, T, lengths_B, window):
 
     cached_BS = positions_BS.at[rows_B1, slots_BT].set(positions_BT, mode="drop")
     return real_BT, positions_BT, cached_BS, visible(positions_BS, cached_BS, positions_BT), write
+
+
+def gather(write, cached_BS, positions_BT, offset_BTO):
+    """Of `place`, for tokens that see the keys at a few offsets alone: (positions_BS, write).
+
+    Each token is then a row of its own, of one query and O keys, and (B, T, ...) has the shape (B T, 1, ...). Keys that
+    are not in the cache have the position -1. offset_BTO: -1 for none.
+    """
+    (B, T, each), slots = offset_BTO.shape, cached_BS.shape[1]
+    rows_B11, wanted_BTO = jnp.arange(B)[:, None, None], positions_BT[:, :, None] - offset_BTO
+    slot_BTO = wanted_BTO % slots
+    there_BTO = (offset_BTO >= 0) & (cached_BS[rows_B11, slot_BTO] == wanted_BTO)
+
+    def gathered(x_BHSK):
+        return x_BHSK[rows_B11, :, slot_BTO].reshape(B * T, each, *x_BHSK.shape[1::2])
+
+    def write_and_gather(cache, *new):
+        _, _, written = write(cache, *(x_BTHK.reshape(B, T, *x_BTHK.shape[2:]) for x_BTHK in new))
+        return gathered(written["key"]), gathered(written["value"]), written
+
+    return jnp.where(there_BTO, wanted_BTO, -1).reshape(B * T, each), write_and_gather

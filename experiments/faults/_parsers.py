@@ -20,7 +20,7 @@ from apformer.analysis import circuit
 from apformer.commands import certify, evaluate, train
 from apformer.formats import gpt2, peft, sharded, weights
 from apformer.report import trackers
-from apformer.runs import directory, manifest, provenance, settings_file
+from apformer.runs import directory, manifest, provenance, recipes, settings_file
 from apformer.settings import Settings, Training
 from apformer.tasks import progressions, recurrences
 from apformer.tasks.progressions import text_file
@@ -188,10 +188,11 @@ def _of_data(folder):
     side = folder / "side"
     side.mkdir()
     (side / "b.txt").write_text(TEXT)
-    lines = [line.encode() for line in LINES]
+    lines, wide = [line.encode() for line in LINES], recipes.parse("--recipe digits --digits 5 --crop_terms 9".split())
     pair = lambda path: pairs.read(pairs.Config(str(path), str(path.parent / "b.txt")))  # noqa: E731
     return [
-        Parser("progressions, a file", 8, "data.txt", lines, None, text_file.read),
+        Parser("progressions, a file", 6, "data.txt", lines, None, text_file.read),
+        Parser("progressions of several widths, a file", 2, "data.txt", lines, None, readers.rows_of_widths(wide)),
         Parser("a text", 5, "data.txt", [TEXT.encode()], None, lambda path: readers.whole_text(path, pieces)),
         Parser("a text in words", 0.02, "data.txt", [TEXT.encode()], None, readers.words_file),
         Parser("sentences, a file", 4, "a.txt", [TEXT.encode()], None, pair, side),

@@ -244,7 +244,13 @@ def prompt(read):
 
 
 def wide(line):
-    return text_file.read_numbers([line], "the prompt", tasks.load("digits").generator.MOST, "lsb")
+    return tasks.load("digits").continuation.read([line], "the prompt", "lsb")
+
+
+def rows_of_widths(settings):
+    """A reader of files of training rows, each of a width of its own."""
+    load = tasks.load("digits").dataset.load
+    return lambda path: load(replace(settings, options=replace(settings.options, dataset=str(path))))
 
 
 def standard_input(content):

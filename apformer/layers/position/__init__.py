@@ -74,6 +74,14 @@ def mask(scheme, positions_BT, positions_BS, window, found):
     return _own(scheme, "mask", causal)(positions_BT, positions_BS, window, found)
 
 
+def offsets(scheme, found):
+    """The offsets of all keys that a query may see, (B, T, O), where these are few: -1 for none. None if they are not.
+
+    found: of `read`. Each offset stands there once. So generation gathers a few keys, and needs no others (cache.py).
+    """
+    return _own(scheme, "offsets", lambda found: None)(found)
+
+
 def sees_window_alone(scheme):
     """Whether a query sees all keys of its window and no others, and nothing is read off the tokens."""
     return _own(scheme, "mask", None) is None and _own(scheme, "read", None) is None

@@ -75,6 +75,9 @@ class Scheme:
             seen_BTS &= causal_mask(positions_BT, positions_BS, window)
         return seen_BTS, buckets_BTSQ
 
+    def offsets(self, period_BT):
+        return None if self.span_heads else offsets(period_BT, self.near)
+
     def bias(self, param, view, cfg, dtype):
         table_HQ = param("table", self.one_bucket_each, (cfg.n_heads, 3 * self.near))
         levels = [param("level", nn.initializers.zeros, (self.span_heads,))] if self.span_heads else []
@@ -129,6 +132,15 @@ def periods(tokens_BT, places_BT, separator, period_B=None):
         ends_BT = jnp.minimum(ends_BT, jnp.where(period_B > 0, period_B, _UNKNOWN)[:, None])
     first_BT = jax.lax.cummin(ends_BT, axis=1)
     return jnp.where(first_BT == _UNKNOWN, 0, first_BT)
+
+
+def offsets(period_BT, near):
+    """The offsets that the buckets hold without the span: (B, T, 3 near) int32, each once; -1 for none."""
+    local_11O = jnp.arange(near, dtype=jnp.int32)[None, None]
+    about_BTO = period_BT[:, :, None] + jnp.arange(-near, near, dtype=jnp.int32)[None, None]
+    about_BTO = jnp.where((period_BT[:, :, None] > 0) & (about_BTO >= near), about_BTO, -1)
+    local_BTO = jnp.broadcast_to(local_11O, (*period_BT.shape, near))
+    return jnp.concatenate([local_BTO, about_BTO], axis=-1)
 
 
 def bucketise(positions_BT, positions_BS, period_BT, near):

@@ -1,8 +1,21 @@
-"""Continue lines of terms of any width, in the order of digits that the model was trained on."""
+"""Continue lines of terms, each line of a width of its own, in the order of digits that the model was trained on."""
 
-from apformer.tasks.digits.generator import MOST
+import sys
+from contextlib import contextmanager
+
+import jax.numpy as jnp
+import numpy as np
+
+from apformer.decoding import buckets, pieces
+from apformer.errors import USAGE, UserError
+from apformer.layers import position
+from apformer.report import progress
+from apformer.settings import architecture_of
 from apformer.tasks.progressions import text_file
-from apformer.tasks.progressions.continuation import continue_terms
+from apformer.tasks.progressions.continuation import MOST, TOKENS, terms_that_fit
+from apformer.tokenizers import digits as tokenizer
+
+WIDEST = 100_000  # digits of a term
 
 
 def predict(model, settings, lines, name, terms):
@@ -10,5 +23,49 @@ def predict(model, settings, lines, name, terms):
 
     name: what to call the lines in a message. Raises UserError that names the line, or the flag.
     """
-    rows, digits = text_file.read_numbers(lines, name, MOST, settings.data.order)
-    return continue_terms(model, settings, lines, rows, digits, terms)
+    digits_N = [line.find(" ") if " " in line else len(line) for line in lines]
+    rows = read(lines, name, settings.data.order)
+    fits_N = [terms_that_fit(*row, digits, terms) for row, digits in zip(rows, digits_N, strict=True)]
+    count_N = np.array([fit * (digits + 1) for fit, digits in zip(fits_N, digits_N, strict=True)])
+    length_N = np.array([len(line) for line in lines]) + count_N
+    most = architecture_of(settings).max_tokens(settings.model)
+    if length_N.max() > min(MOST, most or MOST):
+        fault = f"--terms {terms} makes a line of {length_N.max():,} characters"
+        raise UserError(f"{fault}, more than {min(MOST, most or MOST):,}: give fewer terms", USAGE)
+    prompts, texts = [tokenizer.encode(line) for line in lines], [""] * len(lines)
+    width_N = np.array([max(16, pieces.power_of_two(int(length))) for length in length_N])
+    batches = list(buckets.batches(width_N, TOKENS))
+    longest = sum(length_N[fresh_B].max() for fresh_B, _, _ in batches)
+    with progress.bar(total=int(longest), unit="character", unit_scale=True, leave=False) as bar:
+        for fresh_B, row_B, width in batches:
+            slots = min(width, slots_for(settings.model, max(digits_N[i] for i in fresh_B) + 1))
+            if count := int(count_N[fresh_B].max()):
+                tokens_BN = pieces.proceed(model, [prompts[i] for i in row_B], count, slots, bar.update)
+                for i, tokens_N in zip(fresh_B, tokens_BN, strict=False):
+                    texts[i] = tokenizer.decode(tokens_N[: count_N[i]])[1:]
+    return list(zip(texts, fits_N, strict=True))
+
+
+def read(lines, name, order):
+    """[(first, difference, terms)] of lines, each of a width of its own. Raises UserError that names the line."""
+    with long_numbers():
+        return [text_file.read_line(line, f"{name}, line {n}", WIDEST, order) for n, line in enumerate(lines, 1)]
+
+
+def slots_for(cfg, period):
+    """How many slots serve text of this period, however long; 2^31 if only as many as it has tokens do."""
+    offset_11O = position.offsets(cfg.position_options, jnp.array([[period]], jnp.int32))
+    if offset_11O is None or cfg.window:
+        return 2**31
+    return pieces.PIECE + pieces.power_of_two(int(offset_11O.max()))
+
+
+@contextmanager
+def long_numbers():
+    """Lets Python read and write whole numbers of any number of digits; its own bound is 4,300."""
+    before = sys.get_int_max_str_digits()
+    sys.set_int_max_str_digits(0)
+    try:
+        yield
+    finally:
+        sys.set_int_max_str_digits(before)

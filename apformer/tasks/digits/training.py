@@ -2,7 +2,8 @@
 
 Every training row is fresh: half as they come, half with carries that run far: a run of zeros or nines, or, most
 significant digit first, of any places whose carry is open. A share hard_fraction of the batch is mined: the hardest of
-several times as many rows with such a run. Only the third and later terms count.
+several times as many rows with such a run. Only the third and later terms count. With --dataset all rows are of a
+file (dataset.py).
 """
 
 from functools import partial
@@ -12,12 +13,12 @@ import jax.numpy as jnp
 
 from apformer.flags import require
 from apformer.tasks import hard_rows
-from apformer.tasks.digits import generator
+from apformer.tasks.digits import dataset, generator
 from apformer.tasks.hard_rows import VALIDATION_KEY, VALIDATION_ROWS, mined_rows
 from apformer.tasks.progressions.options import check_mining
 from apformer.tokenizers.digits import VOCABULARY
 
-NOT_COMPILED = {"options": ("test_sequences",)}  # settings that no compiled program knows
+NOT_COMPILED = {"options": ("dataset", "test_sequences")}  # settings that no compiled program knows
 
 
 def check(settings):
@@ -36,6 +37,8 @@ def sample(key, settings, train_rows=None):
     run = settings.training
     hard = mined_rows(settings)
     drawn, keys = run.batch_size - hard, jax.random.split(key, 3)
+    if train_rows is not None:
+        return dataset.draw(key, train_rows, drawn + settings.options.mined_per_hard * hard)
     parts = [_draw(keys[0], settings, drawn - drawn // 2, False), _draw(keys[1], settings, drawn // 2, True)]
     if hard:
         parts.append(_draw(keys[2], settings, settings.options.mined_per_hard * hard, True))
@@ -52,7 +55,9 @@ def _draw(key, settings, size, hard):
 
 
 def validation(settings, rows):
-    """Rows by which the best checkpoint is chosen, half of them with runs; the same for every seed."""
+    """Rows by which the best checkpoint is chosen, half of them with runs; the same for every seed; or those of a file."""
+    if rows is not None:
+        return jax.tree.map(lambda leaf: leaf[:VALIDATION_ROWS], rows)
     key, other_key = jax.random.split(jax.random.key(VALIDATION_KEY))
     half = VALIDATION_ROWS // 2
     parts = _draw(key, settings, half, False), _draw(other_key, settings, half, True)

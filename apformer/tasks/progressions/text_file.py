@@ -62,23 +62,28 @@ def read_lines(lines: Iterable[str], name: str) -> tuple[Progressions, int]:
 def read_numbers(lines, name, most=9, order="msb"):
     """The same as a list of (first, difference, terms), whole numbers of any size, for terms of up to `most` digits.
 
-    order: which digit of a term is written first, as in `wide.Config`.
+    order: which digit of a term is written first, as in `digits.Config`.
     """
     lines = list(lines)
     if not lines:
         raise UserError(f"{name} holds no line; give a progression a line, such as 007 010 013", DATA)
     digits = len(lines[0].split(" ")[0])
-    aligned = re.compile(rf"[0-9]{{{digits}}}(?: [0-9]{{{digits}}})+")
-    rows = []
-    for number, line in enumerate(lines, 1):
-        fits = 1 <= digits <= most and aligned.fullmatch(line)
-        if fits and order == "lsb":
-            line = " ".join(term[::-1] for term in line.split(" "))
-        row = _parse(line, digits) if fits else None
-        if row is None or render(*row, digits) != line:
-            raise UserError(f"{name}, line {number}: {_fault(line, digits, most)}", DATA)
-        rows.append(row)
-    return rows, digits
+    return [read_line(line, f"{name}, line {n}", most, order, digits) for n, line in enumerate(lines, 1)], digits
+
+
+def read_line(line, name, most=9, order="msb", digits=None):
+    """(first, difference, terms) of a line, whose first term sets the digits if they are not given.
+
+    name: what to call the line in a message. Raises UserError (exit DATA).
+    """
+    digits = len(line.split(" ")[0]) if digits is None else digits
+    fits = 1 <= digits <= most and re.fullmatch(rf"[0-9]{{{digits}}}(?: [0-9]{{{digits}}})+", line)
+    if fits and order == "lsb":
+        line = " ".join(term[::-1] for term in line.split(" "))
+    row = _parse(line, digits) if fits else None
+    if row is None or render(*row, digits) != line:
+        raise UserError(f"{name}: {_fault(line, digits, most)}", DATA)
+    return row
 
 
 def write(path: str | Path, progressions: Progressions, digits: int) -> None:
@@ -119,13 +124,20 @@ def _fault(line, digits, most):
     terms = line.split(" ")
     for number, term in enumerate(terms, 1):
         if len(term) != digits:
-            return f"term {number}, {term}, has width {len(term)} where the first term has {digits}; pad with zeros"
+            width = f"width {len(term)} where the first term has {digits}"
+            return f"term {number}, {_short(term)}, has {width}; pad with zeros"
     if len(terms) < 2:
         return "holds one term; two terms are needed to know the difference"
     values = [int(term) for term in terms]
     steps = [after - before for before, after in zip(values, values[1:], strict=False)]
     k = next(k for k, step in enumerate(steps) if step != steps[0])
     return (
-        f"is no progression: terms {k + 1} and {k + 2} differ by {steps[k]} where terms 1 and 2 differ by {steps[0]}; "
-        "correct or remove it"
+        f"is no progression: terms {k + 1} and {k + 2} differ by {_short(steps[k])} where terms 1 and 2 differ by "
+        f"{_short(steps[0])}; correct or remove it"
     )
+
+
+def _short(number):
+    """A number as a message shows it: of a long one the first and the last digits."""
+    text = str(number)
+    return text if len(text) <= 50 else f"{text[:20]}...{text[-20:]}"

@@ -51,6 +51,18 @@ def test_each_offset_has_its_buckets(length, near):
             assert buckets_TSQ[t, s].tolist() == [inside and offset >= 0 for inside in expected]
 
 
+@given(length=st.integers(1, 14), near=st.integers(1, 3))
+def test_the_offsets_are_those_of_the_buckets_each_once(length, near):
+    T = 14
+    positions_BT = jnp.arange(T, dtype=jnp.int32)[None]
+    known_BT = jnp.where(positions_BT >= length - 1, length, 0)
+    buckets_TSQ = np.asarray(periodic.bucketise(positions_BT, positions_BT, known_BT, near))[0, :, :, :-1]
+    offsets_TO = np.asarray(periodic.offsets(known_BT, near))[0]
+    for t in range(T):
+        found = [t - offset for offset in offsets_TO[t] if 0 <= offset <= t]
+        assert sorted(found) == np.flatnonzero(buckets_TSQ[t].any(-1)).tolist()
+
+
 def test_heads_that_do_not_see_the_span_never_read_it(random_params):
     """Whatever the scores: their weight is 0, in a softmax and in shares."""
     cfg = PERIODIC[2]

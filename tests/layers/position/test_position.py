@@ -152,7 +152,7 @@ def test_a_scheme_that_nobody_knows_is_refused_with_those_that_are_known():
 def test_a_scheme_has_no_methods_but_those_of_the_protocol(name):
     """A method with a misspelt name would never be called."""
     calls = {"check", "max_tokens", "reach", "init_cache", "read", "mask", "embed", "rotate", "bias"}
-    calls |= {"perturb", "wants_key", "layer", "look"}
+    calls |= {"perturb", "wants_key", "layer", "look", "offsets"}
     public = {method for method in vars(position.load(name)) if not method.startswith("_")}
     own = {"one_bucket_each"} | {field.name for field in dataclasses.fields(position.load(name))}
     assert public <= calls | own | {"parameters"}

@@ -16,7 +16,15 @@ from apformer.layers.position import periodic
 from apformer.report import tables
 from apformer.runs import fit, recipes
 from apformer.sweep import grid
-from apformer.tasks.digits import certificate, evaluation, generator, training
+from apformer.tasks.digits import (
+    certificate,
+    continuation,
+    dataset,
+    evaluation,
+    generalization,
+    generator,
+    training,
+)
 
 FLAGS = (
     "--recipe digits --digits 3 --d_model 16 --n_heads 2 --d_ff 16 --steps 4 --log_every 2 --save_every 4 "
@@ -72,9 +80,52 @@ def test_prompts_are_of_any_one_width_in_the_order_of_the_run(run, capsys):
         assert len(capsys.readouterr().out) == 2 * 13
     fails(capsys, "term 2, 010, has width 3", errors.DATA, "predict", run["lsb"], "70 010")
     fails(capsys, "no progression: terms 2 and 3 differ by 3 ", errors.DATA, "predict", run["lsb"], "70 80 11")
-    fails(capsys, "terms have 1001 digits; use at most 1000", errors.DATA, "predict", run["msb"], "1" * 1001 + " 2")
+    fails(
+        capsys, "terms have 100001 digits; use at most 100000", errors.DATA, "predict", run["msb"], "1" * 100_001 + " 2"
+    )
     assert cli.main(["predict", str(run["lsb"]), "00009 00059", "--terms", "2"]) == 0
     assert "no longer fits the digits" in capsys.readouterr().err  # 90000, 95000, and then 100000
+
+
+def test_each_prompt_of_a_file_has_a_width_of_its_own(run, capsys, tmp_path):
+    lines = ["700 010 310", "0 1 2", "00009 00059", "12 34", "9 8"]
+    (tmp_path / "prompts.txt").write_text("\n".join(lines))
+    assert cli.main(["predict", str(run["lsb"]), "--file", str(tmp_path / "prompts.txt"), "--terms", "2"]) == 0
+    together = capsys.readouterr().out.splitlines()
+    assert [len(text) for text in together] == [7, 3, 5, 5, 3]  # 90000, 95000, and then 100000
+    for line, text in zip(lines, together, strict=True):
+        assert cli.main(["predict", str(run["lsb"]), line, "--terms", "2"]) == 0
+        assert capsys.readouterr().out == text + "\n"
+    (tmp_path / "prompts.txt").write_text("7 8\n07 8\n")
+    fails(capsys, "prompts.txt, line 2: term 2, 8, has", errors.DATA, "predict", "--file", tmp_path / "prompts.txt")
+
+
+def test_numbers_may_be_longer_than_python_reads_by_itself():
+    line = f"{'0' * 5000} {'9' * 4999}0"
+    assert continuation.read([line], "x", "lsb") == [(0, 10**4999 - 1, 2)]
+    with pytest.raises(errors.UserError, match=r"^x, line 1: term 2, 11111111111111111111\.\.\.1111"):
+        continuation.read([f"{'1' * 4999} {'1' * 5000}"], "x", "lsb")
+
+
+def test_rows_of_a_file_are_all_that_is_trained_on(capsys, tmp_path):
+    file, path = tmp_path / "rows.txt", tmp_path / "run"
+    file.write_text("700 010 310 610\n1 2 3\n90 40 98\n1 2 3\n")  # 7 10 13 16, and 9 4 89 is none
+    fails(capsys, "line 3: is no progression", errors.DATA, "train", *LSB_FLAGS, "--dataset", file)
+    file.write_text("700 010 310 610\n1 2 3\n90 40\n")
+    fails(capsys, "line 3: holds 2 terms: give three or", errors.DATA, "train", *LSB_FLAGS, "--dataset", file)
+    file.write_text("700 010 310 610\n1 2 3\n0 1 2 3 4\n")
+    fails(capsys, "line 3: holds 5 terms: give --crop_terms 5", errors.DATA, "train", *LSB_FLAGS, "--dataset", file)
+    file.write_text("7000 0100 3100 6100\n")
+    fails(capsys, "line 1: terms have 4 digits; use at most 3", errors.DATA, "train", *LSB_FLAGS, "--dataset", file)
+    file.write_text("700 010 310 610\n1 2 3\n1 2 3\n")
+    settings, rows = dataset.load(recipes.parse([*LSB_FLAGS, "--dataset", str(file), "--hard_fraction", "0.5"]))
+    assert rows.tokens_BT[1].tolist() == [1, 10, 2, 10, 3] + 10 * [0]
+    assert rows.weights_BT.sum(1).tolist() == [8, 2, 2]  # the spaces before the terms that count, and their digits
+    assert rows.weights_BT[0].tolist() == 7 * [0] + 8 * [1] and rows.term_BT[0, 6:9].tolist() == [1, 2, 2]
+    drawn = training.sample(jax.random.key(0), settings, dataset.train_rows(rows))
+    assert {row.tobytes() for row in np.asarray(drawn.tokens_BT)} == {row.tobytes() for row in rows.tokens_BT}
+    assert cli.main(["train", *LSB_FLAGS, "--dataset", str(file), "--run_dir", str(path)]) == 0
+    assert json.loads((path / "config.json").read_text())["data"]["rows"] == 2
 
 
 def test_a_certificate_is_for_what_depends_on_few_digits(run, capsys, monkeypatch):
@@ -113,7 +164,7 @@ def test_flags_that_no_such_run_can_follow(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for flags, pattern in (
         (["--digits", "0"], "--digits 0 does not fit: give 1 to 1000"),
-        (["--dataset", "rows.txt"], "--dataset is a flag of --recipe exact"),
+        (["--prefix_rows", "3"], "--prefix_rows is a flag of --recipe exact"),
         (["--position_offset", "3"], "--position_offset is a flag of --recipe exact"),
         (["--max_difference", "3"], "--max_difference"),
         (["--order", "lsb", "--span_heads", "9"], "--span_heads 9 is not in 0 to n_heads 8"),
@@ -132,9 +183,18 @@ def test_flags_that_no_such_run_can_follow(capsys, tmp_path, monkeypatch):
     assert not list(Path().iterdir())
 
 
-def test_a_sweep_asks_other_suites():
-    with pytest.raises(errors.UserError, match="--recipe digits has no suites of a sweep: train it alone"):
-        grid.programs({"recipe": "digits", "order": "lsb", "n_layers": ["1", "2"]})
+def test_a_sweep_measures_each_member_and_asks_for_a_certificate():
+    with pytest.raises(errors.UserError, match="--recipe text has no suites of a sweep: train it alone"):
+        grid.programs({"recipe": "text"})
+    (program,) = grid.programs({"recipe": "digits", "order": "lsb", "n_layers": "1", "digits": "3"})
+    assert generalization.can_enumerate(program.joint)
+    params = [fit.initial_state(replace(LSB, training=replace(LSB.training, seed=seed))).params for seed in (0, 1)]
+    found = generalization.suites(LSB)
+    assert [suite.tokens_BT.shape for suite in found.values()] == [(6, 15)] * 2
+    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *params)
+    shares = generalization.measure(found["in distribution"], stacked, LSB)
+    assert [set(member) for member in shares] == [{"what", "terms", "teacher_forced", "free_running"}] * 2
+    assert all(member["terms"] == 12 for member in shares)
 
 
 def test_training_rows_have_all_widths_and_the_hardest_are_kept():

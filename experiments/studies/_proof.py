@@ -1,0 +1,42 @@
+"""What numpy says of a model that continues terms of any width, least significant digit first, in exact arithmetic."""
+
+from dataclasses import asdict
+
+import jax
+import numpy as np
+
+from apformer.proof import check, rounding
+from apformer.tasks.digits.proof import contexts
+
+SPACE, START = contexts.SPACE, contexts.START
+
+
+def strings(settings):
+    """(codes, truth) of every context that the proof asks, each (contexts,): see tasks/digits/proof/contexts.py."""
+    data, cfg = asdict(settings.data), asdict(settings.model)
+    (columns,) = contexts.slices(data, cfg)
+    codes, truth = contexts.strings(columns, data, cfg)
+    return codes[:, 0], truth[:, 0]
+
+
+def judge(params, settings, bounds=False):
+    """(The strings that are continued wrongly, the smallest margin, how many times its float32 bound it is or None).
+
+    A margin counts as in apformer/proof/check.py. bounds: whether float32 is asked for too, which takes longer.
+    """
+    named = jax.tree_util.tree_leaves_with_path(params)
+    weights = {".".join(entry.key for entry in path): np.asarray(leaf, np.float64) for path, leaf in named}
+    cfg = asdict(settings.model)
+    codes_N, right_N, found_NV, margin_N = check.ask(*strings(settings), weights, cfg)
+    ratio = float(rounding.ratios(codes_N, right_N, weights, cfg).min()) if bounds else None
+    return codes_N[~(margin_N > check.SAFE * np.abs(found_NV).max())], float(margin_N.min()), ratio
+
+
+def kinds(codes_N):
+    """The kind of each string, as a number of KINDS."""
+    token = [codes_N // 12**o % 12 for o in range(6)]  # 0, P, P - 1, 2P, 2P - 1 and 2P - 2 tokens ago
+    space, lowest, top = token[2] == SPACE, token[0] == SPACE, token[5] == SPACE
+    return np.select([space, lowest, top], [3, 2, 1], 0)
+
+
+KINDS = ("a digit between others", "the highest digit", "the lowest digit", "the space after a term")

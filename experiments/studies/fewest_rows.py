@@ -1,0 +1,194 @@
+"""From how few rows is the rule learned so well that it is proven for every number of digits?
+
+`python experiments/studies/fewest_rows.py` trains models on so many different rows, least significant digit first, and
+on nothing else, and asks each model every context in exact arithmetic (_proof.py).
+
+random    rows of the generator of the recipe, of 1 to `digits` digits, half of them with runs of zeros or nines. Each
+          seed has rows of its own.
+chosen    rows that show as many facts as they can: of 4,096 such rows the one with most facts not shown yet, again and
+          again; when all are shown, all over again. The same for all seeds.
+
+A fact is what one place shows of the rule z = 2x - y: digits x and y and the carry into the place, which say z; these
+and z, which say what is carried into the next place; x and y of the lowest place; what the last place must end with.
+"""
+
+import sys
+from dataclasses import dataclass, replace
+from functools import partial
+
+import _proof
+import _study
+import jax
+import numpy as np
+
+from apformer import flags
+from apformer.report import progress
+from apformer.runs import fit, recipes
+from apformer.tasks.digits import dataset, generator
+from apformer.tokenizers.digits import decode
+from apformer.train import trained
+
+CANDIDATES = 4096
+TERMS = 4  # of a row, the most
+
+
+@dataclass(frozen=True)
+class FewestRows:
+    """Train on files of a few different rows, and count the seeds that are proven for every number of digits."""
+
+    random: tuple[int, ...] = (1000, 500, 250, 125)
+    """Numbers of random rows."""
+    chosen: tuple[int, ...] = (200, 100, 75, 50)
+    """Numbers of chosen rows."""
+    digits: int = 3
+    """Most digits of a term."""
+    members: int = 16
+    """Seeds of each number of rows."""
+    flags: str = "--d_model 32 --d_ff 128 --steps 1000 --weight_decay 0.3"
+    """More flags of `apformer train`."""
+    run_dir: str | None = None
+    """Directory of the study. The default is runs/<UTC time>-fewest_rows."""
+
+
+def random_rows(seed, digits, count):
+    """`count` different rows of the generator, as lines of text, the same for the same seed."""
+    lines, attempt = {}, 0
+    while len(lines) < count:
+        lines |= dict.fromkeys(drawn(jax.random.fold_in(jax.random.key(seed), attempt), digits))
+        attempt += 1
+    return [*lines][:count]
+
+
+def drawn(key, digits):
+    """Lines of text of about 2,048 rows, half of them with runs; rows whose third term does not fit are left out."""
+    keys, lines = jax.random.split(key, 3), []
+    width_B = jax.random.randint(keys[0], (1024,), 1, digits + 1)
+    for row_key, hard in zip(keys[1:], (False, True), strict=True):
+        batch = jax.tree.map(np.asarray, generator.encode(_draw(row_key, width_B, digits, TERMS, hard), "lsb"))
+        for tokens_T, weights_T in zip(batch.tokens_BT, batch.weights_BT, strict=True):
+            if weights_T.any():
+                lines.append(decode(tokens_T[: np.flatnonzero(weights_T)[-1] + 1]))
+    return [line for pair in zip(lines[: len(lines) // 2], lines[len(lines) // 2 :], strict=False) for line in pair]
+
+
+_draw = jax.jit(generator.draw, static_argnums=(2, 3, 4))
+
+
+def facts(line):
+    """The facts that a row shows, as a set."""
+    found, terms = set(), [[int(digit) for digit in term] for term in line.split(" ")]
+    for y, x, z in zip(terms, terms[1:], terms[2:], strict=False):
+        carry = 0
+        for place, (a, b, c) in enumerate(zip(y, x, z, strict=True)):
+            last, total = place == len(z) - 1, 2 * b - a + carry
+            found.add(("digit", b, a, carry) if place else ("lowest", b, a))
+            found.add(("last", c) if last else ("carry", b, a, c))
+            carry = total // 10
+    return found | {("width", len(terms[0]))}
+
+
+def chosen_rows(digits, count):
+    """`count` rows that show as many facts as they can, as lines of text."""
+    lines = random_rows(0, digits, CANDIDATES)
+    shown = [facts(line) for line in lines]
+    number = {fact: n for n, fact in enumerate(sorted(set().union(*shown), key=str))}
+    shows_BN = np.zeros((len(lines), len(number)), np.float32)
+    for b, some in enumerate(shown):
+        shows_BN[b, [number[fact] for fact in some]] = 1.0
+    chosen, left_B, wanted_N = [], np.ones(len(lines), bool), np.ones(len(number), np.float32)
+    while len(chosen) < count:
+        new_B = np.where(left_B, shows_BN @ wanted_N, -1.0)
+        if new_B.max() <= 0:
+            wanted_N[:] = 1.0
+            continue
+        best = int(new_B.argmax())
+        chosen.append(lines[best])
+        left_B[best], wanted_N[shows_BN[best] > 0] = False, 0.0
+    return chosen
+
+
+def settings_of(args):
+    """The settings of all models but their rows and their seeds."""
+    words = ["--recipe", "digits", "--order", "lsb", "--digits", str(args.digits), "--hard_fraction", "0"]
+    return recipes.parse([*words, *args.flags.split()])
+
+
+def learn(settings, lines, seed):
+    """The parameters of a model that has seen these rows alone."""
+    rows = dataset.encode(lines)
+    width = TERMS * (settings.data.digits + 1) - 1  # one shape for all
+    pad = partial(np.pad, pad_width=((0, 0), (0, width - rows.tokens_BT.shape[1])))
+    state = fit.initial_state(replace(settings, training=replace(settings.training, seed=seed)))
+    state, _ = fit.run_steps(state, jax.tree.map(pad, rows), settings, settings.training.steps)
+    return trained(state)
+
+
+def measure(kind, count, args, tell):
+    """What is found of one number of rows: rows' characters, and for each seed how many strings are wrong."""
+    settings, found = settings_of(args), {"characters": [], "wrong": [], "margin": []}
+    for seed in range(args.members):
+        lines = random_rows(1 + seed, args.digits, count) if kind == "random" else chosen_rows(args.digits, count)
+        wrong, margin, _ = _proof.judge(learn(settings, lines, seed), settings)
+        for name, value in (("characters", sum(map(len, lines))), ("wrong", len(wrong)), ("margin", margin)):
+            found[name].append(value)
+        tell(f"{count} {kind} rows, seed {seed}: {len(wrong)} wrong, margin {margin:.2f}")
+    return found
+
+
+def table(found):
+    """A row for each number of rows."""
+    rows = [["rows", "number", "characters", "seeds proven", "contexts wrong, median (most)", "smallest margins"]]
+    for key, of in found.items():
+        kind, count = key.split(" ")
+        wrong, margins = of["wrong"], [m for m, w in zip(of["margin"], of["wrong"], strict=True) if not w]
+        spread = f"{min(margins):.2f} to {max(margins):.2f}" if margins else "-"
+        cells = [kind, f"{int(count):,}", f"{int(np.mean(of['characters'])):,}", f"{wrong.count(0)} of {len(wrong)}"]
+        rows.append([*cells, f"{np.median(wrong):,.0f} ({max(wrong):,})", spread])
+    return rows
+
+
+def numbers(found):
+    """{name: number} for a record."""
+    return {f"{key.replace(' ', '_')}_proven": of["wrong"].count(0) for key, of in found.items()}
+
+
+def draw_figure(found, args):
+    """Rows against the share of seeds that are proven, and against contexts that are wrong."""
+    figure, panels = _study.canvas(2)
+    for kind, colour in (("random", _study.COLOURS[2]), ("chosen", _study.COLOURS[4])):
+        counts = sorted(getattr(args, kind))
+        of = [found[f"{kind} {count}"]["wrong"] for count in counts]
+        panels[0].plot(counts, [wrong.count(0) for wrong in of], color=colour, marker="o", label=kind)
+        panels[1].plot(counts, [max(np.median(wrong), 0.5) for wrong in of], color=colour, marker="o", label=kind)
+        for count, wrong in zip(counts, of, strict=True):
+            panels[1].plot([count] * len(wrong), np.maximum(wrong, 0.5), ".", color=colour, alpha=0.4, markersize=4)
+    panels[0].set(ylabel=f"seeds proven, of {args.members}", ylim=(-0.5, args.members + 0.5))
+    panels[1].set(ylabel="contexts wrong (median; a dot a seed)", yscale="log")
+    panels[1].set_yticks([0.5, 1, 10, 100, 1000, 10000, 100000], ["0", "1", "10", "100", "1,000", "10,000", "100,000"])
+    for panel in panels:
+        _study.by_length(panel, sorted({*args.random, *args.chosen}))
+        panel.set(xlabel=f"different training rows, of at most {args.digits} digits")
+    panels[0].legend(frameon=False)
+    return figure
+
+
+def run(args):
+    """Train and ask what is not yet, print the table and draw the figure."""
+    _study.check_sizes(args, "random", "chosen", "digits", "members")
+    study = _study.Study("fewest_rows", args)
+    asked = [(kind, count) for kind in ("random", "chosen") for count in getattr(args, kind)]
+    left = [(kind, count) for kind, count in asked if f"{kind} {count}" not in study.found]
+    with progress.bar(total=len(left) * args.members, unit="model") as bar:
+
+        def tell(sentence):
+            bar.update()
+            print(sentence, file=sys.stderr)
+
+        for kind, count in left:
+            study.keep(f"{kind} {count}", measure(kind, count, args, tell))
+    found = {f"{kind} {count}": study.found[f"{kind} {count}"] for kind, count in asked}
+    study.finish(numbers(found), table(found), draw_figure(found, args))
+
+
+if __name__ == "__main__":
+    sys.exit(flags.script("fewest_rows.py", FewestRows, run))

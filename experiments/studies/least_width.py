@@ -1,0 +1,176 @@
+"""How few digits must training rows have? `python experiments/studies/least_width.py`: seeds proven, by the width.
+
+Least significant digit first, a prediction depends on six tokens (tasks/digits/certificate.py), and the proof for every
+number of digits asks all 334,700 strings of six that there are. Training rows of at most W digits hold a part of them:
+
+W = 1    no digit after another digit. No place has a carry into it, and 2x - y is never above 9 or below 0
+W = 2    the highest digit of two. A carry into it comes from the lowest place, into which nothing is carried
+W = 3    a place between two others, whose lower one has no carry into it
+W = 4    all strings that any width has
+
+The proof asks a few more: those of highest digits whose term does not fit. No row has them, however wide.
+What a row lacks, a model can only have right because it is built so. Of W = 1 that would be carrying itself.
+"""
+
+import sys
+from dataclasses import dataclass
+
+import _proof
+import _study
+import numpy as np
+
+from apformer import files, flags
+from apformer.report import progress
+from apformer.runs.restore import load_params, load_settings
+from apformer.sweep import sweep
+
+MOST_SEEN = 3  # digits, for which all rows are made
+
+
+@dataclass(frozen=True)
+class LeastWidth:
+    """Train on terms of at most 1, 2 or 3 digits, and count the seeds that are proven for every number of digits."""
+
+    digits: tuple[int, ...] = (1, 2, 3)
+    """Most digits of a term in training."""
+    members: int = 16
+    """Seeds of each width."""
+    steps: int = 800
+    """Optimizer steps."""
+    flags: str = "--test_sequences 64"
+    """More flags of `apformer train`."""
+    run_dir: str | None = None
+    """Directory of the study. The default is runs/<UTC time>-least_width."""
+
+
+def seen(width):
+    """The codes of all strings that rows of four terms of `width` digits hold where a term is to be predicted."""
+    W, most = width, 10**width
+    y, x = (a.ravel() for a in np.meshgrid(np.arange(most), np.arange(most), indexing="ij"))
+    fits = (2 * x - y >= 0) & (2 * x - y < most)
+    y, x = y[fits], x[fits]
+    z, before = 2 * x - y, 2 * y - x  # the terms after y and x, and before them
+    later = (before >= 0) & (before < most)
+    digit = {name: [term // 10**j % 10 for j in range(W)] for name, term in (("y", y), ("x", x), ("z", z))}
+    space, start = np.full(len(x), _proof.SPACE), np.full(len(x), _proof.START)
+
+    def place(name, j):
+        """Of place -1 and of place W it is the space, of place W + 1 the lowest digit of the next term."""
+        if j > W:
+            return digit["x"][0]
+        return digit[name][j] if 0 <= j < W else space
+
+    found = []
+    for j in range(W):
+        string = [place("z", j - 1), place("x", j - 1), place("x", j), place("y", j - 1), place("y", j)]
+        string.append(place("y", j + 1))
+        found.append(np.stack(string)[:, later if j == 0 else slice(None)])
+        if j == 0:  # where y begins the row
+            found.append(np.stack([*string[:3], start, *string[4:]]))
+    # The space after z, where the term after z fits; and the space after x, where y begins the row.
+    after = (3 * x - 2 * y >= 0) & (3 * x - 2 * y < most)
+    tops = [digit["z"][-1], digit["x"][-1], space, digit["y"][-1], space, digit["x"][0]]
+    found.append(np.stack(tops)[:, after])
+    found.append(np.stack([digit["x"][-1], digit["y"][-1], space, start, start, digit["y"][0]]))
+    return np.unique(np.concatenate([_code(strings) for strings in found]))
+
+
+def _code(strings):
+    return sum(token.astype(np.int64) * 12**o for o, token in enumerate(strings))
+
+
+def coverage(width, settings):
+    """(How many strings the proof asks, how many of them rows of at most `width` digits hold), of each kind."""
+    asked = np.unique(_proof.strings(settings)[0])
+    there = np.isin(asked, np.concatenate([seen(w) for w in range(1, width + 1)]))
+    kind = _proof.kinds(asked)
+    return [[int((kind == k).sum()), int((there & (kind == k)).sum())] for k in range(len(_proof.KINDS))]
+
+
+def words(args, path):
+    """The flags of a sweep over all widths."""
+    widths = ",".join(map(str, args.digits))
+    fixed = ["--recipe", "digits", "--order", "lsb", "--members", str(args.members), "--steps", str(args.steps)]
+    return ["--digits", widths, *fixed, *args.flags.split(), "--no_certify", "--run_dir", str(path)]
+
+
+def judged(path, settings, tell):
+    """What numpy says of each member of a population: strings wrong of each kind, smallest margin, ratio of bounds."""
+    found = []
+    for member in range(settings.training.members):
+        params, *_ = load_params(path, settings, member, settings.training.steps)
+        wrong, margin, ratio = _proof.judge(params, settings)
+        if not len(wrong):  # then float32 is worth asking
+            wrong, margin, ratio = _proof.judge(params, settings, bounds=True)
+        kinds = np.bincount(_proof.kinds(wrong), minlength=len(_proof.KINDS)).tolist()
+        found.append({"wrong": kinds, "margin": margin, "ratio": ratio})
+        tell()
+    return found
+
+
+def table(found):
+    """A row a width: seeds proven, what rows hold of what is asked, and what is wrong."""
+    rows = [["digits in training", "seeds proven", "strings in rows, of those asked: " + ", ".join(_proof.KINDS)]]
+    rows[0] += ["wrong of each kind, median", "smallest margins", "times the float32 bound, at least"]
+    for width, of in found.items():
+        proven = [member for member in of["members"] if not sum(member["wrong"])]
+        share = ", ".join(f"{there:,} of {asked:,}" for asked, there in of["coverage"]) if of["coverage"] else "all"
+        wrong = np.median([member["wrong"] for member in of["members"]], axis=0)
+        margins = [member["margin"] for member in of["members"]]
+        ratio = f"{min(member['ratio'] for member in proven):.2f}" if proven else "-"
+        cells = [f"{len(proven)} of {len(of['members'])}", share, ", ".join(f"{n:,.0f}" for n in wrong)]
+        rows.append([width, *cells, f"{min(margins):.2f} to {max(margins):.2f}", ratio])
+    return rows
+
+
+def numbers(found):
+    """{name: number} for a record."""
+    kept = {}
+    for width, of in found.items():
+        proven = [member for member in of["members"] if not sum(member["wrong"])]
+        kept |= {f"proven_{width}": len(proven), f"wrong_{width}": min(sum(m["wrong"]) for m in of["members"])}
+        if proven:
+            kept |= {f"least_margin_{width}": min(m["margin"] for m in proven)}
+            kept |= {f"largest_margin_{width}": max(m["margin"] for m in proven)}
+            kept |= {f"least_ratio_{width}": min(m["ratio"] for m in proven)}
+    return kept
+
+
+def draw_figure(found, args):
+    """Strings that are wrong, by width and kind, a dot a seed; and how many strings rows do not hold."""
+    figure, panels = _study.canvas(len(_proof.KINDS), height=3.4)
+    for k, (panel, kind) in enumerate(zip(panels, _proof.KINDS, strict=True)):
+        for at, of in enumerate(found.values()):
+            wrong = np.maximum([member["wrong"][k] for member in of["members"]], 0.5)
+            panel.plot(at + np.linspace(-0.25, 0.25, len(wrong)), wrong, ".", color=_study.COLOURS[2])
+            if of["coverage"]:
+                asked, there = of["coverage"][k]
+                panel.plot([at - 0.35, at + 0.35], [max(asked - there, 0.5)] * 2, color=_study.COLOURS[4])
+        panel.set(title=kind, yscale="log", ylim=(0.3, 5e5), xlabel="most digits in training")
+        panel.set_xticks(range(len(found)), [*found])
+        panel.set_yticks([0.5, 10, 1000, 100000], ["0", "10", "1,000", "100,000"])
+        panel.minorticks_off()
+    panels[0].set_ylabel("strings (line: in no row; dots: wrong, a seed each)")
+    return figure
+
+
+def run(args):
+    """Train and judge what is not yet, print the table and draw the figure."""
+    _study.check_sizes(args, "digits", "members", "steps")
+    study = _study.Study("least_width", args)
+    sweep.sweep(words(args, study.path / "sweep"))
+    records, one = files.read_json(study.path / "sweep" / "sweep.json")["members"], str(args.digits[0])
+    folders = {record["combination"].get("digits", one): record["folder"] for record in records}
+    with progress.bar(total=len(folders) * args.members, unit="proof") as bar:
+        for width, folder in folders.items():
+            if width not in study.found:
+                path = study.path / "sweep" / folder
+                settings = load_settings(path)
+                members = judged(path, settings, bar.update)
+                held = coverage(int(width), settings) if int(width) <= MOST_SEEN else None
+                study.keep(width, {"members": members, "coverage": held})
+    study.finish(numbers(study.found), table(study.found), draw_figure(study.found, args))
+
+
+if __name__ == "__main__":
+    sys.exit(flags.script("least_width.py", LeastWidth, run))

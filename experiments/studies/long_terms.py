@@ -1,0 +1,115 @@
+"""Terms of 100,000 digits, written digit by digit: `python experiments/studies/long_terms.py RUN`.
+
+A run that is proven for every number of digits is right there in exact arithmetic. This measures that it is so on this
+machine, free-running, each digit after digits of its own, and in how much time and memory.
+
+random    digits of the difference and of the first term are random
+carry     the third term is 10...0, after 09...9: a carry runs from the lowest place to the highest
+borrow    the third term is 9...9, after 10...0, downwards: a borrow runs as far
+runs      the third term consists of runs of nines and zeros, of random lengths
+"""
+
+import random
+import resource
+import sys
+import time
+from dataclasses import dataclass
+
+import _study
+from tyro.conf import Positional
+
+from apformer import flags, runs
+from apformer.report import progress
+from apformer.tasks.digits import continuation, generator
+
+KINDS = ("random", "carry", "borrow", "runs")
+
+
+@dataclass(frozen=True)
+class LongTerms:
+    """Continue terms of very many digits with a trained run, free-running, and count what is wrong."""
+
+    run: Positional[str | None] = None
+    """Run directory, of --recipe digits --order lsb. The default is the latest run."""
+    digits: tuple[int, ...] = (1_000, 10_000, 100_000)
+    """Digits of a term."""
+    terms: int = 2
+    """Terms that are written of each progression, after two that are given."""
+    member: int | None = None
+    """Number of a member of a population. The default is the best on validation rows."""
+    run_dir: str | None = None
+    """Directory of the study. The default is runs/<UTC time>-long_terms."""
+
+
+def progression(kind, digits, terms):
+    """The first term and the difference of a progression whose `terms` further terms fit, the same at every call."""
+    rng, most = random.Random(digits), 10**digits
+    if kind == "random":
+        return rng.randrange(most // 2), rng.randrange(most // (2 * (terms + 2)))
+    if kind == "carry":
+        return most // 10 - 2, 1
+    if kind == "borrow":
+        return most // 10 + 1, -1
+    third = ""
+    while len(third) < digits - 1:
+        third += rng.choice("09") * rng.randint(1, digits)
+    third = int(third[: digits - 1])
+    difference = rng.randrange(most // 100) % (third // 2 + 1)
+    return third - 2 * difference, difference
+
+
+def measure(loaded, kind, args, digits):
+    """What one progression comes to: characters written, and how many are wrong; seconds."""
+    with continuation.long_numbers():
+        first, difference = progression(kind, digits, args.terms)
+        numbers = [first + n * difference for n in range(2 + args.terms)]
+        given, expected = (
+            generator.render(part, digits, loaded.settings.data.order) for part in (numbers[:2], numbers[2:])
+        )
+    begun = time.perf_counter()
+    ((text, count),) = continuation.predict(loaded.model, loaded.settings, [given], "the progression", args.terms)
+    seconds = time.perf_counter() - begun
+    wrong = sum(a != b for a, b in zip(text, expected, strict=True)) if count == args.terms else len(expected)
+    return {"characters": len(expected), "wrong": wrong, "seconds": seconds}
+
+
+def table(found):
+    """A row for each width and kind."""
+    rows = [["digits", "terms", "characters written", "wrong", "seconds"]]
+    for key, of in found.items():
+        digits, kind = key.split(" ")
+        rows.append([f"{int(digits):,}", kind, f"{of['characters']:,}", f"{of['wrong']:,}", f"{of['seconds']:.1f}"])
+    return rows
+
+
+def draw_figure(found):
+    """Time for each character, by the digits of a term."""
+    figure, (panel,) = _study.canvas(1)
+    for kind, colour in zip(KINDS, _study.COLOURS[1:], strict=True):
+        of = {int(key.split(" ")[0]): at for key, at in found.items() if key.endswith(kind)}
+        panel.plot(
+            [*of], [1e6 * at["seconds"] / at["characters"] for at in of.values()], "o-", color=colour, label=kind
+        )
+    panel.set(xscale="log", xlabel="digits of a term", ylabel="µs a character, compiling included", yscale="log")
+    panel.legend(frameon=False)
+    return figure
+
+
+def run(args):
+    """Measure what is not yet, print the table and draw the figure."""
+    _study.check_sizes(args, "digits", "terms")
+    loaded = runs.load(args.run, args.member)
+    study = _study.Study("long_terms", args)
+    asked = [(digits, kind) for digits in args.digits for kind in KINDS if f"{digits} {kind}" not in study.found]
+    for digits, kind in progress.bar(asked, unit="progression"):
+        study.keep(f"{digits} {kind}", measure(loaded, kind, args, digits))
+    found = study.found
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6  # kilobytes, on Linux
+    print(f"at most {memory:.2f} GB of memory, Python and JAX included")
+    numbers = {"wrong": sum(of["wrong"] for of in found.values()), "gigabytes": memory, "most_digits": max(args.digits)}
+    numbers["characters"] = sum(of["characters"] for of in found.values())
+    study.finish(numbers, table(found), draw_figure(found))
+
+
+if __name__ == "__main__":
+    sys.exit(flags.script("long_terms.py", LongTerms, run))
