@@ -87,9 +87,8 @@ def draw_figure(found):
     figure, (panel,) = _study.canvas(1)
     for kind, colour in zip(KINDS, _study.COLOURS[1:], strict=True):
         of = {int(key.split(" ")[0]): at for key, at in found.items() if key.endswith(kind)}
-        panel.plot(
-            [*of], [1e6 * at["seconds"] / at["characters"] for at in of.values()], "o-", color=colour, label=kind
-        )
+        each = [1e6 * at["seconds"] / at["characters"] for at in of.values()]
+        panel.plot([*of], each, "o-", color=colour, label=kind)
     panel.set(xscale="log", xlabel="digits of a term", ylabel="µs a character, compiling included", yscale="log")
     panel.legend(frameon=False)
     return figure

@@ -19,7 +19,7 @@ class Suite(NamedTuple):
 
 
 def suites(settings, rows=None):
-    """{name: Suite}, each of `test_sequences` drawn rows, the same for every seed. rows: of a dataset, and not asked."""
+    """{name: Suite}, each of `test_sequences` drawn rows, the same for every seed; `rows` are not asked."""
     cfg, count = settings.data, settings.options.test_sequences
     widths = {"in distribution": cfg.digits, "more digits": max(evaluation.widths(cfg))}
     found = {}

@@ -55,7 +55,7 @@ def _draw(key, settings, size, hard):
 
 
 def validation(settings, rows):
-    """Rows by which the best checkpoint is chosen, half of them with runs; the same for every seed; or those of a file."""
+    """Rows by which the best checkpoint is chosen, half with runs, the same for every seed; or those of a file."""
     if rows is not None:
         return jax.tree.map(lambda leaf: leaf[:VALIDATION_ROWS], rows)
     key, other_key = jax.random.split(jax.random.key(VALIDATION_KEY))
