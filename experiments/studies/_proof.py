@@ -1,12 +1,14 @@
 """What numpy says of a model that continues terms of any width, least significant digit first, in exact arithmetic."""
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import jax
 import numpy as np
 
 from apformer.proof import check, rounding
+from apformer.runs import fit
 from apformer.tasks.digits.proof import contexts
+from apformer.train import trained
 
 SPACE, START = contexts.SPACE, contexts.START
 
@@ -17,6 +19,13 @@ def strings(settings):
     (columns,) = contexts.slices(data, cfg)
     codes, truth = contexts.strings(columns, data, cfg)
     return codes[:, 0], truth[:, 0]
+
+
+def learn(settings, seed, rows=None):
+    """The parameters after the last step of a training with this seed, on these rows, or else on drawn ones."""
+    state = fit.initial_state(replace(settings, training=replace(settings.training, seed=seed)))
+    state, _ = fit.run_steps(state, rows, settings, settings.training.steps)
+    return trained(state)
 
 
 def judge(params, settings, bounds=False):

@@ -19,10 +19,10 @@ import _proof
 import _study
 import numpy as np
 
-from apformer import files, flags
+from apformer import flags
+from apformer.machine import compilation
 from apformer.report import progress
-from apformer.runs.restore import load_params, load_settings
-from apformer.sweep import sweep
+from apformer.runs import recipes
 
 MOST_SEEN = 3  # digits, for which all rows are made
 
@@ -37,7 +37,7 @@ class LeastWidth:
     """Seeds of each width."""
     steps: int = 800
     """Optimizer steps."""
-    flags: str = "--test_sequences 64"
+    flags: str = ""
     """More flags of `apformer train`."""
     run_dir: str | None = None
     """Directory of the study. The default is runs/<UTC time>-least_width."""
@@ -87,25 +87,18 @@ def coverage(width, settings):
     return [[int((kind == k).sum()), int((there & (kind == k)).sum())] for k in range(len(_proof.KINDS))]
 
 
-def words(args, path):
-    """The flags of a sweep over all widths."""
-    widths = ",".join(map(str, args.digits))
-    fixed = ["--recipe", "digits", "--order", "lsb", "--members", str(args.members), "--steps", str(args.steps)]
-    return ["--digits", widths, *fixed, *args.flags.split(), "--no_certify", "--run_dir", str(path)]
+def settings_of(width, args):
+    """The settings of all models of a width but their seeds."""
+    words = ["--recipe", "digits", "--order", "lsb", "--digits", str(width), "--steps", str(args.steps)]
+    return recipes.parse([*words, *args.flags.split()])
 
 
-def judged(path, settings, tell):
-    """What numpy says of each member of a population: strings wrong of each kind, smallest margin, ratio of bounds."""
-    found = []
-    for member in range(settings.training.members):
-        params, *_ = load_params(path, settings, member, settings.training.steps)
-        wrong, margin, ratio = _proof.judge(params, settings)
-        if not len(wrong):  # then float32 is worth asking
-            wrong, margin, ratio = _proof.judge(params, settings, bounds=True)
-        kinds = np.bincount(_proof.kinds(wrong), minlength=len(_proof.KINDS)).tolist()
-        found.append({"wrong": kinds, "margin": margin, "ratio": ratio})
-        tell()
-    return found
+def measure(settings, seed):
+    """What numpy says of a model: strings wrong of each kind, smallest margin, how many times its float32 bound."""
+    params = _proof.learn(settings, seed)
+    wrong, margin, _ = _proof.judge(params, settings)
+    ratio = None if len(wrong) else _proof.judge(params, settings, bounds=True)[2]
+    return {"wrong": np.bincount(_proof.kinds(wrong), minlength=len(_proof.KINDS)), "margin": margin, "ratio": ratio}
 
 
 def table(found):
@@ -158,18 +151,17 @@ def run(args):
     """Train and judge what is not yet, print the table and draw the figure."""
     _study.check_sizes(args, "digits", "members", "steps")
     study = _study.Study("least_width", args)
-    sweep.sweep(words(args, study.path / "sweep"))
-    records, one = files.read_json(study.path / "sweep" / "sweep.json")["members"], str(args.digits[0])
-    folders = {record["combination"].get("digits", one): record["folder"] for record in records}
-    with progress.bar(total=len(folders) * args.members, unit="proof") as bar:
-        for width, folder in folders.items():
-            if width not in study.found:
-                path = study.path / "sweep" / folder
-                settings = load_settings(path)
-                members = judged(path, settings, bar.update)
-                held = coverage(int(width), settings) if int(width) <= MOST_SEEN else None
-                study.keep(width, {"members": members, "coverage": held})
-    study.finish(numbers(study.found), table(study.found), draw_figure(study.found, args))
+    compilation.keep()
+    asked = [(width, seed) for width in args.digits for seed in range(args.members)]
+    for width, seed in progress.bar(asked, unit="model"):
+        if f"{width} {seed}" not in study.found:
+            study.keep(f"{width} {seed}", measure(settings_of(width, args), seed))
+    found = {}
+    for width in args.digits:
+        members = [study.found[f"{width} {seed}"] for seed in range(args.members)]
+        held = coverage(width, settings_of(width, args)) if width <= MOST_SEEN else None
+        found[str(width)] = {"members": members, "coverage": held}
+    study.finish(numbers(found), table(found), draw_figure(found, args))
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ Every training row has a width of its own. Rows come from the generator, and `ro
 
 from apformer.report import attention, figures, tables
 from apformer.tasks import Evaluation
-from apformer.tasks.digits import evaluation, generalization
+from apformer.tasks.digits import evaluation
 from apformer.tasks.digits.certificate import certify
 from apformer.tasks.digits.continuation import predict
 from apformer.tasks.digits.dataset import describe, load, train_rows
@@ -20,7 +20,7 @@ from apformer.tasks.plain import feed, init_from, initial_params, kept, make_opt
 from apformer.tokenizers import digits as tokenizer
 
 ARCHITECTURES = ("model",)
-ABILITIES = {"certify": certify, "predict": predict, "sweep": generalization}
+ABILITIES = {"certify": certify, "predict": predict}
 ABILITIES |= dict.fromkeys(("certify --check", "export --to proof"), every_string)
 
 

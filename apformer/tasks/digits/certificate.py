@@ -116,7 +116,7 @@ def unbounded(settings):
 
 
 def conclude(model, progress=None):
-    """The certificate of a model that reads no other tokens; progress(done, total) is told of contexts."""
+    """The certificate of a model that reads no other tokens; progress is told what `enumerate_contexts` tells it."""
     parts, worst = enumerate_contexts(model.apply, progress)
     outside, difference = differences(model)
     claim = (
@@ -131,8 +131,11 @@ def conclude(model, progress=None):
 
 
 def enumerate_contexts(apply, progress=None):
-    """Ask every context: ({where: contexts, errors and smallest margin}, the worst contexts)."""
-    ask, found, parts, worst, done = partial(_margins, apply=apply), contexts(), {}, [], 0
+    """Ask every context: ({where: contexts, errors and smallest margin}, the worst contexts).
+
+    progress(done, total, note={"errors": number}) is told of contexts.
+    """
+    ask, found, parts, worst, done, errors = partial(_margins, apply=apply), contexts(), {}, [], 0, 0
     total, longest = (f(tokens_BT.shape[i] for tokens_BT, _ in found.values()) for f, i in ((sum, 0), (max, 1)))
     for where, (tokens_BT, target_B) in found.items():
         margin_B, predicted_B = np.zeros(len(target_B), np.float32), np.zeros(len(target_B), np.int32)
@@ -143,9 +146,9 @@ def enumerate_contexts(apply, progress=None):
             margin_B[start : start + fresh], predicted_B[start : start + fresh] = (
                 answer_B[:fresh] for answer_B in ask(padded_BT[row_B], last, target_B[row_B])
             )
-            done += fresh
+            done, errors = done + fresh, errors + int((margin_B[start : start + fresh] <= 0).sum())
             if progress is not None:
-                progress(done, total)
+                progress(done, total, note={"errors": errors})
         parts[where] = certificate.part(margin_B)
         for b in np.argsort(margin_B)[: certificate.WORST]:
             named = {"given": decode(tokens_BT[b]), "expected": decode(target_B[b : b + 1])}

@@ -35,32 +35,29 @@ def evaluate(cfg, count, model, *, batch_tokens=8192, progress=None):
     model: decoding.bind.Model. batch_tokens: about the tokens measured at once. progress(done, total) is told of
     suites.
     """
+    measure = partial(_measure, model=model)
     kinds = [kind for kind in KINDS if kind != "chains" or cfg.order == "msb"]
     suites, found = [(width, kind) for width in widths(cfg) for kind in kinds], []
     for number, (width, kind) in enumerate(suites, 1):
-        asked = suite(rows(cfg, width, kind, count), width, model, batch_tokens)
-        found.append({"digits": width, "rows": kind} | asked)
+        key = jax.random.fold_in(jax.random.key(_KEY), width)
+        tokens_BT = np.asarray(
+            generator.encode(generator.test_rows(key, width, count, TERMS, KINDS[kind]), cfg.order).tokens_BT
+        )
+        found.append({"digits": width, "rows": kind} | _suite(tokens_BT, width, measure, batch_tokens))
         if progress is not None:
             progress(number, len(suites))
     result = {"trained_digits": cfg.digits, "order": cfg.order, "sequences": count}
-    trained = [shares for shares in found if shares["digits"] <= cfg.digits]
+    trained = [suite for suite in found if suite["digits"] <= cfg.digits]
     for mode in ("teacher_forced", "free_running"):
-        result[f"exact_{mode}"] = sum(shares[mode] for shares in trained) / len(trained)
+        result[f"exact_{mode}"] = sum(suite[mode] for suite in trained) / len(trained)
     return result | {"widths": found}
 
 
-def rows(cfg, width, kind, count):
-    """`count` rows of terms of a width as text, (B, T), the same for every seed; kind: a key of KINDS."""
-    key = jax.random.fold_in(jax.random.key(_KEY), width)
-    return np.asarray(generator.encode(generator.test_rows(key, width, count, TERMS, KINDS[kind]), cfg.order).tokens_BT)
-
-
-def suite(tokens_BT, width, model, batch_tokens=8192):
-    """How many terms of these rows a model says exactly, and what it says instead of some of the others."""
+def _suite(tokens_BT, width, measure, batch_tokens):
     B, T = tokens_BT.shape
     forced, free, errors = [], [], []
     for fresh_B, row_B, _ in buckets.batches(np.full(B, T), batch_tokens):
-        predicted = jax.device_get(_measure(tokens_BT[row_B], width, model))
+        predicted = jax.device_get(measure(tokens_BT[row_B], width))
         forced_BNC, free_BNC, truth_BNC = (a[: len(fresh_B)] for a in predicted)
         forced.append((forced_BNC == truth_BNC).all(-1))
         free.append((free_BNC == truth_BNC).all(-1))

@@ -128,7 +128,7 @@ def oracle(asked, spoilt=None):
 
 def test_who_knows_all_answers_is_certified_and_one_wrong_answer_is_named(asked):
     told = []
-    result = certificate.conclude(oracle(asked), lambda done, total: told.append((done, total)))
+    result = certificate.conclude(oracle(asked), lambda done, total, note: told.append((done, total)))
     assert result["certified"] and result["errors"] == 0 and result["smallest_margin"] == 9.0
     assert told[-1] == (334_700, 334_700) and result["outside_difference"] == 0
     assert "any number of digits" in result["claim"]
