@@ -121,8 +121,8 @@ def test_models_are_handed_in(pattern):
 
 
 # Rows, and what is known of them without a model.
-DATA = ["batch", "batches", "bayes", "contexts", "corpus", "crops", "first_two_terms", "generator", "number_words"]
-DATA += ["shards", "text_file"]
+DATA = ["batch", "batches", "bayes", "contexts", "corpus", "crops", "dataset", "first_two_terms", "generator"]
+DATA += ["number_words", "shards", "text_file"]
 
 
 @pytest.mark.parametrize("name", DATA)
