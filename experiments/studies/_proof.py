@@ -5,7 +5,7 @@ from dataclasses import asdict, replace
 import jax
 import numpy as np
 
-from apformer.proof import check, rounding
+from apformer.proof import check
 from apformer.runs import fit
 from apformer.tasks.digits.proof import contexts
 from apformer.train import trained
@@ -28,17 +28,13 @@ def learn(settings, seed, rows=None):
     return trained(state)
 
 
-def judge(params, settings, bounds=False):
-    """(The strings that are continued wrongly, the smallest margin, how many times its float32 bound it is or None).
-
-    A margin counts as in apformer/proof/check.py. bounds: whether float32 is asked for too, which takes longer.
-    """
+def judge(params, settings):
+    """(The strings that are continued wrongly, the smallest margin), by the first line of apformer/proof/check.py."""
     named = jax.tree_util.tree_leaves_with_path(params)
     weights = {".".join(entry.key for entry in path): np.asarray(leaf, np.float64) for path, leaf in named}
     cfg = asdict(settings.model)
-    codes_N, right_N, found_NV, margin_N = check.ask(*strings(settings), weights, cfg)
-    ratio = float(rounding.ratios(codes_N, right_N, weights, cfg).min()) if bounds else None
-    return codes_N[~(margin_N > check.SAFE * np.abs(found_NV).max())], float(margin_N.min()), ratio
+    codes_N, _, found_NV, margin_N = check.ask(*strings(settings), weights, cfg)
+    return codes_N[~(margin_N > check.SAFE * np.abs(found_NV).max())], float(margin_N.min())
 
 
 def kinds(codes_N):

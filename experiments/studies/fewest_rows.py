@@ -9,7 +9,8 @@ chosen    rows that show as many facts as they can: of 4,096 such rows the one w
           again; when all are shown, all over again. The same for all seeds.
 
 A fact is what one place shows of the rule z = 2x - y: digits x and y and the carry into the place, which say z; these
-and z, which say what is carried into the next place; x and y of the lowest place; what the last place must end with.
+and z, which say what is carried into the next place; x and y of the lowest place; what the last place ends with; and
+each of x, y and z beside x and y of the next place, which have nothing to do with each other.
 """
 
 import sys
@@ -44,7 +45,7 @@ class FewestRows:
     """Most digits of a term."""
     members: int = 16
     """Seeds of each number of rows."""
-    flags: str = "--d_model 32 --d_ff 128 --steps 1000 --weight_decay 0.3"
+    flags: str = "--d_model 32 --d_ff 64 --steps 1000 --learning_rate 8e-3 --weight_decay 1.0"
     """More flags of `apformer train`."""
     run_dir: str | None = None
     """Directory of the study. The default is runs/<UTC time>-fewest_rows."""
@@ -83,6 +84,9 @@ def facts(line):
             last, total = place == len(z) - 1, 2 * b - a + carry
             found.add(("digit", b, a, carry) if place else ("lowest", b, a))
             found.add(("last", c) if last else ("carry", b, a, c))
+            if not last:
+                above = enumerate((y[place + 1], x[place + 1]))
+                found |= {("beside", m, that, n, this) for m, that in above for n, this in enumerate((a, b, c))}
             carry = total // 10
     return found | {("width", len(terms[0]))}
 
@@ -121,7 +125,7 @@ def measure(kind, count, seed, args):
     rows, width, size = dataset.encode(lines), TERMS * (args.digits + 1) - 1, max(args.random + args.chosen)
     rows = jax.tree.map(lambda leaf: np.pad(leaf, ((0, 0), (0, width - leaf.shape[1]))), rows)
     rows = jax.tree.map(lambda leaf: np.resize(leaf, (size, width)), rows)
-    wrong, margin, _ = _proof.judge(_proof.learn(settings, seed, rows), settings)
+    wrong, margin = _proof.judge(_proof.learn(settings, seed, rows), settings)
     print(f"seed {seed}, {count} {kind} rows: {len(wrong)} wrong, smallest margin {margin:.2f}", file=sys.stderr)
     return {"characters": sum(map(len, lines)), "wrong": len(wrong), "margin": margin}
 
