@@ -115,6 +115,11 @@ def max_tokens(cfg):
     return position.max_tokens(cfg.position_options, cfg.max_len)
 
 
+def farthest(cfg, period):
+    """How many tokens back a layer reads at most in text of this period; None if it reads keys at many offsets."""
+    return position.farthest(cfg.position_options, cfg.window, period)
+
+
 def wants_key(cfg):
     """Whether a pass in training differs from others, and wants a key."""
     return cfg.dropout > 0 or cfg.attention_dropout > 0 or position.wants_key(cfg.position_options)
@@ -183,9 +188,8 @@ def apply(params, tokens_BT, cfg, *, key=None, lengths_B=None, positions_BT=None
 def init_cache(cfg, batch_size, length, dtype=jnp.float32):
     """An empty cache for rows of up to `length` tokens: a plain dict, batch first in every leaf.
 
-    A window of the nearest tokens needs only `window` slots, and rows may then outgrow `length`; others may not. So may
-    rows of positions with a few offsets (position.offsets): there `length` needs to be no more than the farthest of
-    these and the tokens of one call of `extend` together.
+    A window of the nearest tokens needs only `window` slots, and rows may then outgrow `length`. So may rows of which a
+    layer reads a few offsets, if `length` is at least `farthest` and the tokens of one call of `extend` together.
     """
     slots = length if cfg.window is None else min(cfg.window, length)
     shape_BHSK = (batch_size, cfg.n_heads, slots, cfg.d_model // cfg.n_heads)
@@ -205,19 +209,15 @@ def extend(params, tokens_BT, cache, cfg, *, lengths_B=None):
     for tokens that are no rows, and for more tokens than slots where there is no window.
     """
     config.check_tokens("tokens_BT", tokens_BT)
-    B, T = tokens_BT.shape
-    slots = cache["position"].shape[1]
+    (B, T), slots, scheme = tokens_BT.shape, cache["position"].shape[1], cfg.position_options
     if cfg.window is None and T > slots:
         raise ValueError(f"{T} tokens do not fit a cache of {slots}")
     lengths_B = jnp.full(B, T, jnp.int32) if lengths_B is None else lengths_B
-    real_BT, positions_BT, cached_BS, positions_BS, write = place(
-        cache["position"], cache["length"], T, lengths_B, cfg.window
-    )
-    known_BT, scheme = jnp.where(real_BT, tokens_BT, -1), cfg.position_options
+    placed = place(cache["position"], cache["length"], T, lengths_B, cfg.window)
+    real_BT, positions_BT, cached_BS, positions_BS, write = placed
     x_BTD = _embed(params, jnp.where(real_BT, tokens_BT, 0), positions_BT, cfg)
-    found, scheme_cache = position.read(scheme, known_BT, positions_BT, cache["scheme"])
-    offset_BTO = None if cfg.window else position.offsets(scheme, found)
-    if offset_BTO is not None:  # each token is a row of its own, with the keys that it sees
+    found, scheme_cache = position.read(scheme, jnp.where(real_BT, tokens_BT, -1), positions_BT, cache["scheme"])
+    if (offset_BTO := position.offsets(scheme, cfg.window, found)) is not None:  # a token is a row, with its keys
         positions_BS, write = gather(write, cached_BS, positions_BT, offset_BTO)
         positions_BT, found, x_BTD = (x.reshape(B * T, 1, *x.shape[2:]) for x in (positions_BT, found, x_BTD))
     mask_BTS, found = position.mask(scheme, positions_BT, positions_BS, cfg.window, found)

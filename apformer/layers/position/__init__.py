@@ -11,6 +11,7 @@ without it. Positions are data: any length works, and a key in the cache keeps t
 import pkgutil
 from importlib import import_module
 
+import jax.numpy as jnp
 from flax import linen as nn
 
 from apformer.layers.masks import causal_mask
@@ -74,12 +75,18 @@ def mask(scheme, positions_BT, positions_BS, window, found):
     return _own(scheme, "mask", causal)(positions_BT, positions_BS, window, found)
 
 
-def offsets(scheme, found):
+def offsets(scheme, window, found):
     """The offsets of all keys that a query may see, (B, T, O), where these are few: -1 for none. None if they are not.
 
     found: of `read`. Each offset stands there once. So generation gathers a few keys, and needs no others (cache.py).
     """
-    return _own(scheme, "offsets", lambda found: None)(found)
+    return None if window else _own(scheme, "offsets", lambda found: None)(found)
+
+
+def farthest(scheme, window, period):
+    """The greatest of these offsets in text of this period, for a scheme that reads periods; None if there are none."""
+    offset_11O = offsets(scheme, window, jnp.array([[period]], jnp.int32))
+    return None if offset_11O is None else int(offset_11O.max())
 
 
 def sees_window_alone(scheme):

@@ -3,12 +3,10 @@
 import sys
 from contextlib import contextmanager
 
-import jax.numpy as jnp
 import numpy as np
 
 from apformer.decoding import buckets, pieces
 from apformer.errors import USAGE, UserError
-from apformer.layers import position
 from apformer.report import progress
 from apformer.settings import architecture_of
 from apformer.tasks.progressions import text_file
@@ -38,7 +36,8 @@ def predict(model, settings, lines, name, terms):
     longest = sum(length_N[fresh_B].max() for fresh_B, _, _ in batches)
     with progress.bar(total=int(longest), unit="character", unit_scale=True, leave=False) as bar:
         for fresh_B, row_B, width in batches:
-            slots = min(width, slots_for(settings.model, max(digits_N[i] for i in fresh_B) + 1))
+            back = architecture_of(settings).farthest(settings.model, 1 + max(digits_N[i] for i in fresh_B))
+            slots = width if back is None else min(width, pieces.power_of_two(back) + pieces.PIECE)
             if count := int(count_N[fresh_B].max()):
                 tokens_BN = pieces.proceed(model, [prompts[i] for i in row_B], count, slots, bar.update)
                 for i, tokens_N in zip(fresh_B, tokens_BN, strict=False):
@@ -50,14 +49,6 @@ def read(lines, name, order):
     """[(first, difference, terms)] of lines, each of a width of its own. Raises UserError that names the line."""
     with long_numbers():
         return [text_file.read_line(line, f"{name}, line {n}", WIDEST, order) for n, line in enumerate(lines, 1)]
-
-
-def slots_for(cfg, period):
-    """How many slots serve text of this period, however long; 2^31 if only as many as it has tokens do."""
-    offset_11O = position.offsets(cfg.position_options, jnp.array([[period]], jnp.int32))
-    if offset_11O is None or cfg.window:
-        return 2**31
-    return pieces.PIECE + pieces.power_of_two(int(offset_11O.max()))
 
 
 @contextmanager
