@@ -84,10 +84,11 @@ def read_safetensors(path):
 
 def ask(codes, truth, weights, cfg):
     """(strings, right characters, logits, margins) of the distinct strings among these; all but the first for each."""
-    pairs = network.distinct(codes * 12 + truth)  # a string with two truths is wrong in one of them
-    distinct, place_of = np.unique(pairs // 12, return_inverse=True)
-    found, right = network.logits(distinct, weights, cfg)[place_of], pairs % 12
-    return pairs // 12, right, found, margins(found, right)
+    base = network.radix(cfg)
+    pairs = network.distinct(codes * base + truth)  # a string with two truths is wrong in one of them
+    distinct, place_of = np.unique(pairs // base, return_inverse=True)
+    found, right = network.logits(distinct, weights, cfg)[place_of], pairs % base
+    return pairs // base, right, found, margins(found, right)
 
 
 def margins(found, right):

@@ -1,6 +1,7 @@
 """The network in numpy and float64, as its equations say, for the strings of tokens that a prediction depends on.
 
-A string is a number to the base 12, its newest token the lowest digit. What a layer says of a token is a function of a
+A string is a number, its newest token the lowest digit; the base is one more than the vocabulary has tokens, so 12 for
+ten digits and the space. What a layer says of a token is a function of a
 shorter string, which many strings have in common. So each layer is computed once for each distinct string: a table, in
 which the next layer looks up what it reads.
 
@@ -9,20 +10,28 @@ With --position ahead a string has one more token, the bit of the head that look
 
 import numpy as np
 
-START = 11  # the token that stands for all that is before a row; the others are ten digits and the space
 BATCH = 2**13  # strings of a product
 FIXED = {  # what this file does not compute otherwise
-    "vocab_size": 11, "attention_bias": False, "output_projection": True, "weighting": "softmax",
+    "attention_bias": False, "output_projection": True, "weighting": "softmax",
     "activation": "relu", "feedforward": True, "feedforward_bias": True, "feedforward_norm": True,
     "norm_position": "pre", "norm_bias": True, "head_bias": True, "scale_embedding": False, "tie_embeddings": False,
 }  # fmt: skip
 UNSURE = 0.25  # a key with a number that is nearer to 0 may decide or not, and say either
 AHEAD = [[0], [1]], [[0, 1], [2, 3]], [[0, 1, 2, 3]]  # what its layers read, see `reads`
+COLUMNS = [[0], [1], [2], [3], [4]], [[0, 1, 2, 3, 4], [5, 6, 7, 3, 4]]
+
+
+def radix(cfg):
+    """The base of strings: one more than there are tokens, the last for all that is before a row."""
+    return cfg["vocab_size"] + 1
 
 
 def beyond(cfg):
     """What this file does not compute of a Config, in words; None if it computes all."""
-    ahead = cfg["position"] == "ahead"
+    ahead, columns = (cfg["position"] == name for name in ("ahead", "columns"))
+    vocab_size = 20 if columns else 11
+    if cfg["vocab_size"] != vocab_size:
+        return f"vocab_size is {cfg['vocab_size']}, and {vocab_size} alone is computed"
     for name, value in (FIXED | {"residual": not ahead, "attention_sink": not ahead}).items():
         if cfg[name] != value:
             return f"{name} is {cfg[name]}, and {value} alone is computed"
@@ -33,9 +42,12 @@ def beyond(cfg):
     scheme, window = cfg["position_options"], cfg["window"]
     if ahead and scheme["separator"] == 10 and cfg["n_layers"] == len(AHEAD) and not window:
         return None
+    if columns and (scheme["separator"], scheme["heading"], cfg["n_layers"], window) == (16, 2, len(COLUMNS), None):
+        return None
     near = cfg["position"] == "periodic" and (scheme["separator"], scheme["near"], scheme["span_heads"]) == (10, 1, 0)
     if not (near and window is None or cfg["position"] == "relative" and window):
-        return f"position is {cfg['position']}: relative with a window, and periodic with near 1, alone are computed"
+        known = "relative with a window, periodic with near 1, ahead and columns"
+        return f"position is {cfg['position']}: {known} alone are computed"
     L = cfg["n_layers"]
     if (L * (window - 1) + 1 if window else (L + 1) * (L + 2) // 2) > 16:  # an int64 holds no longer string
         return "a prediction depends on more than 16 tokens"
@@ -47,7 +59,10 @@ def reads(cfg, layer):
     With a window: the token o places back, and what the layers below read from there. Periodic: a term and its space
     have P tokens; a string has a token for each pair (a, b), b <= a, in order, that a P - b places back; a head reads
     (0, 0), (1, 1) and (1, 0). Ahead: a string has the tokens 0, P, 1 and P + 1 places back of the last token read.
+    Columns: the tokens 0, P and P + 1 places back, two of the heading, and those P - 1, 2P - 1 and 2P places back.
     """
+    if cfg["position"] == "columns":
+        return np.array(COLUMNS[layer - 1])
     if cfg["position"] == "ahead":
         return np.array(AHEAD[layer - 1])
     if cfg["position"] == "relative":
@@ -129,20 +144,20 @@ def layers(codes, weights, cfg):
 
     The first layer's states are those of the tokens; a row of -1 is before the beginning. codes: distinct, in order.
     """
-    found = []
+    found, base = [], radix(cfg)
     for layer in range(cfg["n_layers"], 0, -1):
         places = reads(cfg, layer)
-        part = np.stack([sum(codes // 12**i % 12 * 12**o for o, i in enumerate(place)) for place in places], 1)
+        part = np.stack([sum(codes // base**i % base * base**o for o, i in enumerate(place)) for place in places], 1)
         below = distinct(part)
-        below = below[below % 12 != START]
-        seen = np.where(part % 12 == START, -1, np.searchsorted(below, part))
+        below = below[below % base != base - 1]
+        seen = np.where(part % base == base - 1, -1, np.searchsorted(below, part))
         own = {name[7:]: array[layer - 1] for name, array in weights.items() if name.startswith("blocks.")}
         found, codes = [(seen, own), *found], below
     return codes, found
 
 
 def logits(codes, weights, cfg):
-    """The logits after each of these strings, which are distinct and in order: (strings, 11)."""
+    """The logits after each of these strings, which are distinct and in order: (strings, vocabulary)."""
     tokens, above = layers(codes, weights, cfg)
     x, bits = weights["embedding.table"][tokens], codes // 12**4 % 12 - 1.0
     for seen, own in above:

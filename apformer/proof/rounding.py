@@ -48,12 +48,12 @@ class Last(NamedTuple):
 
 
 class Logits(NamedTuple):
-    """The right character's logit minus those of the ten others."""
+    """The right character's logit minus those of all others, J of them."""
 
     known: Directions  # of the state before the last norm
-    offset: np.ndarray  # (10,) what is added, as a multiple of the divisor of that norm
-    scaled: np.ndarray  # (10,) length of what r of that norm is multiplied by
-    size: np.ndarray  # (D + 2, 10) of the weights of both, of their biases, and what an error of r is multiplied by
+    offset: np.ndarray  # (J,) what is added, as a multiple of the divisor of that norm
+    scaled: np.ndarray  # (J,) length of what r of that norm is multiplied by
+    size: np.ndarray  # (D + 2, J) of the weights of both, of their biases, and what an error of r is multiplied by
 
 
 def differences(right, weights, w):

@@ -25,6 +25,7 @@ from apformer.proof import check
 from apformer.report import figures, sections, template
 from apformer.runs import manifest, metrics, selection, settings_file
 from apformer.tasks import progressions
+from apformer.tasks.bases import continuation as in_bases
 from apformer.tasks.progressions import text_file
 from apformer.tasks.recurrences import continuation
 from apformer.tasks.text import corpus, shards
@@ -261,6 +262,11 @@ def standard_input(content):
 def rule(cfg):
     """A reader of prompts for the rules of a Config."""
     return prompt(lambda line: continuation.fault(line, cfg))
+
+
+def base(cfg):
+    """A reader of prompts in the bases of a Config."""
+    return prompt(lambda line: in_bases.fault(line, cfg))
 
 
 def terms(line):

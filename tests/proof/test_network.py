@@ -30,7 +30,7 @@ def test_it_computes_what_apply_computes(random_params):
     assert {name: array.shape for name, array in weights.items()} == network.shapes(cfg)
     tokens_BT = np.random.default_rng(0).integers(0, 11, (40, 14))
     theirs_BTV = jax.jit(lambda params, tokens_BT: model.apply(params, tokens_BT, LAYERS))(params, tokens_BT)
-    before_BT = np.concatenate([np.full((40, seen), network.START), tokens_BT], axis=1)
+    before_BT = np.concatenate([np.full((40, seen), network.radix(cfg) - 1), tokens_BT], axis=1)
     codes_BT = sum(before_BT[:, seen - back : seen - back + 14] * 12**back for back in range(seen + 1))
     codes_N, inverse_BT = np.unique(codes_BT, return_inverse=True)
     ours_NV = network.logits(codes_N, weights, cfg)

@@ -47,8 +47,8 @@ def continue_terms(model, settings, lines, rows, digits, terms):
     return [(line[: max(0, fit * (digits + 1) - 1)], fit) for line, fit in zip(texts, fitting_B, strict=True)]
 
 
-def continue_lines(lines, characters, model):
-    """The next characters of each line, greedily, without the space they begin with."""
+def continue_lines(lines, characters, model, tokenizer=tokenizer):
+    """The next characters of each line, greedily, without the space they begin with. tokenizer: encode and decode."""
     if characters == 0:
         return [""] * len(lines)
     tokens = [tokenizer.encode(line) for line in lines]

@@ -1,0 +1,196 @@
+"""The certificate of rows in many bases: every context of each rule and base, for terms of any number of digits.
+
+A model of two layers with positions in columns sees, at z_{j-1}, nothing but the heading and
+
+    z_{j-1}  x_{j-1}  x_{j-2}      x_j  y_j  y_{j-1}
+
+at any position and for any width of the terms. proof/contexts.py says which of these contexts occur, and why their
+number does not depend on the width. Here each is asked as a text of terms of three digits, or of one: most of them
+after z_1, as
+
+    heading  0 y_1 y_2  x_0 x_1 x_2  0 z_1
+
+A text is read once up to where it branches. No error among the contexts proves every row of any length, with terms of
+any number of digits. Which tokens a prediction depends on is measured too: contexts are put into texts of wider terms
+between random characters, which must not change their logits, and the smallest margin must be 100 times what rounding
+does.
+"""
+
+import heapq
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from apformer.analysis import certificate
+from apformer.analysis.rounding import between_ways
+from apformer.decoding.bind import call
+from apformer.errors import USAGE, UserError
+from apformer.tasks.bases import generator
+from apformer.tasks.bases.alphabet import CHARACTERS, DIGITS, HEADING, SPACE, decode, rule_token
+from apformer.tasks.bases.proof import contexts
+from apformer.tasks.recurrences.rules import NAMES
+
+PREFIXES = 64  # texts that branch at once; each has one branch for each digit and carry
+BATCH = 4096  # other contexts asked at once
+WIDTHS = (5, 20, 100)  # of the terms into which contexts are put
+_SAMPLE = 4  # contexts put there, of each rule, base and kind
+
+
+def certify(model, settings, work):
+    """The certificate of a model: a dict that JSON can hold. work: commands.certify.Work.
+
+    Raises UserError (exit USAGE) if the logits of the model depend on more than can be enumerated.
+    """
+    if settings.model.position != "columns":
+        reason = "it sees other tokens than --position columns does, so its contexts are too many to ask"
+        raise UserError(f"{reason}: what can be claimed is what `apformer evaluate` finds, width by width", USAGE)
+    cfg, tally = settings.data, work.state or {"pair": 0, "parts": {}, "worst": [], "done": 0}
+    total = sum(contexts.count(rule, base) for rule, base in generator.pairs(cfg))
+    for number, (rule, base) in enumerate(generator.pairs(cfg)):
+        if number < tally["pair"]:
+            continue
+        part, worst = certificate.part(), tally["worst"]
+        for margin_N, name in enumerate_contexts(model, rule, base):
+            part = certificate.part(margin_N, part)
+            worst = heapq.nsmallest(certificate.WORST, worst + name(), key=lambda context: context["margin"])
+            note = certificate.summary([*tally["parts"].values(), part], worst)
+            work.tell(tally["done"] + part["contexts"], total, tally, note)
+        parts = tally["parts"] | {f"{rule}, base {base}": part}
+        tally = {"pair": number + 1, "parts": parts, "worst": worst, "done": tally["done"] + part["contexts"]}
+    return conclude(model, cfg, tally)
+
+
+def enumerate_contexts(model, rule, base):
+    """Yields (margins (N,), a function that lists the worst of them), for all contexts of a rule and base."""
+    a, b, _ = NAMES[rule]
+    carries = generator.CARRIES[rule]
+    occurs_XJ = contexts.passed_on(rule, base)
+    ask = partial(_branches, model=model, carries=carries)
+    given = np.array([rule_token(rule), base - 1, a, b, base], np.int32)
+    for first in range(0, base**4, PREFIXES):
+        number_B = np.arange(first, first + PREFIXES) % base**4
+        y_1, y_2, x_0, x_1 = (number_B // base**i % base for i in (3, 2, 1, 0))
+        digits_B4 = np.stack([y_1, y_2, x_0, x_1], axis=1).astype(np.int32)
+        margin_BXJ, predicted_BXJ = (np.asarray(leaf) for leaf in ask(digits_B4, given))
+        asked_BXJ = np.broadcast_to(occurs_XJ[x_0][:, None], margin_BXJ.shape).copy()
+        asked_BXJ[:, base:] = False
+        asked_BXJ[min(PREFIXES, base**4 - first) :] = False
+        yield margin_BXJ[asked_BXJ], partial(_worst_within, digits_B4, margin_BXJ, predicted_BXJ, asked_BXJ, rule, base)
+    columns = contexts.others(rule, base)
+    codes_N1, right_N1 = contexts.strings(columns, None, None)
+    for which, text_BT in contexts.rows(codes_N1[:, 0], None):
+        for first in range(0, len(which), BATCH):
+            some = np.minimum(np.arange(first, first + BATCH), len(which) - 1)  # the last may repeat
+            fresh = slice(0, min(BATCH, len(which) - first))
+            right_B = right_N1[which[some], 0].astype(np.int32)
+            margin_B, predicted_B = (np.asarray(leaf)[fresh] for leaf in _last(text_BT[some], right_B, model=model))
+            yield margin_B, partial(_worst_of, text_BT[some], right_B, margin_B, predicted_B, f"{rule}, base {base}")
+
+
+@partial(jax.jit, static_argnames="carries")
+def _branches(digits_B4, given, *, model, carries):
+    """(Margins, predicted tokens) of z_2 after y_1 y_2 x_0 x_1, any x_2 and any carry: (B, X, J), X = 16."""
+    rule, top, a, b, base = given
+    y_1, y_2, x_0, x_1 = digits_B4.T
+    B, X = len(digits_B4), len(DIGITS)
+    fill = lambda token: jnp.full(B, token, jnp.int32)  # noqa: E731
+    prefix = [fill(rule), fill(top), fill(SPACE), fill(0), y_1, y_2, fill(SPACE), x_0, x_1]
+    prefix_BT = jnp.stack(prefix, axis=1)
+    _, cache = model.extend(prefix_BT, model.init_cache(B, prefix_BT.shape[1] + 4))
+    cache = jax.tree.map(lambda leaf: jnp.repeat(leaf, X, axis=0), cache)
+    x_2 = jnp.tile(jnp.arange(X, dtype=jnp.int32) % base, B)
+    x_2BT = jnp.stack([x_2, jnp.full_like(x_2, SPACE), jnp.zeros_like(x_2)], axis=1)
+    _, cache = model.extend(x_2BT, cache)
+    found = []
+    for carry in carries:
+        t_1 = jnp.repeat(a * x_1 + b * y_1 + carry, X)
+        target = (a * x_2 + b * jnp.repeat(y_2, X) + t_1 // base) % base
+        logits_B1V, _ = model.extend((t_1 % base)[:, None], cache)
+        margin = certificate.margins(logits_B1V, target[:, None])[:, 0]
+        found.append((margin.reshape(B, X), logits_B1V[:, 0].argmax(-1).astype(jnp.int32).reshape(B, X)))
+    return tuple(jnp.stack(leaves, axis=-1) for leaves in zip(*found, strict=True))
+
+
+def _worst_within(digits_B4, margin_BXJ, predicted_BXJ, asked_BXJ, rule, base):
+    """The worst contexts of a batch, as dicts."""
+    (a, b, _), worst = NAMES[rule], []
+    margin_BXJ = np.where(asked_BXJ, margin_BXJ, np.inf)
+    for row, place, margin in certificate.nearest(margin_BXJ.reshape(len(margin_BXJ), -1)):
+        x_2, j = divmod(place, margin_BXJ.shape[2])
+        y_1, y_2, x_0, x_1 = digits_B4[row].tolist()
+        t_1 = a * x_1 + b * y_1 + generator.CARRIES[rule][j]
+        given = [rule_token(rule), base - 1, SPACE, 0, y_1, y_2, SPACE, x_0, x_1, x_2, SPACE, 0, t_1 % base]
+        expected = (a * x_2 + b * y_2 + t_1 // base) % base
+        named = {"given": decode(given), "expected": DIGITS[expected]}
+        named["predicted"] = decode(predicted_BXJ[row, x_2, j : j + 1])
+        worst.append(named | {"where": f"{rule}, base {base}", "margin": margin})
+    return worst
+
+
+@jax.jit
+def _last(tokens_BT, right_B, *, model):
+    """(Margins of the token after each text, the most likely tokens there), both (B,)."""
+    logits_BV = model.apply(tokens_BT)[:, -1]
+    margin_B1 = certificate.margins(logits_BV[:, None], right_B[:, None])
+    return margin_B1[:, 0], logits_BV.argmax(1).astype(jnp.int32)
+
+
+def _worst_of(tokens_BT, right_B, margin_B, predicted_B, where):
+    """The worst contexts of a batch of texts, as dicts."""
+    worst = []
+    for row, _, margin in certificate.nearest(margin_B[:, None]):
+        answers = (decode(tokens[row : row + 1]) for tokens in (right_B, predicted_B))
+        named = dict(zip(("expected", "predicted"), answers, strict=True))
+        worst.append({"given": decode(tokens_BT[row])} | named | {"where": where, "margin": margin})
+    return worst
+
+
+def conclude(model, cfg, tally):
+    """The certificate that a finished tally allows, after measuring what it rests on: a dict that JSON can hold."""
+    outside, difference = differences(model, cfg)
+    claim = f"greedy decoding continues {contexts.claim({'rules': cfg.rules, 'bases': cfg.bases})}, rightly"
+    parts = tally["parts"]
+    return certificate.verdict(claim, parts, difference, outside, "what should not be seen") | {
+        "depends": "a prediction depends on six tokens and the heading, in terms of any width",
+        "parts": parts,
+        "worst": tally["worst"],
+    }
+
+
+def differences(model, cfg):
+    """(outside, rounding): what unseen characters change in logits, and what other texts and ways of computing do."""
+    random, outside, rounding = np.random.default_rng(0), 0.0, 0.0
+    codes_N = np.concatenate([_some(rule, base, random) for rule, base in generator.pairs(cfg)])
+    for which, text_BT in contexts.rows(codes_N, None):
+        short_BV, tokens_B8 = np.asarray(call(model.apply, text_BT))[:, -1], contexts.tokens_of(codes_N[which])
+        rounding = max(rounding, between_ways(text_BT, text_BT >= 0, model))
+        if tokens_B8[0, 7] == contexts.START and tokens_B8[0, 2] == SPACE:
+            continue  # a first term of one digit has its space where a wider one has a digit
+        for width in WIDTHS:
+            wide = [put_into(tokens_B8, width, random) for _ in range(2)]
+            one_BV, other_BV = (np.asarray(call(model.apply, wide_BT))[:, -1] for wide_BT in wide)
+            outside = max(outside, float(abs(one_BV - other_BV).max()))
+            rounding = max(rounding, float(abs(one_BV - short_BV).max()))
+    return outside, rounding
+
+
+def _some(rule, base, random):
+    """Some contexts of a rule and base, of each kind, as codes."""
+    found = []
+    for columns in (contexts.within(rule, base, (base - 1,)), contexts.others(rule, base)):
+        codes_N = contexts.strings(columns, None, None)[0][:, 0]
+        found += [codes_N[random.integers(0, len(codes_N), _SAMPLE)], codes_N[-_SAMPLE:]]
+    return np.concatenate(found)
+
+
+def put_into(tokens_B8, width, random):
+    """Texts of terms `width` wide in which the last token reads these strings, the rest being random."""
+    P, begins = width + 1, tokens_B8[0, 7] == contexts.START
+    end = 2 * P + 1 if begins else 4 * P + 5  # where the heading hides what is 2 P back, or anywhere
+    text_BT = random.integers(0, len(CHARACTERS), (len(tokens_B8), end + 1)).astype(np.int32)
+    text_BT[:, HEADING + 1 : HEADING + P] %= SPACE  # no space before that of the first term, which tells the period
+    text_BT[:, [HEADING, HEADING + P]] = SPACE
+    contexts.put(text_BT, P, tokens_B8)
+    return text_BT
