@@ -1,6 +1,6 @@
 // Attention of one token: softmax(q K^T / sqrt K + bias) V over the keys that it may see, head by head.
 import { layerOf, linear, softmax, type Vector } from "./linear";
-import { describe, periodAt, rotate, slope } from "./position";
+import { column, describe, periodAt, rotate, slope } from "./position";
 import type { Config, Params } from "./run";
 
 /** The keys and values of a layer, of each token read so far. */
@@ -48,12 +48,12 @@ export function attend(
   const q_HK = turn(project(x_D, "query", part));
   remember(x_D, memory, part, turn);
 
-  const period = cfg.position === "periodic" ? periodAt(tokens, t, cfg.position_options.separator) : 0;
-  const seen_S = memory.key.map((_, s) => (s === t || !hidden.has(s)) && sees(t - s, period, cfg));
+  const read_SQ = memory.key.map((_, s) => described(t, s, tokens, layer, cfg));
+  const seen_S = read_SQ.map((read_Q, s) => (s === t || !hidden.has(s)) && sees(t - s, read_Q, cfg));
   return look(q_HK, memory, part, cfg, (score, s, head) => {
     if (!seen_S[s]) return -Infinity;
     const sharp = head < cfg.position_options?.span_heads ? cfg.position_options.logit_scale : 1;
-    return sharp * (score + bias(t - s, period, head, part, cfg));
+    return sharp * (score + bias(t - s, read_SQ[s], head, part, cfg));
   });
 }
 
@@ -85,11 +85,19 @@ export function look(
   return { y_D: output ? linear(z_HK, output, part("output_bias")) : z_HK, weights_HS, scores_HS };
 }
 
-function sees(offset: number, period: number, cfg: Config): boolean {
+/** How a scheme that knows the period of a text describes the place of a key; nothing for other schemes. */
+function described(t: number, s: number, tokens: number[], layer: number, cfg: Config): number[] {
+  const { separator, near, heading } = cfg.position_options ?? {};
+  if (cfg.position === "columns") return column(t, s, periodAt(tokens, t, separator, heading + 1), layer, heading);
+  return cfg.position === "periodic" ? describe(t - s, periodAt(tokens, t, separator), near) : [];
+}
+
+function sees(offset: number, read_Q: number[], cfg: Config): boolean {
   if (cfg.window != null && offset >= cfg.window) return false;
+  if (cfg.position === "columns") return read_Q.length > 0;
   if (cfg.position !== "periodic") return true;
   const { near, span_heads } = cfg.position_options;
-  return describe(offset, period, near).some((c) => c < 3 * near || span_heads > 0);
+  return read_Q.some((c) => c < 3 * near || span_heads > 0);
 }
 
 /** How alike a query and a key are, by the head's similarity. */
@@ -112,19 +120,23 @@ function compare(q_HK: Vector, k_HK: Vector, head: number, K: number, part: Part
 }
 
 /** What a score gains by where the key stands. */
-function bias(offset: number, period: number, head: number, part: Part, cfg: Config): number {
+function bias(offset: number, read_Q: number[], head: number, part: Part, cfg: Config): number {
   if (cfg.position === "alibi") return -slope(head, cfg.n_heads) * offset;
   if (cfg.position === "relative") {
     const table_HO = part("relative.table")!;
     const offsets = table_HO.length / cfg.n_heads;
     return table_HO[head * offsets + Math.min(offset, offsets - 1)];
   }
+  if (cfg.position === "columns") {
+    const table_HQ = part("columns.table")!;
+    return read_Q.reduce((total, q) => total + table_HQ[head * (table_HQ.length / cfg.n_heads) + q], 0);
+  }
   if (cfg.position !== "periodic") return 0;
   const table_HC = part("periodic.table")!;
   const { near, span_heads } = cfg.position_options;
   const span = head < span_heads ? part("periodic.level")![head] : BLIND;
   const value = (c: number) => (c < 3 * near ? table_HC[head * 3 * near + c] : span);
-  return describe(offset, period, near).reduce((total, c) => total + value(c), 0);
+  return read_Q.reduce((total, c) => total + value(c), 0);
 }
 
 /** A softmax of the scores; a sink takes a share for itself. */

@@ -30,10 +30,10 @@ export function slope(head: number, heads: number): number {
   return 2 ** ((-8 * (head + 1)) / heads);
 }
 
-/** The period known at a token: the place of the first separator counted from 1, and 0 before it. */
-export function periodAt(tokens: number[], t: number, separator: number): number {
-  const first = tokens.indexOf(separator);
-  return first < 0 || first > t ? 0 : first + 1;
+/** The period known at a token: the place of the first separator counted from 1 after a heading, and 0 before it. */
+export function periodAt(tokens: number[], t: number, separator: number, heading = 0): number {
+  const first = tokens.indexOf(separator, heading);
+  return first < 0 || first > t ? 0 : first + 1 - heading;
 }
 
 /** Which of 3 near + 1 descriptions fit an offset, given the period; the last of them is `between`. */
@@ -44,4 +44,12 @@ export function describe(offset: number, period: number, near: number): number[]
   if (period > 0 && about >= 0 && about < 2 * near) fits.push(near + about);
   if (period > 0 && near <= offset && offset < period - near) fits.push(3 * near);
   return fits;
+}
+
+/** Which tokens that a layer reads with positions in columns are at a place s before t: apformer/layers/position/columns.py. */
+export function column(t: number, s: number, period: number, layer: number, heading: number): number[] {
+  if (s === t) return [0];
+  if (s < heading) return layer ? [] : [3 + s];
+  if (!period) return [];
+  return (layer ? [period - 1] : [period, period + 1]).flatMap((offset, n) => (offset === t - s ? [n + 1] : []));
 }
