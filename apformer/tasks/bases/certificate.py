@@ -32,7 +32,7 @@ from apformer.tasks.bases.alphabet import CHARACTERS, DIGITS, HEADING, SPACE, de
 from apformer.tasks.bases.proof import contexts
 from apformer.tasks.recurrences.rules import NAMES
 
-PREFIXES = 64  # texts that branch at once; each has one branch for each digit and carry
+PREFIXES = 256  # texts that branch at once; each has one branch for each digit and carry
 BATCH = 4096  # other contexts asked at once
 WIDTHS = (5, 20, 100)  # of the terms into which contexts are put
 _SAMPLE = 4  # contexts put there, of each rule, base and kind
@@ -48,18 +48,25 @@ def certify(model, settings, work):
         raise UserError(f"{reason}: what can be claimed is what `apformer evaluate` finds, width by width", USAGE)
     cfg, tally = settings.data, work.state or {"pair": 0, "parts": {}, "worst": [], "done": 0}
     total = sum(contexts.count(rule, base) for rule, base in generator.pairs(cfg))
-    for number, (rule, base) in enumerate(generator.pairs(cfg)):
+    largest_first = sorted(generator.pairs(cfg), key=lambda pair: -pair[1])  # which tell how long the rest takes
+    for number, (rule, base) in enumerate(largest_first):
         if number < tally["pair"]:
             continue
         part, worst = certificate.part(), tally["worst"]
-        for margin_N, name in enumerate_contexts(model, rule, base):
+        for margin_N, described in enumerate_contexts(model, rule, base):
             part = certificate.part(margin_N, part)
-            worst = heapq.nsmallest(certificate.WORST, worst + name(), key=lambda context: context["margin"])
+            if len(worst) < certificate.WORST or margin_N.min() < worst[-1]["margin"]:
+                worst = heapq.nsmallest(certificate.WORST, worst + described(), key=lambda context: context["margin"])
             note = certificate.summary([*tally["parts"].values(), part], worst)
             work.tell(tally["done"] + part["contexts"], total, tally, note)
-        parts = tally["parts"] | {f"{rule}, base {base}": part}
+        parts = tally["parts"] | {where((rule, base)): part}
         tally = {"pair": number + 1, "parts": parts, "worst": worst, "done": tally["done"] + part["contexts"]}
     return conclude(model, cfg, tally)
+
+
+def where(pair):
+    """The name of a rule and base."""
+    return f"{pair[0]}, base {pair[1]}"
 
 
 def enumerate_contexts(model, rule, base):
@@ -86,7 +93,7 @@ def enumerate_contexts(model, rule, base):
             fresh = slice(0, min(BATCH, len(which) - first))
             right_B = right_N1[which[some], 0].astype(np.int32)
             margin_B, predicted_B = (np.asarray(leaf)[fresh] for leaf in _last(text_BT[some], right_B, model=model))
-            yield margin_B, partial(_worst_of, text_BT[some], right_B, margin_B, predicted_B, f"{rule}, base {base}")
+            yield margin_B, partial(_worst_of, text_BT[some], right_B, margin_B, predicted_B, where((rule, base)))
 
 
 @partial(jax.jit, static_argnames="carries")
@@ -125,7 +132,7 @@ def _worst_within(digits_B4, margin_BXJ, predicted_BXJ, asked_BXJ, rule, base):
         expected = (a * x_2 + b * y_2 + t_1 // base) % base
         named = {"given": decode(given), "expected": DIGITS[expected]}
         named["predicted"] = decode(predicted_BXJ[row, x_2, j : j + 1])
-        worst.append(named | {"where": f"{rule}, base {base}", "margin": margin})
+        worst.append(named | {"where": where((rule, base)), "margin": margin})
     return worst
 
 
@@ -137,13 +144,13 @@ def _last(tokens_BT, right_B, *, model):
     return margin_B1[:, 0], logits_BV.argmax(1).astype(jnp.int32)
 
 
-def _worst_of(tokens_BT, right_B, margin_B, predicted_B, where):
+def _worst_of(tokens_BT, right_B, margin_B, predicted_B, name):
     """The worst contexts of a batch of texts, as dicts."""
     worst = []
     for row, _, margin in certificate.nearest(margin_B[:, None]):
         answers = (decode(tokens[row : row + 1]) for tokens in (right_B, predicted_B))
         named = dict(zip(("expected", "predicted"), answers, strict=True))
-        worst.append({"given": decode(tokens_BT[row])} | named | {"where": where, "margin": margin})
+        worst.append({"given": decode(tokens_BT[row])} | named | {"where": name, "margin": margin})
     return worst
 
 
@@ -151,7 +158,7 @@ def conclude(model, cfg, tally):
     """The certificate that a finished tally allows, after measuring what it rests on: a dict that JSON can hold."""
     outside, difference = differences(model, cfg)
     claim = f"greedy decoding continues {contexts.claim({'rules': cfg.rules, 'bases': cfg.bases})}, rightly"
-    parts = tally["parts"]
+    parts = {name: tally["parts"][name] for name in map(where, generator.pairs(cfg))}
     return certificate.verdict(claim, parts, difference, outside, "what should not be seen") | {
         "depends": "a prediction depends on six tokens and the heading, in terms of any width",
         "parts": parts,

@@ -83,7 +83,7 @@ def draw(key, cfg, width_B, places, terms, pair_B=None, extreme=False):
         base_B, rule_B = bases[pair_B % len(bases)], pair_B // len(bases)
     given_2BC = jax.random.randint(keys[2], (2, B, C), 0, base_B[None, :, None])
     if extreme:
-        ends_2BC = (base_B - 1)[None, :, None] * jax.random.bernoulli(keys[3], 0.5, (2, B, C))
+        ends_2BC = jnp.where(jax.random.bernoulli(keys[3], 0.5, (2, B, C)), (base_B - 1)[None, :, None], 0)
         given_2BC = jnp.where(jax.random.bernoulli(keys[4], 0.5, (2, B, C)), ends_2BC, given_2BC)
     return follow(given_2BC, cfg, width_B, base_B, rule_B, terms)
 

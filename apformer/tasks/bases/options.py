@@ -7,7 +7,7 @@ from dataclasses import dataclass
 class Options:
     """Which rows a training step sees, and how many an evaluation has."""
 
-    crop_terms: int = 4
+    crop_terms: int = 6
     """Number of terms of a training row."""
     hard_fraction: float = 0.4
     """Fraction of the batch that is mined: rows whose worst character costs most."""

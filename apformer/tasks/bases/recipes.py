@@ -22,7 +22,7 @@ def bases() -> Settings:
         output_projection=True,
         final_norm=True,
     )
-    training = Training(recipe="bases", steps=6000, batch_size=256, save_every=1000)
+    training = Training(recipe="bases", steps=4000, save_every=1000)
     rule = optimizer.Config(rule="muon", learning_rate=8e-3, weight_decay=0.1)
     return Settings("bases", "model", training, architecture, Config(), Options(), rule)
 
