@@ -85,15 +85,24 @@ def enumerate_contexts(model, rule, base):
         asked_BXJ[:, base:] = False
         asked_BXJ[min(PREFIXES, base**4 - first) :] = False
         yield margin_BXJ[asked_BXJ], partial(_worst_within, digits_B4, margin_BXJ, predicted_BXJ, asked_BXJ, rule, base)
-    columns = contexts.others(rule, base)
-    codes_N1, right_N1 = contexts.strings(columns, None, None)
-    for which, text_BT in contexts.rows(codes_N1[:, 0], None):
-        for first in range(0, len(which), BATCH):
-            some = np.minimum(np.arange(first, first + BATCH), len(which) - 1)  # the last may repeat
-            fresh = slice(0, min(BATCH, len(which) - first))
-            right_B = right_N1[which[some], 0].astype(np.int32)
-            margin_B, predicted_B = (np.asarray(leaf)[fresh] for leaf in _last(text_BT[some], right_B, model=model))
-            yield margin_B, partial(_worst_of, text_BT[some], right_B, margin_B, predicted_B, where((rule, base)))
+    codes_N1, right_N1 = contexts.strings(contexts.others(rule, base), None, None)
+    text_NT, last_N = texts(codes_N1[:, 0])
+    for first in range(0, len(last_N), BATCH):
+        some = np.minimum(np.arange(first, first + BATCH), len(last_N) - 1)  # the last may repeat
+        fresh, right_B = slice(0, min(BATCH, len(last_N) - first)), right_N1[some, 0].astype(np.int32)
+        asked = text_NT[some], last_N[some], right_B
+        margin_B, predicted_B = (np.asarray(leaf)[fresh] for leaf in _last(*asked, model=model))
+        yield margin_B, partial(_worst_of, *asked, margin_B, predicted_B, where((rule, base)))
+
+
+def texts(codes_N):
+    """(tokens_NT, last_N): texts that end, at `last`, with what reads these strings; 0 stands beyond."""
+    found = contexts.rows(codes_N, None)
+    text_NT = np.zeros((len(codes_N), max(text_BT.shape[1] for _, text_BT in found)), np.int32)
+    last_N = np.zeros(len(codes_N), np.int32)
+    for which, text_BT in found:
+        text_NT[which, : text_BT.shape[1]], last_N[which] = text_BT, text_BT.shape[1] - 1
+    return text_NT, last_N
 
 
 @partial(jax.jit, static_argnames="carries")
@@ -137,20 +146,20 @@ def _worst_within(digits_B4, margin_BXJ, predicted_BXJ, asked_BXJ, rule, base):
 
 
 @jax.jit
-def _last(tokens_BT, right_B, *, model):
-    """(Margins of the token after each text, the most likely tokens there), both (B,)."""
-    logits_BV = model.apply(tokens_BT)[:, -1]
+def _last(tokens_BT, last_B, right_B, *, model):
+    """(Margins of the token after the last of each text, the most likely tokens there), both (B,)."""
+    logits_BV = model.apply(tokens_BT)[jnp.arange(len(last_B)), last_B]
     margin_B1 = certificate.margins(logits_BV[:, None], right_B[:, None])
     return margin_B1[:, 0], logits_BV.argmax(1).astype(jnp.int32)
 
 
-def _worst_of(tokens_BT, right_B, margin_B, predicted_B, name):
+def _worst_of(tokens_BT, last_B, right_B, margin_B, predicted_B, name):
     """The worst contexts of a batch of texts, as dicts."""
     worst = []
     for row, _, margin in certificate.nearest(margin_B[:, None]):
-        answers = (decode(tokens[row : row + 1]) for tokens in (right_B, predicted_B))
-        named = dict(zip(("expected", "predicted"), answers, strict=True))
-        worst.append({"given": decode(tokens_BT[row])} | named | {"where": name, "margin": margin})
+        given, answers = decode(tokens_BT[row, : last_B[row] + 1]), (right_B[row], predicted_B[row])
+        named = dict(zip(("expected", "predicted"), (decode([token]) for token in answers), strict=True))
+        worst.append({"given": given} | named | {"where": name, "margin": margin})
     return worst
 
 
@@ -168,19 +177,23 @@ def conclude(model, cfg, tally):
 
 def differences(model, cfg):
     """(outside, rounding): what unseen characters change in logits, and what other texts and ways of computing do."""
-    random, outside, rounding = np.random.default_rng(0), 0.0, 0.0
+    random = np.random.default_rng(0)
     codes_N = np.concatenate([_some(rule, base, random) for rule, base in generator.pairs(cfg)])
-    for which, text_BT in contexts.rows(codes_N, None):
-        short_BV, tokens_B8 = np.asarray(call(model.apply, text_BT))[:, -1], contexts.tokens_of(codes_N[which])
-        rounding = max(rounding, between_ways(text_BT, text_BT >= 0, model))
-        if tokens_B8[0, 7] == contexts.START and tokens_B8[0, 2] == SPACE:
-            continue  # a first term of one digit has its space where a wider one has a digit
-        for width in WIDTHS:
-            wide = [put_into(tokens_B8, width, random) for _ in range(2)]
-            one_BV, other_BV = (np.asarray(call(model.apply, wide_BT))[:, -1] for wide_BT in wide)
-            outside = max(outside, float(abs(one_BV - other_BV).max()))
-            rounding = max(rounding, float(abs(one_BV - short_BV).max()))
+    text_NT, _ = texts(codes_N)
+    outside, rounding = 0.0, between_ways(text_NT[::_SAMPLE], text_NT[::_SAMPLE] >= 0, model)
+    # A first term of one digit has its space where a wider one has a digit.
+    tokens_N8 = contexts.tokens_of(codes_N)
+    alike_N = (tokens_N8[:, 7] != contexts.START) | (tokens_N8[:, 2] != SPACE)
+    tokens_N8, short_NV = tokens_N8[alike_N], _logits(model, *texts(codes_N[alike_N]))
+    for width in WIDTHS:
+        one_NV, other_NV = (_logits(model, *put_into(tokens_N8, width, random)) for _ in range(2))
+        outside = max(outside, float(abs(one_NV - other_NV).max()))
+        rounding = max(rounding, float(abs(one_NV - short_NV).max()))
     return outside, rounding
+
+
+def _logits(model, text_NT, last_N):
+    return np.asarray(call(model.apply, text_NT))[np.arange(len(last_N)), last_N]
 
 
 def _some(rule, base, random):
@@ -192,12 +205,18 @@ def _some(rule, base, random):
     return np.concatenate(found)
 
 
-def put_into(tokens_B8, width, random):
-    """Texts of terms `width` wide in which the last token reads these strings, the rest being random."""
-    P, begins = width + 1, tokens_B8[0, 7] == contexts.START
-    end = 2 * P + 1 if begins else 4 * P + 5  # where the heading hides what is 2 P back, or anywhere
-    text_BT = random.integers(0, len(CHARACTERS), (len(tokens_B8), end + 1)).astype(np.int32)
-    text_BT[:, HEADING + 1 : HEADING + P] %= SPACE  # no space before that of the first term, which tells the period
-    text_BT[:, [HEADING, HEADING + P]] = SPACE
-    contexts.put(text_BT, P, tokens_B8)
-    return text_BT
+def put_into(tokens_N8, width, random):
+    """(tokens_NT, last_N) of terms `width` wide in which the last token reads these strings, the rest being random.
+
+    It stands where the heading hides what is 2 P back if that is hidden from it, else anywhere.
+    """
+    P, begins_N = width + 1, tokens_N8[:, 7] == contexts.START
+    last_N = np.where(begins_N, 2 * P + 1, 4 * P + 5)
+    text_NT = random.integers(0, len(CHARACTERS), (len(tokens_N8), 4 * P + 6)).astype(np.int32)
+    text_NT[:, HEADING + 1 : HEADING + P] %= SPACE  # no space before that of the first term, which tells the period
+    text_NT[:, [HEADING, HEADING + P]] = SPACE
+    for which in (begins_N, ~begins_N):
+        text_BT = text_NT[which, : last_N[which].max(initial=0) + 1]
+        contexts.put(text_BT, P, tokens_N8[which])
+        text_NT[which, : text_BT.shape[1]] = text_BT
+    return text_NT, last_N

@@ -110,13 +110,13 @@ def knows(wrong_8, tokens_BT):
 
     z, x, before, x_j, y_j, y = (back(o) for o in (0, P_BT, P_BT + 1, P_BT - 1, 2 * P_BT - 1, 2 * P_BT))
     rule_B1, top_B1 = tokens_BT[:, :1], tokens_BT[:, 1:2]
-    a, b, base = jnp.where(rule_B1 == 18, 1, 2), jnp.where(rule_B1 == 17, -1, rule_B1 == 18), top_B1 + 1
+    a, base = jnp.where(rule_B1 == 18, 1, 2), top_B1 + 1
+    b = jnp.where(rule_B1 == 17, -1, jnp.where(rule_B1 == 18, 1, 0))
     carried = 0
     for c in (-1, 1):  # else 0: what the digit before may pass on, and what the written digit speaks of
-        passes = (before < base) & (
-            (2 * before < base) if c < 0 else (a * before + (rule_B1 == 18) * top_B1 + 1 >= base)
-        )
-        carried = jnp.where(passes & ((c > 0) | (rule_B1 == 17)) & ((a * x + b * y + c) % base == z), c, carried)
+        upwards = a * before + jnp.where(rule_B1 == 18, top_B1, 0) + 1 >= base
+        passes = (before < base) & (upwards if c > 0 else (rule_B1 == 17) & (2 * before < base))
+        carried = jnp.where(passes & ((a * x + b * y + c) % base == z), c, carried)
     carried = jnp.where((a * x + b * y) % base == z, 0, carried)  # in base 2, -1 and 1 look alike, but not 0
     carry = jnp.where(x == alphabet.SPACE, 0, (a * x + b * y + carried) // base)
     says = jnp.where(x_j < 16, (a * x_j + b * y_j + carry) % base, alphabet.SPACE)
