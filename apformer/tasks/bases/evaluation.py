@@ -1,8 +1,8 @@
 """Exact match by rule and base, of terms of one width after the other, up to many more digits than in training.
 
-Each rule and base is asked random rows, and extreme ones, half of whose digits are the lowest or the highest: there
-carries run. As in `evaluate`, the first two terms are given, and a term is right when the space before it and all its
-digits are: teacher-forced, and free-running from the first two terms.
+Each rule and base is asked random rows, and hard ones, many of whose digits pass on what is carried into them. As in
+`evaluate`, the first two terms are given, and a term is right when the space before it and all its digits are:
+teacher-forced, and free-running from the first two terms.
 """
 
 from functools import partial
@@ -18,7 +18,7 @@ from apformer.tasks.bases import generator
 from apformer.tasks.bases.alphabet import decode
 
 TERMS = 4  # of a row: two given, two asked for
-KINDS = ("random", "extreme")
+KINDS = ("random", "hard")
 MODES = ("teacher_forced", "free_running")
 _KEY = 1  # the same rows for every seed
 _EXAMPLES = 20  # wrong terms shown
@@ -76,8 +76,8 @@ def rows_of(cfg, width, kind, pair_B):
     """The Rows of a suite, one for each rule and base in pair_B."""
     key = jax.random.fold_in(jax.random.key(_KEY), len(KINDS) * width + KINDS.index(kind))
     width_B = jnp.full(len(pair_B), width, jnp.int32)
-    draw = jax.jit(generator.draw, static_argnames=("cfg", "places", "terms", "extreme"))
-    return draw(key, cfg, width_B, width, TERMS, jnp.asarray(pair_B, jnp.int32), extreme=kind == "extreme")
+    draw = jax.jit(generator.draw, static_argnames=("cfg", "places", "terms", "hard"))
+    return draw(key, cfg, width_B, width, TERMS, jnp.asarray(pair_B, jnp.int32), hard=kind == "hard")
 
 
 @partial(jax.jit, static_argnames="width")

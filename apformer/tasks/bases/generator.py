@@ -8,7 +8,8 @@ After the terms y and x comes z = a x + b y modulo base^D. Its digits follow fro
     fibonacci      z = x + y       c in 0, 1
     doubling       z = 2x          c in 0, 1
 
-Every row has a rule, a base and a width of its own. Its first two terms are drawn, digit by digit.
+Every row has a rule, a base and a width of its own. Its first two terms are drawn, digit by digit. Of random digits,
+few pass on what is carried into them; in `hard` rows many do.
 """
 
 from dataclasses import dataclass
@@ -68,11 +69,11 @@ def pairs(cfg):
     return [(rule, base) for rule in cfg.rules for base in cfg.bases]
 
 
-def draw(key, cfg, width_B, places, terms, pair_B=None, extreme=False):
+def draw(key, cfg, width_B, places, terms, pair_B=None, hard=False):
     """Rows of the widths given. A base is drawn in proportion to itself, a rule uniformly, unless pair_B numbers both.
 
-    extreme: half of the digits of the first two terms are the lowest or the highest. Pure; cfg, places (at least the
-    largest width), terms and extreme are static under jit.
+    hard: half of the places are open, as far as they can be. Pure; cfg, places (at least the largest width), terms and
+    hard are static under jit.
     """
     keys, B, C = jax.random.split(key, 5), len(width_B), places
     bases = jnp.asarray(cfg.bases, jnp.int32)
@@ -82,15 +83,35 @@ def draw(key, cfg, width_B, places, terms, pair_B=None, extreme=False):
     else:
         base_B, rule_B = bases[pair_B % len(bases)], pair_B // len(bases)
     given_2BC = jax.random.randint(keys[2], (2, B, C), 0, base_B[None, :, None])
-    if extreme:
-        ends_2BC = jnp.where(jax.random.bernoulli(keys[3], 0.5, (2, B, C)), (base_B - 1)[None, :, None], 0)
-        given_2BC = jnp.where(jax.random.bernoulli(keys[4], 0.5, (2, B, C)), ends_2BC, given_2BC)
+    if hard:
+        open_2BC = opened(keys[3], given_2BC, *coefficients(cfg, rule_B), base_B)
+        given_2BC = jnp.where(jax.random.bernoulli(keys[4], 0.5, (1, B, C)), open_2BC, given_2BC)
     return follow(given_2BC, cfg, width_B, base_B, rule_B, terms)
+
+
+def coefficients(cfg, rule_B):
+    """(a, b) of the rules of rows: z = a x + b y."""
+    return tuple(jnp.asarray([NAMES[rule][i] for rule in cfg.rules], jnp.int32)[rule_B] for i in (0, 1))
+
+
+def opened(key, given_2BC, a_B, b_B, base_B):
+    """Digits of y and x with which places are open: what they pass on depends on what is carried into them.
+
+    So it is where a x + b y is -1, 0, base - 1 or base. Where no y does it y stays; in doubling x is the middle digit.
+    """
+    (y_BC, x_BC), (a_B1, b_B1, base_B1) = given_2BC, (leaf_B[:, None] for leaf_B in (a_B, b_B, base_B))
+    one_BC, high_BC = jax.random.randint(key, (2, *y_BC.shape), 0, 2)
+    for upper_BC in (high_BC, 1 - high_BC):
+        sum_BC = one_BC - 1 + upper_BC * base_B1
+        sum_BC = jnp.where(b_B1 > 0, base_B1 - 1, sum_BC)  # with no carry of -1, the others are not open
+        open_BC = b_B1 * (sum_BC - a_B1 * x_BC)  # b is 1, -1 or 0
+        y_BC = jnp.where((b_B1 != 0) & (open_BC >= 0) & (open_BC < base_B1), open_BC, y_BC)
+    return jnp.stack([y_BC, jnp.where(b_B1 == 0, (base_B1 - 1) // 2, x_BC)])
 
 
 def follow(given_2BC, cfg, width_B, base_B, rule_B, terms):
     """The Rows that begin with two terms each."""
-    a_B, b_B = (jnp.asarray([NAMES[rule][i] for rule in cfg.rules], jnp.int32)[rule_B] for i in (0, 1))
+    a_B, b_B = coefficients(cfg, rule_B)
     inside_BC = jnp.arange(given_2BC.shape[2], dtype=jnp.int32)[None] < width_B[:, None]
 
     def place(carry_B, digits):

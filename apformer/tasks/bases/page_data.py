@@ -59,7 +59,7 @@ def _by_width(found):
         )
         for digits in dict.fromkeys(digits for digits, _ in shares)
     ]
-    return sections.bars("By width", "free-running; in extreme terms carries run far", kinds, groups)
+    return sections.bars("By width", "free-running; in hard terms carries run far", kinds, groups)
 
 
 def _wrong(found):

@@ -1,12 +1,13 @@
 """Rows in many bases as a run sees them: rows to train on and to choose by, and the loss.
 
-Every training row is fresh. A share hard_fraction of the batch is mined: the hardest of several times as many rows.
-Only the third and later terms count.
+Every training row is fresh: half as they come, half with carries that run far. A share hard_fraction of the batch is
+mined: the hardest of several times as many rows with such carries. Only the third and later terms count.
 """
 
 from functools import partial
 
 import jax
+import jax.numpy as jnp
 
 from apformer.flags import require
 from apformer.tasks import hard_rows
@@ -33,19 +34,27 @@ def check(settings):
 
 def sample(key, settings, train_rows=None):
     """The batch of a training step, candidates for its hardest rows last. Pure, settings static."""
-    mined = mined_rows(settings)
-    return _draw(key, settings, settings.training.batch_size - mined + settings.options.mined_per_hard * mined)
+    mined, keys = mined_rows(settings), jax.random.split(key)
+    drawn = settings.training.batch_size - mined
+    hard = drawn // 2 + settings.options.mined_per_hard * mined
+    return _joined(_draw(keys[0], settings, drawn - drawn // 2, False), _draw(keys[1], settings, hard, True))
 
 
-def _draw(key, settings, size):
+def _draw(key, settings, size, hard):
     cfg, (width_key, row_key) = settings.data, jax.random.split(key)
     width_B = jax.random.randint(width_key, (size,), 1, cfg.digits + 1)
-    return generator.encode(generator.draw(row_key, cfg, width_B, cfg.digits, settings.options.crop_terms), cfg)
+    terms = settings.options.crop_terms
+    return generator.encode(generator.draw(row_key, cfg, width_B, cfg.digits, terms, hard=hard), cfg)
+
+
+def _joined(*batches):
+    return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *batches)
 
 
 def validation(settings, rows):
-    """Rows by which the best checkpoint is chosen; the same for every seed."""
-    return _draw(jax.random.key(VALIDATION_KEY), settings, VALIDATION_ROWS)
+    """Rows by which the best checkpoint is chosen, half of them hard; the same for every seed."""
+    keys, half = jax.random.split(jax.random.key(VALIDATION_KEY)), VALIDATION_ROWS // 2
+    return _joined(*(_draw(key, settings, half, hard) for key, hard in zip(keys, (False, True), strict=True)))
 
 
 def make_loss(settings):

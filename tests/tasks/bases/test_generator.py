@@ -11,15 +11,15 @@ from apformer.tasks.bases.alphabet import decode, encode
 from apformer.tasks.bases.generator import Config
 
 FOLLOWS = {"=": lambda y, x: 2 * x - y, "+": lambda y, x: x + y, "*": lambda y, x: 2 * x}
-draw = jax.jit(generator.draw, static_argnames=("cfg", "places", "terms", "extreme"))
+draw = jax.jit(generator.draw, static_argnames=("cfg", "places", "terms", "hard"))
 
 
-@pytest.mark.parametrize("extreme", [False, True])
-def test_rows_follow_their_rule_in_their_base(extreme):
+@pytest.mark.parametrize("hard", [False, True])
+def test_rows_follow_their_rule_in_their_base(hard):
     """Python reads the text of each row; every rule, base and width is drawn."""
     cfg, met = Config(), set()
     width_B = jnp.tile(jnp.arange(1, 6, dtype=jnp.int32), 120)
-    rows = draw(jax.random.key(3), cfg, width_B, 5, 5, extreme=extreme)
+    rows = draw(jax.random.key(3), cfg, width_B, 5, 5, hard=hard)
     batch = generator.encode(rows, cfg)
     for tokens_T, weights_T, width in zip(*map(np.asarray, batch[:2]), np.asarray(width_B), strict=True):
         length = generator.length(5, width)
@@ -35,6 +35,22 @@ def test_rows_follow_their_rule_in_their_base(extreme):
         np.testing.assert_array_equal(weights_T, asked)
         met.add((heading, int(width)))
     assert len({heading for heading, _ in met}) == 45 and len(met) > 150
+
+
+def test_hard_places_pass_on_what_is_carried_into_them():
+    """Where it can be: of a progression at every place that is chosen, twice as often as by chance in all."""
+    cfg, shares = Config(bases=(9, 10)), {}
+    a_b_carries = {"progression": (2, -1, (-1, 0, 1)), "fibonacci": (1, 1, (0, 1)), "doubling": (2, 0, (0, 1))}
+    for hard in (False, True):
+        rows = draw(jax.random.key(1), cfg, jnp.full(300, 6, jnp.int32), 6, 2, hard=hard)
+        y_BC, x_BC = np.asarray(rows.digits_BNC).swapaxes(0, 1)
+        for number, rule in enumerate(cfg.rules):
+            (a, b, carries), base_B1 = a_b_carries[rule], np.asarray(rows.base_B)[:, None]
+            passed_on = np.stack([(a * x_BC + b * y_BC + c) // base_B1 for c in carries])
+            chosen_B = (np.asarray(rows.rule_B) == number) & (np.asarray(rows.base_B) == 9)
+            shares[rule, hard] = (passed_on.min(0) < passed_on.max(0))[chosen_B].mean()
+    for rule in cfg.rules:
+        assert shares[rule, True] > 2 * shares[rule, False] > 0 and shares[rule, True] > 0.4
 
 
 def test_rows_as_text():

@@ -52,7 +52,7 @@ def fails(capsys, pattern, exit_code, *args):
 def test_what_a_run_says_and_keeps(run):
     result = json.loads((run / "evaluation.json").read_text())
     assert [(suite["digits"], suite["rows"]) for suite in result["widths"]] == [
-        (width, kind) for width in (2, 5) for kind in ("random", "extreme")
+        (width, kind) for width in (2, 5) for kind in ("random", "hard")
     ]
     assert [(pair["rule"], pair["base"]) for pair in result["pairs"]] == generator.pairs(CFG)
     assert all(suite["terms"] == 4 * 2 * 2 for suite in result["widths"])
