@@ -136,7 +136,7 @@ class Strings:
         for layer in range(self.cfg["n_layers"], 0, -1):
             reads = network.reads(self.cfg, layer)
             below = distinct(np.stack([part(codes if readers is None else readers, places) for places in reads]))
-            below = below[below % 12 != network.START]
+            below = below[below % 12 != network.radix(self.cfg) - 1]
             if layer != last:
                 self.multiply_adds += 3 * D * D * len(below) + (2 * len(reads) * D + D * D + 2 * D * F) * len(codes)
             codes, readers = below, None
