@@ -5,8 +5,7 @@ One model for all: a row begins with its rule and its base. Rows are always draw
 
 from apformer.report import attention, figures, tables
 from apformer.tasks import Evaluation
-from apformer.tasks.bases import evaluation
-from apformer.tasks.bases.alphabet import CHARACTERS
+from apformer.tasks.bases import alphabet, evaluation
 from apformer.tasks.bases.certificate import certify
 from apformer.tasks.bases.continuation import predict
 from apformer.tasks.bases.generator import Config
@@ -27,5 +26,5 @@ def evaluate(model, settings, rows, progress):
     """Exact match by rule, base and width, on widths of training and on wider terms."""
     result = evaluation.evaluate(settings.data, settings.options.test_sequences, model, progress=progress)
     pictures = {"accuracy_by_width": figures.accuracy_by_width(result)}
-    pictures |= attention.pictures(settings, model.params, validation(settings, rows), [*CHARACTERS])
+    pictures |= attention.pictures(settings, model.params, validation(settings, rows), [*alphabet.CHARACTERS])
     return Evaluation(result, evaluation.table(result), pictures, doubt=tables.doubt(result))

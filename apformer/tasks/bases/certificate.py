@@ -73,18 +73,18 @@ def enumerate_contexts(model, rule, base):
     """Yields (margins (N,), a function that lists the worst of them), for all contexts of a rule and base."""
     a, b, _ = NAMES[rule]
     carries = generator.CARRIES[rule]
-    occurs_XJ = contexts.passed_on(rule, base)
+    occurs = contexts.passed_on(rule, base)  # by digit and carry
     ask = partial(_branches, model=model, carries=carries)
     given = np.array([rule_token(rule), base - 1, a, b, base], np.int32)
     for first in range(0, base**4, PREFIXES):
         number_B = np.arange(first, first + PREFIXES) % base**4
         y_1, y_2, x_0, x_1 = (number_B // base**i % base for i in (3, 2, 1, 0))
         digits_B4 = np.stack([y_1, y_2, x_0, x_1], axis=1).astype(np.int32)
-        margin_BXJ, predicted_BXJ = (np.asarray(leaf) for leaf in ask(digits_B4, given))
-        asked_BXJ = np.broadcast_to(occurs_XJ[x_0][:, None], margin_BXJ.shape).copy()
-        asked_BXJ[:, base:] = False
-        asked_BXJ[min(PREFIXES, base**4 - first) :] = False
-        yield margin_BXJ[asked_BXJ], partial(_worst_within, digits_B4, margin_BXJ, predicted_BXJ, asked_BXJ, rule, base)
+        margin_BJ, predicted_BJ = (np.asarray(leaf) for leaf in ask(digits_B4, given))
+        asked_BJ = np.repeat(occurs[x_0][:, None], len(DIGITS), axis=1).reshape(margin_BJ.shape)
+        asked_BJ[:, base * len(carries) :] = False
+        asked_BJ[min(PREFIXES, base**4 - first) :] = False
+        yield margin_BJ[asked_BJ], partial(_worst_within, digits_B4, margin_BJ, predicted_BJ, asked_BJ, rule, base)
     codes_N1, right_N1 = contexts.strings(contexts.others(rule, base), None, None)
     text_NT, last_N = texts(codes_N1[:, 0])
     for first in range(0, len(last_N), BATCH):
@@ -107,40 +107,39 @@ def texts(codes_N):
 
 @partial(jax.jit, static_argnames="carries")
 def _branches(digits_B4, given, *, model, carries):
-    """(Margins, predicted tokens) of z_2 after y_1 y_2 x_0 x_1, any x_2 and any carry: (B, X, J), X = 16."""
+    """(Margins, predicted tokens) of z_2 after y_1 y_2 x_0 x_1, any x_2 with any carry: (B, J)."""
     rule, top, a, b, base = given
     y_1, y_2, x_0, x_1 = digits_B4.T
-    B, X = len(digits_B4), len(DIGITS)
+    B, each = len(digits_B4), len(DIGITS)
     fill = lambda token: jnp.full(B, token, jnp.int32)  # noqa: E731
     prefix = [fill(rule), fill(top), fill(SPACE), fill(0), y_1, y_2, fill(SPACE), x_0, x_1]
     prefix_BT = jnp.stack(prefix, axis=1)
     _, cache = model.extend(prefix_BT, model.init_cache(B, prefix_BT.shape[1] + 4))
-    cache = jax.tree.map(lambda leaf: jnp.repeat(leaf, X, axis=0), cache)
-    x_2 = jnp.tile(jnp.arange(X, dtype=jnp.int32) % base, B)
+    cache = jax.tree.map(lambda leaf: jnp.repeat(leaf, each, axis=0), cache)
+    x_2 = jnp.tile(jnp.arange(each, dtype=jnp.int32) % base, B)
     x_2BT = jnp.stack([x_2, jnp.full_like(x_2, SPACE), jnp.zeros_like(x_2)], axis=1)
     _, cache = model.extend(x_2BT, cache)
     found = []
     for carry in carries:
-        t_1 = jnp.repeat(a * x_1 + b * y_1 + carry, X)
-        target = (a * x_2 + b * jnp.repeat(y_2, X) + t_1 // base) % base
+        t_1 = jnp.repeat(a * x_1 + b * y_1 + carry, each)
+        target = (a * x_2 + b * jnp.repeat(y_2, each) + t_1 // base) % base
         logits_B1V, _ = model.extend((t_1 % base)[:, None], cache)
         margin = certificate.margins(logits_B1V, target[:, None])[:, 0]
-        found.append((margin.reshape(B, X), logits_B1V[:, 0].argmax(-1).astype(jnp.int32).reshape(B, X)))
-    return tuple(jnp.stack(leaves, axis=-1) for leaves in zip(*found, strict=True))
+        found.append((margin, logits_B1V[:, 0].argmax(-1).astype(jnp.int32)))
+    return tuple(jnp.stack(leaves, axis=-1).reshape(B, -1) for leaves in zip(*found, strict=True))
 
 
-def _worst_within(digits_B4, margin_BXJ, predicted_BXJ, asked_BXJ, rule, base):
+def _worst_within(digits_B4, margin_BJ, predicted_BJ, asked_BJ, rule, base):
     """The worst contexts of a batch, as dicts."""
     (a, b, _), worst = NAMES[rule], []
-    margin_BXJ = np.where(asked_BXJ, margin_BXJ, np.inf)
-    for row, place, margin in certificate.nearest(margin_BXJ.reshape(len(margin_BXJ), -1)):
-        x_2, j = divmod(place, margin_BXJ.shape[2])
+    for row, place, margin in certificate.nearest(np.where(asked_BJ, margin_BJ, np.inf)):
+        x_2, j = divmod(place, len(generator.CARRIES[rule]))
         y_1, y_2, x_0, x_1 = digits_B4[row].tolist()
         t_1 = a * x_1 + b * y_1 + generator.CARRIES[rule][j]
         given = [rule_token(rule), base - 1, SPACE, 0, y_1, y_2, SPACE, x_0, x_1, x_2, SPACE, 0, t_1 % base]
         expected = (a * x_2 + b * y_2 + t_1 // base) % base
         named = {"given": decode(given), "expected": DIGITS[expected]}
-        named["predicted"] = decode(predicted_BXJ[row, x_2, j : j + 1])
+        named["predicted"] = decode(predicted_BJ[row, place : place + 1])
         worst.append(named | {"where": where((rule, base)), "margin": margin})
     return worst
 
