@@ -165,7 +165,7 @@ def test_a_compiler_that_computes_wrongly_is_found(tmp_path, capsys, monkeypatch
 
 def test_what_numpy_does_not_compute_is_refused(made_run, capsys):
     assert cli.main(["certify", str(made_run("text")), "--check"]) == errors.USAGE
-    assert "takes runs of digits, progressions" in capsys.readouterr().err
+    assert "takes runs of bases, digits, progressions" in capsys.readouterr().err
 
 
 def test_files_that_do_not_belong_together_are_refused(copy, capsys):

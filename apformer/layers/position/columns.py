@@ -77,10 +77,10 @@ class Scheme:
         return replace(view, mask_BTS=reads_BTSQ.any(-1), found=reads_BTSQ)
 
     def bias(self, param, view, cfg, dtype):
-        table_HQ = param("table", self.one_token_each, (cfg.n_heads, OFFSETS + self.heading))
+        table_HQ = param("table", self._one_token_each, (cfg.n_heads, OFFSETS + self.heading))
         return jnp.einsum("HQ,BTSQ->BHTS", table_HQ, view.found.astype(table_HQ.dtype))
 
-    def one_token_each(self, key, shape_HQ, dtype=jnp.float32):
+    def _one_token_each(self, key, shape_HQ, dtype=jnp.float32):
         """Each head starts by reading mostly one token (see relative.one_offset_each)."""
         n_heads, reads = shape_HQ
         own_HQ = jax.nn.one_hot(jnp.arange(n_heads) % reads, reads, dtype=dtype)
