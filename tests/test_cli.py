@@ -333,7 +333,7 @@ class TestRunDirectory:
     @pytest.mark.parametrize(
         ("name", "value", "known"),
         [
-            ("task", "progresions", "there is no task progresions: it is none of bases, digits, progressions, .*text"),
+            ("task", "progresions", "there is no task progresions: it is none of .*progressions, .*text"),
             ("architecture", "modell", "architecture modell is none of model, recurrent"),
             ("architecture", "seq2seq", "architecture seq2seq is none of model, recurrent"),
         ],

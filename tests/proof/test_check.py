@@ -15,6 +15,7 @@ from apformer.proof import check, network, page, witness
 from apformer.runs.provenance import digest
 from apformer.tasks.progressions.generator import Config
 from apformer.tasks.progressions.proof import contexts
+from tests.helpers.abilities import able
 from tests.helpers.small_models import circuit_run
 
 D2 = Config(digits=2, min_difference=-49, max_difference=49)
@@ -165,7 +166,7 @@ def test_a_compiler_that_computes_wrongly_is_found(tmp_path, capsys, monkeypatch
 
 def test_what_numpy_does_not_compute_is_refused(made_run, capsys):
     assert cli.main(["certify", str(made_run("text")), "--check"]) == errors.USAGE
-    assert "takes runs of bases, digits, progressions" in capsys.readouterr().err
+    assert f"takes runs of {able('certify --check')}" in capsys.readouterr().err
 
 
 def test_files_that_do_not_belong_together_are_refused(copy, capsys):

@@ -18,6 +18,7 @@ from apformer.runs import checkpoint, fit, metrics, recipes, restore, selection,
 from apformer.tasks.text import Options, training
 from apformer.tokenizers import pretrained
 from apformer.tokenizers import text as text_tokenizer
+from tests.helpers.abilities import able
 
 TEXT = "".join(f"the {k} bottles of ale stand on wall {k % 7}.\n" for k in range(99))
 FLAGS = (
@@ -207,16 +208,11 @@ def test_flags_that_cannot_be_followed(run, capsys, flags, sentence, exit_code):
 
 
 def test_commands_say_which_runs_they_are_for(run, capsys, file):
-    three = "digits, progressions, recurrences: name one, or try `apformer generate"
-    fails(
-        capsys,
-        f" is a run of text, and `apformer predict` takes runs of {three}",
-        errors.USAGE,
-        "predict",
-        run,
-        "007 010",
-    )
-    fails(capsys, f" is a run of text, and `apformer certify` takes runs of {three}", errors.USAGE, "certify", run)
+    def of(command):
+        return f" is a run of text, and `apformer {command}` takes runs of {able(command)}: name one, or try `apformer"
+
+    fails(capsys, of("predict"), errors.USAGE, "predict", run, "007 010")
+    fails(capsys, of("certify"), errors.USAGE, "certify", run)
 
 
 @pytest.mark.parametrize(

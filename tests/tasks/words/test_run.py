@@ -12,6 +12,7 @@ import pytest
 from apformer import cli, errors, runs, word2vec
 from apformer.runs import checkpoint, fit, metrics, recipes, restore
 from apformer.tasks.words import corpus, training
+from tests.helpers.abilities import able
 
 CLUSTERS, SIZE = 5, 7
 FLAGS = (
@@ -126,11 +127,11 @@ def test_neighbours_are_printed_by_a_command(run, capsys):
         (["generate", "{run}"], "{run} is a run of words, and `apformer generate` takes runs of text"),
         (
             ["predict", "{run}", "007 010"],
-            "{run} is a run of words, and `apformer predict` takes runs of digits, progressions, recurrences",
+            f"{{run}} is a run of words, and `apformer predict` takes runs of {able('predict')}",
         ),
         (
             ["certify", "{run}"],
-            "{run} is a run of words, and `apformer certify` takes runs of digits, progressions, recurrences",
+            f"{{run}} is a run of words, and `apformer certify` takes runs of {able('certify')}",
         ),
         (["export", "{run}", "--to", "stablehlo"], "{run} reads windows of words: give --to safetensors"),
         (["train", *FLAGS, "--validation_share", "1"], "--validation_share 1.0 is out of range"),
