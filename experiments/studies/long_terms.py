@@ -54,7 +54,7 @@ def progression(kind, digits, terms):
     while len(third) < digits - 1:
         third += rng.choice("09") * rng.randint(1, digits)
     third = int(third[: digits - 1])
-    difference = rng.randrange(most // 100) % (third // 2 + 1)
+    difference = rng.randrange(max(1, most // 100)) % (third // 2 + 1)
     return third - 2 * difference, difference
 
 
