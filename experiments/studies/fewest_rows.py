@@ -157,12 +157,15 @@ def draw_figure(found, args):
         panels[1].plot(counts, [max(np.median(wrong), 0.5) for wrong in of], color=colour, marker="o", label=kind)
         for count, wrong in zip(counts, of, strict=True):
             panels[1].plot([count] * len(wrong), np.maximum(wrong, 0.5), ".", color=colour, alpha=0.4, markersize=4)
-    panels[0].set(ylabel=f"seeds proven, of {args.members}", ylim=(-0.5, args.members + 0.5))
+    panels[0].set(ylabel=f"seeds proven, of {args.members}", ylim=(-0.05 * args.members, 1.05 * args.members))
+    panels[0].yaxis.get_major_locator().set_params(integer=True)
     panels[1].set(ylabel="contexts wrong (median; a dot a seed)", yscale="log")
     panels[1].set_yticks([0.5, 1, 10, 100, 1000, 10000, 100000], ["0", "1", "10", "100", "1,000", "10,000", "100,000"])
     for panel in panels:
         _study.by_length(panel, sorted({*args.random, *args.chosen}))
+        panel.tick_params(axis="x", labelsize=7)
         panel.set(xlabel=f"different training rows, of at most {args.digits} digits")
+    panels[1].yaxis.minorticks_off()
     panels[0].legend(frameon=False)
     return figure
 

@@ -37,7 +37,7 @@ class LeastWidth:
     """Seeds of each width."""
     steps: int = 1000
     """Optimizer steps."""
-    flags: str = "--d_model 32 --d_ff 64 --learning_rate 8e-3 --weight_decay 1.0 --hard_fraction 0"
+    flags: str = "--d_model 32 --d_ff 64 --learning_rate 8e-3"
     """More flags of `apformer train`."""
     run_dir: str | None = None
     """Directory of the study. The default is runs/<UTC time>-least_width."""
@@ -140,7 +140,7 @@ def draw_figure(found, args):
         panel.set_xticks(range(len(found)), [*found])
         panel.set_yticks([0.5, 10, 1000, 100000], ["0", "10", "1,000", "100,000"])
         panel.minorticks_off()
-    panels[0].set_ylabel("strings (line: in no row; dots: wrong, a seed each)")
+    panels[0].set_ylabel("a dot a seed: wrong; line: in no row")
     return figure
 
 
