@@ -34,6 +34,7 @@ from apformer.tasks.recurrences.rules import NAMES
 
 PREFIXES = 256  # texts that branch at once; each has one branch for each digit and carry
 BATCH = 4096  # other contexts asked at once
+TEXTS = 32  # texts of wider terms asked at once
 WIDTHS = (5, 20, 100)  # of the terms into which contexts are put
 _SAMPLE = 4  # contexts put there, of each rule, base and kind
 
@@ -192,7 +193,12 @@ def differences(model, cfg):
 
 
 def _logits(model, text_NT, last_N):
-    return np.asarray(call(model.apply, text_NT))[np.arange(len(last_N)), last_N]
+    """The logits after the last of each text, some texts at a time: attention of long ones takes much memory."""
+    found = []
+    for first in range(0, len(last_N), TEXTS):
+        some = np.minimum(np.arange(first, first + TEXTS), len(last_N) - 1)  # the last may repeat
+        found.append(np.asarray(call(model.apply, text_NT[some]))[np.arange(TEXTS), last_N[some]])
+    return np.concatenate(found)[: len(last_N)]
 
 
 def _some(rule, base, random):
