@@ -6,7 +6,6 @@ the process held since the trial began.
 """
 
 import contextlib
-import ctypes
 import io
 import os
 import random
@@ -160,8 +159,6 @@ def _forget_programs(before):
     if now - before < 1:
         return before
     jax.clear_caches()
-    with contextlib.suppress(AttributeError):  # of glibc alone
-        ctypes.CDLL(None).malloc_trim(0)  # what is free is no longer held
     return now
 
 
