@@ -2,11 +2,12 @@
 
 A parser answers with a value, or with UserError: one sentence on one line, which names the file, with a documented exit
 code. Anything else is a failure, which is printed with its seed. Time is that of the processor, memory the most that
-the process held since the trial began.
+one process held since it began to read.
 """
 
 import contextlib
 import io
+import multiprocessing
 import os
 import random
 import re
@@ -17,6 +18,8 @@ import time
 import traceback
 import warnings
 from collections import Counter
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from itertools import islice
 from pathlib import Path
 
 import jax
@@ -30,9 +33,10 @@ QUESTION = "What does hostile input do to the parsers of every file, prompt and 
 CLAIM = (
     "{cases:,} inputs for {parsers:,} parsers: {tracebacks:,} tracebacks, {unclear:,} refusals that are no clear "
     "sentence, {slow:,} cases above {limit:,} s; {refused:share} refused with a sentence, the others read; "
-    "at most {megabytes:,} MB"
+    "at most {megabytes:,} MB in a process of {each:,} inputs"
 )
 CASES = 1_000_000
+EACH = 50_000  # cases of one process
 SEED = 16
 LIMIT = 2  # seconds of the processor for a case
 LONGEST = 5000  # characters of a sentence
@@ -41,36 +45,58 @@ SHOWN = 5  # failures of a parser that are told in full
 
 
 def measure(cases, folder):
-    """Figures of `cases` inputs, each parser with its share of them."""
-    place = Path("/dev/shm")
+    """Figures of `cases` inputs, each parser with its share of them, EACH of them in a process of its own.
+
+    A process that read a million files would hold memory that the allocator keeps between them, and nobody gives one
+    process more than a few.
+    """
+    total, peak = Counter(dict.fromkeys(("done", "refused", "tracebacks", "unclear", "slow"), 0)), 0
+    spawn, firsts = multiprocessing.get_context("spawn"), range(0, cases, EACH)
+    with (
+        ProcessPoolExecutor(os.cpu_count(), mp_context=spawn, max_tasks_per_child=1) as pool,
+        progress.bar(total=cases, unit="case", desc="hostile input") as bar,
+    ):
+        for found in as_completed([pool.submit(_part, first, cases, folder) for first in firsts]):
+            counts, parsers, megabytes, told = found.result()
+            total.update(counts)
+            peak = max(peak, megabytes)
+            bar.update(counts["done"])
+            for line in told:
+                progress.write(line)
+    refused = total.pop("refused") / total["done"]
+    figures = {"cases": total.pop("done"), "parsers": parsers, "refused": refused, "limit": LIMIT, "each": EACH}
+    return figures | dict(total) | {"megabytes": peak}
+
+
+def _part(first, cases, folder):
+    """(counts, number of parsers, most megabytes, failures told) of the EACH cases from `first` on of `cases`."""
+    place, counts, told, told_of = Path("/dev/shm"), Counter(), [], Counter()
     with tempfile.TemporaryDirectory(dir=place if place.is_dir() else folder) as scratch, _quiet():
         compilation.keep()
         scratch = Path(scratch)
         (scratch / "sound").mkdir()
         every = _parsers.parsers(scratch / "sound")
-        whole, counts = sum(parser.share for parser in every), dict.fromkeys(("tracebacks", "unclear", "slow"), 0)
         _forget_peak()
         forgotten = time.process_time()
-        done, refused, told_of = 0, 0, Counter()
-        with progress.bar(total=cases, unit="case", desc="hostile input") as bar:
-            for parser in every:
-                number = max(1, round(cases * parser.share / whole))
-                if parser is every[-1]:
-                    number = max(1, cases - done)
-                bar.set_postfix_str(parser.name)
-                for case in range(number):
-                    forgotten = _forget_programs(forgotten)
-                    outcome, told = attempt(parser, case, scratch / "tried")
-                    refused += outcome == "refused"
-                    if outcome in counts:
-                        counts[outcome] += 1
-                        told_of[parser.name] += 1
-                        if told_of[parser.name] <= SHOWN:
-                            progress.write(f"{outcome}: {parser.name}, case {case}, seed {SEED}: {told}")
-                    bar.update()
-                done += number
-    figures = {"cases": done, "parsers": len(every), "refused": refused / done, "limit": LIMIT}
-    return figures | counts | {"megabytes": _peak()}
+        for parser, case in islice(_cases(every, cases), first, first + EACH):
+            forgotten = _forget_programs(forgotten)
+            outcome, why = attempt(parser, case, scratch / "tried")
+            counts.update(("done", outcome))
+            if why:
+                told_of[parser.name] += 1
+                if told_of[parser.name] <= SHOWN:
+                    told.append(f"{outcome}: {parser.name}, case {case}, seed {SEED}: {why}")
+    del counts["read"]
+    return counts, len(every), _peak(), told
+
+
+def _cases(every, cases):
+    """(parser, number of the case) of `cases` cases, each parser with its share and at least one; the last has more."""
+    whole, left = sum(parser.share for parser in every), cases
+    for parser in every:
+        number = left if parser is every[-1] else min(left, max(1, round(cases * parser.share / whole)))
+        yield from ((parser, case) for case in range(number))
+        left -= number
 
 
 def attempt(parser, case, folder):
@@ -139,18 +165,17 @@ def _unclear(error, parser):
 
 @contextlib.contextmanager
 def _quiet():
-    """What libraries in other languages write to standard error is not shown; what Python writes is."""
+    """What this process and libraries in other languages write to standard error is not shown."""
     sys.stderr.flush()
-    shown = os.dup(2)
-    nowhere = os.open(os.devnull, os.O_WRONLY)
+    shown, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 2)
-    os.close(nowhere)
     try:
-        with os.fdopen(os.dup(shown), "w", buffering=1) as stderr, contextlib.redirect_stderr(stderr):
-            yield
+        yield
     finally:
+        sys.stderr.flush()
         os.dup2(shown, 2)
         os.close(shown)
+        os.close(nowhere)
 
 
 def _forget_programs(before):
