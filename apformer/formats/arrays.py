@@ -1,6 +1,6 @@
 """Named arrays on the disk, written and read by orbax: what a checkpoint is made of.
 
-Orbax is used for one process alone, and what it says of a failed write becomes an OSError.
+Orbax is used for one process alone, and what it says of a failed write or read becomes an OSError.
 """
 
 import errno
@@ -55,17 +55,17 @@ def write(path, arrays):
 
 
 def read(path):
-    """{name: array}"""
-    with _alone():
-        return orbax().load(path, checkpointable_name="state")
+    """{name: array} of a directory. Raises OSError."""
+    try:
+        with _alone():
+            return orbax().load(path, checkpointable_name="state")
+    except ValueError as error:
+        raise _disk_error(error) from error
 
 
 def require_written(path, arrays):
     """Raise OSError unless the disk holds the arrays bit for bit: a manifest would also seal what a write has lost."""
-    try:
-        found = read(path)
-    except ValueError as error:
-        raise _disk_error(error) from error
+    found = read(path)
     for name, array in arrays.items():
         if array.size and np.asarray(found[name]).tobytes() != array.tobytes():
             raise OSError(errno.EIO, f"{name} is not as it was written")

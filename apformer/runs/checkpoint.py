@@ -147,7 +147,8 @@ def load(folder, abstract_state, step=None):
     abstract_state: tree of arrays or jax.ShapeDtypeStruct, such as `jax.eval_shape` of the function that makes the
     state; an array goes where the sharding of its leaf says, if there is one.
     A damaged checkpoint is renamed to `<step>.corrupt`, with a line on standard error, and the one before it tried.
-    Raises UserError(CHECKPOINT) if none is valid, if the `step` asked for is not, or if names, shapes or dtypes differ.
+    Raises UserError: CHECKPOINT if none is valid, if the `step` asked for is not, or if names, shapes or dtypes differ;
+    DISK if the disk fails while a valid one is read.
     """
     folder, saved = Path(folder).absolute(), steps(folder)
     if step is not None and step not in saved:
@@ -163,7 +164,8 @@ def load(folder, abstract_state, step=None):
             continue
         leaves, treedef = _named(abstract_state)
         _require_same(facts["tree"], _signature(leaves), path)
-        arrays = arrays_on_disk.read(path)
+        with disk_errors(path, "read"):
+            arrays = arrays_on_disk.read(path)
         _require_bits(facts, arrays, path)
         return candidate, treedef.unflatten(
             _placed(arrays.get(name), leaf, facts["keys"].get(name)) for name, leaf in leaves.items()

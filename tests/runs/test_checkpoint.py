@@ -617,6 +617,18 @@ def test_an_array_that_cannot_be_read_back_is_a_fault_of_the_disk(tmp_path, monk
     assert caught.value.exit_code == errors.DISK and os.listdir(tmp_path) == []
 
 
+def test_a_disk_that_fails_while_a_checkpoint_is_read_costs_no_checkpoint(tmp_path, monkeypatch):
+    save(tmp_path, 1, 2)
+
+    def load(path, **options):
+        raise ValueError("UNKNOWN: Error opening ...: Input/output error [os_error_code='5']\nmore")
+
+    monkeypatch.setattr(arrays, "orbax", lambda: SimpleNamespace(load=load))
+    with pytest.raises(errors.UserError, match=r"cannot read .*2 \(Input/output error\): mend that") as caught:
+        checkpoint.load(tmp_path, abstract(make_state()))
+    assert caught.value.exit_code == errors.DISK and sorted(os.listdir(tmp_path)) == ["1", "2"]
+
+
 def test_a_removal_that_failed_is_made_up_for(tmp_path):
     save(tmp_path, 1, 2, 3)
     with Checkpoints(tmp_path, keep=1):
