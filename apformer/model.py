@@ -49,7 +49,7 @@ class Config:
     """Position scheme: a file of layers/position/."""
     position_options: Any = None
     """Options of the position scheme. The default is those of its file."""
-    similarity: Literal["scaled_dot", "dot", "cosine", "additive"] = "scaled_dot"
+    similarity: Literal["scaled_dot", "dot", "cosine", "additive", "none"] = "scaled_dot"
     """Formula of the attention scores, see layers/similarity.py."""
     weighting: Literal["softmax", "geometric"] = "softmax"
     """Way from scores to weights, see layers/weighting.py."""

@@ -66,7 +66,9 @@ class Attention(nn.Module):
     def __call__(self, x_BTD, view, cache=None):
         """(y_BTD, weights_BHTS, cache), the cache of this layer with the new keys and values in it."""
         cfg, scheme = self.cfg, self.cfg.position_options
-        q_BTHK, k_BSHK, v_BSHK = (_heads(self.param, name, x_BTD, cfg) for name in ("query", "key", "value"))
+        names = ("value",) if cfg.similarity == "none" else ("query", "key", "value")
+        *products, v_BSHK = (_heads(self.param, name, x_BTD, cfg) for name in names)
+        q_BTHK, k_BSHK = products or 2 * [jnp.zeros_like(v_BSHK)]
         q_BTHK = position.rotate(scheme, q_BTHK, view.positions_BT)
         k_BSHK = position.rotate(scheme, k_BSHK, view.positions_BT)
         if chunked := view.chunk is not None:

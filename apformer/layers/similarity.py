@@ -5,6 +5,8 @@ dot          q.k                          Luong et al. 2015
 cosine       g q.k / (|q| |k|)            Graves et al. 2014; g is learned, and starts at sqrt(K), where the scores
                                           of random vectors have the spread that scaled_dot gives them
 additive     v.tanh(q + k)                Bahdanau et al. 2015, whose W s + U h are our query and key; v is learned
+none         0                            where a key stands alone decides, by the bias of the position scheme; there
+                                          are no queries and keys (Tay et al. 2021, the random Synthesizer)
 """
 
 import jax
@@ -20,6 +22,9 @@ def compare(q_BTHK, k_BSHK, similarity="scaled_dot", gain_H=None, vector_HK=None
     gain_H: g of cosine; vector_HK: v of additive, which holds B T S H K numbers at once.
     """
     dtype = at_least_float32(q_BTHK.dtype)
+    if similarity == "none":
+        (B, T, H, _), S = q_BTHK.shape, k_BSHK.shape[1]
+        return jnp.zeros((B, H, T, S), dtype)
     if similarity == "additive":
         sums_BTSHK = jnp.tanh(q_BTHK[:, :, None] + k_BSHK[:, None])
         return jnp.einsum("BTSHK,HK->BHTS", sums_BTSHK, vector_HK).astype(dtype)

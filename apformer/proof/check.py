@@ -59,7 +59,7 @@ def read(folder):
     digest = hashlib.sha256(b"".join(raw[name] for name in sorted(raw, key=lambda name: name.split("."))))
     demand(digest.hexdigest() == certificate["parameters_sha256"], "the certificate is of other weights")
     demand((certificate["model"], certificate["data"]) == (cfg, data), "the certificate is of another config.json")
-    return weights, cfg, data, certificate
+    return network.whole(weights, cfg), cfg, data, certificate
 
 
 def read_safetensors(path):

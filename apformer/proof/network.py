@@ -12,9 +12,8 @@ import numpy as np
 
 BATCH = 2**13  # strings of a product
 FIXED = {  # what this file does not compute otherwise
-    "attention_bias": False, "output_projection": True, "weighting": "softmax",
-    "activation": "relu", "feedforward": True, "feedforward_bias": True, "feedforward_norm": True,
-    "norm_position": "pre", "norm_bias": True, "head_bias": True, "scale_embedding": False, "tie_embeddings": False,
+    "attention_bias": False, "weighting": "softmax", "activation": "relu", "feedforward": True,
+    "feedforward_norm": True, "norm_position": "pre", "norm_bias": True, "scale_embedding": False,
 }  # fmt: skip
 UNSURE = 0.25  # a key with a number that is nearer to 0 may decide or not, and say either
 AHEAD = [[0], [1]], [[0, 1], [2, 3]], [[0, 1, 2, 3]]  # what its layers read, see `reads`
@@ -35,8 +34,8 @@ def beyond(cfg):
     for name, value in (FIXED | {"residual": not ahead, "attention_sink": not ahead}).items():
         if cfg[name] != value:
             return f"{name} is {cfg[name]}, and {value} alone is computed"
-    if cfg["similarity"] not in ("dot", "scaled_dot"):
-        return f"similarity is {cfg['similarity']}, and dot and scaled_dot alone are computed"
+    if cfg["similarity"] not in ("dot", "scaled_dot", "none"):
+        return f"similarity is {cfg['similarity']}: dot, scaled_dot and none alone are computed"
     if cfg["norm"] not in ("layer", "none"):
         return f"norm is {cfg['norm']}: layer and none alone are computed"
     scheme, window = cfg["position_options"], cfg["window"]
@@ -78,15 +77,32 @@ def shapes(cfg):
     L, D, H, V = (cfg[name] for name in ("n_layers", "d_model", "n_heads", "vocab_size"))
     K, F = D // H, cfg["d_ff"] or 4 * D
     norms = ("attention_norm", "feedforward_norm") if cfg["norm"] == "layer" else ()
-    blocks = dict.fromkeys(("attention.query", "attention.key", "attention.value"), (D, H, K))
-    blocks |= {"attention.output": (H, K, D)} | ({"attention.sink": (H,)} if cfg["attention_sink"] else {})
+    scored, biased, tied = cfg["similarity"] != "none", cfg["feedforward_bias"], cfg["tie_embeddings"]
+    blocks = dict.fromkeys(("attention.query", "attention.key"), (D, H, K)) if scored else {}
+    blocks |= {"attention.value": (D, H, K)} | ({"attention.output": (H, K, D)} if cfg["output_projection"] else {})
+    blocks |= {"attention.sink": (H,)} if cfg["attention_sink"] else {}
     blocks |= {f"attention.{cfg['position']}.table": (H, len(reads(cfg, 1)))}
-    blocks |= {"feedforward.expand.weight": (D, F), "feedforward.expand.bias": (F,)}
-    blocks |= {"feedforward.contract.weight": (F, D), "feedforward.contract.bias": (D,)}
+    blocks |= {"feedforward.expand.weight": (D, F), "feedforward.contract.weight": (F, D)}
+    blocks |= {"feedforward.expand.bias": (F,), "feedforward.contract.bias": (D,)} if biased else {}
     blocks |= {f"{norm}.{part}": (D,) for norm in norms for part in ("scale", "bias")}
     found = {f"blocks.{name}": (L, *shape) for name, shape in blocks.items()}
     found |= {f"final_norm.{part}": (D,) for part in ("scale", "bias") if cfg["final_norm"]}
-    return found | {"embedding.table": (V, D), "head.output.weight": (D, V), "head.output.bias": (V,)}
+    found |= {"embedding.table": (V, D)} | ({} if tied else {"head.output.weight": (D, V)})
+    return found | ({"head.bias" if tied else "head.output.bias": (V,)} if cfg["head_bias"] else {})
+
+
+def whole(weights, cfg):
+    """The weights, and for those that a smaller model does without such as change nothing.
+
+    Without queries and keys all scores are 0; heads without a projection stand side by side; tied embeddings read out.
+    """
+    table, (L, F) = weights["embedding.table"], weights["blocks.feedforward.expand.weight"].shape[::2]
+    D, H, V = table.shape[1], cfg["n_heads"], len(table)
+    joined = np.tile(np.eye(D).reshape(H, D // H, D), (L, 1, 1, 1))
+    none = dict.fromkeys(("blocks.attention.query", "blocks.attention.key"), np.zeros((L, D, H, D // H)))
+    none |= {"blocks.feedforward.expand.bias": np.zeros((L, F)), "blocks.feedforward.contract.bias": np.zeros((L, D))}
+    none |= {"head.output.weight": table.T, "head.output.bias": weights.get("head.bias", np.zeros(V))}
+    return none | {"blocks.attention.output": joined} | weights
 
 
 def norm(x, weights, name, epsilon):

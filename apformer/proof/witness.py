@@ -32,7 +32,8 @@ def compare(model, settings, contexts):
     if fault := network.beyond(cfg):
         raise UserError(f"--check computes another model than this one: {fault}", USAGE)
     named = jax.tree_util.tree_leaves_with_path(model.params)
-    weights = {".".join(entry.key for entry in path): np.asarray(leaf, np.float64) for path, leaf in named}
+    stored = {".".join(entry.key for entry in path): np.asarray(leaf, np.float64) for path, leaf in named}
+    weights = network.whole(stored, cfg)
     bits_of = partial(network.bits, weights=weights, cfg=cfg)
     gap, least, wrong, strings, chosen = 0.0, np.inf, 0, 0, page.Chosen()
     with progress.bar(unit="context", unit_scale=True, desc="check") as bar:
@@ -45,7 +46,7 @@ def compare(model, settings, contexts):
             bar.update(columns.shape[1])
     found = {"strings": strings, "errors": wrong, "smallest_margin": least, "largest_gap": gap}
     runs = twin.refusal("model", settings.model) is None
-    by_page = page.compare(weights, cfg, contexts, chosen) if runs else None
+    by_page = page.compare(stored, cfg, contexts, chosen) if runs else None
     return [{"witness": f"numpy {np.__version__}, float64"} | found, *([by_page] if by_page else [])]
 
 

@@ -10,7 +10,7 @@ TABLES = {"model": (), "recurrent": (), "seq2seq": ("encoder",)}  # the side tha
 
 KNOWN = {  # the choices of a Config that the script knows
     "position": ("sinusoidal", "learned", "rotary", "alibi", "relative", "periodic", "columns", "none"),
-    "similarity": ("scaled_dot", "dot", "cosine", "additive"),
+    "similarity": ("scaled_dot", "dot", "cosine", "additive", "none"),
     "weighting": ("softmax", "geometric"),
     "activation": ("relu", "gelu", "gelu_tanh"),
     "feedforward": (True,),

@@ -55,7 +55,7 @@ def masks():
     }
 
 
-@pytest.mark.parametrize("similarity", ["scaled_dot", "dot"])
+@pytest.mark.parametrize("similarity", ["scaled_dot", "dot", "none"])
 @pytest.mark.parametrize("biased, sunk", [(False, False), (True, False), (True, True)])
 @pytest.mark.parametrize("mask", masks())
 def test_attention_is_its_definition(qkv, similarity, biased, sunk, mask):
@@ -65,7 +65,7 @@ def test_attention_is_its_definition(qkv, similarity, biased, sunk, mask):
     sink_H = np.linspace(-1, 2, H).astype(np.float32) if sunk else None
     bias = bias_BHTS if biased else None
     out, weights = compiled_attend(q, k, v, mask_BTS, bias, sink_H, similarity=similarity)
-    scale = {"scaled_dot": 1 / np.sqrt(K), "dot": 1.0}[similarity]
+    scale = {"scaled_dot": 1 / np.sqrt(K), "dot": 1.0, "none": 0.0}[similarity]
     looped_out, looped_weights = looped_attention(q, k, v, mask_BTS, bias_BHTS, sink_H, scale)
     np.testing.assert_allclose(weights, looped_weights, atol=2e-6)
     np.testing.assert_allclose(out, looped_out, atol=2e-6)

@@ -1,5 +1,7 @@
 """The network of numpy is that of the library."""
 
+from dataclasses import replace
+
 import jax
 import numpy as np
 import pytest
@@ -19,21 +21,32 @@ LAYERS = model.Config(
     attention_sink=True,
     final_norm=True,
 )
+BARE = replace(
+    LAYERS,
+    similarity="none",
+    output_projection=False,
+    attention_sink=False,
+    final_norm=False,
+    norm="none",
+    tie_embeddings=True,
+    feedforward_bias=False,
+)
 
 
-def test_it_computes_what_apply_computes(random_params):
+@pytest.mark.parametrize("small", [LAYERS, BARE, replace(BARE, head_bias=False)], ids=["whole", "bare", "no bias"])
+def test_it_computes_what_apply_computes(random_params, small):
     """Strings that begin a row and strings within one; float32 differs from float64 by rounding alone."""
-    params, seen = random_params(LAYERS), reach(LAYERS)
+    params, seen = random_params(small), reach(small)
     named = jax.tree_util.tree_leaves_with_path(params)
     weights = {".".join(entry.key for entry in path): np.asarray(leaf, np.float64) for path, leaf in named}
-    cfg = {name: getattr(LAYERS, name) for name in LAYERS.__dataclass_fields__}
+    cfg = {name: getattr(small, name) for name in small.__dataclass_fields__}
     assert {name: array.shape for name, array in weights.items()} == network.shapes(cfg)
     tokens_BT = np.random.default_rng(0).integers(0, 11, (40, 14))
-    theirs_BTV = jax.jit(lambda params, tokens_BT: model.apply(params, tokens_BT, LAYERS))(params, tokens_BT)
+    theirs_BTV = jax.jit(lambda params, tokens_BT: model.apply(params, tokens_BT, small))(params, tokens_BT)
     before_BT = np.concatenate([np.full((40, seen), network.radix(cfg) - 1), tokens_BT], axis=1)
     codes_BT = sum(before_BT[:, seen - back : seen - back + 14] * 12**back for back in range(seen + 1))
     codes_N, inverse_BT = np.unique(codes_BT, return_inverse=True)
-    ours_NV = network.logits(codes_N, weights, cfg)
+    ours_NV = network.logits(codes_N, network.whole(weights, cfg), cfg)
     np.testing.assert_allclose(ours_NV[inverse_BT.reshape(40, 14)], theirs_BTV, rtol=2e-4, atol=2e-3)
 
 

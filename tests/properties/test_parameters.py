@@ -139,6 +139,10 @@ TREES = {
     "sink": (small(attention_sink=True), BLOCK | HEAD | {"blocks/attention/sink": (2, 3)}),
     "cosine": (small(similarity="cosine"), BLOCK | HEAD | {"blocks/attention/gain": (2, 3)}),
     "additive": (small(similarity="additive"), BLOCK | HEAD | {"blocks/attention/vector": (2, 3, 2)}),
+    "no queries and keys": (
+        small(similarity="none"),
+        {name: shape for name, shape in (BLOCK | HEAD).items() if not name.endswith(("query", "key"))},
+    ),
     "no feed-forward": (
         small(feedforward=False),
         {name: shape for name, shape in (BLOCK | HEAD).items() if "feedforward" not in name},

@@ -32,7 +32,7 @@ CONFIGS = [
     COLUMNS,
     small(position="periodic", position_options=periodic.Scheme(span_heads=2, logit_scale=3.0), similarity="dot"),
     small(weighting="geometric", attention_bias=True),
-    *(small(similarity=name, attention_bias=True) for name in ("dot", "cosine", "additive")),
+    *(small(similarity=name, attention_bias=True) for name in ("dot", "cosine", "additive", "none")),
     *(small(activation=name, norm_position="post", final_norm=True) for name in ("relu", "gelu", "gelu_tanh")),
     small(norm="none", attention_sink=True, output_projection=True, position="relative", window=4),
     small(output_projection=True, attention_bias=True, tie_embeddings=True, scale_embedding=True, head_bias=True),
@@ -59,7 +59,7 @@ OTHERS = {
     "window": (None, 1, 3),
     "position": tuple(name for name in twin.KNOWN["position"] if name != "relative"),
     "position_options": (),  # of periodic positions, see PERIODIC_OTHERS
-    "similarity": ("dot", "cosine", "additive"),
+    "similarity": ("dot", "cosine", "additive", "none"),
     "weighting": ("geometric",),
     "scale_embedding": (True,),
     "tie_embeddings": (True,),

@@ -24,7 +24,9 @@ export const partOf =
   (leaf) =>
     layerOf(params, `blocks.${name}.${leaf}`, layer);
 
-export const project = (x_D: Vector, name: string, part: Part) => linear(x_D, part(name)!, part(`${name}_bias`));
+/** A product of x, or zeros where a model has no such product: without queries and keys all scores are 0. */
+export const project = (x_D: Vector, name: string, part: Part) =>
+  part(name) ? linear(x_D, part(name)!, part(`${name}_bias`)) : new Float64Array(x_D.length);
 
 /** The key and the value of a token join the memory. */
 export function remember(x_D: Vector, memory: Memory, part: Part, turn = (k_HK: Vector) => k_HK) {
