@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from apformer.errors import USAGE, UserError
 from apformer.flags import require
 
 
@@ -18,9 +19,10 @@ class Options:
     """Candidates drawn for each mined row. The hardest of all candidates are kept."""
     prefix_rows: int = 0
     """Number of extra rows per step with only the first two terms, which no rule gives: for a lower loss on these."""
-    prefix_loss: Literal["plain", "alone"] = "plain"
-    """Loss of the prefix rows. plain: a character counts as in any other row. alone: they alone teach the first two
-    terms, with 4/5 of the loss, and digits that only held-out lines have are masked out of their softmax."""
+    prefix_loss: Literal["plain", "alone", "none"] = "plain"
+    """Loss of the first two terms. plain: a character counts as any other. alone: prefix rows alone teach them, with
+    4/5 of the loss, and digits that only held-out lines have are masked out of their softmax. none: they cost nothing,
+    for models too small to learn more than the rule."""
     position_offset: int = 0
     """Largest random start position of a training row, so that later positions are trained too (transformers)."""
     dataset: str | None = None
@@ -41,4 +43,7 @@ def check(options):
     """Refuse options that no step can follow. Raises UserError (exit USAGE) that names the flag and what fits."""
     check_mining(options)
     require("prefix_rows", 0 <= options.prefix_rows < 2**31, options, "0 to 2147483647")
+    if options.prefix_rows and options.prefix_loss == "none":
+        taught = f"--prefix_rows {options.prefix_rows} teaches the first two terms"
+        raise UserError(f"{taught}, which cost nothing with --prefix_loss none: give 0", USAGE)
     require("position_offset", 0 <= options.position_offset < 2**31, options, "0 to 2147483647")

@@ -104,13 +104,18 @@ def sample(key, settings, train_rows=None):
         parts.append(crops.anywhere(start_key, drawn, cfg.digits, terms))
         if near:
             parts.append(crops.near_round(round_key, cfg, near, terms))
-    rows = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *parts)
+    rows = _counted(jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *parts), settings)
     if not given.prefix_rows:
         return Step(rows)
     if given.prefix_loss == "alone":
         return Step(rows, first_two_terms.sample(prefix_key, cfg, given.prefix_rows))
     drawn = _draw_rows(prefix_key, settings, train_rows, given.prefix_rows)
     return Step(rows, generator.encode_rows(drawn, cfg.digits, 2))
+
+
+def _counted(batch, settings):
+    """The batch, in which the first two terms count, unless they are to cost nothing."""
+    return crops.predictable(batch, settings.data.digits) if settings.options.prefix_loss == "none" else batch
 
 
 def _draw_rows(key, settings, train_rows, size):
@@ -124,16 +129,19 @@ def _draw_rows(key, settings, train_rows, size):
 def validation(settings, rows):
     """Held-out rows by which the best checkpoint is chosen: the beginnings of validation progressions."""
     terms = min(settings.options.crop_terms, settings.data.max_terms)
-    return Step(generator.encode_rows(_validation_rows(settings, rows), settings.data.digits, terms))
+    batch = generator.encode_rows(_validation_rows(settings, rows), settings.data.digits, terms)
+    return Step(_counted(batch, settings))
 
 
 def floor(settings, rows):
     """The Bayes predictor's loss on the validation batch, in nats per character; None of rows of a file.
 
-    A row's beginning costs it what the whole row does, since only the first two terms cost anything.
+    A row's beginning costs it what the whole row does, since only the first two terms cost anything, if they count.
     """
     if rows is not None:
         return None
+    if settings.options.prefix_loss == "none":
+        return 0.0
     nats = bayes.bayes_nats(_validation_rows(settings, None), settings.data).sum()
     return float(nats / np.sum(validation(settings, None).rows.weights_BT))
 
