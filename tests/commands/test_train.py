@@ -203,6 +203,28 @@ def test_a_character_of_a_prefix_row_counts_as_any_other(rows_file):
         np.testing.assert_allclose(found, np.average(nats, weights=counts), rtol=1e-6)
 
 
+def test_the_first_two_terms_can_cost_nothing():
+    """The loss, its metrics and its floor are those of the characters after them, in training and validation rows."""
+    cfg = settings(batch_size=12, hard_fraction=0.25, prefix_loss="none")
+    cfg = dataclasses.replace(cfg, model=dataclasses.replace(MODEL, dropout=0.0))
+    params = jax.jit(model.init, static_argnums=1)(jax.random.key(0), cfg.model)
+    for step, key in ((draw(jax.random.key(5), cfg), jax.random.key(1)), (task.validation(cfg, None), None)):
+        rest = jax.tree.map(lambda leaf: np.array(leaf[:9]), step.rows)
+        weights_BT = np.asarray(task.validation(settings(), None).rows.weights_BT) if key is None else rest.weights_BT
+        given = 2 * (DATA_CFG.digits + 1) - 1
+        assert (
+            not step.rows.weights_BT[:, :given].any() and (weights_BT[:9, given:] == rest.weights_BT[:, given:]).all()
+        )
+        rows = rest if key is not None else jax.tree.map(np.asarray, step.rows)
+        expected, _ = plain_loss(predict(params, rows.tokens_BT[:, :-1], cfg.model), rows)
+        _, metrics = jax.jit(task.make_loss(cfg))(params, step, key)
+        np.testing.assert_allclose(metrics["loss"], expected, rtol=1e-6)
+    assert task.floor(cfg, None) == 0.0
+    with pytest.raises(UserError, match="--prefix_rows 4 teaches the first two terms") as caught:
+        task.check(settings(prefix_rows=4, prefix_loss="none"))
+    assert caught.value.exit_code == USAGE
+
+
 def test_the_loss_without_held_out_digits_is_not_for_a_file(rows_file):
     with pytest.raises(
         UserError, match="--prefix_loss alone is for rows of the generator: give --prefix_loss plain"
