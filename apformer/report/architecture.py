@@ -132,7 +132,8 @@ def _self_attention(cfg, masked):
     sees = [f"window of {own['window']}"] if own.get("window") else []
     sees += [f"{cfg.position} positions"] if cfg.position not in ("sinusoidal", "learned", "none") else []
     sees += ["a sink"] if own.get("attention_sink") else []
-    sees += [f"{cfg.similarity} scores"] if cfg.similarity != "scaled_dot" else []
+    alone = "no queries and keys" if cfg.similarity == "none" else f"{cfg.similarity} scores"
+    sees += [alone] if cfg.similarity != "scaled_dot" else []
     sees += [f"{own['weighting']} weights"] if own.get("weighting", "softmax") != "softmax" else []
     return f"{'masked ' * masked}self-attention\n{textwrap.fill(', '.join([_heads(cfg), *sees]), 46)}"
 
