@@ -19,7 +19,8 @@ sys.path.pop(0)
 BARE = {
     "n_layers": 2, "d_model": 6, "n_heads": 3, "d_ff": 5, "window": 3, "position": "relative", "vocab_size": 11,
     "similarity": "dot", "norm": "none", "norm_epsilon": 1e-5, "final_norm": False,
-    "residual": True, "attention_sink": True,
+    "residual": True, "attention_sink": True, "output_projection": True, "feedforward_bias": True, "head_bias": True,
+    "tie_embeddings": False,
 }  # fmt: skip
 AHEAD = BARE | {"position": "ahead", "n_layers": 3, "window": None, "residual": False, "attention_sink": False}
 
