@@ -1,0 +1,32 @@
+"""Recipe of sums: as few numbers as we know to be enough, 16 seeds at once."""
+
+from apformer import model, optimizer
+from apformer.layers.position import fixed_offsets
+from apformer.settings import Settings, Training
+from apformer.tasks.sums.generator import Config
+from apformer.tasks.sums.options import Options
+from apformer.tasks.sums.proof import contexts
+
+
+def sums(digits: int = 10) -> Settings:
+    """Sums of two terms, least significant digit first, as few numbers as we know to be enough, 16 seeds at once.
+
+    One layer reads five tokens: the digits of both terms at a place and at the place below, and the digit of the sum
+    before. It has no queries, keys, projection, norm or head of its own.
+    """
+    architecture = model.Config(
+        d_model=3,
+        n_heads=3,
+        d_ff=6,
+        position="fixed_offsets",
+        position_options=fixed_offsets.Scheme(contexts.offsets(max(digits, 1))),
+        similarity="none",
+        norm="none",
+        tie_embeddings=True,
+    )
+    training = Training(recipe="sums", steps=20_000, batch_size=64, members=16, member_mode="vmap", save_every=2000)
+    rule = optimizer.Config(learning_rate=3e-2)
+    return Settings("sums", "model", training, architecture, Config(digits), Options(), rule)
+
+
+RECIPES = {"sums": sums}
