@@ -50,7 +50,7 @@ def carries(pair_B2C):
     both_BC = pair_B2C.sum(1, dtype=jnp.int32)
     place_C = jnp.arange(both_BC.shape[1], dtype=jnp.int32)
     # The highest place so far that does not pass on what it is given decides; none means 0.
-    decides_BC = jnp.where(both_BC == 9, 0, 2 * place_C[None] + (both_BC > 9))
+    decides_BC = jnp.where(both_BC == 9, 0, 2 * place_C[None] + (both_BC > 9).astype(jnp.int32))
     return jax.lax.cummax(decides_BC, axis=1) % 2
 
 
