@@ -30,7 +30,7 @@ def certify(model, settings, work):
     """
     if wrong := contexts.fault(asdict(settings.data), asdict(settings.model)):
         remedy = "train --recipe sums with its own --position, --seen_offsets and --n_layers"
-        raise UserError(f"contexts are of another model: {wrong}; {remedy}", USAGE)
+        raise UserError(f"the contexts are of another model: {wrong}; {remedy}", USAGE)
     digits = settings.data.digits
     kinds, parts, worst = contexts.kinds(digits), {}, []
     total, outside, rounding = sum(columns.shape[1] for columns in kinds.values()), 0.0, 0.0
