@@ -27,7 +27,7 @@ PERIODIC = [
     small(position="periodic", position_options=periodic.Scheme(near=2, span_heads=1), weighting="geometric"),
 ]
 COLUMNS = small(position="columns", position_options=columns.Scheme(separator=10), attention_sink=True)
-FIXED = small(position="fixed_offsets", position_options=fixed_offsets.Scheme((0, 2, 5)), similarity="none")
+FIXED = small(position="fixed_offsets", position_options=fixed_offsets.Scheme((0, 2, 5)))
 AHEAD = small(n_layers=3, position="ahead", residual=False, output_projection=True, final_norm=True)
 
 
