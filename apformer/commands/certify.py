@@ -110,8 +110,9 @@ def check_run(path, settings, result, contexts):
     model = bind(architecture_of(settings), params, settings.model, devices.mesh())
     found = witness.compare(model, settings, contexts)
     result = result | {"witnesses": [*result["witnesses"], *found]}
+    rounding = max(witness.FAULT, result["largest_difference"])  # where logits are large, XLA's own ways differ more
     for each in found:
-        if each.get("errors") or each["largest_gap"] > witness.FAULT:
+        if each.get("errors") or each["largest_gap"] > rounding:
             wrong = (
                 f"finds {each.get('errors', 0):,} wrong characters, and logits that differ by {each['largest_gap']:.3g}"
             )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 class Options:
     """Which rows a training step sees, and how many an evaluation has."""
 
-    hard_fraction: float = 0.0
+    hard_fraction: float = 0.25
     """Fraction of the batch that is mined: rows whose worst digit costs most."""
     mined_per_hard: int = 4
     """Candidates drawn for each mined row. The hardest of all candidates are kept."""
