@@ -12,8 +12,8 @@ def sums(digits: int = 10) -> Settings:
     """Sums of two terms, least significant digit first, by 75 numbers, 16 seeds at once.
 
     One layer reads five tokens: the digits of both terms at a place and at the place below, and the digit of the sum
-    before. It has no queries, keys, projection, norm or head of its own. With the sink a head can read as much of a token
-    where another is not there.
+    before. It has no queries, keys, projection, norm or head of its own. With the sink a head can read as much of a
+    token where another is not there.
     """
     architecture = model.Config(
         d_model=2,
