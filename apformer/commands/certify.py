@@ -110,8 +110,10 @@ def check_run(path, settings, result, contexts):
     model = bind(architecture_of(settings), params, settings.model, devices.mesh())
     found = witness.compare(model, settings, contexts)
     result = result | {"witnesses": [*result["witnesses"], *found]}
+    # XLA's own ways were compared after some strings alone; the smallest margin is 100 times their difference at least.
+    rounding = max(witness.FAULT, 2 * result["largest_difference"])
     for each in found:
-        if each.get("errors") or each["largest_gap"] > witness.FAULT:
+        if each.get("errors") or each["largest_gap"] > rounding:
             wrong = (
                 f"finds {each.get('errors', 0):,} wrong characters, and logits that differ by {each['largest_gap']:.3g}"
             )

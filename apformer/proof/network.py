@@ -31,7 +31,7 @@ def beyond(cfg):
     vocab_size = 20 if columns else 11
     if cfg["vocab_size"] != vocab_size:
         return f"vocab_size is {cfg['vocab_size']}, and {vocab_size} alone is computed"
-    for name, value in (FIXED | {"residual": not ahead, "attention_sink": not ahead}).items():
+    for name, value in (FIXED | {"residual": not ahead} | ({"attention_sink": False} if ahead else {})).items():
         if cfg[name] != value:
             return f"{name} is {cfg[name]}, and {value} alone is computed"
     if cfg["similarity"] not in ("dot", "scaled_dot", "none"):
@@ -43,9 +43,12 @@ def beyond(cfg):
         return None
     if columns and (scheme["separator"], scheme["heading"], cfg["n_layers"], window) == (16, 2, len(COLUMNS), None):
         return None
+    fixed = cfg["position"] == "fixed_offsets" and cfg["n_layers"] == 1
+    if fixed and len(scheme["seen_offsets"]) <= 16 and not window:
+        return None
     near = cfg["position"] == "periodic" and (scheme["separator"], scheme["near"], scheme["span_heads"]) == (10, 1, 0)
     if not (near and window is None or cfg["position"] == "relative" and window):
-        known = "relative with a window, periodic with near 1, ahead and columns"
+        known = "relative with a window, periodic with near 1, fixed_offsets of one layer, ahead and columns"
         return f"position is {cfg['position']}: {known} alone are computed"
     L = cfg["n_layers"]
     if (L * (window - 1) + 1 if window else (L + 1) * (L + 2) // 2) > 16:  # an int64 holds no longer string
@@ -59,11 +62,14 @@ def reads(cfg, layer):
     have P tokens; a string has a token for each pair (a, b), b <= a, in order, that a P - b places back; a head reads
     (0, 0), (1, 1) and (1, 0). Ahead: a string has the tokens 0, P, 1 and P + 1 places back of the last token read.
     Columns: the tokens 0, P and P + 1 places back, two of the heading, and those P - 1, 2P - 1 and 2P places back.
+    Fixed offsets, in one layer: a token for each offset.
     """
     if cfg["position"] == "columns":
         return np.array(COLUMNS[layer - 1])
     if cfg["position"] == "ahead":
         return np.array(AHEAD[layer - 1])
+    if cfg["position"] == "fixed_offsets":
+        return np.arange(len(cfg["position_options"]["seen_offsets"]))[:, None]
     if cfg["position"] == "relative":
         below = (layer - 1) * (cfg["window"] - 1) + 1
         return np.arange(cfg["window"])[:, None] + np.arange(below)

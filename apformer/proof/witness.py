@@ -2,6 +2,7 @@
 
 XLA is known to have compiled wrong programs without a word. So each logit is computed twice, by two programs that
 have nothing in common but the weights, and a difference above FAULT is said to be what it is: not of rounding.
+Where logits are large, rounding is too, and `certify` allows more.
 """
 
 from dataclasses import asdict

@@ -22,7 +22,7 @@ from apformer.formats import gpt2, peft, sharded, weights
 from apformer.report import trackers
 from apformer.runs import directory, manifest, provenance, recipes, settings_file
 from apformer.settings import Settings, Training
-from apformer.tasks import bases, progressions, recurrences
+from apformer.tasks import bases, progressions, recurrences, sums
 from apformer.tasks.progressions import text_file
 from apformer.tasks.text import folders, lora, shards
 from apformer.tasks.translation import corpus as pairs
@@ -207,6 +207,7 @@ def _of_prompts(folder):
     ruled, lines = recurrences.Config(), [line.split("\n")[0].encode() for line in LINES]
     named = [b"1 03 05 08 13", b"03 05 08 13", b"003 005 008 013"]
     in_bases = [b"=9 700 010 310", b"+1 1010 1100", b"*f 3a 46"]
+    added = [b"5000000000 7000000000", b"50 70", b"5000000000 7000000000 21000000000"]
     several = recurrences.Config(rules=("fibonacci", "doubling"))
     cfg = pairs.Config(longest=64)
     return [
@@ -215,6 +216,7 @@ def _of_prompts(folder):
         Parser("prompts of rules", 3, None, named, None, readers.rule(ruled)),
         Parser("prompts of several rules", 3, None, named, None, readers.rule(several)),
         Parser("prompts of bases", 3, None, in_bases, None, readers.base(bases.Config())),
+        Parser("prompts of sums", 3, None, added, None, readers.two_terms(sums.Config())),
         Parser("prompts of digits", 3, None, lines, None, readers.prompt(digits.encode)),
         Parser("prompts of characters", 3, None, [TEXT[:99].encode()], None, readers.prompt(letters.encode)),
         Parser("prompts of byte pairs", 3, None, [TEXT[:99].encode()], None, readers.prompt(pieces.encode)),

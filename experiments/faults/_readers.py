@@ -28,6 +28,7 @@ from apformer.tasks import progressions
 from apformer.tasks.bases import continuation as in_bases
 from apformer.tasks.progressions import text_file
 from apformer.tasks.recurrences import continuation
+from apformer.tasks.sums import continuation as of_sums
 from apformer.tasks.text import corpus, shards
 from apformer.tasks.text import training as texts
 from apformer.tasks.translation import page_data
@@ -267,6 +268,11 @@ def rule(cfg):
 def base(cfg):
     """A reader of prompts in the bases of a Config."""
     return prompt(lambda line: in_bases.fault(line, cfg))
+
+
+def two_terms(cfg):
+    """A reader of prompts for the sums of a Config."""
+    return prompt(lambda line: of_sums.fault(line, cfg))
 
 
 def terms(line):

@@ -7,13 +7,13 @@ from apformer import model
 from apformer.analysis import circuit
 from apformer.commands import train
 from apformer.layers import position
-from apformer.layers.position import columns, periodic
+from apformer.layers.position import columns, fixed_offsets, periodic
 from apformer.settings import Settings, Training
 from apformer.tasks.progressions import Options
 
 V = 11
-# Those of which the nearest tokens are visible. The masks of the others have gaps: `PERIODIC`, `AHEAD` and `COLUMNS`.
-SCHEMES = tuple(name for name in position.names() if name not in ("periodic", "ahead", "columns"))
+GAPS = ("periodic", "ahead", "columns", "fixed_offsets")  # in their masks; of the others the nearest tokens are visible
+SCHEMES = tuple(name for name in position.names() if name not in GAPS)
 
 
 def small(**changes):
@@ -27,6 +27,7 @@ PERIODIC = [
     small(position="periodic", position_options=periodic.Scheme(near=2, span_heads=1), weighting="geometric"),
 ]
 COLUMNS = small(position="columns", position_options=columns.Scheme(separator=10), attention_sink=True)
+FIXED = small(position="fixed_offsets", position_options=fixed_offsets.Scheme((0, 2, 5)))
 AHEAD = small(n_layers=3, position="ahead", residual=False, output_projection=True, final_norm=True)
 
 

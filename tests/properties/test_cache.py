@@ -10,7 +10,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from apformer import model
-from tests.helpers.small_models import AHEAD, COLUMNS, PERIODIC, SCHEMES, V, close, draw_tokens, ragged_splits, small
+from tests.helpers.small_models import (
+    AHEAD,
+    COLUMNS,
+    FIXED,
+    PERIODIC,
+    SCHEMES,
+    V,
+    close,
+    draw_tokens,
+    ragged_splits,
+    small,
+)
 
 B, T = 3, 13
 LONGEST = 7  # of a chunk: longer than the window
@@ -32,7 +43,7 @@ def configs():
             n_layers=1 + i // 2 % 2,
         )
         for i, (position, window) in enumerate(itertools.product(SCHEMES, (None, 5)))
-    ] + [*PERIODIC, AHEAD, COLUMNS]
+    ] + [*PERIODIC, AHEAD, COLUMNS, FIXED]
 
 
 every_config = pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 
 from apformer import model
 from apformer.layers.position import reach as scheme_reach
-from tests.helpers.small_models import AHEAD, COLUMNS, PERIODIC, SCHEMES, V, close, draw_tokens, small
+from tests.helpers.small_models import AHEAD, COLUMNS, FIXED, PERIODIC, SCHEMES, V, close, draw_tokens, small
 
 B, T = 7, 13
 POSITIONS = np.broadcast_to(np.arange(T, dtype=np.int32), (B, T))
@@ -64,7 +64,9 @@ def named(cfg):
 
 @pytest.mark.parametrize(
     "cfg",
-    [small(position=p, window=w) for p, w in SCHEMES_AND_WINDOWS] + random_configs() + [*PERIODIC, AHEAD, COLUMNS],
+    [small(position=p, window=w) for p, w in SCHEMES_AND_WINDOWS]
+    + random_configs()
+    + [*PERIODIC, AHEAD, COLUMNS, FIXED],
     ids=named,
 )
 def test_the_future_changes_nothing(cfg, random_params):
@@ -121,7 +123,7 @@ def test_with_a_window_and_relative_positions_the_last_tokens_alone_give_the_sam
     close(apply(params, tokens[:, -9:], cfg)[:, -1], apply(params, tokens, cfg)[:, -1], 1e-5)
 
 
-@pytest.mark.parametrize("cfg", plain_configs() + [*PERIODIC, AHEAD, COLUMNS], ids=named)
+@pytest.mark.parametrize("cfg", plain_configs() + [*PERIODIC, AHEAD, COLUMNS, FIXED], ids=named)
 def test_rows_know_nothing_of_each_other(cfg, random_params):
     params, tokens = random_params(cfg), draw_tokens(B, T)
     order = np.random.default_rng(0).permutation(B)
@@ -141,7 +143,7 @@ def test_a_row_alone_is_the_row_in_a_batch(position, random_params):
 # Padding and positions
 
 
-@pytest.mark.parametrize("cfg", plain_configs() + [*PERIODIC, AHEAD, COLUMNS], ids=named)
+@pytest.mark.parametrize("cfg", plain_configs() + [*PERIODIC, AHEAD, COLUMNS, FIXED], ids=named)
 def test_what_stands_beyond_a_rows_length_changes_nothing(cfg, random_params):
     """Bit for bit, ids outside the vocabulary included; a row's own tokens have the logits they have unpadded."""
     params, tokens = random_params(cfg), draw_tokens(B, T)
@@ -156,7 +158,7 @@ def test_what_stands_beyond_a_rows_length_changes_nothing(cfg, random_params):
     close(logits[real], np.asarray(apply(params, tokens, cfg))[real], 1e-6)
 
 
-@pytest.mark.parametrize("cfg", plain_configs() + [*PERIODIC, AHEAD, COLUMNS], ids=named)
+@pytest.mark.parametrize("cfg", plain_configs() + [*PERIODIC, AHEAD, COLUMNS, FIXED], ids=named)
 def test_a_shift_of_all_positions(cfg, random_params):
     """Is not felt by what knows offsets only, and is felt by what knows positions."""
     params, tokens = random_params(cfg), draw_tokens(B, T)
