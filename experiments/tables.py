@@ -20,7 +20,7 @@ from pathlib import Path
 from apformer import flags
 
 HERE = Path(__file__).parent
-PAGES = ("README.md", "bench/README.md", "RELIABILITY.md", "PROOF.md")
+PAGES = ("README.md", "bench/README.md", "RELIABILITY.md", "PROOF.md", "BOARD.md")
 FILES = (HERE.parent / "README.md", *(HERE / page for page in PAGES))
 MARKED = re.compile(r"(<!-- (summary|results|details): ([\w .-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
