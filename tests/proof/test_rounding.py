@@ -10,9 +10,11 @@ F32 = np.float32
 CFG = {
     "n_layers": 2, "d_model": 24, "n_heads": 3, "d_ff": 40, "window": 4, "position": "relative", "vocab_size": 11,
     "similarity": "scaled_dot", "norm": "layer", "norm_epsilon": 1e-5, "final_norm": True,
-    "residual": True, "attention_sink": True,
+    "residual": True, "attention_sink": True, "output_projection": True, "feedforward_bias": True, "head_bias": True,
+    "tie_embeddings": False,
 }  # fmt: skip
 BARE = CFG | {"norm": "none", "final_norm": False, "similarity": "dot"}
+LEAST = BARE | {"similarity": "none", "attention_sink": False, "output_projection": False, "tie_embeddings": True}
 AHEAD = CFG | {"position": "ahead", "n_layers": 3, "window": None, "residual": False, "attention_sink": False}
 DATA = {"digits": 2, "min_difference": 3, "max_difference": 7}
 each = pytest.mark.parametrize("cfg", [CFG, BARE], ids=["norms", "no norms"])
@@ -25,7 +27,7 @@ def weights_of(cfg, seed, scale=0.35):
     drawn = {name: array + name.endswith(".scale") for name, array in drawn.items()}
     if not cfg["residual"]:  # random scores would make errors too large for bounds after three layers
         drawn["blocks.attention.query"] *= 0.05
-    return {name: array.astype(F32).astype(np.float64) for name, array in drawn.items()}
+    return network.whole({name: array.astype(F32).astype(np.float64) for name, array in drawn.items()}, cfg)
 
 
 def strings(cfg=CFG):
@@ -102,7 +104,7 @@ class Shuffled:
         return self.dot(n, weights["head.output.weight"]) + weights["head.output.bias"].astype(F32)
 
 
-@pytest.mark.parametrize("cfg", [CFG, BARE, AHEAD], ids=["norms", "no norms", "ahead"])
+@pytest.mark.parametrize("cfg", [CFG, BARE, LEAST, AHEAD], ids=["norms", "no norms", "tied, no queries", "ahead"])
 @pytest.mark.parametrize("seed", range(3))
 def test_no_order_of_float32_leaves_the_bounds(cfg, seed):
     """States by their length, margins by their ratio. The worst case is far from the usual one, but not boundless."""
