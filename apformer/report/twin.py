@@ -9,7 +9,17 @@ from dataclasses import asdict
 TABLES = {"model": (), "recurrent": (), "seq2seq": ("encoder",)}  # the side that has the embedding, by architecture
 
 KNOWN = {  # the choices of a Config that the script knows
-    "position": ("sinusoidal", "learned", "rotary", "alibi", "relative", "periodic", "columns", "none"),
+    "position": (
+        "sinusoidal",
+        "learned",
+        "rotary",
+        "alibi",
+        "relative",
+        "periodic",
+        "columns",
+        "fixed_offsets",
+        "none",
+    ),
     "similarity": ("scaled_dot", "dot", "cosine", "additive", "none"),
     "weighting": ("softmax", "geometric"),
     "activation": ("relu", "gelu", "gelu_tanh"),

@@ -20,7 +20,7 @@ from apformer.layers.position import periodic
 from apformer.report import template, twin
 from apformer.settings import Settings, Training
 from apformer.tasks.progressions import Options, generator, page_data, recipes
-from tests.helpers.small_models import COLUMNS, PERIODIC, SCHEMES, draw_tokens, small
+from tests.helpers.small_models import COLUMNS, FIXED, PERIODIC, SCHEMES, draw_tokens, small
 
 pytestmark = pytest.mark.skipif(shutil.which("node") is None, reason="needs node, which runs the page's script")
 
@@ -30,6 +30,7 @@ CONFIGS = [
     *(small(position=scheme, d_model=12) for scheme in RUN_BY_THE_PAGE),  # with a window: OTHERS
     *PERIODIC,
     COLUMNS,
+    FIXED,
     small(position="periodic", position_options=periodic.Scheme(span_heads=2, logit_scale=3.0), similarity="dot"),
     small(weighting="geometric", attention_bias=True),
     *(small(similarity=name, attention_bias=True) for name in ("dot", "cosine", "additive", "none")),
@@ -94,7 +95,7 @@ def with_other(name, value):
     changes = {name: value}
     if name == "position":
         changes |= {"position_options": None, "d_model": 12}  # rotary positions turn pairs of numbers of a head
-        changes |= {"window": None} if value == "columns" else {}
+        changes |= {"window": None} if value in ("columns", "fixed_offsets") else {}
     if name == "weighting":
         changes |= {"window": None, "attention_sink": False}
     return replace(WHOLE, **changes)

@@ -17,9 +17,10 @@ def page(settings, rows, params, evaluation, path):
     cfg = settings.data
     does = f"adds two terms of {sections.count(cfg.digits, 'digit')}, least significant digit first"
     ask = f"Type two terms and a space after each, lowest digit first: {generator.render(5, 7, cfg)} is 5 and 7."
+    prompt = sections.text(ask, generator.length(cfg))
     shown = {
         "vocabulary": list(tokenizer.VOCABULARY),
-        "task": sections.task(does, sections.text(ask), judges="terms", certifies=True, digits=10),
+        "task": sections.task(does, prompt, judges="terms", certifies=True, digits=10),
         "facts": page_data.exact_facts(evaluation, "of held-out sums") if evaluation else [],
         "right": _right(evaluation),
         "wrong": _wrong(evaluation),

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 
 import jax
 import jax.numpy as jnp
@@ -48,7 +49,7 @@ def test_what_a_run_says_and_keeps(run):
     assert result["sequences"] == 40 and [place["place"] for place in result["by_place"]] == [0, 1, 2]
     assert {file.stem for file in (run / "figures").iterdir()} == {"loss", "attention", "architecture"}
     page = (run / "report.html").read_text()
-    assert "By kind of pair" in page and "cannot run a model with position fixed_offsets" in page
+    assert "By kind of pair" in page and "This page cannot run" not in page
 
 
 def test_a_run_is_certified_or_not_and_numpy_finds_the_same(run, capsys):
@@ -56,8 +57,9 @@ def test_a_run_is_certified_or_not_and_numpy_finds_the_same(run, capsys):
     result = json.loads(capsys.readouterr().out)
     assert result["contexts"] == CONTEXTS and 0 < result["errors"] and result["outside_difference"] == 0
     assert [part["contexts"] for part in result["parts"].values()] == [100, 10_000, 200]
-    numpy = result["witnesses"][1]
+    _, numpy, *others = result["witnesses"]
     assert (numpy["strings"], numpy["errors"]) == (CONTEXTS, result["errors"]) and numpy["largest_gap"] < 1e-4
+    assert len(others) == bool(shutil.which("node")) and all(page["largest_gap"] < 1e-4 for page in others)
     assert cli.main(["export", str(run), "--to", "proof"]) == 0
     capsys.readouterr()
     assert check.main(run / "proof", contexts) == 1

@@ -97,6 +97,7 @@ function described(t: number, s: number, tokens: number[], layer: number, cfg: C
 function sees(offset: number, read_Q: number[], cfg: Config): boolean {
   if (cfg.window != null && offset >= cfg.window) return false;
   if (cfg.position === "columns") return read_Q.length > 0;
+  if (cfg.position === "fixed_offsets") return cfg.position_options.seen_offsets.includes(offset);
   if (cfg.position !== "periodic") return true;
   const { near, span_heads } = cfg.position_options;
   return read_Q.some((c) => c < 3 * near || span_heads > 0);
@@ -128,6 +129,10 @@ function bias(offset: number, read_Q: number[], head: number, part: Part, cfg: C
     const table_HO = part("relative.table")!;
     const offsets = table_HO.length / cfg.n_heads;
     return table_HO[head * offsets + Math.min(offset, offsets - 1)];
+  }
+  if (cfg.position === "fixed_offsets") {
+    const { seen_offsets } = cfg.position_options;
+    return part("fixed_offsets.table")![head * seen_offsets.length + seen_offsets.indexOf(offset)];
   }
   if (cfg.position === "columns") {
     const table_HQ = part("columns.table")!;

@@ -61,7 +61,7 @@ export function player(state: State): HTMLElement {
     play.fresh = false;
   }
 
-  /** How many tokens to add: what is asked for, as far as there are digits and positions for it. */
+  /** How many tokens to add: what is asked for, as far as there are digits and positions for it, up to a text's end. */
   function room(given: number[]): number {
     const text = state.text(given);
     const fitting = isText ? play.more : termsThatFit(text, run, play.more);
@@ -70,7 +70,8 @@ export function player(state: State): HTMLElement {
     const wanted = isText ? fitting : fitting * (widthOf(text, run) + 1);
     const left = Math.max(0, places(state.cfg) - given.length);
     if (wanted > left) note.textContent = `This model has ${count(state.cfg.max_len, "position")}: it stops there.`;
-    return Math.min(wanted, left);
+    const ends = Math.max(0, (run.task.prompt.longest ?? Infinity) - given.length);
+    return Math.min(wanted, left, ends);
   }
 
   function draw() {
