@@ -4,6 +4,7 @@ import importlib
 import random
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
@@ -68,12 +69,17 @@ def refuse(sentence, code=DATA):
         (lambda path: sys.exit(1), "tracebacks"),
         (lambda path: refuse("something is wrong"), "unclear"),
         (lambda path: refuse(f"{path} is damaged: restore it", 1), "unclear"),
-        (lambda path: sum(range(10_000_000)), "slow"),
     ],
 )
-def test_what_a_parser_must_not_do_is_found(read, outcome, tmp_path, monkeypatch):
-    monkeypatch.setattr(fuzz, "LIMIT", 0.05)
+def test_what_a_parser_must_not_do_is_found(read, outcome, tmp_path):
     assert fuzz.attempt(parser(read), 0, tmp_path)[0] == outcome
+
+
+@pytest.mark.parametrize(("seconds", "outcome"), [(fuzz.LIMIT - 0.1, "read"), (fuzz.LIMIT + 0.1, "slow")])
+def test_a_parser_that_takes_longer_than_the_limit_is_slow(seconds, outcome, tmp_path, monkeypatch):
+    ticks = iter((100.0, 100.0 + seconds))
+    monkeypatch.setattr(fuzz, "time", SimpleNamespace(process_time=lambda: next(ticks)))
+    assert fuzz.attempt(parser(lambda path: 7), 0, tmp_path)[0] == outcome
 
 
 def test_a_case_is_the_same_each_time(every):
