@@ -9,11 +9,11 @@ from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
-import jax
 import numpy as np
 
 from apformer.decoding.bind import call
 from apformer.errors import USAGE, UserError
+from apformer.formats import weights as weights_file
 from apformer.proof import check, network, page
 from apformer.report import progress, twin
 
@@ -32,9 +32,8 @@ def compare(model, settings, contexts):
     cfg, data = asdict(settings.model), asdict(settings.data)
     if fault := network.beyond(cfg):
         raise UserError(f"--check computes another model than this one: {fault}", USAGE)
-    named = jax.tree_util.tree_leaves_with_path(model.params)
-    stored = {".".join(entry.key for entry in path): np.asarray(leaf, np.float64) for path, leaf in named}
-    weights = network.whole(stored, cfg)
+    named = stored(model.params)
+    weights = network.whole(named, cfg)
     bits_of = partial(network.bits, weights=weights, cfg=cfg)
     gap, least, wrong, strings, chosen = 0.0, np.inf, 0, 0, page.Chosen()
     with progress.bar(unit="context", unit_scale=True, desc="check") as bar:
@@ -47,8 +46,13 @@ def compare(model, settings, contexts):
             bar.update(columns.shape[1])
     found = {"strings": strings, "errors": wrong, "smallest_margin": least, "largest_gap": gap}
     runs = twin.refusal("model", settings.model) is None
-    by_page = page.compare(stored, cfg, contexts, chosen) if runs else None
+    by_page = page.compare(named, cfg, contexts, chosen) if runs else None
     return [{"witness": f"numpy {np.__version__}, float64"} | found, *([by_page] if by_page else [])]
+
+
+def stored(params):
+    """{name: float64 array} of parameters, by their names in a file of weights."""
+    return {name: np.asarray(leaf, np.float64) for name, leaf in weights_file.named(params).items()}
 
 
 def _largest_gap(model, rows, ours_NV):

@@ -2,10 +2,9 @@
 
 from dataclasses import asdict, replace
 
-import jax
 import numpy as np
 
-from apformer.proof import check
+from apformer.proof import check, witness
 from apformer.runs import fit
 from apformer.tasks.digits.proof import contexts
 from apformer.train import trained
@@ -30,10 +29,7 @@ def learn(settings, seed, rows=None):
 
 def judge(params, settings):
     """(The strings that are continued wrongly, the smallest margin), by the first line of apformer/proof/check.py."""
-    named = jax.tree_util.tree_leaves_with_path(params)
-    weights = {".".join(entry.key for entry in path): np.asarray(leaf, np.float64) for path, leaf in named}
-    cfg = asdict(settings.model)
-    codes_N, _, found_NV, margin_N = check.ask(*strings(settings), weights, cfg)
+    codes_N, _, found_NV, margin_N = check.ask(*strings(settings), witness.stored(params), asdict(settings.model))
     return codes_N[~(margin_N > check.SAFE * np.abs(found_NV).max())], float(margin_N.min())
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from apformer import model
 from apformer.model import reach
-from apformer.proof import network
+from apformer.proof import network, witness
 
 LAYERS = model.Config(
     d_model=16,
@@ -37,8 +37,7 @@ BARE = replace(
 def test_it_computes_what_apply_computes(random_params, small):
     """Strings that begin a row and strings within one; float32 differs from float64 by rounding alone."""
     params, seen = random_params(small), reach(small)
-    named = jax.tree_util.tree_leaves_with_path(params)
-    weights = {".".join(entry.key for entry in path): np.asarray(leaf, np.float64) for path, leaf in named}
+    weights = witness.stored(params)
     cfg = {name: getattr(small, name) for name in small.__dataclass_fields__}
     assert {name: array.shape for name, array in weights.items()} == network.shapes(cfg)
     tokens_BT = np.random.default_rng(0).integers(0, 11, (40, 14))

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from apformer import model as transformer
-from apformer.proof import check, network, rounding
+from apformer.proof import check, network, rounding, witness
 from apformer.tasks.bases import alphabet, generator
 from apformer.tasks.bases.proof import contexts
 from apformer.tasks.bases.recipes import bases
@@ -82,8 +82,7 @@ def test_a_text_of_a_string_leads_to_its_logits(random_params):
     """What numpy computes of a string, `model.apply` computes of the text that has it; float32 rounds."""
     cfg = bases().model
     params = random_params(cfg)
-    named = jax.tree_util.tree_leaves_with_path(params)
-    weights = {".".join(entry.key for entry in path): np.asarray(leaf, np.float64) for path, leaf in named}
+    weights = witness.stored(params)
     config = vars(cfg) | {"position_options": vars(cfg.position_options)}
     assert network.beyond(config) is None
     assert {name: array.shape for name, array in weights.items()} == network.shapes(config)

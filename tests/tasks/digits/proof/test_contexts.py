@@ -10,7 +10,7 @@ from apformer import model as transformer
 from apformer.analysis import certificate
 from apformer.decoding.bind import bind
 from apformer.model import apply
-from apformer.proof import check, network, rounding
+from apformer.proof import check, network, rounding, witness
 from apformer.tasks.digits import natural_order
 from apformer.tasks.digits.certificate import contexts as enumerated
 from apformer.tasks.digits.proof import contexts
@@ -69,8 +69,7 @@ def test_a_text_of_a_string_leads_to_its_logits(random_params):
     """What numpy computes of a string, `model.apply` computes of the text that has it; float32 rounds."""
     cfg = digits(3, "lsb").model
     params = random_params(cfg)
-    named = jax.tree_util.tree_leaves_with_path(params)
-    weights = {".".join(entry.key for entry in path): np.asarray(leaf, np.float64) for path, leaf in named}
+    weights = witness.stored(params)
     config = vars(cfg) | {"position_options": vars(cfg.position_options)}
     assert network.beyond(config) is None
     assert {name: array.shape for name, array in weights.items()} == network.shapes(config)
@@ -90,8 +89,7 @@ def test_natural_order_has_the_contexts_of_the_certificate_and_the_logits_of_the
     """Two programs that share no line, one in whole arrays and one in loops: as many contexts, and as many wrong."""
     cfg = digits(3, "msb").model
     params = random_params(cfg)
-    named = jax.tree_util.tree_leaves_with_path(params)
-    weights = {".".join(entry.key for entry in path): np.asarray(leaf, np.float64) for path, leaf in named}
+    weights = witness.stored(params)
     config = vars(cfg) | {"position_options": vars(cfg.position_options)}
     assert network.beyond(config) is None
     assert {name: array.shape for name, array in weights.items()} == network.shapes(config)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from apformer import model as transformer
-from apformer.proof import check, network, rounding
+from apformer.proof import check, network, rounding, witness
 from apformer.tasks.sums import generator
 from apformer.tasks.sums.proof import contexts
 from apformer.tasks.sums.recipes import sums
@@ -59,8 +59,7 @@ def test_wider_terms_have_20300_strings_at_the_end_of_right_rows(digits):
 def test_numpy_computes_what_apply_computes_and_bounds_it(random_params):
     settings, data, cfg = sums(2), {"digits": 2}, cfg_of(2)
     params = random_params(settings.model)
-    named = jax.tree_util.tree_leaves_with_path(params)
-    stored = {".".join(entry.key for entry in path): np.asarray(leaf, np.float64) for path, leaf in named}
+    stored = witness.stored(params)
     assert network.beyond(cfg) is None and {name: leaf.shape for name, leaf in stored.items()} == network.shapes(cfg)
     weights = network.whole(stored, cfg)
     (columns,) = contexts.slices(data, cfg)
