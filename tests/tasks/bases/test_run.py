@@ -1,7 +1,6 @@
 """A run in many bases: trained, evaluated, certified, continued, proven anew; and a model that is always right."""
 
 import json
-import re
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +15,7 @@ from apformer.runs import recipes
 from apformer.tasks.bases import alphabet, certificate, evaluation, generator, training
 from apformer.tasks.bases.generator import Config
 from apformer.tasks.bases.proof import contexts
+from tests.helpers.commands import fails
 
 FLAGS = (
     "--recipe bases --digits 2 --bases 2 3 --rules fibonacci progression --d_model 16 --n_heads 2 --d_ff 16 --steps 4 "
@@ -40,13 +40,6 @@ def run(tmp_path_factory):
         patch.setattr(evaluation, "widths", lambda cfg: [cfg.digits, 5])
         assert cli.main(["train", *FLAGS, "--run_dir", str(path)]) == 0
     return path
-
-
-def fails(capsys, pattern, exit_code, *args):
-    capsys.readouterr()
-    assert cli.main([str(arg) for arg in args]) == exit_code
-    out, err = capsys.readouterr()
-    assert out == "" and re.search(pattern, err.splitlines()[-1]), err
 
 
 def test_what_a_run_says_and_keeps(run):

@@ -1,7 +1,6 @@
 """A run on terms of many widths: trained, evaluated width by width, certified or told why it cannot be."""
 
 import json
-import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,6 +23,7 @@ from apformer.tasks.digits import (
     generator,
     training,
 )
+from tests.helpers.commands import fails
 
 FLAGS = (
     "--recipe digits --digits 3 --d_model 16 --n_heads 2 --d_ff 16 --steps 4 --log_every 2 --save_every 4 "
@@ -50,13 +50,6 @@ def run(tmp_path_factory):
         patch.setattr(evaluation, "widths", lambda cfg: [cfg.digits])
         assert cli.main(["train", *LSB_FLAGS, "--run_dir", str(paths["lsb"])]) == 0
     return paths
-
-
-def fails(capsys, pattern, exit_code, *args):
-    capsys.readouterr()
-    assert cli.main([str(arg) for arg in args]) == exit_code
-    out, err = capsys.readouterr()
-    assert out == "" and re.search(pattern, err.splitlines()[-1]), err
 
 
 def test_what_a_run_says_and_keeps(run):

@@ -15,6 +15,7 @@ from apformer.proof import check
 from apformer.runs import recipes
 from apformer.tasks.sums import certificate, evaluation, training
 from apformer.tasks.sums.proof import contexts
+from tests.helpers.commands import fails
 
 FLAGS = (
     "--recipe sums --digits 2 --members 2 --steps 4 --log_every 2 --save_every 4 --batch_size 8 --test_sequences 20 "
@@ -30,13 +31,6 @@ def run(tmp_path_factory):
         patch.setattr(training, "VALIDATION_ROWS", 16)
         assert cli.main(["train", *FLAGS, "--run_dir", str(path)]) == 0
     return path
-
-
-def fails(capsys, pattern, exit_code, *args):
-    capsys.readouterr()
-    assert cli.main([str(arg) for arg in args]) == exit_code
-    out, err = capsys.readouterr()
-    assert out == "" and re.search(pattern, err.splitlines()[-1]), err
 
 
 def test_what_a_run_says_and_keeps(run):
