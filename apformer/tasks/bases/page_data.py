@@ -3,9 +3,11 @@
 from apformer.report import asked, sections
 from apformer.tasks.bases import training
 from apformer.tasks.bases.alphabet import CHARACTERS, DIGITS, RULES, decode
+from apformer.tasks.digits.page_data import by_width
 from apformer.tasks.progressions import page_data
 
 EVALUATION = {"trained_digits", "widths", "pairs", "exact_teacher_forced", "exact_free_running"}
+WIDTHS_UNIT = "free-running; in hard terms carries run far"
 
 
 def page(settings, rows, params, evaluation, path):
@@ -20,7 +22,7 @@ def page(settings, rows, params, evaluation, path):
         "vocabulary": list(CHARACTERS),
         "task": sections.task(does, sections.text(ask), judges="terms", certifies=True, digits=len(DIGITS)),
         "facts": page_data.exact_facts(evaluation, "of held-out terms") if evaluation else [],
-        "right": page_data.right([_by_base(evaluation), _by_width(evaluation)] if evaluation else None),
+        "right": page_data.right([_by_base(evaluation), by_width(evaluation, WIDTHS_UNIT)] if evaluation else None),
         "wrong": _wrong(evaluation),
     }
     return shown if params is None else shown | _ask(settings, rows, params)
@@ -46,20 +48,6 @@ def _by_base(found):
         for base in dict.fromkeys(pair["base"] for pair in found["pairs"])
     ]
     return sections.bars("By base", "free-running, all widths", rules, groups)
-
-
-def _by_width(found):
-    kinds = tuple(dict.fromkeys(suite["rows"] for suite in found["widths"]))
-    shares = {(suite["digits"], suite["rows"]): suite["free_running"] for suite in found["widths"]}
-    groups = [
-        (
-            sections.count(digits, "digit"),
-            "trained" if digits <= found["trained_digits"] else "longer",
-            [shares.get((digits, kind)) for kind in kinds],
-        )
-        for digits in dict.fromkeys(digits for digits, _ in shares)
-    ]
-    return sections.bars("By width", "free-running; in hard terms carries run far", kinds, groups)
 
 
 def _wrong(found):

@@ -6,6 +6,7 @@ from apformer.tasks.progressions import page_data
 from apformer.tokenizers import digits as tokenizer
 
 EVALUATION = {"trained_digits", "widths", "exact_teacher_forced", "exact_free_running"}
+WIDTHS_UNIT = "free-running; in adversarial terms and chains carries run far"
 
 
 def page(settings, rows, params, evaluation, path):
@@ -17,7 +18,7 @@ def page(settings, rows, params, evaluation, path):
         "vocabulary": list(tokenizer.VOCABULARY),
         "task": sections.task(does, prompt, judges="terms", certifies=True, digits=10),
         "facts": page_data.exact_facts(evaluation, "of held-out terms") if evaluation else [],
-        "right": page_data.right([_by_width(evaluation)] if evaluation else None),
+        "right": page_data.right([by_width(evaluation, WIDTHS_UNIT)] if evaluation else None),
         "wrong": _wrong(evaluation),
     }
     return shown if params is None else shown | _ask(settings, rows, params)
@@ -33,7 +34,8 @@ def _ask(settings, rows, params):
     }
 
 
-def _by_width(found):
+def by_width(found, unit):
+    """Bars of what is right free-running, for each width and kind of rows."""
     kinds = tuple(dict.fromkeys(suite["rows"] for suite in found["widths"]))
     shares = {(suite["digits"], suite["rows"]): suite["free_running"] for suite in found["widths"]}
     groups = [
@@ -44,7 +46,7 @@ def _by_width(found):
         )
         for digits in dict.fromkeys(digits for digits, _ in shares)
     ]
-    return sections.bars("By width", "free-running; in adversarial terms and chains carries run far", kinds, groups)
+    return sections.bars("By width", unit, kinds, groups)
 
 
 def _wrong(found):
