@@ -45,10 +45,10 @@ SHOWN = 5  # failures of a parser that are told in full
 
 
 def measure(cases, folder):
-    """Figures of `cases` inputs, each parser with its share of them, EACH of them in a process of its own.
+    """Figures of `cases` inputs, each parser with its share of them. A new process reads every EACH inputs.
 
-    A process that read a million files would hold memory that the allocator keeps between them, and nobody gives one
-    process more than a few.
+    In a process that read a million files the allocator would keep memory between them, and nobody gives one process
+    more than a few.
     """
     total, peak = Counter(dict.fromkeys(("done", "refused", "tracebacks", "unclear", "slow"), 0)), 0
     spawn, firsts = multiprocessing.get_context("spawn"), range(0, cases, EACH)
