@@ -5,6 +5,7 @@ axis. Each layer has tensors of its own; we stack them. The head, if untied, is 
 bias. If ours has none, zeros are written, which change nothing.
 """
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -44,21 +45,21 @@ def to_params(read, cfg):
         return np.stack([read(f"h.{layer}.{name}") for layer in range(L)])
 
     def norm(name, read=stack):
-        return {"scale": jnp.asarray(read(f"{name}.weight")), "bias": jnp.asarray(read(f"{name}.bias"))}
+        return {"scale": jax.device_put(read(f"{name}.weight")), "bias": jax.device_put(read(f"{name}.bias"))}
 
     def linear(name):
-        return {part: jnp.asarray(stack(f"{name}.{part}")) for part in ("weight", "bias")}
+        return {part: jax.device_put(stack(f"{name}.{part}")) for part in ("weight", "bias")}
 
     output = linear("attn.c_proj")
     attention = {"output": output["weight"].reshape(L, H, D // H, D), "output_bias": output["bias"]}
     weights, biases = stack("attn.c_attn.weight"), stack("attn.c_attn.bias")
     for i, name in enumerate(PROJECTIONS):
         columns = slice(i * D, (i + 1) * D)
-        attention[name] = jnp.asarray(weights[:, :, columns].reshape(L, D, H, D // H))
-        attention[f"{name}_bias"] = jnp.asarray(biases[:, columns].reshape(L, H, D // H))
+        attention[name] = jax.device_put(weights[:, :, columns].reshape(L, D, H, D // H))
+        attention[f"{name}_bias"] = jax.device_put(biases[:, columns].reshape(L, H, D // H))
     params = {
-        "embedding": {"table": jnp.asarray(read("wte.weight"))},
-        "position": {"table": jnp.asarray(read("wpe.weight"))},
+        "embedding": {"table": jax.device_put(read("wte.weight"))},
+        "position": {"table": jax.device_put(read("wpe.weight"))},
         "blocks": {
             "attention_norm": norm("ln_1"),
             "attention": attention,
@@ -69,7 +70,7 @@ def to_params(read, cfg):
     }
     if cfg.tie_embeddings:
         return params
-    return params | {"head": {"output": {"weight": jnp.asarray(read("lm_head.weight").T)}}}
+    return params | {"head": {"output": {"weight": jax.device_put(read("lm_head.weight").T)}}}
 
 
 def _norm_tensors(name, params):

@@ -5,7 +5,6 @@ import importlib
 import json
 
 import jax
-import jax.numpy as jnp
 
 from apformer import files
 from apformer.errors import CHECKPOINT, UserError
@@ -36,7 +35,7 @@ def read_safetensors(path):
         shapes = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}
         if shapes != {name: leaf.shape for name, leaf in named(expected).items()}:
             raise UserError(f"{path} holds other names or shapes than its Config has: export it anew", CHECKPOINT)
-        arrays = [jnp.asarray(file.get_tensor(name)) for name in named(expected)]
+        arrays = jax.device_put([file.get_tensor(name) for name in named(expected)])
     return cfg, jax.tree.unflatten(jax.tree.structure(expected), arrays)
 
 

@@ -7,7 +7,6 @@ import hashlib
 from pathlib import Path
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from apformer.errors import DATA, UserError
@@ -50,7 +49,7 @@ def draw(key, rows, size):
 
 def train_rows(rows):
     """The rows of a file as arrays; None where fresh rows are drawn."""
-    return None if rows is None else jax.tree.map(jnp.asarray, rows)
+    return None if rows is None else jax.device_put(rows)
 
 
 def describe(settings, rows):

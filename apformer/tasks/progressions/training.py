@@ -45,7 +45,7 @@ def load(settings):
 
 def train_rows(rows):
     """The training rows of a file as arrays; None where fresh rows are drawn."""
-    return None if rows is None else jax.tree.map(jnp.asarray, rows["train"])
+    return None if rows is None else jax.device_put(rows["train"])
 
 
 def read_rows(settings):

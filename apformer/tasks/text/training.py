@@ -140,7 +140,7 @@ def files(rows):
 
 def train_rows(rows):
     """The tokens of the training part; None of a folder, from which they are fed."""
-    return None if rows["prepared"] else jnp.asarray(rows["train"])
+    return None if rows["prepared"] else jax.device_put(rows["train"])
 
 
 def feed(settings, rows):

@@ -96,7 +96,7 @@ def _measure(cfg, pairs):
     """A function from parameters to {"loss", "exact"}: nats of a target token, and the share that is the likeliest."""
     sides = [[np.array(side, np.int32) for side in sides] for sides in zip(*pairs, strict=True)]
     (part,) = batches.pad(sides, (int(batches.longest_of(sides).max()),))
-    part = jax.tree.map(jnp.asarray, part)
+    part = jax.device_put(part)
 
     def measure(params):
         logits_BTV, weights_BT = training.predict(params, part, cfg)

@@ -86,7 +86,7 @@ def files(rows):
 
 def train_rows(rows):
     """The training pairs of each width."""
-    return jax.tree.map(jnp.asarray, rows["train"])
+    return jax.device_put(rows["train"])
 
 
 def floor(settings, rows):
