@@ -59,6 +59,18 @@ def pytest_collection_finish():
     gc.set_threshold(50_000, 20, 100)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def programs_of_a_module():
+    """Compiled programs end with the module that ran them: those of all tests together would hold six gigabytes."""
+    yield
+    jax.clear_caches()
+
+
+def pytest_xdist_auto_num_workers():
+    """One process more than there are cores: tests wait for the processes that they start, and for the disk."""
+    return (os.cpu_count() or 1) + 1
+
+
 def pytest_ignore_collect(collection_path, config):
     """Leave three folders out unless one is asked for alone.
 
@@ -121,7 +133,8 @@ def random_params():
 
         def leaf(path, shape):
             centre = 1.0 if path[-1].key == "scale" else 0.0
-            return jax.numpy.asarray(centre + 0.4 * rng.standard_normal(shape.shape), dtype)
+            drawn = centre + 0.4 * rng.standard_normal(shape.shape)
+            return jax.numpy.asarray(np.asarray(drawn, dtype))  # a conversion by jax would be a program a shape
 
         return jax.tree_util.tree_map_with_path(leaf, shapes(cfg))
 

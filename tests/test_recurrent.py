@@ -41,7 +41,7 @@ def shapes(cfg):
 def random_params(cfg, dtype=np.float32):
     """Every leaf drawn at random, biases included."""
     rng = np.random.default_rng(0)
-    return jax.tree.map(lambda leaf: jnp.asarray(0.6 * rng.standard_normal(leaf.shape), dtype), shapes(cfg))
+    return jax.tree.map(lambda leaf: jnp.asarray(np.asarray(0.6 * rng.standard_normal(leaf.shape), dtype)), shapes(cfg))
 
 
 def names(tree):

@@ -32,7 +32,7 @@ def adapters(params):
     """Factors of which none is zero."""
     rng = np.random.default_rng(0)
     shapes = jax.eval_shape(lambda: lora.init(jax.random.key(0), params, R))
-    return jax.tree.map(lambda leaf: jnp.asarray(rng.standard_normal(leaf.shape), jnp.float32), shapes)
+    return jax.tree.map(lambda leaf: jnp.asarray(np.asarray(rng.standard_normal(leaf.shape), jnp.float32)), shapes)
 
 
 @pytest.fixture

@@ -139,7 +139,7 @@ def test_the_gain_of_a_cosine_starts_where_the_spread_is_that_of_scaled_dot(simi
 @pytest.mark.parametrize("similarity", ["cosine", "additive"])
 def test_what_a_similarity_learns_has_a_gradient_in_every_head(similarity):
     attention = Attention(Config(3, similarity=similarity))
-    x_BTD = jnp.asarray(np.random.default_rng(0).standard_normal((B, T, 6)), jnp.float32)
+    x_BTD = jnp.asarray(np.random.default_rng(0).standard_normal((B, T, 6), np.float32))
     inputs = (x_BTD, View(np.tri(T, dtype=bool)[None]))
     params = attention.init(jax.random.key(0), *inputs)["params"]
 
@@ -236,13 +236,13 @@ def test_heads_are_slices_of_the_projections(bias, output_projection):
     """Heads of width K side by side: head h reads W[:, h] and writes the columns h K .. (h + 1) K."""
     D, n_heads, width = 6, 3, 2
     rng = np.random.default_rng(0)
-    x_BTD = jnp.asarray(rng.standard_normal((B, T, D)), jnp.float32)
+    x_BTD = jnp.asarray(np.asarray(rng.standard_normal((B, T, D)), jnp.float32))
     positions_BT = jnp.arange(T)[None]
     mask_BTS = causal_mask(positions_BT, positions_BT)
     attention = Attention(Config(n_heads, bias, output_projection))
     inputs = (x_BTD, View(mask_BTS))
     shapes = jax.eval_shape(lambda: attention.init(jax.random.key(0), *inputs))["params"]
-    params = jax.tree.map(lambda leaf: jnp.asarray(rng.standard_normal(leaf.shape), jnp.float32), shapes)
+    params = jax.tree.map(lambda leaf: jnp.asarray(np.asarray(rng.standard_normal(leaf.shape), jnp.float32)), shapes)
     y_BTD, weights_BHTS, cache = jax.jit(attention.apply)({"params": params}, *inputs)
 
     p = {name: np.asarray(value, np.float64) for name, value in params.items()}

@@ -19,7 +19,7 @@ B, T, D, F, V = 2, 3, 5, 7, 11
 
 
 def random(*shape, seed=0):
-    return jnp.asarray(np.random.default_rng(seed).standard_normal(shape), jnp.float32)
+    return jnp.asarray(np.random.default_rng(seed).standard_normal(shape, np.float32))
 
 
 def numpy_activation(kind, x):

@@ -53,7 +53,7 @@ def init(cfg):
 
     def leaf(path, shape):
         centre = 1.0 if path[-1].key == "scale" else 0.0
-        return jnp.asarray(centre + 0.4 * rng.standard_normal(shape.shape), jnp.float32)
+        return jnp.asarray(np.asarray(centre + 0.4 * rng.standard_normal(shape.shape), jnp.float32))
 
     shapes = jax.eval_shape(lambda key: seq2seq.init(key, cfg), jax.random.key(0))
     return jax.tree_util.tree_map_with_path(leaf, shapes)

@@ -66,7 +66,7 @@ def test_rotation_turns_each_plane_by_the_angle_of_its_position():
 @given(shift=st.integers(0, 1000), seed=st.integers(0, 1000))
 def test_rotary_scores_depend_on_offsets_alone(shift, seed):
     rng = np.random.default_rng(seed)
-    q, k = (jnp.asarray(rng.standard_normal((B, length, H, K)), jnp.float32) for length in (T, S))
+    q, k = (jnp.asarray(np.asarray(rng.standard_normal((B, length, H, K)), jnp.float32)) for length in (T, S))
     positions_BT, positions_BS = jnp.array([[2, 3, 4], [0, 7, 9]]), jnp.array([[0, 1, 2, 3, 4], [9, 1, 0, 4, 7]])
 
     def scores(shift):

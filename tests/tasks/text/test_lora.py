@@ -41,7 +41,7 @@ def factors(tree):
 def randomised(tree):
     """The same factors, with B drawn as well."""
     rng = np.random.default_rng(3)
-    return jax.tree.map(lambda leaf: jnp.asarray(rng.standard_normal(leaf.shape), leaf.dtype), tree)
+    return jax.tree.map(lambda leaf: jnp.asarray(np.asarray(rng.standard_normal(leaf.shape), leaf.dtype)), tree)
 
 
 def test_the_matrices_of_the_blocks_have_factors_and_nothing_else(fresh):

@@ -47,7 +47,7 @@ def random_params(cfg):
     """Parameters of a translator, each of which matters."""
     shapes = jax.eval_shape(lambda key: seq2seq.init(key, cfg), jax.random.key(0))
     rng = np.random.default_rng(0)
-    return jax.tree.map(lambda leaf: jnp.asarray(0.4 * rng.standard_normal(leaf.shape), leaf.dtype), shapes)
+    return jax.tree.map(lambda leaf: jnp.asarray(np.asarray(0.4 * rng.standard_normal(leaf.shape), leaf.dtype)), shapes)
 
 
 def fails(capsys, sentence, exit_code, *args):
