@@ -35,9 +35,9 @@ class LeastWidth:
     """Most digits of a term in training."""
     members: int = 16
     """Seeds of each width."""
-    steps: int = 1000
+    steps: int = 2000
     """Optimizer steps."""
-    flags: str = "--d_model 32 --d_ff 64 --learning_rate 8e-3"
+    flags: str = "--d_model 32 --d_ff 64 --learning_rate 8e-3 --weight_decay 0.4"
     """More flags of `apformer train`."""
     run_dir: str | None = None
     """Directory of the study. The default is runs/<UTC time>-least_width."""
