@@ -75,7 +75,7 @@ def write(model, tokens_BT, given):
 
 
 def measure(loaded, kind, digits, args, tell):
-    """What the rows of a kind come to: terms, how many are wrong, the smallest margin, rows written freely, seconds."""
+    """What the rows of a kind come to: terms, those that are wrong, the smallest margin, rows written, processor time."""
     rows, given, begun = -(-args.terms // ASKED), 2 * (digits + 1) - 1, time.process_time()
     found = {"terms": 0, "wrong": 0, "margin": np.inf, "written": 0, "written_wrong": 0}
     for tokens_BT in drawn(kind, digits, rows, loaded.settings.data.order):
@@ -94,7 +94,8 @@ def measure(loaded, kind, digits, args, tell):
 
 def table(found):
     """A row for each run, number of digits and kind."""
-    rows = [["run", "digits", "rows", "terms", "wrong", "written freely", "wrong", "smallest margin", "seconds"]]
+    head = ("run", "digits", "rows", "terms", "wrong", "rows written freely", "wrong", "smallest margin")
+    rows = [[*head, "seconds of processor time"]]
     for key, of in found.items():
         run, digits, kind = key.split(" ")
         counts = (f"{of[name]:,}" for name in ("terms", "wrong", "written", "written_wrong"))
