@@ -75,7 +75,7 @@ def write(model, tokens_BT, given):
 
 
 def measure(loaded, kind, digits, args, tell):
-    """What the rows of a kind come to: terms, those that are wrong, the smallest margin, rows written, processor time."""
+    """What the rows of a kind come to: terms, what is wrong, the smallest margin, rows written, processor time."""
     rows, given, begun = -(-args.terms // ASKED), 2 * (digits + 1) - 1, time.process_time()
     found = {"terms": 0, "wrong": 0, "margin": np.inf, "written": 0, "written_wrong": 0}
     for tokens_BT in drawn(kind, digits, rows, loaded.settings.data.order):
