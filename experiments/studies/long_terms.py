@@ -89,7 +89,12 @@ def draw_figure(found):
         of = {int(key.split(" ")[0]): at for key, at in found.items() if key.endswith(kind)}
         each = [1e6 * at["seconds"] / at["characters"] for at in of.values()]
         panel.plot([*of], each, "o-", color=colour, label=kind)
-    panel.set(xscale="log", xlabel="digits of a term", ylabel="microseconds of processor a character", yscale="log")
+    panel.set(
+        xscale="log",
+        xlabel="digits of a term (random compiles)",
+        ylabel="microseconds of processor a character",
+        yscale="log",
+    )
     panel.legend(frameon=False)
     return figure
 
