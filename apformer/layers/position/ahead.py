@@ -21,8 +21,8 @@ tanh(says / 2), each with noise, so that the numbers learn to keep away from 0. 
 Before the first separator of a row P is not known: the layers then read offsets 0 and 1 alone. A query always reads
 a key, itself if there is no other (P = 1).
 
-With a cache, a query gathers the keys at its few offsets, and the last head's keys are scanned once for all queries. So
-time grows with the length of a row, not with its square.
+With a cache, a query gathers the keys at its few offsets, and one scan finds the last head's keys for all queries. So a
+row is read in time proportional to its length. A step of generation takes one minimum over the cache instead.
 """
 
 import math
