@@ -110,8 +110,9 @@ def draw_figure(found):
     for run, colour in zip(dict.fromkeys(key.split(" ")[0] for key in found), 9 * _study.COLOURS, strict=False):
         of = [found.get(f"{run} {place}", {"margin": np.nan})["margin"] for place in places]
         panel.plot(range(len(places)), of, "o", color=colour, label=run)
-    panel.set_xticks(range(len(places)), [place.replace(" ", " digits,\n") for place in places])
-    panel.set(ylabel="smallest margin of a character", ylim=(min(0, *(at["margin"] for at in found.values())), None))
+    panel.set_xticks(range(len(places)), [place.replace(" ", "\n") for place in places])
+    panel.set(xlabel="digits of a term, and rows", ylabel="smallest margin of a character")
+    panel.axhline(0, color="black", linewidth=0.8)
     panel.legend(frameon=False)
     return figure
 
