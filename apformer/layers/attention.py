@@ -81,7 +81,7 @@ class Attention(nn.Module):
             k_BSHK, v_BSHK, cache = view.write(cache, k_BSHK, v_BSHK)
 
         def look(y_BTHK, weights_BHTS):
-            return position.look(scheme, y_BTHK, weights_BHTS, k_BSHK, v_BSHK, view, key)
+            return position.look(scheme, y_BTHK, weights_BHTS, k_BSHK, v_BSHK, view, key, cache)
 
         y_BTD, weights_BHTS = _attend(self, q_BTHK, k_BSHK, v_BSHK, view.mask_BTS, bias_BHTS, view.training, look)
         return band.join(y_BTD, *x_BTD.shape[:2]) if chunked else y_BTD, weights_BHTS, cache

@@ -30,6 +30,8 @@ class View:
     """What the position scheme found out about these keys, see `layers.position.mask`."""
     write: Callable | None = field(default=None, metadata={"static": True})
     """Puts new keys and values into the cache of a layer, see `layers.cache.place`; None without a cache."""
+    cached_BS: Any = None
+    """Where all keys in the cache stand, of which only a few may be among positions_BS; None without a cache."""
     source_mask_BTS: Any = None
     """Which tokens of a source cross-attention may see; None where there is no source."""
     source_BSD: Any = None

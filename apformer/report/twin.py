@@ -16,6 +16,7 @@ KNOWN = {  # the choices of a Config that the script knows
         "alibi",
         "relative",
         "periodic",
+        "ahead",
         "columns",
         "fixed_offsets",
         "none",

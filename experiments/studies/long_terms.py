@@ -30,7 +30,7 @@ class LongTerms:
     """Continue terms of very many digits with a trained run, free-running, and count what is wrong."""
 
     run: Positional[str | None] = None
-    """Run directory, of --recipe digits --order lsb. The default is the latest run."""
+    """Run directory, of --recipe digits. The default is the latest run."""
     digits: tuple[int, ...] = (1_000, 10_000, 100_000)
     """Digits of a term."""
     terms: int = 2
@@ -59,23 +59,23 @@ def progression(kind, digits, terms):
 
 
 def measure(loaded, kind, args, digits):
-    """What one progression comes to: characters written, and how many are wrong; seconds."""
+    """What one progression comes to: characters written, and how many are wrong; seconds of processor time."""
     with continuation.long_numbers():
         first, difference = progression(kind, digits, args.terms)
         numbers = [first + n * difference for n in range(2 + args.terms)]
         given, expected = (
             generator.render(part, digits, loaded.settings.data.order) for part in (numbers[:2], numbers[2:])
         )
-    begun = time.perf_counter()
+    begun = time.process_time()
     ((text, count),) = continuation.predict(loaded.model, loaded.settings, [given], "the progression", args.terms)
-    seconds = time.perf_counter() - begun
+    seconds = time.process_time() - begun
     wrong = sum(a != b for a, b in zip(text, expected, strict=True)) if count == args.terms else len(expected)
     return {"characters": len(expected), "wrong": wrong, "seconds": seconds}
 
 
 def table(found):
     """A row for each width and kind."""
-    rows = [["digits", "terms", "characters written", "wrong", "seconds"]]
+    rows = [["digits", "terms", "characters written", "wrong", "seconds of processor time"]]
     for key, of in found.items():
         digits, kind = key.split(" ")
         rows.append([f"{int(digits):,}", kind, f"{of['characters']:,}", f"{of['wrong']:,}", f"{of['seconds']:.1f}"])
@@ -89,7 +89,12 @@ def draw_figure(found):
         of = {int(key.split(" ")[0]): at for key, at in found.items() if key.endswith(kind)}
         each = [1e6 * at["seconds"] / at["characters"] for at in of.values()]
         panel.plot([*of], each, "o-", color=colour, label=kind)
-    panel.set(xscale="log", xlabel="digits of a term", ylabel="microseconds a character, with compiling", yscale="log")
+    panel.set(
+        xscale="log",
+        xlabel="digits of a term (random compiles)",
+        ylabel="microseconds of processor a character",
+        yscale="log",
+    )
     panel.legend(frameon=False)
     return figure
 

@@ -13,14 +13,15 @@ from apformer.decoding.bind import bind
 from apformer.decoding.generate import generate, pad_prompts
 from apformer.layers.position import periodic
 from apformer.tokenizers.digits import encode
-from tests.helpers.small_models import PERIODIC, small
+from tests.helpers.small_models import AHEAD, PERIODIC, small
 
 PROMPTS = [encode(text) for text in ("70 01 31", "7 8 9", "00001 00002 00003 00004 00005 0", "12345678")]
 NEAR_TWO = replace(PERIODIC[0], position_options=periodic.Scheme(near=2), weighting="geometric", attention_sink=False)
 
 
 @pytest.mark.parametrize(
-    "cfg, slots", [(PERIODIC[0], 8 + 4), (NEAR_TWO, 8 + 4), (PERIODIC[2], 64), (small(position="alibi"), 64)]
+    "cfg, slots",
+    [(PERIODIC[0], 8 + 4), (NEAR_TWO, 8 + 4), (AHEAD, 6 + 4), (PERIODIC[2], 64), (small(position="alibi"), 64)],
 )
 def test_pieces_and_a_small_cache_change_nothing(cfg, slots, random_params, monkeypatch):
     """Periods are up to 6, and near = 2 reads one token more; a row has up to 49 tokens."""

@@ -20,7 +20,8 @@ from apformer.layers.position import periodic
 from apformer.report import template, twin
 from apformer.settings import Settings, Training
 from apformer.tasks.progressions import Options, generator, page_data, recipes
-from tests.helpers.small_models import COLUMNS, FIXED, PERIODIC, SCHEMES, draw_tokens, small
+from apformer.tokenizers.digits import encode
+from tests.helpers.small_models import AHEAD, COLUMNS, FIXED, PERIODIC, SCHEMES, draw_tokens, small
 
 pytestmark = pytest.mark.skipif(shutil.which("node") is None, reason="needs node, which runs the page's script")
 
@@ -29,6 +30,7 @@ RUN_BY_THE_PAGE = [scheme for scheme in SCHEMES if scheme in twin.KNOWN["positio
 CONFIGS = [
     *(small(position=scheme, d_model=12) for scheme in RUN_BY_THE_PAGE),  # with a window: OTHERS
     *PERIODIC,
+    AHEAD,
     COLUMNS,
     FIXED,
     small(position="periodic", position_options=periodic.Scheme(span_heads=2, logit_scale=3.0), similarity="dot"),
@@ -95,7 +97,8 @@ def with_other(name, value):
     changes = {name: value}
     if name == "position":
         changes |= {"position_options": None, "d_model": 12}  # rotary positions turn pairs of numbers of a head
-        changes |= {"window": None} if value in ("columns", "fixed_offsets") else {}
+        changes |= {"window": None} if value in ("ahead", "columns", "fixed_offsets") else {}
+        changes |= {"n_layers": 3} if value == "ahead" else {}
     if name == "weighting":
         changes |= {"window": None, "attention_sink": False}
     return replace(WHOLE, **changes)
@@ -182,10 +185,15 @@ def test_hundreds_of_prompts_of_the_default_model(drawn):
     np.testing.assert_array_equal(np.argmax(found, -1)[:, -1], expected.argmax(-1)[:, -1])
 
 
-def test_what_is_shown_of_the_inside_is_what_the_model_captures(drawn):
-    cfg, tokens_BT = small(position="relative", window=5, attention_sink=True, final_norm=True), draw_tokens(3, 7)
-    params = drawn(cfg)
+@pytest.mark.parametrize(
+    "changes", [{"position": "relative", "window": 5, "attention_sink": True}, {"position": "ahead", "n_layers": 3}]
+)
+def test_what_is_shown_of_the_inside_is_what_the_model_captures(drawn, changes):
+    cfg, texts = small(**changes, final_norm=True), ("27182 81828 4", "314 159 265 3", "16180 33988 7")
+    tokens_BT, params = np.stack([encode(text) for text in texts]), drawn(cfg)
     _, captured = model.apply(params, tokens_BT, cfg, capture=("attention", "residual"))
+    distances = {t - s for _, t, s in np.argwhere(captured["attention"][-1, :, -1])}
+    assert len(distances) > 1  # of the last head, which with positions ahead takes one key: not always the same
     (found,) = ask(case("captured", params, cfg, rows=tokens_BT.tolist()))
     for row, inside in enumerate(found):
         residual_LTD = np.array(inside["residual"]).swapaxes(0, 1)

@@ -78,7 +78,8 @@ def mask(scheme, positions_BT, positions_BS, window, found):
 def offsets(scheme, window, found):
     """The offsets of all keys that a query may see, (B, T, O), where these are few: -1 for none. None if they are not.
 
-    found: of `read`. Each offset stands there once. So generation gathers a few keys, and needs no others (cache.py).
+    found: of `read`. Each offset stands there once. So generation gathers a few keys (cache.py), and needs no others
+    but those that `look` finds itself, which are nearer than the farthest offset.
     """
     return None if window else _own(scheme, "offsets", lambda found: None)(found)
 
@@ -114,13 +115,17 @@ def perturb(scheme, q_BTHK, bias_BHTS, key):
     return _own(scheme, "perturb", lambda q_BTHK, bias_BHTS, key: (q_BTHK, bias_BHTS))(q_BTHK, bias_BHTS, key)
 
 
-def look(scheme, y_BTHK, weights_BHTS, k_BSHK, v_BSHK, view, key):
-    """(What heads read, their weights), with those of a head that reads in a way of its own; key as in `perturb`."""
+def look(scheme, y_BTHK, weights_BHTS, k_BSHK, v_BSHK, view, key, cache):
+    """(What heads read, their weights), with those of a head that reads in a way of its own.
 
-    def ordinary(y_BTHK, weights_BHTS, k_BSHK, v_BSHK, view, key):
+    key as in `perturb`. cache: all keys and values of the layer, at view.cached_BS, of which k_BSHK and v_BSHK may hold
+    a few; None without a cache. With one, nobody asks for the weights.
+    """
+
+    def ordinary(y_BTHK, weights_BHTS, k_BSHK, v_BSHK, view, key, cache):
         return y_BTHK, weights_BHTS
 
-    return _own(scheme, "look", ordinary)(y_BTHK, weights_BHTS, k_BSHK, v_BSHK, view, key)
+    return _own(scheme, "look", ordinary)(y_BTHK, weights_BHTS, k_BSHK, v_BSHK, view, key, cache)
 
 
 class Embedding(nn.Module):

@@ -20,6 +20,9 @@ In training both are soft: geometric attention (weighting.py) with sigmoid(decid
 tanh(says / 2), each with noise, so that the numbers learn to keep away from 0. After it they are as hard as above.
 Before the first separator of a row P is not known: the layers then read offsets 0 and 1 alone. A query always reads
 a key, itself if there is no other (P = 1).
+
+With a cache, a query gathers the keys at its few offsets, and one scan finds the last head's keys for all queries. So a
+row is read in time proportional to its length. A step of generation takes one minimum over the cache instead.
 """
 
 import math
@@ -36,6 +39,7 @@ from apformer.layers.position.relative import one_offset_each
 from apformer.layers.weighting import geometric
 
 LAYERS = 3
+_NEVER = jnp.iinfo(jnp.int32).max  # a position after all others
 
 
 @dataclass(frozen=True)
@@ -77,13 +81,18 @@ class Scheme:
             jnp.where(known_BT1, offset_BTS == jnp.maximum(P_BT1 - 2, 0), itself_BTS),
         )
         causal_BTS = causal_mask(positions_BT, positions_BS)
-        ahead_BTS = known_BT1 & (offset_BTS < P_BT1 - 2) & causal_BTS
+        from_BT = jnp.where(period_BT > 0, positions_BT - period_BT + 3, _NEVER)
+        ahead_BTS = _ahead(from_BT, positions_BT, positions_BS)
         reads_LBTS = jnp.stack(reads) & causal_BTS[None]
-        return reads_LBTS.any(0) | ahead_BTS, {"reads": reads_LBTS, "ahead": ahead_BTS, "itself": itself_BTS}
+        return reads_LBTS.any(0) | ahead_BTS, {"reads": reads_LBTS, "from": from_BT, "itself": itself_BTS}
+
+    def offsets(self, period_BT):
+        own_BT, P_BT = jnp.zeros_like(period_BT), period_BT
+        reads = own_BT, own_BT + 1, jnp.where(P_BT > 1, P_BT, -1), jnp.where(P_BT > 3, P_BT - 2, -1)
+        return jnp.stack(reads, axis=-1)
 
     def layer(self, view, number):
-        ahead_BTS = view.found["ahead"] & (number == LAYERS - 1)
-        return replace(view, mask_BTS=view.found["reads"][number], found=view.found | {"ahead": ahead_BTS})
+        return replace(view, mask_BTS=view.found["reads"][number], found=view.found | {"last": number == LAYERS - 1})
 
     def bias(self, param, view, cfg, dtype):
         table_HO = param("table", one_offset_each, (cfg.n_heads, 2))
@@ -94,8 +103,14 @@ class Scheme:
     def wants_key(self):
         return True
 
-    def look(self, y_BTHK, weights_BHTS, k_BSHK, v_BSHK, view, key):
-        decides_BS, says_BS, ahead_BTS = k_BSHK[:, :, -1, 0], v_BSHK[:, :, -1, 0], view.found["ahead"]
+    def look(self, y_BTHK, weights_BHTS, k_BSHK, v_BSHK, view, key, cache):
+        if cache is not None:  # then each token is a row, and the number of the layer is known before it runs
+            from_BT, t_BT = (x.reshape(len(view.cached_BS), -1) for x in (view.found["from"], view.positions_BT))
+            keys = cache["key"][:, -1, :, 0], cache["value"][:, -1, :, 0], view.cached_BS
+            said_BT = bit_ahead(*keys, from_BT, t_BT) if view.found["last"] else jnp.zeros_like(t_BT)
+            return _with_last_head(y_BTHK, said_BT.reshape(-1, 1)), weights_BHTS
+        decides_BS, says_BS = k_BSHK[:, :, -1, 0], v_BSHK[:, :, -1, 0]
+        ahead_BTS = view.found["last"] & _ahead(view.found["from"], view.positions_BT, view.positions_BS)
         if key is None:
             deciding_BTS = ahead_BTS & (decides_BS > 0)[:, None]
             taken_BTS = (deciding_BTS & (jnp.cumsum(deciding_BTS, axis=-1) == 1)).astype(y_BTHK.dtype)
@@ -106,5 +121,39 @@ class Scheme:
             taken_BTS = geometric(scores_BTS[:, None], ahead_BTS)[:, 0]
             says_BS = jnp.tanh((says_BS + noise_2BS[1]) / 2)
         said_BT = jnp.einsum("BTS,BS->BT", taken_BTS, says_BS)
-        y_BTHK = y_BTHK.at[:, :, -1].set(0.0).at[:, :, -1, 0].set(said_BT)
-        return y_BTHK, weights_BHTS.at[:, -1].set(taken_BTS)
+        return _with_last_head(y_BTHK, said_BT), weights_BHTS.at[:, -1].set(taken_BTS)
+
+
+def _ahead(from_BT, positions_BT, positions_BS):
+    """Which keys are among those of which the last head takes one: (B, T, S)."""
+    return causal_mask(positions_BT, positions_BS) & (positions_BS[:, None] >= from_BT[:, :, None])
+
+
+def bit_ahead(decides_BS, says_BS, cached_BS, from_BT, positions_BT):
+    """What the last head reads in a cache, (B, T): the bit of the first key that decides from a position on, or 0.
+
+    cached_BS: where the keys stand, of which a slot has the position of its number modulo S, -1 if it is empty.
+    """
+    first_BT, S = first_deciding(decides_BS, cached_BS, from_BT), cached_BS.shape[1]
+    bit_BT = jnp.where(jnp.take_along_axis(says_BS, first_BT % S, axis=1) > 0, 1.0, -1.0)
+    return jnp.where((from_BT <= first_BT) & (first_BT <= positions_BT), bit_BT, 0.0)
+
+
+def first_deciding(decides_BS, cached_BS, from_BT):
+    """Where the first key stands that decides from a position on, (B, T), in time S + T instead of S T.
+
+        next_s = s if decides_s > 0 else next_{s+1}        first_t = next_{from_t}
+
+    If there is none, what is returned stands before from_BT or after all keys.
+    """
+    at_BS, S = jnp.where(decides_BS > 0, cached_BS, _NEVER), cached_BS.shape[1]
+    if from_BT.shape[1] == 1:  # a step of generation needs no more than one minimum, 2.4 times as fast
+        return jnp.where(at_BS >= from_BT, at_BS, _NEVER).min(1, keepdims=True)
+    oldest_B1 = cached_BS.max(1, keepdims=True) + 1 - S
+    slot_BS = (oldest_B1 + jnp.arange(S)[None]) % S  # by position: slots are a ring
+    next_BS = jax.lax.cummin(jnp.take_along_axis(at_BS, slot_BS, axis=1), axis=1, reverse=True)
+    return jnp.take_along_axis(next_BS, jnp.clip(from_BT - oldest_B1, 0, S - 1), axis=1)
+
+
+def _with_last_head(y_BTHK, said_BT):
+    return y_BTHK.at[:, :, -1].set(0.0).at[:, :, -1, 0].set(said_BT.astype(y_BTHK.dtype))

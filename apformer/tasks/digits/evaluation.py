@@ -75,7 +75,8 @@ def _measure(tokens_BT, width, model):
     """The predictable terms as predicted teacher-forced, free-running, and as they are: three arrays (B, 2, C)."""
     B, T = tokens_BT.shape
     given = 2 * (width + 1) - 1
-    forced_BT = jnp.argmax(model.apply(tokens_BT[:, :-1]), axis=-1)[:, given - 1 :]
+    logits_BTV, _ = model.extend(tokens_BT[:, :-1], model.init_cache(B, T))  # which need not compare all with all
+    forced_BT = jnp.argmax(logits_BTV, axis=-1)[:, given - 1 :]
     lengths_B = jnp.full(B, given, jnp.int32)
     free_BT = generate(model.extend, model.init_cache(B, T), tokens_BT[:, :given], lengths_B, T - given)
     return tuple(a.reshape(B, TERMS - 2, width + 1) for a in (forced_BT, free_BT, tokens_BT[:, given:]))

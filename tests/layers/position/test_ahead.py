@@ -10,7 +10,7 @@ import pytest
 from apformer import model
 from apformer.layers.position import ahead
 from apformer.tokenizers.digits import encode
-from tests.helpers.small_models import AHEAD
+from tests.helpers.small_models import AHEAD, close
 
 apply = jax.jit(model.apply, static_argnames=("cfg", "capture"))
 
@@ -45,6 +45,41 @@ def test_the_last_head_takes_the_first_key_that_decides_in_the_last_layer(random
         expected_S = np.zeros(len(text))
         expected_S[span[:1]] = 1
         np.testing.assert_array_equal(weights_LTS[2, t], expected_S)
+
+
+@pytest.mark.parametrize("T", [1, 4])
+def test_the_first_key_that_decides_is_found_in_a_ring_of_slots(T):
+    """Against a loop, in rows of 3, 7 and 24 tokens and a cache of 7."""
+    rng, S, newest_B = np.random.default_rng(0), 7, np.array([2, 6, 23])
+    slot_BS = np.broadcast_to(np.arange(S), (3, S))
+    cached_BS = newest_B[:, None] - (newest_B[:, None] - slot_BS) % S
+    cached_BS = np.where(cached_BS < 0, -1, cached_BS)
+    for _ in range(50):
+        decides_BS, says_BS = (rng.normal(size=(3, S)) - shift for shift in (0.5, 0.0))
+        decides_BS = np.where(cached_BS < 0, 0.0, decides_BS)  # as a cache begins
+        t_BT = newest_B[:, None] - np.arange(T)[::-1]
+        from_BT = np.where(rng.random((3, T)) < 0.2, ahead._NEVER, t_BT - rng.integers(-1, 3, (3, T)))
+        expected_BT = np.zeros((3, T))
+        for b, t in np.ndindex(3, T):
+            span = [p for p in range(max(0, from_BT[b, t]), t_BT[b, t] + 1) if decides_BS[b, p % S] > 0]
+            expected_BT[b, t] = np.sign(says_BS[b, span[0] % S]) if span else 0
+        found_BT = ahead.bit_ahead(*map(jnp.asarray, (decides_BS, says_BS, cached_BS, from_BT, t_BT)))
+        np.testing.assert_array_equal(found_BT, expected_BT)
+
+
+def test_a_long_term_read_with_a_cache_gives_what_the_equation_says(random_params):
+    """At once, and the last tokens one by one; the keys that are taken stand at many distances."""
+    params, text = lively(random_params), "271828182845904 314159265358979 141421356237309 "
+    tokens_BT, P = jnp.asarray(encode(text))[None], 16
+    whole_TV, extend = apply(params, tokens_BT, AHEAD)[0], jax.jit(model.extend, static_argnames="cfg")
+    at_once_BTV, _ = extend(params, tokens_BT, model.init_cache(AHEAD, 1, 48), AHEAD)
+    close(at_once_BTV[0], whole_TV, 1e-5)
+    _, cache = extend(params, tokens_BT[:, :35], model.init_cache(AHEAD, 1, P + 35), AHEAD)
+    for t in range(35, 48):
+        logits_BTV, cache = extend(params, tokens_BT[:, t : t + 1], cache, AHEAD)
+        close(logits_BTV[0, 0], whole_TV[t], 1e-5)
+    weights_TS = attention(params, text)[2, -1]
+    assert len({t - s for t, s in np.argwhere(weights_TS)}) > 5
 
 
 def decides(params, text):

@@ -1,6 +1,6 @@
 // Attention of one token: softmax(q K^T / sqrt K + bias) V over the keys that it may see, head by head.
 import { layerOf, linear, softmax, type Vector } from "./linear";
-import { column, describe, periodAt, rotate, slope } from "./position";
+import { column, describe, isAhead, periodAt, reads, rotate, slope } from "./position";
 import type { Config, Params } from "./run";
 
 /** The keys and values of a layer, of each token read so far. */
@@ -51,21 +51,30 @@ export function attend(
   remember(x_D, memory, part, turn);
 
   const read_SQ = memory.key.map((_, s) => described(t, s, tokens, layer, cfg));
-  const seen_S = read_SQ.map((read_Q, s) => (s === t || !hidden.has(s)) && sees(t - s, read_Q, cfg));
-  return look(q_HK, memory, part, cfg, (score, s, head) => {
+  const shown = (s: number) => s === t || !hidden.has(s);
+  const seen_S = read_SQ.map((read_Q, s) => shown(s) && sees(t - s, read_Q, cfg));
+  const period =
+    cfg.position === "ahead" && layer === cfg.n_layers - 1 ? periodAt(tokens, t, cfg.position_options.separator) : 0;
+  const adjust = (score: number, s: number, head: number) => {
     if (!seen_S[s]) return -Infinity;
     const sharp = head < cfg.position_options?.span_heads ? cfg.position_options.logit_scale : 1;
     return sharp * (score + bias(t - s, read_SQ[s], head, part, cfg));
-  });
+  };
+  const ahead = (s: number) => shown(s) && isAhead(t - s, period);
+  return look(q_HK, memory, part, cfg, adjust, cfg.position === "ahead" ? ahead : undefined);
 }
 
-/** What a query reads of a memory. adjust: what a score comes to by where its key stands, -Infinity if it is not seen. */
+/**
+ * What a query reads of a memory. adjust: what a score comes to by where its key stands, -Infinity if it is not seen.
+ * ahead: of which keys the last head takes the first that decides, if it does, and reads one bit of it.
+ */
 export function look(
   q_HK: Vector,
   memory: Memory,
   part: Part,
   cfg: Config,
   adjust: (score: number, s: number, head: number) => number,
+  ahead?: (s: number) => boolean,
 ): Read {
   const H = cfg.n_heads;
   const K = q_HK.length / H;
@@ -73,12 +82,18 @@ export function look(
   const weights_HS: Vector[] = [];
   const scores_HS: Vector[] = [];
   for (let head = 0; head < H; head++) {
+    const takes = ahead && head === H - 1;
     const scores_S = Float64Array.from(memory.key, (k_HK, s) =>
-      adjust(compare(q_HK, k_HK, head, K, part, cfg), s, head),
+      takes ? (ahead(s) ? k_HK[head * K] : -Infinity) : adjust(compare(q_HK, k_HK, head, K, part, cfg), s, head),
     );
-    const weights_S = cfg.weighting === "geometric" ? geometric(scores_S) : share(scores_S, part("sink")?.[head]);
+    const weights_S = takes
+      ? first(scores_S)
+      : cfg.weighting === "geometric"
+        ? geometric(scores_S)
+        : share(scores_S, part("sink")?.[head]);
     memory.value.forEach((v_HK, s) => {
-      for (let k = head * K; weights_S[s] && k < (head + 1) * K; k++) z_HK[k] += weights_S[s] * v_HK[k];
+      if (takes) z_HK[head * K] += weights_S[s] * (v_HK[head * K] > 0 ? 1 : -1);
+      else for (let k = head * K; weights_S[s] && k < (head + 1) * K; k++) z_HK[k] += weights_S[s] * v_HK[k];
     });
     weights_HS.push(weights_S);
     scores_HS.push(scores_S);
@@ -90,13 +105,15 @@ export function look(
 /** How a scheme that knows the period of a text describes the place of a key; nothing for other schemes. */
 function described(t: number, s: number, tokens: number[], layer: number, cfg: Config): number[] {
   const { separator, near, heading } = cfg.position_options ?? {};
+  if (cfg.position === "ahead")
+    return reads(periodAt(tokens, t, separator), layer).includes(t - s) ? [Number(s < t)] : [];
   if (cfg.position === "columns") return column(t, s, periodAt(tokens, t, separator, heading + 1), layer, heading);
   return cfg.position === "periodic" ? describe(t - s, periodAt(tokens, t, separator), near) : [];
 }
 
 function sees(offset: number, read_Q: number[], cfg: Config): boolean {
   if (cfg.window != null && offset >= cfg.window) return false;
-  if (cfg.position === "columns") return read_Q.length > 0;
+  if (cfg.position === "columns" || cfg.position === "ahead") return read_Q.length > 0;
   if (cfg.position === "fixed_offsets") return cfg.position_options.seen_offsets.includes(offset);
   if (cfg.position !== "periodic") return true;
   const { near, span_heads } = cfg.position_options;
@@ -134,8 +151,8 @@ function bias(offset: number, read_Q: number[], head: number, part: Part, cfg: C
     const { seen_offsets } = cfg.position_options;
     return part("fixed_offsets.table")![head * seen_offsets.length + seen_offsets.indexOf(offset)];
   }
-  if (cfg.position === "columns") {
-    const table_HQ = part("columns.table")!;
+  if (cfg.position === "columns" || cfg.position === "ahead") {
+    const table_HQ = part(`${cfg.position}.table`)!;
     return read_Q.reduce((total, q) => total + table_HQ[head * (table_HQ.length / cfg.n_heads) + q], 0);
   }
   if (cfg.position !== "periodic") return 0;
@@ -148,8 +165,15 @@ function bias(offset: number, read_Q: number[], head: number, part: Part, cfg: C
 
 /** A softmax of the scores; a sink takes a share for itself. */
 function share(scores_S: Vector, sink?: number): Vector {
+  if (scores_S.every((score) => score === -Infinity)) return new Float64Array(scores_S.length); // all that could be read is hidden
   if (sink === undefined) return softmax(scores_S);
   return softmax([...scores_S, sink]).subarray(0, scores_S.length);
+}
+
+/** All weight for the first key whose score is above 0, if there is one. */
+function first(scores_S: Vector): Vector {
+  const taken = scores_S.findIndex((score) => score > 0);
+  return scores_S.map((_, s) => Number(s === taken));
 }
 
 /** Each key takes the share sigmoid(score) of what those before it have left. */

@@ -53,3 +53,12 @@ export function column(t: number, s: number, period: number, layer: number, head
   if (!period) return [];
   return (layer ? [period - 1] : [period, period + 1]).flatMap((offset, n) => (offset === t - s ? [n + 1] : []));
 }
+
+/** How many tokens back a layer reads with positions ahead: apformer/layers/position/ahead.py. */
+export function reads(period: number, layer: number): number[] {
+  if (layer < 2) return [0, layer ? 1 : period];
+  return [Math.max(period - 2, 0)];
+}
+
+/** Whether the last head of the last layer may take the key that stands so far back. */
+export const isAhead = (offset: number, period: number): boolean => period > 0 && offset < period - 2;

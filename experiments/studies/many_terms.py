@@ -1,0 +1,149 @@
+"""Many terms of many digits: `python experiments/studies/many_terms.py RUN ...`.
+
+A row has four terms, of which the last two are asked for: random rows, and adversarial ones where carries run far
+(apformer/tasks/digits/evaluation.py). One pass reads the whole row, teacher-forced. If the likeliest character is the
+true one at every place, a model that writes freely writes the same row: it begins alike, and each next character then
+follows the true ones. If not, it goes wrong at the first such place. So a row is right in one way if and only if it is
+in the other. Some rows are written freely too, since rounding might differ.
+
+A pass takes time in proportion to the length of a row if the model reads few keys (layers/cache.py).
+"""
+
+import resource
+import sys
+import time
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import _study
+import jax
+import jax.numpy as jnp
+import numpy as np
+from tyro.conf import Positional
+
+from apformer import flags, runs
+from apformer.analysis.certificate import margins
+from apformer.decoding.generate import generate
+from apformer.report import progress
+from apformer.tasks.digits import generator
+from apformer.tasks.digits.evaluation import KINDS, TERMS
+
+ASKED = TERMS - 2
+TOKENS = 32_768  # of a pass
+
+
+@dataclass(frozen=True)
+class ManyTerms:
+    """Ask trained runs for many terms of many digits, and count what is wrong."""
+
+    run: Positional[tuple[str, ...]]
+    """Run directories, of --recipe digits."""
+    digits: tuple[int, ...] = (64, 1_000)
+    """Digits of a term."""
+    terms: int = 10_000
+    """Terms asked for, of each number of digits and kind of rows."""
+    written: int = 100
+    """Rows that are written freely too, of each number of digits and kind."""
+    run_dir: str | None = None
+    """Directory of the study. The default is runs/<UTC time>-many_terms."""
+
+
+def drawn(kind, digits, rows, order):
+    """Tokens of that many rows of a kind, the same at every call, as batches (B, T) of one size."""
+    size = min(rows, max(1, TOKENS // (TERMS * (digits + 1))))
+    for number in range(-(-rows // size)):
+        key = jax.random.fold_in(jax.random.fold_in(jax.random.key(1), digits), number)
+        numbers = generator.test_rows(key, digits, size, TERMS, KINDS[kind])
+        yield generator.encode(numbers, order).tokens_BT[: rows - number * size]
+
+
+@partial(jax.jit, static_argnames="given")
+def read(model, tokens_BT, given):
+    """The margin of each character after the `given` first ones, teacher-forced: above 0 where it is right."""
+    B, T = tokens_BT.shape
+    logits_BTV, _ = model.extend(tokens_BT[:, :-1], model.init_cache(B, T))
+    return margins(logits_BTV[:, given - 1 :], tokens_BT[:, given:])
+
+
+@partial(jax.jit, static_argnames="given")
+def write(model, tokens_BT, given):
+    """Which characters after the `given` first ones are right, each after characters of the model's own."""
+    B, T = tokens_BT.shape
+    cache, lengths_B = model.init_cache(B, T), jnp.full(B, given, jnp.int32)
+    return generate(model.extend, cache, tokens_BT[:, :given], lengths_B, T - given) == tokens_BT[:, given:]
+
+
+def measure(loaded, kind, digits, args, tell):
+    """What the rows of a kind come to: terms, what is wrong, the smallest margin, rows written, processor time."""
+    rows, given, begun = -(-args.terms // ASKED), 2 * (digits + 1) - 1, time.process_time()
+    found = {"terms": 0, "wrong": 0, "margin": np.inf, "written": 0, "written_wrong": 0}
+    for tokens_BT in drawn(kind, digits, rows, loaded.settings.data.order):
+        margin_BNC = np.asarray(read(loaded.model, tokens_BT, given)).reshape(-1, ASKED, digits + 1)
+        found["terms"] += margin_BNC[..., 0].size
+        found["wrong"] += int((~(margin_BNC > 0).all(-1)).sum())
+        found["margin"] = min(found["margin"], float(margin_BNC.min()))
+        if found["written"] < args.written:
+            some_BT = tokens_BT[: args.written - found["written"]]
+            right_BT = np.asarray(write(loaded.model, some_BT, given))
+            found["written"] += len(right_BT)
+            found["written_wrong"] += int((~right_BT.all(1)).sum())
+        tell(len(tokens_BT))
+    return found | {"seconds": time.process_time() - begun}
+
+
+def table(found):
+    """A row for each run, number of digits and kind."""
+    head = ("run", "digits", "rows", "terms", "wrong", "rows written freely", "wrong", "smallest margin")
+    rows = [[*head, "seconds of processor time"]]
+    for key, of in found.items():
+        run, digits, kind = key.split(" ")
+        counts = (f"{of[name]:,}" for name in ("terms", "wrong", "written", "written_wrong"))
+        rows.append([run, f"{int(digits):,}", kind, *counts, f"{of['margin']:.2f}", f"{of['seconds']:.0f}"])
+    return rows
+
+
+def draw_figure(found):
+    """The smallest margin of any character, by digits and kind, a point a run."""
+    figure, (panel,) = _study.canvas(1)
+    places = list(dict.fromkeys(key.split(" ", 1)[1] for key in found))
+    for run, colour in zip(dict.fromkeys(key.split(" ")[0] for key in found), 9 * _study.COLOURS, strict=False):
+        of = [found.get(f"{run} {place}", {"margin": np.nan})["margin"] for place in places]
+        panel.plot(range(len(places)), of, "o", color=colour, label=run)
+    panel.set_xticks(range(len(places)), [place.replace(" ", "\n") for place in places])
+    panel.set(xlabel="digits of a term, and rows", ylabel="smallest margin of a character")
+    panel.axhline(0, color="black", linewidth=0.8)
+    panel.legend(frameon=False)
+    return figure
+
+
+def run(args):
+    """Measure what is not yet, print the table and draw the figure."""
+    _study.check_sizes(args, "digits", "terms")
+    names = [Path(path).name for path in args.run]
+    flags.require("run", names and len({*names}) == len(names), args, "run directories, each of another name")
+    every = dict(zip(names, map(runs.load, args.run), strict=True))
+    study = _study.Study("many_terms", args)
+    asked = [
+        (name, digits, kind)
+        for name, loaded in every.items()
+        for digits in args.digits
+        for kind in KINDS
+        if f"{name} {digits} {kind}" not in study.found and (kind != "chains" or loaded.settings.data.order == "msb")
+    ]
+    with progress.bar(total=len(asked) * -(-args.terms // ASKED), unit="row") as bar:
+        for name, digits, kind in asked:
+            study.keep(f"{name} {digits} {kind}", measure(every[name], kind, digits, args, bar.update))
+    found = study.found.values()
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6  # kilobytes, on Linux
+    print(f"at most {memory:.2f} GB of memory, Python and JAX included")
+    numbers = {
+        name: sum(of[name] for of in found) for name in ("terms", "wrong", "written", "written_wrong", "seconds")
+    }
+    numbers |= {"runs": len(names), "most_digits": max(args.digits), "gigabytes": memory}
+    numbers["least_margin"] = min(of["margin"] for of in found)
+    study.finish(numbers, table(study.found), draw_figure(study.found))
+
+
+if __name__ == "__main__":
+    sys.exit(flags.script("many_terms.py", ManyTerms, run))
