@@ -50,6 +50,9 @@ class Config:
     exact. They take no learning rate: that falls to its end before them. No dropout, either."""
     newton_batches: int = 8
     """Number of batches that a Gauss-Newton step sees, as one. Candidates of mined rows are a part of them."""
+    newton_characters: int = 8192
+    """Number of characters, those that cost most, that a Gauss-Newton step is computed from. Fewer rows count as long
+    as more characters cost anything."""
 
     def hyper(self):
         """The numbers members may vary, as arrays."""

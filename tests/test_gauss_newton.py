@@ -59,7 +59,7 @@ def test_a_few_steps_end_at_the_minimum_and_none_is_worse():
     w_D = np.zeros(3)
     for _ in range(20):
         w_D = w_D + newton(w_D, x_BD, y_B, 0.0)
-    step = jax.jit(gauss_newton.make_train_step(nats_fn, loss_fn))
+    step = jax.jit(gauss_newton.make_train_step(nats_fn, loss_fn, 40))
     state = train.TrainState(jnp.int32(0), None, {"w": jnp.zeros(3)}, None, {})
     losses = [np.log(2)]
     for _ in range(6):
@@ -75,8 +75,22 @@ def test_where_no_damping_helps_nothing_moves():
 
     batch = tuple(map(jnp.float32, two_classes(8)))
     state = train.TrainState(jnp.int32(0), None, {"w": jnp.zeros(3)}, None, {})
-    state, _ = jax.jit(gauss_newton.make_train_step(nonsense, loss_fn))(state, batch)
+    state, _ = jax.jit(gauss_newton.make_train_step(nonsense, loss_fn, 8))(state, batch)
     np.testing.assert_array_equal(state.params["w"], np.zeros(3))
+
+
+def test_rows_count_as_long_as_their_costly_characters_can_be_summed_up():
+    """So a step from 5 of 40 rows is the step of the first 5, all of which cost more than a thousandth of a nat."""
+    x_BD, y_B = (jnp.float32(leaf) for leaf in two_classes(40))
+    state = train.TrainState(jnp.int32(0), None, {"w": jnp.zeros(3)}, None, {})
+    few, all_of_few = (
+        jax.jit(gauss_newton.make_train_step(nats_fn, loss_fn, 5))(state, batch)[0].params["w"]
+        for batch in ((x_BD, y_B), (x_BD[:5], y_B[:5]))
+    )
+    np.testing.assert_allclose(few, all_of_few, rtol=1e-5)
+    assert not np.allclose(
+        few, jax.jit(gauss_newton.make_train_step(nats_fn, loss_fn, 40))(state, (x_BD, y_B))[0].params["w"]
+    )
 
 
 def test_joined_batches_are_those_of_several_one_behind_the_other():
@@ -108,6 +122,7 @@ def test_the_last_steps_of_a_run_are_gauss_newton_steps():
         ("--newton_steps 3", "--newton_steps 3 begin at step 5, which is no multiple of --log_every 2"),
         ("--newton_steps 10", "--newton_steps 10 is out of range: give 0 to --steps, 8"),
         ("--newton_batches 0", "--newton_batches 0 is out of range"),
+        ("--newton_characters 0", "--newton_characters 0 is out of range"),
         ("--ema 0.9", "--ema 0.9 is no mean of Gauss-Newton steps"),
     ],
 )

@@ -74,7 +74,9 @@ def _run_steps(state, fed, train_rows, settings, steps, mesh, newton):
         return task.sample(key, settings, train_rows if fed is None else fed)
 
     if newton:
-        step = gauss_newton.make_train_step(task.ABILITIES["train --newton_steps"](settings), loss_fn)
+        step = gauss_newton.make_train_step(
+            task.ABILITIES["train --newton_steps"](settings), loss_fn, settings.optimizer.newton_characters
+        )
         batches = train.joined(sample, settings.optimizer.newton_batches)
     else:
         step = train.make_train_step(loss_fn, task.make_optimizer(settings), count, settings.training.ema)

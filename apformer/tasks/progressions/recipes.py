@@ -80,11 +80,9 @@ def smallest(digits: int = 3) -> Settings:
         norm="none",
         tie_embeddings=True,
     )
-    training = Training(
-        recipe="smallest", steps=6500, batch_size=256, members=8, member_mode="vmap", save_every=100, log_every=100
-    )
-    options = Options(hard_fraction=0.5, mined_per_hard=8, prefix_loss="none")
-    rule = optimizer.Config(learning_rate=3e-2, max_grad_norm=1e3, newton_steps=500)
+    training = Training(recipe="smallest", steps=2500, until="certified", seed=1, batch_size=256, save_every=50)
+    options = Options(hard_fraction=0.5, prefix_loss="none")
+    rule = optimizer.Config(learning_rate=3e-2, max_grad_norm=1e3, newton_steps=500, newton_batches=48)
     return Settings("progressions", "model", training, architecture, _data(digits), options, rule)
 
 
