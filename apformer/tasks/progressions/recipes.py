@@ -65,10 +65,11 @@ def sketch(digits: int = 3) -> Settings:
 
 
 def smallest(digits: int = 3) -> Settings:
-    """Progressions with as few numbers as we know to be enough, 8 seeds at once.
+    """Progressions with as few numbers as we know to be enough: 197.
 
     One layer reads the two terms before a character, whose places alone decide how much of each digit is read. It has
     no queries, keys, projection, norm or head of its own. What it cannot learn, the first two terms, costs nothing.
+    Adam finds the rule in 2,000 steps, and Gauss-Newton steps make it exact. Not every seed finds it.
     """
     architecture = model.Config(
         d_model=4,
@@ -80,9 +81,9 @@ def smallest(digits: int = 3) -> Settings:
         norm="none",
         tie_embeddings=True,
     )
-    training = Training(recipe="smallest", steps=2500, until="certified", seed=1, batch_size=256, save_every=50)
+    training = Training(recipe="smallest", steps=2400, seed=1, batch_size=256, save_every=50)
     options = Options(hard_fraction=0.5, prefix_loss="none")
-    rule = optimizer.Config(learning_rate=3e-2, max_grad_norm=1e3, newton_steps=500, newton_batches=48)
+    rule = optimizer.Config(learning_rate=3e-2, max_grad_norm=1e3, newton_steps=400, newton_batches=48)
     return Settings("progressions", "model", training, architecture, _data(digits), options, rule)
 
 
