@@ -45,6 +45,14 @@ class Config:
     """Least learning rate after warm-up: where the cosine ends, and below which inverse_sqrt does not fall."""
     max_grad_norm: float = 1.0
     """Largest global norm of the gradient. A larger gradient is scaled down to it."""
+    newton_steps: int = 0
+    """Number of last steps that are Gauss-Newton steps, for models of at most a few thousand numbers that have to be
+    exact. They take no learning rate: that falls to its end before them. No dropout, either."""
+    newton_batches: int = 8
+    """Number of batches that a Gauss-Newton step sees, as one. Candidates of mined rows are a part of them."""
+    newton_characters: int = 8192
+    """Number of characters, those that cost most, that a Gauss-Newton step is computed from. Fewer rows count as long
+    as more characters cost anything."""
 
     def hyper(self):
         """The numbers members may vary, as arrays."""
@@ -57,14 +65,16 @@ class Config:
 def learning_rate(step, peak, cfg, steps):
     """The learning rate at a step: up linearly from peak / warmup_steps to the peak, then down to cfg.min_lr.
 
-    cosine: by half a cosine, which ends at the last of `steps`. inverse_sqrt: as peak sqrt(warmup_steps / step),
-    Vaswani et al. 2017, equation 3, whose peak is (d_model warmup_steps)^-1/2. peak may be an array.
+    cosine: by half a cosine, which ends at the last of `steps`, or before the first Gauss-Newton step.
+    inverse_sqrt: as peak sqrt(warmup_steps / step), Vaswani et al. 2017, equation 3, whose peak is
+    (d_model warmup_steps)^-1/2. peak may be an array.
     """
     step, warmup_steps = jnp.asarray(step, jnp.float32), cfg.warmup_steps
     warmup = peak * ((step + 1.0) / max(warmup_steps, 1))
     if cfg.schedule == "inverse_sqrt":
         return jnp.minimum(warmup, jnp.maximum(peak * jnp.sqrt(max(warmup_steps, 1) / (step + 1.0)), cfg.min_lr))
-    progress = jnp.clip((step - warmup_steps) / max(steps - warmup_steps, 1), 0.0, 1.0)
+    falling = steps - cfg.newton_steps - warmup_steps
+    progress = jnp.clip((step - warmup_steps) / max(falling, 1), 0.0, 1.0)
     return jnp.minimum(warmup, cfg.min_lr + (peak - cfg.min_lr) * (0.5 * (1.0 + jnp.cos(jnp.pi * progress))))
 
 

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from apformer import files, tasks, train
+from apformer import files, gauss_newton, tasks, train
 from apformer.machine import agreement, devices, processes, signals
 from apformer.runs import checkpoint, selection
 from apformer.runs.feed import Feeding
@@ -47,15 +47,15 @@ def _stack(states):
     return jax.tree.map(lambda *leaves: jnp.stack(leaves), *states)
 
 
-def run_steps(state, train_rows, settings, steps, mesh=None, fed=None):
+def run_steps(state, train_rows, settings, steps, mesh=None, fed=None, newton=False):
     """(state, metrics of each step) after `steps` more steps, on train_rows or, for None, on fresh rows.
 
     mesh: devices.mesh, on which the state lies. The state given is donated. fed: what `sample` is handed instead of
-    train_rows, with an axis of steps, and that of members in front.
+    train_rows, with an axis of steps, and that of members in front. newton: whether they are Gauss-Newton steps.
     """
 
     def of_group(given, mesh):
-        return _run_steps(*given, train_rows, settings, steps, mesh)
+        return _run_steps(*given, train_rows, settings, steps, mesh, newton)
 
     return _of_members(of_group, (state, fed), settings, mesh)
 
@@ -65,26 +65,32 @@ def validate(params, batch, settings, mesh=None):
     return _of_members(lambda params, mesh: _validate(params, batch, settings, mesh), params, settings, mesh)
 
 
-@partial(jax.jit, static_argnames=("settings", "steps", "mesh"), donate_argnames="state")
-def _run_steps(state, fed, train_rows, settings, steps, mesh):
+@partial(jax.jit, static_argnames=("settings", "steps", "mesh", "newton"), donate_argnames="state")
+def _run_steps(state, fed, train_rows, settings, steps, mesh, newton):
     task = tasks.load(settings.task)
-    rule = task.make_optimizer(settings)
-    count = settings.training.accumulate
-    step = train.make_train_step(_make_loss(settings, mesh), rule, count, settings.training.ema)
+    loss_fn, count = _make_loss(settings, mesh), settings.training.accumulate
 
     def sample(key, fed):
         return task.sample(key, settings, train_rows if fed is None else fed)
 
-    chunk = train.scan_steps(step, train.several(sample, count), steps)
+    if newton:
+        step = gauss_newton.make_train_step(
+            task.ABILITIES["train --newton_steps"](settings), loss_fn, settings.optimizer.newton_characters
+        )
+        batches = train.joined(sample, settings.optimizer.newton_batches)
+    else:
+        step = train.make_train_step(loss_fn, task.make_optimizer(settings), count, settings.training.ema)
+        batches = train.several(sample, count)
+    chunk = train.scan_steps(step, batches, steps)
     return devices.hold(_lift(chunk, settings)(state, fed), mesh, settings.training.members)
 
 
-def _run_pieces(state, train_rows, settings, pieces, mesh):
+def _run_pieces(state, train_rows, settings, pieces, mesh, newton):
     """(state, metrics of each step) after the steps of all pieces, see Feeding."""
     found = []
     for steps, fed in pieces:
         jax.block_until_ready(found[-2:-1])  # so that no more than two pieces wait for the device
-        state, metrics = run_steps(state, train_rows, settings, steps, mesh, fed)
+        state, metrics = run_steps(state, train_rows, settings, steps, mesh, fed, newton)
         found.append(metrics)
     return state, found[0] if len(found) == 1 else jax.tree.map(lambda *leaves: jnp.concatenate(leaves, -1), *found)
 
@@ -191,7 +197,8 @@ def course(settings, rows, state):
 
     def advance(step, state):
         until = min(run.steps, step - step % run.log_every + run.log_every)
-        state, metrics = _run_pieces(state, train_rows, program, feeding.pieces(step, until), mesh)
+        newton = step >= run.steps - settings.optimizer.newton_steps
+        state, metrics = _run_pieces(state, train_rows, program, feeding.pieces(step, until), mesh, newton)
         return until, state, devices.readable(metrics, mesh)
 
     def measure(state):

@@ -76,6 +76,7 @@ NAMES = (*Task.__annotations__, *(name for name in vars(Task) if not name.starts
 #   neighbours(params, path, words, count) -> str  the words nearest to others, as a table
 #   generate, translate                            marks what these commands can use
 #   sweep                                          the module that measures a population (sweep.sweep)
+#   train --newton_steps(settings) -> nats_fn of gauss_newton.make_train_step
 #   export --to lora(settings) -> {rank, alpha, base}  of the low-rank adapters that were trained; None if none were
 #   certify --check, export --to proof             the module that lists every context for apformer.proof
 

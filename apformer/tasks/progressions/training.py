@@ -13,6 +13,7 @@ from apformer import loss
 from apformer.errors import DATA, USAGE, UserError
 from apformer.flags import require
 from apformer.settings import architecture_of, training_apply
+from apformer.tasks import hard_rows
 from apformer.tasks.batch import Batch
 from apformer.tasks.hard_rows import TEST_KEY, VALIDATION_KEY, VALIDATION_ROWS, keep_hardest, mined_rows
 from apformer.tasks.progressions import bayes, crops, first_two_terms, generator, options, text_file
@@ -199,6 +200,12 @@ def make_loss(settings):
         return (rest_nats + PREFIX_WEIGHT * prefix_nats) / (1 + PREFIX_WEIGHT), metrics
 
     return loss_fn
+
+
+def make_nats(settings):
+    """nats_fn(params, step) -> (nats_BT, weights_BT) of its rows, but for prefixes: `hard_rows.make_nats`."""
+    nats_fn = hard_rows.make_nats(settings)
+    return lambda params, step: nats_fn(params, step.rows)
 
 
 def cross_entropy(logits_BTV, batch):
