@@ -99,7 +99,7 @@ def params(digits):
         "blocks": jax.tree.map(lambda *layers: np.stack(layers), find_differences, write_digits),
         "head": {"output": _nearest_token()},
     }
-    return jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float32), weights)
+    return jax.device_put(jax.tree.map(np.float32, weights))
 
 
 def _embedding():
