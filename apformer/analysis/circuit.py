@@ -28,7 +28,6 @@ programs for transformers: Weiss et al. 2021 (RASP), compiled to weights: Lindne
 """
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from apformer import model
