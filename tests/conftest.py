@@ -4,10 +4,12 @@ An implicit promotion or broadcast in the library is an error here, so that a wr
 """
 
 import gc
+import math
 import os
 import signal
 from functools import cache
 from importlib.metadata import version
+from pathlib import Path
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 # Compiling is most of what tests do, and what they compile runs for a moment; the experiments run fully optimised code.
@@ -59,11 +61,18 @@ def pytest_collection_finish():
     gc.set_threshold(50_000, 20, 100)
 
 
+def resident():
+    """Bytes of memory that this process holds; where only Linux could say, more than any limit."""
+    pages = Path("/proc/self/statm")
+    return int(pages.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") if pages.exists() else math.inf
+
+
 @pytest.fixture(scope="module", autouse=True)
-def programs_of_a_module():
-    """Compiled programs end with the module that ran them: those of all tests together would hold six gigabytes."""
+def programs_end():
+    """Modules share compiled programs until their process is large: those of all tests together hold six gigabytes."""
     yield
-    jax.clear_caches()
+    if resident() > 1.5e9:
+        jax.clear_caches()
 
 
 def pytest_xdist_auto_num_workers():
@@ -134,7 +143,7 @@ def random_params():
         def leaf(path, shape):
             centre = 1.0 if path[-1].key == "scale" else 0.0
             drawn = centre + 0.4 * rng.standard_normal(shape.shape)
-            return jax.numpy.asarray(np.asarray(drawn, dtype))  # a conversion by jax would be a program a shape
+            return jax.device_put(np.asarray(drawn, dtype))  # jax.numpy.asarray would compile a program a shape
 
         return jax.tree_util.tree_map_with_path(leaf, shapes(cfg))
 

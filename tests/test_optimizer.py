@@ -43,7 +43,7 @@ def names(tree):
 
 def random_like(tree, seed):
     rng = np.random.default_rng(seed)
-    return jax.tree.map(lambda leaf: jnp.asarray(np.asarray(rng.standard_normal(leaf.shape), jnp.float32)), tree)
+    return jax.tree.map(lambda leaf: jax.device_put(rng.standard_normal(leaf.shape).astype(np.float32)), tree)
 
 
 def share_of_peak(step, warmup_steps, steps, schedule="cosine"):

@@ -47,7 +47,7 @@ def draw_params(cfg, dtype=jnp.float32, seed=0):
     rng = np.random.default_rng(seed)
 
     def leaf(path, shape):
-        return jnp.asarray(np.asarray((path[-1].key == "scale") + 0.4 * rng.standard_normal(shape.shape), dtype))
+        return jax.device_put(np.asarray((path[-1].key == "scale") + 0.4 * rng.standard_normal(shape.shape), dtype))
 
     return jax.tree_util.tree_map_with_path(leaf, shapes(cfg))
 

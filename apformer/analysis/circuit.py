@@ -28,7 +28,6 @@ programs for transformers: Weiss et al. 2021 (RASP), compiled to weights: Lindne
 """
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from apformer import model
@@ -99,7 +98,7 @@ def params(digits):
         "blocks": jax.tree.map(lambda *layers: np.stack(layers), find_differences, write_digits),
         "head": {"output": _nearest_token()},
     }
-    return jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float32), weights)
+    return jax.device_put(jax.tree.map(np.float32, weights))
 
 
 def _embedding():

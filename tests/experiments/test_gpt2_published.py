@@ -4,8 +4,10 @@ import dataclasses
 import json
 import math
 import runpy
+from functools import partial
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 
@@ -20,6 +22,7 @@ pytest.importorskip("safetensors", reason='GPT-2 folders need the text extra: pi
 SCRIPT = Path(__file__).parents[2] / "experiments" / "gpt2_published.py"
 SHAPE = {"vocab_size": 258, "d_model": 6, "n_heads": 2, "n_layers": 2, "max_len": 40}
 CFG = dataclasses.replace(gpt2.SIZES["gpt2"], **SHAPE)
+apply = jax.jit(partial(model.apply, cfg=CFG))
 PASSAGES = ["a few words and a last", "the bottle stands on the same wall", "short one", "the bottle stands on it"]
 WIKI = " \n = Title = \n \n Some words , of a page\x0b here . \n More of it \n \n"
 
@@ -51,7 +54,7 @@ def test_lambada(folder, tmp_path, monkeypatch, capsys):
         before, word = passage.rsplit(" ", 1)
         context, target = tokenizer.encode(before), tokenizer.encode(" " + word)
         row = np.concatenate([context, target])
-        logits = np.asarray(model.apply(params, row[None], CFG)[0], np.float64)[len(context) - 1 : -1]
+        logits = np.asarray(apply(params, row[None])[0], np.float64)[len(context) - 1 : -1]
         log_sum = np.log(np.exp(logits).sum(-1))
         costs.append((log_sum - logits[np.arange(len(target)), target]).sum())
         right.append(logits.argmax(-1) == target)

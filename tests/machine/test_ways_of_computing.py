@@ -16,7 +16,7 @@ from apformer.machine import compiler
 COMPILERS = {
     ("defaults", "rows", "moved"): {},
     ("safe",): {"XLA_FLAGS": compiler.REMEDY.partition("=")[2]},
-    ("float64",): {"JAX_ENABLE_X64": "1"},
+    ("float64",): {"JAX_ENABLE_X64": "1", "XLA_FLAGS": os.environ["XLA_FLAGS"]},  # less optimised: soon compiled
 }
 # float32 came within 1.5e-6 of float64 for logits up to 3.1, and within 4e-7 for parameters; a moved weight made 1e-4.
 APART = 1e-5
