@@ -67,7 +67,7 @@ def _costs(nats_BT, weights_BT):
 
 def steps(nats_N, gradient_NP, weight_N):
     """The step of each damping, (J, P), by characters that cost nats_N and count weight_N."""
-    curvature_N = weight_N * jnp.exp(-nats_N) / jnp.maximum(-jnp.expm1(-nats_N), 1e-6)
+    curvature_N = weight_N * jnp.exp(-nats_N) / jnp.maximum(-jnp.expm1(-nats_N), jnp.finfo(nats_N.dtype).tiny)
     H_PP = jnp.matmul((gradient_NP * curvature_N[:, None]).T, gradient_NP, precision="highest")
     diagonal_P, gradient_P = jnp.diag(H_PP), weight_N @ gradient_NP
     diagonal_P = diagonal_P + FLOOR * diagonal_P.max()

@@ -33,7 +33,7 @@ def make_nats(settings):
 
     def nats_fn(params, batch):
         logits_BTV = apply(params, batch.tokens_BT[:, :-1], settings.model)
-        return loss.token_nats(logits_BTV, batch.tokens_BT[:, 1:]), batch.weights_BT[:, 1:]
+        return loss.small_nats(logits_BTV, batch.tokens_BT[:, 1:]), batch.weights_BT[:, 1:]
 
     return nats_fn
 

@@ -81,9 +81,9 @@ def smallest(digits: int = 3) -> Settings:
         norm="none",
         tie_embeddings=True,
     )
-    training = Training(recipe="smallest", steps=2400, seed=1, batch_size=256, save_every=50)
+    training = Training(recipe="smallest", steps=2900, seed=1, batch_size=256, save_every=50)
     options = Options(hard_fraction=0.5, prefix_loss="none")
-    rule = optimizer.Config(learning_rate=3e-2, max_grad_norm=1e3, newton_steps=400, newton_batches=48)
+    rule = optimizer.Config(learning_rate=3e-2, max_grad_norm=1e3, newton_steps=900, newton_batches=48)
     return Settings("progressions", "model", training, architecture, _data(digits), options, rule)
 
 

@@ -5,7 +5,7 @@ None.
 """
 
 from apformer.report import attention, tables
-from apformer.tasks import Evaluation
+from apformer.tasks import Evaluation, hard_rows
 from apformer.tasks.drawn import describe, files, floor, load, train_rows
 from apformer.tasks.plain import feed, init_from, initial_params, kept, make_optimizer, whole
 from apformer.tasks.sums import evaluation
@@ -21,6 +21,7 @@ from apformer.tokenizers import digits as tokenizer
 
 ARCHITECTURES = ("model",)
 ABILITIES = {"certify": certify, "predict": predict}
+ABILITIES["train --newton_steps"] = hard_rows.make_nats
 ABILITIES |= dict.fromkeys(("certify --check", "export --to proof"), every_string)
 
 
