@@ -49,7 +49,8 @@ class Config:
     """Number of last steps that are Gauss-Newton steps, for models of at most a few thousand numbers that have to be
     exact. They take no learning rate: that falls to its end before them. No dropout, either."""
     newton_batches: int = 8
-    """Number of batches that a Gauss-Newton step sees, as one. Candidates of mined rows are a part of them."""
+    """Number of batches that a Gauss-Newton step sees, as one. Candidates of mined rows are a part of them. With 0 it
+    sees every row of training lines, of progressions and a model with --window."""
     newton_characters: int = 8192
     """Number of characters, those that cost most, that a Gauss-Newton step is computed from. Fewer rows count as long
     as more characters cost anything."""

@@ -48,7 +48,7 @@ def test_a_step_is_newtons_where_the_margin_is_linear():
     batch = tuple(map(jnp.float32, (x_BD, y_B)))
     nats_B = nats_fn({"w": jnp.float32(w_D)}, batch)[0][:, 0]
     gradient_BD = jax.jacobian(lambda w: nats_fn({"w": w}, batch)[0][:, 0])(jnp.float32(w_D))
-    found_JD = gauss_newton.steps(nats_B, gradient_BD, jnp.full(17, 1 / 17))
+    found_JD = gauss_newton.steps(nats_B, gradient_BD, jnp.full(17, 1 / 17), gradient_BD.mean(0))
     expected_JD = [newton(w_D, x_BD, y_B, damping) for damping in gauss_newton.DAMPINGS]
     np.testing.assert_allclose(found_JD, expected_JD, rtol=1e-3, atol=1e-5)
 
@@ -121,7 +121,15 @@ def test_the_last_steps_of_a_run_are_gauss_newton_steps():
     [
         ("--newton_steps 3", "--newton_steps 3 begin at step 5, which is no multiple of --log_every 2"),
         ("--newton_steps 10", "--newton_steps 10 is out of range: give 0 to --steps, 8"),
-        ("--newton_batches 0", "--newton_batches 0 is out of range"),
+        ("--newton_batches -1", "--newton_batches -1 is out of range: give 0 to 2147483647"),
+        (
+            "--newton_batches 0 --window None",
+            "--newton_batches 0, every row of training lines, is for a model with a window: give --window",
+        ),
+        (
+            "--newton_batches 0 --digits 4 --min_difference 1 --max_difference 500",
+            "--newton_batches 0, every row of training lines, are 4,749,500 rows, more than 1,000,000: give 1 or more",
+        ),
         ("--newton_characters 0", "--newton_characters 0 is out of range"),
         ("--ema 0.9", "--ema 0.9 is no mean of Gauss-Newton steps"),
     ],

@@ -77,7 +77,8 @@ def _run_steps(state, fed, train_rows, settings, steps, mesh, newton):
         step = gauss_newton.make_train_step(
             task.ABILITIES["train --newton_steps"](settings), loss_fn, settings.optimizer.newton_characters
         )
-        batches = train.joined(sample, settings.optimizer.newton_batches)
+        count = settings.optimizer.newton_batches
+        batches = train.joined(sample, count) if count else lambda key, fed: train_rows
     else:
         step = train.make_train_step(loss_fn, task.make_optimizer(settings), count, settings.training.ema)
         batches = train.several(sample, count)
@@ -193,12 +194,14 @@ def course(settings, rows, state):
     """
     run, task, program = settings.training, tasks.load(settings.task), _program(settings)
     train_rows, batch = task.train_rows(rows), task.validation(settings, rows)
+    last_rows = _last_rows(settings, train_rows)
     mesh = devices.mesh(run.members, run.batch_size, devices.taken_by_all())
 
     def advance(step, state):
         until = min(run.steps, step - step % run.log_every + run.log_every)
         newton = step >= run.steps - settings.optimizer.newton_steps
-        state, metrics = _run_pieces(state, train_rows, program, feeding.pieces(step, until), mesh, newton)
+        given = last_rows if newton else train_rows
+        state, metrics = _run_pieces(state, given, program, feeding.pieces(step, until), mesh, newton)
         return until, state, devices.readable(metrics, mesh)
 
     def measure(state):
@@ -207,6 +210,14 @@ def course(settings, rows, state):
     with Feeding(task.feed(settings, rows), state.key, run, mesh) as feeding:
         devices.connect(mesh)
         yield devices.place(state, mesh, run.members), advance, measure, mesh
+
+
+def _last_rows(settings, train_rows):
+    """What Gauss-Newton steps are given: what the steps before are, or every row there is."""
+    rule = settings.optimizer
+    if not rule.newton_steps or rule.newton_batches:
+        return train_rows
+    return jax.device_put(tasks.load(settings.task).ABILITIES["train --newton_batches 0"](settings))
 
 
 def on_schedule(step, run):

@@ -49,8 +49,9 @@ def _check_newton(settings):
             f"--newton_steps is for tasks that say what a character costs, {', '.join(able)}: give 0", USAGE
         )
     require("newton_steps", 0 < rule.newton_steps <= run.steps, rule, f"0 to --steps, {run.steps}")
-    for flag in ("newton_batches", "newton_characters"):
-        require(flag, 1 <= getattr(rule, flag) < 2**31, rule, "1 to 2147483647")
+    least = 0 if "train --newton_batches 0" in tasks.load(settings.task).ABILITIES else 1
+    require("newton_batches", least <= rule.newton_batches < 2**31, rule, f"{least} to 2147483647")
+    require("newton_characters", 1 <= rule.newton_characters < 2**31, rule, "1 to 2147483647")
     if (run.steps - rule.newton_steps) % run.log_every:
         begin = f"--newton_steps {rule.newton_steps} begin at step {run.steps - rule.newton_steps}"
         raise UserError(f"{begin}, which is no multiple of --log_every {run.log_every}", USAGE)

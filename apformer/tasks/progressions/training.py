@@ -36,6 +36,8 @@ def check(settings):
     require("vocab_size", settings.model.vocab_size == len(VOCABULARY), settings.model, f"{len(VOCABULARY)}")
     if offset and settings.architecture == "recurrent":
         raise UserError(f"--position_offset {offset} is for transformers: drop it", USAGE)
+    if settings.optimizer.newton_steps and not settings.optimizer.newton_batches:
+        crops.check(cfg, architecture_of(settings).reach(settings.model))
     return generator.most_terms(cfg) * (cfg.digits + 1) - 1 + offset
 
 
@@ -206,6 +208,11 @@ def make_nats(settings):
     """nats_fn(params, step) -> (nats_BT, weights_BT) of its rows, but for prefixes: `hard_rows.make_nats`."""
     nats_fn = hard_rows.make_nats(settings)
     return lambda params, step: nats_fn(params, step.rows)
+
+
+def every_row(settings):
+    """The Step of every row of training lines, see `crops.every`."""
+    return Step(crops.every(settings.data, architecture_of(settings).reach(settings.model)))
 
 
 def cross_entropy(logits_BTV, batch):
