@@ -13,7 +13,6 @@ FOLDER = Path(__file__).parents[2] / "notebooks"
 def execute(name, folder, monkeypatch):
     """The code cells of a notebook after they ran in a folder. Raises CellExecutionError where one fails."""
     monkeypatch.setenv("APFORMER_SMALL", "1")
-    monkeypatch.delenv("XLA_FLAGS", raising=False)  # the notebooks train for longer than they compile
     notebook = nbformat.read(FOLDER / f"{name}.ipynb", as_version=4)
     where = {"metadata": {"path": str(folder)}}
     nbclient.NotebookClient(notebook, timeout=1800, kernel_name="python3", resources=where).execute()
@@ -41,5 +40,5 @@ def test_the_first_does_and_its_cells_go_on_with_what_a_disconnect_left(tmp_path
     newest = max((tmp_path / "runs/quick-start-small/checkpoints").iterdir(), key=lambda path: int(path.name))
     newest.rename(newest.with_name("lost"))
     again = execute("1_quick_start", tmp_path, monkeypatch)
-    assert "resumed at step 300 of 450" in printed(again[2])
+    assert "resumed at step 200 of 300" in printed(again[2])
     assert printed(again[-1]) == printed(first[-1])
