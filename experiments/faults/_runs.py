@@ -24,6 +24,7 @@ HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 LIMIT = 120  # seconds after which a command hangs
 FOUND = "found.jsonl"
+FEW = 20  # items for which one process is enough
 HUNG = -99  # the exit code of one that does, or that takes its server with it
 TEXT = "".join(f"the {k} bottles of ale stand on wall {k % 7}.\n" for k in range(99))
 MODEL = "--context 16 --d_model 8 --n_layers 1 --n_heads 1 --dropout 0.1"
@@ -72,8 +73,7 @@ class Server:
             "APFORMER_COMPILATION_CACHE": str(cache),
             "MPLBACKEND": "agg",
         }
-        for name in ("JAX_COMPILATION_CACHE_DIR", "XLA_FLAGS"):  # of the tests
-            self.environment.pop(name, None)
+        self.environment.pop("JAX_COMPILATION_CACHE_DIR", None)  # of the tests
         if shim is not None:
             self.environment["LD_PRELOAD"] = str(shim)
         folder.mkdir(exist_ok=True)
@@ -168,7 +168,7 @@ def shim(folder):
     return folder / "shim.so", None
 
 
-def over(items, work, folder, shim=None, workers=2, desc=None):
+def over(items, work, folder, shim=None, desc=None):
     """[work(server, item) of each item], spread over processes. What is found is kept, and not sought again.
 
     Items and what is found of them are JSON: lists of pairs in the file FOUND of the folder.
@@ -179,6 +179,7 @@ def over(items, work, folder, shim=None, workers=2, desc=None):
     (folder / FOUND).write_text("".join(lines))
     found = {json.dumps(item): result for item, result in map(json.loads, lines)}
     items = [item for item in order if item not in found]
+    workers = 2 if len(items) > FEW else 1  # a Server is ready after seconds
     bar = progress.bar(total=len(order), initial=len(order) - len(items), desc=desc)
 
     def of_worker(which):

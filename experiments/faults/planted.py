@@ -39,11 +39,11 @@ def measure(cases, folder):
     return tried(cases, *trained(folder))
 
 
-def trained(folder):
+def trained(folder, flags=FLAGS):
     """(run, the folder of its proof) of a certified model."""
     run, proof, silent = folder / "run", folder / "proof", io.StringIO()
     with contextlib.redirect_stdout(silent), contextlib.redirect_stderr(silent):
-        train = ["train", *FLAGS.split(), "--run_dir", str(run)]
+        train = ["train", *flags.split(), "--run_dir", str(run)]
         if cli.main(train) or cli.main(["export", str(run), "--to", "proof", "--out", str(proof)]):
             raise RuntimeError(silent.getvalue())
     return runs.load(run), proof

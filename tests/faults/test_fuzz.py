@@ -52,6 +52,12 @@ def test_any_bytes_are_read_or_refused(every, tmp_path):
     holds()
 
 
+def test_a_case_is_the_same_each_time(every):
+    for each in every:
+        first, again = (mutate.mutated(random.Random("7"), each.seeds[0], each.structure) for _ in range(2))
+        assert first == again
+
+
 def parser(read):
     return parsers.Parser("broken", 1, "x.json", [b'{"a": [1]}'], mutate.of_json, read)
 
@@ -80,9 +86,3 @@ def test_a_parser_that_takes_longer_than_the_limit_is_slow(seconds, outcome, tmp
     ticks = iter((100.0, 100.0 + seconds))
     monkeypatch.setattr(fuzz, "time", SimpleNamespace(process_time=lambda: next(ticks)))
     assert fuzz.attempt(parser(lambda path: 7), 0, tmp_path)[0] == outcome
-
-
-def test_a_case_is_the_same_each_time(every):
-    for each in every:
-        first, again = (mutate.mutated(random.Random("7"), each.seeds[0], each.structure) for _ in range(2))
-        assert first == again

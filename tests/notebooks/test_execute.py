@@ -13,7 +13,6 @@ FOLDER = Path(__file__).parents[2] / "notebooks"
 def execute(name, folder, monkeypatch):
     """The code cells of a notebook after they ran in a folder. Raises CellExecutionError where one fails."""
     monkeypatch.setenv("APFORMER_SMALL", "1")
-    monkeypatch.delenv("XLA_FLAGS", raising=False)  # the notebooks train for longer than they compile
     notebook = nbformat.read(FOLDER / f"{name}.ipynb", as_version=4)
     where = {"metadata": {"path": str(folder)}}
     nbclient.NotebookClient(notebook, timeout=1800, kernel_name="python3", resources=where).execute()
@@ -30,7 +29,10 @@ def has_pictures_and_an_answer(cells):
     assert printed(cells[-1]).strip()
 
 
-@pytest.mark.parametrize("name", sorted({path.stem for path in FOLDER.glob("*.ipynb")} - {"1_quick_start"}))
+NAMES = {path.stem for path in FOLDER.glob("*.ipynb")} - {"1_quick_start"}
+
+
+@pytest.mark.parametrize("name", sorted(NAMES, key=lambda name: "462573".find(name[0])))  # the longest first
 def test_a_notebook_runs_head_to_tail_with_pictures_and_an_answer(name, tmp_path, monkeypatch):
     has_pictures_and_an_answer(execute(name, tmp_path, monkeypatch))
 
@@ -41,5 +43,5 @@ def test_the_first_does_and_its_cells_go_on_with_what_a_disconnect_left(tmp_path
     newest = max((tmp_path / "runs/quick-start-small/checkpoints").iterdir(), key=lambda path: int(path.name))
     newest.rename(newest.with_name("lost"))
     again = execute("1_quick_start", tmp_path, monkeypatch)
-    assert "resumed at step 300 of 450" in printed(again[2])
+    assert "resumed at step 200 of 300" in printed(again[2])
     assert printed(again[-1]) == printed(first[-1])
