@@ -228,7 +228,10 @@ def _log_axis(axes):
     from matplotlib.ticker import LogLocator
 
     axes.set_yscale("log")
-    axes.yaxis.set_major_locator(LogLocator(subs=(1, 1.5, 2, 3, 5, 7)))
+    low, high = axes.get_ylim()
+    decades = np.log10(high / low)
+    subs = (1, 1.5, 2, 3, 5, 7) if decades < 2 else (1, 3) if decades < 5 else (1,)  # so that no number hides another
+    axes.yaxis.set_major_locator(LogLocator(subs=subs))
     axes.yaxis.set_major_formatter("{x:g}")
     axes.minorticks_off()
 

@@ -45,6 +45,17 @@ def test_loss_curve_draws_the_records_beside_the_floor():
     assert [text.get_text() for text in upper.get_legend().get_texts()] == list(drawn)
 
 
+@pytest.mark.parametrize("end", [0.9, 0.05, 1e-3, 1e-7, 0.0])
+def test_the_numbers_beside_a_loss_stand_apart_however_far_it_falls(end):
+    figure = loss_curve([{"step": step, "loss": 2.0 if step < 5 else end, "exact": 0.5} for step in range(9)], None)
+    figure.canvas.draw()
+    bottom, top = sorted(figure.axes[0].get_ylim())
+    shown = [label for label in figure.axes[0].get_yticklabels() if bottom <= label.get_position()[1] <= top]
+    boxes = sorted((label.get_window_extent().y0, label.get_window_extent().y1) for label in shown)
+    assert len(boxes) > 1
+    assert all(upper[0] >= lower[1] for lower, upper in zip(boxes, boxes[1:], strict=False))
+
+
 def test_members_are_drawn_as_their_median_in_a_band():
     upper, lower = loss_curve(MEMBERS).axes
     assert lines(upper) == {"training": [[1, 1.8], [2, 0.6]]}
