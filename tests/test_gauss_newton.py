@@ -102,9 +102,10 @@ def test_joined_batches_are_those_of_several_one_behind_the_other():
     np.testing.assert_array_equal(train.joined(sample, 3)(key), np.concatenate(many))
 
 
-def test_the_last_steps_of_a_run_are_gauss_newton_steps():
+@pytest.mark.parametrize("batches", [3, 0])
+def test_the_last_steps_of_a_run_are_gauss_newton_steps(batches):
     """They leave the state of Adam alone, and a rule has the whole of the steps before to end in."""
-    settings = recipes.parse(SMALL.split())
+    settings = recipes.parse([*SMALL.split(), "--newton_batches", str(batches)])
     rows = tasks.load(settings.task).load(settings)[1]
     state = fit.initial_state(settings)
     with fit.course(settings, rows, state) as (state, advance, measure, _):
