@@ -93,7 +93,7 @@ def reach(cfg):
 
 def max_tokens(cfg):
     """The most tokens that a source or a target may have; None if there is no such bound."""
-    return position.max_tokens(_scheme(cfg), cfg.max_len)
+    return position.max_tokens(position.load(cfg.position)(), cfg.max_len)
 
 
 def wants_key(cfg):
@@ -127,7 +127,18 @@ def init(key, cfg):
     return params | {"head": Head(cfg.target_vocab_size, bias=False).init(next(keys), x_BTD)["params"]}
 
 
-def apply(params, source_BS, target_BT, cfg, *, key=None, source_lengths_B=None, target_lengths_B=None, capture=()):
+def apply(
+    params,
+    source_BS,
+    target_BT,
+    cfg,
+    *,
+    key=None,
+    source_lengths_B=None,
+    target_lengths_B=None,
+    capture=(),
+    remat=False,
+):
     """Logits of the next target token at every position: (B, T, V). Without a key there is no dropout.
 
     source_lengths_B, target_lengths_B: rows are right-padded; what stands beyond a row's length changes nothing.
@@ -135,17 +146,17 @@ def apply(params, source_BS, target_BT, cfg, *, key=None, source_lengths_B=None,
     "encoder_residual" and "decoder_residual" (the stream before, between and after the blocks, (L+1)BSD, (L+1)BTD);
     then (logits_BTV, {name: array}) is returned. Ids outside the vocabularies are undefined. Computes in the dtype of
     the parameters; softmax and norms in at least float32. Raises ValueError for tokens that are no rows, where learned
-    positions end, and for an unknown name to capture.
+    positions end, and for an unknown name to capture. remat: a gradient computes the inside of the blocks again.
     """
     config.check_tokens("target_BT", target_BT)
     config.check_capture(capture, tuple(_captures("encoder") | _captures("decoder")))
     encoder_key, decoder_key = (None, None) if key is None else jax.random.split(key)
-    source_BSD, mask_BTS, read = _encode(params, source_BS, cfg, source_lengths_B, encoder_key, capture)
+    source_BSD, mask_BTS, read = _encode(params, source_BS, cfg, source_lengths_B, encoder_key, capture, remat)
     target_BT, _ = mask_padding(target_BT, target_lengths_B)
     positions_BT = jnp.arange(target_BT.shape[1], dtype=jnp.int32)[None]
     x_BTD = _embed(params, "decoder", target_BT, positions_BT, cfg)
     view = View(causal_mask(positions_BT, positions_BT), source_mask_BTS=mask_BTS, source_BSD=source_BSD)
-    y_BTD, written = _blocks(params, "decoder", x_BTD, cfg, decoder_key, capture, view)
+    y_BTD, written = _blocks(params, "decoder", x_BTD, cfg, decoder_key, capture, view, remat)
     logits_BTV = _read_out(params, y_BTD, cfg)
     return (logits_BTV, read | written) if capture else logits_BTV
 
@@ -200,22 +211,21 @@ def extend(params, tokens_BT, cache, cfg, *, lengths_B=None):
     view = View(causal_mask(positions_BT, positions_BS), write=write, source_mask_BTS=cache["source_mask"])
     x_BTD = _embed(params, "decoder", jnp.where(real_BT, tokens_BT, 0), positions_BT, cfg)
     layers = []
-    for layer_params, *caches in zip(
-        unstack(params)["decoder"]["blocks"], cache["layers"], cache["source"], strict=True
-    ):
+    blocks = unstack(params)["decoder"]["blocks"]
+    for layer_params, *caches in zip(blocks, cache["layers"], cache["source"], strict=True):
         x_BTD, _, layer_cache = _block(cfg).apply({"params": layer_params}, x_BTD, view, *caches)
         layers.append(layer_cache)
     new = {"length": cache["length"] + lengths_B, "position": cached_BS, "layers": layers}
     return _read_out(params, x_BTD, cfg), cache | new
 
 
-def _encode(params, source_BS, cfg, lengths_B, key, capture):
+def _encode(params, source_BS, cfg, lengths_B, key, capture, remat=False):
     """(source_BSD, which of it is no padding BTS, what was captured)."""
     config.check_tokens("source_BS", source_BS)
     source_BS, real_BS = mask_padding(source_BS, lengths_B)
     mask_BTS = real_BS[:, None]
     x_BSD = _embed(params, "encoder", source_BS, jnp.arange(source_BS.shape[1], dtype=jnp.int32)[None], cfg)
-    y_BSD, captured = _blocks(params, "encoder", x_BSD, cfg, key, capture, View(mask_BTS))
+    y_BSD, captured = _blocks(params, "encoder", x_BSD, cfg, key, capture, View(mask_BTS), remat)
     return _final_norm(params["encoder"], y_BSD, cfg), mask_BTS, captured
 
 
@@ -225,7 +235,7 @@ def _captures(side):
     return names | ({"cross_attention": "cross_attention"} if side == "decoder" else {})
 
 
-def _blocks(params, side, x_BTD, cfg, key, capture, view):
+def _blocks(params, side, x_BTD, cfg, key, capture, view, remat=False):
     """(what the blocks of one side make of its embeddings, {name: what was captured})."""
     names, view = _captures(side), replace(view, training=key is not None)
     if key is not None:
@@ -236,16 +246,13 @@ def _blocks(params, side, x_BTD, cfg, key, capture, view):
         return y_BTD, weights
 
     asked = [names[name] for name in capture if name in names]
-    y_BTD, captured = scan(layer, params[side]["blocks"], x_BTD, key, asked)
+    y_BTD, captured = scan(layer, params[side]["blocks"], x_BTD, key, asked, remat)
     return y_BTD, {name: captured[names[name]] for name in capture if name in names}
 
 
 def _block(cfg):
     heads = attention.Config(
-        n_heads=cfg.n_heads,
-        bias=cfg.attention_bias,
-        output_projection=True,
-        similarity=cfg.similarity,
+        n_heads=cfg.n_heads, bias=cfg.attention_bias, output_projection=True, similarity=cfg.similarity
     )
     return Block(
         block.Config(
@@ -259,12 +266,8 @@ def _block(cfg):
     )
 
 
-def _scheme(cfg):
-    return position.load(cfg.position)()
-
-
 def _positions(cfg):
-    return position.Embedding(_scheme(cfg), cfg.max_len)
+    return position.Embedding(position.load(cfg.position)(), cfg.max_len)
 
 
 def _table(params, side):

@@ -173,6 +173,20 @@ def test_what_can_be_captured():
     close(logits, apply(params, source, target, cfg, source_lengths_B=SOURCE_LENGTHS), 1e-6)
 
 
+def test_rematerialised_blocks_have_the_same_gradients_and_take_less_memory(key):
+    cfg = small(dropout=0.25, n_encoder_layers=3, n_decoder_layers=3, d_ff=211)
+    params, (source, target) = draw_params(cfg), draw_tokens(cfg)
+
+    def gradient(remat):
+        logits = lambda params: seq2seq.apply(params, source, target, cfg, key=key, remat=remat)  # noqa: E731
+        return jax.jit(jax.grad(lambda params: logits(params).var())).lower(params).compile()
+
+    kept, anew = gradient(False), gradient(True)
+    for ours, theirs in zip(jax.tree.leaves(anew(params)), jax.tree.leaves(kept(params)), strict=True):
+        close(ours, theirs, 1e-5)
+    assert anew.memory_analysis().temp_size_in_bytes < 0.8 * kept.memory_analysis().temp_size_in_bytes
+
+
 def test_dropout_needs_a_key_and_follows_it(key):
     cfg = small(dropout=0.5)
     params, (source, target) = draw_params(cfg), draw_tokens(cfg)

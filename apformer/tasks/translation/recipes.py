@@ -21,7 +21,8 @@ def translate(source: str | None = None) -> Settings:
     # million parameters.
     training = Training(recipe="translate", steps=20_000, batch_size=64, log_every=50, save_every=500, ema=0.999)
     shape = replace(small, n_encoder_layers=4, n_decoder_layers=3, d_ff=256, dropout=0.3)
-    data, options = Config(byte_pairs=10_000), Options(r_drop=5.0)
+    # With alpha 0.6 translations were too short: 89 % of the words of the references, and a point of BLEU less.
+    data, options = Config(byte_pairs=10_000), Options(r_drop=5.0, alpha=1.5)
     return Settings("translation", "seq2seq", training, shape, data, options, rule)
 
 
