@@ -7,6 +7,7 @@ import hashlib
 import sys
 from dataclasses import fields, replace
 from functools import partial
+from itertools import islice
 
 import jax
 import jax.numpy as jnp
@@ -19,12 +20,14 @@ from apformer.flags import require
 from apformer.settings import training_apply
 from apformer.tasks.translation import batches as padded
 from apformer.tasks.translation import corpus, vocabularies
+from apformer.tokenizers import dropout
 
 NOT_COMPILED = {  # settings that no compiled program knows
     "data": tuple(field.name for field in fields(corpus.Config) if field.name != "widths"),
     "options": ("beams", "alpha"),
 }
 WIDTHS = 6
+CUTS = 8  # of a training sentence into tokens, where byte pairs have dropout
 VALIDATION_TOKENS = 4096  # of a batch on either side
 
 
@@ -47,6 +50,9 @@ def read_rows(settings):
     lines = corpus.read(cfg)
     tokenizers = vocabularies.learn(lines["train"], cfg)
     tokens = {part: encode(tokenizers, lines[part], cfg) for part in ("train", "validation")}
+    if cfg.byte_pair_dropout:
+        sides = zip(tokenizers, lines["train"][:2], tokens["train"], strict=True)
+        tokens["train"] = tuple(_cut_anew(*side, cfg, seed) for seed, side in enumerate(sides))
     lengths = np.unique(padded.longest_of(tokens["train"]), return_counts=True)
     widths = cfg.widths or buckets.widths(*lengths, most=WIDTHS)
     rows = {part: padded.pad(sides, (*widths, cfg.longest)) for part, sides in tokens.items()}
@@ -124,6 +130,17 @@ def encode_side(tokenizer, sentences, name, cfg):
             fault = f"{name}, sentence {number:,} has {len(tokens_T) + 1:,} tokens with its end"
             raise UserError(f"{fault}, more than {cfg.longest}: give a greater --longest, or --too_long cut", DATA)
     return [np.append(tokens_T[: cfg.longest - 1], end) for tokens_T in tokens]
+
+
+def _cut_anew(tokenizer, sentences, plain, cfg, seed):
+    """Sentences as `encode_side` gives them, CUTS times, each time with other merges left out.
+
+    plain: what `encode_side` gives; a sentence that would be too long otherwise stays as it is there.
+    """
+    end = np.int32(tokenizer.vocab_size)
+    anew = islice(dropout.cuts(tokenizer, sentences, cfg.byte_pair_dropout, seed), CUTS)
+    pairs = (pair for cut in anew for pair in zip(cut, plain, strict=True))
+    return [np.append(tokens_T, end) if len(tokens_T) < cfg.longest else plain_T for tokens_T, plain_T in pairs]
 
 
 def sample(key, settings, train_rows):

@@ -165,6 +165,26 @@ def test_a_resumed_run_ends_as_the_uninterrupted(run, tmp_path):
     assert train.trained(state) is state.mean
 
 
+def test_training_sentences_are_cut_in_several_ways_and_no_others():
+    """Each pair comes in eight cuts, of which each spells its sentences; one that would be too long is left plain."""
+    flags = [*FLAGS, "--longest", "25", "--widths", "25"]
+    settings = recipes.parse([*flags, "--byte_pair_dropout", "0.3"])
+    rows, plain = pair_task.read_rows(settings), pair_task.read_rows(recipes.parse(flags))
+    jax.tree.map(np.testing.assert_array_equal, rows["validation"], plain["validation"])
+    assert rows["tokenizers"][0].to_json() == plain["tokenizers"][0].to_json()
+
+    def spelled(rows):
+        target = rows["tokenizers"][1]
+        pairs = [pair for part in rows["train"] for pair in zip(part.target_NT, part.target_lengths_N, strict=True)]
+        return sorted(target.decode(tokens_T[: length - 1]) for tokens_T, length in pairs), {
+            tuple(tokens_T[:length].tolist()) for tokens_T, length in pairs
+        }
+
+    (texts, cuts), (plain_texts, plain_cuts) = spelled(rows), spelled(plain)
+    assert texts == sorted(plain_texts * pair_task.CUTS)
+    assert len(cuts) > 2 * len(plain_cuts) and max(map(len, cuts)) == 25
+
+
 def test_settings_of_pairs_survive_their_file():
     settings = recipes.parse([*FLAGS, "--source", "a", "--target", "b", "--test", "c", "d"])
     assert settings.data.widths == (6, 12) and settings.data.test == ("c", "d")
