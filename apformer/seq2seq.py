@@ -49,7 +49,7 @@ class Config:
     """Number of blocks of the decoder."""
     d_ff: int | None = None
     """Width of the feed-forward layer. The default is 4 * d_model."""
-    position: Literal["sinusoidal", "learned"] = "sinusoidal"
+    position: Literal["sinusoidal", "learned", "rotary"] = "sinusoidal"
     """Position scheme, see layers/position/. With learned, source and target have a table each."""
     max_len: int = 1024
     """Number of positions in the learned tables."""
@@ -79,6 +79,7 @@ class Config:
         if self.share_embeddings and self.source_vocab_size != self.target_vocab_size:
             sizes = f"{self.source_vocab_size} and {self.target_vocab_size}"
             raise ValueError(f"share_embeddings needs one vocabulary: the sizes {sizes} differ")
+        position.check(_scheme(self), self)
 
 
 def base(vocab_size):
@@ -93,7 +94,7 @@ def reach(cfg):
 
 def max_tokens(cfg):
     """The most tokens that a source or a target may have; None if there is no such bound."""
-    return position.max_tokens(position.load(cfg.position)(), cfg.max_len)
+    return position.max_tokens(_scheme(cfg), cfg.max_len)
 
 
 def wants_key(cfg):
@@ -107,7 +108,7 @@ def init(key, cfg):
     tokens_BT, x_BTD, mask_BTS = jnp.zeros((1, 1), jnp.int32), jnp.zeros((1, 1, cfg.d_model)), jnp.ones((1, 1, 1), bool)
 
     def side(vocab_size, n_layers, view):
-        block_keys, places = jax.random.split(next(keys), n_layers), _positions(cfg)
+        places, block_keys = position.Embedding(_scheme(cfg), cfg.max_len), jax.random.split(next(keys), n_layers)
         params = {"blocks": jax.vmap(lambda key: _block(cfg).init(key, x_BTD, view)["params"])(block_keys)}
         if vocab_size is not None:
             params["embedding"] = Embedding(vocab_size, cfg.d_model).init(next(keys), tokens_BT)["params"]
@@ -117,9 +118,9 @@ def init(key, cfg):
             params["final_norm"] = LayerNorm(cfg.norm_epsilon).init(next(keys), x_BTD)["params"]
         return params
 
-    with_source = View(mask_BTS, source_mask_BTS=mask_BTS, source_BSD=x_BTD)
+    with_source = View(mask_BTS, tokens_BT, source_mask_BTS=mask_BTS, source_BSD=x_BTD)
     params = {
-        "encoder": side(cfg.source_vocab_size, cfg.n_encoder_layers, View(mask_BTS)),
+        "encoder": side(cfg.source_vocab_size, cfg.n_encoder_layers, View(mask_BTS, tokens_BT)),
         "decoder": side(None if cfg.share_embeddings else cfg.target_vocab_size, cfg.n_decoder_layers, with_source),
     }
     if cfg.tie_embeddings:
@@ -155,7 +156,7 @@ def apply(
     target_BT, _ = mask_padding(target_BT, target_lengths_B)
     positions_BT = jnp.arange(target_BT.shape[1], dtype=jnp.int32)[None]
     x_BTD = _embed(params, "decoder", target_BT, positions_BT, cfg)
-    view = View(causal_mask(positions_BT, positions_BT), source_mask_BTS=mask_BTS, source_BSD=source_BSD)
+    view = View(causal_mask(positions_BT, positions_BT), positions_BT, source_mask_BTS=mask_BTS, source_BSD=source_BSD)
     y_BTD, written = _blocks(params, "decoder", x_BTD, cfg, decoder_key, capture, view, remat)
     logits_BTV = _read_out(params, y_BTD, cfg)
     return (logits_BTV, read | written) if capture else logits_BTV
@@ -205,10 +206,10 @@ def extend(params, tokens_BT, cache, cfg, *, lengths_B=None):
     if T > slots:
         raise ValueError(f"{T} tokens do not fit a cache of {slots}")
     lengths_B = jnp.full(B, T, jnp.int32) if lengths_B is None else lengths_B
-    real_BT, positions_BT, cached_BS, positions_BS, write = place(
-        cache["position"], cache["length"], T, lengths_B, None
-    )
-    view = View(causal_mask(positions_BT, positions_BS), write=write, source_mask_BTS=cache["source_mask"])
+    placed = place(cache["position"], cache["length"], T, lengths_B, None)
+    real_BT, positions_BT, cached_BS, positions_BS, write = placed
+    mask_BTS, source_mask_BTS = causal_mask(positions_BT, positions_BS), cache["source_mask"]
+    view = View(mask_BTS, positions_BT, write=write, source_mask_BTS=source_mask_BTS)
     x_BTD = _embed(params, "decoder", jnp.where(real_BT, tokens_BT, 0), positions_BT, cfg)
     layers = []
     blocks = unstack(params)["decoder"]["blocks"]
@@ -223,9 +224,9 @@ def _encode(params, source_BS, cfg, lengths_B, key, capture, remat=False):
     """(source_BSD, which of it is no padding BTS, what was captured)."""
     config.check_tokens("source_BS", source_BS)
     source_BS, real_BS = mask_padding(source_BS, lengths_B)
-    mask_BTS = real_BS[:, None]
-    x_BSD = _embed(params, "encoder", source_BS, jnp.arange(source_BS.shape[1], dtype=jnp.int32)[None], cfg)
-    y_BSD, captured = _blocks(params, "encoder", x_BSD, cfg, key, capture, View(mask_BTS), remat)
+    mask_BTS, positions_BS = real_BS[:, None], jnp.arange(source_BS.shape[1], dtype=jnp.int32)[None]
+    x_BSD = _embed(params, "encoder", source_BS, positions_BS, cfg)
+    y_BSD, captured = _blocks(params, "encoder", x_BSD, cfg, key, capture, View(mask_BTS, positions_BS), remat)
     return _final_norm(params["encoder"], y_BSD, cfg), mask_BTS, captured
 
 
@@ -251,8 +252,9 @@ def _blocks(params, side, x_BTD, cfg, key, capture, view, remat=False):
 
 
 def _block(cfg):
+    places = {"position": cfg.position, "position_options": _scheme(cfg)}
     heads = attention.Config(
-        n_heads=cfg.n_heads, bias=cfg.attention_bias, output_projection=True, similarity=cfg.similarity
+        n_heads=cfg.n_heads, bias=cfg.attention_bias, output_projection=True, similarity=cfg.similarity, **places
     )
     return Block(
         block.Config(
@@ -266,8 +268,8 @@ def _block(cfg):
     )
 
 
-def _positions(cfg):
-    return position.Embedding(position.load(cfg.position)(), cfg.max_len)
+def _scheme(cfg):
+    return position.load(cfg.position)()
 
 
 def _table(params, side):
@@ -282,7 +284,8 @@ def _embed(params, side, tokens_BT, positions_BT, cfg):
     table_VD = _table(params, side)
     embedding = Embedding(len(table_VD), cfg.d_model, cfg.scale_embedding)
     x_BTD = embedding.apply({"params": {"table": table_VD}}, tokens_BT)
-    return _positions(cfg).apply({"params": params[side].get("position", {})}, x_BTD, positions_BT)
+    places, own = position.Embedding(_scheme(cfg), cfg.max_len), params[side].get("position", {})
+    return places.apply({"params": own}, x_BTD, positions_BT)
 
 
 def _final_norm(params, x_BTD, cfg):

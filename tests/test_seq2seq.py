@@ -27,6 +27,7 @@ def small(**changes):
 CONFIGS = {
     "published": small(n_decoder_layers=2, tie_embeddings=True),
     "pre-norm, learned": small(norm_position="pre", final_norm=True, position="learned", attention_bias=True),
+    "rotary": small(position="rotary", norm_position="pre", final_norm=True, n_decoder_layers=2),
     "cosine": small(similarity="cosine", n_encoder_layers=1),
     "additive, shared": small(similarity="additive", source_vocab_size=V, share_embeddings=True, n_encoder_layers=1),
 }
@@ -258,7 +259,8 @@ def test_computes_in_the_dtype_of_the_parameters():
         ({"d_model": 7}, "d_model 7 is not a multiple of n_heads 3"),
         ({"n_encoder_layers": 0}, "n_encoder_layers 0"),
         ({"share_embeddings": True}, "sizes 13 and 11 differ"),
-        ({"position": "rotary"}, "position rotary is none of sinusoidal, learned"),
+        ({"position": "alibi"}, "position alibi is none of sinusoidal, learned, rotary"),
+        ({"position": "rotary", "n_heads": 2}, "rotary positions need an even head width, not 3"),
         ({"similarity": "geometric"}, "similarity geometric"),
     ],
 )

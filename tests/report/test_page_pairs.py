@@ -36,6 +36,7 @@ CONFIGS = [
     small(n_decoder_layers=2, tie_embeddings=True),
     small(norm_position="pre", final_norm=True, position="learned", attention_bias=True, scale_embedding=False),
     small(similarity="cosine", activation="gelu", norm_position="pre"),
+    small(position="rotary", norm_position="pre", final_norm=True, n_decoder_layers=2),
     small(similarity="additive", source_vocab_size=V, share_embeddings=True, tie_embeddings=True, n_encoder_layers=1),
 ]
 

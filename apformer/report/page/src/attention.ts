@@ -34,6 +34,10 @@ export function remember(x_D: Vector, memory: Memory, part: Part, turn = (k_HK: 
   memory.value.push(project(x_D, "value", part));
 }
 
+/** How the position t changes a query or a key. */
+export const turned = (t: number, cfg: Config) => (x_HK: Vector) =>
+  cfg.position === "rotary" ? rotate(x_HK, t, x_HK.length / cfg.n_heads) : x_HK;
+
 /** What the token at t reads of those up to it, which it joins. hidden: tokens that only they themselves read. */
 export function attend(
   x_D: Vector,
@@ -46,7 +50,7 @@ export function attend(
   hidden: Set<number>,
 ): Read {
   const part = partOf(params, "attention", layer);
-  const turn = (x_HK: Vector) => (cfg.position === "rotary" ? rotate(x_HK, t, x_D.length / cfg.n_heads) : x_HK);
+  const turn = turned(t, cfg);
   const q_HK = turn(project(x_D, "query", part));
   remember(x_D, memory, part, turn);
 

@@ -1,5 +1,5 @@
 // The encoder-decoder, as apformer/seq2seq.py computes it: a source is read once, its translation written token by token.
-import { attend, look, partOf, project, remember, type Memory, type Read } from "./attention";
+import { attend, look, partOf, project, remember, turned, type Memory, type Read } from "./attention";
 import { add, type Vector } from "./linear";
 import * as model from "./model";
 import { feedForward, layerNorm, norms } from "./norm";
@@ -86,7 +86,7 @@ function encode(encoder: Params, source_S: number[], cfg: Config, hidden: Set<nu
     const [before, after] = norms(encoder, "attention", layer, cfg);
     const asking_SD = x_SD.map(before);
     const memory: Memory = { key: [], value: [] };
-    asking_SD.forEach((x_D) => remember(x_D, memory, partOf(encoder, "attention", layer)));
+    asking_SD.forEach((x_D, s) => remember(x_D, memory, partOf(encoder, "attention", layer), turned(s, cfg)));
     x_SD = x_SD.map((x_D, s) => {
       reads[s].push(lookUp(asking_SD[s], s, memory, encoder, "attention", layer, cfg, hidden));
       return feedForward(after(add(x_D, reads[s][layer].y_D)), encoder, layer, cfg);
@@ -99,7 +99,7 @@ function encode(encoder: Params, source_S: number[], cfg: Config, hidden: Set<nu
   return { y_SD, inside: { residual_TLD, attention_TLHS, scores_TLHS } };
 }
 
-/** What a token reads of a whole source, but for what is hidden from all others than itself. */
+/** What a token reads of a whole source, in which it stands at `own` or, -1, does not; but for what is hidden from it. */
 function lookUp(
   x_D: Vector,
   own: number,
@@ -112,7 +112,8 @@ function lookUp(
 ): Read {
   const part = partOf(params, name, layer);
   const seen = (score: number, s: number) => (s === own || !hidden.has(s) ? score : -Infinity);
-  return look(project(x_D, "query", part), memory, part, cfg, seen);
+  const q_HK = project(x_D, "query", part);
+  return look(own < 0 ? q_HK : turned(own, cfg)(q_HK), memory, part, cfg, seen);
 }
 
 /** The parameters of one side under the names of a decoder-only model's, with what it shares with the other. */
