@@ -183,12 +183,12 @@ def init_cache(params, source_BS, cfg, length, source_lengths_B=None):
     source_BSD, mask_BTS, _ = _encode(params, source_BS, cfg, source_lengths_B, None, ())
     B = len(source_BS)
     empty_BHSK = jnp.zeros((B, cfg.n_heads, length, cfg.d_model // cfg.n_heads), source_BSD.dtype)
-    blocks = unstack(params)["decoder"]["blocks"]
+    scheme, blocks = _scheme(cfg), unstack(params)["decoder"]["blocks"]
     return {
         "length": jnp.zeros(B, jnp.int32),
         "position": jnp.full((B, length), -1, jnp.int32),
         "source_mask": mask_BTS,
-        "source": [project_source(layer_params["cross_attention"], source_BSD) for layer_params in blocks],
+        "source": [project_source(layer["cross_attention"], source_BSD, scheme) for layer in blocks],
         "layers": [{"key": empty_BHSK, "value": empty_BHSK.copy()} for _ in blocks],
     }
 

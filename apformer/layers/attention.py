@@ -88,7 +88,7 @@ class Attention(nn.Module):
 
 
 class CrossAttention(nn.Module):
-    """Attention from the tokens of a target to a source. Positions mean nothing to it."""
+    """Attention from the tokens of a target to a source: both are turned by where they stand in their own sentence."""
 
     cfg: Config
 
@@ -98,21 +98,27 @@ class CrossAttention(nn.Module):
 
         With fewer sources than rows, n rows next to each other read the same source: they are folded into one row.
         """
-        mask_BTS = view.source_mask_BTS
-        rows_BTD = x_BTD.reshape(len(mask_BTS), -1, x_BTD.shape[-1])
-        q_BTHK = _heads(self.param, "query", rows_BTD, self.cfg)
+        mask_BTS, scheme = view.source_mask_BTS, self.cfg.position_options
+        q_BTHK = position.rotate(scheme, _heads(self.param, "query", x_BTD, self.cfg), view.positions_BT)
+        q_BTHK = q_BTHK.reshape(len(mask_BTS), -1, *q_BTHK.shape[2:])
         if source_cache is None:
             k_BSHK, v_BSHK = (_heads(self.param, name, view.source_BSD, self.cfg) for name in ("key", "value"))
+            k_BSHK = _turn_source(scheme, k_BSHK)
         else:
             k_BSHK, v_BSHK = (source_cache[name].swapaxes(1, 2) for name in ("key", "value"))
         y_BTD, weights_BHTS = _attend(self, q_BTHK, k_BSHK, v_BSHK, mask_BTS, None, view.training)
         return y_BTD.reshape(x_BTD.shape), weights_BHTS
 
 
-def project_source(params, source_BSD):
+def project_source(params, source_BSD, scheme):
     """The keys and values of a source for the cross-attention of these parameters: {"key", "value"}, each BHSK."""
     heads = {name: _project(source_BSD, params[name], params.get(f"{name}_bias")) for name in ("key", "value")}
+    heads["key"] = _turn_source(scheme, heads["key"])
     return {name: x_BSHK.swapaxes(1, 2) for name, x_BSHK in heads.items()}
+
+
+def _turn_source(scheme, k_BSHK):
+    return position.rotate(scheme, k_BSHK, jnp.arange(k_BSHK.shape[1], dtype=jnp.int32)[None])
 
 
 def _project(x_BTD, W_DHK, bias_HK=None):

@@ -71,9 +71,10 @@ def draw_params(cfg):
 class RotaryAttention(nn.MultiheadAttention):
     """PyTorch's attention, with queries and keys turned after their projection. The masks are those its layers give."""
 
-    def forward(self, x, key, value, key_padding_mask, attn_mask=None, **_):
-        heads = F.linear(x, self.in_proj_weight, self.in_proj_bias).unflatten(-1, (3, self.num_heads, -1))
-        q, k, v = heads.permute(2, 0, 3, 1, 4)
+    def forward(self, x, source, _, key_padding_mask, attn_mask=None, **options):
+        weights, biases = self.in_proj_weight.chunk(3), self.in_proj_bias.chunk(3)
+        projected = map(F.linear, (x, source, source), weights, biases)
+        q, k, v = (y.unflatten(-1, (self.num_heads, -1)).transpose(1, 2) for y in projected)
         seen = ~_hidden(key_padding_mask)[:, None, None]
         seen = seen if attn_mask is None else seen & ~_hidden(attn_mask)
         y = F.scaled_dot_product_attention(reference.rotary(q), reference.rotary(k), v, attn_mask=seen)
@@ -111,6 +112,8 @@ class Theirs(nn.Module):
         if cfg.position == "rotary":
             for layer in (*encoder.layers, *decoder.layers):
                 layer.self_attn = RotaryAttention(D, cfg.n_heads, batch_first=True)
+            for layer in decoder.layers:
+                layer.multihead_attn = RotaryAttention(D, cfg.n_heads, batch_first=True)
         self.network = nn.Transformer(
             D, cfg.n_heads, custom_encoder=encoder, custom_decoder=decoder, batch_first=True, dropout=0.0
         )

@@ -34,7 +34,7 @@ export function remember(x_D: Vector, memory: Memory, part: Part, turn = (k_HK: 
   memory.value.push(project(x_D, "value", part));
 }
 
-/** How the position t changes a query or a key. */
+/** What a query or a key at the position t is turned into. */
 export const turned = (t: number, cfg: Config) => (x_HK: Vector) =>
   cfg.position === "rotary" ? rotate(x_HK, t, x_HK.length / cfg.n_heads) : x_HK;
 

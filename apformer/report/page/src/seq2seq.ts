@@ -18,7 +18,7 @@ export function initCache(cfg: Config, params: Params, source_S: number[] = [], 
   const decoder = side(params, "decoder");
   const layers = Array.from({ length: cfg.n_decoder_layers }, (_, layer) => {
     const source: Memory = { key: [], value: [] };
-    y_SD.forEach((y_D) => remember(y_D, source, partOf(decoder, "cross_attention", layer)));
+    y_SD.forEach((y_D, s) => remember(y_D, source, partOf(decoder, "cross_attention", layer), turned(s, cfg)));
     return { own: { key: [], value: [] }, source };
   });
   return { tokens: [], layers, inside };
@@ -59,7 +59,7 @@ export function extend(
       own.push(attend(before(x_D), t, cache.tokens, memory.own, decoder, layer, cfg, NONE));
       x_D = after(add(x_D, own[layer].y_D));
       const [beforeSource, afterSource] = norms(decoder, "cross_attention", layer, cfg);
-      across.push(lookUp(beforeSource(x_D), -1, memory.source, decoder, "cross_attention", layer, cfg, hidden));
+      across.push(lookUp(beforeSource(x_D), t, memory.source, decoder, "cross_attention", layer, cfg, hidden));
       x_D = feedForward(afterSource(add(x_D, across[layer].y_D)), decoder, layer, cfg);
       residual_LD.push(x_D);
     });
@@ -88,7 +88,8 @@ function encode(encoder: Params, source_S: number[], cfg: Config, hidden: Set<nu
     const memory: Memory = { key: [], value: [] };
     asking_SD.forEach((x_D, s) => remember(x_D, memory, partOf(encoder, "attention", layer), turned(s, cfg)));
     x_SD = x_SD.map((x_D, s) => {
-      reads[s].push(lookUp(asking_SD[s], s, memory, encoder, "attention", layer, cfg, hidden));
+      const others = new Set([...hidden].filter((other) => other !== s));
+      reads[s].push(lookUp(asking_SD[s], s, memory, encoder, "attention", layer, cfg, others));
       return feedForward(after(add(x_D, reads[s][layer].y_D)), encoder, layer, cfg);
     });
     x_SD.forEach((x_D, s) => residual_TLD[s].push(x_D));
@@ -99,10 +100,10 @@ function encode(encoder: Params, source_S: number[], cfg: Config, hidden: Set<nu
   return { y_SD, inside: { residual_TLD, attention_TLHS, scores_TLHS } };
 }
 
-/** What a token reads of a whole source, in which it stands at `own` or, -1, does not; but for what is hidden from it. */
+/** What the token at t, of the source itself or of the target, reads of a whole source but for what is hidden. */
 function lookUp(
   x_D: Vector,
-  own: number,
+  t: number,
   memory: Memory,
   params: Params,
   name: string,
@@ -111,9 +112,8 @@ function lookUp(
   hidden: Set<number>,
 ): Read {
   const part = partOf(params, name, layer);
-  const seen = (score: number, s: number) => (s === own || !hidden.has(s) ? score : -Infinity);
-  const q_HK = project(x_D, "query", part);
-  return look(own < 0 ? q_HK : turned(own, cfg)(q_HK), memory, part, cfg, seen);
+  const seen = (score: number, s: number) => (hidden.has(s) ? -Infinity : score);
+  return look(turned(t, cfg)(project(x_D, "query", part)), memory, part, cfg, seen);
 }
 
 /** The parameters of one side under the names of a decoder-only model's, with what it shares with the other. */
