@@ -1,12 +1,13 @@
-"""Gauss-Newton steps with damping, for models of at most a few thousand numbers.
+"""Gauss-Newton steps with damping, for models of at most a few thousand parameters.
 
     H = sum_i c_i g_i g_i',  g_i = grad nats_i,  c_i = p_i / (1 - p_i),  p_i = exp(-nats_i)    i: characters of a batch
     params <- params - (H + damping diag(H))^-1 sum_i g_i
 
 If one other character rivals the right one, nats = log(1 + e^-m) for a margin m, and H is the curvature of the loss
-with m linear in the parameters: c g g' = p (1 - p) grad m grad m'. A character that costs nothing bends nothing, so H
-is summed up from those that cost most; the gradient, from all. Of the rows, as many count as have no more characters
-than these that cost anything: few at first, and all of them once most characters are right. The step is tried with
+with m linear in the parameters: c g g' = p (1 - p) grad m grad m'. A character without loss adds nothing to H, so H is
+summed over the `characters` characters with the highest loss; the gradient, over all. Only the first rows count: as
+many as hold no more than `characters` characters with a loss above NOTHING. These are few at first, and all rows once
+most characters are right. The step is tried with
 several dampings on the characters of H, and the best that lowers the loss of all rows that count is taken; if none
 does, nothing moves (Levenberg 1944, Marquardt 1963).
 

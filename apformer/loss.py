@@ -11,7 +11,8 @@ R-Drop (Liang et al. 2021) asks the model twice, each time with other dropout, a
 
     J_t = (KL(p || q) + KL(q || p)) / 2 = sum_v (p_v - q_v) (y_v - z_v) / 2,    p = softmax(y),  q = softmax(z)
 
-Taken together they are stable: no exponential can overflow, and the gradient needs no division by a probability.
+Softmax and cross-entropy as one function are stable: no exponential can overflow, and the gradient needs no division
+by a probability.
 """
 
 from functools import partial

@@ -46,14 +46,14 @@ class Config:
     max_grad_norm: float = 1.0
     """Largest global norm of the gradient. A larger gradient is scaled down to it."""
     newton_steps: int = 0
-    """Number of last steps that are Gauss-Newton steps, for models of at most a few thousand numbers that have to be
-    exact. They take no learning rate: that falls to its end before them. No dropout, either."""
+    """Number of Gauss-Newton steps at the end of training, for models of at most a few thousand parameters that must be
+    exact. They use no learning rate and no dropout; the schedule ends before them."""
     newton_batches: int = 8
-    """Number of batches that a Gauss-Newton step sees, as one. Candidates of mined rows are a part of them. With 0 it
-    sees every row of training lines, of progressions and a model with --window."""
+    """Number of batches that a Gauss-Newton step uses as one batch, with all candidates of mined rows. With 0, it uses
+    every row of training lines: only for progressions and a model with --window."""
     newton_characters: int = 8192
-    """Number of characters, those that cost most, that a Gauss-Newton step is computed from. Fewer rows count as long
-    as more characters cost anything."""
+    """Number of characters with the highest loss, from which the Gauss-Newton matrix is computed. Rows count until
+    they hold more characters than this with a loss above 0.001 nats."""
 
     def hyper(self):
         """The numbers members may vary, as arrays."""

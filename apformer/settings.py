@@ -28,11 +28,12 @@ class Training:
     accumulate: int = 1
     """Number of batches in a step, one after the other. Their gradients are averaged."""
     remat: bool = False
-    """Rematerialisation: the gradient computes blocks again. Needs less memory, more time (transformers)."""
+    """Rematerialisation (gradient checkpointing): the backward pass computes each block again. Needs less memory and
+    more time. For transformers only."""
     seed: int = 0
     """Random seed of the weights, the batches and dropout."""
     members: int = 1
-    """Number of models trained at once, with the seeds seed, seed + 1, ..."""
+    """Number of models trained in one run, with the seeds seed, seed + 1, ..."""
     member_mode: Literal["auto", "map", "vmap"] = "auto"
     """Order of members. map: one after the other, with the bits of single runs. vmap: at once. auto: map on a CPU."""
     compute_dtype: Literal["float32", "bfloat16"] = "float32"
@@ -44,8 +45,8 @@ class Training:
     keep: int = 3
     """Number of newest checkpoints to keep, besides the best."""
     ema: float = 0.0
-    """Decay of the running mean of the parameters, which is then the model: 0.999 is a mean of about the last 1,000
-    steps. With 0, the model is the parameters themselves."""
+    """Decay of the exponential moving average (EMA) of the parameters, which is then the model: 0.999 averages about
+    the last 1,000 steps. With 0, the model is the parameters themselves."""
     average: int = 1
     """Number of newest checkpoints whose mean is the model. With 1, the model is the best checkpoint."""
     patience: int = 0

@@ -1,8 +1,8 @@
 """Write text with a language model, a run or a GPT-2 folder: apformer generate RUN --prompt "ROMEO:".
 
 RUN is a run of a text, or a GPT-2 folder: config.json, model.safetensors and a tokenizer.
-Tokens are drawn one after the other, and shown as they come. Learned positions end at max_len: when they are used up,
-the last of what was written, half as much, becomes the prompt of a new beginning.
+Tokens are drawn one after the other, and shown as they come. Learned positions end at max_len: then writing starts
+again, with the last max_len / 2 tokens as the new prompt.
 """
 
 from dataclasses import dataclass

@@ -1,7 +1,6 @@
 """Write text in chunks, which are shown as they come, up to its end.
 
-Learned positions end at max_len: when they are used up, the last of what was written, half as much, becomes the
-prompt of a new beginning."""
+Learned positions end at max_len: then writing starts again, with the last max_len / 2 tokens as the new prompt."""
 
 from itertools import takewhile, tee
 

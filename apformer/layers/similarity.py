@@ -5,7 +5,7 @@ dot          q.k                          Luong et al. 2015
 cosine       g q.k / (|q| |k|)            Graves et al. 2014; g is learned, and starts at sqrt(K), where the scores
                                           of random vectors have the spread that scaled_dot gives them
 additive     v.tanh(q + k)                Bahdanau et al. 2015, whose W s + U h are our query and key; v is learned
-none         0                            where a key stands alone decides, by the bias of the position scheme; there
+none         0                            only the position of a key decides, by the bias of the position scheme; there
                                           are no queries and keys (Tay et al. 2021, the random Synthesizer)
 """
 

@@ -1,7 +1,7 @@
 """More witnesses of a certificate: what numpy computes in float64, beside what XLA computes, after every string.
 
 XLA is known to have compiled wrong programs without a word. So each logit is computed twice, by two programs that
-have nothing in common but the weights, and a difference above FAULT is said to be what it is: not of rounding.
+have nothing in common but the weights. Rounding does not explain a difference above FAULT: no certificate then.
 Where logits are large, rounding is too, and `certify` allows more.
 """
 

@@ -24,7 +24,8 @@ class Options:
     4/5 of the loss, and digits that only held-out lines have are masked out of their softmax. none: they cost nothing,
     for models too small to learn more than the rule."""
     position_offset: int = 0
-    """Largest random start position of a training row, so that later positions are trained too (transformers)."""
+    """Largest random start position of a training row, so that later positions are trained too. For transformers
+    only."""
     dataset: str | None = None
     """Text file to train on, one progression a line. Without it, each step draws fresh rows."""
     test_sequences: int = 10_000

@@ -3,7 +3,7 @@
     source line n   A dog runs.          target line n   Ein Hund rennt.
 
 There are three parts: one to train on, one to choose the best checkpoint, one to score the model. Without files for the
-other two, every fiftieth source line goes to each. A hash of the line decides, so no source is in two parts.
+other two, about one source line in fifty goes to each, chosen by a hash of the line, so that no source is in two parts.
 """
 
 import sys
@@ -44,14 +44,14 @@ class Config:
     test_sentences: int = 5000
     """Number of other number words that score the model. With files, all test lines are used."""
     byte_pairs: int = 4000
-    """Most tokens of both languages together, or of each where their vocabularies are apart."""
+    """Largest size of the vocabulary of both languages, or of each with --vocabularies apart."""
     vocabularies: Literal["shared", "apart"] = "shared"
     """Byte pairs of both languages together, with one embedding table, or apart, with an embedding table for each."""
     byte_pair_dropout: float = 0.0
     """Share of the merges left out at random where training sentences become tokens (BPE-dropout). Each sentence is
     then kept in eight cuts. With 0, there is one cut."""
     longest: int = 128
-    """Most tokens of a sentence, its end token included."""
+    """Largest number of tokens in a sentence, its end token included."""
     too_long: Literal["refuse", "cut"] = "refuse"
     """Treatment of longer sentences: refuse or cut."""
     widths: tuple[int, ...] = ()
