@@ -280,7 +280,7 @@ def run(args):
     """Count, print the table, write it and the figure."""
     flags.require("folders", bool(args.folders), args, "at least one folder of a proof")
     flags.require("digits", 2 <= args.digits <= 6, args, "2 to 6")
-    path = directory.create("proof_cost", args.run_dir)
+    path = directory.create("proof_cost", args.run_dir or directory.dated("proof_cost"))
     proofs = dict(measured(Path(folder)) for folder in args.folders)
     grown = all_differences(args.digits)
     found = table(proofs, grown)

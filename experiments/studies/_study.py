@@ -26,10 +26,10 @@ class Study:
 
     def __init__(self, name, args):
         """Make the directory, or go on in it. Raises UserError: USAGE where it has other flags, DISK."""
-        path = None if args.run_dir is None else Path(args.run_dir)
+        path = Path(args.run_dir or directory.dated(name))  # which is no run: runs/latest stays what it is
         asked = files.plain(dataclasses.asdict(args) | {"run_dir": None})
-        if path is None or not (path / "study.json").exists():
-            path = directory.create(name, path)
+        if not (path / "study.json").exists():
+            directory.create(name, path)
             files.write_json(path / "study.json", {"flags": asked, "found": {}})
         kept = files.read_json(path / "study.json")
         if kept["flags"] != asked:

@@ -13,9 +13,9 @@ and z, which say what is carried into the next place; x and y of the lowest plac
 each of x, y and z beside x and y of the next place, which have nothing to do with each other.
 """
 
+import itertools
 import sys
 from dataclasses import dataclass
-from itertools import product
 
 import _proof
 import _study
@@ -23,6 +23,7 @@ import jax
 import numpy as np
 
 from apformer import flags
+from apformer.errors import USAGE, UserError
 from apformer.machine import compilation
 from apformer.report import progress
 from apformer.runs import recipes
@@ -53,11 +54,15 @@ class FewestRows:
 
 def random_rows(seed, digits, count):
     """`count` different rows of the generator, as lines of text, the same for the same seed."""
-    lines, attempt = {}, 0
-    while len(lines) < count:
+    lines, new = {}, np.inf
+    for attempt in itertools.count():
+        if len(lines) >= count:
+            return [*lines][:count]
+        if not new:
+            raise UserError(f"only {len(lines):,} rows of {digits} digits were found: give more --digits", USAGE)
+        before = len(lines)
         lines |= dict.fromkeys(drawn(jax.random.fold_in(jax.random.key(seed), attempt), digits))
-        attempt += 1
-    return [*lines][:count]
+        new = len(lines) - before
 
 
 def drawn(key, digits):
@@ -173,10 +178,11 @@ def draw_figure(found, args):
 def run(args):
     """Train and ask what is not yet, print the table and draw the figure."""
     _study.check_sizes(args, "random", "chosen", "digits", "members")
+    flags.require("chosen", max(args.chosen) <= CANDIDATES, args, f"at most {CANDIDATES} rows")
     study = _study.Study("fewest_rows", args)
     compilation.keep()
     asked = [(kind, count) for kind in ("random", "chosen") for count in getattr(args, kind)]
-    for seed, (kind, count) in progress.bar([*product(range(args.members), asked)], unit="model"):
+    for seed, (kind, count) in progress.bar([*itertools.product(range(args.members), asked)], unit="model"):
         if f"{kind} {count} {seed}" not in study.found:
             study.keep(f"{kind} {count} {seed}", measure(kind, count, seed, args))
     found = {}

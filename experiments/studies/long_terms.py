@@ -9,6 +9,7 @@ borrow    the third term is 9...9, after 10...0, downwards: a borrow runs as far
 runs      the third term consists of runs of nines and zeros, of random lengths
 """
 
+import dataclasses
 import random
 import resource
 import sys
@@ -101,9 +102,10 @@ def draw_figure(found):
 
 def run(args):
     """Measure what is not yet, print the table and draw the figure."""
-    _study.check_sizes(args, "digits", "terms")
+    _study.check_sizes(args, "terms")
+    flags.require("digits", args.digits and min(args.digits) >= 2, args, "numbers of at least 2")
     loaded = runs.load(args.run, args.member)
-    study = _study.Study("long_terms", args)
+    study = _study.Study("long_terms", dataclasses.replace(args, run=str(loaded.path)))
     asked = [(digits, kind) for digits in args.digits for kind in KINDS if f"{digits} {kind}" not in study.found]
     for digits, kind in progress.bar(asked, unit="progression"):
         study.keep(f"{digits} {kind}", measure(loaded, kind, args, digits))

@@ -97,7 +97,7 @@ def table(found):
     head = ("run", "digits", "rows", "terms", "wrong", "rows written freely", "wrong", "smallest margin")
     rows = [[*head, "seconds of processor time"]]
     for key, of in found.items():
-        run, digits, kind = key.split(" ")
+        run, digits, kind = key.rsplit(" ", 2)
         counts = (f"{of[name]:,}" for name in ("terms", "wrong", "written", "written_wrong"))
         rows.append([run, f"{int(digits):,}", kind, *counts, f"{of['margin']:.2f}", f"{of['seconds']:.0f}"])
     return rows
@@ -106,11 +106,12 @@ def table(found):
 def draw_figure(found):
     """The smallest margin of any character, by digits and kind, a point a run."""
     figure, (panel,) = _study.canvas(1)
-    places = list(dict.fromkeys(key.split(" ", 1)[1] for key in found))
-    for run, colour in zip(dict.fromkeys(key.split(" ")[0] for key in found), 9 * _study.COLOURS, strict=False):
-        of = [found.get(f"{run} {place}", {"margin": np.nan})["margin"] for place in places]
+    keys = [key.rsplit(" ", 2) for key in found]
+    places = list(dict.fromkeys((digits, kind) for _, digits, kind in keys))
+    for run, colour in zip(dict.fromkeys(run for run, *_ in keys), 9 * _study.COLOURS, strict=False):
+        of = [found.get(" ".join((run, *place)), {"margin": np.nan})["margin"] for place in places]
         panel.plot(range(len(places)), of, "o", color=colour, label=run)
-    panel.set_xticks(range(len(places)), [place.replace(" ", "\n") for place in places])
+    panel.set_xticks(range(len(places)), ["\n".join(place) for place in places])
     panel.set(xlabel="digits of a term, and rows", ylabel="smallest margin of a character")
     panel.axhline(0, color="black", linewidth=0.8)
     panel.legend(frameon=False)

@@ -195,6 +195,7 @@ def run(args):
     """Train and measure what is not yet, print the table and draw the figure."""
     _study.check_sizes(args, "distances", "d_model", "steps", "chunk", "batch_size", "members")
     flags.require("distances", list(args.distances) == sorted({*args.distances}), args, "each once, the least first")
+    flags.require("chunk", args.steps % args.chunk == 0, args, f"a divisor of --steps {args.steps}")
     study = _study.Study("memory", args)
     asked = [(task, name) for task in TASKS for name in MODELS if f"{task} {name}" not in study.found]
     most = len(args.distances) * -(-args.steps // args.chunk)

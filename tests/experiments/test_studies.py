@@ -15,6 +15,7 @@ import pytest
 
 from apformer import errors, flags, model
 from apformer.decoding.bind import bind
+from apformer.runs import directory
 from apformer.sweep import grid
 from apformer.tasks.digits import dataset
 from apformer.tasks.progressions import text_file
@@ -208,6 +209,38 @@ def test_rows_of_a_file_are_different_and_show_facts():
     assert all(text_file.read_line(line, "x", order="lsb")[2] in (3, 4) for line in lines)
 
 
+def test_more_rows_than_there_are_end_in_a_sentence(monkeypatch, capsys, tmp_path):
+    with pytest.raises(errors.UserError, match="only 50 rows of 1 digits were found: give more --digits"):
+        fewest_rows.random_rows(0, 1, 1000)
+    words = ("--chosen", 5000, "--run_dir", tmp_path / "run")
+    assert main(monkeypatch, fewest_rows, fewest_rows.FewestRows, *words) == errors.USAGE
+    assert "give at most 4096 rows" in capsys.readouterr().err
+
+
+def test_chunks_that_do_not_divide_the_steps_are_refused(monkeypatch, capsys, tmp_path):
+    words = ("--steps", 30, "--chunk", 25, "--run_dir", tmp_path / "run")
+    assert main(monkeypatch, memory, memory.Memory, *words) == errors.USAGE
+    assert "--chunk 25 is out of range: give a divisor of --steps 30" in capsys.readouterr().err
+
+
+def test_a_study_is_not_the_latest_run_and_goes_on_with_the_run_it_began_with(monkeypatch, tmp_path):
+    """Without a run it asks the latest. When a newer one has come, the same flags are of another run."""
+    monkeypatch.chdir(tmp_path)
+    first, second = (directory.create("exact") for _ in range(2))
+    assert (tmp_path / "runs" / "latest").readlink() == Path(second.name)
+    latest = [first]
+    monkeypatch.setattr(long_terms.runs, "load", lambda path, member: SimpleNamespace(path=Path(path or latest[-1])))
+    monkeypatch.setattr(long_terms, "measure", lambda *_: {"characters": 4, "wrong": 0, "seconds": 0.5})
+    assert main(monkeypatch, long_terms, long_terms.LongTerms, "--digits", 3) == 0
+    assert (tmp_path / "runs" / "latest").readlink() == Path(second.name)
+    (study,) = (tmp_path / "runs").glob("*-long_terms")
+    assert json.loads((study / "study.json").read_text())["flags"]["run"] == str(first)
+    assert main(monkeypatch, long_terms, long_terms.LongTerms, "--digits", 3, "--run_dir", study) == 0
+    latest.append(second)
+    assert main(monkeypatch, long_terms, long_terms.LongTerms, "--digits", 3, "--run_dir", study) == errors.USAGE
+    assert main(monkeypatch, long_terms, long_terms.LongTerms, first, "--digits", 3, "--run_dir", study) == 0
+
+
 def test_progressions_of_very_long_terms_fit_and_carry():
     for kind in long_terms.KINDS:
         for digits in (2, 9, 300):
@@ -250,11 +283,13 @@ def test_terms_of_a_model_that_knows_nothing_are_counted_as_wrong(
     settings = SimpleNamespace(data=SimpleNamespace(order="msb"))
     loaded = SimpleNamespace(model=bind(model, random_params(AHEAD), AHEAD), settings=settings)
     monkeypatch.setattr(many_terms.runs, "load", lambda path: loaded)
-    args = ("a/one", "b/two", "--digits", 2, "--terms", 8, "--written", 4, "--run_dir", tmp_path / "run")
+    args = ("a/the one", "b/two", "--digits", 2, "--terms", 8, "--written", 4, "--run_dir", tmp_path / "run")
     assert main(monkeypatch, many_terms, many_terms.ManyTerms, *args) == 0
     numbers, table = left(tmp_path / "run", "many_terms")
     assert (numbers["terms"], numbers["runs"], numbers["written"]) == (48, 2, 24)
     assert numbers["written_wrong"] == 24 and numbers["wrong"] > 40 and numbers["least_margin"] < 0
-    assert table[1][:4] == ["one", "2", "random", "8"] and [row[0] for row in table[1:]] == 3 * ["one"] + 3 * ["two"]
+    assert table[1][:4] == ["the one", "2", "random", "8"] and [row[0] for row in table[1:]] == 3 * ["the one"] + 3 * [
+        "two"
+    ]
     assert main(monkeypatch, many_terms, many_terms.ManyTerms, "a/one", "b/one") == errors.USAGE
     assert "each of another name" in capsys.readouterr().err
