@@ -6,10 +6,11 @@ import sys
 from apformer.errors import DATA, USAGE, UserError
 
 
-def read(given, file, what, example, lines_of):
+def read(given, file, what, example, lines_of, keep_blank=False):
     """(run or None, lines, what to call them in a message).
 
     given: the arguments that are no flags. what: such as "a prompt". example: a whole command. lines_of: reads a file.
+    keep_blank: blank lines at the end of standard input are lines too.
     Raises UserError: USAGE for too few or too many arguments, DATA for input that cannot be read.
     """
     if file is None:
@@ -20,16 +21,16 @@ def read(given, file, what, example, lines_of):
     if len(given) > 1:
         raise UserError(f"--file {file} takes the place of {what}: give one of the two", USAGE)
     run = given[0] if given else None
-    return (run, _standard_input(what), "standard input") if file == "-" else (run, lines_of(file), file)
+    return (run, _standard_input(what, keep_blank), "standard input") if file == "-" else (run, lines_of(file), file)
 
 
-def _standard_input(what):
+def _standard_input(what, keep_blank):
     if sys.stdin is None:
         raise UserError(f"standard input is closed: send it {what} a line, or give --file FILE", DATA)
     try:
-        text = sys.stdin.buffer.read().decode("utf-8-sig").replace("\r\n", "\n").rstrip("\n")
+        text = sys.stdin.buffer.read().decode("utf-8-sig").replace("\r\n", "\n")
     except UnicodeDecodeError:
         raise UserError("standard input is not text: give it as UTF-8", DATA) from None
-    if not text:
+    if not text.strip("\n"):
         raise UserError(f"standard input is empty: give {what} a line", DATA)
-    return text.split("\n")
+    return (text.removesuffix("\n") if keep_blank else text.rstrip("\n")).split("\n")

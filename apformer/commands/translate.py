@@ -49,7 +49,8 @@ def translate(args):
     require("alpha", args.alpha is None or 0 <= args.alpha < 100, args, "at least 0 and less than 100")
     require("temperature", 0 <= args.temperature < 1e6, args, "0 or more")
     require("seed", 0 <= args.seed < 2**31, args, "0 to 2147483647")
-    run, lines, name = _prompts.read([*args.run_and_sentence], args.file, "a sentence", EXAMPLE, corpus.lines_of)
+    given = ([*args.run_and_sentence], args.file, "a sentence", EXAMPLE, corpus.lines_of)
+    run, lines, name = _prompts.read(*given, keep_blank=True)  # so that each line has its translation
     path = directory.find(run)
     settings = settings_file.read(path)
     tasks.ability(settings, "translate", path)

@@ -7,7 +7,7 @@ With p = 0 these are the tokens of `encode`, with p = 1 the bytes. Provilkov, Em
 (arXiv 1910.13267). The `tokenizers` library does it too, but draws from a source of its own, which has no seed.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -19,16 +19,23 @@ from apformer.tokenizers.text import BytePairs
 WAYS = 16  # in which a chunk is cut: each time it occurs, one of them is drawn
 
 
-def cuts(tokenizer: BytePairs, texts: Sequence[str], share: float, seed: int) -> Iterator[list[np.ndarray]]:
+def cuts(
+    tokenizer: BytePairs,
+    texts: Sequence[str],
+    share: float,
+    seed: int,
+    progress: Callable[[Iterable[str]], Iterable[str]] = iter,
+) -> Iterator[list[np.ndarray]]:
     """Time and again the tokens of all texts, int32 arrays, cut anew.
 
-    share: p, in [0, 1]. tokenizer: as `train_byte_pairs` makes it. Raises UserError (exit DATA) for a lone surrogate.
+    share: p, in [0, 1]. tokenizer: as `train_byte_pairs` makes it. progress: goes through the different words, which is
+    what takes time: the square of their lengths. Raises UserError (exit DATA) for a lone surrogate.
     """
     how, rng = merges.of(tokenizer), np.random.default_rng(seed)
     rank = {(left, right): (i, made) for i, (left, right, made) in enumerate(how["merges"])}
     chunks = [split(text) for text in texts]
     ways = {}
-    for chunk in dict.fromkeys(chunk for row in chunks for chunk in row):
+    for chunk in progress(dict.fromkeys(chunk for row in chunks for chunk in row)):
         tokens = [how["bytes"][byte] for byte in chunk.encode("utf-8")]
         ways[chunk] = [np.array(merged(tokens, rank, share, rng), np.int32) for _ in range(WAYS)]
     rows = [[ways[chunk] for chunk in row] for row in chunks]

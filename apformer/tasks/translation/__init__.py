@@ -1,6 +1,7 @@
 """Translation of sentences: two texts whose lines belong together, or number words.
 
-`rows` is {"train": Padded of each width, "validation": the same, "lines": {part: Lines}, "tokenizer": ...}.
+`rows` is {"train": Padded of each width, "validation": the same, "lines": {part: Lines}, "tokenizers": one for
+each side, "widths": those of the training pairs}.
 """
 
 from apformer.tasks.plain import feed, init_from, initial_params, kept, make_optimizer, whole

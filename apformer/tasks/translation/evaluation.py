@@ -57,7 +57,8 @@ def evaluate(model, settings, rows, progress):
     columns = (["source", *lines.sources], ["reference", *lines.targets], ["translation", *found])
     clean = ("\t".join(" ".join(cell.split()) for cell in row) for row in zip(*columns, strict=True))
     shown = next((n for n in range(len(found)) if 4 <= len(tokens[n]) <= 16), 0)
-    read, source, target = what_it_read(model.params, settings.model, sources[shown], tokens[shown], tokenizers)
+    written = tokens[shown][: settings.data.longest - 1]  # the end before it has to fit learned positions, too
+    read, source, target = what_it_read(model.params, settings.model, sources[shown], written, tokenizers)
     before = ["end", *target[:-1]]  # each token was written after these
     pictures = {
         "encoder_attention": attention.by_layer(read["encoder_attention"], source, source),

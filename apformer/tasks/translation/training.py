@@ -17,6 +17,7 @@ from apformer import loss, seq2seq, train
 from apformer.decoding import buckets
 from apformer.errors import DATA, USAGE, UserError
 from apformer.flags import require
+from apformer.report import progress
 from apformer.settings import training_apply
 from apformer.tasks.translation import batches as padded
 from apformer.tasks.translation import corpus, vocabularies
@@ -50,29 +51,31 @@ def read_rows(settings):
     lines = corpus.read(cfg)
     tokenizers = vocabularies.learn(lines["train"], cfg)
     tokens = {part: encode(tokenizers, lines[part], cfg) for part in ("train", "validation")}
+    cuts = CUTS if cfg.byte_pair_dropout else 1
     if cfg.byte_pair_dropout:
         sides = zip(tokenizers, lines["train"][:2], tokens["train"], strict=True)
         tokens["train"] = tuple(_cut_anew(*side, cfg, seed) for seed, side in enumerate(sides))
     lengths = np.unique(padded.longest_of(tokens["train"]), return_counts=True)
     widths = cfg.widths or buckets.widths(*lengths, most=WIDTHS)
     rows = {part: padded.pad(sides, (*widths, cfg.longest)) for part, sides in tokens.items()}
-    rows["train"] = _of_widths(rows["train"], widths)
+    rows["train"] = _of_widths(rows["train"], widths, cuts)
     return rows | {"lines": lines, "tokenizers": tokenizers, "widths": widths}
 
 
-def _of_widths(parts, widths):
+def _of_widths(parts, widths, cuts):
     """The training pairs that batches are of: without those that are longer than all widths asked for, which are told.
+
+    cuts: as how many rows there is each pair.
 
     Raises UserError (exit USAGE) for a width that no pair needs.
     """
     *parts, longer = parts
     for part, width in zip(parts, widths, strict=True):
         if not len(part.source_NS):
-            raise UserError(f"--widths {width} is that of no training pair: leave it out", USAGE)
-    if len(longer.source_NS):
-        print(
-            f"{len(longer.source_NS):,} training pairs longer than --widths {widths[-1]} are left out", file=sys.stderr
-        )
+            fault = f"--widths {width} is that of no training pair"
+            raise UserError(f"{fault}: leave it out, or restore the text that a run was trained on", USAGE)
+    if left_out := len(longer.source_NS) // cuts:
+        print(f"{left_out:,} training pairs longer than --widths {widths[-1]} are left out", file=sys.stderr)
     return tuple(parts)
 
 
@@ -137,10 +140,12 @@ def _cut_anew(tokenizer, sentences, plain, cfg, seed):
 
     plain: what `encode_side` gives; a sentence that would be too long otherwise stays as it is there.
     """
-    end = np.int32(tokenizer.vocab_size)
-    anew = islice(dropout.cuts(tokenizer, sentences, cfg.byte_pair_dropout, seed), CUTS)
-    pairs = (pair for cut in anew for pair in zip(cut, plain, strict=True))
-    return [np.append(tokens_T, end) if len(tokens_T) < cfg.longest else plain_T for tokens_T, plain_T in pairs]
+    end, most = np.int32(tokenizer.vocab_size), cfg.widths[-1] if cfg.widths else cfg.longest
+    short = [text if len(plain_T) < most else "" for text, plain_T in zip(sentences, plain, strict=True)]
+    bar = partial(progress.bar, desc="words cut in other ways", unit="word", leave=False)
+    anew = islice(dropout.cuts(tokenizer, short, cfg.byte_pair_dropout, seed, bar), CUTS)
+    rows = (row for cut in anew for row in zip(cut, short, plain, strict=True))
+    return [np.append(cut_T, end) if text and len(cut_T) < most else plain_T for cut_T, text, plain_T in rows]
 
 
 def sample(key, settings, train_rows):

@@ -1,6 +1,7 @@
 """A translator from flags to scores: trained, gone on with, averaged, scored by what it writes, and asked."""
 
 import csv
+import io
 import json
 import shutil
 import sys
@@ -13,9 +14,10 @@ import pytest
 
 from apformer import cli, errors, seq2seq, train
 from apformer.analysis import ablate
+from apformer.decoding.bind import bind
 from apformer.formats import weights as weights_
 from apformer.runs import checkpoint, fit, recipes, restore, settings_file
-from apformer.tasks.translation import batches, corpus, scores, vocabularies
+from apformer.tasks.translation import batches, corpus, evaluation, scores, vocabularies
 from apformer.tasks.translation import search as searching
 from apformer.tasks.translation import training as pair_task
 from apformer.tokenizers import pretrained
@@ -185,6 +187,17 @@ def test_training_sentences_are_cut_in_several_ways_and_no_others():
     assert len(cuts) > 2 * len(plain_cuts) and max(map(len, cuts)) == 25
 
 
+def test_pairs_that_fit_their_widths_fit_them_in_every_cut(capsys):
+    flags = [*FLAGS, "--widths", "12"]
+    counts = [
+        len(pair_task.read_rows(recipes.parse([*flags, *words]))["train"][0].source_NS)
+        for words in ([], ["--byte_pair_dropout", "0.5"])
+    ]
+    told = capsys.readouterr().err.splitlines()
+    assert counts[1] == pair_task.CUTS * counts[0] and told[0] == told[1]
+    assert told[0].endswith("training pairs longer than --widths 12 are left out")
+
+
 def test_settings_of_pairs_survive_their_file():
     settings = recipes.parse([*FLAGS, "--source", "a", "--target", "b", "--test", "c", "d"])
     assert settings.data.widths == (6, 12) and settings.data.test == ("c", "d")
@@ -229,7 +242,7 @@ def test_a_step_sees_as_many_batches_as_it_accumulates(trained):
         assert float(halves[n][0][0]) == pytest.approx(float(smooth.sum() / weights_BT.sum()), rel=1e-4)
 
 
-def test_the_command_translates_a_sentence_as_it_does_in_a_file(run, tmp_path, capsys):
+def test_the_command_translates_a_sentence_as_it_does_in_a_file(run, tmp_path, capsys, monkeypatch):
     numbers = ["7", "231", "", "400", "19"]
     file = tmp_path / "numbers.txt"
     file.write_text("\n".join(numbers) + "\n")
@@ -238,9 +251,26 @@ def test_the_command_translates_a_sentence_as_it_does_in_a_file(run, tmp_path, c
     assert len(together) == len(numbers)
     assert cli.main(["translate", str(run), "231"]) == 0
     assert capsys.readouterr().out == together[1] + "\n"
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"231\r\n\n\n")))
+    assert cli.main(["translate", str(run), "--file", "-"]) == 0
+    assert capsys.readouterr().out.splitlines() == [together[1], together[2], together[2]]
     assert cli.main(["translate", str(run), "231", "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)["translations"]
     assert answer == [{"source": "231", "translation": together[1]}]
+
+
+def test_a_translation_of_all_positions_there_are_is_drawn(trained):
+    """The decoder reads the end token before it, which has a position too."""
+    settings, _, tokenizer = trained
+    cfg = replace(settings.model, position="learned", max_len=20)
+    settings = replace(settings, model=cfg, data=replace(settings.data, longest=20))
+    sentences = corpus.Lines(["7", "231"], ["seven", "two hundred and thirty-one"], ("figures", "en"))
+    rows = {"tokenizers": (tokenizer, tokenizer), "lines": {part: sentences for part in corpus.PARTS}}
+    endless = random_params(cfg)  # which never says that it has ended
+    endless["encoder"]["embedding"]["table"] = endless["encoder"]["embedding"]["table"].at[-1].set(0.0)
+    model = bind(seq2seq, endless, cfg)
+    found = evaluation.evaluate(model, settings, rows, lambda *done: None)
+    assert found.figures["cross_attention"] and len(found.result["samples"]) == 2
 
 
 def test_learned_positions_serve_the_longest_sentences_they_have():
