@@ -1,6 +1,6 @@
 """The whole transformer: an encoder reads the source, a decoder writes the target and attends to what was read.
 
-    m      = encoder(E_s[source] sqrt(d_model) + PE)
+    m      = encoder(E_s[source] sqrt(d_model) + PE)                with rotary positions, no PE: q and k are turned
     y      = decoder(E_t[target] sqrt(d_model) + PE, m)
     logits = y W_out + b
 

@@ -131,6 +131,14 @@ def test_the_last_steps_of_a_run_are_gauss_newton_steps(batches):
             "--newton_batches 0 --digits 4 --min_difference 1 --max_difference 500",
             "--newton_batches 0, every row of training lines, are 4,749,500 rows, more than 1,000,000: give 1 or more",
         ),
+        (
+            "--newton_batches 0 --min_difference 60 --max_difference 70",
+            "--newton_batches 0, every row of training lines, are none: no third term fits these differences",
+        ),
+        (
+            "--newton_batches 0 --dataset rows.txt",
+            "--newton_batches 0 sees every row of the generator, not those of --dataset rows.txt: give 1",
+        ),
         ("--newton_characters 0", "--newton_characters 0 is out of range"),
         ("--ema 0.9", "--ema 0.9 is no mean of Gauss-Newton steps"),
     ],

@@ -88,7 +88,7 @@ class Attention(nn.Module):
 
 
 class CrossAttention(nn.Module):
-    """Attention from the tokens of a target to a source: both are turned by where they stand in their own sentence."""
+    """Attention from the tokens of a target to a source. Rotary positions turn both by their places."""
 
     cfg: Config
 

@@ -46,7 +46,8 @@ def encoder_decoder(cfg):
     parts = [("attention", _self_attention(cfg, False)), *_feedforward(cfg)]
     y = _final_norm(axes, left, _stack(axes, left, y, cfg, cfg.n_encoder_layers, parts), cfg)
     source = y
-    cross = ("attention", f"cross-attention\n{_heads(cfg)}, keys and values of the source")
+    turned = ", rotary positions" if cfg.position == "rotary" else ""
+    cross = ("attention", f"cross-attention\n{_heads(cfg)}{turned}, keys and values of the source")
     parts = [("attention", _self_attention(cfg, True)), cross, *_feedforward(cfg)]
     y = _embedded(axes, right, 0, "target tokens so far", cfg.target_vocab_size, cfg, cfg.position)
     y, places = _stack(axes, right, y, cfg, cfg.n_decoder_layers, parts, places=True)

@@ -51,6 +51,8 @@ def test_a_diagram_states_sizes():
     said = " ".join(words(architecture.encoder_decoder(seq2seq.Config(n_encoder_layers=2, n_decoder_layers=4))))
     for fact in ("2 ×", "4 ×", "cross-attention", "source tokens", "one table for both sides"):
         assert fact in said
+    said = words(architecture.encoder_decoder(seq2seq.Config(position="rotary")))
+    assert sum("rotary positions" in text for text in said) == 3  # of the encoder, the decoder and across
 
 
 @pytest.mark.parametrize(("cell", "state"), [("rnn", "h"), ("gru", "h"), ("lstm", "h, c")])

@@ -69,7 +69,9 @@ def check(cfg: Config, reach: int | None) -> None:
     flag = "--newton_batches 0, every row of training lines,"
     if reach is None:
         raise UserError(f"{flag} is for a model with a window: give --window, or 1 or more batches", USAGE)
-    if (rows := int(contexts.count_at_least(cfg, 3).sum())) > MOST_ROWS:
+    if not (rows := int(contexts.count_at_least(cfg, 3).sum())):
+        raise UserError(f"{flag} are none: no third term fits these differences; give smaller ones", USAGE)
+    if rows > MOST_ROWS:
         raise UserError(f"{flag} are {rows:,} rows, more than {MOST_ROWS:,}: give 1 or more batches", USAGE)
 
 

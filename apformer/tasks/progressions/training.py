@@ -37,6 +37,9 @@ def check(settings):
     if offset and settings.architecture == "recurrent":
         raise UserError(f"--position_offset {offset} is for transformers: drop it", USAGE)
     if settings.optimizer.newton_steps and not settings.optimizer.newton_batches:
+        if settings.options.dataset:
+            rows = f"every row of the generator, not those of --dataset {settings.options.dataset}"
+            raise UserError(f"--newton_batches 0 sees {rows}: give 1 or more", USAGE)
         crops.check(cfg, architecture_of(settings).reach(settings.model))
     return generator.most_terms(cfg) * (cfg.digits + 1) - 1 + offset
 
