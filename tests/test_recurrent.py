@@ -329,6 +329,14 @@ def test_matrices_decay_and_biases_do_not(cell):
 
 
 @every_cell
+def test_matrices_are_decomposed_in_one_call(cell):
+    """Calls for a part each, which XLA began at once, waited for each other for ever."""
+    jaxpr = jax.make_jaxpr(partial(recurrent.init, cfg=small(cell=cell, n_layers=3)))(jax.random.key(0))
+    assert str(jaxpr).count("= qr[") == 1
+
+
+
+@every_cell
 def test_the_parameters_of_a_fresh_model(cell, key):
     """W differs between keys, layers and parts; U is orthogonal; the forget gate starts open, all other biases at 0."""
     params, other = (recurrent.init(k, small(cell=cell)) for k in (key, jax.random.key(1)))
