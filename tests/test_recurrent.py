@@ -335,7 +335,6 @@ def test_matrices_are_decomposed_in_one_call(cell):
     assert str(jaxpr).count("= qr[") == 1
 
 
-
 @every_cell
 def test_the_parameters_of_a_fresh_model(cell, key):
     """W differs between keys, layers and parts; U is orthogonal; the forget gate starts open, all other biases at 0."""
