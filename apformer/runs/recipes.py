@@ -98,6 +98,15 @@ def _variants(task):
                 yield recipe, f" --architecture {name}", make(architecture=name)
 
 
+def _accepts(cfg, d_model, n_heads):
+    """Whether a model's Config can have so many heads at this width, its position scheme asked too."""
+    try:
+        dataclasses.replace(cfg, d_model=d_model, n_heads=n_heads)
+    except ValueError:
+        return False
+    return True
+
+
 def _what_fits(sentence, settings):
     """A sentence about flags that cannot be, with the recipe of a flag that this one lacks, or the numbers that fit."""
     unknown = re.match(r"unrecognized options: --([\w-]+)", sentence)
@@ -109,8 +118,7 @@ def _what_fits(sentence, settings):
     numbers = re.search(r"d_model (\d+) is not a multiple of n_heads (\d+)", sentence)
     if numbers:
         d_model, n_heads = map(int, numbers.groups())
-        step = 2 if vars(settings.model).get("position") == "rotary" else 1
-        fitting = ", ".join(str(n) for n in range(1, min(d_model, 128) + 1) if d_model % (step * n) == 0)
+        fitting = ", ".join(str(n) for n in range(1, min(d_model, 128) + 1) if _accepts(settings.model, d_model, n))
         return f"--n_heads {n_heads} does not divide --d_model {d_model}: give --n_heads {fitting}"
     if odd := re.search(r"rotary positions need an even head width, not (\d+)", sentence):
         remedy = "give other --d_model and --n_heads, or another --position"

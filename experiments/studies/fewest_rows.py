@@ -13,9 +13,9 @@ and z, which say what is carried into the next place; x and y of the lowest plac
 each of x, y and z beside x and y of the next place, which have nothing to do with each other.
 """
 
-import itertools
 import sys
 from dataclasses import dataclass
+from itertools import product
 
 import _proof
 import _study
@@ -54,15 +54,14 @@ class FewestRows:
 
 def random_rows(seed, digits, count):
     """`count` different rows of the generator, as lines of text, the same for the same seed."""
-    lines, new = {}, np.inf
-    for attempt in itertools.count():
-        if len(lines) >= count:
-            return [*lines][:count]
-        if not new:
-            raise UserError(f"only {len(lines):,} rows of {digits} digits were found: give more --digits", USAGE)
+    lines, attempt, before = {}, 0, -1
+    while len(lines) < count:
+        if len(lines) == before:
+            raise UserError(f"only {before:,} rows of {digits} digits were found: give more --digits", USAGE)
         before = len(lines)
         lines |= dict.fromkeys(drawn(jax.random.fold_in(jax.random.key(seed), attempt), digits))
-        new = len(lines) - before
+        attempt += 1
+    return [*lines][:count]
 
 
 def drawn(key, digits):
@@ -182,7 +181,7 @@ def run(args):
     study = _study.Study("fewest_rows", args)
     compilation.keep()
     asked = [(kind, count) for kind in ("random", "chosen") for count in getattr(args, kind)]
-    for seed, (kind, count) in progress.bar([*itertools.product(range(args.members), asked)], unit="model"):
+    for seed, (kind, count) in progress.bar([*product(range(args.members), asked)], unit="model"):
         if f"{kind} {count} {seed}" not in study.found:
             study.keep(f"{kind} {count} {seed}", measure(kind, count, seed, args))
     found = {}

@@ -51,23 +51,20 @@ def read_rows(settings):
     lines = corpus.read(cfg)
     tokenizers = vocabularies.learn(lines["train"], cfg)
     tokens = {part: encode(tokenizers, lines[part], cfg) for part in ("train", "validation")}
-    cuts = CUTS if cfg.byte_pair_dropout else 1
     if cfg.byte_pair_dropout:
         sides = zip(tokenizers, lines["train"][:2], tokens["train"], strict=True)
         tokens["train"] = tuple(_cut_anew(*side, cfg, seed) for seed, side in enumerate(sides))
     lengths = np.unique(padded.longest_of(tokens["train"]), return_counts=True)
     widths = cfg.widths or buckets.widths(*lengths, most=WIDTHS)
     rows = {part: padded.pad(sides, (*widths, cfg.longest)) for part, sides in tokens.items()}
-    rows["train"] = _of_widths(rows["train"], widths, cuts)
+    rows["train"] = _of_widths(rows["train"], widths, cuts=len(tokens["train"][0]) // len(lines["train"].sources))
     return rows | {"lines": lines, "tokenizers": tokenizers, "widths": widths}
 
 
 def _of_widths(parts, widths, cuts):
     """The training pairs that batches are of: without those that are longer than all widths asked for, which are told.
 
-    cuts: as how many rows there is each pair.
-
-    Raises UserError (exit USAGE) for a width that no pair needs.
+    cuts: the number of rows of each pair. Raises UserError (exit USAGE) for a width that no pair needs.
     """
     *parts, longer = parts
     for part, width in zip(parts, widths, strict=True):
