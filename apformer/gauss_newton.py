@@ -7,9 +7,8 @@ If one other character rivals the right one, nats = log(1 + e^-m) for a margin m
 with m linear in the parameters: c g g' = p (1 - p) grad m grad m'. A character without loss adds nothing to H, so H is
 summed over the `characters` characters with the highest loss; the gradient, over all. Only the first rows count: as
 many as hold no more than `characters` characters with a loss above NOTHING. These are few at first, and all rows once
-most characters are right. The step is tried with
-several dampings on the characters of H, and the best that lowers the loss of all rows that count is taken; if none
-does, nothing moves (Levenberg 1944, Marquardt 1963).
+most characters are right. The step is tried with several dampings on the characters of H, and the best that lowers the
+loss of all rows that count is taken; if none does, nothing moves (Levenberg 1944, Marquardt 1963).
 
 It is for the end of training. Then the margins of so small a model pull in nearly opposite directions, and a rate for
 each number, as in Adam, gets nowhere. At the start, where p is small, H says nothing.
