@@ -90,6 +90,20 @@ def pytest_ignore_collect(collection_path, config):
     return True if name in ("parity", "notebooks", "faults") and not alone else None
 
 
+def pytest_collection_modifyitems(config, items):
+    """Leave the long tests out where `pytest` stands alone: whole runs, several devices, a browser.
+
+    Asked for by their paths or by -m they are run, as by `.ci/run`.
+    """
+    if config.getoption("markexpr") or config.args != config.getini("testpaths"):
+        return
+    short, long = [], []
+    for item in items:
+        (long if item.get_closest_marker("long") else short).append(item)
+    items[:] = short
+    config.hook.pytest_deselected(items=long)
+
+
 @pytest.fixture(scope="session")
 def key():
     return jax.random.key(0)

@@ -11,6 +11,8 @@ from apformer import gauss_newton, tasks, train
 from apformer.errors import USAGE, UserError
 from apformer.runs import fit, limits, recipes
 
+pytestmark = pytest.mark.long
+
 HOME = "--digits 2 --min_difference 20 --max_difference 30 --batch_size 8 --steps 8 --newton_steps 4 --newton_batches 3"
 SMALL = f"--recipe smallest {HOME} --members 1 --log_every 2 --save_every 4"
 

@@ -20,6 +20,8 @@ from apformer.tasks import hard_rows
 from apformer.tasks.progressions import Options, bayes, first_two_terms, generator, text_file
 from apformer.tasks.progressions import training as task
 
+pytestmark = pytest.mark.long
+
 DATA_CFG = generator.Config(digits=2, max_difference=30, max_terms=6)
 MODEL = model.Config(d_model=16, n_layers=2, n_heads=2, position="relative", window=7, dropout=0.1)
 

@@ -15,6 +15,8 @@ from apformer.settings import Settings, Training
 from apformer.tasks.progressions import Options, generator
 from apformer.tasks.progressions import training as task
 
+pytestmark = pytest.mark.long
+
 TRAINING = Training(steps=6, until="certified", batch_size=4, log_every=1, save_every=2)
 SETTINGS = Settings(
     "progressions",

@@ -22,6 +22,8 @@ from apformer.tasks.progressions import text_file
 from apformer.tokenizers.digits import decode, encode
 from tests.helpers.small_models import AHEAD
 
+pytestmark = pytest.mark.long
+
 FOLDER = Path(__file__).parents[2] / "experiments" / "studies"
 sys.path.insert(0, str(FOLDER))
 _study, memory, parallel, parts = map(importlib.import_module, ("_study", "memory", "parallel", "parts"))

@@ -14,6 +14,8 @@ from apformer.runs import recipes
 from apformer.runs.fit import initial_state
 from apformer.tasks.words import corpus, evaluation
 
+pytestmark = pytest.mark.long
+
 SCRIPT = Path(__file__).parents[2] / "experiments" / "word2vec.py"
 CLUSTERS, SIZE = 5, 7
 FEW = ("--steps", "3", "--batch_size", "8", "--d_model", "4", "--min_count", "1")

@@ -11,6 +11,8 @@ import pytest
 from apformer import cli, errors
 from apformer.machine import compilation
 
+pytestmark = pytest.mark.long
+
 PROGRAM = """
 import jax, jax.numpy as jnp
 from apformer.machine import compilation

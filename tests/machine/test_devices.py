@@ -13,6 +13,8 @@ import pytest
 from apformer import cli, errors
 from apformer.machine import devices
 
+pytestmark = pytest.mark.long
+
 SCRIPT = """
 import json, sys
 from pathlib import Path

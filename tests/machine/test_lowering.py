@@ -12,6 +12,8 @@ from apformer.layers import position
 from apformer.runs import fit
 from apformer.settings import architecture_of
 
+pytestmark = pytest.mark.long
+
 PLATFORMS = ("cuda", "tpu")
 TEXT = "".join(f"the {k} bottles of ale stand on wall {k % 7}.\n" for k in range(200))
 

@@ -17,6 +17,8 @@ from apformer.errors import UserError
 from apformer.machine import processes
 from apformer.runs import checkpoint, fit, restore
 
+pytestmark = pytest.mark.long
+
 SCRIPT = """
 import json, os, signal, sys
 from pathlib import Path

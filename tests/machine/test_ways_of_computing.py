@@ -13,6 +13,8 @@ import pytest
 
 from apformer.machine import compiler
 
+pytestmark = pytest.mark.long
+
 COMPILERS = {
     ("defaults", "rows", "moved"): {},
     ("safe",): {"XLA_FLAGS": compiler.REMEDY.partition("=")[2]},

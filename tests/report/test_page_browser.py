@@ -10,6 +10,8 @@ from apformer.report import twin
 from apformer.runs import restore
 from tests.report.test_page import read
 
+pytestmark = pytest.mark.long
+
 
 def no_serious_finding(seen):
     return not [finding for finding in seen["axe"] if finding["impact"] in ("serious", "critical")]

@@ -16,6 +16,8 @@ from apformer.tokenizers import pretrained
 from apformer.tokenizers import text as text_tokenizer
 from tests.helpers import small_runs
 
+pytestmark = pytest.mark.long
+
 IMAGE = "<img src=x onerror=canary('image')>"  # without a slash, so that a file can have the name
 HOSTILE = (
     "</script><script>canary('script')</script>",

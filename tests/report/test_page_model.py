@@ -23,7 +23,10 @@ from apformer.tasks.progressions import Options, generator, page_data, recipes
 from apformer.tokenizers.digits import encode
 from tests.helpers.small_models import AHEAD, COLUMNS, FIXED, PERIODIC, SCHEMES, draw_tokens, small
 
-pytestmark = pytest.mark.skipif(shutil.which("node") is None, reason="needs node, which runs the page's script")
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.skipif(shutil.which("node") is None, reason="needs node, which runs the page's script"),
+]
 
 MODULES = {model.Config: model, recurrent.Config: recurrent, seq2seq.Config: seq2seq}
 RUN_BY_THE_PAGE = [scheme for scheme in SCHEMES if scheme in twin.KNOWN["position"]]  # it refuses any other

@@ -10,6 +10,8 @@ from apformer import tasks, train
 from apformer.errors import UserError
 from apformer.runs import fit, limits, recipes
 
+pytestmark = pytest.mark.long
+
 SMALL = "--steps 1 --log_every 1 --save_every 1 --batch_size 4"
 MODEL = "--d_model 16 --n_heads 2 --d_ff 16 --n_layers 1 --rule adamw"
 HOME = f"--digits 2 --min_difference 20 --max_difference 30 {MODEL} --prefix_rows 4 --hard_fraction 0.5"

@@ -17,6 +17,8 @@ from apformer.tasks.progressions import training
 from tests.helpers.small_models import circuit_run
 from tests.runs import test_resume
 
+pytestmark = pytest.mark.long
+
 SETTINGS = dataclasses.replace(
     test_resume.SETTINGS, training=dataclasses.replace(test_resume.SETTINGS.training, keep=3)
 )

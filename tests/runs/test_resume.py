@@ -24,6 +24,8 @@ from apformer.runs import checkpoint, fit, metrics, restore, selection, settings
 from apformer.settings import Settings, Training
 from apformer.tasks.progressions import Options, generator, text_file, training
 
+pytestmark = pytest.mark.long
+
 ROOT = Path(__file__).parents[2]
 SETTINGS = Settings(
     "progressions",

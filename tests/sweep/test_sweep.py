@@ -26,6 +26,8 @@ from apformer.tasks.progressions import evaluation, generalization, generator
 from apformer.tasks.progressions import training as task
 from apformer.tasks.progressions.recipes import exact as exact_recipe
 
+pytestmark = pytest.mark.long
+
 ROOT = Path(__file__).parents[2]
 TINY = (
     "--recipe sketch --d_model 8 --digits 2 --max_difference 30 --crop_terms 4 --batch_size 4 --test_sequences 20 "

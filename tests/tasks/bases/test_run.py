@@ -17,6 +17,8 @@ from apformer.tasks.bases.generator import Config
 from apformer.tasks.bases.proof import contexts
 from tests.helpers.commands import fails
 
+pytestmark = pytest.mark.long
+
 FLAGS = (
     "--recipe bases --digits 2 --bases 2 3 --rules fibonacci progression --d_model 16 --n_heads 2 --d_ff 16 --steps 4 "
     "--log_every 2 --save_every 4 --batch_size 8 --test_sequences 2 --rule adamw --mined_per_hard 2"

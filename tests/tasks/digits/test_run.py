@@ -25,6 +25,8 @@ from apformer.tasks.digits import (
 )
 from tests.helpers.commands import fails
 
+pytestmark = pytest.mark.long
+
 FLAGS = (
     "--recipe digits --digits 3 --d_model 16 --n_heads 2 --d_ff 16 --steps 4 --log_every 2 --save_every 4 "
     "--batch_size 8 --test_sequences 6 --rule adamw --hard_fraction 0"

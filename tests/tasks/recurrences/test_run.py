@@ -16,6 +16,8 @@ from apformer.runs import recipes, restore
 from apformer.tasks.recurrences import certificate, continuation, evaluation, generator, training
 from apformer.tasks.recurrences.generator import Config
 
+pytestmark = pytest.mark.long
+
 FLAGS = (
     "--recipe recurrences --digits 1 --terms 5 --d_model 16 --n_heads 2 --d_ff 16 --steps 4 --log_every 2 "
     "--save_every 4 --batch_size 8 --test_sequences 20 --rule adamw --mined_per_hard 2"

@@ -17,6 +17,8 @@ from apformer.tasks.sums import certificate, evaluation, training
 from apformer.tasks.sums.proof import contexts
 from tests.helpers.commands import fails
 
+pytestmark = pytest.mark.long
+
 FLAGS = (
     "--recipe sums --digits 2 --members 2 --steps 4 --log_every 2 --save_every 4 --batch_size 8 --test_sequences 20 "
     "--hard_fraction 0.5"

@@ -23,6 +23,8 @@ from apformer.runs import fit, language_model, recipes, restore, selection
 from apformer.tasks.text import training
 from apformer.tokenizers import pretrained, text
 
+pytestmark = pytest.mark.long
+
 tokenizers = pytest.importorskip("tokenizers")
 pytest.importorskip("safetensors", reason='GPT-2 folders need the text extra: pip install -e ".[text]"')
 

@@ -20,6 +20,8 @@ from apformer.tokenizers import pretrained
 from apformer.tokenizers import text as text_tokenizer
 from tests.helpers.abilities import able
 
+pytestmark = pytest.mark.long
+
 TEXT = "".join(f"the {k} bottles of ale stand on wall {k % 7}.\n" for k in range(99))
 FLAGS = (
     "--recipe baby_gpt_cpu --d_model 16 --n_heads 2 --n_layers 2 --rule adamw --steps 8 --log_every 2 --save_every 4 "

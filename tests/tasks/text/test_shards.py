@@ -20,6 +20,8 @@ from apformer.runs import feed, fit, recipes, restore
 from apformer.tasks.text import corpus, shards, training
 from apformer.tokenizers.text import Characters, train_characters
 
+pytestmark = pytest.mark.long
+
 TEXT = "".join(f"the {k} bottles of ale stand on wall {k % 7}.\n" for k in range(99))
 FLAGS = (
     "--recipe baby_gpt_cpu --d_model 16 --n_heads 2 --n_layers 1 --rule adamw --steps 30 --log_every 7 --save_every 14 "

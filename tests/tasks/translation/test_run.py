@@ -24,6 +24,8 @@ from apformer.tokenizers import pretrained
 from tests.helpers.abilities import able
 from tests.report import test_page
 
+pytestmark = pytest.mark.long
+
 FLAGS = (
     "--recipe translate --from_language figures --to_language en --largest 400 --numbers 200 --byte_pairs 280 "
     "--widths 6 12 --d_model 16 --n_heads 2 --n_encoder_layers 1 --n_decoder_layers 1 --d_ff 16 --dropout 0.1 "

@@ -14,6 +14,8 @@ from apformer.runs import checkpoint, fit, metrics, recipes, restore
 from apformer.tasks.words import corpus, training
 from tests.helpers.abilities import able
 
+pytestmark = pytest.mark.long
+
 CLUSTERS, SIZE = 5, 7
 FLAGS = (
     "--recipe words --steps 12 --log_every 2 --save_every 4 --batch_size 8 --d_model 4 --min_count 1 --window 3"
