@@ -1,0 +1,117 @@
+"""Train a translator on its pairs, and on what two others of its kind say of them (data diversification).
+
+    forward  reads the sources and writes targets      pairs (source, forward(source))
+    backward reads the targets and writes sources      pairs (backward(target), target)
+    run      learns from these pairs and those of the files: three times as many, and no other text
+
+    python experiments/diversify.py train.en train.de --validation val.en val.de --test test.en test.de --out FOLDER
+
+Nguyen et al. 2020, arXiv 1911.01986. The three runs are FOLDER/forward, FOLDER/backward and FOLDER/run. What is done is
+not done again: after a stop, give the same command. No teacher sees the test part.
+"""
+
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from tyro.conf import Positional
+
+from apformer import flags
+from apformer.errors import UserError
+
+APFORMER = [sys.executable, "-m", "apformer"]
+
+
+@dataclass(frozen=True)
+class Diversify:
+    """Train a translator on its pairs, and on what two others of its kind say of them."""
+
+    files: Positional[tuple[str, str]]
+    """Text files with one sentence a line: the sources, and their translations."""
+    validation: tuple[str, str]
+    """Two such files that choose the best checkpoint."""
+    test: tuple[str, str]
+    """Two such files that score the last run."""
+    out: str
+    """Folder for the three runs and the texts."""
+    seed: int = 1
+    """Random seed of the three runs."""
+    teacher_steps: int = 18_000
+    """Training steps of the forward and the backward run."""
+    steps: int = 18_000
+    """Training steps of the last run."""
+    d_ff: int = 512
+    """Width of the feed-forward layers of the last run."""
+    dropout: float = 0.2
+    """Dropout of the last run; three times as many pairs want less of it."""
+
+
+def run(args):
+    """Train both teachers, have them translate, train the last run. Raises UserError where a command fails."""
+    out = Path(args.out)
+    out.mkdir(parents=True, exist_ok=True)
+    source, target = args.files
+    ways = {"forward": (args.files, args.validation), "backward": (args.files[::-1], args.validation[::-1])}
+    written = {}
+    for name, (files, validation) in ways.items():
+        train(out / name, files, validation, validation, args.seed, args.teacher_steps)
+        written[name] = translated(out / name, files[0], out / f"{name}{Path(files[1]).suffix}")
+    sides = [lines_of(file) for file in (source, target, written["forward"], written["backward"])]
+    pairs = [*zip(*sides[:2], strict=True), *kept(sides[0], sides[2]), *kept(sides[3], sides[1])]
+    more = [out / f"train{Path(file).suffix}" for file in args.files]
+    for path, side in zip(more, zip(*pairs, strict=True), strict=True):
+        path.write_text("".join(line + "\n" for line in side), encoding="utf-8")
+    shape = ["--d_ff", str(args.d_ff), "--dropout", str(args.dropout), "--too_long", "cut"]
+    train(out / "run", more, args.validation, args.test, args.seed, args.steps, *shape)
+
+
+def train(path, files, validation, test, seed, steps, *others):
+    """A run, unless it is there; one that was stopped goes on."""
+    if (path / "evaluation.json").exists():
+        return print(f"{path} is there")
+    if path.exists():
+        return command("resume", path)
+    pairs = ["--source", files[0], "--target", files[1], "--validation", *validation, "--test", *test]
+    command("train", "--recipe", "translate", *pairs, "--seed", seed, "--steps", steps, *others, "--run_dir", path)
+
+
+def translated(path, file, into):
+    """The file `into`, of what a run says of each line of `file`, unless it is there."""
+    if not into.exists():
+        part = into.with_name(into.name + ".part")
+        with part.open("w", encoding="utf-8") as lines:
+            command("translate", path, "--file", file, stdout=lines)
+        part.replace(into)
+    return into
+
+
+def lines_of(file):
+    """The lines of a text."""
+    return Path(file).read_text(encoding="utf-8").removesuffix("\n").split("\n")
+
+
+def kept(sources, targets):
+    """The pairs but those where one side is far longer: there a teacher has said the same again and again."""
+    pairs = list(zip(sources, targets, strict=True))
+    alike = [pair for pair in pairs if max(map(len, pair)) <= 2 * min(map(len, pair)) + 20]
+    print(f"{len(pairs) - len(alike):,} of {len(pairs):,} pairs are left out: one side is far longer", file=sys.stderr)
+    return alike
+
+
+def command(*words, **streams):
+    """Run an `apformer` command. Raises UserError, with its exit code, if it fails; it has said why."""
+    words = [str(word) for word in words]
+    print("apformer", *words, file=sys.stderr, flush=True)
+    code = subprocess.run([*APFORMER, *words], **streams).returncode
+    if code:
+        raise UserError(f"apformer {words[0]} ended with exit code {code}: see what it said", code)
+
+
+def main():
+    """Run; the exit code of the process."""
+    return flags.script("diversify.py", Diversify, run)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

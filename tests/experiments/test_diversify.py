@@ -1,0 +1,84 @@
+"""`experiments/diversify.py`: what each run is given, and what is not done twice. Stand-ins serve as commands."""
+
+import runpy
+import subprocess
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).parents[2] / "experiments" / "diversify.py"
+TEXTS = {
+    "train.en": "a dog runs\na cat sits\n",
+    "train.de": "ein Hund rennt\neine Katze sitzt\n",
+    "val.en": "a dog\n",
+    "val.de": "ein Hund\n",
+    "test.en": "a cat\n",
+    "test.de": "eine Katze\n",
+}
+ENDLESS = "sitzt " * 20
+
+
+def main(monkeypatch, *args):
+    """The exit code of the script."""
+    monkeypatch.setattr("sys.argv", ["diversify.py", *map(str, args)])
+    with pytest.raises(SystemExit) as done:
+        runpy.run_path(str(SCRIPT), run_name="__main__")
+    return done.value.code
+
+
+@pytest.fixture
+def called(tmp_path, monkeypatch):
+    """The words of each command that the script calls; `train` leaves a run, `translate` writes what the run would."""
+    monkeypatch.chdir(tmp_path)
+    for name, text in TEXTS.items():
+        Path(name).write_text(text)
+    calls = []
+
+    def run(words, stdout=None):
+        words = words[3:]  # python -m apformer
+        calls.append(words)
+        if words[0] == "train":
+            path = Path(words[words.index("--run_dir") + 1])
+            path.mkdir(parents=True)
+            (path / "evaluation.json").write_text("{}")
+        elif words[0] == "translate":
+            forward = Path(words[1]).name == "forward"
+            stdout.write(f"ein Köter läuft\n{ENDLESS}\n" if forward else "a hound runs\na tomcat sits\n")
+        return subprocess.CompletedProcess(words, 0)
+
+    monkeypatch.setattr(subprocess, "run", run)
+    return calls
+
+
+ASKED = ("train.en", "train.de", "--validation", "val.en", "val.de", "--test", "test.en", "test.de", "--out", "out")
+
+
+def test_the_last_run_learns_from_all_pairs_and_no_teacher_sees_the_test_part(called, monkeypatch):
+    assert main(monkeypatch, *ASKED, "--teacher_steps", 7, "--steps", 9) == 0
+    forward, _, backward, _, last = called
+    for teacher, sides, steps in ((forward, ("en", "de"), "7"), (backward, ("de", "en"), "7"), (last, None, "9")):
+        assert teacher[teacher.index("--steps") + 1] == steps
+        assert any("test." in word for word in teacher) == (teacher is last)
+        if sides is not None:
+            at = teacher.index("--source")
+            assert teacher[at : at + 4] == ["--source", f"train.{sides[0]}", "--target", f"train.{sides[1]}"]
+    # Of what the forward run wrote, the second line is left out: it says the same again and again.
+    assert Path("out/train.en").read_text() == TEXTS["train.en"] + "a dog runs\n" + "a hound runs\na tomcat sits\n"
+    assert Path("out/train.de").read_text() == TEXTS["train.de"] + "ein Köter läuft\n" + TEXTS["train.de"]
+
+
+def test_what_is_done_is_not_done_again(called, monkeypatch):
+    assert main(monkeypatch, *ASKED) == 0
+    done = len(called)
+    assert main(monkeypatch, *ASKED) == 0
+    assert len(called) == done
+    Path("out/run/evaluation.json").unlink()
+    assert main(monkeypatch, *ASKED) == 0
+    assert called[done:] == [["resume", "out/run"]]
+
+
+def test_a_command_that_fails_ends_the_script_with_its_exit_code(called, monkeypatch, capsys):
+    monkeypatch.setattr(subprocess, "run", lambda words, stdout=None: subprocess.CompletedProcess(words, 3))
+    assert main(monkeypatch, *ASKED) == 3
+    assert "apformer train ended with exit code 3" in capsys.readouterr().err
+    assert not Path("out/forward.de").exists()
