@@ -15,14 +15,14 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
-from apformer.layers import attention, band, block, config, position
-from apformer.layers.block import Block
+from apformer.layers import attention, block, config, position
 from apformer.layers.cache import gather, place
 from apformer.layers.embedding import Embedding, Head
 from apformer.layers.masks import View, mask_padding
 from apformer.layers.norm import LayerNorm, RMSNorm
 from apformer.layers.position import names as position_names
 from apformer.layers.stack import scan, unstack
+from apformer.layers.window import chunks
 
 CAPTURES = ("attention", "residual")  # what `apply` can show of its inside
 
@@ -169,7 +169,7 @@ def apply(params, tokens_BT, cfg, *, key=None, lengths_B=None, positions_BT=None
     # One row of positions serves all: masks and biases are then made once.
     positions_BT = jnp.arange(T)[None] if positions_BT is None else positions_BT
     whole = plain or "attention" in capture or not position.sees_window_alone(cfg.position_options)
-    chunk = None if whole else band.size(T, cfg.window)
+    chunk = None if whole else chunks.size(T, cfg.window)
     view = _view(cfg, tokens_BT, positions_BT, chunk, training=key is not None)
     x_BTD = _embed(params, tokens_BT, positions_BT, cfg)
     if key is not None:
@@ -236,7 +236,7 @@ def _view(cfg, tokens_BT, positions_BT, chunk=None, training=False):
     if chunk is None:
         mask_BTS, found = position.mask(cfg.position_options, positions_BT, positions_BT, cfg.window, found)
     else:
-        mask_BTS = band.mask(positions_BT, chunk, cfg.window)
+        mask_BTS = chunks.mask(positions_BT, chunk, cfg.window)
     return View(mask_BTS, positions_BT, positions_BT, found, chunk=chunk, training=training)
 
 
@@ -262,7 +262,7 @@ def _block(cfg):
         position=cfg.position,
         position_options=cfg.position_options,
     )
-    return Block(
+    return block.Block(
         block.Config(
             attention=heads,
             d_ff=cfg.d_ff or 4 * cfg.d_model,

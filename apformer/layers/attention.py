@@ -9,10 +9,11 @@ from dataclasses import dataclass
 import jax.numpy as jnp
 from flax import linen as nn
 
-from apformer.layers import at_least_float32, band, position, similarity
+from apformer.layers import at_least_float32, position, similarity
 from apformer.layers.position import none
 from apformer.layers.similarity import compare
 from apformer.layers.weighting import weigh
+from apformer.layers.window import chunks
 
 
 @dataclass(frozen=True)
@@ -72,9 +73,9 @@ class Attention(nn.Module):
         q_BTHK = position.rotate(scheme, q_BTHK, view.positions_BT)
         k_BSHK = position.rotate(scheme, k_BSHK, view.positions_BT)
         if chunked := view.chunk is not None:
-            q_BTHK, k_BSHK, v_BSHK, view = band.cut(q_BTHK, k_BSHK, v_BSHK, view)
+            q_BTHK, k_BSHK, v_BSHK, view = chunks.cut(q_BTHK, k_BSHK, v_BSHK, view)
         bias_BHTS = position.Bias(scheme, cfg, name=cfg.position)(view, at_least_float32(x_BTD.dtype))
-        bias_BHTS = band.for_all(bias_BHTS, len(q_BTHK)) if chunked else bias_BHTS
+        bias_BHTS = chunks.for_all(bias_BHTS, len(q_BTHK)) if chunked else bias_BHTS
         key = self.make_rng("dropout") if view.training else None
         q_BTHK, bias_BHTS = position.perturb(scheme, q_BTHK, bias_BHTS, key)
         if view.write is not None:
@@ -84,7 +85,7 @@ class Attention(nn.Module):
             return position.look(scheme, y_BTHK, weights_BHTS, k_BSHK, v_BSHK, view, key, cache)
 
         y_BTD, weights_BHTS = _attend(self, q_BTHK, k_BSHK, v_BSHK, view.mask_BTS, bias_BHTS, view.training, look)
-        return band.join(y_BTD, *x_BTD.shape[:2]) if chunked else y_BTD, weights_BHTS, cache
+        return chunks.join(y_BTD, *x_BTD.shape[:2]) if chunked else y_BTD, weights_BHTS, cache
 
 
 class CrossAttention(nn.Module):

@@ -37,7 +37,7 @@ class View:
     source_BSD: Any = None
     """The source; None where its keys and values are in a cache."""
     chunk: int | None = field(default=None, metadata={"static": True})
-    """Queries of a chunk, if rows are cut into chunks (band.py), of which mask_BTS then is; None for whole rows."""
+    """Queries of a chunk, if rows are cut (window/chunks.py): mask_BTS is then of chunks. None for whole rows."""
     training: bool = field(default=False, metadata={"static": True})
     """Whether there is dropout."""
 

@@ -9,8 +9,9 @@ import pytest
 from jax.test_util import check_grads
 
 from apformer import model
-from apformer.layers import band, position
+from apformer.layers import position
 from apformer.layers.position import sinusoidal
+from apformer.layers.window import chunks
 from apformer.loss import cross_entropy
 from tests import test_seq2seq
 from tests.helpers.small_models import SCHEMES, V, close, draw_tokens, small
@@ -50,7 +51,7 @@ def test_the_cache_gives_the_logits_of_the_whole(scheme, window, random_params):
 @pytest.mark.parametrize("scheme", [name for name in SCHEMES if position.sees_window_alone(position.load(name)())])
 def test_attention_chunk_by_chunk_is_that_of_the_square(scheme, random_params):
     cfg = small(position=scheme, window=5, final_norm=True, max_len=200)
-    params, tokens = random_params(cfg, dtype=np.float64), draw_tokens(B, 4 * band.LEAST + 3)
+    params, tokens = random_params(cfg, dtype=np.float64), draw_tokens(B, 4 * chunks.LEAST + 3)
 
     def loss(params, plain):
         logits = model.apply(params, tokens, cfg, plain=plain)

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from apformer import model
-from apformer.layers import band, position
+from apformer.layers import position
+from apformer.layers.window import chunks
 
 WINDOW, T = 5, 41
 SCHEMES = [name for name in position.names() if position.sees_window_alone(position.load(name)())]
@@ -16,7 +17,7 @@ SCHEMES = [name for name in position.names() if position.sees_window_alone(posit
 
 @pytest.fixture(autouse=True)
 def small_chunks(monkeypatch):
-    monkeypatch.setattr(band, "LEAST", 7)
+    monkeypatch.setattr(chunks, "LEAST", 7)
 
 
 def config(name, **changes):
@@ -88,7 +89,7 @@ def test_nothing_grows_with_the_square_of_the_length():
     "window, T, chunk", ((None, 999, None), (5, 27, None), (5, 28, 7), (64, 255, None), (64, 256, 64))
 )
 def test_chunks_are_for_rows_that_are_long_enough(window, T, chunk):
-    assert band.size(T, window) == chunk
+    assert chunks.size(T, window) == chunk
 
 
 def test_what_is_captured_is_the_square(random_params):
