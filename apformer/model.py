@@ -22,7 +22,7 @@ from apformer.layers.masks import View, mask_padding
 from apformer.layers.norm import LayerNorm, RMSNorm
 from apformer.layers.position import names as position_names
 from apformer.layers.stack import scan, unstack
-from apformer.layers.window import chunks
+from apformer.layers.window import chunks, offsets
 
 CAPTURES = ("attention", "residual")  # what `apply` can show of its inside
 
@@ -213,8 +213,7 @@ def extend(params, tokens_BT, cache, cfg, *, lengths_B=None):
     if cfg.window is None and T > slots:
         raise ValueError(f"{T} tokens do not fit a cache of {slots}")
     lengths_B = jnp.full(B, T, jnp.int32) if lengths_B is None else lengths_B
-    placed = place(cache["position"], cache["length"], T, lengths_B, cfg.window)
-    real_BT, positions_BT, cached_BS, positions_BS, write = placed
+    real_BT, positions_BT, cached_BS, positions_BS, write = place(cache, T, lengths_B, cfg.window)
     x_BTD = _embed(params, jnp.where(real_BT, tokens_BT, 0), positions_BT, cfg)
     found, scheme_cache = position.read(scheme, jnp.where(real_BT, tokens_BT, -1), positions_BT, cache["scheme"])
     if (offset_BTO := position.offsets(scheme, cfg.window, found)) is not None:  # a token is a row, with its keys
@@ -222,6 +221,7 @@ def extend(params, tokens_BT, cache, cfg, *, lengths_B=None):
         positions_BT, found, x_BTD = (x.reshape(B * T, 1, *x.shape[2:]) for x in (positions_BT, found, x_BTD))
     mask_BTS, found = position.mask(scheme, positions_BT, positions_BS, cfg.window, found)
     view, layers = View(mask_BTS, positions_BT, positions_BS, found, write=write, cached_BS=cached_BS), []
+    view = offsets.view(view, real_BT, cache, cfg.window) if offsets.serve(cfg, T) else view
     for number, layer_params in enumerate(unstack(params)["blocks"]):
         seen, layer_cache = position.layer(scheme, view, number), cache["layers"][number]
         x_BTD, _, layer_cache = _block(cfg).apply({"params": layer_params}, x_BTD, seen, layer_cache)

@@ -206,8 +206,7 @@ def extend(params, tokens_BT, cache, cfg, *, lengths_B=None):
     if T > slots:
         raise ValueError(f"{T} tokens do not fit a cache of {slots}")
     lengths_B = jnp.full(B, T, jnp.int32) if lengths_B is None else lengths_B
-    placed = place(cache["position"], cache["length"], T, lengths_B, None)
-    real_BT, positions_BT, cached_BS, positions_BS, write = placed
+    real_BT, positions_BT, cached_BS, positions_BS, write = place(cache, T, lengths_B, None)
     mask_BTS, source_mask_BTS = causal_mask(positions_BT, positions_BS), cache["source_mask"]
     view = View(mask_BTS, positions_BT, write=write, source_mask_BTS=source_mask_BTS)
     x_BTD = _embed(params, "decoder", jnp.where(real_BT, tokens_BT, 0), positions_BT, cfg)

@@ -13,7 +13,7 @@ from apformer.layers import at_least_float32, position, similarity
 from apformer.layers.position import none
 from apformer.layers.similarity import compare
 from apformer.layers.weighting import weigh
-from apformer.layers.window import chunks
+from apformer.layers.window import chunks, offsets
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class Attention(nn.Module):
         def look(y_BTHK, weights_BHTS):
             return position.look(scheme, y_BTHK, weights_BHTS, k_BSHK, v_BSHK, view, key, cache)
 
-        y_BTD, weights_BHTS = _attend(self, q_BTHK, k_BSHK, v_BSHK, view.mask_BTS, bias_BHTS, view.training, look)
+        y_BTD, weights_BHTS = _attend(self, q_BTHK, k_BSHK, v_BSHK, view.mask_BTS, bias_BHTS, view, look)
         return chunks.join(y_BTD, *x_BTD.shape[:2]) if chunked else y_BTD, weights_BHTS, cache
 
 
@@ -107,7 +107,7 @@ class CrossAttention(nn.Module):
             k_BSHK = _turn_source(scheme, k_BSHK)
         else:
             k_BSHK, v_BSHK = (source_cache[name].swapaxes(1, 2) for name in ("key", "value"))
-        y_BTD, weights_BHTS = _attend(self, q_BTHK, k_BSHK, v_BSHK, mask_BTS, None, view.training)
+        y_BTD, weights_BHTS = _attend(self, q_BTHK, k_BSHK, v_BSHK, mask_BTS, None, view)
         return y_BTD.reshape(x_BTD.shape), weights_BHTS
 
 
@@ -136,15 +136,18 @@ def _heads(param, name, x_BTD, cfg):
     return _project(x_BTD, W_DHK, bias_HK)
 
 
-def _attend(module, q_BTHK, k_BSHK, v_BSHK, mask_BTS, bias_BHTS, training, look=lambda *read: read):
+def _attend(module, q_BTHK, k_BSHK, v_BSHK, mask_BTS, bias_BHTS, view, look=lambda *read: read):
     """(y_BTD, weights_BHTS), with what the heads of a module learn beside queries, keys and values.
 
     look(y_BTHK, weights_BHTS) -> the same, with what the position scheme puts in their place (`position.look`).
     """
     cfg, param = module.cfg, module.param
     sink_H = param("sink", nn.initializers.zeros, (cfg.n_heads,)) if cfg.sink else None
+    if view.by_offset:
+        y_BTHK = offsets.attend(q_BTHK, k_BSHK, v_BSHK, mask_BTS, bias_BHTS, sink_H)
+        return _merge_heads(param, y_BTHK, cfg), None
     learned = similarity.parameters(param, cfg.similarity, cfg.n_heads, q_BTHK.shape[-1])
-    dropout = nn.Dropout(cfg.dropout, deterministic=not training, name="dropout")
+    dropout = nn.Dropout(cfg.dropout, deterministic=not view.training, name="dropout")
     y_BTHK, weights_BHTS = attend(
         q_BTHK, k_BSHK, v_BSHK, mask_BTS, bias_BHTS, sink_H, cfg.similarity, cfg.weighting, **learned, dropout=dropout
     )

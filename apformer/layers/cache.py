@@ -10,16 +10,17 @@ import jax
 import jax.numpy as jnp
 
 
-def place(positions_BS, length_B, T, lengths_B, window):
-    """Where T new tokens a row go, after length_B in the cache, of which lengths_B are real.
+def place(cache, T, lengths_B, window):
+    """Where T new tokens a row go, of which lengths_B are real, after those in the cache of a model.
 
     window: that of a ring of slots, else None. Returns
 
     - real_BT, positions_BT: those of the new tokens;
     - cached_BS: the positions of the cache afterwards;
     - positions_BS: those of the keys that new tokens attend to;
-    - write(cache, k_BTHK, v_BTHK) -> (k_BSHK, v_BSHK, cache): for the cache of a layer.
+    - write(layer, k_BTHK, v_BTHK) -> (k_BSHK, v_BSHK, layer): for what the cache has of a layer.
     """
+    positions_BS, length_B = cache["position"], cache["length"]
     B, slots = positions_BS.shape
     step_1T, rows_B1 = jnp.arange(T, dtype=jnp.int32)[None], jnp.arange(B)[:, None]
     real_BT, positions_BT = step_1T < lengths_B[:, None], length_B[:, None] + step_1T
@@ -36,9 +37,9 @@ def place(positions_BS, length_B, T, lengths_B, window):
     def visible(old_BS, written_BS, new_BT):
         return written_BS if write_first else jnp.concatenate([old_BS, new_BT], axis=1)
 
-    def write(cache, k_BTHK, v_BTHK):
-        written = {"key": put(cache["key"], k_BTHK), "value": put(cache["value"], v_BTHK)}
-        old, now = (jax.tree.map(lambda x_BHSK: x_BHSK.swapaxes(1, 2), leaves) for leaves in (cache, written))
+    def write(layer, k_BTHK, v_BTHK):
+        written = {"key": put(layer["key"], k_BTHK), "value": put(layer["value"], v_BTHK)}
+        old, now = (jax.tree.map(lambda x_BHSK: x_BHSK.swapaxes(1, 2), leaves) for leaves in (layer, written))
         k_BSHK = visible(old["key"], now["key"], k_BTHK)
         return k_BSHK, visible(old["value"], now["value"], v_BTHK), written
 
@@ -60,8 +61,8 @@ def gather(write, cached_BS, positions_BT, offset_BTO):
     def gathered(x_BHSK):
         return x_BHSK[rows_B11, :, slot_BTO].reshape(B * T, each, *x_BHSK.shape[1::2])
 
-    def write_and_gather(cache, *new):
-        _, _, written = write(cache, *(x_BTHK.reshape(B, T, *x_BTHK.shape[2:]) for x_BTHK in new))
+    def write_and_gather(layer, *new):
+        _, _, written = write(layer, *(x_BTHK.reshape(B, T, *x_BTHK.shape[2:]) for x_BTHK in new))
         return gathered(written["key"]), gathered(written["value"]), written
 
     return jnp.where(there_BTO, wanted_BTO, -1).reshape(B * T, each), write_and_gather

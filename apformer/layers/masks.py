@@ -38,6 +38,8 @@ class View:
     """The source; None where its keys and values are in a cache."""
     chunk: int | None = field(default=None, metadata={"static": True})
     """Queries of a chunk, if rows are cut (window/chunks.py): mask_BTS is then of chunks. None for whole rows."""
+    by_offset: bool = field(default=False, metadata={"static": True})
+    """Whether the keys S are the window of each query, oldest first (window/offsets.py), and not those of a row."""
     training: bool = field(default=False, metadata={"static": True})
     """Whether there is dropout."""
 
