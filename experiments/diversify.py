@@ -7,7 +7,8 @@
     python experiments/diversify.py train.en train.de --validation val.en val.de --test test.en test.de --out FOLDER
 
 Nguyen et al. 2020, arXiv 1911.01986. The three runs are FOLDER/forward, FOLDER/backward and FOLDER/run. What is done is
-not done again: after a stop, give the same command. No teacher sees the test part.
+not done again: after a stop, give the same command. No teacher sees the test part. With --forward and --backward, runs
+that are there already say it, as many as you like: so a last run may teach the next.
 """
 
 import subprocess
@@ -35,6 +36,10 @@ class Diversify:
     """Two such files that score the last run."""
     out: str
     """Folder for the three runs and the texts."""
+    forward: tuple[str, ...] = ()
+    """Runs that translate the sources. The default is one that is trained first."""
+    backward: tuple[str, ...] = ()
+    """Runs that translate the targets. The default is one that is trained first."""
     seed: int = 1
     """Random seed of the three runs."""
     teacher_steps: int = 18_000
@@ -51,19 +56,27 @@ def run(args):
     """Train both teachers, have them translate, train the last run. Raises UserError where a command fails."""
     out = Path(args.out)
     out.mkdir(parents=True, exist_ok=True)
-    source, target = args.files
-    ways = {"forward": (args.files, args.validation), "backward": (args.files[::-1], args.validation[::-1])}
-    written = {}
-    for name, (files, validation) in ways.items():
-        train(out / name, files, validation, validation, args.seed, args.teacher_steps)
-        written[name] = translated(out / name, files[0], out / f"{name}{Path(files[1]).suffix}")
-    sides = [lines_of(file) for file in (source, target, written["forward"], written["backward"])]
-    pairs = [*zip(*sides[:2], strict=True), *kept(sides[0], sides[2]), *kept(sides[3], sides[1])]
+    source, target = map(lines_of, args.files)
+    pairs = list(zip(source, target, strict=True))
+    for told in told_by("forward", args.forward, args.files, args.validation, args):
+        pairs += kept(source, told)
+    for told in told_by("backward", args.backward, args.files[::-1], args.validation[::-1], args):
+        pairs += kept(told, target)
     more = [out / f"train{Path(file).suffix}" for file in args.files]
     for path, side in zip(more, zip(*pairs, strict=True), strict=True):
         path.write_text("".join(line + "\n" for line in side), encoding="utf-8")
     shape = ["--d_ff", str(args.d_ff), "--dropout", str(args.dropout), "--too_long", "cut"]
     train(out / "run", more, args.validation, args.test, args.seed, args.steps, *shape)
+
+
+def told_by(name, runs, files, validation, args):
+    """The lines that each of these runs makes of the first file; of one that is trained now, if there is none."""
+    out = Path(args.out)
+    if not runs:
+        train(out / name, files, validation, validation, args.seed, args.teacher_steps)
+    names = [name] if len(runs) < 2 else [f"{name}{number}" for number in range(len(runs))]
+    for run, text in zip(runs or (out / name,), names, strict=True):
+        yield lines_of(translated(run, files[0], out / f"{text}{Path(files[1]).suffix}"))
 
 
 def train(path, files, validation, test, seed, steps, *others):

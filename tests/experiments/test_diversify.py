@@ -82,3 +82,17 @@ def test_a_command_that_fails_ends_the_script_with_its_exit_code(called, monkeyp
     assert main(monkeypatch, *ASKED) == 3
     assert "apformer train ended with exit code 3" in capsys.readouterr().err
     assert not Path("out/forward.de").exists()
+
+
+def test_runs_that_are_there_are_asked_and_not_trained(called, monkeypatch):
+    assert main(monkeypatch, *ASKED, "--forward", "a/forward", "b/forward", "--backward", "c/run") == 0
+    translated = [words[1:] for words in called if words[0] == "translate"]
+    assert translated == [
+        ["a/forward", "--file", "train.en"],
+        ["b/forward", "--file", "train.en"],
+        ["c/run", "--file", "train.de"],
+    ]
+    assert sum(words[0] == "train" for words in called) == 1
+    sources = TEXTS["train.en"] + "a dog runs\n" + "a dog runs\n" + "a hound runs\na tomcat sits\n"
+    assert Path("out/train.en").read_text() == sources
+    assert Path("out/forward1.de").exists() and Path("out/backward.en").exists()
