@@ -23,12 +23,14 @@ import numpy as np
 from apformer import files, tasks
 from apformer.commands import certify, evaluate, report
 from apformer.errors import USAGE, UserError
+from apformer.formats import gpt2
 from apformer.machine import agreement, devices, processes
 from apformer.report import progress, tables
-from apformer.runs import checkpoint, directory, healing, language_model, provenance, recipes, selection, settings_file
+from apformer.runs import checkpoint, directory, healing, provenance, recipes, selection, settings_file
 from apformer.runs.fit import fit, initial_state, validation_loss
 from apformer.runs.metrics import finite_mean, missing, read_metrics
-from apformer.runs.restore import load_rows, load_settings
+from apformer.runs.restore import load_params, load_rows, load_settings
+from apformer.tasks.text import folders
 
 
 def main(args):
@@ -55,7 +57,12 @@ def train(settings):
 def _given(settings):
     """The parameters that training begins with, where the settings name a model."""
     folder = tasks.load(settings.task).init_from(settings)
-    return None if folder is None else language_model.load_params(folder)
+    if folder is None:
+        return None
+    if folders.is_gpt2(folder):
+        return gpt2.load(folder)[1]
+    path = directory.find(folder)
+    return load_params(path, load_settings(path))[0]
 
 
 def keep(settings, params, rows=None, scores=()):

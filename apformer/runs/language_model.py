@@ -54,11 +54,6 @@ def window(folder, found):
     return settings_file.read(directory.find(folder)).data.context
 
 
-def load_params(folder=None, member=None):
-    """The parameters of the model in a folder, as `load`, where there need be no tokenizer."""
-    return _load(folder, member)[2]
-
-
 def _load(folder, member):
     """(architecture, cfg, params, path)"""
     if folder is not None and folders.is_gpt2(folder):

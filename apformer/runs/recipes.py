@@ -14,7 +14,7 @@ from apformer.errors import USAGE, UserError
 from apformer.report import trackers
 from apformer.runs import limits
 from apformer.settings import Settings, Training
-from apformer.tasks.text import folders
+from apformer.tasks import further
 
 PROGRAM = "apformer train"
 PARTS = ("training", "model", "data", "options", "optimizer")
@@ -28,7 +28,7 @@ def parse(args):
     trackers.require(settings.training.log_to)
     folder = tasks.load(settings.task).init_from(settings)
     if folder is not None:
-        folders.require_same(settings.model, folder)
+        further.require_same(settings.model, start.model, folder)
     return settings
 
 

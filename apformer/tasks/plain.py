@@ -1,4 +1,7 @@
-"""What most tasks train: all parameters of the model, drawn at random, by the optimizer of the settings."""
+"""What most tasks train: all parameters of the model, by the optimizer of the settings."""
+
+import jax
+import jax.numpy as jnp
 
 from apformer import optimizer
 from apformer.settings import architecture_of
@@ -16,6 +19,8 @@ def kept(settings, path):
 
 def initial_params(key, settings, given=None):
     """What is trained, before the first step; `given` are the parameters of the model that training begins with."""
+    if given is not None:
+        return jax.tree.map(lambda leaf: jnp.array(leaf, jnp.float32), given)
     return architecture_of(settings).init(key, settings.model)
 
 

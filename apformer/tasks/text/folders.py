@@ -5,10 +5,9 @@ import json
 import os
 from pathlib import Path
 
-from apformer import files, tasks
-from apformer.errors import CHECKPOINT, USAGE, UserError
+from apformer.errors import USAGE, UserError
 from apformer.formats import gpt2
-from apformer.settings import model_from
+from apformer.tasks import further
 
 DOWNLOAD = "hf download gpt2 config.json model.safetensors tokenizer.json --local-dir gpt2"
 HOW_TO_GET = f"`{DOWNLOAD}` fetches the published GPT-2"
@@ -41,33 +40,10 @@ def read_config(folder):
     path = Path(folder)
     if is_gpt2(path):
         return "model", gpt2.read_config(path / "config.json")
-    config = files.read_json(path / "config.json")
-    try:
-        name, cfg = config["architecture"], model_from(config["architecture"], config["flags"]["model"])
-        writes = "generate" in tasks.load(config["task"]).ABILITIES
-    except (KeyError, TypeError, ValueError, AttributeError, ImportError, UserError) as error:
-        fault = f"{path / 'config.json'} is damaged or of another version of apformer ({error})"
-        raise UserError(f"{fault}: restore it, or train anew", CHECKPOINT) from None
-    if not writes:
-        others = "use `apformer predict` or `apformer translate`, or name a run of a text"
-        raise UserError(f"{path} was not trained on a text: {others}", USAGE)
-    return name, cfg
+    others = "use `apformer predict` or `apformer translate`, or name a run of a text"
+    return further.read(path, "text", f"on a text: {others}")[:2]
 
 
 def max_tokens(architecture, cfg):
     """The most tokens a row of a model may have; None if there is no such bound."""
     return importlib.import_module(f"apformer.{architecture}").max_tokens(cfg)
-
-
-def require_same(model, folder):
-    """Raises UserError (exit USAGE) that names the first flag which contradicts the model in a folder.
-
-    Dropout is no part of a model's parameters, and may be another.
-    """
-    theirs = vars(read_config(folder)[1])
-    for name, value in vars(model).items():
-        if name not in theirs:
-            raise UserError(f"--{name} is no part of the model in --init_from {folder}: drop it", USAGE)
-        if name not in ("dropout", "attention_dropout") and value != theirs[name]:
-            fault = f"--{name} {value} contradicts --init_from {folder}, whose {name} is {theirs[name]}"
-            raise UserError(f"{fault}: drop the flag", USAGE)

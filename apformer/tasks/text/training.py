@@ -200,11 +200,7 @@ def initial_params(key, settings, given=None):
     The base is in the state although no step changes it: so a checkpoint is the whole of the run, verified byte for
     byte, and the folder that the model came from may be moved. It takes a third of what training all weights keeps.
     """
-    if given is None:
-        base = plain.initial_params(key, settings)
-    else:
-        base = jax.tree.map(lambda leaf: jnp.array(leaf, jnp.float32), given)
-    options = settings.options
+    base, options = plain.initial_params(key, settings, given), settings.options
     if not options.lora_rank:
         return base
     return {"base": base, "adapters": lora.init(jax.random.fold_in(key, 1), base, options.lora_rank, options.lora_on)}

@@ -4,7 +4,7 @@
 each side, "widths": those of the training pairs}.
 """
 
-from apformer.tasks.plain import feed, init_from, initial_params, kept, make_optimizer, whole
+from apformer.tasks.plain import feed, initial_params, make_optimizer, whole
 from apformer.tasks.translation.corpus import Config
 from apformer.tasks.translation.evaluation import evaluate
 from apformer.tasks.translation.options import Options
@@ -17,6 +17,8 @@ from apformer.tasks.translation.training import (
     example,
     files,
     floor,
+    init_from,
+    kept,
     load,
     make_loss,
     sample,

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 class Options:
     """How an encoder-decoder is taught pairs of sentences, and how it translates."""
 
+    init_from: str | None = None
+    """Run of a translator whose model is trained further, with its vocabulary. The default is a new model."""
     label_smoothing: float = 0.1
     """Share of the probability of each target token that is spread over the vocabulary."""
     r_drop: float = 0.0

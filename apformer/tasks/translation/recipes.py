@@ -4,12 +4,26 @@ from dataclasses import replace
 
 from apformer import optimizer, seq2seq
 from apformer.settings import Settings, Training
+from apformer.tasks import further
 from apformer.tasks.translation.corpus import Config
 from apformer.tasks.translation.options import Options
 
 
-def translate(source: str | None = None) -> Settings:
-    """A translator that two cores can train: number words, or two texts whose lines belong together."""
+def translate(source: str | None = None, init_from: str | None = None) -> Settings:
+    """A translator that two cores can train: number words, or two texts whose lines belong together.
+
+    With --init_from, the model of another run, trained further.
+    """
+    settings = _new(source)
+    if init_from is None:
+        return settings
+    _, cfg, data = further.read(init_from, "translation", "to translate: name a run of --recipe translate")
+    vocabulary = {name: data[name] for name in ("byte_pairs", "vocabularies")}
+    rule = replace(settings.optimizer, learning_rate=settings.optimizer.learning_rate / 4)
+    return replace(settings, model=cfg, data=replace(settings.data, **vocabulary), optimizer=rule)
+
+
+def _new(source):
     rule = optimizer.Config(rule="muon", learning_rate=4e-3, weight_decay=0.1)
     small = seq2seq.Config(
         d_model=128, n_heads=4, n_encoder_layers=2, n_decoder_layers=2, norm_position="pre", final_norm=True

@@ -8,6 +8,7 @@ import sys
 from dataclasses import fields, replace
 from functools import partial
 from itertools import islice
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -25,7 +26,7 @@ from apformer.tokenizers import dropout
 
 NOT_COMPILED = {  # settings that no compiled program knows
     "data": tuple(field.name for field in fields(corpus.Config) if field.name != "widths"),
-    "options": ("beams", "alpha"),
+    "options": ("init_from", "beams", "alpha"),
 }
 WIDTHS = 6
 CUTS = 8  # of a training sentence into tokens, where byte pairs have dropout
@@ -49,7 +50,7 @@ def read_rows(settings):
     """Pairs as tokens, and the byte pairs, which are learned from the training part. Raises UserError."""
     cfg = settings.data
     lines = corpus.read(cfg)
-    tokenizers = vocabularies.learn(lines["train"], cfg)
+    tokenizers = _given(settings) or vocabularies.learn(lines["train"], cfg)
     tokens = {part: encode(tokenizers, lines[part], cfg) for part in ("train", "validation")}
     if cfg.byte_pair_dropout:
         sides = zip(tokenizers, lines["train"][:2], tokens["train"], strict=True)
@@ -59,6 +60,34 @@ def read_rows(settings):
     rows = {part: padded.pad(sides, (*widths, cfg.longest)) for part, sides in tokens.items()}
     rows["train"] = _of_widths(rows["train"], widths, cuts=len(tokens["train"][0]) // len(lines["train"].sources))
     return rows | {"lines": lines, "tokenizers": tokenizers, "widths": widths}
+
+
+def _given(settings):
+    """The tokenizers of --init_from; None without. Raises UserError (exit USAGE) for flags that want others."""
+    cfg, folder = settings.data, init_from(settings)
+    if folder is None:
+        return None
+    source, target = vocabularies.load(Path(folder))
+    if (source is target) != (cfg.vocabularies == "shared"):
+        fault = f"--vocabularies {cfg.vocabularies} contradicts --init_from {folder}"
+        raise UserError(f"{fault}, which has {'one' if source is target else 'two'}: drop the flag", USAGE)
+    most = max(source.vocab_size, target.vocab_size)
+    if most > cfg.byte_pairs:
+        fault = f"--byte_pairs {cfg.byte_pairs} contradicts --init_from {folder}, which has {most}"
+        raise UserError(f"{fault}: drop the flag", USAGE)
+    return source, target
+
+
+def init_from(settings):
+    """The folder of the run whose model training begins with, or None."""
+    return settings.options.init_from
+
+
+def kept(settings, path):
+    """The settings with the vocabulary that the run at `path` keeps; the run that it was taken from may be gone."""
+    if init_from(settings) is None:
+        return settings
+    return replace(settings, options=replace(settings.options, init_from=str(path)))
 
 
 def _of_widths(parts, widths, cuts):

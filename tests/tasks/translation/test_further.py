@@ -1,0 +1,104 @@
+"""A translator trained further begins where the other run ended, keeps its vocabulary, and no longer needs it then."""
+
+import json
+import shutil
+
+import jax
+import pytest
+
+from apformer import cli, errors
+from apformer.runs import restore
+
+pytestmark = pytest.mark.long
+
+PAIRS = {
+    "a.en": ["a dog runs.", "a cat sits.", "two dogs run.", "a man sings."] * 40,
+    "a.de": ["ein Hund rennt.", "eine Katze sitzt.", "zwei Hunde rennen.", "ein Mann singt."] * 40,
+    "b.en": ["a bird flies.", "two cats sit."] * 40,
+    "b.de": ["ein Vogel fliegt.", "zwei Katzen sitzen."] * 40,
+}
+SHAPE = "--d_model 16 --n_heads 2 --n_encoder_layers 1 --n_decoder_layers 1 --d_ff 16 --byte_pairs 270".split()
+FEW = "--steps 6 --log_every 2 --save_every 2 --batch_size 4 --longest 40 --warmup_steps 2".split()
+
+
+def train(name, run, *flags):
+    files = ["--source", f"{name}.en", "--target", f"{name}.de"]
+    sets = ["--validation", f"{name}.en", f"{name}.de", "--test", f"{name}.en", f"{name}.de"]
+    return cli.main(["train", "--recipe", "translate", *files, *sets, *FEW, *flags, "--run_dir", str(run)])
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    path = tmp_path_factory.mktemp("texts")
+    for name, lines in PAIRS.items():
+        (path / name).write_text("".join(line + "\n" for line in lines))
+    return path
+
+
+@pytest.fixture
+def texts(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    return folder
+
+
+@pytest.fixture
+def first(texts):
+    """A run on the pairs a, and what its evaluation says."""
+    run = texts / "first"
+    if not run.exists():
+        assert train("a", run, *SHAPE) == 0
+    return run
+
+
+@pytest.mark.usefixtures("without_pictures")
+def test_it_begins_with_the_model_and_the_vocabulary_of_the_run(first, texts, tmp_path, capsys):
+    capsys.readouterr()
+    assert train("a", tmp_path / "again", "--init_from", str(first)) == 0
+    said = capsys.readouterr().err
+    losses = [json.loads(line) for line in (first / "metrics.jsonl").read_text().splitlines()]
+    best = min(line["validation_loss"] for line in losses if "validation_loss" in line)
+    assert f"validation loss before the first step: {best:.4f}" in said
+    assert train("b", tmp_path / "other", "--init_from", str(first), "--dropout", "0.2") == 0
+    assert (tmp_path / "other" / "tokenizer.json").read_text() == (first / "tokenizer.json").read_text()
+    shape, theirs = (restore.load_settings(path).model for path in (tmp_path / "other", first))
+    assert shape.dropout == 0.2 and shape.d_model == theirs.d_model == 16
+    trained, given = (jax.tree.leaves(restore.load(path).params) for path in (tmp_path / "other", first))
+    assert all((leaf != other).any() for leaf, other in zip(trained, given, strict=True))
+
+
+@pytest.mark.usefixtures("without_pictures")
+def test_the_run_that_it_came_from_may_be_gone(first, texts, tmp_path, capsys):
+    source, run = tmp_path / "source", tmp_path / "run"
+    shutil.copytree(first, source)
+    assert train("b", run, "--init_from", str(source)) == 0
+    whole = (run / "metrics.jsonl").read_text().splitlines()
+    shutil.rmtree(source)
+    for step in (4, 6):
+        shutil.rmtree(run / "checkpoints" / str(step))
+    assert cli.main(["resume", str(run)]) == 0
+    again = (run / "metrics.jsonl").read_text().splitlines()
+    assert [json.loads(line)["loss"] for line in again] == [json.loads(line)["loss"] for line in whole]
+    assert cli.main(["evaluate", str(run)]) == 0
+    capsys.readouterr()
+    assert cli.main(["translate", str(run), "a bird flies."]) == 0
+
+
+@pytest.mark.parametrize(
+    ("flags", "sentence", "code"),
+    [
+        (["--d_model", "32"], "--d_model 32 contradicts --init_from {first}, whose d_model is 16: drop", errors.USAGE),
+        (["--vocabularies", "apart"], "--vocabularies apart contradicts --init_from {first}", errors.USAGE),
+        (["--byte_pairs", "260"], "--byte_pairs 260 contradicts --init_from {first}, which has 270", errors.USAGE),
+        (["--init_from", "nowhere"], "cannot read nowhere/config.json", errors.CHECKPOINT),
+        (["--init_from", "sums"], "sums was not trained to translate: name a run of --recipe", errors.USAGE),
+    ],
+)
+def test_what_contradicts_the_run_is_refused_by_name(flags, sentence, code, first, texts, tmp_path, capsys):
+    other = json.loads((first / "config.json").read_text()) | {"task": "sums"}
+    (texts / "sums").mkdir(exist_ok=True)
+    (texts / "sums" / "config.json").write_text(json.dumps(other))
+    given = flags if "--init_from" in flags else ["--init_from", str(first), *flags]
+    capsys.readouterr()
+    assert train("b", tmp_path / "run", *given) == code
+    assert sentence.format(first=first) in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
