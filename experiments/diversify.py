@@ -46,8 +46,12 @@ class Diversify:
     """Training steps of the forward and the backward run."""
     steps: int = 18_000
     """Training steps of the last run."""
-    d_ff: int = 512
-    """Width of the feed-forward layers of the last run."""
+    init_from: str | None = None
+    """Run whose model the last run begins with. The default is a new model."""
+    learning_rate: float | None = None
+    """Peak learning rate of the last run. The default is that of the recipe."""
+    d_ff: int | None = None
+    """Width of the feed-forward layers of the last run. The default is 512, or that of --init_from."""
     dropout: float = 0.2
     """Dropout of the last run; three times as many pairs want less of it."""
 
@@ -65,8 +69,11 @@ def run(args):
     more = [out / f"train{Path(file).suffix}" for file in args.files]
     for path, side in zip(more, zip(*pairs, strict=True), strict=True):
         path.write_text("".join(line + "\n" for line in side), encoding="utf-8")
-    shape = ["--d_ff", str(args.d_ff), "--dropout", str(args.dropout), "--too_long", "cut"]
-    train(out / "run", more, args.validation, args.test, args.seed, args.steps, *shape)
+    asked = {name: getattr(args, name) for name in ("init_from", "learning_rate", "d_ff", "dropout")}
+    if args.init_from is None and args.d_ff is None:
+        asked["d_ff"] = 512
+    flags = [word for name, value in asked.items() if value is not None for word in (f"--{name}", value)]
+    train(out / "run", more, args.validation, args.test, args.seed, args.steps, *flags, "--too_long", "cut")
 
 
 def told_by(name, runs, files, validation, args):

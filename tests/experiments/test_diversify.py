@@ -96,3 +96,18 @@ def test_runs_that_are_there_are_asked_and_not_trained(called, monkeypatch):
     sources = TEXTS["train.en"] + "a dog runs\n" + "a dog runs\n" + "a hound runs\na tomcat sits\n"
     assert Path("out/train.en").read_text() == sources
     assert Path("out/forward1.de").exists() and Path("out/backward.en").exists()
+
+
+@pytest.mark.parametrize(
+    ("asked", "flags"),
+    [
+        ((), ["--d_ff", "512", "--dropout", "0.2"]),
+        (("--d_ff", 64, "--learning_rate", 0.01), ["--learning_rate", "0.01", "--d_ff", "64", "--dropout", "0.2"]),
+        (("--init_from", "a/run", "--dropout", 0.3), ["--init_from", "a/run", "--dropout", "0.3"]),
+    ],
+)
+def test_the_model_of_the_last_run(called, monkeypatch, asked, flags):
+    assert main(monkeypatch, *ASKED, *asked) == 0
+    last = called[-1]
+    at = last.index("--steps")
+    assert last[at + 2 : last.index("--run_dir")] == [*flags, "--too_long", "cut"]
