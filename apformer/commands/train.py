@@ -59,7 +59,7 @@ def _given(settings):
     folder = tasks.load(settings.task).init_from(settings)
     if folder is None:
         return None
-    if folders.is_gpt2(folder):
+    if folders.holds_gpt2(folder):
         return gpt2.load(folder)[1]
     path = directory.find(folder)
     return load_params(path, load_settings(path))[0]

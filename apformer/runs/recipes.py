@@ -26,9 +26,15 @@ def parse(args):
     settings = _read(start, args)
     limits.check(settings)
     trackers.require(settings.training.log_to)
-    folder = tasks.load(settings.task).init_from(settings)
+    init_from = tasks.load(settings.task).init_from
+    folder = init_from(settings)
+    if folder != init_from(start):  # the recipe has not read it, and would train a new model
+        fault = f"--init_from is no flag of --recipe {start.training.recipe}"
+        fitting = next(recipe for recipe, _, _ in _variants(start.task) if "init_from" in _arguments(recipe))
+        raise UserError(f"{fault}: give --recipe {fitting}, or drop the flag", USAGE)
     if folder is not None:
-        further.require_same(settings.model, start.model, folder)
+        names = [name for name in vars(settings.model) if name not in ("dropout", "attention_dropout")]
+        further.require_same(settings.model, start.model, names, folder)  # dropout has no parameters
     return settings
 
 
@@ -38,12 +44,17 @@ def _start(args):
     name = flags.first(dataclasses.make_dataclass("Choice", [("recipe", str, Training.recipe)]), args, PROGRAM).recipe
     if name not in known:
         raise UserError(f"--recipe {name} is none of {', '.join(known)}: give one of these", USAGE)
-    recipe = tasks.load(known[name]).RECIPES[name]
-    arguments = [(p.name, p.annotation, p.default) for p in inspect.signature(recipe).parameters.values()]
+    arguments = [(p.name, p.annotation, p.default) for p in _arguments(name).values()]
+    given = vars(flags.first(dataclasses.make_dataclass("Arguments", arguments), args, PROGRAM))
     try:
-        return recipe(**vars(flags.first(dataclasses.make_dataclass("Arguments", arguments), args, PROGRAM)))
+        return tasks.load(known[name]).RECIPES[name](**given)
     except ValueError as error:
         raise UserError(f"--{error}", USAGE) from None
+
+
+def _arguments(recipe):
+    """{name: Parameter} of the arguments of a recipe, which are flags."""
+    return inspect.signature(tasks.load(tasks.recipes()[recipe]).RECIPES[recipe]).parameters
 
 
 def _read(start, args):
@@ -93,7 +104,7 @@ def _variants(task):
     for recipe, other in sorted(known, key=lambda item: (item[1] != task, item[0] != Training.recipe)):
         make = tasks.load(other).RECIPES[recipe]
         yield recipe, "", make()
-        if "architecture" in inspect.signature(make).parameters:
+        if "architecture" in _arguments(recipe):
             for name in tasks.load(other).ARCHITECTURES:
                 yield recipe, f" --architecture {name}", make(architecture=name)
 

@@ -34,7 +34,7 @@ class Feed(NamedTuple):
 class Task(Protocol):
     """The names of a task's package. `rows` is what `load` returns, and nothing else looks inside it.
 
-    A task that trains all parameters of its model from random ones takes the last six names from `tasks.plain`.
+    A task that trains all parameters of its model, on rows in memory, takes the last six names from `tasks.plain`.
     """
 
     Config: type  # frozen dataclass: the data

@@ -1,40 +1,53 @@
-"""Training that begins with the model of another run: what that run says, and what must not contradict it."""
+"""The run whose model another run begins with (`--init_from`), and the flags that must agree with it."""
 
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from apformer import files
 from apformer.errors import CHECKPOINT, USAGE, UserError
-from apformer.settings import model_from
+from apformer.settings import model_from, part_from
 
 
-def read(folder, task, instead):
-    """(architecture, Config of the model, flags of the data) of a run of a task.
+class Source(NamedTuple):
+    """What the config.json of a run says of its model."""
 
-    instead: what to do with a run of another task, a part of a sentence. Raises UserError: CHECKPOINT if config.json is
-    missing or damaged, USAGE for a run of another task.
+    architecture: str
+    model: Any  # Config of the architecture
+    data: Any  # Config of the task
+
+
+def read(folder, task, data, other):
+    """The Source in the directory of a run of a task, whose data are of the class `data`.
+
+    other: (what such a run does, what to do with a folder that is none), for sentences. Raises UserError: USAGE for a
+    folder that holds no run of this task, CHECKPOINT if its config.json is damaged.
     """
+    what, remedy = other
     file = Path(folder) / "config.json"
+    if not Path(folder).is_dir():
+        raise UserError(f"{folder} is not a directory: {remedy}", USAGE)
+    if not file.is_file():
+        raise UserError(f"{folder} holds no run (no config.json): {remedy}", USAGE)
     config = files.read_json(file)
+    if isinstance(config, dict) and not {"task", "flags"} & {*config}:
+        raise UserError(f"{folder} is no run of apformer: {remedy}", USAGE)
     try:
-        name, data = config["architecture"], dict(config["flags"]["data"])
-        cfg, theirs = model_from(name, config["flags"]["model"]), config["task"]
-    except (KeyError, TypeError, ValueError, AttributeError, ImportError, UserError) as error:
+        if config["task"] != task:
+            raise UserError(f"{folder} was not trained {what}: {remedy}", USAGE)
+        name, flags = config["architecture"], config["flags"]
+        return Source(name, model_from(name, flags["model"]), part_from(data, flags["data"]))
+    except (KeyError, TypeError, ValueError, AttributeError, ImportError) as error:
         fault = f"{file} is damaged or of another version of apformer ({error})"
         raise UserError(f"{fault}: restore it, or train anew", CHECKPOINT) from None
-    if theirs != task:
-        raise UserError(f"{folder} was not trained {instead}", USAGE)
-    return name, cfg, data
 
 
-def require_same(model, theirs, folder):
-    """Raises UserError (exit USAGE) that names the first flag which contradicts `theirs`, the model in a folder.
+def require_same(part, theirs, names, folder):
+    """Raises UserError (exit USAGE) for the first of these fields in which a part of the settings differs from theirs.
 
-    Dropout is no part of a model's parameters, and may be another.
+    part, theirs: dataclasses of one class, the flags and what the run in the folder has.
     """
-    theirs = vars(theirs)
-    for name, value in vars(model).items():
-        if name not in theirs:
-            raise UserError(f"--{name} is no part of the model in --init_from {folder}: drop it", USAGE)
-        if name not in ("dropout", "attention_dropout") and value != theirs[name]:
-            fault = f"--{name} {value} contradicts --init_from {folder}, whose {name} is {theirs[name]}"
+    for name in names:
+        value, other = getattr(part, name), getattr(theirs, name)
+        if value != other:
+            fault = f"--{name} {value} contradicts --init_from {folder}, whose {name} is {other}"
             raise UserError(f"{fault}: drop the flag", USAGE)

@@ -8,6 +8,7 @@ from pathlib import Path
 from apformer.errors import USAGE, UserError
 from apformer.formats import gpt2
 from apformer.tasks import further
+from apformer.tasks.text.corpus import Config
 
 DOWNLOAD = "hf download gpt2 config.json model.safetensors tokenizer.json --local-dir gpt2"
 HOW_TO_GET = f"`{DOWNLOAD}` fetches the published GPT-2"
@@ -41,7 +42,8 @@ def read_config(folder):
     if is_gpt2(path):
         return "model", gpt2.read_config(path / "config.json")
     others = "use `apformer predict` or `apformer translate`, or name a run of a text"
-    return further.read(path, "text", f"on a text: {others}")[:2]
+    source = further.read(path, "text", Config, ("on a text", others))
+    return source.architecture, source.model
 
 
 def max_tokens(architecture, cfg):

@@ -86,7 +86,7 @@ def _further(training, folder, context, lora_rank):
     rule = optimizer.Config(learning_rate=2e-4 if lora_rank else 5e-5, warmup_steps=50, weight_decay=0.01)
     longest = folders.max_tokens(name, cfg)
     data = Config(tokenizer=str(folder), context=min(context, longest or context))
-    return Settings("text", name, training, cfg, data, Options(), rule)
+    return Settings("text", name, training, cfg, data, Options(init_from=str(folder)), rule)
 
 
 RECIPES = {"text": text, "baby_gpt": baby_gpt, "baby_gpt_cpu": baby_gpt_cpu}

@@ -3,8 +3,9 @@
 from dataclasses import replace
 
 from apformer import optimizer, seq2seq
+from apformer.errors import USAGE, UserError
 from apformer.settings import Settings, Training
-from apformer.tasks import further
+from apformer.tasks.translation import vocabularies
 from apformer.tasks.translation.corpus import Config
 from apformer.tasks.translation.options import Options
 
@@ -17,10 +18,14 @@ def translate(source: str | None = None, init_from: str | None = None) -> Settin
     settings = _new(source)
     if init_from is None:
         return settings
-    _, cfg, data = further.read(init_from, "translation", "to translate: name a run of --recipe translate")
-    vocabulary = {name: data[name] for name in ("byte_pairs", "vocabularies")}
+    theirs = vocabularies.of_run(init_from)
+    if source is None and theirs.data.source is not None:
+        raise UserError(f"--init_from {init_from} was trained on files: give --source and --target", USAGE)
+    numbers = () if source or theirs.data.source else ("from_language", "to_language", "largest")
+    same = {name: getattr(theirs.data, name) for name in (*vocabularies.FLAGS, *numbers)}
     rule = replace(settings.optimizer, learning_rate=settings.optimizer.learning_rate / 4)
-    return replace(settings, model=cfg, data=replace(settings.data, **vocabulary), optimizer=rule)
+    begun = {"model": theirs.model, "options": replace(settings.options, init_from=init_from), "optimizer": rule}
+    return replace(settings, data=replace(settings.data, **same), **begun)
 
 
 def _new(source):

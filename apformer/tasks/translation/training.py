@@ -8,7 +8,6 @@ import sys
 from dataclasses import fields, replace
 from functools import partial
 from itertools import islice
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -50,7 +49,8 @@ def read_rows(settings):
     """Pairs as tokens, and the byte pairs, which are learned from the training part. Raises UserError."""
     cfg = settings.data
     lines = corpus.read(cfg)
-    tokenizers = _given(settings) or vocabularies.learn(lines["train"], cfg)
+    folder = init_from(settings)
+    tokenizers = vocabularies.learn(lines["train"], cfg) if folder is None else vocabularies.given(folder, cfg)
     tokens = {part: encode(tokenizers, lines[part], cfg) for part in ("train", "validation")}
     if cfg.byte_pair_dropout:
         sides = zip(tokenizers, lines["train"][:2], tokens["train"], strict=True)
@@ -60,22 +60,6 @@ def read_rows(settings):
     rows = {part: padded.pad(sides, (*widths, cfg.longest)) for part, sides in tokens.items()}
     rows["train"] = _of_widths(rows["train"], widths, cuts=len(tokens["train"][0]) // len(lines["train"].sources))
     return rows | {"lines": lines, "tokenizers": tokenizers, "widths": widths}
-
-
-def _given(settings):
-    """The tokenizers of --init_from; None without. Raises UserError (exit USAGE) for flags that want others."""
-    cfg, folder = settings.data, init_from(settings)
-    if folder is None:
-        return None
-    source, target = vocabularies.load(Path(folder))
-    if (source is target) != (cfg.vocabularies == "shared"):
-        fault = f"--vocabularies {cfg.vocabularies} contradicts --init_from {folder}"
-        raise UserError(f"{fault}, which has {'one' if source is target else 'two'}: drop the flag", USAGE)
-    most = max(source.vocab_size, target.vocab_size)
-    if most > cfg.byte_pairs:
-        fault = f"--byte_pairs {cfg.byte_pairs} contradicts --init_from {folder}, which has {most}"
-        raise UserError(f"{fault}: drop the flag", USAGE)
-    return source, target
 
 
 def init_from(settings):

@@ -5,12 +5,16 @@ source_tokenizer.json, target_tokenizer.json      apart
 """
 
 import hashlib
+from pathlib import Path
 
+from apformer.tasks import further
+from apformer.tasks.translation import corpus
 from apformer.tokenizers import pretrained
 from apformer.tokenizers.text import train_byte_pairs
 
 SHARED = "tokenizer.json"
 APART = ("source_tokenizer.json", "target_tokenizer.json")
+FLAGS = ("byte_pairs", "vocabularies")  # those of the data that decide a vocabulary
 
 
 def learn(lines, cfg):
@@ -25,6 +29,20 @@ def load(path):
     if (path / APART[0]).exists():
         return tuple(pretrained.load(path / name) for name in APART)
     return (pretrained.load(path / SHARED),) * 2
+
+
+def of_run(folder):
+    """What a run of a translator says of its model, a further.Source. Raises UserError if the folder holds none."""
+    return further.read(folder, "translation", corpus.Config, ("to translate", "name a run of --recipe translate"))
+
+
+def given(folder, cfg):
+    """(of the source, of the target) of a run whose model is trained further, on the sentences of a Config.
+
+    Raises UserError (exit USAGE) for a flag that asks for others.
+    """
+    further.require_same(cfg, of_run(folder).data, FLAGS, folder)
+    return load(Path(folder))
 
 
 def files(tokenizers):

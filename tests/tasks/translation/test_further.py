@@ -8,6 +8,7 @@ import pytest
 
 from apformer import cli, errors
 from apformer.runs import restore
+from apformer.tasks.translation import recipes
 
 pytestmark = pytest.mark.long
 
@@ -43,7 +44,7 @@ def texts(folder, monkeypatch):
 
 @pytest.fixture
 def first(texts):
-    """A run on the pairs a, and what its evaluation says."""
+    """The directory of a run that was trained on the pairs a."""
     run = texts / "first"
     if not run.exists():
         assert train("a", run, *SHAPE) == 0
@@ -88,17 +89,58 @@ def test_the_run_that_it_came_from_may_be_gone(first, texts, tmp_path, capsys):
     [
         (["--d_model", "32"], "--d_model 32 contradicts --init_from {first}, whose d_model is 16: drop", errors.USAGE),
         (["--vocabularies", "apart"], "--vocabularies apart contradicts --init_from {first}", errors.USAGE),
-        (["--byte_pairs", "260"], "--byte_pairs 260 contradicts --init_from {first}, which has 270", errors.USAGE),
-        (["--init_from", "nowhere"], "cannot read nowhere/config.json", errors.CHECKPOINT),
+        (
+            ["--byte_pairs", "260"],
+            "--byte_pairs 260 contradicts --init_from {first}, whose byte_pairs is 270",
+            errors.USAGE,
+        ),
+        (["--byte_pairs", "4000"], "--byte_pairs 4000 contradicts --init_from {first}, whose", errors.USAGE),
+        (["--init_from", "nowhere"], "nowhere is not a directory: name a run of --recipe translate", errors.USAGE),
+        (["--init_from", "empty"], "empty holds no run (no config.json): name a run of --recipe", errors.USAGE),
+        (["--init_from", "gpt2"], "gpt2 is no run of apformer: name a run of --recipe translate", errors.USAGE),
+        (["--init_from", "damaged"], "damaged/config.json is damaged or of another version", errors.CHECKPOINT),
         (["--init_from", "sums"], "sums was not trained to translate: name a run of --recipe", errors.USAGE),
     ],
 )
 def test_what_contradicts_the_run_is_refused_by_name(flags, sentence, code, first, texts, tmp_path, capsys):
-    other = json.loads((first / "config.json").read_text()) | {"task": "sums"}
-    (texts / "sums").mkdir(exist_ok=True)
-    (texts / "sums" / "config.json").write_text(json.dumps(other))
+    config = json.loads((first / "config.json").read_text())
+    others = {"sums": config | {"task": "sums"}, "gpt2": {"n_layer": 2}, "damaged": config | {"flags": {}}}
+    for name, other in others.items():
+        (texts / name).mkdir(exist_ok=True)
+        (texts / name / "config.json").write_text(json.dumps(other))
+    (texts / "empty").mkdir(exist_ok=True)
     given = flags if "--init_from" in flags else ["--init_from", str(first), *flags]
     capsys.readouterr()
     assert train("b", tmp_path / "run", *given) == code
     assert sentence.format(first=first) in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
+
+
+def test_only_recipes_that_read_the_run_take_it(first, texts, tmp_path, capsys):
+    files = ["--source", "b.en", "--target", "b.de", "--init_from", str(first)]
+    assert cli.main(["train", "--recipe", "base", *files, "--run_dir", str(tmp_path / "run")]) == errors.USAGE
+    assert "--init_from is no flag of --recipe base: give --recipe translate, or drop" in capsys.readouterr().err
+
+
+def test_files_are_not_forgotten(first, texts, tmp_path, capsys):
+    flags = ["--recipe", "translate", "--init_from", str(first), "--run_dir", str(tmp_path / "run")]
+    assert cli.main(["train", *flags]) == errors.USAGE
+    assert f"--init_from {first} was trained on files: give --source and --target" in capsys.readouterr().err
+
+
+def test_settings_of_an_older_version_take_the_defaults(first, texts, tmp_path):
+    old = tmp_path / "old"
+    shutil.copytree(first, old)
+    config = json.loads((old / "config.json").read_text())
+    del config["flags"]["data"]["vocabularies"]
+    (old / "config.json").write_text(json.dumps(config))
+    assert recipes.translate("b.en", str(old)).data.vocabularies == "shared"
+
+
+def test_number_words_go_on_in_the_languages_and_to_the_number_of_the_run(first, texts, tmp_path):
+    config = json.loads((first / "config.json").read_text())
+    counted = {"source": None, "target": None, "validation": None, "test": None, "to_language": "de", "largest": 999}
+    config["flags"]["data"] |= counted
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    data = recipes.translate(init_from=str(tmp_path)).data
+    assert (data.from_language, data.to_language, data.largest, data.byte_pairs) == ("en", "de", 999, 270)
