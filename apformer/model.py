@@ -221,7 +221,7 @@ def extend(params, tokens_BT, cache, cfg, *, lengths_B=None):
         positions_BT, found, x_BTD = (x.reshape(B * T, 1, *x.shape[2:]) for x in (positions_BT, found, x_BTD))
     mask_BTS, found = position.mask(scheme, positions_BT, positions_BS, cfg.window, found)
     view, layers = View(mask_BTS, positions_BT, positions_BS, found, write=write, cached_BS=cached_BS), []
-    view = offsets.view(view, real_BT, cache, cfg.window) if offsets.serve(cfg, T) else view
+    view = offsets.cut(view, real_BT, cache, cfg.window) if offsets.serve(cfg, T) else view
     for number, layer_params in enumerate(unstack(params)["blocks"]):
         seen, layer_cache = position.layer(scheme, view, number), cache["layers"][number]
         x_BTD, _, layer_cache = _block(cfg).apply({"params": layer_params}, x_BTD, seen, layer_cache)

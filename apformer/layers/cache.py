@@ -53,10 +53,11 @@ def gather(write, cached_BS, positions_BT, offset_BTO):
     Each token is then a row of its own, of one query and O keys, and (B, T, ...) has the shape (B T, 1, ...). Keys that
     are not in the cache have the position -1. offset_BTO: -1 for none.
     """
-    (B, T, each), slots = offset_BTO.shape, cached_BS.shape[1]
+    B, T, each = offset_BTO.shape
     rows_B11, wanted_BTO = jnp.arange(B)[:, None, None], positions_BT[:, :, None] - offset_BTO
-    slot_BTO = wanted_BTO % slots
-    there_BTO = (offset_BTO >= 0) & (cached_BS[rows_B11, slot_BTO] == wanted_BTO)
+    found = find(cached_BS, wanted_BTO.reshape(B, T * each))
+    slot_BTO, there_BTO = (x_BN.reshape(B, T, each) for x_BN in found)
+    there_BTO &= offset_BTO >= 0
 
     def gathered(x_BHSK):
         return x_BHSK[rows_B11, :, slot_BTO].reshape(B * T, each, *x_BHSK.shape[1::2])
@@ -66,3 +67,9 @@ def gather(write, cached_BS, positions_BT, offset_BTO):
         return gathered(written["key"]), gathered(written["value"]), written
 
     return jnp.where(there_BTO, wanted_BTO, -1).reshape(B * T, each), write_and_gather
+
+
+def find(cached_BS, wanted_BN):
+    """(slots_BN of the tokens at these positions, there_BN: whether the cache has them). No position is below 0."""
+    slots_BN = wanted_BN % cached_BS.shape[1]
+    return slots_BN, (wanted_BN >= 0) & (jnp.take_along_axis(cached_BS, slots_BN, axis=1) == wanted_BN)

@@ -95,6 +95,13 @@ def sees_window_alone(scheme):
     return _own(scheme, "mask", None) is None and _own(scheme, "read", None) is None
 
 
+def knows_by_bias_alone(scheme):
+    """Whether the scores of keys in a window know where these stand by the bias alone, which depends on offsets."""
+    others = ("layer", "rotate", "perturb", "look")
+    own = any(_own(scheme, method, None) for method in others)
+    return not own and sees_window_alone(scheme) and _own(scheme, "reach", None) is not None
+
+
 def layer(scheme, view, number):
     """What the layer of that number, from 0, sees of what all layers see: a masks.View."""
     return _own(scheme, "layer", lambda view, number: view)(view, number)

@@ -1,10 +1,10 @@
-"""Attention within a small window, offset by offset: a CPU reads new tokens with it in less time than as a square.
+"""Attention within a small window, offset by offset: on a CPU faster than the square of all queries and all keys.
 
     score_s(t) = q_t . k_{t + s + 1 - window} / sqrt(K)          s = 0 .. window - 1, the oldest key first
 
-All keys of one offset are a slice of the row, so that each score is K products of whole rows. The masked square is one
-small product for each row and head, most of which the mask hides; a CPU spends its time on beginning and ending them.
-This is for `extend`, where no gradient is asked: that of the square takes no longer.
+The keys at one offset from their queries are a slice of the row, so a score is K products of whole rows. The square is
+one small matrix product for each row and head, and most of it is masked. A CPU spends its time on the overhead of these
+products. Only `extend` uses this file: the gradient of the square takes no longer than the gradient of these sums.
 """
 
 from dataclasses import replace
@@ -14,29 +14,31 @@ import jax.numpy as jnp
 from jax import export
 
 from apformer.layers import at_least_float32, position
+from apformer.layers.cache import find
 
 MOST = 16  # keys of a window, and numbers of a key: a program has an operation for each pair of them
 
 
 def serve(cfg, T):
-    """Whether a model of this Config reads T new tokens so: scaled dot products, and scores by offsets alone."""
+    """Whether a model of this Config reads T new tokens in this way: where scores depend on offsets alone.
+
+    One new token has one row of keys, which is no square: there is nothing to save.
+    """
     if cfg.window is None or export.is_symbolic_dim(T) or T == 1 or max(cfg.window, cfg.d_model // cfg.n_heads) > MOST:
         return False
-    offsets_alone = position.reach(cfg.position_options, cfg.window) is not None
-    return offsets_alone and position.sees_window_alone(cfg.position_options) and cfg.similarity == "scaled_dot"
+    return position.knows_by_bias_alone(cfg.position_options) and cfg.similarity == "scaled_dot"
 
 
-def view(view, real_BT, cache, window):
-    """The view of T new tokens whose keys stand in order, window - 1 of the cache and then their own.
+def cut(view, real_BT, cache, window):
+    """The view of T new tokens whose keys stand in order: the last window - 1 of the cache, then their own.
 
     mask_BTS says which of its `window` keys a token has. Biases are those of one query, the last, and all its keys.
     cache: that of a model, before these tokens. real_BT: which of them are tokens.
     """
-    (B, T), slots, write = real_BT.shape, cache["position"].shape[1], view.write
+    (B, T), write = real_BT.shape, view.write
     rows_B1, step_1W = jnp.arange(B)[:, None], jnp.arange(window, dtype=jnp.int32)[None]
     before_BP = cache["length"][:, None] + step_1W[:, 1:] - window
-    slot_BP = before_BP % slots
-    there_BP = (before_BP >= 0) & (cache["position"][rows_B1, slot_BP] == before_BP)
+    slot_BP, there_BP = find(cache["position"], before_BP)
     exists_BS = jnp.concatenate([there_BP, real_BT], axis=1)
 
     def in_order(x_BHSK, x_BTHK):

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from apformer import model
+from apformer.layers.position import relative
 from apformer.layers.window import offsets
 
 T = 19
@@ -21,15 +22,14 @@ def config(name="relative", **changes):
 
 @pytest.mark.parametrize("name", SCHEMES)
 @pytest.mark.parametrize("sink", (False, True))
-@pytest.mark.parametrize("slots", (3, 9, T))
-def test_logits_are_those_of_a_pass_without_a_cache(name, sink, slots, random_params):
+def test_logits_are_those_of_a_pass_without_a_cache(name, sink, random_params):
     cfg = config(name, attention_sink=sink)
     params, tokens_BT = random_params(cfg), jax.random.randint(jax.random.key(0), (4, T), 0, 11)
     wanted = jax.jit(partial(model.apply, cfg=cfg))(params, tokens_BT)
     # Rows are read in pieces of unequal length, shorter and longer than the window, and some pieces are empty.
     pieces = np.array([[3, 2, 0, 1], [0, 6, 9, 0], [4, 0, 2, 8], [12, 11, 8, 10]])
     extend = jax.jit(partial(model.extend, cfg=cfg))
-    cache, read_B = model.init_cache(cfg, 4, max(slots, 5) if slots < T else T), np.zeros(4, int)
+    cache, read_B = model.init_cache(cfg, 4, T), np.zeros(4, int)
     for lengths_B in pieces:
         piece_BT = np.full((4, max(lengths_B)), 7)
         for row, (start, length) in enumerate(zip(read_B, lengths_B, strict=True)):
@@ -75,6 +75,13 @@ def test_one_head_by_hand():
 )
 def test_which_models_are_read_so(tokens, changes, served):
     assert offsets.serve(config(**changes), tokens) is served
+
+
+@pytest.mark.parametrize("method", ("rotate", "perturb", "look", "layer", "mask", "read"))
+def test_a_scheme_with_another_way_to_know_positions_is_read_as_a_square(method, monkeypatch):
+    assert offsets.serve(config(), 2)
+    monkeypatch.setattr(relative.Scheme, method, lambda *args: None, raising=False)
+    assert not offsets.serve(config(), 2)
 
 
 @pytest.mark.parametrize("name", SCHEMES)
