@@ -7,19 +7,21 @@ import jax.numpy as jnp
 import numpy as np
 
 from apformer import seq2seq
-from apformer.decoding import beam, buckets, generate
+from apformer.decoding import beam, buckets, ensemble, generate
 
 BATCH_TOKENS = 1024  # of the sources of a batch, padded
 MULTIPLE = 8  # of which the padded widths are
 
 
-def search(sources, params, settings, options, temperature=0.0, seed=0, progress=lambda done: None):
+def search(sources, params, settings, options, temperature=0.0, seed=0, others=(), progress=lambda done: None):
     """The translation of each source, tokens without the end: the best that the search finds, or one that is drawn.
 
     sources: int32 arrays, each with the end token. A translation has at most 16 tokens and twice those of its source.
+    others: (params, Config) of models with the same vocabulary that translate together with this one.
     """
     cfg, most = settings.model, settings.data.longest
-    decode = jax.jit(partial(_decode, cfg=cfg, temperature=temperature), static_argnames=("steps", "beams", "alpha"))
+    params, cfgs = zip((params, cfg), *others, strict=True)
+    decode = jax.jit(partial(_decode, cfgs=cfgs, temperature=temperature), static_argnames=("steps", "beams", "alpha"))
     # No wider than the longest sentence there may be: learned positions end there.
     width_N = np.array([min(-(-len(source) // MULTIPLE) * MULTIPLE, most) for source in sources])
     found, end, key = [None] * len(sources), cfg.target_vocab_size - 1, jax.random.key(seed)
@@ -43,18 +45,21 @@ def search(sources, params, settings, options, temperature=0.0, seed=0, progress
     return found
 
 
-def _decode(params, source_BS, lengths_B, key, *, cfg, temperature, steps, beams, alpha):
-    """tokens_BN, each with the end token unless it was cut off."""
+def _decode(params, source_BS, lengths_B, key, *, cfgs, temperature, steps, beams, alpha):
+    """tokens_BN, each with the end token unless it was cut off. params: those of each model."""
     with jax.default_matmul_precision("highest"):
-        cache = seq2seq.init_cache(params, source_BS, cfg, steps, lengths_B)
-        listed = seq2seq.unstack(params)  # not cut out of a stack at every step
-
-        def extend(tokens_BT, cache, lengths_B=None):
-            return seq2seq.extend(listed, tokens_BT, cache, cfg, lengths_B=lengths_B)
-
-        end_B = jnp.full(len(source_BS), cfg.target_vocab_size - 1, jnp.int32)
+        models = [*zip(params, cfgs, strict=True)]
+        caches = [seq2seq.init_cache(own, source_BS, cfg, steps, lengths_B) for own, cfg in models]
+        extends = [_extend(seq2seq.unstack(own), cfg) for own, cfg in models]  # not cut out of a stack at every step
+        alone = len(models) == 1
+        extend, cache = (extends[0], caches[0]) if alone else (ensemble.together(extends), ensemble.join(caches))
+        end_B = jnp.full(len(source_BS), cfgs[0].target_vocab_size - 1, jnp.int32)
         if temperature:
             draw = generate.sampler(temperature)
             return generate.generate(extend, cache, end_B[:, None], jnp.ones_like(end_B), steps, key=key, sample=draw)
         shared = ("source", "source_mask")
         return beam.search(extend, cache, end_B, end_B[0], steps, beams=beams, alpha=alpha, shared=shared)[0][:, 0]
+
+
+def _extend(params, cfg):
+    return lambda tokens_BT, cache, lengths_B=None: seq2seq.extend(params, tokens_BT, cache, cfg, lengths_B=lengths_B)

@@ -21,6 +21,7 @@ from apformer.tasks.translation import batches, corpus, evaluation, scores, voca
 from apformer.tasks.translation import search as searching
 from apformer.tasks.translation import training as pair_task
 from apformer.tokenizers import pretrained
+from apformer.tokenizers.text import train_byte_pairs
 from tests.helpers.abilities import able
 from tests.report import test_page
 
@@ -297,6 +298,26 @@ def test_a_search_by_one_beam_is_drawing_at_no_temperature(trained):
     jax.tree.map(np.testing.assert_array_equal, greedy, cold)
     warm = [searching.search(sources, params, settings, settings.options, 2.0, seed)[1].tolist() for seed in (1, 1, 2)]
     assert warm[0] == warm[1] != warm[2]
+
+
+def test_runs_translate_together(run, trained, tmp_path, capsys):
+    assert cli.main(["translate", str(run), "231"]) == 0
+    alone = capsys.readouterr().out
+    assert cli.main(["translate", str(run), "231", "--ensemble", str(run), str(run)]) == 0
+    assert capsys.readouterr().out == alone
+    settings, params, tokenizer = trained
+    sources = pair_task.encode_side(tokenizer, ["7", "231", "88", "400"], "here", settings.data)
+    other = (random_params(settings.model), settings.model)
+    both = [
+        searching.search(sources, *first, settings.options, others=[second])
+        for first, second in (((params, settings), other), ((other[0], settings), (params, settings.model)))
+    ]
+    jax.tree.map(np.testing.assert_array_equal, *both)
+    words = tmp_path / "words"
+    shutil.copytree(run, words)
+    (words / "tokenizer.json").write_text(train_byte_pairs("one two three", 258).to_json())
+    sentence = f"--ensemble {words} has another vocabulary than {run}: name runs that were trained on the same"
+    fails(capsys, sentence, errors.USAGE, "translate", run, "231", "--ensemble", words)
 
 
 @pytest.mark.parametrize(
