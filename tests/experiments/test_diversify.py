@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from apformer import errors
+
 SCRIPT = Path(__file__).parents[2] / "experiments" / "diversify.py"
 TEXTS = {
     "train.en": "a dog runs\na cat sits\n",
@@ -88,14 +90,35 @@ def test_runs_that_are_there_are_asked_and_not_trained(called, monkeypatch):
     assert main(monkeypatch, *ASKED, "--forward", "a/forward", "b/forward", "--backward", "c/run") == 0
     translated = [words[1:] for words in called if words[0] == "translate"]
     assert translated == [
-        ["a/forward", "--file", "train.en"],
-        ["b/forward", "--file", "train.en"],
+        ["a/forward", "--file", "train.en", "--ensemble", "b/forward", "--beams", "4"],
         ["c/run", "--file", "train.de"],
     ]
     assert sum(words[0] == "train" for words in called) == 1
-    sources = TEXTS["train.en"] + "a dog runs\n" + "a dog runs\n" + "a hound runs\na tomcat sits\n"
+
+
+def test_the_forward_run_translates_what_the_backward_run_draws(called, monkeypatch):
+    assert main(monkeypatch, *ASKED, "--forward", "a/forward", "--backward", "c/run", "--draws", 2) == 0
+    translated = [words[1:] for words in called if words[0] == "translate"][2:]
+    assert translated == [
+        ["c/run", "--file", "train.de", "--temperature", "0.75", "--seed", "1"],
+        ["a/forward", "--file", "out/draw1.en"],
+        ["c/run", "--file", "train.de", "--temperature", "0.75", "--seed", "2"],
+        ["a/forward", "--file", "out/draw2.en"],
+    ]
+    # Of what the forward run writes, the second line is always left out.
+    sources = TEXTS["train.en"] + "a dog runs\n" + "a hound runs\na tomcat sits\n" + "a hound runs\n" * 2
     assert Path("out/train.en").read_text() == sources
-    assert Path("out/forward1.de").exists() and Path("out/backward.en").exists()
+    answers = TEXTS["train.de"] + "ein Köter läuft\n" + TEXTS["train.de"] + "ein Köter läuft\n" * 2
+    assert Path("out/train.de").read_text() == answers
+
+
+def test_a_folder_of_other_flags_is_refused(called, monkeypatch, capsys):
+    assert main(monkeypatch, *ASKED, "--forward", "a/run") == 0
+    done = len(called)
+    assert main(monkeypatch, *ASKED, "--forward", "b/run") == errors.USAGE
+    assert "--out out holds texts that other flags made, see out/asked.json" in capsys.readouterr().err
+    assert main(monkeypatch, *ASKED, "--draws", -1) == errors.USAGE
+    assert len(called) == done
 
 
 @pytest.mark.parametrize(
