@@ -1,15 +1,16 @@
-"""Train a translator on its pairs, and on what others of its kind say of them (data diversification).
+"""Train a translator on its pairs, and on the translations of other translators (data diversification).
 
-    forward  reads the sources and writes targets      pairs (source, forward(source))
-    backward reads the targets and writes sources      pairs (backward(target), target)
-    draws    other sources of each target, at random   pairs (drawn, forward(drawn))
+    forward  reads the sources and writes targets                          pairs (source, forward(source))
+    backward reads the targets and writes sources                          pairs (backward(target), target)
+    draws    other sources of each target, drawn by the backward run       pairs (drawn, forward(drawn))
     run      learns from these pairs and those of the files, and from no other text
 
     python experiments/diversify.py train.en train.de --validation val.en val.de --test test.en test.de --out FOLDER
 
 Nguyen et al. 2020, arXiv 1911.01986. The script trains the runs FOLDER/forward, FOLDER/backward and FOLDER/run. The
-teachers never see the test part. With --forward and --backward, the runs that you name are the teachers instead: so the
-last runs of several seeds can teach the next. After a stop, give the same command: it does not repeat what is done.
+teachers never see the test part. With --forward and --backward, the runs that you name are the teachers instead. To
+translate together they need one vocabulary, such as last runs have that learned from the same texts. After a stop, give
+the same command: it does not repeat what is done.
 """
 
 import json
@@ -21,16 +22,18 @@ from pathlib import Path
 from tyro.conf import Positional
 
 from apformer import files, flags
-from apformer.errors import USAGE, UserError
+from apformer.errors import DATA, USAGE, UserError
+from apformer.runs import directory, recipes
+from apformer.tasks.translation import corpus
 
 APFORMER = [sys.executable, "-m", "apformer"]
-TOGETHER = ("--beams", 4)  # several runs take several times as long
+TOGETHER = ("--beams", 4)  # instead of 5: each run of an ensemble adds its whole time
 DRAW = ("--temperature", 0.75)  # with 1, smoothed labels would make one token in ten any token at all
 
 
 @dataclass(frozen=True)
 class Diversify:
-    """Train a translator on its pairs, and on what two others of its kind say of them."""
+    """Train a translator on its pairs, and on the translations of other translators."""
 
     files: Positional[tuple[str, str]]
     """Text files with one sentence a line: the sources, and their translations."""
@@ -65,75 +68,98 @@ class Diversify:
 def run(args):
     """Train both teachers, have them translate, train the last run. Raises UserError where a command fails."""
     out = Path(args.out)
-    begin(out, args)
-    sides = zip(*pairs_of(out, args), strict=True)
-    texts = [out / f"train{Path(file).suffix}" for file in args.files]
-    for path, side in zip(texts, sides, strict=True):
-        path.write_text("".join(line + "\n" for line in side), encoding="utf-8")
+    texts = texts_of("train", args)
     asked = {name: getattr(args, name) for name in ("init_from", "learning_rate", "d_ff", "dropout")}
     if args.init_from is None and args.d_ff is None:
         asked["d_ff"] = 512
     given = [word for name, value in asked.items() if value is not None for word in (f"--{name}", value)]
-    train(out / "run", texts, args.validation, args.test, args.seed, args.steps, *given, "--too_long", "cut")
+    last = words_of(texts, args.validation, args.test, args.seed, args.steps, *given)
+    begin(out, args, last)
+    for path, side in zip(texts, zip(*pairs_of(args), strict=True), strict=True):
+        path.write_text("".join(line + "\n" for line in side), encoding="utf-8")
+    train(out / "run", last)
 
 
-def pairs_of(out, args):
-    """All pairs for the last run, those of the files first."""
-    source, target = map(lines_of, args.files)
-    of_source, of_target = (Path(file).suffix for file in args.files)
-    forward = args.forward or [teacher("forward", args.files, args.validation, args)]
-    found = list(zip(source, target, strict=True))
-    found += kept(source, lines_of(translated(forward, args.files[0], out / f"forward{of_target}")))
-    backward = args.backward or [teacher("backward", args.files[::-1], args.validation[::-1], args)]
-    found += kept(lines_of(translated(backward, args.files[1], out / f"backward{of_source}")), target)
-    for seed in range(1, args.draws + 1):
-        drawn = translated(backward, args.files[1], out / f"draw{seed}{of_source}", *DRAW, "--seed", seed)
-        found += kept(lines_of(drawn), lines_of(translated(forward, drawn, out / f"draw{seed}{of_target}")))
-    return found
+def begin(out, args, last):
+    """Make the folder and keep the flags in it, once they are known to be right.
 
-
-def begin(out, args):
-    """Make the folder, and keep the flags in it. Raises UserError (exit USAGE) if it holds what other flags made."""
+    last: the words of the command that trains the last run. Raises UserError for a flag or a file that does not fit,
+    and for a folder that holds what other flags made (exit USAGE).
+    """
     flags.require("draws", args.draws >= 0, args, "0 or more")
-    out.mkdir(parents=True, exist_ok=True)
-    asked, file = json.loads(json.dumps(vars(args))), out / "asked.json"
-    if file.exists() and files.read_json(file) != asked:
-        raise UserError(f"--out {out} holds texts that other flags made, see {file}: give another --out", USAGE)
-    files.write_json(file, asked)
+    recipes.parse(last)
+    for run in (*args.forward, *args.backward):
+        directory.find(run)
+    for pair in (args.files, args.validation, args.test):
+        corpus.read_files(pair)
+    file, asked = out / "asked.json", json.loads(json.dumps(vars(args) | {"out": None}))
+    if not file.exists():
+        files.require_empty(out)
+        files.write_json(file, asked)
+    elif files.read_json(file) != asked:
+        raise UserError(f"--out {out} was begun with other flags, see {file}: give those, or another --out", USAGE)
+
+
+def texts_of(name, args):
+    """The texts that hold pairs of a kind: of the sources, of the targets."""
+    sides = zip(("source", "target"), args.files, strict=True)  # two files may have one suffix
+    return [Path(args.out) / f"{name}.{side}{Path(file).suffix}" for side, file in sides]
+
+
+def pairs_of(args):
+    """All pairs for the last run, those of the files first."""
+    source, target = map(corpus.lines_of, args.files)
+    found = list(zip(source, target, strict=True))
+    forward = args.forward or [teacher("forward", args.files, args.validation, args)]
+    found += kept(source, told(forward, args.files[0], texts_of("forward", args)[1]))
+    backward = args.backward or [teacher("backward", args.files[::-1], args.validation[::-1], args)]
+    found += kept(told(backward, args.files[1], texts_of("backward", args)[0]), target)
+    for seed in range(1, args.draws + 1):
+        drawn, answers = texts_of(f"draw{seed}", args)
+        found += kept(
+            told(backward, args.files[1], drawn, *DRAW, "--seed", seed),
+            told(forward, drawn, answers),
+        )
+    return found
 
 
 def teacher(name, texts, validation, args):
     """A run that is trained, and validated in place of a test: no teacher sees the test part."""
     path = Path(args.out) / name
-    train(path, texts, validation, validation, args.seed, args.teacher_steps)
+    train(path, words_of(texts, validation, validation, args.seed, args.teacher_steps))
     return path
 
 
-def train(path, texts, validation, test, seed, steps, *others):
+def words_of(texts, validation, test, seed, steps, *others):
+    """The flags of `apformer train` for a run."""
+    pairs = ["--source", texts[0], "--target", texts[1], "--validation", *validation, "--test", *test]
+    words = ["--recipe", "translate", *pairs, "--seed", seed, "--steps", steps, *others, "--too_long", "cut"]
+    return [str(word) for word in words]
+
+
+def train(path, words):
     """A run, unless it is there; one that was stopped goes on."""
     if (path / "evaluation.json").exists():
         return print(f"{path} is there")
-    if path.exists():
+    if (path / "config.json").exists():
         return command("resume", path)
-    pairs = ["--source", texts[0], "--target", texts[1], "--validation", *validation, "--test", *test]
-    command("train", "--recipe", "translate", *pairs, "--seed", seed, "--steps", steps, *others, "--run_dir", path)
+    command("train", *words, "--run_dir", path)
 
 
-def translated(runs, file, into, *others):
-    """The file `into`, of what runs together say of each line of `file`, unless it is there."""
+def told(runs, file, into, *others):
+    """The lines of the file `into`, which runs together write of each line of `file`, unless it is there."""
     if not into.exists():
         part = into.with_name(into.name + ".part")
         first, *more = runs
-        together = ["--ensemble", *more, *TOGETHER] if more else []
+        together = [word for run in more for word in ("--ensemble", run)]
         with part.open("w", encoding="utf-8") as lines:
-            command("translate", first, "--file", file, *together, *others, stdout=lines)
+            command("translate", first, "--file", file, *together, *(TOGETHER if more else ()), *others, stdout=lines)
         part.replace(into)
-    return into
-
-
-def lines_of(file):
-    """The lines of a text."""
-    return Path(file).read_text(encoding="utf-8").removesuffix("\n").split("\n")
+    lines, asked = corpus.lines_of(into), corpus.lines_of(file)
+    if len(lines) != len(asked):
+        fault = f"{into} has {len(lines):,} lines and {file} has {len(asked):,}"
+        raise UserError(f"{fault}, so the text has changed: give another --out", DATA)
+    return lines
 
 
 def kept(sources, targets):
@@ -149,6 +175,8 @@ def command(*words, **streams):
     words = [str(word) for word in words]
     print("apformer", *words, file=sys.stderr, flush=True)
     code = subprocess.run([*APFORMER, *words], **streams).returncode
+    if code < 0:
+        raise UserError(f"apformer {words[0]} was killed by signal {-code}: give the same command again", 128 - code)
     if code:
         raise UserError(f"apformer {words[0]} ended with exit code {code}: see what it said", code)
 

@@ -8,6 +8,7 @@ runs/<name>/  config.json  metrics.jsonl  checkpoints/<step>/  evaluation.json  
 
 import json
 import math
+import os
 import shlex
 import sys
 import time
@@ -59,7 +60,7 @@ def _given(settings):
     folder = tasks.load(settings.task).init_from(settings)
     if folder is None:
         return None
-    if folders.holds_gpt2(folder):
+    if os.path.isdir(folder) and folders.is_gpt2(folder):
         return gpt2.load(folder)[1]
     path = directory.find(folder)
     return load_params(path, load_settings(path))[0]

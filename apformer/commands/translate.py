@@ -4,14 +4,14 @@ import json
 import sys
 from dataclasses import dataclass, replace
 
-from tyro.conf import Positional
+from tyro.conf import Positional, UseAppendAction
 
 from apformer import tasks
 from apformer.commands import _prompts
 from apformer.errors import USAGE, UserError
 from apformer.flags import parse, require
 from apformer.runs import directory, restore, settings_file
-from apformer.tasks.translation import corpus, training, vocabularies
+from apformer.tasks.translation import corpus, scores, training, vocabularies
 from apformer.tasks.translation.search import search
 
 EXAMPLE = 'apformer translate RUN "seven hundred and five"'
@@ -33,8 +33,9 @@ class Translate:
     """Divisor of the logits. With 0, translations are searched for; above 0, tokens are drawn."""
     seed: int = 0
     """Random seed of the draws."""
-    ensemble: tuple[str, ...] = ()
-    """More runs with the same vocabulary. Each token then has the mean of the probabilities that all runs give it."""
+    ensemble: UseAppendAction[tuple[str, ...]] = ()
+    """One more run of the same languages and vocabulary; may be given several times. The probability of a token is then
+    the mean over all runs."""
     member: int | None = None
     """Number of a member of a population. The default is the best on validation rows."""
     json: bool = False
@@ -58,10 +59,10 @@ def translate(args):
     settings = settings_file.read(path)
     tasks.ability(settings, "translate", path)
     source, target = vocabularies.load(path)
-    others = [_other(run, vocabularies.sha256((source, target)), path) for run in args.ensemble]
-    longest = min(other.data.longest for other in (settings, *(other for _, other in others)))
+    others = [_other(run, path, settings) for run in args.ensemble]
+    longest = min([settings.data.longest, *(other.data.longest for _, other in others)])
     settings = replace(settings, data=replace(settings.data, longest=longest))
-    sources = training.encode_side(source, lines, name, settings.data)
+    sources = training.encode_side(source, lines, name, settings.data, "translate shorter sentences")
     params, _, _ = restore.load_params(path, settings, args.member)
     given = {name: getattr(args, name) for name in ("beams", "alpha") if getattr(args, name) is not None}
     method = {"options": replace(settings.options, **given), "temperature": args.temperature, "seed": args.seed}
@@ -69,17 +70,24 @@ def translate(args):
     found = [target.decode(tokens_T) for tokens_T in search(sources, params, settings, **method)]
     if args.json:
         answers = [{"source": line, "translation": text} for line, text in zip(lines, found, strict=True)]
-        print(json.dumps({"run": str(path), "translations": answers}))
+        print(json.dumps({"run": str(path), "ensemble": args.ensemble, "translations": answers}))
     else:
         sys.stdout.write("".join(text.replace("\n", " ") + "\n" for text in found))
 
 
-def _other(run, sha256, path):
-    """(params, settings) of a run of the ensemble. Raises UserError (exit USAGE) if its vocabulary is another."""
-    other = directory.find(run)
-    settings = settings_file.read(other)
-    tasks.ability(settings, "translate", other)
-    if vocabularies.sha256(vocabularies.load(other)) != sha256:
-        fault = f"--ensemble {other} has another vocabulary than {path}"
-        raise UserError(f"{fault}: name runs that were trained on the same text, or drop the flag", USAGE)
-    return restore.load_params(other, settings)[0], settings
+def _other(run, path, settings):
+    """(params, settings) of a run of the ensemble.
+
+    Raises UserError (exit USAGE) if it writes another language than the run at `path`, or has another vocabulary.
+    """
+    run = directory.find(run)
+    other = settings_file.read(run)
+    tasks.ability(other, "translate", run)
+    ours, theirs = (scores.language_of(each.data) for each in (settings, other))
+    if ours != theirs:
+        fault = f"--ensemble {run} writes the language {theirs}, and {path} writes {ours}"
+        raise UserError(f"{fault}: name runs of the same languages, or drop the flag", USAGE)
+    if vocabularies.sha256(vocabularies.load(run)) != vocabularies.sha256(vocabularies.load(path)):
+        fault = f"--ensemble {run} has another vocabulary than {path}"
+        raise UserError(f"{fault}: name runs with the same vocabulary, or drop the flag", USAGE)
+    return restore.load_params(run, other)[0], other

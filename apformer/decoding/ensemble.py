@@ -10,13 +10,13 @@ import jax.numpy as jnp
 
 
 def together(extends):
-    """extend(tokens_BT, cache, lengths_B) -> (logits_BTV, cache) of all these models, whose logits are log p above.
+    """extend(tokens_BT, cache, lengths_B=None) -> (logits_BTV, cache) of all models together.
 
-    The cache is `join` of their caches.
+    Its logits are log p above, and its cache is `join` of the caches of the models.
     """
 
     def extend(tokens_BT, cache, lengths_B=None):
-        found = [each(tokens_BT, own, lengths_B) for each, own in zip(extends, _apart(cache), strict=True)]
+        found = [each(tokens_BT, own, lengths_B=lengths_B) for each, own in zip(extends, _apart(cache), strict=True)]
         logp_MBTV = jnp.stack([jax.nn.log_softmax(logits_BTV) for logits_BTV, _ in found])
         return jax.nn.logsumexp(logp_MBTV, axis=0) - jnp.log(len(found)), join([own for _, own in found])
 

@@ -70,6 +70,6 @@ def gather(write, cached_BS, positions_BT, offset_BTO):
 
 
 def find(cached_BS, wanted_BN):
-    """(slots_BN of the tokens at these positions, there_BN: whether the cache has them). No position is below 0."""
+    """(slots_BN of the tokens at these positions, there_BN: whether the cache has them), never below position 0."""
     slots_BN = wanted_BN % cached_BS.shape[1]
     return slots_BN, (wanted_BN >= 0) & (jnp.take_along_axis(cached_BS, slots_BN, axis=1) == wanted_BN)

@@ -1,5 +1,6 @@
 """The run whose model another run begins with (`--init_from`), and the flags that must agree with it."""
 
+import os
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,12 +20,12 @@ class Source(NamedTuple):
 def read(folder, task, data, other):
     """The Source in the directory of a run of a task, whose data are of the class `data`.
 
-    other: (what such a run does, what to do with a folder that is none), for sentences. Raises UserError: USAGE for a
-    folder that holds no run of this task, CHECKPOINT if its config.json is damaged.
+    other: (what a run of this task was trained to do, the remedy), parts of the sentences. Raises UserError: USAGE for
+    a folder that holds no run of this task, CHECKPOINT if its config.json is damaged.
     """
     what, remedy = other
     file = Path(folder) / "config.json"
-    if not Path(folder).is_dir():
+    if not os.path.isdir(folder):  # pathlib raises where a name is too long
         raise UserError(f"{folder} is not a directory: {remedy}", USAGE)
     if not file.is_file():
         raise UserError(f"{folder} holds no run (no config.json): {remedy}", USAGE)

@@ -24,12 +24,7 @@ def models():
 def begin(models, length):
     """(extend, cache) of models together."""
     caches = [seq2seq.init_cache(params, SOURCE, cfg, length, np.minimum(SOURCE_LENGTHS, T)) for params, cfg in models]
-    extends = [
-        lambda tokens_BT, cache, lengths_B=None, own=own, cfg=cfg: seq2seq.extend(
-            own, tokens_BT, cache, cfg, lengths_B=lengths_B
-        )
-        for own, cfg in models
-    ]
+    extends = [partial(seq2seq.extend, params, cfg=cfg) for params, cfg in models]
     return ensemble.together(extends), ensemble.join(caches)
 
 
@@ -55,7 +50,7 @@ def test_a_model_with_itself_is_that_model(models):
 def test_two_models_by_hand():
     """One is sure of a token, the other of none: the sure one decides, and the other leaves it half its share."""
     sure, unsure = jnp.array([0.0, 50.0, 0.0]), jnp.zeros(3)
-    extends = [lambda tokens, cache, lengths, logits=logits: (logits[None, None], cache) for logits in (sure, unsure)]
+    extends = [lambda tokens, cache, lengths_B, logits=logits: (logits[None, None], cache) for logits in (sure, unsure)]
     logp_BTV, cache = ensemble.together(extends)(None, ensemble.join([{"n": 1}, {"n": 2}]))
     np.testing.assert_allclose(np.exp(logp_BTV[0, 0]), [1 / 6, 4 / 6, 1 / 6], rtol=1e-6)
     assert cache == {"n": (1, 2)}

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from apformer import errors
+from apformer.runs import directory
+from apformer.runs import recipes as run_recipes
 
 SCRIPT = Path(__file__).parents[2] / "experiments" / "diversify.py"
 TEXTS = {
@@ -42,13 +44,16 @@ def called(tmp_path, monkeypatch):
         if words[0] == "train":
             path = Path(words[words.index("--run_dir") + 1])
             path.mkdir(parents=True)
-            (path / "evaluation.json").write_text("{}")
+            for name in ("config.json", "evaluation.json"):
+                (path / name).write_text("{}")
         elif words[0] == "translate":
             forward = Path(words[1]).name == "forward"
             stdout.write(f"ein Köter läuft\n{ENDLESS}\n" if forward else "a hound runs\na tomcat sits\n")
         return subprocess.CompletedProcess(words, 0)
 
     monkeypatch.setattr(subprocess, "run", run)
+    monkeypatch.setattr(directory, "find", Path)  # the teachers that the tests name are nowhere
+    monkeypatch.setattr(run_recipes, "parse", lambda words: None)
     return calls
 
 
@@ -65,8 +70,9 @@ def test_the_last_run_learns_from_all_pairs_and_no_teacher_sees_the_test_part(ca
             at = teacher.index("--source")
             assert teacher[at : at + 4] == ["--source", f"train.{sides[0]}", "--target", f"train.{sides[1]}"]
     # Of what the forward run wrote, the second line is left out: it says the same again and again.
-    assert Path("out/train.en").read_text() == TEXTS["train.en"] + "a dog runs\n" + "a hound runs\na tomcat sits\n"
-    assert Path("out/train.de").read_text() == TEXTS["train.de"] + "ein Köter läuft\n" + TEXTS["train.de"]
+    sources = TEXTS["train.en"] + "a dog runs\n" + "a hound runs\na tomcat sits\n"
+    assert Path("out/train.source.en").read_text() == sources
+    assert Path("out/train.target.de").read_text() == TEXTS["train.de"] + "ein Köter läuft\n" + TEXTS["train.de"]
 
 
 def test_what_is_done_is_not_done_again(called, monkeypatch):
@@ -83,7 +89,24 @@ def test_a_command_that_fails_ends_the_script_with_its_exit_code(called, monkeyp
     monkeypatch.setattr(subprocess, "run", lambda words, stdout=None: subprocess.CompletedProcess(words, 3))
     assert main(monkeypatch, *ASKED) == 3
     assert "apformer train ended with exit code 3" in capsys.readouterr().err
-    assert not Path("out/forward.de").exists()
+
+
+def test_half_a_translation_is_not_taken_for_a_whole_one(called, monkeypatch, capsys):
+    whole = subprocess.run
+
+    def killed(words, stdout=None):
+        if words[3] == "train":
+            return whole(words, stdout)
+        stdout.write("ein Köter läuft\n")
+        return subprocess.CompletedProcess(words, -9)
+
+    monkeypatch.setattr(subprocess, "run", killed)
+    assert main(monkeypatch, *ASKED) == 137
+    assert "apformer translate was killed by signal 9: give the same command again" in capsys.readouterr().err
+    assert not Path("out/forward.target.de").exists()
+    monkeypatch.setattr(subprocess, "run", whole)
+    assert main(monkeypatch, *ASKED) == 0
+    assert Path("out/forward.target.de").read_text() == f"ein Köter läuft\n{ENDLESS}\n"
 
 
 def test_runs_that_are_there_are_asked_and_not_trained(called, monkeypatch):
@@ -101,24 +124,66 @@ def test_the_forward_run_translates_what_the_backward_run_draws(called, monkeypa
     translated = [words[1:] for words in called if words[0] == "translate"][2:]
     assert translated == [
         ["c/run", "--file", "train.de", "--temperature", "0.75", "--seed", "1"],
-        ["a/forward", "--file", "out/draw1.en"],
+        ["a/forward", "--file", "out/draw1.source.en"],
         ["c/run", "--file", "train.de", "--temperature", "0.75", "--seed", "2"],
-        ["a/forward", "--file", "out/draw2.en"],
+        ["a/forward", "--file", "out/draw2.source.en"],
     ]
     # Of what the forward run writes, the second line is always left out.
     sources = TEXTS["train.en"] + "a dog runs\n" + "a hound runs\na tomcat sits\n" + "a hound runs\n" * 2
-    assert Path("out/train.en").read_text() == sources
+    assert Path("out/train.source.en").read_text() == sources
     answers = TEXTS["train.de"] + "ein Köter läuft\n" + TEXTS["train.de"] + "ein Köter läuft\n" * 2
-    assert Path("out/train.de").read_text() == answers
+    assert Path("out/train.target.de").read_text() == answers
 
 
 def test_a_folder_of_other_flags_is_refused(called, monkeypatch, capsys):
     assert main(monkeypatch, *ASKED, "--forward", "a/run") == 0
     done = len(called)
     assert main(monkeypatch, *ASKED, "--forward", "b/run") == errors.USAGE
-    assert "--out out holds texts that other flags made, see out/asked.json" in capsys.readouterr().err
-    assert main(monkeypatch, *ASKED, "--draws", -1) == errors.USAGE
+    sentence = "--out out was begun with other flags, see out/asked.json: give those, or another --out"
+    assert sentence in capsys.readouterr().err
     assert len(called) == done
+
+
+def test_no_file_of_the_user_is_written_over(called, monkeypatch, capsys):
+    assert main(monkeypatch, *ASKED[:-1], ".") == errors.USAGE
+    assert ". holds files, and none is overwritten: give a new or an empty folder" in capsys.readouterr().err
+    assert {name: Path(name).read_text() for name in TEXTS} == TEXTS and called == []
+
+
+def test_files_of_one_suffix_are_told_apart(called, monkeypatch):
+    for old, new in (("train.en", "en.txt"), ("train.de", "de.txt")):
+        Path(old).rename(new)
+    assert main(monkeypatch, "en.txt", "de.txt", *ASKED[2:], "--forward", "a/forward", "--backward", "b/run") == 0
+    assert Path("out/train.source.txt").read_text().startswith(TEXTS["train.en"])
+    assert Path("out/train.target.txt").read_text().startswith(TEXTS["train.de"])
+
+
+def test_a_text_that_has_changed_is_refused(called, monkeypatch, capsys):
+    assert main(monkeypatch, *ASKED) == 0
+    for name in ("train.en", "train.de"):
+        Path(name).write_text(TEXTS[name] + "more\n")
+    assert main(monkeypatch, *ASKED) == errors.DATA
+    sentence = "out/forward.target.de has 2 lines and train.en has 3, so the text has changed: give another --out"
+    assert sentence in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("flags", "sentence", "code"),
+    [
+        (["--draws", -1], "--draws -1 is out of range: give 0 or more", errors.USAGE),
+        (["--dropout", 2], "dropout", errors.USAGE),
+        (["--forward", "nowhere"], "nowhere is not a directory", errors.USAGE),
+        (["--init_from", "nowhere"], "nowhere is not a directory: name a run of --recipe translate", errors.USAGE),
+        (["--test", "val.en", "train.de"], "val.en has 1 lines and train.de has 2 lines", errors.DATA),
+    ],
+)
+def test_what_does_not_fit_is_said_before_anything_is_made(tmp_path, monkeypatch, capsys, flags, sentence, code):
+    monkeypatch.chdir(tmp_path)
+    for name, text in TEXTS.items():
+        Path(name).write_text(text)
+    assert main(monkeypatch, *ASKED, *flags) == code
+    assert sentence in capsys.readouterr().err
+    assert not Path("out").exists()
 
 
 @pytest.mark.parametrize(

@@ -96,7 +96,7 @@ def sees_window_alone(scheme):
 
 
 def knows_by_bias_alone(scheme):
-    """Whether the scores of keys in a window know where these stand by the bias alone, which depends on offsets."""
+    """Whether, within a window, positions change the scores by `bias` alone, and `bias` depends on offsets alone."""
     others = ("layer", "rotate", "perturb", "look")
     own = any(_own(scheme, method, None) for method in others)
     return not own and sees_window_alone(scheme) and _own(scheme, "reach", None) is not None

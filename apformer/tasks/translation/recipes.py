@@ -21,8 +21,10 @@ def translate(source: str | None = None, init_from: str | None = None) -> Settin
     theirs = vocabularies.of_run(init_from)
     if source is None and theirs.data.source is not None:
         raise UserError(f"--init_from {init_from} was trained on files: give --source and --target", USAGE)
-    numbers = () if source or theirs.data.source else ("from_language", "to_language", "largest")
+    numbers = () if source else ("from_language", "to_language", "largest")
     same = {name: getattr(theirs.data, name) for name in (*vocabularies.FLAGS, *numbers)}
+    longest = settings.data.longest
+    same["longest"] = min(longest, seq2seq.max_tokens(theirs.model) or longest)
     rule = replace(settings.optimizer, learning_rate=settings.optimizer.learning_rate / 4)
     begun = {"model": theirs.model, "options": replace(settings.options, init_from=init_from), "optimizer": rule}
     return replace(settings, data=replace(settings.data, **same), **begun)

@@ -50,7 +50,8 @@ def _decode(params, source_BS, lengths_B, key, *, cfgs, temperature, steps, beam
     with jax.default_matmul_precision("highest"):
         models = [*zip(params, cfgs, strict=True)]
         caches = [seq2seq.init_cache(own, source_BS, cfg, steps, lengths_B) for own, cfg in models]
-        extends = [_extend(seq2seq.unstack(own), cfg) for own, cfg in models]  # not cut out of a stack at every step
+        # Layers are taken out of their stack once, not at every step.
+        extends = [partial(seq2seq.extend, seq2seq.unstack(own), cfg=cfg) for own, cfg in models]
         alone = len(models) == 1
         extend, cache = (extends[0], caches[0]) if alone else (ensemble.together(extends), ensemble.join(caches))
         end_B = jnp.full(len(source_BS), cfgs[0].target_vocab_size - 1, jnp.int32)
@@ -59,7 +60,3 @@ def _decode(params, source_BS, lengths_B, key, *, cfgs, temperature, steps, beam
             return generate.generate(extend, cache, end_B[:, None], jnp.ones_like(end_B), steps, key=key, sample=draw)
         shared = ("source", "source_mask")
         return beam.search(extend, cache, end_B, end_B[0], steps, beams=beams, alpha=alpha, shared=shared)[0][:, 0]
-
-
-def _extend(params, cfg):
-    return lambda tokens_BT, cache, lengths_B=None: seq2seq.extend(params, tokens_BT, cache, cfg, lengths_B=lengths_B)

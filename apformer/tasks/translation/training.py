@@ -131,17 +131,17 @@ def encode(tokenizers, lines, cfg):
     return tuple(encode_side(tokenizer, side, name, cfg) for tokenizer, side, name in sides)
 
 
-def encode_side(tokenizer, sentences, name, cfg):
+def encode_side(tokenizer, sentences, name, cfg, remedy="give a greater --longest, or --too_long cut"):
     """Sentences as int32 arrays, each with the end token.
 
-    Raises UserError (exit DATA) that names the file and the first sentence longer than `cfg.longest`, unless such are
-    to be cut.
+    Raises UserError (exit DATA) that names the file and the first sentence longer than `cfg.longest`, and the remedy,
+    unless such are to be cut.
     """
     end, tokens = np.int32(tokenizer.vocab_size), [tokenizer.encode(sentence) for sentence in sentences]
     for number, tokens_T in enumerate(tokens, 1):
         if len(tokens_T) >= cfg.longest and cfg.too_long == "refuse":
             fault = f"{name}, sentence {number:,} has {len(tokens_T) + 1:,} tokens with its end"
-            raise UserError(f"{fault}, more than {cfg.longest}: give a greater --longest, or --too_long cut", DATA)
+            raise UserError(f"{fault}, more than {cfg.longest}: {remedy}", DATA)
     return [np.append(tokens_T[: cfg.longest - 1], end) for tokens_T in tokens]
 
 

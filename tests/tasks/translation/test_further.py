@@ -139,8 +139,25 @@ def test_settings_of_an_older_version_take_the_defaults(first, texts, tmp_path):
 
 def test_number_words_go_on_in_the_languages_and_to_the_number_of_the_run(first, texts, tmp_path):
     config = json.loads((first / "config.json").read_text())
-    counted = {"source": None, "target": None, "validation": None, "test": None, "to_language": "de", "largest": 999}
+    counted = {
+        "source": None,
+        "target": None,
+        "validation": None,
+        "test": None,
+        "from_language": "es",
+        "to_language": "de",
+        "largest": 999,
+    }
     config["flags"]["data"] |= counted
     (tmp_path / "config.json").write_text(json.dumps(config))
     data = recipes.translate(init_from=str(tmp_path)).data
-    assert (data.from_language, data.to_language, data.largest, data.byte_pairs) == ("en", "de", 999, 270)
+    assert (data.from_language, data.to_language, data.largest, data.byte_pairs) == ("es", "de", 999, 270)
+
+
+def test_learned_positions_end_where_those_of_the_run_do_and_steps_are_smaller(first, texts, tmp_path):
+    config = json.loads((first / "config.json").read_text())
+    config["flags"]["model"] |= {"position": "learned", "max_len": 40}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    settings = recipes.translate("b.en", str(tmp_path))
+    assert settings.data.longest == 40
+    assert settings.optimizer.learning_rate == recipes.translate("b.en").optimizer.learning_rate / 4

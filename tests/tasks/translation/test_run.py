@@ -14,6 +14,7 @@ import pytest
 
 from apformer import cli, errors, seq2seq, train
 from apformer.analysis import ablate
+from apformer.commands import translate
 from apformer.decoding.bind import bind
 from apformer.formats import weights as weights_
 from apformer.runs import checkpoint, fit, recipes, restore, settings_file
@@ -300,11 +301,7 @@ def test_a_search_by_one_beam_is_drawing_at_no_temperature(trained):
     assert warm[0] == warm[1] != warm[2]
 
 
-def test_runs_translate_together(run, trained, tmp_path, capsys):
-    assert cli.main(["translate", str(run), "231"]) == 0
-    alone = capsys.readouterr().out
-    assert cli.main(["translate", str(run), "231", "--ensemble", str(run), str(run)]) == 0
-    assert capsys.readouterr().out == alone
+def test_runs_translate_together(run, trained, capsys):
     settings, params, tokenizer = trained
     sources = pair_task.encode_side(tokenizer, ["7", "231", "88", "400"], "here", settings.data)
     other = (random_params(settings.model), settings.model)
@@ -313,11 +310,39 @@ def test_runs_translate_together(run, trained, tmp_path, capsys):
         for first, second in (((params, settings), other), ((other[0], settings), (params, settings.model)))
     ]
     jax.tree.map(np.testing.assert_array_equal, *both)
-    words = tmp_path / "words"
-    shutil.copytree(run, words)
+
+
+def test_the_command_asks_the_runs_in_their_order_and_as_long_as_all_can(run, tmp_path, capsys, monkeypatch):
+    shorter = tmp_path / "shorter"
+    shutil.copytree(run, shorter)
+    config = json.loads((shorter / "config.json").read_text())
+    config["flags"]["data"]["longest"] = 20
+    (shorter / "config.json").write_text(json.dumps(config))
+    asked = []
+
+    def search(sources, params, settings, options, **method):
+        asked.append((settings.data.longest, [cfg for _, cfg in method["others"]]))
+        return [np.array([1])]
+
+    monkeypatch.setattr(translate, "search", search)
+    assert cli.main(["translate", str(run), "231", "--json", "--ensemble", str(shorter), "--ensemble", str(run)]) == 0
+    cfg = restore.load_settings(run).model
+    assert asked == [(20, [cfg, cfg])]
+    assert json.loads(capsys.readouterr().out)["ensemble"] == [str(shorter), str(run)]
+
+
+def test_runs_that_do_not_fit_each_other_do_not_translate_together(run, tmp_path, capsys):
+    words, french = tmp_path / "words", tmp_path / "french"
+    for path in (words, french):
+        shutil.copytree(run, path)
     (words / "tokenizer.json").write_text(train_byte_pairs("one two three", 258).to_json())
-    sentence = f"--ensemble {words} has another vocabulary than {run}: name runs that were trained on the same"
+    sentence = f"--ensemble {words} has another vocabulary than {run}: name runs with the same vocabulary, or drop"
     fails(capsys, sentence, errors.USAGE, "translate", run, "231", "--ensemble", words)
+    config = json.loads((french / "config.json").read_text())
+    config["flags"]["data"]["to_language"] = "fr"
+    (french / "config.json").write_text(json.dumps(config))
+    sentence = f"--ensemble {french} writes the language fr, and {run} writes en: name runs of the same languages"
+    fails(capsys, sentence, errors.USAGE, "translate", run, "231", "--ensemble", french)
 
 
 @pytest.mark.parametrize(
@@ -328,7 +353,7 @@ def test_runs_translate_together(run, trained, tmp_path, capsys):
         (["7", "--temperature", "-1"], "--temperature -1.0 is out of range", errors.USAGE),
         ([], "none a sentence: give a sentence in quotes", errors.USAGE),
         (["--file", "nowhere.txt"], "nowhere.txt cannot be read", errors.DATA),
-        (["9" * 400], "the sentence, sentence 1 has", errors.DATA),
+        (["9" * 400], "tokens with its end, more than 128: translate shorter sentences", errors.DATA),
     ],
 )
 def test_what_cannot_be_translated(run, capsys, flags, sentence, exit_code):
