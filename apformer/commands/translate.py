@@ -72,7 +72,8 @@ def translate(args):
         answers = [{"source": line, "translation": text} for line, text in zip(lines, found, strict=True)]
         print(json.dumps({"run": str(path), "ensemble": args.ensemble, "translations": answers}))
     else:
-        sys.stdout.write("".join(text.replace("\n", " ") + "\n" for text in found))
+        one_line = str.maketrans("\r\n", "  ")
+        sys.stdout.write("".join(text.translate(one_line) + "\n" for text in found))
 
 
 def _other(run, path, settings):

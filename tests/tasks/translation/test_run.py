@@ -331,6 +331,13 @@ def test_the_command_asks_the_runs_in_their_order_and_as_long_as_all_can(run, tm
     assert json.loads(capsys.readouterr().out)["ensemble"] == [str(shorter), str(run)]
 
 
+def test_a_translation_is_one_line(run, trained, capsys, monkeypatch):
+    tokens_T = np.array(trained[2].encode("a\rb\nc"))
+    monkeypatch.setattr(translate, "search", lambda *args, **method: [tokens_T])
+    assert cli.main(["translate", str(run), "231"]) == 0
+    assert capsys.readouterr().out == "a b c\n"
+
+
 def test_runs_that_do_not_fit_each_other_do_not_translate_together(run, tmp_path, capsys):
     words, french = tmp_path / "words", tmp_path / "french"
     for path in (words, french):
