@@ -33,9 +33,16 @@ def parse(args):
         fitting = next(recipe for recipe, _, _ in _variants(start.task) if "init_from" in _arguments(recipe))
         raise UserError(f"{fault}: give --recipe {fitting}, or drop the flag", USAGE)
     if folder is not None:
-        names = [name for name in vars(settings.model) if name not in ("dropout", "attention_dropout")]
-        further.require_same(settings.model, start.model, names, folder)  # dropout has no parameters
+        _require_same_model(settings.model, start.model, folder)
     return settings
+
+
+def _require_same_model(cfg, theirs, folder):
+    """Raises UserError (exit USAGE) that names a flag of the model which is another in a folder; dropout may be."""
+    names = [name for name in vars(cfg) if name not in ("dropout", "attention_dropout", "position_options")]
+    further.require_same(cfg, theirs, names, folder)
+    if "position_options" in vars(cfg):  # of one class here, since --position is the same
+        further.require_same(cfg.position_options, theirs.position_options, vars(cfg.position_options), folder)
 
 
 def _start(args):

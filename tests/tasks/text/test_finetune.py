@@ -241,6 +241,16 @@ def test_a_run_is_trained_further(run, file):
         assert jax.tree.all(equal(training.whole(fit.initial_state(settings, params).params, settings), params))
 
 
+def test_an_option_of_the_positions_that_contradicts_the_run_is_refused_by_name(file, tmp_path, capsys):
+    path = tmp_path / "run"
+    shape = ["--d_model", 16, "--n_heads", 2, "--n_layers", 1, "--position", "fire", "--bias_width", 4]
+    settings, rows = settings_of(file, *shape, "--run_dir", path)
+    train.keep(settings, fit.initial_state(settings).params, rows)
+    given = ["train", *words(file, "--init_from", path), "--bias_width", 8, "--run_dir", tmp_path / "further"]
+    sentence = f"--bias_width 8 contradicts --init_from {path}, whose bias_width is 4: drop the flag"
+    fails(capsys, sentence, errors.USAGE, *given)
+
+
 def test_a_model_trained_from_scratch_without_biases_is_exported_as_a_gpt2(file, tmp_path, capsys):
     path = tmp_path / "run"
     shape = ["--d_model", 16, "--n_heads", 2, "--n_layers", 2]
