@@ -34,8 +34,7 @@ class Translate:
     seed: int = 0
     """Random seed of the draws."""
     ensemble: UseAppendAction[tuple[str, ...]] = ()
-    """One more run of the same languages and vocabulary; may be given several times. The probability of a token is then
-    the mean over all runs."""
+    """One more run of the same languages and vocabulary. A token then has the mean probability of all runs."""
     member: int | None = None
     """Number of a member of a population. The default is the best on validation rows."""
     json: bool = False
