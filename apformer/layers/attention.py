@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 
 from apformer.layers import at_least_float32, position, similarity
+from apformer.layers.linear import product
 from apformer.layers.position import none
 from apformer.layers.similarity import compare
 from apformer.layers.weighting import weigh
@@ -124,7 +125,8 @@ def _turn_source(scheme, k_BSHK):
 
 def _project(x_BTD, W_DHK, bias_HK=None):
     """x W + b for each head: (B, T, H, K)."""
-    y_BTHK = jnp.einsum("BTD,DHK->BTHK", x_BTD, W_DHK)
+    D, H, K = W_DHK.shape
+    y_BTHK = product(x_BTD, W_DHK.reshape(D, H * K)).reshape(*x_BTD.shape[:2], H, K)
     return y_BTHK if bias_HK is None else y_BTHK + bias_HK[None, None]
 
 
@@ -161,5 +163,5 @@ def _merge_heads(param, y_BTHK, cfg):
     if not cfg.output_projection:
         return y_BTHK.reshape(B, T, H * K)
     W_HKD = param("output", nn.initializers.xavier_uniform(in_axis=(0, 1), out_axis=2), (H, K, H * K))
-    y_BTD = jnp.einsum("BTHK,HKD->BTD", y_BTHK, W_HKD)
+    y_BTD = product(y_BTHK.reshape(B, T, H * K), W_HKD.reshape(H * K, H * K))
     return y_BTD + param("output_bias", nn.initializers.zeros, (H * K,))[None, None] if cfg.bias else y_BTD
