@@ -13,8 +13,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from apformer import files, gauss_newton, tasks, train
+from apformer import files, tasks, train
 from apformer.machine import agreement, devices, processes, signals
+from apformer.optimizer import gauss_newton
 from apformer.runs import checkpoint, selection
 from apformer.runs.feed import Feeding
 from apformer.runs.metrics import Log, finite_mean, read_metrics

@@ -7,8 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from apformer import gauss_newton, tasks, train
+from apformer import tasks, train
 from apformer.errors import USAGE, UserError
+from apformer.optimizer import gauss_newton
 from apformer.runs import fit, limits, recipes
 
 pytestmark = pytest.mark.long
