@@ -2,11 +2,10 @@
 
     AdamW: m = b1 m + (1 - b1) g;  v = b2 v + (1 - b2) g^2;  p <- p - lr_t (m^ / (sqrt(v^) + eps) + decay p)
 
-    Muon:  W <- W - 5 lr_t (sqrt(max(1, outputs / inputs)) orthogonal(m^) + decay W)
+    Muon:  W <- W - 5 lr_t (a step of `muon.py` + decay W)
 
-Muon is for the matrices of the blocks; m is a running mean of the gradient with decay 0.95, and m^ its Nesterov form.
-Five steps of Newton and Schulz bring the singular values of orthogonal(m^) near 1. All other parameters follow AdamW,
-with Nesterov's momentum too. `layers/leaves.py` says which parameters decay.
+Muon is for the matrices of the blocks. All other parameters follow AdamW, with Nesterov's momentum too.
+`layers/leaves.py` says which parameters decay.
 
 Kingma and Ba 2015, Loshchilov and Hutter 2019, Jordan et al. 2024. The learning rate and the weight decay are data
 (`hyper`), not constants of the compiled program, so that members of a population may differ in them.
@@ -18,9 +17,9 @@ from typing import Literal
 import jax
 import jax.numpy as jnp
 import optax
-from optax.contrib import MuonDimensionNumbers
 
 from apformer.layers import leaves
+from apformer.optimizer import muon
 
 
 @dataclass(frozen=True)
@@ -35,6 +34,9 @@ class Config:
     """Number of steps in which the learning rate rises linearly to its peak."""
     weight_decay: float = 0.0
     """Pull of matrices and the embedding table towards 0. Biases, gains, sinks and position tables do not decay."""
+    muon_every: int = 1
+    """Number of training steps in which a layer takes one step by Muon, of as many times the size. Layers take turns.
+    With more than 1 a training step takes less time."""
     beta1: float = 0.9
     """Decay of the running mean of the gradient."""
     beta2: float = 0.99
@@ -84,17 +86,13 @@ def decay_mask(params):
     return jax.tree_util.tree_map_with_path(lambda path, _: leaves.role(path).decays, params)
 
 
-def matrix_dimensions(params):
-    """For Muon: the input and output axes of each matrix of the blocks and cells; None for any other leaf."""
+def labels(params):
+    """By which rule a parameter is trained where the rule is Muon: muon for the matrices of the blocks, or adam."""
 
-    def of(path, leaf):
-        matrix = leaves.matrix(path)
-        if matrix is None:
-            return None
-        inputs, outputs = ([axis % leaf.ndim for axis in axes] for axes in (matrix.inputs, matrix.outputs))
-        return MuonDimensionNumbers(tuple(inputs), tuple(outputs))
+    def label(path, _):
+        return "adam" if leaves.matrix(path) is None else "muon"
 
-    return jax.tree_util.tree_map_with_path(of, params)
+    return jax.tree_util.tree_map_with_path(label, params)
 
 
 def decay_beside_muon(params):
@@ -114,16 +112,11 @@ def make(cfg, steps):
         if cfg.rule == "adamw":
             rule = optax.adamw(rate, cfg.beta1, cfg.beta2, weight_decay=decay, mask=decay_mask)
         else:
-            muon = optax.contrib.muon(
-                5.0 * rate,  # an orthogonal step has singular values near 1, and bears a higher rate than Adam's
-                muon_weight_dimension_numbers=matrix_dimensions,
-                weight_decay=decay,
-                adam_learning_rate=rate,
-                adam_b1=cfg.beta1,
-                adam_b2=cfg.beta2,
-                adam_weight_decay=0.0,  # optax would decay biases, gains and position tables with it
-            )
-            rule = optax.chain(muon, optax.add_decayed_weights(-rate * decay, decay_beside_muon))
+            # A step has singular values near 1, and bears a higher rate than Adam's.
+            matrices = muon.make(5.0 * rate, decay, cfg.muon_every)
+            others = optax.adamw(rate, cfg.beta1, cfg.beta2, weight_decay=0.0, nesterov=True)
+            rule = optax.partition({"muon": matrices, "adam": others}, labels)
+            rule = optax.chain(rule, optax.add_decayed_weights(-rate * decay, decay_beside_muon))
         return optax.chain(optax.clip_by_global_norm(cfg.max_grad_norm), rule)
 
     def init(params):

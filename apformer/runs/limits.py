@@ -21,6 +21,7 @@ def check(settings):
     require("learning_rate", 0 < rule.learning_rate < 10, rule, "more than 0 and less than 10")
     require("min_lr", 0 <= rule.min_lr <= rule.learning_rate, rule, f"0 to --learning_rate, {rule.learning_rate}")
     require("weight_decay", 0 <= rule.weight_decay < 10, rule, "at least 0 and less than 10")
+    require("muon_every", 1 <= rule.muon_every < 2**31, rule, "1 to 2147483647")
     require("beta1", 0 <= rule.beta1 < 1, rule, "at least 0 and less than 1")
     require("beta2", 0 <= rule.beta2 < 1, rule, "at least 0 and less than 1")
     require("max_grad_norm", 0 < rule.max_grad_norm < math.inf, rule, "more than 0")
