@@ -34,7 +34,8 @@ def text(
     settings = replace(settings, training=replace(settings.training, recipe="text"))
     if init_from is None and architecture == "recurrent":
         cells = rnn.Config(vocab_size=512, d_model=256, n_layers=2)
-        return replace(settings, architecture="recurrent", model=cells)
+        rule = replace(settings.optimizer, muon_every=1)  # not measured for cells with more
+        return replace(settings, architecture="recurrent", model=cells, optimizer=rule)
     if architecture not in (None, settings.architecture):
         fault = f"--architecture {architecture} contradicts a model that is of {settings.architecture}"
         raise UserError(f"{fault}: drop the flag", USAGE)
@@ -52,10 +53,11 @@ def baby_gpt_cpu(context: int | None = None, init_from: str | None = None, lora_
     """nanoGPT's character model for a CPU: 4 layers, 4 heads, 128 wide; batches of 12, 2,000 steps."""
     training = Training(recipe="baby_gpt_cpu", steps=2000, batch_size=12, save_every=250)
     shape = {"d_model": 128, "n_heads": 4, "n_layers": 4}
-    return _language_model(training, context, 64, init_from, lora_rank, shape)
+    # Newton-Schulz steps of all four layers would take a third of a training step on a CPU.
+    return _language_model(training, context, 64, init_from, lora_rank, shape, muon_every=4)
 
 
-def _language_model(training, context, usual, folder, lora_rank, shape):
+def _language_model(training, context, usual, folder, lora_rank, shape, muon_every=1):
     """GPT-2's architecture, without biases in attention and head; or the model in a folder."""
     if folder is not None:
         return _further(training, folder, context or 128, lora_rank)
@@ -70,7 +72,7 @@ def _language_model(training, context, usual, folder, lora_rank, shape):
         tie_embeddings=True,
         **shape,
     )
-    rule = optimizer.Config(rule="muon", learning_rate=4e-3, weight_decay=0.1)
+    rule = optimizer.Config(rule="muon", learning_rate=4e-3, weight_decay=0.1, muon_every=muon_every)
     data = Config(context=usual if context is None else context)
     return Settings("text", "model", training, architecture, data, Options(), rule)
 
