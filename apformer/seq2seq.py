@@ -158,7 +158,7 @@ def apply(
     x_BTD = _embed(params, "decoder", target_BT, positions_BT, cfg)
     view = View(causal_mask(positions_BT, positions_BT), positions_BT, source_mask_BTS=mask_BTS, source_BSD=source_BSD)
     y_BTD, written = _blocks(params, "decoder", x_BTD, cfg, decoder_key, capture, view, remat)
-    logits_BTV = _read_out(params, y_BTD, cfg)
+    logits_BTV = read_out(params, y_BTD, cfg)
     return (logits_BTV, read | written) if capture else logits_BTV
 
 
@@ -193,12 +193,12 @@ def init_cache(params, source_BS, cfg, length, source_lengths_B=None):
     }
 
 
-def extend(params, tokens_BT, cache, cfg, *, lengths_B=None):
+def extend(params, tokens_BT, cache, cfg, *, lengths_B=None, head=None):
     """Logits of new target tokens after those in the cache, and the cache with them: (logits_BTV, cache).
 
     Serves prefill and single steps alike. lengths_B: how many of a row's new tokens are real, possibly none. A row must
     not outgrow the cache, nor the max_len of learned positions. Raises ValueError for tokens that are no rows, and for
-    more of them than slots.
+    more of them than slots. head(params, x_BTD, cfg) -> logits_BTV stands in place of `read_out`, if given.
     """
     config.check_tokens("tokens_BT", tokens_BT)
     B, T = tokens_BT.shape
@@ -210,13 +210,12 @@ def extend(params, tokens_BT, cache, cfg, *, lengths_B=None):
     mask_BTS, source_mask_BTS = causal_mask(positions_BT, positions_BS), cache["source_mask"]
     view = View(mask_BTS, positions_BT, write=write, source_mask_BTS=source_mask_BTS)
     x_BTD = _embed(params, "decoder", jnp.where(real_BT, tokens_BT, 0), positions_BT, cfg)
-    layers = []
-    blocks = unstack(params)["decoder"]["blocks"]
+    layers, blocks = [], unstack(params)["decoder"]["blocks"]
     for layer_params, *caches in zip(blocks, cache["layers"], cache["source"], strict=True):
         x_BTD, _, layer_cache = _block(cfg).apply({"params": layer_params}, x_BTD, view, *caches)
         layers.append(layer_cache)
     new = {"length": cache["length"] + lengths_B, "position": cached_BS, "layers": layers}
-    return _read_out(params, x_BTD, cfg), cache | new
+    return (head or read_out)(params, x_BTD, cfg), cache | new
 
 
 def _encode(params, source_BS, cfg, lengths_B, key, capture, remat=False):
@@ -226,7 +225,7 @@ def _encode(params, source_BS, cfg, lengths_B, key, capture, remat=False):
     mask_BTS, positions_BS = real_BS[:, None], jnp.arange(source_BS.shape[1], dtype=jnp.int32)[None]
     x_BSD = _embed(params, "encoder", source_BS, positions_BS, cfg)
     y_BSD, captured = _blocks(params, "encoder", x_BSD, cfg, key, capture, View(mask_BTS, positions_BS), remat)
-    return _final_norm(params["encoder"], y_BSD, cfg), mask_BTS, captured
+    return final_norm(params["encoder"], y_BSD, cfg), mask_BTS, captured
 
 
 def _captures(side):
@@ -287,13 +286,15 @@ def _embed(params, side, tokens_BT, positions_BT, cfg):
     return places.apply({"params": own}, x_BTD, positions_BT)
 
 
-def _final_norm(params, x_BTD, cfg):
+def final_norm(params, x_BTD, cfg):
+    """The norm after the last block of a side, whose parameters these are; x itself where there is none."""
     if not cfg.final_norm:
         return x_BTD
     return LayerNorm(cfg.norm_epsilon).apply({"params": params["final_norm"]}, x_BTD)
 
 
-def _read_out(params, x_BTD, cfg):
-    x_BTD = _final_norm(params["decoder"], x_BTD, cfg)
+def read_out(params, x_BTD, cfg):
+    """The logits of what the decoder's blocks made of its tokens."""
+    x_BTD = final_norm(params["decoder"], x_BTD, cfg)
     table_VD = _table(params, "decoder") if cfg.tie_embeddings else None
     return Head(cfg.target_vocab_size, bias=False).apply({"params": params.get("head", {})}, x_BTD, table_VD)

@@ -11,7 +11,7 @@ from apformer.commands import _prompts
 from apformer.errors import USAGE, UserError
 from apformer.flags import parse, require
 from apformer.runs import directory, restore, settings_file
-from apformer.tasks.translation import corpus, scores, training, vocabularies
+from apformer.tasks.translation import corpus, memory, scores, training, vocabularies
 from apformer.tasks.translation.search import search
 
 EXAMPLE = 'apformer translate RUN "seven hundred and five"'
@@ -29,6 +29,9 @@ class Translate:
     """Number of beams of the search. With 1, the most likely token is always taken. The default is that of the run."""
     alpha: float | None = None
     """Length penalty: 0 for none, more for longer translations. The default is that of the run."""
+    memory: int | None = None
+    """Number of training pairs that each sentence looks up; 0 for none. The texts that the run learned from must be
+    where they were. The default is that of the run."""
     temperature: float = 0.0
     """Divisor of the logits. With 0, translations are searched for; above 0, tokens are drawn."""
     seed: int = 0
@@ -50,6 +53,7 @@ def translate(args):
     """Print the translation of each sentence. Raises UserError that names the flag, the file or the line."""
     require("beams", args.beams is None or 1 <= args.beams < 2**15, args, "1 to 32767")
     require("alpha", args.alpha is None or 0 <= args.alpha < 100, args, "at least 0 and less than 100")
+    require("memory", args.memory is None or 0 <= args.memory < 2**31, args, "0 to 2147483647")
     require("temperature", 0 <= args.temperature < 1e6, args, "0 or more")
     require("seed", 0 <= args.seed < 2**31, args, "0 to 2147483647")
     given = ([*args.run_and_sentence], args.file, "a sentence", EXAMPLE, corpus.lines_of)
@@ -63,9 +67,14 @@ def translate(args):
     settings = replace(settings, data=replace(settings.data, longest=longest))
     sources = training.encode_side(source, lines, name, settings.data, "translate shorter sentences")
     params, _, _ = restore.load_params(path, settings, args.member)
-    given = {name: getattr(args, name) for name in ("beams", "alpha") if getattr(args, name) is not None}
-    method = {"options": replace(settings.options, **given), "temperature": args.temperature, "seed": args.seed}
+    names = ("beams", "alpha", "memory")
+    given = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
+    options = replace(settings.options, **given)
+    if options.memory and others:
+        raise UserError("--ensemble has no memory of training pairs: drop it, or give --memory 0", USAGE)
+    method = {"options": options, "temperature": args.temperature, "seed": args.seed}
     method["others"] = [(params, other.model) for params, other in others]
+    method["memory"] = memory.build(params, settings, restore.load_rows(path)) if options.memory else None
     found = [target.decode(tokens_T) for tokens_T in search(sources, params, settings, **method)]
     if args.json:
         answers = [{"source": line, "translation": text} for line, text in zip(lines, found, strict=True)]

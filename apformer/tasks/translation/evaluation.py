@@ -13,7 +13,7 @@ import numpy as np
 from apformer import seq2seq
 from apformer.report import attention, tables
 from apformer.tasks import Evaluation
-from apformer.tasks.translation import scores, training
+from apformer.tasks.translation import memory, scores, training
 from apformer.tasks.translation.search import search
 
 SAMPLES = 8
@@ -34,7 +34,9 @@ def evaluate(model, settings, rows, progress):
         for source_S in training.encode_side(tokenizers[0], part.sources, part.names[0], settings.data)
     ]
     begun = time.perf_counter()
-    tokens = search(sources, model.params, settings, options, progress=lambda done: progress(done, len(sources)))
+    remembered = memory.build(model.params, settings, rows) if options.memory else None
+    reporter = lambda done: progress(done, len(sources))  # noqa: E731
+    tokens = search(sources, model.params, settings, options, memory=remembered, progress=reporter)
     seconds = time.perf_counter() - begun
     texts, scored = iter([tokenizers[1].decode(tokens_T) for tokens_T in tokens]), {}
     written = {name: [*islice(texts, len(part.sources))] for name, part in parts.items()}
@@ -45,6 +47,7 @@ def evaluate(model, settings, rows, progress):
     result = {
         "beams": options.beams,
         "alpha": options.alpha,
+        **({"memory": options.memory} if options.memory else {}),
         "seconds": round(seconds, 1),
         **scored.pop("test"),
         "parts": scored,

@@ -18,3 +18,10 @@ class Options:
     """Number of beams in the search for translations. With 1, the most likely token is always taken."""
     alpha: float = 0.6
     """Length penalty of the search: 0 for none, more for longer translations."""
+    memory: int = 0
+    """Number of training pairs that each sentence looks up while it is translated: those whose sources have most in
+    common with it. With 0, none. A pair of the very same source is left out."""
+    memory_share: float = 0.6
+    """Share of the probability of each token that comes from the pairs looked up, with --memory."""
+    memory_temperature: float = 20.0
+    """Squared distance of two decoder states at which a token looked up counts 1/e as much, with --memory."""

@@ -8,16 +8,20 @@ import numpy as np
 
 from apformer import seq2seq
 from apformer.decoding import beam, buckets, ensemble, generate
+from apformer.tasks.translation import memory as memories
 
 BATCH_TOKENS = 1024  # of the sources of a batch, padded
 MULTIPLE = 8  # of which the padded widths are
 
 
-def search(sources, params, settings, options, temperature=0.0, seed=0, others=(), progress=lambda done: None):
+def search(
+    sources, params, settings, options, temperature=0.0, seed=0, others=(), memory=None, progress=lambda done: None
+):
     """The translation of each source, tokens without the end: the best that the search finds, or one that is drawn.
 
     sources: int32 arrays, each with the end token. A translation has at most 16 tokens and twice those of its source.
     others: (params, Config) of models with the same vocabulary that translate together with this one.
+    memory: `memory.build` of the run, where options.memory says how many of its pairs each sentence looks up.
     """
     cfg, most = settings.model, settings.data.longest
     params, cfgs = zip((params, cfg), *others, strict=True)
@@ -33,6 +37,8 @@ def search(sources, params, settings, options, temperature=0.0, seed=0, others=(
             source_BS,
             lengths_B,
             jax.random.fold_in(key, int(rows[0])),
+            None if memory is None else memories.look_up(memory, [sources[n] for n in row_B], options.memory),
+            (options.memory_share, options.memory_temperature),
             steps=min(16 + 2 * width, most),
             beams=options.beams,
             alpha=options.alpha,
@@ -45,13 +51,16 @@ def search(sources, params, settings, options, temperature=0.0, seed=0, others=(
     return found
 
 
-def _decode(params, source_BS, lengths_B, key, *, cfgs, temperature, steps, beams, alpha):
-    """tokens_BN, each with the end token unless it was cut off. params: those of each model."""
+def _decode(params, source_BS, lengths_B, key, found, mixture, *, cfgs, temperature, steps, beams, alpha):
+    """tokens_BN, each with the end token unless it was cut off. params: those of each model. found, mixture: of the
+    memory that one model has."""
     with jax.default_matmul_precision("highest"):
         models = [*zip(params, cfgs, strict=True)]
         caches = [seq2seq.init_cache(own, source_BS, cfg, steps, lengths_B) for own, cfg in models]
         # Layers are taken out of their stack once, not at every step.
         extends = [partial(seq2seq.extend, seq2seq.unstack(own), cfg=cfg) for own, cfg in models]
+        if found is not None:
+            extends = [partial(extends[0], head=memories.head(found, *mixture))]
         alone = len(models) == 1
         extend, cache = (extends[0], caches[0]) if alone else (ensemble.together(extends), ensemble.join(caches))
         end_B = jnp.full(len(source_BS), cfgs[0].target_vocab_size - 1, jnp.int32)
