@@ -21,7 +21,7 @@ class Options:
     memory: int = 0
     """Number of training pairs that each sentence looks up while it is translated: those whose sources have most in
     common with it. With 0, none. A pair of the very same source is left out."""
-    memory_share: float = 0.6
+    memory_share: float = 0.5
     """Share of the probability of each token that comes from the pairs looked up, with --memory."""
-    memory_temperature: float = 20.0
+    memory_temperature: float = 40.0
     """Squared distance of two decoder states at which a token looked up counts 1/e as much, with --memory."""
