@@ -63,13 +63,15 @@ class Diversify:
     """Width of the feed-forward layers of the last run. The default is 512, or that of --init_from."""
     dropout: float = 0.2
     """Dropout of the last run: more pairs want less of it."""
+    memory: int | None = None
+    """Number of training pairs that each sentence looks up where the last run is scored. The default is none."""
 
 
 def run(args):
     """Train both teachers, have them translate, train the last run. Raises UserError where a command fails."""
     out = Path(args.out)
     texts = texts_of("train", args)
-    asked = {name: getattr(args, name) for name in ("init_from", "learning_rate", "d_ff", "dropout")}
+    asked = {name: getattr(args, name) for name in ("init_from", "learning_rate", "d_ff", "dropout", "memory")}
     if args.init_from is None and args.d_ff is None:
         asked["d_ff"] = 512
     given = [word for name, value in asked.items() if value is not None for word in (f"--{name}", value)]
