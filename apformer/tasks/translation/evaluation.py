@@ -35,8 +35,14 @@ def evaluate(model, settings, rows, progress):
     ]
     begun = time.perf_counter()
     remembered = memory.build(model.params, settings, rows) if options.memory else None
-    reporter = lambda done: progress(done, len(sources))  # noqa: E731
-    tokens = search(sources, model.params, settings, options, memory=remembered, progress=reporter)
+    tokens = search(
+        sources,
+        model.params,
+        settings,
+        options,
+        memory=remembered,
+        progress=lambda done: progress(done, len(sources)),
+    )
     seconds = time.perf_counter() - begun
     texts, scored = iter([tokenizers[1].decode(tokens_T) for tokens_T in tokens]), {}
     written = {name: [*islice(texts, len(part.sources))] for name, part in parts.items()}
@@ -96,7 +102,9 @@ def what_it_read(params, cfg, source_S, target_T, tokenizers):
 
 def table(result):
     """An evaluation for a terminal."""
-    lines = [f"beam {result['beams']}, length penalty {result['alpha']:g}, {result['seconds']:.0f} s", ""]
+    looked_up = f", {result['memory']:,} training pairs looked up" if "memory" in result else ""
+    method = f"beam {result['beams']}, length penalty {result['alpha']:g}{looked_up}"
+    lines = [f"{method}, {result['seconds']:.0f} s", ""]
     rows = [["part", "sentences", "BLEU", "tokenised BLEU", "chrF", "exact"]]
     for name, found in {"test": result, **result["parts"]}.items():
         values = [_points(found[key]) for key in ("bleu", "tokenized_bleu", "chrf")]
