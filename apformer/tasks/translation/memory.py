@@ -4,11 +4,12 @@
 
 h is the decoder's last state. The sum is over the target tokens y_i of some training pairs, and h_i is the state from
 which the model would predict y_i. So the second part is attention whose values are tokens. The pairs are those whose
-sources have most in common with the sentence, words weighed by their rarity (tf-idf, cosine), as in Meng et al. 2022.
+sources have most in common with the sentence, tokens weighed by their rarity (tf-idf, cosine): few, so a step is cheap.
 The model has no more parameters than before; what it looks up are its own states of its own training pairs.
 """
 
 from functools import partial
+from itertools import islice
 from typing import NamedTuple
 
 import jax
@@ -84,9 +85,9 @@ def nearest(memory, source_S, count):
         if token in memory.holders:
             score_P[memory.holders[token]] += memory.rarity[token] ** 2
     score_P /= memory.norm_P
-    found = np.argsort(-score_P, kind="stable")[: count + 1]
     itself = source_S.tobytes()
-    return [n for n in found if memory.sources[n] != itself][:count]
+    others = (n for n in np.argsort(-score_P, kind="stable") if memory.sources[n] != itself)
+    return [*islice(others, count)]
 
 
 def look_up(memory, sources, count):

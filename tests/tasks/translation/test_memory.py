@@ -53,6 +53,8 @@ def test_the_nearest_sources_share_the_rarest_words():
 def test_a_sentence_does_not_find_itself():
     known = by_hand([1, 2, 8], [1, 2, 3, 8], [4, 8])
     assert memory.nearest(known, np.int32([1, 2, 8]), 2) == [1, 2]
+    twice = by_hand([1, 2, 8], [1, 2, 8], [4, 8])
+    assert memory.nearest(twice, np.int32([1, 2, 8]), 1) == [2]
 
 
 def test_states_predict_the_tokens_that_they_stand_for(remembered):
