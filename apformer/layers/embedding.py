@@ -7,7 +7,7 @@ Vaswani et al. 2017, section 3.4. The head is tied where it is handed the embedd
 import jax.numpy as jnp
 from flax import linen as nn
 
-from apformer.layers.linear import Linear
+from apformer.layers.linear import Linear, product
 
 
 class Embedding(nn.Module):
@@ -35,7 +35,7 @@ class Head(nn.Module):
     def __call__(self, x_BTD, table_VD=None):
         if table_VD is None:
             return Linear(self.vocab_size, self.bias, name="output")(x_BTD)
-        logits_BTV = jnp.einsum("BTD,VD->BTV", x_BTD, table_VD)
+        logits_BTV = product(x_BTD, table_VD.T)
         if self.bias:
             logits_BTV = logits_BTV + self.param("bias", nn.initializers.zeros, (self.vocab_size,))[None, None]
         return logits_BTV
