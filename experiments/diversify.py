@@ -63,6 +63,12 @@ class Diversify:
     """Width of the feed-forward layers of the last run. The default is 512, or that of --init_from."""
     dropout: float = 0.2
     """Dropout of the last run: more pairs want less of it."""
+    teacher_memory: int = 0
+    """Number of training pairs that the forward run looks up for each source that it translates."""
+    beams: int | None = None
+    """Number of beams with which the last run is scored. The default is that of the recipe."""
+    mbr: int | None = None
+    """Number of the best beams of which a translation of the last run is the one that agrees most with the others."""
     memory: int | None = None
     """Number of training pairs that each sentence looks up where the last run is scored. The default is none."""
 
@@ -71,7 +77,8 @@ def run(args):
     """Train both teachers, have them translate, train the last run. Raises UserError where a command fails."""
     out = Path(args.out)
     texts = texts_of("train", args)
-    asked = {name: getattr(args, name) for name in ("init_from", "learning_rate", "d_ff", "dropout", "memory")}
+    names = ("init_from", "learning_rate", "d_ff", "dropout", "beams", "mbr", "memory")
+    asked = {name: getattr(args, name) for name in names}
     if args.init_from is None and args.d_ff is None:
         asked["d_ff"] = 512
     given = [word for name, value in asked.items() if value is not None for word in (f"--{name}", value)]
@@ -89,6 +96,9 @@ def begin(out, args, last):
     and for a folder that holds what other flags made (exit USAGE).
     """
     flags.require("draws", args.draws >= 0, args, "0 or more")
+    flags.require("teacher_memory", args.teacher_memory >= 0, args, "0 or more")
+    if args.teacher_memory and len(args.forward) > 1:
+        raise UserError("--teacher_memory serves one forward run alone: name one, or drop it", USAGE)
     recipes.parse(last)
     for run in (*args.forward, *args.backward):
         directory.find(run)
@@ -113,14 +123,15 @@ def pairs_of(args):
     source, target = map(corpus.lines_of, args.files)
     found = list(zip(source, target, strict=True))
     forward = args.forward or [teacher("forward", args.files, args.validation, args)]
-    found += kept(source, told(forward, args.files[0], texts_of("forward", args)[1]))
+    memory = ("--memory", args.teacher_memory) if args.teacher_memory else ()
+    found += kept(source, told(forward, args.files[0], texts_of("forward", args)[1], *memory))
     backward = args.backward or [teacher("backward", args.files[::-1], args.validation[::-1], args)]
     found += kept(told(backward, args.files[1], texts_of("backward", args)[0]), target)
     for seed in range(1, args.draws + 1):
         drawn, answers = texts_of(f"draw{seed}", args)
         found += kept(
             told(backward, args.files[1], drawn, *DRAW, "--seed", seed),
-            told(forward, drawn, answers),
+            told(forward, drawn, answers, *memory),
         )
     return found
 

@@ -29,6 +29,9 @@ class Translate:
     """Number of beams of the search. With 1, the most likely token is always taken. The default is that of the run."""
     alpha: float | None = None
     """Length penalty: 0 for none, more for longer translations. The default is that of the run."""
+    mbr: int | None = None
+    """Number of the best beams of which the translation is the one that agrees most with the others; 0 for the best
+    beam. The default is that of the run."""
     memory: int | None = None
     """Number of training pairs that each sentence looks up; 0 for none. The texts that the run learned from must be
     where they were. The default is that of the run."""
@@ -67,9 +70,10 @@ def translate(args):
     settings = replace(settings, data=replace(settings.data, longest=longest))
     sources = training.encode_side(source, lines, name, settings.data, "translate shorter sentences")
     params, _, _ = restore.load_params(path, settings, args.member)
-    names = ("beams", "alpha", "memory")
+    names = ("beams", "alpha", "mbr", "memory")
     given = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
     options = replace(settings.options, **given)
+    require("mbr", 0 <= options.mbr <= options.beams, options, f"0 to {options.beams}, or more --beams")
     if options.memory and others:
         raise UserError("--ensemble has no memory of training pairs: drop it, or give --memory 0", USAGE)
     method = {"options": options, "temperature": args.temperature, "seed": args.seed}

@@ -135,6 +135,18 @@ def test_the_forward_run_translates_what_the_backward_run_draws(called, monkeypa
     assert Path("out/train.target.de").read_text() == answers
 
 
+def test_pairs_are_looked_up_by_the_forward_run_and_where_the_last_run_is_scored(called, monkeypatch, capsys):
+    asked = (*ASKED, "--teacher_memory", 5, "--memory", 7, "--beams", 9, "--mbr", 8)
+    assert main(monkeypatch, *asked, "--forward", "a/forward", "b/run") == errors.USAGE
+    assert "--teacher_memory serves one forward run alone" in capsys.readouterr().err
+    assert main(monkeypatch, *asked) == 0
+    trained, translated = ([words for words in called if words[0] == name] for name in ("train", "translate"))
+    assert [words[4:] for words in translated] == [["--memory", "5"], []]
+    found = [tuple(words[at : at + 2]) for words in trained for at in range(len(words)) if words[at] == "--memory"]
+    assert found == [("--memory", "7")]
+    assert "--beams 9 --mbr 8 --memory 7" in " ".join(trained[-1])
+
+
 def test_a_folder_of_other_flags_is_refused(called, monkeypatch, capsys):
     assert main(monkeypatch, *ASKED, "--forward", "a/run") == 0
     done = len(called)

@@ -53,7 +53,7 @@ def evaluate(model, settings, rows, progress):
     result = {
         "beams": options.beams,
         "alpha": options.alpha,
-        **({"memory": options.memory} if options.memory else {}),
+        **{name: getattr(options, name) for name in ("mbr", "memory") if getattr(options, name)},
         "seconds": round(seconds, 1),
         **scored.pop("test"),
         "parts": scored,
@@ -102,8 +102,9 @@ def what_it_read(params, cfg, source_S, target_T, tokenizers):
 
 def table(result):
     """An evaluation for a terminal."""
+    agreed = f", the best {result['mbr']} compared" if "mbr" in result else ""
     looked_up = f", {result['memory']:,} training pairs looked up" if "memory" in result else ""
-    method = f"beam {result['beams']}, length penalty {result['alpha']:g}{looked_up}"
+    method = f"beam {result['beams']}, length penalty {result['alpha']:g}{agreed}{looked_up}"
     lines = [f"{method}, {result['seconds']:.0f} s", ""]
     rows = [["part", "sentences", "BLEU", "tokenised BLEU", "chrF", "exact"]]
     for name, found in {"test": result, **result["parts"]}.items():

@@ -18,6 +18,9 @@ class Options:
     """Number of beams in the search for translations. With 1, the most likely token is always taken."""
     alpha: float = 0.6
     """Length penalty of the search: 0 for none, more for longer translations."""
+    mbr: int = 0
+    """Number of the best beams of which the translation is the one that agrees most with the others (minimum Bayes
+    risk). With 0, it is the best beam. It needs no fewer --beams, and gains from more."""
     memory: int = 0
     """Number of training pairs that each sentence looks up while it is translated: those whose sources have most in
     common with it. With 0, none. A pair of the very same source is left out."""

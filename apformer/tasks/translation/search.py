@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from apformer import seq2seq
-from apformer.decoding import beam, buckets, ensemble, generate
+from apformer.decoding import beam, buckets, ensemble, generate, minimum_risk
 from apformer.tasks.translation import memory as memories
 
 BATCH_TOKENS = 1024  # of the sources of a batch, padded
@@ -20,19 +20,22 @@ def search(
     """The translation of each source, tokens without the end: the best that the search finds, or one that is drawn.
 
     sources: int32 arrays, each with the end token. A translation has at most 16 tokens and twice those of its source.
+    With options.mbr, it is the one of so many best beams that agrees most with the others.
     others: (params, Config) of models with the same vocabulary that translate together with this one.
     memory: `memory.build` of the run, where options.memory says how many of its pairs each sentence looks up.
     """
     cfg, most = settings.model, settings.data.longest
     params, cfgs = zip((params, cfg), *others, strict=True)
-    decode = jax.jit(partial(_decode, cfgs=cfgs, temperature=temperature), static_argnames=("steps", "beams", "alpha"))
+    decode = jax.jit(
+        partial(_decode, cfgs=cfgs, temperature=temperature), static_argnames=("steps", "beams", "alpha", "best")
+    )
     # No wider than the longest sentence there may be: learned positions end there.
     width_N = np.array([min(-(-len(source) // MULTIPLE) * MULTIPLE, most) for source in sources])
     found, end, key = [None] * len(sources), cfg.target_vocab_size - 1, jax.random.key(seed)
     done = 0
     for rows, row_B, width in buckets.batches(width_N, BATCH_TOKENS):
         source_BS, lengths_B = generate.pad_prompts([sources[n] for n in row_B], width)
-        tokens_BN = decode(
+        tokens_BWN, scores_BW = decode(
             params,
             source_BS,
             lengths_B,
@@ -42,18 +45,27 @@ def search(
             steps=min(16 + 2 * width, most),
             beams=options.beams,
             alpha=options.alpha,
+            best=max(options.mbr, 1),
         )
-        for n, tokens_N in zip(rows, np.asarray(tokens_BN), strict=False):
-            ends = np.flatnonzero(tokens_N == end)
-            found[n] = tokens_N[: ends[0] if len(ends) else None]
+        for n, tokens_WN, scores_W in zip(rows, np.asarray(tokens_BWN), np.asarray(scores_BW), strict=False):
+            texts = [_before(end, tokens_N) for tokens_N in tokens_WN]
+            found[n] = texts[minimum_risk.best([text.tolist() for text in texts], scores_W)]
         done += len(rows)
         progress(done)
     return found
 
 
-def _decode(params, source_BS, lengths_B, key, found, mixture, *, cfgs, temperature, steps, beams, alpha):
-    """tokens_BN, each with the end token unless it was cut off. params: those of each model. found, mixture: of the
-    memory that one model has."""
+def _before(end, tokens_N):
+    ends = np.flatnonzero(tokens_N == end)
+    return tokens_N[: ends[0] if len(ends) else None]
+
+
+def _decode(params, source_BS, lengths_B, key, found, mixture, *, cfgs, temperature, steps, beams, alpha, best):
+    """(tokens_BWN, scores_BW) of the `best` best beams, or of one text that is drawn.
+
+    Each text has the end token, unless it was cut off. params: those of each model. found, mixture: of the memory that
+    one model has.
+    """
     with jax.default_matmul_precision("highest"):
         models = [*zip(params, cfgs, strict=True)]
         caches = [seq2seq.init_cache(own, source_BS, cfg, steps, lengths_B) for own, cfg in models]
@@ -66,6 +78,9 @@ def _decode(params, source_BS, lengths_B, key, found, mixture, *, cfgs, temperat
         end_B = jnp.full(len(source_BS), cfgs[0].target_vocab_size - 1, jnp.int32)
         if temperature:
             draw = generate.sampler(temperature)
-            return generate.generate(extend, cache, end_B[:, None], jnp.ones_like(end_B), steps, key=key, sample=draw)
+            one = jnp.ones_like(end_B)
+            tokens_BN = generate.generate(extend, cache, end_B[:, None], one, steps, key=key, sample=draw)
+            return tokens_BN[:, None], jnp.zeros((len(source_BS), 1))
         shared = ("source", "source_mask")
-        return beam.search(extend, cache, end_B, end_B[0], steps, beams=beams, alpha=alpha, shared=shared)[0][:, 0]
+        found = beam.search(extend, cache, end_B, end_B[0], steps, beams=beams, alpha=alpha, shared=shared)
+        return found[0][:, :best], found[2][:, :best]

@@ -25,7 +25,7 @@ from apformer.tokenizers import dropout
 
 NOT_COMPILED = {  # settings that no compiled program knows
     "data": tuple(field.name for field in fields(corpus.Config) if field.name != "widths"),
-    "options": ("init_from", "beams", "alpha", "memory", "memory_share", "memory_temperature"),
+    "options": ("init_from", "beams", "alpha", "mbr", "memory", "memory_share", "memory_temperature"),
 }
 WIDTHS = 6
 CUTS = 8  # of a training sentence into tokens, where byte pairs have dropout
@@ -42,6 +42,7 @@ def check(settings):
     if options.r_drop and not seq2seq.wants_key(settings.model):
         raise UserError("--r_drop compares two passes that differ by dropout: give --dropout, or --r_drop 0", USAGE)
     require("alpha", 0 <= options.alpha < 100, options, "at least 0 and less than 100")
+    require("mbr", 0 <= options.mbr <= options.beams, options, f"0 to {options.beams}, or more --beams")
     require("memory", 0 <= options.memory < 2**31, options, "0 to 2147483647")
     require("memory_share", 0 <= options.memory_share < 1, options, "at least 0 and less than 1")
     require("memory_temperature", 0 < options.memory_temperature < 1e6, options, "more than 0 and less than 1000000")

@@ -6,6 +6,7 @@ import json
 import shutil
 import sys
 from dataclasses import replace
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -15,6 +16,7 @@ import pytest
 from apformer import cli, errors, seq2seq, train
 from apformer.analysis import ablate
 from apformer.commands import translate
+from apformer.decoding import beam, minimum_risk
 from apformer.decoding.bind import bind
 from apformer.formats import weights as weights_
 from apformer.runs import checkpoint, fit, recipes, restore, settings_file
@@ -291,6 +293,28 @@ def test_learned_positions_serve_the_longest_sentences_they_have():
         np.testing.assert_array_equal(tokens_T, expected_T[:20])
 
 
+def test_a_translation_is_the_one_of_the_best_beams_that_agrees_most(trained):
+    settings, params, tokenizer = trained
+    sources = pair_task.encode_side(tokenizer, ["7", "231", "99", "310"], "here", settings.data)
+    teaching = replace(settings.options, beams=6)
+    alone, first, compared = (
+        searching.search(sources, params, settings, replace(teaching, mbr=mbr)) for mbr in (0, 1, 6)
+    )
+    jax.tree.map(np.testing.assert_array_equal, alone, first)
+    end = settings.model.target_vocab_size - 1
+    extend = partial(seq2seq.extend, params, cfg=settings.model)
+    for source, chosen in zip(sources, compared, strict=True):
+        cache = seq2seq.init_cache(params, source[None], settings.model, 32)
+        tokens_BWN, lengths_BW, scores_BW = beam.search(
+            extend, cache, np.int32([end]), end, 32, beams=6, alpha=teaching.alpha
+        )
+        texts = [
+            [token for token in row[:length].tolist() if token != end]
+            for row, length in zip(tokens_BWN[0], lengths_BW[0], strict=True)
+        ]
+        assert chosen.tolist() == texts[minimum_risk.best(texts, scores_BW[0])]
+
+
 def test_a_search_by_one_beam_is_drawing_at_no_temperature(trained):
     settings, params, tokenizer = trained
     sources = pair_task.encode_side(tokenizer, ["7", "231"], "here", settings.data)
@@ -356,6 +380,7 @@ def test_runs_that_do_not_fit_each_other_do_not_translate_together(run, tmp_path
     ("flags", "sentence", "exit_code"),
     [
         (["7", "--beams", "0"], "--beams 0 is out of range: give 1 to 32767", errors.USAGE),
+        (["7", "--mbr", "6"], "--mbr 6 is out of range: give 0 to 5, or more --beams", errors.USAGE),
         (["7", "--alpha", "-1"], "--alpha -1.0 is out of range", errors.USAGE),
         (["7", "--temperature", "-1"], "--temperature -1.0 is out of range", errors.USAGE),
         ([], "none a sentence: give a sentence in quotes", errors.USAGE),
@@ -417,6 +442,7 @@ def test_its_parameters_can_be_exported(run, trained, tmp_path, capsys):
     [
         (["--to_language", "klingon"], "nobody here counts in 'klingon'", errors.USAGE),
         (["--beams", "0"], "--beams 0 is out of range", errors.USAGE),
+        (["--mbr", "9"], "--mbr 9 is out of range: give 0 to 5, or more --beams", errors.USAGE),
         (["--label_smoothing", "1"], "--label_smoothing 1.0 is out of range", errors.USAGE),
         (["--ema", "1"], "--ema 1.0 is out of range: give at least 0 and less than 1", errors.USAGE),
         (["--r_drop", "-1"], "--r_drop -1.0 is out of range", errors.USAGE),
