@@ -23,6 +23,7 @@ from apformer.tasks.translation import training
 ROWS = 64  # pairs that are read at once
 MULTIPLE = 16  # of which the padded widths are, while pairs are read
 KEYS = 1024  # of which the number of tokens looked up is a multiple, so that few programs are compiled
+LEAST = -1e30  # of a logit: its share is 0, and of nothing else it is no 0 / 0
 
 
 class Memory(NamedTuple):
@@ -91,18 +92,21 @@ def nearest(memory, source_S, count):
 
 
 def look_up(memory, sources, count):
-    """What each of these sentences looks up, Found."""
-    places = [
-        np.concatenate([np.arange(memory.start_P[n], memory.start_P[n + 1]) for n in nearest(memory, source_S, count)])
-        for source_S in sources
-    ]
-    place_BK, lengths_B = _padded(places, -(-max(map(len, places)) // KEYS) * KEYS, len(places))
+    """What each of these sentences looks up, Found: nothing, if all training sources are the sentence itself."""
+    place_N = np.arange(memory.start_P[-1])
+    found = [[slice(*memory.start_P[n : n + 2]) for n in nearest(memory, source_S, count)] for source_S in sources]
+    places = [np.concatenate([place_N[:0], *(place_N[kept] for kept in each)]) for each in found]
+    place_BK, lengths_B = _padded(places, -(-max(1, *map(len, places)) // KEYS) * KEYS, len(places))
     real_BK = np.arange(place_BK.shape[1])[None] < lengths_B[:, None]
     return Found(memory.state_ND[place_BK], memory.token_N[place_BK], real_BK)
 
 
 def head(found, share, temperature):
-    """head(params, x_BTD, cfg) of `seq2seq.extend`: log p(y | h) above. Its rows are the beams of each sentence."""
+    """head(params, x_BTD, cfg) of `seq2seq.extend`: log p(y | h) above. Its rows are the beams of each sentence.
+
+    Where nothing was found, s is 0.
+    """
+    share_B = jnp.where(found.real_BK.any(1), share, 0.0)
 
     def log_probabilities(params, x_BTD, cfg):
         B, V = len(found.token_BK), cfg.target_vocab_size
@@ -113,10 +117,11 @@ def head(found, share, temperature):
             + jnp.square(found.state_BKD).sum(-1)[:, None]
             - 2.0 * jnp.einsum("BTD,BKD->BTK", h_BTD, found.state_BKD)
         )
-        a_BTK = jax.nn.softmax(jnp.where(found.real_BK[:, None], -distance_BTK / temperature, -jnp.inf), axis=-1)
+        a_BTK = jax.nn.softmax(jnp.where(found.real_BK[:, None], -distance_BTK / temperature, LEAST), axis=-1)
         looked_up = jax.vmap(lambda a_TK, token_K: jnp.zeros((a_TK.shape[0], V)).at[:, token_K].add(a_TK))
         looked_up_BTV = looked_up(a_BTK, found.token_BK).reshape(model_BTV.shape)
-        return jnp.log((1.0 - share) * model_BTV + share * looked_up_BTV)
+        share_B11 = jnp.repeat(share_B, len(x_BTD) // B)[:, None, None]
+        return jnp.log((1.0 - share_B11) * model_BTV + share_B11 * looked_up_BTV)
 
     return log_probabilities
 

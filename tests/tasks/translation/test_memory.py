@@ -93,6 +93,19 @@ def test_probabilities_are_those_of_the_equation(remembered):
         assert expected_V.sum() == pytest.approx(1)
 
 
+def test_where_all_training_sources_are_the_sentence_itself_the_model_translates_alone(remembered):
+    settings, params, rows, built = remembered
+    sources = training.encode_side(rows["tokenizers"][0], rows["lines"]["test"].sources[:2], "test", settings.data)
+    only = built._replace(sources=[sources[0].tobytes()] * len(built.sources))
+    found = search(sources, params, settings, replace(settings.options, memory=3), memory=only)
+    alone = search(sources, params, settings, replace(settings.options, memory=0))
+    helped = search(sources, params, settings, replace(settings.options, memory=3), memory=built)
+    assert found[0].tolist() == alone[0].tolist()
+    assert found[1].tolist() == helped[1].tolist()
+    nothing = memory.look_up(only, sources[:1], 3)
+    assert not nothing.real_BK.any() and nothing.state_BKD.shape[0] == 1
+
+
 def test_without_a_share_the_search_finds_what_it_finds_alone(remembered):
     settings, params, rows, built = remembered
     sources = training.encode_side(rows["tokenizers"][0], rows["lines"]["test"].sources, "test", settings.data)
@@ -105,6 +118,9 @@ def test_without_a_share_the_search_finds_what_it_finds_alone(remembered):
 
 def test_a_run_is_scored_with_its_memory_and_the_command_translates_with_it(run, capsys):
     assert json.loads((run / "evaluation.json").read_text())["memory"] == 3
+    page = (run / "report.html").read_text()
+    assert "apformer translate also looks up training pairs, which this page does not" in page
+    assert "with length penalty 0.6, and looks up 3 training pairs." in page
     capsys.readouterr()
     assert cli.main(["translate", str(run), "three hundred and five"]) == 0
     with_memory = capsys.readouterr().out
