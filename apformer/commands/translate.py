@@ -78,7 +78,9 @@ def translate(args):
         raise UserError("--ensemble has no memory of training pairs: drop it, or give --memory 0", USAGE)
     method = {"options": options, "temperature": args.temperature, "seed": args.seed}
     method["others"] = [(params, other.model) for params, other in others]
-    method["memory"] = memory.build(params, settings, restore.load_rows(path)) if options.memory else None
+    if options.memory:
+        asked = replace(settings, options=options)
+        method["memory"] = memory.build(params, asked, restore.load_rows(path), sources)
     found = [target.decode(tokens_T) for tokens_T in search(sources, params, settings, **method)]
     if args.json:
         answers = [{"source": line, "translation": text} for line, text in zip(lines, found, strict=True)]

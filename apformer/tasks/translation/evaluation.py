@@ -34,7 +34,7 @@ def evaluate(model, settings, rows, progress):
         for source_S in training.encode_side(tokenizers[0], part.sources, part.names[0], settings.data)
     ]
     begun = time.perf_counter()
-    remembered = memory.build(model.params, settings, rows) if options.memory else None
+    remembered = memory.build(model.params, settings, rows, sources) if options.memory else None
     tokens = search(
         sources,
         model.params,

@@ -26,16 +26,24 @@ KEYS = 1024  # of which the number of tokens looked up is a multiple, so that fe
 LEAST = -1e30  # of a logit: its share is 0, and of nothing else it is no 0 / 0
 
 
-class Memory(NamedTuple):
-    """All target tokens of the training pairs, one behind the other, and how to find a pair."""
+class Index(NamedTuple):
+    """How to find a pair by its source."""
 
-    state_ND: np.ndarray  # h_i
-    token_N: np.ndarray  # y_i
-    start_P: np.ndarray  # where each pair begins, and where the last ends
     sources: list  # the source tokens of each pair, as bytes
     holders: dict  # {token: the pairs whose source has it}
     rarity: dict  # {token: log(pairs / holders)}
     norm_P: np.ndarray  # the length of each source's vector of rarities
+
+
+class Memory(NamedTuple):
+    """What some sentences look up: the target tokens of the pairs that any of them needs, one behind the other.
+
+    The first of them stands for none: padding.
+    """
+
+    state_ND: np.ndarray  # h_i
+    token_N: np.ndarray  # y_i
+    places: list  # of each sentence: where the tokens of its pairs are
 
 
 class Found(NamedTuple):
@@ -46,56 +54,76 @@ class Found(NamedTuple):
     real_BK: np.ndarray
 
 
-def build(params, settings, rows):
-    """The Memory of a run's training pairs, `rows` as `training.load` gives them."""
-    lines, cfg = rows["lines"]["train"], settings.model
-    sources, targets = training.encode(rows["tokenizers"], lines, settings.data)
-    read = jax.jit(partial(_states, cfg=cfg))
-    state_ND = [None] * len(sources)
-    shape_N = np.array([[-(-len(row) // MULTIPLE) for row in pair] for pair in zip(sources, targets, strict=True)])
-    with progress.bar(total=len(sources), desc="training pairs read", unit="pair", leave=False) as bar:
-        for shape in np.unique(shape_N, axis=0):
-            alike = np.flatnonzero((shape_N == shape).all(1))
-            for start in range(0, len(alike), ROWS):
-                kept = alike[start : start + ROWS]
-                source_BS, lengths_B = _padded([sources[n] for n in kept], shape[0] * MULTIPLE, ROWS)
-                target_BT, _ = _padded([targets[n] for n in kept], shape[1] * MULTIPLE, ROWS)
-                for n, state_TD in zip(kept, np.asarray(read(params, source_BS, lengths_B, target_BT)), strict=False):
-                    state_ND[n] = state_TD[: len(targets[n])]
-                bar.update(len(kept))
-    start_P = np.cumsum([0, *map(len, targets)])
-    kinds = [np.unique(source) for source in sources]
-    holders = {}
+def build(params, settings, rows, sentences):
+    """The Memory of a run's training pairs for these sentences, each an array of source tokens with its end.
+
+    rows: as `training.load` gives them. Only pairs that a sentence looks up are read, so one sentence waits for few.
+    """
+    sources, targets = training.encode(rows["tokenizers"], rows["lines"]["train"], settings.data)
+    known, nearest_N = index(sources), []
+    with progress.bar(total=len(sentences), desc="pairs looked for", unit="sentence", leave=False) as bar:
+        for sentence_S in sentences:
+            nearest_N.append(nearest(known, sentence_S, settings.options.memory))
+            bar.update()
+    needed = sorted({pair for pairs in nearest_N for pair in pairs})
+    state_ND = read(params, settings, [sources[pair] for pair in needed], [targets[pair] for pair in needed])
+    token_N = np.concatenate([[0], *(targets[pair] for pair in needed)]).astype(np.int32)
+    ends = np.cumsum([1, *(len(targets[pair]) for pair in needed)])
+    place = {pair: np.arange(*ends[n : n + 2]) for n, pair in enumerate(needed)}
+    places = [np.concatenate([np.arange(0), *(place[pair] for pair in pairs)]) for pairs in nearest_N]
+    return Memory(state_ND, token_N, places)
+
+
+def index(sources):
+    """The Index of pairs with these source tokens."""
+    kinds, holders = [np.unique(source_S).tolist() for source_S in sources], {}
     for n, tokens in enumerate(kinds):
-        for token in tokens.tolist():
+        for token in tokens:
             holders.setdefault(token, []).append(n)
     rarity = {token: np.log(len(sources) / len(pairs)) for token, pairs in holders.items()}
-    norm_P = np.array([sum(rarity[token] ** 2 for token in tokens.tolist()) ** 0.5 for tokens in kinds])
+    norm_P = np.array([sum(rarity[token] ** 2 for token in tokens) ** 0.5 for tokens in kinds])
     holders = {token: np.array(pairs) for token, pairs in holders.items()}
-    found = np.concatenate(state_ND), np.concatenate(targets), start_P, [row.tobytes() for row in sources]
-    return Memory(*found, holders, rarity, np.maximum(norm_P, 1e-9))
+    return Index([source_S.tobytes() for source_S in sources], holders, rarity, np.maximum(norm_P, 1e-9))
 
 
-def nearest(memory, source_S, count):
-    """The `count` pairs, nearest first, whose sources have most in common with these tokens.
+def nearest(known, source_S, count):
+    """The `count` pairs of an Index, nearest first, whose sources have most in common with these tokens.
 
     A pair of the very same source is left out, so that training sentences do not find themselves.
     """
-    score_P = np.zeros(len(memory.norm_P))
+    score_P = np.zeros(len(known.norm_P))
     for token in np.unique(source_S).tolist():
-        if token in memory.holders:
-            score_P[memory.holders[token]] += memory.rarity[token] ** 2
-    score_P /= memory.norm_P
+        if token in known.holders:
+            score_P[known.holders[token]] += known.rarity[token] ** 2
+    score_P /= known.norm_P
     itself = source_S.tobytes()
-    others = (n for n in np.argsort(-score_P, kind="stable") if memory.sources[n] != itself)
+    others = (n for n in np.argsort(-score_P, kind="stable").tolist() if known.sources[n] != itself)
     return [*islice(others, count)]
 
 
-def look_up(memory, sources, count):
-    """What each of these sentences looks up, Found: nothing, if all training sources are the sentence itself."""
-    place_N = np.arange(memory.start_P[-1])
-    found = [[slice(*memory.start_P[n : n + 2]) for n in nearest(memory, source_S, count)] for source_S in sources]
-    places = [np.concatenate([place_N[:0], *(place_N[kept] for kept in each)]) for each in found]
+def read(params, settings, sources, targets):
+    """The states of all target tokens of these pairs, one behind the other, after a row of zeros: (N, D)."""
+    cfg, most = settings.model, settings.data.longest  # no wider than that: learned positions end there
+    states = jax.jit(partial(_states, cfg=cfg))
+    state_ND = [np.zeros((1, cfg.d_model), np.float32), *[None] * len(sources)]
+    lengths_N = np.array([[len(row) for row in pair] for pair in zip(sources, targets, strict=True)]).reshape(-1, 2)
+    shape_N = np.minimum(-(-lengths_N // MULTIPLE) * MULTIPLE, most)
+    with progress.bar(total=len(sources), desc="training pairs read", unit="pair", leave=False) as bar:
+        for S, T in np.unique(shape_N, axis=0):
+            alike = np.flatnonzero((shape_N == (S, T)).all(1))
+            for start in range(0, len(alike), ROWS):
+                kept = alike[start : start + ROWS]
+                source_BS, lengths_B = _padded([sources[n] for n in kept], S, ROWS)
+                target_BT, _ = _padded([targets[n] for n in kept], T, ROWS)
+                for n, state_TD in zip(kept, np.asarray(states(params, source_BS, lengths_B, target_BT)), strict=False):
+                    state_ND[n + 1] = state_TD[: len(targets[n])]
+                bar.update(len(kept))
+    return np.concatenate(state_ND)
+
+
+def look_up(memory, row_B):
+    """What the sentences of these numbers look up, Found: nothing where all training sources are the sentence."""
+    places = [memory.places[n] for n in row_B]
     place_BK, lengths_B = _padded(places, -(-max(1, *map(len, places)) // KEYS) * KEYS, len(places))
     real_BK = np.arange(place_BK.shape[1])[None] < lengths_B[:, None]
     return Found(memory.state_ND[place_BK], memory.token_N[place_BK], real_BK)

@@ -22,7 +22,7 @@ def search(
     sources: int32 arrays, each with the end token. A translation has at most 16 tokens and twice those of its source.
     With options.mbr, it is the one of so many best beams that agrees most with the others.
     others: (params, Config) of models with the same vocabulary that translate together with this one.
-    memory: `memory.build` of the run, where options.memory says how many of its pairs each sentence looks up.
+    memory: what `memory.build` finds for these sources, if anything.
     """
     cfg, most = settings.model, settings.data.longest
     params, cfgs = zip((params, cfg), *others, strict=True)
@@ -40,7 +40,7 @@ def search(
             source_BS,
             lengths_B,
             jax.random.fold_in(key, int(rows[0])),
-            None if memory is None else memories.look_up(memory, [sources[n] for n in row_B], options.memory),
+            None if memory is None else memories.look_up(memory, row_B),
             (options.memory_share, options.memory_temperature),
             steps=min(16 + 2 * width, most),
             beams=options.beams,

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from apformer import cli, errors, seq2seq
-from apformer.runs import restore
+from apformer.runs import recipes, restore
 from apformer.tasks.translation import memory, training
 from apformer.tasks.translation.search import search
 from tests.tasks.translation.test_run import FLAGS, random_params
@@ -26,21 +26,16 @@ def run(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def remembered(run):
-    """(settings, random parameters, rows, their Memory)"""
+    """(settings, random parameters, rows, the sources of the test part, their Memory)"""
     settings, rows = restore.load_settings(run), restore.load_rows(run)
     params = random_params(settings.model)
-    return settings, params, rows, memory.build(params, settings, rows)
+    sources = training.encode_side(rows["tokenizers"][0], rows["lines"]["test"].sources, "test", settings.data)
+    return settings, params, rows, sources, memory.build(params, settings, rows, sources)
 
 
 def by_hand(*sources):
-    """A Memory of pairs with these source tokens, and one target token each."""
-    holders = {token: np.array([n for n, source in enumerate(sources) if token in source]) for token in range(9)}
-    holders = {token: pairs for token, pairs in holders.items() if len(pairs)}
-    rarity = {token: np.log(len(sources) / len(pairs)) for token, pairs in holders.items()}
-    norm_P = np.array([sum(rarity[token] ** 2 for token in set(source)) ** 0.5 for source in sources])
-    rows = [np.array(source, np.int32).tobytes() for source in sources]
-    start_P = np.arange(len(sources) + 1)
-    return memory.Memory(np.zeros((len(sources), 2)), np.arange(len(sources)), start_P, rows, holders, rarity, norm_P)
+    """The Index of pairs with these source tokens."""
+    return memory.index([np.int32(source) for source in sources])
 
 
 def test_the_nearest_sources_share_the_rarest_words():
@@ -57,59 +52,68 @@ def test_a_sentence_does_not_find_itself():
     assert memory.nearest(twice, np.int32([1, 2, 8]), 1) == [2]
 
 
-def test_states_predict_the_tokens_that_they_stand_for(remembered):
-    """Read out, they are the logits of the model for its own training pairs."""
-    settings, params, rows, built = remembered
-    sources, targets = training.encode(rows["tokenizers"], rows["lines"]["train"], settings.data)
-    source, target = sources[7], targets[7]
-    end = settings.model.target_vocab_size - 1
-    before = np.concatenate([[end], target[:-1]]).astype(np.int32)
-    logits_BTV = seq2seq.apply(params, source[None], before[None], settings.model)
-    kept = slice(built.start_P[7], built.start_P[8])
-    np.testing.assert_array_equal(built.token_N[kept], target)
+def test_only_pairs_that_are_needed_are_read_and_their_states_predict_their_tokens(remembered):
+    """Read out, the states are the logits of the model for its own training pairs."""
+    settings, params, rows, sources, _ = remembered
+    built = memory.build(params, settings, rows, sources[:2])
+    train_sources, targets = training.encode(rows["tokenizers"], rows["lines"]["train"], settings.data)
+    known, end = memory.index(train_sources), settings.model.target_vocab_size - 1
+    nearest = [memory.nearest(known, source, 3) for source in sources[:2]]
+    assert len(built.token_N) == 1 + sum(len(targets[pair]) for pair in {*nearest[0], *nearest[1]})
     table_VD = np.asarray(seq2seq._table(params, "decoder"))
-    np.testing.assert_allclose(built.state_ND[kept] @ table_VD.T, logits_BTV[0], rtol=1e-4, atol=1e-4)
+    for pairs, place_K in zip(nearest, built.places, strict=True):
+        np.testing.assert_array_equal(built.token_N[place_K], np.concatenate([targets[pair] for pair in pairs]))
+        kept = place_K[: len(targets[pairs[0]])]
+        before = np.concatenate([[end], targets[pairs[0]][:-1]]).astype(np.int32)
+        logits_BTV = seq2seq.apply(params, train_sources[pairs[0]][None], before[None], settings.model)
+        np.testing.assert_allclose(built.state_ND[kept] @ table_VD.T, logits_BTV[0], rtol=1e-4, atol=1e-4)
 
 
 def test_probabilities_are_those_of_the_equation(remembered):
-    settings, params, rows, built = remembered
+    settings, params, _, sources, built = remembered
     cfg, (share, temperature) = settings.model, (0.4, 3.0)
-    sources = training.encode_side(rows["tokenizers"][0], rows["lines"]["test"].sources[:2], "test", settings.data)
-    source_BS, lengths_B = memory._padded(sources, max(map(len, sources)), 2)
-    found = memory.look_up(built, sources, 3)
+    source_BS, lengths_B = memory._padded(sources[:2], max(map(len, sources[:2])), 2)
+    found = memory.look_up(built, [0, 1])
     cache = seq2seq.init_cache(params, source_BS, cfg, 4, lengths_B)
     start_B1 = jnp.full((2, 1), cfg.target_vocab_size - 1, jnp.int32)
     logits_BTV, _ = seq2seq.extend(params, start_B1, cache, cfg)
     logp_BTV, _ = seq2seq.extend(params, start_B1, cache, cfg, head=memory.head(found, share, temperature))
     states_BTD, _ = seq2seq.extend(params, start_B1, cache, cfg, head=memory._last)
-    for n, source in enumerate(sources):
+    for n in range(2):
         expected_V = (1 - share) * np.asarray(jax.nn.softmax(logits_BTV[n, 0]), np.float64)
-        places = [np.arange(built.start_P[p], built.start_P[p + 1]) for p in memory.nearest(built, source, 3)]
-        places = np.concatenate(places)
-        distance_K = ((np.asarray(states_BTD[n, 0], np.float64) - built.state_ND[places]) ** 2).sum(1)
+        place_K = built.places[n]
+        distance_K = ((np.asarray(states_BTD[n, 0], np.float64) - built.state_ND[place_K]) ** 2).sum(1)
         a_K = np.exp(-(distance_K - distance_K.min()) / temperature)
-        np.add.at(expected_V, built.token_N[places], share * a_K / a_K.sum())
+        np.add.at(expected_V, built.token_N[place_K], share * a_K / a_K.sum())
         np.testing.assert_allclose(np.exp(logp_BTV[n, 0]), expected_V, rtol=2e-3, atol=1e-6)
         assert expected_V.sum() == pytest.approx(1)
 
 
 def test_where_all_training_sources_are_the_sentence_itself_the_model_translates_alone(remembered):
-    settings, params, rows, built = remembered
-    sources = training.encode_side(rows["tokenizers"][0], rows["lines"]["test"].sources[:2], "test", settings.data)
-    only = built._replace(sources=[sources[0].tobytes()] * len(built.sources))
-    found = search(sources, params, settings, replace(settings.options, memory=3), memory=only)
-    alone = search(sources, params, settings, replace(settings.options, memory=0))
-    helped = search(sources, params, settings, replace(settings.options, memory=3), memory=built)
+    settings, params, rows, sources, built = remembered
+    lines = rows["lines"]["test"]
+    same = lines._replace(sources=lines.sources[:1] * 2, targets=lines.targets[:2])
+    only = memory.build(params, settings, rows | {"lines": {"train": same}}, sources[:1])
+    assert not memory.look_up(only, [0]).real_BK.any()
+    both = built._replace(places=[only.places[0], built.places[1]])
+    found, alone, helped = (
+        search(sources[:2], params, settings, settings.options, memory=each) for each in (both, None, built)
+    )
     assert found[0].tolist() == alone[0].tolist()
     assert found[1].tolist() == helped[1].tolist()
-    nothing = memory.look_up(only, sources[:1], 3)
-    assert not nothing.real_BK.any() and nothing.state_BKD.shape[0] == 1
+
+
+def test_sentences_as_long_as_learned_positions_reach_look_up_pairs():
+    settings = recipes.parse([*FLAGS, "--longest", "20", "--widths", "20", "--position", "learned", "--max_len", "20"])
+    sides = [np.arange(20, dtype=np.int32), np.arange(3, dtype=np.int32)]
+    state_ND = memory.read(random_params(settings.model), settings, sides, sides[::-1])
+    assert state_ND.shape == (1 + 3 + 20, settings.model.d_model)
+    assert np.isfinite(state_ND).all()
 
 
 def test_without_a_share_the_search_finds_what_it_finds_alone(remembered):
-    settings, params, rows, built = remembered
-    sources = training.encode_side(rows["tokenizers"][0], rows["lines"]["test"].sources, "test", settings.data)
-    alone = search(sources, params, settings, replace(settings.options, memory=0))
+    settings, params, _, sources, built = remembered
+    alone = search(sources, params, settings, settings.options)
     unheard = search(sources, params, settings, replace(settings.options, memory_share=0.0), memory=built)
     heard = search(sources, params, settings, replace(settings.options, memory_share=0.9), memory=built)
     assert [row.tolist() for row in alone] == [row.tolist() for row in unheard]
