@@ -27,7 +27,7 @@ from apformer.runs import directory, recipes
 from apformer.tasks.translation import corpus
 
 APFORMER = [sys.executable, "-m", "apformer"]
-TOGETHER = ("--beams", 4)  # instead of 5: each run of an ensemble adds its whole time
+TOGETHER = ("--beams", 4, "--mbr", 0)  # instead of 5: each run of an ensemble adds its whole time
 DRAW = ("--temperature", 0.75)  # with 1, smoothed labels would make one token in ten any token at all
 
 
@@ -64,7 +64,7 @@ class Diversify:
     dropout: float = 0.2
     """Dropout of the last run: more pairs want less of it."""
     teacher_memory: int = 0
-    """Number of training pairs that the forward run looks up for each source that it translates."""
+    """Number of training pairs that the forward run looks up for each source that it translates. With 0, none."""
     beams: int | None = None
     """Number of beams with which the last run is scored. The default is that of the recipe."""
     mbr: int | None = None
@@ -99,6 +99,7 @@ def begin(out, args, last):
     flags.require("teacher_memory", args.teacher_memory >= 0, args, "0 or more")
     if args.teacher_memory and len(args.forward) > 1:
         raise UserError("--teacher_memory serves one forward run alone: name one, or drop it", USAGE)
+    flags.require("teacher_steps", args.teacher_steps > 0, args, "1 or more")
     recipes.parse(last)
     for run in (*args.forward, *args.backward):
         directory.find(run)
@@ -123,14 +124,14 @@ def pairs_of(args):
     source, target = map(corpus.lines_of, args.files)
     found = list(zip(source, target, strict=True))
     forward = args.forward or [teacher("forward", args.files, args.validation, args)]
-    memory = ("--memory", args.teacher_memory) if args.teacher_memory else ()
+    memory = ("--memory", args.teacher_memory)
     found += kept(source, told(forward, args.files[0], texts_of("forward", args)[1], *memory))
     backward = args.backward or [teacher("backward", args.files[::-1], args.validation[::-1], args)]
-    found += kept(told(backward, args.files[1], texts_of("backward", args)[0]), target)
+    found += kept(told(backward, args.files[1], texts_of("backward", args)[0], "--memory", 0), target)
     for seed in range(1, args.draws + 1):
         drawn, answers = texts_of(f"draw{seed}", args)
         found += kept(
-            told(backward, args.files[1], drawn, *DRAW, "--seed", seed),
+            told(backward, args.files[1], drawn, *DRAW, "--memory", 0, "--seed", seed),
             told(forward, drawn, answers, *memory),
         )
     return found

@@ -83,7 +83,8 @@ def yardsticks(record):
 
 def machine(record):
     """The processor, the threads, and the version of apformer."""
-    return f"{record['processor']}, {record['threads']} threads, {record['version']}"
+    threads = f"{record['threads']} thread{'s' * (record['threads'] != 1)}"
+    return f"{record['processor']}, {threads}, {record['version']}"
 
 
 def summary(records):

@@ -73,14 +73,13 @@ def translate(args):
     names = ("beams", "alpha", "mbr", "memory")
     given = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
     options = replace(settings.options, **given)
-    require("mbr", 0 <= options.mbr <= options.beams, options, f"0 to {options.beams}, or more --beams")
+    training.require_mbr(options)
     if options.memory and others:
         raise UserError("--ensemble has no memory of training pairs: drop it, or give --memory 0", USAGE)
     method = {"options": options, "temperature": args.temperature, "seed": args.seed}
     method["others"] = [(params, other.model) for params, other in others]
     if options.memory:
-        asked = replace(settings, options=options)
-        method["memory"] = memory.build(params, asked, restore.load_rows(path), sources)
+        method["memory"] = memory.build(params, replace(settings, options=options), _pairs(path), sources)
     found = [target.decode(tokens_T) for tokens_T in search(sources, params, settings, **method)]
     if args.json:
         answers = [{"source": line, "translation": text} for line, text in zip(lines, found, strict=True)]
@@ -88,6 +87,14 @@ def translate(args):
     else:
         one_line = str.maketrans("\r\n", "  ")
         sys.stdout.write("".join(text.translate(one_line) + "\n" for text in found))
+
+
+def _pairs(path):
+    """The rows of a run. Raises UserError where its texts are gone."""
+    try:
+        return restore.load_rows(path)
+    except UserError as fault:
+        raise UserError(f"{fault}, or translate without training pairs: --memory 0", fault.exit_code) from None
 
 
 def _other(run, path, settings):

@@ -35,8 +35,8 @@ class Config:
     weight_decay: float = 0.0
     """Pull of matrices and the embedding table towards 0. Biases, gains, sinks and position tables do not decay."""
     muon_every: int = 1
-    """Number of training steps in which a layer takes one step by Muon, of as many times the size. Layers take turns.
-    With more than 1 a training step takes less time."""
+    """With N, each layer takes a step by Muon in one of N training steps, N times as large. Layers take turns, and a
+    training step takes less time."""
     beta1: float = 0.9
     """Decay of the running mean of the gradient."""
     beta2: float = 0.99
@@ -68,7 +68,7 @@ class Config:
 def learning_rate(step, peak, cfg, steps):
     """The learning rate at a step: up linearly from peak / warmup_steps to the peak, then down to cfg.min_lr.
 
-    cosine: by half a cosine, which ends at the last of `steps`, or before the first Gauss-Newton step.
+    cosine: by half a cosine, which would end at the step after the last, or at the first Gauss-Newton step.
     inverse_sqrt: as peak sqrt(warmup_steps / step), Vaswani et al. 2017, equation 3, whose peak is
     (d_model warmup_steps)^-1/2. peak may be an array.
     """

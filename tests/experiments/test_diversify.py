@@ -113,8 +113,8 @@ def test_runs_that_are_there_are_asked_and_not_trained(called, monkeypatch):
     assert main(monkeypatch, *ASKED, "--forward", "a/forward", "b/forward", "--backward", "c/run") == 0
     translated = [words[1:] for words in called if words[0] == "translate"]
     assert translated == [
-        ["a/forward", "--file", "train.en", "--ensemble", "b/forward", "--beams", "4"],
-        ["c/run", "--file", "train.de"],
+        ["a/forward", "--file", "train.en", "--ensemble", "b/forward", "--beams", "4", "--mbr", "0", "--memory", "0"],
+        ["c/run", "--file", "train.de", "--memory", "0"],
     ]
     assert sum(words[0] == "train" for words in called) == 1
 
@@ -123,10 +123,10 @@ def test_the_forward_run_translates_what_the_backward_run_draws(called, monkeypa
     assert main(monkeypatch, *ASKED, "--forward", "a/forward", "--backward", "c/run", "--draws", 2) == 0
     translated = [words[1:] for words in called if words[0] == "translate"][2:]
     assert translated == [
-        ["c/run", "--file", "train.de", "--temperature", "0.75", "--seed", "1"],
-        ["a/forward", "--file", "out/draw1.source.en"],
-        ["c/run", "--file", "train.de", "--temperature", "0.75", "--seed", "2"],
-        ["a/forward", "--file", "out/draw2.source.en"],
+        ["c/run", "--file", "train.de", "--temperature", "0.75", "--memory", "0", "--seed", "1"],
+        ["a/forward", "--file", "out/draw1.source.en", "--memory", "0"],
+        ["c/run", "--file", "train.de", "--temperature", "0.75", "--memory", "0", "--seed", "2"],
+        ["a/forward", "--file", "out/draw2.source.en", "--memory", "0"],
     ]
     # Of what the forward run writes, the second line is always left out.
     sources = TEXTS["train.en"] + "a dog runs\n" + "a hound runs\na tomcat sits\n" + "a hound runs\n" * 2
@@ -139,9 +139,12 @@ def test_pairs_are_looked_up_by_the_forward_run_and_where_the_last_run_is_scored
     asked = (*ASKED, "--teacher_memory", 5, "--memory", 7, "--beams", 9, "--mbr", 8)
     assert main(monkeypatch, *asked, "--forward", "a/forward", "b/run") == errors.USAGE
     assert "--teacher_memory serves one forward run alone" in capsys.readouterr().err
+    assert main(monkeypatch, *asked, "--teacher_steps", -1) == errors.USAGE
+    assert "--teacher_steps -1 is out of range: give 1 or more" in capsys.readouterr().err
+    assert not Path("out").exists()
     assert main(monkeypatch, *asked) == 0
     trained, translated = ([words for words in called if words[0] == name] for name in ("train", "translate"))
-    assert [words[4:] for words in translated] == [["--memory", "5"], []]
+    assert [words[4:] for words in translated] == [["--memory", "5"], ["--memory", "0"]]
     found = [tuple(words[at : at + 2]) for words in trained for at in range(len(words)) if words[at] == "--memory"]
     assert found == [("--memory", "7")]
     assert "--beams 9 --mbr 8 --memory 7" in " ".join(trained[-1])

@@ -21,8 +21,8 @@ from apformer.report import progress
 from apformer.tasks.translation import training
 
 ROWS = 64  # pairs that are read at once
-MULTIPLE = 16  # of which the padded widths are, while pairs are read
-KEYS = 1024  # of which the number of tokens looked up is a multiple, so that few programs are compiled
+MULTIPLE = 16  # pairs are read at widths that are multiples of this, so that few programs are compiled
+KEYS = 1024  # the same for the number of tokens that a batch looks up
 LEAST = -1e30  # of a logit: its share is 0, and of nothing else it is no 0 / 0
 
 
@@ -89,7 +89,8 @@ def index(sources):
 def nearest(known, source_S, count):
     """The `count` pairs of an Index, nearest first, whose sources have most in common with these tokens.
 
-    A pair of the very same source is left out, so that training sentences do not find themselves.
+    Left out are pairs of the very same source, so that training sentences do not find themselves, and pairs that share
+    no token but those that all sources have.
     """
     score_P = np.zeros(len(known.norm_P))
     for token in np.unique(source_S).tolist():
@@ -97,7 +98,8 @@ def nearest(known, source_S, count):
             score_P[known.holders[token]] += known.rarity[token] ** 2
     score_P /= known.norm_P
     itself = source_S.tobytes()
-    others = (n for n in np.argsort(-score_P, kind="stable").tolist() if known.sources[n] != itself)
+    nearest_P = np.argsort(-score_P, kind="stable")[: np.count_nonzero(score_P)]
+    others = (n for n in nearest_P.tolist() if known.sources[n] != itself)
     return [*islice(others, count)]
 
 
@@ -115,14 +117,16 @@ def read(params, settings, sources, targets):
                 kept = alike[start : start + ROWS]
                 source_BS, lengths_B = _padded([sources[n] for n in kept], S, ROWS)
                 target_BT, _ = _padded([targets[n] for n in kept], T, ROWS)
-                for n, state_TD in zip(kept, np.asarray(states(params, source_BS, lengths_B, target_BT)), strict=False):
+                with jax.default_matmul_precision("highest"):  # as in the search
+                    state_BTD = np.asarray(states(params, source_BS, lengths_B, target_BT))
+                for n, state_TD in zip(kept, state_BTD, strict=False):
                     state_ND[n + 1] = state_TD[: len(targets[n])]
                 bar.update(len(kept))
     return np.concatenate(state_ND)
 
 
 def look_up(memory, row_B):
-    """What the sentences of these numbers look up, Found: nothing where all training sources are the sentence."""
+    """What the sentences of these numbers look up, Found. It can be nothing."""
     places = [memory.places[n] for n in row_B]
     place_BK, lengths_B = _padded(places, -(-max(1, *map(len, places)) // KEYS) * KEYS, len(places))
     real_BK = np.arange(place_BK.shape[1])[None] < lengths_B[:, None]

@@ -20,7 +20,8 @@ class Options:
     """Length penalty of the search: 0 for none, more for longer translations."""
     mbr: int = 0
     """Number of the best beams of which the translation is the one that agrees most with the others (minimum Bayes
-    risk). With 0, it is the best beam. It needs no fewer --beams, and gains from more."""
+    risk). With 0, it is the best beam. It needs as many --beams or more. Fewer are compared where the search keeps
+    fewer."""
     memory: int = 0
     """Number of training pairs that each sentence looks up while it is translated: those whose sources have most in
     common with it. With 0, none. A pair of the very same source is left out."""

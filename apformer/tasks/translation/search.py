@@ -11,7 +11,7 @@ from apformer.decoding import beam, buckets, ensemble, generate, minimum_risk
 from apformer.tasks.translation import memory as memories
 
 BATCH_TOKENS = 1024  # of the sources of a batch, padded
-MULTIPLE = 8  # of which the padded widths are
+MULTIPLE = 8  # sources are read at widths that are multiples of this, so that few programs are compiled
 
 
 def search(
@@ -19,7 +19,8 @@ def search(
 ):
     """The translation of each source, tokens without the end: the best that the search finds, or one that is drawn.
 
-    sources: int32 arrays, each with the end token. A translation has at most 16 tokens and twice those of its source.
+    sources: int32 arrays, each with the end token. Its translation has at most 16 tokens and
+    twice those of its source, padded, its end counted, and no more than settings.data.longest.
     With options.mbr, it is the one of so many best beams that agrees most with the others.
     others: (params, Config) of models with the same vocabulary that translate together with this one.
     memory: what `memory.build` finds for these sources, if anything.
@@ -82,5 +83,6 @@ def _decode(params, source_BS, lengths_B, key, found, mixture, *, cfgs, temperat
             tokens_BN = generate.generate(extend, cache, end_B[:, None], one, steps, key=key, sample=draw)
             return tokens_BN[:, None], jnp.zeros((len(source_BS), 1))
         shared = ("source", "source_mask")
-        found = beam.search(extend, cache, end_B, end_B[0], steps, beams=beams, alpha=alpha, shared=shared)
-        return found[0][:, :best], found[2][:, :best]
+        searched = beam.search(extend, cache, end_B, end_B[0], steps, beams=beams, alpha=alpha, shared=shared)
+        tokens_BWN, _, scores_BW = searched
+        return tokens_BWN[:, :best], scores_BW[:, :best]

@@ -36,17 +36,24 @@ def check(settings):
     """The longest sentence, in tokens. Raises UserError (exit USAGE) that names the flag and what fits."""
     corpus.check(settings.data)
     options = settings.options
-    require("beams", 1 <= options.beams < 2**31, options, "1 to 2147483647")
+    require("beams", 1 <= options.beams < 2**15, options, "1 to 32767")
     require("label_smoothing", 0 <= options.label_smoothing < 1, options, "at least 0 and less than 1")
     require("r_drop", 0 <= options.r_drop < 1000, options, "at least 0 and less than 1000")
     if options.r_drop and not seq2seq.wants_key(settings.model):
         raise UserError("--r_drop compares two passes that differ by dropout: give --dropout, or --r_drop 0", USAGE)
     require("alpha", 0 <= options.alpha < 100, options, "at least 0 and less than 100")
-    require("mbr", 0 <= options.mbr <= options.beams, options, f"0 to {options.beams}, or more --beams")
+    require_mbr(options)
     require("memory", 0 <= options.memory < 2**31, options, "0 to 2147483647")
     require("memory_share", 0 <= options.memory_share < 1, options, "at least 0 and less than 1")
-    require("memory_temperature", 0 < options.memory_temperature < 1e6, options, "more than 0 and less than 1000000")
+    fits = 1e-3 <= options.memory_temperature < 1e6
+    require("memory_temperature", fits, options, "at least 0.001 and less than 1000000")
     return settings.data.longest
+
+
+def require_mbr(options):
+    """Raises UserError (exit USAGE) where --mbr compares no beams, or more than there are."""
+    fits = options.mbr == 0 or 2 <= options.mbr <= options.beams
+    require("mbr", fits, options, f"0, or 2 to {options.beams}, or more --beams")
 
 
 def read_rows(settings):

@@ -41,14 +41,18 @@ def by_hand(*sources):
 def test_the_nearest_sources_share_the_rarest_words():
     """8 is the end token, which all have; 1 is in three of five sources, 2 and 3 in two."""
     known = by_hand([1, 2, 8], [1, 3, 8], [2, 3, 8], [1, 4, 8], [5, 8])
-    assert memory.nearest(known, np.int32([2, 3, 7, 8]), 5) == [2, 0, 1, 3, 4]
+    assert memory.nearest(known, np.int32([2, 3, 7, 8]), 5) == [2, 0, 1]
     assert memory.nearest(known, np.int32([4, 8]), 1) == [3]
+
+
+def test_pairs_that_share_no_word_are_not_looked_up():
+    assert memory.nearest(by_hand([1, 2, 8], [1, 3, 8]), np.int32([4, 8]), 2) == []
 
 
 def test_a_sentence_does_not_find_itself():
     known = by_hand([1, 2, 8], [1, 2, 3, 8], [4, 8])
-    assert memory.nearest(known, np.int32([1, 2, 8]), 2) == [1, 2]
-    twice = by_hand([1, 2, 8], [1, 2, 8], [4, 8])
+    assert memory.nearest(known, np.int32([1, 2, 8]), 2) == [1]
+    twice = by_hand([1, 2, 8], [1, 2, 8], [2, 4, 8], [5, 8])
     assert memory.nearest(twice, np.int32([1, 2, 8]), 1) == [2]
 
 
@@ -63,10 +67,12 @@ def test_only_pairs_that_are_needed_are_read_and_their_states_predict_their_toke
     table_VD = np.asarray(seq2seq._table(params, "decoder"))
     for pairs, place_K in zip(nearest, built.places, strict=True):
         np.testing.assert_array_equal(built.token_N[place_K], np.concatenate([targets[pair] for pair in pairs]))
-        kept = place_K[: len(targets[pairs[0]])]
-        before = np.concatenate([[end], targets[pairs[0]][:-1]]).astype(np.int32)
-        logits_BTV = seq2seq.apply(params, train_sources[pairs[0]][None], before[None], settings.model)
-        np.testing.assert_allclose(built.state_ND[kept] @ table_VD.T, logits_BTV[0], rtol=1e-4, atol=1e-4)
+        for pair in pairs:
+            kept, place_K = np.split(place_K, [len(targets[pair])])
+            before = np.concatenate([[end], targets[pair][:-1]]).astype(np.int32)
+            logits_BTV = seq2seq.apply(params, train_sources[pair][None], before[None], settings.model)
+            np.testing.assert_allclose(built.state_ND[kept] @ table_VD.T, logits_BTV[0], rtol=1e-4, atol=1e-4)
+        assert not len(place_K)
 
 
 def test_probabilities_are_those_of_the_equation(remembered):
@@ -130,6 +136,16 @@ def test_a_run_is_scored_with_its_memory_and_the_command_translates_with_it(run,
     with_memory = capsys.readouterr().out
     assert cli.main(["translate", str(run), "three hundred and five", "--memory", "3"]) == 0
     assert capsys.readouterr().out == with_memory
+
+
+def test_where_the_texts_of_a_run_are_gone_the_remedy_is_no_memory(run, tmp_path, monkeypatch, capsys):
+    def gone(path):
+        raise errors.UserError("train.en cannot be read", errors.DATA)
+
+    monkeypatch.setattr(restore, "load_rows", gone)
+    assert cli.main(["translate", str(run), "five"]) == errors.DATA
+    assert "train.en cannot be read, or translate without training pairs: --memory 0" in capsys.readouterr().err
+    assert cli.main(["translate", str(run), "five", "--memory", "0"]) == 0
 
 
 @pytest.mark.parametrize(

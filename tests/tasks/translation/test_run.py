@@ -380,7 +380,7 @@ def test_runs_that_do_not_fit_each_other_do_not_translate_together(run, tmp_path
     ("flags", "sentence", "exit_code"),
     [
         (["7", "--beams", "0"], "--beams 0 is out of range: give 1 to 32767", errors.USAGE),
-        (["7", "--mbr", "6"], "--mbr 6 is out of range: give 0 to 5, or more --beams", errors.USAGE),
+        (["7", "--mbr", "6"], "--mbr 6 is out of range: give 0, or 2 to 5, or more --beams", errors.USAGE),
         (["7", "--alpha", "-1"], "--alpha -1.0 is out of range", errors.USAGE),
         (["7", "--temperature", "-1"], "--temperature -1.0 is out of range", errors.USAGE),
         ([], "none a sentence: give a sentence in quotes", errors.USAGE),
@@ -442,7 +442,9 @@ def test_its_parameters_can_be_exported(run, trained, tmp_path, capsys):
     [
         (["--to_language", "klingon"], "nobody here counts in 'klingon'", errors.USAGE),
         (["--beams", "0"], "--beams 0 is out of range", errors.USAGE),
-        (["--mbr", "9"], "--mbr 9 is out of range: give 0 to 5, or more --beams", errors.USAGE),
+        (["--mbr", "9"], "--mbr 9 is out of range: give 0, or 2 to 5, or more --beams", errors.USAGE),
+        (["--mbr", "1"], "--mbr 1 is out of range: give 0, or 2 to 5, or more --beams", errors.USAGE),
+        (["--memory_temperature", "1e-29"], "out of range: give at least 0.001", errors.USAGE),
         (["--label_smoothing", "1"], "--label_smoothing 1.0 is out of range", errors.USAGE),
         (["--ema", "1"], "--ema 1.0 is out of range: give at least 0 and less than 1", errors.USAGE),
         (["--r_drop", "-1"], "--r_drop -1.0 is out of range", errors.USAGE),
