@@ -27,7 +27,7 @@ from apformer.runs import directory, recipes
 from apformer.tasks.translation import corpus
 
 APFORMER = [sys.executable, "-m", "apformer"]
-TOGETHER = ("--beams", 4, "--mbr", 0)  # instead of 5: each run of an ensemble adds its whole time
+TOGETHER = ("--beams", 4, "--mbr", 0)  # few beams, none compared: each run of an ensemble adds its whole time
 DRAW = ("--temperature", 0.75)  # with 1, smoothed labels would make one token in ten any token at all
 
 

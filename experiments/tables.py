@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from apformer import flags
+from apformer.report import sections
 
 HERE = Path(__file__).parent
 PAGES = ("README.md", "bench/README.md", "RELIABILITY.md", "PROOF.md", "BOARD.md")
@@ -83,8 +84,7 @@ def yardsticks(record):
 
 def machine(record):
     """The processor, the threads, and the version of apformer."""
-    threads = f"{record['threads']} thread{'s' * (record['threads'] != 1)}"
-    return f"{record['processor']}, {threads}, {record['version']}"
+    return f"{record['processor']}, {sections.count(record['threads'], 'thread')}, {record['version']}"
 
 
 def summary(records):

@@ -23,7 +23,7 @@ from apformer.tasks.translation import training
 ROWS = 64  # pairs that are read at once
 MULTIPLE = 16  # pairs are read at widths that are multiples of this, so that few programs are compiled
 KEYS = 1024  # the same for the number of tokens that a batch looks up
-LEAST = -1e30  # of a logit: its share is 0, and of nothing else it is no 0 / 0
+LEAST = -1e30  # logit of padding: its softmax is 0 beside a real token, and where all is padding it is not 0 / 0
 
 
 class Index(NamedTuple):

@@ -19,9 +19,9 @@ def search(
 ):
     """The translation of each source, tokens without the end: the best that the search finds, or one that is drawn.
 
-    sources: int32 arrays, each with the end token. Its translation has at most 16 tokens and
-    twice those of its source, padded, its end counted, and no more than settings.data.longest.
-    With options.mbr, it is the one of so many best beams that agrees most with the others.
+    sources: int32 arrays, each with the end token. A translation and its end have at most 16 tokens and twice those of
+    its padded source, and no more than settings.data.longest.
+    options.mbr: the search compares its best beams, that many, and takes the one that agrees most with the others.
     others: (params, Config) of models with the same vocabulary that translate together with this one.
     memory: what `memory.build` finds for these sources, if anything.
     """

@@ -138,7 +138,7 @@ def test_a_run_is_scored_with_its_memory_and_the_command_translates_with_it(run,
     assert capsys.readouterr().out == with_memory
 
 
-def test_where_the_texts_of_a_run_are_gone_the_remedy_is_no_memory(run, tmp_path, monkeypatch, capsys):
+def test_where_the_texts_of_a_run_are_gone_the_remedy_is_no_memory(run, monkeypatch, capsys):
     def gone(path):
         raise errors.UserError("train.en cannot be read", errors.DATA)
 
