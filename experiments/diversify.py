@@ -51,9 +51,9 @@ class Diversify:
     """Number of sources that the backward run draws for each target. The forward run translates them."""
     seed: int = 1
     """Random seed of the three runs."""
-    teacher_steps: int = 18_000
+    teacher_steps: int = 9_000
     """Training steps of the forward and the backward run."""
-    steps: int = 18_000
+    steps: int = 14_000
     """Training steps of the last run."""
     init_from: str | None = None
     """Run whose model the last run begins with. The default is a new model."""
@@ -63,14 +63,16 @@ class Diversify:
     """Width of the feed-forward layers of the last run. The default is 512, or that of --init_from."""
     dropout: float = 0.2
     """Dropout of the last run: more pairs want less of it."""
-    teacher_memory: int = 0
-    """Number of training pairs that the forward run looks up for each source that it translates. With 0, none."""
-    beams: int | None = None
-    """Number of beams with which the last run is scored. The default is that of the recipe."""
-    mbr: int | None = None
-    """Number of the best beams of which a translation of the last run is the one that agrees most with the others."""
-    memory: int | None = None
-    """Number of training pairs that each sentence looks up where the last run is scored. The default is none."""
+    teacher_memory: int | None = None
+    """Number of training pairs that the forward run looks up for each source that it translates; 0 for none. The
+    default is 512, and 0 with several --forward."""
+    beams: int = 12
+    """Number of beams with which the last run is scored."""
+    mbr: int = 8
+    """Number of the best beams of which a translation of the last run is the one that agrees most with the others; 0
+    for the best beam."""
+    memory: int = 512
+    """Number of training pairs that each sentence looks up where the last run is scored; 0 for none."""
 
 
 def run(args):
@@ -96,7 +98,7 @@ def begin(out, args, last):
     and for a folder that holds what other flags made (exit USAGE).
     """
     flags.require("draws", args.draws >= 0, args, "0 or more")
-    flags.require("teacher_memory", args.teacher_memory >= 0, args, "0 or more")
+    flags.require("teacher_memory", args.teacher_memory is None or args.teacher_memory >= 0, args, "0 or more")
     if args.teacher_memory and len(args.forward) > 1:
         raise UserError("--teacher_memory serves one forward run alone: name one, or drop it", USAGE)
     flags.require("teacher_steps", args.teacher_steps > 0, args, "1 or more")
@@ -124,7 +126,8 @@ def pairs_of(args):
     source, target = map(corpus.lines_of, args.files)
     found = list(zip(source, target, strict=True))
     forward = args.forward or [teacher("forward", args.files, args.validation, args)]
-    memory = ("--memory", args.teacher_memory)
+    looked_up = 512 * (len(forward) == 1) if args.teacher_memory is None else args.teacher_memory
+    memory = ("--memory", looked_up)
     found += kept(source, told(forward, args.files[0], texts_of("forward", args)[1], *memory))
     backward = args.backward or [teacher("backward", args.files[::-1], args.validation[::-1], args)]
     found += kept(told(backward, args.files[1], texts_of("backward", args)[0], "--memory", 0), target)

@@ -124,9 +124,9 @@ def test_the_forward_run_translates_what_the_backward_run_draws(called, monkeypa
     translated = [words[1:] for words in called if words[0] == "translate"][2:]
     assert translated == [
         ["c/run", "--file", "train.de", "--temperature", "0.75", "--memory", "0", "--seed", "1"],
-        ["a/forward", "--file", "out/draw1.source.en", "--memory", "0"],
+        ["a/forward", "--file", "out/draw1.source.en", "--memory", "512"],
         ["c/run", "--file", "train.de", "--temperature", "0.75", "--memory", "0", "--seed", "2"],
-        ["a/forward", "--file", "out/draw2.source.en", "--memory", "0"],
+        ["a/forward", "--file", "out/draw2.source.en", "--memory", "512"],
     ]
     # Of what the forward run writes, the second line is always left out.
     sources = TEXTS["train.en"] + "a dog runs\n" + "a hound runs\na tomcat sits\n" + "a hound runs\n" * 2
@@ -213,4 +213,5 @@ def test_the_model_of_the_last_run(called, monkeypatch, asked, flags):
     assert main(monkeypatch, *ASKED, *asked) == 0
     last = called[-1]
     at = last.index("--steps")
-    assert last[at + 2 : last.index("--run_dir")] == [*flags, "--too_long", "cut"]
+    search = ["--beams", "12", "--mbr", "8", "--memory", "512"]
+    assert last[at + 2 : last.index("--run_dir")] == [*flags, *search, "--too_long", "cut"]
