@@ -126,8 +126,8 @@ def pairs_of(args):
     source, target = map(corpus.lines_of, args.files)
     found = list(zip(source, target, strict=True))
     forward = args.forward or [teacher("forward", args.files, args.validation, args)]
-    looked_up = 512 * (len(forward) == 1) if args.teacher_memory is None else args.teacher_memory
-    memory = ("--memory", looked_up)
+    by_default = 512 if len(forward) == 1 else 0
+    memory = ("--memory", by_default if args.teacher_memory is None else args.teacher_memory)
     found += kept(source, told(forward, args.files[0], texts_of("forward", args)[1], *memory))
     backward = args.backward or [teacher("backward", args.files[::-1], args.validation[::-1], args)]
     found += kept(told(backward, args.files[1], texts_of("backward", args)[0], "--memory", 0), target)
