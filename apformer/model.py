@@ -22,7 +22,7 @@ from apformer.layers.masks import View, mask_padding
 from apformer.layers.norm import LayerNorm, RMSNorm
 from apformer.layers.position import names as position_names
 from apformer.layers.stack import scan, unstack
-from apformer.layers.window import chunks, offsets
+from apformer.layers.window import chunks, narrow, offsets
 
 CAPTURES = ("attention", "residual")  # what `apply` can show of its inside
 
@@ -154,7 +154,7 @@ def apply(params, tokens_BT, cfg, *, key=None, lengths_B=None, positions_BT=None
     capture: any of "attention" (weights, LBHTS) and "residual" (the stream before, between and after the blocks,
     (L+1)BTD); then (logits_BTV, {name: array}) is returned. remat: a gradient computes the inside of a block anew
     instead of keeping it, which takes less memory and more time. plain: attention within a window as a masked square,
-    and not chunk by chunk; so it is too where attention is captured.
+    and neither chunk by chunk nor offset by offset; so it is too where attention is captured.
 
     Computes in the dtype of the parameters; softmax and norms in at least float32. Ids outside the vocabulary are
     undefined. Raises ValueError for tokens that are no rows, for more of them than `max_tokens`, and for an unknown
@@ -167,10 +167,14 @@ def apply(params, tokens_BT, cfg, *, key=None, lengths_B=None, positions_BT=None
         raise ValueError(f"{T} tokens, but {cfg.position} positions end at max_len {most}")
     tokens_BT, _ = mask_padding(tokens_BT, lengths_B)
     # One row of positions serves all: masks and biases are then made once.
-    positions_BT = jnp.arange(T)[None] if positions_BT is None else positions_BT
+    consecutive = positions_BT is None
+    positions_BT = jnp.arange(T)[None] if consecutive else positions_BT
+    training = key is not None
     whole = plain or "attention" in capture or not position.sees_window_alone(cfg.position_options)
-    chunk = None if whole else chunks.size(T, cfg.window)
-    view = _view(cfg, tokens_BT, positions_BT, chunk, training=key is not None)
+    if not whole and consecutive and narrow.serve(cfg, *tokens_BT.shape, training):
+        view = narrow.view(cfg.window, training)
+    else:
+        view = _view(cfg, tokens_BT, positions_BT, None if whole else chunks.size(T, cfg.window), training)
     x_BTD = _embed(params, tokens_BT, positions_BT, cfg)
     if key is not None:
         x_BTD = nn.Dropout(cfg.dropout, deterministic=False).apply({}, x_BTD, rngs={"dropout": key})

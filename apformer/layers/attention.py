@@ -14,7 +14,7 @@ from apformer.layers.linear import product
 from apformer.layers.position import none
 from apformer.layers.similarity import compare
 from apformer.layers.weighting import weigh
-from apformer.layers.window import chunks, offsets
+from apformer.layers.window import chunks, narrow, offsets
 
 
 @dataclass(frozen=True)
@@ -68,6 +68,8 @@ class Attention(nn.Module):
     def __call__(self, x_BTD, view, cache=None):
         """(y_BTD, weights_BHTS, cache), the cache of this layer with the new keys and values in it."""
         cfg, scheme = self.cfg, self.cfg.position_options
+        if view.narrow:
+            return _attend_narrow(self, x_BTD, view), None, cache
         names = ("value",) if cfg.similarity == "none" else ("query", "key", "value")
         *products, v_BSHK = (_heads(self.param, name, x_BTD, cfg) for name in names)
         q_BTHK, k_BSHK = products or 2 * [jnp.zeros_like(v_BSHK)]
@@ -123,6 +125,27 @@ def _turn_source(scheme, k_BSHK):
     return position.rotate(scheme, k_BSHK, jnp.arange(k_BSHK.shape[1], dtype=jnp.int32)[None])
 
 
+def _attend_narrow(module, x_BTD, view):
+    """y_BTD of a window/narrow.py, where a row of the batch is a column of every array."""
+    cfg, param, (B, T, D) = module.cfg, module.param, x_BTD.shape
+    x_DN = narrow.side_by_side(x_BTD)
+
+    def heads(name):
+        W_DHK, bias_HK = _parameters(param, name, D, cfg)
+        y_HKTB = jnp.einsum("DF,DN->FN", W_DHK.reshape(D, D), x_DN).reshape(*W_DHK.shape[1:], T, B)
+        return y_HKTB if bias_HK is None else y_HKTB + bias_HK[:, :, None, None]
+
+    bias_BHTS = position.Bias(cfg.position_options, cfg, name=cfg.position)(view, at_least_float32(x_BTD.dtype))
+    bias_HW = jnp.zeros((cfg.n_heads, cfg.window), x_BTD.dtype) if bias_BHTS is None else bias_BHTS[0, :, 0]
+    y_HKTB = narrow.attend(*map(heads, ("query", "key", "value")), bias_HW, _sink(param, cfg))
+    if not cfg.output_projection:
+        return y_HKTB.reshape(D, T, B).transpose(2, 1, 0)
+    W_HKD, bias_D = _output_parameters(param, cfg, *y_HKTB.shape[:2])
+    y_DN = jnp.einsum("FD,FN->DN", W_HKD.reshape(D, D), y_HKTB.reshape(D, T * B))
+    y_BTD = y_DN.reshape(D, T, B).transpose(2, 1, 0)
+    return y_BTD if bias_D is None else y_BTD + bias_D[None, None]
+
+
 def _project(x_BTD, W_DHK, bias_HK=None):
     """x W + b for each head: (B, T, H, K)."""
     D, H, K = W_DHK.shape
@@ -132,10 +155,25 @@ def _project(x_BTD, W_DHK, bias_HK=None):
 
 def _heads(param, name, x_BTD, cfg):
     """The queries, keys or values of all heads: (B, T, H, K)."""
-    D, H = x_BTD.shape[-1], cfg.n_heads
+    return _project(x_BTD, *_parameters(param, name, x_BTD.shape[-1], cfg))
+
+
+def _parameters(param, name, D, cfg):
+    """W_DHK and bias_HK of the queries, keys or values; without a bias it is None."""
+    H = cfg.n_heads
     W_DHK = param(name, nn.initializers.xavier_uniform(in_axis=0, out_axis=(1, 2)), (D, H, D // H))
-    bias_HK = param(f"{name}_bias", nn.initializers.zeros, (H, D // H)) if cfg.bias else None
-    return _project(x_BTD, W_DHK, bias_HK)
+    return W_DHK, param(f"{name}_bias", nn.initializers.zeros, (H, D // H)) if cfg.bias else None
+
+
+def _output_parameters(param, cfg, H, K):
+    """W_HKD and bias_D of the output projection; without a bias it is None."""
+    W_HKD = param("output", nn.initializers.xavier_uniform(in_axis=(0, 1), out_axis=2), (H, K, H * K))
+    return W_HKD, param("output_bias", nn.initializers.zeros, (H * K,)) if cfg.bias else None
+
+
+def _sink(param, cfg):
+    """The score of each head's sink, or None."""
+    return param("sink", nn.initializers.zeros, (cfg.n_heads,)) if cfg.sink else None
 
 
 def _attend(module, q_BTHK, k_BSHK, v_BSHK, mask_BTS, bias_BHTS, view, look=lambda *read: read):
@@ -144,7 +182,7 @@ def _attend(module, q_BTHK, k_BSHK, v_BSHK, mask_BTS, bias_BHTS, view, look=lamb
     look(y_BTHK, weights_BHTS) -> the same, with what the position scheme puts in their place (`position.look`).
     """
     cfg, param = module.cfg, module.param
-    sink_H = param("sink", nn.initializers.zeros, (cfg.n_heads,)) if cfg.sink else None
+    sink_H = _sink(param, cfg)
     if view.by_offset:
         y_BTHK = offsets.attend(q_BTHK, k_BSHK, v_BSHK, mask_BTS, bias_BHTS, sink_H)
         return _merge_heads(param, y_BTHK, cfg), None
@@ -162,6 +200,6 @@ def _merge_heads(param, y_BTHK, cfg):
     B, T, H, K = y_BTHK.shape
     if not cfg.output_projection:
         return y_BTHK.reshape(B, T, H * K)
-    W_HKD = param("output", nn.initializers.xavier_uniform(in_axis=(0, 1), out_axis=2), (H, K, H * K))
+    W_HKD, bias_D = _output_parameters(param, cfg, H, K)
     y_BTD = product(y_BTHK.reshape(B, T, H * K), W_HKD.reshape(H * K, H * K))
-    return y_BTD + param("output_bias", nn.initializers.zeros, (H * K,))[None, None] if cfg.bias else y_BTD
+    return y_BTD if bias_D is None else y_BTD + bias_D[None, None]

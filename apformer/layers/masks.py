@@ -40,6 +40,8 @@ class View:
     """Queries of a chunk, if rows are cut (window/chunks.py): mask_BTS is then of chunks. None for whole rows."""
     by_offset: bool = field(default=False, metadata={"static": True})
     """Whether the keys S are the window of each query, oldest first (window/offsets.py), and not those of a row."""
+    narrow: bool = field(default=False, metadata={"static": True})
+    """Whether rows are read side by side (window/narrow.py): keys are those of by_offset, and mask_BTS is not read."""
     training: bool = field(default=False, metadata={"static": True})
     """Whether there is dropout."""
 
