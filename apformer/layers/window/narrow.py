@@ -9,6 +9,7 @@
 The square of all queries and all keys is one small matrix product for each row and head, most of which is masked, and a
 CPU spends its time on the overhead of these products. Here rows are the last axis of every array. So each line above is
 a few operations on long vectors, and a key at an offset is a slice. Projections write this order at no cost: W^T x^T.
+`offsets.py` does the same for rows that go on from a cache.
 """
 
 from functools import reduce
@@ -20,17 +21,15 @@ from jax import export
 from apformer.layers import at_least_float32, position
 from apformer.layers.masks import View
 
-MOST = 16  # keys of a window, and numbers of a key: a program has an operation for each pair of them
-LEAST = 16  # rows of a batch: fewer do not fill a vector
+MOST_KEYS, MOST_NUMBERS = 8, 16  # of a window and of a key: the operations to compile grow with the product of both
+LEAST = 8  # rows of a batch: fewer do not fill a vector
 
 
 def serve(cfg, B, T, training=False):
-    """Whether a model of this Config reads B whole rows of T tokens in this way: where scores depend on offsets alone."""
-    if training and cfg.attention_dropout:
-        return False
+    """Whether a model of this Config reads B rows of T tokens in this way: where scores depend on offsets alone."""
     if cfg.window is None or any(map(export.is_symbolic_dim, (B, T))) or B < LEAST or T == 1:
         return False
-    if max(cfg.window, cfg.d_model // cfg.n_heads) > MOST or cfg.weighting != "softmax":
+    if cfg.window > MOST_KEYS or cfg.d_model // cfg.n_heads > MOST_NUMBERS or (training and cfg.attention_dropout):
         return False
     return position.knows_by_bias_alone(cfg.position_options) and cfg.similarity == "scaled_dot"
 
@@ -42,7 +41,7 @@ def view(window, training):
 
 
 def side_by_side(x_BTD):
-    """The rows as the last axis: (D, T B). The barrier has XLA write it once, and not read across it in each product."""
+    """The rows as the last axis: (D, T B). The barrier has XLA write it once, not read across it in each product."""
     return jax.lax.optimization_barrier(x_BTD.transpose(2, 1, 0).reshape(x_BTD.shape[2], -1))
 
 
@@ -57,10 +56,11 @@ def attend(q_HKTB, k_HKTB, v_HKTB, bias_HW, sink_H=None):
 
 def _forward(q_HKTB, k_HKTB, v_HKTB, bias_HW, sink_H):
     (_, K, T, _), W, dtype = q_HKTB.shape, bias_HW.shape[1], at_least_float32(q_HKTB.dtype)
+    root = jnp.asarray(K**-0.5, dtype)
     there_WT = jnp.arange(W)[:, None] >= W - 1 - jnp.arange(T)[None]  # else the key would stand before the row
 
     def score(s, key_HKTB):
-        score_HTB = _dot(q_HKTB, key_HKTB, dtype) * jnp.asarray(K**-0.5, dtype) + bias_HW.astype(dtype)[:, s, None, None]
+        score_HTB = _dot(q_HKTB, key_HKTB, dtype) * root + bias_HW.astype(dtype)[:, s, None, None]
         return jnp.where(there_WT[s, None, :, None], score_HTB, jnp.finfo(dtype).min)
 
     scores = [score(s, key_HKTB) for s, key_HKTB in enumerate(_at_offsets(k_HKTB, W))]
@@ -115,7 +115,7 @@ def _at_offsets(x_HKTB, W):
 
 
 def _from_offsets(values):
-    """What each token is to others, by the offset at which they find it: x_s of t - (s + 1 - W), and 0 after the row."""
+    """What finds each token at each offset: x_s of t - (s + 1 - W), and 0 after the row."""
     W, (*_, T, _) = len(values), values[0].shape
 
     def later(s, x_TB):

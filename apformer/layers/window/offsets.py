@@ -4,7 +4,7 @@
 
 The keys at one offset from their queries are a slice of the row, so a score is K products of whole rows. The square is
 one small matrix product for each row and head, and most of it is masked. A CPU spends its time on the overhead of these
-products. Only `extend` uses this file: the gradient of the square takes no longer than the gradient of these sums.
+products. Only `extend` uses this file: whole rows, of which a gradient is wanted, are read as `narrow.py` says.
 """
 
 from dataclasses import replace

@@ -37,10 +37,10 @@ from apformer.errors import USAGE, UserError
 from apformer.machine import devices
 from apformer.settings import architecture_of
 from apformer.tasks.progressions import contexts, generator
-from apformer.tasks.progressions.evaluation import COMPILATION
 from apformer.tasks.progressions.generator import SPLITS, Progressions, encode_rows, render, split_of
 from apformer.tokenizers.digits import decode, encode
 
+COMPILATION = 400_000  # tokens that two CPU cores ask in the time that one more group takes, compiled now or before
 BATCH_TOKENS = {"cpu": 4096}  # what its caches hold; an accelerator wants more
 
 

@@ -28,7 +28,7 @@ from apformer.tokenizers.digits import decode
 
 _EXAMPLES = 200  # wrong terms kept, spread over all that there are
 _FIRSTS = 10  # groups of first terms
-COMPILATION = 65_536  # tokens that two CPU cores measure in the time that one more shape takes to compile
+COMPILATION = 131_072  # tokens that two CPU cores measure in the time that one more shape takes, compiled now or before
 
 
 def evaluate(progressions, digits, model, *, bayes_nats=None, batch_tokens=4096, progress=None):
