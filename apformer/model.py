@@ -8,7 +8,7 @@ Vaswani et al. 2017 without the encoder, as in GPT-2 (Radford et al. 2019). The 
 project began from: one pre-norm block, one head, no projection after it, sinusoidal positions, no final norm.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import jax
@@ -152,9 +152,8 @@ def apply(params, tokens_BT, cfg, *, key=None, lengths_B=None, positions_BT=None
     lengths_B: rows are right-padded; what stands beyond a row's length changes nothing.
     positions_BT: positions other than 0, 1, 2 ...; they must increase along a row.
     capture: any of "attention" (weights, LBHTS) and "residual" (the stream before, between and after the blocks,
-    (L+1)BTD); then (logits_BTV, {name: array}) is returned. remat: a gradient computes the inside of a block anew
-    instead of keeping it, which takes less memory and more time. plain: attention within a window as a masked square,
-    and neither chunk by chunk nor offset by offset; so it is too where attention is captured.
+    (L+1)BTD); then (logits_BTV, {name: array}) is returned. remat: a gradient computes the inside of a block anew,
+    which takes less memory and more time. plain: attention within a window is a masked square, as where it is captured.
 
     Computes in the dtype of the parameters; softmax and norms in at least float32. Ids outside the vocabulary are
     undefined. Raises ValueError for tokens that are no rows, for more of them than `max_tokens`, and for an unknown
@@ -166,21 +165,18 @@ def apply(params, tokens_BT, cfg, *, key=None, lengths_B=None, positions_BT=None
     if most is not None and positions_BT is None and T > most:
         raise ValueError(f"{T} tokens, but {cfg.position} positions end at max_len {most}")
     tokens_BT, _ = mask_padding(tokens_BT, lengths_B)
-    # One row of positions serves all: masks and biases are then made once.
-    consecutive = positions_BT is None
-    positions_BT = jnp.arange(T)[None] if consecutive else positions_BT
-    training = key is not None
     whole = plain or "attention" in capture or not position.sees_window_alone(cfg.position_options)
-    if not whole and consecutive and narrow.serve(cfg, *tokens_BT.shape, training):
-        view = narrow.view(cfg.window, training)
-    else:
-        view = _view(cfg, tokens_BT, positions_BT, None if whole else chunks.size(T, cfg.window), training)
+    by_offset = not whole and positions_BT is None and narrow.serve(cfg, *tokens_BT.shape, key is not None)
+    # One row of positions serves all: masks and biases are then made once.
+    positions_BT = jnp.arange(T)[None] if positions_BT is None else positions_BT
+    chunk = None if whole or by_offset else chunks.size(T, cfg.window)
+    view = narrow.view(cfg.window) if by_offset else _view(cfg, tokens_BT, positions_BT, chunk)
     x_BTD = _embed(params, tokens_BT, positions_BT, cfg)
     if key is not None:
         x_BTD = nn.Dropout(cfg.dropout, deterministic=False).apply({}, x_BTD, rngs={"dropout": key})
 
     def layer(layer_params, x_BTD, rngs, number):
-        seen = position.layer(cfg.position_options, view, number)
+        seen = position.layer(cfg.position_options, replace(view, training=key is not None), number)
         y_BTD, weights, _ = _block(cfg).apply({"params": layer_params}, x_BTD, seen, rngs=rngs)
         return y_BTD, weights
 
@@ -234,14 +230,14 @@ def extend(params, tokens_BT, cache, cfg, *, lengths_B=None):
     return _read_out(params, x_BTD, cfg).reshape(B, T, -1), new
 
 
-def _view(cfg, tokens_BT, positions_BT, chunk=None, training=False):
+def _view(cfg, tokens_BT, positions_BT, chunk=None):
     """What all layers of a pass without a cache see."""
     found, _ = position.read(cfg.position_options, tokens_BT, positions_BT, None)
     if chunk is None:
         mask_BTS, found = position.mask(cfg.position_options, positions_BT, positions_BT, cfg.window, found)
     else:
         mask_BTS = chunks.mask(positions_BT, chunk, cfg.window)
-    return View(mask_BTS, positions_BT, positions_BT, found, chunk=chunk, training=training)
+    return View(mask_BTS, positions_BT, positions_BT, found, chunk=chunk)
 
 
 def _embedding(cfg):

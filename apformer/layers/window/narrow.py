@@ -34,10 +34,10 @@ def serve(cfg, B, T, training=False):
     return position.knows_by_bias_alone(cfg.position_options) and cfg.similarity == "scaled_dot"
 
 
-def view(window, training):
+def view(window):
     """What the layers see: one query, the last of its window, stands for all."""
     step_1W = jnp.arange(window, dtype=jnp.int32)[None]
-    return View(None, step_1W[:, -1:], step_1W, narrow=True, training=training)
+    return View(None, step_1W[:, -1:], step_1W, narrow=True)
 
 
 def side_by_side(x_BTD):
