@@ -126,7 +126,7 @@ def _turn_source(scheme, k_BSHK):
 
 
 def _attend_narrow(module, x_BTD, view):
-    """y_BTD of a window/narrow.py, where a row of the batch is a column of every array."""
+    """y_BTD of attention within a narrow window, with the rows of the batch side by side (window/narrow.py)."""
     cfg, param, (B, T, D) = module.cfg, module.param, x_BTD.shape
     x_DN = narrow.side_by_side(x_BTD)
 
