@@ -166,11 +166,11 @@ def apply(params, tokens_BT, cfg, *, key=None, lengths_B=None, positions_BT=None
         raise ValueError(f"{T} tokens, but {cfg.position} positions end at max_len {most}")
     tokens_BT, _ = mask_padding(tokens_BT, lengths_B)
     whole = plain or "attention" in capture or not position.sees_window_alone(cfg.position_options)
-    by_offset = not whole and positions_BT is None and narrow.serve(cfg, *tokens_BT.shape, key is not None)
+    side_by_side = not whole and positions_BT is None and narrow.serve(cfg, *tokens_BT.shape, key is not None)
     # One row of positions serves all: masks and biases are then made once.
     positions_BT = jnp.arange(T)[None] if positions_BT is None else positions_BT
-    chunk = None if whole or by_offset else chunks.size(T, cfg.window)
-    view = narrow.view(cfg.window) if by_offset else _view(cfg, tokens_BT, positions_BT, chunk)
+    chunk = None if whole else chunks.size(T, cfg.window)
+    view = narrow.view(cfg.window) if side_by_side else _view(cfg, tokens_BT, positions_BT, chunk)
     x_BTD = _embed(params, tokens_BT, positions_BT, cfg)
     if key is not None:
         x_BTD = nn.Dropout(cfg.dropout, deterministic=False).apply({}, x_BTD, rngs={"dropout": key})

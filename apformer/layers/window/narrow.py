@@ -4,12 +4,14 @@
     weight_s(t) = exp(score_s(t)) / (sum_r exp(score_r(t)) + exp(sink))
     y_t = sum_s weight_s(t) v_{t + s + 1 - W}
 
-    d y . dy:   dscore_s(t) = weight_s(t) (v_{t + s + 1 - W} . dy_t - y_t . dy_t)
+With the gradient dy of a loss by y, its gradient by the scores is
 
-The square of all queries and all keys is one small matrix product for each row and head, most of which is masked, and a
-CPU spends its time on the overhead of these products. Here rows are the last axis of every array. So each line above is
-a few operations on long vectors, and a key at an offset is a slice. Projections write this order at no cost: W^T x^T.
-`offsets.py` does the same for rows that go on from a cache.
+    dscore_s(t) = weight_s(t) (v_{t + s + 1 - W} . dy_t - y_t . dy_t)
+
+The masked square of all queries and all keys is one small matrix product for each row and head. Its mask hides most of
+it, and a CPU spends its time on the overhead of so many products. Here the rows are the last axis of every array, so
+that each equation above is a few operations on long vectors. A key at an offset is a slice. The projections write this
+order themselves: W^T x^T. `offsets.py` does the same for rows that go on from a cache.
 """
 
 from functools import reduce
@@ -18,20 +20,19 @@ import jax
 import jax.numpy as jnp
 from jax import export
 
-from apformer.layers import at_least_float32, position
+from apformer.layers import at_least_float32
 from apformer.layers.masks import View
+from apformer.layers.window import offsets
 
-MOST_KEYS, MOST_NUMBERS = 8, 16  # of a window and of a key: the operations to compile grow with the product of both
+MOST = 8  # keys of a window: with more, the operations take longer to compile than they save
 LEAST = 8  # rows of a batch: fewer do not fill a vector
 
 
 def serve(cfg, B, T, training=False):
-    """Whether a model of this Config reads B rows of T tokens in this way: where scores depend on offsets alone."""
-    if cfg.window is None or any(map(export.is_symbolic_dim, (B, T))) or B < LEAST or T == 1:
+    """Whether a model of this Config reads B whole rows of T tokens in this way."""
+    if export.is_symbolic_dim(B) or B < LEAST or (training and cfg.attention_dropout):
         return False
-    if cfg.window > MOST_KEYS or cfg.d_model // cfg.n_heads > MOST_NUMBERS or (training and cfg.attention_dropout):
-        return False
-    return position.knows_by_bias_alone(cfg.position_options) and cfg.similarity == "scaled_dot"
+    return offsets.serve(cfg, T) and cfg.window <= MOST
 
 
 def view(window):

@@ -40,7 +40,7 @@ from apformer.tasks.progressions import contexts, generator
 from apformer.tasks.progressions.generator import SPLITS, Progressions, encode_rows, render, split_of
 from apformer.tokenizers.digits import decode, encode
 
-COMPILATION = 400_000  # tokens that two CPU cores ask in the time that one more group takes, compiled now or before
+COMPILATION = 400_000  # tokens that cost as much as one more group, between one on the disk and one compiled
 BATCH_TOKENS = {"cpu": 4096}  # what its caches hold; an accelerator wants more
 
 

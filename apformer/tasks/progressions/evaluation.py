@@ -28,7 +28,7 @@ from apformer.tokenizers.digits import decode
 
 _EXAMPLES = 200  # wrong terms kept, spread over all that there are
 _FIRSTS = 10  # groups of first terms
-COMPILATION = 131_072  # tokens that two CPU cores measure in the time that one more shape takes, compiled now or before
+COMPILATION = 131_072  # tokens that cost as much as one more shape, between one on the disk and one compiled
 
 
 def evaluate(progressions, digits, model, *, bayes_nats=None, batch_tokens=4096, progress=None):
