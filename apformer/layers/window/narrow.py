@@ -8,9 +8,9 @@ With the gradient dy of a loss by y, its gradient by the scores is
 
     dscore_s(t) = weight_s(t) (v_{t + s + 1 - W} . dy_t - y_t . dy_t)
 
-The masked square of all queries and all keys is one small matrix product for each row and head. Its mask hides most of
-it, and a CPU spends its time on the overhead of so many products. Here the rows are the last axis of every array, so
-that each equation above is a few operations on long vectors. A key at an offset is a slice. The projections write this
+The masked square of all queries and all keys is one small matrix product for each row and head. The mask hides most
+scores. A small product costs a CPU more time to begin than to compute. Here the rows are the last axis of every array,
+so each equation above is a few operations on long vectors. A key at an offset is a slice. The projections write this
 order themselves: W^T x^T. `offsets.py` does the same for rows that go on from a cache.
 """
 
