@@ -208,8 +208,8 @@ def _prover(path, settings, proofs):
     begun, hopeless = time.monotonic(), []
 
     def proven(step):
-        exact = next(record["validation_exact"] for record in read_metrics(path) if record["step"] == step)
-        if exact < 1 or hopeless:
+        lines = [record for record in read_metrics(path) if record["step"] == step]  # none if the disk has lost it
+        if hopeless or any(record["validation_exact"] < 1 for record in lines):
             return False
         try:
             found = certify.certify_run(path, settings, step=step, hasty=True)

@@ -7,7 +7,8 @@ trusts what lies in its folder. This file makes that safe:
 - a program has a seal, the sha256 of its file, written when the process that compiled it ends. A program that differs
   from its seal is removed before JAX reads it. One without a seal, of a process that was killed, is compressed with a
   checksum of its own, and is removed after a day;
-- the oldest programs are removed when all take more than LIMIT bytes.
+- the oldest programs are removed when those of all kinds take more than LIMIT bytes. What else lies in a folder that
+  the user named is not touched.
 
 So a damaged or foreign program costs a compilation.
 """
@@ -43,7 +44,7 @@ def keep(place=None):
     place = place or os.environ.get(VARIABLE) or usual_place()
     if jax.config.jax_compilation_cache_dir is not None or place == FORBIDDEN:
         return jax.config.jax_compilation_cache_dir
-    folder = Path(place).expanduser().absolute() / _kind()
+    folder = Path(os.path.expanduser(place)).absolute() / _kind()  # pathlib's raises where there is no such home
     try:
         folder.mkdir(parents=True, exist_ok=True)
         (probe := folder / f".{os.getpid()}").touch()
@@ -75,7 +76,7 @@ def seal():
 
 def usual_place():
     """The folder of apformer in the user's cache directory."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "apformer"
+    return Path(os.path.expanduser(os.environ.get("XDG_CACHE_HOME") or "~/.cache")) / "apformer"
 
 
 def _kind():
@@ -106,14 +107,14 @@ def _check(folder):
         with suppress(FileNotFoundError):  # another process removed it
             seal = _seal_of(program)
             stale = not seal.exists() and time.time() - program.stat().st_mtime > DAY
-            if stale or (seal.exists() and seal.read_text() != _digest(program)):
+            if stale or (seal.exists() and seal.read_bytes() != _digest(program).encode()):
                 _remove(program)
 
 
 def _prune(place):
-    """Remove the oldest programs until all of them take less than LIMIT bytes."""
+    """Remove the oldest programs until those of all kinds take less than LIMIT bytes."""
     facts = []
-    for program in _programs(place):
+    for program in set().union(*map(_programs, place.glob("jax-*-jaxlib-*"))):  # the folders that _kind names
         with suppress(FileNotFoundError):
             facts.append((program.stat().st_mtime, program.stat().st_size, program))
     total = sum(size for _, size, _ in facts)

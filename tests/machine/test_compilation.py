@@ -78,15 +78,34 @@ def test_a_program_without_a_seal_is_removed_after_a_day(tmp_path):
 
 def test_the_oldest_programs_are_removed_when_all_take_too_much(tmp_path, monkeypatch):
     monkeypatch.setattr(compilation, "LIMIT", 25)
-    (tmp_path / "kind").mkdir()
-    for age in range(4):
-        path = tmp_path / "kind" / str(age)
+    for age, kind in enumerate((compilation._kind(), "jax-1-jaxlib-1-0123456789ab") * 2):
+        path = tmp_path / kind / str(age)
+        path.parent.mkdir(exist_ok=True)
         path.write_bytes(bytes(10))
         os.utime(path, (1000 - age,) * 2)
         compilation._seal_of(path).write_text("seal")
     compilation._prune(tmp_path)
-    assert sorted(path.name for path in tmp_path.rglob("*.*")) == ["0.sha256", "1.sha256"]
+    assert sorted(path.name for path in tmp_path.rglob("*.sha256")) == ["0.sha256", "1.sha256"]
     assert {path.name for path in programs(tmp_path)} == {"0", "1"}
+
+
+def test_what_is_no_program_stays_in_the_folder_that_the_user_named(tmp_path, monkeypatch):
+    monkeypatch.setattr(compilation, "LIMIT", 0)
+    (tmp_path / "thesis").mkdir()
+    for path in (tmp_path / "notes.txt", tmp_path / "thesis" / "chapter.tex"):
+        path.write_bytes(bytes(10))
+        os.utime(path, (0, 0))
+    kept = programs(tmp_path)
+    run(tmp_path)
+    compilation._prune(tmp_path)
+    assert programs(tmp_path) == kept
+
+
+def test_a_damaged_seal_costs_a_compilation(tmp_path):
+    (program := tmp_path / "program").write_bytes(b"program")
+    compilation._seal_of(program).write_bytes(b"\xff" * 64)
+    compilation._check(tmp_path)
+    assert not list(tmp_path.iterdir())
 
 
 def test_programs_of_another_processor_or_version_lie_elsewhere(monkeypatch):
@@ -104,6 +123,12 @@ def test_a_folder_that_cannot_be_written_costs_a_sentence(tmp_path):
     assert (folder, hits) == ("None", 0)
     assert stderr.startswith(f"cannot keep compiled programs in {tmp_path}") and stderr.count("\n") == 1
     assert f"set {compilation.VARIABLE} to another folder" in stderr
+
+
+def test_the_home_of_nobody_is_a_name_like_others(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    folder, _, _, stderr = run("~nobody-of-this-name/programs")
+    assert folder.startswith(str(tmp_path / "~nobody-of-this-name" / "programs")) and stderr == ""
 
 
 def test_none_keeps_no_program(tmp_path):
