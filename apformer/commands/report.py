@@ -1,7 +1,7 @@
 """Write one offline page that shows a run and its model: apformer report RUN.
 
-What training, evaluation and certificate have found, and the model itself with its weights, so that who opens the page
-can play with it. What a run does not have, the page says is missing.
+What training, evaluation and certificate have found, and the model itself with its weights, so that whoever opens the
+page can play with it. What a run does not have, the page says is missing.
 """
 
 import sys

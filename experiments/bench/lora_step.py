@@ -7,7 +7,7 @@ the machine slow both, what one allocates is not the other's, and no thread of o
     ratio = median over turns of (our seconds / their seconds)      once of the wall clock, once of processor time
 
 A ratio of single steps would compare what else ran just then. Memory is the largest resident set of each process, and
-of the same process before its first step. Needs the extras `text` and `parity`, and `peft`.
+of the same process before its first step. Needs the extras `text` and `parity`.
 """
 
 import json

@@ -4,7 +4,8 @@
 
 The keys at one offset from their queries are a slice of the row, so a score is K products of whole rows. The square is
 one small matrix product for each row and head, and most of it is masked. A CPU spends its time on the overhead of these
-products. Only `extend` uses this file: whole rows, of which a gradient is wanted, are read as `narrow.py` says.
+products. `extend` computes attention here, for new tokens after a cache. `narrow.py` asks `serve` too, and reads
+whole rows of a batch itself.
 """
 
 from dataclasses import replace

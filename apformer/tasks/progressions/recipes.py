@@ -1,8 +1,8 @@
 """Recipes of the home task.
 
-- exact      continues progressions exactly: two layers, eight heads, attention over a window that
-             ends just before the same place a term earlier, with a relative position table and a sink
-- bayes      the exact recipe, trained until its loss is nearest to the Bayes floor; extra rows teach the first terms
+- exact      continues progressions exactly: two layers, eight heads, attention over a window that reaches
+             one token beyond the same place a term earlier, with a relative position table and a sink
+- bayes      the exact recipe, trained longer, for a loss near the Bayes floor; extra rows teach the first terms
 - sketch     the plain sketch the project began from, literally: `model.Config()` and plain cross-entropy
 - smallest   as few numbers as we know to be enough: one layer that reads two terms by their places alone
 - recurrent  an RNN, GRU or LSTM (`--cell`) on the same task

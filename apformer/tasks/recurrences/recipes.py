@@ -1,7 +1,7 @@
 """Recipe of recurrences: the model of the exact recipe, which adds the digits of the two terms before.
 
-One rule needs a window that ends just before the same place a term earlier. Where there are several, the model sees the
-whole row, because what tells the rule stands at its beginning.
+One rule needs a window that reaches one token beyond the same place a term earlier. Where there are several, the model
+sees the whole row, because what tells the rule stands at its beginning.
 """
 
 from apformer import model, optimizer
