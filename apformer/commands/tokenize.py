@@ -97,7 +97,7 @@ def _check(args):
         raise UserError("--cut is for --file; --text prints the text cut as it is: drop it, or give --file", USAGE)
     if args.merges and args.text is None:
         raise UserError("--merges is for a short text: give --text", USAGE)
-    if not asked and args.special_tokens:
+    if args.special_tokens and args.text is None and args.file is None:
         raise UserError("--special_tokens is for a text: give --text or --file", USAGE)
 
 

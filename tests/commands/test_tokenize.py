@@ -132,6 +132,8 @@ def test_special_tokens_are_read_if_allowed(tmp_path, says):
         (("TOKENIZER", "--text", "a", "--cut"), "--cut is for --file", errors.USAGE),
         (("TOKENIZER", "--merges"), "--merges is for a short text", errors.USAGE),
         (("TOKENIZER", "--special_tokens"), "--special_tokens is for a text", errors.USAGE),
+        (("TOKENIZER", "--decode", "1", "--special_tokens"), "--special_tokens is for a text", errors.USAGE),
+        (("--train", "BOOK", "--out", "new", "--special_tokens"), "--special_tokens is for a text", errors.USAGE),
         (("TOKENIZER", "--decode", "300"), "token 1 is 300, which the vocabulary lacks", errors.DATA),
         (("TOKENIZER", "--decode", "a"), "decode", errors.USAGE),
         (("TOKENIZER", "--file", "missing.txt"), "missing.txt cannot be read", errors.DATA),

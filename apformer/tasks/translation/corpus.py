@@ -101,7 +101,8 @@ def read(cfg: Config) -> dict[str, Lines]:
         rows[missing[place] if place < len(missing) else "train"].append(number)
     for name, kept in rows.items():
         if not kept:
-            raise UserError(f"{cfg.source} leaves no line for {name}: give more lines, or --{name} files", DATA)
+            remedy = "give more lines" if name == "train" else f"give more lines, or --{name} files"
+            raise UserError(f"{cfg.source} leaves no line for {name}: {remedy}", DATA)
         parts[name] = Lines(*([side[n] for n in kept] for side in whole[:2]), whole.names)
     return {name: parts[name] for name in PARTS}
 

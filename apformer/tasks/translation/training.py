@@ -52,6 +52,9 @@ def check(settings):
 
 def require_mbr(options):
     """Raises UserError (exit USAGE) where --mbr compares no beams, or more than there are."""
+    if options.beams == 1 and options.mbr:
+        fault = f"--beams 1 leaves --mbr {options.mbr} nothing to compare"
+        raise UserError(f"{fault}: give --mbr 0, or more --beams", USAGE)
     fits = options.mbr == 0 or 2 <= options.mbr <= options.beams
     require("mbr", fits, options, f"0, or 2 to {options.beams}, or more --beams")
 
@@ -63,6 +66,7 @@ def read_rows(settings):
     folder = init_from(settings)
     tokenizers = vocabularies.learn(lines["train"], cfg) if folder is None else vocabularies.given(folder, cfg)
     tokens = {part: encode(tokenizers, lines[part], cfg) for part in ("train", "validation")}
+    encode_side(tokenizers[0], lines["test"].sources, lines["test"].names[0], cfg)  # refused now, not after training
     if cfg.byte_pair_dropout:
         sides = zip(tokenizers, lines["train"][:2], tokens["train"], strict=True)
         tokens["train"] = tuple(_cut_anew(*side, cfg, seed) for seed, side in enumerate(sides))
@@ -162,7 +166,8 @@ def _cut_anew(tokenizer, sentences, plain, cfg, seed):
     plain: what `encode_side` gives; a sentence that would be too long otherwise stays as it is there.
     """
     end, most = np.int32(tokenizer.vocab_size), cfg.widths[-1] if cfg.widths else cfg.longest
-    short = [text if len(plain_T) < most else "" for text, plain_T in zip(sentences, plain, strict=True)]
+    # Not by the widths, which a run keeps once they are found: resumed, it has to draw what it drew before.
+    short = [text if len(plain_T) < cfg.longest else "" for text, plain_T in zip(sentences, plain, strict=True)]
     bar = partial(progress.bar, desc="words cut in other ways", unit="word", leave=False)
     anew = islice(dropout.cuts(tokenizer, short, cfg.byte_pair_dropout, seed, bar), CUTS)
     rows = (row for cut in anew for row in zip(cut, short, plain, strict=True))

@@ -204,6 +204,14 @@ def test_pairs_that_fit_their_widths_fit_them_in_every_cut(capsys):
     assert told[0].endswith("training pairs longer than --widths 12 are left out")
 
 
+@pytest.mark.parametrize("share", ("0.001", "0.01", "0.3"))
+def test_a_run_that_has_found_its_widths_cuts_its_sentences_as_before(share):
+    flags = [*FLAGS[: FLAGS.index("--widths")], *FLAGS[FLAGS.index("--d_model") :], "--byte_pair_dropout", share]
+    settings, rows = pair_task.load(recipes.parse(flags))
+    assert settings.data.widths
+    jax.tree.map(np.testing.assert_array_equal, rows["train"], pair_task.read_rows(settings)["train"])
+
+
 def test_settings_of_pairs_survive_their_file():
     settings = recipes.parse([*FLAGS, "--source", "a", "--target", "b", "--test", "c", "d"])
     assert settings.data.widths == (6, 12) and settings.data.test == ("c", "d")
@@ -444,6 +452,12 @@ def test_its_parameters_can_be_exported(run, trained, tmp_path, capsys):
         (["--beams", "0"], "--beams 0 is out of range", errors.USAGE),
         (["--mbr", "9"], "--mbr 9 is out of range: give 0, or 2 to 5, or more --beams", errors.USAGE),
         (["--mbr", "1"], "--mbr 1 is out of range: give 0, or 2 to 5, or more --beams", errors.USAGE),
+        (["--beams", "1", "--mbr", "8"], "--beams 1 leaves --mbr 8 nothing to compare: give --mbr 0", errors.USAGE),
+        (
+            "--source {file} --target {file} --validation {file} {file} --test {long} {long}".split(),
+            "{long}, sentence 1 has 301 tokens with its end, more than 128",
+            errors.DATA,
+        ),
         (["--memory_temperature", "1e-29"], "out of range: give at least 0.001", errors.USAGE),
         (["--label_smoothing", "1"], "--label_smoothing 1.0 is out of range", errors.USAGE),
         (["--ema", "1"], "--ema 1.0 is out of range: give at least 0 and less than 1", errors.USAGE),
@@ -462,9 +476,10 @@ def test_its_parameters_can_be_exported(run, trained, tmp_path, capsys):
     ],
 )
 def test_pairs_that_cannot_be_trained_on(tmp_path, capsys, flags, sentence, exit_code):
-    names = {"file": tmp_path / "a.txt", "other": tmp_path / "b.txt"}
+    names = {name: tmp_path / f"{name}.txt" for name in ("file", "other", "long")}
     names["file"].write_text("one\ntwo\n")
     names["other"].write_text("eins\nzwei\ndrei\n")
+    names["long"].write_text("\u0436" * 150 + "\n")
     words = [word.format(**names) for word in flags]
     fails(capsys, sentence.format(**names), exit_code, "train", *FLAGS, *words, "--run_dir", tmp_path / "run")
     assert not (tmp_path / "run").exists()
