@@ -72,7 +72,8 @@ def _backward(smoothing, saved, cotangent):
     label_BTV = jax.nn.one_hot(targets_BT, V, dtype=weights_BT.dtype)
     if smoothing:
         label_BTV = (1 - smoothing) * label_BTV + smoothing / V
-    gradient_BTV = (cotangent * weights_BT)[:, :, None] * (softmax_BTV - label_BTV)
+    weights_BT1 = weights_BT[:, :, None]  # chosen here, too
+    gradient_BTV = jnp.where(weights_BT1 > 0, cotangent * weights_BT1 * (softmax_BTV - label_BTV), 0.0)
     return gradient_BTV.astype(logits_BTV.dtype), None, None
 
 
@@ -81,9 +82,12 @@ cross_entropy.defvjp(_forward, _backward)
 
 def divergence(first_BTV, second_BTV, weights_BT):
     """Weighted mean of the tokens' symmetric divergence J of two logits, in nats; weights as in `cross_entropy`."""
-    first_BTV, second_BTV = (x_BTV.astype(at_least_float32(x_BTV.dtype)) for x_BTV in (first_BTV, second_BTV))
+    counts_BT1 = weights_BT[:, :, None] > 0  # what padding holds is replaced first, so that its gradient is 0, too
+    first_BTV, second_BTV = (
+        jnp.where(counts_BT1, x_BTV.astype(at_least_float32(x_BTV.dtype)), 0.0) for x_BTV in (first_BTV, second_BTV)
+    )
     difference_BTV = jax.nn.softmax(first_BTV, axis=-1) - jax.nn.softmax(second_BTV, axis=-1)
-    nats_BT = jnp.where(weights_BT > 0, (difference_BTV * (first_BTV - second_BTV)).sum(-1) / 2, 0.0)
+    nats_BT = (difference_BTV * (first_BTV - second_BTV)).sum(-1) / 2
     weights_BT = weights_BT.astype(nats_BT.dtype)
     return (nats_BT * weights_BT).sum() / jnp.maximum(weights_BT.sum(), jnp.finfo(nats_BT.dtype).tiny)
 

@@ -20,8 +20,7 @@ from apformer.errors import CHECKPOINT, UserError
 from apformer.runs import checkpoint, directory, healing, selection
 from apformer.runs.fit import initial_state
 from apformer.runs.metrics import read_metrics
-from apformer.runs.provenance import digest
-from apformer.runs.restore import load_params, load_rows, load_settings
+from apformer.runs.restore import load_described, load_rows, load_settings
 
 
 class Finding(NamedTuple):
@@ -143,11 +142,10 @@ def _result(path, settings, command, facts):
     anew = f"`apformer {command} {path}` writes it anew"
     try:
         told = files.read_json(path / what)
-        step, member, sha256 = (told[name] for name in ("step", "member", "parameters_sha256"))
+        step, member = told["step"], told["member"]
         if step not in facts:
             return Finding(what, f"of step {step}, which has no sound checkpoint: {anew}", CHECKPOINT)
-        averaged = settings.training.average > 1
-        if digest(load_params(path, settings, member, None if averaged else step)[0]) != sha256:
+        if load_described(path, settings, told) is None:
             return Finding(what, f"of other parameters than those of step {step}: {anew}", CHECKPOINT)
         if told.get("model", asdict(settings.model)) != json.loads(json.dumps(asdict(settings.model))):
             return Finding(what, f"of another model than config.json describes: {anew}", CHECKPOINT)

@@ -13,7 +13,7 @@ from tyro.conf import Positional
 
 from apformer import files, tasks
 from apformer.decoding.bind import bind
-from apformer.errors import NOT_CERTIFIED, USAGE, UserError
+from apformer.errors import CHECKPOINT, NOT_CERTIFIED, USAGE, UserError
 from apformer.flags import parse
 from apformer.machine import compiler, devices, signals
 from apformer.proof import witness
@@ -21,7 +21,7 @@ from apformer.report import progress, tables
 from apformer.runs import directory
 from apformer.runs.metrics import diverged, read_metrics
 from apformer.runs.provenance import digest, surroundings
-from apformer.runs.restore import load_params, load_settings
+from apformer.runs.restore import load_described, load_params, load_settings
 from apformer.settings import architecture_of
 
 PATIENCE = 1800  # seconds that an enumeration may take unasked
@@ -105,8 +105,13 @@ def certify_run(path, settings, member=None, patience=PATIENCE, step=None, hasty
 
 
 def check_run(path, settings, result, contexts):
-    """certificate.json with what its other witnesses say: numpy, of every logit, in float64, and the page, of some."""
-    params, _, _ = load_params(path, settings, result["member"], result["step"])
+    """certificate.json with what its other witnesses say: numpy, of every logit, in float64, and the page, of some.
+
+    Raises UserError (exit CHECKPOINT) if the parameters that `result` is of are gone, as the run was trained further.
+    """
+    params = load_described(path, settings, result)
+    if params is None:
+        raise UserError(f"{path} was trained further while it was certified: certify it again", CHECKPOINT)
     model = bind(architecture_of(settings), params, settings.model, devices.mesh())
     found = witness.compare(model, settings, contexts)
     result = result | {"witnesses": [*result["witnesses"], *found]}

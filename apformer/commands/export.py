@@ -31,7 +31,6 @@ from apformer.formats.stablehlo import write_stablehlo
 from apformer.formats.weights import write_safetensors
 from apformer.proof import witness
 from apformer.runs import directory, restore
-from apformer.runs.provenance import digest
 from apformer.tasks.text import folders
 from apformer.tokenizers import pretrained
 
@@ -133,8 +132,8 @@ def write_proof(folder, run, settings, member=None):
     if member not in (None, certificate["member"]):
         other = f"{place} is of member {certificate['member']}, not of --member {member}"
         raise UserError(f"{other}: run `apformer certify {run} --member {member}`", USAGE)
-    params, step, _ = restore.load_params(run, settings, certificate["member"], certificate["step"])
-    if digest(params) != certificate["parameters_sha256"]:
+    params = restore.load_described(run, settings, certificate)
+    if params is None:
         raise UserError(f"{place} is of other parameters: run `apformer certify {run}`", CHECKPOINT)
     config = json.loads(json.dumps({"model": asdict(settings.model), "data": asdict(settings.data)}))
     if config != {name: certificate.get(name) for name in config}:  # another version had other fields
@@ -151,4 +150,4 @@ def write_proof(folder, run, settings, member=None):
                 .replace("from apformer.proof.", "from ")
             )
             files.write_text(folder / program.name, alone)
-    return step
+    return certificate["step"]

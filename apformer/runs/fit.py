@@ -158,16 +158,19 @@ def fit(path, settings, rows, state, proven=None):
         log,  # which may ask for a password
         signals.deferred() as received,
     ):
-        while step < run.steps and not (run.patience and _stale(path) >= run.patience):
-            if proven is not None and step % run.save_every == 0:
-                ended = agreement.most(processes.first() and _ends(checkpoints, step, proven))
+        while True:
+            if proven is not None and on_schedule(step, run):
+                stopped = agreement.most(max(received, default=0))
+                ended = not stopped and agreement.most(processes.first() and _ends(checkpoints, step, proven))
                 if ended == ANEW:
                     _save(checkpoints, step, state, mesh, PROVEN)
-                stopped = agreement.most(max(received, default=0))
-                if stopped and step:  # while it was asked
+                stopped = stopped or agreement.most(max(received, default=0))
+                if stopped and step:  # before it was asked, or while it was
                     _stop(path, step, checkpoints, stopped)
                 if ended:
                     break
+            if step >= run.steps or (run.patience and _stale(path) >= run.patience):
+                break
             step, state, metrics = advance(step, state)
             stopped = agreement.most(max(received, default=0))
             # The line of the chunk before: reading this one's metrics now would stall the device.

@@ -13,6 +13,7 @@ from apformer.errors import CHECKPOINT, DATA, NON_FINITE, USAGE, UserError
 from apformer.machine import devices
 from apformer.runs import checkpoint, directory, selection, settings_file
 from apformer.runs.fit import initial_state
+from apformer.runs.provenance import digest
 from apformer.settings import Settings, architecture_of
 
 
@@ -82,6 +83,20 @@ def load_params(path, settings, member=None, step=None, merged=True):
         return last, newest, member
     params = [params_of(checkpoint.load(folder, abstract, step)[1]) for step in steps[:-1]] + [last]
     return jax.tree.map(lambda *leaves: sum(leaves) / len(leaves), *params), newest, member
+
+
+def load_described(path, settings, told):
+    """The parameters of one model that a file of the run is of, such as certificate.json; None if they are not there.
+
+    told: its `step`, `member` and `parameters_sha256`. They are those of the step, or the mean that a run with
+    training.average above 1 is read as. Raises what `load_params` raises.
+    """
+    ways = (told["step"],) if settings.training.average == 1 else (told["step"], None)
+    for step in ways:
+        params, _, _ = load_params(path, settings, told["member"], step)
+        if digest(params) == told["parameters_sha256"]:
+            return params
+    return None
 
 
 def _steps_to_use(folder, several):

@@ -28,7 +28,8 @@ def of(tokenizer):
     model, pattern = content["model"], _pattern(content)
     byte_of = {tokenizer.bytes_of(token): token for token in range(tokenizer.vocab_size)}
     all_bytes = all(bytes([byte]) in byte_of for byte in range(len(BYTES)))  # a text in UTF-8 does without some
-    if pattern is None or model.get("ignore_merges") or content["normalizer"] or not all_bytes:
+    merges_alone = "merges" in model and not (model.get("ignore_merges") or model.get("dropout"))
+    if pattern is None or not merges_alone or content["normalizer"] or not all_bytes:
         raise UserError("No text can be typed: its tokenizer cuts it in a way that this page does not know", DATA)
     pairs = (pair if isinstance(pair, list) else pair.split(" ") for pair in model["merges"])
     vocabulary = model["vocab"]

@@ -2,6 +2,9 @@
 
 import dataclasses
 import json
+import os
+import signal
+import time
 
 import jax
 import pytest
@@ -79,6 +82,36 @@ def test_without_a_certificate_training_goes_on_to_the_last_step(exact, tmp_path
     monkeypatch.setattr(certify, "certify_run", lambda *args, step=None, hasty=False: None if hasty else {})
     monkeypatch.setattr(train.tables, "certificate", lambda result: "")
     assert selection.steps(run(tmp_path / "run")[1]) == [2, 4, 6]
+
+
+def test_the_last_step_is_asked_whatever_its_loss(exact, tmp_path, monkeypatch):
+    certify_run = certify.certify_run
+    monkeypatch.setattr(
+        certify,
+        "certify_run",
+        lambda path, settings, step=None, hasty=False: certify_run(path, settings, step=step) if step == 6 else None,
+    )
+    scores = iter((0.1, 0.2, 0.3))  # of steps 2, 4 and 6: the last is the worst
+    monkeypatch.setattr(fit, "score", lambda measured: next(scores))
+    path, folder = run(tmp_path / "run")
+    assert selection.steps(folder) == [2, 4, 6] and selection.best(folder) == 6
+    assert json.loads((path / "certificate.json").read_text())["step"] == 6
+
+
+def test_a_stop_signal_before_the_certificate_is_heeded_first(exact, tmp_path, monkeypatch):
+    save = fit._save
+
+    def save_and_stop(*args, **options):
+        save(*args, **options)
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(0.2)  # a thread hears it
+
+    monkeypatch.setattr(fit, "_save", save_and_stop)
+    monkeypatch.setattr(certify, "certify_run", lambda *args, **options: pytest.fail("it was asked"))
+    with pytest.raises(SystemExit) as ended:
+        run(tmp_path / "run")
+    assert ended.value.code == 128 + signal.SIGTERM
+    assert selection.steps(tmp_path / "run" / "checkpoints") == [2]
 
 
 @pytest.mark.parametrize("changes", ({"until": "steps"}, {"members": 2}, {"average": 2}))
