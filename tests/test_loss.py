@@ -53,6 +53,18 @@ def test_small_nats_keep_their_digits():
     assert token_nats(logits, targets)[0, 3] == 0
 
 
+@pytest.mark.parametrize("anything", (np.inf, -np.inf, np.nan))
+def test_what_padding_holds_is_in_no_gradient(anything):
+    logits, targets, weights = example()
+    weights[:, 3:] = 0
+    spoilt = logits.copy()
+    spoilt[:, 3:] = anything
+    for loss in (loss_and_gradient, jax.value_and_grad(lambda z, _, w: divergence(z, jnp.asarray(logits) ** 2, w))):
+        (clean, clean_gradient), (found, gradient) = (loss(jnp.asarray(z), targets, weights) for z in (logits, spoilt))
+        assert found == clean
+        np.testing.assert_array_equal(gradient, clean_gradient)
+
+
 def test_smoothed_labels_by_hand():
     """Logits of ln 1, ln 2 and ln 5, the last the target; a share of 0.3 is spread over all three."""
     logits, targets, weights = jnp.log(jnp.array([[[1.0, 2.0, 5.0]]])), jnp.array([[2]]), jnp.ones((1, 1))

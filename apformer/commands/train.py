@@ -23,7 +23,7 @@ import numpy as np
 
 from apformer import files, tasks
 from apformer.commands import certify, evaluate, report
-from apformer.errors import USAGE, UserError
+from apformer.errors import DATA, USAGE, UserError
 from apformer.formats import gpt2
 from apformer.machine import agreement, devices, processes
 from apformer.report import progress, tables
@@ -64,6 +64,14 @@ def _given(settings):
         return gpt2.load(folder)[1]
     path = directory.find(folder)
     return load_params(path, load_settings(path))[0]
+
+
+def _given_again(path, settings):
+    """What the run at `path` began with. Raises UserError (exit DATA) if that model is not the same any more."""
+    given, told = _given(settings), settings_file.read_config(path).get("init_from_sha256")
+    if given is not None and provenance.digest(given) != told:
+        raise UserError(f"the model that {path} began with, --init_from, has changed since: restore it", DATA)
+    return given
 
 
 def keep(settings, params, rows=None, scores=()):
@@ -140,12 +148,12 @@ def go_on(path, step=None):
         settings, rows = load_settings(path), load_rows(path)
         if step is None and not directory.saved(path):
             print(f"{path} stopped before its first checkpoint: it begins anew", file=sys.stderr)
-            given = _given(settings)
+            given = _given_again(path, settings)
             _describe(path, settings, rows, given)
             step, state = 0, initial_state(settings, given)
         else:
             abstract = jax.eval_shape(partial(initial_state, settings))
-            healing.heal(path, settings, rows, abstract, lambda: initial_state(settings, _given(settings)), step)
+            healing.heal(path, settings, rows, abstract, lambda: initial_state(settings, _given_again(path, settings)), step)
             step, state = checkpoint.load(path / "checkpoints", abstract, step)
             print(f"{path}: resumed at step {step:,} of {settings.training.steps:,}", file=sys.stderr)
         forget_after(path, step)

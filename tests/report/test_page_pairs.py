@@ -181,6 +181,17 @@ def test_another_way_to_cut_text_is_refused(tokenizer):
     assert caught.value.exit_code == DATA
 
 
+def test_pieces_and_merges_that_are_left_out_by_chance_are_refused(tokenizer):
+    tokenizers = pytest.importorskip("tokenizers")
+
+    content = json.loads(tokenizer.to_json())
+    pieces = {"type": "Unigram", "unk_id": 0, "vocab": [[token, -1.0] for token in content["model"]["vocab"]]}
+    for model in (content["model"] | {"dropout": 0.1}, pieces):
+        other = tokenizers.Tokenizer.from_str(json.dumps(content | {"model": model}))
+        with pytest.raises(UserError, match="No text can be typed"):
+            merges.of(text_tokenizer.BytePairs(other))
+
+
 def test_a_tokenizer_without_a_byte_that_no_text_has_is_refused(tokenizer, tmp_path):
     content = json.loads(tokenizer.to_json())
     vocabulary = content["model"]["vocab"]

@@ -35,7 +35,12 @@ def draw(seed: int, count: int, largest: int, split: str) -> list[int]:
     some_N = np.where(rng.random(rounds) < 0.5, anywhere_N, (rng.random(rounds) * top_N).astype(np.int64))
     some_N = some_N[split_of(some_N) == SPLITS.index(split)]
     _, first_N = np.unique(some_N, return_index=True)
-    return some_N[np.sort(first_N)][:count].tolist()
+    drawn = some_N[np.sort(first_N)][:count].tolist()
+    if len(drawn) == count or largest >= 10 * rounds:
+        return drawn
+    all_N = np.arange(largest + 1)  # nearly all are asked for, and chance comes back to some again and again
+    left_N = np.setdiff1d(all_N[split_of(all_N) == SPLITS.index(split)], drawn)
+    return drawn + rng.permutation(left_N)[: count - len(drawn)].tolist()
 
 
 def speaker(language: str):

@@ -184,6 +184,15 @@ def test_a_run_is_evaluated_has_a_page_and_writes(run, folder, capsys):
         assert capsys.readouterr().out.startswith("the ")
 
 
+def test_a_run_that_begins_anew_begins_with_the_same_model(run, folder, tmp_path, capsys):
+    begun = tmp_path / "begun"  # as it is after a stop before the first checkpoint
+    shutil.copytree(run, begun, ignore=shutil.ignore_patterns("checkpoints"))
+    config = json.loads((begun / "config.json").read_text())
+    (begun / "config.json").write_text(json.dumps(config | {"init_from_sha256": "0" * 64}))
+    assert cli.main(["resume", str(begun)]) == errors.DATA
+    assert f"the model that {begun} began with, --init_from, has changed since: restore it" in capsys.readouterr().err
+
+
 def test_the_end_of_a_text_is_the_special_token_of_the_tokenizer(folder, random_params, tmp_path):
     ends = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
     ends.add_special_tokens(["<|endoftext|>"])

@@ -43,6 +43,13 @@ def test_splits_have_their_shares_and_numbers_of_few_digits_are_drawn_too():
     assert drawn == number_words.draw(0, 5000, 999_999, "train")
 
 
+@pytest.mark.parametrize("split", number_words.SPLITS)
+@pytest.mark.parametrize("more", (0, 100))
+def test_all_numbers_of_a_split_can_be_asked_for(split, more):
+    every = np.flatnonzero(number_words.split_of(np.arange(10_000)) == number_words.SPLITS.index(split)).tolist()
+    assert sorted(number_words.draw(0, len(every) + more, 9999, split)) == every
+
+
 def test_number_words_are_pairs_of_one_number():
     cfg = corpus.Config(from_language="figures", to_language="en", largest=999, numbers=50)
     lines = corpus.read(cfg)
