@@ -166,8 +166,10 @@ def merging(tokenizer, text, tokens):
     """
     if tokenizer.by_characters:
         raise UserError("--merges is for byte pairs, and this tokenizer has characters: drop it", USAGE)
-    content, library = json.loads(tokenizer.to_json()), tokenizer.tokenizer
-    pairs = (pair if isinstance(pair, list) else pair.split(" ") for pair in content["model"]["merges"])
+    model, library = json.loads(tokenizer.to_json())["model"], tokenizer.tokenizer
+    if "merges" not in model:
+        raise UserError("--merges is for byte pairs, and this tokenizer cuts in another way: drop it", USAGE)
+    pairs = (pair if isinstance(pair, list) else pair.split(" ") for pair in model["merges"])
     rank = {(left, right): i for i, (left, right) in enumerate(pairs)}
     chunks = []
     for letters, _ in library.pre_tokenizer.pre_tokenize_str(text):

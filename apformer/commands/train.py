@@ -153,7 +153,9 @@ def go_on(path, step=None):
             step, state = 0, initial_state(settings, given)
         else:
             abstract = jax.eval_shape(partial(initial_state, settings))
-            healing.heal(path, settings, rows, abstract, lambda: initial_state(settings, _given_again(path, settings)), step)
+            healing.heal(
+                path, settings, rows, abstract, lambda: initial_state(settings, _given_again(path, settings)), step
+            )
             step, state = checkpoint.load(path / "checkpoints", abstract, step)
             print(f"{path}: resumed at step {step:,} of {settings.training.steps:,}", file=sys.stderr)
         forget_after(path, step)

@@ -157,6 +157,16 @@ def test_a_run_without_a_tokenizer_says_so(tmp_path, capsys):
     assert "is a run of progressions, which has no tokenizer to learn: name a run" in capsys.readouterr().err
 
 
+def test_pieces_that_no_merges_make_are_shown_without_them(trained, tmp_path, says, capsys):
+    content = json.loads(trained.read_text())
+    content["model"] = {"type": "Unigram", "unk_id": 0, "vocab": [[piece, -1.0] for piece in content["model"]["vocab"]]}
+    file = tmp_path / "tokenizer.json"
+    file.write_text(json.dumps(content))
+    assert says(file, "--text", "old")
+    assert cli.main(["tokenize", str(file), "--text", "old", "--merges"]) == errors.USAGE
+    assert "this tokenizer cuts in another way: drop it" in capsys.readouterr().err
+
+
 def test_characters_have_no_merges(book, tmp_path, says, capsys):
     says("--train", book, "--by", "characters", "--out", tmp_path / "c.json")
     assert cli.main(["tokenize", str(tmp_path / "c.json"), "--text", "old", "--merges"]) == errors.USAGE
