@@ -227,7 +227,7 @@ def test_a_stop_while_a_proof_is_asked_for_leaves_the_run_to_be_resumed(only_tra
         train(SETTINGS, tmp_path / "run")
     assert stopped.value.code == 143 and asked == [4] == selection.steps(tmp_path / "run" / "checkpoints")
     resume.resume(resume.Resume(str(tmp_path / "run")))
-    assert asked == ([4] if true else [4, *range(4, 28, 4)]) and int(only_train[-1].step) == (4 if true else 28)
+    assert asked == ([4] if true else [4, *range(4, 29, 4)]) and int(only_train[-1].step) == (4 if true else 28)
 
 
 def test_members_end_as_they_do_alone_and_resume_with_the_population(only_train, tmp_path):
