@@ -27,7 +27,7 @@ from apformer.formats.safetensors import refuse_to_overwrite
 from apformer.report import cut
 from apformer.runs import settings_file
 from apformer.tasks.text import corpus, folders
-from apformer.tokenizers import pretrained
+from apformer.tokenizers import merges, pretrained
 from apformer.tokenizers.text import train_byte_pairs, train_characters
 
 EXAMPLE = 'apformer tokenize FOLDER --text "some words"'
@@ -167,10 +167,10 @@ def merging(tokenizer, text, tokens):
     if tokenizer.by_characters:
         raise UserError("--merges is for byte pairs, and this tokenizer has characters: drop it", USAGE)
     model, library = json.loads(tokenizer.to_json())["model"], tokenizer.tokenizer
-    if "merges" not in model:
+    pairs = merges.pairs(model)
+    if pairs is None:
         raise UserError("--merges is for byte pairs, and this tokenizer cuts in another way: drop it", USAGE)
-    pairs = (pair if isinstance(pair, list) else pair.split(" ") for pair in model["merges"])
-    rank = {(left, right): i for i, (left, right) in enumerate(pairs)}
+    rank = {pair: i for i, pair in enumerate(pairs)}
     chunks = []
     for letters, _ in library.pre_tokenizer.pre_tokenize_str(text):
         rows = [[*letters]]

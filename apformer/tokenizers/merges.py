@@ -18,6 +18,16 @@ def texts(tokenizer):
     return [tokenizer.bytes_of(token).decode("utf-8", "replace") for token in range(tokenizer.vocab_size)]
 
 
+def pairs(model):
+    """The pairs that are merged, (left, right) in their order, of the "model" of a tokenizer.json; None if it has none.
+
+    A file holds a pair as a list, or as two pieces with a space between them.
+    """
+    if "merges" not in model:
+        return None
+    return [tuple(pair if isinstance(pair, list) else pair.split(" ")) for pair in model["merges"]]
+
+
 def of(tokenizer):
     """{"bytes": the token of each, "merges": (left, right, made) in their order, "pattern", "specials": {text: token}}.
 
@@ -26,16 +36,16 @@ def of(tokenizer):
     """
     content = json.loads(tokenizer.to_json())
     model, pattern = content["model"], _pattern(content)
+    merged = pairs(model)
     byte_of = {tokenizer.bytes_of(token): token for token in range(tokenizer.vocab_size)}
     all_bytes = all(bytes([byte]) in byte_of for byte in range(len(BYTES)))  # a text in UTF-8 does without some
-    merges_alone = "merges" in model and not (model.get("ignore_merges") or model.get("dropout"))
-    if pattern is None or not merges_alone or content["normalizer"] or not all_bytes:
+    unknown = model.get("ignore_merges") or model.get("dropout") or content["normalizer"]  # to the page
+    if pattern is None or merged is None or unknown or not all_bytes:
         raise UserError("No text can be typed: its tokenizer cuts it in a way that this page does not know", DATA)
-    pairs = (pair if isinstance(pair, list) else pair.split(" ") for pair in model["merges"])
     vocabulary = model["vocab"]
     return {
         "bytes": [byte_of[bytes([byte])] for byte in range(len(BYTES))],
-        "merges": [[vocabulary[left], vocabulary[right], vocabulary[left + right]] for left, right in pairs],
+        "merges": [[vocabulary[left], vocabulary[right], vocabulary[left + right]] for left, right in merged],
         "pattern": in_javascript(pattern),
         "specials": {added["content"]: added["id"] for added in content["added_tokens"]},
     }
