@@ -20,6 +20,7 @@ from apformer.decoding import beam, minimum_risk
 from apformer.decoding.bind import bind
 from apformer.formats import weights as weights_
 from apformer.runs import checkpoint, fit, recipes, restore, settings_file
+from apformer.runs.provenance import digest
 from apformer.tasks.translation import batches, corpus, evaluation, scores, vocabularies
 from apformer.tasks.translation import search as searching
 from apformer.tasks.translation import training as pair_task
@@ -225,6 +226,10 @@ def test_the_average_of_checkpoints_is_their_mean(run, trained):
     first, second = (restore.load_params(run, settings, step=step)[0] for step in (4, 8))
     assert step == 8
     jax.tree.map(lambda a, b, c: np.testing.assert_allclose(a, (b + c) / 2, atol=1e-7), average, first, second)
+    for params in (average, second):  # a file of the run names both by step 8
+        told = {"step": 8, "member": 0, "parameters_sha256": digest(params)}
+        jax.tree.map(np.testing.assert_array_equal, restore.load_described(run, settings, told), params)
+    assert restore.load_described(run, settings, told | {"parameters_sha256": digest(first)}) is None
 
 
 def test_a_step_sees_as_many_batches_as_it_accumulates(trained):
