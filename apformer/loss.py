@@ -72,7 +72,7 @@ def _backward(smoothing, saved, cotangent):
     label_BTV = jax.nn.one_hot(targets_BT, V, dtype=weights_BT.dtype)
     if smoothing:
         label_BTV = (1 - smoothing) * label_BTV + smoothing / V
-    weights_BT1 = weights_BT[:, :, None]  # chosen here, too
+    weights_BT1 = weights_BT[:, :, None]  # chosen, as in _forward: 0 times what padding holds may be no number
     gradient_BTV = jnp.where(weights_BT1 > 0, cotangent * weights_BT1 * (softmax_BTV - label_BTV), 0.0)
     return gradient_BTV.astype(logits_BTV.dtype), None, None
 

@@ -57,9 +57,7 @@ def _check_newton(settings):
         begin = f"--newton_steps {rule.newton_steps} begin at step {run.steps - rule.newton_steps}"
         raise UserError(f"{begin}, which is no multiple of --log_every {run.log_every}", USAGE)
     if run.ema:
-        raise UserError(
-            f"--ema {run.ema} is no mean of Gauss-Newton steps: give --ema 0, or drop --newton_steps", USAGE
-        )
+        raise UserError(f"--ema {run.ema} is no mean of Gauss-Newton steps: give 0, or drop --newton_steps", USAGE)
 
 
 def _check_sizes(model):

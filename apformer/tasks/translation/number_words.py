@@ -38,7 +38,7 @@ def draw(seed: int, count: int, largest: int, split: str) -> list[int]:
     drawn = some_N[np.sort(first_N)][:count].tolist()
     if len(drawn) == count or largest >= 10 * rounds:
         return drawn
-    all_N = np.arange(largest + 1)  # nearly all are asked for, and chance comes back to some again and again
+    all_N = np.arange(largest + 1)  # most are asked for: chance draws some of them often, and others never
     left_N = np.setdiff1d(all_N[split_of(all_N) == SPLITS.index(split)], drawn)
     return drawn + rng.permutation(left_N)[: count - len(drawn)].tolist()
 
