@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from apformer.tasks.progressions.generator import Config, Progressions
+from apformer.tasks.progressions.generator import Config, Progressions, fitting
 
 
 @dataclass(frozen=True)
@@ -43,8 +43,7 @@ class Group:
         kind_G = np.searchsorted(before_K, index_G, side="right") - 1
         c_G, b_G = self._bounds()[0][kind_G] + index_G - before_K[kind_G], _kinds(self.cfg)[0][kind_G]
         first_B, difference_B = np.repeat(10 * c_G - b_G, 10), (b_G[:, None] + np.arange(10)).ravel()
-        room_B = np.where(difference_B < 0, first_B, 10**self.cfg.digits - 1 - first_B)
-        fitting_B = np.where(difference_B == 0, self.high, 1 + room_B // np.maximum(abs(difference_B), 1))
+        fitting_B = fitting(first_B, difference_B, self.cfg.digits)
         asked_B = (self.cfg.min_difference <= difference_B) & (difference_B <= self.cfg.max_difference)
         terms_B = np.where(asked_B, np.minimum(fitting_B, self.high), 2)
         return Progressions(*(column_B.astype(np.int32) for column_B in (first_B, difference_B, terms_B)))

@@ -15,7 +15,7 @@ import numpy as np
 from apformer.errors import USAGE, UserError
 from apformer.tasks.batch import Batch
 from apformer.tasks.progressions import contexts
-from apformer.tasks.progressions.generator import Config, Progressions, below, draw, encode_rows, split_of
+from apformer.tasks.progressions.generator import Config, Progressions, below, draw, encode_rows, fitting, split_of
 
 MOST_ROWS = 1_000_000  # of `every`, which lie in memory
 
@@ -57,8 +57,7 @@ def near_round(key: jax.Array, cfg: Config, batch_size: int, terms: int) -> Batc
     before_B = jnp.minimum(2 + below(keys[5], jnp.full(batch_size, terms - 2, jnp.int32)), room_B)
     first_B = jnp.clip(term_B - before_B * difference_B, 0, top)
     fits_B = (before_B >= 2) & (0 <= term_B) & (term_B <= top) & (split_of(difference_B, first_B) == 0)
-    onward_B = jnp.where(difference_B < 0, first_B, top - first_B) // jnp.maximum(abs(difference_B), 1)
-    rows = Progressions(first_B, difference_B, jnp.minimum(onward_B, terms - 1) + 1)
+    rows = Progressions(first_B, difference_B, jnp.minimum(fitting(first_B, difference_B, cfg.digits), terms))
     tokens_BT, weights_BT = encode_rows(rows, cfg.digits, terms)
     batch = Batch(tokens_BT, jnp.where(fits_B[:, None], weights_BT, 0.0))
     return predictable(batch, cfg.digits)

@@ -86,6 +86,16 @@ def longest(difference, cfg: Config):
     return xp.where(difference == 0, cfg.max_terms, xp.minimum(fitting, cfg.max_terms))
 
 
+def fitting(first, difference, digits):
+    """Terms until one would leave 0 .. 10^digits - 1, the first term included; 10^digits for a difference of 0.
+
+    Both are numpy or JAX integer arrays of one shape.
+    """
+    xp, top = difference.__array_namespace__(), 10**digits - 1
+    room = xp.where(difference < 0, first, top - first)
+    return xp.where(difference == 0, top + 1, 1 + room // xp.maximum(abs(difference), 1))
+
+
 def most_terms(cfg: Config) -> int:
     """Terms of the longest progression that the generator draws."""
     closest_to_zero = min(max(0, cfg.min_difference), cfg.max_difference)
