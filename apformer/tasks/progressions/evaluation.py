@@ -10,7 +10,7 @@ when the space before it and each of its D digits are right:
     excess             = that of the model - that of the Bayes predictor, on the same rows.
 
 The model comes in as functions, the progressions as numpy arrays. Rows of like length are measured together, in few
-static shapes.
+static shapes. Generation is slow, so a row that is right in the first mode, each character clearly, is not generated.
 """
 
 from functools import partial
@@ -19,6 +19,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from apformer.analysis import certificate
 from apformer.decoding import buckets
 from apformer.decoding.generate import generate
 from apformer.loss import token_nats
@@ -26,6 +27,7 @@ from apformer.report import tables
 from apformer.tasks.progressions.generator import Progressions, encode_rows, render
 from apformer.tokenizers.digits import decode
 
+SURE = 0.1  # by far more than ways of computing one logit differ, which is by 1e-5
 _EXAMPLES = 200  # wrong terms kept, spread over all that there are
 _FIRSTS = 10  # groups of first terms
 COMPILATION = 131_072  # tokens that cost as much as one more shape, between one on the disk and one compiled
@@ -42,24 +44,40 @@ def evaluate(progressions, digits, model, *, bayes_nats=None, batch_tokens=4096,
     rows = Progressions(*(np.asarray(a, np.int32) for a in progressions))
     if not len(rows.terms_B):
         raise ValueError("there is no progression to evaluate")
-    total = len(rows.terms_B)
-    nats_B = np.zeros(total)
-    records, errors, done = [], [], 0
-    for row_B, padded_B, terms in buckets.batches(padded_terms(rows.terms_B, digits), batch_tokens // (digits + 1)):
-        outputs = jax.device_get(measure_rows(Progressions(*(a[padded_B] for a in rows)), digits, terms, model))
-        nats, forced_BNC, truth_BNC, forced_right_BN, free_right_BN = (a[: len(row_B)] for a in outputs)
-        nats_B[row_B] = nats
+    total, tokens = len(rows.terms_B), batch_tokens // (digits + 1)
+    nats_B, sure_B, forced, errors, done = np.zeros(total), np.zeros(total, bool), [], [], 0
+
+    def batches(row_B):
+        """(which rows, the rows of a batch, the terms they are padded to)"""
+        for index_B, padded_B, terms in buckets.batches(padded_terms(rows.terms_B[row_B], digits), tokens):
+            yield row_B[index_B], Progressions(*(a[row_B[padded_B]] for a in rows)), terms
+
+    def tell(count):
+        nonlocal done
+        done += count
+        if progress is not None and count:
+            progress(done, total)
+
+    for row_B, batch, terms in batches(np.arange(total)):
+        outputs = jax.device_get(teacher_forced(batch, digits, terms, model))
+        nats_B[row_B], sure_B[row_B], forced_BNC, truth_BNC = (a[: len(row_B)] for a in outputs)
+        right_BN = (forced_BNC == truth_BNC).all(-1)
         b, n = np.nonzero(np.arange(terms - 2) + 2 < rows.terms_B[row_B][:, None])
-        records.append(np.stack([row_B[b], n + 3, forced_right_BN[b, n], free_right_BN[b, n]]))
-        for i in _spread(np.flatnonzero(~forced_right_BN[b, n])):
+        forced.append(np.stack([row_B[b], n, right_BN[b, n]]))
+        for i in _spread(np.flatnonzero(~right_BN[b, n])):
             k = b[i]
             text = render(*(int(a[row_B[k]]) for a in rows), digits)
             expected, predicted = decode(truth_BNC[k, n[i]]), decode(forced_BNC[k, n[i]])
             errors.append({"row": text, "term": int(n[i]) + 3, "expected": expected, "predicted": predicted})
-        done += len(row_B)
-        if progress is not None:
-            progress(done, total)
-    return _summary(rows, digits, np.concatenate(records, axis=1), nats_B, bayes_nats) | {"errors": _spread(errors)}
+        tell(int(sure_B[row_B].sum()))
+    row_N, term_N, forced_right_N = np.concatenate(forced, axis=1)
+    free_right_BN = np.ones((total, max(1, rows.terms_B.max() - 2)), bool)
+    for row_B, batch, terms in batches(np.flatnonzero(~sure_B)) if not sure_B.all() else ():
+        right_BN = jax.device_get(free_running(batch, digits, terms, model))
+        free_right_BN[row_B, : terms - 2] = right_BN[: len(row_B)]
+        tell(len(row_B))
+    right = {"teacher_forced": forced_right_N.astype(bool), "free_running": free_right_BN[row_N, term_N]}
+    return _summary(rows, digits, row_N, term_N + 3, right, nats_B, bayes_nats) | {"errors": _spread(errors)}
 
 
 def _spread(items):
@@ -75,20 +93,32 @@ def padded_terms(terms_B, digits):
 
 
 @partial(jax.jit, static_argnums=(1, 2))
-def measure_rows(progressions, digits, terms, model):
-    """Of each row: its nats, the teacher-forced and the true predictable terms, and which are right in either mode."""
+def teacher_forced(progressions, digits, terms, model):
+    """(nats_B, sure_B, forced_BNC, truth_BNC): what each row costs, and its predictable terms, predicted and true.
+
+    sure: every predictable character is the most likely one by a margin of SURE. Greedy generation then feeds the model
+    the row itself, character by character, and is right: it need not be run.
+    """
     tokens_BT, weights_BT = encode_rows(progressions, digits, terms)
-    B, T = tokens_BT.shape
     given = 2 * (digits + 1) - 1
     logits_BTV = model.apply(tokens_BT[:, :-1])
     nats_B = (token_nats(logits_BTV, tokens_BT[:, 1:]) * weights_BT[:, 1:]).sum(axis=1)
-    forced_BT = jnp.argmax(logits_BTV, axis=-1)[:, given - 1 :]
-    free_BT = generate(
-        model.extend, model.init_cache(B, T), tokens_BT[:, :given], jnp.full(B, given, jnp.int32), T - given
+    asked_BTV, truth_BT = logits_BTV[:, given - 1 :], tokens_BT[:, given:]
+    margin_BT = jnp.where(weights_BT[:, given:] > 0, certificate.margins(asked_BTV, truth_BT), jnp.inf)
+    forced_BNC, truth_BNC = (
+        a.reshape(len(a), terms - 2, digits + 1) for a in (jnp.argmax(asked_BTV, axis=-1), truth_BT)
     )
-    shape = (B, terms - 2, digits + 1)
-    truth_BNC, forced_BNC, free_BNC = (a.reshape(shape) for a in (tokens_BT[:, given:], forced_BT, free_BT))
-    return nats_B, forced_BNC, truth_BNC, (forced_BNC == truth_BNC).all(-1), (free_BNC == truth_BNC).all(-1)
+    return nats_B, (margin_BT > SURE).all(1), forced_BNC, truth_BNC
+
+
+@partial(jax.jit, static_argnums=(1, 2))
+def free_running(progressions, digits, terms, model):
+    """Which predictable terms of each row greedy generation from its first two terms gives: (B, terms - 2)."""
+    tokens_BT, _ = encode_rows(progressions, digits, terms)
+    (B, T), given = tokens_BT.shape, 2 * (digits + 1) - 1
+    prompt_BT, cache = tokens_BT[:, :given], model.init_cache(B, T)
+    free_BT = generate(model.extend, cache, prompt_BT, jnp.full(B, given, jnp.int32), T - given)
+    return (free_BT == tokens_BT[:, given:]).reshape(B, terms - 2, digits + 1).all(-1)
 
 
 def term_matches(predicted_BT, batch, digits):
@@ -120,9 +150,7 @@ def _digit_sum(number, digits):
     return sum(number // 10**place % 10 for place in range(digits))
 
 
-def _summary(rows, digits, records, nats_B, bayes_nats):
-    row_N, term_N = records[:2]
-    right = {"teacher_forced": records[2].astype(bool), "free_running": records[3].astype(bool)}
+def _summary(rows, digits, row_N, term_N, right, nats_B, bayes_nats):
     characters = int((rows.terms_B.astype(np.int64) * (digits + 1) - 2).sum())
     wrong_B = np.bincount(row_N[~right["free_running"]], minlength=len(nats_B))
     result = {

@@ -125,7 +125,10 @@ def _right(params_M, rows, architecture, cfg, digits, terms):
 
     # The parameters are arguments here, so that one compilation serves all members.
     def member(params):
-        return jnp.stack(evaluation.measure_rows(rows, digits, terms, bind(module, params, cfg))[3:])
+        model = bind(module, params, cfg)
+        _, _, forced_BNC, truth_BNC = evaluation.teacher_forced(rows, digits, terms, model)
+        free_right_BN = evaluation.free_running(rows, digits, terms, model)
+        return jnp.stack([(forced_BNC == truth_BNC).all(-1), free_right_BN])
 
     return train.over_members(member, "map" if jax.default_backend() == "cpu" else "vmap")(params_M)
 
