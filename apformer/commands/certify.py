@@ -12,6 +12,7 @@ import numpy as np
 from tyro.conf import Positional
 
 from apformer import files, tasks
+from apformer.analysis.certificate import WORST
 from apformer.decoding.bind import bind
 from apformer.errors import CHECKPOINT, NOT_CERTIFIED, USAGE, UserError
 from apformer.flags import parse
@@ -76,8 +77,9 @@ def certify(args):
 def certify_run(path, settings, member=None, patience=PATIENCE, step=None, hasty=False):
     """certificate.json of a run's best checkpoint, or of a saved step.
 
-    What was enumerated before a stop is kept in certificate.partial.json, and gone on from. hasty: end at the first
-    error that the task tells of; unless it is certified, return None and leave no file. Raises UserError (exit USAGE)
+    What was enumerated before a stop is kept in certificate.partial.json, and gone on from. hasty: end after some
+    errors; unless it is certified, leave no file, and return {"certified": False, "missed": the worst contexts, as the
+    tally of the task has them}. Raises UserError (exit USAGE)
     if it would take more than `patience` seconds, or if there is nothing that could be certified.
     """
     enumerate_all = tasks.ability(settings, "certify", path)
@@ -94,7 +96,7 @@ def certify_run(path, settings, member=None, patience=PATIENCE, step=None, hasty
         result = {"certified": False}
     if hasty and not result["certified"]:
         (path / PARTIAL).unlink(missing_ok=True)
-        return None
+        return {"certified": False, "missed": (work.state or {}).get("worst", [])}
     witnesses = [{"witness": f"XLA, jaxlib {jaxlib.__version__}"}]
     result = result | {"seconds": round(work.seconds(), 1), "witnesses": witnesses} | identity
     if settings.training.members > 1 and (lost := diverged(read_metrics(path))):
@@ -128,7 +130,7 @@ def check_run(path, settings, result, contexts):
 
 
 class Wrong(Exception):
-    """A context is continued wrongly, and no more is asked."""
+    """Many contexts are continued wrongly, and no more is asked."""
 
 
 class Work:
@@ -162,12 +164,11 @@ class Work:
         """Take note of `done` contexts out of `total`. Raises UserError (exit USAGE) if the rest takes too long.
 
         state: all that is needed to go on from here, as JSON. note: {word: what the progress bar shows}, of which
-        "errors" is the number of wrong contexts. Raises Wrong in haste if there are any.
+        "errors" is the number of wrong contexts. Raises Wrong in haste if they are as many as a certificate names.
         """
-        if self.hasty and note and note["errors"]:
-            self.state = None  # nobody goes on with it
-            raise Wrong
         self.state, now = state, time.monotonic()
+        if self.hasty and note and note["errors"] >= WORST:
+            raise Wrong
         self.bar.total = total
         self.bar.update(done - self.bar.n)
         self.bar.set_postfix(note or {}, refresh=False)

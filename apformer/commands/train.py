@@ -3,7 +3,8 @@
 A run goes from its settings to its evaluation and, where it can have one, its certificate:
 
 runs/<name>/  config.json  metrics.jsonl  checkpoints/<step>/  evaluation.json  figures/  certificate.json
-              report.html  tokenizer.json (of a text or a translator)  translations.tsv (of a translator)
+              report.html  missed.jsonl (of --until certified)  tokenizer.json (of a text or a translator)
+              translations.tsv (of a translator)
 """
 
 import json
@@ -29,7 +30,7 @@ from apformer.machine import agreement, devices, processes
 from apformer.report import progress, tables
 from apformer.runs import checkpoint, directory, healing, provenance, recipes, selection, settings_file
 from apformer.runs.fit import fit, initial_state, validation_loss
-from apformer.runs.metrics import finite_mean, missing, read_metrics
+from apformer.runs.metrics import MISSED, finite_mean, missing, note_missed, read_metrics, read_missed
 from apformer.runs.restore import load_params, load_rows, load_settings
 from apformer.tasks.text import folders
 
@@ -175,7 +176,8 @@ def forget_after(path, step):
         if _step_of(path / name) not in [kept for kept in saved if kept <= step]:
             with files.disk_errors(path):
                 (path / name).unlink(missing_ok=True)
-    files.truncate_after(path / "metrics.jsonl", step)
+    for name in ("metrics.jsonl", MISSED):
+        files.truncate_after(path / name, step)
 
 
 def _step_of(file):
@@ -219,7 +221,8 @@ def _prover(path, settings, proofs):
 
     def proven(step):
         lines = [record for record in read_metrics(path) if record["step"] == step]  # none if the disk has lost it
-        if hopeless or any(record["validation_exact"] < 1 for record in lines):
+        failed = any(record["step"] == step for record in read_missed(path))  # before the run was stopped
+        if hopeless or failed or any(record["validation_exact"] < 1 for record in lines):
             return False
         try:
             found = certify.certify_run(path, settings, step=step, hasty=True)
@@ -228,7 +231,8 @@ def _prover(path, settings, proofs):
                 raise
             hopeless.append(error)  # too many contexts to ask, at this step and at all others
             return False
-        if found is None:
+        if not found["certified"]:
+            note_missed(path, step, found["missed"])
             progress.write(f"step {step:,}: not certified yet")
             return False
         progress.write(f"certified at step {step:,}, after {time.monotonic() - begun:,.0f} s")

@@ -31,6 +31,16 @@ def most(number):
     return int(_of_all([number]).max()) if jax.process_count() > 1 else number
 
 
+def of_first(value):
+    """The value, what JSON can hold, that process 0 gives."""
+    if jax.process_count() == 1:
+        return value
+    text = json.dumps(value).encode() if jax.process_index() == 0 else b""
+    numbers = np.zeros(most(len(text)), np.int32)
+    numbers[: len(text)] = [*text]
+    return json.loads(bytes(_of_all(numbers)[0].astype(np.uint8)))
+
+
 def agree(what, value):
     """Raises UserError (exit DATA) that names a process whose value is not that of process 0.
 

@@ -18,7 +18,7 @@ from apformer.machine import agreement, devices, processes, signals
 from apformer.optimizer import gauss_newton
 from apformer.runs import checkpoint, selection
 from apformer.runs.feed import Feeding
-from apformer.runs.metrics import Log, finite_mean, read_metrics
+from apformer.runs.metrics import Log, finite_mean, read_metrics, read_missed
 from apformer.runs.selection import PROVEN, score, validation
 
 ANEW = 2  # besides False and True
@@ -152,6 +152,7 @@ def fit(path, settings, rows, state, proven=None):
     """
     run, step = settings.training, int(np.max(state.step))
     log = Log(path / "metrics.jsonl", settings, step, jax.device_get(state.hyper["learning_rate"]))
+    named = read_missed(path)
     with (
         course(settings, rows, state) as (state, advance, measure, mesh),
         checkpoint.Checkpoints(path / "checkpoints", run.keep) as checkpoints,
@@ -162,6 +163,7 @@ def fit(path, settings, rows, state, proven=None):
             if proven is not None and on_schedule(step, run):
                 stopped = agreement.most(max(received, default=0))
                 ended = not stopped and agreement.most(processes.first() and _ends(checkpoints, step, proven))
+                named = agreement.of_first(read_missed(path) if processes.first() else None)
                 if ended == ANEW:
                     _save(checkpoints, step, state, mesh, PROVEN)
                 stopped = stopped or agreement.most(max(received, default=0))
@@ -171,7 +173,7 @@ def fit(path, settings, rows, state, proven=None):
                     break
             if step >= run.steps or (run.patience and _stale(path) >= run.patience):
                 break
-            step, state, metrics = advance(step, state)
+            step, state, metrics = advance(step, state, named)
             stopped = agreement.most(max(received, default=0))
             # The line of the chunk before: reading this one's metrics now would stall the device.
             log.flush()
@@ -193,18 +195,21 @@ def fit(path, settings, rows, state, proven=None):
 def course(settings, rows, state):
     """(state, advance, measure, mesh): the state on the devices of the mesh, and how to go on from there.
 
-    advance(step, state) -> (step, state, metrics of each step) at the end of the chunk. measure(state) -> metrics of
-    the validation rows.
+    advance(step, state, named) -> (step, state, metrics of each step) at the end of the chunk; named: records of
+    missed.jsonl, of which those of the step and before it count. measure(state) -> metrics of the validation rows.
     """
     run, task, program = settings.training, tasks.load(settings.task), _program(settings)
+    joined = task.ABILITIES.get("train --until certified") if run.until == "certified" else None
     train_rows, batch = task.train_rows(rows), task.validation(settings, rows)
     last_rows = _last_rows(settings, train_rows)
     mesh = devices.mesh(run.members, run.batch_size, devices.taken_by_all())
 
-    def advance(step, state):
+    def advance(step, state, named=()):
         until = min(run.steps, step - step % run.log_every + run.log_every)
         newton = step >= run.steps - settings.optimizer.newton_steps
         given = last_rows if newton else train_rows
+        if joined is not None and not newton:
+            given = joined(settings, train_rows, [record for record in named if record["step"] <= step])
         state, metrics = _run_pieces(state, given, program, feeding.pieces(step, until), mesh, newton)
         return until, state, devices.readable(metrics, mesh)
 

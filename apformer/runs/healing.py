@@ -21,7 +21,7 @@ from apformer.machine import agreement, devices
 from apformer.report import progress
 from apformer.runs import checkpoint, manifest, selection
 from apformer.runs.fit import course, on_schedule
-from apformer.runs.metrics import finite_mean, read_metrics, record_of
+from apformer.runs.metrics import finite_mean, read_metrics, read_missed, record_of
 from apformer.runs.provenance import versions
 from apformer.runs.selection import score, validation
 
@@ -62,17 +62,18 @@ def due(records, run):
     return {*[*means][-run.keep :], *best, *[record["step"] for record in records[-1:]]}
 
 
-def replay(settings, rows, state, until):
+def replay(settings, rows, state, until, named=()):
     """(state, record) at the step `until`, on the way that `fit` takes, with nothing written.
 
-    record: the line of metrics.jsonl without its seconds. The state given is donated.
+    record: the line of metrics.jsonl without its seconds. named: the records of missed.jsonl. The state given is
+    donated.
     """
     run, step = settings.training, int(np.max(state.step))
     peak = jax.device_get(state.hyper["learning_rate"])
     with course(settings, rows, state) as (state, advance, measure, mesh):
         with progress.bar(total=until, initial=step, unit="step", leave=False) as bar:
             while step < until:
-                step, state, metrics = advance(step, state)
+                step, state, metrics = advance(step, state, named)
                 metrics = jax.device_get(metrics)
                 bar.update(step - bar.n)
         found = measure(state) if on_schedule(step, run) else None
@@ -100,7 +101,7 @@ def _heal(path, settings, rows, abstract_state, start, step):
     folder, aside = path / "checkpoints", path / "checkpoints" / f"{step}.corrupt"
     before, state = _sound_before(folder, abstract_state, step) or (0, start())
     print(f"{path}: step {step:,} is computed again from step {before:,}", file=sys.stderr)
-    state, record = replay(settings, rows, state, step)
+    state, record = replay(settings, rows, state, step, read_missed(path))
     found, promise = validation(record), _promise(aside, step)
     scores = score(found) if found else record["loss"]
     if promise is not None:

@@ -1,4 +1,12 @@
-"""What a run says while it trains: metrics.jsonl and its tracker, a progress bar, and a line at each checkpoint."""
+"""What a run says while it trains: metrics.jsonl and its tracker, a progress bar, and a line at each checkpoint.
+
+missed.jsonl holds the contexts that certificates named which did not stand, a line for each certificate:
+
+    {"step": 750, "first": [471, 103], "difference": [44, 248], "given": [3, 2], "margin": [-0.12, 0.16]}
+
+The steps after step 750 see them, if the task can use them. So these lines belong to the run as its seed does: a run
+that is resumed reads them, and ends with the bits of one that was never stopped.
+"""
 
 import dataclasses
 import time
@@ -11,6 +19,8 @@ from apformer import files, optimizer
 from apformer.errors import CHECKPOINT, NON_FINITE, UserError
 from apformer.machine import processes
 from apformer.report import progress, trackers
+
+MISSED = "missed.jsonl"
 
 
 class Log:
@@ -135,8 +145,23 @@ def missing(path, settings, step):
 
 def read_metrics(path):
     """The records of a run's metrics.jsonl. Raises UserError (exit CHECKPOINT) if it is missing or damaged."""
-    path = Path(path) / "metrics.jsonl"
+    return _records(Path(path) / "metrics.jsonl")
+
+
+def note_missed(path, step, contexts):
+    """Append the contexts that the certificate of a step named, the worst first; they are dicts of the same numbers."""
+    names = contexts[0] if contexts else ()
+    record = {"step": step} | {name: [context[name] for context in contexts] for name in names}
+    files.append_record(path / MISSED, record)
+
+
+def read_missed(path):
+    """The records of a run's missed.jsonl, which need not be there. Raises UserError (exit CHECKPOINT) if damaged."""
+    return _records(path / MISSED) if (path / MISSED).exists() else []
+
+
+def _records(file):
     try:
-        return [files.read_record(line) for line in files.read_bytes(path).splitlines()]
+        return [files.read_record(line) for line in files.read_bytes(file).splitlines()]
     except ValueError as error:
-        raise UserError(f"{path} is damaged ({error}): `apformer resume {path.parent}` mends it", CHECKPOINT) from None
+        raise UserError(f"{file} is damaged ({error}): `apformer resume {file.parent}` mends it", CHECKPOINT) from None

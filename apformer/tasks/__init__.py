@@ -76,6 +76,7 @@ NAMES = (*Task.__annotations__, *(name for name in vars(Task) if not name.starts
 #   neighbours(params, path, words, count) -> str  the words nearest to others, as a table
 #   generate, translate                            marks what these commands can use
 #   sweep                                          the module that measures a population (sweep.sweep)
+#   train --until certified(settings, train_rows, records of missed.jsonl) -> what `sample` is handed from then on
 #   train --newton_steps(settings) -> nats_fn of gauss_newton.make_train_step
 #   train --newton_batches 0(settings) -> what such a step sees instead of batches: every training row there is
 #   export --to lora(settings) -> {rank, alpha, base}  of the low-rank adapters that were trained; None if none were

@@ -30,6 +30,7 @@ SETTINGS = Settings(
     Options(crop_terms=3, test_sequences=20),
     Optimizer(learning_rate=1e-12),  # what is right stays right
 )
+NOT_YET = {"certified": False, "missed": []}
 
 
 @pytest.fixture
@@ -55,7 +56,7 @@ def test_training_ends_at_the_first_certificate(exact, tmp_path, monkeypatch, ca
 
     def first_try_fails(path, settings, **options):
         asked.append(options)
-        return None if options.get("step") == 2 else certify_run(path, settings, **options)
+        return NOT_YET if options.get("step") == 2 else certify_run(path, settings, **options)
 
     monkeypatch.setattr(certify, "certify_run", first_try_fails)
     path, folder = run(tmp_path / "run")
@@ -69,6 +70,8 @@ def test_training_ends_at_the_first_certificate(exact, tmp_path, monkeypatch, ca
     assert restore.load(path).step == 4
     assert cli.main(["resume", str(path)]) == 0  # it has ended, and is examined again
     assert selection.steps(folder) == [2, 4] and asked[2:] == [{}]
+    assert cli.main(["resume", str(path), "--step", "2"]) == 0  # which is known to fail, and not asked again
+    assert selection.steps(folder) == [2, 4] and asked[3:] == [{"step": 4, "hasty": True}]
 
 
 def test_a_checkpoint_whose_line_of_metrics_is_lost_is_asked(tmp_path, monkeypatch):
@@ -79,7 +82,7 @@ def test_a_checkpoint_whose_line_of_metrics_is_lost_is_asked(tmp_path, monkeypat
 
 
 def test_without_a_certificate_training_goes_on_to_the_last_step(exact, tmp_path, monkeypatch):
-    monkeypatch.setattr(certify, "certify_run", lambda *args, step=None, hasty=False: None if hasty else {})
+    monkeypatch.setattr(certify, "certify_run", lambda *args, step=None, hasty=False: NOT_YET if hasty else {})
     monkeypatch.setattr(train.tables, "certificate", lambda result: "")
     assert selection.steps(run(tmp_path / "run")[1]) == [2, 4, 6]
 
@@ -89,7 +92,7 @@ def test_the_last_step_is_asked_whatever_its_loss(exact, tmp_path, monkeypatch):
     monkeypatch.setattr(
         certify,
         "certify_run",
-        lambda path, settings, step=None, hasty=False: certify_run(path, settings, step=step) if step == 6 else None,
+        lambda path, settings, step=None, hasty=False: certify_run(path, settings, step=step) if step == 6 else NOT_YET,
     )
     scores = iter((0.1, 0.2, 0.3))  # of steps 2, 4 and 6: the last is the worst
     monkeypatch.setattr(fit, "score", lambda measured: next(scores))
@@ -144,13 +147,16 @@ def test_too_many_contexts_are_asked_once(exact, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("sign", (1, -1))
-def test_in_haste_an_enumeration_ends_with_the_first_error(tmp_path, sign):
+def test_in_haste_an_enumeration_ends_with_many_errors_and_names_contexts(tmp_path, sign):
     data = generator.Config(digits=1, max_difference=9)
     training = Training(steps=1, run_dir=str(tmp_path / "run"))
     settings = Settings("progressions", "model", training, circuit.config(1), data, Options())
     path = train.keep(settings, jax.tree.map(lambda leaf: sign * leaf, circuit.params(1)))
     found = certify.certify_run(path, settings, hasty=True)
-    assert (found is None) == (sign < 0)
+    assert found["certified"] == (sign > 0)
+    if sign < 0:
+        assert len(found["missed"]) == certificate.WORST
+        assert all(context["margin"] < 0 and context["given"] >= 2 for context in found["missed"])
     assert [file.name for file in path.glob("certificate*")] == ["certificate.json"] * (sign > 0)
 
 
@@ -160,7 +166,8 @@ def test_a_margin_that_is_too_small_is_no_certificate_and_leaves_nothing(tmp_pat
     training = Training(steps=1, run_dir=str(tmp_path / "run"))
     settings = Settings("progressions", "model", training, circuit.config(1), data, Options())
     path = train.keep(settings, circuit.params(1))
-    assert certify.certify_run(path, settings, hasty=True) is None
+    found = certify.certify_run(path, settings, hasty=True)
+    assert not found["certified"] and min(context["margin"] for context in found["missed"]) > 0
     assert not list(path.glob("certificate*"))
 
 

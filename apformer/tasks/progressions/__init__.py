@@ -33,6 +33,7 @@ from apformer.tokenizers import digits as tokenizer
 
 ARCHITECTURES = ("model", "recurrent")
 ABILITIES = {"certify": certify, "predict": predict, "sweep": generalization}
+ABILITIES["train --until certified"] = training.joined
 ABILITIES["train --newton_steps"] = training.make_nats
 ABILITIES["train --newton_batches 0"] = training.every_row
 ABILITIES |= dict.fromkeys(("certify --check", "export --to proof"), every_string)

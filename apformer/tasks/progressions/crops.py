@@ -5,7 +5,8 @@ crop. A carry through several places is rare, and it occurs where a term is clos
 
     z = m 10^j + r,   |r| <= 10^i,   i < j       the places i to j - 1 of z are all 0, or all 9
 
-Of a model with a window, all that it can be asked on training lines is so little that a step can see it whole.
+Of a model with a window, all that it can be asked on training lines is so little that a step can see it whole. What a
+certificate named of it are contexts: the row (first, difference) after `given` terms, where the next term is asked.
 """
 
 import jax
@@ -17,6 +18,7 @@ from apformer.tasks.batch import Batch
 from apformer.tasks.progressions import contexts
 from apformer.tasks.progressions.generator import Config, Progressions, below, draw, encode_rows, fitting, split_of
 
+_CONTEXT = ("first", "difference", "given")
 MOST_ROWS = 1_000_000  # of `every`, which lie in memory
 
 
@@ -61,6 +63,31 @@ def near_round(key: jax.Array, cfg: Config, batch_size: int, terms: int) -> Batc
     tokens_BT, weights_BT = encode_rows(rows, cfg.digits, terms)
     batch = Batch(tokens_BT, jnp.where(fits_B[:, None], weights_BT, 0.0))
     return predictable(batch, cfg.digits)
+
+
+def named(records: list[dict], cfg: Config, terms: int, count: int) -> Progressions:
+    """`count` rows of up to `terms` terms that hold the contexts of records of missed.jsonl, the newest first.
+
+    The rows that are left over have no term. Numpy arrays.
+    """
+    told = [np.array([record.get(name, []) for name in _CONTEXT], np.int32) for record in reversed(records)]
+    first_N, difference_N, given_N = np.concatenate([np.zeros((3, 0), np.int32), *told], axis=1)
+    # A row that is shorter than its context holds the end of it.
+    first_N = first_N + np.maximum(given_N + 1 - terms, 0) * difference_N
+    trained_N = split_of(difference_N, first_N) == 0
+    found = [*dict.fromkeys(zip(first_N[trained_N].tolist(), difference_N[trained_N].tolist(), strict=True))][:count]
+    first_B, difference_B = np.array(found + [(0, 1)] * (count - len(found)), np.int32).reshape(count, 2).T
+    terms_B = np.minimum(fitting(first_B, difference_B, cfg.digits), terms)
+    return Progressions(first_B, difference_B, np.where(np.arange(count) < len(found), terms_B, 0).astype(np.int32))
+
+
+def among(batch: Batch, missed: Progressions, digits: int, terms: int) -> Batch:
+    """The batch, in which the missed rows that have terms stand in place of the last. Pure."""
+    there_B1 = (missed.terms_B > 0)[:, None]
+    rows = predictable(encode_rows(missed, digits, terms), digits)
+    last = jax.tree.map(lambda leaf: leaf[-len(there_B1) :], batch)
+    last = jax.tree.map(lambda row, other: jnp.where(there_B1, row, other), rows, last)
+    return jax.tree.map(lambda leaf, end: jnp.concatenate([leaf[: -len(there_B1)], end]), batch, last)
 
 
 def check(cfg: Config, reach: int | None) -> None:

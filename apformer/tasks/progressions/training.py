@@ -49,9 +49,30 @@ def load(settings):
     return settings, read_rows(settings)
 
 
+class Given(NamedTuple):
+    """What training rows are drawn from, besides a key."""
+
+    file: Progressions | None = None  # training rows of a file; None where fresh rows are drawn
+    missed: Progressions | None = None  # rows that certificates named; some of no term
+
+
+FRESH = Given()
+
+
 def train_rows(rows):
-    """The training rows of a file as arrays; None where fresh rows are drawn."""
-    return None if rows is None else jax.device_put(rows["train"])
+    """Given: the training rows of a file as arrays."""
+    return Given(None if rows is None else jax.device_put(rows["train"]))
+
+
+def joined(settings, given, records):
+    """Given with the contexts that these records of missed.jsonl name: room for as many as rows are mined.
+
+    Of rows of a file nothing is added: they are all that such a run may see.
+    """
+    count = mined_rows(settings)
+    if given.file is not None or not count:
+        return given
+    return given._replace(missed=crops.named(records, settings.data, _terms(settings), count))
 
 
 def read_rows(settings):
@@ -96,27 +117,35 @@ class Step(NamedTuple):
     prefixes: Batch | None = None  # rows cut after two terms
 
 
-def sample(key, settings, train_rows=None):
+def sample(key, settings, given=FRESH):
     """The Step of a key. Pure, settings static."""
-    given, cfg = settings.options, settings.data
-    terms, mined = min(given.crop_terms, cfg.max_terms), mined_rows(settings)
+    asked, cfg = settings.options, settings.data
+    terms, mined = _terms(settings), mined_rows(settings)
     row_key, other_key, start_key, round_key, prefix_key = jax.random.split(key, 5)
-    drawn = _draw_rows(row_key, settings, train_rows, settings.training.batch_size - mined)
+    drawn = _draw_rows(row_key, settings, given.file, settings.training.batch_size - mined)
     parts = [generator.encode_rows(drawn, cfg.digits, terms)]
     if mined:
-        candidates = given.mined_per_hard * mined
-        near = 0 if train_rows is not None else candidates // 2
-        drawn = _draw_rows(other_key, settings, train_rows, candidates - near)
+        candidates = asked.mined_per_hard * mined
+        near = 0 if given.file is not None else candidates // 2
+        drawn = _draw_rows(other_key, settings, given.file, candidates - near)
         parts.append(crops.anywhere(start_key, drawn, cfg.digits, terms))
         if near:
             parts.append(crops.near_round(round_key, cfg, near, terms))
-    rows = _counted(jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *parts), settings)
-    if not given.prefix_rows:
+    rows = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *parts)
+    if given.missed is not None:
+        rows = crops.among(rows, given.missed, cfg.digits, terms)
+    rows = _counted(rows, settings)
+    if not asked.prefix_rows:
         return Step(rows)
-    if given.prefix_loss == "alone":
-        return Step(rows, first_two_terms.sample(prefix_key, cfg, given.prefix_rows))
-    drawn = _draw_rows(prefix_key, settings, train_rows, given.prefix_rows)
+    if asked.prefix_loss == "alone":
+        return Step(rows, first_two_terms.sample(prefix_key, cfg, asked.prefix_rows))
+    drawn = _draw_rows(prefix_key, settings, given.file, asked.prefix_rows)
     return Step(rows, generator.encode_rows(drawn, cfg.digits, 2))
+
+
+def _terms(settings):
+    """Terms of a training row, at most."""
+    return min(settings.options.crop_terms, settings.data.max_terms)
 
 
 def _counted(batch, settings):
@@ -124,18 +153,17 @@ def _counted(batch, settings):
     return crops.predictable(batch, settings.data.digits) if settings.options.prefix_loss == "none" else batch
 
 
-def _draw_rows(key, settings, train_rows, size):
+def _draw_rows(key, settings, file, size):
     """Fresh training rows, or rows of a file drawn with replacement."""
-    if train_rows is None:
+    if file is None:
         return generator.draw(key, settings.data, size, "train")
-    index_B = jax.random.randint(key, (size,), 0, len(train_rows.first_B))
-    return Progressions(*(leaf[index_B] for leaf in train_rows))
+    index_B = jax.random.randint(key, (size,), 0, len(file.first_B))
+    return Progressions(*(leaf[index_B] for leaf in file))
 
 
 def validation(settings, rows):
     """Held-out rows by which the best checkpoint is chosen: the beginnings of validation progressions."""
-    terms = min(settings.options.crop_terms, settings.data.max_terms)
-    batch = generator.encode_rows(_validation_rows(settings, rows), settings.data.digits, terms)
+    batch = generator.encode_rows(_validation_rows(settings, rows), settings.data.digits, _terms(settings))
     return Step(_counted(batch, settings))
 
 

@@ -301,3 +301,20 @@ def test_the_table_never_rounds_up_to_all():
     assert rows["1 carry"] == rows["term 3"] == rows["predictable terms"]
     assert "terms 65 to 100" not in rows
     assert len({len(line) for line in lines[2:]}) == 1
+
+
+@pytest.mark.parametrize("margin", (3, 0.09))
+def test_a_row_that_is_right_each_character_clearly_is_not_generated(margin):
+    """The model is never right where it goes on from a cache, which shows for unclear rows alone."""
+    sound = arithmetician(2)
+
+    def clear(tokens_BT):
+        return margin / 3 * sound.apply(tokens_BT)
+
+    def wrong(tokens_BT, cache, lengths_B=None):
+        return jnp.zeros((*tokens_BT.shape, V)), cache
+
+    result = evaluate(
+        rows_of("07 10 13 16", "50 40 30", "01 02"), 2, Model(Partial(clear), Partial(wrong), sound.init_cache)
+    )
+    assert result["exact_teacher_forced"] == 1 and result["exact_free_running"] == (margin > 1)

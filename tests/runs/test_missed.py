@@ -1,0 +1,92 @@
+"""Contexts that a certificate named join the hard rows of the steps after it, in a run that was stopped too."""
+
+import dataclasses
+import shutil
+
+import pytest
+
+from apformer.commands import certify, resume
+from apformer.commands import train as command
+from apformer.errors import CHECKPOINT, UserError
+from apformer.runs import fit, selection
+from apformer.runs.metrics import MISSED, note_missed, read_missed
+from apformer.tasks.progressions import training
+from tests.runs import test_healing, test_resume
+
+pytestmark = pytest.mark.long
+
+WRONG = [
+    {"first": 7, "difference": 30, "given": 2, "margin": -0.5},
+    {"first": 1, "difference": 9, "given": 3, "margin": 0.25},
+]
+SETTINGS = dataclasses.replace(
+    test_resume.SETTINGS,
+    training=dataclasses.replace(test_resume.SETTINGS.training, steps=16, keep=10, until="certified"),
+    options=dataclasses.replace(test_resume.SETTINGS.options, hard_fraction=0.25),
+)
+
+
+@pytest.fixture
+def trained(monkeypatch):
+    """train(path, contexts) -> the bits of the last state, where the certificates of steps 4 and 8 name contexts."""
+    ended = []
+
+    def train(path, contexts=(), steps=(4, 8)):
+        def certificate(path, settings, step, hasty):
+            return {"certified": False, "missed": [*contexts] if step in steps else []}
+
+        def prover(*args):
+            proven = command._prover(*args)
+            return lambda step: asked.append(step) or proven(step)
+
+        monkeypatch.setattr(certify, "certify_run", certificate)
+        monkeypatch.setattr(command, "finish", lambda *args: ended.append(fit.fit(*args, prover(path, SETTINGS, []))))
+        asked = []
+        if path.exists():
+            resume.resume(resume.Resume(str(path)))
+        else:
+            command.train(
+                dataclasses.replace(SETTINGS, training=dataclasses.replace(SETTINGS.training, run_dir=str(path)))
+            )
+        return test_resume.bits(ended[-1]), asked
+
+    monkeypatch.setattr(training, "VALIDATION_ROWS", 32)
+    monkeypatch.setattr(command, "read_metrics", lambda path: [])  # so that steps are asked whatever they are worth
+    return train
+
+
+def test_they_change_what_is_trained_and_a_resumed_run_sees_the_same(trained, tmp_path):
+    path = tmp_path / "run"
+    whole, asked = trained(path, WRONG)
+    assert asked == [4, 8, 12, 16]
+    kept = read_missed(path)
+    assert [record["step"] for record in kept] == [4, 8, 12, 16] and kept[2] == {"step": 12}
+    assert kept[0] == {"step": 4, "first": [7, 1], "difference": [30, 9], "given": [2, 3], "margin": [-0.5, 0.25]}
+    without, _ = trained(tmp_path / "without")
+    assert whole != without
+    for step in (4, 8, 12):
+        copy = shutil.copytree(path, tmp_path / str(step))
+        command.forget_after(copy, step)
+        assert [record["step"] for record in read_missed(copy)] == [each for each in (4, 8, 12) if each <= step]
+        assert trained(copy, WRONG)[0] == whole and read_missed(copy) == kept
+
+
+def test_a_checkpoint_is_computed_again_with_them(trained, tmp_path, capsys):
+    path = tmp_path / "run"
+    whole, _ = trained(path, WRONG)
+    test_healing.damage(path, 8)
+    test_healing.damage(path, 16)
+    assert trained(path, WRONG)[0] == whole
+    assert selection.steps(path / "checkpoints") == [4, 8, 12, 16]
+    assert capsys.readouterr().err.count("is there again") == 2
+
+
+def test_a_damaged_line_is_named(tmp_path):
+    note_missed(tmp_path, 4, WRONG)
+    with (tmp_path / MISSED).open("a") as file:
+        file.write("{")
+    with pytest.raises(UserError, match=r"missed\.jsonl is damaged .* `apformer resume .*` mends it") as raised:
+        read_missed(tmp_path)
+    assert raised.value.exit_code == CHECKPOINT
+    command.files.truncate_after(tmp_path / MISSED, 4)
+    assert [record["step"] for record in read_missed(tmp_path)] == [4]

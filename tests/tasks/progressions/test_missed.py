@@ -1,0 +1,67 @@
+"""Contexts that a certificate named, as candidates of the hard rows."""
+
+import jax
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from apformer.runs import recipes
+from apformer.tasks.progressions import crops, training
+from apformer.tasks.progressions.generator import Config, Progressions, split_of
+
+CFG = Config(digits=2, min_difference=-30, max_difference=30)
+HELD_OUT = next((f, d) for d in range(10, 30) for f in range(d) if split_of(np.array([d]), np.array([f]))[0])
+
+
+def record(step, *contexts):
+    return {"step": step} | dict(
+        zip(("first", "difference", "given"), map(list, zip(*contexts, strict=True)), strict=True)
+    )
+
+
+def rows(*records, count=4, terms=4):
+    return [tuple(row) for row in np.array(crops.named([*records], CFG, terms, count)).T.tolist()]
+
+
+def test_the_newest_come_first_and_each_once():
+    early, late = record(4, (1, 3, 2), (2, 3, 2), (9, 9, 2)), record(8, (5, 1, 2), (2, 3, 3))
+    assert rows(early, {"step": 6}, late) == [(5, 1, 4), (2, 3, 4), (1, 3, 4), (9, 9, 4)]
+    assert rows(early, late, count=2) == [(5, 1, 4), (2, 3, 4)]
+    assert rows() == rows({"step": 4}) == 4 * [(0, 1, 0)]
+
+
+def test_held_out_lines_are_left_out():
+    assert rows(record(4, (*HELD_OUT, 2), (0, 5, 2)), count=2) == [(0, 5, 4), (0, 1, 0)]
+
+
+def test_a_row_that_is_too_short_holds_the_end_of_its_context():
+    assert rows(record(4, (10, 4, 7)), count=1) == [(10 + 4 * 4, 4, 4)]  # terms 5, 6, 7 and the one that is asked
+
+
+def test_a_row_ends_where_its_terms_leave_the_digits():
+    assert rows(record(4, (95, 2, 2), (8, -4, 2), (7, 0, 2)), count=3) == [(95, 2, 3), (8, -4, 3), (7, 0, 4)]
+
+
+@given(st.lists(st.tuples(st.integers(0, 99), st.integers(-30, 30), st.integers(2, 6)), max_size=9))
+def test_no_row_is_of_a_held_out_line(contexts):
+    first_B, difference_B, terms_B = crops.named([record(4, *contexts)] if contexts else [], CFG, 4, 5)
+    assert len(first_B) == 5 and not split_of(difference_B, first_B)[terms_B > 0].any()
+
+
+def test_they_are_the_last_candidates_and_change_no_other_row():
+    settings = recipes.parse(["--batch_size", "8", "--prefix_rows", "2"])
+    given = training.joined(settings, training.FRESH, [record(250, (471, 44, 3), (103, 8, 2))])
+    before, after = (training.sample(jax.random.key(3), settings, each) for each in (training.FRESH, given))
+    tokens_BT, weights_BT = (np.asarray(leaf) for leaf in after.rows)
+    changed_B = (tokens_BT != np.asarray(before.rows.tokens_BT)).any(1)
+    last = len(tokens_BT) - 4
+    assert changed_B.nonzero()[0].tolist() == [last, last + 1]
+    expected = training.generator.encode_rows(Progressions(*np.int32([[471, 103], [44, 8], [4, 4]])), 3, 4)
+    np.testing.assert_array_equal(tokens_BT[changed_B], expected.tokens_BT)
+    np.testing.assert_array_equal(weights_BT[changed_B], 2 * [7 * [0] + 8 * [1]])
+    np.testing.assert_array_equal(after.prefixes.tokens_BT, before.prefixes.tokens_BT)
+
+
+def test_a_run_on_a_file_sees_its_rows_alone():
+    settings, file = recipes.parse([]), training.Given(Progressions(*np.int32([[1], [2], [3]])))
+    assert training.joined(settings, file, [record(250, (471, 44, 3))]) is file
