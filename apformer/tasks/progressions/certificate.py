@@ -32,13 +32,12 @@ import numpy as np
 from apformer.analysis import certificate, rounding
 from apformer.decoding import buckets
 from apformer.decoding.bind import call
-from apformer.decoding.generate import pad_prompts
 from apformer.errors import USAGE, UserError
 from apformer.machine import devices
 from apformer.settings import architecture_of
 from apformer.tasks.progressions import contexts, generator
 from apformer.tasks.progressions.generator import SPLITS, Progressions, encode_rows, render, split_of
-from apformer.tokenizers.digits import decode, encode
+from apformer.tokenizers.digits import decode
 
 COMPILATION = 400_000  # tokens that cost as much as one more group, between one on the disk and one compiled
 BATCH_TOKENS = {"cpu": 4096}  # what its caches hold; an accelerator wants more
@@ -160,10 +159,11 @@ def conclude(cfg, reach, tally, groups, model):
 
     model: decoding.bind.Model.
     """
-    rows, seen = _sample(tally, groups[-1]), None if reach is None else terms_seen(reach, cfg.digits)
-    difference, outside = rounding.between_ways(*_tokens(rows, cfg.digits), model), None
+    tokens_BT, inside_BT = _tokens(_sample(tally, groups[-1]), cfg.digits)
+    seen = None if reach is None else terms_seen(reach, cfg.digits)
+    difference, outside = rounding.between_ways(tokens_BT, inside_BT, model), None
     if reach is not None:
-        outside, moved = rounding.context_differences(*_tokens(rows, cfg.digits), cfg.digits + 1, seen, model.apply)
+        outside, moved = rounding.context_differences(tokens_BT, inside_BT, cfg.digits + 1, seen, model.apply)
         difference = max(difference, moved)
     faults = []
     if asked(tally) != count(cfg, reach):
@@ -182,7 +182,7 @@ def conclude(cfg, reach, tally, groups, model):
         "tokens_seen": reach,
         "depends": f"a prediction depends on the last {seen} terms ({reach} tokens back)" if seen else "",
         "parts": parts,
-        "worst": _describe(tally, cfg.digits, model.apply),
+        "worst": _describe(tally["worst"], cfg.digits, np.asarray(call(model.apply, tokens_BT)).argmax(-1)),
     }
 
 
@@ -201,17 +201,14 @@ def _tokens(rows, digits):
     return tokens_BT[:, :-1], weights_BT[:, 1:] > 0
 
 
-def _describe(tally, digits, apply):
-    """The worst contexts: their text, the right next term and the one that the model gives."""
-    worst, characters = tally["worst"], digits + 1
-    texts = [render(c["first"], c["difference"], c["given"] + 1, digits) for c in worst]
-    tokens_BT = pad_prompts([encode(text) for text in texts])[0]
-    predicted_BT = np.asarray(call(apply, tokens_BT)).argmax(-1)
+def _describe(worst, digits, predicted_BT):
+    """The worst contexts: their text, the right next term and the one that is predicted in the row of each."""
     described = []
-    for context, text, predicted_T in zip(worst, texts, predicted_BT, strict=True):
-        end = context["given"] * characters  # where the next term begins; the token before it is predicted one earlier
-        predicted = decode(predicted_T[end - 2 : end + digits - 1])
-        described.append(
-            {"given": text[: end - 1], "expected": text[end - 1 :], "predicted": predicted, "margin": context["margin"]}
-        )
+    for context, predicted_T in zip(worst, predicted_BT, strict=False):  # rows that are not of the worst follow
+        text = render(context["first"], context["difference"], context["given"] + 1, digits)
+        end = context["given"] * (
+            digits + 1
+        )  # where the next term begins; the token before it is predicted one earlier
+        answers = {"expected": text[end - 1 :], "predicted": decode(predicted_T[end - 2 : end + digits - 1])}
+        described.append({"given": text[: end - 1]} | answers | {"margin": context["margin"]})
     return described

@@ -30,7 +30,7 @@ from apformer.tokenizers.digits import decode
 SURE = 0.1  # by far more than ways of computing one logit differ, which is by 1e-5
 _EXAMPLES = 200  # wrong terms kept, spread over all that there are
 _FIRSTS = 10  # groups of first terms
-COMPILATION = 131_072  # tokens that cost as much as one more shape, between one on the disk and one compiled
+COMPILATION = 524_288  # tokens that cost as much as one more shape, between one on the disk and one compiled
 
 
 def evaluate(progressions, digits, model, *, bayes_nats=None, batch_tokens=4096, progress=None):
