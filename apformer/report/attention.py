@@ -38,7 +38,10 @@ def visible(text):
 
 
 def heads(weights_LHTS, texts):
-    """Every head of every layer: a layer a row of panels. Of very many heads, the mean of those of each layer."""
+    """Every head of every layer: a layer a row of panels. Of very many heads, the mean of those of each layer.
+
+    The tokens stand at the left and below alone, since text takes most of the time of drawing.
+    """
     L, H, T, _ = weights_LHTS.shape
     if L * H > MOST_PANELS:
         return by_layer(weights_LHTS, texts, texts)
@@ -46,8 +49,9 @@ def heads(weights_LHTS, texts):
     for (layer, head), axes in np.ndenumerate(panels):
         axes.imshow(weights_LHTS[layer, head], cmap="Blues", vmin=0, vmax=1)
         axes.set_title(f"layer {layer + 1}, head {head + 1}", loc="left", fontsize=9)
-        axes.set_xticks(range(T), texts, fontsize=7, rotation=90 if max(map(len, texts)) > 1 else 0)
-        axes.set_yticks(range(T), texts, fontsize=7)
+        axes.set_xticks(range(T) if layer == L - 1 else (), texts if layer == L - 1 else (), fontsize=7)
+        axes.set_yticks(range(T) if head == 0 else (), texts if head == 0 else (), fontsize=7)
+        axes.tick_params(axis="x", rotation=90 if max(map(len, texts)) > 1 else 0)
         axes.tick_params(length=0)
     return figure
 
