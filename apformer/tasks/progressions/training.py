@@ -117,29 +117,29 @@ class Step(NamedTuple):
     prefixes: Batch | None = None  # rows cut after two terms
 
 
-def sample(key, settings, given=FRESH):
+def sample(key, settings, train_rows=FRESH):
     """The Step of a key. Pure, settings static."""
-    asked, cfg = settings.options, settings.data
+    given, cfg = settings.options, settings.data
     terms, mined = _terms(settings), mined_rows(settings)
     row_key, other_key, start_key, round_key, prefix_key = jax.random.split(key, 5)
-    drawn = _draw_rows(row_key, settings, given.file, settings.training.batch_size - mined)
+    drawn = _draw_rows(row_key, settings, train_rows.file, settings.training.batch_size - mined)
     parts = [generator.encode_rows(drawn, cfg.digits, terms)]
     if mined:
-        candidates = asked.mined_per_hard * mined
-        near = 0 if given.file is not None else candidates // 2
-        drawn = _draw_rows(other_key, settings, given.file, candidates - near)
+        candidates = given.mined_per_hard * mined
+        near = 0 if train_rows.file is not None else candidates // 2
+        drawn = _draw_rows(other_key, settings, train_rows.file, candidates - near)
         parts.append(crops.anywhere(start_key, drawn, cfg.digits, terms))
         if near:
             parts.append(crops.near_round(round_key, cfg, near, terms))
     rows = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *parts)
-    if given.missed is not None:
-        rows = crops.among(rows, given.missed, cfg.digits, terms)
+    if train_rows.missed is not None:
+        rows = crops.among(rows, train_rows.missed, cfg.digits, terms)
     rows = _counted(rows, settings)
-    if not asked.prefix_rows:
+    if not given.prefix_rows:
         return Step(rows)
-    if asked.prefix_loss == "alone":
-        return Step(rows, first_two_terms.sample(prefix_key, cfg, asked.prefix_rows))
-    drawn = _draw_rows(prefix_key, settings, given.file, asked.prefix_rows)
+    if given.prefix_loss == "alone":
+        return Step(rows, first_two_terms.sample(prefix_key, cfg, given.prefix_rows))
+    drawn = _draw_rows(prefix_key, settings, train_rows.file, given.prefix_rows)
     return Step(rows, generator.encode_rows(drawn, cfg.digits, 2))
 
 
