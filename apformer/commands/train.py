@@ -218,6 +218,7 @@ def _tell(text):
 def _prover(path, settings, proofs):
     """proven(step) for `fit`: whether a step that is right on validation rows is certified. `proofs` gets the proof."""
     begun, hopeless = time.monotonic(), []
+    joins = "train --until certified" in tasks.load(settings.task).ABILITIES
 
     def proven(step):
         lines = [record for record in read_metrics(path) if record["step"] == step]  # none if the disk has lost it
@@ -232,7 +233,7 @@ def _prover(path, settings, proofs):
             hopeless.append(error)  # too many contexts to ask, at this step and at all others
             return False
         if not found["certified"]:
-            note_missed(path, step, found["missed"])
+            note_missed(path, step, found["missed"] if joins else [])
             progress.write(f"step {step:,}: not certified yet")
             return False
         progress.write(f"certified at step {step:,}, after {time.monotonic() - begun:,.0f} s")

@@ -21,7 +21,7 @@ from apformer.machine import agreement, devices
 from apformer.report import progress
 from apformer.runs import checkpoint, manifest, selection
 from apformer.runs.fit import course, on_schedule
-from apformer.runs.metrics import finite_mean, read_metrics, read_missed, record_of
+from apformer.runs.metrics import MISSED, finite_mean, read_metrics, read_missed, record_of
 from apformer.runs.provenance import versions
 from apformer.runs.selection import score, validation
 
@@ -90,7 +90,8 @@ def missing(path, records, run):
 
 def _lost(path, run):
     """The steps of the checkpoints to compute again, ascending."""
-    files.truncate_after(path / "metrics.jsonl", inf)  # drops a line that is torn
+    for name in ("metrics.jsonl", MISSED):
+        files.truncate_after(path / name, inf)  # drops a line that is torn
     records = read_metrics(path) if (path / "metrics.jsonl").exists() else []
     tried = path / "checkpoints" / RECOMPUTED
     return [step for step in missing(path, records, run) if not (tried / str(step)).exists()]

@@ -8,7 +8,7 @@ import pytest
 from apformer.commands import certify, resume
 from apformer.commands import train as command
 from apformer.errors import CHECKPOINT, UserError
-from apformer.runs import fit, selection
+from apformer.runs import fit, recipes, selection
 from apformer.runs.metrics import MISSED, note_missed, read_missed
 from apformer.tasks.progressions import training
 from tests.runs import test_healing, test_resume
@@ -79,6 +79,25 @@ def test_a_checkpoint_is_computed_again_with_them(trained, tmp_path, capsys):
     assert trained(path, WRONG)[0] == whole
     assert selection.steps(path / "checkpoints") == [4, 8, 12, 16]
     assert capsys.readouterr().err.count("is there again") == 2
+
+
+def test_a_line_that_is_torn_is_dropped_before_a_checkpoint_is_computed_again(trained, tmp_path, capsys):
+    path = tmp_path / "run"
+    whole, _ = trained(path, WRONG)
+    with (path / MISSED).open("a") as file:
+        file.write("{")
+    test_healing.damage(path, 16)
+    assert trained(path, WRONG)[0] == whole and len(read_missed(path)) == 4
+    assert "step 16 is there again" in capsys.readouterr().err
+
+
+def test_a_task_that_has_no_use_for_contexts_notes_that_its_certificate_failed(tmp_path, monkeypatch):
+    """The worst contexts of `bases` are texts."""
+    settings = recipes.parse(["--recipe", "bases", "--until", "certified"])
+    found = {"certified": False, "missed": [{"given": "text", "margin": -1.0}, {"where": "base 2"}]}
+    monkeypatch.setattr(certify, "certify_run", lambda *args, **options: found)
+    (tmp_path / "metrics.jsonl").write_text('{"step": 1, "loss": 1.0}\n')
+    assert not command._prover(tmp_path, settings, [])(2) and read_missed(tmp_path) == [{"step": 2}]
 
 
 def test_a_damaged_line_is_named(tmp_path):
