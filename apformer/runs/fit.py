@@ -49,7 +49,7 @@ def _stack(states):
 
 
 def run_steps(state, train_rows, settings, steps, mesh=None, fed=None, newton=False):
-    """(state, metrics of each step) after `steps` more steps, on train_rows or, for None, on fresh rows.
+    """(state, metrics of each step) after `steps` more steps, on what the task's `train_rows` gives.
 
     mesh: devices.mesh, on which the state lies. The state given is donated. fed: what `sample` is handed instead of
     train_rows, with an axis of steps, and that of members in front. newton: whether they are Gauss-Newton steps.

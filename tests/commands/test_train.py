@@ -92,10 +92,11 @@ def test_differences_without_a_split_are_refused_before_a_run_begins(least, most
 
 def test_training_rows_are_of_the_training_split_and_depend_on_the_key_alone(rows_file):
     files = settings(dataset=str(rows_file), batch_size=64)
-    train_rows = task.read_rows(files)["train"]
+    read = task.read_rows(files)
+    train_rows = read["train"]
     lines = {tuple(row) for row in np.stack([train_rows.difference_B, train_rows.first_B % train_rows.difference_B]).T}
-    for rows in (train_rows, None):
-        device_rows = None if rows is None else jax.tree.map(jax.numpy.asarray, rows)
+    for rows in (read, None):
+        device_rows = task.train_rows(rows)
         step = draw(jax.random.key(4), files, device_rows)
         again = draw(jax.random.key(4), files, device_rows)
         jax.tree.map(np.testing.assert_array_equal, step, again)
@@ -254,8 +255,8 @@ def test_rows_of_two_terms_can_be_trained_on():
 
 def test_hard_rows_of_a_file_are_its_own(rows_file):
     files = settings(dataset=str(rows_file), batch_size=8, hard_fraction=0.5)
-    rows = task.read_rows(files)["train"]
-    batch = draw(jax.random.key(6), files, jax.tree.map(jax.numpy.asarray, rows)).rows
+    read = task.read_rows(files)
+    rows, batch = read["train"], draw(jax.random.key(6), files, task.train_rows(read)).rows
     assert len(batch.tokens_BT) == 4 + 4 * 4
     first, second = (np.asarray(batch.tokens_BT[:, s : s + 2]) @ [10, 1] for s in (0, 3))
     lines = {tuple(row) for row in np.stack([rows.difference_B, rows.first_B % rows.difference_B]).T}
