@@ -160,6 +160,14 @@ def test_in_haste_an_enumeration_ends_with_many_errors_and_names_contexts(tmp_pa
     assert [file.name for file in path.glob("certificate*")] == ["certificate.json"] * (sign > 0)
 
 
+def test_in_haste_nothing_is_asked_once_as_many_contexts_are_wrong_as_are_named(tmp_path):
+    with certify.Work(tmp_path, {}, float("inf"), hasty=True) as work:
+        work.tell(1, 9, {"asked": 1}, {"errors": certificate.WORST - 1})
+        with pytest.raises(certify.Wrong):
+            work.tell(2, 9, {"asked": 2}, {"errors": certificate.WORST})
+        assert work.state == {"asked": 2}  # which names the worst of them
+
+
 def test_a_margin_that_is_too_small_is_no_certificate_and_leaves_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr(certificate, "SAFETY", float("inf"))
     data = generator.Config(digits=1, max_difference=9)
