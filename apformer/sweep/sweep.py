@@ -27,7 +27,7 @@ import numpy as np
 
 from apformer import files, tasks
 from apformer.commands.train import forget_after
-from apformer.errors import NON_FINITE, USAGE, UserError
+from apformer.errors import CHECKPOINT, NON_FINITE, USAGE, UserError
 from apformer.machine import compilation
 from apformer.report import figures, progress, tables
 from apformer.runs import checkpoint, directory, healing, provenance, recipes, selection, settings_file
@@ -74,9 +74,23 @@ def _begun(path, flags):
     if not file.exists():
         files.write_json(file, {"flags": flags, "versions": provenance.versions(), "members": []})
     result = files.read_json(file)
+    if not _is_whole(result):
+        raise UserError(f"{file} is damaged: restore it from a copy, or give another --run_dir", CHECKPOINT)
     if result["flags"] != flags:
         raise UserError(f"{path} is of other flags ({command(result['flags'])}): give another --run_dir", USAGE)
     return result
+
+
+def _is_whole(result):
+    """Whether sweep.json says all that is read of it."""
+    if not isinstance(result, dict) or type(result.get("flags")) is not dict:
+        return False
+    members = result.get("members")
+    kinds = {"combination": dict, "folder": str, "member": int, "failed": bool, "suites": dict, "seconds": float}
+    return type(members) is list and all(
+        isinstance(record, dict) and "certified" in record and all(type(record.get(k)) is t for k, t in kinds.items())
+        for record in members
+    )
 
 
 def _run(path, program, result):

@@ -18,7 +18,7 @@ import pytest
 from apformer import files, model
 from apformer.analysis import circuit
 from apformer.decoding import bind
-from apformer.errors import NON_FINITE, USAGE, UserError
+from apformer.errors import CHECKPOINT, NON_FINITE, USAGE, UserError
 from apformer.report import figures, tables
 from apformer.runs import checkpoint, directory, fit, recipes, restore, selection
 from apformer.sweep import grid, sweep
@@ -373,6 +373,25 @@ def test_what_is_measured_is_not_measured_again(whole, quick, tmp_path, monkeypa
     before = (path / "sweep.json").read_bytes()
     sweep.sweep([*FLAGS, "--run_dir", str(path)])
     assert (path / "sweep.json").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    "harm",
+    [
+        lambda result: [],
+        lambda result: {},
+        lambda result: result | {"flags": None},
+        lambda result: result | {"members": 4},
+        lambda result: result | {"members": [*result["members"][:1], {"folder": "01"}]},
+    ],
+)
+def test_damaged_records_are_named_and_left_as_they_are(whole, tmp_path, harm):
+    path = shutil.copytree(whole, tmp_path / "copy")
+    before = json.dumps(harm(json.loads((path / "sweep.json").read_text())))
+    (path / "sweep.json").write_text(before)
+    with pytest.raises(UserError, match="sweep.json is damaged: restore it from a copy") as caught:
+        sweep.sweep([*FLAGS, "--run_dir", str(path)])
+    assert caught.value.exit_code == CHECKPOINT and (path / "sweep.json").read_text() == before
 
 
 def test_a_directory_of_other_flags_is_refused_and_left_as_it_is(whole, tmp_path):
