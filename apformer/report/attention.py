@@ -45,12 +45,13 @@ def heads(weights_LHTS, texts):
     L, H, T, _ = weights_LHTS.shape
     if L * H > MOST_PANELS:
         return by_layer(weights_LHTS, texts, texts)
-    figure, panels = canvas(H, width=0.6 + 0.13 * T, height=0.4 + 0.13 * T, rows=L)
+    figure, panels = canvas(H, width=0.6 + 0.13 * T, height=0.6 + 0.13 * T, rows=L)
     for (layer, head), axes in np.ndenumerate(panels):
         axes.imshow(weights_LHTS[layer, head], cmap="Blues", vmin=0, vmax=1)
         axes.set_title(f"layer {layer + 1}, head {head + 1}", loc="left", fontsize=9)
-        axes.set_xticks(range(T) if layer == L - 1 else (), texts if layer == L - 1 else (), fontsize=7)
-        axes.set_yticks(range(T) if head == 0 else (), texts if head == 0 else (), fontsize=7)
+        below, left = texts if layer == L - 1 else [], texts if head == 0 else []
+        axes.set_xticks(range(len(below)), below, fontsize=7)
+        axes.set_yticks(range(len(left)), left, fontsize=7)
         axes.tick_params(axis="x", rotation=90 if max(map(len, texts)) > 1 else 0)
         axes.tick_params(length=0)
     return figure
