@@ -158,6 +158,8 @@ def load(folder, abstract_state, step=None):
         try:
             facts = facts_of(path, manifest.verify)
         except manifest.Corrupt as damage:
+            if not path.exists():  # the process that trains has removed it just now: see what there is
+                return load(folder, abstract_state, step)
             if step is not None:
                 raise refusal(path, damage) from None
             set_aside(path, damage)

@@ -410,6 +410,26 @@ def test_a_state_of_another_model_is_refused_with_the_difference(tmp_path, chang
     assert selection.steps(tmp_path) == [1]
 
 
+def test_a_checkpoint_that_is_removed_while_it_is_read_is_not_called_damaged(tmp_path, monkeypatch, capsys):
+    verify = manifest.verify
+
+    def late(path):
+        """What the process that trains does meanwhile: it saves a later step and removes this one."""
+        monkeypatch.setattr(manifest, "verify", verify)
+        save(path.parent, 9)
+        selection.remove(path.parent, int(path.name))
+        return verify(path)
+
+    save(tmp_path, 1, 2)
+    monkeypatch.setattr(manifest, "verify", late)
+    assert checkpoint.load(tmp_path, abstract(make_state()))[0] == 9
+    monkeypatch.setattr(manifest, "verify", late)
+    with pytest.raises(errors.UserError, match=r"no checkpoint of step 1: it holds \[9\]") as caught:
+        checkpoint.load(tmp_path, abstract(make_state()), step=1)
+    assert caught.value.exit_code == errors.CHECKPOINT
+    assert "damaged" not in capsys.readouterr().err and not [*tmp_path.glob("*.corrupt")]
+
+
 def test_a_step_that_is_not_there(tmp_path):
     save(tmp_path, 1, 2)
     with pytest.raises(errors.UserError, match=r"no checkpoint of step 3: it holds \[1, 2\]"):
