@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from apformer.errors import CHECKPOINT, UserError
+from apformer.errors import CHECKPOINT, UserError, typed
 from apformer.files import disk_errors
 from apformer.runs import manifest
 
@@ -72,7 +72,7 @@ def remove(folder, step):
 
 def tidy(folder):
     """Remove what interrupted saves and removals left, `400.tmp*`; rename what lacks a sound manifest."""
-    for path in folder.iterdir():
+    for path in folder.glob("*"):
         if re.fullmatch(rf"{_STEP}\.tmp.*", path.name):
             shutil.rmtree(path, ignore_errors=True)
     for step in steps(folder):
@@ -106,7 +106,7 @@ def refusal(path, damage):
     """The error that names a damaged checkpoint and the sound ones beside it."""
     siblings = (path.parent / str(step) for step in steps(path.parent))
     others = [int(other.name) for other in siblings if other.name != path.name and _damage(other) is None]
-    remedy = f"`apformer resume {path.parent.parent}` computes it again"
+    remedy = f"{typed('resume', path.parent.parent)} computes it again"
     remedy += f"; or delete it, to use step {others}" if others else ""
     return UserError(f"{path} is damaged ({damage}): {remedy}", CHECKPOINT)
 

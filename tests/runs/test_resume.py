@@ -335,6 +335,16 @@ def test_a_run_stopped_before_its_first_checkpoint_begins_anew(whole, only_train
     assert selection.steps(copy / "checkpoints") == selection.steps(path / "checkpoints")
 
 
+def test_a_step_of_a_run_that_has_saved_none_is_refused(whole, only_train, tmp_path):
+    path, _ = whole("sampler", only_train)
+    copy = shutil.copytree(path, tmp_path / "run")
+    shutil.rmtree(copy / "checkpoints")
+    (copy / "metrics.jsonl").unlink()
+    with pytest.raises(UserError, match="holds no checkpoint of step 4: it holds none") as caught:
+        resume.resume(resume.Resume(str(copy), step=4))
+    assert caught.value.exit_code == CHECKPOINT
+
+
 def test_a_run_whose_checkpoints_are_all_damaged_does_not_begin_anew(whole, only_train, tmp_path):
     path, _ = whole("sampler", only_train)
     copy = shutil.copytree(path, tmp_path / "run")
