@@ -4,6 +4,8 @@ A `UserError` carries one sentence: what is wrong (flag, file or line) and what 
 under `machine.guard` prints it without a traceback and exits with its code.
 """
 
+import shlex
+
 USAGE = 2
 DATA = 3
 CHECKPOINT = 4
@@ -22,6 +24,11 @@ class UserError(Exception):
     def __init__(self, sentence: str, exit_code: int):
         super().__init__(_one_line(sentence))
         self.exit_code = exit_code
+
+
+def typed(*words):
+    """The `apformer` command of some words, for a remedy: as a user types it, so a path with a space is quoted."""
+    return f"`{shlex.join(['apformer', *map(str, words)])}`"
 
 
 def _one_line(sentence):

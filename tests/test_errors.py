@@ -1,5 +1,7 @@
 """A fault is one sentence on one line, whatever it quotes."""
 
+from pathlib import Path
+
 import pytest
 
 from apformer import errors
@@ -26,3 +28,8 @@ def test_of_a_sentence_that_quotes_a_whole_file_what_is_wrong_and_the_remedy_are
     sentence = str(errors.UserError(f"x.json holds {letter * 10**6}: restore it", errors.DATA))
     assert len(sentence) < errors.MOST + 9
     assert sentence.startswith("x.json holds") and sentence.endswith(": restore it")
+
+
+def test_a_command_of_a_remedy_can_be_typed():
+    assert errors.typed("resume", Path("my runs") / "1", "--step", 4) == "`apformer resume 'my runs/1' --step 4`"
+    assert errors.typed("report", "runs/1") == "`apformer report runs/1`"

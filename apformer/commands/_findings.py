@@ -16,7 +16,7 @@ import jax
 import numpy as np
 
 from apformer import files
-from apformer.errors import CHECKPOINT, UserError
+from apformer.errors import CHECKPOINT, UserError, typed
 from apformer.runs import checkpoint, directory, healing, selection
 from apformer.runs.fit import initial_state
 from apformer.runs.metrics import read_metrics
@@ -84,7 +84,7 @@ def _whole_lines(path):
 def _again(path, step):
     """How a step is trained again that no manifest vouches for."""
     before = [saved for saved in selection.steps(path / "checkpoints") if saved < step]
-    remedy = f"`apformer resume {path} --step {before[-1]}` trains again from there, or " if before else ""
+    remedy = f"{typed('resume', path, '--step', before[-1])} trains again from there, or " if before else ""
     return f"{remedy}restore it from a copy"
 
 
@@ -107,11 +107,11 @@ def _checkpoints(path, settings, records):
             saved = "at a stop" if facts[step]["temporary"] else "on schedule"
             found.append(Finding(what, f"saved {saved}, {len(facts[step]['files'])} files as they were written"))
     for step in healing.missing(path, records, settings.training):
-        remedy = f"`apformer resume {path}` computes it again"
+        remedy = f"{typed('resume', path)} computes it again"
         if (folder / healing.RECOMPUTED / str(step)).exists():
             remedy = f"computed again, it came out other than it was, see {folder / healing.RECOMPUTED}; restore a copy"
         found.append(Finding(f"checkpoint {step}", f"missing: {remedy}", CHECKPOINT))
-    return facts, found or [Finding("checkpoints", f"none yet: `apformer resume {path}` trains")]
+    return facts, found or [Finding("checkpoints", f"none yet: {typed('resume', path)} trains")]
 
 
 def _other_scores(facts, record):

@@ -14,7 +14,7 @@ from tyro.conf import Positional
 from apformer import files, tasks
 from apformer.analysis.certificate import WORST
 from apformer.decoding.bind import bind
-from apformer.errors import CHECKPOINT, NOT_CERTIFIED, USAGE, UserError
+from apformer.errors import CHECKPOINT, NOT_CERTIFIED, USAGE, UserError, typed
 from apformer.flags import parse
 from apformer.machine import compiler, devices, signals
 from apformer.proof import witness
@@ -176,7 +176,7 @@ class Work:
         left = (now - self.first[1]) / max(1, done - self.first[0]) * (total - done)
         if now - self.first[1] > 10 and left > self.patience:
             much = f"{total:,} contexts, about {left / 60:,.0f} minutes here"
-            remedy = f"run `apformer certify {self.path} --yes`, which can be stopped and goes on where it was"
+            remedy = f"run {typed('certify', self.path, '--yes')}, which can be stopped and goes on where it was"
             raise UserError(f"to certify {self.path} is to ask {much}: {remedy}", USAGE)
         if self.received:
             self.say(f"is asked up to {done:,} of {total:,} contexts: the same command goes on")

@@ -24,7 +24,7 @@ from typing import Literal
 from tyro.conf import Positional
 
 from apformer import files, tasks
-from apformer.errors import CHECKPOINT, USAGE, UserError
+from apformer.errors import CHECKPOINT, USAGE, UserError, typed
 from apformer.flags import parse
 from apformer.formats import gpt2, peft, safetensors
 from apformer.formats.stablehlo import write_stablehlo
@@ -121,23 +121,23 @@ def write_proof(folder, run, settings, member=None):
     folder holds files; CHECKPOINT if those parameters are gone.
     """
     contexts = Path(tasks.ability(settings, "export --to proof", run).__file__)
-    place = run / "certificate.json"
+    place, again = run / "certificate.json", f"run {typed('certify', run)}"
     if not place.exists():
-        raise UserError(f"{run} has no certificate: run `apformer certify {run}`", USAGE)
+        raise UserError(f"{run} has no certificate: {again}", USAGE)
     certificate = files.read_json(place)
     kinds = {"member": int, "step": int, "parameters_sha256": str}
     sound = isinstance(certificate, dict) and all(type(certificate.get(name)) is kind for name, kind in kinds.items())
     if not sound:
-        raise UserError(f"{place} is damaged or of another version: run `apformer certify {run}`", CHECKPOINT)
+        raise UserError(f"{place} is damaged or of another version: {again}", CHECKPOINT)
     if member not in (None, certificate["member"]):
         other = f"{place} is of member {certificate['member']}, not of --member {member}"
-        raise UserError(f"{other}: run `apformer certify {run} --member {member}`", USAGE)
+        raise UserError(f"{other}: run {typed('certify', run, '--member', member)}", USAGE)
     params = restore.load_described(run, settings, certificate)
     if params is None:
-        raise UserError(f"{place} is of other parameters: run `apformer certify {run}`", CHECKPOINT)
+        raise UserError(f"{place} is of other parameters: {again}", CHECKPOINT)
     config = json.loads(json.dumps({"model": asdict(settings.model), "data": asdict(settings.data)}))
     if config != {name: certificate.get(name) for name in config}:  # another version had other fields
-        raise UserError(f"{place} is of another version: run `apformer certify {run}`", CHECKPOINT)
+        raise UserError(f"{place} is of another version: {again}", CHECKPOINT)
     files.require_empty(folder)
     with files.disk_errors(folder):
         write_safetensors(folder / "model.safetensors", settings.architecture, params, settings.model)

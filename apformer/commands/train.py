@@ -24,7 +24,7 @@ import numpy as np
 
 from apformer import files, tasks
 from apformer.commands import certify, evaluate, report
-from apformer.errors import DATA, USAGE, UserError
+from apformer.errors import DATA, USAGE, UserError, typed
 from apformer.formats import gpt2
 from apformer.machine import agreement, devices, processes
 from apformer.report import progress, tables
@@ -248,7 +248,7 @@ def _page(path, settings, rows):
     try:
         return report.write(path, settings, rows)
     except Exception as error:
-        return f"No page: {error}; mend that, then write it with `apformer report {shlex.quote(str(path))}`"
+        return f"No page: {error}; mend that, then write it with {typed('report', path)}"
 
 
 def certificate(path, settings, doubt=None):

@@ -19,7 +19,7 @@ from contextlib import contextmanager, suppress
 import numpy as np
 
 from apformer import files
-from apformer.errors import CHECKPOINT, USAGE, UserError
+from apformer.errors import CHECKPOINT, USAGE, UserError, typed
 from apformer.report import progress
 
 
@@ -81,7 +81,7 @@ class Tracker:
         except Exception as error:
             self.works = False
             reason = next(iter(str(error).splitlines()), type(error).__name__)
-            then = f"the run goes on without it, and `apformer resume {self.path}` writes what is missing"
+            then = f"the run goes on without it, and {typed('resume', self.path)} writes what is missing"
             with suppress(OSError):
                 progress.write(f"--log_to {self.log_to} has failed ({reason}): {then}")
             with suppress(Exception):

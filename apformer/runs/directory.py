@@ -20,7 +20,7 @@ from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
 
-from apformer.errors import CHECKPOINT, LOCKED, USAGE, UserError
+from apformer.errors import CHECKPOINT, LOCKED, USAGE, UserError, typed
 from apformer.files import disk_errors, preflight, read_text, write_text
 
 _TORN = re.compile(r"\..*\.([0-9]+)\.tmp")  # the name of a temporary file, with the number of its process
@@ -39,7 +39,7 @@ def create(recipe, run_dir=None, *, root="runs", needs=0):
             path.mkdir(parents=True, exist_ok=True)
             files = {file.name for file in path.iterdir() if not _TORN.fullmatch(file.name)} - {".lock"}
         if files & {"config.json", "metrics.jsonl", "checkpoints"}:
-            remedy = f"resume it with `apformer resume {path}`, or give another --run_dir"
+            remedy = f"resume it with {typed('resume', path)}, or give another --run_dir"
             raise UserError(f"--run_dir {path} already holds a run: {remedy}", USAGE)
         if files:
             raise UserError(f"--run_dir {path} holds other files: give a new or an empty directory", USAGE)
@@ -84,7 +84,7 @@ def find(run=None, *, root="runs"):
     """
     path = find_begun(run, root=root)
     if not saved(path):
-        remedy = f"`apformer resume {path}` begins it anew"
+        remedy = f"{typed('resume', path)} begins it anew"
         raise UserError(f"{path} stopped before its first checkpoint: {remedy}", CHECKPOINT)
     return path
 

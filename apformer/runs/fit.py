@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from apformer import files, tasks, train
+from apformer.errors import typed
 from apformer.machine import agreement, devices, processes, signals
 from apformer.optimizer import gauss_newton
 from apformer.runs import checkpoint, selection
@@ -237,7 +238,7 @@ def on_schedule(step, run):
 def _stop(path, step, checkpoints, number):
     """End the process by the number of a signal, once its work is on the disk."""
     checkpoints.close()
-    print(f"stopped at step {step:,} and saved: `apformer resume {path}` goes on", file=sys.stderr)
+    print(f"stopped at step {step:,} and saved: {typed('resume', path)} goes on", file=sys.stderr)
     sys.exit(128 + number)
 
 

@@ -16,7 +16,7 @@ import jax
 import numpy as np
 
 from apformer import files, optimizer
-from apformer.errors import CHECKPOINT, NON_FINITE, UserError
+from apformer.errors import CHECKPOINT, NON_FINITE, UserError, typed
 from apformer.machine import processes
 from apformer.report import progress, trackers
 
@@ -164,4 +164,5 @@ def _records(file):
     try:
         return [files.read_record(line) for line in files.read_bytes(file).splitlines()]
     except ValueError as error:
-        raise UserError(f"{file} is damaged ({error}): `apformer resume {file.parent}` mends it", CHECKPOINT) from None
+        remedy = f"{typed('resume', file.parent)} mends it"
+        raise UserError(f"{file} is damaged ({error}): {remedy}", CHECKPOINT) from None

@@ -7,6 +7,7 @@ one.
 
 import importlib
 import pkgutil
+import shlex
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
@@ -111,5 +112,5 @@ def ability(settings, command, run):
     if command not in task.ABILITIES:
         able = ", ".join(name for name in names() if command in load(name).ABILITIES)
         fault = f"{run} is a run of {settings.task}, and `apformer {command}` takes runs of {able}"
-        raise UserError(f"{fault}: name one, or try `{task.example(settings, run)}`", USAGE)
+        raise UserError(f"{fault}: name one, or try `{task.example(settings, shlex.quote(str(run)))}`", USAGE)
     return task.ABILITIES[command]
