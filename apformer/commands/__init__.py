@@ -1,1 +1,1 @@
-"""The commands of apformer: a file a command."""
+"""The commands of apformer: one file for each command."""

@@ -77,10 +77,10 @@ def certify(args):
 def certify_run(path, settings, member=None, patience=PATIENCE, step=None, hasty=False):
     """certificate.json of a run's best checkpoint, or of a saved step.
 
-    What was enumerated before a stop is kept in certificate.partial.json, and gone on from. hasty: end once as many
-    contexts are wrong as a certificate names. Then, and wherever it is not certified, leave no file and return
-    {"certified": False, "missed": the worst contexts in the tally of the task}. Raises UserError (exit USAGE) if it
-    would take more than `patience` seconds, or if there is nothing that could be certified.
+    certificate.partial.json keeps what was enumerated before a stop, and the next call goes on from it. hasty: end once
+    as many contexts are wrong as a certificate names. A hasty call that does not certify the model writes no file and
+    returns {"certified": False, "missed": the worst contexts in the tally of the task}. Raises UserError (exit USAGE)
+    if it would take more than `patience` seconds, or if there is nothing that could be certified.
     """
     enumerate_all = tasks.ability(settings, "certify", path)
     params, step, member = load_params(path, settings, member, step)

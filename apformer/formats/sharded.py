@@ -28,8 +28,8 @@ class Header(NamedTuple):
 def headers(folder):
     """(the file that lists them, {name: Header}) of the tensors of a folder. Without one of the two files, None.
 
-    Raises UserError (exit CHECKPOINT) if a file is damaged, if a shard is missing, if a tensor is in two shards, and if
-    the index and a shard do not name the same tensors.
+    Raises UserError (exit CHECKPOINT) for a damaged file, a missing shard, a tensor in two shards, and an index that
+    names other tensors than its shards.
     """
     folder = Path(folder)
     if (folder / WHOLE).exists():

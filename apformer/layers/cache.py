@@ -1,9 +1,9 @@
 """Keys and values of the tokens read so far, in slots: position p lives in slot p mod (number of slots).
 
-A window needs only `window` slots, which then form a ring. Each slot states where its token stands, -1 if it is empty.
-So do positions whose queries see keys at a few offsets alone: slots for the farthest of these and the new tokens.
-Slots lie next to each other within a head, BHSK: the products of attention then read them in the order of memory, where
-another order would have all of them transposed for every new token.
+Each slot states the position of its token, -1 if it is empty. With a window, `window` slots are enough, and they form a
+ring. Where queries see keys at a few offsets alone, there are slots for the farthest offset and the new tokens. The
+arrays are BHSK, with the slots of a head next to each other. The products of attention read them in this order. With
+another order, every new token would transpose all of them.
 """
 
 import jax

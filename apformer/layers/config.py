@@ -1,5 +1,8 @@
-"""What a model refuses: of its Config a choice that is none, a size below 1, parts that do not go together; and
-arguments that are no rows of tokens."""
+"""Checks of what a model is given: the fields of its Config, and the shapes of its tokens.
+
+An unknown choice, a size below 1, parts that do not go together and a wrong shape each raise a ValueError that names
+the field or the argument.
+"""
 
 from dataclasses import fields
 from typing import Literal, get_args, get_origin

@@ -1,8 +1,9 @@
-"""Blocks on top of each other; their parameters are one stack on a leading layer axis, or a list of each layer's.
+"""Blocks on top of each other. Their parameters are one stack with a leading axis of layers, or a list with one entry
+a layer.
 
-A scan over the layers compiles one block whatever the depth, and wants the stack. A single step of generation only has
-the time to read every parameter once, and wants the list: what is cut out of a stack is copied at every step, unless it
-is cut out before the first.
+A scan over the stack compiles one block, whatever the depth. Training uses it. A step of generation reads each
+parameter once, so a copy would double its time. A scan copies each layer out of the stack in every step. So generation
+cuts the stack into a list once, before its first step.
 """
 
 import jax

@@ -1,4 +1,4 @@
-"""The process of a command or a script: one sentence for each fault, an exit code, and output that stops for nobody."""
+"""Runs a command or a script: a fault becomes one sentence and an exit code; a blocked standard error stops nothing."""
 
 import io
 import os

@@ -3,12 +3,13 @@
     H = sum_i c_i g_i g_i',  g_i = grad nats_i,  c_i = p_i / (1 - p_i),  p_i = exp(-nats_i)    i: characters of a batch
     params <- params - (H + damping diag(H))^-1 sum_i g_i
 
-If one other character rivals the right one, nats = log(1 + e^-m) for a margin m, and H is the curvature of the loss
-with m linear in the parameters: c g g' = p (1 - p) grad m grad m'. A character without loss adds nothing to H, so H is
-summed over the `characters` characters with the highest loss; the gradient, over all. Only the first rows count: as
-many as hold no more than `characters` characters with a loss above NOTHING. These are few at first, and all rows once
-most characters are right. The step is tried with several dampings on the characters of H, and the best that lowers the
-loss of all rows that count is taken; if none does, nothing moves (Levenberg 1944, Marquardt 1963).
+Take one other character that rivals the right one, with a margin m. Then nats = log(1 + e^-m), and c g g' = p (1 - p)
+grad m grad m'. So H is the curvature of the loss if m is linear in the parameters. A character without loss adds
+nothing to H, so H is summed over the `characters` characters with the highest loss; the gradient, over all. Only the
+first rows count: as many as hold no more than `characters` characters with a loss above NOTHING. These are few at
+first, and all rows once most characters are right. The step is tried with several dampings on the characters of H, and
+the best that lowers the loss of all rows that count is taken; if none does, nothing moves (Levenberg 1944, Marquardt
+1963).
 
 It is for the end of training. Then the margins of so small a model pull in nearly opposite directions, and a rate for
 each number, as in Adam, gets nowhere. At the start, where p is small, H says nothing.
@@ -20,7 +21,7 @@ from jax.flatten_util import ravel_pytree
 
 DAMPINGS = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1.0, 10.0)
 FLOOR = 1e-9  # of the largest curvature of a parameter: the least that damping takes it for
-NOTHING = 1e-3  # nats that count as costing nothing, where rows are chosen
+NOTHING = 1e-3  # nats; where rows are chosen, a smaller loss counts as none
 
 
 def make_train_step(nats_fn, loss_fn, characters):
@@ -73,7 +74,7 @@ def make_train_step(nats_fn, loss_fn, characters):
 
 
 def _counted(nats_BT, weights_BT, characters):
-    """The weights of the first rows that have up to so many characters that cost anything, 0 for the others; sum 1."""
+    """The weights, scaled to a sum of 1; 0 for the rows after those that hold `characters` characters with a loss."""
     dear_B = ((nats_BT > NOTHING) & (weights_BT > 0)).sum(1)
     weights_BT = jnp.where((jnp.cumsum(dear_B) <= characters)[:, None], weights_BT, 0.0)
     return weights_BT / jnp.maximum(weights_BT.sum(), jnp.finfo(weights_BT.dtype).tiny)

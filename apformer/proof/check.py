@@ -6,12 +6,17 @@ It needs Python and numpy: no compiler, no JAX, and nothing of apformer. Here is
 2. compute the logits after every string of tokens that a prediction depends on, which contexts.py lists (network.py)
 3. demand that the right character has the largest
 
-Two lines are printed. Theorem: the network, computed exactly, is right everywhere. float64 rounds at 1e-16, and the
-smallest margin has to be above SAFE times the largest logit, which is no bound but far more than we have seen.
-Rounding: the network is right in IEEE float32 too, in any order of sums, as long as no number underflows, by the bounds
-of bounds.py. float64 rounds 2^29 times as finely, so where they hold, no sign above was due to it. --theorem leaves
-this line out. A tally is kept beside this file, so a proof that was stopped goes on. Exit codes: 0 the theorem is
-proven, 1 it is not, 2 a file is at fault.
+It prints two lines.
+
+    Theorem     The network, computed exactly, is right everywhere. The script computes in float64, which rounds at
+                1e-16. It asks that the smallest margin is above SAFE times the largest logit. SAFE is not a bound that
+                we have proven, but far more than the rounding that we have seen.
+    Rounding    The network is also right in IEEE float32, in any order of sums, if no number underflows. The bounds of
+                bounds.py show it. float64 rounds 2^29 times as finely as float32. So where these bounds hold, the
+                rounding of float64 has not changed the sign of a margin either. --theorem leaves this line out.
+
+A tally is kept beside this file, so that a proof that was stopped goes on. Exit codes: 0 the theorem is proven, 1 it is
+not, 2 a file is at fault.
 """
 
 import hashlib

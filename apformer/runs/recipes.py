@@ -117,7 +117,7 @@ def _variants(task):
 
 
 def _accepts(cfg, d_model, n_heads):
-    """Whether a model's Config can have so many heads at this width, its position scheme asked too."""
+    """Whether a model's Config, with its position scheme, can have n_heads heads at the width d_model."""
     try:
         dataclasses.replace(cfg, d_model=d_model, n_heads=n_heads)
     except ValueError:

@@ -1,8 +1,8 @@
 """Which saved steps a run has: those that count, the best of them, and what becomes of those that are damaged.
 
-    checkpoints/400/            a checkpoint; it is damaged if its manifest is missing or not as it was written
-                400.corrupt/    one that was found damaged and set aside, until it is computed again (healing.py)
-                400.tmp*/       a save or a removal in progress, or what a crash left of one
+    checkpoints/400/            A checkpoint. It is damaged if its manifest is missing or not as it was written.
+                400.corrupt/    A damaged one, set aside until it is computed again (healing.py).
+                400.tmp*/       A save or a removal in progress, or what a crash left of one.
 
 What a stop saved is temporary: training goes on from it, but it never counts as the model of the run.
 """

@@ -1,8 +1,8 @@
 """A run is killed at random moments, again and again, and resumed each time until it is done.
 
-Chains: a run is begun, its process killed at a moment drawn evenly over the time that an undisturbed one takes (its
-compilation, training, saves, evaluation and page), gone on with in the next process, which is killed too, and so on.
-Every tenth process begins with the import of Python's modules; the others are forked after it.
+A chain is one run. Its first process is killed at a random moment. The next process resumes the run and is killed too,
+and so on. The moment is drawn evenly over the time that an undisturbed run takes: compilation, training, saves,
+evaluation and page. Every tenth process begins with the import of Python's modules; the others are forked after it.
 """
 
 import shutil

@@ -1,11 +1,12 @@
 """Commands are stopped at random moments by SIGINT, SIGTERM and SIGHUP, a second signal, a closed terminal, full pipes.
 
-Moments are drawn evenly over the time that the undisturbed command takes, from when the process hears signals: the
-import of Python's modules (of the processes that are not forked), compilation, training, saves, evaluation and page of
-a language model, of word2vec, of a fine-tuned model and of a sweep, and the commands evaluate, certify and report.
+Moments are drawn evenly over the time that the undisturbed command takes, from when the process hears signals. It
+covers the import of Python's modules (of the processes that are not forked), compilation, training, saves, evaluation
+and page. Stopped are runs of a language model, of word2vec, of a fine-tuned model and of a sweep, and the commands
+evaluate, certify and report.
 
-Promised: exit code 128 + the number of the signal and a sentence, or what the undisturbed command ends with where it
-was done before; and the run gone on with, or the command given again, ends with the same bits.
+A stopped command ends with the exit code 128 + the number of the signal, and a sentence. One that was done before ends
+as the undisturbed one does. If the run is resumed, or the command is given again, it ends with the same bits.
 """
 
 import json

@@ -1,9 +1,9 @@
 """The certificate of recurrences: every rule with every first two terms, and each next term asked.
 
-With one rule, and a model whose logits depend on a token and the `reach` before it wherever they stand, the last R
-terms hold all that is seen (`progressions.certificate.terms_seen`). Any R neighbours of a row are themselves a row that
-begins with its first two. So rows of R + 1 terms hold every context there is, with 2, 3 ... R terms before the term
-asked, and no error among them proves rows of any length.
+Take one rule, and a model whose logits depend on a token and the `reach` tokens before it, at every position alike.
+Then the last R terms hold all that it sees (`progressions.certificate.terms_seen`). Any R neighbours of a row are
+themselves a row that begins with its first two. So rows of R + 1 terms hold every context there is, with 2, 3 ... R
+terms before the term asked, and no error among them proves rows of any length.
 
 A model without a reach sees the whole row, and one of several rules must know which it is: these are asked every row
 of up to `--terms` terms, and the claim ends there. Where nothing names the rule, a term is asked if it is known: if all
