@@ -149,14 +149,17 @@ def encode(tokenizers, lines, cfg):
 def encode_side(tokenizer, sentences, name, cfg, remedy="give a greater --longest, or --too_long cut"):
     """Sentences as int32 arrays, each with the end token.
 
-    Raises UserError (exit DATA) that names the file and the first sentence longer than `cfg.longest`, and the remedy,
-    unless such are to be cut.
+    Sentences longer than `cfg.longest` are cut where the run was told to cut them; how many, it says on standard error.
+    Otherwise raises UserError (exit DATA) that names the file, the first such sentence, and the remedy.
     """
     end, tokens = np.int32(tokenizer.vocab_size), [tokenizer.encode(sentence) for sentence in sentences]
-    for number, tokens_T in enumerate(tokens, 1):
-        if len(tokens_T) >= cfg.longest and cfg.too_long == "refuse":
-            fault = f"{name}, sentence {number:,} has {len(tokens_T) + 1:,} tokens with its end"
-            raise UserError(f"{fault}, more than {cfg.longest}: {remedy}", DATA)
+    long = [number for number, tokens_T in enumerate(tokens, 1) if len(tokens_T) >= cfg.longest]
+    if long and cfg.too_long == "refuse":
+        fault = f"{name}, sentence {long[0]:,} has {len(tokens[long[0] - 1]) + 1:,} tokens with its end"
+        raise UserError(f"{fault}, more than {cfg.longest}: {remedy}", DATA)
+    if long:
+        many = f"{len(long):,} of {len(tokens):,} sentences are cut to {cfg.longest} tokens"
+        print(f"{name}: {many}; the first is sentence {long[0]:,}", file=sys.stderr)
     return [np.append(tokens_T[: cfg.longest - 1], end) for tokens_T in tokens]
 
 

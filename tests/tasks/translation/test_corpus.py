@@ -206,7 +206,7 @@ def tokenizer():
     return text_tokenizer.train_byte_pairs("a dog runs\n" * 20, 270)
 
 
-def test_sentences_end_and_long_ones_are_refused_or_cut(tokenizer):
+def test_sentences_end_and_long_ones_are_refused_or_cut(tokenizer, capsys):
     cfg = corpus.Config(longest=6)
     end = tokenizer.vocab_size
     some, none = training.encode_side(tokenizer, ["a dog", ""], "file", cfg)
@@ -218,8 +218,10 @@ def test_sentences_end_and_long_ones_are_refused_or_cut(tokenizer):
     ) as caught:
         training.encode_side(tokenizer, ["a", "жжжжж"], "file", cfg)
     assert caught.value.exit_code == DATA
-    cut = training.encode_side(tokenizer, ["жжжжж"], "file", corpus.Config(longest=6, too_long="cut"))[0]
-    assert len(cut) == 6 and cut[-1] == end
+    cutting = corpus.Config(longest=6, too_long="cut")
+    whole, cut = training.encode_side(tokenizer, ["жж", "жжжжж"], "file", cutting)
+    assert len(cut) == 6 and cut[-1] == end and tokenizer.decode(whole[:-1]) == "жж"
+    assert capsys.readouterr().err == "file: 1 of 2 sentences are cut to 6 tokens; the first is sentence 2\n"
 
 
 def test_the_decoder_reads_what_it_has_said(tokenizer):
