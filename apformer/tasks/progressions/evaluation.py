@@ -44,23 +44,11 @@ def evaluate(progressions, digits, model, *, bayes_nats=None, batch_tokens=4096,
     rows = Progressions(*(np.asarray(a, np.int32) for a in progressions))
     if not len(rows.terms_B):
         raise ValueError("there is no progression to evaluate")
-    total, tokens = len(rows.terms_B), batch_tokens // (digits + 1)
-    nats_B, sure_B, forced, errors, done = np.zeros(total), np.zeros(total, bool), [], [], 0
-
-    def batches(row_B):
-        """(which rows, the rows of a batch, the terms they are padded to)"""
-        for index_B, padded_B, terms in buckets.batches(padded_terms(rows.terms_B[row_B], digits), tokens):
-            yield row_B[index_B], Progressions(*(a[row_B[padded_B]] for a in rows)), terms
-
-    def tell(count):
-        nonlocal done
-        done += count
-        if progress is not None and count:
-            progress(done, total)
-
-    for row_B, batch, terms in batches(np.arange(total)):
+    total, told = len(rows.terms_B), progress or (lambda done, total: None)
+    nats_B, done_B, forced, errors = np.zeros(total), np.zeros(total, bool), [], []
+    for row_B, batch, terms in _batches(rows, np.arange(total), digits, batch_tokens):
         outputs = jax.device_get(teacher_forced(batch, digits, terms, model))
-        nats_B[row_B], sure_B[row_B], forced_BNC, truth_BNC = (a[: len(row_B)] for a in outputs)
+        nats_B[row_B], done_B[row_B], forced_BNC, truth_BNC = (a[: len(row_B)] for a in outputs)
         right_BN = (forced_BNC == truth_BNC).all(-1)
         b, n = np.nonzero(np.arange(terms - 2) + 2 < rows.terms_B[row_B][:, None])
         forced.append(np.stack([row_B[b], n, right_BN[b, n]]))
@@ -69,15 +57,24 @@ def evaluate(progressions, digits, model, *, bayes_nats=None, batch_tokens=4096,
             text = render(*(int(a[row_B[k]]) for a in rows), digits)
             expected, predicted = decode(truth_BNC[k, n[i]]), decode(forced_BNC[k, n[i]])
             errors.append({"row": text, "term": int(n[i]) + 3, "expected": expected, "predicted": predicted})
-        tell(int(sure_B[row_B].sum()))
+        told(int(done_B.sum()), total)
     row_N, term_N, forced_right_N = np.concatenate(forced, axis=1)
     free_right_BN = np.ones((total, max(1, rows.terms_B.max() - 2)), bool)
-    for row_B, batch, terms in batches(np.flatnonzero(~sure_B)) if not sure_B.all() else ():
+    for row_B, batch, terms in _batches(rows, np.flatnonzero(~done_B), digits, batch_tokens):
         right_BN = jax.device_get(free_running(batch, digits, terms, model))
         free_right_BN[row_B, : terms - 2] = right_BN[: len(row_B)]
-        tell(len(row_B))
+        done_B[row_B] = True
+        told(int(done_B.sum()), total)
     right = {"teacher_forced": forced_right_N.astype(bool), "free_running": free_right_BN[row_N, term_N]}
     return _summary(rows, digits, row_N, term_N + 3, right, nats_B, bayes_nats) | {"errors": _spread(errors)}
+
+
+def _batches(rows, row_B, digits, batch_tokens):
+    """(which rows, the rows of a batch, the terms that they are padded to) of the rows numbered row_B."""
+    if len(row_B):
+        term_B = padded_terms(rows.terms_B[row_B], digits)
+        for index_B, padded_B, terms in buckets.batches(term_B, batch_tokens // (digits + 1)):
+            yield row_B[index_B], Progressions(*(a[row_B[padded_B]] for a in rows)), terms
 
 
 def _spread(items):
