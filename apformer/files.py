@@ -65,9 +65,14 @@ def read_record(line):
     All else that it tells are finite numbers, or lists of them; null stands for one that was not finite.
     """
     record = parse_json(line.decode("utf-8"))
-    if not isinstance(record, dict) or type(record.get("step")) is not int or not all(map(_is_told, record.values())):
+    if not has(record, {"step": int}) or not all(map(_is_told, record.values())):
         raise ValueError("a line is no record of a step")
     return record
+
+
+def has(value, kinds):
+    """Whether a value of JSON is a dict with the keys of `kinds`, each with a value of exactly the type named there."""
+    return isinstance(value, dict) and all(type(value.get(key)) is kind for key, kind in kinds.items())
 
 
 def _is_told(value):

@@ -125,9 +125,7 @@ def write_proof(folder, run, settings, member=None):
     if not place.exists():
         raise UserError(f"{run} has no certificate: {again}", USAGE)
     certificate = files.read_json(place)
-    kinds = {"member": int, "step": int, "parameters_sha256": str}
-    sound = isinstance(certificate, dict) and all(type(certificate.get(name)) is kind for name, kind in kinds.items())
-    if not sound:
+    if not files.has(certificate, {"member": int, "step": int, "parameters_sha256": str}):
         raise UserError(f"{place} is damaged or of another version: {again}", CHECKPOINT)
     if member not in (None, certificate["member"]):
         other = f"{place} is of member {certificate['member']}, not of --member {member}"

@@ -8,7 +8,7 @@ import hashlib
 import json
 import os
 
-from apformer.files import disk_errors, fsync, write_json
+from apformer.files import disk_errors, fsync, has, write_json
 
 NAME = "MANIFEST.json"
 FACTS = {"step": int, "scores": list, "temporary": bool, "tree": dict, "keys": dict, "files": dict}
@@ -54,9 +54,8 @@ def verify(path):
 
 def _is_whole(manifest):
     """Whether a manifest says all that is asked of a checkpoint, which a sha256 does not show."""
-    kinds = all(type(manifest.get(name)) is kind for name, kind in FACTS.items())
     return (
-        kinds
+        has(manifest, FACTS)
         and all(score is None or type(score) is float for score in manifest["scores"])
         and all(type(said) is list and len(said) == 2 for said in manifest["files"].values())
     )

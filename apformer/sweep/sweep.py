@@ -83,13 +83,9 @@ def _begun(path, flags):
 
 def _is_whole(result):
     """Whether sweep.json says all that is read of it."""
-    if not isinstance(result, dict) or type(result.get("flags")) is not dict:
-        return False
-    members = result.get("members")
     kinds = {"combination": dict, "folder": str, "member": int, "failed": bool, "suites": dict, "seconds": float}
-    return type(members) is list and all(
-        isinstance(record, dict) and "certified" in record and all(type(record.get(k)) is t for k, t in kinds.items())
-        for record in members
+    return files.has(result, {"flags": dict, "members": list}) and all(
+        files.has(record, kinds) and "certified" in record for record in result["members"]
     )
 
 
