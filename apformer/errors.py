@@ -27,7 +27,7 @@ class UserError(Exception):
 
 
 def typed(*words):
-    """The `apformer` command of some words, for a remedy: as a user types it, so a path with a space is quoted."""
+    """An `apformer` command in backquotes, for a remedy. A path with a space is quoted, so that a user can type it."""
     return f"`{shlex.join(['apformer', *map(str, words)])}`"
 
 

@@ -1,5 +1,4 @@
-"""Blocks on top of each other. Their parameters are one stack with a leading axis of layers, or a list with one entry
-a layer.
+"""Blocks on top of each other. Their parameters are one stack, with an axis of layers in front, or a list of layers.
 
 A scan over the stack compiles one block, whatever the depth. Training uses it. A step of generation reads each
 parameter once, so a copy would double its time. A scan copies each layer out of the stack in every step. So generation

@@ -3,13 +3,15 @@
     H = sum_i c_i g_i g_i',  g_i = grad nats_i,  c_i = p_i / (1 - p_i),  p_i = exp(-nats_i)    i: characters of a batch
     params <- params - (H + damping diag(H))^-1 sum_i g_i
 
-Take one other character that rivals the right one, with a margin m. Then nats = log(1 + e^-m), and c g g' = p (1 - p)
-grad m grad m'. So H is the curvature of the loss if m is linear in the parameters. A character without loss adds
-nothing to H, so H is summed over the `characters` characters with the highest loss; the gradient, over all. Only the
-first rows count: as many as hold no more than `characters` characters with a loss above NOTHING. These are few at
-first, and all rows once most characters are right. The step is tried with several dampings on the characters of H, and
-the best that lowers the loss of all rows that count is taken; if none does, nothing moves (Levenberg 1944, Marquardt
-1963).
+If one other character rivals the right one, with a margin m, then
+
+    nats = log(1 + e^-m)        c g g' = p (1 - p) grad m grad m'
+
+and H is the curvature of the loss, with m taken as linear in the parameters. A character without loss adds nothing to
+H. So H is summed over the `characters` characters with the highest loss, and the gradient over all. Only the first rows
+count: as many as hold no more than `characters` characters with a loss above NOTHING. These are few at first, and all
+rows once most characters are right. The step is tried with several dampings on the characters of H. The best that
+lowers the loss of all rows that count is taken; if none does, nothing moves (Levenberg 1944, Marquardt 1963).
 
 It is for the end of training. Then the margins of so small a model pull in nearly opposite directions, and a rate for
 each number, as in Adam, gets nowhere. At the start, where p is small, H says nothing.

@@ -14,6 +14,7 @@ flags are compiled and trained in turn. `--no_certify` leaves out the enumeratio
 The same flags with `--run_dir` of a sweep that was stopped continue it.
 """
 
+import shlex
 import sys
 import time
 from dataclasses import replace
@@ -60,7 +61,7 @@ def sweep(args):
                 print(f"{number} of {len(planned)}: {path / program.folder}", file=sys.stderr)
                 failed += _run(path, program, result)
         except (KeyboardInterrupt, SystemExit):
-            print(f"{path}: the same flags with --run_dir {path} go on", file=sys.stderr)
+            print(f"{path}: the same flags with --run_dir {shlex.quote(str(path))} go on", file=sys.stderr)
             raise
         if result["members"]:
             _report(path, result)

@@ -2,7 +2,7 @@
 
 Moments are drawn evenly over the time that the undisturbed command takes, from when the process hears signals. It
 covers the import of Python's modules (of the processes that are not forked), compilation, training, saves, evaluation
-and page. Stopped are runs of a language model, of word2vec, of a fine-tuned model and of a sweep, and the commands
+and page. The commands are the training of a language model, of word2vec, of a fine-tuned model and of a sweep, and
 evaluate, certify and report.
 
 A stopped command ends with the exit code 128 + the number of the signal, and a sentence. One that was done before ends
