@@ -105,10 +105,9 @@ def read_logged(file):
     if not file.exists():
         return None
     found = files.read_json(file)
-    step, name = (found.get("step"), found.get("id")) if isinstance(found, dict) else (None, None)
-    if type(step) is not int or re.fullmatch("[0-9a-f]{12}", str(name)) is None:
+    if not files.has(found, {"step": int, "id": str}) or re.fullmatch("[0-9a-f]{12}", found["id"]) is None:
         raise UserError(f"{file} is damaged: remove {file.parent}, so that all is written anew", CHECKPOINT)
-    return {"step": step, "id": name}
+    return {"step": found["step"], "id": found["id"]}
 
 
 def _tensorboard(folder, logged, config):
