@@ -1,6 +1,7 @@
 """Write text in chunks, which are shown as they come, up to its end.
 
-Learned positions end at max_len: then writing starts again, with the last max_len / 2 tokens as the new prompt."""
+Learned positions end at max_len: then writing starts again, with the last max_len / 2 tokens as the new prompt. A step
+reads every slot of the cache, the empty ones too. So a cache begins small, and doubles when it is full."""
 
 from itertools import takewhile, tee
 
@@ -11,6 +12,7 @@ from apformer.decoding import generate as generation
 from apformer.tokenizers import text
 
 CHUNK = 16  # tokens that are drawn before they are shown
+ROOM = 256  # slots that a cache begins with, or more if the prompt needs them
 
 _begin = jax.jit(generation.begin, static_argnames="sample")
 _proceed = jax.jit(generation.proceed, static_argnums=3, static_argnames="sample", donate_argnums=1)
@@ -24,7 +26,8 @@ def write(prompt_T, tokens, samples, most, model, *, key, sample):
     while number < tokens:
         until = min(tokens, number + most - context_BT.shape[1] + 1)  # the last token needs no position
         padded_BT, lengths_B = generation.pad_prompts(list(context_BT))
-        cache = model.init_cache(samples, most)
+        held, room = context_BT.shape[1], min(most, max(ROOM, padded_BT.shape[1]))
+        cache = model.init_cache(samples, room)
         state = _begin(extend, cache, padded_BT[:, :most], lengths_B, number, key=key, sample=sample)
         chunk_BN = np.asarray(state[0])[:, None]
         while True:
@@ -33,9 +36,20 @@ def write(prompt_T, tokens, samples, most, model, *, key, sample):
             number += chunk_BN.shape[1]
             if number == until:
                 break
-            state, chunk_BN = _proceed(extend, state, number, min(CHUNK, until - number), key=key, sample=sample)
+            steps = min(CHUNK, until - number)
+            if held + steps > room:
+                room = min(most, 2 * room)
+                state = state[0], _moved(state[1], model.init_cache(samples, room))
+            state, chunk_BN = _proceed(extend, state, number, steps, key=key, sample=sample)
+            held += steps
             chunk_BN = np.asarray(chunk_BN)
         context_BT = written_BT[:, -max(1, most // 2) :]
+
+
+@jax.jit
+def _moved(cache, larger):
+    """The larger cache, empty, with all that the cache holds: position p in slot p still, since p < slots."""
+    return jax.tree.map(lambda x, y: jax.lax.dynamic_update_slice(y, x, [0] * x.ndim), cache, larger)
 
 
 def texts(chunks, samples, tokenizer, ends=frozenset(), stops=()):

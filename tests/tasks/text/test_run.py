@@ -14,6 +14,7 @@ from jax.tree_util import Partial
 from apformer import cli, errors, loss, model, recurrent
 from apformer.commands import evaluate
 from apformer.decoding import generate, stream
+from apformer.decoding.bind import bind
 from apformer.runs import checkpoint, fit, metrics, recipes, restore, selection, settings_file
 from apformer.tasks.text import Options, training
 from apformer.tokenizers import pretrained
@@ -157,6 +158,19 @@ def test_what_is_shown_in_pieces_is_what_is_generated_at_once(bound):
     )
     np.testing.assert_array_equal(np.concatenate(chunks, axis=1), at_once)
     assert not (at_once[0] == at_once[1]).all()
+
+
+@pytest.mark.parametrize("window", [None, 5, 40])
+def test_a_cache_that_grows_writes_what_a_large_one_does(window, monkeypatch):
+    cfg = model.Config(10, d_model=16, n_heads=2, n_layers=2, position="rotary", window=window, max_len=None)
+    rotary = bind(model, model.init(jax.random.key(0), cfg), cfg)
+    prompt_BT, lengths_B = generate.pad_prompts([[1, 2, 3]])
+    drawn = {"key": jax.random.key(3), "sample": generate.sampler()}
+    large = generate.generate(rotary.extend, rotary.init_cache(1, 128), prompt_BT, lengths_B, 90, **drawn)
+    monkeypatch.setattr(stream, "ROOM", 16)
+    chunks = [*stream.write([1, 2, 3], 90, 1, None, rotary, **drawn)]
+    np.testing.assert_array_equal(np.concatenate(chunks, axis=1), large)
+    assert len({*large[0].tolist()}) > 2
 
 
 @pytest.mark.parametrize("length", [1, 9, 12, 15])
