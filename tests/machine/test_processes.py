@@ -280,6 +280,19 @@ def test_flags_that_place_no_process_are_refused(words, fault, capsys, monkeypat
     assert fault in capsys.readouterr().err
 
 
+def test_devices_are_of_the_command_that_all_processes_compare(monkeypatch):
+    told = []
+
+    def meet(address, count, index, words):
+        told.append(words)
+        raise errors.UserError("enough", errors.LOST)
+
+    monkeypatch.setattr(processes, "meet", meet)
+    monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "2")
+    assert cli.main(["train", "--devices", "1", "--steps=8", *PLACE]) == errors.LOST
+    assert told == [["train", "--steps=8", "--devices=1"]]
+
+
 def test_the_environment_can_place_a_process(monkeypatch):
     none = dict.fromkeys(processes.VARIABLES)
     assert processes.together(none) is None
