@@ -80,7 +80,8 @@ def _run(args):
         near = difflib.get_close_matches(args[0], known, n=1)
         hint = f"did you mean {near[0]}?" if near else f"give one of {', '.join(known)}"
         raise UserError(f"there is no command {args[0]}: {hint}", USAGE)
-    with _one_of_several(args if count is None else [*args, f"--devices={count}"], given):
+    words = args if count is None else [*args, f"--devices={count}"]  # processes of one run must share it
+    with _one_of_several(words, given):
         compilation.keep(place)
         if count is not None:
             from apformer.machine import devices  # which imports JAX

@@ -48,7 +48,7 @@ def write(prompt_T, tokens, samples, most, model, *, key, sample):
 
 @jax.jit
 def _moved(cache, larger):
-    """The larger cache, empty, with all that the cache holds: position p in slot p still, since p < slots."""
+    """`larger`, an empty cache, with all that `cache` holds. Position p stays in slot p: none was used twice."""
     return jax.tree.map(lambda x, y: jax.lax.dynamic_update_slice(y, x, [0] * x.ndim), cache, larger)
 
 

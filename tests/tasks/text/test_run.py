@@ -168,8 +168,11 @@ def test_a_cache_that_grows_writes_what_a_large_one_does(window, monkeypatch):
     drawn = {"key": jax.random.key(3), "sample": generate.sampler()}
     large = generate.generate(rotary.extend, rotary.init_cache(1, 128), prompt_BT, lengths_B, 90, **drawn)
     monkeypatch.setattr(stream, "ROOM", 16)
-    chunks = [*stream.write([1, 2, 3], 90, 1, None, rotary, **drawn)]
+    rooms = []
+    spied = replace(rotary, init_cache=lambda B, room: rooms.append(room) or rotary.init_cache(B, room))
+    chunks = [*stream.write([1, 2, 3], 90, 1, None, spied, **drawn)]
     np.testing.assert_array_equal(np.concatenate(chunks, axis=1), large)
+    assert rooms == [16, 32, 64, 93]
     assert len({*large[0].tolist()}) > 2
 
 
