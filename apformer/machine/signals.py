@@ -68,7 +68,7 @@ def deferred():
             yield received
         finally:
             with _lock:
-                _deferred.remove(received)
+                _deferred[:] = [other for other in _deferred if other is not received]  # equal lists are others
         if received:
             _say(f"{_heard[0]}: stopped by {signal.Signals(received[0]).name}; {GOES_ON}")
             sys.exit(128 + received[0])
@@ -103,7 +103,7 @@ def _answer(number):
         os._exit(128 + number)
     for received in _deferred:
         received.append(number)
-    _say("stopping once the work in hand is saved; once more to stop at once")
+    _say("stopping after the work in hand is saved; Ctrl-C or the signal again stops at once, without saving")
 
 
 def _say(sentence):

@@ -12,6 +12,7 @@ import pytest
 from apformer.machine import signals
 
 ROOT = Path(__file__).parents[1]
+STOPPING = "stopping after the work in hand is saved; Ctrl-C or the signal again stops at once, without saving\n"
 PROGRAM = """
 import signal, sys, time
 from apformer.machine.guard import guard
@@ -35,7 +36,16 @@ def defer():
             time.sleep(20)
         sys.exit(128 + received[0])
 
-sys.exit(guard("x", {"wait": wait, "defer": defer}[sys.argv[1]]))
+def nest():
+    with signals.deferred() as received:
+        with signals.deferred():
+            pass
+        print("ready", flush=True)
+        while not received:
+            time.sleep(0.01)
+        sys.exit(128 + received[0])
+
+sys.exit(guard("x", {"wait": wait, "defer": defer, "nest": nest}[sys.argv[1]]))
 """
 
 
@@ -62,7 +72,15 @@ def test_work_that_is_deferred_is_finished_first(number):
         process.send_signal(number)
         out, said = process.communicate(timeout=15)
     assert (process.returncode, out) == (128 + number, "saving\n")
-    assert said == "stopping once the work in hand is saved; once more to stop at once\n"
+    assert said == STOPPING
+
+
+def test_work_that_defers_hears_signals_after_work_within_it_has_ended():
+    """As training does, once a certificate was tried."""
+    with begin("nest") as process:
+        process.send_signal(signal.SIGTERM)
+        _, said = process.communicate(timeout=15)
+    assert (process.returncode, said) == (128 + signal.SIGTERM, STOPPING)
 
 
 def test_a_second_signal_stops_at_once():
