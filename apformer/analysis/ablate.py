@@ -1,8 +1,8 @@
 """What a part of a model is worth: switch it off, and see what is lost.
 
-- head         its values are 0, so that it adds nothing; cross_head is a head of cross-attention
+- head         its keys and values are 0, so that it adds nothing; cross_head is a head of cross-attention
 - feedforward  its output is 0
-- offset       no head of any layer reads the token at this offset (relative positions)
+- offset       no head of any layer reads the token at this offset, unless it sees no other (relative positions)
 - position     the vector of a position is 0 (learned positions)
 
 Of an encoder-decoder each part names its side: encoder.head, decoder.cross_head. An ablation is an edit of the
@@ -63,10 +63,15 @@ def drops(params, measure):
 
 
 def _silence(attention, layer, head):
-    return (
-        (("blocks", attention, "value"), (layer, slice(None), head), 0.0),
-        (("blocks", attention, "value_bias"), (layer, head), 0.0),
-    )
+    # Of keys that are 0 none decides: a head that looks ahead says the bit -1 of a value that is 0.
+    return [
+        edit
+        for name in ("key", "value")
+        for edit in (
+            (("blocks", attention, name), (layer, slice(None), head), 0.0),
+            (("blocks", attention, f"{name}_bias"), (layer, head), 0.0),
+        )
+    ]
 
 
 _EDITS = {

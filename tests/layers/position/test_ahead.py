@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from apformer import model
+from apformer.analysis import ablate
 from apformer.layers.position import ahead
 from apformer.tokenizers.digits import encode
 from tests.helpers.small_models import AHEAD, close
@@ -45,6 +46,17 @@ def test_the_last_head_takes_the_first_key_that_decides_in_the_last_layer(random
         expected_S = np.zeros(len(text))
         expected_S[span[:1]] = 1
         np.testing.assert_array_equal(weights_LTS[2, t], expected_S)
+
+
+def test_the_last_head_adds_nothing_once_it_is_switched_off(random_params):
+    """A value of 0 is a bit to it: what says nothing is a key that does not decide."""
+    params, tokens_BT = lively(random_params), jnp.asarray(encode("31415 92653 58979 "))[None]
+    output = params["blocks"]["attention"]["output"]  # (L, H, K, D)
+    silent = params["blocks"]["attention"] | {"output": output.at[2, -1].set(0.0)}
+    expected = apply(params | {"blocks": params["blocks"] | {"attention": silent}}, tokens_BT, AHEAD)
+    found = apply(ablate.ablate(params, [("head", 2, AHEAD.n_heads - 1)]), tokens_BT, AHEAD)
+    np.testing.assert_array_equal(found, expected)
+    assert (found != apply(params, tokens_BT, AHEAD)).any()
 
 
 @pytest.mark.parametrize("T", [1, 4])
