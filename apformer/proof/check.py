@@ -64,6 +64,9 @@ def read(folder):
     digest = hashlib.sha256(b"".join(raw[name] for name in sorted(raw, key=lambda name: name.split("."))))
     demand(digest.hexdigest() == certificate["parameters_sha256"], "the certificate is of other weights")
     demand((certificate["model"], certificate["data"]) == (cfg, data), "the certificate is of another config.json")
+    demand(type(certificate["contexts"]) is int and certificate["contexts"] > 0, "the certificate is of no contexts")
+    for name, value in data.items():  # True is 1 to Python, and 2.0 is 2
+        demand(type(value) not in (bool, float), f"{name} {value} in config.json is no whole number")
     return network.whole(weights, cfg), cfg, data, certificate
 
 
@@ -108,12 +111,17 @@ def margins(found, right):
 
 
 def main(folder, contexts, theorem_alone=False):
-    """Print PROVEN, or what speaks against it. contexts: the module that lists them."""
+    """Print PROVEN, or what speaks against it; the exit code. contexts: the module that lists them."""
     try:
-        weights, cfg, data, certificate = read(folder)
-        slices = contexts.slices(data, cfg, partial(network.bits, weights=weights, cfg=cfg))
+        return prove(folder, contexts, theorem_alone)
     except (OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
         demand(False, f"the files in {folder} cannot be read ({error!r}): export them again")
+
+
+def prove(folder, contexts, theorem_alone):
+    """The same, for files that can be read."""
+    weights, cfg, data, certificate = read(folder)
+    slices = contexts.slices(data, cfg, partial(network.bits, weights=weights, cfg=cfg))
     identity, kept = [certificate["parameters_sha256"], theorem_alone], time.monotonic()
     tally, judge = resumed(folder / "check.tally.json", identity), partial(judged, contexts, weights, cfg, data)
     slices = islice(slices, tally["slices"], None)
@@ -201,4 +209,5 @@ def resumed(path, identity):
 if __name__ == "__main__":
     import contexts
 
+    demand(sys.argv[1:] in ([], ["--theorem"]), f"unknown flags {sys.argv[1:]}: python check.py [--theorem]")
     sys.exit(main(Path(__file__).parent, contexts, "--theorem" in sys.argv[1:]))

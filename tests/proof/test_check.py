@@ -96,6 +96,39 @@ def test_numbers_that_overflow_are_no_proof(copy, capsys, monkeypatch):
     assert code == 1 and "wrong 1" in out and "NOT PROVEN: the margin is -inf" in out
 
 
+@pytest.mark.parametrize(
+    ("file", "part", "name", "value"),
+    [
+        ("certificate.json", None, "contexts", None),
+        ("certificate.json", None, "contexts", "9"),
+        ("certificate.json", None, "contexts", 0),
+        ("both", "data", "digits", 2.0),
+        ("both", "data", "max_difference", "49"),
+        ("both", "data", "min_difference", True),
+        ("both", "model", "window", "5"),
+    ],
+)
+def test_a_file_that_says_nonsense_is_at_fault(copy, capsys, file, part, name, value):
+    for each in ("certificate.json", "config.json"):
+        if file in (each, "both"):
+            said = json.loads((copy / each).read_text())
+            (said if part is None else said[part])[name] = value
+            (copy / each).write_text(json.dumps(said))
+    code, out, err = checked(copy, capsys)
+    assert (code, out) == (2, "") and err.startswith("check.py: ") and "Traceback" not in err
+
+
+def test_no_context_is_no_proof(copy, capsys):
+    """Of a domain without a third term all weights would be right."""
+    for each in ("certificate.json", "config.json"):
+        said = json.loads((copy / each).read_text())
+        said["data"] |= {"min_difference": 5, "max_difference": 4}
+        said |= {"contexts": 0} if each == "certificate.json" else {}
+        (copy / each).write_text(json.dumps(said))
+    code, out, _ = checked(copy, capsys)
+    assert code == 2 and "PROVEN" not in out
+
+
 def test_a_flipped_bit_is_found_or_changes_nothing(copy, capsys):
     """Wherever it is in the file of the weights. What proves nothing, the name of the format, may be flipped."""
     file, rng = copy / "model.safetensors", np.random.default_rng(0)
