@@ -18,6 +18,7 @@ from tyro.conf import Positional
 
 from apformer import files, flags
 from apformer.commands import train
+from apformer.errors import DATA, USAGE, UserError
 from apformer.report import figures
 from apformer.runs import directory, metrics, recipes, selection
 from apformer.tasks.text import corpus
@@ -60,11 +61,10 @@ class Finetune:
 
 def run(args):
     """Train the four models, then print and draw what came of them."""
+    for flag in ("steps", "pretrain_steps", "lora_rank"):
+        flags.require(flag, 1 <= getattr(args, flag) < 2**31, args, "1 to 2147483647")
     path, whole = Path(args.run_dir or directory.dated("finetune")), corpus.read(args.file)
-    with files.disk_errors(path):
-        path.mkdir(parents=True, exist_ok=True)
-    files.write_text(path / "first.txt", whole[: len(whole) // 2])
-    files.write_text(path / "second.txt", whole[len(whole) // 2 :])
+    write_halves(path, whole, args.file)
     model = GPT2 + given(args, "vocab_size", "d_model", "n_heads", "n_layers")
     every_run = given(args, "save_every", "context", "batch_size", "seed") + ["--log_every", args.save_every]
     further = ["--init_from", path / "pretrained"]
@@ -85,6 +85,20 @@ def run(args):
     with files.disk_errors(path):
         figures.fine_tuning({name: curve(path / name) for name in WAYS}).savefig(path / "loss.png")
     print(path / "loss.png")
+
+
+def write_halves(path, whole, name):
+    """Write first.txt and second.txt into a directory. Raises UserError if it holds the halves of another text."""
+    if not whole:
+        raise UserError(f"{name} is empty: give a text to train on", DATA)
+    with files.disk_errors(path):
+        path.mkdir(parents=True, exist_ok=True)
+    halves = {"first.txt": whole[: len(whole) // 2], "second.txt": whole[len(whole) // 2 :]}
+    for file, half in halves.items():
+        if (path / file).exists() and files.read_text(path / file) != half:
+            raise UserError(f"{path / file} is not of {name}: give another --run_dir", USAGE)
+    for file, half in halves.items():
+        files.write_text(path / file, half)
 
 
 def given(args, *names):

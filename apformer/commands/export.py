@@ -94,11 +94,15 @@ def write_gpt2(folder, params, cfg, tokenizer=None):
 
     transformers opens byte pairs; characters, for which it has no format, are read by `apformer generate` alone.
     """
-    special = [] if tokenizer is None else [*tokenizer.special_tokens]
-    gpt2.save(folder, params, cfg, end_of_text=special[0] if len(special) == 1 else None)
-    if tokenizer is not None:
-        pretrained.save(tokenizer, folder / "tokenizer.json")
-        files.write_json(folder / "tokenizer_config.json", {"tokenizer_class": "PreTrainedTokenizerFast"})
+    if tokenizer is None:
+        gpt2.save(folder, params, cfg)
+        return
+    special, (_, end) = [*tokenizer.special_tokens], tokenizer.with_end()
+    end = end if end in special else special[0] if len(special) == 1 else None
+    gpt2.save(folder, params, cfg, end_of_text=end)
+    pretrained.save(tokenizer, folder / "tokenizer.json")
+    ends = {} if end is None else dict.fromkeys(("bos_token", "eos_token"), tokenizer.decode([end]))
+    files.write_json(folder / "tokenizer_config.json", {"tokenizer_class": "PreTrainedTokenizerFast"} | ends)
 
 
 def write_lora(folder, run, settings, member=None):

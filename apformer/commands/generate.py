@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 import jax
+import numpy as np
 from tyro.conf import Positional, UseAppendAction, arg
 
 from apformer.decoding import generate as generation
@@ -32,8 +33,8 @@ class Generate:
 
     run: Positional[str | None] = None
     """Run directory or GPT-2 folder. The default is the latest run."""
-    prompt: Annotated[str, arg(help_behavior_hint="(default: a line end)")] = "\n"
-    """Text to continue."""
+    prompt: Annotated[str | None, arg(help_behavior_hint="(default: a line end)")] = None
+    """Text to continue. Where the vocabulary has no line end, the default is its first token."""
     special_tokens: bool = False
     """Read special tokens in the prompt, such as <|endoftext|>. Without this flag, a prompt with some is refused."""
     tokens: int = 500
@@ -73,18 +74,32 @@ def generate(args):
     Raises UserError that names the flag or the file."""
     sample = sampler(args)
     model, most, tokenizer, ends = language_model.load(args.run, args.member, args.adapter)
-    prompt_T = tokenizer.encode(args.prompt, allowed_special="all" if args.special_tokens else ())
-    if not len(prompt_T):
-        raise UserError("--prompt is empty: give at least one character", USAGE)
+    prompt, prompt_T = read_prompt(args, tokenizer)
     check_stops(args.stop, tokenizer)
     if args.repetition_penalty != 1:
         model = penalized(model, args.repetition_penalty)
     chunks = write(prompt_T, args.tokens, args.samples, most, model, key=jax.random.key(args.seed), sample=sample)
     for number, pieces in enumerate(texts(chunks, args.samples, tokenizer, ends, args.stop), 1):
-        print(f"--- {number} of {args.samples}\n{args.prompt}" if args.samples > 1 else args.prompt, end="")
+        print(f"--- {number} of {args.samples}\n{prompt}" if args.samples > 1 else prompt, end="")
         for piece in pieces:
             print(piece, end="", flush=True)
         print()
+
+
+def read_prompt(args, tokenizer):
+    """(The prompt, its tokens). Raises UserError: USAGE if it is empty, DATA for what the vocabulary lacks."""
+    if args.prompt is None:
+        try:
+            return "\n", tokenizer.encode("\n")
+        except UserError:  # characters of a text of one line
+            return tokenizer.decode([0]), np.zeros(1, np.int32)
+    try:
+        prompt_T = tokenizer.encode(args.prompt, allowed_special="all" if args.special_tokens else ())
+    except UserError as error:
+        raise UserError(f"--prompt {ascii(args.prompt[:20])}: {error}", error.exit_code) from None
+    if not len(prompt_T):
+        raise UserError("--prompt is empty: give at least one character", USAGE)
+    return args.prompt, prompt_T
 
 
 def check_stops(stops, tokenizer):

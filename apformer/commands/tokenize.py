@@ -21,7 +21,7 @@ from typing import Literal
 
 from tyro.conf import Positional
 
-from apformer.errors import USAGE, UserError
+from apformer.errors import DATA, USAGE, UserError
 from apformer.flags import parse
 from apformer.formats.safetensors import refuse_to_overwrite
 from apformer.report import cut
@@ -114,7 +114,10 @@ def load(path):
 def train(args):
     """(For JSON, lines) of a tokenizer that is learned from a file and saved."""
     refuse_to_overwrite(args.out)
-    text = corpus.read(args.train)
+    if args.out.endswith(".tiktoken"):
+        raise UserError(f"--out {args.out} has the ending of another format: name a file that ends with .json", USAGE)
+    if not (text := corpus.read(args.train)):
+        raise UserError(f"--train {args.train} is empty: give a text to learn from", DATA)
     if args.by == "characters":
         tokenizer = train_characters(text)
     else:

@@ -53,7 +53,9 @@ def findings(folder, progress=lambda done, total: None):
 
 
 def _fetch(name, file, folder):
-    return f"`hf download {name} {file} --local-dir {folder}` fetches it"
+    # Into another folder where there is one: it may have been trained further.
+    place = f"{folder}-published" if (folder / file).exists() else folder
+    return f"`hf download {name} {file} --local-dir {place}` fetches it"
 
 
 def _size(cfg, folder):

@@ -20,7 +20,7 @@ def kept(settings, path):
 def initial_params(key, settings, given=None):
     """What is trained, before the first step; `given` are the parameters of the model that training begins with."""
     if given is not None:
-        return jax.tree.map(lambda leaf: jnp.array(leaf, jnp.float32), given)
+        return jax.tree.map(lambda leaf: jnp.array(leaf, jnp.result_type(float)), given)  # as `init` makes them
     return architecture_of(settings).init(key, settings.model)
 
 

@@ -209,13 +209,9 @@ def stream(tokenizer: Characters | BytePairs, tokens: Iterable[int]) -> Iterator
     return codecs.iterdecode((tokenizer.bytes_of(token) for token in tokens), "utf-8", errors="replace")
 
 
-def check_vocabulary(tokenizer: Characters | BytePairs, vocab_size: int, model: str, padding: int = 0) -> None:
-    """Raises UserError (exit DATA) unless the vocabulary of a model, `vocab_size`, is that of the tokenizer.
-
-    model: what to call it. padding: by how many ids the model's may be larger. Checkpoints are often padded to a
-    multiple of 64 or 128, nanoGPT's from 50,257 to 50,304; such ids have no text, and `decode` refuses them.
-    """
-    if not 0 <= vocab_size - tokenizer.vocab_size <= padding:
+def check_vocabulary(tokenizer: Characters | BytePairs, vocab_size: int, model: str) -> None:
+    """Raises UserError (exit DATA) unless a model, which is called `model`, has the vocabulary of the tokenizer."""
+    if vocab_size != tokenizer.vocab_size:
         sizes = f"{model} has a vocabulary of {vocab_size:,} tokens and the tokenizer one of {tokenizer.vocab_size:,}"
         raise UserError(f"{sizes}: give the tokenizer that the model was trained with", DATA)
 

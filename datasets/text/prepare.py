@@ -114,7 +114,7 @@ def _read(names, what):
         for name in names:
             try:
                 with open(name, "rb") as file:
-                    yield from (_lines if name.endswith(".jsonl") else _pieces)(name, file, bar)
+                    yield from (_lines if name.lower().endswith(".jsonl") else _pieces)(name, file, bar)
             except OSError as error:
                 raise UserError(f"{name} cannot be read ({error.strerror}): give another file", DATA) from None
 

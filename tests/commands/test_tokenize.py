@@ -123,6 +123,7 @@ def test_special_tokens_are_read_if_allowed(tmp_path, says):
         (("TOKENIZER", "--text", "a", "--decode", "1"), "--text and --decode exclude each other", errors.USAGE),
         (("TOKENIZER", "--train", "BOOK", "--out", "new"), "--train makes a new tokenizer: drop", errors.USAGE),
         (("--train", "BOOK"), "--out is missing", errors.USAGE),
+        (("--train", "BOOK", "--out", "new.tiktoken"), "new.tiktoken has the ending of another format", errors.USAGE),
         (("--train", "BOOK", "--out", "TOKENIZER"), "is there already and is not overwritten", errors.USAGE),
         (("--train", "BOOK", "--out", "new", "--vocab_size", "9"), "--vocab_size 9 is under 256", errors.USAGE),
         (("--train", "BOOK", "--out", "new", "--by", "characters", "--vocab_size", "300"), "is for b", errors.USAGE),

@@ -109,6 +109,7 @@ def test_other_numbers_have_another_sum(copy, random_params):
     shutil.copy(copy.parent / "again" / "model.safetensors", copy)
     says, code = say(copy)["sha256"]
     assert code == CHECKPOINT and "is not the published one" in says and "is damaged; `hf download gpt2" in says
+    assert f"--local-dir {copy}-published`" in says  # not over weights that may have been trained further
     (copy / "model.safetensors").write_bytes((copy / "model.safetensors").read_bytes()[:-1])
     assert say(copy)["weights"][1] == CHECKPOINT
 

@@ -168,10 +168,9 @@ def test_what_no_vocabulary_can_be_made_from():
 def test_the_vocabulary_must_be_the_models():
     tokenizer = train_characters("hello, world")
     check_vocabulary(tokenizer, 9, "the run")
-    check_vocabulary(tokenizer, 16, "the run", padding=7)
-    for vocab_size, padding in ((8, 0), (10, 0), (8, 7), (17, 7)):
+    for vocab_size in (8, 10):
         with pytest.raises(UserError) as error:
-            check_vocabulary(tokenizer, vocab_size, "the run", padding)
+            check_vocabulary(tokenizer, vocab_size, "the run")
         sizes = f"the run has a vocabulary of {vocab_size} tokens and the tokenizer one of 9"
         assert str(error.value) == f"{sizes}: give the tokenizer that the model was trained with"
         assert error.value.exit_code == DATA

@@ -37,6 +37,16 @@ def check(settings):
         alone = f"--lora_on attention adapts queries, keys and values, and --architecture {settings.architecture}"
         raise UserError(f"{alone} has none: drop the flag", USAGE)
     require("lora_alpha", 0 < options.lora_alpha < 1e6, options, "more than 0 and less than 1000000")
+    tokenizer = settings.data.tokenizer
+    if options.init_from is not None and tokenizer in LEARNED:
+        fault = f"--tokenizer {tokenizer} contradicts --init_from {options.init_from}, which has a tokenizer of its own"
+        raise UserError(f"{fault}: drop the flag", USAGE)
+    if options.init_from is None and options.lora_rank:
+        fault = f"--lora_rank {options.lora_rank} adapts a model that was trained before"
+        raise UserError(f"{fault}: give --init_from FOLDER, or drop the flag", USAGE)
+    if settings.data.special_tokens and tokenizer in LEARNED:
+        fault = f"--special_tokens reads what --tokenizer {tokenizer} has not"
+        raise UserError(f"{fault}: give --tokenizer FILE with special tokens, or drop the flag", USAGE)
     if options.init_from is not None:
         where = f"at most {most}, the positions of {options.init_from}"
         require("context", most is None or settings.data.context <= most, settings.data, where)
@@ -92,9 +102,14 @@ def prepared_rows(cfg):
 
 def _require_same_tokenizer(cfg, tokenizer):
     """Raises UserError (exit DATA) if --tokenizer is not the one that made the tokens of a folder."""
-    if cfg.tokenizer in LEARNED or pretrained.load(cfg.tokenizer).to_json() != tokenizer.to_json():
+    if cfg.tokenizer in LEARNED or tokenizer.to_json() not in _with_or_without_end(pretrained.load(cfg.tokenizer)):
         other = f"--tokenizer {cfg.tokenizer} is not the one that {cfg.text} was prepared with"
         raise UserError(f"{other}: drop the flag, or prepare the text with it in another folder", DATA)
+
+
+def _with_or_without_end(tokenizer):
+    """The JSON of a tokenizer as it is, and as `prepare.py` leaves it, with a token that ends a text."""
+    return tokenizer.to_json(), tokenizer.with_end()[0].to_json()
 
 
 def _rows(cfg, train_N, validation_N, tokenizer, characters, sha256):

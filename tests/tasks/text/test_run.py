@@ -13,6 +13,7 @@ from jax.tree_util import Partial
 
 from apformer import cli, errors, loss, model, recurrent
 from apformer.commands import evaluate
+from apformer.commands import generate as command
 from apformer.decoding import generate, stream
 from apformer.decoding.bind import bind
 from apformer.runs import checkpoint, fit, metrics, recipes, restore, selection, settings_file
@@ -101,7 +102,7 @@ def test_a_run_keeps_its_tokenizer_and_what_its_text_costs(run, bound):
 def test_a_resumed_run_ends_as_the_uninterrupted(run, tmp_path):
     copy = shutil.copytree(run, tmp_path / "copy")
     assert cli.main(["resume", str(copy), "--step", "4"]) == 0
-    abstract = jax.eval_shape(lambda: fit.initial_state(restore.load_settings(run)))
+    abstract = fit.abstract_state(restore.load_settings(run))
     (step, state), (same, again) = (checkpoint.load(path / "checkpoints", abstract, 8) for path in (run, copy))
     assert step == same == 8
     jax.tree.map(np.testing.assert_array_equal, state.params, again.params)
@@ -318,6 +319,33 @@ def test_architecture_is_for_the_recipe_of_texts(file, capsys):
     sentence = "--remat is for transformers"
     words = ["train", *TEXT_FLAGS, "--architecture", "recurrent", "--remat", "--text", file]
     fails(capsys, sentence, errors.USAGE, *words)
+
+
+@pytest.mark.parametrize(
+    ("flags", "sentence"),
+    [
+        (
+            ["--lora_rank", "2"],
+            "--lora_rank 2 adapts a model that was trained before: give --init_from FOLDER",
+        ),
+        (
+            ["--special_tokens"],
+            "--special_tokens reads what --tokenizer characters has not: give --tokenizer FILE with",
+        ),
+    ],
+)
+def test_flags_that_need_others(file, capsys, flags, sentence):
+    fails(capsys, sentence, errors.USAGE, "train", *TEXT_FLAGS, "--text", file, *flags)
+
+
+def test_a_text_of_one_line_is_continued_from_its_first_character():
+    """Where a prompt is missing; one that cannot be is named."""
+    tokenizer = text_tokenizer.train_characters("one line")
+    assert command.read_prompt(command.Generate(), text_tokenizer.train_characters("a\n"))[0] == "\n"
+    prompt, prompt_T = command.read_prompt(command.Generate(), tokenizer)
+    assert prompt == " " and prompt_T.tolist() == tokenizer.encode(" ").tolist() == [0]
+    with pytest.raises(errors.UserError, match="--prompt '\\\\u65e5': character 1 is"):
+        command.read_prompt(command.Generate(prompt="日"), tokenizer)
 
 
 def test_special_tokens_of_a_text_are_read_if_they_are_allowed(file, tmp_path, capsys):
