@@ -81,10 +81,10 @@ class Scheme:
     def bias(self, param, view, cfg, dtype):
         table_HQ = param("table", self.one_bucket_each, (cfg.n_heads, 3 * self.near))
         levels = [param("level", nn.initializers.zeros, (self.span_heads,))] if self.span_heads else []
-        blind_H = jnp.full(cfg.n_heads - self.span_heads, _BLIND, table_HQ.dtype)
-        level_H = jnp.concatenate([*levels, blind_H])
-        biases_HQ = jnp.concatenate([table_HQ, level_H[:, None]], axis=1)
-        return jnp.einsum("HQ,BTSQ->BHTS", biases_HQ, view.found.astype(table_HQ.dtype))
+        blind_H = jnp.full(cfg.n_heads - self.span_heads, _BLIND, dtype)
+        level_H = jnp.concatenate([*(level_H.astype(dtype) for level_H in levels), blind_H])
+        biases_HQ = jnp.concatenate([table_HQ.astype(dtype), level_H[:, None]], axis=1)
+        return jnp.einsum("HQ,BTSQ->BHTS", biases_HQ, view.found.astype(dtype))
 
     def wants_key(self):
         return self.span_heads > 0 and (self.score_noise > 0 or self.logit_scale != 1)

@@ -3,6 +3,7 @@
 import re
 
 from apformer.errors import DATA, USAGE, UserError
+from apformer.settings import architecture_of
 from apformer.tasks.bases import alphabet, generator
 from apformer.tasks.bases.alphabet import DIGITS, RULES
 from apformer.tasks.progressions.continuation import MOST, continue_lines
@@ -20,9 +21,10 @@ def predict(model, settings, lines, name, terms):
         widths.append(len(line) - line.rindex(" ") - 1)
     characters = terms * (max(widths) + 1)
     longest = max(map(len, lines)) + characters
-    if longest > MOST:
+    most = min(MOST, architecture_of(settings).max_tokens(settings.model) or MOST)
+    if longest > most:
         much = f"--terms {terms} makes a line of {longest:,} characters"
-        raise UserError(f"{much}, more than {MOST:,}: give fewer", USAGE)
+        raise UserError(f"{much}, more than {most:,}: give fewer", USAGE)
     texts = continue_lines(lines, characters, model, alphabet)
     return [(text[: terms * (width + 1) - 1], terms) for text, width in zip(texts, widths, strict=True)]
 

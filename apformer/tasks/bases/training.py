@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from apformer.flags import require
 from apformer.tasks import hard_rows
-from apformer.tasks.bases import generator
+from apformer.tasks.bases import evaluation, generator
 from apformer.tasks.bases.alphabet import CHARACTERS, HEADING, SPACE
 from apformer.tasks.digits.training import exact
 from apformer.tasks.hard_rows import VALIDATION_KEY, VALIDATION_ROWS, mined_rows
@@ -29,7 +29,8 @@ def check(settings):
     if settings.model.position == "columns":
         require("separator", scheme.separator == SPACE, scheme, f"{SPACE}")
         require("heading", scheme.heading == HEADING, scheme, f"{HEADING}")
-    return generator.length(settings.options.crop_terms, settings.data.digits)
+    trained = generator.length(settings.options.crop_terms, settings.data.digits)
+    return max(trained, generator.length(evaluation.TERMS, max(evaluation.widths(settings.data))))
 
 
 def sample(key, settings, train_rows=None):

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 
 from apformer.flags import require
 from apformer.tasks import hard_rows
-from apformer.tasks.digits import dataset, generator
+from apformer.tasks.digits import dataset, evaluation, generator
 from apformer.tasks.hard_rows import VALIDATION_KEY, VALIDATION_ROWS, mined_rows
 from apformer.tasks.progressions.options import check_mining
 from apformer.tokenizers.digits import VOCABULARY
@@ -29,7 +29,8 @@ def check(settings):
     scheme = settings.model.position_options
     if settings.model.position in ("periodic", "ahead"):
         require("separator", scheme.separator == VOCABULARY[" "], scheme, f"{VOCABULARY[' ']}")
-    return settings.options.crop_terms * (settings.data.digits + 1) - 1
+    trained = settings.options.crop_terms * (settings.data.digits + 1) - 1
+    return max(trained, evaluation.TERMS * (max(evaluation.widths(settings.data)) + 1) - 1)
 
 
 def sample(key, settings, train_rows=None):

@@ -122,7 +122,7 @@ def read_files(files: tuple[str, str]) -> Lines:
 
 
 def lines_of(file: str | Path) -> list[str]:
-    """The lines of a text in UTF-8, whatever their ends. Raises UserError (exit DATA) if there is none."""
+    """The lines of a text in UTF-8, with Unix or Windows ends. Raises UserError (exit DATA) if there is none."""
     whole = corpus.read(file).removeprefix("\ufeff").replace("\r\n", "\n")
     if not whole:
         raise UserError(f"{file} is empty: give a sentence a line", DATA)

@@ -59,4 +59,12 @@ def speaker(language: str):
         near = difflib.get_close_matches(language, known, n=1)
         hint = f"did you mean {near[0]}?" if near else f"give one of {', '.join(known)}"
         raise UserError(f"nobody here counts in {language!r}: {hint}", USAGE)
-    return lambda number: num2words.num2words(number, lang=language)
+
+    def words(number):
+        try:
+            return num2words.num2words(number, lang=language)
+        except Exception as error:  # of any kind: each language is a program of its own
+            fault = f"num2words cannot say {number} in {language!r} ({type(error).__name__})"
+            raise UserError(f"{fault}: give a smaller --largest, or another language", USAGE) from None
+
+    return words

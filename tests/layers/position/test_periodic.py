@@ -26,6 +26,11 @@ def test_the_period_is_known_from_the_first_separator_on():
     np.testing.assert_array_equal(periodic.periods(tokens_BT, positions_BT, 10), expected)
 
 
+def test_half_precision_has_room_for_what_hides_a_token():
+    params = jax.tree.map(lambda leaf: leaf.astype(jnp.float16), model.init(jax.random.key(0), PERIODIC[2]))
+    assert jnp.isfinite(apply(params, jnp.asarray(encode("07 10 13"))[None], PERIODIC[2])).all()
+
+
 def test_what_was_known_before_holds():
     tokens_BT = np.array([[1, 10], [1, 10], [1, 2]], np.int32)
     found = periodic.periods(

@@ -4,6 +4,7 @@ import itertools
 
 import jax
 import jax.numpy as jnp
+import num2words
 import numpy as np
 import pytest
 
@@ -48,6 +49,16 @@ def test_splits_have_their_shares_and_numbers_of_few_digits_are_drawn_too():
 def test_all_numbers_of_a_split_can_be_asked_for(split, more):
     every = np.flatnonzero(number_words.split_of(np.arange(10_000)) == number_words.SPLITS.index(split)).tolist()
     assert sorted(number_words.draw(0, len(every) + more, 9999, split)) == every
+
+
+def test_a_number_that_a_language_cannot_say_is_named(monkeypatch):
+    def broken(number, lang):
+        raise TypeError("cannot unpack non-iterable NoneType object")
+
+    monkeypatch.setattr(num2words, "num2words", broken)
+    with pytest.raises(UserError, match=r"cannot say 705123 in 'am' \(TypeError\): give a smaller --largest") as caught:
+        number_words.speaker("am")(705123)
+    assert caught.value.exit_code == USAGE
 
 
 def test_number_words_are_pairs_of_one_number():
