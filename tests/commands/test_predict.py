@@ -94,7 +94,11 @@ def rows(count, seed=0):
 def test_one_prompt(right, capsys, prompt, terms, continuation):
     for args in ([prompt], ["run", prompt]):
         out, err = call(capsys, *args, "--terms", str(terms))
-        assert (out, err) == (continuation + "\n", "")
+        assert out == continuation + "\n"
+        first, second = map(int, prompt.split()[:2])
+        seen = "the model was trained on differences from 1 to 500"
+        untrained = f"the prompt, line 1: {seen}, and {second - first} is another\n"
+        assert err == ("" if 1 <= second - first <= 500 else untrained)
 
 
 def test_one_term_is_the_default(right, capsys):
@@ -108,7 +112,7 @@ def test_one_term_is_the_default(right, capsys):
 def test_it_stops_where_the_next_term_no_longer_fits(right, capsys, prompt, terms, continuation):
     out, err = call(capsys, "run", prompt, "--terms", str(terms))
     assert out == continuation + "\n"
-    assert err == "stopped early, because the next term no longer fits the digits\n"
+    assert err.endswith("stopped early, because the next term no longer fits the digits\n")
 
 
 def test_a_million_terms_cost_no_more_than_fit(right, capsys):
@@ -122,7 +126,7 @@ def test_more_terms_than_a_line_can_have_are_refused(right, capsys, monkeypatch,
     monkeypatch.setattr(continuation_, "MOST", 1000)
     assert cli.main(["predict", prompt, "--terms", "100000000000"]) == errors.USAGE
     err = capsys.readouterr().err
-    assert err.startswith("apformer: --terms 100000000000 makes a line of ") and err.count("\n") == 1
+    assert "apformer: --terms 100000000000 makes a line of " in err and "Traceback" not in err
 
 
 def test_no_line_is_longer_than_memory(right, capsys):

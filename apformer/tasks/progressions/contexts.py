@@ -85,5 +85,5 @@ def count_at_least(cfg: Config, most: int):
 
 def groups(cfg: Config, bounds):
     """The groups whose longest rows have bounds[0] < bounds[1] < ... terms; the last takes all that could go on."""
-    lows = [3, *(bound + 1 for bound in bounds[:-1])]
+    lows = [3, *(bound + 1 for bound in bounds)][: len(bounds)]
     return [Group(low, high, high == bounds[-1], cfg) for low, high in zip(lows, bounds, strict=True)]

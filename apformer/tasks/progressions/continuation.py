@@ -1,5 +1,6 @@
 """Continue lines of terms, greedily: many lines at once, in few shapes."""
 
+import sys
 from functools import partial
 
 import jax
@@ -28,6 +29,12 @@ def predict(model, settings, lines, name, terms):
         raise UserError(
             f"{name} has terms of {digits} digits where the model knows {known}: give terms of {known}", DATA
         )
+    least, most = settings.data.min_difference, settings.data.max_difference
+    for number, (_, difference, _) in enumerate(rows, 1):
+        if not least <= difference <= most:
+            seen = f"the model was trained on differences from {least} to {most}, and {difference} is another"
+            print(f"{name}, line {number}: {seen}", file=sys.stderr)
+            break
     return continue_terms(model, settings, lines, rows, digits, terms)
 
 

@@ -183,7 +183,7 @@ def _floor(settings):
     """The Bayes predictor's loss on the validation rows, where they are drawn from a generator; else None."""
     if settings.options.dataset is not None:
         return None
-    why = "No predictor can be better than the dashed line: nobody can know the first term and the difference."
+    why = "The dashed line is the best that a predictor can do that does not know which lines are held out."
     return {"nats": training.floor(settings, None), "why": why}
 
 

@@ -37,6 +37,10 @@ def visited(groups, size):
     return [row for ten in tens(groups, size) for row in ten if row[2] > 2]
 
 
+def test_rows_without_a_third_term_are_no_group():
+    assert contexts.groups(Config(digits=2, min_difference=60, max_difference=99), []) == []
+
+
 RANGES = st.tuples(st.integers(-99, 99), st.integers(-99, 99)).map(sorted)
 
 
