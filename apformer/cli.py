@@ -12,9 +12,9 @@ from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 
-from apformer import __version__
+from apformer import __version__, flags
 from apformer.errors import USAGE, UserError
-from apformer.machine import compilation, processes
+from apformer.machine import processes
 from apformer.machine.guard import guard
 
 FOLDER = Path(__file__).parent / "commands"
@@ -22,8 +22,8 @@ ORDER = "train resume predict generate translate neighbours evaluate certify rep
 TOGETHER = ("train", "resume")  # commands that several processes run as one
 
 EPILOGUE = """
-RUN is a run directory; without it, the latest. `apformer COMMAND --help` lists the flags of a command.
-`apformer --version` prints the version. Compiled programs are kept in ~/.cache/apformer: every command takes
+RUN is a run directory; without it, the newest made without --run_dir. `apformer COMMAND --help` lists the flags of a
+command, `apformer --version` prints the version. Compiled programs are kept in ~/.cache/apformer: every command takes
 --compilation_cache FOLDER to keep them elsewhere, or --compilation_cache none. Every command uses all devices that JAX
 sees, or with --devices N the first N. --coordinator HOST:PORT --processes N --process K make `train` or `resume` one
 of N processes, which train together.
@@ -64,11 +64,10 @@ def main(args=None):
 
 
 def _run(args):
-    args, place = _cut(args, "compilation_cache", f"a folder, or {compilation.FORBIDDEN}")
-    args, count = _cut(args, "devices", "a number")
+    args, machine = flags.of_machine(args)
     given = {}
     for flag, value_is in (("coordinator", "HOST:PORT"), ("processes", "a number"), ("process", "a number")):
-        args, given[flag] = _cut(args, flag, value_is)
+        args, given[flag] = flags.cut(args, flag, value_is)
     if not args or args[0] in ("-h", "--help"):
         print(help_text(), end="", file=sys.stdout if args else sys.stderr)
         sys.exit(0 if args else USAGE)
@@ -80,13 +79,10 @@ def _run(args):
         near = difflib.get_close_matches(args[0], known, n=1)
         hint = f"did you mean {near[0]}?" if near else f"give one of {', '.join(known)}"
         raise UserError(f"there is no command {args[0]}: {hint}", USAGE)
-    words = args if count is None else [*args, f"--devices={count}"]  # processes of one run must share it
+    # Processes of one run must share the number of devices.
+    words = args if machine.devices is None else [*args, f"--devices={machine.devices}"]
     with _one_of_several(words, given):
-        compilation.keep(place)
-        if count is not None:
-            from apformer.machine import devices  # which imports JAX
-
-            devices.limit(count)
+        flags.use(machine)
         importlib.import_module(f"apformer.commands.{args[0]}").main(args[1:])
 
 
@@ -98,15 +94,3 @@ def _one_of_several(args, given):
         together = " and ".join(f"`apformer {name}`" for name in TOGETHER)
         raise UserError(f"`apformer {args[0]}` takes no --coordinator: {together} run in several processes", USAGE)
     return nullcontext()
-
-
-def _cut(args, flag, value_is):
-    """(The words without a flag of all commands, its value or None). Raises UserError (exit USAGE) without a value."""
-    rest, value, words = [], None, iter(args)
-    for word in words:
-        name, equals, given = word.partition("=")
-        if name.replace("-", "_") != f"__{flag}":
-            rest.append(word)
-        elif not (value := given if equals else next(words, None)):
-            raise UserError(f"--{flag} wants a value: give {value_is}", USAGE)
-    return rest, value

@@ -4,6 +4,7 @@ import io
 import re
 import sys
 from contextlib import redirect_stderr
+from typing import NamedTuple
 
 from apformer.errors import USAGE, UserError
 from apformer.machine import compilation
@@ -51,6 +52,41 @@ def first(config, args, program):
             return known
     except SystemExit:
         raise UserError(_one_sentence(printed.getvalue(), program), USAGE) from None
+
+
+def cut(args, flag, value_is):
+    """(The words without a flag, its value or None). Raises UserError (exit USAGE) for a flag without a value."""
+    rest, value, words = [], None, iter(args)
+    for word in words:
+        name, equals, given = word.partition("=")
+        if name.replace("-", "_") != f"__{flag}":
+            rest.append(word)
+        elif not (value := given if equals else next(words, None)):
+            raise UserError(f"--{flag} wants a value: give {value_is}", USAGE)
+    return rest, value
+
+
+class Machine(NamedTuple):
+    """What every command is told of the machine, as words; None for what it is not told."""
+
+    compilation_cache: str | None
+    devices: str | None
+
+
+def of_machine(args):
+    """(The words without `--compilation_cache` and `--devices`, the Machine). Raises UserError (exit USAGE)."""
+    args, place = cut(args, "compilation_cache", f"a folder, or {compilation.FORBIDDEN}")
+    args, count = cut(args, "devices", "a number")
+    return args, Machine(place, count)
+
+
+def use(machine):
+    """Compile and compute as a Machine says, from now on. Raises UserError (exit USAGE) for devices there are not."""
+    compilation.keep(machine.compilation_cache)
+    if machine.devices is not None:
+        from apformer.machine import devices  # which imports JAX
+
+        devices.limit(machine.devices)
 
 
 def require(flag, fits, part, what_fits):

@@ -9,16 +9,14 @@ import fcntl
 import json
 from contextlib import suppress
 from dataclasses import asdict
-from functools import partial
 from typing import NamedTuple
 
-import jax
 import numpy as np
 
 from apformer import files
 from apformer.errors import CHECKPOINT, UserError, typed
 from apformer.runs import checkpoint, directory, healing, selection
-from apformer.runs.fit import initial_state
+from apformer.runs.fit import abstract_state
 from apformer.runs.metrics import read_metrics
 from apformer.runs.restore import load_described, load_rows, load_settings
 
@@ -68,7 +66,7 @@ def _metrics(path, run):
     if steps != expected:
         wrong = min({*steps} ^ {*expected}, default=None)
         which = "lines are not in order" if wrong is None else f"step {wrong:,} is wrong there, or missing"
-        return records, [Finding(name, f"{which}: {_again(path, wrong or 0)}", CHECKPOINT)]
+        return records, [Finding(name, f"{which}: {selection.again(path, wrong or 0)}", CHECKPOINT)]
     return records, [Finding(name, f"{len(records):,} lines to step {last:,} of {run.steps:,}")]
 
 
@@ -81,18 +79,11 @@ def _whole_lines(path):
     return found
 
 
-def _again(path, step):
-    """How a step is trained again that no manifest vouches for."""
-    before = [saved for saved in selection.steps(path / "checkpoints") if saved < step]
-    remedy = f"{typed('resume', path, '--step', before[-1])} trains again from there, or " if before else ""
-    return f"{remedy}restore it from a copy"
-
-
 def _checkpoints(path, settings, records):
     """({step: manifest} of the sound checkpoints, [Finding])"""
     folder, facts, found = path / "checkpoints", {}, []
     lines = {record["step"]: record for record in records}
-    abstract = jax.eval_shape(partial(initial_state, settings))
+    abstract = abstract_state(settings)
     for step in selection.steps(folder):
         what = f"checkpoint {step}"
         try:
@@ -102,7 +93,7 @@ def _checkpoints(path, settings, records):
             continue
         facts[step] = selection.facts_of(folder / str(step))
         if fault := _other_scores(facts[step], lines.get(step)):
-            found.append(Finding(what, f"{fault}: {_again(path, step)}", CHECKPOINT))
+            found.append(Finding(what, f"{fault}: {selection.again(path, step)}", CHECKPOINT))
         else:
             saved = "at a stop" if facts[step]["temporary"] else "on schedule"
             found.append(Finding(what, f"saved {saved}, {len(facts[step]['files'])} files as they were written"))

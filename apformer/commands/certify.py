@@ -65,13 +65,20 @@ def certify(args):
     result = certify_run(path, settings, args.member, np.inf if args.yes else PATIENCE, args.step)
     if contexts is not None:
         result = check_run(path, settings, result, contexts)
-    elif names := compiler.wrong():
-        print(f"{compiler.sentence(names)}; --check has numpy compute every logit again", file=sys.stderr)
+    else:
+        warn()
     with suppress(BrokenPipeError):  # the exit code tells it, too
         print(json.dumps(result) if args.json else tables.certificate(result))
     if not result["certified"]:
         remedy = "train it longer, or with another --seed"
         raise UserError(f"{path} is not certified ({result['claim']}): {remedy}", NOT_CERTIFIED)
+
+
+def warn():
+    """Say on standard error that a certificate rests on a compiler, where XLA is known to compute wrongly."""
+    if names := compiler.wrong():
+        again = "`apformer certify --check` has numpy compute every logit again"
+        print(f"{compiler.sentence(names)}; {again}", file=sys.stderr)
 
 
 def certify_run(path, settings, member=None, patience=PATIENCE, step=None, hasty=False):
@@ -87,6 +94,7 @@ def certify_run(path, settings, member=None, patience=PATIENCE, step=None, hasty
     files.preflight(path, 0)  # so that the disk does not refuse what took an hour
     identity = {"step": step, "member": member, "parameters_sha256": digest(params)} | surroundings(params)
     identity |= {"model": asdict(settings.model), "data": asdict(settings.data)}
+    identity = json.loads(json.dumps(identity))  # as it is kept: JSON has no tuples
     work = Work(path, identity, patience, hasty)
     model = bind(architecture_of(settings), params, settings.model, devices.mesh())
     try:

@@ -103,8 +103,8 @@ def examine():
     try:
         facts["devices"] = [f"{device.id}: {device.device_kind}" for device in jax.devices()]
         facts["backend"] = jax.default_backend()
-        facts["computes"] = float(jnp.ones((64, 64)).sum()) == 4096.0
         facts["wrong_programs"] = compiler.wrong()
+        facts["computes"] = float(jnp.ones((64, 64)).sum()) == 4096.0 and not facts["wrong_programs"]
     except RuntimeError as error:
         reason = str(error).splitlines()[0]
         fault = UserError(f"JAX does not start ({reason}): set JAX_PLATFORMS=cpu, or mend its installation", USAGE)

@@ -129,8 +129,12 @@ def _of_this_model(file, data, keys):
         again = f"run `apformer {_COMMANDS[file.stem]}` again"
         data["missing"][file.stem] = f"{file.name} is damaged or of another version ({absent[0]}): {again}."
         return None
+    whose = None
     if (found.get("step"), found.get("member", 0)) != (data["step"], data["member"]):
         whose = f"step {found.get('step')}, member {found.get('member', 0)}"
+    elif found.get("parameters_sha256") != data["parameters_sha256"]:
+        whose = "other parameters"
+    if whose is not None:
         data["missing"][file.stem] = f"{file.name} is of {whose}: run `apformer {_COMMANDS[file.stem]}` again."
         return None
     return found

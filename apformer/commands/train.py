@@ -15,7 +15,6 @@ import sys
 import time
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import jax
@@ -29,7 +28,7 @@ from apformer.formats import gpt2
 from apformer.machine import agreement, devices, processes
 from apformer.report import progress, tables
 from apformer.runs import checkpoint, directory, healing, provenance, recipes, selection, settings_file
-from apformer.runs.fit import fit, initial_state, validation_loss
+from apformer.runs.fit import abstract_state, fit, initial_state, validation_loss
 from apformer.runs.metrics import MISSED, finite_mean, missing, note_missed, read_metrics, read_missed
 from apformer.runs.restore import load_params, load_rows, load_settings
 from apformer.tasks.text import folders
@@ -49,6 +48,10 @@ def train(settings):
     path = _create(settings)
     with directory.lock(path):
         _describe(path, settings, rows, given)
+        warmup, steps = settings.optimizer.warmup_steps, settings.training.steps
+        if warmup >= steps:
+            rises = "the learning rate rises until the end and never falls"
+            print(f"--warmup_steps {warmup} is not less than --steps {steps}: {rises}; give fewer", file=sys.stderr)
         state = initial_state(settings, given)
         if given is not None:
             loss = finite_mean(validation_loss(settings, rows, state))
@@ -95,7 +98,7 @@ def keep(settings, params, rows=None, scores=()):
 
 def _create(settings):
     """A new directory on a disk that has room for the run; a passing one for a process that writes none."""
-    abstract, where = jax.eval_shape(partial(initial_state, settings)), settings.training
+    abstract, where = abstract_state(settings), settings.training
     if not processes.first():
         return Path(processes.scratch())
     copies = 3 if abstract.mean is None else 4
@@ -105,7 +108,7 @@ def _create(settings):
 
 def _describe(path, settings, rows, given=None):
     """config.json of a new run."""
-    params, where = jax.eval_shape(partial(initial_state, settings)).params, settings.training
+    params, where = abstract_state(settings).params, settings.training
     data = tasks.load(settings.task).describe(settings, rows)
     agreement.agree("data", data)
     config = settings_file.to_dict(settings) | {"versions": provenance.versions(), "data": data}
@@ -116,10 +119,6 @@ def _describe(path, settings, rows, given=None):
         files.write_text(path / name, text)
     count = sum(np.prod(leaf.shape[where.members > 1 :], dtype=int) for leaf in jax.tree.leaves(params))
     print(f"{path}: {count:,} parameters, {where.steps:,} steps", file=sys.stderr)
-    warmup = settings.optimizer.warmup_steps
-    if warmup >= where.steps:
-        low = "the learning rate rises until the end and never falls"
-        print(f"--warmup_steps {warmup} are all of the --steps {where.steps}: {low}; give fewer", file=sys.stderr)
 
 
 def train_or_resume(settings):
@@ -153,7 +152,7 @@ def go_on(path, step=None):
             _describe(path, settings, rows, given)
             step, state = 0, initial_state(settings, given)
         else:
-            abstract = jax.eval_shape(partial(initial_state, settings))
+            abstract = abstract_state(settings)
             healing.heal(
                 path, settings, rows, abstract, lambda: initial_state(settings, _given_again(path, settings)), step
             )
@@ -161,8 +160,8 @@ def go_on(path, step=None):
             print(f"{path}: resumed at step {step:,} of {settings.training.steps:,}", file=sys.stderr)
         forget_after(path, step)
         if gaps := missing(path, settings, step):
-            remedy = "`apformer resume --step` from one before it makes them anew"
-            print(f"{path}/metrics.jsonl has lost lines, the first of step {gaps[0]:,}: {remedy}", file=sys.stderr)
+            lost = f"{path}/metrics.jsonl has lost lines, the first of step {gaps[0]:,}"
+            print(f"{lost}: {selection.again(path, gaps[0])}", file=sys.stderr)
         finish(path, settings, rows, state)
 
 
@@ -203,6 +202,7 @@ def finish(path, settings, rows, state):
     _tell(found.table)
     if proofs:
         _tell(tables.certificate(proofs[0]))
+        certify.warn()
     elif "certify" in task.ABILITIES:
         _tell(certificate(path, settings, found.doubt))
     _tell(f"\n{_page(path, settings, rows)}")
@@ -256,8 +256,10 @@ def certificate(path, settings, doubt=None):
     if doubt is not None:
         return f"No certificate: {doubt}"
     try:
-        return tables.certificate(certify.certify_run(path, settings))
+        found = tables.certificate(certify.certify_run(path, settings))
     except UserError as error:
         if error.exit_code != USAGE:
             raise
         return f"No certificate yet: {error}"
+    certify.warn()
+    return found

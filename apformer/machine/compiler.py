@@ -32,7 +32,8 @@ PROGRAMS = {"sums of squared products": _rows, "a sum of products with sums": _s
 
 def sentence(names):
     """What to do where these programs are computed wrongly."""
-    return f"XLA computes known programs wrongly here, {' and '.join(names)}: set {REMEDY}, or take another jaxlib"
+    fault = f"this jaxlib computes some sums of products wrongly (test programs: {' and '.join(names)})"
+    return f"{fault}: set {REMEDY}, or take another jaxlib"
 
 
 def wrong():

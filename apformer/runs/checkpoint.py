@@ -114,6 +114,7 @@ def describe(step, state, scores=(), temporary=False):
 
 def write(folder, facts, arrays):
     """Write the checkpoint of facts["step"], whole or not at all, in place of one that is there. Raises UserError."""
+    folder = folder.absolute()  # orbax takes no other
     final = folder / str(facts["step"])
     temporary = final.with_suffix(".tmp")
     with disk_errors(final):

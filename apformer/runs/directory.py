@@ -35,6 +35,9 @@ def create(recipe, run_dir=None, *, root="runs", needs=0):
     """
     if run_dir is not None:
         path = Path(run_dir)
+        if path.name == "latest":
+            fault = f"--run_dir {path} has the name of the link to the newest run"
+            raise UserError(f"{fault}: give another name", USAGE)
         with disk_errors(path):
             path.mkdir(parents=True, exist_ok=True)
             files = {file.name for file in path.iterdir() if not _TORN.fullmatch(file.name)} - {".lock"}
@@ -94,8 +97,7 @@ def find_begun(run=None, *, root="runs"):
     path = Path(root) / "latest" if run is None else Path(run)
     if run is None and not os.path.lexists(path):
         raise UserError(f"{root} holds no run yet: train one with `apformer train`, or name its directory", USAGE)
-    if path.name == "latest" and (os.path.islink(path) or os.path.isfile(path)):
-        path = _named_by(path)
+    path = Path(named(path))
     # os.path answers False where a name is too long or a link loops; pathlib raises.
     if not os.path.isdir(path):
         raise UserError(f"{path} is not a directory: name one that `apformer train` wrote", USAGE)
@@ -104,12 +106,15 @@ def find_begun(run=None, *, root="runs"):
     return path
 
 
-def _named_by(latest):
-    """The Path of the run that `latest` names. It stays the same when a newer run begins."""
+def named(run):
+    """The directory that `latest` names now, as a string, since a newer run changes that; other paths as they are."""
+    latest = Path(run)
+    if latest.name != "latest" or not (os.path.islink(latest) or os.path.isfile(latest)):
+        return str(run)
     path = latest.parent / (os.readlink(latest) if os.path.islink(latest) else read_text(latest).strip())
     if not os.path.isdir(path):
         raise UserError(f"{latest} names {path}, which is gone: name the directory of another run", USAGE)
-    return path
+    return str(path)
 
 
 def saved(path):

@@ -7,7 +7,7 @@ the same states as an uninterrupted run, and ends with the same bits.
 import sys
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 
 import jax
 import jax.numpy as jnp
@@ -31,13 +31,30 @@ def initial_state(settings, given=None):
     given: the parameters of the model that training begins with, where the settings name one.
     """
     program, hyper, members = _program(settings), settings.optimizer.hyper(), settings.training.members
-    states = [_initial(settings.training.seed + k, hyper, given, program) for k in range(members)]
+    states = [_compiled_initial()(settings.training.seed + k, hyper, given, program) for k in range(members)]
     return states[0] if members == 1 else _stack(states)
 
 
-@partial(jax.jit, static_argnames="settings")
+def abstract_state(settings):
+    """The shapes and dtypes of `initial_state(settings)`, as `jax.eval_shape` gives them: nothing is computed."""
+    program, hyper, members = _program(settings), settings.optimizer.hyper(), settings.training.members
+    one = jax.eval_shape(partial(_initial, settings=program), settings.training.seed, hyper, None)
+    return one if members == 1 else jax.eval_shape(_stack, [one] * members)
+
+
+@cache
+def _compiled_initial():
+    """`_initial`, compiled once for all members.
+
+    On a CPU with LLVM's first level of optimisation: it runs once, and many small draws of random numbers take a third
+    of the time to compile.
+    """
+    options = {"xla_backend_optimization_level": 1} if jax.default_backend() == "cpu" else None
+    return jax.jit(_initial, static_argnames="settings", compiler_options=options)
+
+
 def _initial(seed, hyper, given, settings):
-    """The state of one member, compiled once for all of them."""
+    """The state of one member."""
     task = tasks.load(settings.task)
     params_key, run_key = jax.random.split(jax.random.key(seed))
     params = task.initial_params(params_key, settings, given)

@@ -51,14 +51,17 @@ def heal(path, settings, rows, abstract_state, start, only=None):
             print(f"{path}: step {step:,} cannot be computed again: {fault}", file=sys.stderr)
 
 
-def due(records, run):
-    """The steps of the checkpoints that a run holds after these records of metrics.jsonl: see `Checkpoints`."""
+def due(records, run, proven=False):
+    """The steps of the checkpoints that a run holds after these records of metrics.jsonl: see `Checkpoints`.
+
+    proven: whether training ended with a proof. Then the last one is the best, whatever the records say.
+    """
     means = {}
     for record in records:
         with suppress(KeyError, TypeError, ValueError):  # of a line that is damaged
             if found := validation(record):
                 means[record["step"]] = finite_mean(score(found))
-    best = [min(means, key=lambda step: (means[step], -step))] if means else []
+    best = [min(means, key=lambda step: (means[step], -step))] if means and not proven else []
     return {*[*means][-run.keep :], *best, *[record["step"] for record in records[-1:]]}
 
 
@@ -84,7 +87,7 @@ def missing(path, records, run):
     """The steps whose checkpoint a run should hold and does not, ascending; training comes to later ones by itself."""
     folder = path / "checkpoints"
     there = selection.steps(folder)
-    lost = due(records, run) - {*there}
+    lost = due(records, run, selection.proven(folder)) - {*there}
     return sorted(step for step in lost if there and step < there[-1] or (folder / f"{step}.corrupt").exists())
 
 

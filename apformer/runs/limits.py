@@ -26,7 +26,9 @@ def check(settings):
     require("beta2", 0 <= rule.beta2 < 1, rule, "at least 0 and less than 1")
     require("max_grad_norm", 0 < rule.max_grad_norm < math.inf, rule, "more than 0")
     if run.save_every % run.log_every:
-        raise UserError(f"--save_every {run.save_every} is no multiple of --log_every {run.log_every}", USAGE)
+        fits = math.gcd(run.save_every, run.log_every)
+        fault = f"--save_every {run.save_every} is no multiple of --log_every {run.log_every}"
+        raise UserError(f"{fault}: give --log_every {fits}", USAGE)
     if run.average > run.keep:
         kept = f"--average {run.average} is of more checkpoints than --keep {run.keep}"
         raise UserError(f"{kept}: keep as many", USAGE)
@@ -55,7 +57,9 @@ def _check_newton(settings):
     require("newton_characters", 1 <= rule.newton_characters < 2**31, rule, "1 to 2147483647")
     if (run.steps - rule.newton_steps) % run.log_every:
         begin = f"--newton_steps {rule.newton_steps} begin at step {run.steps - rule.newton_steps}"
-        raise UserError(f"{begin}, which is no multiple of --log_every {run.log_every}", USAGE)
+        fits = math.gcd(run.steps - rule.newton_steps, run.log_every)
+        fault = f"{begin}, which is no multiple of --log_every {run.log_every}"
+        raise UserError(f"{fault}: give --log_every {fits}", USAGE)
     if run.ema:
         raise UserError(f"--ema {run.ema} is no mean of Gauss-Newton steps: give 0, or drop --newton_steps", USAGE)
 

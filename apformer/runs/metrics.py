@@ -145,7 +145,12 @@ def missing(path, settings, step):
 
 def read_metrics(path):
     """The records of a run's metrics.jsonl. Raises UserError (exit CHECKPOINT) if it is missing or damaged."""
-    return _records(Path(path) / "metrics.jsonl")
+    file = Path(path) / "metrics.jsonl"
+    records = _records(file)
+    if len({np.shape(record["loss"]) for record in records if "loss" in record}) > 1:
+        fault = "its lines have losses of different numbers of members"
+        raise UserError(f"{file} is damaged ({fault}): restore it from a copy, or train anew", CHECKPOINT)
+    return records
 
 
 def note_missed(path, step, contexts):

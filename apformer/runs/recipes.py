@@ -7,12 +7,12 @@ A recipe says where the flags start. It is a function of a task, whose arguments
 import dataclasses
 import inspect
 import re
-from typing import Literal
+from typing import Annotated, Literal
 
 from apformer import flags, tasks
 from apformer.errors import USAGE, UserError
 from apformer.report import trackers
-from apformer.runs import limits
+from apformer.runs import directory, limits
 from apformer.settings import Settings, Training
 from apformer.tasks import further
 
@@ -27,13 +27,14 @@ def parse(args):
     limits.check(settings)
     trackers.require(settings.training.log_to)
     init_from = tasks.load(settings.task).init_from
-    folder = init_from(settings)
+    folder = init_from(settings) and directory.named(init_from(settings))
     if folder != init_from(start):  # the recipe has not read it, and would train a new model
         fault = f"--init_from is no flag of --recipe {start.training.recipe}"
         fitting = next(recipe for recipe, _, _ in _variants(start.task) if "init_from" in _arguments(recipe))
         raise UserError(f"{fault}: give --recipe {fitting}, or drop the flag", USAGE)
     if folder is not None:
         _require_same_model(settings.model, start.model, folder)
+        settings = dataclasses.replace(settings, options=dataclasses.replace(settings.options, init_from=folder))
     return settings
 
 
@@ -53,6 +54,8 @@ def _start(args):
         raise UserError(f"--recipe {name} is none of {', '.join(known)}: give one of these", USAGE)
     arguments = [(p.name, p.annotation, p.default) for p in _arguments(name).values()]
     given = vars(flags.first(dataclasses.make_dataclass("Arguments", arguments), args, PROGRAM))
+    if given.get("init_from"):
+        given["init_from"] = directory.named(given["init_from"])  # runs/latest will lead to the run that begins
     try:
         return tasks.load(known[name]).RECIPES[name](**given)
     except ValueError as error:
@@ -72,7 +75,10 @@ def _read(start, args):
     fields = [(name, type(part), part) for name, part in parts.items()]
     architectures = tasks.load(start.task).ARCHITECTURES
     if len(architectures) > 1:
-        fields.append(("architecture", Literal[architectures], start.architecture))
+        from tyro.conf import arg
+
+        said = arg(help="Kind of model: model, the decoder-only transformer, or recurrent. The recipe decides it.")
+        fields.append(("architecture", Annotated[Literal[architectures], said], start.architecture))
     try:
         kind = dataclasses.make_dataclass("Settings", fields, frozen=True)
         parsed = flags.parse(kind, args, PROGRAM, _description(start.training.recipe))

@@ -1,6 +1,5 @@
 """A trained run, read back from its directory: settings, rows, and the parameters of its best checkpoint."""
 
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,7 +11,7 @@ from apformer.decoding.bind import Model, bind
 from apformer.errors import CHECKPOINT, DATA, NON_FINITE, USAGE, UserError
 from apformer.machine import devices
 from apformer.runs import checkpoint, directory, selection, settings_file
-from apformer.runs.fit import initial_state
+from apformer.runs.fit import abstract_state
 from apformer.runs.provenance import digest
 from apformer.settings import Settings, architecture_of
 
@@ -69,7 +68,7 @@ def load_params(path, settings, member=None, step=None, merged=True):
     if member is not None and not 0 <= member < members:
         raise UserError(f"--member {member} is out of range: {path} has members 0 to {members - 1}", USAGE)
     steps = [step] if step is not None else _steps_to_use(folder, settings.training.average)
-    abstract = jax.eval_shape(partial(initial_state, settings))
+    abstract = abstract_state(settings)
 
     def params_of(state):
         params = train.trained(state)

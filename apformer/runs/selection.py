@@ -45,6 +45,14 @@ def best(folder):
     return min(means, key=lambda step: (means[step], -step), default=None)
 
 
+def proven(folder):
+    """Whether the newest checkpoint is one with which training ended because it is certified."""
+    try:
+        return any(facts_of(Path(folder) / str(step))["scores"] == [PROVEN] for step in steps(folder)[-1:])
+    except manifest.Corrupt:
+        return False
+
+
 def member_scores(folder, step):
     """The scores of a saved step, an array with a number for each member; NaN where one is not finite."""
     return np.array(facts_of(Path(folder) / str(step))["scores"], np.float64)
@@ -109,6 +117,13 @@ def refusal(path, damage):
     remedy = f"{typed('resume', path.parent.parent)} computes it again"
     remedy += f"; or delete it, to use step {others}" if others else ""
     return UserError(f"{path} is damaged ({damage}): {remedy}", CHECKPOINT)
+
+
+def again(run_dir, step):
+    """How a step of a run is trained again that no manifest vouches for: a remedy."""
+    before = [saved for saved in steps(run_dir / "checkpoints") if saved < step]
+    remedy = f"{typed('resume', run_dir, '--step', before[-1])} trains again from there, or " if before else ""
+    return f"{remedy}restore it from a copy"
 
 
 def set_aside(path, damage):

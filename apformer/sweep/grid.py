@@ -92,6 +92,9 @@ def _settings(fixed, combination, numbers):
         if "sweep" not in task.ABILITIES:
             fault = f"--recipe {settings.training.recipe} has no suites of a sweep"
             raise UserError(f"{fault}: train it alone, with --members for seeds", USAGE)
+        if settings.training.average > 1:
+            fault = f"--average {settings.training.average} is no flag of a sweep, which measures the last state"
+            raise UserError(f"{fault}: drop it", USAGE)
         task.load(settings)
     except UserError as error:
         raise UserError(f"{name(combination)}: {error}" if combination else str(error), error.exit_code) from None

@@ -4,7 +4,9 @@
 
 Commas separate values, and a value may bring flags of its own: `--position "relative,sinusoidal --position_offset
 400"`. `--members` says how many seeds; learning rates and weight decays are further members of the same program, other
-flags are compiled and trained in turn. `--no_certify` leaves out the enumeration of all contexts.
+flags are compiled and trained in turn. All are trained to their last step, and it is the last state that is measured.
+`--no_certify` leaves out the enumeration of all contexts. `--devices N` takes the first N devices, and
+`--compilation_cache FOLDER` or `none` says where compiled programs are kept.
 
     runs/<UTC time>-sweep/
         sweep.json      the flags, the versions, one record a member; failed: its numbers were not finite
@@ -29,10 +31,10 @@ import numpy as np
 from apformer import files, tasks
 from apformer.commands.train import forget_after
 from apformer.errors import CHECKPOINT, NON_FINITE, USAGE, UserError
-from apformer.machine import compilation
+from apformer.flags import of_machine, use
 from apformer.report import figures, progress, tables
 from apformer.runs import checkpoint, directory, healing, provenance, recipes, selection, settings_file
-from apformer.runs.fit import fit, initial_state
+from apformer.runs.fit import abstract_state, fit, initial_state
 from apformer.runs.metrics import read_metrics
 from apformer.runs.restore import load_rows, load_settings
 from apformer.sweep.grid import command, name, programs, read
@@ -48,9 +50,10 @@ def sweep(args):
     if {"-h", "--help"} & {*args}:
         print(__doc__)
         recipes.parse(["--help"])
+    args, machine = of_machine(args)
     flags = read(args)
     planned = programs(flags)
-    compilation.keep()
+    use(machine)
     path = Path(flags.pop("run_dir", None) or directory.dated("sweep"))
     if not (path / "sweep.json").exists():
         directory.create("sweep", path)
@@ -155,7 +158,7 @@ def train(path, program):
             if load_settings(path) != settings:
                 raise UserError(f"{path} was trained with other settings: give another --run_dir", USAGE)
             rows = load_rows(path)
-            abstract = jax.eval_shape(start)
+            abstract = abstract_state(settings)
             healing.heal(path, settings, rows, abstract, start)
             step, state = checkpoint.load(path / "checkpoints", abstract)
         else:
@@ -172,7 +175,7 @@ def _record(program, member, failed):
     """What sweep.json says of one member before it is measured; failed: it came to numbers that are not finite."""
     seeds = program.settings[0].training.members
     settings = program.settings[member // seeds]
-    shapes = jax.eval_shape(partial(initial_state, replace(settings, training=replace(settings.training, members=1))))
+    shapes = abstract_state(replace(settings, training=replace(settings.training, members=1)))
     return {
         "combination": program.combinations[member // seeds],
         "folder": program.folder,

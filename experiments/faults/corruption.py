@@ -26,7 +26,7 @@ SEED = 16
 def measure(cases, folder):
     """Figures of `cases` damaged checkpoints of one run; what goes wrong is said on standard error."""
     run = _damage.run(folder / "run")
-    path, abstract = run / "checkpoints", jax.eval_shape(lambda: fit.initial_state(restore.load_settings(run)))
+    path, abstract = run / "checkpoints", fit.abstract_state(restore.load_settings(run))
     saved = selection.steps(path)
     bits = {step: _bits(checkpoint.load(path, abstract, step)[1]) for step in saved}
     count = dict.fromkeys(("silent", "harmless", "back", "not back", "refused", "not refused"), 0)

@@ -10,7 +10,6 @@ import shutil
 import signal
 from unittest import mock
 
-import jax
 import numpy as np
 from faults import _damage
 
@@ -77,7 +76,7 @@ def _stopped(path):
 
 def _told(path):
     """What has to be the same: {name: value}. Files of orbax have random names, so arrays stand for them."""
-    abstract, found = jax.eval_shape(lambda: fit.initial_state(restore.load_settings(path))), {}
+    abstract, found = fit.abstract_state(restore.load_settings(path)), {}
     for step in selection.steps(path / "checkpoints"):
         checkpoint.load(path / "checkpoints", abstract, step)  # which compares the arrays with their sha256
         facts = selection.facts_of(path / "checkpoints" / str(step))

@@ -29,7 +29,7 @@ STEPS = (50, 60)
 def measure(cases, folder):
     """Figures of `cases` damaged checkpoints, as many of each library, and the table of what came of them."""
     run = _damage.run(folder / "run")
-    abstract = jax.eval_shape(lambda: fit.initial_state(restore.load_settings(run)))
+    abstract = fit.abstract_state(restore.load_settings(run))
     states = {step: _numbers(checkpoint.load(run / "checkpoints", abstract, step)[1]) for step in STEPS}
     logging.getLogger("absl").setLevel(logging.CRITICAL)
     figures, table = {"cases": 0}, [["library", "cases", "wrong, without a word", "refused", "harmless", "one before"]]

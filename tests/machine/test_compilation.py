@@ -8,7 +8,7 @@ import time
 import jax
 import pytest
 
-from apformer import cli, errors
+from apformer import cli, errors, flags
 from apformer.machine import compilation
 
 pytestmark = pytest.mark.long
@@ -144,7 +144,7 @@ def test_a_folder_that_jax_was_told_of_stays(tmp_path):
 @pytest.mark.parametrize("place", (0, 1, 2))
 def test_every_command_takes_the_flag_anywhere(words, place):
     args = ["doctor", "--json"]
-    assert cli._cut([*args[:place], *words, *args[place:]], "compilation_cache", "a folder") == (args, "F")
+    assert flags.cut([*args[:place], *words, *args[place:]], "compilation_cache", "a folder") == (args, "F")
 
 
 def test_the_flag_wants_a_value(capsys):

@@ -40,7 +40,7 @@ def train(name, *words):
 
 def state(path, step=8):
     settings = restore.load_settings(path)
-    return checkpoint.load(path / "checkpoints", jax.eval_shape(lambda: fit.initial_state(settings)), step)[1]
+    return checkpoint.load(path / "checkpoints", fit.abstract_state(settings), step)[1]
 
 def same(ours, theirs):
     return jax.tree.all(jax.tree.map(np.array_equal, ours.params, theirs.params))

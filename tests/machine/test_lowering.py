@@ -67,7 +67,7 @@ def lower(function, *arrays):
 def test_every_training_step_is_lowered(settings, tmp_path):
     """Of several members at once, in half precision."""
     settings, rows = loaded(settings, tmp_path, members=2, member_mode="vmap", compute_dtype="bfloat16")
-    state = jax.eval_shape(lambda: fit.initial_state(settings))
+    state = fit.abstract_state(settings)
     train_rows = jax.eval_shape(lambda: tasks.load(settings.task).train_rows(rows))
     program = fit._program(settings)
     lower(lambda state, rows: fit.run_steps(state, rows, program, 2), state, train_rows)

@@ -108,7 +108,7 @@ def losses(path):
 
 def params(path):
     settings = restore.load_settings(path)
-    return checkpoint.load(path / "checkpoints", jax.eval_shape(lambda: fit.initial_state(settings)))[1].params
+    return checkpoint.load(path / "checkpoints", fit.abstract_state(settings))[1].params
 
 
 def test_two_processes_train_as_one_with_as_many_devices(tmp_path):

@@ -123,7 +123,7 @@ def test_the_last_steps_of_a_run_are_gauss_newton_steps(batches):
 @pytest.mark.parametrize(
     ("flags", "sentence"),
     [
-        ("--newton_steps 3", "--newton_steps 3 begin at step 5, which is no multiple of --log_every 2"),
+        ("--newton_steps 3", "--newton_steps 3 begin at step 5, which is no multiple of --log_every 2: give --l"),
         ("--newton_steps 10", "--newton_steps 10 is out of range: give 0 to --steps, 8"),
         ("--newton_batches -1", "--newton_batches -1 is out of range: give 0 to 2147483647"),
         (

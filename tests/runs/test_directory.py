@@ -71,6 +71,12 @@ def test_what_latest_led_to_stays_when_a_newer_run_begins(tmp_path):
     assert found == first and directory.find(found) == first
 
 
+def test_a_run_has_another_name_than_latest(tmp_path):
+    with pytest.raises(errors.UserError, match="--run_dir .*latest has the name of the link to the newest run"):
+        directory.create("exact", tmp_path / "latest")
+    assert not (tmp_path / "latest").exists()
+
+
 @pytest.mark.parametrize("name", ["new", "new/and/deep", "with space", "données-数"])
 def test_run_dir_may_be_new_or_empty(tmp_path, name):
     assert directory.create("exact", tmp_path / name) == tmp_path / name

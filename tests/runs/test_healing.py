@@ -99,6 +99,14 @@ def test_only_the_steps_from_the_sound_one_before_are_done_again(whole, capsys):
     assert "step 4 is computed again from step 0" in said and "step 24 is computed again from step 20" in said
 
 
+def test_a_run_that_is_named_by_a_relative_path_is_healed_too(whole, monkeypatch, capsys):
+    before = facts(whole)
+    damage(whole, 24)
+    monkeypatch.chdir(whole.parent)
+    assert cli.main(["resume", whole.name]) == 0
+    assert "step 24 is there again" in capsys.readouterr().err and facts(whole) == before
+
+
 def stop_at(step, monkeypatch):
     """SIGTERM while the chunk that ends at this step runs."""
     steps = fit.run_steps
@@ -119,7 +127,7 @@ def test_a_checkpoint_that_a_stop_saved_is_computed_again(trained, tmp_path, mon
     assert list(before) == [4, 8, 12, 14] and before[14]["temporary"]
     lose_manifest(tmp_path / "run", 14)
     rows, settings = restore.load_rows(tmp_path / "run"), restore.load_settings(tmp_path / "run")
-    abstract = jax.eval_shape(lambda: fit.initial_state(settings))
+    abstract = fit.abstract_state(settings)
     healing.heal(tmp_path / "run", settings, rows, abstract, None)
     assert facts(tmp_path / "run") == before
     assert cli.main(["resume", str(tmp_path / "run")]) == 0
@@ -183,7 +191,7 @@ def test_a_line_of_metrics_that_says_nothing_is_no_reason_to_fail(whole, line):
 
 def test_other_bits_than_the_manifest_promises_are_kept_beside_and_not_used(whole, capsys):
     folder = whole / "checkpoints"
-    abstract = jax.eval_shape(lambda: fit.initial_state(SETTINGS))
+    abstract = fit.abstract_state(SETTINGS)
     _, state = checkpoint.load(folder, abstract, 24)
     state = state._replace(params=jax.tree.map(lambda leaf: leaf * 1.5, state.params))
     checkpoint.write(folder, *checkpoint.describe(24, state, [-1.5]))  # as another machine might have come to
@@ -223,6 +231,14 @@ def test_a_run_that_ended_with_a_proof_ends_with_it_again(tmp_path, monkeypatch)
     lose_manifest(path, 12)  # which alone said that it is proven: so that is asked again
     assert cli.main(["resume", str(path)]) == 0
     assert facts(path) == before and asked == [4, 8, 12, 12]
+
+
+def test_a_proof_leaves_no_better_checkpoint_before_it_to_be_missed(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(experiment, "finish", lambda *args: fit.fit(*args, lambda step: step == 12))
+    path = train(tmp_path / "run", keep=1)
+    assert selection.steps(path / "checkpoints") == [12]  # 4 has the better score
+    assert cli.main(["resume", str(path)]) == 0
+    assert "again" not in capsys.readouterr().err and selection.steps(path / "checkpoints") == [12]
 
 
 @pytest.mark.parametrize("keep", [1, 2, 5])

@@ -102,7 +102,7 @@ def test_every_flag_overrides_a_recipe(recipe):
         ("--warmup_steps -1", "--warmup_steps -1 is out of range"),
         ("--muon_every 0", "--muon_every 0 is out of range: give 1 to 2147483647"),
         ("--vocab_size 12", "--vocab_size 12 is out of range: give 11"),
-        ("--log_every 20 --save_every 50", "--save_every 50 is no multiple of --log_every 20"),
+        ("--log_every 20 --save_every 50", "--save_every 50 is no multiple of --log_every 20: give --log_every 10"),
         ("--position learned --max_len 398", "--max_len 398 ends before the longest row: give 399 or more"),
         (
             "--position rotary --d_model 6 --n_heads 2",

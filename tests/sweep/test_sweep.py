@@ -6,7 +6,6 @@ import shutil
 import signal
 import subprocess
 import sys
-from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -70,7 +69,7 @@ def read(path):
 
 def last_state(path):
     """The newest checkpoint's state as arrays of numpy by name."""
-    abstract = jax.eval_shape(partial(fit.initial_state, restore.load_settings(path)))
+    abstract = fit.abstract_state(restore.load_settings(path))
     step, state = checkpoint.load(path / "checkpoints", abstract)
     assert step == 6
     return leaves(state)
@@ -154,6 +153,8 @@ def test_a_value_may_be_a_switch_or_bring_flags_of_its_own():
         ("--recipe recurrent --cell rnn,gruu", "^cell gruu: .*gruu"),
         ("--max_difference 300,8", "^max_difference 8: these differences have no validation lines"),
         ("--window 5,", "^window : .*--window"),
+        ("--average 1,2", "^average 2: --average 2 is no flag of a sweep"),
+        ("--devices 2,3", "^--devices 2,3 is "),
         ("--d_modle 8,16", "did you mean --d_model"),
         ("--window 5 6", "^6 belongs to no flag"),
         ("5", "^5 belongs to no flag"),

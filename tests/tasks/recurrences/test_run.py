@@ -169,6 +169,22 @@ def test_a_run_is_certified_or_told_how_many_contexts_are_wrong(run, capsys):
     assert result == json.loads((run / "certificate.json").read_text())
 
 
+def test_a_certificate_goes_on_where_it_was_stopped(run, monkeypatch):
+    states, whole = [], certificate.enumerate_contexts
+
+    def stopped(cfg, terms, apply, tally, batch_tokens):
+        states.append(tally)
+        for number, each in enumerate(whole(cfg, terms, apply, tally, 70)):
+            if number == len(states):
+                raise KeyboardInterrupt
+            states[-1] = each
+            yield each
+
+    monkeypatch.setattr(certificate, "enumerate_contexts", stopped)
+    assert [cli.main(["certify", str(run)]) for _ in range(2)] == [130, 130]
+    assert 0 < states[0]["row"] < states[1]["row"]
+
+
 def test_prompts_are_continued_as_far_as_is_asked(run, capsys):
     named = len(restore.load_settings(run).data.rules) > 1
     prompt = "1 3 5 8" if named else "3 5 8"

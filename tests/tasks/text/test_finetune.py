@@ -170,7 +170,7 @@ def run(file, folder, tmp_path_factory):
     settings, rows = settings_of(file, "--init_from", folder)
     expected = training.make_loss(settings)(gpt2.load(folder)[1], training.validation(settings, rows), None)[0]
     assert abs(float(before) - float(expected)) < 2e-4
-    assert "--warmup_steps 50 are all of the --steps 12: the learning rate rises until the end" in said.getvalue()
+    assert "--warmup_steps 50 is not less than --steps 12: the learning rate rises until the end" in said.getvalue()
     return path
 
 
@@ -184,6 +184,13 @@ def test_a_run_is_evaluated_has_a_page_and_writes(run, folder, capsys):
         assert capsys.readouterr().out.startswith("the ")
 
 
+def test_the_latest_run_is_kept_by_its_own_name(run, file, tmp_path):
+    """It is another as soon as the run begins that is trained further."""
+    (tmp_path / "latest").symlink_to(run)
+    settings, _ = settings_of(file, "--init_from", tmp_path / "latest")
+    assert settings.options.init_from == settings.data.tokenizer == str(run)
+
+
 def test_a_run_that_begins_anew_begins_with_the_same_model(run, folder, tmp_path, capsys):
     begun = tmp_path / "begun"  # as it is after a stop before the first checkpoint
     shutil.copytree(run, begun, ignore=shutil.ignore_patterns("checkpoints"))
@@ -193,14 +200,18 @@ def test_a_run_that_begins_anew_begins_with_the_same_model(run, folder, tmp_path
     assert f"the model that {begun} began with, --init_from, has changed since: restore it" in capsys.readouterr().err
 
 
-def test_the_end_of_a_text_is_the_special_token_of_the_tokenizer(folder, random_params, tmp_path):
+@pytest.mark.parametrize("others", [[], ["[PAD]"]])
+def test_the_end_of_a_text_is_the_special_token_of_the_tokenizer(folder, random_params, tmp_path, others):
     ends = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
-    ends.add_special_tokens(["<|endoftext|>"])
+    ends.add_special_tokens(["<|endoftext|>", *others])
     cfg = dataclasses.replace(CFG, vocab_size=ends.get_vocab_size())
-    for tokenizer, end in ((text.BytePairs(ends), cfg.vocab_size - 1), (None, None)):
+    for tokenizer, end in ((text.BytePairs(ends), cfg.vocab_size - 1 - len(others)), (None, None)):
         export.write_gpt2(tmp_path / str(end), random_params(cfg), cfg, tokenizer)
         said = json.loads((tmp_path / str(end) / "config.json").read_text())
         assert said["bos_token_id"] == said["eos_token_id"] == end
+        if tokenizer is not None:
+            told = json.loads((tmp_path / str(end) / "tokenizer_config.json").read_text())
+            assert told["eos_token"] == told["bos_token"] == "<|endoftext|>"
 
 
 def test_what_is_exported_is_the_merged_model(run, tmp_path, capsys):
@@ -307,6 +318,10 @@ def test_what_gpt2_cannot_say_is_not_exported(file, tmp_path, capsys):
         (["--context", "14"], "--context 14 is out of range: give at most 13, the positions of"),
         (["--n_layers", "3"], "--n_layers 3 contradicts --init_from {folder}, whose n_layers is 2: drop the flag"),
         (["--position", "alibi"], "--position alibi contradicts --init_from"),
+        (
+            ["--tokenizer", "byte_pairs"],
+            "--tokenizer byte_pairs contradicts --init_from {folder}, which has",
+        ),
         (["--architecture", "recurrent"], "--architecture recurrent contradicts"),
         (["--cell", "lstm"], "--cell"),
     ],
@@ -357,3 +372,8 @@ def test_the_script_compares_three_ways_and_goes_on_where_it_was(file, tmp_path,
     assert max(losses["full"], losses["low_rank"]) < losses["from_scratch"]
     assert (tmp_path / "run" / "loss.png").stat().st_size > 5000
     assert [line.split()[0] for line in script.table(tmp_path / "run").splitlines()] == list(script.WAYS)
+    kept, other = (tmp_path / "run" / "first.txt").read_text(), tmp_path / "other.txt"
+    other.write_text("another text")
+    monkeypatch.setattr("sys.argv", ["finetune_gpt2.py", str(other), *flags])
+    assert script.main() == errors.USAGE and (tmp_path / "run" / "first.txt").read_text() == kept
+    assert f"first.txt is not of {other}: give another --run_dir" in capsys.readouterr().err

@@ -120,7 +120,7 @@ def trained(path, text, *flags, step=30):
 def state(path, step=30):
     """The parameters, and what the optimizer keeps, at a step."""
     settings = restore.load_settings(path)
-    abstract = jax.eval_shape(lambda: fit.initial_state(settings))
+    abstract = fit.abstract_state(settings)
     found = fit.checkpoint.load(path / "checkpoints", abstract, step)[1]
     return found.params, found.opt_state
 

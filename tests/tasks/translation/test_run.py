@@ -167,7 +167,7 @@ def test_two_vocabularies_from_training_to_the_page(tmp_path, capsys):
 def test_a_resumed_run_ends_as_the_uninterrupted(run, tmp_path):
     copy = shutil.copytree(run, tmp_path / "copy")
     assert cli.main(["resume", str(copy), "--step", "4"]) == 0
-    abstract = jax.eval_shape(lambda: fit.initial_state(restore.load_settings(run)))
+    abstract = fit.abstract_state(restore.load_settings(run))
     (step, state), (same, again) = (checkpoint.load(path / "checkpoints", abstract, 8) for path in (run, copy))
     assert step == same == 8
     jax.tree.map(np.testing.assert_array_equal, state[2:], again[2:])

@@ -49,7 +49,7 @@ def run(file, tmp_path_factory):
 
 def state_of(path, step):
     """The bytes of all leaves of a saved state."""
-    abstract = jax.eval_shape(lambda: fit.initial_state(restore.load_settings(path)))
+    abstract = fit.abstract_state(restore.load_settings(path))
     found, state = checkpoint.load(path / "checkpoints", abstract, step)
     assert found == step
     state = state._replace(key=jax.random.key_data(state.key))
