@@ -29,7 +29,7 @@ CAPTURES = ("attention", "residual")  # what `apply` can show of its inside
 
 @dataclass(frozen=True)
 class Config:
-    """The architecture; frozen and hashable, a static argument of jit."""
+    """Size and parts of the model; frozen and hashable, a static argument of jit."""
 
     vocab_size: int = 11
     """Number of tokens."""
@@ -40,11 +40,11 @@ class Config:
     n_layers: int = 1
     """Number of blocks."""
     d_ff: int | None = None
-    """Width of the feed-forward layer. The default is 4 * d_model."""
+    """Width of the feed-forward layer. With None, 4 * d_model."""
     max_len: int = 1024
     """Number of positions in the learned table, and of offsets in the relative table without a window."""
     window: int | None = None
-    """Number of tokens that a query may see, itself included. The default is all before it."""
+    """Number of tokens that a query may see, itself included. With None, all before it."""
     position: Literal[*position_names()] = "sinusoidal"
     """Position scheme: a file of layers/position/."""
     position_options: Any = None
@@ -121,7 +121,7 @@ def farthest(cfg, period):
 
 
 def wants_key(cfg):
-    """Whether a pass in training differs from others, and wants a key."""
+    """Whether training draws at random, as dropout does, so that `apply` is to be given a key."""
     return cfg.dropout > 0 or cfg.attention_dropout > 0 or position.wants_key(cfg.position_options)
 
 
@@ -204,9 +204,9 @@ def init_cache(cfg, batch_size, length, dtype=jnp.float32):
 def extend(params, tokens_BT, cache, cfg, *, lengths_B=None):
     """Logits of new tokens after those in the cache, and the cache with them: (logits_BTV, cache).
 
-    Serves prefill and single steps alike. lengths_B: how many of a row's new tokens are real, possibly none. A row must
-    not outgrow a cache that has fewer slots than the window, nor the max_len of learned positions. Raises ValueError
-    for tokens that are no rows, and for more tokens than slots where there is no window.
+    Serves prefill and single steps alike. lengths_B: how many of a row's new tokens are real, possibly none. A cache
+    needs a slot for each token of a row, or of a window, and learned positions end at max_len: beyond that the logits
+    are wrong. Raises ValueError for tokens that are no rows, and for more in one call than slots without a window.
     """
     config.check_tokens("tokens_BT", tokens_BT)
     (B, T), slots, scheme = tokens_BT.shape, cache["position"].shape[1], cfg.position_options

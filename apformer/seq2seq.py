@@ -98,7 +98,7 @@ def max_tokens(cfg):
 
 
 def wants_key(cfg):
-    """Whether a pass in training differs from others, and wants a key."""
+    """Whether training draws at random, as dropout does, so that `apply` is to be given a key."""
     return cfg.dropout > 0
 
 

@@ -55,7 +55,8 @@ class Training:
     """Library that gets each line of metrics.jsonl too. Its log lies in the run directory, and `resume` goes on with
     it; with WANDB_MODE=offline, wandb needs no network. To install both: pip install -e ".[tensorboard,wandb]"."""
     run_dir: str | None = None
-    """New directory for the run. The default is runs/<UTC time>-<recipe>."""
+    """New directory for the run. The default is runs/<UTC time>-<recipe>, which runs/latest then leads to: other
+    commands take that run if none is named."""
 
 
 @dataclass(frozen=True)

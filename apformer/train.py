@@ -17,7 +17,8 @@ import optax
 class TrainState(NamedTuple):
     """All that a run depends on; in a population every leaf has a leading axis M of members.
 
-    mean: the running mean of the parameters, or None for a run that keeps none.
+    step: steps done, int32. key: the root of all randomness. hyper: {name: learning rate and the like}, which members
+    may have different ones of. mean: the running mean of the parameters, or None for a run that keeps none.
     """
 
     step: Any
@@ -105,7 +106,7 @@ def mean_of(function, count):
 def several(sample, count):
     """sample(key, ...) of one batch as that of `count` batches on a leading axis, each with a key of its own.
 
-    What else the function is given has that axis too.
+    Further arguments have that axis, too, and `sample` is handed one slice of each.
     """
     if count == 1:
         return sample
@@ -114,7 +115,7 @@ def several(sample, count):
 
 
 def joined(sample, count):
-    """sample(key, ...) of one batch as that of `count` batches, one behind the other."""
+    """sample(key, ...) of one batch as that of `count` batches, joined along their first axis, that of rows."""
 
     def sample_all(key, *given):
         batches = jax.lax.map(lambda key: sample(key, *given), jax.random.split(key, count))
@@ -148,7 +149,7 @@ def switch(branches):
 def scan_steps(train_step, sample, steps):
     """A pure function state -> (state, metrics of each step), options a fresh batch sample(key) for each step.
 
-    What else the function is given has an axis of steps in front; sample(key, ...) is handed what belongs to its step.
+    Further arguments have a leading axis of steps, and sample(key, ...) is handed the slice of its step.
     """
 
     def one(state, given):

@@ -35,8 +35,8 @@ class Evaluate:
     window: int | None = None
     """With --text: tokens that the model reads at once. The default is all it can read. Windows do not overlap."""
     stride: int | None = None
-    """With --text: tokens from one window to the next, so that windows overlap, as the documentation of `transformers`
-    has it. A window then holds the last token to predict, too."""
+    """With --text: tokens by which the window moves. With fewer than --window, windows overlap, as in the guide to
+    perplexity of `transformers`. A window then holds the last token to predict, too."""
     special_tokens: bool = False
     """With --text: read special tokens in it, such as <|endoftext|>. Without this flag, a text with some is refused."""
     adapter: str | None = None

@@ -30,8 +30,8 @@ class Translate:
     alpha: float | None = None
     """Length penalty: 0 for none, more for longer translations. The default is that of the run."""
     mbr: int | None = None
-    """Number of the best beams of which the translation is the one that agrees most with the others; 0 for the best
-    beam. The default is that of the run."""
+    """Minimum Bayes risk: number of the best beams to compare. The translation is the one most like the others. With 0,
+    it is the best beam. The default is that of the run."""
     memory: int | None = None
     """Number of training pairs that each sentence looks up; 0 for none. The texts that the run learned from must be
     where they were. The default is that of the run."""

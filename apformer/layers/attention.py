@@ -19,7 +19,7 @@ from apformer.layers.window import chunks, narrow, offsets
 
 @dataclass(frozen=True)
 class Config:
-    """What the heads of one layer do. The fields are those of `model.Config`."""
+    """What the heads of one layer do. As in `model.Config`: bias there is attention_bias, sink attention_sink."""
 
     n_heads: int = 1
     bias: bool = False

@@ -19,7 +19,7 @@ from apformer.layers.norm import LayerNorm, RMSNorm
 
 @dataclass(frozen=True)
 class Config:
-    """What one layer does. The fields are those of `model.Config`."""
+    """What one layer does. The fields are as in `model.Config`."""
 
     attention: AttentionConfig
     d_ff: int

@@ -8,11 +8,13 @@ Prompts are the beginnings of held-out progressions, cut anywhere after the seco
 import json
 import subprocess
 import sys
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import jax
 import numpy as np
+from tyro.conf import Positional
 
+from apformer import flags
 from apformer.runs import directory, restore
 from apformer.settings import architecture_of
 from apformer.tasks.progressions import generator, training
@@ -33,8 +35,17 @@ process.stdout.write(JSON.stringify({ found, ms: performance.now() - start }));
 """
 
 
-def main(run):
-    path = directory.find(run)
+@dataclass(frozen=True)
+class Bench:
+    """Compare the page's model with the run's."""
+
+    run: Positional[str]
+    """Run of progressions with its report.html."""
+
+
+def main(args):
+    """Print how far they differ, and how fast the page is."""
+    path = directory.find(args.run)
     settings = restore.load_settings(path)
     params, *_ = restore.load_params(path, settings, None)
     drawn = replace(settings, options=replace(settings.options, test_sequences=PROMPTS))
@@ -66,4 +77,4 @@ def main(run):
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    sys.exit(flags.script("page_logits.py", Bench, main))

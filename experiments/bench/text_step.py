@@ -9,6 +9,7 @@ for torch.compile.
 import sys
 import time
 from dataclasses import replace
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +18,8 @@ import torch
 from yardstick import Decoder, trainer
 
 from apformer import tasks
+from apformer.errors import USAGE, UserError
+from apformer.machine.guard import guard
 from apformer.runs import fit, recipes
 
 TURNS, STEPS = 7, 50
@@ -49,6 +52,10 @@ def jax_turn(settings, tokens):
 
 
 def main(words):
+    """Train by turns. words: a text file, and flags of the recipe baby_gpt_cpu."""
+    if not words or words[0].startswith("-"):
+        usage = "python experiments/bench/text_step.py FILE [--flag value ...]"
+        raise UserError(f"no text file is named: {usage}, with flags of `apformer train`", USAGE)
     settings = recipes.parse(["--recipe", "baby_gpt_cpu", "--text", *words])
     settings, rows = tasks.load(settings.task).load(settings)
     adamw = replace(settings, optimizer=replace(settings.optimizer, rule="adamw"))
@@ -78,4 +85,4 @@ def main(words):
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    sys.exit(guard("text_step.py", partial(main, sys.argv[1:])))

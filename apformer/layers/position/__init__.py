@@ -113,20 +113,20 @@ def rotate(scheme, x_BTHK, positions_BT):
 
 
 def wants_key(scheme):
-    """Whether `perturb` or `look` does something else with a key, as in training."""
+    """Whether `perturb` or `look` draws at random when it is given a key, as in training."""
     return _own(scheme, "wants_key", lambda: False)()
 
 
 def perturb(scheme, q_BTHK, bias_BHTS, key):
-    """Queries and biases as training wants them (with a key), or as they are used afterwards (without)."""
+    """Queries (B, T, H, K) and biases (B, H, T, S), with noise if there is a key, as in training; else without."""
     return _own(scheme, "perturb", lambda q_BTHK, bias_BHTS, key: (q_BTHK, bias_BHTS))(q_BTHK, bias_BHTS, key)
 
 
 def look(scheme, y_BTHK, weights_BHTS, k_BSHK, v_BSHK, view, key, cache):
-    """(What heads read, their weights), with those of a head that reads in a way of its own.
+    """(What heads read, (B, T, H, K); their weights, (B, H, T, S)), where a head may read in a way of its own.
 
     key as in `perturb`. cache: all keys and values of the layer, at view.cached_BS, of which k_BSHK and v_BSHK may hold
-    a few; None without a cache. With one, nobody asks for the weights.
+    a few; None without a cache. With one, the weights that are returned are not used.
     """
 
     def ordinary(y_BTHK, weights_BHTS, k_BSHK, v_BSHK, view, key, cache):

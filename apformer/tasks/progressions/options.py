@@ -14,15 +14,16 @@ class Options:
     crop_terms: int = 4
     """Number of terms of a training row. Longer progressions are cropped, so that a step costs less."""
     hard_fraction: float = 0.0
-    """Fraction of the batch that is mined: crops whose worst character costs most. Their first two terms are given."""
+    """Fraction of the batch that is mined: crops whose worst character has the highest loss. Their first two terms are
+    given."""
     mined_per_hard: int = 4
     """Candidates drawn for each mined row. The hardest of all candidates are kept."""
     prefix_rows: int = 0
-    """Number of extra rows per step with only the first two terms, which no rule gives: for a lower loss on these."""
+    """Number of extra rows per step with only the first two terms, which no rule gives. They lower the loss there."""
     prefix_loss: Literal["plain", "alone", "none"] = "plain"
-    """Loss of the first two terms. plain: a character counts as any other. alone: prefix rows alone teach them, with
-    4/5 of the loss, and digits that only held-out lines have are masked out of their softmax. none: they cost nothing,
-    for models too small to learn more than the rule."""
+    """Loss of the first two terms. plain: their characters count as any other. alone: only the prefix rows train them,
+    with 4/5 of the loss, and digits that occur only on held-out lines are masked out of their softmax. none: they have
+    weight 0, for models too small to learn more than the rule."""
     position_offset: int = 0
     """Largest random start position of a training row, so that later positions are trained too. For transformers
     only."""

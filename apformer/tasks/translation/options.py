@@ -19,9 +19,8 @@ class Options:
     alpha: float = 0.6
     """Length penalty of the search: 0 for none, more for longer translations."""
     mbr: int = 0
-    """Number of the best beams of which the translation is the one that agrees most with the others (minimum Bayes
-    risk). With 0, it is the best beam. It needs as many --beams or more. Fewer are compared where the search keeps
-    fewer."""
+    """Minimum Bayes risk: number of the best beams to compare. The translation is the one most like the others. With 0,
+    it is the best beam. It needs as many --beams or more. Fewer are compared where the search keeps fewer."""
     memory: int = 0
     """Number of training pairs that each sentence looks up while it is translated: those whose sources have most in
     common with it. With 0, none. A pair of the very same source is left out."""
