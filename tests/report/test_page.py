@@ -136,11 +136,20 @@ def test_what_holds_other_values_than_it_should_is_said_to_be_damaged(copy):
 
 
 def test_numbers_that_are_not_finite_are_left_out_of_a_page(copy):
-    step = files.read_json(copy / "evaluation.json")["step"]
-    proof = json.dumps(dict.fromkeys(page.CERTIFICATE) | {"step": step, "smallest_margin": "X"})
+    said = files.read_json(copy / "evaluation.json")
+    same = {name: said[name] for name in ("step", "parameters_sha256")}
+    proof = json.dumps(dict.fromkeys(page.CERTIFICATE) | same | {"smallest_margin": "X"})
     (copy / "certificate.json").write_text(proof.replace('"X"', "NaN"))
     data, _ = report(copy)
     assert data["certificate"]["smallest_margin"] is None
+
+
+def test_a_certificate_of_other_weights_is_not_shown(copy):
+    same = {"step": files.read_json(copy / "evaluation.json")["step"], "parameters_sha256": "0" * 64}
+    files.write_json(copy / "certificate.json", dict.fromkeys(page.CERTIFICATE) | same)
+    data, _ = report(copy)
+    assert data["certificate"] is None
+    assert data["missing"]["certificate"] == "certificate.json is of other parameters: run `apformer certify` again."
 
 
 @pytest.mark.parametrize(

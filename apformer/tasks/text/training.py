@@ -44,7 +44,7 @@ def check(settings):
     if options.init_from is None and options.lora_rank:
         fault = f"--lora_rank {options.lora_rank} adapts a model that was trained before"
         raise UserError(f"{fault}: give --init_from FOLDER, or drop the flag", USAGE)
-    if settings.data.special_tokens and tokenizer in LEARNED:
+    if settings.data.special_tokens and tokenizer in LEARNED and not os.path.isdir(settings.data.text):
         fault = f"--special_tokens reads what --tokenizer {tokenizer} has not"
         raise UserError(f"{fault}: give --tokenizer FILE with special tokens, or drop the flag", USAGE)
     if options.init_from is not None:
