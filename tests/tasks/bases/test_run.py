@@ -85,7 +85,7 @@ def test_flags_that_no_such_run_can_follow(capsys, tmp_path, monkeypatch):
         (["--separator", "3"], "--separator 3 is out of range: give 16"),
         (["--heading", "1"], "--heading 1 is out of range: give 2"),
         (["--n_layers", "3"], "n_layers 3 is not 2"),
-        (["--position", "learned", "--max_len", "25"], "--max_len 25 ends before the longest row: give 26 or more"),
+        ("--position learned --max_len 25 --crop_terms 3".split(), "--max_len 25 ends before the longest row: give 26"),
     ):
         fails(capsys, pattern, errors.USAGE, "train", "--recipe", "bases", *flags)
     settings = recipes.parse(["--recipe", "bases", "--position", "relative"])
