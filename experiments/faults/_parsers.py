@@ -117,7 +117,7 @@ def _of_models(folder):
     weights.write_safetensors(proof / "model.safetensors", "model", circuit.params(3), shape)
     said = {"model": asdict(shape), "data": asdict(data)}
     files.write_json(proof / "config.json", said)
-    certificate = said | {"parameters_sha256": provenance.digest(circuit.params(3))}
+    certificate = said | {"contexts": 9, "parameters_sha256": provenance.digest(circuit.params(3))}
     files.write_json(proof / "certificate.json", certificate)
     adapter = folder / "adapter"
     peft.save(adapter, lora.init(_key(), params, 2), 4.0, 2, params, cfg)
