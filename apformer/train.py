@@ -17,8 +17,8 @@ import optax
 class TrainState(NamedTuple):
     """All that a run depends on; in a population every leaf has a leading axis M of members.
 
-    step: steps done, int32. key: the root of all randomness. hyper: {name: learning rate and the like}, which members
-    may have different ones of. mean: the running mean of the parameters, or None for a run that keeps none.
+    step: steps done, int32. key: the root of all randomness. hyper: {name: number}, such as the learning rate of each
+    member. mean: the running mean of the parameters, or None for a run that keeps none.
     """
 
     step: Any
