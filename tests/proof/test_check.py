@@ -171,6 +171,16 @@ def test_witnesses_agree_and_the_certificate_says_so(tmp_path, capsys):
     assert json.loads((run / "certificate.json").read_text())["witnesses"] == [xla]
 
 
+def test_a_node_that_cannot_run_the_page_is_no_witness(tmp_path, monkeypatch, capsys):
+    run, node = run_of(tmp_path), tmp_path / "node"
+    node.write_text("#!/bin/sh\nexit 1\n")
+    node.chmod(0o755)
+    monkeypatch.setattr(page.shutil, "which", lambda name: str(node))
+    assert cli.main(["certify", str(run), "--check"]) == 0
+    assert f"{node} cannot run the page: install Node 20 or later" in capsys.readouterr().err
+    assert len(json.loads((run / "certificate.json").read_text())["witnesses"]) == 2
+
+
 @pytest.mark.skipif(shutil.which("node") is None, reason="needs node, which runs the page's script")
 def test_a_page_that_computes_otherwise_is_found(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(

@@ -285,6 +285,13 @@ def test_a_text_of_a_run_that_is_none_is_refused(tmp_path):
         directory.find(tmp_path / "latest")
 
 
+def test_metrics_of_other_numbers_of_members_are_damaged(tmp_path):
+    (tmp_path / "metrics.jsonl").write_text('{"step": 1, "loss": 1.0}\n{"step": 2}\n{"step": 3, "loss": [1.0, null]}\n')
+    with pytest.raises(errors.UserError, match="losses of different numbers of members.*: restore it") as caught:
+        metrics.read_metrics(tmp_path)
+    assert caught.value.exit_code == errors.CHECKPOINT
+
+
 def test_metrics_that_are_not_there_need_no_cut(tmp_path):
     files.truncate_after(tmp_path / "metrics.jsonl", 5)
     assert os.listdir(tmp_path) == []
