@@ -13,7 +13,7 @@ from apformer.layers import at_least_float32, position, similarity
 from apformer.layers.linear import product
 from apformer.layers.position import none
 from apformer.layers.similarity import compare
-from apformer.layers.weighting import weigh
+from apformer.layers.weighting import mean, softmax_mean, weigh
 from apformer.layers.window import chunks, narrow, offsets
 
 
@@ -46,17 +46,20 @@ def attend(
     *,
     gain_H=None,
     vector_HK=None,
-    dropout=lambda weights_BHTS: weights_BHTS,
+    dropout=None,
 ):
     """Weighted mean of the values: (out_BTHK, weights_BHTS); softmax in at least float32, whatever the inputs.
 
-    The weights are those before dropout. With a sink those of a query sum to less than 1: the sink has the rest.
+    dropout(weights_BHTS) -> the same with some at 0; the weights returned are those before. With a sink those of a
+    query sum to less than 1: the sink has the rest.
     """
     scores_BHTS = compare(q_BTHK, k_BSHK, similarity, gain_H, vector_HK)
     if bias_BHTS is not None:
         scores_BHTS = scores_BHTS + bias_BHTS.astype(scores_BHTS.dtype)
+    if weighting == "softmax" and sink_H is None and dropout is None:
+        return softmax_mean(scores_BHTS, mask_BTS, v_BSHK)
     weights_BHTS = weigh(scores_BHTS, mask_BTS, weighting, sink_H).astype(v_BSHK.dtype)
-    return jnp.einsum("BHTS,BSHK->BTHK", dropout(weights_BHTS), v_BSHK), weights_BHTS
+    return mean(weights_BHTS if dropout is None else dropout(weights_BHTS), v_BSHK), weights_BHTS
 
 
 class Attention(nn.Module):
@@ -187,7 +190,7 @@ def _attend(module, q_BTHK, k_BSHK, v_BSHK, mask_BTS, bias_BHTS, view, look=lamb
         y_BTHK = offsets.attend(q_BTHK, k_BSHK, v_BSHK, mask_BTS, bias_BHTS, sink_H)
         return _merge_heads(param, y_BTHK, cfg), None
     learned = similarity.parameters(param, cfg.similarity, cfg.n_heads, q_BTHK.shape[-1])
-    dropout = nn.Dropout(cfg.dropout, deterministic=not view.training, name="dropout")
+    dropout = nn.Dropout(cfg.dropout, deterministic=False, name="dropout") if view.training and cfg.dropout else None
     y_BTHK, weights_BHTS = attend(
         q_BTHK, k_BSHK, v_BSHK, mask_BTS, bias_BHTS, sink_H, cfg.similarity, cfg.weighting, **learned, dropout=dropout
     )

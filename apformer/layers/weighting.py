@@ -17,6 +17,39 @@ import jax
 import jax.numpy as jnp
 
 
+@jax.custom_jvp
+def softmax_mean(scores_BHTS, mask_BTS, v_BSHK):
+    """(y_BTHK, weights_BHTS): the mean of the values by the weights of `softmax`, without a sink, and these weights.
+
+        y_t = sum_s weight_ts v_s
+        dy_t = sum_s weight_ts dscore_ts v_s - (sum_s weight_ts dscore_ts) y_t + sum_s weight_ts dv_s
+
+    The gradient of the equations would take the sum of weight times derivative over the keys, for each query. With the
+    derivative written so, it takes sum_k dy_k y_k instead, which is as many numbers as a head is wide.
+    """
+    weights_BHTS = softmax(scores_BHTS, mask_BTS).astype(v_BSHK.dtype)
+    return mean(weights_BHTS, v_BSHK), weights_BHTS
+
+
+@softmax_mean.defjvp
+def _derivative(primals, tangents):
+    (scores_BHTS, mask_BTS, v_BSHK), (dscores_BHTS, _, dv_BSHK) = primals, tangents
+    precise_BHTS = softmax(scores_BHTS, mask_BTS)
+    weights_BHTS = precise_BHTS.astype(v_BSHK.dtype)
+    y_BTHK = mean(weights_BHTS, v_BSHK)
+    moved_BHTS = jnp.where(mask_BTS[:, None], precise_BHTS * dscores_BHTS, 0.0)
+    whole_BHT1 = moved_BHTS.sum(-1, keepdims=True)
+    less_BTHK = whole_BHT1.swapaxes(1, 2) * y_BTHK.astype(whole_BHT1.dtype)
+    dy_BTHK = mean(moved_BHTS.astype(v_BSHK.dtype), v_BSHK) - less_BTHK.astype(v_BSHK.dtype)
+    dweights_BHTS = (moved_BHTS - precise_BHTS * whole_BHT1).astype(v_BSHK.dtype)
+    return (y_BTHK, weights_BHTS), (dy_BTHK + mean(weights_BHTS, dv_BSHK), dweights_BHTS)
+
+
+def mean(weights_BHTS, v_BSHK):
+    """The sum of weight times value over the keys: (B, T, H, K)."""
+    return jnp.einsum("BHTS,BSHK->BTHK", weights_BHTS, v_BSHK)
+
+
 def weigh(scores_BHTS, mask_BTS, weighting="softmax", sink_H=None):
     """The weights of the keys that a query may see: (B, H, T, S)."""
     return geometric(scores_BHTS, mask_BTS) if weighting == "geometric" else softmax(scores_BHTS, mask_BTS, sink_H)
