@@ -1,15 +1,16 @@
 """The settings of a run, part by part: every flag of `apformer train`, and what config.json holds."""
 
 import dataclasses
-import importlib
-import re
 from dataclasses import dataclass
 from functools import partial
-from types import UnionType
+from types import ModuleType, UnionType
 from typing import Any, Literal, get_args, get_origin
 
+from apformer import plugins
 from apformer.layers import position
 from apformer.optimizer import Config as Optimizer
+
+ARCHITECTURES = ("model", "recurrent", "seq2seq", "word2vec")  # modules of apformer; packages may bring others
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ class Training:
 class Settings:
     """A whole run: the names of its task and architecture, and the settings of each part.
 
-    task: a folder of apformer/tasks. architecture: a module of apformer with Config, init and apply.
+    task: a name that `tasks.load` knows. architecture: a name that `load_architecture` knows.
     """
 
     task: str
@@ -75,9 +76,23 @@ class Settings:
     optimizer: Optimizer = Optimizer()
 
 
-def architecture_of(settings):
-    """The module of the model: its Config, init, apply, init_cache, extend, reach and max_tokens."""
-    return importlib.import_module(f"apformer.{settings.architecture}")
+def load_architecture(name: str) -> ModuleType:
+    """Return the module of an architecture: a module of apformer, or one that an installed package brings.
+
+    It has `Config`, `init` and `apply`; for generation also `init_cache`, `extend`, `unstack`, `reach`, `max_tokens`
+    and `wants_key`, as `apformer.model` has.
+
+    Raises:
+        UserError: Exit code USAGE, if there is none of that name, or if it lacks `Config`, `init` or `apply`.
+    """
+    module = plugins.load("apformer.architectures", name, ARCHITECTURES, "apformer")
+    plugins.require(module, "architecture", name, ("Config", "init", "apply"))
+    return module
+
+
+def architecture_of(settings) -> ModuleType:
+    """Return the module of the model of a run, see `load_architecture`."""
+    return load_architecture(settings.architecture)
 
 
 def training_apply(settings):
@@ -88,13 +103,11 @@ def training_apply(settings):
 
 def model_from(architecture, values):
     """The Config of a model from values of JSON. Raises ValueError or TypeError that names the field at fault."""
-    if not re.fullmatch("[a-z][a-z0-9]*", architecture):  # `__main__` would be run, and so would other packages
-        raise ValueError(f"architecture {architecture!r} is no module of apformer")
-    values = dict(values)
+    values, kind = dict(values), load_architecture(architecture).Config
     if values.get("position_options") is not None:
         scheme = position.load(values["position"])
         values["position_options"] = part_from(scheme, values["position_options"])
-    return part_from(importlib.import_module(f"apformer.{architecture}").Config, values)
+    return part_from(kind, values)
 
 
 def part_from(kind, values):

@@ -162,7 +162,7 @@ def distinct(codes):
 
 def checked(weights, cfg, data):
     """The Strings of check.py, without its second line."""
-    found, listed = Strings(weights, cfg), task_of(data).ABILITIES["export --to proof"]
+    found, listed = Strings(weights, cfg), task_of(data).contexts
     with progress.bar(unit="slice", desc="check.py") as bar:
         for columns in listed.slices(data, cfg, found.bits):
             codes, truth = listed.strings(columns, data, cfg)

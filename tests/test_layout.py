@@ -14,7 +14,7 @@ PACKAGE = ROOT / "apformer"
 
 # Imports only go down. A part is a folder or a file of the package; those of one rank may import one another.
 RANKS = (
-    ("errors", "files", "flags", "machine"),
+    ("errors", "files", "flags", "machine", "plugins"),
     ("layers", "loss", "optimizer", "settings", "tokenizers", "train"),
     ("model", "recurrent", "seq2seq", "word2vec"),
     ("analysis", "decoding", "formats", "proof", "report"),

@@ -61,7 +61,7 @@ def certify(args):
     """
     path = directory.find(args.run)
     settings = load_settings(path)
-    contexts = tasks.ability(settings, "certify --check", path) if args.check else None
+    contexts = tasks.ability(settings, "contexts", path, "certify --check") if args.check else None
     result = certify_run(path, settings, args.member, np.inf if args.yes else PATIENCE, args.step)
     if contexts is not None:
         result = check_run(path, settings, result, contexts)

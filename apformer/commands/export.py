@@ -107,7 +107,7 @@ def write_gpt2(folder, params, cfg, tokenizer=None):
 
 def write_lora(folder, run, settings, member=None):
     """Write a new folder with the adapters of a run alone; returns their step. Raises UserError as `peft.save` does."""
-    made = tasks.ability(settings, "export --to lora", run)(settings)
+    made = tasks.ability(settings, "adapters", run, "export --to lora")(settings)
     if made is None:
         raise UserError(f"{run} has no adapters: train with --lora_rank, or give --to gpt2", USAGE)
     if settings.training.average > 1:
@@ -124,7 +124,7 @@ def write_proof(folder, run, settings, member=None):
     Raises UserError: USAGE without a certificate, if it is of another member than the one that is asked for, or if the
     folder holds files; CHECKPOINT if those parameters are gone.
     """
-    contexts = Path(tasks.ability(settings, "export --to proof", run).__file__)
+    contexts = Path(tasks.ability(settings, "contexts", run, "export --to proof").__file__)
     place, again = run / "certificate.json", f"run {typed('certify', run)}"
     if not place.exists():
         raise UserError(f"{run} has no certificate: {again}", USAGE)

@@ -194,7 +194,7 @@ def finish(path, settings, rows, state):
     """
     task, proofs = tasks.load(settings.task), []
     run = settings.training
-    ends = run.until == "certified" and run.members == run.average == 1 and "certify" in task.ABILITIES
+    ends = run.until == "certified" and run.members == run.average == 1 and hasattr(task, "certify")
     fit(path, settings, rows, state, _prover(path, settings, proofs) if ends else None)
     if not processes.first():
         return
@@ -203,7 +203,7 @@ def finish(path, settings, rows, state):
     if proofs:
         _tell(tables.certificate(proofs[0]))
         certify.warn()
-    elif "certify" in task.ABILITIES:
+    elif hasattr(task, "certify"):
         _tell(certificate(path, settings, found.doubt))
     _tell(f"\n{_page(path, settings, rows)}")
     _tell(f"{path}\nTry it: {task.example(settings, shlex.quote(str(path)))}")
@@ -218,7 +218,7 @@ def _tell(text):
 def _prover(path, settings, proofs):
     """proven(step) for `fit`: whether a step that is right on validation rows is certified. `proofs` gets the proof."""
     begun, hopeless = time.monotonic(), []
-    joins = "train --until certified" in tasks.load(settings.task).ABILITIES
+    joins = hasattr(tasks.load(settings.task), "missed")
 
     def proven(step):
         lines = [record for record in read_metrics(path) if record["step"] == step]  # none if the disk has lost it

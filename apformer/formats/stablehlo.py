@@ -1,7 +1,5 @@
 """A trained model as a function in one file: StableHLO, tokens (B, T) to logits (B, T, V)."""
 
-import importlib
-
 import jax
 import jax.numpy as jnp
 
@@ -9,19 +7,20 @@ from apformer import files
 from apformer.decoding.bind import bind
 from apformer.errors import USAGE, UserError
 from apformer.formats import safetensors
+from apformer.settings import load_architecture
 
 
 def write_stablehlo(path, architecture, params, cfg):
     """Write the function tokens_BT -> logits_BTV to a new file; with learned positions T is at most max_len.
 
-    architecture: the module of apformer that the Config is of, such as "model".
+    architecture: the architecture that the Config is of, such as "model".
 
     Raises UserError: USAGE without the `export` extra or if there is a file, DISK if it cannot be written.
     """
     from jax import export
 
     safetensors.refuse_to_overwrite(path)
-    module = importlib.import_module(f"apformer.{architecture}")
+    module = load_architecture(architecture)
     most = module.max_tokens(cfg)
     longest = [] if most is None else [f"T <= {most}"]
     tokens_BT = jax.ShapeDtypeStruct(export.symbolic_shape("B, T", constraints=longest), jnp.int32)

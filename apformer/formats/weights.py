@@ -1,7 +1,6 @@
 """A trained model as one file of named parameters, with its architecture and its Config as JSON in the metadata."""
 
 import dataclasses
-import importlib
 import json
 
 import jax
@@ -9,13 +8,13 @@ import jax
 from apformer import files
 from apformer.errors import CHECKPOINT, UserError
 from apformer.formats import safetensors
-from apformer.settings import model_from
+from apformer.settings import load_architecture, model_from
 
 
 def write_safetensors(path, architecture, params, cfg):
     """Write the parameters, bit for bit, to a new file. Raises UserError as `safetensors.write` does.
 
-    architecture: the module of apformer that the Config is of, such as "model".
+    architecture: the architecture that the Config is of, such as "model".
     """
     metadata = {"format": "apformer", "architecture": architecture, "config": json.dumps(dataclasses.asdict(cfg))}
     safetensors.write(path, named(params), metadata)
@@ -27,8 +26,8 @@ def read_safetensors(path):
         try:
             metadata = file.metadata() or {}
             cfg = model_from(metadata["architecture"], files.parse_json(metadata["config"]))
-            module = importlib.import_module(f"apformer.{metadata['architecture']}")
-        except (KeyError, TypeError, ValueError, AttributeError, ImportError) as error:
+            module = load_architecture(metadata["architecture"])
+        except (KeyError, TypeError, ValueError, AttributeError, UserError) as error:
             remedy = "give a file that `apformer export` wrote"
             raise UserError(f"{path} holds no Config of a model ({error}): {remedy}", CHECKPOINT) from None
         expected = jax.eval_shape(lambda key: module.init(key, cfg), jax.random.key(0))

@@ -93,13 +93,12 @@ def _run_steps(state, fed, train_rows, settings, steps, mesh, newton):
         return task.sample(key, settings, train_rows if fed is None else fed)
 
     if newton:
-        step = gauss_newton.make_train_step(
-            task.ABILITIES["train --newton_steps"](settings), loss_fn, settings.optimizer.newton_characters
-        )
+        step = gauss_newton.make_train_step(task.nats(settings), loss_fn, settings.optimizer.newton_characters)
         count = settings.optimizer.newton_batches
         batches = train.joined(sample, count) if count else lambda key, fed: train_rows
     else:
         step = train.make_train_step(loss_fn, task.make_optimizer(settings), count, settings.training.ema)
+        step = task.train_step(settings, loss_fn, step) if hasattr(task, "train_step") else step
         batches = train.several(sample, count)
     chunk = train.scan_steps(step, batches, steps)
     return devices.hold(_lift(chunk, settings)(state, fed), mesh, settings.training.members)
@@ -217,7 +216,7 @@ def course(settings, rows, state):
     missed.jsonl, of which those of the step and before it count. measure(state) -> metrics of the validation rows.
     """
     run, task, program = settings.training, tasks.load(settings.task), _program(settings)
-    joined = task.ABILITIES.get("train --until certified") if run.until == "certified" else None
+    joined = getattr(task, "missed", None) if run.until == "certified" else None
     train_rows, batch = task.train_rows(rows), task.validation(settings, rows)
     last_rows = _last_rows(settings, train_rows)
     mesh = devices.mesh(run.members, run.batch_size, devices.taken_by_all())
@@ -244,7 +243,7 @@ def _last_rows(settings, train_rows):
     rule = settings.optimizer
     if not rule.newton_steps or rule.newton_batches:
         return train_rows
-    return jax.device_put(tasks.load(settings.task).ABILITIES["train --newton_batches 0"](settings))
+    return jax.device_put(tasks.load(settings.task).every_row(settings))
 
 
 def on_schedule(step, run):

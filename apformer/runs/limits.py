@@ -45,14 +45,14 @@ def check(settings):
 
 def _check_newton(settings):
     """Gauss-Newton steps are for tasks that say what each character costs, and begin with a line of metrics.jsonl."""
-    run, rule, name = settings.training, settings.optimizer, "train --newton_steps"
-    able = [task for task in tasks.names() if name in tasks.load(task).ABILITIES]
+    run, rule = settings.training, settings.optimizer
+    able = [task for task in tasks.names() if hasattr(tasks.load(task), "nats")]
     if settings.task not in able:
         raise UserError(
             f"--newton_steps is for tasks that say what a character costs, {', '.join(able)}: give 0", USAGE
         )
     require("newton_steps", 0 < rule.newton_steps <= run.steps, rule, f"0 to --steps, {run.steps}")
-    least = 0 if "train --newton_batches 0" in tasks.load(settings.task).ABILITIES else 1
+    least = 0 if hasattr(tasks.load(settings.task), "every_row") else 1
     require("newton_batches", least <= rule.newton_batches < 2**31, rule, f"{least} to 2147483647")
     require("newton_characters", 1 <= rule.newton_characters < 2**31, rule, "1 to 2147483647")
     if (run.steps - rule.newton_steps) % run.log_every:

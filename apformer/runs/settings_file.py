@@ -6,7 +6,7 @@ from apformer import files, tasks
 from apformer.errors import CHECKPOINT, UserError
 from apformer.optimizer import Config as Optimizer
 from apformer.runs import limits
-from apformer.settings import Settings, Training, model_from, part_from
+from apformer.settings import Settings, Training, load_architecture, model_from, part_from
 
 
 def to_dict(settings):
@@ -21,7 +21,13 @@ def from_dict(config, source):
         old = f"{source} names no task, so it was written by apformer 0.1, or is damaged"
         raise UserError(f"{old}: train anew, or read the run with apformer 0.1", CHECKPOINT)
     try:
-        task, parts = tasks.load(config["task"]), config["flags"]
+        task = tasks.load(config["task"])
+        if config.get("architecture") in task.ARCHITECTURES:
+            load_architecture(config["architecture"])
+    except UserError as error:  # such as a run of a package that is not installed
+        raise UserError(f"{source}: {error}", error.exit_code) from None
+    try:
+        parts = config["flags"]
         if config["architecture"] not in task.ARCHITECTURES:
             known = ", ".join(task.ARCHITECTURES)
             raise ValueError(f"architecture {config['architecture']} is none of {known}")

@@ -89,7 +89,7 @@ def _settings(fixed, combination, numbers):
     try:
         settings = recipes.parse(words)
         task = tasks.load(settings.task)
-        if "sweep" not in task.ABILITIES:
+        if not hasattr(task, "suites"):
             fault = f"--recipe {settings.training.recipe} has no suites of a sweep"
             raise UserError(f"{fault}: train it alone, with --members for seeds", USAGE)
         if settings.training.average > 1:

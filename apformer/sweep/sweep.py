@@ -135,7 +135,7 @@ def _measure(path, program, result, done, certify):
 
 def _suites(program):
     """The module that measures the task of a program."""
-    return tasks.load(program.joint.task).ABILITIES["sweep"]
+    return tasks.load(program.joint.task).suites
 
 
 def population(settings_H):

@@ -1,16 +1,17 @@
-"""What is learned, and how it is judged: a task is a folder.
+"""A task: the data of a model, its loss, and how it is judged.
 
-A task is a package `apformer/tasks/<name>/` with the names of `Task` below. There is no base class and no list of
-tasks: a run stores the name of its task, and the package is imported by that name. `apformer/README.md` says how to add
-one.
+A task is a module with the names of `Task` below: a folder `apformer/tasks/<name>/`, or the module that an installed
+package brings by an entry point of the group `apformer.tasks`. A run stores the name of its task. The README says how
+to bring a task of your own.
 """
 
-import importlib
 import pkgutil
 import shlex
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any, NamedTuple, Protocol
 
+from apformer import plugins
 from apformer.errors import USAGE, UserError
 
 
@@ -44,7 +45,6 @@ class Task(Protocol):
     ARCHITECTURES: tuple[str, ...]  # modules of apformer that can learn it
     NOT_COMPILED: dict[str, tuple]  # {part of the settings: fields} that no compiled program depends on
     EVALUATION: set[str]  # keys of evaluation.json that `page` reads
-    ABILITIES: dict[str, Callable]  # {command: function}: what else can be asked of its models, see below
 
     def check(settings) -> int: ...  # the longest row, in tokens; UserError names the flag and what fits
     def load(settings) -> tuple[Any, Any]: ...  # (settings, rows): a vocabulary may be fitted to the data
@@ -71,46 +71,70 @@ class Task(Protocol):
 
 NAMES = (*Task.__annotations__, *(name for name in vars(Task) if not name.startswith("_")))
 
-# The functions of ABILITIES, by command:
+# What else a task may have, by name; a command refuses runs of tasks without it:
 #   certify(model, settings, work) -> result       enumerate every context; work: commands.certify.Work
+#   contexts                                       the module that lists every context for apformer.proof
 #   predict(model, settings, lines, name, terms) -> [(continuation, how many terms it has)]
 #   neighbours(params, path, words, count) -> str  the words nearest to others, as a table
-#   generate, translate                            marks what these commands can use
-#   sweep                                          the module that measures a population (sweep.sweep)
-#   train --until certified(settings, train_rows, records of missed.jsonl) -> what `sample` is handed from then on
-#   train --newton_steps(settings) -> nats_fn of gauss_newton.make_train_step
-#   train --newton_batches 0(settings) -> what such a step sees instead of batches: every training row there is
-#   export --to lora(settings) -> {rank, alpha, base}  of the low-rank adapters that were trained; None if none were
-#   certify --check, export --to proof             the module that lists every context for apformer.proof
+#   generate, translate                            for the commands of these names
+#   suites                                         the module that measures a population, for a sweep
+#   missed(settings, train_rows, records of missed.jsonl) -> train_rows, from which `sample` draws from then on
+#   train_step(settings, loss_fn, step) -> step    another train step than `train.make_train_step` makes
+#   adapters(settings) -> {rank, alpha, base}      of the low-rank adapters that were trained; None if none were
+OPTIONAL = ("certify", "contexts", "predict", "neighbours", "generate", "translate", "suites", "missed", "train_step")
+OPTIONAL += ("adapters",)
+
+GROUP = "apformer.tasks"
+OWN = tuple(sorted(module.name for module in pkgutil.iter_modules(__path__) if module.ispkg))
 
 
-def names():
-    """The tasks there are: the folders of this one."""
-    return tuple(sorted(module.name for module in pkgutil.iter_modules(__path__) if module.ispkg))
+def names() -> tuple[str, ...]:
+    """Return the names of all tasks: those of apformer, and those of installed packages."""
+    return plugins.names(GROUP, OWN)
 
 
-def load(name) -> Task:
-    """The package of a task. Raises UserError (exit USAGE) that lists the known ones, or the names that one lacks."""
-    if name not in names():
-        raise UserError(f"there is no task {name}: it is none of {', '.join(names())}", USAGE)
-    task = importlib.import_module(f"{__name__}.{name}")
-    missing = [name for name in NAMES if not hasattr(task, name)]
-    if missing:
-        lacking = f"the package of the task {name} lacks {', '.join(missing)}"
-        raise UserError(f"{lacking}: import or define them there, see apformer/tasks/__init__.py", USAGE)
+def load(name: str) -> ModuleType:
+    """Import a task.
+
+    Raises:
+        UserError: Exit code USAGE, if there is no task of that name, or if it lacks names of the protocol.
+    """
+    task = plugins.load(GROUP, name, OWN, __name__)
+    plugins.require(task, "task", name, NAMES)
     return task
 
 
-def recipes():
-    """{name: name of the task}: the recipes of all tasks."""
-    return {recipe: task for task in names() for recipe in load(task).RECIPES}
+def recipes() -> dict[str, str]:
+    """Return the name of the task of each recipe.
+
+    Raises:
+        UserError: Exit code USAGE, if two tasks have a recipe of one name.
+    """
+    found: dict[str, str] = {}
+    for task in names():
+        for recipe in load(task).RECIPES:
+            if recipe in found:
+                fault = f"the tasks {found[recipe]} and {task} both have a recipe {recipe}"
+                raise UserError(f"{fault}: uninstall the package that brings one of them", USAGE)
+            found[recipe] = task
+    return found
 
 
-def ability(settings, command, run):
-    """The function of a task for a command. Raises UserError (exit USAGE) that says what the run can do instead."""
+def ability(settings, name: str, run, command: str | None = None) -> Any:
+    """Return what a task has under a name of OPTIONAL.
+
+    Args:
+        settings: Settings of a run.
+        name: Name of the function or module.
+        run: Directory of the run, for the message.
+        command: Command that needs it, if it is not called by that name.
+
+    Raises:
+        UserError: Exit code USAGE, if the task lacks it. The sentence says what the run can do instead.
+    """
     task = load(settings.task)
-    if command not in task.ABILITIES:
-        able = ", ".join(name for name in names() if command in load(name).ABILITIES)
-        fault = f"{run} is a run of {settings.task}, and `apformer {command}` takes runs of {able}"
+    if not hasattr(task, name):
+        able = ", ".join(each for each in names() if hasattr(load(each), name))
+        fault = f"{run} is a run of {settings.task}, and `apformer {command or name}` takes runs of {able}"
         raise UserError(f"{fault}: name one, or try `{task.example(settings, shlex.quote(str(run)))}`", USAGE)
-    return task.ABILITIES[command]
+    return getattr(task, name)

@@ -32,12 +32,12 @@ def read(folder, task, data, other):
     config = files.read_json(file)
     if isinstance(config, dict) and not {"task", "flags"} & {*config}:
         raise UserError(f"{folder} is no run of apformer: {remedy}", USAGE)
+    if isinstance(config, dict) and config.get("task", task) != task:
+        raise UserError(f"{folder} was not trained {what}: {remedy}", USAGE)
     try:
-        if config["task"] != task:
-            raise UserError(f"{folder} was not trained {what}: {remedy}", USAGE)
         name, flags = config["architecture"], config["flags"]
         return Source(name, model_from(name, flags["model"]), part_from(data, flags["data"]))
-    except (KeyError, TypeError, ValueError, AttributeError, ImportError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, UserError) as error:
         fault = f"{file} is damaged or of another version of apformer ({error})"
         raise UserError(f"{fault}: restore it, or train anew", CHECKPOINT) from None
 

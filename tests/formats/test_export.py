@@ -173,8 +173,8 @@ def test_a_file_of_another_kind_is_refused(tmp_path):
         ("other", "holds no Config"),
         ("less", "other names or shapes"),
         ("more", "d_modle"),
-        ("program", "holds no Config of a model .architecture '__main__' is no module of apformer"),
-        ("command", "holds no Config of a model .architecture 'commands.train' is no module of apformer"),
+        ("program", "holds no Config of a model .there is no architecture '__main__' here"),
+        ("command", "holds no Config of a model .there is no architecture 'commands.train' here"),
         ("deep", "holds no Config of a model .it is nested too deeply"),
     ):
         with pytest.raises(UserError, match=pattern) as error:

@@ -3,6 +3,6 @@
 from apformer import tasks
 
 
-def able(command):
+def able(name):
     """Their names, in order."""
-    return ", ".join(name for name in tasks.names() if command in tasks.load(name).ABILITIES)
+    return ", ".join(task for task in tasks.names() if hasattr(tasks.load(task), name))

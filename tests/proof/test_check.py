@@ -209,7 +209,7 @@ def test_a_compiler_that_computes_wrongly_is_found(tmp_path, capsys, monkeypatch
 
 def test_what_numpy_does_not_compute_is_refused(made_run, capsys):
     assert cli.main(["certify", str(made_run("text")), "--check"]) == errors.USAGE
-    assert f"takes runs of {able('certify --check')}" in capsys.readouterr().err
+    assert f"takes runs of {able('contexts')}" in capsys.readouterr().err
 
 
 def test_files_that_do_not_belong_together_are_refused(copy, capsys):

@@ -11,15 +11,13 @@ from apformer.tasks.bases.continuation import predict
 from apformer.tasks.bases.generator import Config
 from apformer.tasks.bases.options import Options
 from apformer.tasks.bases.page_data import EVALUATION, page
-from apformer.tasks.bases.proof import contexts as every_string
+from apformer.tasks.bases.proof import contexts
 from apformer.tasks.bases.recipes import RECIPES
 from apformer.tasks.bases.training import NOT_COMPILED, check, example, make_loss, sample, validation
 from apformer.tasks.drawn import describe, files, floor, load, train_rows
 from apformer.tasks.plain import feed, init_from, initial_params, kept, make_optimizer, whole
 
 ARCHITECTURES = ("model",)
-ABILITIES = {"certify": certify, "predict": predict}
-ABILITIES |= dict.fromkeys(("certify --check", "export --to proof"), every_string)
 
 
 def evaluate(model, settings, rows, progress):

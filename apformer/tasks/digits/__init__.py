@@ -12,7 +12,7 @@ from apformer.tasks.digits.dataset import describe, load, train_rows
 from apformer.tasks.digits.generator import Config
 from apformer.tasks.digits.options import Options
 from apformer.tasks.digits.page_data import EVALUATION, page
-from apformer.tasks.digits.proof import contexts as every_string
+from apformer.tasks.digits.proof import contexts
 from apformer.tasks.digits.recipes import RECIPES
 from apformer.tasks.digits.training import NOT_COMPILED, check, example, make_loss, sample, validation
 from apformer.tasks.drawn import files, floor
@@ -20,8 +20,6 @@ from apformer.tasks.plain import feed, init_from, initial_params, kept, make_opt
 from apformer.tokenizers import digits as tokenizer
 
 ARCHITECTURES = ("model",)
-ABILITIES = {"certify": certify, "predict": predict}
-ABILITIES |= dict.fromkeys(("certify --check", "export --to proof"), every_string)
 
 
 def evaluate(model, settings, rows, progress):

@@ -9,13 +9,14 @@ text file. `rows` is None in the one case, {split: Progressions} in the other.
 from apformer.report import attention, figures, tables
 from apformer.tasks import Evaluation
 from apformer.tasks.plain import feed, init_from, initial_params, kept, make_optimizer, whole
-from apformer.tasks.progressions import bayes, evaluation, generalization, training
+from apformer.tasks.progressions import bayes, evaluation, training
+from apformer.tasks.progressions import generalization as suites
 from apformer.tasks.progressions.certificate import certify
 from apformer.tasks.progressions.continuation import predict
 from apformer.tasks.progressions.generator import Config
 from apformer.tasks.progressions.options import Options
 from apformer.tasks.progressions.page_data import EVALUATION, page
-from apformer.tasks.progressions.proof import contexts as every_string
+from apformer.tasks.progressions.proof import contexts
 from apformer.tasks.progressions.recipes import RECIPES
 from apformer.tasks.progressions.training import (
     NOT_COMPILED,
@@ -29,14 +30,11 @@ from apformer.tasks.progressions.training import (
     train_rows,
     validation,
 )
+from apformer.tasks.progressions.training import joined as missed
 from apformer.tokenizers import digits as tokenizer
 
 ARCHITECTURES = ("model", "recurrent")
-ABILITIES = {"certify": certify, "predict": predict, "sweep": generalization}
-ABILITIES["train --until certified"] = training.joined
-ABILITIES["train --newton_steps"] = training.make_nats
-ABILITIES["train --newton_batches 0"] = training.every_row
-ABILITIES |= dict.fromkeys(("certify --check", "export --to proof"), every_string)
+nats, every_row = training.make_nats, training.every_row
 
 
 def files(rows):

@@ -10,7 +10,6 @@ All but the second are cut to the length of training. A suite is None where the 
 rows.
 """
 
-import importlib
 from collections import deque
 from dataclasses import replace
 from functools import partial
@@ -25,7 +24,7 @@ from apformer.decoding import buckets
 from apformer.decoding.bind import bind
 from apformer.errors import UserError
 from apformer.machine import devices
-from apformer.settings import architecture_of
+from apformer.settings import architecture_of, load_architecture
 from apformer.tasks import hard_rows
 from apformer.tasks.progressions import certificate as certification
 from apformer.tasks.progressions import evaluation, generator, training
@@ -121,7 +120,7 @@ def measure(suite, params_M, settings):
 def _right(params_M, rows, architecture, cfg, digits, terms):
     """Whether each member is right on each predictable term, teacher-forced and free-running: (M, 2, B, terms - 2)."""
 
-    module = importlib.import_module(f"apformer.{architecture}")
+    module = load_architecture(architecture)
 
     # The parameters are arguments here, so that one compilation serves all members.
     def member(params):

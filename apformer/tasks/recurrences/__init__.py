@@ -21,7 +21,6 @@ from apformer.tasks.recurrences.training import NOT_COMPILED, check, example, ma
 from apformer.tokenizers import digits as tokenizer
 
 ARCHITECTURES = ("model",)
-ABILITIES = {"certify": certify, "predict": predict}
 
 
 def evaluate(model, settings, rows, progress):

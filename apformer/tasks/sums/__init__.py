@@ -14,15 +14,13 @@ from apformer.tasks.sums.continuation import predict
 from apformer.tasks.sums.generator import Config
 from apformer.tasks.sums.options import Options
 from apformer.tasks.sums.page_data import EVALUATION, page
-from apformer.tasks.sums.proof import contexts as every_string
+from apformer.tasks.sums.proof import contexts
 from apformer.tasks.sums.recipes import RECIPES
 from apformer.tasks.sums.training import NOT_COMPILED, check, example, make_loss, sample, validation
 from apformer.tokenizers import digits as tokenizer
 
 ARCHITECTURES = ("model",)
-ABILITIES = {"certify": certify, "predict": predict}
-ABILITIES["train --newton_steps"] = hard_rows.make_nats
-ABILITIES |= dict.fromkeys(("certify --check", "export --to proof"), every_string)
+nats = hard_rows.make_nats
 
 
 def evaluate(model, settings, rows, progress):

@@ -4,7 +4,7 @@
 hash of a folder, whose tokens to train on are `Shards`; None of a text in memory}.
 """
 
-from apformer.tasks.text import training
+from apformer.decoding.generate import generate
 from apformer.tasks.text.corpus import Config
 from apformer.tasks.text.evaluation import evaluate
 from apformer.tasks.text.options import Options
@@ -12,6 +12,7 @@ from apformer.tasks.text.page_data import EVALUATION, page
 from apformer.tasks.text.recipes import RECIPES
 from apformer.tasks.text.training import (
     NOT_COMPILED,
+    adapters,
     check,
     describe,
     example,
@@ -31,4 +32,3 @@ from apformer.tasks.text.training import (
 )
 
 ARCHITECTURES = ("model", "recurrent")
-ABILITIES = {"generate": True, "export --to lora": training.adapters}

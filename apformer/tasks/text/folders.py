@@ -1,12 +1,12 @@
 """What lies in a folder that holds a language model: a run of a text, or a GPT-2 folder."""
 
-import importlib
 import json
 import os
 from pathlib import Path
 
 from apformer.errors import USAGE, UserError
 from apformer.formats import gpt2
+from apformer.settings import load_architecture
 from apformer.tasks import further
 from apformer.tasks.text.corpus import Config
 
@@ -48,4 +48,4 @@ def read_config(folder):
 
 def max_tokens(architecture, cfg):
     """The most tokens a row of a model may have; None if there is no such bound."""
-    return importlib.import_module(f"apformer.{architecture}").max_tokens(cfg)
+    return load_architecture(architecture).max_tokens(cfg)

@@ -10,6 +10,7 @@ from apformer.tasks.translation.evaluation import evaluate
 from apformer.tasks.translation.options import Options
 from apformer.tasks.translation.page_data import EVALUATION, page
 from apformer.tasks.translation.recipes import RECIPES
+from apformer.tasks.translation.search import search as translate
 from apformer.tasks.translation.training import (
     NOT_COMPILED,
     check,
@@ -27,4 +28,3 @@ from apformer.tasks.translation.training import (
 )
 
 ARCHITECTURES = ("seq2seq",)
-ABILITIES = {"translate": True}

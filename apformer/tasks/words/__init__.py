@@ -23,4 +23,3 @@ from apformer.tasks.words.training import (
 )
 
 ARCHITECTURES = ("word2vec",)
-ABILITIES = {"neighbours": neighbours}

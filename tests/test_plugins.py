@@ -1,0 +1,84 @@
+"""Tasks and architectures of other packages: found by entry point, and every fault is one sentence."""
+
+import importlib.metadata
+from types import SimpleNamespace
+
+import pytest
+
+from apformer import plugins, settings, tasks
+from apformer.errors import USAGE, UserError
+
+
+class Entry(SimpleNamespace):
+    """An entry point that is not installed."""
+
+    def load(self):
+        return importlib.import_module(self.value)
+
+
+@pytest.fixture
+def bring(monkeypatch):
+    """A function ((package, name, module), ...) that makes these the entry points of every group."""
+
+    def install(*brought):
+        found = [Entry(name=n, value=m, dist=SimpleNamespace(name=package)) for package, n, m in brought]
+        monkeypatch.setattr(
+            plugins, "entry_points", lambda group, name=None: [e for e in found if name in (None, e.name)]
+        )
+
+    return install
+
+
+def refusal(load, name):
+    with pytest.raises(UserError) as error:
+        load(name)
+    assert error.value.exit_code == USAGE
+    return str(error.value)
+
+
+def test_a_package_brings_a_task_and_its_recipes(bring):
+    bring(("other", "letters", "apformer.tasks.words"))
+    assert "letters" in tasks.names() and tasks.load("letters") is tasks.load("words")
+
+
+def test_an_unknown_task_lists_the_known_ones_and_where_others_come_from(bring):
+    bring(("other", "letters", "apformer.tasks.words"))
+    for name in ("leters", "../words", "words.training", None, 3):
+        said = refusal(tasks.load, name)
+        assert said.startswith(f"there is no task {name!r} here, only ") and "letters, progressions" in said
+        assert said.endswith("give one of these, or install the package that brings it")
+
+
+def test_two_packages_that_bring_one_name_are_both_named(bring):
+    bring(("one", "letters", "apformer.tasks.words"), ("two", "letters", "apformer.tasks.text"))
+    assert refusal(tasks.load, "letters") == "one and two bring the task letters each: uninstall all but one"
+    bring(("one", "words", "apformer.tasks.words"))
+    assert refusal(tasks.load, "words") == "apformer and one bring the task words each: uninstall all but one"
+
+
+def test_two_tasks_with_one_recipe_are_both_named(bring):
+    bring(("other", "letters", "apformer.tasks.words"))
+    with pytest.raises(UserError, match="the tasks letters and words both have a recipe words: uninstall"):
+        tasks.recipes()
+
+
+def test_a_task_that_cannot_be_imported_names_its_package(bring):
+    bring(("other", "letters", "there_is_no_such_module"))
+    said = refusal(tasks.load, "letters")
+    assert said.startswith("other brings the task letters, which cannot be imported (ModuleNotFoundError: ")
+    assert said.endswith("repair or uninstall other")
+
+
+def test_a_task_that_lacks_names_of_the_protocol_lists_them(bring):
+    bring(("other", "letters", "apformer.tokenizers.words"))
+    said = refusal(tasks.load, "letters")
+    assert said.startswith("the task letters (apformer.tokenizers.words) lacks Config, ")
+    assert "make_loss" in said
+
+
+def test_an_architecture_is_a_module_of_apformer_or_of_a_package(bring):
+    bring(("other", "memory", "apformer.recurrent"))
+    assert settings.load_architecture("memory") is settings.load_architecture("recurrent")
+    assert "only memory, model, " in refusal(settings.load_architecture, "loss")
+    bring(("other", "memory", "apformer.loss"))
+    assert refusal(settings.load_architecture, "memory").startswith("the architecture memory (apformer.loss) lacks ")
