@@ -8,6 +8,7 @@ Vaswani et al. 2017 without the encoder, as in GPT-2 (Radford et al. 2019). The 
 project began from: one pre-norm block, one head, no projection after it, sinusoidal positions, no final norm.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -15,16 +16,14 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
-from apformer.layers import attention, block, config, position
-from apformer.layers.cache import gather, place
+from apformer.layers import attention, config, position, window
+from apformer.layers.block import Block, norm_of, scan, unstack
+from apformer.layers.cache import place
 from apformer.layers.embedding import Embedding, Head
-from apformer.layers.masks import View, mask_padding
-from apformer.layers.norm import LayerNorm, RMSNorm
+from apformer.layers.masks import View, causal_mask, mask_padding
 from apformer.layers.position import names as position_names
-from apformer.layers.stack import scan, unstack
-from apformer.layers.window import chunks, narrow, offsets
 
-CAPTURES = ("attention", "residual")  # what `apply` can show of its inside
+CAPTURES = ("attention", "residual")  # names that `apply` can capture
 
 
 @dataclass(frozen=True)
@@ -49,10 +48,8 @@ class Config:
     """Position scheme: a file of layers/position/."""
     position_options: Any = None
     """Options of the position scheme. The default is those of its file."""
-    similarity: Literal["scaled_dot", "dot", "cosine", "additive", "none"] = "scaled_dot"
+    similarity: Literal["scaled_dot", "dot", "cosine", "additive"] = "scaled_dot"
     """Formula of the attention scores, see layers/similarity.py."""
-    weighting: Literal["softmax", "geometric"] = "softmax"
-    """Way from scores to weights, see layers/weighting.py."""
     scale_embedding: bool = False
     """Factor sqrt(d_model) on embeddings."""
     tie_embeddings: bool = False
@@ -67,14 +64,10 @@ class Config:
     """Nonlinearity of the feed-forward layer. gelu_tanh is GPT-2's approximation."""
     feedforward: bool = True
     """Feed-forward sub-layer in each block. Without it a block is its attention."""
-    feedforward_bias: bool = True
-    """Biases in the feed-forward layer."""
     feedforward_norm: bool = True
     """LayerNorm for the feed-forward layer, beside the one for attention."""
     norm: Literal["layer", "rms", "none"] = "layer"
     """Normalisation: layer (LayerNorm), rms (RMSNorm), or none."""
-    norm_bias: bool = True
-    """Bias in each LayerNorm, beside its gain."""
     norm_position: Literal["pre", "post"] = "pre"
     """Place of the norms: pre (before each sub-layer) or post (after each residual sum)."""
     residual: bool = True
@@ -90,55 +83,43 @@ class Config:
     attention_dropout: float = 0.0
     """Share of attention weights set to 0, in training only."""
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         sizes = ("vocab_size", "d_model", "n_heads", "n_layers", "d_ff", "max_len", "window")
         config.check(self, sizes, shares=("dropout", "attention_dropout"))
         config.check_heads(self)
-        config.check_weighting(self)
         Scheme = position.load(self.position)
         if self.position_options is None:
             object.__setattr__(self, "position_options", Scheme())
         if not isinstance(self.position_options, Scheme):
             other = f"position_options {self.position_options} are not those of position {self.position}"
             raise ValueError(f"{other}: give its own, or None for its defaults")
-        position.check(self.position_options, self)
 
 
-def reach(cfg):
-    """How many tokens back the logits depend on, whatever their positions; None if there is no such bound."""
+def reach(cfg: Config) -> int | None:
+    """Return the number of tokens back that the logits depend on, whatever their positions; None if unbounded."""
     layer = position.reach(cfg.position_options, cfg.window)
     return None if layer is None else cfg.n_layers * layer
 
 
-def max_tokens(cfg):
-    """The most tokens a row may have; None if there is no such bound."""
+def max_tokens(cfg: Config) -> int | None:
+    """Return the most tokens a row may have; None if there is no such bound."""
     return position.max_tokens(cfg.position_options, cfg.max_len)
 
 
-def farthest(cfg, period):
-    """How many tokens back a layer reads at most in text of this period; None if it reads keys at many offsets."""
-    return position.farthest(cfg.position_options, cfg.window, period)
+def wants_key(cfg: Config) -> bool:
+    """Return whether training draws at random, so that `apply` takes a key."""
+    return cfg.dropout > 0 or cfg.attention_dropout > 0
 
 
-def wants_key(cfg):
-    """Whether training draws at random, as dropout does, so that `apply` is to be given a key."""
-    return cfg.dropout > 0 or cfg.attention_dropout > 0 or position.wants_key(cfg.position_options)
-
-
-def init(key, cfg):
-    """Parameters as a plain nested dict of float32 arrays; those of the blocks are stacked on a leading layer axis."""
+def init(key: jax.Array, cfg: Config) -> dict[str, Any]:
+    """Return parameters, a nested dict of float32 arrays; those of the blocks have a leading axis of layers."""
     embedding_key, position_key, block_key, norm_key, head_key = jax.random.split(key, 5)
-    tokens_BT = jnp.zeros((1, 1), jnp.int32)
-    x_BTD = jnp.zeros((1, 1, cfg.d_model))
-    view = position.layer(cfg.position_options, _view(cfg, tokens_BT, tokens_BT), 0)
-
+    tokens_BT, x_BTD = jnp.zeros((1, 1), jnp.int32), jnp.zeros((1, 1, cfg.d_model))
     params = {
-        "embedding": _embedding(cfg).init(embedding_key, tokens_BT)["params"],
-        "blocks": jax.vmap(lambda key: _block(cfg).init(key, x_BTD, view)["params"])(
-            jax.random.split(block_key, cfg.n_layers)
-        ),
+        "embedding": Embedding(cfg.vocab_size, cfg.d_model).init(embedding_key, tokens_BT)["params"],
+        "blocks": init_blocks(block_key, cfg),
     }
-    if places := _positions(cfg).init(position_key, x_BTD, tokens_BT):
+    if places := position.Embedding(cfg.position_options, cfg.max_len).init(position_key, x_BTD, tokens_BT):
         params["position"] = places["params"]
     if cfg.final_norm:
         params["final_norm"] = _final_norm(cfg).init(norm_key, x_BTD)["params"]
@@ -146,18 +127,38 @@ def init(key, cfg):
     return params | ({"head": head["params"]} if head else {})
 
 
-def apply(params, tokens_BT, cfg, *, key=None, lengths_B=None, positions_BT=None, capture=(), remat=False, plain=False):
-    """Logits of the next token at every position: (B, T, V). Without a key there is no dropout.
+def apply(
+    params: dict[str, Any],
+    tokens_BT: jax.Array,
+    cfg: Config,
+    *,
+    key: jax.Array | None = None,
+    lengths_B: jax.Array | None = None,
+    positions_BT: jax.Array | None = None,
+    capture: tuple[str, ...] = (),
+    remat: bool = False,
+) -> Any:
+    """Return the logits of the next token at every position, (B, T, V).
 
-    lengths_B: rows are right-padded; what stands beyond a row's length changes nothing.
-    positions_BT: positions other than 0, 1, 2 ...; they must increase along a row.
-    capture: any of "attention" (weights, LBHTS) and "residual" (the stream before, between and after the blocks,
-    (L+1)BTD); then (logits_BTV, {name: array}) is returned. remat: a gradient computes the inside of a block anew,
-    which takes less memory and more time. plain: attention within a window is a masked square, as where it is captured.
+    Computes in the dtype of the parameters; softmax and norms in at least float32. Any ids outside of the vocabulary
+    give undefined logits.
 
-    Computes in the dtype of the parameters; softmax and norms in at least float32. Ids outside the vocabulary are
-    undefined. Raises ValueError for tokens that are no rows, for more of them than `max_tokens`, and for an unknown
-    name to capture.
+    Args:
+        params: Parameters, see `init`.
+        tokens_BT: Rows of tokens, int32.
+        cfg: Config of the model.
+        key: Randomness of dropout. Without a key there is no dropout.
+        lengths_B: Lengths of right-padded rows. Padding changes nothing.
+        positions_BT: Positions other than 0, 1, 2 ...; they must increase along a row.
+        capture: Any of "attention" (weights, LBHTS) and "residual" (the stream before, between and after the blocks,
+            (L+1)BTD).
+        remat: Compute the inside of each block again for the gradient, which takes less memory and more time.
+
+    Returns:
+        logits_BTV, or with `capture` (logits_BTV, {name: array}).
+
+    Raises:
+        ValueError: For tokens that are no rows, for more of them than `max_tokens`, and for an unknown name to capture.
     """
     config.check_tokens("tokens_BT", tokens_BT)
     config.check_capture(capture, CAPTURES)
@@ -165,136 +166,134 @@ def apply(params, tokens_BT, cfg, *, key=None, lengths_B=None, positions_BT=None
     if most is not None and positions_BT is None and T > most:
         raise ValueError(f"{T} tokens, but {cfg.position} positions end at max_len {most}")
     tokens_BT, _ = mask_padding(tokens_BT, lengths_B)
-    whole = plain or "attention" in capture or not position.sees_window_alone(cfg.position_options)
-    side_by_side = not whole and positions_BT is None and narrow.serve(cfg, *tokens_BT.shape, key is not None)
-    # One row of positions serves all: masks and biases are then made once.
-    positions_BT = jnp.arange(T)[None] if positions_BT is None else positions_BT
-    chunk = None if whole else chunks.size(T, cfg.window)
-    view = narrow.view(cfg.window) if side_by_side else _view(cfg, tokens_BT, positions_BT, chunk)
-    x_BTD = _embed(params, tokens_BT, positions_BT, cfg)
-    if key is not None:
-        x_BTD = nn.Dropout(cfg.dropout, deterministic=False).apply({}, x_BTD, rngs={"dropout": key})
-
-    def layer(layer_params, x_BTD, rngs, number):
-        seen = position.layer(cfg.position_options, replace(view, training=key is not None), number)
-        y_BTD, weights, _ = _block(cfg).apply({"params": layer_params}, x_BTD, seen, rngs=rngs)
-        return y_BTD, weights
-
-    y_BTD, captured = scan(layer, params["blocks"], x_BTD, key, capture, remat)
-    logits_BTV = _read_out(params, y_BTD, cfg)
+    if positions_BT is None and "attention" not in capture and window.serves(cfg, T):
+        view = window.view(T, cfg.window)
+    else:
+        view = whole_view(jnp.arange(T)[None] if positions_BT is None else positions_BT, cfg.window)
+    x_BTD = embed(params, tokens_BT, view.positions_BT, cfg)
+    y_BTD, captured = apply_blocks(params["blocks"], x_BTD, view, cfg, key, capture, remat)
+    logits_BTV = read_out(params, y_BTD, cfg)
     return (logits_BTV, captured) if capture else logits_BTV
 
 
-def init_cache(cfg, batch_size, length, dtype=jnp.float32):
-    """An empty cache for rows of up to `length` tokens: a plain dict, batch first in every leaf.
+def init_cache(cfg: Config, batch_size: int, length: int, dtype: Any = jnp.float32) -> dict[str, Any]:
+    """Return an empty cache for rows of up to `length` tokens: a dict, batch first in every leaf.
 
-    A window of the nearest tokens needs only `window` slots, and rows may then outgrow `length`. So may rows of which a
-    layer reads a few offsets, if `length` is at least `farthest` and the tokens of one call of `extend` together.
+    A window needs only `window` slots, and rows may then outgrow `length`.
     """
     slots = length if cfg.window is None else min(cfg.window, length)
     shape_BHSK = (batch_size, cfg.n_heads, slots, cfg.d_model // cfg.n_heads)
     return {
         "length": jnp.zeros(batch_size, jnp.int32),
         "position": jnp.full((batch_size, slots), -1, jnp.int32),
-        "scheme": position.init_cache(cfg.position_options, batch_size),
         "layers": [{name: jnp.zeros(shape_BHSK, dtype) for name in ("key", "value")} for _ in range(cfg.n_layers)],
     }
 
 
-def extend(params, tokens_BT, cache, cfg, *, lengths_B=None):
-    """Logits of new tokens after those in the cache, and the cache with them: (logits_BTV, cache).
+def extend(
+    params: dict[str, Any],
+    tokens_BT: jax.Array,
+    cache: dict[str, Any],
+    cfg: Config,
+    *,
+    lengths_B: jax.Array | None = None,
+) -> tuple[jax.Array, dict[str, Any]]:
+    """Return the logits of new tokens after those in the cache, and the cache with them.
 
-    Serves prefill and single steps alike. lengths_B: how many of a row's new tokens are real, possibly none. A cache
-    needs a slot for each token of a row, or of a window, and learned positions end at max_len: beyond that the logits
-    are wrong. Raises ValueError for tokens that are no rows, and for more in one call than slots without a window.
+    Serves prefill and single steps alike. A cache needs a slot for each token of a row, or of a window, and learned
+    positions end at max_len: beyond that the logits are wrong.
+
+    Args:
+        params: Parameters, see `init`; those of the blocks may be a list, see `unstack`.
+        tokens_BT: New tokens, int32.
+        cache: Cache of the tokens before, see `init_cache`.
+        cfg: Config of the model.
+        lengths_B: Number of real new tokens in each row, possibly none.
+
+    Raises:
+        ValueError: For tokens that are no rows, and without a window for more of them than the cache has slots.
     """
     config.check_tokens("tokens_BT", tokens_BT)
-    (B, T), slots, scheme = tokens_BT.shape, cache["position"].shape[1], cfg.position_options
+    (B, T), slots = tokens_BT.shape, cache["position"].shape[1]
     if cfg.window is None and T > slots:
         raise ValueError(f"{T} tokens do not fit a cache of {slots}")
     lengths_B = jnp.full(B, T, jnp.int32) if lengths_B is None else lengths_B
-    real_BT, positions_BT, cached_BS, positions_BS, write = place(cache, T, lengths_B, cfg.window)
-    x_BTD = _embed(params, jnp.where(real_BT, tokens_BT, 0), positions_BT, cfg)
-    found, scheme_cache = position.read(scheme, jnp.where(real_BT, tokens_BT, -1), positions_BT, cache["scheme"])
-    if (offset_BTO := position.offsets(scheme, cfg.window, found)) is not None:  # a token is a row, with its keys
-        positions_BS, write = gather(write, cached_BS, positions_BT, offset_BTO)
-        positions_BT, found, x_BTD = (x.reshape(B * T, 1, *x.shape[2:]) for x in (positions_BT, found, x_BTD))
-    mask_BTS, found = position.mask(scheme, positions_BT, positions_BS, cfg.window, found)
-    view, layers = View(mask_BTS, positions_BT, positions_BS, found, write=write, cached_BS=cached_BS), []
-    view = offsets.cut(view, real_BT, cache, cfg.window) if offsets.serve(cfg, T) else view
-    for number, layer_params in enumerate(unstack(params)["blocks"]):
-        seen, layer_cache = position.layer(scheme, view, number), cache["layers"][number]
-        x_BTD, _, layer_cache = _block(cfg).apply({"params": layer_params}, x_BTD, seen, layer_cache)
-        layers.append(layer_cache)
-    new = {"length": cache["length"] + lengths_B, "position": cached_BS, "scheme": scheme_cache, "layers": layers}
-    return _read_out(params, x_BTD, cfg).reshape(B, T, -1), new
-
-
-def _view(cfg, tokens_BT, positions_BT, chunk=None):
-    """What all layers of a pass without a cache see."""
-    found, _ = position.read(cfg.position_options, tokens_BT, positions_BT, None)
-    if chunk is None:
-        mask_BTS, found = position.mask(cfg.position_options, positions_BT, positions_BT, cfg.window, found)
+    placed = place(cache, T, lengths_B, cfg.window)
+    if T > 1 and window.serves(cfg, T):
+        view = window.cached_view(cache, placed, cfg.window)
     else:
-        mask_BTS = chunks.mask(positions_BT, chunk, cfg.window)
-    return View(mask_BTS, positions_BT, positions_BT, found, chunk=chunk)
+        mask_BTS = causal_mask(placed.positions_BT, placed.key_BS, cfg.window)
+        view = View(mask_BTS, placed.positions_BT, placed.positions_BT, placed.key_BS, attention, placed.store)
+    x_BTD, layers = embed(params, jnp.where(placed.real_BT, tokens_BT, 0), placed.positions_BT, cfg), []
+    for layer_params, layer_cache in zip(unstack(params)["blocks"], cache["layers"], strict=True):
+        x_BTD, _, layer_cache = Block(cfg).apply({"params": layer_params}, x_BTD, view, layer_cache)
+        layers.append(layer_cache)
+    new = {"length": cache["length"] + lengths_B, "position": placed.cached_BS, "layers": layers}
+    return read_out(params, x_BTD, cfg), new
 
 
-def _embedding(cfg):
-    return Embedding(cfg.vocab_size, cfg.d_model, cfg.scale_embedding)
+def whole_view(positions_BT: jax.Array, window: int | None = None) -> View:
+    """Return the view of whole rows, of which each token sees those before it."""
+    mask_BTS = causal_mask(positions_BT, positions_BT, window)
+    return View(mask_BTS, positions_BT, positions_BT, positions_BT, attention)
 
 
-def _positions(cfg):
-    return position.Embedding(cfg.position_options, cfg.max_len)
+def embed(params: dict[str, Any], tokens_BT: jax.Array, positions_BT: jax.Array, cfg: Config) -> jax.Array:
+    """Return the embeddings of tokens, with what the position scheme adds to them, (B, T, D)."""
+    embedding = Embedding(cfg.vocab_size, cfg.d_model, cfg.scale_embedding)
+    x_BTD = embedding.apply({"params": params["embedding"]}, tokens_BT)
+    places = position.Embedding(cfg.position_options, cfg.max_len)
+    return places.apply({"params": params.get("position", {})}, x_BTD, positions_BT)
 
 
-def _block(cfg):
-    heads = attention.Config(
-        n_heads=cfg.n_heads,
-        bias=cfg.attention_bias,
-        output_projection=cfg.output_projection,
-        sink=cfg.attention_sink,
-        similarity=cfg.similarity,
-        weighting=cfg.weighting,
-        dropout=cfg.attention_dropout,
-        window=cfg.window,
-        max_len=cfg.max_len,
-        position=cfg.position,
-        position_options=cfg.position_options,
-    )
-    return block.Block(
-        block.Config(
-            attention=heads,
-            d_ff=cfg.d_ff or 4 * cfg.d_model,
-            activation=cfg.activation,
-            feedforward=cfg.feedforward,
-            feedforward_bias=cfg.feedforward_bias,
-            feedforward_norm=cfg.feedforward_norm,
-            norm=cfg.norm,
-            norm_bias=cfg.norm_bias,
-            norm_position=cfg.norm_position,
-            norm_epsilon=cfg.norm_epsilon,
-            residual=cfg.residual,
-            dropout=cfg.dropout,
-        )
-    )
+def init_blocks(key: jax.Array, cfg: Config, *block: Any) -> dict[str, Any]:
+    """Return the parameters of all blocks, with a leading axis of layers. For `block` see `apply_blocks`."""
+    x_BTD, view = jnp.zeros((1, 1, cfg.d_model)), whole_view(jnp.zeros((1, 1), jnp.int32))
+    cross, source = block or (None, None)
+    keys_L = jax.random.split(key, cfg.n_layers)
+    return jax.vmap(lambda key: Block(cfg, cross).init(key, x_BTD, view, None, source)["params"])(keys_L)
 
 
-def _final_norm(cfg):
-    return RMSNorm(cfg.norm_epsilon) if cfg.norm == "rms" else LayerNorm(cfg.norm_epsilon, cfg.norm_bias)
+def apply_blocks(
+    params: dict[str, Any],
+    x_BTD: jax.Array,
+    view: View,
+    cfg: Config,
+    key: jax.Array | None = None,
+    capture: tuple[str, ...] = (),
+    remat: bool = False,
+    cross: Callable[..., Any] | None = None,
+    source: Any = None,
+) -> tuple[jax.Array, dict[str, jax.Array]]:
+    """Return the output of the last block, and {name: what was captured, with a leading axis of layers}.
+
+    `cross` and `source` are the cross-attention of a decoder and what it reads.
+    """
+    if key is not None:
+        x_BTD = nn.Dropout(cfg.dropout, deterministic=False).apply({}, x_BTD, rngs={"dropout": key})
+
+    def block(layer_params: Any, x_BTD: jax.Array, rngs: Any) -> Any:
+        y_BTD, weights, _ = Block(cfg, cross).apply({"params": layer_params}, x_BTD, view, None, source, rngs=rngs)
+        return y_BTD, weights
+
+    return scan(block, params, x_BTD, key, capture, remat)
 
 
-def _tied_table(params, cfg):
-    return params["embedding"]["table"] if cfg.tie_embeddings else None
+def final_norm(params: dict[str, Any], x_BTD: jax.Array, cfg: Config) -> jax.Array:
+    """Return the last states after the final norm, if there is one."""
+    return _final_norm(cfg).apply({"params": params["final_norm"]}, x_BTD) if cfg.final_norm else x_BTD
 
 
-def _embed(params, tokens_BT, positions_BT, cfg):
-    x_BTD = _embedding(cfg).apply({"params": params["embedding"]}, tokens_BT)
-    return _positions(cfg).apply({"params": params.get("position", {})}, x_BTD, positions_BT)
-
-
-def _read_out(params, x_BTD, cfg):
-    if cfg.final_norm:
-        x_BTD = _final_norm(cfg).apply({"params": params["final_norm"]}, x_BTD)
+def read_out(params: dict[str, Any], x_BTD: jax.Array, cfg: Config) -> jax.Array:
+    """Return the logits of the last states, (B, T, V)."""
+    x_BTD = final_norm(params, x_BTD, cfg)
     head = Head(cfg.vocab_size, cfg.head_bias)
     return head.apply({"params": params.get("head", {})}, x_BTD, _tied_table(params, cfg))
+
+
+def _final_norm(cfg: Config) -> nn.Module:
+    return norm_of(replace(cfg, norm="layer") if cfg.norm == "none" else cfg)
+
+
+def _tied_table(params: dict[str, Any], cfg: Config) -> jax.Array | None:
+    return params["embedding"]["table"] if cfg.tie_embeddings else None

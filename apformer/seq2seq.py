@@ -12,21 +12,19 @@ target up to itself. No token sees padding. The names are those of `model.py`. T
 of a decoder-only model, with cross-attention.
 """
 
-from dataclasses import dataclass, replace
-from typing import Literal
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
-from flax import linen as nn
 
-from apformer.layers import attention, block, config, position, stack
-from apformer.layers.attention import project_source
-from apformer.layers.block import Block
+from apformer import model
+from apformer.layers import attention, block, config, position
 from apformer.layers.cache import place
+from apformer.layers.cross_attention import CrossAttention, Source, project_source
 from apformer.layers.embedding import Embedding, Head
 from apformer.layers.masks import View, causal_mask, mask_padding
 from apformer.layers.norm import LayerNorm
-from apformer.layers.stack import scan
 
 
 @dataclass(frozen=True)
@@ -72,56 +70,57 @@ class Config:
     dropout: float = 0.1
     """Share of embeddings and sub-layer outputs set to 0, in training only."""
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         sizes = ("source_vocab_size", "target_vocab_size", "d_model", "n_heads", "d_ff", "max_len")
         config.check(self, (*sizes, "n_encoder_layers", "n_decoder_layers"), shares=("dropout",))
         config.check_heads(self)
         if self.share_embeddings and self.source_vocab_size != self.target_vocab_size:
             sizes = f"{self.source_vocab_size} and {self.target_vocab_size}"
             raise ValueError(f"share_embeddings needs one vocabulary: the sizes {sizes} differ")
-        position.check(_scheme(self), self)
+        _side(self, "decoder")
 
 
-def base(vocab_size):
-    """The base model of Vaswani et al. 2017, table 3: one vocabulary, and one table for both sides and the read-out."""
+def base(vocab_size: int) -> Config:
+    """Return the base model of Vaswani et al. 2017, table 3, with one table for both sides and the read-out."""
     return Config(source_vocab_size=vocab_size, target_vocab_size=vocab_size)
 
 
-def reach(cfg):
-    """How many tokens back the logits depend on: None, as there is no bound."""
+def reach(cfg: Config) -> None:
+    """Return None: the number of tokens back that the logits depend on has no bound."""
     return None
 
 
-def max_tokens(cfg):
-    """The most tokens that a source or a target may have; None if there is no such bound."""
-    return position.max_tokens(_scheme(cfg), cfg.max_len)
+def max_tokens(cfg: Config) -> int | None:
+    """Return the most tokens that a source or a target may have; None if there is no such bound."""
+    return model.max_tokens(_side(cfg, "decoder"))
 
 
-def wants_key(cfg):
-    """Whether training draws at random, as dropout does, so that `apply` is to be given a key."""
+def wants_key(cfg: Config) -> bool:
+    """Return whether training draws at random, so that `apply` takes a key."""
     return cfg.dropout > 0
 
 
-def init(key, cfg):
-    """Parameters as a plain nested dict of float32 arrays; those of the blocks are stacked on a leading layer axis."""
+def init(key: jax.Array, cfg: Config) -> dict[str, Any]:
+    """Return parameters, a nested dict of float32 arrays; those of the blocks have a leading axis of layers."""
     keys = iter(jax.random.split(key, 10))
-    tokens_BT, x_BTD, mask_BTS = jnp.zeros((1, 1), jnp.int32), jnp.zeros((1, 1, cfg.d_model)), jnp.ones((1, 1, 1), bool)
+    tokens_BT, x_BTD = jnp.zeros((1, 1), jnp.int32), jnp.zeros((1, 1, cfg.d_model))
 
-    def side(vocab_size, n_layers, view):
-        places, block_keys = position.Embedding(_scheme(cfg), cfg.max_len), jax.random.split(next(keys), n_layers)
-        params = {"blocks": jax.vmap(lambda key: _block(cfg).init(key, x_BTD, view)["params"])(block_keys)}
-        if vocab_size is not None:
-            params["embedding"] = Embedding(vocab_size, cfg.d_model).init(next(keys), tokens_BT)["params"]
+    def side(name: str, embeds: bool, *cross: Any) -> dict[str, Any]:
+        own = _side(cfg, name)
+        places = position.Embedding(own.position_options, cfg.max_len)
+        params = {"blocks": model.init_blocks(next(keys), own, *cross)}
+        if embeds:
+            params["embedding"] = Embedding(own.vocab_size, cfg.d_model).init(next(keys), tokens_BT)["params"]
         if jax.eval_shape(places.init, key, x_BTD, tokens_BT):  # the scheme has parameters
             params["position"] = places.init(next(keys), x_BTD, tokens_BT)["params"]
         if cfg.final_norm:
             params["final_norm"] = LayerNorm(cfg.norm_epsilon).init(next(keys), x_BTD)["params"]
         return params
 
-    with_source = View(mask_BTS, tokens_BT, source_mask_BTS=mask_BTS, source_BSD=x_BTD)
+    source = Source(jnp.ones((1, 1, 1), bool), x_BTD)
     params = {
-        "encoder": side(cfg.source_vocab_size, cfg.n_encoder_layers, View(mask_BTS, tokens_BT)),
-        "decoder": side(None if cfg.share_embeddings else cfg.target_vocab_size, cfg.n_decoder_layers, with_source),
+        "encoder": side("encoder", True),
+        "decoder": side("decoder", not cfg.share_embeddings, CrossAttention, source),
     }
     if cfg.tie_embeddings:
         return params
@@ -129,172 +128,189 @@ def init(key, cfg):
 
 
 def apply(
-    params,
-    source_BS,
-    target_BT,
-    cfg,
+    params: dict[str, Any],
+    source_BS: jax.Array,
+    target_BT: jax.Array,
+    cfg: Config,
     *,
-    key=None,
-    source_lengths_B=None,
-    target_lengths_B=None,
-    capture=(),
-    remat=False,
-):
-    """Logits of the next target token at every position: (B, T, V). Without a key there is no dropout.
+    key: jax.Array | None = None,
+    source_lengths_B: jax.Array | None = None,
+    target_lengths_B: jax.Array | None = None,
+    capture: tuple[str, ...] = (),
+    remat: bool = False,
+) -> Any:
+    """Return the logits of the next target token at every position, (B, T, V).
 
-    source_lengths_B, target_lengths_B: rows are right-padded; what stands beyond a row's length changes nothing.
-    capture: any of "encoder_attention" (weights, LBHSS), "decoder_attention" (LBHTT), "cross_attention" (LBHTS),
-    "encoder_residual" and "decoder_residual" (the stream before, between and after the blocks, (L+1)BSD, (L+1)BTD);
-    then (logits_BTV, {name: array}) is returned. Ids outside the vocabularies are undefined. Computes in the dtype of
-    the parameters; softmax and norms in at least float32. Raises ValueError for tokens that are no rows, where learned
-    positions end, and for an unknown name to capture. remat: a gradient computes the inside of the blocks again.
+    Computes in the dtype of the parameters; softmax and norms in at least float32. Ids outside of the vocabularies give
+    undefined logits.
+
+    Args:
+        params: Parameters, see `init`.
+        source_BS: Rows of source tokens, int32.
+        target_BT: Rows of target tokens, int32.
+        cfg: Config of the model.
+        key: Randomness of dropout. Without a key there is no dropout.
+        source_lengths_B: Lengths of right-padded sources. Padding changes nothing.
+        target_lengths_B: Lengths of right-padded targets. Padding changes nothing.
+        capture: Any of "encoder_attention" (weights, LBHSS), "decoder_attention" (LBHTT), "cross_attention" (LBHTS),
+            "encoder_residual" and "decoder_residual" (the stream before, between and after the blocks, (L+1)BSD and
+            (L+1)BTD).
+        remat: Compute the inside of each block again for the gradient, which takes less memory and more time.
+
+    Returns:
+        logits_BTV, or with `capture` (logits_BTV, {name: array}).
+
+    Raises:
+        ValueError: For tokens that are no rows, where learned positions end, and for an unknown name to capture.
     """
     config.check_tokens("target_BT", target_BT)
     config.check_capture(capture, tuple(_captures("encoder") | _captures("decoder")))
     encoder_key, decoder_key = (None, None) if key is None else jax.random.split(key)
-    source_BSD, mask_BTS, read = _encode(params, source_BS, cfg, source_lengths_B, encoder_key, capture, remat)
+    source, read = _encode(params, source_BS, cfg, source_lengths_B, encoder_key, capture, remat)
     target_BT, _ = mask_padding(target_BT, target_lengths_B)
-    positions_BT = jnp.arange(target_BT.shape[1], dtype=jnp.int32)[None]
-    x_BTD = _embed(params, "decoder", target_BT, positions_BT, cfg)
-    view = View(causal_mask(positions_BT, positions_BT), positions_BT, source_mask_BTS=mask_BTS, source_BSD=source_BSD)
-    y_BTD, written = _blocks(params, "decoder", x_BTD, cfg, decoder_key, capture, view, remat)
+    view = model.whole_view(jnp.arange(target_BT.shape[1], dtype=jnp.int32)[None])
+    x_BTD = _embed(params, "decoder", target_BT, view.positions_BT, cfg)
+    y_BTD, written = _apply_blocks(
+        params, "decoder", x_BTD, view, cfg, decoder_key, capture, remat, CrossAttention, source
+    )
     logits_BTV = read_out(params, y_BTD, cfg)
     return (logits_BTV, read | written) if capture else logits_BTV
 
 
-def unstack(params):
-    """The parameters with the decoder's blocks as a list of layers, see layers.stack."""
-    return params | {"decoder": stack.unstack(params["decoder"])}
+def unstack(params: dict[str, Any]) -> dict[str, Any]:
+    """Return the parameters with the decoder's blocks as a list of layers, see `layers.block.unstack`."""
+    return params | {"decoder": block.unstack(params["decoder"])}
 
 
-def encode(params, source_BS, cfg, *, source_lengths_B=None, key=None):
-    """What the encoder makes of the sources: (B, S, D). Without a key there is no dropout.
+def encode(
+    params: dict[str, Any],
+    source_BS: jax.Array,
+    cfg: Config,
+    *,
+    source_lengths_B: jax.Array | None = None,
+    key: jax.Array | None = None,
+) -> jax.Array:
+    """Return the states of the sources, (B, S, D), for arguments as in `apply`. Those of padding mean nothing."""
+    return _encode(params, source_BS, cfg, source_lengths_B, key)[0].x_BSD
 
-    source_lengths_B: rows are right-padded; the vectors beyond a row's length mean nothing.
+
+def init_cache(
+    params: dict[str, Any],
+    source_BS: jax.Array,
+    cfg: Config,
+    length: int,
+    source_lengths_B: jax.Array | None = None,
+) -> dict[str, Any]:
+    """Return the encoded sources and room for targets of up to `length` tokens: a dict, batch first in each leaf.
+
+    Of the sources it holds the keys and values of each layer's cross-attention, which every new token reads.
     """
-    return _encode(params, source_BS, cfg, source_lengths_B, key, ())[0]
+    source, _ = _encode(params, source_BS, cfg, source_lengths_B)
+    own, blocks = _side(cfg, "decoder"), unstack(params)["decoder"]["blocks"]
+    scheme = own.position_options
+    read = [project_source(layer["cross_attention"], source.x_BSD, scheme) for layer in blocks]
+    empty = model.init_cache(own, len(source_BS), length, source.x_BSD.dtype)
+    return empty | {"source_mask": source.mask_BTS, "source": read}
 
 
-def init_cache(params, source_BS, cfg, length, source_lengths_B=None):
-    """The sources, encoded once, and room for targets of up to `length` tokens: a plain dict, batch first in each leaf.
+def extend(
+    params: dict[str, Any],
+    tokens_BT: jax.Array,
+    cache: dict[str, Any],
+    cfg: Config,
+    *,
+    lengths_B: jax.Array | None = None,
+) -> tuple[jax.Array, dict[str, Any]]:
+    """Return the logits of new target tokens after those in the cache, and the cache with them.
 
-    Of the sources it holds the keys and values of each layer's cross-attention, which every token to come reads.
+    Serves prefill and single steps alike. A row must not outgrow the cache, nor the max_len of learned positions. The
+    arguments and what is raised are as in `model.extend`.
     """
-    source_BSD, mask_BTS, _ = _encode(params, source_BS, cfg, source_lengths_B, None, ())
-    B = len(source_BS)
-    empty_BHSK = jnp.zeros((B, cfg.n_heads, length, cfg.d_model // cfg.n_heads), source_BSD.dtype)
-    scheme, blocks = _scheme(cfg), unstack(params)["decoder"]["blocks"]
-    return {
-        "length": jnp.zeros(B, jnp.int32),
-        "position": jnp.full((B, length), -1, jnp.int32),
-        "source_mask": mask_BTS,
-        "source": [project_source(layer["cross_attention"], source_BSD, scheme) for layer in blocks],
-        "layers": [{"key": empty_BHSK, "value": empty_BHSK.copy()} for _ in blocks],
-    }
+    x_BTD, cache = extend_states(params, tokens_BT, cache, cfg, lengths_B=lengths_B)
+    return read_out(params, x_BTD, cfg), cache
 
 
-def extend(params, tokens_BT, cache, cfg, *, lengths_B=None, head=None):
-    """Logits of new target tokens after those in the cache, and the cache with them: (logits_BTV, cache).
-
-    Serves prefill and single steps alike. lengths_B: how many of a row's new tokens are real, possibly none. A row must
-    not outgrow the cache, nor the max_len of learned positions. Raises ValueError for tokens that are no rows, and for
-    more of them than slots. head(params, x_BTD, cfg) -> logits_BTV stands in place of `read_out`, if given.
-    """
+def extend_states(
+    params: dict[str, Any],
+    tokens_BT: jax.Array,
+    cache: dict[str, Any],
+    cfg: Config,
+    *,
+    lengths_B: jax.Array | None = None,
+) -> tuple[jax.Array, dict[str, Any]]:
+    """Return the last states of new target tokens, (B, T, D), which `read_out` takes, and the cache with them."""
     config.check_tokens("tokens_BT", tokens_BT)
-    B, T = tokens_BT.shape
-    slots = cache["position"].shape[1]
+    (B, T), slots = tokens_BT.shape, cache["position"].shape[1]
     if T > slots:
         raise ValueError(f"{T} tokens do not fit a cache of {slots}")
     lengths_B = jnp.full(B, T, jnp.int32) if lengths_B is None else lengths_B
-    real_BT, positions_BT, cached_BS, positions_BS, write = place(cache, T, lengths_B, None)
-    mask_BTS, source_mask_BTS = causal_mask(positions_BT, positions_BS), cache["source_mask"]
-    view = View(mask_BTS, positions_BT, write=write, source_mask_BTS=source_mask_BTS)
-    x_BTD = _embed(params, "decoder", jnp.where(real_BT, tokens_BT, 0), positions_BT, cfg)
-    layers, blocks = [], unstack(params)["decoder"]["blocks"]
-    for layer_params, *caches in zip(blocks, cache["layers"], cache["source"], strict=True):
-        x_BTD, _, layer_cache = _block(cfg).apply({"params": layer_params}, x_BTD, view, *caches)
+    placed = place(cache, T, lengths_B, None)
+    mask_BTS = causal_mask(placed.positions_BT, placed.key_BS)
+    view = View(mask_BTS, placed.positions_BT, placed.positions_BT, placed.key_BS, attention, placed.store)
+    x_BTD = _embed(params, "decoder", jnp.where(placed.real_BT, tokens_BT, 0), placed.positions_BT, cfg)
+    one, layers = block.Block(_side(cfg, "decoder"), CrossAttention), []
+    for layer_params, layer_cache, read in zip(
+        unstack(params)["decoder"]["blocks"], cache["layers"], cache["source"], strict=True
+    ):
+        source = Source(cache["source_mask"], cache=read)
+        x_BTD, _, layer_cache = one.apply({"params": layer_params}, x_BTD, view, layer_cache, source)
         layers.append(layer_cache)
-    new = {"length": cache["length"] + lengths_B, "position": cached_BS, "layers": layers}
-    return (head or read_out)(params, x_BTD, cfg), cache | new
+    return x_BTD, cache | {"length": cache["length"] + lengths_B, "position": placed.cached_BS, "layers": layers}
 
 
-def _encode(params, source_BS, cfg, lengths_B, key, capture, remat=False):
-    """(source_BSD, which of it is no padding BTS, what was captured)."""
+def read_out(params: dict[str, Any], x_BTD: jax.Array, cfg: Config) -> jax.Array:
+    """Return the logits of the decoder's last states, (B, T, V)."""
+    own = params["decoder"] | {"embedding": _embedding(params, "decoder"), "head": params.get("head", {})}
+    return model.read_out(own, x_BTD, _side(cfg, "decoder"))
+
+
+def _side(cfg, name):
+    """Return the Config of the encoder or the decoder, as a decoder-only model has it."""
+    source = name == "encoder" or cfg.share_embeddings
+    same = ("d_model", "n_heads", "d_ff", "position", "max_len", "similarity", "scale_embedding", "attention_bias")
+    same += ("tie_embeddings", "activation", "norm_position", "norm_epsilon", "final_norm", "dropout")
+    return model.Config(
+        vocab_size=cfg.source_vocab_size if source else cfg.target_vocab_size,
+        n_layers=cfg.n_encoder_layers if name == "encoder" else cfg.n_decoder_layers,
+        output_projection=True,
+        head_bias=False,
+        **{field: getattr(cfg, field) for field in same},
+    )
+
+
+def _encode(params, source_BS, cfg, lengths_B=None, key=None, capture=(), remat=False):
+    """Return the Source, and {name: what was captured}. A source token sees all of its source."""
     config.check_tokens("source_BS", source_BS)
     source_BS, real_BS = mask_padding(source_BS, lengths_B)
-    mask_BTS, positions_BS = real_BS[:, None], jnp.arange(source_BS.shape[1], dtype=jnp.int32)[None]
+    positions_BS = jnp.arange(source_BS.shape[1], dtype=jnp.int32)[None]
+    view = View(real_BS[:, None], positions_BS, positions_BS, positions_BS, attention)
     x_BSD = _embed(params, "encoder", source_BS, positions_BS, cfg)
-    y_BSD, captured = _blocks(params, "encoder", x_BSD, cfg, key, capture, View(mask_BTS, positions_BS), remat)
-    return final_norm(params["encoder"], y_BSD, cfg), mask_BTS, captured
+    y_BSD, captured = _apply_blocks(params, "encoder", x_BSD, view, cfg, key, capture, remat)
+    return Source(view.mask_BTS, model.final_norm(params["encoder"], y_BSD, _side(cfg, "encoder"))), captured
 
 
 def _captures(side):
-    """What can be captured of one side: {its name: the name in a block}."""
+    """Return {name in `capture`: name in a block} of one side."""
     names = {f"{side}_attention": "attention", f"{side}_residual": "residual"}
     return names | ({"cross_attention": "cross_attention"} if side == "decoder" else {})
 
 
-def _blocks(params, side, x_BTD, cfg, key, capture, view, remat=False):
-    """(what the blocks of one side make of its embeddings, {name: what was captured})."""
-    names, view = _captures(side), replace(view, training=key is not None)
-    if key is not None:
-        x_BTD = nn.Dropout(cfg.dropout, deterministic=False).apply({}, x_BTD, rngs={"dropout": key})
-
-    def layer(layer_params, x_BTD, rngs, number):
-        y_BTD, weights, _ = _block(cfg).apply({"params": layer_params}, x_BTD, view, rngs=rngs)
-        return y_BTD, weights
-
-    asked = [names[name] for name in capture if name in names]
-    y_BTD, captured = scan(layer, params[side]["blocks"], x_BTD, key, asked, remat)
+def _apply_blocks(params, side, x_BTD, view, cfg, key, capture, remat, *cross):
+    names, blocks = _captures(side), params[side]["blocks"]
+    inner = tuple(names[name] for name in capture if name in names)
+    y_BTD, captured = model.apply_blocks(blocks, x_BTD, view, _side(cfg, side), key, inner, remat, *cross)
     return y_BTD, {name: captured[names[name]] for name in capture if name in names}
 
 
-def _block(cfg):
-    places = {"position": cfg.position, "position_options": _scheme(cfg)}
-    heads = attention.Config(
-        n_heads=cfg.n_heads, bias=cfg.attention_bias, output_projection=True, similarity=cfg.similarity, **places
-    )
-    return Block(
-        block.Config(
-            attention=heads,
-            d_ff=cfg.d_ff or 4 * cfg.d_model,
-            activation=cfg.activation,
-            norm_position=cfg.norm_position,
-            norm_epsilon=cfg.norm_epsilon,
-            dropout=cfg.dropout,
-        )
-    )
-
-
-def _scheme(cfg):
-    return position.load(cfg.position)()
-
-
-def _table(params, side):
-    """The embedding table of one side, which may be that of both."""
-    return (params[side].get("embedding") or params["encoder"]["embedding"])["table"]
+def _embedding(params, side):
+    """Return the embedding of one side, which may be that of both."""
+    return params[side].get("embedding") or params["encoder"]["embedding"]
 
 
 def _embed(params, side, tokens_BT, positions_BT, cfg):
     T, most = tokens_BT.shape[1], max_tokens(cfg)
     if most is not None and T > most:
         raise ValueError(f"{T} tokens, but {cfg.position} positions end at max_len {most}")
-    table_VD = _table(params, side)
-    embedding = Embedding(len(table_VD), cfg.d_model, cfg.scale_embedding)
-    x_BTD = embedding.apply({"params": {"table": table_VD}}, tokens_BT)
-    places, own = position.Embedding(_scheme(cfg), cfg.max_len), params[side].get("position", {})
-    return places.apply({"params": own}, x_BTD, positions_BT)
-
-
-def final_norm(params, x_BTD, cfg):
-    """The norm after the last block of a side, whose parameters these are; x itself where there is none."""
-    if not cfg.final_norm:
-        return x_BTD
-    return LayerNorm(cfg.norm_epsilon).apply({"params": params["final_norm"]}, x_BTD)
-
-
-def read_out(params, x_BTD, cfg):
-    """The logits of what the decoder's blocks made of its tokens."""
-    x_BTD = final_norm(params["decoder"], x_BTD, cfg)
-    table_VD = _table(params, "decoder") if cfg.tie_embeddings else None
-    return Head(cfg.target_vocab_size, bias=False).apply({"params": params.get("head", {})}, x_BTD, table_VD)
+    return model.embed(
+        params[side] | {"embedding": _embedding(params, side)}, tokens_BT, positions_BT, _side(cfg, side)
+    )

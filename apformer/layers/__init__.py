@@ -4,9 +4,11 @@ Arrays carry their axes as a suffix, which einsum repeats: x_BTD. `apformer/READ
 Softmax, norms, angles and the loss are computed in at least float32, whatever the parameters are kept in.
 """
 
+from typing import Any
+
 import jax.numpy as jnp
 
 
-def at_least_float32(dtype):
-    """float32, or float64 for float64."""
+def at_least_float32(dtype: Any) -> Any:
+    """Return float32, or float64 for float64."""
     return jnp.float64 if dtype == jnp.float64 else jnp.float32

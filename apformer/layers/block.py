@@ -1,82 +1,122 @@
-"""The residual block: x + sublayer(norm(x)) (pre-norm, GPT-2) or norm(x + sublayer(x)) (post-norm, as published).
+"""The residual block, and a stack of blocks.
 
-Two sub-layers, attention then feed-forward, and between them cross-attention where there is a source to read. Without
-`residual` a sub-layer's output replaces x. Without `feedforward` a block is its attention. Without
-`feedforward_norm` it has one norm, that of attention.
+    pre-norm     x + sublayer(norm(x))         GPT-2; Xiong et al. 2020
+    post-norm    norm(x + sublayer(x))         Vaswani et al. 2017, figure 1
 
-Vaswani et al. 2017, figure 1; Xiong et al. 2020 for the place of the norm.
+Two sub-layers, attention then feed-forward. A decoder that reads a source has cross-attention between the two.
+
+The parameters of a stack have a leading axis of layers. A scan over it compiles one block, whatever the depth:
+training uses it. A step of generation reads each parameter once, and a scan would copy each layer out of the stack in
+every step. So generation cuts the stack into a list once, before its first step.
 """
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from typing import Any
 
+import jax
+import jax.numpy as jnp
 from flax import linen as nn
 
-from apformer.layers.attention import Attention, CrossAttention
-from apformer.layers.attention import Config as AttentionConfig
+from apformer.layers.attention import Attention
 from apformer.layers.feedforward import FeedForward
+from apformer.layers.masks import View
 from apformer.layers.norm import LayerNorm, RMSNorm
 
 
-@dataclass(frozen=True)
-class Config:
-    """What one layer does. The fields are as in `model.Config`."""
-
-    attention: AttentionConfig
-    d_ff: int
-    activation: str = "relu"
-    feedforward: bool = True
-    feedforward_bias: bool = True
-    feedforward_norm: bool = True
-    norm: str = "layer"
-    norm_bias: bool = True
-    norm_position: str = "pre"
-    norm_epsilon: float = 1e-5
-    residual: bool = True
-    dropout: float = 0.0
-
-
 class Block(nn.Module):
-    """One layer of an encoder or of a decoder; the view says what its attention may see."""
+    """One layer of a transformer."""
 
-    cfg: Config
+    cfg: Any  # of the model
+    cross: Callable[..., Any] | None = None  # `cross_attention.CrossAttention`, in a decoder that reads a source
 
     @nn.compact
-    def __call__(self, x_BTD, view, cache=None, source_cache=None):
-        """(x_BTD, {"attention": weights BHTS, and "cross_attention" if there is a source}, cache).
+    def __call__(
+        self, x_BTD: jax.Array, view: View, cache: Any = None, source: Any = None
+    ) -> tuple[jax.Array, dict[str, jax.Array | None], Any]:
+        """Return (x_BTD, {name of an attention: its weights}, the cache of this layer).
 
-        cache: of this layer, for `view.write`; source_cache: what `attention.project_source` made of the source.
+        Without `residual` the output of a sub-layer replaces x. Without `feedforward` a block is its attention.
         """
         cfg, weights = self.cfg, {}
-        dropout = nn.Dropout(cfg.dropout, deterministic=not view.training, name="dropout")
+        dropout = nn.Dropout(cfg.dropout, deterministic=not self.has_rng("dropout"), name="dropout")
 
-        def before(norm, x_BTD):
-            return norm(x_BTD) if cfg.norm_position == "pre" else x_BTD
-
-        def after(norm, x_BTD, y_BTD):
-            y_BTD = x_BTD + dropout(y_BTD) if cfg.residual else dropout(y_BTD)
+        def sublayer(name: str, x_BTD: jax.Array, function: Callable[..., Any], has_norm: bool = True) -> jax.Array:
+            norm = norm_of(cfg, name) if has_norm else lambda x_BTD: x_BTD
+            y_BTD = dropout(function(norm(x_BTD) if cfg.norm_position == "pre" else x_BTD))
+            y_BTD = x_BTD + y_BTD if cfg.residual else y_BTD
             return norm(y_BTD) if cfg.norm_position == "post" else y_BTD
 
-        norm = norm_of(cfg, "attention_norm")
-        attend = Attention(cfg.attention, name="attention")
-        y_BTD, weights["attention"], cache = attend(before(norm, x_BTD), view, cache)
-        x_BTD = after(norm, x_BTD, y_BTD)
-        if view.source_mask_BTS is not None:
-            norm = norm_of(cfg, "cross_attention_norm")
-            cross_attend = CrossAttention(cfg.attention, name="cross_attention")
-            y_BTD, weights["cross_attention"] = cross_attend(before(norm, x_BTD), view, source_cache)
-            x_BTD = after(norm, x_BTD, y_BTD)
-        if not cfg.feedforward:
-            return x_BTD, weights, cache
-        norm = norm_of(cfg, "feedforward_norm") if cfg.feedforward_norm else lambda x_BTD: x_BTD
-        feedforward = FeedForward(cfg.d_ff, cfg.activation, cfg.feedforward_bias, name="feedforward")
-        x_BTD = after(norm, x_BTD, feedforward(before(norm, x_BTD)))
+        def attend(x_BTD: jax.Array) -> jax.Array:
+            nonlocal cache
+            y_BTD, weights["attention"], cache = Attention(cfg, name="attention")(x_BTD, view, cache)
+            return y_BTD
+
+        def read_source(x_BTD: jax.Array) -> jax.Array:
+            y_BTD, weights["cross_attention"] = self.cross(cfg, name="cross_attention")(x_BTD, view, source)
+            return y_BTD
+
+        x_BTD = sublayer("attention_norm", x_BTD, attend)
+        if self.cross is not None:
+            x_BTD = sublayer("cross_attention_norm", x_BTD, read_source)
+        if cfg.feedforward:
+            feedforward = FeedForward(cfg.d_ff or 4 * cfg.d_model, cfg.activation, name="feedforward")
+            x_BTD = sublayer("feedforward_norm", x_BTD, feedforward, cfg.feedforward_norm)
         return x_BTD, weights, cache
 
 
-def norm_of(cfg, name=None):
-    """The norm of a Config, of a model or of a block: LayerNorm, with a bias if asked, RMSNorm, or the identity."""
+def norm_of(cfg: Any, name: str | None = None) -> Callable[[jax.Array], jax.Array]:
+    """Return the norm of a Config: LayerNorm, RMSNorm or the identity."""
     if cfg.norm == "none":
         return lambda x_BTD: x_BTD
-    if cfg.norm == "rms":
-        return RMSNorm(cfg.norm_epsilon, name=name)
-    return LayerNorm(cfg.norm_epsilon, cfg.norm_bias, name=name)
+    return (RMSNorm if cfg.norm == "rms" else LayerNorm)(cfg.norm_epsilon, name=name)
+
+
+def unstack(params: dict[str, Any]) -> dict[str, Any]:
+    """Return the parameters of a decoder with its blocks as a list of layers, which `extend` reads without a copy.
+
+    A list stays as it is. Under jit, call it once, outside the loop over the tokens.
+    """
+    if isinstance(params["blocks"], list):
+        return params
+    (n_layers,) = {leaf.shape[0] for leaf in jax.tree.leaves(params["blocks"])}
+    blocks = [jax.tree.map(lambda stacked, layer=layer: stacked[layer], params["blocks"]) for layer in range(n_layers)]
+    return params | {"blocks": blocks}
+
+
+def scan(
+    block: Callable[..., Any],
+    params: dict[str, Any],
+    x_BTD: jax.Array,
+    key: jax.Array | None,
+    capture: tuple[str, ...],
+    remat: bool = False,
+) -> tuple[jax.Array, dict[str, jax.Array]]:
+    """Apply a stack of blocks.
+
+    Args:
+        block: block(layer_params, x_BTD, rngs) -> (y_BTD, {name: attention weights}).
+        params: Parameters of the blocks, with a leading axis of layers.
+        x_BTD: Input of the first block.
+        key: Randomness of dropout; each layer has a key of its own. With None there is no dropout.
+        capture: Names of weights, or "residual" for x_BTD and the output of each block.
+        remat: Compute the inside of each block again for the gradient.
+
+    Returns:
+        The output of the last block, and {name: what was captured, with a leading axis of layers}.
+    """
+    (n_layers,) = {leaf.shape[0] for leaf in jax.tree.leaves(params)}
+
+    def step(x_BTD: jax.Array, layer: Any) -> Any:
+        layer_params, layer_key = layer
+        y_BTD, weights = block(layer_params, x_BTD, None if key is None else {"dropout": layer_key})
+        captured = weights | {"residual": y_BTD}
+        return y_BTD, {name: captured[name] for name in capture}
+
+    keys_L = None if key is None else jax.random.split(key, n_layers)
+    # A loop compiles faster, straight code runs faster, but undoes remat.
+    unroll = 1 if remat or n_layers > 4 else n_layers
+    step = jax.checkpoint(step) if remat else step
+    y_BTD, captured = jax.lax.scan(step, x_BTD, (params, keys_L), unroll=unroll)
+    if "residual" in capture:
+        captured["residual"] = jnp.concatenate([x_BTD[None], captured["residual"]])
+    return y_BTD, captured

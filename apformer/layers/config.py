@@ -5,13 +5,13 @@ the field or the argument.
 """
 
 from dataclasses import fields
-from typing import Literal, get_args, get_origin
+from typing import Any, Literal, get_args, get_origin
 
 
-def check(cfg, sizes, shares=()):
-    """Raises ValueError that names the first field at fault.
+def check(cfg: Any, sizes: tuple[str, ...], shares: tuple[str, ...] = ()) -> None:
+    """Raise ValueError that names the first field at fault.
 
-    sizes: the fields that count something, or are None; shares: those that are a share below 1, such as dropout.
+    `sizes` are the fields that count something, or are None. `shares` are those that are a share below 1.
     """
     for field in fields(cfg):
         value, choices = getattr(cfg, field.name), get_args(field.type)
@@ -25,22 +25,14 @@ def check(cfg, sizes, shares=()):
             raise ValueError(f"{name} {getattr(cfg, name)} is not in 0 up to, not including, 1")
 
 
-def check_heads(cfg):
-    """Raises ValueError unless the width divides into heads."""
+def check_heads(cfg: Any) -> None:
+    """Raise ValueError unless the width divides into heads."""
     if cfg.d_model % cfg.n_heads:
         raise ValueError(f"d_model {cfg.d_model} is not a multiple of n_heads {cfg.n_heads}")
 
 
-def check_weighting(cfg):
-    """Raises ValueError that names the field at fault where the parts of attention do not go together."""
-    if cfg.weighting == "geometric" and cfg.attention_sink:
-        raise ValueError("attention_sink is for a softmax: weighting geometric reads nothing without one")
-    if cfg.weighting == "geometric" and cfg.window is not None:
-        raise ValueError("weighting geometric takes keys in order: drop window")
-
-
-def check_tokens(name, tokens):
-    """Raises ValueError unless tokens are an array of rows of tokens."""
+def check_tokens(name: str, tokens: Any) -> None:
+    """Raise ValueError unless tokens are an array of rows of tokens."""
     shape = getattr(tokens, "shape", None)
     if shape is None or len(shape) != 2:
         found = f"a {type(tokens).__name__}" if shape is None else f"of shape {shape}"
@@ -49,8 +41,8 @@ def check_tokens(name, tokens):
         )
 
 
-def check_capture(capture, names):
-    """Raises ValueError unless every name to capture is one of these."""
+def check_capture(capture: tuple[str, ...], names: tuple[str, ...]) -> None:
+    """Raise ValueError unless every name to capture is one of these."""
     for name in capture:
         if name not in names:
             raise ValueError(f"capture {name!r} is none of {', '.join(names)}")

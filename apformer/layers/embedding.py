@@ -1,9 +1,10 @@
-"""Tokens to vectors and back: x = E[ids], times sqrt(d_model) if asked, and logits = X W_out + b.
+"""Tokens to vectors and back: x = E[ids], times sqrt(d_model) with `scale`, and logits = X W_out + b.
 
 Vaswani et al. 2017, section 3.4. The head is tied where it is handed the embedding table: W_out = E^T (Press and Wolf
 2017).
 """
 
+import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
@@ -18,7 +19,7 @@ class Embedding(nn.Module):
     scale: bool = False
 
     @nn.compact
-    def __call__(self, tokens_BT):
+    def __call__(self, tokens_BT: jax.Array) -> jax.Array:
         std = self.d_model**-0.5  # so that tied logits, and embeddings times sqrt(d_model), start at unit size
         table_VD = self.param("table", nn.initializers.normal(std), (self.vocab_size, self.d_model))
         x_BTD = jnp.take(table_VD, tokens_BT, axis=0)
@@ -32,7 +33,7 @@ class Head(nn.Module):
     bias: bool = True
 
     @nn.compact
-    def __call__(self, x_BTD, table_VD=None):
+    def __call__(self, x_BTD: jax.Array, table_VD: jax.Array | None = None) -> jax.Array:
         if table_VD is None:
             return Linear(self.vocab_size, self.bias, name="output")(x_BTD)
         logits_BTV = product(x_BTD, table_VD.T)

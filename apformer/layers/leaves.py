@@ -1,16 +1,16 @@
-"""What each parameter is: a matrix with its input and output axes, a gain, a bias or a table; and whether it decays.
+"""Roles of parameters: whether weight decay reaches them, and the input and output axes of a matrix.
 
-The optimizer asks which leaves decay and which are matrices; the adapters ask for the matrices. A leaf is known by the
-last name of its path. A position scheme declares its own. A name that nobody declared is an error.
+The optimizer asks for decay and matrices, adapters for matrices. A parameter is known by the last name of its path.
+Parameters of position schemes do not decay. A name that is not declared is an error.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from apformer.layers import position
 
 
 class Role(NamedTuple):
-    """Whether weight decay reaches a leaf, and the axes of a matrix.
+    """Role of a parameter.
 
     Axes are counted from the end, because the parameters of the blocks are stacked on a leading layer axis.
     """
@@ -23,7 +23,7 @@ class Role(NamedTuple):
 BIAS = Role(decays=False)
 GAIN = Role(decays=False)
 EMBEDDING = Role(decays=True)
-POSITION_TABLE = Role(decays=False)
+POSITION = Role(decays=False)
 FACTOR = Role(decays=True)
 
 LEAVES = {
@@ -41,21 +41,17 @@ LEAVES = {
 }
 
 
-def role(path):
-    """The Role of the leaf at a path of jax.tree_util. Raises ValueError for a leaf that nobody declared."""
+def role(path: tuple[Any, ...]) -> Role:
+    """Return the Role of the leaf at a path of jax.tree_util. Raises ValueError for a name that is not declared."""
     *owners, name = (entry.key for entry in path)
-    owner = owners[-1] if owners else None
-    if owner in position.names():  # a scheme that acts inside attention says what its parameters are
-        known = position.parameters(position.load(owner)).get(name)
-    else:
-        known = POSITION_TABLE if owner == "position" else LEAVES.get(name)
-    if known is None:
-        full_name = "/".join([*owners, name])
-        raise ValueError(f"parameter {full_name} has no role: declare it in layers/leaves.py or in its position scheme")
-    return known
+    if owners and owners[-1] in ("position", *position.names()):
+        return POSITION
+    if name not in LEAVES:
+        raise ValueError(f"parameter {'/'.join([*owners, name])} has no role: declare it in layers/leaves.py")
+    return LEAVES[name]
 
 
-def matrix(path):
-    """The Role of a matrix inside a block or a cell; None for every other leaf."""
+def matrix(path: tuple[Any, ...]) -> Role | None:
+    """Return the Role of a matrix inside a block or a cell; None for every other leaf."""
     found = role(path)
     return found if found.inputs and {entry.key for entry in path} & {"blocks", "cells"} else None

@@ -144,9 +144,6 @@ def _what_fits(sentence, settings):
         d_model, n_heads = map(int, numbers.groups())
         fitting = ", ".join(str(n) for n in range(1, min(d_model, 128) + 1) if _accepts(settings.model, d_model, n))
         return f"--n_heads {n_heads} does not divide --d_model {d_model}: give --n_heads {fitting}"
-    if odd := re.search(r"rotary positions need an even head width, not (\d+)", sentence):
-        remedy = "give other --d_model and --n_heads, or another --position"
-        return f"--position rotary needs an even d_model / n_heads, and not {odd[1]}: {remedy}"
     names = "|".join({**vars(settings.model), **vars(vars(settings.model).get("position_options", settings.model))})
     return re.sub(
         rf"^error parsing (?:model|(?:model\.)?position_options): ((?:{names})\b)?",

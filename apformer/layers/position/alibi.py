@@ -9,9 +9,9 @@ import jax.numpy as jnp
 class Scheme:
     """Each head prefers what is near, some heads more than others."""
 
-    def bias(self, param, view, cfg, dtype):
+    def bias(self, param, positions_BT, positions_BS, cfg, dtype):
         slopes_H = 2.0 ** (-8.0 * jnp.arange(1, cfg.n_heads + 1, dtype=dtype) / cfg.n_heads)
-        offsets_BTS = (view.positions_BT[:, :, None] - view.positions_BS[:, None, :]).astype(dtype)
+        offsets_BTS = (positions_BT[:, :, None] - positions_BS[:, None, :]).astype(dtype)
         return -slopes_H[None, :, None, None] * offsets_BTS[:, None]
 
     def reach(self, window):

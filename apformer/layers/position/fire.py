@@ -7,13 +7,10 @@ Below the threshold L the divisor stands still: else a short row would look like
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
-
-from apformer.layers.leaves import BIAS, GAIN, POSITION_TABLE
 
 
 @dataclass(frozen=True)
@@ -25,19 +22,13 @@ class Scheme:
     threshold: float = 64.0
     """L at the beginning of training: queries before it divide by psi(L)."""
 
-    parameters: ClassVar = {
-        **dict.fromkeys(("c", "multiplier"), GAIN),
-        **dict.fromkeys(("up", "down"), POSITION_TABLE),
-        **dict.fromkeys(("up_bias", "down_bias"), BIAS),
-    }
-
     def __post_init__(self):
         if self.bias_width < 1:
             raise ValueError(f"bias_width {self.bias_width} is less than 1")
         if not 0 < self.threshold < math.inf:
             raise ValueError(f"threshold {self.threshold} is no finite number above 0")
 
-    def bias(self, param, view, cfg, dtype):
+    def bias(self, param, positions_BT, positions_BS, cfg, dtype):
         width = self.bias_width
         c, multiplier, up_U, up_bias_U, down_UH, down_bias_H = (
             param(name, initial, shape).astype(dtype)
@@ -50,8 +41,8 @@ class Scheme:
                 ("down_bias", nn.initializers.zeros, (cfg.n_heads,)),
             )
         )
-        position_BT1 = view.positions_BT[:, :, None].astype(dtype)
-        offset_BTS = jnp.maximum(position_BT1 - view.positions_BS[:, None, :].astype(dtype), 0)
+        position_BT1 = positions_BT[:, :, None].astype(dtype)
+        offset_BTS = jnp.maximum(position_BT1 - positions_BS[:, None, :].astype(dtype), 0)
         psi = lambda x: jnp.log1p(abs(c) * x)  # noqa: E731
         share_BTS = psi(offset_BTS) / (psi(jnp.maximum(abs(multiplier) * self.threshold, position_BT1)) + 1e-6)
         inner_BTSU = nn.relu(share_BTS[..., None] * up_U[None, None, None] + up_bias_U[None, None, None])

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Scheme:
-    """Tokens are a set to one layer; the second sees how large a set each of them saw."""
+    """One causal layer cannot see order; a second layer can infer it from how many keys each token had."""
 
     def reach(self, window):
         return None if window is None else window - 1

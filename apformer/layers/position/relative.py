@@ -5,24 +5,19 @@ max_len offsets where there is no window.
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
-
-from apformer.layers.leaves import POSITION_TABLE
 
 
 @dataclass(frozen=True)
 class Scheme:
     """A learned bias for each head and offset."""
 
-    parameters: ClassVar = {"table": POSITION_TABLE}
-
-    def bias(self, param, view, cfg, dtype):
+    def bias(self, param, positions_BT, positions_BS, cfg, dtype):
         offsets = cfg.window or cfg.max_len
         table_HO = param("table", one_offset_each, (cfg.n_heads, offsets))
-        offsets_BTS = view.positions_BT[:, :, None] - view.positions_BS[:, None, :]
+        offsets_BTS = positions_BT[:, :, None] - positions_BS[:, None, :]
         return jnp.moveaxis(table_HO[:, jnp.clip(offsets_BTS, 0, offsets - 1)], 0, 1)
 
     def reach(self, window):

@@ -1,0 +1,54 @@
+"""Attention from the tokens of a target to a source (Vaswani et al. 2017, 3.2.3)."""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+
+from apformer.layers import position
+from apformer.layers.attention import attend, join, learned, matrix, project
+from apformer.layers.masks import View
+
+
+class Source(NamedTuple):
+    """What cross-attention reads: the states of a source, or the keys and values that `project_source` made of them."""
+
+    mask_BTS: jax.Array  # bool: the source tokens that are no padding
+    x_BSD: jax.Array | None = None
+    cache: dict[str, jax.Array] | None = None
+
+
+class CrossAttention(nn.Module):
+    """Attention of n_heads heads to a source. Rotary positions rotate queries and keys by their places."""
+
+    cfg: Any  # of the model
+
+    @nn.compact
+    def __call__(self, x_BTD: jax.Array, view: View, source: Source) -> tuple[jax.Array, jax.Array | None]:
+        """Return (y_BTD, weights_BHTS).
+
+        With fewer sources than rows, n rows next to each other read the same source: they are folded into one row.
+        """
+        scheme, mask_BTS = self.cfg.position_options, source.mask_BTS
+        q_BTHK = position.rotate(scheme, project(x_BTD, *matrix(self, "query")), view.positions_BT)
+        q_BTHK = q_BTHK.reshape(len(mask_BTS), -1, *q_BTHK.shape[2:])
+        if source.cache is None:
+            k_BSHK, v_BSHK = (project(source.x_BSD, *matrix(self, name)) for name in ("key", "value"))
+            k_BSHK = rotate_source(scheme, k_BSHK)
+        else:
+            k_BSHK, v_BSHK = (source.cache[name].swapaxes(1, 2) for name in ("key", "value"))
+        y_BTHK, weights_BHTS = attend(q_BTHK, k_BSHK, v_BSHK, mask_BTS, **learned(self))
+        return join(y_BTHK, *matrix(self, "output")).reshape(x_BTD.shape), weights_BHTS
+
+
+def project_source(params: dict[str, jax.Array], source_BSD: jax.Array, scheme: Any) -> dict[str, jax.Array]:
+    """Return the keys and values of a source for the cross-attention of these parameters, (B, H, S, K) each."""
+    key_value = {name: project(source_BSD, params[name], params.get(f"{name}_bias")) for name in ("key", "value")}
+    key_value["key"] = rotate_source(scheme, key_value["key"])
+    return {name: x_BSHK.swapaxes(1, 2) for name, x_BSHK in key_value.items()}
+
+
+def rotate_source(scheme: Any, k_BSHK: jax.Array) -> jax.Array:
+    """Return the keys of a source, rotated by their places in it."""
+    return position.rotate(scheme, k_BSHK, jnp.arange(k_BSHK.shape[1], dtype=jnp.int32)[None])

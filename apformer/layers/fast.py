@@ -1,0 +1,123 @@
+"""Derivatives that a CPU computes faster than those that JAX derives; values and derivatives are the same.
+
+`derivative` replaces the derivative of a plain function, which stays readable in its own file:
+
+    softmax, weighted sum   sum_k dy_k y_k replaces a sum over the keys
+    x W                     the gradient of the weights transposes the narrower matrix first
+    norms, GELU             the gradient keeps one quotient, or one slope, instead of each part of the equation
+
+XLA's programs for a CPU write a quotient to memory once, but compute sums and products again for each operation that
+reads them. So tangents divide first, and the gradients, which run backwards, divide last.
+
+All are `jax.custom_jvp`, so they serve forward mode, reverse mode, second derivatives and `vmap`. The environment
+variable APFORMER_PLAIN=1 leaves them out.
+"""
+
+import os
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+PLAIN = os.environ.get("APFORMER_PLAIN", "0") != "0"
+
+WIDE = 128  # of the narrower of two matrices; below, the plain product takes as long
+
+
+def derivative(rule: Callable[..., Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Decorate a function with a faster derivative.
+
+    Args:
+        rule: rule(plain, primals, tangents) -> (value, tangent), as `jax.custom_jvp` wants it. `plain` is the function.
+
+    Returns:
+        A decorator. The decorated function has the plain one as its `__wrapped__`.
+    """
+
+    def decorate(plain: Callable[..., Any]) -> Callable[..., Any]:
+        fast = jax.custom_jvp(plain)
+        fast.defjvp(lambda primals, tangents: rule(plain, primals, tangents))
+
+        @wraps(plain)
+        def function(*args: Any) -> Any:
+            return plain(*args) if PLAIN else fast(*args)
+
+        return function
+
+    return decorate
+
+
+def slope(plain, primals, tangents):
+    """Derive a function of single numbers: dy = slope dx. The slope is computed with y, and is all that is kept."""
+    (x,), (dx,) = primals, tangents
+    y, slope = jax.jvp(plain, (x,), (jnp.ones_like(x),))
+    return y, slope * dx
+
+
+def product(plain, primals, tangents):
+    """Derive x W. On a CPU the gradient of a wide W uses an explicit transpose of the narrower matrix."""
+    (x_BTD, W_DF), (dx_BTD, dW_DF) = primals, tangents
+    if min(W_DF.shape) < WIDE:
+        by_weights_BTF = plain(x_BTD, dW_DF)
+    else:
+        by_weights_BTF = jax.lax.platform_dependent(x_BTD, dW_DF, cpu=_transposed, default=plain)
+    return plain(x_BTD, W_DF), plain(dx_BTD, W_DF) + by_weights_BTF
+
+
+def _transposed(x_BTD, dW_DF):
+    """Compute x dW so that its gradient by dW multiplies one transposed matrix with one that is not.
+
+    Without the barriers XLA would make the transposition a part of the product again.
+    """
+    written = jax.lax.optimization_barrier
+    (*shape, D), F = x_BTD.shape, dW_DF.shape[1]
+    x_BD = x_BTD.reshape(-1, D)
+    if D <= F:
+        return jnp.einsum("DB,DF->BF", written(x_BD.T), dW_DF).reshape(*shape, F)
+    return written(jnp.einsum("FD,BD->FB", written(dW_DF.T), x_BD)).T.reshape(*shape, F)
+
+
+def layer_norm(plain, primals, tangents):
+    """Derive n = c / r, c = x - mean(x), r = sqrt(mean(c^2) + epsilon).
+
+    With u = dx / r: dn = u - mean(u) - n mean(n u).
+    """
+    (x_BTD, epsilon), (dx_BTD, _) = primals, tangents
+    r_BT1 = root(x_BTD - x_BTD.mean(-1, keepdims=True), epsilon)
+    n_BTD, u_BTD = plain(x_BTD, epsilon), dx_BTD / r_BT1
+    return n_BTD, u_BTD - u_BTD.mean(-1, keepdims=True) - n_BTD * (n_BTD * u_BTD).mean(-1, keepdims=True)
+
+
+def rms_norm(plain, primals, tangents):
+    """Derive n = x / r, r = sqrt(mean(x^2) + epsilon). With u = dx / r: dn = u - n mean(n u)."""
+    (x_BTD, epsilon), (dx_BTD, _) = primals, tangents
+    n_BTD, u_BTD = plain(x_BTD, epsilon), dx_BTD / root(x_BTD, epsilon)
+    return n_BTD, u_BTD - n_BTD * (n_BTD * u_BTD).mean(-1, keepdims=True)
+
+
+def root(c_BTD: jax.Array, epsilon: float) -> jax.Array:
+    """Return sqrt(mean(c^2) + epsilon) of each vector, (B, T, 1)."""
+    return jnp.sqrt(jnp.square(c_BTD).mean(-1, keepdims=True) + epsilon)
+
+
+def softmax_sum(plain, primals, tangents):
+    """Derive y = sum_s w_s v_s with w = softmax(scores): dy = sum_s w_s ds_s v_s - (sum_s w_s ds_s) y + sum_s w_s dv_s.
+
+    The gradient of the equations would sum weight times derivative over the keys, for each query. This one takes
+    sum_k dy_k y_k instead, which is as many numbers as a head is wide.
+    """
+    (scores_BHTS, mask_BTS, v_BSHK), (dscores_BHTS, _, dv_BSHK) = primals, tangents
+    y_BTHK, precise_BHTS = plain(scores_BHTS, mask_BTS, v_BSHK)
+    weights_BHTS = precise_BHTS.astype(v_BSHK.dtype)
+    moved_BHTS = jnp.where(mask_BTS[:, None], precise_BHTS * dscores_BHTS, 0.0)
+    whole_BHT1 = moved_BHTS.sum(-1, keepdims=True)
+    less_BTHK = whole_BHT1.swapaxes(1, 2) * y_BTHK.astype(whole_BHT1.dtype)
+    dy_BTHK = _weighted_sum(moved_BHTS.astype(v_BSHK.dtype), v_BSHK) - less_BTHK.astype(v_BSHK.dtype)
+    dweights_BHTS = moved_BHTS - precise_BHTS * whole_BHT1
+    return (y_BTHK, precise_BHTS), (dy_BTHK + _weighted_sum(weights_BHTS, dv_BSHK), dweights_BHTS)
+
+
+def _weighted_sum(weights_BHTS, v_BSHK):
+    return jnp.einsum("BHTS,BSHK->BTHK", weights_BHTS, v_BSHK)

@@ -1,0 +1,223 @@
+"""Attention within a window, without computing what the mask hides: the same numbers as the masked square.
+
+    score_s(t) = q_t . k_{t + s + 1 - W} / sqrt(K) + bias_s       s = 0 .. W - 1, the oldest key first
+
+Keys stand in order: W - 1 tokens before the first query, then the tokens of the queries. Two ways serve. For a narrow
+window each of the W scores of all queries is a product of two slices (`by_offset`). For long rows the row is cut into
+chunks of queries, each with its own keys and those of the window before (`by_chunk`; Beltagy et al. 2020), so that time
+and memory grow with the length of a row, and not with its square.
+"""
+
+import sys
+from collections.abc import Callable
+from functools import reduce
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import export
+
+from apformer.layers import at_least_float32, attention, position
+from apformer.layers.cache import Placed
+from apformer.layers.masks import View
+
+NARROW, HEAD = 8, 16  # window and width of a head up to which `by_offset` serves: each pair of them is an operation
+LEAST = 32  # queries of a chunk: smaller products are slower than the squares they replace
+
+
+def serves(cfg: Any, T: int) -> bool:
+    """Return whether the window of a model.Config is faster than the masked square for T new tokens.
+
+    The bias of the scores must depend on offsets alone.
+    """
+    if cfg.window is None or cfg.similarity != "scaled_dot" or cfg.attention_dropout or export.is_symbolic_dim(T):
+        return False
+    narrow = T > 1 and cfg.window <= NARROW and cfg.d_model // cfg.n_heads <= HEAD
+    return (narrow or T >= 4 * max(cfg.window, LEAST)) and position.knows_offsets(cfg.position_options)
+
+
+def view(T: int, W: int) -> View:
+    """Return the view of whole rows of T tokens: before their first tokens there are no keys."""
+    step_1T, step_1W = (jnp.arange(size, dtype=jnp.int32)[None] for size in (T, W))
+    exists_1TW = step_1T[:, :, None] + step_1W[:, None] >= W - 1
+
+    return View(exists_1TW, step_1T, step_1W[:, -1:], step_1W, sys.modules[__name__])
+
+
+def cached_view(cache: dict[str, Any], placed: Placed, W: int) -> View:
+    """Return the view of new tokens after those in a cache."""
+    T, rows_B1 = placed.real_BT.shape[1], jnp.arange(len(placed.real_BT))[:, None]
+    step_1W, cached_BS = jnp.arange(W, dtype=jnp.int32)[None], cache["position"]
+    before_BP = cache["length"][:, None] + step_1W[:, 1:] - W
+    slot_BP = before_BP % cached_BS.shape[1]
+    there_BP = (before_BP >= 0) & (jnp.take_along_axis(cached_BS, slot_BP, axis=1) == before_BP)
+    exists_BS = jnp.concatenate([there_BP, placed.real_BT], axis=1)
+    exists_BTW = jnp.stack([exists_BS[:, s : s + T] for s in range(W)], axis=-1)
+
+    def store(layer: dict[str, jax.Array], k_BTHK: jax.Array, v_BTHK: jax.Array) -> Any:
+        _, _, written = placed.store(layer, k_BTHK, v_BTHK)
+        pairs = (layer["key"], k_BTHK), (layer["value"], v_BTHK)
+        in_order = (jnp.concatenate([old_BHSK[rows_B1, :, slot_BP], new], axis=1) for old_BHSK, new in pairs)
+        return *in_order, written
+
+    return View(exists_BTW, placed.positions_BT, step_1W[:, -1:], step_1W, sys.modules[__name__], store)
+
+
+def attend(
+    q_BTHK: jax.Array,
+    k_BSHK: jax.Array,
+    v_BSHK: jax.Array,
+    mask_BTW: jax.Array,
+    bias_1H1W: jax.Array | None = None,
+    sink_H: jax.Array | None = None,
+    similarity_name: str = "scaled_dot",
+    *,
+    dropout: Callable[[jax.Array], jax.Array] | None = None,
+) -> tuple[jax.Array, None]:
+    """Return the weighted sum of the values, (B, T, H, K), as `attention.attend` gives it for the masked square.
+
+    Keys and values stand in order, S = T + W - 1 of them, of which `mask_BTW` tells those that exist; where the first
+    are missing, there are none before the row. The bias is that of one query and the keys of its window.
+    """
+    (_, T, H, K), W = q_BTHK.shape, mask_BTW.shape[-1]
+    dtype, missing = at_least_float32(q_BTHK.dtype), T + W - 1 - k_BSHK.shape[1]
+    bias_HW = jnp.zeros((H, W), dtype) if bias_1H1W is None else bias_1H1W[0, :, 0].astype(dtype)
+    if W <= NARROW and K <= HEAD and T > 1:
+        q_HKTB, *keys = (x_BTHK.transpose(2, 3, 1, 0) for x_BTHK in (q_BTHK, k_BSHK, v_BSHK))
+        keys = (jnp.pad(x_HKSB, ((0, 0), (0, 0), (missing, 0), (0, 0))) for x_HKSB in keys)
+        y_HKTB = by_offset(q_HKTB, *keys, mask_BTW.transpose(2, 1, 0), bias_HW, sink_H)
+        return y_HKTB.transpose(3, 2, 0, 1), None
+    k_BSHK, v_BSHK = (jnp.pad(x_BSHK, ((0, 0), (missing, 0), (0, 0), (0, 0))) for x_BSHK in (k_BSHK, v_BSHK))
+    return by_chunk(q_BTHK, k_BSHK, v_BSHK, mask_BTW, bias_HW, sink_H), None
+
+
+def project(x_BTD: jax.Array, W_DHK: jax.Array, bias_HK: jax.Array | None = None) -> jax.Array:
+    """Return x W + b for each head, (B, T, H, K), as `attention.project` does, from W^T x^T.
+
+    Its numbers lie in memory with the rows of the batch as the last axis, which is the order that `by_offset` reads.
+    The barrier has XLA write x^T once, and not read across x in each product.
+    """
+    (B, T, D), (_, H, K) = x_BTD.shape, W_DHK.shape
+    x_DN = jax.lax.optimization_barrier(x_BTD.transpose(2, 1, 0).reshape(D, T * B))
+    y_HKTB = jnp.einsum("DF,DN->FN", W_DHK.reshape(D, H * K), x_DN).reshape(H, K, T, B)
+    return (y_HKTB if bias_HK is None else y_HKTB + bias_HK[:, :, None, None]).transpose(3, 2, 0, 1)
+
+
+def join(y_BTHK: jax.Array, W_HKD: jax.Array | None = None, bias_D: jax.Array | None = None) -> jax.Array:
+    """Return the heads side by side, (B, T, D), through the output projection if there is one: `attention.join`."""
+    (B, T, H, K), y_HKTB = y_BTHK.shape, y_BTHK.transpose(2, 3, 1, 0)
+    if W_HKD is None:
+        return y_HKTB.reshape(H * K, T, B).transpose(2, 1, 0)
+    y_DN = jnp.einsum("FD,FN->DN", W_HKD.reshape(H * K, -1), y_HKTB.reshape(H * K, T * B))
+    y_BTD = y_DN.reshape(-1, T, B).transpose(2, 1, 0)
+    return y_BTD if bias_D is None else y_BTD + bias_D[None, None]
+
+
+@jax.custom_jvp
+def by_offset(
+    q_HKTB: jax.Array,
+    k_HKSB: jax.Array,
+    v_HKSB: jax.Array,
+    mask_WTB: jax.Array,
+    bias_HW: jax.Array,
+    sink_H: jax.Array | None,
+) -> jax.Array:
+    """Return the weighted sum of the values, (H, K, T, B), with the rows of the batch as the last axis.
+
+    A product of small squares costs a CPU more time to begin than to compute. Here each equation is a few operations on
+    long vectors, and a key at an offset is a slice.
+    """
+    shares, whole_HTB = _shares(q_HKTB, k_HKSB, mask_WTB, bias_HW, sink_H)
+    weights = [share_HTB / whole_HTB for share_HTB in shares[: len(mask_WTB)]]
+    return _sum(weights, _slices(v_HKSB, q_HKTB)).astype(v_HKSB.dtype)
+
+
+@by_offset.defjvp
+def _derivative(primals, tangents):
+    """dy = sum_s w_s ds_s v_s - (sum_s w_s ds_s) y + sum_s w_s dv_s, which divides first (see fast.py)."""
+    (q_HKTB, k_HKSB, v_HKSB, mask_WTB, bias_HW, sink_H), (dq_HKTB, dk_HKSB, dv_HKSB, _, dbias_HW, dsink_H) = (
+        primals,
+        tangents,
+    )
+    W, dtype = len(mask_WTB), bias_HW.dtype
+    shares, whole_HTB = _shares(q_HKTB, k_HKSB, mask_WTB, bias_HW, sink_H)
+    values = _slices(v_HKSB, q_HKTB)
+    weights = [share_HTB / whole_HTB for share_HTB in shares]
+    y_HKTB = _sum(weights[:W], values)
+    root = jnp.asarray(q_HKTB.shape[1] ** -0.5, dtype)
+    moved = []
+    for s, (key_HKTB, dkey_HKTB) in enumerate(zip(_slices(k_HKSB, q_HKTB), _slices(dk_HKSB, q_HKTB), strict=True)):
+        dscore_HTB = (dq_HKTB * key_HKTB + q_HKTB * dkey_HKTB).astype(dtype).sum(1) * root
+        dscore_HTB = (dscore_HTB + dbias_HW[:, s, None, None]) / whole_HTB
+        moved.append(shares[s] * jnp.where(mask_WTB[s][None], dscore_HTB, 0.0))
+    if sink_H is not None:
+        moved.append(shares[W] * (dsink_H.astype(dtype)[:, None, None] / whole_HTB))
+    dy_HKTB = _sum(moved[:W], values) - sum(moved)[:, None] * y_HKTB
+    dy_HKTB = dy_HKTB + _sum(weights[:W], _slices(dv_HKSB, q_HKTB))
+    return y_HKTB.astype(v_HKSB.dtype), dy_HKTB.astype(v_HKSB.dtype)
+
+
+def _shares(q_HKTB, k_HKSB, mask_WTB, bias_HW, sink_H):
+    """Return exp(score - largest score) of each key and of the sink, (H, T, B) each, and their sum."""
+    dtype = bias_HW.dtype
+    root = jnp.asarray(q_HKTB.shape[1] ** -0.5, dtype)
+
+    def score(s, key_HKTB):
+        score_HTB = _dot(q_HKTB, key_HKTB, dtype) * root + bias_HW[:, s, None, None]
+        return jnp.where(mask_WTB[s][None], score_HTB, jnp.finfo(dtype).min)
+
+    scores = [score(s, key_HKTB) for s, key_HKTB in enumerate(_slices(k_HKSB, q_HKTB))]
+    scores += [] if sink_H is None else [sink_H.astype(dtype)[:, None, None]]
+    largest_HTB = reduce(jnp.maximum, scores)
+    shares = [jnp.exp(score_HTB - largest_HTB) for score_HTB in scores]
+    return shares, sum(shares)
+
+
+def _slices(x_HKSB, q_HKTB):
+    """Return the key or value of each query at each offset, the oldest first: W arrays (H, K, T, B)."""
+    T = q_HKTB.shape[2]
+    return [x_HKSB[:, :, s : s + T] for s in range(x_HKSB.shape[2] - T + 1)]
+
+
+def _dot(a_HKTB, b_HKTB, dtype):
+    """Return a . b for each head and token, (H, T, B)."""
+    return sum(a_HKTB[:, k].astype(dtype) * b_HKTB[:, k].astype(dtype) for k in range(a_HKTB.shape[1]))
+
+
+def _sum(weights, values):
+    """Return the sum of weight times value over the offsets, (H, K, T, B)."""
+    pairs = zip(weights, values, strict=True)
+    return sum(weight_HTB[:, None] * value_HKTB.astype(weight_HTB.dtype) for weight_HTB, value_HKTB in pairs)
+
+
+def by_chunk(
+    q_BTHK: jax.Array,
+    k_BSHK: jax.Array,
+    v_BSHK: jax.Array,
+    mask_BTW: jax.Array,
+    bias_HW: jax.Array,
+    sink_H: jax.Array | None,
+) -> jax.Array:
+    """Return the weighted sum of the values, (B, T, H, K), with chunks in the place of rows."""
+    (B, T), W = q_BTHK.shape[:2], mask_BTW.shape[-1]
+    Q = max(W, LEAST)
+    C, S = -(-T // Q), Q + W - 1
+
+    def queries(x_BT):
+        """Return chunks of Q queries, (B C, Q, ...), the last filled up."""
+        x_BT = jnp.pad(x_BT, ((0, 0), (0, C * Q - T), *((0, 0),) * (x_BT.ndim - 2)))
+        return x_BT.reshape(-1, Q, *x_BT.shape[2:])
+
+    def keys(x_BSHK):
+        """Return the keys of each chunk, (B C, Q + W - 1, H, K): its own, and the W - 1 before them."""
+        x_BSHK = jnp.pad(x_BSHK, ((0, 0), (0, 2 * C * Q - x_BSHK.shape[1]), (0, 0), (0, 0)))
+        halves = (x_BSHK[:, first : first + C * Q].reshape(B, C, Q, *x_BSHK.shape[2:]) for first in (0, Q))
+        return jnp.concatenate([*halves], axis=2)[:, :, :S].reshape(-1, S, *x_BSHK.shape[2:])
+
+    offset_QS = jnp.arange(S)[None] - jnp.arange(Q)[:, None]
+    inside_QS, offset_QS = (offset_QS >= 0) & (offset_QS < W), jnp.clip(offset_QS, 0, W - 1)
+    mask_BQS = queries(mask_BTW)[:, jnp.arange(Q)[:, None], offset_QS] & inside_QS[None]
+    mask_BQS = jnp.tile(mask_BQS, (B // len(mask_BTW), 1, 1))
+    bias_1HQS = bias_HW[None, :, offset_QS]
+    y_BQHK, _ = attention.attend(queries(q_BTHK), keys(k_BSHK), keys(v_BSHK), mask_BQS, bias_1HQS, sink_H)
+    return y_BQHK.reshape(B, C * Q, *y_BQHK.shape[2:])[:, :T]

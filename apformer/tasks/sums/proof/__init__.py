@@ -1,1 +1,0 @@
-"""The strings that a prediction depends on, for apformer.proof."""
