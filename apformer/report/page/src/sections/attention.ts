@@ -48,10 +48,7 @@ export function attention(state: State): HTMLElement {
 
   function drawCards() {
     const close = (pin: Pin) => (pinned.length > 1 ? () => toggle(pin) : null);
-    redraw(
-      cards,
-      ...pinned.map((pin) => headCard(...pin, showScores, state.run.circuit?.[`${pin[1]}.${pin[2]}`], close(pin))),
-    );
+    redraw(cards, ...pinned.map((pin) => headCard(...pin, showScores, close(pin))));
   }
 
   /** The heads of one kind, a row for each layer. */
