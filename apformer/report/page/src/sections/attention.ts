@@ -93,13 +93,15 @@ export function attention(state: State): HTMLElement {
     showScores = i === 1;
     drawCards();
   });
+  const alone = all.length === 1 && all[0].layers * state.cfg.n_heads === 1; // which is shown large below
+  const compare = h("span", { class: "note" }, "Choose up to four heads to compare them.");
   return section(
     "attention",
     "Attention",
     lead + sink,
     offNotice(state),
-    heads,
-    h("div", { class: "controls" }, h("span", { class: "note" }, "Choose up to four heads to compare them."), kind),
+    alone ? null : heads,
+    h("div", { class: "controls" }, alone ? null : compare, kind),
     cards,
   );
 }

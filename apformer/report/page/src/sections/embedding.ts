@@ -22,7 +22,12 @@ export function embedding(run: Run, params: Params | null): HTMLElement {
 }
 
 function plane(run: Run): HTMLElement {
-  if (!run.embedding) return missing("The vocabulary is too large to be drawn.");
+  if (!run.embedding)
+    return missing(
+      architecture(run)
+        ? "The vocabulary is too large to be drawn."
+        : `This page does not know the embeddings of the architecture ${run.architecture}.`,
+    );
   const { points, shares } = run.embedding;
   const { digits } = run.task;
   const words = digits ? " The line joins 0 to 9." : "";
@@ -54,7 +59,7 @@ function positions(run: Run, params: Params | null): HTMLElement {
   const twin = architecture(run);
   if (twin && !twin.attends)
     return missing("A recurrent network has no positions: it reads one character after the other.");
-  if (cfg.position === undefined) return missing("This kind of model has no positions.");
+  if (cfg.position === undefined) return missing(`This page does not know the positions of ${run.architecture}.`);
   if (cfg.position === "none")
     return missing("This model has no positions: it tells places apart by the causal mask alone.");
   if (cfg.position === "sinusoidal")

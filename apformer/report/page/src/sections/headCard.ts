@@ -51,14 +51,22 @@ export function headCard(
     );
   }
 
-  const closing = { type: "button", "aria-label": `Close ${title}`, disabled: !close, onclick: () => close?.() };
+  const closing = { type: "button", "aria-label": `Close ${title}`, onclick: () => close?.() };
   return h(
     "article",
     { class: "card" },
-    h("div", { class: "card-head" }, h("h3", {}, title), h("button", closing, "×")),
-    h("div", { class: "matrix-frame" }, arcs(sight, weights[at], at)),
-    h("p", { class: "readout" }, sentence(sight, weights[at], at)),
-    h("div", { class: "matrix-frame" }, picture),
+    h("div", { class: "card-head" }, h("h3", {}, title), close && h("button", closing, "×")),
+    h(
+      "div",
+      { class: "card-body" },
+      h(
+        "div",
+        {},
+        h("div", { class: "matrix-frame" }, arcs(sight, weights[at], at)),
+        h("p", { class: "readout" }, sentence(sight, weights[at], at)),
+      ),
+      h("div", { class: "matrix-frame" }, picture),
+    ),
   );
 }
 
