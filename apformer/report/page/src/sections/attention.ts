@@ -48,7 +48,10 @@ export function attention(state: State): HTMLElement {
 
   function drawCards() {
     const close = (pin: Pin) => (pinned.length > 1 ? () => toggle(pin) : null);
+    const frames = () => [...cards.querySelectorAll(".matrix-frame")];
+    const places = frames().map((frame) => frame.scrollLeft);
     redraw(cards, ...pinned.map((pin) => headCard(...pin, showScores, close(pin))));
+    frames().forEach((frame, i) => scroll(frame, places[i] ?? 0));
   }
 
   /** The heads of one kind, a row for each layer. */
@@ -104,6 +107,15 @@ export function attention(state: State): HTMLElement {
     h("div", { class: "controls" }, alone ? null : compare, kind),
     cards,
   );
+}
+
+/** Scroll a drawing to where it was, and on to the token that asks if that cannot be seen. */
+function scroll(frame: Element, place: number) {
+  frame.scrollLeft = place;
+  const asks = frame.querySelector(".asks")?.getBoundingClientRect();
+  const box = frame.getBoundingClientRect();
+  if (asks && (asks.left < box.left || asks.right > box.right))
+    frame.scrollLeft += asks.left - box.left - box.width / 2;
 }
 
 /** All heads where they are few; else the two of the first kind without which the model is worst, by Python's table. */
