@@ -225,7 +225,7 @@ def _read_out(column: _Column, vocab_size: int, cfg: Any, logits: str = "logits 
 
 
 def _canvas(width: float) -> tuple["Figure", "Axes"]:
-    figure = blank(width, 6, layout="none")
+    figure = blank(width, 6, layout=None)
     return figure, figure.add_axes((0, 0, 1, 1))
 
 
@@ -243,7 +243,7 @@ def _beside(words: list[str]) -> list[tuple[str, float]]:
     return [(word, 2.4 * (k - (len(words) - 1) / 2)) for k, word in enumerate(words)]
 
 
-def _patch(axes: "Axes", box: tuple[float, float, float, float], rounding: float, **style: str) -> None:
+def _patch(axes: "Axes", box: tuple[float, float, float, float], rounding: float, **style: Any) -> None:
     """Draw a rectangle (left, bottom, width, height) with round corners."""
     from matplotlib.patches import FancyBboxPatch
 

@@ -32,7 +32,7 @@ def pictures(settings: Settings, params: dict, batch: Any, vocabulary: Sequence[
     tokens_T = longest_row(asked.few(batch))
     apply = jax.jit(architecture.apply, static_argnames=("cfg", "capture"))
     _, captured = apply(params, tokens_T[None], settings.model, capture=("attention",))
-    texts = [visible(vocabulary[token]) for token in tokens_T]
+    texts = [visible(vocabulary[int(token)]) for token in tokens_T]
     return {"attention": heads(np.asarray(captured["attention"], np.float32)[:, 0], texts)}
 
 

@@ -14,8 +14,7 @@ _OFF = "\x1b[0m"
 
 def in_colour(stream: TextIO | None = None) -> bool:
     """Return whether a stream, standard output by default, is a terminal that shows colours, and NO_COLOR not set."""
-    stream = sys.stdout if stream is None else stream
-    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    return (stream or sys.stdout).isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 def cut(tokens: Iterable[int], tokenizer: Any, colour: bool) -> str:

@@ -6,7 +6,7 @@ imported when the first figure is made. Colours are from Okabe and Ito's palette
 
 import textwrap
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -20,7 +20,7 @@ BLUE, ORANGE, SKY, GREY = "#0072B2", "#D55E00", "#56B4E9", "#555555"
 MODES = {"teacher_forced": ("teacher-forced", SKY, 4.0), "free_running": ("free-running", BLUE, 1.5)}
 
 
-def blank(width: float, height: float, layout: str = "constrained") -> "Figure":
+def blank(width: float, height: float, layout: Literal["constrained"] | None = "constrained") -> "Figure":
     """Return an empty figure of a size in inches."""
     from matplotlib.figure import Figure
 
@@ -48,11 +48,11 @@ def loss_curve(records: list[dict], bayes_floor: float | None = None) -> "Figure
         bayes_floor: Loss of the Bayes predictor on the validation rows of the run.
     """
     names = [name for name in ("loss", "exact") if any(name in record for record in records)] or ["loss"]
-    figure, panels = _panels("Training", rows=len(names), height=1.4 + 2.4 * len(names))
-    for axes, name in zip(panels, names, strict=True):
+    figure, both = panels("Training", rows=len(names), height=1.4 + 2.4 * len(names))
+    for axes, name in zip(both, names, strict=True):
         _curve(axes, records, name, "training", BLUE)
         _curve(axes, records, f"validation_{name}", "validation", ORANGE, marker="o", markersize=3.5)
-    upper, lower = panels[0], panels[-1]
+    upper, lower = both[0], both[-1]
     if bayes_floor is not None:
         label = f"Bayes predictor on the validation rows, {bayes_floor:.4f}"
         upper.axhline(bayes_floor, color=GREY, linestyle="--", label=label)
@@ -61,27 +61,27 @@ def loss_curve(records: list[dict], bayes_floor: float | None = None) -> "Figure
     _log_axis(upper)
     if "exact" in names:
         _percent_axis(lower)
-    members = max((np.size(record.get("loss")) for record in records), default=1)
+    members = max((np.size(record.get("loss", 0)) for record in records), default=1)
     lower.set(xlabel="step" if members == 1 else f"step (line: median of {members} members, band: least to greatest)")
-    _legend(upper)
+    legend(upper)
     return figure
 
 
 def accuracy_by_position(evaluation: dict) -> "Figure":
     """Draw the share of terms exactly right by their number in the sequence, from the result of an evaluation."""
     groups = [group for group in evaluation["by_position"] if group["count"]]
-    figure, (axes,) = _panels("Accuracy by position")
+    figure, (axes,) = panels("Accuracy by position")
     for mode, (label, colour, width) in MODES.items():
         _shares(axes, groups, "term", mode, label, colour, width)
     axes.set(xlabel="term of the sequence (the first two are given)")
-    _legend(axes)
+    legend(axes)
     return figure
 
 
 def accuracy_by(evaluation: dict, by: str) -> "Figure":
     """Draw the share of terms exactly right by "difference" or by "carries", from the result of an evaluation."""
     groups = [group for group in evaluation[f"by_{by}"] if group["count"]]
-    figure, (axes,) = _panels(f"Accuracy by {by}")
+    figure, (axes,) = panels(f"Accuracy by {by}")
     x = np.arange(len(groups))
     for offset, (mode, (label, colour, _)) in zip((-0.2, 0.2), MODES.items(), strict=True):
         axes.bar(x + offset, [100 * group[mode] for group in groups], 0.38, color=colour, label=label)
@@ -90,7 +90,7 @@ def accuracy_by(evaluation: dict, by: str) -> "Figure":
     axes.set_xticks(x, [f"{name}\n({g['count']:,})" for name, g in zip(names, groups, strict=True)], fontsize=8)
     what = {"difference": "difference between neighbours", "carries": "carries or borrows since the term before"}[by]
     axes.set(xlabel=f"{what} (number of terms)")
-    _legend(axes)
+    legend(axes)
     return figure
 
 
@@ -100,7 +100,7 @@ def accuracy_by_width(evaluation: dict) -> "Figure":
     Args:
         evaluation: Has trained_digits and widths, a list of {"rows", "digits", "free_running"}.
     """
-    figure, (axes,) = _panels("Accuracy by width")
+    figure, (axes,) = panels("Accuracy by width")
     kinds = dict.fromkeys(suite["rows"] for suite in evaluation["widths"])
     # Where lines are equal, a thin one shows on a wide one.
     for kind, colour, width in zip(kinds, (SKY, BLUE, ORANGE), (6, 3, 1), strict=False):
@@ -108,30 +108,20 @@ def accuracy_by_width(evaluation: dict) -> "Figure":
         _shares(axes, suites, "digits", "free_running", kind, colour, width)
     axes.axvline(evaluation["trained_digits"], color=GREY, linestyle="--", label="trained up to here")
     axes.set(xlabel="digits of a term", xlim=(0, None))
-    _legend(axes)
+    legend(axes)
     return figure
 
 
 def loss_by_position(evaluation: dict) -> "Figure":
     """Draw the loss of a token by the number of tokens before it in its row, from the evaluation of a text."""
     nats = evaluation["nats_by_position"]
-    figure, (axes,) = _panels("Loss by position")
+    figure, (axes,) = panels("Loss by position")
     axes.plot(np.arange(1, len(nats) + 1), nats, color=BLUE, linewidth=1.3, label="validation")
     axes.axhline(evaluation["nats_per_token"], color=GREY, linestyle="--", label="mean")
     axes.set(xlabel="tokens that the model sees (log scale)", ylabel="loss (nats per token)")
     axes.set_xscale("log", base=2)
     axes.xaxis.set_major_formatter("{x:g}")
-    _legend(axes)
-    return figure
-
-
-def fine_tuning(curves: dict[str, list[tuple[int, float]]]) -> "Figure":
-    """Draw the validation loss of several ways to train, from {name: [(step, nats per token), ...]}."""
-    figure, (axes,) = _panels("Fine-tuning: loss on held-out text")
-    for (name, points), colour in zip(curves.items(), (BLUE, SKY, ORANGE), strict=False):
-        axes.plot(*zip(*points, strict=True), color=colour, linewidth=1.3, marker="o", markersize=3.5, label=name)
-    axes.set(xlabel="step", ylabel="loss (nats per token)")
-    _legend(axes)
+    legend(axes)
     return figure
 
 
@@ -171,7 +161,7 @@ def sweep(rows: list[tuple]) -> "Figure":
 
 def words(names: list[str], place_V2: np.ndarray, shares: list[float], marked: int = 0) -> "Figure":
     """Draw words in a plane, the first `marked` of them in another colour. shares: of the variance, on either axis."""
-    figure, (axes,) = _panels("Vectors of words: the first two principal components", height=7.5)
+    figure, (axes,) = panels("Vectors of words: the first two principal components", height=7.5)
     axes.grid(False)
     for k, (name, (x, y)) in enumerate(zip(names, place_V2, strict=True)):
         dot, text = (ORANGE, ORANGE) if k < marked else (BLUE, GREY)
@@ -192,7 +182,7 @@ def _learning(axes: "Axes", y: int, exact: list[tuple]) -> None:
     axes.plot(steps, np.median(height_SM, axis=1), color=BLUE, linewidth=1.3, marker="o", markersize=2)
 
 
-def _dots(axes: "Axes", y: int, measured: list[dict | None]) -> None:
+def _dots(axes: "Axes", y: int, measured: list[Any]) -> None:
     """Draw every member as a dot: teacher-forced above, free-running below with its median."""
     if None in measured:
         axes.text(50, y, "none", ha="center", va="center", color=GREY, fontsize=8)
@@ -205,16 +195,16 @@ def _dots(axes: "Axes", y: int, measured: list[dict | None]) -> None:
     axes.vlines(np.median(x), y + 0.05, y + 0.35, color=ORANGE, linewidth=1.8, label="its median", zorder=2)
 
 
-def _panels(title: str, rows: int = 1, height: float = 3.8) -> tuple["Figure", "np.ndarray"]:
+def panels(title: str, rows: int = 1, height: float = 3.8) -> tuple["Figure", np.ndarray]:
     """Return a figure with a title, and its panels under each other."""
     figure = blank(7.5, height)
-    panels = figure.subplots(rows, 1, sharex=True, squeeze=False)[:, 0]
-    panels[0].set_title(title, loc="left")
-    for axes in panels:
+    column = figure.subplots(rows, 1, sharex=True, squeeze=False)[:, 0]
+    column[0].set_title(title, loc="left")
+    for axes in column:
         axes.spines[["top", "right"]].set_visible(False)
         axes.grid(axis="y", color="#DDDDDD", linewidth=0.8)
         axes.set_axisbelow(True)
-    return figure, panels
+    return figure, column
 
 
 def _curve(axes: "Axes", records: list[dict], name: str, label: str, colour: str, **style: Any) -> None:
@@ -253,6 +243,7 @@ def _log_axis(axes: "Axes") -> None:
     axes.minorticks_off()
 
 
-def _legend(axes: "Axes") -> None:
+def legend(axes: "Axes") -> None:
+    """Draw the legend in a row above the upper right corner."""
     handles, labels = axes.get_legend_handles_labels()
     axes.legend(handles, labels, frameon=False, loc="lower right", bbox_to_anchor=(1, 1), ncols=3, borderaxespad=0.2)

@@ -102,7 +102,7 @@ def _counter_example(context: dict) -> str:
     return f"after {given!r}: {context['predicted'][:20]!r}, not {context['expected'][:20]!r}"
 
 
-def _shares(measured: list[dict | None]) -> str:
+def _shares(measured: list[Any]) -> str:
     """Return 98.4 (90.1 to 100.0) of the free-running shares; - where the suite does not exist."""
     if None in measured or not measured:
         return "-"

@@ -7,7 +7,7 @@ import matplotlib.image
 import numpy as np
 import pytest
 
-from apformer.report.figures import accuracy_by, accuracy_by_position, fine_tuning, loss_curve, words
+from apformer.report.figures import accuracy_by, accuracy_by_position, loss_curve, words
 
 RECORDS = [
     {"step": 10, "loss": 2.0, "exact": 0.0},
@@ -103,13 +103,6 @@ def test_words_stand_where_they_are_and_the_marked_in_a_colour_of_their_own():
     marked, *others = (line.get_color() for line in axes.lines)
     assert marked not in others and len({*others}) == 1
     assert axes.get_xlabel() == "first, 50% of the variance" and axes.get_ylabel() == "second, 25% of the variance"
-
-
-def test_every_way_of_fine_tuning_has_its_curve():
-    curves = {"full": [(0, 4.5), (10, 4.0)], "from scratch": [(0, 7.0), (10, 5.0)]}
-    (axes,) = fine_tuning(curves).axes
-    assert {line.get_label(): [tuple(point) for point in line.get_xydata()] for line in axes.lines} == curves
-    assert len({line.get_color() for line in axes.lines}) == 2
 
 
 @pytest.mark.parametrize(
