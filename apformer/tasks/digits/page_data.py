@@ -13,7 +13,7 @@ def page(settings, rows, params, evaluation, path):
     """What the page shows, see `report.sections`."""
     cfg = settings.data
     does = f"continues arithmetic progressions of terms of any width, trained on up to {cfg.digits} digits"
-    prompt = sections.terms("Type a progression, such as 007 010 013.", None, [sections.PROGRESSION], order=cfg.order)
+    prompt = sections.text("Type a progression, such as 007 010 013.")
     shown = {
         "vocabulary": list(tokenizer.VOCABULARY),
         "task": sections.task(does, prompt, judges="terms", certifies=True, digits=10),
