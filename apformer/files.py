@@ -11,6 +11,7 @@ import shutil
 import tempfile
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from apformer.errors import CHECKPOINT, DISK, USAGE, UserError
 
@@ -173,7 +174,7 @@ def disk_errors(path, verb="write"):
         raise UserError(f"cannot {verb} {path} ({reason}): {remedy}", DISK) from error
 
 
-def plain(value):
+def plain(value: Any) -> Any:
     """`value` in JSON's own types: array scalars as numbers, arrays as lists, numbers that are not finite as None."""
     if hasattr(value, "tolist"):
         value = value.tolist()

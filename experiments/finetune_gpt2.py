@@ -83,8 +83,18 @@ def run(args):
         train.train_or_resume(recipes.parse([str(word) for word in words]))
     print(table(path))
     with files.disk_errors(path):
-        figures.fine_tuning({name: curve(path / name) for name in WAYS}).savefig(path / "loss.png")
+        draw({name: curve(path / name) for name in WAYS}).savefig(path / "loss.png")
     print(path / "loss.png")
+
+
+def draw(curves):
+    """Draw the validation loss of several ways to train, from {name: [(step, nats per token), ...]}."""
+    figure, (axes,) = figures.panels("Fine-tuning: loss on held-out text")
+    for (name, points), colour in zip(curves.items(), (figures.BLUE, figures.SKY, figures.ORANGE), strict=False):
+        axes.plot(*zip(*points, strict=True), color=colour, linewidth=1.3, marker="o", markersize=3.5, label=name)
+    axes.set(xlabel="step", ylabel="loss (nats per token)")
+    figures.legend(axes)
+    return figure
 
 
 def write_halves(path, whole, name):

@@ -5,7 +5,7 @@ page can play with it. What a run does not have, the page says is missing.
 """
 
 import sys
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import jax
 from tyro.conf import Positional
@@ -82,12 +82,12 @@ def _refusal(settings, weights, size):
 
 
 def _of_run(path, settings, params, step, member, missing):
-    """What a page says of every run, whatever its task."""
+    """Return what a page says of every run, whatever its task."""
     config, architecture = files.read_json(path / "config.json"), settings.architecture
     data = {
         "name": path.resolve().name,
         "architecture": architecture,
-        "model": twin.config(settings.model),
+        "model": asdict(settings.model),
         "settings": config["flags"],
         "versions": _dict(config.get("versions")),
         "source": _dict(config.get("data")),
@@ -104,7 +104,7 @@ def _of_run(path, settings, params, step, member, missing):
 
 
 def _of_task(task, path, settings, rows, params, data):
-    """What a page says of a run's task, see `report.sections`; params: None where the page may not ask the model."""
+    """Return what a page says of the task of a run, see `report.sections`; params: None where it asks no model."""
     evaluation = _of_this_model(path / "evaluation.json", data, task.EVALUATION)
     try:
         shown = sections.check(task.page(settings, rows, params, evaluation, path))
@@ -118,7 +118,7 @@ def _of_task(task, path, settings, rows, params, data):
 
 
 def _of_this_model(file, data, keys):
-    """What a file of the run says, if it is there, whole, and of these parameters; keys: what it is to hold."""
+    """Return what a file of the run says, if it is there, sound, and of these parameters; keys: what it must hold."""
     if not file.exists():
         return None
     found = attempt(data["missing"], file.stem, lambda: files.read_json(file))

@@ -1,1 +1,1 @@
-"""What a run shows: figures of its training and of its evaluation."""
+"""Figures, tables and the page of a run."""

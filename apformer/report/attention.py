@@ -1,44 +1,55 @@
-"""Pictures of attention: which tokens each token reads. A row is the token that reads, a column one that is read."""
+"""Pictures of attention: a row is the token that reads, a column a token that is read."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
 
 from apformer.report import asked
-from apformer.settings import architecture_of
+from apformer.report.figures import blank
+from apformer.settings import Settings, architecture_of
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 MOST_TOKENS = 32  # of the row that is drawn
 MOST_PANELS = 64  # heads drawn one by one; of more heads the mean of each layer
 
 
-def pictures(settings, params, batch, vocabulary):
-    """{"attention": Figure} of a row of a batch, as each head of the model reads it; {} of a model without attention.
+def pictures(settings: Settings, params: dict, batch: Any, vocabulary: Sequence[str]) -> dict[str, "Figure"]:
+    """Return {"attention": figure} of a row of a batch, head by head; {} of a model that captures no attention.
 
-    batch: tasks.batch.Batch, of two or more dimensions. vocabulary: the text of each token, by its id.
+    Args:
+        settings: Settings of the run.
+        params: Parameters of its model.
+        batch: Rows, a tasks.batch.Batch of two or more dimensions.
+        vocabulary: Text of each token, by its id.
     """
     architecture = architecture_of(settings)
-    if "attention" not in architecture.CAPTURES:
+    if "attention" not in getattr(architecture, "CAPTURES", ()):
         return {}
     tokens_T = longest_row(asked.few(batch))
     apply = jax.jit(architecture.apply, static_argnames=("cfg", "capture"))
     _, captured = apply(params, tokens_T[None], settings.model, capture=("attention",))
-    texts = [visible(vocabulary[token]) for token in tokens_T]
+    texts = [visible(vocabulary[int(token)]) for token in tokens_T]
     return {"attention": heads(np.asarray(captured["attention"], np.float32)[:, 0], texts)}
 
 
-def longest_row(batch):
-    """What a model reads of the first of a batch's longest rows: all but the last token, at most MOST_TOKENS."""
+def longest_row(batch: Any) -> np.ndarray:
+    """Return the input tokens of the first of the longest rows: all but the last, at most MOST_TOKENS."""
     length_B = np.max(np.where(batch.weights_BT > 0, np.arange(1, batch.tokens_BT.shape[1] + 1), 1), axis=1)
     row = int(np.argmax(length_B))
     return batch.tokens_BT[row, : max(1, min(length_B[row] - 1, MOST_TOKENS))]
 
 
-def visible(text):
-    """The text of a token, white space as a sign."""
+def visible(text: str) -> str:
+    """Return the text of a token with signs for white space."""
     return text.replace(" ", "␣").replace("\n", "⏎").replace("\t", "⇥").replace("$", r"\$") or "∅"
 
 
-def heads(weights_LHTS, texts):
-    """Every head of every layer: a layer a row of panels. Of very many heads, the mean of those of each layer.
+def heads(weights_LHTS: np.ndarray, texts: Sequence[str]) -> "Figure":
+    """Draw every head, a layer a row of panels; of more than MOST_PANELS heads, the mean of each layer.
 
     The tokens stand at the left and below alone, since text takes most of the time of drawing.
     """
@@ -57,8 +68,8 @@ def heads(weights_LHTS, texts):
     return figure
 
 
-def by_layer(weights_LHTS, source, target):
-    """The mean over heads in each layer, side by side; a row is a token written, a column a token read."""
+def by_layer(weights_LHTS: np.ndarray, source: Sequence[str], target: Sequence[str]) -> "Figure":
+    """Draw the mean over the heads of each layer, side by side; a row is a token written, a column a token read."""
     L, _, T, S = weights_LHTS.shape
     columns = min(L, 6)
     figure, panels = canvas(columns, width=1.4 + 0.32 * S, height=1.2 + 0.24 * T, rows=-(-L // columns))
@@ -73,11 +84,7 @@ def by_layer(weights_LHTS, source, target):
     return figure
 
 
-def canvas(columns, width, height, rows=1):
-    """(figure, panels in rows and columns, each of a size in inches)."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(columns * width, rows * height + 0.8), dpi=120, layout="constrained")
-    FigureCanvasAgg(figure)
+def canvas(columns: int, width: float, height: float, rows: int = 1) -> tuple["Figure", Any]:
+    """Return a figure and its panels in rows and columns, each of a size in inches."""
+    figure = blank(columns * width, rows * height + 0.8)
     return figure, figure.subplots(rows, columns, squeeze=False)

@@ -3,23 +3,28 @@
 import os
 import sys
 import unicodedata
+from collections.abc import Iterable
 from itertools import cycle
+from typing import Any, TextIO
 
 COLOURS = ("48;5;153", "48;5;222", "48;5;157", "48;5;218", "48;5;189")  # light, under black letters
 SPECIAL = "48;5;16;38;5;231"  # white on black
 _OFF = "\x1b[0m"
 
 
-def in_colour(stream=None) -> bool:
-    """Whether a stream, standard output if not given, shows colours: a terminal, unless NO_COLOR is set."""
-    stream = sys.stdout if stream is None else stream
-    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+def in_colour(stream: TextIO | None = None) -> bool:
+    """Return whether a stream, standard output by default, is a terminal that shows colours, and NO_COLOR not set."""
+    return (stream or sys.stdout).isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
-def cut(tokens, tokenizer, colour: bool) -> str:
-    """The text of tokens. Line ends stay line ends; a part of a character is shown by its bytes, as \\xe2.
+def cut(tokens: Iterable[int], tokenizer: Any, colour: bool) -> str:
+    """Return the text of tokens. Line ends stay line ends; a part of a character is shown by its bytes, as \\xe2.
 
-    colour: give each token a background of its own, white on black if it is special. Otherwise a | stands between two.
+    Args:
+        tokens: Ids of tokens.
+        tokenizer: Tokenizer of `apformer.tokenizers`.
+        colour: Whether to give each token a background of its own, white on black if it is special. Otherwise a |
+            stands between two.
     """
     pieces = [shown(tokenizer.bytes_of(int(token))) for token in tokens]
     if not colour:
@@ -30,17 +35,17 @@ def cut(tokens, tokenizer, colour: bool) -> str:
 
 
 def shown(piece: bytes) -> str:
-    """Bytes as text: those that are no UTF-8, and what would steer a terminal, as \\x1b; line ends and tabs stay."""
+    """Return bytes as text, with escapes for what is no UTF-8 and what would steer a terminal, but line ends, tabs."""
     text = piece.decode("utf-8", "backslashreplace")
     return "".join(_escaped(letter) if unicodedata.category(letter) in ("Cc", "Cf") else letter for letter in text)
 
 
-def _escaped(letter):
+def _escaped(letter: str) -> str:
     return letter if letter in "\n\t\u200d" else letter.encode("unicode_escape").decode()
 
 
-def _painted(piece, style):
-    """A piece in its colour. A line end is drawn as ↵, and ends the colour, which would fill the rest of the line."""
+def _painted(piece: str, style: str) -> str:
+    """Return a piece in its colour. A line end is drawn as ↵, and ends the colour, which would fill the line."""
     lines = piece.split("\n")
     ends = [f"\x1b[{style}m{line}↵{_OFF}\n" for line in lines[:-1]]
     return "".join(ends) + (f"\x1b[{style}m{lines[-1]}{_OFF}" if lines[-1] or not ends else "")

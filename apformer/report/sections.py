@@ -1,4 +1,4 @@
-"""What a task tells the page of a run: capabilities, and its results as charts, tables and lists.
+"""The data that a task hands to the page of a run: its capabilities, and its results as charts, tables and lists.
 
 The page draws these without knowing the task. So the page of a new task is one Python function, `page`, and nothing
 else. It returns a dict, of which vocabulary, task, facts and right are needed:
@@ -12,16 +12,22 @@ else. It returns a dict, of which vocabulary, task, facts and right are needed:
     wrong        A section that lists single outputs, see `listing`, or None.
     missing      {what: why} the page cannot show.
     probe        With ablation, examples and perhaps references: what `asked` measures. Only if `params` is given.
-    circuit      {"layer.head": what it does} of weights written by hand. Only there.
 """
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 from apformer.errors import UserError
 
 NEEDED = {"vocabulary": list, "task": dict, "facts": list, "right": dict}  # all others may be left out
 
 
-def check(shown):
-    """What a task's `page` returned. Raises TypeError that names what the page cannot do without."""
+def check(shown: dict) -> dict:
+    """Return what a task's `page` returned.
+
+    Raises:
+        TypeError: If it lacks what the page cannot do without.
+    """
     for name, kind in NEEDED.items():
         if not isinstance(shown.get(name), kind):
             raise TypeError(f"page() returned {name} {shown.get(name)!r:.40} where a {kind.__name__} is needed")
@@ -31,34 +37,50 @@ def check(shown):
     return shown
 
 
-def task(does, prompt, *, judges=None, plays="continue", certifies=False, digits=0, line=None, end=None, search=None):
-    """The capabilities of a task.
+def task(
+    does: str,
+    prompt: dict,
+    *,
+    judges: str | None = None,
+    plays: str = "continue",
+    certifies: bool = False,
+    digits: int = 0,
+    line: int | None = None,
+    end: int | None = None,
+    search: dict | None = None,
+) -> dict:
+    """Return the capabilities of a task.
 
-    does: what the model does, after "A transformer that". prompt: see `terms` and `text`. judges: what of an output is
-    right or wrong, "terms" or "tokens", or None. plays: "continue" a prompt, or "translate" it. certifies: whether
-    `apformer certify` can ask every context. digits: how many of the first tokens are the digits, in their order. line:
-    after how many tokens a line of text may break; None: before each space. end: the token that ends a sentence.
-    search: of what is translated, how evaluation searches, {"beams", "alpha"}.
+    Args:
+        does: What the model does, after "A transformer that".
+        prompt: Made by `terms` or `text`.
+        judges: What of an output is right or wrong, "terms" or "tokens"; None where nothing is.
+        plays: "continue" a prompt, or "translate" it.
+        certifies: Whether `apformer certify` can ask every context.
+        digits: How many of the first tokens are the digits, in their order.
+        line: After how many tokens a line of text may break; None: before each space.
+        end: Token that ends a sentence.
+        search: How the evaluation of translations searches, {"beams", "alpha"}.
     """
-    told = {"does": does, "prompt": prompt, "judges": judges, "plays": plays, "search": search}
-    return told | {"certifies": certifies, "digits": digits, "line": line, "end": end}
+    return locals()
 
 
-def terms(ask, width, rules, *, order="msb", differences=None):
-    """A prompt of numbers with a space between. ask: the sentence that asks for one.
+def terms(ask: str, width: int, rules: Sequence[dict], *, differences: Sequence[int] | None = None) -> dict:
+    """Return a prompt of numbers with a space between.
 
-    width: digits of every term; None where the terms of a prompt need only be of one width. rules: see `rule`; the page
-    judges by the only one that all given terms follow. order: which digit is written first, the most significant (msb)
-    or the least (lsb). differences: [least, most] between neighbours in training, if it had such bounds.
+    Args:
+        ask: Sentence that asks for one.
+        width: Digits of every term.
+        rules: Made by `rule`. The page judges by the only one that all given terms follow.
+        differences: [least, most] between neighbours in training, if it had such bounds.
     """
-    told = {"width": width, "rules": rules, "order": order, "differences": differences}
-    return {"ask": ask, "terms": told, "longest": None}
+    return {"ask": ask, "terms": {"width": width, "rules": rules, "differences": differences}, "longest": None}
 
 
-def rule(*coefficients, constant=0, modulus=None, name=""):
-    """x_n = c_1 x_{n-1} + c_2 x_{n-2} + ... + constant, of its remainder by the modulus if there is one.
+def rule(*coefficients: int, constant: int = 0, modulus: int | None = None, name: str = "") -> dict:
+    """Return the rule x_n = c_1 x_{n-1} + c_2 x_{n-2} + ... + constant, with a modulus its remainder by it.
 
-    name: the word with which a prompt begins to ask for this rule; "" for a rule that no word names.
+    A prompt that begins with the word `name` asks for this rule; "" is a rule that no word names.
     """
     return {"name": name, "coefficients": list(coefficients), "constant": constant, "modulus": modulus}
 
@@ -66,71 +88,105 @@ def rule(*coefficients, constant=0, modulus=None, name=""):
 PROGRESSION = rule(2, -1)
 
 
-def text(ask, longest=None):
-    """A prompt of any text. ask: the sentence that asks for one. longest: most tokens, its end included."""
+def text(ask: str, longest: int | None = None) -> dict:
+    """Return a prompt of any text of at most `longest` tokens with its end. ask: the sentence that asks for one."""
     return {"ask": ask, "terms": None, "longest": longest}
 
 
-def lines(title, x, y, at, series, *, counts=None, share=False, mean=None):
-    """Curves. series: {name: a value at each of `at`}. counts: how many items each value is the mean of."""
+def lines(
+    title: str,
+    x: str,
+    y: str,
+    at: Iterable,
+    series: dict[str, list],
+    *,
+    counts: list[int] | None = None,
+    share: bool = False,
+    mean: float | None = None,
+) -> dict:
+    """Return curves. series: {name: a value at each of `at`}. counts: how many items each value is the mean of."""
     told = {"kind": "lines", "title": title, "x": x, "y": y, "at": list(at), "counts": counts}
     return told | {"series": series, "share": share, "mean": mean}
 
 
-def bars(title, unit, series, groups, *, points=False):
-    """Bars side by side, shares from 0 to 1. groups: (name, note, a value for each series or None).
+def bars(title: str, unit: str, series: Sequence[str], groups: Iterable[tuple], *, points: bool = False) -> dict:
+    """Return bars side by side, shares from 0 to 1.
 
-    points: they are written from 0 to 100 without a unit, instead of in percent.
+    Args:
+        title: Title of the chart.
+        unit: What is measured.
+        series: Names of the bars of a group.
+        groups: (name, note, a value for each series or None).
+        points: Whether shares are written from 0 to 100 without a unit, instead of in percent.
     """
-    groups = [{"name": name, "note": note, "values": list(values)} for name, note, values in groups]
-    return {"kind": "bars", "title": title, "unit": unit, "series": series, "groups": groups, "points": points}
+    told = [{"name": name, "note": note, "values": list(values)} for name, note, values in groups]
+    return {"kind": "bars", "title": title, "unit": unit, "series": series, "groups": told, "points": points}
 
 
-def table(title, head, rows, unit=""):
-    """A table. rows: lists of cells, see `cell`; the first cell of a row names it."""
+def table(title: str, head: list[str], rows: list[list], unit: str = "") -> dict:
+    """Return a table. rows: lists of cells, see `cell`; the first cell of a row names it."""
     return {"kind": "table", "title": title, "unit": unit, "head": head, "rows": rows}
 
 
-def differences(firsts, differences, cells):
-    """Shares by first term and difference, of which the page can draw examples.
+def differences(firsts: list[tuple], differences: list[tuple], cells: list[list[dict]]) -> dict:
+    """Return shares by first term and difference, of which the page can draw examples.
 
-    firsts, differences: (low, high) of each row and column. cells: rows of {"count", "share"}.
+    Args:
+        firsts: (low, high) of each row.
+        differences: (low, high) of each column.
+        cells: Rows of {"count", "share"}.
     """
     return {"kind": "differences", "firsts": firsts, "differences": differences, "cells": cells}
 
 
-def listing(title, lead, head, rows, *, groups=None, none="None."):
-    """A section that lists single outputs.
+def listing(
+    title: str,
+    lead: str,
+    head: list[str],
+    rows: list[list] | None,
+    *,
+    groups: dict[str, list[str]] | None = None,
+    none: str = "None.",
+) -> dict:
+    """Return a section that lists single outputs.
 
-    rows: lists of cells, see `cell`; None where the run is not evaluated. groups: {a way to group: the group of each
-    row}. none: what is said where there are no rows.
+    Args:
+        title: Title of the section.
+        lead: Sentence under the title.
+        head: Names of the columns.
+        rows: Lists of cells, see `cell`; None where the run is not evaluated.
+        groups: {a way to group: the group of each row}.
+        none: What is said where there are no rows.
     """
     return {"title": title, "lead": lead, "head": head, "rows": rows, "groups": groups or {}, "none": none}
 
 
-def cell(*pieces, code=False, play=None):
-    """A cell of a table, where a plain text is not enough. pieces: texts, or (text, True) for a text that is marked.
+def cell(*pieces: str | tuple[str, bool], code: bool = False, play: str | None = None) -> dict:
+    """Return a cell of a table, where a plain text is not enough.
 
-    code: it is in letters of one width. play: the prompt that a click on it gives to the model.
+    Args:
+        *pieces: Texts, or (text, True) for a text that is marked.
+        code: Whether it is in letters of one width.
+        play: Prompt that a click on it gives to the model.
     """
-    pieces = [[piece, False] if isinstance(piece, str) else list(piece) for piece in pieces]
-    return {"pieces": pieces, "code": code, "play": play}
+    told = [[piece, False] if isinstance(piece, str) else list(piece) for piece in pieces]
+    return {"pieces": told, "code": code, "play": play}
 
 
-def percent(share):
-    """A share in percent, where 100 means all and 0 means none; a dash for None."""
+def percent(share: float | None) -> str:
+    """Return a share in percent, where 100 means all and 0 means none; a dash for None."""
     if share is None:
         return "–"
     return f"{100 * share:g} %" if share in (0, 1) else f"{min(99.99, max(0.01, 100 * share)):.2f} %"
 
 
-def count(number, thing, things=None):
-    """1 term, 2,000 terms."""
+def count(number: int, thing: str, things: str | None = None) -> str:
+    """Return a number with its noun: 1 term, 2,000 terms."""
     return f"{number:,} {thing if number == 1 else things or thing + 's'}"
 
 
-def attempt(missing, name, read):
-    """What `read` gives, or None, with its complaint kept in `missing` under a name."""
+def attempt(missing: dict[str, str], name: str, read: Callable[[], Any]) -> Any:
+    """Return the result of `read`; after a UserError None, with the message in `missing` under a name."""
     try:
         return read()
     except UserError as error:

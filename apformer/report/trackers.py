@@ -1,4 +1,4 @@
-"""The lines of metrics.jsonl, also written for TensorBoard or Weights & Biases, by their own libraries.
+"""The lines of metrics.jsonl, written for TensorBoard or Weights & Biases too, by their own libraries.
 
     runs/NAME/tensorboard/    event files: `tensorboard --logdir runs` shows them (pip install tensorboard)
     runs/NAME/wandb/          what `wandb` keeps; with WANDB_MODE=offline it needs no network
@@ -14,7 +14,10 @@ import os
 import re
 import time
 import uuid
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -23,8 +26,12 @@ from apformer.errors import CHECKPOINT, USAGE, UserError, typed
 from apformer.report import progress
 
 
-def require(log_to):
-    """Raise UserError (exit USAGE) with the command that installs the library of `--log_to` if it is missing."""
+def require(log_to: str) -> None:
+    """Check that the library of `--log_to` is installed.
+
+    Raises:
+        UserError: Exit code USAGE, with the command that installs it.
+    """
     try:
         if log_to == "tensorboard":
             import tensorboardX  # noqa: F401
@@ -38,14 +45,17 @@ def require(log_to):
 class Tracker:
     """The log of one run. After the first failure, of which it prints a sentence, it writes nothing more."""
 
-    def __init__(self, log_to, path, config, read):
+    def __init__(self, log_to: str, path: Path, config: dict, read: Callable[[], Iterable[dict]]) -> None:
         """Begin or go on, and write what is missing.
 
-        log_to: tensorboard or wandb. path: the run directory. config: a dict, which wandb shows beside the run. read():
-        the lines that there are.
+        Args:
+            log_to: tensorboard or wandb.
+            path: Directory of the run.
+            config: Settings, which wandb shows beside the run.
+            read: Function that returns the lines there are.
         """
         self.log_to, self.path, self.file, self.works = log_to, path, path / log_to / "logged.json", True
-        self.end = lambda failed: None
+        self.end: Callable[[bool], Any] = lambda failed: None
         with self._survived():
             require(log_to)
             self.file.parent.mkdir(exist_ok=True)
@@ -55,7 +65,7 @@ class Tracker:
             for record in read():
                 self.write(record)
 
-    def write(self, record):
+    def write(self, record: dict) -> None:
         """Write a line of metrics.jsonl, unless one of its step or of a later one is written."""
         if self.works and record["step"] > self.logged["step"]:
             with self._survived():
@@ -68,14 +78,14 @@ class Tracker:
                     raise
                 self.logged["step"] = record["step"]
 
-    def close(self, failed):
-        """failed: whether the run ended otherwise than at its last step."""
+    def close(self, failed: bool) -> None:
+        """End the log. failed: whether the run ended otherwise than at its last step."""
         if self.works:
             with self._survived():
                 self.end(failed)
 
     @contextmanager
-    def _survived(self):
+    def _survived(self) -> Iterator[None]:
         try:
             yield
         except Exception as error:
@@ -88,8 +98,8 @@ class Tracker:
                 self.end(True)
 
 
-def scalars(record):
-    """{name: number} of what a line tells and is finite; a member of a population has its own, such as loss/3."""
+def scalars(record: dict) -> dict[str, float]:
+    """Return the finite numbers of a line by name; a member of a population has its own, such as loss/3."""
     found = {}
     for name, values in files.plain(record).items():
         names = [f"{name}/{member}" for member in range(len(values))] if np.ndim(values) else [name]
@@ -97,10 +107,11 @@ def scalars(record):
     return {name: value for name, value in found.items() if value is not None and name != "step"}
 
 
-def read_logged(file):
-    """{"step", "id"}: the last step that was written, and how wandb knows the run; None without the file.
+def read_logged(file: Path) -> dict | None:
+    """Return {"step", "id"}: the last step that was written, and wandb's name of the run; None without the file.
 
-    Raises UserError (exit CHECKPOINT) if it is damaged.
+    Raises:
+        UserError: Exit code CHECKPOINT, if the file is damaged.
     """
     if not file.exists():
         return None
@@ -110,8 +121,8 @@ def read_logged(file):
     return {"step": found["step"], "id": found["id"]}
 
 
-def _tensorboard(folder, logged, config):
-    """(log(step, scalars), end(failed)) of a new event file, beside those that there are."""
+def _tensorboard(folder: Path, logged: dict, config: dict) -> tuple[Callable, Callable]:
+    """Return log(step, scalars) and end(failed) of a new event file, beside those that there are."""
     # tensorboardX's SummaryWriter writes in a thread, and waits without end for one that a full disk has killed.
     from tensorboardX.event_file_writer import EventsWriter
     from tensorboardX.proto.event_pb2 import Event
@@ -119,7 +130,7 @@ def _tensorboard(folder, logged, config):
 
     events = EventsWriter(str(folder / "events"), f".{os.getpid()}.{logged['step']}")
 
-    def log(step, scalars):
+    def log(step: int, scalars: dict[str, float]) -> None:
         values = [Summary.Value(tag=name, simple_value=value) for name, value in scalars.items()]
         events.write_event(Event(wall_time=time.time(), step=step, summary=Summary(value=values)))
         events.flush()
@@ -127,8 +138,8 @@ def _tensorboard(folder, logged, config):
     return log, lambda failed: events.close()
 
 
-def _wandb(folder, logged, config):
-    """The same of a run of Weights & Biases: a new one, or the one that `logged` names."""
+def _wandb(folder: Path, logged: dict, config: dict) -> tuple[Callable, Callable]:
+    """Return log(step, scalars) and end(failed) of a run of wandb: a new one, or the one that `logged` names."""
     import wandb
 
     run = wandb.init(

@@ -1,28 +1,19 @@
-"""Which models the page of a run can run itself.
+"""Models that the page of a run can run itself.
 
-The script of the page has the forward pass a second time, in page/src/model.ts, recurrent.ts and seq2seq.ts. A model
-with a part that is not listed here has its page too: the page then says why its model does not run, and shows the rest.
+The script of the page has the forward pass a second time, in page/src/model.ts, recurrent.ts and seq2seq.ts. A model of
+another architecture, or with a part that is not listed here, has its page too, which says why it does not run it.
 """
 
-from dataclasses import asdict
+from typing import Any
+
+import numpy as np
 
 TABLES = {"model": (), "recurrent": (), "seq2seq": ("encoder",)}  # the side that has the embedding, by architecture
 
 KNOWN = {  # the choices of a Config that the script knows
-    "position": (
-        "sinusoidal",
-        "learned",
-        "rotary",
-        "alibi",
-        "relative",
-        "periodic",
-        "ahead",
-        "columns",
-        "fixed_offsets",
-        "none",
-    ),
-    "similarity": ("scaled_dot", "dot", "cosine", "additive", "none"),
-    "weighting": ("softmax", "geometric"),
+    "position": ("sinusoidal", "learned", "rotary", "alibi", "relative", "none"),
+    "similarity": ("scaled_dot", "dot", "cosine", "additive"),
+    "weighting": ("softmax",),
     "activation": ("relu", "gelu", "gelu_tanh"),
     "feedforward": (True,),
     "norm": ("layer", "none"),
@@ -31,23 +22,18 @@ KNOWN = {  # the choices of a Config that the script knows
 }
 
 
-def config(cfg):
-    """A model's Config as the script reads it."""
-    return asdict(cfg)
-
-
-def refusal(architecture, cfg):
-    """Why the page cannot run a model, in a sentence; None if it can."""
+def refusal(architecture: str, cfg: Any) -> str | None:
+    """Return the sentence that says why the page cannot run a model; None if it can."""
     if architecture not in TABLES:
         return f"This page cannot run a model of the architecture {architecture}."
-    for name, value in config(cfg).items():
-        if value not in KNOWN.get(name, (value,)):
-            return f"This page cannot run a model with {name} {value}."
+    for name, known in KNOWN.items():
+        if hasattr(cfg, name) and getattr(cfg, name) not in known:
+            return f"This page cannot run a model with {name} {getattr(cfg, name)}."
     return None
 
 
-def embedding(architecture, params):
-    """The table (V, D) of a model's embeddings; None of an architecture that the page does not know."""
+def embedding(architecture: str, params: dict) -> np.ndarray | None:
+    """Return the embedding table (V, D) of a model; None of an architecture that the page does not know."""
     if architecture not in TABLES:
         return None
     for side in TABLES[architecture]:

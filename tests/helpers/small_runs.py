@@ -4,25 +4,13 @@ import json
 from functools import partial
 
 from apformer import files, model, recurrent, seq2seq, tasks
-from apformer.analysis import circuit
 from apformer.commands import evaluate, report, train
-from apformer.layers.position import periodic
 from apformer.runs import fit
 from apformer.settings import Settings, Training
-from apformer.tasks import digits, progressions, text, translation
+from apformer.tasks import progressions, text, translation
 
 MODEL = model.Config(d_model=8, n_heads=2, n_layers=2, d_ff=8, position="relative", window=6, attention_sink=True)
 DATA = progressions.Config(max_terms=6, max_difference=120)
-DIGITS = model.Config(
-    d_model=16,
-    n_layers=2,
-    n_heads=8,
-    position="periodic",
-    position_options=periodic.Scheme(near=2, span_heads=2),
-    weighting="geometric",
-    output_projection=True,
-    final_norm=True,
-)
 SENTENCES = translation.Config(from_language="figures", to_language="en", largest=400, numbers=200, byte_pairs=300)
 TRANSLATOR = seq2seq.Config(
     d_model=8, n_heads=2, n_encoder_layers=2, n_decoder_layers=1, d_ff=8, norm_position="pre", final_norm=True
@@ -78,16 +66,6 @@ KINDS = {
         options=translation.Options(beams=1),
         other="nats",
     ),
-    "wide": partial(
-        keep,
-        task="digits",
-        architecture="model",
-        cfg=DIGITS,
-        data=digits.Config(digits=3),
-        options=digits.Options(test_sequences=30),
-        evaluated=False,
-    ),
-    "circuit": partial(HOME, architecture="model", cfg=circuit.config(3), params=circuit.params(3), evaluated=False),
 }
 
 

@@ -35,6 +35,7 @@ const stepsOf = (page, file) => {
         title: await page.title(),
         sections: await texts("section > h2"),
         missing: await texts(".missing"),
+        about: await text(".about"),
         certificate: await text(".certificate"),
         wide: await page.evaluate(() => document.documentElement.scrollWidth > innerWidth),
       };
@@ -94,7 +95,14 @@ const stepsOf = (page, file) => {
       await page.locator("#attention .arcs").first().locator("text").nth(5).focus();
       await page.getByRole("button", { name: "scores" }).click();
       await page.getByRole("button", { name: "weights" }).click();
-      return { heads: await heads.count(), before, after, read, algorithm: await texts(".algorithm") };
+      return { heads: await heads.count(), before, after, read };
+    },
+    async alone() {
+      return {
+        heads: await page.locator("#attention .head").count(),
+        cards: await page.locator("#attention .card").count(),
+        scale: await page.locator("#curves .unit").first().innerText(),
+      };
     },
     async ablate() {
       const parts = (i) => page.locator(`#ablate .part[data-part="${i}"]`);

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import jax
 import numpy as np
 import pytest
 
@@ -79,7 +80,8 @@ def test_attention_of_a_row_is_drawn_head_by_head(random_params):
     weights_BT = (np.arange(7) < np.array([[3], [5], [4]])).astype(np.float32)
     batch = Batch(tokens_BT, weights_BT)
     figure = attention.pictures(settings, params, batch, list("0123456789 "))["attention"]
-    _, captured = model.apply(params, tokens_BT[1:2, :4], small(), capture=("attention",))
+    apply = jax.jit(model.apply, static_argnames=("cfg", "capture"))
+    _, captured = apply(params, tokens_BT[1:2, :4], small(), capture=("attention",))
     drawn = [np.asarray(axes.images[0].get_array()) for axes in figure.axes]
     np.testing.assert_allclose(np.stack(drawn), np.asarray(captured["attention"])[:, 0].reshape(-1, 4, 4), atol=1e-6)
     labels = [text.get_text() for text in figure.axes[0].get_yticklabels()]

@@ -13,8 +13,16 @@ from tests.report.test_page import read
 pytestmark = pytest.mark.long
 
 
-def no_serious_finding(seen):
-    return not [finding for finding in seen["axe"] if finding["impact"] in ("serious", "critical")]
+def assert_accessible(seen):
+    assert not [finding for finding in seen["axe"] if finding["impact"] in ("serious", "critical")], seen["axe"]
+
+
+def assert_ablations_are_those_of(table, seen):
+    assert len(seen["ablate"]["found"]) == len(table)
+    for live, drop in zip(seen["ablate"]["found"], table, strict=True):
+        assert live["loss"] == pytest.approx(drop["loss"], abs=1e-4)
+        assert live["exact"] == pytest.approx(drop["exact"], abs=1e-4)
+    assert not seen["ablate"]["off"]
 
 
 def test_a_run_on_progressions_is_played_with_and_taken_apart(browse, made_run):
@@ -31,29 +39,16 @@ def test_a_run_on_progressions_is_played_with_and_taken_apart(browse, made_run):
     assert seen["sample"] == {"written": 12, "bars": 6}
     assert (seen["attend"]["heads"], seen["attend"]["after"]) == (4, seen["attend"]["before"] - 1)
     assert re.search(r"reads .* %", seen["attend"]["read"])
-    table = read(run / "report.html")[0]["ablation"][1:]
-    assert len(seen["ablate"]["found"]) == len(table)
-    for live, drop in zip(seen["ablate"]["found"], table, strict=True):
-        assert live["loss"] == pytest.approx(drop["loss"], abs=1e-4)
-        assert live["exact"] == pytest.approx(drop["exact"], abs=1e-4)
-    assert "1 character hidden" in seen["ablate"]["notice"] and not seen["ablate"]["off"]
+    assert_ablations_are_those_of(read(run / "report.html")[0]["ablation"][1:], seen)
+    assert "1 character hidden" in seen["ablate"]["notice"]
     assert seen["cell"]["rows"] == 8
     assert seen["wrong"]["groups"] and seen["wrong"]["prompt"] and seen["wrong"]["fault"] == ""
-    assert no_serious_finding(seen), seen["axe"]
-
-
-def test_the_circuit_is_read_as_the_algorithm(browse, made_run):
-    seen = browse(made_run("circuit"), "play", "attend", "axe")
-    assert seen["play"] == {"written": "␣060␣070␣080", "verdict": ["060 ✓", "070 ✓", "080 ✓"], "bars": 11, "best": "0"}
-    assert len(seen["attend"]["algorithm"]) == 3  # of four, one was closed
-    assert seen["open"]["certificate"].startswith("No certificate")
-    assert [said for said in seen["open"]["missing"] if "has not been evaluated" in said]
-    assert no_serious_finding(seen), seen["axe"]
+    assert_accessible(seen)
 
 
 def test_a_translator_is_played_with_and_taken_apart(browse, made_run):
     run = made_run("pairs")
-    seen = browse(run, "sentences", "translate", "beams", "force", "across", "ablate", "wrong", "keyboard", "axe")
+    seen = browse(run, "sentences", "translate", "beams", "force", "across", "ablate", "wrong", "axe")
     assert seen["open"]["missing"] == [] and len(seen["open"]["sections"]) == 8
     assert seen["open"]["certificate"].startswith("No certificate")
     said = seen["sentences"]["said"]
@@ -80,45 +75,37 @@ def test_a_translator_is_played_with_and_taken_apart(browse, made_run):
     assert [kind.split("\n")[0][:6] for kind in seen["across"]["kinds"]] == ["Across", "Encode", "Decode"]
     assert seen["across"]["heads"] == 2 * (1 + 2 + 1) and seen["across"]["cards"][-1] == "Decoder, layer 1, head 2"
     assert re.match(r"For .* it reads .* %", seen["across"]["read"])
-    table = read(run / "report.html")[0]["ablation"][1:]
-    assert len(seen["ablate"]["found"]) == len(table) == 2 * 2 + 2 + 2 + 2 + 1
-    for live, drop in zip(seen["ablate"]["found"], table, strict=True):
-        assert live["loss"] == pytest.approx(drop["loss"], abs=1e-4)
-        assert live["exact"] == pytest.approx(drop["exact"], abs=1e-4)
-    assert "1 token hidden" in seen["ablate"]["notice"] and not seen["ablate"]["off"]
+    assert_ablations_are_those_of(read(run / "report.html")[0]["ablation"][1:], seen)
+    assert "1 token hidden" in seen["ablate"]["notice"]
     assert seen["wrong"]["groups"] and seen["wrong"]["prompt"] and seen["wrong"]["fault"] == ""
-    assert no_serious_finding(seen), seen["axe"]
+    assert_accessible(seen)
 
 
-@pytest.mark.parametrize(
-    ("kind", "steps"),
-    [
-        ("text", ("write", "attend", "axe")),
-        ("recurrent", ("play", "sample", "axe")),
-        ("members", ("play", "attend")),
-        ("wide", ("play", "attend", "axe")),
-    ],
-)
-def test_every_kind_of_run_opens_and_its_sections_work(browse, made_run, kind, steps):
-    seen = browse(made_run(kind), *steps)
-    if kind == "text":
-        assert seen["write"]["written"] == 20 and seen["write"]["fault"] == ""  # as many as there are positions for
-    if kind == "recurrent":
-        assert "What it remembers" in seen["open"]["sections"]
-    assert no_serious_finding({"axe": []} | seen), seen["axe"]
+def test_a_text_is_gone_on_with_and_one_head_alone_is_shown_large(browse, made_run):
+    seen = browse(made_run("text"), "write", "alone", "axe")
+    assert seen["write"]["written"] == 20 and seen["write"]["fault"] == ""  # as many as there are positions for
+    assert seen["open"]["about"].startswith("A transformer of 1 layer with 1 head that writes text like bottles.txt")
+    assert seen["alone"] == {"heads": 0, "cards": 1, "scale": "nats per character, logarithmic scale"}
+    assert_accessible(seen)
 
 
-def test_a_page_without_its_model_says_so_and_shows_the_rest(browse, made_run, tmp_path, monkeypatch):
+def test_a_recurrent_network_and_a_population_are_played_with(browse, made_run):
+    seen = browse(made_run("recurrent"), "play", "sample", "axe")
+    assert "What it remembers" in seen["open"]["sections"]
+    assert_accessible(seen)
+    assert "Shown is member 0 of 4" in browse(made_run("members"), "play", "attend")["open"]["about"]
+
+
+def test_a_page_that_cannot_run_its_model_says_so_and_shows_the_rest(browse, made_run, tmp_path, monkeypatch):
     run = shutil.copytree(made_run("progressions"), tmp_path / "run")
-    settings = restore.load_settings(run)
-    page.write(run, settings, None, weights=False)
-    seen = browse(run, "axe")
-    assert seen["open"]["missing"][0] == "The page was written without the model (--no-weights)."
-    assert "Where it is right" in seen["open"]["sections"] and "Attention" not in seen["open"]["sections"]
-    assert no_serious_finding(seen), seen["axe"]
-    monkeypatch.setitem(twin.KNOWN, "position", ())
-    page.write(run, settings, None)
-    seen = browse(run, "axe")
-    assert seen["open"]["missing"][0] == "This page cannot run a model with position relative."
-    assert "Ablate" in seen["open"]["sections"] and "Attention" not in seen["open"]["sections"]
-    assert no_serious_finding(seen), seen["axe"]
+    monkeypatch.delitem(twin.TABLES, "model")
+    page.write(run, restore.load_settings(run), None)
+    content = (run / "report.html").read_text("utf-8")
+    (run / "report.html").write_text(content.replace('"architecture":"model"', '"architecture":"other"'), "utf-8")
+    seen = browse(run)
+    assert seen["open"]["missing"][:2] == [
+        "This page cannot run a model of the architecture model.",
+        "This page does not know the embeddings of the architecture other.",
+    ]
+    assert {"Ablate", "Where it is right"} <= {*seen["open"]["sections"]}
+    assert "Attention" not in seen["open"]["sections"]

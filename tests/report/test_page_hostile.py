@@ -1,24 +1,19 @@
-"""A run of hostile names and texts, opened in a browser, runs nothing, loads nothing, and shows them as they are.
+"""A run of hostile names and texts, opened in a browser, runs nothing, loads nothing, and shows them as they are."""
 
-Each page is opened as it is written, and once more without its content-security policy, which would hide a fault.
-"""
-
+import math
 import re
 import shutil
+from itertools import cycle
 
+import numpy as np
 import pytest
 
-from apformer import files, model, word2vec
-from apformer.commands import report
-from apformer.runs import restore
-from apformer.tasks import text, translation, words
-from apformer.tokenizers import pretrained
-from apformer.tokenizers import text as text_tokenizer
-from tests.helpers import small_runs
+from apformer.report import template
+from tests.report.test_page import read
 
 pytestmark = pytest.mark.long
 
-IMAGE = "<img src=x onerror=canary('image')>"  # without a slash, so that a file can have the name
+IMAGE = "<img src=x onerror=canary('image')>"
 HOSTILE = (
     "</script><script>canary('script')</script>",
     IMAGE,
@@ -31,87 +26,64 @@ HOSTILE = (
     "__proto__ constructor hasOwnProperty toString",
     "half \ud800 of a character",
 )
-TEXT = "".join(f"{line}\n" for line in HOSTILE[:-1]) * 40
-PAIRS = [f"{k} {line}".replace("\u2028", " ").replace("\u2029", " ") for k in range(12) for line in HOSTILE[:-1]]
+SAID = {"hostile": HOSTILE[0], "__proto__": {"hostile": 1}} | {line: line for line in HOSTILE}
+PROGRAM = {
+    "architecture",
+    "model",
+    "leaves",
+    "kind",
+    "plays",
+    "judges",
+    "part",
+    "byte_pairs",
+}  # what the page computes by
 
 
-def of_text(path):
-    """A text, a tokenizer and a folder with hostile names; special tokens that are hostile too."""
-    tokenizer = text_tokenizer.train_byte_pairs(TEXT, 400).tokenizer
-    tokenizer.add_special_tokens([HOSTILE[0], "<b onclick=canary('token')>"])
-    pretrained.save(text_tokenizer.BytePairs(tokenizer), path.parent / "tokenizer.json")
-    file = path.parent / f"{IMAGE}.txt"
-    file.write_text(TEXT, "utf-8")
-    data = text.Config(text=str(file), context=24, tokenizer=str(path.parent / "tokenizer.json"), special_tokens=True)
-    cfg = model.Config(d_model=8, position="learned", max_len=24)
-    return small_runs.keep(path, "text", "model", cfg, data, text.Options(), other="nats")
+def spoil(value, lines):
+    """Put a hostile line in the place of every text of a run."""
+    if isinstance(value, str):
+        return next(lines)
+    if isinstance(value, list):
+        return [spoil(each, lines) for each in value]
+    if isinstance(value, dict):
+        return {name: each if name in PROGRAM else spoil(each, lines) for name, each in value.items()}
+    return value
 
 
-def of_sentences(path):
-    for name in ("source", "target"):
-        (path.parent / name).write_text("\n".join(PAIRS) + "\n", "utf-8")
-    data = translation.Config(
-        source=str(path.parent / "source"), target=str(path.parent / "target"), byte_pairs=300, longest=128
-    )
-    options, cfg = translation.Options(beams=1), small_runs.TRANSLATOR
-    return small_runs.keep(path, "translation", "seq2seq", cfg, data, options, other="nats")
+def write_hostile(page):
+    """Write a page anew with hostile texts everywhere, and without its policy, which would hide a fault."""
+    data, weights = read(page)
+    hostile = spoil(data, cycle(HOSTILE)) | {"name": IMAGE}
+    hostile |= dict.fromkeys(("versions", "source", "missing"), SAID)
+    hostile["task"]["prompt"]["terms"] = data["task"]["prompt"]["terms"]
+    numbers = {"certified": True, "contexts": 1, "errors": 0, "smallest_margin": 1.0}
+    hostile["certificate"] = SAID | numbers | {"claim": " ".join(HOSTILE), "witnesses": [{"witness": IMAGE}]}
+    sizes = [math.prod(leaf["shape"]) for leaf in data["leaves"]]
+    parts = np.split(weights, np.cumsum(sizes)[:-1])
+    leaves = {leaf["name"]: part.reshape(leaf["shape"]) for leaf, part in zip(data["leaves"], parts, strict=True)}
+    unguarded, count = re.subn(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", template.fill(hostile, leaves))
+    assert count == 1 and unguarded.count("<script") == 3
+    page.write_text(unguarded, "utf-8")
 
 
-def of_words(path):
-    file = path.parent / f"{IMAGE}.txt"
-    file.write_text(TEXT, "utf-8")
-    data = words.Config(text=str(file), window=2, min_count=2)
-    return small_runs.keep(path, "words", "word2vec", word2vec.Config(d_model=4), data, words.Options())
+@pytest.mark.parametrize("kind", ["progressions", "pairs"])
+def test_a_hostile_run_runs_nothing_in_the_browser(browse, made_run, kind, tmp_path):
+    run = shutil.copytree(made_run(kind), tmp_path / "run")
+    write_hostile(run / "report.html")
+    seen = browse(run, "poke", "canaries")["canaries"]
+    assert seen["ran"] == [] and seen["scripts"] == 3 and not seen["polluted"]
+    assert seen["strange"] == seen["listeners"] == seen["addresses"] == []
+    assert IMAGE in seen["title"]
+    assert all(line in seen["text"] for line in HOSTILE)
 
 
-def of_files(path):
-    """Files of a sound run that somebody has written anew."""
-    small_runs.make("progressions", path)
-    facts = {"step": 0, "member": 0, "certified": True, "contexts": 1, "errors": 0, "smallest_margin": 1.0}
-    said = {f"hostile {k}": line for k, line in enumerate(HOSTILE)}
-    files.write_json(path / "certificate.json", facts | {"claim": " ".join(HOSTILE)} | said)
-    config = files.read_json(path / "config.json")
-    config["flags"]["training"]["recipe"] = IMAGE
-    config |= {"versions": said | {"__proto__": {"hostile": 1}}, "data": said | {"source": " ".join(HOSTILE)}}
-    files.write_json(path / "config.json", config)
-    evaluation = files.read_json(path / "evaluation.json")
-    for error, line in zip(evaluation["errors"], HOSTILE * 9, strict=False):
-        error["predicted"] = (line * 9)[: len(error["expected"])]
-    files.write_json(path / "evaluation.json", evaluation)
-    report.write(path, restore.load_settings(path), None)
-    return path
-
-
-RUNS = {  # how it is made, what its page shows letter by letter, and what is done with it besides
-    "byte pairs": (of_text, HOSTILE[:1], ("write",)),
-    "sentences": (of_sentences, (), ()),
-    "words": (of_words, (), ()),
-    "files": (of_files, HOSTILE, ()),
-}
-
-
-@pytest.mark.usefixtures("without_figures")
-@pytest.mark.parametrize("kind", RUNS)
-def test_a_hostile_run_runs_nothing_in_the_browser(browse, kind, tmp_path):
-    make, shown, steps = RUNS[kind]
-    run = make(tmp_path / IMAGE)
-    page = run / "report.html"
-    guarded = page.read_text("utf-8")
-    unguarded, count = re.subn(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", guarded)
-    assert count == 1 and guarded.count("<script") == 3
-    for content, taken in ((guarded, ()), (unguarded, (*steps, "poke"))):
-        page.write_text(content, "utf-8")
-        seen = browse(run, *taken, "canaries")["canaries"]
-        assert seen["ran"] == [] and seen["scripts"] == 3 and not seen["polluted"]
-        assert seen["strange"] == seen["listeners"] == seen["addresses"] == []
-        assert IMAGE in seen["title"] and IMAGE in seen["text"]
-        assert all(line in seen["text"] for line in shown)
-
-
-def test_a_canary_that_runs_is_seen(browse, made_run, tmp_path):
+def test_a_canary_that_runs_is_seen_and_the_policy_lets_none_run(browse, made_run, tmp_path):
     run = shutil.copytree(made_run("progressions"), tmp_path / "run")
     page = (run / "report.html").read_text("utf-8")
-    page = re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", page)
-    (run / "report.html").write_text(page.replace("</body>", "<script>canary('planted')</script></body>"), "utf-8")
+    page = page.replace("</body>", "<script>canary('planted')</script></body>")
+    (run / "report.html").write_text(page, "utf-8")
+    with pytest.raises(AssertionError, match="Content Security Policy"):
+        browse(run, "canaries")
+    (run / "report.html").write_text(re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", page), "utf-8")
     seen = browse(run, "canaries")["canaries"]
     assert seen["ran"] == ["planted"] and seen["scripts"] == 4

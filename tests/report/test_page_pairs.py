@@ -33,10 +33,8 @@ def small(**changes):
 
 
 CONFIGS = [
-    small(n_decoder_layers=2, tie_embeddings=True),
     small(norm_position="pre", final_norm=True, position="learned", attention_bias=True, scale_embedding=False),
-    small(similarity="cosine", activation="gelu", norm_position="pre"),
-    small(position="rotary", norm_position="pre", final_norm=True, n_decoder_layers=2),
+    small(position="rotary", norm_position="pre", final_norm=True, n_decoder_layers=2, activation="gelu"),
     small(similarity="additive", source_vocab_size=V, share_embeddings=True, tie_embeddings=True, n_encoder_layers=1),
 ]
 
@@ -72,7 +70,7 @@ def test_logits_of_every_kind_of_translator():
 
 
 def test_what_is_shown_of_the_inside_is_what_the_model_captures():
-    cfg = small(n_decoder_layers=2, norm_position="pre", final_norm=True)
+    cfg = CONFIGS[1]
     params = init(cfg)
     sides = ("encoder_attention", "encoder_residual", "decoder_attention", "decoder_residual", "cross_attention")
     _, captured = apply(params, SOURCES, TARGETS, cfg, capture=sides)
@@ -91,9 +89,9 @@ def test_what_is_shown_of_the_inside_is_what_the_model_captures():
             np.testing.assert_allclose(weights_LHS, expected_LHS, rtol=0, atol=1e-4)
 
 
-@pytest.mark.parametrize(("beams", "alpha"), [(1, 0.0), (3, 0.6), (5, 2.0)])
+@pytest.mark.parametrize(("beams", "alpha"), [(1, 0.0), (5, 2.0)])
 def test_the_page_finds_the_beams_that_python_finds(beams, alpha):
-    cfg, steps, end = CONFIGS[1], 6, 9  # with which some beams end soon
+    cfg, steps, end = CONFIGS[0], 6, 9  # with which some beams end soon
     params = init(cfg)
 
     @jax.jit

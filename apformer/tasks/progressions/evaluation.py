@@ -200,7 +200,7 @@ def table(result):
     if "excess" in result:
         head[0] += f", Bayes predictor {result['bayes_nats_per_char']:.5f}, excess {result['excess']:.5f}"
     if "bayes_floor" in result:
-        head.append(f"(Bayes floor over the whole generator, longer rows included: {result['bayes_floor']:.5f})")
+        head.append(f"(Bayes floor of all rows of the generator, with those to train on: {result['bayes_floor']:.5f})")
     if "trained" in result:
         trained = result["trained"]
         exact, nats = tables.percent(trained["exact_teacher_forced"]), trained["nats_per_char"]

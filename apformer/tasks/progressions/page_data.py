@@ -2,10 +2,8 @@
 
 import re
 
-import jax
 import numpy as np
 
-from apformer.analysis import circuit
 from apformer.report import asked, sections
 from apformer.tasks.progressions import generator, training
 from apformer.tasks.progressions.evaluation import carries
@@ -22,7 +20,7 @@ ASK = "Type a progression, such as 007 010 013."
 
 
 def page(settings, rows, params, evaluation, path):
-    """What the page shows, see `report.sections`. params: None where the page may not ask the model.
+    """Return what the page shows, see `report.sections`. params: None where the page may not ask the model.
 
     evaluation: what evaluation.json holds, all keys of EVALUATION among it, or None.
     """
@@ -30,7 +28,6 @@ def page(settings, rows, params, evaluation, path):
     does = f"continues arithmetic progressions of {cfg.digits}-digit terms"
     bounds = [cfg.min_difference, cfg.max_difference]
     prompt = sections.terms(ASK, cfg.digits, [sections.PROGRESSION], differences=bounds)
-    written = params is not None and _is_circuit(settings, params)
     shown = {
         "vocabulary": list(tokenizer.VOCABULARY),
         "task": sections.task(does, prompt, judges="terms", certifies=True, digits=10),
@@ -38,10 +35,7 @@ def page(settings, rows, params, evaluation, path):
         "facts": _facts(evaluation) if evaluation else [],
         "right": right(_blocks(evaluation, cfg) if evaluation else None),
         "wrong": _wrong(evaluation, cfg),
-        "circuit": {f"{i}.{k}": said for i, layer in enumerate(circuit.HEADS) for k, said in enumerate(layer)},
     }
-    if not written:
-        del shown["circuit"]
     return shown if params is None else shown | ask(settings, rows, params)
 
 
@@ -63,7 +57,8 @@ def right(blocks):
     """The section of charts of a task whose terms are right or wrong."""
     lead = (
         "A term is right when every character of it is. Teacher-forced, the model predicts each term after the true "
-        "text. Free-running, it predicts each after its own text, from the first two terms on. No row was trained on."
+        "text. Free-running, it predicts each after its own text, from the first two terms on. None of these rows "
+        "was in the training data."
     )
     return {"title": "Where it is right", "lead": lead, "blocks": blocks}
 
@@ -77,8 +72,9 @@ def exact_facts(found, of):
 def _facts(found):
     facts = exact_facts(found, f"of {sections.count(found['terms'], 'held-out term')}")
     if "excess" in found:
-        losses = f"{found['nats_per_char']:.4f} − {found['bayes_nats_per_char']:.4f} nats per character"
-        facts.append(["loss above the best possible", f"{found['excess']:.4f}", losses])
+        nats, least = f"{found['nats_per_char']:.4f}", f"{found['bayes_nats_per_char']:.4f}"
+        losses = f"{nats} nats per character on the test rows, where {least} is the least possible"
+        facts.append(["loss above the least possible", f"{found['excess']:.4f}", losses])
     return facts
 
 
@@ -180,19 +176,20 @@ def _among(difference, groups):
 
 
 def _floor(settings):
-    """The Bayes predictor's loss on the validation rows, where they are drawn from a generator; else None."""
+    """Return the Bayes predictor's loss on the validation rows, where they are drawn from a generator; else None."""
     if settings.options.dataset is not None:
         return None
-    why = "The dashed line is the best that a predictor can do that does not know which lines are held out."
+    why = (
+        "The dashed line is the Bayes predictor’s loss on the validation rows: the least that is possible without "
+        "knowledge of which lines are held out."
+    )
+    crop = settings.options.crop_terms
+    if crop < settings.data.max_terms:
+        why += (
+            f" These rows are cut to {crop} terms. Only the first two terms of a row cost anything, so the least "
+            "possible per character is lower on the test rows, which are whole."
+        )
     return {"nats": training.floor(settings, None), "why": why}
-
-
-def _is_circuit(settings, params):
-    """Whether these are the weights written by hand, whose heads can be named."""
-    if settings.model != circuit.config(settings.data.digits):
-        return False
-    written = circuit.params(settings.data.digits)
-    return jax.tree.all(jax.tree.map(lambda ours, theirs: bool((ours == theirs).all()), params, written))
 
 
 def explained(errors, cfg):

@@ -14,7 +14,7 @@ LINE = 16  # characters of a text that break as one
 
 
 def page(settings, rows, params, evaluation, path):
-    """What the page shows, see `report.sections`."""
+    """Return what the page shows, see `report.sections`."""
     cfg, missing = settings.data, {}
     words = pretrained.load(path / "tokenizer.json")
     characters = words.by_characters

@@ -8,7 +8,7 @@ EVALUATION = {"nats", "neighbours", "plane"}
 
 
 def page(settings, rows, params, evaluation, path):
-    """What the page shows, see `report.sections`. Only the words that the evaluation names are drawn."""
+    """Return what the page shows, see `report.sections`. Only the words that the evaluation names are drawn."""
     cfg = settings.data
     source = "progressions" if cfg.text is None else os.path.basename(cfg.text)
     shown = {

@@ -19,11 +19,8 @@ export function ablate(params: Params, parts: Part[]): Params {
     const [side, kind] = sided(named);
     if (kind === "head" || kind === "cross_head") {
       const attention = `${side}blocks.${kind === "head" ? "attention" : "cross_attention"}`;
-      // Of keys that are 0 none decides: a head that looks ahead says the bit -1 of a value that is 0.
-      for (const name of ["key", "value"]) {
-        edit(`${attention}.${name}`, (l, _, h) => l === a && h === b);
-        edit(`${attention}.${name}_bias`, (l, h) => l === a && h === b);
-      }
+      edit(`${attention}.value`, (l, _, h) => l === a && h === b);
+      edit(`${attention}.value_bias`, (l, h) => l === a && h === b);
     } else if (kind === "feedforward") {
       edit(`${side}blocks.feedforward.contract.weight`, (l) => l === a);
       edit(`${side}blocks.feedforward.contract.bias`, (l) => l === a);

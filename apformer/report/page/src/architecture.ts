@@ -28,7 +28,8 @@ const ARCHITECTURES: Record<string, Architecture> = {
     ...model,
     attends: true,
     layers: (cfg) => cfg.n_layers,
-    about: (cfg) => `A transformer of ${count(cfg.n_layers, "layer")} with ${count(cfg.n_heads, "head")} each`,
+    about: (cfg) =>
+      `A transformer of ${count(cfg.n_layers, "layer")} with ${count(cfg.n_heads, "head")}${cfg.n_layers > 1 ? " each" : ""}`,
   },
   recurrent: {
     ...recurrent,

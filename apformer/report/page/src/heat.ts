@@ -28,6 +28,9 @@ function colour(name: string): [number, number, number] {
   return [1, 3, 5].map((i) => parseInt(text.slice(i, i + 2), 16)) as [number, number, number];
 }
 
+/** A drawing with letters is at least so large, as a share of its size in pixels. */
+export const LEGIBLE = 0.85;
+
 /** A matrix as squares with names along both sides; `point` is told of the cell that the pointer is at. */
 export function squares(
   label: string,
@@ -49,7 +52,10 @@ export function squares(
     role: "img",
     "aria-label": label,
   });
-  drawing.style.maxWidth = `${1.6 * (left + columnNames.length * cell)}px`;
+  const [width, height] = [left + columnNames.length * cell, top + rows.length * cell];
+  drawing.style.maxWidth = `${1.6 * width}px`;
+  drawing.style.minWidth = `${LEGIBLE * width}px`; // its frame scrolls
+  drawing.style.maxHeight = `max(26rem, ${LEGIBLE * height}px)`;
   drawing.append(
     ...columnNames.map((name, c) =>
       upright

@@ -53,7 +53,7 @@ export function extend(
     const scores_LHS: Vector[][] = [];
     cache.layers.forEach((memory, layer) => {
       const [before, after] = norms(params, "attention", layer, cfg);
-      const read = attend(before(x_D), t, cache.tokens, memory, params, layer, cfg, hidden);
+      const read = attend(before(x_D), t, memory, params, layer, cfg, hidden);
       x_D = feedForward(after(joined(x_D, read.y_D, cfg)), params, layer, cfg);
       residual_LD.push(x_D);
       weights_LHS.push(read.weights_HS);

@@ -49,7 +49,7 @@ export function lines({
     class: "chart",
     role: "img",
     tabindex: 0,
-    "aria-label": `${title}: ${y} by ${x}`,
+    "aria-label": `${title}: ${y} by ${x}${log ? ", logarithmic scale" : ""}`,
   });
   for (const tick of ticks(yLow, yHigh, log)) {
     drawing.append(svg("line", { x1: LEFT, x2: WIDTH - RIGHT, y1: up(tick), y2: up(tick), class: "grid" }));
@@ -117,7 +117,13 @@ export function lines({
   return h(
     "figure",
     {},
-    h("figcaption", {}, h("strong", {}, title), h("span", { class: "unit" }, y), h("span", { class: "keys" }, ...keys)),
+    h(
+      "figcaption",
+      {},
+      h("strong", {}, title),
+      h("span", { class: "unit" }, log ? `${y}, logarithmic scale` : y),
+      h("span", { class: "keys" }, ...keys),
+    ),
     drawing,
     readout,
   );

@@ -45,9 +45,8 @@ export interface Task {
   search: { beams: number; alpha: number } | null;
 }
 export interface Terms {
-  width: number | null;
+  width: number;
   rules: Rule[];
-  order: "msb" | "lsb";
   differences: [number, number] | null;
 }
 export interface Rule {
@@ -137,7 +136,6 @@ export interface Run {
   ablation?: ({ part: Part } & Loss)[];
   examples?: string[];
   references?: string[];
-  circuit?: Record<string, string>;
 }
 
 /** What the source of a translation is written in; what any other text is. */

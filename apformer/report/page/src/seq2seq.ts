@@ -56,7 +56,7 @@ export function extend(
     const across: Read[] = [];
     cache.layers.forEach((memory, layer) => {
       const [before, after] = norms(decoder, "attention", layer, cfg);
-      own.push(attend(before(x_D), t, cache.tokens, memory.own, decoder, layer, cfg, NONE));
+      own.push(attend(before(x_D), t, memory.own, decoder, layer, cfg, NONE));
       x_D = after(add(x_D, own[layer].y_D));
       const [beforeSource, afterSource] = norms(decoder, "cross_attention", layer, cfg);
       across.push(lookUp(beforeSource(x_D), t, memory.source, decoder, "cross_attention", layer, cfg, hidden));

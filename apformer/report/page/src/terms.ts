@@ -13,21 +13,19 @@ function parse(text: string, run: Run): { name: string; terms: string[] } {
 
 /** The tokens of a prompt of terms. */
 export function encodeTerms(text: string, run: Run): Reading {
-  const { width: fixed, rules } = run.task.prompt.terms!;
+  const { width, rules } = run.task.prompt.terms!;
   const { name, terms } = parse(text, run);
   if (!terms.length || !terms[0]) return fault(run.task.prompt.ask);
   if (!name && rules.length && rules.every((rule) => rule.name))
     return fault(`Begin with the name of a rule: ${rules.map((rule) => rule.name).join(", ")}.`);
   const other = [...terms.join("")].find((letter) => !/[0-9]/.test(letter));
   if (other) return fault(`“${other}” is neither a digit nor a space: terms are written with digits and spaces alone.`);
-  const width = fixed ?? terms[0].length;
   const wrong = terms.find((term) => term.length !== width);
   if (wrong) {
-    const expected = fixed ? `this model knows terms of ${width}` : `the first has ${width}`;
     const remedy = wrong.length < width ? `: write ${wrong.padStart(width, "0")}` : "";
     const quoted = wrong.length > LONG ? wrong.slice(0, LONG) + "…" : wrong;
     return fault(
-      `“${quoted}” has ${wrong.length} ${wrong.length === 1 ? "digit" : "digits"} where ${expected}${remedy}.`,
+      `“${quoted}” has ${wrong.length} ${wrong.length === 1 ? "digit" : "digits"} where this model knows terms of ${width}${remedy}.`,
     );
   }
   const words = [...(name ? [name] : []), ...terms];
@@ -45,29 +43,17 @@ function note(text: string, run: Run): string | null {
   if (found.every((rule) => terms.length < rule.coefficients.length))
     return `${terms.length === 1 ? "One term does" : "These terms do"} not fix what comes next.`;
   if (!differences || terms.length < 2) return null;
-  const [first, second] = terms.map((term) => value(term, run));
+  const [first, second] = terms.map(BigInt);
   const [least, most] = differences.map(BigInt);
   const known = least <= second - first && second - first <= most;
   return known ? null : `The model was trained on differences from ${least} to ${most}; this one is ${second - first}.`;
 }
 
-/** Digits from the most significant to the least in the order in which the task writes them, and the other way round. */
-const ordered = (digits: string, run: Run) =>
-  run.task.prompt.terms!.order === "lsb" ? [...digits].reverse().join("") : digits;
-
-/** The number that a term stands for. */
-function value(term: string, run: Run): bigint {
-  return BigInt(ordered(term, run));
-}
-
 /** A number as a term; null if it has no room in so many digits. */
-function written(number: bigint, width: number, run: Run): string | null {
+function written(number: bigint, width: number): string | null {
   const text = String(number).padStart(width, "0");
-  if (number < 0n || text.length > width) return null;
-  return ordered(text, run);
+  return number < 0n || text.length > width ? null : text;
 }
-
-export const widthOf = (text: string, run: Run) => parse(text, run).terms[0].length;
 
 /** The number after others by a rule. */
 function after(values: bigint[], { coefficients, constant, modulus }: Rule): bigint {
@@ -80,7 +66,7 @@ function after(values: bigint[], { coefficients, constant, modulus }: Rule): big
 /** The rules that all terms of a prompt follow. */
 function rulesOf(text: string, run: Run): Rule[] {
   const { name, terms } = parse(text, run);
-  const values = terms.map((term) => value(term, run));
+  const values = terms.map(BigInt);
   const follows = (rule: Rule) =>
     values.every((x, i) => i < rule.coefficients.length || x === after(values.slice(0, i), rule));
   return run.task.prompt.terms!.rules.filter((rule) => rule.name === name && follows(rule));
@@ -91,10 +77,10 @@ export function continuation(text: string, run: Run, count: number): (string | n
   const [rule, ...others] = rulesOf(text, run);
   const { terms } = parse(text, run);
   if (!rule || others.length || terms.length < rule.coefficients.length) return null;
-  const values = terms.map((term) => value(term, run));
+  const values = terms.map(BigInt);
   return Array.from({ length: count }, () => {
     values.push(after(values, rule));
-    return written(values[values.length - 1], terms[0].length, run);
+    return written(values[values.length - 1], terms[0].length);
   });
 }
 

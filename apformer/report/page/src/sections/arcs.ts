@@ -1,4 +1,5 @@
 // A text in a row, and arcs from the token that asks to those that it reads; across, two rows and lines between them.
+import { LEGIBLE } from "../heat";
 import { svg } from "../html";
 import type { Sight } from "./sight";
 
@@ -28,6 +29,7 @@ export function arcs(sight: Sight, read_S: ArrayLike<number>, at: number): SVGEl
     "aria-label": "The text; choose a token to see what it reads",
   });
   if ([...rows, ...columns].some((name) => name.length > 1)) drawing.style.width = `${1.15 * width}px`;
+  else drawing.style.minWidth = `${LEGIBLE * width}px`; // its frame scrolls
   for (let s = 0; s < read_S.length; s++) {
     if (read_S[s] <= 0.005) continue;
     const [from, to] = [asking.boxes[at].middle, answering.boxes[s].middle];

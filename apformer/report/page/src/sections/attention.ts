@@ -48,10 +48,10 @@ export function attention(state: State): HTMLElement {
 
   function drawCards() {
     const close = (pin: Pin) => (pinned.length > 1 ? () => toggle(pin) : null);
-    redraw(
-      cards,
-      ...pinned.map((pin) => headCard(...pin, showScores, state.run.circuit?.[`${pin[1]}.${pin[2]}`], close(pin))),
-    );
+    const frames = () => [...cards.querySelectorAll(".matrix-frame")];
+    const places = frames().map((frame) => frame.scrollLeft);
+    redraw(cards, ...pinned.map((pin) => headCard(...pin, showScores, close(pin))));
+    frames().forEach((frame, i) => scroll(frame, places[i] ?? 0));
   }
 
   /** The heads of one kind, a row for each layer. */
@@ -96,15 +96,26 @@ export function attention(state: State): HTMLElement {
     showScores = i === 1;
     drawCards();
   });
+  const alone = all.length === 1 && all[0].layers * state.cfg.n_heads === 1; // which is shown large below
+  const compare = h("span", { class: "note" }, "Choose up to four heads to compare them.");
   return section(
     "attention",
     "Attention",
     lead + sink,
     offNotice(state),
-    heads,
-    h("div", { class: "controls" }, h("span", { class: "note" }, "Choose up to four heads to compare them."), kind),
+    alone ? null : heads,
+    h("div", { class: "controls" }, alone ? null : compare, kind),
     cards,
   );
+}
+
+/** Scroll a drawing to where it was, and on to the token that asks if that cannot be seen. */
+function scroll(frame: Element, place: number) {
+  frame.scrollLeft = place;
+  const asks = frame.querySelector(".asks")?.getBoundingClientRect();
+  const box = frame.getBoundingClientRect();
+  if (asks && (asks.left < box.left || asks.right > box.right))
+    frame.scrollLeft += asks.left - box.left - box.width / 2;
 }
 
 /** All heads where they are few; else the two of the first kind without which the model is worst, by Python's table. */

@@ -1,6 +1,6 @@
 // What a beam search found for a sentence: each translation with its score; a click puts it in place of the best.
 import type { Beam, Search } from "../beam";
-import { count, h, percent, redraw, table } from "../html";
+import { chance, count, h, redraw, table } from "../html";
 import type { State } from "../state";
 
 /** Draws the table into an element, or nothing where nothing was searched for. */
@@ -15,7 +15,7 @@ export function drawBeams(frame: HTMLElement, state: State, found: Beam[], how: 
       String(rank + 1),
       h("button", { type: "button", class: "link", onclick: () => choose(beam) }, ended ? text : `${text} …`),
       String(beam.tokens.length),
-      percent(Math.exp(beam.logp), 1),
+      chance(Math.exp(beam.logp)),
       beam.logp.toFixed(3),
       beam.score.toFixed(3),
     ];

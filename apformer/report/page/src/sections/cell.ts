@@ -11,7 +11,7 @@ export interface Bounds {
 const [ROWS, TERMS] = [8, 5];
 
 export function examplesOf(state: State, bounds: Bounds, label: string): HTMLElement {
-  const digits = state.run.task.prompt.terms!.width!;
+  const digits = state.run.task.prompt.terms!.width;
   const rows = Array.from({ length: 400 }, () => [uniform(bounds.firsts), uniform(bounds.differences)])
     .filter(([first, difference]) => inside(first + 2 * difference, digits))
     .slice(0, ROWS)

@@ -39,7 +39,7 @@ export function curves(run: Run): HTMLElement {
         ["validation_loss", "validation", "orange", true],
       ]),
       floor: run.floor
-        ? { name: `best possible on validation, ${run.floor.nats.toFixed(4)}`, y: run.floor.nats }
+        ? { name: `least possible on the validation rows, ${run.floor.nats.toFixed(4)}`, y: run.floor.nats }
         : undefined,
     }),
     records.some((record) => record.nats != null)

@@ -22,7 +22,12 @@ export function embedding(run: Run, params: Params | null): HTMLElement {
 }
 
 function plane(run: Run): HTMLElement {
-  if (!run.embedding) return missing("The vocabulary is too large to be drawn.");
+  if (!run.embedding)
+    return missing(
+      architecture(run)
+        ? "The vocabulary is too large to be drawn."
+        : `This page does not know the embeddings of the architecture ${run.architecture}.`,
+    );
   const { points, shares } = run.embedding;
   const { digits } = run.task;
   const words = digits ? " The line joins 0 to 9." : "";
@@ -54,7 +59,7 @@ function positions(run: Run, params: Params | null): HTMLElement {
   const twin = architecture(run);
   if (twin && !twin.attends)
     return missing("A recurrent network has no positions: it reads one character after the other.");
-  if (cfg.position === undefined) return missing("This kind of model has no positions.");
+  if (cfg.position === undefined) return missing(`This page does not know the positions of ${run.architecture}.`);
   if (cfg.position === "none")
     return missing("This model has no positions: it tells places apart by the causal mask alone.");
   if (cfg.position === "sinusoidal")
@@ -88,34 +93,14 @@ function positions(run: Run, params: Params | null): HTMLElement {
       cfg.n_heads,
       offsets(16),
     );
-  const name = `${cfg.position}.table`;
-  const width = params[`blocks.attention.${name}`].shape[2];
+  if (cfg.position !== "relative") return missing(`This page has no picture of ${cfg.position} positions.`);
+  const name = "blocks.attention.relative.table";
+  const width = params[name].shape[2];
   const rows = Array.from({ length: cfg.n_layers }, (_, l) => {
-    const table_HO = layerOf(params, `blocks.attention.${name}`, l)!;
+    const table_HO = layerOf(params, name, l)!;
     return Array.from({ length: cfg.n_heads }, (_, k) => table_HO.subarray(k * width, k * width + Math.min(width, 24)));
   }).flat();
-  const { near, heading } = cfg.position_options;
-  const columns =
-    cfg.position === "relative"
-      ? offsets(Math.min(width, 24))
-      : cfg.position === "columns"
-        ? ["0", "P, P − 1", "P + 1", ...Array.from({ length: heading }, (_, n) => `heading ${n + 1}`)]
-        : [
-            ...offsets(near),
-            ...Array.from({ length: 2 * near }, (_, c) =>
-              c === near ? "P" : `${c < near ? "−" : "+"}${Math.abs(c - near)}`,
-            ),
-          ];
-  return biases(
-    cfg.position === "relative"
-      ? "Relative positions: what a score gains by offset"
-      : cfg.position === "columns"
-        ? "Positions in columns: what a score gains by which token is read, in the first layer and in the second"
-        : "Periodic positions: what a score gains near, and about a period P back",
-    rows,
-    cfg.n_heads,
-    columns,
-  );
+  return biases("Relative positions: what a score gains by offset", rows, cfg.n_heads, offsets(rows[0].length));
 }
 
 const offsets = (count: number) => Array.from({ length: count }, (_, o) => String(o));

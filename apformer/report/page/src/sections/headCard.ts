@@ -9,7 +9,6 @@ export function headCard(
   layer: number,
   head: number,
   showScores: boolean,
-  algorithm: string | undefined,
   close: (() => void) | null,
 ): HTMLElement {
   const title = headName(sight, layer, head);
@@ -52,15 +51,22 @@ export function headCard(
     );
   }
 
-  const closing = { type: "button", "aria-label": `Close ${title}`, disabled: !close, onclick: () => close?.() };
+  const closing = { type: "button", "aria-label": `Close ${title}`, onclick: () => close?.() };
   return h(
     "article",
     { class: "card" },
-    h("div", { class: "card-head" }, h("h3", {}, title), h("button", closing, "×")),
-    algorithm ? h("p", { class: "algorithm" }, algorithm) : null,
-    h("div", { class: "matrix-frame" }, arcs(sight, weights[at], at)),
-    h("p", { class: "readout" }, sentence(sight, weights[at], at)),
-    h("div", { class: "matrix-frame" }, picture),
+    h("div", { class: "card-head" }, h("h3", {}, title), close && h("button", closing, "×")),
+    h(
+      "div",
+      { class: "card-body" },
+      h(
+        "div",
+        {},
+        h("div", { class: "matrix-frame" }, arcs(sight, weights[at], at)),
+        h("p", { class: "readout" }, sentence(sight, weights[at], at)),
+      ),
+      h("div", { class: "matrix-frame" }, picture),
+    ),
   );
 }
 

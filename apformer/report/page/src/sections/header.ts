@@ -27,7 +27,7 @@ function sentence(run: Run): string {
   const member = members > 1 ? ` Shown is member ${run.member} of ${members}, seed ${seed + run.member}.` : "";
   const lost = run.diverged.map((one) => `${one.member} at step ${one.step.toLocaleString("en")}`).join(", ");
   const diverged = lost && ` Diverged, and left out: member ${lost}.`;
-  return `${about(run)} that ${run.task.does}${run.circuit ? ", its weights written by hand" : ""}.${member}${diverged}`;
+  return `${about(run)} that ${run.task.does}.${member}${diverged}`;
 }
 
 function certificate(run: Run): HTMLElement {

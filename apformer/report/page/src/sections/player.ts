@@ -3,7 +3,7 @@ import { generate } from "../generate";
 import { choice, count, h, slider } from "../html";
 import type { State } from "../state";
 import { places } from "../position";
-import { termsThatFit, widthOf } from "../terms";
+import { termsThatFit } from "../terms";
 import { encode, shownText } from "../tokenizer";
 import { decoding } from "./decoding";
 import { chips, entry } from "./entry";
@@ -67,7 +67,7 @@ export function player(state: State): HTMLElement {
     const fitting = isText ? play.more : termsThatFit(text, run, play.more);
     const stops = fitting ? "It stops early" : "It does not go on";
     if (fitting < play.more) note.textContent = `${stops}: the next term no longer fits the digits.`;
-    const wanted = isText ? fitting : fitting * (widthOf(text, run) + 1);
+    const wanted = isText ? fitting : fitting * (run.task.prompt.terms!.width + 1);
     const left = Math.max(0, places(state.cfg) - given.length);
     if (wanted > left) note.textContent = `This model has ${count(state.cfg.max_len, "position")}: it stops there.`;
     const ends = Math.max(0, (run.task.prompt.longest ?? Infinity) - given.length);
