@@ -5,10 +5,14 @@ imported when the first figure is made. Colours are from Okabe and Ito's palette
 """
 
 import textwrap
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from apformer import files
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 _BLUE, _ORANGE, _SKY, _GREY = "#0072B2", "#D55E00", "#56B4E9", "#555555"
 _MODES = {"teacher_forced": ("teacher-forced", _SKY, 4), "free_running": ("free-running", _BLUE, 1.5)}
@@ -148,6 +152,24 @@ def sweep(rows):
     handles, labels = panels[0].get_legend_handles_labels()
     seen = dict(zip(labels, handles, strict=True))
     figure.legend(seen.values(), seen, frameon=False, loc="outside upper right", ncols=len(seen), fontsize=9)
+    return figure
+
+
+def losses(curves: list[tuple[str, list[tuple[int, np.ndarray]]]]) -> "Figure":
+    """Draw the validation loss of each combination over the steps: the median of its members, in a band of them all.
+
+    Args:
+        curves: Pairs of a name and [(step, loss of each member)].
+    """
+    figure, (axes,) = _figure("Validation loss")
+    axes.set_prop_cycle(color=(_BLUE, _ORANGE, _SKY, _GREY))
+    for name, curve in curves:
+        steps, loss_SM = [step for step, _ in curve], np.array([loss_M for _, loss_M in curve])
+        (line,) = axes.plot(steps, np.median(loss_SM, axis=1), marker="o", markersize=3, linewidth=1.3, label=name)
+        axes.fill_between(steps, loss_SM.min(1), loss_SM.max(1), color=line.get_color(), alpha=0.2, linewidth=0)
+    axes.set(xlabel="step", ylabel="loss (nats)")
+    _log_axis(axes)
+    axes.legend(frameon=False, fontsize=8)
     return figure
 
 

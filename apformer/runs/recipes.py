@@ -51,7 +51,8 @@ def _start(args):
     known = tasks.recipes()
     name = flags.first(dataclasses.make_dataclass("Choice", [("recipe", str, Training.recipe)]), args, PROGRAM).recipe
     if name not in known:
-        raise UserError(f"--recipe {name} is none of {', '.join(known)}: give one of these", USAGE)
+        remedy = "give one of these, or install the package that brings it"
+        raise UserError(f"--recipe {name} is none of {', '.join(known)}: {remedy}", USAGE)
     arguments = [(p.name, p.annotation, p.default) for p in _arguments(name).values()]
     given = vars(flags.first(dataclasses.make_dataclass("Arguments", arguments), args, PROGRAM))
     if given.get("init_from"):

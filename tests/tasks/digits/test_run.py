@@ -14,7 +14,6 @@ from apformer.commands import train
 from apformer.layers.position import periodic
 from apformer.report import tables
 from apformer.runs import fit, recipes
-from apformer.sweep import grid
 from apformer.tasks.digits import (
     certificate,
     continuation,
@@ -183,11 +182,6 @@ def test_flags_that_no_such_run_can_follow(capsys, tmp_path, monkeypatch):
     ):
         fails(capsys, pattern, errors.USAGE, "train", "--recipe", "digits", *flags)
     assert not list(Path().iterdir())
-
-
-def test_a_sweep_asks_other_suites():
-    with pytest.raises(errors.UserError, match="--recipe digits has no suites of a sweep: train it alone"):
-        grid.programs({"recipe": "digits", "order": "lsb", "n_layers": ["1", "2"]})
 
 
 def test_training_rows_have_all_widths_and_the_hardest_are_kept():
