@@ -17,6 +17,7 @@ from apformer.errors import USAGE, UserError
 from apformer.runs import recipes
 from apformer.settings import Settings
 
+PROGRAM = "apformer sweep"
 OWN = ("no_certify",)  # flags that are not of `apformer train`
 
 
@@ -52,7 +53,7 @@ def read(args):
 def command(flags: dict[str, str | list[str] | None]) -> str:
     """Return the command line that gives these flags."""
     words = ((f"--{flag}", ",".join(v) if isinstance(v, list) else v) for flag, v in flags.items())
-    return shlex.join(["apformer", "sweep", *(word for pair in words for word in pair if word is not None)])
+    return shlex.join([*PROGRAM.split(), *(word for pair in words for word in pair if word is not None)])
 
 
 def name(combination):
@@ -85,7 +86,7 @@ def _settings(fixed: dict, combination: dict[str, str], numbers: list[str]) -> S
         switches = {"True": [f"--{flag}"], "False": [f"--no_{flag}"]}
         words += switches.get(value) or [f"--{flag}", *([value] if flag in numbers else value.split() or [value])]
     try:
-        settings = recipes.parse(words)
+        settings = recipes.parse(words, PROGRAM)
         task = tasks.load(settings.task)
         if settings.training.average > 1:
             fault = f"--average {settings.training.average} is no flag of a sweep, which measures the last state"

@@ -37,7 +37,7 @@ from apformer.runs import checkpoint, directory, healing, provenance, recipes, s
 from apformer.runs.fit import abstract_state, fit, initial_state
 from apformer.runs.metrics import read_metrics
 from apformer.runs.restore import load_rows, load_settings
-from apformer.sweep.grid import Program, command, name, programs, read
+from apformer.sweep.grid import PROGRAM, Program, command, name, programs, read
 from apformer.train import trained
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def sweep(args: list[str]) -> None:
     """
     if {"-h", "--help"} & {*args}:
         print(__doc__)
-        recipes.parse(["--help"])
+        recipes.parse(["--help", *args], PROGRAM)
     flags = read(args)
     planned = programs(flags)
     path = Path(flags.pop("run_dir", None) or directory.dated("sweep"))

@@ -169,7 +169,7 @@ def test_what_no_run_can_follow_is_refused_before_a_directory_is_made(flags, pat
 
 def test_a_model_that_training_begins_with_is_refused(monkeypatch):
     settings = exact_recipe(3)
-    monkeypatch.setattr(recipes, "parse", lambda words: settings)
+    monkeypatch.setattr(recipes, "parse", lambda *_: settings)
     monkeypatch.setattr("apformer.tasks.progressions.init_from", lambda settings: "gpt2")
     with pytest.raises(UserError, match="^--init_from gpt2 is no flag of a sweep, whose models all begin anew: drop"):
         grid.programs({})
