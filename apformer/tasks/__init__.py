@@ -93,7 +93,7 @@ class Task(Protocol):
         ...
 
     @staticmethod
-    def files(rows: Any) -> Mapping[str, str]:
+    def files(rows: Any) -> dict:
         """Return {name: text} that the run directory keeps."""
         ...
 
