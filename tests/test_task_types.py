@@ -31,4 +31,4 @@ def test_every_task_is_a_task_to_a_type_checker(tmp_path):
     found = [each for each in json.loads(done.stdout)["generalDiagnostics"] if each["severity"] == "error"]
     others = [each["message"] for each in found if each["range"]["start"]["line"] != len(lines) - 1]
     assert not others, "\n\n".join(others)
-    assert len(found) == 1 and '"make_loss" is not present' in found[0]["message"], found
+    assert len(found) == 1 and '"check" is not present' in found[0]["message"], found
