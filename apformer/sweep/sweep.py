@@ -119,14 +119,15 @@ def _measure(path, program, result, done, certify):
     asked = suites.suites(program.joint, rows) if suites else {}
     found = {key: suite and suites.measure(suite, params_M, program.joint) for key, suite in asked.items()}
     seconds = (_seconds(metrics) + time.perf_counter() - begun) / members
-    last = {key: np.atleast_1d(np.asarray(metrics[-1].get(f"validation_{key}"), float)) for key in ("loss", "exact")}
+    told = {key: metrics[-1][f"validation_{key}"] for key in ("loss", "exact") if f"validation_{key}" in metrics[-1]}
+    last = {key: np.atleast_1d(np.asarray(values, float)) for key, values in told.items()}
     finite_M = np.isfinite(last["loss"])
     for member in progress.bar(sorted({*range(members)} - done), desc="certify", unit="member", leave=False):
         begun, measured = time.perf_counter(), {}
         if finite_M[member]:
             params = jax.tree.map(lambda leaf_M, k=member: leaf_M[k], params_M)
             shares = {key: measured and measured[member] for key, measured in found.items()}
-            validation = {key: float(values[member]) for key, values in last.items() if values.size == members}
+            validation = {key: float(values[member]) for key, values in last.items()}
             measured = {"suites": shares, "validation": validation}
             measured |= _certificate(program, member, params, shares, certify)
         record = _record(program, member, failed=not finite_M[member])

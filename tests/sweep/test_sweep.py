@@ -533,6 +533,24 @@ are those of training and measuring all seeds.
     )
 
 
+def test_the_table_of_a_task_without_suites_has_its_validation_rows():
+    def record(width, seconds, **validation):
+        facts = {"combination": {"d_model": width}, "parameters": 7, "suites": {}, "certified": None, "failed": False}
+        return facts | {"validation": validation, "seconds": seconds}
+
+    members = [record("8", 1.0, loss=0.5, exact=0.25), record("8", 1.0, loss=0.25, exact=1.0)]
+    members += [record("9", 2.0, loss=0.125)]
+    table = tables.sweep(members, grid.name, "apformer sweep --d_model 8,9")
+    assert table.startswith("`apformer sweep --d_model 8,9`\n\nLoss of the validation rows in nats, and the share ")
+    assert table.endswith(
+        """
+| combination | seeds | parameters | validation loss | exact | seconds |
+| --- | ---: | ---: | ---: | ---: | ---: |
+| d_model 8 | 2 | 7 | 0.3750 (0.5000 to 0.2500) | 62.5 (25.0 to 100.0) | 2 |
+| d_model 9 | 1 | 7 | 0.1250 | - | 2 |"""
+    )
+
+
 def test_the_figure_shows_every_member_and_the_course_of_training():
     curve = [(50, [0.0, 0.5]), (100, [0.5, 1.0])]
     rows = [
