@@ -18,7 +18,7 @@ from apformer.machine import processes
 from apformer.machine.guard import guard
 
 FOLDER = Path(__file__).parent / "commands"
-ORDER = "train resume predict generate translate neighbours evaluate certify report export".split()  # as they are used
+ORDER = "train resume predict generate translate neighbours evaluate certify report export sweep".split()  # by use
 TOGETHER = ("train", "resume")  # commands that several processes run as one
 
 EPILOGUE = """

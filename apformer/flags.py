@@ -1,12 +1,14 @@
 """Command-line flags: the fields of frozen dataclasses, read by tyro, every fault one sentence."""
 
 import io
+import os
 import re
 import sys
+from collections.abc import Callable
 from contextlib import redirect_stderr
 from typing import NamedTuple
 
-from apformer.errors import USAGE, UserError
+from apformer.errors import DATA, USAGE, UserError
 from apformer.machine import compilation
 from apformer.machine.guard import guard
 
@@ -87,6 +89,48 @@ def use(machine):
         from apformer.machine import devices  # which imports JAX
 
         devices.limit(machine.devices)
+
+
+def prompts(
+    given: list[str], file: str | None, what: str, example: str, lines_of: Callable, keep_blank: bool = False
+) -> tuple[str | None, list[str], str]:
+    """Read what a command continues: [RUN] and a line, or [RUN] and --file with many.
+
+    Args:
+        given: Arguments that are no flags.
+        file: Path of --file; - for standard input.
+        what: Name of a line, such as "a prompt".
+        example: A whole command, for a message.
+        lines_of: Reads a file.
+        keep_blank: Whether blank lines at the end of standard input are lines, too.
+
+    Returns:
+        The run or None, the lines, and what to call them in a message.
+
+    Raises:
+        UserError: USAGE for too few or too many arguments, DATA for input that cannot be read.
+    """
+    if file is None:
+        if not given or len(given) > 2 or (len(given) == 1 and os.path.isdir(given[0])):
+            remedy = f"give {what} in quotes, as in `{example}`, or --file FILE"
+            raise UserError(f"{len(given)} arguments, none {what}: {remedy}" if given else remedy, USAGE)
+        return (given[0] if len(given) == 2 else None), [given[-1]], what.replace("a ", "the ", 1)
+    if len(given) > 1:
+        raise UserError(f"--file {file} takes the place of {what}: give one of the two", USAGE)
+    run = given[0] if given else None
+    return (run, _standard_input(what, keep_blank), "standard input") if file == "-" else (run, lines_of(file), file)
+
+
+def _standard_input(what: str, keep_blank: bool) -> list[str]:
+    if sys.stdin is None:
+        raise UserError(f"standard input is closed: send it {what} a line, or give --file FILE", DATA)
+    try:
+        text = sys.stdin.buffer.read().decode("utf-8-sig").replace("\r\n", "\n")
+    except UnicodeDecodeError:
+        raise UserError("standard input is not text: give it as UTF-8", DATA) from None
+    if not text.strip("\n"):
+        raise UserError(f"standard input is empty: give {what} a line", DATA)
+    return (text.removesuffix("\n") if keep_blank else text.rstrip("\n")).split("\n")
 
 
 def require(flag, fits, part, what_fits):

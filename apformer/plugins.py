@@ -42,7 +42,7 @@ def load(group: str, name: str, own: tuple[str, ...], package: str) -> ModuleTyp
         return importlib.import_module(f"{package}.{name}")
     if not brought:
         known = ", ".join(names(group, own))
-        remedy = "give one of these, or install the package that brings it"
+        remedy = "the package that brings it may not be installed; install it, or give one of these"
         raise UserError(f"there is no {kind} {name!r} here, only {known}: {remedy}", USAGE)
     (entry,) = found
     try:
@@ -56,7 +56,7 @@ def require(module: ModuleType, kind: str, name: str, wanted: tuple[str, ...]) -
     """Raise UserError (exit USAGE) that lists the names of a protocol that a module lacks."""
     missing = [each for each in wanted if not hasattr(module, each)]
     if missing:
-        lacking = f"the {kind} {name} ({module.__name__}) lacks {', '.join(missing)}"
+        lacking = f"the {kind} {name} ({getattr(module, '__name__', module)}) lacks {', '.join(missing)}"
         raise UserError(f"{lacking}: define or import these names there", USAGE)
 
 

@@ -1,13 +1,11 @@
 """Compare combinations of flags, each with several seeds: `python experiments/sweep.py --position alibi,relative`.
 
-`--help` says how; apformer/sweep/sweep.py is where it is done.
+The same as `apformer sweep --position alibi,relative`; `--help` says how, and what it leaves.
 """
 
 import sys
-from functools import partial
 
-from apformer.machine.guard import guard
-from apformer.sweep.sweep import sweep
+from apformer.cli import main
 
 if __name__ == "__main__":
-    sys.exit(guard("sweep", partial(sweep, sys.argv[1:])))
+    sys.exit(main(["sweep", *sys.argv[1:]]))

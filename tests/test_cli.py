@@ -334,7 +334,14 @@ class TestRunDirectory:
         ("name", "value", "known", "code"),
         [
             ("task", "progresions", "there is no task 'progresions' here, only .*progressions, .*text", errors.USAGE),
-            ("architecture", "modell", "architecture modell is none of model, recurrent", errors.CHECKPOINT),
+            ("task", "apformer.cli", "there is no task 'apformer.cli' here", errors.USAGE),
+            (
+                "task",
+                "../x",
+                r"there is no task '\.\./x' here, .*: the package that brings it may not be",
+                errors.USAGE,
+            ),
+            ("architecture", "os", "there is no architecture 'os' here, only model, recurrent, ", errors.USAGE),
             ("architecture", "seq2seq", "architecture seq2seq is none of model, recurrent", errors.CHECKPOINT),
         ],
     )

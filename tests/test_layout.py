@@ -20,8 +20,9 @@ RANKS = (
     ("analysis", "decoding", "formats", "proof", "report"),
     ("tasks",),
     ("runs",),
+    ("sweep",),
     ("commands",),
-    ("__main__", "cli", "sweep"),
+    ("__main__", "cli"),
 )
 RANK = {name: rank for rank, names in enumerate(RANKS) for name in names}
 MODELS = {"formats", "layers", "model", "recurrent", "seq2seq", "word2vec"}

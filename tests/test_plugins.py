@@ -46,7 +46,7 @@ def test_an_unknown_task_lists_the_known_ones_and_where_others_come_from(bring):
     for name in ("leters", "../words", "words.training", None, 3):
         said = refusal(tasks.load, name)
         assert said.startswith(f"there is no task {name!r} here, only ") and "letters, progressions" in said
-        assert said.endswith("give one of these, or install the package that brings it")
+        assert said.endswith("the package that brings it may not be installed; install it, or give one of these")
 
 
 def test_two_packages_that_bring_one_name_are_both_named(bring):

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from tyro.conf import Positional
 
 from apformer import runs, tasks
-from apformer.commands import _prompts
 from apformer.errors import USAGE, UserError
-from apformer.flags import parse
+from apformer.flags import parse, prompts
 from apformer.runs import directory, settings_file
 from apformer.tasks.progressions import text_file
 
@@ -41,7 +40,7 @@ def predict(args):
     """Print the continuation of each prompt. Raises UserError that names the flag, the prompt or the line."""
     if args.terms < 1:
         raise UserError(f"--terms {args.terms} is out of range: give at least 1", USAGE)
-    place, lines, name = _prompts.read([*args.run_and_prompt], args.file, "a prompt", EXAMPLE, text_file.lines_of)
+    place, lines, name = prompts([*args.run_and_prompt], args.file, "a prompt", EXAMPLE, text_file.lines_of)
     path = directory.find(place)
     continue_lines = tasks.ability(settings_file.read(path), "predict", path)
     loaded = runs.load(path, args.member)

@@ -7,7 +7,6 @@ runs/<name>/  config.json  metrics.jsonl  checkpoints/<step>/  evaluation.json  
               translations.tsv (of a translator)
 """
 
-import json
 import math
 import os
 import shlex
@@ -29,7 +28,7 @@ from apformer.machine import agreement, devices, processes
 from apformer.report import progress, tables
 from apformer.runs import checkpoint, directory, healing, provenance, recipes, selection, settings_file
 from apformer.runs.fit import abstract_state, fit, initial_state, validation_loss
-from apformer.runs.metrics import MISSED, finite_mean, missing, note_missed, read_metrics, read_missed
+from apformer.runs.metrics import finite_mean, missing, note_missed, read_metrics, read_missed
 from apformer.runs.restore import load_params, load_rows, load_settings
 from apformer.tasks.text import folders
 
@@ -158,33 +157,11 @@ def go_on(path, step=None):
             )
             step, state = checkpoint.load(path / "checkpoints", abstract, step)
             print(f"{path}: resumed at step {step:,} of {settings.training.steps:,}", file=sys.stderr)
-        forget_after(path, step)
+        healing.forget_after(path, step)
         if gaps := missing(path, settings, step):
             lost = f"{path}/metrics.jsonl has lost lines, the first of step {gaps[0]:,}"
             print(f"{lost}: {selection.again(path, gaps[0])}", file=sys.stderr)
         finish(path, settings, rows, state)
-
-
-def forget_after(path, step):
-    """Take a run back to a step: its checkpoints, its metrics, and what was found of a checkpoint that is gone."""
-    saved = selection.steps(path / "checkpoints")
-    for later in reversed(saved):
-        if later > step:
-            selection.remove(path / "checkpoints", later)
-    for name in ("evaluation.json", "certificate.json"):
-        if _step_of(path / name) not in [kept for kept in saved if kept <= step]:
-            with files.disk_errors(path):
-                (path / name).unlink(missing_ok=True)
-    for name in ("metrics.jsonl", MISSED):
-        files.truncate_after(path / name, step)
-
-
-def _step_of(file):
-    """The step that a file of the run describes; None if it is missing or damaged."""
-    try:
-        return json.loads(file.read_bytes())["step"]
-    except (OSError, ValueError, TypeError, KeyError, RecursionError):
-        return None
 
 
 def finish(path, settings, rows, state):

@@ -7,9 +7,8 @@ from dataclasses import dataclass, replace
 from tyro.conf import Positional, UseAppendAction
 
 from apformer import tasks
-from apformer.commands import _prompts
 from apformer.errors import USAGE, UserError
-from apformer.flags import parse, require
+from apformer.flags import parse, prompts, require
 from apformer.runs import directory, restore, settings_file
 from apformer.tasks.translation import corpus, memory, scores, training, vocabularies
 from apformer.tasks.translation.search import search
@@ -60,7 +59,7 @@ def translate(args):
     require("temperature", 0 <= args.temperature < 1e6, args, "0 or more")
     require("seed", 0 <= args.seed < 2**31, args, "0 to 2147483647")
     given = ([*args.run_and_sentence], args.file, "a sentence", EXAMPLE, corpus.lines_of)
-    run, lines, name = _prompts.read(*given, keep_blank=True)  # so that each line has its translation
+    run, lines, name = prompts(*given, keep_blank=True)  # so that each line has its translation
     path = directory.find(run)
     settings = settings_file.read(path)
     tasks.ability(settings, "translate", path)

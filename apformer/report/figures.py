@@ -159,6 +159,24 @@ def sweep(rows: list[tuple]) -> "Figure":
     return figure
 
 
+def losses(curves: list[tuple[str, list[tuple[int, np.ndarray]]]]) -> "Figure":
+    """Draw the validation loss of each combination over the steps: the median of its members, in a band of them all.
+
+    Args:
+        curves: Pairs of a name and [(step, loss of each member)].
+    """
+    figure, (axes,) = panels("Validation loss")
+    axes.set_prop_cycle(color=(BLUE, ORANGE, SKY, GREY))
+    for name, curve in curves:
+        steps, loss_SM = [step for step, _ in curve], np.array([loss_M for _, loss_M in curve])
+        (line,) = axes.plot(steps, np.median(loss_SM, axis=1), marker="o", markersize=3, linewidth=1.3, label=name)
+        axes.fill_between(steps, loss_SM.min(1), loss_SM.max(1), color=line.get_color(), alpha=0.2, linewidth=0)
+    axes.set(xlabel="step", ylabel="loss (nats, log scale)")
+    _log_axis(axes)
+    axes.legend(frameon=False, fontsize=8)
+    return figure
+
+
 def words(names: list[str], place_V2: np.ndarray, shares: list[float], marked: int = 0) -> "Figure":
     """Draw words in a plane, the first `marked` of them in another colour. shares: of the variance, on either axis."""
     figure, (axes,) = panels("Vectors of words: the first two principal components", height=7.5)

@@ -1,15 +1,15 @@
 """Tables: of a sweep, in Markdown, a row for each combination of flags; and of any result, for a terminal."""
 
+import textwrap
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-HEAD = """`{}`
-
-Predictable terms exactly right, free-running, in %: median over the seeds (worst to best, where they differ). Seconds
-are those of training and measuring all seeds.
-"""
+HEAD = "{}: median over the seeds (worst to best, where they differ). "
+HEAD += "Seconds are those of training and measuring all seeds."
+SUITES = "Predictable terms exactly right, free-running, in %"
+VALIDATION = "Loss of the validation rows in nats, and the share that is exactly right in %"
 
 
 def by_combination(members: list[dict]) -> list[tuple[Any, list[dict]]]:
@@ -23,22 +23,36 @@ def by_combination(members: list[dict]) -> list[tuple[Any, list[dict]]]:
     return groups
 
 
-def sweep(members: list[dict], name: Callable[[Any], str], command: str) -> str:
-    """Return the table of a sweep's records; name(combination) puts one in words."""
+def sweep(members: list[dict], name: Callable[[dict], str], command: str) -> str:
+    """Return the table of a sweep's records, of their suites or, if there are none, of their validation rows.
+
+    Args:
+        members: Records of sweep.json.
+        name: Puts a combination in words.
+        command: Command line of the sweep.
+    """
     suites = list(next((record["suites"] for record in members if not record["failed"]), {}))
-    head = ["combination", "seeds", "parameters", *suites, "certified", "seconds"]
+    head = ["combination", "seeds", "parameters", *(suites or ("validation loss", "exact"))]
+    head += ["certified", "seconds"] if suites else ["seconds"]
     lines = [head, ["---", *["---:"] * (len(head) - 1)]]
     for combination, records in by_combination(members):
         trained = [record for record in records if not record["failed"]]
-        cells = [_shares([record["suites"][suite] for record in trained]) for suite in suites]
-        answers = [record["certified"] for record in trained]
-        certified = "-" if None in answers or not answers else f"{sum(answers)} of {len(records)}"
+        if suites:
+            cells = [_shares([record["suites"][suite] for record in trained]) for suite in suites]
+            answers = [record["certified"] for record in trained]
+            cells.append("-" if None in answers or not answers else f"{sum(answers)} of {len(records)}")
+        else:
+            found = [record["validation"] for record in trained]
+            cells = [_spread([each["loss"] for each in found], "{:.4f}".format, max)]
+            cells.append(_spread([each["exact"] for each in found if "exact" in each], _in_percent))
         seconds = f"{sum(record['seconds'] for record in records):,.0f}"
         failed = len(records) - len(trained)
         seeds = f"{len(records)} ({failed} failed)" if failed else str(len(records))
-        lines.append([name(combination), seeds, f"{records[0]['parameters']:,}", *cells, certified, seconds])
+        lines.append([name(combination), seeds, f"{records[0]['parameters']:,}", *cells, seconds])
     notes = [f"- {suite}: {_what(members, suite)}" for suite in suites]
-    return "\n".join([HEAD.format(command), *(f"| {' | '.join(line)} |" for line in lines), "", *notes])
+    caption = textwrap.fill(HEAD.format(SUITES if suites else VALIDATION), 120)
+    table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return "\n\n".join([f"`{command}`", caption, table, *(["\n".join(notes)] if notes else [])])
 
 
 def percent(share: float | None, decimals: int = 2, unit: str = " %") -> str:
@@ -103,12 +117,21 @@ def _counter_example(context: dict) -> str:
 
 
 def _shares(measured: list[Any]) -> str:
-    """Return 98.4 (90.1 to 100.0) of the free-running shares; - where the suite does not exist."""
-    if None in measured or not measured:
+    """Return the spread of the free-running shares; - where the suite does not exist."""
+    return "-" if None in measured else _spread([each["free_running"] for each in measured], _in_percent)
+
+
+def _spread(values: list[float], text: Callable[[float], str], worst: Callable[[list[float]], float] = min) -> str:
+    """Return 98.4 (90.1 to 100.0): the median, and the worst and best where they differ; - for no values."""
+    if not values:
         return "-"
-    shares = [each["free_running"] for each in measured]
-    middle, worst, best = (percent(share, 1, "") for share in (np.median(shares), min(shares), max(shares)))
-    return middle if worst == best else f"{middle} ({worst} to {best})"
+    best = max if worst is min else min
+    middle, low, high = (text(float(value)) for value in (np.median(values), worst(values), best(values)))
+    return middle if low == high else f"{middle} ({low} to {high})"
+
+
+def _in_percent(share: float) -> str:
+    return percent(share, 1, "")
 
 
 def _what(members: list[dict], suite: str) -> str:

@@ -7,10 +7,12 @@ damaged checkpoint. Where that manifest is damaged too, its losses are compared 
 The files have other names and times than before, which orbax draws at random. The arrays in them are the same.
 """
 
+import json
 import shutil
 import sys
 from contextlib import suppress
 from math import inf
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -89,6 +91,28 @@ def missing(path, records, run):
     there = selection.steps(folder)
     lost = due(records, run, selection.proven(folder)) - {*there}
     return sorted(step for step in lost if there and step < there[-1] or (folder / f"{step}.corrupt").exists())
+
+
+def forget_after(path: Path, step: int) -> None:
+    """Take a run back to a step: its checkpoints, its metrics, and what was found of a checkpoint that is gone."""
+    saved = selection.steps(path / "checkpoints")
+    for later in reversed(saved):
+        if later > step:
+            selection.remove(path / "checkpoints", later)
+    for name in ("evaluation.json", "certificate.json"):
+        if _step_of(path / name) not in [kept for kept in saved if kept <= step]:
+            with files.disk_errors(path):
+                (path / name).unlink(missing_ok=True)
+    for name in ("metrics.jsonl", MISSED):
+        files.truncate_after(path / name, step)
+
+
+def _step_of(file: Path) -> int | None:
+    """The step that a file of the run describes; None if it is missing or damaged."""
+    try:
+        return json.loads(file.read_bytes())["step"]
+    except (OSError, ValueError, TypeError, KeyError, RecursionError):
+        return None
 
 
 def _lost(path, run):

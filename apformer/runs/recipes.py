@@ -7,7 +7,7 @@ A recipe says where the flags start. It is a function of a task, whose arguments
 import dataclasses
 import inspect
 import re
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from apformer import flags, tasks
 from apformer.errors import USAGE, UserError
@@ -20,10 +20,18 @@ PROGRAM = "apformer train"
 PARTS = ("training", "model", "data", "options", "optimizer")
 
 
-def parse(args):
-    """The settings that flags ask for. Raises UserError (exit USAGE) that names the flag and what fits."""
-    start = _start(args)
-    settings = _read(start, args)
+def parse(args: list[str], program: str = PROGRAM) -> Settings:
+    """Return the settings that flags ask for.
+
+    Args:
+        args: Flags and their values.
+        program: Command whose flags these are, for messages.
+
+    Raises:
+        UserError: Exit code USAGE; it names the flag and what fits.
+    """
+    start = _start(args, program)
+    settings = _read(start, args, program)
     limits.check(settings)
     trackers.require(settings.training.log_to)
     init_from = tasks.load(settings.task).init_from
@@ -46,14 +54,15 @@ def _require_same_model(cfg, theirs, folder):
         further.require_same(cfg.position_options, theirs.position_options, vars(cfg.position_options), folder)
 
 
-def _start(args):
+def _start(args: list[str], program: str) -> Settings:
     """The settings that the recipe gives, before the other flags."""
     known = tasks.recipes()
-    name = flags.first(dataclasses.make_dataclass("Choice", [("recipe", str, Training.recipe)]), args, PROGRAM).recipe
+    name = flags.first(dataclasses.make_dataclass("Choice", [("recipe", str, Training.recipe)]), args, program).recipe
     if name not in known:
-        raise UserError(f"--recipe {name} is none of {', '.join(known)}: give one of these", USAGE)
+        remedy = "give one of these, or install the package that brings it"
+        raise UserError(f"--recipe {name} is none of {', '.join(known)}: {remedy}", USAGE)
     arguments = [(p.name, p.annotation, p.default) for p in _arguments(name).values()]
-    given = vars(flags.first(dataclasses.make_dataclass("Arguments", arguments), args, PROGRAM))
+    given = vars(flags.first(dataclasses.make_dataclass("Arguments", arguments), args, program))
     if given.get("init_from"):
         given["init_from"] = directory.named(given["init_from"])  # runs/latest will lead to the run that begins
     try:
@@ -67,11 +76,11 @@ def _arguments(recipe):
     return inspect.signature(tasks.load(tasks.recipes()[recipe]).RECIPES[recipe]).parameters
 
 
-def _read(start, args):
+def _read(start: Settings, args: list[str], program: str) -> Settings:
     """The settings with every other flag. A position scheme brings flags of its own, so it is read first."""
     parts = {name: getattr(start, name) for name in PARTS}
     if "position_options" in vars(start.model):
-        parts["model"] = _with_position(start.model, args)
+        parts["model"] = _with_position(start.model, args, program)
     fields = [(name, type(part), part) for name, part in parts.items()]
     architectures = tasks.load(start.task).ARCHITECTURES
     if len(architectures) > 1:
@@ -81,7 +90,7 @@ def _read(start, args):
         fields.append(("architecture", Annotated[Literal[architectures], said], start.architecture))
     try:
         kind = dataclasses.make_dataclass("Settings", fields, frozen=True)
-        parsed = flags.parse(kind, args, PROGRAM, _description(start.training.recipe))
+        parsed = flags.parse(kind, args, program, _description(start.training.recipe))
     except UserError as error:
         raise UserError(_what_fits(str(error), start), USAGE) from None
     if len(architectures) > 1 and parsed.architecture != start.architecture:
@@ -101,11 +110,11 @@ def _description(chosen):
     return "\n".join(lines)
 
 
-def _with_position(cfg, args):
+def _with_position(cfg: Any, args: list[str], program: str) -> Any:
     """The model's Config with the position scheme that the flags name."""
     kind = next(field.type for field in dataclasses.fields(cfg) if field.name == "position")
     flag = dataclasses.make_dataclass("Position", [("position", kind, cfg.position)])
-    chosen = flags.first(flag, args, PROGRAM).position
+    chosen = flags.first(flag, args, program).position
     if chosen == cfg.position:
         return cfg
     return dataclasses.replace(cfg, position=chosen, position_options=None)

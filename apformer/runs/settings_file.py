@@ -1,6 +1,7 @@
 """Settings as `config.json` holds them, and back: the task and the architecture by name, and the flags part by part."""
 
 import dataclasses
+from pathlib import Path
 
 from apformer import files, tasks
 from apformer.errors import CHECKPOINT, UserError
@@ -15,14 +16,19 @@ def to_dict(settings):
     return {"task": parts.pop("task"), "architecture": parts.pop("architecture"), "flags": parts}
 
 
-def from_dict(config, source):
-    """Settings from `config.json`. Raises UserError (exit CHECKPOINT) that names the file and the part at fault."""
+def from_dict(config: dict, source: Path) -> Settings:
+    """Return the settings of a `config.json`.
+
+    Raises:
+        UserError: It names the file and the part at fault. Exit code USAGE, if there is no such task or architecture
+            here, else CHECKPOINT.
+    """
     if "task" not in config:
         old = f"{source} names no task, so it was written by apformer 0.1, or is damaged"
         raise UserError(f"{old}: train anew, or read the run with apformer 0.1", CHECKPOINT)
     try:
         task = tasks.load(config["task"])
-        if config.get("architecture") in task.ARCHITECTURES:
+        if "architecture" in config:
             load_architecture(config["architecture"])
     except UserError as error:  # such as a run of a package that is not installed
         raise UserError(f"{source}: {error}", error.exit_code) from None

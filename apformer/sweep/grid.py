@@ -15,9 +15,10 @@ from typing import NamedTuple
 from apformer import optimizer, tasks
 from apformer.errors import USAGE, UserError
 from apformer.runs import recipes
+from apformer.settings import Settings
 
+PROGRAM = "apformer sweep"
 OWN = ("no_certify",)  # flags that are not of `apformer train`
-SEQUENCES = "512"  # rows of a suite, if --test_sequences does not say
 
 
 class Program(NamedTuple):
@@ -49,12 +50,10 @@ def read(args):
     return dict(sorted(flags.items()))
 
 
-def command(flags):
-    """The command line that gives these flags."""
+def command(flags: dict[str, str | list[str] | None]) -> str:
+    """Return the command line that gives these flags."""
     words = ((f"--{flag}", ",".join(v) if isinstance(v, list) else v) for flag, v in flags.items())
-    return shlex.join(
-        ["python", "experiments/sweep.py", *(word for pair in words for word in pair if word is not None)]
-    )
+    return shlex.join([*PROGRAM.split(), *(word for pair in words for word in pair if word is not None)])
 
 
 def name(combination):
@@ -67,7 +66,7 @@ def programs(flags):
     varied = {flag: values for flag, values in flags.items() if isinstance(values, list)}
     numbers = [flag for flag in varied if flag in optimizer.Config().hyper()]
     structure = [flag for flag in varied if flag not in numbers]
-    fixed = {"test_sequences": SEQUENCES} | {f: value for f, value in flags.items() if f not in (*varied, *OWN)}
+    fixed = {flag: value for flag, value in flags.items() if flag not in (*varied, *OWN)}
     found = []
     for number, shared in enumerate(_choices(varied, structure), 1):
         combinations = [shared | chosen for chosen in _choices(varied, numbers)]
@@ -81,21 +80,23 @@ def _choices(varied, names):
     return [dict(zip(names, values, strict=True)) for values in product(*(varied[flag] for flag in names))]
 
 
-def _settings(fixed, combination, numbers):
+def _settings(fixed: dict, combination: dict[str, str], numbers: list[str]) -> Settings:
     words = [word for flag, value in fixed.items() for word in (f"--{flag}", value) if word is not None]
     for flag, value in combination.items():
         switches = {"True": [f"--{flag}"], "False": [f"--no_{flag}"]}
         words += switches.get(value) or [f"--{flag}", *([value] if flag in numbers else value.split() or [value])]
     try:
-        settings = recipes.parse(words)
+        settings = recipes.parse(words, PROGRAM)
         task = tasks.load(settings.task)
-        if not hasattr(task, "suites"):
-            fault = f"--recipe {settings.training.recipe} has no suites of a sweep"
-            raise UserError(f"{fault}: train it alone, with --members for seeds", USAGE)
         if settings.training.average > 1:
             fault = f"--average {settings.training.average} is no flag of a sweep, which measures the last state"
             raise UserError(f"{fault}: drop it", USAGE)
-        task.load(settings)
+        if (folder := task.init_from(settings)) is not None:
+            fault = f"--init_from {folder} is no flag of a sweep, whose models all begin anew"
+            raise UserError(f"{fault}: drop it", USAGE)
+        if hasattr(task, "suites") and not any(word.startswith("--test_sequences") for word in words):
+            settings = replace(settings, options=replace(settings.options, test_sequences=task.suites.SEQUENCES))
+        settings, _ = task.load(settings)
     except UserError as error:
         raise UserError(f"{name(combination)}: {error}" if combination else str(error), error.exit_code) from None
     return replace(settings, training=replace(settings.training, run_dir=None))

@@ -1,12 +1,12 @@
 """A sweep: every combination of the values of some flags of `apformer train`, each with several seeds, side by side.
 
-    python experiments/sweep.py --position sinusoidal,relative --window None,9 --members 4 --steps 500 --d_model 64
+    apformer sweep --position sinusoidal,relative --window None,9 --members 4 --steps 500 --d_model 64
 
 Commas separate values, and a value may bring flags of its own: `--position "relative,sinusoidal --position_offset
 400"`. `--members` says how many seeds; learning rates and weight decays are further members of the same program, other
-flags are compiled and trained in turn. All are trained to their last step, and it is the last state that is measured.
-`--no_certify` leaves out the enumeration of all contexts. `--devices N` takes the first N devices, and
-`--compilation_cache FOLDER` or `none` says where compiled programs are kept.
+flags are compiled and trained in turn. All are trained to their last step, and it is the last state that is measured:
+its loss on the validation rows, and the share of them that is exactly right. A task with suites, such as progressions,
+measures these instead, and enumerates all contexts, unless there is `--no_certify`.
 
     runs/<UTC time>-sweep/
         sweep.json      the flags, the versions, one record a member; failed: its numbers were not finite
@@ -23,25 +23,28 @@ from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from apformer import files, tasks
-from apformer.commands.train import forget_after
 from apformer.errors import CHECKPOINT, NON_FINITE, USAGE, UserError
-from apformer.flags import of_machine, use
 from apformer.report import figures, progress, tables
 from apformer.runs import checkpoint, directory, healing, provenance, recipes, selection, settings_file
 from apformer.runs.fit import abstract_state, fit, initial_state
 from apformer.runs.metrics import read_metrics
 from apformer.runs.restore import load_rows, load_settings
-from apformer.sweep.grid import command, name, programs, read
+from apformer.sweep.grid import PROGRAM, Program, command, name, programs, read
 from apformer.train import trained
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
-def sweep(args):
+
+def sweep(args: list[str]) -> None:
     """Train and measure what a sweep has not yet, and print its table.
 
     Raises UserError: USAGE for flags that no run can follow, or a directory of other flags; NON_FINITE, when all else
@@ -49,11 +52,9 @@ def sweep(args):
     """
     if {"-h", "--help"} & {*args}:
         print(__doc__)
-        recipes.parse(["--help"])
-    args, machine = of_machine(args)
+        recipes.parse(["--help", *args], PROGRAM)
     flags = read(args)
     planned = programs(flags)
-    use(machine)
     path = Path(flags.pop("run_dir", None) or directory.dated("sweep"))
     if not (path / "sweep.json").exists():
         directory.create("sweep", path)
@@ -114,28 +115,29 @@ def _measure(path, program, result, done, certify):
     members = program.joint.training.members
     state, rows = train(path / program.folder, program)
     params_M = trained(state) if members > 1 else jax.tree.map(lambda leaf: leaf[None], trained(state))
-    begun, asked, metrics = (
-        time.perf_counter(),
-        _suites(program).suites(program.joint, rows),
-        read_metrics(path / program.folder),
-    )
-    found = {key: suite and _suites(program).measure(suite, params_M, program.joint) for key, suite in asked.items()}
+    begun, suites, metrics = time.perf_counter(), _suites(program), read_metrics(path / program.folder)
+    asked = suites.suites(program.joint, rows) if suites else {}
+    found = {key: suite and suites.measure(suite, params_M, program.joint) for key, suite in asked.items()}
     seconds = (_seconds(metrics) + time.perf_counter() - begun) / members
-    finite_M = np.isfinite(np.atleast_1d(np.asarray(metrics[-1]["validation_loss"], float)))
+    told = {key: metrics[-1][f"validation_{key}"] for key in ("loss", "exact") if f"validation_{key}" in metrics[-1]}
+    last = {key: np.atleast_1d(np.asarray(values, float)) for key, values in told.items()}
+    finite_M = np.isfinite(last["loss"])
     for member in progress.bar(sorted({*range(members)} - done), desc="certify", unit="member", leave=False):
         begun, measured = time.perf_counter(), {}
         if finite_M[member]:
             params = jax.tree.map(lambda leaf_M, k=member: leaf_M[k], params_M)
             shares = {key: measured and measured[member] for key, measured in found.items()}
-            measured = {"suites": shares, **_certificate(program, member, params, shares, certify)}
+            validation = {key: float(values[member]) for key, values in last.items()}
+            measured = {"suites": shares, "validation": validation}
+            measured |= _certificate(program, member, params, shares, certify)
         record = _record(program, member, failed=not finite_M[member])
         result["members"].append(record | measured | {"seconds": round(seconds + time.perf_counter() - begun, 1)})
         files.write_json(path / "sweep.json", result)
 
 
-def _suites(program):
-    """The module that measures the task of a program."""
-    return tasks.load(program.joint.task).suites
+def _suites(program: Program) -> ModuleType | None:
+    """Return the module that measures suites of rows of the task; None if the task has no suites."""
+    return getattr(tasks.load(program.joint.task), "suites", None)
 
 
 def population(settings_H):
@@ -167,7 +169,9 @@ def train(path, program):
             data = task.describe(settings, rows)
             config = settings_file.to_dict(settings) | {"versions": provenance.versions(), "data": data}
             files.write_json(path / "config.json", config)
-        forget_after(path, step)
+            for file, text in task.files(rows).items():
+                files.write_text(path / file, text)
+        healing.forget_after(path, step)
         return fit(path, settings, rows, state), rows
 
 
@@ -185,6 +189,7 @@ def _record(program, member, failed):
         "parameters": sum(leaf.size for leaf in jax.tree.leaves(shapes.params)),
         "failed": failed,
         "suites": {},
+        "validation": {},
         "certified": None,
         "seconds": 0.0,
     }
@@ -192,12 +197,12 @@ def _record(program, member, failed):
 
 def _certificate(program, member, params, shares, certify):
     """What the enumeration of all contexts says of one member; {"certified": None} where it is not asked."""
-    settings = program.settings[member // program.settings[0].training.members]
-    if not certify or not _suites(program).can_enumerate(settings):
+    settings, suites = program.settings[member // program.settings[0].training.members], _suites(program)
+    if not certify or suites is None or not suites.can_enumerate(settings):
         return {"certified": None}
     if shares["in distribution"] and shares["in distribution"]["teacher_forced"] < 1:
         return {"certified": False}  # a wrong term says as much as all contexts would, and sooner
-    return _suites(program).certificate(params, settings)
+    return suites.certificate(params, settings)
 
 
 def _seconds(metrics):
@@ -211,13 +216,20 @@ def _report(path, result):
     table = tables.sweep(result["members"], name, command(result["flags"]))
     files.write_text(path / "table.md", table + "\n")
     print(table)
-    rows, trained = [], [record for record in result["members"] if not record["failed"]]
-    for combination, records in tables.by_combination(trained):
-        metrics = read_metrics(path / records[0]["folder"])
-        members = [record["member"] for record in records]
-        exact = [(line["step"], np.atleast_1d(np.asarray(line["exact"], float))[members]) for line in metrics]
-        rows.append((name(combination), exact, [record["suites"] for record in records]))
+    trained = [record for record in result["members"] if not record["failed"]]
     print(f"\n{path / 'table.md'}")
-    if rows:
-        figures.save(path / "figures", {"sweep": figures.sweep(rows)})
+    if trained:
+        figures.save(path / "figures", {"sweep": _figure(path, trained)})
         print(path / "figures" / "sweep.png")
+
+
+def _figure(path: Path, trained: list[dict]) -> "Figure":
+    """Return the figure of the members that did not fail: their suites, or how their validation loss fell."""
+    suites, rows = trained[0]["suites"], []
+    for combination, records in tables.by_combination(trained):
+        members, metrics = [record["member"] for record in records], read_metrics(path / records[0]["folder"])
+        key = "exact" if suites else "validation_loss"
+        lines = [(line["step"], line[key]) for line in metrics if line.get(key) is not None]
+        curve = [(step, np.atleast_1d(np.asarray(values, float))[members]) for step, values in lines]
+        rows.append((name(combination), curve, [record["suites"] for record in records]))
+    return figures.sweep(rows) if suites else figures.losses([row[:2] for row in rows])

@@ -7,12 +7,18 @@ to bring a task of your own.
 
 import pkgutil
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
+from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple, Protocol
 
+import jax
+
 from apformer import plugins
+from apformer.decoding.bind import Model
 from apformer.errors import USAGE, UserError
+from apformer.settings import Settings
 
 
 class Evaluation(NamedTuple):
@@ -34,48 +40,145 @@ class Feed(NamedTuple):
 
 
 class Task(Protocol):
-    """The names of a task's package. `rows` is what `load` returns, and nothing else looks inside it.
+    """The names of a task's module. `rows` is what `load` returns, and nothing else looks inside it.
 
-    A task that trains all parameters of its model, on rows in memory, takes the last six names from `tasks.plain`.
+    Some modules have ready ones: `tasks.plain` the last six, where all parameters of a model are trained on rows in
+    memory, and a `make_loss` of the next token; `tasks.drawn` those of rows that are drawn afresh; `tasks.strings` all
+    but Config, RECIPES, ARCHITECTURES and `sample` for short strings that are drawn afresh.
     """
 
-    Config: type  # frozen dataclass: the data
-    Options: type  # frozen dataclass: how it is sampled and judged
-    RECIPES: dict[str, Callable]  # {name: function of the flags that decide all others -> Settings}
-    ARCHITECTURES: tuple[str, ...]  # modules of apformer that can learn it
-    NOT_COMPILED: dict[str, tuple]  # {part of the settings: fields} that no compiled program depends on
-    EVALUATION: set[str]  # keys of evaluation.json that `page` reads
+    @property  # which a module may have as a constant of a narrower type
+    def Config(self) -> type:
+        """Frozen dataclass: the data."""
+        ...
 
-    def check(settings) -> int: ...  # the longest row, in tokens; UserError names the flag and what fits
-    def load(settings) -> tuple[Any, Any]: ...  # (settings, rows): a vocabulary may be fitted to the data
-    def describe(settings, rows) -> dict: ...  # equal means the same data
-    def files(rows) -> dict[str, str]: ...  # {name: text} that the run directory keeps
-    def train_rows(rows) -> Any: ...  # arrays that `sample` is handed; None where rows are drawn afresh
-    def sample(key, settings, train_rows) -> Any: ...  # the batch of a step; pure
-    def validation(settings, rows) -> Any: ...  # the batch by which the best checkpoint is chosen
-    def make_loss(settings) -> Callable: ...  # (params, batch, key) -> (loss, metrics); without a key nothing is random
-    def floor(settings, rows) -> float | None: ...  # the least validation loss there can be, where it is known
-    def evaluate(
-        model, settings, rows, progress
-    ) -> Evaluation: ...  # model: decoding.bind.Model; progress(done, total)
-    def page(settings, rows, params, evaluation, path) -> dict: ...  # what the page shows, see report.sections
-    def example(settings, run) -> str: ...  # the command to try
+    @property
+    def Options(self) -> type:
+        """Frozen dataclass: how the data are sampled, and a model judged."""
+        ...
 
-    def init_from(settings) -> str | None: ...  # the folder of a model that training begins with
-    def kept(settings, path) -> Any: ...  # the settings by which the rows of a run are read again
-    def initial_params(key, settings, given=None) -> Any: ...  # what is trained
-    def whole(params, settings) -> Any: ...  # the parameters of the model, from what is trained
-    def make_optimizer(settings) -> Any: ...
-    def feed(settings, rows) -> Feed | None: ...  # where rows are read step by step; what is read replaces train_rows
+    @property
+    def RECIPES(self) -> Mapping[str, Callable[..., Settings]]:
+        """{name: function of the flags that decide all others -> Settings}"""
+        ...
+
+    @property
+    def ARCHITECTURES(self) -> tuple[str, ...]:
+        """Architectures that can learn it, see `settings.load_architecture`."""
+        ...
+
+    @property
+    def NOT_COMPILED(self) -> Mapping[str, tuple[str, ...]]:
+        """{part of the settings: fields} that no compiled program depends on."""
+        ...
+
+    @property
+    def EVALUATION(self) -> AbstractSet[str]:
+        """Keys of evaluation.json that `page` reads."""
+        ...
+
+    @staticmethod
+    def check(settings: Settings) -> int:
+        """Return the longest row in tokens. Raises UserError that names the flag and what fits."""
+        ...
+
+    @staticmethod
+    def load(settings: Settings) -> tuple[Settings, Any]:
+        """Return the settings and the rows: a vocabulary may be fitted to the data."""
+        ...
+
+    @staticmethod
+    def describe(settings: Settings, rows: Any) -> dict:
+        """Return what config.json says of the data, with a `source`; equal means the same data."""
+        ...
+
+    @staticmethod
+    def files(rows: Any) -> dict:
+        """Return {name: text} that the run directory keeps."""
+        ...
+
+    @staticmethod
+    def train_rows(rows: Any) -> Any:
+        """Return arrays that `sample` is handed; None where rows are drawn afresh."""
+        ...
+
+    @staticmethod
+    def sample(key: jax.Array, settings: Settings, train_rows: Any) -> Any:
+        """Return the batch of a step; pure."""
+        ...
+
+    @staticmethod
+    def validation(settings: Settings, rows: Any) -> Any:
+        """Return the batch by which the best checkpoint is chosen."""
+        ...
+
+    @staticmethod
+    def make_loss(settings: Settings) -> Callable[[Any, Any, Any], tuple[Any, dict]]:
+        """Return (params, batch, key) -> (loss, metrics): {"loss"}, and "exact" if outputs are right or wrong.
+
+        Without a key nothing is random.
+        """
+        ...
+
+    @staticmethod
+    def floor(settings: Settings, rows: Any) -> float | None:
+        """Return the least validation loss there can be, where it is known."""
+        ...
+
+    @staticmethod
+    def evaluate(model: Model, settings: Settings, rows: Any, progress: Callable[[int, int], Any]) -> Evaluation:
+        """Measure a model on held-out data. progress(done, total) is told how far it is."""
+        ...
+
+    @staticmethod
+    def page(settings: Settings, rows: Any, params: Any, evaluation: Any, path: Path) -> dict:
+        """Return what the page shows, see `report.sections`; params and evaluation may be None."""
+        ...
+
+    @staticmethod
+    def example(settings: Settings, run: str) -> str:
+        """Return the command to try on a run."""
+        ...
+
+    @staticmethod
+    def init_from(settings: Settings) -> str | None:
+        """Return the folder of a model that training begins with."""
+        ...
+
+    @staticmethod
+    def kept(settings: Settings, path: Path) -> Settings:
+        """Return the settings by which the rows of a run are read again."""
+        ...
+
+    @staticmethod
+    def initial_params(key: jax.Array, settings: Settings, given: Any = None) -> Any:
+        """Return what is trained, before the first step."""
+        ...
+
+    @staticmethod
+    def whole(params: Any, settings: Settings) -> Any:
+        """Return the parameters of the model, from what is trained."""
+        ...
+
+    @staticmethod
+    def make_optimizer(settings: Settings) -> Any:
+        """Return the optimizer of `initial_params`."""
+        ...
+
+    @staticmethod
+    def feed(settings: Settings, rows: Any) -> Feed | None:
+        """Return what reads rows step by step; what is read replaces train_rows."""
+        ...
 
 
-NAMES = (*Task.__annotations__, *(name for name in vars(Task) if not name.startswith("_")))
+NAMES = tuple(name for name in vars(Task) if not name.startswith("_"))
 
 # What else a task may have, by name; a command refuses runs of tasks without it:
 #   certify(model, settings, work) -> result       enumerate every context; work: commands.certify.Work
 #   contexts                                       the module that lists every context for apformer.proof
 #   predict(model, settings, lines, name, terms) -> [(continuation, how many terms it has)]
 #   neighbours(params, path, words, count) -> str  the words nearest to others, as a table
+#   VOCABULARY                                     the characters of the tokens, for `tasks.strings`
 #   generate, translate                            for the commands of these names
 #   suites                                         the module that measures a population, for a sweep
 #   missed(settings, train_rows, records of missed.jsonl) -> train_rows, from which `sample` draws from then on

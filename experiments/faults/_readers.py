@@ -17,8 +17,8 @@ from unittest import mock
 import numpy as np
 from faults import _mutate
 
-from apformer import files, tasks
-from apformer.commands import _prompts, certify, export, report
+from apformer import files, flags, tasks
+from apformer.commands import certify, export, report
 from apformer.formats import gpt2, safetensors, sharded
 from apformer.machine import processes
 from apformer.proof import check
@@ -257,7 +257,7 @@ def rows_of_widths(settings):
 
 def standard_input(content):
     with mock.patch.object(sys, "stdin", io.TextIOWrapper(io.BytesIO(content))):
-        _prompts.read([], "-", "a prompt", "x", None)
+        flags.prompts([], "-", "a prompt", "x", None)
 
 
 def rule(cfg):

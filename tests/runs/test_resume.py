@@ -20,7 +20,7 @@ from apformer.commands import resume
 from apformer.commands import train as experiment
 from apformer.errors import CHECKPOINT, DATA, NON_FINITE, USAGE, UserError
 from apformer.optimizer import Config as Optimizer
-from apformer.runs import checkpoint, fit, metrics, restore, selection, settings_file
+from apformer.runs import checkpoint, fit, healing, metrics, restore, selection, settings_file
 from apformer.settings import Settings, Training
 from apformer.tasks.progressions import Options, generator, text_file, training
 
@@ -249,7 +249,7 @@ def test_numbers_that_are_not_finite_end_the_run_and_spare_its_checkpoints(whole
     copy = shutil.copytree(path, tmp_path / "run")
     abstract = fit.abstract_state(SETTINGS)
     _, state = checkpoint.load(copy / "checkpoints", abstract, 12)
-    experiment.forget_after(copy, 12)
+    healing.forget_after(copy, 12)
     state = state._replace(hyper=state.hyper | {"learning_rate": jnp.float32(1e38)})
     with pytest.raises(UserError, match="the loss is not finite at step 14: lower --learning_rate") as caught:
         fit.fit(copy, SETTINGS, None, state)
@@ -313,7 +313,7 @@ def test_one_call_starts_a_run_and_goes_on_with_it(whole, only_train, tmp_path, 
     assert experiment.train_or_resume(same) == tmp_path / "run" and bits(only_train[-1]) == end
     assert "resumed" not in capsys.readouterr().err
     for step in (20, 8):  # as a disconnect leaves it
-        experiment.forget_after(tmp_path / "run", step)
+        healing.forget_after(tmp_path / "run", step)
         experiment.train_or_resume(same)
         assert f"resumed at step {step} of 28" in capsys.readouterr().err
         assert bits(only_train[-1]) == end and records(tmp_path / "run") == records(path)

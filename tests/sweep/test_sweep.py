@@ -126,7 +126,7 @@ def test_flags_in_another_order_are_the_same_and_their_command_reads_back():
     other = grid.read("--scale-embedding --final_norm=True,False --d-model=8 --window None,9".split())
     assert list(one.items()) == list(other.items())
     words = grid.command(one).split()
-    assert words[:2] == ["python", "experiments/sweep.py"] and grid.read(words[2:]) == one
+    assert words[:2] == ["apformer", "sweep"] and grid.read(words[2:]) == one
 
 
 def test_without_lists_there_is_one_program():
@@ -154,7 +154,6 @@ def test_a_value_may_be_a_switch_or_bring_flags_of_its_own():
         ("--max_difference 300,8", "^max_difference 8: these differences have no validation lines"),
         ("--window 5,", "^window : .*--window"),
         ("--average 1,2", "^average 2: --average 2 is no flag of a sweep"),
-        ("--devices 2,3", "^--devices 2,3 is "),
         ("--d_modle 8,16", "did you mean --d_model"),
         ("--window 5 6", "^6 belongs to no flag"),
         ("5", "^5 belongs to no flag"),
@@ -168,9 +167,17 @@ def test_what_no_run_can_follow_is_refused_before_a_directory_is_made(flags, pat
     assert not list(tmp_path.iterdir())
 
 
+def test_a_model_that_training_begins_with_is_refused(monkeypatch):
+    settings = exact_recipe(3)
+    monkeypatch.setattr(recipes, "parse", lambda *_: settings)
+    monkeypatch.setattr("apformer.tasks.progressions.init_from", lambda settings: "gpt2")
+    with pytest.raises(UserError, match="^--init_from gpt2 is no flag of a sweep, whose models all begin anew: drop"):
+        grid.programs({})
+
+
 def test_the_script_says_its_faults_in_a_sentence():
     done = subprocess.run([sys.executable, "experiments/sweep.py", "5"], cwd=ROOT, capture_output=True, text=True)
-    assert (done.returncode, done.stdout) == (USAGE, "") and done.stderr.startswith("sweep: 5 belongs to no flag")
+    assert (done.returncode, done.stdout) == (USAGE, "") and done.stderr.startswith("apformer: 5 belongs to no flag")
 
 
 def test_help_says_both_what_a_sweep_is_and_the_flags_it_takes(capsys):
@@ -523,6 +530,24 @@ are those of training and measuring all seeds.
 - in distribution: held-out lines
 - unseen differences: differences 31 to 49
 - more terms: there are none"""
+    )
+
+
+def test_the_table_of_a_task_without_suites_has_its_validation_rows():
+    def record(width, seconds, **validation):
+        facts = {"combination": {"d_model": width}, "parameters": 7, "suites": {}, "certified": None, "failed": False}
+        return facts | {"validation": validation, "seconds": seconds}
+
+    members = [record("8", 1.0, loss=0.5, exact=0.25), record("8", 1.0, loss=0.25, exact=1.0)]
+    members += [record("9", 2.0, loss=0.125)]
+    table = tables.sweep(members, grid.name, "apformer sweep --d_model 8,9")
+    assert table.startswith("`apformer sweep --d_model 8,9`\n\nLoss of the validation rows in nats, and the share ")
+    assert table.endswith(
+        """
+| combination | seeds | parameters | validation loss | exact | seconds |
+| --- | ---: | ---: | ---: | ---: | ---: |
+| d_model 8 | 2 | 7 | 0.3750 (0.5000 to 0.2500) | 62.5 (25.0 to 100.0) | 2 |
+| d_model 9 | 1 | 7 | 0.1250 | - | 2 |"""
     )
 
 

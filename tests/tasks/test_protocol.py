@@ -43,7 +43,7 @@ def test_a_task_that_lacks_names_is_refused_with_all_of_them(monkeypatch):
 @every_task
 def test_its_functions_have_the_parameters_of_the_protocol(name):
     task = tasks.load(name)
-    for key in NAMES - set(tasks.Task.__annotations__):
+    for key in filter(lambda key: inspect.isfunction(getattr(tasks.Task, key)), NAMES):
         here, there = (list(inspect.signature(getattr(owner, key)).parameters) for owner in (task, tasks.Task))
         assert here == there, key
 

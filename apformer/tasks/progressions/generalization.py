@@ -30,6 +30,7 @@ from apformer.tasks.progressions import certificate as certification
 from apformer.tasks.progressions import evaluation, generator, training
 
 MOST_CONTEXTS = 2_000_000  # that are enumerated
+SEQUENCES = 512  # of a suite, where --test_sequences does not say
 
 _draw = jax.jit(generator.draw, static_argnums=(1, 2, 3))
 

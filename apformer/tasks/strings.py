@@ -1,0 +1,210 @@
+"""The names of the protocol for a task whose rows are short strings, drawn afresh, such as `123=321`.
+
+    from apformer.tasks.strings import *
+
+gives a module all but Config, RECIPES, ARCHITECTURES and `sample`. What it defines after that takes their place.
+The task has a VOCABULARY: the characters of its tokens as one text. Token 0 is the line feed, which ends a string and
+fills its row after that. Its `sample` returns a `tasks.batch.Batch` whose weights are 1 for the characters to predict:
+from some place in the string to the line feed that ends it.
+"""
+
+import shlex
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from apformer import loss, tasks
+from apformer.decoding.bind import Model
+from apformer.decoding.generate import generate, pad_prompts
+from apformer.errors import DATA, USAGE, UserError
+from apformer.flags import require
+from apformer.report import asked, attention, sections, tables
+from apformer.settings import Settings
+from apformer.tasks.batch import Batch
+from apformer.tasks.drawn import describe, files, floor, load, train_rows
+from apformer.tasks.plain import feed, init_from, initial_params, kept, make_loss, make_optimizer, right_rows, whole
+
+__all__ = ["EVALUATION", "NOT_COMPILED", "Options", "check", "describe", "evaluate", "example", "feed", "files"]
+__all__ += ["floor", "init_from", "initial_params", "kept", "load", "make_loss", "make_optimizer", "page", "predict"]
+__all__ += ["train_rows", "validation", "whole"]
+
+NOT_COMPILED = {"options": ("test_sequences",)}
+EVALUATION = {"strings", "loss", "exact", "by_length", "errors"}
+TEST_KEY, VALIDATION_KEY = 1, 2  # the same rows for every seed
+VALIDATION_ROWS = 1024
+ROWS = 1024  # that are measured at once
+ERRORS = 100  # wrong strings that the evaluation keeps
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a model is judged."""
+
+    test_sequences: int = 2000
+    """Number of strings in the evaluation."""
+
+
+def check(settings: Settings) -> int:
+    """Return the longest row in tokens. Raises UserError (exit USAGE) that names the flag and what fits."""
+    size = len(_vocabulary(settings))
+    require("vocab_size", settings.model.vocab_size == size, settings.model, f"{size}")
+    require("test_sequences", 1 <= settings.options.test_sequences < 2**31, settings.options, "1 to 2147483647")
+    return jax.eval_shape(lambda: _draw(settings, 0, 1)).tokens_BT.shape[1]
+
+
+def validation(settings: Settings, rows: None) -> Batch:
+    """Return the strings by which the best checkpoint is chosen, the same for every seed."""
+    return _draw(settings, VALIDATION_KEY, VALIDATION_ROWS)
+
+
+def evaluate(model: Model, settings: Settings, rows: None, progress: Callable[[int, int], Any]) -> tasks.Evaluation:
+    """Measure strings that are drawn afresh: the loss, and which are exactly right, by the characters to predict.
+
+    Each character is predicted after the true ones. A string that is right so is also what greedy decoding writes.
+    """
+    count, vocabulary = settings.options.test_sequences, _vocabulary(settings)
+    batch = jax.device_get(_draw(settings, TEST_KEY, count))
+    counts_BT, nats, right_B, errors = batch.weights_BT > 0, 0.0, np.zeros(count, bool), []
+    for start in range(0, count, ROWS):
+        part = jax.tree.map(lambda leaf, start=start: leaf[start : start + ROWS], batch)
+        nats_B, predicted_BT, right = jax.device_get(_measure(model, part))
+        nats, right_B[start : start + ROWS] = nats + float(nats_B.sum()), right
+        for b in np.flatnonzero(~right)[: ERRORS - len(errors)]:
+            first, last = np.flatnonzero(counts_BT[start + b])[[0, -1]]
+            expected, predicted = part.tokens_BT[b, first : last + 1], predicted_BT[b, first - 1 : last]
+            texts = [_text(tokens, vocabulary) for tokens in (part.tokens_BT[b, :first], expected, predicted)]
+            errors.append(dict(zip(("given", "expected", "predicted"), texts, strict=True)))
+        progress(min(start + ROWS, count), count)
+    length_B = counts_BT.sum(1)
+    result = {
+        "strings": count,
+        "loss": nats / float(counts_BT.sum()),
+        "exact": float(right_B.mean()),
+        "by_length": [
+            {"length": int(n), "count": int((length_B == n).sum()), "exact": float(right_B[length_B == n].mean())}
+            for n in np.unique(length_B)
+        ],
+        "errors": errors,
+    }
+    lines = [["characters to predict", "count", "exactly right"]]
+    lines += [[str(g["length"]), f"{g['count']:,}", tables.percent(g["exact"])] for g in result["by_length"]]
+    lines.append(["all strings", f"{count:,}", tables.percent(result["exact"])])
+    head = f"{count:,} strings drawn afresh: {result['loss']:.4f} nats per character"
+    figures = attention.pictures(settings, model.params, batch, [*vocabulary])
+    return tasks.Evaluation(result, "\n".join([head, "", *tables.columns(lines)]), figures)
+
+
+def page(settings: Settings, rows: None, params: Any, evaluation: dict | None, path: Path) -> dict:
+    """Return what the page shows, see `report.sections`: which strings are right by length, and which are wrong."""
+    batch, vocabulary = asked.few(validation(settings, rows)), _vocabulary(settings)
+    prompt = sections.text("Type the beginning of a string.", batch.tokens_BT.shape[1])
+    lead = "A string is right when each of its characters is the most likely one after the true text before it."
+    shown = {
+        "vocabulary": [*vocabulary],
+        "task": sections.task(f"continues strings of the task {settings.task}", prompt, judges="terms"),
+        "facts": [],
+        "right": {"title": "Where it is right", "lead": lead, "blocks": None},
+        "wrong": _wrong(None),
+    }
+    if evaluation:
+        of = f"of {evaluation['strings']:,} strings"
+        shown["facts"] = [["exactly right", sections.percent(evaluation["exact"]), of]]
+        shown["right"]["blocks"] = [_by_length(evaluation["by_length"])]
+        shown["wrong"] = _wrong(evaluation["errors"])
+    if params is None:
+        return shown
+    loss_fn = make_loss(asked.exactly(settings))
+    examples = asked.spread([_prompt(batch, b, vocabulary) for b in range(len(batch.tokens_BT))], asked.EXAMPLES)
+    return shown | {
+        "probe": asked.probe(batch, np.where(batch.weights_BT > 0, 2, 0)),
+        "ablation": asked.drops(params, lambda params: loss_fn(params, batch, None)[1]),
+        "examples": examples,
+    }
+
+
+def _by_length(groups: list[dict]) -> dict:
+    length, count, exact = ([group[name] for group in groups] for name in ("length", "count", "exact"))
+    x = "characters to predict"
+    return sections.lines("By length", x, "strings right", length, {"strings": exact}, counts=count, share=True)
+
+
+def _wrong(errors: list[dict] | None) -> dict:
+    rows = errors and [[sections.cell(text, code=True) for text in error.values()] for error in errors]
+    return sections.listing("Wrong strings", "A few.", ["given", "right", "the model"], rows)
+
+
+def example(settings: Settings, run: str) -> str:
+    """Return a command to try: the prediction of a string."""
+    prompt = _prompt(validation(settings, None), 0, _vocabulary(settings))
+    return f"apformer predict {run} {shlex.quote(prompt)}"
+
+
+def predict(model: Model, settings: Settings, lines: list[str], name: str, terms: int) -> list[tuple[str, int]]:
+    """Continue each line to the end of its string, greedily.
+
+    Args:
+        model: Model of the run.
+        settings: Settings of the run.
+        lines: Beginnings of strings.
+        name: What to call the lines in a message.
+        terms: How many strings to predict after a line: 1.
+
+    Raises:
+        UserError: USAGE for other `terms`, DATA for a line that begins no string; it names the line.
+    """
+    if terms != 1:
+        raise UserError(f"--terms {terms} is more than one string: leave it out", USAGE)
+    vocabulary, longest, texts = _vocabulary(settings), check(settings), []
+    for number, line in enumerate(lines, 1):
+        if unknown := sorted({*line} - {*vocabulary[1:]}):
+            fault = f"has the character {unknown[0]!r}; the characters are {vocabulary[1:]}"
+            raise UserError(f"{name}, line {number}: {fault}", DATA)
+        if not 1 <= len(line) < longest:
+            raise UserError(f"{name}, line {number}: has {len(line):,} characters; give 1 to {longest - 1:,}", DATA)
+    for start in range(0, len(lines), ROWS):
+        part = lines[start : start + ROWS]
+        prompt_BT, lengths_B = pad_prompts([[vocabulary.index(letter) for letter in line] for line in part])
+        tokens_BN = jax.device_get(_continue(model, prompt_BT, lengths_B, longest))
+        told = zip(tokens_BN, lengths_B, strict=True)
+        texts += [_text(tokens_N[: longest - length], vocabulary).partition("\n")[0] for tokens_N, length in told]
+    return [(text, 1) for text in texts]
+
+
+def _vocabulary(settings: Settings) -> str:
+    return tasks.load(settings.task).VOCABULARY
+
+
+def _draw(settings: Settings, seed: int, count: int) -> Batch:
+    """Draw strings as `sample` of the task does, `count` of them."""
+    sample, run = tasks.load(settings.task).sample, replace(settings.training, batch_size=count)
+    return jax.jit(lambda key: sample(key, replace(settings, training=run), None))(jax.random.key(seed))
+
+
+@jax.jit
+def _measure(model: Model, batch: Batch) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Return the nats of each string, what is predicted for each token but the first, and which strings are right."""
+    logits_BTV, weights_BT = model.apply(batch.tokens_BT[:, :-1]), batch.weights_BT[:, 1:]
+    nats_BT = jnp.where(weights_BT > 0, loss.token_nats(logits_BTV, batch.tokens_BT[:, 1:]), 0.0)
+    return nats_BT.sum(1), logits_BTV.argmax(-1), right_rows(logits_BTV, batch)
+
+
+@partial(jax.jit, static_argnames="steps")
+def _continue(model: Model, prompt_BT: jax.Array, lengths_B: jax.Array, steps: int) -> jax.Array:
+    B, T = prompt_BT.shape
+    return generate(model.extend, model.init_cache(B, T + steps), prompt_BT, lengths_B, steps)
+
+
+def _prompt(batch: Batch, row: int, vocabulary: str) -> str:
+    """Return what is given of a string."""
+    first = int(np.argmax(np.asarray(batch.weights_BT[row]) > 0))
+    return _text(batch.tokens_BT[row, :first], vocabulary)
+
+
+def _text(tokens_T: jax.Array, vocabulary: str) -> str:
+    return "".join(vocabulary[int(token)] for token in tokens_T)

@@ -1,0 +1,218 @@
+"""A task of a user's own: the folder docs/own_task, built, installed and used from outside of the repository."""
+
+import inspect
+import json
+import os
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.tree_util import Partial
+
+from apformer import cli, tasks
+from apformer.decoding.bind import Model
+from apformer.errors import DATA, USAGE, UserError
+from apformer.runs import recipes, settings_file
+from apformer.tasks.plain import right_rows
+
+ROOT = Path(__file__).parents[1]
+FOLDER = ROOT / "docs" / "own_task"
+TINY = "--recipe reverse --longest 2 --d_model 8 --n_layers 1 --n_heads 1 --batch_size 4 --test_sequences 20"
+PACE = "--steps 2 --log_every 1 --save_every 1 --warmup_steps 0"
+
+# All commands in one process, since each process compiles.
+PROGRAM = """
+import contextlib, io, json, sys
+from apformer import cli
+found = []
+for words in json.loads(sys.argv[1]):
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = cli.main(words)
+    found.append([code, out.getvalue(), err.getvalue()])
+print(json.dumps(found))
+"""
+
+
+def python(*args, path, cwd):
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, path)), "JAX_PLATFORMS": "cpu"}
+    return subprocess.run([sys.executable, *args], capture_output=True, text=True, env=environment, cwd=cwd)
+
+
+@pytest.mark.long
+def test_the_folder_is_installed_and_every_command_works_on_its_task(tmp_path):
+    pip = "-m pip install -q --disable-pip-version-check --no-deps --no-build-isolation --no-index --target".split()
+    built = python(*pip, tmp_path / "site", FOLDER, path=[], cwd=tmp_path)
+    assert built.returncode == 0, built.stderr
+    commands = [
+        [*f"train {TINY} {PACE} --run_dir run".split()],
+        ["evaluate", "run", "--json"],
+        ["predict", "run", "12="],
+        ["predict", "run", "12a="],
+        ["report", "run"],
+        ["resume", "run", "--step", "1"],
+        ["doctor", "run"],
+        [*f"sweep {TINY} {PACE} --learning_rate 0.001,0.01 --members 2 --run_dir sweep".split()],
+    ]
+    done = python("-c", PROGRAM, json.dumps(commands), path=[tmp_path / "site", ROOT], cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    train, evaluate, predict, wrong, report, resume, doctor, sweep = json.loads(done.stdout)
+    assert train[0] == 0 and "Try it: apformer predict run " in train[1] and "No page" not in train[1], train
+    assert evaluate[0] == 0 and json.loads(evaluate[1])["strings"] == 20
+    assert predict[0] == 0 and re.fullmatch(r"[0-9=]*\n", predict[1])
+    assert wrong[:2] == [DATA, ""] and "line 1: has the character 'a'; the characters are 0123456789=" in wrong[2]
+    assert report[0] == 0 and "continues strings of the task reverse" in (tmp_path / "run/report.html").read_text()
+    assert resume[0] == 0 and "resumed at step 1 of 2" in resume[2]
+    assert doctor[0] == 0 and "FAULT" not in doctor[1], doctor
+    assert sweep[0] == 0, sweep
+    table = (tmp_path / "sweep" / "table.md").read_text()
+    assert "| learning_rate 0.01 | 2 |" in table and "| validation loss | exact | seconds |" in table
+    members = json.loads((tmp_path / "sweep" / "sweep.json").read_text())["members"]
+    assert [set(member["validation"]) for member in members] == [{"loss", "exact"}] * 4
+    assert (tmp_path / "sweep" / "figures" / "sweep.png").exists()
+
+
+def test_the_folder_is_short():
+    assert sorted(path.name for path in FOLDER.iterdir() if path.is_file()) == [
+        "README.md",
+        "pyproject.toml",
+        "reverse.py",
+    ]
+    assert sum(len(path.read_text().splitlines()) for path in FOLDER.iterdir() if path.is_file()) < 120
+
+
+@pytest.fixture
+def bring(tmp_path, monkeypatch):
+    """A function (package, task, module, its text or None) that installs a package of this process."""
+
+    def install(package, task, module, text=None):
+        facts = tmp_path / f"{package}-1.0.dist-info"
+        facts.mkdir()
+        (facts / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n")
+        (facts / "entry_points.txt").write_text(f"[apformer.tasks]\n{task} = {module}\n")
+        if text is not None:
+            (tmp_path / f"{module}.py").write_text(text)
+        monkeypatch.syspath_prepend(tmp_path)
+
+    yield install
+    for file in tmp_path.glob("*.py"):
+        sys.modules.pop(file.stem, None)
+
+
+@pytest.fixture
+def reverse(bring):
+    """The module of the task, found by its entry point."""
+    bring("apformer-reverse", "reverse", "reverse", (FOLDER / "reverse.py").read_text())
+    return tasks.load("reverse")
+
+
+def fails(capsys, *args):
+    """The one sentence with which a command fails, and its exit code."""
+    capsys.readouterr()
+    code = cli.main([str(arg) for arg in args])
+    out, err = capsys.readouterr()
+    assert out == "" and re.fullmatch(r"apformer: [^\n]+\n", err), (out, err)
+    return err, code
+
+
+def texts(batch, vocabulary):
+    return ["".join(vocabulary[token] for token in row) for row in np.asarray(batch.tokens_BT)]
+
+
+def test_its_strings_are_reversed_and_what_follows_the_sign_counts(reverse):
+    settings = recipes.parse(["--recipe", "reverse", "--longest", "3"])
+    batch = reverse.sample(jax.random.key(0), settings, None)
+    rows = texts(batch, reverse.VOCABULARY)
+    assert {len(row.partition("=")[0]) for row in rows} == {1, 2, 3}
+    for row, weights_T in zip(rows, np.asarray(batch.weights_BT), strict=True):
+        given, _, answer = row.rstrip("\n").partition("=")
+        assert answer == given[::-1] and len(row) == 8
+        expected = [len(given) < place <= 2 * len(given) + 1 for place in range(8)]
+        assert weights_T.tolist() == expected
+    assert reverse.check(settings) == 8
+
+
+def test_it_has_the_names_and_parameters_of_the_protocol(reverse):
+    for name in tasks.NAMES:
+        ours, theirs = getattr(reverse, name), getattr(tasks.Task, name)
+        if inspect.isfunction(theirs):
+            assert list(inspect.signature(ours).parameters) == list(inspect.signature(theirs).parameters), name
+
+
+def test_its_flags_are_refused_by_name(reverse, capsys):
+    for words, sentence in (
+        ("--longest 0", "--longest 0 is out of range: give 1 to 100"),
+        ("--vocab_size 9", "--vocab_size 9 is out of range: give 12"),
+        ("--test_sequences 0", "--test_sequences 0 is out of range"),
+        ("--max_len 9", "--max_len 9 ends before the longest row: give 12 or more"),
+    ):
+        err, code = fails(capsys, "train", "--recipe", "reverse", *words.split())
+        assert sentence in err and code == USAGE
+
+
+def test_strings_are_judged_whole_and_lines_that_begin_none_are_refused(reverse):
+    settings = recipes.parse(["--recipe", "reverse", "--longest", "2", "--test_sequences", "30"])
+    settings = replace(settings, model=replace(settings.model, d_model=8, n_layers=1, n_heads=1))
+    end = Partial(lambda tokens_BT: jax.nn.one_hot(jnp.zeros_like(tokens_BT), 12))  # each character ends the string
+    params = reverse.initial_params(jax.random.key(0), settings)
+    found = reverse.evaluate(Model(end, end, end, params, settings.model), settings, None, lambda done, total: None)
+    assert reverse.EVALUATION <= found.result.keys() and found.result["exact"] == 0
+    assert [group["length"] for group in found.result["by_length"]] == [2, 3] and len(found.result["errors"]) == 30
+    for error in found.result["errors"]:
+        given, expected = error["given"], error["expected"]
+        assert expected == given[-2::-1] + "\n" and error["predicted"] == "\n" * len(expected)
+    assert "| " not in found.table and "all strings" in found.table and set(found.figures) == {"attention"}
+    page = reverse.page(settings, None, None, found.result, Path())
+    assert page["right"]["blocks"][0]["at"] == [2, 3] and len(page["wrong"]["rows"]) == 30
+    for line, terms, code in (("1x=", 1, DATA), ("", 1, DATA), ("123456", 1, DATA), ("1\n", 1, DATA), ("1=", 2, USAGE)):
+        with pytest.raises(UserError) as error:
+            reverse.predict(None, settings, [line], "lines.txt", terms)
+        assert error.value.exit_code == code
+
+
+def test_a_row_is_right_where_all_that_counts_is(reverse):
+    tokens_BT, weights_BT = np.array([[0, 1, 2], [0, 1, 2], [0, 1, 2]]), np.array([[0, 1, 1], [0, 1, 1], [0, 0, 1]])
+    predicted_BT = np.array([[1, 2], [0, 2], [0, 2]])
+    batch = tasks.strings.Batch(tokens_BT, weights_BT)
+    assert right_rows(jax.nn.one_hot(predicted_BT, 3), batch).tolist() == [True, False, True]
+
+
+def test_a_package_that_lacks_names_of_the_protocol_is_named(bring, capsys):
+    bring("halves", "half", "half_a_task", "RECIPES = {}\n")
+    err, code = fails(capsys, "train", "--recipe", "half")
+    assert code == USAGE and "the task half (half_a_task) lacks Config, Options, ARCHITECTURES, " in err
+    assert "RECIPES" not in err
+
+
+def test_two_packages_that_bring_one_name_are_named(bring, capsys):
+    bring("first", "reverse", "one_task", "")
+    bring("second", "reverse", "other_task", "")
+    err, code = fails(capsys, "train", "--recipe", "reverse")
+    assert code == USAGE and "first and second bring the task reverse each: uninstall all but one" in err
+    bring("third", "words", "third_task", "")
+    err, code = fails(capsys, "train", "--recipe", "words")
+    assert code == USAGE and " bring the task " in err
+
+
+@pytest.mark.parametrize("command", [["resume"], ["evaluate"], ["predict", "12="], ["report"], ["doctor"], ["certify"]])
+@pytest.mark.parametrize(
+    ("part", "name"),
+    [("task", "reverse"), ("task", "this"), ("task", "apformer.cli"), ("task", "../x"), ("architecture", "this")],
+)
+def test_a_run_imports_nothing_that_is_not_installed_for_it(command, part, name, tmp_path, capsys):
+    config = settings_file.to_dict(recipes.parse([])) | {"versions": {}, "data": {}, part: name}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    (tmp_path / "checkpoints" / "1").mkdir(parents=True)
+    code = cli.main([command[0], str(tmp_path), *command[1:]])
+    out, err = capsys.readouterr()
+    said = out if command == ["doctor"] else err
+    assert code == USAGE and said.count("\n") == 1
+    assert f"config.json: there is no {part} {name!r} here, only " in said
+    assert "the package that brings it may not be installed" in said and "damaged" not in said
+    assert "this" not in sys.modules
