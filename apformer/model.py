@@ -8,21 +8,22 @@ Vaswani et al. 2017 without the encoder, as in GPT-2 (Radford et al. 2019). The 
 project began from: one pre-norm block, one head, no projection after it, sinusoidal positions, no final norm.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
+from jax import Array
 
-from apformer.layers import attention, config, position, window
+from apformer.layers import attention, config, position
 from apformer.layers.block import Block, norm_of, scan, unstack
 from apformer.layers.cache import place
 from apformer.layers.embedding import Embedding, Head
 from apformer.layers.masks import View, causal_mask, mask_padding
 from apformer.layers.position import names as position_names
 
+Params = dict[str, Any]
 CAPTURES = ("attention", "residual")  # names that `apply` can capture
 
 
@@ -111,7 +112,7 @@ def wants_key(cfg: Config) -> bool:
     return cfg.dropout > 0 or cfg.attention_dropout > 0
 
 
-def init(key: jax.Array, cfg: Config) -> dict[str, Any]:
+def init(key: Array, cfg: Config) -> Params:
     """Return parameters, a nested dict of float32 arrays; those of the blocks have a leading axis of layers."""
     embedding_key, position_key, block_key, norm_key, head_key = jax.random.split(key, 5)
     tokens_BT, x_BTD = jnp.zeros((1, 1), jnp.int32), jnp.zeros((1, 1, cfg.d_model))
@@ -128,20 +129,13 @@ def init(key: jax.Array, cfg: Config) -> dict[str, Any]:
 
 
 def apply(
-    params: dict[str, Any],
-    tokens_BT: jax.Array,
-    cfg: Config,
-    *,
-    key: jax.Array | None = None,
-    lengths_B: jax.Array | None = None,
-    positions_BT: jax.Array | None = None,
-    capture: tuple[str, ...] = (),
-    remat: bool = False,
-) -> Any:
+    params: Params, tokens_BT: Array, cfg: Config, *, key: Array | None = None, lengths_B: Array | None = None,
+    positions_BT: Array | None = None, capture: tuple[str, ...] = (), remat: bool = False
+) -> Any:  # fmt: skip
     """Return the logits of the next token at every position, (B, T, V).
 
-    Computes in the dtype of the parameters; softmax and norms in at least float32. Any ids outside of the vocabulary
-    give undefined logits.
+    Computes in the dtype of the parameters; softmax and norms in at least float32. Ids outside of the vocabulary give
+    undefined logits.
 
     Args:
         params: Parameters, see `init`.
@@ -166,7 +160,7 @@ def apply(
     if most is not None and positions_BT is None and T > most:
         raise ValueError(f"{T} tokens, but {cfg.position} positions end at max_len {most}")
     tokens_BT, _ = mask_padding(tokens_BT, lengths_B)
-    if positions_BT is None and "attention" not in capture and window.serves(cfg, T):
+    if positions_BT is None and "attention" not in capture and (window := _window(cfg, T)):
         view = window.view(T, cfg.window)
     else:
         view = whole_view(jnp.arange(T)[None] if positions_BT is None else positions_BT, cfg.window)
@@ -191,24 +185,13 @@ def init_cache(cfg: Config, batch_size: int, length: int, dtype: Any = jnp.float
 
 
 def extend(
-    params: dict[str, Any],
-    tokens_BT: jax.Array,
-    cache: dict[str, Any],
-    cfg: Config,
-    *,
-    lengths_B: jax.Array | None = None,
-) -> tuple[jax.Array, dict[str, Any]]:
+    params: Params, tokens_BT: Array, cache: dict[str, Any], cfg: Config, *, lengths_B: Array | None = None
+) -> tuple[Array, dict[str, Any]]:
     """Return the logits of new tokens after those in the cache, and the cache with them.
 
-    Serves prefill and single steps alike. A cache needs a slot for each token of a row, or of a window, and learned
-    positions end at max_len: beyond that the logits are wrong.
-
-    Args:
-        params: Parameters, see `init`; those of the blocks may be a list, see `unstack`.
-        tokens_BT: New tokens, int32.
-        cache: Cache of the tokens before, see `init_cache`.
-        cfg: Config of the model.
-        lengths_B: Number of real new tokens in each row, possibly none.
+    Serves prefill and single steps alike. `lengths_B` is the number of real new tokens in each row, possibly none. The
+    blocks of `params` may be a list, see `unstack`. A cache needs a slot for each token of a row, or of a window, and
+    learned positions end at max_len: beyond that the logits are wrong.
 
     Raises:
         ValueError: For tokens that are no rows, and without a window for more of them than the cache has slots.
@@ -219,7 +202,7 @@ def extend(
         raise ValueError(f"{T} tokens do not fit a cache of {slots}")
     lengths_B = jnp.full(B, T, jnp.int32) if lengths_B is None else lengths_B
     placed = place(cache, T, lengths_B, cfg.window)
-    if T > 1 and window.serves(cfg, T):
+    if window := _window(cfg, T):
         view = window.cached_view(cache, placed, cfg.window)
     else:
         mask_BTS = causal_mask(placed.positions_BT, placed.key_BS, cfg.window)
@@ -232,13 +215,22 @@ def extend(
     return read_out(params, x_BTD, cfg), new
 
 
-def whole_view(positions_BT: jax.Array, window: int | None = None) -> View:
+def whole_view(positions_BT: Array, window: int | None = None) -> View:
     """Return the view of whole rows, of which each token sees those before it."""
     mask_BTS = causal_mask(positions_BT, positions_BT, window)
     return View(mask_BTS, positions_BT, positions_BT, positions_BT, attention)
 
 
-def embed(params: dict[str, Any], tokens_BT: jax.Array, positions_BT: jax.Array, cfg: Config) -> jax.Array:
+def _window(cfg: Config, T: int) -> Any:
+    """Return the module `layers.window` where it computes attention faster than the masked square, else None."""
+    if cfg.window is None:
+        return None
+    from apformer.layers import window  # a model without a window does without it
+
+    return window if window.serves(cfg, T) else None
+
+
+def embed(params: Params, tokens_BT: Array, positions_BT: Array, cfg: Config) -> Array:
     """Return the embeddings of tokens, with what the position scheme adds to them, (B, T, D)."""
     embedding = Embedding(cfg.vocab_size, cfg.d_model, cfg.scale_embedding)
     x_BTD = embedding.apply({"params": params["embedding"]}, tokens_BT)
@@ -246,25 +238,17 @@ def embed(params: dict[str, Any], tokens_BT: jax.Array, positions_BT: jax.Array,
     return places.apply({"params": params.get("position", {})}, x_BTD, positions_BT)
 
 
-def init_blocks(key: jax.Array, cfg: Config, *block: Any) -> dict[str, Any]:
-    """Return the parameters of all blocks, with a leading axis of layers. For `block` see `apply_blocks`."""
+def init_blocks(key: Array, cfg: Config, cross: Any = None, source: Any = None) -> Params:
+    """Return the parameters of all blocks, with a leading axis of layers; cross and source as in `apply_blocks`."""
     x_BTD, view = jnp.zeros((1, 1, cfg.d_model)), whole_view(jnp.zeros((1, 1), jnp.int32))
-    cross, source = block or (None, None)
     keys_L = jax.random.split(key, cfg.n_layers)
     return jax.vmap(lambda key: Block(cfg, cross).init(key, x_BTD, view, None, source)["params"])(keys_L)
 
 
 def apply_blocks(
-    params: dict[str, Any],
-    x_BTD: jax.Array,
-    view: View,
-    cfg: Config,
-    key: jax.Array | None = None,
-    capture: tuple[str, ...] = (),
-    remat: bool = False,
-    cross: Callable[..., Any] | None = None,
-    source: Any = None,
-) -> tuple[jax.Array, dict[str, jax.Array]]:
+    params: Params, x_BTD: Array, view: View, cfg: Config, key: Array | None = None, capture: tuple[str, ...] = (),
+    remat: bool = False, cross: Any = None, source: Any = None
+) -> tuple[Array, dict[str, Array]]:  # fmt: skip
     """Return the output of the last block, and {name: what was captured, with a leading axis of layers}.
 
     `cross` and `source` are the cross-attention of a decoder and what it reads.
@@ -272,28 +256,28 @@ def apply_blocks(
     if key is not None:
         x_BTD = nn.Dropout(cfg.dropout, deterministic=False).apply({}, x_BTD, rngs={"dropout": key})
 
-    def block(layer_params: Any, x_BTD: jax.Array, rngs: Any) -> Any:
+    def block(layer_params: Params, x_BTD: Array, rngs: Any) -> Any:
         y_BTD, weights, _ = Block(cfg, cross).apply({"params": layer_params}, x_BTD, view, None, source, rngs=rngs)
         return y_BTD, weights
 
     return scan(block, params, x_BTD, key, capture, remat)
 
 
-def final_norm(params: dict[str, Any], x_BTD: jax.Array, cfg: Config) -> jax.Array:
+def final_norm(params: Params, x_BTD: Array, cfg: Config) -> Array:
     """Return the last states after the final norm, if there is one."""
     return _final_norm(cfg).apply({"params": params["final_norm"]}, x_BTD) if cfg.final_norm else x_BTD
 
 
-def read_out(params: dict[str, Any], x_BTD: jax.Array, cfg: Config) -> jax.Array:
+def read_out(params: Params, x_BTD: Array, cfg: Config) -> Array:
     """Return the logits of the last states, (B, T, V)."""
     x_BTD = final_norm(params, x_BTD, cfg)
     head = Head(cfg.vocab_size, cfg.head_bias)
     return head.apply({"params": params.get("head", {})}, x_BTD, _tied_table(params, cfg))
 
 
-def _final_norm(cfg: Config) -> nn.Module:
+def _final_norm(cfg: Config) -> Any:
     return norm_of(replace(cfg, norm="layer") if cfg.norm == "none" else cfg)
 
 
-def _tied_table(params: dict[str, Any], cfg: Config) -> jax.Array | None:
+def _tied_table(params: Params, cfg: Config) -> Array | None:
     return params["embedding"]["table"] if cfg.tie_embeddings else None

@@ -8,19 +8,19 @@ A sink is one more key for each head, with a learned score and the value 0 (Xiao
 nothing, and distinguish one match from several.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
+from jax import Array
 
 from apformer.layers import at_least_float32, fast, position, similarity
-from apformer.layers.linear import product
+from apformer.layers.feedforward import product
 from apformer.layers.masks import View
 
 
-def softmax(scores_BHTS: jax.Array, mask_BTS: jax.Array, sink_H: jax.Array | None = None) -> jax.Array:
+def softmax(scores_BHTS: Array, mask_BTS: Array, sink_H: Array | None = None) -> Array:
     """Return weights that sum to 1 over the keys that a query may see, or to less where a sink has the rest."""
     S = scores_BHTS.shape[-1]
     # A finite minimum: a row that sees nothing (padding) then averages its keys instead of giving NaN.
@@ -31,34 +31,26 @@ def softmax(scores_BHTS: jax.Array, mask_BTS: jax.Array, sink_H: jax.Array | Non
     return jax.nn.softmax(scores_BHTS, axis=-1)[..., :S]
 
 
-def weighted_sum(weights_BHTS: jax.Array, v_BSHK: jax.Array) -> jax.Array:
+def weighted_sum(weights_BHTS: Array, v_BSHK: Array) -> Array:
     """Return the sum of weight times value over the keys, (B, T, H, K)."""
     return jnp.einsum("BHTS,BSHK->BTHK", weights_BHTS, v_BSHK)
 
 
 @fast.derivative(fast.softmax_sum)
-def softmax_sum(scores_BHTS: jax.Array, mask_BTS: jax.Array, v_BSHK: jax.Array) -> tuple[jax.Array, jax.Array]:
+def softmax_sum(scores_BHTS: Array, mask_BTS: Array, v_BSHK: Array) -> tuple[Array, Array]:
     """Return the weighted sum of the values, (B, T, H, K), and the weights of `softmax`."""
     weights_BHTS = softmax(scores_BHTS, mask_BTS)
     return weighted_sum(weights_BHTS.astype(v_BSHK.dtype), v_BSHK), weights_BHTS
 
 
 def attend(
-    q_BTHK: jax.Array,
-    k_BSHK: jax.Array,
-    v_BSHK: jax.Array,
-    mask_BTS: jax.Array,
-    bias_BHTS: jax.Array | None = None,
-    sink_H: jax.Array | None = None,
-    similarity_name: str = "scaled_dot",
-    *,
-    dropout: Callable[[jax.Array], jax.Array] | None = None,
-    **parameters: jax.Array,
-) -> tuple[jax.Array, jax.Array | None]:
+    q_BTHK: Array, k_BSHK: Array, v_BSHK: Array, mask_BTS: Array, bias_BHTS: Array | None = None,
+    sink_H: Array | None = None, similarity_name: str = "scaled_dot", *, dropout: Any = None, **parameters: Array
+) -> tuple[Array, Array | None]:  # fmt: skip
     """Return the weighted sum of the values, (B, T, H, K), and the weights before dropout, (B, H, T, S).
 
-    `bias_BHTS` is added to the scores, `sink_H` is the score of each head's sink, `similarity_name` and `parameters` are
-    the formula of the scores and its parameters. `dropout` sets some weights to 0.
+    `bias_BHTS` is added to the scores, and `sink_H` is the score of each head's sink. `similarity_name` and `parameters`
+    say how to compute the scores. `dropout` sets some weights to 0.
     """
     scores_BHTS = similarity.compare(q_BTHK, k_BSHK, similarity_name, **parameters)
     if bias_BHTS is not None:
@@ -70,14 +62,14 @@ def attend(
     return weighted_sum(weights_BHTS if dropout is None else dropout(weights_BHTS), v_BSHK), weights_BHTS
 
 
-def project(x_BTD: jax.Array, W_DHK: jax.Array, bias_HK: jax.Array | None = None) -> jax.Array:
+def project(x_BTD: Array, W_DHK: Array, bias_HK: Array | None = None) -> Array:
     """Return x W + b for each head, (B, T, H, K)."""
     D, H, K = W_DHK.shape
     y_BTHK = product(x_BTD, W_DHK.reshape(D, H * K)).reshape(*x_BTD.shape[:2], H, K)
     return y_BTHK if bias_HK is None else y_BTHK + bias_HK[None, None]
 
 
-def join(y_BTHK: jax.Array, W_HKD: jax.Array | None = None, bias_D: jax.Array | None = None) -> jax.Array:
+def join(y_BTHK: Array, W_HKD: Array | None = None, bias_D: Array | None = None) -> Array:
     """Return the heads side by side, (B, T, D), through the output projection if there is one."""
     B, T, H, K = y_BTHK.shape
     y_BTD = y_BTHK.reshape(B, T, H * K)
@@ -92,7 +84,7 @@ class Attention(nn.Module):
     cfg: Any  # of the model
 
     @nn.compact
-    def __call__(self, x_BTD: jax.Array, view: View, cache: Any = None) -> tuple[jax.Array, jax.Array | None, Any]:
+    def __call__(self, x_BTD: Array, view: View, cache: Any = None) -> tuple[Array, Array | None, Any]:
         """Return (y_BTD, weights_BHTS or None, the cache of this layer with the new keys and values in it)."""
         cfg, scheme, ways = self.cfg, self.cfg.position_options, view.ways
         q_BTHK, k_BSHK, v_BSHK = (ways.project(x_BTD, *matrix(self, name)) for name in ("query", "key", "value"))
@@ -105,19 +97,16 @@ class Attention(nn.Module):
         return ways.join(y_BTHK, *matrix(self, "output")), weights_BHTS, cache
 
 
-def matrix(module: Any, name: str) -> tuple[jax.Array | None, jax.Array | None]:
-    """Return the weights and the bias of a projection; None for what the model does not have."""
-    cfg, H, K = module.cfg, module.cfg.n_heads, module.cfg.d_model // module.cfg.n_heads
-    inward, outward = (
-        ((H * K, H, K), {"in_axis": 0, "out_axis": (1, 2)}),
-        ((H, K, H * K), {"in_axis": (0, 1), "out_axis": 2}),
-    )
-    shape, axes = outward if name == "output" else inward
-    if name == "output" and not cfg.output_projection:
+def matrix(module: Any, name: str) -> tuple[Array | None, Array | None]:
+    """Return the weights and the bias of a projection, "query", "key", "value" or "output"; None for those it lacks."""
+    cfg, out = module.cfg, name == "output"
+    D, H, K = cfg.d_model, cfg.n_heads, cfg.d_model // cfg.n_heads
+    if out and not cfg.output_projection:
         return None, None
-    W = module.param(name, nn.initializers.xavier_uniform(**axes), shape)
-    bias_shape = shape[2:] if name == "output" else shape[1:]
-    return W, module.param(f"{name}_bias", nn.initializers.zeros, bias_shape) if cfg.attention_bias else None
+    glorot = nn.initializers.xavier_uniform(*(((0, 1), 2) if out else (0, (1, 2))))
+    weights = module.param(name, glorot, (H, K, D) if out else (D, H, K))
+    bias = (D,) if out else (H, K)
+    return weights, module.param(f"{name}_bias", nn.initializers.zeros, bias) if cfg.attention_bias else None
 
 
 def learned(module: Any) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
+from jax import Array
 
 from apformer.layers.attention import Attention
 from apformer.layers.feedforward import FeedForward
@@ -30,9 +31,7 @@ class Block(nn.Module):
     cross: Callable[..., Any] | None = None  # `cross_attention.CrossAttention`, in a decoder that reads a source
 
     @nn.compact
-    def __call__(
-        self, x_BTD: jax.Array, view: View, cache: Any = None, source: Any = None
-    ) -> tuple[jax.Array, dict[str, jax.Array | None], Any]:
+    def __call__(self, x_BTD: Array, view: View, cache: Any = None, source: Any = None) -> tuple[Array, Any, Any]:
         """Return (x_BTD, {name of an attention: its weights}, the cache of this layer).
 
         Without `residual` the output of a sub-layer replaces x. Without `feedforward` a block is its attention.
@@ -40,18 +39,18 @@ class Block(nn.Module):
         cfg, weights = self.cfg, {}
         dropout = nn.Dropout(cfg.dropout, deterministic=not self.has_rng("dropout"), name="dropout")
 
-        def sublayer(name: str, x_BTD: jax.Array, function: Callable[..., Any], has_norm: bool = True) -> jax.Array:
+        def sublayer(name: str, x_BTD: Array, function: Callable[..., Any], has_norm: bool = True) -> Array:
             norm = norm_of(cfg, name) if has_norm else lambda x_BTD: x_BTD
             y_BTD = dropout(function(norm(x_BTD) if cfg.norm_position == "pre" else x_BTD))
             y_BTD = x_BTD + y_BTD if cfg.residual else y_BTD
             return norm(y_BTD) if cfg.norm_position == "post" else y_BTD
 
-        def attend(x_BTD: jax.Array) -> jax.Array:
+        def attend(x_BTD: Array) -> Array:
             nonlocal cache
             y_BTD, weights["attention"], cache = Attention(cfg, name="attention")(x_BTD, view, cache)
             return y_BTD
 
-        def read_source(x_BTD: jax.Array) -> jax.Array:
+        def read_source(x_BTD: Array) -> Array:
             y_BTD, weights["cross_attention"] = self.cross(cfg, name="cross_attention")(x_BTD, view, source)
             return y_BTD
 
@@ -64,7 +63,7 @@ class Block(nn.Module):
         return x_BTD, weights, cache
 
 
-def norm_of(cfg: Any, name: str | None = None) -> Callable[[jax.Array], jax.Array]:
+def norm_of(cfg: Any, name: str | None = None) -> Callable[[Array], Array]:
     """Return the norm of a Config: LayerNorm, RMSNorm or the identity."""
     if cfg.norm == "none":
         return lambda x_BTD: x_BTD
@@ -84,29 +83,18 @@ def unstack(params: dict[str, Any]) -> dict[str, Any]:
 
 
 def scan(
-    block: Callable[..., Any],
-    params: dict[str, Any],
-    x_BTD: jax.Array,
-    key: jax.Array | None,
-    capture: tuple[str, ...],
-    remat: bool = False,
-) -> tuple[jax.Array, dict[str, jax.Array]]:
-    """Apply a stack of blocks.
+    block: Callable[..., Any], params: dict[str, Any], x_BTD: Array, key: Array | None, capture: tuple[str, ...],
+    remat: bool = False
+) -> tuple[Array, dict[str, Array]]:  # fmt: skip
+    """Apply a stack of blocks; return the output of the last, and {name: what was captured, layers first}.
 
-    Args:
-        block: block(layer_params, x_BTD, rngs) -> (y_BTD, {name: attention weights}).
-        params: Parameters of the blocks, with a leading axis of layers.
-        x_BTD: Input of the first block.
-        key: Randomness of dropout; each layer has a key of its own. With None there is no dropout.
-        capture: Names of weights, or "residual" for x_BTD and the output of each block.
-        remat: Compute the inside of each block again for the gradient.
-
-    Returns:
-        The output of the last block, and {name: what was captured, with a leading axis of layers}.
+    block(layer_params, x_BTD, rngs) -> (y_BTD, {name: attention weights}). Each layer has a key of its own. `capture`
+    takes these names, and "residual" for x_BTD and the output of each block. With `remat` a gradient computes the
+    inside of each block again.
     """
     (n_layers,) = {leaf.shape[0] for leaf in jax.tree.leaves(params)}
 
-    def step(x_BTD: jax.Array, layer: Any) -> Any:
+    def step(x_BTD: Array, layer: Any) -> Any:
         layer_params, layer_key = layer
         y_BTD, weights = block(layer_params, x_BTD, None if key is None else {"dropout": layer_key})
         captured = weights | {"residual": y_BTD}

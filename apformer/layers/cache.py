@@ -10,27 +10,21 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 
 
 class Placed(NamedTuple):
     """Where new tokens go in a cache."""
 
-    real_BT: jax.Array  # bool: the new tokens that are no padding
-    positions_BT: jax.Array  # of the new tokens
-    cached_BS: jax.Array  # positions of the slots afterwards
-    key_BS: jax.Array  # positions of the keys that the new tokens attend to
+    real_BT: Array  # bool: the new tokens that are no padding
+    positions_BT: Array  # of the new tokens
+    cached_BS: Array  # positions of the slots afterwards
+    key_BS: Array  # positions of the keys that the new tokens attend to
     store: Callable[..., Any]  # see `masks.View`
 
 
-def place(cache: dict[str, Any], T: int, lengths_B: jax.Array, window: int | None) -> Placed:
-    """Place T new tokens a row after those in the cache.
-
-    Args:
-        cache: Cache of a model.
-        T: Number of new tokens.
-        lengths_B: Number of real ones among them in each row.
-        window: Window of a ring of slots, else None.
-    """
+def place(cache: dict[str, Any], T: int, lengths_B: Array, window: int | None) -> Placed:
+    """Place T new tokens a row, `lengths_B` of them real, after those in the cache of a model; `window` of a ring."""
     positions_BS, length_B = cache["position"], cache["length"]
     B, slots = positions_BS.shape
     step_1T, rows_B1 = jnp.arange(T, dtype=jnp.int32)[None], jnp.arange(B)[:, None]
@@ -42,13 +36,13 @@ def place(cache: dict[str, Any], T: int, lengths_B: jax.Array, window: int | Non
     # to the cache alone. Else attend to the old slots and the new tokens side by side.
     write_first = window is None or T == 1
 
-    def put(old_BHSK: jax.Array, new_BTHK: jax.Array) -> jax.Array:
+    def put(old_BHSK: Array, new_BTHK: Array) -> Array:
         return old_BHSK.at[rows_B1, :, slots_BT].set(new_BTHK, mode="drop")
 
-    def visible(old_BS: jax.Array, written_BS: jax.Array, new_BT: jax.Array) -> jax.Array:
+    def visible(old_BS: Array, written_BS: Array, new_BT: Array) -> Array:
         return written_BS if write_first else jnp.concatenate([old_BS, new_BT], axis=1)
 
-    def store(layer: dict[str, jax.Array], k_BTHK: jax.Array, v_BTHK: jax.Array) -> Any:
+    def store(layer: dict[str, Array], k_BTHK: Array, v_BTHK: Array) -> Any:
         written = {"key": put(layer["key"], k_BTHK), "value": put(layer["value"], v_BTHK)}
         old, now = (jax.tree.map(lambda x_BHSK: x_BHSK.swapaxes(1, 2), leaves) for leaves in (layer, written))
         k_BSHK = visible(old["key"], now["key"], k_BTHK)

@@ -2,9 +2,9 @@
 
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 from flax import linen as nn
+from jax import Array
 
 from apformer.layers import position
 from apformer.layers.attention import attend, join, learned, matrix, project
@@ -14,9 +14,9 @@ from apformer.layers.masks import View
 class Source(NamedTuple):
     """What cross-attention reads: the states of a source, or the keys and values that `project_source` made of them."""
 
-    mask_BTS: jax.Array  # bool: the source tokens that are no padding
-    x_BSD: jax.Array | None = None
-    cache: dict[str, jax.Array] | None = None
+    mask_BTS: Array  # bool: the source tokens that are no padding
+    x_BSD: Array | None = None
+    cache: dict[str, Array] | None = None
 
 
 class CrossAttention(nn.Module):
@@ -25,7 +25,7 @@ class CrossAttention(nn.Module):
     cfg: Any  # of the model
 
     @nn.compact
-    def __call__(self, x_BTD: jax.Array, view: View, source: Source) -> tuple[jax.Array, jax.Array | None]:
+    def __call__(self, x_BTD: Array, view: View, source: Source) -> tuple[Array, Array | None]:
         """Return (y_BTD, weights_BHTS).
 
         With fewer sources than rows, n rows next to each other read the same source: they are folded into one row.
@@ -42,13 +42,13 @@ class CrossAttention(nn.Module):
         return join(y_BTHK, *matrix(self, "output")).reshape(x_BTD.shape), weights_BHTS
 
 
-def project_source(params: dict[str, jax.Array], source_BSD: jax.Array, scheme: Any) -> dict[str, jax.Array]:
+def project_source(params: dict[str, Array], source_BSD: Array, scheme: Any) -> dict[str, Array]:
     """Return the keys and values of a source for the cross-attention of these parameters, (B, H, S, K) each."""
     key_value = {name: project(source_BSD, params[name], params.get(f"{name}_bias")) for name in ("key", "value")}
     key_value["key"] = rotate_source(scheme, key_value["key"])
     return {name: x_BSHK.swapaxes(1, 2) for name, x_BSHK in key_value.items()}
 
 
-def rotate_source(scheme: Any, k_BSHK: jax.Array) -> jax.Array:
+def rotate_source(scheme: Any, k_BSHK: Array) -> Array:
     """Return the keys of a source, rotated by their places in it."""
     return position.rotate(scheme, k_BSHK, jnp.arange(k_BSHK.shape[1], dtype=jnp.int32)[None])

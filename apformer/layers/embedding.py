@@ -4,11 +4,11 @@ Vaswani et al. 2017, section 3.4. The head is tied where it is handed the embedd
 2017).
 """
 
-import jax
 import jax.numpy as jnp
 from flax import linen as nn
+from jax import Array
 
-from apformer.layers.linear import Linear, product
+from apformer.layers.feedforward import Linear, product
 
 
 class Embedding(nn.Module):
@@ -19,7 +19,7 @@ class Embedding(nn.Module):
     scale: bool = False
 
     @nn.compact
-    def __call__(self, tokens_BT: jax.Array) -> jax.Array:
+    def __call__(self, tokens_BT: Array) -> Array:
         std = self.d_model**-0.5  # so that tied logits, and embeddings times sqrt(d_model), start at unit size
         table_VD = self.param("table", nn.initializers.normal(std), (self.vocab_size, self.d_model))
         x_BTD = jnp.take(table_VD, tokens_BT, axis=0)
@@ -33,7 +33,7 @@ class Head(nn.Module):
     bias: bool = True
 
     @nn.compact
-    def __call__(self, x_BTD: jax.Array, table_VD: jax.Array | None = None) -> jax.Array:
+    def __call__(self, x_BTD: Array, table_VD: Array | None = None) -> Array:
         if table_VD is None:
             return Linear(self.vocab_size, self.bias, name="output")(x_BTD)
         logits_BTV = product(x_BTD, table_VD.T)

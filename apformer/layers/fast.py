@@ -20,6 +20,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 
 PLAIN = os.environ.get("APFORMER_PLAIN", "0") != "0"
 
@@ -27,13 +28,9 @@ WIDE = 128  # of the narrower of two matrices; below, the plain product takes as
 
 
 def derivative(rule: Callable[..., Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Decorate a function with a faster derivative.
+    """Return a decorator that gives a plain function a faster derivative; the plain one stays its `__wrapped__`.
 
-    Args:
-        rule: rule(plain, primals, tangents) -> (value, tangent), as `jax.custom_jvp` wants it. `plain` is the function.
-
-    Returns:
-        A decorator. The decorated function has the plain one as its `__wrapped__`.
+    rule(plain, primals, tangents) -> (value, tangent), as `jax.custom_jvp` wants it.
     """
 
     def decorate(plain: Callable[..., Any]) -> Callable[..., Any]:
@@ -97,7 +94,7 @@ def rms_norm(plain, primals, tangents):
     return n_BTD, u_BTD - n_BTD * (n_BTD * u_BTD).mean(-1, keepdims=True)
 
 
-def root(c_BTD: jax.Array, epsilon: float) -> jax.Array:
+def root(c_BTD: Array, epsilon: float) -> Array:
     """Return sqrt(mean(c^2) + epsilon) of each vector, (B, T, 1)."""
     return jnp.sqrt(jnp.square(c_BTD).mean(-1, keepdims=True) + epsilon)
 

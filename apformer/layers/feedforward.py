@@ -1,16 +1,39 @@
-"""The position-wise feed-forward network: FFN(x) = act(x W1 + b1) W2 + b2 (Vaswani et al. 2017, section 3.3)."""
+"""The affine map y = x W + b, and the feed-forward network of two of them.
+
+FFN(x) = act(x W1 + b1) W2 + b2        Vaswani et al. 2017, section 3.3; W is Glorot-initialised (2010)
+"""
 
 from functools import partial
 
 import jax
+import jax.numpy as jnp
 from flax import linen as nn
+from jax import Array
 
 from apformer.layers import at_least_float32, fast
-from apformer.layers.linear import Linear
+
+
+@fast.derivative(fast.product)
+def product(x_BTD: Array, W_DF: Array) -> Array:
+    """Return x W, (B, T, F)."""
+    return jnp.einsum("BTD,DF->BTF", x_BTD, W_DF)
+
+
+class Linear(nn.Module):
+    """y_BTF = x_BTD W_DF + b_F."""
+
+    features: int
+    bias: bool = True
+
+    @nn.compact
+    def __call__(self, x_BTD: Array) -> Array:
+        W_DF = self.param("weight", nn.initializers.xavier_uniform(), (x_BTD.shape[-1], self.features))
+        y_BTF = product(x_BTD, W_DF)
+        return y_BTF + self.param("bias", nn.initializers.zeros, (self.features,))[None, None] if self.bias else y_BTF
 
 
 @fast.derivative(fast.slope)
-def gelu(x: jax.Array) -> jax.Array:
+def gelu(x: Array) -> Array:
     """Return x times the chance that a standard normal number is below x (Hendrycks and Gimpel 2016)."""
     wide = x.astype(at_least_float32(x.dtype))
     return (wide * (0.5 + 0.5 * jax.lax.erf(wide * 0.5**0.5))).astype(x.dtype)
@@ -30,6 +53,6 @@ class FeedForward(nn.Module):
     activation: str = "relu"
 
     @nn.compact
-    def __call__(self, x_BTD: jax.Array) -> jax.Array:
+    def __call__(self, x_BTD: Array) -> Array:
         h_BTF = ACTIVATIONS[self.activation](Linear(self.d_ff, name="expand")(x_BTD))
         return Linear(x_BTD.shape[-1], name="contract")(h_BTF)

@@ -8,29 +8,29 @@ state the position of every key.
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
+from jax import Array
 
 
 class View(NamedTuple):
     """What the self-attention of every layer of a pass shares; made once, before the first layer."""
 
-    mask_BTS: jax.Array  # bool: the keys that each query may see
-    positions_BT: jax.Array  # of the new tokens, whose queries and keys are rotated by them
-    query_BT: jax.Array  # positions of the queries, for a bias of the scores
-    key_BS: jax.Array  # positions of the keys, for a bias of the scores; -1 for an empty slot
+    mask_BTS: Array  # bool: the keys that each query may see
+    positions_BT: Array  # of the new tokens, whose queries and keys are rotated by them
+    query_BT: Array  # positions of the queries, for a bias of the scores
+    key_BS: Array  # positions of the keys, for a bias of the scores; -1 for an empty slot
     ways: Any  # the module `attention` or `window`: its functions project, attend and join
     store: Callable[..., Any] | None = None  # (cache, k_BTHK, v_BTHK) -> (k_BSHK, v_BSHK, cache); None: the new keys
 
 
-def causal_mask(positions_BT: jax.Array, positions_BS: jax.Array, window: int | None = None) -> jax.Array:
+def causal_mask(positions_BT: Array, positions_BS: Array, window: int | None = None) -> Array:
     """Return the causal mask, (B, T, S) bool: the keys S that each query T may see."""
     offsets_BTS = positions_BT[:, :, None] - positions_BS[:, None, :]
     seen_BTS = (offsets_BTS >= 0) & (positions_BS >= 0)[:, None, :]
     return seen_BTS if window is None else seen_BTS & (offsets_BTS < window)
 
 
-def mask_padding(tokens_BT: jax.Array, lengths_B: jax.Array | None = None) -> tuple[jax.Array, jax.Array]:
+def mask_padding(tokens_BT: Array, lengths_B: Array | None = None) -> tuple[Array, Array]:
     """Return the tokens with 0 for padding, and which of them are real, (B, T) bool; all are without lengths."""
     if lengths_B is None:
         return tokens_BT, jnp.ones(tokens_BT.shape, bool)

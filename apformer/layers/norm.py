@@ -8,21 +8,21 @@
 The means are over the numbers of one vector, in at least float32.
 """
 
-import jax
 from flax import linen as nn
+from jax import Array
 
 from apformer.layers import at_least_float32, fast
 
 
 @fast.derivative(fast.layer_norm)
-def centred(x_BTD: jax.Array, epsilon: float) -> jax.Array:
+def centred(x_BTD: Array, epsilon: float) -> Array:
     """Return n(x - mean): every vector with mean 0, and a mean of squares near 1."""
     c_BTD = x_BTD - x_BTD.mean(-1, keepdims=True)
     return c_BTD / fast.root(c_BTD, epsilon)
 
 
 @fast.derivative(fast.rms_norm)
-def scaled(x_BTD: jax.Array, epsilon: float) -> jax.Array:
+def scaled(x_BTD: Array, epsilon: float) -> Array:
     """Return n(x): every vector with a mean of squares near 1."""
     return x_BTD / fast.root(x_BTD, epsilon)
 
@@ -33,7 +33,7 @@ class LayerNorm(nn.Module):
     epsilon: float = 1e-5
 
     @nn.compact
-    def __call__(self, x_BTD: jax.Array) -> jax.Array:
+    def __call__(self, x_BTD: Array) -> Array:
         D = x_BTD.shape[-1]
         scale_D = self.param("scale", nn.initializers.ones, (D,))
         bias_D = self.param("bias", nn.initializers.zeros, (D,))
@@ -47,7 +47,7 @@ class RMSNorm(nn.Module):
     epsilon: float = 1e-5
 
     @nn.compact
-    def __call__(self, x_BTD: jax.Array) -> jax.Array:
+    def __call__(self, x_BTD: Array) -> Array:
         scale_D = self.param("scale", nn.initializers.ones, (x_BTD.shape[-1],))
         x = x_BTD.astype(at_least_float32(x_BTD.dtype))
         return scaled(x, self.epsilon).astype(x_BTD.dtype) * scale_D[None, None]

@@ -13,25 +13,17 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
+from jax import Array
 
 from apformer.layers import at_least_float32
 
 
 def compare(
-    q_BTHK: jax.Array,
-    k_BSHK: jax.Array,
-    similarity: str = "scaled_dot",
-    gain_H: jax.Array | None = None,
-    vector_HK: jax.Array | None = None,
-) -> jax.Array:
+    q_BTHK: Array, k_BSHK: Array, similarity: str = "scaled_dot", gain_H: Any = None, vector_HK: Any = None
+) -> Array:
     """Return the scores, (B, H, T, S), in at least float32.
 
-    Args:
-        q_BTHK: Queries.
-        k_BSHK: Keys.
-        similarity: Name of the formula.
-        gain_H: g of cosine.
-        vector_HK: v of additive, which holds B T S H K numbers at once.
+    gain_H is g of cosine, and vector_HK is v of additive, which holds B T S H K numbers at once.
     """
     dtype = at_least_float32(q_BTHK.dtype)
     if similarity == "additive":
@@ -45,12 +37,12 @@ def compare(
     return scores_BHTS if similarity == "dot" else scores_BHTS * jnp.asarray(q_BTHK.shape[-1] ** -0.5, dtype)
 
 
-def unit(x_BTHK: jax.Array) -> jax.Array:
+def unit(x_BTHK: Array) -> Array:
     """Return every vector at length 1; those near 0 are shorter, so that their gradient stays finite."""
     return x_BTHK * jax.lax.rsqrt(jnp.square(x_BTHK).sum(-1, keepdims=True) + 1e-12)
 
 
-def parameters(param: Callable[..., jax.Array], similarity: str, n_heads: int, width: int) -> dict[str, Any]:
+def parameters(param: Callable[..., Array], similarity: str, n_heads: int, width: int) -> dict[str, Any]:
     """Make the parameters of a similarity by param(name, initializer, shape), as arguments of `compare`."""
     if similarity == "cosine":
         return {"gain_H": param("gain", nn.initializers.constant(width**0.5), (n_heads,))}

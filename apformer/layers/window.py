@@ -15,7 +15,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax import export
+from jax import Array, export
 
 from apformer.layers import at_least_float32, attention, position
 from apformer.layers.cache import Placed
@@ -54,7 +54,7 @@ def cached_view(cache: dict[str, Any], placed: Placed, W: int) -> View:
     exists_BS = jnp.concatenate([there_BP, placed.real_BT], axis=1)
     exists_BTW = jnp.stack([exists_BS[:, s : s + T] for s in range(W)], axis=-1)
 
-    def store(layer: dict[str, jax.Array], k_BTHK: jax.Array, v_BTHK: jax.Array) -> Any:
+    def store(layer: dict[str, Array], k_BTHK: Array, v_BTHK: Array) -> Any:
         _, _, written = placed.store(layer, k_BTHK, v_BTHK)
         pairs = (layer["key"], k_BTHK), (layer["value"], v_BTHK)
         in_order = (jnp.concatenate([old_BHSK[rows_B1, :, slot_BP], new], axis=1) for old_BHSK, new in pairs)
@@ -64,16 +64,16 @@ def cached_view(cache: dict[str, Any], placed: Placed, W: int) -> View:
 
 
 def attend(
-    q_BTHK: jax.Array,
-    k_BSHK: jax.Array,
-    v_BSHK: jax.Array,
-    mask_BTW: jax.Array,
-    bias_1H1W: jax.Array | None = None,
-    sink_H: jax.Array | None = None,
+    q_BTHK: Array,
+    k_BSHK: Array,
+    v_BSHK: Array,
+    mask_BTW: Array,
+    bias_1H1W: Array | None = None,
+    sink_H: Array | None = None,
     similarity_name: str = "scaled_dot",
     *,
-    dropout: Callable[[jax.Array], jax.Array] | None = None,
-) -> tuple[jax.Array, None]:
+    dropout: Callable[[Array], Array] | None = None,
+) -> tuple[Array, None]:
     """Return the weighted sum of the values, (B, T, H, K), as `attention.attend` gives it for the masked square.
 
     Keys and values stand in order, S = T + W - 1 of them, of which `mask_BTW` tells those that exist; where the first
@@ -91,7 +91,7 @@ def attend(
     return by_chunk(q_BTHK, k_BSHK, v_BSHK, mask_BTW, bias_HW, sink_H), None
 
 
-def project(x_BTD: jax.Array, W_DHK: jax.Array, bias_HK: jax.Array | None = None) -> jax.Array:
+def project(x_BTD: Array, W_DHK: Array, bias_HK: Array | None = None) -> Array:
     """Return x W + b for each head, (B, T, H, K), as `attention.project` does, from W^T x^T.
 
     Its numbers lie in memory with the rows of the batch as the last axis, which is the order that `by_offset` reads.
@@ -103,7 +103,7 @@ def project(x_BTD: jax.Array, W_DHK: jax.Array, bias_HK: jax.Array | None = None
     return (y_HKTB if bias_HK is None else y_HKTB + bias_HK[:, :, None, None]).transpose(3, 2, 0, 1)
 
 
-def join(y_BTHK: jax.Array, W_HKD: jax.Array | None = None, bias_D: jax.Array | None = None) -> jax.Array:
+def join(y_BTHK: Array, W_HKD: Array | None = None, bias_D: Array | None = None) -> Array:
     """Return the heads side by side, (B, T, D), through the output projection if there is one: `attention.join`."""
     (B, T, H, K), y_HKTB = y_BTHK.shape, y_BTHK.transpose(2, 3, 1, 0)
     if W_HKD is None:
@@ -115,13 +115,13 @@ def join(y_BTHK: jax.Array, W_HKD: jax.Array | None = None, bias_D: jax.Array | 
 
 @jax.custom_jvp
 def by_offset(
-    q_HKTB: jax.Array,
-    k_HKSB: jax.Array,
-    v_HKSB: jax.Array,
-    mask_WTB: jax.Array,
-    bias_HW: jax.Array,
-    sink_H: jax.Array | None,
-) -> jax.Array:
+    q_HKTB: Array,
+    k_HKSB: Array,
+    v_HKSB: Array,
+    mask_WTB: Array,
+    bias_HW: Array,
+    sink_H: Array | None,
+) -> Array:
     """Return the weighted sum of the values, (H, K, T, B), with the rows of the batch as the last axis.
 
     A product of small squares costs a CPU more time to begin than to compute. Here each equation is a few operations on
@@ -191,13 +191,13 @@ def _sum(weights, values):
 
 
 def by_chunk(
-    q_BTHK: jax.Array,
-    k_BSHK: jax.Array,
-    v_BSHK: jax.Array,
-    mask_BTW: jax.Array,
-    bias_HW: jax.Array,
-    sink_H: jax.Array | None,
-) -> jax.Array:
+    q_BTHK: Array,
+    k_BSHK: Array,
+    v_BSHK: Array,
+    mask_BTW: Array,
+    bias_HW: Array,
+    sink_H: Array | None,
+) -> Array:
     """Return the weighted sum of the values, (B, T, H, K), with chunks in the place of rows."""
     (B, T), W = q_BTHK.shape[:2], mask_BTW.shape[-1]
     Q = max(W, LEAST)

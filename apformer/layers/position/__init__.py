@@ -17,8 +17,8 @@ import pkgutil
 from importlib import import_module
 from typing import Any
 
-import jax
 from flax import linen as nn
+from jax import Array
 
 
 def names() -> tuple[str, ...]:
@@ -48,7 +48,7 @@ def knows_offsets(scheme: Any) -> bool:
     return not hasattr(scheme, "bias") or hasattr(scheme, "reach")
 
 
-def rotate(scheme: Any, x_BTHK: jax.Array, positions_BT: jax.Array) -> jax.Array:
+def rotate(scheme: Any, x_BTHK: Array, positions_BT: Array) -> Array:
     """Return queries or keys, rotated by their positions."""
     return scheme.rotate(x_BTHK, positions_BT) if hasattr(scheme, "rotate") else x_BTHK
 
@@ -60,7 +60,7 @@ class Embedding(nn.Module):
     max_len: int
 
     @nn.compact
-    def __call__(self, x_BTD: jax.Array, positions_BT: jax.Array) -> jax.Array:
+    def __call__(self, x_BTD: Array, positions_BT: Array) -> Array:
         if not hasattr(self.scheme, "embed"):
             return x_BTD
         return self.scheme.embed(self.param, x_BTD, positions_BT, self.max_len)
@@ -73,7 +73,7 @@ class Bias(nn.Module):
     cfg: Any
 
     @nn.compact
-    def __call__(self, positions_BT: jax.Array, positions_BS: jax.Array, dtype: Any) -> jax.Array | None:
+    def __call__(self, positions_BT: Array, positions_BS: Array, dtype: Any) -> Array | None:
         if not hasattr(self.scheme, "bias"):
             return None
         return self.scheme.bias(self.param, positions_BT, positions_BS, self.cfg, dtype)
