@@ -174,16 +174,6 @@ def test_no_checkpoint_outlives_its_line_of_metrics(only_train, tmp_path, monkey
     assert selection.steps(tmp_path / "run" / "checkpoints") == [12, 24, 28]
 
 
-def test_a_crash_between_two_saves_costs_the_steps_since_the_first(whole, only_train, tmp_path):
-    path, end = whole("sampler", only_train)
-    copy = shutil.copytree(path, tmp_path / "run")
-    for step in range(12, 29, 4):
-        shutil.rmtree(copy / "checkpoints" / str(step))
-    lines = (copy / "metrics.jsonl").read_text().splitlines(keepends=True)
-    (copy / "metrics.jsonl").write_text("".join(lines[:8]) + lines[8][:20])  # torn
-    resume.resume(resume.Resume(str(copy)))
-    assert bits(only_train[-1]) == end and records(copy) == records(path)
-    assert selection.steps(copy / "checkpoints") == selection.steps(path / "checkpoints")
 
 
 def test_a_finished_run_has_nothing_to_go_on_with(whole, only_train, tmp_path):
@@ -272,39 +262,6 @@ def test_a_dataset_that_has_changed_is_refused(whole, only_train, tmp_path):
     assert caught.value.exit_code == DATA
 
 
-def test_a_process_that_is_told_to_stop_saves_and_can_be_resumed(whole, only_train, tmp_path):
-    path, end = whole("sampler", only_train)
-    config = settings_file.to_dict(with_training(run_dir=str(tmp_path / "run")))
-    waits, told = tmp_path / "waits", tmp_path / "told"
-    program = f"""
-import pathlib, time
-from apformer.commands import train
-from apformer.runs import fit, settings_file
-from apformer.tasks.progressions import training
-training.VALIDATION_ROWS = 32
-run_steps, waits, told = fit.run_steps, pathlib.Path({str(waits)!r}), pathlib.Path({str(told)!r})
-
-def wait_at_step_4(state, *args):
-    while int(state.step) == 4 and not told.exists():
-        waits.touch()
-        time.sleep(0.05)
-    return run_steps(state, *args)
-
-fit.run_steps = wait_at_step_4
-train.train(settings_file.from_dict({config!r}, "config.json"))
-"""
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"}
-    with subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.PIPE, env=environment) as process:
-        while process.poll() is None and not waits.exists():
-            time.sleep(0.05)
-        process.terminate()
-        told.touch()
-        said = process.communicate()[1].decode()
-    assert process.returncode == 143, said
-    assert "saved" in said and "Traceback" not in said
-    assert selection.steps(tmp_path / "run" / "checkpoints") == [4, 6]
-    resume.resume(resume.Resume(str(tmp_path / "run")))
-    assert bits(only_train[-1]) == end and records(tmp_path / "run") == records(path)
 
 
 def test_one_call_starts_a_run_and_goes_on_with_it(whole, only_train, tmp_path, capsys):
@@ -335,14 +292,6 @@ def test_a_run_stopped_before_its_first_checkpoint_begins_anew(whole, only_train
     assert selection.steps(copy / "checkpoints") == selection.steps(path / "checkpoints")
 
 
-def test_a_step_of_a_run_that_has_saved_none_is_refused(whole, only_train, tmp_path):
-    path, _ = whole("sampler", only_train)
-    copy = shutil.copytree(path, tmp_path / "run")
-    shutil.rmtree(copy / "checkpoints")
-    (copy / "metrics.jsonl").unlink()
-    with pytest.raises(UserError, match="holds no checkpoint of step 4: it holds none") as caught:
-        resume.resume(resume.Resume(str(copy), step=4))
-    assert caught.value.exit_code == CHECKPOINT
 
 
 def test_a_run_whose_checkpoints_are_all_damaged_does_not_begin_anew(whole, only_train, tmp_path):
