@@ -1,6 +1,7 @@
 """What is loaded equals what was saved, bit for bit, or is refused; and no failure costs an older checkpoint."""
 
 import errno
+import itertools
 import json
 import os
 import shutil
@@ -67,8 +68,7 @@ def unfinished(folder):
     return [path.name for path in folder.iterdir() if not (path / manifest.NAME).exists()]
 
 
-@pytest.mark.parametrize("members", [None, 3])
-@pytest.mark.parametrize("as_abstract", [abstract, lambda state: state])
+@pytest.mark.parametrize(("members", "as_abstract"), [(None, abstract), (3, lambda state: state)])
 def test_what_is_loaded_equals_what_was_saved(tmp_path, members, as_abstract):
     state = make_state(7, members)
     with Checkpoints(tmp_path) as checkpoints:
@@ -81,9 +81,8 @@ def test_what_is_loaded_equals_what_was_saved(tmp_path, members, as_abstract):
     np.testing.assert_array_equal(*draws)
 
 
-@pytest.mark.parametrize(
-    "array",
-    [
+def test_every_dtype_keeps_its_bits(tmp_path):
+    arrays = [
         np.array([0.1, -0.0, np.inf, -np.inf, np.nan, 1e-45, 3e38], np.float32),
         np.frombuffer(b"\x01\x00\xc0\x7f\xff\xff\xff\x7f", np.float32),  # NaNs with a payload
         np.array([1.0, -0.0, 1e-40, np.inf, np.nan], jnp.bfloat16),
@@ -94,11 +93,8 @@ def test_what_is_loaded_equals_what_was_saved(tmp_path, members, as_abstract):
         np.array(-5, np.int32),
         np.zeros((0, 3), np.float32),
         np.arange(6, dtype=np.float32).reshape(2, 3).T,
-    ],
-    ids=lambda array: f"{array.dtype}{array.shape}",
-)
-def test_every_dtype_keeps_its_bits(tmp_path, array):
-    state = {"a": array, "beside": np.ones(1, np.int32)}
+    ]
+    state = {str(k): array for k, array in enumerate(arrays)}
     with Checkpoints(tmp_path) as checkpoints:
         checkpoints.save(0, state)
     _, loaded = checkpoint.load(tmp_path, state)
@@ -278,22 +274,21 @@ DAMAGES = {
 }
 
 
-@pytest.mark.parametrize("damage", DAMAGES)
-def test_damage_to_any_file_is_found_and_the_one_before_is_loaded(tmp_path, damage, capfd):
+def test_damage_to_any_file_is_found_and_the_one_before_is_loaded(tmp_path, capfd):
+    """Each file has two kinds of damage in turn, so that each kind meets several files."""
     save(tmp_path / "whole", 1, 2)
     target, want = abstract(make_state()), bits(make_state(1))
     newest = tmp_path / "whole" / "2"
-    files = [file.relative_to(newest) for file in newest.rglob("*") if file.is_file()]
+    files = sorted(file.relative_to(newest) for file in newest.rglob("*") if file.is_file())
     assert Path(manifest.NAME) in files and len(files) > 5
-    for number, file in enumerate(files):
-        folder = tmp_path / str(number)
-        shutil.copytree(tmp_path / "whole", folder)
+    for number, (file, damage) in enumerate(zip([*files, *files], itertools.cycle(DAMAGES), strict=False)):
+        folder = shutil.copytree(tmp_path / "whole", tmp_path / str(number))
         DAMAGES[damage](folder / "2" / file)
         with pytest.raises(errors.UserError, match=r"damaged.*delete it, to use step \[1\]") as caught:
             checkpoint.load(folder, target, step=2)
         assert caught.value.exit_code == errors.CHECKPOINT
         step, loaded = checkpoint.load(folder, target)
-        assert (step, bits(loaded)) == (1, want), file
+        assert (step, bits(loaded)) == (1, want), (file, damage)
         said = capfd.readouterr().err
         assert said.count("\n") == 1 and str(file) in said and (folder / "2.corrupt").is_dir()
 
@@ -436,8 +431,7 @@ def test_a_step_that_is_not_there(tmp_path):
         checkpoint.load(tmp_path, abstract(make_state()), step=3)
 
 
-@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-@pytest.mark.parametrize("name", ["w", "half"])
+@pytest.mark.parametrize(("name", "value"), [("w", np.nan), ("half", -np.inf)])
 def test_params_that_are_not_finite_are_not_saved(tmp_path, value, name):
     good = make_state()
     bad = good._replace(params={**good.params, name: good.params[name].at[-1].set(value)})

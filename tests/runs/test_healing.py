@@ -74,7 +74,7 @@ def lose_manifest(path, step):
 
 
 @pytest.mark.parametrize("harm", [damage, lose_manifest])
-@pytest.mark.parametrize("steps", [[28], [24], [4], [4, 24], [20, 24, 28], [4, 20, 24, 28]])
+@pytest.mark.parametrize("steps", [[28], [4, 24], [4, 20, 24, 28]])
 def test_whatever_is_damaged_is_computed_again_and_the_rest_stays(whole, steps, harm, capsys):
     before, metrics = facts(whole), (whole / "metrics.jsonl").read_bytes()
     sound = {s: (whole / "checkpoints" / str(s) / manifest.NAME).read_bytes() for s in before if s not in steps}
@@ -179,7 +179,7 @@ def test_a_checkpoint_that_somebody_removed_is_computed_again(whole):
     assert facts(whole) == before
 
 
-@pytest.mark.parametrize("line", ['{"step": 8, "loss": "x", "validation_loss": "x"}', "{}", "[1]", '{"step": "8"}'])
+@pytest.mark.parametrize("line", ['{"step": 8, "loss": "x", "validation_loss": "x"}', "[1]"])
 def test_a_line_of_metrics_that_says_nothing_is_no_reason_to_fail(whole, line):
     before, file = facts(whole), whole / "metrics.jsonl"
     lines = file.read_text().splitlines()
@@ -243,7 +243,7 @@ def test_a_proof_leaves_no_better_checkpoint_before_it_to_be_missed(tmp_path, mo
     assert "again" not in capsys.readouterr().err and selection.steps(path / "checkpoints") == [12]
 
 
-@pytest.mark.parametrize("keep", [1, 2, 5])
+@pytest.mark.parametrize("keep", [1, 3])
 def test_due_are_those_that_training_keeps(tmp_path, keep):
     rng, records = np.random.default_rng(keep), []
     run = dataclasses.replace(SETTINGS.training, keep=keep)
