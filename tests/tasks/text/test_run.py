@@ -161,7 +161,7 @@ def test_what_is_shown_in_pieces_is_what_is_generated_at_once(bound):
     assert not (at_once[0] == at_once[1]).all()
 
 
-@pytest.mark.parametrize("window", [None, 5, 40])
+@pytest.mark.parametrize("window", [None, 5])
 def test_a_cache_that_grows_writes_what_a_large_one_does(window, monkeypatch):
     cfg = model.Config(10, d_model=16, n_heads=2, n_layers=2, position="rotary", window=window, max_len=None)
     rotary = bind(model, model.init(jax.random.key(0), cfg), cfg)
@@ -177,7 +177,7 @@ def test_a_cache_that_grows_writes_what_a_large_one_does(window, monkeypatch):
     assert len({*large[0].tolist()}) > 2
 
 
-@pytest.mark.parametrize("length", [1, 9, 12, 15])
+@pytest.mark.parametrize("length", [1, 12, 15])
 def test_beyond_the_last_position_the_last_half_is_a_prompt(bound, length):
     """And of a prompt all counts that there are positions for."""
     written = [4 + k % 7 for k in range(length)]
@@ -290,12 +290,11 @@ def test_a_loss_without_bound_has_an_evaluation(run, tmp_path, monkeypatch, nats
     assert shown in found.table and found.result["nats_per_token"] == pytest.approx(nats)
 
 
-@pytest.mark.parametrize("cell", ["lstm", "gru", "rnn"])
-def test_a_recurrent_model_of_a_text(file, cell):
+def test_a_recurrent_model_of_a_text(file):
     """Its own flags, the vocabulary of the text, and the same rows."""
-    settings = recipes.parse([*TEXT_FLAGS, "--architecture", "recurrent", "--cell", cell, "--text", str(file)])
+    settings = recipes.parse([*TEXT_FLAGS, "--architecture", "recurrent", "--cell", "gru", "--text", str(file)])
     settings, _ = training.load(settings)
-    assert settings.model == recurrent.Config(len(set(TEXT)), cell, d_model=16, n_layers=2)
+    assert settings.model == recurrent.Config(len(set(TEXT)), "gru", d_model=16, n_layers=2)
     assert settings_file.from_dict(json.loads(json.dumps(settings_file.to_dict(settings))), "config.json") == settings
 
 
