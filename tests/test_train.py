@@ -136,23 +136,6 @@ def test_keys_of_a_step_depend_on_seed_and_step_alone():
     assert len(set(keys)) == 6  # dropout and batch, of two steps and two seeds
 
 
-def test_every_step_draws_its_own_batch_and_dropout():
-    step = train.make_train_step(lambda params, batch, key: (loss_fn(params, batch, key)[0], {"key": key}), RULE)
-    _, metrics = jax.jit(train.scan_steps(step, sample, 4))(start())
-    assert len({*bits(list(metrics["key"]))}) == 4
-    batches = [bits(sample(train.step_keys(start()._replace(step=jnp.int32(t)))[1]))[0] for t in range(4)]
-    assert len({*batches}) == 4
-
-
-def test_a_step_changes_the_state_it_returns_and_not_its_argument():
-    state = start()
-    before = bits(state)
-    after, _ = STEP(state, sample(jax.random.key(0)))
-    assert bits(state) == before
-    assert after.step == 1 and bits(after.key) == bits(state.key) and bits(after.hyper) == bits(state.hyper)
-    assert all(a != b for a, b in zip(bits(after.params), bits(state.params), strict=True))
-
-
 def test_the_state_of_a_population_is_that_of_its_seeds():
     population = fit.initial_state(settings_of(Training(seed=7, members=2)))
     for k in range(2):

@@ -105,25 +105,6 @@ def test_a_batch_without_context_has_loss_zero(variant, loss, key):
     assert found == 0 and not any(np.asarray(leaf).any() for leaf in gradients.values())
 
 
-def test_logits_are_of_what_is_given():
-    """Skip-gram reads the centre alone, the bag of words the mean of its context."""
-    params, windows = example()
-    centre_B, context_BW, inside_BW = windows
-    v, u = params["input"], params["output"]
-    np.testing.assert_allclose(word2vec.apply(params, windows, config("skip_gram")), v[centre_B] @ u.T, atol=1e-5)
-    for b, logits_V in enumerate(word2vec.apply(params, windows, config("cbow"))[:-1]):
-        np.testing.assert_allclose(logits_V, u @ v[context_BW[b, inside_BW[b]]].mean(0), atol=1e-5)
-
-
-@each_model
-def test_half_precision_has_its_loss_in_float32(variant, loss, key):
-    cfg, (params, windows) = config(variant, loss), example()
-    half = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.bfloat16), params)
-    (found, _), _ = loss_and_gradient(half, windows, key, cfg, NOISE_V)
-    assert found.dtype == jnp.float32 and word2vec.apply(half, windows, cfg).dtype == jnp.bfloat16
-    np.testing.assert_allclose(found, loss_and_gradient(params, windows, key, cfg, NOISE_V)[0][0], rtol=0.05)
-
-
 def test_the_parameters_are_two_tables_the_second_zero(key):
     params = word2vec.init(key, config())
     assert {name: (leaf.shape, leaf.dtype) for name, leaf in params.items()} == {

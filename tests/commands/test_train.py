@@ -65,13 +65,6 @@ def test_rows_of_a_file_are_split_by_whole_lines(rows_file):
         assert (generator.split_of(part.difference_B, part.first_B) == number).all()
 
 
-def test_windows_line_ends_and_a_byte_order_mark_are_accepted(rows_file, tmp_path):
-    windows = tmp_path / "windows.txt"
-    windows.write_bytes(b"\xef\xbb\xbf" + rows_file.read_bytes().replace(b"\n", b"\r\n") + b"\r\n")
-    plain, other = (task.read_rows(settings(dataset=str(path))) for path in (rows_file, windows))
-    jax.tree.map(np.testing.assert_array_equal, plain, other)
-
-
 def test_rows_longer_than_learned_positions_are_refused(tmp_path):
     (tmp_path / "long.txt").write_text(" ".join(f"{k:02d}" for k in range(100)) + "\n")
     cfg = model.Config(position="learned", max_len=298)

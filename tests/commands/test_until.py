@@ -13,7 +13,7 @@ from apformer import cli
 from apformer.analysis import certificate, circuit
 from apformer.commands import certify, train
 from apformer.optimizer import Config as Optimizer
-from apformer.runs import fit, recipes, restore, selection
+from apformer.runs import fit, restore, selection
 from apformer.settings import Settings, Training
 from apformer.tasks.progressions import Options, generator
 from apformer.tasks.progressions import training as task
@@ -170,8 +170,3 @@ def test_a_margin_that_is_too_small_is_no_certificate_and_leaves_nothing(tmp_pat
     found = certify.certify_run(path, settings, hasty=True)
     assert not found["certified"] and min(context["margin"] for context in found["missed"]) > 0
     assert not list(path.glob("certificate*"))
-
-
-def test_the_default_recipe_ends_with_its_certificate():
-    assert recipes.parse([]).training.until == "certified"
-    assert recipes.parse(["--recipe", "bayes"]).training.until == "steps"

@@ -8,7 +8,6 @@ from apformer import loss
 from apformer.tasks.progressions import bayes, first_two_terms
 from apformer.tasks.progressions.generator import Config, draw, encode_rows, split_of
 
-UPWARDS = Config(digits=2, max_difference=49)
 BOTH_WAYS = Config(digits=2, min_difference=-30, max_difference=30)
 NOTHING_SMALL = Config(digits=2, min_difference=10, max_difference=40)
 

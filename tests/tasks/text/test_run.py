@@ -17,7 +17,7 @@ from apformer.commands import generate as command
 from apformer.decoding import generate, stream
 from apformer.decoding.bind import bind
 from apformer.runs import checkpoint, fit, metrics, recipes, restore, selection, settings_file
-from apformer.tasks.text import Options, training
+from apformer.tasks.text import training
 from apformer.tokenizers import pretrained
 from apformer.tokenizers import text as text_tokenizer
 from tests.helpers.abilities import able
@@ -129,12 +129,6 @@ def test_training_stops_when_nothing_gets_better(file, tmp_path, monkeypatch):
     assert json.loads((path / "evaluation.json").read_text())["step"] == 8  # the second checkpoint
     assert cli.main(["resume", str(path)]) == 0  # and it stays where it stopped
     assert next(losses) == 0.5
-
-
-def test_settings_of_a_text_survive_their_file(file):
-    settings = recipes.parse([*FLAGS, "--text", str(file)])
-    assert settings.options == Options() and settings.model.max_len == 12
-    assert settings_file.from_dict(json.loads(json.dumps(settings_file.to_dict(settings))), "config.json") == settings
 
 
 def test_byte_pairs_are_learned_from_the_training_part(file):
@@ -267,17 +261,6 @@ def test_a_text_that_has_changed_is_refused(run, file, tmp_path, capsys):
     config["flags"]["data"]["text"] = str(other)
     (copy / "config.json").write_text(json.dumps(config))
     fails(capsys, "has changed since", errors.DATA, "evaluate", copy)
-
-
-def test_a_model_of_half_precision_is_near(file):
-    settings = recipes.parse([*FLAGS, "--text", str(file), "--dropout", "0.1"])
-    settings, rows = training.load(settings)
-    params = jax.jit(model.init, static_argnums=1)(jax.random.key(0), settings.model)
-    batch = training.sample(jax.random.key(1), settings, jnp.asarray(rows["train"]))
-    half = replace(settings, training=replace(settings.training, compute_dtype="bfloat16"))
-    key = jax.random.key(2)
-    plain, other = (float(jax.jit(training.make_loss(cfg))(params, batch, key)[0]) for cfg in (settings, half))
-    assert other == pytest.approx(plain, rel=2e-2) and other != plain
 
 
 @pytest.mark.usefixtures("without_pictures")
