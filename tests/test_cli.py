@@ -333,15 +333,6 @@ def test_checkpoints_that_are_damaged(copy, fails, capsys):
     assert last.startswith("apformer: ") and "holds no valid checkpoint" in last
 
 
-def test_a_step_that_was_not_saved(copy, fails):
-    fails(errors.CHECKPOINT, r"no checkpoint of step 41: it holds \[40, 80\]", "resume", copy, "--step", "41")
-
-
-def test_a_run_that_another_process_holds(copy, fails):
-    with directory.lock(copy):
-        fails(errors.LOCKED, f"in use by process {os.getpid()}", "resume", copy)
-
-
 def test_two_runs_of_one_second_have_two_directories(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(train, "finish", lambda *args: None)

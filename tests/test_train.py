@@ -175,19 +175,6 @@ def test_the_mean_of_batches_is_that_of_all_their_rows():
             np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
 
 
-def test_every_batch_has_a_key_and_rows_of_its_own():
-    def seen(params, batch, key):
-        row = jnp.zeros(3).at[batch[0]].set(jnp.float32(1))
-        return {"rows": row, "noise": jax.random.normal(key, (50,))}
-
-    found = train.mean_of(seen, 3)(None, jnp.arange(3)[:, None], jax.random.key(0))
-    np.testing.assert_allclose(found["rows"], jnp.full(3, 1 / 3), rtol=1e-6)
-    assert abs(float(found["noise"].std()) * 3**0.5 - 1) < 0.4  # equal keys would give 3^0.5
-    sample = train.several(lambda key, given: (jax.random.bits(key, (4,)), given), 3)
-    drawn_NB, given_N = sample(jax.random.key(0), jnp.arange(3))
-    assert drawn_NB.shape == (3, 4) and len({*drawn_NB.ravel().tolist()}) == 12 and given_N.tolist() == [0, 1, 2]
-
-
 def test_a_switch_is_the_branch_and_its_gradient_too():
     """Bit for bit, whichever branch, and scaled by what comes after."""
     branches = [loss_fn, lambda params, batch, key: loss_fn(jax.tree.map(jnp.sin, params), batch, key)]

@@ -144,10 +144,6 @@ def test_a_folder_that_cannot_be_written_costs_a_sentence_and_none_keeps_no_prog
     assert f"set {compilation.VARIABLE} to another folder" in done.stderr
 
 
-def test_a_folder_that_jax_was_told_of_stays(tmp_path):
-    assert compilation.keep(str(tmp_path)) == jax.config.jax_compilation_cache_dir
-
-
 @pytest.mark.parametrize("words", (["--compilation_cache", "F"], ["--compilation-cache=F"]))
 @pytest.mark.parametrize("place", (0, 1, 2))
 def test_every_command_takes_the_flag_anywhere(words, place):

@@ -61,12 +61,6 @@ def test_a_file_system_without_links_has_a_file_that_names_the_latest_run(tmp_pa
     assert directory.find(root=tmp_path / "runs") == directory.find(latest) == path
 
 
-def test_a_run_has_another_name_than_latest(tmp_path):
-    with pytest.raises(errors.UserError, match="--run_dir .*latest has the name of the link to the newest run"):
-        directory.create("exact", tmp_path / "latest")
-    assert not (tmp_path / "latest").exists()
-
-
 @pytest.mark.parametrize("name", ["new", "new/and/deep", "with space", "données-数"])
 def test_run_dir_may_be_new_or_empty(tmp_path, name):
     assert directory.create("exact", tmp_path / name) == tmp_path / name

@@ -127,17 +127,6 @@ def test_exact_match_is_kept_for_each_tenth_of_first_terms_and_each_group_of_dif
     assert found == {(0, 6): half, (5, 0): {"count": 1, "teacher_forced": 1, "free_running": 1}}
 
 
-def test_rows_of_two_terms_alone_have_no_share():
-    result = evaluate(rows_of("07 10", "90 40"), 2, arithmetician(2), bayes_nats=np.array([1.0, 2.0]))
-    assert (result["sequences"], result["terms"]) == (2, 0)
-    assert result["exact_teacher_forced"] is result["exact_free_running"] is result["exact_sequences"] is None
-    assert (result["by_position"], result["by_carries"]) == ([], [])
-    assert result["bayes_nats_per_char"] == 3 / 8
-    assert "-" in table(result)
-    with pytest.raises(ValueError, match="no progression"):
-        evaluate(Progressions(*np.zeros((3, 0), np.int32)), 2, arithmetician(2))
-
-
 def slips(before, number):
     return (before * 7 + number) % 13 == 0
 

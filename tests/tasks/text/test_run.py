@@ -12,7 +12,6 @@ import pytest
 from jax.tree_util import Partial
 
 from apformer import cli, errors, loss, model, recurrent
-from apformer.commands import evaluate
 from apformer.commands import generate as command
 from apformer.decoding import generate, stream
 from apformer.decoding.bind import bind
@@ -263,16 +262,6 @@ def test_a_text_that_has_changed_is_refused(run, file, tmp_path, capsys):
     fails(capsys, "has changed since", errors.DATA, "evaluate", copy)
 
 
-@pytest.mark.usefixtures("without_pictures")
-@pytest.mark.parametrize(("nats", "shown"), [(0.5, "perplexity 1.65,"), (5000.0, "perplexity 1e+304,")])
-def test_a_loss_without_bound_has_an_evaluation(run, tmp_path, monkeypatch, nats, shown):
-    """The exponential of 710 nats is more than a float can hold."""
-    monkeypatch.setattr(training, "validation_nats", lambda _, batches, settings: nats * batches.weights_BT[..., 1:])
-    copy = shutil.copytree(run, tmp_path / "copy")
-    found = evaluate.evaluate_run(copy, restore.load_settings(copy), restore.load_rows(copy))
-    assert shown in found.table and found.result["nats_per_token"] == pytest.approx(nats)
-
-
 def test_a_recurrent_model_of_a_text(file):
     """Its own flags, the vocabulary of the text, and the same rows."""
     settings = recipes.parse([*TEXT_FLAGS, "--architecture", "recurrent", "--cell", "gru", "--text", str(file)])
@@ -294,13 +283,6 @@ def test_a_recurrent_run_is_evaluated_resumed_and_writes(file, tmp_path, capsys)
         cli.main(["generate", str(path), "--prompt", "the ", "--tokens", "30"]) == 0
     )  # beyond the context of training
     assert len(capsys.readouterr().out) == 4 + 30 + 1
-
-
-def test_architecture_is_for_the_recipe_of_texts(file, capsys):
-    fails(capsys, "give --recipe text", errors.USAGE, "train", *FLAGS, "--architecture", "recurrent", "--text", file)
-    sentence = "--remat is for transformers"
-    words = ["train", *TEXT_FLAGS, "--architecture", "recurrent", "--remat", "--text", file]
-    fails(capsys, sentence, errors.USAGE, *words)
 
 
 @pytest.mark.parametrize(
@@ -365,15 +347,3 @@ def test_a_text_that_is_written_ends_before_a_special_token_and_before_a_stop(ru
     monkeypatch.setattr(type(tokenizer), "special_tokens", frozenset({tokenizer.characters.index("e")}))
     assert written("1") == whole[: whole.index("e")] + "\n"
     assert "e" not in written("2")
-
-
-def test_the_end_token_of_a_config_ends_a_text(run, tmp_path, capsys):
-    """`eos_token_id`, a number or a list, as `transformers` writes it."""
-    copy = shutil.copytree(run, tmp_path / "copy")
-    config = json.loads((copy / "config.json").read_text())
-    tokenizer = pretrained.load(run / "tokenizer.json")
-    for ids in (tokenizer.characters.index("e"), [tokenizer.characters.index("e"), tokenizer.characters.index("a")]):
-        (copy / "config.json").write_text(json.dumps(config | {"eos_token_id": ids}))
-        assert cli.main(["generate", str(copy), "--prompt", "t", "--tokens", "40", "--temperature", "9"]) == 0
-        written = capsys.readouterr().out
-        assert len(written) < 42 and "e" not in written
