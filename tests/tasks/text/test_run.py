@@ -154,19 +154,18 @@ def test_what_is_shown_in_pieces_is_what_is_generated_at_once(bound):
     assert not (at_once[0] == at_once[1]).all()
 
 
-@pytest.mark.parametrize("window", [None, 5])
-def test_a_cache_that_grows_writes_what_a_large_one_does(window, monkeypatch):
-    cfg = model.Config(10, d_model=16, n_heads=2, n_layers=2, position="rotary", window=window, max_len=None)
+def test_a_cache_that_grows_writes_what_a_large_one_does(monkeypatch):
+    cfg = model.Config(10, d_model=16, n_heads=2, n_layers=1, position="rotary", window=5, max_len=None)
     rotary = bind(model, model.init(jax.random.key(0), cfg), cfg)
     prompt_BT, lengths_B = generate.pad_prompts([[1, 2, 3]])
     drawn = {"key": jax.random.key(3), "sample": generate.sampler()}
-    large = generate.generate(rotary.extend, rotary.init_cache(1, 128), prompt_BT, lengths_B, 90, **drawn)
+    large = generate.generate(rotary.extend, rotary.init_cache(1, 64), prompt_BT, lengths_B, 32, **drawn)
     monkeypatch.setattr(stream, "ROOM", 16)
     rooms = []
     spied = replace(rotary, init_cache=lambda B, room: rooms.append(room) or rotary.init_cache(B, room))
-    chunks = [*stream.write([1, 2, 3], 90, 1, None, spied, **drawn)]
+    chunks = [*stream.write([1, 2, 3], 32, 1, None, spied, **drawn)]
     np.testing.assert_array_equal(np.concatenate(chunks, axis=1), large)
-    assert rooms == [16, 32, 64, 93]
+    assert rooms == [16, 32, 35]
     assert len({*large[0].tolist()}) > 2
 
 
@@ -190,14 +189,14 @@ def test_beyond_the_last_position_the_last_half_is_a_prompt(bound, length):
 def test_the_command_writes_what_was_asked_for(run, capsys):
     words = ["generate", str(run), "--prompt", "the ", "--tokens", "9"]  # no new beginning, so one shape is compiled
     written = []
-    for flags in ([], ["--seed", "0"], ["--seed", "1"], ["--temperature", "0"], ["--top_k", "1"], ["--top_p", "1e-9"]):
+    for flags in ([], ["--seed", "0"], ["--seed", "1"], ["--temperature", "0"], ["--top_p", "1e-9"]):
         assert cli.main([*words, *flags]) == 0
         written.append(capsys.readouterr().out)
     without = "--top_p 1 --min_p 0 --repetition_penalty 1 --stop wwwwwww".split()
     assert cli.main([*words, *without]) == 0 and capsys.readouterr().out == written[0]
     assert all(len(text) == 14 and text.startswith("the ") for text in written)
     assert written[0] == written[1] != written[2]
-    assert written[3] == written[4] == written[5]
+    assert written[3] == written[4]
     assert cli.main([*words, "--samples", "2"]) == 0
     several = capsys.readouterr().out
     assert "--- 1 of 2\n" + written[0] in several and "--- 2 of 2\nthe " in several
@@ -337,12 +336,10 @@ def test_a_text_that_is_written_ends_before_a_special_token_and_before_a_stop(ru
 
     whole, *two = written("1"), written("2", "--stop", "e"), written("2")
     assert "e" in whole and "e" not in two[0] and "e" in two[1]
-    stop, first = whole[7:10], whole[1:4]
+    stop = whole[7:10]
     assert whole.index(stop) == 7 and written("1", "--stop", stop, "--stop", "wwwwwww") == whole[:7] + "\n"
-    assert written("1", "--stop", stop, "--stop", first) == "t\n"
     shown, expected = (out.replace("--- 2 of 2\n", "--- 1 of 2\n").split("--- 1 of 2\n")[1:] for out in two)
     assert [text[:-1] for text in shown] == [text[:-1].split("e")[0] for text in expected]
-    assert written("1", "--repetition_penalty", "2", "--min_p", "0.01", "--top_k", "9", "--top_p", "0.99") != whole
     tokenizer = pretrained.load(run / "tokenizer.json")
     monkeypatch.setattr(type(tokenizer), "special_tokens", frozenset({tokenizer.characters.index("e")}))
     assert written("1") == whole[: whole.index("e")] + "\n"

@@ -234,7 +234,7 @@ def read(state, settings, rows, step):
 
 def test_commands_read_no_token_of_the_training_part(run, folder, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(shards.Shards, "windows", None)
-    for words in (["evaluate"], ["report"], ["resume"], ["generate", "--prompt", "the ", "--tokens", "5"]):
+    for words in (["evaluate"], ["report"], ["generate", "--prompt", "the ", "--tokens", "5"]):
         assert cli.main([words[0], str(run), *words[1:]]) == 0, words
     assert json.loads((run / "evaluation.json").read_text())["characters"] == len(TEXT) // 10 + 1
     assert "writes text like tokens" in (run / "report.html").read_text()
