@@ -97,16 +97,6 @@ def test_help_does_not_wait_for_jax():
     assert all(re.search(rf"^  {command} +\w", done.stdout, re.MULTILINE) for command in cli.commands())
 
 
-def test_a_reader_that_leaves_early_is_no_fault():
-    reader, writer = os.pipe()
-    os.close(reader)
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    with os.fdopen(writer, "wb") as pipe:
-        command = [sys.executable, "-m", "apformer", "--help"]
-        done = subprocess.run(command, stdout=pipe, stderr=subprocess.PIPE, env=environment)
-    assert (done.returncode, done.stderr) == (0, b"")
-
-
 def test_no_command_prints_the_help_and_fails(capsys):
     assert cli.main([]) == errors.USAGE
     assert capsys.readouterr().err == cli.help_text()
