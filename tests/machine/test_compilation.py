@@ -92,10 +92,8 @@ def test_what_is_no_program_stays_in_the_folder_that_the_user_named(tmp_path, mo
     for path in (tmp_path / "notes.txt", tmp_path / "thesis" / "chapter.tex"):
         path.write_bytes(bytes(10))
         os.utime(path, (0, 0))
-    kept = programs(tmp_path)
-    compilation._check(tmp_path)
-    compilation._prune(tmp_path)
-    assert programs(tmp_path) == kept
+    compilation._prune(tmp_path)  # as `keep` does with the folder around that of this processor and version
+    assert len([path for path in tmp_path.rglob("*") if path.is_file()]) == 2
 
 
 def test_a_damaged_seal_costs_a_compilation(tmp_path):
