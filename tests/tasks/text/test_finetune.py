@@ -1,15 +1,12 @@
 """Fine-tuning is a run: what is trained and what stays, a stop and its resumption, bad input in one sentence."""
 
 import dataclasses
-import importlib.util
 import io
 import json
 import re
 import shutil
 import signal
-import sys
 from contextlib import redirect_stderr
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -28,7 +25,6 @@ pytestmark = pytest.mark.long
 tokenizers = pytest.importorskip("tokenizers")
 pytest.importorskip("safetensors", reason='GPT-2 folders need the text extra: pip install -e ".[text]"')
 
-SCRIPT = Path(__file__).parents[3] / "experiments" / "finetune_gpt2.py"
 TEXT = "".join(f"the {k} bottles of ale stand on wall {k % 7}.\n" for k in range(120))
 CONTEXT = 11
 SHAPE = {"vocab_size": 257, "d_model": 6, "n_heads": 2, "n_layers": 2, "max_len": 13}
@@ -329,25 +325,3 @@ def test_places_that_hold_no_model_are_told_apart(file, folder, run, tmp_path, c
     pretrained.save(text.train_byte_pairs(TEXT, 270), bare / "tokenizer.json")
     other = "has a vocabulary of 257 tokens and the tokenizer one of 270: give the tokenizer"
     fails(capsys, other, errors.DATA, "train", *words(file, "--init_from", bare), "--run_dir", tmp_path / "run")
-
-
-@pytest.mark.usefixtures("without_pictures")
-def test_the_script_compares_three_ways_and_goes_on_where_it_was(file, tmp_path, monkeypatch, capsys):
-    spec = importlib.util.spec_from_file_location("experiments_finetune_gpt2", SCRIPT)
-    script = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = script  # where --help looks for what a flag means
-    spec.loader.exec_module(script)
-    small = "--steps 10 --save_every 10 --pretrain_steps 60 --batch_size 4 --vocab_size 257 --d_model 16 --n_heads 2"
-    flags = f"{small} --n_layers 2 --context 11 --run_dir {tmp_path / 'run'}".split()
-    monkeypatch.setattr("sys.argv", ["finetune_gpt2.py", str(file), *flags])
-    assert script.main() == 0
-    found = {name: json.loads((tmp_path / "run" / name / "evaluation.json").read_text()) for name in script.WAYS}
-    losses = {name: result["nats_per_token"] for name, result in found.items()}
-    assert max(losses["full"], losses["low_rank"]) < losses["from_scratch"]
-    assert (tmp_path / "run" / "loss.png").stat().st_size > 5000
-    assert [line.split()[0] for line in script.table(tmp_path / "run").splitlines()] == list(script.WAYS)
-    kept, other = (tmp_path / "run" / "first.txt").read_text(), tmp_path / "other.txt"
-    other.write_text("another text")
-    monkeypatch.setattr("sys.argv", ["finetune_gpt2.py", str(other), *flags])
-    assert script.main() == errors.USAGE and (tmp_path / "run" / "first.txt").read_text() == kept
-    assert f"first.txt is not of {other}: give another --run_dir" in capsys.readouterr().err
