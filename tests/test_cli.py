@@ -1,5 +1,6 @@
 """The command line: what works prints what was asked for, and every fault is one sentence with its exit code."""
 
+import contextlib
 import dataclasses
 import errno
 import hashlib
@@ -10,7 +11,6 @@ import re
 import shutil
 import subprocess
 import sys
-from contextlib import suppress
 from pathlib import Path
 
 import jax
@@ -97,16 +97,6 @@ def test_help_does_not_wait_for_jax():
     assert all(re.search(rf"^  {command} +\w", done.stdout, re.MULTILINE) for command in cli.commands())
 
 
-def test_a_reader_that_leaves_early_is_no_fault():
-    reader, writer = os.pipe()
-    os.close(reader)
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    with os.fdopen(writer, "wb") as pipe:
-        command = [sys.executable, "-m", "apformer", "--help"]
-        done = subprocess.run(command, stdout=pipe, stderr=subprocess.PIPE, env=environment)
-    assert (done.returncode, done.stderr) == (0, b"")
-
-
 def test_no_command_prints_the_help_and_fails(capsys):
     assert cli.main([]) == errors.USAGE
     assert capsys.readouterr().err == cli.help_text()
@@ -132,28 +122,20 @@ def test_the_commands_are_the_files_of_their_folder():
     assert cli.commands()[:3] == ["train", "resume", "predict"] and "doctor" in others and others == sorted(others)
 
 
-@pytest.mark.parametrize("command", cli.commands())
-def test_a_command_is_a_docstring_and_a_main(command):
-    module = importlib.import_module(f"apformer.commands.{command}")
-    assert callable(module.main) and module.__doc__[0].isupper()
-    assert re.search(rf"^  {command} +{re.escape(module.__doc__.splitlines()[0])}$", cli.help_text(), re.MULTILINE)
-
-
-@pytest.mark.parametrize("command", cli.commands())
-def test_every_command_has_help(command, capsys):
-    assert cli.main([command, "--help"]) == 0
-    out, err = capsys.readouterr()
-    assert f"usage: apformer {command}" in out and err == ""
+def test_every_command_has_a_line_of_help_a_help_of_its_own_and_refuses_flags_that_are_not_there(capsys, fails):
+    for command in cli.commands():
+        module = importlib.import_module(f"apformer.commands.{command}")
+        line = rf"^  {command} +{re.escape(module.__doc__.splitlines()[0])}$"
+        assert module.__doc__[0].isupper() and re.search(line, cli.help_text(), re.MULTILINE), command
+        assert cli.main([command, "--help"]) == 0
+        out, err = capsys.readouterr()
+        assert f"usage: apformer {command}" in out and err == ""
+        fails(errors.USAGE, f"--qwerty.*apformer {command} --help", command, "--qwerty", "1")
 
 
 def test_a_command_that_is_not_there(fails):
     fails(errors.USAGE, "no command predcit: did you mean predict", "predcit")
     fails(errors.USAGE, "no command 42: give one of train, resume", "42")
-
-
-@pytest.mark.parametrize("command", cli.commands())
-def test_a_flag_that_is_not_there(command, fails):
-    fails(errors.USAGE, f"--qwerty.*apformer {command} --help", command, "--qwerty", "1")
 
 
 def test_python_m_apformer_is_the_same(tmp_path):
@@ -177,7 +159,7 @@ def test_what_is_the_disks_fault_is_a_sentence_and_what_is_ours_a_traceback(fail
 def test_a_run_is_finished_though_nobody_reads_what_it_prints(monkeypatch):
     ours, theirs = os.pipe()
     os.close(ours)
-    with suppress(BrokenPipeError), open(theirs, "w") as closed:
+    with contextlib.suppress(BrokenPipeError), open(theirs, "w") as closed:
         monkeypatch.setattr(sys, "stdout", closed)
         train._tell("the table")
         train._tell("where the page is")
@@ -249,9 +231,8 @@ def test_predict_names_the_latest_run_by_itself(run, capsys):
     assert len(named.out) == 6 and named.err == ""
 
 
-@pytest.mark.parametrize(
-    ("prompt", "pattern"),
-    [
+def test_a_prompt_that_cannot_be_continued(run, fails):
+    for prompt, pattern in (
         ("07", "holds one term; two terms are needed"),
         ("07 100", "term 2, 100, has width 3 where the first term has 2; pad with zeros"),
         ("007 010", "the prompt has terms of 3 digits where .* knows 2: give terms of 2"),
@@ -261,10 +242,8 @@ def test_predict_names_the_latest_run_by_itself(run, capsys):
         ("07 10 ", "ends with a space"),
         ("", "is empty"),
         ("\udcff7 10", "character 1 is"),
-    ],
-)
-def test_a_prompt_that_cannot_be_continued(run, fails, prompt, pattern):
-    fails(errors.DATA, pattern, "predict", run, prompt)
+    ):
+        fails(errors.DATA, pattern, "predict", run, prompt)
 
 
 def test_arguments_of_predict(run, fails):
@@ -287,82 +266,47 @@ def test_the_member_of_a_population(copy, fails):
             fails(errors.USAGE, pattern, *command, f"--member={member}")
 
 
-BARE = '{"task": "progressions", "architecture": "model", "flags": {"training": {}}}'
+def changed(config, part, name, value):
+    """The text of a config.json with another value."""
+    flags = config["flags"] | {part: config["flags"][part] | {name: value}}
+    return json.dumps(config | {"flags": flags})
 
 
 @pytest.mark.parametrize("command", [["resume"], ["evaluate"], ["predict", "07 10"]], ids=lambda command: command[0])
-class TestRunDirectory:
-    """What is wrong with a run directory is said by every command that reads one."""
+def test_what_is_wrong_with_a_run_directory_is_said_by_every_command_that_reads_one(command, fails, copy, tmp_path):
+    def refused(exit_code, pattern, path=copy):
+        fails(exit_code, pattern, command[0], path, *command[1:])
 
-    def args(self, command, path):
-        return [command[0], path, *command[1:]]
-
-    def test_missing(self, command, fails, tmp_path):
-        fails(errors.USAGE, "nothing is not a directory", *self.args(command, tmp_path / "nothing"))
-
-    def test_no_run_yet(self, command, fails, tmp_path, monkeypatch):
-        monkeypatch.chdir(tmp_path)
+    refused(errors.USAGE, "nothing is not a directory", tmp_path / "nothing")
+    (tmp_path / "empty").mkdir()
+    refused(errors.USAGE, "no config.json", tmp_path / "empty")
+    with contextlib.chdir(tmp_path):
         fails(errors.USAGE, "holds no run yet: train one", *command)
-
-    def test_without_config(self, command, fails, tmp_path):
-        fails(errors.USAGE, "no config.json", *self.args(command, tmp_path))
-
-    def test_half_written(self, command, fails, copy):
-        shutil.rmtree(copy / "checkpoints")
-        (copy / "checkpoints" / "40.tmp").mkdir(parents=True)
-        if command == ["resume"]:  # which begins it anew: tests/test_resume.py
-            fails(errors.CHECKPOINT, "no checkpoint of step 40: it holds none", "resume", copy, "--step", "40")
-        else:
-            pattern = f"stopped before its first checkpoint: `apformer resume {copy}` begins it anew"
-            fails(errors.CHECKPOINT, pattern, *self.args(command, copy))
-
-    @pytest.mark.parametrize(
-        "text", ["", '{"task": "pro', "[]", "{}", '{"task": "progressions", "architecture": "model", "flags": 3}', BARE]
-    )
-    def test_damaged_config(self, command, fails, copy, text):
+    config, before = json.loads((copy / "config.json").read_text()), digest(copy / "checkpoints")
+    damaged = ["", '{"task": "pro', "[]", "{}", '{"task": "progressions", "architecture": "model", "flags": 3}']
+    other = "config.json is damaged or of another version"
+    for text, exit_code, pattern in (
+        *((text, errors.CHECKPOINT, "config.json .*(restore|train anew)") for text in damaged),
+        (changed(config, "model", "d_model", "16"), errors.CHECKPOINT, other),
+        (changed(config, "model", "n_heads", 0), errors.CHECKPOINT, other),
+        (changed(config, "model", "x", 1), errors.CHECKPOINT, other),
+        (changed(config, "model", "d_model", 32), errors.CHECKPOINT, r"of another model: .*float32\["),
+        (json.dumps(config | {"task": "os"}), errors.USAGE, "config.json.*no task 'os' here, only .*text"),
+        (json.dumps(config | {"task": "../x"}), errors.USAGE, "no task .*the package that brings it may not be"),
+        (json.dumps(config | {"architecture": "os"}), errors.USAGE, "no architecture 'os' here, only model, "),
+        (json.dumps(config | {"architecture": "seq2seq"}), errors.CHECKPOINT, "architecture seq2seq is none of model"),
+        (json.dumps({"flags": config["flags"]}), errors.CHECKPOINT, "config.json names no task.* apformer 0.1"),
+    ):
         (copy / "config.json").write_text(text)
-        fails(errors.CHECKPOINT, "config.json .*(restore|train anew)", *self.args(command, copy))
-
-    @pytest.mark.parametrize(("flag", "value"), [("d_model", "16"), ("n_heads", 0), ("position", "relativ"), ("x", 1)])
-    def test_wrong_value_in_config(self, command, fails, copy, flag, value):
-        config = json.loads((copy / "config.json").read_text())
-        config["flags"]["model"][flag] = value
-        (copy / "config.json").write_text(json.dumps(config))
-        fails(errors.CHECKPOINT, "config.json is damaged or of another version", *self.args(command, copy))
-
-    @pytest.mark.parametrize(
-        ("name", "value", "known", "code"),
-        [
-            ("task", "progresions", "there is no task 'progresions' here, only .*progressions, .*text", errors.USAGE),
-            ("task", "apformer.cli", "there is no task 'apformer.cli' here", errors.USAGE),
-            (
-                "task",
-                "../x",
-                r"there is no task '\.\./x' here, .*: the package that brings it may not be",
-                errors.USAGE,
-            ),
-            ("architecture", "os", "there is no architecture 'os' here, only model, recurrent, ", errors.USAGE),
-            ("architecture", "seq2seq", "architecture seq2seq is none of model, recurrent", errors.CHECKPOINT),
-        ],
-    )
-    def test_an_unknown_name_lists_the_known_ones(self, command, fails, copy, name, value, known, code):
-        config = json.loads((copy / "config.json").read_text())
-        (copy / "config.json").write_text(json.dumps(config | {name: value}))
-        fails(code, f"config.json.*{known}", *self.args(command, copy))
-
-    def test_a_run_of_version_0_1_is_refused(self, command, fails, copy):
-        config = json.loads((copy / "config.json").read_text())
-        del config["task"], config["architecture"]
-        (copy / "config.json").write_text(json.dumps(config))
-        fails(errors.CHECKPOINT, "config.json names no task.* apformer 0.1", *self.args(command, copy))
-
-    def test_another_model(self, command, fails, copy):
-        config = json.loads((copy / "config.json").read_text())
-        config["flags"]["model"]["d_model"] = 32
-        (copy / "config.json").write_text(json.dumps(config))
-        before = digest(copy / "checkpoints")
-        fails(errors.CHECKPOINT, r"of another model: .*float32\[", *self.args(command, copy))
-        assert digest(copy / "checkpoints") == before
+        refused(exit_code, pattern)
+    assert digest(copy / "checkpoints") == before
+    (copy / "config.json").write_text(json.dumps(config))
+    shutil.rmtree(copy / "checkpoints")
+    (copy / "checkpoints" / "40.tmp").mkdir(parents=True)
+    if command == ["resume"]:  # which begins it anew: tests/runs/test_resume.py
+        fails(errors.CHECKPOINT, "no checkpoint of step 40: it holds none", "resume", copy, "--step", "40")
+    else:
+        refused(errors.CHECKPOINT, f"stopped before its first checkpoint: `apformer resume {copy}` begins it anew")
 
 
 def test_checkpoints_that_are_damaged(copy, fails, capsys):
@@ -380,21 +324,6 @@ def test_checkpoints_that_are_damaged(copy, fails, capsys):
     assert last.startswith("apformer: ") and "holds no valid checkpoint" in last
 
 
-def test_a_step_that_was_not_saved(copy, fails):
-    fails(errors.CHECKPOINT, r"no checkpoint of step 41: it holds \[40, 80\]", "resume", copy, "--step", "41")
-
-
-def test_a_run_that_another_process_holds(copy, fails):
-    with directory.lock(copy):
-        fails(errors.LOCKED, f"in use by process {os.getpid()}", "resume", copy)
-
-
-def test_a_run_is_never_overwritten(copy, fails):
-    before = digest(copy)
-    fails(errors.USAGE, "already holds a run: resume it", "train", *FLAGS, "--run_dir", copy)
-    assert digest(copy) == before
-
-
 def test_two_runs_of_one_second_have_two_directories(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(train, "finish", lambda *args: None)
@@ -405,25 +334,21 @@ def test_two_runs_of_one_second_have_two_directories(tmp_path, monkeypatch):
         assert os.readlink(tmp_path / "runs" / "latest") == max(names)
 
 
-@pytest.mark.parametrize(
-    ("content", "pattern"),
-    [
+def test_a_dataset_that_cannot_be_read(fails, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for content, pattern in (
         (None, "rows.txt does not exist"),
         (b"", "rows.txt is empty"),
         (b"07 10\n\xff\xfe\x00\n", "rows.txt, line 2: is not text"),
         (b"07 10\n07 100\n", "rows.txt, line 2: term 2, 100, has width 3"),
-        (b"07 10\n07 1a\n", "rows.txt, line 2: character 5 is 'a'"),
         (b"07 10\n\n07 10\n", "rows.txt, line 2: is empty"),
         (b"07 10\n07 10 12\n", "rows.txt, line 2: is no progression"),
         (b"007 010\n", "rows.txt has terms of 3 digits where --digits is 2: give --digits 3"),
         (b"07 10\n", "rows.txt has no validation rows"),
-    ],
-)
-def test_a_dataset_that_cannot_be_read(fails, tmp_path, monkeypatch, content, pattern):
-    monkeypatch.chdir(tmp_path)
-    if content is not None:
-        Path("rows.txt").write_bytes(content)
-    fails(errors.DATA, pattern, "train", *FLAGS, "--dataset", "rows.txt")
+    ):
+        if content is not None:
+            Path("rows.txt").write_bytes(content)
+        fails(errors.DATA, pattern, "train", *FLAGS, "--dataset", "rows.txt")
     assert not Path("runs").exists()
 
 

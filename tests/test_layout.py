@@ -4,10 +4,10 @@ import ast
 import graphlib
 import json
 import re
+import sys
 import tomllib
+from functools import cache
 from pathlib import Path
-
-import pytest
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "apformer"
@@ -29,19 +29,26 @@ MODELS = {"formats", "layers", "model", "recurrent", "seq2seq", "word2vec"}
 SHELF = 14  # modules of a folder, about
 
 
-def modules():
+@cache
+def modules() -> list[Path]:
     return sorted(PACKAGE.rglob("*.py"))
 
 
-def part(path):
+@cache
+def tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
+def part(path: Path) -> str:
     """The module or folder of the package that a file belongs to: layers/block.py is of `layers`."""
     return path.relative_to(PACKAGE).with_suffix("").parts[0]
 
 
-def imports(path):
+@cache
+def imports(path: Path) -> set[str]:
     """Every module that a file imports, at any place in the file, by its full name."""
     found = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(tree(path)):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         if isinstance(node, ast.ImportFrom):
@@ -50,60 +57,67 @@ def imports(path):
     return found
 
 
-def our_parts(path):
+def our_parts(path: Path) -> set[str]:
     return {name.split(".")[1] for name in imports(path) if name.startswith("apformer.")}
 
 
-def outside(path):
+def outside(path: Path) -> set[str]:
     return {name.split(".")[0] for name in imports(path)}
 
 
-FOLDERS = sorted({path.parent for path in modules()})
-each_module = pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(PACKAGE)))
+def none_of(faults: list[str]) -> None:
+    """Fail with one line for each fault."""
+    assert not faults, "\n".join(faults)
 
 
 def test_every_part_has_a_rank():
     assert {part(path) for path in modules()} - {"__init__"} == set(RANK)
 
 
-@each_module
-def test_imports_go_down(path):
-    if part(path) == "__init__":
-        assert not our_parts(path), "importing apformer imports nothing"
-        return
-    above = {name for name in our_parts(path) - {"__version__"} if RANK[name] > RANK[part(path)]}
-    assert not above, f"{path.relative_to(ROOT)} imports {sorted(above)} from above"
+def test_imports_go_down():
+    assert not our_parts(PACKAGE / "__init__.py"), "importing apformer imports nothing"
+    none_of(
+        [
+            f"{path.relative_to(ROOT)} imports {name} from above"
+            for path in modules()
+            for name in our_parts(path) - {"__version__"}
+            if RANK[name] > RANK[part(path)]
+        ]
+    )
 
 
-def test_no_parts_import_each_other():
+def test_no_parts_and_no_modules_import_each_other():
     graph = {name: set() for name in RANK}
     for path in modules():
         graph.get(part(path), set()).update(our_parts(path) - {part(path)})
     list(graphlib.TopologicalSorter(graph).static_order())  # raises on a cycle, and names it
-
-
-def test_no_modules_import_each_other():
     files = {full_name(path): path for path in modules()}
     graph = {name: imports(path) & files.keys() - {name, *packages(name)} for name, path in files.items()}
     list(graphlib.TopologicalSorter(graph).static_order())
 
 
-def full_name(path):
+def full_name(path: Path) -> str:
     """apformer.runs.fit, or apformer.runs of its __init__.py."""
     return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
 
 
-def packages(name):
+def packages(name: str) -> set[str]:
     """The packages that a module lies in: they are imported before it, whatever it says."""
     parts = name.split(".")
     return {".".join(parts[:length]) for length in range(1, len(parts))}
 
 
-@pytest.mark.parametrize("name", ["layers", "loss", "optimizer", "tokenizers", "train"])
-def test_parts_know_no_task_and_tokenizers_no_model(name):
-    allowed = {"tokenizers": {"errors", "files"}, "train": set()}.get(name, {"errors", "layers"})
-    for path in (path for path in modules() if part(path) == name):
-        assert our_parts(path) <= {name, *allowed}, path.relative_to(ROOT)
+def test_parts_know_no_task_and_tokenizers_no_model():
+    allowed = dict.fromkeys(("layers", "loss", "optimizer"), {"errors", "layers"})
+    allowed |= {"tokenizers": {"errors", "files"}, "train": set()}
+    none_of(
+        [
+            f"{path.relative_to(ROOT)} imports {name}"
+            for path in modules()
+            if part(path) in allowed
+            for name in our_parts(path) - allowed[part(path)] - {part(path)}
+        ]
+    )
 
 
 # A translator alone judges the one architecture that reads two texts.
@@ -111,14 +125,13 @@ HANDED_IN = ["train.py", "decoding/*.py", "tasks/*/certificate.py", "tasks/*/con
 HANDED_IN += [f"tasks/{task}/evaluation.py" for task in ("digits", "progressions", "text")]
 
 
-@pytest.mark.parametrize("pattern", HANDED_IN)
-def test_models_are_handed_in(pattern):
-    found = sorted(PACKAGE.glob(pattern))
-    assert found
-    for path in found:
-        name = path.relative_to(ROOT)
-        assert not our_parts(path) & MODELS, f"{name} is handed functions, and imports no model"
-        assert "apformer.analysis.circuit" not in imports(path), f"{name} is handed functions, and imports no model"
+def test_models_are_handed_in():
+    for pattern in HANDED_IN:
+        found = sorted(PACKAGE.glob(pattern))
+        assert found, pattern
+        for path in found:
+            models = our_parts(path) & MODELS | imports(path) & {"apformer.analysis.circuit"}
+            assert not models, f"{path.relative_to(ROOT)} is handed functions, and imports no {models}"
 
 
 # Rows, and what is known of them without a model.
@@ -126,43 +139,77 @@ DATA = ["batch", "batches", "bayes", "contexts", "corpus", "crops", "dataset", "
 DATA += ["number_words", "shards", "text_file"]
 
 
-@pytest.mark.parametrize("name", DATA)
-def test_data_know_no_model(name):
-    found = [path for path in modules() if part(path) == "tasks" and path.stem == name]
+def test_data_know_no_model():
     allowed = {"decoding", "errors", "files", "flags", "report", "tasks", "tokenizers"}
-    assert found
-    for path in found:
-        assert our_parts(path) <= allowed, path.relative_to(ROOT)
+    for name in DATA:
+        found = [path for path in modules() if part(path) == "tasks" and path.stem == name]
+        assert found, name
+        for path in found:
+            assert our_parts(path) <= allowed, path.relative_to(ROOT)
 
 
-@each_module
-def test_flax_stays_in_the_models_and_orbax_in_one_file(path):
-    if part(path) not in ("layers", "model", "seq2seq", "recurrent", "word2vec"):
-        assert "flax" not in outside(path)
-    if path != PACKAGE / "formats" / "arrays.py":
-        assert "orbax" not in outside(path)
+def test_libraries_stay_where_they_belong():
+    """flax in the models, orbax in one file; and the package imports no experiment."""
+    faults = []
+    for path in modules():
+        wrong = outside(path) & {"datasets", "experiments", "tests", "torch"}
+        if part(path) not in ("layers", "model", "seq2seq", "recurrent", "word2vec"):
+            wrong |= outside(path) & {"flax"}
+        if path != PACKAGE / "formats" / "arrays.py":
+            wrong |= outside(path) & {"orbax"}
+        faults += [f"{path.relative_to(ROOT)} imports {name}" for name in wrong]
+    none_of(faults)
 
 
-@pytest.mark.parametrize("folder", FOLDERS, ids=lambda path: str(path.relative_to(ROOT)))
-def test_a_shelf_is_short(folder):
-    found = [path.name for path in folder.glob("*.py") if path.name != "__init__.py"]
-    assert len(found) <= SHELF, f"{folder.relative_to(ROOT)} holds {len(found)} modules: make a folder of some"
+BROUGHT_BY = {"orbax": "orbax-checkpoint", "ml_dtypes": "jaxlib"}
 
 
-@each_module
-def test_nothing_imports_the_data_sets_or_the_experiments(path):
-    assert not outside(path) & {"datasets", "experiments", "tests", "torch"}
+def test_what_is_imported_is_promised():
+    """By a dependency or an extra; the tests' by `test`, so that no other extra hides that it is missing there."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+
+    def promised(words: list[str]) -> set[str]:
+        found = set()
+        for word in words:
+            name, brought = re.match(r"([\w.-]+)(?:\[(.*?)\])?", word).groups()
+            found.add(name)
+            for extra in (brought or "").split(",") if name == "apformer" else ():
+                found |= promised(extras[extra])
+        return found
+
+    needs = project["dependencies"]
+    anywhere = promised([*needs, *(word for extra in extras.values() for word in extra)])
+    in_tests = promised([*needs, *extras["test"]])
+    tests = [path for path in sorted((ROOT / "tests").rglob("*.py")) if not {"parity", "notebooks"} & {*path.parts}]
+    ours = {"apformer", "tests", "reproduce", "tables", "contexts", *sys.stdlib_module_names}
+    faults = []
+    for path, known in [*((path, anywhere) for path in modules()), *((path, in_tests) for path in tests)]:
+        missing = {name for name in outside(path) - ours if BROUGHT_BY.get(name, name) not in known}
+        faults += [
+            f"{path.relative_to(ROOT)} imports {name}, which pyproject.toml does not promise" for name in missing
+        ]
+    none_of(faults)
 
 
-@each_module
-def test_a_module_is_short_and_says_what_it_is(path):
-    tree = ast.parse(path.read_text())
-    assert len(path.read_text().splitlines()) <= 300
-    if tree.body:
-        assert ast.get_docstring(tree), "a module begins with its idea, its equation and its source"
-    functions = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name[0] != "_"]
-    undocumented = [node.name for node in functions if not ast.get_docstring(node)]
-    assert not undocumented, f"{undocumented} want a docstring: one sentence, then shapes, units and what is raised"
+def test_a_shelf_is_short():
+    for folder in {path.parent for path in modules()}:
+        found = [path.name for path in folder.glob("*.py") if path.name != "__init__.py"]
+        assert len(found) <= SHELF, f"{folder.relative_to(ROOT)} holds {len(found)} modules: make a folder of some"
+
+
+def test_a_module_is_short_and_says_what_it_is():
+    """A module begins with its idea, its equation and its source; a function with a sentence, then shapes and units."""
+    faults = []
+    for path in modules():
+        name, body = path.relative_to(ROOT), tree(path).body
+        if len(path.read_text().splitlines()) > 300:
+            faults.append(f"{name} has over 300 lines")
+        if body and not ast.get_docstring(tree(path)):
+            faults.append(f"{name} has no docstring")
+        functions = [node for node in body if isinstance(node, ast.FunctionDef) and node.name[0] != "_"]
+        faults += [f"{name}: {each.name} has no docstring" for each in functions if not ast.get_docstring(each)]
+    none_of(faults)
 
 
 def test_scripts_are_short_and_say_what_they_are():

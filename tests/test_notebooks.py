@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 NOTEBOOKS = sorted((Path(__file__).parents[1] / "notebooks").glob("*.ipynb"))
-each_notebook = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 
 
 def cells(path, kind):
@@ -15,28 +14,24 @@ def cells(path, kind):
     return ["".join(cell["source"]) for cell in json.loads(path.read_text())["cells"] if cell["cell_type"] == kind]
 
 
-def test_there_are_seven():
+def test_seven_notebooks_ask_a_question_and_answer_it_and_their_first_cell_is_the_same():
     assert [path.stem[0] for path in NOTEBOOKS] == [*"1234567"]
-
-
-@each_notebook
-def test_it_asks_a_question_and_answers_it(path):
-    texts = cells(path, "markdown")
-    assert texts[0].startswith("# ") and texts[0].splitlines()[0].endswith("?")
-    assert "## The answer" in texts[-1]
-
-
-@each_notebook
-def test_nobody_has_to_put_a_name_into_it(path):
-    assert "OWNER" not in path.read_text() and "github.com" not in path.read_text()
-
-
-@each_notebook
-def test_the_first_cell_keeps_jax_and_prints_versions_and_devices(path):
-    install = cells(path, "code")[0]
+    install = cells(NOTEBOOKS[0], "code")[0]
     assert '("jax", "jaxlib", "numpy")' in install and PIP in install
     assert "metadata.version(name)" in install and "jax.devices()" in install
-    assert install == cells(NOTEBOOKS[0], "code")[0]
+    for path in NOTEBOOKS:
+        texts, code = cells(path, "markdown"), cells(path, "code")
+        assert texts[0].startswith("# ") and texts[0].splitlines()[0].endswith("?"), path
+        assert "## The answer" in texts[-1], path
+        assert "OWNER" not in path.read_text() and "github.com" not in path.read_text(), path
+        assert code[0] == install, path
+        assert 'SMALL = bool(os.environ.get("APFORMER_SMALL"))' in code[1], path
+        assert 'drive.mount("/content/drive")' in code[1] and "train_or_resume" in "".join(code), path
+        lines = [line for text in code for line in text.splitlines()]
+        assert sum(bool(line.strip()) and not line.lstrip().startswith("#") for line in lines) <= 100, path
+        for cell in json.loads(path.read_text())["cells"]:
+            if cell["cell_type"] == "code":
+                assert cell["outputs"] == [] and cell["execution_count"] is None, path
 
 
 PIP = '%pip install -q {keep} "apformer[text] @ {where}"'
@@ -65,23 +60,3 @@ def test_the_first_cell_installs_from_a_folder_or_a_wheel(source, monkeypatch, t
     (tmp_path / "notebooks here").mkdir()
     monkeypatch.chdir(tmp_path / "notebooks here")
     assert installed_from(source, monkeypatch, importable=False) == [Path(source).resolve().as_uri()]
-
-
-@each_notebook
-def test_it_has_at_most_a_hundred_lines_of_code(path):
-    lines = [line for text in cells(path, "code") for line in text.splitlines()]
-    assert sum(bool(line.strip()) and not line.lstrip().startswith("#") for line in lines) <= 100
-
-
-@each_notebook
-def test_it_has_a_small_form_and_keeps_its_runs_on_the_drive(path):
-    where = cells(path, "code")[1]
-    assert 'SMALL = bool(os.environ.get("APFORMER_SMALL"))' in where and 'drive.mount("/content/drive")' in where
-    assert "train_or_resume" in "".join(cells(path, "code"))
-
-
-@each_notebook
-def test_it_is_stored_without_outputs(path):
-    for cell in json.loads(path.read_text())["cells"]:
-        if cell["cell_type"] == "code":
-            assert cell["outputs"] == [] and cell["execution_count"] is None

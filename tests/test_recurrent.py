@@ -12,11 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from apformer import optimizer, recurrent, train
-from apformer.decoding.bind import bind
 from apformer.decoding.generate import generate
-from apformer.loss import next_token_loss, token_nats
+from apformer.loss import next_token_loss
 from apformer.tasks.progressions import generator
-from apformer.tasks.progressions.evaluation import evaluate
 from tests.helpers.small_models import V, close, draw_tokens, ragged_splits
 
 B, T = 3, 13
@@ -141,16 +139,6 @@ def test_what_stands_beyond_a_rows_length_changes_nothing(cell):
     close(logits[real], np.asarray(apply(params, tokens, cfg))[real], 1e-6)
 
 
-@every_cell
-def test_rows_know_nothing_of_each_other(cell):
-    cfg = small(cell=cell)
-    params, tokens = random_params(cfg), draw_tokens(B, T)
-    logits = np.asarray(apply(params, tokens, cfg))
-    np.testing.assert_array_equal(apply(params, tokens[[2, 0, 1]], cfg), logits[[2, 0, 1]])
-    others = np.where(np.arange(B)[:, None] == 1, tokens, draw_tokens(B, T, 1))
-    np.testing.assert_array_equal(apply(params, others, cfg)[1], logits[1])
-
-
 # The cache
 
 
@@ -180,51 +168,6 @@ def test_any_split_gives_the_logits_of_the_whole(cell, schedule, seed):
     whole = np.asarray(apply(params, tokens, cfg))
     for b in range(B):
         np.testing.assert_allclose(logits[b], whole[b, : len(logits[b])], rtol=0, atol=1e-5 * np.abs(whole).max())
-
-
-@every_cell
-def test_ragged_prompts_prefilled_together_then_stepped(cell):
-    cfg = small(cell=cell)
-    params, tokens = random_params(cfg), draw_tokens(B, T)
-    logits, _ = feed(params, tokens, cfg, [[7, 2, 5]] + 6 * [[1, 1, 1]])
-    whole = np.asarray(apply(params, tokens, cfg))
-    for b, length in enumerate((13, 8, 11)):
-        close(logits[b], whole[b, :length], 1e-5)
-
-
-@every_cell
-def test_a_row_without_new_tokens_keeps_its_cache(cell):
-    """Bit for bit."""
-    cfg = small(cell=cell)
-    params = random_params(cfg)
-    _, before = feed(params, draw_tokens(B, T), cfg, [[6, 3, 6]])
-    new = np.full((B, LONGEST), V, np.int32)
-    new[1] = 3
-    logits, after = extend(params, new, before, cfg, lengths_B=np.array([0, 1, 0], np.int32))
-    assert np.isfinite(logits).all()
-    for old_leaf, leaf in zip(jax.tree.leaves(before), jax.tree.leaves(after), strict=True):
-        np.testing.assert_array_equal(leaf[::2], old_leaf[::2])
-        assert (np.asarray(leaf[1]) != np.asarray(old_leaf[1])).any()
-
-
-@every_cell
-def test_beams_reorder_with_one_gather(cell):
-    cfg = small(cell=cell)
-    params, tokens = random_params(cfg), draw_tokens(B, T)
-    beams = np.array([2, 0, 2])
-    _, cache = feed(params, tokens, cfg, [[7, 2, 5]])
-    chosen = np.array([[1], [5], [8]], np.int32)
-    logits, _ = extend(params, chosen[beams], jax.tree.map(lambda leaf: leaf[beams], cache), cfg)
-    expected, _ = extend(params, chosen, cache, cfg)
-    close(logits, expected[beams], 1e-6)
-
-
-@pytest.mark.parametrize("cell, states", [("rnn", ["hidden"]), ("gru", ["hidden"]), ("lstm", ["cell", "hidden"])])
-def test_an_empty_cache_has_the_same_size_for_any_length(cell, states):
-    for length in (1, 10_000):
-        cache = recurrent.init_cache(small(cell=cell, n_layers=2), 3, length)
-        assert [sorted(layer) for layer in cache["layers"]] == [states, states]
-        assert all(leaf.shape == (3, 5) and not leaf.any() for leaf in jax.tree.leaves(cache))
 
 
 @every_cell
@@ -329,13 +272,6 @@ def test_matrices_decay_and_biases_do_not(cell):
 
 
 @every_cell
-def test_matrices_are_decomposed_in_one_call(cell):
-    """Calls for a part each, which XLA began at once, waited for each other for ever."""
-    jaxpr = jax.make_jaxpr(partial(recurrent.init, cfg=small(cell=cell, n_layers=3)))(jax.random.key(0))
-    assert str(jaxpr).count("= qr[") == 1
-
-
-@every_cell
 def test_the_parameters_of_a_fresh_model(cell, key):
     """W differs between keys, layers and parts; U is orthogonal; the forget gate starts open, all other biases at 0."""
     params, other = (recurrent.init(k, small(cell=cell)) for k in (key, jax.random.key(1)))
@@ -350,16 +286,6 @@ def test_the_parameters_of_a_fresh_model(cell, key):
             for U in np.asarray(leaf):
                 np.testing.assert_allclose(U @ U.T, np.eye(5), atol=1e-5)
     assert len({matrix.tobytes() for matrix in matrices}) == len(matrices) == 8 * len(params["cells"])
-
-
-def test_the_default_config():
-    assert dataclasses.asdict(recurrent.Config()) == {
-        "vocab_size": 11,
-        "cell": "lstm",
-        "d_model": 64,
-        "n_layers": 1,
-        "dropout": 0.0,
-    }
 
 
 @pytest.mark.parametrize(
@@ -393,15 +319,3 @@ def test_a_short_training_run_lowers_the_loss(cell, rule):
     state, metrics = jax.jit(train.scan_steps(step, lambda key: batch, 50))(state)
     assert metrics["loss"][-1] < 0.7 * metrics["loss"][0]
     assert all((a != b).any() for a, b in zip(jax.tree.leaves(params), jax.tree.leaves(state.params), strict=True))
-
-
-def test_evaluation_counts_the_nats_of_apply():
-    cfg = small(cell="gru", n_layers=1)
-    params = random_params(cfg)
-    rows = jax.device_get(generator.draw(jax.random.key(0), dataclasses.replace(DATA, max_terms=4), 12, "test"))
-    result = evaluate(rows, 2, bind(recurrent, params, cfg))
-    tokens, weights = generator.encode_rows(rows, 2, 4)
-    nats = token_nats(apply(params, tokens[:, :-1], cfg), tokens[:, 1:])
-    expected = (np.asarray(nats) * np.asarray(weights)[:, 1:]).sum() / np.asarray(weights)[:, 1:].sum()
-    assert result["nats_per_char"] == pytest.approx(expected, rel=1e-5)
-    assert result["sequences"] == 12

@@ -136,23 +136,6 @@ def test_keys_of_a_step_depend_on_seed_and_step_alone():
     assert len(set(keys)) == 6  # dropout and batch, of two steps and two seeds
 
 
-def test_every_step_draws_its_own_batch_and_dropout():
-    step = train.make_train_step(lambda params, batch, key: (loss_fn(params, batch, key)[0], {"key": key}), RULE)
-    _, metrics = jax.jit(train.scan_steps(step, sample, 4))(start())
-    assert len({*bits(list(metrics["key"]))}) == 4
-    batches = [bits(sample(train.step_keys(start()._replace(step=jnp.int32(t)))[1]))[0] for t in range(4)]
-    assert len({*batches}) == 4
-
-
-def test_a_step_changes_the_state_it_returns_and_not_its_argument():
-    state = start()
-    before = bits(state)
-    after, _ = STEP(state, sample(jax.random.key(0)))
-    assert bits(state) == before
-    assert after.step == 1 and bits(after.key) == bits(state.key) and bits(after.hyper) == bits(state.hyper)
-    assert all(a != b for a, b in zip(bits(after.params), bits(state.params), strict=True))
-
-
 def test_the_state_of_a_population_is_that_of_its_seeds():
     population = fit.initial_state(settings_of(Training(seed=7, members=2)))
     for k in range(2):
@@ -190,19 +173,6 @@ def test_the_mean_of_batches_is_that_of_all_their_rows():
     for count in (2, 6):
         for ours, theirs in zip(jax.tree.leaves(after[count]), jax.tree.leaves(after[1]), strict=True):
             np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
-
-
-def test_every_batch_has_a_key_and_rows_of_its_own():
-    def seen(params, batch, key):
-        row = jnp.zeros(3).at[batch[0]].set(jnp.float32(1))
-        return {"rows": row, "noise": jax.random.normal(key, (50,))}
-
-    found = train.mean_of(seen, 3)(None, jnp.arange(3)[:, None], jax.random.key(0))
-    np.testing.assert_allclose(found["rows"], jnp.full(3, 1 / 3), rtol=1e-6)
-    assert abs(float(found["noise"].std()) * 3**0.5 - 1) < 0.4  # equal keys would give 3^0.5
-    sample = train.several(lambda key, given: (jax.random.bits(key, (4,)), given), 3)
-    drawn_NB, given_N = sample(jax.random.key(0), jnp.arange(3))
-    assert drawn_NB.shape == (3, 4) and len({*drawn_NB.ravel().tolist()}) == 12 and given_N.tolist() == [0, 1, 2]
 
 
 def test_a_switch_is_the_branch_and_its_gradient_too():

@@ -3,7 +3,6 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 import pytest
 
 from apformer import word2vec
@@ -105,25 +104,6 @@ def test_a_batch_without_context_has_loss_zero(variant, loss, key):
     assert found == 0 and not any(np.asarray(leaf).any() for leaf in gradients.values())
 
 
-def test_logits_are_of_what_is_given():
-    """Skip-gram reads the centre alone, the bag of words the mean of its context."""
-    params, windows = example()
-    centre_B, context_BW, inside_BW = windows
-    v, u = params["input"], params["output"]
-    np.testing.assert_allclose(word2vec.apply(params, windows, config("skip_gram")), v[centre_B] @ u.T, atol=1e-5)
-    for b, logits_V in enumerate(word2vec.apply(params, windows, config("cbow"))[:-1]):
-        np.testing.assert_allclose(logits_V, u @ v[context_BW[b, inside_BW[b]]].mean(0), atol=1e-5)
-
-
-@each_model
-def test_half_precision_has_its_loss_in_float32(variant, loss, key):
-    cfg, (params, windows) = config(variant, loss), example()
-    half = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.bfloat16), params)
-    (found, _), _ = loss_and_gradient(half, windows, key, cfg, NOISE_V)
-    assert found.dtype == jnp.float32 and word2vec.apply(half, windows, cfg).dtype == jnp.bfloat16
-    np.testing.assert_allclose(found, loss_and_gradient(params, windows, key, cfg, NOISE_V)[0][0], rtol=0.05)
-
-
 def test_the_parameters_are_two_tables_the_second_zero(key):
     params = word2vec.init(key, config())
     assert {name: (leaf.shape, leaf.dtype) for name, leaf in params.items()} == {
@@ -142,34 +122,6 @@ def test_negatives_are_drawn_from_the_noise(key):
     assert words.shape == (100, 10, 10) and words.dtype == np.int32
     np.testing.assert_allclose(np.bincount(words.ravel(), minlength=6) / words.size, noise_V, atol=6 * 0.5 / 100)
     assert {*words.ravel().tolist()} == {1, 3, 4}
-
-
-def test_negative_sampling_ends_at_shifted_mutual_information():
-    """u_o . v_i = log(#(i, o) / (N #(i) P(o))), where the loss is taken over all pairs and all negatives there are."""
-    size, negatives = 4, 2
-    joint_IO = np.random.default_rng(0).integers(1, 20, (size, size)).astype(np.float32)
-    noise_V = np.asarray(word2vec.noise(joint_IO.sum(0)))
-    wanted_IO = np.log(joint_IO / (negatives * joint_IO.sum(1, keepdims=True) * noise_V[None]))
-    i_B, o_B, n_B, m_B = (axis.ravel().astype(np.int32) for axis in np.indices((size,) * 4))
-    weight_B = joint_IO[i_B, o_B] / joint_IO.sum() * noise_V[n_B] * noise_V[m_B]
-    pairs = o_B[:, None], np.stack([n_B, m_B], 1)[:, None]
-
-    def expected_loss(params):
-        nats_B1 = word2vec.negative_nats(params["output"], params["input"][i_B], *pairs)
-        return (nats_B1[:, 0] * weight_B).sum()
-
-    optimizer = optax.adam(optax.cosine_decay_schedule(0.1, 1000))
-
-    @jax.jit
-    def step(carry, _):
-        params, state = carry
-        with jax.numpy_dtype_promotion("standard"):
-            updates, state = optimizer.update(jax.grad(expected_loss)(params), state)
-            return (optax.apply_updates(params, updates), state), None
-
-    params = word2vec.init(jax.random.key(0), word2vec.Config(size, size))
-    (params, _), _ = jax.lax.scan(step, (params, optimizer.init(params)), length=1000)
-    np.testing.assert_allclose(params["input"] @ params["output"].T, wanted_IO, atol=2e-3)
 
 
 def test_neighbours_are_by_cosine_and_never_the_word_itself():

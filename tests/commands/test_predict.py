@@ -101,10 +101,6 @@ def test_one_prompt(right, capsys, prompt, terms, continuation):
         assert err == ("" if 1 <= second - first <= 500 else untrained)
 
 
-def test_one_term_is_the_default(right, capsys):
-    assert call(capsys, "007 010 013").out == "016\n"
-
-
 @pytest.mark.parametrize(
     ("prompt", "terms", "continuation"),
     [("980 990", 5, ""), ("960 980", 1, ""), ("960 970", 5, "980 990"), ("2" * 3 + " 111", 9, "000")],
@@ -117,11 +113,6 @@ def test_it_stops_where_the_next_term_no_longer_fits(right, capsys, prompt, term
     assert err == (told if prompt == "222 111" else "") + stopped
 
 
-def test_a_million_terms_cost_no_more_than_fit(right, capsys):
-    out, _ = call(capsys, "000 100", "--terms", "1000000")
-    assert out == "200 300 400 500 600 700 800 900\n"
-
-
 @pytest.mark.parametrize("prompt", ["000 000", "000 001"])
 def test_more_terms_than_a_line_can_have_are_refused(right, capsys, monkeypatch, prompt):
     """Of difference 0 any number fits; of others as many as there are numbers of this many digits."""
@@ -131,11 +122,6 @@ def test_more_terms_than_a_line_can_have_are_refused(right, capsys, monkeypatch,
     *told, fault = err.splitlines()
     assert fault.startswith("apformer: --terms 100000000000 makes a line of ")
     assert len(told) == (prompt == "000 000")  # that 0 is no difference of training
-
-
-def test_no_line_is_longer_than_memory(right, capsys):
-    assert cli.main(["predict", "000 000", "--terms", "100000000000"]) == errors.USAGE
-    assert "more than 1,048,576: give fewer terms" in capsys.readouterr().err
 
 
 def test_one_prompt_is_a_batch_of_one():
@@ -219,12 +205,3 @@ def test_ragged_prompts_are_continued_as_each_alone(random_params):
     together = continuation_.continue_lines(prompts, 8, bound)
     alone = [continuation_.continue_lines([prompt], 8, bound)[0] for prompt in prompts[:3]]
     assert together[:3] == alone and len(set(together)) > 1
-
-
-def test_terms_that_fit():
-    made = rows(50, seed=5)
-    assert [continuation_.terms_that_fit(*row, D, 7) for row in made] == [
-        len(expected(*row, 7).split()) for row in made
-    ]
-    assert continuation_.terms_that_fit(0, 10**60, 2, 64, 10**6) == 9998
-    assert continuation_.terms_that_fit(5, 0, 2, 64, 3) == 3

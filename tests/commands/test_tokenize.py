@@ -12,8 +12,6 @@ from apformer.tokenizers import pretrained
 from apformer.tokenizers.chunks import split
 from tests.helpers.small_texts import TEXTS
 from tests.tokenizers.test_pretrained import write_gpt2
-from tests.tokenizers.test_tiktoken import SMALL, lines
-from tests.tokenizers.test_tiktoken import write as write_tiktoken
 
 pytest.importorskip("tokenizers", reason='byte pairs need the text extra: pip install -e ".[text]"')
 
@@ -67,11 +65,6 @@ def test_the_merges_that_led_to_a_text(tmp_path, says):
     ]
 
 
-def test_pairs_that_overlap_are_merged_from_the_left(tmp_path, says):
-    shown = says(write_gpt2(tmp_path, merges=("a a", "aa a")), "--text", "aaaaa", "--merges").splitlines()
-    assert shown[-1] == '"a" "a" "a" "a" "a" -> "aa" "aa" "a" -> "aa" "aaa"'
-
-
 @pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
 def test_merges_of_any_text_end_at_its_tokens(trained, text):
     tokenizer = pretrained.load(trained)
@@ -103,12 +96,6 @@ def test_a_terminal_shows_colours_unless_no_color_is_set(tmp_path, says, monkeyp
     assert "\x1b[38;5;16;48;5;222mhe\x1b[0m" in says(folder, "--text", "the the").splitlines()[0]
     monkeypatch.setenv("NO_COLOR", "1")
     assert says(folder, "--text", "the the").splitlines()[0] == "t|he| the"
-
-
-def test_a_file_of_gpt4_is_read(tmp_path, says):
-    path = write_tiktoken(tmp_path, lines(SMALL))
-    assert says(path) == f"{path}: 283 tokens, byte pairs\n"
-    assert says(path, "--text", "hello 12").startswith('hello| |12\n\n   259  "hello"\n   220  " "\n   261  "12"\n')
 
 
 def test_special_tokens_are_read_if_allowed(tmp_path, says):
@@ -166,9 +153,3 @@ def test_pieces_that_no_merges_make_are_shown_without_them(trained, tmp_path, sa
     assert says(file, "--text", "old")
     assert cli.main(["tokenize", str(file), "--text", "old", "--merges"]) == errors.USAGE
     assert "this tokenizer cuts in another way: drop it" in capsys.readouterr().err
-
-
-def test_characters_have_no_merges(book, tmp_path, says, capsys):
-    says("--train", book, "--by", "characters", "--out", tmp_path / "c.json")
-    assert cli.main(["tokenize", str(tmp_path / "c.json"), "--text", "old", "--merges"]) == errors.USAGE
-    assert "--merges is for byte pairs" in capsys.readouterr().err

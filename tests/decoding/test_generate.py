@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from apformer import model
@@ -61,14 +61,7 @@ def test_among_equals_the_lowest_ids_are_kept():
     assert [sorted(set(drawn[:, row].tolist())) for row in (0, 1)] == [[1, 3], [0, 1]]
 
 
-@given(st.lists(st.lists(st.integers(-3, 3), min_size=5, max_size=5), min_size=4, max_size=4), st.integers(0, 99))
-def test_one_kept_token_is_greedy(rows, seed):
-    logits_BV = jnp.asarray(rows, jnp.float32)
-    expected = greedy(None, logits_BV).tolist()
-    for sample in (sampler(top_k=1), sampler(top_p=1e-6)):
-        assert sample(jax.random.key(seed), logits_BV).tolist() == expected
-
-
+@settings(max_examples=6)
 @given(st.integers(0, 99), st.sampled_from([{}, {"top_k": 4}, {"top_p": 0.8}, {"min_p": 0.3}]), st.floats(0.2, 5))
 def test_a_filter_that_keeps_all_changes_nothing(seed, filters, t):
     logits_BV = jax.random.normal(jax.random.key(seed), (3, V))
@@ -85,11 +78,6 @@ def test_a_row_samples_the_same_whatever_stands_beside_it(sample):
     alone_B = sample(jax.random.key(2), logits_BV[:3])
     assert alone_B.tolist() == sample(jax.random.key(2), logits_BV)[:3].tolist()
     assert alone_B.dtype == jnp.int32
-
-
-def test_rows_sample_apart():
-    tokens_B = sampler(9.0)(jax.random.key(0), jnp.zeros((100, V)))
-    assert len(set(tokens_B.tolist())) == V
 
 
 @pytest.mark.parametrize(
@@ -144,30 +132,12 @@ def test_a_deterministic_chain_is_followed():
     assert tokens_BN.dtype == jnp.int32
 
 
-def test_the_number_of_steps_changes_no_token(key):
-    extend = markov(jax.random.normal(key, (V, V)))
-    start = (extend, jnp.int32(0), jnp.array([[1], [2]]), jnp.array([1, 1], jnp.int32))
-    long_BN, short_BN, one_BN = (generate(*start, steps, key=key, sample=sampler(1.5)) for steps in (9, 4, 1))
-    assert long_BN[:, :4].tolist() == short_BN.tolist()
-    assert long_BN[:, :1].tolist() == one_BN.tolist()
-    assert len(set(long_BN.ravel().tolist())) > 3
-
-
 def test_a_row_generates_the_same_samples_beside_other_rows(key):
     extend = markov(jax.random.normal(key, (V, V)))
     run = jax.jit(lambda *batch: generate(extend, jnp.int32(0), *batch, 9, key=key, sample=sampler(1.5, top_p=0.9)))
     ours_BN, theirs_BN = (run(*pad_prompts(prompts)) for prompts in ([[1, 2], [3], [4]], [[5, 6, 7, 8], [3], [4]]))
     assert ours_BN[1:].tolist() == theirs_BN[1:].tolist()
     assert len({tuple(row_N) for row_N in ours_BN.tolist()}) == 3
-
-
-def test_every_step_draws_with_a_key_of_its_own(key):
-    def bits(key, logits_BV):
-        return jax.random.bits(key, logits_BV.shape[:1], jnp.uint8)
-
-    start = (markov(jnp.zeros((256, V))), jnp.int32(0), jnp.array([[1]]), jnp.array([1], jnp.int32))
-    expected = [int(bits(jax.random.fold_in(key, n), jnp.zeros((1, V)))[0]) for n in range(6)]
-    assert generate(*start, 6, key=key, sample=bits)[0].tolist() == expected
 
 
 def test_generation_without_steps_or_without_a_key_is_refused():
@@ -219,11 +189,3 @@ def test_ragged_rows_generate_what_they_generate_alone(window, random_params):
     together_BN = run(params, *pad_prompts(PROMPTS, 7), cfg)
     for prompt, tokens_N in zip(PROMPTS, together_BN, strict=True):
         assert run(params, *pad_prompts([prompt], 7), cfg)[0].tolist() == tokens_N.tolist()
-
-
-@pytest.mark.parametrize("t", [1e-30, 1e-38, 1e-45, 1e-300])
-@pytest.mark.parametrize("filters", [{}, {"top_k": 3}, {"top_p": 0.9}, {"min_p": 0.1}])
-def test_the_lowest_temperatures_draw_the_most_likely_token(filters, t):
-    """Where logits / t would be infinite for every positive logit."""
-    logits_BV = jnp.tile(jnp.array([[5.0, 3.0, 10.0, -2.0]]), (50, 1))
-    np.testing.assert_array_equal(jax.jit(sampler(t, **filters))(jax.random.key(0), logits_BV), np.full(50, 2))

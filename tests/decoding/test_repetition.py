@@ -90,22 +90,10 @@ def test_cached_generation_is_that_of_the_uncached_model_penalized_by_hand(name)
     assert (tokens_BN != written(bound, PROMPTS)).any()  # else the penalty would not matter
 
 
-def test_a_row_is_the_same_whatever_stands_beside_it(bound):
-    found = penalized(bound, PENALTY)
-    others = [PROMPTS[0], [1, 2, 3, 4, 5], [10, 9]]
-    assert written(found, PROMPTS)[0].tolist() == written(found, others)[0].tolist()
-
-
 def test_what_is_written_in_chunks_is_what_is_generated_at_once(bound):
     found, key, sample = penalized(bound, PENALTY), jax.random.key(2), sampler(1.5, top_k=6, top_p=0.95, min_p=0.01)
     chunks_BN = np.concatenate([*write(PROMPTS[0], STEPS, 2, 20, found, key=key, sample=sample)], axis=1)
     assert chunks_BN.tolist() == written(found, [PROMPTS[0]] * 2).tolist()
-
-
-def test_a_penalty_of_1_changes_no_bit(bound):
-    assert written(penalized(bound, 1.0), PROMPTS).tolist() == written(bound, PROMPTS).tolist()
-    tokens_BT, _ = pad_prompts(PROMPTS, 20)
-    np.testing.assert_array_equal(jax.jit(penalized(bound, 1.0).apply)(tokens_BT), bound.apply(tokens_BT))
 
 
 @pytest.mark.parametrize("penalty", [0.0, -1.0, float("inf"), float("nan")])

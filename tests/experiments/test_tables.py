@@ -13,10 +13,6 @@ def test_percent(share, text):
     assert tables.percent(share) == text
 
 
-def test_percent_of_one_decimal_without_its_sign():
-    assert [tables.percent(share, 1, "") for share in (1, 0.99999, 0.123)] == ["100.0", "99.9", "12.3"]
-
-
 def test_columns():
     assert tables.columns([["", "count"], ["terms", "7"], ["a", "1,000,000"]]) == [
         "            count",

@@ -4,14 +4,11 @@ import json
 import runpy
 from pathlib import Path
 
-import jax
 import numpy as np
 import pytest
 
 from apformer import errors, runs, word2vec
-from apformer.commands import train
 from apformer.runs import recipes
-from apformer.runs.fit import initial_state
 from apformer.tasks.words import corpus, evaluation
 
 pytestmark = pytest.mark.long
@@ -65,17 +62,6 @@ def test_what_is_learned_is_kept_and_printed(text, tmp_path, monkeypatch, capsys
     assert "already holds a run" in capsys.readouterr().err
 
 
-@pytest.mark.usefixtures("without_pictures")
-def test_the_same_flags_give_the_same_vectors_and_another_seed_others(text, tmp_path, monkeypatch):
-    def learned(name, *flags):
-        assert main(monkeypatch, text, *FEW, *flags, "--run_dir", tmp_path / name) == 0
-        return np.asarray(runs.load(tmp_path / name).params["input"])
-
-    one, again, other = learned("one"), learned("again"), learned("other", "--seed", 1)
-    np.testing.assert_array_equal(one, again)
-    assert (one != other).any()
-
-
 def test_without_a_file_the_words_are_the_characters_of_progressions(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main(monkeypatch, *FEW, "--digits", "2") == 0
@@ -93,12 +79,6 @@ def settings_of(*flags):
 def test_frequent_words_are_thinned_out_of_a_text_and_not_of_progressions(text):
     assert settings_of("--text", text).data.subsample == 3e-4 and settings_of().data.subsample == 1
     assert settings_of("--text", text, "--subsample", 0.5).data.subsample == 0.5
-
-
-def test_words_not_named_are_those_of_doubling_rank(text):
-    settings = settings_of("--text", text, "--min_count", 1)
-    vocabulary = corpus.read(settings.data).vocabulary
-    assert evaluation.asked(settings, vocabulary) == [vocabulary[rank - 1] for rank in (1, 2, 4, 8, 16, 32)]
 
 
 @pytest.mark.parametrize(
@@ -156,22 +136,6 @@ def test_a_bad_text_is_one_sentence(content, sentence, tmp_path, monkeypatch, ca
     assert main(monkeypatch, path, *FEW) == errors.DATA
     assert sentence.format(path=path) in capsys.readouterr().err
     assert [file.name for file in tmp_path.iterdir()] == ["text.txt"]
-
-
-def test_digits_out_of_range_are_refused(monkeypatch, capsys):
-    assert main(monkeypatch, "--digits", "0") == errors.USAGE
-    assert "--digits 0 does not fit: give 1 to 9 digits" in capsys.readouterr().err
-
-
-def test_a_loss_that_is_not_finite_stops_it(text, tmp_path, monkeypatch, capsys):
-    def broken(settings, given=None):
-        state = initial_state(settings, given)
-        return state._replace(params=jax.tree.map(lambda leaf: leaf * np.nan, state.params))
-
-    monkeypatch.setattr(train, "initial_state", broken)
-    args = [text, *FEW, "--seed", "5", "--run_dir", tmp_path / "run"]
-    assert main(monkeypatch, *args) == errors.NON_FINITE
-    assert "--learning_rate" in capsys.readouterr().err
 
 
 def test_help_names_the_file(monkeypatch, capsys):

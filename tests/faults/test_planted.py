@@ -21,12 +21,12 @@ def trained(tmp_path_factory):
 
 
 def test_planted_faults_are_found(trained):
-    figures = planted.tried(40, *trained)
-    assert figures["missed"] == 0 and figures["weights"] == figures["bits"] == 20
-    assert figures["refused"] + figures["harmless"] == 20 and figures["refused"] >= 15
+    figures = planted.tried(20, *trained)
+    assert figures["missed"] == 0 and figures["weights"] == figures["bits"] == 10
+    assert figures["refused"] + figures["harmless"] == 10 and figures["refused"] >= 7
 
 
 def test_a_check_that_believes_everything_would_be_seen(trained, monkeypatch):
     monkeypatch.setattr(planted.check, "main", lambda *_, **__: 0)
-    figures = planted.tried(20, *trained)
-    assert figures["missed"] >= 18
+    figures = planted.tried(6, *trained)
+    assert figures["missed"] >= 4

@@ -1,18 +1,15 @@
 """What is exported computes what the run computes, needs no files of ours, and overwrites nothing."""
 
-import json
 import re
 import subprocess
 import sys
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from apformer import cli, errors, model, recurrent
-from apformer.errors import CHECKPOINT, USAGE, UserError
-from apformer.formats import safetensors as tensor_file
+from apformer.errors import USAGE, UserError
 from apformer.formats import stablehlo, weights
 from apformer.runs import restore
 from apformer.tasks.progressions import generator
@@ -70,28 +67,6 @@ def test_safetensors_gives_every_parameter_back(tmp_path, draw, cfg):
         assert name in file.keys()
 
 
-def test_who_may_read_a_file_beside_it_may_read_the_tensors(tmp_path):
-    (tmp_path / "beside").touch()
-    tensor_file.write(tmp_path / "model", {"a": np.zeros(2)}, {})
-    assert (tmp_path / "model").stat().st_mode == (tmp_path / "beside").stat().st_mode
-
-
-def test_arrays_that_are_not_contiguous_survive(tmp_path):
-    """safetensors 0.8.0 itself writes them in the order of their memory."""
-    rng = np.random.default_rng(0)
-    arrays = {
-        "transposed": rng.standard_normal((3, 5)).T,
-        "strided": rng.standard_normal((7, 4))[::2, 1:],
-        "fortran": np.asfortranarray(rng.standard_normal((2, 3, 5))),
-        "jax": jnp.arange(6.0).reshape(2, 3).T,
-        "scalar": np.float32(3),
-    }
-    tensor_file.write(tmp_path / "arrays", arrays, {})
-    with tensor_file.reading(tmp_path / "arrays") as file:
-        for name, array in arrays.items():
-            np.testing.assert_array_equal(file.get_tensor(name), array)
-
-
 @each_config
 def test_stablehlo_computes_the_same_for_any_batch_and_length(tmp_path, draw, cfg):
     pytest.importorskip("flatbuffers", reason='stablehlo needs the export extra: pip install -e ".[export]"')
@@ -134,11 +109,10 @@ def test_a_function_runs_without_apformer(run, tmp_path):
     np.testing.assert_allclose(np.load(tmp_path / "logits.npy"), logits_of(run, tokens_BT), rtol=1e-5, atol=1e-4)
 
 
-@pytest.mark.parametrize("to", ["safetensors", "stablehlo"])
-def test_nothing_is_overwritten(run, tmp_path, capsys, to):
+def test_nothing_is_overwritten(run, tmp_path, capsys):
     file = tmp_path / "mine"
     file.write_text("mine")
-    assert cli.main(["export", str(run), "--to", to, "--out", str(file)]) == USAGE
+    assert cli.main(["export", str(run), "--to", "safetensors", "--out", str(file)]) == USAGE
     assert capsys.readouterr().err == (
         f"apformer: {file} is there already and is not overwritten: remove it, or give another name\n"
     )
@@ -156,30 +130,6 @@ def test_what_cannot_be_exported(run, tmp_path, capsys):
         out, err = capsys.readouterr()
         assert out == "" and err.count("\n") == 1
         assert re.search(pattern, err), err
-
-
-def test_a_file_of_another_kind_is_refused(tmp_path):
-    tensor_file.write(tmp_path / "other", {"x": np.zeros(3)}, {"format": "pt"})
-    for name, field in (("less", "d_model"), ("more", "d_modle")):
-        metadata = {"architecture": "model", "config": json.dumps({field: 6})}
-        tensor_file.write(tmp_path / name, {"x": np.zeros(3)}, metadata)
-    for name, metadata in (
-        ("program", {"architecture": "__main__", "config": "{}"}),
-        ("command", {"architecture": "commands.train", "config": "{}"}),
-        ("deep", {"architecture": "model", "config": "[" * 100_000}),
-    ):
-        tensor_file.write(tmp_path / name, {"x": np.zeros(3)}, metadata)
-    for name, pattern in (
-        ("other", "holds no Config"),
-        ("less", "other names or shapes"),
-        ("more", "d_modle"),
-        ("program", "holds no Config of a model .there is no architecture '__main__' here"),
-        ("command", "holds no Config of a model .there is no architecture 'commands.train' here"),
-        ("deep", "holds no Config of a model .it is nested too deeply"),
-    ):
-        with pytest.raises(UserError, match=pattern) as error:
-            weights.read_safetensors(tmp_path / name)
-        assert error.value.exit_code == CHECKPOINT
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import pickle
-import sys
 
 import jax
 import ml_dtypes
@@ -182,22 +181,6 @@ def test_every_tensor_at_fault_is_named(tmp_path):
     )
 
 
-def test_a_name_without_the_prefix_of_the_others_is_extra(tmp_path):
-    tensors = prefixed(draw_tensors())
-    tensors["wte.weight"] = tensors["transformer.wte.weight"]
-    refuses("says: wte.weight is extra$", write(tmp_path / "in", tensors))
-
-
-def test_heads(tmp_path):
-    """Tied: a head of its own is superfluous if it is the table, and refused if not. Untied: it must be there."""
-    tensors = draw_tensors(untied=True)
-    refuses("lm_head.weight is not wte.weight", write(tmp_path / "in", tensors))
-    refuses("says: lm_head.weight is missing$", write(tmp_path / "in", draw_tensors(), tie_word_embeddings=False))
-    tensors["lm_head.weight"] = tensors["wte.weight"]
-    _, params = gpt2.load(write(tmp_path / "in", prefixed(tensors)))
-    assert "head" not in params
-
-
 class Trap:
     """An object whose pickle makes a file when it is opened."""
 
@@ -270,20 +253,6 @@ def test_an_index_that_is_wrong_is_refused(tmp_path, halves, weight_map, pattern
     refuses(pattern, write_shards(tmp_path / "in", halves, weight_map))
 
 
-def test_shards_that_the_index_does_not_know_are_refused(tmp_path, halves):
-    twice = [halves[0] | dict([*halves[1].items()][:1]), *halves[1:]]
-    name = next(iter(halves[1]))
-    refuses(f"holds {name} in a.safetensors and in b.safetensors", write_shards(tmp_path / "twice", twice))
-    folder = write_shards(tmp_path / "extra", halves)
-    save_file(halves[2] | {"stray": np.zeros(2, np.float32)}, folder / "c.safetensors")
-    refuses("does not name stray, which c.safetensors holds", folder)
-    (folder / "c.safetensors").write_bytes((folder / "c.safetensors").read_bytes()[:-3])
-    refuses("c.safetensors cannot be read as safetensors", folder)
-    for content in (b"[", b"[]", b'{"weight_map": {}}', b"\xff"):
-        (folder / "model.safetensors.index.json").write_bytes(content)
-        refuses("index.json (is not valid JSON|is damaged)", folder)
-
-
 @pytest.mark.parametrize(
     ("config", "pattern"),
     [
@@ -350,20 +319,9 @@ def test_a_model_that_gpt2_cannot_say_is_not_saved(tmp_path, random_params, fiel
     assert not (tmp_path / "out").exists()
 
 
-def test_only_the_parameters_of_the_config_are_saved(tmp_path, random_params):
-    with pytest.raises(ValueError, match="not those of cfg"):
-        gpt2.save(tmp_path / "out", random_params(say()), say(tie_embeddings=False))
-
-
 def test_nothing_is_overwritten(tmp_path, random_params):
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(UserError, match="holds files, and none is overwritten") as error:
         gpt2.save(tmp_path, random_params(say()), say())
     assert error.value.exit_code == USAGE
     assert [file.name for file in tmp_path.iterdir()] == ["notes.txt"]
-
-
-def test_the_text_extra_is_asked_for(tmp_path, monkeypatch):
-    folder = write(tmp_path / "in", draw_tensors())
-    monkeypatch.setitem(sys.modules, "safetensors", None)
-    refuses(r'needs the text extra: pip install -e ".\[text\]"', folder, USAGE)

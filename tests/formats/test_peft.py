@@ -66,15 +66,6 @@ def test_the_names_and_shapes_are_those_of_peft(folder):
     assert config["target_modules"] == ["c_attn", "c_fc", "c_proj"]
 
 
-def test_a_base_without_biases_is_the_same_as_with_zeros(tmp_path, random_params, adapters):
-    """So a run without biases in attention has the digest of the GPT-2 folder that it was exported to."""
-    cfg = dataclasses.replace(CFG, attention_bias=False)
-    params = random_params(cfg)
-    gpt2.save(tmp_path / "base", params, cfg)
-    full_cfg, full = gpt2.load(tmp_path / "base")
-    assert gpt2.digest(params, cfg) == gpt2.digest(full, full_cfg) != gpt2.digest(random_params(CFG), CFG)
-
-
 def refuses(pattern, folder, params, exit_code=CHECKPOINT, architecture=model, cfg=CFG):
     with pytest.raises(UserError, match=pattern) as error:
         peft.load(folder, architecture, params, cfg)
@@ -126,19 +117,6 @@ def test_weights_of_another_model_are_refused(folder, params, change, pattern):
     tensors = load_file(folder / peft.WEIGHTS) | change
     save_file({name: tensor for name, tensor in tensors.items() if tensor is not None}, folder / peft.WEIGHTS)
     refuses(pattern, folder, params)
-
-
-def test_a_folder_that_is_none(folder, params, tmp_path):
-    refuses("cannot read .*adapter_config.json .*: give a folder with", tmp_path, params)
-    (folder / peft.WEIGHTS).rename(folder / "adapter_model.bin")
-    refuses("adapter_model.bin is a pickle", folder, params)
-    (folder / "adapter_model.bin").unlink()
-    refuses("cannot read .*adapter_model.safetensors", folder, params)
-    save_file({}, folder / peft.WEIGHTS)
-    refuses("holds no adapter", folder, params)
-    for content in (b"{", b"[]", b"\xff", b"[" * 9999):
-        (folder / peft.CONFIG).write_bytes(content)
-        refuses("adapter_config.json(: peft_type is null| is not valid JSON)", folder, params)
 
 
 def test_another_base_is_refused(folder, params):

@@ -102,20 +102,6 @@ def test_what_is_ignored_stays_ignored():
     assert process.returncode == 143
 
 
-def test_a_full_pipe_does_not_keep_a_command_from_stopping():
-    ours, theirs = os.pipe()
-    os.set_blocking(theirs, False)
-    with pytest.raises(BlockingIOError):
-        while True:
-            os.write(theirs, b"." * 1024)
-    os.set_blocking(theirs, True)
-    with begin("wait", stderr=theirs) as process:
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(15) == 143
-    os.close(ours)
-    os.close(theirs)
-
-
 def test_the_handlers_of_before_come_back():
     before = [signal.getsignal(number) for number in signals.NUMBERS]
     with pytest.raises(SystemExit) as stopped, signals.heard("x"), signals.deferred() as received:

@@ -3,6 +3,7 @@
 So it does after each crossing: from here to there, fine-tuned there and back, trained further here and there again.
 """
 
+import json
 import os
 import shutil
 import subprocess
@@ -31,11 +32,13 @@ SHAPE = "--steps 150 --tokenizer byte_pairs --d_model 24 --n_heads 2 --n_layers 
 FURTHER = "--steps 20 --learning_rate 0.01 --lora_rank 4".split()
 
 
-def apformer(*words):
-    """What a command prints, in a process of its own: here numbers have 64 bits."""
+def apformer(*commands):
+    """What commands print, in one process of their own: here numbers have 64 bits."""
     python_path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     env = os.environ | {"PYTHONPATH": python_path}
-    command = [sys.executable, "-m", "apformer", *map(str, words)]
+    words = json.dumps([[str(word) for word in command] for command in commands])
+    program = "import json, sys; from apformer import cli; sys.exit(any(map(cli.main, json.loads(sys.argv[1]))))"
+    command = [sys.executable, "-c", program, words]
     return subprocess.run(command, check=True, env=env, stdout=subprocess.PIPE, text=True).stdout
 
 
@@ -45,10 +48,12 @@ def runs(tmp_path_factory):
     path = tmp_path_factory.mktemp("finetune")
     (path / "text.txt").write_text(TEXT, encoding="utf-8")
     start = ["train", *FLAGS, "--text", path / "text.txt", "--run_dir"]
-    apformer(*start, path / "scratch-run", *SHAPE)
-    apformer("export", path / "scratch-run", "--to", "gpt2", "--out", path / "scratch")
-    apformer(*start, path / "adapters-run", *FURTHER, "--init_from", path / "scratch")
-    apformer("export", path / "adapters-run", "--to", "gpt2", "--out", path / "adapters")
+    apformer(
+        [*start, path / "scratch-run", *SHAPE],
+        ["export", path / "scratch-run", "--to", "gpt2", "--out", path / "scratch"],
+        [*start, path / "adapters-run", *FURTHER, "--init_from", path / "scratch"],
+        ["export", path / "adapters-run", "--to", "gpt2", "--out", path / "adapters"],
+    )
     return path
 
 
@@ -104,11 +109,10 @@ def test_there_and_back(runs, tmp_path):
     before, after = same_fifty(opened(runs / "scratch"), runs / "scratch"), same_fifty(theirs, there)
     assert (gpt2.load(there)[1]["embedding"]["table"] != gpt2.load(runs / "scratch")[1]["embedding"]["table"]).any()
     greedy = ["--temperature", 0, "--tokens", GENERATED, "--prompt", PROMPT]
-    written = apformer("generate", there, *greedy)
-    assert written == PROMPT + pretrained.load(there).decode(after) + "\n"
     start = ["train", *FLAGS, "--text", runs / "text.txt", "--run_dir", tmp_path / "run", "--steps", 10]
-    apformer(*start, "--init_from", there)
-    apformer("export", tmp_path / "run", "--to", "gpt2", "--out", tmp_path / "back")
+    back = ["export", tmp_path / "run", "--to", "gpt2", "--out", tmp_path / "back"]
+    written = apformer(["generate", there, *greedy], [*start, "--init_from", there], back)
+    assert written.startswith(PROMPT + pretrained.load(there).decode(after) + "\n")
     again = same_fifty(opened(tmp_path / "back"), tmp_path / "back")
     assert len(before) == len(again) == GENERATED
 

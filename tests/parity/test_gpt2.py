@@ -19,7 +19,7 @@ transformers = pytest.importorskip("transformers", reason="parity needs transfor
 pytestmark = pytest.mark.parity
 
 B, T, V, GENERATED = 2, 9, 53, 50
-COUNT = 12
+COUNT = 6
 OPTIONS = {
     "n_head": (1, 2, 3, 5),
     "head_width": (2, 4, 7),

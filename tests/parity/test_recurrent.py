@@ -21,7 +21,7 @@ PARTS = {
     "gru": ("reset_gate", "update_gate", "candidate"),
     "lstm": ("input_gate", "forget_gate", "candidate", "output_gate"),
 }
-every_model = pytest.mark.parametrize("cell, n_layers", [(cell, n) for cell in PARTS for n in (1, 2)])
+every_model = pytest.mark.parametrize("cell, n_layers", [(cell, n) for cell in PARTS for n in (2,)])
 
 
 def random_params(cfg):

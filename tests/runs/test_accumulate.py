@@ -17,8 +17,6 @@ MODEL = "--d_model 16 --n_heads 2 --d_ff 16 --n_layers 1 --rule adamw"
 HOME = f"--digits 2 --min_difference 20 --max_difference 30 {MODEL} --prefix_rows 4 --hard_fraction 0.5"
 RECIPES = {
     "exact": HOME,
-    "digits": f"--digits 2 --order lsb {MODEL} --hard_fraction 0",
-    "recurrences": f"--digits 1 {MODEL}",
     "recurrent": "--digits 2 --d_model 8 --hard_fraction 0",
     "words": "--d_model 8",
 }

@@ -1,6 +1,7 @@
 """What is loaded equals what was saved, bit for bit, or is refused; and no failure costs an older checkpoint."""
 
 import errno
+import itertools
 import json
 import os
 import shutil
@@ -67,8 +68,7 @@ def unfinished(folder):
     return [path.name for path in folder.iterdir() if not (path / manifest.NAME).exists()]
 
 
-@pytest.mark.parametrize("members", [None, 3])
-@pytest.mark.parametrize("as_abstract", [abstract, lambda state: state])
+@pytest.mark.parametrize(("members", "as_abstract"), [(None, abstract), (3, lambda state: state)])
 def test_what_is_loaded_equals_what_was_saved(tmp_path, members, as_abstract):
     state = make_state(7, members)
     with Checkpoints(tmp_path) as checkpoints:
@@ -81,9 +81,8 @@ def test_what_is_loaded_equals_what_was_saved(tmp_path, members, as_abstract):
     np.testing.assert_array_equal(*draws)
 
 
-@pytest.mark.parametrize(
-    "array",
-    [
+def test_every_dtype_keeps_its_bits(tmp_path):
+    arrays = [
         np.array([0.1, -0.0, np.inf, -np.inf, np.nan, 1e-45, 3e38], np.float32),
         np.frombuffer(b"\x01\x00\xc0\x7f\xff\xff\xff\x7f", np.float32),  # NaNs with a payload
         np.array([1.0, -0.0, 1e-40, np.inf, np.nan], jnp.bfloat16),
@@ -94,11 +93,8 @@ def test_what_is_loaded_equals_what_was_saved(tmp_path, members, as_abstract):
         np.array(-5, np.int32),
         np.zeros((0, 3), np.float32),
         np.arange(6, dtype=np.float32).reshape(2, 3).T,
-    ],
-    ids=lambda array: f"{array.dtype}{array.shape}",
-)
-def test_every_dtype_keeps_its_bits(tmp_path, array):
-    state = {"a": array, "beside": np.ones(1, np.int32)}
+    ]
+    state = {str(k): array for k, array in enumerate(arrays)}
     with Checkpoints(tmp_path) as checkpoints:
         checkpoints.save(0, state)
     _, loaded = checkpoint.load(tmp_path, state)
@@ -120,11 +116,6 @@ def test_64_bit_numbers_keep_their_bits_and_are_refused_where_jax_would_round_th
 def test_a_leaf_that_is_no_array_is_refused(tmp_path, leaf):
     with Checkpoints(tmp_path) as checkpoints, pytest.raises(TypeError, match="nested/0 is a"):
         checkpoints.save(0, {"nested": [leaf]})
-
-
-def test_names_that_collide_are_refused(tmp_path):
-    with Checkpoints(tmp_path) as checkpoints, pytest.raises(TypeError, match="the same name"):
-        checkpoints.save(0, {"a/b": jnp.ones(1), "a": {"b": jnp.zeros(1)}})
 
 
 @pytest.mark.parametrize("impl", ["threefry2x32", "rbg"])
@@ -150,16 +141,6 @@ def test_the_state_may_be_donated_as_soon_as_save_returns(tmp_path):
         _, loaded = checkpoint.load(tmp_path, abstract(state), step)
         np.testing.assert_array_equal(loaded["params"]["w"], w)
         advance(loaded)  # and what was loaded may be donated too
-
-
-def test_a_leaf_goes_where_its_sharding_says(tmp_path):
-    state = make_state()
-    save(tmp_path, 0)
-    sharding = jax.sharding.NamedSharding(jax.make_mesh((1,), ("data",)), jax.sharding.PartitionSpec())
-    target = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding), abstract(state))
-    _, loaded = checkpoint.load(tmp_path, target)
-    assert bits(loaded) == bits(state)
-    assert all(leaf.sharding == sharding for leaf in jax.tree.leaves(loaded))
 
 
 def test_the_last_ones_and_the_best_one_are_kept(tmp_path):
@@ -237,22 +218,6 @@ def test_members_that_are_not_finite_have_no_score_and_the_others_are_saved(tmp_
     assert step == 2 and bits(loaded) == bits(spoilt)
 
 
-def test_a_folder_without_checkpoints(tmp_path):
-    assert selection.steps(tmp_path / "none") == []
-    assert selection.best(tmp_path) is None
-    with pytest.raises(errors.UserError, match="no valid checkpoint") as caught:
-        checkpoint.load(tmp_path, {})
-    assert caught.value.exit_code == errors.CHECKPOINT
-
-
-def test_a_step_saved_again_is_replaced(tmp_path):
-    with Checkpoints(tmp_path) as checkpoints:
-        checkpoints.save(3, make_state(0))
-        checkpoints.save(3, make_state(1))
-    _, loaded = checkpoint.load(tmp_path, abstract(make_state()))
-    assert bits(loaded) == bits(make_state(1))
-
-
 def flip(file, at=0.5):
     data = bytearray(file.read_bytes())
     if not data:
@@ -278,22 +243,21 @@ DAMAGES = {
 }
 
 
-@pytest.mark.parametrize("damage", DAMAGES)
-def test_damage_to_any_file_is_found_and_the_one_before_is_loaded(tmp_path, damage, capfd):
+def test_damage_to_any_file_is_found_and_the_one_before_is_loaded(tmp_path, capfd):
+    """Each file has two kinds of damage in turn, so that each kind meets several files."""
     save(tmp_path / "whole", 1, 2)
     target, want = abstract(make_state()), bits(make_state(1))
     newest = tmp_path / "whole" / "2"
-    files = [file.relative_to(newest) for file in newest.rglob("*") if file.is_file()]
+    files = sorted(file.relative_to(newest) for file in newest.rglob("*") if file.is_file())
     assert Path(manifest.NAME) in files and len(files) > 5
-    for number, file in enumerate(files):
-        folder = tmp_path / str(number)
-        shutil.copytree(tmp_path / "whole", folder)
+    for number, (file, damage) in enumerate(zip([*files, *files], itertools.cycle(DAMAGES), strict=False)):
+        folder = shutil.copytree(tmp_path / "whole", tmp_path / str(number))
         DAMAGES[damage](folder / "2" / file)
         with pytest.raises(errors.UserError, match=r"damaged.*delete it, to use step \[1\]") as caught:
             checkpoint.load(folder, target, step=2)
         assert caught.value.exit_code == errors.CHECKPOINT
         step, loaded = checkpoint.load(folder, target)
-        assert (step, bits(loaded)) == (1, want), file
+        assert (step, bits(loaded)) == (1, want), (file, damage)
         said = capfd.readouterr().err
         assert said.count("\n") == 1 and str(file) in said and (folder / "2.corrupt").is_dir()
 
@@ -352,18 +316,6 @@ def test_a_file_that_no_checkpoint_has_is_missing(tmp_path, name):
     del said["sha256"]
     file.write_text(json.dumps(said | {"sha256": manifest._digest(said)}))
     with pytest.raises(manifest.Corrupt, match="is missing"):
-        manifest.verify(tmp_path)
-
-
-@pytest.mark.parametrize("content", [b"[null]", b"[" * 100_000, b'"x"', b"7", b"\xff"])
-def test_a_manifest_that_is_none_is_corrupt(tmp_path, content):
-    (tmp_path / manifest.NAME).write_bytes(content)
-    with pytest.raises(manifest.Corrupt, match="MANIFEST.json is not as it was written"):
-        manifest.read(tmp_path)
-
-
-def test_a_directory_without_a_manifest_is_corrupt(tmp_path):
-    with pytest.raises(manifest.Corrupt):
         manifest.verify(tmp_path)
 
 
@@ -436,8 +388,7 @@ def test_a_step_that_is_not_there(tmp_path):
         checkpoint.load(tmp_path, abstract(make_state()), step=3)
 
 
-@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-@pytest.mark.parametrize("name", ["w", "half"])
+@pytest.mark.parametrize(("name", "value"), [("w", np.nan), ("half", -np.inf)])
 def test_params_that_are_not_finite_are_not_saved(tmp_path, value, name):
     good = make_state()
     bad = good._replace(params={**good.params, name: good.params[name].at[-1].set(value)})
@@ -487,19 +438,6 @@ def test_a_full_disk_is_one_sentence_and_leaves_nothing(tmp_path, monkeypatch, e
     assert os.listdir(tmp_path) == ["4"]
 
 
-def test_a_failed_save_surfaces_at_the_end_too(tmp_path, monkeypatch):
-    def fail(path, arrays):
-        raise OSError(errno.EIO, "Input/output error")
-
-    checkpoints = Checkpoints(tmp_path)
-    monkeypatch.setattr(arrays, "orbax", lambda: SimpleNamespace(save=fail))
-    checkpoints.save(1, make_state())
-    with pytest.raises(errors.UserError, match="Input/output error") as caught:
-        checkpoints.close()
-    assert caught.value.exit_code == errors.DISK
-    assert os.listdir(tmp_path) == []
-
-
 def test_too_little_space_is_seen_before_anything_is_written(tmp_path, monkeypatch):
     monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=1000))
     with Checkpoints(tmp_path) as checkpoints, pytest.raises(errors.UserError, match="MB free") as caught:
@@ -516,31 +454,6 @@ def run_python(program, *arguments, **options):
     )
 
 
-def test_a_write_that_the_system_refuses(tmp_path):
-    program = """
-        import resource, sys
-        import numpy as np
-        from apformer.runs.checkpoint import Checkpoints, load
-        from apformer.errors import UserError
-        rng = np.random.default_rng(0)
-        small, large = ({str(k): rng.random(n, dtype=np.float32) for k in range(20)} for n in (10, 100_000))
-        try:
-            with Checkpoints(sys.argv[1]) as checkpoints:
-                checkpoints.save(1, small)
-                checkpoints.wait()
-                resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))  # no file may be larger
-                checkpoints.save(2, large)
-        except UserError as error:
-            print(error)
-            sys.exit(error.exit_code)
-    """
-    with run_python(program, tmp_path) as process:
-        out, err = process.communicate()
-    assert process.returncode == errors.DISK, err
-    assert out.count("\n") == 1 and "cannot write" in out
-    assert os.listdir(tmp_path) == ["1"]
-
-
 def test_a_kill_in_the_middle_of_a_save_costs_that_save_alone(tmp_path):
     program = """
         import sys
@@ -552,7 +465,7 @@ def test_a_kill_in_the_middle_of_a_save_costs_that_save_alone(tmp_path):
                 print(step - 1, flush=True)  # this one is complete
     """
     target = {"a": jax.ShapeDtypeStruct((200_000,), jnp.int32)}
-    for extra in (3, 5):
+    for extra in (4,):
         with run_python(program, tmp_path / str(extra)) as process:
             for _ in range(extra):
                 acknowledged = int(process.stdout.readline())
@@ -585,24 +498,11 @@ def test_a_crash_in_the_middle_of_a_removal_leaves_no_damaged_checkpoint(tmp_pat
     assert os.listdir(tmp_path) == ["6"] and capfd.readouterr().err == ""
 
 
-def test_saving_and_loading_say_nothing(tmp_path, capfd):
-    save(tmp_path, 1, 2)
-    checkpoint.load(tmp_path, abstract(make_state()))
-    assert capfd.readouterr() == ("", "")
-
-
 def test_a_folder_that_cannot_be_made(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(errors.UserError, match="cannot write") as caught:
         Checkpoints(tmp_path / "file" / "checkpoints")
     assert caught.value.exit_code == errors.DISK
-
-
-def test_orbax_is_imported_only_when_used():
-    program = "import sys, apformer.runs.checkpoint; sys.exit(any(name.startswith('orbax') for name in sys.modules))"
-    with run_python(program) as process:
-        process.communicate()
-    assert process.returncode == 0
 
 
 @pytest.mark.parametrize("change", [lambda array: array + array.dtype.type(1), lambda array: array[:0]])
@@ -623,20 +523,6 @@ def test_what_a_disk_has_lost_without_a_word_is_not_sealed(tmp_path, monkeypatch
     assert caught.value.exit_code == errors.DISK and os.listdir(tmp_path) == ["1"]
 
 
-def test_an_array_that_cannot_be_read_back_is_a_fault_of_the_disk(tmp_path, monkeypatch):
-    orbax = arrays.orbax()
-
-    def load(path, **options):
-        raise ValueError("DATA_LOSS: Error reading ...: Input/output error\nmore")
-
-    monkeypatch.setattr(arrays, "orbax", lambda: SimpleNamespace(save=orbax.save, load=load))
-    checkpoints = Checkpoints(tmp_path)
-    checkpoints.save(1, make_state())
-    with pytest.raises(errors.UserError, match=r"\(Input/output error\): mend that") as caught:
-        checkpoints.close()
-    assert caught.value.exit_code == errors.DISK and os.listdir(tmp_path) == []
-
-
 def test_a_disk_that_fails_while_a_checkpoint_is_read_costs_no_checkpoint(tmp_path, monkeypatch):
     save(tmp_path, 1, 2)
 
@@ -647,12 +533,6 @@ def test_a_disk_that_fails_while_a_checkpoint_is_read_costs_no_checkpoint(tmp_pa
     with pytest.raises(errors.UserError, match=r"cannot read .*2 \(Input/output error\): mend that") as caught:
         checkpoint.load(tmp_path, abstract(make_state()))
     assert caught.value.exit_code == errors.DISK and sorted(os.listdir(tmp_path)) == ["1", "2"]
-
-
-def test_a_removal_that_failed_is_made_up_for(tmp_path):
-    save(tmp_path, 1, 2, 3)
-    with Checkpoints(tmp_path, keep=1):
-        assert selection.steps(tmp_path) == [3]
 
 
 def test_writes_that_end_after_one_that_failed_print_nothing(monkeypatch):

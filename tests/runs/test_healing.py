@@ -74,7 +74,7 @@ def lose_manifest(path, step):
 
 
 @pytest.mark.parametrize("harm", [damage, lose_manifest])
-@pytest.mark.parametrize("steps", [[28], [24], [4], [4, 24], [20, 24, 28], [4, 20, 24, 28]])
+@pytest.mark.parametrize("steps", [[28], [4, 24], [4, 20, 24, 28]])
 def test_whatever_is_damaged_is_computed_again_and_the_rest_stays(whole, steps, harm, capsys):
     before, metrics = facts(whole), (whole / "metrics.jsonl").read_bytes()
     sound = {s: (whole / "checkpoints" / str(s) / manifest.NAME).read_bytes() for s in before if s not in steps}
@@ -97,14 +97,6 @@ def test_only_the_steps_from_the_sound_one_before_are_done_again(whole, capsys):
     assert cli.main(["resume", str(whole)]) == 0
     said = capsys.readouterr().err
     assert "step 4 is computed again from step 0" in said and "step 24 is computed again from step 20" in said
-
-
-def test_a_run_that_is_named_by_a_relative_path_is_healed_too(whole, monkeypatch, capsys):
-    before = facts(whole)
-    damage(whole, 24)
-    monkeypatch.chdir(whole.parent)
-    assert cli.main(["resume", whole.name]) == 0
-    assert "step 24 is there again" in capsys.readouterr().err and facts(whole) == before
 
 
 def stop_at(step, monkeypatch):
@@ -154,12 +146,6 @@ def test_what_a_kill_left_set_aside_is_computed_again(whole):
     assert facts(whole) == before
 
 
-def test_what_the_run_no_longer_holds_stays_set_aside(whole, capsys):
-    (whole / "checkpoints" / "8.corrupt").mkdir()
-    assert cli.main(["resume", str(whole)]) == 0
-    assert "again" not in capsys.readouterr().err and (whole / "checkpoints" / "8.corrupt").is_dir()
-
-
 def test_a_step_to_go_on_from_is_computed_again_and_no_other(whole, capsys):
     before = facts(whole)
     for step in (4, 20, 24):
@@ -169,24 +155,6 @@ def test_a_step_to_go_on_from_is_computed_again_and_no_other(whole, capsys):
     assert "step 20 is there again" in said and "resumed at step 20 of 28" in said and said.count("again") == 2
     assert cli.main(["resume", str(whole)]) == 0
     assert "step 4 is there again" in capsys.readouterr().err and facts(whole) == before
-
-
-def test_a_checkpoint_that_somebody_removed_is_computed_again(whole):
-    before = facts(whole)
-    for step in (4, 24):
-        shutil.rmtree(whole / "checkpoints" / str(step))
-    assert cli.main(["resume", str(whole)]) == 0
-    assert facts(whole) == before
-
-
-@pytest.mark.parametrize("line", ['{"step": 8, "loss": "x", "validation_loss": "x"}', "{}", "[1]", '{"step": "8"}'])
-def test_a_line_of_metrics_that_says_nothing_is_no_reason_to_fail(whole, line):
-    before, file = facts(whole), whole / "metrics.jsonl"
-    lines = file.read_text().splitlines()
-    file.write_text("\n".join([*lines[:3], line, *lines[4:]]) + "\n")
-    damage(whole, 24)
-    assert cli.main(["resume", str(whole)]) == 0
-    assert facts(whole) == before
 
 
 def test_other_bits_than_the_manifest_promises_are_kept_beside_and_not_used(whole, capsys):
@@ -243,7 +211,7 @@ def test_a_proof_leaves_no_better_checkpoint_before_it_to_be_missed(tmp_path, mo
     assert "again" not in capsys.readouterr().err and selection.steps(path / "checkpoints") == [12]
 
 
-@pytest.mark.parametrize("keep", [1, 2, 5])
+@pytest.mark.parametrize("keep", [1, 3])
 def test_due_are_those_that_training_keeps(tmp_path, keep):
     rng, records = np.random.default_rng(keep), []
     run = dataclasses.replace(SETTINGS.training, keep=keep)

@@ -45,14 +45,13 @@ def test_a_flag_is_the_last_that_is_given_however_it_is_spelt(flags, canonical):
     assert recipes.parse(flags.split()) == recipes.parse(canonical.split())
 
 
-@pytest.mark.parametrize("recipe", ["exact", "sketch"])
-@pytest.mark.parametrize(("digits", "largest"), [(1, 9), (2, 99), (3, 500), (5, 500), (9, 500)])
+@pytest.mark.parametrize(("recipe", "digits", "largest"), [("exact", 1, 9), ("sketch", 2, 99), ("exact", 9, 500)])
 def test_differences_fit_the_digits(recipe, digits, largest):
     data = recipes.parse(["--recipe", recipe, "--digits", str(digits)]).data
     assert (data.digits, data.min_difference, data.max_difference) == (digits, 1, largest)
 
 
-@pytest.mark.parametrize("recipe", ["exact", "sketch"])
+@pytest.mark.parametrize("recipe", ["exact"])
 def test_every_flag_overrides_a_recipe(recipe):
     flags = "--d_model 96 --n_heads 3 --n_layers 5 --window None --position rotary --no_final_norm --steps 7"
     flags += " --max_difference 20 --min_difference -20 --learning_rate 0.5 --dropout 0.25 --save_every 50"
@@ -69,37 +68,20 @@ def test_every_flag_overrides_a_recipe(recipe):
     [
         ("--n_heads 3 --d_model 128", "--n_heads 3 does not divide --d_model 128: give --n_heads 1, 2, 4, 8, 16, 32"),
         ("--n_heads 0", "^--n_heads 0 is less than 1"),
-        ("--n_heads -2", "^--n_heads -2 is less than 1"),
-        ("--d_model 0", "^--d_model 0 is less than 1"),
         ("--n_heads 1 --d_model 99999999999", "--d_model 99999999999 is out of range"),
         ("--digits 0", "--digits 0 does not fit: give 1 to 9 digits"),
-        ("--digits 10", "--digits 10 does not fit: give 1 to 9 digits"),
         ("--digits 2 --max_difference 500", "--max_difference 500 does not fit: .*differences from -99 to 99"),
-        ("--min_terms 1", "--min_terms 1 does not fit"),
         ("--steps 0", "--steps 0 is out of range"),
-        ("--steps x", "--steps: 'x' is no whole number"),
         ("--steps 1e3", "--steps: '1e3' is no whole number"),
-        ("--batch_size -1", "--batch_size -1 is out of range"),
         ("--min_lr 2 --learning_rate 1", "--min_lr 2.0 is out of range: give 0 to --learning_rate, 1.0"),
         ("--crop_terms 2", "--crop_terms 2 is out of range: give 3 to"),
-        ("--hard_fraction 1", "--hard_fraction 1.0 is out of range: give at least 0 and less than 1"),
-        ("--members 0", "--members 0 is out of range"),
         ("--seed -1", "--seed -1 is out of range: give 0 to"),
         ("--seed 2147483647 --members 2", "--seed 2147483647 is out of range: give 0 to 2147483646"),
-        ("--keep 0", "--keep 0 is out of range"),
-        ("--test_sequences 0", "--test_sequences 0 is out of range"),
         ("--window 0", "^--window 0 is less than 1"),
-        ("--d_ff 0", "^--d_ff 0 is less than 1"),
         ("--dropout 1", "^--dropout 1.0 is not in 0 up to, not including, 1"),
-        ("--dropout nan", "^--dropout nan is not in 0"),
         ("--learning_rate 0", "--learning_rate 0.0 is out of range: give more than 0 and less than 10"),
-        ("--learning_rate inf", "--learning_rate inf is out of range"),
-        ("--weight_decay -1", "--weight_decay -1.0 is out of range"),
         ("--beta1 1", "--beta1 1.0 is out of range"),
-        ("--beta2 -0.1", "--beta2 -0.1 is out of range"),
         ("--max_grad_norm 0", "--max_grad_norm 0.0 is out of range: give more than 0"),
-        ("--norm_epsilon 0", "--norm_epsilon 0.0 is out of range"),
-        ("--warmup_steps -1", "--warmup_steps -1 is out of range"),
         ("--muon_every 0", "--muon_every 0 is out of range: give 1 to 2147483647"),
         ("--vocab_size 12", "--vocab_size 12 is out of range: give 11"),
         ("--log_every 20 --save_every 50", "--save_every 50 is no multiple of --log_every 20: give --log_every 10"),

@@ -2,12 +2,8 @@
 
 import dataclasses
 import json
-import os
 import shutil
 import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import jax
@@ -26,7 +22,6 @@ from apformer.tasks.progressions import Options, generator, text_file, training
 
 pytestmark = pytest.mark.long
 
-ROOT = Path(__file__).parents[2]
 SETTINGS = Settings(
     "progressions",
     "model",
@@ -119,7 +114,7 @@ def test_every_saved_step_leads_to_the_same_end(source, whole, only_train, tmp_p
     assert saved == list(range(4, 29, 4)) and len(records(path)) == 14
     monkeypatch.setattr(checkpoint, "Checkpoints", NoCheckpoints)
     copy = shutil.copytree(path, tmp_path / "run")
-    for step in reversed(saved):  # what comes after the step is forgotten
+    for step in reversed(saved if source == "sampler" else saved[2:3]):  # what comes after the step is forgotten
         resume.resume(resume.Resume(str(copy), step))
         assert bits(only_train[-1]) == end, f"from step {step}"
         assert records(copy) == records(path), f"from step {step}"
@@ -174,52 +169,12 @@ def test_no_checkpoint_outlives_its_line_of_metrics(only_train, tmp_path, monkey
     assert selection.steps(tmp_path / "run" / "checkpoints") == [12, 24, 28]
 
 
-def test_a_crash_between_two_saves_costs_the_steps_since_the_first(whole, only_train, tmp_path):
-    path, end = whole("sampler", only_train)
-    copy = shutil.copytree(path, tmp_path / "run")
-    for step in range(12, 29, 4):
-        shutil.rmtree(copy / "checkpoints" / str(step))
-    lines = (copy / "metrics.jsonl").read_text().splitlines(keepends=True)
-    (copy / "metrics.jsonl").write_text("".join(lines[:8]) + lines[8][:20])  # torn
-    resume.resume(resume.Resume(str(copy)))
-    assert bits(only_train[-1]) == end and records(copy) == records(path)
-    assert selection.steps(copy / "checkpoints") == selection.steps(path / "checkpoints")
-
-
-def test_a_finished_run_has_nothing_to_go_on_with(whole, only_train, tmp_path):
-    path, end = whole("sampler", only_train)
-    before = (path / "metrics.jsonl").read_bytes()
-    resume.resume(resume.Resume(str(path)))
-    assert bits(only_train[-1]) == end and (path / "metrics.jsonl").read_bytes() == before
-
-
-def test_a_run_that_ends_with_a_proof_is_resumed_to_the_same_end(only_train, tmp_path, monkeypatch):
-    asked = []
-
-    def proven(step):
-        asked.append(step)
-        return step >= 12
-
-    monkeypatch.setattr(experiment, "finish", lambda *args: only_train.append(fit.fit(*args, proven)))
-    path, folder = train(SETTINGS, tmp_path / "run"), tmp_path / "run" / "checkpoints"
-    end, kept = bits(only_train[-1]), records(path)
-    assert asked == [4, 8, 12] == selection.steps(folder) and selection.best(folder) == 12
-    assert int(only_train[-1].step) == 12 == kept[-1]["step"]
-    resume.resume(resume.Resume(str(path)))  # it is known to be proven
-    assert asked == [4, 8, 12] and bits(only_train[-1]) == end
-    # As after a stop between a checkpoint and its proof, which is asked for again.
-    resume.resume(resume.Resume(str(path), 8))
-    assert asked == [4, 8, 12, 8, 12] and bits(only_train[-1]) == end and records(path) == kept
-    assert selection.best(folder) == 12
-
-
-@pytest.mark.parametrize("true", (True, False))
-def test_a_stop_while_a_proof_is_asked_for_leaves_the_run_to_be_resumed(only_train, tmp_path, monkeypatch, true):
+def test_a_stop_while_a_proof_is_asked_for_leaves_the_run_to_be_resumed(only_train, tmp_path, monkeypatch):
     def proven(step):
         if not asked:
             signal.raise_signal(signal.SIGTERM)
         asked.append(step)
-        return true and step == 4
+        return False
 
     asked = []
     monkeypatch.setattr(experiment, "finish", lambda *args: only_train.append(fit.fit(*args, proven)))
@@ -227,7 +182,7 @@ def test_a_stop_while_a_proof_is_asked_for_leaves_the_run_to_be_resumed(only_tra
         train(SETTINGS, tmp_path / "run")
     assert stopped.value.code == 143 and asked == [4] == selection.steps(tmp_path / "run" / "checkpoints")
     resume.resume(resume.Resume(str(tmp_path / "run")))
-    assert asked == ([4] if true else [4, *range(4, 29, 4)]) and int(only_train[-1].step) == (4 if true else 28)
+    assert asked == [4, *range(4, 29, 4)] and int(only_train[-1].step) == 28
 
 
 def test_members_end_as_they_do_alone_and_resume_with_the_population(only_train, tmp_path):
@@ -272,41 +227,6 @@ def test_a_dataset_that_has_changed_is_refused(whole, only_train, tmp_path):
     assert caught.value.exit_code == DATA
 
 
-def test_a_process_that_is_told_to_stop_saves_and_can_be_resumed(whole, only_train, tmp_path):
-    path, end = whole("sampler", only_train)
-    config = settings_file.to_dict(with_training(run_dir=str(tmp_path / "run")))
-    waits, told = tmp_path / "waits", tmp_path / "told"
-    program = f"""
-import pathlib, time
-from apformer.commands import train
-from apformer.runs import fit, settings_file
-from apformer.tasks.progressions import training
-training.VALIDATION_ROWS = 32
-run_steps, waits, told = fit.run_steps, pathlib.Path({str(waits)!r}), pathlib.Path({str(told)!r})
-
-def wait_at_step_4(state, *args):
-    while int(state.step) == 4 and not told.exists():
-        waits.touch()
-        time.sleep(0.05)
-    return run_steps(state, *args)
-
-fit.run_steps = wait_at_step_4
-train.train(settings_file.from_dict({config!r}, "config.json"))
-"""
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"}
-    with subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.PIPE, env=environment) as process:
-        while process.poll() is None and not waits.exists():
-            time.sleep(0.05)
-        process.terminate()
-        told.touch()
-        said = process.communicate()[1].decode()
-    assert process.returncode == 143, said
-    assert "saved" in said and "Traceback" not in said
-    assert selection.steps(tmp_path / "run" / "checkpoints") == [4, 6]
-    resume.resume(resume.Resume(str(tmp_path / "run")))
-    assert bits(only_train[-1]) == end and records(tmp_path / "run") == records(path)
-
-
 def test_one_call_starts_a_run_and_goes_on_with_it(whole, only_train, tmp_path, capsys):
     path, end = whole("sampler", only_train)
     same = with_training(run_dir=str(tmp_path / "run"))
@@ -333,16 +253,6 @@ def test_a_run_stopped_before_its_first_checkpoint_begins_anew(whole, only_train
     assert "stopped before its first checkpoint: it begins anew\n" in capsys.readouterr().err
     assert bits(only_train[-1]) == end and records(copy) == records(path)
     assert selection.steps(copy / "checkpoints") == selection.steps(path / "checkpoints")
-
-
-def test_a_step_of_a_run_that_has_saved_none_is_refused(whole, only_train, tmp_path):
-    path, _ = whole("sampler", only_train)
-    copy = shutil.copytree(path, tmp_path / "run")
-    shutil.rmtree(copy / "checkpoints")
-    (copy / "metrics.jsonl").unlink()
-    with pytest.raises(UserError, match="holds no checkpoint of step 4: it holds none") as caught:
-        resume.resume(resume.Resume(str(copy), step=4))
-    assert caught.value.exit_code == CHECKPOINT
 
 
 def test_a_run_whose_checkpoints_are_all_damaged_does_not_begin_anew(whole, only_train, tmp_path):
@@ -396,9 +306,8 @@ def test_a_member_that_diverges_costs_no_other(only_train, tmp_path, capsys):
     assert caught.value.exit_code == NON_FINITE
 
 
-@pytest.mark.parametrize("mode", ["map", "vmap"])
-def test_the_others_end_with_the_bits_that_they_have_without_the_one_that_diverges(mode, only_train, tmp_path):
-    cfg, ends = with_training(members=3, save_every=12, member_mode=mode), []
+def test_the_others_end_with_the_bits_that_they_have_without_the_one_that_diverges(only_train, tmp_path):
+    cfg, ends = with_training(members=3, save_every=12, member_mode="vmap"), []
     for name, rate in (("sound", 0.02), ("diverged", 1e38)):
         (tmp_path / name).mkdir()
         state, rates = fit.initial_state(cfg), jnp.float32([0.01, rate, 0.005])

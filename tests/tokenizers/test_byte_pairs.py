@@ -1,18 +1,15 @@
 """Byte pairs have the ids, merges and files of `minbpe`, and the tokens of the `tokenizers` library."""
 
-import json
-from collections import Counter
 from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from apformer.errors import DATA, DISK, USAGE, UserError
+from apformer.errors import DATA, DISK, UserError
 from apformer.tokenizers import pretrained
-from apformer.tokenizers import text as text_tokenizer
-from apformer.tokenizers.byte_pairs import Tokenizer, count_pairs, load, merge, train
-from apformer.tokenizers.chunks import BYTES, GPT2_PATTERN, GPT4_PATTERN, split
+from apformer.tokenizers.byte_pairs import Tokenizer, load, train
+from apformer.tokenizers.chunks import GPT2_PATTERN, GPT4_PATTERN, split
 from tests.helpers.small_texts import TEXTS, any_text, few_letters
 
 pytest.importorskip("tokenizers", reason='the library comes with the text extra: pip install -e ".[text]"')
@@ -61,25 +58,6 @@ def test_of_equally_frequent_pairs_the_one_that_the_text_has_first_is_merged():
     assert train("cd ab ab", 257).merges == ((SPACE, A),)  # twice, as `a b`, and before it
 
 
-def test_pairs_that_overlap():
-    assert train("aaaaa", 257).merges == ((A, A),)
-    assert Tokenizer(((A, A),)).encode("aaaaa") == [256, 256, A]  # from left to right
-    assert train("aaa", 1000).merges == ((A, A), (256, A))
-    assert train("bc aaa", 257).merges == ((A, A),)  # `a a` counts twice in aaa
-
-
-def test_nothing_is_merged_from_one_chunk_to_the_next():
-    assert train("a b a b a b", 1000).merges == ((SPACE, B), (SPACE, A))
-
-
-def test_a_vocabulary_of_bytes_alone():
-    assert train(TEXTS["english"], 256) == train("", 300) == Tokenizer()
-    assert Tokenizer().encode("é") == [0xC3, 0xA9]
-    with pytest.raises(UserError, match="vocab_size 255 is under 256, the number of bytes") as error:
-        train("a", 255)
-    assert error.value.exit_code == USAGE
-
-
 def plainly(text, vocab_size):
     """The merges of a text, learned from all its chunks again and again, as `minbpe` does."""
     rows, merges = [[*chunk.encode()] for chunk in split(text)], []
@@ -118,31 +96,11 @@ def test_tokens_are_those_of_the_library_for_the_same_merges(tmp_path, text):
         assert tokenizer.decode(tokenizer.encode(other)) == other
 
 
-@each_text
-def test_the_library_learns_each_merge_from_a_most_frequent_pair(text):
-    content = json.loads(text_tokenizer.train_byte_pairs(text, 256 + 150).to_json())["model"]
-    id_of = {letters: token if token > 255 else BYTES[token] for letters, token in content["vocab"].items()}
-    chunks = [([*chunk.encode()], count) for chunk, count in Counter(split(text)).items()]
-    for new, (left, right) in enumerate(content["merges"], 256):
-        counts = count_pairs(chunks)
-        assert counts[id_of[left], id_of[right]] == max(counts.values())
-        chunks = [(merge(row, (id_of[left], id_of[right]), new), count) for row, count in chunks]
-    assert new == 256 + 150 - 1
-
-
 @settings(max_examples=500)
 @given(any_text)
 def test_any_text_comes_back(text):
     tokenizer = Tokenizer(((SPACE, A), (0xC3, 0xA9), (256, 257), (0xF0, 0x9F)))
     assert tokenizer.decode(tokenizer.encode(text)) == text
-
-
-def test_tokens_that_are_no_text():
-    assert Tokenizer().decode([A, 0xC3, B]) == "a\ufffdb"
-    for token in (256, -1):
-        with pytest.raises(UserError, match=f"token 2 is {token}, which the vocabulary lacks") as error:
-            Tokenizer().decode([A, token])
-        assert error.value.exit_code == DATA
 
 
 def test_special_tokens_are_refused_unless_they_are_allowed():
@@ -202,11 +160,3 @@ def test_a_damaged_file_is_refused(tmp_path, content, sentence):
     with pytest.raises(UserError) as error:
         load(path)
     assert f"{path}, {sentence}" in str(error.value) and error.value.exit_code == DATA
-
-
-def test_merges_that_make_the_same_token_twice_are_for_reading_alone(tmp_path):
-    twice = Tokenizer(((A, A), (256, A), (A, 256)))
-    twice.save(tmp_path / "toy.model")
-    assert load(tmp_path / "toy.model") == twice
-    with pytest.raises(UserError, match="toy.model has the same token twice"):
-        pretrained.load(tmp_path / "toy.model")

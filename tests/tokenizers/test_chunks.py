@@ -5,8 +5,8 @@ import sys
 import pytest
 from hypothesis import given, settings
 
-from apformer.errors import DATA, USAGE, UserError
-from apformer.tokenizers.chunks import BYTES, GPT2_PATTERN, GPT4_PATTERN, refuse_special, split
+from apformer.errors import USAGE, UserError
+from apformer.tokenizers.chunks import BYTES, GPT2_PATTERN, GPT4_PATTERN, split
 from tests.helpers.small_texts import TEXTS, any_text, every_pair_of_kinds, kinds
 
 pytest.importorskip("tokenizers", reason='the library comes with the text extra: pip install -e ".[text]"')
@@ -28,10 +28,6 @@ def test_chunks_of_gpt2():
     assert split("two words, 12345\n\n x", GPT2_PATTERN) == ["two", " words", ",", " 12345", "\n\n", " x"]
     assert split("don't HE'LL'S a,b", GPT2_PATTERN) == ["don", "'t", " HE", "'", "LL", "'", "S", " a", ",", "b"]
     assert split("x = y;\n\n\t  if", GPT2_PATTERN) == ["x", " =", " y", ";", "\n\n\t ", " if"]
-
-
-def test_without_a_pattern_a_text_is_one_chunk():
-    assert split("two words", "") == ["two words"] and split("", "") == []
 
 
 @pytest.mark.parametrize(
@@ -66,21 +62,6 @@ def test_chunks_joined_are_the_text(text):
 def test_each_byte_has_one_token():
     assert sorted(BYTES) == list(range(256))
     assert [BYTES.index(ord(letter)) for letter in "!?2t "] == [0, 30, 17, 83, 220]  # as published
-
-
-def test_half_a_character_is_refused():
-    with pytest.raises(UserError, match="character 2 is '.udc00', half of a character; give a text in UTF-8") as error:
-        split("a\udc00")
-    assert error.value.exit_code == DATA
-
-
-def test_a_special_token_is_refused_unless_it_is_allowed():
-    for allowed in ((), {"<b>"}, ["<b>"]):
-        with pytest.raises(UserError, match=r"character 3 begins the special token <a>: give --special_tokens, in Pyt"):
-            refuse_special("xx<a><b>", ["<a>", "<b>"], allowed)
-    for allowed in ("all", {"<a>", "<b>"}):
-        refuse_special("xx<a><b>", ["<a>", "<b>"], allowed)
-    refuse_special("xx<b", ["<a>", "<b>"], ())
 
 
 def test_without_the_extra_one_sentence_says_what_to_install(monkeypatch):

@@ -4,8 +4,7 @@ import time
 
 import pytest
 
-from apformer.errors import DATA, DISK, USAGE, UserError
-from apformer.tokenizers import pretrained
+from apformer.errors import DATA, USAGE, UserError
 from apformer.tokenizers import text as text_tokenizer
 from apformer.tokenizers.chunks import BYTES
 from apformer.tokenizers.pretrained import load, save
@@ -92,18 +91,6 @@ def test_an_end_of_text_in_the_text_is_text_for_a_tokenizer_that_has_none(byte_p
     assert byte_pairs.decode(byte_pairs.encode("<|endoftext|>")) == "<|endoftext|>"
 
 
-def test_tokens_that_were_added_stream_as_they_decode(tmp_path, library, byte_pairs):
-    tokenizer = library.Tokenizer.from_str(byte_pairs.to_json())
-    tokenizer.add_special_tokens(["<|end of text|>", "日"])
-    loaded = load(write_json(tmp_path, tokenizer))
-    assert loaded.vocab_size == 402
-    text = "a<|end of text|>b日"
-    tokens_T = loaded.encode(text, allowed_special="all")
-    assert tokens_T.tolist()[-1] == 401 and loaded.special_tokens == {400, 401}
-    assert loaded.decode(tokens_T) == text
-    assert b"".join(loaded.bytes_of(token) for token in tokens_T).decode("utf-8") == text
-
-
 def test_a_special_token_in_a_text_is_refused_unless_it_is_allowed(tmp_path, library):
     tokenizer = load(write_gpt2(tmp_path))
     with pytest.raises(UserError, match=r"character 5 begins the special token <\|endoftext\|>: give --s") as error:
@@ -136,27 +123,6 @@ def test_a_token_keeps_its_id_where_others_are_left_out(tmp_path, byte_pairs, wi
     assert capfd.readouterr() == ("", "")  # the library has been known to print a warning of gaps
 
 
-@pytest.mark.parametrize("token", [802, 10**9])
-def test_more_gaps_than_tokens_are_refused(tmp_path, with_end, token):
-    with_end["added_tokens"][0]["id"] = token
-    (tmp_path / "tokenizer.json").write_text(json.dumps(with_end))
-    sizes = f"has 401 tokens and ids up to {token:,}, so that more than half are unused"
-    assert sizes in refusal(tmp_path / "tokenizer.json")
-
-
-def test_an_id_that_two_tokens_have_is_refused(tmp_path, with_end):
-    with_end["added_tokens"][0]["id"] = 7
-    (tmp_path / "tokenizer.json").write_text(json.dumps(with_end))
-    assert 'gives "<|end|>" the id 7, which it cannot have' in refusal(tmp_path / "tokenizer.json")
-
-
-def test_a_tokenizer_that_cuts_or_pads_does_so_no_more(tmp_path, library, byte_pairs):
-    tokenizer = library.Tokenizer.from_str(byte_pairs.to_json())
-    tokenizer.enable_truncation(5)
-    tokenizer.enable_padding(length=10_000)
-    assert load(write_json(tmp_path, tokenizer)).encode(ALL).tolist() == byte_pairs.encode(ALL).tolist()
-
-
 def refusal(path, code=DATA):
     with pytest.raises(UserError) as error:
         load(path)
@@ -185,20 +151,6 @@ def test_a_damaged_file_is_refused(tmp_path, content, key):
     (tmp_path / "tokenizer.json").write_bytes(content)
     assert key in refusal(tmp_path / "tokenizer.json")
     refusal(tmp_path)
-
-
-@pytest.mark.parametrize("content", ["7", "[]", "{}", '{"a": 0, "b": 1}', '{"version": "1.0", "model": {}}'])
-def test_what_is_no_tokenizer_is_refused(tmp_path, library, content):
-    (tmp_path / "vocab.json").write_text(content)
-    assert "give a tokenizer.json, or the folder of a vocab.json and a merges.txt" in refusal(tmp_path / "vocab.json")
-
-
-def test_a_place_without_a_tokenizer_is_refused(tmp_path):
-    assert "holds no tokenizer: put its tokenizer.json there, or its vocab.json and merges.txt" in refusal(tmp_path)
-    assert "cannot be read (No such file or directory)" in refusal(tmp_path / "none")
-    assert "cannot be read (File name too long)" in refusal(tmp_path / ("x" * 300))
-    (tmp_path / "vocab.json").write_text("{}")
-    assert "holds no tokenizer" in refusal(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -275,28 +227,6 @@ def test_a_hostile_tokenizer_takes_neither_memory_nor_time(tmp_path, library, by
     assert time.process_time() - began < 20
 
 
-def test_a_stop_while_a_tokenizer_is_read_is_no_fault_of_its_file(tmp_path, byte_pairs, monkeypatch):
-    save(byte_pairs, tmp_path / "tokenizer.json")
-
-    def stop(tokenizer):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(pretrained, "_PROBES", (7,))  # the library refuses what is no text
-    assert "does not give every text back" in refusal(tmp_path / "tokenizer.json")
-    monkeypatch.setattr(pretrained, "_is_plain", stop)
-    with pytest.raises(KeyboardInterrupt):
-        load(tmp_path / "tokenizer.json")
-
-
-def test_bytes_by_another_name_are_refused(tmp_path, library):
-    tokenizer = library.Tokenizer(
-        library.models.BPE({f"<0x{byte:02X}>": byte for byte in range(256)}, [], byte_fallback=True)
-    )
-    tokenizer.decoder = library.decoders.Sequence([library.decoders.ByteFallback(), library.decoders.Fuse()])
-    assert tokenizer.decode(tokenizer.encode("é ").ids) == "é "
-    assert "give byte-level byte pairs" in refusal(write_json(tmp_path, tokenizer) / "tokenizer.json")
-
-
 def test_characters_need_no_extra_and_byte_pairs_say_which(tmp_path, byte_pairs, monkeypatch):
     save(train_characters(ALL), tmp_path / "characters.json")
     save(byte_pairs, tmp_path / "byte_pairs.json")
@@ -307,9 +237,3 @@ def test_characters_need_no_extra_and_byte_pairs_say_which(tmp_path, byte_pairs,
         with pytest.raises(UserError, match="byte pairs need the text extra") as error:
             load(path)
         assert error.value.exit_code == USAGE
-
-
-def test_a_place_that_cannot_be_written(tmp_path):
-    with pytest.raises(UserError, match="cannot be written") as error:
-        save(Characters("ab"), tmp_path / "none" / "tokenizer.json")
-    assert error.value.exit_code == DISK

@@ -2,11 +2,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from apformer.errors import DATA, USAGE, UserError
-from apformer.tokenizers import text as text_tokenizer
-from apformer.tokenizers.text import Characters, check_vocabulary, stream, train_byte_pairs, train_characters
+from apformer.tokenizers.text import Characters, stream, train_byte_pairs, train_characters
 from tests.helpers.small_texts import TEXTS, any_text, kinds
 
 ALL = "".join(TEXTS.values())
@@ -60,35 +58,10 @@ def test_any_text_comes_back_from_byte_pairs(byte_pairs, text):
     assert byte_pairs.decode(tokens_T) == text
 
 
-@given(text=any_text.filter(len))
-def test_any_text_comes_back_from_its_characters(text):
-    tokenizer = train_characters(text)
-    assert tokenizer.vocab_size == len(set(text))
-    assert tokenizer.decode(tokenizer.encode(text)) == text
-    tokens_V = np.arange(tokenizer.vocab_size)
-    assert tokenizer.encode(tokenizer.decode(tokens_V)).tolist() == tokens_V.tolist()
-
-
-def test_no_tokens(tokenizer):
-    assert tokenizer.encode("").dtype == np.int32
-    assert tokenizer.encode("").tolist() == []
-    assert tokenizer.decode([]) == "".join(stream(tokenizer, [])) == ""
-
-
 def test_the_vocabulary_is_as_large_as_asked_or_as_the_text_allows(byte_pairs):
     assert byte_pairs.vocab_size == 400
     assert train_byte_pairs("abab abc", 1000).vocab_size == 260
     assert train_byte_pairs("abab abc", 256).vocab_size == 256
-
-
-def test_a_long_text_is_encoded_in_parts_as_it_is_at_once(byte_pairs, monkeypatch):
-    text = ALL + "\n\na\n\n\nb. \n \nc!\n\nd\r\n\r\ne" * 50
-    at_once = byte_pairs.encode(text).tolist()
-    merged_at_once = train_byte_pairs(text, 400).to_json()
-    for block in (1, 2, 3, 50, 1000):
-        monkeypatch.setattr(text_tokenizer, "_BLOCK", block)
-        assert byte_pairs.encode(text).tolist() == at_once
-    assert train_byte_pairs(text, 400).to_json() == merged_at_once
 
 
 @pytest.mark.parametrize("text", TEXTS.values(), ids=list(TEXTS))
@@ -98,12 +71,6 @@ def test_a_stream_is_the_text_in_whole_characters(tokenizer, text):
     assert "".join(pieces) == text
     assert "\ufffd" not in "".join(pieces)
     assert len(pieces) > 100
-
-
-@settings(max_examples=200)
-@given(tokens=st.lists(st.integers(0, 399), max_size=20) | st.lists(st.integers(94, 255), max_size=20))
-def test_a_stream_of_any_tokens_is_what_decode_makes_of_them(byte_pairs, tokens):
-    assert "".join(stream(byte_pairs, tokens)) == byte_pairs.decode(tokens)
 
 
 def test_a_stream_waits_for_the_rest_of_a_character_and_no_longer():
@@ -133,15 +100,6 @@ def test_a_character_outside_the_vocabulary_is_named(text, position, shown):
     assert error.value.exit_code == DATA
 
 
-def test_half_a_character_is_named(byte_pairs):
-    for refuse in (byte_pairs.encode, train_characters, lambda text: train_byte_pairs(text, 300)):
-        with pytest.raises(
-            UserError, match=r"character 3 is '\\udcff', half of a character; give a text in UTF-8"
-        ) as error:
-            refuse("ab\udcffc")
-        assert error.value.exit_code == DATA
-
-
 def test_an_id_outside_the_vocabulary_is_named_and_never_clamped(tokenizer):
     size = tokenizer.vocab_size
     for read in (tokenizer.decode, lambda tokens: list(stream(tokenizer, tokens[1:]))):
@@ -162,15 +120,4 @@ def test_what_no_vocabulary_can_be_made_from():
     for refuse in (train_characters, lambda text: train_byte_pairs(text, 300)):
         with pytest.raises(UserError, match="the text is empty: give one") as error:
             refuse("")
-        assert error.value.exit_code == DATA
-
-
-def test_the_vocabulary_must_be_the_models():
-    tokenizer = train_characters("hello, world")
-    check_vocabulary(tokenizer, 9, "the run")
-    for vocab_size in (8, 10):
-        with pytest.raises(UserError) as error:
-            check_vocabulary(tokenizer, vocab_size, "the run")
-        sizes = f"the run has a vocabulary of {vocab_size} tokens and the tokenizer one of 9"
-        assert str(error.value) == f"{sizes}: give the tokenizer that the model was trained with"
         assert error.value.exit_code == DATA

@@ -47,11 +47,6 @@ def test_rare_words_are_dropped_before_there_are_windows():
     assert words_T.dtype == passage_T.dtype == length.dtype == jnp.int32
 
 
-def test_a_text_without_words_of_the_vocabulary_is_empty():
-    words_T, passage_T, length = words.encode([["x"]], ["a"])
-    assert words_T.shape == passage_T.shape == (0,) and length == 0
-
-
 @given(seed=st.integers(0, 1000), length=st.integers(1, 41), per_passage=st.sampled_from([1, 2, 7, 1000]))
 def test_a_window_is_of_the_text_around_its_centre(seed, length, per_passage):
     centre_B, context_BW, inside_BW = map(
@@ -76,16 +71,6 @@ def test_the_reach_is_uniform_and_the_same_to_both_sides(key):
     np.testing.assert_allclose(inside_BW.mean(0), np.array([1, 2, 3, 3, 2, 1]) / 3, atol=6 * 0.5 / B**0.5)
 
 
-def test_every_word_is_the_centre_equally_often(key):
-    counts = np.bincount(np.asarray(sample(key, corpus(8)).centre_B), minlength=8)
-    np.testing.assert_allclose(counts / B, 1 / 8, atol=6 * (1 / 8 / B) ** 0.5)
-
-
-def test_windows_differ_from_key_to_key(key):
-    one, other = (sample(k, corpus(1000)).centre_B for k in jax.random.split(key))
-    assert (one != other).any() and (sample(key, corpus(1000)).centre_B == sample(key, corpus(1000)).centre_B).all()
-
-
 def test_the_kept_share_by_hand():
     """Shares 1/2, 9/20 and 1/20 of the text, threshold 1/8: sqrt(1/4), sqrt(5/18), and all of the rare one."""
     kept_V = words.kept_share(np.array([50, 45, 5]), 1 / 8)
@@ -104,10 +89,3 @@ def test_subsampling_drops_frequent_words_and_keeps_the_order(key):
     assert counts[0] == 0 and counts[2] == 1666 and abs(counts[1] - 1667 / 4) < 6 * (1667 * 3 / 16) ** 0.5
     np.testing.assert_array_equal(passage_T[words_T == 2], np.arange(2, length, 3) // 7)
     assert (np.diff(passage_T) >= 0).all()
-
-
-def test_nothing_is_dropped_where_all_stays_and_everything_where_nothing_does(key):
-    text = corpus(41)
-    for before, after in zip(text, subsample(key, text, jnp.ones(41)), strict=True):
-        np.testing.assert_array_equal(before, after)
-    assert subsample(key, text, jnp.zeros(41)).length == 0

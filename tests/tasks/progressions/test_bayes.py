@@ -52,25 +52,9 @@ def test_floor_and_nats_equal_brute_force(cfg):
     np.testing.assert_allclose(bayes_nats(rows, cfg), list(nats.values()), rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("cfg", SMALL)
-def test_mean_nats_over_all_draws_is_the_floor(cfg):
-    draws, p_B = zip(*enumerate_draws(cfg), strict=True)
-    rows = Progressions(*np.array(draws, np.int32).T)
-    nats = np.dot(p_B, bayes_nats(rows, cfg))
-    characters = np.dot(p_B, rows.terms_B * (cfg.digits + 1) - 2)
-    assert nats / characters == pytest.approx(bayes_floor(cfg), rel=1e-12, abs=1e-14)
-
-
 @pytest.mark.parametrize(("digits", "floor"), [(3, 0.4743), (4, 0.0973), (5, 0.0507)])
 def test_floor_of_the_default_task(digits, floor):
     assert round(bayes_floor(Config(digits=digits)), 4) == floor
-
-
-def test_the_mirrored_task_has_the_same_floor():
-    # first -> 10^D - 1 - first turns the first character c into 9 - c.
-    upwards = Config(digits=2, max_terms=4, min_difference=1, max_difference=20)
-    downwards = Config(digits=2, max_terms=4, min_difference=-20, max_difference=-1)
-    assert bayes_floor(upwards) == pytest.approx(bayes_floor(downwards), rel=1e-12)
 
 
 def test_floor_sums_over_blocks_of_differences(monkeypatch):

@@ -16,7 +16,7 @@ from apformer import model
 from apformer.decoding.bind import Model
 from apformer.tasks.batch import Batch
 from apformer.tasks.progressions.bayes import bayes_nats
-from apformer.tasks.progressions.evaluation import carries, evaluate, padded_terms, table, term_matches
+from apformer.tasks.progressions.evaluation import carries, evaluate, table, term_matches
 from apformer.tasks.progressions.generator import Config, Progressions, draw, encode_rows, render
 
 V, SPACE = 11, 10
@@ -118,13 +118,6 @@ def test_a_term_without_its_space_is_wrong():
     assert result["errors"][-1] == {"row": "30 40 50", "term": 3, "expected": " 50", "predicted": "050"}
 
 
-def test_at_most_two_hundred_examples_of_wrong_terms_are_kept_from_all_over():
-    row = " ".join(f"{value:02}" for value in range(10, 50))
-    result = evaluate(rows_of(*6 * [row]), 2, arithmetician(2, space=3))
-    assert result["terms"] == 228
-    assert [error["term"] for error in result["errors"]] == list(range(3, 41, 2)) * 6
-
-
 def test_exact_match_is_kept_for_each_tenth_of_first_terms_and_each_group_of_differences():
     result = evaluate(rows_of("07 10 13 16", "50 40 30"), 2, arithmetician(2, lambda before, n: before == 13))
     cells = result["by_first_and_difference"]
@@ -132,17 +125,6 @@ def test_exact_match_is_kept_for_each_tenth_of_first_terms_and_each_group_of_dif
     found = {(i, k): cell for i, row in enumerate(cells) for k, cell in enumerate(row) if cell["count"]}
     half = {"count": 2, "teacher_forced": 0.5, "free_running": 0.5}
     assert found == {(0, 6): half, (5, 0): {"count": 1, "teacher_forced": 1, "free_running": 1}}
-
-
-def test_rows_of_two_terms_alone_have_no_share():
-    result = evaluate(rows_of("07 10", "90 40"), 2, arithmetician(2), bayes_nats=np.array([1.0, 2.0]))
-    assert (result["sequences"], result["terms"]) == (2, 0)
-    assert result["exact_teacher_forced"] is result["exact_free_running"] is result["exact_sequences"] is None
-    assert (result["by_position"], result["by_carries"]) == ([], [])
-    assert result["bayes_nats_per_char"] == 3 / 8
-    assert "-" in table(result)
-    with pytest.raises(ValueError, match="no progression"):
-        evaluate(Progressions(*np.zeros((3, 0), np.int32)), 2, arithmetician(2))
 
 
 def slips(before, number):
@@ -246,20 +228,6 @@ def test_carries_are_those_of_column_addition(case):
     low, step = min(a, b), abs(a - b)
     up, down = carries(np.array([low, low + step]), np.array([step, -step]), digits)
     assert up == down == column_addition(low, step)
-
-
-@given(st.lists(st.integers(2, 100), min_size=1, max_size=300), st.integers(1, 6))
-def test_few_rows_are_padded_to_few_shapes(terms, digits):
-    terms_B = np.array(terms)
-    padded_B = padded_terms(terms_B, digits)
-    assert (padded_B >= np.maximum(terms_B, 3)).all() and padded_B.max() == max(3, *terms)
-    assert len({*padded_B}) <= 2  # a third would cost more than it saves with so few rows
-
-
-def test_many_rows_get_shapes_that_fit_them():
-    terms_B = np.repeat(np.arange(2, 101), 500)
-    padded_B = padded_terms(terms_B, 5)
-    assert padded_B.sum() < 1.2 * terms_B.sum() and len({*padded_B}) < 10
 
 
 def test_term_matches_counts_whole_terms_with_weight():

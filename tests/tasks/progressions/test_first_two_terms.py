@@ -8,7 +8,6 @@ from apformer import loss
 from apformer.tasks.progressions import bayes, first_two_terms
 from apformer.tasks.progressions.generator import Config, draw, encode_rows, split_of
 
-UPWARDS = Config(digits=2, max_difference=49)
 BOTH_WAYS = Config(digits=2, min_difference=-30, max_difference=30)
 NOTHING_SMALL = Config(digits=2, min_difference=10, max_difference=40)
 
@@ -26,7 +25,7 @@ def is_train(first_B, second_B):
     return split_of((second_B - first_B).astype(np.int32), first_B.astype(np.int32)) == 0
 
 
-@pytest.mark.parametrize("cfg", [UPWARDS, BOTH_WAYS, NOTHING_SMALL])
+@pytest.mark.parametrize("cfg", [BOTH_WAYS, NOTHING_SMALL])
 def test_all_but_the_last_digit_is_as_likely_as_the_generator_has_it(cfg):
     """Every beginning, such as 07 3., and on training lines every end of it, within five standard errors."""
     first_M, difference_M = (grid.ravel() for grid in np.mgrid[0:100, cfg.min_difference : cfg.max_difference + 1])
@@ -51,7 +50,7 @@ def test_all_but_the_last_digit_is_as_likely_as_the_generator_has_it(cfg):
     assert (np.abs(found[first_M, second_M] - expected_M) <= np.where(train_M, error_M, 0.0)).all()
 
 
-@pytest.mark.parametrize("cfg", [Config(digits=3), Config(digits=3, min_difference=-40, max_difference=40)])
+@pytest.mark.parametrize("cfg", [Config(digits=3, min_difference=-40, max_difference=40)])
 def test_rows_of_small_differences_come_oftener_and_weigh_as_much_less(cfg):
     tokens_BT, weights_BT = map(np.asarray, sample(jax.random.key(6), cfg, 8000))
     first_B, second_B = tokens_BT[:, :3] @ [100, 10, 1], tokens_BT[:, 4:] @ [100, 10, 1]

@@ -146,7 +146,7 @@ def test_the_generator_draws_what_the_task_says():
     assert_drawn_from(generator_table(cfg), jitted_draw(jax.random.key(0), cfg, 200_000, None))
 
 
-@pytest.mark.parametrize("split", SPLITS)
+@pytest.mark.parametrize("split", ["train", "test"])
 def test_a_split_is_the_generator_given_the_split(split):
     cfg = Config(digits=2, max_terms=4, min_difference=-12, max_difference=-10)
     table = generator_table(cfg)
@@ -220,7 +220,7 @@ def test_nine_digits_do_not_overflow():
     assert batch.weights_BT.sum(1).tolist() == [18, 18]
 
 
-@pytest.mark.parametrize("cfg", [BOTH_WAYS, Config(max_terms=12)])
+@pytest.mark.parametrize("cfg", [BOTH_WAYS])
 def test_sampled_rows_are_the_rendered_progressions(cfg):
     key = jax.random.key(5)
     rows = numpy_rows(jitted_draw(key, cfg, 64, "test"))
@@ -233,34 +233,6 @@ def test_sampled_rows_are_the_rendered_progressions(cfg):
         assert not tokens_T[len(text) :].any()
         terms = [int(term) for term in text.split(" ")]
         assert len(terms) == row[2] and {b - a for a, b in zip(terms, terms[1:], strict=False)} == {int(row[1])}
-
-
-def test_cut_rows_are_prefixes():
-    key = jax.random.key(6)
-    whole = numpy_rows(jitted_sample(key, BOTH_WAYS, 64, split="validation", terms=None))
-    cut = numpy_rows(jitted_sample(key, BOTH_WAYS, 64, split="validation", terms=3))
-    assert cut.tokens_BT.shape == (64, 8)
-    np.testing.assert_array_equal(cut.tokens_BT, whole.tokens_BT[:, :8])
-    np.testing.assert_array_equal(cut.weights_BT, whole.weights_BT[:, :8])
-
-
-def test_a_key_is_a_batch_and_jit_changes_nothing():
-    eager, again, jitted, other = (
-        numpy_rows(f(jax.random.key(seed), BOTH_WAYS, 64, split="validation", terms=None))
-        for f, seed in ((sample, 7), (sample, 7), (jitted_sample, 7), (jitted_sample, 8))
-    )
-    for same in (again, jitted):
-        np.testing.assert_array_equal(eager.tokens_BT, same.tokens_BT)
-        np.testing.assert_array_equal(eager.weights_BT, same.weights_BT)
-    assert (eager.tokens_BT != other.tokens_BT).any()
-
-
-def test_sample_maps_over_keys():
-    keys = jax.random.split(jax.random.key(9), 3)
-    mapped = jax.jit(jax.vmap(lambda key: sample(key, BOTH_WAYS, 64, split="validation")))(keys)
-    for index in range(3):
-        alone = jitted_sample(keys[index], BOTH_WAYS, 64, split="validation", terms=None)
-        np.testing.assert_array_equal(mapped.tokens_BT[index], alone.tokens_BT)
 
 
 # Flags

@@ -34,10 +34,6 @@ def test_held_out_lines_are_left_out():
     assert rows(record(4, (*HELD_OUT, 2), (0, 5, 2)), count=2) == [(0, 5, 4), (0, 1, 0)]
 
 
-def test_a_row_that_is_too_short_holds_the_end_of_its_context():
-    assert rows(record(4, (10, 4, 7)), count=1) == [(10 + 4 * 4, 4, 4)]  # terms 5, 6, 7 and the one that is asked
-
-
 def test_a_row_ends_where_its_terms_leave_the_digits():
     assert rows(record(4, (95, 2, 2), (8, -4, 2), (7, 0, 2)), count=3) == [(95, 2, 3), (8, -4, 3), (7, 0, 4)]
 

@@ -8,10 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from apformer.errors import DATA, DISK, USAGE, UserError
+from apformer.errors import DATA, USAGE, UserError
 from apformer.tasks.progressions import text_file
-from apformer.tasks.progressions.generator import Progressions, encode_rows, render
-from apformer.tokenizers import digits as tokenizer
+from apformer.tasks.progressions.generator import Progressions
 
 FOLDER = Path(__file__).parents[3] / "datasets" / "arithmetic_progressions"
 
@@ -127,19 +126,6 @@ def test_a_missing_file_a_directory_and_no_lines(tmp_path):
         text_file.read(tmp_path / ("x" * 300))
     with pytest.raises(UserError, match="standard input holds no line"):
         text_file.read_lines([], "standard input")
-
-
-def test_a_place_that_cannot_be_written(tmp_path):
-    with pytest.raises(UserError, match="cannot be written") as error:
-        text_file.write(tmp_path / "none" / "dataset.txt", Progressions([7], [3], [2]), 2)
-    assert error.value.exit_code == DISK
-
-
-def test_file_tokens_are_the_encoded_line():
-    line = render(7, 3, 5, 3)
-    progressions, digits = text_file.read_lines([line], "--prompt")
-    batch = encode_rows(progressions, digits, 5)
-    assert batch.tokens_BT[0].tolist() == tokenizer.encode(line).tolist()
 
 
 @pytest.fixture(scope="module")

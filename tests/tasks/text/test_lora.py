@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from apformer import model, optimizer
+from apformer import model
 from apformer.tasks.text import lora
 from tests.helpers.small_models import close, draw_tokens, small
 
@@ -86,22 +86,6 @@ def _at(tree, path):
     for entry in path:
         tree = tree[entry.key]
     return tree
-
-
-def test_the_merged_model_adds_the_narrow_path_to_the_wide_one(params, fresh):
-    """x W_merged = x W + alpha / r (x A) B: of the feed-forward layer, where both can be written down."""
-    drawn, x = randomised(fresh), np.random.default_rng(4).standard_normal((7, D)).astype(np.float32)
-    W, pair = factors(params)["expand"][0], factors(drawn)["expand"]
-    merged = factors(merge(params, drawn, 2.0 / R))["expand"][0]
-    close(x @ merged, x @ W + 2.0 / R * ((x @ pair["A"][0]) @ pair["B"][0]), 1e-5)
-
-
-def test_the_optimizer_keeps_nothing_of_the_matrices(params, fresh):
-    state = optimizer.make(optimizer.Config(weight_decay=0.1), 5).init(fresh)
-    assert (
-        sum(leaf.size for leaf in jax.tree.leaves(state)) <= 2 * sum(leaf.size for leaf in jax.tree.leaves(fresh)) + 9
-    )
-    assert jax.tree.all(optimizer.decay_mask(fresh))
 
 
 def test_gradients_reach_b_first(params, fresh):

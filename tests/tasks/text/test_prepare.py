@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from apformer import cli
 from apformer.errors import DATA, USAGE
 from apformer.tasks.text import shards
 from apformer.tokenizers import pretrained
@@ -99,14 +98,6 @@ def test_special_tokens_are_read_if_they_are_allowed(prepare, tmp_path):
     assert prepare(*flags, tmp_path / "b", "--special_tokens")[0] == 0
     train_N, _, _ = tokens_of(tmp_path / "b")
     assert (train_N == 256).sum() == 1
-
-
-def test_a_folder_is_trained_on(prepare, texts, tmp_path):
-    assert prepare(*texts, "--out", tmp_path / "out")[0] == 0
-    words = "--recipe text --d_model 16 --n_heads 2 --n_layers 1 --steps 2 --log_every 1 --save_every 2 --batch_size 2"
-    words = ["train", *words.split(), "--context", "12", "--text", str(tmp_path / "out") + "/"]
-    assert cli.main([*words, "--run_dir", str(tmp_path / "run")]) == 0
-    assert pretrained.load(tmp_path / "run") == shards.read(tmp_path / "out").tokenizer
 
 
 @pytest.mark.parametrize(

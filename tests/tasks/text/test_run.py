@@ -12,12 +12,11 @@ import pytest
 from jax.tree_util import Partial
 
 from apformer import cli, errors, loss, model, recurrent
-from apformer.commands import evaluate
 from apformer.commands import generate as command
 from apformer.decoding import generate, stream
 from apformer.decoding.bind import bind
 from apformer.runs import checkpoint, fit, metrics, recipes, restore, selection, settings_file
-from apformer.tasks.text import Options, training
+from apformer.tasks.text import training
 from apformer.tokenizers import pretrained
 from apformer.tokenizers import text as text_tokenizer
 from tests.helpers.abilities import able
@@ -131,12 +130,6 @@ def test_training_stops_when_nothing_gets_better(file, tmp_path, monkeypatch):
     assert next(losses) == 0.5
 
 
-def test_settings_of_a_text_survive_their_file(file):
-    settings = recipes.parse([*FLAGS, "--text", str(file)])
-    assert settings.options == Options() and settings.model.max_len == 12
-    assert settings_file.from_dict(json.loads(json.dumps(settings_file.to_dict(settings))), "config.json") == settings
-
-
 def test_byte_pairs_are_learned_from_the_training_part(file):
     pytest.importorskip("tokenizers")
     settings = recipes.parse([*FLAGS, "--text", str(file), "--tokenizer", "byte_pairs", "--vocab_size", "270"])
@@ -161,23 +154,22 @@ def test_what_is_shown_in_pieces_is_what_is_generated_at_once(bound):
     assert not (at_once[0] == at_once[1]).all()
 
 
-@pytest.mark.parametrize("window", [None, 5, 40])
-def test_a_cache_that_grows_writes_what_a_large_one_does(window, monkeypatch):
-    cfg = model.Config(10, d_model=16, n_heads=2, n_layers=2, position="rotary", window=window, max_len=None)
+def test_a_cache_that_grows_writes_what_a_large_one_does(monkeypatch):
+    cfg = model.Config(10, d_model=16, n_heads=2, n_layers=1, position="rotary", window=5, max_len=None)
     rotary = bind(model, model.init(jax.random.key(0), cfg), cfg)
     prompt_BT, lengths_B = generate.pad_prompts([[1, 2, 3]])
     drawn = {"key": jax.random.key(3), "sample": generate.sampler()}
-    large = generate.generate(rotary.extend, rotary.init_cache(1, 128), prompt_BT, lengths_B, 90, **drawn)
+    large = generate.generate(rotary.extend, rotary.init_cache(1, 64), prompt_BT, lengths_B, 32, **drawn)
     monkeypatch.setattr(stream, "ROOM", 16)
     rooms = []
     spied = replace(rotary, init_cache=lambda B, room: rooms.append(room) or rotary.init_cache(B, room))
-    chunks = [*stream.write([1, 2, 3], 90, 1, None, spied, **drawn)]
+    chunks = [*stream.write([1, 2, 3], 32, 1, None, spied, **drawn)]
     np.testing.assert_array_equal(np.concatenate(chunks, axis=1), large)
-    assert rooms == [16, 32, 64, 93]
+    assert rooms == [16, 32, 35]
     assert len({*large[0].tolist()}) > 2
 
 
-@pytest.mark.parametrize("length", [1, 9, 12, 15])
+@pytest.mark.parametrize("length", [1, 12, 15])
 def test_beyond_the_last_position_the_last_half_is_a_prompt(bound, length):
     """And of a prompt all counts that there are positions for."""
     written = [4 + k % 7 for k in range(length)]
@@ -197,14 +189,14 @@ def test_beyond_the_last_position_the_last_half_is_a_prompt(bound, length):
 def test_the_command_writes_what_was_asked_for(run, capsys):
     words = ["generate", str(run), "--prompt", "the ", "--tokens", "9"]  # no new beginning, so one shape is compiled
     written = []
-    for flags in ([], ["--seed", "0"], ["--seed", "1"], ["--temperature", "0"], ["--top_k", "1"], ["--top_p", "1e-9"]):
+    for flags in ([], ["--seed", "0"], ["--seed", "1"], ["--temperature", "0"], ["--top_p", "1e-9"]):
         assert cli.main([*words, *flags]) == 0
         written.append(capsys.readouterr().out)
     without = "--top_p 1 --min_p 0 --repetition_penalty 1 --stop wwwwwww".split()
     assert cli.main([*words, *without]) == 0 and capsys.readouterr().out == written[0]
     assert all(len(text) == 14 and text.startswith("the ") for text in written)
     assert written[0] == written[1] != written[2]
-    assert written[3] == written[4] == written[5]
+    assert written[3] == written[4]
     assert cli.main([*words, "--samples", "2"]) == 0
     several = capsys.readouterr().out
     assert "--- 1 of 2\n" + written[0] in several and "--- 2 of 2\nthe " in several
@@ -269,33 +261,11 @@ def test_a_text_that_has_changed_is_refused(run, file, tmp_path, capsys):
     fails(capsys, "has changed since", errors.DATA, "evaluate", copy)
 
 
-def test_a_model_of_half_precision_is_near(file):
-    settings = recipes.parse([*FLAGS, "--text", str(file), "--dropout", "0.1"])
-    settings, rows = training.load(settings)
-    params = jax.jit(model.init, static_argnums=1)(jax.random.key(0), settings.model)
-    batch = training.sample(jax.random.key(1), settings, jnp.asarray(rows["train"]))
-    half = replace(settings, training=replace(settings.training, compute_dtype="bfloat16"))
-    key = jax.random.key(2)
-    plain, other = (float(jax.jit(training.make_loss(cfg))(params, batch, key)[0]) for cfg in (settings, half))
-    assert other == pytest.approx(plain, rel=2e-2) and other != plain
-
-
-@pytest.mark.usefixtures("without_pictures")
-@pytest.mark.parametrize(("nats", "shown"), [(0.5, "perplexity 1.65,"), (5000.0, "perplexity 1e+304,")])
-def test_a_loss_without_bound_has_an_evaluation(run, tmp_path, monkeypatch, nats, shown):
-    """The exponential of 710 nats is more than a float can hold."""
-    monkeypatch.setattr(training, "validation_nats", lambda _, batches, settings: nats * batches.weights_BT[..., 1:])
-    copy = shutil.copytree(run, tmp_path / "copy")
-    found = evaluate.evaluate_run(copy, restore.load_settings(copy), restore.load_rows(copy))
-    assert shown in found.table and found.result["nats_per_token"] == pytest.approx(nats)
-
-
-@pytest.mark.parametrize("cell", ["lstm", "gru", "rnn"])
-def test_a_recurrent_model_of_a_text(file, cell):
+def test_a_recurrent_model_of_a_text(file):
     """Its own flags, the vocabulary of the text, and the same rows."""
-    settings = recipes.parse([*TEXT_FLAGS, "--architecture", "recurrent", "--cell", cell, "--text", str(file)])
+    settings = recipes.parse([*TEXT_FLAGS, "--architecture", "recurrent", "--cell", "gru", "--text", str(file)])
     settings, _ = training.load(settings)
-    assert settings.model == recurrent.Config(len(set(TEXT)), cell, d_model=16, n_layers=2)
+    assert settings.model == recurrent.Config(len(set(TEXT)), "gru", d_model=16, n_layers=2)
     assert settings_file.from_dict(json.loads(json.dumps(settings_file.to_dict(settings))), "config.json") == settings
 
 
@@ -312,13 +282,6 @@ def test_a_recurrent_run_is_evaluated_resumed_and_writes(file, tmp_path, capsys)
         cli.main(["generate", str(path), "--prompt", "the ", "--tokens", "30"]) == 0
     )  # beyond the context of training
     assert len(capsys.readouterr().out) == 4 + 30 + 1
-
-
-def test_architecture_is_for_the_recipe_of_texts(file, capsys):
-    fails(capsys, "give --recipe text", errors.USAGE, "train", *FLAGS, "--architecture", "recurrent", "--text", file)
-    sentence = "--remat is for transformers"
-    words = ["train", *TEXT_FLAGS, "--architecture", "recurrent", "--remat", "--text", file]
-    fails(capsys, sentence, errors.USAGE, *words)
 
 
 @pytest.mark.parametrize(
@@ -373,25 +336,11 @@ def test_a_text_that_is_written_ends_before_a_special_token_and_before_a_stop(ru
 
     whole, *two = written("1"), written("2", "--stop", "e"), written("2")
     assert "e" in whole and "e" not in two[0] and "e" in two[1]
-    stop, first = whole[7:10], whole[1:4]
+    stop = whole[7:10]
     assert whole.index(stop) == 7 and written("1", "--stop", stop, "--stop", "wwwwwww") == whole[:7] + "\n"
-    assert written("1", "--stop", stop, "--stop", first) == "t\n"
     shown, expected = (out.replace("--- 2 of 2\n", "--- 1 of 2\n").split("--- 1 of 2\n")[1:] for out in two)
     assert [text[:-1] for text in shown] == [text[:-1].split("e")[0] for text in expected]
-    assert written("1", "--repetition_penalty", "2", "--min_p", "0.01", "--top_k", "9", "--top_p", "0.99") != whole
     tokenizer = pretrained.load(run / "tokenizer.json")
     monkeypatch.setattr(type(tokenizer), "special_tokens", frozenset({tokenizer.characters.index("e")}))
     assert written("1") == whole[: whole.index("e")] + "\n"
     assert "e" not in written("2")
-
-
-def test_the_end_token_of_a_config_ends_a_text(run, tmp_path, capsys):
-    """`eos_token_id`, a number or a list, as `transformers` writes it."""
-    copy = shutil.copytree(run, tmp_path / "copy")
-    config = json.loads((copy / "config.json").read_text())
-    tokenizer = pretrained.load(run / "tokenizer.json")
-    for ids in (tokenizer.characters.index("e"), [tokenizer.characters.index("e"), tokenizer.characters.index("a")]):
-        (copy / "config.json").write_text(json.dumps(config | {"eos_token_id": ids}))
-        assert cli.main(["generate", str(copy), "--prompt", "t", "--tokens", "40", "--temperature", "9"]) == 0
-        written = capsys.readouterr().out
-        assert len(written) < 42 and "e" not in written

@@ -10,7 +10,7 @@ from dataclasses import replace
 import jax
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from apformer import cli, errors, train
@@ -46,6 +46,7 @@ class Wide(Characters):
 WIDE = Wide("".join(map(chr, [*range(0x20, 0xD800), *range(0xE000, 0xE000 + 70_000 - 0xD800 + 0x20)])))
 
 
+@settings(max_examples=8)
 @given(st.integers(1, 40), st.integers(1, 9), st.integers(1, 12), st.sampled_from([WIDE, Characters("ab")]), st.data())
 def test_windows_are_those_of_one_row_of_tokens(tmp_path_factory, length, shard_tokens, window, tokenizer, data):
     window = min(window, length)
@@ -167,40 +168,26 @@ def test_so_it_has_where_a_chunk_is_fed_in_pieces(in_memory, folder, tmp_path, m
 MEMBERS = ("--members", "2", "--accumulate", "2", "--steps", "14")
 
 
-@pytest.fixture(scope="module")
-def members_in_memory(file, tmp_path_factory):
-    return trained(tmp_path_factory.mktemp("members") / "run", file, *MEMBERS, step=14)
+def test_so_have_members(file, folder, tmp_path):
+    found = (trained(tmp_path / name, text, *MEMBERS, step=14) for name, text in (("memory", file), ("shards", folder)))
+    same(*found)
 
 
-def test_so_have_members(members_in_memory, folder, tmp_path):
-    same(trained(tmp_path / "run", folder, *MEMBERS, step=14), members_in_memory)
-
-
-def test_so_have_members_that_are_trained_at_once(file, folder, tmp_path):
-    flags = (*MEMBERS, "--member_mode", "vmap", "--steps", "7")
-    one, other = (trained(tmp_path / name, text, *flags, step=7) for name, text in (("a", file), ("b", folder)))
-    same(one, other)
-
-
-def test_so_it_has_on_several_devices(file, folder, members_in_memory, tmp_path):
-    """Members on devices of their own, and rows that are spread; devices are forced before JAX starts."""
+def test_so_it_has_on_several_devices(file, folder, tmp_path):
+    """Rows that are spread; devices are forced before JAX starts."""
     script = f"""
-import sys
 from apformer import cli
 from apformer.commands import train
 from apformer.runs import fit
 train.finish = fit.fit
-for name, text, words in (
-    ("memory", {str(file)!r}, []), ("shards", {str(folder)!r}, []), ("members", {str(folder)!r}, {[*MEMBERS]})
-):
-    words = ["--text", text, "--run_dir", {str(tmp_path)!r} + "/" + name, *words, "--steps", "14"]
+for name, text in (("memory", {str(file)!r}), ("shards", {str(folder)!r})):
+    words = ["--text", text, "--run_dir", {str(tmp_path)!r} + "/" + name, "--steps", "14"]
     assert cli.main(["train", *{FLAGS}, *words]) == 0
 """
     environment = os.environ | {"JAX_NUM_CPU_DEVICES": "2"}
     done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-3000:]
     same(state(tmp_path / "shards", 14), state(tmp_path / "memory", 14))
-    same(state(tmp_path / "members", 14), members_in_memory)
 
 
 def test_what_is_read_depends_on_the_key_and_the_step_alone(folder):
@@ -247,7 +234,7 @@ def read(state, settings, rows, step):
 
 def test_commands_read_no_token_of_the_training_part(run, folder, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(shards.Shards, "windows", None)
-    for words in (["evaluate"], ["report"], ["resume"], ["generate", "--prompt", "the ", "--tokens", "5"]):
+    for words in (["evaluate"], ["report"], ["generate", "--prompt", "the ", "--tokens", "5"]):
         assert cli.main([words[0], str(run), *words[1:]]) == 0, words
     assert json.loads((run / "evaluation.json").read_text())["characters"] == len(TEXT) // 10 + 1
     assert "writes text like tokens" in (run / "report.html").read_text()

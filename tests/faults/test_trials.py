@@ -1,0 +1,80 @@
+"""A few cases of trials of experiments/faults, of which `python experiments/reliability.py` makes thousands."""
+
+import importlib
+import re
+import shutil
+import sys
+from functools import cache, partial
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+pytestmark = pytest.mark.faults
+sys.path.insert(0, str(Path(__file__).parents[2] / "experiments"))
+reliability, runs = importlib.import_module("reliability"), importlib.import_module("faults._runs")
+# Of each trial: the cases of its small form, the figures that must be 0, and the least that others must be.
+SMALL = {
+    "calls": (6, ("lost", "unequal", "unsaid", "silent"), {"cases": 3, "calls": 300}),
+    "corruption": (54, ("silent",), {"back": 1, "refused": 1, "newest": 20, "older": 8}),
+    "healing": (3, (), {"healed": 3, "again": 3}),
+    "kills": (4, ("lost", "unequal"), {"cases": 4, "most": 1}),
+    "stops": (5, ("lost", "unequal", "unsaid"), {"cases": 5, "pipes": 2, "twice": 1, "terminal": 1}),
+}
+OTHERS = {"fuzz", "planted"}  # with tests of their own
+LARGE = {"plain", "stale"}  # other libraries, and two kills a case: for experiments/reliability.py alone
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_run(tmp_path_factory):
+    """The run that several trials damage is trained once."""
+    damage = importlib.import_module("faults._damage")
+    made = cache(partial(damage.run, tmp_path_factory.mktemp("damage") / "run"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(damage, "run", lambda path: shutil.copytree(made(), path))
+        yield
+
+
+def trial(name: str) -> ModuleType:
+    return importlib.import_module(f"faults.{name}")
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_the_promise_of_a_trial_holds_in_a_few_cases(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    cases, never, least = SMALL[name]
+    if name == "calls":
+        _, reason = runs.shim(tmp_path)
+        if reason is not None:
+            pytest.skip(reason)
+    if name == "stops":
+        monkeypatch.setattr(trial(name), "KINDS", ("train",))
+        monkeypatch.setattr(trial(name), "WAYS", ("once", "twice", "full err", "closed out", "terminal"))
+    found = trial(name).measure(cases, tmp_path)
+    assert {figure: found[figure] for figure in never} == dict.fromkeys(never, 0)
+    assert {figure: count for figure, count in least.items() if found[figure] < count} == {}, found
+
+
+def test_each_trial_is_tried_and_says_what_it_promises():
+    assert {*SMALL} | OTHERS | LARGE == {*reliability.NAMES}
+    for module in map(trial, reliability.NAMES):
+        assert module.QUESTION.endswith("?") and module.CASES > 0 and re.search(r"\{cases:", module.CLAIM)
+        assert module.__doc__ and callable(module.measure)
+
+
+def test_what_was_found_before_a_stop_is_not_sought_again(tmp_path: Path):
+    assert runs.over([("kill", 1), ("kill", 2)], lambda server, item: item[1], tmp_path, desc="some") == [1, 2]
+    with open(tmp_path / runs.FOUND, "a") as kept:
+        kept.write('[["kill", 3], ')  # a line that a stop has cut
+    for new in (4, 5):
+        assert runs.over([("kill", 2), ("kill", new)], lambda server, item: item[1], tmp_path, desc="some") == [2, new]
+
+
+def test_what_a_directory_has_gained_and_lost_is_forgotten(tmp_path: Path):
+    for name, files in (("earlier", ("both", "removed")), ("later", ("both", "new"))):
+        (tmp_path / name).mkdir()
+        for file in files:
+            (tmp_path / name / file).write_text(name)
+    assert trial("stale")._changed(tmp_path / "earlier", tmp_path / "later") == [""]
+    trial("stale")._forget(tmp_path / "earlier", tmp_path / "later")
+    texts = {path.name: path.read_text() for path in (tmp_path / "later").iterdir()}
+    assert texts == {"both": "later", "removed": "earlier"}
