@@ -193,12 +193,12 @@ def init_cache(params, source_BS, cfg, length, source_lengths_B=None):
     }
 
 
-def extend(params, tokens_BT, cache, cfg, *, lengths_B=None, head=None):
+def extend(params, tokens_BT, cache, cfg, *, lengths_B=None):
     """Logits of new target tokens after those in the cache, and the cache with them: (logits_BTV, cache).
 
     Serves prefill and single steps alike. lengths_B: how many of a row's new tokens are real, possibly none. A row must
     not outgrow the cache, nor the max_len of learned positions. Raises ValueError for tokens that are no rows, and for
-    more of them than slots. head(params, x_BTD, cfg) -> logits_BTV stands in place of `read_out`, if given.
+    more of them than slots.
     """
     config.check_tokens("tokens_BT", tokens_BT)
     B, T = tokens_BT.shape
@@ -215,7 +215,7 @@ def extend(params, tokens_BT, cache, cfg, *, lengths_B=None, head=None):
         x_BTD, _, layer_cache = _block(cfg).apply({"params": layer_params}, x_BTD, view, *caches)
         layers.append(layer_cache)
     new = {"length": cache["length"] + lengths_B, "position": cached_BS, "layers": layers}
-    return (head or read_out)(params, x_BTD, cfg), cache | new
+    return read_out(params, x_BTD, cfg), cache | new
 
 
 def _encode(params, source_BS, cfg, lengths_B, key, capture, remat=False):

@@ -47,9 +47,6 @@ class Config:
     """Largest size of the vocabulary of both languages, or of each with --vocabularies apart."""
     vocabularies: Literal["shared", "apart"] = "shared"
     """Byte pairs of both languages together, with one embedding table, or apart, with an embedding table for each."""
-    byte_pair_dropout: float = 0.0
-    """Share of the merges left out at random where training sentences become tokens (BPE-dropout). Each sentence is
-    then kept in eight cuts. With 0, there is one cut."""
     longest: int = 128
     """Largest number of tokens in a sentence, its end token included."""
     too_long: Literal["refuse", "cut"] = "refuse"
@@ -77,7 +74,6 @@ def check(cfg: Config) -> None:
         ("numbers", 1 <= cfg.numbers <= 1_000_000, "1 to 1000000"),
         ("test_sentences", 1 <= cfg.test_sentences <= 1_000_000, "1 to 1000000"),
         ("byte_pairs", 256 <= cfg.byte_pairs < 2**20, "256 to 1048575"),
-        ("byte_pair_dropout", 0 <= cfg.byte_pair_dropout < 1, "at least 0 and less than 1"),
         ("longest", 2 <= cfg.longest < 2**16, "2 to 65535"),
     ):
         if not fits:

@@ -31,7 +31,7 @@ def page(settings, rows, params, evaluation, path):
     cfg, missing = settings.data, {}
     source, target = vocabularies.load(path)
     end, options = settings.model.target_vocab_size - 1, settings.options
-    prompt = sections.text(f"Type a sentence to translate.{_missing_here(options)}", cfg.longest)
+    prompt = sections.text("Type a sentence to translate.", cfg.longest)
     search = {"beams": options.beams, "alpha": options.alpha}
     found = sections.attempt(missing, "wrong", lambda: translations(path, rows)) if evaluation else None
     shown = {
@@ -50,14 +50,6 @@ def page(settings, rows, params, evaluation, path):
             "end": settings.model.source_vocab_size - 1,
         }
     return shown if params is None else shown | ask(settings, rows, params)
-
-
-def _missing_here(options):
-    """What a command does for a translation and this page does not."""
-    missing = ["looks up training pairs"] * bool(options.memory) + ["compares the best beams"] * bool(options.mbr)
-    if not missing:
-        return ""
-    return f" apformer translate also {' and '.join(missing)}, which this page does not: it can answer otherwise."
 
 
 def _does(cfg):
@@ -184,9 +176,7 @@ def _right(found):
     title = "How good it is"
     if found is None:
         return {"title": title, "lead": lead, "blocks": None}
-    best = f", of the best {found['mbr']}, the one that agrees most with the others," if "mbr" in found else " the best"
-    lead += f" Each is{best} that a search with {_beams(found)} finds, with length penalty {found['alpha']}"
-    lead += f", and looks up {sections.count(found['memory'], 'training pair')}. " if "memory" in found else ". "
+    lead += f" Each is the best that a search with {_beams(found)} finds, with length penalty {found['alpha']}. "
     lead += (
         "BLEU is of the texts as they are, tokenised BLEU of lower-cased words as Moses cuts them: do not compare them."
     )
