@@ -20,11 +20,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from tyro.conf import Positional
+
 from apformer import files, flags
 from apformer.errors import DATA, USAGE, UserError
 from apformer.runs import directory, recipes
 from apformer.tasks.translation import corpus
-from tyro.conf import Positional
 
 TEACHER_STEPS = 9_000
 SHAPE = ("--d_ff", 512, "--dropout", 0.2)  # more pairs want less dropout
@@ -84,8 +85,8 @@ def begin(out: Path, args: Diversify, last: list[str]) -> None:
     recipes.parse(last)
     for teacher in filter(None, (args.forward, args.backward)):
         directory.find(teacher)
-    for files_ in (args.files, args.validation, args.test):
-        corpus.read_files(files_)
+    for sides in (args.files, args.validation, args.test):
+        corpus.read_files(sides)
     file, given = out / "flags.json", json.loads(json.dumps(vars(args) | {"out": None}))
     if not file.exists():
         files.require_empty(out)
@@ -117,14 +118,14 @@ def words(
     return list(map(str, ["--recipe", recipe, *data, "--seed", seed, "--steps", steps, *more, "--too_long", "cut"]))
 
 
-def train(path: Path, flags_: list[str]) -> None:
+def train(path: Path, given: list[str]) -> None:
     """Train a run, unless it is there; one that was stopped goes on."""
     if (path / "evaluation.json").exists():
         print(f"{path} is there")
     elif (path / "config.json").exists():
         command("apformer", "resume", path)
     else:
-        command("apformer", "train", *flags_, "--run_dir", path)
+        command("apformer", "train", *given, "--run_dir", path)
 
 
 def translate(run: Path | str, file: str, into: Path, memory: int) -> list[str]:
