@@ -36,7 +36,9 @@ def batches(sources: Sequence[np.ndarray], longest: int) -> Iterator[Batch]:
     """
     width_N = np.array([min(-(-len(source) // MULTIPLE) * MULTIPLE, longest) for source in sources])
     for rows, row_B, width in buckets.batches(width_N, BATCH_TOKENS):
-        yield Batch(rows, row_B, *generate.pad_prompts([sources[n] for n in row_B], width), min(16 + 2 * width, longest))
+        yield Batch(
+            rows, row_B, *generate.pad_prompts([sources[n] for n in row_B], width), min(16 + 2 * width, longest)
+        )
 
 
 def search(
@@ -96,7 +98,5 @@ def _decode(
         end_B = jnp.full(len(source_BS), cfg.target_vocab_size - 1, jnp.int32)
         if temperature:
             draw = generate.sampler(temperature)
-            return generate.generate(
-                extend, cache, end_B[:, None], jnp.ones_like(end_B), steps, key=key, sample=draw
-            )
+            return generate.generate(extend, cache, end_B[:, None], jnp.ones_like(end_B), steps, key=key, sample=draw)
         return beam.search(extend, cache, end_B, end_B[0], steps, beams=beams, alpha=alpha, shared=SHARED)[0][:, 0]
