@@ -1,4 +1,4 @@
-"""Pairs of sentences as a run sees them: pairs to train on and to choose the best checkpoint by, and the loss.
+"""Read the pairs of a run: to train on, and to choose the best checkpoint by; and the loss.
 
 y_0 = end, y_1 .. y_T = end        the decoder reads y_0 .. y_T-1 and predicts y_1 .. y_T
 """

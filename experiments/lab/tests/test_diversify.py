@@ -2,6 +2,7 @@
 
 import runpy
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -40,9 +41,11 @@ def folder(tmp_path, monkeypatch):
 @pytest.fixture
 def called(folder, monkeypatch):
     """The words of each command that the script calls; `train` leaves a run, the translator writes what it would."""
-    calls = []
+    calls, elsewhere = [], subprocess.run
 
-    def run(words, stdout=None):
+    def run(words, stdout=None, **others):
+        if words[0] != sys.executable:  # such as `uname`
+            return elsewhere(words, stdout=stdout, **others)
         calls.append(words := words[2:])  # python -m
         if words[1] == "train":
             path = Path(words[words.index("--run_dir") + 1])
@@ -95,9 +98,9 @@ def test_what_is_done_is_not_done_again_and_other_flags_are_refused(called, monk
 def test_half_a_translation_is_not_taken_for_a_whole_one(called, monkeypatch, capsys):
     whole = subprocess.run
 
-    def killed(words, stdout=None):
-        if words[3] == "train":
-            return whole(words, stdout)
+    def killed(words, stdout=None, **others):
+        if "--file" not in words:
+            return whole(words, stdout, **others)
         stdout.write("ein Köter läuft\n")
         return subprocess.CompletedProcess(words, -9)
 
