@@ -7,10 +7,6 @@ With smoothed labels (Szegedy et al. 2016) a share e of each target is spread ov
 
     nats_t = log sum_v exp(z_v) - (1 - e) z_target - e mean_v z_v
 
-R-Drop (Liang et al. 2021) asks the model twice, each time with other dropout, and charges for what differs:
-
-    J_t = (KL(p || q) + KL(q || p)) / 2 = sum_v (p_v - q_v) (y_v - z_v) / 2,    p = softmax(y),  q = softmax(z)
-
 Softmax and cross-entropy as one function are stable: no exponential can overflow, and the gradient needs no division
 by a probability.
 """
@@ -78,18 +74,6 @@ def _backward(smoothing, saved, cotangent):
 
 
 cross_entropy.defvjp(_forward, _backward)
-
-
-def divergence(first_BTV, second_BTV, weights_BT):
-    """Weighted mean of the tokens' symmetric divergence J of two logits, in nats; weights as in `cross_entropy`."""
-    counts_BT1 = weights_BT[:, :, None] > 0  # what padding holds is replaced first, so that its gradient is 0, too
-    first_BTV, second_BTV = (
-        jnp.where(counts_BT1, x_BTV.astype(at_least_float32(x_BTV.dtype)), 0.0) for x_BTV in (first_BTV, second_BTV)
-    )
-    difference_BTV = jax.nn.softmax(first_BTV, axis=-1) - jax.nn.softmax(second_BTV, axis=-1)
-    nats_BT = (difference_BTV * (first_BTV - second_BTV)).sum(-1) / 2
-    weights_BT = weights_BT.astype(nats_BT.dtype)
-    return (nats_BT * weights_BT).sum() / jnp.maximum(weights_BT.sum(), jnp.finfo(nats_BT.dtype).tiny)
 
 
 def next_token_loss(params, batch, key, cfg, *, apply, measure=None):

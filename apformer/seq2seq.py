@@ -17,6 +17,7 @@ from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 
 from apformer import model
 from apformer.layers import attention, block, config, position
@@ -100,12 +101,12 @@ def wants_key(cfg: Config) -> bool:
     return cfg.dropout > 0
 
 
-def init(key: jax.Array, cfg: Config) -> dict[str, Any]:
+def init(key: Array, cfg: Config) -> model.Params:
     """Return parameters, a nested dict of float32 arrays; those of the blocks have a leading axis of layers."""
     keys = iter(jax.random.split(key, 10))
     tokens_BT, x_BTD = jnp.zeros((1, 1), jnp.int32), jnp.zeros((1, 1, cfg.d_model))
 
-    def side(name: str, embeds: bool, *cross: Any) -> dict[str, Any]:
+    def side(name: str, embeds: bool, *cross: Any) -> model.Params:
         own = _side(cfg, name)
         places = position.Embedding(own.position_options, cfg.max_len)
         params = {"blocks": model.init_blocks(next(keys), own, *cross)}
@@ -128,14 +129,14 @@ def init(key: jax.Array, cfg: Config) -> dict[str, Any]:
 
 
 def apply(
-    params: dict[str, Any],
-    source_BS: jax.Array,
-    target_BT: jax.Array,
+    params: model.Params,
+    source_BS: Array,
+    target_BT: Array,
     cfg: Config,
     *,
-    key: jax.Array | None = None,
-    source_lengths_B: jax.Array | None = None,
-    target_lengths_B: jax.Array | None = None,
+    key: Array | None = None,
+    source_lengths_B: Array | None = None,
+    target_lengths_B: Array | None = None,
     capture: tuple[str, ...] = (),
     remat: bool = False,
 ) -> Any:
@@ -177,30 +178,30 @@ def apply(
     return (logits_BTV, read | written) if capture else logits_BTV
 
 
-def unstack(params: dict[str, Any]) -> dict[str, Any]:
+def unstack(params: model.Params) -> model.Params:
     """Return the parameters with the decoder's blocks as a list of layers, see `layers.block.unstack`."""
     return params | {"decoder": block.unstack(params["decoder"])}
 
 
 def encode(
-    params: dict[str, Any],
-    source_BS: jax.Array,
+    params: model.Params,
+    source_BS: Array,
     cfg: Config,
     *,
-    source_lengths_B: jax.Array | None = None,
-    key: jax.Array | None = None,
-) -> jax.Array:
+    source_lengths_B: Array | None = None,
+    key: Array | None = None,
+) -> Array:
     """Return the states of the sources, (B, S, D), for arguments as in `apply`. Those of padding mean nothing."""
     return _encode(params, source_BS, cfg, source_lengths_B, key)[0].x_BSD
 
 
 def init_cache(
-    params: dict[str, Any],
-    source_BS: jax.Array,
+    params: model.Params,
+    source_BS: Array,
     cfg: Config,
     length: int,
-    source_lengths_B: jax.Array | None = None,
-) -> dict[str, Any]:
+    source_lengths_B: Array | None = None,
+) -> model.Params:
     """Return the encoded sources and room for targets of up to `length` tokens: a dict, batch first in each leaf.
 
     Of the sources it holds the keys and values of each layer's cross-attention, which every new token reads.
@@ -214,31 +215,18 @@ def init_cache(
 
 
 def extend(
-    params: dict[str, Any],
-    tokens_BT: jax.Array,
-    cache: dict[str, Any],
+    params: model.Params,
+    tokens_BT: Array,
+    cache: model.Params,
     cfg: Config,
     *,
-    lengths_B: jax.Array | None = None,
-) -> tuple[jax.Array, dict[str, Any]]:
+    lengths_B: Array | None = None,
+) -> tuple[Array, model.Params]:
     """Return the logits of new target tokens after those in the cache, and the cache with them.
 
     Serves prefill and single steps alike. A row must not outgrow the cache, nor the max_len of learned positions. The
     arguments and what is raised are as in `model.extend`.
     """
-    x_BTD, cache = extend_states(params, tokens_BT, cache, cfg, lengths_B=lengths_B)
-    return read_out(params, x_BTD, cfg), cache
-
-
-def extend_states(
-    params: dict[str, Any],
-    tokens_BT: jax.Array,
-    cache: dict[str, Any],
-    cfg: Config,
-    *,
-    lengths_B: jax.Array | None = None,
-) -> tuple[jax.Array, dict[str, Any]]:
-    """Return the last states of new target tokens, (B, T, D), which `read_out` takes, and the cache with them."""
     config.check_tokens("tokens_BT", tokens_BT)
     (B, T), slots = tokens_BT.shape, cache["position"].shape[1]
     if T > slots:
@@ -255,10 +243,11 @@ def extend_states(
         source = Source(cache["source_mask"], cache=read)
         x_BTD, _, layer_cache = one.apply({"params": layer_params}, x_BTD, view, layer_cache, source)
         layers.append(layer_cache)
-    return x_BTD, cache | {"length": cache["length"] + lengths_B, "position": placed.cached_BS, "layers": layers}
+    new = {"length": cache["length"] + lengths_B, "position": placed.cached_BS, "layers": layers}
+    return read_out(params, x_BTD, cfg), cache | new
 
 
-def read_out(params: dict[str, Any], x_BTD: jax.Array, cfg: Config) -> jax.Array:
+def read_out(params: model.Params, x_BTD: Array, cfg: Config) -> Array:
     """Return the logits of the decoder's last states, (B, T, V)."""
     own = params["decoder"] | {"embedding": _embedding(params, "decoder"), "head": params.get("head", {})}
     return model.read_out(own, x_BTD, _side(cfg, "decoder"))

@@ -1,4 +1,4 @@
-"""Beam search: keep the k most likely beginnings, and end with the best text of them all.
+"""Search for the best text with beams: keep the k most likely beginnings (prefixes) at each step.
 
     score(Y) = log p(Y | X) / lp(|Y|),    lp(n) = ((5 + n) / 6)^alpha
 
@@ -9,13 +9,18 @@ that one beam is greedy search. Beams whose score could no longer be the best of
 row are neighbours on the batch axis, and one gather moves them through the leaves of the cache that they do not share.
 """
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
+Arrays = tuple[jax.Array, jax.Array]
+
 
 class _State(NamedTuple):
+    """The beams after n steps."""
+
     n: jax.Array  # steps taken
     last_BW: jax.Array  # the newest token of each unfinished beam
     logp_BW: jax.Array  # its log-probability so far
@@ -26,16 +31,38 @@ class _State(NamedTuple):
     cache: dict  # what is not shared
 
 
-def search(extend, cache, start_B, end, steps, *, beams=4, alpha=0.6, shared=()):
-    """The best `beams` texts of each row, best first: (tokens_BWN, lengths_BW, scores_BW).
+def search(
+    extend: Callable,
+    cache: dict[str, Any],
+    start_B: jax.Array,
+    end: jax.Array | int,
+    steps: int,
+    *,
+    beams: int = 4,
+    alpha: float = 0.6,
+    shared: tuple[str, ...] = (),
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Return the best `beams` texts of each row, best first: (tokens_BWN, lengths_BW, scores_BW).
 
-    extend(tokens_BT, cache) -> (logits_BTV, cache) has its parameters bound; the cache holds one row for each of
-    start_B, the first tokens, and has room for `steps` more. A text ends with the token `end`, which its length counts,
-    or at `steps` tokens, cut off; beyond its length stands `end`. Where fewer than `beams` texts were worth finishing,
-    the score of the rest is -inf. shared: names in the cache of what the beams of a row read alike and extend leaves as
-    it is, such as what is remembered of a source; of these extend is handed one row for `beams` rows of the rest.
     Pure; steps, beams, alpha and shared are static under jit.
-    Raises ValueError for fewer than 1 beam or step, or a negative alpha.
+
+    Args:
+        extend: extend(tokens_BT, cache) -> (logits_BTV, cache), with its parameters bound.
+        cache: One row for each of start_B, with room for `steps` more tokens.
+        start_B: First token of each row.
+        end: Token that ends a text.
+        steps: Most tokens of a text, its end token included.
+        beams: Number of beams.
+        alpha: Length penalty.
+        shared: Names in the cache that all beams of a row read and extend leaves as they are, such as an encoded
+            source: extend is handed one row of these for `beams` rows of the rest.
+
+    Returns:
+        Each text has the token `end`, counted in its length and repeated after it, unless it was cut off at `steps`.
+        If fewer than `beams` texts were worth finishing, the score of the rest is -inf.
+
+    Raises:
+        ValueError: For fewer than 1 beam or step, or a negative alpha.
     """
     if beams < 1 or steps < 1 or alpha < 0:
         raise ValueError(f"beams {beams} and steps {steps} must be at least 1, and alpha {alpha} at least 0")
@@ -56,10 +83,10 @@ def search(extend, cache, start_B, end, steps, *, beams=4, alpha=0.6, shared=())
         cache=jax.tree.map(lambda leaf: jnp.repeat(leaf, W, axis=0), own),
     )
 
-    def unfinished(state):
+    def unfinished(state: _State) -> jax.Array:
         return (state.n < steps) & jnp.isfinite(state.logp_BW).any()
 
-    def step(state):
+    def step(state: _State) -> _State:
         logits_B1V, cache = extend(state.last_BW.reshape(B * W, 1), common | state.cache)
         n, logits_BWV = state.n + 1, logits_B1V.reshape(B, W, -1).astype(dtype)
         # The W best of a row are among the W best of each beam, so that few logits become log-probabilities.
@@ -97,13 +124,13 @@ def search(extend, cache, start_B, end, steps, *, beams=4, alpha=0.6, shared=())
     return tokens_BWN, lengths_BW, scores_BW
 
 
-def penalty(n, alpha, dtype=jnp.float32):
-    """((5 + n) / 6)^alpha of a text of n tokens (Wu et al. 2016)."""
+def penalty(n: jax.Array, alpha: float, dtype: Any = jnp.float32) -> jax.Array:
+    """Return ((5 + n) / 6)^alpha for a text of n tokens (Wu et al. 2016)."""
     return ((5 + n.astype(dtype)) / 6) ** jnp.asarray(alpha, dtype)
 
 
-def _best(k, scores, tokens, lengths):
-    """The k best by score of pairs of arrays: (scores_BW, tokens_BWN, lengths_BW)."""
-    scores_BW, kept_BW = jax.lax.top_k(jnp.concatenate(scores, 1), k)
-    tokens_BWN = jnp.take_along_axis(jnp.concatenate(tokens, 1), kept_BW[:, :, None], axis=1)
-    return scores_BW, tokens_BWN, jnp.take_along_axis(jnp.concatenate(lengths, 1), kept_BW, axis=1)
+def _best(k: int, scores: Arrays, tokens: Arrays, lengths: Arrays) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Return the k best by score of pairs of arrays: (scores_BW, tokens_BWN, lengths_BW)."""
+    scores_BW, best_BW = jax.lax.top_k(jnp.concatenate(scores, 1), k)
+    tokens_BWN = jnp.take_along_axis(jnp.concatenate(tokens, 1), best_BW[:, :, None], axis=1)
+    return scores_BW, tokens_BWN, jnp.take_along_axis(jnp.concatenate(lengths, 1), best_BW, axis=1)

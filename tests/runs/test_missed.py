@@ -8,7 +8,7 @@ import pytest
 from apformer.commands import certify, resume
 from apformer.commands import train as command
 from apformer.errors import CHECKPOINT, UserError
-from apformer.runs import fit, recipes, selection
+from apformer.runs import fit, healing, recipes, selection
 from apformer.runs.metrics import MISSED, note_missed, read_missed
 from apformer.tasks.progressions import training
 from tests.runs import test_healing, test_resume

@@ -1,4 +1,4 @@
-"""Pairs of sentences in batches of about as many tokens, whatever their lengths.
+"""Batch pairs of sentences by about equally many tokens, whatever their lengths.
 
     widths 9 14 21 40:  a batch has 64 pairs of up to 21 tokens, or 149 of up to 9, or 33 of up to 40
 
@@ -6,6 +6,7 @@ Sentences are padded to one of a few widths, so that a compiled step can serve e
 Batches of every width are drawn into arrays of one shape, since a loop on the device has one shape.
 """
 
+from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
@@ -24,22 +25,22 @@ class Padded(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """A batch of some width: which, and the leaves of a Padded, flat, and filled up to the longest there is."""
+    """A batch of one width: the number of the width, and the leaves of a Padded, flat, padded to one size."""
 
     which: jax.Array
     flat: Padded
 
 
 def longest_of(sides: tuple[list, list]) -> np.ndarray:
-    """Tokens of the longer side of each pair."""
+    """Return the number of tokens of the longer side of each pair."""
     return np.array([max(len(source_S), len(target_T)) for source_S, target_T in zip(*sides, strict=True)])
 
 
 def pad(sides: tuple[list, list], widths: tuple[int, ...]) -> tuple[Padded, ...]:
-    """A Padded of each width, numpy; pairs longer than all widths are in none of them."""
+    """Return a Padded of each width, in numpy. Pairs longer than all widths are in none of them."""
     which_N = np.searchsorted(widths, longest_of(sides))
 
-    def side_of(sentences, chosen_N, width):
+    def side_of(sentences: list, chosen_N: np.ndarray, width: int) -> tuple[np.ndarray, np.ndarray]:
         tokens_NT = np.zeros((len(chosen_N), width), np.int32)
         for row_T, n in zip(tokens_NT, chosen_N, strict=True):
             row_T[: len(sentences[n])] = sentences[n]
@@ -50,18 +51,18 @@ def pad(sides: tuple[list, list], widths: tuple[int, ...]) -> tuple[Padded, ...]
 
 
 def rows_of(widths: tuple[int, ...], batch_size: int) -> tuple[int, ...]:
-    """How many pairs a batch has of each width: batch_size of the middle one, and as many tokens of the others."""
+    """Return the pairs in a batch of each width: batch_size of the middle one, and as many tokens of the others."""
     tokens = batch_size * widths[len(widths) // 2]
     return tuple(max(1, tokens // width) for width in widths)
 
 
 def draw(key: jax.Array, parts: tuple[Padded, ...], rows: tuple[int, ...]) -> Batch:
-    """A batch of some width, chosen so that all pairs are drawn equally often. Pure; rows are static under jit."""
+    """Draw a batch of one width, so that all pairs are drawn equally often. Pure; rows are static under jit."""
     which_key, row_key = jax.random.split(key)
     batches_K = np.array([len(part.source_NS) / size for part, size in zip(parts, rows, strict=True)], np.float32)
     which = jax.random.categorical(which_key, jnp.log(batches_K)).astype(jnp.int32)
 
-    def of_width(part, size, key):
+    def of_width(part: Padded, size: int, key: jax.Array) -> list[jax.Array]:
         index_B = jax.random.randint(key, (size,), 0, len(part.source_NS))
         return [leaf[index_B].reshape(-1) for leaf in part]
 
@@ -69,14 +70,14 @@ def draw(key: jax.Array, parts: tuple[Padded, ...], rows: tuple[int, ...]) -> Ba
     shapes = [jax.eval_shape(branch, row_key) for branch in branches]
     most = [max(leaf.size for leaf in leaves) for leaves in zip(*shapes, strict=True)]
 
-    def filled(branch, key):
+    def filled(branch: Callable, key: jax.Array) -> Padded:
         return Padded(*(jnp.pad(leaf, (0, size - leaf.size)) for leaf, size in zip(branch(key), most, strict=True)))
 
     return Batch(which, jax.lax.switch(which, [partial(filled, branch) for branch in branches], row_key))
 
 
 def unpack(flat: Padded, size: int, width: int) -> Padded:
-    """The pairs of a batch of `size` pairs of the width `width`."""
+    """Return the pairs of a batch of `size` pairs of the width `width`."""
     source, source_lengths, target, target_lengths = flat
     at = slice(size * width)
     shape = (size, width)
@@ -84,7 +85,7 @@ def unpack(flat: Padded, size: int, width: int) -> Padded:
 
 
 def consecutive(part: Padded, batch_tokens: int) -> Padded:
-    """All pairs of one width in batches of about batch_tokens a side: (batches, B, ...); fillers have no length."""
+    """Return all pairs of one width in batches of batch_tokens a side, (batches, B, ...); fillers have length 0."""
     N, width = part.source_NS.shape
     size = max(1, min(N, batch_tokens // width))
     filled = (np.pad(leaf, [(0, -N % size)] + [(0, 0)] * (leaf.ndim - 1)) for leaf in part)

@@ -1,4 +1,4 @@
-"""Sentences and their translations: two texts whose lines belong together, or number words.
+"""Read sentences and their translations: two texts whose lines belong together, or number words.
 
     source line n   A dog runs.          target line n   Ein Hund rennt.
 
@@ -47,9 +47,6 @@ class Config:
     """Largest size of the vocabulary of both languages, or of each with --vocabularies apart."""
     vocabularies: Literal["shared", "apart"] = "shared"
     """Byte pairs of both languages together, with one embedding table, or apart, with an embedding table for each."""
-    byte_pair_dropout: float = 0.0
-    """Share of the merges left out at random where training sentences become tokens (BPE-dropout). Each sentence is
-    then kept in eight cuts. With 0, there is one cut."""
     longest: int = 128
     """Largest number of tokens in a sentence, its end token included."""
     too_long: Literal["refuse", "cut"] = "refuse"
@@ -59,15 +56,15 @@ class Config:
 
 
 class Lines(NamedTuple):
-    """The sentences of one part, and what to call the files they are from."""
+    """The sentences of one part, and the names of the files they are from."""
 
-    sources: list
-    targets: list
-    names: tuple
+    sources: list[str]
+    targets: list[str]
+    names: tuple[str, str]
 
 
 def check(cfg: Config) -> None:
-    """Raises UserError (exit USAGE) that names the flag which nobody can follow."""
+    """Raise UserError (exit USAGE) for a flag that does not fit."""
     if (cfg.source is None) != (cfg.target is None):
         raise UserError("--source and --target belong together: give two files, or none for number words", USAGE)
     if cfg.source is None and (cfg.validation or cfg.test):
@@ -77,7 +74,6 @@ def check(cfg: Config) -> None:
         ("numbers", 1 <= cfg.numbers <= 1_000_000, "1 to 1000000"),
         ("test_sentences", 1 <= cfg.test_sentences <= 1_000_000, "1 to 1000000"),
         ("byte_pairs", 256 <= cfg.byte_pairs < 2**20, "256 to 1048575"),
-        ("byte_pair_dropout", 0 <= cfg.byte_pair_dropout < 1, "at least 0 and less than 1"),
         ("longest", 2 <= cfg.longest < 2**16, "2 to 65535"),
     ):
         if not fits:
@@ -88,27 +84,31 @@ def check(cfg: Config) -> None:
 
 
 def read(cfg: Config) -> dict[str, Lines]:
-    """{part: Lines}. Raises UserError: DATA for files that do not fit each other, USAGE for a language not known."""
+    """Return the Lines of each part.
+
+    Raises:
+        UserError: Exit code DATA for files that do not fit each other, USAGE for an unknown language.
+    """
     if cfg.source is None:
-        return _count(cfg)
-    whole = read_files((cfg.source, cfg.target))
+        return _number_words(cfg)
+    everything = read_files((cfg.source, cfg.target))
     given = {"validation": cfg.validation, "test": cfg.test}
     parts = {name: read_files(files) for name, files in given.items() if files}
     missing = [name for name in given if name not in parts]
     rows = {name: [] for name in ("train", *missing)}
-    for number, sentence in enumerate(whole.sources):
+    for number, sentence in enumerate(everything.sources):
         place = zlib.crc32(sentence.encode()) % 50
         rows[missing[place] if place < len(missing) else "train"].append(number)
-    for name, kept in rows.items():
-        if not kept:
+    for name, numbers in rows.items():
+        if not numbers:
             remedy = "give more lines" if name == "train" else f"give more lines, or --{name} files"
             raise UserError(f"{cfg.source} leaves no line for {name}: {remedy}", DATA)
-        parts[name] = Lines(*([side[n] for n in kept] for side in whole[:2]), whole.names)
+        parts[name] = Lines(*([side[n] for n in numbers] for side in everything[:2]), everything.names)
     return {name: parts[name] for name in PARTS}
 
 
 def read_files(files: tuple[str, str]) -> Lines:
-    """The lines of two files. Raises UserError (exit DATA) that names the file; empty lines are kept, and reported."""
+    """Return the lines of two files, and report empty ones. Raises UserError (exit DATA) that names the file."""
     sides = [lines_of(file) for file in files]
     if len(sides[0]) != len(sides[1]):
         counts = " and ".join(f"{file} has {len(side):,} lines" for file, side in zip(files, sides, strict=True))
@@ -122,20 +122,20 @@ def read_files(files: tuple[str, str]) -> Lines:
 
 
 def lines_of(file: str | Path) -> list[str]:
-    """The lines of a text in UTF-8, with Unix or Windows ends. Raises UserError (exit DATA) if there is none."""
-    whole = corpus.read(file).removeprefix("\ufeff").replace("\r\n", "\n")
-    if not whole:
+    """Return the lines of a text in UTF-8, with Unix or Windows ends. Raises UserError (exit DATA) if there is none."""
+    text = corpus.read(file).removeprefix("\ufeff").replace("\r\n", "\n")
+    if not text:
         raise UserError(f"{file} is empty: give a sentence a line", DATA)
-    return whole.removesuffix("\n").split("\n")
+    return text.removesuffix("\n").split("\n")
 
 
 def example(cfg: Config) -> str:
-    """A sentence to try a model on."""
+    """Return a sentence to try a model on."""
     return "A dog runs." if cfg.source else number_words.speaker(cfg.from_language)(min(cfg.largest, 705))
 
 
-def _count(cfg):
-    """Number words: what is asked has numbers that training has not, in whatever words."""
+def _number_words(cfg: Config) -> dict[str, Lines]:
+    """Return number words; the numbers of each part are in no other part."""
     speakers = [number_words.speaker(language) for language in (cfg.from_language, cfg.to_language)]
     counts = {"train": cfg.numbers, "validation": VALIDATION_NUMBERS, "test": cfg.test_sentences}
     parts = {}

@@ -1,32 +1,52 @@
-"""What a translator is worth: free-running translations of the test part, scored by sacrebleu (see `scores`).
+"""Score free-running translations of the test part by sacrebleu (see `scores`).
 
-Scored is what the beam search writes, never teacher-forced tokens. Beside the test part stand the validation part and
-as many sentences of the training part: how much better these are says how much was learned by heart.
+Scores are of the texts that the beam search writes, never of teacher-forced tokens. The validation part and as many
+training sentences are scored too: the lead of these is what the model memorised.
 """
 
 import time
+from collections.abc import Callable
 from itertools import islice
+from typing import Any
 
 import jax
 import numpy as np
 
 from apformer import seq2seq
+from apformer.decoding.bind import Model
 from apformer.report import attention, tables
+from apformer.settings import Settings
 from apformer.tasks import Evaluation
-from apformer.tasks.translation import memory, scores, training
+from apformer.tasks.translation import scores, training
+from apformer.tasks.translation.corpus import Lines
 from apformer.tasks.translation.search import search
+from apformer.tokenizers.text import BytePairs
 
 SAMPLES = 8
-ATTENTION = ("encoder_attention", "decoder_attention", "cross_attention")  # what is drawn
+ATTENTION = ("encoder_attention", "decoder_attention", "cross_attention")  # the figures
 BESIDE = 1000  # sentences of another part at most
 
 
-def evaluate(model, settings, rows, progress):
-    """Scores of the translations of the test part, and the translations themselves."""
+def evaluate(
+    model: Model,
+    settings: Settings,
+    rows: dict[str, Any],
+    progress: Callable[[int, int], None],
+    translate: Callable = search,
+) -> Evaluation:
+    """Translate the test part, and score the translations.
+
+    Args:
+        model: The translator.
+        settings: Settings of its run.
+        rows: As `training.load` returns them.
+        progress: Called with how many sentences are translated, and of how many.
+        translate: Called as translate(sources, params, settings, progress=...), as `search` is.
+    """
     sacrebleu, options = scores.library(), settings.options
-    cut = scores.moses(scores.language_of(settings.data))
+    moses = scores.moses(scores.language_of(settings.data))
     tokenizers, lines = rows["tokenizers"], rows["lines"]["test"]
-    beside = {name: some(rows["lines"][name], min(BESIDE, len(lines.sources))) for name in ("validation", "train")}
+    beside = {name: spread(rows["lines"][name], min(BESIDE, len(lines.sources))) for name in ("validation", "train")}
     parts = {"test": lines, **beside}
     sources = [
         source_S
@@ -34,26 +54,17 @@ def evaluate(model, settings, rows, progress):
         for source_S in training.encode_side(tokenizers[0], part.sources, part.names[0], settings.data)
     ]
     begun = time.perf_counter()
-    remembered = memory.build(model.params, settings, rows, sources) if options.memory else None
-    tokens = search(
-        sources,
-        model.params,
-        settings,
-        options,
-        memory=remembered,
-        progress=lambda done: progress(done, len(sources)),
-    )
+    tokens = translate(sources, model.params, settings, progress=lambda done: progress(done, len(sources)))
     seconds = time.perf_counter() - begun
     texts, scored = iter([tokenizers[1].decode(tokens_T) for tokens_T in tokens]), {}
     written = {name: [*islice(texts, len(part.sources))] for name, part in parts.items()}
     for name, part in parts.items():
-        of_part = scores.score(written[name], part.targets, sacrebleu, cut)
+        of_part = scores.score(written[name], part.targets, sacrebleu, moses)
         scored[name] = {"sentences": len(part.sources), **of_part}
     found = written["test"]
     result = {
         "beams": options.beams,
         "alpha": options.alpha,
-        **{name: getattr(options, name) for name in ("mbr", "memory") if getattr(options, name)},
         "seconds": round(seconds, 1),
         **scored.pop("test"),
         "parts": scored,
@@ -67,31 +78,37 @@ def evaluate(model, settings, rows, progress):
     clean = ("\t".join(" ".join(cell.split()) for cell in row) for row in zip(*columns, strict=True))
     shown = next((n for n in range(len(found)) if 4 <= len(tokens[n]) <= 16), 0)
     written = tokens[shown][: settings.data.longest - 1]  # the end before it has to fit learned positions, too
-    read, source, target = what_it_read(model.params, settings.model, sources[shown], written, tokenizers)
+    weights, source, target = attention_of(model.params, settings.model, sources[shown], written, tokenizers)
     before = ["end", *target[:-1]]  # each token was written after these
     pictures = {
-        "encoder_attention": attention.by_layer(read["encoder_attention"], source, source),
-        "decoder_attention": attention.by_layer(read["decoder_attention"], before, before),
-        "cross_attention": attention.by_layer(read["cross_attention"], source, target),
+        "encoder_attention": attention.by_layer(weights["encoder_attention"], source, source),
+        "decoder_attention": attention.by_layer(weights["decoder_attention"], before, before),
+        "cross_attention": attention.by_layer(weights["cross_attention"], source, target),
     }
     return Evaluation(result, table(result), pictures, {"translations.tsv": "".join(f"{row}\n" for row in clean)})
 
 
-def some(lines, count):
-    """Lines spread over all: `count` of them, or all where there are no more."""
-    kept = np.linspace(0, len(lines.sources) - 1, min(count, len(lines.sources))).astype(int)
-    return lines._replace(sources=[lines.sources[n] for n in kept], targets=[lines.targets[n] for n in kept])
+def spread(lines: Lines, count: int) -> Lines:
+    """Choose `count` lines at even distances, or all if there are no more."""
+    rows = np.linspace(0, len(lines.sources) - 1, min(count, len(lines.sources))).astype(int)
+    return lines._replace(sources=[lines.sources[n] for n in rows], targets=[lines.targets[n] for n in rows])
 
 
-def what_it_read(params, cfg, source_S, target_T, tokenizers):
-    """({name of an attention: weights LHTS}, the source's pieces, the target's and the end)."""
+def attention_of(
+    params: Any,
+    cfg: seq2seq.Config,
+    source_S: np.ndarray,
+    target_T: np.ndarray,
+    tokenizers: tuple[BytePairs, BytePairs],
+) -> tuple[dict[str, np.ndarray], list[str], list[str]]:
+    """Return the weights_LHTS of each attention for a pair, and the texts of the source's and the target's tokens."""
     end = np.int32(cfg.target_vocab_size - 1)
     inputs_BT = np.concatenate([[end], target_T]).astype(np.int32)[None]
     _, captured = jax.jit(seq2seq.apply, static_argnames=("cfg", "capture"))(
         params, source_S[None], inputs_BT, cfg, capture=ATTENTION
     )
 
-    def pieces(tokens_T, tokenizer):
+    def pieces(tokens_T: np.ndarray, tokenizer: BytePairs) -> list[str]:
         words = [tokenizer.bytes_of(token).decode(errors="replace") for token in tokens_T]
         return [word.strip() or repr(word) for word in words] + ["end"]
 
@@ -100,12 +117,9 @@ def what_it_read(params, cfg, source_S, target_T, tokenizers):
     return weights, pieces(source_S[:-1], source), pieces(target_T, target)
 
 
-def table(result):
-    """An evaluation for a terminal."""
-    agreed = f", the best {result['mbr']} compared" if "mbr" in result else ""
-    looked_up = f", {result['memory']:,} training pairs looked up" if "memory" in result else ""
-    method = f"beam {result['beams']}, length penalty {result['alpha']:g}{agreed}{looked_up}"
-    lines = [f"{method}, {result['seconds']:.0f} s", ""]
+def table(result: dict[str, Any]) -> str:
+    """Return an evaluation as text for a terminal."""
+    lines = [f"beam {result['beams']}, length penalty {result['alpha']:g}, {result['seconds']:.0f} s", ""]
     rows = [["part", "sentences", "BLEU", "tokenised BLEU", "chrF", "exact"]]
     for name, found in {"test": result, **result["parts"]}.items():
         values = [_points(found[key]) for key in ("bleu", "tokenized_bleu", "chrf")]
@@ -125,5 +139,5 @@ def table(result):
     return "\n".join(lines)
 
 
-def _points(score):
+def _points(score: float | None) -> str:
     return "-" if score is None else f"{score:.2f}"

@@ -1,4 +1,4 @@
-"""Numbers written out, in two languages: sentences that cost nothing, and whose translation is known.
+"""Write numbers in words, in two languages: sentences that cost nothing, and whose translation is known.
 
     705   ->   seven hundred and five   ->   sept cent cinq
 
@@ -7,6 +7,7 @@ no test number is in the training rows, in either language.
 """
 
 import difflib
+from collections.abc import Callable
 
 import numpy as np
 
@@ -18,13 +19,13 @@ SPLITS = tuple(SHARES)
 
 
 def split_of(numbers_N: np.ndarray) -> np.ndarray:
-    """0, 1 or 2 for each number, an index into SPLITS: nine in ten are to train on."""
+    """Return the split of each number, an index into SPLITS: nine in ten are to train on."""
     hash_N = np.asarray(numbers_N, np.uint64) * np.uint64(0x9E3779B97F4A7C15) >> np.uint64(32)  # Knuth's, by 2^64 / phi
     return np.digitize(hash_N % np.uint64(100), (90, 95)).astype(np.int64)
 
 
 def draw(seed: int, count: int, largest: int, split: str) -> list[int]:
-    """Different numbers of a split, from 0 to `largest`: half of them anywhere, half of any number of digits.
+    """Draw different numbers of a split, from 0 to `largest`: half of them anywhere, half of any number of digits.
 
     Fewer than `count` where there are no more.
     """
@@ -43,8 +44,8 @@ def draw(seed: int, count: int, largest: int, split: str) -> list[int]:
     return drawn + rng.permutation(left_N)[: count - len(drawn)].tolist()
 
 
-def speaker(language: str):
-    """number -> its words in a language that num2words knows (en, fr, de ...), or its figures.
+def speaker(language: str) -> Callable[[int], str]:
+    """Return a function from a number to its words in a language of num2words (en, fr, de ...), or to its figures.
 
     Raises UserError (exit USAGE) that names what is not known, or the extra that is missing.
     """
@@ -60,7 +61,7 @@ def speaker(language: str):
         hint = f"did you mean {near[0]}?" if near else f"give one of {', '.join(known)}"
         raise UserError(f"nobody here counts in {language!r}: {hint}", USAGE)
 
-    def words(number):
+    def words(number: int) -> str:
         try:
             return num2words.num2words(number, lang=language)
         except Exception as error:  # of any kind: each language is a program of its own

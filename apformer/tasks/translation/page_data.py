@@ -1,19 +1,27 @@
-"""The page of a translator: its scores, what it made of the test sentences, and a few held-out pairs that it can ask.
+"""Collect the page of a translator: its scores, its translations of test sentences, and a few held-out pairs.
 
-tokens      end  y_1 .. y_T-1  end       the model reads all but the last, and is to say all but the first
+tokens      end  y_1 .. y_T-1  end       the model reads all but the last, and predicts all but the first
 """
 
 import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from apformer import loss
+from apformer import loss, seq2seq
 from apformer.errors import DATA, UserError
 from apformer.report import asked, sections
+from apformer.settings import Settings
 from apformer.tasks.translation import batches, training, vocabularies
+from apformer.tasks.translation.corpus import Config, Lines
 from apformer.tokenizers import merges
+
+Found = dict[str, Any]  # of an evaluation, or of a section of the page
+Pair = tuple[list[int], list[int]]  # tokens of a source and its target
 
 SCORES = (("BLEU", "bleu"), ("tokenised BLEU", "tokenized"), ("chrF", "chrf"))  # with the beginnings of their keys
 VALUES = {"bleu": "bleu", "tokenized": "tokenized_bleu", "chrf": "chrf"}
@@ -26,12 +34,12 @@ TRANSLATIONS, NEAR = 80, 30_000  # translations on the page, and training source
 END = "‹end›"  # the token that ends a sentence and begins its translation
 
 
-def page(settings, rows, params, evaluation, path):
-    """What the page shows, see `report.sections`."""
+def page(settings: Settings, rows: Any, params: Any, evaluation: Found | None, path: Path) -> Found:
+    """Return what the page shows, see `report.sections`."""
     cfg, missing = settings.data, {}
     source, target = vocabularies.load(path)
     end, options = settings.model.target_vocab_size - 1, settings.options
-    prompt = sections.text(f"Type a sentence to translate.{_missing_here(options)}", cfg.longest)
+    prompt = sections.text("Type a sentence to translate.", cfg.longest)
     search = {"beams": options.beams, "alpha": options.alpha}
     found = sections.attempt(missing, "wrong", lambda: translations(path, rows)) if evaluation else None
     shown = {
@@ -52,23 +60,15 @@ def page(settings, rows, params, evaluation, path):
     return shown if params is None else shown | ask(settings, rows, params)
 
 
-def _missing_here(options):
-    """What a command does for a translation and this page does not."""
-    missing = ["looks up training pairs"] * bool(options.memory) + ["compares the best beams"] * bool(options.mbr)
-    if not missing:
-        return ""
-    return f" apformer translate also {' and '.join(missing)}, which this page does not: it can answer otherwise."
-
-
-def _does(cfg):
+def _does(cfg: Config) -> str:
     if cfg.source:
         source, target = map(os.path.basename, (cfg.source, cfg.target))
         return f"translates what is like {source} to what is like {target}"
     return f"translates numbers up to {cfg.largest:,} in words from “{cfg.from_language}” to “{cfg.to_language}”"
 
 
-def ask(settings, rows, params):
-    """{"probe": pairs, "ablation": what they cost without each part, "examples": sources, "references": targets}."""
+def ask(settings: Settings, rows: Any, params: Any) -> Found:
+    """Return held-out pairs, their loss without each part of the model, and sentences to try with their references."""
     cfg, lines = settings.model, zip(*rows["lines"]["validation"][:2], strict=True)
     pairs = _few([pair for part in rows["validation"] for pair in _pairs(part)], params)
     shown = asked.spread([line for line in lines if 0 < len(line[0]) <= SHORT], asked.EXAMPLES)
@@ -86,27 +86,27 @@ def ask(settings, rows, params):
     }
 
 
-def _pairs(part):
-    """The (source, target) of a Padded, without what pads them."""
+def _pairs(part: batches.Padded) -> list[Pair]:
+    """Return the (source, target) of a Padded, without padding."""
     sides = ((part.source_NS, part.source_lengths_N), (part.target_NT, part.target_lengths_N))
     sides = [[row[:length].tolist() for row, length in zip(*side, strict=True)] for side in sides]
     return list(zip(*sides, strict=True))
 
 
-def _few(pairs, params):
-    """Some of them, spread over all: as many as the page can soon ask again."""
+def _few(pairs: list[Pair], params: Any) -> list[Pair]:
+    """Choose as many pairs, at even distances, as the page can compute in about a second."""
     parameters = sum(leaf.size for leaf in jax.tree.leaves(params))
     tokens = np.mean([len(source) + len(target) for source, target in pairs])
     return asked.spread(pairs, int(np.clip(WORK / (parameters * tokens), 8, ROWS)))
 
 
-def _measure(cfg, pairs):
-    """A function from parameters to {"loss", "exact"}: nats of a target token, and the share that is the likeliest."""
+def _measure(cfg: seq2seq.Config, pairs: list[Pair]) -> Callable:
+    """Return a function from parameters to the nats of a target token ("loss") and the share of likeliest ("exact")."""
     sides = [[np.array(side, np.int32) for side in sides] for sides in zip(*pairs, strict=True)]
     (part,) = batches.pad(sides, (int(batches.longest_of(sides).max()),))
     part = jax.device_put(part)
 
-    def measure(params):
+    def measure(params: Any) -> dict[str, jax.Array]:
         logits_BTV, weights_BT = training.predict(params, part, cfg)
         right_BT = (logits_BTV.argmax(-1) == part.target_NT).astype(jnp.float32)
         nats_BT = loss.token_nats(logits_BTV, part.target_NT)
@@ -118,12 +118,19 @@ def _measure(cfg, pairs):
     return measure
 
 
-def translations(path, rows):
-    """Some lines of translations.tsv, mostly wrong ones, each with the training source nearest to its own.
+def translations(path: Path, rows: Any) -> list[Found]:
+    """Return some lines of translations.tsv, mostly wrong ones, each with the training source nearest to its own.
 
-    [{"source", "reference", "translation", "nearest": {"source", "target", "shared"} or None}], where shared is what
-    share of their words both have; nothing is nearest if rows is None. Raises UserError (exit DATA) where the file is
-    missing or damaged.
+    Args:
+        path: Directory of the run.
+        rows: Rows of the run; None for no nearest source.
+
+    Returns:
+        Dicts of "source", "reference", "translation", and "nearest": None or a pair's "source", "target" and "shared",
+        the share of their words that both sources have.
+
+    Raises:
+        UserError: Exit code DATA, if the file is missing or damaged.
     """
     try:
         head, *lines = (line.split("\t") for line in (path / "translations.tsv").read_text("utf-8").splitlines())
@@ -135,21 +142,21 @@ def translations(path, rows):
         ) from None
     right, wrong = (np.flatnonzero(np.array(exact, bool) == kind) for kind in (True, False))
     wrong = asked.spread(wrong, max(TRANSLATIONS - len(right), TRANSLATIONS * 3 // 4))
-    kept = [found[n] for n in sorted([*asked.spread(right, TRANSLATIONS - len(wrong)), *wrong])]
+    chosen = [found[n] for n in sorted([*asked.spread(right, TRANSLATIONS - len(wrong)), *wrong])]
     if rows is None:
-        return kept
-    near = _nearest([line["source"] for line in kept], rows["lines"]["train"])
-    return [line | {"nearest": each} for line, each in zip(kept, near, strict=True)]
+        return chosen
+    near = _nearest([line["source"] for line in chosen], rows["lines"]["train"])
+    return [line | {"nearest": each} for line, each in zip(chosen, near, strict=True)]
 
 
-def _nearest(sources, train):
-    """Of each source the training pair whose source shares most words with it, None where none shares one."""
+def _nearest(sources: list[str], train: Lines) -> list[Found | None]:
+    """Return, for each source, the training pair whose source shares most words with it; None if none shares one."""
     numbers = asked.spread(range(len(train.sources)), NEAR)
     words_N = [frozenset(train.sources[n].lower().split()) for n in numbers]
 
-    def nearest(source):
-        asked = frozenset(source.lower().split())
-        shared_N = [len(words & asked) / max(len(words | asked), 1) for words in words_N]
+    def nearest(source: str) -> Found | None:
+        own = frozenset(source.lower().split())
+        shared_N = [len(words & own) / max(len(words | own), 1) for words in words_N]
         best = int(np.argmax(shared_N))
         pair = {"source": train.sources[numbers[best]], "target": train.targets[numbers[best]]}
         return pair | {"shared": shared_N[best]} if shared_N[best] else None
@@ -157,7 +164,7 @@ def _nearest(sources, train):
     return [nearest(source) for source in sources]
 
 
-def _facts(found):
+def _facts(found: Found) -> list[list[str]]:
     exact = f"of {sections.count(found['sentences'], 'test sentence')}, by a search with {_beams(found)}"
     return [
         *([name, _points(found, key), found[f"{key}_signature"].replace("|", " | ")] for name, key in SCORES),
@@ -165,18 +172,18 @@ def _facts(found):
     ]
 
 
-def _points(found, key):
-    """A score from 0 to 100; a dash for one that is missing."""
+def _points(found: Found, key: str) -> str:
+    """Return a score from 0 to 100 as text; a dash for one that is missing."""
     value = found[VALUES[key]]
     return "–" if value is None else f"{value:.2f}"
 
 
-def _beams(found):
+def _beams(found: Found) -> str:
     return sections.count(found["beams"], "beam")
 
 
-def _right(found):
-    """How good translations are, by sacrebleu, and by the length of the reference."""
+def _right(found: Found | None) -> Found:
+    """Return the section of the scores, also by the length of the reference."""
     lead = (
         "Free-running translations of the test sentences, which training has never seen, held against one reference "
         "each."
@@ -184,9 +191,7 @@ def _right(found):
     title = "How good it is"
     if found is None:
         return {"title": title, "lead": lead, "blocks": None}
-    best = f", of the best {found['mbr']}, the one that agrees most with the others," if "mbr" in found else " the best"
-    lead += f" Each is{best} that a search with {_beams(found)} finds, with length penalty {found['alpha']}"
-    lead += f", and looks up {sections.count(found['memory'], 'training pair')}. " if "memory" in found else ". "
+    lead += f" Each is the best that a search with {_beams(found)} finds, with length penalty {found['alpha']}. "
     lead += (
         "BLEU is of the texts as they are, tokenised BLEU of lower-cased words as Moses cuts them: do not compare them."
     )
@@ -194,7 +199,7 @@ def _right(found):
     names = [f"{least} or more" if most is None else f"{least}–{most}" for least, most in (g["words"] for g in groups)]
     notes = [f"{group['sentences']:,}" for group in groups]
 
-    def bars(title, series, values, **how):
+    def bars(title: str, series: str, values: list, **how: bool) -> Found:
         shares = zip(names, notes, ([value] for value in values), strict=True)
         return sections.bars(title, "words of the reference", [series], shares, **how)
 
@@ -215,8 +220,8 @@ def _right(found):
     return {"title": title, "lead": lead, "blocks": blocks}
 
 
-def _listing(found, evaluation):
-    """Translations beside their references, in groups: by what differs, by length, by what training had."""
+def _listing(found: list[Found] | None, evaluation: Found | None) -> Found:
+    """Return translations beside their references, grouped by difference, length and nearest training pair."""
     lead = (
         "What the run’s search made of some test sentences. Choose one to have it translated above. A marked word "
         "stands on one side only."
@@ -243,19 +248,19 @@ def _listing(found, evaluation):
     return sections.listing("Translations", lead, head, rows, groups=groups)
 
 
-def _marked(text, other):
-    """A text with those of its words marked that the other does not have."""
+def _marked(text: str, other: str) -> Found:
+    """Return a text with the words marked that the other text does not have."""
     known = set(other.split())
     return sections.cell(*(piece for word in text.split() for piece in ((word, word not in known), " ")))
 
 
-def _near(pair):
+def _near(pair: Found | None) -> str:
     if pair is None:
         return "none shares a word"
     return f"{pair['source']} → {pair['target']} ({100 * pair['shared']:.0f} % of the words)"
 
 
-def _had(pair):
+def _had(pair: Found | None) -> str:
     if pair is None:
         return "no source that shares a word"
     if pair["shared"] == 1:
@@ -263,13 +268,13 @@ def _had(pair):
     return "a source that shares most words" if pair["shared"] >= 0.6 else "no source that shares most words"
 
 
-def _length(one):
+def _length(one: Found) -> str:
     words = len(one["reference"].split())
     bounds = [(5, "up to 5 words"), (10, "6 to 10 words"), (15, "11 to 15 words")]
     return next((name for most, name in bounds if words <= most), "16 words and more")
 
 
-def _fault(one):
+def _fault(one: Found) -> str:
     if one["translation"] == one["reference"]:
         return "exact"
     found, right = (set(one[name].split()) for name in ("translation", "reference"))

@@ -1,4 +1,4 @@
-"""Recipes of translators: `translate` for two cores, `base` in the size that was published."""
+"""Recipes of translators: `translate` for two cores, `base` of the published size."""
 
 from dataclasses import replace
 
@@ -11,9 +11,9 @@ from apformer.tasks.translation.options import Options
 
 
 def translate(source: str | None = None, init_from: str | None = None) -> Settings:
-    """A translator that two cores can train: number words, or two texts whose lines belong together.
+    """Return a translator that two cores can train on number words, or on two texts whose lines belong together.
 
-    With --init_from, the model of another run, trained further.
+    With --init_from, the model of another run is trained further.
     """
     settings = _new(source)
     if init_from is None:
@@ -30,7 +30,7 @@ def translate(source: str | None = None, init_from: str | None = None) -> Settin
     return replace(settings, data=replace(settings.data, **same), **begun)
 
 
-def _new(source):
+def _new(source: str | None) -> Settings:
     rule = optimizer.Config(rule="muon", learning_rate=4e-3, weight_decay=0.1)
     small = seq2seq.Config(
         d_model=128, n_heads=4, n_encoder_layers=2, n_decoder_layers=2, norm_position="pre", final_norm=True
@@ -48,7 +48,7 @@ def _new(source):
 
 
 def base() -> Settings:
-    """The base model of Vaswani et al. 2017: 512 wide, six layers a side, 25,000 tokens a step."""
+    """Return the base model of Vaswani et al. 2017: 512 wide, six layers a side, 25,000 tokens a step."""
     training = Training(
         recipe="base", steps=100_000, batch_size=1000, save_every=1000, log_every=100, keep=5, average=5
     )

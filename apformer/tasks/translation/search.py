@@ -1,88 +1,102 @@
-"""The translation of each of many sentences, by beam search or by options."""
+"""Translate many sentences, by beam search or by draws."""
 
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from apformer import seq2seq
-from apformer.decoding import beam, buckets, ensemble, generate, minimum_risk
-from apformer.tasks.translation import memory as memories
+from apformer.decoding import beam, buckets, generate
+from apformer.settings import Settings
 
 BATCH_TOKENS = 1024  # of the sources of a batch, padded
-MULTIPLE = 8  # sources are read at widths that are multiples of this, so that few programs are compiled
+MULTIPLE = 8  # sources are padded to multiples of this, so that few programs are compiled
+SHARED = ("source", "source_mask")  # names of the cache that all beams of a sentence read
+
+
+class Batch(NamedTuple):
+    """Sources of one padded width."""
+
+    rows: np.ndarray  # numbers of the sentences
+    row_B: np.ndarray  # the same, and some of them again until the batch is full
+    source_BS: np.ndarray
+    lengths_B: np.ndarray
+    steps: int  # the most tokens of a translation, its end token included
+
+
+def batches(sources: Sequence[np.ndarray], longest: int) -> Iterator[Batch]:
+    """Yield all sources, each with its end token, in batches of about BATCH_TOKENS tokens.
+
+    Args:
+        sources: int32 tokens of each sentence.
+        longest: Most tokens of a source and of a translation, where learned positions end.
+    """
+    width_N = np.array([min(-(-len(source) // MULTIPLE) * MULTIPLE, longest) for source in sources])
+    for rows, row_B, width in buckets.batches(width_N, BATCH_TOKENS):
+        yield Batch(
+            rows, row_B, *generate.pad_prompts([sources[n] for n in row_B], width), min(16 + 2 * width, longest)
+        )
 
 
 def search(
-    sources, params, settings, options, temperature=0.0, seed=0, others=(), memory=None, progress=lambda done: None
-):
-    """The translation of each source, tokens without the end: the best that the search finds, or one that is drawn.
+    sources: Sequence[np.ndarray],
+    params: Any,
+    settings: Settings,
+    temperature: float = 0.0,
+    seed: int = 0,
+    progress: Callable[[int], None] = lambda done: None,
+) -> list[np.ndarray]:
+    """Return the translation of each source: its tokens without the end token.
 
-    sources: int32 arrays, each with the end token. A translation and its end have at most 16 tokens and twice those of
-    its padded source, and no more than settings.data.longest.
-    options.mbr: the search compares its best beams, that many, and takes the one that agrees most with the others.
-    others: (params, Config) of models with the same vocabulary that translate together with this one.
-    memory: what `memory.build` finds for these sources, if anything.
+    Args:
+        sources: int32 tokens of each sentence, with the end token.
+        params: Parameters of `seq2seq`.
+        settings: Settings of the run; beams and alpha are those of its options.
+        temperature: With 0, the best text of the beam search; above 0, a text drawn at this temperature.
+        seed: Seed of the draws.
+        progress: Called with the number of sentences translated so far.
     """
-    cfg, most = settings.model, settings.data.longest
-    params, cfgs = zip((params, cfg), *others, strict=True)
-    decode = jax.jit(
-        partial(_decode, cfgs=cfgs, temperature=temperature), static_argnames=("steps", "beams", "alpha", "best")
-    )
-    # No wider than the longest sentence there may be: learned positions end there.
-    width_N = np.array([min(-(-len(source) // MULTIPLE) * MULTIPLE, most) for source in sources])
-    found, end, key = [None] * len(sources), cfg.target_vocab_size - 1, jax.random.key(seed)
-    done = 0
-    for rows, row_B, width in buckets.batches(width_N, BATCH_TOKENS):
-        source_BS, lengths_B = generate.pad_prompts([sources[n] for n in row_B], width)
-        tokens_BWN, scores_BW = decode(
-            params,
-            source_BS,
-            lengths_B,
-            jax.random.fold_in(key, int(rows[0])),
-            None if memory is None else memories.look_up(memory, row_B),
-            (options.memory_share, options.memory_temperature),
-            steps=min(16 + 2 * width, most),
-            beams=options.beams,
-            alpha=options.alpha,
-            best=max(options.mbr, 1),
-        )
-        for n, tokens_WN, scores_W in zip(rows, np.asarray(tokens_BWN), np.asarray(scores_BW), strict=False):
-            texts = [_before(end, tokens_N) for tokens_N in tokens_WN]
-            found[n] = texts[minimum_risk.best([text.tolist() for text in texts], scores_W)]
-        done += len(rows)
+    options, key, done = settings.options, jax.random.key(seed), 0
+    found = [np.zeros(0, np.int32)] * len(sources)
+    how = {"cfg": settings.model, "temperature": temperature, "beams": options.beams, "alpha": options.alpha}
+    for batch in batches(sources, settings.data.longest):
+        key_of_batch = jax.random.fold_in(key, int(batch.rows[0]))
+        tokens_BN = _decode(params, batch.source_BS, batch.lengths_B, key_of_batch, steps=batch.steps, **how)
+        for n, tokens_N in zip(batch.rows, np.asarray(tokens_BN), strict=False):
+            found[n] = before_end(tokens_N, settings.model)
+        done += len(batch.rows)
         progress(done)
     return found
 
 
-def _before(end, tokens_N):
-    ends = np.flatnonzero(tokens_N == end)
+def before_end(tokens_N: np.ndarray, cfg: seq2seq.Config) -> np.ndarray:
+    """Return the tokens before the first end token, or all if there is none."""
+    ends = np.flatnonzero(tokens_N == cfg.target_vocab_size - 1)
     return tokens_N[: ends[0] if len(ends) else None]
 
 
-def _decode(params, source_BS, lengths_B, key, found, mixture, *, cfgs, temperature, steps, beams, alpha, best):
-    """(tokens_BWN, scores_BW) of the `best` best beams, or of one text that is drawn.
-
-    Each text has the end token, unless it was cut off. params: those of each model. found, mixture: of the memory that
-    one model has.
-    """
+@partial(jax.jit, static_argnames=("cfg", "steps", "temperature", "beams", "alpha"))
+def _decode(
+    params: Any,
+    source_BS: jax.Array,
+    lengths_B: jax.Array,
+    key: jax.Array,
+    *,
+    cfg: seq2seq.Config,
+    steps: int,
+    temperature: float,
+    beams: int,
+    alpha: float,
+) -> jax.Array:
+    """Return tokens_BN, each row with the end token unless it was cut off after `steps` tokens."""
     with jax.default_matmul_precision("highest"):
-        models = [*zip(params, cfgs, strict=True)]
-        caches = [seq2seq.init_cache(own, source_BS, cfg, steps, lengths_B) for own, cfg in models]
-        # Layers are taken out of their stack once, not at every step.
-        extends = [partial(seq2seq.extend, seq2seq.unstack(own), cfg=cfg) for own, cfg in models]
-        if found is not None:
-            extends = [partial(extends[0], head=memories.head(found, *mixture))]
-        alone = len(models) == 1
-        extend, cache = (extends[0], caches[0]) if alone else (ensemble.together(extends), ensemble.join(caches))
-        end_B = jnp.full(len(source_BS), cfgs[0].target_vocab_size - 1, jnp.int32)
+        cache = seq2seq.init_cache(params, source_BS, cfg, steps, lengths_B)
+        extend = partial(seq2seq.extend, seq2seq.unstack(params), cfg=cfg)
+        end_B = jnp.full(len(source_BS), cfg.target_vocab_size - 1, jnp.int32)
         if temperature:
             draw = generate.sampler(temperature)
-            one = jnp.ones_like(end_B)
-            tokens_BN = generate.generate(extend, cache, end_B[:, None], one, steps, key=key, sample=draw)
-            return tokens_BN[:, None], jnp.zeros((len(source_BS), 1))
-        shared = ("source", "source_mask")
-        searched = beam.search(extend, cache, end_B, end_B[0], steps, beams=beams, alpha=alpha, shared=shared)
-        tokens_BWN, _, scores_BW = searched
-        return tokens_BWN[:, :best], scores_BW[:, :best]
+            return generate.generate(extend, cache, end_B[:, None], jnp.ones_like(end_B), steps, key=key, sample=draw)
+        return beam.search(extend, cache, end_B, end_B[0], steps, beams=beams, alpha=alpha, shared=SHARED)[0][:, 0]

@@ -141,7 +141,6 @@ def test_no_source_is_in_two_parts(files):
         ({"largest": 98}, "--largest 98 is out of range"),
         ({"test_sentences": 0}, "--test_sentences 0 is out of range: give 1"),
         ({"byte_pairs": 255}, "--byte_pairs 255 is out of range: give 256"),
-        ({"byte_pair_dropout": 1.0}, "--byte_pair_dropout 1.0 is out of range: give at least 0 and less than 1"),
         ({"longest": 1}, "--longest 1 is out of range"),
         ({"widths": (8, 4)}, "--widths 8 4 do not rise"),
         ({"widths": (8, 200)}, "--widths 8 200 do not rise from 1 to --longest 128"),

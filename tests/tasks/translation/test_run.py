@@ -6,7 +6,6 @@ import json
 import shutil
 import sys
 from dataclasses import replace
-from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -15,17 +14,15 @@ import pytest
 
 from apformer import cli, errors, seq2seq, train
 from apformer.analysis import ablate
-from apformer.commands import translate
-from apformer.decoding import beam, minimum_risk
 from apformer.decoding.bind import bind
 from apformer.formats import weights as weights_
 from apformer.runs import checkpoint, fit, recipes, restore, settings_file
 from apformer.runs.provenance import digest
+from apformer.tasks import translation
 from apformer.tasks.translation import batches, corpus, evaluation, scores, vocabularies
 from apformer.tasks.translation import search as searching
 from apformer.tasks.translation import training as pair_task
 from apformer.tokenizers import pretrained
-from apformer.tokenizers.text import train_byte_pairs
 from tests.helpers.abilities import able
 from tests.report import test_page
 
@@ -34,7 +31,7 @@ pytestmark = pytest.mark.long
 FLAGS = (
     "--recipe translate --from_language figures --to_language en --largest 400 --numbers 200 --byte_pairs 280 "
     "--widths 6 12 --d_model 16 --n_heads 2 --n_encoder_layers 1 --n_decoder_layers 1 --d_ff 16 --dropout 0.1 "
-    "--steps 8 --log_every 2 --save_every 4 --batch_size 4 --accumulate 2 --rule adamw --ema 0.9 --r_drop 1"
+    "--steps 8 --log_every 2 --save_every 4 --batch_size 4 --accumulate 2 --rule adamw --ema 0.9"
 ).split()
 
 
@@ -74,7 +71,7 @@ def test_a_run_is_scored_by_what_it_writes(run, trained):
     lines = restore.load_rows(run)["lines"]["test"]
     assert [row["source"] for row in rows] == lines.sources and [row["reference"] for row in rows] == lines.targets
     sources = pair_task.encode_side(tokenizer, lines.sources, "test", settings.data)
-    tokens = searching.search(sources, params, settings, settings.options)
+    tokens = searching.search(sources, params, settings)
     found = [tokenizer.decode(tokens_T) for tokens_T in tokens]
     assert [row["translation"] for row in rows] == [" ".join(text.split()) for text in found]
     exact = np.mean([text == target for text, target in zip(found, lines.targets, strict=True)])
@@ -136,7 +133,7 @@ def test_without_moses_there_is_no_score_of_the_literature(monkeypatch):
 def test_two_vocabularies_from_training_to_the_page(tmp_path, capsys):
     """Figures and words share no byte pair then, nor an embedding; the sides' ends are other tokens."""
     path, file = tmp_path / "run", tmp_path / "model.safetensors"
-    plain = "--accumulate 1 --ema 0 --dropout 0 --r_drop 0 --vocabularies apart --byte_pairs 270".split()
+    plain = "--accumulate 1 --ema 0 --dropout 0 --vocabularies apart --byte_pairs 270".split()
     assert cli.main(["train", *FLAGS, *plain, "--run_dir", str(path)]) == 0
     settings, (source, target) = restore.load_settings(path), vocabularies.load(path)
     assert not settings.model.share_embeddings and source.to_json() != target.to_json()
@@ -154,7 +151,7 @@ def test_two_vocabularies_from_training_to_the_page(tmp_path, capsys):
     capsys.readouterr()
     assert cli.main(["translate", str(path), "231"]) == 0
     sources = pair_task.encode_side(source, ["231"], "", settings.data)
-    (tokens_T,) = searching.search(sources, params, settings, settings.options)
+    (tokens_T,) = searching.search(sources, params, settings)
     assert capsys.readouterr().out == target.decode(tokens_T) + "\n"
     data, _ = test_page.report(path)
     assert data["missing"] == {} and data["source_words"]["end"] == source.vocab_size
@@ -172,45 +169,6 @@ def test_a_resumed_run_ends_as_the_uninterrupted(run, tmp_path):
     assert step == same == 8
     jax.tree.map(np.testing.assert_array_equal, state[2:], again[2:])
     assert train.trained(state) is state.mean
-
-
-def test_training_sentences_are_cut_in_several_ways_and_no_others():
-    """Each pair comes in eight cuts, of which each spells its sentences; one that would be too long is left plain."""
-    flags = [*FLAGS, "--longest", "25", "--widths", "25"]
-    settings = recipes.parse([*flags, "--byte_pair_dropout", "0.3"])
-    rows, plain = pair_task.read_rows(settings), pair_task.read_rows(recipes.parse(flags))
-    jax.tree.map(np.testing.assert_array_equal, rows["validation"], plain["validation"])
-    assert rows["tokenizers"][0].to_json() == plain["tokenizers"][0].to_json()
-
-    def spelled(rows):
-        target = rows["tokenizers"][1]
-        pairs = [pair for part in rows["train"] for pair in zip(part.target_NT, part.target_lengths_N, strict=True)]
-        return sorted(target.decode(tokens_T[: length - 1]) for tokens_T, length in pairs), {
-            tuple(tokens_T[:length].tolist()) for tokens_T, length in pairs
-        }
-
-    (texts, cuts), (plain_texts, plain_cuts) = spelled(rows), spelled(plain)
-    assert texts == sorted(plain_texts * pair_task.CUTS)
-    assert len(cuts) > 2 * len(plain_cuts) and max(map(len, cuts)) == 25
-
-
-def test_pairs_that_fit_their_widths_fit_them_in_every_cut(capsys):
-    flags = [*FLAGS, "--widths", "12"]
-    counts = [
-        len(pair_task.read_rows(recipes.parse([*flags, *words]))["train"][0].source_NS)
-        for words in ([], ["--byte_pair_dropout", "0.5"])
-    ]
-    told = capsys.readouterr().err.splitlines()
-    assert counts[1] == pair_task.CUTS * counts[0] and told[0] == told[1]
-    assert told[0].endswith("training pairs longer than --widths 12 are left out")
-
-
-@pytest.mark.parametrize("share", ("0.001", "0.01", "0.3"))
-def test_a_run_that_has_found_its_widths_cuts_its_sentences_as_before(share):
-    flags = [*FLAGS[: FLAGS.index("--widths")], *FLAGS[FLAGS.index("--d_model") :], "--byte_pair_dropout", share]
-    settings, rows = pair_task.load(recipes.parse(flags))
-    assert settings.data.widths
-    jax.tree.map(np.testing.assert_array_equal, rows["train"], pair_task.read_rows(settings)["train"])
 
 
 def test_settings_of_pairs_survive_their_file():
@@ -294,106 +252,49 @@ def test_a_translation_of_all_positions_there_are_is_drawn(trained):
 
 def test_learned_positions_serve_the_longest_sentences_they_have():
     """Sources are padded to multiples of 8, but never beyond the positions there are: nothing of it can be seen."""
-    settings = recipes.parse([*FLAGS, "--longest", "20", "--widths", "20", "--position", "learned", "--max_len", "20"])
+    settings = recipes.parse(
+        [*FLAGS, "--longest", "20", "--widths", "20", "--position", "learned", "--max_len", "20", "--beams", "1"]
+    )
     wider = replace(settings, data=replace(settings.data, longest=24), model=replace(settings.model, max_len=24))
     more, shapes = random_params(wider.model), random_params(settings.model)
     fewer = jax.tree.map(lambda leaf, like: leaf[tuple(map(slice, like.shape))], more, shapes)
     sources = [np.arange(length, dtype=np.int32) for length in (5, 17, 20)]
-    teaching = replace(settings.options, beams=1)
-    found = searching.search(sources, fewer, settings, teaching)
-    expected = searching.search(sources, more, wider, teaching)
+    found = searching.search(sources, fewer, settings)
+    expected = searching.search(sources, more, wider)
     for tokens_T, expected_T in zip(found, expected, strict=True):
         np.testing.assert_array_equal(tokens_T, expected_T[:20])
-
-
-def test_a_translation_is_the_one_of_the_best_beams_that_agrees_most(trained):
-    settings, params, tokenizer = trained
-    sources = pair_task.encode_side(tokenizer, ["7", "231", "99", "310"], "here", settings.data)
-    teaching = replace(settings.options, beams=6)
-    alone, first, compared = (
-        searching.search(sources, params, settings, replace(teaching, mbr=mbr)) for mbr in (0, 1, 6)
-    )
-    jax.tree.map(np.testing.assert_array_equal, alone, first)
-    end = settings.model.target_vocab_size - 1
-    extend = partial(seq2seq.extend, params, cfg=settings.model)
-    for source, chosen in zip(sources, compared, strict=True):
-        cache = seq2seq.init_cache(params, source[None], settings.model, 32)
-        tokens_BWN, lengths_BW, scores_BW = beam.search(
-            extend, cache, np.int32([end]), end, 32, beams=6, alpha=teaching.alpha
-        )
-        texts = [
-            [token for token in row[:length].tolist() if token != end]
-            for row, length in zip(tokens_BWN[0], lengths_BW[0], strict=True)
-        ]
-        assert chosen.tolist() == texts[minimum_risk.best(texts, scores_BW[0])]
 
 
 def test_a_search_by_one_beam_is_drawing_at_no_temperature(trained):
     settings, params, tokenizer = trained
     sources = pair_task.encode_side(tokenizer, ["7", "231"], "here", settings.data)
-    greedy = searching.search(sources, params, settings, replace(settings.options, beams=1))
-    cold = searching.search(sources, params, settings, settings.options, temperature=1e-4)
+    greedy = searching.search(sources, params, replace(settings, options=replace(settings.options, beams=1)))
+    cold = searching.search(sources, params, settings, temperature=1e-4)
     jax.tree.map(np.testing.assert_array_equal, greedy, cold)
-    warm = [searching.search(sources, params, settings, settings.options, 2.0, seed)[1].tolist() for seed in (1, 1, 2)]
+    warm = [searching.search(sources, params, settings, 2.0, seed)[1].tolist() for seed in (1, 1, 2)]
     assert warm[0] == warm[1] != warm[2]
-
-
-def test_runs_translate_together(run, trained, capsys):
-    settings, params, tokenizer = trained
-    sources = pair_task.encode_side(tokenizer, ["7", "231", "88", "400"], "here", settings.data)
-    other = (random_params(settings.model), settings.model)
-    both = [
-        searching.search(sources, *first, settings.options, others=[second])
-        for first, second in (((params, settings), other), ((other[0], settings), (params, settings.model)))
-    ]
-    jax.tree.map(np.testing.assert_array_equal, *both)
-
-
-def test_the_command_asks_the_runs_in_their_order_and_as_long_as_all_can(run, tmp_path, capsys, monkeypatch):
-    shorter = tmp_path / "shorter"
-    shutil.copytree(run, shorter)
-    config = json.loads((shorter / "config.json").read_text())
-    config["flags"]["data"]["longest"] = 20
-    (shorter / "config.json").write_text(json.dumps(config))
-    asked = []
-
-    def search(sources, params, settings, options, **method):
-        asked.append((settings.data.longest, [cfg for _, cfg in method["others"]]))
-        return [np.array([1])]
-
-    monkeypatch.setattr(translate, "search", search)
-    assert cli.main(["translate", str(run), "231", "--json", "--ensemble", str(shorter), "--ensemble", str(run)]) == 0
-    cfg = restore.load_settings(run).model
-    assert asked == [(20, [cfg, cfg])]
-    assert json.loads(capsys.readouterr().out)["ensemble"] == [str(shorter), str(run)]
 
 
 def test_a_translation_is_one_line(run, trained, capsys, monkeypatch):
     tokens_T = np.array(trained[2].encode("a\rb\nc"))
-    monkeypatch.setattr(translate, "search", lambda *args, **method: [tokens_T])
+    monkeypatch.setattr(translation, "translate", lambda *args: [tokens_T])
     assert cli.main(["translate", str(run), "231"]) == 0
     assert capsys.readouterr().out == "a b c\n"
 
 
-def test_runs_that_do_not_fit_each_other_do_not_translate_together(run, tmp_path, capsys):
-    words, french = tmp_path / "words", tmp_path / "french"
-    for path in (words, french):
-        shutil.copytree(run, path)
-    (words / "tokenizer.json").write_text(train_byte_pairs("one two three", 258).to_json())
-    sentence = f"--ensemble {words} has another vocabulary than {run}: name runs with the same vocabulary, or drop"
-    fails(capsys, sentence, errors.USAGE, "translate", run, "231", "--ensemble", words)
-    config = json.loads((french / "config.json").read_text())
-    config["flags"]["data"]["to_language"] = "fr"
-    (french / "config.json").write_text(json.dumps(config))
-    sentence = f"--ensemble {french} writes the language fr, and {run} writes en: name runs of the same languages"
-    fails(capsys, sentence, errors.USAGE, "translate", run, "231", "--ensemble", french)
+def test_a_run_with_flags_that_are_gone_is_refused(run, tmp_path, capsys):
+    path = shutil.copytree(run, tmp_path / "old")
+    config = json.loads((path / "config.json").read_text())
+    config["flags"]["options"] |= {"mbr": 0, "memory": 0}
+    (path / "config.json").write_text(json.dumps(config))
+    for command in (["translate", path, "7"], ["resume", path], ["evaluate", path]):
+        fails(capsys, "config.json is damaged or of another version of apformer", errors.CHECKPOINT, *command)
 
 
 @pytest.mark.parametrize(
     ("flags", "sentence", "exit_code"),
     [
         (["7", "--beams", "0"], "--beams 0 is out of range: give 1 to 32767", errors.USAGE),
-        (["7", "--mbr", "6"], "--mbr 6 is out of range: give 0, or 2 to 5, or more --beams", errors.USAGE),
         (["7", "--alpha", "-1"], "--alpha -1.0 is out of range", errors.USAGE),
         (["7", "--temperature", "-1"], "--temperature -1.0 is out of range", errors.USAGE),
         ([], "none a sentence: give a sentence in quotes", errors.USAGE),
@@ -455,19 +356,13 @@ def test_its_parameters_can_be_exported(run, trained, tmp_path, capsys):
     [
         (["--to_language", "klingon"], "nobody here counts in 'klingon'", errors.USAGE),
         (["--beams", "0"], "--beams 0 is out of range", errors.USAGE),
-        (["--mbr", "9"], "--mbr 9 is out of range: give 0, or 2 to 5, or more --beams", errors.USAGE),
-        (["--mbr", "1"], "--mbr 1 is out of range: give 0, or 2 to 5, or more --beams", errors.USAGE),
-        (["--beams", "1", "--mbr", "8"], "--beams 1 leaves --mbr 8 nothing to compare: give --mbr 0", errors.USAGE),
         (
             "--source {file} --target {file} --validation {file} {file} --test {long} {long}".split(),
             "{long}, sentence 1 has 301 tokens with its end, more than 128",
             errors.DATA,
         ),
-        (["--memory_temperature", "1e-29"], "out of range: give at least 0.001", errors.USAGE),
         (["--label_smoothing", "1"], "--label_smoothing 1.0 is out of range", errors.USAGE),
         (["--ema", "1"], "--ema 1.0 is out of range: give at least 0 and less than 1", errors.USAGE),
-        (["--r_drop", "-1"], "--r_drop -1.0 is out of range", errors.USAGE),
-        (["--dropout", "0"], "give --dropout, or --r_drop 0", errors.USAGE),
         (["--average", "9"], "--average 9 is of more checkpoints than --keep 3", errors.USAGE),
         (["--source", "{file}"], "--source and --target belong together", errors.USAGE),
         (["--source", "{file}", "--target", "{other}"], "{file} has 2 lines and {other} has 3 lines", errors.DATA),

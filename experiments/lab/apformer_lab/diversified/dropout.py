@@ -1,4 +1,4 @@
-"""Byte pairs with dropout: a text is cut in other ways each time, so that a model learns what the parts of words mean.
+"""Cut a text into byte pairs in other ways each time (BPE-dropout), so that a model learns the parts of words.
 
     until no merge applies: leave out each that does with probability p, and do the earliest of the others;
     end where all are left out
@@ -26,10 +26,14 @@ def cuts(
     seed: int,
     progress: Callable[[Iterable[str]], Iterable[str]] = iter,
 ) -> Iterator[list[np.ndarray]]:
-    """Time and again the tokens of all texts, int32 arrays, cut anew.
+    """Yield the int32 tokens of all texts, without end, cut anew each time.
 
-    share: p, in [0, 1]. tokenizer: as `train_byte_pairs` makes it. progress: goes through the different words, which is
-    what takes time: the square of their lengths. Raises UserError (exit DATA) for a lone surrogate.
+    Args:
+        tokenizer: As `train_byte_pairs` makes it.
+        texts: The texts.
+        share: p, in [0, 1].
+        seed: Seed of all cuts.
+        progress: Iterates over the different words, which takes the square of their lengths.
     """
     how, rng = merges.of(tokenizer), np.random.default_rng(seed)
     rank = {(left, right): (i, made) for i, (left, right, made) in enumerate(how["merges"])}
@@ -51,12 +55,12 @@ def cuts(
 def merged(
     tokens: Sequence[int], rank: dict[tuple[int, int], tuple[int, int]], share: float, rng: np.random.Generator
 ) -> list[int]:
-    """One way to merge tokens. rank: of each pair that can be merged, which merge that is, and the token it makes."""
+    """Return one way to merge tokens; `rank` has the number of each merge, and the token it makes."""
     tokens = list(tokens)
     while True:
         known = [(*rank[pair], at) for at, pair in enumerate(pairwise(tokens)) if pair in rank]
-        kept = [merge for merge, drawn in zip(known, rng.random(len(known)), strict=True) if drawn >= share]
-        if not kept:
+        left = [merge for merge, drawn in zip(known, rng.random(len(known)), strict=True) if drawn >= share]
+        if not left:
             return tokens
-        _, made, at = min(kept)
+        _, made, at = min(left)
         tokens[at : at + 2] = [made]

@@ -1,0 +1,49 @@
+"""Scores and the page of a diversified translator."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from apformer.decoding.bind import Model
+from apformer.settings import Settings
+from apformer.tasks import Evaluation, translation
+from apformer.tasks.translation import corpus
+from apformer_lab.diversified import memory
+from apformer_lab.diversified.search import search
+
+
+def evaluate(
+    model: Model, settings: Settings, rows: dict[str, Any], progress: Callable[[int, int], None]
+) -> Evaluation:
+    """Translate the test part as the options say, and score the translations."""
+
+    def translate(
+        sources: Sequence[np.ndarray], params: Any, settings: Settings, progress: Callable[[int], None]
+    ) -> list[np.ndarray]:
+        count = settings.options.memory
+        looked_up = memory.build(params, settings, rows, sources, count) if count else None
+        return search(sources, params, settings, looked_up=looked_up, progress=progress)
+
+    found = translation.evaluate(model, settings, rows, progress, translate)
+    more = {name: getattr(settings.options, name) for name in ("mbr", "memory")}
+    return found._replace(result=found.result | more, table=f"{_method(settings)}\n{found.table}")
+
+
+def _method(settings: Settings) -> str:
+    return f"The best {settings.options.mbr} beams compared, {settings.options.memory:,} training pairs looked up."
+
+
+def page(
+    settings: Settings, rows: dict[str, Any], params: Any, evaluation: dict[str, Any] | None, path: Path
+) -> dict[str, Any]:
+    """Return the page of a translator, which says that its own search does less."""
+    shown = translation.page(settings, rows, params, evaluation, path)
+    shown["right"]["lead"] += f" {_method(settings)} This page does neither where it translates."
+    return shown
+
+
+def example(settings: Settings, run: str) -> str:
+    """Return a command for the user to try on a run."""
+    return f'python -m apformer_lab.translate {run} "{corpus.example(settings.data)}"'

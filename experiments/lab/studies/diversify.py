@@ -1,0 +1,165 @@
+"""Train a translator on its pairs, and on the translations of other translators (data diversification).
+
+    forward  reads the sources and writes targets        pairs (source, forward(source))
+    backward reads the targets and writes sources        pairs (backward(target), target)
+    run      learns from these pairs and those of the files
+
+    python experiments/lab/studies/diversify.py train.en train.de --validation val.en val.de --test test.en test.de \\
+        --out FOLDER
+
+Nguyen et al. 2020, arXiv 1911.01986. The script trains the runs FOLDER/forward, FOLDER/backward and FOLDER/run. The
+teachers never see the test part. With --forward or --backward, the run that you name is the teacher instead. After a
+stop, give the same command: it does not repeat what is done.
+"""
+
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from tyro.conf import Positional
+
+from apformer import files, flags
+from apformer.errors import DATA, USAGE, UserError
+from apformer.runs import directory, recipes
+from apformer.tasks.translation import corpus
+
+TEACHER_STEPS = 9_000
+SHAPE = ("--d_ff", 512, "--dropout", 0.2)  # more pairs want less dropout
+
+
+@dataclass(frozen=True)
+class Diversify:
+    """Train a translator on its pairs, and on the translations of other translators."""
+
+    files: Positional[tuple[str, str]]
+    """Text files with one sentence a line: the sources, and their translations."""
+    validation: tuple[str, str]
+    """Two such files that choose the best checkpoint."""
+    test: tuple[str, str]
+    """Two such files that score the last run."""
+    out: str
+    """Folder for the three runs and the texts."""
+    forward: str | None = None
+    """Run that translates the sources. The default is one that is trained first."""
+    backward: str | None = None
+    """Run that translates the targets. The default is one that is trained first."""
+    seed: int = 1
+    """Random seed of the three runs."""
+    steps: int = 14_000
+    """Training steps of the last run."""
+    teacher_memory: int = 512
+    """Number of training pairs that the forward run looks up for each source that it translates; 0 for none."""
+    beams: int = 12
+    """Number of beams with which the last run is scored."""
+    mbr: int = 8
+    """Number of the best beams of which the last run takes the one that agrees most with the others; 0 for none."""
+    memory: int = 512
+    """Number of training pairs that each sentence looks up where the last run is scored; 0 for none."""
+
+
+def run(args: Diversify) -> None:
+    """Train both teachers, have them translate, train the last run. Raises UserError where a command fails."""
+    out = Path(args.out)
+    texts = [
+        out / f"train.{side}{Path(file).suffix}" for side, file in zip(("source", "target"), args.files, strict=True)
+    ]
+    search = [word for name in ("beams", "mbr", "memory") for word in (f"--{name}", getattr(args, name))]
+    last = words("diversified", texts, args.validation, args.test, args.seed, args.steps, *SHAPE, *search)
+    begin(out, args, last)
+    for path, side in zip(texts, zip(*pairs(args, out), strict=True), strict=True):
+        path.write_text("".join(line + "\n" for line in side), encoding="utf-8")
+    train(out / "run", last)
+
+
+def begin(out: Path, args: Diversify, last: list[str]) -> None:
+    """Make the folder and write the flags into it, once they and the files are known to be right.
+
+    Raises:
+        UserError: For a flag or a file that does not fit, and for a folder of other flags (exit code USAGE).
+    """
+    flags.require("teacher_memory", args.teacher_memory >= 0, args, "0 or more")
+    recipes.parse(last)
+    for teacher in filter(None, (args.forward, args.backward)):
+        directory.find(teacher)
+    for sides in (args.files, args.validation, args.test):
+        corpus.read_files(sides)
+    file, given = out / "flags.json", json.loads(json.dumps(vars(args) | {"out": None}))
+    if not file.exists():
+        files.require_empty(out)
+        files.write_json(file, given)
+    elif files.read_json(file) != given:
+        raise UserError(f"--out {out} was begun with other flags, see {file}: give those, or another --out", USAGE)
+
+
+def pairs(args: Diversify, out: Path) -> list[tuple[str, str]]:
+    """Return all pairs for the last run, those of the files first."""
+    sources, targets = map(corpus.lines_of, args.files)
+    written = []
+    for name, given, step in (("forward", args.forward, 1), ("backward", args.backward, -1)):
+        texts, path = args.files[::step], given or out / name
+        if given is None:  # validated in place of a test
+            validation = args.validation[::step]
+            train(path, words("translate", texts, validation, validation, args.seed, TEACHER_STEPS))
+        into = out / f"{name}{Path(texts[1]).suffix}"
+        written.append(translate(path, texts[0], into, args.teacher_memory if name == "forward" else 0))
+    forward, backward = written
+    return list(zip(sources, targets, strict=True)) + alike(sources, forward) + alike(backward, targets)
+
+
+def words(
+    recipe: str, texts: Sequence, validation: Sequence, test: Sequence, seed: int, steps: int, *more: object
+) -> list[str]:
+    """Return the flags of `apformer train` for a run."""
+    data = ["--source", texts[0], "--target", texts[1], "--validation", *validation, "--test", *test]
+    return list(map(str, ["--recipe", recipe, *data, "--seed", seed, "--steps", steps, *more, "--too_long", "cut"]))
+
+
+def train(path: Path, given: list[str]) -> None:
+    """Train a run, unless it is there; one that was stopped goes on."""
+    if (path / "evaluation.json").exists():
+        print(f"{path} is there")
+    elif (path / "config.json").exists():
+        command("apformer", "resume", path)
+    else:
+        command("apformer", "train", *given, "--run_dir", path)
+
+
+def translate(run: Path | str, file: str, into: Path, memory: int) -> list[str]:
+    """Return the lines of the file `into`, which a run writes of each line of `file`, unless it is there."""
+    if not into.exists():
+        part = into.with_name(into.name + ".part")
+        with part.open("w", encoding="utf-8") as lines:
+            command("apformer_lab.translate", run, "--file", file, "--memory", memory, stdout=lines)
+        part.replace(into)
+    written, read = corpus.lines_of(into), corpus.lines_of(file)
+    if len(written) != len(read):
+        fault = f"{into} has {len(written):,} lines and {file} has {len(read):,}"
+        raise UserError(f"{fault}, so the text has changed: give another --out", DATA)
+    return written
+
+
+def alike(sources: list[str], targets: list[str]) -> list[tuple[str, str]]:
+    """Leave out the pairs of which one side is far longer: there a teacher has repeated itself."""
+    found = list(zip(sources, targets, strict=True))
+    fit = [pair for pair in found if max(map(len, pair)) <= 2 * min(map(len, pair)) + 20]
+    print(f"{len(found) - len(fit):,} of {len(found):,} pairs are left out: one side is far longer", file=sys.stderr)
+    return fit
+
+
+def command(module: str, *args: object, stdout: IO[str] | None = None) -> None:
+    """Run a command. Raises UserError, with its exit code, if it fails; it has said why."""
+    call = [module, *map(str, args)]
+    print(*call, file=sys.stderr, flush=True)
+    code = subprocess.run([sys.executable, "-m", *call], stdout=stdout).returncode
+    if code < 0:
+        raise UserError(f"{module} was killed by signal {-code}: give the same command again", 128 - code)
+    if code:
+        raise UserError(f"{module} ended with exit code {code}: see what it said", code)
+
+
+if __name__ == "__main__":
+    sys.exit(flags.script("diversify.py", Diversify, run))
