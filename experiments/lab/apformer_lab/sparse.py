@@ -60,8 +60,8 @@ class Config:
     """How many tokens back each token stands that a layer of fixed_offsets reads; the first is 0, the token itself."""
     separator: int = 10
     """Token that ends the heading and each term."""
-    heading: int = 0
-    """Number of tokens before the first separator, which name what the terms are."""
+    heading: int | None = None
+    """Number of tokens before the first separator, which name what the terms are. With None, rows begin with a term."""
     score_noise: float = 0.0
     """Standard deviation of the noise on what keys decide and say, in training of the pattern ahead."""
     similarity: Literal["scaled_dot", "none"] = "scaled_dot"
@@ -80,17 +80,15 @@ class Config:
     """Transposed embedding table as the output head, instead of a matrix of its own."""
 
     def __post_init__(self) -> None:
-        config.check(self, ("vocab_size", "d_model", "n_heads", "n_layers", "d_ff"))
+        config.check(self, ("vocab_size", "d_model", "n_heads", "n_layers", "d_ff", "heading"))
         config.check_heads(self)
         seen, layers = self.offsets, LAYERS.get(self.pattern, self.n_layers)
         if seen[:1] != (0,) or min(seen) < 0 or max(seen) >= 2**31 or len({*seen}) < len(seen):
             raise ValueError(f"offsets {seen} are not 0 and then other whole numbers above it, each given once")
         if self.n_layers != layers:
             raise ValueError(f"n_layers {self.n_layers} is not {layers}, for which pattern {self.pattern} has places")
-        if self.heading < 0:
-            raise ValueError(f"heading {self.heading} is less than 0")
         if self.pattern == "ahead" and (self.n_heads < 2 or self.heading or self.attention_sink):
-            raise ValueError("pattern ahead needs n_heads 2 or more, heading 0 and no attention_sink")
+            raise ValueError("pattern ahead needs n_heads 2 or more, no heading and no attention_sink")
         if not 0 <= self.score_noise < float("inf"):
             raise ValueError(f"score_noise {self.score_noise} is no finite number of at least 0")
 
@@ -119,7 +117,7 @@ def wants_key(cfg: Config) -> bool:
 def places(cfg: Config) -> int:
     """Return the number of biases that each head has."""
     many = {"fixed_offsets": len(cfg.offsets), "columns": 3, "ahead": 2}[cfg.pattern]
-    return many + cfg.heading
+    return many + (cfg.heading or 0)
 
 
 def init(key: jax.Array, cfg: Config) -> dict:
@@ -146,7 +144,6 @@ def apply(
     key: jax.Array | None = None,
     lengths_B: jax.Array | None = None,
     capture: tuple[str, ...] = (),
-    remat: bool = False,
 ) -> Any:
     """Return the logits of the next token at every position: (B, T, V).
 
@@ -157,7 +154,6 @@ def apply(
         key: Random key of a training step; without one the pattern ahead is as hard as its proof takes it.
         lengths_B: Lengths of right-padded rows. What stands beyond a row changes nothing before it.
         capture: With "attention", (logits_BTV, {"attention": weights_LBHTS}) is returned.
-        remat: Compute the inside of a block again for the gradient.
     """
     config.check_tokens("tokens_BT", tokens_BT)
     config.check_capture(capture, CAPTURES)
@@ -168,11 +164,7 @@ def apply(
     for number, layer in enumerate(unstack(params)["blocks"]):
         read = reads(cfg, number, positions_BT, period_BT)
         look = _look(cfg, number, positions_BT, period_BT, key)
-
-        def run(layer: dict, x_BTD: jax.Array, read: Read = read, look: Callable | None = look) -> tuple:
-            return Block(cfg).apply({"params": layer}, x_BTD, read, lambda *new: new, look)
-
-        x_BTD, weights_BHTO = (jax.checkpoint(run) if remat else run)(layer, x_BTD)
+        x_BTD, weights_BHTO = Block(cfg).apply({"params": layer}, x_BTD, read, lambda *new: new, look)
         if capture:
             at_BTOS = _one_hot(read, T, weights_BHTO.dtype)
             captured.append(jnp.einsum("BHTO,BTOS->BHTS", weights_BHTO, at_BTOS))
@@ -249,7 +241,7 @@ def reads(cfg: Config, layer: int, positions_BT: jax.Array, period_BT: jax.Array
         back = ([own_BT, known(0)], [own_BT, own_BT + 1], [jnp.maximum(P_BT - 2, 0)])[layer]
     place_BTO = positions_BT[:, :, None] - jnp.stack(back, axis=-1)
     own_BTO = place_BTO == positions_BT[:, :, None]
-    there_BTO = own_BTO | (place_BTO >= cfg.heading) & (place_BTO < positions_BT[:, :, None])
+    there_BTO = own_BTO | (place_BTO >= (cfg.heading or 0)) & (place_BTO < positions_BT[:, :, None])
     if cfg.heading and (layer == 0 or cfg.pattern != "columns"):
         name_11O = jnp.arange(cfg.heading, dtype=jnp.int32)[None, None]
         named_BTO = jnp.broadcast_to(name_11O, (*positions_BT.shape, cfg.heading))
