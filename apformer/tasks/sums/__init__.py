@@ -5,7 +5,7 @@ None.
 """
 
 from apformer.report import attention, tables
-from apformer.tasks import Evaluation, hard_rows
+from apformer.tasks import Evaluation
 from apformer.tasks.drawn import describe, files, floor, load, train_rows
 from apformer.tasks.plain import feed, init_from, initial_params, kept, make_optimizer, whole
 from apformer.tasks.sums import evaluation
@@ -20,7 +20,6 @@ from apformer.tasks.sums.training import NOT_COMPILED, check, example, make_loss
 from apformer.tokenizers import digits as tokenizer
 
 ARCHITECTURES = ("model",)
-nats = hard_rows.make_nats
 
 
 def evaluate(model, settings, rows, progress):
