@@ -12,7 +12,6 @@ else. It returns a dict, of which vocabulary, task, facts and right are needed:
     wrong        A section that lists single outputs, see `listing`, or None.
     missing      {what: why} the page cannot show.
     probe        With ablation, examples and perhaps references: what `asked` measures. Only if `params` is given.
-    circuit      {"layer.head": what it does} of weights written by hand. Only there.
 """
 
 from apformer.errors import UserError

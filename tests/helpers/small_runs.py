@@ -4,12 +4,12 @@ import json
 from functools import partial
 
 from apformer import files, model, recurrent, seq2seq, tasks
-from apformer.analysis import circuit
 from apformer.commands import evaluate, report, train
 from apformer.layers.position import periodic
 from apformer.runs import fit
 from apformer.settings import Settings, Training
 from apformer.tasks import digits, progressions, text, translation
+from tests.helpers import circuit
 
 MODEL = model.Config(d_model=8, n_heads=2, n_layers=2, d_ff=8, position="relative", window=6, attention_sink=True)
 DATA = progressions.Config(max_terms=6, max_difference=120)

@@ -254,12 +254,6 @@ def test_a_page_that_cannot_be_written_loses_no_run(monkeypatch, tmp_path):
     assert re.match("No page: no ink; .*`apformer report .*run`", train._page(tmp_path / "run", None, None))
 
 
-def test_the_heads_of_the_circuit_are_named_and_no_others(run, made_run):
-    data, _ = read(made_run("circuit") / "report.html")
-    assert sorted(data["circuit"]) == ["0.0", "0.1", "1.0", "1.1"]
-    assert "circuit" not in read(run / "report.html")[0]
-
-
 def test_errors_are_explained():
     cfg = generator.Config()
     wrong = {"row": "095 107 119 131", "term": 4, "expected": " 131", "predicted": " 121"}

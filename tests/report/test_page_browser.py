@@ -45,7 +45,6 @@ def test_a_run_on_progressions_is_played_with_and_taken_apart(browse, made_run):
 def test_the_circuit_is_read_as_the_algorithm(browse, made_run):
     seen = browse(made_run("circuit"), "play", "attend", "axe")
     assert seen["play"] == {"written": "␣060␣070␣080", "verdict": ["060 ✓", "070 ✓", "080 ✓"], "bars": 11, "best": "0"}
-    assert len(seen["attend"]["algorithm"]) == 3  # of four, one was closed
     assert seen["open"]["certificate"].startswith("No certificate")
     assert [said for said in seen["open"]["missing"] if "has not been evaluated" in said]
     assert no_serious_finding(seen), seen["axe"]

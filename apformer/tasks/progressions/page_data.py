@@ -2,10 +2,8 @@
 
 import re
 
-import jax
 import numpy as np
 
-from apformer.analysis import circuit
 from apformer.report import asked, sections
 from apformer.tasks.progressions import generator, training
 from apformer.tasks.progressions.evaluation import carries
@@ -30,7 +28,6 @@ def page(settings, rows, params, evaluation, path):
     does = f"continues arithmetic progressions of {cfg.digits}-digit terms"
     bounds = [cfg.min_difference, cfg.max_difference]
     prompt = sections.terms(ASK, cfg.digits, [sections.PROGRESSION], differences=bounds)
-    written = params is not None and _is_circuit(settings, params)
     shown = {
         "vocabulary": list(tokenizer.VOCABULARY),
         "task": sections.task(does, prompt, judges="terms", certifies=True, digits=10),
@@ -38,10 +35,7 @@ def page(settings, rows, params, evaluation, path):
         "facts": _facts(evaluation) if evaluation else [],
         "right": right(_blocks(evaluation, cfg) if evaluation else None),
         "wrong": _wrong(evaluation, cfg),
-        "circuit": {f"{i}.{k}": said for i, layer in enumerate(circuit.HEADS) for k, said in enumerate(layer)},
     }
-    if not written:
-        del shown["circuit"]
     return shown if params is None else shown | ask(settings, rows, params)
 
 
@@ -185,14 +179,6 @@ def _floor(settings):
         return None
     why = "The dashed line is the best that a predictor can do that does not know which lines are held out."
     return {"nats": training.floor(settings, None), "why": why}
-
-
-def _is_circuit(settings, params):
-    """Whether these are the weights written by hand, whose heads can be named."""
-    if settings.model != circuit.config(settings.data.digits):
-        return False
-    written = circuit.params(settings.data.digits)
-    return jax.tree.all(jax.tree.map(lambda ours, theirs: bool((ours == theirs).all()), params, written))
 
 
 def explained(errors, cfg):

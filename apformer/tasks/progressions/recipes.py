@@ -19,7 +19,7 @@ from apformer.tasks.progressions.options import Options
 def exact(digits: int = 3) -> Settings:
     """Arithmetic progressions of a fixed number of digits, for the soonest certificate. The default.
 
-    It sees all that the circuit of analysis/circuit.py has to see, from the same place a term before.
+    Its window reaches one token beyond the same place a term earlier: weights that are exact exist there.
     """
     few, many = digits <= 3, digits >= 5  # the more digits, the rarer a long carry
     architecture = model.Config(
