@@ -11,9 +11,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from apformer import model, optimizer
+from apformer import optimizer
 from apformer.errors import USAGE, UserError
-from apformer.settings import Settings, Training, architecture_of
+from apformer.flags import require
+from apformer.settings import Settings, Training
 from apformer.tasks.plain import feed, init_from, initial_params, kept, whole
 from apformer.tasks.progressions import (
     EVALUATION,
@@ -40,10 +41,10 @@ from apformer.tasks.progressions import (
     validation,
 )
 from apformer.tasks.progressions import Options as HomeOptions
-from apformer_lab import newton
+from apformer_lab import mixing, newton
 from apformer_lab.newton import make_optimizer
 
-ARCHITECTURES = ("model",)
+ARCHITECTURES = ("mixing",)
 MOST_ROWS = 1_000_000  # of `every_row`, which lie in memory
 
 
@@ -60,23 +61,14 @@ def smallest(digits: int = 3) -> Settings:
     Adam finds the rule in 2,000 steps, and Gauss-Newton steps, each of which sees every training row, make it exact.
     Not every seed finds it.
     """
-    architecture = model.Config(
-        d_model=4,
-        n_heads=4,
-        d_ff=10,
-        position="relative",
-        window=2 * (max(digits, 1) + 1),
-        similarity="none",
-        norm="none",
-        tie_embeddings=True,
-    )
+    architecture = mixing.Config(d_model=4, n_heads=4, d_ff=10, window=2 * (max(digits, 1) + 1))
     run = Training(recipe="smallest", steps=2250, seed=1, batch_size=256, save_every=50)
     options = Options(
         hard_fraction=0.5, prefix_loss="none", newton_steps=250, newton_batches=0, newton_characters=30_000
     )
     rule = optimizer.Config(learning_rate=3e-2, max_grad_norm=1e3)
     data = Config(digits, max_difference=min(500, 10 ** max(digits, 1) - 1))
-    return Settings("smallest", "model", run, architecture, data, options, rule)
+    return Settings("smallest", "mixing", run, architecture, data, options, rule)
 
 
 RECIPES = {"smallest": smallest}
@@ -89,14 +81,13 @@ def check(settings: Settings) -> int:
         UserError: Exit code USAGE; the sentence names the flag and what fits.
     """
     longest, options = training.check(settings), settings.options
+    require("position_offset", options.position_offset == 0, options, "0: a window has no positions")
     newton.check(settings, least_batches=0)
     if options.newton_steps and options.dataset:
         fault = f"--newton_steps sees rows of the generator, not those of --dataset {options.dataset}"
         raise UserError(f"{fault}: give 0", USAGE)
     if options.newton_steps and not options.newton_batches:
         flag = "--newton_batches 0, every row of training lines,"
-        if architecture_of(settings).reach(settings.model) is None:
-            raise UserError(f"{flag} is for a model with a window: give --window, or 1 or more batches", USAGE)
         if not (rows := int(_counts(settings.data).sum())):
             raise UserError(f"{flag} are none: no third term fits these differences; give smaller ones", USAGE)
         if rows > MOST_ROWS:
@@ -112,13 +103,13 @@ def train_step(settings: Settings, loss_fn: Callable, step: newton.Step) -> newt
 
 
 def every_row(settings: Settings) -> training.Step:
-    """Return every row of three terms or more on training lines, as far as it asks a model with a window anything new.
+    """Return every row of three terms or more on training lines, as far as it asks the model anything new.
 
     A prediction depends on `reach` tokens before the newest. What is asked after these and a term more has weight 0: it
     is asked in the row that begins a term later too. The rows are in a random order, always the same.
     """
     cfg = settings.data
-    end = cfg.digits + architecture_of(settings).reach(settings.model) + 2
+    end = cfg.digits + mixing.reach(settings.model) + 2
     terms = max(3, -(-(end + 1) // (cfg.digits + 1)))
     # Behind a barrier, or XLA would compute all tokens while it compiles.
     rows = jax.lax.optimization_barrier(jax.tree.map(jnp.asarray, _training_rows(cfg, terms)))

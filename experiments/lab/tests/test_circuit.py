@@ -160,7 +160,7 @@ def test_the_circuit_is_kept_continues_progressions_and_is_certified(tmp_path, m
         return flags.script("circuit", circuit.Circuit, circuit.run), *capsys.readouterr()
 
     monkeypatch.chdir(tmp_path)
-    exit_code, said, _ = main("--min_difference", "-9", "--max_difference", "9")
+    exit_code, said, _ = main("--min_difference", "-9", "--max_difference", "12")
     assert exit_code == 0 and re.fullmatch(r"runs/circuit-2/report.html: .*\nruns/circuit-2\n", said)
     assert (tmp_path / "runs/circuit-2/figures/attention.png").stat().st_size > 5000
     assert cli.main(["predict", "runs/circuit-2", "97 90", "--terms", "3"]) == 0
