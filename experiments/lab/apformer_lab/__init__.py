@@ -1,1 +1,1 @@
-"""Studies of small transformers: tasks, models and ways of training that one of them each needs."""
+"""The laboratory of apformer: tasks, architectures and proofs that one study each is about."""
