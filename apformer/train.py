@@ -114,16 +114,6 @@ def several(sample, count):
     return lambda key, *given: jax.lax.map(lambda each: sample(*each), (jax.random.split(key, count), *given))
 
 
-def joined(sample, count):
-    """sample(key, ...) of one batch as that of `count` batches, joined along their first axis, that of rows."""
-
-    def sample_all(key, *given):
-        batches = jax.lax.map(lambda key: sample(key, *given), jax.random.split(key, count))
-        return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), batches)
-
-    return sample_all
-
-
 def switch(branches):
     """loss_fn(params, (which, batch), key) -> (loss, metrics), by the branch `which`(params, batch, key).
 

@@ -1,8 +1,9 @@
 """What does a proof cost, and what does it cover? `python experiments/proof_cost.py FOLDER ...`, a folder for each.
 
 A folder is what `apformer export RUN --to proof --out FOLDER` writes. Gross et al. 2024 (arXiv 2406.11779) draw the
-operations of a proof beside the accuracy that it proves. Here all proofs are of accuracy 1, and differ in how many
-progressions they decide. A multiply-add is one a b + c in a product of matrices or in attention. We count those
+operations of a proof beside the accuracy that it proves. Here all proofs are of accuracy 1 on terms of a fixed width,
+and differ in how many progressions they decide. A multiply-add is one a b + c in a product of matrices or in attention.
+We count those
 
 - of `apformer certify`: every dot_general of the programs that JAX traces, by its shapes, times how often they run
 - of check.py, its first line: the distinct strings that each layer is computed for (proof/network.py), times
@@ -28,26 +29,21 @@ from tyro.conf import Positional
 from apformer import files, flags, model
 from apformer.decoding.bind import bind
 from apformer.errors import DATA, UserError
-from apformer.proof import check, network
+from apformer.proof import network
 from apformer.report import figures, progress
 from apformer.report.tables import columns as aligned
 from apformer.runs import directory
 from apformer.settings import model_from, part_from
-from apformer.tasks import digits, progressions
-from apformer.tasks.digits import certificate as every_width
-from apformer.tasks.digits import natural_order
+from apformer.tasks import progressions
 from apformer.tasks.progressions import certificate as fixed_width
 from apformer.tasks.progressions import contexts, recipes
+from apformer.tasks.progressions.proof import contexts as listed
 
 SECONDS = {  # where records say how long check.py took: record, figure, seconds of its unit
     "3": {"check": ("proof", "default theorem", 1), "both": ("proof", "default", 1)},
     "4": {"both": ("proof", "four minutes", 60)},
-    "lsb": {"check": ("proof", "lsb theorem", 1), "both": ("proof", "lsb", 1)},
-    "msb": {"both": ("digits-msb", "check", 1)},
 }
-NAMES = {"lsb": "every number of digits, least significant first", "msb": "every number of digits, natural order"}
 MARKS = {"certify": ("o", "#0072B2"), "check": ("s", "#D55E00"), "both": ("^", "#CC79A7")}
-EVERY = {"lsb": 14.2, "msb": 15.7}  # heights in the figure of infinitely many progressions
 
 
 @dataclass(frozen=True)
@@ -100,51 +96,28 @@ def enumeration(cfg, data):
     return {"progressions": decided, "contexts": fixed_width.count(data, reach), "certify": total}
 
 
-def of_every_width(cfg, data):
-    """The multiply-adds of the certificate of every number of digits."""
-    params = params_of(cfg)
-    if data.order == "msb":
-        answers = partial(natural_order._answers, cfg=cfg)
-        return sum(traced(answers, params, text) for text in natural_order.texts().values())
-    found = [text for text, _ in every_width.contexts().values()]
-    batches = sum(-(-len(text) // every_width.BATCH) for text in found)
-    batch = np.zeros((every_width.BATCH, max(text.shape[1] for text in found)), np.int32)
-    return batches * traced(partial(model.apply, cfg=cfg), params, batch)
-
-
 # What check.py computes
-
-
-def task_of(data):
-    """The task of a proof: terms of every width have an order of their digits."""
-    return digits if "order" in data else progressions
 
 
 class Strings:
     """How many distinct strings each layer is computed for, and the multiply-adds of that."""
 
-    def __init__(self, weights, cfg):
-        self.weights, self.cfg, self.asked, self.multiply_adds = weights, cfg, 0, 0
+    def __init__(self, cfg):
+        self.cfg, self.asked, self.multiply_adds = cfg, 0, 0
 
-    def add(self, codes, last=None, readers=None):
-        """Take note of distinct strings, whose logits are computed; with `last`, the states before that layer.
+    def add(self, codes, readers=None):
+        """Take note of distinct strings, whose logits are computed.
 
         readers: some of the strings, which read all that any of them reads.
         """
         D, F = self.cfg["d_model"], self.cfg["d_ff"] or 4 * self.cfg["d_model"]
-        self.multiply_adds += (self.cfg["vocab_size"] if last is None else 2) * D * len(codes)
+        self.multiply_adds += self.cfg["vocab_size"] * D * len(codes)
         for layer in range(self.cfg["n_layers"], 0, -1):
-            reads = network.reads(self.cfg, layer)
+            reads = listed.reads(self.cfg, layer)
             below = distinct(np.stack([part(codes if readers is None else readers, places) for places in reads]))
             below = below[below % 12 != network.radix(self.cfg) - 1]
-            if layer != last:
-                self.multiply_adds += 3 * D * D * len(below) + (2 * len(reads) * D + D * D + 2 * D * F) * len(codes)
+            self.multiply_adds += 3 * D * D * len(below) + (2 * len(reads) * D + D * D + 2 * D * F) * len(codes)
             codes, readers = below, None
-
-    def bits(self, codes):
-        """network.bits, which has two numbers in place of the last layer."""
-        self.add(distinct(codes), self.cfg["n_layers"])
-        return network.bits(codes, self.weights, self.cfg)
 
 
 def part(codes, places):
@@ -160,11 +133,11 @@ def distinct(codes):
     return codes[np.append(True, codes[1:] != codes[:-1])]
 
 
-def checked(weights, cfg, data):
+def checked(cfg, data):
     """The Strings of check.py, without its second line."""
-    found, listed = Strings(weights, cfg), task_of(data).contexts
+    found = Strings(cfg)
     with progress.bar(unit="slice", desc="check.py") as bar:
-        for columns in listed.slices(data, cfg, found.bits):
+        for columns in listed.slices(data, cfg):
             codes, truth = listed.strings(columns, data, cfg)
             pairs = distinct(codes * 12 + truth)  # as check.ask has them
             found.asked += len(pairs)
@@ -182,17 +155,12 @@ def measured(folder):
     try:
         cfg, data = (json.loads((folder / "config.json").read_text("utf-8"))[part] for part in ("model", "data"))
         certificate = json.loads((folder / "certificate.json").read_text("utf-8"))
-        weights, _ = check.read_safetensors(folder / "model.safetensors")
-        architecture = model_from("model", cfg)
-        rows = part_from(task_of(data).Config, data)
+        architecture, rows = model_from("model", cfg), part_from(progressions.Config, data)
         found = {"contexts": certificate["contexts"], "seconds certify": certificate["seconds"]}
     except (OSError, ValueError, LookupError, TypeError) as error:
         raise UserError(f"{folder} holds no proof that can be read ({error!r}): export it again", DATA) from None
-    if "order" in data:
-        name, counted = data["order"], {"certify": of_every_width(architecture, rows)}
-    else:
-        name, counted = str(data["digits"]), enumeration(architecture, rows)
-    strings = checked(weights, cfg, data)
+    name, counted = str(rows.digits), enumeration(architecture, rows)
+    strings = checked(cfg, data)
     found |= counted | {"strings": strings.asked, "check": strings.multiply_adds}
     for what, (record, figure, unit) in SECONDS.get(name, {}).items():
         found[f"seconds {what}"] = unit * tables.read(record)["figures"][figure]
@@ -215,8 +183,7 @@ def table(proofs, grown):
     head += ["seconds of certify", "of line 1", "of both lines"]
     rows = []
     for name, found in proofs.items():
-        label = NAMES.get(name, f"{name} digits, by enumeration")
-        decided = f"{found['progressions']:,}" if "progressions" in found else "infinitely many"
+        label, decided = f"{name} digits, by enumeration", f"{found['progressions']:,}"
         counts = [f"{found['contexts']:,}", f"{found['strings']:,}", f"{found['certify']:.3g}", f"{found['check']:.3g}"]
         seconds = [found.get(f"seconds {what}") for what in MARKS]
         rows.append(
@@ -242,18 +209,17 @@ def draw(proofs, grown):
     figure = Figure(figsize=(11, 5), dpi=120, layout="constrained")
     FigureCanvasAgg(figure)
     left, right = figure.subplots(1, 2, sharey=True)
-    heights = EVERY | {name: log10(found["progressions"]) for name, found in proofs.items() if name not in EVERY}
+    heights = {name: log10(found["progressions"]) for name, found in proofs.items()}
     labels = {"certify": "apformer certify", "check": "check.py, exact arithmetic", "both": "and any float32"}
     for axes, prefix in ((left, ""), (right, "seconds ")):
         for what, (marker, colour) in MARKS.items():
             at = [(found[prefix + what], heights[name]) for name, found in proofs.items() if prefix + what in found]
             if at:
                 axes.plot(*zip(*at, strict=True), marker, color=colour, markersize=7, alpha=0.85, label=labels[what])
-        for name in proofs.keys() - EVERY.keys():
+        for name in proofs:
             least = min(proofs[name][prefix + what] for what in MARKS if prefix + what in proofs[name])
             place = {"xytext": (-9, 0), "textcoords": "offset points", "ha": "right", "va": "center"}
             axes.annotate(f"{name} digits", (least, heights[name]), **place, fontsize=9)
-        axes.axhline(min(EVERY.values()) - 1, color="#999999", linewidth=0.8, linestyle=(0, (2, 3)))
         axes.set_xscale("log")
         axes.xaxis.set_minor_formatter(NullFormatter())
         axes.spines[["top", "right"]].set_visible(False)
@@ -264,15 +230,14 @@ def draw(proofs, grown):
     for width, (cost, height) in zip(grown, at, strict=True):
         left.annotate(f"{width}", (cost, height), (6, -9), textcoords="offset points", fontsize=9)
     left.set(
-        xlabel="multiply-adds of the proof (half its operations)", ylabel="progressions that it decides", ylim=(3, 16.5)
+        xlabel="multiply-adds of the proof (half its operations)", ylabel="progressions that it decides", ylim=(3, 13)
     )
     right.set(xlabel="seconds on two cores", xlim=(1, None))
     powers = range(4, 13, 2)
-    every = ["every width,\nlowest digit first", "every width,\nnatural order"]
-    left.set_yticks([*powers, *EVERY.values()], [*(f"$10^{{{power}}}$" for power in powers), *every])
-    left.set_title("fixed widths: differences of 1 to 500, and all (hollow)", fontsize=10)
+    left.set_yticks(powers, [f"$10^{{{power}}}$" for power in powers])
+    left.set_title("differences of 1 to 500, and all (hollow)", fontsize=10)
     right.set_title("what was run", fontsize=10)
-    right.legend(frameon=False, fontsize=9, loc="center right")
+    right.legend(frameon=False, fontsize=9, loc="upper left")
     return figure
 
 

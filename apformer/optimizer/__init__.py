@@ -47,15 +47,6 @@ class Config:
     """Least learning rate after warm-up: where the cosine ends, and below which inverse_sqrt does not fall."""
     max_grad_norm: float = 1.0
     """Largest global norm of the gradient. A larger gradient is scaled down to it."""
-    newton_steps: int = 0
-    """Number of Gauss-Newton steps at the end of training, for models of at most a few thousand parameters that must be
-    exact. They use no learning rate and no dropout; the schedule ends before them."""
-    newton_batches: int = 8
-    """Number of batches that a Gauss-Newton step uses as one batch, with all candidates of mined rows. With 0, it uses
-    every row of training lines: only for progressions and a model with --window."""
-    newton_characters: int = 8192
-    """Number of characters with the highest loss, from which the Gauss-Newton matrix is computed. Rows count until
-    they hold more characters than this with a loss above 0.001 nats."""
 
     def hyper(self):
         """The numbers members may vary, as arrays."""
@@ -68,7 +59,7 @@ class Config:
 def learning_rate(step, peak, cfg, steps):
     """The learning rate at a step: up linearly from peak / warmup_steps to the peak, then down to cfg.min_lr.
 
-    cosine: by half a cosine, which would end at the step after the last, or at the first Gauss-Newton step.
+    cosine: by half a cosine, which would end at the step after the last.
     inverse_sqrt: as peak sqrt(warmup_steps / step), Vaswani et al. 2017, equation 3, whose peak is
     (d_model warmup_steps)^-1/2. peak may be an array.
     """
@@ -76,8 +67,7 @@ def learning_rate(step, peak, cfg, steps):
     warmup = peak * ((step + 1.0) / max(warmup_steps, 1))
     if cfg.schedule == "inverse_sqrt":
         return jnp.minimum(warmup, jnp.maximum(peak * jnp.sqrt(max(warmup_steps, 1) / (step + 1.0)), cfg.min_lr))
-    falling = steps - cfg.newton_steps - warmup_steps
-    progress = jnp.clip((step - warmup_steps) / max(falling, 1), 0.0, 1.0)
+    progress = jnp.clip((step - warmup_steps) / max(steps - warmup_steps, 1), 0.0, 1.0)
     return jnp.minimum(warmup, cfg.min_lr + (peak - cfg.min_lr) * (0.5 * (1.0 + jnp.cos(jnp.pi * progress))))
 
 

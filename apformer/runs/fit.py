@@ -16,7 +16,6 @@ import numpy as np
 from apformer import files, tasks, train
 from apformer.errors import typed
 from apformer.machine import agreement, devices, processes, signals
-from apformer.optimizer import gauss_newton
 from apformer.runs import checkpoint, selection
 from apformer.runs.feed import Feeding
 from apformer.runs.metrics import Log, finite_mean, read_metrics, read_missed
@@ -66,15 +65,15 @@ def _stack(states):
     return jax.tree.map(lambda *leaves: jnp.stack(leaves), *states)
 
 
-def run_steps(state, train_rows, settings, steps, mesh=None, fed=None, newton=False):
+def run_steps(state, train_rows, settings, steps, mesh=None, fed=None):
     """(state, metrics of each step) after `steps` more steps, on what the task's `train_rows` gives.
 
     mesh: devices.mesh, on which the state lies. The state given is donated. fed: what `sample` is handed instead of
-    train_rows, with an axis of steps, and that of members in front. newton: whether they are Gauss-Newton steps.
+    train_rows, with an axis of steps, and that of members in front.
     """
 
     def of_group(given, mesh):
-        return _run_steps(*given, train_rows, settings, steps, mesh, newton)
+        return _run_steps(*given, train_rows, settings, steps, mesh)
 
     return _of_members(of_group, (state, fed), settings, mesh)
 
@@ -84,32 +83,26 @@ def validate(params, batch, settings, mesh=None):
     return _of_members(lambda params, mesh: _validate(params, batch, settings, mesh), params, settings, mesh)
 
 
-@partial(jax.jit, static_argnames=("settings", "steps", "mesh", "newton"), donate_argnames="state")
-def _run_steps(state, fed, train_rows, settings, steps, mesh, newton):
+@partial(jax.jit, static_argnames=("settings", "steps", "mesh"), donate_argnames="state")
+def _run_steps(state, fed, train_rows, settings, steps, mesh):
     task = tasks.load(settings.task)
     loss_fn, count = _make_loss(settings, mesh), settings.training.accumulate
 
     def sample(key, fed):
         return task.sample(key, settings, train_rows if fed is None else fed)
 
-    if newton:
-        step = gauss_newton.make_train_step(task.nats(settings), loss_fn, settings.optimizer.newton_characters)
-        count = settings.optimizer.newton_batches
-        batches = train.joined(sample, count) if count else lambda key, fed: train_rows
-    else:
-        step = train.make_train_step(loss_fn, task.make_optimizer(settings), count, settings.training.ema)
-        step = task.train_step(settings, loss_fn, step) if hasattr(task, "train_step") else step
-        batches = train.several(sample, count)
-    chunk = train.scan_steps(step, batches, steps)
+    step = train.make_train_step(loss_fn, task.make_optimizer(settings), count, settings.training.ema)
+    step = task.train_step(settings, loss_fn, step) if hasattr(task, "train_step") else step
+    chunk = train.scan_steps(step, train.several(sample, count), steps)
     return devices.hold(_lift(chunk, settings)(state, fed), mesh, settings.training.members)
 
 
-def _run_pieces(state, train_rows, settings, pieces, mesh, newton):
+def _run_pieces(state, train_rows, settings, pieces, mesh):
     """(state, metrics of each step) after the steps of all pieces, see Feeding."""
     found = []
     for steps, fed in pieces:
         jax.block_until_ready(found[-2:-1])  # so that no more than two pieces wait for the device
-        state, metrics = run_steps(state, train_rows, settings, steps, mesh, fed, newton)
+        state, metrics = run_steps(state, train_rows, settings, steps, mesh, fed)
         found.append(metrics)
     return state, found[0] if len(found) == 1 else jax.tree.map(lambda *leaves: jnp.concatenate(leaves, -1), *found)
 
@@ -218,16 +211,14 @@ def course(settings, rows, state):
     run, task, program = settings.training, tasks.load(settings.task), _program(settings)
     joined = getattr(task, "missed", None) if run.until == "certified" else None
     train_rows, batch = task.train_rows(rows), task.validation(settings, rows)
-    last_rows = _last_rows(settings, train_rows)
     mesh = devices.mesh(run.members, run.batch_size, devices.taken_by_all())
 
     def advance(step, state, named=()):
         until = min(run.steps, step - step % run.log_every + run.log_every)
-        newton = step >= run.steps - settings.optimizer.newton_steps
-        given = last_rows if newton else train_rows
-        if joined is not None and not newton:
+        given = train_rows
+        if joined is not None:
             given = joined(settings, train_rows, [record for record in named if record["step"] <= step])
-        state, metrics = _run_pieces(state, given, program, feeding.pieces(step, until), mesh, newton)
+        state, metrics = _run_pieces(state, given, program, feeding.pieces(step, until), mesh)
         return until, state, devices.readable(metrics, mesh)
 
     def measure(state):
@@ -236,14 +227,6 @@ def course(settings, rows, state):
     with Feeding(task.feed(settings, rows), state.key, run, mesh) as feeding:
         devices.connect(mesh)
         yield devices.place(state, mesh, run.members), advance, measure, mesh
-
-
-def _last_rows(settings, train_rows):
-    """What Gauss-Newton steps are given: what the steps before are, or every row there is."""
-    rule = settings.optimizer
-    if not rule.newton_steps or rule.newton_batches:
-        return train_rows
-    return jax.device_put(tasks.load(settings.task).every_row(settings))
 
 
 def on_schedule(step, run):

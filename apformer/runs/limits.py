@@ -34,34 +34,11 @@ def check(settings):
         raise UserError(f"{kept}: keep as many", USAGE)
     if run.remat and settings.architecture not in ("model", "seq2seq"):
         raise UserError("--remat is for transformers: drop it", USAGE)
-    if rule.newton_steps:
-        _check_newton(settings)
     _check_sizes(settings.model)
     longest = tasks.load(settings.task).check(settings)
     most = architecture_of(settings).max_tokens(settings.model)
     if most is not None and most < longest:
         raise UserError(f"--max_len {most} ends before the longest row: give {longest} or more", USAGE)
-
-
-def _check_newton(settings):
-    """Gauss-Newton steps are for tasks that say what each character costs, and begin with a line of metrics.jsonl."""
-    run, rule = settings.training, settings.optimizer
-    able = [task for task in tasks.names() if hasattr(tasks.load(task), "nats")]
-    if settings.task not in able:
-        raise UserError(
-            f"--newton_steps is for tasks that say what a character costs, {', '.join(able)}: give 0", USAGE
-        )
-    require("newton_steps", 0 < rule.newton_steps <= run.steps, rule, f"0 to --steps, {run.steps}")
-    least = 0 if hasattr(tasks.load(settings.task), "every_row") else 1
-    require("newton_batches", least <= rule.newton_batches < 2**31, rule, f"{least} to 2147483647")
-    require("newton_characters", 1 <= rule.newton_characters < 2**31, rule, "1 to 2147483647")
-    if (run.steps - rule.newton_steps) % run.log_every:
-        begin = f"--newton_steps {rule.newton_steps} begin at step {run.steps - rule.newton_steps}"
-        fits = math.gcd(run.steps - rule.newton_steps, run.log_every)
-        fault = f"{begin}, which is no multiple of --log_every {run.log_every}"
-        raise UserError(f"{fault}: give --log_every {fits}", USAGE)
-    if run.ema:
-        raise UserError(f"--ema {run.ema} is no mean of Gauss-Newton steps: give 0, or drop --newton_steps", USAGE)
 
 
 def _check_sizes(model):

@@ -94,7 +94,8 @@ def record_of(step, metrics, validation, settings, peak):
     # Means over the steps of the chunk; a population keeps its axis of members.
     means = {name: np.mean(values, axis=-1, dtype=np.float64) for name, values in metrics.items()}
     rate = optimizer.learning_rate(step - 1, peak, settings.optimizer, settings.training.steps)
-    record = {"step": step} | _of_finite(means) | {"learning_rate": np.asarray(rate)}
+    record = {"step": step} | _of_finite(means)
+    record.setdefault("learning_rate", np.asarray(rate))  # unless the train step of a task reports its own
     if validation is not None:
         record |= {f"validation_{name}": values for name, values in _of_finite(validation).items()}
     return record

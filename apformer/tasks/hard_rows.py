@@ -27,17 +27,6 @@ def keep_hardest(batch, drawn, mined, predict):
     return jax.tree.map(lambda leaf, other: jnp.concatenate([leaf[:drawn], other[kept_B]]), batch, candidates)
 
 
-def make_nats(settings):
-    """nats_fn(params, batch) -> (nats_BT, weights_BT): what each character costs, and how much it counts."""
-    apply = training_apply(settings)
-
-    def nats_fn(params, batch):
-        logits_BTV = apply(params, batch.tokens_BT[:, :-1], settings.model)
-        return loss.small_nats(logits_BTV, batch.tokens_BT[:, 1:]), batch.weights_BT[:, 1:]
-
-    return nats_fn
-
-
 def make_loss(settings, exact):
     """loss_fn(params, batch, key) -> (loss, metrics); the metrics are of the rows before the mined ones.
 

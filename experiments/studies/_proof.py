@@ -1,43 +1,67 @@
-"""What numpy says of a model that continues terms of any width, least significant digit first, in exact arithmetic."""
+"""What numpy says of a model that continues terms of any width, least significant digit first, in exact arithmetic.
+
+The studies that use it need the laboratory: `pip install -e experiments/lab`.
+"""
 
 from dataclasses import asdict, replace
+from functools import partial
+from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
+from apformer_lab.proof import columns
+from apformer_lab.rows import Batch
 
-from apformer.proof import check, witness
+from apformer import tasks, train
+from apformer.proof import check, network, witness
 from apformer.runs import fit
-from apformer.tasks.digits.proof import contexts
-from apformer.train import trained
+from apformer.settings import Settings
 
-SPACE, START = contexts.SPACE, contexts.START
+SPACE, START = 10, 11
+BACK = ("0", "P", "P + 1", "P - 1", "2P - 1", "2P")  # how many tokens back those of a string stand; P - 1 digits a term
+KINDS = ("a digit above the lowest two", "the digit after the lowest", "the lowest digit", "the space after a term")
 
 
-def strings(settings):
-    """(codes, truth) of every context that the proof asks, each (contexts,): see tasks/digits/proof/contexts.py."""
+def strings(settings: Settings) -> tuple[np.ndarray, np.ndarray]:
+    """Return (codes, truth) of every context that the proof asks, each (contexts,)."""
     data, cfg = asdict(settings.data), asdict(settings.model)
-    (columns,) = contexts.slices(data, cfg)
-    codes, truth = contexts.strings(columns, data, cfg)
+    (found,) = columns.slices(data, cfg)
+    codes, truth = columns.strings(found, data, cfg)
     return codes[:, 0], truth[:, 0]
 
 
-def learn(settings, seed, rows=None):
-    """The parameters after the last step of a training with this seed, on these rows, or else on drawn ones."""
+def learn(settings: Settings, seed: int, rows: Batch | None = None) -> Any:
+    """Return the parameters after the last step of a training with this seed, on these rows or else on drawn ones."""
     state = fit.initial_state(replace(settings, training=replace(settings.training, seed=seed)))
-    state, _ = fit.run_steps(state, rows, settings, settings.training.steps)
-    return trained(state)
+    if rows is None:
+        state, _ = fit.run_steps(state, None, settings, settings.training.steps)
+        return train.trained(state)
+    return train.trained(_on_rows(state, rows, settings))
 
 
-def judge(params, settings):
-    """(The strings that are continued wrongly, the smallest margin), by the first line of apformer/proof/check.py."""
-    codes_N, _, found_NV, margin_N = check.ask(*strings(settings), witness.stored(params), asdict(settings.model))
+@partial(jax.jit, static_argnames="settings")
+def _on_rows(state: train.TrainState, rows: Batch, settings: Settings) -> train.TrainState:
+    task, size = tasks.load(settings.task), settings.training.batch_size
+
+    def draw(key: jax.Array) -> Batch:
+        index_B = jax.random.randint(key, (size,), 0, len(rows.tokens_BT))
+        return jax.tree.map(lambda leaf: jnp.asarray(leaf)[index_B], rows)
+
+    step = train.make_train_step(task.make_loss(settings), task.make_optimizer(settings))
+    return train.scan_steps(step, draw, settings.training.steps)(state)[0]
+
+
+def judge(params: Any, settings: Settings) -> tuple[np.ndarray, float]:
+    """Return (the strings that are continued wrongly, the smallest margin), by the first line of check.py."""
+    cfg = asdict(settings.model)
+    weights = network.complete(witness.stored(params), cfg, columns)
+    codes_N, _, found_NV, margin_N = check.ask(*strings(settings), weights, cfg, columns)
     return codes_N[~(margin_N > check.SAFE * np.abs(found_NV).max())], float(margin_N.min())
 
 
-def kinds(codes_N):
-    """The kind of each string, as a number of KINDS."""
-    token = [codes_N // 12**o % 12 for o in range(6)]  # 0, P, P - 1, 2P, 2P - 1 and 2P - 2 tokens ago
-    space, lowest, top = token[2] == SPACE, token[0] == SPACE, token[5] == SPACE
-    return np.select([space, lowest, top], [3, 2, 1], 0)
-
-
-KINDS = ("a digit between others", "the highest digit", "the lowest digit", "the space after a term")
+def kinds(codes_N: np.ndarray) -> np.ndarray:
+    """Return the kind of each string, as a number of KINDS."""
+    token = [codes_N // 12**o % 12 for o in range(len(BACK))]
+    space, lowest, second = token[3] == SPACE, token[0] == SPACE, token[2] == SPACE
+    return np.select([space, lowest, second], [3, 2, 1], 0)

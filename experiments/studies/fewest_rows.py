@@ -1,7 +1,8 @@
 """From how few rows is the rule learned so well that it is proven for every number of digits?
 
 `python experiments/studies/fewest_rows.py` trains models on so many different rows, least significant digit first, and
-on nothing else, and asks each model every context in exact arithmetic (_proof.py).
+on nothing else, and asks each model every context in exact arithmetic (_proof.py). It needs the laboratory:
+`pip install -e experiments/lab`.
 
 random    rows of the generator of the recipe, of 1 to `digits` digits, half of them with runs of zeros or nines. Each
           seed has rows of its own.
@@ -21,17 +22,19 @@ import _proof
 import _study
 import jax
 import numpy as np
+from apformer_lab import rows
+from apformer_lab.rows import Batch
 
 from apformer import flags
 from apformer.errors import USAGE, UserError
 from apformer.machine import compilation
 from apformer.report import progress
 from apformer.runs import recipes
-from apformer.tasks.digits import dataset, generator
-from apformer.tokenizers.digits import decode
+from apformer.tokenizers.digits import decode, encode
 
 CANDIDATES = 4096
 TERMS = 4  # of a row, the most
+FORM = rows.Format(digits=rows.MOST, wraps=False)
 
 
 @dataclass(frozen=True)
@@ -68,15 +71,26 @@ def drawn(key, digits):
     """Lines of text of about 2,048 rows, half of them with runs; rows whose third term does not fit are left out."""
     keys, lines = jax.random.split(key, 3), []
     width_B = jax.random.randint(keys[0], (1024,), 1, digits + 1)
-    for row_key, hard in zip(keys[1:], (False, True), strict=True):
-        batch = jax.tree.map(np.asarray, generator.encode(_draw(row_key, width_B, digits, TERMS, hard), "lsb"))
+    for row_key, kind in zip(keys[1:], rows.KINDS, strict=True):
+        batch = jax.tree.map(np.asarray, rows.encode(_draw(row_key, FORM, width_B, digits, TERMS, kind), FORM))
         for tokens_T, weights_T in zip(batch.tokens_BT, batch.weights_BT, strict=True):
             if weights_T.any():
                 lines.append(decode(tokens_T[: np.flatnonzero(weights_T)[-1] + 1]))
     return [line for pair in zip(lines[: len(lines) // 2], lines[len(lines) // 2 :], strict=False) for line in pair]
 
 
-_draw = jax.jit(generator.draw, static_argnums=(2, 3, 4))
+_draw = jax.jit(rows.draw, static_argnums=(1, 3, 4, 5))
+
+
+def encoded(lines, width, size):
+    """The lines as a Batch of `size` rows of `width` tokens: where the lines divide it, each is there as often."""
+    batch = Batch(*(np.zeros((len(lines), width), dtype) for dtype in (np.int32, np.float32, np.int32)))
+    for b, line in enumerate(lines):
+        tokens_T = encode(line)
+        term_T = np.cumsum(tokens_T == _proof.SPACE)
+        batch.tokens_BT[b, : len(line)], batch.term_BT[b, : len(line)] = tokens_T, term_T
+        batch.weights_BT[b, : len(line)] = term_T >= 2
+    return jax.tree.map(lambda leaf: np.resize(leaf, (size, width)), batch)
 
 
 def facts(line):
@@ -125,11 +139,9 @@ def measure(kind, count, seed, args):
     """What is found of one model: the characters of its rows, how many strings are wrong, the smallest margin."""
     settings = settings_of(args)
     lines = random_rows(1 + seed, args.digits, count) if kind == "random" else chosen_rows(args.digits, count)
-    # One shape for all, so that one program serves all: where a count divides the greatest, each row is there as often.
-    rows, width, size = dataset.encode(lines), TERMS * (args.digits + 1) - 1, max(args.random + args.chosen)
-    rows = jax.tree.map(lambda leaf: np.pad(leaf, ((0, 0), (0, width - leaf.shape[1]))), rows)
-    rows = jax.tree.map(lambda leaf: np.resize(leaf, (size, width)), rows)
-    wrong, margin = _proof.judge(_proof.learn(settings, seed, rows), settings)
+    # One shape for all, so that one program serves all.
+    batch = encoded(lines, TERMS * (args.digits + 1) - 1, max(args.random + args.chosen))
+    wrong, margin = _proof.judge(_proof.learn(settings, seed, batch), settings)
     print(f"seed {seed}, {count} {kind} rows: {len(wrong)} wrong, smallest margin {margin:.2f}", file=sys.stderr)
     return {"characters": sum(map(len, lines)), "wrong": len(wrong), "margin": margin}
 

@@ -1,14 +1,15 @@
 """How few digits must training rows have? `python experiments/studies/least_width.py`: seeds proven, by the width.
 
-Least significant digit first, a prediction depends on six tokens (tasks/digits/certificate.py), and the proof for every
-number of digits asks all 334,700 strings of six that there are. Training rows of at most W digits hold a part of them:
+It needs the laboratory: `pip install -e experiments/lab`. Least significant digit first, a prediction depends on six
+tokens (apformer_lab/proof/columns.py), and the proof for every number of digits asks all 214,150 strings of six that
+there are. Training rows of at most W digits hold a part of them:
 
 W = 1    no digit after another digit. No place has a carry into it, and 2x - y is never above 9 or below 0
 W = 2    the highest digit of two. A carry into it comes from the lowest place, into which nothing is carried
 W = 3    a place between two others, whose lower one has no carry into it
 W = 4    all strings that any width has
 
-The proof asks a few more: those of highest digits whose term does not fit. No row has them, however wide.
+The proof asks a few more: those of terms that do not fit. No row has them, however wide.
 What a row lacks, a model can only have right because it is built so. Of W = 1 that would be carrying itself.
 """
 
@@ -45,34 +46,19 @@ class LeastWidth:
 
 def seen(width):
     """The codes of all strings that rows of four terms of `width` digits hold where a term is to be predicted."""
-    W, most = width, 10**width
+    P, most, found = width + 1, 10**width, []
     y, x = (a.ravel() for a in np.meshgrid(np.arange(most), np.arange(most), indexing="ij"))
-    fits = (2 * x - y >= 0) & (2 * x - y < most)
-    y, x = y[fits], x[fits]
-    z, before = 2 * x - y, 2 * y - x  # the terms after y and x, and before them
-    later = (before >= 0) & (before < most)
-    digit = {name: [term // 10**j % 10 for j in range(W)] for name, term in (("y", y), ("x", x), ("z", z))}
-    space, start = np.full(len(x), _proof.SPACE), np.full(len(x), _proof.START)
-
-    def place(name, j):
-        """Of place -1 and of place W it is the space, of place W + 1 the lowest digit of the next term."""
-        if j > W:
-            return digit["x"][0]
-        return digit[name][j] if 0 <= j < W else space
-
-    found = []
-    for j in range(W):
-        string = [place("z", j - 1), place("x", j - 1), place("x", j), place("y", j - 1), place("y", j)]
-        string.append(place("y", j + 1))
-        found.append(np.stack(string)[:, later if j == 0 else slice(None)])
-        if j == 0:  # where y begins the row
-            found.append(np.stack([*string[:3], start, *string[4:]]))
-    # The space after z, where the term after z fits; and the space after x, where y begins the row.
-    after = (3 * x - 2 * y >= 0) & (3 * x - 2 * y < most)
-    tops = [digit["z"][-1], digit["x"][-1], space, digit["y"][-1], space, digit["x"][0]]
-    found.append(np.stack(tops)[:, after])
-    found.append(np.stack([digit["x"][-1], digit["y"][-1], space, start, start, digit["y"][0]]))
-    return np.unique(np.concatenate([_code(strings) for strings in found]))
+    terms = np.stack([y, x, 2 * x - y, 3 * x - 2 * y])
+    fits = (terms >= 0) & (terms < most)
+    terms, goes_on = terms[:, fits[2]], fits[3, fits[2]]
+    text = [
+        term // 10**place % 10 if place < width else 0 * term + _proof.SPACE for term in terms for place in range(P)
+    ]
+    places = np.array([0, P, P + 1, P - 1, 2 * P - 1, 2 * P])
+    for t in range(2 * P - 1, 4 * P - 1):  # from the space after the second term on
+        tokens = [text[t - 1 - back] if t > back else 0 * text[0] + _proof.START for back in places]
+        found.append(np.unique(_code(tokens)[goes_on if t >= 3 * P - 1 else slice(None)]))
+    return np.unique(np.concatenate(found))
 
 
 def _code(strings):

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from apformer import cli, errors
-from apformer.analysis import circuit, rounding
+from apformer.analysis import rounding
 from apformer.commands import certify as certify_
 from apformer.commands import train
 from apformer.machine import signals
@@ -22,6 +22,7 @@ from apformer.settings import Settings, Training
 from apformer.tasks.progressions import Options
 from apformer.tasks.progressions import certificate as certify
 from apformer.tasks.progressions.generator import Config
+from tests.helpers import circuit
 from tests.helpers.small_models import circuit_run
 
 DATA = Config(digits=2, max_difference=40, max_terms=6)

@@ -10,13 +10,14 @@ import jax
 import pytest
 
 from apformer import cli
-from apformer.analysis import certificate, circuit
+from apformer.analysis import certificate
 from apformer.commands import certify, train
 from apformer.optimizer import Config as Optimizer
 from apformer.runs import fit, restore, selection
 from apformer.settings import Settings, Training
 from apformer.tasks.progressions import Options, generator
 from apformer.tasks.progressions import training as task
+from tests.helpers import circuit
 
 pytestmark = pytest.mark.long
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from apformer import errors
-from apformer.analysis import circuit
 from apformer.runs import restore
 from apformer.tasks.progressions.generator import Config
+from tests.helpers import circuit
 from tests.helpers.small_models import circuit_run
 
 SCRIPT = Path(__file__).parents[2] / "experiments" / "oeis_protocol.py"

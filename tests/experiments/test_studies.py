@@ -17,8 +17,6 @@ from apformer import errors, flags, model
 from apformer.decoding.bind import bind
 from apformer.runs import directory
 from apformer.sweep import grid
-from apformer.tasks.digits import dataset
-from apformer.tasks.progressions import text_file
 from apformer.tokenizers.digits import decode, encode
 from tests.helpers.small_models import AHEAD
 
@@ -27,8 +25,7 @@ pytestmark = pytest.mark.long
 FOLDER = Path(__file__).parents[2] / "experiments" / "studies"
 sys.path.insert(0, str(FOLDER))
 _study, memory, parallel, parts = map(importlib.import_module, ("_study", "memory", "parallel", "parts"))
-fewest_rows, least_width, long_terms = map(importlib.import_module, ("fewest_rows", "least_width", "long_terms"))
-many_terms = importlib.import_module("many_terms")
+long_terms, many_terms = map(importlib.import_module, ("long_terms", "many_terms"))
 sys.path.pop(0)
 
 
@@ -179,44 +176,6 @@ def test_parts_are_drawn_and_tabled_also_where_a_loss_was_not_finite(tmp_path, m
     assert (numbers["no_residuals_least"], numbers["no_residuals_median"]) == (0.25, 0.375)
     assert "no_norm_least" not in numbers and table[3] == ["no norm", "1,234", "-", "-", "2"]
     assert table[1] == ["whole model", "1,234", *["37.5 (25.0 to 50.0)"] * 2, "0"]
-
-
-@pytest.mark.parametrize("width", [1, 2])
-def test_what_rows_hold_is_what_stands_before_the_tokens_to_be_predicted(width):
-    """Every row of three or four terms as text: before each token from the third term on, the six that are read."""
-    P, found = width + 1, set()
-    for first, second in np.ndindex(10**width, 10**width):
-        terms = [first + n * (second - first) for n in range(4)]
-        fitting = next((n for n, term in enumerate(terms) if not 0 <= term < 10**width), 4)
-        tokens = encode(" ".join(f"{term:0{width}}"[::-1] for term in terms[:fitting])).tolist() if fitting > 2 else []
-        for t in range(2 * P - 1, len(tokens)):
-            places = [t - 1 - back for back in (0, P, P - 1, 2 * P, 2 * P - 1, 2 * P - 2)]
-            found.add(sum((tokens[at] if at >= 0 else 11) * 12**o for o, at in enumerate(places)))
-    assert sorted(found) == least_width.seen(width).tolist()
-
-
-def test_the_strings_of_the_proof_that_rows_hold():
-    asked = least_width.coverage(2, least_width.settings_of(2, least_width.LeastWidth()))
-    assert asked == [[300_000, 0], [30_000, 5_000], [2_200, 2_018], [2_500, 1_308]]
-
-
-def test_rows_of_a_file_are_different_and_show_facts():
-    shown = fewest_rows.facts("700 010 310")  # 7, 10, 13: 2 * 0 - 7 is 3 and a borrow, 2 * 1 - 0 - 1 is 1
-    assert shown >= {("width", 3), ("lowest", 0, 7), ("carry", 0, 7, 3), ("digit", 1, 0, -1), ("carry", 1, 0, 1)}
-    assert shown >= {("digit", 0, 0, 0), ("last", 0), ("beside", 0, 0, 2, 3), ("beside", 1, 1, 0, 7)}
-    assert len(shown) == 7 + 2 * 6
-    lines = fewest_rows.random_rows(1, 2, 60)
-    assert len({*lines}) == 60 and lines == fewest_rows.random_rows(1, 2, 60) != fewest_rows.random_rows(2, 2, 60)
-    assert dataset.encode(lines).weights_BT.any(1).all()
-    assert all(text_file.read_line(line, "x", order="lsb")[2] in (3, 4) for line in lines)
-
-
-def test_more_rows_than_there_are_end_in_a_sentence(monkeypatch, capsys, tmp_path):
-    with pytest.raises(errors.UserError, match="only 50 rows of 1 digits were found: give more --digits"):
-        fewest_rows.random_rows(0, 1, 1000)
-    words = ("--chosen", 5000, "--run_dir", tmp_path / "run")
-    assert main(monkeypatch, fewest_rows, fewest_rows.FewestRows, *words) == errors.USAGE
-    assert "give at most 4096 rows" in capsys.readouterr().err
 
 
 def test_chunks_that_do_not_divide_the_steps_are_refused(monkeypatch, capsys, tmp_path):

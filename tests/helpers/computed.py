@@ -15,7 +15,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from apformer import model, optimizer, train
-from apformer.analysis import circuit
 from apformer.decoding.bind import bind
 from apformer.formats.weights import named
 from apformer.loss import cross_entropy
@@ -23,6 +22,7 @@ from apformer.settings import Settings, Training
 from apformer.tasks import progressions
 from apformer.tasks.progressions import certificate, generator
 from apformer.tokenizers import digits
+from tests.helpers import circuit
 
 STEPS, B, TERMS = 20, 16, 6
 DATA = progressions.Config(digits=2, min_difference=-20, max_difference=20)

@@ -4,12 +4,12 @@ import numpy as np
 from hypothesis import strategies as st
 
 from apformer import model
-from apformer.analysis import circuit
 from apformer.commands import train
 from apformer.layers import position
 from apformer.layers.position import columns, fixed_offsets, periodic
 from apformer.settings import Settings, Training
 from apformer.tasks.progressions import Options
+from tests.helpers import circuit
 
 V = 11
 GAPS = ("periodic", "ahead", "columns", "fixed_offsets")  # in their masks; of the others the nearest tokens are visible

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from apformer import cli, errors
-from apformer.analysis import circuit
 from apformer.formats.weights import write_safetensors
 from apformer.proof import check, network, page, witness
 from apformer.runs.provenance import digest
 from apformer.tasks.progressions.generator import Config
 from apformer.tasks.progressions.proof import contexts
+from tests.helpers import circuit
 from tests.helpers.abilities import able
 from tests.helpers.small_models import circuit_run
 

@@ -6,10 +6,10 @@ import json
 import pytest
 
 from apformer import model
-from apformer.analysis import circuit
 from apformer.errors import CHECKPOINT, USAGE, UserError
 from apformer.runs import recipes, settings_file
 from apformer.tasks.progressions.recipes import exact
+from tests.helpers import circuit
 
 
 def test_the_sketch_is_the_plain_model():

@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 
 from apformer import files, model
-from apformer.analysis import circuit
 from apformer.decoding import bind
 from apformer.errors import CHECKPOINT, NON_FINITE, USAGE, UserError
 from apformer.report import figures, tables
@@ -24,6 +23,7 @@ from apformer.sweep import grid, sweep
 from apformer.tasks.progressions import evaluation, generalization, generator
 from apformer.tasks.progressions import training as task
 from apformer.tasks.progressions.recipes import exact as exact_recipe
+from tests.helpers import circuit
 
 pytestmark = pytest.mark.long
 

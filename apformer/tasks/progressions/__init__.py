@@ -34,7 +34,6 @@ from apformer.tasks.progressions.training import joined as missed
 from apformer.tokenizers import digits as tokenizer
 
 ARCHITECTURES = ("model", "recurrent")
-nats, every_row = training.make_nats, training.every_row
 
 
 def files(rows):

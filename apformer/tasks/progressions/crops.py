@@ -5,21 +5,17 @@ crop. A carry through several places is rare, and it occurs where a term is clos
 
     z = m 10^j + r,   |r| <= 10^i,   i < j       the places i to j - 1 of z are all 0, or all 9
 
-Of a model with a window, all that it can be asked on training lines is so little that a step can see it whole. What a
-certificate named of it are contexts: the row (first, difference) after `given` terms, where the next term is asked.
+What a certificate named are contexts: the row (first, difference) after `given` terms, where the next term is asked.
 """
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from apformer.errors import USAGE, UserError
 from apformer.tasks.batch import Batch
-from apformer.tasks.progressions import contexts
 from apformer.tasks.progressions.generator import Config, Progressions, below, draw, encode_rows, fitting, split_of
 
 _CONTEXT = ("first", "difference", "given")
-MOST_ROWS = 1_000_000  # of `every`, which lie in memory
 
 
 def anywhere(key: jax.Array, progressions: Progressions, digits: int, terms: int) -> Batch:
@@ -88,35 +84,6 @@ def among(batch: Batch, missed: Progressions, digits: int, terms: int) -> Batch:
     last = jax.tree.map(lambda leaf: leaf[-len(there_B1) :], batch)
     last = jax.tree.map(lambda row, other: jnp.where(there_B1, row, other), rows, last)
     return jax.tree.map(lambda leaf, end: jnp.concatenate([leaf[: -len(there_B1)], end]), batch, last)
-
-
-def check(cfg: Config, reach: int | None) -> None:
-    """Raises UserError (exit USAGE) where `every` would have no end, or more than a million rows."""
-    flag = "--newton_batches 0, every row of training lines,"
-    if reach is None:
-        raise UserError(f"{flag} is for a model with a window: give --window, or 1 or more batches", USAGE)
-    if not (rows := int(contexts.count_at_least(cfg, 3).sum())):
-        raise UserError(f"{flag} are none: no third term fits these differences; give smaller ones", USAGE)
-    if rows > MOST_ROWS:
-        raise UserError(f"{flag} are {rows:,} rows, more than {MOST_ROWS:,}: give 1 or more batches", USAGE)
-
-
-def every(cfg: Config, reach: int) -> Batch:
-    """Every row of three terms or more on training lines, as far as a model with a window asks it something new.
-
-    reach: how many tokens before the newest a prediction depends on. What is asked after these and a term more counts
-    nothing: it is asked in the row that begins a term later too. Numpy arrays.
-    """
-    end = cfg.digits + reach + 2
-    terms = max(3, -(-(end + 1) // (cfg.digits + 1)))
-    group = contexts.Group(3, terms, True, cfg)
-    rows = group.rows(0, len(group))
-    kept_B = (rows.terms_B > 2) & (split_of(rows.difference_B, rows.first_B) == 0)
-    shuffled_B = np.random.default_rng(0).permutation(np.flatnonzero(kept_B))
-    rows = Progressions(*(leaf[shuffled_B] for leaf in rows))
-    batch = jax.device_get(predictable(encode_rows(rows, cfg.digits, terms), cfg.digits))
-    new_T = np.arange(batch.tokens_BT.shape[1]) < end
-    return batch._replace(weights_BT=np.where(new_T[None], batch.weights_BT, np.float32(0)))
 
 
 def predictable(batch: Batch, digits: int) -> Batch:

@@ -4,7 +4,6 @@
              one token beyond the same place a term earlier, with a relative position table and a sink
 - bayes      the exact recipe, trained longer, for a loss near the Bayes floor; extra rows teach the first terms
 - sketch     the plain sketch the project began from, literally: `model.Config()` and plain cross-entropy
-- smallest   as few numbers as we know to be enough: one layer that reads two terms by their places alone
 - recurrent  an RNN, GRU or LSTM (`--cell`) on the same task
 """
 
@@ -20,7 +19,7 @@ from apformer.tasks.progressions.options import Options
 def exact(digits: int = 3) -> Settings:
     """Arithmetic progressions of a fixed number of digits, for the soonest certificate. The default.
 
-    It sees all that the circuit of analysis/circuit.py has to see, from the same place a term before.
+    Its window reaches one token beyond the same place a term earlier: weights that are exact exist there.
     """
     few, many = digits <= 3, digits >= 5  # the more digits, the rarer a long carry
     architecture = model.Config(
@@ -64,31 +63,6 @@ def sketch(digits: int = 3) -> Settings:
     return Settings("progressions", "model", training, model.Config(), _data(digits), Options(crop_terms=16))
 
 
-def smallest(digits: int = 3) -> Settings:
-    """Progressions with as few numbers as we know to be enough: 197.
-
-    One layer reads the two terms before a character, whose places alone decide how much of each digit is read. It has
-    no queries, keys, projection, norm or head of its own. What it cannot learn, the first two terms, costs nothing.
-    Adam finds the rule in 2,000 steps, and Gauss-Newton steps, each of which sees every training row, make it exact.
-    Not every seed finds it.
-    """
-    architecture = model.Config(
-        d_model=4,
-        n_heads=4,
-        d_ff=10,
-        position="relative",
-        window=2 * (max(digits, 1) + 1),
-        similarity="none",
-        norm="none",
-        tie_embeddings=True,
-    )
-    training = Training(recipe="smallest", steps=2250, seed=1, batch_size=256, save_every=50)
-    options = Options(hard_fraction=0.5, prefix_loss="none")
-    newton = {"newton_steps": 250, "newton_batches": 0, "newton_characters": 30_000}
-    rule = optimizer.Config(learning_rate=3e-2, max_grad_norm=1e3, **newton)
-    return Settings("progressions", "model", training, architecture, _data(digits), options, rule)
-
-
 def recurrent(digits: int = 3) -> Settings:
     """Progressions with an RNN, GRU or LSTM."""
     training, options = Training(recipe="recurrent", steps=4000), Options(crop_terms=16, hard_fraction=0.25)
@@ -100,4 +74,4 @@ def _data(digits):
     return Config(digits=digits, max_difference=min(500, 10 ** max(digits, 1) - 1))
 
 
-RECIPES = {"exact": exact, "bayes": bayes, "sketch": sketch, "smallest": smallest, "recurrent": recurrent}
+RECIPES = {"exact": exact, "bayes": bayes, "sketch": sketch, "recurrent": recurrent}

@@ -13,7 +13,6 @@ from apformer import loss
 from apformer.errors import DATA, USAGE, UserError
 from apformer.flags import require
 from apformer.settings import architecture_of, training_apply
-from apformer.tasks import hard_rows
 from apformer.tasks.batch import Batch
 from apformer.tasks.hard_rows import TEST_KEY, VALIDATION_KEY, VALIDATION_ROWS, keep_hardest, mined_rows
 from apformer.tasks.progressions import bayes, crops, first_two_terms, generator, options, text_file
@@ -36,11 +35,6 @@ def check(settings):
     require("vocab_size", settings.model.vocab_size == len(VOCABULARY), settings.model, f"{len(VOCABULARY)}")
     if offset and settings.architecture == "recurrent":
         raise UserError(f"--position_offset {offset} is for transformers: drop it", USAGE)
-    if settings.optimizer.newton_steps and not settings.optimizer.newton_batches:
-        if settings.options.dataset:
-            rows = f"every row of the generator, not those of --dataset {settings.options.dataset}"
-            raise UserError(f"--newton_batches 0 sees {rows}: give 1 or more", USAGE)
-        crops.check(cfg, architecture_of(settings).reach(settings.model))
     return generator.most_terms(cfg) * (cfg.digits + 1) - 1 + offset
 
 
@@ -233,17 +227,6 @@ def make_loss(settings):
         return (rest_nats + PREFIX_WEIGHT * prefix_nats) / (1 + PREFIX_WEIGHT), metrics
 
     return loss_fn
-
-
-def make_nats(settings):
-    """nats_fn(params, step) -> (nats_BT, weights_BT) of its rows, but for prefixes: `hard_rows.make_nats`."""
-    nats_fn = hard_rows.make_nats(settings)
-    return lambda params, step: nats_fn(params, step.rows)
-
-
-def every_row(settings):
-    """The Step of every row of training lines, see `crops.every`."""
-    return Step(crops.every(settings.data, architecture_of(settings).reach(settings.model)))
 
 
 def cross_entropy(logits_BTV, batch):

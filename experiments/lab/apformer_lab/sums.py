@@ -3,21 +3,23 @@
 Two terms of D digits are given, and the D + 1 digits of their sum are predicted. Pairs of terms are split.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from apformer import optimizer
 from apformer.flags import require
 from apformer.settings import Settings, Training
-from apformer.tasks.plain import feed, init_from, initial_params, kept, make_optimizer, whole
-from apformer_lab import rows, sparse, training
+from apformer.tasks.plain import feed, init_from, initial_params, kept, whole
+from apformer_lab import newton, rows, sparse, training
 from apformer_lab.certificate import certify
 from apformer_lab.continuation import predict
 from apformer_lab.evaluation import evaluate
+from apformer_lab.newton import make_optimizer
 from apformer_lab.page import EVALUATION, page
 from apformer_lab.proof import sums as contexts
 from apformer_lab.training import (
     NOT_COMPILED,
-    Options,
     describe,
     example,
     files,
@@ -45,10 +47,22 @@ class Config:
         return rows.Format(self.digits, ("sum",), (rows.RULES["fibonacci"],), widths=False, more=1, split=True)
 
 
+@dataclass(frozen=True)
+class Options(newton.Options, training.Options):
+    """Which rows a training step sees, and Gauss-Newton steps at the end of training."""
+
+
 def check(settings: Settings) -> int:
     """Return the number of tokens of the longest row. Raises UserError (exit USAGE) that names the flag and remedy."""
     require("digits", 1 <= settings.data.digits <= rows.MOST, settings.data, f"1 to {rows.MOST}")
+    newton.check(settings)
     return training.check(settings)
+
+
+def train_step(settings: Settings, loss_fn: Callable, step: newton.Step) -> newton.Step:
+    """Return the usual step, or one that is a Gauss-Newton step in the last `newton_steps` steps."""
+    draw = newton.joined(partial(sample, settings=settings), settings.options.newton_batches)
+    return newton.train_step(settings, loss_fn, step, newton.make_nats(settings), draw)
 
 
 def sums(digits: int = 10) -> Settings:

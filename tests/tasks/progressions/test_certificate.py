@@ -14,13 +14,14 @@ from jax.tree_util import Partial
 
 from apformer import model
 from apformer.analysis import certificate as certificates
-from apformer.analysis import circuit, rounding
+from apformer.analysis import rounding
 from apformer.decoding.bind import Model, bind
 from apformer.model import reach
 from apformer.report import tables
 from apformer.tasks.progressions import certificate as certify
 from apformer.tasks.progressions.generator import Config, encode_rows
 from apformer.tokenizers import digits as tokenizer
+from tests.helpers import circuit
 
 D2 = Config(digits=2, max_difference=49)
 CIRCUIT, WEIGHTS = circuit.config(2), circuit.params(2)

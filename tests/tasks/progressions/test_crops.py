@@ -73,29 +73,3 @@ def test_rows_near_round_numbers_often_have_round_differences(key):
     round_B = (second_B - first_B) % 100 == 0
     assert round_B[weights_BT.any(1)].mean() > 0.1
     assert set((second_B - first_B)[weights_BT.any(1) & round_B]) == {100, 200, 300, 400}
-
-
-@pytest.mark.parametrize("reach", [5, 7, 9])
-def test_every_row_asks_each_string_of_training_lines_once_and_none_else(reach):
-    """A string is what a prediction depends on and what is predicted, here read from whole progressions."""
-    cfg = Config(digits=2, min_difference=-14, max_difference=25)
-
-    def strings(batch):
-        for tokens_T, weights_T in zip(*map(np.asarray, batch), strict=True):
-            text = tokenizer.decode(tokens_T)
-            for t in np.flatnonzero(weights_T):
-                yield text[max(0, t - 1 - reach) : t], t - 1 - reach < 0, text[t]
-
-    whole = [
-        Progressions(*np.int32([[first], [difference], [terms]]))
-        for difference in range(cfg.min_difference, cfg.max_difference + 1)
-        for first in range(100)
-        for terms in [1 + (first if difference < 0 else 99 - first) // abs(difference) if difference else 5]
-        if terms > 2 and split_of(np.array([difference]), np.array([first]))[0] == 0
-    ]
-    expected = set()
-    for row in whole:
-        expected |= set(strings(crops.predictable(generator.encode_rows(row, 2, int(row.terms_B[0])), 2)))
-    found = list(strings(crops.every(cfg, reach)))
-    assert set(found) == expected
-    assert len(found) == len(expected)

@@ -1,0 +1,216 @@
+"""Gauss-Newton steps with damping, the last ones of a model of at most a few thousand parameters that must be exact.
+
+    H = sum_i c_i g_i g_i',  g_i = grad nats_i,  c_i = p_i / (1 - p_i),  p_i = exp(-nats_i)    i: characters of a batch
+    params <- params - (H + damping diag(H))^-1 sum_i g_i
+
+If one other character rivals the right one, with a margin m, then
+
+    nats = log(1 + e^-m)        c g g' = p (1 - p) grad m grad m'
+
+and H is the curvature of the loss, with m taken as linear in the parameters. A character without loss adds nothing to
+H. So H is summed over the `characters` characters with the highest loss, and the gradient over all. Only the first rows
+count: as many as hold no more than `characters` characters with a loss above NEGLIGIBLE. These are few at first, and
+all rows once most characters are right. The step is tried with several dampings on the characters of H. The best that
+lowers the loss of all rows that count is taken; if none does, nothing moves (Levenberg 1944, Marquardt 1963).
+
+At the end of training the margins of so small a model pull in nearly opposite directions, and a rate for each number,
+as in Adam, gets nowhere. At the start, where p is small, H says nothing.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax.flatten_util import ravel_pytree
+
+from apformer import loss, optimizer, train
+from apformer.errors import USAGE, UserError
+from apformer.flags import require
+from apformer.settings import Settings, training_apply
+from apformer.tasks.batch import Batch
+
+DAMPINGS = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1.0, 10.0)
+FLOOR = 1e-9  # of the largest curvature of a parameter: the least that damping takes it for
+NEGLIGIBLE = 1e-3  # nats; where rows are chosen, a smaller loss counts as none
+
+Nats = Callable[[Any, Any], tuple[jax.Array, jax.Array]]
+Step = Callable[[train.TrainState, Any], tuple[train.TrainState, dict[str, jax.Array]]]
+
+
+@dataclass(frozen=True)
+class Options:
+    """Gauss-Newton steps at the end of training."""
+
+    newton_steps: int = 0
+    """Number of Gauss-Newton steps at the end of training. They use no learning rate and no dropout; the schedule ends
+    before them."""
+    newton_batches: int = 8
+    """Number of batches that a Gauss-Newton step uses as one batch, with all candidates of mined rows. With 0, it uses
+    every row of training lines, where a task has few enough."""
+    newton_characters: int = 8192
+    """Number of characters with the highest loss, from which the Gauss-Newton matrix is computed. Rows count until
+    they hold more characters than this with a loss above 0.001 nats."""
+
+
+def check(settings: Settings, least_batches: int = 1) -> None:
+    """Refuse Gauss-Newton steps that a run cannot take.
+
+    Args:
+        settings: Settings whose options have the fields of `Options`.
+        least_batches: Least value of `newton_batches`; 0 for a task that knows every training row.
+
+    Raises:
+        UserError: Exit code USAGE; the sentence names the flag and what fits.
+    """
+    run, options = settings.training, settings.options
+    require("newton_steps", 0 <= options.newton_steps <= run.steps, options, f"0 to --steps, {run.steps}")
+    fits = least_batches <= options.newton_batches < 2**31
+    require("newton_batches", fits, options, f"{least_batches} to 2147483647")
+    require("newton_characters", 1 <= options.newton_characters < 2**31, options, "1 to 2147483647")
+    if options.newton_steps and run.ema:
+        raise UserError(f"--ema {run.ema} is no mean of Gauss-Newton steps: give 0, or drop --newton_steps", USAGE)
+    if options.newton_steps and run.members > 1 and run.member_mode == "vmap":
+        fault = "--member_mode vmap would compute both kinds of steps in each step of --newton_steps"
+        raise UserError(f"{fault}: give --member_mode map, or --members 1", USAGE)
+
+
+def make_optimizer(settings: Settings) -> optax.GradientTransformationExtraArgs:
+    """Return the optimizer of the steps before the Gauss-Newton steps, where its schedule ends."""
+    return optimizer.make(settings.optimizer, settings.training.steps - settings.options.newton_steps)
+
+
+def make_nats(settings: Settings) -> Nats:
+    """Return nats_fn(params, batch) -> (nats_BT, weights_BT): the loss of each character, and its weight."""
+    apply = training_apply(settings)
+
+    def nats_fn(params: Any, batch: Batch) -> tuple[jax.Array, jax.Array]:
+        logits_BTV = apply(params, batch.tokens_BT[:, :-1], settings.model)
+        return loss.small_nats(logits_BTV, batch.tokens_BT[:, 1:]), batch.weights_BT[:, 1:]
+
+    return nats_fn
+
+
+def train_step(settings: Settings, loss_fn: Callable, step: Step, nats_fn: Nats, draw: Callable) -> Step:
+    """Return a train step that is a Gauss-Newton step in the last `newton_steps` steps of a run.
+
+    Args:
+        settings: Settings whose options have the fields of `Options`.
+        loss_fn: Function (params, batch, key) -> (loss, metrics); a Gauss-Newton step takes its metrics without a key.
+        step: Train step of the steps before, which is returned as it is where there are no Gauss-Newton steps.
+        nats_fn: Function (params, batch) -> (nats_BT, weights_BT).
+        draw: Function key -> the batch of a Gauss-Newton step.
+    """
+    options = settings.options
+    if not options.newton_steps:
+        return step
+    newton_step = make_train_step(nats_fn, loss_fn, options.newton_characters)
+    begins = settings.training.steps - options.newton_steps
+
+    def usual(state: train.TrainState, batch: Any):
+        rate = optimizer.learning_rate(state.step, state.hyper["learning_rate"], settings.optimizer, begins)
+        state, metrics = step(state, batch)
+        return state, metrics | {"learning_rate": rate}
+
+    def last(state: train.TrainState, batch: Any):
+        state, metrics = newton_step(state, draw(train.step_keys(state)[1]))
+        return state, metrics | {"learning_rate": jnp.zeros(())}
+
+    return lambda state, batch: jax.lax.cond(state.step < begins, usual, last, state, batch)
+
+
+def joined(sample: Callable, count: int) -> Callable:
+    """Return sample(key) of one batch as that of `count` batches, joined along their first axis, that of rows."""
+
+    def sample_all(key: jax.Array) -> Any:
+        batches = jax.lax.map(sample, jax.random.split(key, count))
+        return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), batches)
+
+    return sample_all
+
+
+def make_train_step(nats_fn: Nats, loss_fn: Callable, characters: int) -> Step:
+    """Return a pure function (state, batch) -> (state, metrics), as `train.make_train_step` does.
+
+    Args:
+        nats_fn: Function (params, batch) -> (nats_BT, weights_BT); every leaf of a batch has its rows in front.
+        loss_fn: Function (params, batch, None) -> (loss, metrics).
+        characters: Number of characters that H is summed over, those with the highest loss.
+    """
+
+    def newton_step(state: train.TrainState, batch: Any) -> tuple[train.TrainState, dict[str, jax.Array]]:
+        flat_P, unflatten = ravel_pytree(state.params)
+
+        def nats(flat_P):
+            return nats_fn(unflatten(flat_P), batch)
+
+        nats_BT, pull, weights_BT = jax.vjp(nats, flat_P, has_aux=True)
+        weights_BT = _counted(nats_BT, weights_BT, characters)
+        cost_BT = _costs(nats_BT, weights_BT)
+        _, chosen_N = jax.lax.top_k(cost_BT.ravel(), min(characters, cost_BT.size))
+        row_N, column_N = jnp.unravel_index(chosen_N, cost_BT.shape)
+        weight_N = weights_BT[row_N, column_N]
+
+        def of_character(flat_P, row, column):
+            one = jax.tree.map(lambda leaf: leaf[row][None], batch)
+            return nats_fn(unflatten(flat_P), one)[0][0, column]
+
+        def of_chosen(flat_P):
+            return _costs(jax.vmap(of_character, (None, 0, 0))(flat_P, row_N, column_N), weight_N).sum()
+
+        gradient_NP = jax.vmap(jax.grad(of_character), (None, 0, 0))(flat_P, row_N, column_N)
+        counts_N = weight_N > 0  # padding may hold anything
+        nats_N = jnp.where(counts_N, nats_BT[row_N, column_N], 0.0)
+        (total_P,) = pull(weights_BT)
+        steps_JP = steps(nats_N, jnp.where(counts_N[:, None], gradient_NP, 0.0), weight_N, total_P)
+        loss_J = jax.lax.map(lambda step_P: of_chosen(flat_P + step_P), steps_JP)
+        order_J = jnp.argsort(jnp.where(jnp.isfinite(loss_J), loss_J, jnp.inf))
+
+        def worse(j):
+            # Compared so that a loss that is not finite is worse.
+            return ~(_costs(nats(flat_P + steps_JP[order_J[j]])[0], weights_BT).sum() < cost_BT.sum())
+
+        tries = len(DAMPINGS)
+        j = jax.lax.while_loop(lambda j: (j < tries) & worse(jnp.minimum(j, tries - 1)), lambda j: j + 1, jnp.int32(0))
+        taken_P = jnp.where(j < tries, steps_JP[order_J[jnp.minimum(j, tries - 1)]], 0.0)
+        params = unflatten(flat_P + taken_P)
+        _, metrics = loss_fn(params, batch, None)
+        return state._replace(step=state.step + 1, params=params), metrics
+
+    return newton_step
+
+
+def _counted(nats_BT: jax.Array, weights_BT: jax.Array, characters: int) -> jax.Array:
+    """Return the weights, scaled to a sum of 1; 0 for the rows after those that hold `characters` costly characters."""
+    dear_B = ((nats_BT > NEGLIGIBLE) & (weights_BT > 0)).sum(1)
+    weights_BT = jnp.where((jnp.cumsum(dear_B) <= characters)[:, None], weights_BT, 0.0)
+    return weights_BT / jnp.maximum(weights_BT.sum(), jnp.finfo(weights_BT.dtype).tiny)
+
+
+def _costs(nats_BT: jax.Array, weights_BT: jax.Array) -> jax.Array:
+    return jnp.where(weights_BT > 0, nats_BT * weights_BT, 0.0)
+
+
+def steps(nats_N: jax.Array, gradient_NP: jax.Array, weight_N: jax.Array, gradient_P: jax.Array) -> jax.Array:
+    """Return the step of each damping: (J, P).
+
+    Args:
+        nats_N: Loss of each character of H, in nats.
+        gradient_NP: Its gradient.
+        weight_N: Its weight.
+        gradient_P: Gradient that the step goes down.
+    """
+    curvature_N = weight_N * jnp.exp(-nats_N) / jnp.maximum(-jnp.expm1(-nats_N), jnp.finfo(nats_N.dtype).tiny)
+    H_PP = jnp.matmul((gradient_NP * curvature_N[:, None]).T, gradient_NP, precision="highest")
+    diagonal_P = jnp.diag(H_PP)
+    # Scaled to a diagonal of 1: its own spans twenty powers of ten, of which float32 would leave nothing.
+    scale_P = jax.lax.rsqrt(jnp.maximum(diagonal_P, FLOOR * diagonal_P.max()))
+    H_PP = H_PP * scale_P[:, None] * scale_P[None]
+
+    def step(damping):
+        factor = jax.scipy.linalg.cho_factor(H_PP + damping * jnp.eye(len(H_PP), dtype=H_PP.dtype))
+        return -scale_P * jax.scipy.linalg.cho_solve(factor, scale_P * gradient_P)
+
+    return jax.vmap(step)(jnp.asarray(DAMPINGS))
