@@ -49,8 +49,8 @@ def attend(
 ) -> tuple[Array, Array | None]:  # fmt: skip
     """Return the weighted sum of the values, (B, T, H, K), and the weights before dropout, (B, H, T, S).
 
-    `bias_BHTS` is added to the scores, and `sink_H` is the score of each head's sink. `similarity_name` and `parameters`
-    say how to compute the scores. `dropout` sets some weights to 0.
+    `bias_BHTS` is added to the scores, and `sink_H` is the score of each head's sink. `similarity_name` and
+    `parameters` say how to compute the scores. `dropout` sets some weights to 0.
     """
     scores_BHTS = similarity.compare(q_BTHK, k_BSHK, similarity_name, **parameters)
     if bias_BHTS is not None:

@@ -10,8 +10,8 @@ import numpy as np
 
 BATCH = 2**13  # strings of a product
 FIXED = {  # what this file does not compute otherwise; a Config without such a field has this value
-    "attention_bias": False, "weighting": "softmax", "activation": "relu", "feedforward": True, "residual": True,
-    "feedforward_norm": True, "feedforward_bias": True, "norm_position": "pre", "norm_bias": True,
+    "attention_bias": False, "activation": "relu", "feedforward": True, "residual": True,
+    "feedforward_norm": True, "norm_position": "pre", 
     "scale_embedding": False,
 }  # fmt: skip
 CHOICES = {"similarity": ("dot", "scaled_dot", "none"), "norm": ("layer", "none")}
@@ -58,7 +58,7 @@ def complete(weights, cfg, contexts):
 
     Without queries and keys all scores are 0; heads without a projection stand side by side; tied embeddings read out.
     """
-    table, (L, F) = weights["embedding.table"], weights["blocks.feedforward.expand.weight"].shape[::2]
+    table, L = weights["embedding.table"], len(weights["blocks.feedforward.expand.weight"])
     D, H, V = table.shape[1], cfg["n_heads"], len(table)
     joined = np.tile(np.eye(D).reshape(H, D // H, D), (L, 1, 1, 1))
     none = dict.fromkeys(("blocks.attention.query", "blocks.attention.key"), np.zeros((L, D, H, D // H)))

@@ -13,7 +13,6 @@ TABLES = {"model": (), "recurrent": (), "seq2seq": ("encoder",)}  # the side tha
 KNOWN = {  # the choices of a Config that the script knows
     "position": ("sinusoidal", "learned", "rotary", "alibi", "relative", "none"),
     "similarity": ("scaled_dot", "dot", "cosine", "additive"),
-    "weighting": ("softmax",),
     "activation": ("relu", "gelu", "gelu_tanh"),
     "feedforward": (True,),
     "norm": ("layer", "none"),

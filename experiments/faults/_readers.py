@@ -15,6 +15,9 @@ from types import SimpleNamespace
 from unittest import mock
 
 import numpy as np
+from apformer.tasks.bases import continuation as in_bases
+from apformer.tasks.recurrences import continuation
+from apformer.tasks.sums import continuation as of_sums
 from faults import _mutate
 
 from apformer import files, flags, tasks
@@ -25,10 +28,7 @@ from apformer.proof import check
 from apformer.report import figures, sections, template
 from apformer.runs import manifest, metrics, selection, settings_file
 from apformer.tasks import progressions
-from apformer.tasks.bases import continuation as in_bases
 from apformer.tasks.progressions import text_file
-from apformer.tasks.recurrences import continuation
-from apformer.tasks.sums import continuation as of_sums
 from apformer.tasks.text import corpus, shards
 from apformer.tasks.text import training as texts
 from apformer.tasks.translation import page_data

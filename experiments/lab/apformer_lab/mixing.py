@@ -14,11 +14,10 @@ import jax.numpy as jnp
 from flax import linen as nn
 
 from apformer.layers import at_least_float32, config
+from apformer.layers.block import unstack
 from apformer.layers.embedding import Embedding, Head
-from apformer.layers.feedforward import FeedForward
-from apformer.layers.linear import product
+from apformer.layers.feedforward import FeedForward, product
 from apformer.layers.position.relative import one_offset_each
-from apformer.layers.stack import unstack
 
 CAPTURES = ("attention",)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from apformer_lab.proof import strings as strings_file
-from apformer_lab.proof.strings import grid, tokens_of
+from apformer_lab.proof.strings import tokens_of
 
 FILES = [Path(strings_file.__file__)]
 SPACE, START = 10, 11  # tokens: ten digits and the space; START stands for all that is before the first term
