@@ -8,19 +8,18 @@ Vaswani et al. 2017 without the encoder, as in GPT-2 (Radford et al. 2019). The 
 project began from: one pre-norm block, one head, no projection after it, sinusoidal positions, no final norm.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
-from flax import linen as nn
 from jax import Array
 
-from apformer.layers import attention, config, position
-from apformer.layers.block import Block, norm_of, scan, unstack
+from apformer.layers import config, position
+from apformer.layers.block import apply_blocks, extend_blocks, init_blocks, unstack, whole_view
 from apformer.layers.cache import place
-from apformer.layers.embedding import Embedding, Head
-from apformer.layers.masks import View, causal_mask, mask_padding
+from apformer.layers.embedding import Embedding, Head, embed, final_norm, read_out
+from apformer.layers.masks import mask_padding
 from apformer.layers.position import names as position_names
 
 Params = dict[str, Any]
@@ -123,8 +122,9 @@ def init(key: Array, cfg: Config) -> Params:
     if places := position.Embedding(cfg.position_options, cfg.max_len).init(position_key, x_BTD, tokens_BT):
         params["position"] = places["params"]
     if cfg.final_norm:
-        params["final_norm"] = _final_norm(cfg).init(norm_key, x_BTD)["params"]
-    head = Head(cfg.vocab_size, cfg.head_bias).init(head_key, x_BTD, _tied_table(params, cfg))
+        params["final_norm"] = final_norm(cfg).init(norm_key, x_BTD)["params"]
+    table_VD = params["embedding"]["table"] if cfg.tie_embeddings else None
+    head = Head(cfg.vocab_size, cfg.head_bias).init(head_key, x_BTD, table_VD)
     return params | ({"head": head["params"]} if head else {})
 
 
@@ -134,22 +134,18 @@ def apply(
 ) -> Any:  # fmt: skip
     """Return the logits of the next token at every position, (B, T, V).
 
-    Computes in the dtype of the parameters; softmax and norms in at least float32. Ids outside of the vocabulary give
-    undefined logits.
+    Computes in the dtype of the parameters; softmax and norms in at least float32.
 
     Args:
         params: Parameters, see `init`.
-        tokens_BT: Rows of tokens, int32.
+        tokens_BT: Rows of tokens, int32, below vocab_size.
         cfg: Config of the model.
         key: Randomness of dropout. Without a key there is no dropout.
         lengths_B: Lengths of right-padded rows. Padding changes nothing.
         positions_BT: Positions other than 0, 1, 2 ...; they must increase along a row.
         capture: Any of "attention" (weights, LBHTS) and "residual" (the stream before, between and after the blocks,
-            (L+1)BTD).
+            (L+1)BTD); then (logits_BTV, {name: array}) is returned.
         remat: Compute the inside of each block again for the gradient, which takes less memory and more time.
-
-    Returns:
-        logits_BTV, or with `capture` (logits_BTV, {name: array}).
 
     Raises:
         ValueError: For tokens that are no rows, for more of them than `max_tokens`, and for an unknown name to capture.
@@ -201,24 +197,13 @@ def extend(
     if cfg.window is None and T > slots:
         raise ValueError(f"{T} tokens do not fit a cache of {slots}")
     lengths_B = jnp.full(B, T, jnp.int32) if lengths_B is None else lengths_B
-    placed = place(cache, T, lengths_B, cfg.window)
+    view, real_BT, cached_BS = place(cache, T, lengths_B, cfg.window)
     if window := _window(cfg, T):
-        view = window.cached_view(cache, placed, cfg.window)
-    else:
-        mask_BTS = causal_mask(placed.positions_BT, placed.key_BS, cfg.window)
-        view = View(mask_BTS, placed.positions_BT, placed.positions_BT, placed.key_BS, attention, placed.store)
-    x_BTD, layers = embed(params, jnp.where(placed.real_BT, tokens_BT, 0), placed.positions_BT, cfg), []
-    for layer_params, layer_cache in zip(unstack(params)["blocks"], cache["layers"], strict=True):
-        x_BTD, _, layer_cache = Block(cfg).apply({"params": layer_params}, x_BTD, view, layer_cache)
-        layers.append(layer_cache)
-    new = {"length": cache["length"] + lengths_B, "position": placed.cached_BS, "layers": layers}
+        view = window.cached_view(cache, view, real_BT, cfg.window)
+    x_BTD = embed(params, jnp.where(real_BT, tokens_BT, 0), view.positions_BT, cfg)
+    x_BTD, layers = extend_blocks(unstack(params)["blocks"], x_BTD, view, cache["layers"], cfg)
+    new = {"length": cache["length"] + lengths_B, "position": cached_BS, "layers": layers}
     return read_out(params, x_BTD, cfg), new
-
-
-def whole_view(positions_BT: Array, window: int | None = None) -> View:
-    """Return the view of whole rows, of which each token sees those before it."""
-    mask_BTS = causal_mask(positions_BT, positions_BT, window)
-    return View(mask_BTS, positions_BT, positions_BT, positions_BT, attention)
 
 
 def _window(cfg: Config, T: int) -> Any:
@@ -228,56 +213,3 @@ def _window(cfg: Config, T: int) -> Any:
     from apformer.layers import window  # a model without a window does without it
 
     return window if window.serves(cfg, T) else None
-
-
-def embed(params: Params, tokens_BT: Array, positions_BT: Array, cfg: Config) -> Array:
-    """Return the embeddings of tokens, with what the position scheme adds to them, (B, T, D)."""
-    embedding = Embedding(cfg.vocab_size, cfg.d_model, cfg.scale_embedding)
-    x_BTD = embedding.apply({"params": params["embedding"]}, tokens_BT)
-    places = position.Embedding(cfg.position_options, cfg.max_len)
-    return places.apply({"params": params.get("position", {})}, x_BTD, positions_BT)
-
-
-def init_blocks(key: Array, cfg: Config, cross: Any = None, source: Any = None) -> Params:
-    """Return the parameters of all blocks, with a leading axis of layers; cross and source as in `apply_blocks`."""
-    x_BTD, view = jnp.zeros((1, 1, cfg.d_model)), whole_view(jnp.zeros((1, 1), jnp.int32))
-    keys_L = jax.random.split(key, cfg.n_layers)
-    return jax.vmap(lambda key: Block(cfg, cross).init(key, x_BTD, view, None, source)["params"])(keys_L)
-
-
-def apply_blocks(
-    params: Params, x_BTD: Array, view: View, cfg: Config, key: Array | None = None, capture: tuple[str, ...] = (),
-    remat: bool = False, cross: Any = None, source: Any = None
-) -> tuple[Array, dict[str, Array]]:  # fmt: skip
-    """Return the output of the last block, and {name: what was captured, with a leading axis of layers}.
-
-    `cross` and `source` are the cross-attention of a decoder and what it reads.
-    """
-    if key is not None:
-        x_BTD = nn.Dropout(cfg.dropout, deterministic=False).apply({}, x_BTD, rngs={"dropout": key})
-
-    def block(layer_params: Params, x_BTD: Array, rngs: Any) -> Any:
-        y_BTD, weights, _ = Block(cfg, cross).apply({"params": layer_params}, x_BTD, view, None, source, rngs=rngs)
-        return y_BTD, weights
-
-    return scan(block, params, x_BTD, key, capture, remat)
-
-
-def final_norm(params: Params, x_BTD: Array, cfg: Config) -> Array:
-    """Return the last states after the final norm, if there is one."""
-    return _final_norm(cfg).apply({"params": params["final_norm"]}, x_BTD) if cfg.final_norm else x_BTD
-
-
-def read_out(params: Params, x_BTD: Array, cfg: Config) -> Array:
-    """Return the logits of the last states, (B, T, V)."""
-    x_BTD = final_norm(params, x_BTD, cfg)
-    head = Head(cfg.vocab_size, cfg.head_bias)
-    return head.apply({"params": params.get("head", {})}, x_BTD, _tied_table(params, cfg))
-
-
-def _final_norm(cfg: Config) -> Any:
-    return norm_of(replace(cfg, norm="layer") if cfg.norm == "none" else cfg)
-
-
-def _tied_table(params: Params, cfg: Config) -> Array | None:
-    return params["embedding"]["table"] if cfg.tie_embeddings else None

@@ -20,11 +20,11 @@ import jax.numpy as jnp
 from jax import Array
 
 from apformer import model
-from apformer.layers import attention, block, config, position
+from apformer.layers import attention, block, config, embedding, position
 from apformer.layers.cache import place
 from apformer.layers.cross_attention import CrossAttention, Source, project_source
 from apformer.layers.embedding import Embedding, Head
-from apformer.layers.masks import View, causal_mask, mask_padding
+from apformer.layers.masks import View, mask_padding
 from apformer.layers.norm import LayerNorm
 
 
@@ -109,7 +109,7 @@ def init(key: Array, cfg: Config) -> model.Params:
     def side(name: str, embeds: bool, *cross: Any) -> model.Params:
         own = _side(cfg, name)
         places = position.Embedding(own.position_options, cfg.max_len)
-        params = {"blocks": model.init_blocks(next(keys), own, *cross)}
+        params = {"blocks": block.init_blocks(next(keys), own, *cross)}
         if embeds:
             params["embedding"] = Embedding(own.vocab_size, cfg.d_model).init(next(keys), tokens_BT)["params"]
         if jax.eval_shape(places.init, key, x_BTD, tokens_BT):  # the scheme has parameters
@@ -169,7 +169,7 @@ def apply(
     encoder_key, decoder_key = (None, None) if key is None else jax.random.split(key)
     source, read = _encode(params, source_BS, cfg, source_lengths_B, encoder_key, capture, remat)
     target_BT, _ = mask_padding(target_BT, target_lengths_B)
-    view = model.whole_view(jnp.arange(target_BT.shape[1], dtype=jnp.int32)[None])
+    view = block.whole_view(jnp.arange(target_BT.shape[1], dtype=jnp.int32)[None])
     x_BTD = _embed(params, "decoder", target_BT, view.positions_BT, cfg)
     y_BTD, written = _apply_blocks(
         params, "decoder", x_BTD, view, cfg, decoder_key, capture, remat, CrossAttention, source
@@ -232,25 +232,23 @@ def extend(
     if T > slots:
         raise ValueError(f"{T} tokens do not fit a cache of {slots}")
     lengths_B = jnp.full(B, T, jnp.int32) if lengths_B is None else lengths_B
-    placed = place(cache, T, lengths_B, None)
-    mask_BTS = causal_mask(placed.positions_BT, placed.key_BS)
-    view = View(mask_BTS, placed.positions_BT, placed.positions_BT, placed.key_BS, attention, placed.store)
-    x_BTD = _embed(params, "decoder", jnp.where(placed.real_BT, tokens_BT, 0), placed.positions_BT, cfg)
-    one, layers = block.Block(_side(cfg, "decoder"), CrossAttention), []
-    for layer_params, layer_cache, read in zip(
-        unstack(params)["decoder"]["blocks"], cache["layers"], cache["source"], strict=True
-    ):
-        source = Source(cache["source_mask"], cache=read)
-        x_BTD, _, layer_cache = one.apply({"params": layer_params}, x_BTD, view, layer_cache, source)
-        layers.append(layer_cache)
-    new = {"length": cache["length"] + lengths_B, "position": placed.cached_BS, "layers": layers}
+    view, real_BT, cached_BS = place(cache, T, lengths_B, None)
+    x_BTD = _embed(params, "decoder", jnp.where(real_BT, tokens_BT, 0), view.positions_BT, cfg)
+    blocks, sources = (
+        unstack(params)["decoder"]["blocks"],
+        [Source(cache["source_mask"], cache=read) for read in cache["source"]],
+    )
+    x_BTD, layers = block.extend_blocks(
+        blocks, x_BTD, view, cache["layers"], _side(cfg, "decoder"), CrossAttention, sources
+    )
+    new = {"length": cache["length"] + lengths_B, "position": cached_BS, "layers": layers}
     return read_out(params, x_BTD, cfg), cache | new
 
 
 def read_out(params: model.Params, x_BTD: Array, cfg: Config) -> Array:
     """Return the logits of the decoder's last states, (B, T, V)."""
     own = params["decoder"] | {"embedding": _embedding(params, "decoder"), "head": params.get("head", {})}
-    return model.read_out(own, x_BTD, _side(cfg, "decoder"))
+    return embedding.read_out(own, x_BTD, _side(cfg, "decoder"))
 
 
 def _side(cfg, name):
@@ -275,7 +273,7 @@ def _encode(params, source_BS, cfg, lengths_B=None, key=None, capture=(), remat=
     view = View(real_BS[:, None], positions_BS, positions_BS, positions_BS, attention)
     x_BSD = _embed(params, "encoder", source_BS, positions_BS, cfg)
     y_BSD, captured = _apply_blocks(params, "encoder", x_BSD, view, cfg, key, capture, remat)
-    return Source(view.mask_BTS, model.final_norm(params["encoder"], y_BSD, _side(cfg, "encoder"))), captured
+    return Source(view.mask_BTS, embedding.normalise(params["encoder"], y_BSD, _side(cfg, "encoder"))), captured
 
 
 def _captures(side):
@@ -287,7 +285,7 @@ def _captures(side):
 def _apply_blocks(params, side, x_BTD, view, cfg, key, capture, remat, *cross):
     names, blocks = _captures(side), params[side]["blocks"]
     inner = tuple(names[name] for name in capture if name in names)
-    y_BTD, captured = model.apply_blocks(blocks, x_BTD, view, _side(cfg, side), key, inner, remat, *cross)
+    y_BTD, captured = block.apply_blocks(blocks, x_BTD, view, _side(cfg, side), key, inner, remat, *cross)
     return y_BTD, {name: captured[names[name]] for name in capture if name in names}
 
 
@@ -300,6 +298,6 @@ def _embed(params, side, tokens_BT, positions_BT, cfg):
     T, most = tokens_BT.shape[1], max_tokens(cfg)
     if most is not None and T > most:
         raise ValueError(f"{T} tokens, but {cfg.position} positions end at max_len {most}")
-    return model.embed(
+    return embedding.embed(
         params[side] | {"embedding": _embedding(params, side)}, tokens_BT, positions_BT, _side(cfg, side)
     )

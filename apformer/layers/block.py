@@ -18,9 +18,9 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jax import Array
 
-from apformer.layers.attention import Attention
+from apformer.layers import attention
 from apformer.layers.feedforward import FeedForward
-from apformer.layers.masks import View
+from apformer.layers.masks import View, causal_mask
 from apformer.layers.norm import LayerNorm, RMSNorm
 
 
@@ -47,7 +47,7 @@ class Block(nn.Module):
 
         def attend(x_BTD: Array) -> Array:
             nonlocal cache
-            y_BTD, weights["attention"], cache = Attention(cfg, name="attention")(x_BTD, view, cache)
+            y_BTD, weights["attention"], cache = attention.Attention(cfg, name="attention")(x_BTD, view, cache)
             return y_BTD
 
         def read_source(x_BTD: Array) -> Array:
@@ -63,11 +63,65 @@ class Block(nn.Module):
         return x_BTD, weights, cache
 
 
+def whole_view(positions_BT: Array, window: int | None = None) -> View:
+    """Return the view of whole rows, of which each token sees those before it."""
+    mask_BTS = causal_mask(positions_BT, positions_BT, window)
+    return View(mask_BTS, positions_BT, positions_BT, positions_BT, attention)
+
+
 def norm_of(cfg: Any, name: str | None = None) -> Callable[[Array], Array]:
     """Return the norm of a Config: LayerNorm, RMSNorm or the identity."""
     if cfg.norm == "none":
         return lambda x_BTD: x_BTD
     return (RMSNorm if cfg.norm == "rms" else LayerNorm)(cfg.norm_epsilon, name=name)
+
+
+def init_blocks(key: Array, cfg: Any, cross: Any = None, source: Any = None) -> dict[str, Any]:
+    """Return the parameters of all blocks, with a leading axis of layers; cross and source as in `apply_blocks`."""
+    x_BTD, view = jnp.zeros((1, 1, cfg.d_model)), whole_view(jnp.zeros((1, 1), jnp.int32))
+    keys_L = jax.random.split(key, cfg.n_layers)
+    return jax.vmap(lambda key: Block(cfg, cross).init(key, x_BTD, view, None, source)["params"])(keys_L)
+
+
+def apply_blocks(
+    params: dict[str, Any], x_BTD: Array, view: View, cfg: Any, key: Array | None = None,
+    capture: tuple[str, ...] = (), remat: bool = False, cross: Any = None, source: Any = None
+) -> tuple[Array, dict[str, Array]]:  # fmt: skip
+    """Return the output of the last block, and {name: what was captured, with a leading axis of layers}.
+
+    `capture` takes names of attention weights, and "residual" for the input and the output of each block. With a key
+    there is dropout, and each layer has a key of its own. `cross` and `source` are the cross-attention of a decoder and
+    what it reads. With `remat` a gradient computes the inside of each block again.
+    """
+    (n_layers,) = {leaf.shape[0] for leaf in jax.tree.leaves(params)}
+    if key is not None:
+        x_BTD = nn.Dropout(cfg.dropout, deterministic=False).apply({}, x_BTD, rngs={"dropout": key})
+
+    def step(x_BTD: Array, layer: Any) -> Any:
+        layer_params, layer_key = layer
+        rngs = None if key is None else {"dropout": layer_key}
+        y_BTD, weights, _ = Block(cfg, cross).apply({"params": layer_params}, x_BTD, view, None, source, rngs=rngs)
+        captured = weights | {"residual": y_BTD}
+        return y_BTD, {name: captured[name] for name in capture}
+
+    keys_L = None if key is None else jax.random.split(key, n_layers)
+    # A loop compiles faster, straight code runs faster, but undoes remat.
+    unroll = 1 if remat or n_layers > 4 else n_layers
+    y_BTD, captured = jax.lax.scan(jax.checkpoint(step) if remat else step, x_BTD, (params, keys_L), unroll=unroll)
+    if "residual" in capture:
+        captured["residual"] = jnp.concatenate([x_BTD[None], captured["residual"]])
+    return y_BTD, captured
+
+
+def extend_blocks(
+    blocks: list[Any], x_BTD: Array, view: View, caches: list[Any], cfg: Any, cross: Any = None, sources: Any = None
+) -> tuple[Array, list[Any]]:
+    """Return the output of the last of a list of blocks, and the caches of all with the new keys and values."""
+    written = []
+    for params, cache, source in zip(blocks, caches, sources or [None] * len(blocks), strict=True):
+        x_BTD, _, cache = Block(cfg, cross).apply({"params": params}, x_BTD, view, cache, source)
+        written.append(cache)
+    return x_BTD, written
 
 
 def unstack(params: dict[str, Any]) -> dict[str, Any]:
@@ -80,31 +134,3 @@ def unstack(params: dict[str, Any]) -> dict[str, Any]:
     (n_layers,) = {leaf.shape[0] for leaf in jax.tree.leaves(params["blocks"])}
     blocks = [jax.tree.map(lambda stacked, layer=layer: stacked[layer], params["blocks"]) for layer in range(n_layers)]
     return params | {"blocks": blocks}
-
-
-def scan(
-    block: Callable[..., Any], params: dict[str, Any], x_BTD: Array, key: Array | None, capture: tuple[str, ...],
-    remat: bool = False
-) -> tuple[Array, dict[str, Array]]:  # fmt: skip
-    """Apply a stack of blocks; return the output of the last, and {name: what was captured, layers first}.
-
-    block(layer_params, x_BTD, rngs) -> (y_BTD, {name: attention weights}). Each layer has a key of its own. `capture`
-    takes these names, and "residual" for x_BTD and the output of each block. With `remat` a gradient computes the
-    inside of each block again.
-    """
-    (n_layers,) = {leaf.shape[0] for leaf in jax.tree.leaves(params)}
-
-    def step(x_BTD: Array, layer: Any) -> Any:
-        layer_params, layer_key = layer
-        y_BTD, weights = block(layer_params, x_BTD, None if key is None else {"dropout": layer_key})
-        captured = weights | {"residual": y_BTD}
-        return y_BTD, {name: captured[name] for name in capture}
-
-    keys_L = None if key is None else jax.random.split(key, n_layers)
-    # A loop compiles faster, straight code runs faster, but undoes remat.
-    unroll = 1 if remat or n_layers > 4 else n_layers
-    step = jax.checkpoint(step) if remat else step
-    y_BTD, captured = jax.lax.scan(step, x_BTD, (params, keys_L), unroll=unroll)
-    if "residual" in capture:
-        captured["residual"] = jnp.concatenate([x_BTD[None], captured["residual"]])
-    return y_BTD, captured

@@ -5,28 +5,23 @@ ring. The arrays are (B, H, S, K), with the slots of a head next to each other: 
 this order. With another order, every new token would transpose all of them.
 """
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import Array
 
-
-class Placed(NamedTuple):
-    """Where new tokens go in a cache."""
-
-    real_BT: Array  # bool: the new tokens that are no padding
-    positions_BT: Array  # of the new tokens
-    cached_BS: Array  # positions of the slots afterwards
-    key_BS: Array  # positions of the keys that the new tokens attend to
-    store: Callable[..., Any]  # see `masks.View`
+from apformer.layers import attention
+from apformer.layers.masks import View, causal_mask
 
 
-def place(cache: dict[str, Any], T: int, lengths_B: Array, window: int | None) -> Placed:
-    """Place T new tokens a row, `lengths_B` of them real, after those in the cache of a model; `window` of a ring."""
-    positions_BS, length_B = cache["position"], cache["length"]
-    B, slots = positions_BS.shape
+def place(cache: dict[str, Any], T: int, lengths_B: Array, window: int | None) -> tuple[View, Array, Array]:
+    """Return the view of T new tokens a row, which of them are real, (B, T), and the positions of the slots afterwards.
+
+    `lengths_B` is the number of real ones in each row. They stand after those in the cache of a model.
+    """
+    before_BS, length_B = cache["position"], cache["length"]
+    B, slots = before_BS.shape
     step_1T, rows_B1 = jnp.arange(T, dtype=jnp.int32)[None], jnp.arange(B)[:, None]
     real_BT, positions_BT = step_1T < lengths_B[:, None], length_B[:, None] + step_1T
     # Only the last `slots` real tokens are written; the others go to a slot that does not exist, and are dropped.
@@ -36,17 +31,17 @@ def place(cache: dict[str, Any], T: int, lengths_B: Array, window: int | None) -
     # to the cache alone. Else attend to the old slots and the new tokens side by side.
     write_first = window is None or T == 1
 
-    def put(old_BHSK: Array, new_BTHK: Array) -> Array:
-        return old_BHSK.at[rows_B1, :, slots_BT].set(new_BTHK, mode="drop")
-
     def visible(old_BS: Array, written_BS: Array, new_BT: Array) -> Array:
         return written_BS if write_first else jnp.concatenate([old_BS, new_BT], axis=1)
 
-    def store(layer: dict[str, Array], k_BTHK: Array, v_BTHK: Array) -> Any:
-        written = {"key": put(layer["key"], k_BTHK), "value": put(layer["value"], v_BTHK)}
+    def store(layer: dict[str, Array], *new: Array) -> Any:
+        new = dict(zip(("key", "value"), new, strict=True))
+        put = lambda name: layer[name].at[rows_B1, :, slots_BT].set(new[name], mode="drop")  # noqa: E731
+        written = {name: put(name) for name in new}
         old, now = (jax.tree.map(lambda x_BHSK: x_BHSK.swapaxes(1, 2), leaves) for leaves in (layer, written))
-        k_BSHK = visible(old["key"], now["key"], k_BTHK)
-        return k_BSHK, visible(old["value"], now["value"], v_BTHK), written
+        return *(visible(old[name], now[name], new[name]) for name in new), written
 
-    cached_BS = positions_BS.at[rows_B1, slots_BT].set(positions_BT, mode="drop")
-    return Placed(real_BT, positions_BT, cached_BS, visible(positions_BS, cached_BS, positions_BT), store)
+    cached_BS = before_BS.at[rows_B1, slots_BT].set(positions_BT, mode="drop")
+    key_BS = visible(before_BS, cached_BS, positions_BT)
+    mask_BTS = causal_mask(positions_BT, key_BS, window)
+    return View(mask_BTS, positions_BT, positions_BT, key_BS, attention, store), real_BT, cached_BS

@@ -4,11 +4,15 @@ Vaswani et al. 2017, section 3.4. The head is tied where it is handed the embedd
 2017).
 """
 
+from typing import Any
+
 import jax.numpy as jnp
 from flax import linen as nn
 from jax import Array
 
+from apformer.layers import position
 from apformer.layers.feedforward import Linear, product
+from apformer.layers.norm import LayerNorm, RMSNorm
 
 
 class Embedding(nn.Module):
@@ -40,3 +44,28 @@ class Head(nn.Module):
         if self.bias:
             logits_BTV = logits_BTV + self.param("bias", nn.initializers.zeros, (self.vocab_size,))[None, None]
         return logits_BTV
+
+
+def embed(params: dict[str, Any], tokens_BT: Array, positions_BT: Array, cfg: Any) -> Array:
+    """Return the embeddings of tokens, with what the position scheme adds to them, (B, T, D)."""
+    embedding = Embedding(cfg.vocab_size, cfg.d_model, cfg.scale_embedding)
+    x_BTD = embedding.apply({"params": params["embedding"]}, tokens_BT)
+    places = position.Embedding(cfg.position_options, cfg.max_len)
+    return places.apply({"params": params.get("position", {})}, x_BTD, positions_BT)
+
+
+def read_out(params: dict[str, Any], x_BTD: Array, cfg: Any) -> Array:
+    """Return the logits of the last states, (B, T, V), after the final norm if there is one."""
+    x_BTD, head = normalise(params, x_BTD, cfg), Head(cfg.vocab_size, cfg.head_bias)
+    table_VD = params["embedding"]["table"] if cfg.tie_embeddings else None
+    return head.apply({"params": params.get("head", {})}, x_BTD, table_VD)
+
+
+def normalise(params: dict[str, Any], x_BTD: Array, cfg: Any) -> Array:
+    """Return the last states after the final norm, if there is one."""
+    return final_norm(cfg).apply({"params": params["final_norm"]}, x_BTD) if cfg.final_norm else x_BTD
+
+
+def final_norm(cfg: Any) -> Any:
+    """Return the final norm of a Config, a LayerNorm even where the blocks have no norms."""
+    return (RMSNorm if cfg.norm == "rms" else LayerNorm)(cfg.norm_epsilon)

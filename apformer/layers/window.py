@@ -18,7 +18,6 @@ import jax.numpy as jnp
 from jax import Array, export
 
 from apformer.layers import at_least_float32, attention, position
-from apformer.layers.cache import Placed
 from apformer.layers.masks import View
 
 NARROW, HEAD = 8, 16  # window and width of a head up to which `by_offset` serves: each pair of them is an operation
@@ -44,23 +43,23 @@ def view(T: int, W: int) -> View:
     return View(exists_1TW, step_1T, step_1W[:, -1:], step_1W, sys.modules[__name__])
 
 
-def cached_view(cache: dict[str, Any], placed: Placed, W: int) -> View:
-    """Return the view of new tokens after those in a cache."""
-    T, rows_B1 = placed.real_BT.shape[1], jnp.arange(len(placed.real_BT))[:, None]
+def cached_view(cache: dict[str, Any], square: View, real_BT: Array, W: int) -> View:
+    """Return the view of new tokens after those in a cache, from that of the masked square."""
+    T, rows_B1 = real_BT.shape[1], jnp.arange(len(real_BT))[:, None]
     step_1W, cached_BS = jnp.arange(W, dtype=jnp.int32)[None], cache["position"]
     before_BP = cache["length"][:, None] + step_1W[:, 1:] - W
     slot_BP = before_BP % cached_BS.shape[1]
     there_BP = (before_BP >= 0) & (jnp.take_along_axis(cached_BS, slot_BP, axis=1) == before_BP)
-    exists_BS = jnp.concatenate([there_BP, placed.real_BT], axis=1)
+    exists_BS = jnp.concatenate([there_BP, real_BT], axis=1)
     exists_BTW = jnp.stack([exists_BS[:, s : s + T] for s in range(W)], axis=-1)
 
     def store(layer: dict[str, Array], k_BTHK: Array, v_BTHK: Array) -> Any:
-        _, _, written = placed.store(layer, k_BTHK, v_BTHK)
+        _, _, written = square.store(layer, k_BTHK, v_BTHK)
         pairs = (layer["key"], k_BTHK), (layer["value"], v_BTHK)
         in_order = (jnp.concatenate([old_BHSK[rows_B1, :, slot_BP], new], axis=1) for old_BHSK, new in pairs)
         return *in_order, written
 
-    return View(exists_BTW, placed.positions_BT, step_1W[:, -1:], step_1W, sys.modules[__name__], store)
+    return View(exists_BTW, square.positions_BT, step_1W[:, -1:], step_1W, sys.modules[__name__], store)
 
 
 def attend(

@@ -11,7 +11,7 @@ import numpy as np
 BATCH = 2**13  # strings of a product
 FIXED = {  # what this file does not compute otherwise; a Config without such a field has this value
     "attention_bias": False, "activation": "relu", "feedforward": True, "residual": True,
-    "feedforward_norm": True, "norm_position": "pre", 
+    "feedforward_norm": True, "norm_position": "pre",
     "scale_embedding": False,
 }  # fmt: skip
 CHOICES = {"similarity": ("dot", "scaled_dot", "none"), "norm": ("layer", "none")}

@@ -40,7 +40,7 @@ def reads(cfg, layer):
 
 
 def slices(data, cfg, weights=None):
-    """Yield the contexts of all differences, about SLICE at a time: (first term, difference, terms given), a column each."""
+    """Yield all contexts, about SLICE at a time: (first term, difference, terms given), a column each."""
     held = []
     for difference in range(data["min_difference"], data["max_difference"] + 1):
         held += [columns for columns in contexts(data["digits"], reach(cfg), difference) if columns.size]
