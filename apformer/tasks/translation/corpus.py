@@ -23,7 +23,7 @@ VALIDATION_NUMBERS = 1000
 
 @dataclass(frozen=True)
 class Config:
-    """Which sentences, and how they become tokens."""
+    """The sentences, and their conversion to tokens."""
 
     source: str | None = None
     """Text file with one sentence a line. The default is number words."""

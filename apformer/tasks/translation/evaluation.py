@@ -22,26 +22,28 @@ from apformer.tasks.translation.corpus import Lines
 from apformer.tasks.translation.search import search
 from apformer.tokenizers.text import BytePairs
 
+Progress = Callable[[int, int], None]
 SAMPLES = 8
 ATTENTION = ("encoder_attention", "decoder_attention", "cross_attention")  # the figures
 BESIDE = 1000  # sentences of another part at most
 
 
-def evaluate(
-    model: Model,
-    settings: Settings,
-    rows: dict[str, Any],
-    progress: Callable[[int, int], None],
-    translate: Callable = search,
+def evaluate(model: Model, settings: Settings, rows: dict[str, Any], progress: Progress) -> Evaluation:
+    """Translate the test part by beam search, and score the translations."""
+    return evaluate_with(search, model, settings, rows, progress)
+
+
+def evaluate_with(
+    translate: Callable, model: Model, settings: Settings, rows: dict[str, Any], progress: Progress
 ) -> Evaluation:
     """Translate the test part, and score the translations.
 
     Args:
+        translate: Called as translate(sources, params, settings, progress=...), as `search` is.
         model: The translator.
         settings: Settings of its run.
         rows: As `training.load` returns them.
         progress: Called with how many sentences are translated, and of how many.
-        translate: Called as translate(sources, params, settings, progress=...), as `search` is.
     """
     sacrebleu, options = scores.library(), settings.options
     moses = scores.moses(scores.language_of(settings.data))

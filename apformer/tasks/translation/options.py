@@ -1,11 +1,11 @@
-"""How an encoder-decoder is taught pairs of sentences, and how it translates."""
+"""Training of an encoder-decoder on pairs of sentences, and its search for translations."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class Options:
-    """How an encoder-decoder is taught pairs of sentences, and how it translates."""
+    """Training of an encoder-decoder on pairs of sentences, and its search for translations."""
 
     init_from: str | None = None
     """Run of a translator whose model is trained further, with its vocabulary. The default is a new model."""

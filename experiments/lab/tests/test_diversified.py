@@ -3,6 +3,7 @@
 import json
 from collections import Counter
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 
 import jax
@@ -17,6 +18,7 @@ from hypothesis import strategies as st
 
 from apformer import cli, errors, flags, seq2seq
 from apformer.decoding import beam
+from apformer.report import figures
 from apformer.runs import recipes
 from apformer.tasks.translation import batches
 from apformer.tasks.translation import search as plain
@@ -76,12 +78,14 @@ def test_a_translation_is_the_one_of_the_best_beams_that_agrees_most(translator)
     settings, params, _, sources = translator
     assert equal(search(sources, params, settings), plain.search(sources, params, settings))
     end = settings.model.target_vocab_size - 1
-    cache = seq2seq.init_cache(params, sources[1][None], settings.model, 32)
 
-    def extend(tokens_BT, cache):
-        return seq2seq.extend(params, tokens_BT, cache, settings.model)
+    @jax.jit
+    def beams(source_BS):
+        cache = seq2seq.init_cache(params, source_BS, settings.model, 32)
+        extend = partial(seq2seq.extend, params, cfg=settings.model)
+        return beam.search(extend, cache, jnp.int32([end]), end, 32, beams=4)
 
-    tokens_BWN, _, scores_BW = beam.search(extend, cache, np.int32([end]), end, 32, beams=4)
+    tokens_BWN, _, scores_BW = beams(sources[1][None])
     texts = [plain.before_end(tokens_N, settings.model).tolist() for tokens_N in np.asarray(tokens_BWN[0])]
     for count in (2, 4):
         chosen = search(sources, params, asked(settings, mbr=count))[1]
@@ -183,17 +187,24 @@ def test_probabilities_are_those_of_the_equation(translator):
     cfg, end = settings.model, settings.model.target_vocab_size - 1
     built = memory.build(params, settings, rows, sources, 3)
     source_BS, lengths_B = plain.generate.pad_prompts(sources, 8)
-    cache = seq2seq.init_cache(params, source_BS, cfg, 4, lengths_B)
-    start_B1 = jnp.full((4, 1), end, jnp.int32)
-    logits_BTV, _ = seq2seq.extend(params, start_B1, cache, cfg)
-    logp_BTV, _ = memory.extend(params, cfg, memory.look_up(built, np.arange(4)))(start_B1, cache)
+
+    @jax.jit
+    def first(found):
+        cache = seq2seq.init_cache(params, source_BS, cfg, 4, lengths_B)
+        start_B1 = jnp.full((4, 1), end, jnp.int32)
+        return [
+            jax.nn.softmax(extend(start_B1, cache)[0])
+            for extend in (partial(seq2seq.extend, params, cfg=cfg), memory.extend(params, cfg, found))
+        ]
+
+    model_BTV, p_BTV = first(memory.look_up(built, np.arange(4)))
     train_sources, targets = pairs.encode(rows["tokenizers"], rows["lines"]["train"], settings.data)
     nearest = [memory.nearest(memory.index(train_sources), source_S, 3) for source_S in sources]
 
     def states(source_sides, before):
         (part,) = batches.pad((source_sides, before), (24,))
         how = {"source_lengths_B": part.source_lengths_N, "capture": ("decoder_residual",)}
-        _, captured = seq2seq.apply(params, part.source_NS, part.target_NT, cfg, **how)
+        _, captured = jax.jit(partial(seq2seq.apply, cfg=cfg, **how))(params, part.source_NS, part.target_NT)
         return np.asarray(seq2seq.final_norm(params["decoder"], captured["decoder_residual"][-1], cfg), np.float64)
 
     begin = [np.append(np.int32(end), targets[pair][:-1]) for found in nearest for pair in found]
@@ -204,9 +215,9 @@ def test_probabilities_are_those_of_the_equation(translator):
         state_KD = np.concatenate([next(read)[: len(targets[pair])] for pair in found])
         distance_K = ((now[n] - state_KD) ** 2).sum(1)
         a_K = np.exp(-(distance_K - distance_K.min()) / memory.TEMPERATURE)
-        expected_V = 0.5 * np.asarray(jax.nn.softmax(logits_BTV[n, 0]), np.float64)
+        expected_V = 0.5 * np.asarray(model_BTV[n, 0], np.float64)
         np.add.at(expected_V, token_K, 0.5 * a_K / a_K.sum())
-        np.testing.assert_allclose(np.exp(logp_BTV[n, 0]), expected_V, rtol=2e-3, atol=1e-6)
+        np.testing.assert_allclose(p_BTV[n, 0], expected_V, rtol=2e-3, atol=1e-6)
 
 
 def test_where_nothing_is_found_the_model_translates_alone(translator):
@@ -224,7 +235,9 @@ def test_where_nothing_is_found_the_model_translates_alone(translator):
 def run(tmp_path_factory):
     path = tmp_path_factory.mktemp("runs") / "run"
     more = "--byte_pair_dropout 0.3 --r_drop 1 --memory 3 --mbr 2".split()
-    assert cli.main(["train", *FLAGS, *more, "--run_dir", str(path)]) == 0
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(figures, "save", lambda *_: None)
+        assert cli.main(["train", *FLAGS, *more, "--run_dir", str(path)]) == 0
     return path
 
 

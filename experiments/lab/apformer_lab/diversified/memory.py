@@ -65,8 +65,7 @@ def build(params: Any, settings: Settings, rows: dict[str, Any], sentences: Sequ
     """
     sources, targets = training.encode(rows["tokenizers"], rows["lines"]["train"], settings.data)
     known = index(sources)
-    bar = progress.bar(sentences, desc="pairs looked for", unit="sentence", leave=False)
-    nearest_N = [nearest(known, sentence_S, count) for sentence_S in bar]
+    nearest_N = [nearest(known, sentence_S, count) for sentence_S in sentences]
     needed = sorted({pair for pairs in nearest_N for pair in pairs})
     sides = ([sources[pair] for pair in needed], [targets[pair] for pair in needed])
     state_ND = np.concatenate([np.zeros((1, settings.model.d_model), np.float32), *states(params, settings, sides)])

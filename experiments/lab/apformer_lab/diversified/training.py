@@ -31,7 +31,7 @@ CUTS = 8  # of each training sentence, with BPE-dropout
 
 @dataclass(frozen=True)
 class Config(translation.Config):
-    """Which sentences, and how they become tokens."""
+    """The sentences, and their conversion to tokens."""
 
     byte_pair_dropout: float = 0.0
     """Share of the merges left out at random where training sentences become tokens (BPE-dropout). Each sentence is
@@ -40,7 +40,7 @@ class Config(translation.Config):
 
 @dataclass(frozen=True)
 class Options(translation.Options):
-    """How an encoder-decoder is taught pairs of sentences, and how it translates."""
+    """Training of an encoder-decoder on pairs of sentences, and its search for translations."""
 
     r_drop: float = 0.0
     """Weight of the divergence between two passes over a batch, each with its own dropout (R-Drop). With 0, there is
