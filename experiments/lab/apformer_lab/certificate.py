@@ -15,13 +15,14 @@ import numpy as np
 from apformer import tasks
 from apformer.analysis import certificate
 from apformer.analysis.rounding import between_ways
+from apformer.decoding import pieces
 from apformer.decoding.bind import call
 from apformer.errors import USAGE, UserError
 from apformer.proof import network, witness
 from apformer.settings import Settings
 
 TEXTS = 4096  # asked at once
-SPREAD = 64  # texts of a slice by which rounding is measured
+SPREAD = 16  # texts of a slice by which rounding is measured
 
 
 def certify(model: Any, settings: Settings, work: Any) -> dict:
@@ -63,10 +64,12 @@ def _judged(
     codes_NA, truth_NA = contexts.strings(columns, data, cfg)
     codes_M, place_N = np.unique(codes_NA, return_inverse=True)
     logits_MV, rounding = np.full((len(codes_M), cfg["vocab_size"]), np.nan, np.float32), tally["rounding"]
-    for which_B, text_BT in contexts.rows(codes_M, cfg, weights):
-        logits_MV[which_B] = _last_logits(model, text_BT)
-        some_BT = text_BT[np.linspace(0, len(text_BT) - 1, SPREAD).astype(int)]
-        rounding = max(rounding, between_ways(some_BT, np.ones(some_BT.shape, bool), model))
+    texts = contexts.rows(codes_M, cfg, weights)
+    for which_B, text_BT in texts:
+        logits_MV[which_B] = last_logits(model, text_BT)
+    most_BT = max((text_BT for _, text_BT in texts), key=len)
+    some_BT = most_BT[np.linspace(0, len(most_BT) - 1, SPREAD).astype(int)]
+    rounding = max(rounding, between_ways(some_BT, np.ones(some_BT.shape, bool), model))
     if (left_M := np.isnan(logits_MV).all(1)).any() and hasattr(contexts, "logits"):
         logits_MV[left_M] = contexts.logits(codes_M[left_M], weights, cfg)
     logits_NAV = logits_MV[place_N.reshape(codes_NA.shape)]
@@ -82,15 +85,29 @@ def _judged(
     return tally | {"parts": parts, "worst": worst, "rounding": rounding}
 
 
-def _last_logits(model: Any, text_NT: np.ndarray) -> np.ndarray:
-    """Return the logits after the last token of each text, some texts at a time: (N, V)."""
-    found, size = [], min(len(text_NT), TEXTS)
-    for first in range(0, len(text_NT), size):
-        some = np.minimum(np.arange(first, first + size), len(text_NT) - 1)  # the last may repeat
-        found.append(np.asarray(call(_last, model, text_NT[some])))
-    return np.concatenate(found)[: len(text_NT)]
+def last_logits(model: Any, text_NT: np.ndarray) -> np.ndarray:
+    """Return the logits after the last token of each of these distinct texts: (N, V).
+
+    Texts that begin alike are asked together: a model reads how they begin once, and goes on from copies of its cache.
+    """
+    order_N, (N, T) = np.lexsort(text_NT.T[::-1]), text_NT.shape
+    sorted_NT, size = text_NT[order_N], min(N, TEXTS)
+    alike_N = np.append(0, (sorted_NT[1:] != sorted_NT[:-1]).argmax(1))  # tokens that each shares with the one before
+    alike_N[::size] = 0
+    cost_T = [(alike_N < cut).sum() * cut + N * (T - cut) for cut in range(1, T)]
+    cut, found = 1 + int(np.argmin(cost_T)), []
+    for first in range(0, N, size):
+        text_BT = sorted_NT[np.minimum(np.arange(first, first + size), N - 1)]  # the last may repeat
+        begun_PT, of_B = np.unique(text_BT[:, :cut], axis=0, return_inverse=True)
+        begun_PT = np.resize(begun_PT, (pieces.power_of_two(len(begun_PT)), cut))
+        found.append(np.asarray(call(_branched, model, begun_PT, of_B.ravel().astype(np.int32), text_BT[:, cut:])))
+    logits_NV = np.empty((N, found[0].shape[1]), np.float32)
+    logits_NV[order_N] = np.concatenate(found)[:N]
+    return logits_NV
 
 
 @jax.tree_util.Partial
-def _last(model: Any, text_NT: jax.Array) -> jax.Array:
-    return model.apply(text_NT)[:, -1]
+def _branched(model: Any, begun_PT: jax.Array, of_B: jax.Array, rest_BT: jax.Array) -> jax.Array:
+    length = begun_PT.shape[1] + rest_BT.shape[1]
+    _, cache = model.extend(begun_PT, model.init_cache(len(begun_PT), length))
+    return model.extend(rest_BT, jax.tree.map(lambda leaf: leaf[of_B], cache))[0][:, -1]
