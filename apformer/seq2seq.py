@@ -78,7 +78,7 @@ class Config:
         if self.share_embeddings and self.source_vocab_size != self.target_vocab_size:
             sizes = f"{self.source_vocab_size} and {self.target_vocab_size}"
             raise ValueError(f"share_embeddings needs one vocabulary: the sizes {sizes} differ")
-        _side(self, "decoder")
+        config_of(self, "decoder")
 
 
 def base(vocab_size: int) -> Config:
@@ -93,7 +93,7 @@ def reach(cfg: Config) -> None:
 
 def max_tokens(cfg: Config) -> int | None:
     """Return the most tokens that a source or a target may have; None if there is no such bound."""
-    return model.max_tokens(_side(cfg, "decoder"))
+    return model.max_tokens(config_of(cfg, "decoder"))
 
 
 def wants_key(cfg: Config) -> bool:
@@ -106,8 +106,8 @@ def init(key: Array, cfg: Config) -> model.Params:
     keys = iter(jax.random.split(key, 10))
     tokens_BT, x_BTD = jnp.zeros((1, 1), jnp.int32), jnp.zeros((1, 1, cfg.d_model))
 
-    def side(name: str, embeds: bool, *cross: Any) -> model.Params:
-        own = _side(cfg, name)
+    def init_side(name: str, embeds: bool, *cross: Any) -> model.Params:
+        own = config_of(cfg, name)
         places = position.Embedding(own.position_options, cfg.max_len)
         params = {"blocks": block.init_blocks(next(keys), own, *cross)}
         if embeds:
@@ -120,8 +120,8 @@ def init(key: Array, cfg: Config) -> model.Params:
 
     source = Source(jnp.ones((1, 1, 1), bool), x_BTD)
     params = {
-        "encoder": side("encoder", True),
-        "decoder": side("decoder", not cfg.share_embeddings, CrossAttention, source),
+        "encoder": init_side("encoder", True),
+        "decoder": init_side("decoder", not cfg.share_embeddings, CrossAttention, source),
     }
     if cfg.tie_embeddings:
         return params
@@ -207,7 +207,7 @@ def init_cache(
     Of the sources it holds the keys and values of each layer's cross-attention, which every new token reads.
     """
     source, _ = _encode(params, source_BS, cfg, source_lengths_B)
-    own, blocks = _side(cfg, "decoder"), unstack(params)["decoder"]["blocks"]
+    own, blocks = config_of(cfg, "decoder"), unstack(params)["decoder"]["blocks"]
     scheme = own.position_options
     read = [project_source(layer["cross_attention"], source.x_BSD, scheme) for layer in blocks]
     empty = model.init_cache(own, len(source_BS), length, source.x_BSD.dtype)
@@ -239,7 +239,7 @@ def extend(
         [Source(cache["source_mask"], cache=read) for read in cache["source"]],
     )
     x_BTD, layers = block.extend_blocks(
-        blocks, x_BTD, view, cache["layers"], _side(cfg, "decoder"), CrossAttention, sources
+        blocks, x_BTD, view, cache["layers"], config_of(cfg, "decoder"), CrossAttention, sources
     )
     new = {"length": cache["length"] + lengths_B, "position": cached_BS, "layers": layers}
     return read_out(params, x_BTD, cfg), cache | new
@@ -248,11 +248,11 @@ def extend(
 def read_out(params: model.Params, x_BTD: Array, cfg: Config) -> Array:
     """Return the logits of the decoder's last states, (B, T, V)."""
     own = params["decoder"] | {"embedding": _embedding(params, "decoder"), "head": params.get("head", {})}
-    return embedding.read_out(own, x_BTD, _side(cfg, "decoder"))
+    return embedding.read_out(own, x_BTD, config_of(cfg, "decoder"))
 
 
-def _side(cfg, name):
-    """Return the Config of the encoder or the decoder, as a decoder-only model has it."""
+def config_of(cfg: Config, name: str) -> model.Config:
+    """Return the Config of the "encoder" or the "decoder", as a decoder-only model has it."""
     source = name == "encoder" or cfg.share_embeddings
     same = ("d_model", "n_heads", "d_ff", "position", "max_len", "similarity", "scale_embedding", "attention_bias")
     same += ("tie_embeddings", "activation", "norm_position", "norm_epsilon", "final_norm", "dropout")
@@ -273,7 +273,7 @@ def _encode(params, source_BS, cfg, lengths_B=None, key=None, capture=(), remat=
     view = View(real_BS[:, None], positions_BS, positions_BS, positions_BS, attention)
     x_BSD = _embed(params, "encoder", source_BS, positions_BS, cfg)
     y_BSD, captured = _apply_blocks(params, "encoder", x_BSD, view, cfg, key, capture, remat)
-    return Source(view.mask_BTS, embedding.normalise(params["encoder"], y_BSD, _side(cfg, "encoder"))), captured
+    return Source(view.mask_BTS, embedding.normalise(params["encoder"], y_BSD, config_of(cfg, "encoder"))), captured
 
 
 def _captures(side):
@@ -285,7 +285,7 @@ def _captures(side):
 def _apply_blocks(params, side, x_BTD, view, cfg, key, capture, remat, *cross):
     names, blocks = _captures(side), params[side]["blocks"]
     inner = tuple(names[name] for name in capture if name in names)
-    y_BTD, captured = block.apply_blocks(blocks, x_BTD, view, _side(cfg, side), key, inner, remat, *cross)
+    y_BTD, captured = block.apply_blocks(blocks, x_BTD, view, config_of(cfg, side), key, inner, remat, *cross)
     return y_BTD, {name: captured[names[name]] for name in capture if name in names}
 
 
@@ -299,5 +299,5 @@ def _embed(params, side, tokens_BT, positions_BT, cfg):
     if most is not None and T > most:
         raise ValueError(f"{T} tokens, but {cfg.position} positions end at max_len {most}")
     return embedding.embed(
-        params[side] | {"embedding": _embedding(params, side)}, tokens_BT, positions_BT, _side(cfg, side)
+        params[side] | {"embedding": _embedding(params, side)}, tokens_BT, positions_BT, config_of(cfg, side)
     )

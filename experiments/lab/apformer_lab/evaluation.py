@@ -54,7 +54,9 @@ def measure(form: Format, count: int, model: Any, progress: Callable | None = No
         found = rows.held_out(key, form, width, count, terms, kind)
         right, wrong = ask(np.asarray(rows.encode(found, form).tokens_BT), form, width, model)
         suited.append({"digits": width, "rows": kind, "terms": right[MODES[0]].size} | _shares(right))
-        of_pair += [(pair, {mode: right[mode][found.pair_B == pair] for mode in MODES}) for pair in range(len(form.pairs()))]
+        of_pair += [
+            (pair, {mode: right[mode][found.pair_B == pair] for mode in MODES}) for pair in range(len(form.pairs()))
+        ]
         errors += [{"digits": width, "rows": kind} | each for each in wrong]
         if progress is not None:
             progress(number, len(suites))
@@ -76,7 +78,9 @@ def _shares(right: dict[str, np.ndarray]) -> dict[str, float]:
 def ask(tokens_BT: np.ndarray, form: Format, width: int, model: Any) -> tuple[dict[str, np.ndarray], list[dict]]:
     """Return whether each asked term of rows of one width is right, {mode: (B, N)}, and some that are wrong."""
     (B, T), given, errors = tokens_BT.shape, form.given(width), []
-    ends = np.append(np.arange(given, T - width, width + 1), T)  # where asked terms begin, each with the space before it
+    ends = np.append(
+        np.arange(given, T - width, width + 1), T
+    )  # where asked terms begin, each with the space before it
     right = {mode: np.zeros((B, len(ends) - 1), bool) for mode in MODES}
     text = lambda tokens: "".join(form.characters[token] for token in tokens)  # noqa: E731
     for fresh_B, row_B, _ in buckets.batches(np.full(B, T), TOKENS):
@@ -88,7 +92,9 @@ def ask(tokens_BT: np.ndarray, form: Format, width: int, model: Any) -> tuple[di
         for b, n in np.argwhere(~right[MODES[1]][fresh_B])[: SHOWN - len(errors)]:
             start, end = ends[n], ends[n + 1]
             got = text(said[MODES[1]][b, start - given : end - given])
-            errors.append({"given": text(truth_BT[b, :start]), "expected": text(truth_BT[b, start:end]), "predicted": got})
+            errors.append(
+                {"given": text(truth_BT[b, :start]), "expected": text(truth_BT[b, start:end]), "predicted": got}
+            )
     return right, errors
 
 

@@ -55,7 +55,9 @@ def _bars(found: dict) -> list[dict]:
     def bars(title: str, of: list[dict], group: str, series: str, note: Any) -> dict:
         kinds = tuple(dict.fromkeys(each[series] for each in of))
         shares = {(each[group], each[series]): each["free_running"] for each in of}
-        groups = [(f"{n}", note(n), [shares.get((n, kind)) for kind in kinds]) for n in dict.fromkeys(g for g, _ in shares)]
+        groups = [
+            (f"{n}", note(n), [shares.get((n, kind)) for kind in kinds]) for n in dict.fromkeys(g for g, _ in shares)
+        ]
         return sections.bars(title, "free-running", kinds, groups)
 
     trained = lambda digits: "trained" if digits <= found["trained_digits"] else "longer"  # noqa: E731

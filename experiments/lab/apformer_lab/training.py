@@ -73,7 +73,8 @@ def sample(key: jax.Array, settings: Settings, train_rows: Any = None) -> Batch:
         return drawn_rows(key, settings, drawn + candidates)
     keys = jax.random.split(key)
     return joined(
-        drawn_rows(keys[0], settings, drawn - drawn // 2), drawn_rows(keys[1], settings, drawn // 2 + candidates, "runs")
+        drawn_rows(keys[0], settings, drawn - drawn // 2),
+        drawn_rows(keys[1], settings, drawn // 2 + candidates, "runs"),
     )
 
 

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from apformer import cli, errors, flags, seq2seq
 from apformer.decoding import beam
+from apformer.layers import embedding
 from apformer.report import figures
 from apformer.runs import recipes
 from apformer.tasks.translation import batches
@@ -205,7 +206,10 @@ def test_probabilities_are_those_of_the_equation(translator):
         (part,) = batches.pad((source_sides, before), (24,))
         how = {"source_lengths_B": part.source_lengths_N, "capture": ("decoder_residual",)}
         _, captured = jax.jit(partial(seq2seq.apply, cfg=cfg, **how))(params, part.source_NS, part.target_NT)
-        return np.asarray(embedding.normalise(params["decoder"], captured["decoder_residual"][-1], seq2seq.side(cfg, "decoder")), np.float64)
+        return np.asarray(
+            embedding.normalise(params["decoder"], captured["decoder_residual"][-1], seq2seq.config_of(cfg, "decoder")),
+            np.float64,
+        )
 
     begin = [np.append(np.int32(end), targets[pair][:-1]) for found in nearest for pair in found]
     read = iter(states([train_sources[pair] for found in nearest for pair in found], begin))
