@@ -3,7 +3,8 @@
 A string is a number, its newest token the lowest digit; the base is one more than the vocabulary has tokens, so 12 for
 ten digits and the space. What a layer says of a token is a function of a shorter string, which many strings have in
 common. So each layer is computed once for each distinct string: a table, in which the next layer looks up what it
-reads. The module that lists the contexts says which places of a string a layer reads, see `reads` there.
+reads. The module that lists the contexts says which places of a string a layer reads, in `reads`; -1 stands there for
+what is before a row.
 """
 
 import numpy as np
@@ -123,7 +124,8 @@ def layers(codes, weights, cfg, contexts):
     found, base = [], radix(cfg)
     for layer in range(cfg["n_layers"], 0, -1):
         places = contexts.reads(cfg, layer)
-        part = np.stack([sum(codes // base**i % base * base**o for o, i in enumerate(place)) for place in places], 1)
+        token = lambda place: codes // base**place % base if place >= 0 else base - 1  # noqa: B023, E731
+        part = np.stack([sum(token(place) * base**o for o, place in enumerate(key)) for key in places], 1)
         below = distinct(part)
         below = below[below % base != base - 1]
         seen = np.where(part % base == base - 1, -1, np.searchsorted(below, part))

@@ -184,12 +184,12 @@ def follow(
 
 
 def split_of(pair_BC: jax.Array) -> jax.Array:
-    """Return the split of pairs of terms, 0 train, 1 validation, 2 test, about 80 : 10 : 10, by all their digits.
+    """Return the split of pairs of terms by all their digits, 0 train, 1 validation, 2 test, about 80 : 10 : 10: (B,).
 
     A polynomial of the digits modulo 2^32, and the finalizer of MurmurHash3 (Appleby, 2008).
     """
     power_C = np.multiply.accumulate(np.full(pair_BC.shape[-1], 0x9E3779B1, np.uint32))
-    bits = (pair_BC.astype(jnp.uint32) * power_C).sum(-1, dtype=jnp.uint32) + np.uint32(0x9E3779B9)
+    bits = (pair_BC.astype(jnp.uint32) * power_C[None]).sum(1, dtype=jnp.uint32) + np.uint32(0x9E3779B9)
     bits = (bits ^ (bits >> 16)) * np.uint32(0x85EBCA6B)
     bits = (bits ^ (bits >> 13)) * np.uint32(0xC2B2AE35)
     return jnp.maximum(((bits ^ (bits >> 16)) % 10).astype(jnp.int32) - 7, 0)

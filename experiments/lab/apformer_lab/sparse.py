@@ -276,11 +276,11 @@ class Bias(nn.Module):
 
 
 def _bias_init(pattern: str, key: jax.Array, shape_HO: tuple[int, int]) -> jax.Array:
-    """Each head begins with one place that it reads most, but for fixed offsets, of which a head may want several."""
+    """Begin with one place that each head reads most, the next for each; a head that is alone wants several."""
     heads, many = shape_HO
-    if pattern == "fixed_offsets":
+    if heads == 1:
         return jax.random.normal(key, shape_HO)
-    own_HO = jax.nn.one_hot((jnp.arange(heads) + (pattern == "ahead")) % many, many)
+    own_HO = jax.nn.one_hot((jnp.arange(heads) + int(pattern != "columns")) % many, many)
     return 3.0 * own_HO + 0.3 * jax.random.normal(key, shape_HO)
 
 

@@ -15,7 +15,7 @@ from apformer_lab.proof import strings as strings_file
 from apformer_lab.proof.strings import tokens_of
 
 FILES = [Path(strings_file.__file__)]
-SPACE, START = 10, 11  # tokens: ten digits and the space; START stands for all that is before the first term
+SPACE, START = 10, 11  # tokens: ten digits and the space; START stands for all that is before a row
 SLICE = 2**17  # contexts that are asked at once, about
 LARGEST = 9999  # of the numbers of a rule: products of them and of a digit fit int32
 RULES = {"fibonacci": (1, 1, 0), "doubling": (2, 0, 0), "alternating": (0, 1, 1), "progression": (2, -1, 0)}
@@ -69,14 +69,17 @@ def bias(cfg):
 def reads(cfg, layer):
     """Return the places in a string of what a layer, counted from 1, reads: (keys, tokens of their own strings).
 
-    A string has the name of the rule, if there is one, and then the token itself and those before it.
+    A string has the token itself and those before it, and then the name of the rule, if there is one. What is read of
+    the name is what layers say of a token with nothing before it.
     """
-    h, below = named(cfg), (layer - 1) * (window(cfg) - 1) + 1
-    back = h + np.arange(window(cfg))[:, None] + np.arange(below)
-    if not h:
-        return back
-    keys = np.concatenate([np.zeros((len(back), 1), int), back], axis=1)
-    name = np.concatenate([np.zeros((1, 1), int), np.full((1, below), -1)], axis=1)
+    below, last = (layer - 1) * (window(cfg) - 1) + 1, layer * (window(cfg) - 1) + 1
+    keys = np.arange(window(cfg))[:, None] + np.arange(below)
+    if not named(cfg):
+        return keys
+    name = np.array([[last] + [-1] * (below - 1)])
+    if layer == 1:  # of a token alone
+        return np.concatenate([keys, name])
+    name, keys = np.pad(name, ((0, 0), (0, 1)), constant_values=-1), np.pad(keys, ((0, 0), (0, 1)), constant_values=last)
     return np.concatenate([keys, name])
 
 
@@ -109,12 +112,12 @@ def terms(columns, data):
 def strings(columns, data, cfg):
     """Return (codes, truth), (contexts, D + 1) each: what every asked character depends on, and the character."""
     D, back, h, row = data["digits"], reach(cfg), named(cfg), terms(columns, data)
-    tokens = [np.full(len(row[0]), START)] * (back + D + 2)
+    tokens = [np.full(len(row[0]), START)] * (back + D + 2) + [np.full(len(row[0]), SPACE)] * h
     for number, term in enumerate(row):
         tokens += [np.full_like(term, SPACE)] * (number > 0) + [term // 10**p % 10 for p in reversed(range(D))]
     asked = range(len(tokens) - D - 1, len(tokens))
     name = [columns[0] + 1] * h
-    codes = [sum(t * 12**o for o, t in enumerate(name + tokens[at - 1 - back : at][::-1])) for at in asked]
+    codes = [sum(t * 12**o for o, t in enumerate(tokens[at - 1 - back : at][::-1] + name)) for at in asked]
     return np.stack(codes, axis=1), np.stack([tokens[at] for at in asked], axis=1)
 
 
@@ -129,11 +132,11 @@ def text(column, place, data):
 def rows(codes, cfg, weights=None):
     """Return texts after whose last token a model says what it says of these strings: (which, tokens), by length."""
     h, length = named(cfg), reach(cfg) + 1
-    tokens = tokens_of(codes, START + 1, h + length)
-    text, found = tokens[:, h:][:, ::-1].astype(np.int32), []
+    tokens = tokens_of(codes, START + 1, length + h).astype(np.int32)
+    text, found = tokens[:, :length][:, ::-1], []
     before = (text == START).sum(1)
     for n in np.unique(before):
         which = np.flatnonzero(before == n)
-        head = np.concatenate([tokens[which, :h], np.full((len(which), h), SPACE)], axis=1)
-        found.append((which, np.concatenate([head, text[which, n:]], axis=1).astype(np.int32)))
+        space = np.full((len(which), h * (n == 0)), SPACE, np.int32)  # else the text begins with that after the name
+        found.append((which, np.concatenate([tokens[which, length:], space, text[which, n:]], axis=1)))
     return found
