@@ -85,9 +85,9 @@ def test_parameters_of_a_similarity_have_a_gradient_in_every_head(similarity):
     params = attention.init(jax.random.key(0), x_BTD, VIEW)["params"]
     if similarity == "cosine":
         np.testing.assert_allclose(params["gain"], np.sqrt(2), rtol=1e-6)
-    gradients = jax.jit(
-        jax.grad(lambda params: jnp.square(attention.apply({"params": params}, x_BTD, VIEW)[0]).sum())
-    )(params)
+    gradients = jax.jit(jax.grad(lambda params: jnp.square(attention.apply({"params": params}, x_BTD, VIEW)[0]).sum()))(
+        params
+    )
     for name in ({"cosine": "gain", "additive": "vector"}[similarity], "query", "key"):
         assert (np.asarray(gradients[name]) != 0).all()
 
@@ -159,9 +159,7 @@ def test_heads_are_slices_of_the_projections(bias, output_projection):
     p = {name: np.asarray(value, np.float64) for name, value in params.items()}
     heads = []
     for h in range(n_heads):
-        q, k, v = (
-            x_BTD @ p[name][:, h] + (p[f"{name}_bias"][h] if bias else 0) for name in ("query", "key", "value")
-        )
+        q, k, v = (x_BTD @ p[name][:, h] + (p[f"{name}_bias"][h] if bias else 0) for name in ("query", "key", "value"))
         scores = np.where(np.tri(T, dtype=bool), q @ k.swapaxes(1, 2) / np.sqrt(width), -np.inf)
         weights = np.exp(scores) / np.exp(scores).sum(-1, keepdims=True)
         np.testing.assert_allclose(weights_BHTS[:, h], weights, atol=1e-5)
