@@ -1,14 +1,16 @@
 """The decoder is its parts in order; dropout, captures, dtypes and compilation leave it what it is."""
 
+import subprocess
+import sys
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from apformer import model, recurrent, seq2seq
-from apformer.layers.attention import Config as Heads
-from apformer.layers.block import Block, Config
-from apformer.layers.masks import View, causal_mask
+from apformer.layers.block import Block
+from apformer.layers.masks import View
 from apformer.layers.position.sinusoidal import encode
 from tests.helpers.small_models import close, draw_tokens, small
 
@@ -71,11 +73,10 @@ def test_the_model_is_its_parts_in_order(n_layers, norm_position, random_params)
     cfg = small(n_layers=n_layers, norm_position=norm_position, tie_embeddings=True, head_bias=False)
     params, tokens = random_params(cfg), draw_tokens(B, T)
     logits, captured = apply(params, tokens, cfg, capture=("residual",))
-    positions = jnp.arange(T)[None]
-    block = Block(Config(Heads(3), d_ff=5, norm_position=norm_position))
-    run = jax.jit(lambda p, x: block.apply({"params": p}, x, View(causal_mask(positions, positions)))[0])
+    view = model.whole_view(jnp.arange(T)[None])
+    run = jax.jit(lambda p, x: Block(cfg).apply({"params": p}, x, view)[0])
     table = np.asarray(params["embedding"]["table"])
-    x_BTD = table[tokens] + np.asarray(encode(positions, 6))
+    x_BTD = table[tokens] + np.asarray(encode(view.positions_BT, 6))
     for layer in range(n_layers):
         np.testing.assert_allclose(captured["residual"][layer], x_BTD, atol=1e-4, rtol=1e-4)
         x_BTD = np.asarray(run(jax.tree.map(lambda stack, layer=layer: stack[layer], params["blocks"]), x_BTD))
@@ -83,7 +84,7 @@ def test_the_model_is_its_parts_in_order(n_layers, norm_position, random_params)
     close(logits, x_BTD @ table.T, 1e-5)
 
 
-@pytest.mark.parametrize("position", ["sinusoidal", "rotary", "alibi", "relative"])
+@pytest.mark.parametrize("position", ["sinusoidal", "rotary", "relative"])
 def test_bfloat16_parameters_give_bfloat16_logits(position, random_params):
     cfg = small(position=position, n_layers=1)
     params, tokens = random_params(cfg), draw_tokens(B, T)
@@ -164,6 +165,25 @@ def test_tokens_that_are_no_rows_are_refused_in_a_sentence(tokens, named):
         recurrent.apply({}, tokens, recurrent.Config())
     with pytest.raises(ValueError, match=sentence.replace("tokens_BT", "source_BS")):
         seq2seq.encode({}, tokens, seq2seq.Config())
+
+
+TEXTBOOK = {"attention", "block", "cache", "config", "embedding", "fast", "feedforward", "masks", "norm", "position"}
+TEXTBOOK |= {"similarity"}
+
+
+def test_importing_the_model_loads_the_textbook_alone():
+    """No window, no cross-attention, no roles of parameters, no position scheme that is not used."""
+    code = "import apformer.model, sys; print(*(name for name in sys.modules if name.startswith('apformer.')))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    layers = {f"apformer.layers.{name}" for name in TEXTBOOK}
+    assert {*done.stdout.split()} == {"apformer.layers", "apformer.model"} | layers
+
+
+def test_a_view_is_what_layers_share():
+    """No flag that a scheme or a study needs."""
+    view = model.whole_view(jnp.arange(T)[None])
+    assert isinstance(view, View) and len(view) <= 7
+    assert not any(isinstance(field, bool) for field in view) and bool not in View.__annotations__.values()
 
 
 def test_an_unknown_name_to_capture_is_refused_in_a_sentence():

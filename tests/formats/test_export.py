@@ -13,7 +13,7 @@ from apformer.errors import USAGE, UserError
 from apformer.formats import stablehlo, weights
 from apformer.runs import restore
 from apformer.tasks.progressions import generator
-from tests.helpers.small_models import PERIODIC, circuit_run, draw_tokens, small
+from tests.helpers.small_models import circuit_run, draw_tokens, small
 
 safetensors = pytest.importorskip("safetensors", reason='export needs the text extra: pip install -e ".[text]"')
 
@@ -21,7 +21,6 @@ CONFIGS = {
     "sketch": model.Config(d_model=6),
     "learned": small(position="learned", max_len=13, tie_embeddings=True, n_layers=5),
     "relative": small(position="relative", window=5, attention_sink=True, final_norm=True),
-    "periodic": PERIODIC[1],
     "recurrent": recurrent.Config(d_model=5, cell="gru", n_layers=2),
 }
 MODULES = {model.Config: model, recurrent.Config: recurrent}

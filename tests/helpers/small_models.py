@@ -6,29 +6,17 @@ from hypothesis import strategies as st
 from apformer import model
 from apformer.commands import train
 from apformer.layers import position
-from apformer.layers.position import columns, fixed_offsets, periodic
 from apformer.settings import Settings, Training
 from apformer.tasks.progressions import Options
 from tests.helpers import circuit
 
 V = 11
-GAPS = ("periodic", "ahead", "columns", "fixed_offsets")  # in their masks; of the others the nearest tokens are visible
-SCHEMES = tuple(name for name in position.names() if name not in GAPS)
+SCHEMES = position.names()
 
 
 def small(**changes):
     """A configuration whose model compiles and runs in an instant."""
     return model.Config(**{"d_model": 6, "n_heads": 3, "n_layers": 2, "d_ff": 5, "max_len": 29} | changes)
-
-
-PERIODIC = [
-    small(position="periodic", attention_sink=True),
-    small(position="periodic", window=7),
-    small(position="periodic", position_options=periodic.Scheme(near=2, span_heads=1), weighting="geometric"),
-]
-COLUMNS = small(position="columns", position_options=columns.Scheme(separator=10), attention_sink=True)
-FIXED = small(position="fixed_offsets", position_options=fixed_offsets.Scheme((0, 2, 5)))
-AHEAD = small(n_layers=3, position="ahead", residual=False, output_projection=True, final_norm=True)
 
 
 def draw_tokens(rows, length, seed=0):

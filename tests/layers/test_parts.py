@@ -7,13 +7,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from apformer.layers.attention import Config as Heads
-from apformer.layers.block import Block, Config, norm_of
+from apformer.layers.block import Block, norm_of
 from apformer.layers.embedding import Embedding, Head
-from apformer.layers.feedforward import FeedForward
-from apformer.layers.linear import Linear
-from apformer.layers.masks import View, causal_mask
+from apformer.layers.feedforward import FeedForward, Linear
 from apformer.layers.norm import LayerNorm, RMSNorm
+from apformer.model import whole_view
+from tests.helpers.small_models import small
 
 B, T, D, F, V = 2, 3, 5, 7, 11
 
@@ -45,21 +44,13 @@ def test_an_embedding_is_a_row_of_the_table(scale):
 
 
 @pytest.mark.parametrize("bias", [False, True])
-def test_an_untied_head_is_an_affine_map(bias):
-    x, weight, bias_V = random(B, T, D), random(D, V, seed=1), random(V, seed=2)
-    params = {"output": {"weight": weight} | ({"bias": bias_V} if bias else {})}
-    logits = Head(V, bias).apply({"params": params}, x)
-    np.testing.assert_allclose(
-        logits, np.asarray(x) @ np.asarray(weight) + (np.asarray(bias_V) if bias else 0), atol=1e-5
-    )
-
-
-@pytest.mark.parametrize("bias", [False, True])
-def test_a_tied_head_scores_each_row_of_the_table(bias):
-    x, table_VD, bias_V = random(B, T, D), random(V, D, seed=1), random(V, seed=2)
-    logits = Head(V, bias).apply({"params": {"bias": bias_V} if bias else {}}, x, table_VD)
-    expected = np.asarray(x) @ np.asarray(table_VD).T + (np.asarray(bias_V) if bias else 0)
+def test_a_head_is_an_affine_map_or_scores_each_row_of_the_table(bias):
+    x, weight_DV, bias_V = random(B, T, D), random(D, V, seed=1), random(V, seed=2)
+    own = {"bias": bias_V} if bias else {}
+    expected = np.asarray(x) @ np.asarray(weight_DV) + np.asarray(bias_V) * bias
+    logits = Head(V, bias).apply({"params": {"output": {"weight": weight_DV} | own}}, x)
     np.testing.assert_allclose(logits, expected, atol=1e-5)
+    np.testing.assert_allclose(Head(V, bias).apply({"params": own}, x, weight_DV.T), expected, atol=1e-5)
 
 
 def test_linear_is_affine():
@@ -88,11 +79,13 @@ def test_feedforward_is_two_affine_maps_with_an_activation_between(activation):
 
 
 @pytest.mark.parametrize("epsilon", [1e-5, 1e-1])
-def test_layer_norm_is_its_definition(epsilon):
+def test_norms_are_their_definitions(epsilon):
     x, gain, bias = 3 * random(B, T, D) + 1, random(D, seed=1), random(D, seed=2)
+    x64, gain64, bias64 = (np.asarray(a, np.float64) for a in (x, gain, bias))
     y = LayerNorm(epsilon).apply({"params": {"scale": gain, "bias": bias}}, x)
-    expected = numpy_layer_norm(*(np.asarray(a, np.float64) for a in (x, gain, bias)), epsilon)
-    np.testing.assert_allclose(y, expected, atol=1e-5)
+    np.testing.assert_allclose(y, numpy_layer_norm(x64, gain64, bias64, epsilon), atol=1e-5)
+    y = RMSNorm(epsilon).apply({"params": {"scale": gain}}, x)
+    np.testing.assert_allclose(y, x64 / np.sqrt((x64**2).mean(-1, keepdims=True) + epsilon) * gain64, atol=1e-5)
 
 
 def test_layer_norm_does_not_feel_a_shift_of_the_stream():
@@ -103,29 +96,20 @@ def test_layer_norm_does_not_feel_a_shift_of_the_stream():
     np.testing.assert_allclose(norm.apply(params, x + 1000), norm.apply(params, x), atol=2e-3)
 
 
-@pytest.mark.parametrize("epsilon", [1e-5, 1e-1])
-def test_rms_norm_is_its_definition(epsilon):
-    x, gain = 3 * random(B, T, D) + 1, random(D, seed=1)
-    y = RMSNorm(epsilon).apply({"params": {"scale": gain}}, x)
-    x64, gain64 = np.asarray(x, np.float64), np.asarray(gain, np.float64)
-    np.testing.assert_allclose(y, x64 / np.sqrt((x64**2).mean(-1, keepdims=True) + epsilon) * gain64, atol=1e-5)
-
-
 def test_no_norm_is_the_identity():
     x = random(B, T, D)
-    assert norm_of(Config(Heads(), F, norm="none"))(x) is x
+    assert norm_of(small(norm="none"))(x) is x
 
 
 @pytest.mark.parametrize("norm", ["layer", "none"])
 @pytest.mark.parametrize("norm_position", ["pre", "post"])
 def test_a_block_is_two_residual_sublayers(norm, norm_position):
     x = random(B, T, 6)
-    positions = jnp.arange(T)[None]
-    mask_BTS = causal_mask(positions, positions)
-    block = Block(Config(Heads(3, output_projection=True), F, norm=norm, norm_position=norm_position))
-    shapes = jax.eval_shape(lambda: block.init(jax.random.key(0), x, View(mask_BTS)))["params"]
+    view, mask_TS = whole_view(jnp.arange(T)[None]), np.tri(T, dtype=bool)
+    block = Block(small(output_projection=True, norm=norm, norm_position=norm_position))
+    shapes = jax.eval_shape(lambda: block.init(jax.random.key(0), x, view))["params"]
     params = jax.tree.map(lambda leaf: random(*leaf.shape, seed=leaf.size), shapes)
-    y, weights, cache = block.apply({"params": params}, x, View(mask_BTS))
+    y, weights, cache = block.apply({"params": params}, x, view)
 
     p = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), params)
 
@@ -134,7 +118,7 @@ def test_a_block_is_two_residual_sublayers(norm, norm_position):
 
     def attention(x):
         q, k, v = (np.einsum("BTD,DHK->BHTK", x, p["attention"][name]) for name in ("query", "key", "value"))
-        scores = np.where(np.asarray(mask_BTS)[:, None], q @ k.swapaxes(2, 3) / np.sqrt(2), -np.inf)
+        scores = np.where(mask_TS, q @ k.swapaxes(2, 3) / np.sqrt(2), -np.inf)
         softmax = np.exp(scores - scores.max(-1, keepdims=True))
         np.testing.assert_allclose(weights["attention"], softmax / softmax.sum(-1, keepdims=True), atol=1e-4)
         return np.einsum("BHTK,HKD->BTD", softmax / softmax.sum(-1, keepdims=True) @ v, p["attention"]["output"])
@@ -155,15 +139,12 @@ def test_a_block_is_two_residual_sublayers(norm, norm_position):
 
 def test_dropout_in_a_block_falls_on_what_the_sublayers_add_and_differs_between_them():
     """With both sub-layers made to add ones, a coordinate gains 0, 2 or 4 at rate 1/2, and the two masks differ."""
-    x = jnp.zeros((1, 101, 6))
-    positions = jnp.arange(101)[None]
-    mask_BTS = causal_mask(positions, positions)
-    block = Block(Config(Heads(1, bias=True, output_projection=True), F, norm="none", dropout=0.5))
-    shapes = jax.eval_shape(lambda: block.init(jax.random.key(0), x, View(mask_BTS)))["params"]
+    x, view = jnp.zeros((1, 101, 6)), whole_view(jnp.arange(101)[None])
+    block = Block(small(attention_bias=True, output_projection=True, norm="none", dropout=0.5))
+    shapes = jax.eval_shape(lambda: block.init(jax.random.key(0), x, view))["params"]
     params = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape), shapes)
     params["attention"]["output_bias"] += 1
     params["feedforward"]["contract"]["bias"] += 1
-    view = View(mask_BTS, training=True)
     y, _, _ = block.apply({"params": params}, x, view, rngs={"dropout": jax.random.key(1)})
     shares = [(np.asarray(y) == total).mean() for total in (0, 2, 4)]
     np.testing.assert_allclose(shares, [1 / 4, 1 / 2, 1 / 4], atol=0.08)

@@ -6,22 +6,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from apformer import model
-from tests.helpers.small_models import (
-    AHEAD,
-    COLUMNS,
-    FIXED,
-    PERIODIC,
-    SCHEMES,
-    V,
-    close,
-    draw_tokens,
-    ragged_splits,
-    small,
-)
+from apformer.layers.block import unstack
+from tests.helpers.small_models import SCHEMES, V, close, draw_tokens, ragged_splits, small
 
 B, T = 3, 13
 LONGEST = 7  # of a chunk: longer than the window
@@ -43,7 +33,7 @@ def configs():
             n_layers=1 + i // 2 % 2,
         )
         for i, (position, window) in enumerate(itertools.product(SCHEMES, (None, 5)))
-    ] + [*PERIODIC, AHEAD, COLUMNS, FIXED]
+    ]
 
 
 every_config = pytest.mark.parametrize(
@@ -71,44 +61,18 @@ def feed(params, tokens_BT, cfg, schedule, cache):
     return [np.concatenate(row) for row in logits], cache
 
 
-@st.composite
-def splits(draw):
-    """Chunk sizes that add up to T, all rows alike."""
-    sizes = []
-    while sum(sizes) < T:
-        sizes.append(draw(st.integers(1, min(LONGEST, T - sum(sizes)))))
-    return [[size] * B for size in sizes]
-
-
-@every_config
-@settings(max_examples=8)
-@given(schedule=splits(), seed=st.integers(0, 100))
-def test_any_split_gives_the_logits_of_the_whole(cfg, schedule, seed, random_params):
-    params, tokens = random_params(cfg), draw_tokens(B, T, seed)
-    logits, _ = feed(params, tokens, cfg, schedule, model.init_cache(cfg, B, T))
-    close(np.stack(logits), apply(params, tokens, cfg), 1e-5)
-
-
 @every_config
 @settings(max_examples=8)
 @given(schedule=ragged_splits(B, T, LONGEST), seed=st.integers(0, 100))
-def test_rows_of_different_lengths_are_each_what_they_are_alone(cfg, schedule, seed, random_params):
+@example(schedule=[[7, 2, 5]] + 6 * [[1, 1, 1]], seed=0)  # a prefill, then single steps
+def test_any_split_gives_the_logits_of_the_whole(cfg, schedule, seed, random_params):
+    """Rows of different lengths are each what they are alone."""
     params, tokens = random_params(cfg), draw_tokens(B, T, seed)
-    logits, _ = feed(params, tokens, cfg, schedule, model.init_cache(cfg, B, T))
+    logits, cache = feed(params, tokens, cfg, schedule, model.init_cache(cfg, B, T))
     whole = np.asarray(apply(params, tokens, cfg))
     for b in range(B):
         np.testing.assert_allclose(logits[b], whole[b, : len(logits[b])], rtol=0, atol=1e-5 * np.abs(whole).max())
-
-
-@every_config
-def test_ragged_prompts_prefilled_together_then_stepped(cfg, random_params):
-    params, tokens = random_params(cfg), draw_tokens(B, T)
-    lengths = [7, 2, 5]
-    logits, cache = feed(params, tokens, cfg, [lengths] + 6 * [[1, 1, 1]], model.init_cache(cfg, B, T))
-    whole = np.asarray(apply(params, tokens, cfg))
-    for b, length in enumerate(lengths):
-        close(logits[b], whole[b, : length + 6], 1e-5)
-    np.testing.assert_array_equal(cache["length"], [13, 8, 11])
+    np.testing.assert_array_equal(cache["length"], np.sum(schedule, 0))
 
 
 @every_config
@@ -123,7 +87,6 @@ def test_a_row_without_new_tokens_keeps_its_cache(cfg, random_params):
         assert np.isfinite(logits).all()
         for old_leaf, leaf in zip(jax.tree.leaves(before), jax.tree.leaves(after), strict=True):
             np.testing.assert_array_equal(leaf[::2], old_leaf[::2])
-        for old_leaf, leaf in zip(*(jax.tree.leaves(cache | {"scheme": {}}) for cache in (before, after)), strict=True):
             assert (np.asarray(leaf[1]) != np.asarray(old_leaf[1])).any()
         _, idle = extend(params, new, before, cfg, lengths_B=np.zeros(B, np.int32))
         jax.tree.map(np.testing.assert_array_equal, idle, before)
@@ -205,8 +168,8 @@ def test_a_cache_can_be_given_away(random_params):
 def test_blocks_as_a_list_are_those_of_the_stack(random_params):
     cfg = small(position="rotary", n_layers=5)
     params, tokens = random_params(cfg), draw_tokens(B, T)[:, :LONGEST]
-    listed = jax.jit(model.unstack)(params)
-    assert len(listed["blocks"]) == 5 and model.unstack(listed) is listed
+    listed = jax.jit(unstack)(params)
+    assert len(listed["blocks"]) == 5 and unstack(listed) is listed
     logits, _ = extend(listed, tokens, model.init_cache(cfg, B, T), cfg)
     np.testing.assert_array_equal(logits, extend(params, tokens, model.init_cache(cfg, B, T), cfg)[0])
 

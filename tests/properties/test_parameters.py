@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from apformer import model
-from apformer.layers.position import periodic
+from apformer.layers.position import fire
 from tests.helpers.small_models import V, small
 
 
@@ -26,7 +26,6 @@ def test_the_default_config_is_the_sketch():
         "position": "sinusoidal",
         "position_options": {},
         "similarity": "scaled_dot",
-        "weighting": "softmax",
         "scale_embedding": False,
         "tie_embeddings": False,
         "attention_bias": False,
@@ -34,10 +33,8 @@ def test_the_default_config_is_the_sketch():
         "attention_sink": False,
         "activation": "relu",
         "feedforward": True,
-        "feedforward_bias": True,
         "feedforward_norm": True,
         "norm": "layer",
-        "norm_bias": True,
         "norm_position": "pre",
         "residual": True,
         "norm_epsilon": 1e-5,
@@ -48,7 +45,6 @@ def test_the_default_config_is_the_sketch():
     }
 
 
-SPAN = periodic.Scheme(span_heads=3)
 BLOCK = {
     "blocks/attention/key": (2, 6, 3, 2),
     "blocks/attention/query": (2, 6, 3, 2),
@@ -111,26 +107,15 @@ TREES = {
         small(position="relative", window=5),
         BLOCK | HEAD | {"blocks/attention/relative/table": (2, 3, 5)},
     ),
-    "periodic": (
-        small(position="periodic", position_options=periodic.Scheme(near=2, span_heads=1)),
-        BLOCK | HEAD | {"blocks/attention/periodic/table": (2, 3, 6), "blocks/attention/periodic/level": (2, 1)},
-    ),
-    "periodic near": (
-        small(position="periodic"),
-        BLOCK | HEAD | {"blocks/attention/periodic/table": (2, 3, 3)},
-    ),
-    "ahead": (
-        small(position="ahead", n_layers=3),
-        {name: (3, *shape[1:]) if name.startswith("blocks") else shape for name, shape in BLOCK.items()}
+    "fire": (
+        small(position="fire", position_options=fire.Scheme(bias_width=4)),
+        BLOCK
         | HEAD
-        | {"blocks/attention/ahead/table": (3, 3, 2)},
+        | {"blocks/attention/fire/c": (2,), "blocks/attention/fire/multiplier": (2,)}
+        | {"blocks/attention/fire/up": (2, 4), "blocks/attention/fire/up_bias": (2, 4)}
+        | {"blocks/attention/fire/down": (2, 4, 3), "blocks/attention/fire/down_bias": (2, 3)},
     ),
     "none": (small(position="none"), BLOCK | HEAD),
-    "without biases": (
-        small(norm_bias=False, feedforward_bias=False, head_bias=False, final_norm=True),
-        {name: shape for name, shape in (BLOCK | HEAD).items() if not name.endswith("bias")}
-        | {"final_norm/scale": (6,)},
-    ),
     "one norm": (
         small(feedforward_norm=False),
         {name: shape for name, shape in (BLOCK | HEAD).items() if "feedforward_norm" not in name},
@@ -139,10 +124,6 @@ TREES = {
     "sink": (small(attention_sink=True), BLOCK | HEAD | {"blocks/attention/sink": (2, 3)}),
     "cosine": (small(similarity="cosine"), BLOCK | HEAD | {"blocks/attention/gain": (2, 3)}),
     "additive": (small(similarity="additive"), BLOCK | HEAD | {"blocks/attention/vector": (2, 3, 2)}),
-    "no queries and keys": (
-        small(similarity="none"),
-        {name: shape for name, shape in (BLOCK | HEAD).items() if not name.endswith(("query", "key"))},
-    ),
     "no feed-forward": (
         small(feedforward=False),
         {name: shape for name, shape in (BLOCK | HEAD).items() if "feedforward" not in name},
@@ -189,23 +170,11 @@ def test_init_differs_between_keys_layers_and_tables(key):
     "changes, named",
     [
         ({"d_model": 7, "n_heads": 3}, "d_model 7"),
-        ({"d_model": 9, "n_heads": 3, "position": "rotary"}, "rotary"),
-        ({"d_model": 5, "n_heads": 1, "position": "rotary"}, "rotary"),
-        (
-            {"position": "fourier"},
-            "position fourier is none of ahead, alibi, .*learned, none, periodic, relative, rotary, sinusoidal",
-        ),
+        ({"position": "fourier"}, "position fourier is none of alibi, fire, .*, rotary, sinusoidal"),
         ({"activation": "silu"}, "activation silu is none of relu, gelu, gelu_tanh"),
         ({"norm": "batch"}, "norm batch"),
         ({"similarity": "euclidean"}, "similarity euclidean"),
-        (
-            {"similarity": "cosine", "position": "periodic", "position_options": SPAN},
-            "similarity cosine has no products",
-        ),
-        ({"position": "periodic", "position_options": SPAN, "n_heads": 2}, "^span_heads 3 is not in 0 to n_heads 2"),
-        ({"position_options": SPAN}, "are not those of position sinusoidal"),
-        ({"weighting": "geometric", "window": 4}, "^weighting geometric takes keys in order"),
-        ({"weighting": "geometric", "attention_sink": True}, "^attention_sink is for a softmax"),
+        ({"position_options": fire.Scheme()}, "are not those of position sinusoidal"),
         ({"attention_dropout": -0.1}, "^attention_dropout -0.1 is not in 0"),
         ({"n_heads": 0}, "n_heads 0 is less than 1"),
         ({"n_layers": 0}, "n_layers 0"),
@@ -217,12 +186,3 @@ def test_init_differs_between_keys_layers_and_tables(key):
 def test_a_config_that_cannot_be_is_refused(changes, named):
     with pytest.raises(ValueError, match=named):
         model.Config(**{"d_model": 12, "n_heads": 3} | changes)
-
-
-@pytest.mark.parametrize("field", ["score_noise", "logit_scale"])
-@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, -1.0])
-def test_what_is_no_size_of_noise_or_of_logits_is_refused(field, value):
-    with pytest.raises(ValueError, match=f"^{field} "):
-        periodic.Scheme(**{field: value})
-    with pytest.raises(ValueError, match="^logit_scale 0.0"):
-        periodic.Scheme(logit_scale=0.0)
