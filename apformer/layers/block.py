@@ -5,9 +5,8 @@
 
 Two sub-layers, attention then feed-forward. A decoder that reads a source has cross-attention between the two.
 
-The parameters of a stack have a leading axis of layers. A scan over it compiles one block, whatever the depth:
-training uses it. A step of generation reads each parameter once, and a scan would copy each layer out of the stack in
-every step. So generation cuts the stack into a list once, before its first step.
+The parameters of a stack have a leading axis of layers. A scan over it compiles one block, whatever the depth. It would
+copy each layer out of the stack in every step of generation, which cuts the stack into a list once instead.
 """
 
 from collections.abc import Callable
@@ -22,6 +21,9 @@ from apformer.layers import attention
 from apformer.layers.feedforward import FeedForward
 from apformer.layers.masks import View, causal_mask
 from apformer.layers.norm import LayerNorm, RMSNorm
+
+
+Norm = Callable[[Array], Array]
 
 
 class Block(nn.Module):
@@ -39,27 +41,24 @@ class Block(nn.Module):
         cfg, weights = self.cfg, {}
         dropout = nn.Dropout(cfg.dropout, deterministic=not self.has_rng("dropout"), name="dropout")
 
-        def sublayer(name: str, x_BTD: Array, function: Callable[..., Any], has_norm: bool = True) -> Array:
-            norm = norm_of(cfg, name) if has_norm else lambda x_BTD: x_BTD
-            y_BTD = dropout(function(norm(x_BTD) if cfg.norm_position == "pre" else x_BTD))
-            y_BTD = x_BTD + y_BTD if cfg.residual else y_BTD
+        def before(norm: Norm, x_BTD: Array) -> Array:
+            return norm(x_BTD) if cfg.norm_position == "pre" else x_BTD
+
+        def after(norm: Norm, x_BTD: Array, y_BTD: Array) -> Array:
+            y_BTD = x_BTD + dropout(y_BTD) if cfg.residual else dropout(y_BTD)
             return norm(y_BTD) if cfg.norm_position == "post" else y_BTD
 
-        def attend(x_BTD: Array) -> Array:
-            nonlocal cache
-            y_BTD, weights["attention"], cache = attention.Attention(cfg, name="attention")(x_BTD, view, cache)
-            return y_BTD
-
-        def read_source(x_BTD: Array) -> Array:
-            y_BTD, weights["cross_attention"] = self.cross(cfg, name="cross_attention")(x_BTD, view, source)
-            return y_BTD
-
-        x_BTD = sublayer("attention_norm", x_BTD, attend)
+        norm, attend = norm_of(cfg, "attention_norm"), attention.Attention(cfg, name="attention")
+        y_BTD, weights["attention"], cache = attend(before(norm, x_BTD), view, cache)
+        x_BTD = after(norm, x_BTD, y_BTD)
         if self.cross is not None:
-            x_BTD = sublayer("cross_attention_norm", x_BTD, read_source)
+            norm, read = norm_of(cfg, "cross_attention_norm"), self.cross(cfg, name="cross_attention")
+            y_BTD, weights["cross_attention"] = read(before(norm, x_BTD), view, source)
+            x_BTD = after(norm, x_BTD, y_BTD)
         if cfg.feedforward:
+            norm = norm_of(cfg, "feedforward_norm") if cfg.feedforward_norm else lambda x_BTD: x_BTD
             feedforward = FeedForward(cfg.d_ff or 4 * cfg.d_model, cfg.activation, name="feedforward")
-            x_BTD = sublayer("feedforward_norm", x_BTD, feedforward, cfg.feedforward_norm)
+            x_BTD = after(norm, x_BTD, feedforward(before(norm, x_BTD)))
         return x_BTD, weights, cache
 
 
@@ -69,7 +68,7 @@ def whole_view(positions_BT: Array, window: int | None = None) -> View:
     return View(mask_BTS, positions_BT, positions_BT, positions_BT, attention)
 
 
-def norm_of(cfg: Any, name: str | None = None) -> Callable[[Array], Array]:
+def norm_of(cfg: Any, name: str) -> Norm:
     """Return the norm of a Config: LayerNorm, RMSNorm or the identity."""
     if cfg.norm == "none":
         return lambda x_BTD: x_BTD

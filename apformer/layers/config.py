@@ -1,8 +1,4 @@
-"""Checks of what a model is given: the fields of its Config, and the shapes of its tokens.
-
-An unknown choice, a size below 1, parts that do not go together and a wrong shape each raise a ValueError that names
-the field or the argument.
-"""
+"""Checks of the fields of a Config and of the shapes of tokens: each raises a ValueError that names what is at fault."""
 
 from dataclasses import fields
 from typing import Any, Literal, get_args, get_origin

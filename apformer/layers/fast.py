@@ -1,12 +1,6 @@
 """Derivatives that a CPU computes faster than those that JAX derives; values and derivatives are the same.
 
-`derivative` replaces the derivative of a plain function, which stays readable in its own file:
-
-    softmax, weighted sum   sum_k dy_k y_k replaces a sum over the keys
-    x W                     the gradient of the weights transposes the narrower matrix first
-    norms, GELU             the gradient keeps one quotient, or one slope, instead of each part of the equation
-
-XLA's programs for a CPU write a quotient to memory once, but compute sums and products again for each operation that
+`derivative` replaces the derivative of a plain function, which stays readable in its own file. XLA's programs for a CPU write a quotient to memory once, but compute sums and products again for each operation that
 reads them. So tangents divide first, and the gradients, which run backwards, divide last.
 
 All are `jax.custom_jvp`, so they serve forward mode, reverse mode, second derivatives and `vmap`. The environment
@@ -46,14 +40,14 @@ def derivative(rule: Callable[..., Any]) -> Callable[[Callable[..., Any]], Calla
     return decorate
 
 
-def slope(plain, primals, tangents):
+def slope(plain: Any, primals: Any, tangents: Any) -> Any:
     """Derive a function of single numbers: dy = slope dx. The slope is computed with y, and is all that is kept."""
     (x,), (dx,) = primals, tangents
     y, slope = jax.jvp(plain, (x,), (jnp.ones_like(x),))
     return y, slope * dx
 
 
-def product(plain, primals, tangents):
+def product(plain: Any, primals: Any, tangents: Any) -> Any:
     """Derive x W. On a CPU the gradient of a wide W uses an explicit transpose of the narrower matrix."""
     (x_BTD, W_DF), (dx_BTD, dW_DF) = primals, tangents
     if min(W_DF.shape) < WIDE:
@@ -63,7 +57,7 @@ def product(plain, primals, tangents):
     return plain(x_BTD, W_DF), plain(dx_BTD, W_DF) + by_weights_BTF
 
 
-def _transposed(x_BTD, dW_DF):
+def _transposed(x_BTD: Array, dW_DF: Array) -> Array:
     """Compute x dW so that its gradient by dW multiplies one transposed matrix with one that is not.
 
     Without the barriers XLA would make the transposition a part of the product again.
@@ -76,7 +70,7 @@ def _transposed(x_BTD, dW_DF):
     return written(jnp.einsum("FD,BD->FB", written(dW_DF.T), x_BD)).T.reshape(*shape, F)
 
 
-def layer_norm(plain, primals, tangents):
+def layer_norm(plain: Any, primals: Any, tangents: Any) -> Any:
     """Derive n = c / r, c = x - mean(x), r = sqrt(mean(c^2) + epsilon).
 
     With u = dx / r: dn = u - mean(u) - n mean(n u).
@@ -87,7 +81,7 @@ def layer_norm(plain, primals, tangents):
     return n_BTD, u_BTD - u_BTD.mean(-1, keepdims=True) - n_BTD * (n_BTD * u_BTD).mean(-1, keepdims=True)
 
 
-def rms_norm(plain, primals, tangents):
+def rms_norm(plain: Any, primals: Any, tangents: Any) -> Any:
     """Derive n = x / r, r = sqrt(mean(x^2) + epsilon). With u = dx / r: dn = u - n mean(n u)."""
     (x_BTD, epsilon), (dx_BTD, _) = primals, tangents
     n_BTD, u_BTD = plain(x_BTD, epsilon), dx_BTD / root(x_BTD, epsilon)
@@ -99,7 +93,7 @@ def root(c_BTD: Array, epsilon: float) -> Array:
     return jnp.sqrt(jnp.square(c_BTD).mean(-1, keepdims=True) + epsilon)
 
 
-def softmax_sum(plain, primals, tangents):
+def softmax_sum(plain: Any, primals: Any, tangents: Any) -> Any:
     """Derive y = sum_s w_s v_s with w = softmax(scores): dy = sum_s w_s ds_s v_s - (sum_s w_s ds_s) y + sum_s w_s dv_s.
 
     The gradient of the equations would sum weight times derivative over the keys, for each query. This one takes
@@ -116,5 +110,5 @@ def softmax_sum(plain, primals, tangents):
     return (y_BTHK, precise_BHTS), (dy_BTHK + _weighted_sum(weights_BHTS, dv_BSHK), dweights_BHTS)
 
 
-def _weighted_sum(weights_BHTS, v_BSHK):
+def _weighted_sum(weights_BHTS: Array, v_BSHK: Array) -> Array:
     return jnp.einsum("BHTS,BSHK->BTHK", weights_BHTS, v_BSHK)

@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array, export
 
-from apformer.layers import at_least_float32, attention, position
+from apformer.layers import at_least_float32, attention
 from apformer.layers.masks import View
 
 NARROW, HEAD = 8, 16  # window and width of a head up to which `by_offset` serves: each pair of them is an operation
@@ -32,7 +32,12 @@ def serves(cfg: Any, T: int) -> bool:
     if cfg.window is None or cfg.similarity != "scaled_dot" or cfg.attention_dropout or export.is_symbolic_dim(T):
         return False
     narrow = T > 1 and cfg.window <= NARROW and cfg.d_model // cfg.n_heads <= HEAD
-    return (narrow or T >= 4 * max(cfg.window, LEAST)) and position.knows_offsets(cfg.position_options)
+    return (narrow or T >= 4 * max(cfg.window, LEAST)) and _by_offsets(cfg.position_options)
+
+
+def _by_offsets(scheme: Any) -> bool:
+    """Return whether the bias of a position scheme, if it has one, depends on offsets alone."""
+    return not hasattr(scheme, "bias") or hasattr(scheme, "reach")
 
 
 def view(T: int, W: int) -> View:

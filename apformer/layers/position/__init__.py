@@ -43,11 +43,6 @@ def reach(scheme: Any, window: int | None) -> int | None:
     return scheme.reach(window) if hasattr(scheme, "reach") else None
 
 
-def knows_offsets(scheme: Any) -> bool:
-    """Return whether the bias of the scores, if there is one, depends on offsets alone."""
-    return not hasattr(scheme, "bias") or hasattr(scheme, "reach")
-
-
 def rotate(scheme: Any, x_BTHK: Array, positions_BT: Array) -> Array:
     """Return queries or keys, rotated by their positions."""
     return scheme.rotate(x_BTHK, positions_BT) if hasattr(scheme, "rotate") else x_BTHK
