@@ -148,7 +148,7 @@ def apply(
         remat: Compute the inside of each block again for the gradient, which takes less memory and more time.
 
     Raises:
-        ValueError: For tokens that are no rows, for more of them than `max_tokens`, and for an unknown name to capture.
+        ValueError: For tokens that are no rows, more of them than `max_tokens`, and an unknown name to capture.
     """
     config.check_tokens("tokens_BT", tokens_BT)
     config.check_capture(capture, CAPTURES)

@@ -4,11 +4,36 @@ Arrays carry their axes as a suffix, which einsum repeats: x_BTD. `apformer/READ
 Softmax, norms, angles and the loss are computed in at least float32, whatever the parameters are kept in.
 """
 
+import os
+from collections.abc import Callable
+from functools import wraps
 from typing import Any
 
+import jax
 import jax.numpy as jnp
+
+PLAIN = os.environ.get("APFORMER_PLAIN", "0") != "0"  # leaves out the faster derivatives of fast.py
 
 
 def at_least_float32(dtype: Any) -> Any:
     """Return float32, or float64 for float64."""
     return jnp.float64 if dtype == jnp.float64 else jnp.float32
+
+
+def derivative(rule: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return a decorator that gives a function the faster derivative of that name in fast.py.
+
+    The plain function stays its `__wrapped__`. The file is loaded with the first derivative.
+    """
+
+    def decorate(plain: Callable[..., Any]) -> Callable[..., Any]:
+        def derive(primals: Any, tangents: Any) -> Any:
+            from apformer.layers import fast
+
+            return getattr(fast, rule)(plain, primals, tangents)
+
+        faster = jax.custom_jvp(plain)
+        faster.defjvp(derive)
+        return wraps(plain)(lambda *args: plain(*args) if PLAIN else faster(*args))
+
+    return decorate

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jax import Array
 
-from apformer.layers import at_least_float32, fast, position, similarity
+from apformer.layers import at_least_float32, derivative, position, similarity
 from apformer.layers.feedforward import product
 from apformer.layers.masks import View
 
@@ -36,7 +36,7 @@ def weighted_sum(weights_BHTS: Array, v_BSHK: Array) -> Array:
     return jnp.einsum("BHTS,BSHK->BTHK", weights_BHTS, v_BSHK)
 
 
-@fast.derivative(fast.softmax_sum)
+@derivative("softmax_sum")
 def softmax_sum(scores_BHTS: Array, mask_BTS: Array, v_BSHK: Array) -> tuple[Array, Array]:
     """Return the weighted sum of the values, (B, T, H, K), and the weights of `softmax`."""
     weights_BHTS = softmax(scores_BHTS, mask_BTS)

@@ -22,7 +22,6 @@ from apformer.layers.feedforward import FeedForward
 from apformer.layers.masks import View, causal_mask
 from apformer.layers.norm import LayerNorm, RMSNorm
 
-
 Norm = Callable[[Array], Array]
 
 
@@ -88,9 +87,8 @@ def apply_blocks(
 ) -> tuple[Array, dict[str, Array]]:  # fmt: skip
     """Return the output of the last block, and {name: what was captured, with a leading axis of layers}.
 
-    `capture` takes names of attention weights, and "residual" for the input and the output of each block. With a key
-    there is dropout, and each layer has a key of its own. `cross` and `source` are the cross-attention of a decoder and
-    what it reads. With `remat` a gradient computes the inside of each block again.
+    `capture` takes names of attention weights, and "residual" for the input and the output of each block. `cross` and
+    `source` are the cross-attention of a decoder and what it reads. `key` and `remat` are as in `model.apply`.
     """
     (n_layers,) = {leaf.shape[0] for leaf in jax.tree.leaves(params)}
     if key is not None:

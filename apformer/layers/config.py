@@ -1,4 +1,4 @@
-"""Checks of the fields of a Config and of the shapes of tokens: each raises a ValueError that names what is at fault."""
+"""Checks of a Config and of the shapes of tokens: each raises a ValueError that names what is at fault."""
 
 from dataclasses import fields
 from typing import Any, Literal, get_args, get_origin

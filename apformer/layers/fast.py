@@ -1,43 +1,22 @@
 """Derivatives that a CPU computes faster than those that JAX derives; values and derivatives are the same.
 
-`derivative` replaces the derivative of a plain function, which stays readable in its own file. XLA's programs for a CPU write a quotient to memory once, but compute sums and products again for each operation that
-reads them. So tangents divide first, and the gradients, which run backwards, divide last.
+The plain functions stand in their own files, and name a rule of this file by `layers.derivative`. XLA's programs for a
+CPU write a quotient to memory once, but compute sums and products again for each operation that reads them. So tangents
+divide first, and the gradients, which run backwards, divide last.
 
-All are `jax.custom_jvp`, so they serve forward mode, reverse mode, second derivatives and `vmap`. The environment
-variable APFORMER_PLAIN=1 leaves them out.
+A rule(plain, primals, tangents) -> (value, tangent) is what `jax.custom_jvp` wants. It serves forward mode, reverse
+mode, second derivatives and `vmap`.
 """
 
-import os
-from collections.abc import Callable
-from functools import wraps
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import Array
 
-PLAIN = os.environ.get("APFORMER_PLAIN", "0") != "0"
+from apformer.layers.norm import root
 
 WIDE = 128  # of the narrower of two matrices; below, the plain product takes as long
-
-
-def derivative(rule: Callable[..., Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Return a decorator that gives a plain function a faster derivative; the plain one stays its `__wrapped__`.
-
-    rule(plain, primals, tangents) -> (value, tangent), as `jax.custom_jvp` wants it.
-    """
-
-    def decorate(plain: Callable[..., Any]) -> Callable[..., Any]:
-        fast = jax.custom_jvp(plain)
-        fast.defjvp(lambda primals, tangents: rule(plain, primals, tangents))
-
-        @wraps(plain)
-        def function(*args: Any) -> Any:
-            return plain(*args) if PLAIN else fast(*args)
-
-        return function
-
-    return decorate
 
 
 def slope(plain: Any, primals: Any, tangents: Any) -> Any:
@@ -86,11 +65,6 @@ def rms_norm(plain: Any, primals: Any, tangents: Any) -> Any:
     (x_BTD, epsilon), (dx_BTD, _) = primals, tangents
     n_BTD, u_BTD = plain(x_BTD, epsilon), dx_BTD / root(x_BTD, epsilon)
     return n_BTD, u_BTD - n_BTD * (n_BTD * u_BTD).mean(-1, keepdims=True)
-
-
-def root(c_BTD: Array, epsilon: float) -> Array:
-    """Return sqrt(mean(c^2) + epsilon) of each vector, (B, T, 1)."""
-    return jnp.sqrt(jnp.square(c_BTD).mean(-1, keepdims=True) + epsilon)
 
 
 def softmax_sum(plain: Any, primals: Any, tangents: Any) -> Any:

@@ -10,10 +10,10 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jax import Array
 
-from apformer.layers import at_least_float32, fast
+from apformer.layers import at_least_float32, derivative
 
 
-@fast.derivative(fast.product)
+@derivative("product")
 def product(x_BTD: Array, W_DF: Array) -> Array:
     """Return x W, (B, T, F)."""
     return jnp.einsum("BTD,DF->BTF", x_BTD, W_DF)
@@ -32,7 +32,7 @@ class Linear(nn.Module):
         return y_BTF + self.param("bias", nn.initializers.zeros, (self.features,))[None, None] if self.bias else y_BTF
 
 
-@fast.derivative(fast.slope)
+@derivative("slope")
 def gelu(x: Array) -> Array:
     """Return x times the chance that a standard normal number is below x (Hendrycks and Gimpel 2016)."""
     wide = x.astype(at_least_float32(x.dtype))
@@ -42,7 +42,7 @@ def gelu(x: Array) -> Array:
 ACTIVATIONS = {
     "relu": jax.nn.relu,
     "gelu": gelu,
-    "gelu_tanh": fast.derivative(fast.slope)(partial(jax.nn.gelu, approximate=True)),  # what GPT-2 uses
+    "gelu_tanh": derivative("slope")(partial(jax.nn.gelu, approximate=True)),  # what GPT-2 uses
 }
 
 

@@ -8,23 +8,29 @@
 The means are over the numbers of one vector, in at least float32.
 """
 
+import jax.numpy as jnp
 from flax import linen as nn
 from jax import Array
 
-from apformer.layers import at_least_float32, fast
+from apformer.layers import at_least_float32, derivative
 
 
-@fast.derivative(fast.layer_norm)
+def root(c_BTD: Array, epsilon: float) -> Array:
+    """Return sqrt(mean of c^2 + epsilon) of each vector, (B, T, 1)."""
+    return jnp.sqrt(jnp.square(c_BTD).mean(-1, keepdims=True) + epsilon)
+
+
+@derivative("layer_norm")
 def centred(x_BTD: Array, epsilon: float) -> Array:
     """Return n(x - mean): every vector with mean 0, and a mean of squares near 1."""
     c_BTD = x_BTD - x_BTD.mean(-1, keepdims=True)
-    return c_BTD / fast.root(c_BTD, epsilon)
+    return c_BTD / root(c_BTD, epsilon)
 
 
-@fast.derivative(fast.rms_norm)
+@derivative("rms_norm")
 def scaled(x_BTD: Array, epsilon: float) -> Array:
     """Return n(x): every vector with a mean of squares near 1."""
-    return x_BTD / fast.root(x_BTD, epsilon)
+    return x_BTD / root(x_BTD, epsilon)
 
 
 class LayerNorm(nn.Module):
