@@ -38,9 +38,9 @@ ACTIVATIONS = {"relu": F.relu, "gelu": F.gelu, "gelu_tanh": lambda x: F.gelu(x, 
 
 
 def configurations():
-    """8 draws; the first two are the published model with post-norm, and pre-norm with what it wants."""
+    """10 of them; the first two are the published model with post-norm, and pre-norm with what it wants."""
     rng = np.random.default_rng(0)
-    draws = [{name: values[rng.integers(len(values))] for name, values in OPTIONS.items()} for _ in range(6)]
+    draws = [{name: values[rng.integers(len(values))] for name, values in OPTIONS.items()} for _ in range(8)]
     small = {"n_encoder_layers": 5, "n_decoder_layers": 2, "n_heads": 3}
     return [small, small | {"norm_position": "pre", "final_norm": True, "attention_bias": True}, *draws]
 
