@@ -176,7 +176,7 @@ def test_every_parameter_of_every_model_has_a_role():
             assert isinstance(leaves.role(path), leaves.Role)
             # A stack of matrices has three axes or more; what else has as many is known by its name.
             inside = not {"blocks", "cells"}.isdisjoint(entry.key for entry in path)
-            other = path[-1].key.endswith("bias") or path[-1].key in ("table", "vector")
+            other = path[-1].key.endswith("bias") or path[-1].key in ("table", "vector") or path[-2].key == "fire"
             assert (leaves.matrix(path) is not None) == (inside and leaf.ndim > 2 and not other), path
 
 
