@@ -1,4 +1,4 @@
-"""Attention within a window is that of the masked square, in float64: values, derivatives of all kinds, caches, exports."""
+"""Attention within a window is that of the masked square, in float64: values, all derivatives, caches and exports."""
 
 from functools import partial
 
