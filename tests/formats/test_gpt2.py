@@ -307,7 +307,6 @@ def test_damaged_weights_are_refused(tmp_path, keep):
         ("position", "rotary"),
         ("window", 4),
         ("similarity", "cosine"),
-        ("weighting", "geometric"),
         ("head_bias", True),
         ("norm", "none"),
     ],

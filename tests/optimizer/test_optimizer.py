@@ -92,53 +92,6 @@ def test_the_peak_of_the_base_recipe_is_that_of_the_paper():
     assert base.optimizer.learning_rate == pytest.approx(peak, rel=3e-3)
 
 
-BLOCK = {
-    "blocks/attention/query": True,
-    "blocks/attention/key": True,
-    "blocks/attention/value": True,
-    "blocks/attention_norm/scale": False,
-    "blocks/attention_norm/bias": False,
-    "blocks/feedforward/expand/weight": True,
-    "blocks/feedforward/expand/bias": False,
-    "blocks/feedforward/contract/weight": True,
-    "blocks/feedforward/contract/bias": False,
-    "blocks/feedforward_norm/scale": False,
-    "blocks/feedforward_norm/bias": False,
-    "embedding/table": True,
-}
-HEAD = {"head/output/weight": True, "head/output/bias": False}
-FINAL_NORM = {"final_norm/scale": False, "final_norm/bias": False}
-PROJECTION = {"blocks/attention/output": True}
-
-
-@pytest.mark.parametrize(
-    ("cfg", "decayed"),
-    [
-        (model.Config(d_model=6), BLOCK | HEAD),
-        (
-            RELATIVE,
-            BLOCK
-            | HEAD
-            | FINAL_NORM
-            | PROJECTION
-            | {"blocks/attention/relative/table": False, "blocks/attention/sink": False},
-        ),
-        (
-            GPT2,
-            BLOCK
-            | FINAL_NORM
-            | PROJECTION
-            | {f"blocks/attention/{name}_bias": False for name in ("query", "key", "value", "output")}
-            | {"position/table": False},
-        ),
-    ],
-    ids=["sketch", "relative", "gpt2"],
-)
-def test_only_matrices_and_the_embedding_table_decay(cfg, decayed):
-    params = jax.eval_shape(lambda key: model.init(key, cfg), jax.random.key(0))
-    assert names(optimizer.decay_mask(params)) == decayed
-
-
 UNDECAYED = {"bias", "scale", "sink", "gain", "vector"}
 
 
@@ -175,8 +128,9 @@ def test_every_parameter_of_every_model_has_a_role():
         for path, leaf in jax.tree_util.tree_leaves_with_path(params):
             assert isinstance(leaves.role(path), leaves.Role)
             # A stack of matrices has three axes or more; what else has as many is known by its name.
-            inside = not {"blocks", "cells"}.isdisjoint(entry.key for entry in path)
-            other = path[-1].key.endswith("bias") or path[-1].key in ("table", "vector")
+            owners, name = {entry.key for entry in path[:-1]}, path[-1].key
+            inside = not owners.isdisjoint({"blocks", "cells"})
+            other = name.endswith("bias") or name in ("table", "vector") or "fire" in owners
             assert (leaves.matrix(path) is not None) == (inside and leaf.ndim > 2 and not other), path
 
 

@@ -9,9 +9,7 @@ import pytest
 from jax.test_util import check_grads
 
 from apformer import model
-from apformer.layers import position
 from apformer.layers.position import sinusoidal
-from apformer.layers.window import chunks
 from apformer.loss import cross_entropy
 from tests import test_seq2seq
 from tests.helpers.small_models import SCHEMES, V, close, draw_tokens, small
@@ -46,21 +44,6 @@ def test_the_cache_gives_the_logits_of_the_whole(scheme, window, random_params):
         logits, cache = extend(params, tokens[:, t : t + 1], cache, cfg, lengths_B=(lengths > t).astype(np.int32))
         assert logits.dtype == jnp.float64
         np.testing.assert_allclose(logits[t < lengths, 0], whole[t < lengths, t], rtol=1e-11, atol=1e-12)
-
-
-@pytest.mark.parametrize("scheme", [name for name in SCHEMES if position.sees_window_alone(position.load(name)())])
-def test_attention_chunk_by_chunk_is_that_of_the_square(scheme, random_params):
-    cfg = small(position=scheme, window=5, final_norm=True, max_len=200)
-    params, tokens = random_params(cfg, dtype=np.float64), draw_tokens(B, 4 * chunks.LEAST + 3)
-
-    def loss(params, plain):
-        logits = model.apply(params, tokens, cfg, plain=plain)
-        return jnp.square(logits).mean(), logits
-
-    gradient = jax.jit(jax.grad(loss, has_aux=True), static_argnums=1)
-    ours, theirs = gradient(params, False), gradient(params, True)
-    assert ours[1].dtype == jnp.float64
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12), ours, theirs)
 
 
 @pytest.mark.parametrize("cfg", test_seq2seq.CONFIGS.values(), ids=test_seq2seq.CONFIGS)
