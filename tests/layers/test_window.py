@@ -117,38 +117,42 @@ def apply(params, tokens_BT, cfg, square):
     return model.apply(params, tokens_BT, cfg, positions_BT=positions_BT)
 
 
+def loss(params, tokens_BT, square):
+    logits_BTV = apply(params, tokens_BT, DEFAULT, square)
+    return (logits_BTV**2).mean(), logits_BTV
+
+
 @partial(jax.jit, static_argnums=3)
-def derivatives(params, directions_Z, tokens_BT, square):
-    """Logits and tangent, gradients, and the Hessian along three directions of all parameters."""
-
-    def loss(params):
-        return (apply(params, tokens_BT, DEFAULT, square) ** 2).mean()
-
-    def along(z_Z):
-        return loss(jax.tree.map(lambda leaf, moves: leaf + jnp.tensordot(z_Z, moves, 1), params, directions_Z))
-
-    tangent = jax.tree.map(lambda moves: moves[0], directions_Z)
-    logits = jax.jvp(lambda params: apply(params, tokens_BT, DEFAULT, square), (params,), (tangent,))
-    return logits, jax.grad(loss)(params), jax.hessian(along)(jnp.zeros(3))
-
-
-def stacked(trees):
-    return jax.tree.map(lambda *leaves: np.stack(leaves), *trees)
+def derivatives(params, direction, tokens_BT, square):
+    """Loss, logits and gradients, and the tangents of all three: those of the gradients are the Hessian times one."""
+    of = jax.value_and_grad(partial(loss, tokens_BT=tokens_BT, square=square), has_aux=True)
+    return jax.jvp(of, (params,), (direction,))
 
 
 @pytest.mark.parametrize("rows", [1, 7, 8, 64])
 def test_no_number_of_rows_is_special(rows, random_params):
-    """The default model has the logits and derivatives of the masked square, also as a member under vmap."""
+    """The default model has the logits and derivatives of the masked square."""
     assert window.serves(DEFAULT, 9)
-    params, tokens_BT = random_params(DEFAULT, dtype=np.float64), draw_tokens(rows, 9)
-    directions = stacked([random_params(DEFAULT, seed, np.float64) for seed in (1, 2, 3)])
-    ours = derivatives(params, directions, tokens_BT, False)
-    same(ours, derivatives(params, directions, tokens_BT, True))
-    if rows != 8:
-        return
-    members = jax.vmap(partial(derivatives, square=False), (0, None, None))
-    together = members(stacked([params, random_params(DEFAULT, 4, np.float64)]), directions, tokens_BT)
-    same(jax.tree.map(lambda leaf: leaf[0], together), ours)
+    params, direction = (random_params(DEFAULT, seed, np.float64) for seed in (0, 1))
+    given = params, direction, draw_tokens(rows, 9)
+    same(derivatives(*given, False), derivatives(*given, True))
+
+
+def test_the_hessian_and_members_of_the_default_model(random_params):
+    tokens_BT, directions = draw_tokens(8, 9), [random_params(DEFAULT, seed, np.float64) for seed in (0, 1, 2)]
+    members = jax.tree.map(lambda *leaves: np.stack(leaves), *directions)
+
+    def hessian(square):
+        def along(z_Z):
+            return loss(jax.tree.map(lambda leaf_Z: jnp.tensordot(z_Z, leaf_Z, 1), members), tokens_BT, square)[0]
+
+        return jax.jit(jax.hessian(along))(jnp.array([1.0, 0.2, -0.3]))
+
+    same(hessian(False), hessian(True))
+    together = jax.jit(jax.vmap(partial(derivatives, square=False), (0, None, None)))(members, directions[1], tokens_BT)
+    for member, params in enumerate(directions):
+        alone = derivatives(params, directions[1], tokens_BT, True)
+        same(jax.tree.map(lambda leaf, m=member: leaf[m], together), alone)
 
 
 @pytest.mark.parametrize("W, pieces", [(5, (7, 1, 9, 2)), (40, (165, 1, 2, 170))])
