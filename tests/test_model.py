@@ -166,7 +166,7 @@ def test_tokens_that_are_no_rows_are_refused_in_a_sentence(tokens, named):
         seq2seq.encode({}, tokens, seq2seq.Config())
 
 
-TEXTBOOK = {"attention", "block", "cache", "config", "embedding", "fast", "feedforward", "masks", "norm", "position"}
+TEXTBOOK = {"attention", "block", "cache", "config", "embedding", "feedforward", "masks", "norm", "position"}
 TEXTBOOK |= {"similarity"}
 
 
