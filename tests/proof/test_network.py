@@ -24,7 +24,7 @@ LAYERS = model.Config(
 )
 BARE = replace(
     LAYERS,
-    similarity="none",
+    similarity="dot",
     output_projection=False,
     attention_sink=False,
     final_norm=False,
