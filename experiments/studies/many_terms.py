@@ -1,12 +1,12 @@
 """Many terms of many digits: `python experiments/studies/many_terms.py RUN ...`.
 
 A row has four terms, of which the last two are asked for: random rows, and adversarial ones where carries run far
-(apformer/tasks/digits/evaluation.py). One pass reads the whole row, teacher-forced. If the likeliest character is the
+(apformer_lab/rows.py). One pass reads the whole row, teacher-forced. If the likeliest character is the
 true one at every place, a model that writes freely writes the same row: it begins alike, and each next character then
 follows the true ones. If not, it goes wrong at the first such place. So a row is right in one way if and only if it is
 in the other. Some rows are written freely too, since rounding might differ.
 
-A pass takes time in proportion to the length of a row if the model reads few keys (layers/cache.py).
+A pass takes time in proportion to the length of a row if the model reads few keys (apformer_lab/sparse.py).
 """
 
 import resource
@@ -38,7 +38,7 @@ class ManyTerms:
     """Ask trained runs for many terms of many digits, and count what is wrong."""
 
     run: Positional[tuple[str, ...]]
-    """Run directories, of --recipe digits."""
+    """Run directories, of --recipe digits of the laboratory."""
     digits: tuple[int, ...] = (64, 1_000)
     """Digits of a term."""
     terms: int = 10_000
