@@ -10,7 +10,6 @@ from typing import Any
 import jax
 import numpy as np
 
-from apformer.analysis import ablate
 from apformer.settings import Settings
 
 ROWS, TOKENS = 64, 4096  # of held-out rows: at most
@@ -32,21 +31,6 @@ def spread(items: Sequence, count: int) -> list:
 def exactly(settings: Settings) -> Settings:
     """Return the settings of a run with the compute_dtype of the page, float32."""
     return replace(settings, training=replace(settings.training, compute_dtype="float32"))
-
-
-def drops(params: dict, measure: Callable[[dict], dict]) -> list[dict]:
-    """Measure the model, and the model without each of its parts.
-
-    Args:
-        params: Parameters of the model.
-        measure: Function of parameters that returns {"loss"} or {"loss", "exact"}.
-    """
-
-    def precise(params: dict) -> dict:
-        with jax.default_matmul_precision("highest"):
-            return measure(params)
-
-    return ablate.drops(params, precise)
 
 
 def probe(batch: Any, term_BT: np.ndarray | None = None) -> dict[str, list | None]:

@@ -20,6 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from apformer import loss, tasks
+from apformer.analysis import ablate
 from apformer.decoding.bind import Model
 from apformer.decoding.generate import generate, pad_prompts
 from apformer.errors import DATA, USAGE, UserError
@@ -123,7 +124,7 @@ def page(settings: Settings, rows: None, params: Any, evaluation: dict | None, p
     examples = asked.spread([_prompt(batch, b, vocabulary) for b in range(len(batch.tokens_BT))], asked.EXAMPLES)
     return shown | {
         "probe": asked.probe(batch, np.where(batch.weights_BT > 0, 2, 0)),
-        "ablation": asked.drops(params, lambda params: loss_fn(params, batch, None)[1]),
+        "ablation": ablate.drops(params, lambda params: loss_fn(params, batch, None)[1]),
         "examples": examples,
     }
 

@@ -4,6 +4,7 @@ import re
 
 import numpy as np
 
+from apformer.analysis import ablate
 from apformer.report import asked, sections
 from apformer.tasks.progressions import generator, training
 from apformer.tasks.progressions.evaluation import carries
@@ -48,7 +49,7 @@ def ask(settings, rows, params):
     loss_fn = training.make_loss(asked.exactly(settings))
     return {
         "probe": asked.probe(batch, term_BT),
-        "ablation": asked.drops(params, lambda params: loss_fn(params, training.Step(batch), None)[1]),
+        "ablation": ablate.drops(params, lambda params: loss_fn(params, training.Step(batch), None)[1]),
         "examples": asked.first_terms(batch, tokenizer.decode),
     }
 
