@@ -225,11 +225,9 @@ def _report(path, result):
 
 def _figure(path: Path, trained: list[dict]) -> "Figure":
     """Return the figure of the members that did not fail: their suites, or how their validation loss fell."""
-    suites, rows = trained[0]["suites"], []
+    key, rows = "exact" if trained[0]["suites"] else "validation_loss", []
     for combination, records in tables.by_combination(trained):
         members, metrics = [record["member"] for record in records], read_metrics(path / records[0]["folder"])
-        key = "exact" if suites else "validation_loss"
-        lines = [(line["step"], line[key]) for line in metrics if line.get(key) is not None]
-        curve = [(step, np.atleast_1d(np.asarray(values, float))[members]) for step, values in lines]
+        curve = [(line["step"], np.ravel(np.asarray(line[key], float))[members]) for line in metrics if key in line]
         rows.append((name(combination), curve, [record["suites"] for record in records]))
-    return figures.sweep(rows) if suites else figures.losses([row[:2] for row in rows])
+    return figures.sweep(rows) if key == "exact" else figures.losses([row[:2] for row in rows])

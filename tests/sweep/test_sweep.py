@@ -20,7 +20,7 @@ from apformer.errors import CHECKPOINT, NON_FINITE, USAGE, UserError
 from apformer.report import figures, tables
 from apformer.runs import checkpoint, directory, fit, recipes, restore, selection
 from apformer.sweep import grid, sweep
-from apformer.tasks.progressions import evaluation, generalization, generator
+from apformer.tasks.progressions import certificate, evaluation, generalization, generator
 from apformer.tasks.progressions import training as task
 from apformer.tasks.progressions.recipes import exact as exact_recipe
 from tests.helpers import circuit
@@ -275,7 +275,7 @@ def test_a_suite_measures_what_evaluate_does_for_each_member(circuits, monkeypat
     settings, params_M = circuits
     size_B = np.arange(1, 31, dtype=np.int32)
     suite = generalization.Suite("down", generator.Progressions(99 - size_B, -size_B, 2 + size_B % 3), 2)
-    monkeypatch.setattr(generalization, "_batch_tokens", lambda _: 200)  # several batches, the last one padded
+    monkeypatch.setattr(certificate, "BATCH_TOKENS", {"cpu": 600})  # several batches, the last one padded
     exact, noisy = generalization.measure(suite, params_M, settings)
     assert exact["teacher_forced"] == exact["free_running"] == 1 and exact["terms"] == noisy["terms"]
     second = bind.bind(model, jax.tree.map(lambda leaf: leaf[1], params_M), settings.model)
@@ -284,21 +284,27 @@ def test_a_suite_measures_what_evaluate_does_for_each_member(circuits, monkeypat
     assert noisy == {mode: result[f"exact_{mode}"] for mode in noisy} and 0 < noisy["free_running"] < 1
 
 
-def test_terms_that_do_not_count_are_not_counted(monkeypatch):
-    def right(params_M, rows, architecture, cfg, digits, terms):
-        """The first member is right on every term; the second after the fourth, and free-running on the fifth alone."""
-        term_BN = np.arange(3, terms + 1) + 0 * rows.terms_B[:, None]
-        return np.array([[term_BN > 2, term_BN > 2], [term_BN > 4, term_BN == 5]])
-
-    monkeypatch.setattr(generalization, "_right", right)
+def test_terms_that_do_not_count_are_not_counted(circuits, monkeypatch):
     rows = generator.Progressions(*np.array([[10, 20, 30], [1, 2, 3], [2, 4, 7]], np.int32))
+    counts_BN = np.arange(3, 8) <= rows.terms_B[:, None]
+    term_BN = np.broadcast_to(np.arange(3, 8), counts_BN.shape)
+
+    def measured(known):
+        """The first member is right on every term; the second after the fourth, and free-running on the fifth alone."""
+        rights = iter(([term_BN > 2, term_BN > 2], [term_BN > 4, term_BN == 5]))
+
+        def outcomes(*_):
+            return evaluation.Outcomes(None, counts_BN, dict(zip(evaluation.MODES, next(rights), strict=True)), [])
+
+        monkeypatch.setattr(evaluation, "outcomes", outcomes)
+        return generalization.measure(generalization.Suite("some", rows, 2, known), circuits[1], circuits[0])
+
     for known, counted, members in ((0, 7, [(7, 7), (3, 1)]), (3, 5, [(5, 5), (3, 1)]), (5, 2, [(2, 2), (2, 0)])):
-        measured = generalization.measure(generalization.Suite("some", rows, 2, known), np.zeros(2), exact_recipe())
-        assert measured == [
+        assert measured(known) == [
             {"what": "some", "terms": counted, "teacher_forced": a / counted, "free_running": b / counted}
             for a, b in members
         ]
-    assert generalization.measure(generalization.Suite("some", rows, 2, 7), np.zeros(2), exact_recipe()) == [None, None]
+    assert measured(7) == [None, None]
 
 
 def test_the_circuit_is_certified(circuits):

@@ -13,7 +13,9 @@ The model comes in as functions, the progressions as numpy arrays. Rows of like 
 static shapes. Generation is slow, so a row that is right in the first mode, each character clearly, is not generated.
 """
 
+from collections.abc import Callable
 from functools import partial
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -21,6 +23,7 @@ import numpy as np
 
 from apformer.analysis import certificate
 from apformer.decoding import buckets
+from apformer.decoding.bind import Model
 from apformer.decoding.generate import generate
 from apformer.loss import token_nats
 from apformer.report import tables
@@ -28,45 +31,80 @@ from apformer.tasks.progressions.generator import Progressions, encode_rows, ren
 from apformer.tokenizers.digits import decode
 
 SURE = 0.1  # by far more than ways of computing one logit differ, which is by 1e-5
+MODES = ("teacher_forced", "free_running")
 _EXAMPLES = 200  # wrong terms kept, spread over all that there are
 _FIRSTS = 10  # groups of first terms
 COMPILATION = 524_288  # tokens that cost as much as one more shape, between one on the disk and one compiled
 
 
-def evaluate(progressions, digits, model, *, bayes_nats=None, batch_tokens=4096, progress=None):
-    """Every number that says how well a model continues these progressions: a dict that JSON can hold.
+class Outcomes(NamedTuple):
+    """What a model makes of B progressions with N predictable terms at most."""
 
-    model: decoding.bind.Model. bayes_nats: what the Bayes predictor pays for each row, (B,). batch_tokens: about the
-    tokens measured at once; 4096 suits the caches of a CPU, an accelerator wants more.
-    progress(done, total) is told of rows. Shares lie in 0 .. 1, and are None where there is nothing to count.
-    Raises ValueError for no progression.
+    nats_B: np.ndarray  # what each row costs
+    counts_BN: np.ndarray  # which of the terms 3, 4 ... a row has
+    right: dict[str, np.ndarray]  # {mode: which terms are right, (B, N)}
+    errors: list[dict]  # some terms that are wrong, teacher-forced
+
+
+def evaluate(
+    progressions: Progressions,
+    digits: int,
+    model: Model,
+    *,
+    bayes_nats: np.ndarray | None = None,
+    batch_tokens: int = 4096,
+    progress: Callable[[int, int], Any] | None = None,
+) -> dict:
+    """Return every number that says how well a model continues progressions, as JSON can hold it.
+
+    Args:
+        progressions: Rows, as arrays; at least one.
+        digits: Digits of a term.
+        model: The model.
+        bayes_nats: What the Bayes predictor pays for each row, (B,).
+        batch_tokens: About the tokens measured at once; 4096 suits the caches of a CPU, an accelerator wants more.
+        progress: Called with (done, total) rows.
+
+    Returns:
+        Counts and losses, and shares from 0 to 1, or None where there is nothing to count.
     """
     rows = Progressions(*(np.asarray(a, np.int32) for a in progressions))
+    found = outcomes(rows, digits, model, batch_tokens, progress or (lambda done, total: None))
+    row_N, term_N = np.nonzero(found.counts_BN)
+    right = {mode: right_BN[found.counts_BN] for mode, right_BN in found.right.items()}
+    summary = _summary(rows, digits, row_N, term_N + 3, right, found.nats_B, bayes_nats)
+    return summary | {"errors": _spread(found.errors)}
+
+
+def outcomes(
+    rows: Progressions, digits: int, model: Model, batch_tokens: int, progress: Callable[[int, int], Any]
+) -> Outcomes:
+    """Return which terms of numpy rows a model predicts rightly, in both modes.
+
+    Raises:
+        ValueError: If there is no row.
+    """
     if not len(rows.terms_B):
         raise ValueError("there is no progression to evaluate")
-    total, told = len(rows.terms_B), progress or (lambda done, total: None)
-    nats_B, done_B, forced, errors = np.zeros(total), np.zeros(total, bool), [], []
+    total, errors = len(rows.terms_B), []
+    counts_BN = np.arange(3, max(3, rows.terms_B.max()) + 1) <= rows.terms_B[:, None]
+    nats_B, done_B = np.zeros(total), np.zeros(total, bool)
+    right = {mode: np.ones_like(counts_BN) for mode in MODES}
     for row_B, batch, terms in _batches(rows, np.arange(total), digits, batch_tokens):
-        outputs = jax.device_get(teacher_forced(batch, digits, terms, model))
-        nats_B[row_B], done_B[row_B], forced_BNC, truth_BNC = (a[: len(row_B)] for a in outputs)
-        right_BN = (forced_BNC == truth_BNC).all(-1)
-        b, n = np.nonzero(np.arange(terms - 2) + 2 < rows.terms_B[row_B][:, None])
-        forced.append(np.stack([row_B[b], n, right_BN[b, n]]))
-        for i in _spread(np.flatnonzero(~right_BN[b, n])):
-            k = b[i]
-            text = render(*(int(a[row_B[k]]) for a in rows), digits)
-            expected, predicted = decode(truth_BNC[k, n[i]]), decode(forced_BNC[k, n[i]])
-            errors.append({"row": text, "term": int(n[i]) + 3, "expected": expected, "predicted": predicted})
-        told(int(done_B.sum()), total)
-    row_N, term_N, forced_right_N = np.concatenate(forced, axis=1)
-    free_right_BN = np.ones((total, max(1, rows.terms_B.max() - 2)), bool)
+        measured = jax.device_get(teacher_forced(batch, digits, terms, model))
+        nats_B[row_B], done_B[row_B], forced_BNC, truth_BNC = (a[: len(row_B)] for a in measured)
+        right["teacher_forced"][row_B, : terms - 2] = right_BN = (forced_BNC == truth_BNC).all(-1)
+        for b, n in _spread(np.argwhere(~right_BN & counts_BN[row_B, : terms - 2])):
+            text = render(*(int(a[row_B[b]]) for a in rows), digits)
+            expected, predicted = decode(truth_BNC[b, n]), decode(forced_BNC[b, n])
+            errors.append({"row": text, "term": int(n) + 3, "expected": expected, "predicted": predicted})
+        progress(int(done_B.sum()), total)
     for row_B, batch, terms in _batches(rows, np.flatnonzero(~done_B), digits, batch_tokens):
         right_BN = jax.device_get(free_running(batch, digits, terms, model))
-        free_right_BN[row_B, : terms - 2] = right_BN[: len(row_B)]
+        right["free_running"][row_B, : terms - 2] = right_BN[: len(row_B)]
         done_B[row_B] = True
-        told(int(done_B.sum()), total)
-    right = {"teacher_forced": forced_right_N.astype(bool), "free_running": free_right_BN[row_N, term_N]}
-    return _summary(rows, digits, row_N, term_N + 3, right, nats_B, bayes_nats) | {"errors": _spread(errors)}
+        progress(int(done_B.sum()), total)
+    return Outcomes(nats_B, counts_BN, right, errors)
 
 
 def _batches(rows, row_B, digits, batch_tokens):
@@ -205,13 +243,12 @@ def table(result):
         trained = result["trained"]
         exact, nats = tables.percent(trained["exact_teacher_forced"]), trained["nats_per_char"]
         head.append(f"{trained['sequences']:,} progressions of the training file: {nats:.5f}, terms exact {exact}")
-    modes = ("teacher_forced", "free_running")
     rows = [["", "count", "teacher-forced", "free-running"]]
 
     def add(name, count, *shares):
         rows.append([name, f"{count:,}", *map(tables.percent, shares)])
 
-    add("predictable terms", result["terms"], *(result[f"exact_{mode}"] for mode in modes))
+    add("predictable terms", result["terms"], *(result[f"exact_{mode}"] for mode in MODES))
     sequences = sum(g["count"] for g in result["by_position"] if g["term"] == 3)
     add("whole sequences", sequences, None, result["exact_sequences"])
     for low, high in ((3, 3), (4, 4), (5, 8), (9, 16), (17, 32), (33, 64), (65, None)):
@@ -219,8 +256,8 @@ def table(result):
         if groups:
             high = groups[-1]["term"]
             count = sum(g["count"] for g in groups)
-            shares = (sum(g["count"] * g[mode] for g in groups) / count for mode in modes)
+            shares = (sum(g["count"] * g[mode] for g in groups) / count for mode in MODES)
             add(f"term {low}" if low == high else f"terms {low} to {high}", count, *shares)
     for g in result["by_carries"]:
-        add(f"{g['carries']} carr{'y' if g['carries'] == 1 else 'ies'}", g["count"], *(g[mode] for mode in modes))
+        add(f"{g['carries']} carr{'y' if g['carries'] == 1 else 'ies'}", g["count"], *(g[mode] for mode in MODES))
     return "\n".join([*head, "", *tables.columns(rows)])
