@@ -104,7 +104,7 @@ def asked(tally):
     return sum(split["contexts"] for split in tally["splits"].values())
 
 
-def enumerate_contexts(groups, model, tally, batch_tokens):
+def enumerate_contexts(groups, model, tally, batch_tokens=16_384):
     """Ask every context of the tens after those in the tally; yields the tally, added to, after each batch.
 
     model: decoding.bind.Model. batch_tokens: about the tokens that a device computes at once. A tally is JSON, and to
