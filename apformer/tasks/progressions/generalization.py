@@ -17,9 +17,8 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from apformer.decoding.bind import bind
+from apformer.decoding.bind import bind_run
 from apformer.errors import UserError
-from apformer.machine import devices
 from apformer.settings import Settings, architecture_of
 from apformer.tasks import hard_rows
 from apformer.tasks.progressions import certificate as certification
@@ -90,28 +89,24 @@ def _longer(cfg, crop, count):
     return None
 
 
-def measure(suite: Suite, params_M: dict, settings: Settings) -> list[dict | None]:
-    """Return which share of the terms of a suite each member continues exactly.
+def measure(suite: Suite, params: dict, settings: Settings) -> dict | None:
+    """Return which share of the terms of a suite a model continues exactly.
 
     Args:
         suite: Rows.
-        params_M: Parameters with a leading axis of members.
-        settings: Settings, whose model they are of.
+        params: Parameters of the model.
+        settings: Settings, whose model it is.
 
     Returns:
-        {"what", "terms", "teacher_forced", "free_running"} of each member; None if no term is predictable.
+        {"what", "terms", "teacher_forced", "free_running"}; None if no term is predictable.
     """
-    members, tokens = len(jax.tree.leaves(params_M)[0]), certification.batch_tokens()
-    measured = []
-    for member in range(members):
-        params = jax.tree.map(lambda leaf_M, k=member: leaf_M[k], params_M)
-        model = bind(architecture_of(settings), params, settings.model, devices.mesh())
-        found = evaluation.outcomes(suite.rows, suite.digits, model, tokens, lambda *_: None)
-        counts_BN = found.counts_BN & (np.arange(3, found.counts_BN.shape[1] + 3) > suite.known)
-        shares = {"what": suite.what, "terms": int(counts_BN.sum())}
-        shares |= {mode: float(right_BN[counts_BN].mean()) for mode, right_BN in found.right.items() if shares["terms"]}
-        measured.append(shares if shares["terms"] else None)
-    return measured
+    model, tokens = bind_run(settings, params), certification.batch_tokens()
+    found = evaluation.outcomes(suite.rows, suite.digits, model, tokens, lambda *_: None)
+    counts_BN = found.counts_BN & (np.arange(3, found.counts_BN.shape[1] + 3) > suite.known)
+    if not counts_BN.any():
+        return None
+    shares = {mode: float(right_BN[counts_BN].mean()) for mode, right_BN in found.right.items()}
+    return {"what": suite.what, "terms": int(counts_BN.sum())} | shares
 
 
 def can_enumerate(settings: Settings) -> bool:
@@ -122,6 +117,6 @@ def can_enumerate(settings: Settings) -> bool:
 
 def certificate(params: dict, settings: Settings) -> dict:
     """Return {"certified", "contexts", "errors", "smallest_margin"} of all contexts, where `can_enumerate`."""
-    model = bind(architecture_of(settings), params, settings.model, devices.mesh())
+    model = bind_run(settings, params)
     result = certification.certify(model, settings, SimpleNamespace(state=None, tell=lambda *_: None))
     return {name: result[name] for name in ("certified", "contexts", "errors", "smallest_margin")}
