@@ -13,8 +13,10 @@ The model comes in as functions, the progressions as numpy arrays. Rows of like 
 static shapes. Generation is slow, so a row that is right in the first mode, each character clearly, is not generated.
 """
 
+import math
 from collections.abc import Callable
 from functools import partial
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import jax
@@ -26,7 +28,7 @@ from apformer.decoding import buckets
 from apformer.decoding.bind import Model
 from apformer.decoding.generate import generate
 from apformer.loss import token_nats
-from apformer.report import tables
+from apformer.report import sections, tables
 from apformer.tasks.progressions.generator import Progressions, encode_rows, render
 from apformer.tokenizers.digits import decode
 
@@ -161,12 +163,9 @@ def term_matches(predicted_BT, batch, digits):
 
     predicted_BT[:, t] stands for batch.tokens_BT[:, t + 1]; a term counts when its characters carry weight.
     """
-    given = 2 * (digits + 1) - 1
-    B, T = batch.tokens_BT.shape
-    shape = (B, max(0, T - given) // (digits + 1), digits + 1)
-    right_BT = predicted_BT == batch.tokens_BT[:, 1:]
-    right_BN = right_BT[:, given - 1 :].reshape(shape).all(-1)
-    counted_BN = (batch.weights_BT[:, given:] > 0).reshape(shape).all(-1)
+    start = 2 * digits  # of the space after the second term, among predictions
+    masks = (predicted_BT == batch.tokens_BT[:, 1:], batch.weights_BT[:, 1:] > 0)
+    right_BN, counted_BN = (mask_BT[:, start:].reshape(len(mask_BT), -1, digits + 1).all(-1) for mask_BT in masks)
     right, count = (right_BN & counted_BN).sum(dtype=jnp.float32), counted_BN.sum(dtype=jnp.float32)
     return {"exact": right / jnp.maximum(count, 1.0)}
 
@@ -245,19 +244,17 @@ def table(result):
         head.append(f"{trained['sequences']:,} progressions of the training file: {nats:.5f}, terms exact {exact}")
     rows = [["", "count", "teacher-forced", "free-running"]]
 
-    def add(name, count, *shares):
+    def add(name: str, count: int, *shares: float | None) -> None:
         rows.append([name, f"{count:,}", *map(tables.percent, shares)])
 
     add("predictable terms", result["terms"], *(result[f"exact_{mode}"] for mode in MODES))
-    sequences = sum(g["count"] for g in result["by_position"] if g["term"] == 3)
-    add("whole sequences", sequences, None, result["exact_sequences"])
-    for low, high in ((3, 3), (4, 4), (5, 8), (9, 16), (17, 32), (33, 64), (65, None)):
-        groups = [g for g in result["by_position"] if low <= g["term"] <= (high or g["term"]) and g["count"]]
-        if groups:
-            high = groups[-1]["term"]
-            count = sum(g["count"] for g in groups)
-            shares = (sum(g["count"] * g[mode] for g in groups) / count for mode in MODES)
-            add(f"term {low}" if low == high else f"terms {low} to {high}", count, *shares)
-    for g in result["by_carries"]:
-        add(f"{g['carries']} carr{'y' if g['carries'] == 1 else 'ies'}", g["count"], *(g[mode] for mode in MODES))
+    by_term = [group for group in result["by_position"] if group["count"]]
+    add("whole sequences", by_term[0]["count"] if by_term else 0, None, result["exact_sequences"])
+    for low, next_low in pairwise((3, 4, 5, 9, 17, 33, 65, math.inf)):
+        if groups := [group for group in by_term if low <= group["term"] < next_low]:
+            last, count = groups[-1]["term"], sum(group["count"] for group in groups)
+            shares = (sum(group["count"] * group[mode] for group in groups) / count for mode in MODES)
+            add(f"term {low}" if low == last else f"terms {low} to {last}", count, *shares)
+    for group in result["by_carries"]:
+        add(sections.count(group["carries"], "carry", "carries"), group["count"], *(group[mode] for mode in MODES))
     return "\n".join([*head, "", *tables.columns(rows)])
