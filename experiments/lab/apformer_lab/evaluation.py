@@ -31,7 +31,7 @@ def evaluate(model: Any, settings: Settings, rows_: Any, progress: Callable) -> 
     """Return how many terms of each number of digits and kind of row are right."""
     form = settings.data.form
     result = measure(form, settings.options.test_sequences, model, progress)
-    pictures = {"accuracy_by_width": figures.accuracy_by_width(result)}
+    pictures = {"accuracy_by_width": accuracy_by_width(result)}
     if "attention" in architecture_of(settings).CAPTURES:
         batch = training.validation(settings, rows_)
         pictures |= attention.pictures(settings, model.params, batch, [*form.characters])
@@ -106,6 +106,24 @@ def _predicted(tokens_BT: jax.Array, given: int, model: Any) -> tuple[jax.Array,
     lengths_B = jnp.full(B, given, jnp.int32)
     free_BT = generate(model.extend, model.init_cache(B, T), tokens_BT[:, :given], lengths_B, T - given)
     return logits_BTV.argmax(-1).astype(jnp.int32)[:, given - 1 :], free_BT
+
+
+def accuracy_by_width(evaluation: dict) -> Any:
+    """Draw the share of terms exactly right, free-running, by their number of digits.
+
+    Args:
+        evaluation: Has trained_digits and widths, a list of {"rows", "digits", "free_running"}.
+    """
+    figure, (axes,) = figures.panels("Accuracy by width")
+    kinds = dict.fromkeys(suite["rows"] for suite in evaluation["widths"])
+    # Where lines are equal, a thin one shows on a wide one.
+    for kind, colour, width in zip(kinds, (figures.SKY, figures.BLUE, figures.ORANGE), (6, 3, 1), strict=False):
+        suites = [suite for suite in evaluation["widths"] if suite["rows"] == kind]
+        figures.draw_shares(axes, suites, "digits", "free_running", kind, colour, width)
+    axes.axvline(evaluation["trained_digits"], color=figures.GREY, linestyle="--", label="trained up to here")
+    axes.set(xlabel="digits of a term", xlim=(0, None))
+    figures.legend(axes)
+    return figure
 
 
 def table(result: dict) -> str:
