@@ -62,6 +62,7 @@ def certify(args):
     path = directory.find(args.run)
     settings = load_settings(path)
     contexts = tasks.ability(settings, "contexts", path, "certify --check") if args.check else None
+    contexts = contexts(settings) if callable(contexts) else contexts
     result = certify_run(path, settings, args.member, np.inf if args.yes else PATIENCE, args.step)
     if contexts is not None:
         result = check_run(path, settings, result, contexts)

@@ -16,6 +16,7 @@ Versions of JAX of the next six months at least can read such a file (https://do
 """
 
 import json
+import re
 import shutil
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -124,7 +125,8 @@ def write_proof(folder, run, settings, member=None):
     Raises UserError: USAGE without a certificate, if it is of another member than the one that is asked for, or if the
     folder holds files; CHECKPOINT if those parameters are gone.
     """
-    contexts = Path(tasks.ability(settings, "contexts", run, "export --to proof").__file__)
+    contexts = tasks.ability(settings, "contexts", run, "export --to proof")
+    contexts = contexts(settings) if callable(contexts) else contexts
     place, again = run / "certificate.json", f"run {typed('certify', run)}"
     if not place.exists():
         raise UserError(f"{run} has no certificate: {again}", USAGE)
@@ -145,11 +147,13 @@ def write_proof(folder, run, settings, member=None):
         write_safetensors(folder / "model.safetensors", settings.architecture, params, settings.model)
         files.write_json(folder / "config.json", config)
         shutil.copyfile(place, folder / place.name)
-        for program in (*witness.PROGRAMS, contexts):  # which there stand side by side, without a package
-            alone = (
-                program.read_text("utf-8")
-                .replace("from apformer.proof import", "import")
-                .replace("from apformer.proof.", "from ")
-            )
-            files.write_text(folder / program.name, alone)
+        for program in (*witness.PROGRAMS, *getattr(contexts, "FILES", ())):
+            files.write_text(folder / program.name, _alone(program))
+        files.write_text(folder / "contexts.py", _alone(Path(contexts.__file__)))
     return certificate["step"]
+
+
+def _alone(program):
+    """Return the text of a file of a package `proof`, which stands beside the others without a package."""
+    text = re.sub(r"^from [\w.]*\bproof import", "import", program.read_text("utf-8"), flags=re.MULTILINE)
+    return re.sub(r"^from [\w.]*\bproof\.", "from ", text, flags=re.MULTILINE)

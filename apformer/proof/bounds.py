@@ -99,15 +99,17 @@ class Attended(NamedTuple):
     rest: np.ndarray  # (N,) length of the error of y, but for what `read` and `mean` lead to
 
 
-def attend(x, e, seen, w, cfg, bits=None):
-    """(slice, Attended) of all rows of `seen`, from the states x, whose errors are at most e long: network.block."""
-    bits, own_x = np.zeros(len(seen)) if bits is None else bits, float(cfg["residual"])
+def attend(x, e, seen, w, cfg, onto=None):
+    """Yield (slice, Attended) of all rows of `seen`, from the states x, whose errors are at most e long: network.block.
+
+    onto: as there, without errors.
+    """
     D, H, W = cfg["d_model"], cfg["n_heads"], seen.shape[1]
     K, normed, scale = D // H, standard(x, e, w, "attention_norm", cfg["norm_epsilon"]), scale_of(w, "attention_norm")
-    bias, share, found = w[f"attention.{cfg['position']}.table"], gamma(W + 4) + 2 * FUNCTION, []
+    bias, share, found = w["bias"], gamma(W + 4) + 2 * FUNCTION, []
     for name in ("query", "key", "value"):
         W_DD = w[f"attention.{name}"].reshape(D, D)
-        if name == "query" and cfg["similarity"] == "scaled_dot":
+        if name == "query" and cfg.get("similarity", "scaled_dot") == "scaled_dot":
             W_DD = W_DD / K**0.5
         W_DHK = (scale[:, None] * W_DD).reshape(D, H, K)
         grows, sums = (np.array([spectral(f(W_DHK[:, h])) for h in range(H)]) for f in (np.asarray, np.abs))
@@ -152,15 +154,14 @@ def attend(x, e, seen, w, cfg, bits=None):
             most = weight[..., o] * (1 + any_move) + moves[..., o]
             e_mean += weight[..., o] * lv[key] + rounded(W + 4, most * (size_v[key] + dv[key]))
         e_mean = SLACK * (e_mean + share * (length(mean) + e_mean))
-        if cfg["position"] == "ahead":  # the last head reads no key, but one of three numbers
-            mean[:, -1], mean[:, -1, 0], weight[:, -1], e_mean[:, -1] = 0.0, bits[at], 0.0, 0.0
         mean, weight, read = mean.reshape(-1, D), weight[..., :W], normed.e[row] * (row >= 0)
-        size = sums_o * (length(mean) + length(e_mean) + grows_v * read.max(1)) + own_x * (length(x[own]) + e[own])
-        rest = SLACK * (own_x * e[own] + rounded(D + 2, size))
+        base, e_base = (x[own], e[own]) if onto is None else (onto[at], 0.0)
+        size = sums_o * (length(mean) + length(e_mean) + grows_v * read.max(1)) + length(base) + e_base
+        rest = SLACK * (e_base + rounded(D + 2, size))
         by_read = np.sqrt(np.einsum("nho,nho->no", weight, forms @ weight))
         by_read = np.minimum(by_read, grows_o * grows_v * weight.max(1))
         e_y = rest + grows_o * length(e_mean) + (read * by_read).sum(1)
-        yield at, Attended(own_x * x[own] + mean @ W_o, SLACK * e_y, weight, read, e_mean, rest)
+        yield at, Attended(base + mean @ W_o, SLACK * e_y, weight, read, e_mean, rest)
 
 
 class Directions(NamedTuple):
@@ -230,18 +231,19 @@ def contracted(attended, h, dh, w, residual=True):
     return y + on @ W_2 + b_2, rounded(len(W_2) + 3, size)
 
 
-def states(x, e, seen, w, cfg, bits=None):
-    """The states after a layer, and the lengths of their errors."""
+def states(x, e, seen, w, cfg, onto=None):
+    """Return the states after a layer, and the lengths of their errors."""
+    residual = onto is None
     found, errors, e_normed = np.empty((len(seen), cfg["d_model"])), np.empty(len(seen)), np.empty(len(seen))
     columns = scale_of(w, "feedforward_norm")[:, None] * w["feedforward.expand.weight"]
     W_2, on = w["feedforward.contract.weight"], np.empty((len(seen), columns.shape[1]), bool)
-    for at, attended in attend(x, e, seen, w, cfg, bits):
+    for at, attended in attend(x, e, seen, w, cfg, onto):
         normed, h, local = hidden(attended, w, cfg)
         dh = SLACK * (length(columns, 0) * normed.e[:, None] + local)
-        found[at], summed = contracted(attended, h, dh, w, cfg["residual"])
+        found[at], summed = contracted(attended, h, dh, w, residual)
         on[at], e_normed[at] = h > 0, normed.e
         apart = np.where(on[at], local, 0.0) + np.maximum(dh - np.abs(h), 0.0)
-        errors[at] = cfg["residual"] * attended.e + spectral(W_2) * length(apart) + summed
+        errors[at] = residual * attended.e + spectral(W_2) * length(apart) + summed
     masks, mask_of = np.unique(np.packbits(on, axis=1), axis=0, return_inverse=True)
     masks, grows = np.unpackbits(masks, axis=1, count=on.shape[1]).astype(np.float64), np.empty(len(masks))
     for some in (slice(first, first + MASKS) for first in range(0, len(masks), MASKS)):

@@ -53,21 +53,22 @@ def demand(holds, fault):
 # 1. The weights
 
 
-def read(folder):
+def read(folder, contexts):
     """(weights, Config, data, certificate) of the files of a folder, which must belong together."""
     cfg, data = (json.loads((folder / "config.json").read_text())[part] for part in ("model", "data"))
     certificate = json.loads((folder / "certificate.json").read_text())
-    demand(network.beyond(cfg) is None, network.beyond(cfg))
+    wrong = contexts.fault(data, cfg) or network.beyond(cfg, contexts)
+    demand(wrong is None, wrong)
     weights, raw = read_safetensors(folder / "model.safetensors")
     shapes = {name: array.shape for name, array in weights.items()}
-    demand(shapes == network.shapes(cfg), "model.safetensors has other names or shapes than config.json says")
+    demand(shapes == network.shapes(cfg, contexts), "model.safetensors has other names or shapes than config.json says")
     digest = hashlib.sha256(b"".join(raw[name] for name in sorted(raw, key=lambda name: name.split("."))))
     demand(digest.hexdigest() == certificate["parameters_sha256"], "the certificate is of other weights")
     demand((certificate["model"], certificate["data"]) == (cfg, data), "the certificate is of another config.json")
     demand(type(certificate["contexts"]) is int and certificate["contexts"] > 0, "the certificate is of no contexts")
     for name, value in data.items():  # True is 1 to Python, and 2.0 is 2
         demand(type(value) not in (bool, float), f"{name} {value} in config.json is no whole number")
-    return network.whole(weights, cfg), cfg, data, certificate
+    return network.complete(weights, cfg, contexts), cfg, data, certificate
 
 
 def read_safetensors(path):
@@ -90,12 +91,13 @@ def read_safetensors(path):
 # 2. The logits after every string
 
 
-def ask(codes, truth, weights, cfg):
+def ask(codes, truth, weights, cfg, contexts):
     """(strings, right characters, logits, margins) of the distinct strings among these; all but the first for each."""
     base = network.radix(cfg)
     pairs = network.distinct(codes * base + truth)  # a string with two truths is wrong in one of them
     distinct, place_of = np.unique(pairs // base, return_inverse=True)
-    found, right = network.logits(distinct, weights, cfg)[place_of], pairs % base
+    logits = getattr(contexts, "logits", network.logits)
+    found, right = logits(distinct, weights, cfg, contexts)[place_of], pairs % base
     return pairs // base, right, found, margins(found, right)
 
 
@@ -120,8 +122,8 @@ def main(folder, contexts, theorem_alone=False):
 
 def prove(folder, contexts, theorem_alone):
     """The same, for files that can be read."""
-    weights, cfg, data, certificate = read(folder)
-    slices = contexts.slices(data, cfg, partial(network.bits, weights=weights, cfg=cfg))
+    weights, cfg, data, certificate = read(folder, contexts)
+    slices = contexts.slices(data, cfg, weights)
     identity, kept = [certificate["parameters_sha256"], theorem_alone], time.monotonic()
     tally, judge = resumed(folder / "check.tally.json", identity), partial(judged, contexts, weights, cfg, data)
     slices = islice(slices, tally["slices"], None)
@@ -141,8 +143,9 @@ def prove(folder, contexts, theorem_alone):
 def judged(contexts, weights, cfg, data, theorem_alone, columns):
     """The tally of one slice of the contexts."""
     codes, truth = contexts.strings(columns, data, cfg)
-    strings, right, found, margin = ask(codes, truth, weights, cfg)
-    ratio = np.zeros(len(margin)) if theorem_alone else rounding.ratios(strings, right, weights, cfg)
+    strings, right, found, margin = ask(codes, truth, weights, cfg, contexts)
+    ratios = getattr(contexts, "ratios", rounding.ratios)
+    ratio = np.zeros(len(margin)) if theorem_alone else ratios(strings, right, weights, cfg, contexts)
     row, place = np.argwhere((codes == strings[margin.argmin()]) & (truth == right[margin.argmin()]))[0]
     return {
         "slices": 1,

@@ -70,15 +70,13 @@ def differences(right, weights, w):
 
 
 @np.errstate(over="ignore", invalid="ignore")  # a bound that overflows proves nothing, which is what it should do
-def ratios(strings, right, weights, cfg):
+def ratios(strings, right, weights, cfg, contexts):
     """How many times as large as its bound the margin of each string is: above 1, no float32 computation is wrong.
 
     right: the character that has to follow. A ratio is the least over all other characters; 0 where there is no bound.
     """
-    if cfg["position"] == "ahead":
-        return ahead(strings, right, weights, cfg)
     distinct, place_of = np.unique(strings, return_inverse=True)
-    tokens, above = network.layers(distinct, weights, cfg)
+    tokens, above = network.layers(distinct, weights, cfg, contexts)
     x, e = weights["embedding.table"][tokens], np.zeros(len(tokens))
     for seen, w in above[:-1]:
         x, e = states(x, e, seen, w, cfg)
@@ -99,45 +97,6 @@ def ratios(strings, right, weights, cfg):
             rows = np.flatnonzero(right[at] == character)
             found[at.start + rows] = of_character(at_rows(last, rows), logits[character], w)
     return np.where(np.isnan(found), 0.0, found)
-
-
-def ahead(strings, right, weights, cfg):
-    """The ratios where a head looks ahead, by the lengths of errors alone.
-
-    A key is read both ways if one of its numbers is nearer to 0 than UNSURE, so these may err by as much.
-    """
-    distinct, place_of = np.unique(strings, return_inverse=True)
-    tokens, (*below, (seen, w)) = network.layers(distinct, weights, cfg)
-    x, e = weights["embedding.table"][tokens], np.zeros(len(tokens))
-    for seen_below, w_below in below:
-        x, e = states(x, e, seen_below, w_below, cfg)
-    epsilon = cfg["norm_epsilon"]
-    key = standard(x, e, w, "attention_norm", epsilon)
-    numbers = np.stack([w[f"attention.{name}"][:, -1, 0] for name in ("key", "value")], axis=1)
-    sure = network.UNSURE / erring(key, numbers, np.zeros(2), scale_of(w, "attention_norm")).max(1)
-    x, e = states(x, e, seen, w, cfg, distinct // 12**4 % 12 - 1.0)
-    final = standard(x, e, weights, "final_norm", epsilon)
-    head, bias = weights["head.output.weight"], weights["head.output.bias"]
-    found, logits = sure[seen[:, 0]][place_of], final.n @ head + bias
-    for character in np.unique(right):
-        rows, others = np.flatnonzero(right == character), np.arange(len(bias)) != character
-        by, size = head[:, [character]] - head[:, others], np.abs(head[:, [character]]) + np.abs(head[:, others])
-        of = Normed(*(part[place_of[rows]] for part in final))
-        bound = erring(of, by, np.abs(bias[character]) + np.abs(bias[others]), scale_of(weights, "final_norm"), size)
-        margin = logits[place_of[rows]][:, [character]] - logits[place_of[rows]][:, others]
-        found[rows] = np.minimum(found[rows], (margin / bound).min(1))
-    return np.where(np.isnan(found), 0.0, found)
-
-
-def erring(normed, columns, bias, scale, size=None):
-    """How far float32's products of norm(x) with columns (D, J), plus biases of these sizes, can be from exact ones.
-
-    size: of the numbers in the columns, where these are differences.
-    """
-    size = np.abs(columns) if size is None else size
-    carried, sizes = length(scale[:, None] * columns, 0), normed.size @ size + bias
-    sizes = sizes + normed.e[:, None] * length(scale[:, None] * size, 0)
-    return SLACK * (normed.e[:, None] * carried + rounded(len(columns) + 5, sizes))
 
 
 def at_rows(last, rows):

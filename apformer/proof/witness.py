@@ -6,7 +6,6 @@ Where logits are large, rounding is too, and `certify` allows more.
 """
 
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -30,22 +29,21 @@ def compare(model, settings, contexts):
     compute.
     """
     cfg, data = asdict(settings.model), asdict(settings.data)
-    if fault := network.beyond(cfg):
+    if fault := contexts.fault(data, cfg) or network.beyond(cfg, contexts):
         raise UserError(f"--check computes another model than this one: {fault}", USAGE)
     named = stored(model.params)
-    weights = network.whole(named, cfg)
-    bits_of = partial(network.bits, weights=weights, cfg=cfg)
+    weights = network.complete(named, cfg, contexts)
     gap, least, wrong, strings, chosen = 0.0, np.inf, 0, 0, page.Chosen()
     with progress.bar(unit="context", unit_scale=True, desc="check") as bar:
-        for columns in contexts.slices(data, cfg, bits_of):
-            codes_N, _, ours_NV, margin_N = check.ask(*contexts.strings(columns, data, cfg), weights, cfg)
-            gap = max(gap, _largest_gap(model, contexts.rows(codes_N, cfg, bits_of), ours_NV))
+        for columns in contexts.slices(data, cfg, weights):
+            codes_N, _, ours_NV, margin_N = check.ask(*contexts.strings(columns, data, cfg), weights, cfg, contexts)
+            gap = max(gap, _largest_gap(model, contexts.rows(codes_N, cfg, weights), ours_NV))
             wrong, least = wrong + int((margin_N <= 0).sum()), min(least, float(margin_N.min()))
             strings += len(margin_N)
             chosen.see(codes_N, ours_NV, margin_N)
             bar.update(columns.shape[1])
     found = {"strings": strings, "errors": wrong, "smallest_margin": least, "largest_gap": gap}
-    runs = twin.refusal("model", settings.model) is None
+    runs = settings.architecture == "model" and twin.refusal("model", settings.model) is None
     by_page = page.compare(named, cfg, contexts, chosen) if runs else None
     return [{"witness": f"numpy {np.__version__}, float64"} | found, *([by_page] if by_page else [])]
 

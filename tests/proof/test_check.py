@@ -86,8 +86,8 @@ def test_a_margin_of_nothing_is_no_proof(copy, capsys):
 def test_numbers_that_overflow_are_no_proof(copy, capsys, monkeypatch):
     right = network.logits
 
-    def wrong(codes, weights, cfg):
-        found = right(codes, weights, cfg)
+    def wrong(codes, weights, cfg, contexts):
+        found = right(codes, weights, cfg, contexts)
         found[-1] = np.nan
         return found
 

@@ -18,8 +18,29 @@ def claim(data):
     return f"every progression of {data['digits']}-digit terms, differences {low} to {high}, of any length"
 
 
-def slices(data, cfg, bits_of=None):
-    """The contexts of all differences, about SLICE at a time: (first term, difference, terms given), a column each."""
+def fault(data, cfg):
+    """Return why these contexts are not those of a model, in words; None if they are."""
+    if cfg["position"] != "relative" or not cfg["window"]:
+        return f"position is {cfg['position']}, window {cfg['window']}: relative with a window alone is proven"
+    if cfg["vocab_size"] != START:
+        return f"vocab_size is {cfg['vocab_size']}, and {START} alone is proven"
+    if reach(cfg) >= 16:
+        return "a prediction depends on more than 16 tokens"
+
+
+def bias(cfg):
+    """Return the name of the weights that are added to scores, of a head and each place that it reads."""
+    return "attention.relative.table"
+
+
+def reads(cfg, layer):
+    """Return the places in a string of what a layer, counted from 1, reads: (keys, tokens of their own strings)."""
+    below = (layer - 1) * (cfg["window"] - 1) + 1
+    return np.arange(cfg["window"])[:, None] + np.arange(below)
+
+
+def slices(data, cfg, weights=None):
+    """Yield the contexts of all differences, about SLICE at a time: (first term, difference, terms given), a column each."""
     held = []
     for difference in range(data["min_difference"], data["max_difference"] + 1):
         held += [columns for columns in contexts(data["digits"], reach(cfg), difference) if columns.size]
@@ -70,7 +91,7 @@ def text(column, place, data):
     return row[:end], row[end]
 
 
-def rows(codes, cfg, bits_of=None):
+def rows(codes, cfg, weights=None):
     """Texts after whose last token a model says what it says of these strings: (which of them, tokens), by length."""
     length = reach(cfg) + 1
     tokens = np.stack([codes // 12**o % 12 for o in reversed(range(length))], axis=1).astype(np.int32)
