@@ -46,7 +46,7 @@ def role(path):
     *owners, name = (entry.key for entry in path)
     owner = owners[-1] if owners else None
     if owner in position.names():  # a scheme that acts inside attention says what its parameters are
-        known = position.parameters(position.load(owner)).get(name)
+        known = position.parameters(position.load(owner)).get(name, LEAVES.get(name))
     else:
         known = POSITION_TABLE if owner == "position" else LEAVES.get(name)
     if known is None:
