@@ -1,0 +1,78 @@
+"""A head that looks ahead: what the first key says that decides, among those from a place on.
+
+Most significant digit first, a digit depends on carries from lower places, which are written after it in the terms
+before. The last of three layers reads, P - 2 tokens back, what two layers say of one place. Its
+last head has no query. It looks at the keys from P - 3 tokens back to the token itself. Of each it reads two numbers,
+the first coordinates of its key and of its value:
+
+    decides_s > 0    this key is taken, unless an older one is
+    says_s > 0       what the key says, one bit
+
+Its output is +1 or -1, the bit of the key that is taken, or 0 if none is. So the logits after a token depend on two
+things, in terms of any width: one of these three numbers, and four tokens.
+
+In training both are soft: geometric attention (Csordas et al. 2022) with sigmoid(decides) for a key's share, and
+tanh(says / 2), each with noise, so that the numbers learn to keep away from 0. After it they are as hard as above.
+"""
+
+import jax
+import jax.numpy as jnp
+
+NEVER = jnp.iinfo(jnp.int32).max  # a position after all others
+
+
+def look(
+    y_BTHK: jax.Array,
+    k_BSHK: jax.Array,
+    v_BSHK: jax.Array,
+    *,
+    from_BT: jax.Array,
+    positions_BT: jax.Array,
+    key: jax.Array | None,
+    noise: float,
+) -> jax.Array:
+    """Return y_BTHK with what the last head finds in place of what it read.
+
+    Args:
+        y_BTHK: Weighted sums of the heads.
+        k_BSHK: Keys of the row, that of position s in slot s.
+        v_BSHK: Values of the row.
+        from_BT: Position of the first key of each token.
+        positions_BT: Position of each token.
+        key: Random key in training, else None.
+        noise: Standard deviation of the noise on both numbers of a key, in training.
+    """
+    decides_BS, says_BS = k_BSHK[:, :, -1, 0], v_BSHK[:, :, -1, 0]
+    if key is None:
+        bit_BT = _hard(decides_BS, says_BS, from_BT, positions_BT)
+    else:
+        noise_2BS = noise * jax.random.normal(key, (2, *decides_BS.shape), decides_BS.dtype)
+        place_11S = jnp.arange(decides_BS.shape[1], dtype=jnp.int32)[None, None]
+        seen_BTS = (from_BT[:, :, None] <= place_11S) & (place_11S <= positions_BT[:, :, None])
+        share_BTS = geometric((decides_BS + noise_2BS[0])[:, None], seen_BTS)
+        bit_BT = jnp.einsum("BTS,BS->BT", share_BTS, jnp.tanh((says_BS + noise_2BS[1]) / 2))
+    return y_BTHK.at[:, :, -1].set(0.0).at[:, :, -1, 0].set(bit_BT.astype(y_BTHK.dtype))
+
+
+def geometric(scores_B1S: jax.Array, seen_BTS: jax.Array) -> jax.Array:
+    """Return the weights of keys, each of which takes the share sigmoid(score) of what those before it have left."""
+    kept_BTS = jnp.where(seen_BTS, jax.nn.log_sigmoid(-scores_B1S), 0.0)
+    left_BTS = jnp.cumsum(jnp.pad(kept_BTS[..., :-1], ((0, 0), (0, 0), (1, 0))), axis=-1)
+    return jnp.where(seen_BTS, jnp.exp(left_BTS + jax.nn.log_sigmoid(scores_B1S)), 0.0)
+
+
+def _hard(decides_BS: jax.Array, says_BS: jax.Array, from_BT: jax.Array, positions_BT: jax.Array) -> jax.Array:
+    """Return the bit of the first key that decides from a position on, 0 if there is none: (B, T), in time S + T.
+
+    next_s = s if decides_s > 0 else next_{s+1}        first_t = next_{from_t}
+    """
+    S = decides_BS.shape[1]
+    at_BS = jnp.where(decides_BS > 0, jnp.arange(S, dtype=jnp.int32)[None], NEVER)
+    if from_BT.shape[1] == 1:  # a step of generation needs no more than a minimum, which takes less than half the time
+        first_BT = jnp.where(at_BS >= from_BT, at_BS, NEVER).min(1, keepdims=True)
+    else:
+        next_BS = jax.lax.cummin(at_BS, axis=1, reverse=True)
+        first_BT = jnp.take_along_axis(next_BS, jnp.clip(from_BT, 0, S - 1), axis=1)
+    says_BT = jnp.take_along_axis(says_BS, jnp.clip(first_BT, 0, S - 1), axis=1)
+    met_BT = (from_BT <= first_BT) & (first_BT <= positions_BT)
+    return jnp.where(met_BT, jnp.where(says_BT > 0, 1.0, -1.0), 0.0)

@@ -1,0 +1,77 @@
+"""Arithmetic progressions with terms of any number of digits: 7 10 13, 0007 0010 0013, or with 100 digits a term."""
+
+# ruff: noqa: F401, the names of the protocol of a task
+
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Literal
+
+from apformer import optimizer
+from apformer.errors import USAGE, UserError
+from apformer.settings import Settings, Training
+from apformer.tasks.plain import feed, init_from, initial_params, kept, make_optimizer, whole
+
+from apformer_lab import rows, sparse, training
+from apformer_lab.certificate import certify
+from apformer_lab.continuation import predict
+from apformer_lab.evaluation import evaluate
+from apformer_lab.page import EVALUATION, page
+from apformer_lab.proof import ahead, columns
+from apformer_lab.training import (
+    NOT_COMPILED,
+    Options,
+    describe,
+    example,
+    files,
+    floor,
+    load,
+    make_loss,
+    sample,
+    train_rows,
+    validation,
+)
+
+ARCHITECTURES = ("sparse",)
+
+
+@dataclass(frozen=True)
+class Config:
+    """The generator of progressions of many widths."""
+
+    digits: int = 6
+    """Most digits of a term in training. Each row has a width of its own."""
+    order: Literal["msb", "lsb"] = "msb"
+    """Order of digits in a term: msb (most significant first) or lsb (least significant first)."""
+
+    @property
+    def form(self) -> rows.Format:
+        """The format of rows."""
+        return rows.Format(self.digits, lowest_first=self.order == "lsb", wraps=False)
+
+
+def contexts(settings: Settings) -> ModuleType:
+    """Return the module that lists every context of a run."""
+    return columns if settings.data.order == "lsb" else ahead
+
+
+def check(settings: Settings) -> int:
+    """Return the number of tokens of the longest row. Raises UserError (exit USAGE) that names the flag and remedy."""
+    if not 1 <= settings.data.digits <= rows.MOST:
+        raise UserError(f"--digits {settings.data.digits} does not fit: give 1 to {rows.MOST} digits", USAGE)
+    return training.check(settings)
+
+
+def digits(digits: int = 6, order: Literal["msb", "lsb"] = "msb") -> Settings:
+    """Arithmetic progressions whose terms have any number of digits.
+
+    What a carry needs is near, or, most significant digit first, looked for ahead.
+    """
+    architecture = sparse.Config(attention_sink=True)
+    if order == "msb":
+        architecture = sparse.Config(d_model=32, n_heads=4, n_layers=3, d_ff=64, pattern="ahead", score_noise=1.5)
+    run = Training(recipe="digits", steps=2000 if order == "msb" else 1000, save_every=500)
+    rule = optimizer.Config(rule="muon", learning_rate=4e-3, weight_decay=0.1)
+    return Settings("digits", "sparse", run, architecture, Config(digits, order), Options(), rule)
+
+
+RECIPES = {"digits": digits}

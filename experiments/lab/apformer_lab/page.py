@@ -1,0 +1,73 @@
+"""The page of a run: how many terms are right by width, rule and base, and which are wrong."""
+
+from pathlib import Path
+from typing import Any
+
+from apformer.report import asked, sections
+from apformer.settings import Settings
+from apformer.tasks.progressions import page_data
+
+from apformer_lab import rows, training
+
+EVALUATION = {"trained_digits", "widths", "pairs", "exact_teacher_forced", "exact_free_running", "errors"}
+
+
+def page(settings: Settings, rows_: Any, params: Any, evaluation: dict | None, path: Path) -> dict:
+    """Return what the page shows, see `report.sections`. params: None where the page may not ask the model."""
+    form = settings.data.form
+    bases = f"base{'s' * (len(form.bases) > 1)} {', '.join(map(str, form.bases))}"
+    width = f"any width, trained on up to {form.digits} digits" if form.widths else f"{form.digits} digits"
+    order = "least significant digit first" if form.lowest_first else "most significant digit first"
+    does = f"continues rows by {', '.join(form.names)} in {bases}, of terms of {width}, {order}"
+    such = rows.sample_text(form, 2, 3 if form.widths else form.digits, len(form.bases) - 1)
+    prompt = sections.text(f"Type two terms, such as {such}.")
+    if not (form.widths or form.lowest_first):
+        named = [str(number) for number in range(1, len(form.names) + 1)] if form.headings else [""]
+        rules = [
+            sections.rule(a, b, constant=c, modulus=10**form.digits, name=name)
+            for name, (a, b, c) in zip(named, form.numbers, strict=True)
+        ]
+        prompt = sections.terms(f"Type two terms, such as {such}.", form.digits, rules)
+    digits = max(form.bases)
+    shown = {
+        "vocabulary": [*form.characters],
+        "task": sections.task(does, prompt, judges="terms", certifies=True, digits=digits),
+        "facts": page_data.exact_facts(evaluation, "of held-out terms") if evaluation else [],
+        "right": page_data.right(_bars(evaluation) if evaluation else None),
+        "wrong": _wrong(evaluation),
+    }
+    return shown if params is None else shown | _ask(settings, rows_, params)
+
+
+def _ask(settings: Settings, rows_: Any, params: Any) -> dict:
+    form, batch = settings.data.form, asked.few(training.validation(settings, rows_))
+    loss_fn = training.make_loss(asked.exactly(settings))
+    given_B = (batch.weights_BT > 0).argmax(1)
+    text = lambda tokens: "".join(form.characters[token] for token in tokens)  # noqa: E731
+    examples = [text(tokens_T[:given]) for tokens_T, given in zip(batch.tokens_BT, given_B, strict=True) if given]
+    return {
+        "probe": asked.probe(batch, batch.term_BT),
+        "ablation": asked.drops(params, lambda params: loss_fn(params, batch, None)[1]),
+        "examples": asked.spread(examples, asked.EXAMPLES),
+    }
+
+
+def _bars(found: dict) -> list[dict]:
+    def bars(title: str, of: list[dict], group: str, series: str, note: Any) -> dict:
+        kinds = tuple(dict.fromkeys(each[series] for each in of))
+        shares = {(each[group], each[series]): each["free_running"] for each in of}
+        groups = [
+            (f"{n}", note(n), [shares.get((n, kind)) for kind in kinds]) for n in dict.fromkeys(g for g, _ in shares)
+        ]
+        return sections.bars(title, "free-running", kinds, groups)
+
+    trained = lambda digits: "trained" if digits <= found["trained_digits"] else "longer"  # noqa: E731
+    by_width = bars("By digits of a term", found["widths"], "digits", "rows", trained)
+    return [by_width, bars("By base", found["pairs"], "base", "rule", lambda base: "all widths")]
+
+
+def _wrong(found: dict | None) -> dict:
+    cells = lambda wrong: [sections.cell(wrong[name].strip(), code=True) for name in ("given", "expected", "predicted")]  # noqa: E731
+    listed = found and [[f"{wrong['digits']}, {wrong['rows']}", *cells(wrong)] for wrong in found["errors"]]
+    head = ["digits, rows", "given", "right", "the model"]
+    return sections.listing("Wrong terms", "Free-running, a few of each width.", head, listed)

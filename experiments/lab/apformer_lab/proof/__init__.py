@@ -1,0 +1,1 @@
+"""The strings that a prediction depends on, for apformer.proof: numpy alone."""

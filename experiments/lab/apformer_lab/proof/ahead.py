@@ -1,0 +1,227 @@
+"""Every context of progressions of any width, most significant digit first, each as a string of tokens and a bit.
+
+After the terms y and x comes z = 2x - y. With u_i = 2 x_i - y_i and carries c in -1, 0, 1
+
+    z_j = (u_j + c_j) mod 10      c_{j+1} = floor((u_j + c_j) / 10)      c_0 = 0
+
+and c_j may depend on every lower place, which is written after x_j. What a model of the pattern ahead predicts after
+z_{j+1} depends on two things. The first are the tokens 0, P, 1 and P + 1 before x_{j-1}, its state. The second is the
+bit of the first key that decides, from x_{j-2} on, whose numbers are a function of such a state, too. So the model is a
+finite automaton, which reads the places from j - 1 down. Of the places read so far, two things matter for what comes:
+the digits x_i and y_i of the last, and the function f for which c_j = f(c), where c is the carry into place i. There
+are 7 such functions. Which keys decide, and what they say, is computed from the weights. Then
+
+    F(f, place i) = the (bit, f(c)) for every place i - 1 whose key decides, with every carry c that it may pass on,
+                    and F(f after place i - 1, place i - 1) for every place i - 1 whose key does not
+
+with f(0) below the lowest place, is what can be met: its least solution has all (bit, c_j) that occur, at any width.
+A key with a number that is nearer to 0 than UNSURE is read both ways.
+"""
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+from apformer.proof import network
+from apformer.proof.bounds import SLACK, Normed, length, rounded, scale_of, standard, states
+
+from apformer_lab.proof import strings as strings_file
+from apformer_lab.proof.strings import code, coded, grid, shown, tokens_of
+
+FILES = [Path(strings_file.__file__)]
+SPACE, START = 10, 11  # tokens: ten digits and the space; START stands for all that is before a row
+DIGITS, CARRIES = range(10), (-1, 0, 1)
+UNSURE = 0.5  # a key with a number that is nearer to 0 may decide or not, and say either
+READS = [[0], [1]], [[0, 1], [2, 3]], [[0, 1, 2, 3]]
+FUNCTIONS = [(c, c, c) for c in CARRIES] + [(-1, 0, 0), (-1, -1, 0), (0, 0, 1), (0, 1, 1)]  # of a carry -1, 0, 1
+
+
+def claim(data):
+    """Return what is proven if every context is continued rightly."""
+    return (
+        "every progression with terms of any number of digits, most significant first, up or down, of any length, from "
+        "its first two terms"
+    )
+
+
+def fault(data, cfg):
+    """Return why these contexts are not those of a model, in words; None if they are."""
+    if (cfg["pattern"], cfg["vocab_size"], cfg["separator"]) != ("ahead", 11, 10) or data.get("order") != "msb":
+        return f"they are of pattern ahead with 11 tokens, and it has {cfg['pattern']} with {cfg['vocab_size']}"
+
+
+def bias(cfg):
+    """Return the name of the weights that are added to scores, of a head and each place that it reads."""
+    return "attention.ahead.bias"
+
+
+def reads(cfg, layer):
+    """Return the places in a string of what a layer, counted from 1, reads: (keys, tokens of their own strings)."""
+    return np.array(READS[layer - 1])
+
+
+OWN = SimpleNamespace(reads=reads)
+
+
+def slices(data, cfg, weights):
+    """Yield the contexts: columns of four tokens, the bit + 1 and the character that has to follow."""
+    x, y, bits = *grid(DIGITS, DIGITS), np.array(CARRIES)
+    u, space = 2 * x - y, np.full(100, SPACE)
+    lower, upper = grid(range(100), range(100))  # places are numbered 10 x + y
+    goes, says = keys((x[lower], y[lower], x[upper], y[upper]), weights, cfg)
+    goes, says = goes.reshape(100, 100), says.reshape(100, 100, 3)
+    goes_on, last = keys((space, space, x, y), weights, cfg)
+    last |= goes_on[:, None]  # then z is read, of which nothing is known
+    start = [tuple((u + c) // 10 for c in CARRIES) for u in u.tolist()]
+    found = {(f, place): np.zeros((3, 3), bool) for f in FUNCTIONS for place in range(100)}  # bit, c_j
+    changed = True
+    while changed:
+        changed = False
+        for (f, place), met in found.items():
+            new = np.outer(last[place], bits == f[1])
+            for below, g in enumerate(start):
+                h = tuple(f[c + 1] for c in g)
+                new |= np.outer(says[below, place], np.isin(bits, h))
+                if goes[below, place]:
+                    new |= found[h, below]
+            if (new > met).any():
+                met |= new
+                changed = True
+    met = np.stack([found[f, place] for place, f in enumerate(start)])  # of the place below the one that is asked
+    place, above, bit, c = grid(range(100), range(100), range(3), range(3))
+    occurs = met[place, bit, c]
+    within = [x[place], y[place], x[above], y[above], bit, (u[above] + bits[c]) % 10]
+    yield np.stack(within)[:, occurs]
+    of_z = np.tile(np.array(CARRIES) == 0, (100, 1))  # the bits after a place of z, whose keys end at the last token
+    for _ in range(3 * 100):  # each time before the last finds one more
+        of_z |= says.any(0) | (goes[:, :, None] & of_z[:, None]).any(0)
+    goes_on, first = keys((x, y, space, space), weights, cfg)  # at the highest digit of z
+    lowest = (first | goes_on[:, None] & of_z).any(0) | (np.array(CARRIES) == 0)
+    at, bit = grid(range(100), np.flatnonzero(lowest))
+    yield np.stack([space[at], space[at], x[at], y[at], bit, u[at] % 10])  # the lowest digit
+    at, bit = np.nonzero(of_z)
+    for before in START, SPACE:  # the space after the second term, and after a later one
+        yield np.stack([x[at], y[at], space[at], np.full(len(at), before), bit, space[at]])
+
+
+def part(column, data):
+    """Return what a slice is of."""
+    if column[0] == SPACE:
+        return "the lowest digit"
+    return {SPACE: "the space after a term", START: "the space after the second term"}.get(column[3], "within a term")
+
+
+def strings(columns, data, cfg):
+    """Return (codes, truth), (contexts, 1) each: a code is a string as a number, its first token the lowest digit."""
+    return coded(columns, START + 1)
+
+
+def text(column, place, data):
+    """Return (what is given, what has to follow) of a context's character."""
+    names = [f"{name} tokens ago" for name in ("P - 2", "2P - 2", "P - 1", "2P - 1")]
+    given, right = shown(column[[0, 1, 2, 3, 5]], names, "0123456789 ")
+    return f"{given}, and the bit {CARRIES[column[4]]} looked for ahead", right
+
+
+def rows(codes, cfg, weights):
+    """Return texts after whose last token a model says what it says of these strings: (which, tokens), by length.
+
+    Left out are bits that no single place below a state leads to. Terms have four digits, of which the third is one
+    whose key says the bit, or one digit, before which no key is read.
+    """
+    tokens, (x, y) = tokens_of(codes, START + 1, 5), grid(DIGITS, DIGITS)
+    lower, upper = grid(range(100), range(100))
+    goes, says = keys((x[lower], y[lower], x[upper], y[upper]), weights, cfg)
+    says = (says & ~goes[:, None] & (says.sum(1) == 1)[:, None]).reshape(100, 100, 3)  # below, place, bit
+    below, there = says.argmax(0), says.any(0)
+    x_i, y_i, x_j, y_j, bit = tokens.T
+    one, inside = bit == 1, (x_i != SPACE) & (x_j != SPACE)
+    place = np.where(inside, 10 * x_i + y_i, 0)
+    space, zero = np.full(len(codes), SPACE), np.zeros(len(codes), np.int64)
+    low = below[place, bit]
+    texts = (
+        (inside & there[place, bit], (y_j, y_i, y[low], zero, space, x_j, x_i, x[low], zero, space)),
+        (one & (x_i == SPACE), (y_j, space, x_j, space)),
+        (one & (y_j == START), (y_i, space, x_i)),
+        (one & (x_j == SPACE) & (y_j == SPACE), (zero, space, y_i, space, x_i)),
+    )
+    found = [(np.flatnonzero(some), np.stack(text, 1)[some].astype(np.int32)) for some, text in texts]
+    return [(which, text) for which, text in found if len(which)]
+
+
+def keys(columns, weights, cfg):
+    """Return (whether keys may go on, which of -1, 0 and 1 they may say instead): (N,) and (N, 3) bool.
+
+    The key of a string is that of its last token in the last layer. It has two numbers, the first of its key and the
+    first of its value. It decides if the first is above 0, and then says the sign of the second.
+    """
+    distinct, place_of = np.unique(code(columns, START + 1), return_inverse=True)
+    tokens, (*below, (_, own)) = network.layers(distinct, weights, cfg, OWN)
+    x = weights["embedding.table"][tokens]
+    for seen, w in below:
+        x = network.block(x, seen, w, cfg, np.zeros((len(seen), cfg["d_model"])))
+    x = network.norm(x, own, "attention_norm", cfg["norm_epsilon"])[place_of]
+    decides, says = (x @ own[f"attention.{name}"][:, -1, 0] for name in ("key", "value"))
+    signs = np.stack([-says, np.full(len(says), -np.inf), says], 1)
+    return ~(decides > UNSURE), ~(signs < -UNSURE) & ~(decides < -UNSURE)[:, None]  # what is not finite may be either
+
+
+def silent(w):
+    """Return the weights of a layer whose last head reads nothing."""
+    value = w["attention.value"].copy()
+    value[:, -1] = 0.0
+    return w | {"attention.value": value}
+
+
+def said(codes, w):
+    """Return what the bit of each string adds to the states of the last layer."""
+    return (codes // (START + 1) ** 4 % (START + 1) - 1.0)[:, None] * w["attention.output"][-1, 0]
+
+
+def logits(codes, weights, cfg, contexts=OWN):
+    """Return the logits after each of these strings, which are distinct and in order: (strings, vocabulary)."""
+    tokens, (*below, (seen, w)) = network.layers(codes, weights, cfg, contexts)
+    x = weights["embedding.table"][tokens]
+    for seen_below, w_below in below:
+        x = network.block(x, seen_below, w_below, cfg, np.zeros((len(seen_below), cfg["d_model"])))
+    return network.read_out(network.block(x, seen, silent(w), cfg, said(codes, w)), weights, cfg)
+
+
+@np.errstate(over="ignore", invalid="ignore")
+def ratios(codes, right, weights, cfg, contexts=OWN):
+    """Return how many times as large as its bound the margin of each string is, by the lengths of errors alone.
+
+    A key is read both ways if one of its numbers is nearer to 0 than UNSURE, so these may err by as much.
+    """
+    distinct, place_of = np.unique(codes, return_inverse=True)
+    tokens, (*below, (seen, w)) = network.layers(distinct, weights, cfg, contexts)
+    x, e, epsilon = weights["embedding.table"][tokens], np.zeros(len(tokens)), cfg["norm_epsilon"]
+    for seen_below, w_below in below:
+        x, e = states(x, e, seen_below, w_below, cfg, np.zeros((len(seen_below), cfg["d_model"])))
+    key = standard(x, e, w, "attention_norm", epsilon)
+    numbers = np.stack([w[f"attention.{name}"][:, -1, 0] for name in ("key", "value")], axis=1)
+    sure = UNSURE / erring(key, numbers, np.zeros(2), scale_of(w, "attention_norm")).max(1)
+    x, e = states(x, e, seen, silent(w), cfg, said(distinct, w))
+    final = standard(x, e, weights, "final_norm", epsilon)
+    head, bias_V = weights["head.output.weight"], weights["head.output.bias"]
+    found, logits_NV = sure[seen[:, 0]][place_of], final.n @ head + bias_V
+    for character in np.unique(right):
+        rows, others = np.flatnonzero(right == character), np.arange(len(bias_V)) != character
+        by, size = head[:, [character]] - head[:, others], np.abs(head[:, [character]]) + np.abs(head[:, others])
+        of = Normed(*(part[place_of[rows]] for part in final))
+        sizes = np.abs(bias_V[character]) + np.abs(bias_V[others])
+        bound = erring(of, by, sizes, scale_of(weights, "final_norm"), size)
+        margin = logits_NV[place_of[rows]][:, [character]] - logits_NV[place_of[rows]][:, others]
+        found[rows] = np.minimum(found[rows], (margin / bound).min(1))
+    return np.where(np.isnan(found), 0.0, found)
+
+
+def erring(normed, columns, bias_J, scale, size=None):
+    """Return how far float32's products of norm(x) with columns (D, J), plus biases of these sizes, can be from exact.
+
+    size: of the numbers in the columns, where these are differences.
+    """
+    size = np.abs(columns) if size is None else size
+    carried, sizes = length(scale[:, None] * columns, 0), normed.size @ size + bias_J
+    sizes = sizes + normed.e[:, None] * length(scale[:, None] * size, 0)
+    return SLACK * (normed.e[:, None] * carried + rounded(len(columns) + 5, sizes))

@@ -1,0 +1,188 @@
+"""Every context of rows of terms of any width, least significant digit first, each as a string of tokens.
+
+After the terms y and x comes z = a x + b y, modulo base^D where rows begin with a heading, else as far as it has D
+digits. Its digits follow from the lowest up, with carries c:
+
+    t_j = a x_j + b y_j + c_j      z_j = t_j mod base      c_{j+1} = floor(t_j / base)      c_0 = 0
+
+A term and the space after it have P tokens. The first of two layers reads the token itself, those P and P + 1 before
+it, and the heading; the second the token itself and that P - 1 before it. So what is predicted after a token depends on
+
+    0         P          P + 1        heading        P - 1    2P - 1    2P
+    z_{j-1}   x_{j-1}    x_{j-2}      rule, base     x_j      y_j       y_{j-1}
+
+where place -1 of a term is the space before it, place -2 the highest digit of the term before that, and place D the
+space after it. These strings are finitely many, whatever D is. A carry c_{j-1} stands for all lower places: it is what
+x_{j-2} passes on beside some y_{j-2} and some carry c_{j-2}, which may be any. Without an error among these strings,
+rows of any length with terms of any number of digits are continued rightly.
+
+z_{j-1} and its column tell c_j, but for base 2: there z = 2x - y has the same z_{j-1} for the carries -1 and 1. Only
+x_{j-2} tells these apart: 2 x_{j-2} - y_{j-2} + c_{j-2} passes on 1 if x_{j-2} is 1 alone, and -1 if it is 0 alone.
+"""
+
+from pathlib import Path
+
+import numpy as np
+
+from apformer_lab.proof import strings as strings_file
+from apformer_lab.proof.strings import coded, grid, shown, tokens_of
+
+FILES = [Path(strings_file.__file__)]
+CHARACTERS = "0123456789abcdef =+*"  # with a heading; else of ten digits and the space
+RULES = {"progression": (2, -1), "fibonacci": (1, 1), "doubling": (2, 0)}
+MOST = 2**19  # strings of a slice, about
+
+
+def claim(data):
+    """Return what is proven if every context is continued rightly."""
+    rules, bases = ", ".join(data.get("rules", ["progression"])), ", ".join(map(str, data.get("bases", [10])))
+    return (
+        f"every row by {rules} in base {bases}, least significant digit first, with terms of any number of digits, of "
+        "any length, from its first two terms"
+    )
+
+
+def fault(data, cfg):
+    """Return why these contexts are not those of a model, in words; None if they are."""
+    heading = 2 if "bases" in data else None
+    if (cfg["pattern"], cfg["heading"], data.get("order", "lsb")) != ("columns", heading, "lsb"):
+        return f"they are of pattern columns with heading {heading}, and it has {cfg['pattern']}, {cfg['heading']}"
+    if (cfg["separator"], cfg["vocab_size"]) != ((16, 20) if heading else (10, 11)):
+        return "its separator or vocab_size are others"
+
+
+def bias(cfg):
+    """Return the name of the weights that are added to scores, of a head and each place that it reads."""
+    return "attention.columns.bias"
+
+
+def reads(cfg, layer):
+    """Return the places in a string of what a layer, counted from 1, reads: (keys, tokens of their own strings)."""
+    last = 3 + (cfg["heading"] or 0)
+    heading = [*range(3, last)]
+    own, other = [0, 1, 2, *heading], [last, last + 1, last + 2, *heading]
+    return np.array([[place] for place in own] if layer == 1 else [own, other])
+
+
+def slices(data, cfg, weights=None):
+    """Yield all contexts: the tokens of the docstring in its order, and the character that follows."""
+    for rule in data.get("rules", ["progression"]):
+        for base in data.get("bases", [10]):
+            parts = -(-2 * base**5 // MOST)
+            first = within(rule, base, range(base)[::parts], cfg), others(rule, base, cfg)
+            yield np.concatenate(first, axis=1)
+            yield from (within(rule, base, range(base)[part::parts], cfg) for part in range(1, parts))
+
+
+def part(column, data):
+    """Return the rule and base of a slice."""
+    if "bases" not in data:
+        return "progression, base 10"
+    return f"{[*RULES][int(column[3]) - 17]}, base {int(column[4]) + 1}"
+
+
+def within(rule, base, tops, cfg):
+    """Return the contexts of a rule and a base with all three columns, whose x_j is one of `tops`."""
+    (a, b), carries, digits = RULES[rule], passed(rule, base), range(base)
+    x_i, x_h, x_j, y_j, y_i, c = grid(digits, digits, tops, digits, digits, carries)
+    occurs = passed_on(rule, base)[x_h, c - carries[0]]
+    x_i, x_h, x_j, y_j, y_i, c = (array[occurs] for array in (x_i, x_h, x_j, y_j, y_i, c))
+    t_i = a * x_i + b * y_i + c
+    return named(rule, base, (t_i % base, x_i, x_h, x_j, y_j, y_i, (a * x_j + b * y_j + t_i // base) % base), cfg)
+
+
+def others(rule, base, cfg):
+    """Return all other contexts of a rule and a base: those at the ends of a term."""
+    (a, b), carries, digits, start = RULES[rule], passed(rule, base), range(base), cfg["vocab_size"]
+    space = lambda like: np.full_like(like, cfg["separator"])  # noqa: E731
+    before = cfg["separator"] if cfg["heading"] else start  # the first term
+    wraps = bool(cfg["heading"])
+    x_i, x_j, y_j, y_i = grid(digits, digits, digits, digits)  # the digit after the lowest
+    t_i = a * x_i + b * y_i
+    found = [(t_i % base, x_i, space(x_i), x_j, y_j, y_i, (a * x_j + b * y_j + t_i // base) % base)]
+    y_top, x_j, y_j, ahead = grid(digits, digits, digits, sorted({before, cfg["separator"]}))  # the lowest digit
+    found.append((space(x_j), space(x_j), y_top, x_j, y_j, ahead, (a * x_j + b * y_j) % base))
+    x_i, x_h, y_i, c = grid(digits, digits, digits, carries)  # the space after a term
+    occurs = passed_on(rule, base)[x_h, c - carries[0]] & (wraps | ((a * x_i + b * y_i + c) // base == 0))
+    x_i, x_h, y_i, c = (array[occurs] for array in (x_i, x_h, y_i, c))
+    found.append(((a * x_i + b * y_i + c) % base, x_i, x_h, space(x_i), space(x_i), y_i, space(x_i)))
+    x_i, y_i = grid(digits, digits)  # the space after a term of one digit
+    fits = wraps | ((a * x_i + b * y_i) // base == 0)
+    x_i, y_i = x_i[fits], y_i[fits]
+    found.append(((a * x_i + b * y_i) % base, x_i, space(x_i), space(x_i), space(x_i), y_i, space(x_i)))
+    x_i, y_i, y_h = grid(digits, digits, (*digits, before))  # the space after the second term
+    ends = space(x_i), np.full_like(x_i, before), np.full_like(x_i, start)
+    found.append((x_i, y_i, y_h, *ends, space(x_i)))
+    return np.concatenate([named(rule, base, tokens, cfg) for tokens in found], axis=1)
+
+
+def named(rule, base, tokens, cfg):
+    """Return columns of contexts with their heading, if there is one."""
+    heading = (17 + [*RULES].index(rule), base - 1)[: cfg["heading"] or 0]
+    return np.stack([*tokens[:3], *(np.full_like(tokens[0], token) for token in heading), *tokens[3:]])
+
+
+def passed(rule, base):
+    """Return the carries that there can be."""
+    return np.array((-1, 0, 1) if RULES[rule][1] < 0 else (0, 1))
+
+
+def passed_on(rule, base):
+    """Return which carries a digit x may pass on, beside any y and any carry: bool (digits, carries)."""
+    (a, b), carries = RULES[rule], passed(rule, base)
+    x, y, c = grid(range(base), range(base), carries)
+    found = np.zeros((base, len(carries)), bool)
+    found[x, (a * x + b * y + c) // base - carries[0]] = True
+    return found
+
+
+def strings(columns, data, cfg):
+    """Return (codes, truth), (contexts, 1) each: a code is a string as a number, its first token the lowest digit."""
+    return coded(columns, cfg["vocab_size"] + 1)
+
+
+def text(column, place, data):
+    """Return (what is given, what has to follow) of a context's character."""
+    heading = len(column) - 7
+    back = [f"{name} tokens ago" for name in ("0", "P", "P + 1", "P - 1", "2P - 1", "2P")]
+    names = back[:3] + ["as the rule", "as the base"][:heading] + back[3:]
+    return shown(column, names, CHARACTERS if heading else CHARACTERS[:10] + " ")
+
+
+def rows(codes, cfg, weights=None):
+    """Return texts after whose last token a model says what it says of these strings: (which, tokens), by length.
+
+    Terms have three digits, or one, and what the model does not read is 0.
+    """
+    h, space, start, found = cfg["heading"] or 0, cfg["separator"], cfg["vocab_size"], []
+    tokens = tokens_of(codes, start + 1, 6 + h)
+    low, one = tokens[:, 0] == space, (tokens[:, 2] == space) | (tokens[:, 2] == start)
+    top, hidden = tokens[:, 3 + h] == space, tokens[:, 5 + h] == start
+    begins, f = hidden & ~low, h + 1 if h else 0  # f: the first token of the first term
+    later = low & ~hidden & (h == 0)
+    for which, P, end in (
+        (begins & ~one, 4, f + 2 * 4 - 2),  # the last token of the text
+        (begins & one, 2, f + 2 * 2 - 2),
+        (low & ~later, 4, f + 2 * 4 - 1),
+        (later, 4, f + 3 * 4 - 1),
+        (~begins & ~low & one & ~top, 4, f + 2 * 4),
+        (~begins & ~low & one & top, 2, f + 2 * 2),
+        (~begins & ~low & ~one & ~top, 4, f + 2 * 4 + 1),
+        (~begins & ~low & ~one & top, 4, f + 2 * 4 + 2),
+    ):
+        chosen = tokens[which]
+        text = np.zeros((len(chosen), end + 1), np.int32)
+        text[:, [*range(f - 1 if h else P - 1, end + 1, P)]] = space
+        put(text, P, chosen, h)
+        if len(chosen):
+            found.append((np.flatnonzero(which), text))
+    return found
+
+
+def put(text, P, tokens, h):
+    """Write strings into texts so that they are what the last token reads."""
+    end = text.shape[1] - 1
+    text[:, :h] = tokens[:, 3 : 3 + h]
+    for back, place in zip((0, P, P + 1, P - 1, 2 * P - 1, 2 * P), (0, 1, 2, 3 + h, 4 + h, 5 + h), strict=True):
+        if end - back >= h:  # else it is hidden
+            text[:, end - back] = tokens[:, place]

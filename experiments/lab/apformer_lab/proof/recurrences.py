@@ -1,0 +1,145 @@
+"""Every context of linear recurrences x_n = a x_{n-1} + b x_{n-2} + c modulo 10^D, each as a string of tokens.
+
+A layer reads a token and the W - 1 before it, and, where rows name their rule, the name. So L layers read L (W - 1)
+tokens back. What is predicted after a token is a function of these tokens, or of fewer near the beginning of a row.
+A term depends on its rule and the two terms before it, so any neighbours of a row are themselves a row that begins with
+its first two. So rows of R + 1 terms hold every context there is, where R terms hold all that is read when the first
+character of the next is asked, and no error among them proves rows of any length.
+"""
+
+from pathlib import Path
+
+import numpy as np
+
+from apformer_lab.proof import strings as strings_file
+from apformer_lab.proof.strings import tokens_of
+
+FILES = [Path(strings_file.__file__)]
+SPACE, START = 10, 11  # tokens: ten digits and the space; START stands for all that is before a row
+SLICE = 2**17  # contexts that are asked at once, about
+LARGEST = 9999  # of the numbers of a rule: products of them and of a digit fit int32
+RULES = {"fibonacci": (1, 1, 0), "doubling": (2, 0, 0), "alternating": (0, 1, 1), "progression": (2, -1, 0)}
+
+
+def numbers(rule):
+    """Return (a, b, c) of a rule. Raises ValueError if it is none."""
+    a, b, c = RULES[rule] if rule in RULES else map(int, rule.split(","))
+    return a, b, c
+
+
+def claim(data):
+    """Return what is proven if every context is continued rightly."""
+    rules = f"rule{'s' * (len(data['rules']) > 1)} {', '.join(data['rules'])}"
+    return f"every row of {data['digits']}-digit terms by the {rules}, of any length, from its first two terms"
+
+
+def window(cfg):
+    """Return how many tokens a layer reads."""
+    return cfg["window"] if "window" in cfg else len(cfg["offsets"])
+
+
+def reach(cfg):
+    """Return how many tokens before the newest a prediction depends on."""
+    return cfg["n_layers"] * (window(cfg) - 1)
+
+
+def named(cfg):
+    """Return how many tokens of a name each layer reads."""
+    return cfg.get("heading") or 0
+
+
+def fault(data, cfg):
+    """Return why these contexts are not those of a model, in words; None if they are."""
+    if "pattern" not in cfg:
+        if cfg["position"] != "relative" or not cfg["window"]:
+            return f"position is {cfg['position']}, window {cfg['window']}: relative with a window alone is proven"
+    elif cfg["pattern"] != "fixed_offsets" or list(cfg["offsets"]) != [*range(len(cfg["offsets"]))]:
+        return f"they are of the nearest tokens, and pattern {cfg['pattern']} reads {cfg['offsets']}"
+    if cfg["vocab_size"] != START or named(cfg) != (len(data["rules"]) > 1):
+        return "its vocab_size or heading are others"
+    if reach(cfg) >= 16:
+        return "a prediction depends on more than 16 tokens"
+
+
+def bias(cfg):
+    """Return the name of the weights that are added to scores, of a head and each place that it reads."""
+    return "attention.fixed_offsets.bias" if "pattern" in cfg else "attention.relative.table"
+
+
+def reads(cfg, layer):
+    """Return the places in a string of what a layer, counted from 1, reads: (keys, tokens of their own strings).
+
+    A string has the token itself and those before it, and then the name of the rule, if there is one. What is read of
+    the name is what layers say of a token with nothing before it.
+    """
+    below, last = (layer - 1) * (window(cfg) - 1) + 1, layer * (window(cfg) - 1) + 1
+    keys = np.arange(window(cfg))[:, None] + np.arange(below)
+    if not named(cfg):
+        return keys
+    name = np.array([[last] + [-1] * (below - 1)])
+    if layer == 1:  # of a token alone
+        return np.concatenate([keys, name])
+    name, keys = (
+        np.pad(name, ((0, 0), (0, 1)), constant_values=-1),
+        np.pad(keys, ((0, 0), (0, 1)), constant_values=last),
+    )
+    return np.concatenate([keys, name])
+
+
+def slices(data, cfg, weights=None):
+    """Yield (rule, first term, second term, terms given), a column for each context."""
+    D, back, pairs = data["digits"], reach(cfg), 100 ** data["digits"]
+    R = max(2, 1 - (D - 1 - back) // (D + 1))
+    for rule in range(len(data["rules"])):
+        for given in range(2, R + 1):
+            for first in range(0, pairs, SLICE):
+                number = np.arange(first, min(first + SLICE, pairs))
+                y, x = number // 10**D, number % 10**D
+                yield np.stack([np.full_like(y, rule), y, x, np.full_like(y, given)])
+
+
+def part(column, data):
+    """Return the rule of a slice."""
+    return data["rules"][int(column[0])]
+
+
+def terms(columns, data):
+    """Return the terms of each context, that which is asked for last."""
+    rule, *row, given = columns
+    a, b, c = numbers(data["rules"][int(rule[0])])
+    while len(row) < given[0] + 1:
+        row.append((a * row[-1] + b * row[-2] + c) % 10 ** data["digits"])
+    return row
+
+
+def strings(columns, data, cfg):
+    """Return (codes, truth), (contexts, D + 1) each: what every asked character depends on, and the character."""
+    D, back, h, row = data["digits"], reach(cfg), named(cfg), terms(columns, data)
+    tokens = [np.full(len(row[0]), START)] * (back + D + 2) + [np.full(len(row[0]), SPACE)] * h
+    for number, term in enumerate(row):
+        tokens += [np.full_like(term, SPACE)] * (number > 0) + [term // 10**p % 10 for p in reversed(range(D))]
+    asked = range(len(tokens) - D - 1, len(tokens))
+    name = [columns[0] + 1] * h
+    codes = [sum(t * 12**o for o, t in enumerate(tokens[at - 1 - back : at][::-1] + name)) for at in asked]
+    return np.stack(codes, axis=1), np.stack([tokens[at] for at in asked], axis=1)
+
+
+def text(column, place, data):
+    """Return (what is given, what has to follow) of a context's character."""
+    row = [int(term[0]) for term in terms(np.asarray(column)[:, None], data)]
+    line = " ".join([str(column[0] + 1)] * (len(data["rules"]) > 1) + [f"{term:0{data['digits']}d}" for term in row])
+    end = len(line) - data["digits"] - 1 + place
+    return line[:end], line[end]
+
+
+def rows(codes, cfg, weights=None):
+    """Return texts after whose last token a model says what it says of these strings: (which, tokens), by length."""
+    h, length = named(cfg), reach(cfg) + 1
+    tokens = tokens_of(codes, START + 1, length + h).astype(np.int32)
+    text, found = tokens[:, :length][:, ::-1], []
+    before = (text == START).sum(1)
+    for n in np.unique(before):
+        which = np.flatnonzero(before == n)
+        space = np.full((len(which), h * (n == 0)), SPACE, np.int32)  # else the text begins with that after the name
+        found.append((which, np.concatenate([tokens[which, length:], space, text[which, n:]], axis=1)))
+    return found

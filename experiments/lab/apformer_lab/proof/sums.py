@@ -1,0 +1,112 @@
+"""Every context of the sums of two terms of D digits, least significant digit first, each as a string of tokens.
+
+    a_0 .. a_{D-1} _ b_0 .. b_{D-1} _ s_0 .. s_D        t_j = a_j + b_j + c_j      s_j = t_j mod 10      c_0 = 0
+
+One layer reads five tokens, at fixed offsets back from the token before s_j:
+
+    0          D      D + 1      2D + 1    2D + 2
+    s_{j-1}    b_j    b_{j-1}    a_j       a_{j-1}
+
+At the lowest place (j = 0) the space before it, the space before b_0, and nothing before a_0 stand for the digits of
+place -1; in place of a_D and b_D there is a space. A carry c_{j-1} stands for all lower places. It is 0 at the lowest,
+and 0 or 1 at every other, whatever the digits above. So these strings are finitely many: 100 for s_0, 10^4 for each
+carry for the digits between, 100 for each carry for s_D. From D = 3 on they are the same for every D, and only the
+offsets depend on it. Without an error among them every digit of every sum is right after the right digits before it,
+and so, from the lowest up, after its own.
+"""
+
+from pathlib import Path
+
+import numpy as np
+
+from apformer_lab.proof import strings as strings_file
+from apformer_lab.proof.strings import coded, grid, tokens_of
+
+FILES = [Path(strings_file.__file__)]
+SPACE, START = 10, 11  # tokens: ten digits and the space; START stands for all that is before a row
+KINDS = ("first digit", "digits between", "last digit")
+
+
+def offsets(digits):
+    """Return how many tokens back the five tokens of a context stand, in the order of the docstring."""
+    return 0, digits, digits + 1, 2 * digits + 1, 2 * digits + 2
+
+
+def claim(data):
+    """Return what is proven if every context is continued rightly."""
+    digits = data["digits"]
+    return f"every pair of terms of {digits} digits, all 10^{2 * digits}, with their sum, least significant digit first"
+
+
+def fault(data, cfg):
+    """Return why these contexts are not those of a model, in words; None if they are."""
+    if cfg["pattern"] != "fixed_offsets" or cfg["n_layers"] != 1 or cfg["heading"]:
+        return f"they are of one layer of pattern fixed_offsets, and it has {cfg['n_layers']} of {cfg['pattern']}"
+    seen, known = tuple(cfg["offsets"]), offsets(data["digits"])
+    return None if seen == known else f"its offsets {seen} are not {known}"
+
+
+def bias(cfg):
+    """Return the name of the weights that are added to scores, of a head and each place that it reads."""
+    return "attention.fixed_offsets.bias"
+
+
+def reads(cfg, layer):
+    """Return the places in a string of what the layer reads: (keys, tokens of their own strings)."""
+    return np.arange(len(cfg["offsets"]))[:, None]
+
+
+def slices(data, cfg, weights=None):
+    """Yield all contexts, (6, contexts) of each kind: the tokens of the docstring, and the digit that follows."""
+    space, ten, digits = np.full_like, range(10), data["digits"]
+    a, b = grid(ten, ten)
+    yield np.stack([space(a, SPACE), b, space(a, SPACE), a, space(a, START), (a + b) % 10])
+    if digits > 1:
+        a, b, a_below, b_below, c = grid(ten, ten, ten, ten, range(min(2, digits - 1)))
+        t = a_below + b_below + c
+        yield np.stack([t % 10, b, b_below, a, a_below, (a + b + t // 10) % 10])
+    a, b, c = grid(ten, ten, range(min(2, digits)))
+    t = a + b + c
+    yield np.stack([t % 10, space(a, SPACE), b, space(a, SPACE), a, t // 10])
+
+
+def part(column, data):
+    """Return what a slice is of."""
+    return KINDS[0 if column[4] == START else 2 if column[3] == SPACE else 1]
+
+
+def strings(columns, data, cfg):
+    """Return (codes, truth), (contexts, 1) each: a code is a string as a number, its first token the lowest digit."""
+    return coded(columns, START + 1)
+
+
+def text(column, place, data):
+    """Return (what is given, what has to follow) of a context's digit."""
+    ((_, row),) = texts(np.asarray(column)[:-1, None].T, data["digits"])
+    return "".join("0123456789 "[token] for token in row[0]), str(int(column[-1]))
+
+
+def rows(codes, cfg, weights=None):
+    """Return texts after whose last token a model says what it says of these strings: (which, tokens), by length."""
+    return texts(tokens_of(codes, START + 1, 5), cfg["offsets"][1])
+
+
+def texts(tokens, digits):
+    """Return (which of these strings (N, 5), texts) by length. What stands before the digit asked for is a right sum.
+
+    A carry into the place below comes from the place below that, whose digits are 5 and 5. All other digits are 0.
+    """
+    first, last, found = tokens[:, 4] == START, tokens[:, 3] == SPACE, []
+    for which, place in ((first, 0), (~first & ~last, min(2, digits - 1)), (last, digits)):
+        chosen = tokens[which]
+        text = np.zeros((len(chosen), 2 * digits + 2 + place), np.int32)
+        text[:, [digits, 2 * digits + 1]] = SPACE
+        if place > 1:
+            carry = (chosen[:, 0] - chosen[:, 2] - chosen[:, 4]) % 10
+            text[:, [place - 2, digits + place - 1]] = 5 * carry[:, None]
+        for back, token in zip(offsets(digits), chosen.T, strict=True):
+            if back < text.shape[1]:  # else nothing stands there
+                text[:, text.shape[1] - 1 - back] = token
+        if len(chosen):
+            found.append((np.flatnonzero(which), text))
+    return found

@@ -1,0 +1,105 @@
+"""Linear recurrences as fixed-width text, 03 05 08 13 21: Fibonacci, doubling, alternating progressions and others.
+
+    x_n = a x_{n-1} + b x_{n-2} + c  modulo 10^D
+
+Of several rules a row names its own by its first character: 1 03 05 08 13 21. Pairs of neighbours are split.
+"""
+
+# ruff: noqa: F401, the names of the protocol of a task
+
+from dataclasses import dataclass
+
+from apformer import model, optimizer
+from apformer.errors import USAGE, UserError
+from apformer.flags import require
+from apformer.settings import Settings, Training
+from apformer.tasks.plain import feed, init_from, initial_params, kept, make_optimizer, whole
+
+from apformer_lab import rows, sparse, training
+from apformer_lab.certificate import certify
+from apformer_lab.continuation import predict
+from apformer_lab.evaluation import evaluate
+from apformer_lab.page import EVALUATION, page
+from apformer_lab.proof import recurrences as contexts
+from apformer_lab.training import (
+    NOT_COMPILED,
+    Options,
+    describe,
+    example,
+    files,
+    floor,
+    load,
+    make_loss,
+    sample,
+    train_rows,
+    validation,
+)
+
+ARCHITECTURES = ("model", "sparse")
+
+
+@dataclass(frozen=True)
+class Config:
+    """The generator of recurrences."""
+
+    digits: int = 2
+    """Digits D of a term."""
+    rules: tuple[str, ...] = ("fibonacci",)
+    """Rules: fibonacci, doubling, alternating, progression, or numbers a,b,c for a x_{n-1} + b x_{n-2} + c."""
+
+    @property
+    def form(self) -> rows.Format:
+        """The format of rows."""
+        headings = tuple((number,) for number in range(1, len(self.rules) + 1)) if len(self.rules) > 1 else ()
+        return rows.Format(
+            self.digits,
+            self.rules,
+            tuple(map(contexts.numbers, self.rules)),
+            lowest_first=False,
+            headings=headings,
+            widths=False,
+            split=True,
+        )
+
+
+def check(settings: Settings) -> int:
+    """Return the number of tokens of the longest row. Raises UserError (exit USAGE) that names the flag and remedy."""
+    cfg = settings.data
+    require("digits", 1 <= cfg.digits <= 4, cfg, "1 to 4")
+    if not 1 <= len(cfg.rules) <= 9:
+        raise UserError(f"--rules has {len(cfg.rules)} rules: give 1 to 9", USAGE)
+    for rule in cfg.rules:
+        try:
+            numbers = contexts.numbers(rule)
+        except ValueError:
+            known = ", ".join(contexts.RULES)
+            raise UserError(f"--rules {rule} is no rule: give {known}, or numbers such as 1,1,0", USAGE) from None
+        if max(map(abs, numbers)) > contexts.LARGEST:
+            fits = f"give numbers from -{contexts.LARGEST} to {contexts.LARGEST}"
+            raise UserError(f"--rules {rule} is out of range: {fits}", USAGE)
+    if len({*map(contexts.numbers, cfg.rules)}) < len(cfg.rules):
+        raise UserError(f"--rules {' '.join(cfg.rules)} gives a rule twice: give each once", USAGE)
+    return training.check(settings)
+
+
+def recurrences(digits: int = 2, rules: tuple[str, ...] = ("fibonacci",)) -> Settings:
+    """Linear recurrences, such as Fibonacci's: one rule or several.
+
+    The model sees the two terms before, as that of the exact recipe does, and of several rules the name of its own.
+    """
+    window, sizes = max(digits, 1) + 3, {"n_layers": 2, "n_heads": 8, "d_ff": 128, "attention_sink": True}
+    if len(rules) == 1:
+        kind = "model"
+        architecture = model.Config(
+            position="relative", window=window, output_projection=True, final_norm=True, **sizes
+        )
+    else:
+        kind, offsets = "sparse", tuple(range(window))
+        architecture = sparse.Config(pattern="fixed_offsets", offsets=offsets, heading=1, **sizes)
+    run = Training(recipe="recurrences", steps=2000 if len(rules) == 1 else 4000, batch_size=64)
+    rule = optimizer.Config(rule="muon", learning_rate=8e-3, weight_decay=0.1)
+    options = Options(crop_terms=5, hard_fraction=0.5, mined_per_hard=8, test_sequences=1000)
+    return Settings("recurrences", kind, run, architecture, Config(digits, rules), options, rule)
+
+
+RECIPES = {"recurrences": recurrences}

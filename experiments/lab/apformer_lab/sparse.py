@@ -1,0 +1,365 @@
+"""A decoder whose layers read a few tokens each, at places that are known in advance.
+
+    score(t, o) = q_t . k_o / sqrt(K) + bias[h, o]        o: the places that a layer reads from t
+    y_t         = sum_o softmax(score(t))_o v_o
+
+So a token costs the same in a row of any length, and the logits depend on few tokens, all of whose strings a proof can
+list. The patterns of places, as offsets back from the token itself:
+
+    fixed_offsets   `offsets`, in every layer
+    columns         two layers, for terms with the least significant digit first:
+                    0, P, P + 1 and the heading; then 0 and P - 1 and the heading's keys of the first layer alone
+    ahead           three layers, for terms with the most significant digit first, see ahead.py:
+                    0, P; then 0, 1; then P - 2, and a head that looks for a key ahead
+
+A row may begin with a heading of a few tokens and a separator. Terms of D digits and a separator then repeat every
+P = D + 1 tokens, and P is read off the text. Before the first term has ended, P is not known, and places that depend
+on it are hidden. So is what stands before the row, and the heading at any place but its own.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from apformer.layers import at_least_float32, config
+from apformer.layers.embedding import Embedding, Head
+from apformer.layers.feedforward import FeedForward
+from apformer.layers.linear import product
+from apformer.layers.norm import LayerNorm
+from apformer.layers.stack import unstack
+from flax import linen as nn
+
+from apformer_lab import ahead
+
+CAPTURES = ("attention",)
+LAYERS = {"columns": 2, "ahead": 3}
+SHORT = 256  # keys of a row up to which a product picks them as fast as a gather, and has a much faster gradient
+UNKNOWN = jnp.iinfo(jnp.int32).max
+
+
+@dataclass(frozen=True)
+class Config:
+    """Size and parts of the model."""
+
+    vocab_size: int = 11
+    """Number of tokens."""
+    d_model: int = 64
+    """Width of the model."""
+    n_heads: int = 8
+    """Number of attention heads, each d_model / n_heads wide."""
+    n_layers: int = 2
+    """Number of blocks."""
+    d_ff: int | None = None
+    """Width of the feed-forward layer. With None, 4 * d_model."""
+    pattern: Literal["fixed_offsets", "columns", "ahead"] = "columns"
+    """Places that a layer reads: fixed_offsets, columns (least significant digit first) or ahead (most significant)."""
+    offsets: tuple[int, ...] = (0, 1)
+    """How many tokens back each token stands that a layer of fixed_offsets reads; the first is 0, the token itself."""
+    separator: int = 10
+    """Token that ends the heading and each term."""
+    heading: int | None = None
+    """Number of tokens before the first separator, which name what the terms are. With None, rows begin with a term."""
+    score_noise: float = 0.0
+    """Standard deviation of the noise on what keys decide and say, in training of the pattern ahead."""
+    similarity: Literal["scaled_dot", "none"] = "scaled_dot"
+    """Attention scores: scaled_dot, or none, where there are no queries and keys and biases alone decide."""
+    attention_sink: bool = False
+    """One more key for each head, with a learned score and the value 0."""
+    output_projection: bool = True
+    """Linear map after the heads are joined."""
+    norm: Literal["layer", "none"] = "layer"
+    """Normalisation: layer (LayerNorm), or none."""
+    norm_epsilon: float = 1e-5
+    """Number that LayerNorm adds to the variance, against division by 0."""
+    final_norm: bool = True
+    """LayerNorm before the output head."""
+    tie_embeddings: bool = False
+    """Transposed embedding table as the output head, instead of a matrix of its own."""
+
+    def __post_init__(self) -> None:
+        config.check(self, ("vocab_size", "d_model", "n_heads", "n_layers", "d_ff", "heading"))
+        config.check_heads(self)
+        seen, layers = self.offsets, LAYERS.get(self.pattern, self.n_layers)
+        if seen[:1] != (0,) or min(seen) < 0 or max(seen) >= 2**31 or len({*seen}) < len(seen):
+            raise ValueError(f"offsets {seen} are not 0 and then other whole numbers above it, each given once")
+        if self.n_layers != layers:
+            raise ValueError(f"n_layers {self.n_layers} is not {layers}, for which pattern {self.pattern} has places")
+        if self.pattern == "ahead" and (self.n_heads < 2 or self.heading or self.attention_sink):
+            raise ValueError("pattern ahead needs n_heads 2 or more, no heading and no attention_sink")
+        if not 0 <= self.score_noise < float("inf"):
+            raise ValueError(f"score_noise {self.score_noise} is no finite number of at least 0")
+
+
+class Read(NamedTuple):
+    """The keys that each token of a layer reads."""
+
+    slot_BTO: jax.Array
+    there_BTO: jax.Array
+
+
+def reach(cfg: Config) -> int | None:
+    """Return how many tokens back the logits depend on; None if there is no such bound."""
+    return cfg.n_layers * max(cfg.offsets) if cfg.pattern == "fixed_offsets" and not cfg.heading else None
+
+
+def max_tokens(cfg: Config) -> None:
+    """Return None: a row may have any number of tokens."""
+
+
+def wants_key(cfg: Config) -> bool:
+    """Return whether training draws at random, so that `apply` is to be given a key."""
+    return cfg.pattern == "ahead"
+
+
+def places(cfg: Config) -> int:
+    """Return the number of biases that each head has."""
+    many = {"fixed_offsets": len(cfg.offsets), "columns": 3, "ahead": 2}[cfg.pattern]
+    return many + (cfg.heading or 0)
+
+
+def init(key: jax.Array, cfg: Config) -> dict:
+    """Return parameters as a nested dict of float32 arrays; those of the blocks are stacked on a leading layer axis."""
+    embedding_key, _, block_key, norm_key, head_key = jax.random.split(key, 5)
+    tokens_BT, x_BTD = jnp.zeros((1, 1), jnp.int32), jnp.zeros((1, 1, cfg.d_model))
+    read = Read(jnp.zeros((1, 1, places(cfg)), jnp.int32), jnp.ones((1, 1, places(cfg)), bool))
+    make = lambda key: Block(cfg).init(key, x_BTD, read, lambda *new: new)["params"]  # noqa: E731
+    params = {
+        "embedding": Embedding(cfg.vocab_size, cfg.d_model).init(embedding_key, tokens_BT)["params"],
+        "blocks": jax.vmap(make)(jax.random.split(block_key, cfg.n_layers)),
+    }
+    if cfg.final_norm:
+        params["final_norm"] = LayerNorm(cfg.norm_epsilon).init(norm_key, x_BTD)["params"]
+    table_VD = params["embedding"]["table"] if cfg.tie_embeddings else None
+    return params | {"head": Head(cfg.vocab_size).init(head_key, x_BTD, table_VD)["params"]}
+
+
+def apply(
+    params: dict,
+    tokens_BT: jax.Array,
+    cfg: Config,
+    *,
+    key: jax.Array | None = None,
+    lengths_B: jax.Array | None = None,
+    capture: tuple[str, ...] = (),
+) -> Any:
+    """Return the logits of the next token at every position: (B, T, V).
+
+    Args:
+        params: What `init` returns, or `unstack` of it.
+        tokens_BT: int32 rows.
+        cfg: Config of the model.
+        key: Random key of a training step; without one the pattern ahead is as hard as its proof takes it.
+        lengths_B: Lengths of right-padded rows. What stands beyond a row changes nothing before it.
+        capture: With "attention", (logits_BTV, {"attention": weights_LBHTS}) is returned.
+    """
+    config.check_tokens("tokens_BT", tokens_BT)
+    config.check_capture(capture, CAPTURES)
+    (B, T), none_B = tokens_BT.shape, jnp.zeros(len(tokens_BT), jnp.int32)
+    positions_BT = jnp.broadcast_to(jnp.arange(T, dtype=jnp.int32)[None], (B, T))
+    period_BT = periods(tokens_BT, positions_BT, none_B, cfg)
+    x_BTD, captured = _embed(params, tokens_BT, cfg), []
+    for number, layer in enumerate(unstack(params)["blocks"]):
+        read = reads(cfg, number, positions_BT, period_BT)
+        look = _look(cfg, number, positions_BT, period_BT, key)
+        x_BTD, weights_BHTO = Block(cfg).apply({"params": layer}, x_BTD, read, lambda *new: new, look)
+        if capture:
+            at_BTOS = _one_hot(read, T, weights_BHTO.dtype)
+            captured.append(jnp.einsum("BHTO,BTOS->BHTS", weights_BHTO, at_BTOS))
+    logits_BTV = _read_out(params, x_BTD, cfg)
+    return (logits_BTV, {"attention": jnp.stack(captured)}) if capture else logits_BTV
+
+
+def init_cache(cfg: Config, batch_size: int, length: int, dtype: Any = jnp.float32) -> dict:
+    """Return an empty cache for rows of up to `length` tokens: a dict, batch first in every leaf."""
+    shape_BSHK = (batch_size, length, cfg.n_heads, cfg.d_model // cfg.n_heads)
+    names = ("key", "value")[cfg.similarity == "none" :]
+    layers = [{name: jnp.zeros(shape_BSHK, dtype) for name in names} for _ in range(cfg.n_layers)]
+    return {name: jnp.zeros(batch_size, jnp.int32) for name in ("length", "period")} | {"layers": layers}
+
+
+def extend(
+    params: dict, tokens_BT: jax.Array, cache: dict, cfg: Config, *, lengths_B: jax.Array | None = None
+) -> tuple[jax.Array, dict]:
+    """Return (logits_BTV, cache) of new tokens after those in the cache, in prefill and single steps alike.
+
+    lengths_B: how many of a row's new tokens are real, possibly none. Raises ValueError for more tokens in one call
+    than the cache has room for.
+    """
+    config.check_tokens("tokens_BT", tokens_BT)
+    (B, T), slots = tokens_BT.shape, next(iter(cache["layers"][0].values())).shape[1]
+    if T > slots:
+        raise ValueError(f"{T} tokens do not fit a cache of {slots}")
+    step_1T, rows_B1 = jnp.arange(T, dtype=jnp.int32)[None], jnp.arange(B)[:, None]
+    real_BT = step_1T < (jnp.full(B, T) if lengths_B is None else lengths_B)[:, None]
+    positions_BT = cache["length"][:, None] + step_1T
+    written_BT = jnp.where(real_BT, positions_BT, slots)  # what is not real has no slot, and is dropped
+    tokens_BT = jnp.where(real_BT, tokens_BT, 0)
+    period_BT = periods(jnp.where(real_BT, tokens_BT, -1), positions_BT, cache["period"], cfg)
+    x_BTD, layers = _embed(params, tokens_BT, cfg), []
+    for number, layer in enumerate(unstack(params)["blocks"]):
+        old = cache["layers"][number]
+
+        def write(*new: jax.Array, old: dict = old) -> tuple:
+            return tuple(
+                x_BSHK.at[rows_B1, written_BT].set(x_BTHK, mode="drop")
+                for x_BSHK, x_BTHK in zip(old.values(), new, strict=True)
+            )
+
+        kept = []
+        look = _look(cfg, number, positions_BT, period_BT, None)
+        read = reads(cfg, number, positions_BT, period_BT)
+        keep = lambda *new, write=write, kept=kept: kept.append(write(*new)) or kept[-1]  # noqa: E731
+        x_BTD, _ = Block(cfg).apply({"params": layer}, x_BTD, read, keep, look)
+        layers.append(dict(zip(old, kept[0], strict=True)))
+    length_B = cache["length"] + real_BT.sum(1, dtype=jnp.int32)
+    return _read_out(params, x_BTD, cfg), {"length": length_B, "period": period_BT[:, -1], "layers": layers}
+
+
+def periods(tokens_BT: jax.Array, positions_BT: jax.Array, period_B: jax.Array, cfg: Config) -> jax.Array:
+    """Return the period known at each token, 0 before the first term has ended: (B, T) int32.
+
+    period_B: what was known before these tokens.
+    """
+    place_BT = positions_BT - (cfg.heading + 1 if cfg.heading else 0)  # 0 for the first token of the first term
+    ends_BT = jnp.where((tokens_BT == cfg.separator) & (place_BT >= 0), place_BT + 1, UNKNOWN)
+    first_BT = jax.lax.cummin(jnp.minimum(ends_BT, jnp.where(period_B > 0, period_B, UNKNOWN)[:, None]), axis=1)
+    return jnp.where(first_BT == UNKNOWN, 0, first_BT)
+
+
+def reads(cfg: Config, layer: int, positions_BT: jax.Array, period_BT: jax.Array) -> Read:
+    """Return what a layer, counted from 0, reads of each token."""
+    own_BT, P_BT = jnp.zeros_like(period_BT), period_BT
+    known = lambda more, least=1: jnp.where(P_BT >= least, P_BT + more, -1)  # noqa: E731
+    if cfg.pattern == "fixed_offsets":
+        back = [own_BT + offset for offset in cfg.offsets]
+    elif cfg.pattern == "columns":
+        back = ([own_BT, known(0), known(1)], [own_BT, known(-1, 2)])[layer]
+    else:
+        back = ([own_BT, known(0)], [own_BT, own_BT + 1], [jnp.maximum(P_BT - 2, 0)])[layer]
+    place_BTO = positions_BT[:, :, None] - jnp.stack(back, axis=-1)
+    own_BTO = place_BTO == positions_BT[:, :, None]
+    there_BTO = own_BTO | (place_BTO >= (cfg.heading or 0)) & (place_BTO < positions_BT[:, :, None])
+    if cfg.heading and (layer == 0 or cfg.pattern != "columns"):
+        name_11O = jnp.arange(cfg.heading, dtype=jnp.int32)[None, None]
+        named_BTO = jnp.broadcast_to(name_11O, (*positions_BT.shape, cfg.heading))
+        place_BTO = jnp.concatenate([place_BTO, named_BTO], axis=-1)
+        there_BTO = jnp.concatenate([there_BTO, named_BTO < positions_BT[:, :, None]], axis=-1)
+    return Read(jnp.maximum(jnp.where(there_BTO, place_BTO, 0), 0), there_BTO)
+
+
+class Block(nn.Module):
+    """One layer: x + attention(norm(x)), then + feedforward(norm(.)); the pattern ahead has no residuals."""
+
+    cfg: Config
+
+    @nn.compact
+    def __call__(self, x_BTD: jax.Array, read: Read, write: Callable, look: Callable | None = None) -> tuple:
+        cfg = self.cfg
+        norm = lambda name: LayerNorm(cfg.norm_epsilon, name=name) if cfg.norm == "layer" else lambda x: x  # noqa: E731
+        add = (lambda x, y: y) if cfg.pattern == "ahead" else jnp.add
+        y_BTD, weights_BHTO = Attention(cfg, name="attention")(norm("attention_norm")(x_BTD), read, write, look)
+        x_BTD = add(x_BTD, y_BTD)
+        feedforward = FeedForward(cfg.d_ff or 4 * cfg.d_model, name="feedforward")
+        return add(x_BTD, feedforward(norm("feedforward_norm")(x_BTD))), weights_BHTO
+
+
+class Bias(nn.Module):
+    """What each head adds to the score of each place."""
+
+    cfg: Config
+
+    @nn.compact
+    def __call__(self) -> jax.Array:
+        return self.param("bias", partial(_bias_init, self.cfg.pattern), (self.cfg.n_heads, places(self.cfg)))
+
+
+def _bias_init(pattern: str, key: jax.Array, shape_HO: tuple[int, int]) -> jax.Array:
+    """Begin with one place that each head reads most, the next for each; a head that is alone wants several."""
+    heads, many = shape_HO
+    if heads == 1:
+        return jax.random.normal(key, shape_HO)
+    own_HO = jax.nn.one_hot((jnp.arange(heads) + int(pattern != "columns")) % many, many)
+    return 3.0 * own_HO + 0.3 * jax.random.normal(key, shape_HO)
+
+
+class Attention(nn.Module):
+    """Attention of each token to the keys that it reads."""
+
+    cfg: Config
+
+    @nn.compact
+    def __call__(self, x_BTD: jax.Array, read: Read, write: Callable, look: Callable | None) -> tuple:
+        """Return (y_BTD, weights_BHTO).
+
+        write(key, value) -> the keys and values of the row, (B, S, H, K); without keys it takes the value alone.
+        look(y_BTHK, k_BSHK, v_BSHK) -> y_BTHK with what the last head finds in place of what it read.
+        """
+        cfg, (B, T, D) = self.cfg, x_BTD.shape
+        H, K = cfg.n_heads, D // cfg.n_heads
+
+        def heads(name: str) -> jax.Array:
+            W_DHK = self.param(name, nn.initializers.xavier_uniform(in_axis=0, out_axis=(1, 2)), (D, H, K))
+            return product(x_BTD, W_DHK.reshape(D, D)).reshape(B, T, H, K)
+
+        scored = cfg.similarity != "none"
+        new = [heads(name) for name in (("query", "key", "value") if scored else ("value",))]
+        bias_HO = Bias(cfg, name=cfg.pattern)()[:, : read.slot_BTO.shape[-1]]
+        *k_BSHK, v_BSHK = write(*new[scored:])
+        scores_BHTO = bias_HO.astype(at_least_float32(x_BTD.dtype))[None, :, None]
+        if scored:
+            by_key_BHTO = jnp.einsum("BTHK,BTOHK->BHTO", new[0], pick(k_BSHK[0], read))
+            scores_BHTO = scores_BHTO + (by_key_BHTO * jnp.asarray(K**-0.5, x_BTD.dtype)).astype(scores_BHTO.dtype)
+        sink_H = self.param("sink", nn.initializers.zeros, (H,)) if cfg.attention_sink else None
+        weights_BHTO = softmax(scores_BHTO, read.there_BTO, sink_H).astype(x_BTD.dtype)
+        y_BTHK = jnp.einsum("BHTO,BTOHK->BTHK", weights_BHTO, pick(v_BSHK, read))
+        y_BTHK = look(y_BTHK, k_BSHK[0], v_BSHK) if look else y_BTHK
+        if cfg.output_projection:
+            W_HKD = self.param("output", nn.initializers.xavier_uniform(in_axis=(0, 1), out_axis=2), (H, K, D))
+            return product(y_BTHK.reshape(B, T, D), W_HKD.reshape(D, D)), weights_BHTO
+        return y_BTHK.reshape(B, T, D), weights_BHTO
+
+
+def softmax(scores_BHTO: jax.Array, there_BTO: jax.Array, sink_H: jax.Array | None) -> jax.Array:
+    """Return weights that sum to 1 over the keys that are there, or to less where a sink has the rest."""
+    B, T, many = there_BTO.shape
+    lowest = jnp.finfo(scores_BHTO.dtype).min
+    scores_BHTO = jnp.where(there_BTO[:, None], scores_BHTO, lowest)
+    if sink_H is not None:
+        sink_BHT1 = jnp.broadcast_to(sink_H[None, :, None, None], (B, len(sink_H), T, 1))
+        scores_BHTO = jnp.concatenate([scores_BHTO, sink_BHT1.astype(scores_BHTO.dtype)], axis=-1)
+    return jax.nn.softmax(scores_BHTO, axis=-1)[..., :many]
+
+
+def pick(x_BSHK: jax.Array, read: Read) -> jax.Array:
+    """Return the rows of x that each token reads: (B, T, O, H, K)."""
+    if x_BSHK.shape[1] <= SHORT and read.slot_BTO.shape[1] > 1:
+        at_BTOS = _one_hot(read, x_BSHK.shape[1], x_BSHK.dtype)
+        return jnp.einsum("BTOS,BSHK->BTOHK", at_BTOS, x_BSHK, precision="highest")
+    return x_BSHK[jnp.arange(len(x_BSHK))[:, None, None], read.slot_BTO]
+
+
+def _one_hot(read: Read, S: int, dtype: Any) -> jax.Array:
+    return (read.slot_BTO[..., None] == jnp.arange(S, dtype=jnp.int32)[None, None, None]).astype(dtype)
+
+
+def _look(
+    cfg: Config, layer: int, positions_BT: jax.Array, period_BT: jax.Array, key: jax.Array | None
+) -> Callable | None:
+    if cfg.pattern != "ahead" or layer != cfg.n_layers - 1:
+        return None
+    from_BT = jnp.where(period_BT > 0, positions_BT - period_BT + 3, UNKNOWN)
+    return partial(ahead.look, from_BT=from_BT, positions_BT=positions_BT, key=key, noise=cfg.score_noise)
+
+
+def _embed(params: dict, tokens_BT: jax.Array, cfg: Config) -> jax.Array:
+    return Embedding(cfg.vocab_size, cfg.d_model).apply({"params": params["embedding"]}, tokens_BT)
+
+
+def _read_out(params: dict, x_BTD: jax.Array, cfg: Config) -> jax.Array:
+    if cfg.final_norm:
+        x_BTD = LayerNorm(cfg.norm_epsilon).apply({"params": params["final_norm"]}, x_BTD)
+    table_VD = params["embedding"]["table"] if cfg.tie_embeddings else None
+    return Head(cfg.vocab_size).apply({"params": params["head"]}, x_BTD, table_VD)

@@ -1,0 +1,83 @@
+"""Sums as text, least significant digit first: 5000000000 7000000000 21000000000 is 5 + 7 = 12.
+
+Two terms of D digits are given, and the D + 1 digits of their sum are predicted. Pairs of terms are split.
+"""
+
+# ruff: noqa: F401, the names of the protocol of a task
+
+from dataclasses import dataclass
+
+from apformer import optimizer
+from apformer.flags import require
+from apformer.settings import Settings, Training
+from apformer.tasks.plain import feed, init_from, initial_params, kept, make_optimizer, whole
+
+from apformer_lab import rows, sparse, training
+from apformer_lab.certificate import certify
+from apformer_lab.continuation import predict
+from apformer_lab.evaluation import evaluate
+from apformer_lab.page import EVALUATION, page
+from apformer_lab.proof import sums as contexts
+from apformer_lab.training import (
+    NOT_COMPILED,
+    Options,
+    describe,
+    example,
+    files,
+    floor,
+    load,
+    make_loss,
+    sample,
+    train_rows,
+    validation,
+)
+
+ARCHITECTURES = ("sparse",)
+
+
+@dataclass(frozen=True)
+class Config:
+    """The generator of sums."""
+
+    digits: int = 10
+    """Digits D of each of the two terms. Their sum has D + 1."""
+
+    @property
+    def form(self) -> rows.Format:
+        """The format of rows."""
+        return rows.Format(self.digits, ("sum",), (rows.RULES["fibonacci"],), widths=False, more=1, split=True)
+
+
+def check(settings: Settings) -> int:
+    """Return the number of tokens of the longest row. Raises UserError (exit USAGE) that names the flag and remedy."""
+    require("digits", 1 <= settings.data.digits <= rows.MOST, settings.data, f"1 to {rows.MOST}")
+    return training.check(settings)
+
+
+def sums(digits: int = 10) -> Settings:
+    """Sums of two terms, least significant digit first, by 75 numbers, 16 seeds at once.
+
+    One layer reads five tokens: the digits of both terms at a place and at the place below, and the digit of the sum
+    before. It has no queries, keys, projection, norm or head of its own. With the sink a head can read as much of a
+    token where another is not there. Some seeds find the rule, and most do not.
+    """
+    architecture = sparse.Config(
+        d_model=2,
+        n_heads=1,
+        n_layers=1,
+        d_ff=6,
+        pattern="fixed_offsets",
+        offsets=contexts.offsets(max(digits, 1)),
+        similarity="none",
+        attention_sink=True,
+        output_projection=False,
+        norm="none",
+        final_norm=False,
+        tie_embeddings=True,
+    )
+    run = Training(recipe="sums", steps=6000, batch_size=24, members=16, member_mode="vmap", save_every=1000)
+    options, rule = Options(hard_fraction=0.25, test_sequences=2000), optimizer.Config(learning_rate=0.12)
+    return Settings("sums", "sparse", run, architecture, Config(digits), options, rule)
+
+
+RECIPES = {"sums": sums}

@@ -1,0 +1,154 @@
+"""What a task of rows trains on, and the names of the protocol that all tasks of the laboratory share.
+
+Every training row is fresh: half as they come, half with runs of open places, where the format has such rows. A share
+hard_fraction of the batch is mined: the hardest of several times as many rows. Only the third and later terms count.
+"""
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from apformer.flags import require
+from apformer.settings import Settings
+from apformer.tasks import hard_rows
+from apformer.tasks.hard_rows import VALIDATION_KEY, VALIDATION_ROWS, mined_rows
+
+from apformer_lab import rows
+from apformer_lab.rows import Batch, Format
+
+NOT_COMPILED = {"options": ("test_sequences",)}
+
+
+@dataclass(frozen=True)
+class Options:
+    """Which rows a training step sees, and how many an evaluation has."""
+
+    crop_terms: int = 4
+    """Number of terms of a training row."""
+    hard_fraction: float = 0.4
+    """Fraction of the batch that is mined: rows whose worst character costs most."""
+    mined_per_hard: int = 4
+    """Candidates drawn for each mined row. The hardest of all candidates are kept."""
+    test_sequences: int = 500
+    """Number of held-out rows in the evaluation, of each rule, base, width and kind."""
+
+
+def widths(form: Format) -> list[int]:
+    """Return the numbers of digits that an evaluation asks."""
+    return sorted({-(-form.digits // 2), form.digits, 4 * form.digits, 100}) if form.widths else [form.digits]
+
+
+def kinds(form: Format) -> tuple[str, ...]:
+    """Return the kinds of rows that a format has: runs of open places are known of three rules."""
+    known = all(numbers in list(rows.RULES.values())[:3] for numbers in form.numbers)
+    return rows.KINDS if known else rows.KINDS[:1]
+
+
+def check(settings: Settings) -> int:
+    """Return the number of tokens of the longest row. Raises UserError (exit USAGE) that names the flag and remedy."""
+    form, options, cfg = settings.data.form, settings.options, settings.model
+    for flag, least in (("mined_per_hard", 1), ("test_sequences", 1), ("crop_terms", 3)):
+        require(flag, least <= getattr(options, flag) < 2**31, options, f"{least} to 2147483647")
+    require("hard_fraction", 0 <= options.hard_fraction < 1, options, "at least 0 and less than 1")
+    require("vocab_size", cfg.vocab_size == len(form.characters), cfg, f"{len(form.characters)}")
+    if settings.architecture == "sparse":
+        require("separator", cfg.separator == form.space, cfg, f"{form.space}")
+        head = form.head - 1 if form.headings else None
+        require("heading", cfg.heading == head, cfg, f"{head}")
+    return max(form.length(crop(settings), form.digits), form.length(4 - form.more, max(widths(form))))
+
+
+def crop(settings: Settings) -> int:
+    """Return the number of terms of a training row."""
+    return 3 if settings.data.form.more else settings.options.crop_terms
+
+
+def sample(key: jax.Array, settings: Settings, train_rows: Any = None) -> Batch:
+    """Return the batch of a training step, candidates for its hardest rows last. Pure, settings static."""
+    mined, form = mined_rows(settings), settings.data.form
+    drawn, candidates = settings.training.batch_size - mined, settings.options.mined_per_hard * mined
+    if not form.widths:
+        return drawn_rows(key, settings, drawn + candidates)
+    keys = jax.random.split(key)
+    return joined(
+        drawn_rows(keys[0], settings, drawn - drawn // 2),
+        drawn_rows(keys[1], settings, drawn // 2 + candidates, "runs"),
+    )
+
+
+def drawn_rows(key: jax.Array, settings: Settings, size: int, kind: str = "random") -> Batch:
+    """Return training rows of one kind."""
+    form, width_B = settings.data.form, jnp.full(size, settings.data.form.digits, jnp.int32)
+    if form.widths:
+        key, width_key = jax.random.split(key)
+        width_B = jax.random.randint(width_key, (size,), 1, form.digits + 1)
+    found = rows.draw(key, form, width_B, form.digits, crop(settings), kind)
+    return rows.encode(rows.of_split(found, form, "train"), form)
+
+
+def joined(*batches: Batch) -> Batch:
+    """Return the rows of several batches as one."""
+    return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *batches)
+
+
+def validation(settings: Settings, rows_: Any) -> Batch:
+    """Return rows by which the best checkpoint is chosen, of each kind as many; the same for every seed."""
+    form, key, terms = settings.data.form, jax.random.key(VALIDATION_KEY), crop(settings)
+    each = VALIDATION_ROWS // len(kinds(form))
+    if not form.split:
+        keys = jax.random.split(key)
+        return joined(*(drawn_rows(k, settings, each, kind) for k, kind in zip(keys, kinds(form), strict=False)))
+    each = max(1, each // len(form.pairs()))
+    found = (rows.held_out(key, form, form.digits, each, terms, kind, "validation") for kind in kinds(form))
+    return joined(*(rows.encode(some, form) for some in found))
+
+
+def make_loss(settings: Settings) -> Any:
+    """Return loss_fn(params, batch, key) -> (loss, metrics) of `hard_rows.make_loss`."""
+    return hard_rows.make_loss(settings, partial(exact, terms=crop(settings)))
+
+
+def exact(predicted_BT: jax.Array, batch: Batch, terms: int) -> jax.Array:
+    """Return the share of the predictable terms of a batch whose every character is right; 0 if it has none.
+
+    predicted_BT[:, t] stands for batch.tokens_BT[:, t + 1].
+    """
+    tokens_BT, weights_BT, term_BT = (leaf[:, 1:] for leaf in batch)
+    of_BTN = (term_BT[:, :, None] == jnp.arange(terms, dtype=jnp.int32)[None, None]) & (weights_BT > 0)[:, :, None]
+    wrong_BN = (of_BTN & (predicted_BT != tokens_BT)[:, :, None]).any(1)
+    count = of_BTN.any(1).sum(dtype=jnp.float32)
+    return 1.0 - wrong_BN.sum(dtype=jnp.float32) / jnp.maximum(count, 1.0)
+
+
+def load(settings: Settings) -> tuple[Settings, None]:
+    """Return the settings and no rows: they are always drawn afresh."""
+    return settings, None
+
+
+def train_rows(rows_: None) -> None:
+    """Return None."""
+
+
+def describe(settings: Settings, rows_: None) -> dict[str, str]:
+    """Return what config.json says of the data."""
+    return {"source": "sampler"}
+
+
+def files(rows_: None) -> dict[str, str]:
+    """Return no files."""
+    return {}
+
+
+def floor(settings: Settings, rows_: None) -> None:
+    """Return None: the loss counts no term that the terms before it leave open."""
+
+
+def example(settings: Settings, run: str) -> str:
+    """Return a command for the user to try on a run."""
+    form = settings.data.form
+    terms = "" if form.more else " --terms 3"
+    width = max(form.digits, 4) if form.widths else form.digits
+    prompt = rows.sample_text(form, 2 + (not form.more), width, len(form.bases) - 1)
+    return f'apformer predict {run} "{prompt}"{terms}'

@@ -1,0 +1,41 @@
+"""What the laboratory's tests stand on: the CPU, strict dtypes and ranks, and programs that compile quickly."""
+
+import os
+
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_cpu_parallel_codegen_split_count=1")
+
+import hypothesis
+import jax
+import numpy as np
+import pytest
+
+jax.config.update("jax_numpy_dtype_promotion", "strict")
+jax.config.update("jax_numpy_rank_promotion", "raise")
+hypothesis.settings.register_profile("lab", deadline=None, max_examples=20)
+hypothesis.settings.load_profile("lab")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Compile a program once for all tests that run it, and not again the next time."""
+    if getattr(config, "cache", None) is not None:
+        jax.config.update("jax_compilation_cache_dir", str(config.cache.mkdir("jax")))
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+
+
+@pytest.fixture(scope="session")
+def random_params():
+    """A function (cfg, seed=0, kind=sparse) to parameters of which each one matters: all are drawn."""
+    from apformer_lab import sparse
+
+    def draw(cfg, seed=0, kind=sparse):
+        rng = np.random.default_rng(seed)
+
+        def leaf(path, shape):
+            centre = 1.0 if path[-1].key == "scale" else 0.0
+            return jax.device_put((centre + 0.4 * rng.standard_normal(shape.shape)).astype(np.float32))
+
+        shapes = jax.eval_shape(lambda key: kind.init(key, cfg), jax.random.key(0))
+        return jax.tree_util.tree_map_with_path(leaf, shapes)
+
+    return draw

@@ -1,0 +1,218 @@
+"""The strings that check.py asks are those of every row, each with one answer, and numpy computes their logits."""
+
+from dataclasses import asdict
+from itertools import product
+
+import jax
+import numpy as np
+import pytest
+from apformer import model
+from apformer.decoding.bind import bind, call
+from apformer.proof import check, network, rounding, witness
+
+from apformer_lab import bases, certificate, digits, recurrences, rows, sparse, sums
+from apformer_lab.proof import ahead, columns
+from apformer_lab.proof import recurrences as of_recurrences
+from apformer_lab.proof import sums as of_sums
+
+LSB, MSB, BASES = digits.digits(order="lsb"), digits.digits(), bases.bases()
+WITH, WITHOUT = asdict(BASES.model), asdict(LSB.model)
+
+
+def as_set(found):
+    asked = {tuple(column) for column in found.T.tolist()}
+    assert len({column[:-1] for column in asked}) == len(asked) == found.shape[1]  # each has one answer
+    return asked
+
+
+def strings_of(tokens, P, cfg):
+    """(string, the token after it) of every place after the second term of a row."""
+    h, first = cfg["heading"] or 0, cfg["heading"] + 1 if cfg["heading"] else 0
+    for at in range(first + 2 * P - 1, len(tokens)):
+        back = [at - 1 - o for o in (0, P, P + 1, P - 1, 2 * P - 1, 2 * P)]
+        read = [tokens[place] if place >= h else cfg["vocab_size"] for place in back]
+        yield (*read[:3], *tokens[:h], *read[3:], tokens[at])
+
+
+def rows_of(form, pair, most):
+    """Every row of four terms of up to `most` digits as far as its terms fit, as (tokens, period)."""
+    base = form.bases[pair % len(form.bases)]
+    for D in range(1, most + 1):
+        for y, x in product(product(range(base), repeat=D), repeat=2):
+            row = [list(y), list(x)]
+            while len(row) < 4:
+                term, fits = rows.after(form, pair, *row[-2:])
+                if not fits:
+                    break
+                row.append(term)
+            if len(row) > 2:
+                yield [form.characters.index(c) for c in rows.written(form, pair, row) + " "], D + 1
+
+
+@pytest.mark.parametrize("pair", [0, 1, 2, 15, 16, 17, 30, 31, 32])
+def test_every_string_of_rows_in_a_base_is_asked(pair):
+    """Bases 2, 3 and 4, and of base 2 every string that is asked occurs in random rows of many digits."""
+    form = BASES.data.form
+    rule, base = form.pairs()[pair]
+    data = {"rules": [rule], "bases": [base]}
+    asked = as_set(np.concatenate([*columns.slices(data, WITH)], axis=1))
+    of_rows = {
+        string for tokens, P in rows_of(form, pair, 3 if base == 2 else 2) for string in strings_of(tokens, P, WITH)
+    }
+    assert of_rows <= asked and len(of_rows) > base**2
+    if base == 2:
+        rng, met = np.random.default_rng(0), set()
+        for _ in range(600):
+            y, x = (rng.integers(0, 2, int(rng.choice([1, 2, 12, 12, 12]))).tolist() for _ in range(2))
+            x, y = x[: len(y)], y[: len(x)]
+            row = [y, x, rows.after(form, pair, y, x)[0]]
+            tokens = [form.characters.index(c) for c in rows.written(form, pair, row) + " "]
+            met |= {*strings_of(tokens, len(x) + 1, WITH)}
+        assert asked <= met
+
+
+def test_every_string_of_progressions_is_asked_and_only_terms_that_do_not_fit_are_more():
+    form = LSB.data.form
+    asked = as_set(np.concatenate([*columns.slices({"digits": 6, "order": "lsb"}, WITHOUT)], axis=1))
+    assert len(asked) == 214_150
+    assert {string for tokens, P in rows_of(form, 0, 2) for string in strings_of(tokens, P, WITHOUT)} <= asked
+
+
+@pytest.mark.parametrize("D", [1, 2])
+def test_every_string_of_every_sum_is_asked_and_no_other(D):
+    settings = sums.sums(D)
+    asked = as_set(np.concatenate([*of_sums.slices({"digits": D}, asdict(settings.model))], axis=1))
+    form, found = settings.data.form, set()
+    for y, x in product(product(range(10), repeat=D), repeat=2):
+        row = [list(y), list(x)]
+        line = rows.written(form, 0, [*row, rows.after(form, 0, *row)[0]])
+        tokens = [form.characters.index(c) for c in line]
+        for at in range(2 * D + 2, len(tokens)):
+            places = [at - 1 - o for o in of_sums.offsets(D)]
+            found.add((*(tokens[p] if p >= 0 else of_sums.START for p in places), tokens[at]))
+    assert asked == found
+
+
+@pytest.mark.parametrize("digits", [3, 10])
+def test_wider_sums_have_20300_strings(digits):
+    counts = [part.shape[1] for part in of_sums.slices({"digits": digits}, asdict(sums.sums(digits).model))]
+    assert counts == [100, 20000, 200]
+
+
+@pytest.mark.parametrize("rules", [("fibonacci",), ("fibonacci", "3,-7,11")])
+def test_every_string_of_recurrences_is_asked(rules):
+    settings = recurrences.recurrences(1, rules)
+    data, cfg, form = asdict(settings.data), asdict(settings.model), settings.data.form
+    h, back, asked = of_recurrences.named(cfg), of_recurrences.reach(cfg), set()
+    for found in of_recurrences.slices(data, cfg):
+        codes, truth = of_recurrences.strings(found, data, cfg)
+        asked |= {*zip(codes.ravel().tolist(), truth.ravel().tolist(), strict=True)}
+    expected = set()
+    for pair, y, x in product(range(len(rules)), range(10), range(10)):
+        row = [[y], [x]]
+        while len(row) < 9:
+            row.append(rows.after(form, pair, *row[-2:])[0])
+        tokens = [form.characters.index(c) for c in rows.written(form, pair, row)]
+        for at in range(form.given(1), len(tokens)):
+            read = [tokens[at - 1 - o] if at - 1 - o >= h else 11 for o in range(back + 1)]
+            string = read + [pair + 1] * h
+            expected.add((sum(token * 12**place for place, token in enumerate(string)), tokens[at]))
+    assert asked == expected
+
+
+def contexts_of(settings):
+    module = settings_module(settings)
+    return module, asdict(settings.data), asdict(settings.model)
+
+
+def settings_module(settings):
+    known = {"bases": columns, "sums": of_sums, "recurrences": of_recurrences}
+    return known[settings.task] if settings.task in known else digits.contexts(settings)
+
+
+SETTINGS = {
+    "lsb": LSB,
+    "msb": MSB,
+    "bases": BASES,
+    "sums": sums.sums(2),
+    "recurrences": recurrences.recurrences(1),
+    "named": recurrences.recurrences(1, ("fibonacci", "doubling")),
+}
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_numpy_computes_what_the_model_computes_after_a_text_of_each_string(name, random_params):
+    """And the judge of `apformer certify` finds the same. What no short text has is at most a bit looked for ahead."""
+    settings = SETTINGS[name]
+    contexts, data, cfg = contexts_of(settings)
+    kind = model if settings.architecture == "model" else sparse
+    params = random_params(settings.model, kind=kind)
+    if name == "msb":  # so that keys decide, and say both
+        params = jax.tree.map(np.array, params)
+        params["blocks"]["attention"]["key"][-1, :, -1, 0] *= 3
+        params["blocks"]["attention"]["value"][-1, :, -1, 0] *= 3
+    assert contexts.fault(data, cfg) is None is network.beyond(cfg, contexts)
+    stored = witness.stored(params)
+    assert {name: array.shape for name, array in stored.items()} == network.shapes(cfg, contexts)
+    weights = network.complete(stored, cfg, contexts)
+    if name == "bases":
+        data |= {"bases": [3]}
+    found = [part[:, :: max(1, part.shape[1] // 400)] for part in contexts.slices(data, cfg, weights)]
+    pairs = [contexts.strings(part, data, cfg) for part in found]
+    codes, truth = (np.concatenate([part.ravel() for part in parts]) for parts in zip(*pairs, strict=True))
+    strings, right, ours_NV, margin = check.ask(codes, truth, weights, cfg, contexts)
+    asked, bound = np.zeros(len(strings), bool), bind(kind, params, settings.model)
+    for which, tokens_BT in contexts.rows(strings, cfg, weights):
+        theirs_BV = call(bound.apply, tokens_BT)[:, -1]
+        np.testing.assert_allclose(theirs_BV, ours_NV[which], rtol=2e-4, atol=2e-3)
+        assert not asked[which].any()
+        asked[which] = True
+    assert asked.all() or name == "msb" and asked.mean() > 0.1
+    ratios = getattr(contexts, "ratios", rounding.ratios)(strings, right, weights, cfg, contexts)
+    assert (ratios[margin <= 0] <= 0).all() and np.isfinite(ratios).all() and (ratios > 0).any()
+    given, following = contexts.text(found[0][:, 0], 0, data)
+    assert (
+        given
+        and len(following) == 1
+        and contexts.claim(data).startswith("every ")
+        and contexts.part(found[0][:, 0], data)
+    )
+
+
+def test_texts_that_begin_alike_are_asked_together(random_params):
+    """A few at a time, in any order, and each has its own logits."""
+    rng, bound = np.random.default_rng(0), bind(sparse, random_params(LSB.model), LSB.model)
+    text_NT = np.unique(rng.integers(0, 3, (150, 9)), axis=0).astype(np.int32)
+    text_NT[:, 3] = 10
+    text_NT = rng.permutation(np.unique(text_NT, axis=0))
+    expected = call(bound.apply, text_NT)[:, -1]
+    np.testing.assert_allclose(certificate.last_logits(bound, text_NT), expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "said"),
+    [
+        ("lsb", {"pattern": "ahead"}, "they are of pattern columns"),
+        ("lsb", {"separator": 9}, "its separator"),
+        ("msb", {"pattern": "columns"}, "they are of pattern ahead"),
+        ("sums", {"offsets": [0, 1]}, "its offsets"),
+        ("sums", {"n_layers": 2}, "they are of one layer"),
+        ("recurrences", {"window": None}, "relative with a window alone"),
+        ("named", {"heading": None}, "vocab_size or heading"),
+        ("named", {"offsets": (0, 2)}, "they are of the nearest tokens"),
+        ("recurrences", {"n_layers": 9}, "more than 16 tokens"),
+    ],
+)
+def test_contexts_of_another_model_are_refused(name, change, said):
+    contexts, data, cfg = contexts_of(SETTINGS[name])
+    assert said in contexts.fault(data, cfg | change)
+
+
+def test_what_a_key_is_unsure_of_is_read_both_ways(random_params):
+    """More strings are asked where a key may decide or not."""
+    weights = network.complete(witness.stored(random_params(MSB.model)), asdict(MSB.model), ahead)
+    cfg = asdict(MSB.model)
+    goes, says = ahead.keys((np.arange(10), np.arange(10), np.arange(10), np.arange(10)), weights, cfg)
+    silent = weights | {"blocks.attention.key": weights["blocks.attention.key"] * 0}
+    both, any_ = ahead.keys((np.arange(10), np.arange(10), np.arange(10), np.arange(10)), silent, cfg)
+    assert both.all() and any_[:, [0, 2]].any(1).all() and (goes | says.any(1)).all()

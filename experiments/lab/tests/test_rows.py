@@ -1,0 +1,158 @@
+"""Rows of every format are what Python's whole numbers say, written as the format says, and split as it says."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from apformer_lab import bases, digits, recurrences, rows, sums
+
+FORMS = {
+    "lsb": digits.Config(4, "lsb").form,
+    "msb": digits.Config(4, "msb").form,
+    "bases": bases.Config(4).form,
+    "sums": sums.Config(4).form,
+    "recurrences": recurrences.Config(2, ("fibonacci", "alternating", "3,-7,11")).form,
+}
+each = pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+draw = jax.jit(rows.draw, static_argnums=(1, 3, 4, 5))
+B = 64
+
+
+def drawn(form, kind="random", seed=0):
+    rng = np.random.default_rng(seed)
+    width_B = rng.integers(1, form.digits + 1, B) if form.widths else np.full(B, form.digits)
+    terms = 3 if form.more else 5
+    return draw(jax.random.key(seed), form, jnp.asarray(width_B, jnp.int32), form.digits, terms, kind)
+
+
+def value(digits_C, base):
+    return sum(int(digit) * base**place for place, digit in enumerate(digits_C))
+
+
+def text(tokens_T, form):
+    return "".join(form.characters[token] for token in tokens_T)
+
+
+@pytest.mark.parametrize(
+    ("name", "pair", "numbers", "width", "expected"),
+    [
+        ("lsb", 0, (7, 10), 3, "700 010 310 610"),
+        ("msb", 0, (7, 10), 4, "0007 0010 0013 0016"),
+        ("bases", 8, (7, 10), 3, "=9 700 010 310 610"),
+        ("bases", 15, (5, 3), 4, "+1 1010 1100 0001 1101"),
+        ("bases", 44, (0xA3, 0x64), 2, "*f 3a 46 8c 09"),
+        ("recurrences", 0, (3, 5), 2, "1 03 05 08 13"),
+        ("recurrences", 1, (3, 5), 2, "2 03 05 04 06"),
+        ("recurrences", 2, (3, 5), 2, "3 03 05 05 91"),  # 3 5 - 7 3 + 11, and 3 5 - 7 5 + 11 = -9
+    ],
+)
+def test_literal_rows(name, pair, numbers, width, expected):
+    assert rows.sample_text(FORMS[name], 4, width, pair, numbers) == expected
+
+
+def test_a_literal_sum():
+    assert rows.sample_text(FORMS["sums"], 3, 4, 0, (9995, 7)) == "5999 7000 20001"
+
+
+@each
+@pytest.mark.parametrize("kind", rows.KINDS)
+def test_every_term_follows_and_is_written_as_the_format_says(form, kind):
+    if kind == "runs" and "alternating" in form.names:
+        return
+    found = jax.tree.map(np.asarray, drawn(form, kind))
+    batch = jax.tree.map(np.asarray, rows.encode(found, form))
+    terms = found.digits_BNC.shape[1]
+    for b in range(B):
+        pair, width = int(found.pair_B[b]), int(found.width_B[b])
+        base, (a, b_, c) = form.bases[pair % len(form.bases)], form.numbers[pair // len(form.bases)]
+        row = [found.digits_BNC[b, n] for n in range(terms)]
+        numbers = [value(row[n], base) for n in range(2)]
+        for n in range(2, terms):
+            z = a * value(row[n - 1], base) + b_ * value(row[n - 2], base) + c
+            fits = 0 <= z < base ** (width + form.more)
+            assert value(row[n], base) == z % base ** (width + form.more)
+            assert found.fits_BN[b, n] == (found.fits_BN[b, n - 1] and (fits or form.wraps))
+            numbers.append(z)
+        words = [list(map(int, term[: width + form.more * (n == terms - 1)])) for n, term in enumerate(row)]
+        length = form.head + terms * (width + 1) - 1 + form.more
+        assert text(batch.tokens_BT[b, :length], form) == rows.written(form, pair, words)
+        ends = [form.given(width) + n * (width + 1) for n in range(terms - 1)]
+        for t in range(len(batch.tokens_BT[b])):
+            n = 2 + sum(t >= end for end in ends[1:])
+            counts = form.given(width) <= t < length and found.fits_BN[b, min(n, terms - 1)]
+            assert batch.weights_BT[b, t] == counts, (t, n)
+
+
+@each
+@given(st.data())
+def test_after_is_arithmetic_of_whole_numbers(form, data):
+    pair = data.draw(st.integers(0, len(form.pairs()) - 1))
+    base, (a, b, c) = form.bases[pair % len(form.bases)], form.numbers[pair // len(form.bases)]
+    width = data.draw(st.integers(1, 30))
+    y, x = (data.draw(st.lists(st.integers(0, base - 1), min_size=width, max_size=width)) for _ in range(2))
+    z, fits = rows.after(form, pair, y, x)
+    exact = a * value(x, base) + b * value(y, base) + c
+    assert value(z, base) == exact % base ** (width + form.more) and len(z) == width + form.more
+    assert fits == (form.wraps or 0 <= exact < base**width)
+
+
+@pytest.mark.parametrize("pair", [0, 1, 8, 14, 15, 23, 31, 38])
+def test_places_of_a_run_pass_on_what_is_carried_into_them(pair):
+    """Where the whole row is a run, most places are open: another carry in is another carry out."""
+    form, width = FORMS["bases"], 24
+    base, (a, b, _) = form.bases[pair % 15], form.numbers[pair // 15]
+    found = draw(jax.random.key(1), form, jnp.full(B, width, jnp.int32), width, 3, "runs", jnp.full(B, pair, jnp.int32))
+    y_BC, x_BC = (np.asarray(found.digits_BNC[:, n], int) for n in (0, 1))
+    carried = [(a * x_BC + b * y_BC + c) // base for c in ((-1, 0, 1) if b < 0 else (0, 1))]
+    open_B = (carried[0] != carried[-1]).mean(1)
+    assert np.median(open_B) > 0.4 or (b == 0 and base % 2 == 0), open_B  # no doubled digit of an even base is open
+    assert (y_BC < base).all() and (x_BC < base).all() and (y_BC >= 0).all()
+
+
+@pytest.mark.parametrize("name", ["sums", "recurrences"])
+def test_no_held_out_pair_stands_in_a_training_row(name):
+    form = FORMS[name]
+    found = drawn(form)
+    training = jax.tree.map(np.asarray, rows.of_split(found, form, "train"))
+    pairs = 1 if form.more else found.digits_BNC.shape[1] - 1
+    splits = []
+    for split in rows.SPLITS:
+        terms = form.digits
+        pair_BNC = np.concatenate(
+            [training.digits_BNC[:, :pairs, :terms], training.digits_BNC[:, 1 : pairs + 1, :terms]], -1
+        )
+        flat_BC = jnp.asarray(pair_BNC.reshape(-1, pair_BNC.shape[-1]))
+        splits.append((np.asarray(rows.split_of(flat_BC)) == rows.SPLITS.index(split)).reshape(B, pairs))
+    train_BN = splits[0]
+    for b in range(B):
+        for n in range(2, training.fits_BN.shape[1]):
+            assert training.fits_BN[b, n] == train_BN[b, : min(n, pairs)].all()
+    shares = [split.mean() for split in splits]
+    assert sum(shares) == pytest.approx(1) and shares[0] > 0.6
+    held = jax.tree.map(np.asarray, rows.held_out(jax.random.key(0), form, form.digits, 5, 3, split="test"))
+    pair_BC = held.digits_BNC[:, :2, : form.digits].reshape(len(held.pair_B), -1)
+    assert (np.asarray(rows.split_of(jnp.asarray(pair_BC))) == 2).all() and len(held.pair_B) == 5 * len(form.pairs())
+
+
+def test_splits_are_about_80_10_10_and_as_they_were():
+    pair_BC = np.random.default_rng(0).integers(0, 10, (10_000, 20)).astype(np.int32)
+    shares = np.bincount(np.asarray(rows.split_of(jnp.asarray(pair_BC)))) / 10_000
+    np.testing.assert_allclose(shares, (0.8, 0.1, 0.1), atol=0.01)
+    literal = np.asarray(rows.split_of(jnp.asarray(np.arange(60, dtype=np.int32).reshape(15, 4) * 7 // 3 % 10)))
+    assert literal.tolist() == LITERAL
+
+
+LITERAL = [0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2, 2]
+
+
+@each
+def test_held_out_rows_fit_and_are_the_same_each_time(form):
+    ask = partial(rows.held_out, jax.random.key(3), form, form.digits, 4, 3)
+    one, other = ask(), ask()
+    assert np.asarray(one.fits_BN).all() and np.bincount(one.pair_B).tolist() == [4] * len(form.pairs())
+    jax.tree.map(np.testing.assert_array_equal, one, other)
