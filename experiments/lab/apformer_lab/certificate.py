@@ -11,6 +11,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+
 from apformer import tasks
 from apformer.analysis import certificate
 from apformer.analysis.rounding import between_ways

@@ -11,13 +11,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+
 from apformer.decoding import buckets
 from apformer.decoding.generate import generate
 from apformer.report import attention, figures, tables
 from apformer.settings import Settings, architecture_of
 from apformer.tasks import Evaluation
 from apformer.tasks.hard_rows import TEST_KEY
-
 from apformer_lab import rows, training
 from apformer_lab.rows import Format
 

@@ -6,7 +6,6 @@ from typing import Any
 from apformer.report import asked, sections
 from apformer.settings import Settings
 from apformer.tasks.progressions import page_data
-
 from apformer_lab import rows, training
 
 EVALUATION = {"trained_digits", "widths", "pairs", "exact_teacher_forced", "exact_free_running", "errors"}

@@ -24,14 +24,14 @@ from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from flax import linen as nn
+
 from apformer.layers import at_least_float32, config
 from apformer.layers.embedding import Embedding, Head
 from apformer.layers.feedforward import FeedForward
 from apformer.layers.linear import product
 from apformer.layers.norm import LayerNorm
 from apformer.layers.stack import unstack
-from flax import linen as nn
-
 from apformer_lab import ahead
 
 CAPTURES = ("attention",)

@@ -10,11 +10,11 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+
 from apformer.flags import require
 from apformer.settings import Settings
 from apformer.tasks import hard_rows
 from apformer.tasks.hard_rows import VALIDATION_KEY, VALIDATION_ROWS, mined_rows
-
 from apformer_lab import rows
 from apformer_lab.rows import Batch, Format
 

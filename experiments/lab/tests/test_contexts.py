@@ -6,10 +6,10 @@ from itertools import product
 import jax
 import numpy as np
 import pytest
+
 from apformer import model
 from apformer.decoding.bind import bind, call
 from apformer.proof import check, network, rounding, witness
-
 from apformer_lab import bases, certificate, digits, recurrences, rows, sparse, sums
 from apformer_lab.proof import ahead, columns
 from apformer_lab.proof import recurrences as of_recurrences

@@ -8,12 +8,12 @@ import sys
 import jax
 import numpy as np
 import pytest
+
 from apformer import cli, errors, tasks
 from apformer.decoding.bind import bind, call
 from apformer.proof import check
 from apformer.report import figures
 from apformer.runs import restore
-
 from apformer_lab import evaluation, rows, sparse, training
 from apformer_lab.proof import sums as of_sums
 

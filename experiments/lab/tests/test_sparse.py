@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from apformer.layers.leaves import role
 
+from apformer.layers.leaves import role
 from apformer_lab import ahead, sparse
 
 SMALL = {"d_model": 6, "n_heads": 3, "d_ff": 5}

@@ -22,9 +22,9 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
+
 from apformer.proof import network
 from apformer.proof.bounds import SLACK, Normed, length, rounded, scale_of, standard, states
-
 from apformer_lab.proof import strings as strings_file
 from apformer_lab.proof.strings import code, coded, grid, shown, tokens_of
 

@@ -1,4 +1,4 @@
-"""Terms of 100,000 digits, written digit by digit: `python experiments/studies/long_terms.py RUN`.
+"""Terms of 100,000 digits, written digit by digit: `python experiments/lab/studies/long_terms.py RUN`.
 
 A run that is proven for every number of digits is right there in exact arithmetic. This measures that it is so on this
 machine, free-running, each digit after digits of its own, and in how much time and memory.
@@ -9,19 +9,23 @@ borrow    the third term is 9...9, after 10...0, downwards: a borrow runs as far
 runs      the third term consists of runs of nines and zeros, of random lengths
 """
 
+import contextlib
 import dataclasses
 import random
 import resource
 import sys
 import time
 from dataclasses import dataclass
+from pathlib import Path
 
-import _study
 from tyro.conf import Positional
 
 from apformer import flags, runs
 from apformer.report import progress
-from apformer.tasks.digits import continuation, generator
+from apformer_lab import continuation, rows
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "studies"))
+import _study  # noqa: E402
 
 KINDS = ("random", "carry", "borrow", "runs")
 
@@ -40,6 +44,17 @@ class LongTerms:
     """Number of a member of a population. The default is the best on validation rows."""
     run_dir: str | None = None
     """Directory of the study. The default is runs/<UTC time>-long_terms."""
+
+
+@contextlib.contextmanager
+def long_numbers():
+    """Let Python write whole numbers of any number of digits; its own bound is 4,300."""
+    before = sys.get_int_max_str_digits()
+    sys.set_int_max_str_digits(0)
+    try:
+        yield
+    finally:
+        sys.set_int_max_str_digits(before)
 
 
 def progression(kind, digits, terms):
@@ -61,12 +76,11 @@ def progression(kind, digits, terms):
 
 def measure(loaded, kind, args, digits):
     """What one progression comes to: characters written, and how many are wrong; seconds of processor time."""
-    with continuation.long_numbers():
+    with long_numbers():
         first, difference = progression(kind, digits, args.terms)
-        numbers = [first + n * difference for n in range(2 + args.terms)]
-        given, expected = (
-            generator.render(part, digits, loaded.settings.data.order) for part in (numbers[:2], numbers[2:])
-        )
+        texts = (f"{first + n * difference:0{digits}d}" for n in range(2 + args.terms))
+        terms = [[int(digit) for digit in reversed(text)] for text in texts]
+    given, expected = (rows.written(loaded.settings.data.form, 0, part) for part in (terms[:2], terms[2:]))
     begun = time.process_time()
     ((text, count),) = continuation.predict(loaded.model, loaded.settings, [given], "the progression", args.terms)
     seconds = time.process_time() - begun
@@ -76,11 +90,11 @@ def measure(loaded, kind, args, digits):
 
 def table(found):
     """A row for each width and kind."""
-    rows = [["digits", "terms", "characters written", "wrong", "seconds of processor time"]]
+    lines = [["digits", "terms", "characters written", "wrong", "seconds of processor time"]]
     for key, of in found.items():
         digits, kind = key.split(" ")
-        rows.append([f"{int(digits):,}", kind, f"{of['characters']:,}", f"{of['wrong']:,}", f"{of['seconds']:.1f}"])
-    return rows
+        lines.append([f"{int(digits):,}", kind, f"{of['characters']:,}", f"{of['wrong']:,}", f"{of['seconds']:.1f}"])
+    return lines
 
 
 def draw_figure(found):

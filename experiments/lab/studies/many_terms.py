@@ -1,12 +1,12 @@
-"""Many terms of many digits: `python experiments/studies/many_terms.py RUN ...`.
+"""Many terms of many digits: `python experiments/lab/studies/many_terms.py RUN ...`.
 
-A row has four terms, of which the last two are asked for: random rows, and adversarial ones where carries run far
-(apformer/tasks/digits/evaluation.py). One pass reads the whole row, teacher-forced. If the likeliest character is the
+A row has four terms, of which the last two are asked for: random rows, and rows with runs of open places, where
+carries run far (apformer_lab/rows.py). One pass reads the whole row, teacher-forced. If the likeliest character is the
 true one at every place, a model that writes freely writes the same row: it begins alike, and each next character then
 follows the true ones. If not, it goes wrong at the first such place. So a row is right in one way if and only if it is
 in the other. Some rows are written freely too, since rounding might differ.
 
-A pass takes time in proportion to the length of a row if the model reads few keys (layers/cache.py).
+A pass takes time in proportion to the length of a row if the model reads few keys (apformer_lab/sparse.py).
 """
 
 import resource
@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-import _study
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -26,8 +25,11 @@ from apformer import flags, runs
 from apformer.analysis.certificate import margins
 from apformer.decoding.generate import generate
 from apformer.report import progress
-from apformer.tasks.digits import generator
-from apformer.tasks.digits.evaluation import KINDS, TERMS
+from apformer_lab import rows
+from apformer_lab.evaluation import TERMS
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "studies"))
+import _study  # noqa: E402
 
 ASKED = TERMS - 2
 TOKENS = 32_768  # of a pass
@@ -49,13 +51,13 @@ class ManyTerms:
     """Directory of the study. The default is runs/<UTC time>-many_terms."""
 
 
-def drawn(kind, digits, rows, order):
+def drawn(kind, digits, count, form):
     """Tokens of that many rows of a kind, the same at every call, as batches (B, T) of one size."""
-    size = min(rows, max(1, TOKENS // (TERMS * (digits + 1))))
-    for number in range(-(-rows // size)):
+    size = min(count, max(1, TOKENS // (TERMS * (digits + 1))))
+    for number in range(-(-count // size)):
         key = jax.random.fold_in(jax.random.fold_in(jax.random.key(1), digits), number)
-        numbers = generator.test_rows(key, digits, size, TERMS, KINDS[kind])
-        yield generator.encode(numbers, order).tokens_BT[: rows - number * size]
+        found = rows.held_out(key, form, digits, size, TERMS, kind)
+        yield np.asarray(rows.encode(found, form).tokens_BT)[: count - number * size]
 
 
 @partial(jax.jit, static_argnames="given")
@@ -76,9 +78,9 @@ def write(model, tokens_BT, given):
 
 def measure(loaded, kind, digits, args, tell):
     """What the rows of a kind come to: terms, what is wrong, the smallest margin, rows written, processor time."""
-    rows, given, begun = -(-args.terms // ASKED), 2 * (digits + 1) - 1, time.process_time()
+    count, given, begun = -(-args.terms // ASKED), 2 * (digits + 1) - 1, time.process_time()
     found = {"terms": 0, "wrong": 0, "margin": np.inf, "written": 0, "written_wrong": 0}
-    for tokens_BT in drawn(kind, digits, rows, loaded.settings.data.order):
+    for tokens_BT in drawn(kind, digits, count, loaded.settings.data.form):
         margin_BNC = np.asarray(read(loaded.model, tokens_BT, given)).reshape(-1, ASKED, digits + 1)
         found["terms"] += margin_BNC[..., 0].size
         found["wrong"] += int((~(margin_BNC > 0).all(-1)).sum())
@@ -95,12 +97,12 @@ def measure(loaded, kind, digits, args, tell):
 def table(found):
     """A row for each run, number of digits and kind."""
     head = ("run", "digits", "rows", "terms", "wrong", "rows written freely", "wrong", "smallest margin")
-    rows = [[*head, "seconds of processor time"]]
+    lines = [[*head, "seconds of processor time"]]
     for key, of in found.items():
         run, digits, kind = key.rsplit(" ", 2)
         counts = (f"{of[name]:,}" for name in ("terms", "wrong", "written", "written_wrong"))
-        rows.append([run, f"{int(digits):,}", kind, *counts, f"{of['margin']:.2f}", f"{of['seconds']:.0f}"])
-    return rows
+        lines.append([run, f"{int(digits):,}", kind, *counts, f"{of['margin']:.2f}", f"{of['seconds']:.0f}"])
+    return lines
 
 
 def draw_figure(found):
@@ -127,10 +129,10 @@ def run(args):
     study = _study.Study("many_terms", args)
     asked = [
         (name, digits, kind)
-        for name, loaded in every.items()
+        for name in every
         for digits in args.digits
-        for kind in KINDS
-        if f"{name} {digits} {kind}" not in study.found and (kind != "chains" or loaded.settings.data.order == "msb")
+        for kind in rows.KINDS
+        if f"{name} {digits} {kind}" not in study.found
     ]
     with progress.bar(total=len(asked) * -(-args.terms // ASKED), unit="row") as bar:
         for name, digits, kind in asked:
