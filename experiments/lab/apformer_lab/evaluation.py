@@ -1,4 +1,4 @@
-"""Exact match of held-out rows: by number of digits, kind of row, rule and base, up to many more digits than in training.
+"""Exact match of held-out rows, by digits of a term, kind of row, rule and base, on far longer terms than in training.
 
 The first two terms are given. A term is right when the space before it and all its digits are: teacher-forced, after
 the true text, and free-running, after what the model wrote itself.
@@ -60,6 +60,7 @@ def measure(form: Format, count: int, model: Any, progress: Callable | None = No
         errors += [{"digits": width, "rows": kind} | each for each in wrong]
         if progress is not None:
             progress(number, len(suites))
+    suited = [suite for suite in suited if suite["terms"]]  # few digits have few rows, perhaps none of the test split
     trained = [suite for suite in suited if suite["digits"] <= form.digits]
     pairs = [
         {"rule": rule, "base": base}
@@ -71,8 +72,8 @@ def measure(form: Format, count: int, model: Any, progress: Callable | None = No
     return head | means | {"widths": suited, "pairs": pairs, "errors": errors}
 
 
-def _shares(right: dict[str, np.ndarray]) -> dict[str, float]:
-    return {mode: float(right[mode].mean()) for mode in MODES}
+def _shares(right: dict[str, np.ndarray]) -> dict[str, float | None]:
+    return {mode: float(right[mode].mean()) if right[mode].size else None for mode in MODES}
 
 
 def ask(tokens_BT: np.ndarray, form: Format, width: int, model: Any) -> tuple[dict[str, np.ndarray], list[dict]]:
@@ -133,7 +134,7 @@ def table(result: dict) -> str:
         found.append([str(suite["digits"]), suite["rows"], *(tables.percent(suite[mode]) for mode in MODES)])
     wrong = [["wrong", *MODES]]
     for pair in result["pairs"]:
-        if pair["free_running"] < 1:
+        if pair["free_running"] is not None and pair["free_running"] < 1:
             wrong.append([f"{pair['rule']}, base {pair['base']}", *(tables.percent(pair[mode]) for mode in MODES)])
     head = f"terms after the second of {result['sequences']:,} rows of each rule and base, trained on up to "
     lines = [f"{head}{result['trained_digits']} digits", "", *tables.columns(found)]
