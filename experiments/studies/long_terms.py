@@ -17,11 +17,11 @@ import time
 from dataclasses import dataclass
 
 import _study
+from apformer.tasks.digits import continuation, generator
 from tyro.conf import Positional
 
 from apformer import flags, runs
 from apformer.report import progress
-from apformer.tasks.digits import continuation, generator
 
 KINDS = ("random", "carry", "borrow", "runs")
 

@@ -20,14 +20,14 @@ import _study
 import jax
 import jax.numpy as jnp
 import numpy as np
+from apformer.tasks.digits import generator
+from apformer.tasks.digits.evaluation import KINDS, TERMS
 from tyro.conf import Positional
 
 from apformer import flags, runs
 from apformer.analysis.certificate import margins
 from apformer.decoding.generate import generate
 from apformer.report import progress
-from apformer.tasks.digits import generator
-from apformer.tasks.digits.evaluation import KINDS, TERMS
 
 ASKED = TERMS - 2
 TOKENS = 32_768  # of a pass

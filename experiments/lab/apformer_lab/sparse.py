@@ -27,11 +27,10 @@ import jax.numpy as jnp
 from flax import linen as nn
 
 from apformer.layers import at_least_float32, config
-from apformer.layers.embedding import Embedding, Head
-from apformer.layers.feedforward import FeedForward
-from apformer.layers.feedforward import product
-from apformer.layers.norm import LayerNorm
 from apformer.layers.block import unstack
+from apformer.layers.embedding import Embedding, Head
+from apformer.layers.feedforward import FeedForward, product
+from apformer.layers.norm import LayerNorm
 from apformer_lab import ahead
 
 CAPTURES = ("attention",)

@@ -7,10 +7,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from apformer_lab import circuit
 
 from apformer import cli, errors, flags, model
 from apformer.tokenizers import digits as tokenizer
+from apformer_lab import circuit
 
 apply = jax.jit(model.apply, static_argnames="cfg")
 

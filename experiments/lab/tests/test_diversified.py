@@ -10,9 +10,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from apformer_lab import translate
-from apformer_lab.diversified import dropout, ensemble, memory, minimum_risk, training
-from apformer_lab.diversified.search import search
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -25,6 +22,9 @@ from apformer.tasks.translation import batches
 from apformer.tasks.translation import search as plain
 from apformer.tasks.translation import training as pairs
 from apformer.tokenizers.text import train_byte_pairs
+from apformer_lab import translate
+from apformer_lab.diversified import dropout, ensemble, memory, minimum_risk, training
+from apformer_lab.diversified.search import search
 
 pytest.importorskip("tokenizers", reason='the library comes with the text extra: pip install -e ".[text]"')
 

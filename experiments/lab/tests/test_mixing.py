@@ -3,6 +3,7 @@
 import jax
 import numpy as np
 import pytest
+
 from apformer_lab import mixing
 
 CFG = mixing.Config(d_model=6, n_heads=3, n_layers=2, d_ff=5, window=3)

@@ -3,9 +3,9 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
-from apformer_lab import newton
 
 from apformer import loss, train
+from apformer_lab import newton
 
 
 def two_classes(rows, seed=0):

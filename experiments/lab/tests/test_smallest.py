@@ -5,7 +5,6 @@ import json
 import jax
 import numpy as np
 import pytest
-from apformer_lab import smallest
 
 from apformer import cli, tasks
 from apformer.errors import USAGE, UserError
@@ -13,6 +12,7 @@ from apformer.runs import fit, recipes
 from apformer.tasks.progressions import crops, generator
 from apformer.tasks.progressions.generator import Progressions, split_of
 from apformer.tokenizers import digits as tokenizer
+from apformer_lab import smallest
 
 DATA = "--recipe smallest --digits 2 --min_difference 20 --max_difference 30"
 SMALL = f"{DATA} --batch_size 8 --steps 8 --newton_steps 4 --log_every 2 --save_every 4".split()
