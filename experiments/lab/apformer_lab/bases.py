@@ -7,14 +7,32 @@ One model for all: a row begins with its rule and the largest digit of its base.
     *f 3a 46            doubling in base 16, z = 2x: whatever stands before 64 hexadecimal
 """
 
+# ruff: noqa: F401, the names of the protocol of a task
+
 from dataclasses import dataclass
 
 from apformer import optimizer
 from apformer.errors import USAGE, UserError
 from apformer.settings import Settings, Training
+from apformer.tasks.plain import feed, init_from, initial_params, kept, make_optimizer, whole
 from apformer_lab import rows, sparse, training
+from apformer_lab.certificate import certify
+from apformer_lab.continuation import predict
+from apformer_lab.evaluation import evaluate
+from apformer_lab.page import EVALUATION, page
+from apformer_lab.proof import columns as contexts
 from apformer_lab.training import (
+    NOT_COMPILED,
     Options,
+    describe,
+    example,
+    files,
+    floor,
+    load,
+    make_loss,
+    sample,
+    train_rows,
+    validation,
 )
 
 ARCHITECTURES = ("sparse",)

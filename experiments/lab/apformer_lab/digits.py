@@ -1,5 +1,7 @@
 """Arithmetic progressions with terms of any number of digits: 7 10 13, 0007 0010 0013, or with 100 digits a term."""
 
+# ruff: noqa: F401, the names of the protocol of a task
+
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Literal
@@ -7,10 +9,25 @@ from typing import Literal
 from apformer import optimizer
 from apformer.errors import USAGE, UserError
 from apformer.settings import Settings, Training
+from apformer.tasks.plain import feed, init_from, initial_params, kept, make_optimizer, whole
 from apformer_lab import rows, sparse, training
+from apformer_lab.certificate import certify
+from apformer_lab.continuation import predict
+from apformer_lab.evaluation import evaluate
+from apformer_lab.page import EVALUATION, page
 from apformer_lab.proof import ahead, columns
 from apformer_lab.training import (
+    NOT_COMPILED,
     Options,
+    describe,
+    example,
+    files,
+    floor,
+    load,
+    make_loss,
+    sample,
+    train_rows,
+    validation,
 )
 
 ARCHITECTURES = ("sparse",)

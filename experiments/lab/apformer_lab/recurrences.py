@@ -5,16 +5,33 @@
 Of several rules a row names its own by its first character: 1 03 05 08 13 21. Pairs of neighbours are split.
 """
 
+# ruff: noqa: F401, the names of the protocol of a task
+
 from dataclasses import dataclass
 
 from apformer import model, optimizer
 from apformer.errors import USAGE, UserError
 from apformer.flags import require
 from apformer.settings import Settings, Training
+from apformer.tasks.plain import feed, init_from, initial_params, kept, make_optimizer, whole
 from apformer_lab import rows, sparse, training
+from apformer_lab.certificate import certify
+from apformer_lab.continuation import predict
+from apformer_lab.evaluation import evaluate
+from apformer_lab.page import EVALUATION, page
 from apformer_lab.proof import recurrences as contexts
 from apformer_lab.training import (
+    NOT_COMPILED,
     Options,
+    describe,
+    example,
+    files,
+    floor,
+    load,
+    make_loss,
+    sample,
+    train_rows,
+    validation,
 )
 
 ARCHITECTURES = ("model", "sparse")

@@ -174,9 +174,10 @@ def apply(
 def init_cache(cfg: Config, batch_size: int, length: int, dtype: Any = jnp.float32) -> dict:
     """Return an empty cache for rows of up to `length` tokens: a dict, batch first in every leaf."""
     shape_BSHK = (batch_size, length, cfg.n_heads, cfg.d_model // cfg.n_heads)
-    names, none_B = ("key", "value")[cfg.similarity == "none" :], jnp.zeros(batch_size, jnp.int32)
+    names = ("key", "value")[cfg.similarity == "none" :]
+    length_B, period_B = (jnp.zeros(batch_size, jnp.int32) for _ in range(2))  # two buffers: each is given away
     layers = [{name: jnp.zeros(shape_BSHK, dtype) for name in names} for _ in range(cfg.n_layers)]
-    return {"length": none_B, "period": none_B, "layers": layers}
+    return {"length": length_B, "period": period_B, "layers": layers}
 
 
 def extend(

@@ -3,6 +3,8 @@
 Two terms of D digits are given, and the D + 1 digits of their sum are predicted. Pairs of terms are split.
 """
 
+# ruff: noqa: F401, the names of the protocol of a task
+
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -10,10 +12,25 @@ from functools import partial
 from apformer import optimizer
 from apformer.flags import require
 from apformer.settings import Settings, Training
+from apformer.tasks.plain import feed, init_from, initial_params, kept, whole
 from apformer_lab import newton, rows, sparse, training
+from apformer_lab.certificate import certify
+from apformer_lab.continuation import predict
+from apformer_lab.evaluation import evaluate
+from apformer_lab.newton import make_optimizer
+from apformer_lab.page import EVALUATION, page
 from apformer_lab.proof import sums as contexts
 from apformer_lab.training import (
+    NOT_COMPILED,
+    describe,
+    example,
+    files,
+    floor,
+    load,
+    make_loss,
     sample,
+    train_rows,
+    validation,
 )
 
 ARCHITECTURES = ("sparse",)
