@@ -28,21 +28,6 @@ def token_nats(logits_BTV, targets_BT, smoothing=0.0):
     return jax.nn.logsumexp(logits_BTV, axis=-1) - target_BT
 
 
-def small_nats(logits_BTV, targets_BT):
-    """Cross-entropy of each token in nats, (B, T), which keeps its digits where it is near 0:
-
-        nats_t = log(1 + sum_v exp(z_v - z_target)),    v: not the target
-
-    token_nats subtracts two numbers as large as the logits, and is then 0, or rounding.
-    """
-    logits_BTV = logits_BTV.astype(at_least_float32(logits_BTV.dtype))
-    token_V = jnp.arange(logits_BTV.shape[-1], dtype=jnp.int32)
-    target_BTV = token_V[None, None] == targets_BT[:, :, None]
-    target_BT1 = jnp.where(target_BTV, logits_BTV, 0.0).sum(-1, keepdims=True)  # a gather's gradient is slow on a CPU
-    others_BTV = jnp.where(target_BTV, -jnp.inf, logits_BTV - target_BT1)
-    return jax.nn.softplus(jax.nn.logsumexp(others_BTV, axis=-1))
-
-
 @partial(jax.custom_vjp, nondiff_argnums=(3,))
 def cross_entropy(logits_BTV, targets_BT, weights_BT, smoothing=0.0):
     """Weighted mean of the tokens' cross-entropy in nats; a token of weight 0 (padding) counts for nothing.

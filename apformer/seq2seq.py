@@ -234,13 +234,9 @@ def extend(
     lengths_B = jnp.full(B, T, jnp.int32) if lengths_B is None else lengths_B
     view, real_BT, cached_BS = place(cache, T, lengths_B, None)
     x_BTD = _embed(params, "decoder", jnp.where(real_BT, tokens_BT, 0), view.positions_BT, cfg)
-    blocks, sources = (
-        unstack(params)["decoder"]["blocks"],
-        [Source(cache["source_mask"], cache=read) for read in cache["source"]],
-    )
-    x_BTD, layers = block.extend_blocks(
-        blocks, x_BTD, view, cache["layers"], config_of(cfg, "decoder"), CrossAttention, sources
-    )
+    own, blocks = config_of(cfg, "decoder"), unstack(params)["decoder"]["blocks"]
+    sources = [Source(cache["source_mask"], cache=read) for read in cache["source"]]
+    x_BTD, layers = block.extend_blocks(blocks, x_BTD, view, cache["layers"], own, CrossAttention, sources)
     new = {"length": cache["length"] + lengths_B, "position": cached_BS, "layers": layers}
     return read_out(params, x_BTD, cfg), cache | new
 
@@ -298,6 +294,5 @@ def _embed(params, side, tokens_BT, positions_BT, cfg):
     T, most = tokens_BT.shape[1], max_tokens(cfg)
     if most is not None and T > most:
         raise ValueError(f"{T} tokens, but {cfg.position} positions end at max_len {most}")
-    return embedding.embed(
-        params[side] | {"embedding": _embedding(params, side)}, tokens_BT, positions_BT, config_of(cfg, side)
-    )
+    own = params[side] | {"embedding": _embedding(params, side)}
+    return embedding.embed(own, tokens_BT, positions_BT, config_of(cfg, side))

@@ -9,19 +9,22 @@ time. A comment in a Markdown file says which records its table shows:
     <!-- end -->
 
 What stands between the two comments is replaced. `--check` writes nothing, and exits with 1 if a table is out of date.
+A command that needs the laboratory has the word *laboratory* beside it.
 """
 
 import json
 import re
 import sys
+import tomllib
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from apformer import flags
 from apformer.report import sections
 
 HERE = Path(__file__).parent
-PAGES = ("README.md", "bench/README.md", "RELIABILITY.md", "PROOF.md", "BOARD.md")
+PAGES = ("README.md", "bench/README.md", "RELIABILITY.md", "PROOF.md", "BOARD.md", "lab/README.md")
 FILES = (HERE.parent / "README.md", *(HERE / page for page in PAGES))
 MARKED = re.compile(r"(<!-- (summary|results|details): ([\w .-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
@@ -59,7 +62,24 @@ def share(value):
 
 def command(record):
     """The command of a record as a reader types it: a new run finds a directory by itself."""
-    return f"`{record['command'].removesuffix(' --run_dir RUN')}`"
+    needs = ", *laboratory*" if needs_laboratory(record["command"]) else ""
+    return f"`{record['command'].removesuffix(' --run_dir RUN')}`{needs}"
+
+
+@cache
+def laboratory():
+    """Return the names of the recipes that the package in lab/ brings, which are those of its tasks."""
+    project = tomllib.loads((HERE / "lab" / "pyproject.toml").read_text("utf-8"))["project"]
+    return frozenset(project["entry-points"]["apformer.tasks"])
+
+
+def needs_laboratory(command):
+    """Return whether a command runs a recipe, a module or a script that needs the package in lab/."""
+    scripts = [HERE.parent / name for name in re.findall(r"experiments/[\w/]+\.py", command)]
+    texts = [command, *(path.read_text("utf-8") for path in scripts if path.is_file())]
+    return any("apformer_lab" in text for text in texts) or not laboratory().isdisjoint(
+        re.findall(r"--recipe (\w+)", command)
+    )
 
 
 def duration(seconds):

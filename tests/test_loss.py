@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apformer.loss import cross_entropy, next_token_loss, small_nats, token_nats
+from apformer.loss import cross_entropy, next_token_loss, token_nats
 
 B, T, V = 3, 5, 7
 
@@ -41,16 +41,6 @@ def test_loss_by_hand():
     loss, gradient = loss_and_gradient(logits, targets, weights)
     np.testing.assert_allclose(loss, (3 * np.log(4 / 3) + np.log(2)) / 4, rtol=1e-6)
     np.testing.assert_allclose(gradient, [[[3 / 16, -3 / 16], [1 / 8, -1 / 8]]], rtol=1e-6)
-
-
-def test_small_nats_keep_their_digits():
-    """The nats of a margin m are log(1 + e^-m), and their gradient is 1 / (1 + e^m), where token_nats says 0."""
-    margin_BT = jnp.array([[-3.0, 0.5, 8.0, 40.0]])
-    logits, targets = jnp.stack([jnp.full((1, 4), 5e4), 5e4 + margin_BT], -1), jnp.ones((1, 4), jnp.int32)
-    gradient = jax.grad(lambda logits: small_nats(logits, targets).sum())(logits)
-    np.testing.assert_allclose(small_nats(logits, targets), np.logaddexp(0, -np.float64(margin_BT)), rtol=1e-6)
-    np.testing.assert_allclose(gradient[..., 0], 1 / (1 + np.exp(np.float64(margin_BT))), rtol=1e-6)
-    assert token_nats(logits, targets)[0, 3] == 0
 
 
 @pytest.mark.parametrize("anything", (np.inf, -np.inf, np.nan))

@@ -8,42 +8,55 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "apformer"
 
 
-def mapped():
-    """The files that the map names, from the indentation of its lines."""
-    block = re.search(r"## Files\n\n```\n(.*?)```", (PACKAGE / "README.md").read_text("utf-8"), re.DOTALL)[1]
-    folders, files = [], set()
-    for line in filter(None, block.splitlines()):
-        indent, name = re.match(r"( *)(\S+)", line).groups()
-        folders = folders[: len(indent) // 2]
-        if name.endswith("/"):
-            folders.append(name)
-        else:
-            files.add("".join([*folders, name]))
-    return files
+def test_the_map_names_every_room_and_no_other():
+    """A room is a folder or a file of the package itself."""
+    block = re.search(r"## Rooms\n\n```\n(.*?)```", (PACKAGE / "README.md").read_text("utf-8"), re.DOTALL)[1]
+    named = re.findall(r"^(\S+)", block, re.MULTILINE)
+    folders = {f"{path.parent.name}/" for path in PACKAGE.glob("*/__init__.py")}
+    files = {path.name for path in PACKAGE.glob("*.py") if not path.stem.startswith("__")}
+    assert sorted(named) == sorted(folders | files)
 
 
-def test_the_map_names_every_file_of_the_package_and_no_other():
-    modules = {str(path.relative_to(PACKAGE)) for path in PACKAGE.rglob("*.py") if not path.stem.startswith("__")}
-    named = {name for name in mapped() if name.endswith(".py")}
-    assert sorted(named - modules) == [], "these lines of apformer/README.md name no file"
-    assert sorted(modules - named) == [], "these files have no line in apformer/README.md"
+def test_the_map_names_files_that_there_are():
+    text = (PACKAGE / "README.md").read_text("utf-8")
+    names = re.findall(r"`((?:tests|docs|commands|layers|tasks)/[\w./]+)`", text)
+    names = [name for name in names if "NAME" not in name]
+    assert names
+    assert [name for name in names if not ((PACKAGE / name).exists() or (ROOT / name).exists())] == []
+
+
+def file(name):
+    """A path of README.md: in the package, or else in the repository."""
+    return PACKAGE / name if (PACKAGE / name).exists() else ROOT / name
 
 
 def named_in_readme(text):
-    """Paths of Python files in backticks, relative to the package; a bare name is in the folder of the one before."""
-    folder, paths = "", []
-    for name in re.findall(r"`([\w/]+\.py)`", text):
+    """[(path of a Python file in backticks, names that follow it)]; a bare name is in the folder of the one before."""
+    folder, found = "", []
+    for name, after in re.findall(r"`([\w/]+\.py)`(?:\]\([^)]*\))?((?:,? `[A-Za-z_]\w*`)*)", text):
         if "/" in name or (PACKAGE / name).exists():
             folder = name.rpartition("/")[0]
-            paths.append(name)
         else:
-            paths.append(f"{folder}/{name}")
-    return paths
+            name = f"{folder}/{name}"
+        found.append((name, re.findall(r"\w+", after)))
+    return found
+
+
+def test_the_readme_names_functions_that_there_are():
+    """Of each file that it names."""
+    named = named_in_readme((ROOT / "README.md").read_text("utf-8"))
+    assert sum(len(names) for _, names in named) > 20
+    faults = []
+    for path, names in named:
+        nodes = ast.parse(file(path).read_text("utf-8")).body
+        there = {node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+        faults += [f"{path} has no {name}" for name in names if name not in there]
+    assert not faults
 
 
 def test_the_readme_names_files_that_there_are():
     text = (ROOT / "README.md").read_text("utf-8")
-    assert [name for name in named_in_readme(text) if not (PACKAGE / name).exists()] == []
+    assert [name for name, _ in named_in_readme(text) if not file(name).exists()] == []
     links = re.findall(r"\]\(((?!https?:|#)[^)#]+)", text)
     assert [link for link in links if not (ROOT / link).exists()] == []
 
@@ -51,7 +64,7 @@ def test_the_readme_names_files_that_there_are():
 def test_the_reading_path_is_short():
     text = (ROOT / "README.md").read_text("utf-8")
     paths = named_in_readme(re.search(r"\*\*Read in this order\*\*(.*?)\n\n", text, re.DOTALL)[1])
-    lines = sum(len((PACKAGE / path).read_text("utf-8").splitlines()) for path in paths)
+    lines = sum(len((PACKAGE / path).read_text("utf-8").splitlines()) for path, _ in paths)
     assert len(paths) >= 6 and lines <= 1500
 
 

@@ -10,6 +10,7 @@ parameters: `model.apply` computes with it as with any others. Zero-ablation ove
 parts had learned to expect it (Michel et al. 2019 for heads, McGrath et al. 2023).
 """
 
+from collections.abc import Callable
 from functools import partial
 
 import jax
@@ -50,16 +51,22 @@ def ablate(params, parts):
     return params
 
 
-def drops(params, measure):
-    """What is lost with every part: [{"part", and each number of measure(params)}]; the first part is none.
+def drops(params: dict, measure: Callable[[dict], dict]) -> list[dict]:
+    """Measure the model, and the model without each of its parts, with matrix products at the highest precision.
 
-    measure: parameters to {name: number}; it is compiled once, and called once for each part.
+    Args:
+        params: Parameters of the model.
+        measure: Function of parameters that returns {name: number}. It is compiled once.
+
+    Returns:
+        [{"part", and each number}]; the first part is none.
     """
     measure = jax.jit(measure)
-    return [
-        {"part": part} | {name: float(value) for name, value in measure(ablate(params, part and [part])).items()}
-        for part in [(), *parts(params)]
-    ]
+    with jax.default_matmul_precision("highest"):
+        return [
+            {"part": part} | {name: float(value) for name, value in measure(ablate(params, part and [part])).items()}
+            for part in [(), *parts(params)]
+        ]
 
 
 def _silence(attention, layer, head):

@@ -24,15 +24,12 @@ def margins(logits_BTV, truth_BT):
     return jnp.where(jnp.isfinite(logits_BTV).all(-1), margin_BT, limits.min)
 
 
-def part(margin_N=(), before=None):
-    """The tally of these margins, and of those that the tally `before` counts: a dict that JSON can hold."""
-    before = before or {"contexts": 0, "errors": 0, "smallest_margin": None}
-    least = [before["smallest_margin"], float(np.min(margin_N)) if len(margin_N) else None]
-    return {
-        "contexts": before["contexts"] + len(margin_N),
-        "errors": before["errors"] + int((np.asarray(margin_N) <= 0).sum()),
-        "smallest_margin": min((margin for margin in least if margin is not None), default=None),
-    }
+def part(margin_N: np.ndarray | tuple = (), before: dict | None = None) -> dict:
+    """Return the tally of these margins, and of those that the tally `before` counts; JSON can hold it."""
+    least = float(np.min(margin_N)) if len(margin_N) else None
+    errors = int((np.asarray(margin_N) <= 0).sum())
+    fresh = {"contexts": len(margin_N), "errors": errors, "smallest_margin": least}
+    return together([before, fresh]) if before else fresh
 
 
 def together(parts):

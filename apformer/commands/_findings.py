@@ -9,6 +9,7 @@ import fcntl
 import json
 from contextlib import suppress
 from dataclasses import asdict
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -145,16 +146,20 @@ def _result(path, settings, command, facts):
     return Finding(what, f"of the parameters of step {step:,}, member {member}")
 
 
-def _leftovers(path):
-    """What crashes and damage left, which is in nobody's way."""
-    found = []
-    for entry in sorted([*path.glob("*.tmp*"), *path.glob("checkpoints/*.tmp*")]):
-        found.append(Finding("leftover", f"{entry.relative_to(path)}, of a write that was cut short: delete it"))
-    for entry in sorted([*path.glob("checkpoints/*.corrupt"), *path.glob(f"checkpoints/{healing.RECOMPUTED}/*")]):
-        found.append(
-            Finding("leftover", f"{entry.relative_to(path)}, which is not used: delete it, or keep it to look into")
-        )
-    return found
+def _leftovers(path: Path) -> list[Finding]:
+    """Return a Finding of each file that crashes and damage left, which is in nobody's way."""
+    kinds = {
+        "of a write that was cut short: delete it": ("*.tmp*", "checkpoints/*.tmp*"),
+        "which is not used: delete it, or keep it to look into": (
+            "checkpoints/*.corrupt",
+            f"checkpoints/{healing.RECOMPUTED}/*",
+        ),
+    }
+    return [
+        Finding("leftover", f"{entry.relative_to(path)}, {what}")
+        for what, patterns in kinds.items()
+        for entry in sorted(entry for pattern in patterns for entry in path.glob(pattern))
+    ]
 
 
 def _lock(path):

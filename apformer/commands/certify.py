@@ -13,17 +13,16 @@ from tyro.conf import Positional
 
 from apformer import files, tasks
 from apformer.analysis.certificate import WORST
-from apformer.decoding.bind import bind
+from apformer.decoding.bind import bind_run
 from apformer.errors import CHECKPOINT, NOT_CERTIFIED, USAGE, UserError, typed
 from apformer.flags import parse
-from apformer.machine import compiler, devices, signals
+from apformer.machine import compiler, signals
 from apformer.proof import witness
 from apformer.report import progress, tables
 from apformer.runs import directory
 from apformer.runs.metrics import diverged, read_metrics
 from apformer.runs.provenance import digest, surroundings
 from apformer.runs.restore import load_described, load_params, load_settings
-from apformer.settings import architecture_of
 
 PATIENCE = 1800  # seconds that an enumeration may take unasked
 PARTIAL = "certificate.partial.json"
@@ -97,7 +96,7 @@ def certify_run(path, settings, member=None, patience=PATIENCE, step=None, hasty
     identity |= {"model": asdict(settings.model), "data": asdict(settings.data)}
     identity = json.loads(json.dumps(identity))  # as it is kept: JSON has no tuples
     work = Work(path, identity, patience, hasty)
-    model = bind(architecture_of(settings), params, settings.model, devices.mesh())
+    model = bind_run(settings, params)
     try:
         with work:
             result = enumerate_all(model, settings, work)
@@ -123,7 +122,7 @@ def check_run(path, settings, result, contexts):
     params = load_described(path, settings, result)
     if params is None:
         raise UserError(f"{path} was trained further while it was certified: certify it again", CHECKPOINT)
-    model = bind(architecture_of(settings), params, settings.model, devices.mesh())
+    model = bind_run(settings, params)
     found = witness.compare(model, settings, contexts)
     result = result | {"witnesses": [*result["witnesses"], *found]}
     # XLA's own ways were compared after some strings alone; the smallest margin is 100 times their difference at least.

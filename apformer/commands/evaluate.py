@@ -6,16 +6,14 @@ from dataclasses import dataclass
 from tyro.conf import Positional
 
 from apformer import files, tasks
-from apformer.decoding.bind import bind
+from apformer.decoding.bind import bind_run
 from apformer.errors import USAGE, UserError
 from apformer.flags import parse, require
-from apformer.machine import devices
 from apformer.report import architecture, figures, progress
 from apformer.runs import directory, language_model
 from apformer.runs.metrics import diverged, read_metrics, who_diverged
 from apformer.runs.provenance import digest
 from apformer.runs.restore import load_params, load_rows, load_settings
-from apformer.settings import architecture_of
 from apformer.tasks.text import corpus, folders, perplexity
 
 
@@ -86,7 +84,7 @@ def evaluate_run(path, settings, rows, member=None):
     """The Evaluation of a run's best checkpoint: writes evaluation.json, figures, and what else the task writes."""
     task = tasks.load(settings.task)
     params, step, member = load_params(path, settings, member)
-    model = bind(architecture_of(settings), params, settings.model, devices.mesh())
+    model = bind_run(settings, params)
     with progress.bar(desc="evaluate", leave=False) as bar:
         found = task.evaluate(model, settings, rows, progress.reporter(bar))
     found = found._replace(result={"step": step, "member": member, "parameters_sha256": digest(params)} | found.result)

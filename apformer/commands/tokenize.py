@@ -131,12 +131,12 @@ def _use(tokenizer, args):
     if args.decode is not None:
         text = tokenizer.decode(args.decode)
         return {"text": text}, [text]
-    if args.file is not None:
-        tokens = tokenizer.encode(corpus.read(args.file), allowed_special="all" if args.special_tokens else ()).tolist()
-        return {"tokens": tokens}, [_cut(tokens, tokenizer) if args.cut else " ".join(map(str, tokens))]
-    if args.text is None:
+    text = args.text if args.file is None else corpus.read(args.file)
+    if text is None:
         return {"vocab_size": tokenizer.vocab_size}, [f"{args.tokenizer}: {_what(tokenizer)}"]
-    tokens = tokenizer.encode(args.text, allowed_special="all" if args.special_tokens else ()).tolist()
+    tokens = tokenizer.encode(text, allowed_special="all" if args.special_tokens else ()).tolist()
+    if args.file is not None:
+        return {"tokens": tokens}, [_cut(tokens, tokenizer) if args.cut else " ".join(map(str, tokens))]
     pieces = [_shown(tokenizer, token) for token in tokens]
     found = {"tokens": tokens, "pieces": pieces}
     lines = [_cut(tokens, tokenizer), ""]

@@ -24,10 +24,10 @@ from apformer import files, tasks
 from apformer.commands import certify, evaluate, report
 from apformer.errors import DATA, USAGE, UserError, typed
 from apformer.formats import gpt2
-from apformer.machine import agreement, devices, processes
+from apformer.machine import devices, processes
 from apformer.report import progress, tables
 from apformer.runs import checkpoint, directory, healing, provenance, recipes, selection, settings_file
-from apformer.runs.fit import abstract_state, fit, initial_state, validation_loss
+from apformer.runs.fit import abstract_state, begin, fit, initial_state, validation_loss
 from apformer.runs.metrics import finite_mean, missing, note_missed, read_metrics, read_missed
 from apformer.runs.restore import load_params, load_rows, load_settings
 from apformer.tasks.text import folders
@@ -108,14 +108,7 @@ def _create(settings):
 def _describe(path, settings, rows, given=None):
     """config.json of a new run."""
     params, where = abstract_state(settings).params, settings.training
-    data = tasks.load(settings.task).describe(settings, rows)
-    agreement.agree("data", data)
-    config = settings_file.to_dict(settings) | {"versions": provenance.versions(), "data": data}
-    if given is not None:
-        config["init_from_sha256"] = provenance.digest(given)
-    files.write_json(path / "config.json", config)
-    for name, text in tasks.load(settings.task).files(rows).items():
-        files.write_text(path / name, text)
+    begin(path, settings, rows, None if given is None else {"init_from_sha256": provenance.digest(given)})
     count = sum(np.prod(leaf.shape[where.members > 1 :], dtype=int) for leaf in jax.tree.leaves(params))
     print(f"{path}: {count:,} parameters, {where.steps:,} steps", file=sys.stderr)
 

@@ -6,6 +6,7 @@ D, H, K, F, V are the axes of apformer/README.md.
 
 import textwrap
 from itertools import pairwise
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from apformer.report.figures import GREY, ORANGE, blank
@@ -22,6 +23,16 @@ COLOURS = {  # of boxes, by what they hold
     "norm": "#F7F3C6",
     "head": "#DCE5F2",
     "cell": "#D8F0E6",
+}
+ADDED = ("sinusoidal", "learned")  # positions that are added to the embedding
+NORMS = {"layer": "LayerNorm", "rms": "RMSNorm", "none": ""}
+USUAL = {"window": None, "attention_sink": False, "norm": "layer", "final_norm": False, "residual": True} | {
+    "feedforward": True,
+    "feedforward_norm": True,
+    "tie_embeddings": False,
+    "share_embeddings": False,
+    "scale_embedding": True,
+    "position": "none",
 }
 WIDTH, HEIGHT, GAP = 3.4, 0.62, 0.36  # of a box, and between two
 EQUATIONS = {
@@ -41,76 +52,65 @@ def pictures(settings: Settings) -> dict[str, "Figure"]:
 
 def decoder(cfg: Any) -> "Figure":
     """Draw the decoder-only transformer."""
-    figure, axes = _canvas(7.6)
-    column = _Column(axes, 0, "tokens")
+    cfg, column = _complete(cfg), _Column(_axes(7.6), 0, "tokens")
     _embed(column, cfg.vocab_size, cfg)
-    _stack(column, cfg, cfg.n_layers, [_self_attention(cfg, "masked "), *_feedforward(cfg)])
+    _stack(column, cfg, cfg.n_layers, [_self_attention(cfg, "masked ")])
     _read_out(column, cfg.vocab_size, cfg)
-    return _fit(figure, axes, (-3.4, 3.4), column.y)
+    return _fit(column, (-3.4, 3.4))
 
 
 def encoder_decoder(cfg: Any) -> "Figure":
     """Draw the encoder on the left, the decoder on the right, and an arrow where the decoder reads the source."""
-    figure, axes = _canvas(13.4)
+    cfg, axes = _complete(cfg), _axes(13.4)
     encoder, decoder = _Column(axes, -3.6, "source tokens"), _Column(axes, 3.6, "target tokens so far")
     _embed(encoder, cfg.source_vocab_size, cfg)
-    _stack(encoder, cfg, cfg.n_encoder_layers, [_self_attention(cfg, ""), *_feedforward(cfg)])
+    _stack(encoder, cfg, cfg.n_encoder_layers, [_self_attention(cfg, "")])
     _final_norm(encoder, cfg)
     rotary = ", rotary positions" if cfg.position == "rotary" else ""
     cross = f"cross-attention\n{_heads(cfg)}{rotary}, keys and values of the source"
-    sublayers = [_self_attention(cfg, "masked "), ("attention", cross), *_feedforward(cfg)]
     _embed(decoder, cfg.target_vocab_size, cfg)
-    _, reads, *_ = _stack(decoder, cfg, cfg.n_decoder_layers, sublayers)
+    _, reads, _ = _stack(decoder, cfg, cfg.n_decoder_layers, [_self_attention(cfg, "masked "), cross])
     above = encoder.y + 0.45
     axes.plot([encoder.x, encoder.x, 0, 0], [encoder.y, above, above, reads], color=ORANGE)
     _arrow(axes, (0, reads), (decoder.x - WIDTH / 2, reads), ORANGE)
     _read_out(decoder, cfg.target_vocab_size, cfg)
-    return _fit(figure, axes, (-7, 7), decoder.y)
+    return _fit(decoder, (-7, 7))
 
 
 def recurrent(cfg: Any) -> "Figure":
     """Draw three steps of a recurrent network side by side, and the equation of its cell."""
-    figure, axes = _canvas(12)
-    apart, lstm, top = 4.6, cfg.cell == "lstm", 0.0
+    cfg, axes, apart = _complete(cfg), _axes(12), 4.6
+    column, state = None, "$h$, $c$" if cfg.cell == "lstm" else "$h$"
     for k, (time, after) in enumerate(pairwise(("t-1", "t", "t+1", "t+2"))):
-        x = apart * k
-        column = _Column(axes, x, f"$x_{{{time}}}$")
-        column.box(f"token embedding\nV {cfg.vocab_size:,} → D {cfg.d_model}, times √D", "embedding")
+        column = _Column(axes, apart * k, f"$x_{{{time}}}$")
+        _embed(column, cfg.vocab_size, cfg)
         for layer in range(1, cfg.n_layers + 1):
-            y = column.box(f"{cfg.cell.upper()} cell, layer {layer}", "cell")
-            _arrow(axes, (x + WIDTH / 2, y), (x + apart - WIDTH / 2, y), ORANGE)
-            _words(axes, x + apart / 2, y + 0.18, "$h$, $c$" if lstm else "$h$", 10, ORANGE)
-            if k == 0:
-                _arrow(axes, (x - apart + WIDTH / 2 + 0.2, y), (x - WIDTH / 2, y), ORANGE)
+            y, right = column.box(f"{cfg.cell.upper()} cell, layer {layer}", "cell"), column.x + WIDTH / 2
+            for start in (right, right - apart)[: 1 + (k == 0)]:  # the first step has a state before it
+                _arrow(axes, (start, y), (start + apart - WIDTH, y), ORANGE)
+            _words(axes, column.x + apart / 2, y + 0.18, state, 10, ORANGE)
         _read_out(column, cfg.vocab_size, cfg, f"logits of $x_{{{after}}}$")
-        top = column.y
-    size = f"{cfg.n_layers} × {'2 × ' * lstm}{cfg.d_model}"
+    size = f"{cfg.n_layers} × {'2 × ' * (cfg.cell == 'lstm')}{cfg.d_model}"
     _words(axes, apart, -0.9, f"the same weights at every step; the state of a row has {size} numbers", 10)
     bottom = -1.35 - 0.28 * (EQUATIONS[cfg.cell].count("\n") + 1)
     _words(axes, apart, bottom, EQUATIONS[cfg.cell], 12)
-    return _fit(figure, axes, (-3.3, 2 * apart + 3.3), top, 2 * bottom + 1.2)
+    return _fit(column, (-3.3, 2 * apart + 3.3), 2 * bottom + 1.2)
 
 
 def word2vec(cfg: Any) -> "Figure":
     """Draw CBOW or skip-gram: two tables, and nothing between them but a mean."""
-    figure, axes = _canvas(9.5)
-    context, centre = [f"word t {offset}" for offset in ("- 2", "- 1", "+ 1", "+ 2")], ["word t"]
-    given, predicted = (context, centre) if cfg.variant == "cbow" else (centre, context)
-    column = _Column(axes, 0, "")
-    column.y = 0.89
-    for word, x in _beside(given):
-        _words(axes, x, 0, word, 10)
-        _arrow(axes, (x, 0.25), (0.35 * x, column.y))
-    column.box(f"table of vectors v\nV {cfg.vocab_size:,} → D {cfg.d_model}", "embedding", gap=0)
+    ends = ["words t - 2, t - 1, t + 1, t + 2", "word t"]
+    given, predicted = ends if cfg.variant == "cbow" else reversed(ends)
+    column = _Column(_axes(7.6), 0, given)
+    column.box(f"table of vectors v\nV {cfg.vocab_size:,} → D {cfg.d_model}", "embedding")
     if cfg.variant == "cbow":
         column.box("mean over the context", "norm")
     column.box(f"table of vectors u: u · h\nD {cfg.d_model} → V {cfg.vocab_size:,}", "head")
-    for word, x in _beside(predicted):
-        _arrow(axes, (0.35 * x, column.y), (x, column.y + 0.84))
-        _words(axes, x, column.y + 1.09, word, 10)
+    column.end(predicted)
     loss = "softmax over all words" if cfg.loss == "softmax" else f"against {cfg.negatives} words that are drawn"
-    _words(axes, 0, column.y + 1.69, f"loss: {loss}", 10)
-    return _fit(figure, axes, (-5, 5), column.y + 1.9)
+    _words(column.axes, 0, column.y + 0.3, f"loss: {loss}", 10)
+    column.y += 0.6
+    return _fit(column, (-3.4, 3.4))
 
 
 DRAWINGS = {"model": decoder, "seq2seq": encoder_decoder, "recurrent": recurrent, "word2vec": word2vec}
@@ -129,9 +129,8 @@ class _Column:
         self.y += by
 
     def box(self, text: str, kind: str, gap: float = GAP) -> float:
-        """Draw a box, if there is a gap with an arrow to it, and return the height of its middle."""
-        if gap:
-            self.rise(gap)
+        """Draw an arrow to a box, and return the height of its middle."""
+        self.rise(gap)
         middle = self.y + HEIGHT / 2
         _patch(self.axes, (self.x - WIDTH / 2, self.y, WIDTH, HEIGHT), 0.12, facecolor=COLOURS[kind])
         _words(self.axes, self.x, middle, text, 9)
@@ -147,55 +146,59 @@ class _Column:
         self.y += 0.32
         return middle
 
+    def end(self, text: str) -> None:
+        """Draw an arrow to a text."""
+        self.rise()
+        _words(self.axes, self.x, self.y + 0.24, text, 11)
+        self.y += 0.44
 
-def _self_attention(cfg: Any, masked: str) -> tuple[str, str]:
-    """Return the kind and the text of the box of self-attention."""
-    own = vars(cfg)
-    options = [_heads(cfg), f"window of {own.get('window')}" if own.get("window") else ""]
-    options.append(f"{cfg.position} positions" if cfg.position not in ("sinusoidal", "learned", "none") else "")
-    options += ["a sink" if own.get("attention_sink") else ""]
-    options += [f"{cfg.similarity} scores" if cfg.similarity != "scaled_dot" else ""]
-    return "attention", f"{masked}self-attention\n{textwrap.fill(', '.join(filter(None, options)), 46)}"
+
+def _complete(cfg: Any) -> SimpleNamespace:
+    """Return a Config with the usual values of fields that its model does not have."""
+    return SimpleNamespace(**USUAL | vars(cfg))
+
+
+def _self_attention(cfg: Any, masked: str) -> str:
+    """Return the text of the box of self-attention."""
+    options = {
+        _heads(cfg): True,
+        f"window of {cfg.window}": cfg.window,
+        f"{cfg.position} positions": cfg.position not in (*ADDED, "none"),
+        "a sink": cfg.attention_sink,
+        f"{cfg.similarity} scores": cfg.similarity != "scaled_dot",
+    }
+    there = ", ".join(option for option, is_there in options.items() if is_there)
+    return f"{masked}self-attention\n{textwrap.fill(there, 46)}"
 
 
 def _heads(cfg: Any) -> str:
     return f"{cfg.n_heads} {'heads' if cfg.n_heads > 1 else 'head'} of {cfg.d_model // cfg.n_heads}"
 
 
-def _feedforward(cfg: Any) -> list[tuple[str, str]]:
-    """Return the kind and the text of the box of the feed-forward network in a list, empty for a model without it."""
-    if not vars(cfg).get("feedforward", True):
-        return []
-    D, F = cfg.d_model, cfg.d_ff or 4 * cfg.d_model
-    return [("feedforward", f"feed-forward\nD {D} → F {F} → D {D}, {cfg.activation.replace('_', ' ')}")]
-
-
-def _norm(cfg: Any) -> str:
-    return {"layer": "LayerNorm", "rms": "RMSNorm", "none": ""}[vars(cfg).get("norm", "layer")]
-
-
 def _embed(column: _Column, vocab_size: int, cfg: Any) -> None:
     """Draw the token embedding, and positions where they are added to it."""
     scaled = ", times √D" if cfg.scale_embedding else ""
-    shared = ", one table for both sides" if vars(cfg).get("share_embeddings") else ""
+    shared = ", one table for both sides" if cfg.share_embeddings else ""
     column.box(f"token embedding{shared}\nV {vocab_size:,} → D {cfg.d_model}{scaled}", "embedding")
-    if cfg.position in ("sinusoidal", "learned"):
+    if cfg.position in ADDED:
         x, y = column.x, column.plus()
         _words(column.axes, x + 1.85, y, f"{cfg.position}\npositions", 9)
         _arrow(column.axes, (x + 1.1, y), (x + 0.16, y))
 
 
-def _stack(column: _Column, cfg: Any, n_layers: int, sublayers: list[tuple[str, str]]) -> list[float]:
-    """Draw a block in a frame, and return the height of each of its sub-layers."""
+def _stack(column: _Column, cfg: Any, n_layers: int, attentions: list[str]) -> list[float]:
+    """Draw a block in a frame, and return the height of each of its sub-layers: attentions and feed-forward."""
     axes, x, bottom, heights = column.axes, column.x, column.y + 0.3, []
-    for kind, text in sublayers:
-        branch, gap = column.y + 0.45, 0.75
-        norm = _norm(cfg) if kind != "feedforward" or vars(cfg).get("feedforward_norm", True) else ""
+    D, F = cfg.d_model, cfg.d_ff or 4 * cfg.d_model
+    feedforward = f"feed-forward\nD {D} → F {F} → D {D}, {cfg.activation.replace('_', ' ')}"
+    for text in [*attentions, feedforward][: None if cfg.feedforward else -1]:
+        branch, gap, is_attention = column.y + 0.45, 0.75, text is not feedforward
+        norm = NORMS[cfg.norm] if is_attention or cfg.feedforward_norm else ""
         if norm and cfg.norm_position == "pre":
             column.box(norm, "norm", gap)
             gap = GAP
-        heights.append(column.box(text, kind, gap))
-        if vars(cfg).get("residual", True):
+        heights.append(column.box(text, "attention" if is_attention else "feedforward", gap))
+        if cfg.residual:
             y, side = column.plus(), x + WIDTH / 2 + 0.45
             axes.plot([x, side, side], [branch, branch, y], color=GREY, linewidth=1)
             _arrow(axes, (side, y), (x + 0.16, y))
@@ -210,37 +213,31 @@ def _stack(column: _Column, cfg: Any, n_layers: int, sublayers: list[tuple[str, 
 
 
 def _final_norm(column: _Column, cfg: Any) -> None:
-    if vars(cfg).get("final_norm"):
-        column.box(_norm(cfg) or "LayerNorm", "norm")
+    if cfg.final_norm:
+        column.box(NORMS[cfg.norm] or "LayerNorm", "norm")
 
 
 def _read_out(column: _Column, vocab_size: int, cfg: Any, logits: str = "logits of the next token") -> None:
     """Draw the final norm and the output head."""
     _final_norm(column, cfg)
-    tied = "\nthe embedding table, transposed" if vars(cfg).get("tie_embeddings") else ""
+    tied = "\nthe embedding table, transposed" if cfg.tie_embeddings else ""
     column.box(f"linear D {cfg.d_model} → V {vocab_size:,}{tied}", "head")
-    column.rise()
-    _words(column.axes, column.x, column.y + 0.24, logits, 11)
-    column.y += 0.44
+    column.end(logits)
 
 
-def _canvas(width: float) -> tuple["Figure", "Axes"]:
-    figure = blank(width, 6, layout=None)
-    return figure, figure.add_axes((0, 0, 1, 1))
+def _axes(width: float) -> "Axes":
+    """Return the axes that fill a figure of a width in inches."""
+    return blank(width, 6, layout=None).add_axes((0, 0, 1, 1))
 
 
-def _fit(figure: "Figure", axes: "Axes", across: tuple[float, float], top: float, bottom: float = -0.4) -> "Figure":
-    """Make the figure as high as its content, so that a unit is as long upwards as across."""
-    axes.set(xlim=across, ylim=(bottom, top))
-    axes.set_axis_off()
+def _fit(column: _Column, across: tuple[float, float], bottom: float = -0.4) -> "Figure":
+    """Return the figure, as high as a column, so that a unit is as long upwards as across."""
+    column.axes.set(xlim=across, ylim=(bottom, column.y))
+    column.axes.set_axis_off()
+    figure = column.axes.figure
     width = figure.get_size_inches()[0]
-    figure.set_size_inches(width, width * (top - bottom) / (across[1] - across[0]))
+    figure.set_size_inches(width, width * (column.y - bottom) / (across[1] - across[0]))
     return figure
-
-
-def _beside(words: list[str]) -> list[tuple[str, float]]:
-    """Return each word with its place from left to right, the middle at 0."""
-    return [(word, 2.4 * (k - (len(words) - 1) / 2)) for k, word in enumerate(words)]
 
 
 def _patch(axes: "Axes", box: tuple[float, float, float, float], rounding: float, **style: Any) -> None:

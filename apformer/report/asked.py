@@ -3,14 +3,13 @@
 The rows are few enough for the page to ask them again at once, by the same measure, when its reader switches parts off.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import jax
 import numpy as np
 
-from apformer.analysis import ablate
 from apformer.settings import Settings
 
 ROWS, TOKENS = 64, 4096  # of held-out rows: at most
@@ -34,21 +33,6 @@ def exactly(settings: Settings) -> Settings:
     return replace(settings, training=replace(settings.training, compute_dtype="float32"))
 
 
-def drops(params: dict, measure: Callable[[dict], dict]) -> list[dict]:
-    """Measure the model, and the model without each of its parts.
-
-    Args:
-        params: Parameters of the model.
-        measure: Function of parameters that returns {"loss"} or {"loss", "exact"}.
-    """
-
-    def precise(params: dict) -> dict:
-        with jax.default_matmul_precision("highest"):
-            return measure(params)
-
-    return ablate.drops(params, precise)
-
-
 def probe(batch: Any, term_BT: np.ndarray | None = None) -> dict[str, list | None]:
     """Return the rows that the page asks again.
 
@@ -59,12 +43,3 @@ def probe(batch: Any, term_BT: np.ndarray | None = None) -> dict[str, list | Non
     """
     terms = None if term_BT is None else np.where((batch.weights_BT > 0) & (term_BT >= 2), term_BT, -1).tolist()
     return {"tokens": batch.tokens_BT.tolist(), "weights": batch.weights_BT.astype(float).tolist(), "terms": terms}
-
-
-def first_terms(batch: Any, decode: Callable[[np.ndarray], str], count: int = 3) -> list[str]:
-    """Return the first terms of some rows, those with room to go on first."""
-    lengths_B = np.max(np.where(batch.weights_BT > 0, np.arange(1, batch.tokens_BT.shape[1] + 1), 0), axis=1)
-    lines = (decode(tokens_T[:length]) for tokens_T, length in zip(batch.tokens_BT, lengths_B, strict=True))
-    found = [terms[:count] for terms in map(str.split, lines) if len(terms) >= count]
-    found.sort(key=lambda terms: abs(int(terms[-1]) - int(terms[0])) > 10 ** len(terms[0]) // 4)
-    return [" ".join(terms) for terms in found[:EXAMPLES]]

@@ -5,6 +5,7 @@ imported when the first figure is made. Colours are from Okabe and Ito's palette
 """
 
 import textwrap
+from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -72,7 +73,7 @@ def accuracy_by_position(evaluation: dict) -> "Figure":
     groups = [group for group in evaluation["by_position"] if group["count"]]
     figure, (axes,) = panels("Accuracy by position")
     for mode, (label, colour, width) in MODES.items():
-        _shares(axes, groups, "term", mode, label, colour, width)
+        draw_shares(axes, groups, "term", mode, label, colour, width)
     axes.set(xlabel="term of the sequence (the first two are given)")
     legend(axes)
     return figure
@@ -90,24 +91,6 @@ def accuracy_by(evaluation: dict, by: str) -> "Figure":
     axes.set_xticks(x, [f"{name}\n({g['count']:,})" for name, g in zip(names, groups, strict=True)], fontsize=8)
     what = {"difference": "difference between neighbours", "carries": "carries or borrows since the term before"}[by]
     axes.set(xlabel=f"{what} (number of terms)")
-    legend(axes)
-    return figure
-
-
-def accuracy_by_width(evaluation: dict) -> "Figure":
-    """Draw the share of terms exactly right, free-running, by their number of digits.
-
-    Args:
-        evaluation: Has trained_digits and widths, a list of {"rows", "digits", "free_running"}.
-    """
-    figure, (axes,) = panels("Accuracy by width")
-    kinds = dict.fromkeys(suite["rows"] for suite in evaluation["widths"])
-    # Where lines are equal, a thin one shows on a wide one.
-    for kind, colour, width in zip(kinds, (SKY, BLUE, ORANGE), (6, 3, 1), strict=False):
-        suites = [suite for suite in evaluation["widths"] if suite["rows"] == kind]
-        _shares(axes, suites, "digits", "free_running", kind, colour, width)
-    axes.axvline(evaluation["trained_digits"], color=GREY, linestyle="--", label="trained up to here")
-    axes.set(xlabel="digits of a term", xlim=(0, None))
     legend(axes)
     return figure
 
@@ -159,18 +142,15 @@ def sweep(rows: list[tuple]) -> "Figure":
     return figure
 
 
-def losses(curves: list[tuple[str, list[tuple[int, np.ndarray]]]]) -> "Figure":
+def losses(curves: list[tuple[str, list[tuple]]]) -> "Figure":
     """Draw the validation loss of each combination over the steps: the median of its members, in a band of them all.
 
     Args:
         curves: Pairs of a name and [(step, loss of each member)].
     """
     figure, (axes,) = panels("Validation loss")
-    axes.set_prop_cycle(color=(BLUE, ORANGE, SKY, GREY))
-    for name, curve in curves:
-        steps, loss_SM = [step for step, _ in curve], np.array([loss_M for _, loss_M in curve])
-        (line,) = axes.plot(steps, np.median(loss_SM, axis=1), marker="o", markersize=3, linewidth=1.3, label=name)
-        axes.fill_between(steps, loss_SM.min(1), loss_SM.max(1), color=line.get_color(), alpha=0.2, linewidth=0)
+    for (name, points), colour in zip(curves, cycle((BLUE, ORANGE, SKY, GREY))):
+        _band(axes, points, colour, label=name, marker="o", markersize=3)
     axes.set(xlabel="step", ylabel="loss (nats, log scale)")
     _log_axis(axes)
     axes.legend(frameon=False, fontsize=8)
@@ -192,12 +172,9 @@ def words(names: list[str], place_V2: np.ndarray, shares: list[float], marked: i
 
 def _learning(axes: "Axes", y: int, exact: list[tuple]) -> None:
     """Draw exact match over the steps as a curve from y + 0.4 (none) up to y - 0.4 (all)."""
-    steps = [step for step, _ in exact]
-    height_SM = y + 0.4 - 0.8 * np.array([exact_M for _, exact_M in exact], float)
-    axes.hlines((y - 0.4, y + 0.4), 0, max(steps), color="#DDDDDD", linewidth=0.8)
-    if height_SM.shape[1] > 1:
-        axes.fill_between(steps, height_SM.min(1), height_SM.max(1), color=BLUE, alpha=0.25, linewidth=0)
-    axes.plot(steps, np.median(height_SM, axis=1), color=BLUE, linewidth=1.3, marker="o", markersize=2)
+    axes.hlines((y - 0.4, y + 0.4), 0, exact[-1][0], color="#DDDDDD", linewidth=0.8)
+    heights = [(step, y + 0.4 - 0.8 * np.asarray(exact_M)) for step, exact_M in exact]
+    _band(axes, heights, BLUE, marker="o", markersize=2)
 
 
 def _dots(axes: "Axes", y: int, measured: list[Any]) -> None:
@@ -226,19 +203,25 @@ def panels(title: str, rows: int = 1, height: float = 3.8) -> tuple["Figure", np
 
 
 def _curve(axes: "Axes", records: list[dict], name: str, label: str, colour: str, **style: Any) -> None:
-    # None, in place of a number or of one member's, stands for what was not finite.
-    measured = [(record["step"], np.atleast_1d(np.asarray(record.get(name), float))) for record in records]
-    finite = [(step, values[np.isfinite(values)]) for step, values in measured if np.isfinite(values).any()]
+    """Draw the numbers of this name over the steps; None, in place of a number, stands for what was not finite."""
+    scale = 100 if name.endswith("exact") else 1
+    points = [(record["step"], scale * np.asarray(record.get(name), float)) for record in records]
+    _band(axes, points, colour, label=label, **style)
+
+
+def _band(axes: "Axes", points: list[tuple[int, np.ndarray]], colour: str, **style: Any) -> None:
+    """Draw the median of the finite values at each step as a line, in a band from least to greatest."""
+    finite = [(step, values[np.isfinite(values)]) for step, values in points if np.isfinite(values).any()]
     if not finite:
         return
-    steps, scale = [step for step, _ in finite], 100 if name.endswith("exact") else 1
-    low, middle, high = ([scale * value(values) for _, values in finite] for value in (np.min, np.median, np.max))
+    steps = [step for step, _ in finite]
+    low, middle, high = ([value(values) for _, values in finite] for value in (np.min, np.median, np.max))
     if low != high:
         axes.fill_between(steps, low, high, color=colour, alpha=0.2, linewidth=0)
-    axes.plot(steps, middle, color=colour, linewidth=1.3, label=label, **style)
+    axes.plot(steps, middle, color=colour, linewidth=1.3, **style)
 
 
-def _shares(axes: "Axes", groups: list[dict], x: str, y: str, label: str, colour: str, width: float) -> None:
+def draw_shares(axes: "Axes", groups: list[dict], x: str, y: str, label: str, colour: str, width: float) -> None:
     """Draw a line of shares in percent."""
     xs, ys = [group[x] for group in groups], [100 * group[y] for group in groups]
     axes.plot(xs, ys, color=colour, linewidth=width, marker="o", markersize=width + 1.5, label=label)

@@ -105,8 +105,7 @@ def lines(
     mean: float | None = None,
 ) -> dict:
     """Return curves. series: {name: a value at each of `at`}. counts: how many items each value is the mean of."""
-    told = {"kind": "lines", "title": title, "x": x, "y": y, "at": list(at), "counts": counts}
-    return told | {"series": series, "share": share, "mean": mean}
+    return locals() | {"kind": "lines", "at": list(at)}
 
 
 def bars(title: str, unit: str, series: Sequence[str], groups: Iterable[tuple], *, points: bool = False) -> dict:
@@ -125,7 +124,7 @@ def bars(title: str, unit: str, series: Sequence[str], groups: Iterable[tuple], 
 
 def table(title: str, head: list[str], rows: list[list], unit: str = "") -> dict:
     """Return a table. rows: lists of cells, see `cell`; the first cell of a row names it."""
-    return {"kind": "table", "title": title, "unit": unit, "head": head, "rows": rows}
+    return locals() | {"kind": "table"}
 
 
 def differences(firsts: list[tuple], differences: list[tuple], cells: list[list[dict]]) -> dict:
@@ -136,7 +135,7 @@ def differences(firsts: list[tuple], differences: list[tuple], cells: list[list[
         differences: (low, high) of each column.
         cells: Rows of {"count", "share"}.
     """
-    return {"kind": "differences", "firsts": firsts, "differences": differences, "cells": cells}
+    return locals() | {"kind": "differences"}
 
 
 def listing(
@@ -158,7 +157,7 @@ def listing(
         groups: {a way to group: the group of each row}.
         none: What is said where there are no rows.
     """
-    return {"title": title, "lead": lead, "head": head, "rows": rows, "groups": groups or {}, "none": none}
+    return locals() | {"groups": groups or {}}
 
 
 def cell(*pieces: str | tuple[str, bool], code: bool = False, play: str | None = None) -> dict:

@@ -14,13 +14,10 @@ VALIDATION = "Loss of the validation rows in nats, and the share that is exactly
 
 def by_combination(members: list[dict]) -> list[tuple[Any, list[dict]]]:
     """Return [(combination, its records)], in the order in which combinations first appear."""
-    groups: list[tuple[Any, list[dict]]] = []
+    groups: dict[str, list[dict]] = {}
     for record in members:
-        found = next((group for combination, group in groups if combination == record["combination"]), None)
-        if found is None:
-            groups.append((record["combination"], found := []))
-        found.append(record)
-    return groups
+        groups.setdefault(str(record["combination"]), []).append(record)
+    return [(records[0]["combination"], records) for records in groups.values()]
 
 
 def sweep(members: list[dict], name: Callable[[dict], str], command: str) -> str:

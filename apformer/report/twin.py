@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-TABLES = {"model": (), "recurrent": (), "seq2seq": ("encoder",)}  # the side that has the embedding, by architecture
+RUNS = ["model", "recurrent", "seq2seq"]  # architectures
 
 KNOWN = {  # the choices of a Config that the script knows
     "position": ("sinusoidal", "learned", "rotary", "alibi", "relative", "none"),
@@ -23,7 +23,7 @@ KNOWN = {  # the choices of a Config that the script knows
 
 def refusal(architecture: str, cfg: Any) -> str | None:
     """Return the sentence that says why the page cannot run a model; None if it can."""
-    if architecture not in TABLES:
+    if architecture not in RUNS:
         return f"This page cannot run a model of the architecture {architecture}."
     for name, known in KNOWN.items():
         if hasattr(cfg, name) and getattr(cfg, name) not in known:
@@ -33,8 +33,4 @@ def refusal(architecture: str, cfg: Any) -> str | None:
 
 def embedding(architecture: str, params: dict) -> np.ndarray | None:
     """Return the embedding table (V, D) of a model; None of an architecture that the page does not know."""
-    if architecture not in TABLES:
-        return None
-    for side in TABLES[architecture]:
-        params = params[side]
-    return params["embedding"]["table"]
+    return params.get("encoder", params)["embedding"]["table"] if architecture in RUNS else None

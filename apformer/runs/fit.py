@@ -8,6 +8,8 @@ import sys
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache, partial
+from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,12 +18,24 @@ import numpy as np
 from apformer import files, tasks, train
 from apformer.errors import typed
 from apformer.machine import agreement, devices, processes, signals
-from apformer.runs import checkpoint, selection
+from apformer.runs import checkpoint, provenance, selection, settings_file
 from apformer.runs.feed import Feeding
 from apformer.runs.metrics import Log, finite_mean, read_metrics, read_missed
 from apformer.runs.selection import PROVEN, score, validation
+from apformer.settings import Settings
 
 ANEW = 2  # besides False and True
+
+
+def begin(path: Path, settings: Settings, rows: Any, more: dict | None = None) -> None:
+    """Write config.json of a new run, with `more`, and the files of its task."""
+    task = tasks.load(settings.task)
+    data = task.describe(settings, rows)
+    agreement.agree("data", data)
+    config = settings_file.to_dict(settings) | {"versions": provenance.versions(), "data": data}
+    files.write_json(path / "config.json", config | (more or {}))
+    for name, text in task.files(rows).items():
+        files.write_text(path / name, text)
 
 
 def initial_state(settings, given=None):

@@ -6,25 +6,33 @@ import math
 from apformer import tasks
 from apformer.errors import USAGE, UserError
 from apformer.flags import require
-from apformer.settings import architecture_of
+from apformer.settings import Settings, architecture_of
+
+WHOLE, FROM_ZERO = (1, 2**31, "1 to 2147483647"), (0, 2**31, "0 to 2147483647")
+SHARE, ABOVE_ZERO = (0, 1, "at least 0 and less than 1"), math.ulp(0)
+RANGES = {  # of training and optimizer: least, the end that is too large, and what fits
+    **dict.fromkeys(("steps", "batch_size", "accumulate", "members", "log_every", "save_every"), WHOLE),
+    **dict.fromkeys(("keep", "average", "muon_every"), WHOLE),
+    **dict.fromkeys(("patience", "warmup_steps"), FROM_ZERO),
+    **dict.fromkeys(("ema", "beta1", "beta2"), SHARE),
+    "learning_rate": (ABOVE_ZERO, 10, "more than 0 and less than 10"),
+    "weight_decay": (0, 10, "at least 0 and less than 10"),
+    "max_grad_norm": (ABOVE_ZERO, math.inf, "more than 0"),
+}
 
 
-def check(settings):
-    """Refuse settings that no run can follow. Raises UserError (exit USAGE) that names the flag and what fits."""
+def check(settings: Settings) -> None:
+    """Refuse settings that no run can follow.
+
+    Raises:
+        UserError: Exit code USAGE; it names the flag and what fits.
+    """
     run, rule = settings.training, settings.optimizer
-    for flag in ("steps", "batch_size", "accumulate", "members", "log_every", "save_every", "keep", "average"):
-        require(flag, 1 <= getattr(run, flag) < 2**31, run, "1 to 2147483647")
+    for flag, (least, end, fits) in RANGES.items():
+        part = run if hasattr(run, flag) else rule
+        require(flag, least <= getattr(part, flag) < end, part, fits)
     require("seed", 0 <= run.seed <= 2**31 - run.members, run, f"0 to {2**31 - run.members}")
-    require("patience", 0 <= run.patience < 2**31, run, "0 to 2147483647")
-    require("ema", 0 <= run.ema < 1, run, "at least 0 and less than 1")
-    require("warmup_steps", 0 <= rule.warmup_steps < 2**31, rule, "0 to 2147483647")
-    require("learning_rate", 0 < rule.learning_rate < 10, rule, "more than 0 and less than 10")
     require("min_lr", 0 <= rule.min_lr <= rule.learning_rate, rule, f"0 to --learning_rate, {rule.learning_rate}")
-    require("weight_decay", 0 <= rule.weight_decay < 10, rule, "at least 0 and less than 10")
-    require("muon_every", 1 <= rule.muon_every < 2**31, rule, "1 to 2147483647")
-    require("beta1", 0 <= rule.beta1 < 1, rule, "at least 0 and less than 1")
-    require("beta2", 0 <= rule.beta2 < 1, rule, "at least 0 and less than 1")
-    require("max_grad_norm", 0 < rule.max_grad_norm < math.inf, rule, "more than 0")
     if run.save_every % run.log_every:
         fits = math.gcd(run.save_every, run.log_every)
         fault = f"--save_every {run.save_every} is no multiple of --log_every {run.log_every}"

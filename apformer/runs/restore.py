@@ -7,13 +7,12 @@ import jax
 import numpy as np
 
 from apformer import tasks, train
-from apformer.decoding.bind import Model, bind
+from apformer.decoding.bind import Model, bind_run
 from apformer.errors import CHECKPOINT, DATA, NON_FINITE, USAGE, UserError
-from apformer.machine import devices
 from apformer.runs import checkpoint, directory, selection, settings_file
 from apformer.runs.fit import abstract_state
 from apformer.runs.provenance import digest
-from apformer.settings import Settings, architecture_of
+from apformer.settings import Settings
 
 
 class Run(NamedTuple):
@@ -37,7 +36,7 @@ def load(run=None, member=None, step=None):
     path = directory.find(run)
     settings = load_settings(path)
     params, step, member = load_params(path, settings, member, step)
-    model = bind(architecture_of(settings), params, settings.model, devices.mesh())
+    model = bind_run(settings, params)
     return Run(path, tasks.load(settings.task), settings, params, model, step, member)
 
 

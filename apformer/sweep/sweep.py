@@ -33,8 +33,8 @@ import numpy as np
 from apformer import files, tasks
 from apformer.errors import CHECKPOINT, NON_FINITE, USAGE, UserError
 from apformer.report import figures, progress, tables
-from apformer.runs import checkpoint, directory, healing, provenance, recipes, selection, settings_file
-from apformer.runs.fit import abstract_state, fit, initial_state
+from apformer.runs import checkpoint, directory, healing, provenance, recipes, selection
+from apformer.runs.fit import abstract_state, begin, fit, initial_state
 from apformer.runs.metrics import read_metrics
 from apformer.runs.restore import load_rows, load_settings
 from apformer.sweep.grid import PROGRAM, Program, command, name, programs, read
@@ -110,34 +110,26 @@ def _run(path, program, result):
     return list(dict.fromkeys(name(record["combination"]) for record in mine))
 
 
-def _measure(path, program, result, done, certify):
+def _measure(path: Path, program: Program, result: dict, done: set[int], certify: bool) -> None:
     """Train all members of a program, and put a record of each that is not `done` into sweep.json."""
-    members = program.joint.training.members
+    settings, members = program.joint, program.joint.training.members
     state, rows = train(path / program.folder, program)
-    params_M = trained(state) if members > 1 else jax.tree.map(lambda leaf: leaf[None], trained(state))
-    begun, suites, metrics = time.perf_counter(), _suites(program), read_metrics(path / program.folder)
-    asked = suites.suites(program.joint, rows) if suites else {}
-    found = {key: suite and suites.measure(suite, params_M, program.joint) for key, suite in asked.items()}
-    seconds = (_seconds(metrics) + time.perf_counter() - begun) / members
-    told = {key: metrics[-1][f"validation_{key}"] for key in ("loss", "exact") if f"validation_{key}" in metrics[-1]}
-    last = {key: np.atleast_1d(np.asarray(values, float)) for key, values in told.items()}
-    finite_M = np.isfinite(last["loss"])
+    params_M, metrics = trained(state), read_metrics(path / program.folder)
+    suites = getattr(tasks.load(settings.task), "suites", None)
+    suite_rows = suites.suites(settings, rows) if suites else {}
+    last = {key: metrics[-1].get(f"validation_{key}") for key in ("loss", "exact")}
+    last = {key: np.ravel(np.asarray(values, float)) for key, values in last.items() if values is not None}
     for member in progress.bar(sorted({*range(members)} - done), desc="certify", unit="member", leave=False):
-        begun, measured = time.perf_counter(), {}
-        if finite_M[member]:
-            params = jax.tree.map(lambda leaf_M, k=member: leaf_M[k], params_M)
-            shares = {key: measured and measured[member] for key, measured in found.items()}
-            validation = {key: float(values[member]) for key, values in last.items()}
-            measured = {"suites": shares, "validation": validation}
-            measured |= _certificate(program, member, params, shares, certify)
-        record = _record(program, member, failed=not finite_M[member])
-        result["members"].append(record | measured | {"seconds": round(seconds + time.perf_counter() - begun, 1)})
+        begun, measured, failed = time.perf_counter(), {}, not np.isfinite(last["loss"][member])
+        if not failed:
+            params = params_M if members == 1 else jax.tree.map(lambda leaf_M, k=member: leaf_M[k], params_M)
+            shares = {key: suite and suites.measure(suite, params, settings) for key, suite in suite_rows.items()}
+            measured = {"suites": shares, "validation": {key: float(values[member]) for key, values in last.items()}}
+            if certify and suites:
+                measured |= _certificate(program, member, params, shares, suites)
+        seconds = _seconds(metrics) / members + time.perf_counter() - begun
+        result["members"].append(_record(program, member, failed) | measured | {"seconds": round(seconds, 1)})
         files.write_json(path / "sweep.json", result)
-
-
-def _suites(program: Program) -> ModuleType | None:
-    """Return the module that measures suites of rows of the task; None if the task has no suites."""
-    return getattr(tasks.load(program.joint.task), "suites", None)
 
 
 def population(settings_H):
@@ -164,13 +156,8 @@ def train(path, program):
             healing.heal(path, settings, rows, abstract, start)
             step, state = checkpoint.load(path / "checkpoints", abstract)
         else:
-            task = tasks.load(settings.task)
-            (_, rows), step, state = task.load(settings), 0, start()
-            data = task.describe(settings, rows)
-            config = settings_file.to_dict(settings) | {"versions": provenance.versions(), "data": data}
-            files.write_json(path / "config.json", config)
-            for file, text in task.files(rows).items():
-                files.write_text(path / file, text)
+            (_, rows), step, state = tasks.load(settings.task).load(settings), 0, start()
+            begin(path, settings, rows)
         healing.forget_after(path, step)
         return fit(path, settings, rows, state), rows
 
@@ -195,11 +182,11 @@ def _record(program, member, failed):
     }
 
 
-def _certificate(program, member, params, shares, certify):
-    """What the enumeration of all contexts says of one member; {"certified": None} where it is not asked."""
-    settings, suites = program.settings[member // program.settings[0].training.members], _suites(program)
-    if not certify or suites is None or not suites.can_enumerate(settings):
-        return {"certified": None}
+def _certificate(program: Program, member: int, params: dict, shares: dict, suites: ModuleType) -> dict:
+    """Return the result of the enumeration of all contexts for a member; {} where they are too many to ask."""
+    settings = program.settings[member // program.settings[0].training.members]
+    if not suites.can_enumerate(settings):
+        return {}
     if shares["in distribution"] and shares["in distribution"]["teacher_forced"] < 1:
         return {"certified": False}  # a wrong term says as much as all contexts would, and sooner
     return suites.certificate(params, settings)
@@ -225,11 +212,9 @@ def _report(path, result):
 
 def _figure(path: Path, trained: list[dict]) -> "Figure":
     """Return the figure of the members that did not fail: their suites, or how their validation loss fell."""
-    suites, rows = trained[0]["suites"], []
+    key, rows = "exact" if trained[0]["suites"] else "validation_loss", []
     for combination, records in tables.by_combination(trained):
         members, metrics = [record["member"] for record in records], read_metrics(path / records[0]["folder"])
-        key = "exact" if suites else "validation_loss"
-        lines = [(line["step"], line[key]) for line in metrics if line.get(key) is not None]
-        curve = [(step, np.atleast_1d(np.asarray(values, float))[members]) for step, values in lines]
+        curve = [(line["step"], np.ravel(np.asarray(line[key], float))[members]) for line in metrics if key in line]
         rows.append((name(combination), curve, [record["suites"] for record in records]))
-    return figures.sweep(rows) if suites else figures.losses([row[:2] for row in rows])
+    return figures.sweep(rows) if key == "exact" else figures.losses([row[:2] for row in rows])

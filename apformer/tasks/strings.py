@@ -20,6 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from apformer import loss, tasks
+from apformer.analysis import ablate
 from apformer.decoding.bind import Model
 from apformer.decoding.generate import generate, pad_prompts
 from apformer.errors import DATA, USAGE, UserError
@@ -40,6 +41,7 @@ TEST_KEY, VALIDATION_KEY = 1, 2  # the same rows for every seed
 VALIDATION_ROWS = 1024
 ROWS = 1024  # that are measured at once
 ERRORS = 100  # wrong strings that the evaluation keeps
+NAMES = ("given", "expected", "predicted")  # texts of a wrong string
 
 
 @dataclass(frozen=True)
@@ -69,32 +71,28 @@ def evaluate(model: Model, settings: Settings, rows: None, progress: Callable[[i
     Each character is predicted after the true ones. A string that is right so is also what greedy decoding writes.
     """
     count, vocabulary = settings.options.test_sequences, _vocabulary(settings)
-    batch = jax.device_get(_draw(settings, TEST_KEY, count))
-    counts_BT, nats, right_B, errors = batch.weights_BT > 0, 0.0, np.zeros(count, bool), []
+    batch, parts = jax.device_get(_draw(settings, TEST_KEY, count)), []
     for start in range(0, count, ROWS):
-        part = jax.tree.map(lambda leaf, start=start: leaf[start : start + ROWS], batch)
-        nats_B, predicted_BT, right = jax.device_get(_measure(model, part))
-        nats, right_B[start : start + ROWS] = nats + float(nats_B.sum()), right
-        for b in np.flatnonzero(~right)[: ERRORS - len(errors)]:
-            first, last = np.flatnonzero(counts_BT[start + b])[[0, -1]]
-            expected, predicted = part.tokens_BT[b, first : last + 1], predicted_BT[b, first - 1 : last]
-            texts = [_text(tokens, vocabulary) for tokens in (part.tokens_BT[b, :first], expected, predicted)]
-            errors.append(dict(zip(("given", "expected", "predicted"), texts, strict=True)))
+        rows_of_part = jax.tree.map(lambda leaf, start=start: leaf[start : start + ROWS], batch)
+        parts.append(jax.device_get(_measure(model, rows_of_part)))
         progress(min(start + ROWS, count), count)
+    nats_B, predicted_BT, right_B = map(np.concatenate, zip(*parts, strict=True))
+    counts_BT, errors = batch.weights_BT > 0, []
+    for b in np.flatnonzero(~right_B)[:ERRORS]:
+        first, last = np.flatnonzero(counts_BT[b])[[0, -1]]
+        texts = batch.tokens_BT[b, :first], batch.tokens_BT[b, first : last + 1], predicted_BT[b, first - 1 : last]
+        errors.append({name: _text(text, vocabulary) for name, text in zip(NAMES, texts, strict=True)})
     length_B = counts_BT.sum(1)
+    groups = {int(length): right_B[length_B == length] for length in np.unique(length_B)}
     result = {
         "strings": count,
-        "loss": nats / float(counts_BT.sum()),
+        "loss": float(nats_B.sum() / counts_BT.sum()),
         "exact": float(right_B.mean()),
-        "by_length": [
-            {"length": int(n), "count": int((length_B == n).sum()), "exact": float(right_B[length_B == n].mean())}
-            for n in np.unique(length_B)
-        ],
+        "by_length": [{"length": n, "count": len(g), "exact": float(g.mean())} for n, g in groups.items()],
         "errors": errors,
     }
     lines = [["characters to predict", "count", "exactly right"]]
-    lines += [[str(g["length"]), f"{g['count']:,}", tables.percent(g["exact"])] for g in result["by_length"]]
-    lines.append(["all strings", f"{count:,}", tables.percent(result["exact"])])
+    lines += [[str(n), f"{len(g):,}", tables.percent(g.mean())] for n, g in (groups | {"all strings": right_B}).items()]
     head = f"{count:,} strings drawn afresh: {result['loss']:.4f} nats per character"
     figures = attention.pictures(settings, model.params, batch, [*vocabulary])
     return tasks.Evaluation(result, "\n".join([head, "", *tables.columns(lines)]), figures)
@@ -123,7 +121,7 @@ def page(settings: Settings, rows: None, params: Any, evaluation: dict | None, p
     examples = asked.spread([_prompt(batch, b, vocabulary) for b in range(len(batch.tokens_BT))], asked.EXAMPLES)
     return shown | {
         "probe": asked.probe(batch, np.where(batch.weights_BT > 0, 2, 0)),
-        "ablation": asked.drops(params, lambda params: loss_fn(params, batch, None)[1]),
+        "ablation": ablate.drops(params, lambda params: loss_fn(params, batch, None)[1]),
         "examples": examples,
     }
 

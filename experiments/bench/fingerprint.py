@@ -3,8 +3,8 @@
     python experiments/bench/fingerprint.py before.json                 in one version
     python experiments/bench/fingerprint.py after.json before.json      in the other: prints what differs
 
-A change that only moves code leaves every hash as it is. Hashes depend on the processor and on the version of jaxlib,
-so they are compared, and not kept.
+The recipe `digits` is the laboratory's: `pip install -e experiments/lab`. A change that only moves code leaves every
+hash as it is. Hashes depend on the processor and on the version of jaxlib, so they are compared, and not kept.
 """
 
 import hashlib

@@ -34,11 +34,12 @@ class Window:
     """Measurements of each, of which the median is printed."""
 
 
-def measure(T, plain, turns):
-    """(seconds of one gradient, bytes of its intermediate results) for a row of T tokens."""
+def measure(T: int, square: bool, turns: int) -> tuple[float, int]:
+    """Return the seconds of one gradient and the bytes of its intermediate results, for a row of T tokens."""
 
     def loss(params, tokens_BT):
-        logits_BTV = model.apply(params, tokens_BT[:, :-1], CFG, plain=plain)
+        positions_BT = jnp.arange(T)[None] if square else None  # with positions given, attention is the masked square
+        logits_BTV = model.apply(params, tokens_BT[:, :-1], CFG, positions_BT=positions_BT)
         return cross_entropy(logits_BTV, tokens_BT[:, 1:], jnp.ones((1, T)))
 
     params = jax.jit(model.init, static_argnums=1)(jax.random.key(0), CFG)

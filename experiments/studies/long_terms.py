@@ -33,7 +33,7 @@ class LongTerms:
     """Continue terms of very many digits with a trained run, free-running, and count what is wrong."""
 
     run: Positional[str | None] = None
-    """Run directory, of --recipe digits. The default is the latest run."""
+    """Run directory, of --recipe digits of the laboratory (apformer_lab). The default is the latest run."""
     digits: tuple[int, ...] = (1_000, 10_000, 100_000)
     """Digits of a term."""
     terms: int = 2

@@ -42,7 +42,7 @@ class ManyTerms:
     """Ask trained runs for many terms of many digits, and count what is wrong."""
 
     run: Positional[tuple[str, ...]]
-    """Run directories, of --recipe digits."""
+    """Run directories, of --recipe digits of the laboratory."""
     digits: tuple[int, ...] = (64, 1_000)
     """Digits of a term."""
     terms: int = 10_000

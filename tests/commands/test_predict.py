@@ -55,7 +55,7 @@ def right(monkeypatch, tmp_path):
     monkeypatch.setattr(directory, "find", lambda run: Path(run or "latest"))
     monkeypatch.setattr(settings_file, "read", lambda path: exact(D))
     monkeypatch.setattr(restore, "load_params", lambda path, settings, member, step: (None, 0, 0))
-    monkeypatch.setattr(restore, "bind", lambda architecture, params, cfg, mesh: oracle())
+    monkeypatch.setattr(restore, "bind_run", lambda settings, params: oracle())
 
 
 def call(capsys, *args):

@@ -50,7 +50,8 @@ def test_it_computes_what_apply_computes(random_params, small):
 
 
 @pytest.mark.parametrize(
-    "change", [{"n_layers": 10**9}, {"window": 10**12}, {"window": None}, {"position": "sinusoidal"}, {"vocab_size": 20}]
+    "change",
+    [{"n_layers": 10**9}, {"window": 10**12}, {"window": None}, {"position": "sinusoidal"}, {"vocab_size": 20}],
 )
 def test_a_model_that_reads_too_far_is_refused_before_anything_is_made(change):
     cfg = vars(LAYERS)

@@ -42,8 +42,8 @@ DECODERS = [  # every choice that the page knows, each field with two values or 
     ),
     small(position="rotary", d_model=12, similarity="cosine", activation="gelu_tanh", window=3, norm_epsilon=0.5),
     small(position="alibi", similarity="additive", residual=False, feedforward_norm=False, norm_position="post"),
-    small(position="none", n_heads=1, n_layers=1, window=1, vocab_size=13, norm_bias=False, feedforward_bias=False),
-    small(position="alibi", tie_embeddings=True, head_bias=False, attention_bias=True, norm_bias=False),
+    small(position="none", n_heads=1, n_layers=1, window=1, vocab_size=13),
+    small(position="alibi", tie_embeddings=True, head_bias=False, attention_bias=True),
     recipes.exact(3).model,  # relative positions
 ]
 CONFIGS = [*DECODERS, *(recurrent.Config(cell=cell, d_model=6, n_layers=2) for cell in ("rnn", "gru", "lstm"))]

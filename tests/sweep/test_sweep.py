@@ -20,7 +20,7 @@ from apformer.errors import CHECKPOINT, NON_FINITE, USAGE, UserError
 from apformer.report import figures, tables
 from apformer.runs import checkpoint, directory, fit, recipes, restore, selection
 from apformer.sweep import grid, sweep
-from apformer.tasks.progressions import evaluation, generalization, generator
+from apformer.tasks.progressions import certificate, evaluation, generalization, generator
 from apformer.tasks.progressions import training as task
 from apformer.tasks.progressions.recipes import exact as exact_recipe
 from tests.helpers import circuit
@@ -271,34 +271,37 @@ def circuits():
     return dataclasses.replace(settings, model=circuit.config(2)), params_M
 
 
-def test_a_suite_measures_what_evaluate_does_for_each_member(circuits, monkeypatch):
+def test_a_suite_measures_what_evaluate_does(circuits, monkeypatch):
     settings, params_M = circuits
     size_B = np.arange(1, 31, dtype=np.int32)
     suite = generalization.Suite("down", generator.Progressions(99 - size_B, -size_B, 2 + size_B % 3), 2)
-    monkeypatch.setattr(generalization, "_batch_tokens", lambda _: 200)  # several batches, the last one padded
-    exact, noisy = generalization.measure(suite, params_M, settings)
+    monkeypatch.setattr(certificate, "BATCH_TOKENS", {"cpu": 600})  # several batches, the last one padded
+    first, second = (jax.tree.map(lambda leaf, k=k: leaf[k], params_M) for k in (0, 1))
+    exact, noisy = (generalization.measure(suite, params, settings) for params in (first, second))
     assert exact["teacher_forced"] == exact["free_running"] == 1 and exact["terms"] == noisy["terms"]
-    second = bind.bind(model, jax.tree.map(lambda leaf: leaf[1], params_M), settings.model)
-    result = evaluation.evaluate(suite.rows, 2, second)
+    result = evaluation.evaluate(suite.rows, 2, bind.bind(model, second, settings.model))
     assert noisy.pop("what") == "down" and noisy.pop("terms") == result["terms"] == 30
     assert noisy == {mode: result[f"exact_{mode}"] for mode in noisy} and 0 < noisy["free_running"] < 1
 
 
-def test_terms_that_do_not_count_are_not_counted(monkeypatch):
-    def right(params_M, rows, architecture, cfg, digits, terms):
-        """The first member is right on every term; the second after the fourth, and free-running on the fifth alone."""
-        term_BN = np.arange(3, terms + 1) + 0 * rows.terms_B[:, None]
-        return np.array([[term_BN > 2, term_BN > 2], [term_BN > 4, term_BN == 5]])
-
-    monkeypatch.setattr(generalization, "_right", right)
+def test_terms_that_do_not_count_are_not_counted(circuits, monkeypatch):
     rows = generator.Progressions(*np.array([[10, 20, 30], [1, 2, 3], [2, 4, 7]], np.int32))
-    for known, counted, members in ((0, 7, [(7, 7), (3, 1)]), (3, 5, [(5, 5), (3, 1)]), (5, 2, [(2, 2), (2, 0)])):
-        measured = generalization.measure(generalization.Suite("some", rows, 2, known), np.zeros(2), exact_recipe())
-        assert measured == [
-            {"what": "some", "terms": counted, "teacher_forced": a / counted, "free_running": b / counted}
-            for a, b in members
-        ]
-    assert generalization.measure(generalization.Suite("some", rows, 2, 7), np.zeros(2), exact_recipe()) == [None, None]
+    counts_BN = np.arange(3, 8) <= rows.terms_B[:, None]
+    term_BN = np.broadcast_to(np.arange(3, 8), counts_BN.shape)
+
+    def measured(known, *right):
+        outcomes = evaluation.Outcomes(None, counts_BN, dict(zip(evaluation.MODES, right, strict=True)), [])
+        monkeypatch.setattr(evaluation, "outcomes", lambda *_: outcomes)
+        params = jax.tree.map(lambda leaf: leaf[0], circuits[1])
+        return generalization.measure(generalization.Suite("some", rows, 2, known), params, circuits[0])
+
+    # One model is right on every term; the other after the fourth, and free-running on the fifth alone.
+    for known, counted, forced, free in ((0, 7, 3, 1), (3, 5, 3, 1), (5, 2, 2, 0)):
+        facts = {"what": "some", "terms": counted}
+        assert measured(known, term_BN > 2, term_BN > 2) == facts | {"teacher_forced": 1, "free_running": 1}
+        other = measured(known, term_BN > 4, term_BN == 5)
+        assert other == facts | {"teacher_forced": forced / counted, "free_running": free / counted}
+    assert measured(7, term_BN > 2, term_BN > 2) is None
 
 
 def test_the_circuit_is_certified(circuits):
@@ -463,15 +466,16 @@ def test_a_member_that_is_not_finite_is_recorded_and_the_others_are_measured(tmp
 
     monkeypatch.setattr(sweep, "train", train)
     monkeypatch.setattr(generalization, "suites", lambda *_: {"in distribution": "rows"})
-    shares = [{"what": "some", "terms": 4, "teacher_forced": 0.5, "free_running": k / 4} for k in range(4)]
-    monkeypatch.setattr(generalization, "measure", lambda *_: shares)
+    shares = [{"what": "some", "terms": 4, "teacher_forced": 0.5, "free_running": k / 4} for k in range(3)]
+    measured = iter(shares)
+    monkeypatch.setattr(generalization, "measure", lambda *_: next(measured))
     flags = f"{TINY} --learning_rate 1e-3,1e-2 --members 2 --no_certify --run_dir {tmp_path / 'sweep'}"
     with pytest.raises(UserError, match="^learning_rate 1e-3: a loss was not finite") as caught:
         sweep.sweep(flags.split())
     assert caught.value.exit_code == NON_FINITE
     members = read(tmp_path / "sweep")["members"]
     assert [(m["failed"], m["seed"]) for m in members] == [(False, 0), (True, 1), (False, 0), (False, 1)]
-    assert members[1]["suites"] == {} and members[3]["suites"]["in distribution"] == shares[3]
+    assert members[1]["suites"] == {} and members[3]["suites"]["in distribution"] == shares[2]
     table = (tmp_path / "sweep" / "table.md").read_text()
     assert "| learning_rate 1e-3 | 2 (1 failed) |" in table and "| learning_rate 1e-2 | 2 |" in table
 
@@ -479,11 +483,11 @@ def test_a_member_that_is_not_finite_is_recorded_and_the_others_are_measured(tmp
 @pytest.mark.usefixtures("without_pictures")
 def test_contexts_are_asked_of_members_that_were_not_wrong(tmp_path, monkeypatch):
     suite = {"what": "some", "terms": 4, "free_running": 0.5}
-    measured = [suite | {"teacher_forced": share} for share in (1.0, 0.75, 1.0)]
+    measured = iter(2 * [suite | {"teacher_forced": share} for share in (1.0, 0.75, 1.0)])
     certificates = iter([{"certified": True, "errors": 0}, {"certified": False, "errors": 5}])
     monkeypatch.setattr(sweep, "train", untrained)
     monkeypatch.setattr(generalization, "suites", lambda *_: {"in distribution": "rows"})
-    monkeypatch.setattr(generalization, "measure", lambda *_: measured)
+    monkeypatch.setattr(generalization, "measure", lambda *_: next(measured))
     monkeypatch.setattr(generalization, "certificate", lambda params, settings: next(certificates))
     flags = f"{TINY} --members 3 --window 5 --position relative --run_dir".split()
     sweep.sweep([*flags, str(tmp_path / "one")])

@@ -55,11 +55,16 @@ def certify(model, settings, work):
     if tokens is None:
         extent = f"up to {most_terms(cfg, None)} terms"
         work.say(f"looks at all that it has read: what can be claimed ends with rows of {extent}")
-    tally = kept = work.state or start()  # which may be of all contexts
     total = count(cfg, tokens)
-    for tally in enumerate_contexts(groups, model, kept, BATCH_TOKENS.get(jax.default_backend(), 2**20)):
+    tally = begun = work.state or start()  # which may be of all contexts
+    for tally in enumerate_contexts(groups, model, begun, batch_tokens()):
         work.tell(asked(tally), total, tally, certificate.summary(tally["splits"].values(), tally["worst"]))
     return conclude(cfg, tokens, tally, groups, model)
+
+
+def batch_tokens() -> int:
+    """Return about how many tokens are computed at once."""
+    return BATCH_TOKENS.get(jax.default_backend(), 2**20)
 
 
 def terms_seen(reach, digits):

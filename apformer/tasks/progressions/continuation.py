@@ -7,6 +7,7 @@ import jax
 import numpy as np
 
 from apformer.decoding import buckets
+from apformer.decoding.bind import Model
 from apformer.decoding.generate import generate, pad_prompts
 from apformer.errors import DATA, USAGE, UserError
 from apformer.report import progress
@@ -35,11 +36,6 @@ def predict(model, settings, lines, name, terms):
             seen = f"the model was trained on differences from {least} to {most}, and {difference} is another"
             print(f"{name}, line {number}: {seen}", file=sys.stderr)
             break
-    return continue_terms(model, settings, lines, rows, digits, terms)
-
-
-def continue_terms(model, settings, lines, rows, digits, terms):
-    """The same for lines whose rows, (first, difference, terms), are read. All their terms have `digits` digits."""
     fitting_B = [terms_that_fit(*row, digits, terms) for row in rows]
     characters = max(fitting_B) * (digits + 1)
     longest = max(map(len, lines)) + characters
@@ -54,8 +50,8 @@ def continue_terms(model, settings, lines, rows, digits, terms):
     return [(line[: max(0, fit * (digits + 1) - 1)], fit) for line, fit in zip(texts, fitting_B, strict=True)]
 
 
-def continue_lines(lines, characters, model, tokenizer=tokenizer):
-    """The next characters of each line, greedily, without the space they begin with. tokenizer: encode and decode."""
+def continue_lines(lines: list[str], characters: int, model: Model) -> list[str]:
+    """Return the next characters of each line, greedily, without the space that they begin with."""
     if characters == 0:
         return [""] * len(lines)
     tokens = [tokenizer.encode(line) for line in lines]

@@ -13,7 +13,11 @@ The model comes in as functions, the progressions as numpy arrays. Rows of like 
 static shapes. Generation is slow, so a row that is right in the first mode, each character clearly, is not generated.
 """
 
+import math
+from collections.abc import Callable
 from functools import partial
+from itertools import pairwise
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -21,52 +25,88 @@ import numpy as np
 
 from apformer.analysis import certificate
 from apformer.decoding import buckets
+from apformer.decoding.bind import Model
 from apformer.decoding.generate import generate
 from apformer.loss import token_nats
-from apformer.report import tables
+from apformer.report import sections, tables
 from apformer.tasks.progressions.generator import Progressions, encode_rows, render
 from apformer.tokenizers.digits import decode
 
 SURE = 0.1  # by far more than ways of computing one logit differ, which is by 1e-5
+MODES = ("teacher_forced", "free_running")
 _EXAMPLES = 200  # wrong terms kept, spread over all that there are
 _FIRSTS = 10  # groups of first terms
 COMPILATION = 524_288  # tokens that cost as much as one more shape, between one on the disk and one compiled
 
 
-def evaluate(progressions, digits, model, *, bayes_nats=None, batch_tokens=4096, progress=None):
-    """Every number that says how well a model continues these progressions: a dict that JSON can hold.
+class Outcomes(NamedTuple):
+    """What a model makes of B progressions with N predictable terms at most."""
 
-    model: decoding.bind.Model. bayes_nats: what the Bayes predictor pays for each row, (B,). batch_tokens: about the
-    tokens measured at once; 4096 suits the caches of a CPU, an accelerator wants more.
-    progress(done, total) is told of rows. Shares lie in 0 .. 1, and are None where there is nothing to count.
-    Raises ValueError for no progression.
+    nats_B: np.ndarray  # what each row costs
+    counts_BN: np.ndarray  # which of the terms 3, 4 ... a row has
+    right: dict[str, np.ndarray]  # {mode: which terms are right, (B, N)}
+    errors: list[dict]  # some terms that are wrong, teacher-forced
+
+
+def evaluate(
+    progressions: Progressions,
+    digits: int,
+    model: Model,
+    *,
+    bayes_nats: np.ndarray | None = None,
+    batch_tokens: int = 4096,
+    progress: Callable[[int, int], Any] | None = None,
+) -> dict:
+    """Return every number that says how well a model continues progressions, as JSON can hold it.
+
+    Args:
+        progressions: Rows, as arrays; at least one.
+        digits: Digits of a term.
+        model: The model.
+        bayes_nats: What the Bayes predictor pays for each row, (B,).
+        batch_tokens: About the tokens measured at once; 4096 suits the caches of a CPU, an accelerator wants more.
+        progress: Called with (done, total) rows.
+
+    Returns:
+        Counts and losses, and shares from 0 to 1, or None where there is nothing to count.
     """
     rows = Progressions(*(np.asarray(a, np.int32) for a in progressions))
+    found = outcomes(rows, digits, model, batch_tokens, progress or (lambda done, total: None))
+    row_N, term_N = np.nonzero(found.counts_BN)
+    right = {mode: right_BN[found.counts_BN] for mode, right_BN in found.right.items()}
+    summary = _summary(rows, digits, row_N, term_N + 3, right, found.nats_B, bayes_nats)
+    return summary | {"errors": _spread(found.errors)}
+
+
+def outcomes(
+    rows: Progressions, digits: int, model: Model, batch_tokens: int, progress: Callable[[int, int], Any]
+) -> Outcomes:
+    """Return which terms of numpy rows a model predicts rightly, in both modes.
+
+    Raises:
+        ValueError: If there is no row.
+    """
     if not len(rows.terms_B):
         raise ValueError("there is no progression to evaluate")
-    total, told = len(rows.terms_B), progress or (lambda done, total: None)
-    nats_B, done_B, forced, errors = np.zeros(total), np.zeros(total, bool), [], []
+    total, errors = len(rows.terms_B), []
+    counts_BN = np.arange(3, max(3, rows.terms_B.max()) + 1) <= rows.terms_B[:, None]
+    nats_B, done_B = np.zeros(total), np.zeros(total, bool)
+    right = {mode: np.ones_like(counts_BN) for mode in MODES}
     for row_B, batch, terms in _batches(rows, np.arange(total), digits, batch_tokens):
-        outputs = jax.device_get(teacher_forced(batch, digits, terms, model))
-        nats_B[row_B], done_B[row_B], forced_BNC, truth_BNC = (a[: len(row_B)] for a in outputs)
-        right_BN = (forced_BNC == truth_BNC).all(-1)
-        b, n = np.nonzero(np.arange(terms - 2) + 2 < rows.terms_B[row_B][:, None])
-        forced.append(np.stack([row_B[b], n, right_BN[b, n]]))
-        for i in _spread(np.flatnonzero(~right_BN[b, n])):
-            k = b[i]
-            text = render(*(int(a[row_B[k]]) for a in rows), digits)
-            expected, predicted = decode(truth_BNC[k, n[i]]), decode(forced_BNC[k, n[i]])
-            errors.append({"row": text, "term": int(n[i]) + 3, "expected": expected, "predicted": predicted})
-        told(int(done_B.sum()), total)
-    row_N, term_N, forced_right_N = np.concatenate(forced, axis=1)
-    free_right_BN = np.ones((total, max(1, rows.terms_B.max() - 2)), bool)
+        measured = jax.device_get(teacher_forced(batch, digits, terms, model))
+        nats_B[row_B], done_B[row_B], forced_BNC, truth_BNC = (a[: len(row_B)] for a in measured)
+        right["teacher_forced"][row_B, : terms - 2] = right_BN = (forced_BNC == truth_BNC).all(-1)
+        for b, n in _spread(np.argwhere(~right_BN & counts_BN[row_B, : terms - 2])):
+            text = render(*(int(a[row_B[b]]) for a in rows), digits)
+            expected, predicted = decode(truth_BNC[b, n]), decode(forced_BNC[b, n])
+            errors.append({"row": text, "term": int(n) + 3, "expected": expected, "predicted": predicted})
+        progress(int(done_B.sum()), total)
     for row_B, batch, terms in _batches(rows, np.flatnonzero(~done_B), digits, batch_tokens):
         right_BN = jax.device_get(free_running(batch, digits, terms, model))
-        free_right_BN[row_B, : terms - 2] = right_BN[: len(row_B)]
+        right["free_running"][row_B, : terms - 2] = right_BN[: len(row_B)]
         done_B[row_B] = True
-        told(int(done_B.sum()), total)
-    right = {"teacher_forced": forced_right_N.astype(bool), "free_running": free_right_BN[row_N, term_N]}
-    return _summary(rows, digits, row_N, term_N + 3, right, nats_B, bayes_nats) | {"errors": _spread(errors)}
+        progress(int(done_B.sum()), total)
+    return Outcomes(nats_B, counts_BN, right, errors)
 
 
 def _batches(rows, row_B, digits, batch_tokens):
@@ -123,12 +163,9 @@ def term_matches(predicted_BT, batch, digits):
 
     predicted_BT[:, t] stands for batch.tokens_BT[:, t + 1]; a term counts when its characters carry weight.
     """
-    given = 2 * (digits + 1) - 1
-    B, T = batch.tokens_BT.shape
-    shape = (B, max(0, T - given) // (digits + 1), digits + 1)
-    right_BT = predicted_BT == batch.tokens_BT[:, 1:]
-    right_BN = right_BT[:, given - 1 :].reshape(shape).all(-1)
-    counted_BN = (batch.weights_BT[:, given:] > 0).reshape(shape).all(-1)
+    start = 2 * digits  # of the space after the second term, among predictions
+    masks = (predicted_BT == batch.tokens_BT[:, 1:], batch.weights_BT[:, 1:] > 0)
+    right_BN, counted_BN = (mask_BT[:, start:].reshape(len(mask_BT), -1, digits + 1).all(-1) for mask_BT in masks)
     right, count = (right_BN & counted_BN).sum(dtype=jnp.float32), counted_BN.sum(dtype=jnp.float32)
     return {"exact": right / jnp.maximum(count, 1.0)}
 
@@ -205,22 +242,19 @@ def table(result):
         trained = result["trained"]
         exact, nats = tables.percent(trained["exact_teacher_forced"]), trained["nats_per_char"]
         head.append(f"{trained['sequences']:,} progressions of the training file: {nats:.5f}, terms exact {exact}")
-    modes = ("teacher_forced", "free_running")
     rows = [["", "count", "teacher-forced", "free-running"]]
 
-    def add(name, count, *shares):
+    def add(name: str, count: int, *shares: float | None) -> None:
         rows.append([name, f"{count:,}", *map(tables.percent, shares)])
 
-    add("predictable terms", result["terms"], *(result[f"exact_{mode}"] for mode in modes))
-    sequences = sum(g["count"] for g in result["by_position"] if g["term"] == 3)
-    add("whole sequences", sequences, None, result["exact_sequences"])
-    for low, high in ((3, 3), (4, 4), (5, 8), (9, 16), (17, 32), (33, 64), (65, None)):
-        groups = [g for g in result["by_position"] if low <= g["term"] <= (high or g["term"]) and g["count"]]
-        if groups:
-            high = groups[-1]["term"]
-            count = sum(g["count"] for g in groups)
-            shares = (sum(g["count"] * g[mode] for g in groups) / count for mode in modes)
-            add(f"term {low}" if low == high else f"terms {low} to {high}", count, *shares)
-    for g in result["by_carries"]:
-        add(f"{g['carries']} carr{'y' if g['carries'] == 1 else 'ies'}", g["count"], *(g[mode] for mode in modes))
+    add("predictable terms", result["terms"], *(result[f"exact_{mode}"] for mode in MODES))
+    by_term = [group for group in result["by_position"] if group["count"]]
+    add("whole sequences", by_term[0]["count"] if by_term else 0, None, result["exact_sequences"])
+    for low, next_low in pairwise((3, 4, 5, 9, 17, 33, 65, math.inf)):
+        if groups := [group for group in by_term if low <= group["term"] < next_low]:
+            last, count = groups[-1]["term"], sum(group["count"] for group in groups)
+            shares = (sum(group["count"] * group[mode] for group in groups) / count for mode in MODES)
+            add(f"term {low}" if low == last else f"terms {low} to {last}", count, *shares)
+    for group in result["by_carries"]:
+        add(sections.count(group["carries"], "carry", "carries"), group["count"], *(group[mode] for mode in MODES))
     return "\n".join([*head, "", *tables.columns(rows)])

@@ -10,21 +10,16 @@ All but the second are cut to the length of training. A suite is None where the 
 rows.
 """
 
-from collections import deque
 from dataclasses import replace
-from functools import partial
+from types import SimpleNamespace
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
-from apformer import train
-from apformer.decoding import buckets
-from apformer.decoding.bind import bind
+from apformer.decoding.bind import bind_run
 from apformer.errors import UserError
-from apformer.machine import devices
-from apformer.settings import architecture_of, load_architecture
+from apformer.settings import Settings, architecture_of
 from apformer.tasks import hard_rows
 from apformer.tasks.progressions import certificate as certification
 from apformer.tasks.progressions import evaluation, generator, training
@@ -94,65 +89,34 @@ def _longer(cfg, crop, count):
     return None
 
 
-def measure(suite, params_M, settings):
-    """Of each member, which share of the terms of a suite it continues exactly.
+def measure(suite: Suite, params: dict, settings: Settings) -> dict | None:
+    """Return which share of the terms of a suite a model continues exactly.
 
-    params_M: parameters with a leading axis of members, of the model of the settings. Returns a list of
-    {"what", "terms", "teacher_forced", "free_running"}, or of None if no term is predictable.
+    Args:
+        suite: Rows.
+        params: Parameters of the model.
+        settings: Settings, whose model it is.
+
+    Returns:
+        {"what", "terms", "teacher_forced", "free_running"}; None if no term is predictable.
     """
-    members, rows = len(jax.tree.leaves(params_M)[0]), suite.rows
-    terms, right_M2 = 0, np.zeros((members, 2), int)
-    padded_B = evaluation.padded_terms(rows.terms_B, suite.digits)
-    for row_B, batch_B, most in buckets.batches(padded_B, _batch_tokens(members) // (suite.digits + 1)):
-        batch = generator.Progressions(*(column_B[batch_B] for column_B in rows))
-        right_M2BN = np.asarray(_right(params_M, batch, settings.architecture, settings.model, suite.digits, most))[
-            :, :, : len(row_B)
-        ]
-        term_N = np.arange(3, most + 1)
-        counted_BN = (suite.known < term_N) & (term_N <= rows.terms_B[row_B][:, None])
-        terms, right_M2 = terms + int(counted_BN.sum()), right_M2 + right_M2BN[:, :, counted_BN].sum(-1)
-    if not terms:
-        return [None] * members
-    facts = {"what": suite.what, "terms": terms}
-    return [facts | {"teacher_forced": int(m[0]) / terms, "free_running": int(m[1]) / terms} for m in right_M2]
+    model, tokens = bind_run(settings, params), certification.batch_tokens()
+    found = evaluation.outcomes(suite.rows, suite.digits, model, tokens, lambda *_: None)
+    counts_BN = found.counts_BN & (np.arange(3, found.counts_BN.shape[1] + 3) > suite.known)
+    if not counts_BN.any():
+        return None
+    shares = {mode: float(right_BN[counts_BN].mean()) for mode, right_BN in found.right.items()}
+    return {"what": suite.what, "terms": int(counts_BN.sum())} | shares
 
 
-@partial(jax.jit, static_argnums=(2, 3, 4, 5))
-def _right(params_M, rows, architecture, cfg, digits, terms):
-    """Whether each member is right on each predictable term, teacher-forced and free-running: (M, 2, B, terms - 2)."""
-
-    module = load_architecture(architecture)
-
-    # The parameters are arguments here, so that one compilation serves all members.
-    def member(params):
-        model = bind(module, params, cfg)
-        _, _, forced_BNC, truth_BNC = evaluation.teacher_forced(rows, digits, terms, model)
-        free_right_BN = evaluation.free_running(rows, digits, terms, model)
-        return jnp.stack([(forced_BNC == truth_BNC).all(-1), free_right_BN])
-
-    return train.over_members(member, "map" if jax.default_backend() == "cpu" else "vmap")(params_M)
-
-
-def can_enumerate(settings):
-    """Whether the contexts of a model are finitely many, and few enough to ask them all."""
+def can_enumerate(settings: Settings) -> bool:
+    """Return whether the contexts of a model are finitely many, and few enough to ask them all."""
     tokens = architecture_of(settings).reach(settings.model)
     return tokens is not None and 0 < certification.count(settings.data, tokens) <= MOST_CONTEXTS
 
 
-def certificate(params, settings):
-    """What the enumeration of every context says of one model: {"certified", "contexts", "errors", "smallest_margin"}.
-
-    Only for settings that `can_enumerate`.
-    """
-    cfg, tokens = settings.data, architecture_of(settings).reach(settings.model)
-    groups = certification.plan(cfg, tokens)
-    model = bind(architecture_of(settings), params, settings.model, devices.mesh())
-    tallies = certification.enumerate_contexts(groups, model, certification.start(), _batch_tokens(1))
-    tally = deque(tallies, maxlen=1).pop()
-    result = certification.conclude(cfg, tokens, tally, groups, model)
+def certificate(params: dict, settings: Settings) -> dict:
+    """Return {"certified", "contexts", "errors", "smallest_margin"} of all contexts, where `can_enumerate`."""
+    model = bind_run(settings, params)
+    result = certification.certify(model, settings, SimpleNamespace(state=None, tell=lambda *_: None))
     return {name: result[name] for name in ("certified", "contexts", "errors", "smallest_margin")}
-
-
-def _batch_tokens(members):
-    """Tokens computed at once: what the caches of a CPU hold, or what keeps an accelerator busy with all members."""
-    return 4096 if jax.default_backend() == "cpu" else 2**18 // members

@@ -209,16 +209,6 @@ def encode_rows(progressions: Progressions, digits: int, terms: int) -> Batch:
     return Batch(jnp.where(inside_BT, text_BT, 0), weights_BT.astype(jnp.float32))
 
 
-def sample(
-    key: jax.Array, cfg: Config, batch_size: int = 256, *, split: str | None = "train", terms: int | None = None
-) -> Batch:
-    """A fresh batch of one split as tokens and weights, rows cut to `terms` terms (default: the longest there are).
-
-    Pure; all but key are static under jit. Returns arrays of shape (batch_size, terms * (digits + 1) - 1).
-    """
-    return encode_rows(draw(key, cfg, batch_size, split), cfg.digits, terms or most_terms(cfg))
-
-
 def render(first: int, difference: int, terms: int, digits: int) -> str:
     """A progression as text, such as 007 010 013 016 019."""
     return " ".join(f"{first + k * difference:0{digits}d}" for k in range(terms))

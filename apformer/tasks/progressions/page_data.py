@@ -4,7 +4,9 @@ import re
 
 import numpy as np
 
+from apformer.analysis import ablate
 from apformer.report import asked, sections
+from apformer.tasks.batch import Batch
 from apformer.tasks.progressions import generator, training
 from apformer.tasks.progressions.evaluation import carries
 from apformer.tokenizers import digits as tokenizer
@@ -48,9 +50,17 @@ def ask(settings, rows, params):
     loss_fn = training.make_loss(asked.exactly(settings))
     return {
         "probe": asked.probe(batch, term_BT),
-        "ablation": asked.drops(params, lambda params: loss_fn(params, training.Step(batch), None)[1]),
-        "examples": asked.first_terms(batch, tokenizer.decode),
+        "ablation": ablate.drops(params, lambda params: loss_fn(params, training.Step(batch), None)[1]),
+        "examples": _examples(batch, digits),
     }
+
+
+def _examples(batch: Batch, digits: int) -> list[str]:
+    """Return the first three terms of some rows, those with room to go on first."""
+    end = 3 * (digits + 1) - 1
+    lines = [tokenizer.decode(tokens_T[:end]) for tokens_T in batch.tokens_BT[batch.weights_BT[:, end - 1] > 0]]
+    lines.sort(key=lambda line: abs(int(line[-digits:]) - int(line[:digits])) > 10**digits // 4)
+    return lines[: asked.EXAMPLES]
 
 
 def right(blocks):

@@ -13,6 +13,7 @@ import numpy as np
 from apformer.errors import DATA, DISK, UserError
 from apformer.tasks.progressions.generator import Progressions, render
 
+MOST = 9  # digits of a term
 _GENERATE = "python datasets/arithmetic_progressions/generate.py"
 
 
@@ -59,31 +60,27 @@ def read_lines(lines: Iterable[str], name: str) -> tuple[Progressions, int]:
     return Progressions(*np.array(rows, np.int32).T), digits
 
 
-def read_numbers(lines, name, most=9, order="msb"):
-    """The same as a list of (first, difference, terms), whole numbers of any size, for terms of up to `most` digits.
+def read_numbers(lines: Iterable[str], name: str) -> tuple[list[tuple[int, int, int]], int]:
+    """Return (first, difference, terms) of each line, and the digits of the terms, which the first one sets.
 
-    order: which digit of a term is written first, as in `digits.Config`.
+    Raises:
+        UserError: Exit code DATA; it names `name`, the line and the remedy.
     """
     lines = list(lines)
     if not lines:
         raise UserError(f"{name} holds no line; give a progression a line, such as 007 010 013", DATA)
     digits = len(lines[0].split(" ")[0])
-    return [read_line(line, f"{name}, line {n}", most, order, digits) for n, line in enumerate(lines, 1)], digits
+    return [read_line(line, f"{name}, line {n}", digits) for n, line in enumerate(lines, 1)], digits
 
 
-def read_line(line, name, most=9, order="msb", digits=None):
-    """(first, difference, terms) of a line, whose first term sets the digits if they are not given.
-
-    name: what to call the line in a message. Raises UserError (exit DATA).
-    """
-    digits = len(line.split(" ")[0]) if digits is None else digits
-    fits = 1 <= digits <= most and re.fullmatch(rf"[0-9]{{{digits}}}(?: [0-9]{{{digits}}})+", line)
-    if fits and order == "lsb":
-        line = " ".join(term[::-1] for term in line.split(" "))
-    row = _parse(line, digits) if fits else None
-    if row is None or render(*row, digits) != line:
-        raise UserError(f"{name}: {_fault(line, digits, most)}", DATA)
-    return row
+def read_line(line: str, name: str, digits: int) -> tuple[int, int, int]:
+    """Return (first, difference, terms) of a line whose terms have `digits` digits; name: that of it in a message."""
+    if 1 <= digits <= MOST and re.fullmatch(rf"[0-9]{{{digits}}}(?: [0-9]{{{digits}}})+", line):
+        first, second = int(line[:digits]), int(line[digits + 1 : 2 * digits + 1])
+        row = first, second - first, (len(line) + 1) // (digits + 1)
+        if render(*row, digits) == line:
+            return row
+    raise UserError(f"{name}: {_fault(line, digits)}", DATA)
 
 
 def write(path: str | Path, progressions: Progressions, digits: int) -> None:
@@ -103,13 +100,7 @@ def to_text(progressions: Progressions, digits: int) -> str:
     return "".join(render(*row, digits) + "\n" for row in rows)
 
 
-def _parse(line, digits):
-    """What an aligned line must be if it is a progression: its first term, difference and number of terms."""
-    first, second = int(line[:digits]), int(line[digits + 1 : 2 * digits + 1])
-    return first, second - first, (len(line) + 1) // (digits + 1)
-
-
-def _fault(line, digits, most):
+def _fault(line, digits):
     """Why a line is no progression, and the remedy."""
     if not line:
         return "is empty; remove it"
@@ -119,8 +110,8 @@ def _fault(line, digits, most):
     if line.startswith(" ") or line.endswith(" ") or "  " in line:
         where = "starts with a" if line.startswith(" ") else "ends with a" if line.endswith(" ") else "has a double"
         return f"{where} space; put one space between terms and none around them"
-    if digits > most:
-        return f"terms have {digits} digits; use at most {most}"
+    if digits > MOST:
+        return f"terms have {digits} digits; use at most {MOST}"
     terms = line.split(" ")
     for number, term in enumerate(terms, 1):
         if len(term) != digits:

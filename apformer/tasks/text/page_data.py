@@ -4,6 +4,7 @@ import os
 
 import jax
 
+from apformer.analysis import ablate
 from apformer.report import asked, sections
 from apformer.tasks.text import training
 from apformer.tokenizers import merges, pretrained
@@ -45,7 +46,7 @@ def _ask(settings, rows, params, vocabulary):
     texts = ("".join(vocabulary[token] for token in tokens_T) for tokens_T in batch.tokens_BT[: asked.EXAMPLES])
     return {
         "probe": asked.probe(batch),
-        "ablation": asked.drops(params, lambda params: loss_fn(params, one, None)[1]),
+        "ablation": ablate.drops(params, lambda params: loss_fn(params, one, None)[1]),
         "examples": [text[: min(LETTERS, batch.tokens_BT.shape[1] // 2)] for text in texts],
     }
 

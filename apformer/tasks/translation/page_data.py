@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from apformer import loss, seq2seq
+from apformer.analysis import ablate
 from apformer.errors import DATA, UserError
 from apformer.report import asked, sections
 from apformer.settings import Settings
@@ -80,7 +81,7 @@ def ask(settings: Settings, rows: Any, params: Any) -> Found:
             "weights": [[0.0, *([1.0] * len(target))] for _, target in pairs],
             "terms": [[-1, *range(len(target))] for _, target in pairs],  # each token counts for itself
         },
-        "ablation": asked.drops(params, _measure(cfg, pairs)),
+        "ablation": ablate.drops(params, _measure(cfg, pairs)),
         "examples": [source for source, _ in shown],
         "references": [target for _, target in shown],
     }

@@ -1,7 +1,7 @@
 """A head that looks ahead: what the first key says that decides, among those from a place on.
 
 Most significant digit first, a digit depends on carries from lower places, which are written after it in the terms
-before. The last of the three layers of the pattern ahead reads, P - 2 tokens back, what two layers say of one place. Its
+before. The last of three layers reads, P - 2 tokens back, what two layers say of one place. Its
 last head has no query. It looks at the keys from P - 3 tokens back to the token itself. Of each it reads two numbers,
 the first coordinates of its key and of its value:
 

@@ -34,7 +34,8 @@ def predict(model: Any, settings: Settings, lines: list[str], name: str, terms: 
     found = [read(line, form, f"{name}, line {number}") for number, line in enumerate(lines, 1)]
     fits_N = np.array([_fitting(form, pair, given[-2:], terms) for pair, given in found])
     width_N = np.array([len(given[0]) for _, given in found])
-    count_N = np.where(fits_N > 0, fits_N * (width_N + 1) + form.more, 0)
+    lines = [f"{line} " for line in lines] if form.more else lines  # a sum begins with its first digit
+    count_N = width_N + 1 if form.more else fits_N * (width_N + 1)
     length_N = np.array([len(line) for line in lines]) + count_N
     if length_N.max() > min(LONGEST, most):
         fault = f"--terms {terms} makes a line of {length_N.max():,} characters"
@@ -46,8 +47,8 @@ def predict(model: Any, settings: Settings, lines: list[str], name: str, terms: 
             if count := int(count_N[fresh_B].max()):
                 tokens_BN = pieces.proceed(model, [prompts[i] for i in row_B], count, slots, bar.update)
                 for i, tokens_N in zip(fresh_B, tokens_BN, strict=False):
-                    texts[i] = "".join(form.characters[token] for token in tokens_N[: count_N[i]])[1:]
-    return list(zip(texts, fits_N.tolist(), strict=True))
+                    texts[i] = "".join(form.characters[token] for token in tokens_N[: count_N[i]])
+    return [(text if form.more else text[1:], fits) for text, fits in zip(texts, fits_N.tolist(), strict=True)]
 
 
 def _fitting(form: Format, pair: int, last: list[list[int]], terms: int) -> int:

@@ -1,4 +1,4 @@
-"""Exact match of held-out rows: by number of digits, kind of row, rule and base, up to many more digits than in training.
+"""Exact match of held-out rows, by digits of a term, kind of row, rule and base, on far longer terms than in training.
 
 The first two terms are given. A term is right when the space before it and all its digits are: teacher-forced, after
 the true text, and free-running, after what the model wrote itself.
@@ -31,7 +31,7 @@ def evaluate(model: Any, settings: Settings, rows_: Any, progress: Callable) -> 
     """Return how many terms of each number of digits and kind of row are right."""
     form = settings.data.form
     result = measure(form, settings.options.test_sequences, model, progress)
-    pictures = {"accuracy_by_width": figures.accuracy_by_width(result)}
+    pictures = {"accuracy_by_width": accuracy_by_width(result)}
     if "attention" in architecture_of(settings).CAPTURES:
         batch = training.validation(settings, rows_)
         pictures |= attention.pictures(settings, model.params, batch, [*form.characters])
@@ -60,6 +60,7 @@ def measure(form: Format, count: int, model: Any, progress: Callable | None = No
         errors += [{"digits": width, "rows": kind} | each for each in wrong]
         if progress is not None:
             progress(number, len(suites))
+    suited = [suite for suite in suited if suite["terms"]]  # few digits have few rows, perhaps none of the test split
     trained = [suite for suite in suited if suite["digits"] <= form.digits]
     pairs = [
         {"rule": rule, "base": base}
@@ -71,8 +72,8 @@ def measure(form: Format, count: int, model: Any, progress: Callable | None = No
     return head | means | {"widths": suited, "pairs": pairs, "errors": errors}
 
 
-def _shares(right: dict[str, np.ndarray]) -> dict[str, float]:
-    return {mode: float(right[mode].mean()) for mode in MODES}
+def _shares(right: dict[str, np.ndarray]) -> dict[str, float | None]:
+    return {mode: float(right[mode].mean()) if right[mode].size else None for mode in MODES}
 
 
 def ask(tokens_BT: np.ndarray, form: Format, width: int, model: Any) -> tuple[dict[str, np.ndarray], list[dict]]:
@@ -108,6 +109,24 @@ def _predicted(tokens_BT: jax.Array, given: int, model: Any) -> tuple[jax.Array,
     return logits_BTV.argmax(-1).astype(jnp.int32)[:, given - 1 :], free_BT
 
 
+def accuracy_by_width(evaluation: dict) -> Any:
+    """Draw the share of terms exactly right, free-running, by their number of digits.
+
+    Args:
+        evaluation: Has trained_digits and widths, a list of {"rows", "digits", "free_running"}.
+    """
+    figure, (axes,) = figures.panels("Accuracy by width")
+    kinds = dict.fromkeys(suite["rows"] for suite in evaluation["widths"])
+    # Where lines are equal, a thin one shows on a wide one.
+    for kind, colour, width in zip(kinds, (figures.SKY, figures.BLUE, figures.ORANGE), (6, 3, 1), strict=False):
+        suites = [suite for suite in evaluation["widths"] if suite["rows"] == kind]
+        figures.draw_shares(axes, suites, "digits", "free_running", kind, colour, width)
+    axes.axvline(evaluation["trained_digits"], color=figures.GREY, linestyle="--", label="trained up to here")
+    axes.set(xlabel="digits of a term", xlim=(0, None))
+    figures.legend(axes)
+    return figure
+
+
 def table(result: dict) -> str:
     """Return the result for a terminal: exact match by width, then the rules and bases that are not all right."""
     found = [["digits", "rows", "teacher-forced", "free-running"]]
@@ -115,7 +134,7 @@ def table(result: dict) -> str:
         found.append([str(suite["digits"]), suite["rows"], *(tables.percent(suite[mode]) for mode in MODES)])
     wrong = [["wrong", *MODES]]
     for pair in result["pairs"]:
-        if pair["free_running"] < 1:
+        if pair["free_running"] is not None and pair["free_running"] < 1:
             wrong.append([f"{pair['rule']}, base {pair['base']}", *(tables.percent(pair[mode]) for mode in MODES)])
     head = f"terms after the second of {result['sequences']:,} rows of each rule and base, trained on up to "
     lines = [f"{head}{result['trained_digits']} digits", "", *tables.columns(found)]

@@ -26,9 +26,10 @@ import jax.numpy as jnp
 import optax
 from jax.flatten_util import ravel_pytree
 
-from apformer import loss, optimizer, train
+from apformer import optimizer, train
 from apformer.errors import USAGE, UserError
 from apformer.flags import require
+from apformer.layers import at_least_float32
 from apformer.settings import Settings, training_apply
 from apformer.tasks.batch import Batch
 
@@ -88,7 +89,7 @@ def make_nats(settings: Settings) -> Nats:
 
     def nats_fn(params: Any, batch: Batch) -> tuple[jax.Array, jax.Array]:
         logits_BTV = apply(params, batch.tokens_BT[:, :-1], settings.model)
-        return loss.small_nats(logits_BTV, batch.tokens_BT[:, 1:]), batch.weights_BT[:, 1:]
+        return small_nats(logits_BTV, batch.tokens_BT[:, 1:]), batch.weights_BT[:, 1:]
 
     return nats_fn
 
@@ -214,3 +215,18 @@ def steps(nats_N: jax.Array, gradient_NP: jax.Array, weight_N: jax.Array, gradie
         return -scale_P * jax.scipy.linalg.cho_solve(factor, scale_P * gradient_P)
 
     return jax.vmap(step)(jnp.asarray(DAMPINGS))
+
+
+def small_nats(logits_BTV: jax.Array, targets_BT: jax.Array) -> jax.Array:
+    """Return the cross-entropy of each token in nats, (B, T), which keeps its digits where it is near 0.
+
+        nats_t = log(1 + sum_v exp(z_v - z_target)),    v: not the target
+
+    loss.token_nats subtracts two numbers as large as the logits, and is then 0, or rounding.
+    """
+    logits_BTV = logits_BTV.astype(at_least_float32(logits_BTV.dtype))
+    token_V = jnp.arange(logits_BTV.shape[-1], dtype=jnp.int32)
+    target_BTV = token_V[None, None] == targets_BT[:, :, None]
+    target_BT1 = jnp.where(target_BTV, logits_BTV, 0.0).sum(-1, keepdims=True)  # a gather's gradient is slow on a CPU
+    others_BTV = jnp.where(target_BTV, -jnp.inf, logits_BTV - target_BT1)
+    return jax.nn.softplus(jax.nn.logsumexp(others_BTV, axis=-1))

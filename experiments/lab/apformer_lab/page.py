@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+from apformer.analysis import ablate
 from apformer.report import asked, sections
 from apformer.settings import Settings
 from apformer.tasks.progressions import page_data
@@ -46,7 +47,7 @@ def _ask(settings: Settings, rows_: Any, params: Any) -> dict:
     examples = [text(tokens_T[:given]) for tokens_T, given in zip(batch.tokens_BT, given_B, strict=True) if given]
     return {
         "probe": asked.probe(batch, batch.term_BT),
-        "ablation": asked.drops(params, lambda params: loss_fn(params, batch, None)[1]),
+        "ablation": ablate.drops(params, lambda params: loss_fn(params, batch, None)[1]),
         "examples": asked.spread(examples, asked.EXAMPLES),
     }
 

@@ -77,8 +77,8 @@ class Format:
         return self.head + terms * (width + 1) - 1 + self.more
 
     def given(self, width: int) -> int:
-        """Return the number of tokens before the space after the second term."""
-        return self.head + 2 * (width + 1) - 1
+        """Return the number of given tokens: two terms, and before a wider last term the space after them, too."""
+        return self.head + 2 * (width + 1) - 1 + min(1, self.more)
 
     def pairs(self) -> list[tuple[str, int]]:
         """Return (rule, base) of each number of a pair, rule by rule."""
@@ -234,7 +234,8 @@ def encode(rows: Rows, form: Format) -> Batch:
         headings = jnp.asarray([(*heading, form.space) for heading in form.headings], jnp.int32)
         tokens_BT = tokens_BT.at[:, : form.head].set(headings[pair_B])
     term_BT = jnp.minimum(term_BT + space_BT.astype(jnp.int32), N - 1)
-    counts_BT = inside_BT & (at_1T >= 0) & (term_BT >= 2) & jnp.take_along_axis(fits_BN, term_BT, axis=1)
+    asked_BT = inside_BT & (at_1T >= form.given(width_B[:, None]) - form.head)
+    counts_BT = asked_BT & jnp.take_along_axis(fits_BN, term_BT, axis=1)
     return Batch(tokens_BT, counts_BT.astype(jnp.float32), term_BT)
 
 

@@ -27,10 +27,11 @@ import jax.numpy as jnp
 from flax import linen as nn
 
 from apformer.layers import at_least_float32, config
-from apformer.layers.block import unstack
 from apformer.layers.embedding import Embedding, Head
-from apformer.layers.feedforward import FeedForward, product
+from apformer.layers.feedforward import FeedForward
+from apformer.layers.feedforward import product
 from apformer.layers.norm import LayerNorm
+from apformer.layers.block import unstack
 from apformer_lab import ahead
 
 CAPTURES = ("attention",)
@@ -175,9 +176,8 @@ def init_cache(cfg: Config, batch_size: int, length: int, dtype: Any = jnp.float
     """Return an empty cache for rows of up to `length` tokens: a dict, batch first in every leaf."""
     shape_BSHK = (batch_size, length, cfg.n_heads, cfg.d_model // cfg.n_heads)
     names = ("key", "value")[cfg.similarity == "none" :]
-    length_B, period_B = (jnp.zeros(batch_size, jnp.int32) for _ in range(2))  # two buffers: each is given away
     layers = [{name: jnp.zeros(shape_BSHK, dtype) for name in names} for _ in range(cfg.n_layers)]
-    return {"length": length_B, "period": period_B, "layers": layers}
+    return {name: jnp.zeros(batch_size, jnp.int32) for name in ("length", "period")} | {"layers": layers}
 
 
 def extend(
@@ -324,13 +324,13 @@ class Attention(nn.Module):
 
 def softmax(scores_BHTO: jax.Array, there_BTO: jax.Array, sink_H: jax.Array | None) -> jax.Array:
     """Return weights that sum to 1 over the keys that are there, or to less where a sink has the rest."""
-    B, T, O = there_BTO.shape
+    B, T, many = there_BTO.shape
     lowest = jnp.finfo(scores_BHTO.dtype).min
     scores_BHTO = jnp.where(there_BTO[:, None], scores_BHTO, lowest)
     if sink_H is not None:
         sink_BHT1 = jnp.broadcast_to(sink_H[None, :, None, None], (B, len(sink_H), T, 1))
         scores_BHTO = jnp.concatenate([scores_BHTO, sink_BHT1.astype(scores_BHTO.dtype)], axis=-1)
-    return jax.nn.softmax(scores_BHTO, axis=-1)[..., :O]
+    return jax.nn.softmax(scores_BHTO, axis=-1)[..., :many]
 
 
 def pick(x_BSHK: jax.Array, read: Read) -> jax.Array:

@@ -11,10 +11,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from apformer import loss
 from apformer.flags import require
-from apformer.settings import Settings
-from apformer.tasks import hard_rows
-from apformer.tasks.hard_rows import VALIDATION_KEY, VALIDATION_ROWS, mined_rows
+from apformer.settings import Settings, training_apply
+from apformer.tasks.hard_rows import VALIDATION_KEY, VALIDATION_ROWS, keep_hardest, mined_rows
 from apformer_lab import rows
 from apformer_lab.rows import Batch, Format
 
@@ -106,8 +106,25 @@ def validation(settings: Settings, rows_: Any) -> Batch:
 
 
 def make_loss(settings: Settings) -> Any:
-    """Return loss_fn(params, batch, key) -> (loss, metrics) of `hard_rows.make_loss`."""
-    return hard_rows.make_loss(settings, partial(exact, terms=crop(settings)))
+    """Return loss_fn(params, batch, key) -> (loss, metrics); the metrics are of the rows before the mined ones."""
+    run, apply = settings.training, training_apply(settings)
+    dtype, mined = jnp.dtype(run.compute_dtype), mined_rows(settings)
+
+    def loss_fn(params: Any, batch: Batch, key: jax.Array | None) -> tuple[jax.Array, dict]:
+        params = jax.tree.map(lambda leaf: leaf.astype(dtype), params)
+        drawn = len(batch.tokens_BT)
+        if key is not None and mined:
+            drawn = run.batch_size - mined
+            batch = keep_hardest(batch, drawn, mined, partial(apply, params, cfg=settings.model))
+
+        def measure(logits_BTV: jax.Array, batch: Batch) -> dict:
+            logits_BTV, batch = jax.tree.map(lambda leaf: leaf[:drawn], (logits_BTV, batch))
+            nats = loss.cross_entropy(logits_BTV, batch.tokens_BT[:, 1:], batch.weights_BT[:, 1:])
+            return {"loss": nats, "exact": exact(logits_BTV.argmax(-1), batch, crop(settings))}
+
+        return loss.next_token_loss(params, batch, key, settings.model, apply=apply, measure=measure)
+
+    return loss_fn
 
 
 def exact(predicted_BT: jax.Array, batch: Batch, terms: int) -> jax.Array:

@@ -25,7 +25,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(scope="session")
 def random_params():
-    """A function (cfg, seed=0, kind=sparse) to parameters of which each one matters: biases, gains and tables are drawn, too."""
+    """A function (cfg, seed=0, kind=sparse) to parameters of which each one matters: all are drawn."""
     from apformer_lab import sparse
 
     def draw(cfg, seed=0, kind=sparse):

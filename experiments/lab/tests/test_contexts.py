@@ -56,7 +56,9 @@ def test_every_string_of_rows_in_a_base_is_asked(pair):
     rule, base = form.pairs()[pair]
     data = {"rules": [rule], "bases": [base]}
     asked = as_set(np.concatenate([*columns.slices(data, WITH)], axis=1))
-    of_rows = {string for tokens, P in rows_of(form, pair, 3 if base == 2 else 2) for string in strings_of(tokens, P, WITH)}
+    of_rows = {
+        string for tokens, P in rows_of(form, pair, 3 if base == 2 else 2) for string in strings_of(tokens, P, WITH)
+    }
     assert of_rows <= asked and len(of_rows) > base**2
     if base == 2:
         rng, met = np.random.default_rng(0), set()
@@ -169,7 +171,12 @@ def test_numpy_computes_what_the_model_computes_after_a_text_of_each_string(name
     ratios = getattr(contexts, "ratios", rounding.ratios)(strings, right, weights, cfg, contexts)
     assert (ratios[margin <= 0] <= 0).all() and np.isfinite(ratios).all() and (ratios > 0).any()
     given, following = contexts.text(found[0][:, 0], 0, data)
-    assert given and len(following) == 1 and contexts.claim(data).startswith("every ") and contexts.part(found[0][:, 0], data)
+    assert (
+        given
+        and len(following) == 1
+        and contexts.claim(data).startswith("every ")
+        and contexts.part(found[0][:, 0], data)
+    )
 
 
 def test_texts_that_begin_alike_are_asked_together(random_params):

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 from apformer_lab import newton
 
-from apformer import train
+from apformer import loss, train
 
 
 def two_classes(rows, seed=0):
@@ -23,8 +23,8 @@ def nats_fn(params, batch):
 
 
 def loss_fn(params, batch, key):
-    loss = nats_fn(params, batch)[0][:, 0].mean()
-    return loss, {"loss": loss}
+    mean = nats_fn(params, batch)[0][:, 0].mean()
+    return mean, {"loss": mean}
 
 
 def damped(w_D, x_BD, y_B, damping):
@@ -92,3 +92,13 @@ def test_joined_batches_are_those_of_several_one_behind_the_other():
 
     key = jax.random.key(3)
     np.testing.assert_array_equal(newton.joined(sample, 3)(key), np.concatenate(train.several(sample, 3)(key)))
+
+
+def test_small_nats_keep_their_digits():
+    """The nats of a margin m are log(1 + e^-m), and their gradient is 1 / (1 + e^m), where token_nats says 0."""
+    margin_BT = jnp.array([[-3.0, 0.5, 8.0, 40.0]])
+    logits, targets = jnp.stack([jnp.full((1, 4), 5e4), 5e4 + margin_BT], -1), jnp.ones((1, 4), jnp.int32)
+    gradient = jax.grad(lambda logits: newton.small_nats(logits, targets).sum())(logits)
+    np.testing.assert_allclose(newton.small_nats(logits, targets), np.logaddexp(0, -np.float64(margin_BT)), rtol=1e-6)
+    np.testing.assert_allclose(gradient[..., 0], 1 / (1 + np.exp(np.float64(margin_BT))), rtol=1e-6)
+    assert loss.token_nats(logits, targets)[0, 3] == 0

@@ -1,4 +1,5 @@
 import dataclasses
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -16,14 +17,17 @@ from apformer.tasks.progressions.generator import (
     has_split,
     most_terms,
     render,
-    sample,
     split_of,
 )
 from apformer.tokenizers import digits as tokenizer
 
 BOTH_WAYS = Config(digits=2, max_terms=7, min_difference=-30, max_difference=30)
 jitted_draw = jax.jit(draw, static_argnums=(1, 2, 3))
-jitted_sample = jax.jit(sample, static_argnums=(1, 2), static_argnames=("split", "terms"))
+
+
+@partial(jax.jit, static_argnums=(1, 2), static_argnames=("split", "terms"))
+def jitted_sample(key, cfg, size, *, split="train", terms=None):
+    return encode_rows(draw(key, cfg, size, split), cfg.digits, terms or most_terms(cfg))
 
 
 def numpy_rows(progressions):

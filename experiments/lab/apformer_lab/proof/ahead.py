@@ -31,7 +31,7 @@ from apformer_lab.proof.strings import code, coded, grid, shown, tokens_of
 FILES = [Path(strings_file.__file__)]
 SPACE, START = 10, 11  # tokens: ten digits and the space; START stands for all that is before a row
 DIGITS, CARRIES = range(10), (-1, 0, 1)
-UNSURE = 0.25  # a key with a number that is nearer to 0 may decide or not, and say either
+UNSURE = 0.5  # a key with a number that is nearer to 0 may decide or not, and say either
 READS = [[0], [1]], [[0, 1], [2, 3]], [[0, 1, 2, 3]]
 FUNCTIONS = [(c, c, c) for c in CARRIES] + [(-1, 0, 0), (-1, -1, 0), (0, 0, 1), (0, 1, 1)]  # of a carry -1, 0, 1
 
@@ -166,12 +166,16 @@ def keys(columns, weights, cfg):
     return ~(decides > UNSURE), ~(signs < -UNSURE) & ~(decides < -UNSURE)[:, None]  # what is not finite may be either
 
 
-def last(codes, w):
-    """Return (weights of the last layer, whose last head reads nothing; what the bit of each string adds)."""
-    silent = w["attention.value"].copy()
-    silent[:, -1] = 0.0
-    bits = codes // (START + 1) ** 4 % (START + 1) - 1.0
-    return w | {"attention.value": silent}, bits[:, None] * w["attention.output"][-1, 0]
+def silent(w):
+    """Return the weights of a layer whose last head reads nothing."""
+    value = w["attention.value"].copy()
+    value[:, -1] = 0.0
+    return w | {"attention.value": value}
+
+
+def said(codes, w):
+    """Return what the bit of each string adds to the states of the last layer."""
+    return (codes // (START + 1) ** 4 % (START + 1) - 1.0)[:, None] * w["attention.output"][-1, 0]
 
 
 def logits(codes, weights, cfg, contexts=OWN):
@@ -180,8 +184,7 @@ def logits(codes, weights, cfg, contexts=OWN):
     x = weights["embedding.table"][tokens]
     for seen_below, w_below in below:
         x = network.block(x, seen_below, w_below, cfg, np.zeros((len(seen_below), cfg["d_model"])))
-    w, onto = last(codes, w)
-    return network.read_out(network.block(x, seen, w, cfg, onto), weights, cfg)
+    return network.read_out(network.block(x, seen, silent(w), cfg, said(codes, w)), weights, cfg)
 
 
 @np.errstate(over="ignore", invalid="ignore")
@@ -198,8 +201,7 @@ def ratios(codes, right, weights, cfg, contexts=OWN):
     key = standard(x, e, w, "attention_norm", epsilon)
     numbers = np.stack([w[f"attention.{name}"][:, -1, 0] for name in ("key", "value")], axis=1)
     sure = UNSURE / erring(key, numbers, np.zeros(2), scale_of(w, "attention_norm")).max(1)
-    w, onto = last(distinct, w)
-    x, e = states(x, e, seen, w, cfg, onto)
+    x, e = states(x, e, seen, silent(w), cfg, said(distinct, w))
     final = standard(x, e, weights, "final_norm", epsilon)
     head, bias_V = weights["head.output.weight"], weights["head.output.bias"]
     found, logits_NV = sure[seen[:, 0]][place_of], final.n @ head + bias_V

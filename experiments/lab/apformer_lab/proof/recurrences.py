@@ -79,7 +79,10 @@ def reads(cfg, layer):
     name = np.array([[last] + [-1] * (below - 1)])
     if layer == 1:  # of a token alone
         return np.concatenate([keys, name])
-    name, keys = np.pad(name, ((0, 0), (0, 1)), constant_values=-1), np.pad(keys, ((0, 0), (0, 1)), constant_values=last)
+    name, keys = (
+        np.pad(name, ((0, 0), (0, 1)), constant_values=-1),
+        np.pad(keys, ((0, 0), (0, 1)), constant_values=last),
+    )
     return np.concatenate([keys, name])
 
 

@@ -1,0 +1,221 @@
+"""Each recipe from training to its page and its proof, a few steps long, and what is refused."""
+
+import json
+import runpy
+import shutil
+import sys
+
+import jax
+import numpy as np
+import pytest
+
+from apformer import cli, errors, tasks
+from apformer.decoding.bind import bind, call
+from apformer.proof import check
+from apformer.report import figures
+from apformer.runs import restore
+from apformer_lab import evaluation, rows, sparse, training
+from apformer_lab.proof import sums as of_sums
+
+FEW = ["--steps", "4", "--log_every", "2", "--save_every", "4", "--batch_size", "8", "--test_sequences", "2"]
+SMALL = ["--d_model", "8", "--n_heads", "2", "--d_ff", "8"]
+RECIPES = {
+    "lsb": ["digits", "--order", "lsb", "--digits", "2", *SMALL],
+    "msb": ["digits", "--digits", "2", *SMALL],
+    "bases": ["bases", "--digits", "2", "--bases", "2", "3", *SMALL],
+    "sums": ["sums", "--digits", "2", "--members", "2"],
+    "recurrences": ["recurrences", "--digits", "1", *SMALL],
+    "named": ["recurrences", "--digits", "1", "--rules", "fibonacci", "3,-7,11", *SMALL],
+}
+PROMPTS = {
+    "lsb": ("79 89", 3),  # 97 98 99, and 100 does not fit
+    "msb": ("007 010", 2),
+    "bases": ("+2 12 01", 2),
+    "sums": ("52 91", 1),
+    "recurrences": ("3 5", 2),
+    "named": ("2 3 5", 2),
+}
+
+
+@pytest.fixture(scope="module")
+def run_of(tmp_path_factory):
+    """A function (name of RECIPES) to the directory of a run, made once."""
+    made = {}
+
+    def make(name):
+        if name not in made:
+            made[name] = tmp_path_factory.mktemp(name) / "run"
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(figures, "save", lambda *_: None)
+                patch.setattr(training, "widths", lambda form: [form.digits])  # each width compiles programs of its own
+                assert cli.main(["train", "--recipe", *RECIPES[name], *FEW, "--run_dir", str(made[name])]) == 0
+        return made[name]
+
+    return make
+
+
+def fails(capsys, code, said, *args):
+    capsys.readouterr()
+    assert cli.main([str(arg) for arg in args]) == code
+    out, err = capsys.readouterr()
+    assert said in err.splitlines()[-1], err
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_recipe_trains_evaluates_predicts_and_has_a_page(name, run_of, capsys):
+    run = run_of(name)
+    found = json.loads((run / "evaluation.json").read_text())
+    assert found["widths"] and found["pairs"] and 0 <= found["exact_free_running"] <= 1
+    assert (run / "report.html").stat().st_size > 10_000
+    capsys.readouterr()
+    prompt, terms = PROMPTS[name]
+    assert cli.main(["predict", str(run), prompt, "--terms", str(terms)]) == 0
+    out, err = capsys.readouterr()
+    count = 1 if name == "lsb" else terms  # 99, and then 100 has three digits
+    words = prompt.split(" ")
+    assert len(out) - 1 == count * (len(words[-1]) + 1) - 1 + (name == "sums"), (out, err)
+    assert ("no longer fits" in err) == (name == "lsb")
+
+
+def test_a_line_is_continued_digit_by_digit_as_one_pass_says(run_of):
+    """Free-running from any line is the likeliest character after each prefix."""
+    settings = restore.load_settings(run_of("msb"))
+    params, _, _ = restore.load_params(run_of("msb"), settings)
+    model, form = bind(sparse, params, settings.model), settings.data.form
+    ((line, count),) = tasks.load("digits").predict(model, settings, ["0007 0010 0013"], "a prompt", 2)
+    assert count == 2
+    tokens = [form.characters.index(c) for c in "0007 0010 0013"]
+    for _ in range(1 + len(line)):
+        logits_BTV = call(model.apply, np.array([tokens + [0] * (30 - len(tokens))], np.int32))
+        tokens.append(int(logits_BTV[0, len(tokens) - 1].argmax()))
+    assert "".join(form.characters[token] for token in tokens[15:]) == line
+
+
+def test_a_model_that_is_right_is_measured_so():
+    """All terms of what is said rightly, and one less where one digit is wrong."""
+    form = rows.Format(3, wraps=False)
+    found = rows.held_out(jax.random.key(0), form, 3, 6, 4)
+    tokens_BT = np.asarray(rows.encode(found, form).tokens_BT)
+
+    def said(wrong):
+        said_BT = tokens_BT[:, form.given(3) :].copy()
+        said_BT[0, -1] = (said_BT[0, -1] + wrong) % 10
+        return said_BT, said_BT
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(evaluation, "_predicted", lambda tokens, given, wrong: said(wrong))
+        right, errors = evaluation.ask(tokens_BT, form, 3, 0)
+        assert all(of.all() for of in right.values()) and right["free_running"].shape == (6, 2) and not errors
+        right, errors = evaluation.ask(tokens_BT, form, 3, 1)
+        assert right["free_running"].sum() == 11 and not right["free_running"][0, 1]
+        assert errors[0]["given"].count(" ") == 2 and errors[0]["expected"] != errors[0]["predicted"]
+
+
+@pytest.mark.parametrize("name", ["msb", "sums"])
+def test_what_is_wrong_is_not_certified_and_not_proven(name, run_of, tmp_path, capsys):
+    run = shutil.copytree(run_of(name), tmp_path / "run")
+    fails(capsys, errors.NOT_CERTIFIED, "is not certified (", "certify", run)
+    certificate = json.loads((run / "certificate.json").read_text())
+    assert certificate["errors"] > 0 and certificate["worst"][0]["margin"] <= 0
+    assert cli.main(["export", str(run), "--to", "proof"]) == 0
+    assert {"contexts.py", "strings.py", "check.py"} <= {file.name for file in (run / "proof").iterdir()}
+    capsys.readouterr()
+    with pytest.MonkeyPatch.context() as patch:  # as a user runs it, beside nothing of apformer
+        for module in ("network", "bounds", "rounding", "contexts", "strings", "check"):
+            patch.delitem(sys.modules, module, raising=False)
+        patch.syspath_prepend(str(run / "proof"))
+        patch.setattr(sys, "argv", ["check.py"])
+        with pytest.raises(SystemExit) as stop:
+            runpy.run_path(str(run / "proof" / "check.py"), run_name="__main__")
+    out = capsys.readouterr().out
+    assert stop.value.code == 1 and "NOT PROVEN: the margin is -" in out
+    assert f"contexts {certificate['contexts']:,}, " in out and "PROVEN, the theorem" not in out.replace(
+        "NOT PROVEN", ""
+    )
+
+
+def test_a_proof_of_a_model_that_reads_otherwise_is_refused(run_of, tmp_path, capsys):
+    run = shutil.copytree(run_of("sums"), tmp_path / "run")
+    assert cli.main(["certify", str(run)]) == errors.NOT_CERTIFIED
+    assert cli.main(["export", str(run), "--to", "proof"]) == 0
+    folder = run / "proof"
+    said = json.loads((folder / "config.json").read_text())
+    said["model"]["offsets"] = [0, 1, 2, 3, 4]
+    for name in ("config.json", "certificate.json"):
+        whole = json.loads((folder / name).read_text()) | {"model": said["model"]}
+        (folder / name).write_text(json.dumps(whole))
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as stop:
+        check.main(folder, of_sums)
+    assert stop.value.code == 2 and "its offsets (0, 1, 2, 3, 4) are not" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (["digits", "--digits", "0"], "--digits 0 does not fit: give 1 to 1000 digits"),
+        (["digits", "--heading", "1"], "no heading"),
+        (["bases", "--bases", "2", "17"], "--bases 2 17 does not fit: give each once"),
+        (["bases", "--rules", "doubling", "doubling"], "--rules doubling doubling does not fit"),
+        (["bases", "--separator", "3"], "--separator 3 is out of range: give 16"),
+        (["bases", "--vocab_size", "9"], "--vocab_size 9 is out of range: give 20"),
+        (["sums", "--digits", "1001"], "--digits 1001 is out of range: give 1 to 1000"),
+        (["sums", "--crop_terms", "2"], "--crop_terms 2 is out of range: give 3 to"),
+        (["recurrences", "--rules", "1,2"], "--rules 1,2 is no rule: give fibonacci, "),
+        (["recurrences", "--rules", "1,2,10000"], "--rules 1,2,10000 is out of range"),
+        (["recurrences", "--rules", "fibonacci", "1,1,0"], "gives a rule twice"),
+        (["recurrences", "--digits", "5"], "--digits 5 is out of range: give 1 to 4"),
+        (["digits", "--hard_fraction", "1"], "--hard_fraction 1.0 is out of range"),
+    ],
+)
+def test_flags_that_do_not_fit_are_refused(args, said, tmp_path, capsys):
+    fails(capsys, errors.USAGE, said, "train", "--recipe", *args, "--run_dir", tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "line", "said"),
+    [
+        ("lsb", "70", "the prompt, line 1: has 1 term; give two or more, such as 300 500"),
+        ("lsb", "70 8", "term 2 is not 2 of the digits 0123456789"),
+        ("lsb", "70 80 01", "term 3 does not follow by progression in base 10; correct it"),
+        ("bases", "=9 70 80", "begins with '=9'; begin with one of =1, =2, +1"),
+        ("bases", "=2 70 80", "term 1 is not 2 of the digits 012"),
+        ("sums", "52 91 44", "has 3 terms; give two, such as"),
+        ("sums", "520 910", "has a first term of 3 digits; give terms of 2"),
+        ("named", "3 1 2", "begins with '3'; begin with one of 1, 2"),
+    ],
+)
+def test_a_line_that_cannot_be_continued_is_refused(name, line, said, run_of, capsys):
+    fails(capsys, errors.DATA, said, "predict", run_of(name), line)
+
+
+def test_more_than_the_sum_and_lines_too_long_are_refused(run_of, capsys):
+    fails(
+        capsys,
+        errors.USAGE,
+        "--terms 2 is more than the sum of two terms",
+        "predict",
+        run_of("sums"),
+        "52 91",
+        "--terms",
+        2,
+    )
+    fails(
+        capsys,
+        errors.USAGE,
+        "--terms 999999 makes a line of",
+        "predict",
+        run_of("bases"),
+        "+1 01 01",
+        "--terms",
+        999_999,
+    )
+
+
+def test_a_model_that_reads_otherwise_is_not_certified(run_of, tmp_path, capsys):
+    run = shutil.copytree(run_of("sums"), tmp_path / "run")
+    config = json.loads((run / "config.json").read_text())
+    config["flags"]["model"]["offsets"] = [0, 2, 3, 5, 7]
+    (run / "config.json").write_text(json.dumps(config))
+    fails(capsys, errors.USAGE, "the contexts are not those of this model: its offsets", "certify", run)
