@@ -19,9 +19,9 @@ from apformer import files, model, tasks
 from apformer.commands import certify, evaluate, train
 from apformer.formats import gpt2, peft, sharded, weights
 from apformer.report import trackers
-from apformer.runs import directory, manifest, provenance, recipes, settings_file
+from apformer.runs import directory, healing, manifest, provenance, settings_file
 from apformer.settings import Settings, Training
-from apformer.tasks import bases, progressions, recurrences, sums
+from apformer.tasks import progressions
 from apformer.tasks.progressions import text_file
 from apformer.tasks.text import folders, lora, shards
 from apformer.tasks.translation import corpus as pairs
@@ -94,7 +94,7 @@ def _of_runs(folder):
         Parser("certificate.json in a page", 3, "certificate.json", [_as(proof)], J, readers.of_page),
         Parser("certificate.json to export", 0.02, "certificate.json", [_as(proof)], J, export, run),
         Parser("evaluation.json in a page", 0.1, "evaluation.json", [judged], J, evaluated),
-        Parser("the step of a result", 3, "evaluation.json", [_as(proof)], J, train._step_of),
+        Parser("the step of a result", 3, "evaluation.json", [_as(proof)], J, healing._step_of),
         Parser("logged.json", 2, "logged.json", [_as({"step": 50, "id": "0" * 12})], J, trackers.read_logged),
         Parser("runs/latest", 2, "latest", [b"run\n", str(run).encode()], None, directory.find),
         Parser("vocabulary.tsv", 1, words.FILE, [b"the\t9\nof\t7\nale\t5\n"], None, readers.vocabulary),
@@ -188,11 +188,10 @@ def _of_data(folder):
     side = folder / "side"
     side.mkdir()
     (side / "b.txt").write_text(TEXT)
-    lines, wide = [line.encode() for line in LINES], recipes.parse("--recipe digits --digits 5 --crop_terms 9".split())
+    lines = [line.encode() for line in LINES]
     pair = lambda path: pairs.read(pairs.Config(str(path), str(path.parent / "b.txt")))  # noqa: E731
     return [
         Parser("progressions, a file", 6, "data.txt", lines, None, text_file.read),
-        Parser("progressions of several widths, a file", 2, "data.txt", lines, None, readers.rows_of_widths(wide)),
         Parser("a text", 5, "data.txt", [TEXT.encode()], None, lambda path: readers.whole_text(path, pieces)),
         Parser("a text in words", 0.02, "data.txt", [TEXT.encode()], None, readers.words_file),
         Parser("sentences, a file", 4, "a.txt", [TEXT.encode()], None, pair, side),
@@ -204,19 +203,9 @@ def _of_data(folder):
 
 def _of_prompts(folder):
     pieces, letters = text.train_byte_pairs(TEXT, 260).with_end()[0], text.train_characters(TEXT).with_end()[0]
-    ruled, lines = recurrences.Config(), [line.split("\n")[0].encode() for line in LINES]
-    named = [b"1 03 05 08 13", b"03 05 08 13", b"003 005 008 013"]
-    in_bases = [b"=9 700 010 310", b"+1 1010 1100", b"*f 3a 46"]
-    added = [b"5000000000 7000000000", b"50 70", b"5000000000 7000000000 21000000000"]
-    several = recurrences.Config(rules=("fibonacci", "doubling"))
-    cfg = pairs.Config(longest=64)
+    lines, cfg = [line.split("\n")[0].encode() for line in LINES], pairs.Config(longest=64)
     return [
         Parser("prompts of terms", 6, None, lines, None, readers.prompt(readers.terms)),
-        Parser("prompts, lsb first", 4, None, lines, None, readers.prompt(readers.wide)),
-        Parser("prompts of rules", 3, None, named, None, readers.rule(ruled)),
-        Parser("prompts of several rules", 3, None, named, None, readers.rule(several)),
-        Parser("prompts of bases", 3, None, in_bases, None, readers.base(bases.Config())),
-        Parser("prompts of sums", 3, None, added, None, readers.two_terms(sums.Config())),
         Parser("prompts of digits", 3, None, lines, None, readers.prompt(digits.encode)),
         Parser("prompts of characters", 3, None, [TEXT[:99].encode()], None, readers.prompt(letters.encode)),
         Parser("prompts of byte pairs", 3, None, [TEXT[:99].encode()], None, readers.prompt(pieces.encode)),

@@ -15,9 +15,6 @@ from types import SimpleNamespace
 from unittest import mock
 
 import numpy as np
-from apformer.tasks.bases import continuation as in_bases
-from apformer.tasks.recurrences import continuation
-from apformer.tasks.sums import continuation as of_sums
 from faults import _mutate
 
 from apformer import files, flags, tasks
@@ -29,6 +26,7 @@ from apformer.report import figures, sections, template
 from apformer.runs import manifest, metrics, selection, settings_file
 from apformer.tasks import progressions
 from apformer.tasks.progressions import text_file
+from apformer.tasks.progressions.proof import contexts
 from apformer.tasks.text import corpus, shards
 from apformer.tasks.text import training as texts
 from apformer.tasks.translation import page_data
@@ -45,7 +43,7 @@ def config_of_page(path):
 
 def shown(value):
     """Into a page, which holds no number that is not finite."""
-    json.loads(template._json({"x": value}), parse_constant=lambda name: 1 / 0)
+    template.fill({"x": value})
 
 
 def metrics_of_page(path):
@@ -177,7 +175,7 @@ def checked(path):
     said = io.StringIO()
     with redirect_stderr(said):
         try:
-            check.main(path.parent, SimpleNamespace(slices=_begin))
+            check.main(path.parent, SimpleNamespace(**vars(contexts) | {"slices": _begin}))
         except Begun:
             pass  # all was read, and the proof would begin
         except SystemExit as end:
@@ -245,34 +243,9 @@ def prompt(read):
     return lambda content: read(os.fsdecode(content).replace("\0", ""))
 
 
-def wide(line):
-    return tasks.load("digits").continuation.read([line], "the prompt", "lsb")
-
-
-def rows_of_widths(settings):
-    """A reader of files of training rows, each of a width of its own."""
-    load = tasks.load("digits").dataset.load
-    return lambda path: load(replace(settings, options=replace(settings.options, dataset=str(path))))
-
-
 def standard_input(content):
     with mock.patch.object(sys, "stdin", io.TextIOWrapper(io.BytesIO(content))):
         flags.prompts([], "-", "a prompt", "x", None)
-
-
-def rule(cfg):
-    """A reader of prompts for the rules of a Config."""
-    return prompt(lambda line: continuation.fault(line, cfg))
-
-
-def base(cfg):
-    """A reader of prompts in the bases of a Config."""
-    return prompt(lambda line: in_bases.fault(line, cfg))
-
-
-def two_terms(cfg):
-    """A reader of prompts for the sums of a Config."""
-    return prompt(lambda line: of_sums.fault(line, cfg))
 
 
 def terms(line):

@@ -17,6 +17,7 @@ from apformer import files, flags
 from apformer.errors import USAGE, UserError
 from apformer.report import figures, tables
 from apformer.runs import directory
+from apformer.runs.restore import Run
 
 COLOURS = ("#999999", "#56B4E9", "#0072B2", "#009E73", "#D55E00")
 
@@ -57,6 +58,13 @@ def check_sizes(args, *names):
         value = getattr(args, name)
         many = value if isinstance(value, tuple) else (value,)
         flags.require(name, many and min(many) >= 1, args, "at least 1")
+
+
+def check_task(loaded: Run, task: str) -> None:
+    """Raises UserError (exit USAGE) unless a loaded run is of this task."""
+    if loaded.settings.task != task:
+        fault = f"{loaded.path} is a run of the task {loaded.settings.task}"
+        raise UserError(f"{fault}: give one of the task {task}", USAGE)
 
 
 def band(shares):

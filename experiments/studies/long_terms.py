@@ -1,7 +1,8 @@
 """Terms of 100,000 digits, written digit by digit: `python experiments/studies/long_terms.py RUN`.
 
-A run that is proven for every number of digits is right there in exact arithmetic. This measures that it is so on this
-machine, free-running, each digit after digits of its own, and in how much time and memory.
+It needs the laboratory: `pip install -e experiments/lab`. A run that is proven for every number of digits is right
+there in exact arithmetic. This measures that it is so on this machine, free-running, each digit after digits of its
+own, and in how much time and memory.
 
 random    digits of the difference and of the first term are random
 carry     the third term is 10...0, after 09...9: a carry runs from the lowest place to the highest
@@ -17,11 +18,12 @@ import time
 from dataclasses import dataclass
 
 import _study
-from apformer.tasks.digits import continuation, generator
+from apformer_lab import continuation
 from tyro.conf import Positional
 
 from apformer import flags, runs
 from apformer.report import progress
+from apformer.runs.restore import Run
 
 KINDS = ("random", "carry", "borrow", "runs")
 
@@ -42,8 +44,8 @@ class LongTerms:
     """Directory of the study. The default is runs/<UTC time>-long_terms."""
 
 
-def progression(kind, digits, terms):
-    """The first term and the difference of a progression whose `terms` further terms fit, the same at every call."""
+def progression(kind: str, digits: int, terms: int) -> tuple[int, int]:
+    """Return first term and difference, the same at every call, of a progression whose `terms` further terms fit."""
     rng, most = random.Random(digits), 10**digits
     if kind == "random":
         return rng.randrange(most // 2), rng.randrange(most // (2 * (terms + 2)))
@@ -59,14 +61,16 @@ def progression(kind, digits, terms):
     return third - 2 * difference, difference
 
 
-def measure(loaded, kind, args, digits):
-    """What one progression comes to: characters written, and how many are wrong; seconds of processor time."""
-    with continuation.long_numbers():
-        first, difference = progression(kind, digits, args.terms)
-        numbers = [first + n * difference for n in range(2 + args.terms)]
-        given, expected = (
-            generator.render(part, digits, loaded.settings.data.order) for part in (numbers[:2], numbers[2:])
-        )
+def render(numbers: list[int], digits: int, order: str) -> str:
+    """Return the text of numbers as terms of so many digits, in the order of the recipe: msb or lsb."""
+    return " ".join(f"{number:0{digits}}"[:: -1 if order == "lsb" else 1] for number in numbers)
+
+
+def measure(loaded: Run, kind: str, args: LongTerms, digits: int) -> dict:
+    """Return what one progression comes to: characters written, how many are wrong, seconds of processor time."""
+    first, difference = progression(kind, digits, args.terms)
+    numbers = [first + n * difference for n in range(2 + args.terms)]
+    given, expected = (render(part, digits, loaded.settings.data.order) for part in (numbers[:2], numbers[2:]))
     begun = time.process_time()
     ((text, count),) = continuation.predict(loaded.model, loaded.settings, [given], "the progression", args.terms)
     seconds = time.process_time() - begun
@@ -105,6 +109,8 @@ def run(args):
     _study.check_sizes(args, "terms")
     flags.require("digits", args.digits and min(args.digits) >= 2, args, "numbers of at least 2")
     loaded = runs.load(args.run, args.member)
+    _study.check_task(loaded, "digits")
+    sys.set_int_max_str_digits(0)  # Python's own bound is 4,300 digits
     study = _study.Study("long_terms", dataclasses.replace(args, run=str(loaded.path)))
     asked = [(digits, kind) for digits in args.digits for kind in KINDS if f"{digits} {kind}" not in study.found]
     for digits, kind in progress.bar(asked, unit="progression"):

@@ -1,10 +1,11 @@
 """Many terms of many digits: `python experiments/studies/many_terms.py RUN ...`.
 
-A row has four terms, of which the last two are asked for: random rows, and adversarial ones where carries run far
-(apformer_lab/rows.py). One pass reads the whole row, teacher-forced. If the likeliest character is the
-true one at every place, a model that writes freely writes the same row: it begins alike, and each next character then
-follows the true ones. If not, it goes wrong at the first such place. So a row is right in one way if and only if it is
-in the other. Some rows are written freely too, since rounding might differ.
+It needs the laboratory: `pip install -e experiments/lab`. A row has four terms, of which the last two are asked for:
+random rows, and rows with a run of places that pass on what is carried into them (apformer_lab/rows.py). One pass reads
+the whole row, teacher-forced. If the likeliest character is the true one at every place, a model that writes freely
+writes the same row: it begins alike, and each next character then follows the true ones. If not, it goes wrong at the
+first such place. So a row is right in one way if and only if it is in the other. Some rows are written freely too,
+since rounding might differ.
 
 A pass takes time in proportion to the length of a row if the model reads few keys (apformer_lab/sparse.py).
 """
@@ -12,6 +13,7 @@ A pass takes time in proportion to the length of a row if the model reads few ke
 import resource
 import sys
 import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -20,14 +22,16 @@ import _study
 import jax
 import jax.numpy as jnp
 import numpy as np
-from apformer.tasks.digits import generator
-from apformer.tasks.digits.evaluation import KINDS, TERMS
+from apformer_lab import rows
+from apformer_lab.evaluation import TERMS
 from tyro.conf import Positional
 
 from apformer import flags, runs
 from apformer.analysis.certificate import margins
+from apformer.decoding.bind import Model
 from apformer.decoding.generate import generate
 from apformer.report import progress
+from apformer.runs.restore import Run
 
 ASKED = TERMS - 2
 TOKENS = 32_768  # of a pass
@@ -49,36 +53,37 @@ class ManyTerms:
     """Directory of the study. The default is runs/<UTC time>-many_terms."""
 
 
-def drawn(kind, digits, rows, order):
-    """Tokens of that many rows of a kind, the same at every call, as batches (B, T) of one size."""
-    size = min(rows, max(1, TOKENS // (TERMS * (digits + 1))))
-    for number in range(-(-rows // size)):
+def drawn(kind: str, digits: int, count: int, form: rows.Format) -> Iterator[jax.Array]:
+    """Yield tokens of that many rows of a kind, the same at every call, as batches (B, T) of one size."""
+    size = min(count, max(1, TOKENS // (TERMS * (digits + 1))))
+    for number in range(-(-count // size)):
         key = jax.random.fold_in(jax.random.fold_in(jax.random.key(1), digits), number)
-        numbers = generator.test_rows(key, digits, size, TERMS, KINDS[kind])
-        yield generator.encode(numbers, order).tokens_BT[: rows - number * size]
+        found = rows.held_out(key, form, digits, size, TERMS, kind)
+        yield rows.encode(found, form).tokens_BT[: count - number * size]
 
 
 @partial(jax.jit, static_argnames="given")
-def read(model, tokens_BT, given):
-    """The margin of each character after the `given` first ones, teacher-forced: above 0 where it is right."""
+def read(model: Model, tokens_BT: jax.Array, given: int) -> jax.Array:
+    """Return the margin of each character after the `given` first ones, teacher-forced: above 0 where it is right."""
     B, T = tokens_BT.shape
     logits_BTV, _ = model.extend(tokens_BT[:, :-1], model.init_cache(B, T))
     return margins(logits_BTV[:, given - 1 :], tokens_BT[:, given:])
 
 
 @partial(jax.jit, static_argnames="given")
-def write(model, tokens_BT, given):
-    """Which characters after the `given` first ones are right, each after characters of the model's own."""
+def write(model: Model, tokens_BT: jax.Array, given: int) -> jax.Array:
+    """Return which characters after the `given` first ones are right, each after characters of the model's own."""
     B, T = tokens_BT.shape
     cache, lengths_B = model.init_cache(B, T), jnp.full(B, given, jnp.int32)
     return generate(model.extend, cache, tokens_BT[:, :given], lengths_B, T - given) == tokens_BT[:, given:]
 
 
-def measure(loaded, kind, digits, args, tell):
-    """What the rows of a kind come to: terms, what is wrong, the smallest margin, rows written, processor time."""
-    rows, given, begun = -(-args.terms // ASKED), 2 * (digits + 1) - 1, time.process_time()
+def measure(loaded: Run, kind: str, digits: int, args: ManyTerms, tell: Callable) -> dict:
+    """Return what rows of a kind come to: terms, what is wrong, the smallest margin, rows written, processor time."""
+    form, begun = loaded.settings.data.form, time.process_time()
+    given = form.given(digits)
     found = {"terms": 0, "wrong": 0, "margin": np.inf, "written": 0, "written_wrong": 0}
-    for tokens_BT in drawn(kind, digits, rows, loaded.settings.data.order):
+    for tokens_BT in drawn(kind, digits, -(-args.terms // ASKED), form):
         margin_BNC = np.asarray(read(loaded.model, tokens_BT, given)).reshape(-1, ASKED, digits + 1)
         found["terms"] += margin_BNC[..., 0].size
         found["wrong"] += int((~(margin_BNC > 0).all(-1)).sum())
@@ -95,12 +100,12 @@ def measure(loaded, kind, digits, args, tell):
 def table(found):
     """A row for each run, number of digits and kind."""
     head = ("run", "digits", "rows", "terms", "wrong", "rows written freely", "wrong", "smallest margin")
-    rows = [[*head, "seconds of processor time"]]
+    lines = [[*head, "seconds of processor time"]]
     for key, of in found.items():
         run, digits, kind = key.rsplit(" ", 2)
         counts = (f"{of[name]:,}" for name in ("terms", "wrong", "written", "written_wrong"))
-        rows.append([run, f"{int(digits):,}", kind, *counts, f"{of['margin']:.2f}", f"{of['seconds']:.0f}"])
-    return rows
+        lines.append([run, f"{int(digits):,}", kind, *counts, f"{of['margin']:.2f}", f"{of['seconds']:.0f}"])
+    return lines
 
 
 def draw_figure(found):
@@ -124,13 +129,15 @@ def run(args):
     names = [Path(path).name for path in args.run]
     flags.require("run", names and len({*names}) == len(names), args, "run directories, each of another name")
     every = dict(zip(names, map(runs.load, args.run), strict=True))
+    for loaded in every.values():
+        _study.check_task(loaded, "digits")
     study = _study.Study("many_terms", args)
     asked = [
         (name, digits, kind)
-        for name, loaded in every.items()
+        for name in every
         for digits in args.digits
-        for kind in KINDS
-        if f"{name} {digits} {kind}" not in study.found and (kind != "chains" or loaded.settings.data.order == "msb")
+        for kind in rows.KINDS
+        if f"{name} {digits} {kind}" not in study.found
     ]
     with progress.bar(total=len(asked) * -(-args.terms // ASKED), unit="row") as bar:
         for name, digits, kind in asked:

@@ -4,28 +4,20 @@ import importlib
 import json
 import sys
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
-from types import SimpleNamespace
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from apformer import errors, flags, model
-from apformer.decoding.bind import bind
-from apformer.runs import directory
+from apformer import errors, flags
 from apformer.sweep import grid
-from apformer.tokenizers.digits import decode, encode
-from tests.helpers.small_models import AHEAD
 
 pytestmark = pytest.mark.long
 
 FOLDER = Path(__file__).parents[2] / "experiments" / "studies"
 sys.path.insert(0, str(FOLDER))
 _study, memory, parallel, parts = map(importlib.import_module, ("_study", "memory", "parallel", "parts"))
-long_terms, many_terms = map(importlib.import_module, ("long_terms", "many_terms"))
 sys.path.pop(0)
 
 
@@ -182,75 +174,3 @@ def test_chunks_that_do_not_divide_the_steps_are_refused(monkeypatch, capsys, tm
     words = ("--steps", 30, "--chunk", 25, "--run_dir", tmp_path / "run")
     assert main(monkeypatch, memory, memory.Memory, *words) == errors.USAGE
     assert "--chunk 25 is out of range: give a divisor of --steps 30" in capsys.readouterr().err
-
-
-def test_a_study_is_not_the_latest_run_and_goes_on_with_the_run_it_began_with(monkeypatch, tmp_path):
-    """Without a run it asks the latest. When a newer one has come, the same flags are of another run."""
-    monkeypatch.chdir(tmp_path)
-    first, second = (directory.create("exact") for _ in range(2))
-    assert (tmp_path / "runs" / "latest").readlink() == Path(second.name)
-    latest = [first]
-    monkeypatch.setattr(long_terms.runs, "load", lambda path, member: SimpleNamespace(path=Path(path or latest[-1])))
-    monkeypatch.setattr(long_terms, "measure", lambda *_: {"characters": 4, "wrong": 0, "seconds": 0.5})
-    assert main(monkeypatch, long_terms, long_terms.LongTerms, "--digits", 3) == 0
-    assert (tmp_path / "runs" / "latest").readlink() == Path(second.name)
-    (study,) = (tmp_path / "runs").glob("*-long_terms")
-    assert json.loads((study / "study.json").read_text())["flags"]["run"] == str(first)
-    assert main(monkeypatch, long_terms, long_terms.LongTerms, "--digits", 3, "--run_dir", study) == 0
-    latest.append(second)
-    assert main(monkeypatch, long_terms, long_terms.LongTerms, "--digits", 3, "--run_dir", study) == errors.USAGE
-    assert main(monkeypatch, long_terms, long_terms.LongTerms, first, "--digits", 3, "--run_dir", study) == 0
-
-
-def test_progressions_of_very_long_terms_fit_and_carry():
-    for kind in long_terms.KINDS:
-        for digits in (2, 9, 300):
-            first, difference = long_terms.progression(kind, digits, 2)
-            assert 0 <= min(first, first + 3 * difference) <= max(first, first + 3 * difference) < 10**digits
-    assert [sum(long_terms.progression(kind, 5, 2)) for kind in ("carry", "borrow")] == [9999, 10000]
-
-
-@pytest.fixture
-def small_passes(monkeypatch):
-    """Four rows of terms of two digits a pass: all shapes below are alike, and compiled once."""
-    monkeypatch.setattr(many_terms, "TOKENS", 4 * 4 * 3)
-
-
-def test_a_row_is_right_in_one_pass_if_and_only_if_it_is_written_so(random_params):
-    """Rows that a model wrote itself, and the same with one character changed that it did not choose."""
-    bound, given = bind(model, random_params(AHEAD), AHEAD), 5
-    rows_BT = np.stack([encode(text + " 00 00") for text in ("27 81", "31 41", "16 61", "00 99")])
-    for place in range(given, 11):  # by passes over a row, not by `generate`
-        rows_BT[:, place] = jnp.argmax(jax.jit(bound.apply)(rows_BT)[:, place - 1], axis=-1)
-    for b, place in ((1, 5), (3, 8)):
-        rows_BT[b, place] = (rows_BT[b, place] + 1) % 11
-    right_BT = np.asarray(many_terms.read(bound, rows_BT, given) > 0)
-    written_BT = np.asarray(many_terms.write(bound, rows_BT, given))
-    for found_BT in (right_BT, written_BT):
-        assert found_BT.all(1).tolist() == [True, False, True, False]
-        assert np.argmin(found_BT, axis=1)[[1, 3]].tolist() == [0, 3]  # the first wrong place
-
-
-def test_the_rows_of_many_terms_are_as_many_as_asked_and_continue(small_passes):
-    for kind in many_terms.KINDS:
-        rows = [decode(row_T).split() for batch in many_terms.drawn(kind, 2, 6, "msb") for row_T in np.asarray(batch)]
-        assert len(rows) == 6 and all(len({int(b) - int(a) for a, b in pairwise(row)}) == 1 for row in rows)
-        assert len({*map(tuple, rows)}) > 3
-
-
-def test_terms_of_a_model_that_knows_nothing_are_counted_as_wrong(
-    small_passes, random_params, monkeypatch, tmp_path, capsys
-):
-    settings = SimpleNamespace(data=SimpleNamespace(order="msb"))
-    loaded = SimpleNamespace(model=bind(model, random_params(AHEAD), AHEAD), settings=settings)
-    monkeypatch.setattr(many_terms.runs, "load", lambda path: loaded)
-    args = ("a/the one", "b/two", "--digits", 2, "--terms", 8, "--written", 4, "--run_dir", tmp_path / "run")
-    assert main(monkeypatch, many_terms, many_terms.ManyTerms, *args) == 0
-    numbers, table = left(tmp_path / "run", "many_terms")
-    assert (numbers["terms"], numbers["runs"], numbers["written"]) == (48, 2, 24)
-    assert numbers["written_wrong"] == 24 and numbers["wrong"] > 40 and numbers["least_margin"] < 0
-    assert table[1][:4] == ["the one", "2", "random", "8"] and [row[0] for row in table[1:]] == 3 * ["the one"] + 3 * [
-        "two"
-    ]
-    assert main(monkeypatch, many_terms, many_terms.ManyTerms, "a/one", "b/one") == errors.USAGE
-    assert "each of another name" in capsys.readouterr().err

@@ -20,7 +20,7 @@ on it are hidden. So is what stands before the row, and the heading at any place
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -32,11 +32,10 @@ from apformer.layers.embedding import Embedding, Head
 from apformer.layers.feedforward import FeedForward, product
 from apformer.layers.norm import LayerNorm
 from apformer_lab import ahead
+from apformer_lab.places import UNKNOWN, Read, periods, pick, places, reads
 
 CAPTURES = ("attention",)
 LAYERS = {"columns": 2, "ahead": 3}
-SHORT = 256  # keys of a row up to which a product picks them as fast as a gather, and has a much faster gradient
-UNKNOWN = jnp.iinfo(jnp.int32).max
 
 
 @dataclass(frozen=True)
@@ -92,13 +91,6 @@ class Config:
             raise ValueError(f"score_noise {self.score_noise} is no finite number of at least 0")
 
 
-class Read(NamedTuple):
-    """The keys that each token of a layer reads."""
-
-    slot_BTO: jax.Array
-    there_BTO: jax.Array
-
-
 def reach(cfg: Config) -> int | None:
     """Return how many tokens back the logits depend on; None if there is no such bound."""
     return cfg.n_layers * max(cfg.offsets) if cfg.pattern == "fixed_offsets" and not cfg.heading else None
@@ -111,12 +103,6 @@ def max_tokens(cfg: Config) -> None:
 def wants_key(cfg: Config) -> bool:
     """Return whether training draws at random, so that `apply` is to be given a key."""
     return cfg.pattern == "ahead"
-
-
-def places(cfg: Config) -> int:
-    """Return the number of biases that each head has."""
-    many = {"fixed_offsets": len(cfg.offsets), "columns": 3, "ahead": 2}[cfg.pattern]
-    return many + (cfg.heading or 0)
 
 
 def init(key: jax.Array, cfg: Config) -> dict:
@@ -217,38 +203,6 @@ def extend(
     return _read_out(params, x_BTD, cfg), {"length": length_B, "period": period_BT[:, -1], "layers": layers}
 
 
-def periods(tokens_BT: jax.Array, positions_BT: jax.Array, period_B: jax.Array, cfg: Config) -> jax.Array:
-    """Return the period known at each token, 0 before the first term has ended: (B, T) int32.
-
-    period_B: what was known before these tokens.
-    """
-    place_BT = positions_BT - (cfg.heading + 1 if cfg.heading else 0)  # 0 for the first token of the first term
-    ends_BT = jnp.where((tokens_BT == cfg.separator) & (place_BT >= 0), place_BT + 1, UNKNOWN)
-    first_BT = jax.lax.cummin(jnp.minimum(ends_BT, jnp.where(period_B > 0, period_B, UNKNOWN)[:, None]), axis=1)
-    return jnp.where(first_BT == UNKNOWN, 0, first_BT)
-
-
-def reads(cfg: Config, layer: int, positions_BT: jax.Array, period_BT: jax.Array) -> Read:
-    """Return what a layer, counted from 0, reads of each token."""
-    own_BT, P_BT = jnp.zeros_like(period_BT), period_BT
-    known = lambda more, least=1: jnp.where(P_BT >= least, P_BT + more, -1)  # noqa: E731
-    if cfg.pattern == "fixed_offsets":
-        back = [own_BT + offset for offset in cfg.offsets]
-    elif cfg.pattern == "columns":
-        back = ([own_BT, known(0), known(1)], [own_BT, known(-1, 2)])[layer]
-    else:
-        back = ([own_BT, known(0)], [own_BT, own_BT + 1], [jnp.maximum(P_BT - 2, 0)])[layer]
-    place_BTO = positions_BT[:, :, None] - jnp.stack(back, axis=-1)
-    own_BTO = place_BTO == positions_BT[:, :, None]
-    there_BTO = own_BTO | (place_BTO >= (cfg.heading or 0)) & (place_BTO < positions_BT[:, :, None])
-    if cfg.heading and (layer == 0 or cfg.pattern != "columns"):
-        name_11O = jnp.arange(cfg.heading, dtype=jnp.int32)[None, None]
-        named_BTO = jnp.broadcast_to(name_11O, (*positions_BT.shape, cfg.heading))
-        place_BTO = jnp.concatenate([place_BTO, named_BTO], axis=-1)
-        there_BTO = jnp.concatenate([there_BTO, named_BTO < positions_BT[:, :, None]], axis=-1)
-    return Read(jnp.maximum(jnp.where(there_BTO, place_BTO, 0), 0), there_BTO)
-
-
 class Block(nn.Module):
     """One layer: x + attention(norm(x)), then + feedforward(norm(.)); the pattern ahead has no residuals."""
 
@@ -330,18 +284,6 @@ def softmax(scores_BHTO: jax.Array, there_BTO: jax.Array, sink_H: jax.Array | No
         sink_BHT1 = jnp.broadcast_to(sink_H[None, :, None, None], (B, len(sink_H), T, 1))
         scores_BHTO = jnp.concatenate([scores_BHTO, sink_BHT1.astype(scores_BHTO.dtype)], axis=-1)
     return jax.nn.softmax(scores_BHTO, axis=-1)[..., :many]
-
-
-def pick(x_BSHK: jax.Array, read: Read) -> jax.Array:
-    """Return the rows of x that each token reads: (B, T, O, H, K)."""
-    if x_BSHK.shape[1] <= SHORT and read.slot_BTO.shape[1] > 1:
-        at_BTOS = _one_hot(read, x_BSHK.shape[1], x_BSHK.dtype)
-        return jnp.einsum("BTOS,BSHK->BTOHK", at_BTOS, x_BSHK, precision="highest")
-    return x_BSHK[jnp.arange(len(x_BSHK))[:, None, None], read.slot_BTO]
-
-
-def _one_hot(read: Read, S: int, dtype: Any) -> jax.Array:
-    return (read.slot_BTO[..., None] == jnp.arange(S, dtype=jnp.int32)[None, None, None]).astype(dtype)
 
 
 def _look(

@@ -1,18 +1,27 @@
-"""Studies of terms of any width: which strings training rows hold, and rows that show many facts."""
+"""Studies of terms of any width: what training rows hold and show, and many and very long terms that a run writes."""
 
 import importlib
+import json
 import sys
+from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from apformer import errors, flags
+from apformer.decoding.bind import bind
+from apformer.runs import directory
 from apformer.tasks.progressions import text_file
-from apformer.tokenizers.digits import encode
+from apformer.tokenizers.digits import decode, encode
+from apformer_lab import digits, rows, sparse
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "studies"))
 fewest_rows, least_width, proof = map(importlib.import_module, ("fewest_rows", "least_width", "_proof"))
+long_terms, many_terms = map(importlib.import_module, ("long_terms", "many_terms"))
 sys.path.pop(0)
 
 
@@ -62,3 +71,118 @@ def test_a_model_is_trained_on_rows_and_judged_by_the_proof():
     assert 0 < found["wrong"] <= 214_150 and found["margin"] < 0 and found["characters"] > 20
     settings = fewest_rows.settings_of(args)
     assert len(np.unique(proof.strings(settings)[0])) == 214_150
+
+
+def main(monkeypatch, script, config, *args):
+    """The exit code of a script."""
+    monkeypatch.setattr("sys.argv", [f"{script.__name__}.py", *map(str, args)])
+    return flags.script(f"{script.__name__}.py", config, script.run)
+
+
+def of_digits(order):
+    """Settings of a run of the task digits, as far as a study asks."""
+    return SimpleNamespace(task="digits", data=digits.Config(2, order), model=AHEAD, architecture="sparse")
+
+
+AHEAD = sparse.Config(d_model=6, n_heads=3, n_layers=3, d_ff=5, pattern="ahead")
+GIVEN = 5  # characters of two terms of two digits
+
+
+@pytest.fixture
+def bound(random_params):
+    """A model that knows nothing."""
+    return bind(sparse, random_params(AHEAD), AHEAD)
+
+
+@pytest.fixture
+def small_passes(monkeypatch):
+    """Four rows of terms of two digits a pass: all shapes below are alike, and compiled once."""
+    monkeypatch.setattr(many_terms, "TOKENS", 4 * 4 * 3)
+
+
+def test_a_study_is_not_the_latest_run_and_goes_on_with_the_run_it_began_with(monkeypatch, tmp_path, capsys):
+    """Without a run it asks the latest. When a newer one has come, the same flags are of another run."""
+    monkeypatch.chdir(tmp_path)
+    first, second = (directory.create("digits") for _ in range(2))
+    latest, settings = [first], of_digits("msb")
+    load = lambda path, member: SimpleNamespace(path=Path(path or latest[-1]), settings=settings)  # noqa: E731
+    monkeypatch.setattr(long_terms.runs, "load", load)
+    monkeypatch.setattr(long_terms, "measure", lambda *_: {"characters": 4, "wrong": 0, "seconds": 0.5})
+    ask = lambda *args: main(monkeypatch, long_terms, long_terms.LongTerms, *args, "--digits", 3)  # noqa: E731
+    assert ask() == 0
+    assert (tmp_path / "runs" / "latest").readlink() == Path(second.name)
+    (study,) = (tmp_path / "runs").glob("*-long_terms")
+    assert json.loads((study / "study.json").read_text())["flags"]["run"] == str(first)
+    latest.append(second)
+    assert ask("--run_dir", study) == errors.USAGE
+    assert ask(first, "--run_dir", study) == 0
+    settings.task = "progressions"
+    assert ask() == errors.USAGE
+    assert "is a run of the task progressions: give one of the task digits" in capsys.readouterr().err
+
+
+def test_progressions_of_very_long_terms_fit_and_carry():
+    for kind in long_terms.KINDS:
+        for width in (2, 9, 300):
+            first, difference = long_terms.progression(kind, width, 2)
+            assert 0 <= min(first, first + 3 * difference) <= max(first, first + 3 * difference) < 10**width
+    assert [sum(long_terms.progression(kind, 5, 2)) for kind in ("carry", "borrow")] == [9999, 10000]
+
+
+@pytest.mark.parametrize("order, text", [("msb", "12 13"), ("lsb", "21 31")])
+def test_terms_that_a_run_writes_are_compared_with_those_of_whole_numbers(monkeypatch, order, text):
+    """From 10 11 on, as the true next terms, and as others of which two characters differ."""
+    settings = of_digits(order)
+    monkeypatch.setattr(long_terms, "progression", lambda *_: (10, 1))
+    asked = []
+    for said, wrong in ((text, 0), ("92 19", 4 if order == "lsb" else 2)):
+        monkeypatch.setattr(long_terms.continuation, "predict", lambda *args, s=said: asked.append(args[2]) or [(s, 2)])
+        found = long_terms.measure(SimpleNamespace(model=None, settings=settings), "runs", long_terms.LongTerms(), 2)
+        assert (found["characters"], found["wrong"]) == (5, wrong)
+    assert asked == 2 * [["10 11" if order == "msb" else "01 11"]]
+
+
+def test_a_model_that_knows_nothing_writes_long_terms_wrongly(bound):
+    loaded = SimpleNamespace(model=bound, settings=of_digits("msb"))
+    found = long_terms.measure(loaded, "carry", long_terms.LongTerms(), 9)
+    assert found["characters"] == 19 and 5 < found["wrong"] <= 19
+
+
+def test_a_row_is_right_in_one_pass_if_and_only_if_it_is_written_so(bound):
+    """Rows that a model wrote itself, and the same with one character changed that it did not choose."""
+    rows_BT = np.stack([encode(text + " 00 00") for text in ("27 81", "31 41", "16 61", "00 99")])
+    for place in range(GIVEN, 11):  # by passes over a row, not by `generate`
+        rows_BT[:, place] = jnp.argmax(jax.jit(bound.apply)(rows_BT)[:, place - 1], axis=-1)
+    for b, place in ((1, 5), (3, 8)):
+        rows_BT[b, place] = (rows_BT[b, place] + 1) % 11
+    right_BT = np.asarray(many_terms.read(bound, rows_BT, GIVEN) > 0)
+    written_BT = np.asarray(many_terms.write(bound, rows_BT, GIVEN))
+    for found_BT in (right_BT, written_BT):
+        assert found_BT.all(1).tolist() == [True, False, True, False]
+        assert np.argmin(found_BT, axis=1)[[1, 3]].tolist() == [0, 3]  # the first wrong place
+
+
+@pytest.mark.parametrize("order", ["msb", "lsb"])
+def test_the_rows_of_many_terms_are_as_many_as_asked_and_continue(small_passes, order):
+    form, step = digits.Config(2, order).form, -1 if order == "lsb" else 1
+    for kind in rows.KINDS:
+        found = [decode(row_T).split() for batch in many_terms.drawn(kind, 2, 6, form) for row_T in np.asarray(batch)]
+        numbers = [[int(word[::step]) for word in row] for row in found]
+        assert len(numbers) == 6 and all(len({b - a for a, b in pairwise(row)}) == 1 for row in numbers)
+        assert len({*map(tuple, numbers)}) > 3 and {len(word) for row in found for word in row} == {2}
+
+
+def test_terms_of_a_model_that_knows_nothing_are_counted_as_wrong(small_passes, bound, monkeypatch, tmp_path, capsys):
+    loaded = SimpleNamespace(model=bound, settings=of_digits("msb"), path=tmp_path)
+    monkeypatch.setattr(many_terms.runs, "load", lambda path: loaded)
+    args = ("a/the one", "b/two", "--digits", 2, "--terms", 8, "--written", 4, "--run_dir", tmp_path / "run")
+    assert main(monkeypatch, many_terms, many_terms.ManyTerms, *args) == 0
+    assert (tmp_path / "run" / "figures" / "many_terms.png").stat().st_size > 5000
+    numbers, table = (json.loads((tmp_path / "run" / f"{name}.json").read_text()) for name in ("evaluation", "table"))
+    assert (numbers["terms"], numbers["runs"], numbers["written"]) == (32, 2, 16)
+    assert numbers["written_wrong"] == 16 and numbers["wrong"] > 26 and numbers["least_margin"] < 0
+    assert [row[:4] for row in table[1:]] == [
+        [run, "2", kind, "8"] for run in ("the one", "two") for kind in ("random", "runs")
+    ]
+    assert main(monkeypatch, many_terms, many_terms.ManyTerms, "a/one", "b/one") == errors.USAGE
+    assert "each of another name" in capsys.readouterr().err
