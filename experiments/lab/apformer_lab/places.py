@@ -57,10 +57,11 @@ def reads(cfg: Any, layer: int, positions_BT: jax.Array, period_BT: jax.Array) -
 def pick(x_BSHK: jax.Array, read: Read) -> jax.Array:
     """Return the rows of x that each token reads: (B, T, O, H, K)."""
     if x_BSHK.shape[1] <= SHORT and read.slot_BTO.shape[1] > 1:
-        at_BTOS = _one_hot(read, x_BSHK.shape[1], x_BSHK.dtype)
+        at_BTOS = one_hot(read, x_BSHK.shape[1], x_BSHK.dtype)
         return jnp.einsum("BTOS,BSHK->BTOHK", at_BTOS, x_BSHK, precision="highest")
     return x_BSHK[jnp.arange(len(x_BSHK))[:, None, None], read.slot_BTO]
 
 
-def _one_hot(read: Read, S: int, dtype: Any) -> jax.Array:
+def one_hot(read: Read, S: int, dtype: Any) -> jax.Array:
+    """Return 1 where a place is the key of that number, (B, T, O, S), else 0."""
     return (read.slot_BTO[..., None] == jnp.arange(S, dtype=jnp.int32)[None, None, None]).astype(dtype)

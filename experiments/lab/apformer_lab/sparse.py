@@ -27,12 +27,13 @@ import jax.numpy as jnp
 from flax import linen as nn
 
 from apformer.layers import at_least_float32, config
+from apformer.layers.attention import softmax
 from apformer.layers.block import unstack
 from apformer.layers.embedding import Embedding, Head
 from apformer.layers.feedforward import FeedForward, product
 from apformer.layers.norm import LayerNorm
 from apformer_lab import ahead
-from apformer_lab.places import UNKNOWN, Read, periods, pick, places, reads
+from apformer_lab.places import UNKNOWN, Read, one_hot, periods, pick, places, reads
 
 CAPTURES = ("attention",)
 LAYERS = {"columns": 2, "ahead": 3}
@@ -151,7 +152,7 @@ def apply(
         look = _look(cfg, number, positions_BT, period_BT, key)
         x_BTD, weights_BHTO = Block(cfg).apply({"params": layer}, x_BTD, read, lambda *new: new, look)
         if capture:
-            at_BTOS = _one_hot(read, T, weights_BHTO.dtype)
+            at_BTOS = one_hot(read, T, weights_BHTO.dtype)
             captured.append(jnp.einsum("BHTO,BTOS->BHTS", weights_BHTO, at_BTOS))
     logits_BTV = _read_out(params, x_BTD, cfg)
     return (logits_BTV, {"attention": jnp.stack(captured)}) if capture else logits_BTV
@@ -273,17 +274,6 @@ class Attention(nn.Module):
             W_HKD = self.param("output", nn.initializers.xavier_uniform(in_axis=(0, 1), out_axis=2), (H, K, D))
             return product(y_BTHK.reshape(B, T, D), W_HKD.reshape(D, D)), weights_BHTO
         return y_BTHK.reshape(B, T, D), weights_BHTO
-
-
-def softmax(scores_BHTO: jax.Array, there_BTO: jax.Array, sink_H: jax.Array | None) -> jax.Array:
-    """Return weights that sum to 1 over the keys that are there, or to less where a sink has the rest."""
-    B, T, many = there_BTO.shape
-    lowest = jnp.finfo(scores_BHTO.dtype).min
-    scores_BHTO = jnp.where(there_BTO[:, None], scores_BHTO, lowest)
-    if sink_H is not None:
-        sink_BHT1 = jnp.broadcast_to(sink_H[None, :, None, None], (B, len(sink_H), T, 1))
-        scores_BHTO = jnp.concatenate([scores_BHTO, sink_BHT1.astype(scores_BHTO.dtype)], axis=-1)
-    return jax.nn.softmax(scores_BHTO, axis=-1)[..., :many]
 
 
 def _look(

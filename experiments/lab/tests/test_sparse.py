@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from apformer.layers.leaves import role
-from apformer_lab import ahead, sparse
+from apformer_lab import ahead, places, sparse
 
 SMALL = {"d_model": 6, "n_heads": 3, "d_ff": 5}
 COLUMNS = sparse.Config(20, separator=16, heading=2, attention_sink=True, **SMALL)
@@ -118,8 +118,8 @@ def test_a_cache_in_pieces_and_steps_says_the_same(cfg, random_params):
 
 
 def test_long_rows_are_gathered_and_short_ones_multiplied(random_params):
-    params, tokens_BT = random_params(COLUMNS), text(COLUMNS, [5], length=sparse.SHORT + 20)
-    few = sparse.SHORT - 4
+    params, tokens_BT = random_params(COLUMNS), text(COLUMNS, [5], length=places.SHORT + 20)
+    few = places.SHORT - 4
     short, long = apply(params, tokens_BT[:, :few], COLUMNS), apply(params, tokens_BT, COLUMNS)
     np.testing.assert_allclose(short, long[:, :few], rtol=1e-4, atol=1e-5)
 
