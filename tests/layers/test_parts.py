@@ -98,7 +98,7 @@ def test_layer_norm_does_not_feel_a_shift_of_the_stream():
 
 def test_no_norm_is_the_identity():
     x = random(B, T, D)
-    assert norm_of(small(norm="none"))(x) is x
+    assert norm_of(small(norm="none"), "norm")(x) is x
 
 
 @pytest.mark.parametrize("norm", ["layer", "none"])
