@@ -48,7 +48,7 @@ class Head(nn.Module):
 
 def embed(params: dict[str, Any], tokens_BT: Array, positions_BT: Array, cfg: Any) -> Array:
     """Return the embeddings of tokens, with what the position scheme adds to them, (B, T, D)."""
-    embedding = Embedding(cfg.vocab_size, cfg.d_model, cfg.scale_embedding)
+    embedding = Embedding(len(params["embedding"]["table"]), cfg.d_model, cfg.scale_embedding)
     x_BTD = embedding.apply({"params": params["embedding"]}, tokens_BT)
     places = position.Embedding(cfg.position_options, cfg.max_len)
     return places.apply({"params": params.get("position", {})}, x_BTD, positions_BT)

@@ -128,7 +128,7 @@ def claimed(proof):
     """A hash of all that a proof depends on: weights, Config, and what is claimed. None if files are refused."""
     try:
         with contextlib.redirect_stderr(io.StringIO()):
-            weights, cfg, data, certificate = check.read(proof)
+            weights, cfg, data, certificate = check.read(proof, contexts)
     except (Exception, SystemExit):
         return None
     told = json.dumps([cfg, data, certificate["contexts"], certificate["parameters_sha256"]], sort_keys=True).encode()
@@ -139,12 +139,12 @@ class Accepted(BaseException):
     """The files are read, and nothing was wrong with them."""
 
 
-def accept(data, cfg, bits_of):
+def accept(data, cfg, weights):
     """In place of the contexts: most flipped bits are refused before any is asked, and the rest is asked afterwards."""
     raise Accepted
 
 
-READ_ALONE = SimpleNamespace(slices=accept)
+READ_ALONE = SimpleNamespace(**vars(contexts) | {"slices": accept})
 
 
 def checked(proof, asked=contexts):
