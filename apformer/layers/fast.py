@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from apformer.layers.attention import weighted_sum
 from apformer.layers.norm import root
 
 WIDE = 128  # of the narrower of two matrices; below, the plain product takes as long
@@ -79,10 +80,6 @@ def softmax_sum(plain: Any, primals: Any, tangents: Any) -> Any:
     moved_BHTS = jnp.where(mask_BTS[:, None], precise_BHTS * dscores_BHTS, 0.0)
     whole_BHT1 = moved_BHTS.sum(-1, keepdims=True)
     less_BTHK = whole_BHT1.swapaxes(1, 2) * y_BTHK.astype(whole_BHT1.dtype)
-    dy_BTHK = _weighted_sum(moved_BHTS.astype(v_BSHK.dtype), v_BSHK) - less_BTHK.astype(v_BSHK.dtype)
+    dy_BTHK = weighted_sum(moved_BHTS.astype(v_BSHK.dtype), v_BSHK) - less_BTHK.astype(v_BSHK.dtype)
     dweights_BHTS = moved_BHTS - precise_BHTS * whole_BHT1
-    return (y_BTHK, precise_BHTS), (dy_BTHK + _weighted_sum(weights_BHTS, dv_BSHK), dweights_BHTS)
-
-
-def _weighted_sum(weights_BHTS: Array, v_BSHK: Array) -> Array:
-    return jnp.einsum("BHTS,BSHK->BTHK", weights_BHTS, v_BSHK)
+    return (y_BTHK, precise_BHTS), (dy_BTHK + weighted_sum(weights_BHTS, dv_BSHK), dweights_BHTS)

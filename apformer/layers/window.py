@@ -44,7 +44,6 @@ def view(T: int, W: int) -> View:
     """Return the view of whole rows of T tokens: before their first tokens there are no keys."""
     step_1T, step_1W = (jnp.arange(size, dtype=jnp.int32)[None] for size in (T, W))
     exists_1TW = step_1T[:, :, None] + step_1W[:, None] >= W - 1
-
     return View(exists_1TW, step_1T, step_1W[:, -1:], step_1W, sys.modules[__name__])
 
 

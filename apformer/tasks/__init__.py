@@ -175,7 +175,8 @@ NAMES = tuple(name for name in vars(Task) if not name.startswith("_"))
 
 # What else a task may have, by name; a command refuses runs of tasks without it:
 #   certify(model, settings, work) -> result       enumerate every context; work: commands.certify.Work
-#   contexts                                       the module that lists every context for apformer.proof
+#   contexts                                       the module that lists every context for apformer.proof, or a
+#                                                  function of the settings that returns it
 #   predict(model, settings, lines, name, terms) -> [(continuation, how many terms it has)]
 #   neighbours(params, path, words, count) -> str  the words nearest to others, as a table
 #   VOCABULARY                                     the characters of the tokens, for `tasks.strings`
