@@ -36,7 +36,7 @@ from apformer.runs import directory
 from apformer.settings import model_from, part_from
 from apformer.tasks import progressions
 from apformer.tasks.progressions import certificate as fixed_width
-from apformer.tasks.progressions import contexts, recipes
+from apformer.tasks.progressions import numbering, recipes
 from apformer.tasks.progressions.proof import contexts as listed
 
 SECONDS = {  # where records say how long check.py took: record, figure, seconds of its unit
@@ -92,7 +92,7 @@ def enumeration(cfg, data):
     reach, params, total = model.reach(cfg), params_of(cfg), 0
     for group in fixed_width.plan(data, reach):
         total += len(group) * traced(partial(ten, terms=group.high), params, group.rows(0, 1))
-    decided = int(contexts.count_at_least(data, 3)[0])  # those with a third term
+    decided = int(numbering.count_at_least(data, 3)[0])  # those with a third term
     return {"progressions": decided, "contexts": fixed_width.count(data, reach), "certify": total}
 
 

@@ -16,7 +16,7 @@ context of the next. A model without a reach is asked every whole progression of
 ends there.
 
 All contexts of a row share one pass: row (T_1, d) holds those with 2, 3 ... R terms before them. The characters before
-the last digit of its second term it shares with nine other rows (contexts.py): a model reads them once, and goes on
+the last digit of its second term it shares with nine other rows (numbering.py): a model reads them once, and goes on
 from a copy of its cache for each row.
 
 What margins must exceed to mean anything is in analysis/certificate.py.
@@ -35,7 +35,7 @@ from apformer.decoding.bind import call
 from apformer.errors import USAGE, UserError
 from apformer.machine import devices
 from apformer.settings import architecture_of
-from apformer.tasks.progressions import contexts, generator
+from apformer.tasks.progressions import generator, numbering
 from apformer.tasks.progressions.generator import SPLITS, Progressions, encode_rows, render, split_of
 from apformer.tokenizers.digits import decode
 
@@ -83,15 +83,15 @@ def most_terms(cfg, reach):
 def plan(cfg, reach):
     """The groups of rows that hold every context, few enough that compiling them costs little."""
     most, each = most_terms(cfg, reach), COMPILATION / (cfg.digits + 1)
-    rows_N = 10 * np.array([len(contexts.Group(n, n, n == most, cfg)) for n in range(3, most + 1)])
+    rows_N = 10 * np.array([len(numbering.Group(n, n, n == most, cfg)) for n in range(3, most + 1)])
     found = np.flatnonzero(rows_N)  # of a row only the terms after the second are computed
     asked = buckets.widths(found + 1, rows_N[found], each=each) if len(found) else ()
-    return contexts.groups(cfg, [2 + terms for terms in asked])
+    return numbering.groups(cfg, [2 + terms for terms in asked])
 
 
 def count(cfg, reach):
     """How many contexts there are."""
-    return int(contexts.count_at_least(cfg, most_terms(cfg, reach)).sum())
+    return int(numbering.count_at_least(cfg, most_terms(cfg, reach)).sum())
 
 
 def start():
@@ -128,7 +128,7 @@ def enumerate_contexts(groups, model, tally, batch_tokens=16_384):
 
 @partial(jax.jit, static_argnums=(1, 2))
 def margins(rows, digits, terms, model):
-    """Margin of each context of each row, after 2, 3 ... terms: (B, terms - 2). The rows are tens (contexts.py).
+    """Margin of each context of each row, after 2, 3 ... terms: (B, terms - 2). The rows are tens (numbering.py).
 
     It is inf where the row has ended, and the least number there is where a logit is not finite.
     """
