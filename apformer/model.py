@@ -192,18 +192,12 @@ def extend(
     Raises:
         ValueError: For tokens that are no rows, and without a window for more of them than the cache has slots.
     """
-    config.check_tokens("tokens_BT", tokens_BT)
-    (B, T), slots = tokens_BT.shape, cache["position"].shape[1]
-    if cfg.window is None and T > slots:
-        raise ValueError(f"{T} tokens do not fit a cache of {slots}")
-    lengths_B = jnp.full(B, T, jnp.int32) if lengths_B is None else lengths_B
-    view, real_BT, cached_BS = place(cache, T, lengths_B, cfg.window)
-    if window := _window(cfg, T):
+    view, real_BT, new = place(cache, tokens_BT, lengths_B, cfg.window)
+    if window := _window(cfg, tokens_BT.shape[1]):
         view = window.cached_view(cache, view, real_BT, cfg.window)
     x_BTD = embed(params, jnp.where(real_BT, tokens_BT, 0), view.positions_BT, cfg)
     x_BTD, layers = extend_blocks(unstack(params)["blocks"], x_BTD, view, cache["layers"], cfg)
-    new = {"length": cache["length"] + lengths_B, "position": cached_BS, "layers": layers}
-    return read_out(params, x_BTD, cfg), new
+    return read_out(params, x_BTD, cfg), new | {"layers": layers}
 
 
 def _window(cfg: Config, T: int) -> Any:

@@ -201,7 +201,7 @@ def init_cache(
     cfg: Config,
     length: int,
     source_lengths_B: Array | None = None,
-) -> model.Params:
+) -> dict[str, Any]:
     """Return the encoded sources and room for targets of up to `length` tokens: a dict, batch first in each leaf.
 
     Of the sources it holds the keys and values of each layer's cross-attention, which every new token reads.
@@ -217,28 +217,22 @@ def init_cache(
 def extend(
     params: model.Params,
     tokens_BT: Array,
-    cache: model.Params,
+    cache: dict[str, Any],
     cfg: Config,
     *,
     lengths_B: Array | None = None,
-) -> tuple[Array, model.Params]:
+) -> tuple[Array, dict[str, Any]]:
     """Return the logits of new target tokens after those in the cache, and the cache with them.
 
     Serves prefill and single steps alike. A row must not outgrow the cache, nor the max_len of learned positions. The
     arguments and what is raised are as in `model.extend`.
     """
-    config.check_tokens("tokens_BT", tokens_BT)
-    (B, T), slots = tokens_BT.shape, cache["position"].shape[1]
-    if T > slots:
-        raise ValueError(f"{T} tokens do not fit a cache of {slots}")
-    lengths_B = jnp.full(B, T, jnp.int32) if lengths_B is None else lengths_B
-    view, real_BT, cached_BS = place(cache, T, lengths_B, None)
+    view, real_BT, new = place(cache, tokens_BT, lengths_B, None)
     x_BTD = _embed(params, "decoder", jnp.where(real_BT, tokens_BT, 0), view.positions_BT, cfg)
     own, blocks = config_of(cfg, "decoder"), unstack(params)["decoder"]["blocks"]
     sources = [Source(cache["source_mask"], cache=read) for read in cache["source"]]
     x_BTD, layers = block.extend_blocks(blocks, x_BTD, view, cache["layers"], own, CrossAttention, sources)
-    new = {"length": cache["length"] + lengths_B, "position": cached_BS, "layers": layers}
-    return read_out(params, x_BTD, cfg), cache | new
+    return read_out(params, x_BTD, cfg), cache | new | {"layers": layers}
 
 
 def read_out(params: model.Params, x_BTD: Array, cfg: Config) -> Array:

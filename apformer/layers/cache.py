@@ -11,17 +11,26 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from apformer.layers import attention
+from apformer.layers import attention, config
 from apformer.layers.masks import View, causal_mask
 
 
-def place(cache: dict[str, Any], T: int, lengths_B: Array, window: int | None) -> tuple[View, Array, Array]:
-    """Return the view of T new tokens a row, which of them are real, (B, T), and the positions of the slots afterwards.
+def place(
+    cache: dict[str, Any], tokens_BT: Array, lengths_B: Array | None, window: int | None
+) -> tuple[View, Array, dict[str, Array]]:
+    """Return the view of new tokens after those in a cache, which of them are real, (B, T), and the cache's new places.
 
-    `lengths_B` is the number of real ones in each row. They stand after those in the cache of a model.
+    `lengths_B` is the number of real ones in each row, all of them with None.
+
+    Raises:
+        ValueError: For tokens that are no rows, and without a window for more of them than the cache has slots.
     """
-    before_BS, length_B = cache["position"], cache["length"]
+    config.check_tokens("tokens_BT", tokens_BT)
+    before_BS, length_B, T = cache["position"], cache["length"], tokens_BT.shape[1]
     B, slots = before_BS.shape
+    if window is None and T > slots:
+        raise ValueError(f"{T} tokens do not fit a cache of {slots}")
+    lengths_B = jnp.full(B, T, jnp.int32) if lengths_B is None else lengths_B
     step_1T, rows_B1 = jnp.arange(T, dtype=jnp.int32)[None], jnp.arange(B)[:, None]
     real_BT, positions_BT = step_1T < lengths_B[:, None], length_B[:, None] + step_1T
     # Only the last `slots` real tokens are written; the others go to a slot that does not exist, and are dropped.
@@ -44,4 +53,5 @@ def place(cache: dict[str, Any], T: int, lengths_B: Array, window: int | None) -
     cached_BS = before_BS.at[rows_B1, slots_BT].set(positions_BT, mode="drop")
     key_BS = visible(before_BS, cached_BS, positions_BT)
     mask_BTS = causal_mask(positions_BT, key_BS, window)
-    return View(mask_BTS, positions_BT, positions_BT, key_BS, attention, store), real_BT, cached_BS
+    view = View(mask_BTS, positions_BT, positions_BT, key_BS, attention, store)
+    return view, real_BT, {"length": length_B + lengths_B, "position": cached_BS}

@@ -12,7 +12,7 @@ from apformer.layers.masks import View
 
 
 class Source(NamedTuple):
-    """What cross-attention reads: the states of a source, or the keys and values that `project_source` made of them."""
+    """Source of cross-attention: its states, or the keys and values that `project_source` made of them."""
 
     mask_BTS: Array  # bool: the source tokens that are no padding
     x_BSD: Array | None = None

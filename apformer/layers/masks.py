@@ -1,4 +1,4 @@
-"""Which keys a query may see: the causal mask and the mask of padding.
+"""Masks of attention: the causal mask and the mask of padding.
 
 A query at position p_t sees a key at position p_s when 0 <= p_t - p_s < window; the window counts the token itself.
 Slots of a cache with position -1 are empty. The same rule serves the plain forward pass and the cache, because both
@@ -13,7 +13,7 @@ from jax import Array
 
 
 class View(NamedTuple):
-    """What the self-attention of every layer of a pass shares; made once, before the first layer."""
+    """View that the self-attention of every layer of a pass shares; made once, before the first layer."""
 
     mask_BTS: Array  # bool: the keys that each query may see
     positions_BT: Array  # of the new tokens, whose queries and keys are rotated by them

@@ -46,7 +46,7 @@ NAMES = ("given", "expected", "predicted")  # texts of a wrong string
 
 @dataclass(frozen=True)
 class Options:
-    """How a model is judged."""
+    """Options of the evaluation."""
 
     test_sequences: int = 2000
     """Number of strings in the evaluation."""

@@ -62,7 +62,7 @@ class Embedding(nn.Module):
 
 
 class Bias(nn.Module):
-    """What the scheme adds to the scores, (B, H, T, S), or None."""
+    """Bias that the scheme adds to the scores, (B, H, T, S), or None."""
 
     scheme: Any
     cfg: Any

@@ -40,7 +40,7 @@ COMPILATION = 524_288  # tokens that cost as much as one more shape, between one
 
 
 class Outcomes(NamedTuple):
-    """What a model makes of B progressions with N predictable terms at most."""
+    """Predictions of a model for B progressions with N predictable terms at most."""
 
     nats_B: np.ndarray  # what each row costs
     counts_BN: np.ndarray  # which of the terms 3, 4 ... a row has

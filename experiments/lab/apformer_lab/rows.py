@@ -37,7 +37,7 @@ ATTEMPTS = 100
 
 @dataclass(frozen=True)
 class Format:
-    """How the rows of a task are written, and which there are."""
+    """Format of the rows of a task: how they are written, and which there are."""
 
     digits: int
     """Digits of each term, or of the widest."""

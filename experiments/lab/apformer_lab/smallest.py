@@ -50,7 +50,7 @@ MOST_ROWS = 1_000_000  # of `every_row`, which lie in memory
 
 @dataclass(frozen=True)
 class Options(newton.Options, HomeOptions):
-    """Which progressions a training step sees, and Gauss-Newton steps at the end of training."""
+    """Options of the sampling of rows, and of Gauss-Newton steps at the end of training."""
 
 
 def smallest(digits: int = 3) -> Settings:

@@ -221,7 +221,7 @@ class Block(nn.Module):
 
 
 class Bias(nn.Module):
-    """What each head adds to the score of each place."""
+    """Bias of each head for each place that it reads."""
 
     cfg: Config
 

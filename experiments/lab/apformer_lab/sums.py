@@ -51,7 +51,7 @@ class Config:
 
 @dataclass(frozen=True)
 class Options(newton.Options, training.Options):
-    """Which rows a training step sees, and Gauss-Newton steps at the end of training."""
+    """Options of the sampling of rows, and of Gauss-Newton steps at the end of training."""
 
 
 def check(settings: Settings) -> int:

@@ -1,4 +1,4 @@
-"""What a task of rows trains on, and the names of the protocol that all tasks of the laboratory share.
+"""Training of a task of rows, and the names of the protocol that all tasks of the laboratory share.
 
 Every training row is fresh: half as they come, half with runs of open places, where the format has such rows. A share
 hard_fraction of the batch is mined: the hardest of several times as many rows. Only the third and later terms count.
@@ -23,7 +23,7 @@ NOT_COMPILED = {"options": ("test_sequences",)}
 
 @dataclass(frozen=True)
 class Options:
-    """Which rows a training step sees, and how many an evaluation has."""
+    """Options of the sampling of rows and of the evaluation."""
 
     crop_terms: int = 4
     """Number of terms of a training row."""

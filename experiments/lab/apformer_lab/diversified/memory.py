@@ -29,7 +29,7 @@ KEYS = 1024  # the same for the number of tokens that a batch looks up
 
 
 class Index(NamedTuple):
-    """How to find a pair by its source."""
+    """Index of training pairs by their sources."""
 
     sources: list[bytes]  # the source tokens of each pair
     holders: dict[int, np.ndarray]  # {token: the pairs whose source has it}

@@ -1,4 +1,4 @@
-"""What the lists of contexts share: every combination of some choices, and columns of tokens as strings."""
+"""Tools of the lists of contexts: every combination of some choices, and columns of tokens as strings."""
 
 import numpy as np
 
