@@ -19,7 +19,7 @@ class View(NamedTuple):
     positions_BT: Array  # of the new tokens, whose queries and keys are rotated by them
     query_BT: Array  # positions of the queries, for a bias of the scores
     key_BS: Array  # positions of the keys, for a bias of the scores; -1 for an empty slot
-    ways: Any  # the module `attention` or `window`: its functions project, attend and join
+    ways: Any  # functions project, attend and join: the module `attention`, or `window.Ways`
     store: Callable[..., Any] | None = None  # (cache, k_BTHK, v_BTHK) -> (k_BSHK, v_BSHK, cache); None: the new keys
 
 

@@ -8,10 +8,9 @@ chunks of queries, each with its own keys and those of the window before (`by_ch
 and memory grow with the length of a row, and not with its square.
 """
 
-import sys
 from collections.abc import Callable
-from functools import reduce
-from typing import Any
+from functools import partial, reduce
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -22,6 +21,18 @@ from apformer.layers.masks import View
 
 NARROW, HEAD = 8, 16  # window and width of a head up to which `by_offset` serves: each pair of them is an operation
 LEAST = 32  # queries of a chunk: smaller products are slower than the squares they replace
+
+# Orders of the axes (B, T, H, K) for `by_offset`, whose operations run along the last one.
+ROWS_LAST = (2, 3, 1, 0)  # for whole rows, which are many; `project` and `join` keep to it
+HEADS_LAST = (0, 3, 1, 2)  # for new tokens, whose earlier keys come from a cache
+
+
+class Ways(NamedTuple):
+    """Functions of a layer that stand in the place of those of `attention`."""
+
+    project: Callable[..., Array]
+    attend: Callable[..., tuple[Array, None]]
+    join: Callable[..., Array]
 
 
 def serves(cfg: Any, T: int) -> bool:
@@ -44,7 +55,7 @@ def view(T: int, W: int) -> View:
     """Return the view of whole rows of T tokens: before their first tokens there are no keys."""
     step_1T, step_1W = (jnp.arange(size, dtype=jnp.int32)[None] for size in (T, W))
     exists_1TW = step_1T[:, :, None] + step_1W[:, None] >= W - 1
-    return View(exists_1TW, step_1T, step_1W[:, -1:], step_1W, sys.modules[__name__])
+    return View(exists_1TW, step_1T, step_1W[:, -1:], step_1W, Ways(project, attend, join))
 
 
 def cached_view(cache: dict[str, Any], square: View, real_BT: Array, W: int) -> View:
@@ -63,7 +74,8 @@ def cached_view(cache: dict[str, Any], square: View, real_BT: Array, W: int) -> 
         in_order = (jnp.concatenate([old_BHSK[rows_B1, :, slot_BP], new], axis=1) for old_BHSK, new in pairs)
         return *in_order, written
 
-    return View(exists_BTW, square.positions_BT, step_1W[:, -1:], step_1W, sys.modules[__name__], store)
+    ways = Ways(attention.project, partial(attend, order=HEADS_LAST), attention.join)
+    return View(exists_BTW, square.positions_BT, step_1W[:, -1:], step_1W, ways, store)
 
 
 def attend(
@@ -75,21 +87,24 @@ def attend(
     sink_H: Array | None = None,
     similarity_name: str = "scaled_dot",
     *,
-    dropout: Callable[[Array], Array] | None = None,
+    order: tuple[int, ...] = ROWS_LAST,
 ) -> tuple[Array, None]:
     """Return the weighted sum of the values, (B, T, H, K), as `attention.attend` gives it for the masked square.
 
     Keys and values stand in order, S = T + W - 1 of them, of which `mask_BTW` tells those that exist; where the first
-    are missing, there are none before the row. The bias is that of one query and the keys of its window.
+    are missing, there are none before the row. The bias is that of one query and the keys of its window. `order` is the
+    order of axes for a narrow window.
     """
     (_, T, H, K), W = q_BTHK.shape, mask_BTW.shape[-1]
     dtype, missing = at_least_float32(q_BTHK.dtype), T + W - 1 - k_BSHK.shape[1]
     bias_HW = jnp.zeros((H, W), dtype) if bias_1H1W is None else bias_1H1W[0, :, 0].astype(dtype)
     if W <= NARROW and K <= HEAD and T > 1:
-        q_HKTB, *keys = (x_BTHK.transpose(2, 3, 1, 0) for x_BTHK in (q_BTHK, k_BSHK, v_BSHK))
-        keys = (jnp.pad(x_HKSB, ((0, 0), (0, 0), (missing, 0), (0, 0))) for x_HKSB in keys)
-        y_HKTB = by_offset(q_HKTB, *keys, mask_BTW.transpose(2, 1, 0), bias_HW, sink_H)
-        return y_HKTB.transpose(3, 2, 0, 1), None
+        without_K = [axis for axis in order if axis != 3]
+        q, *keys = (x_BTHK.transpose(order) for x_BTHK in (q_BTHK, k_BSHK, v_BSHK))
+        keys = (jnp.pad(x, ((0, 0), (0, 0), (missing, 0), (0, 0))) for x in keys)
+        mask, bias = (x_BTHW.transpose(3, *without_K) for x_BTHW in (mask_BTW[:, :, None], bias_HW[None, None]))
+        sink = None if sink_H is None else sink_H[None, None].transpose(without_K)
+        return by_offset(q, *keys, mask, bias, sink).transpose([order.index(axis) for axis in range(4)]), None
     k_BSHK, v_BSHK = (jnp.pad(x_BSHK, ((0, 0), (missing, 0), (0, 0), (0, 0))) for x_BSHK in (k_BSHK, v_BSHK))
     return by_chunk(q_BTHK, k_BSHK, v_BSHK, mask_BTW, bias_HW, sink_H), None
 
@@ -117,80 +132,71 @@ def join(y_BTHK: Array, W_HKD: Array | None = None, bias_D: Array | None = None)
 
 
 @jax.custom_jvp
-def by_offset(
-    q_HKTB: Array,
-    k_HKSB: Array,
-    v_HKSB: Array,
-    mask_WTB: Array,
-    bias_HW: Array,
-    sink_H: Array | None,
-) -> Array:
-    """Return the weighted sum of the values, (H, K, T, B), with the rows of the batch as the last axis.
+def by_offset(q_AKTZ: Array, k_AKSZ: Array, v_AKSZ: Array, mask: Array, bias: Array, sink: Array | None) -> Array:
+    """Return the weighted sum of the values, (A, K, T, Z); A and Z are rows and heads, in either order.
 
     A product of small squares costs a CPU more time to begin than to compute. Here each equation is a few operations on
-    long vectors, and a key at an offset is a slice.
+    long vectors, and a key at an offset is a slice. `mask` and `bias` are (W, A, T, Z), `sink` is (A, T, Z), each with
+    axes of size 1 where it is the same along them.
     """
-    shares, whole_HTB = _shares(q_HKTB, k_HKSB, mask_WTB, bias_HW, sink_H)
-    weights = [share_HTB / whole_HTB for share_HTB in shares[: len(mask_WTB)]]
-    return _sum(weights, _slices(v_HKSB, q_HKTB)).astype(v_HKSB.dtype)
+    shares, whole_ATZ = _shares(q_AKTZ, k_AKSZ, mask, bias, sink)
+    weights = [share_ATZ / whole_ATZ for share_ATZ in shares[: len(mask)]]
+    return _sum(weights, _slices(v_AKSZ, q_AKTZ)).astype(v_AKSZ.dtype)
 
 
 @by_offset.defjvp
-def _derivative(primals, tangents):
-    """dy = sum_s w_s ds_s v_s - (sum_s w_s ds_s) y + sum_s w_s dv_s, which divides first (see fast.py)."""
-    (q_HKTB, k_HKSB, v_HKSB, mask_WTB, bias_HW, sink_H), (dq_HKTB, dk_HKSB, dv_HKSB, _, dbias_HW, dsink_H) = (
-        primals,
-        tangents,
-    )
-    W, dtype = len(mask_WTB), bias_HW.dtype
-    shares, whole_HTB = _shares(q_HKTB, k_HKSB, mask_WTB, bias_HW, sink_H)
-    values = _slices(v_HKSB, q_HKTB)
-    weights = [share_HTB / whole_HTB for share_HTB in shares]
-    y_HKTB = _sum(weights[:W], values)
-    root = jnp.asarray(q_HKTB.shape[1] ** -0.5, dtype)
+def _derivative(primals: Any, tangents: Any) -> tuple[Array, Array]:
+    """Derive dy = sum_s w_s ds_s v_s - (sum_s w_s ds_s) y + sum_s w_s dv_s, which divides first (see fast.py)."""
+    q_AKTZ, k_AKSZ, v_AKSZ, mask, bias, sink = primals
+    dq_AKTZ, dk_AKSZ, dv_AKSZ, _, dbias, dsink = tangents
+    W, dtype = len(mask), bias.dtype
+    shares, whole_ATZ = _shares(q_AKTZ, k_AKSZ, mask, bias, sink)
+    values = _slices(v_AKSZ, q_AKTZ)
+    weights = [share_ATZ / whole_ATZ for share_ATZ in shares]
+    y_AKTZ = _sum(weights[:W], values)
+    root = jnp.asarray(q_AKTZ.shape[1] ** -0.5, dtype)
     moved = []
-    for s, (key_HKTB, dkey_HKTB) in enumerate(zip(_slices(k_HKSB, q_HKTB), _slices(dk_HKSB, q_HKTB), strict=True)):
-        dscore_HTB = (dq_HKTB * key_HKTB + q_HKTB * dkey_HKTB).astype(dtype).sum(1) * root
-        dscore_HTB = (dscore_HTB + dbias_HW[:, s, None, None]) / whole_HTB
-        moved.append(shares[s] * jnp.where(mask_WTB[s][None], dscore_HTB, 0.0))
-    if sink_H is not None:
-        moved.append(shares[W] * (dsink_H.astype(dtype)[:, None, None] / whole_HTB))
-    dy_HKTB = _sum(moved[:W], values) - sum(moved)[:, None] * y_HKTB
-    dy_HKTB = dy_HKTB + _sum(weights[:W], _slices(dv_HKSB, q_HKTB))
-    return y_HKTB.astype(v_HKSB.dtype), dy_HKTB.astype(v_HKSB.dtype)
+    for s, (key_AKTZ, dkey_AKTZ) in enumerate(zip(_slices(k_AKSZ, q_AKTZ), _slices(dk_AKSZ, q_AKTZ), strict=True)):
+        dscore_ATZ = (dq_AKTZ * key_AKTZ + q_AKTZ * dkey_AKTZ).astype(dtype).sum(1) * root
+        dscore_ATZ = (dscore_ATZ + dbias[s]) / whole_ATZ
+        moved.append(shares[s] * jnp.where(mask[s], dscore_ATZ, 0.0))
+    if sink is not None:
+        moved.append(shares[W] * (dsink.astype(dtype) / whole_ATZ))
+    dy_AKTZ = _sum(moved[:W], values) - sum(moved)[:, None] * y_AKTZ
+    dy_AKTZ = dy_AKTZ + _sum(weights[:W], _slices(dv_AKSZ, q_AKTZ))
+    return y_AKTZ.astype(v_AKSZ.dtype), dy_AKTZ.astype(v_AKSZ.dtype)
 
 
-def _shares(q_HKTB, k_HKSB, mask_WTB, bias_HW, sink_H):
-    """Return exp(score - largest score) of each key and of the sink, (H, T, B) each, and their sum."""
-    dtype = bias_HW.dtype
-    root = jnp.asarray(q_HKTB.shape[1] ** -0.5, dtype)
+def _shares(q_AKTZ: Array, k_AKSZ: Array, mask: Array, bias: Array, sink: Array | None) -> tuple[list[Array], Array]:
+    """Return exp(score - largest score) of each key and of the sink, (A, T, Z) each, and their sum."""
+    dtype = bias.dtype
+    root = jnp.asarray(q_AKTZ.shape[1] ** -0.5, dtype)
 
-    def score(s, key_HKTB):
-        score_HTB = _dot(q_HKTB, key_HKTB, dtype) * root + bias_HW[:, s, None, None]
-        return jnp.where(mask_WTB[s][None], score_HTB, jnp.finfo(dtype).min)
+    def score(s: int, key_AKTZ: Array) -> Array:
+        return jnp.where(mask[s], _dot(q_AKTZ, key_AKTZ, dtype) * root + bias[s], jnp.finfo(dtype).min)
 
-    scores = [score(s, key_HKTB) for s, key_HKTB in enumerate(_slices(k_HKSB, q_HKTB))]
-    scores += [] if sink_H is None else [sink_H.astype(dtype)[:, None, None]]
-    largest_HTB = reduce(jnp.maximum, scores)
-    shares = [jnp.exp(score_HTB - largest_HTB) for score_HTB in scores]
+    scores = [score(s, key_AKTZ) for s, key_AKTZ in enumerate(_slices(k_AKSZ, q_AKTZ))]
+    scores += [] if sink is None else [sink.astype(dtype)]
+    largest_ATZ = reduce(jnp.maximum, scores)
+    shares = [jnp.exp(score_ATZ - largest_ATZ) for score_ATZ in scores]
     return shares, sum(shares)
 
 
-def _slices(x_HKSB, q_HKTB):
-    """Return the key or value of each query at each offset, the oldest first: W arrays (H, K, T, B)."""
-    T = q_HKTB.shape[2]
-    return [x_HKSB[:, :, s : s + T] for s in range(x_HKSB.shape[2] - T + 1)]
+def _slices(x_AKSZ: Array, q_AKTZ: Array) -> list[Array]:
+    """Return the key or value of each query at each offset, the oldest first: W arrays (A, K, T, Z)."""
+    T = q_AKTZ.shape[2]
+    return [x_AKSZ[:, :, s : s + T] for s in range(x_AKSZ.shape[2] - T + 1)]
 
 
-def _dot(a_HKTB, b_HKTB, dtype):
-    """Return a . b for each head and token, (H, T, B)."""
-    return sum(a_HKTB[:, k].astype(dtype) * b_HKTB[:, k].astype(dtype) for k in range(a_HKTB.shape[1]))
+def _dot(a_AKTZ: Array, b_AKTZ: Array, dtype: Any) -> Array:
+    """Return a . b for each head and token, (A, T, Z)."""
+    return sum(a_AKTZ[:, k].astype(dtype) * b_AKTZ[:, k].astype(dtype) for k in range(a_AKTZ.shape[1]))
 
 
-def _sum(weights, values):
-    """Return the sum of weight times value over the offsets, (H, K, T, B)."""
+def _sum(weights: list[Array], values: list[Array]) -> Array:
+    """Return the sum of weight times value over the offsets, (A, K, T, Z)."""
     pairs = zip(weights, values, strict=True)
-    return sum(weight_HTB[:, None] * value_HKTB.astype(weight_HTB.dtype) for weight_HTB, value_HKTB in pairs)
+    return sum(weight_ATZ[:, None] * value_AKTZ.astype(weight_ATZ.dtype) for weight_ATZ, value_AKTZ in pairs)
 
 
 def by_chunk(
