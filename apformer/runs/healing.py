@@ -19,7 +19,7 @@ import numpy as np
 
 from apformer import files
 from apformer.errors import UserError
-from apformer.machine import agreement, devices
+from apformer.machine import devices
 from apformer.report import progress
 from apformer.runs import checkpoint, manifest, selection
 from apformer.runs.fit import course, on_schedule
@@ -45,7 +45,7 @@ def heal(path, settings, rows, abstract_state, start, only=None):
         except manifest.Corrupt as damage:
             selection.set_aside(folder / str(step), damage)
     lost = [step for step in _lost(path, settings.training) if only in (None, step)]
-    agreement.agree("damage to the checkpoints", lost)
+    devices.agree("damage to the checkpoints", lost)
     for step in lost:
         try:
             print(f"{path}: {_heal(path, settings, rows, abstract_state, start, step)}", file=sys.stderr)
