@@ -14,8 +14,8 @@ has measured by then. The record is written anew after each part. All parts toge
     translation   a step of the translator
     window        the gradient of a decoder whose attention has a window, for longer and longer rows
 
-What each part does stands in device_parts.py. `--tiny` runs every part at a small size, as the tests do on a CPU. What is not installed (PyTorch, transformers,
-pytest) is left out, and the record says so.
+What each part does stands in device_parts.py. `--tiny` runs each at a small size, as the tests do on a CPU. What is
+not installed (PyTorch, transformers, pytest) is left out, and the record says so.
 """
 
 import contextlib
