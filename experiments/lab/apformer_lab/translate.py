@@ -17,10 +17,10 @@ from apformer.errors import USAGE, UserError
 from apformer.runs import directory, restore, settings_file
 from apformer.settings import Settings
 from apformer.tasks.translation import corpus, scores, training, vocabularies
-from apformer_lab.diversified import memory
+from apformer_lab.diversified import Options, check_search, memory
 from apformer_lab.diversified.search import search
-from apformer_lab.diversified.training import Options, check_search
 
+EXAMPLE = 'python -m apformer_lab.translate RUN "A dog runs."'
 TASKS = ("translation", "diversified")
 
 
@@ -50,9 +50,9 @@ class Translate:
 
 def translate(args: Translate) -> None:
     """Print the translation of each sentence. Raises UserError that names the flag, the file or the line."""
-    if (args.sentence is None) == (args.file is None):
-        raise UserError("there is no sentence, or a sentence and --file: give one of the two", USAGE)
-    path, settings = _read(args.run)
+    words = [args.run, *filter(None, [args.sentence])]
+    run, lines, name = flags.prompts(words, args.file, "a sentence", EXAMPLE, corpus.lines_of, keep_blank=True)
+    path, settings = _read(run)
     given = {name: value for name in ("beams", "alpha", "mbr", "memory") if (value := getattr(args, name)) is not None}
     options = Options(**{**vars(settings.options), **given})
     others = [_other(run, path, settings) for run in args.ensemble]
@@ -62,9 +62,7 @@ def translate(args: Translate) -> None:
     check_search(options)
     if options.memory and others:
         raise UserError("--ensemble has no memory of training pairs: drop it, or give --memory 0", USAGE)
-    lines = [args.sentence] if args.file is None else corpus.lines_of(args.file)
     source, target = vocabularies.load(path)
-    name = args.file or "the sentence"
     sources = training.encode_side(source, lines, name, settings.data, "translate shorter sentences")
     params, _, _ = restore.load_params(path, settings)
     looked_up = None
