@@ -36,9 +36,8 @@ def proceed(
     cache, next_B = model.init_cache(B, slots), jnp.zeros(B, jnp.int32)
     for start in range(0, T, size):
         new_B = np.clip(lengths_B - start, 0, size)
-        if new_B.any():
-            next_B, cache = _read(prompt_BT[:, start : start + size], new_B, next_B, cache, model)
-            tell(int(new_B.max()))
+        next_B, cache = _read(prompt_BT[:, start : start + size], new_B, next_B, cache, model)
+        tell(int(new_B.max()))
     written, steps = [np.asarray(next_B)[:, None]], power_of_two(min(count, PIECE))
     state = next_B, cache
     while (done := 1 + steps * (len(written) - 1)) < count:

@@ -18,7 +18,7 @@ from apformer.tasks.translation import batches
 from apformer.tasks.translation import search as plain
 from apformer.tasks.translation import training as pairs
 from apformer_lab import translate
-from apformer_lab.diversified import ensemble, memory, minimum_risk
+from apformer_lab.diversified import memory, minimum_risk
 from apformer_lab.diversified.search import search
 
 pytest.importorskip("tokenizers", reason='the library comes with the text extra: pip install -e ".[text]"')
@@ -88,25 +88,6 @@ def test_a_translation_is_the_one_of_the_best_beams_that_agrees_most(translator)
         assert chosen.tolist() == texts[minimum_risk.best(texts[:count], scores_BW[0, :count])]
 
 
-# Ensembles
-
-
-def test_two_models_by_hand():
-    """One is sure of a token, the other of none: the sure one decides, and the other leaves it half its share."""
-    sure, unsure = jnp.array([0.0, 50.0, 0.0]), jnp.zeros(3)
-    extends = [lambda tokens, cache, lengths_B, logits=logits: (logits[None, None], cache) for logits in (sure, unsure)]
-    logp_BTV, cache = ensemble.together(extends)(None, ensemble.join([{"n": 1}, {"n": 2}]))
-    np.testing.assert_allclose(np.exp(logp_BTV[0, 0]), [1 / 6, 4 / 6, 1 / 6], rtol=1e-6)
-    assert cache == {"n": (1, 2)}
-
-
-def test_models_translate_together_in_any_order(translator):
-    settings, params, _, sources = translator
-    other = jax.tree.map(lambda leaf: leaf[::-1], params)
-    both = [search(sources, one, settings, [(two, settings.model)]) for one, two in ((params, other), (other, params))]
-    assert equal(*both) and not equal(both[0], search(sources, params, settings))
-
-
 # Memory
 
 
@@ -161,11 +142,13 @@ def test_probabilities_are_those_of_the_equation(translator):
         np.testing.assert_allclose(p_BTV[n, 0], expected_V, rtol=2e-3, atol=1e-6)
 
 
-def test_where_nothing_is_found_the_model_translates_alone(translator):
+def test_where_nothing_is_found_the_model_translates_alone(translator, monkeypatch):
     settings, params, rows, sources = translator
     built = memory.build(params, settings, rows, sources, 3)
     mixed = built._replace(places=[np.arange(0), *built.places[1:]])
-    found, alone, helped = (search(sources, params, settings, looked_up=each) for each in (mixed, None, built))
+    alone, helped = search(sources, params, settings), search(sources, params, asked(settings, memory=3), rows)
+    monkeypatch.setattr(memory, "build", lambda *_: mixed)
+    found = search(sources, params, asked(settings, memory=3), rows)
     assert equal(found[:1], alone[:1]) and equal(found[1:], helped[1:])
 
 
@@ -200,8 +183,6 @@ def test_a_run_is_scored_as_its_options_say_and_the_command_translates_so(run, c
     file.write_text("".join(row[0] + "\n" for row in written))
     code, out, _ = printed(capsys, monkeypatch, run, "--file", file)
     assert code == 0 and [" ".join(line.split()) for line in out.splitlines()] == [row[2] for row in written]
-    code, together, _ = printed(capsys, monkeypatch, run, "231", "--memory", 0, "--ensemble", run)
-    assert code == 0 and together == printed(capsys, monkeypatch, run, "231", "--memory", 0)[1]
 
 
 @pytest.mark.parametrize(
@@ -209,11 +190,10 @@ def test_a_run_is_scored_as_its_options_say_and_the_command_translates_so(run, c
     [
         ([], "1 arguments, none a sentence: give a sentence in quotes"),
         (["7", "--mbr", "6"], "--mbr 6 is out of range: give 0, or 2 to 4, or more --beams"),
-        (["7", "--ensemble", "RUN"], "--ensemble has no memory of training pairs: drop it, or give --memory 0"),
     ],
 )
 def test_the_command_names_the_flag_at_fault(run, capsys, monkeypatch, words, sentence):
-    code, _, err = printed(capsys, monkeypatch, run, *(str(run) if word == "RUN" else word for word in words))
+    code, _, err = printed(capsys, monkeypatch, run, *words)
     assert code == errors.USAGE and sentence in err
 
 
