@@ -46,17 +46,11 @@ EQUATIONS = {
 
 
 class Row(NamedTuple):
-    """A text, a box or a sum in a column. A sum adds what is beside it, or the residual from some rows below."""
+    """A text, a box or a sum in a column. A sum adds the residual from some rows below; rows are 1 apart."""
 
     text: str
     kind: str = "text"
-    beside: str = ""
     skipped: int = 0
-
-    @property
-    def half(self) -> float:
-        """Half the height of the drawing; rows are 1 apart."""
-        return 0.16 if self.kind == "sum" else 0.3
 
 
 def pictures(settings: Settings) -> dict[str, "Figure"]:
@@ -157,9 +151,11 @@ def _embedding(cfg: Any, tokens: str) -> list[Row]:
     """Return the tokens, their embedding, and positions where they are added to it."""
     scaled = ", times √D" if cfg.scale_embedding else ""
     shared = ", one table for both sides" if cfg.share_embeddings else ""
-    table = f"token embedding{shared}\nV {cfg.vocab_size:,} → D {cfg.d_model}{scaled}"
-    added = [Row("⊕", "sum", f"{cfg.position}\npositions")] if cfg.position in ADDED else []
-    return [Row(tokens), Row(table, "embedding"), *added]
+    added = f", plus {cfg.position} positions" if cfg.position in ADDED else ""
+    return [
+        Row(tokens),
+        Row(f"token embedding{shared}\nV {cfg.vocab_size:,} → D {cfg.d_model}{scaled}{added}", "embedding"),
+    ]
 
 
 def _block(cfg: Any, attentions: list[str]) -> list[Row]:
@@ -173,7 +169,7 @@ def _block(cfg: Any, attentions: list[str]) -> list[Row]:
     for layer, has_norm in layers:
         norm = [Row(NORMS[cfg.norm], "norm")] if has_norm and NORMS[cfg.norm] else []
         before, after = (norm, []) if cfg.norm_position == "pre" else ([], norm)
-        rows += [*before, layer, *([Row("⊕", "sum", skipped=len(before) + 1)] if cfg.residual else []), *after]
+        rows += [*before, layer, *([Row("⊕", "sum", len(before) + 1)] if cfg.residual else []), *after]
     return rows
 
 
@@ -207,17 +203,14 @@ def _draw(
     rows = [*below, *block, *above]
     for y, row in enumerate(rows):
         if y:
-            _arrow(axes, (x, y - 1 + rows[y - 1].half), (x, y - row.half))
+            _arrow(axes, (x, y - 0.7), (x, y - 0.3))
         if row.kind in COLOURS:
             axes.barh(y, 2 * SIDE, 0.6, left=x - SIDE, color=COLOURS[row.kind], edgecolor=GREY)
-        _text(axes, x, y, row.text, size=22 if row.kind == "sum" else 9)
-        if row.beside:
-            _text(axes, x + SIDE, y, row.beside)
-            _arrow(axes, (x + SIDE - 0.5, y), (x + row.half, y))
+        _text(axes, x, y, row.text, size=30 if row.skipped else 9)
         if row.skipped:
             side, branch = x + SIDE + 0.4, y - row.skipped - 0.45
             axes.plot([x, side, side], [branch, branch, y], color=GREY, linewidth=1)
-            _arrow(axes, (side, y), (x + row.half, y))
+            _arrow(axes, (side, y), (x + 0.25, y))
     if times:
         middle, left, height = len(below) + len(block) / 2 - 0.55, x - SIDE - 0.4, len(block) + 0.1
         axes.barh(middle, 2 * SIDE + 1, height, left=left, fill=False, edgecolor=GREY, linestyle="--")

@@ -18,7 +18,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from apformer.errors import UserError
+from apformer.report import tables
 
+percent = tables.percent  # shares read alike on the page and in a terminal
 NEEDED = {"vocabulary": list, "task": dict, "facts": list, "right": dict}  # all others may be left out
 
 
@@ -170,13 +172,6 @@ def cell(*pieces: str | tuple[str, bool], code: bool = False, play: str | None =
     """
     told = [[piece, False] if isinstance(piece, str) else list(piece) for piece in pieces]
     return {"pieces": told, "code": code, "play": play}
-
-
-def percent(share: float | None) -> str:
-    """Return a share in percent, where 100 means all and 0 means none; a dash for None."""
-    if share is None:
-        return "–"
-    return f"{100 * share:g} %" if share in (0, 1) else f"{min(99.99, max(0.01, 100 * share)):.2f} %"
 
 
 def count(number: int, thing: str, things: str | None = None) -> str:

@@ -78,13 +78,7 @@ def test_a_log_that_is_gone_on_with_has_no_step_twice_and_what_was_missing(tmp_p
     assert [step for step, _ in events(tmp_path)] == [50, 100, 150]
 
 
-def test_a_library_that_is_missing_at_last_is_named(tmp_path, monkeypatch, capsys):
-    monkeypatch.setitem(sys.modules, "tensorboardX", None)
-    assert not track(tmp_path, LINES).works
-    assert "(--log_to tensorboard needs the tensorboard extra: pip install" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("content", ["", '{"step": "5", "id": "0123456789ab"}', '{"step": 5, "id": "../x"}'])
+@pytest.mark.parametrize("content", ["", '{"step": 5, "id": "../x"}'])
 def test_damaged_notes_of_a_log_are_named_with_the_remedy(tmp_path, capsys, content):
     (tmp_path / "tensorboard").mkdir()
     (tmp_path / "tensorboard" / "logged.json").write_text(content)

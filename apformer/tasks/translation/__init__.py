@@ -1,7 +1,7 @@
 """Translation of sentences: two texts whose lines belong together, or number words.
 
 `rows` is {"train": Padded of each width, "validation": the same, "lines": {part: Lines}, "tokenizers": one for
-each side, "widths": those of the training pairs}.
+each side}.
 """
 
 from apformer.tasks.plain import feed, initial_params, make_optimizer, whole

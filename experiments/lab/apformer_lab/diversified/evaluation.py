@@ -10,7 +10,7 @@ from apformer.decoding.bind import Model
 from apformer.settings import Settings
 from apformer.tasks import Evaluation, translation
 from apformer.tasks.translation import corpus
-from apformer.tasks.translation.evaluation import evaluate_with
+from apformer.tasks.translation import evaluation as scoring
 from apformer_lab.diversified import memory
 from apformer_lab.diversified.search import search
 
@@ -27,7 +27,7 @@ def evaluate(
         looked_up = memory.build(params, settings, rows, sources, count) if count else None
         return search(sources, params, settings, looked_up=looked_up, progress=progress)
 
-    found = evaluate_with(translate, model, settings, rows, progress)
+    found = scoring.evaluate(model, settings, rows, progress, translate)
     more = {name: getattr(settings.options, name) for name in ("mbr", "memory")}
     return found._replace(result=found.result | more, table=f"{_method(settings)}\n{found.table}")
 
