@@ -112,7 +112,7 @@ def table(result: dict[str, Any]) -> str:
     rows = [["words of the reference", "sentences", "BLEU", "exact"]]
     for row in result["by_length"]:
         values = scores.points(row["bleu"]), tables.percent(row["exact"])
-        rows.append([scores.lengths(*row["words"]), f"{row['sentences']:,}", *values])
+        rows.append([scores.length_name(*row["words"]), f"{row['sentences']:,}", *values])
     lines += tables.columns(rows)
     for sample in result["samples"]:
         verdict = "exact" if sample["translation"] == sample["reference"] else f"reference: {sample['reference']}"

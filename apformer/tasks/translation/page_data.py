@@ -29,7 +29,19 @@ EVALUATION |= {signature for _, signature in scores.NAMES.values()}
 ROWS = 48  # held-out pairs at most
 WORK = 1.5e9  # multiplications that the page is to do for them, in a second or so
 SHORT, FIRST = 100, 8  # characters of the longest source that the page offers, words of the first, about
-TRANSLATIONS, NEAR = 80, 30_000  # translations on the page, and training sources among which the nearest is sought
+TRANSLATIONS, WRONG, NEAR = (
+    80,
+    60,
+    30_000,
+)  # translations on the page, wrong ones among them, and training sources among which the nearest is sought
+SHARED = {
+    0: "a source of the same words",
+    0.4: "a source that shares most words",
+    0.999: "a source that shares some words",
+}
+SHARED |= {1: "no source that shares a word"}  # by the share of words that are not shared
+DIFFER = {0: "the same words, in another order or number", 1: "one word differs", 3: "two or three words differ"}
+DIFFER |= {np.inf: "four or more words differ"}
 END = "‹end›"  # the token that ends a sentence and begins its translation
 
 
@@ -137,7 +149,7 @@ def translations(path: Path, rows: Any) -> list[Found]:
         exact = np.array([line["translation"] == line["reference"] for line in found], bool)
     except (OSError, ValueError, KeyError) as error:
         raise UserError(f"{file} cannot be read ({error}): run `apformer evaluate` again", DATA) from None
-    wrong = asked.spread(np.flatnonzero(~exact), max(TRANSLATIONS - exact.sum(), TRANSLATIONS * 3 // 4))
+    wrong = asked.spread(np.flatnonzero(~exact), WRONG)
     right = asked.spread(np.flatnonzero(exact), TRANSLATIONS - len(wrong))
     chosen = [found[n] for n in sorted([*right, *wrong])]
     if rows is None:
@@ -186,7 +198,7 @@ def _right(found: Found | None) -> Found:
 
     def bars(key: str, name: str, full: int) -> Found:
         groups = [
-            (scores.lengths(*group["words"]), f"{group['sentences']:,}", [group[key] and group[key] / full])
+            (scores.length_name(*group["words"]), f"{group['sentences']:,}", [group[key] and group[key] / full])
             for group in found["by_length"]
         ]
         return sections.bars(f"{name} by length", "words of the reference", [name], groups, points=full > 1)
@@ -212,7 +224,10 @@ def _listing(found: list[Found] | None, evaluation: Found | None) -> Found:
     if len(found) < evaluation["sentences"]:
         all_of = sections.count(evaluation["sentences"], "sentence")
         lead += f" {len(found):,} of {all_of} are kept, most of them unlike their reference."
-    groups = {"what differs": [_fault(one) for one in found], "length": [_length(one) for one in found]}
+    groups = {
+        "what differs": [_fault(one) for one in found],
+        "length": [scores.length_name(*scores.length(one["reference"])) + " words" for one in found],
+    }
     rows = [
         [
             sections.cell(one["source"] or "∅", play=one["source"]),
@@ -241,21 +256,16 @@ def _near(pair: Found | None) -> str:
 
 
 def _had(pair: Found | None) -> str:
-    shared = pair["shared"] if pair else 0
-    kinds = {1: "a source of the same words", 0.6: "a source that shares most words", 1e-9: "one that shares some"}
-    return next((kind for least, kind in kinds.items() if shared >= least), "no source that shares a word")
-
-
-def _length(one: Found) -> str:
-    words = len(one["reference"].split())
-    bounds = {5: "up to 5 words", 10: "6 to 10 words", 15: "11 to 15 words"}
-    return next((name for most, name in bounds.items() if words <= most), "16 words and more")
+    return _kind(1 - (pair["shared"] if pair else 0), SHARED)
 
 
 def _fault(one: Found) -> str:
     if one["translation"] == one["reference"]:
         return "exact"
     found, right = (set(one[name].split()) for name in ("translation", "reference"))
-    differ = max(len(found - right), len(right - found))
-    kinds = {0: "the same words, in another order or number", 1: "one word differs", 3: "two or three words differ"}
-    return next((kind for most, kind in kinds.items() if differ <= most), "four or more words differ")
+    return _kind(max(len(found - right), len(right - found)), DIFFER)
+
+
+def _kind(value: float, kinds: dict[float, str]) -> str:
+    """Return the first kind whose bound a value does not exceed."""
+    return next(kind for bound, kind in kinds.items() if value <= bound)

@@ -8,7 +8,9 @@
 The two kinds of BLEU (Papineni et al. 2002) of the same translations differ by points and must not be compared.
 """
 
-from collections.abc import Callable
+from bisect import bisect
+from collections import defaultdict
+from collections.abc import Callable, Sequence
 from pathlib import PurePath
 from typing import Any
 
@@ -55,7 +57,7 @@ def language_of(cfg: Config) -> str:
     return code if len(code) == 2 and code.isalpha() else "en"
 
 
-def score(found: list[str], references: list[str], language: str) -> dict[str, Any]:
+def score(found: Sequence[str], references: Sequence[str], language: str) -> dict[str, Any]:
     """Return both kinds of BLEU and chrF, 0 to 100, with their signatures, and the share of exact translations."""
     import sacrebleu
     import sacremoses
@@ -76,7 +78,7 @@ def score(found: list[str], references: list[str], language: str) -> dict[str, A
     }
 
 
-def bleu(found: list[str], references: list[str], **options: Any) -> tuple[float | None, str]:
+def bleu(found: Sequence[str], references: Sequence[str], **options: Any) -> tuple[float | None, str]:
     """Return BLEU and its signature. BLEU is None where no reference has four words, as of German number words."""
     import sacrebleu
 
@@ -85,21 +87,28 @@ def bleu(found: list[str], references: list[str], **options: Any) -> tuple[float
     return value if best else None, str(metric.get_signature())
 
 
-def exact(found: list[str], references: list[str]) -> float:
+def exact(found: Sequence[str], references: Sequence[str]) -> float:
     """Return the share of texts that are their references."""
     return float(np.mean([text == reference for text, reference in zip(found, references, strict=True)]))
 
 
-def by_length(found: list[str], references: list[str]) -> list[dict[str, Any]]:
+def by_length(found: Sequence[str], references: Sequence[str]) -> list[dict[str, Any]]:
     """Return scores by the words of the references: "words" [least, most or None], "sentences", "bleu", "exact"."""
-    group_N = np.digitize([len(reference.split()) for reference in references], LENGTHS[1:])
-    groups = []
-    for group in np.unique(group_N):
-        sides = [[side[n] for n in np.flatnonzero(group_N == group)] for side in (found, references)]
-        words = [LENGTHS[group], LENGTHS[group + 1] - 1 if group + 1 < len(LENGTHS) else None]
-        scores = {"bleu": bleu(*sides)[0], "exact": exact(*sides)}
-        groups.append({"words": words, "sentences": len(sides[0])} | scores)
-    return groups
+    groups = defaultdict(list)
+    for text, reference in zip(found, references, strict=True):
+        groups[length(reference)].append((text, reference))
+    table = []
+    for words, pairs in sorted(groups.items()):
+        sides = list(zip(*pairs, strict=True))
+        same = {"words": [*words], "sentences": len(pairs)}
+        table.append(same | {"bleu": bleu(*sides)[0], "exact": exact(*sides)})
+    return table
+
+
+def length(reference: str) -> tuple[int, int | None]:
+    """Return the least and the most words of the references that are as long as this one, about."""
+    group = max(1, bisect(LENGTHS, len(reference.split())))
+    return LENGTHS[group - 1], LENGTHS[group] - 1 if group < len(LENGTHS) else None
 
 
 def by_part(result: dict[str, Any]) -> list[list[str]]:
@@ -116,6 +125,6 @@ def points(score: float | None) -> str:
     return "-" if score is None else f"{score:.2f}"
 
 
-def lengths(least: int, most: int | None) -> str:
+def length_name(least: int, most: int | None) -> str:
     """Return the words of a group of references as text."""
     return f"{least} and more" if most is None else f"{least} to {most}"

@@ -23,6 +23,7 @@ from apformer.tasks.translation import batches, corpus, evaluation, scores, voca
 from apformer.tasks.translation import search as searching
 from apformer.tasks.translation import training as pair_task
 from apformer.tokenizers import pretrained
+from tests.helpers import small_runs
 from tests.helpers.abilities import able
 from tests.report import test_page
 
@@ -109,12 +110,9 @@ def test_scores_of_the_literature_by_hand():
     assert wrong["tokenized_bleu"] == pytest.approx(100 * (7 / 8 * 5 / 7 * 3 / 6 * 1 / 5) ** 0.25)
 
 
-@pytest.mark.parametrize(
-    ("files", "language"),
-    [((None, None), "fr"), (("a.en", "b.de"), "de"), (("a.en", "b.txt"), "en")],
-)
-def test_the_language_by_which_words_are_cut(files, language):
-    assert scores.language_of(corpus.Config(source=files[0], target=files[1])) == language
+def test_the_language_by_which_words_are_cut():
+    sides = ((None, None), ("a.en", "b.de"), ("a.en", "b.txt"))
+    assert [scores.language_of(corpus.Config(*files)) for files in sides] == ["fr", "de", "en"]
 
 
 def test_scores_without_their_libraries_name_the_extra(monkeypatch):
@@ -123,24 +121,22 @@ def test_scores_without_their_libraries_name_the_extra(monkeypatch):
         scores.require()
 
 
-def test_two_vocabularies_from_training_to_the_page(tmp_path, capsys, monkeypatch, without_figures):
+def test_two_vocabularies_from_the_data_to_the_page(tmp_path, without_figures):
     """Figures and words share no byte pair then, nor an embedding; the sides' ends are other tokens."""
-    path = tmp_path / "run"
-    plain = "--steps 2 --save_every 2 --accumulate 1 --ema 0 --vocabularies apart --byte_pairs 270".split()
-    assert cli.main(["train", *FLAGS, *plain, "--run_dir", str(path)]) == 0
+    data = replace(small_runs.SENTENCES, vocabularies="apart", byte_pairs=270)
+    path = small_runs.KINDS["pairs"](tmp_path / "run", data=data)
     settings, (source, target) = restore.load_settings(path), vocabularies.load(path)
     sizes = (settings.model.source_vocab_size, settings.model.target_vocab_size)
     assert not settings.model.share_embeddings and sizes == (source.vocab_size + 1, target.vocab_size + 1)
     params, *_ = restore.load_params(path, settings)
     assert sizes == tuple(len(params[side]["embedding"]["table"]) for side in ("encoder", "decoder"))
-    assert source.to_json() != target.to_json()
     part = restore.load_rows(path)["train"][0]
     assert part.source_NS[0, part.source_lengths_N[0] - 1] == source.vocab_size
     assert part.target_NT[0, part.target_lengths_N[0] - 1] == target.vocab_size
     data, _ = test_page.read(path / "report.html")
     assert data["missing"] == {} and data["source_words"]["end"] == source.vocab_size
-    assert data["source_words"]["vocabulary"][:-1] == [source.decode([token]) for token in range(source.vocab_size)]
-    assert data["vocabulary"][:-1] == [target.decode([token]) for token in range(target.vocab_size)]
+    for words, tokenizer in ((data["source_words"], source), (data, target)):
+        assert words["vocabulary"][:-1] == [tokenizer.decode([token]) for token in range(tokenizer.vocab_size)]
 
 
 def test_a_resumed_run_ends_as_the_uninterrupted_and_its_average_is_the_mean_of_checkpoints(first, tmp_path):
@@ -169,33 +165,28 @@ def test_settings_of_pairs_survive_their_file():
     assert recipes.parse(["--recipe", "base"]).model.d_model == 512
 
 
-def test_a_step_sees_as_many_batches_as_it_accumulates(trained):
-    """The loss of two batches at once is the mean of theirs, and so are the gradients."""
+def test_the_loss_is_that_of_smoothed_labels_of_a_batch_and_of_all_validation_pairs(trained):
     settings, params, _ = trained
     settings, rows = pair_task.load(replace(settings, data=replace(settings.data, widths=(6, 12))))
-    parts = jax.tree.map(jnp.asarray, rows["train"])
-    draw = train.several(lambda key: pair_task.sample(key, settings, parts), 2)
-    batch = jax.jit(draw)(jax.random.key(0))
-    assert batch.which.shape == (2,)
-    loss_fn = pair_task.make_loss(replace(settings, model=replace(settings.model, dropout=0.0)))
-    function = jax.value_and_grad(loss_fn, has_aux=True)
-    (together, _), gradients = jax.jit(train.mean_of(function, 2))(params, batch, jax.random.key(1))
-    single = jax.jit(function)
-    halves = [single(params, jax.tree.map(lambda leaf, n=n: leaf[n], batch), jax.random.key(1)) for n in (0, 1)]
-    assert float(together) == pytest.approx(np.mean([half[0][0] for half in halves]), rel=1e-5)
-    mean = jax.tree.map(lambda a, b: (a + b) / 2, halves[0][1], halves[1][1])
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), gradients, mean)
+    widths, sizes = settings.data.widths, batches.rows_of((6, 12), settings.training.batch_size)
     predict = jax.jit(pair_task.predict, static_argnums=2)
-    # and the loss is that of the smoothed labels, whatever the width of the batch
-    widths, sizes = settings.data.widths, batches.rows_of(settings.data.widths, settings.training.batch_size)
-    for n in (0, 1):
-        which = int(batch.which[n])
-        part = batches.unpack(batches.Padded(*(leaf[n] for leaf in batch.flat)), sizes[which], widths[which])
+
+    def totals(part):
+        """Summed loss and number of the target tokens."""
         logits_BTV, weights_BT = predict(params, part, settings.model)
         logp_BTV = jax.nn.log_softmax(logits_BTV)
         of_target_BT = jnp.take_along_axis(logp_BTV, part.target_NT[:, :, None], axis=-1)[:, :, 0]
-        smooth = -(0.9 * of_target_BT + 0.1 * logp_BTV.mean(-1)) * weights_BT
-        assert float(halves[n][0][0]) == pytest.approx(float(smooth.sum() / weights_BT.sum()), rel=1e-4)
+        return np.array([-((0.9 * of_target_BT + 0.1 * logp_BTV.mean(-1)) * weights_BT).sum(), weights_BT.sum()])
+
+    loss_fn = jax.jit(pair_task.make_loss(replace(settings, model=replace(settings.model, dropout=0.0))))
+    batch = pair_task.sample(jax.random.key(0), settings, jax.tree.map(jnp.asarray, rows["train"]))
+    which = int(batch.which)
+    nats, count = totals(batches.unpack(batch.flat, sizes[which], widths[which]))
+    assert float(loss_fn(params, batch, jax.random.key(1))[0]) == pytest.approx(nats / count, rel=1e-4)
+    nats, count = sum(totals(part) for part in rows["validation"] if len(part.source_NS))
+    assert float(loss_fn(params, pair_task.validation(settings, rows), None)[0]) == pytest.approx(
+        nats / count, rel=1e-4
+    )
 
 
 def test_the_command_translates_a_sentence_as_it_does_in_a_file(run, tmp_path, capsys, monkeypatch):
@@ -294,28 +285,21 @@ def test_commands_say_which_runs_they_are_for(run, capsys):
 
 def test_its_page_holds_what_it_was_asked_and_how_it_answered(run, trained, tmp_path):
     settings, params, tokenizer = trained
-    path = shutil.copytree(run, tmp_path / "copy")
-    data, weights = test_page.report(path)
+    data, weights = test_page.read(run / "report.html")
     assert data["missing"] == {} and (data["task"]["plays"], data["architecture"]) == ("translate", "seq2seq")
     assert len(weights) == data["parameters"] and len(data["ablation"]) == 1 + len(ablate.parts(params))
-    assert data["vocabulary"][:-1] == [tokenizer.decode([token]) for token in range(tokenizer.vocab_size)]
-    end = settings.model.target_vocab_size - 1
-    assert all(row[-1] == end for row in data["probe"]["sources"] + data["probe"]["tokens"])
-    assert all(
-        len(row) == len(weights) for row, weights in zip(data["probe"]["tokens"], data["probe"]["weights"], strict=True)
-    )
-    assert set(zip(data["examples"], data["references"], strict=True)) <= set(zip(*validation(settings), strict=True))
-    sentences = json.loads((run / "evaluation.json").read_text())["sentences"]
-    assert data["wrong"]["head"][-1] == "nearest training pair" and len(data["wrong"]["rows"]) == sentences
-    assert all(row[-1].endswith(("none shares a word", " % of the words)")) for row in data["wrong"]["rows"])
+    end, probe = settings.model.target_vocab_size - 1, data["probe"]
+    assert all(row[-1] == end for row in probe["sources"] + probe["tokens"])
+    assert [*map(len, probe["tokens"])] == [*map(len, probe["weights"])]
+    pairs = zip(*corpus.read(settings.data)["validation"][:2], strict=True)
+    assert set(zip(data["examples"], data["references"], strict=True)) <= set(pairs)
+    rows = data["wrong"]["rows"]
+    assert data["wrong"]["head"][-1] == "nearest training pair" and 0 < len(rows) <= 80
+    assert all(row[-1].endswith(("none shares a word", " % of the words)")) for row in rows)
+    path = shutil.copytree(run, tmp_path / "copy")
     (path / "translations.tsv").write_text("torn\n1\t2")
-    data, _ = test_page.report(path)
+    data = test_page.measured(path)[0]
     assert "cannot be read" in data["missing"]["wrong"] and data["wrong"]["rows"] is None
-
-
-def validation(settings):
-    """(sources, targets) that chose the best checkpoint."""
-    return corpus.read(settings.data)["validation"][:2]
 
 
 def test_its_parameters_can_be_exported(run, trained, tmp_path, capsys):
