@@ -36,7 +36,9 @@ from apformer.settings import Settings
 from apformer.tasks.text import folders
 from apformer.tokenizers import pretrained
 
-DEFAULTS = {"safetensors": "model.safetensors", "stablehlo": "model.stablehlo"}  # else the name of the format
+DEFAULTS = {"safetensors": "model.safetensors", "stablehlo": "model.stablehlo", "gpt2": "gpt2"}
+DEFAULTS |= {"lora": "lora", "proof": "proof"}
+
 READS = {"seq2seq": "two texts", "word2vec": "windows of words"}  # architectures that read no rows of tokens
 
 
@@ -66,7 +68,7 @@ def export(args: Export) -> None:
         raise UserError(f"{args.run} is a GPT-2 folder, which other programs open as it is: name a run", USAGE)
     path = directory.find(args.run)
     settings = restore.load_settings(path)
-    out = Path(args.out) if args.out is not None else path / DEFAULTS.get(args.to, args.to)
+    out = Path(args.out) if args.out is not None else path / DEFAULTS[args.to]
     if args.to == "stablehlo" and settings.architecture in READS:
         raise UserError(f"{path} reads {READS[settings.architecture]}: give --to safetensors", USAGE)
     if args.to in ("gpt2", "lora") and settings.architecture != "model":
