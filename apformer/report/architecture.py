@@ -6,7 +6,6 @@ D, H, K, F, V are the axes of apformer/README.md.
 
 import textwrap
 from collections.abc import Sequence
-from itertools import pairwise
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -35,7 +34,7 @@ USUAL = {"window": None, "attention_sink": False, "norm": "layer", "final_norm":
     "scale_embedding": True,
     "position": "none",
 }
-SIDE, APART = 1.7, 4.6  # half the width of a box; from the middle of a step of a recurrent network to that of the next
+SIDE = 1.7  # half the width of a box
 EQUATIONS = {
     "rnn": "$h_t = \\tanh(W x_t + b + U h_{t-1})$",
     "gru": "$r, z = \\sigma(W x_t + b + U h_{t-1})$\n$n = \\tanh(W x_t + b + r\\,(U h_{t-1} + b'))$\n"
@@ -87,20 +86,19 @@ def encoder_decoder(cfg: Any) -> "Figure":
 
 
 def recurrent(cfg: Any) -> "Figure":
-    """Draw three steps of a recurrent network side by side, under the equation of its cell."""
+    """Draw a step of a recurrent network between the states before and after it, under the equation of its cell."""
     cfg = _complete(cfg)
-    state, factor = ("$h$, $c$", "2 × ") if cfg.cell == "lstm" else ("$h$", "")
+    names = "hc" if cfg.cell == "lstm" else "h"
     cells = [Row(f"{cfg.cell.upper()} cell, layer {layer + 1}", "cell") for layer in range(cfg.n_layers)]
-    axes = _axes((SIDE - 2 * APART, APART + SIDE + 0.1), cfg.n_layers + 4)
-    size = f"{cfg.n_layers} × {factor}{cfg.d_model}"
-    note = f"the same weights at every step; the state of a row has {size} numbers"
+    below, above = _embedding(cfg, "$x_t$"), _head(cfg, "logits of $x_{t+1}$")
+    axes = _axes((-3.4, 3.4), len(below) + len(cells) + len(above))
+    note = f"the same weights at every step; the state has {cfg.n_layers} × {len(names)} × {cfg.d_model} numbers"
     axes.set_title(f"{EQUATIONS[cfg.cell]}\n\n{note}", fontsize=11)
-    for x, (time, after) in zip((-APART, 0, APART), pairwise(("t-1", "t", "t+1", "t+2")), strict=True):
-        below, above = _embedding(cfg, f"$x_{{{time}}}$"), _head(cfg, f"logits of $x_{{{after}}}$")
-        _draw(axes, x, below, cells, above)
-        for y in range(len(below), len(below) + len(cells)):
-            _arrow(axes, (x - APART + SIDE, y), (x - SIDE, y), ORANGE)
-            _text(axes, x - APART / 2, y + 0.18, state, ORANGE)
+    _draw(axes, 0, below, cells, above)
+    for y in range(len(below), len(below) + len(cells)):
+        for x, time in ((-3.2, "t-1"), (SIDE, "t")):
+            _arrow(axes, (x, y), (x + 1.5, y), ORANGE)
+            _text(axes, x + 0.75, y + 0.2, ", ".join(f"${name}_{{{time}}}$" for name in names), ORANGE)
     return axes.figure
 
 

@@ -44,7 +44,7 @@ def test_a_diagram_states_sizes_and_options():
         assert fact in said
     assert said.count("rotary positions") == 3  # of the encoder, the decoder and across
     said = words(architecture.recurrent(recurrent.Config(cell="lstm", n_layers=2)))
-    assert said.count("$h$, $c$") == 6 and "LSTM cell, layer 2" in said
+    assert said.count("$h_{t-1}$, $c_{t-1}$") == said.count("$h_{t}$, $c_{t}$") == 2 and "LSTM cell, layer 2" in said
 
 
 def test_word2vec_reads_the_context_or_the_centre_and_all_that_is_written_is_inside():
