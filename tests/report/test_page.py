@@ -233,17 +233,6 @@ def test_a_page_that_cannot_be_written_loses_no_run(monkeypatch, tmp_path):
     assert re.match("No page: no ink; .*`apformer report .*run`", train._page(tmp_path / "run", None, None))
 
 
-def test_errors_are_explained():
-    cfg = generator.Config()
-    wrong = {"row": "095 107 119 131", "term": 4, "expected": " 131", "predicted": " 121"}
-    (found,) = page_data.explained([wrong], cfg)
-    assert (found["first"], found["difference"], found["carries"], found["well_formed"]) == (95, 12, 1, True)
-    near = [int(term) for term in found["nearest"].split()]
-    assert near[1] - near[0] == near[2] - near[1] == 12
-    assert generator.split_of(np.array([12]), np.array(near[:1])) == 0
-    assert not page_data.explained([wrong | {"predicted": " 12 "}], cfg)[0]["well_formed"]
-
-
 def test_wrong_terms_are_marked_and_grouped():
     group = {"count": 2, "teacher_forced": 0.5, "free_running": 0.0}
     error = {"row": "095 107 119 131", "term": 4, "expected": " 131", "predicted": " 121"}
@@ -259,6 +248,8 @@ def test_wrong_terms_are_marked_and_grouped():
     (row,) = shown["wrong"]["rows"]
     assert row[0] == {"pieces": [["095 107 119", False]], "code": True, "play": "095 107 119"}
     assert row[2]["pieces"] == [["1", False], ["2", True], ["1", False]] and row[3:6] == ["4", "12", "1"]
+    near = [int(term) for term in row[6]["pieces"][0][0].split()]
+    assert near[1] - near[0] == 12 and generator.split_of(np.array([12]), np.array(near[:1])) == 0
     said = [groups for (groups,) in shown["wrong"]["groups"].values()]
     assert said == ["1 carry", "off by 10: a carry", "term 4", "differences 1 to 500"]
     assert "1 of 2 wrong terms are kept" in shown["wrong"]["lead"]

@@ -17,8 +17,7 @@ from apformer import model, recurrent, seq2seq
 from apformer.analysis import ablate
 from apformer.formats import weights
 from apformer.report import template, twin
-from apformer.settings import Settings, Training
-from apformer.tasks.progressions import Options, generator, page_data, recipes
+from apformer.tasks.progressions import generator, recipes
 from tests.helpers.small_models import draw_tokens, small
 
 pytestmark = [
@@ -122,20 +121,6 @@ def test_what_is_shown_of_the_inside_is_what_the_model_captures(drawn):
         for t, weights_LHS in enumerate(inside["attention"]):
             expected_LHS = captured["attention"][:, row, :, t, : t + 1]
             np.testing.assert_allclose(weights_LHS, expected_LHS, rtol=0, atol=1e-4)
-
-
-def test_ablations_cost_the_same_in_the_page_and_in_python(drawn):
-    data, params = recipes.exact(2).data, drawn(RELATIVE)  # learned positions: test_page_pairs.py
-    settings = Settings("progressions", "model", Training(), RELATIVE, data, Options(crop_terms=4))
-    held = page_data.ask(settings, None, params)
-    parts = [drop["part"] for drop in held["ablation"]]
-    assert parts[0] == () and len(parts) == 1 + len(ablate.parts(params))
-    asked = {"parts": [[part] if part else [] for part in parts], "probe": held["probe"]}
-    (found,) = ask(case("measure", params, RELATIVE, **asked))
-    assert len({round(drop["loss"], 6) for drop in held["ablation"]}) > len(ablate.parts(params)) // 2
-    for part, there, here in zip(parts, found, held["ablation"], strict=True):
-        assert there["loss"] == pytest.approx(here["loss"], abs=1e-4), part
-        assert there["exact"] == pytest.approx(here["exact"], abs=1e-4), part
 
 
 def test_the_page_knows_which_lines_are_held_out():

@@ -16,7 +16,7 @@ from apformer import cli, errors, seq2seq, train
 from apformer.analysis import ablate
 from apformer.decoding.bind import bind
 from apformer.formats import weights as weights_
-from apformer.runs import checkpoint, fit, recipes, restore, settings_file
+from apformer.runs import checkpoint, fit, restore
 from apformer.runs.provenance import digest
 from apformer.tasks import translation
 from apformer.tasks.translation import batches, corpus, evaluation, scores, vocabularies
@@ -158,13 +158,6 @@ def test_a_resumed_run_ends_as_the_uninterrupted_and_its_average_is_the_mean_of_
     assert restore.load_described(first, settings, told | {"parameters_sha256": digest(before)}) is None
 
 
-def test_settings_of_pairs_survive_their_file():
-    settings = recipes.parse([*FLAGS, "--source", "a", "--target", "b", "--test", "c", "d"])
-    assert settings.data.widths == (6, 12) and settings.data.test == ("c", "d")
-    assert settings_file.from_dict(json.loads(json.dumps(settings_file.to_dict(settings))), "config.json") == settings
-    assert recipes.parse(["--recipe", "base"]).model.d_model == 512
-
-
 def test_the_loss_is_that_of_smoothed_labels_of_a_batch_and_of_all_validation_pairs(trained):
     settings, params, _ = trained
     settings, rows = pair_task.load(replace(settings, data=replace(settings.data, widths=(6, 12))))
@@ -259,28 +252,20 @@ def test_a_translation_is_one_line(run, trained, capsys, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("flags", "sentence", "exit_code"),
+    ("words", "sentence", "exit_code"),
     [
-        (["7", "--beams", "0"], "--beams 0 is out of range: give 1 to 32767", errors.USAGE),
-        (["7", "--alpha", "-1"], "--alpha -1.0 is out of range", errors.USAGE),
-        (["7", "--temperature", "-1"], "--temperature -1.0 is out of range", errors.USAGE),
-        ([], "none a sentence: give a sentence in quotes", errors.USAGE),
-        (["--file", "nowhere.txt"], "nowhere.txt cannot be read", errors.DATA),
-        (["9" * 400], "tokens with its end, more than 128: translate shorter sentences", errors.DATA),
+        ("translate RUN 7 --beams 0", "--beams 0 is out of range: give 1 to 32767", errors.USAGE),
+        ("translate RUN 7 --temperature -1", "--temperature -1.0 is out of range", errors.USAGE),
+        ("translate RUN", "none a sentence: give a sentence in quotes", errors.USAGE),
+        ("translate RUN --file nowhere.txt", "nowhere.txt cannot be read", errors.DATA),
+        (f"translate RUN {'9' * 400}", "more than 128: translate shorter sentences", errors.DATA),
+        ("predict RUN 007", f" and `apformer predict` takes runs of {able('predict')}: name one, or", errors.USAGE),
+        ("certify RUN", f" and `apformer certify` takes runs of {able('certify')}: name one, or", errors.USAGE),
+        ("export RUN --to stablehlo", "reads two texts: give --to safetensors", errors.USAGE),
     ],
 )
-def test_what_cannot_be_translated(run, capsys, flags, sentence, exit_code):
-    fails(capsys, sentence, exit_code, "translate", run, *flags)
-
-
-def test_commands_say_which_runs_they_are_for(run, capsys):
-    def of(command, tasks):
-        return f" is a run of translation, and `apformer {command}` takes runs of {tasks}: name one, or try `apformer"
-
-    fails(capsys, of("predict", able("predict")), errors.USAGE, "predict", run, "007 010")
-    fails(capsys, of("certify", able("certify")), errors.USAGE, "certify", run)
-    fails(capsys, of("generate", "text"), errors.USAGE, "generate", run)
-    fails(capsys, "reads two texts: give --to safetensors", errors.USAGE, "export", run, "--to", "stablehlo")
+def test_commands_say_what_they_cannot_do_with_a_translator(run, capsys, words, sentence, exit_code):
+    fails(capsys, sentence, exit_code, *words.replace("RUN", str(run)).split())
 
 
 def test_its_page_holds_what_it_was_asked_and_how_it_answered(run, trained, tmp_path):
@@ -315,27 +300,22 @@ def test_its_parameters_can_be_exported(run, trained, tmp_path, capsys):
     ("flags", "sentence", "exit_code"),
     [
         (
-            "--source {file} --target {file} --validation {file} {file} --test {long} {long}".split(),
+            "--source {file} --target {file} --validation {file} {file} --test {long} {long}",
             "{long}, sentence 1 has 301 tokens with its end, more than 128",
             errors.DATA,
         ),
-        (["--label_smoothing", "1"], "--label_smoothing 1.0 is out of range", errors.USAGE),
-        (["--ema", "1"], "--ema 1.0 is out of range: give at least 0 and less than 1", errors.USAGE),
-        (["--average", "9"], "--average 9 is of more checkpoints than --keep 3", errors.USAGE),
-        (
-            ["--position", "learned", "--max_len", "9"],
-            "--max_len 9 ends before the longest row: give 128",
-            errors.USAGE,
-        ),
-        (["--widths", "1", "12"], "--widths 1 is that of no training pair: leave it out", errors.USAGE),
-        (["--longest", "3", "--widths", "3"], "give a greater --longest, or --too_long cut", errors.DATA),
+        ("--label_smoothing 1", "--label_smoothing 1.0 is out of range", errors.USAGE),
+        ("--ema 1", "--ema 1.0 is out of range: give at least 0 and less than 1", errors.USAGE),
+        ("--average 9", "--average 9 is of more checkpoints than --keep 3", errors.USAGE),
+        ("--position learned --max_len 9", "--max_len 9 ends before the longest row: give 128", errors.USAGE),
+        ("--widths 1 12", "--widths 1 is that of no training pair: leave it out", errors.USAGE),
+        ("--longest 3 --widths 3", "give a greater --longest, or --too_long cut", errors.DATA),
     ],
 )
 def test_pairs_that_cannot_be_trained_on(tmp_path, capsys, flags, sentence, exit_code):
-    names = {name: tmp_path / f"{name}.txt" for name in ("file", "other", "long")}
+    names = {name: tmp_path / f"{name}.txt" for name in ("file", "long")}
     names["file"].write_text("one\ntwo\n")
-    names["other"].write_text("eins\nzwei\ndrei\n")
     names["long"].write_text("\u0436" * 150 + "\n")
-    words = [word.format(**names) for word in flags]
+    words = flags.format(**names).split()
     fails(capsys, sentence.format(**names), exit_code, "train", *FLAGS, *words, "--run_dir", tmp_path / "run")
     assert not (tmp_path / "run").exists()
