@@ -15,7 +15,7 @@ from apformer import optimizer
 from apformer.errors import USAGE, UserError
 from apformer.flags import require
 from apformer.settings import Settings, Training
-from apformer.tasks.plain import feed, init_from, initial_params, kept, whole
+from apformer.tasks.defaults import feed, init_from, initial_params, kept, whole
 from apformer.tasks.progressions import (
     EVALUATION,
     NOT_COMPILED,

@@ -12,7 +12,7 @@ from functools import partial
 from apformer import optimizer
 from apformer.flags import require
 from apformer.settings import Settings, Training
-from apformer.tasks.plain import feed, init_from, initial_params, kept, whole
+from apformer.tasks.defaults import feed, init_from, initial_params, kept, whole
 from apformer_lab import newton, rows, sparse, training
 from apformer_lab.certificate import certify
 from apformer_lab.continuation import predict
