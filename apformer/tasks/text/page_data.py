@@ -1,11 +1,14 @@
-"""The page of a run on a text: what its tokens cost by how many stand before them, and some text that it can ask."""
+"""The page of a run on a text: the cost of its tokens by how many stand before them, and some text that it can ask."""
 
 import os
+from pathlib import Path
+from typing import Any
 
 import jax
 
 from apformer.analysis import ablate
 from apformer.report import asked, sections
+from apformer.settings import Settings
 from apformer.tasks.text import training
 from apformer.tokenizers import merges, pretrained
 
@@ -14,7 +17,7 @@ LETTERS = 40  # of a prompt that the page offers, at most
 LINE = 16  # characters of a text that break as one
 
 
-def page(settings, rows, params, evaluation, path):
+def page(settings: Settings, rows: dict, params: Any, evaluation: dict | None, path: Path) -> dict:
     """Return what the page shows, see `report.sections`."""
     cfg, missing = settings.data, {}
     words = pretrained.load(path / "tokenizer.json")
@@ -39,7 +42,7 @@ def page(settings, rows, params, evaluation, path):
     return shown if params is None else shown | _ask(settings, rows, params, shown["vocabulary"])
 
 
-def _ask(settings, rows, params, vocabulary):
+def _ask(settings: Settings, rows: dict, params: Any, vocabulary: list[str]) -> dict:
     batch = asked.few(training.validation(settings, rows))
     one = jax.tree.map(lambda leaf: leaf[None], batch)  # the loss takes batches of rows
     loss_fn = training.make_loss(asked.exactly(settings))
@@ -51,14 +54,14 @@ def _ask(settings, rows, params, vocabulary):
     }
 
 
-def _facts(found):
+def _facts(found: dict) -> list[list[str]]:
     return [
         ["nats per token", f"{found['nats_per_token']:.4f}", f"perplexity {found['perplexity']:.2f}"],
         ["bits per character", f"{found['bits_per_character']:.4f}", ""],
     ]
 
 
-def _by_position(found):
+def _by_position(found: dict) -> dict:
     nats = found["nats_by_position"]
     return sections.lines(
         "Loss by position",

@@ -4,7 +4,7 @@
 each side}.
 """
 
-from apformer.tasks.plain import feed, initial_params, make_optimizer, whole
+from apformer.tasks.defaults import feed, initial_params, make_optimizer, whole
 from apformer.tasks.translation.corpus import Config
 from apformer.tasks.translation.evaluation import evaluate
 from apformer.tasks.translation.options import Options

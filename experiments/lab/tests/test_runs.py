@@ -105,9 +105,9 @@ def test_a_model_that_is_right_is_measured_so():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(evaluation, "_predicted", lambda tokens, given, wrong: said(wrong))
         right, errors = evaluation.ask(tokens_BT, form, 3, 0)
-        assert all(of.all() for of in right.values()) and right["free_running"].shape == (6, 2) and not errors
+        assert right.all() and right.shape == (2, 6, 2) and not errors
         right, errors = evaluation.ask(tokens_BT, form, 3, 1)
-        assert right["free_running"].sum() == 11 and not right["free_running"][0, 1]
+        assert right.sum() == 22 and not right[:, 0, 1].any()
         assert errors[0]["given"].count(" ") == 2 and errors[0]["expected"] != errors[0]["predicted"]
 
 
@@ -153,7 +153,7 @@ def test_a_proof_of_a_model_that_reads_otherwise_is_refused(run_of, tmp_path, ca
 @pytest.mark.parametrize(
     ("args", "said"),
     [
-        (["digits", "--digits", "0"], "--digits 0 does not fit: give 1 to 1000 digits"),
+        (["digits", "--digits", "0"], "--digits 0 is out of range: give 1 to 1000"),
         (["digits", "--heading", "1"], "no heading"),
         (["bases", "--bases", "2", "17"], "--bases 2 17 does not fit: give each once"),
         (["bases", "--rules", "doubling", "doubling"], "--rules doubling doubling does not fit"),
