@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
-from apformer.report import asked
+from apformer.report import sections
 from apformer.report.figures import blank
 from apformer.settings import Settings, architecture_of
 
@@ -29,7 +29,7 @@ def pictures(settings: Settings, params: dict, batch: Any, vocabulary: Sequence[
     architecture = architecture_of(settings)
     if "attention" not in getattr(architecture, "CAPTURES", ()):
         return {}
-    tokens_T = longest_row(asked.few(batch))
+    tokens_T = longest_row(sections.some_rows(batch))
     apply = jax.jit(architecture.apply, static_argnames=("cfg", "capture"))
     _, captured = apply(params, tokens_T[None], settings.model, capture=("attention",))
     texts = [visible(vocabulary[int(token)]) for token in tokens_T]
@@ -65,7 +65,8 @@ def draw(weights_LHTS: np.ndarray, source: Sequence[str], target: Sequence[str])
     The tokens stand at the left and below alone, since text takes most of the time of drawing.
     """
     L, H, T, S = weights_LHTS.shape
-    figure, panels = canvas(H, width=0.6 + 0.14 * S, height=0.6 + 0.14 * T, rows=L)
+    figure = blank(H * (0.6 + 0.14 * S), L * (0.6 + 0.14 * T) + 0.8)
+    panels = figure.subplots(L, H, squeeze=False)
     for (layer, head), axes in np.ndenumerate(panels):
         axes.imshow(weights_LHTS[layer, head], cmap="Blues", vmin=0, vmax=1)
         axes.set_title(f"layer {layer + 1}" + f", head {head + 1}" * (H > 1), loc="left", fontsize=9)
@@ -74,9 +75,3 @@ def draw(weights_LHTS: np.ndarray, source: Sequence[str], target: Sequence[str])
         axes.set_yticks(range(len(left)), left, fontsize=7)
         axes.tick_params(length=0)
     return figure
-
-
-def canvas(columns: int, width: float, height: float, rows: int = 1) -> tuple["Figure", Any]:
-    """Return a figure and its panels in rows and columns, each of a size in inches."""
-    figure = blank(columns * width, rows * height + 0.8)
-    return figure, figure.subplots(rows, columns, squeeze=False)

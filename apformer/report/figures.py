@@ -18,11 +18,12 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 BLUE, ORANGE, SKY, GREY = "#0072B2", "#D55E00", "#56B4E9", "#555555"
+STYLES = ((ORANGE, 6.0), (SKY, 4.0), (BLUE, 1.5))  # colours and widths of up to three series, the last for one
 CURVES = [
     ("", "training", {"color": BLUE}),
     ("validation_", "validation", {"color": ORANGE, "marker": "o", "markersize": 3.5}),
 ]
-MODES = {"teacher_forced": ("teacher-forced", SKY, 4.0), "free_running": ("free-running", BLUE, 1.5)}
+MODES = {"teacher_forced": ("teacher-forced", SKY), "free_running": ("free-running", BLUE)}
 
 
 def blank(width: float, height: float, layout: Literal["constrained"] | None = "constrained") -> "Figure":
@@ -74,45 +75,27 @@ def loss_curve(records: list[dict], bayes_floor: float | None = None) -> "Figure
     return figure
 
 
-def accuracy_by_position(evaluation: dict) -> "Figure":
-    """Draw the share of terms exactly right by their number in the sequence, from the result of an evaluation."""
-    groups = [group for group in evaluation["by_position"] if group["count"]]
-    figure, (axes,) = panels("Accuracy by position")
-    for mode, (label, colour, width) in MODES.items():
-        draw_shares(axes, groups, "term", mode, label, colour, width)
-    axes.set(xlabel="term of the sequence (the first two are given)")
-    legend(axes)
-    return figure
-
-
-def accuracy_by(evaluation: dict, by: str) -> "Figure":
-    """Draw the share of terms exactly right by "difference" or by "carries", from the result of an evaluation."""
-    groups = [group for group in evaluation[f"by_{by}"] if group["count"]]
-    figure, (axes,) = panels(f"Accuracy by {by}")
-    x = np.arange(len(groups))
-    for offset, (mode, (label, colour, _)) in zip((-0.2, 0.2), MODES.items(), strict=True):
-        axes.bar(x + offset, [100 * group[mode] for group in groups], 0.38, color=colour, label=label)
-    _percent_axis(axes)
-    names = []
-    for group in groups:
-        name = str(group["carries"]) if by == "carries" else f"{group['from']}\nto {group['to']}"
-        names.append(f"{name}\n({group['count']:,})")
-    what = {"difference": "difference between neighbours", "carries": "carries or borrows since the term before"}[by]
-    axes.set_xticks(x, names, fontsize=8)
-    axes.set(xlabel=f"{what} (number of terms)")
-    legend(axes)
-    return figure
-
-
-def loss_by_position(evaluation: dict) -> "Figure":
-    """Draw the loss of a token by the number of tokens before it in its row, from the evaluation of a text."""
-    nats = evaluation["nats_by_position"]
-    figure, (axes,) = panels("Loss by position")
-    axes.plot(np.arange(1, len(nats) + 1), nats, color=BLUE, linewidth=1.3, label="validation")
-    axes.axhline(evaluation["nats_per_token"], color=GREY, linestyle="--", label="mean")
-    axes.set(xlabel="tokens that the model sees (log scale)", ylabel="loss (nats per token)")
-    axes.set_xscale("log", base=2)
-    axes.xaxis.set_major_formatter("{x:g}")
+def chart(block: dict) -> "Figure":
+    """Draw lines or bars of up to three series, as `report.sections` describes them."""
+    figure, (axes,) = panels(block["title"])
+    styles = STYLES[-len(block["series"]) :]
+    if block["kind"] == "lines":
+        scale = 100 if block["share"] else 1
+        for (name, values), (color, width) in zip(block["series"].items(), styles, strict=True):
+            axes.plot(block["at"], scale * np.asarray(values), color=color, linewidth=width, label=name)
+        if block["mean"] is not None:
+            axes.axhline(block["mean"], color=GREY, linestyle="--", label="mean")
+        axes.set(xlabel=block["x"], ylabel=block["y"])
+    else:
+        groups, width = block["groups"], 0.8 / len(styles)
+        for k, (name, (color, _)) in enumerate(zip(block["series"], styles, strict=True)):
+            shares = np.array([group["values"][k] for group in groups], float)
+            axes.bar(np.arange(len(groups)) + k * width, 100 * shares, width, color=color, label=name)
+        middles = np.arange(len(groups)) + (len(styles) - 1) / 2 * width
+        axes.set_xticks(middles, [f"{group['name']}\n({group['note']})" for group in groups], fontsize=8)
+        axes.set(xlabel=block["unit"])
+    if block["kind"] == "bars" or block["share"]:
+        _percent_axis(axes)
     legend(axes)
     return figure
 
@@ -185,7 +168,7 @@ def _dots(axes: "Axes", y: int, measured: list[Any]) -> None:
         return
     spread = np.linspace(-0.09, 0.09, len(measured)) if len(measured) > 1 else np.zeros(1)
     x = []
-    for (mode, (label, colour, _)), offset in zip(MODES.items(), (-0.2, 0.2), strict=True):
+    for (mode, (label, colour)), offset in zip(MODES.items(), (-0.2, 0.2), strict=True):
         x = [100 * each[mode] for each in measured]
         axes.scatter(x, y + offset + spread, s=16, color=colour, alpha=0.7, linewidth=0, label=label, zorder=3)
     axes.vlines(np.median(x), y + 0.05, y + 0.35, color=ORANGE, linewidth=1.8, label="its median", zorder=2)
@@ -212,13 +195,6 @@ def _band(axes: "Axes", points: list[tuple[int, np.ndarray]], color: str, **styl
         axes.fill_between(steps, low, high, color=color, alpha=0.2, linewidth=0)
     if finite:
         axes.plot(steps, middle, color=color, linewidth=1.3, **style)
-
-
-def draw_shares(axes: "Axes", groups: list[dict], x: str, y: str, label: str, colour: str, width: float) -> None:
-    """Draw a line of shares in percent."""
-    xs, ys = [group[x] for group in groups], [100 * group[y] for group in groups]
-    axes.plot(xs, ys, color=colour, linewidth=width, marker="o", markersize=width + 1.5, label=label)
-    _percent_axis(axes)
 
 
 def _percent_axis(axes: "Axes") -> None:

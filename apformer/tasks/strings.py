@@ -21,7 +21,7 @@ from apformer.analysis import ablate
 from apformer.decoding.bind import Model
 from apformer.errors import DATA, USAGE, UserError
 from apformer.flags import require
-from apformer.report import asked, attention, sections, tables
+from apformer.report import attention, sections, tables
 from apformer.settings import Settings
 from apformer.tasks import Progress
 from apformer.tasks.batch import Batch
@@ -113,7 +113,7 @@ def evaluate(model: Model, settings: Settings, rows: None, progress: Progress) -
 
 def page(settings: Settings, rows: None, params: Any, evaluation: dict | None, path: Path) -> dict:
     """Return what the page shows, see `report.sections`: which strings are right by length, and which are wrong."""
-    batch, vocabulary = asked.few(validation(settings, rows)), _vocabulary(settings)
+    batch, vocabulary = sections.some_rows(validation(settings, rows)), _vocabulary(settings)
     prompt = sections.text("Type the beginning of a string.", batch.tokens_BT.shape[1])
     lead = "A string is right when each of its characters is the most likely one after the true text before it."
     shown = {
@@ -130,10 +130,10 @@ def page(settings: Settings, rows: None, params: Any, evaluation: dict | None, p
         shown["wrong"] = _wrong(evaluation["errors"])
     if params is None:
         return shown
-    loss_fn = make_loss(asked.exactly(settings))
-    examples = asked.spread([_prompt(batch, b, vocabulary) for b in range(len(batch.tokens_BT))], asked.EXAMPLES)
+    loss_fn = make_loss(sections.in_float32(settings))
+    examples = sections.spread([_prompt(batch, b, vocabulary) for b in range(len(batch.tokens_BT))], sections.EXAMPLES)
     return shown | {
-        "probe": asked.probe(batch, np.where(batch.weights_BT > 0, 2, 0)),
+        "probe": sections.probe(batch, np.where(batch.weights_BT > 0, 2, 0)),
         "ablation": ablate.drops(params, lambda params: loss_fn(params, batch, None)[1]),
         "examples": examples,
     }

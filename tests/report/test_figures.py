@@ -8,7 +8,8 @@ import matplotlib.image
 import numpy as np
 import pytest
 
-from apformer.report.figures import accuracy_by, accuracy_by_position, loss_curve, save, words
+from apformer.report import sections
+from apformer.report.figures import chart, loss_curve, save, words
 
 RECORDS = [
     {"step": 10, "loss": 2.0, "exact": 0.0},
@@ -20,16 +21,10 @@ MEMBERS = [
     {"step": 2, "loss": [0.5, None, 1.0], "exact": [0.0, 0.5, 1.0]},
     {"step": 3, "loss": [None, None, 1.0]},
 ]
-EVALUATION = {
-    "by_position": [{"term": n, "count": 9 - n, "teacher_forced": 1.0, "free_running": 1 - n / 10} for n in (3, 4, 5)],
-    "by_difference": [
-        {"from": 10, "to": 59, "count": 1234, "teacher_forced": 1.0, "free_running": 0.5},
-        {"from": 60, "to": 109, "count": 0, "teacher_forced": None, "free_running": None},
-        {"from": 110, "to": 159, "count": 7, "teacher_forced": 0.75, "free_running": 0.25},
-    ],
-    "by_carries": [{"carries": n, "count": 5, "teacher_forced": 0.8, "free_running": 0.6} for n in range(4)],
-}
-EMPTY = {"by_position": []}
+POSITIONS = sections.lines(
+    "Accuracy", "term", "right", [3, 4, 5], {"forced": [1, 1, 1], "free": [0.7, 0.6, 0.5]}, share=True
+)
+CARRIES = sections.bars("Accuracy", "carries", ["forced", "free"], [("0", "1,234", [1, 0.5]), ("1", "7", [0.75, None])])
 
 
 def lines(axes):
@@ -68,20 +63,14 @@ def test_finite_members_are_drawn_as_their_median_in_a_band():
     assert "3 members" in lower.get_xlabel()
 
 
-def test_accuracy_by_position_draws_both_modes():
-    (axes,) = accuracy_by_position(EVALUATION).axes
-    assert lines(axes) == {
-        "teacher-forced": [[3, 100], [4, 100], [5, 100]],
-        "free-running": [[3, 70], [4, 60], [5, 50]],
-    }
-
-
-def test_accuracy_by_difference_leaves_out_empty_bins_and_by_carries_none():
-    (axes,) = accuracy_by(EVALUATION, "difference").axes
-    assert [bar.get_height() for bar in axes.patches] == [100, 75, 50, 25]
-    assert [tick.get_text() for tick in axes.get_xticklabels()] == ["10\nto 59\n(1,234)", "110\nto 159\n(7)"]
-    (axes,) = accuracy_by(EVALUATION, "carries").axes
-    assert [bar.get_height() for bar in axes.patches] == [80] * 4 + [60] * 4
+def test_charts_of_the_page_are_drawn_with_all_their_numbers():
+    (axes,) = chart(POSITIONS).axes
+    assert lines(axes) == {"forced": [[3, 100], [4, 100], [5, 100]], "free": [[3, 70], [4, 60], [5, 50]]}
+    (axes,) = chart(sections.lines("Loss", "tokens", "nats", [1, 2], {"validation": [2, 1]}, mean=1.5)).axes
+    assert lines(axes)["validation"] == [[1, 2], [2, 1]] and {y for _, y in lines(axes)["mean"]} == {1.5}
+    (axes,) = chart(CARRIES).axes
+    np.testing.assert_array_equal([bar.get_height() for bar in axes.patches], [100, 75, 50, np.nan])
+    assert [tick.get_text() for tick in axes.get_xticklabels()] == ["0\n(1,234)", "1\n(7)"]
 
 
 def test_words_stand_where_they_are_and_the_marked_in_a_colour_of_their_own():
@@ -94,7 +83,7 @@ def test_words_stand_where_they_are_and_the_marked_in_a_colour_of_their_own():
     assert axes.get_xlabel() == "first, 50% of the variance"
 
 
-@pytest.mark.parametrize("figure", [lambda: loss_curve([]), lambda: accuracy_by_position(EMPTY)])
+@pytest.mark.parametrize("figure", [lambda: loss_curve([]), lambda: chart(sections.bars("", "", ["a"], []))])
 def test_figures_of_nothing_can_be_saved(figure, tmp_path):
     save(tmp_path, {"figure": figure()})
     pixels = matplotlib.image.imread(tmp_path / "figure.png")

@@ -148,13 +148,35 @@ def evaluate(model: Model, settings: Settings, rows: training.Rows, progress: Pr
     else:  # a gap between the two says that the file was memorised
         trained = training.test_rows(settings, rows, "train")
         result["trained"] = measure(trained, digits, model, progress=progress)
-    pictures = {
-        "accuracy_by_position": figures.accuracy_by_position(result),
-        "accuracy_by_difference": figures.accuracy_by(result, "difference"),
-        "accuracy_by_carries": figures.accuracy_by(result, "carries"),
-    }
+    pictures = {chart["title"].lower().replace(" ", "_"): figures.chart(chart) for chart in charts(result)}
     pictures |= attention.pictures(settings, model.params, training.validation(settings, rows).rows, [*VOCABULARY])
     return Evaluation(result, table(result), pictures, doubt=tables.doubt(result))
+
+
+def charts(result: dict) -> list[dict]:
+    """Return charts of the exact match, by position, carries and difference, see `report.sections`."""
+    names = {mode.replace("_", "-"): mode for mode in MODES}
+    terms = [group for group in result["by_position"] if group["count"]]
+    by_position = sections.lines(
+        "Accuracy by position",
+        "number of the term (the first two are given)",
+        "terms right",
+        [group["term"] for group in terms],
+        {name: [group[mode] for group in terms] for name, mode in names.items()},
+        counts=[group["count"] for group in terms],
+        share=True,
+    )
+
+    def bars(by: str, unit: str, name: str) -> dict:
+        groups = [group for group in result[f"by_{by}"] if group["count"]]
+        shares = [(name.format(**g), f"{g['count']:,}", [g[mode] for mode in MODES]) for g in groups]
+        return sections.bars(f"Accuracy by {by}", unit, tuple(names), shares)
+
+    return [
+        by_position,
+        bars("carries", "carries or borrows since the term before", "{carries}"),
+        bars("difference", "smallest difference of the group", "{from}–"),
+    ]
 
 
 def measure(

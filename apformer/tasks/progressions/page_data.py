@@ -1,18 +1,17 @@
 """The page of a run on progressions: where its terms are right, which are wrong, and some rows that it can ask."""
 
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from apformer.analysis import ablate
-from apformer.report import asked, sections
+from apformer.report import sections
 from apformer.settings import Settings
 from apformer.tasks.batch import Batch
 from apformer.tasks.progressions import generator, training
-from apformer.tasks.progressions.evaluation import carries
+from apformer.tasks.progressions.evaluation import carries, charts
 from apformer.tasks.progressions.generator import Config
 from apformer.tokenizers import digits as tokenizer
 
@@ -54,12 +53,12 @@ def page(settings: Settings, rows: training.Rows, params: Any, evaluation: dict 
 def ask(settings: Settings, rows: training.Rows, params: Any) -> dict:
     """Return {"probe", "ablation", "examples"}: held-out rows, their cost without each part, and prompts."""
     step, digits = training.validation(settings, rows), settings.data.digits
-    batch = asked.few(step.rows)
+    batch = sections.some_rows(step.rows)
     place_T = np.arange(batch.tokens_BT.shape[1])
     term_BT = np.broadcast_to((place_T + 1) // (digits + 1), batch.tokens_BT.shape)
-    loss_fn = training.make_loss(asked.exactly(settings))
+    loss_fn = training.make_loss(sections.in_float32(settings))
     return {
-        "probe": asked.probe(batch, term_BT),
+        "probe": sections.probe(batch, term_BT),
         "ablation": ablate.drops(params, lambda params: loss_fn(params, training.Step(batch), None)[1]),
         "examples": _examples(batch, digits),
     }
@@ -70,7 +69,7 @@ def _examples(batch: Batch, digits: int) -> list[str]:
     end = 3 * (digits + 1) - 1
     lines = [tokenizer.decode(tokens_T[:end]) for tokens_T in batch.tokens_BT[batch.weights_BT[:, end - 1] > 0]]
     lines.sort(key=lambda line: abs(int(line[-digits:]) - int(line[:digits])) > 10**digits // 4)
-    return lines[: asked.EXAMPLES]
+    return lines[: sections.EXAMPLES]
 
 
 def right(blocks: list[dict] | None) -> dict:
@@ -100,32 +99,14 @@ def _facts(found: dict) -> list[list[str]]:
 
 def _blocks(found: dict, cfg: Config) -> list[dict]:
     """Return charts of the exact match: by position, carries, difference, in all, and by first term and difference."""
-    terms = [group for group in found["by_position"] if group["count"]]
-    by_position = sections.lines(
-        "By position",
-        "number of the term (the first two are given)",
-        "terms right",
-        [group["term"] for group in terms],
-        {mode: [group[name] for group in terms] for mode, name in MODES.items()},
-        counts=[group["count"] for group in terms],
-        share=True,
-    )
-
-    def bars(title: str, unit: str, groups: list[dict], name: Callable[[dict], str]) -> dict:
-        shares = [(name(g), f"{g['count']:,}", [g[mode] for mode in MODES.values()]) for g in groups if g["count"]]
-        return sections.bars(title, unit, tuple(MODES), shares)
-
-    by_carries, by_difference = found["by_carries"], found["by_difference"]
     cells, top = found["by_first_and_difference"], 10**cfg.digits
     tenth = -(-top // len(cells))
     return [
-        by_position,
-        bars("By carries", "carries or borrows since the term before", by_carries, lambda g: str(g["carries"])),
-        bars("By difference", "smallest difference of the group", by_difference, lambda g: f"{g['from']}–"),
+        *charts(found),
         sections.table("In all", ["what", "count", *MODES], _in_all(found)),
         sections.differences(
             [(i * tenth, min((i + 1) * tenth, top) - 1) for i in range(len(cells))],
-            [(group["from"], group["to"]) for group in by_difference],
+            [(group["from"], group["to"]) for group in found["by_difference"]],
             [[{"count": cell["count"], "share": cell["free_running"]} for cell in row] for row in cells],
         ),
     ]

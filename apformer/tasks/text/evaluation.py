@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from apformer.decoding.bind import Model
-from apformer.report import attention, figures
+from apformer.report import attention, figures, sections
 from apformer.settings import Settings
 from apformer.tasks import Evaluation, Progress
 from apformer.tasks.text import perplexity, training
@@ -27,7 +27,20 @@ def evaluate(model: Model, settings: Settings, rows: dict, progress: Progress) -
     result = {"tokens": tokens, "characters": characters} | perplexity.of_mean(float(nats_RT.sum() / tokens))
     result["bits_per_character"] = result["nats_per_token"] / math.log(2) * tokens / characters
     result["nats_by_position"] = (nats_RT.sum(0) / np.maximum(weights_RT.sum(0), 1)).tolist()
-    pictures = {"loss_by_position": figures.loss_by_position(result)}
+    pictures = {"loss_by_position": figures.chart(by_position(result))}
     pictures |= attention.pictures(settings, model.params, batches, merges.texts(rows["tokenizer"]))
     head = f"validation part of {tokens:,} tokens, all of it: {perplexity.sentence(result)}"
     return Evaluation(result, f"{head}, {result['bits_per_character']:.4f} bits per character", pictures)
+
+
+def by_position(result: dict) -> dict:
+    """Return the chart of the loss of a token by the number of tokens before it, see `report.sections`."""
+    nats = result["nats_by_position"]
+    return sections.lines(
+        "Loss by position",
+        "tokens that the model sees",
+        "nats per token",
+        range(1, len(nats) + 1),
+        {"validation": nats},
+        mean=result["nats_per_token"],
+    )

@@ -7,9 +7,10 @@ from typing import Any
 import jax
 
 from apformer.analysis import ablate
-from apformer.report import asked, sections
+from apformer.report import sections
 from apformer.settings import Settings
 from apformer.tasks.text import training
+from apformer.tasks.text.evaluation import by_position
 from apformer.tokenizers import merges, pretrained
 
 EVALUATION = {"nats_by_position", "nats_per_token", "perplexity", "bits_per_character"}
@@ -32,7 +33,7 @@ def page(settings: Settings, rows: dict, params: Any, evaluation: dict | None, p
         "right": {
             "title": "Where it is good",
             "lead": "What a token of the validation part costs, by how many tokens the model sees before it.",
-            "blocks": [_by_position(evaluation)] if evaluation else None,
+            "blocks": [by_position(evaluation)] if evaluation else None,
         },
         "wrong": None,
         "missing": missing,
@@ -43,12 +44,12 @@ def page(settings: Settings, rows: dict, params: Any, evaluation: dict | None, p
 
 
 def _ask(settings: Settings, rows: dict, params: Any, vocabulary: list[str]) -> dict:
-    batch = asked.few(training.validation(settings, rows))
+    batch = sections.some_rows(training.validation(settings, rows))
     one = jax.tree.map(lambda leaf: leaf[None], batch)  # the loss takes batches of rows
-    loss_fn = training.make_loss(asked.exactly(settings))
-    texts = ("".join(vocabulary[token] for token in tokens_T) for tokens_T in batch.tokens_BT[: asked.EXAMPLES])
+    loss_fn = training.make_loss(sections.in_float32(settings))
+    texts = ("".join(vocabulary[token] for token in tokens_T) for tokens_T in batch.tokens_BT[: sections.EXAMPLES])
     return {
-        "probe": asked.probe(batch),
+        "probe": sections.probe(batch),
         "ablation": ablate.drops(params, lambda params: loss_fn(params, one, None)[1]),
         "examples": [text[: min(LETTERS, batch.tokens_BT.shape[1] // 2)] for text in texts],
     }
@@ -59,15 +60,3 @@ def _facts(found: dict) -> list[list[str]]:
         ["nats per token", f"{found['nats_per_token']:.4f}", f"perplexity {found['perplexity']:.2f}"],
         ["bits per character", f"{found['bits_per_character']:.4f}", ""],
     ]
-
-
-def _by_position(found: dict) -> dict:
-    nats = found["nats_by_position"]
-    return sections.lines(
-        "Loss by position",
-        "tokens that the model sees",
-        "nats per token",
-        range(1, len(nats) + 1),
-        {"validation": nats},
-        mean=found["nats_per_token"],
-    )

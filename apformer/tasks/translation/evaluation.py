@@ -15,9 +15,9 @@ import numpy as np
 from apformer import seq2seq
 from apformer.decoding.bind import Model
 from apformer.report import attention, tables
-from apformer.report.asked import spread
+from apformer.report.sections import spread
 from apformer.settings import Settings
-from apformer.tasks import Evaluation
+from apformer.tasks import Evaluation, Progress
 from apformer.tasks.translation import scores, training
 from apformer.tasks.translation.search import search
 from apformer.tokenizers.text import BytePairs
@@ -26,21 +26,22 @@ SAMPLES = 8
 BESIDE = 1000  # sentences of another part at most
 
 
-def evaluate(
-    model: Model,
-    settings: Settings,
-    rows: dict[str, Any],
-    progress: Callable[[int, int], None],
-    translate: Callable = search,
+def evaluate(model: Model, settings: Settings, rows: dict[str, Any], progress: Progress) -> Evaluation:
+    """Translate the test part by beam search, and score the translations."""
+    return evaluate_with(search, model, settings, rows, progress)
+
+
+def evaluate_with(
+    translate: Callable, model: Model, settings: Settings, rows: dict[str, Any], progress: Progress
 ) -> Evaluation:
     """Translate the test part, and score the translations.
 
     Args:
+        translate: Called as translate(sources, params, settings, progress=...), as `search` is.
         model: The translator.
         settings: Settings of its run.
         rows: As `training.load` returns them.
         progress: Called with how many sentences are translated, and of how many.
-        translate: Called as translate(sources, params, settings, progress=...), as `search` is.
     """
     scores.require()
     options, cfg, tokenizers = settings.options, settings.data, rows["tokenizers"]

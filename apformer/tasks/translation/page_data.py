@@ -15,7 +15,7 @@ import numpy as np
 from apformer import loss, seq2seq
 from apformer.analysis import ablate
 from apformer.errors import DATA, UserError
-from apformer.report import asked, sections
+from apformer.report import sections
 from apformer.settings import Settings
 from apformer.tasks.translation import batches, scores, training, vocabularies
 from apformer.tasks.translation.corpus import Config, Lines
@@ -85,7 +85,7 @@ def ask(settings: Settings, rows: Any, params: Any) -> Found:
     """Return held-out pairs, their loss without each part of the model, and sentences to try with their references."""
     cfg, lines = settings.model, zip(*rows["lines"]["validation"][:2], strict=True)
     pairs = _few([pair for part in rows["validation"] for pair in _pairs(part)], params)
-    shown = asked.spread([line for line in lines if 0 < len(line[0]) <= SHORT], asked.EXAMPLES)
+    shown = sections.spread([line for line in lines if 0 < len(line[0]) <= SHORT], sections.EXAMPLES)
     shown.sort(key=lambda line: abs(len(line[0].split()) - FIRST))
     return {
         "probe": {
@@ -110,7 +110,7 @@ def _few(pairs: list[Pair], params: Any) -> list[Pair]:
     """Choose as many pairs, at even distances, as the page can compute in about a second."""
     parameters = sum(leaf.size for leaf in jax.tree.leaves(params))
     tokens = np.mean([len(source) + len(target) for source, target in pairs])
-    return asked.spread(pairs, int(np.clip(WORK / (parameters * tokens), 8, ROWS)))
+    return sections.spread(pairs, int(np.clip(WORK / (parameters * tokens), 8, ROWS)))
 
 
 def _measure(cfg: seq2seq.Config, pairs: list[Pair]) -> Callable:
@@ -149,8 +149,8 @@ def translations(path: Path, rows: Any) -> list[Found]:
         exact = np.array([line["translation"] == line["reference"] for line in found], bool)
     except (OSError, ValueError, KeyError) as error:
         raise UserError(f"{file} cannot be read ({error}): run `apformer evaluate` again", DATA) from None
-    wrong = asked.spread(np.flatnonzero(~exact), WRONG)
-    right = asked.spread(np.flatnonzero(exact), TRANSLATIONS - len(wrong))
+    wrong = sections.spread(np.flatnonzero(~exact), WRONG)
+    right = sections.spread(np.flatnonzero(exact), TRANSLATIONS - len(wrong))
     chosen = [found[n] for n in sorted([*right, *wrong])]
     if rows is None:
         return chosen
@@ -160,7 +160,7 @@ def translations(path: Path, rows: Any) -> list[Found]:
 
 def _nearest(sources: list[str], train: Lines) -> list[Found | None]:
     """Return, for each source, the training pair whose source shares most words with it; None if none shares one."""
-    train = train.choose(asked.spread(range(len(train.sources)), NEAR))
+    train = train.choose(sections.spread(range(len(train.sources)), NEAR))
     words_N = [frozenset(source.lower().split()) for source in train.sources]
 
     def nearest(source: str) -> Found | None:
