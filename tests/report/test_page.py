@@ -109,36 +109,33 @@ def test_without_its_model_a_page_says_why(copy, monkeypatch, capsys):
 def test_what_a_run_lacks_is_said(copy):
     (copy / "metrics.jsonl").write_text("{torn")
     (copy / "evaluation.json").unlink()
-    files.write_json(copy / "certificate.json", dict.fromkeys(page.CERTIFICATE) | {"step": 7, "member": 0})
     data, _ = measured(copy)
     assert "metrics.jsonl is damaged" in data["missing"]["metrics"] and data["metrics"] is None
-    assert data["missing"]["certificate"] == "certificate.json is of step 7, member 0: run `apformer certify` again."
-    assert data["facts"] == [] and data["right"]["blocks"] is data["wrong"]["rows"] is data["certificate"] is None
+    assert data["facts"] == [] and data["right"]["blocks"] is data["wrong"]["rows"] is None
 
 
-@pytest.mark.parametrize("found", ["words", {"step": 2, "member": 0}])
-def test_what_holds_other_than_it_should_is_said_to_be_damaged(copy, found):
-    kept = files.read_json(copy / "evaluation.json")
-    files.write_json(copy / "certificate.json", found)
-    files.write_json(copy / "evaluation.json", found if found == "words" else kept | {"by_position": [{"count": "x"}]})
-    (copy / "metrics.jsonl").write_text('{"step": 1}\n[2]\n')
+@pytest.mark.parametrize("change", [{"by_position": [{"count": "x"}]}, {"errors": 7}])
+def test_an_evaluation_of_other_values_is_said_to_be_damaged(copy, change):
+    files.write_json(copy / "evaluation.json", files.read_json(copy / "evaluation.json") | change)
     data, _ = measured(copy)
     assert re.match(r"evaluation.json is damaged .*: run `apformer evaluate` again.$", data["missing"]["evaluation"])
-    assert re.match(r"certificate.json is damaged .*: run `apformer certify` again.$", data["missing"]["certificate"])
-    assert "metrics.jsonl is damaged (a line is no record" in data["missing"]["metrics"]
-    assert data["right"]["blocks"] is data["wrong"]["rows"] is data["certificate"] is data["metrics"] is None
+    assert data["right"]["blocks"] is data["wrong"]["rows"] is None
 
 
 def test_a_certificate_is_shown_if_it_is_of_these_weights_and_its_numbers_if_they_are_finite(copy):
     said = files.read_json(copy / "evaluation.json")
-    same = {name: said[name] for name in ("step", "parameters_sha256")}
-    proof = json.dumps(dict.fromkeys(page.CERTIFICATE) | same | {"smallest_margin": "X"}).replace('"X"', "NaN")
-    (copy / "certificate.json").write_text(proof)
+    proof = dict.fromkeys(page.CERTIFICATE) | {name: said[name] for name in ("step", "parameters_sha256")}
+    for fault, found in {
+        "is damaged or of another version (certified)": "words",
+        "is of step 7, member 0": proof | {"step": 7},
+        "is of other parameters": proof | {"parameters_sha256": "0" * 64},
+    }.items():
+        files.write_json(copy / "certificate.json", found)
+        data, _ = measured(copy)
+        assert data["certificate"] is None
+        assert data["missing"]["certificate"] == f"certificate.json {fault}: run `apformer certify` again."
+    (copy / "certificate.json").write_text(json.dumps(proof | {"smallest_margin": "X"}).replace('"X"', "NaN"))
     assert measured(copy)[0]["certificate"]["smallest_margin"] is None
-    (copy / "certificate.json").write_text(proof.replace(same["parameters_sha256"], "0" * 64))
-    data, _ = measured(copy)
-    assert data["certificate"] is None
-    assert data["missing"]["certificate"] == "certificate.json is of other parameters: run `apformer certify` again."
 
 
 @pytest.mark.parametrize("versions", [[1], {"apformer": "of mine"}, {"apformer": "9" * 5000}])
