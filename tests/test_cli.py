@@ -141,7 +141,7 @@ def test_a_command_that_is_not_there(fails):
 def test_python_m_apformer_is_the_same(tmp_path):
     done = python("-m", "apformer", "train", "--digits", "0", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "apformer: --digits 0 does not fit: give 1 to 9 digits\n"
+    assert done.stderr == "apformer: --digits 0 is out of range: give 1 to 9\n"
     assert not list(tmp_path.iterdir())
 
 

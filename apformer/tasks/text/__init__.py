@@ -5,6 +5,7 @@ hash of a folder, whose tokens to train on are `Shards`; None of a text in memor
 """
 
 from apformer.decoding.generate import generate
+from apformer.tasks.defaults import floor
 from apformer.tasks.text.corpus import Config
 from apformer.tasks.text.evaluation import evaluate
 from apformer.tasks.text.options import Options
@@ -18,7 +19,6 @@ from apformer.tasks.text.training import (
     example,
     feed,
     files,
-    floor,
     init_from,
     initial_params,
     kept,

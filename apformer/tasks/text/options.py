@@ -1,4 +1,4 @@
-"""Where a language model begins, and what of it is trained."""
+"""Options of fine-tuning a language model."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -6,7 +6,7 @@ from typing import Literal
 
 @dataclass(frozen=True)
 class Options:
-    """Where a language model begins, and what of it is trained."""
+    """Options of fine-tuning a language model."""
 
     init_from: str | None = None
     """GPT-2 folder or run to train further, with its tokenizer. README.md says how to get GPT-2."""

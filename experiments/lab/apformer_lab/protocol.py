@@ -3,8 +3,19 @@
 What a task defines after that takes their place.
 """
 
-from apformer.tasks.drawn import describe, files, floor, load, train_rows
-from apformer.tasks.plain import feed, init_from, initial_params, kept, make_optimizer, whole
+from apformer.tasks.defaults import (
+    describe,
+    feed,
+    files,
+    floor,
+    init_from,
+    initial_params,
+    kept,
+    load,
+    make_optimizer,
+    train_rows,
+    whole,
+)
 from apformer_lab.certificate import certify
 from apformer_lab.continuation import predict
 from apformer_lab.evaluation import evaluate

@@ -14,8 +14,8 @@ import jax.numpy as jnp
 from apformer import loss
 from apformer.flags import require
 from apformer.settings import Settings, training_apply
+from apformer.tasks.defaults import right_rows
 from apformer.tasks.hard_rows import VALIDATION_KEY, VALIDATION_ROWS, keep_hardest, mined_rows
-from apformer.tasks.plain import right_rows
 from apformer_lab import rows
 from apformer_lab.rows import Batch, Format
 

@@ -119,4 +119,4 @@ def test_the_circuit_is_kept_continues_progressions_and_is_certified(tmp_path, m
     exit_code, _, said = main()
     assert exit_code == errors.USAGE and "already holds a run" in said
     exit_code, _, said = main("--max_difference", "500")
-    assert exit_code == errors.USAGE and "--max_difference 500 does not fit" in said
+    assert exit_code == errors.USAGE and "--max_difference 500 is out of range" in said
