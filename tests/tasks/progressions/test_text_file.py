@@ -103,7 +103,10 @@ def test_any_line_is_either_read_or_refused_in_one_sentence(line):
 
 
 def test_a_missing_file_a_directory_and_no_lines(tmp_path):
-    for path, key in ((tmp_path / "none.txt", "does not exist; make one with"), (tmp_path, "cannot be read .Is a directory.; give a text file")):
+    for path, key in (
+        (tmp_path / "none.txt", "does not exist; make one with"),
+        (tmp_path, "cannot be read .Is a directory.; give a text file"),
+    ):
         with pytest.raises(UserError, match=key) as error:
             text_file.read(path)
         assert str(path) in str(error.value)
