@@ -21,10 +21,8 @@ from apformer.decoding.bind import bind_run
 from apformer.errors import UserError
 from apformer.settings import Settings, architecture_of
 from apformer.tasks import hard_rows
-from apformer.tasks.exact_match import share
 from apformer.tasks.progressions import certificate as certification
 from apformer.tasks.progressions import evaluation, generator, training
-from apformer.tasks.progressions.generator import Config, Progressions
 
 MOST_CONTEXTS = 2_000_000  # that are enumerated
 SEQUENCES = 512  # of a suite, where --test_sequences does not say
@@ -36,12 +34,12 @@ class Suite(NamedTuple):
     """Rows to measure a model on."""
 
     what: str  # for a reader
-    rows: Progressions
+    rows: generator.Progressions
     digits: int
     known: int = 0  # how many of a row's first terms do not count
 
 
-def suites(settings: Settings, rows: dict[str, Progressions] | None = None) -> dict[str, Suite | None]:
+def suites(settings: Settings, rows: dict[str, generator.Progressions] | None = None) -> dict[str, Suite | None]:
     """Return {name: Suite or None}, each of `test_sequences` rows, the same for every seed.
 
     Args:
@@ -52,7 +50,7 @@ def suites(settings: Settings, rows: dict[str, Progressions] | None = None) -> d
     crop, least = min(settings.options.crop_terms, cfg.max_terms), max(3, cfg.min_terms)
     farthest = min((10**cfg.digits - 1) // (least - 1), 2 * cfg.max_difference - 1)
 
-    def cropped(what: str, rows: Progressions | None, digits: int = cfg.digits) -> Suite | None:
+    def cropped(what: str, rows: generator.Progressions | None, digits: int = cfg.digits) -> Suite | None:
         return rows and Suite(what, rows._replace(terms_B=np.minimum(rows.terms_B, crop)), digits)
 
     def between(low: int, high: int, **changes: int) -> Suite | None:
@@ -71,7 +69,7 @@ def suites(settings: Settings, rows: dict[str, Progressions] | None = None) -> d
     }
 
 
-def _rows(cfg: Config, count: int, split: str | None = None) -> Progressions | None:
+def _rows(cfg: generator.Config, count: int, split: str | None = None) -> generator.Progressions | None:
     """Return rows of a generator as numpy arrays; None if it can draw none."""
     try:
         generator.check(cfg)
@@ -80,7 +78,7 @@ def _rows(cfg: Config, count: int, split: str | None = None) -> Progressions | N
         return None
 
 
-def _longer(cfg: Config, crop: int, count: int) -> Suite | None:
+def _longer(cfg: generator.Config, crop: int, count: int) -> Suite | None:
     """Return held-out rows of the most terms there are, up to 10 times the crop; None if all end with it."""
     for terms in range(min(10 * crop, cfg.max_terms), crop, -1):
         size = (10**cfg.digits - 1) // (terms - 1)
@@ -104,7 +102,7 @@ def measure(suite: Suite, params: dict, settings: Settings) -> dict | None:
     """
     found = evaluation.outcomes(suite.rows, suite.digits, bind_run(settings, params))
     counts_N = found.term_N > suite.known
-    shares = {mode: share(right_N[counts_N]) for mode, right_N in found.right.items()}
+    shares = {mode: evaluation.share(right_N[counts_N]) for mode, right_N in found.right.items()}
     return {"what": suite.what, "terms": int(counts_N.sum())} | shares if counts_N.any() else None
 
 

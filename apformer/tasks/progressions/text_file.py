@@ -40,16 +40,12 @@ def lines_of(path: str | Path) -> list[str]:
         text = Path(path).read_bytes().decode("utf-8-sig")
     except FileNotFoundError:
         raise UserError(f"{path} does not exist; make one with `{_GENERATE} --out {path}`", DATA) from None
-    except IsADirectoryError:
-        raise UserError(f"{path} is a directory; give a text file with a progression a line", DATA) from None
     except OSError as error:
-        raise UserError(f"{path} cannot be read ({error.strerror}); give a readable text file", DATA) from None
+        fault = f"{path} cannot be read ({error.strerror})"
+        raise UserError(f"{fault}; give a text file with a progression a line", DATA) from None
     except UnicodeDecodeError as error:
         line = error.object[: error.start].count(b"\n") + 1
         raise UserError(f"{path}, line {line}: is not text; save the file as UTF-8", DATA) from None
-    if "\0" in text:
-        line = text[: text.index("\0")].count("\n") + 1
-        raise UserError(f"{path}, line {line}: is not text (a NUL character); save the file as UTF-8", DATA)
     text = text.replace("\r\n", "\n").rstrip("\n")
     if not text:
         raise UserError(f"{path} is empty; make one with `{_GENERATE} --out {path}`", DATA)

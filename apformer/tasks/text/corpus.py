@@ -8,6 +8,7 @@ exactly once. Before the token it follows, the model sees 0 to context - 1 token
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
@@ -32,6 +33,20 @@ class Config:
     """Number of tokens of a row: the most that the model sees before the token it predicts."""
     validation_share: float = 0.1
     """Share of the text, at its end, that is kept for validation. A folder of tokens has a part for it."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """Options of fine-tuning a language model."""
+
+    init_from: str | None = None
+    """GPT-2 folder or run to train further, with its tokenizer. README.md says how to get GPT-2."""
+    lora_rank: int = 0
+    """Rank of the low-rank adapters, which are trained instead of the weights. With 0, all weights are trained."""
+    lora_alpha: float = 16.0
+    """Scale of the adapters: the product of their two factors is multiplied by lora_alpha / lora_rank."""
+    lora_on: Literal["all", "attention"] = "all"
+    """Matrices with adapters: all of the blocks, or queries, keys and values alone, as `peft` does for GPT-2."""
 
 
 def check(cfg: Config) -> None:

@@ -14,8 +14,7 @@ from apformer import recurrent as rnn
 from apformer.errors import USAGE, UserError
 from apformer.settings import Settings, Training, load_architecture
 from apformer.tasks.text import folders
-from apformer.tasks.text.corpus import Config
-from apformer.tasks.text.options import Options
+from apformer.tasks.text.corpus import Config, Options
 
 Architecture = Literal["model", "recurrent"]
 

@@ -39,6 +39,16 @@ class Config:
     """Share of the text, at its end, that is kept for validation."""
 
 
+@dataclass(frozen=True)
+class Options:
+    """Options of the words that are shown when training ends."""
+
+    words: str | None = None
+    """Words whose neighbours are shown, separated by commas. The default is those of frequency ranks 1, 2, 4, 8, ..."""
+    neighbours: int = 8
+    """Number of neighbours shown for each of these words."""
+
+
 class Rows(NamedTuple):
     """Words of a text, by their number in the vocabulary."""
 

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from apformer import cli, errors
+from apformer import cli, errors, model
 from apformer.commands import export, train
 from apformer.formats import gpt2
 from apformer.runs import checkpoint, fit, language_model, recipes, restore, selection
@@ -199,38 +199,22 @@ def test_an_exported_folder_is_the_merged_model_as_are_adapters_on_their_base(ru
     fails(capsys, "--adapter belongs to --text", errors.USAGE, "evaluate", run, "--adapter", adapter)
 
 
-def kept(file, path, *flags):
-    """The directory of an untrained run."""
-    settings, rows = settings_of(file, *flags, "--run_dir", path)
-    train.keep(settings, fit.initial_state(settings).params, rows)
-    return settings
-
-
 def test_an_option_of_the_positions_that_contradicts_the_run_is_refused_by_name(file, tmp_path, capsys):
-    kept(file, tmp_path / "run", *"--d_model 16 --n_heads 2 --n_layers 1 --position fire --bias_width 4".split())
+    shape = "--d_model 16 --n_heads 2 --n_layers 1 --position fire --bias_width 4".split()
+    settings, rows = settings_of(file, *shape, "--run_dir", tmp_path / "run")
+    train.keep(settings, fit.initial_state(settings).params, rows)
     given = ["train", *words(file, "--init_from", tmp_path / "run"), "--bias_width", 8, "--run_dir", tmp_path / "other"]
     sentence = f"--bias_width 8 contradicts --init_from {tmp_path / 'run'}, whose bias_width is 4: drop the flag"
     fails(capsys, sentence, errors.USAGE, *given)
 
 
-def test_a_model_without_biases_is_exported_as_a_gpt2(file, tmp_path):
-    path = tmp_path / "run"
-    settings = kept(file, path, *"--d_model 16 --n_heads 2 --n_layers 1".split())
-    assert not settings.model.attention_bias
-    assert cli.main(["export", str(path), "--to", "gpt2"]) == 0
-    ours, theirs = language_model.load(path), language_model.load(path / "gpt2")
-    tokens_BT = ours.tokenizer.encode(TEXT[:CONTEXT])[None]
-    np.testing.assert_array_equal(jax.jit(theirs.model.apply)(tokens_BT), jax.jit(ours.model.apply)(tokens_BT))
-
-
-def test_models_that_are_no_gpt2_are_not_exported_as_one(file, tmp_path, capsys):
-    for name, flags, sentence in (
-        ("rotary", "--position rotary", "GPT-2 has position learned, and this model was trained with --position rot"),
-        ("lstm", "--architecture recurrent --d_model 8", "is no decoder-only transformer"),
-    ):
-        kept(file, tmp_path / name, *flags.split())
-        fails(capsys, sentence, errors.USAGE, "export", tmp_path / name, "--to", "gpt2", "--out", tmp_path / "out")
-        assert not (tmp_path / "out").exists()
+def test_a_model_without_biases_is_exported_as_a_gpt2(random_params, tmp_path):
+    cfg, tokens_BT = dataclasses.replace(CFG, attention_bias=False), np.arange(CONTEXT, dtype=np.int32)[None]
+    gpt2.save(tmp_path / "out", random_params(cfg), cfg)
+    theirs, params = gpt2.load(tmp_path / "out")
+    apply = jax.jit(model.apply, static_argnums=2)
+    assert theirs == CFG
+    np.testing.assert_array_equal(apply(params, tokens_BT, CFG), apply(random_params(cfg), tokens_BT, cfg))
 
 
 def test_flags_that_contradict_the_model_are_refused_by_name(file, folder, tmp_path, capsys):

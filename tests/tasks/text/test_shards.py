@@ -147,14 +147,14 @@ def run(folder, tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(feed, "MOST", 3 * 4 * 13 * 2)
         patch.setattr(fit, "run_steps", counted)
-        assert cli.main(["train", *FLAGS, "--text", str(folder), "--run_dir", str(path)]) == 0
+        trained(path, folder)
     assert steps == [3, 3, 1] * 4 + [2]
     return path
 
 
-@pytest.mark.usefixtures("without_pictures")
-def test_a_run_from_files_and_a_resumed_one_have_the_bits_of_one_from_memory(in_memory, run):
+def test_a_run_from_files_and_a_resumed_one_have_the_bits_of_one_from_memory(in_memory, run, monkeypatch):
     same(state(run), in_memory)
+    monkeypatch.setattr(command, "finish", fit.fit)
     assert cli.main(["resume", str(run), "--step", "14"]) == 0
     same(state(run), in_memory)
 
