@@ -17,7 +17,7 @@ from faults import _readers as readers
 
 from apformer import files, model, tasks
 from apformer.commands import certify, evaluate, train
-from apformer.formats import gpt2, peft, sharded, weights
+from apformer.formats import gpt2, peft, weights
 from apformer.report import trackers
 from apformer.runs import directory, healing, manifest, provenance, settings_file
 from apformer.settings import Settings, Training
@@ -139,7 +139,7 @@ def _of_models(folder):
             "a GPT-2 folder, its weights", 0.3, "model.safetensors", [tensors], T, readers.gpt2_file, folder / "gpt2"
         ),
         Parser(
-            "shards: index of weights", 1, sharded.INDEX, [index], J, readers.gpt2_file, folder / "shards of weights"
+            "shards: index of weights", 1, readers.INDEX, [index], J, readers.gpt2_file, folder / "shards of weights"
         ),
         Parser("an adapter, its config", 1, peft.CONFIG, [asked], J, adapted, adapter),
         Parser("an adapter, its weights", 1, peft.WEIGHTS, [factors], T, adapted, adapter),
