@@ -15,7 +15,6 @@ NO_COLOR is set; elsewhere a | stands between them.
 import json
 import os
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import Literal
 
@@ -27,8 +26,8 @@ from apformer.formats.safetensors import refuse_to_overwrite
 from apformer.report import cut
 from apformer.runs import settings_file
 from apformer.tasks.text import corpus, folders
-from apformer.tokenizers import merges, pretrained
-from apformer.tokenizers.text import train_byte_pairs, train_characters
+from apformer.tokenizers import byte_pairs, merges, pretrained
+from apformer.tokenizers.text import BytePairs, Characters, train_byte_pairs, train_characters
 
 EXAMPLE = 'apformer tokenize FOLDER --text "some words"'
 BYTE_PAIRS = 1000  # tokens that are learned unless --vocab_size says otherwise
@@ -162,35 +161,17 @@ def _shown(tokenizer, token):
     return '"' + cut.shown(tokenizer.bytes_of(token)).replace("\n", "\\n") + '"'
 
 
-def merging(tokenizer, text, tokens):
-    """Of each chunk of a text the rows of tokens that merges make of it, from bytes on: a list of lists of ids.
+def merging(tokenizer: Characters | BytePairs, text: str, tokens: list[int]) -> list[list[list[int]]]:
+    """Return, for each chunk of a text, the rows of tokens that merges make of it, from bytes on.
 
     tokens: what the text is cut into. Raises UserError (exit USAGE) if merges alone do not lead there.
     """
-    if tokenizer.by_characters:
-        raise UserError("--merges is for byte pairs, and this tokenizer has characters: drop it", USAGE)
-    model, library = json.loads(tokenizer.to_json())["model"], tokenizer.tokenizer
-    pairs = merges.pairs(model)
-    if pairs is None:
+    found = merges.pairs(tokenizer)
+    if isinstance(tokenizer, Characters) or found is None:
         raise UserError("--merges is for byte pairs, and this tokenizer cuts in another way: drop it", USAGE)
-    rank = {pair: i for i, pair in enumerate(pairs)}
-    chunks = []
-    for letters, _ in library.pre_tokenizer.pre_tokenize_str(text):
-        rows = [[*letters]]
-        while known := [pair for pair in pairwise(rows[-1]) if pair in rank]:
-            rows.append(_merge(rows[-1], min(known, key=rank.get)))
-        chunks.append([[library.token_to_id(piece) for piece in row] for row in rows])
+    made = {(left, right): (rank, new) for rank, (left, right, new) in enumerate(found)}
+    cut_text, id_of = tokenizer.tokenizer.pre_tokenizer.pre_tokenize_str, tokenizer.tokenizer.token_to_id
+    chunks = [[*byte_pairs.merging([*map(id_of, letters)], made)] for letters, _ in cut_text(text)]
     if [token for rows in chunks for token in rows[-1]] != tokens:
         raise UserError("--merges cannot follow this text, which merges alone do not cut: drop it", USAGE)
     return chunks
-
-
-def _merge(row, pair):
-    """The pieces of a row with each such pair joined, from left to right."""
-    merged = []
-    for piece in row:
-        if merged and (merged[-1], piece) == pair:
-            merged[-1] += piece
-        else:
-            merged.append(piece)
-    return merged
