@@ -18,6 +18,7 @@ from apformer.decoding.stream import texts, write
 from apformer.errors import DATA, USAGE, UserError
 from apformer.flags import parse, require
 from apformer.runs import language_model
+from apformer.tokenizers.text import BytePairs, Characters
 
 
 @dataclass(frozen=True)
@@ -63,12 +64,12 @@ class Generate:
     """Folder of low-rank adapters, saved alone, to merge into the model."""
 
 
-def main(args):
+def main(args: list[str]) -> None:
     """Run the command with its arguments."""
     generate(parse(Generate, args, "apformer generate"))
 
 
-def generate(args):
+def generate(args: Generate) -> None:
     """Print what the model of a GPT-2 folder writes, or the best checkpoint of a run.
 
     Raises UserError that names the flag or the file."""
@@ -86,8 +87,8 @@ def generate(args):
         print()
 
 
-def read_prompt(args, tokenizer):
-    """(The prompt, its tokens). Raises UserError: USAGE if it is empty, DATA for what the vocabulary lacks."""
+def read_prompt(args: Generate, tokenizer: Characters | BytePairs) -> tuple[str, np.ndarray]:
+    """Return (the prompt, its tokens). Raises UserError: USAGE if it is empty, DATA for what the vocabulary lacks."""
     if args.prompt is None:
         try:
             return "\n", tokenizer.encode("\n")
@@ -102,7 +103,7 @@ def read_prompt(args, tokenizer):
     return args.prompt, prompt_T
 
 
-def check_stops(stops, tokenizer):
+def check_stops(stops: tuple[str, ...], tokenizer: Characters | BytePairs) -> None:
     """Raise UserError unless the tokenizer can write each stop: USAGE for an empty one, DATA for what it lacks."""
     for stop in stops:
         if not stop:
@@ -113,8 +114,8 @@ def check_stops(stops, tokenizer):
             raise UserError(f"--stop {ascii(stop)} cannot occur: {error}", DATA) from None
 
 
-def sampler(args):
-    """The sampler that the flags ask for. Raises UserError (exit USAGE) that names the one at fault."""
+def sampler(args: Generate) -> generation.Sampler:
+    """Return the sampler that the flags ask for. Raises UserError (exit USAGE) that names the one at fault."""
     for flag, fits, what in (
         ("tokens", 1 <= args.tokens < 2**31, "at least 1"),
         ("samples", 1 <= args.samples < 2**31, "at least 1"),

@@ -158,7 +158,7 @@ def _of_tokenizers(folder):
     (lists / "vocab.json").write_text(json.dumps(content["vocab"]), "utf-8")
     rules = "#version: 0.2\n" + "".join(" ".join(pair) + "\n" for pair in content["merges"])
     (lists / "merges.txt").write_text(rules, "utf-8")
-    plain, J = text.BytePairs(pretrained._read_gpt2(lists)).to_json().encode(), _mutate.of_json
+    plain, J = pretrained.load(lists).to_json().encode(), _mutate.of_json
     whole = [pieces.to_json().encode(), pieces.with_end()[0].to_json().encode(), plain]
     readable = replace(byte_pairs.train(TEXT, 280), special_tokens={"<|endoftext|>": 300})
     readable.save(lists / "toy.model")
