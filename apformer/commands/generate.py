@@ -116,17 +116,16 @@ def check_stops(stops: tuple[str, ...], tokenizer: Characters | BytePairs) -> No
 
 def sampler(args: Generate) -> generation.Sampler:
     """Return the sampler that the flags ask for. Raises UserError (exit USAGE) that names the one at fault."""
-    for flag, fits, what in (
-        ("tokens", 1 <= args.tokens < 2**31, "at least 1"),
-        ("samples", 1 <= args.samples < 2**31, "at least 1"),
-        ("seed", 0 <= args.seed < 2**31, "0 to 2147483647"),
-        ("temperature", 0 <= args.temperature < 1e6, "0 or more"),
-        ("top_k", 0 <= args.top_k < 2**31, "0 or more"),
-        ("top_p", 0 < args.top_p <= 1, "more than 0 and at most 1"),
-        ("min_p", 0 <= args.min_p <= 1, "0 to 1"),
-        ("repetition_penalty", 0.01 <= args.repetition_penalty <= 100, "0.01 to 100; 1 is none"),
+    for flag, least, most in (
+        ("tokens", 1, 2**31 - 1),
+        ("samples", 1, 2**31 - 1),
+        ("seed", 0, 2**31 - 1),
+        ("top_k", 0, 2**31 - 1),
+        ("repetition_penalty", 0.01, 100),
     ):
-        require(flag, fits, args, what)
-    if args.temperature == 0:
-        return generation.greedy
-    return generation.sampler(args.temperature, args.top_k or None, args.top_p, args.min_p)
+        require(flag, least <= getattr(args, flag) <= most, args, f"{least} to {most}")
+    try:
+        sample = generation.sampler(args.temperature or 1.0, args.top_k or None, args.top_p, args.min_p)
+    except ValueError as error:
+        raise UserError(f"--{error}", USAGE) from None
+    return sample if args.temperature else generation.greedy

@@ -39,13 +39,13 @@ def sampler(temperature: float = 1.0, top_k: int | None = None, top_p: float = 1
     Raises ValueError unless 0 < temperature < inf, top_k >= 1 or None, 0 < top_p <= 1 and 0 <= min_p <= 1.
     """
     for name, value, fits, remedy in (
-        ("temperature", temperature, 0 < temperature < math.inf, "a positive number, or greedy"),
+        ("temperature", temperature, 0 < temperature < math.inf, "a number above 0; greedy is for 0"),
         ("top_k", top_k, top_k is None or top_k >= 1, "at least 1"),
         ("top_p", top_p, 0 < top_p <= 1, "more than 0 and at most 1"),
         ("min_p", min_p, 0 <= min_p <= 1, "0 to 1"),
     ):
         if not fits:
-            raise ValueError(f"{name} {value} is out of range: use {remedy}")
+            raise ValueError(f"{name} {value} is out of range: give {remedy}")
 
     def sample(key: jax.Array | None, logits_BV: jax.Array) -> jax.Array:
         kept_BJ, ids_BJ = candidates(logits_BV, temperature, top_k, top_p, min_p)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from apformer import files
-from apformer.errors import DATA, DISK, UserError
+from apformer.errors import DATA, UserError
 from apformer.tokenizers import byte_pairs, tiktoken
 from apformer.tokenizers.chunks import GPT2_PATTERN, library
 from apformer.tokenizers.text import BytePairs, Characters, byte_level, byte_of_letter
@@ -31,10 +31,7 @@ _AGAIN = "restore the file, or give another tokenizer"
 
 def save(tokenizer: Characters | BytePairs, path: str | Path) -> None:
     """Write a tokenizer to a file that `load` reads. Raises UserError (exit DISK) if it cannot be written."""
-    try:
-        Path(path).write_text(tokenizer.to_json(), encoding="utf-8")
-    except OSError as error:
-        raise UserError(f"{path} cannot be written ({error.strerror}); give another place", DISK) from None
+    files.write_text(path, tokenizer.to_json())
 
 
 def load(path: str | Path) -> Characters | BytePairs:
