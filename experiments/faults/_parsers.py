@@ -17,7 +17,7 @@ from faults import _readers as readers
 
 from apformer import files, model, tasks
 from apformer.commands import certify, evaluate, train
-from apformer.formats import gpt2, peft, sharded, weights
+from apformer.formats import gpt2, peft, weights
 from apformer.report import trackers
 from apformer.runs import directory, healing, manifest, provenance, settings_file
 from apformer.settings import Settings, Training
@@ -139,7 +139,7 @@ def _of_models(folder):
             "a GPT-2 folder, its weights", 0.3, "model.safetensors", [tensors], T, readers.gpt2_file, folder / "gpt2"
         ),
         Parser(
-            "shards: index of weights", 1, sharded.INDEX, [index], J, readers.gpt2_file, folder / "shards of weights"
+            "shards: index of weights", 1, readers.INDEX, [index], J, readers.gpt2_file, folder / "shards of weights"
         ),
         Parser("an adapter, its config", 1, peft.CONFIG, [asked], J, adapted, adapter),
         Parser("an adapter, its weights", 1, peft.WEIGHTS, [factors], T, adapted, adapter),
@@ -158,7 +158,7 @@ def _of_tokenizers(folder):
     (lists / "vocab.json").write_text(json.dumps(content["vocab"]), "utf-8")
     rules = "#version: 0.2\n" + "".join(" ".join(pair) + "\n" for pair in content["merges"])
     (lists / "merges.txt").write_text(rules, "utf-8")
-    plain, J = text.BytePairs(pretrained._read_gpt2(lists)).to_json().encode(), _mutate.of_json
+    plain, J = pretrained.load(lists).to_json().encode(), _mutate.of_json
     whole = [pieces.to_json().encode(), pieces.with_end()[0].to_json().encode(), plain]
     readable = replace(byte_pairs.train(TEXT, 280), special_tokens={"<|endoftext|>": 300})
     readable.save(lists / "toy.model")

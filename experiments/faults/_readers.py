@@ -19,7 +19,7 @@ from faults import _mutate
 
 from apformer import files, flags, tasks
 from apformer.commands import certify, export, report
-from apformer.formats import gpt2, safetensors, sharded
+from apformer.formats import gpt2, model_folder, safetensors
 from apformer.machine import processes
 from apformer.proof import check
 from apformer.report import figures, sections, template
@@ -148,12 +148,15 @@ def tensors(path):
         for name in file.keys():
             facts = file.get_slice(name)
             facts.get_shape(), facts.get_dtype()
-            if facts.get_dtype() in safetensors.FLOATS:
+            if facts.get_dtype() in model_folder.FLOATS:
                 file.get_tensor(name)
 
 
 def gpt2_file(path):
     gpt2.load(path.parent)
+
+
+INDEX = f"{model_folder.WHOLE}.index.json"
 
 
 def in_shards(folder, out):
@@ -162,12 +165,12 @@ def in_shards(folder, out):
 
     out.mkdir()
     shutil.copy(folder / "config.json", out)
-    tensors = load_file(folder / sharded.WHOLE)
+    tensors = load_file(folder / model_folder.WHOLE)
     shard_of = {name: f"{number % 2}.safetensors" for number, name in enumerate(tensors)}
     for shard in {*shard_of.values()}:
         save_file({name: tensor for name, tensor in tensors.items() if shard_of[name] == shard}, out / shard)
-    files.write_json(out / sharded.INDEX, {"metadata": {"total_size": 1}, "weight_map": shard_of})
-    return (out / sharded.INDEX).read_bytes()
+    files.write_json(out / INDEX, {"metadata": {"total_size": 1}, "weight_map": shard_of})
+    return (out / INDEX).read_bytes()
 
 
 def checked(path):
