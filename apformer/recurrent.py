@@ -40,7 +40,7 @@ class Config:
     """Share of embeddings and layer outputs set to 0, in training only, never in the state (Zaremba 2014)."""
 
     def __post_init__(self):
-        config.check(self, ("vocab_size", "d_model", "n_layers"), shares=("dropout",))
+        config.check(self)
 
 
 def reach(cfg):

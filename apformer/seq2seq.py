@@ -20,12 +20,12 @@ import jax.numpy as jnp
 from jax import Array
 
 from apformer import model
-from apformer.layers import attention, block, config, embedding, position
+from apformer.layers import block, config, embedding, position
 from apformer.layers.cache import place
-from apformer.layers.cross_attention import CrossAttention, Source, project_source
+from apformer.layers.cross_attention import Source, project_source
 from apformer.layers.embedding import Embedding, Head
-from apformer.layers.masks import View, mask_padding
-from apformer.layers.norm import LayerNorm
+from apformer.layers.masks import View, mask_padding, whole_view
+from apformer.layers.norm import norm_of
 
 
 @dataclass(frozen=True)
@@ -72,9 +72,7 @@ class Config:
     """Share of embeddings and sub-layer outputs set to 0, in training only."""
 
     def __post_init__(self) -> None:
-        sizes = ("source_vocab_size", "target_vocab_size", "d_model", "n_heads", "d_ff", "max_len")
-        config.check(self, (*sizes, "n_encoder_layers", "n_decoder_layers"), shares=("dropout",))
-        config.check_heads(self)
+        config.check(self)
         if self.share_embeddings and self.source_vocab_size != self.target_vocab_size:
             sizes = f"{self.source_vocab_size} and {self.target_vocab_size}"
             raise ValueError(f"share_embeddings needs one vocabulary: the sizes {sizes} differ")
@@ -106,22 +104,22 @@ def init(key: Array, cfg: Config) -> model.Params:
     keys = iter(jax.random.split(key, 10))
     tokens_BT, x_BTD = jnp.zeros((1, 1), jnp.int32), jnp.zeros((1, 1, cfg.d_model))
 
-    def init_side(name: str, embeds: bool, *cross: Any) -> model.Params:
+    def init_side(name: str, embeds: bool, source: Any = None) -> model.Params:
         own = config_of(cfg, name)
         places = position.Embedding(own.position_options, cfg.max_len)
-        params = {"blocks": block.init_blocks(next(keys), own, *cross)}
+        params = {"blocks": block.init_blocks(next(keys), own, source)}
         if embeds:
             params["embedding"] = Embedding(own.vocab_size, cfg.d_model).init(next(keys), tokens_BT)["params"]
         if jax.eval_shape(places.init, key, x_BTD, tokens_BT):  # the scheme has parameters
             params["position"] = places.init(next(keys), x_BTD, tokens_BT)["params"]
         if cfg.final_norm:
-            params["final_norm"] = LayerNorm(cfg.norm_epsilon).init(next(keys), x_BTD)["params"]
+            params["final_norm"] = norm_of(own).init(next(keys), x_BTD)["params"]
         return params
 
     source = Source(jnp.ones((1, 1, 1), bool), x_BTD)
     params = {
         "encoder": init_side("encoder", True),
-        "decoder": init_side("decoder", not cfg.share_embeddings, CrossAttention, source),
+        "decoder": init_side("decoder", not cfg.share_embeddings, source),
     }
     if cfg.tie_embeddings:
         return params
@@ -169,11 +167,9 @@ def apply(
     encoder_key, decoder_key = (None, None) if key is None else jax.random.split(key)
     source, read = _encode(params, source_BS, cfg, source_lengths_B, encoder_key, capture, remat)
     target_BT, _ = mask_padding(target_BT, target_lengths_B)
-    view = block.whole_view(jnp.arange(target_BT.shape[1], dtype=jnp.int32)[None])
+    view = whole_view(jnp.arange(target_BT.shape[1], dtype=jnp.int32)[None])
     x_BTD = _embed(params, "decoder", target_BT, view.positions_BT, cfg)
-    y_BTD, written = _apply_blocks(
-        params, "decoder", x_BTD, view, cfg, decoder_key, capture, remat, CrossAttention, source
-    )
+    y_BTD, written = _apply_blocks(params, "decoder", x_BTD, view, cfg, decoder_key, capture, remat, source)
     logits_BTV = read_out(params, y_BTD, cfg)
     return (logits_BTV, read | written) if capture else logits_BTV
 
@@ -227,11 +223,11 @@ def extend(
     Serves prefill and single steps alike. A row must not outgrow the cache, nor the max_len of learned positions. The
     arguments and what is raised are as in `model.extend`.
     """
-    view, real_BT, new = place(cache, tokens_BT, lengths_B, None)
-    x_BTD = _embed(params, "decoder", jnp.where(real_BT, tokens_BT, 0), view.positions_BT, cfg)
+    view, tokens_BT, new = place(cache, tokens_BT, lengths_B, None)
+    x_BTD = _embed(params, "decoder", tokens_BT, view.positions_BT, cfg)
     own, blocks = config_of(cfg, "decoder"), unstack(params)["decoder"]["blocks"]
     sources = [Source(cache["source_mask"], cache=read) for read in cache["source"]]
-    x_BTD, layers = block.extend_blocks(blocks, x_BTD, view, cache["layers"], own, CrossAttention, sources)
+    x_BTD, layers = block.extend_blocks(blocks, x_BTD, view, cache["layers"], own, sources)
     return read_out(params, x_BTD, cfg), cache | new | {"layers": layers}
 
 
@@ -260,7 +256,7 @@ def _encode(params, source_BS, cfg, lengths_B=None, key=None, capture=(), remat=
     config.check_tokens("source_BS", source_BS)
     source_BS, real_BS = mask_padding(source_BS, lengths_B)
     positions_BS = jnp.arange(source_BS.shape[1], dtype=jnp.int32)[None]
-    view = View(real_BS[:, None], positions_BS, positions_BS, positions_BS, attention)
+    view = View(real_BS[:, None], positions_BS, positions_BS, positions_BS)
     x_BSD = _embed(params, "encoder", source_BS, positions_BS, cfg)
     y_BSD, captured = _apply_blocks(params, "encoder", x_BSD, view, cfg, key, capture, remat)
     return Source(view.mask_BTS, embedding.normalise(params["encoder"], y_BSD, config_of(cfg, "encoder"))), captured
@@ -272,10 +268,10 @@ def _captures(side):
     return names | ({"cross_attention": "cross_attention"} if side == "decoder" else {})
 
 
-def _apply_blocks(params, side, x_BTD, view, cfg, key, capture, remat, *cross):
+def _apply_blocks(params, side, x_BTD, view, cfg, key, capture, remat, source=None):
     names, blocks = _captures(side), params[side]["blocks"]
     inner = tuple(names[name] for name in capture if name in names)
-    y_BTD, captured = block.apply_blocks(blocks, x_BTD, view, config_of(cfg, side), key, inner, remat, *cross)
+    y_BTD, captured = block.apply_blocks(blocks, x_BTD, view, config_of(cfg, side), key, inner, remat, source)
     return y_BTD, {name: captured[names[name]] for name in capture if name in names}
 
 

@@ -43,7 +43,7 @@ class Config:
     """Number of words drawn against each predicted word (--loss negative)."""
 
     def __post_init__(self):
-        config.check(self, ("vocab_size", "d_model", "negatives"))
+        config.check(self)
 
 
 def max_tokens(cfg):
