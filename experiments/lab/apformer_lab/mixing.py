@@ -48,8 +48,7 @@ class Config:
     tie_embeddings: Literal[True] = True
 
     def __post_init__(self) -> None:
-        config.check(self, ("vocab_size", "d_model", "n_heads", "n_layers", "d_ff", "window"))
-        config.check_heads(self)
+        config.check(self)
 
     @property
     def scored(self) -> model.Config:

@@ -79,8 +79,7 @@ class Config:
     """Transposed embedding table as the output head, instead of a matrix of its own."""
 
     def __post_init__(self) -> None:
-        config.check(self, ("vocab_size", "d_model", "n_heads", "n_layers", "d_ff", "heading"))
-        config.check_heads(self)
+        config.check(self)
         seen, layers = self.offsets, LAYERS.get(self.pattern, self.n_layers)
         if seen[:1] != (0,) or min(seen) < 0 or max(seen) >= 2**31 or len({*seen}) < len(seen):
             raise ValueError(f"offsets {seen} are not 0 and then other whole numbers above it, each given once")
