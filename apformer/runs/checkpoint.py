@@ -11,7 +11,6 @@ sha256 of the names, shapes and bytes of all arrays, and a checkpoint whose arra
 """
 
 import errno
-import hashlib
 import logging
 import os
 from collections.abc import Iterator, Sequence
@@ -21,12 +20,24 @@ from types import ModuleType
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
-from apformer.errors import CHECKPOINT, NON_FINITE, UserError
+from apformer.errors import CHECKPOINT, UserError
 from apformer.files import disk_errors, fsync, preflight
 from apformer.runs import selection
+from apformer.runs.arrays import (
+    Arrays,
+    digest,
+    finite_members,
+    is_key,
+    leaves_of,
+    like,
+    on_device,
+    on_host,
+    pack,
+    signature,
+    unpack,
+)
 from apformer.runs.selection import Damaged, Facts
 
 
@@ -99,7 +110,7 @@ class Checkpoints:
         preflight(self.folder, needs=sum(array.nbytes for array in arrays.values()) * 1.1 + 1e6)
         args, self._facts[facts.step] = orbax().args, facts
         # One array, since of many that Orbax writes at once those after the first that fails end in tracebacks.
-        state = args.ArraySave(np.concatenate([_bytes(array) for _, array in sorted(arrays.items())]))
+        state = args.ArraySave(pack(arrays))
         with _writing(self.folder / str(step)):
             self._manager.save(step, args=args.Composite(state=state, facts=args.JsonSave(selection.sealed(facts))))
 
@@ -143,30 +154,16 @@ def _alone() -> Any:
     return orbax().options.MultiprocessingOptions(this, active, f"process {this}")
 
 
-def describe(step: int, state: Any, scores: Any = (), temporary: bool = False) -> tuple[Facts, dict[str, np.ndarray]]:
+def describe(step: int, state: Any, scores: Any = (), temporary: bool = False) -> tuple[Facts, Arrays]:
     """Return the facts and the arrays of a state. See `Checkpoints.save`, which raises the same."""
-    leaves, _ = _named(state)
-    keys = {name: str(jax.random.key_impl(leaf)) for name, leaf in leaves.items() if _is_key(leaf)}
-    data = {name: jax.random.key_data(leaf) if name in keys else leaf for name, leaf in leaves.items()}
-    arrays = {name: np.asarray(array) for name, array in jax.device_get(data).items()}
+    leaves, _ = leaves_of(state)
+    arrays = on_host(leaves)
     scores_M = np.ravel(np.asarray(scores, np.float64))
-    finite_M = _finite(arrays, max(1, len(scores_M)), step)
+    finite_M = finite_members(arrays, max(1, len(scores_M)), step)
     scores_M = np.where(finite_M, scores_M, np.nan) if len(scores_M) else scores_M
     told = [float(score) if np.isfinite(score) else None for score in scores_M]
-    return Facts(int(step), told, temporary, _signature(leaves), keys, digest(arrays)), arrays
-
-
-def digest(arrays: dict[str, np.ndarray]) -> str:
-    """Return the sha256 of the names, types, shapes and bytes of arrays; those of no elements do not count."""
-    found = hashlib.sha256()
-    for name, array in sorted((name, array) for name, array in arrays.items() if array.size):
-        found.update(f"{name} {array.dtype}{list(array.shape)}\n".encode())
-        found.update(_bytes(array))
-    return found.hexdigest()
-
-
-def _bytes(array: np.ndarray) -> np.ndarray:
-    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    keys = {name: str(jax.random.key_impl(leaf)) for name, leaf in leaves.items() if is_key(leaf)}
+    return Facts(int(step), told, temporary, signature(leaves), keys, digest(arrays)), arrays
 
 
 def load(folder: str | Path, abstract_state: Any, step: int | None = None) -> tuple[int, Any]:
@@ -187,12 +184,12 @@ def load(folder: str | Path, abstract_state: Any, step: int | None = None) -> tu
     folder, saved = Path(folder).absolute(), selection.steps(folder)
     if step is not None and step not in saved:
         raise UserError(f"{folder} holds no checkpoint of step {step}: it holds {saved or 'none'}", CHECKPOINT)
-    leaves, treedef = _named(abstract_state)
+    leaves, treedef = leaves_of(abstract_state)
     for candidate in reversed(saved) if step is None else [step]:
         path = folder / str(candidate)
         try:
             facts = selection.read_facts(path)
-            _require_same(facts.tree, _signature(leaves), path)
+            _require_same(facts.tree, signature(leaves), path)
             arrays = _read(path, leaves, facts)
         except Damaged as damage:
             if not path.exists():  # the process that trains has removed it just now: see what there is
@@ -202,30 +199,22 @@ def load(folder: str | Path, abstract_state: Any, step: int | None = None) -> tu
             selection.set_aside(path, damage)
             continue
         return candidate, treedef.unflatten(
-            _placed(arrays.get(name), leaf, facts.keys.get(name)) for name, leaf in leaves.items()
+            on_device(arrays.get(name), leaf, facts.keys.get(name)) for name, leaf in leaves.items()
         )
     raise UserError(f"{folder} holds no valid checkpoint: restore one from a copy, or train anew", CHECKPOINT)
 
 
-def _read(path: Path, leaves: dict[str, Any], facts: Facts) -> dict[str, np.ndarray]:
+def _read(path: Path, leaves: dict[str, Any], facts: Facts) -> Arrays:
     """Return the arrays of a checkpoint by their names. Raises Damaged unless they are as they were written."""
-    data = {name: jax.eval_shape(jax.random.key_data, leaf) if _is_key(leaf) else leaf for name, leaf in leaves.items()}
-    like = {name: np.empty(leaf.shape, leaf.dtype) for name, leaf in sorted(data.items()) if leaf.size}
-    ocp = orbax()
-    earlier = (path / selection.EARLIER).exists()  # which has an array for each name
-    handler = (
-        ocp.StandardCheckpointHandler(multiprocessing_options=_alone()) if earlier else ocp.ArrayCheckpointHandler()
-    )
+    ocp, wanted = orbax(), like(leaves)
+    earlier = (path / selection.EARLIER).exists()  # which has an array of Orbax for each name
+    handler = ocp.StandardCheckpointHandler() if earlier else ocp.ArrayCheckpointHandler()
     try:
         with ocp.Checkpointer(handler, multiprocessing_options=_alone()) as reader:
             if earlier:
-                arrays = reader.restore(path / "state", args=ocp.args.StandardRestore(like))
+                arrays = reader.restore(path / "state", args=ocp.args.StandardRestore(wanted))
             else:
-                parts = np.split(reader.restore(path / "state"), np.cumsum([array.nbytes for array in like.values()]))
-                arrays = {
-                    name: part.view(array.dtype).reshape(array.shape)
-                    for (name, array), part in zip(like.items(), parts, strict=False)
-                }
+                arrays = unpack(reader.restore(path / "state"), wanted)
     except Exception as error:  # of whatever kind: Orbax promises none for damaged files
         fault = _fault_of_disk(error)
         if fault is None:
@@ -235,6 +224,14 @@ def _read(path: Path, leaves: dict[str, Any], facts: Facts) -> dict[str, np.ndar
     if digest(arrays) != facts.arrays_sha256:
         raise Damaged("its arrays are not as they were written")
     return arrays
+
+
+def _require_same(saved: dict[str, str], asked: dict[str, str], path: Path) -> None:
+    differing = [name for name in {**saved, **asked} if saved.get(name) != asked.get(name)]
+    if differing:
+        diff = [f"{name} is {saved.get(name, 'absent')}, not {asked.get(name, 'absent')}" for name in differing]
+        diff = "; ".join(diff[:3] + [f"{len(diff) - 3} more"] * (len(diff) > 3))
+        raise UserError(f"{path} is of another model: {diff}: give the flags the run was trained with", CHECKPOINT)
 
 
 @contextmanager
@@ -252,57 +249,3 @@ def _fault_of_disk(error: Exception) -> OSError | None:
     said = str(error).replace("RESOURCE_EXHAUSTED", os.strerror(errno.ENOSPC))
     numbers = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EIO)
     return next((OSError(number, os.strerror(number)) for number in numbers if os.strerror(number) in said), None)
-
-
-def _is_key(leaf: Any) -> bool:
-    return jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
-
-
-def _named(state: Any) -> tuple[dict[str, Any], Any]:
-    """Return ({"params/w": leaf}, treedef). Raises TypeError for a leaf that a jitted step would silently change."""
-    flat, treedef = jax.tree_util.tree_flatten_with_path(state)
-    leaves = {jax.tree_util.keystr(path, simple=True, separator="/"): leaf for path, leaf in flat}
-    if len(leaves) != len(flat):
-        raise TypeError("two leaves of the state have the same name: keep '/' out of its dict keys")
-    for name, leaf in leaves.items():
-        if not hasattr(leaf, "dtype"):
-            raise TypeError(f"{name} is a {type(leaf).__name__}: make it an array")
-        if not _is_key(leaf) and jax.dtypes.canonicalize_dtype(leaf.dtype) != leaf.dtype:
-            raise TypeError(f"{name} is {leaf.dtype}, which jax holds only with 64-bit numbers on")
-    return leaves, treedef
-
-
-def _signature(leaves: dict[str, Any]) -> dict[str, str]:
-    """Return {"params/w": "float32[3, 4]"}."""
-    return {name: f"{leaf.dtype}{list(leaf.shape)}" for name, leaf in leaves.items()}
-
-
-def _finite(arrays: dict[str, np.ndarray], members: int, step: int) -> np.ndarray:
-    """Return whether each member has finite numbers, (M,). Raises UserError(NON_FINITE) if none has."""
-    finite_M = np.ones(members, bool)
-    for name, array in arrays.items():
-        part = name.split("/")[0]
-        if part not in ("params", "opt_state") or not jax.dtypes.issubdtype(array.dtype, np.inexact):
-            continue
-        array_MN = array.reshape(members, -1)
-        finite_M &= np.isfinite(array_MN).all(1) if part == "params" else ~np.isnan(array_MN).any(1)
-        if not finite_M.any():
-            remedy = "nothing was saved: lower --learning_rate, and go on from the checkpoint before"
-            raise UserError(f"step {step}: {name} holds numbers that are not finite; {remedy}", NON_FINITE)
-    return finite_M
-
-
-def _require_same(saved: dict[str, str], asked: dict[str, str], path: Path) -> None:
-    differing = [name for name in {**saved, **asked} if saved.get(name) != asked.get(name)]
-    if differing:
-        diff = [f"{name} is {saved.get(name, 'absent')}, not {asked.get(name, 'absent')}" for name in differing]
-        diff = "; ".join(diff[:3] + [f"{len(diff) - 3} more"] * (len(diff) > 3))
-        raise UserError(f"{path} is of another model: {diff}: give the flags the run was trained with", CHECKPOINT)
-
-
-def _placed(array: np.ndarray | None, leaf: Any, key_impl: str | None) -> jax.Array:
-    """Return an array on the device, where the sharding of the leaf says; zeros for one of no elements."""
-    placed = jnp.zeros(leaf.shape, leaf.dtype) if array is None else jax.device_put(array, may_alias=False)
-    placed = placed if key_impl is None else jax.random.wrap_key_data(placed, impl=key_impl)
-    sharding = getattr(leaf, "sharding", None)
-    return placed if sharding is None else jax.device_put(placed, sharding)

@@ -50,7 +50,7 @@ def abstract(state):
 
 def bits(state):
     """Type, shape and bytes of every leaf."""
-    leaves = [leaf if not checkpoint._is_key(leaf) else jax.random.key_data(leaf) for leaf in jax.tree.leaves(state)]
+    leaves = [leaf if not checkpoint.is_key(leaf) else jax.random.key_data(leaf) for leaf in jax.tree.leaves(state)]
     types = [str(leaf.dtype) for leaf in jax.tree.leaves(state)]
     return types, [(leaf.shape, np.asarray(leaf).tobytes()) for leaf in leaves]
 
