@@ -313,10 +313,10 @@ def test_checkpoints_that_are_damaged(copy, fails, capsys):
     best = copy / "checkpoints" / str(selection.best(copy / "checkpoints"))
     largest = max((file for file in best.rglob("*") if file.is_file()), key=lambda file: file.stat().st_size)
     largest.write_bytes(b"\0" * largest.stat().st_size)
-    fails(errors.CHECKPOINT, f"{best.name} is damaged .*not as it was written", "predict", copy, "07 10")
-    for file in copy.glob("checkpoints/*/MANIFEST.json"):
+    fails(errors.CHECKPOINT, f"{best.name} is damaged .its arrays cannot be read", "predict", copy, "07 10")
+    for file in copy.glob("checkpoints/*/facts/facts.json"):
         file.write_text("{}")
-    pattern = "40 is damaged .MANIFEST.json is not as it was written.: `apformer resume .*` computes it again"
+    pattern = "40 is damaged .facts.json is not as it was written.: .*restore it from a copy"
     fails(errors.CHECKPOINT, pattern, "evaluate", copy)
     (copy / "metrics.jsonl").unlink()  # so that nothing is left which says what they held
     assert cli.main(["resume", str(copy)]) == errors.CHECKPOINT

@@ -23,7 +23,7 @@ from apformer.formats import gpt2, model_folder, safetensors
 from apformer.machine import processes
 from apformer.proof import check
 from apformer.report import figures, sections, template
-from apformer.runs import manifest, metrics, selection, settings_file
+from apformer.runs import metrics, selection, settings_file
 from apformer.tasks import progressions
 from apformer.tasks.progressions import text_file
 from apformer.tasks.progressions.proof import contexts
@@ -70,8 +70,8 @@ def cut_back(path):
 def verify(sealed):
     folder = sealed.parent
     try:
-        manifest.verify(sealed)
-    except manifest.Corrupt as damage:
+        selection.read_facts(sealed)
+    except selection.Damaged as damage:
         raise selection.refusal(sealed, damage) from None
     selection.best(folder), selection.scheduled(folder), selection.member_scores(folder, int(sealed.name))
 
@@ -80,10 +80,10 @@ def sealed_anew(path):
     try:
         facts = json.loads(path.read_bytes())
         facts.pop("sha256")
-        path.write_text(json.dumps({**facts, "sha256": manifest._digest(facts)}))
+        path.write_text(json.dumps({**facts, "sha256": selection._digest(facts)}))
     except (OSError, ValueError, RecursionError, AttributeError, KeyError, TypeError):
         return
-    verify(path.parent)
+    verify(path.parents[1])
 
 
 def partial(path, identity):
