@@ -16,7 +16,7 @@ from apformer.analysis.certificate import WORST
 from apformer.decoding.bind import bind_run
 from apformer.errors import CHECKPOINT, NOT_CERTIFIED, USAGE, UserError, typed
 from apformer.flags import parse
-from apformer.machine import compiler, signals
+from apformer.machine import compiler, process
 from apformer.proof import witness
 from apformer.report import progress, tables
 from apformer.runs import directory
@@ -154,7 +154,7 @@ class Work:
         self.first, self.bar, self.received, self.stops = None, None, (), ExitStack()
 
     def __enter__(self):
-        self.received = self.stops.enter_context(signals.deferred())
+        self.received = self.stops.enter_context(process.deferred())
         self.bar = progress.bar(unit="context", unit_scale=True, desc="certify")
         return self
 

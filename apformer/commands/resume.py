@@ -3,11 +3,12 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+import jax
 from tyro.conf import Positional
 
 from apformer.commands.train import go_on
 from apformer.flags import parse
-from apformer.machine import agreement, processes
+from apformer.machine import devices
 from apformer.runs import directory
 
 
@@ -32,7 +33,7 @@ def main(args):
 def resume(args):
     """Go on with a run from its newest checkpoint, or from a saved step; anew if none was saved yet."""
     path = directory.find_begun(args.run)
-    if not processes.first():
-        path = Path(processes.scratch(path))
-    agreement.most(0)  # so that none writes before all have read
+    if jax.process_index():
+        path = Path(devices.scratch(path))
+    devices.most(0)  # so that none writes before all have read
     go_on(path, args.step)

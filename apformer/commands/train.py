@@ -24,7 +24,7 @@ from apformer import files, tasks
 from apformer.commands import certify, evaluate, report
 from apformer.errors import DATA, USAGE, UserError, typed
 from apformer.formats import gpt2
-from apformer.machine import devices, processes
+from apformer.machine import devices
 from apformer.report import progress, tables
 from apformer.runs import checkpoint, directory, provenance, recipes, selection, settings_file
 from apformer.runs.fit import abstract_state, begin, fit, initial_state, validation_loss
@@ -98,8 +98,8 @@ def keep(settings, params, rows=None, scores=()):
 def _create(settings):
     """A new directory on a disk that has room for the run; a passing one for a process that writes none."""
     abstract, where = abstract_state(settings), settings.training
-    if not processes.first():
-        return Path(processes.scratch())
+    if jax.process_index():
+        return Path(devices.scratch())
     copies = 3 if abstract.mean is None else 4
     size = sum(math.prod(leaf.shape) * 4 for leaf in jax.tree.leaves(abstract.params)) * copies
     return directory.create(where.recipe, where.run_dir, needs=size * (where.keep + 2) + 1e7)
@@ -159,7 +159,7 @@ def finish(path, settings, rows, state):
     run = settings.training
     ends = run.until == "certified" and run.members == run.average == 1 and hasattr(task, "certify")
     fit(path, settings, rows, state, _prover(path, settings, proofs) if ends else None)
-    if not processes.first():
+    if jax.process_index():
         return
     found = evaluate.evaluate_run(path, settings, rows)
     _tell(found.table)

@@ -17,7 +17,7 @@ import numpy as np
 
 from apformer import files, tasks, train
 from apformer.errors import typed
-from apformer.machine import agreement, devices, processes, signals
+from apformer.machine import devices, process
 from apformer.runs import checkpoint, provenance, selection, settings_file
 from apformer.runs.feed import Feeding
 from apformer.runs.metrics import Log, finite_mean, read_metrics, read_missed
@@ -31,7 +31,7 @@ def begin(path: Path, settings: Settings, rows: Any, more: dict | None = None) -
     """Write config.json of a new run, with `more`, and the files of its task."""
     task = tasks.load(settings.task)
     data = task.describe(settings, rows)
-    agreement.agree("data", data)
+    devices.agree("data", data)
     config = settings_file.to_dict(settings) | {"versions": provenance.versions(), "data": data}
     files.write_json(path / "config.json", config | (more or {}))
     for name, text in task.files(rows).items():
@@ -181,16 +181,16 @@ def fit(path, settings, rows, state, proven=None):
         course(settings, rows, state) as (state, advance, measure, mesh),
         checkpoint.Checkpoints(path / "checkpoints", run.keep) as checkpoints,
         log,  # which may ask for a password
-        signals.deferred() as received,
+        process.deferred() as received,
     ):
         while True:
             if proven is not None and on_schedule(step, run):
-                stopped = agreement.most(max(received, default=0))
-                ended = not stopped and agreement.most(processes.first() and _ends(checkpoints, step, proven))
-                named = agreement.of_first(read_missed(path) if processes.first() else None)
+                stopped = devices.most(max(received, default=0))
+                ended = not stopped and devices.most(jax.process_index() == 0 and _ends(checkpoints, step, proven))
+                named = devices.of_first(read_missed(path) if jax.process_index() == 0 else None)
                 if ended == ANEW:
                     _save(checkpoints, step, state, mesh, PROVEN)
-                stopped = stopped or agreement.most(max(received, default=0))
+                stopped = stopped or devices.most(max(received, default=0))
                 if stopped and step:  # before it was asked, or while it was
                     _stop(path, step, checkpoints, stopped)
                 if ended:
@@ -198,7 +198,7 @@ def fit(path, settings, rows, state, proven=None):
             if step >= run.steps or (run.patience and _stale(path) >= run.patience):
                 break
             step, state, metrics = advance(step, state, named)
-            stopped = agreement.most(max(received, default=0))
+            stopped = devices.most(max(received, default=0))
             # The line of the chunk before: reading this one's metrics now would stall the device.
             log.flush()
             log.hold(step, metrics)
@@ -212,7 +212,9 @@ def fit(path, settings, rows, state, proven=None):
                 _save(checkpoints, step, state, mesh, scores, temporary=not scheduled)
             if stopped:
                 _stop(path, step, checkpoints, stopped)
-    return devices.gather(state, mesh)
+    state = devices.gather(state, mesh)
+    devices.part()
+    return state
 
 
 @contextmanager
@@ -250,6 +252,7 @@ def on_schedule(step, run):
 
 def _stop(path, step, checkpoints, number):
     """End the process by the number of a signal, once its work is on the disk."""
+    devices.part()
     checkpoints.close()
     print(f"stopped at step {step:,} and saved: {typed('resume', path)} goes on", file=sys.stderr)
     sys.exit(128 + number)
@@ -258,7 +261,7 @@ def _stop(path, step, checkpoints, number):
 def _save(checkpoints, step, state, mesh, scores, temporary=False):
     """Save a state, which all processes read from their devices and the first writes."""
     state = devices.readable(state, mesh)
-    if processes.first():
+    if jax.process_index() == 0:
         checkpoints.save(step, state, scores, temporary)
 
 

@@ -17,7 +17,6 @@ import numpy as np
 
 from apformer import files, optimizer
 from apformer.errors import CHECKPOINT, NON_FINITE, UserError, typed
-from apformer.machine import processes
 from apformer.report import progress, trackers
 
 MISSED = "missed.jsonl"
@@ -35,7 +34,7 @@ class Log:
 
     def __enter__(self):
         log_to, folder = self.settings.training.log_to, self.path.parent
-        if log_to != "none" and processes.first():
+        if log_to != "none" and jax.process_index() == 0:
 
             def known():
                 return read_metrics(folder) if self.path.exists() else []

@@ -73,7 +73,7 @@ def _of_runs(folder):
     proof |= {"step": 0, "member": 0, "parameters_sha256": "0", "parts": {}}
     judged = (run / "evaluation.json").read_bytes()
     J, L, facts = _mutate.of_json, _mutate.of_lines, selection.FILE.name
-    settings, hello = settings_file.read(run), [json.dumps(readers.hello()).encode() + b"\n"]
+    settings = settings_file.read(run)
     goes_on = lambda path: readers.partial(path, identity)  # noqa: E731
     export = lambda path: readers.exported(path, settings)  # noqa: E731
     evaluated = lambda path: readers.evaluation(path, run, settings)  # noqa: E731
@@ -96,7 +96,6 @@ def _of_runs(folder):
         Parser("runs/latest", 2, "latest", [b"run\n", str(run).encode()], None, directory.find),
         Parser("vocabulary.tsv", 1, words.FILE, [b"the\t9\nof\t7\nale\t5\n"], None, readers.vocabulary),
         Parser("translations.tsv", 3, "translations.tsv", [TSV.encode()], None, readers.translations),
-        Parser("a line of another process", 4, None, hello, readers.one_line, readers.heard),
     ]
 
 

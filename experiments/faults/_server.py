@@ -67,7 +67,7 @@ def command(request):
     """The exit code of a command, here and now; `ready` is there once this process hears stop signals."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # a job in the background ignores some of them
         signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
-    from apformer.machine import signals
+    from apformer.machine import process
 
     folder, before = Path(request["folder"]), [os.dup(stream) for stream in (1, 2)]
     if request["streams"]:
@@ -75,7 +75,7 @@ def command(request):
             file = os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
             os.dup2(file, stream)
             os.close(file)
-    with signals.heard("apformer"):
+    with process.heard("apformer"):
         (folder / "ready").touch()
         try:
             return _watched(request, folder)
@@ -95,7 +95,7 @@ def command(request):
 def _watched(request, folder):
     """The exit code of a command under its fault; `saved` gets the step of each checkpoint that is on the disk."""
     from apformer import cli
-    from apformer.machine.guard import guard
+    from apformer.machine.process import guard
     from apformer.runs import checkpoint, selection
 
     wait, clock = checkpoint.Checkpoints.wait, time.time
