@@ -141,7 +141,7 @@ def test_a_command_that_is_not_there(fails):
 def test_python_m_apformer_is_the_same(tmp_path):
     done = python("-m", "apformer", "train", "--digits", "0", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "apformer: --digits 0 does not fit: give 1 to 9 digits\n"
+    assert done.stderr == "apformer: --digits 0 is out of range: give 1 to 9\n"
     assert not list(tmp_path.iterdir())
 
 
@@ -298,10 +298,10 @@ def test_checkpoints_that_are_damaged(copy, fails, capsys):
     best = copy / "checkpoints" / str(selection.best(copy / "checkpoints"))
     largest = max((file for file in best.rglob("*") if file.is_file()), key=lambda file: file.stat().st_size)
     largest.write_bytes(b"\0" * largest.stat().st_size)
-    fails(errors.CHECKPOINT, f"{best.name} is damaged .*not as it was written", "predict", copy, "07 10")
-    for file in copy.glob("checkpoints/*/MANIFEST.json"):
+    fails(errors.CHECKPOINT, f"{best.name} is damaged .its arrays cannot be read", "predict", copy, "07 10")
+    for file in copy.glob("checkpoints/*/facts/facts.json"):
         file.write_text("{}")
-    pattern = "40 is damaged .MANIFEST.json is not as it was written.: `apformer resume .*` computes it again"
+    pattern = "40 is damaged .facts.json is not as it was written.: .*restore it from a copy"
     fails(errors.CHECKPOINT, pattern, "evaluate", copy)
     (copy / "metrics.jsonl").unlink()  # so that nothing is left which says what they held
     assert cli.main(["resume", str(copy)]) == errors.CHECKPOINT

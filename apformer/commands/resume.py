@@ -16,13 +16,13 @@ from apformer.runs import directory
 class Resume:
     """Continue a run that was stopped. It ends with the same bits as an undisturbed run.
 
-    Damaged or missing checkpoints are computed again first, from the sound one before each.
+    A damaged checkpoint is named and set aside, and training goes on from the one before.
     """
 
     run: Positional[str | None] = None
     """Run directory. The default is the latest run."""
     step: int | None = None
-    """Saved step to continue from; later steps are deleted, and no other is computed again. Default: the newest."""
+    """Saved step to continue from; later steps are deleted. Default: the newest that is sound."""
 
 
 def main(args):

@@ -26,7 +26,7 @@ from apformer.errors import DATA, USAGE, UserError, typed
 from apformer.formats import gpt2
 from apformer.machine import devices
 from apformer.report import progress, tables
-from apformer.runs import checkpoint, directory, healing, provenance, recipes, selection, settings_file
+from apformer.runs import checkpoint, directory, provenance, recipes, selection, settings_file
 from apformer.runs.fit import abstract_state, begin, fit, initial_state, validation_loss
 from apformer.runs.metrics import finite_mean, missing, note_missed, read_metrics, read_missed
 from apformer.runs.restore import load_params, load_rows, load_settings
@@ -132,10 +132,7 @@ def train_or_resume(settings):
 
 
 def go_on(path, step=None):
-    """Go on with a run from a saved step, or from its newest one; anew if none was saved yet.
-
-    Damaged checkpoints are computed again first; with a `step`, that one alone.
-    """
+    """Go on with a run from a saved step, or from its newest sound one; anew if none was saved yet."""
     with directory.lock(path):
         settings, rows = load_settings(path), load_rows(path)
         if step is None and not directory.saved(path):
@@ -144,13 +141,9 @@ def go_on(path, step=None):
             _describe(path, settings, rows, given)
             step, state = 0, initial_state(settings, given)
         else:
-            abstract = abstract_state(settings)
-            healing.heal(
-                path, settings, rows, abstract, lambda: initial_state(settings, _given_again(path, settings)), step
-            )
-            step, state = checkpoint.load(path / "checkpoints", abstract, step)
+            step, state = checkpoint.load(path / "checkpoints", abstract_state(settings), step)
             print(f"{path}: resumed at step {step:,} of {settings.training.steps:,}", file=sys.stderr)
-        healing.forget_after(path, step)
+        directory.forget_after(path, step)
         if gaps := missing(path, settings, step):
             lost = f"{path}/metrics.jsonl has lost lines, the first of step {gaps[0]:,}"
             print(f"{lost}: {selection.again(path, gaps[0])}", file=sys.stderr)

@@ -11,21 +11,13 @@ from apformer.layers.attention import attend, join, learned, matrix, project
 from apformer.layers.masks import View
 
 
-class Source(NamedTuple):
-    """Source of cross-attention: its states, or the keys and values that `project_source` made of them."""
-
-    mask_BTS: Array  # bool: the source tokens that are no padding
-    x_BSD: Array | None = None
-    cache: dict[str, Array] | None = None
-
-
 class CrossAttention(nn.Module):
     """Attention of n_heads heads to a source. Rotary positions rotate queries and keys by their places."""
 
     cfg: Any  # of the model
 
     @nn.compact
-    def __call__(self, x_BTD: Array, view: View, source: Source) -> tuple[Array, Array | None]:
+    def __call__(self, x_BTD: Array, view: View, source: "Source") -> tuple[Array, Array | None]:
         """Return (y_BTD, weights_BHTS).
 
         With fewer sources than rows, n rows next to each other read the same source: they are folded into one row.
@@ -40,6 +32,16 @@ class CrossAttention(nn.Module):
             k_BSHK, v_BSHK = (source.cache[name].swapaxes(1, 2) for name in ("key", "value"))
         y_BTHK, weights_BHTS = attend(q_BTHK, k_BSHK, v_BSHK, mask_BTS, **learned(self))
         return join(y_BTHK, *matrix(self, "output")).reshape(x_BTD.shape), weights_BHTS
+
+
+class Source(NamedTuple):
+    """Source of cross-attention: its states, or the keys and values that `project_source` made of them."""
+
+    mask_BTS: Array  # bool: the source tokens that are no padding
+    x_BSD: Array | None = None
+    cache: dict[str, Array] | None = None
+
+    attention = CrossAttention  # the sub-layer that reads it
 
 
 def project_source(params: dict[str, Array], source_BSD: Array, scheme: Any) -> dict[str, Array]:

@@ -8,9 +8,8 @@ chunks of queries, each with its own keys and those of the window before (`by_ch
 and memory grow with the length of a row, and not with its square.
 """
 
-from collections.abc import Callable
 from functools import partial, reduce
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -25,14 +24,6 @@ LEAST = 32  # queries of a chunk: smaller products are slower than the squares t
 # Orders of the axes (B, T, H, K) for `by_offset`, whose operations run along the last one.
 ROWS_LAST = (2, 3, 1, 0)  # for whole rows, which are many; `project` and `join` keep to it
 HEADS_LAST = (0, 3, 1, 2)  # for new tokens, whose earlier keys come from a cache
-
-
-class Ways(NamedTuple):
-    """Functions of a layer that stand in the place of those of `attention`."""
-
-    project: Callable[..., Array]
-    attend: Callable[..., tuple[Array, None]]
-    join: Callable[..., Array]
 
 
 def serves(cfg: Any, T: int) -> bool:
@@ -55,17 +46,17 @@ def view(T: int, W: int) -> View:
     """Return the view of whole rows of T tokens: before their first tokens there are no keys."""
     step_1T, step_1W = (jnp.arange(size, dtype=jnp.int32)[None] for size in (T, W))
     exists_1TW = step_1T[:, :, None] + step_1W[:, None] >= W - 1
-    return View(exists_1TW, step_1T, step_1W[:, -1:], step_1W, Ways(project, attend, join))
+    return View(exists_1TW, step_1T, step_1W[:, -1:], step_1W, ways=(project, attend, join))
 
 
-def cached_view(cache: dict[str, Any], square: View, real_BT: Array, W: int) -> View:
+def cached_view(cache: dict[str, Any], square: View, W: int) -> View:
     """Return the view of new tokens after those in a cache, from that of the masked square."""
-    T, rows_B1 = real_BT.shape[1], jnp.arange(len(real_BT))[:, None]
-    step_1W, cached_BS = jnp.arange(W, dtype=jnp.int32)[None], cache["position"]
+    (B, T), cached_BS = square.positions_BT.shape, cache["position"]
+    rows_B1, step_1W = jnp.arange(B)[:, None], jnp.arange(W, dtype=jnp.int32)[None]
     before_BP = cache["length"][:, None] + step_1W[:, 1:] - W
     slot_BP = before_BP % cached_BS.shape[1]
     there_BP = (before_BP >= 0) & (jnp.take_along_axis(cached_BS, slot_BP, axis=1) == before_BP)
-    exists_BS = jnp.concatenate([there_BP, real_BT], axis=1)
+    exists_BS = jnp.concatenate([there_BP, jnp.ones((B, T), bool)], axis=1)  # no real token is behind padding
     exists_BTW = jnp.stack([exists_BS[:, s : s + T] for s in range(W)], axis=-1)
 
     def store(layer: dict[str, Array], k_BTHK: Array, v_BTHK: Array) -> Any:
@@ -74,8 +65,8 @@ def cached_view(cache: dict[str, Any], square: View, real_BT: Array, W: int) -> 
         in_order = (jnp.concatenate([old_BHSK[rows_B1, :, slot_BP], new], axis=1) for old_BHSK, new in pairs)
         return *in_order, written
 
-    ways = Ways(attention.project, partial(attend, order=HEADS_LAST), attention.join)
-    return View(exists_BTW, square.positions_BT, step_1W[:, -1:], step_1W, ways, store)
+    ways = (attention.project, partial(attend, order=HEADS_LAST), attention.join)
+    return View(exists_BTW, square.positions_BT, step_1W[:, -1:], step_1W, store, ways)
 
 
 def attend(
@@ -85,7 +76,6 @@ def attend(
     mask_BTW: Array,
     bias_1H1W: Array | None = None,
     sink_H: Array | None = None,
-    similarity_name: str = "scaled_dot",
     *,
     order: tuple[int, ...] = ROWS_LAST,
 ) -> tuple[Array, None]:

@@ -12,6 +12,7 @@ never half of it.
 """
 
 import fcntl
+import json
 import os
 import re
 import socket
@@ -21,7 +22,8 @@ from itertools import count
 from pathlib import Path
 
 from apformer.errors import CHECKPOINT, LOCKED, USAGE, UserError, typed
-from apformer.files import disk_errors, preflight, read_text, write_text
+from apformer.files import disk_errors, preflight, read_text, truncate_after, write_text
+from apformer.runs import selection
 
 _TORN = re.compile(r"\..*\.([0-9]+)\.tmp")  # the name of a temporary file, with the number of its process
 
@@ -120,6 +122,27 @@ def named(run):
 def saved(path):
     """Whether a checkpoint was ever completed in a run, even if it has been damaged since."""
     return any(re.fullmatch(r"[0-9]+(\.corrupt)?", entry.name) for entry in path.glob("checkpoints/*"))
+
+
+def forget_after(path: Path, step: int) -> None:
+    """Take a run back to a step: its checkpoints, its metrics, and what was found of a checkpoint that is gone."""
+    kept = [saved for saved in selection.steps(path / "checkpoints") if saved <= step]
+    for later in reversed(selection.steps(path / "checkpoints")[len(kept) :]):
+        selection.remove(path / "checkpoints", later)
+    for name in ("evaluation.json", "certificate.json"):
+        if step_of(path / name) not in kept:
+            with disk_errors(path):
+                (path / name).unlink(missing_ok=True)
+    for name in ("metrics.jsonl", "missed.jsonl"):
+        truncate_after(path / name, step)
+
+
+def step_of(file: Path) -> int | None:
+    """Return the step that a file of the run describes; None if it is missing or damaged."""
+    try:
+        return json.loads(file.read_bytes())["step"]
+    except (OSError, ValueError, TypeError, KeyError, RecursionError):
+        return None
 
 
 @contextmanager

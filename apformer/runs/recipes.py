@@ -14,7 +14,7 @@ from apformer.errors import USAGE, UserError
 from apformer.report import trackers
 from apformer.runs import directory, limits
 from apformer.settings import Settings, Training
-from apformer.tasks import further
+from apformer.tasks import source_run
 
 PROGRAM = "apformer train"
 PARTS = ("training", "model", "data", "options", "optimizer")
@@ -49,9 +49,9 @@ def parse(args: list[str], program: str = PROGRAM) -> Settings:
 def _require_same_model(cfg, theirs, folder):
     """Raises UserError (exit USAGE) that names a flag of the model which is another in a folder; dropout may be."""
     names = [name for name in vars(cfg) if name not in ("dropout", "attention_dropout", "position_options")]
-    further.require_same(cfg, theirs, names, folder)
+    source_run.require_same(cfg, theirs, names, folder)
     if "position_options" in vars(cfg):  # of one class here, since --position is the same
-        further.require_same(cfg.position_options, theirs.position_options, vars(cfg.position_options), folder)
+        source_run.require_same(cfg.position_options, theirs.position_options, vars(cfg.position_options), folder)
 
 
 def _start(args: list[str], program: str) -> Settings:

@@ -20,7 +20,6 @@ import shlex
 import sys
 import time
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +30,7 @@ import numpy as np
 from apformer import files, tasks
 from apformer.errors import CHECKPOINT, NON_FINITE, USAGE, UserError
 from apformer.report import figures, progress, tables
-from apformer.runs import checkpoint, directory, healing, provenance, recipes, selection
+from apformer.runs import checkpoint, directory, provenance, recipes, selection
 from apformer.runs.fit import abstract_state, begin, fit, initial_state
 from apformer.runs.metrics import read_metrics
 from apformer.runs.restore import load_rows, load_settings
@@ -133,7 +132,7 @@ def population(settings_H: list[Settings]) -> TrainState:
 
 def train(path: Path, program: Program) -> tuple[TrainState, Any]:
     """Return the last state of all members and the rows of their dataset, gone on with from the newest checkpoint."""
-    settings, start = program.joint, partial(population, program.settings)
+    settings = program.joint
     with files.disk_errors(path):
         path.mkdir(exist_ok=True)
     with directory.lock(path):
@@ -141,13 +140,11 @@ def train(path: Path, program: Program) -> tuple[TrainState, Any]:
             if load_settings(path) != settings:
                 raise UserError(f"{path} was trained with other settings: give another --run_dir", USAGE)
             rows = load_rows(path)
-            abstract = abstract_state(settings)
-            healing.heal(path, settings, rows, abstract, start)
-            step, state = checkpoint.load(path / "checkpoints", abstract)
+            step, state = checkpoint.load(path / "checkpoints", abstract_state(settings))
         else:
-            (_, rows), step, state = tasks.load(settings.task).load(settings), 0, start()
+            (_, rows), step, state = tasks.load(settings.task).load(settings), 0, population(program.settings)
             begin(path, settings, rows)
-        healing.forget_after(path, step)
+        directory.forget_after(path, step)
         return fit(path, settings, rows, state), rows
 
 

@@ -6,5 +6,7 @@ import jax
 
 
 class Batch(NamedTuple):
+    """Rows of tokens, (B, T) or with more axes before these."""
+
     tokens_BT: jax.Array  # int32; 0 beyond a row's end
     weights_BT: jax.Array  # float32; the weight of tokens_BT[b, t] as a target: 0 for the first and beyond the end

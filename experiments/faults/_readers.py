@@ -18,10 +18,10 @@ from faults import _mutate
 
 from apformer import files, flags, tasks
 from apformer.commands import certify, export, report
-from apformer.formats import gpt2, safetensors, sharded
+from apformer.formats import gpt2, model_folder, safetensors
 from apformer.proof import check
 from apformer.report import figures, sections, template
-from apformer.runs import manifest, metrics, selection, settings_file
+from apformer.runs import metrics, selection, settings_file
 from apformer.tasks import progressions
 from apformer.tasks.progressions import text_file
 from apformer.tasks.progressions.proof import contexts
@@ -68,8 +68,8 @@ def cut_back(path):
 def verify(sealed):
     folder = sealed.parent
     try:
-        manifest.verify(sealed)
-    except manifest.Corrupt as damage:
+        selection.read_facts(sealed)
+    except selection.Damaged as damage:
         raise selection.refusal(sealed, damage) from None
     selection.best(folder), selection.scheduled(folder), selection.member_scores(folder, int(sealed.name))
 
@@ -78,10 +78,10 @@ def sealed_anew(path):
     try:
         facts = json.loads(path.read_bytes())
         facts.pop("sha256")
-        path.write_text(json.dumps({**facts, "sha256": manifest._digest(facts)}))
+        path.write_text(json.dumps({**facts, "sha256": selection._digest(facts)}))
     except (OSError, ValueError, RecursionError, AttributeError, KeyError, TypeError):
         return
-    verify(path.parent)
+    verify(path.parents[1])
 
 
 def partial(path, identity):
@@ -122,12 +122,15 @@ def tensors(path):
         for name in file.keys():
             facts = file.get_slice(name)
             facts.get_shape(), facts.get_dtype()
-            if facts.get_dtype() in safetensors.FLOATS:
+            if facts.get_dtype() in model_folder.FLOATS:
                 file.get_tensor(name)
 
 
 def gpt2_file(path):
     gpt2.load(path.parent)
+
+
+INDEX = f"{model_folder.WHOLE}.index.json"
 
 
 def in_shards(folder, out):
@@ -136,12 +139,12 @@ def in_shards(folder, out):
 
     out.mkdir()
     shutil.copy(folder / "config.json", out)
-    tensors = load_file(folder / sharded.WHOLE)
+    tensors = load_file(folder / model_folder.WHOLE)
     shard_of = {name: f"{number % 2}.safetensors" for number, name in enumerate(tensors)}
     for shard in {*shard_of.values()}:
         save_file({name: tensor for name, tensor in tensors.items() if shard_of[name] == shard}, out / shard)
-    files.write_json(out / sharded.INDEX, {"metadata": {"total_size": 1}, "weight_map": shard_of})
-    return (out / sharded.INDEX).read_bytes()
+    files.write_json(out / INDEX, {"metadata": {"total_size": 1}, "weight_map": shard_of})
+    return (out / INDEX).read_bytes()
 
 
 def checked(path):

@@ -33,7 +33,7 @@ def main():
     for name in "cli commands.train commands.resume commands.certify runs.restore".split():
         importlib.import_module(f"apformer.{name}")
     importlib.import_module("matplotlib.pyplot")
-    sys.modules["apformer.formats.arrays"].orbax()
+    sys.modules["apformer.runs.checkpoint"].orbax()
     for line in sys.stdin:
         request = json.loads(line)
         began, facts = time.monotonic(), {}
@@ -96,16 +96,16 @@ def _watched(request, folder):
     """The exit code of a command under its fault; `saved` gets the step of each checkpoint that is on the disk."""
     from apformer import cli
     from apformer.machine.process import guard
-    from apformer.runs import checkpoint
+    from apformer.runs import checkpoint, selection
 
-    write, clock = checkpoint.Checkpoints._write, time.time
+    wait, clock = checkpoint.Checkpoints.wait, time.time
 
-    def said(self, facts, arrays):
-        write(self, facts, arrays)
+    def said(self):
+        wait(self)
         with open(folder / "saved", "a") as saved:
-            saved.write(f"{facts['step']}\n")
+            saved.writelines(f"{step}\n" for step in selection.steps(self.folder))
 
-    checkpoint.Checkpoints._write = said
+    checkpoint.Checkpoints.wait = said
     if request["clock"]:
         time.time = lambda: clock() + request["clock"]
     try:
@@ -117,7 +117,7 @@ def _watched(request, folder):
             return guard("sweep", lambda: sweep(request["args"][1:]))
         return cli.main(request["args"])
     finally:
-        checkpoint.Checkpoints._write, time.time = write, clock
+        checkpoint.Checkpoints.wait, time.time = wait, clock
 
 
 def arm(path, fault="none", when=0, seed=0):

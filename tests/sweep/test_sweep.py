@@ -17,7 +17,7 @@ from apformer.errors import CHECKPOINT, NON_FINITE, USAGE, UserError
 from apformer.report import figures, tables
 from apformer.runs import checkpoint, directory, fit, recipes, restore, selection
 from apformer.sweep import grid, sweep
-from apformer.tasks.progressions import certificate, evaluation, generalization, generator
+from apformer.tasks.progressions import evaluation, generalization, generator
 from apformer.tasks.progressions import training as task
 from apformer.tasks.progressions.recipes import exact as exact_recipe
 from tests.helpers import circuit
@@ -244,15 +244,14 @@ def circuits():
     return dataclasses.replace(settings, model=circuit.config(2)), params_M
 
 
-def test_a_suite_measures_what_evaluate_does(circuits, monkeypatch):
+def test_a_suite_measures_what_evaluate_does(circuits):
     settings, params_M = circuits
     size_B = np.arange(1, 31, dtype=np.int32)
     suite = generalization.Suite("down", generator.Progressions(99 - size_B, -size_B, 2 + size_B % 3), 2)
-    monkeypatch.setattr(certificate, "BATCH_TOKENS", {"cpu": 600})  # several batches, the last one padded
     first, second = (jax.tree.map(lambda leaf, k=k: leaf[k], params_M) for k in (0, 1))
     exact, noisy = (generalization.measure(suite, params, settings) for params in (first, second))
     assert exact["teacher_forced"] == exact["free_running"] == 1 and exact["terms"] == noisy["terms"]
-    result = evaluation.evaluate(suite.rows, 2, bind.bind(model, second, settings.model))
+    result = evaluation.measure(suite.rows, 2, bind.bind(model, second, settings.model))
     assert noisy.pop("what") == "down" and noisy.pop("terms") == result["terms"] == 30
     assert noisy == {mode: result[f"exact_{mode}"] for mode in noisy} and 0 < noisy["free_running"] < 1
 
@@ -261,9 +260,11 @@ def test_terms_that_do_not_count_are_not_counted(circuits, monkeypatch):
     rows = generator.Progressions(*np.array([[10, 20, 30], [1, 2, 3], [2, 4, 7]], np.int32))
     counts_BN = np.arange(3, 8) <= rows.terms_B[:, None]
     term_BN = np.broadcast_to(np.arange(3, 8), counts_BN.shape)
+    row_N, term_N = np.nonzero(counts_BN)
 
     def measured(known, *right):
-        outcomes = evaluation.Outcomes(None, counts_BN, dict(zip(evaluation.MODES, right, strict=True)), [])
+        right = {mode: right_BN[counts_BN] for mode, right_BN in zip(evaluation.MODES, right, strict=True)}
+        outcomes = evaluation.Outcomes(None, row_N, term_N + 3, right, [])
         monkeypatch.setattr(evaluation, "outcomes", lambda *_: outcomes)
         params = jax.tree.map(lambda leaf: leaf[0], circuits[1])
         return generalization.measure(generalization.Suite("some", rows, 2, known), params, circuits[0])

@@ -1,10 +1,10 @@
 """Translation of sentences: two texts whose lines belong together, or number words.
 
 `rows` is {"train": Padded of each width, "validation": the same, "lines": {part: Lines}, "tokenizers": one for
-each side, "widths": those of the training pairs}.
+each side}.
 """
 
-from apformer.tasks.plain import feed, initial_params, make_optimizer, whole
+from apformer.tasks.defaults import feed, initial_params, make_optimizer, whole
 from apformer.tasks.translation.corpus import Config
 from apformer.tasks.translation.evaluation import evaluate
 from apformer.tasks.translation.options import Options

@@ -8,18 +8,17 @@ from dataclasses import asdict
 from functools import partial
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
 from apformer import tasks
 from apformer.analysis import certificate
 from apformer.analysis.rounding import between_ways
-from apformer.decoding import pieces
 from apformer.decoding.bind import call
 from apformer.errors import USAGE, UserError
 from apformer.proof import network, witness
 from apformer.settings import Settings
+from apformer_lab import pieces
 
 TEXTS = 4096  # asked at once
 SPREAD = 16  # texts of a slice by which rounding is measured
@@ -86,28 +85,9 @@ def _judged(
 
 
 def last_logits(model: Any, text_NT: np.ndarray) -> np.ndarray:
-    """Return the logits after the last token of each of these distinct texts: (N, V).
-
-    Texts that begin alike are asked together: a model reads how they begin once, and goes on from copies of its cache.
-    """
-    order_N, (N, T) = np.lexsort(text_NT.T[::-1]), text_NT.shape
-    sorted_NT, size = text_NT[order_N], min(N, TEXTS)
-    alike_N = np.append(0, (sorted_NT[1:] != sorted_NT[:-1]).argmax(1))  # tokens that each shares with the one before
-    alike_N[::size] = 0
-    cost_T = [(alike_N < cut).sum() * cut + N * (T - cut) for cut in range(1, T)]
-    cut, found = 1 + int(np.argmin(cost_T)), []
-    for first in range(0, N, size):
-        text_BT = sorted_NT[np.minimum(np.arange(first, first + size), N - 1)]  # the last may repeat
-        begun_PT, of_B = np.unique(text_BT[:, :cut], axis=0, return_inverse=True)
-        begun_PT = np.resize(begun_PT, (pieces.power_of_two(len(begun_PT)), cut))
-        found.append(np.asarray(call(_branched, model, begun_PT, of_B.ravel().astype(np.int32), text_BT[:, cut:])))
-    logits_NV = np.empty((N, found[0].shape[1]), np.float32)
-    logits_NV[order_N] = np.concatenate(found)[:N]
-    return logits_NV
-
-
-@jax.tree_util.Partial
-def _branched(model: Any, begun_PT: jax.Array, of_B: jax.Array, rest_BT: jax.Array) -> jax.Array:
-    length = begun_PT.shape[1] + rest_BT.shape[1]
-    _, cache = model.extend(begun_PT, model.init_cache(len(begun_PT), length))
-    return model.extend(rest_BT, jax.tree.map(lambda leaf: leaf[of_B], cache))[0][:, -1]
+    """Return the logits after the last token of each of these texts: (N, V)."""
+    size, found = min(pieces.power_of_two(len(text_NT)), TEXTS), []
+    for first in range(0, len(text_NT), size):
+        text_BT = np.resize(text_NT[first : first + size], (size, text_NT.shape[1]))  # the last begins again
+        found.append(np.asarray(call(model.apply, text_BT)[:, -1]))
+    return np.concatenate(found)[: len(text_NT)]

@@ -4,11 +4,11 @@ from typing import Any
 
 import numpy as np
 
-from apformer.decoding import buckets, pieces
+from apformer.decoding import buckets
 from apformer.errors import DATA, USAGE, UserError
 from apformer.report import progress
 from apformer.settings import Settings, architecture_of
-from apformer_lab import rows
+from apformer_lab import pieces, rows
 from apformer_lab.rows import Format
 
 TOKENS = 8192  # of a batch

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from apformer.analysis import ablate
-from apformer.report import asked, sections
+from apformer.report import sections
 from apformer.settings import Settings
 from apformer.tasks.progressions import page_data
 from apformer_lab import rows, training
@@ -40,15 +40,15 @@ def page(settings: Settings, rows_: Any, params: Any, evaluation: dict | None, p
 
 
 def _ask(settings: Settings, rows_: Any, params: Any) -> dict:
-    form, batch = settings.data.form, asked.few(training.validation(settings, rows_))
-    loss_fn = training.make_loss(asked.exactly(settings))
+    form, batch = settings.data.form, sections.some_rows(training.validation(settings, rows_))
+    loss_fn = training.make_loss(sections.in_float32(settings))
     given_B = (batch.weights_BT > 0).argmax(1)
     text = lambda tokens: "".join(form.characters[token] for token in tokens)  # noqa: E731
     examples = [text(tokens_T[:given]) for tokens_T, given in zip(batch.tokens_BT, given_B, strict=True) if given]
     return {
-        "probe": asked.probe(batch, batch.term_BT),
+        "probe": sections.probe(batch, batch.term_BT),
         "ablation": ablate.drops(params, lambda params: loss_fn(params, batch, None)[1]),
-        "examples": asked.spread(examples, asked.EXAMPLES),
+        "examples": sections.spread(examples, sections.EXAMPLES),
     }
 
 

@@ -22,12 +22,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-RULES = {
-    "progression": (2, -1, 0),
-    "fibonacci": (1, 1, 0),
-    "doubling": (2, 0, 0),
-    "alternating": (0, 1, 1),  # two progressions by turns; "0,1,7" has steps of 7
-}
+from apformer_lab.proof.strings import RULES
+
 KINDS = ("random", "runs")
 SPLITS = ("train", "validation", "test")
 MOST = 1000  # digits of a term in training

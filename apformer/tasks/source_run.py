@@ -1,6 +1,7 @@
 """The run whose model another run begins with (`--init_from`), and the flags that must agree with it."""
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -10,20 +11,26 @@ from apformer.settings import model_from, part_from
 
 
 class Source(NamedTuple):
-    """What the config.json of a run says of its model."""
+    """Architecture, model and data of a run, from its config.json."""
 
     architecture: str
     model: Any  # Config of the architecture
     data: Any  # Config of the task
 
 
-def read(folder, task, data, other):
-    """The Source in the directory of a run of a task, whose data are of the class `data`.
+def read(folder: str | Path, task: str, data: type, other: tuple[str, str]) -> Source:
+    """Read the config.json of a run.
 
-    other: (what a run of this task was trained to do, the remedy), parts of the sentences. Raises UserError: USAGE for
-    a folder that holds no run of this task, CHECKPOINT if its config.json is damaged.
+    Args:
+        folder: Directory of the run.
+        task: Name of the task that it must be of.
+        data: Config of this task.
+        other: What a run of this task was trained to do, and the remedy, for messages.
+
+    Raises:
+        UserError: USAGE for a folder that holds no run of this task, CHECKPOINT if its config.json is damaged.
     """
-    what, remedy = other
+    trained, remedy = other
     file = Path(folder) / "config.json"
     if not os.path.isdir(folder):  # pathlib raises where a name is too long
         raise UserError(f"{folder} is not a directory: {remedy}", USAGE)
@@ -33,7 +40,7 @@ def read(folder, task, data, other):
     if isinstance(config, dict) and not {"task", "flags"} & {*config}:
         raise UserError(f"{folder} is no run of apformer: {remedy}", USAGE)
     if isinstance(config, dict) and config.get("task", task) != task:
-        raise UserError(f"{folder} was not trained {what}: {remedy}", USAGE)
+        raise UserError(f"{folder} was not trained {trained}: {remedy}", USAGE)
     try:
         name, flags = config["architecture"], config["flags"]
         return Source(name, model_from(name, flags["model"]), part_from(data, flags["data"]))
@@ -42,10 +49,14 @@ def read(folder, task, data, other):
         raise UserError(f"{fault}: restore it, or train anew", CHECKPOINT) from None
 
 
-def require_same(part, theirs, names, folder):
-    """Raises UserError (exit USAGE) for the first of these fields in which a part of the settings differs from theirs.
+def require_same(part: Any, theirs: Any, names: Iterable[str], folder: str) -> None:
+    """Raise UserError (exit USAGE) for the first of these fields in which the flags differ from the run in the folder.
 
-    part, theirs: dataclasses of one class, the flags and what the run in the folder has.
+    Args:
+        part: Part of the settings, from the flags.
+        theirs: The same part of the run.
+        names: Fields to compare.
+        folder: Directory of the run, for the message.
     """
     for name in names:
         value, other = getattr(part, name), getattr(theirs, name)

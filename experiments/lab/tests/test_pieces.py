@@ -5,21 +5,23 @@ import numpy as np
 import pytest
 
 from apformer import model
-from apformer.decoding import pieces
 from apformer.decoding.bind import bind
 from apformer.decoding.generate import generate, pad_prompts
 from apformer.tokenizers.digits import encode
-from tests.helpers.small_models import small
+from apformer_lab import pieces
 
 PROMPTS = [encode(text) for text in ("70 01 31", "7 8 9", "00001 00002 00003 00004 00005 0", "12345678")]
+SMALL = {"d_model": 6, "n_heads": 2, "d_ff": 4}
 
 
 @pytest.mark.parametrize(
-    "cfg, slots", [(small(position="relative", window=6), 6), (small(position="alibi"), 64)], ids=["window", "alibi"]
+    ("cfg", "slots"),
+    [(model.Config(position="relative", window=6, **SMALL), 6), (model.Config(position="alibi", **SMALL), 64)],
+    ids=["window", "alibi"],
 )
 def test_pieces_and_a_small_cache_change_nothing(cfg, slots, random_params, monkeypatch):
     """A row has up to 49 tokens."""
-    bound = bind(model, random_params(cfg), cfg)
+    bound = bind(model, random_params(cfg, kind=model), cfg)
     prompt_BT, lengths_B = pad_prompts(PROMPTS)
     whole_BN = jax.jit(generate, static_argnums=4)(bound.extend, bound.init_cache(4, 64), prompt_BT, lengths_B, 18)
     told = []
