@@ -15,8 +15,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from apformer.tasks.batch import Array
-from apformer.tasks.progressions.generator import Config, Progressions, longest, most_terms
+from apformer.tasks.progressions.generator import Array, Config, Progressions, longest, most_terms
 
 _CELLS = 2**20  # of arrays (differences or rows, numbers of terms) held in memory at a time
 

@@ -13,7 +13,7 @@ congruent to first modulo |difference|, so that a step of one split occurs in no
 
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -21,9 +21,10 @@ import numpy as np
 
 from apformer.errors import USAGE, UserError
 from apformer.flags import require
-from apformer.tasks.batch import Array, Batch
+from apformer.tasks.batch import Batch
 from apformer.tokenizers.digits import VOCABULARY
 
+Array = Any  # numpy or JAX integers
 SPLITS = ("train", "validation", "test")
 UNSPLIT_BELOW = 10  # a difference has as many lines as its size; these have too few to share out, and are train
 
