@@ -50,9 +50,9 @@ class Config:
 class Progressions(NamedTuple):
     """Rows of a generator, as JAX or numpy arrays."""
 
-    first_B: jax.Array  # int32, as are the other two
-    difference_B: jax.Array
-    terms_B: jax.Array
+    first_B: Array  # int32, as are the other two
+    difference_B: Array
+    terms_B: Array
 
 
 def check(cfg: Config) -> None:
