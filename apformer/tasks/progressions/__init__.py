@@ -11,7 +11,6 @@ from apformer.tasks import Evaluation
 from apformer.tasks.plain import feed, init_from, initial_params, kept, make_optimizer, whole
 from apformer.tasks.progressions import bayes, evaluation, training
 from apformer.tasks.progressions import generalization as suites
-from apformer.tasks.progressions.certificate import certify
 from apformer.tasks.progressions.continuation import predict
 from apformer.tasks.progressions.generator import Config
 from apformer.tasks.progressions.options import Options
