@@ -103,7 +103,7 @@ def certify_run(
         step: Saved step; None for the best.
         screen: Let JAX ask alone. So it does where numpy does not compute such a model.
         hasty: Let JAX ask first, and numpy prove what that finds without an error. Without a proof no file is written,
-            and what is returned is {"certified": False, "worst": the contexts with the smallest margins}.
+            and what is returned is {"certified": False, "missed": the contexts with the smallest margins}.
 
     Raises:
         UserError: Exit code USAGE, if it would take more than `patience`, or if there is nothing to ask.
@@ -120,13 +120,13 @@ def certify_run(
     if hasty or not prove:
         tally, seconds = _asked(path, case, identity, patience, bind_run(settings, params), hasty)
         if hasty and (tally["errors"] or (prove and _unproven(case, tally))):
-            return {"certified": False, "worst": tally["worst"]}
+            return {"certified": False, "missed": _missed(case, tally)}
     if prove:
         tally, more = _asked(path, case, identity, patience)
         seconds += more
     result = certificate.conclude(case, tally, prove) | {"seconds": round(seconds, 1)} | identity
     if hasty and prove and not result["certified"]:
-        return result
+        return {"certified": False, "missed": _missed(case, tally)}
     if settings.training.members > 1 and (lost := diverged(read_metrics(path))):
         result["diverged"] = lost
     files.write_json(path / "certificate.json", result)
@@ -146,6 +146,12 @@ def _asked(
                 break
     (path / PARTIAL).unlink(missing_ok=True)
     return work.tally, work.seconds()
+
+
+def _missed(case: certificate.Case, tally: dict) -> list[dict]:
+    """Return the contexts with the smallest margins, as missed.jsonl keeps them."""
+    named = getattr(case.contexts, "named", lambda context, data: {"margin": context["margin"]})
+    return [named(context, case.data) for context in tally["worst"]]
 
 
 def _unproven(case: certificate.Case, tally: dict) -> bool:

@@ -25,12 +25,12 @@ from typing import Literal
 from tyro.conf import Positional
 
 from apformer import files, tasks
+from apformer.analysis.certificate import FORMAT
 from apformer.errors import CHECKPOINT, USAGE, UserError, typed
 from apformer.flags import parse
 from apformer.formats import gpt2, peft, safetensors
 from apformer.formats.stablehlo import write_stablehlo
 from apformer.formats.weights import write_safetensors
-from apformer.analysis.certificate import FORMAT
 from apformer.proof import check
 from apformer.runs import directory, restore
 from apformer.tasks.text import folders

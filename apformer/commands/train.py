@@ -13,7 +13,7 @@ import shlex
 import sys
 import time
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 import jax
@@ -186,8 +186,8 @@ def _tell(text):
 
 def _prover(path, settings, proofs):
     """proven(step) for `fit`: whether a step that is right on validation rows is proven. `proofs` gets the proof."""
-    begun, hopeless, task = time.monotonic(), [], tasks.load(settings.task)
-    joins, data = hasattr(task, "missed"), asdict(settings.data)
+    begun, hopeless = time.monotonic(), []
+    joins = hasattr(tasks.load(settings.task), "missed")
 
     def proven(step):
         lines = [record for record in read_metrics(path) if record["step"] == step]  # none if the disk has lost it
@@ -202,8 +202,7 @@ def _prover(path, settings, proofs):
             hopeless.append(error)  # too many contexts to ask, at this step and at all others
             return False
         if not (found["certified"] or found.get("screened")):
-            missed = [task.contexts.named(context, data) for context in found["worst"]] if joins else []
-            note_missed(path, step, missed)
+            note_missed(path, step, found["missed"] if joins else [])
             progress.write(f"step {step:,}: not certified yet")
             return False
         word = "proven" if found["certified"] else "screened"

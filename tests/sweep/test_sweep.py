@@ -15,12 +15,13 @@ import numpy as np
 import pytest
 
 from apformer import files, model
+from apformer.analysis import certificate
 from apformer.decoding import bind
 from apformer.errors import CHECKPOINT, NON_FINITE, USAGE, UserError
 from apformer.report import figures, tables
 from apformer.runs import checkpoint, directory, fit, recipes, restore, selection
 from apformer.sweep import grid, sweep
-from apformer.tasks.progressions import certificate, evaluation, generalization, generator
+from apformer.tasks.progressions import evaluation, generalization, generator
 from apformer.tasks.progressions import training as task
 from apformer.tasks.progressions.recipes import exact as exact_recipe
 from tests.helpers import circuit

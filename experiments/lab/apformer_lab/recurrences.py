@@ -15,7 +15,6 @@ from apformer.flags import require
 from apformer.settings import Settings, Training
 from apformer.tasks.plain import feed, init_from, initial_params, kept, make_optimizer, whole
 from apformer_lab import rows, sparse, training
-from apformer_lab.certificate import certify
 from apformer_lab.continuation import predict
 from apformer_lab.evaluation import evaluate
 from apformer_lab.page import EVALUATION, page

@@ -20,7 +20,6 @@ from apformer.tasks.progressions import (
     EVALUATION,
     NOT_COMPILED,
     Config,
-    certify,
     contexts,
     crops,
     describe,

@@ -14,7 +14,6 @@ from apformer.flags import require
 from apformer.settings import Settings, Training
 from apformer.tasks.plain import feed, init_from, initial_params, kept, whole
 from apformer_lab import newton, rows, sparse, training
-from apformer_lab.certificate import certify
 from apformer_lab.continuation import predict
 from apformer_lab.evaluation import evaluate
 from apformer_lab.newton import make_optimizer

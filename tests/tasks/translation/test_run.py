@@ -311,7 +311,7 @@ def test_commands_say_which_runs_they_are_for(run, capsys):
         return f" is a run of translation, and `apformer {command}` takes runs of {tasks}: name one, or try `apformer"
 
     fails(capsys, of("predict", able("predict")), errors.USAGE, "predict", run, "007 010")
-    fails(capsys, of("certify", able("certify")), errors.USAGE, "certify", run)
+    fails(capsys, of("certify", able("contexts")), errors.USAGE, "certify", run)
     fails(capsys, of("generate", "text"), errors.USAGE, "generate", run)
     fails(capsys, "reads two texts: give --to safetensors", errors.USAGE, "export", run, "--to", "stablehlo")
 

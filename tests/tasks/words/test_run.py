@@ -132,7 +132,7 @@ def test_neighbours_are_printed_by_a_command(run, capsys):
         ),
         (
             ["certify", "{run}"],
-            f"{{run}} is a run of words, and `apformer certify` takes runs of {able('certify')}",
+            f"{{run}} is a run of words, and `apformer certify` takes runs of {able('contexts')}",
         ),
         (["export", "{run}", "--to", "stablehlo"], "{run} reads windows of words: give --to safetensors"),
         (["train", *FLAGS, "--validation_share", "1"], "--validation_share 1.0 is out of range"),

@@ -50,7 +50,7 @@ def fault(data: dict, cfg: dict) -> str | None:
 
 def reach(cfg: dict) -> int | None:
     """Return how many tokens before the newest a prediction depends on, by offsets alone; None without such a bound."""
-    by_offsets = cfg.get("window") and cfg.get("position") in ("relative", "rotary", "alibi", "none")
+    by_offsets = cfg.get("window") and cfg.get("position") in ("relative", "alibi", "none")
     return cfg["n_layers"] * (cfg["window"] - 1) if by_offsets else None
 
 
