@@ -135,7 +135,7 @@ def compare(case: Case, model: Model) -> Iterator[tuple[int, float]]:
 
 
 def asked_logits(case: Case, model: Model, columns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the logits of JAX of each asked character, (rows, contexts, characters, V), and which of them a text holds."""
+    """Return the logits of JAX, (rows, contexts, characters, V), and of which characters there are any."""
     contexts, data, cfg, weights = case.contexts, case.data, case.cfg, case.weights
     codes_NKC, truth_NKC = check.strings(case.contexts, data, cfg, columns)
     asked_NKC, (N, K, C), V = truth_NKC < cfg["vocab_size"], truth_NKC.shape, cfg["vocab_size"]
@@ -209,6 +209,6 @@ def certificate(case: Case, model: Model) -> dict:
         if tally["errors"]:
             break
     proof = case.why is None and not tally["errors"]
-    for tally in prove(case) if proof else ():  # noqa: B020
-        pass
+    if proof:
+        *_, tally = prove(case)
     return conclude(case, tally, proof)

@@ -136,7 +136,7 @@ def certify_run(
 def _asked(
     path: Path, case: certificate.Case, identity: dict, patience: float, model: Model | None = None, hasty: bool = False
 ) -> tuple[dict, float]:
-    """Return the tally of all contexts, and the seconds it took; model: of the judge that screens, else numpy proves."""
+    """Return the tally of all contexts, and the seconds it took. model: for JAX to screen; without it, numpy proves."""
     work = Work(path, identity | {"judge": "numpy" if model is None else "jax"}, patience)
     with work:
         ask = certificate.prove(case, work.tally) if model is None else certificate.screen(case, model, work.tally)

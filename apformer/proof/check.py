@@ -92,7 +92,9 @@ def read_safetensors(path: Path) -> tuple[dict[str, np.ndarray], dict[str, bytes
 # 2. The judge of some contexts
 
 
-def judged(contexts: ModuleType, weights: dict, cfg: dict, data: dict, columns: np.ndarray, exact: bool = False) -> dict:
+def judged(
+    contexts: ModuleType, weights: dict, cfg: dict, data: dict, columns: np.ndarray, exact: bool = False
+) -> dict:
     """Return the tally of the contexts of a slice; exact: without the bounds of rounding."""
     codes_NKC, truth_NKC = strings(contexts, data, cfg, columns)
     pair_NKC, asked_NKC = truth_NKC * (size := codes_NKC.max() + 1) + codes_NKC, truth_NKC < cfg["vocab_size"]
@@ -118,7 +120,7 @@ def strings(contexts: ModuleType, data: dict, cfg: dict, columns: np.ndarray) ->
 
 
 def margins(found: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """Return the logit of the right character - the largest other one, of rows of logits; LEAST if not all are finite."""
+    """Return the logit of the right character - the largest other one of each row; LEAST if not all are finite."""
     logit = np.take_along_axis(found, right[:, None], 1)[:, 0]
     others = found.copy()
     np.put_along_axis(others, right[:, None], -np.inf, 1)
@@ -200,7 +202,8 @@ def verdict(tally: dict, total: int | None) -> tuple[bool, bool, list[str]]:
     theorem, covered = not faults, tally["covered"] == tally["strings"]
     if theorem and not covered:
         left, ratio = tally["strings"] - tally["covered"], tally["least_ratio"]
-        faults.append(f"rounding may change {left:,} of {tally['strings']:,} characters: a margin is {ratio:.3g} of its bound")
+        characters = f"{left:,} of {tally['strings']:,} characters"
+        faults.append(f"rounding may change {characters}: a margin is {ratio:.3g} times its bound")
     return theorem, theorem and covered, faults
 
 

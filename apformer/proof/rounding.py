@@ -52,7 +52,7 @@ def differences(right: int, weights: dict, w: dict) -> Logits:
     return Logits(known, offset, scaled, size, w["feedforward.contract.weight"] @ known.columns)
 
 
-@np.errstate(over="ignore", invalid="ignore")  # a bound that overflows proves nothing, which is what it should do
+@np.errstate(over="ignore", invalid="ignore")  # as in network.each_batch
 def judge(
     codes: np.ndarray, right: np.ndarray, weights: dict, cfg: dict, contexts: ModuleType
 ) -> tuple[np.ndarray, np.ndarray]:

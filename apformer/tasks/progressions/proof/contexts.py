@@ -34,13 +34,15 @@ def claim(data: dict, cfg: dict) -> str:
 def depends(data: dict, cfg: dict) -> str:
     """Return on what a prediction depends, in words."""
     back = reach(cfg)
-    return "" if back is None else f"a prediction depends on the last {most_terms(data, cfg) - 1} terms ({back} tokens back)"
+    terms = f"the last {most_terms(data, cfg) - 1} terms ({back} tokens back)"
+    return "" if back is None else f"a prediction depends on {terms}"
 
 
 def fault(data: dict, cfg: dict) -> str | None:
     """Return why apformer.proof does not compute a model after these strings, in words; None if it does."""
     if cfg.get("position") != "relative" or not cfg["window"]:
-        return f"position is {cfg.get('position')}, window {cfg.get('window')}: relative with a window alone is computed"
+        given = f"position is {cfg.get('position')}, window {cfg.get('window')}"
+        return f"{given}: relative with a window alone is computed"
     if cfg["vocab_size"] != START:
         return f"vocab_size is {cfg['vocab_size']}, and {START} alone is computed"
     if reach(cfg) >= 16:

@@ -1,13 +1,12 @@
 """The strings that both judges ask are those of every progression, and no other."""
 
-import re
-
 import numpy as np
 import pytest
 
 from apformer import model
 from apformer.tasks.progressions.generator import Config
 from apformer.tasks.progressions.proof import contexts
+from apformer.tasks.progressions.recipes import exact
 
 IN_BASE_12 = str.maketrans(" ^", "ab")  # ten digits, the space, and START
 
@@ -27,7 +26,8 @@ def every_string(data, reach, terms):
             text = start + " ".join(f"{term:0{data.digits}d}" for term in row)
             for at in range(len(start) + 2 * wide - 1, len(text)):
                 found.add(int(text[at - 1 - reach : at + 1].translate(IN_BASE_12), 12))
-            kinds |= {(row[k - 1], difference, text[: len(start) + k * wide - 1][-1 - reach :]) for k in range(2, len(row))}
+            ends = {k: len(start) + k * wide - 1 for k in range(2, len(row))}
+            kinds |= {(row[k - 1], difference, text[end - 1 - reach : end]) for k, end in ends.items()}
     return found, len(kinds)
 
 
@@ -57,16 +57,9 @@ def test_the_strings_and_their_number_are_those_of_every_progression(digits, low
 
 
 def test_the_number_of_contexts_of_the_recipes():
-    counts = [
-        contexts.count({"digits": D, "min_difference": 1, "max_difference": 500}, vars(recipe(D).model)) for D in (3, 4, 5)
-    ]
+    recipes = [exact(digits) for digits in (3, 4, 5)]
+    counts = [contexts.count(vars(recipe.data), vars(recipe.model)) for recipe in recipes]
     assert counts == [415_667, 9_373_750, 99_373_750]
-
-
-def recipe(digits):
-    from apformer.tasks.progressions.recipes import exact
-
-    return exact(digits)
 
 
 def test_a_model_without_reach_is_asked_whole_progressions():
@@ -97,4 +90,5 @@ def test_a_context_is_shown_as_text_and_named():
     assert contexts.text([9, -3, 4], 7, data) == ("009 006 003 00", "0")
     context = {"column": [9, -3, 4], "place": 7, "margin": 0.5}
     assert contexts.named(context, data) == {"first": 9, "difference": -3, "given": 3, "margin": 0.5}
-    assert re.fullmatch(r"a prediction depends on the last 3 terms \(10 tokens back\)", contexts.depends(data, vars(recipe(3).model)))
+    depends = contexts.depends(data, vars(exact(3).model))
+    assert depends == "a prediction depends on the last 3 terms (10 tokens back)"
