@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 from apformer import files, model
-from apformer.analysis import certificate
 from apformer.decoding import bind
 from apformer.errors import CHECKPOINT, NON_FINITE, USAGE, UserError
 from apformer.report import figures, tables
