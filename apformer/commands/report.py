@@ -26,7 +26,7 @@ from apformer.settings import Settings
 
 LARGEST = 24_000_000  # bytes of weights in a page
 MOST_WORDS = 1024  # tokens of a vocabulary whose embeddings are drawn
-CERTIFICATE = {"certified", "claim", "contexts", "errors", "smallest_margin"}  # what the page reads in certificate.json
+CERTIFICATE = {"format", "certified", "claim", "contexts", "errors", "smallest_margin"}  # as the page reads them
 
 
 @dataclass(frozen=True)

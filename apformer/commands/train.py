@@ -157,7 +157,7 @@ def finish(path, settings, rows, state):
     """
     task, proofs = tasks.load(settings.task), []
     run = settings.training
-    ends = run.until == "certified" and run.members == run.average == 1 and hasattr(task, "certify")
+    ends = run.until == "certified" and run.members == run.average == 1 and hasattr(task, "contexts")
     fit(path, settings, rows, state, _prover(path, settings, proofs) if ends else None)
     if jax.process_index():
         return
@@ -165,8 +165,7 @@ def finish(path, settings, rows, state):
     _tell(found.table)
     if proofs:
         _tell(tables.certificate(proofs[0]))
-        certify.warn()
-    elif hasattr(task, "certify"):
+    elif hasattr(task, "contexts"):
         _tell(certificate(path, settings, found.doubt))
     _tell(f"\n{_page(path, settings, rows)}")
     _tell(f"{path}\nTry it: {task.example(settings, shlex.quote(str(path)))}")
@@ -179,7 +178,7 @@ def _tell(text):
 
 
 def _prover(path, settings, proofs):
-    """proven(step) for `fit`: whether a step that is right on validation rows is certified. `proofs` gets the proof."""
+    """proven(step) for `fit`: whether a step that is right on validation rows is proven. `proofs` gets the proof."""
     begun, hopeless = time.monotonic(), []
     joins = hasattr(tasks.load(settings.task), "missed")
 
@@ -195,11 +194,12 @@ def _prover(path, settings, proofs):
                 raise
             hopeless.append(error)  # too many contexts to ask, at this step and at all others
             return False
-        if not found["certified"]:
+        if not (found["certified"] or found.get("screened")):
             note_missed(path, step, found["missed"] if joins else [])
             progress.write(f"step {step:,}: not certified yet")
             return False
-        progress.write(f"certified at step {step:,}, after {time.monotonic() - begun:,.0f} s")
+        word = "proven" if found["certified"] else "screened"
+        progress.write(f"{word} at step {step:,}, after {time.monotonic() - begun:,.0f} s")
         proofs.append(found)
         return True
 
@@ -219,10 +219,8 @@ def certificate(path, settings, doubt=None):
     if doubt is not None:
         return f"No certificate: {doubt}"
     try:
-        found = tables.certificate(certify.certify_run(path, settings))
+        return tables.certificate(certify.certify_run(path, settings))
     except UserError as error:
         if error.exit_code != USAGE:
             raise
         return f"No certificate yet: {error}"
-    certify.warn()
-    return found
