@@ -16,8 +16,10 @@ from faults import _mutate
 from faults import _readers as readers
 
 from apformer import files, model, tasks
+from apformer.analysis.certificate import FORMAT
 from apformer.commands import certify, evaluate, train
 from apformer.formats import gpt2, peft, sharded, weights
+from apformer.proof import check
 from apformer.report import trackers
 from apformer.runs import directory, healing, manifest, provenance, settings_file
 from apformer.settings import Settings, Training
@@ -69,10 +71,10 @@ def _of_runs(folder):
     facts = {"step": 1, "scores": [0.5], "temporary": False, "tree": {"w": "float32[2]"}, "keys": {}, "versions": {}}
     manifest.seal(sealed, facts)
     sound = (sealed / manifest.NAME).read_bytes()
-    state = {"group": 0, "ten": 1, "splits": {"train": {"contexts": 5}}, "worst": []}
-    identity = {"step": 1, "member": 0, "parameters_sha256": "0"}
+    state = check.TALLY | {"slices": 1, "contexts": 5}
+    identity = {"step": 1, "member": 0, "parameters_sha256": "0", "judge": "numpy"}
     partial = {"identity": identity, "state": state, "seconds": 1.5, "sha256": certify._sha256(state)}
-    proof = {"certified": True, "claim": "all", "contexts": 9, "errors": 0, "smallest_margin": 1.0}
+    proof = {"format": FORMAT, "certified": True, "claim": "all", "contexts": 9, "errors": 0, "smallest_margin": 1.0}
     proof |= {"step": 0, "member": 0, "parameters_sha256": "0", "parts": {}}
     judged = (run / "evaluation.json").read_bytes()
     J, L = _mutate.of_json, _mutate.of_lines
