@@ -40,7 +40,7 @@ from apformer.tokenizers import pretrained
 DEFAULTS = {"safetensors": "model.safetensors", "stablehlo": "model.stablehlo", "gpt2": "gpt2"}
 DEFAULTS |= {"lora": "lora", "proof": "proof"}
 
-PROGRAMS = [Path(check.__file__).with_name(name) for name in ("check.py", "network.py", "bounds.py", "rounding.py")]
+PROGRAMS = [Path(check.__file__).with_name(f"{name}.py") for name in "check network bounds directions rounding".split()]
 READS = {"seq2seq": "two texts", "word2vec": "windows of words"}  # architectures that read no rows of tokens
 
 

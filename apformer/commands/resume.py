@@ -25,12 +25,12 @@ class Resume:
     """Saved step to continue from; later steps are deleted. Default: the newest that is sound."""
 
 
-def main(args):
+def main(args: list[str]) -> None:
     """Run the command with its arguments."""
     resume(parse(Resume, args, "apformer resume"))
 
 
-def resume(args):
+def resume(args: Resume) -> None:
     """Go on with a run from its newest checkpoint, or from a saved step; anew if none was saved yet."""
     path = directory.find_begun(args.run)
     if jax.process_index():

@@ -114,15 +114,15 @@ class Heads(NamedTuple):
 def project(x: np.ndarray, w: dict, cfg: dict) -> Heads:
     """Return the Heads of states x before a layer."""
     H = cfg["n_heads"]
-    scale = (x.shape[1] // H) ** -0.5 if cfg.get("similarity", "scaled_dot") == "scaled_dot" else 1.0
     by = [w[f"attention.{name}"].reshape(x.shape[1], -1) for name in ("query", "key", "value")]
-    by[0] = by[0] * scale
+    if cfg.get("similarity", "scaled_dot") == "scaled_dot":
+        by[0] = by[0] / (x.shape[1] // H) ** 0.5
 
     def of(at: slice) -> np.ndarray:
         return norm(x[at], w, "attention_norm", cfg["norm_epsilon"]) @ np.concatenate(by, axis=1)
 
     found = np.concatenate(each_batch(of, len(x))).reshape(len(x), 3, H, -1)
-    return Heads(*(np.ascontiguousarray(part) for part in found.swapaxes(0, 1)))
+    return Heads(*found.swapaxes(0, 1))
 
 
 class Attention(NamedTuple):

@@ -12,7 +12,8 @@ from typing import NamedTuple
 import numpy as np
 
 from apformer.proof import bounds, network
-from apformer.proof.bounds import SLACK, Attended, Directions, Normed, float32, length, rounded, scale_of, spectral
+from apformer.proof.bounds import SLACK, Attended, Normed, float32, length, rounded, scale_of, spectral
+from apformer.proof.directions import Along, Directions, along, along_each, directions, errors_of
 
 CLOSE = 2.0  # a ratio up to which a bound is looked at more closely
 
@@ -45,7 +46,7 @@ def differences(right: int, weights: dict, w: dict) -> Logits:
     by = head[:, [right]] - head[:, others]
     offset = np.broadcast_to(bounds.bias_of(weights, "final_norm"), len(head)) @ by + bias[right] - bias[others]
     columns = scale_of(weights, "final_norm")[:, None] * by
-    known = bounds.directions(columns, "final_norm.scale" in weights, w)
+    known = directions(columns, "final_norm.scale" in weights, w)
     size = size[:, [right]] + size[:, others]
     size = np.vstack([size, length(scale_of(weights, "final_norm")[:, None] * size[:-1], 0)]).astype(float32)
     scaled = length(columns, 0).astype(float32)
@@ -69,7 +70,7 @@ def judge(
     seen, w = above[-1]
     heads = network.project(x, w, cfg)
     below, of = bounds.lower(x, e, heads, w, cfg), bounds.units(w)
-    known = bounds.directions(of.columns, "feedforward_norm.scale" in w, w)
+    known = directions(of.columns, "feedforward_norm.scale" in w, w)
     logits = [differences(character, weights, w) for character in range(cfg["vocab_size"])]
     grows, size_x, epsilon = spectral(w["feedforward.contract.weight"]), length(x).astype(float32), cfg["norm_epsilon"]
 
@@ -77,13 +78,13 @@ def judge(
         row, own = seen[at], seen[at, 0]
         found = network.attend(heads, row, x[own], w)
         attended = bounds.attended(found, heads, below, row, w, size_x[own], e[own])
-        errors = bounds.errors(attended)
+        errors = errors_of(attended)
         h = network.hidden(found.y, w, cfg)
         z, h = network.contract(h, w) + found.y, h.astype(float32)
         normed = bounds.standard(found.y, attended.e, w, "feedforward_norm", epsilon)
         made = bounds.local(normed, of)
         dh = np.abs(h - of.constant) * normed.change[:, None]  # by another divisor of the norm
-        dh += bounds.along(errors, known)
+        dh += along(errors, known)
         dh /= normed.least[:, None]
         dh += of.length * normed.local[:, None] + made
         dh *= float32(SLACK)
@@ -103,15 +104,15 @@ def judge(
     return logits_NV, np.where(np.isnan(ratio_N), 0.0, ratio_N)
 
 
-def of_character(rows, errors: bounds.Along, moved, final: Normed, summed, of: Logits) -> tuple[np.ndarray, np.ndarray]:
+def of_character(rows, errors: Along, moved, final: Normed, summed, of: Logits) -> tuple[np.ndarray, np.ndarray]:
     """Return how far differences of logits err, (rows, J): in all, and by what is made after the hidden units."""
-    errors, final, moved, summed = bounds.Along(*(part[rows] for part in errors)), final, moved[rows], summed[rows]
+    errors, final, moved, summed = Along(*(part[rows] for part in errors)), final, moved[rows], summed[rows]
     final = Normed(*(part[rows] for part in final))
     size = np.column_stack([final.size, np.ones(len(final.e), float32), final.e]) @ of.size
     made = rounded(len(of.known.columns) + 5, size) + of.scaled * final.local[:, None]
     fixed = made * (final.s + final.change)[:, None] + np.abs(of.offset) * final.change[:, None]
     fixed += summed[:, None] * of.known.length
-    return bounds.along(errors, of.known) + moved @ np.abs(of.through).astype(float32) + fixed, fixed
+    return along(errors, of.known) + moved @ np.abs(of.through).astype(float32) + fixed, fixed
 
 
 def compared(rows, last: Last, z, final: Normed, far, of: Logits, w: dict) -> np.ndarray:
@@ -149,5 +150,5 @@ def closely(last: Last, columns: np.ndarray, through: np.ndarray, w: dict) -> np
         back = (a - a.mean(1, keepdims=True) - r * (a * r).mean(1, keepdims=True)) / normed.s[:, None]
         bent = 3 * np.square(attended.e / normed.least) / columns.shape[1] ** 0.5
     flips = on * last.local + np.maximum(last.dh - np.abs(last.h), 0.0)
-    bound = bounds.along_each(attended, columns + back, w) + length(a) * (bent + normed.local)
+    bound = along_each(attended, columns + back, w) + length(a) * (bent + normed.local)
     return bound + (np.abs(through) * flips).sum(1)

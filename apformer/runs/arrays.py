@@ -13,17 +13,9 @@ Arrays = dict[str, np.ndarray]
 
 
 def leaves_of(state: Any) -> tuple[dict[str, Any], Any]:
-    """Return ({"params/w": leaf}, treedef). Raises TypeError for a leaf that a jitted step would silently change."""
+    """Return ({"params/w": leaf}, treedef) of a tree of arrays and typed keys."""
     flat, treedef = jax.tree_util.tree_flatten_with_path(state)
-    leaves = {jax.tree_util.keystr(path, simple=True, separator="/"): leaf for path, leaf in flat}
-    if len(leaves) != len(flat):
-        raise TypeError("two leaves of the state have the same name: keep '/' out of its dict keys")
-    for name, leaf in leaves.items():
-        if not hasattr(leaf, "dtype"):
-            raise TypeError(f"{name} is a {type(leaf).__name__}: make it an array")
-        if not is_key(leaf) and jax.dtypes.canonicalize_dtype(leaf.dtype) != leaf.dtype:
-            raise TypeError(f"{name} is {leaf.dtype}, which jax holds only with 64-bit numbers on")
-    return leaves, treedef
+    return {jax.tree_util.keystr(path, simple=True, separator="/"): leaf for path, leaf in flat}, treedef
 
 
 def signature(leaves: dict[str, Any]) -> dict[str, str]:
@@ -49,11 +41,9 @@ def like(leaves: dict[str, Any]) -> Arrays:
 
 
 def on_device(array: np.ndarray | None, leaf: Any, key_impl: str | None) -> jax.Array:
-    """Return a leaf from its array, where the sharding of the leaf says; None stands for one of no elements."""
+    """Return a leaf from its array; None stands for one of no elements."""
     found = jnp.zeros(leaf.shape, leaf.dtype) if array is None else jax.device_put(array, may_alias=False)
-    found = found if key_impl is None else jax.random.wrap_key_data(found, impl=key_impl)
-    sharding = getattr(leaf, "sharding", None)
-    return found if sharding is None else jax.device_put(found, sharding)
+    return found if key_impl is None else jax.random.wrap_key_data(found, impl=key_impl)
 
 
 def digest(arrays: Arrays) -> str:

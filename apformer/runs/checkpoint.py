@@ -174,7 +174,7 @@ def load(folder: str | Path, abstract_state: Any, step: int | None = None) -> tu
     Args:
         folder: Directory of the checkpoints.
         abstract_state: Tree of arrays or jax.ShapeDtypeStruct, such as `jax.eval_shape` of the function that makes the
-            state; an array goes where the sharding of its leaf says, if there is one.
+            state.
         step: Step of the checkpoint, which is then refused if it is damaged.
 
     Raises:
@@ -227,11 +227,11 @@ def _read(path: Path, leaves: dict[str, Any], facts: Facts) -> Arrays:
 
 
 def _require_same(saved: dict[str, str], asked: dict[str, str], path: Path) -> None:
-    differing = [name for name in {**saved, **asked} if saved.get(name) != asked.get(name)]
-    if differing:
-        diff = [f"{name} is {saved.get(name, 'absent')}, not {asked.get(name, 'absent')}" for name in differing]
-        diff = "; ".join(diff[:3] + [f"{len(diff) - 3} more"] * (len(diff) > 3))
-        raise UserError(f"{path} is of another model: {diff}: give the flags the run was trained with", CHECKPOINT)
+    for name in {**saved, **asked}:
+        ours, theirs = (each.get(name, "absent") for each in (saved, asked))
+        if ours != theirs:
+            wrong = f"{path} is of another model: {name} is {ours}, not {theirs}"
+            raise UserError(f"{wrong}: give the flags the run was trained with", CHECKPOINT)
 
 
 @contextmanager

@@ -12,7 +12,6 @@ import json
 import re
 import shutil
 import sys
-from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -164,13 +163,9 @@ def tidy(folder: Path) -> None:
 
 
 def refusal(path: Path, damage: Damaged) -> UserError:
-    """Return the error that names a damaged checkpoint, and the sound ones beside it."""
-    others = []
-    for step in steps(path.parent):
-        with suppress(Damaged):
-            others += [read_facts(path.parent / str(step)).step] if str(step) != path.name else []
-    remedy = again(path.parent.parent, int(path.name))
-    remedy += f"; or delete it, to use step {others}" if others else ""
+    """Return the error that names a damaged checkpoint, and the others beside it."""
+    others = [step for step in steps(path.parent) if step != int(path.name)]
+    remedy = again(path.parent.parent, int(path.name)) + f"; or delete it, to use step {others}" * bool(others)
     return UserError(f"{path} is damaged ({damage}): {remedy}", CHECKPOINT)
 
 

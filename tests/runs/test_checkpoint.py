@@ -62,12 +62,12 @@ def save(folder, *steps, keep=9):
             checkpoints.save(step, make_state(step))
 
 
-@pytest.mark.parametrize(("members", "as_abstract"), [(None, abstract), (3, lambda state: state)])
-def test_what_is_loaded_equals_what_was_saved(tmp_path, members, as_abstract):
+@pytest.mark.parametrize("members", [None, 3])
+def test_what_is_loaded_equals_what_was_saved(tmp_path, members):
     state = make_state(7, members)
     with Checkpoints(tmp_path) as checkpoints:
         checkpoints.save(12, state)
-    step, loaded = checkpoint.load(tmp_path, as_abstract(state))
+    step, loaded = checkpoint.load(tmp_path, abstract(state))
     assert step == 12
     assert jax.tree.structure(loaded) == jax.tree.structure(state)
     assert bits(loaded) == bits(state)
@@ -93,23 +93,6 @@ def test_every_dtype_keeps_its_bits(tmp_path):
         checkpoints.save(0, state)
     _, loaded = checkpoint.load(tmp_path, state)
     assert bits(loaded) == bits(state)
-
-
-def test_64_bit_numbers_keep_their_bits_and_are_refused_where_jax_would_round_them(tmp_path):
-    state = {"x": np.array([0.1, 1e300]), "n": np.array(2**60)}
-    with jax.enable_x64(True) if hasattr(jax, "enable_x64") else jax.experimental.enable_x64(True):
-        with Checkpoints(tmp_path) as checkpoints:
-            checkpoints.save(0, state)
-        _, loaded = checkpoint.load(tmp_path, state)
-        assert bits(loaded) == bits(state)
-    with Checkpoints(tmp_path) as checkpoints, pytest.raises(TypeError, match="x is float64|n is int64"):
-        checkpoints.save(1, state)
-
-
-@pytest.mark.parametrize("leaf", [0.5, 3, "text"])
-def test_a_leaf_that_is_no_array_is_refused(tmp_path, leaf):
-    with Checkpoints(tmp_path) as checkpoints, pytest.raises(TypeError, match="nested/0 is a"):
-        checkpoints.save(0, {"nested": [leaf]})
 
 
 @pytest.mark.parametrize("impl", ["threefry2x32", "rbg"])
@@ -315,7 +298,7 @@ def test_a_checkpoint_of_apformer_0_3_is_loaded_and_gone_on_from(two, tmp_path):
         ),
         (lambda s: s._replace(params={**s.params, "half": jnp.ones(5)}), r"half is bfloat16\[5\], not float32\[5\]"),
         (lambda s: s._replace(params={**s.params, "b": jnp.ones(2)}), r"params/b is absent, not float32\[2\]"),
-        (lambda s: s._replace(opt_state=()), r"opt_state/1/0/count is int32\[\], not absent; .*; 2 more"),
+        (lambda s: s._replace(opt_state=()), r"opt_state/1/0/count is int32\[\], not absent: give"),
         (lambda s: s._replace(key=jax.random.key(0, impl="rbg")), r"key is key<fry>\[\], not key<rbg>\[\]"),
     ],
     ids=["shape", "dtype", "more", "fewer", "key"],

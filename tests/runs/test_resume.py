@@ -121,7 +121,7 @@ def test_every_saved_step_leads_to_the_same_end(source, whole, only_train, tmp_p
     path, end = whole(source, only_train)
     saved = selection.steps(path / "checkpoints")
     assert saved == list(range(4, 29, 4)) and len(records(path)) == 14
-    monkeypatch.setattr(checkpoint, "Checkpoints", NoCheckpoints)
+    monkeypatch.setattr(fit, "Checkpoints", NoCheckpoints)
     copy = shutil.copytree(path, tmp_path / "run")
     for step in reversed(saved if source == "sampler" else saved[2:3]):  # what comes after the step is forgotten
         resume.resume(resume.Resume(str(copy), step))

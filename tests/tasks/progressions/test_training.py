@@ -101,12 +101,13 @@ def plain_loss(logits_BTV, batch, where=None):
 
 
 def test_the_loss_of_the_sketch_is_plain_cross_entropy_and_so_is_its_gradient():
-    cfg = recipes.parse("--recipe sketch --digits 2 --batch_size 24 --d_model 16 --max_difference 30".split())
+    shape = "--recipe sketch --digits 2 --batch_size 24 --d_model 16 --n_layers 1 --max_difference 30 --crop_terms 5"
+    cfg = recipes.parse(shape.split())
     params = jax.jit(model.init, static_argnums=1)(jax.random.key(0), cfg.model)
     step = draw(jax.random.key(5), cfg)
     # What is there is read from the text: a row of n terms has 3 n - 1 characters, of which the first is given.
     rows = generator.draw(jax.random.split(jax.random.key(5), 5)[0], cfg.data, 24, "train")
-    length_B = 3 * np.minimum(np.asarray(rows.terms_B), 16) - 1
+    length_B = 3 * np.minimum(np.asarray(rows.terms_B), 5) - 1
     where = np.arange(1, step.rows.tokens_BT.shape[1])[None] < length_B[:, None]
     logits_BTV, pull = jax.vjp(jax.jit(lambda params: predict(params, step.rows.tokens_BT[:, :-1], cfg.model)), params)
     nats, gradient_BTV = plain_loss(logits_BTV, step.rows, where)
@@ -166,7 +167,8 @@ def test_rows_of_two_terms_count_as_any_other_or_teach_the_first_two_terms_alone
 
 def test_the_first_two_terms_can_cost_nothing(params):
     """The loss and its floor are those of the characters after them, in training and validation rows."""
-    plain, cfg = (settings(batch_size=12, hard_fraction=0.25, prefix_loss=loss) for loss in ("plain", "none"))
+    hard = {"batch_size": 12, "hard_fraction": 0.25, "mined_per_hard": 5}
+    plain, cfg = (settings(**hard, prefix_loss=loss) for loss in ("plain", "none"))
     in_training, in_validation = partial(draw, jax.random.key(5)), partial(task.validation, rows=None)
     for rows_of, key, drawn in ((in_training, 1, 9), (in_validation, None, None)):
         step, before_BT = rows_of(cfg), rows_of(plain).rows.weights_BT

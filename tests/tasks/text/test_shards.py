@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from apformer import cli, errors, train
 from apformer.commands import train as command
 from apformer.errors import DATA, USAGE, UserError
-from apformer.runs import feed, fit, recipes, restore
+from apformer.runs import checkpoint, feed, fit, recipes, restore
 from apformer.tasks.text import corpus, shards, training
 from apformer.tokenizers.text import Characters, train_characters
 from tests.helpers.small_runs import TEXT
@@ -122,7 +122,7 @@ def state(path, step=30):
     """The parameters, and what the optimizer keeps, at a step."""
     settings = restore.load_settings(path)
     abstract = fit.abstract_state(settings)
-    found = fit.checkpoint.load(path / "checkpoints", abstract, step)[1]
+    found = checkpoint.load(path / "checkpoints", abstract, step)[1]
     return found.params, found.opt_state
 
 
