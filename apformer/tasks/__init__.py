@@ -20,9 +20,13 @@ from apformer.decoding.bind import Model
 from apformer.errors import USAGE, UserError
 from apformer.settings import Settings
 
+LossAndMetrics = tuple[jax.Array, dict[str, jax.Array]]
+Loss = Callable[..., LossAndMetrics]  # (params, batch, key) -> (loss, metrics)
+Progress = Callable[[int, int], Any]  # (done, total)
+
 
 class Evaluation(NamedTuple):
-    """What a model is worth."""
+    """Result of a task's evaluation of a model."""
 
     result: dict  # for evaluation.json
     table: str  # for a terminal
@@ -42,9 +46,9 @@ class Feed(NamedTuple):
 class Task(Protocol):
     """The names of a task's module. `rows` is what `load` returns, and nothing else looks inside it.
 
-    Some modules have ready ones: `tasks.plain` the last six, where all parameters of a model are trained on rows in
-    memory, and a `make_loss` of the next token; `tasks.drawn` those of rows that are drawn afresh; `tasks.strings` all
-    but Config, RECIPES, ARCHITECTURES and `sample` for short strings that are drawn afresh.
+    Two modules have ready ones: `tasks.defaults` those of rows that are drawn afresh, of training all parameters of a
+    model, and a `make_loss` of the next token; `tasks.strings` all but Config, RECIPES, ARCHITECTURES and `sample` for
+    short strings that are drawn afresh.
     """
 
     @property  # which a module may have as a constant of a narrower type
@@ -113,7 +117,7 @@ class Task(Protocol):
         ...
 
     @staticmethod
-    def make_loss(settings: Settings) -> Callable[[Any, Any, Any], tuple[Any, dict]]:
+    def make_loss(settings: Settings) -> Loss:
         """Return (params, batch, key) -> (loss, metrics): {"loss"}, and "exact" if outputs are right or wrong.
 
         Without a key nothing is random.
@@ -126,7 +130,7 @@ class Task(Protocol):
         ...
 
     @staticmethod
-    def evaluate(model: Model, settings: Settings, rows: Any, progress: Callable[[int, int], Any]) -> Evaluation:
+    def evaluate(model: Model, settings: Settings, rows: Any, progress: Progress) -> Evaluation:
         """Measure a model on held-out data. progress(done, total) is told how far it is."""
         ...
 
@@ -152,7 +156,7 @@ class Task(Protocol):
 
     @staticmethod
     def initial_params(key: jax.Array, settings: Settings, given: Any = None) -> Any:
-        """Return what is trained, before the first step."""
+        """Return the parameters that are trained, before the first step."""
         ...
 
     @staticmethod
@@ -174,9 +178,8 @@ class Task(Protocol):
 NAMES = tuple(name for name in vars(Task) if not name.startswith("_"))
 
 # What else a task may have, by name; a command refuses runs of tasks without it:
-#   certify(model, settings, work) -> result       enumerate every context; work: commands.certify.Work
-#   contexts                                       the module that lists every context for apformer.proof, or a
-#                                                  function of the settings that returns it
+#   contexts                                       the module that lists every context for `apformer certify`, in numpy
+#                                                  alone, or a function of the settings that returns it
 #   predict(model, settings, lines, name, terms) -> [(continuation, how many terms it has)]
 #   neighbours(params, path, words, count) -> str  the words nearest to others, as a table
 #   VOCABULARY                                     the characters of the tokens, for `tasks.strings`
@@ -185,7 +188,7 @@ NAMES = tuple(name for name in vars(Task) if not name.startswith("_"))
 #   missed(settings, train_rows, records of missed.jsonl) -> train_rows, from which `sample` draws from then on
 #   train_step(settings, loss_fn, step) -> step    another train step than `train.make_train_step` makes
 #   adapters(settings) -> {rank, alpha, base}      of the low-rank adapters that were trained; None if none were
-OPTIONAL = ("certify", "contexts", "predict", "neighbours", "generate", "translate", "suites", "missed", "train_step")
+OPTIONAL = ("contexts", "predict", "neighbours", "generate", "translate", "suites", "missed", "train_step")
 OPTIONAL += ("adapters",)
 
 GROUP = "apformer.tasks"
@@ -224,7 +227,7 @@ def recipes() -> dict[str, str]:
     return found
 
 
-def ability(settings, name: str, run, command: str | None = None) -> Any:
+def ability(settings: Settings, name: str, run: str | Path, command: str | None = None) -> Any:
     """Return what a task has under a name of OPTIONAL.
 
     Args:

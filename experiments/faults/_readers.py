@@ -7,7 +7,6 @@ import io
 import json
 import os
 import shutil
-import socket
 import sys
 from contextlib import redirect_stderr
 from dataclasses import replace
@@ -20,10 +19,9 @@ from faults import _mutate
 from apformer import files, flags, tasks
 from apformer.commands import certify, export, report
 from apformer.formats import gpt2, model_folder, safetensors
-from apformer.machine import processes
 from apformer.proof import check
 from apformer.report import figures, sections, template
-from apformer.runs import manifest, metrics, selection, settings_file
+from apformer.runs import metrics, selection, settings_file
 from apformer.tasks import progressions
 from apformer.tasks.progressions import text_file
 from apformer.tasks.progressions.proof import contexts
@@ -70,8 +68,8 @@ def cut_back(path):
 def verify(sealed):
     folder = sealed.parent
     try:
-        manifest.verify(sealed)
-    except manifest.Corrupt as damage:
+        selection.read_facts(sealed)
+    except selection.Damaged as damage:
         raise selection.refusal(sealed, damage) from None
     selection.best(folder), selection.scheduled(folder), selection.member_scores(folder, int(sealed.name))
 
@@ -80,10 +78,10 @@ def sealed_anew(path):
     try:
         facts = json.loads(path.read_bytes())
         facts.pop("sha256")
-        path.write_text(json.dumps({**facts, "sha256": manifest._digest(facts)}))
+        path.write_text(json.dumps({**facts, "sha256": selection._digest(facts)}))
     except (OSError, ValueError, RecursionError, AttributeError, KeyError, TypeError):
         return
-    verify(path.parent)
+    verify(path.parents[1])
 
 
 def partial(path, identity):
@@ -116,30 +114,6 @@ def vocabulary(path):
 
 def translations(path):
     page_data.translations(path.parent, None)
-
-
-def hello():
-    return {"process": 1, "versions": {"jax": "1"}, "--processes": 2, "the command": ["train"]}
-
-
-def one_line(rng, seed, rounds):
-    return _mutate.of_json(rng, seed, rounds).replace(b"\n", b"") + b"\n"
-
-
-def heard(content):
-    """A message of a process that wants to join: none of ours, a difference that is told, or a partner."""
-    ours, theirs = socket.socketpair()
-    with ours, theirs:
-        theirs.sendall(content[:60_000] + b"\n")
-        theirs.shutdown(socket.SHUT_WR)
-        try:
-            said = processes._hear(ours, 1)
-            fault = processes._difference(hello() | {"process": 0}, said, [])
-        except processes.FOREIGN:
-            return
-        if fault is not None:
-            raise processes.UserError(*fault)
-        hash(said["process"])
 
 
 def tensors(path):

@@ -10,7 +10,7 @@ import pytest
 from apformer import model
 from apformer.decoding.bind import bind, call
 from apformer.proof import check, network, rounding, witness
-from apformer_lab import bases, certificate, digits, recurrences, rows, sparse, sums
+from apformer_lab import bases, digits, recurrences, rows, sparse, sums
 from apformer_lab.proof import ahead, columns
 from apformer_lab.proof import recurrences as of_recurrences
 from apformer_lab.proof import sums as of_sums
@@ -179,27 +179,15 @@ def test_numpy_computes_what_the_model_computes_after_a_text_of_each_string(name
     )
 
 
-def test_texts_that_begin_alike_are_asked_together(random_params):
-    """A few at a time, in any order, and each has its own logits."""
-    rng, bound = np.random.default_rng(0), bind(sparse, random_params(LSB.model), LSB.model)
-    text_NT = np.unique(rng.integers(0, 3, (150, 9)), axis=0).astype(np.int32)
-    text_NT[:, 3] = 10
-    text_NT = rng.permutation(np.unique(text_NT, axis=0))
-    expected = call(bound.apply, text_NT)[:, -1]
-    np.testing.assert_allclose(certificate.last_logits(bound, text_NT), expected, rtol=1e-4, atol=1e-5)
-
-
 @pytest.mark.parametrize(
     ("name", "change", "said"),
     [
         ("lsb", {"pattern": "ahead"}, "they are of pattern columns"),
-        ("lsb", {"separator": 9}, "its separator"),
         ("msb", {"pattern": "columns"}, "they are of pattern ahead"),
         ("sums", {"offsets": [0, 1]}, "its offsets"),
         ("sums", {"n_layers": 2}, "they are of one layer"),
         ("recurrences", {"window": None}, "relative with a window alone"),
         ("named", {"heading": None}, "vocab_size or heading"),
-        ("named", {"offsets": (0, 2)}, "they are of the nearest tokens"),
         ("recurrences", {"n_layers": 9}, "more than 16 tokens"),
     ],
 )

@@ -12,13 +12,12 @@ from pathlib import Path
 import numpy as np
 
 from apformer_lab.proof import strings as strings_file
-from apformer_lab.proof.strings import tokens_of
+from apformer_lab.proof.strings import RULES, tokens_of
 
 FILES = [Path(strings_file.__file__)]
 SPACE, START = 10, 11  # tokens: ten digits and the space; START stands for all that is before a row
 SLICE = 2**17  # contexts that are asked at once, about
 LARGEST = 9999  # of the numbers of a rule: products of them and of a digit fit int32
-RULES = {"fibonacci": (1, 1, 0), "doubling": (2, 0, 0), "alternating": (0, 1, 1), "progression": (2, -1, 0)}
 
 
 def numbers(rule):
@@ -27,7 +26,7 @@ def numbers(rule):
     return a, b, c
 
 
-def claim(data):
+def claim(data, cfg):
     """Return what is proven if every context is continued rightly."""
     rules = f"rule{'s' * (len(data['rules']) > 1)} {', '.join(data['rules'])}"
     return f"every row of {data['digits']}-digit terms by the {rules}, of any length, from its first two terms"
@@ -63,7 +62,7 @@ def fault(data, cfg):
 
 def bias(cfg):
     """Return the name of the weights that are added to scores, of a head and each place that it reads."""
-    return "attention.fixed_offsets.bias" if "pattern" in cfg else "attention.relative.table"
+    return strings_file.bias(cfg) if "pattern" in cfg else "attention.relative.table"
 
 
 def reads(cfg, layer):
@@ -98,9 +97,9 @@ def slices(data, cfg, weights=None):
                 yield np.stack([np.full_like(y, rule), y, x, np.full_like(y, given)])
 
 
-def part(column, data):
-    """Return the rule of a slice."""
-    return data["rules"][int(column[0])]
+def parts(columns, data):
+    """Return the rule of a slice, and that all of its rows are of it."""
+    return {data["rules"][int(columns[0, 0])]: np.ones(columns.shape[1], bool)}
 
 
 def terms(columns, data):

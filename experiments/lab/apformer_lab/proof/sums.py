@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from apformer_lab.proof import strings as strings_file
-from apformer_lab.proof.strings import coded, grid, tokens_of
+from apformer_lab.proof.strings import bias, grid, strings, tokens_of  # noqa: F401
 
 FILES = [Path(strings_file.__file__)]
 SPACE, START = 10, 11  # tokens: ten digits and the space; START stands for all that is before a row
@@ -32,7 +32,7 @@ def offsets(digits):
     return 0, digits, digits + 1, 2 * digits + 1, 2 * digits + 2
 
 
-def claim(data):
+def claim(data, cfg):
     """Return what is proven if every context is continued rightly."""
     digits = data["digits"]
     return f"every pair of terms of {digits} digits, all 10^{2 * digits}, with their sum, least significant digit first"
@@ -44,11 +44,6 @@ def fault(data, cfg):
         return f"they are of one layer of pattern fixed_offsets, and it has {cfg['n_layers']} of {cfg['pattern']}"
     seen, known = tuple(cfg["offsets"]), offsets(data["digits"])
     return None if seen == known else f"its offsets {seen} are not {known}"
-
-
-def bias(cfg):
-    """Return the name of the weights that are added to scores, of a head and each place that it reads."""
-    return "attention.fixed_offsets.bias"
 
 
 def reads(cfg, layer):
@@ -70,14 +65,10 @@ def slices(data, cfg, weights=None):
     yield np.stack([t % 10, space(a, SPACE), b, space(a, SPACE), a, t // 10])
 
 
-def part(column, data):
-    """Return what a slice is of."""
-    return KINDS[0 if column[4] == START else 2 if column[3] == SPACE else 1]
-
-
-def strings(columns, data, cfg):
-    """Return (codes, truth), (contexts, 1) each: a code is a string as a number, its first token the lowest digit."""
-    return coded(columns, START + 1)
+def parts(columns, data):
+    """Return the kind of a slice, and that all of its rows are of it."""
+    kind = 0 if columns[4, 0] == START else 2 if columns[3, 0] == SPACE else 1
+    return {KINDS[kind]: np.ones(columns.shape[1], bool)}
 
 
 def text(column, place, data):
