@@ -183,12 +183,12 @@ from apformer import model, optimizer
 from apformer.analysis import ablate
 from apformer.runs import recipes, settings_file
 cfg = model.Config(d_model=6, n_heads=3, position="slanted", window=3)
-params = model.init(jax.random.key(0), cfg)
+params = jax.jit(lambda key: model.init(key, cfg))(jax.random.key(0))
 assert params["blocks"]["attention"]["slanted"]["slope"].shape == (1, 3)
 assert not optimizer.decay_mask(params)["blocks"]["attention"]["slanted"]["slope"]
 tokens = jnp.asarray([[1, 2, 3, 4]])
-logits, _ = model.extend(params, tokens, model.init_cache(cfg, 1, 4), cfg)
-np.testing.assert_allclose(logits, model.apply(params, tokens, cfg), rtol=1e-5, atol=1e-5)
+both = lambda: (model.extend(params, tokens, model.init_cache(cfg, 1, 4), cfg)[0], model.apply(params, tokens, cfg))
+np.testing.assert_allclose(*jax.jit(both)(), rtol=1e-5, atol=1e-5)
 assert model.reach(cfg) == 2 and ablate.parts(params)
 settings = recipes.parse(["--position", "slanted", "--steepness", "0.25"])
 assert settings.model.position_options == position.load("slanted")(0.25)
