@@ -139,17 +139,6 @@ def test_the_first_sketch_is_its_formulas(random_params):
     close(apply(params, tokens, cfg), expected, 1e-5)
 
 
-def test_dropout_on_attention_weights_needs_a_key(random_params, key):
-    plain, dropping = small(), small(attention_dropout=0.5)
-    params, tokens = random_params(plain), draw_tokens(B, T)
-    logits = np.asarray(apply(params, tokens, plain))
-    np.testing.assert_array_equal(apply(params, tokens, dropping), logits)
-    close(apply(params, tokens, plain, key=key), logits, 1e-6)
-    dropped = np.asarray(apply(params, tokens, dropping, key=key))
-    assert (dropped != logits).any(-1).mean() > 0.9
-    assert (np.asarray(apply(params, tokens, dropping, key=jax.random.key(1))) != dropped).any(-1).mean() > 0.9
-
-
 @pytest.mark.parametrize(
     "tokens, named", [([[1, 2]], "a list"), ((1, 2), "a tuple"), (np.arange(3), r"of shape \(3,\)")]
 )

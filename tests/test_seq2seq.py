@@ -114,15 +114,6 @@ def test_the_cache_gives_the_logits_of_the_whole(cfg):
     np.testing.assert_array_equal(cache["length"], [T] * B)
 
 
-def test_blocks_as_a_list_are_those_of_the_stack():
-    cfg = CONFIGS["published"]
-    params, (source, target) = draw_params(cfg), draw_tokens(cfg)
-    listed = seq2seq.unstack(params)
-    cache = init_cache(params, source, cfg, T + 1)
-    logits, _ = extend(listed, target[:, :2], cache, cfg)
-    np.testing.assert_array_equal(logits, extend(params, target[:, :2], cache, cfg)[0])
-
-
 def test_what_can_be_captured():
     cfg = small(n_encoder_layers=2, n_decoder_layers=5)
     params, (source, target) = draw_params(cfg), draw_tokens(cfg)

@@ -113,13 +113,6 @@ def test_tokens_beyond_the_windows_reach_change_nothing(position, random_params)
     assert (np.asarray(apply(params, changed, cfg)[:, -1]) != np.asarray(logits[:, -1])).any(-1).all()
 
 
-@pytest.mark.parametrize("position", ["rotary", "relative"])
-def test_with_a_window_and_relative_positions_the_last_tokens_alone_give_the_same(position, random_params):
-    cfg = small(position=position, window=5)
-    params, tokens = random_params(cfg), draw_tokens(B, T)
-    close(apply(params, tokens[:, -9:], cfg)[:, -1], apply(params, tokens, cfg)[:, -1], 1e-5)
-
-
 @pytest.mark.parametrize("cfg", plain_configs(), ids=named)
 def test_rows_know_nothing_of_each_other(cfg, random_params):
     params, tokens = random_params(cfg), draw_tokens(B, T)
