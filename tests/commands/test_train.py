@@ -132,12 +132,6 @@ def test_the_loss_of_the_sketch_is_plain_cross_entropy_and_so_is_its_gradient():
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6), gradient, expected)
 
 
-def test_no_recipe_but_bayes_does_anything_else_to_the_loss():
-    for recipe in ("exact", "sketch", "recurrent"):
-        assert recipes.parse(["--recipe", recipe]).options.prefix_loss == "plain" == Options().prefix_loss
-    assert recipes.parse(["--recipe", "bayes"]).options.prefix_loss == "alone"
-
-
 def test_a_step_costs_the_mean_of_drawn_rows_and_the_hardest_candidates():
     cfg = settings(batch_size=12, hard_fraction=0.25, mined_per_hard=5)
     cfg = dataclasses.replace(cfg, model=dataclasses.replace(MODEL, dropout=0.0))
@@ -335,16 +329,6 @@ def test_predict_needs_the_settings_of_a_run_and_not_its_dataset(rows_file, tmp_
     with pytest.raises(UserError, match="rows.txt does not exist") as caught:
         restore.load_rows(path)
     assert caught.value.exit_code == DATA
-
-
-def test_metrics_that_are_damaged_are_a_sentence(tmp_path):
-    with pytest.raises(UserError, match="metrics.jsonl") as caught:
-        log.read_metrics(tmp_path)
-    assert caught.value.exit_code == CHECKPOINT
-    (tmp_path / "metrics.jsonl").write_text('{"step": 2}\n{"st')
-    with pytest.raises(UserError, match="metrics.jsonl is damaged .*apformer resume") as caught:
-        log.read_metrics(tmp_path)
-    assert caught.value.exit_code == CHECKPOINT
 
 
 def test_members_that_are_not_finite_are_named_once_and_the_last_of_them_ends_the_run(tmp_path, capsys):
