@@ -14,9 +14,11 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
 
-from apformer import __version__, flags
-from apformer.errors import USAGE, UserError
-from apformer.machine import process
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before numpy: apformer.proof has threads of its own
+
+from apformer import __version__, flags  # noqa: E402
+from apformer.errors import USAGE, UserError  # noqa: E402
+from apformer.machine import process  # noqa: E402
 
 FOLDER = Path(__file__).parent / "commands"
 ORDER = "train resume predict generate translate neighbours evaluate certify report export sweep".split()  # by use

@@ -45,7 +45,7 @@ class Config:
     """Number of positions in the learned table, and of offsets in the relative table without a window."""
     window: int | None = None
     """Number of tokens that a query may see, itself included. With None, all before it."""
-    position: Literal[*position_names()] = "sinusoidal"
+    position: Literal[*position_names()] = "sinusoidal"  # pyright: ignore[reportInvalidTypeForm]
     """Position scheme: a file of layers/position/."""
     position_options: Any = None
     """Options of the position scheme. The default is those of its file."""

@@ -193,14 +193,14 @@ def _run(
     tokens_BT, real_BT = mask_padding(tokens_BT, lengths_B)
     real_TB1 = None if lengths_B is None else real_BT.T[:, :, None]
     keys = [None] * (cfg.n_layers + 1) if key is None else jax.random.split(key, cfg.n_layers + 1)
-    x_BTD = _embedding(cfg).apply({"params": params["embedding"]}, tokens_BT)
+    x_BTD = _embedding(cfg).bind({"params": params["embedding"]})(tokens_BT)
     streams, layers = [_dropout(x_BTD.swapaxes(0, 1), cfg, keys[0])], []
     for layer, state in enumerate(cache["layers"]):
         cell_params = jax.tree.map(lambda stacked, layer=layer: stacked[layer], params["cells"])
         state, h_TBD = _scan(cell_params, state, streams[-1], real_TB1, cfg)
         layers.append(state)
         streams.append(_dropout(h_TBD, cfg, keys[layer + 1]))
-    logits_BTV = Head(cfg.vocab_size).apply({"params": params["head"]}, streams[-1].swapaxes(0, 1))
+    logits_BTV = Head(cfg.vocab_size).bind({"params": params["head"]})(streams[-1].swapaxes(0, 1))
     return logits_BTV, {"layers": layers}, streams
 
 
@@ -220,4 +220,4 @@ def _scan(cell_params: Params, state: State, x_TBD: Array, real_TB1: Array | Non
 def _dropout(x_TBD: Array, cfg: Config, key: Array | None) -> Array:
     if key is None:
         return x_TBD
-    return nn.Dropout(cfg.dropout, deterministic=False).apply({}, x_TBD, rngs={"dropout": key})
+    return nn.Dropout(cfg.dropout, deterministic=False).bind({}, rngs={"dropout": key})(x_TBD)

@@ -111,7 +111,7 @@ def init(key: Array, cfg: Config) -> model.Params:
     def init_side(side: str, embeds: bool, source: Source | None = None) -> model.Params:
         own = config_of(cfg, side)
         places = position.Embedding(own.position_options, cfg.max_len)
-        params = {"blocks": block.init_blocks(next(keys), own, source)}
+        params: model.Params = {"blocks": block.init_blocks(next(keys), own, source)}
         if embeds:
             params["embedding"] = Embedding(own.vocab_size, cfg.d_model).init(next(keys), tokens_BT)["params"]
         if jax.eval_shape(places.init, key, x_BTD, tokens_BT):  # the scheme has parameters
@@ -121,7 +121,10 @@ def init(key: Array, cfg: Config) -> model.Params:
         return params
 
     source = Source(jnp.ones((1, 1, 1), bool), x_BTD)
-    params = {"encoder": init_side("encoder", True), "decoder": init_side("decoder", not cfg.share_embeddings, source)}
+    params: model.Params = {
+        "encoder": init_side("encoder", True),
+        "decoder": init_side("decoder", not cfg.share_embeddings, source),
+    }
     if cfg.tie_embeddings:
         return params
     return params | {"head": Head(cfg.target_vocab_size, bias=False).init(next(keys), x_BTD)["params"]}
@@ -166,9 +169,10 @@ def apply(
     config.check_tokens("target_BT", target_BT, max_tokens(cfg))
     config.check_capture(capture, _CAPTURES["encoder"] + _CAPTURES["decoder"])
     encoder_key, decoder_key = (None, None) if key is None else jax.random.split(key)
-    source, read = _encode(params, source_BS, cfg, source_lengths_B, encoder_key, capture, remat)
+    source_BSD, mask_BTS, read = _encode(params, source_BS, cfg, source_lengths_B, encoder_key, capture, remat)
     target_BT, _ = mask_padding(target_BT, target_lengths_B)
     view = whole_view(jnp.arange(target_BT.shape[1], dtype=jnp.int32)[None])
+    source = Source(mask_BTS, source_BSD)
     y_BTD, written = _apply_side(params, "decoder", target_BT, view, cfg, decoder_key, capture, remat, source)
     logits_BTV = embedding.read_out(_side(params, "decoder"), y_BTD, config_of(cfg, "decoder"))
     return (logits_BTV, read | written) if capture else logits_BTV
@@ -188,7 +192,7 @@ def encode(
     key: Array | None = None,
 ) -> Array:
     """Return the states of the sources, (B, S, D), for arguments as in `apply`. Those of padding mean nothing."""
-    return _encode(params, source_BS, cfg, source_lengths_B, key)[0].x_BSD
+    return _encode(params, source_BS, cfg, source_lengths_B, key)[0]
 
 
 def init_cache(
@@ -202,11 +206,11 @@ def init_cache(
 
     Of the sources it holds the keys and values of each layer's cross-attention, which every new token reads.
     """
-    source, _ = _encode(params, source_BS, cfg, source_lengths_B)
+    source_BSD, mask_BTS, _ = _encode(params, source_BS, cfg, source_lengths_B)
     own, blocks = config_of(cfg, "decoder"), unstack(params)["decoder"]["blocks"]
-    read = [project_source(layer["cross_attention"], source.x_BSD, own.position_options) for layer in blocks]
-    empty = model.init_cache(own, len(source_BS), length, source.x_BSD.dtype)
-    return empty | {"source_mask": source.mask_BTS, "source": read}
+    read = [project_source(layer["cross_attention"], source_BSD, own.position_options) for layer in blocks]
+    empty = model.init_cache(own, len(source_BS), length, source_BSD.dtype)
+    return empty | {"source_mask": mask_BTS, "source": read}
 
 
 def extend(
@@ -225,7 +229,7 @@ def extend(
     view, tokens_BT, new = place(cache, tokens_BT, lengths_B, None)
     own, decoder = _side(unstack(params), "decoder"), config_of(cfg, "decoder")
     x_BTD = embedding.embed(own, tokens_BT, view.positions_BT, decoder)
-    sources = [Source(cache["source_mask"], cache=read) for read in cache["source"]]
+    sources = [Source(cache["source_mask"], read) for read in cache["source"]]
     x_BTD, layers = block.extend_blocks(own["blocks"], x_BTD, view, cache["layers"], decoder, sources)
     return embedding.read_out(own, x_BTD, decoder), cache | new | {"layers": layers}
 
@@ -250,14 +254,14 @@ def _side(params: model.Params, side: str) -> model.Params:
 def _encode(
     params: model.Params, source_BS: Array, cfg: Config, lengths_B: Array | None = None, key: Array | None = None,
     capture: tuple[str, ...] = (), remat: bool = False
-) -> tuple[Source, dict[str, Array]]:  # fmt: skip
-    """Return the Source, and {name: what was captured}. A source token sees all of its source."""
+) -> tuple[Array, Array, dict[str, Array]]:  # fmt: skip
+    """Return the states of the sources, which of their tokens are real, (B, 1, S), and {name: what was captured}."""
     config.check_tokens("source_BS", source_BS, max_tokens(cfg))
     source_BS, real_BS = mask_padding(source_BS, lengths_B)
     positions_BS = jnp.arange(source_BS.shape[1], dtype=jnp.int32)[None]
     view = View(real_BS[:, None], positions_BS, positions_BS, positions_BS)
     y_BSD, captured = _apply_side(params, "encoder", source_BS, view, cfg, key, capture, remat)
-    return Source(view.mask_BTS, embedding.normalise(params["encoder"], y_BSD, config_of(cfg, "encoder"))), captured
+    return embedding.normalise(params["encoder"], y_BSD, config_of(cfg, "encoder")), view.mask_BTS, captured
 
 
 def _apply_side(

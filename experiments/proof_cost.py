@@ -5,7 +5,7 @@ operations of a proof beside the accuracy that it proves. Here all proofs are of
 and differ in how many progressions they decide. A multiply-add is one a b + c in a product of matrices or in attention.
 We count those
 
-- of `apformer certify`: every dot_general of the programs that JAX traces, by its shapes, times how often they run
+- of `apformer certify --screen`: every dot_general of `model.apply` of a row, by its shapes, times the rows
 - of check.py, its first line: the distinct strings that each layer is computed for (proof/network.py), times
 
       3 D D of each state that is read      2 W D + D D + 2 D F of each string that reads W states      D V at the head
@@ -27,7 +27,6 @@ import tables
 from tyro.conf import Positional
 
 from apformer import files, flags, model
-from apformer.decoding.bind import bind
 from apformer.errors import DATA, UserError
 from apformer.proof import network
 from apformer.report import figures, progress
@@ -35,15 +34,13 @@ from apformer.report.tables import columns as aligned
 from apformer.runs import directory
 from apformer.settings import model_from, part_from
 from apformer.tasks import progressions
-from apformer.tasks.progressions import certificate as fixed_width
-from apformer.tasks.progressions import numbering, recipes
+from apformer.tasks.progressions import recipes
 from apformer.tasks.progressions.proof import contexts as listed
 
 SECONDS = {  # where records say how long check.py took: record, figure, seconds of its unit
-    "3": {"check": ("proof", "default theorem", 1), "both": ("proof", "default", 1)},
-    "4": {"both": ("proof", "four minutes", 60)},
+    "3": {"check": ("proof", "default theorem", 1)},
 }
-MARKS = {"certify": ("o", "#0072B2"), "check": ("s", "#D55E00"), "both": ("^", "#CC79A7")}
+MARKS = {"screen": ("o", "#0072B2"), "check": ("s", "#D55E00"), "both": ("^", "#CC79A7")}
 
 
 @dataclass(frozen=True)
@@ -58,7 +55,7 @@ class ProofCost:
     """New directory for the table, the numbers and the figure. The default is runs/<UTC time>-proof_cost."""
 
 
-# What `apformer certify` computes
+# What `apformer certify --screen` computes
 
 
 def traced(function, *args):
@@ -84,16 +81,13 @@ def params_of(cfg):
 
 
 def enumeration(cfg, data):
-    """{what: number} of the certificate of terms of a fixed width."""
-
-    def ten(params, rows, terms):
-        return fixed_width.margins(rows, data.digits, terms, bind(model, params, cfg))
-
-    reach, params, total = model.reach(cfg), params_of(cfg), 0
-    for group in fixed_width.plan(data, reach):
-        total += len(group) * traced(partial(ten, terms=group.high), params, group.rows(0, 1))
-    decided = int(numbering.count_at_least(data, 3)[0])  # those with a third term
-    return {"progressions": decided, "contexts": fixed_width.count(data, reach), "certify": total}
+    """{what: number} of the certificate of terms of a fixed width, asked by JAX."""
+    D, most = data.digits, listed.most_terms(vars(data), vars(cfg))
+    size = np.abs(np.arange(data.min_difference, data.max_difference + 1))
+    rows = int(np.maximum(0, 10**D - 2 * size).sum())  # those with a third term
+    text_BT = jax.ShapeDtypeStruct((1, most * (D + 1) - 2), np.int32)
+    total = rows * traced(partial(model.apply, cfg=cfg), params_of(cfg), text_BT)
+    return {"progressions": rows, "contexts": listed.count(vars(data), vars(cfg)), "screen": total}
 
 
 # What check.py computes
@@ -105,19 +99,16 @@ class Strings:
     def __init__(self, cfg):
         self.cfg, self.asked, self.multiply_adds = cfg, 0, 0
 
-    def add(self, codes, readers=None):
-        """Take note of distinct strings, whose logits are computed.
-
-        readers: some of the strings, which read all that any of them reads.
-        """
+    def add(self, codes):
+        """Take note of distinct strings, whose logits are computed."""
         D, F = self.cfg["d_model"], self.cfg["d_ff"] or 4 * self.cfg["d_model"]
         self.multiply_adds += self.cfg["vocab_size"] * D * len(codes)
         for layer in range(self.cfg["n_layers"], 0, -1):
             reads = listed.reads(self.cfg, layer)
-            below = distinct(np.stack([part(codes if readers is None else readers, places) for places in reads]))
+            below = distinct(np.stack([part(codes, places) for places in reads]))
             below = below[below % 12 != network.radix(self.cfg) - 1]
             self.multiply_adds += 3 * D * D * len(below) + (2 * len(reads) * D + D * D + 2 * D * F) * len(codes)
-            codes, readers = below, None
+            codes = below
 
 
 def part(codes, places):
@@ -139,10 +130,9 @@ def checked(cfg, data):
     with progress.bar(unit="slice", desc="check.py") as bar:
         for columns in listed.slices(data, cfg):
             codes, truth = listed.strings(columns, data, cfg)
-            pairs = distinct(codes * 12 + truth)  # as check.ask has them
+            pairs = distinct((codes * 12 + truth)[truth < listed.START])  # as check.judged has them
             found.asked += len(pairs)
-            ends = codes.shape[1] <= (cfg["window"] or 0)  # the first and the last character read all between them
-            found.add(distinct(pairs // 12), readers=codes[:, [0, -1]].ravel() if ends else None)
+            found.add(distinct(pairs // 12))
             bar.update()
     return found
 
@@ -156,7 +146,7 @@ def measured(folder):
         cfg, data = (json.loads((folder / "config.json").read_text("utf-8"))[part] for part in ("model", "data"))
         certificate = json.loads((folder / "certificate.json").read_text("utf-8"))
         architecture, rows = model_from("model", cfg), part_from(progressions.Config, data)
-        found = {"contexts": certificate["contexts"], "seconds certify": certificate["seconds"]}
+        found = {"contexts": certificate["contexts"], "seconds both": certificate["seconds"]}
     except (OSError, ValueError, LookupError, TypeError) as error:
         raise UserError(f"{folder} holds no proof that can be read ({error!r}): export it again", DATA) from None
     name, counted = str(rows.digits), enumeration(architecture, rows)
@@ -179,12 +169,19 @@ def all_differences(most):
 
 def table(proofs, grown):
     """A row for each proof that was run, and one for each enumeration that was counted."""
-    head = ["proof", "decides", "contexts", "strings of check.py", "multiply-adds of certify", "of check.py, line 1"]
-    head += ["seconds of certify", "of line 1", "of both lines"]
+    head = [
+        "proof",
+        "decides",
+        "contexts",
+        "strings of check.py",
+        "multiply-adds of the screening",
+        "of check.py, line 1",
+    ]
+    head += ["seconds of the screening", "of line 1", "of both lines"]
     rows = []
     for name, found in proofs.items():
         label, decided = f"{name} digits, by enumeration", f"{found['progressions']:,}"
-        counts = [f"{found['contexts']:,}", f"{found['strings']:,}", f"{found['certify']:.3g}", f"{found['check']:.3g}"]
+        counts = [f"{found['contexts']:,}", f"{found['strings']:,}", f"{found['screen']:.3g}", f"{found['check']:.3g}"]
         seconds = [found.get(f"seconds {what}") for what in MARKS]
         rows.append(
             [
@@ -196,7 +193,7 @@ def table(proofs, grown):
         )
     for width, found in grown.items():
         label, numbers = f"{width} digits, all differences, not run", [found["progressions"], found["contexts"]]
-        rows.append([label, *(f"{n:,}" for n in numbers), "-", f"{found['certify']:.3g}", "-", "-", "-", "-"])
+        rows.append([label, *(f"{n:,}" for n in numbers), "-", f"{found['screen']:.3g}", "-", "-", "-", "-"])
     return [head, *rows]
 
 
@@ -210,7 +207,7 @@ def draw(proofs, grown):
     FigureCanvasAgg(figure)
     left, right = figure.subplots(1, 2, sharey=True)
     heights = {name: log10(found["progressions"]) for name, found in proofs.items()}
-    labels = {"certify": "apformer certify", "check": "check.py, exact arithmetic", "both": "and any float32"}
+    labels = {"screen": "apformer certify --screen", "check": "check.py, exact arithmetic", "both": "and any float32"}
     for axes, prefix in ((left, ""), (right, "seconds ")):
         for what, (marker, colour) in MARKS.items():
             at = [(found[prefix + what], heights[name]) for name, found in proofs.items() if prefix + what in found]
@@ -225,7 +222,7 @@ def draw(proofs, grown):
         axes.spines[["top", "right"]].set_visible(False)
         axes.grid(color="#E5E5E5", linewidth=0.8)
         axes.set_axisbelow(True)
-    at = [(found["certify"], log10(found["progressions"])) for found in grown.values()]
+    at = [(found["screen"], log10(found["progressions"])) for found in grown.values()]
     left.plot(*zip(*at, strict=True), "o--", color="#0072B2", markerfacecolor="white", linewidth=1, zorder=3)
     for width, (cost, height) in zip(grown, at, strict=True):
         left.annotate(f"{width}", (cost, height), (6, -9), textcoords="offset points", fontsize=9)

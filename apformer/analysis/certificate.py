@@ -1,20 +1,176 @@
-"""What all certificates share: the margin of a prediction, the tally of an enumeration, and the verdict.
+"""The certificate of a model: the contexts of its task, asked by two judges.
 
     margin = logit of the right token - the largest other logit          wrong where it is not above 0
 
-Floating-point sums differ with the batch shape and with a cache (rounding.py). So the smallest margin must be SAFETY
-times the largest difference between ways of computing the same logits.
+JAX screens a model: it computes the logits of texts that hold the contexts in float32, by `model.apply`, as decoding
+does. numpy proves it (proof/check.py): in float64, with bounds of any float32 rounding. Both ask what the task's module
+of contexts lists, and add up the same tally.
 """
 
+from collections.abc import Iterator
+from dataclasses import asdict
+from functools import partial
+from itertools import islice
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import jax
 import jax.numpy as jnp
+import jaxlib
 import numpy as np
 
-SAFETY = 100
-WORST = 20  # contexts named in a certificate
+from apformer.decoding.bind import Model
+from apformer.errors import USAGE, UserError
+from apformer.formats import weights as weights_file
+from apformer.machine import devices
+from apformer.proof import check, network
+from apformer.settings import Settings
+
+BATCH_TOKENS = {"cpu": 4096}  # what its caches hold; an accelerator wants more
+LARGEST_GAP = 1e-4  # between logits of float32 and float64: rounding does not explain more, unless logits are large
 
 
-def margins(logits_BTV, truth_BT):
-    """Margin of each token: (B, T), float32. It is the least number there is where a logit is not finite."""
+FORMAT = 2  # of certificate.json: 2 is a proof
+
+
+class Case(NamedTuple):
+    """A model and its contexts, as both judges ask them."""
+
+    contexts: ModuleType
+    data: dict
+    cfg: dict
+    weights: dict | None  # for numpy; None of a model that it does not compute
+    why: str | None  # it does not compute it
+
+    @property
+    def total(self) -> int | None:
+        """The number of contexts, where the module says it."""
+        return self.contexts.count(self.data, self.cfg) if hasattr(self.contexts, "count") else None
+
+    @property
+    def claim(self) -> str:
+        """What is proven if every context is continued rightly."""
+        return self.contexts.claim(self.data, self.cfg)
+
+
+def case(settings: Settings, contexts: Any, params: Any) -> Case:
+    """Return the Case of a model.
+
+    Args:
+        settings: Settings of its run.
+        contexts: The module that lists its contexts, or a function of the settings that returns it.
+        params: Parameters of the model.
+
+    Raises:
+        UserError: Exit code USAGE, if there is no context.
+    """
+    contexts = contexts(settings) if callable(contexts) else contexts
+    data, cfg = asdict(settings.data), asdict(settings.model)
+    why = contexts.fault(data, cfg) or network.beyond(cfg, contexts)
+    weights = None if why else network.complete(stored(params), cfg, contexts)
+    found = Case(contexts, data, cfg, weights, why)
+    if found.total == 0:
+        raise UserError("no progression of this run has a third term: there is nothing to certify", USAGE)
+    return found
+
+
+def stored(params: Any) -> dict[str, np.ndarray]:
+    """Return {name: float64 array} of parameters, by their names in a file of weights."""
+    return {name: np.asarray(leaf, np.float64) for name, leaf in weights_file.named(params).items()}
+
+
+def batch_tokens() -> int:
+    """Return about how many tokens are computed at once."""
+    return BATCH_TOKENS.get(jax.default_backend(), 2**20)
+
+
+# The judge that proves
+
+
+def prove(case: Case, tally: dict = check.TALLY) -> Iterator[dict]:
+    """Yield the tally of numpy after each slice that it does not hold yet."""
+    return check.prove(case.contexts, case.weights, case.cfg, case.data, tally)
+
+
+def provable(case: Case, tally: dict) -> dict:
+    """Return the tally of numpy of the contexts with the smallest margins of another tally: a quick first look."""
+    columns = np.array([context["column"] for context in tally["worst"]], np.int64).T
+    asked = check.judged(case.contexts, case.weights, case.cfg, case.data, columns)
+    return check.added(check.TALLY, asked)
+
+
+# The judge that screens
+
+
+def screen(case: Case, model: Model, tally: dict = check.TALLY) -> Iterator[dict]:
+    """Yield the tally of JAX after each slice that it does not hold yet."""
+    for columns in islice(case.contexts.slices(case.data, case.cfg, case.weights), tally["slices"], None):
+        tally = check.added(tally, screened(case, model, columns))
+        yield tally
+
+
+def screened(case: Case, model: Model, columns: np.ndarray) -> dict:
+    """Return the tally of JAX of a slice. Contexts that no text holds count as right: numpy alone asks them."""
+    _, truth_NKC = check.strings(case.contexts, case.data, case.cfg, columns)
+    logits_NKCV, held_NKC = asked_logits(case, model, columns)
+    right_M, found_MV = truth_NKC[held_NKC], logits_NKCV[held_NKC]
+    margin_NKC = np.where(truth_NKC < case.cfg["vocab_size"], np.float32(-check.LEAST), np.float32(np.inf))
+    margin_NKC[held_NKC] = check.margins(found_MV, right_M)
+    said_NKC = logits_NKCV.argmax(-1)
+    told = check.tallied(case.contexts, case.data, columns, margin_NKC, said_NKC)
+    return told | {"strings": len(right_M), "wrong": int((margin_NKC <= 0).sum())}
+
+
+def compare(case: Case, model: Model) -> Iterator[tuple[int, float]]:
+    """Yield the strings of each slice, and the largest difference between their logits of JAX and of numpy."""
+    logits = getattr(case.contexts, "logits", network.logits)
+    for columns in case.contexts.slices(case.data, case.cfg, case.weights):
+        codes_NKC, _ = check.strings(case.contexts, case.data, case.cfg, columns)
+        theirs_NKCV, held_NKC = asked_logits(case, model, columns)
+        codes_M, place_M = np.unique(codes_NKC[held_NKC], return_inverse=True)
+        ours_MV = logits(codes_M, case.weights, case.cfg, case.contexts)[place_M]
+        with np.errstate(invalid="ignore"):
+            apart_MV = np.abs(theirs_NKCV[held_NKC] - ours_MV)
+        yield len(place_M), float(np.where(np.isnan(apart_MV), np.inf, apart_MV).max(initial=0.0))
+
+
+def asked_logits(case: Case, model: Model, columns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the logits of JAX, (rows, contexts, characters, V), and of which characters there are any."""
+    contexts, data, cfg, weights = case.contexts, case.data, case.cfg, case.weights
+    codes_NKC, truth_NKC = check.strings(case.contexts, data, cfg, columns)
+    asked_NKC, (N, K, C), V = truth_NKC < cfg["vocab_size"], truth_NKC.shape, cfg["vocab_size"]
+    if hasattr(contexts, "texts"):
+        logits_NAV = last_logits(model, contexts.texts(columns, data), K * C)
+        return logits_NAV.reshape(N, K, C, V), asked_NKC
+    codes_M, place_M = np.unique(codes_NKC[asked_NKC], return_inverse=True)
+    found_MV, held_M = np.zeros((len(codes_M), V), np.float32), np.zeros(len(codes_M), bool)
+    for which_B, text_BT in contexts.rows(codes_M, cfg, weights):
+        found_MV[which_B] = last_logits(model, np.pad(text_BT, ((0, 0), (0, 1))), 1)[:, 0]
+        held_M[which_B] = True
+    logits_NKCV, held_NKC = np.zeros((N, K, C, V), np.float32), np.zeros((N, K, C), bool)
+    logits_NKCV[asked_NKC], held_NKC[asked_NKC] = found_MV[place_M], held_M[place_M]
+    return logits_NKCV, held_NKC
+
+
+def last_logits(model: Model, text_NT: np.ndarray, asked: int) -> np.ndarray:
+    """Return the logits that predict the last `asked` tokens of texts: (N, asked, V). Tokens that are none become 0."""
+    (N, T), each = text_NT.shape, len(devices.taken())
+    size = each * max(1, min(batch_tokens() // (T * each), -(-N // each)))
+    text_NT = np.where(text_NT < model.cfg.vocab_size, text_NT, 0).astype(np.int32)
+    found = []
+    for first in range(0, N, size):
+        text_BT = text_NT[np.minimum(np.arange(first, first + size), N - 1)]  # the last may repeat
+        found.append(_last_logits(model, text_BT, asked))
+    return np.concatenate(jax.device_get(found))[:N]
+
+
+@partial(jax.jit, static_argnums=2)
+def _last_logits(model: Model, text_BT: jax.Array, asked: int) -> jax.Array:
+    return model.apply(text_BT[:, :-1])[:, -asked:].astype(jnp.float32)
+
+
+def margins(logits_BTV: jax.Array, truth_BT: jax.Array) -> jax.Array:
+    """Return the margin of each token: (B, T), float32. It is the least number there is where a logit is not finite."""
     logits_BTV, limits = logits_BTV.astype(jnp.float32), jnp.finfo(jnp.float32)
     right_BT = jnp.take_along_axis(logits_BTV, truth_BT[:, :, None], axis=-1)[..., 0]
     token_V = jnp.arange(logits_BTV.shape[-1], dtype=jnp.int32)
@@ -24,48 +180,35 @@ def margins(logits_BTV, truth_BT):
     return jnp.where(jnp.isfinite(logits_BTV).all(-1), margin_BT, limits.min)
 
 
-def part(margin_N: np.ndarray | tuple = (), before: dict | None = None) -> dict:
-    """Return the tally of these margins, and of those that the tally `before` counts; JSON can hold it."""
-    least = float(np.min(margin_N)) if len(margin_N) else None
-    errors = int((np.asarray(margin_N) <= 0).sum())
-    fresh = {"contexts": len(margin_N), "errors": errors, "smallest_margin": least}
-    return together([before, fresh]) if before else fresh
+# What a tally comes to
 
 
-def together(parts):
-    """One tally of several."""
-    sums = {name: sum(part[name] for part in parts) for name in ("contexts", "errors")}
-    least = [part["smallest_margin"] for part in parts if part["smallest_margin"] is not None]
-    return sums | {"smallest_margin": min(least, default=None)}
+def conclude(case: Case, tally: dict, proof: bool) -> dict:
+    """Return the certificate that a finished tally allows, a dict that JSON can hold; proof: whether it is of numpy."""
+    theorem, rounding, faults = check.verdict(tally | ({} if proof else {"covered": tally["strings"]}), case.total)
+    claim = f"greedy decoding rightly continues {case.claim}"
+    witness = f"numpy {np.__version__}, float64" if proof else f"XLA, jaxlib {jaxlib.__version__}, float32"
+    depends = case.contexts.depends(case.data, case.cfg) if hasattr(case.contexts, "depends") else ""
+    claim = claim if proof else f"screened, and not proven: {claim}"
+    kept = ("contexts", "errors", "smallest_margin", "strings", "least_ratio", "largest", "parts", "worst")
+    return {
+        "format": FORMAT,
+        "certified": proof and rounding,
+        "theorem": proof and theorem,
+        "rounding": proof and rounding,
+        "screened": not proof and not faults,
+        "claim": "; ".join(faults) or claim,
+        "depends": depends,
+        "witnesses": [{"witness": witness}],
+    } | {name: tally[name] for name in kept}
 
 
-def nearest(margin_BN):
-    """[(row, column, margin)] of the WORST smallest of an array, those that are inf left out."""
-    order = np.argpartition(margin_BN, min(WORST, margin_BN.size) - 1, axis=None)[:WORST]
-    places = zip(*np.unravel_index(order, margin_BN.shape), strict=True)
-    return [(int(b), int(n), float(margin_BN[b, n])) for b, n in places if margin_BN[b, n] != np.inf]
-
-
-def summary(parts, worst):
-    """What a progress bar shows of an enumeration."""
-    least = worst[0]["margin"] if worst else np.inf
-    return {"errors": together(parts)["errors"], "smallest margin": f"{least:.3g}"}
-
-
-def verdict(claim, parts, difference, outside, unseen, *, faults=()):
-    """The head of a certificate: whether the claim is proven, or what speaks against it.
-
-    parts: {name: tally}. difference: the largest one between ways of computing the same logits. outside: by how much
-    logits change with what they must not depend on, which `unseen` names. faults: what else was found.
-    """
-    of_all, faults = together(parts.values()), list(faults)
-    contexts, errors, least = of_all.values()
-    if errors:
-        faults.append(f"{errors:,} of {contexts:,} contexts are continued wrongly")
-    elif not least >= SAFETY * difference:
-        apart = f"the {difference:.3g} by which logits differ"
-        faults.append(f"the smallest margin, {least:.3g}, is under {SAFETY} times {apart}")
-    if outside:
-        faults.append(f"{unseen} changes logits by {outside:.3g}")
-    differences = {"largest_difference": difference, "outside_difference": outside}
-    return {"certified": not faults, "claim": "; ".join(faults) or claim} | of_all | differences
+def certificate(case: Case, model: Model) -> dict:
+    """Return the certificate of a model: the proof, after a screening that found no error; else what that found."""
+    for tally in screen(case, model):
+        if tally["errors"]:
+            break
+    proof = case.why is None and not tally["errors"]
+    if proof:
+        *_, tally = prove(case)
+    return conclude(case, tally, proof)

@@ -25,12 +25,13 @@ from typing import Any, Literal
 from tyro.conf import Positional
 
 from apformer import files, tasks
+from apformer.analysis.certificate import FORMAT
 from apformer.errors import CHECKPOINT, USAGE, UserError, typed
 from apformer.flags import parse
 from apformer.formats import gpt2, peft, safetensors
 from apformer.formats.stablehlo import write_stablehlo
 from apformer.formats.weights import write_safetensors
-from apformer.proof import witness
+from apformer.proof import check
 from apformer.runs import directory, restore
 from apformer.settings import Settings
 from apformer.tasks.text import folders
@@ -39,6 +40,7 @@ from apformer.tokenizers import pretrained
 DEFAULTS = {"safetensors": "model.safetensors", "stablehlo": "model.stablehlo", "gpt2": "gpt2"}
 DEFAULTS |= {"lora": "lora", "proof": "proof"}
 
+PROGRAMS = [Path(check.__file__).with_name(f"{name}.py") for name in "check network bounds directions rounding".split()]
 READS = {"seq2seq": "two texts", "word2vec": "windows of words"}  # architectures that read no rows of tokens
 
 
@@ -133,7 +135,7 @@ def write_proof(folder: Path, run: Path, settings: Settings, member: int | None 
     if not place.exists():
         raise UserError(f"{run} has no certificate: {again}", USAGE)
     certificate = files.read_json(place)
-    if not files.has(certificate, {"member": int, "step": int, "parameters_sha256": str}):
+    if not files.has(certificate, {"member": int, "step": int, "parameters_sha256": str, "format": int}):
         raise UserError(f"{place} is damaged or of another version: {again}", CHECKPOINT)
     if member not in (None, certificate["member"]):
         other = f"{place} is of member {certificate['member']}, not of --member {member}"
@@ -142,14 +144,14 @@ def write_proof(folder: Path, run: Path, settings: Settings, member: int | None 
     if params is None:
         raise UserError(f"{place} is of other parameters: {again}", CHECKPOINT)
     config = json.loads(json.dumps({"model": asdict(settings.model), "data": asdict(settings.data)}))
-    if config != {name: certificate.get(name) for name in config}:  # another version had other fields
+    if config | {"format": FORMAT} != {name: certificate.get(name) for name in (*config, "format")}:
         raise UserError(f"{place} is of another version: {again}", CHECKPOINT)
     files.require_empty(folder)
     with files.disk_errors(folder):
         write_safetensors(folder / "model.safetensors", settings.architecture, params, settings.model)
         files.write_json(folder / "config.json", config)
         shutil.copyfile(place, folder / place.name)
-        for program in (*witness.PROGRAMS, *getattr(contexts, "FILES", ())):
+        for program in (*PROGRAMS, *getattr(contexts, "FILES", ())):
             files.write_text(folder / program.name, _alone(program))
         files.write_text(folder / "contexts.py", _alone(Path(contexts.__file__)))
     return certificate["step"]

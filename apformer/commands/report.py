@@ -18,7 +18,7 @@ from apformer.analysis import pca
 from apformer.errors import CHECKPOINT, UserError
 from apformer.flags import parse
 from apformer.formats.weights import named
-from apformer.report import sections, template, twin
+from apformer.report import sections, template
 from apformer.report.sections import attempt
 from apformer.runs import directory, provenance, restore
 from apformer.runs.metrics import diverged, read_metrics
@@ -26,7 +26,7 @@ from apformer.settings import Settings
 
 LARGEST = 24_000_000  # bytes of weights in a page
 MOST_WORDS = 1024  # tokens of a vocabulary whose embeddings are drawn
-CERTIFICATE = {"certified", "claim", "contexts", "errors", "smallest_margin"}  # what the page reads in certificate.json
+CERTIFICATE = {"format", "certified", "claim", "contexts", "errors", "smallest_margin"}  # as the page reads them
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ def write(
     """
     params, step, member = restore.load_params(path, settings, member)
     size = 4 * sum(leaf.size for leaf in jax.tree.leaves(params))
-    refusal, fits = twin.refusal(settings.architecture, settings.model), size <= LARGEST
+    refusal, fits = template.refusal(settings.architecture, settings.model), size <= LARGEST
     if not fits:
         print(f"{path}: the page is without the model, whose weights are {size / 1e6:,.0f} MB", file=sys.stderr)
         refusal = f"The model is too large for a page: {size / 1e6:,.0f} MB of weights."
@@ -108,7 +108,7 @@ def _of_run(path: Path, settings: Settings, params: Any, step: int, member: int,
         "missing": missing,
         "metrics": metrics,
         "diverged": diverged(metrics or []),
-        "embedding": pca.plane(twin.embedding(architecture, params), MOST_WORDS),
+        "embedding": pca.plane(template.embedding(architecture, params), MOST_WORDS),
     }
     return data | {"certificate": _of_this_model(path / "certificate.json", data, CERTIFICATE, "certify")}
 

@@ -161,7 +161,7 @@ def finish(path: Path, settings: Settings, rows: Any, state: TrainState) -> None
     """
     task, proofs = tasks.load(settings.task), []
     run = settings.training
-    ends = run.until == "certified" and run.members == run.average == 1 and hasattr(task, "certify")
+    ends = run.until == "certified" and run.members == run.average == 1 and hasattr(task, "contexts")
     fit(path, settings, rows, state, _prover(path, settings, proofs) if ends else None)
     if jax.process_index():
         return
@@ -169,8 +169,7 @@ def finish(path: Path, settings: Settings, rows: Any, state: TrainState) -> None
     _tell(found.table)
     if proofs:
         _tell(tables.certificate(proofs[0]))
-        certify.warn()
-    elif hasattr(task, "certify"):
+    elif hasattr(task, "contexts"):
         _tell(certificate(path, settings, found.doubt))
     _tell(f"\n{_page(path, settings, rows)}")
     _tell(f"{path}\nTry it: {task.example(settings, shlex.quote(str(path)))}")
@@ -183,7 +182,7 @@ def _tell(text: str) -> None:
 
 
 def _prover(path: Path, settings: Settings, proofs: list[dict]) -> Callable[[int], bool]:
-    """Return proven(step) for `fit`: whether a step that is right on validation rows is certified, into `proofs`."""
+    """Return proven(step) for `fit`: whether a step that is right on validation rows is proven, into `proofs`."""
     begun, hopeless = time.monotonic(), []
     joins = hasattr(tasks.load(settings.task), "missed")
 
@@ -199,11 +198,12 @@ def _prover(path: Path, settings: Settings, proofs: list[dict]) -> Callable[[int
                 raise
             hopeless.append(error)  # too many contexts to ask, at this step and at all others
             return False
-        if not found["certified"]:
+        if not (found["certified"] or found.get("screened")):
             note_missed(path, step, found["missed"] if joins else [])
             progress.write(f"step {step:,}: not certified yet")
             return False
-        progress.write(f"certified at step {step:,}, after {time.monotonic() - begun:,.0f} s")
+        word = "proven" if found["certified"] else "screened"
+        progress.write(f"{word} at step {step:,}, after {time.monotonic() - begun:,.0f} s")
         proofs.append(found)
         return True
 
@@ -223,10 +223,8 @@ def certificate(path: Path, settings: Settings, doubt: str | None = None) -> str
     if doubt is not None:
         return f"No certificate: {doubt}"
     try:
-        found = tables.certificate(certify.certify_run(path, settings))
+        return tables.certificate(certify.certify_run(path, settings))
     except UserError as error:
         if error.exit_code != USAGE:
             raise
         return f"No certificate yet: {error}"
-    certify.warn()
-    return found

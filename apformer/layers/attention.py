@@ -110,18 +110,17 @@ class Attention(nn.Module):
         bias = position.Bias(scheme, cfg, name=cfg.position)
         bias_BHTS = bias(view.query_BT, view.key_BS, at_least_float32(x_BTD.dtype))
         y_BTHK, weights_BHTS = mix(q_BTHK, k_BSHK, v_BSHK, view.mask_BTS, bias_BHTS, **learned(self))
-        return to_stream(y_BTHK, *matrix(self, "output")), weights_BHTS, cache
+        output = matrix(self, "output") if cfg.output_projection else ()
+        return to_stream(y_BTHK, *output), weights_BHTS, cache
 
 
-def matrix(module: Any, name: str) -> tuple[Array | None, Array | None]:
-    """Return the weights and the bias of a projection, "query", "key", "value" or "output"; None for those it lacks."""
+def matrix(module: Any, name: str) -> tuple[Array, Array | None]:
+    """Return the weights of a projection, "query", "key", "value" or "output", and its bias if it has one."""
     cfg = module.cfg
     D, H, K = cfg.d_model, cfg.n_heads, cfg.d_model // cfg.n_heads
     shape, axes, bias_shape = (D, H, K), (0, (1, 2)), (H, K)
     if name == "output":
         shape, axes, bias_shape = (H, K, D), ((0, 1), 2), (D,)
-    if name == "output" and not cfg.output_projection:
-        return None, None
     weights = module.param(name, nn.initializers.xavier_uniform(*axes), shape)
     bias = module.param(f"{name}_bias", nn.initializers.zeros, bias_shape) if cfg.attention_bias else None
     return weights, bias

@@ -61,8 +61,11 @@ class Block(nn.Module):
 def init_blocks(key: Array, cfg: Any, source: Any = None) -> dict[str, Any]:
     """Return the parameters of all blocks, with a leading axis of layers; `source` as in `Block`."""
     x_BTD, view = jnp.zeros((1, 1, cfg.d_model)), whole_view(jnp.zeros((1, 1), jnp.int32))
-    keys_L = jax.random.split(key, cfg.n_layers)
-    return jax.vmap(lambda key: Block(cfg).init(key, x_BTD, view, None, source)["params"])(keys_L)
+
+    def init_layer(key: Array) -> Any:
+        return Block(cfg).init(key, x_BTD, view, None, source)["params"]
+
+    return jax.vmap(init_layer)(jax.random.split(key, cfg.n_layers))
 
 
 def apply_blocks(
@@ -75,12 +78,12 @@ def apply_blocks(
     `remat` are as in `model.apply`, `source` as in `Block`.
     """
     if key is not None:
-        x_BTD = nn.Dropout(cfg.dropout, deterministic=False).apply({}, x_BTD, rngs={"dropout": key})
+        x_BTD = nn.Dropout(cfg.dropout, deterministic=False).bind({}, rngs={"dropout": key})(x_BTD)
 
     def step(x_BTD: Array, layer: Any) -> Any:
         layer_params, layer_key = layer
         rngs = None if key is None else {"dropout": layer_key}
-        y_BTD, weights, _ = Block(cfg).apply({"params": layer_params}, x_BTD, view, None, source, rngs=rngs)
+        y_BTD, weights, _ = Block(cfg).bind({"params": layer_params}, rngs=rngs)(x_BTD, view, source=source)
         captured = weights | {"residual": y_BTD}
         return y_BTD, {name: captured[name] for name in capture}
 
@@ -99,7 +102,7 @@ def extend_blocks(
     """Return the output of the last of a list of blocks, and the caches of all with the new keys and values."""
     written = []
     for params, cache, source in zip(blocks, caches, sources or [None] * len(blocks), strict=True):
-        x_BTD, _, cache = Block(cfg).apply({"params": params}, x_BTD, view, cache, source)
+        x_BTD, _, cache = Block(cfg).bind({"params": params})(x_BTD, view, cache, source)
         written.append(cache)
     return x_BTD, written
 

@@ -14,10 +14,10 @@ def check(cfg: Any) -> None:
         name, value = field.name, getattr(cfg, field.name)
         if get_origin(field.type) is Literal and value not in get_args(field.type):
             raise ValueError(f"{name} {value} is none of {', '.join(map(str, get_args(field.type)))}")
-        if field.type in (int, int | None) and value is not None and value < 1:
-            raise ValueError(f"{name} {value} is less than 1")
         if name.endswith("dropout") and not 0 <= value < 1:
             raise ValueError(f"{name} {value} is not in 0 up to, not including, 1")
+        if field.type in (int, int | None) and value is not None and value < 1:
+            raise ValueError(f"{name} {value} is less than 1")
     if hasattr(cfg, "n_heads") and cfg.d_model % cfg.n_heads:
         raise ValueError(f"d_model {cfg.d_model} is not a multiple of n_heads {cfg.n_heads}")
 

@@ -49,18 +49,18 @@ class Head(nn.Module):
 def embed(params: dict[str, Any], tokens_BT: Array, positions_BT: Array, cfg: Any) -> Array:
     """Return the embeddings of tokens, with what the position scheme adds to them, (B, T, D)."""
     embedding = Embedding(len(params["embedding"]["table"]), cfg.d_model, cfg.scale_embedding)
-    x_BTD = embedding.apply({"params": params["embedding"]}, tokens_BT)
+    x_BTD = embedding.bind({"params": params["embedding"]})(tokens_BT)
     places = position.Embedding(cfg.position_options, cfg.max_len)
-    return places.apply({"params": params.get("position", {})}, x_BTD, positions_BT)
+    return places.bind({"params": params.get("position", {})})(x_BTD, positions_BT)
 
 
 def normalise(params: dict[str, Any], x_BTD: Array, cfg: Any) -> Array:
     """Return the last states after the final norm, if there is one."""
-    return norm_of(cfg).apply({"params": params["final_norm"]}, x_BTD) if cfg.final_norm else x_BTD
+    return norm_of(cfg).bind({"params": params["final_norm"]})(x_BTD) if cfg.final_norm else x_BTD
 
 
 def read_out(params: dict[str, Any], x_BTD: Array, cfg: Any) -> Array:
     """Return the logits of the last states, (B, T, V), after the final norm if there is one."""
     table_VD = params["embedding"]["table"] if cfg.tie_embeddings else None
-    head = Head(cfg.vocab_size, cfg.head_bias)
-    return head.apply({"params": params.get("head", {})}, normalise(params, x_BTD, cfg), table_VD)
+    head = Head(cfg.vocab_size, cfg.head_bias).bind({"params": params.get("head", {})})
+    return head(normalise(params, x_BTD, cfg), table_VD)

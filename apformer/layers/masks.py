@@ -18,7 +18,7 @@ class View(NamedTuple):
     positions_BT: Array  # of the new tokens, whose queries and keys are rotated by them
     query_BT: Array  # positions of the queries, for a bias of the scores
     key_BS: Array  # positions of the keys, for a bias of the scores
-    store: Callable[..., Any] | None = None  # (cache, k_BTHK, v_BTHK) -> (k_BSHK, v_BSHK, cache); None: no cache
+    store: Any = None  # function (cache, k_BTHK, v_BTHK) -> (k_BSHK, v_BSHK, cache); None: no cache
     ways: tuple[Callable[..., Any], ...] = ()  # faster project, attend and join than those of attention.py
 
 

@@ -24,28 +24,29 @@ import json
 import os
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial, reduce
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
+from types import ModuleType
 
 if __name__ == "__main__":
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # each thread has a slice of its own, and they would wait
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # each thread has a batch of its own, and they would wait
 import numpy as np
 
 from apformer.proof import network, rounding
 
 SAFE = 1e-6
+LEAST = float(np.finfo(np.float32).min)  # the margin where a logit is not finite
+WORST = 20  # contexts that are named
 KEEP_EVERY = 30  # seconds
-THREADS = min(os.cpu_count() or 1, 4)  # each holds a slice, which may be a gigabyte
-TALLY = {"slices": 0, "asked": 0, "strings": 0, "wrong": 0, "covered": 0, "largest": 0.0, "least": float("inf")}
-TALLY |= {"ratio": float("inf"), "after": None}
+TALLY = {"slices": 0, "strings": 0, "wrong": 0, "covered": 0, "largest": 0.0, "least_ratio": None}
+TALLY |= {"parts": {}, "worst": [], "contexts": 0, "errors": 0, "smallest_margin": None}
 
 
-def demand(holds, fault):
+def demand(holds: bool, fault: str | None) -> None:
     """End with exit code 2 and the fault, unless something holds."""
     if not holds:
-        said = "".join(letter if letter.isprintable() else "?" for letter in fault[:1000])  # it may quote a file
+        said = "".join(letter if letter.isprintable() else "?" for letter in str(fault)[:1000])  # it may quote a file
         print(f"check.py: {said}", file=sys.stderr)
         sys.exit(2)
 
@@ -53,8 +54,8 @@ def demand(holds, fault):
 # 1. The weights
 
 
-def read(folder, contexts):
-    """(weights, Config, data, certificate) of the files of a folder, which must belong together."""
+def read(folder: Path, contexts: ModuleType) -> tuple[dict, dict, dict, dict]:
+    """Return (weights, Config, data, certificate) of the files of a folder, which must belong together."""
     cfg, data = (json.loads((folder / "config.json").read_text())[part] for part in ("model", "data"))
     certificate = json.loads((folder / "certificate.json").read_text())
     wrong = contexts.fault(data, cfg) or network.beyond(cfg, contexts)
@@ -71,8 +72,8 @@ def read(folder, contexts):
     return network.complete(weights, cfg, contexts), cfg, data, certificate
 
 
-def read_safetensors(path):
-    """{name: float64 array} and {name: its bytes} of a file (https://huggingface.co/docs/safetensors)."""
+def read_safetensors(path: Path) -> tuple[dict[str, np.ndarray], dict[str, bytes]]:
+    """Return {name: float64 array} and {name: its bytes} of a file (https://huggingface.co/docs/safetensors)."""
     file = path.read_bytes()
     begin = 8 + int.from_bytes(file[:8], "little")
     header, arrays, raw, at = json.loads(file[8:begin]), {}, {}, 0
@@ -88,120 +89,176 @@ def read_safetensors(path):
     return arrays, raw
 
 
-# 2. The logits after every string
+# 2. The judge of some contexts
 
 
-def ask(codes, truth, weights, cfg, contexts):
-    """(strings, right characters, logits, margins) of the distinct strings among these; all but the first for each."""
-    base = network.radix(cfg)
-    pairs = network.distinct(codes * base + truth)  # a string with two truths is wrong in one of them
-    distinct, place_of = np.unique(pairs // base, return_inverse=True)
-    logits = getattr(contexts, "logits", network.logits)
-    found, right = logits(distinct, weights, cfg, contexts)[place_of], pairs % base
-    return pairs // base, right, found, margins(found, right)
+def judged(
+    contexts: ModuleType, weights: dict, cfg: dict, data: dict, columns: np.ndarray, exact: bool = False
+) -> dict:
+    """Return the tally of the contexts of a slice; exact: without the bounds of rounding."""
+    codes_NKC, truth_NKC = strings(contexts, data, cfg, columns)
+    pair_NKC, asked_NKC = truth_NKC * (size := codes_NKC.max() + 1) + codes_NKC, truth_NKC < cfg["vocab_size"]
+    pairs = network.distinct(pair_NKC[asked_NKC])  # a string with two right characters is wrong in one of them
+    right, codes = np.divmod(pairs, size)
+    if exact:
+        found, ratio = getattr(contexts, "logits", network.logits)(codes, weights, cfg, contexts), np.zeros(len(codes))
+    else:
+        found, ratio = getattr(contexts, "judge", rounding.judge)(codes, right, weights, cfg, contexts)
+    margin = margins(found, right)
+    place = np.where(asked_NKC, np.searchsorted(pairs, pair_NKC), 0)
+    told = tallied(contexts, data, columns, np.where(asked_NKC, margin[place], np.inf), found.argmax(1)[place])
+    wrong, covered, largest = int((margin <= 0).sum()), int((ratio > 1).sum()), float(np.abs(found).max(initial=0.0))
+    numbers = {"strings": len(margin), "wrong": wrong, "covered": covered, "largest": largest}
+    return told | numbers | {"least_ratio": float(ratio.min(initial=np.inf))}
 
 
-def margins(found, right):
-    """The logit of the right character - the largest other one, for each row of logits; -inf if one is not finite."""
+def strings(contexts: ModuleType, data: dict, cfg: dict, columns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the strings of contexts and the right characters, (rows, contexts, characters) each."""
+    codes, truth = contexts.strings(columns, data, cfg)
+    shape = len(codes), -1, codes.shape[-1]
+    return codes.reshape(shape), truth.reshape(shape)
+
+
+def margins(found: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """Return the logit of the right character - the largest other one of each row; LEAST if not all are finite."""
     logit = np.take_along_axis(found, right[:, None], 1)[:, 0]
     others = found.copy()
     np.put_along_axis(others, right[:, None], -np.inf, 1)
-    return np.where(np.isfinite(found).all(1), logit - others.max(1), -np.inf)
+    with np.errstate(invalid="ignore"):
+        return np.where(np.isfinite(found).all(1), logit - others.max(1), LEAST)
+
+
+def tallied(
+    contexts: ModuleType, data: dict, columns: np.ndarray, margin_NKC: np.ndarray, said_NKC: np.ndarray
+) -> dict:
+    """Return the tally of contexts, of the margin of each character, inf for none, and the most likely character."""
+    margin_NK, (N, K, C) = margin_NKC.min(2), margin_NKC.shape
+    parts = contexts.parts(columns, data) if hasattr(contexts, "parts") else {"all": np.ones(N, bool)}
+    found = {name: margin_NK[rows] for name, rows in parts.items()}
+    found = {name: part(margins[margins < np.inf]) for name, margins in found.items()}
+    worst = np.argpartition(margin_NK, min(WORST, N * K) - 1, axis=None)[:WORST]
+    worst = worst[np.argsort(margin_NK.flat[worst], kind="stable")]
+    characters = contexts.characters(data) if hasattr(contexts, "characters") else "0123456789 "
+    named = []
+    for n, k in zip(*np.unravel_index(worst, (N, K)), strict=True):
+        if margin_NK[n, k] < np.inf:
+            column, place = [int(number) for number in columns[:, n]], int(k * C + margin_NKC[n, k].argmin())
+            given, right = contexts.text(column, place, data)
+            said = characters[said_NKC[n, k, place % C]]
+            what = {"given": given, "expected": right, "predicted": said, "margin": float(margin_NK[n, k])}
+            named.append(what | {"column": column, "place": place})
+    return {"slices": 1, "parts": found, "worst": named} | together(found.values())
+
+
+def part(margins: np.ndarray) -> dict:
+    """Return the counts of contexts and errors, and the smallest of these margins."""
+    least = float(margins.min()) if len(margins) else None
+    return {"contexts": len(margins), "errors": int((margins <= 0).sum()), "smallest_margin": least}
+
+
+def together(parts: Iterable[dict]) -> dict:
+    """Return the counts of several parts, and the smallest margin of all."""
+    parts = [part for part in parts if part["contexts"]]
+    least = min((part["smallest_margin"] for part in parts), default=None)
+    return {name: sum(part[name] for part in parts) for name in ("contexts", "errors")} | {"smallest_margin": least}
+
+
+def added(tally: dict, other: dict) -> dict:
+    """Return one tally of two."""
+    none = part(np.empty(0))
+    parts = {
+        name: together([tally["parts"].get(name, none), other["parts"].get(name, none)])
+        for name in {**tally["parts"], **other["parts"]}
+    }
+    worst = sorted(tally["worst"] + other["worst"], key=lambda context: context["margin"])[:WORST]
+    sums = {name: tally[name] + other.get(name, 0) for name in ("slices", "strings", "wrong", "covered")}
+    bounds = {"largest": max(tally["largest"], other.get("largest", 0.0))}
+    ratios = [each for each in (tally["least_ratio"], other.get("least_ratio")) if each is not None]
+    bounds["least_ratio"] = min(ratios, default=None)
+    return sums | bounds | {"parts": parts, "worst": worst} | together(parts.values())
 
 
 # 3. The proof
 
 
-def main(folder, contexts, theorem_alone=False):
-    """Print PROVEN, or what speaks against it; the exit code. contexts: the module that lists them."""
+def prove(
+    contexts: ModuleType, weights: dict, cfg: dict, data: dict, tally: dict = TALLY, exact: bool = False
+) -> Iterator[dict]:
+    """Yield the tally after each slice that it does not hold yet; exact: without the bounds of rounding."""
+    for columns in islice(contexts.slices(data, cfg, weights), tally["slices"], None):
+        tally = added(tally, judged(contexts, weights, cfg, data, columns, exact))
+        yield tally
+
+
+def verdict(tally: dict, total: int | None) -> tuple[bool, bool, list[str]]:
+    """Return (whether the theorem is proven, whether rounding is, what speaks against either)."""
+    contexts, least, faults = tally["contexts"], tally["smallest_margin"], []
+    if contexts != (contexts if total is None else total) or not contexts:
+        faults.append(f"{contexts:,} contexts were asked where there are {total or 0:,}")
+    if tally["errors"]:
+        faults.append(f"{tally['errors']:,} of {contexts:,} contexts are continued wrongly")
+    elif contexts and not least > SAFE * tally["largest"]:
+        faults.append(f"the smallest margin, {least:.3g}, is of the size of the rounding of float64")
+    theorem, covered = not faults, tally["covered"] == tally["strings"]
+    if theorem and not covered:
+        left, ratio = tally["strings"] - tally["covered"], tally["least_ratio"]
+        characters = f"{left:,} of {tally['strings']:,} characters"
+        faults.append(f"rounding may change {characters}: a margin is {ratio:.3g} times its bound")
+    return theorem, theorem and covered, faults
+
+
+def main(folder: Path, contexts: ModuleType, exact: bool = False) -> int:
+    """Prove the model of a folder, print what is proven or what speaks against it, and return the exit code."""
     try:
-        return prove(folder, contexts, theorem_alone)
-    except (OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
-        demand(False, f"the files in {folder} cannot be read ({error!r}): export them again")
-
-
-def prove(folder, contexts, theorem_alone):
-    """The same, for files that can be read."""
-    weights, cfg, data, certificate = read(folder, contexts)
-    slices = contexts.slices(data, cfg, weights)
-    identity, kept = [certificate["parameters_sha256"], theorem_alone], time.monotonic()
-    tally, judge = resumed(folder / "check.tally.json", identity), partial(judged, contexts, weights, cfg, data)
-    slices = islice(slices, tally["slices"], None)
-    with ThreadPoolExecutor(THREADS) as pool:
-        while some := list(islice(slices, THREADS)):
-            tally = reduce(added, pool.map(partial(judge, theorem_alone), some), tally)
-            share = tally["asked"] / certificate["contexts"]
+        weights, cfg, data, certificate = read(folder, contexts)
+        identity, kept = [certificate["parameters_sha256"], exact], time.monotonic()
+        tally, place = resumed(folder / "check.tally.json", identity), folder / "check.tally.json"
+        for tally in prove(contexts, weights, cfg, data, tally, exact):  # noqa: B020
+            share = tally["contexts"] / certificate["contexts"]
             print(f"\r{share:4.0%} of {certificate['contexts']:,} contexts", end="", file=sys.stderr, flush=True)
             if time.monotonic() - kept > KEEP_EVERY:
                 kept = time.monotonic()
-                keep(folder / "check.tally.json", identity, tally)
-    keep(folder / "check.tally.json", identity, None)
-    print(f"\r{' ' * 50}\r", end="", file=sys.stderr)
-    return say(tally, contexts.claim(data), certificate, theorem_alone)
+                keep(place, identity, tally)
+        keep(place, identity, None)
+        print(f"\r{' ' * 50}\r", end="", file=sys.stderr)
+        return say(tally, contexts.claim(data, cfg), certificate["contexts"], exact)
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
+        demand(False, f"the files in {folder} cannot be read ({error!r}): export them again")
+        raise
 
 
-def judged(contexts, weights, cfg, data, theorem_alone, columns):
-    """The tally of one slice of the contexts."""
-    codes, truth = contexts.strings(columns, data, cfg)
-    strings, right, found, margin = ask(codes, truth, weights, cfg, contexts)
-    ratios = getattr(contexts, "ratios", rounding.ratios)
-    ratio = np.zeros(len(margin)) if theorem_alone else ratios(strings, right, weights, cfg, contexts)
-    row, place = np.argwhere((codes == strings[margin.argmin()]) & (truth == right[margin.argmin()]))[0]
-    return {
-        "slices": 1,
-        "asked": columns.shape[1],
-        "strings": len(margin),
-        "wrong": int((margin <= 0).sum()),
-        "covered": int((ratio > 1).sum()),
-        "largest": float(np.abs(found).max()),
-        "ratio": float(ratio.min()),
-        "least": float(margin.min()),
-        "after": contexts.text(columns[:, row], int(place), data),
-    }
-
-
-def added(tally, other):
-    """The tally of what two are of."""
-    counts = {name: tally[name] + other[name] for name in ("slices", "asked", "strings", "wrong", "covered")}
-    worst = min(tally, other, key=lambda tally: tally["least"])
-    return counts | {
-        "largest": max(tally["largest"], other["largest"]),
-        "ratio": min(tally["ratio"], other["ratio"]),
-        "least": worst["least"],
-        "after": worst["after"],
-    }
-
-
-def say(tally, claim, certificate, theorem_alone):
-    """Print both lines; the exit code."""
-    asked, strings, least = tally["asked"], tally["strings"], tally["least"]
-    print(f"contexts {asked:,}, distinct strings {strings:,}, wrong {tally['wrong']:,}, smallest margin {least:.6g}")
-    demand(asked == certificate["contexts"], f"the certificate is of {certificate['contexts']:,} contexts")
-    if not least > SAFE * tally["largest"]:
-        given, right = tally["after"]
-        print(f"NOT PROVEN: the margin is {least:.3g} after {given!r}, where {right!r} has to follow")
+def say(tally: dict, claim: str, total: int, exact: bool) -> int:
+    """Print both lines, and return the exit code."""
+    strings, least = f"distinct strings {tally['strings']:,}, wrong {tally['wrong']:,}", tally["smallest_margin"]
+    print(f"contexts {tally['contexts']:,}, {strings}, smallest margin {'-' if least is None else f'{least:.6g}'}")
+    demand(tally["contexts"] == total, f"the certificate is of {total:,} contexts")
+    theorem, rounded, faults = verdict(tally, total)
+    if not theorem:
+        worst = tally["worst"][0]
+        print(f"NOT PROVEN: {faults[0]}; after {worst['given']!r} {worst['expected']!r} has to follow")
         return 1
-    print(f"PROVEN, the theorem: in exact arithmetic these weights continue {claim}, rightly")
-    if not theorem_alone:
-        proven = "PROVEN, rounding" if tally["covered"] == strings else "NOT PROVEN, rounding"
-        ratio = f"the least margin is {tally['ratio']:.3g} times its bound"
-        print(f"{proven}: so does any float32 computation, after {tally['covered']:,} of the strings; {ratio}")
+    print(f"PROVEN, the theorem: in exact arithmetic these weights rightly continue {claim}")
+    if not exact:
+        ratio = f"the least margin is {tally['least_ratio']:.3g} times its bound"
+        word = "PROVEN" if rounded else "NOT PROVEN"
+        print(f"{word}, rounding: so does any float32 computation, after {tally['covered']:,} of the strings; {ratio}")
     return 0
 
 
-def keep(path, identity, tally):
+def keep(path: Path, identity: list, tally: dict | None) -> None:
     """Write the tally, whole or not at all, or remove it; nothing where the folder cannot be written."""
     try:
         if tally is None:
-            return path.unlink(missing_ok=True)
+            path.unlink(missing_ok=True)
+            return
         path.with_suffix(".tmp").write_text(json.dumps([identity, tally]))
         path.with_suffix(".tmp").replace(path)
     except OSError:
         pass
 
 
-def resumed(path, identity):
-    """The tally of a proof of the same weights that was stopped; an empty one if there is none."""
+def resumed(path: Path, identity: list) -> dict:
+    """Return the tally of a proof of the same weights that was stopped; an empty one if there is none."""
     try:
         found, tally = json.loads(path.read_text())
         return tally if found == identity and tally.keys() == TALLY.keys() else TALLY

@@ -1,15 +1,23 @@
 """The network in numpy and float64, as its equations say, for the strings of tokens that a prediction depends on.
 
 A string is a number, its newest token the lowest digit; the base is one more than the vocabulary has tokens, so 12 for
-ten digits and the space. What a layer says of a token is a function of a shorter string, which many strings have in
-common. So each layer is computed once for each distinct string: a table, in which the next layer looks up what it
-reads. The module that lists the contexts says which places of a string a layer reads, in `reads`; -1 stands there for
-what is before a row.
+ten digits and the space. The output of a layer at a token is a function of a shorter string, which many strings have in
+common. So each layer is computed once for each distinct string: a table, in which the next layer looks up its keys.
+The module that lists the contexts says which places of a string a layer reads, in `reads`; -1 stands there for the
+tokens before a row.
 """
+
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from types import ModuleType
+from typing import Any, NamedTuple
 
 import numpy as np
 
-BATCH = 2**13  # strings of a product
+BATCH = 2**10  # strings at once, so that what is computed of them stays in a processor's cache
+# OpenBLAS with threads of its own waits for them, where each of ours has a batch.
+THREADS = min(os.cpu_count() or 1, 16) if os.environ.get("OPENBLAS_NUM_THREADS") == "1" else 1
 FIXED = {  # what this file does not compute otherwise; a Config without such a field has this value
     "attention_bias": False, "activation": "relu", "feedforward": True, "residual": True,
     "feedforward_norm": True, "norm_position": "pre",
@@ -18,13 +26,13 @@ FIXED = {  # what this file does not compute otherwise; a Config without such a 
 CHOICES = {"similarity": ("dot", "scaled_dot", "none"), "norm": ("layer", "none")}
 
 
-def radix(cfg):
+def radix(cfg: dict) -> int:
     """Return the base of strings: one more than there are tokens, the last for all that is before a row."""
     return cfg["vocab_size"] + 1
 
 
-def beyond(cfg, contexts):
-    """Return what this file does not compute of a Config, in words; None if it computes all."""
+def beyond(cfg: dict, contexts: ModuleType) -> str | None:
+    """Return which part of a Config this file does not compute, in words; None if it computes all."""
     for name, value in FIXED.items():
         if cfg.get(name, value) != value:
             return f"{name} is {cfg[name]}, and {value} alone is computed"
@@ -33,14 +41,16 @@ def beyond(cfg, contexts):
             return f"{name} is {cfg[name]}: {', '.join(values)} alone are computed"
     if radix(cfg) ** (int(contexts.reads(cfg, cfg["n_layers"]).max()) + 1) >= 2**63:
         return "a prediction depends on more tokens than a number of 64 bits holds"
+    return None
 
 
-def shapes(cfg, contexts):
+def shapes(cfg: dict, contexts: ModuleType) -> dict[str, tuple[int, ...]]:
     """Return {name: shape} of all weights of a Config; a leading axis holds the layers."""
     L, D, H, V = (cfg[name] for name in ("n_layers", "d_model", "n_heads", "vocab_size"))
     K, F = D // H, cfg["d_ff"] or 4 * D
     norms = ("attention_norm", "feedforward_norm") if cfg["norm"] == "layer" else ()
     scored, tied = cfg.get("similarity") != "none", cfg["tie_embeddings"]
+    blocks: dict[str, tuple[int, ...]]
     blocks = dict.fromkeys(("attention.query", "attention.key"), (D, H, K)) if scored else {}
     blocks |= {"attention.value": (D, H, K)} | ({"attention.output": (H, K, D)} if cfg["output_projection"] else {})
     blocks |= {"attention.sink": (H,)} if cfg["attention_sink"] else {}
@@ -54,7 +64,7 @@ def shapes(cfg, contexts):
     return found | ({"head.bias" if tied else "head.output.bias": (V,)} if cfg.get("head_bias", True) else {})
 
 
-def complete(weights, cfg, contexts):
+def complete(weights: dict[str, np.ndarray], cfg: dict, contexts: ModuleType) -> dict[str, np.ndarray]:
     """Return the weights, and for those that a smaller model does without such as change nothing.
 
     Without queries and keys all scores are 0; heads without a projection stand side by side; tied embeddings read out.
@@ -68,58 +78,122 @@ def complete(weights, cfg, contexts):
     return none | weights
 
 
-def norm(x, weights, name, epsilon):
-    """(x - mean) / sqrt(variance + epsilon) * scale + bias, or x where the model has no such norm."""
+def norm(x: np.ndarray, weights: dict, name: str, epsilon: float) -> np.ndarray:
+    """Return (x - mean) / sqrt(variance + epsilon) * scale + bias, or x where the model has no such norm."""
     if f"{name}.scale" not in weights:
         return x
     x = x - x.mean(-1, keepdims=True)
-    x = x / np.sqrt(np.square(x).mean(-1, keepdims=True) + epsilon)
-    return x * weights[f"{name}.scale"] + weights[f"{name}.bias"]
+    x /= np.sqrt(np.einsum("nd,nd->n", x, x) / x.shape[1] + epsilon)[:, None]
+    x *= weights[f"{name}.scale"]
+    x += weights[f"{name}.bias"]
+    return x
 
 
-def block(x, seen, w, cfg, onto=None):
-    """Return the states after a layer, from the states x before it.
+def each_batch(function: Callable[[slice], Any], count: int) -> list:
+    """Return what a function returns for each batch of `count` rows, computed in threads.
 
-    score(o) = q . k_o [/ sqrt(K)] + bias[o]       y = x + (weighted sum of v) W_o
-    z = y + relu(norm(y) W_1 + b_1) W_2 + b_2
+    What overflows proves nothing, which is what it should do.
+    """
+
+    def of(first: int) -> Any:
+        with np.errstate(over="ignore", invalid="ignore"):
+            return function(slice(first, min(first + BATCH, count)))
+
+    with ThreadPoolExecutor(THREADS) as pool:
+        return [*pool.map(of, range(0, count, BATCH))]
+
+
+class Heads(NamedTuple):
+    """Queries, keys and values of all strings of a layer, (M, H, K) each."""
+
+    q: np.ndarray
+    k: np.ndarray
+    v: np.ndarray
+
+
+def project(x: np.ndarray, w: dict, cfg: dict) -> Heads:
+    """Return the Heads of states x before a layer."""
+    H = cfg["n_heads"]
+    by = [w[f"attention.{name}"].reshape(x.shape[1], -1) for name in ("query", "key", "value")]
+    if cfg.get("similarity", "scaled_dot") == "scaled_dot":
+        by[0] = by[0] / (x.shape[1] // H) ** 0.5
+
+    def of(at: slice) -> np.ndarray:
+        return norm(x[at], w, "attention_norm", cfg["norm_epsilon"]) @ np.concatenate(by, axis=1)
+
+    found = np.concatenate(each_batch(of, len(x))).reshape(len(x), 3, H, -1)
+    return Heads(*found.swapaxes(0, 1))
+
+
+class Attention(NamedTuple):
+    """The attention of a batch: scores and weights of the keys, the sink last, (W + 1, N, H); the rest is (N, D)."""
+
+    score: np.ndarray
+    weight: np.ndarray
+    mean: np.ndarray  # weighted sum of the values
+    y: np.ndarray  # the state after attention
+
+
+def attend(heads: Heads, row: np.ndarray, x: np.ndarray, w: dict) -> Attention:
+    """Return the Attention of a batch: score(o) = q . k_o + bias[o], y = x + (weighted sum of v) W_o.
+
+    Args:
+        heads: Heads of all strings below.
+        row: (N, W) rows of them that each string reads, its own first; -1 for none.
+        x: (N, D) states that the heads are added to.
+        w: Weights of the layer.
+    """
+    own, (N, W), H = row[:, 0], row.shape, heads.q.shape[1]
+    score, q = np.empty((W + 1, N, H)), heads.q[own]
+    for o in range(W):
+        np.einsum("nhk,nhk->nh", q, heads.k[row[:, o]], out=score[o])
+        score[o] += w["bias"][:, o]
+        score[o, row[:, o] < 0] = -np.inf
+    score[W] = w.get("attention.sink", -np.inf)  # a key whose value is 0
+    weight = np.exp(score - score.max(0))
+    weight /= weight.sum(0)
+    mean = sum(weight[o, :, :, None] * heads.v[row[:, o]] for o in range(W)).reshape(N, -1)
+    return Attention(score, weight, mean, x + mean @ w["attention.output"].reshape(mean.shape[1], -1))
+
+
+def hidden(y: np.ndarray, w: dict, cfg: dict) -> np.ndarray:
+    """Return the hidden units before the activation, norm(y) W_1 + b_1."""
+    normed = norm(y, w, "feedforward_norm", cfg["norm_epsilon"])
+    return normed @ w["feedforward.expand.weight"] + w["feedforward.expand.bias"]
+
+
+def contract(h: np.ndarray, w: dict) -> np.ndarray:
+    """Return relu(h) W_2 + b_2."""
+    return np.maximum(h, 0.0) @ w["feedforward.contract.weight"] + w["feedforward.contract.bias"]
+
+
+def block(x: np.ndarray, seen: np.ndarray, w: dict, cfg: dict, onto: np.ndarray | None = None) -> np.ndarray:
+    """Return the states after a layer, z = y + contract(hidden(y)), from the states x before it.
 
     seen[:, o] is the row of x of the o-th token read, or -1. onto: of a model without residuals, the states that stand
     in the place of x; y is not added then.
     """
-    D, H, W = cfg["d_model"], cfg["n_heads"], seen.shape[1]
-    K, normed = D // H, norm(x, w, "attention_norm", cfg["norm_epsilon"])
-    bias, products = w["bias"], ("query", "key", "value")
-    q, k, v = ((normed @ w[f"attention.{name}"].reshape(D, D)).reshape(-1, H, K) for name in products)
-    q, z = q / (K**0.5 if cfg.get("similarity", "scaled_dot") == "scaled_dot" else 1.0), np.empty((len(seen), D))
-    for at in (slice(first, first + BATCH) for first in range(0, len(seen), BATCH)):
-        row, own = seen[at], seen[at, 0]
-        score = np.full((len(own), H, W + 1), -np.inf)  # the last for the sink, a key whose value is 0
-        q_own = q[own]
-        for o in range(W):
-            score_o = np.einsum("nhk,nhk->nh", q_own, k[row[:, o]]) + bias[:, o]
-            score[..., o] = np.where(row[:, o, None] < 0, -np.inf, score_o)
-        score[..., W] = w.get("attention.sink", -np.inf)
-        weight = np.exp(score - score.max(-1, keepdims=True))
-        weight /= weight.sum(-1, keepdims=True)
-        mean = sum(weight[..., o, None] * v[row[:, o]] for o in range(W))
-        y = mean.reshape(-1, D) @ w["attention.output"].reshape(D, D) + (x[own] if onto is None else onto[at])
-        hidden = norm(y, w, "feedforward_norm", cfg["norm_epsilon"]) @ w["feedforward.expand.weight"]
-        hidden = np.maximum(hidden + w["feedforward.expand.bias"], 0.0)
-        z[at] = hidden @ w["feedforward.contract.weight"] + w["feedforward.contract.bias"]
-        z[at] += y if onto is None else 0.0
-    return z
+    heads = project(x, w, cfg)
+
+    def of(at: slice) -> np.ndarray:
+        y = attend(heads, seen[at], x[seen[at, 0]] if onto is None else onto[at], w).y
+        z = contract(hidden(y, w, cfg), w)
+        return z + y if onto is None else z
+
+    return np.concatenate(each_batch(of, len(seen)))
 
 
-def distinct(numbers):
-    """The distinct ones among integers, in order. np.unique hashes them, and takes forty times as long."""
+def distinct(numbers: np.ndarray) -> np.ndarray:
+    """Return the distinct ones among integers, in order. np.unique hashes them, and takes forty times as long."""
     numbers = np.sort(numbers, axis=None)
     return numbers[np.diff(numbers, prepend=numbers[:1] - 1) != 0]
 
 
-def layers(codes, weights, cfg, contexts):
-    """(tokens, [(seen, weights) of each layer]): `seen` are the rows of the states below that each string reads.
+def layers(codes: np.ndarray, weights: dict, cfg: dict, contexts: ModuleType) -> tuple[np.ndarray, list]:
+    """Return (tokens, [(seen, weights) of each layer]).
 
-    The first layer's states are those of the tokens; a row of -1 is before the beginning. codes: distinct, in order.
+    `seen` are the rows of the states below that each string reads; the first layer's states are those of the tokens. A
+    row of -1 is before the beginning. The last layer's strings are those of `codes`, in their order.
     """
     found, base = [], radix(cfg)
     for layer in range(cfg["n_layers"], 0, -1):
@@ -134,8 +208,8 @@ def layers(codes, weights, cfg, contexts):
     return codes, found
 
 
-def logits(codes, weights, cfg, contexts):
-    """Return the logits after each of these strings, which are distinct and in order: (strings, vocabulary)."""
+def logits(codes: np.ndarray, weights: dict, cfg: dict, contexts: ModuleType) -> np.ndarray:
+    """Return the logits after each of these strings: (strings, vocabulary)."""
     tokens, above = layers(codes, weights, cfg, contexts)
     x = weights["embedding.table"][tokens]
     for seen, own in above:
@@ -143,7 +217,7 @@ def logits(codes, weights, cfg, contexts):
     return read_out(x, weights, cfg)
 
 
-def read_out(x, weights, cfg):
+def read_out(x: np.ndarray, weights: dict, cfg: dict) -> np.ndarray:
     """Return the logits of the last states."""
     x = norm(x, weights, "final_norm", cfg["norm_epsilon"])
     return x @ weights["head.output.weight"] + weights["head.output.bias"]

@@ -6,45 +6,27 @@ of the state after attention, move by little, most of them where they are off; w
 taken together, since some of their errors cancel.
 """
 
+from types import ModuleType
 from typing import NamedTuple
 
 import numpy as np
 
-from apformer.proof import network
-from apformer.proof.bounds import (
-    SLACK,
-    Attended,
-    Directions,
-    Normed,
-    along,
-    along_each,
-    attend,
-    contracted,
-    directions,
-    hidden,
-    length,
-    rounded,
-    scale_of,
-    spectral,
-    standard,
-    states,
-    turned,
-)
+from apformer.proof import bounds, network
+from apformer.proof.bounds import SLACK, Attended, Normed, float32, length, rounded, scale_of, spectral
+from apformer.proof.directions import Along, Directions, along, along_each, directions, errors_of
 
 CLOSE = 2.0  # a ratio up to which a bound is looked at more closely
 
 
 class Last(NamedTuple):
-    """What is known of the last layer of some strings."""
+    """The last layer of some strings."""
 
     attended: Attended
+    y: np.ndarray  # (N, D) states after attention
     normed: Normed
     h: np.ndarray  # (N, F) hidden units
     local: np.ndarray  # (N, F) the rounding of their sums
     dh: np.ndarray  # (N, F) how far they err
-    z: np.ndarray  # (N, D) states after the layer
-    summed: np.ndarray  # (N,) length of the rounding of their sums
-    final: Normed
 
 
 class Logits(NamedTuple):
@@ -54,78 +36,109 @@ class Logits(NamedTuple):
     offset: np.ndarray  # (J,) what is added, as a multiple of the divisor of that norm
     scaled: np.ndarray  # (J,) length of what r of that norm is multiplied by
     size: np.ndarray  # (D + 2, J) of the weights of both, of their biases, and what an error of r is multiplied by
+    through: np.ndarray  # (F, J) what the hidden units are multiplied by
 
 
-def differences(right, weights, w):
-    """The Logits of a right character."""
+def differences(right: int, weights: dict, w: dict) -> Logits:
+    """Return the Logits of a right character."""
     head, bias = weights["head.output.weight"], weights["head.output.bias"]
     others, size = np.delete(np.arange(len(bias)), right), np.abs(np.vstack([head, bias]))
     by = head[:, [right]] - head[:, others]
-    offset = weights.get("final_norm.bias", np.zeros(len(head))) @ by + bias[right] - bias[others]
+    offset = np.broadcast_to(bounds.bias_of(weights, "final_norm"), len(head)) @ by + bias[right] - bias[others]
     columns = scale_of(weights, "final_norm")[:, None] * by
     known = directions(columns, "final_norm.scale" in weights, w)
     size = size[:, [right]] + size[:, others]
-    size = np.vstack([size, length(scale_of(weights, "final_norm")[:, None] * size[:-1], 0)])
-    return Logits(known, offset, length(columns, 0), size)
+    size = np.vstack([size, length(scale_of(weights, "final_norm")[:, None] * size[:-1], 0)]).astype(float32)
+    scaled = length(columns, 0).astype(float32)
+    return Logits(known, offset, scaled, size, w["feedforward.contract.weight"] @ known.columns)
 
 
-@np.errstate(over="ignore", invalid="ignore")  # a bound that overflows proves nothing, which is what it should do
-def ratios(strings, right, weights, cfg, contexts):
-    """How many times as large as its bound the margin of each string is: above 1, no float32 computation is wrong.
+@np.errstate(over="ignore", invalid="ignore")  # as in network.each_batch
+def judge(
+    codes: np.ndarray, right: np.ndarray, weights: dict, cfg: dict, contexts: ModuleType
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the logits after each string, and how many times as large as its bound its margin is.
 
-    right: the character that has to follow. A ratio is the least over all other characters; 0 where there is no bound.
+    Where this ratio is above 1, no float32 computation is wrong. It is the least over all other characters than the
+    right one, which has to follow; 0 where there is no bound. Strings with one right character should follow each
+    other.
     """
-    distinct, place_of = np.unique(strings, return_inverse=True)
-    tokens, above = network.layers(distinct, weights, cfg, contexts)
-    x, e = weights["embedding.table"][tokens], np.zeros(len(tokens))
+    tokens, above = network.layers(codes, weights, cfg, contexts)
+    x, e = weights["embedding.table"][tokens], np.zeros(len(tokens), float32)
     for seen, w in above[:-1]:
-        x, e = states(x, e, seen, w, cfg)
-    (seen, w), found = above[-1], np.zeros(len(strings))
-    columns = scale_of(w, "feedforward_norm")[:, None] * w["feedforward.expand.weight"]
-    units = directions(columns, "feedforward_norm.scale" in w, w)
+        x, e = bounds.states(x, e, seen, w, cfg)
+    seen, w = above[-1]
+    heads = network.project(x, w, cfg)
+    below, of = bounds.lower(x, e, heads, w, cfg), bounds.units(w)
+    known = directions(of.columns, "feedforward_norm.scale" in w, w)
     logits = [differences(character, weights, w) for character in range(cfg["vocab_size"])]
-    for at, attended in attend(x, e, seen[place_of], w, cfg):
-        normed, h, local = hidden(attended, w, cfg)
-        divided = np.abs(normed.r @ units.columns) * normed.change[:, None]  # by another divisor
-        dh = (along(attended, units) + divided) / normed.least[:, None]
-        dh = SLACK * (dh + length(columns, 0) * normed.local[:, None] + local)
-        z, summed = contracted(attended, h, dh, w)
-        e_z = SLACK * (attended.e + spectral(w["feedforward.contract.weight"]) * length(turned(h, dh)) + summed)
-        final = standard(z, e_z, weights, "final_norm", cfg["norm_epsilon"])
-        last = Last(attended, normed, h, local, dh, z, summed, final)
+    grows, size_x, epsilon = spectral(w["feedforward.contract.weight"]), length(x).astype(float32), cfg["norm_epsilon"]
+
+    def batch(at: slice) -> tuple[np.ndarray, np.ndarray]:
+        row, own = seen[at], seen[at, 0]
+        found = network.attend(heads, row, x[own], w)
+        attended = bounds.attended(found, heads, below, row, w, size_x[own], e[own])
+        errors = errors_of(attended)
+        h = network.hidden(found.y, w, cfg)
+        z, h = network.contract(h, w) + found.y, h.astype(float32)
+        normed = bounds.standard(found.y, attended.e, w, "feedforward_norm", epsilon)
+        made = bounds.local(normed, of)
+        dh = np.abs(h - of.constant) * normed.change[:, None]  # by another divisor of the norm
+        dh += along(errors, known)
+        dh /= normed.least[:, None]
+        dh += of.length * normed.local[:, None] + made
+        dh *= float32(SLACK)
+        moved = bounds.turned(h, dh)
+        summed = bounds.summed(length(found.y).astype(float32) + attended.e, h, moved, w)
+        e_z = float32(SLACK) * (attended.e + grows * length(moved) + summed)
+        final = bounds.standard(z, e_z, weights, "final_norm", epsilon)
+        last, ratio = Last(attended, found.y, normed, h, made, dh), np.zeros(len(row))
         for character in np.unique(right[at]):
             rows = np.flatnonzero(right[at] == character)
-            found[at.start + rows] = of_character(at_rows(last, rows), logits[character], w)
-    return np.where(np.isnan(found), 0.0, found)
+            rows = slice(None) if len(rows) == len(row) else rows
+            far = of_character(rows, errors, moved, final, summed, logits[character])
+            ratio[rows] = compared(rows, last, z, final, far, logits[character], w)
+        return final.n @ weights["head.output.weight"] + weights["head.output.bias"], ratio
+
+    logits_NV, ratio_N = (np.concatenate(part) for part in zip(*network.each_batch(batch, len(codes)), strict=True))
+    return logits_NV, np.where(np.isnan(ratio_N), 0.0, ratio_N)
 
 
-def at_rows(last, rows):
-    """Last of these rows."""
-    attended, normed, *arrays, final = last
-    picked = (type(part)(*(array[rows] for array in part)) for part in (attended, normed, final))
-    attended, normed, final = picked
-    return Last(attended, normed, *(array[rows] for array in arrays), final)
+def of_character(rows, errors: Along, moved, final: Normed, summed, of: Logits) -> tuple[np.ndarray, np.ndarray]:
+    """Return how far differences of logits err, (rows, J): in all, and by what is made after the hidden units."""
+    errors, final, moved, summed = Along(*(part[rows] for part in errors)), final, moved[rows], summed[rows]
+    final = Normed(*(part[rows] for part in final))
+    size = np.column_stack([final.size, np.ones(len(final.e), float32), final.e]) @ of.size
+    made = rounded(len(of.known.columns) + 5, size) + of.scaled * final.local[:, None]
+    fixed = made * (final.s + final.change)[:, None] + np.abs(of.offset) * final.change[:, None]
+    fixed += summed[:, None] * of.known.length
+    return along(errors, of.known) + moved @ np.abs(of.through).astype(float32) + fixed, fixed
 
 
-def of_character(last, logits, w):
-    """The ratios of strings that all have one right character."""
-    final, columns = last.final, logits.known.columns
-    through = w["feedforward.contract.weight"] @ columns
-    margin = last.z @ columns + logits.offset * final.s[:, None]
-    size = np.column_stack([final.size, np.ones(len(margin)), final.e]) @ logits.size
-    made = rounded(len(columns) + 5, size) + logits.scaled * final.local[:, None]
-    fixed = made * (final.s + final.change)[:, None] + np.abs(logits.offset) * final.change[:, None]
-    fixed += last.summed[:, None] * logits.known.length
-    ratio = margin / (SLACK * (along(last.attended, logits.known) + turned(last.h, last.dh) @ np.abs(through) + fixed))
+def compared(rows, last: Last, z, final: Normed, far, of: Logits, w: dict) -> np.ndarray:
+    """Return the ratios of margins and bounds of rows that all have one right character."""
+    (bound, fixed), columns = far, of.known.columns
+    margin = z[rows] @ columns + of.offset * final.s[rows][:, None]
+    ratio = margin / (SLACK * bound)
     row, other = np.nonzero((margin > 0) & (ratio <= CLOSE))
     if len(row):
-        bound = closely(at_rows(last, row), columns[:, other].T, through[:, other].T, w) + fixed[row, other]
+        picked = np.arange(len(z))[rows][row]
+        bound = closely(at_rows(last, picked), columns[:, other].T, of.through[:, other].T, w) + fixed[row, other]
         ratio[row, other] = np.maximum(ratio[row, other], margin[row, other] / (SLACK * bound))
     return ratio.min(1)
 
 
-def closely(last, columns, through, w):
-    """How far states after the layer err, each along a direction of its own, the errors of units taken together.
+def at_rows(last: Last, rows: np.ndarray) -> Last:
+    """Return Last of these rows."""
+    attended, y, normed, *arrays = last
+    e, mean, rest, *by_key = attended
+    weight, read, by_read = (part[:, rows] for part in by_key)
+    attended = Attended(e[rows], mean[rows], rest[rows], weight, read, by_read)
+    return Last(attended, y[rows], Normed(*(part[rows] for part in normed)), *(part[rows] for part in arrays))
+
+
+def closely(last: Last, columns: np.ndarray, through: np.ndarray, w: dict) -> np.ndarray:
+    """Return how far states after the layer err, each along a direction of its own, the errors of units taken together.
 
     norm(y + dy) is r + J dy up to 3 |dy|^2 / (sqrt(D) s^2), with J = (I - 1 1'/D - r r'/D) / s.
     """
@@ -133,7 +146,7 @@ def closely(last, columns, through, w):
     a, bent = (on * through) @ w["feedforward.expand.weight"].T, 0.0
     back = a = a * scale_of(w, "feedforward_norm")
     if "feedforward_norm.scale" in w:
-        r = normed.r
+        r = (last.y - last.y.mean(1, keepdims=True)) / normed.s[:, None]
         back = (a - a.mean(1, keepdims=True) - r * (a * r).mean(1, keepdims=True)) / normed.s[:, None]
         bent = 3 * np.square(attended.e / normed.least) / columns.shape[1] ** 0.5
     flips = on * last.local + np.maximum(last.dh - np.abs(last.h), 0.0)

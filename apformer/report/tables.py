@@ -76,20 +76,16 @@ def doubt(result: dict) -> str | None:
 
 def certificate(result: dict) -> str:
     """Return a certificate for a terminal."""
-    reach = f"; {result['depends']}" if result["depends"] else ""
     rows = [["", "contexts", "errors", "smallest margin"]]
     for name, part in result["parts"].items():
-        margin = "-" if part["smallest_margin"] is None else f"{part['smallest_margin']:.3g}"
-        rows.append([name, f"{part['contexts']:,}", f"{part['errors']:,}", margin])
+        rows.append([name, f"{part['contexts']:,}", f"{part['errors']:,}", _margin(part["smallest_margin"])])
     wrong = [context for context in result["worst"] if not context["margin"] > 0]
+    depends = f"; {result['depends']}" if result["depends"] else ""
     return "\n".join(
         [
-            f"{'CERTIFIED' if result['certified'] else 'NOT CERTIFIED'}: {result['claim']}",
+            *_verdict(result),
             f"{result['contexts']:,} contexts in {result['seconds']:,} s, {result['errors']:,} errors, smallest margin "
-            f"{result['smallest_margin']:.3g}{reach}",
-            f"logits differ by {result['largest_difference']:.2g} at most between batch shapes and with a cache",
-            f"{result['dtype']}, {result['matmul_precision']} matrix products, "
-            f"{result['device']} ({result['backend']})",
+            f"{_margin(result['smallest_margin'])}{depends}",
             *_witnesses(result),
             "",
             *columns(rows),
@@ -98,13 +94,32 @@ def certificate(result: dict) -> str:
     )
 
 
+def _verdict(result: dict) -> list[str]:
+    """Return what is proven in exact arithmetic and for float32, or what speaks against it."""
+    if result["screened"]:
+        return [result["claim"].replace("screened, and not proven", "SCREENED, NOT PROVEN")]
+    if not result["theorem"]:
+        return [f"NOT PROVEN: {result['claim']}"]
+    ratio = f"the least margin is {result['least_ratio']:.3g} times its bound"
+    if not result["rounding"]:
+        return ["PROVEN in exact arithmetic", f"NOT PROVEN for float32: {result['claim']}"]
+    return [
+        f"PROVEN in exact arithmetic: {result['claim']}",
+        f"PROVEN for any float32 rounding: {ratio}, after each of {result['strings']:,} strings",
+    ]
+
+
+def _margin(margin: float | None) -> str:
+    return "-" if margin is None else f"{margin:.3g}"
+
+
 def _witnesses(result: dict) -> list[str]:
-    """Return a line that names the programs that computed the logits, where they are known."""
-    names = [each["witness"] for each in result.get("witnesses", [])]
-    if len(names) < 2:
-        return [f"computed by {name} alone" for name in names]
-    gaps = [each["largest_gap"] for each in result["witnesses"][1:]]
-    return [f"computed by {names[0]}, and by {'; '.join(names[1:])}: logits at most {max(gaps):.2g} apart"]
+    """Return a line that names the programs that computed the logits."""
+    first, *others = result["witnesses"]
+    return [
+        f"computed by {first['witness']}",
+        *(f"{each['witness']}: logits at most {each['largest_gap']:.2g} apart" for each in others),
+    ]
 
 
 def _counter_example(context: dict) -> str:

@@ -178,9 +178,8 @@ class Task(Protocol):
 NAMES = tuple(name for name in vars(Task) if not name.startswith("_"))
 
 # What else a task may have, by name; a command refuses runs of tasks without it:
-#   certify(model, settings, work) -> result       enumerate every context; work: commands.certify.Work
-#   contexts                                       the module that lists every context for apformer.proof, or a
-#                                                  function of the settings that returns it
+#   contexts                                       the module that lists every context for `apformer certify`, in numpy
+#                                                  alone, or a function of the settings that returns it
 #   predict(model, settings, lines, name, terms) -> [(continuation, how many terms it has)]
 #   neighbours(params, path, words, count) -> str  the words nearest to others, as a table
 #   VOCABULARY                                     the characters of the tokens, for `tasks.strings`
@@ -189,7 +188,7 @@ NAMES = tuple(name for name in vars(Task) if not name.startswith("_"))
 #   missed(settings, train_rows, records of missed.jsonl) -> train_rows, from which `sample` draws from then on
 #   train_step(settings, loss_fn, step) -> step    another train step than `train.make_train_step` makes
 #   adapters(settings) -> {rank, alpha, base}      of the low-rank adapters that were trained; None if none were
-OPTIONAL = ("certify", "contexts", "predict", "neighbours", "generate", "translate", "suites", "missed", "train_step")
+OPTIONAL = ("contexts", "predict", "neighbours", "generate", "translate", "suites", "missed", "train_step")
 OPTIONAL += ("adapters",)
 
 GROUP = "apformer.tasks"

@@ -60,7 +60,7 @@ def whole(params: Any, settings: Settings) -> Any:
     return params
 
 
-def make_optimizer(settings: Settings) -> optax.GradientTransformation:
+def make_optimizer(settings: Settings) -> optax.GradientTransformationExtraArgs:
     """Return the optimizer of `initial_params`."""
     return optimizer.make(settings.optimizer, settings.training.steps)
 

@@ -1,6 +1,6 @@
 """Exact match: what greedy decoding writes after a prompt, and which share of the answers is right in each group."""
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from functools import partial
 
 import jax
@@ -14,7 +14,7 @@ from apformer.report import progress
 TOKENS = 8192  # of a batch; its attention must fit in memory
 
 
-def continue_rows(prompts: list[Iterable[int]], count: int, model: Model) -> np.ndarray:
+def continue_rows(prompts: Sequence[Sequence[int] | np.ndarray], count: int, model: Model) -> np.ndarray:
     """Return the next `count` tokens of each prompt, greedily: (B, count). Prompts share batches, in few shapes."""
     tokens_BN = np.zeros((len(prompts), count), np.int32)
     if not count:

@@ -146,7 +146,9 @@ def _by_length(groups: list[dict]) -> dict:
 
 
 def _wrong(errors: list[dict] | None) -> dict:
-    rows = errors and [[sections.cell(text, code=True) for text in error.values()] for error in errors]
+    rows = None
+    if errors is not None:
+        rows = [[sections.cell(text, code=True) for text in error.values()] for error in errors]
     return sections.listing("Wrong strings", "A few.", ["given", "right", "the model"], rows)
 
 
@@ -209,5 +211,5 @@ def _prompt(batch: Batch, row: int, vocabulary: str) -> str:
     return _text(batch.tokens_BT[row, :first], vocabulary)
 
 
-def _text(tokens_T: jax.Array, vocabulary: str) -> str:
+def _text(tokens_T: np.ndarray, vocabulary: str) -> str:
     return "".join(vocabulary[int(token)] for token in tokens_T)

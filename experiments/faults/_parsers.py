@@ -16,8 +16,10 @@ from faults import _mutate
 from faults import _readers as readers
 
 from apformer import files, model, tasks
+from apformer.analysis.certificate import FORMAT
 from apformer.commands import certify, evaluate, train
 from apformer.formats import gpt2, peft, weights
+from apformer.proof import check
 from apformer.report import trackers
 from apformer.runs import directory, provenance, selection, settings_file
 from apformer.settings import Settings, Training
@@ -66,10 +68,10 @@ def _of_runs(folder):
     sealed = folder / "checkpoints" / "1" / selection.FILE.parent
     sealed.mkdir(parents=True)
     sound = _as(selection.sealed(selection.Facts(1, [0.5], False, {"w": "float32[2]"}, {}, "0" * 64)))
-    state = {"group": 0, "ten": 1, "splits": {"train": {"contexts": 5}}, "worst": []}
-    identity = {"step": 1, "member": 0, "parameters_sha256": "0"}
+    state = check.TALLY | {"slices": 1, "contexts": 5}
+    identity = {"step": 1, "member": 0, "parameters_sha256": "0", "judge": "numpy"}
     partial = {"identity": identity, "state": state, "seconds": 1.5, "sha256": certify._sha256(state)}
-    proof = {"certified": True, "claim": "all", "contexts": 9, "errors": 0, "smallest_margin": 1.0}
+    proof = {"format": FORMAT, "certified": True, "claim": "all", "contexts": 9, "errors": 0, "smallest_margin": 1.0}
     proof |= {"step": 0, "member": 0, "parameters_sha256": "0", "parts": {}}
     judged = (run / "evaluation.json").read_bytes()
     J, L, facts = _mutate.of_json, _mutate.of_lines, selection.FILE.name

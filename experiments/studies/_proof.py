@@ -14,7 +14,8 @@ from apformer_lab.proof import columns
 from apformer_lab.rows import Batch
 
 from apformer import tasks, train
-from apformer.proof import check, network, witness
+from apformer.analysis.certificate import stored
+from apformer.proof import check, network
 from apformer.runs import fit
 from apformer.settings import Settings
 
@@ -55,9 +56,11 @@ def _on_rows(state: train.TrainState, rows: Batch, settings: Settings) -> train.
 def judge(params: Any, settings: Settings) -> tuple[np.ndarray, float]:
     """Return (the strings that are continued wrongly, the smallest margin), by the first line of check.py."""
     cfg = asdict(settings.model)
-    weights = network.complete(witness.stored(params), cfg, columns)
-    codes_N, _, found_NV, margin_N = check.ask(*strings(settings), weights, cfg, columns)
-    return codes_N[~(margin_N > check.SAFE * np.abs(found_NV).max())], float(margin_N.min())
+    weights = network.complete(stored(params), cfg, columns)
+    codes_N, right_N = strings(settings)
+    found_NV = network.logits(codes_N, weights, cfg, columns)
+    margin_N = check.margins(found_NV, right_N)
+    return np.unique(codes_N[~(margin_N > check.SAFE * np.abs(found_NV).max())]), float(margin_N.min())
 
 
 def kinds(codes_N: np.ndarray) -> np.ndarray:

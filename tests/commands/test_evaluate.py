@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from apformer import cli, errors
-from apformer.analysis import rounding
+from apformer.analysis import certificate
 from apformer.commands import certify as certify_
 from apformer.commands import train
 from apformer.machine import process
@@ -20,8 +20,8 @@ from apformer.report import tables
 from apformer.runs import provenance, restore
 from apformer.settings import Settings, Training
 from apformer.tasks.progressions import Options
-from apformer.tasks.progressions import certificate as certify
 from apformer.tasks.progressions.generator import Config
+from apformer.tasks.progressions.proof import contexts
 from tests.helpers import circuit
 from tests.helpers.small_models import circuit_run
 
@@ -41,11 +41,13 @@ def run(original):
     return original
 
 
+TOTAL = contexts.count(vars(DATA), vars(circuit.config(2)))
+
+
 @pytest.fixture
-def alike(monkeypatch):
-    """Logits that do not differ, where the enumeration is what is tested: to measure it is most of the compiling."""
-    monkeypatch.setattr(rounding, "between_ways", lambda *_: 0.0)
-    monkeypatch.setattr(rounding, "context_differences", lambda *_: (0.0, 0.0))
+def slices(monkeypatch):
+    """Several slices of contexts, after each of which a certificate can be stopped."""
+    monkeypatch.setattr(contexts, "SLICE", 600)
 
 
 def call(capsys, *args):
@@ -60,14 +62,15 @@ def test_the_certificate_of_a_run(run, capsys):
     result = json.loads(printed.out)
     assert result == json.loads((run / "certificate.json").read_text())
     assert result["certified"] and result["errors"] == 0 and result["seconds"] >= 0
-    assert result["contexts"] == certify.count(DATA, 8) and result["terms_seen"] == 4
+    assert result["contexts"] == TOTAL and result["theorem"] and result["rounding"]
     assert result["dtype"] == "float32" and result["backend"] == jax.default_backend() and result["step"] == 1
     assert len(result["parameters_sha256"]) == 64 and not (run / certify_.PARTIAL).exists()
     code, printed = call(capsys, run)
-    assert code == 0 and printed.out.startswith("CERTIFIED: greedy decoding continues every progression")
+    assert code == 0 and printed.out.startswith("PROVEN in exact arithmetic: greedy decoding rightly continues every")
+    assert "\nPROVEN for any float32 rounding: the least margin is " in printed.out
 
 
-def test_a_model_that_is_not_certified_has_an_exit_code_of_its_own(tmp_path, capsys, monkeypatch, alike):
+def test_a_model_that_is_not_certified_has_an_exit_code_of_its_own(tmp_path, capsys, monkeypatch):
     original = circuit_run(tmp_path / "right", DATA)
     settings = restore.load_settings(original)
     params = jax.tree.map(np.zeros_like, restore.load_params(original, settings)[0])
@@ -89,10 +92,10 @@ class Gone(io.StringIO):
         raise BrokenPipeError
 
 
-def test_a_stopped_enumeration_goes_on_where_it_was(run, capsys, monkeypatch, alike):
-    monkeypatch.setattr(certify, "BATCH_TOKENS", {"cpu": 600})
-    whole = enumerate_all = certify.enumerate_contexts
-    visited = []
+@pytest.mark.parametrize("judge", ["prove", "screen"])
+def test_a_stopped_enumeration_goes_on_where_it_was(run, capsys, monkeypatch, slices, judge):
+    whole, visited = getattr(certificate, judge), []
+    flags = ["--screen"] if judge == "screen" else []
 
     def interrupted(*args):
         for number, tally in enumerate(whole(*args)):
@@ -101,25 +104,24 @@ def test_a_stopped_enumeration_goes_on_where_it_was(run, capsys, monkeypatch, al
             visited.append(tally)
             yield tally
 
-    monkeypatch.setattr(certify, "enumerate_contexts", interrupted)
-    code, printed = call(capsys, run)
+    monkeypatch.setattr(certificate, judge, interrupted)
+    code, printed = call(capsys, run, *flags)
     assert code == 130 and not (run / "certificate.json").exists()
     kept = json.loads((run / certify_.PARTIAL).read_text())
     assert kept["state"] == json.loads(json.dumps(visited[-1]))
 
-    def watched(groups, apply, tally, batch_tokens):
-        assert tally == kept["state"]
-        yield from enumerate_all(groups, apply, tally, batch_tokens)
+    def watched(*args):
+        assert args[-1] == kept["state"]
+        yield from whole(*args)
 
-    monkeypatch.setattr(certify, "enumerate_contexts", watched)
-    code, printed = call(capsys, run, "--json")
-    assert json.loads(printed.out)["contexts"] == certify.count(DATA, 8)
+    monkeypatch.setattr(certificate, judge, watched)
+    code, printed = call(capsys, run, "--json", *flags)
+    assert code == 0 and json.loads(printed.out)["contexts"] == TOTAL
 
 
 @pytest.mark.parametrize("number", process.STOPS)
-def test_a_stop_signal_keeps_what_was_asked(run, capsys, monkeypatch, alike, number):
-    monkeypatch.setattr(certify, "BATCH_TOKENS", {"cpu": 600})
-    whole = certify.enumerate_contexts
+def test_a_stop_signal_keeps_what_was_asked(run, capsys, monkeypatch, slices, number):
+    whole = certificate.prove
 
     def stopped(*args):
         tallies = whole(*args)
@@ -128,7 +130,7 @@ def test_a_stop_signal_keeps_what_was_asked(run, capsys, monkeypatch, alike, num
         yield next(tallies)
         raise AssertionError("it goes on")
 
-    monkeypatch.setattr(certify, "enumerate_contexts", stopped)
+    monkeypatch.setattr(certificate, "prove", stopped)
     code, printed = call(capsys, run)
     assert code == 128 + number and not (run / "certificate.json").exists()
     assert "contexts: the same command goes on" in printed.err.splitlines()[-1]
@@ -139,46 +141,44 @@ OTHER = json.dumps({"identity": {"parameters_sha256": "other"}, "state": {"group
 
 
 @pytest.mark.parametrize("kept", [OTHER, "{"])
-def test_what_was_kept_of_another_model_or_is_damaged_is_not_gone_on_from(run, capsys, alike, kept):
+def test_what_was_kept_of_another_model_or_is_damaged_is_not_gone_on_from(run, capsys, kept):
     (run / certify_.PARTIAL).write_text(kept)
     _, printed = call(capsys, run, "--json")
     result = json.loads(printed.out)
-    assert result["errors"] == 0 and result["contexts"] == certify.count(DATA, 8)
+    assert result["errors"] == 0 and result["contexts"] == TOTAL
 
 
-def test_other_differences_are_another_enumeration(run, capsys, monkeypatch, alike):
-    whole = certify.enumerate_contexts
+def test_other_differences_are_another_enumeration(run, capsys, monkeypatch, slices):
+    whole = certificate.prove
 
     def stopped(*args):
         yield next(whole(*args))
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(certify, "enumerate_contexts", stopped)
-        patch.setattr(certify, "BATCH_TOKENS", {"cpu": 600})
+        patch.setattr(certificate, "prove", stopped)
         assert call(capsys, run)[0] == 130 and (run / certify_.PARTIAL).exists()
     settings = restore.load_settings(run)
     wider = dataclasses.replace(settings, data=dataclasses.replace(DATA, min_difference=-40))
     result = certify_.certify_run(run, wider)
-    assert result["certified"] and result["contexts"] == certify.count(wider.data, 8)
+    assert result["certified"] and result["contexts"] == contexts.count(vars(wider.data), vars(wider.model))
 
 
-def test_more_than_patience_allows_asks_for_yes(run, capsys, monkeypatch, alike):
+def test_more_than_patience_allows_asks_for_yes(run, capsys, monkeypatch, slices):
     clock = iter(range(0, 10_000_000, 1000))
     monkeypatch.setattr(certify_.time, "monotonic", lambda: next(clock))
-    monkeypatch.setattr(certify, "BATCH_TOKENS", {"cpu": 600})
     code, printed = call(capsys, run)
     assert (
         code == errors.USAGE and "contexts, about" in printed.err and f"`apformer certify {run} --yes`" in printed.err
     )
     code, printed = call(capsys, run, "--yes")
-    assert code == 0 and "CERTIFIED" in printed.out
+    assert code == 0 and "PROVEN" in printed.out
 
 
-def test_training_ends_with_the_certificate_of_a_model_found_exact(run, alike):
+def test_training_ends_with_the_certificate_of_a_model_found_exact(run):
     settings = Settings("progressions", "model", Training(steps=1), circuit.config(2), DATA, Options())
     certificate = lambda exact: train.certificate(run, settings, tables.doubt({"exact_teacher_forced": exact}))  # noqa: E731
-    assert certificate(1.0).startswith("CERTIFIED")
+    assert certificate(1.0).startswith("PROVEN")
     assert "some of these terms are wrong" in certificate(0.5)
     assert "no term can be predicted" in certificate(None)
 

@@ -74,8 +74,6 @@ def refuses(pattern, folder, params, exit_code=CHECKPOINT, architecture=model, c
     [
         ({"peft_type": "IA3"}, 'peft_type is "IA3", and supported is "LORA"'),
         ({"use_dora": True}, "use_dora is true, and supported is false"),
-        ({"modules_to_save": ["wte"]}, "modules_to_save is"),
-        ({"init_lora_weights": "pissa"}, 'init_lora_weights is "pissa"'),
         ({"r": 3}, r"lora_A.weight is F32 \(2, 6\), and adapter_config.json and this model need .* shape \(3, 6\)"),
         ({"rank_pattern": {"(a+)+$": 1}}, "rank_pattern names no matrix by its name"),
         ({"lora_alpha": float("nan")}, "lora_alpha NaN is no positive number"),

@@ -8,19 +8,19 @@ begin with the same numbers, which numpy draws.
 import sys
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from apformer import model, optimizer, train
+from apformer.analysis import certificate
 from apformer.decoding.bind import bind
 from apformer.formats.weights import named
 from apformer.loss import cross_entropy
 from apformer.settings import Settings, Training
 from apformer.tasks import progressions
-from apformer.tasks.progressions import certificate, generator
+from apformer.tasks.progressions import generator
 from apformer.tokenizers import digits
 from tests.helpers import circuit
 
@@ -91,9 +91,10 @@ def certified(dtype, alone):
     cfg, params = circuit.config(1), jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype), circuit.params(1))
     settings = Settings("progressions", "model", Training(), cfg, ASKED, progressions.Options())
     certificate.BATCH_TOKENS["cpu"] = 1 if alone else 4096
-    work = SimpleNamespace(state=None, tell=lambda *_: None, say=print)
-    proof = certificate.certify(bind(model, params, cfg), settings, work)
-    return {"margin": proof["smallest_margin"], "counts": [proof["contexts"], proof["errors"], proof["certified"]]}
+    case = certificate.case(settings, progressions.contexts, params)
+    (tally,) = certificate.screen(case, bind(model, params, cfg))
+    proof = certificate.conclude(case, tally, proof=False)
+    return {"margin": proof["smallest_margin"], "counts": [proof["contexts"], proof["errors"], proof["screened"]]}
 
 
 if __name__ == "__main__":

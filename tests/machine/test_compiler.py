@@ -5,17 +5,12 @@ import os
 import subprocess
 import sys
 from importlib.metadata import version
-from pathlib import Path
 
 import jax.numpy as jnp
 import pytest
 
 from apformer import cli
-from apformer.commands import train
 from apformer.machine import compiler
-from apformer.runs import restore
-from apformer.tasks.progressions.generator import Config
-from tests.helpers.small_models import circuit_run
 
 NAMES = [*compiler.PROGRAMS]
 
@@ -49,14 +44,3 @@ def test_the_doctor_names_them(monkeypatch, capsys):
     assert cli.main(["doctor", "--json"]) == 0 and not json.loads(capsys.readouterr().out)["computes"]
     assert cli.main(["doctor"]) == 0
     assert f"wrongly (test programs: {NAMES[0]}): set {compiler.REMEDY}" in capsys.readouterr().err
-
-
-def test_a_certificate_of_one_witness_says_so(tmp_path, monkeypatch, capsys):
-    run = str(circuit_run(tmp_path / "run", Config(digits=1, max_difference=9)))
-    monkeypatch.setattr(compiler, "wrong", lambda: NAMES)
-    cli.main(["certify", run])
-    assert "computes some sums of products wrongly" in capsys.readouterr().err
-    train.certificate(Path(run), restore.load_settings(Path(run)))  # as training ends
-    assert "computes some sums of products wrongly" in capsys.readouterr().err
-    cli.main(["certify", run, "--check"])
-    assert "computes some sums of products wrongly" not in capsys.readouterr().err

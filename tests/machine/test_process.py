@@ -287,7 +287,7 @@ def test_where_programs_are_kept(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(process.atexit, "register", lambda call: None)
     (tmp_path / "file").touch()
-    before = {name: getattr(jax.config, name) for name in ("jax_compilation_cache_dir",)}
+    before = jax.config.jax_compilation_cache_dir
     try:
         jax.config.update("jax_compilation_cache_dir", None)
         assert process.keep_programs("none") is None
@@ -296,7 +296,7 @@ def test_where_programs_are_kept(tmp_path, monkeypatch, capsys):
         said = capsys.readouterr().err
         assert process.keep_programs("~nobody-at-all/x").startswith(str(tmp_path / "~nobody-at-all" / "x"))
     finally:
-        jax.config.update("jax_compilation_cache_dir", before["jax_compilation_cache_dir"])
+        jax.config.update("jax_compilation_cache_dir", before)
         process._kept.clear()
     assert said.startswith(f"cannot keep compiled programs in {tmp_path}") and said.count("\n") == 1
     assert f"set {process.CACHE} to another folder" in said

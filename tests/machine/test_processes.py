@@ -135,7 +135,7 @@ from apformer.commands import train
 from apformer.machine import devices, process
 
 devices.PATIENCE = 3
-train.main = lambda args: print(devices.most(7))
+train.main = lambda args: devices.most(7)
 process.end(cli.main(["train", *sys.argv[1:]]))
 """
 
@@ -201,6 +201,13 @@ def test_what_jax_refuses_is_a_sentence():
     for lines, fault in zip(said, ("process id", "coordinator_address", "process_id < num_processes"), strict=True):
         assert re.search(f"cannot join others at .*{fault}.*: give --coordinator HOST:PORT", lines)
         assert lines.count("\n") == 1
+
+
+def test_jax_finds_what_slurm_says(monkeypatch):
+    slurm = {"JOB_ID": "77", "STEP_NODELIST": "localhost", "STEP_NUM_TASKS": "1", "NTASKS": "1"}
+    for name, value in (slurm | {"PROCID": "0", "LOCALID": "0"}).items():
+        monkeypatch.setenv(f"SLURM_{name}", value)
+    assert meeting(["--coordinator", "auto"]) == ([0], [""])
 
 
 def test_a_port_that_is_taken_is_named(capsys):

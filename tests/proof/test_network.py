@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from apformer import model
+from apformer.analysis.certificate import stored
 from apformer.model import reach
-from apformer.proof import network, witness
+from apformer.proof import network
 from apformer.tasks.progressions.proof import contexts
 
 LAYERS = model.Config(
@@ -37,7 +38,7 @@ BARE = replace(
 def test_it_computes_what_apply_computes(random_params, small):
     """Strings that begin a row and strings within one; float32 differs from float64 by rounding alone."""
     params, seen = random_params(small), reach(small)
-    weights = witness.stored(params)
+    weights = stored(params)
     cfg = {name: getattr(small, name) for name in small.__dataclass_fields__}
     assert {name: array.shape for name, array in weights.items()} == network.shapes(cfg, contexts)
     tokens_BT = np.random.default_rng(0).integers(0, 11, (40, 14))

@@ -32,6 +32,7 @@ def strings():
     """(codes, right characters)"""
     asked = [contexts.strings(columns, DATA, CFG) for columns in contexts.slices(DATA, CFG)]
     codes, truth = (np.concatenate([part.ravel() for part in parts]) for parts in zip(*asked, strict=True))
+    codes, truth = codes[truth < contexts.START], truth[truth < contexts.START]
     codes, first = np.unique(codes, return_index=True)
     return codes, truth[first]
 
@@ -118,7 +119,7 @@ def test_no_order_of_float32_leaves_the_bounds(cfg, residual, seed):
         return
     computed, exact = arithmetic.logits(single, weights, cfg), network.logits(codes, weights, cfg, contexts)
     rows, right = np.arange(len(codes)), exact.argmax(1)
-    ratios = rounding.ratios(codes, right, weights, cfg, contexts)
+    ratios = rounding.judge(codes, right, weights, cfg, contexts)[1]
     for other in range(11):
         margin = exact[rows, right] - exact[:, other]
         moved = np.abs(computed[rows, right] - computed[:, other] - margin)
@@ -149,8 +150,8 @@ def test_the_last_layer_too_keeps_what_is_below_it_within_its_bounds(monkeypatch
     below = network.block(weights["embedding.table"][tokens], seen_1, w_1, CFG)
     for size in (1e-5, 1e-3, 1e-2):
         with monkeypatch.context() as patched:
-            patched.setattr(rounding, "states", lambda *_, size=size: (below, np.full(len(below), size)))
-            ratios = rounding.ratios(codes, right, weights, CFG, contexts)
+            patched.setattr(bounds, "states", lambda *_, size=size: (below, np.full(len(below), size)))
+            ratios = rounding.judge(codes, right, weights, CFG, contexts)[1]
         for _ in range(20):
             off = rng.standard_normal(below.shape)
             off *= size / bounds.length(off)[:, None]
@@ -166,22 +167,22 @@ def test_a_small_margin_is_not_proven():
     """The same network with far larger logits, and the same margins: what was safe is so no longer."""
     weights, (codes, _) = weights_of(CFG, 7, scale=0.15), strings()
     right = network.logits(codes, weights, CFG, contexts).argmax(1)
-    safe = rounding.ratios(codes, right, weights, CFG, contexts) > 1
+    safe = rounding.judge(codes, right, weights, CFG, contexts)[1] > 1
     near = weights | {"head.output.bias": weights["head.output.bias"] + 2.0**22}  # sums that float32 rounds to halves
-    unsafe = rounding.ratios(codes, right, near, CFG, contexts) > 1
+    unsafe = rounding.judge(codes, right, near, CFG, contexts)[1] > 1
     assert safe.any() and not unsafe.any()
     wrong = (right + 1) % 11
-    assert (rounding.ratios(codes, wrong, weights, CFG, contexts) <= 0).all()
+    assert (rounding.judge(codes, wrong, weights, CFG, contexts)[1] <= 0).all()
 
 
 def test_wider_bounds_prove_less(monkeypatch):
     """With the accuracy of TF32, of eleven bits, little or nothing is proven."""
     weights, (codes, _) = weights_of(BARE, 8, scale=0.2), strings()
     right = network.logits(codes, weights, BARE, contexts).argmax(1)
-    single = rounding.ratios(codes, right, weights, BARE, contexts) > 1
+    single = rounding.judge(codes, right, weights, BARE, contexts)[1] > 1
     monkeypatch.setattr(bounds, "U", 2.0**-11)
     monkeypatch.setattr(bounds, "FUNCTION", 2.0**-8)
-    coarse = rounding.ratios(codes, right, weights, BARE, contexts) > 1
+    coarse = rounding.judge(codes, right, weights, BARE, contexts)[1] > 1
     assert single.mean() > 0.9 and (coarse <= single).all() and coarse.sum() < single.sum()
 
 
@@ -195,5 +196,5 @@ def test_what_may_overflow_is_not_proven():
     }
     large |= {name: weights[name] for name in weights if name.startswith("head")}
     assert (network.logits(codes, large, CFG, contexts).argmax(1) == right).mean() > 0.9
-    assert (rounding.ratios(codes, right, weights, CFG, contexts) > 1).any()
-    assert not (rounding.ratios(codes, right, large, CFG, contexts) > 1).any()
+    assert (rounding.judge(codes, right, weights, CFG, contexts)[1] > 1).any()
+    assert not (rounding.judge(codes, right, large, CFG, contexts)[1] > 1).any()

@@ -19,7 +19,7 @@ from apformer import cli, errors, files, model, recurrent, seq2seq
 from apformer.commands import report as page
 from apformer.commands import train
 from apformer.formats import weights as weights_
-from apformer.report import sections, template, twin
+from apformer.report import sections, template
 from apformer.runs import restore
 from apformer.tasks.progressions import generator, page_data, recipes
 
@@ -145,7 +145,7 @@ def test_versions_that_nobody_can_read_refuse_nothing(versions, tmp_path):
 
 
 def test_a_model_that_the_page_cannot_run_is_left_out_and_the_rest_is_shown(copy, monkeypatch):
-    monkeypatch.setitem(twin.KNOWN, "position", ("learned",))
+    monkeypatch.setitem(template.KNOWN, "position", ("learned",))
     data, weights = report(copy)
     assert data["missing"]["weights"] == "This page cannot run a model with position relative." and not len(weights)
     assert len(data["ablation"]) > 1 and data["right"]["blocks"] and data["embedding"]
@@ -153,13 +153,15 @@ def test_a_model_that_the_page_cannot_run_is_left_out_and_the_rest_is_shown(copy
 
 def test_the_page_runs_or_refuses_every_kind_of_model_that_there_is():
     for name, module in (("model", model), ("seq2seq", seq2seq), ("recurrent", recurrent)):
-        assert twin.refusal(name, module.Config()) is None
+        assert template.refusal(name, module.Config()) is None
         for field in dataclasses.fields(module.Config):
             choices = get_args(field.type)
-            for choice in set(choices) - {*twin.KNOWN.get(field.name, choices)}:
+            for choice in set(choices) - {*template.KNOWN.get(field.name, choices)}:
                 refused = f"This page cannot run a model with {field.name} {choice}."
-                assert twin.refusal(name, SimpleNamespace(**vars(module.Config()) | {field.name: choice})) == refused
-    assert twin.refusal("mamba", model.Config()) == "This page cannot run a model of the architecture mamba."
+                assert (
+                    template.refusal(name, SimpleNamespace(**vars(module.Config()) | {field.name: choice})) == refused
+                )
+    assert template.refusal("mamba", model.Config()) == "This page cannot run a model of the architecture mamba."
 
 
 def test_the_loss_of_a_training_file_has_no_floor(run):

@@ -6,7 +6,7 @@ import shutil
 import pytest
 
 from apformer.commands import report as page
-from apformer.report import twin
+from apformer.report import template
 from apformer.runs import restore
 from tests.report.test_page import read
 
@@ -87,7 +87,7 @@ def test_a_recurrent_network_and_a_population_are_played_with(browse, made_run):
 
 def test_a_page_that_cannot_run_its_model_says_so_and_shows_the_rest(browse, made_run, tmp_path, monkeypatch):
     run = shutil.copytree(made_run("progressions"), tmp_path / "run")
-    monkeypatch.setattr(twin, "RUNS", ["recurrent"])
+    monkeypatch.setattr(template, "RUNS", ["recurrent"])
     page.write(run, restore.load_settings(run), None)
     content = (run / "report.html").read_text("utf-8")
     (run / "report.html").write_text(content.replace('"architecture":"model"', '"architecture":"other"'), "utf-8")

@@ -16,7 +16,7 @@ import pytest
 from apformer import model, recurrent, seq2seq
 from apformer.analysis import ablate
 from apformer.formats import weights
-from apformer.report import template, twin
+from apformer.report import template
 from apformer.tasks.progressions import generator, recipes
 from tests.helpers.small_models import draw_tokens, small
 
@@ -103,12 +103,12 @@ def test_logits_of_every_kind_of_model(drawn):
 
 def test_every_choice_and_every_field_is_among_these_models_or_refused():
     """A new field of a Config that the page does not read has no second value here."""
-    for name, known in twin.KNOWN.items():
+    for name, known in template.KNOWN.items():
         assert {getattr(cfg, name) for cfg in CONFIGS if hasattr(cfg, name)} == set(known), name
     varied = {field.name for field in fields(model.Config) if len({getattr(cfg, field.name) for cfg in DECODERS}) > 1}
-    refused = {name for name, known in twin.KNOWN.items() if len(known) == 1}
+    refused = {name for name, known in template.KNOWN.items() if len(known) == 1}
     assert varied | refused | UNREAD == {field.name for field in fields(model.Config)}
-    assert all(twin.refusal("model", cfg) is None for cfg in DECODERS)
+    assert all(template.refusal("model", cfg) is None for cfg in DECODERS)
 
 
 def test_what_is_shown_of_the_inside_is_what_the_model_captures(drawn):

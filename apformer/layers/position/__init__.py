@@ -12,11 +12,14 @@ param(name, initializer, shape) makes a parameter, which does not decay. A key i
 """
 
 import pkgutil
+from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
 from flax import linen as nn
 from jax import Array
+
+Param = Callable[..., Array]
 
 
 def names() -> tuple[str, ...]:

@@ -90,7 +90,8 @@ def outcomes(
         right_BN = (forced_BNC == truth_BNC).all(-1)
         right["teacher_forced"][row_B, : right_BN.shape[1]] = right_BN
         for b, n in _spread(np.argwhere(~right_BN & counts_BN[row_B, : right_BN.shape[1]])):
-            text = render(*(int(column_B[row_B[b]]) for column_B in rows), digits)
+            first, difference, count = (int(column_B[row_B[b]]) for column_B in rows)
+            text = render(first, difference, count, digits)
             expected, predicted = decode(truth_BNC[b, n]), decode(forced_BNC[b, n])
             errors.append({"row": text, "term": int(n) + 3, "expected": expected, "predicted": predicted})
         progress(int(done_B.sum()), total)
@@ -234,7 +235,7 @@ def carries(before: np.ndarray, difference: np.ndarray, digits: int) -> np.ndarr
     """
 
     def digit_sum(number: np.ndarray) -> np.ndarray:
-        return sum(number // 10**place % 10 for place in range(digits))
+        return np.sum([number // 10**place % 10 for place in range(digits)], axis=0)
 
     smaller, size = np.minimum(before, before + difference), abs(difference)
     return (digit_sum(smaller) + digit_sum(size) - digit_sum(smaller + size)) // 9

@@ -10,19 +10,19 @@ All but the second are cut to the length of training. A suite is None where the 
 rows.
 """
 
-from dataclasses import replace
-from types import SimpleNamespace
+from dataclasses import asdict, replace
 from typing import NamedTuple
 
 import jax
 import numpy as np
 
+from apformer.analysis import certificate as certification
 from apformer.decoding.bind import bind_run
 from apformer.errors import UserError
 from apformer.settings import Settings, architecture_of
 from apformer.tasks import hard_rows
-from apformer.tasks.progressions import certificate as certification
 from apformer.tasks.progressions import evaluation, generator, training
+from apformer.tasks.progressions.proof import contexts
 
 MOST_CONTEXTS = 2_000_000  # that are enumerated
 SEQUENCES = 512  # of a suite, where --test_sequences does not say
@@ -108,12 +108,11 @@ def measure(suite: Suite, params: dict, settings: Settings) -> dict | None:
 
 def can_enumerate(settings: Settings) -> bool:
     """Return whether the contexts of a model are finitely many, and few enough to ask them all."""
-    tokens = architecture_of(settings).reach(settings.model)
-    return tokens is not None and 0 < certification.count(settings.data, tokens) <= MOST_CONTEXTS
+    data, cfg = asdict(settings.data), asdict(settings.model)
+    return contexts.reach(cfg) is not None and 0 < contexts.count(data, cfg) <= MOST_CONTEXTS
 
 
 def certificate(params: dict, settings: Settings) -> dict:
     """Return {"certified", "contexts", "errors", "smallest_margin"} of all contexts, where `can_enumerate`."""
-    model = bind_run(settings, params)
-    result = certification.certify(model, settings, SimpleNamespace(state=None, tell=lambda *_: None))
+    result = certification.certificate(certification.case(settings, contexts, params), bind_run(settings, params))
     return {name: result[name] for name in ("certified", "contexts", "errors", "smallest_margin")}

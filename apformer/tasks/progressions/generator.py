@@ -22,11 +22,11 @@ import numpy as np
 from apformer.errors import USAGE, UserError
 from apformer.flags import require
 from apformer.tasks.batch import Batch
+from apformer.tasks.progressions.proof.contexts import UNSPLIT_BELOW, split_of
 from apformer.tokenizers.digits import VOCABULARY
 
 Array = Any  # numpy or JAX integers
 SPLITS = ("train", "validation", "test")
-UNSPLIT_BELOW = 10  # a difference has as many lines as its size; these have too few to share out, and are train
 
 
 @dataclass(frozen=True)
@@ -50,9 +50,9 @@ class Config:
 class Progressions(NamedTuple):
     """Rows of a generator, as JAX or numpy arrays."""
 
-    first_B: jax.Array  # int32, as are the other two
-    difference_B: jax.Array
-    terms_B: jax.Array
+    first_B: Array  # int32, as are the other two
+    difference_B: Array
+    terms_B: Array
 
 
 def check(cfg: Config) -> None:
@@ -91,26 +91,6 @@ def most_terms(cfg: Config) -> int:
     """Return the terms of the longest progression that the generator draws."""
     closest_to_zero = min(max(0, cfg.min_difference), cfg.max_difference)
     return int(longest(np.array([closest_to_zero]), cfg)[0])
-
-
-def split_of(difference, first):
-    """Split of the line through each (difference, first): 0 train, 1 validation, 2 test, about 80 : 10 : 10.
-
-    Both are numpy or JAX integer arrays of one shape (not scalars), first is not negative; returns int32 of that shape.
-    """
-    xp = difference.__array_namespace__()
-    size = abs(difference)
-    line = first % xp.maximum(size, 1)
-    hashed = _mix(_mix(size.astype(np.uint32)) + line.astype(np.uint32)) % 10
-    held_out = xp.where(hashed == 8, 1, xp.where(hashed == 9, 2, 0))
-    return xp.where(size < UNSPLIT_BELOW, 0, held_out).astype(np.int32)
-
-
-def _mix(bits):
-    """The finalizer of MurmurHash3 (Appleby, 2008): every bit of a uint32 moves about half of the bits."""
-    bits = (bits ^ (bits >> 16)) * np.uint32(0x85EBCA6B)
-    bits = (bits ^ (bits >> 13)) * np.uint32(0xC2B2AE35)
-    return bits ^ (bits >> 16)
 
 
 @lru_cache

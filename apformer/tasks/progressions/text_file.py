@@ -90,7 +90,7 @@ def write(path: str | Path, progressions: Progressions, digits: int) -> None:
 def to_text(progressions: Progressions, digits: int) -> str:
     """Return progressions as text, a line each."""
     rows = zip(*(np.asarray(a).tolist() for a in progressions), strict=True)
-    return "".join(render(*row, digits) + "\n" for row in rows)
+    return "".join(f"{render(first, difference, terms, digits)}\n" for first, difference, terms in rows)
 
 
 def _fault(line: str, digits: int) -> str:

@@ -222,7 +222,7 @@ def make_loss(settings: Settings) -> Loss:
         prefix_logits_BTV = predict(step.prefixes.tokens_BT[:, :-1], key=prefix_key)
         if settings.options.prefix_loss == "plain":
             prefix_nats = cross_entropy(prefix_logits_BTV, step.prefixes)
-            weight, prefix_weight = (batch.weights_BT[:, 1:].sum() for batch in step._replace(rows=rows))
+            weight, prefix_weight = (batch.weights_BT[:, 1:].sum() for batch in (rows, step.prefixes))
             return (nats * weight + prefix_nats * prefix_weight) / (weight + prefix_weight), metrics
         prefix_logits_BTV = first_two_terms.without_unseen_digits(prefix_logits_BTV, step.prefixes.tokens_BT, cfg)
         prefix_nats = cross_entropy(prefix_logits_BTV, step.prefixes)

@@ -64,8 +64,8 @@ def trained_alone(rule: optax.GradientTransformationExtraArgs) -> optax.Gradient
     def init(params: Any) -> Any:
         return rule.init(params["adapters"])
 
-    def update(gradients: Any, state: Any, params: Any, **extra: Any) -> tuple[Any, Any]:
-        updates, state = rule.update(gradients["adapters"], state, params["adapters"], **extra)
-        return {"base": jax.tree.map(jnp.zeros_like, params["base"]), "adapters": updates}, state
+    def update(updates: Any, state: Any, params: Any = None, **extra: Any) -> tuple[Any, Any]:
+        factors, state = rule.update(updates["adapters"], state, params["adapters"], **extra)
+        return {"base": jax.tree.map(jnp.zeros_like, params["base"]), "adapters": factors}, state
 
     return optax.GradientTransformationExtraArgs(init, update)

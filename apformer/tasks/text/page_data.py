@@ -12,6 +12,7 @@ from apformer.settings import Settings
 from apformer.tasks.text import training
 from apformer.tasks.text.evaluation import by_position
 from apformer.tokenizers import merges, pretrained
+from apformer.tokenizers.text import BytePairs
 
 EVALUATION = {"nats_by_position", "nats_per_token", "perplexity", "bits_per_character"}
 LETTERS = 40  # of a prompt that the page offers, at most
@@ -22,13 +23,11 @@ def page(settings: Settings, rows: dict, params: Any, evaluation: dict | None, p
     """Return what the page shows, see `report.sections`."""
     cfg, missing = settings.data, {}
     words = pretrained.load(path / "tokenizer.json")
-    characters = words.by_characters
+    does = f"writes text like {os.path.basename(os.path.abspath(cfg.text))}"
     prompt = sections.text("Type some text for the model to go on from.")
     shown = {
         "vocabulary": merges.texts(words),
-        "task": sections.task(
-            f"writes text like {os.path.basename(os.path.abspath(cfg.text))}", prompt, line=LINE if characters else None
-        ),
+        "task": sections.task(does, prompt, line=None if isinstance(words, BytePairs) else LINE),
         "facts": _facts(evaluation) if evaluation else [],
         "right": {
             "title": "Where it is good",
@@ -38,7 +37,7 @@ def page(settings: Settings, rows: dict, params: Any, evaluation: dict | None, p
         "wrong": None,
         "missing": missing,
     }
-    if not characters:
+    if isinstance(words, BytePairs):
         shown["byte_pairs"] = sections.attempt(missing, "byte_pairs", lambda: merges.of(words))
     return shown if params is None else shown | _ask(settings, rows, params, shown["vocabulary"])
 

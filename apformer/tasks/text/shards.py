@@ -163,7 +163,7 @@ class Writer:
     def __init__(self, folder: str | Path, tokenizer: Characters | BytePairs, shard_tokens: int = SHARD_TOKENS):
         self.folder, self.tokenizer, self.most, self.written = Path(folder), tokenizer, shard_tokens, []
         self.name = "uint16" if tokenizer.vocab_size <= 2**16 else "uint32"
-        self.digest = None
+        self.digest = hashlib.sha256()
 
     def add(self, tokens_N: np.ndarray) -> None:
         """Append tokens to the training part."""

@@ -83,7 +83,8 @@ def read_rows(settings: Settings) -> dict:
             tokens.append(tokenizer.encode(part, allowed_special="all" if cfg.special_tokens else ()).astype(kind))
         except UserError as error:
             raise UserError(f"the {name} part of {cfg.text}: {error}", error.exit_code) from None
-    return _rows(cfg, *tokens, len(parts[1]), tokenizer)
+    train_N, validation_N = tokens
+    return _rows(cfg, train_N, validation_N, len(parts[1]), tokenizer)
 
 
 def _prepared_rows(cfg: corpus.Config) -> dict:
@@ -230,7 +231,7 @@ def adapters(settings: Settings) -> dict | None:
     return {"rank": options.lora_rank, "alpha": options.lora_alpha, "base": options.init_from}
 
 
-def make_optimizer(settings: Settings) -> optax.GradientTransformation:
+def make_optimizer(settings: Settings) -> optax.GradientTransformationExtraArgs:
     """Return the optimizer of `initial_params`."""
     rule = defaults.make_optimizer(settings)
     return lora.trained_alone(rule) if settings.options.lora_rank else rule

@@ -4,10 +4,9 @@
 each side}.
 """
 
-from apformer.tasks.defaults import feed, initial_params, make_optimizer, whole
-from apformer.tasks.translation.corpus import Config
+from apformer.tasks.defaults import feed, floor, initial_params, make_optimizer, whole
+from apformer.tasks.translation.corpus import Config, Options
 from apformer.tasks.translation.evaluation import evaluate
-from apformer.tasks.translation.options import Options
 from apformer.tasks.translation.page_data import EVALUATION, page
 from apformer.tasks.translation.recipes import RECIPES
 from apformer.tasks.translation.search import search as translate
@@ -17,7 +16,6 @@ from apformer.tasks.translation.training import (
     describe,
     example,
     files,
-    floor,
     init_from,
     kept,
     load,

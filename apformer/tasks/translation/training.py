@@ -95,10 +95,6 @@ def train_rows(rows: dict[str, Any]) -> tuple[Padded, ...]:
     return jax.device_put(rows["train"])
 
 
-def floor(settings: Settings, rows: dict[str, Any]) -> None:
-    """Return None: the least loss is not known, as a sentence has many right translations."""
-
-
 def describe(settings: Settings, rows: dict[str, Any]) -> dict[str, Any]:
     """Return counts and hashes of the data for config.json, by which a resumed run knows the data again."""
     cfg, lines = settings.data, rows["lines"]
@@ -111,15 +107,10 @@ def describe(settings: Settings, rows: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def encode(
-    tokenizers: tuple[BytePairs, BytePairs], lines: corpus.Lines, cfg: corpus.Config
-) -> tuple[list[np.ndarray], list[np.ndarray]]:
+def encode(tokenizers: tuple[BytePairs, BytePairs], lines: corpus.Lines, cfg: corpus.Config) -> tuple[list, ...]:
     """Return (sources, targets), each as `encode_side` gives it."""
-    source, target = (
-        encode_side(tokenizer, side, name, cfg)
-        for tokenizer, side, name in zip(tokenizers, lines[:2], lines.names, strict=True)
-    )
-    return source, target
+    sides = zip(tokenizers, lines[:2], lines.names, strict=True)
+    return tuple(encode_side(tokenizer, side, name, cfg) for tokenizer, side, name in sides)
 
 
 def encode_side(

@@ -98,7 +98,8 @@ def _progressions(digits: int) -> list[list[str]]:
     """Return the characters of progressions, which are the same for every seed of training."""
     cfg = progressions.exact(digits).data
     columns = (np.asarray(column).tolist() for column in generator.draw(jax.random.key(0), cfg, cfg.sequences))
-    return [list(generator.render(*row, digits).replace(" ", "␣")) for row in zip(*columns, strict=True)]
+    rows = (generator.render(a, d, n, digits) for a, d, n in zip(*columns, strict=True))
+    return [list(row.replace(" ", "␣")) for row in rows]
 
 
 def source(cfg: Config) -> str:

@@ -75,7 +75,6 @@ def ask(tokens_BT: np.ndarray, form: Format, width: int, model: Any) -> tuple[np
     # where asked terms begin, each with the space before it
     ends = np.append(np.arange(given, T - width, width + 1), T)
     right_MBN = np.zeros((len(MODES), B, len(ends) - 1), bool)
-    text = lambda tokens: "".join(form.characters[token] for token in tokens)  # noqa: E731
     for fresh_B, row_B, _ in buckets.batches(np.full(B, T), TOKENS):
         said_MBT = np.stack(jax.device_get(_predicted(tokens_BT[row_B], given, model)))[:, : len(fresh_B)]
         truth_BT = tokens_BT[fresh_B]
@@ -84,7 +83,7 @@ def ask(tokens_BT: np.ndarray, form: Format, width: int, model: Any) -> tuple[np
         for b, n in np.argwhere(~right_MBN[1, fresh_B])[: SHOWN - len(errors)]:
             start, end = ends[n], ends[n + 1]
             texts = truth_BT[b, :start], truth_BT[b, start:end], said_MBT[1, b, start - given : end - given]
-            errors.append(dict(zip(("given", "expected", "predicted"), map(text, texts), strict=True)))
+            errors.append(dict(zip(("given", "expected", "predicted"), map(form.text, texts), strict=True)))
     return right_MBN, errors
 
 

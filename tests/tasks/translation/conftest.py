@@ -11,14 +11,14 @@ PAIRS = {
     "b.de": ["ein Vogel fliegt.", "zwei Katzen sitzen."] * 40,
 }
 SHAPE = "--d_model 16 --n_heads 2 --n_encoder_layers 1 --n_decoder_layers 1 --d_ff 16 --byte_pairs 270".split()
-FEW = "--steps 6 --log_every 2 --save_every 2 --batch_size 4 --longest 40 --widths 40 --warmup_steps 2".split()
+FEW = "--steps 6 --log_every 2 --save_every 2 --batch_size 4 --longest 40 --widths 40 --warmup_steps 2 --rule adamw"
 
 
 def train(name, run, *flags):
     """Train a translator on the pairs of a name, which also choose and score it; return the exit code."""
     files = ["--source", f"{name}.en", "--target", f"{name}.de"]
     sets = ["--validation", f"{name}.en", f"{name}.de", "--test", f"{name}.en", f"{name}.de"]
-    return cli.main(["train", "--recipe", "translate", *files, *sets, *FEW, *flags, "--run_dir", str(run)])
+    return cli.main(["train", "--recipe", "translate", *files, *sets, *FEW.split(), *flags, "--run_dir", str(run)])
 
 
 @pytest.fixture(scope="session")

@@ -208,15 +208,13 @@ def test_sentences_end_and_long_ones_are_refused_or_cut(tokenizer, capsys):
     assert capsys.readouterr().err == "file: 1 of 2 sentences are cut to 6 tokens; the first is sentence 2\n"
 
 
-def test_the_decoder_reads_what_it_has_said(tokenizer):
-    """Nothing of a target is seen before it is to be said: the first logits are the same for all targets."""
+def test_the_decoder_reads_what_it_has_said():
+    """Nothing of a target is seen before it is to be said: logits are the same as long as the targets before are."""
     cfg = seq2seq.Config(9, 9, d_model=8, n_heads=2, n_encoder_layers=1, n_decoder_layers=1, d_ff=8)
     params = jax.jit(seq2seq.init, static_argnums=1)(jax.random.key(0), cfg)
-    source, lengths = jnp.array([[3, 4, 8]] * 2), jnp.array([3, 3])
-    part = padded.Padded(source, lengths, jnp.array([[1, 2, 8], [5, 8, 0]]), jnp.array([3, 2]))
+    target = jnp.array([[1, 2, 8], [1, 8, 0]])
+    part = padded.Padded(jnp.array([[3, 4, 8]] * 2), jnp.array([3, 3]), target, jnp.array([3, 2]))
     logits_BTV, weights_BT = jax.jit(training.predict, static_argnums=2)(params, part, cfg)
     np.testing.assert_array_equal(weights_BT, [[1, 1, 1], [1, 1, 0]])
-    np.testing.assert_array_equal(logits_BTV[0, 0], logits_BTV[1, 0])
-    inputs = jnp.array([[8, 1, 2], [8, 5, 8]])
-    expected_BTV = jax.jit(seq2seq.apply, static_argnums=3)(params, source, inputs, cfg)
-    np.testing.assert_allclose(logits_BTV[0], expected_BTV[0], atol=1e-6)
+    np.testing.assert_array_equal(logits_BTV[0, :2], logits_BTV[1, :2])
+    assert (logits_BTV[0, 2] != logits_BTV[1, 2]).any() and (logits_BTV[0, 0] != logits_BTV[0, 1]).any()

@@ -260,7 +260,7 @@ def test_a_translation_is_one_line(run, trained, capsys, monkeypatch):
         ("translate RUN --file nowhere.txt", "nowhere.txt cannot be read", errors.DATA),
         (f"translate RUN {'9' * 400}", "more than 128: translate shorter sentences", errors.DATA),
         ("predict RUN 007", f" and `apformer predict` takes runs of {able('predict')}: name one, or", errors.USAGE),
-        ("certify RUN", f" and `apformer certify` takes runs of {able('certify')}: name one, or", errors.USAGE),
+        ("certify RUN", f" and `apformer certify` takes runs of {able('contexts')}: name one, or", errors.USAGE),
         ("export RUN --to stablehlo", "reads two texts: give --to safetensors", errors.USAGE),
     ],
 )

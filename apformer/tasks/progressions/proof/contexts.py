@@ -1,99 +1,173 @@
-"""Every context of the progressions, each as the string of tokens that a prediction depends on.
+"""Every context of the progressions, listed in numpy alone, and the strings of tokens that a prediction depends on.
 
 Terms have D digits, and their differences lie in a range. A layer with a window of W tokens reads a token and the W - 1
-before it, so L layers read r = L (W - 1) tokens back. What is predicted after a token is a function of that token and
-of the r before it, or of fewer near the beginning of a row. These strings are finitely many, and a term that is rightly
-continued is the context of the next: without an error among them, progressions of any length are continued rightly.
+before it, so L layers read r = L (W - 1) tokens back, wherever they stand. R terms hold all that is read when the
+first character after the k-th term is asked for, the space:
+
+    R = 1 + ceil((r - (D - 1)) / (D + 1))
+
+So what a model predicts after k terms depends on the last min(k, R) of them: these contexts are finitely many, and rows
+of R + 1 terms hold them all. A term that is rightly continued is part of the next context: without an error among them,
+progressions of any length are continued rightly. Near the beginning of a row, START stands for each missing token.
+
+A model without such a reach is asked every whole progression of the generator, and the claim ends there.
 """
+
+from collections.abc import Iterator
 
 import numpy as np
 
-SPACE, START = 10, 11  # tokens: ten digits and the space; START stands for all that is before a row
-SLICE = 2**16  # contexts that are asked at once, about: memory grows with it
+SPACE, START = 10, 11  # tokens: ten digits and the space; START stands for all that is before or after a row
+SLICE = 2**17  # contexts that are asked at once, about: memory grows with it
+SPLITS = ("trained lines", "untrained lines")
+UNSPLIT_BELOW = 10  # a difference has as many lines as its size; these have too few to share out, and are train
 
 
-def claim(data):
-    """What is proven if every context is continued rightly."""
-    low, high = data["min_difference"], data["max_difference"]
-    return f"every progression of {data['digits']}-digit terms, differences {low} to {high}, of any length"
+def claim(data: dict, cfg: dict) -> str:
+    """Return what is proven if every context is continued rightly."""
+    extent = "any length" if reach(cfg) is not None else f"up to {most_terms(data, cfg)} terms"
+    differences = f"a difference from {data['min_difference']} to {data['max_difference']}"
+    progression = f"every progression of {data['digits']}-digit terms with {differences}, of {extent}"
+    return f"{progression}, once its first two terms are given"
 
 
-def fault(data, cfg):
-    """Return why these contexts are not those of a model, in words; None if they are."""
-    if cfg["position"] != "relative" or not cfg["window"]:
-        return f"position is {cfg['position']}, window {cfg['window']}: relative with a window alone is proven"
+def depends(data: dict, cfg: dict) -> str:
+    """Return on what a prediction depends, in words."""
+    back = reach(cfg)
+    terms = f"the last {most_terms(data, cfg) - 1} terms ({back} tokens back)"
+    return "" if back is None else f"a prediction depends on {terms}"
+
+
+def fault(data: dict, cfg: dict) -> str | None:
+    """Return why apformer.proof does not compute a model after these strings, in words; None if it does."""
+    if cfg.get("position") != "relative" or not cfg["window"]:
+        given = f"position is {cfg.get('position')}, window {cfg.get('window')}"
+        return f"{given}: relative with a window alone is computed"
     if cfg["vocab_size"] != START:
-        return f"vocab_size is {cfg['vocab_size']}, and {START} alone is proven"
+        return f"vocab_size is {cfg['vocab_size']}, and {START} alone is computed"
     if reach(cfg) >= 16:
         return "a prediction depends on more than 16 tokens"
+    return None
 
 
-def bias(cfg):
+def reach(cfg: dict) -> int | None:
+    """Return how many tokens before the newest a prediction depends on, by offsets alone; None without such a bound."""
+    by_offsets = cfg.get("window") and cfg.get("position") in ("relative", "alibi", "none")
+    return cfg["n_layers"] * (cfg["window"] - 1) if by_offsets else None
+
+
+def most_terms(data: dict, cfg: dict) -> int:
+    """Return the terms of the longest rows that must be asked: R + 1, or those of the longest progression."""
+    D, back = data["digits"], reach(cfg)
+    if back is not None:
+        return max(2, 1 - (D - 1 - back) // (D + 1)) + 1
+    least = min(max(0, data["min_difference"]), data["max_difference"])
+    return data["max_terms"] if least == 0 else min(data["max_terms"], 1 + (10**D - 1) // abs(least))
+
+
+def count(data: dict, cfg: dict) -> int:
+    """Return how many contexts there are: (10^D - (n - 1) |d|) rows of difference d have n terms or more."""
+    size = np.abs(np.arange(data["min_difference"], data["max_difference"] + 1))
+    return sum(int(np.maximum(0, 10 ** data["digits"] - n * size).sum()) for n in range(2, most_terms(data, cfg)))
+
+
+def bias(cfg: dict) -> str:
     """Return the name of the weights that are added to scores, of a head and each place that it reads."""
     return "attention.relative.table"
 
 
-def reads(cfg, layer):
+def reads(cfg: dict, layer: int) -> np.ndarray:
     """Return the places in a string of what a layer, counted from 1, reads: (keys, tokens of their own strings)."""
     below = (layer - 1) * (cfg["window"] - 1) + 1
     return np.arange(cfg["window"])[:, None] + np.arange(below)
 
 
-def slices(data, cfg, weights=None):
-    """Yield all contexts, about SLICE at a time: (first term, difference, terms given), a column each."""
-    held = []
-    for difference in range(data["min_difference"], data["max_difference"] + 1):
-        held += [columns for columns in contexts(data["digits"], reach(cfg), difference) if columns.size]
-        if held and (sum(map(np.size, held)) >= 3 * SLICE or difference == data["max_difference"]):
+def slices(data: dict, cfg: dict, weights: dict | None = None) -> Iterator[np.ndarray]:
+    """Yield all rows, about SLICE contexts at a time: (first term, difference, terms), a column each.
+
+    A slice holds rows of like length. Rows that could go on are cut to the most terms that must be asked.
+    """
+    top, most, ends = 10 ** data["digits"] - 1, most_terms(data, cfg), [2]
+    while ends[-1] < most:  # rows of 3 and 4 terms, of 5 and 6, to 8, 12, 16, 24, 32 ...
+        ends.append(most if most <= 4 else min(most, ends[-1] + 2 ** max(1, ends[-1].bit_length() - 2)))
+    for least, end in zip(ends, ends[1:], strict=False):
+        held, size = [], 0
+        for difference in range(data["min_difference"], data["max_difference"] + 1):
+            span = least * difference  # of a row with one term more than `least`
+            first = np.arange(max(0, -span), top + 1 - max(0, span))
+            room = first if difference < 0 else top - first
+            terms = np.minimum(most, 1 + room // abs(difference)) if difference else np.full_like(first, most)
+            first, terms = first[terms <= end], terms[terms <= end]
+            held.append(np.stack([first, np.full_like(first, difference), terms]))
+            size += int((terms - 2).sum())
+            if size >= SLICE:
+                yield np.concatenate(held, axis=1)
+                held, size = [], 0
+        if size:
             yield np.concatenate(held, axis=1)
-            held = []
 
 
-def reach(cfg):
-    """How many tokens before the newest a prediction depends on."""
-    return cfg["n_layers"] * (cfg["window"] - 1)
+def texts(columns: np.ndarray, data: dict) -> np.ndarray:
+    """Return the tokens of rows, of which all after the second term are asked, with START beyond their ends: (N, T)."""
+    (first, difference, terms), D = columns, data["digits"]
+    most = int(terms.max())
+    value = first[:, None] + difference[:, None] * np.arange(most)
+    tokens = np.full((len(first), most, D + 1), SPACE, np.int8)
+    tokens[:, :, :D] = value[:, :, None] // 10 ** np.arange(D)[::-1] % 10
+    tokens = tokens.reshape(len(first), -1)[:, :-1]
+    return np.where(np.arange(tokens.shape[1]) < ((D + 1) * terms - 1)[:, None], tokens, START)
 
 
-def contexts(digits, reach, difference):
-    """(first term, difference, how many terms are given) of every context of a difference.
+def strings(columns: np.ndarray, data: dict, cfg: dict) -> tuple[np.ndarray, np.ndarray]:
+    """Return (codes, truth), (rows, contexts, D + 1) each: what every asked character depends on, and the character.
 
-    Rows with R or more given terms are alike, since the last R hold all that is read when the first character is asked.
+    A code is a string as a number to the base 12, of which the newest token is the lowest digit; 0 where there is no
+    reach. The truth is START where a row has ended.
     """
-    top, R = 10**digits - 1, max(2, 1 - (digits - 1 - reach) // (digits + 1))
-    for given in range(2, R + 1):
-        last = given * difference  # the term asked for is the first one and this
-        first = np.arange(max(0, -last), top - max(0, last) + 1)
-        yield np.stack([first, np.full_like(first, difference), np.full_like(first, given)])
+    tokens, back, D = texts(columns, data), reach(cfg) or 0, data["digits"]
+    before = np.full((len(tokens), back + 1), START, np.int8)
+    tokens, asked = np.concatenate([before, tokens], axis=1), tokens[:, 2 * D + 1 :]
+    codes = np.zeros(asked.shape, np.int64)
+    for place in range(back, -1, -1) if reach(cfg) is not None else ():
+        codes = codes * 12 + tokens[:, 2 * D + 1 + back - place :][:, : asked.shape[1]]
+    return codes.reshape(len(codes), -1, D + 1), asked.reshape(len(codes), -1, D + 1)
 
 
-def strings(columns, data, cfg):
-    """(codes, truth), (contexts, D + 1) each: what every asked character depends on, and the character.
-
-    A code is a string as a number to the base 12, of which the newest token is the lowest digit.
-    """
-    (first, difference, given), digits, back = columns, data["digits"], reach(cfg)
-    tokens = []
-    for number in range(-(-(back + 1) // (digits + 1)), -1, -1):  # of terms before the one that is asked for
-        nth = given - number  # term of the row, from 0
-        term = first + nth * difference
-        tokens.append(np.where(nth > 0, SPACE, START))
-        tokens += [np.where(nth >= 0, term // 10**place % 10, START) for place in reversed(range(digits))]
-    asked = range(len(tokens) - digits - 1, len(tokens))
-    codes = [sum(tokens[at - 1 - o] * 12**o for o in range(back + 1)) for at in asked]
-    return np.stack(codes, axis=1), np.stack([tokens[at] for at in asked], axis=1)
-
-
-def text(column, place, data):
-    """(what is given, what has to follow) of a context's character."""
-    first, difference, given = (int(number) for number in column)
-    row = " ".join(f"{first + n * difference:0{data['digits']}d}" for n in range(given + 1))
-    end = len(row) - data["digits"] - 1 + place
+def text(column: list, place: int, data: dict) -> tuple[str, str]:
+    """Return (what is given, what has to follow) of an asked character of a row."""
+    row = " ".join(f"{column[0] + n * column[1]:0{data['digits']}d}" for n in range(column[2]))
+    end = 2 * data["digits"] + 1 + place
     return row[:end], row[end]
 
 
-def rows(codes, cfg, weights=None):
-    """Texts after whose last token a model says what it says of these strings: (which of them, tokens), by length."""
-    length = reach(cfg) + 1
-    tokens = np.stack([codes // 12**o % 12 for o in reversed(range(length))], axis=1).astype(np.int32)
-    before = (tokens == START).sum(1)
-    return [(np.flatnonzero(before == n), tokens[before == n, n:]) for n in np.unique(before)]
+def named(context: dict, data: dict) -> dict:
+    """Return which row a context of a tally is of, and how many of its terms are given; with its margin."""
+    first, difference, _ = context["column"]
+    given = 2 + context["place"] // (data["digits"] + 1)
+    return {"first": first, "difference": difference, "given": given, "margin": context["margin"]}
+
+
+def parts(columns: np.ndarray, data: dict) -> dict[str, np.ndarray]:
+    """Return which rows are on lines to train on, and which are not: {name: bool (rows,)}."""
+    trained = split_of(columns[1], columns[0]) == 0
+    return dict(zip(SPLITS, (trained, ~trained), strict=True))
+
+
+def split_of(difference: np.ndarray, first: np.ndarray) -> np.ndarray:
+    """Return the split of the line through each (difference, first): 0 train, 1 validation, 2 test, about 80 : 10 : 10.
+
+    Both are numpy or JAX integer arrays of one shape (not scalars), first is not negative; returns int32 of that shape.
+    """
+    xp = difference.__array_namespace__()
+    size = abs(difference)
+    line = first % xp.maximum(size, 1)
+    hashed = _mix(_mix(size.astype(np.uint32)) + line.astype(np.uint32)) % 10
+    held_out = xp.where(hashed == 8, 1, xp.where(hashed == 9, 2, 0))
+    return xp.where(size < UNSPLIT_BELOW, 0, held_out).astype(np.int32)
+
+
+def _mix(bits: np.ndarray) -> np.ndarray:
+    """Return uint32 bits after the finalizer of MurmurHash3 (Appleby, 2008): each moves about half of the others."""
+    bits = (bits ^ (bits >> 16)) * np.uint32(0x85EBCA6B)
+    bits = (bits ^ (bits >> 13)) * np.uint32(0xC2B2AE35)
+    return bits ^ (bits >> 16)

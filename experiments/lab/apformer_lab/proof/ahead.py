@@ -36,7 +36,7 @@ READS = [[0], [1]], [[0, 1], [2, 3]], [[0, 1, 2, 3]]
 FUNCTIONS = [(c, c, c) for c in CARRIES] + [(-1, 0, 0), (-1, -1, 0), (0, 0, 1), (0, 1, 1)]  # of a carry -1, 0, 1
 
 
-def claim(data):
+def claim(data, cfg):
     """Return what is proven if every context is continued rightly."""
     return (
         "every progression with terms of any number of digits, most significant first, up or down, of any length, from "
@@ -99,17 +99,17 @@ def slices(data, cfg, weights):
         yield np.stack([x[at], y[at], space[at], np.full(len(at), before), bit, space[at]])
 
 
-def part(column, data):
-    """Return what a slice is of."""
-    if column[0] == SPACE:
-        return "the lowest digit"
-    return {SPACE: "the space after a term", START: "the space after the second term"}.get(column[3], "within a term")
+def parts(columns, data):
+    """Return the kind of a slice, and that all of its rows are of it."""
+    kinds = {SPACE: "the space after a term", START: "the space after the second term"}
+    kind = "the lowest digit" if columns[0, 0] == SPACE else kinds.get(int(columns[3, 0]), "within a term")
+    return {kind: np.ones(columns.shape[1], bool)}
 
 
 def text(column, place, data):
     """Return (what is given, what has to follow) of a context's character."""
     names = [f"{name} tokens ago" for name in ("P - 2", "2P - 2", "P - 1", "2P - 1")]
-    given, right = shown(column[[0, 1, 2, 3, 5]], names, "0123456789 ")
+    given, right = shown([*column[:4], column[5]], names, "0123456789 ")
     return f"{given}, and the bit {CARRIES[column[4]]} looked for ahead", right
 
 
@@ -181,8 +181,10 @@ def logits(codes, weights, cfg, contexts=OWN):
 
 
 @np.errstate(over="ignore", invalid="ignore")
-def ratios(codes, right, weights, cfg, contexts=OWN):
-    """Return how many times as large as its bound the margin of each string is, by the lengths of errors alone.
+def judge(codes, right, weights, cfg, contexts=OWN):
+    """Return the logits after each string, and how many times as large as its bound its margin is.
+
+    Bounds are of the lengths of errors alone.
 
     A key is read both ways if one of its numbers is nearer to 0 than UNSURE, so these may err by as much.
     """
@@ -206,7 +208,7 @@ def ratios(codes, right, weights, cfg, contexts=OWN):
         bound = erring(of, by, sizes, scale_of(weights, "final_norm"), size)
         margin = logits_NV[place_of[rows]][:, [character]] - logits_NV[place_of[rows]][:, others]
         found[rows] = np.minimum(found[rows], (margin / bound).min(1))
-    return np.where(np.isnan(found), 0.0, found)
+    return logits_NV[place_of], np.where(np.isnan(found), 0.0, found)
 
 
 def erring(normed, columns, bias_J, scale, size=None):

@@ -32,7 +32,7 @@ CHARACTERS = "0123456789abcdef =+*"  # with a heading; else of ten digits and th
 MOST = 2**19  # strings of a slice, about
 
 
-def claim(data):
+def claim(data, cfg):
     """Return what is proven if every context is continued rightly."""
     rules, bases = ", ".join(data.get("rules", ["progression"])), ", ".join(map(str, data.get("bases", [10])))
     return (
@@ -68,11 +68,17 @@ def slices(data, cfg, weights=None):
             yield from (within(rule, base, range(base)[part::parts], cfg) for part in range(1, parts))
 
 
-def part(column, data):
-    """Return the rule and base of a slice."""
-    if "bases" not in data:
-        return "progression, base 10"
-    return f"{[*RULES][int(column[3]) - 17]}, base {int(column[4]) + 1}"
+def parts(columns, data):
+    """Return the rule and base of a slice, and that all of its rows are of them."""
+    name = "progression, base 10"
+    if "bases" in data:
+        name = f"{[*RULES][int(columns[3, 0]) - 17]}, base {int(columns[4, 0]) + 1}"
+    return {name: np.ones(columns.shape[1], bool)}
+
+
+def characters(data):
+    """Return the characters of the tokens."""
+    return CHARACTERS if "bases" in data else CHARACTERS[:10] + " "
 
 
 def within(rule, base, tops, cfg):

@@ -26,7 +26,7 @@ def numbers(rule):
     return a, b, c
 
 
-def claim(data):
+def claim(data, cfg):
     """Return what is proven if every context is continued rightly."""
     rules = f"rule{'s' * (len(data['rules']) > 1)} {', '.join(data['rules'])}"
     return f"every row of {data['digits']}-digit terms by the {rules}, of any length, from its first two terms"
@@ -97,9 +97,9 @@ def slices(data, cfg, weights=None):
                 yield np.stack([np.full_like(y, rule), y, x, np.full_like(y, given)])
 
 
-def part(column, data):
-    """Return the rule of a slice."""
-    return data["rules"][int(column[0])]
+def parts(columns, data):
+    """Return the rule of a slice, and that all of its rows are of it."""
+    return {data["rules"][int(columns[0, 0])]: np.ones(columns.shape[1], bool)}
 
 
 def terms(columns, data):

@@ -32,7 +32,7 @@ def offsets(digits):
     return 0, digits, digits + 1, 2 * digits + 1, 2 * digits + 2
 
 
-def claim(data):
+def claim(data, cfg):
     """Return what is proven if every context is continued rightly."""
     digits = data["digits"]
     return f"every pair of terms of {digits} digits, all 10^{2 * digits}, with their sum, least significant digit first"
@@ -65,9 +65,10 @@ def slices(data, cfg, weights=None):
     yield np.stack([t % 10, space(a, SPACE), b, space(a, SPACE), a, t // 10])
 
 
-def part(column, data):
-    """Return what a slice is of."""
-    return KINDS[0 if column[4] == START else 2 if column[3] == SPACE else 1]
+def parts(columns, data):
+    """Return the kind of a slice, and that all of its rows are of it."""
+    kind = 0 if columns[4, 0] == START else 2 if columns[3, 0] == SPACE else 1
+    return {KINDS[kind]: np.ones(columns.shape[1], bool)}
 
 
 def text(column, place, data):
