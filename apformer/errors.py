@@ -1,7 +1,7 @@
-"""What goes wrong through no fault of the program, and the exit code each kind has.
+"""Faults of the user's input or machine: one sentence each, and the exit code of each kind.
 
 A `UserError` carries one sentence: what is wrong (flag, file or line) and what to do. A command or a script that runs
-under `machine.guard` prints it without a traceback and exits with its code.
+under `machine.process.guard` prints it without a traceback and exits with its code.
 """
 
 import shlex
@@ -26,13 +26,13 @@ class UserError(Exception):
         self.exit_code = exit_code
 
 
-def typed(*words):
-    """An `apformer` command in backquotes, for a remedy. A path with a space is quoted, so that a user can type it."""
+def typed(*words: object) -> str:
+    """Return an `apformer` command in backquotes, for a remedy; a path with a space is quoted."""
     return f"`{shlex.join(['apformer', *map(str, words)])}`"
 
 
-def _one_line(sentence):
-    """A sentence that may quote a file: what would move a terminal's cursor is escaped, a long middle is left out."""
+def _one_line(sentence: str) -> str:
+    """Escape what would move a terminal's cursor, in a sentence that may quote a file, and leave out a long middle."""
     sentence = _cut(sentence)
     if sentence.isprintable():
         return sentence
@@ -40,7 +40,7 @@ def _one_line(sentence):
     return _cut("".join(escaped))
 
 
-def _cut(sentence):
+def _cut(sentence: str) -> str:
     if len(sentence) <= MOST:
         return sentence
     return f"{sentence[: MOST // 2]} ... {sentence[-MOST // 2 :]}"

@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all, and JSON in them.
+"""Write files whole or not at all, and read and write JSON.
 
 A file is written under a temporary name, forced to the disk and renamed, so that a reader finds the old text or the new
 one, never half of one. Lines of metrics are appended one by one."""
@@ -9,16 +9,18 @@ import math
 import os
 import shutil
 import tempfile
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from apformer.errors import CHECKPOINT, DISK, USAGE, UserError
 
+AnyPath = str | os.PathLike[str]
 DEEPEST = 100  # dicts and lists of JSON within each other
 
 
-def preflight(directory, needs):
+def preflight(directory: AnyPath, needs: float) -> None:
     """Raise UserError(DISK) unless `directory` can be written and its disk has `needs` bytes free."""
     with disk_errors(directory):
         with tempfile.TemporaryFile(dir=directory) as file:
@@ -30,7 +32,7 @@ def preflight(directory, needs):
         raise UserError(f"the disk of {directory} has {sizes}: free some space, or give another --run_dir", DISK)
 
 
-def require_empty(folder):
+def require_empty(folder: AnyPath) -> None:
     """Make a folder if it is not there. Raises UserError: USAGE if it holds something, DISK if it cannot be made."""
     with disk_errors(folder):
         Path(folder).mkdir(parents=True, exist_ok=True)
@@ -38,17 +40,17 @@ def require_empty(folder):
             raise UserError(f"{folder} holds files, and none is overwritten: give a new or an empty folder", USAGE)
 
 
-def append_record(path, record):
+def append_record(path: AnyPath, record: dict[str, Any]) -> None:
     """Append a dict to a JSON-lines file; it is in the file, whole, when this returns. Raises UserError(DISK)."""
     line = json.dumps(plain(record), allow_nan=False) + "\n"
     with disk_errors(path), open(path, "a", encoding="utf-8") as file:
         file.write(line)
 
 
-def truncate_after(path, step):
+def truncate_after(path: AnyPath, step: float) -> None:
     """Cut a JSON-lines file back to its records of `step` and before, and drop a line that is no record of a step."""
 
-    def kept(line):
+    def kept(line: bytes) -> bool:
         try:
             return read_record(line)["step"] <= step
         except ValueError:
@@ -60,8 +62,8 @@ def truncate_after(path, step):
         write_bytes(path, b"".join(line + b"\n" for line in lines if kept(line)))
 
 
-def read_record(line):
-    """The dict of a line of JSON, in UTF-8, that tells of a step. Raises ValueError if it is another.
+def read_record(line: bytes) -> dict[str, Any]:
+    """Return the dict of a line of JSON, in UTF-8, that tells of a step. Raises ValueError if it is another.
 
     All else that it tells are finite numbers, or lists of them; null stands for one that was not finite.
     """
@@ -71,20 +73,20 @@ def read_record(line):
     return record
 
 
-def has(value, kinds):
-    """Whether a value of JSON is a dict with the keys of `kinds`, each with a value of exactly the type named there."""
+def has(value: Any, kinds: dict[str, Any]) -> bool:
+    """Return whether a value of JSON is a dict with the keys of `kinds`, each of exactly the type named there."""
     return isinstance(value, dict) and all(type(value.get(key)) is kind for key, kind in kinds.items())
 
 
-def _is_told(value):
+def _is_told(value: Any) -> bool:
     values = value if isinstance(value, list) else [value]
     return all(
         v is None or (type(v) is float and abs(v) < 1e300) or (type(v) is int and abs(v) < 2**63) for v in values
     )
 
 
-def parse_json(text):
-    """The value of JSON, in a str or in bytes. Raises ValueError if it is not valid, or nested too deeply."""
+def parse_json(text: str | bytes) -> Any:
+    """Return the value of JSON, in a str or in bytes. Raises ValueError if it is not valid, or nested too deeply."""
     try:
         value = json.loads(text)
     except RecursionError:
@@ -97,25 +99,25 @@ def parse_json(text):
     raise ValueError("it is nested too deeply")
 
 
-def _inside(value):
+def _inside(value: Any) -> Iterable[Any]:
     return value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
 
 
-def write_json(path, value):
+def write_json(path: AnyPath, value: Any) -> None:
     """Write `value` as JSON, whole or not at all; numbers that are not finite become null. Raises UserError(DISK)."""
     write_text(path, json.dumps(plain(value), indent=1, allow_nan=False) + "\n")
 
 
-def read_json(path):
-    """The value in a JSON file. Raises UserError(CHECKPOINT) naming the file if it is missing or broken."""
+def read_json(path: AnyPath) -> Any:
+    """Return the value in a JSON file. Raises UserError(CHECKPOINT) naming the file if it is missing or broken."""
     try:
         return parse_json(read_bytes(path).decode("utf-8"))
     except ValueError as error:
         raise UserError(f"{path} is not valid JSON ({error}): restore the file, or train anew", CHECKPOINT) from None
 
 
-def read_text(path):
-    """The text of a file of a run. Raises UserError(CHECKPOINT) naming the file if it cannot be read, or is no text."""
+def read_text(path: AnyPath) -> str:
+    """Return the text of a file of a run. Raises UserError(CHECKPOINT) if it cannot be read, or is no text."""
     try:
         return read_bytes(path).decode("utf-8")
     except UnicodeDecodeError as error:
@@ -123,20 +125,20 @@ def read_text(path):
         raise UserError(f"{fault}; restore the file, or train anew", CHECKPOINT) from None
 
 
-def read_bytes(path):
-    """What a file of a run holds. Raises UserError(CHECKPOINT) naming the file if it cannot be read."""
+def read_bytes(path: AnyPath) -> bytes:
+    """Return the bytes of a file of a run. Raises UserError(CHECKPOINT) naming the file if it cannot be read."""
     try:
         return Path(path).read_bytes()
     except OSError as error:
         raise UserError(f"cannot read {path} ({error.strerror}): restore the file, or train anew", CHECKPOINT) from None
 
 
-def write_text(path, text):
+def write_text(path: AnyPath, text: str) -> None:
     """Write `text` to a file, whole or not at all, and on the disk when this returns. Raises UserError(DISK)."""
     write_bytes(path, text.encode("utf-8"))
 
 
-def write_bytes(path, data):
+def write_bytes(path: AnyPath, data: bytes) -> None:
     """Write bytes to a file, whole or not at all, and on the disk when this returns. Raises UserError(DISK)."""
     path = Path(path)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
@@ -150,7 +152,7 @@ def write_bytes(path, data):
         fsync(path.parent)
 
 
-def fsync(path):
+def fsync(path: AnyPath) -> None:
     """Force a file or a directory to the disk, where its file system can do that."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
@@ -163,7 +165,7 @@ def fsync(path):
 
 
 @contextmanager
-def disk_errors(path, verb="write"):
+def disk_errors(path: AnyPath, verb: str = "write") -> Iterator[None]:
     """Turn an OSError of the body into UserError(DISK), one sentence that names `path` and the remedy."""
     try:
         yield
@@ -175,7 +177,7 @@ def disk_errors(path, verb="write"):
 
 
 def plain(value: Any) -> Any:
-    """`value` in JSON's own types: array scalars as numbers, arrays as lists, numbers that are not finite as None."""
+    """Return `value` in JSON's own types: arrays as lists, numbers that are not finite as None."""
     if hasattr(value, "tolist"):
         value = value.tolist()
     if isinstance(value, dict):

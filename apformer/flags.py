@@ -4,13 +4,12 @@ import io
 import os
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import redirect_stderr
-from typing import NamedTuple
+from typing import Any
 
 from apformer.errors import DATA, USAGE, UserError
-from apformer.machine import compilation
-from apformer.machine.guard import guard
+from apformer.machine import process
 
 # What Python says of a value, in the user's words.
 _PLAIN = {
@@ -19,45 +18,43 @@ _PLAIN = {
 }
 
 
-def parse(config, args, program, description=None):
-    """A dataclass from flags `--d_model 128` or `--d-model 128`, as tyro reads them.
+def parse(config: type, args: Sequence[str], program: str, description: str | None = None) -> Any:
+    """Return a dataclass from flags `--d_model 128` or `--d-model 128`, as tyro reads them.
 
-    description: what `--help` says first, instead of the docstring of the dataclass.
-    `--help` prints the flags and raises SystemExit(0). Raises UserError (exit USAGE): one sentence that names the flag.
+    `--help` prints the flags and raises SystemExit(0).
+
+    Args:
+        config: The dataclass.
+        args: Words of the command line.
+        program: Name of the command, for messages.
+        description: First words of `--help`, instead of the docstring of the dataclass.
+
+    Raises:
+        UserError: Exit code USAGE; its sentence names the flag.
     """
+    return _read(config, args, program, prog=program, description=description)
+
+
+def first(config: type, args: Sequence[str], program: str) -> Any:
+    """Return a dataclass from the flags that it has, read as `parse` reads them; other flags are left for later."""
+    return _read(config, args, program, add_help=False, return_unknown_args=True)[0]
+
+
+def _read(config: type, args: Sequence[str], program: str, **options: Any) -> Any:
     import tyro
 
     printed = io.StringIO()
     try:
         with redirect_stderr(printed):
-            return tyro.cli(
-                tyro.conf.OmitArgPrefixes[config],
-                args=args,
-                prog=program,
-                description=description,
-                use_underscores=True,
-            )
+            return tyro.cli(tyro.conf.OmitArgPrefixes[config], args=args, use_underscores=True, **options)
     except SystemExit as stop:
         if not stop.code:
             raise
         raise UserError(_one_sentence(printed.getvalue(), program), USAGE) from None
 
 
-def first(config, args, program):
-    """A dataclass from the flags that it has, read as `parse` reads them; the other flags are left for later."""
-    import tyro
-
-    printed = io.StringIO()
-    try:
-        with redirect_stderr(printed):
-            known, _ = tyro.cli(config, args=args, add_help=False, use_underscores=True, return_unknown_args=True)
-            return known
-    except SystemExit:
-        raise UserError(_one_sentence(printed.getvalue(), program), USAGE) from None
-
-
-def cut(args, flag, value_is):
-    """(The words without a flag, its value or None). Raises UserError (exit USAGE) for a flag without a value."""
+def cut(args: Sequence[str], flag: str, value_is: str) -> tuple[list[str], str | None]:
+    """Return the words without a flag, and its value or None. Raises UserError (exit USAGE) if it has no value."""
     rest, value, words = [], None, iter(args)
     for word in words:
         name, equals, given = word.partition("=")
@@ -66,29 +63,6 @@ def cut(args, flag, value_is):
         elif not (value := given if equals else next(words, None)):
             raise UserError(f"--{flag} wants a value: give {value_is}", USAGE)
     return rest, value
-
-
-class Machine(NamedTuple):
-    """What every command is told of the machine, as words; None for what it is not told."""
-
-    compilation_cache: str | None
-    devices: str | None
-
-
-def of_machine(args):
-    """(The words without `--compilation_cache` and `--devices`, the Machine). Raises UserError (exit USAGE)."""
-    args, place = cut(args, "compilation_cache", f"a folder, or {compilation.FORBIDDEN}")
-    args, count = cut(args, "devices", "a number")
-    return args, Machine(place, count)
-
-
-def use(machine):
-    """Compile and compute as a Machine says, from now on. Raises UserError (exit USAGE) for devices there are not."""
-    compilation.keep(machine.compilation_cache)
-    if machine.devices is not None:
-        from apformer.machine import devices  # which imports JAX
-
-        devices.limit(machine.devices)
 
 
 def prompts(
@@ -133,25 +107,28 @@ def _standard_input(what: str, keep_blank: bool) -> list[str]:
     return (text.removesuffix("\n") if keep_blank else text.rstrip("\n")).split("\n")
 
 
-def require(flag, fits, part, what_fits):
-    """Raises UserError (exit USAGE) that names the flag, its value in `part` and what fits, unless it fits."""
+def require(flag: str, fits: bool, part: Any, what_fits: str) -> None:
+    """Raise UserError (exit USAGE) that names a flag, its value in `part` and what fits, unless it fits."""
     if not fits:
         raise UserError(f"--{flag} {getattr(part, flag)} is out of range: give {what_fits}", USAGE)
 
 
-def script(program, config, run):
-    """Call run(args) with the flags of the command line: the exit code of the process, every fault one sentence."""
+def script(program: str, config: type, run: Callable[[Any], None]) -> int:
+    """Call run(args) with the flags of the command line; return the exit code, with every fault one sentence."""
 
-    def call():
+    def call() -> None:
         args = parse(config, sys.argv[1:], program)
-        compilation.keep()
+        process.keep_programs()
         run(args)
 
-    return guard(program, call)
+    return process.guard(program, call)
 
 
-def _one_sentence(box, program):
-    """What tyro prints in a box of parts between rules, as one sentence: the fault, and the nearest flag if any."""
+def _one_sentence(box: str, program: str) -> str:
+    """Return the fault that tyro prints in a box of parts between rules, with the nearest flag if there is one.
+
+    tyro has structured faults in `tyro._errors` alone, which it may change in any release.
+    """
     text = re.sub(r"\x1b\[[0-9;]*m|│", "", box)
     # The first rule is the top of the box with its title, or, where boxes cannot be drawn, the line below the title.
     parts = re.split(r"^(?:╭.*|╰.*| *[─-]{8,} *)$", text, flags=re.MULTILINE)

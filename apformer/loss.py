@@ -8,10 +8,12 @@ With smoothed labels (Szegedy et al. 2016) a share e of each target is spread ov
     nats_t = log sum_v exp(z_v) - (1 - e) z_target - e mean_v z_v
 
 Softmax and cross-entropy as one function are stable: no exponential can overflow, and the gradient needs no division
-by a probability.
+by a probability. That of optax leaves the weights, and infinities where a weight is 0, to the caller.
 """
 
+from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -19,8 +21,8 @@ import jax.numpy as jnp
 from apformer.layers import at_least_float32
 
 
-def token_nats(logits_BTV, targets_BT, smoothing=0.0):
-    """Cross-entropy of each token in nats: (B, T), in at least float32; of labels smoothed by a share, if given."""
+def token_nats(logits_BTV: jax.Array, targets_BT: jax.Array, smoothing: float = 0.0) -> jax.Array:
+    """Return the cross-entropy of each token in nats, (B, T), in at least float32; labels are smoothed by a share."""
     logits_BTV = logits_BTV.astype(at_least_float32(logits_BTV.dtype))
     target_BT = jnp.take_along_axis(logits_BTV, targets_BT[:, :, None], axis=-1)[:, :, 0]
     if smoothing:
@@ -29,8 +31,10 @@ def token_nats(logits_BTV, targets_BT, smoothing=0.0):
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(3,))
-def cross_entropy(logits_BTV, targets_BT, weights_BT, smoothing=0.0):
-    """Weighted mean of the tokens' cross-entropy in nats; a token of weight 0 (padding) counts for nothing.
+def cross_entropy(
+    logits_BTV: jax.Array, targets_BT: jax.Array, weights_BT: jax.Array, smoothing: float = 0.0
+) -> jax.Array:
+    """Return the weighted mean of the tokens' cross-entropy in nats; a token of weight 0 (padding) counts for nothing.
 
     A batch whose weights are all 0 has loss 0. Differentiable in the logits alone. smoothing: the share of each label
     that is spread over the vocabulary, a Python number.
@@ -38,7 +42,7 @@ def cross_entropy(logits_BTV, targets_BT, weights_BT, smoothing=0.0):
     return _forward(logits_BTV, targets_BT, weights_BT, smoothing)[0]
 
 
-def _forward(logits_BTV, targets_BT, weights_BT, smoothing):
+def _forward(logits_BTV: jax.Array, targets_BT: jax.Array, weights_BT: jax.Array, smoothing: float) -> tuple:
     # Chosen, not multiplied: padding may hold anything, and 0 times infinity is not 0.
     nats_BT = jnp.where(weights_BT > 0, token_nats(logits_BTV, targets_BT, smoothing), 0.0)
     weights_BT = weights_BT.astype(nats_BT.dtype)
@@ -46,7 +50,7 @@ def _forward(logits_BTV, targets_BT, weights_BT, smoothing):
     return (nats_BT * weights_BT).sum(), (logits_BTV, targets_BT, weights_BT)
 
 
-def _backward(smoothing, saved, cotangent):
+def _backward(smoothing: float, saved: tuple, cotangent: jax.Array) -> tuple:
     logits_BTV, targets_BT, weights_BT = saved
     softmax_BTV = jax.nn.softmax(logits_BTV.astype(weights_BT.dtype), axis=-1)
     V = logits_BTV.shape[-1]
@@ -61,8 +65,10 @@ def _backward(smoothing, saved, cotangent):
 cross_entropy.defvjp(_forward, _backward)
 
 
-def next_token_loss(params, batch, key, cfg, *, apply, measure=None):
-    """(loss, metrics) of predicting each token of batch.tokens_BT from those before it, weighted by batch.weights_BT.
+def next_token_loss(
+    params: dict, batch: Any, key: jax.Array | None, cfg: Any, *, apply: Callable, measure: Callable | None = None
+) -> tuple[jax.Array, dict]:
+    """Return (loss, metrics) of predicting each token of batch.tokens_BT from those before it, by batch.weights_BT.
 
     `measure(logits_BTV, batch)`, if given, adds metrics, or replaces the loss among them; logits_BTV[:, t] are those of
     tokens_BT[:, t + 1].

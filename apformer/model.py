@@ -16,10 +16,11 @@ import jax.numpy as jnp
 from jax import Array
 
 from apformer.layers import config, position
-from apformer.layers.block import apply_blocks, extend_blocks, init_blocks, unstack, whole_view
+from apformer.layers.block import apply_blocks, extend_blocks, init_blocks, unstack
 from apformer.layers.cache import place
-from apformer.layers.embedding import Embedding, Head, embed, final_norm, read_out
-from apformer.layers.masks import mask_padding
+from apformer.layers.embedding import Embedding, Head, embed, read_out
+from apformer.layers.masks import mask_padding, whole_view
+from apformer.layers.norm import norm_of
 from apformer.layers.position import names as position_names
 
 Params = dict[str, Any]
@@ -28,7 +29,7 @@ CAPTURES = ("attention", "residual")  # names that `apply` can capture
 
 @dataclass(frozen=True)
 class Config:
-    """Size and parts of the model; frozen and hashable, a static argument of jit."""
+    """Size and parts of a model; frozen and hashable, a static argument of jit."""
 
     vocab_size: int = 11
     """Number of tokens."""
@@ -44,7 +45,7 @@ class Config:
     """Number of positions in the learned table, and of offsets in the relative table without a window."""
     window: int | None = None
     """Number of tokens that a query may see, itself included. With None, all before it."""
-    position: Literal[*position_names()] = "sinusoidal"
+    position: Literal[*position_names()] = "sinusoidal"  # pyright: ignore[reportInvalidTypeForm]
     """Position scheme: a file of layers/position/."""
     position_options: Any = None
     """Options of the position scheme. The default is those of its file."""
@@ -84,9 +85,7 @@ class Config:
     """Share of attention weights set to 0, in training only."""
 
     def __post_init__(self) -> None:
-        sizes = ("vocab_size", "d_model", "n_heads", "n_layers", "d_ff", "max_len", "window")
-        config.check(self, sizes, shares=("dropout", "attention_dropout"))
-        config.check_heads(self)
+        config.check(self)
         Scheme = position.load(self.position)
         if self.position_options is None:
             object.__setattr__(self, "position_options", Scheme())
@@ -97,13 +96,15 @@ class Config:
 
 def reach(cfg: Config) -> int | None:
     """Return the number of tokens back that the logits depend on, whatever their positions; None if unbounded."""
-    layer = position.reach(cfg.position_options, cfg.window)
+    scheme = cfg.position_options
+    layer = scheme.reach(cfg.window) if hasattr(scheme, "reach") else None
     return None if layer is None else cfg.n_layers * layer
 
 
 def max_tokens(cfg: Config) -> int | None:
     """Return the most tokens a row may have; None if there is no such bound."""
-    return position.max_tokens(cfg.position_options, cfg.max_len)
+    scheme = cfg.position_options
+    return scheme.max_tokens(cfg.max_len) if hasattr(scheme, "max_tokens") else None
 
 
 def wants_key(cfg: Config) -> bool:
@@ -122,7 +123,7 @@ def init(key: Array, cfg: Config) -> Params:
     if places := position.Embedding(cfg.position_options, cfg.max_len).init(position_key, x_BTD, tokens_BT):
         params["position"] = places["params"]
     if cfg.final_norm:
-        params["final_norm"] = final_norm(cfg).init(norm_key, x_BTD)["params"]
+        params["final_norm"] = norm_of(cfg).init(norm_key, x_BTD)["params"]
     table_VD = params["embedding"]["table"] if cfg.tie_embeddings else None
     head = Head(cfg.vocab_size, cfg.head_bias).init(head_key, x_BTD, table_VD)
     return params | ({"head": head["params"]} if head else {})
@@ -150,12 +151,10 @@ def apply(
     Raises:
         ValueError: For tokens that are no rows, more of them than `max_tokens`, and an unknown name to capture.
     """
-    config.check_tokens("tokens_BT", tokens_BT)
+    config.check_tokens("tokens_BT", tokens_BT, max_tokens(cfg) if positions_BT is None else None)
     config.check_capture(capture, CAPTURES)
-    T, most = tokens_BT.shape[1], max_tokens(cfg)
-    if most is not None and positions_BT is None and T > most:
-        raise ValueError(f"{T} tokens, but {cfg.position} positions end at max_len {most}")
     tokens_BT, _ = mask_padding(tokens_BT, lengths_B)
+    T = tokens_BT.shape[1]
     if positions_BT is None and "attention" not in capture and (window := _window(cfg, T)):
         view = window.view(T, cfg.window)
     else:
@@ -192,10 +191,10 @@ def extend(
     Raises:
         ValueError: For tokens that are no rows, and without a window for more of them than the cache has slots.
     """
-    view, real_BT, new = place(cache, tokens_BT, lengths_B, cfg.window)
+    view, tokens_BT, new = place(cache, tokens_BT, lengths_B, cfg.window)
     if window := _window(cfg, tokens_BT.shape[1]):
-        view = window.cached_view(cache, view, real_BT, cfg.window)
-    x_BTD = embed(params, jnp.where(real_BT, tokens_BT, 0), view.positions_BT, cfg)
+        view = window.cached_view(cache, view, cfg.window)
+    x_BTD = embed(params, tokens_BT, view.positions_BT, cfg)
     x_BTD, layers = extend_blocks(unstack(params)["blocks"], x_BTD, view, cache["layers"], cfg)
     return read_out(params, x_BTD, cfg), new | {"layers": layers}
 

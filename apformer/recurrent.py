@@ -11,17 +11,22 @@ after the matrix, as in PyTorch (the paper has U (r h)). The names are those of 
 rather than taken from Flax, so that their parameters keep names of our own and the forget gate can start open.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
+from jax import Array
 
 from apformer.layers import config
 from apformer.layers.embedding import Embedding, Head
+from apformer.layers.masks import mask_padding
 
-CAPTURES = ("residual",)  # what `apply` can show of its inside
+Params = dict[str, Any]
+State = dict[str, Array]  # of a cell
+CAPTURES = ("residual",)  # names that `apply` can capture
 
 
 @dataclass(frozen=True)
@@ -39,32 +44,32 @@ class Config:
     dropout: float = 0.0
     """Share of embeddings and layer outputs set to 0, in training only, never in the state (Zaremba 2014)."""
 
-    def __post_init__(self):
-        config.check(self, ("vocab_size", "d_model", "n_layers"), shares=("dropout",))
+    def __post_init__(self) -> None:
+        config.check(self)
 
 
-def reach(cfg):
-    """How many tokens back the logits depend on: None, as the state has no bound."""
+def reach(cfg: Config) -> None:
+    """Return None: the number of tokens back that the logits depend on has no bound."""
     return None
 
 
-def max_tokens(cfg):
-    """The most tokens a row may have: None, as there is no bound."""
+def max_tokens(cfg: Config) -> None:
+    """Return None: the number of tokens of a row has no bound."""
     return None
 
 
-def unstack(params):
-    """The parameters as they are: a step scans over the layers."""
+def unstack(params: Params) -> Params:
+    """Return the parameters as they are: a step scans over the layers."""
     return params
 
 
-def wants_key(cfg):
-    """Whether training draws at random, as dropout does, so that `apply` is to be given a key."""
+def wants_key(cfg: Config) -> bool:
+    """Return whether training draws at random, so that `apply` takes a key."""
     return cfg.dropout > 0
 
 
-def init(key, cfg):
-    """Parameters as a plain nested dict of float32 arrays; those of the cells are stacked on a leading layer axis."""
+def init(key: Array, cfg: Config) -> Params:
+    """Return parameters, a nested dict of float32 arrays; those of the cells have a leading axis of layers."""
     embedding_key, cells_key, head_key = jax.random.split(key, 3)
     tokens_BT = jnp.zeros((1, 1), jnp.int32)
     return {
@@ -74,25 +79,36 @@ def init(key, cfg):
     }
 
 
-def apply(params, tokens_BT, cfg, *, key=None, lengths_B=None, capture=()):
-    """Logits of the next token at every position: (B, T, V). Without a key there is no dropout.
+def apply(
+    params: Params, tokens_BT: Array, cfg: Config, *, key: Array | None = None, lengths_B: Array | None = None,
+    capture: tuple[str, ...] = ()
+) -> Any:  # fmt: skip
+    """Return the logits of the next token at every position, (B, T, V).
 
-    lengths_B: rows are right-padded; what stands beyond a row's length changes nothing.
-    capture: ("residual",) for the embeddings and each layer's h, (L+1)BTD; then (logits_BTV, {name: array}) is
-    returned. Ids outside the vocabulary are undefined. Computes in the dtype of the parameters. Raises ValueError for
-    tokens that are no rows, and for an unknown name to capture.
+    Computes in the dtype of the parameters.
+
+    Args:
+        params: Parameters, see `init`.
+        tokens_BT: Rows of tokens, int32, below vocab_size.
+        cfg: Config of the model.
+        key: Randomness of dropout. Without a key there is no dropout.
+        lengths_B: Lengths of right-padded rows. Padding changes nothing.
+        capture: ("residual",) for the embeddings and the states of each layer, (L+1)BTD; then (logits_BTV, {name:
+            array}) is returned.
+
+    Raises:
+        ValueError: For tokens that are no rows, and an unknown name to capture.
     """
     config.check_tokens("tokens_BT", tokens_BT)
     config.check_capture(capture, CAPTURES)
     B, T = tokens_BT.shape
     cache = init_cache(cfg, B, T, params["embedding"]["table"].dtype)
     logits_BTV, _, streams = _run(params, tokens_BT, cache, cfg, key, lengths_B)
-    captured = {"residual": jnp.stack(streams).swapaxes(1, 2)}
-    return (logits_BTV, {name: captured[name] for name in capture}) if capture else logits_BTV
+    return (logits_BTV, {"residual": jnp.stack(streams).swapaxes(1, 2)}) if capture else logits_BTV
 
 
-def init_cache(cfg, batch_size, length, dtype=jnp.float32):
-    """The state before the first token: a plain dict, batch first in every leaf.
+def init_cache(cfg: Config, batch_size: int, length: int, dtype: Any = jnp.float32) -> dict[str, Any]:
+    """Return the state before the first token: a dict, batch first in every leaf.
 
     Its size is constant: `length` is ignored, and rows may have any.
     """
@@ -100,37 +116,37 @@ def init_cache(cfg, batch_size, length, dtype=jnp.float32):
     return {"layers": [{name: jnp.zeros(shape_BD, dtype) for name in names} for _ in range(cfg.n_layers)]}
 
 
-def extend(params, tokens_BT, cache, cfg, *, lengths_B=None):
-    """Logits of new tokens after those in the cache, and the cache with them: (logits_BTV, cache).
+def extend(
+    params: Params, tokens_BT: Array, cache: dict[str, Any], cfg: Config, *, lengths_B: Array | None = None
+) -> tuple[Array, dict[str, Any]]:
+    """Return the logits of new tokens after those in the cache, and the cache with them.
 
-    Serves prefill and single steps alike. lengths_B: how many of a row's new tokens are real, possibly none.
+    Serves prefill and single steps alike. `lengths_B` is the number of real new tokens in each row, possibly none.
     """
     config.check_tokens("tokens_BT", tokens_BT)
     return _run(params, tokens_BT, cache, cfg, None, lengths_B)[:2]
 
 
-def _rnn(params, state, x_BD):
+def _rnn(params: Params, state: State, x_BD: Array) -> State:
     return {"hidden": jnp.tanh(_sum(params["candidate"], x_BD, state["hidden"]))}
 
 
-def _gru(params, state, x_BD):
+def _gru(params: Params, state: State, x_BD: Array) -> State:
     h_BD, candidate = state["hidden"], params["candidate"]
-    r_BD = jax.nn.sigmoid(_sum(params["reset_gate"], x_BD, h_BD))
-    z_BD = jax.nn.sigmoid(_sum(params["update_gate"], x_BD, h_BD))
+    r_BD, z_BD = (jax.nn.sigmoid(_sum(params[f"{gate}_gate"], x_BD, h_BD)) for gate in ("reset", "update"))
     n_BD = jnp.tanh(_affine(candidate["input"], x_BD) + r_BD * _affine(candidate["hidden"], h_BD))
     return {"hidden": (1.0 - z_BD) * n_BD + z_BD * h_BD}
 
 
-def _lstm(params, state, x_BD):
+def _lstm(params: Params, state: State, x_BD: Array) -> State:
     h_BD, c_BD = state["hidden"], state["cell"]
-    i_BD = jax.nn.sigmoid(_sum(params["input_gate"], x_BD, h_BD))
-    f_BD = jax.nn.sigmoid(_sum(params["forget_gate"], x_BD, h_BD))
-    o_BD = jax.nn.sigmoid(_sum(params["output_gate"], x_BD, h_BD))
+    gates = (jax.nn.sigmoid(_sum(params[f"{gate}_gate"], x_BD, h_BD)) for gate in ("input", "forget", "output"))
+    i_BD, f_BD, o_BD = gates
     c_BD = f_BD * c_BD + i_BD * jnp.tanh(_sum(params["candidate"], x_BD, h_BD))
     return {"hidden": o_BD * jnp.tanh(c_BD), "cell": c_BD}
 
 
-_CELLS = {"rnn": _rnn, "gru": _gru, "lstm": _lstm}
+_CELLS: dict[str, Callable[[Params, State, Array], State]] = {"rnn": _rnn, "gru": _gru, "lstm": _lstm}
 _PARTS = {
     "rnn": ("candidate",),
     "gru": ("candidate", "reset_gate", "update_gate"),
@@ -138,18 +154,18 @@ _PARTS = {
 }
 
 
-def _sum(params, x_BD, h_BD):
-    """W x + b + U h."""
+def _sum(params: Params, x_BD: Array, h_BD: Array) -> Array:
+    """Return W x + b + U h."""
     return _affine(params["input"], x_BD) + _affine(params["hidden"], h_BD)
 
 
-def _affine(params, x_BD):
+def _affine(params: Params, x_BD: Array) -> Array:
     y_BD = jnp.einsum("BD,DE->BE", x_BD, params["weight"])
     return y_BD + params["bias"][None] if "bias" in params else y_BD
 
 
-def _init_cell(key, cfg):
-    """W is Glorot-initialised and U orthogonal (Saxe et al. 2014)."""
+def _init_cell(key: Array, cfg: Config) -> Params:
+    """Return the parameters of a cell: W is Glorot-initialised and U orthogonal (Saxe et al. 2014)."""
     names, shape = _PARTS[cfg.cell], (cfg.d_model, cfg.d_model)
     input_keys, hidden_keys = jax.vmap(jax.random.split)(jax.random.split(key, len(names))).T
     # All in one call: four decompositions of three matrices each, which XLA begins at once, waited for each other for
@@ -159,41 +175,39 @@ def _init_cell(key, cfg):
     for name, input_key, weight in zip(names, input_keys, hidden, strict=True):
         # An open forget gate lets gradients through from the start (Jozefowicz et al. 2015).
         bias = jnp.full(cfg.d_model, 1.0 if name == "forget_gate" else 0.0)
-        cell[name] = {
-            "input": {"weight": nn.initializers.xavier_uniform()(input_key, shape), "bias": bias},
-            "hidden": {"weight": weight},
-        }
+        own = {"weight": nn.initializers.xavier_uniform()(input_key, shape), "bias": bias}
+        cell[name] = {"input": own, "hidden": {"weight": weight}}
     if cfg.cell == "gru":
         cell["candidate"]["hidden"]["bias"] = jnp.zeros(cfg.d_model)
     return cell
 
 
-def _embedding(cfg):
+def _embedding(cfg: Config) -> Embedding:
     return Embedding(cfg.vocab_size, cfg.d_model, scale=True)
 
 
-def _run(params, tokens_BT, cache, cfg, key, lengths_B):
-    """(logits_BTV, the cache after the last token, [x_TBD of the embedding and of each layer])."""
-    real_TB1 = None
-    if lengths_B is not None:
-        real_BT = jnp.arange(tokens_BT.shape[1], dtype=jnp.int32)[None] < lengths_B[:, None]
-        tokens_BT, real_TB1 = jnp.where(real_BT, tokens_BT, 0), real_BT.T[:, :, None]
+def _run(
+    params: Params, tokens_BT: Array, cache: dict[str, Any], cfg: Config, key: Array | None, lengths_B: Array | None
+) -> tuple[Array, dict[str, Any], list[Array]]:
+    """Return logits_BTV, the cache after the last token, and x_TBD of the embedding and of each layer."""
+    tokens_BT, real_BT = mask_padding(tokens_BT, lengths_B)
+    real_TB1 = None if lengths_B is None else real_BT.T[:, :, None]
     keys = [None] * (cfg.n_layers + 1) if key is None else jax.random.split(key, cfg.n_layers + 1)
-    x_BTD = _embedding(cfg).apply({"params": params["embedding"]}, tokens_BT)
+    x_BTD = _embedding(cfg).bind({"params": params["embedding"]})(tokens_BT)
     streams, layers = [_dropout(x_BTD.swapaxes(0, 1), cfg, keys[0])], []
     for layer, state in enumerate(cache["layers"]):
         cell_params = jax.tree.map(lambda stacked, layer=layer: stacked[layer], params["cells"])
         state, h_TBD = _scan(cell_params, state, streams[-1], real_TB1, cfg)
         layers.append(state)
         streams.append(_dropout(h_TBD, cfg, keys[layer + 1]))
-    logits_BTV = Head(cfg.vocab_size).apply({"params": params["head"]}, streams[-1].swapaxes(0, 1))
+    logits_BTV = Head(cfg.vocab_size).bind({"params": params["head"]})(streams[-1].swapaxes(0, 1))
     return logits_BTV, {"layers": layers}, streams
 
 
-def _scan(cell_params, state, x_TBD, real_TB1, cfg):
-    """One layer from token to token: (the last state, h_TBD). Padding leaves a row's state as it is."""
+def _scan(cell_params: Params, state: State, x_TBD: Array, real_TB1: Array | None, cfg: Config) -> tuple[State, Array]:
+    """Return the last state of one layer, and h_TBD. Padding leaves a row's state as it is."""
 
-    def step(state, now):
+    def step(state: State, now: tuple[Array, Array | None]) -> tuple[State, Array]:
         x_BD, real_B1 = now
         after = _CELLS[cfg.cell](cell_params, state, x_BD)
         if real_B1 is not None:
@@ -203,7 +217,7 @@ def _scan(cell_params, state, x_TBD, real_TB1, cfg):
     return jax.lax.scan(step, state, (x_TBD, real_TB1))
 
 
-def _dropout(x_TBD, cfg, key):
+def _dropout(x_TBD: Array, cfg: Config, key: Array | None) -> Array:
     if key is None:
         return x_TBD
-    return nn.Dropout(cfg.dropout, deterministic=False).apply({}, x_TBD, rngs={"dropout": key})
+    return nn.Dropout(cfg.dropout, deterministic=False).bind({}, rngs={"dropout": key})(x_TBD)

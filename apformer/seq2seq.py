@@ -12,7 +12,7 @@ target up to itself. No token sees padding. The names are those of `model.py`. T
 of a decoder-only model, with cross-attention.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Literal
 
 import jax
@@ -20,12 +20,17 @@ import jax.numpy as jnp
 from jax import Array
 
 from apformer import model
-from apformer.layers import attention, block, config, embedding, position
+from apformer.layers import block, config, embedding, position
 from apformer.layers.cache import place
-from apformer.layers.cross_attention import CrossAttention, Source, project_source
+from apformer.layers.cross_attention import Source, project_source
 from apformer.layers.embedding import Embedding, Head
-from apformer.layers.masks import View, mask_padding
-from apformer.layers.norm import LayerNorm
+from apformer.layers.masks import View, mask_padding, whole_view
+from apformer.layers.norm import norm_of
+
+_CAPTURES = {  # names that `apply` can capture of each side
+    "encoder": ("encoder_attention", "encoder_residual"),
+    "decoder": ("decoder_attention", "decoder_residual", "cross_attention"),
+}
 
 
 @dataclass(frozen=True)
@@ -72,13 +77,10 @@ class Config:
     """Share of embeddings and sub-layer outputs set to 0, in training only."""
 
     def __post_init__(self) -> None:
-        sizes = ("source_vocab_size", "target_vocab_size", "d_model", "n_heads", "d_ff", "max_len")
-        config.check(self, (*sizes, "n_encoder_layers", "n_decoder_layers"), shares=("dropout",))
-        config.check_heads(self)
+        config.check(self)
         if self.share_embeddings and self.source_vocab_size != self.target_vocab_size:
             sizes = f"{self.source_vocab_size} and {self.target_vocab_size}"
             raise ValueError(f"share_embeddings needs one vocabulary: the sizes {sizes} differ")
-        config_of(self, "decoder")
 
 
 def base(vocab_size: int) -> Config:
@@ -106,22 +108,22 @@ def init(key: Array, cfg: Config) -> model.Params:
     keys = iter(jax.random.split(key, 10))
     tokens_BT, x_BTD = jnp.zeros((1, 1), jnp.int32), jnp.zeros((1, 1, cfg.d_model))
 
-    def init_side(name: str, embeds: bool, *cross: Any) -> model.Params:
-        own = config_of(cfg, name)
+    def init_side(side: str, embeds: bool, source: Source | None = None) -> model.Params:
+        own = config_of(cfg, side)
         places = position.Embedding(own.position_options, cfg.max_len)
-        params = {"blocks": block.init_blocks(next(keys), own, *cross)}
+        params: model.Params = {"blocks": block.init_blocks(next(keys), own, source)}
         if embeds:
             params["embedding"] = Embedding(own.vocab_size, cfg.d_model).init(next(keys), tokens_BT)["params"]
         if jax.eval_shape(places.init, key, x_BTD, tokens_BT):  # the scheme has parameters
             params["position"] = places.init(next(keys), x_BTD, tokens_BT)["params"]
         if cfg.final_norm:
-            params["final_norm"] = LayerNorm(cfg.norm_epsilon).init(next(keys), x_BTD)["params"]
+            params["final_norm"] = norm_of(own).init(next(keys), x_BTD)["params"]
         return params
 
     source = Source(jnp.ones((1, 1, 1), bool), x_BTD)
-    params = {
+    params: model.Params = {
         "encoder": init_side("encoder", True),
-        "decoder": init_side("decoder", not cfg.share_embeddings, CrossAttention, source),
+        "decoder": init_side("decoder", not cfg.share_embeddings, source),
     }
     if cfg.tie_embeddings:
         return params
@@ -164,17 +166,15 @@ def apply(
     Raises:
         ValueError: For tokens that are no rows, where learned positions end, and for an unknown name to capture.
     """
-    config.check_tokens("target_BT", target_BT)
-    config.check_capture(capture, tuple(_captures("encoder") | _captures("decoder")))
+    config.check_tokens("target_BT", target_BT, max_tokens(cfg))
+    config.check_capture(capture, _CAPTURES["encoder"] + _CAPTURES["decoder"])
     encoder_key, decoder_key = (None, None) if key is None else jax.random.split(key)
-    source, read = _encode(params, source_BS, cfg, source_lengths_B, encoder_key, capture, remat)
+    source_BSD, mask_BTS, read = _encode(params, source_BS, cfg, source_lengths_B, encoder_key, capture, remat)
     target_BT, _ = mask_padding(target_BT, target_lengths_B)
-    view = block.whole_view(jnp.arange(target_BT.shape[1], dtype=jnp.int32)[None])
-    x_BTD = _embed(params, "decoder", target_BT, view.positions_BT, cfg)
-    y_BTD, written = _apply_blocks(
-        params, "decoder", x_BTD, view, cfg, decoder_key, capture, remat, CrossAttention, source
-    )
-    logits_BTV = read_out(params, y_BTD, cfg)
+    view = whole_view(jnp.arange(target_BT.shape[1], dtype=jnp.int32)[None])
+    source = Source(mask_BTS, source_BSD)
+    y_BTD, written = _apply_side(params, "decoder", target_BT, view, cfg, decoder_key, capture, remat, source)
+    logits_BTV = embedding.read_out(_side(params, "decoder"), y_BTD, config_of(cfg, "decoder"))
     return (logits_BTV, read | written) if capture else logits_BTV
 
 
@@ -192,7 +192,7 @@ def encode(
     key: Array | None = None,
 ) -> Array:
     """Return the states of the sources, (B, S, D), for arguments as in `apply`. Those of padding mean nothing."""
-    return _encode(params, source_BS, cfg, source_lengths_B, key)[0].x_BSD
+    return _encode(params, source_BS, cfg, source_lengths_B, key)[0]
 
 
 def init_cache(
@@ -206,12 +206,11 @@ def init_cache(
 
     Of the sources it holds the keys and values of each layer's cross-attention, which every new token reads.
     """
-    source, _ = _encode(params, source_BS, cfg, source_lengths_B)
+    source_BSD, mask_BTS, _ = _encode(params, source_BS, cfg, source_lengths_B)
     own, blocks = config_of(cfg, "decoder"), unstack(params)["decoder"]["blocks"]
-    scheme = own.position_options
-    read = [project_source(layer["cross_attention"], source.x_BSD, scheme) for layer in blocks]
-    empty = model.init_cache(own, len(source_BS), length, source.x_BSD.dtype)
-    return empty | {"source_mask": source.mask_BTS, "source": read}
+    read = [project_source(layer["cross_attention"], source_BSD, own.position_options) for layer in blocks]
+    empty = model.init_cache(own, len(source_BS), length, source_BSD.dtype)
+    return empty | {"source_mask": mask_BTS, "source": read}
 
 
 def extend(
@@ -227,66 +226,52 @@ def extend(
     Serves prefill and single steps alike. A row must not outgrow the cache, nor the max_len of learned positions. The
     arguments and what is raised are as in `model.extend`.
     """
-    view, real_BT, new = place(cache, tokens_BT, lengths_B, None)
-    x_BTD = _embed(params, "decoder", jnp.where(real_BT, tokens_BT, 0), view.positions_BT, cfg)
-    own, blocks = config_of(cfg, "decoder"), unstack(params)["decoder"]["blocks"]
-    sources = [Source(cache["source_mask"], cache=read) for read in cache["source"]]
-    x_BTD, layers = block.extend_blocks(blocks, x_BTD, view, cache["layers"], own, CrossAttention, sources)
-    return read_out(params, x_BTD, cfg), cache | new | {"layers": layers}
+    view, tokens_BT, new = place(cache, tokens_BT, lengths_B, None)
+    own, decoder = _side(unstack(params), "decoder"), config_of(cfg, "decoder")
+    x_BTD = embedding.embed(own, tokens_BT, view.positions_BT, decoder)
+    sources = [Source(cache["source_mask"], read) for read in cache["source"]]
+    x_BTD, layers = block.extend_blocks(own["blocks"], x_BTD, view, cache["layers"], decoder, sources)
+    return embedding.read_out(own, x_BTD, decoder), cache | new | {"layers": layers}
 
 
-def read_out(params: model.Params, x_BTD: Array, cfg: Config) -> Array:
-    """Return the logits of the decoder's last states, (B, T, V)."""
-    own = params["decoder"] | {"embedding": _embedding(params, "decoder"), "head": params.get("head", {})}
-    return embedding.read_out(own, x_BTD, config_of(cfg, "decoder"))
-
-
-def config_of(cfg: Config, name: str) -> model.Config:
+def config_of(cfg: Config, side: str) -> model.Config:
     """Return the Config of the "encoder" or the "decoder", as a decoder-only model has it."""
-    source = name == "encoder" or cfg.share_embeddings
-    same = ("d_model", "n_heads", "d_ff", "position", "max_len", "similarity", "scale_embedding", "attention_bias")
-    same += ("tie_embeddings", "activation", "norm_position", "norm_epsilon", "final_norm", "dropout")
+    encoder, shared = side == "encoder", [field.name for field in fields(model.Config) if hasattr(cfg, field.name)]
     return model.Config(
-        vocab_size=cfg.source_vocab_size if source else cfg.target_vocab_size,
-        n_layers=cfg.n_encoder_layers if name == "encoder" else cfg.n_decoder_layers,
+        vocab_size=cfg.source_vocab_size if encoder else cfg.target_vocab_size,
+        n_layers=cfg.n_encoder_layers if encoder else cfg.n_decoder_layers,
         output_projection=True,
         head_bias=False,
-        **{field: getattr(cfg, field) for field in same},
+        **{name: getattr(cfg, name) for name in shared},
     )
 
 
-def _encode(params, source_BS, cfg, lengths_B=None, key=None, capture=(), remat=False):
-    """Return the Source, and {name: what was captured}. A source token sees all of its source."""
-    config.check_tokens("source_BS", source_BS)
+def _side(params: model.Params, side: str) -> model.Params:
+    """Return the parameters of one side, as a decoder-only model has them."""
+    return {"embedding": params["encoder"]["embedding"], "head": params.get("head", {})} | params[side]
+
+
+def _encode(
+    params: model.Params, source_BS: Array, cfg: Config, lengths_B: Array | None = None, key: Array | None = None,
+    capture: tuple[str, ...] = (), remat: bool = False
+) -> tuple[Array, Array, dict[str, Array]]:  # fmt: skip
+    """Return the states of the sources, which of their tokens are real, (B, 1, S), and {name: what was captured}."""
+    config.check_tokens("source_BS", source_BS, max_tokens(cfg))
     source_BS, real_BS = mask_padding(source_BS, lengths_B)
     positions_BS = jnp.arange(source_BS.shape[1], dtype=jnp.int32)[None]
-    view = View(real_BS[:, None], positions_BS, positions_BS, positions_BS, attention)
-    x_BSD = _embed(params, "encoder", source_BS, positions_BS, cfg)
-    y_BSD, captured = _apply_blocks(params, "encoder", x_BSD, view, cfg, key, capture, remat)
-    return Source(view.mask_BTS, embedding.normalise(params["encoder"], y_BSD, config_of(cfg, "encoder"))), captured
+    view = View(real_BS[:, None], positions_BS, positions_BS, positions_BS)
+    y_BSD, captured = _apply_side(params, "encoder", source_BS, view, cfg, key, capture, remat)
+    return embedding.normalise(params["encoder"], y_BSD, config_of(cfg, "encoder")), view.mask_BTS, captured
 
 
-def _captures(side):
-    """Return {name in `capture`: name in a block} of one side."""
-    names = {f"{side}_attention": "attention", f"{side}_residual": "residual"}
-    return names | ({"cross_attention": "cross_attention"} if side == "decoder" else {})
-
-
-def _apply_blocks(params, side, x_BTD, view, cfg, key, capture, remat, *cross):
-    names, blocks = _captures(side), params[side]["blocks"]
-    inner = tuple(names[name] for name in capture if name in names)
-    y_BTD, captured = block.apply_blocks(blocks, x_BTD, view, config_of(cfg, side), key, inner, remat, *cross)
-    return y_BTD, {name: captured[names[name]] for name in capture if name in names}
-
-
-def _embedding(params, side):
-    """Return the embedding of one side, which may be that of both."""
-    return params[side].get("embedding") or params["encoder"]["embedding"]
-
-
-def _embed(params, side, tokens_BT, positions_BT, cfg):
-    T, most = tokens_BT.shape[1], max_tokens(cfg)
-    if most is not None and T > most:
-        raise ValueError(f"{T} tokens, but {cfg.position} positions end at max_len {most}")
-    own = params[side] | {"embedding": _embedding(params, side)}
-    return embedding.embed(own, tokens_BT, positions_BT, config_of(cfg, side))
+def _apply_side(
+    params: model.Params, side: str, tokens_BT: Array, view: View, cfg: Config, key: Array | None,
+    capture: tuple[str, ...], remat: bool, source: Source | None = None
+) -> tuple[Array, dict[str, Array]]:  # fmt: skip
+    """Return the output of the blocks of one side, and {name: what was captured}."""
+    params, own = _side(params, side), config_of(cfg, side)
+    name_in_block = {name: name.removeprefix(f"{side}_") for name in capture if name in _CAPTURES[side]}
+    x_BTD = embedding.embed(params, tokens_BT, view.positions_BT, own)
+    inner = tuple(name_in_block.values())
+    y_BTD, captured = block.apply_blocks(params["blocks"], x_BTD, view, own, key, inner, remat, source)
+    return y_BTD, {name: captured[inner] for name, inner in name_in_block.items()}

@@ -1,6 +1,7 @@
 """The settings of a run, part by part: every flag of `apformer train`, and what config.json holds."""
 
 import dataclasses
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from types import ModuleType, UnionType
@@ -15,7 +16,7 @@ ARCHITECTURES = ("model", "recurrent", "seq2seq", "word2vec")  # modules of apfo
 
 @dataclass(frozen=True)
 class Training:
-    """How long to train, and where to keep the run."""
+    """Length of training, and where the run is kept."""
 
     recipe: str = "exact"
     """Preset of all other flags: task, model and training. Every flag overrides it."""
@@ -90,19 +91,23 @@ def load_architecture(name: str) -> ModuleType:
     return module
 
 
-def architecture_of(settings) -> ModuleType:
+def architecture_of(settings: Settings) -> ModuleType:
     """Return the module of the model of a run, see `load_architecture`."""
     return load_architecture(settings.architecture)
 
 
-def training_apply(settings):
-    """The model's `apply` as a training step computes it: with `remat` a gradient computes its blocks again."""
+def training_apply(settings: Settings) -> Callable[..., Any]:
+    """Return the model's `apply` as a training step computes it: with `remat` a gradient computes its blocks again."""
     apply = architecture_of(settings).apply
     return partial(apply, remat=True) if settings.training.remat else apply
 
 
-def model_from(architecture, values):
-    """The Config of a model from values of JSON. Raises ValueError or TypeError that names the field at fault."""
+def model_from(architecture: str, values: dict[str, Any]) -> Any:
+    """Return the Config of a model from values of JSON.
+
+    Raises:
+        ValueError: or TypeError, which names the field at fault.
+    """
     values, kind = dict(values), load_architecture(architecture).Config
     if values.get("position_options") is not None:
         scheme = position.load(values["position"])
@@ -110,8 +115,8 @@ def model_from(architecture, values):
     return part_from(kind, values)
 
 
-def part_from(kind, values):
-    """A dataclass from values of JSON. Raises ValueError if one is not of the type that its field names."""
+def part_from(kind: type, values: dict[str, Any]) -> Any:
+    """Return a dataclass from values of JSON. Raises ValueError if one is not of the type that its field names."""
     part = kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in values.items()})
     for field in dataclasses.fields(part):
         if not _fits(getattr(part, field.name), field.type):
@@ -119,7 +124,7 @@ def part_from(kind, values):
     return part
 
 
-def _fits(value, kind):
+def _fits(value: Any, kind: Any) -> bool:
     origin, parts = get_origin(kind), get_args(kind)
     if kind in (int, float) and isinstance(value, bool):
         return False  # which Python takes for 0 or 1

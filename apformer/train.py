@@ -7,51 +7,61 @@ Nothing here knows a model or a task: both come in as functions. All randomness 
 fold_in(key, t), so that a resumed run needs nothing but its state.
 """
 
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
 
+Loss = Callable[[dict, Any, jax.Array | None], tuple[jax.Array, dict]]
+
 
 class TrainState(NamedTuple):
-    """All that a run depends on; in a population every leaf has a leading axis M of members.
+    """The state of a run; in a population every leaf has a leading axis M of members.
 
     step: steps done, int32. key: the root of all randomness. hyper: {name: number}, such as the learning rate of each
     member. mean: the running mean of the parameters, or None for a run that keeps none.
     """
 
-    step: Any
-    key: Any
-    params: Any
+    step: jax.Array
+    key: jax.Array
+    params: dict
     opt_state: Any
-    hyper: Any
-    mean: Any = None
+    hyper: dict
+    mean: dict | None = None
 
 
-def init_state(key, params, optimizer, hyper, ema=0.0):
-    """The state before the first step; `key` is the root of all randomness to come. ema: see `make_train_step`."""
+Step = Callable[[TrainState, Any], tuple[TrainState, dict]]
+
+
+def init_state(
+    key: jax.Array, params: dict, optimizer: optax.GradientTransformation, hyper: dict, ema: float = 0.0
+) -> TrainState:
+    """Return the state before the first step; all randomness to come is of `key`; for `ema` see `make_train_step`."""
     mean = jax.tree.map(jnp.copy, params) if ema else None
     return TrainState(jnp.zeros((), jnp.int32), key, params, optimizer.init(params), hyper, mean)
 
 
-def trained(state):
-    """What the model of a state is made of: the running mean of its parameters if it keeps one, else themselves."""
+def trained(state: TrainState) -> dict:
+    """Return the parameters of the model of a state: their running mean if it keeps one, else themselves."""
     return state.params if state.mean is None else state.mean
 
 
-def step_keys(state):
-    """The keys of the state's step: one for dropout, one for its batch."""
+def step_keys(state: TrainState) -> jax.Array:
+    """Return the keys of the state's step: one for dropout, one for its batch."""
     return keys_of(state.key, state.step)
 
 
-def keys_of(key, step):
-    """The same of any step, from the root key of a state."""
+def keys_of(key: jax.Array, step: jax.Array | int) -> jax.Array:
+    """Return the keys of any step, as `step_keys`, from the root key of a state."""
     return jax.random.split(jax.random.fold_in(key, step))
 
 
-def make_train_step(loss_fn, optimizer, accumulate=1, ema=0.0):
-    """A pure function (state, batch) -> (state, metrics) from loss_fn(params, batch, key) -> (loss, metrics).
+def make_train_step(
+    loss_fn: Loss, optimizer: optax.GradientTransformation, accumulate: int = 1, ema: float = 0.0
+) -> Step:
+    """Return a pure function (state, batch) -> (state, metrics) from loss_fn(params, batch, key) -> (loss, metrics).
 
     Any optax optimizer serves; one that wants them is handed `hyper` and `step`. accumulate: with more than one, the
     batches of a step, on a leading axis. They are computed one after the other, so only one needs memory at a time.
@@ -62,7 +72,7 @@ def make_train_step(loss_fn, optimizer, accumulate=1, ema=0.0):
     gradient = jax.value_and_grad(loss_fn, has_aux=True)
     gradient = gradient if accumulate == 1 else mean_of(gradient, accumulate)
 
-    def train_step(state, batch):
+    def train_step(state: TrainState, batch: Any) -> tuple[TrainState, dict]:
         key, _ = step_keys(state)
         (_, metrics), gradients = gradient(state.params, batch, key)
         with jax.numpy_dtype_promotion("standard"):  # optax mixes weak and strong types
@@ -76,23 +86,23 @@ def make_train_step(loss_fn, optimizer, accumulate=1, ema=0.0):
     return train_step
 
 
-def _mean(mean, params, step, ema):
-    """The running mean with the parameters of one more step."""
+def _mean(mean: dict, params: dict, step: jax.Array, ema: float) -> dict:
+    """Return the running mean with the parameters of one more step."""
     step = step.astype(jnp.float32)
     share = 1.0 - jnp.minimum(ema, (1.0 + step) / (10.0 + step))
     return jax.tree.map(lambda old, new: old + share.astype(new.dtype) * (new - old), mean, params)
 
 
-def mean_of(function, count):
-    """The mean of function(params, batch, key) -> arrays over `count` batches on a leading axis, each with its own key.
+def mean_of(function: Callable, count: int) -> Callable:
+    """Average function(params, batch, key) -> arrays over `count` batches on a leading axis, each with its own key.
 
     The batches are taken one after the other. Each counts the same, whatever the weights of its rows.
     """
 
-    def mean(params, batches, key):
+    def mean(params: dict, batches: Any, key: jax.Array) -> Any:
         keys = jax.random.split(key, count)
 
-        def add(total, one):
+        def add(total: Any, one: tuple) -> tuple[Any, None]:
             return jax.tree.map(jnp.add, total, function(params, *one)), None
 
         of_one = jax.eval_shape(function, params, *jax.tree.map(lambda leaf: leaf[0], (batches, keys)))
@@ -103,8 +113,8 @@ def mean_of(function, count):
     return mean
 
 
-def several(sample, count):
-    """sample(key, ...) of one batch as that of `count` batches on a leading axis, each with a key of its own.
+def several(sample: Callable, count: int) -> Callable:
+    """Turn sample(key, ...) of one batch into that of `count` batches on a leading axis, each with a key of its own.
 
     Further arguments have that axis, too, and `sample` is handed one slice of each.
     """
@@ -114,42 +124,42 @@ def several(sample, count):
     return lambda key, *given: jax.lax.map(lambda each: sample(*each), (jax.random.split(key, count), *given))
 
 
-def switch(branches):
-    """loss_fn(params, (which, batch), key) -> (loss, metrics), by the branch `which`(params, batch, key).
+def switch(branches: Sequence[Loss]) -> Loss:
+    """Return loss_fn(params, (which, batch), key) -> (loss, metrics), by the branch `which`(params, batch, key).
 
     The gradient is taken inside the branch: taken from outside, every branch would make room for what all the others
     have to remember. Differentiable in params alone.
     """
 
     @jax.custom_vjp
-    def loss_fn(params, batch, key):
+    def loss_fn(params: dict, batch: tuple, key: jax.Array) -> tuple[jax.Array, dict]:
         return jax.lax.switch(batch[0], branches, params, batch[1], key)
 
-    def forward(params, batch, key):
+    def forward(params: dict, batch: tuple, key: jax.Array) -> tuple:
         within = [jax.value_and_grad(branch, has_aux=True) for branch in branches]
         return jax.lax.switch(batch[0], within, params, batch[1], key)
 
-    def backward(gradients, cotangents):
+    def backward(gradients: dict, cotangents: tuple) -> tuple:
         return jax.tree.map(lambda leaf: leaf * cotangents[0], gradients), None, None
 
     loss_fn.defvjp(forward, backward)
     return loss_fn
 
 
-def scan_steps(train_step, sample, steps):
-    """A pure function state -> (state, metrics of each step), options a fresh batch sample(key) for each step.
+def scan_steps(train_step: Step, sample: Callable, steps: int) -> Callable:
+    """Return a pure function state -> (state, metrics of each step), with a fresh batch sample(key) for each step.
 
     Further arguments have a leading axis of steps, and sample(key, ...) is handed the slice of its step.
     """
 
-    def one(state, given):
+    def one(state: TrainState, given: tuple) -> tuple[TrainState, dict]:
         _, batch_key = step_keys(state)
         return train_step(state, sample(batch_key, *given))
 
     return lambda state, *given: jax.lax.scan(one, state, given, length=steps)
 
 
-def over_members(function, mode):
+def over_members(function: Callable, mode: str) -> Callable:
     """Lift a function of one member to a population: "vmap" all at once, or "map" one after the other.
 
     Mapped members are bit-equal to runs alone, and faster on a CPU; vmapped ones fill an accelerator.

@@ -19,17 +19,20 @@ Corrado and Dean 2013b (arXiv 1310.4546). Where negative sampling ends, if d_mod
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 
 from apformer.layers import at_least_float32, config
+
+Params = dict[str, Array]
 
 
 @dataclass(frozen=True)
 class Config:
-    """What predicts what, and how; frozen and hashable, a static argument of jit."""
+    """Direction, loss and size of the model; frozen and hashable, a static argument of jit."""
 
     vocab_size: int = 11
     """Number of words."""
@@ -42,22 +45,22 @@ class Config:
     negatives: int = 5
     """Number of words drawn against each predicted word (--loss negative)."""
 
-    def __post_init__(self):
-        config.check(self, ("vocab_size", "d_model", "negatives"))
+    def __post_init__(self) -> None:
+        config.check(self)
 
 
-def max_tokens(cfg):
-    """The most words a text may have: None, as there is no bound."""
+def max_tokens(cfg: Config) -> None:
+    """Return None: the number of words of a text has no bound."""
     return None
 
 
-def unstack(params):
-    """The parameters as they are: there are no layers."""
+def unstack(params: Params) -> Params:
+    """Return the parameters as they are: there are no layers."""
     return params
 
 
-def init(key, cfg):
-    """Parameters as a plain dict of float32 arrays, `input` (v) and `output` (u), both (V, D).
+def init(key: Array, cfg: Config) -> Params:
+    """Return parameters, a dict of float32 arrays: `input` (v) and `output` (u), both (V, D).
 
     As in the authors' program: v small and uniform, u zero.
     """
@@ -65,21 +68,30 @@ def init(key, cfg):
     return {"input": jax.random.uniform(key, shape_VD, minval=-bound, maxval=bound), "output": jnp.zeros(shape_VD)}
 
 
-def apply(params, windows, cfg):
-    """Logits of the words that are predicted: (B, V).
+def apply(params: Params, windows: tuple[Array, Array, Array], cfg: Config) -> Array:
+    """Return the logits of the predicted words, (B, V). Computes in the dtype of the parameters.
 
-    windows: centre_B, context_BW and inside_BW, which says what slots of the context are filled; skip_gram reads the
-    first alone, cbow the others. Ids outside the vocabulary are undefined. Computes in the dtype of the parameters.
+    Args:
+        params: Parameters, see `init`.
+        windows: centre_B, context_BW, and inside_BW, the slots of the context that are filled. skip_gram reads the
+            centre alone, cbow the context. Words are below vocab_size.
+        cfg: Config of the model.
     """
     given, _ = _sides(windows, cfg)
     return jnp.einsum("BD,VD->BV", _hidden(params, *given), params["output"])
 
 
-def loss(params, windows, key, cfg, noise_V):
-    """(loss, metrics): the mean loss of a word that is predicted, in nats.
+def loss(
+    params: Params, windows: tuple[Array, Array, Array], key: Array | None, cfg: Config, noise_V: Array
+) -> tuple[Array, dict[str, Array]]:
+    """Return the mean loss of a predicted word, in nats, and {"loss": of it}. It is 0 where no word is predicted.
 
-    noise_V: `noise(counts_V)`, for negative sampling. key: draws the negatives; without it, the expectation over all
-    draws is computed. A full softmax needs neither. A batch in which nothing is predicted has loss 0.
+    Args:
+        params: Parameters, see `init`.
+        windows: Windows as in `apply`.
+        key: Randomness of the negatives. Without it, the expectation over all draws is computed.
+        cfg: Config of the model.
+        noise_V: Distribution of the negatives, see `noise`.
     """
     given, (targets_BO, predicted_BO) = _sides(windows, cfg)
     h_BD = _hidden(params, *given)
@@ -94,43 +106,43 @@ def loss(params, windows, key, cfg, noise_V):
     return mean, {"loss": mean}
 
 
-def softmax_nats(output_VD, h_BD, targets_BO):
-    """- log p(o) of each target o, in nats: (B, O), in at least float32."""
+def softmax_nats(output_VD: Array, h_BD: Array, targets_BO: Array) -> Array:
+    """Return - log p(o) of each target o, in nats, (B, O), in at least float32."""
     logits_BV = _precise(jnp.einsum("BD,VD->BV", h_BD, output_VD))
     return -jnp.take_along_axis(jax.nn.log_softmax(logits_BV), targets_BO, axis=1)
 
 
-def negative_nats(output_VD, h_BD, targets_BO, negatives_BON):
-    """- log sigmoid(u_o . h) - sum_n log sigmoid(-u_n . h) of each target o with its negatives n: (B, O), likewise."""
+def negative_nats(output_VD: Array, h_BD: Array, targets_BO: Array, negatives_BON: Array) -> Array:
+    """Return - log sigmoid(u_o . h) - sum_n log sigmoid(-u_n . h) of each target o with its negatives n, (B, O)."""
     right_BO = _precise(jnp.einsum("BD,BOD->BO", h_BD, output_VD[targets_BO]))
     wrong_BON = _precise(jnp.einsum("BD,BOND->BON", h_BD, output_VD[negatives_BON]))
     return -jax.nn.log_sigmoid(right_BO) - jax.nn.log_sigmoid(-wrong_BON).sum(-1)
 
 
-def expected_nats(output_VD, h_BD, targets_BO, noise_V, negatives):
-    """The mean of `negative_nats` over all draws of the negatives: (B, O), likewise."""
+def expected_nats(output_VD: Array, h_BD: Array, targets_BO: Array, noise_V: Array, negatives: int) -> Array:
+    """Return the mean of `negative_nats` over all draws of the negatives, (B, O)."""
     right_BO = _precise(jnp.einsum("BD,BOD->BO", h_BD, output_VD[targets_BO]))
     wrong_BV = _precise(jnp.einsum("BD,VD->BV", h_BD, output_VD))
     expected_B = jnp.einsum("BV,V->B", jax.nn.log_sigmoid(-wrong_BV), noise_V)
     return -jax.nn.log_sigmoid(right_BO) - negatives * expected_B[:, None]
 
 
-def noise(counts_V):
-    """The distribution of negatives, count^(3/4) over its sum: (V,), float32."""
+def noise(counts_V: Any) -> Array:
+    """Return the distribution of negatives, count^(3/4) over its sum, (V,) float32."""
     noise_V = jnp.asarray(counts_V, jnp.float32) ** 0.75
     return noise_V / noise_V.sum()
 
 
-def draw(key, noise_V, shape):
-    """Words of a shape, int32, drawn independently from a distribution: the inverse of its cumulative sum."""
+def draw(key: Array, noise_V: Array, shape: tuple[int, ...]) -> Array:
+    """Draw words of a shape, int32, independently from a distribution, by the inverse of its cumulative sum."""
     cumulative_V = jnp.cumsum(noise_V)
     places = jax.random.uniform(key, shape, noise_V.dtype) * cumulative_V[-1]
     words = jnp.searchsorted(cumulative_V, places, side="right").astype(jnp.int32)
     return jnp.minimum(words, len(noise_V) - 1)  # a product may round up to the sum
 
 
-def nearest(params, words_B, k):
-    """The k other words whose input vectors have the largest cosine with those of words_B, and these: two (B, k)."""
+def nearest(params: Params, words_B: Any, k: int) -> tuple[Array, Array]:
+    """Return the k other words whose input vectors have the largest cosine with each word's, and these, (B, k) each."""
     unit_VD = unit(params["input"])
     words_B = jnp.asarray(words_B)
     cosine_BV = jnp.einsum("BD,VD->BV", unit_VD[words_B], unit_VD)
@@ -139,25 +151,25 @@ def nearest(params, words_B, k):
     return nearest_BK, cosine_BK
 
 
-def unit(vectors_VD):
-    """The vectors at length 1."""
+def unit(vectors_VD: Array) -> Array:
+    """Return the vectors at length 1."""
     return vectors_VD / jnp.linalg.norm(vectors_VD, axis=1, keepdims=True)
 
 
-def _sides(windows, cfg):
-    """What is given and what is predicted, as words and which of them count: ((B, G), (B, G)), ((B, O), (B, O))."""
+def _sides(windows: tuple[Array, Array, Array], cfg: Config) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
+    """Return the given and the predicted words, each with a mask of those that count: (B, G), (B, O)."""
     centre_B, context_BW, inside_BW = windows
     if cfg.variant == "skip_gram":
         return (centre_B[:, None], jnp.ones_like(centre_B, bool)[:, None]), (context_BW, inside_BW)
     return (context_BW, inside_BW), (centre_B[:, None], inside_BW.any(1)[:, None])
 
 
-def _hidden(params, words_BG, inside_BG):
-    """h, the mean of the input vectors of the words that count; zero if none does."""
+def _hidden(params: Params, words_BG: Array, inside_BG: Array) -> Array:
+    """Return h, the mean of the input vectors of the words that count; zero if none does."""
     v_BGD = params["input"][words_BG]
     inside_BG = inside_BG.astype(v_BGD.dtype)
     return jnp.einsum("BG,BGD->BD", inside_BG / jnp.maximum(inside_BG.sum(1), 1)[:, None], v_BGD)
 
 
-def _precise(scores):
+def _precise(scores: Array) -> Array:
     return scores.astype(at_least_float32(scores.dtype))

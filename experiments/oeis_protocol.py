@@ -15,8 +15,9 @@ from tyro.conf import Positional
 from apformer import files, flags, runs, tasks
 from apformer.errors import USAGE, UserError
 from apformer.runs import directory, settings_file
-from apformer.tasks.progressions.continuation import continue_lines
+from apformer.tasks.exact_match import continue_rows
 from apformer.tasks.progressions.generator import render
+from apformer.tokenizers import digits as tokenizer
 
 
 @dataclass(frozen=True)
@@ -45,8 +46,8 @@ def measure(path, tests, seed):
         difference_B, first_B = random.integers(1, 1001, tests).tolist(), random.integers(0, 1001, tests).tolist()
         rows += [render(a, d, k + 1, digits) for a, d in zip(first_B, difference_B, strict=True)]
     model = runs.load(path).model
-    next_terms = continue_lines([row[: -digits - 1] for row in rows], digits + 1, model)
-    right = [row.endswith(f" {said}") for row, said in zip(rows, next_terms, strict=True)]
+    next_BN = continue_rows([tokenizer.encode(row[: -digits - 1]) for row in rows], digits + 1, model)
+    right = [row.endswith(tokenizer.decode(next_N)) for row, next_N in zip(rows, next_BN, strict=True)]
     return dict(zip(given, np.reshape(right, (len(given), tests)).mean(axis=1).tolist(), strict=True))
 
 

@@ -89,3 +89,12 @@ def test_help_lists_the_flags(capsys):
     assert not done.value.code
     out, _ = capsys.readouterr()
     assert "--d_model" in out and "Width." in out and "apformer test" in out
+
+
+@pytest.mark.parametrize("words", (["--compilation_cache", "F"], ["--compilation-cache=F"]))
+@pytest.mark.parametrize("place", (0, 1, 2))
+def test_a_flag_of_every_command_stands_anywhere(words, place):
+    args = ["doctor", "--json"]
+    assert flags.cut([*args[:place], *words, *args[place:]], "compilation_cache", "a folder") == (args, "F")
+    with pytest.raises(UserError, match="^--compilation_cache wants a value: give a folder"):
+        flags.cut([*args, words[0].partition("=")[0]], "compilation_cache", "a folder")

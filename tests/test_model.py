@@ -167,7 +167,6 @@ def test_tokens_that_are_no_rows_are_refused_in_a_sentence(tokens, named):
 
 
 TEXTBOOK = {"attention", "block", "cache", "config", "embedding", "feedforward", "masks", "norm", "position"}
-TEXTBOOK |= {"similarity"}
 
 
 def test_importing_the_model_loads_the_textbook_alone():

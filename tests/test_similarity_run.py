@@ -40,12 +40,6 @@ def test_the_figure_lies_in_a_new_directory_of_any_name(learned, tmp_path, monke
     assert not [*(tmp_path / "experiments" / "figures").iterdir()]
 
 
-def test_the_figure_goes_where_it_is_asked_to(learned, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    assert main(monkeypatch, "--figure", tmp_path / "mine.png") == 0
-    assert [path.name for path in tmp_path.iterdir()] == ["mine.png"]
-
-
 @pytest.mark.parametrize(
     ("figure", "code", "sentence"),
     [

@@ -1,8 +1,8 @@
-"""A whole run directory, read against itself: what is sound in it, what is not, and what to do. Nothing is changed.
+"""Read a whole run directory against itself: what is sound in it, what is not, and what to do. Nothing is changed.
 
-Every file of a checkpoint has the sha256 that its manifest names, and so have the arrays. Its scores are those of
-metrics.jsonl, whose lines are whole and follow each other. evaluation.json and certificate.json are of parameters that
-a checkpoint holds, and the dataset is the one that config.json describes.
+The arrays of every checkpoint have the sha256 that its facts name. Its scores are those of metrics.jsonl, whose lines
+are whole and follow each other. evaluation.json and certificate.json are of parameters that a checkpoint holds, and the
+dataset is the one that config.json describes.
 """
 
 import fcntl
@@ -10,41 +10,49 @@ import json
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from apformer import files
 from apformer.errors import CHECKPOINT, UserError, typed
-from apformer.runs import checkpoint, directory, healing, selection
+from apformer.runs import checkpoint, directory, selection
 from apformer.runs.fit import abstract_state
 from apformer.runs.metrics import read_metrics
 from apformer.runs.restore import load_described, load_rows, load_settings
+from apformer.runs.selection import Facts
+from apformer.settings import Settings, Training
 
 
 class Finding(NamedTuple):
-    """What was found of a part of a run. code: the exit code of a fault, 0 of what is sound."""
+    """A part of a run, and what was found of it. code: the exit code of a fault, 0 of what is sound."""
 
     what: str
     says: str
     code: int = 0
 
 
-def findings(path):
-    """[Finding] of the run directory at a Path."""
+def findings(path: Path) -> list[Finding]:
+    """Return what was found of each part of a run directory."""
     try:
         settings = load_settings(path)
     except UserError as fault:
         return [Finding("config.json", str(fault), fault.exit_code)]
-    found = [Finding("config.json", f"{settings.task}, recipe {settings.training.recipe}"), _dataset(path)]
     records, of_metrics = _metrics(path, settings.training)
     facts, of_checkpoints = _checkpoints(path, settings, records)
-    found += [*of_metrics, *of_checkpoints]
-    found += [of_result for name in ("evaluate", "certify") if (of_result := _result(path, settings, name, facts))]
+    found = [
+        Finding("config.json", f"{settings.task}, recipe {settings.training.recipe}"),
+        _dataset(path),
+        of_metrics,
+        *of_checkpoints,
+    ]
+    for what, command in (("evaluation.json", "evaluate"), ("certificate.json", "certify")):
+        if (path / what).exists():
+            found.append(_result(path, settings, what, f"`apformer {command} {path}` writes it anew", facts))
     return [*found, *_leftovers(path), _lock(path)]
 
 
-def _dataset(path):
+def _dataset(path: Path) -> Finding:
     try:
         load_rows(path)
     except UserError as fault:
@@ -52,27 +60,27 @@ def _dataset(path):
     return Finding("dataset", "as config.json describes it")
 
 
-def _metrics(path, run):
-    """(records of metrics.jsonl that can be read, [Finding])"""
+def _metrics(path: Path, run: Training) -> tuple[list[dict], Finding]:
+    """Return the records of metrics.jsonl that can be read, and what was found of it."""
     name = "metrics.jsonl"
     if not (path / name).exists() and not directory.saved(path):
-        return [], [Finding(name, "none yet")]
+        return [], Finding(name, "none yet")
     try:
         records = read_metrics(path)
     except UserError as fault:
-        return _whole_lines(path / name), [Finding(name, str(fault), fault.exit_code)]
+        return _whole_lines(path / name), Finding(name, str(fault), fault.exit_code)
     steps = [record["step"] for record in records]
     last = steps[-1] if steps else 0
     expected = [*range(run.log_every, last, run.log_every), *steps[-1:]]
     if steps != expected:
         wrong = min({*steps} ^ {*expected}, default=None)
         which = "lines are not in order" if wrong is None else f"step {wrong:,} is wrong there, or missing"
-        return records, [Finding(name, f"{which}: {selection.again(path, wrong or 0)}", CHECKPOINT)]
-    return records, [Finding(name, f"{len(records):,} lines to step {last:,} of {run.steps:,}")]
+        return records, Finding(name, f"{which}: {selection.again(path, wrong or 0)}", CHECKPOINT)
+    return records, Finding(name, f"{len(records):,} lines to step {last:,} of {run.steps:,}")
 
 
-def _whole_lines(path):
-    """Those records of a damaged metrics.jsonl that can be read."""
+def _whole_lines(path: Path) -> list[dict]:
+    """Return those records of a damaged metrics.jsonl that can be read."""
     found = []
     for line in path.read_bytes().splitlines() if path.exists() else []:
         with suppress(ValueError):
@@ -80,9 +88,9 @@ def _whole_lines(path):
     return found
 
 
-def _checkpoints(path, settings, records):
-    """({step: manifest} of the sound checkpoints, [Finding])"""
-    folder, facts, found = path / "checkpoints", {}, []
+def _checkpoints(path: Path, settings: Settings, records: list[dict]) -> tuple[dict[int, Facts], list[Finding]]:
+    """Return {step: facts} of the sound checkpoints, and what was found of each checkpoint."""
+    folder, sound, found = path / "checkpoints", {}, []
     lines = {record["step"]: record for record in records}
     abstract = abstract_state(settings)
     for step in selection.steps(folder):
@@ -92,33 +100,28 @@ def _checkpoints(path, settings, records):
         except UserError as fault:
             found.append(Finding(what, str(fault), fault.exit_code))
             continue
-        facts[step] = selection.facts_of(folder / str(step))
-        if fault := _other_scores(facts[step], lines.get(step)):
+        sound[step] = facts = selection.read_facts(folder / str(step))
+        if fault := _other_scores(facts, lines.get(step)):
             found.append(Finding(what, f"{fault}: {selection.again(path, step)}", CHECKPOINT))
         else:
-            saved = "at a stop" if facts[step]["temporary"] else "on schedule"
-            found.append(Finding(what, f"saved {saved}, {len(facts[step]['files'])} files as they were written"))
-    for step in healing.missing(path, records, settings.training):
-        remedy = f"{typed('resume', path)} computes it again"
-        if (folder / healing.RECOMPUTED / str(step)).exists():
-            remedy = f"computed again, it came out other than it was, see {folder / healing.RECOMPUTED}; restore a copy"
-        found.append(Finding(f"checkpoint {step}", f"missing: {remedy}", CHECKPOINT))
-    return facts, found or [Finding("checkpoints", f"none yet: {typed('resume', path)} trains")]
+            saved = "at a stop" if facts.temporary else "on schedule"
+            found.append(Finding(what, f"saved {saved}, {len(facts.tree)} arrays as they were written"))
+    return sound, found or [Finding("checkpoints", f"none yet: {typed('resume', path)} trains")]
 
 
-def _other_scores(facts, record):
-    """What a manifest says other than the line of its step; None if they agree."""
+def _other_scores(facts: Facts, record: dict | None) -> str | None:
+    """Return a difference between the facts of a checkpoint and the line of its step; None if they agree."""
     if record is None:
-        return f"metrics.jsonl has no line of step {facts['step']:,}"
-    if not facts["scores"]:
+        return f"metrics.jsonl has no line of step {facts.step:,}"
+    if not facts.scores:
         return None  # its parameters were given, and nothing was measured
     measured = selection.validation(record)
-    if facts["temporary"] == bool(measured):
+    if facts.temporary == bool(measured):
         return "metrics.jsonl says otherwise whether it was saved at a stop"
-    if not measured or facts["scores"] == [selection.PROVEN]:
+    if not measured or facts.scores == [selection.PROVEN]:
         return None
     try:
-        ours, theirs = (np.asarray(scores, np.float64) for scores in (facts["scores"], selection.score(measured)))
+        ours, theirs = (np.asarray(scores, np.float64) for scores in (facts.scores, selection.score(measured)))
     except (KeyError, TypeError, ValueError) as fault:
         return f"its line of metrics.jsonl is damaged ({fault})"
     # A member that is not finite has no score, though its loss may be a number.
@@ -126,14 +129,10 @@ def _other_scores(facts, record):
     return None if same else "its scores are not those of metrics.jsonl"
 
 
-def _result(path, settings, command, facts):
-    """The Finding of evaluation.json or certificate.json; None without the file."""
-    what = {"evaluate": "evaluation.json", "certify": "certificate.json"}[command]
-    if not (path / what).exists():
-        return None
-    anew = f"`apformer {command} {path}` writes it anew"
+def _result(path: Path, settings: Settings, what: str, anew: str, facts: dict[int, Facts]) -> Finding:
+    """Return what was found of evaluation.json or certificate.json. anew: the remedy."""
     try:
-        told = files.read_json(path / what)
+        told: Any = files.read_json(path / what)
         step, member = told["step"], told["member"]
         if step not in facts:
             return Finding(what, f"of step {step}, which has no sound checkpoint: {anew}", CHECKPOINT)
@@ -149,29 +148,23 @@ def _result(path, settings, command, facts):
 def _leftovers(path: Path) -> list[Finding]:
     """Return a Finding of each file that crashes and damage left, which is in nobody's way."""
     kinds = {
-        "of a write that was cut short: delete it": ("*.tmp*", "checkpoints/*.tmp*"),
-        "which is not used: delete it, or keep it to look into": (
-            "checkpoints/*.corrupt",
-            f"checkpoints/{healing.RECOMPUTED}/*",
-        ),
+        "*.tmp*": "of a write that was cut short: delete it",
+        "checkpoints/*tmp*": "of a save that was cut short: delete it",
+        "checkpoints/*.corrupt": "which is not used: delete it, or keep it to look into",
     }
     return [
         Finding("leftover", f"{entry.relative_to(path)}, {what}")
-        for what, patterns in kinds.items()
-        for entry in sorted(entry for pattern in patterns for entry in path.glob(pattern))
+        for pattern, what in kinds.items()
+        for entry in sorted(path.glob(pattern))
     ]
 
 
-def _lock(path):
-    """Whether a process trains in a run."""
-    try:
-        with open(path / ".lock", encoding="utf-8", errors="replace") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            except BlockingIOError:
-                return Finding(
-                    "lock", f"in use by {file.read().strip()}: ask again when it has ended, faults may be its work"
-                )
-    except OSError:
-        pass
-    return Finding("lock", "free")
+def _lock(path: Path) -> Finding:
+    """Return whether a process trains in a run."""
+    says = "free"
+    with suppress(OSError), open(path / ".lock", encoding="utf-8", errors="replace") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            says = f"in use by {file.read().strip()}: ask again when it has ended, faults may be its work"
+    return Finding("lock", says)

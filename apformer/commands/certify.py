@@ -17,7 +17,7 @@ from apformer.analysis import certificate
 from apformer.decoding.bind import Model, bind_run
 from apformer.errors import CHECKPOINT, NOT_CERTIFIED, USAGE, UserError, typed
 from apformer.flags import parse
-from apformer.machine import signals
+from apformer.machine import process
 from apformer.proof import check
 from apformer.report import progress, tables
 from apformer.runs import directory
@@ -199,7 +199,7 @@ class Work:
         self.first, self.received, self.stops = None, (), ExitStack()
 
     def __enter__(self) -> "Work":
-        self.received = self.stops.enter_context(signals.deferred())
+        self.received = self.stops.enter_context(process.deferred())
         self.bar = progress.bar(unit="context", unit_scale=True, desc=self.identity["judge"])
         return self
 

@@ -2,6 +2,8 @@
 
 import json
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 from tyro.conf import Positional
 
@@ -14,6 +16,7 @@ from apformer.runs import directory, language_model
 from apformer.runs.metrics import diverged, read_metrics, who_diverged
 from apformer.runs.provenance import digest
 from apformer.runs.restore import load_params, load_rows, load_settings
+from apformer.settings import Settings
 from apformer.tasks.text import corpus, folders, perplexity
 
 
@@ -41,16 +44,16 @@ class Evaluate:
     """With --text: folder of low-rank adapters, saved alone, to merge into the model."""
 
 
-def main(args):
+def main(args: list[str]) -> None:
     """Run the command with its arguments."""
     evaluate(parse(Evaluate, args, "apformer evaluate"))
 
 
-def evaluate(args):
+def evaluate(args: Evaluate) -> None:
     """Evaluate the best checkpoint of a run, or a language model on a text; print the table, or JSON."""
     if args.text is not None:
-        found = evaluate_text(args)
-        print(json.dumps(found) if args.json else perplexity.table(found))
+        result = evaluate_text(args)
+        print(json.dumps(result) if args.json else perplexity.table(result))
         return
     for flag in ("window", "stride", "special_tokens", "adapter"):
         if getattr(args, flag) not in (None, False):
@@ -62,8 +65,8 @@ def evaluate(args):
     print(json.dumps(found.result) if args.json else found.table)
 
 
-def evaluate_text(args):
-    """What the text of --text costs the model, as a dict. Raises UserError that names the flag or the file."""
+def evaluate_text(args: Evaluate) -> dict:
+    """Return the cost of the text of --text to a language model. Raises UserError that names the flag or the file."""
     found = language_model.load(args.run, args.member, args.adapter)
     window = language_model.window(args.run, found) if args.window is None else args.window
     most = 2**20 if found.max_tokens is None else found.max_tokens
@@ -80,21 +83,19 @@ def evaluate_text(args):
     return {"text": args.text} | cost
 
 
-def evaluate_run(path, settings, rows, member=None):
-    """The Evaluation of a run's best checkpoint: writes evaluation.json, figures, and what else the task writes."""
+def evaluate_run(path: Path, settings: Settings, rows: Any, member: int | None = None) -> tasks.Evaluation:
+    """Return the Evaluation of a run's best checkpoint; writes evaluation.json, figures, and the task's files."""
     task = tasks.load(settings.task)
     params, step, member = load_params(path, settings, member)
-    model = bind_run(settings, params)
     with progress.bar(desc="evaluate", leave=False) as bar:
-        found = task.evaluate(model, settings, rows, progress.reporter(bar))
-    found = found._replace(result={"step": step, "member": member, "parameters_sha256": digest(params)} | found.result)
-    records = read_metrics(path)
+        found = task.evaluate(bind_run(settings, params), settings, rows, progress.reporter(bar))
+    result, records = {"step": step, "member": member, "parameters_sha256": digest(params)}, read_metrics(path)
+    result, table = result | found.result, found.table
     if lost := diverged(records):
-        table = f"{found.table}\n{who_diverged(lost)}"
-        found = found._replace(result=found.result | {"diverged": lost}, table=table)
-    files.write_json(path / "evaluation.json", found.result)
+        result["diverged"], table = lost, f"{table}\n{who_diverged(lost)}"
+    files.write_json(path / "evaluation.json", result)
     for name, text in found.files.items():
         files.write_text(path / name, text)
     curve = figures.loss_curve(records, task.floor(settings, rows))
     figures.save(path / "figures", {"loss": curve} | architecture.pictures(settings) | found.figures)
-    return found
+    return found._replace(result=result, table=table)

@@ -20,7 +20,7 @@ import re
 import shutil
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from tyro.conf import Positional
 
@@ -33,6 +33,7 @@ from apformer.formats.stablehlo import write_stablehlo
 from apformer.formats.weights import write_safetensors
 from apformer.proof import check
 from apformer.runs import directory, restore
+from apformer.settings import Settings
 from apformer.tasks.text import folders
 from apformer.tokenizers import pretrained
 
@@ -58,12 +59,12 @@ class Export:
     """Number of a member of a population. The default is the best on validation rows."""
 
 
-def main(args):
+def main(args: list[str]) -> None:
     """Run the command with its arguments."""
     export(parse(Export, args, "apformer export"))
 
 
-def export(args):
+def export(args: Export) -> None:
     """Write the file or the folder, and say where it is. Raises UserError that names what is at fault."""
     if args.run is not None and folders.holds_gpt2(args.run):
         raise UserError(f"{args.run} is a GPT-2 folder, which other programs open as it is: name a run", USAGE)
@@ -74,25 +75,25 @@ def export(args):
         raise UserError(f"{path} reads {READS[settings.architecture]}: give --to safetensors", USAGE)
     if args.to in ("gpt2", "lora") and settings.architecture != "model":
         raise UserError(f"{path} is no decoder-only transformer, as GPT-2 is: give --to safetensors", USAGE)
-    if args.to in ("safetensors", "stablehlo"):
-        safetensors.refuse_to_overwrite(out)
     if args.to == "proof":
         step = write_proof(out, path, settings, args.member)
     elif args.to == "lora":
         step = write_lora(out, path, settings, args.member)
-    elif args.to == "gpt2":
-        params, step, _ = restore.load_params(path, settings, args.member)
-        kept = path / "tokenizer.json"
-        write_gpt2(out, params, settings.model, pretrained.load(kept) if kept.exists() else None)
     else:
+        if args.to != "gpt2":
+            safetensors.refuse_to_overwrite(out)
         params, step, _ = restore.load_params(path, settings, args.member)
-        write = {"safetensors": write_safetensors, "stablehlo": write_stablehlo}[args.to]
-        write(out, settings.architecture, params, settings.model)
+        if args.to == "gpt2":
+            kept = path / "tokenizer.json"
+            write_gpt2(out, params, settings.model, pretrained.load(kept) if kept.exists() else None)
+        else:
+            write = write_safetensors if args.to == "safetensors" else write_stablehlo
+            write(out, settings.architecture, params, settings.model)
     size = sum(file.stat().st_size for file in [out, *out.glob("*")] if file.is_file())
     print(f"{out}: the model of {path} at step {step:,}, {size:,} bytes")
 
 
-def write_gpt2(folder, params, cfg, tokenizer=None):
+def write_gpt2(folder: Path, params: dict, cfg: Any, tokenizer: Any = None) -> None:
     """Write a new GPT-2 folder, with the tokenizer if there is one. Raises UserError as `gpt2.save` does.
 
     transformers opens byte pairs; characters, for which it has no format, are read by `apformer generate` alone.
@@ -108,8 +109,8 @@ def write_gpt2(folder, params, cfg, tokenizer=None):
     files.write_json(folder / "tokenizer_config.json", {"tokenizer_class": "PreTrainedTokenizerFast"} | ends)
 
 
-def write_lora(folder, run, settings, member=None):
-    """Write a new folder with the adapters of a run alone; returns their step. Raises UserError as `peft.save` does."""
+def write_lora(folder: Path, run: Path, settings: Settings, member: int | None = None) -> int:
+    """Write a new folder with the adapters of a run, and return their step. Raises UserError as `peft.save` does."""
     made = tasks.ability(settings, "adapters", run, "export --to lora")(settings)
     if made is None:
         raise UserError(f"{run} has no adapters: train with --lora_rank, or give --to gpt2", USAGE)
@@ -121,11 +122,12 @@ def write_lora(folder, run, settings, member=None):
     return step
 
 
-def write_proof(folder, run, settings, member=None):
-    """Write a new folder with the parameters that the certificate of a run is of; returns their step.
+def write_proof(folder: Path, run: Path, settings: Settings, member: int | None = None) -> int:
+    """Write a new folder with the parameters that the certificate of a run is of, and return their step.
 
-    Raises UserError: USAGE without a certificate, if it is of another member than the one that is asked for, or if the
-    folder holds files; CHECKPOINT if those parameters are gone.
+    Raises:
+        UserError: USAGE without a certificate, if it is of another member than the one that is asked for, or if the
+            folder holds files; CHECKPOINT if those parameters are gone.
     """
     contexts = tasks.ability(settings, "contexts", run, "export --to proof")
     contexts = contexts(settings) if callable(contexts) else contexts
@@ -155,7 +157,7 @@ def write_proof(folder, run, settings, member=None):
     return certificate["step"]
 
 
-def _alone(program):
+def _alone(program: Path) -> str:
     """Return the text of a file of a package `proof`, which stands beside the others without a package."""
     text = re.sub(r"^from [\w.]*\bproof import", "import", program.read_text("utf-8"), flags=re.MULTILINE)
     return re.sub(r"^from [\w.]*\bproof\.", "from ", text, flags=re.MULTILINE)

@@ -18,6 +18,7 @@ from apformer.decoding.stream import texts, write
 from apformer.errors import DATA, USAGE, UserError
 from apformer.flags import parse, require
 from apformer.runs import language_model
+from apformer.tokenizers.text import BytePairs, Characters
 
 
 @dataclass(frozen=True)
@@ -63,12 +64,12 @@ class Generate:
     """Folder of low-rank adapters, saved alone, to merge into the model."""
 
 
-def main(args):
+def main(args: list[str]) -> None:
     """Run the command with its arguments."""
     generate(parse(Generate, args, "apformer generate"))
 
 
-def generate(args):
+def generate(args: Generate) -> None:
     """Print what the model of a GPT-2 folder writes, or the best checkpoint of a run.
 
     Raises UserError that names the flag or the file."""
@@ -86,8 +87,8 @@ def generate(args):
         print()
 
 
-def read_prompt(args, tokenizer):
-    """(The prompt, its tokens). Raises UserError: USAGE if it is empty, DATA for what the vocabulary lacks."""
+def read_prompt(args: Generate, tokenizer: Characters | BytePairs) -> tuple[str, np.ndarray]:
+    """Return (the prompt, its tokens). Raises UserError: USAGE if it is empty, DATA for what the vocabulary lacks."""
     if args.prompt is None:
         try:
             return "\n", tokenizer.encode("\n")
@@ -102,7 +103,7 @@ def read_prompt(args, tokenizer):
     return args.prompt, prompt_T
 
 
-def check_stops(stops, tokenizer):
+def check_stops(stops: tuple[str, ...], tokenizer: Characters | BytePairs) -> None:
     """Raise UserError unless the tokenizer can write each stop: USAGE for an empty one, DATA for what it lacks."""
     for stop in stops:
         if not stop:
@@ -113,19 +114,18 @@ def check_stops(stops, tokenizer):
             raise UserError(f"--stop {ascii(stop)} cannot occur: {error}", DATA) from None
 
 
-def sampler(args):
-    """The sampler that the flags ask for. Raises UserError (exit USAGE) that names the one at fault."""
-    for flag, fits, what in (
-        ("tokens", 1 <= args.tokens < 2**31, "at least 1"),
-        ("samples", 1 <= args.samples < 2**31, "at least 1"),
-        ("seed", 0 <= args.seed < 2**31, "0 to 2147483647"),
-        ("temperature", 0 <= args.temperature < 1e6, "0 or more"),
-        ("top_k", 0 <= args.top_k < 2**31, "0 or more"),
-        ("top_p", 0 < args.top_p <= 1, "more than 0 and at most 1"),
-        ("min_p", 0 <= args.min_p <= 1, "0 to 1"),
-        ("repetition_penalty", 0.01 <= args.repetition_penalty <= 100, "0.01 to 100; 1 is none"),
+def sampler(args: Generate) -> generation.Sampler:
+    """Return the sampler that the flags ask for. Raises UserError (exit USAGE) that names the one at fault."""
+    for flag, least, most in (
+        ("tokens", 1, 2**31 - 1),
+        ("samples", 1, 2**31 - 1),
+        ("seed", 0, 2**31 - 1),
+        ("top_k", 0, 2**31 - 1),
+        ("repetition_penalty", 0.01, 100),
     ):
-        require(flag, fits, args, what)
-    if args.temperature == 0:
-        return generation.greedy
-    return generation.sampler(args.temperature, args.top_k or None, args.top_p, args.min_p)
+        require(flag, least <= getattr(args, flag) <= most, args, f"{least} to {most}")
+    try:
+        sample = generation.sampler(args.temperature or 1.0, args.top_k or None, args.top_p, args.min_p)
+    except ValueError as error:
+        raise UserError(f"--{error}", USAGE) from None
+    return sample if args.temperature else generation.greedy

@@ -22,12 +22,12 @@ class Neighbours:
     """Number of a member of a population. The default is the best on validation rows."""
 
 
-def main(args):
+def main(args: list[str]) -> None:
     """Run the command with its arguments."""
     neighbours(parse(Neighbours, args, "apformer neighbours"))
 
 
-def neighbours(args):
+def neighbours(args: Neighbours) -> None:
     """Print the words nearest to each. Raises UserError that names the flag or the word."""
     require("neighbours", 1 <= args.neighbours < 2**31, args, "1 to 2147483647")
     given = [*args.run_and_words]

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from tyro.conf import Positional
 
 from apformer import runs, tasks
-from apformer.errors import USAGE, UserError
-from apformer.flags import parse, prompts
+from apformer.flags import parse, prompts, require
 from apformer.runs import directory, settings_file
 from apformer.tasks.progressions import text_file
 
@@ -31,15 +30,14 @@ class Predict:
     """Print one JSON object."""
 
 
-def main(args):
+def main(args: list[str]) -> None:
     """Run the command with its arguments."""
     predict(parse(Predict, args, "apformer predict"))
 
 
-def predict(args):
+def predict(args: Predict) -> None:
     """Print the continuation of each prompt. Raises UserError that names the flag, the prompt or the line."""
-    if args.terms < 1:
-        raise UserError(f"--terms {args.terms} is out of range: give at least 1", USAGE)
+    require("terms", args.terms >= 1, args, "at least 1")
     place, lines, name = prompts([*args.run_and_prompt], args.file, "a prompt", EXAMPLE, text_file.lines_of)
     path = directory.find(place)
     continue_lines = tasks.ability(settings_file.read(path), "predict", path)
@@ -50,7 +48,6 @@ def predict(args):
         print(json.dumps({"run": str(path), "continuations": pairs}))
     else:
         sys.stdout.write("".join(f"{text}\n" for text, _ in found))
-    short = sum(fit < args.terms for _, fit in found)
-    if short:
-        many = f"{short:,} of {len(lines):,} lines stop" if args.file else "stopped"
-        print(f"{many} early, because the next term no longer fits the digits", file=sys.stderr)
+    if short := sum(fits < args.terms for _, fits in found):
+        stopped = f"{short:,} of {len(lines):,} lines stop" if args.file else "stopped"
+        print(f"{stopped} early, because the next term no longer fits the digits", file=sys.stderr)

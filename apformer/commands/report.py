@@ -1,11 +1,14 @@
 """Write one offline page that shows a run and its model: apformer report RUN.
 
-What training, evaluation and certificate have found, and the model itself with its weights, so that whoever opens the
-page can play with it. What a run does not have, the page says is missing.
+It holds the findings of training, evaluation and certificate, and the model itself with its weights, so that whoever
+opens the page can play with it. What a run does not have, the page says is missing.
 """
 
 import sys
+from collections.abc import Set
 from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
 
 import jax
 from tyro.conf import Positional
@@ -15,10 +18,11 @@ from apformer.analysis import pca
 from apformer.errors import CHECKPOINT, UserError
 from apformer.flags import parse
 from apformer.formats.weights import named
-from apformer.report import sections, template, twin
+from apformer.report import sections, template
 from apformer.report.sections import attempt
 from apformer.runs import directory, provenance, restore
 from apformer.runs.metrics import diverged, read_metrics
+from apformer.settings import Settings
 
 LARGEST = 24_000_000  # bytes of weights in a page
 MOST_WORDS = 1024  # tokens of a vocabulary whose embeddings are drawn
@@ -37,12 +41,12 @@ class Report:
     """Put the model into the page. With --no_weights the page shows only measurements, and is small."""
 
 
-def main(args):
+def main(args: list[str]) -> None:
     """Run the command with its arguments."""
     report(parse(Report, args, "apformer report"))
 
 
-def report(args):
+def report(args: Report) -> None:
     """Write the page of a run and say where it is. Raises UserError, also for a run of a newer version."""
     path = directory.find(args.run)
     _refuse_newer(path)
@@ -51,39 +55,45 @@ def report(args):
     print(write(path, settings, rows, args.member, args.weights, missing))
 
 
-def write(path, settings, rows, member=None, weights=True, missing=None):
-    """report.html of a run's best checkpoint, from the rows it was trained on; returns a sentence that says where.
+def write(
+    path: Path,
+    settings: Settings,
+    rows: Any,
+    member: int | None = None,
+    weights: bool = True,
+    missing: dict[str, str] | None = None,
+) -> str:
+    """Write report.html of a run's best checkpoint, and return a sentence that says where.
 
-    missing: {what: why} the page cannot show.
+    Args:
+        path: Directory of the run.
+        settings: Its settings.
+        rows: The rows it was trained on.
+        member: Number of a member of a population; None for the best.
+        weights: Whether the page has the model.
+        missing: {what: why} the page cannot show.
     """
     params, step, member = restore.load_params(path, settings, member)
-    missing = dict(missing or {})
     size = 4 * sum(leaf.size for leaf in jax.tree.leaves(params))
-    if size > LARGEST:
+    refusal, fits = template.refusal(settings.architecture, settings.model), size <= LARGEST
+    if not fits:
         print(f"{path}: the page is without the model, whose weights are {size / 1e6:,.0f} MB", file=sys.stderr)
-    refusal = _refusal(settings, weights, size)
-    if refusal:
-        missing["weights"] = refusal
-    ask = weights and size <= LARGEST and "probe" not in missing
-    data = _of_run(path, settings, params, step, member, missing)
-    data |= _of_task(tasks.load(settings.task), path, settings, rows, params if ask else None, data)
-    whole = template.fill(data, None if refusal else named(params))
-    files.write_text(path / "report.html", whole)
-    return f"{path / 'report.html'}: open it in a browser ({len(whole) / 1e6:,.1f} MB)"
-
-
-def _refusal(settings, weights, size):
-    """Why the page comes without the model, in a sentence; None if it has the model."""
+        refusal = f"The model is too large for a page: {size / 1e6:,.0f} MB of weights."
     if not weights:
-        return "The page was written without the model (--no-weights)."
-    if size > LARGEST:
-        return f"The model is too large for a page: {size / 1e6:,.0f} MB of weights."
-    return twin.refusal(settings.architecture, settings.model)
+        refusal = "The page was written without the model (--no-weights)."
+    missing = (missing or {}) | ({"weights": refusal} if refusal else {})
+    data = _of_run(path, settings, params, step, member, missing)
+    ask = weights and fits and "probe" not in missing
+    data |= _of_task(path, settings, rows, params if ask else None, data)
+    page = template.fill(data, None if refusal else named(params))
+    files.write_text(path / "report.html", page)
+    return f"{path / 'report.html'}: open it in a browser ({len(page) / 1e6:,.1f} MB)"
 
 
-def _of_run(path, settings, params, step, member, missing):
+def _of_run(path: Path, settings: Settings, params: Any, step: int, member: int, missing: dict[str, str]) -> dict:
     """Return what a page says of every run, whatever its task."""
     config, architecture = files.read_json(path / "config.json"), settings.architecture
+    metrics = attempt(missing, "metrics", lambda: read_metrics(path))
     data = {
         "name": path.resolve().name,
         "architecture": architecture,
@@ -96,16 +106,17 @@ def _of_run(path, settings, params, step, member, missing):
         "step": step,
         "member": member,
         "missing": missing,
-        "metrics": attempt(missing, "metrics", lambda: read_metrics(path)),
-        "embedding": pca.plane(twin.embedding(architecture, params), MOST_WORDS),
+        "metrics": metrics,
+        "diverged": diverged(metrics or []),
+        "embedding": pca.plane(template.embedding(architecture, params), MOST_WORDS),
     }
-    data["diverged"] = diverged(data["metrics"] or [])
-    return data | {"certificate": _of_this_model(path / "certificate.json", data, CERTIFICATE)}
+    return data | {"certificate": _of_this_model(path / "certificate.json", data, CERTIFICATE, "certify")}
 
 
-def _of_task(task, path, settings, rows, params, data):
+def _of_task(path: Path, settings: Settings, rows: Any, params: Any, data: dict) -> dict:
     """Return what a page says of the task of a run, see `report.sections`; params: None where it asks no model."""
-    evaluation = _of_this_model(path / "evaluation.json", data, task.EVALUATION)
+    task = tasks.load(settings.task)
+    evaluation = _of_this_model(path / "evaluation.json", data, task.EVALUATION, "evaluate")
     try:
         shown = sections.check(task.page(settings, rows, params, evaluation, path))
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, StopIteration) as error:
@@ -117,34 +128,30 @@ def _of_task(task, path, settings, rows, params, data):
     return shown | {"missing": data["missing"] | shown.get("missing", {})}
 
 
-def _of_this_model(file, data, keys):
-    """Return what a file of the run says, if it is there, sound, and of these parameters; keys: what it must hold."""
-    if not file.exists():
-        return None
-    found = attempt(data["missing"], file.stem, lambda: files.read_json(file))
+def _of_this_model(file: Path, data: dict, keys: Set[str], command: str) -> dict | None:
+    """Return the content of a file of the run, which a command makes anew, if it has the keys and is of these weights.
+
+    What is wrong with it is kept in data["missing"].
+    """
+    missing = data["missing"]
+    found = attempt(missing, file.stem, lambda: files.read_json(file)) if file.exists() else None
     if found is None:
         return None
     absent = sorted(keys - _dict(found).keys())
     if absent:
-        again = f"run `apformer {_COMMANDS[file.stem]}` again"
-        data["missing"][file.stem] = f"{file.name} is damaged or of another version ({absent[0]}): {again}."
-        return None
-    whose = None
-    if (found.get("step"), found.get("member", 0)) != (data["step"], data["member"]):
-        whose = f"step {found.get('step')}, member {found.get('member', 0)}"
+        fault = f"is damaged or of another version ({absent[0]})"
+    elif (found.get("step"), found.get("member", 0)) != (data["step"], data["member"]):
+        fault = f"is of step {found.get('step')}, member {found.get('member', 0)}"
     elif found.get("parameters_sha256") != data["parameters_sha256"]:
-        whose = "other parameters"
-    if whose is not None:
-        data["missing"][file.stem] = f"{file.name} is of {whose}: run `apformer {_COMMANDS[file.stem]}` again."
-        return None
-    return found
+        fault = "is of other parameters"
+    else:
+        return found
+    missing[file.stem] = f"{file.name} {fault}: run `apformer {command}` again."
+    return None
 
 
-_COMMANDS = {"evaluation": "evaluate", "certificate": "certify"}
-
-
-def _refuse_newer(path):
-    """Raises UserError (exit CHECKPOINT) if a run is of a later version of apformer than this."""
+def _refuse_newer(path: Path) -> None:
+    """Raise UserError (exit CHECKPOINT) if a run is of a later version of apformer than this."""
     theirs = str(_dict(_dict(files.read_json(path / "config.json")).get("versions")).get("apformer"))
     ours = str(provenance.versions()["apformer"])
     if _numbers(ours) and _numbers(theirs) > _numbers(ours):
@@ -152,10 +159,10 @@ def _refuse_newer(path):
         raise UserError(sentence, CHECKPOINT)
 
 
-def _dict(value):
-    """A value from JSON, if it is a dict, or an empty one."""
+def _dict(value: Any) -> dict:
+    """Return a value from JSON if it is a dict, else an empty one."""
     return value if isinstance(value, dict) else {}
 
 
-def _numbers(version):
+def _numbers(version: str) -> list[int]:
     return [int(part) for part in version.split(".") if part.isdecimal() and len(part) < 10]

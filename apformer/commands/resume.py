@@ -3,11 +3,12 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+import jax
 from tyro.conf import Positional
 
 from apformer.commands.train import go_on
 from apformer.flags import parse
-from apformer.machine import agreement, processes
+from apformer.machine import devices
 from apformer.runs import directory
 
 
@@ -15,24 +16,24 @@ from apformer.runs import directory
 class Resume:
     """Continue a run that was stopped. It ends with the same bits as an undisturbed run.
 
-    Damaged or missing checkpoints are computed again first, from the sound one before each.
+    A damaged checkpoint is named and set aside, and training goes on from the one before.
     """
 
     run: Positional[str | None] = None
     """Run directory. The default is the latest run."""
     step: int | None = None
-    """Saved step to continue from; later steps are deleted, and no other is computed again. Default: the newest."""
+    """Saved step to continue from; later steps are deleted. Default: the newest that is sound."""
 
 
-def main(args):
+def main(args: list[str]) -> None:
     """Run the command with its arguments."""
     resume(parse(Resume, args, "apformer resume"))
 
 
-def resume(args):
+def resume(args: Resume) -> None:
     """Go on with a run from its newest checkpoint, or from a saved step; anew if none was saved yet."""
     path = directory.find_begun(args.run)
-    if not processes.first():
-        path = Path(processes.scratch(path))
-    agreement.most(0)  # so that none writes before all have read
+    if jax.process_index():
+        path = Path(devices.scratch(path))
+    devices.most(0)  # so that none writes before all have read
     go_on(path, args.step)

@@ -15,22 +15,31 @@ NO_COLOR is set; elsewhere a | stands between them.
 import json
 import os
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from tyro.conf import Positional
 
-from apformer.errors import DATA, USAGE, UserError
+from apformer.errors import USAGE, UserError
 from apformer.flags import parse
 from apformer.formats.safetensors import refuse_to_overwrite
 from apformer.report import cut
 from apformer.runs import settings_file
 from apformer.tasks.text import corpus, folders
-from apformer.tokenizers import merges, pretrained
-from apformer.tokenizers.text import train_byte_pairs, train_characters
+from apformer.tokenizers import byte_pairs, merges, pretrained
+from apformer.tokenizers.text import BytePairs, Characters, train_byte_pairs, train_characters
 
 EXAMPLE = 'apformer tokenize FOLDER --text "some words"'
+NEEDS = {  # flags that are for others
+    "by": ["train"],
+    "vocab_size": ["train"],
+    "out": ["train"],
+    "cut": ["file"],
+    "merges": ["text"],
+    "special_tokens": ["text", "file"],
+}
+Said = tuple[dict[str, Any], list[str]]
+"""An answer as JSON, and as lines."""
 BYTE_PAIRS = 1000  # tokens that are learned unless --vocab_size says otherwise
 
 
@@ -64,45 +73,42 @@ class Tokenize:
     """Print one JSON object."""
 
 
-def main(args):
+def main(args: list[str]) -> None:
     """Run the command with its arguments."""
     tokenize(parse(Tokenize, args, "apformer tokenize"))
 
 
-def tokenize(args):
+def tokenize(args: Tokenize) -> None:
     """Print what the flags ask for. Raises UserError that names the flag or the file."""
     _check(args)
-    found, lines = train(args) if args.train is not None else _use(load(args.tokenizer), args)
+    if args.train is not None and args.out is not None:
+        found, lines = train(args.train, args.out, args)
+    else:
+        found, lines = _use(load(args.tokenizer or ""), args)
     print(json.dumps(found) if args.json else "\n".join(lines))
 
 
-def _check(args):
-    """Raises UserError (exit USAGE) unless the flags ask for one thing."""
-    asked = [name for name in ("train", "text", "file", "decode") if getattr(args, name) is not None]
+def _check(args: Tokenize) -> None:
+    """Raise UserError (exit USAGE) unless the flags ask for one thing."""
+    given = {name: value for name, value in vars(args).items() if value not in (None, False)}
+    asked = [name for name in ("train", "text", "file", "decode") if name in given]
     if len(asked) > 1:
         raise UserError(f"--{asked[0]} and --{asked[1]} exclude each other: give one", USAGE)
-    if args.train is None:
-        for name in ("by", "vocab_size", "out"):
-            if getattr(args, name) is not None:
-                raise UserError(f"--{name} {getattr(args, name)} is for --train: give --train FILE, or drop it", USAGE)
-        if args.tokenizer is None:
-            raise UserError(f"no tokenizer is named: give its file or folder, as in `{EXAMPLE}`", USAGE)
-    elif args.tokenizer is not None:
+    for flag, (of, *others) in NEEDS.items():
+        if flag in given and not {of, *others} & {*given}:
+            raise UserError(f"--{flag} is for --{' or --'.join([of, *others])}: give --{of}, or drop it", USAGE)
+    if "train" not in given and "tokenizer" not in given:
+        raise UserError(f"no tokenizer is named: give its file or folder, as in `{EXAMPLE}`", USAGE)
+    if "train" in given and "tokenizer" in given:
         raise UserError(f"--train makes a new tokenizer: drop {args.tokenizer}, or --train", USAGE)
-    elif args.out is None:
+    if "train" in given and "out" not in given:
         raise UserError("--out is missing: name the new file, as in `--out tokenizer.json`", USAGE)
-    elif args.by == "characters" and args.vocab_size is not None:
+    if args.by == "characters" and "vocab_size" in given:
         raise UserError(f"--vocab_size {args.vocab_size} is for byte pairs: drop it", USAGE)
-    if args.cut and args.file is None:
-        raise UserError("--cut is for --file; --text prints the text cut as it is: drop it, or give --file", USAGE)
-    if args.merges and args.text is None:
-        raise UserError("--merges is for a short text: give --text", USAGE)
-    if args.special_tokens and args.text is None and args.file is None:
-        raise UserError("--special_tokens is for a text: give --text or --file", USAGE)
 
 
-def load(path):
-    """The tokenizer of a file, a folder or a run. Raises UserError that names the path, also for a run without one."""
+def load(path: str | Path) -> Characters | BytePairs:
+    """Read a tokenizer of a file, a folder or a run. Raises UserError that names the path, or a run without one."""
     path = Path(path)
     files = [path / name for name in ("config.json", "tokenizer.json", "vocab.json")]
     if [*map(os.path.exists, files)] == [True, False, False] and not folders.is_gpt2(path):
@@ -111,86 +117,64 @@ def load(path):
     return pretrained.load(path)
 
 
-def train(args):
-    """(For JSON, lines) of a tokenizer that is learned from a file and saved."""
-    refuse_to_overwrite(args.out)
-    if args.out.endswith(".tiktoken"):
-        raise UserError(f"--out {args.out} has the ending of another format: name a file that ends with .json", USAGE)
-    if not (text := corpus.read(args.train)):
-        raise UserError(f"--train {args.train} is empty: give a text to learn from", DATA)
+def train(file: str, out: str, args: Tokenize) -> Said:
+    """Learn a tokenizer from a file, and save it."""
+    refuse_to_overwrite(out)
+    if out.endswith(".tiktoken"):
+        raise UserError(f"--out {out} has the ending of another format: name a file that ends with .json", USAGE)
+    text = corpus.read(file)
     if args.by == "characters":
         tokenizer = train_characters(text)
     else:
         tokenizer = train_byte_pairs(text, BYTE_PAIRS if args.vocab_size is None else args.vocab_size)
-    pretrained.save(tokenizer, args.out)
-    return {"out": args.out, "vocab_size": tokenizer.vocab_size}, [f"{args.out}: {_what(tokenizer)}"]
+    pretrained.save(tokenizer, out)
+    return {"out": out, "vocab_size": tokenizer.vocab_size}, [f"{out}: {_kind(tokenizer)}"]
 
 
-def _use(tokenizer, args):
-    """(For JSON, lines) of what a tokenizer makes of a text or of ids, or of what it is."""
+def _use(tokenizer: Characters | BytePairs, args: Tokenize) -> Said:
+    """Describe a tokenizer, or what it makes of a text or of ids."""
     if args.decode is not None:
         text = tokenizer.decode(args.decode)
         return {"text": text}, [text]
     text = args.text if args.file is None else corpus.read(args.file)
     if text is None:
-        return {"vocab_size": tokenizer.vocab_size}, [f"{args.tokenizer}: {_what(tokenizer)}"]
+        return {"vocab_size": tokenizer.vocab_size}, [f"{args.tokenizer}: {_kind(tokenizer)}"]
     tokens = tokenizer.encode(text, allowed_special="all" if args.special_tokens else ()).tolist()
+    if args.file is not None and not args.cut:
+        return {"tokens": tokens}, [" ".join(map(str, tokens))]
+    whole = cut.cut(tokens, tokenizer, cut.in_colour())
     if args.file is not None:
-        return {"tokens": tokens}, [_cut(tokens, tokenizer) if args.cut else " ".join(map(str, tokens))]
-    pieces = [_shown(tokenizer, token) for token in tokens]
+        return {"tokens": tokens}, [whole]
+    pieces = _pieces(tokens, tokenizer)
     found = {"tokens": tokens, "pieces": pieces}
-    lines = [_cut(tokens, tokenizer), ""]
-    lines += [f"{token:6}  {piece}" for token, piece in zip(tokens, pieces, strict=True)]
+    lines = [whole, "", *(f"{token:6}  {piece}" for token, piece in zip(tokens, pieces, strict=True))]
     if args.merges:
-        chunks = merging(tokenizer, args.text, tokens)
-        found["merges"] = [[[_shown(tokenizer, token) for token in row] for row in rows] for rows in chunks]
-        lines += ["", *(" -> ".join(" ".join(row) for row in rows) for rows in found["merges"])]
+        chunks = merging(tokenizer, text, tokens)
+        found["merges"] = [[_pieces(row, tokenizer) for row in rows] for rows in chunks]
+        lines += ["", *(" -> ".join(map(" ".join, rows)) for rows in found["merges"])]
     return found, lines
 
 
-def _cut(tokens, tokenizer):
-    return cut.cut(tokens, tokenizer, cut.in_colour())
+def _kind(tokenizer: Characters | BytePairs) -> str:
+    return f"{tokenizer.vocab_size:,} tokens, {'characters' if tokenizer.by_characters else 'byte pairs'}"
 
 
-def _what(tokenizer):
-    kind = "characters" if tokenizer.by_characters else "byte pairs"
-    return f"{tokenizer.vocab_size:,} tokens, {kind}"
+def _pieces(tokens: list[int], tokenizer: Characters | BytePairs) -> list[str]:
+    """Return the piece of each token in quotes; bytes that are a part of a character as \\xe2."""
+    return ['"' + cut.shown(tokenizer.bytes_of(token)).replace("\n", "\\n") + '"' for token in tokens]
 
 
-def _shown(tokenizer, token):
-    """The piece of a token in quotes; bytes that are a part of a character as \\xe2."""
-    return '"' + cut.shown(tokenizer.bytes_of(token)).replace("\n", "\\n") + '"'
-
-
-def merging(tokenizer, text, tokens):
-    """Of each chunk of a text the rows of tokens that merges make of it, from bytes on: a list of lists of ids.
+def merging(tokenizer: Characters | BytePairs, text: str, tokens: list[int]) -> list[list[list[int]]]:
+    """Return, for each chunk of a text, the rows of tokens that merges make of it, from bytes on.
 
     tokens: what the text is cut into. Raises UserError (exit USAGE) if merges alone do not lead there.
     """
-    if tokenizer.by_characters:
-        raise UserError("--merges is for byte pairs, and this tokenizer has characters: drop it", USAGE)
-    model, library = json.loads(tokenizer.to_json())["model"], tokenizer.tokenizer
-    pairs = merges.pairs(model)
-    if pairs is None:
+    found = merges.pairs(tokenizer)
+    if isinstance(tokenizer, Characters) or found is None:
         raise UserError("--merges is for byte pairs, and this tokenizer cuts in another way: drop it", USAGE)
-    rank = {pair: i for i, pair in enumerate(pairs)}
-    chunks = []
-    for letters, _ in library.pre_tokenizer.pre_tokenize_str(text):
-        rows = [[*letters]]
-        while known := [pair for pair in pairwise(rows[-1]) if pair in rank]:
-            rows.append(_merge(rows[-1], min(known, key=rank.get)))
-        chunks.append([[library.token_to_id(piece) for piece in row] for row in rows])
+    made = {(left, right): (rank, new) for rank, (left, right, new) in enumerate(found)}
+    cut_text, id_of = tokenizer.tokenizer.pre_tokenizer.pre_tokenize_str, tokenizer.tokenizer.token_to_id
+    chunks = [[*byte_pairs.merging([*map(id_of, letters)], made)] for letters, _ in cut_text(text)]
     if [token for rows in chunks for token in rows[-1]] != tokens:
         raise UserError("--merges cannot follow this text, which merges alone do not cut: drop it", USAGE)
     return chunks
-
-
-def _merge(row, pair):
-    """The pieces of a row with each such pair joined, from left to right."""
-    merged = []
-    for piece in row:
-        if merged and (merged[-1], piece) == pair:
-            merged[-1] += piece
-        else:
-            merged.append(piece)
-    return merged

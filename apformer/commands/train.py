@@ -12,9 +12,11 @@ import os
 import shlex
 import sys
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -24,21 +26,23 @@ from apformer import files, tasks
 from apformer.commands import certify, evaluate, report
 from apformer.errors import DATA, USAGE, UserError, typed
 from apformer.formats import gpt2
-from apformer.machine import devices, processes
+from apformer.machine import devices
 from apformer.report import progress, tables
-from apformer.runs import checkpoint, directory, healing, provenance, recipes, selection, settings_file
+from apformer.runs import checkpoint, directory, provenance, recipes, selection, settings_file
 from apformer.runs.fit import abstract_state, begin, fit, initial_state, validation_loss
 from apformer.runs.metrics import finite_mean, missing, note_missed, read_metrics, read_missed
 from apformer.runs.restore import load_params, load_rows, load_settings
+from apformer.settings import Settings
 from apformer.tasks.text import folders
+from apformer.train import TrainState
 
 
-def main(args):
+def main(args: list[str]) -> None:
     """Run the command with its arguments."""
     train(recipes.parse(args))
 
 
-def train(settings):
+def train(settings: Settings) -> None:
     """Train a model as the settings say, in a new run directory, and evaluate it."""
     # Refuses rows that do not divide.
     devices.mesh(settings.training.members, settings.training.batch_size, devices.taken_by_all())
@@ -58,8 +62,8 @@ def train(settings):
         finish(path, settings, rows, state)
 
 
-def _given(settings):
-    """The parameters that training begins with, where the settings name a model."""
+def _given(settings: Settings) -> Any:
+    """Return the parameters that training begins with, where the settings name a model."""
     folder = tasks.load(settings.task).init_from(settings)
     if folder is None:
         return None
@@ -69,16 +73,16 @@ def _given(settings):
     return load_params(path, load_settings(path))[0]
 
 
-def _given_again(path, settings):
-    """What the run at `path` began with. Raises UserError (exit DATA) if that model is not the same any more."""
+def _given_again(path: Path, settings: Settings) -> Any:
+    """Return the parameters that the run at `path` began with. Raises UserError (exit DATA) if it has changed."""
     given, told = _given(settings), settings_file.read_config(path).get("init_from_sha256")
     if given is not None and provenance.digest(given) != told:
         raise UserError(f"the model that {path} began with, --init_from, has changed since: restore it", DATA)
     return given
 
 
-def keep(settings, params, rows=None, scores=()):
-    """The path of a new run directory that holds these parameters, as if one step of training had led to them.
+def keep(settings: Settings, params: Any, rows: Any = None, scores: Any = ()) -> Path:
+    """Keep parameters in a new run directory, as if one step of training had led to them, and return its path.
 
     rows: what the settings read; nothing where rows are drawn afresh. scores: one for each member, of which the best
     has the lowest.
@@ -95,26 +99,26 @@ def keep(settings, params, rows=None, scores=()):
     return path
 
 
-def _create(settings):
-    """A new directory on a disk that has room for the run; a passing one for a process that writes none."""
+def _create(settings: Settings) -> Path:
+    """Make a directory on a disk that has room for the run; a passing one for a process that writes none."""
     abstract, where = abstract_state(settings), settings.training
-    if not processes.first():
-        return Path(processes.scratch())
+    if jax.process_index():
+        return Path(devices.scratch())
     copies = 3 if abstract.mean is None else 4
     size = sum(math.prod(leaf.shape) * 4 for leaf in jax.tree.leaves(abstract.params)) * copies
     return directory.create(where.recipe, where.run_dir, needs=size * (where.keep + 2) + 1e7)
 
 
-def _describe(path, settings, rows, given=None):
-    """config.json of a new run."""
+def _describe(path: Path, settings: Settings, rows: Any, given: Any = None) -> None:
+    """Write config.json of a new run."""
     params, where = abstract_state(settings).params, settings.training
     begin(path, settings, rows, None if given is None else {"init_from_sha256": provenance.digest(given)})
     count = sum(np.prod(leaf.shape[where.members > 1 :], dtype=int) for leaf in jax.tree.leaves(params))
     print(f"{path}: {count:,} parameters, {where.steps:,} steps", file=sys.stderr)
 
 
-def train_or_resume(settings):
-    """Train in the directory training.run_dir of the settings, or go on with their run that it holds: its Path.
+def train_or_resume(settings: Settings) -> Path:
+    """Train in the directory training.run_dir of the settings, or go on with their run there, and return its Path.
 
     One that was stopped before its first checkpoint begins anew; one that is done is examined again. Raises UserError
     (exit USAGE) if the directory holds a run of other settings.
@@ -131,11 +135,8 @@ def train_or_resume(settings):
     return path
 
 
-def go_on(path, step=None):
-    """Go on with a run from a saved step, or from its newest one; anew if none was saved yet.
-
-    Damaged checkpoints are computed again first; with a `step`, that one alone.
-    """
+def go_on(path: Path, step: int | None = None) -> None:
+    """Go on with a run from a saved step, or from its newest sound one; anew if none was saved yet."""
     with directory.lock(path):
         settings, rows = load_settings(path), load_rows(path)
         if step is None and not directory.saved(path):
@@ -144,20 +145,16 @@ def go_on(path, step=None):
             _describe(path, settings, rows, given)
             step, state = 0, initial_state(settings, given)
         else:
-            abstract = abstract_state(settings)
-            healing.heal(
-                path, settings, rows, abstract, lambda: initial_state(settings, _given_again(path, settings)), step
-            )
-            step, state = checkpoint.load(path / "checkpoints", abstract, step)
+            step, state = checkpoint.load(path / "checkpoints", abstract_state(settings), step)
             print(f"{path}: resumed at step {step:,} of {settings.training.steps:,}", file=sys.stderr)
-        healing.forget_after(path, step)
+        directory.forget_after(path, step)
         if gaps := missing(path, settings, step):
             lost = f"{path}/metrics.jsonl has lost lines, the first of step {gaps[0]:,}"
             print(f"{lost}: {selection.again(path, gaps[0])}", file=sys.stderr)
         finish(path, settings, rows, state)
 
 
-def finish(path, settings, rows, state):
+def finish(path: Path, settings: Settings, rows: Any, state: TrainState) -> None:
     """Train to the end, evaluate, certify what may be exact, and write it all into one page.
 
     Of several processes, all train, and the first does the rest.
@@ -166,7 +163,7 @@ def finish(path, settings, rows, state):
     run = settings.training
     ends = run.until == "certified" and run.members == run.average == 1 and hasattr(task, "contexts")
     fit(path, settings, rows, state, _prover(path, settings, proofs) if ends else None)
-    if not processes.first():
+    if jax.process_index():
         return
     found = evaluate.evaluate_run(path, settings, rows)
     _tell(found.table)
@@ -178,18 +175,18 @@ def finish(path, settings, rows, state):
     _tell(f"{path}\nTry it: {task.example(settings, shlex.quote(str(path)))}")
 
 
-def _tell(text):
+def _tell(text: str) -> None:
     """Print, and go on where nobody reads it: the process says so as it ends."""
     with suppress(OSError):
         print(text, flush=True)
 
 
-def _prover(path, settings, proofs):
-    """proven(step) for `fit`: whether a step that is right on validation rows is proven. `proofs` gets the proof."""
+def _prover(path: Path, settings: Settings, proofs: list[dict]) -> Callable[[int], bool]:
+    """Return proven(step) for `fit`: whether a step that is right on validation rows is proven, into `proofs`."""
     begun, hopeless = time.monotonic(), []
     joins = hasattr(tasks.load(settings.task), "missed")
 
-    def proven(step):
+    def proven(step: int) -> bool:
         lines = [record for record in read_metrics(path) if record["step"] == step]  # none if the disk has lost it
         failed = any(record["step"] == step for record in read_missed(path))  # before the run was stopped
         if hopeless or failed or any(record["validation_exact"] < 1 for record in lines):
@@ -213,16 +210,16 @@ def _prover(path, settings, proofs):
     return proven
 
 
-def _page(path, settings, rows):
-    """Where the page of a run is; or, since nothing that goes wrong with a picture may spoil a run, what went wrong."""
+def _page(path: Path, settings: Settings, rows: Any) -> str:
+    """Write the page of a run, and say where; or what went wrong, since no picture may spoil a run."""
     try:
         return report.write(path, settings, rows)
     except Exception as error:
         return f"No page: {error}; mend that, then write it with {typed('report', path)}"
 
 
-def certificate(path, settings, doubt=None):
-    """The certificate of a run that its evaluation found no fault with, as a table; or why there is none."""
+def certificate(path: Path, settings: Settings, doubt: str | None = None) -> str:
+    """Return the certificate of a run that its evaluation found no fault with, as a table; or why there is none."""
     if doubt is not None:
         return f"No certificate: {doubt}"
     try:

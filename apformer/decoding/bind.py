@@ -1,4 +1,4 @@
-"""A model with its parameters bound, as evaluation and generation want it.
+"""Bind the parameters of a model, as evaluation and generation want it.
 
 Its functions are `jax.tree_util.Partial`s: pytrees whose leaves are the parameters. So a model may be an argument of a
 function under jit, which is compiled once for all checkpoints and members.
@@ -7,9 +7,11 @@ function under jit, which is compiled once for all checkpoints and members.
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, partial
+from types import ModuleType
 from typing import Any
 
 import jax
+from jax.sharding import Mesh
 from jax.tree_util import Partial
 
 from apformer.machine import devices
@@ -36,8 +38,8 @@ class Model:
     cfg: Any = None
 
 
-def bind(architecture, params, cfg, mesh=None):
-    """The Model of a module, such as `apformer.model`, with these parameters and this Config.
+def bind(architecture: ModuleType, params: Any, cfg: Any, mesh: Mesh | None = None) -> Model:
+    """Return the Model of a module, such as `apformer.model`, with these parameters and this Config.
 
     Matrix products are at the highest precision, so that what is certified is what predicts, on a GPU or a TPU too.
     mesh: devices.mesh(), over whose devices rows are spread where their number divides them; None for one device.
@@ -54,25 +56,27 @@ def bind_run(settings: Settings, params: Any) -> Model:
 
 
 @cache
-def _functions(architecture, cfg, mesh):
-    """The functions of a model; the same ones for the same cfg, by which jit knows what it has compiled."""
+def _functions(architecture: ModuleType, cfg: Any, mesh: Mesh | None) -> tuple[Callable, Callable, Callable]:
+    """Return the functions of a model; the same ones for the same cfg, by which jit knows what it has compiled."""
 
-    def apply(params, tokens_BT):
+    def apply(params: Any, tokens_BT: jax.Array) -> jax.Array:
         with jax.default_matmul_precision("highest"):
             return architecture.apply(params, devices.spread(tokens_BT, mesh), cfg)
 
-    def extend(params, tokens_BT, cache, lengths_B=None):
+    def extend(
+        params: Any, tokens_BT: jax.Array, cache: Any, lengths_B: jax.Array | None = None
+    ) -> tuple[jax.Array, Any]:
         with jax.default_matmul_precision("highest"):
             tokens_BT, cache, lengths_B = devices.spread((tokens_BT, cache, lengths_B), mesh)
             return architecture.extend(params, tokens_BT, cache, cfg, lengths_B=lengths_B)
 
-    def init_cache(batch_size, length):
+    def init_cache(batch_size: int, length: int) -> Any:
         return architecture.init_cache(cfg, batch_size, length)
 
     return apply, extend, init_cache
 
 
 @jax.jit
-def call(function, *args):
-    """function(*args), compiled once for all models of a kind; the function is one of a Model."""
+def call(function: Callable, *args: Any) -> Any:
+    """Return function(*args), compiled once for all models of a kind; the function is one of a Model."""
     return function(*args)

@@ -13,7 +13,7 @@ from apformer.machine import devices
 
 
 def widths(length_J: np.ndarray, rows_J: np.ndarray, *, each: float = 0, most: int | None = None) -> tuple[int, ...]:
-    """The widths, rising, that cost least; the last is the greatest length.
+    """Return the widths, rising, that cost least; the last is the greatest length.
 
     length_J: different lengths, rising. rows_J: how many rows have each. each: what one more width costs, in units of
     padded length. most: how many widths there may be.
@@ -39,7 +39,7 @@ def widths(length_J: np.ndarray, rows_J: np.ndarray, *, each: float = 0, most: i
 
 
 def batches(width_N: np.ndarray, batch_tokens: int) -> Iterator[tuple[np.ndarray, np.ndarray, int]]:
-    """Yields (rows, rows of the batch, width), narrow ones first; batches of one width are of one size.
+    """Yield (rows, rows of the batch, width), narrow ones first; batches of one width are of one size.
 
     width_N: the padded width of each row. rows: indices of the rows that are new. Rows of the batch: the same, and some
     of them again until the batch is full. A batch holds one row, or at most batch_tokens tokens, for each device.

@@ -16,44 +16,59 @@ change nothing. A repetition penalty belongs to the model, see `repetition.py`: 
 """
 
 import math
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+Sampler = Callable[[jax.Array | None, jax.Array], jax.Array]
+State = tuple[jax.Array, Any]
+"""The newest token of each row, and the cache, which it is not in yet."""
 
-def greedy(key, logits_BV):
-    """The most likely token of each row, the lowest id among equals; needs no key."""
+
+def greedy(key: jax.Array | None, logits_BV: jax.Array) -> jax.Array:
+    """Return the most likely token of each row, the lowest id among equals; needs no key."""
     return jnp.argmax(logits_BV, axis=-1).astype(jnp.int32)
 
 
-def sampler(temperature=1.0, top_k=None, top_p=1.0, min_p=0.0):
-    """A sampler from softmax(logits / temperature) after the filters; temperature below 1 sharpens it.
+def sampler(temperature: float = 1.0, top_k: int | None = None, top_p: float = 1.0, min_p: float = 0.0) -> Sampler:
+    """Return a sampler from softmax(logits / temperature) after the filters; temperature below 1 sharpens it.
 
     Raises ValueError unless 0 < temperature < inf, top_k >= 1 or None, 0 < top_p <= 1 and 0 <= min_p <= 1.
     """
-    if not 0 < temperature < math.inf:
-        raise ValueError(f"temperature {temperature} is not a positive number: for the most likely token use greedy")
-    if top_k is not None and top_k < 1:
-        raise ValueError(f"top-k {top_k} keeps no token: use at least 1")
-    if not 0 < top_p <= 1:
-        raise ValueError(f"top-p {top_p} is no share: use more than 0 and at most 1")
-    if not 0 <= min_p <= 1:
-        raise ValueError(f"min-p {min_p} is no share: use 0 to 1")
+    for name, value, fits, remedy in (
+        ("temperature", temperature, 0 < temperature < math.inf, "a number above 0; greedy is for 0"),
+        ("top_k", top_k, top_k is None or top_k >= 1, "at least 1"),
+        ("top_p", top_p, 0 < top_p <= 1, "more than 0 and at most 1"),
+        ("min_p", min_p, 0 <= min_p <= 1, "0 to 1"),
+    ):
+        if not fits:
+            raise ValueError(f"{name} {value} is out of range: give {remedy}")
 
-    def sample(key, logits_BV):
+    def sample(key: jax.Array | None, logits_BV: jax.Array) -> jax.Array:
         kept_BJ, ids_BJ = candidates(logits_BV, temperature, top_k, top_p, min_p)
-        return jnp.take_along_axis(ids_BJ, _categorical(key, kept_BJ)[:, None], axis=1)[:, 0]
+        if key is None:
+            raise ValueError("sampling needs a key: give one, or use greedy")
+        keys_B = jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.arange(len(kept_BJ)))
+        drawn_B = jax.vmap(jax.random.categorical)(keys_B, kept_BJ)
+        return jnp.take_along_axis(ids_BJ, drawn_B[:, None], axis=1)[:, 0]
 
     return sample
 
 
-def candidates(logits_BV, temperature=1.0, top_k=None, top_p=1.0, min_p=0.0):
-    """(kept_BJ, ids_BJ): logits / temperature, less the largest, of the tokens with these ids.
+def candidates(
+    logits_BV: jax.Array, temperature: float = 1.0, top_k: int | None = None, top_p: float = 1.0, min_p: float = 0.0
+) -> tuple[jax.Array, jax.Array]:
+    """Return (kept_BJ, ids_BJ): logits / temperature, less the largest, of the tokens with these ids.
 
     -inf stands for a token that a filter has removed. Of equals, top-k and top-p keep the lowest ids.
     """
-    kept_BJ, count = _at_temperature(logits_BV, temperature), logits_BV.shape[-1]
+    logits_BV, count = logits_BV.astype(np.promote_types(logits_BV.dtype, np.float32)), logits_BV.shape[-1]
+    smallest = float(jnp.finfo(logits_BV.dtype).tiny)  # a device takes smaller numbers for 0
+    # The likeliest is 0 at every temperature, and the others are at worst -inf.
+    kept_BJ = (logits_BV - logits_BV.max(-1, keepdims=True)) / max(temperature, smallest)
     ids_BJ = jnp.broadcast_to(jnp.arange(count, dtype=jnp.int32), logits_BV.shape)
     if top_k is not None or top_p < 1:  # the most likely first, which takes long in a large vocabulary
         kept_BJ, ids_BJ = jax.lax.top_k(kept_BJ, min(top_k or count, count))
@@ -66,31 +81,67 @@ def candidates(logits_BV, temperature=1.0, top_k=None, top_p=1.0, min_p=0.0):
     return kept_BJ, ids_BJ
 
 
-def generate(extend, cache, prompt_BT, lengths_B, steps, *, key=None, sample=greedy):
-    """The next `steps` tokens of every row: tokens_BN, int32.
+def generate(
+    extend: Callable,
+    cache: Any,
+    prompt_BT: jax.Array,
+    lengths_B: jax.Array,
+    steps: int,
+    *,
+    key: jax.Array | None = None,
+    sample: Sampler = greedy,
+) -> jax.Array:
+    """Return the next `steps` tokens of every row: tokens_BN, int32.
 
-    extend(tokens_BT, cache, lengths_B=...) -> (logits_BTV, cache) has its parameters bound; the cache has room for
-    T + steps tokens. Prompts are right-padded, lengths_B >= 1 says how long they are. Step n draws with
-    fold_in(key, n). Pure; steps and sample are static under jit. Raises ValueError for fewer than 1 step.
+    Pure; steps and sample are static under jit.
+
+    Args:
+        extend: extend(tokens_BT, cache, lengths_B=...) -> (logits_BTV, cache), with its parameters bound.
+        cache: An empty cache, with room for T + steps tokens.
+        prompt_BT: Right-padded prompts.
+        lengths_B: Length of each prompt, at least 1.
+        steps: Number of tokens.
+        key: Key of the draws: step n draws with fold_in(key, n).
+        sample: Chooses from the logits of a step.
+
+    Raises:
+        ValueError: For fewer than 1 step.
     """
     if steps < 1:
         raise ValueError(f"{steps} steps generate nothing: use at least 1")
-    first_B, cache = begin(extend, cache, prompt_BT, lengths_B, key=key, sample=sample)
-    _, rest_BN = proceed(extend, (first_B, cache), 1, steps - 1, key=key, sample=sample)
-    return jnp.concatenate([first_B[:, None], rest_BN], axis=1)
+    state = begin(extend, cache, prompt_BT, lengths_B, key=key, sample=sample)
+    _, rest_BN = proceed(extend, state, 1, steps - 1, key=key, sample=sample)
+    return jnp.concatenate([state[0][:, None], rest_BN], axis=1)
 
 
-def begin(extend, cache, prompt_BT, lengths_B, number=0, *, key=None, sample=greedy):
-    """(tokens_B, cache): the token after each prompt, drawn as `number`, and the cache, which it is not in yet."""
+def begin(
+    extend: Callable,
+    cache: Any,
+    prompt_BT: jax.Array,
+    lengths_B: jax.Array,
+    number: int = 0,
+    *,
+    key: jax.Array | None = None,
+    sample: Sampler = greedy,
+) -> State:
+    """Read the prompts, and draw the token after each as `number`."""
     logits_BTV, cache = extend(prompt_BT, cache, lengths_B=lengths_B)
     last_BV = jnp.take_along_axis(logits_BTV, lengths_B[:, None, None] - 1, axis=1)[:, 0]
     return _choose(key, number, last_BV, sample), cache
 
 
-def proceed(extend, state, number, steps, *, key=None, sample=greedy):
-    """(state, tokens_BN): the `steps` tokens after those of a state (tokens_B, cache), drawn as number, number + 1."""
+def proceed(
+    extend: Callable,
+    state: State,
+    number: int | jax.Array,
+    steps: int,
+    *,
+    key: jax.Array | None = None,
+    sample: Sampler = greedy,
+) -> tuple[State, jax.Array]:
+    """Return (state, tokens_BN): the `steps` tokens after those of a state, drawn as number, number + 1."""
 
-    def step(state, n):
+    def step(state: State, n: jax.Array) -> tuple[State, jax.Array]:
         tokens_B, cache = state
         logits_B1V, cache = extend(tokens_B[:, None], cache)
         tokens_B = _choose(key, n, logits_B1V[:, 0], sample)
@@ -100,12 +151,12 @@ def proceed(extend, state, number, steps, *, key=None, sample=greedy):
     return state, tokens_NB.T
 
 
-def _choose(key, number, logits_BV, sample):
+def _choose(key: jax.Array | None, number: int | jax.Array, logits_BV: jax.Array, sample: Sampler) -> jax.Array:
     return sample(None if key is None else jax.random.fold_in(key, number), logits_BV).astype(jnp.int32)
 
 
-def pad_prompts(prompts, multiple=16):
-    """Prompts side by side, right-padded with token 0: (prompt_BT, lengths_B), int32 numpy arrays.
+def pad_prompts(prompts: Sequence[Any], multiple: int = 16) -> tuple[np.ndarray, np.ndarray]:
+    """Return prompts side by side, right-padded with token 0: (prompt_BT, lengths_B), int32.
 
     The width T is the first of multiple * 1, 2, 4, 8 ... that holds the longest, so that prompts of many lengths share
     few compilations. Raises ValueError for no prompt, or one without a token.
@@ -120,17 +171,3 @@ def pad_prompts(prompts, multiple=16):
     for row_T, prompt in zip(prompt_BT, prompts, strict=True):
         row_T[: len(prompt)] = prompt
     return prompt_BT, lengths_B
-
-
-def _at_temperature(logits_BV, t):
-    """(logits - largest) / t: the likeliest is 0 at every t, and the others are at worst -inf."""
-    logits_BV = logits_BV.astype(np.promote_types(logits_BV.dtype, np.float32))
-    smallest = float(jnp.finfo(logits_BV.dtype).tiny)  # a device takes smaller numbers for 0
-    return (logits_BV - logits_BV.max(-1, keepdims=True)) / max(t, smallest)
-
-
-def _categorical(key, logits_BV):
-    if key is None:
-        raise ValueError("sampling needs a key: give one, or use greedy")
-    keys_B = jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.arange(logits_BV.shape[0]))
-    return jax.vmap(jax.random.categorical)(keys_B, logits_BV)

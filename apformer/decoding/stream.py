@@ -3,12 +3,15 @@
 Learned positions end at max_len: then writing starts again, with the last max_len / 2 tokens as the new prompt. A step
 reads every slot of the cache, the empty ones too. So a cache begins small, and doubles when it is full."""
 
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import takewhile, tee
+from typing import Any
 
 import jax
 import numpy as np
 
 from apformer.decoding import generate as generation
+from apformer.decoding.bind import Model
 from apformer.tokenizers import text
 
 CHUNK = 16  # tokens that are drawn before they are shown
@@ -18,15 +21,25 @@ _begin = jax.jit(generation.begin, static_argnames="sample")
 _proceed = jax.jit(generation.proceed, static_argnums=3, static_argnames="sample", donate_argnums=1)
 
 
-def write(prompt_T, tokens, samples, most, model, *, key, sample):
-    """Chunks of the next tokens, (samples, CHUNK) or fewer, as they are drawn; `most` positions there are, or None."""
+def write(
+    prompt_T: Sequence[int] | np.ndarray,
+    tokens: int,
+    samples: int,
+    most: int | None,
+    model: Model,
+    *,
+    key: jax.Array | None,
+    sample: generation.Sampler,
+) -> Iterator[np.ndarray]:
+    """Yield the next tokens as they are drawn, (samples, CHUNK) or fewer; `most` positions there are, or None."""
     extend, most = model.extend, most or len(prompt_T) + tokens
     written_BT = np.tile(np.asarray(prompt_T, np.int32), (samples, 1))
     context_BT, number = written_BT[:, -most:], 0
     while number < tokens:
-        until = min(tokens, number + most - context_BT.shape[1] + 1)  # the last token needs no position
+        held = context_BT.shape[1]
+        until = min(tokens, number + most - held + 1)  # the last token needs no position
         padded_BT, lengths_B = generation.pad_prompts(list(context_BT))
-        held, room = context_BT.shape[1], min(most, max(ROOM, padded_BT.shape[1]))
+        room = min(most, max(ROOM, padded_BT.shape[1]))
         cache = model.init_cache(samples, room)
         state = _begin(extend, cache, padded_BT[:, :most], lengths_B, number, key=key, sample=sample)
         chunk_BN = np.asarray(state[0])[:, None]
@@ -47,44 +60,45 @@ def write(prompt_T, tokens, samples, most, model, *, key, sample):
 
 
 @jax.jit
-def _moved(cache, larger):
-    """`larger`, an empty cache, with all that `cache` holds. Position p stays in slot p: none was used twice."""
+def _moved(cache: Any, larger: Any) -> Any:
+    """Return `larger`, an empty cache, with all that `cache` holds: position p stays in slot p."""
     return jax.tree.map(lambda x, y: jax.lax.dynamic_update_slice(y, x, [0] * x.ndim), cache, larger)
 
 
-def texts(chunks, samples, tokenizer, ends=frozenset(), stops=()):
-    """The text of each row of `write` as an iterator of pieces; it ends before a token of `ends` and before a stop.
+def texts(
+    chunks: Iterable[np.ndarray],
+    samples: int,
+    tokenizer: text.Characters | text.BytePairs,
+    ends: Collection[int] = (),
+    stops: Sequence[str] = (),
+) -> list[Iterator[str]]:
+    """Return the text of each row of `write` in pieces; it ends before a token of `ends` and before a stop.
 
     No more chunks are drawn than the rows that are read need.
     """
 
-    def of_row(row, chunks):
+    def of_row(row: int, chunks: Iterable[np.ndarray]) -> Iterator[str]:
         tokens = (int(token) for chunk_BN in chunks for token in chunk_BN[row])
         return before(stops, text.stream(tokenizer, takewhile(lambda token: token not in ends, tokens)))
 
     return [of_row(row, copy) for row, copy in enumerate(tee(chunks, samples))]
 
 
-def before(stops, pieces):
-    """Pieces of a text up to the first of the strings `stops` in it. A stop may lie across pieces.
+def before(stops: Sequence[str], pieces: Iterable[str]) -> Iterator[str]:
+    """Yield pieces of a text up to the first of the strings `stops` in it. A stop may lie across pieces.
 
     What may be the beginning of a stop is held back until it is known. Stops may not be empty.
     """
     held = ""
     for piece in pieces:
         held += piece
-        found = [(start + len(stop), start) for stop in stops if (start := held.find(stop)) >= 0]
-        if found:
+        if found := [(start + len(stop), start) for stop in stops if (start := held.find(stop)) >= 0]:
             yield held[: min(found)[1]]
             return
-        sure = len(held) - max((_begun(stop, held) for stop in stops), default=0)
+        begun = (n for stop in stops for n in range(1, len(stop)) if held.endswith(stop[:n]))
+        sure = len(held) - max(begun, default=0)
         if sure:
             yield held[:sure]
         held = held[sure:]
     if held:
         yield held
-
-
-def _begun(stop, held):
-    """How many characters at the end of `held` are a beginning of the stop."""
-    return next((n for n in range(min(len(stop) - 1, len(held)), 0, -1) if held.endswith(stop[:n])), 0)

@@ -2,10 +2,10 @@
 
     config.json          the architecture
     model.safetensors    h.3.mlp.c_fc.weight ... with `transformer.` before each name, or without; or several files, see
-                         sharded.py
+                         model_folder.py
 
 GPT-2 (Radford et al. 2019) is our decoder with learned positions, biases, an output projection, GELU and a last norm.
-PyTorch is not needed, and nothing in a folder is executed: weights that are a pickle are refused.
+PyTorch is not needed, and nothing in a folder is executed.
 """
 
 import dataclasses
@@ -13,6 +13,7 @@ import hashlib
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -21,11 +22,12 @@ import numpy as np
 from apformer import model
 from apformer.errors import CHECKPOINT, USAGE, UserError
 from apformer.files import require_empty, write_json
-from apformer.formats import gpt2_tensors, safetensors, sharded
+from apformer.formats import gpt2_tensors, model_folder, safetensors
+from apformer.model import Config, Params
 
 
-def _size(d_model, n_heads, n_layers):
-    return model.Config(
+def _size(d_model: int, n_heads: int, n_layers: int) -> Config:
+    return Config(
         vocab_size=50257,
         d_model=d_model,
         n_heads=n_heads,
@@ -63,52 +65,39 @@ FIELDS = {
     "attention_dropout": "attn_pdrop",
     "tie_embeddings": "tie_word_embeddings",
 }
-SIZE_FIELDS = ("vocab_size", "d_model", "n_heads", "n_layers", "d_ff", "max_len")
 ACTIVATIONS = {"gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh", "gelu": "gelu", "relu": "relu"}
 SIMILARITIES = {True: "scaled_dot", False: "dot"}  # scale_attn_weights
-BUFFERS = r"h\.\d+\.attn\.(masked_)?bias"  # the causal mask, which old files hold
+SPOKEN = {*FIELDS, "activation", "similarity", "attention_bias"}
+SUPPORTED = {
+    "model_type": ("gpt2",),
+    "activation_function": tuple(ACTIVATIONS),
+    "scale_attn_weights": (True, False),
+    "scale_attn_by_inverse_layer_idx": (False,),
+    "add_cross_attention": (False,),
+}
+PREFIX = "transformer."
+BUFFERS = r"^(transformer\.)?h\.\d+\.attn\.(masked_)?bias$"  # the causal mask, which old files hold
 
 
-def load(folder):
-    """(cfg, params) of a GPT-2 folder, tied or with a head of its own.
+def load(folder: str | Path) -> tuple[Config, Params]:
+    """Return (cfg, params) of a GPT-2 folder, tied or with a head of its own.
 
     float16 and bfloat16 become float32 parameters; float64 stays where 64-bit numbers are on. Raises UserError (exit
-    CHECKPOINT): not a GPT-2, weights that are a pickle or damaged, shards that are not what their index says, or
-    tensors that are missing, extra, or of another shape, each named.
+    CHECKPOINT): not a GPT-2, weights that `model_folder.read` refuses, or tensors that are missing, extra, or of
+    another shape, each named.
     """
     folder = Path(folder)
-    cfg, listed = read_config(folder / "config.json"), sharded.headers(folder)
-    if listed is None:
-        raise UserError(_what_else_is_there(folder), CHECKPOINT)
-    path, held = listed
-    prefix = "transformer." if any(name.startswith("transformer.") for name in held) else ""
-    found = {name.removeprefix(prefix): name for name in held if name.startswith((prefix, "lm_head."))}
-    stray = [name for name in held if name not in found.values()]
-    headers = {ours: held[name] for ours, name in found.items() if not re.fullmatch(BUFFERS, ours)}
-
-    def tensor(name):
-        return sharded.read(headers[name], found[name])
-
-    _check_layers(path, headers, cfg)
-    if cfg.tie_embeddings and {"lm_head.weight", "wte.weight"} <= headers.keys():  # some files hold both
-        if not np.array_equal(tensor("lm_head.weight"), tensor("wte.weight")):
-            raise UserError(f"{path}: lm_head.weight is not wte.weight, but config.json ties them", CHECKPOINT)
-        del headers["lm_head.weight"]
-    _check_tensors(path, headers, stray, cfg)
-    wide = all(header.dtype == "F64" for header in headers.values())
+    cfg, tensors = read_config(folder / "config.json"), model_folder.read(folder)
+    names = _check_tensors(tensors, cfg)
+    head, table = names.get("lm_head.weight"), names["wte.weight"]
+    if cfg.tie_embeddings and head and not np.array_equal(tensors.read(head), tensors.read(table)):
+        raise UserError(f"{tensors.path}: {head} is not {table}, but config.json ties them", CHECKPOINT)
+    wide = all(tensors.headers[name].dtype == "F64" for name in names.values())
     dtype = np.float64 if wide else np.float32
-
-    def read(name):
-        array = tensor(name).astype(dtype, copy=False)
-        if not np.isfinite(array).all():
-            fault = f"{headers[name].path}: {name} holds numbers that are not finite"
-            raise UserError(f"{fault}: fetch the file again", CHECKPOINT)
-        return array
-
-    return cfg, gpt2_tensors.to_params(read, cfg)
+    return cfg, gpt2_tensors.to_params(lambda name: tensors.read(names[name], dtype), cfg)
 
 
-def save(folder, params, cfg, end_of_text=None):
+def save(folder: str | Path, params: Params, cfg: Config, end_of_text: int | None = None) -> None:
     """Write a folder that `load` and `transformers` open; a new or an empty one. Missing biases become zeros.
 
     end_of_text: the token that ends a text. The default is GPT-2's, if the vocabulary has the size of GPT-2's.
@@ -122,34 +111,32 @@ def save(folder, params, cfg, end_of_text=None):
     if jax.tree.map(jnp.shape, params) != jax.tree.map(jnp.shape, expected):
         raise ValueError("params are not those of cfg: names or shapes differ from model.init")
     require_empty(folder)
-    tensors = gpt2_tensors.from_params(params, cfg)
-    tensors = {name if name == "lm_head.weight" else f"transformer.{name}": x for name, x in tensors.items()}
-    safetensors.write(folder / "model.safetensors", tensors, {"format": "pt"})
+    tensors = {_prefixed(name, PREFIX): x for name, x in gpt2_tensors.from_params(params, cfg).items()}
+    safetensors.write(folder / model_folder.WHOLE, tensors, {"format": "pt"})
     write_json(folder / "config.json", _config(cfg, params["embedding"]["table"].dtype, end_of_text))
 
 
-def require_sayable(cfg, remedy="export it with --to safetensors"):
-    """Raises UserError (exit USAGE) that names the first field of a Config which GPT-2 has no word for."""
-    spoken = {*FIELDS, "activation", "similarity", "attention_bias"}
-    for field in (field.name for field in dataclasses.fields(cfg) if field.name not in spoken):
+def require_sayable(cfg: Config, remedy: str = "export it with --to safetensors") -> None:
+    """Raise UserError (exit USAGE) that names the first field of a Config which GPT-2 has no word for."""
+    fixed = [field.name for field in dataclasses.fields(cfg) if field.name not in SPOKEN]
+    for field in fixed:
         ours, theirs = getattr(cfg, field), getattr(SIZES["gpt2"], field)
         if ours != theirs:
-            has = f"no {field}" if theirs is None else f"{field} {theirs}"
-            raise UserError(f"GPT-2 has {has}, and this model was trained with --{field} {ours}: {remedy}", USAGE)
+            other = f"GPT-2 has {field} {theirs}, and this model was trained with --{field} {ours}"
+            raise UserError(f"{other}: {remedy}", USAGE)
     if cfg.similarity not in SIMILARITIES.values():
         raise UserError(f"GPT-2 has no --similarity {cfg.similarity}, as this model was trained with: {remedy}", USAGE)
 
 
-def digest(params, cfg):
-    """What tells the parameters of a GPT-2 from those of any other, however they were saved: sha256 of all tensors."""
+def digest(params: Params, cfg: Config) -> str:
+    """Return the sha256 of all tensors of a GPT-2, by their names: the same however they were saved."""
     found = hashlib.sha256()
     for name, tensor in sorted(gpt2_tensors.from_params(params, cfg).items()):
         found.update(name.encode() + np.asarray(jax.device_get(tensor), np.float32).tobytes())
     return found.hexdigest()
 
 
-def _config(cfg, dtype, end_of_text):
-    """What config.json says of a cfg."""
+def _config(cfg: Config, dtype: np.dtype, end_of_text: int | None) -> dict[str, Any]:
     if end_of_text is None and cfg.vocab_size == SIZES["gpt2"].vocab_size:
         end_of_text = cfg.vocab_size - 1
     return {
@@ -165,39 +152,23 @@ def _config(cfg, dtype, end_of_text):
     }
 
 
-def read_config(path):
-    """The Config that a config.json means; what it leaves out is as in the smallest GPT-2."""
-    try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        remedy = "give a folder with config.json and model.safetensors"
-        raise UserError(f"cannot read {path} ({error.strerror}): {remedy}", CHECKPOINT) from None
-    except (ValueError, RecursionError) as error:
-        raise UserError(f"{path} is not valid JSON ({error}): fetch it anew", CHECKPOINT) from None
-    config = config if isinstance(config, dict) else {}
-    supported = {
-        "model_type": ("gpt2",),
-        "activation_function": tuple(ACTIVATIONS),
-        "scale_attn_weights": (True, False),
-        "scale_attn_by_inverse_layer_idx": (False,),
-        "add_cross_attention": (False,),
-    }
-    for name, choices in supported.items():
+def read_config(path: Path) -> Config:
+    """Return the Config that a config.json means; what it leaves out is as in the smallest GPT-2."""
+    config = model_folder.read_json(path, "give a folder with config.json and model.safetensors")
+    for name, choices in SUPPORTED.items():
         value = config.get(name, None if name == "model_type" else choices[0])
         if value not in choices:
             fitting = " or ".join(json.dumps(choice) for choice in choices)
             raise UserError(f"{path}: {name} is {json.dumps(value)}, and supported is {fitting}", CHECKPOINT)
-    values = {ours: config.get(theirs, getattr(SIZES["gpt2"], ours)) for ours, theirs in FIELDS.items()}
-    values["activation"] = ACTIVATIONS[config.get("activation_function", "gelu_new")]
+    values: dict[str, Any] = {"activation": ACTIVATIONS[config.get("activation_function", "gelu_new")]}
     values["similarity"] = SIMILARITIES[config.get("scale_attn_weights", True)]
     try:
-        for ours, theirs in FIELDS.items():  # whole numbers serve where others are expected
-            kind = type(getattr(SIZES["gpt2"], ours))
-            if not isinstance(values[ours], int | kind) or (isinstance(values[ours], bool) and kind is not bool):
-                raise ValueError(f"{theirs} is {json.dumps(values[ours])}")
-        for ours in SIZE_FIELDS:
-            if values[ours] is not None and values[ours] >= 2**31:
-                raise ValueError(f"{FIELDS[ours]} {values[ours]} is more than 2147483647")
+        for ours, theirs in FIELDS.items():
+            default = getattr(SIZES["gpt2"], ours)
+            values[ours] = value = config.get(theirs, default)
+            kinds = {type(default)} | (set() if isinstance(default, bool) else {int})  # an int may be a float
+            if type(value) not in kinds or not abs(value or 0) < 2**31:
+                raise ValueError(f"{theirs} is {json.dumps(value)}")
         if not 0 < values["norm_epsilon"] < 1:
             raise ValueError(f"layer_norm_epsilon {values['norm_epsilon']} is not between 0 and 1")
         return dataclasses.replace(SIZES["gpt2"], **values)
@@ -205,33 +176,31 @@ def read_config(path):
         raise UserError(f"{path} describes no GPT-2 ({error}): fetch it anew", CHECKPOINT) from None
 
 
-def _what_else_is_there(folder):
-    """Why a folder without model.safetensors is not read, and what to do."""
-    remedy = "save it as safetensors, with `model.save_pretrained(folder)`"
-    pickles = sorted(file.name for file in folder.glob("*") if file.suffix in (".bin", ".pt", ".pth", ".pkl", ".ckpt"))
-    if pickles:
-        return f"{folder / pickles[0]} is a pickle, which may execute anything and is not opened: {remedy}"
-    return f"{folder} holds no model.safetensors: give a folder with config.json and model.safetensors"
+def _prefixed(name: str, prefix: str) -> str:
+    return name if name == "lm_head.weight" else prefix + name
 
 
-def _check_layers(path, headers, cfg):
-    """Raises UserError if config.json asks for more layers than the file has; a vast number would take long to name."""
-    numbers = {int(match[1]) for name in headers if (match := re.match(r"h\.(\d{1,9})\.", name))}
-    if cfg.n_layers > len(numbers):
-        sizes = f"{path} holds {len(numbers)} layers where config.json has n_layer {cfg.n_layers}"
-        raise UserError(f"{sizes}: fetch both files again", CHECKPOINT)
+def _check_tensors(tensors: model_folder.Tensors, cfg: Config) -> dict[str, str]:
+    """Return {GPT-2's name: its name in the file}.
 
-
-def _check_tensors(path, headers, stray, cfg):
-    """Raises UserError that names every tensor that is missing, extra, of another shape or of no floats."""
-    expected = jax.eval_shape(lambda key: gpt2_tensors.from_params(model.init(key, cfg), cfg), jax.random.key(0))
-    faults = [f"{name} is missing" for name in expected.keys() - headers.keys()]
-    faults += [f"{name} is extra" for name in {*stray, *(headers.keys() - expected.keys())}]
-    for name in expected.keys() & headers.keys():
-        shape, dtype = headers[name].shape, headers[name].dtype
-        if shape != expected[name].shape:
-            faults.append(f"{name} has shape {shape} instead of {expected[name].shape}")
-        elif dtype not in safetensors.FLOATS:
-            faults.append(f"{name} holds {dtype} instead of floating-point numbers")
+    Raises UserError that names every tensor that is missing, extra, of another shape or of no floats.
+    """
+    held = {name: header for name, header in tensors.headers.items() if not re.search(BUFFERS, name)}
+    prefix = PREFIX if any(name.startswith(PREFIX) for name in held) else ""
+    if f"{prefix}h.{cfg.n_layers - 1}.ln_1.weight" not in held:  # a vast number of layers would take long to compare
+        fault = f"{tensors.path} holds no layer {cfg.n_layers - 1}, and config.json has n_layer {cfg.n_layers}"
+        raise UserError(f"{fault}: fetch both files again", CHECKPOINT)
+    shapes = jax.eval_shape(lambda key: gpt2_tensors.from_params(model.init(key, cfg), cfg), jax.random.key(0))
+    if cfg.tie_embeddings and "lm_head.weight" in held:  # some files hold both
+        shapes["lm_head.weight"] = shapes["wte.weight"]
+    names = {name: _prefixed(name, prefix) for name in shapes}
+    faults = [f"{name} is missing" for name in names.values() if name not in held]
+    faults += [f"{name} is extra" for name in held.keys() - {*names.values()}]
+    for name, full in names.items():
+        if full in held and held[full].shape != shapes[name].shape:
+            faults.append(f"{full} has shape {held[full].shape} instead of {shapes[name].shape}")
+        elif full in held and held[full].dtype not in model_folder.FLOATS:
+            faults.append(f"{full} holds {held[full].dtype} instead of floating-point numbers")
     if faults:
-        raise UserError(f"{path} is not what config.json says: {', '.join(sorted(faults))}", CHECKPOINT)
+        raise UserError(f"{tensors.path} is not what config.json says: {', '.join(sorted(faults))}", CHECKPOINT)
+    return names

@@ -1,77 +1,89 @@
 """Our parameters under GPT-2's names and in its layout, and back.
 
 GPT-2's linear maps are (in, out), as ours. Queries, keys and values share one matrix (D, 3 D), and heads are not an
-axis. Each layer has tensors of its own; we stack them. The head, if untied, is (V, D). Each of its maps and norms has a
-bias. If ours has none, zeros are written, which change nothing.
+axis. Each layer has tensors of its own; we stack them. The head, if untied, is (V, D). Attention always has biases. If
+ours has none, zeros are written, which change nothing.
 """
+
+import math
+from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from apformer import model
+from apformer.layers import leaves
+from apformer.model import Config, Params
+
+Place = tuple[str, ...]
 PROJECTIONS = ("query", "key", "value")
+MATRICES: dict[str, list[Place]] = {  # GPT-2's matrices in a block, and ours, side by side
+    "attn.c_attn": [("attention", name) for name in PROJECTIONS],
+    "attn.c_proj": [("attention", "output")],
+    "mlp.c_fc": [("feedforward", "expand", "weight")],
+    "mlp.c_proj": [("feedforward", "contract", "weight")],
+}
+BLOCK = {
+    **{f"{name}.weight": places for name, places in MATRICES.items()},
+    "attn.c_attn.bias": [("attention", f"{name}_bias") for name in PROJECTIONS],
+    "attn.c_proj.bias": [("attention", "output_bias")],
+    "mlp.c_fc.bias": [("feedforward", "expand", "bias")],
+    "mlp.c_proj.bias": [("feedforward", "contract", "bias")],
+    "ln_1.weight": [("attention_norm", "scale")],
+    "ln_1.bias": [("attention_norm", "bias")],
+    "ln_2.weight": [("feedforward_norm", "scale")],
+    "ln_2.bias": [("feedforward_norm", "bias")],
+}
+OUTSIDE: dict[str, Place] = {
+    "wte.weight": ("embedding", "table"),
+    "wpe.weight": ("position", "table"),
+    "ln_f.weight": ("final_norm", "scale"),
+    "ln_f.bias": ("final_norm", "bias"),
+}
+HEAD: Place = ("head", "output", "weight")
 
 
-def from_params(params, cfg):
-    """{GPT-2's name, without prefix: array}; cfg is one that GPT-2 can say."""
-    D, L, blocks = cfg.d_model, cfg.n_layers, params["blocks"]
-    attention, feedforward = blocks["attention"], blocks["feedforward"]
-    zeros_LD = jnp.zeros((L, D), attention["query"].dtype)
-    stacked = {
-        "attn.c_attn.weight": jnp.concatenate([attention[name].reshape(L, D, D) for name in PROJECTIONS], axis=2),
-        "attn.c_attn.bias": jnp.concatenate(
-            [attention.get(f"{name}_bias", zeros_LD).reshape(L, D) for name in PROJECTIONS], axis=1
-        ),
-        "attn.c_proj.weight": attention["output"].reshape(L, D, D),
-        "attn.c_proj.bias": attention.get("output_bias", zeros_LD),
-        **_norm_tensors("ln_1", blocks["attention_norm"]),
-        **_norm_tensors("ln_2", blocks["feedforward_norm"]),
-    }
-    for ours, theirs in (("expand", "c_fc"), ("contract", "c_proj")):
-        weight = feedforward[ours]["weight"]
-        bias = feedforward[ours].get("bias", jnp.zeros((L, weight.shape[-1]), weight.dtype))
-        stacked |= {f"mlp.{theirs}.weight": weight, f"mlp.{theirs}.bias": bias}
-    tensors = {f"h.{layer}.{name}": x[layer] for name, x in stacked.items() for layer in range(L)}
-    tensors |= {"wte.weight": params["embedding"]["table"], "wpe.weight": params["position"]["table"]}
-    tensors |= _norm_tensors("ln_f", params["final_norm"])
-    return tensors if cfg.tie_embeddings else tensors | {"lm_head.weight": params["head"]["output"]["weight"].T}
+def from_params(params: Params, cfg: Config) -> dict[str, jax.Array]:
+    """Return {GPT-2's name, without prefix: array}; cfg is one that GPT-2 can say."""
+    leaf_of = {place_of(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(params)}
+    no_bias_LD = jnp.zeros((cfg.n_layers, cfg.d_model), params["embedding"]["table"].dtype)
+    tensors = {name: leaf_of[place] for name, place in OUTSIDE.items()}
+    for name, places in BLOCK.items():
+        parts = [flat(place, leaf_of.get(("blocks", *place), no_bias_LD)) for place in places]
+        stacked = jnp.concatenate(parts, axis=-1)
+        tensors |= {f"h.{layer}.{name}": stacked[layer] for layer in range(cfg.n_layers)}
+    return tensors if cfg.tie_embeddings else tensors | {"lm_head.weight": leaf_of[HEAD].T}
 
 
-def to_params(read, cfg):
-    """Our parameters from `read(name)`, a numpy array; one stack after the other, so that little is held twice."""
-    D, H, L = cfg.d_model, cfg.n_heads, cfg.n_layers
-
-    def stack(name):
-        return np.stack([read(f"h.{layer}.{name}") for layer in range(L)])
-
-    def norm(name, read=stack):
-        return {"scale": jax.device_put(read(f"{name}.weight")), "bias": jax.device_put(read(f"{name}.bias"))}
-
-    def linear(name):
-        return {part: jax.device_put(stack(f"{name}.{part}")) for part in ("weight", "bias")}
-
-    output = linear("attn.c_proj")
-    attention = {"output": output["weight"].reshape(L, H, D // H, D), "output_bias": output["bias"]}
-    weights, biases = stack("attn.c_attn.weight"), stack("attn.c_attn.bias")
-    for i, name in enumerate(PROJECTIONS):
-        columns = slice(i * D, (i + 1) * D)
-        attention[name] = jax.device_put(weights[:, :, columns].reshape(L, D, H, D // H))
-        attention[f"{name}_bias"] = jax.device_put(biases[:, columns].reshape(L, H, D // H))
-    params = {
-        "embedding": {"table": jax.device_put(read("wte.weight"))},
-        "position": {"table": jax.device_put(read("wpe.weight"))},
-        "blocks": {
-            "attention_norm": norm("ln_1"),
-            "attention": attention,
-            "feedforward_norm": norm("ln_2"),
-            "feedforward": {"expand": linear("mlp.c_fc"), "contract": linear("mlp.c_proj")},
-        },
-        "final_norm": norm("ln_f", read),
-    }
-    if cfg.tie_embeddings:
-        return params
-    return params | {"head": {"output": {"weight": jax.device_put(read("lm_head.weight").T)}}}
+def to_params(read: Callable[[str], np.ndarray], cfg: Config) -> Params:
+    """Return our parameters from `read(name)`; one stack after the other, so that little is held twice."""
+    expected = jax.eval_shape(lambda key: model.init(key, cfg), jax.random.key(0))
+    paths, tree = jax.tree_util.tree_flatten_with_path(expected)
+    shape_of = {place_of(path): leaf.shape for path, leaf in paths}
+    found = {place: jax.device_put(read(name)) for name, place in OUTSIDE.items()}
+    if not cfg.tie_embeddings:
+        found[HEAD] = jax.device_put(read("lm_head.weight").T)
+    for name, places in BLOCK.items():
+        stacked = np.stack([read(f"h.{layer}.{name}") for layer in range(cfg.n_layers)])
+        for place, part in zip(places, np.split(stacked, len(places), axis=-1), strict=True):
+            found["blocks", *place] = jax.device_put(part.reshape(shape_of["blocks", *place]))
+    return tree.unflatten([found[place] for place in shape_of])
 
 
-def _norm_tensors(name, params):
-    return {f"{name}.weight": params["scale"], f"{name}.bias": params.get("bias", jnp.zeros_like(params["scale"]))}
+def place_of(path: tuple[Any, ...]) -> Place:
+    """Return the names along a path of jax.tree_util."""
+    return tuple(entry.key for entry in path)
+
+
+def axes(place: Place, leaf: Any) -> tuple[list[int], list[int]]:
+    """Return the sizes of the axes of the inputs and of the outputs of a stacked matrix."""
+    role = leaves.LEAVES[place[-1]]
+    return [leaf.shape[axis] for axis in role.inputs], [leaf.shape[axis] for axis in role.outputs]
+
+
+def flat(place: Place, leaf: jax.Array) -> jax.Array:
+    """Return a stacked leaf with one axis of inputs, where it is a matrix, and one of outputs."""
+    inputs, _ = axes(place, leaf)
+    return leaf.reshape(len(leaf), *([math.prod(inputs)] if inputs else []), -1)

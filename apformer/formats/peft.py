@@ -16,23 +16,22 @@ import json
 import math
 import re
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.scipy.linalg import block_diag
 
 from apformer import files
 from apformer.errors import CHECKPOINT, USAGE, UserError
-from apformer.formats import gpt2, safetensors, sharded
+from apformer.formats import gpt2, model_folder, safetensors
+from apformer.formats.gpt2_tensors import MATRICES, Place, axes, place_of
+from apformer.model import Config, Params
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
-PARTS = {  # GPT-2's matrices, and ours, side by side
-    "attn.c_attn": (("attention", "query"), ("attention", "key"), ("attention", "value")),
-    "attn.c_proj": (("attention", "output"),),
-    "mlp.c_fc": (("feedforward", "expand", "weight"),),
-    "mlp.c_proj": (("feedforward", "contract", "weight"),),
-}
-NAME = re.compile(r"base_model\.model\.(?:transformer\.)?h\.(\d{1,6})\.([a-z]+\.c_[a-z]+)\.lora_([AB])\.weight")
+PREFIX = "base_model.model."
 DIGEST = "base_sha256"  # in the metadata of the weights, where `peft` looks for nothing
 UNSUPPORTED = {  # what else `peft` may do with a matrix
     "use_dora": (None, False),
@@ -46,29 +45,47 @@ UNSUPPORTED = {  # what else `peft` may do with a matrix
     "init_lora_weights": (None, False, "gaussian", "eva", True),  # others begin with another base
 }
 AGAIN = "save the adapter again, or give another"
+OTHER = "give the model that it was trained on"
 
 
-def save(folder, adapters, alpha, rank, params, cfg, base=None):
+def save(
+    folder: str | Path,
+    adapters: Params,
+    alpha: float,
+    rank: int,
+    params: Params,
+    cfg: Config,
+    base: str | None = None,
+) -> None:
     """Write the factors to a new or an empty folder, which `peft` opens beside the model that they were trained on.
 
-    adapters: a tree as params, {"A": (L, inputs, R), "B": (L, R, outputs)} where a matrix is adapted, None elsewhere.
-    params: those of the base, whose digest is kept. base: the name of the base, for `peft`.
-    Raises UserError: USAGE if GPT-2 has no such part, or if the folder holds something; DISK if it cannot be written.
+    Args:
+        folder: Place of the two files.
+        adapters: A tree as params, {"A": (L, inputs, R), "B": (L, R, outputs)} where a matrix is adapted, None
+            elsewhere.
+        alpha: Scale of the factors, of which each product is multiplied by alpha / rank.
+        rank: Rank R of the factors.
+        params: Parameters of the base, whose digest is kept.
+        cfg: Config of the base.
+        base: Name of the base, for `peft`.
+
+    Raises:
+        UserError: USAGE if GPT-2 has no such part, or if the folder holds something; DISK if it cannot be written.
     """
-    folder, blocks = Path(folder), adapters["blocks"]
+    folder = Path(folder)
     gpt2.require_sayable(cfg)
     files.require_empty(folder)
     tensors, ranks = {}, {}
-    for module, paths in PARTS.items():
-        pairs = [_at(blocks, path) for path in paths]
+    for module, places in MATRICES.items():
+        pairs = [_at(adapters["blocks"], place) for place in places]
         if pairs[0] is None:
             continue
-        ranks[module] = rank * len(paths)
-        A_LRI = np.concatenate([_matrix(pair["A"], -1).swapaxes(1, 2) for pair in pairs], axis=1)
-        B_LOR = _diagonal([_matrix(pair["B"], 1).swapaxes(1, 2) for pair in pairs])
+        ranks[module] = rank * len(places)
         for layer in range(cfg.n_layers):
-            name = f"base_model.model.transformer.h.{layer}.{module}.lora_"
-            tensors |= {f"{name}A.weight": A_LRI[layer], f"{name}B.weight": B_LOR[layer]}
+            name = f"{PREFIX}transformer.h.{layer}.{module}.lora_"
+            A_RI = jnp.concatenate([pair["A"][layer].reshape(-1, rank).T for pair in pairs])
+            B_OR = block_diag(*[pair["B"][layer].reshape(rank, -1).T for pair in pairs])
+            tensors |= {f"{name}A.weight": A_RI, f"{name}B.weight": B_OR}
     other = {module: found for module, found in ranks.items() if found != rank}
     config = {
         "peft_type": "LORA",
@@ -88,8 +105,8 @@ def save(folder, adapters, alpha, rank, params, cfg, base=None):
     files.write_json(folder / CONFIG, config)
 
 
-def load(folder, architecture, params, cfg):
-    """Factors for a model with these parameters: a tree as params, as `save` has it, alpha / r in B.
+def load(folder: str | Path, architecture: ModuleType, params: Params, cfg: Config) -> Params:
+    """Return factors for a model with these parameters: a tree as params, as `save` has it, alpha / r in B.
 
     Raises UserError: USAGE for a base that is no GPT-2; CHECKPOINT for a folder that is missing or damaged, for one of
     another model, for a pickle, and for variants of LoRA. An adapter is of another model if names, shapes or ranks
@@ -99,101 +116,63 @@ def load(folder, architecture, params, cfg):
     if architecture.__name__ != "apformer.model":
         raise UserError(f"--adapter {folder} is for a GPT-2, and this model is none: drop the flag", USAGE)
     gpt2.require_sayable(cfg, "an adapter is for a GPT-2: drop --adapter")
-    config, path = _read_config(folder / CONFIG), folder / WEIGHTS
-    if not path.exists() and (pickles := sorted(file.name for file in folder.glob("*.bin"))):
-        remedy = "save it as safetensors, with `model.save_pretrained(folder)`"
-        raise UserError(f"{folder / pickles[0]} is a pickle, which may execute anything: {remedy}", CHECKPOINT)
-    headers = sharded.of_file(path)
-    pairs = _pairs(path, headers, config, cfg)
-    with safetensors.reading(path) as file:
-        digest = (file.metadata() or {}).get(DIGEST)
-    if digest is not None and digest != gpt2.digest(params, cfg):
-        raise UserError(f"{folder} was trained on another base: give the model that it was trained on", CHECKPOINT)
+    config, tensors = _read_config(folder / CONFIG), model_folder.read(folder, WEIGHTS)
+    if tensors.metadata.get(DIGEST, digest := gpt2.digest(params, cfg)) != digest:
+        raise UserError(f"{folder} was trained on another base: {OTHER}", CHECKPOINT)
+    names = {name.removeprefix(PREFIX).removeprefix("transformer."): name for name in tensors.headers}
     factors = {}
-    for module, paths in PARTS.items():
-        if module in pairs:
-            factors |= _factors(path, headers, pairs[module], module, paths, config, params)
+    for module, places in MATRICES.items():
+        leaves = [_at(params["blocks"], place) for place in places]
+        (inputs, outputs), L = axes(places[0], leaves[0]), cfg.n_layers
+        n_inputs, n_outputs = math.prod(inputs), len(places) * math.prod(outputs)
+        pairs = {}
+        for layer in range(L):
+            place = f"h.{layer}.{module}"
+            pair = [f"{place}.lora_{letter}.weight" for letter in "AB"]
+            if {*pair} <= names.keys():
+                pairs[layer] = _read_pair(
+                    tensors, [names.pop(name) for name in pair], config, place, n_inputs, n_outputs
+                )
+        if not pairs:
+            continue
+        rank = max(len(B_RO) for _, B_RO in pairs.values())
+        A_LIR, B_LRO = np.zeros((L, n_inputs, rank), np.float32), np.zeros((L, rank, n_outputs), np.float32)
+        for layer, (A_IR, B_RO) in pairs.items():
+            A_LIR[layer, :, : len(B_RO)], B_LRO[layer, : len(B_RO)] = A_IR, B_RO
+        for place, leaf, part_LRO in zip(places, leaves, np.split(B_LRO, len(places), axis=2), strict=True):
+            factors["blocks", *place] = {
+                "A": jnp.asarray(A_LIR.reshape(L, *inputs, rank), leaf.dtype),
+                "B": jnp.asarray(part_LRO.reshape(L, rank, *outputs), leaf.dtype),
+            }
+    if names or not factors:
+        stray = f"holds {min(names.values())}, which with no other adapts a matrix of this model" if names else ""
+        raise UserError(f"{tensors.path} {stray or 'holds no adapter'}: {OTHER}", CHECKPOINT)
     paths, tree = jax.tree_util.tree_flatten_with_path(params)
-    return tree.unflatten([factors.get(tuple(entry.key for entry in path)) for path, _ in paths])
+    return tree.unflatten([factors.get(place_of(path)) for path, _ in paths])
 
 
-def _factors(path, headers, layers, module, ours, config, params):
-    """{path of a leaf: its factors} of one of GPT-2's matrices in all layers; layers: {number: (name of A, of B)}."""
-    leaves = [_at(params["blocks"], place) for place in ours]
-    L = len(leaves[0])
-    rank = max(headers[A].shape[0] for A, _ in layers.values())
-    inputs, outputs = _sizes(module, leaves[0])
-    A_LIR, B_LRO = np.zeros((L, inputs, rank), np.float32), np.zeros((L, rank, outputs * len(ours)), np.float32)
-    for layer, (A, B) in layers.items():
-        A_RI, B_OR = (_finite(path, name, sharded.read(headers[name], name)) for name in (A, B))
-        R = len(A_RI)
-        A_LIR[layer, :, :R] = A_RI.T
-        B_LRO[layer, :R] = B_OR.T * np.float32(_scale(config, f"h.{layer}.{module}", R))
-    found, dtype = {}, leaves[0].dtype
-    for k, (place, leaf) in enumerate(zip(ours, leaves, strict=True)):
-        B = B_LRO[:, :, k * outputs : (k + 1) * outputs]
-        A_shape, B_shape = _shapes(place, leaf)
-        found["blocks", *place] = {
-            "A": jnp.asarray(A_LIR.reshape(L, *A_shape, rank), dtype),
-            "B": jnp.asarray(B.reshape(L, rank, *B_shape), dtype),
-        }
-    return found
+def _read_pair(
+    tensors: model_folder.Tensors, pair: list[str], config: dict[str, Any], place: str, inputs: int, outputs: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return (A_IR, B_RO) of one of GPT-2's matrices, alpha / r in B; alpha / sqrt(r) with rsLoRA (Kalajdzievski 2023).
+
+    Raises UserError (exit CHECKPOINT) unless both are matrices of floats of the shapes that the config and the model
+    say.
+    """
+    rank = _of(config, "rank_pattern", "r", place)
+    for name, shape in zip(pair, ((rank, inputs), (outputs, rank)), strict=True):
+        _, found, dtype = tensors.headers[name]
+        if dtype not in model_folder.FLOATS or found != shape:
+            needed = f"{CONFIG} and this model need floating-point numbers of shape {shape}"
+            raise UserError(f"{tensors.path}: {name} is {dtype} {found}, and {needed}: {OTHER}", CHECKPOINT)
+    A_RI, B_OR = (tensors.read(name, np.float32) for name in pair)
+    alpha = _of(config, "alpha_pattern", "lora_alpha", place)
+    return A_RI.T, B_OR.T * np.float32(alpha / (math.sqrt(rank) if config.get("use_rslora") else rank))
 
 
-def _shapes(place, leaf):
-    """(axes of the inputs, axes of the outputs) of one layer of a stacked matrix of ours."""
-    return (leaf.shape[1:3], leaf.shape[3:]) if place[-1] == "output" else (leaf.shape[1:2], leaf.shape[2:])
-
-
-def _sizes(module, leaf):
-    inputs, outputs = _shapes(PARTS[module][0], leaf)
-    return math.prod(inputs), math.prod(outputs)
-
-
-def _pairs(path, headers, config, cfg):
-    """{module: {layer: (name of A, name of B)}}. Raises UserError that names what is of another model."""
-    names = {}
-    for name, header in headers.items():
-        match = NAME.fullmatch(name)
-        if not match or match[2] not in PARTS:
-            raise UserError(f"{path} holds {name}, which is no adapter of a matrix of GPT-2: {AGAIN}", CHECKPOINT)
-        if header.dtype not in safetensors.FLOATS or len(header.shape) != 2 or 0 in header.shape:
-            raise UserError(f"{path}: {name} is no matrix of floating-point numbers: {AGAIN}", CHECKPOINT)
-        names[match[2], int(match[1]), match[3]] = name
-    if not names:
-        raise UserError(f"{path} holds no adapter: {AGAIN}", CHECKPOINT)
-    pairs, D, F = {}, cfg.d_model, cfg.d_ff or 4 * cfg.d_model
-    sizes = {"attn.c_attn": (D, 3 * D), "attn.c_proj": (D, D), "mlp.c_fc": (D, F), "mlp.c_proj": (F, D)}
-    for module, layer in sorted({key[:2] for key in names}):
-        place = f"h.{layer}.{module}"
-        if layer >= cfg.n_layers:
-            fault = f"{path} adapts layer {layer}, and this model has {cfg.n_layers}"
-            raise UserError(f"{fault}: give the model that it was trained on", CHECKPOINT)
-        A, B = (names.get((module, layer, letter)) for letter in "AB")
-        if A is None or B is None:
-            raise UserError(f"{path} has one factor of {place} and not the other: {AGAIN}", CHECKPOINT)
-        found = (*headers[A].shape[::-1], *headers[B].shape[::-1])  # inputs, rank, rank, outputs
-        if found[1] != found[2] or found[1] != _rank(config, place):
-            ranks = f"{path}: the factors of {place} have ranks {found[1]} and {found[2]}"
-            raise UserError(f"{ranks}, and {CONFIG} says {_rank(config, place)}: {AGAIN}", CHECKPOINT)
-        if (found[0], found[3]) != sizes[module]:
-            (inputs, outputs), fault = sizes[module], f"{path} adapts a {place} of {found[0]} x {found[3]}"
-            has = f"{fault}, and this model has one of {inputs} x {outputs}"
-            raise UserError(f"{has}: give the model that it was trained on", CHECKPOINT)
-        pairs.setdefault(module, {})[layer] = (A, B)
-    return pairs
-
-
-def _read_config(path):
-    """adapter_config.json as a dict whose ranks and alphas are numbers."""
-    try:
-        config = files.parse_json(path.read_bytes().decode("utf-8"))
-    except OSError as error:
-        remedy = f"give a folder with {CONFIG} and {WEIGHTS}, as `apformer export --to lora` writes"
-        raise UserError(f"cannot read {path} ({error.strerror}): {remedy}", CHECKPOINT) from None
-    except ValueError as error:
-        raise UserError(f"{path} is not valid JSON ({error}): {AGAIN}", CHECKPOINT) from None
-    config = config if isinstance(config, dict) else {}
+def _read_config(path: Path) -> dict[str, Any]:
+    """Return adapter_config.json as a dict whose ranks and alphas are numbers."""
+    config = model_folder.read_json(path, f"give a folder with {CONFIG} and {WEIGHTS}")
     if config.get("peft_type") != "LORA":
         fault = f'{path}: peft_type is {json.dumps(config.get("peft_type"))}, and supported is "LORA"'
         raise UserError(f"{fault}: {AGAIN}", CHECKPOINT)
@@ -201,60 +180,25 @@ def _read_config(path):
         if config.get(name) not in fitting:
             fault = f"{path}: {name} is {json.dumps(config[name])}, and supported is {json.dumps(fitting[-1])}"
             raise UserError(f"{fault}: merge the adapter with `peft`, and give the merged folder", CHECKPOINT)
-    patterns = [config.setdefault(name, {}) or {} for name in ("rank_pattern", "alpha_pattern")]
-    config["rank_pattern"], config["alpha_pattern"] = patterns
-    numbers = [config.get("r"), config.get("lora_alpha")]
-    for pattern in patterns:
-        if not isinstance(pattern, dict) or not all(re.fullmatch(r"[\w.]{1,200}", name) for name in pattern):
-            raise UserError(f"{path}: a pattern names no matrix by its name: {AGAIN}", CHECKPOINT)
-        numbers += pattern.values()
-    for number in numbers:
-        if isinstance(number, bool) or not isinstance(number, int | float) or not 0 < number < 1e9:
-            raise UserError(f"{path}: {json.dumps(number)} is no rank and no alpha: {AGAIN}", CHECKPOINT)
+    numbers: dict[str, Any] = {name: config.get(name) for name in ("r", "lora_alpha")}
+    for pattern in ("rank_pattern", "alpha_pattern"):
+        config[pattern] = config.get(pattern) or {}
+        if not isinstance(config[pattern], dict) or not all(re.fullmatch(r"[\w.]+", name) for name in config[pattern]):
+            raise UserError(f"{path}: {pattern} names no matrix by its name: {AGAIN}", CHECKPOINT)
+        numbers |= {f"{pattern} {name}": number for name, number in config[pattern].items()}
+    for name, number in numbers.items():
+        if type(number) not in (int, float) or not 0 < number < 1e9:
+            raise UserError(f"{path}: {name} {json.dumps(number)} is no positive number: {AGAIN}", CHECKPOINT)
     return config
 
 
-def _of(config, pattern, default, place):
-    """The first value of a pattern whose name ends the name of a matrix."""
-    full = f"transformer.{place}"
-    fits = [value for name, value in config[pattern].items() if full == name or full.endswith(f".{name}")]
+def _of(config: dict[str, Any], pattern: str, default: str, place: str) -> Any:
+    """Return the first value of a pattern whose name ends the name of a matrix."""
+    fits = [value for name, value in config[pattern].items() if f".transformer.{place}".endswith(f".{name}")]
     return fits[0] if fits else config[default]
 
 
-def _rank(config, place):
-    return _of(config, "rank_pattern", "r", place)
-
-
-def _scale(config, place, rank):
-    """alpha / r, or alpha / sqrt(r) where `use_rslora` asks for it (Kalajdzievski 2023)."""
-    alpha = _of(config, "alpha_pattern", "lora_alpha", place)
-    return alpha / (math.sqrt(rank) if config.get("use_rslora") else rank)
-
-
-def _finite(path, name, array):
-    array = array.astype(np.float32)
-    if not np.isfinite(array).all():
-        raise UserError(f"{path}: {name} holds numbers that are not finite: {AGAIN}", CHECKPOINT)
-    return array
-
-
-def _at(tree, path):
-    for name in path:
+def _at(tree: Params, place: Place) -> Any:
+    for name in place:
         tree = tree[name]
     return tree
-
-
-def _matrix(factor, rank_axis):
-    """A factor with one axis of inputs or outputs: (L, I, R) or (L, R, O)."""
-    shape = np.shape(factor)
-    flat = (shape[0], -1, shape[-1]) if rank_axis == -1 else (shape[0], shape[1], -1)
-    return np.asarray(jax.device_get(factor)).reshape(flat)
-
-
-def _diagonal(blocks):
-    """(L, outputs, R) of each side by side: (L, all outputs, all ranks), zeros beside the blocks."""
-    (L, outputs, R), count = blocks[0].shape, len(blocks)
-    whole = np.zeros((L, count, outputs, count, R), blocks[0].dtype)
-    for k, block in enumerate(blocks):
-        whole[:, k, :, k] = block
-    return whole.reshape(L, count * outputs, count * R)

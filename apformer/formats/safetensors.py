@@ -5,8 +5,11 @@ transposed one would come back as other numbers: arrays are made contiguous here
 """
 
 import os
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import jax
 import numpy as np
@@ -14,12 +17,10 @@ import numpy as np
 from apformer.errors import CHECKPOINT, DISK, USAGE, UserError
 from apformer.files import disk_errors, fsync
 
-FLOATS = ("F64", "F32", "F16", "BF16")
-
 
 @contextmanager
-def reading(path):
-    """The open file: keys(), metadata(), get_slice(name) for shape and dtype, get_tensor(name) as a numpy array.
+def reading(path: str | Path) -> Iterator[Any]:
+    """Open a file: keys(), metadata(), get_slice(name) for shape and dtype, get_tensor(name) as a numpy array.
 
     Raises UserError: USAGE without the `text` extra, CHECKPOINT if the file is missing, cannot be read or is damaged.
     """
@@ -35,8 +36,8 @@ def reading(path):
         raise UserError(f"{path} cannot be read as safetensors ({error}): {remedy}", CHECKPOINT) from None
 
 
-def write(path, arrays, metadata):
-    """Write {name: array} with {str: str} metadata, whole or not at all, to a file that is not there yet.
+def write(path: str | Path, arrays: Mapping[str, jax.Array | np.ndarray], metadata: Mapping[str, str]) -> None:
+    """Write named arrays with metadata, whole or not at all, to a file that is not there yet.
 
     Raises UserError: USAGE if there is one, or without the `text` extra; DISK if it cannot be written.
     """
@@ -58,13 +59,13 @@ def write(path, arrays, metadata):
             temporary.unlink(missing_ok=True)
 
 
-def refuse_to_overwrite(path):
-    """Raises UserError (exit USAGE) if there is anything at `path`."""
+def refuse_to_overwrite(path: str | Path) -> None:
+    """Raise UserError (exit USAGE) if there is anything at `path`."""
     if os.path.lexists(path):
         raise UserError(f"{path} is there already and is not overwritten: remove it, or give another name", USAGE)
 
 
-def _safetensors(path):
+def _safetensors(path: str | Path) -> ModuleType:
     try:
         import safetensors.numpy
     except ImportError:

@@ -1,5 +1,8 @@
 """A trained model as a function in one file: StableHLO, tokens (B, T) to logits (B, T, V)."""
 
+from pathlib import Path
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 
@@ -10,7 +13,7 @@ from apformer.formats import safetensors
 from apformer.settings import load_architecture
 
 
-def write_stablehlo(path, architecture, params, cfg):
+def write_stablehlo(path: str | Path, architecture: str, params: Any, cfg: Any) -> None:
     """Write the function tokens_BT -> logits_BTV to a new file; with learned positions T is at most max_len.
 
     architecture: the architecture that the Config is of, such as "model".

@@ -2,16 +2,18 @@
 
 import dataclasses
 import json
+from pathlib import Path
+from typing import Any
 
 import jax
 
 from apformer import files
 from apformer.errors import CHECKPOINT, UserError
-from apformer.formats import safetensors
+from apformer.formats import model_folder, safetensors
 from apformer.settings import load_architecture, model_from
 
 
-def write_safetensors(path, architecture, params, cfg):
+def write_safetensors(path: str | Path, architecture: str, params: Any, cfg: Any) -> None:
     """Write the parameters, bit for bit, to a new file. Raises UserError as `safetensors.write` does.
 
     architecture: the architecture that the Config is of, such as "model".
@@ -20,25 +22,25 @@ def write_safetensors(path, architecture, params, cfg):
     safetensors.write(path, named(params), metadata)
 
 
-def read_safetensors(path):
-    """(cfg, params) of a file that `write_safetensors` wrote. Raises UserError (exit CHECKPOINT) if it is another."""
-    with safetensors.reading(path) as file:
-        try:
-            metadata = file.metadata() or {}
-            cfg = model_from(metadata["architecture"], files.parse_json(metadata["config"]))
-            module = load_architecture(metadata["architecture"])
-        except (KeyError, TypeError, ValueError, AttributeError, UserError) as error:
-            remedy = "give a file that `apformer export` wrote"
-            raise UserError(f"{path} holds no Config of a model ({error}): {remedy}", CHECKPOINT) from None
-        expected = jax.eval_shape(lambda key: module.init(key, cfg), jax.random.key(0))
-        shapes = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}
-        if shapes != {name: leaf.shape for name, leaf in named(expected).items()}:
-            raise UserError(f"{path} holds other names or shapes than its Config has: export it anew", CHECKPOINT)
-        arrays = jax.device_put([file.get_tensor(name) for name in named(expected)])
+def read_safetensors(path: str | Path) -> tuple[Any, Any]:
+    """Return (cfg, params) of a file that `write_safetensors` wrote. Raises UserError (exit CHECKPOINT) for another."""
+    tensors = model_folder.read_file(Path(path))
+    try:
+        architecture = tensors.metadata["architecture"]
+        cfg = model_from(architecture, files.parse_json(tensors.metadata["config"]))
+        module = load_architecture(architecture)
+    except (KeyError, TypeError, ValueError, AttributeError, UserError) as error:
+        remedy = "give a file that `apformer export` wrote"
+        raise UserError(f"{path} holds no Config of a model ({error}): {remedy}", CHECKPOINT) from None
+    expected = jax.eval_shape(lambda key: module.init(key, cfg), jax.random.key(0))
+    shapes = {name: leaf.shape for name, leaf in named(expected).items()}
+    if shapes != {name: header.shape for name, header in tensors.headers.items()}:
+        raise UserError(f"{path} holds other names or shapes than its Config has: export it anew", CHECKPOINT)
+    arrays = jax.device_put([tensors.read(name) for name in shapes])
     return cfg, jax.tree.unflatten(jax.tree.structure(expected), arrays)
 
 
-def named(params):
-    """{dotted path: leaf}, in the order of the leaves."""
+def named(params: Any) -> dict[str, Any]:
+    """Return {dotted path: leaf}, in the order of the leaves."""
     leaves = jax.tree_util.tree_leaves_with_path(params)
     return {".".join(entry.key for entry in path): leaf for path, leaf in leaves}

@@ -1,7 +1,6 @@
 """The parts of a transformer: small Flax modules and pure functions that know no task.
 
 Arrays carry their axes as a suffix, which einsum repeats: x_BTD. `apformer/README.md` has the glossary of the letters.
-Softmax, norms, angles and the loss are computed in at least float32, whatever the parameters are kept in.
 """
 
 import os
@@ -16,15 +15,12 @@ PLAIN = os.environ.get("APFORMER_PLAIN", "0") != "0"  # leaves out the faster de
 
 
 def at_least_float32(dtype: Any) -> Any:
-    """Return float32, or float64 for float64."""
+    """Return the dtype of softmax, norms, angles and the loss: float32, or float64 for float64."""
     return jnp.float64 if dtype == jnp.float64 else jnp.float32
 
 
 def derivative(rule: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Return a decorator that gives a function the faster derivative of that name in fast.py.
-
-    The plain function stays its `__wrapped__`. The file is loaded with the first derivative.
-    """
+    """Return a decorator that gives a function a faster derivative, by its name in fast.py; `__wrapped__` is plain."""
 
     def decorate(plain: Callable[..., Any]) -> Callable[..., Any]:
         def derive(primals: Any, tangents: Any) -> Any:

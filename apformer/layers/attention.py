@@ -1,13 +1,14 @@
 """Attention(Q, K, V) = softmax(Q K^T / sqrt(K) + bias) V, over the keys a query may see (Vaswani et al. 2017, 3.2).
 
 A layer projects its input to heads, rotates queries and keys by their positions, stores keys and values in a cache if
-there is one, compares, masks, normalises, sums the values, and joins the heads. `similarity.py` has other scores than
-Q K^T / sqrt(K), `position/` the rotation and the bias, and `masks.py` the mask.
+there is one, compares, masks, normalises, sums the values, and joins the heads. `position/` has the rotation and the
+bias, `masks.py` the mask, and `similarity.py` other scores than Q K^T / sqrt(K).
 
 A sink is one more key for each head, with a learned score and the value 0 (Xiao et al. 2024): a head can then read
 nothing, and distinguish one match from several.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -15,9 +16,23 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jax import Array
 
-from apformer.layers import at_least_float32, derivative, position, similarity
+from apformer.layers import at_least_float32, derivative, position
 from apformer.layers.feedforward import product
 from apformer.layers.masks import View
+
+
+def project(x_BTD: Array, W_DHK: Array, bias_HK: Array | None = None) -> Array:
+    """Return x W + b for each head, (B, T, H, K): the queries, keys or values."""
+    D, H, K = W_DHK.shape
+    y_BTHK = product(x_BTD, W_DHK.reshape(D, H * K)).reshape(*x_BTD.shape[:2], H, K)
+    return y_BTHK if bias_HK is None else y_BTHK + bias_HK[None, None]
+
+
+def scaled_dot(q_BTHK: Array, k_BSHK: Array) -> Array:
+    """Return the scores q.k / sqrt(K), (B, H, T, S), in at least float32."""
+    dtype = at_least_float32(q_BTHK.dtype)
+    scores_BHTS = jnp.einsum("BTHK,BSHK->BHTS", q_BTHK, k_BSHK).astype(dtype)
+    return scores_BHTS * jnp.asarray(q_BTHK.shape[-1] ** -0.5, dtype)
 
 
 def softmax(scores_BHTS: Array, mask_BTS: Array, sink_H: Array | None = None) -> Array:
@@ -45,14 +60,21 @@ def softmax_sum(scores_BHTS: Array, mask_BTS: Array, v_BSHK: Array) -> tuple[Arr
 
 def attend(
     q_BTHK: Array, k_BSHK: Array, v_BSHK: Array, mask_BTS: Array, bias_BHTS: Array | None = None,
-    sink_H: Array | None = None, similarity_name: str = "scaled_dot", *, dropout: Any = None, **parameters: Array
+    sink_H: Array | None = None, compare: Callable[..., Array] = scaled_dot, dropout: Any = None
 ) -> tuple[Array, Array | None]:  # fmt: skip
     """Return the weighted sum of the values, (B, T, H, K), and the weights before dropout, (B, H, T, S).
 
-    `bias_BHTS` is added to the scores, and `sink_H` is the score of each head's sink. `similarity_name` and
-    `parameters` say how to compute the scores. `dropout` sets some weights to 0.
+    Args:
+        q_BTHK: Queries.
+        k_BSHK: Keys.
+        v_BSHK: Values.
+        mask_BTS: Keys that each query may see.
+        bias_BHTS: Numbers added to the scores.
+        sink_H: Score of the sink of each head.
+        compare: Function (q_BTHK, k_BSHK) to scores.
+        dropout: Function that sets some weights to 0.
     """
-    scores_BHTS = similarity.compare(q_BTHK, k_BSHK, similarity_name, **parameters)
+    scores_BHTS = compare(q_BTHK, k_BSHK)
     if bias_BHTS is not None:
         scores_BHTS = scores_BHTS + bias_BHTS.astype(scores_BHTS.dtype)
     if sink_H is None and dropout is None:
@@ -60,13 +82,6 @@ def attend(
         return y_BTHK, weights_BHTS.astype(v_BSHK.dtype)
     weights_BHTS = softmax(scores_BHTS, mask_BTS, sink_H).astype(v_BSHK.dtype)
     return weighted_sum(weights_BHTS if dropout is None else dropout(weights_BHTS), v_BSHK), weights_BHTS
-
-
-def project(x_BTD: Array, W_DHK: Array, bias_HK: Array | None = None) -> Array:
-    """Return x W + b for each head, (B, T, H, K)."""
-    D, H, K = W_DHK.shape
-    y_BTHK = product(x_BTD, W_DHK.reshape(D, H * K)).reshape(*x_BTD.shape[:2], H, K)
-    return y_BTHK if bias_HK is None else y_BTHK + bias_HK[None, None]
 
 
 def join(y_BTHK: Array, W_HKD: Array | None = None, bias_D: Array | None = None) -> Array:
@@ -86,34 +101,40 @@ class Attention(nn.Module):
     @nn.compact
     def __call__(self, x_BTD: Array, view: View, cache: Any = None) -> tuple[Array, Array | None, Any]:
         """Return (y_BTD, weights_BHTS or None, the cache of this layer with the new keys and values in it)."""
-        cfg, scheme, ways = self.cfg, self.cfg.position_options, view.ways
-        q_BTHK, k_BSHK, v_BSHK = (ways.project(x_BTD, *matrix(self, name)) for name in ("query", "key", "value"))
+        cfg, scheme = self.cfg, self.cfg.position_options
+        to_heads, mix, to_stream = view.ways or (project, attend, join)
+        q_BTHK, k_BSHK, v_BSHK = (to_heads(x_BTD, *matrix(self, name)) for name in ("query", "key", "value"))
         q_BTHK, k_BSHK = (position.rotate(scheme, x_BTHK, view.positions_BT) for x_BTHK in (q_BTHK, k_BSHK))
         if view.store is not None:
             k_BSHK, v_BSHK, cache = view.store(cache, k_BSHK, v_BSHK)
         bias = position.Bias(scheme, cfg, name=cfg.position)
         bias_BHTS = bias(view.query_BT, view.key_BS, at_least_float32(x_BTD.dtype))
-        y_BTHK, weights_BHTS = ways.attend(q_BTHK, k_BSHK, v_BSHK, view.mask_BTS, bias_BHTS, **learned(self))
-        return ways.join(y_BTHK, *matrix(self, "output")), weights_BHTS, cache
+        y_BTHK, weights_BHTS = mix(q_BTHK, k_BSHK, v_BSHK, view.mask_BTS, bias_BHTS, **learned(self))
+        output = matrix(self, "output") if cfg.output_projection else ()
+        return to_stream(y_BTHK, *output), weights_BHTS, cache
 
 
-def matrix(module: Any, name: str) -> tuple[Array | None, Array | None]:
-    """Return the weights and the bias of a projection, "query", "key", "value" or "output"; None for those it lacks."""
-    cfg, out = module.cfg, name == "output"
+def matrix(module: Any, name: str) -> tuple[Array, Array | None]:
+    """Return the weights of a projection, "query", "key", "value" or "output", and its bias if it has one."""
+    cfg = module.cfg
     D, H, K = cfg.d_model, cfg.n_heads, cfg.d_model // cfg.n_heads
-    if out and not cfg.output_projection:
-        return None, None
-    glorot = nn.initializers.xavier_uniform(*(((0, 1), 2) if out else (0, (1, 2))))
-    weights = module.param(name, glorot, (H, K, D) if out else (D, H, K))
-    bias = (D,) if out else (H, K)
-    return weights, module.param(f"{name}_bias", nn.initializers.zeros, bias) if cfg.attention_bias else None
+    shape, axes, bias_shape = (D, H, K), (0, (1, 2)), (H, K)
+    if name == "output":
+        shape, axes, bias_shape = (H, K, D), ((0, 1), 2), (D,)
+    weights = module.param(name, nn.initializers.xavier_uniform(*axes), shape)
+    bias = module.param(f"{name}_bias", nn.initializers.zeros, bias_shape) if cfg.attention_bias else None
+    return weights, bias
 
 
 def learned(module: Any) -> dict[str, Any]:
     """Return what a layer has beside its projections, as arguments of `attend`."""
-    cfg, param = module.cfg, module.param
-    sink_H = param("sink", nn.initializers.zeros, (cfg.n_heads,)) if cfg.attention_sink else None
-    given = {"sink_H": sink_H, "similarity_name": cfg.similarity}
+    cfg, given = module.cfg, {}
+    if cfg.attention_sink:
+        given["sink_H"] = module.param("sink", nn.initializers.zeros, (cfg.n_heads,))
     if cfg.attention_dropout and module.has_rng("dropout"):
         given["dropout"] = nn.Dropout(cfg.attention_dropout, deterministic=False, name="dropout")
-    return given | similarity.parameters(param, cfg.similarity, cfg.n_heads, cfg.d_model // cfg.n_heads)
+    if cfg.similarity != "scaled_dot":
+        from apformer.layers import similarity  # most models do without it
+
+        given["compare"] = similarity.learned(module.param, cfg)
+    return given

@@ -12,7 +12,7 @@ from jax import Array
 
 from apformer.layers import position
 from apformer.layers.feedforward import Linear, product
-from apformer.layers.norm import LayerNorm, RMSNorm
+from apformer.layers.norm import norm_of
 
 
 class Embedding(nn.Module):
@@ -49,23 +49,18 @@ class Head(nn.Module):
 def embed(params: dict[str, Any], tokens_BT: Array, positions_BT: Array, cfg: Any) -> Array:
     """Return the embeddings of tokens, with what the position scheme adds to them, (B, T, D)."""
     embedding = Embedding(len(params["embedding"]["table"]), cfg.d_model, cfg.scale_embedding)
-    x_BTD = embedding.apply({"params": params["embedding"]}, tokens_BT)
+    x_BTD = embedding.bind({"params": params["embedding"]})(tokens_BT)
     places = position.Embedding(cfg.position_options, cfg.max_len)
-    return places.apply({"params": params.get("position", {})}, x_BTD, positions_BT)
-
-
-def read_out(params: dict[str, Any], x_BTD: Array, cfg: Any) -> Array:
-    """Return the logits of the last states, (B, T, V), after the final norm if there is one."""
-    x_BTD, head = normalise(params, x_BTD, cfg), Head(cfg.vocab_size, cfg.head_bias)
-    table_VD = params["embedding"]["table"] if cfg.tie_embeddings else None
-    return head.apply({"params": params.get("head", {})}, x_BTD, table_VD)
+    return places.bind({"params": params.get("position", {})})(x_BTD, positions_BT)
 
 
 def normalise(params: dict[str, Any], x_BTD: Array, cfg: Any) -> Array:
     """Return the last states after the final norm, if there is one."""
-    return final_norm(cfg).apply({"params": params["final_norm"]}, x_BTD) if cfg.final_norm else x_BTD
+    return norm_of(cfg).bind({"params": params["final_norm"]})(x_BTD) if cfg.final_norm else x_BTD
 
 
-def final_norm(cfg: Any) -> Any:
-    """Return the final norm of a Config, a LayerNorm even where the blocks have no norms."""
-    return (RMSNorm if cfg.norm == "rms" else LayerNorm)(cfg.norm_epsilon)
+def read_out(params: dict[str, Any], x_BTD: Array, cfg: Any) -> Array:
+    """Return the logits of the last states, (B, T, V), after the final norm if there is one."""
+    table_VD = params["embedding"]["table"] if cfg.tie_embeddings else None
+    head = Head(cfg.vocab_size, cfg.head_bias).bind({"params": params.get("head", {})})
+    return head(normalise(params, x_BTD, cfg), table_VD)

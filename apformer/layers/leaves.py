@@ -1,4 +1,4 @@
-"""Roles of parameters: whether weight decay reaches them, and the input and output axes of a matrix.
+"""Roles of parameters: weight decay or none, and the input and output axes of a matrix.
 
 The optimizer asks for decay and matrices, adapters for matrices. A parameter is known by the last name of its path.
 Parameters of position schemes do not decay. A name that is not declared is an error.

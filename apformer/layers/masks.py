@@ -1,8 +1,7 @@
-"""Masks of attention: the causal mask and the mask of padding.
+"""Masks of attention, and the view that all layers of a pass share.
 
 A query at position p_t sees a key at position p_s when 0 <= p_t - p_s < window; the window counts the token itself.
-Slots of a cache with position -1 are empty. The same rule serves the plain forward pass and the cache, because both
-state the position of every key.
+Whole rows and a cache follow the same rule, since both state the position of every key: -1 for an empty slot.
 """
 
 from collections.abc import Callable
@@ -13,14 +12,19 @@ from jax import Array
 
 
 class View(NamedTuple):
-    """View that the self-attention of every layer of a pass shares; made once, before the first layer."""
+    """Keys that the queries of a pass see; made once, before the first layer."""
 
     mask_BTS: Array  # bool: the keys that each query may see
     positions_BT: Array  # of the new tokens, whose queries and keys are rotated by them
     query_BT: Array  # positions of the queries, for a bias of the scores
-    key_BS: Array  # positions of the keys, for a bias of the scores; -1 for an empty slot
-    ways: Any  # functions project, attend and join: the module `attention`, or `window.Ways`
-    store: Callable[..., Any] | None = None  # (cache, k_BTHK, v_BTHK) -> (k_BSHK, v_BSHK, cache); None: the new keys
+    key_BS: Array  # positions of the keys, for a bias of the scores
+    store: Any = None  # function (cache, k_BTHK, v_BTHK) -> (k_BSHK, v_BSHK, cache); None: no cache
+    ways: tuple[Callable[..., Any], ...] = ()  # faster project, attend and join than those of attention.py
+
+
+def whole_view(positions_BT: Array, window: int | None = None) -> View:
+    """Return the view of whole rows, of which each token sees those before it."""
+    return View(causal_mask(positions_BT, positions_BT, window), positions_BT, positions_BT, positions_BT)
 
 
 def causal_mask(positions_BT: Array, positions_BS: Array, window: int | None = None) -> Array:

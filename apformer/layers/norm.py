@@ -8,6 +8,8 @@
 The means are over the numbers of one vector, in at least float32.
 """
 
+from typing import Any
+
 import jax.numpy as jnp
 from flax import linen as nn
 from jax import Array
@@ -57,3 +59,8 @@ class RMSNorm(nn.Module):
         scale_D = self.param("scale", nn.initializers.ones, (x_BTD.shape[-1],))
         x = x_BTD.astype(at_least_float32(x_BTD.dtype))
         return scaled(x, self.epsilon).astype(x_BTD.dtype) * scale_D[None, None]
+
+
+def norm_of(cfg: Any, name: str | None = None) -> LayerNorm | RMSNorm:
+    """Return the kind of norm that a Config names; the final norm is a LayerNorm even where blocks have none."""
+    return (RMSNorm if cfg.norm == "rms" else LayerNorm)(cfg.norm_epsilon, name=name)

@@ -8,9 +8,8 @@ chunks of queries, each with its own keys and those of the window before (`by_ch
 and memory grow with the length of a row, and not with its square.
 """
 
-from collections.abc import Callable
 from functools import partial, reduce
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -27,45 +26,32 @@ ROWS_LAST = (2, 3, 1, 0)  # for whole rows, which are many; `project` and `join`
 HEADS_LAST = (0, 3, 1, 2)  # for new tokens, whose earlier keys come from a cache
 
 
-class Ways(NamedTuple):
-    """Functions of a layer that stand in the place of those of `attention`."""
-
-    project: Callable[..., Array]
-    attend: Callable[..., tuple[Array, None]]
-    join: Callable[..., Array]
-
-
 def serves(cfg: Any, T: int) -> bool:
     """Return whether the window of a model.Config is faster than the masked square for T new tokens.
 
-    The bias of the scores must depend on offsets alone.
+    The bias of the scores must depend on offsets alone, of which a position scheme tells by its `reach`.
     """
-    if cfg.window is None or cfg.similarity != "scaled_dot" or cfg.attention_dropout or export.is_symbolic_dim(T):
+    scheme, W = cfg.position_options, cfg.window
+    if W is None or cfg.similarity != "scaled_dot" or cfg.attention_dropout or export.is_symbolic_dim(T):
         return False
-    narrow = T > 1 and cfg.window <= NARROW and cfg.d_model // cfg.n_heads <= HEAD
-    return (narrow or T >= 4 * max(cfg.window, LEAST)) and _by_offsets(cfg.position_options)
-
-
-def _by_offsets(scheme: Any) -> bool:
-    """Return whether the bias of a position scheme, if it has one, depends on offsets alone."""
-    return not hasattr(scheme, "bias") or hasattr(scheme, "reach")
+    narrow = T > 1 and W <= NARROW and cfg.d_model // cfg.n_heads <= HEAD
+    return (narrow or T >= 4 * max(W, LEAST)) and (hasattr(scheme, "reach") or not hasattr(scheme, "bias"))
 
 
 def view(T: int, W: int) -> View:
     """Return the view of whole rows of T tokens: before their first tokens there are no keys."""
     step_1T, step_1W = (jnp.arange(size, dtype=jnp.int32)[None] for size in (T, W))
     exists_1TW = step_1T[:, :, None] + step_1W[:, None] >= W - 1
-    return View(exists_1TW, step_1T, step_1W[:, -1:], step_1W, Ways(project, attend, join))
+    return View(exists_1TW, step_1T, step_1W[:, -1:], step_1W, ways=(project, attend, join))
 
 
-def cached_view(cache: dict[str, Any], square: View, real_BT: Array, W: int) -> View:
+def cached_view(cache: dict[str, Any], square: View, W: int) -> View:
     """Return the view of new tokens after those in a cache, from that of the masked square."""
-    T, rows_B1 = real_BT.shape[1], jnp.arange(len(real_BT))[:, None]
-    step_1W, cached_BS = jnp.arange(W, dtype=jnp.int32)[None], cache["position"]
+    B, T = square.positions_BT.shape
+    rows_B1, step_1W = jnp.arange(B)[:, None], jnp.arange(W, dtype=jnp.int32)[None]
     before_BP = cache["length"][:, None] + step_1W[:, 1:] - W
-    slot_BP = before_BP % cached_BS.shape[1]
-    there_BP = (before_BP >= 0) & (jnp.take_along_axis(cached_BS, slot_BP, axis=1) == before_BP)
-    exists_BS = jnp.concatenate([there_BP, real_BT], axis=1)
+    slot_BP = before_BP % cache["position"].shape[1]
+    exists_BS = jnp.concatenate([before_BP >= 0, jnp.ones((B, T), bool)], axis=1)  # no real token follows padding
     exists_BTW = jnp.stack([exists_BS[:, s : s + T] for s in range(W)], axis=-1)
 
     def store(layer: dict[str, Array], k_BTHK: Array, v_BTHK: Array) -> Any:
@@ -74,8 +60,8 @@ def cached_view(cache: dict[str, Any], square: View, real_BT: Array, W: int) -> 
         in_order = (jnp.concatenate([old_BHSK[rows_B1, :, slot_BP], new], axis=1) for old_BHSK, new in pairs)
         return *in_order, written
 
-    ways = Ways(attention.project, partial(attend, order=HEADS_LAST), attention.join)
-    return View(exists_BTW, square.positions_BT, step_1W[:, -1:], step_1W, ways, store)
+    ways = (attention.project, partial(attend, order=HEADS_LAST), attention.join)
+    return View(exists_BTW, square.positions_BT, step_1W[:, -1:], step_1W, store, ways)
 
 
 def attend(
@@ -85,7 +71,6 @@ def attend(
     mask_BTW: Array,
     bias_1H1W: Array | None = None,
     sink_H: Array | None = None,
-    similarity_name: str = "scaled_dot",
     *,
     order: tuple[int, ...] = ROWS_LAST,
 ) -> tuple[Array, None]:
@@ -162,7 +147,7 @@ def _derivative(primals: Any, tangents: Any) -> tuple[Array, Array]:
         moved.append(shares[s] * jnp.where(mask[s], dscore_ATZ, 0.0))
     if sink is not None:
         moved.append(shares[W] * (dsink.astype(dtype) / whole_ATZ))
-    dy_AKTZ = _sum(moved[:W], values) - sum(moved)[:, None] * y_AKTZ
+    dy_AKTZ = _sum(moved[:W], values) - reduce(jnp.add, moved)[:, None] * y_AKTZ
     dy_AKTZ = dy_AKTZ + _sum(weights[:W], _slices(dv_AKSZ, q_AKTZ))
     return y_AKTZ.astype(v_AKSZ.dtype), dy_AKTZ.astype(v_AKSZ.dtype)
 
@@ -173,13 +158,14 @@ def _shares(q_AKTZ: Array, k_AKSZ: Array, mask: Array, bias: Array, sink: Array 
     root = jnp.asarray(q_AKTZ.shape[1] ** -0.5, dtype)
 
     def score(s: int, key_AKTZ: Array) -> Array:
-        return jnp.where(mask[s], _dot(q_AKTZ, key_AKTZ, dtype) * root + bias[s], jnp.finfo(dtype).min)
+        products = (q_AKTZ[:, k].astype(dtype) * key_AKTZ[:, k].astype(dtype) for k in range(q_AKTZ.shape[1]))
+        return jnp.where(mask[s], reduce(jnp.add, products) * root + bias[s], jnp.finfo(dtype).min)
 
     scores = [score(s, key_AKTZ) for s, key_AKTZ in enumerate(_slices(k_AKSZ, q_AKTZ))]
     scores += [] if sink is None else [sink.astype(dtype)]
     largest_ATZ = reduce(jnp.maximum, scores)
     shares = [jnp.exp(score_ATZ - largest_ATZ) for score_ATZ in scores]
-    return shares, sum(shares)
+    return shares, reduce(jnp.add, shares)
 
 
 def _slices(x_AKSZ: Array, q_AKTZ: Array) -> list[Array]:
@@ -188,15 +174,10 @@ def _slices(x_AKSZ: Array, q_AKTZ: Array) -> list[Array]:
     return [x_AKSZ[:, :, s : s + T] for s in range(x_AKSZ.shape[2] - T + 1)]
 
 
-def _dot(a_AKTZ: Array, b_AKTZ: Array, dtype: Any) -> Array:
-    """Return a . b for each head and token, (A, T, Z)."""
-    return sum(a_AKTZ[:, k].astype(dtype) * b_AKTZ[:, k].astype(dtype) for k in range(a_AKTZ.shape[1]))
-
-
 def _sum(weights: list[Array], values: list[Array]) -> Array:
     """Return the sum of weight times value over the offsets, (A, K, T, Z)."""
     pairs = zip(weights, values, strict=True)
-    return sum(weight_ATZ[:, None] * value_AKTZ.astype(weight_ATZ.dtype) for weight_ATZ, value_AKTZ in pairs)
+    return reduce(jnp.add, (share_ATZ[:, None] * value_AKTZ.astype(share_ATZ.dtype) for share_ATZ, value_AKTZ in pairs))
 
 
 def by_chunk(
@@ -212,12 +193,12 @@ def by_chunk(
     Q = max(W, LEAST)
     C, S = -(-T // Q), Q + W - 1
 
-    def queries(x_BT):
+    def queries(x_BT: Array) -> Array:
         """Return chunks of Q queries, (B C, Q, ...), the last filled up."""
         x_BT = jnp.pad(x_BT, ((0, 0), (0, C * Q - T), *((0, 0),) * (x_BT.ndim - 2)))
         return x_BT.reshape(-1, Q, *x_BT.shape[2:])
 
-    def keys(x_BSHK):
+    def keys(x_BSHK: Array) -> Array:
         """Return the keys of each chunk, (B C, Q + W - 1, H, K): its own, and the W - 1 before them."""
         x_BSHK = jnp.pad(x_BSHK, ((0, 0), (0, 2 * C * Q - x_BSHK.shape[1]), (0, 0), (0, 0)))
         halves = (x_BSHK[:, first : first + C * Q].reshape(B, C, Q, *x_BSHK.shape[2:]) for first in (0, Q))

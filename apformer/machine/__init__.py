@@ -1,1 +1,1 @@
-"""The machine: its devices, and the compiled programs on its disk."""
+"""The machine: its devices, and the process of a command on it."""

@@ -4,25 +4,56 @@
     8 devices, one model:            1 group of 8; each device computes an eighth of the rows
 
 Parameters are whole on every device of a group, and XLA adds up their gradients. With one device nothing here does
-anything. A run of several processes trains on the devices of all, and does all else on its own. (https://docs.jax.dev/en/latest/notebooks/Distributed_arrays_and_automatic_parallelization.html)
+anything (https://docs.jax.dev/en/latest/notebooks/Distributed_arrays_and_automatic_parallelization.html).
+
+Several processes, on several machines or on one, train as one run on the devices of all, and do all else on their own.
+Process 0 alone writes the run:
+
+    process 0    apformer train ... --coordinator HOST:PORT --processes 2 --process 0      on the machine HOST
+    process 1    the same, with --process 1
+
+`jax.distributed` connects them (https://docs.jax.dev/en/latest/multi_process.html). What they compute together waits
+for all, so that a lost process would halt the others for ever: these end with a sentence, once JAX has heard nothing of
+it for SILENCE seconds. Only of the end of process 0, and of two processes with one number, JAX itself tells the others.
 """
 
+import hashlib
+import json
 import math
+import os
+import shutil
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
 from functools import partial
+from importlib.metadata import version
+from tempfile import TemporaryDirectory
+from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
+from jax.experimental import multihost_utils
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
-from apformer.errors import USAGE, UserError
-from apformer.machine import agreement
+from apformer import __version__
+from apformer.errors import DATA, LOST, USAGE, UserError
+from apformer.machine import process
+
+PATIENCE = 120  # seconds until all processes have come
+SILENCE = 30  # seconds after which a process is lost
+REMEDY = "give --coordinator HOST:PORT, the machine of process 0, --processes N, and --process 0 to N - 1"
+GONE = "another process has ended or does not answer: see what it says; `apformer resume` goes on with any number"
 
 _most = None  # how many devices of a process the user gives us; None for all
+_leaving = ExitStack()  # what is undone when this process leaves the others
+_together = threading.Event()  # set while this process computes with others
 
 
-def limit(count):
+def limit(count: str) -> None:
     """Use at most this many devices in this process. Raises UserError (exit USAGE) if JAX sees fewer."""
     global _most
     there = len(jax.local_devices())
@@ -31,21 +62,26 @@ def limit(count):
     _most = int(count)
 
 
-def taken():
-    """The devices of this process that are used."""
+def taken() -> list[jax.Device]:
+    """Return the devices of this process that are used."""
     return jax.local_devices()[:_most]
 
 
-def taken_by_all():
-    """The devices of all processes that are used: those of process 0 first."""
-    return [device for process in range(jax.process_count()) for device in jax.local_devices(process)[:_most]]
+def taken_by_all() -> list[jax.Device]:
+    """Return the devices of all processes that are used: those of process 0 first."""
+    return [device for index in range(jax.process_count()) for device in jax.local_devices(index)[:_most]]
 
 
-def mesh(members=1, rows=None, devices=None):
-    """The mesh of a training step; None of a single device.
+def mesh(members: int = 1, rows: int | None = None, devices: Sequence[jax.Device] | None = None) -> Mesh | None:
+    """Return the mesh of a training step; None of a single device.
 
-    rows: of a batch. devices: those taken if not given. Raises UserError (exit USAGE) that says what fits if the
-    devices of a group do not divide the rows.
+    Args:
+        members: Number of models that are trained at the same time.
+        rows: Number of rows in a batch.
+        devices: The devices of the mesh; those taken if not given.
+
+    Raises:
+        UserError: Exit code USAGE, with what fits, if the devices of a group do not divide the rows.
     """
     devices = np.array(devices or taken())
     if len(devices) == 1:
@@ -59,67 +95,45 @@ def mesh(members=1, rows=None, devices=None):
     return Mesh(devices.reshape(groups, each), ("member", "data"), axis_types=(AxisType.Auto,) * 2)
 
 
-def place(state, mesh, members):
-    """The state of a population with each member on its group, or that of one model on every device."""
+def place(state: Any, mesh: Mesh | None, members: int) -> Any:
+    """Put each member of a population on the devices of its group, or one model on every device."""
     if mesh is None:
         return state
     sharding = _sharding(mesh, members)
-
-    def put(leaf):
-        parts = sharding.addressable_devices_indices_map(leaf.shape).items()
-        parts = [jax.device_put(leaf[index], device) for device, index in parts]
-        return jax.make_array_from_single_device_arrays(leaf.shape, sharding, parts)
-
-    return jax.tree.map(put, state)
+    put = partial(jax.make_array_from_callback, sharding=sharding)
+    return jax.tree.map(lambda leaf: put(leaf.shape, data_callback=lambda index: leaf[index]), state)
 
 
-def hold(state, mesh, members):
-    """Under jit: what `place` does, for what a program returns."""
+def hold(state: Any, mesh: Mesh | None, members: int) -> Any:
+    """Place, under jit, what a program returns as `place` does."""
     return state if mesh is None else jax.lax.with_sharding_constraint(state, _sharding(mesh, members))
 
 
-def gather(state, mesh):
-    """The state on one device of this process."""
-    if mesh is None:
-        return state
-    if not _of_several_processes(mesh):
-        return jax.device_put(state, mesh.devices.flat[0])
-    return agreement.whole(state, mesh)
+def gather(state: Any, mesh: Mesh | None) -> Any:
+    """Return a state with each array whole on one device of this process."""
+    if mesh is None or not _of_several_processes(mesh):
+        return state if mesh is None else jax.device_put(state, mesh.devices.flat[0])
+    # On a CPU two programs of several processes that run at once can wait for each other for ever.
+    copies = jax.block_until_ready(_everywhere(jax.block_until_ready(state), mesh))
+    return jax.tree.map(lambda leaf: leaf.addressable_shards[0].data, copies)
 
 
-def readable(tree, mesh):
-    """The tree as arrays of which this process can read the whole."""
+@partial(jax.jit, static_argnames="mesh")
+def _everywhere(state: Any, mesh: Mesh) -> Any:
+    return jax.lax.with_sharding_constraint(state, NamedSharding(mesh, PartitionSpec()))
+
+
+def readable(tree: Any, mesh: Mesh | None) -> Any:
+    """Return a tree as arrays of which this process can read the whole."""
     return gather(tree, mesh) if _of_several_processes(mesh) else tree
 
 
-def connect(mesh):
-    """Let the devices of a mesh find each other now, if they are of several processes.
-
-    Later one process may compile longer than the half minute that another waits for it the first time.
-    """
-    if not _of_several_processes(mesh):
-        return
-    agreement.most(0)  # waits for all, however long
-    cells = place(jnp.zeros(mesh.devices.shape), mesh, 1)
-    everywhere, split = (NamedSharding(mesh, spec) for spec in (PartitionSpec(), PartitionSpec("member", "data")))
-
-    def along_each_axis(cells):
-        cells = jax.lax.with_sharding_constraint(cells, split)
-        return cells, cells.sum(0), cells.sum(1), cells.sum()
-
-    jax.block_until_ready(jax.jit(along_each_axis, out_shardings=everywhere)(cells))
-
-
-def _of_several_processes(mesh):
-    return mesh is not None and not {*mesh.devices.flat} <= {*jax.local_devices()}
-
-
-def spread(tree, mesh):
-    """Under jit: the leading axis of every array over the devices of a group, where they divide it."""
+def spread(tree: Any, mesh: Mesh | None) -> Any:
+    """Spread, under jit, the leading axis of every array over the devices of a group, where they divide it."""
     if mesh is None or mesh.shape["data"] == 1:
         return tree
 
-    def over(leaf):
+    def over(leaf: jax.Array) -> jax.Array:
         if not leaf.ndim or leaf.shape[0] % mesh.shape["data"]:
             return leaf
         return jax.lax.with_sharding_constraint(leaf, NamedSharding(mesh, PartitionSpec("data")))
@@ -127,8 +141,8 @@ def spread(tree, mesh):
     return jax.tree.map(over, tree)
 
 
-def each_group(function, state, mesh):
-    """function(state of a group's members, mesh of the group) for all groups at the same time, put together again.
+def each_group(function: Callable[[Any, Mesh | None], Any], state: Any, mesh: Mesh) -> Any:
+    """Call function(state of a group's members, mesh of the group) for all groups at once, and join what they return.
 
     So a program knows of its own members alone, and is the very program that one device runs: the bits of a member do
     not depend on how many devices there are. The state given may be donated.
@@ -139,22 +153,148 @@ def each_group(function, state, mesh):
     parts = [jax.tree.map(partial(_of_group, row, own), state) for row, own in zip(rows, meshes, strict=True)]
     with ThreadPoolExecutor() as pool:  # each device compiles the program, which takes a core
         found = list(pool.map(function, parts, meshes))
-    return jax.tree.map(lambda *leaves: _together(leaves, sharding), *found)
+    return jax.tree.map(lambda *leaves: _together_again(leaves, sharding), *found)
 
 
-def _sharding(mesh, members):
-    """Of a state: members over groups, and whole on each device of a group."""
+def _sharding(mesh: Mesh, members: int) -> NamedSharding:
+    """Return the sharding of a state: members over groups, and whole on each device of a group."""
     return NamedSharding(mesh, PartitionSpec("member") if members > 1 else PartitionSpec())
 
 
-def _of_group(devices, mesh, leaf):
+def _of_group(devices: np.ndarray, mesh: Mesh | None, leaf: jax.Array) -> jax.Array:
     shards = [shard.data for shard in leaf.addressable_shards if shard.device in devices]
     if mesh is None:
         return shards[0]
     return jax.make_array_from_single_device_arrays(shards[0].shape, _sharding(mesh, 2), shards)
 
 
-def _together(leaves, sharding):
+def _together_again(leaves: Sequence[jax.Array], sharding: NamedSharding) -> jax.Array:
     shape = (len(leaves[0]) * sharding.mesh.shape["member"], *leaves[0].shape[1:])
     shards = [shard.data for leaf in leaves for shard in leaf.addressable_shards]
     return jax.make_array_from_single_device_arrays(shape, sharding, shards)
+
+
+# Several processes, which all call each of these functions at the same time.
+@contextmanager
+def joined(coordinator: str | None, processes: str | None, index: str | None, words: Sequence[str]) -> Iterator[None]:
+    """Within, this process is one of several; all but the first print nothing but what goes wrong.
+
+    Args:
+        coordinator: HOST:PORT of process 0; "auto" for what JAX finds out from Slurm, Open MPI or a TPU's environment.
+        processes: Number of processes; None as above.
+        index: Number of this process, from 0; None as above.
+        words: The command, the same for all.
+
+    Raises:
+        UserError: USAGE for what does not fit, or if processes differ; LOST if one ends before the others.
+    """
+    address = None if coordinator == "auto" else coordinator
+    late = threading.Timer(PATIENCE, _give_up, [coordinator])  # since JAX would abort this process instead
+    late.daemon = True
+    try:
+        numbers = [None if given is None else int(given) for given in (processes, index)]
+        if address is not None:
+            host, _, port = address.rpartition(":")
+            if numbers[1] == 0:
+                socket.create_server((host, int(port))).close()
+            socket.getaddrinfo(host, int(port))
+        late.start()
+        jax.config.update("jax_enable_recoverability", True)  # nor does JAX abort it where another one is lost
+        jax.distributed.initialize(
+            address,
+            *numbers,
+            coordinator_bind_address=address,
+            initialization_timeout=10 * PATIENCE,
+            heartbeat_timeout_seconds=SILENCE,
+        )
+    except (ImportError, OSError, OverflowError, RuntimeError, ValueError) as error:
+        raise UserError(f"this process cannot join others at {coordinator} ({error}): {REMEDY}", USAGE) from None
+    finally:
+        late.cancel()
+    if len(jax.devices()) != jax.process_count() * jax.local_device_count():
+        raise UserError("processes have different numbers of devices: give all as many", USAGE)
+    _together.set()
+    threading.Thread(target=_watch, daemon=True).start()
+    try:
+        with _leaving:
+            versions = [__version__, *map(version, ("jax", "jaxlib"))]
+            agree("versions, --processes or flags", [versions, processes, [*words]], USAGE)
+            if jax.process_index():
+                nowhere = _leaving.enter_context(open(os.devnull, "w"))
+                _leaving.enter_context(redirect_stdout(nowhere))
+                _leaving.enter_context(redirect_stderr(nowhere))
+            yield
+    except (RuntimeError, ValueError) as error:
+        if "Gloo" in str(error):  # what is computed together fails where a process is lost
+            raise UserError(GONE, LOST) from None
+        raise
+
+
+def part() -> None:
+    """End what processes compute together: none of them is missed, until `connect`."""
+    _together.clear()
+
+
+def most(number: int) -> int:
+    """Return the greatest of the numbers that the processes give."""
+    return int(multihost_utils.process_allgather(np.int32(number)).max())
+
+
+def of_first(value: Any) -> Any:
+    """Return the value, of types that JSON has, that process 0 gives."""
+    text = json.dumps(value)
+    text = text.ljust(most(len(text)))  # arrays of all processes have one shape
+    return json.loads(bytes(multihost_utils.broadcast_one_to_all(np.frombuffer(text.encode(), np.uint8))))
+
+
+def agree(what: str, value: Any, exit_code: int = DATA) -> None:
+    """Raise UserError that names a process whose value, of types that JSON has, is not that of process 0."""
+    digest = hashlib.sha256(json.dumps(value, sort_keys=True).encode()).digest()
+    digests = multihost_utils.process_allgather(np.frombuffer(digest, np.uint8))
+    unlike = (digests != digests[0]).any(-1)
+    if unlike.any():
+        raise UserError(f"process {unlike.argmax()} has other {what} than process 0: give all the same", exit_code)
+
+
+def scratch(run: str | os.PathLike | None = None) -> str:
+    """Return a new folder for what a process but the first would write, with the files of `run`, until it leaves."""
+    folder = _leaving.enter_context(TemporaryDirectory(prefix="apformer-", ignore_cleanup_errors=True))
+    if run is not None:
+        shutil.copytree(run, folder, dirs_exist_ok=True)
+    return folder
+
+
+def connect(mesh: Mesh | None) -> None:
+    """Let the devices of several processes find each other now: later, one may compile longer than another waits."""
+    if not _of_several_processes(mesh):
+        return
+    _together.set()
+    most(0)  # waits for all, however long
+    split, whole = (NamedSharding(mesh, spec) for spec in (PartitionSpec("member", "data"), PartitionSpec()))
+    cells = jax.make_array_from_callback(mesh.devices.shape, split, lambda index: np.zeros((1, 1), np.float32))
+    along_each_axis = jax.jit(lambda cells: (cells, cells.sum(0), cells.sum(1), cells.sum()), out_shardings=whole)
+    jax.block_until_ready(along_each_axis(cells))
+
+
+def _of_several_processes(mesh: Mesh | None) -> bool:
+    return mesh is not None and not {*mesh.devices.flat} <= {*jax.local_devices()}
+
+
+def _give_up(coordinator: str) -> None:
+    remedy = "start all of them, process 0 on that machine, and open the port"
+    print(f"apformer: not all processes came to {coordinator} within {PATIENCE} s: {remedy}", file=sys.stderr)
+    process.end(LOST)
+
+
+def _watch() -> None:
+    """End this process once another is lost, while they compute together."""
+    while True:
+        time.sleep(1)
+        try:
+            _together.wait()
+            with multihost_utils.live_devices(jax.devices()):
+                pass
+        except Exception:  # of JAX, whose kinds differ by version
+            if _together.is_set():
+                print(f"apformer: {GONE}", file=sys.__stderr__, flush=True)
+                process.end(LOST)

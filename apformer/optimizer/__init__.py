@@ -12,7 +12,7 @@ Kingma and Ba 2015, Loshchilov and Hutter 2019, Jordan et al. 2024. The learning
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -48,20 +48,22 @@ class Config:
     max_grad_norm: float = 1.0
     """Largest global norm of the gradient. A larger gradient is scaled down to it."""
 
-    def hyper(self):
-        """The numbers members may vary, as arrays."""
+    def hyper(self) -> dict[str, jax.Array]:
+        """Return the numbers that members may vary, as arrays."""
         return {
             "learning_rate": jnp.asarray(self.learning_rate, jnp.float32),
             "weight_decay": jnp.asarray(self.weight_decay, jnp.float32),
         }
 
 
-def learning_rate(step, peak, cfg, steps):
-    """The learning rate at a step: up linearly from peak / warmup_steps to the peak, then down to cfg.min_lr.
+def learning_rate(step: jax.Array | int, peak: jax.Array | float, cfg: Config, steps: int) -> jax.Array:
+    """Return the learning rate at a step: up linearly from peak / warmup_steps to the peak, then down to cfg.min_lr.
 
     cosine: by half a cosine, which would end at the step after the last.
     inverse_sqrt: as peak sqrt(warmup_steps / step), Vaswani et al. 2017, equation 3, whose peak is
-    (d_model warmup_steps)^-1/2. peak may be an array.
+    (d_model warmup_steps)^-1/2.
+
+    optax's schedules round otherwise, and take their peak as a number, not as an array of members.
     """
     step, warmup_steps = jnp.asarray(step, jnp.float32), cfg.warmup_steps
     warmup = peak * ((step + 1.0) / max(warmup_steps, 1))
@@ -71,33 +73,24 @@ def learning_rate(step, peak, cfg, steps):
     return jnp.minimum(warmup, cfg.min_lr + (peak - cfg.min_lr) * (0.5 * (1.0 + jnp.cos(jnp.pi * progress))))
 
 
-def decay_mask(params):
-    """True for what weight decay reaches: matrices and embedding tables."""
+def decay_mask(params: dict) -> dict:
+    """Return True for what weight decay reaches: matrices and embedding tables."""
     return jax.tree_util.tree_map_with_path(lambda path, _: leaves.role(path).decays, params)
 
 
-def labels(params):
-    """By which rule a parameter is trained where the rule is Muon: muon for the matrices of the blocks, or adam."""
-
-    def label(path, _):
-        return "adam" if leaves.matrix(path) is None else "muon"
-
-    return jax.tree_util.tree_map_with_path(label, params)
+def _labels(params: dict) -> dict:
+    """Return the rule of each parameter where it is Muon: muon for the matrices of the blocks, or adam."""
+    return jax.tree_util.tree_map_with_path(lambda path, _: "muon" if leaves.matrix(path) else "adam", params)
 
 
-def decay_beside_muon(params):
-    """True for what decays and is no matrix of Muon's."""
-
-    def decays(path, _):
-        return leaves.role(path).decays and leaves.matrix(path) is None
-
-    return jax.tree_util.tree_map_with_path(decays, params)
+def _decay_beside_muon(params: dict) -> dict:
+    return jax.tree.map(lambda decays, label: decays and label == "adam", decay_mask(params), _labels(params))
 
 
-def make(cfg, steps):
-    """The optimizer of a run of `steps` steps; its update takes `hyper` and `step` as extra arguments."""
+def make(cfg: Config, steps: int) -> optax.GradientTransformationExtraArgs:
+    """Return the optimizer of a run of `steps` steps; its update takes `hyper` and `step` as extra arguments."""
 
-    def transformation(hyper, step):
+    def transformation(hyper: dict, step: jax.Array | int) -> optax.GradientTransformation:
         rate, decay = learning_rate(step, hyper["learning_rate"], cfg, steps), hyper["weight_decay"]
         if cfg.rule == "adamw":
             rule = optax.adamw(rate, cfg.beta1, cfg.beta2, weight_decay=decay, mask=decay_mask)
@@ -105,14 +98,14 @@ def make(cfg, steps):
             # A step has singular values near 1, and bears a higher rate than Adam's.
             matrices = muon.make(5.0 * rate, decay, cfg.muon_every)
             others = optax.adamw(rate, cfg.beta1, cfg.beta2, weight_decay=0.0, nesterov=True)
-            rule = optax.partition({"muon": matrices, "adam": others}, labels)
-            rule = optax.chain(rule, optax.add_decayed_weights(-rate * decay, decay_beside_muon))
+            rule = optax.partition({"muon": matrices, "adam": others}, _labels)
+            rule = optax.chain(rule, optax.add_decayed_weights(-rate * decay, _decay_beside_muon))
         return optax.chain(optax.clip_by_global_norm(cfg.max_grad_norm), rule)
 
-    def init(params):
+    def init(params: dict) -> Any:
         return transformation(cfg.hyper(), 0).init(params)
 
-    def update(gradients, state, params, *, hyper, step):
+    def update(gradients: dict, state: Any, params: dict, *, hyper: dict, step: jax.Array) -> tuple[dict, Any]:
         return transformation(hyper, step).update(gradients, state, params)
 
     return optax.GradientTransformationExtraArgs(init, update)

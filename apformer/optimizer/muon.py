@@ -7,9 +7,15 @@
 `orthogonal` brings the singular values of a matrix near 1, by five steps of Newton and Schulz. Their products take half
 as long as the gradient of a small model on a CPU. So layers can take turns: with every = n, layer l takes a step of n
 times the size where l + t is a multiple of n, and none in the other steps. Its running mean sees every gradient.
+
+`optax.contrib.muon` has no turns: with it, a step of the recipe baby_gpt_cpu took 1.32 times as long (two AMD EPYC
+cores, processor time, median of 8 alternate turns of 10 steps). Without turns both take the same time, and steps that
+are equal to rounding.
 """
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -23,9 +29,11 @@ COEFFICIENTS = (3.4445, -4.7750, 2.0315)  # of Jordan et al.: small singular val
 ITERATIONS = 5
 EPSILON = 1e-8
 
+Step = Callable[[jax.Array], jax.Array]
 
-def make(learning_rate, weight_decay, every=1):
-    """The optax transformation of gradients to steps for matrices, which `layers/leaves.py` knows by their paths.
+
+def make(learning_rate: Any, weight_decay: Any, every: int = 1) -> optax.GradientTransformation:
+    """Return the optax transformation for matrices, which `layers/leaves.py` knows by their paths.
 
     every: in how many training steps a layer takes one. Layers are the leading axis of a matrix.
     """
@@ -37,23 +45,23 @@ def make(learning_rate, weight_decay, every=1):
     )
 
 
-def orthogonal(x_LIO, coefficients=COEFFICIENTS):
-    """U S V^T for each matrix U diag V^T, with all singular values S near 1: (L, I, O).
+def orthogonal(x_LIO: jax.Array, coefficients: Any = COEFFICIENTS) -> jax.Array:
+    """Return U S V^T for each matrix U diag V^T, with all singular values S near 1: (L, I, O).
 
     X = x / |x|, then five times X <- a X + (b A + c A^2) X with A = X X^T, and a, b, c the coefficients. With more
     inputs than outputs X <- a X + X (b A + c A^2) with A = X^T X is the same, and A is smaller.
     """
     a, b, c = jnp.asarray(coefficients).astype(x_LIO.dtype)
 
-    def polynomial(A_LIJ):
+    def polynomial(A_LIJ: jax.Array) -> jax.Array:
         # A is its own transpose, and with the left factor transposed a CPU takes two thirds of the time.
         return b * A_LIJ + c * jnp.einsum("LKI,LKJ->LIJ", A_LIJ, A_LIJ)
 
-    def wide(x_LIO):
+    def wide(x_LIO: jax.Array) -> jax.Array:
         A_LIJ = jnp.einsum("LIO,LJO->LIJ", x_LIO, x_LIO)
         return jnp.einsum("LJI,LJO->LIO", polynomial(A_LIJ), x_LIO)
 
-    def high(x_LIO):
+    def high(x_LIO: jax.Array) -> jax.Array:
         A_LOJ = jnp.einsum("LIO,LIJ->LOJ", x_LIO, x_LIO)
         return jnp.einsum("LIJ,LJO->LIO", x_LIO, polynomial(A_LOJ))
 
@@ -64,19 +72,19 @@ def orthogonal(x_LIO, coefficients=COEFFICIENTS):
     return x_LIO
 
 
-def _orthogonal_means(every):
-    """Gradients to orthogonal(m^), times `every` in the layers whose turn it is, and 0 in the others."""
+def _orthogonal_means(every: int) -> optax.GradientTransformation:
+    """Turn gradients into orthogonal(m^), times `every` in the layers whose turn it is, and 0 in the others."""
 
-    def init(params):
+    def init(params: dict) -> MuonState:
         mean = jax.tree.map(jnp.zeros_like, params)
         return MuonState(jnp.zeros([], jnp.int32), mean, jnp.asarray(COEFFICIENTS))
 
-    def update(gradients, state, params=None):
+    def update(gradients: dict, state: MuonState, params: dict | None = None) -> tuple[dict, MuonState]:
         del params
         mean = optax.tree.update_moment(gradients, state.mu, MEAN_DECAY, 1)
         count = optax.safe_increment(state.count)
 
-        def step(path, m, g):
+        def step(path: tuple, m: jax.Array, g: jax.Array) -> jax.Array:
             m_LIO, g_LIO = (leaf.reshape(-1, *_shape(path, leaf)) for leaf in (m, g))
             take, place = _turns(m_LIO, state.count, every)
             nesterov_LIO = _nesterov(take(m_LIO), take(g_LIO), count)
@@ -88,35 +96,35 @@ def _orthogonal_means(every):
     return optax.GradientTransformation(init, update)
 
 
-def _nesterov(m, g, count):
-    """m^, where `count` gradients have been seen."""
+def _nesterov(m: jax.Array, g: jax.Array, count: jax.Array) -> jax.Array:
+    """Return m^, where `count` gradients have been seen."""
     m = optax.tree.bias_correction(m, MEAN_DECAY, optax.safe_increment(count))
     return MEAN_DECAY * m + (1 - MEAN_DECAY) * optax.tree.bias_correction(g, MEAN_DECAY, count)
 
 
-def _turns(x_LIO, t, every):
-    """Two functions of step t: to take the layers whose turn it is, and to put their steps, times `every`, back."""
+def _turns(x_LIO: jax.Array, t: jax.Array, every: int) -> tuple[Step, Step]:
+    """Return two functions of step t: take the layers whose turn it is, and put their steps, times `every`, back."""
     if every == 1:
         return lambda x_LIO: x_LIO, lambda step_LIO: step_LIO
     turn_L = (-t) % every + every * jnp.arange(-(-len(x_LIO) // every), dtype=jnp.int32)  # may go past the last layer
 
-    def place(step_LIO):
+    def place(step_LIO: jax.Array) -> jax.Array:
         return jnp.zeros_like(x_LIO).at[turn_L].set(every * step_LIO, mode="drop")
 
     return lambda x_LIO: jnp.take(x_LIO, turn_L, axis=0, mode="clip"), place
 
 
-def _by_shape():
-    """A longer step for a matrix of more outputs than inputs."""
+def _by_shape() -> optax.GradientTransformation:
+    """Lengthen the step of a matrix of more outputs than inputs."""
 
-    def scale(path, step):
+    def scale(path: tuple, step: jax.Array) -> jax.Array:
         inputs, outputs = _shape(path, step)
         return max(1.0, outputs / inputs) ** 0.5 * step
 
     return optax.stateless(lambda steps, _: jax.tree_util.tree_map_with_path(scale, steps))
 
 
-def _shape(path, x):
-    """How many inputs and outputs a matrix has, which are its last axes in this order."""
+def _shape(path: tuple, x: jax.Array) -> tuple[int, ...]:
+    """Return the number of inputs and of outputs of a matrix, its last axes in this order."""
     role = leaves.matrix(path)
     return tuple(math.prod(x.shape[axis] for axis in axes) for axes in (role.inputs, role.outputs))

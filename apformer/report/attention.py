@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
-from apformer.report import asked
+from apformer.report import sections
 from apformer.report.figures import blank
 from apformer.settings import Settings, architecture_of
 
@@ -29,7 +29,7 @@ def pictures(settings: Settings, params: dict, batch: Any, vocabulary: Sequence[
     architecture = architecture_of(settings)
     if "attention" not in getattr(architecture, "CAPTURES", ()):
         return {}
-    tokens_T = longest_row(asked.few(batch))
+    tokens_T = longest_row(sections.some_rows(batch))
     apply = jax.jit(architecture.apply, static_argnames=("cfg", "capture"))
     _, captured = apply(params, tokens_T[None], settings.model, capture=("attention",))
     texts = [visible(vocabulary[int(token)]) for token in tokens_T]
@@ -49,42 +49,29 @@ def visible(text: str) -> str:
 
 
 def heads(weights_LHTS: np.ndarray, texts: Sequence[str]) -> "Figure":
-    """Draw every head, a layer a row of panels; of more than MOST_PANELS heads, the mean of each layer.
-
-    The tokens stand at the left and below alone, since text takes most of the time of drawing.
-    """
-    L, H, T, _ = weights_LHTS.shape
-    if L * H > MOST_PANELS:
-        return by_layer(weights_LHTS, texts, texts)
-    figure, panels = canvas(H, width=0.6 + 0.13 * T, height=0.6 + 0.13 * T, rows=L)
-    for (layer, head), axes in np.ndenumerate(panels):
-        axes.imshow(weights_LHTS[layer, head], cmap="Blues", vmin=0, vmax=1)
-        axes.set_title(f"layer {layer + 1}, head {head + 1}", loc="left", fontsize=9)
-        below, left = texts if layer == L - 1 else [], texts if head == 0 else []
-        axes.set_xticks(range(len(below)), below, fontsize=7)
-        axes.set_yticks(range(len(left)), left, fontsize=7)
-        axes.tick_params(axis="x", rotation=90 if max(map(len, texts)) > 1 else 0)
-        axes.tick_params(length=0)
-    return figure
+    """Draw every head of self-attention; of more than MOST_PANELS heads, the mean of each layer."""
+    L, H = weights_LHTS.shape[:2]
+    return by_layer(weights_LHTS, texts, texts) if L * H > MOST_PANELS else draw(weights_LHTS, texts, texts)
 
 
 def by_layer(weights_LHTS: np.ndarray, source: Sequence[str], target: Sequence[str]) -> "Figure":
-    """Draw the mean over the heads of each layer, side by side; a row is a token written, a column a token read."""
-    L, _, T, S = weights_LHTS.shape
-    columns = min(L, 6)
-    figure, panels = canvas(columns, width=1.4 + 0.32 * S, height=1.2 + 0.24 * T, rows=-(-L // columns))
-    for layer, axes in enumerate(panels.flat):
-        if layer >= L:
-            axes.set_axis_off()
-            continue
-        axes.imshow(np.mean(weights_LHTS[layer], axis=0), cmap="Blues", vmin=0, vmax=1, aspect="auto")
-        axes.set_title(f"layer {layer + 1}", loc="left")
-        axes.set_xticks(range(S), source, rotation=90)
-        axes.set_yticks(range(T), target)
+    """Draw the mean over the heads of each layer; a row is a token written, a column a token read."""
+    return draw(weights_LHTS.mean(axis=1, keepdims=True), source, target)
+
+
+def draw(weights_LHTS: np.ndarray, source: Sequence[str], target: Sequence[str]) -> "Figure":
+    """Draw a panel for each head, a layer a row of panels.
+
+    The tokens stand at the left and below alone, since text takes most of the time of drawing.
+    """
+    L, H, T, S = weights_LHTS.shape
+    figure = blank(H * (0.6 + 0.14 * S), L * (0.6 + 0.14 * T) + 0.8)
+    panels = figure.subplots(L, H, squeeze=False)
+    for (layer, head), axes in np.ndenumerate(panels):
+        axes.imshow(weights_LHTS[layer, head], cmap="Blues", vmin=0, vmax=1)
+        axes.set_title(f"layer {layer + 1}" + f", head {head + 1}" * (H > 1), loc="left", fontsize=9)
+        below, left = source if layer == L - 1 else [], target if head == 0 else []
+        axes.set_xticks(range(len(below)), below, fontsize=7, rotation=90 * (max(map(len, source)) > 1))
+        axes.set_yticks(range(len(left)), left, fontsize=7)
+        axes.tick_params(length=0)
     return figure
-
-
-def canvas(columns: int, width: float, height: float, rows: int = 1) -> tuple["Figure", Any]:
-    """Return a figure and its panels in rows and columns, each of a size in inches."""
-    figure = blank(columns * width, rows * height + 0.8)
-    return figure, figure.subplots(rows, columns, squeeze=False)

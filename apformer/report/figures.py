@@ -18,7 +18,12 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 BLUE, ORANGE, SKY, GREY = "#0072B2", "#D55E00", "#56B4E9", "#555555"
-MODES = {"teacher_forced": ("teacher-forced", SKY, 4.0), "free_running": ("free-running", BLUE, 1.5)}
+STYLES = ((ORANGE, 6.0), (SKY, 4.0), (BLUE, 1.5))  # colours and widths of up to three series, the last for one
+CURVES = [
+    ("", "training", {"color": BLUE}),
+    ("validation_", "validation", {"color": ORANGE, "marker": "o", "markersize": 3.5}),
+]
+MODES = {"teacher_forced": ("teacher-forced", SKY), "free_running": ("free-running", BLUE)}
 
 
 def blank(width: float, height: float, layout: Literal["constrained"] | None = "constrained") -> "Figure":
@@ -48,11 +53,13 @@ def loss_curve(records: list[dict], bayes_floor: float | None = None) -> "Figure
             in place of a number holds one value for each member: the median is drawn, in a band from least to greatest.
         bayes_floor: Loss of the Bayes predictor on the validation rows of the run.
     """
-    names = [name for name in ("loss", "exact") if any(name in record for record in records)] or ["loss"]
+    names = ["loss", *(["exact"] if any("exact" in record for record in records) else [])]
     figure, both = panels("Training", rows=len(names), height=1.4 + 2.4 * len(names))
     for axes, name in zip(both, names, strict=True):
-        _curve(axes, records, name, "training", BLUE)
-        _curve(axes, records, f"validation_{name}", "validation", ORANGE, marker="o", markersize=3.5)
+        for prefix, label, style in CURVES:
+            values = [(record["step"], np.asarray(record.get(prefix + name), float)) for record in records]
+            scale = 100 if name == "exact" else 1
+            _band(axes, [(step, scale * value) for step, value in values], label=label, **style)
     upper, lower = both[0], both[-1]
     if bayes_floor is not None:
         label = f"Bayes predictor on the validation rows, {bayes_floor:.4f}"
@@ -68,42 +75,27 @@ def loss_curve(records: list[dict], bayes_floor: float | None = None) -> "Figure
     return figure
 
 
-def accuracy_by_position(evaluation: dict) -> "Figure":
-    """Draw the share of terms exactly right by their number in the sequence, from the result of an evaluation."""
-    groups = [group for group in evaluation["by_position"] if group["count"]]
-    figure, (axes,) = panels("Accuracy by position")
-    for mode, (label, colour, width) in MODES.items():
-        draw_shares(axes, groups, "term", mode, label, colour, width)
-    axes.set(xlabel="term of the sequence (the first two are given)")
-    legend(axes)
-    return figure
-
-
-def accuracy_by(evaluation: dict, by: str) -> "Figure":
-    """Draw the share of terms exactly right by "difference" or by "carries", from the result of an evaluation."""
-    groups = [group for group in evaluation[f"by_{by}"] if group["count"]]
-    figure, (axes,) = panels(f"Accuracy by {by}")
-    x = np.arange(len(groups))
-    for offset, (mode, (label, colour, _)) in zip((-0.2, 0.2), MODES.items(), strict=True):
-        axes.bar(x + offset, [100 * group[mode] for group in groups], 0.38, color=colour, label=label)
-    _percent_axis(axes)
-    names = [str(g["carries"]) if by == "carries" else f"{g['from']}\nto {g['to']}" for g in groups]
-    axes.set_xticks(x, [f"{name}\n({g['count']:,})" for name, g in zip(names, groups, strict=True)], fontsize=8)
-    what = {"difference": "difference between neighbours", "carries": "carries or borrows since the term before"}[by]
-    axes.set(xlabel=f"{what} (number of terms)")
-    legend(axes)
-    return figure
-
-
-def loss_by_position(evaluation: dict) -> "Figure":
-    """Draw the loss of a token by the number of tokens before it in its row, from the evaluation of a text."""
-    nats = evaluation["nats_by_position"]
-    figure, (axes,) = panels("Loss by position")
-    axes.plot(np.arange(1, len(nats) + 1), nats, color=BLUE, linewidth=1.3, label="validation")
-    axes.axhline(evaluation["nats_per_token"], color=GREY, linestyle="--", label="mean")
-    axes.set(xlabel="tokens that the model sees (log scale)", ylabel="loss (nats per token)")
-    axes.set_xscale("log", base=2)
-    axes.xaxis.set_major_formatter("{x:g}")
+def chart(block: dict) -> "Figure":
+    """Draw lines or bars of up to three series, as `report.sections` describes them."""
+    figure, (axes,) = panels(block["title"])
+    styles = STYLES[-len(block["series"]) :]
+    if block["kind"] == "lines":
+        scale = 100 if block["share"] else 1
+        for (name, values), (color, width) in zip(block["series"].items(), styles, strict=True):
+            axes.plot(block["at"], scale * np.asarray(values), color=color, linewidth=width, label=name)
+        if block["mean"] is not None:
+            axes.axhline(block["mean"], color=GREY, linestyle="--", label="mean")
+        axes.set(xlabel=block["x"], ylabel=block["y"])
+    else:
+        groups, width = block["groups"], 0.8 / len(styles)
+        for k, (name, (color, _)) in enumerate(zip(block["series"], styles, strict=True)):
+            shares = np.array([group["values"][k] for group in groups], float)
+            axes.bar(np.arange(len(groups)) + k * width, 100 * shares, width, color=color, label=name)
+        middles = np.arange(len(groups)) + (len(styles) - 1) / 2 * width
+        axes.set_xticks(middles, [f"{group['name']}\n({group['note']})" for group in groups], fontsize=8)
+        axes.set(xlabel=block["unit"])
+    if block["kind"] == "bars" or block["share"]:
+        _percent_axis(axes)
     legend(axes)
     return figure
 
@@ -120,19 +112,18 @@ def sweep(rows: list[tuple]) -> "Figure":
     figure = blank(4.5 + 1.7 * len(suites), 1.5 + 0.62 * len(rows))
     curves, *panels = figure.subplots(1, 1 + len(suites), sharey=True, width_ratios=[1.8] + [1] * len(suites))
     for y, (_, exact, members) in enumerate(rows):
-        _learning(curves, y, exact)
+        curves.hlines((y - 0.4, y + 0.4), 0, exact[-1][0], color="#DDDDDD", linewidth=0.8)  # all right, and none
+        heights = [(step, y + 0.4 - 0.8 * np.asarray(exact_M)) for step, exact_M in exact]
+        _band(curves, heights, color=BLUE, marker="o", markersize=2)
         for panel, suite in zip(panels, suites, strict=True):
             _dots(panel, y, [member[suite] for member in members])
     for panel, title in zip((curves, *panels), ("terms right in training, 0 to 100 %", *suites), strict=True):
         panel.set_title(title, loc="left", fontsize=9.5)
-        panel.spines[:].set_visible(False)
-        panel.tick_params(length=0)
-        for edge in range(1, len(rows)):
-            panel.axhline(edge - 0.5, color="#BBBBBB", linewidth=0.6)
+        panel.spines[["top", "right", "left"]].set_visible(False)
+        panel.set_axisbelow(True)
     for panel in panels:
         panel.set(xlim=(-8, 108), xticks=(0, 50, 100), xlabel="%")
-        panel.grid(axis="x", color="#DDDDDD", linewidth=0.8)
-        panel.set_axisbelow(True)
+        panel.grid(color="#DDDDDD", linewidth=0.8)
     curves.set(xlabel="step", xlim=(0, None), ylim=(len(rows) - 0.5, -0.5))
     names = ["\n".join(textwrap.fill(flag, 34) for flag in name.split(", ")) for name, *_ in rows]
     curves.set_yticks(range(len(rows)), names, fontsize=9)
@@ -170,13 +161,6 @@ def words(names: list[str], place_V2: np.ndarray, shares: list[float], marked: i
     return figure
 
 
-def _learning(axes: "Axes", y: int, exact: list[tuple]) -> None:
-    """Draw exact match over the steps as a curve from y + 0.4 (none) up to y - 0.4 (all)."""
-    axes.hlines((y - 0.4, y + 0.4), 0, exact[-1][0], color="#DDDDDD", linewidth=0.8)
-    heights = [(step, y + 0.4 - 0.8 * np.asarray(exact_M)) for step, exact_M in exact]
-    _band(axes, heights, BLUE, marker="o", markersize=2)
-
-
 def _dots(axes: "Axes", y: int, measured: list[Any]) -> None:
     """Draw every member as a dot: teacher-forced above, free-running below with its median."""
     if None in measured:
@@ -184,7 +168,7 @@ def _dots(axes: "Axes", y: int, measured: list[Any]) -> None:
         return
     spread = np.linspace(-0.09, 0.09, len(measured)) if len(measured) > 1 else np.zeros(1)
     x = []
-    for (mode, (label, colour, _)), offset in zip(MODES.items(), (-0.2, 0.2), strict=True):
+    for (mode, (label, colour)), offset in zip(MODES.items(), (-0.2, 0.2), strict=True):
         x = [100 * each[mode] for each in measured]
         axes.scatter(x, y + offset + spread, s=16, color=colour, alpha=0.7, linewidth=0, label=label, zorder=3)
     axes.vlines(np.median(x), y + 0.05, y + 0.35, color=ORANGE, linewidth=1.8, label="its median", zorder=2)
@@ -202,30 +186,15 @@ def panels(title: str, rows: int = 1, height: float = 3.8) -> tuple["Figure", np
     return figure, column
 
 
-def _curve(axes: "Axes", records: list[dict], name: str, label: str, colour: str, **style: Any) -> None:
-    """Draw the numbers of this name over the steps; None, in place of a number, stands for what was not finite."""
-    scale = 100 if name.endswith("exact") else 1
-    points = [(record["step"], scale * np.asarray(record.get(name), float)) for record in records]
-    _band(axes, points, colour, label=label, **style)
-
-
-def _band(axes: "Axes", points: list[tuple[int, np.ndarray]], colour: str, **style: Any) -> None:
+def _band(axes: "Axes", points: list[tuple[int, np.ndarray]], color: str, **style: Any) -> None:
     """Draw the median of the finite values at each step as a line, in a band from least to greatest."""
     finite = [(step, values[np.isfinite(values)]) for step, values in points if np.isfinite(values).any()]
-    if not finite:
-        return
     steps = [step for step, _ in finite]
     low, middle, high = ([value(values) for _, values in finite] for value in (np.min, np.median, np.max))
     if low != high:
-        axes.fill_between(steps, low, high, color=colour, alpha=0.2, linewidth=0)
-    axes.plot(steps, middle, color=colour, linewidth=1.3, **style)
-
-
-def draw_shares(axes: "Axes", groups: list[dict], x: str, y: str, label: str, colour: str, width: float) -> None:
-    """Draw a line of shares in percent."""
-    xs, ys = [group[x] for group in groups], [100 * group[y] for group in groups]
-    axes.plot(xs, ys, color=colour, linewidth=width, marker="o", markersize=width + 1.5, label=label)
-    _percent_axis(axes)
+        axes.fill_between(steps, low, high, color=color, alpha=0.2, linewidth=0)
+    if finite:
+        axes.plot(steps, middle, color=color, linewidth=1.3, **style)
 
 
 def _percent_axis(axes: "Axes") -> None:

@@ -11,14 +11,24 @@ else. It returns a dict, of which vocabulary, task, facts and right are needed:
     right        A section of charts: {"title", "lead", "blocks"}. The blocks are None for a run without evaluation.
     wrong        A section that lists single outputs, see `listing`, or None.
     missing      {what: why} the page cannot show.
-    probe        With ablation, examples and perhaps references: what `asked` measures. Only if `params` is given.
+    probe        With ablation, examples and perhaps references: a few held-out rows, with the whole model and with each
+                 part switched off, few enough for the page to ask them again at once. Only if `params` is given.
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
-from apformer.errors import UserError
+import jax
+import numpy as np
 
+from apformer.errors import UserError
+from apformer.report import tables
+from apformer.settings import Settings
+
+percent = tables.percent  # shares read alike on the page and in a terminal
+ROWS, TOKENS = 64, 4096  # of held-out rows: at most
+EXAMPLES = 6  # prompts that the page offers
 NEEDED = {"vocabulary": list, "task": dict, "facts": list, "right": dict}  # all others may be left out
 
 
@@ -172,16 +182,38 @@ def cell(*pieces: str | tuple[str, bool], code: bool = False, play: str | None =
     return {"pieces": told, "code": code, "play": play}
 
 
-def percent(share: float | None) -> str:
-    """Return a share in percent, where 100 means all and 0 means none; a dash for None."""
-    if share is None:
-        return "–"
-    return f"{100 * share:g} %" if share in (0, 1) else f"{min(99.99, max(0.01, 100 * share)):.2f} %"
-
-
 def count(number: int, thing: str, things: str | None = None) -> str:
     """Return a number with its noun: 1 term, 2,000 terms."""
     return f"{number:,} {thing if number == 1 else things or thing + 's'}"
+
+
+def some_rows(batch: Any) -> Any:
+    """Return some rows, spread over a validation batch of two or more dimensions, as numpy arrays of two."""
+    rows = jax.tree.map(lambda leaf: np.asarray(leaf).reshape(-1, leaf.shape[-1]), batch)
+    count = max(1, min(ROWS, TOKENS // rows.tokens_BT.shape[1]))
+    return jax.tree.map(lambda leaf: leaf[:: max(1, len(leaf) // count)][:count], rows)
+
+
+def spread(items: Sequence, count: int) -> list:
+    """Return at most `count` items, spread evenly from the first to the last."""
+    return [items[n] for n in np.linspace(0, len(items) - 1, min(count, len(items))).astype(int)]
+
+
+def in_float32(settings: Settings) -> Settings:
+    """Return the settings of a run with the compute_dtype of the page, float32."""
+    return replace(settings, training=replace(settings.training, compute_dtype="float32"))
+
+
+def probe(batch: Any, term_BT: np.ndarray | None = None) -> dict[str, list | None]:
+    """Return the rows that the page asks again.
+
+    Args:
+        batch: A few rows.
+        term_BT: Number of the term, from 0, that each character belongs to as a target; those of the first two terms
+            are not judged. None where nothing is right or wrong.
+    """
+    terms = None if term_BT is None else np.where((batch.weights_BT > 0) & (term_BT >= 2), term_BT, -1).tolist()
+    return {"tokens": batch.tokens_BT.tolist(), "weights": batch.weights_BT.astype(float).tolist(), "terms": terms}
 
 
 def attempt(missing: dict[str, str], name: str, read: Callable[[], Any]) -> Any:

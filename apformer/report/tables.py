@@ -28,7 +28,7 @@ def sweep(members: list[dict], name: Callable[[dict], str], command: str) -> str
         name: Puts a combination in words.
         command: Command line of the sweep.
     """
-    suites = list(next((record["suites"] for record in members if not record["failed"]), {}))
+    suites = next((record["suites"] for record in members if not record["failed"]), {})
     head = ["combination", "seeds", "parameters", *(suites or ("validation loss", "exact"))]
     head += ["certified", "seconds"] if suites else ["seconds"]
     lines = [head, ["---", *["---:"] * (len(head) - 1)]]
@@ -46,14 +46,14 @@ def sweep(members: list[dict], name: Callable[[dict], str], command: str) -> str
         failed = len(records) - len(trained)
         seeds = f"{len(records)} ({failed} failed)" if failed else str(len(records))
         lines.append([name(combination), seeds, f"{records[0]['parameters']:,}", *cells, seconds])
-    notes = [f"- {suite}: {_what(members, suite)}" for suite in suites]
     caption = textwrap.fill(HEAD.format(SUITES if suites else VALIDATION), 120)
     table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
-    return "\n\n".join([f"`{command}`", caption, table, *(["\n".join(notes)] if notes else [])])
+    notes = "\n".join(f"- {suite}: {_what(members, suite)}" for suite in suites)
+    return "\n\n".join(part for part in (f"`{command}`", caption, table, notes) if part)
 
 
 def percent(share: float | None, decimals: int = 2, unit: str = " %") -> str:
-    """Return a share in percent. 100 means all: anything less is at most 99.99. No share is a dash."""
+    """Return a share in percent. 100 means all, and anything less is at most 99.99. No share is a dash."""
     if share is None:
         return "-"
     return f"{100 if share == 1 else min(100 * share, 100 - 10**-decimals):.{decimals}f}{unit}"

@@ -3,17 +3,47 @@
 `template.html` is built from page/ (`npm ci && npm run build` there): markup, style and script in one file, and a
 content-security policy that lets it load nothing. A run is put into it as JSON, and its weights as base64 of
 little-endian float32, in the order of their names.
+
+The script of the page has the forward pass a second time, in page/src/model.ts, recurrent.ts and seq2seq.ts. A model of
+another architecture, or with a part that is not listed here, has its page too, which says why it does not run it.
 """
 
 import base64
 import json
 from importlib import resources
+from typing import Any
 
 import numpy as np
 
 from apformer.files import plain
 
+RUNS = ["model", "recurrent", "seq2seq"]  # architectures
+
+KNOWN = {  # the choices of a Config that the script knows
+    "position": ("sinusoidal", "learned", "rotary", "alibi", "relative", "none"),
+    "similarity": ("scaled_dot", "dot", "cosine", "additive"),
+    "activation": ("relu", "gelu", "gelu_tanh"),
+    "feedforward": (True,),
+    "norm": ("layer", "none"),
+    "norm_position": ("pre", "post"),
+    "cell": ("rnn", "gru", "lstm"),
+}
 DATA, WEIGHTS = "<!-- the run -->", "<!-- the weights -->"
+
+
+def refusal(architecture: str, cfg: Any) -> str | None:
+    """Return the sentence that says why the page cannot run a model; None if it can."""
+    if architecture not in RUNS:
+        return f"This page cannot run a model of the architecture {architecture}."
+    for name, known in KNOWN.items():
+        if hasattr(cfg, name) and getattr(cfg, name) not in known:
+            return f"This page cannot run a model with {name} {getattr(cfg, name)}."
+    return None
+
+
+def embedding(architecture: str, params: dict) -> np.ndarray | None:
+    """Return the embedding table (V, D) of a model; None of an architecture that the page does not know."""
+    return params.get("encoder", params)["embedding"]["table"] if architecture in RUNS else None
 
 
 def fill(data: dict, leaves: dict[str, np.ndarray] | None = None) -> str:

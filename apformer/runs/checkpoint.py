@@ -1,237 +1,251 @@
-"""Checkpoints: the whole state of a run at a step, written by orbax, sealed by a manifest.
+"""Save and load checkpoints: the whole state of a run at a step, in the format of Orbax.
 
     checkpoints/400/
-        MANIFEST.json    step, scores, names with shapes and dtypes, sha256 of the arrays and of every file, versions
-        state/ ...       orbax's files: a flat dict {name: array}
+        state/              the bytes of all arrays in one array of Orbax, in the order of their names
+        facts/facts.json    step, scores, names with shapes and dtypes, sha256 of the arrays and of the facts
 
-A checkpoint is used only if its manifest is as it was written. Orbax reads a flipped bit as a number like any other and
-casts a dtype that differs without a word; so here every file is hashed, and every name, shape and dtype compared,
-before orbax reads. A directory is written under another name and renamed when complete, and older ones are removed only
-after that: a crash at any moment costs the save in progress and nothing else. (orbax: https://orbax.readthedocs.io)
+Orbax's CheckpointManager (https://orbax.readthedocs.io) writes in the background under another name, renames what is
+complete, and then removes older steps: a crash at any moment costs the save in progress and nothing else. But Orbax
+reads a flipped bit as a number like any other, and casts a dtype that differs without a word. So the facts hold a
+sha256 of the names, shapes and bytes of all arrays, and a checkpoint whose arrays give another one is never used.
 """
 
-import hashlib
+import errno
+import logging
 import os
-import time
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
-from apformer.errors import CHECKPOINT, NON_FINITE, UserError
+from apformer.errors import CHECKPOINT, UserError
 from apformer.files import disk_errors, fsync, preflight
-from apformer.formats import arrays as arrays_on_disk
-from apformer.runs import manifest
-from apformer.runs.provenance import versions
-from apformer.runs.selection import best, facts_of, refusal, remove, scheduled, set_aside, steps, tidy
+from apformer.runs import selection
+from apformer.runs.arrays import (
+    Arrays,
+    digest,
+    finite_members,
+    is_key,
+    leaves_of,
+    like,
+    on_device,
+    on_host,
+    pack,
+    signature,
+    unpack,
+)
+from apformer.runs.selection import Damaged, Facts
+
+
+def orbax() -> ModuleType:
+    """Return the module of Orbax, imported late, since it takes longer than the rest of apformer's command line."""
+    import orbax.checkpoint
+
+    # Orbax logs every failure with its traceback before it raises, and asyncio those of the writes beside it; the user
+    # gets our sentence instead.
+    for name in ("absl", "asyncio"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+    return orbax.checkpoint
 
 
 class Checkpoints:
-    """Saves states into `folder`, in the background; keeps the last `keep` and the one of the lowest score.
+    """Saves states into `folder` in the background; keeps the newest, the newest scheduled ones, and the best.
 
-    A context manager: leaving it waits for the save in progress. What an interrupted save left behind is removed, and a
-    checkpoint without a sound manifest is renamed to `<step>.corrupt`, with a line on standard error.
+    A context manager: leaving it waits for the save in progress. Opening it removes what interrupted saves left behind,
+    and renames a checkpoint with damaged facts to `<step>.corrupt`, with a line on standard error.
     """
 
-    def __init__(self, folder, keep=3):
+    def __init__(self, folder: str | Path, keep: int = 3) -> None:
         self.folder, self.keep = Path(folder).absolute(), keep
         with disk_errors(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
-            tidy(self.folder)
-            self._retain()
-        self._worker, self._pending = ThreadPoolExecutor(1), None
-        arrays_on_disk.orbax()
+        selection.tidy(self.folder)
+        self._facts = selection.read_all(self.folder)
+        ocp = orbax()
+        options = ocp.CheckpointManagerOptions(
+            create=False,
+            preservation_policy=self,
+            todelete_subdir=selection.REMOVED,
+            async_options=ocp.AsyncOptions(post_finalization_callback=self._force),
+            multiprocessing_options=_alone(),
+        )
+        handlers = {
+            "state": ocp.ArrayCheckpointHandler(),
+            "facts": ocp.JsonCheckpointHandler(selection.FILE.name, multiprocessing_options=_alone()),
+        }
+        with disk_errors(self.folder):
+            self._manager = ocp.CheckpointManager(self.folder, options=options, item_handlers=handlers)
 
-    def __enter__(self):
+    def __enter__(self) -> "Checkpoints":
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, *_: object) -> None:
         self.close()
 
-    def save(self, step, state, scores=(), temporary=False):
-        """Start to save `state`; returns once it is copied, so the caller may donate it at once.
+    def save(self, step: int, state: Any, scores: Any = (), temporary: bool = False) -> None:
+        """Start to save `state`; return once it is copied, so that the caller may donate it at once.
 
-        state: tree of arrays and typed keys; with several scores, each leaf has a leading axis of members.
-        scores: a number, or one for each member; lower is better. temporary: saved because the run was stopped. Such a
-        checkpoint is never the best, does not count towards `keep`, and is removed once a later one is saved.
-        Raises UserError: NON_FINITE, and saves nothing, if every member has a number in `params` that is not finite or
-        a NaN in `opt_state`; DISK if the disk is too full, or if the save before this one failed.
+        Of a step that is saved already, only the facts are written anew: training is a function of its state.
+
+        Args:
+            step: Number of training steps that led to the state.
+            state: Tree of arrays and typed keys; with several scores, each leaf has a leading axis of members.
+            scores: Number, or one for each member; lower is better.
+            temporary: Whether it is saved because the run was stopped. Such a checkpoint is never the best, does not
+                count towards `keep`, and is removed once a later one is saved.
+
+        Raises:
+            UserError: NON_FINITE, and nothing is saved, if every member has a number in `params` that is not finite or
+                a NaN in `opt_state`; DISK if the disk is too full, or if the save before this one failed.
         """
         self.wait()
         facts, arrays = describe(step, state, scores, temporary)
+        if step in self._facts:
+            self._facts[step] = facts
+            return selection.write_facts(self.folder / str(step), facts)
         preflight(self.folder, needs=sum(array.nbytes for array in arrays.values()) * 1.1 + 1e6)
-        several = jax.process_count() > 1  # asked before the save, which hides it (formats/arrays.py)
-        self._pending = self._worker.submit(self._write, facts, arrays)
-        if several:
-            self.wait()
+        args, self._facts[facts.step] = orbax().args, facts
+        # One array, since of many that Orbax writes at once those after the first that fails end in tracebacks.
+        state = args.ArraySave(pack(arrays))
+        with _writing(self.folder / str(step)):
+            self._manager.save(step, args=args.Composite(state=state, facts=args.JsonSave(selection.sealed(facts))))
 
-    def wait(self):
-        """Return when the save in progress is complete. Raises UserError(DISK) if it failed."""
-        pending, self._pending = self._pending, None
-        if pending is not None:
-            pending.result()
+    def wait(self) -> None:
+        """Wait until the save in progress is complete.
 
-    def close(self):
-        """Wait, then let go of the background thread."""
+        Raises:
+            UserError: DISK, if it failed.
+        """
+        with _writing(self.folder / str(max(self._facts, default=0))):
+            self._manager.wait_until_finished()
+            fsync(self.folder)
+        selection.remove_leftovers(self.folder)
+
+    def close(self) -> None:
+        """Wait, then end the background threads, and remove what a save that failed left."""
         try:
             self.wait()
         finally:
-            self._worker.shutdown()
+            with _writing(self.folder):
+                self._manager.close()
+            selection.remove_leftovers(self.folder)
 
-    def _write(self, facts, arrays):
-        write(self.folder, facts, arrays)
-        with disk_errors(self.folder):
-            self._retain()
+    def should_preserve(self, checkpoints: Sequence[Any], *, context: Any) -> Sequence[bool]:
+        """Return whether Orbax keeps each checkpoint: its PreservationPolicy."""
+        scheduled = selection.of_schedule(self._facts)
+        kept = {max(self._facts), selection.best_of(self._facts), *scheduled[-self.keep :]}
+        return [each.step in kept for each in checkpoints]
 
-    def _retain(self):
-        """Remove all checkpoints but the newest of all, the newest scheduled ones and the best."""
-        kept = {*scheduled(self.folder)[-self.keep :], best(self.folder), *steps(self.folder)[-1:]}
-        for step in {*steps(self.folder)} - kept:
-            remove(self.folder, step)
+    def _force(self) -> None:
+        """Force the files of a save to the disk, before it gets its name."""
+        for path in self.folder.glob("*.orbax-checkpoint-tmp*"):
+            for entry in (path, *path.rglob("*")):
+                fsync(entry)
 
 
-def describe(step, state, scores=(), temporary=False):
-    """(facts, arrays) for `write`, copied from the state. See `Checkpoints.save`, which raises the same."""
-    leaves, _ = _named(state)
-    keys = {name: str(jax.random.key_impl(leaf)) for name, leaf in leaves.items() if _is_key(leaf)}
-    data = {name: jax.random.key_data(leaf) if name in keys else leaf for name, leaf in leaves.items()}
-    # On CPU device_get returns a view of the buffer that the caller may donate: copy.
-    arrays = {name: np.array(array) for name, array in jax.device_get(data).items()}
+def _alone() -> Any:
+    """Return Orbax's options for a process that waits for no other process of the run: the first alone saves."""
+    this = jax.process_index()
+    active = {this} if jax.process_count() > 1 else None
+    return orbax().options.MultiprocessingOptions(this, active, f"process {this}")
+
+
+def describe(step: int, state: Any, scores: Any = (), temporary: bool = False) -> tuple[Facts, Arrays]:
+    """Return the facts and the arrays of a state. See `Checkpoints.save`, which raises the same."""
+    leaves, _ = leaves_of(state)
+    arrays = on_host(leaves)
     scores_M = np.ravel(np.asarray(scores, np.float64))
-    finite_M = _finite(arrays, max(1, len(scores_M)), step)
+    finite_M = finite_members(arrays, max(1, len(scores_M)), step)
     scores_M = np.where(finite_M, scores_M, np.nan) if len(scores_M) else scores_M
-    facts = {
-        "step": int(step),
-        "scores": [float(score) if np.isfinite(score) else None for score in scores_M],
-        "temporary": temporary,
-        "tree": _signature(leaves),
-        "keys": keys,
-    }
-    return facts, arrays
+    told = [float(score) if np.isfinite(score) else None for score in scores_M]
+    keys = {name: str(jax.random.key_impl(leaf)) for name, leaf in leaves.items() if is_key(leaf)}
+    return Facts(int(step), told, temporary, signature(leaves), keys, digest(arrays)), arrays
 
 
-def write(folder, facts, arrays):
-    """Write the checkpoint of facts["step"], whole or not at all, in place of one that is there. Raises UserError."""
-    folder = folder.absolute()  # orbax takes no other
-    final = folder / str(facts["step"])
-    temporary = final.with_suffix(".tmp")
-    with disk_errors(final):
-        try:
-            arrays_on_disk.write(temporary, arrays)
-            arrays_on_disk.require_written(temporary, arrays)
-            manifest.seal(temporary, facts | {"arrays_sha256": digest(arrays), "versions": versions()})
-            remove(folder, facts["step"])
-            os.replace(temporary, final)
-            fsync(folder)
-        except OSError:
-            # The writes that orbax began beside the one that failed end on their own, and leave files.
-            time.sleep(0.5)
-            raise
-        finally:
-            tidy(folder)
+def load(folder: str | Path, abstract_state: Any, step: int | None = None) -> tuple[int, Any]:
+    """Load the newest sound checkpoint of a folder, or that of `step`: (step, state), bit for bit as saved.
 
+    A damaged checkpoint is renamed to `<step>.corrupt`, with a line on standard error, and the one before it is tried.
 
-def digest(arrays):
-    """The sha256 of the names, types, shapes and bytes of arrays by their names; those of no elements do not count."""
-    found = hashlib.sha256()
-    for name, array in sorted((name, array) for name, array in arrays.items() if array.size):
-        found.update(f"{name} {array.dtype}{list(array.shape)}\n".encode())
-        found.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
-    return found.hexdigest()
+    Args:
+        folder: Directory of the checkpoints.
+        abstract_state: Tree of arrays or jax.ShapeDtypeStruct, such as `jax.eval_shape` of the function that makes the
+            state.
+        step: Step of the checkpoint, which is then refused if it is damaged.
 
-
-def load(folder, abstract_state, step=None):
-    """Load the newest valid checkpoint of `folder`, or that of `step`: (step, state), bit for bit as saved.
-
-    abstract_state: tree of arrays or jax.ShapeDtypeStruct, such as `jax.eval_shape` of the function that makes the
-    state; an array goes where the sharding of its leaf says, if there is one.
-    A damaged checkpoint is renamed to `<step>.corrupt`, with a line on standard error, and the one before it tried.
-    Raises UserError: CHECKPOINT if none is valid, if the `step` asked for is not, or if names, shapes or dtypes differ;
-    DISK if the disk fails while a valid one is read.
+    Raises:
+        UserError: CHECKPOINT if none is sound, if the `step` asked for is not, or if names, shapes or dtypes differ;
+            DISK if the disk fails while a checkpoint is read.
     """
-    folder, saved = Path(folder).absolute(), steps(folder)
+    folder, saved = Path(folder).absolute(), selection.steps(folder)
     if step is not None and step not in saved:
         raise UserError(f"{folder} holds no checkpoint of step {step}: it holds {saved or 'none'}", CHECKPOINT)
+    leaves, treedef = leaves_of(abstract_state)
     for candidate in reversed(saved) if step is None else [step]:
         path = folder / str(candidate)
         try:
-            facts = facts_of(path, manifest.verify)
-        except manifest.Corrupt as damage:
+            facts = selection.read_facts(path)
+            _require_same(facts.tree, signature(leaves), path)
+            arrays = _read(path, leaves, facts)
+        except Damaged as damage:
             if not path.exists():  # the process that trains has removed it just now: see what there is
                 return load(folder, abstract_state, step)
             if step is not None:
-                raise refusal(path, damage) from None
-            set_aside(path, damage)
+                raise selection.refusal(path, damage) from None
+            selection.set_aside(path, damage)
             continue
-        leaves, treedef = _named(abstract_state)
-        _require_same(facts["tree"], _signature(leaves), path)
-        with disk_errors(path, "read"):
-            arrays = arrays_on_disk.read(path)
-        _require_bits(facts, arrays, path)
         return candidate, treedef.unflatten(
-            _placed(arrays.get(name), leaf, facts["keys"].get(name)) for name, leaf in leaves.items()
+            on_device(arrays.get(name), leaf, facts.keys.get(name)) for name, leaf in leaves.items()
         )
     raise UserError(f"{folder} holds no valid checkpoint: restore one from a copy, or train anew", CHECKPOINT)
 
 
-def _is_key(leaf):
-    return jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+def _read(path: Path, leaves: dict[str, Any], facts: Facts) -> Arrays:
+    """Return the arrays of a checkpoint by their names. Raises Damaged unless they are as they were written."""
+    ocp, wanted = orbax(), like(leaves)
+    earlier = (path / selection.EARLIER).exists()  # which has an array of Orbax for each name
+    handler = ocp.StandardCheckpointHandler() if earlier else ocp.ArrayCheckpointHandler()
+    try:
+        with ocp.Checkpointer(handler, multiprocessing_options=_alone()) as reader:
+            if earlier:
+                arrays = reader.restore(path / "state", args=ocp.args.StandardRestore(wanted))
+            else:
+                arrays = unpack(reader.restore(path / "state"), wanted)
+    except Exception as error:  # of whatever kind: Orbax promises none for damaged files
+        fault = _fault_of_disk(error)
+        if fault is None:
+            raise Damaged("its arrays cannot be read") from error
+        with disk_errors(path, "read"):
+            raise fault from error
+    if digest(arrays) != facts.arrays_sha256:
+        raise Damaged("its arrays are not as they were written")
+    return arrays
 
 
-def _named(state):
-    """({"params/w": leaf}, treedef). Raises TypeError for a leaf that a jitted step would silently change."""
-    flat, treedef = jax.tree_util.tree_flatten_with_path(state)
-    leaves = {jax.tree_util.keystr(path, simple=True, separator="/"): leaf for path, leaf in flat}
-    if len(leaves) != len(flat):
-        raise TypeError("two leaves of the state have the same name: keep '/' out of its dict keys")
-    for name, leaf in leaves.items():
-        if not hasattr(leaf, "dtype"):
-            raise TypeError(f"{name} is a {type(leaf).__name__}: make it an array")
-        if not _is_key(leaf) and jax.dtypes.canonicalize_dtype(leaf.dtype) != leaf.dtype:
-            raise TypeError(f"{name} is {leaf.dtype}, which jax holds only with 64-bit numbers on")
-    return leaves, treedef
+def _require_same(saved: dict[str, str], asked: dict[str, str], path: Path) -> None:
+    for name in {**saved, **asked}:
+        ours, theirs = (each.get(name, "absent") for each in (saved, asked))
+        if ours != theirs:
+            wrong = f"{path} is of another model: {name} is {ours}, not {theirs}"
+            raise UserError(f"{wrong}: give the flags the run was trained with", CHECKPOINT)
 
 
-def _signature(leaves):
-    """{"params/w": "float32[3, 4]"}"""
-    return {name: f"{leaf.dtype}{list(leaf.shape)}" for name, leaf in leaves.items()}
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    """Turn what Orbax says of a failed write into UserError(DISK), one sentence."""
+    with disk_errors(path):
+        try:
+            yield
+        except ValueError as error:
+            raise _fault_of_disk(error) or OSError(errno.EIO, str(error).partition("\n")[0][:200]) from error
 
 
-def _finite(arrays, members, step):
-    """Whether each member has finite numbers, (M,). Raises UserError(NON_FINITE) that names an array if none has."""
-    finite_M = np.ones(members, bool)
-    for name, array in arrays.items():
-        part = name.split("/")[0]
-        if part not in ("params", "opt_state") or not jax.dtypes.issubdtype(array.dtype, np.inexact):
-            continue
-        array_MN = array.reshape(members, -1)
-        finite_M &= np.isfinite(array_MN).all(1) if part == "params" else ~np.isnan(array_MN).any(1)
-        if not finite_M.any():
-            remedy = "nothing was saved: lower --learning_rate, and go on from the checkpoint before"
-            raise UserError(f"step {step}: {name} holds numbers that are not finite; {remedy}", NON_FINITE)
-    return finite_M
-
-
-def _require_same(saved, asked, path):
-    differing = [name for name in {**saved, **asked} if saved.get(name) != asked.get(name)]
-    if differing:
-        diff = [f"{name} is {saved.get(name, 'absent')}, not {asked.get(name, 'absent')}" for name in differing]
-        diff = "; ".join(diff[:3] + [f"{len(diff) - 3} more"] * (len(diff) > 3))
-        raise UserError(f"{path} is of another model: {diff}: give the flags the run was trained with", CHECKPOINT)
-
-
-def _require_bits(facts, arrays, path):
-    """Raises UserError(CHECKPOINT) if orbax reads other arrays from sound files than those that it was given."""
-    if facts.get("arrays_sha256", found := digest(jax.device_get(arrays))) != found:
-        raise UserError(
-            f"{path} is sound, but orbax reads other numbers from it: use the orbax it was saved with", CHECKPOINT
-        )
-
-
-def _placed(array, leaf, key_impl):
-    array = jnp.zeros(leaf.shape, leaf.dtype) if array is None else jax.device_put(array, may_alias=False)
-    array = array if key_impl is None else jax.random.wrap_key_data(array, impl=key_impl)
-    sharding = getattr(leaf, "sharding", None)
-    return array if sharding is None else jax.device_put(array, sharding)
+def _fault_of_disk(error: Exception) -> OSError | None:
+    """Return the OSError behind what Orbax, or tensorstore under it, says of a file; None if the disk is sound."""
+    said = str(error).replace("RESOURCE_EXHAUSTED", os.strerror(errno.ENOSPC))
+    numbers = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EIO)
+    return next((OSError(number, os.strerror(number)) for number in numbers if os.strerror(number) in said), None)

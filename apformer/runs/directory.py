@@ -1,4 +1,4 @@
-"""The directory of a run: made once, locked while in use, never overwritten, found again by name.
+"""Make the directory of a run: once, locked while in use, never overwritten, found again by name.
 
     runs/20261120-213259-exact/
         config.json      flags, versions and data;
@@ -12,21 +12,24 @@ never half of it.
 """
 
 import fcntl
+import json
 import os
 import re
 import socket
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
 
 from apformer.errors import CHECKPOINT, LOCKED, USAGE, UserError, typed
-from apformer.files import disk_errors, preflight, read_text, write_text
+from apformer.files import disk_errors, preflight, read_text, truncate_after, write_text
+from apformer.runs import selection
 
 _TORN = re.compile(r"\..*\.([0-9]+)\.tmp")  # the name of a temporary file, with the number of its process
 
 
-def create(recipe, run_dir=None, *, root="runs", needs=0):
+def create(recipe: str, run_dir: str | Path | None = None, *, root: str | Path = "runs", needs: float = 0) -> Path:
     """Make the directory of a new run and check, before any training, that it can be written.
 
     recipe: str, ends the directory's name. run_dir: a new or empty directory instead of `root/<UTC time>-<recipe>`.
@@ -61,7 +64,7 @@ def create(recipe, run_dir=None, *, root="runs", needs=0):
     return path
 
 
-def _name_latest(latest, name):
+def _name_latest(latest: Path, name: str) -> None:
     """Make `latest` a link to the newest run; a text file with its name, where the file system has no links."""
     temporary = latest.with_name(f".latest.{os.getpid()}.tmp")
     try:
@@ -73,13 +76,13 @@ def _name_latest(latest, name):
         temporary.unlink(missing_ok=True)
 
 
-def dated(kind):
-    """The Path runs/<UTC time>-<kind>, which is not made."""
+def dated(kind: str) -> Path:
+    """Return the Path runs/<UTC time>-<kind>, which is not made."""
     return Path("runs") / f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{kind}"
 
 
-def find(run=None, *, root="runs"):
-    """The Path of a run that has a configuration and a checkpoint: `run`, or the one that `root/latest` names.
+def find(run: str | Path | None = None, *, root: str | Path = "runs") -> Path:
+    """Return the Path of a run that has a configuration and a checkpoint: `run`, or the one that `root/latest` names.
 
     run: a directory, or the path of `latest` itself.
 
@@ -92,8 +95,8 @@ def find(run=None, *, root="runs"):
     return path
 
 
-def find_begun(run=None, *, root="runs"):
-    """The Path of a run that has a configuration, and perhaps no checkpoint yet. Raises UserError(USAGE) as `find`."""
+def find_begun(run: str | Path | None = None, *, root: str | Path = "runs") -> Path:
+    """Return the Path of a run that perhaps has no checkpoint yet. Raises UserError(USAGE) as `find`."""
     path = Path(root) / "latest" if run is None else Path(run)
     if run is None and not os.path.lexists(path):
         raise UserError(f"{root} holds no run yet: train one with `apformer train`, or name its directory", USAGE)
@@ -106,8 +109,8 @@ def find_begun(run=None, *, root="runs"):
     return path
 
 
-def named(run):
-    """The directory that `latest` names now, as a string, since a newer run changes that; other paths as they are."""
+def named(run: str | Path) -> str:
+    """Return the directory that `latest` names now, since a newer run changes that; other paths as they are."""
     latest = Path(run)
     if latest.name != "latest" or not (os.path.islink(latest) or os.path.isfile(latest)):
         return str(run)
@@ -117,13 +120,34 @@ def named(run):
     return str(path)
 
 
-def saved(path):
-    """Whether a checkpoint was ever completed in a run, even if it has been damaged since."""
+def saved(path: Path) -> bool:
+    """Return whether a checkpoint was ever completed in a run, even if it has been damaged since."""
     return any(re.fullmatch(r"[0-9]+(\.corrupt)?", entry.name) for entry in path.glob("checkpoints/*"))
 
 
+def forget_after(path: Path, step: int) -> None:
+    """Take a run back to a step: its checkpoints, its metrics, and what was found of a checkpoint that is gone."""
+    kept = [saved for saved in selection.steps(path / "checkpoints") if saved <= step]
+    for later in reversed(selection.steps(path / "checkpoints")[len(kept) :]):
+        selection.remove(path / "checkpoints", later)
+    for name in ("evaluation.json", "certificate.json"):
+        if step_of(path / name) not in kept:
+            with disk_errors(path):
+                (path / name).unlink(missing_ok=True)
+    for name in ("metrics.jsonl", "missed.jsonl"):
+        truncate_after(path / name, step)
+
+
+def step_of(file: Path) -> int | None:
+    """Return the step that a file of the run describes; None if it is missing or damaged."""
+    try:
+        return json.loads(file.read_bytes())["step"]
+    except (OSError, ValueError, TypeError, KeyError, RecursionError):
+        return None
+
+
 @contextmanager
-def lock(run_dir):
+def lock(run_dir: str | Path) -> Iterator[None]:
     """Hold `run_dir` for this process alone; the system lets go when the process ends, however it ends.
 
     Raises UserError(LOCKED) naming the process that holds it.
@@ -148,7 +172,7 @@ def lock(run_dir):
         yield
 
 
-def _remove_torn(path):
+def _remove_torn(path: Path) -> None:
     """Remove the temporary files that a process left which was ended while it wrote one, see files.write_bytes."""
     for file in [*path.glob(".*.tmp"), *path.glob("figures/.*.tmp")]:
         if (found := _TORN.fullmatch(file.name)) and not _writes(int(found[1])):
@@ -156,8 +180,8 @@ def _remove_torn(path):
                 file.unlink(missing_ok=True)
 
 
-def _writes(process):
-    """Whether a process may be writing a file; this one is not."""
+def _writes(process: int) -> bool:
+    """Return whether a process may be writing a file; this one is not."""
     if process == os.getpid():
         return False
     try:

@@ -6,27 +6,32 @@
 What a step reads depends on the key of its batch alone, so a run that is resumed reads the same.
 """
 
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 
 from apformer import train
 from apformer.machine import devices
+from apformer.settings import Training
+from apformer.tasks import Feed
 
 MOST = 2**26  # bytes that are read at once, if a step is not larger; up to three times as much is held
 
 
 class Feeding:
-    """What `sample` is handed in the steps of a run, in pieces of which the next one is always being read.
+    """Read what `sample` is handed in the steps of a run, in pieces of which the next one is always being read.
 
     feed: of the task, or None for one whose rows lie on the device. key: the root of the run's randomness, one for each
     member if there are several. run: Training.
     """
 
-    def __init__(self, feed, key, run, mesh=None):
+    def __init__(self, feed: Feed | None, key: jax.Array, run: Training, mesh: Mesh | None = None) -> None:
         self.feed, self.run, self.mesh, self.coming = feed, run, mesh, None
         self.pool = ThreadPoolExecutor(1)
         if feed is not None:
@@ -35,14 +40,14 @@ class Feeding:
             # The state that has it is donated to the first steps.
             self.key = jax.random.wrap_key_data(np.array(jax.random.key_data(key)), impl=jax.random.key_impl(key))
 
-    def __enter__(self):
+    def __enter__(self) -> "Feeding":
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, *_: object) -> None:
         self.pool.shutdown(cancel_futures=True)
 
-    def pieces(self, step, until):
-        """(number of steps, what is fed to them) for each piece of the chunk of steps from `step` to `until`.
+    def pieces(self, step: int, until: int) -> Iterator[tuple[int, Any]]:
+        """Yield (number of steps, what is fed to them) for each piece of the chunk of steps from `step` to `until`.
 
         Raises UserError if rows cannot be read.
         """
@@ -55,22 +60,22 @@ class Feeding:
             yield end - step, fed
             step = end
 
-    def _begin(self, step):
-        """A future of (end, what is fed) for the piece that begins with a step, whose places are drawn before."""
+    def _begin(self, step: int) -> Future:
+        """Return a future of (end, what is fed) for the piece that begins with a step; its places are drawn now."""
         end = min(step + self.steps, step - step % self.run.log_every + self.run.log_every, self.run.steps)
         # Now, before the device gets its next piece: else it would finish that first.
         return self.pool.submit(self._read, end, _draw(self.key, step, self.draw, end - step))
 
-    def _read(self, end, drawn):
+    def _read(self, end: int, drawn: Any) -> tuple[int, Any]:
         rows = self.feed.read(jax.tree.map(np.asarray, drawn))
         return end, jax.device_put(rows) if self.mesh is None else devices.place(rows, self.mesh, self.run.members)
 
 
 @partial(jax.jit, static_argnames=("draw", "steps"))
-def _draw(key, step, draw, steps):
-    """draw(key of the batch) of each step from `step` on, with an axis of members in front if there are several."""
+def _draw(key: jax.Array, step: int, draw: Callable, steps: int) -> Any:
+    """Return draw(key of the batch) of each step from `step` on; members, if several, are the first axis."""
 
-    def of_member(key):
+    def of_member(key: jax.Array) -> Any:
         steps_N = step + jnp.arange(steps, dtype=jnp.int32)
         # One after the other, as the steps themselves draw: not every generator gives the same numbers under vmap.
         return jax.lax.map(lambda step: draw(train.keys_of(key, step)[1]), steps_N)

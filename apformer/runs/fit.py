@@ -5,25 +5,30 @@ the same states as an uninterrupted run, and ends with the same bits.
 """
 
 import sys
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 
 from apformer import files, tasks, train
 from apformer.errors import typed
-from apformer.machine import agreement, devices, processes, signals
-from apformer.runs import checkpoint, provenance, selection, settings_file
+from apformer.machine import devices, process
+from apformer.runs import provenance, selection, settings_file
+from apformer.runs.checkpoint import Checkpoints
 from apformer.runs.feed import Feeding
-from apformer.runs.metrics import Log, finite_mean, read_metrics, read_missed
+from apformer.runs.metrics import Log, read_missed, stale
 from apformer.runs.selection import PROVEN, score, validation
-from apformer.settings import Settings
+from apformer.settings import Settings, Training
+from apformer.train import TrainState
 
+Metrics = dict[str, Any]  # of arrays, each with an axis of members in front if there are several
 ANEW = 2  # besides False and True
 
 
@@ -31,15 +36,15 @@ def begin(path: Path, settings: Settings, rows: Any, more: dict | None = None) -
     """Write config.json of a new run, with `more`, and the files of its task."""
     task = tasks.load(settings.task)
     data = task.describe(settings, rows)
-    agreement.agree("data", data)
+    devices.agree("data", data)
     config = settings_file.to_dict(settings) | {"versions": provenance.versions(), "data": data}
     files.write_json(path / "config.json", config | (more or {}))
     for name, text in task.files(rows).items():
         files.write_text(path / name, text)
 
 
-def initial_state(settings, given=None):
-    """The state before the first step; with a leading axis of members if there is more than one.
+def initial_state(settings: Settings, given: Any = None) -> TrainState:
+    """Return the state before the first step; with a leading axis of members if there is more than one.
 
     given: the parameters of the model that training begins with, where the settings name one.
     """
@@ -48,26 +53,25 @@ def initial_state(settings, given=None):
     return states[0] if members == 1 else _stack(states)
 
 
-def abstract_state(settings):
-    """The shapes and dtypes of `initial_state(settings)`, as `jax.eval_shape` gives them: nothing is computed."""
+def abstract_state(settings: Settings) -> TrainState:
+    """Return the shapes and dtypes of `initial_state(settings)`, as `jax.eval_shape` does: nothing is computed."""
     program, hyper, members = _program(settings), settings.optimizer.hyper(), settings.training.members
     one = jax.eval_shape(partial(_initial, settings=program), settings.training.seed, hyper, None)
     return one if members == 1 else jax.eval_shape(_stack, [one] * members)
 
 
 @cache
-def _compiled_initial():
-    """`_initial`, compiled once for all members.
+def _compiled_initial() -> Callable[..., TrainState]:
+    """Return `_initial`, compiled once for all members.
 
-    On a CPU with LLVM's first level of optimisation: it runs once, and many small draws of random numbers take a third
-    of the time to compile.
+    On a CPU with LLVM's first level of optimisation: it runs once, and compiles in a third of the time.
     """
     options = {"xla_backend_optimization_level": 1} if jax.default_backend() == "cpu" else None
     return jax.jit(_initial, static_argnames="settings", compiler_options=options)
 
 
-def _initial(seed, hyper, given, settings):
-    """The state of one member."""
+def _initial(seed: jax.Array, hyper: dict, given: Any, settings: Settings) -> TrainState:
+    """Return the state of one member."""
     task = tasks.load(settings.task)
     params_key, run_key = jax.random.split(jax.random.key(seed))
     params = task.initial_params(params_key, settings, given)
@@ -75,34 +79,38 @@ def _initial(seed, hyper, given, settings):
 
 
 @jax.jit
-def _stack(states):
+def _stack(states: list[TrainState]) -> TrainState:
     return jax.tree.map(lambda *leaves: jnp.stack(leaves), *states)
 
 
-def run_steps(state, train_rows, settings, steps, mesh=None, fed=None):
-    """(state, metrics of each step) after `steps` more steps, on what the task's `train_rows` gives.
+def run_steps(
+    state: TrainState, train_rows: Any, settings: Settings, steps: int, mesh: Mesh | None = None, fed: Any = None
+) -> tuple[TrainState, Metrics]:
+    """Return (state, metrics of each step) after `steps` more steps, on what the task's `train_rows` gives.
 
     mesh: devices.mesh, on which the state lies. The state given is donated. fed: what `sample` is handed instead of
     train_rows, with an axis of steps, and that of members in front.
     """
 
-    def of_group(given, mesh):
+    def of_group(given: Any, mesh: Mesh | None) -> tuple[TrainState, Metrics]:
         return _run_steps(*given, train_rows, settings, steps, mesh)
 
     return _of_members(of_group, (state, fed), settings, mesh)
 
 
-def validate(params, batch, settings, mesh=None):
-    """Metrics of the validation batch, without dropout."""
+def validate(params: Any, batch: Any, settings: Settings, mesh: Mesh | None = None) -> Metrics:
+    """Return metrics of the validation batch, without dropout."""
     return _of_members(lambda params, mesh: _validate(params, batch, settings, mesh), params, settings, mesh)
 
 
 @partial(jax.jit, static_argnames=("settings", "steps", "mesh"), donate_argnames="state")
-def _run_steps(state, fed, train_rows, settings, steps, mesh):
+def _run_steps(
+    state: TrainState, fed: Any, train_rows: Any, settings: Settings, steps: int, mesh: Mesh | None
+) -> tuple[TrainState, Metrics]:
     task = tasks.load(settings.task)
     loss_fn, count = _make_loss(settings, mesh), settings.training.accumulate
 
-    def sample(key, fed):
+    def sample(key: jax.Array, fed: Any) -> Any:
         return task.sample(key, settings, train_rows if fed is None else fed)
 
     step = train.make_train_step(loss_fn, task.make_optimizer(settings), count, settings.training.ema)
@@ -111,8 +119,10 @@ def _run_steps(state, fed, train_rows, settings, steps, mesh):
     return devices.hold(_lift(chunk, settings)(state, fed), mesh, settings.training.members)
 
 
-def _run_pieces(state, train_rows, settings, pieces, mesh):
-    """(state, metrics of each step) after the steps of all pieces, see Feeding."""
+def _run_pieces(
+    state: TrainState, train_rows: Any, settings: Settings, pieces: Iterator[tuple[int, Any]], mesh: Mesh | None
+) -> tuple[TrainState, Metrics]:
+    """Return (state, metrics of each step) after the steps of all pieces, see Feeding."""
     found = []
     for steps, fed in pieces:
         jax.block_until_ready(found[-2:-1])  # so that no more than two pieces wait for the device
@@ -122,53 +132,53 @@ def _run_pieces(state, train_rows, settings, pieces, mesh):
 
 
 @partial(jax.jit, static_argnames=("settings", "mesh"))
-def _validate(params, batch, settings, mesh):
+def _validate(params: Any, batch: Any, settings: Settings, mesh: Mesh | None) -> Metrics:
     loss_fn = _make_loss(settings, mesh)
     metrics = _lift(lambda params: loss_fn(params, batch, None)[1], settings)(params)
     return devices.hold(metrics, mesh, settings.training.members)
 
 
-def _make_loss(settings, mesh=None):
-    """The task's loss, of what the state holds as parameters; the rows of a training step are spread over devices."""
+def _make_loss(settings: Settings, mesh: Mesh | None = None) -> Callable[[Any, Any, Any], tuple[jax.Array, Metrics]]:
+    """Return the task's loss of the parameters of a state; the rows of a training step are spread over devices."""
     task = tasks.load(settings.task)
     loss_fn = task.make_loss(settings)
 
-    def spread_loss(params, batch, key):
+    def spread_loss(params: Any, batch: Any, key: jax.Array | None) -> tuple[jax.Array, Metrics]:
         batch = batch if key is None else devices.spread(batch, mesh)
         return loss_fn(task.whole(params, settings), batch, key)
 
     return spread_loss
 
 
-def _of_members(function, tree, settings, mesh):
-    """function(tree, mesh), or of each group of members on devices of its own."""
+def _of_members(function: Callable, tree: Any, settings: Settings, mesh: Mesh | None) -> Any:
+    """Return function(tree, mesh), or that of each group of members on devices of its own."""
     if mesh is None or settings.training.members == 1 or _mode(settings) == "vmap":
         return function(tree, mesh)
     return devices.each_group(function, tree, mesh)
 
 
-def _lift(function, settings):
-    """The function of one model, or of each member of a population."""
+def _lift(function: Callable, settings: Settings) -> Callable:
+    """Return the function of one model, or of each member of a population."""
     if settings.training.members == 1:
         return function
     return train.over_members(function, _mode(settings))
 
 
-def _mode(settings):
-    mode = settings.training.member_mode
-    if mode == "auto":
-        return "map" if jax.default_backend() == "cpu" else "vmap"
-    return mode
+def _mode(settings: Settings) -> str:
+    usual = "map" if jax.default_backend() == "cpu" else "vmap"
+    return usual if settings.training.member_mode == "auto" else settings.training.member_mode
 
 
-def validation_loss(settings, rows, state):
-    """The loss of each member on the validation rows, as numpy: what `fit` measures at a checkpoint."""
+def validation_loss(settings: Settings, rows: Any, state: TrainState) -> np.ndarray:
+    """Return the loss of each member on the validation rows, as numpy: what `fit` measures at a checkpoint."""
     batch = tasks.load(settings.task).validation(settings, rows)
     return np.asarray(validate(train.trained(state), batch, _program(settings))["loss"])
 
 
-def fit(path, settings, rows, state, proven=None):
-    """The state after the last step; on the way it fills metrics.jsonl and checkpoints/ of the run directory `path`.
+def fit(
+    path: Path, settings: Settings, rows: Any, state: TrainState, proven: Callable[[int], bool] | None = None
+) -> TrainState:
+    """Train to the last step, and return the state; fill metrics.jsonl and checkpoints/ of the run directory.
 
     proven(step), if given: whether training ends with the checkpoint of this step, which is then the best of the run.
     The state given is donated. A stop signal exits after a chunk and a checkpoint, with 128 + its number.
@@ -179,26 +189,26 @@ def fit(path, settings, rows, state, proven=None):
     named = read_missed(path)
     with (
         course(settings, rows, state) as (state, advance, measure, mesh),
-        checkpoint.Checkpoints(path / "checkpoints", run.keep) as checkpoints,
+        Checkpoints(path / "checkpoints", run.keep) as checkpoints,
         log,  # which may ask for a password
-        signals.deferred() as received,
+        process.deferred() as received,
     ):
         while True:
             if proven is not None and on_schedule(step, run):
-                stopped = agreement.most(max(received, default=0))
-                ended = not stopped and agreement.most(processes.first() and _ends(checkpoints, step, proven))
-                named = agreement.of_first(read_missed(path) if processes.first() else None)
+                stopped = devices.most(max(received, default=0))
+                ended = not stopped and devices.most(jax.process_index() == 0 and _ends(checkpoints, step, proven))
+                named = devices.of_first(read_missed(path) if jax.process_index() == 0 else None)
                 if ended == ANEW:
                     _save(checkpoints, step, state, mesh, PROVEN)
-                stopped = stopped or agreement.most(max(received, default=0))
+                stopped = stopped or devices.most(max(received, default=0))
                 if stopped and step:  # before it was asked, or while it was
                     _stop(path, step, checkpoints, stopped)
                 if ended:
                     break
-            if step >= run.steps or (run.patience and _stale(path) >= run.patience):
+            if step >= run.steps or (run.patience and stale(path) >= run.patience):
                 break
             step, state, metrics = advance(step, state, named)
-            stopped = agreement.most(max(received, default=0))
+            stopped = devices.most(max(received, default=0))
             # The line of the chunk before: reading this one's metrics now would stall the device.
             log.flush()
             log.hold(step, metrics)
@@ -212,12 +222,16 @@ def fit(path, settings, rows, state, proven=None):
                 _save(checkpoints, step, state, mesh, scores, temporary=not scheduled)
             if stopped:
                 _stop(path, step, checkpoints, stopped)
-    return devices.gather(state, mesh)
+    state = devices.gather(state, mesh)
+    devices.part()
+    return state
 
 
 @contextmanager
-def course(settings, rows, state):
-    """(state, advance, measure, mesh): the state on the devices of the mesh, and how to go on from there.
+def course(
+    settings: Settings, rows: Any, state: TrainState
+) -> Iterator[tuple[TrainState, Callable, Callable, Mesh | None]]:
+    """Give (state, advance, measure, mesh): the state on the devices of the mesh, and how to go on from there.
 
     advance(step, state, named) -> (step, state, metrics of each step) at the end of the chunk; named: records of
     missed.jsonl, of which those of the step and before it count. measure(state) -> metrics of the validation rows.
@@ -227,7 +241,7 @@ def course(settings, rows, state):
     train_rows, batch = task.train_rows(rows), task.validation(settings, rows)
     mesh = devices.mesh(run.members, run.batch_size, devices.taken_by_all())
 
-    def advance(step, state, named=()):
+    def advance(step: int, state: TrainState, named: Sequence[dict] = ()) -> tuple[int, TrainState, Metrics]:
         until = min(run.steps, step - step % run.log_every + run.log_every)
         given = train_rows
         if joined is not None:
@@ -235,7 +249,7 @@ def course(settings, rows, state):
         state, metrics = _run_pieces(state, given, program, feeding.pieces(step, until), mesh)
         return until, state, devices.readable(metrics, mesh)
 
-    def measure(state):
+    def measure(state: TrainState) -> Metrics:
         return jax.device_get(devices.readable(validate(train.trained(state), batch, program, mesh), mesh))
 
     with Feeding(task.feed(settings, rows), state.key, run, mesh) as feeding:
@@ -243,27 +257,30 @@ def course(settings, rows, state):
         yield devices.place(state, mesh, run.members), advance, measure, mesh
 
 
-def on_schedule(step, run):
-    """Whether the checkpoint of a step is one that training.save_every asks for."""
+def on_schedule(step: int, run: Training) -> bool:
+    """Return whether training.save_every asks for a checkpoint of a step."""
     return step % run.save_every == 0 or step == run.steps
 
 
-def _stop(path, step, checkpoints, number):
+def _stop(path: Path, step: int, checkpoints: Checkpoints, number: int) -> NoReturn:
     """End the process by the number of a signal, once its work is on the disk."""
+    devices.part()
     checkpoints.close()
     print(f"stopped at step {step:,} and saved: {typed('resume', path)} goes on", file=sys.stderr)
     sys.exit(128 + number)
 
 
-def _save(checkpoints, step, state, mesh, scores, temporary=False):
+def _save(
+    checkpoints: Checkpoints, step: int, state: TrainState, mesh: Mesh | None, scores: Any, temporary: bool = False
+) -> None:
     """Save a state, which all processes read from their devices and the first writes."""
     state = devices.readable(state, mesh)
-    if processes.first():
+    if jax.process_index() == 0:
         checkpoints.save(step, state, scores, temporary)
 
 
-def _ends(checkpoints, step, proven):
-    """Whether training ends with the checkpoint of a step; ANEW if its score has to say so to a run that is resumed."""
+def _ends(checkpoints: Checkpoints, step: int, proven: Callable[[int], bool]) -> int:
+    """Return whether training ends with the checkpoint of a step; ANEW if its score has yet to say so."""
     checkpoints.wait()
     if step not in selection.scheduled(checkpoints.folder):
         return False
@@ -272,20 +289,12 @@ def _ends(checkpoints, step, proven):
     return ANEW if proven(step) else False
 
 
-def _stale(path):
-    """How many checkpoints there are since the best; by metrics.jsonl, so that a resumed run stops at the same."""
-    records = read_metrics(path) if (path / "metrics.jsonl").exists() else []
-    scores = [finite_mean(score(found)) for record in records if (found := validation(record))]
-    return len(scores) - 1 - int(np.argmin(scores)) if scores else 0
-
-
-def _program(settings):
-    """The settings without those that change no compiled program, so that runs of other seeds compile nothing anew."""
+def _program(settings: Settings) -> Settings:
+    """Return the settings without those that change no compiled program: runs of other seeds compile nothing."""
     training = ("recipe", "seed", "until", "keep", "average", "save_every", "patience", "log_to", "run_dir")
     parts = {"training": training} | tasks.load(settings.task).NOT_COMPILED
-    return replace(settings, **{part: _usual(getattr(settings, part), names) for part, names in parts.items()})
-
-
-def _usual(part, names):
-    """A part of the settings with the defaults of these fields."""
-    return replace(part, **{name: getattr(type(part)(), name) for name in names})
+    for name, fields in parts.items():
+        part = getattr(settings, name)
+        usual = replace(part, **{field: getattr(type(part)(), field) for field in fields})
+        settings = replace(settings, **{name: usual})
+    return settings

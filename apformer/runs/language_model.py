@@ -1,7 +1,8 @@
-"""A language model from the folder it lies in: a run of a text, or a GPT-2 folder."""
+"""Load a language model from the folder it lies in: a run of a text, or a GPT-2 folder."""
 
 from pathlib import Path
-from typing import NamedTuple
+from types import ModuleType
+from typing import Any, NamedTuple
 
 from apformer import files, model, tasks
 from apformer.decoding.bind import Model, bind
@@ -15,7 +16,7 @@ from apformer.tokenizers import pretrained, text
 
 
 class LanguageModel(NamedTuple):
-    """Its parameters bound, the most tokens that it reads (None: no bound), and the tokenizer of its vocabulary.
+    """A model with its parameters, the most tokens that it reads (None: no bound), and its tokenizer.
 
     ends: the tokens that end a text: special tokens, and `eos_token_id` of a config.json, a number or a list.
     """
@@ -26,8 +27,8 @@ class LanguageModel(NamedTuple):
     ends: frozenset
 
 
-def load(folder=None, member=None, adapter=None):
-    """The LanguageModel in a folder; that of the latest run if not given. Raises UserError that names what is amiss.
+def load(folder: str | None = None, member: int | None = None, adapter: str | None = None) -> LanguageModel:
+    """Load the LanguageModel in a folder, or that of the latest run. Raises UserError that names what is amiss.
 
     member: that of a population; the best on validation if not given. adapter: a folder of low-rank adapters, saved
     alone, which are merged into its matrices.
@@ -42,20 +43,20 @@ def load(folder=None, member=None, adapter=None):
     return LanguageModel(bound, architecture.max_tokens(cfg), tokenizer, ends)
 
 
-def _end_tokens(config):
+def _end_tokens(config: dict) -> frozenset[int]:
     said = config.get("eos_token_id")
     return frozenset(token for token in (said if isinstance(said, list) else [said]) if type(token) is int)
 
 
-def window(folder, found):
-    """How many tokens the LanguageModel of a folder reads at once: all it can, or as many as in training."""
+def window(folder: str | None, found: LanguageModel) -> int:
+    """Return the number of tokens that the LanguageModel of a folder reads at once: all it can, or as in training."""
     if found.max_tokens is not None:
         return found.max_tokens
     return settings_file.read(directory.find(folder)).data.context
 
 
-def _load(folder, member):
-    """(architecture, cfg, params, path)"""
+def _load(folder: str | None, member: int | None) -> tuple[ModuleType, Any, Any, Path]:
+    """Return (architecture, cfg, params, path)."""
     if folder is not None and folders.is_gpt2(folder):
         if member is not None:
             raise UserError(f"--member {member} is of a population, and {folder} is a GPT-2 folder: drop it", USAGE)

@@ -1,7 +1,8 @@
-"""Which settings a run can follow, whatever its task."""
+"""Refuse settings that no run can follow, whatever its task."""
 
 import dataclasses
 import math
+from typing import Any
 
 from apformer import tasks
 from apformer.errors import USAGE, UserError
@@ -49,8 +50,8 @@ def check(settings: Settings) -> None:
         raise UserError(f"--max_len {most} ends before the longest row: give {longest} or more", USAGE)
 
 
-def _check_sizes(model):
-    """Every whole number of a model's Config fits an array's axis."""
+def _check_sizes(model: Any) -> None:
+    """Refuse a whole number of a model's Config that fits no axis of an array."""
     for field in dataclasses.fields(model):
         value = getattr(model, field.name)
         if field.type in (int, int | None) and value is not None:

@@ -1,4 +1,4 @@
-"""What a run says while it trains: metrics.jsonl and its tracker, a progress bar, and a line at each checkpoint.
+"""Write metrics.jsonl and its tracker, a progress bar, and a line at each checkpoint, while a run trains.
 
 missed.jsonl holds the contexts that certificates named which did not stand, a line for each certificate:
 
@@ -11,48 +11,50 @@ that is resumed reads them, and ends with the bits of one that was never stopped
 import dataclasses
 import time
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
 
 from apformer import files, optimizer
 from apformer.errors import CHECKPOINT, NON_FINITE, UserError, typed
-from apformer.machine import processes
 from apformer.report import progress, trackers
+from apformer.runs.selection import score, validation
+from apformer.settings import Settings
 
 MISSED = "missed.jsonl"
 
 
 class Log:
-    """Lines of metrics.jsonl and the progress bar, one chunk of steps behind the device."""
+    """Write lines of metrics.jsonl and the progress bar, one chunk of steps behind the device."""
 
-    def __init__(self, path, settings, step, peak):
+    def __init__(self, path: Path, settings: Settings, step: int, peak: Any) -> None:
         """peak: the learning rate after warm-up, of each member if there are several."""
         self.path, self.settings, self.peak, self.held, self.failed = path, settings, np.asarray(peak), None, set()
         self.tracker, self.start = None, time.perf_counter()
         self.bar = progress.bar(total=settings.training.steps, initial=step, unit="step")
         self.bar.set_postfix_str(progress.COMPILING)
 
-    def __enter__(self):
+    def __enter__(self) -> "Log":
         log_to, folder = self.settings.training.log_to, self.path.parent
-        if log_to != "none" and processes.first():
+        if log_to != "none" and jax.process_index() == 0:
 
-            def known():
+            def known() -> list[dict]:
                 return read_metrics(folder) if self.path.exists() else []
 
             self.tracker = trackers.Tracker(log_to, folder, dataclasses.asdict(self.settings), known)
         return self
 
-    def __exit__(self, fault, *_):
+    def __exit__(self, fault: type | None, *_: object) -> None:
         if self.tracker:
             self.tracker.close(fault is not None)
         self.bar.close()
 
-    def hold(self, step, metrics, validation=None):
+    def hold(self, step: int, metrics: dict, validation: dict | None = None) -> None:
         """Keep the metrics (device arrays) of the chunk that ends at a step."""
         self.held = (step, metrics, validation)
 
-    def flush(self):
+    def flush(self) -> dict[str, Any] | None:
         """Write the line held, with NaN for a member whose loss is not finite, and return it; None if none is held.
 
         Raises UserError (exit NON_FINITE) if no member has a finite loss.
@@ -60,7 +62,13 @@ class Log:
         if self.held is None:
             return None
         (step, metrics, validation), self.held = self.held, None
-        record = record_of(step, jax.device_get(metrics), validation, self.settings, self.peak)
+        # Means over the steps of the chunk; a population keeps its axis of members.
+        means = {name: np.mean(values, -1, np.float64) for name, values in jax.device_get(metrics).items()}
+        rate = optimizer.learning_rate(step - 1, self.peak, self.settings.optimizer, self.settings.training.steps)
+        record = {"step": step} | _of_finite(means)
+        record.setdefault("learning_rate", np.asarray(rate))  # unless the train step of a task reports its own
+        if validation is not None:
+            record |= {f"validation_{name}": values for name, values in _of_finite(validation).items()}
         self._say_what_failed(step, record["loss"])
         line = record | {"seconds": round(time.perf_counter() - self.start, 3)}
         files.append_record(self.path, line)
@@ -73,7 +81,7 @@ class Log:
             progress.write(f"step {step:,}: {words}; saving")
         return record
 
-    def _say_what_failed(self, step, losses):
+    def _say_what_failed(self, step: int, losses: np.ndarray) -> None:
         failed = {*np.flatnonzero(~np.isfinite(losses)).tolist()}
         if len(failed) == losses.size:
             whose = "the loss" if losses.size == 1 else "every member's loss"
@@ -85,44 +93,28 @@ class Log:
         self.failed |= failed
 
 
-def record_of(step, metrics, validation, settings, peak):
-    """The line of metrics.jsonl of a chunk without its seconds, NaN for what is not finite.
-
-    metrics: arrays whose last axis are the steps of the chunk. validation: those of the validation rows, or None. peak:
-    the learning rate after warm-up, of each member if there are several.
-    """
-    # Means over the steps of the chunk; a population keeps its axis of members.
-    means = {name: np.mean(values, axis=-1, dtype=np.float64) for name, values in metrics.items()}
-    rate = optimizer.learning_rate(step - 1, peak, settings.optimizer, settings.training.steps)
-    record = {"step": step} | _of_finite(means)
-    record.setdefault("learning_rate", np.asarray(rate))  # unless the train step of a task reports its own
-    if validation is not None:
-        record |= {f"validation_{name}": values for name, values in _of_finite(validation).items()}
-    return record
-
-
-def _of_finite(metrics):
-    """Metrics with NaN in place of all that is said of a member whose loss is not finite."""
+def _of_finite(metrics: dict) -> dict[str, np.ndarray]:
+    """Return metrics with NaN in place of all numbers of a member whose loss is not finite."""
     finite = np.isfinite(metrics["loss"])
     return {name: np.where(finite, values, np.nan) for name, values in metrics.items()}
 
 
-def _in_words(metrics):
-    """The loss, and the share of exact terms where there are any, as means over the members that are finite."""
+def _in_words(metrics: dict) -> str:
+    """Return the loss, and the share of exact terms where there are any, as means over the finite members."""
     words = [f"loss {finite_mean(metrics['loss']):.4f}"]
     if metrics.get("exact") is not None:
         words.append(f"exact {finite_mean(metrics['exact']):.2%}")
     return ", ".join(words)
 
 
-def finite_mean(values):
-    """The mean of the values that are finite; infinite if none is."""
+def finite_mean(values: Any) -> float:
+    """Return the mean of the values that are finite; infinite if none is."""
     finite = np.ravel(values)[np.isfinite(np.ravel(values))]
     return np.mean(finite) if finite.size else np.inf
 
 
-def diverged(records):
-    """[{"member", "step"}]: the members of a population that are not finite at the end, and since which step."""
+def diverged(records: list[dict]) -> list[dict[str, int]]:
+    """Return [{"member", "step"}] of the members of a population that are not finite at the end, and since when."""
     found, losses = [], [record.get("loss") for record in records]
     for member, last in enumerate(losses[-1] if losses and isinstance(losses[-1], list) else []):
         if last is None:
@@ -131,21 +123,28 @@ def diverged(records):
     return found
 
 
-def who_diverged(found):
-    """What `diverged` found as a sentence; empty if it is nothing."""
+def who_diverged(found: list[dict[str, int]]) -> str:
+    """Return what `diverged` found as a sentence; empty if it is nothing."""
     each = ", ".join(f"{one['member']} at step {one['step']:,}" for one in found)
     return each and f"Diverged, and left out: member {each}."
 
 
-def missing(path, settings, step):
-    """The steps up to `step` that metrics.jsonl has no line of, although the run has come past them."""
+def stale(path: Path) -> int:
+    """Return the number of checkpoints since the best, by metrics.jsonl, so that a resumed run stops at the same."""
+    records = read_metrics(path) if (path / "metrics.jsonl").exists() else []
+    scores = [finite_mean(score(found)) for record in records if (found := validation(record))]
+    return len(scores) - 1 - int(np.argmin(scores)) if scores else 0
+
+
+def missing(path: Path, settings: Settings, step: int) -> list[int]:
+    """Return the steps up to `step` that metrics.jsonl has no line of, although the run has come past them."""
     due = range(settings.training.log_every, step + 1, settings.training.log_every)
     known = {record["step"] for record in read_metrics(path)} if (path / "metrics.jsonl").exists() else set()
     return [each for each in due if each not in known]
 
 
-def read_metrics(path):
-    """The records of a run's metrics.jsonl. Raises UserError (exit CHECKPOINT) if it is missing or damaged."""
+def read_metrics(path: str | Path) -> list[dict]:
+    """Return the records of a run's metrics.jsonl. Raises UserError (exit CHECKPOINT) if it is missing or damaged."""
     file = Path(path) / "metrics.jsonl"
     records = _records(file)
     if len({np.shape(record["loss"]) for record in records if "loss" in record}) > 1:
@@ -154,19 +153,19 @@ def read_metrics(path):
     return records
 
 
-def note_missed(path, step, contexts):
+def note_missed(path: Path, step: int, contexts: list[dict]) -> None:
     """Append the contexts that the certificate of a step named, the worst first; they are dicts of the same numbers."""
     names = contexts[0] if contexts else ()
     record = {"step": step} | {name: [context[name] for context in contexts] for name in names}
     files.append_record(path / MISSED, record)
 
 
-def read_missed(path):
-    """The records of a run's missed.jsonl, which need not be there. Raises UserError (exit CHECKPOINT) if damaged."""
+def read_missed(path: Path) -> list[dict]:
+    """Return the records of a run's missed.jsonl; none without it. Raises UserError (exit CHECKPOINT) if damaged."""
     return _records(path / MISSED) if (path / MISSED).exists() else []
 
 
-def _records(file):
+def _records(file: Path) -> list[dict]:
     try:
         return [files.read_record(line) for line in files.read_bytes(file).splitlines()]
     except ValueError as error:

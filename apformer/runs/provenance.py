@@ -1,9 +1,10 @@
-"""Where a result comes from: the versions of packages, and a digest of the parameters."""
+"""Describe the origin of a result: the versions of packages, and a digest of the parameters."""
 
 import hashlib
 import importlib.metadata
 import platform
 from functools import cache
+from typing import Any
 
 import jax
 import numpy as np
@@ -14,7 +15,7 @@ PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy")
 
 
 @cache
-def _versions():
+def _versions() -> dict[str, str | None]:
     found = {"python": platform.python_version(), "apformer": __version__}
     for package in PACKAGES:
         try:
@@ -24,21 +25,21 @@ def _versions():
     return found
 
 
-def versions():
-    """{name: version} of Python, of apformer and of the packages that a run depends on; None: not installed."""
+def versions() -> dict[str, str | None]:
+    """Return {name: version} of Python, of apformer and of the packages that a run depends on; None: not installed."""
     return {**_versions()}  # looked up once, since every checkpoint wants them
 
 
-def digest(params):
-    """What tells these parameters from any others."""
+def digest(params: Any) -> str:
+    """Return the sha256 of parameters."""
     digest = hashlib.sha256()
     for leaf in jax.tree.leaves(jax.device_get(params)):
         digest.update(np.ascontiguousarray(leaf).tobytes())
     return digest.hexdigest()
 
 
-def surroundings(params):
-    """What floating-point results depend on."""
+def surroundings(params: Any) -> dict[str, Any]:
+    """Return what floating-point results depend on."""
     device = jax.devices()[0]
     return {
         "dtype": ", ".join(sorted({str(leaf.dtype) for leaf in jax.tree.leaves(params)})),

@@ -1,4 +1,4 @@
-"""From the flags of `apformer train` to the settings of a run.
+"""Turn the flags of `apformer train` into the settings of a run.
 
 A recipe says where the flags start. It is a function of a task, whose arguments are the flags that decide others:
 `--digits` decides the window and the number of steps, `--context` the size of a table. They are read first.
@@ -7,6 +7,7 @@ A recipe says where the flags start. It is a function of a task, whose arguments
 import dataclasses
 import inspect
 import re
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
 
 from apformer import flags, tasks
@@ -14,7 +15,7 @@ from apformer.errors import USAGE, UserError
 from apformer.report import trackers
 from apformer.runs import directory, limits
 from apformer.settings import Settings, Training
-from apformer.tasks import further
+from apformer.tasks import source_run
 
 PROGRAM = "apformer train"
 PARTS = ("training", "model", "data", "options", "optimizer")
@@ -46,16 +47,16 @@ def parse(args: list[str], program: str = PROGRAM) -> Settings:
     return settings
 
 
-def _require_same_model(cfg, theirs, folder):
-    """Raises UserError (exit USAGE) that names a flag of the model which is another in a folder; dropout may be."""
+def _require_same_model(cfg: Any, theirs: Any, folder: str) -> None:
+    """Raise UserError (exit USAGE) that names a flag of the model which is another in a folder; dropout may be."""
     names = [name for name in vars(cfg) if name not in ("dropout", "attention_dropout", "position_options")]
-    further.require_same(cfg, theirs, names, folder)
+    source_run.require_same(cfg, theirs, names, folder)
     if "position_options" in vars(cfg):  # of one class here, since --position is the same
-        further.require_same(cfg.position_options, theirs.position_options, vars(cfg.position_options), folder)
+        source_run.require_same(cfg.position_options, theirs.position_options, vars(cfg.position_options), folder)
 
 
 def _start(args: list[str], program: str) -> Settings:
-    """The settings that the recipe gives, before the other flags."""
+    """Return the settings that the recipe gives, before the other flags."""
     known = tasks.recipes()
     name = flags.first(dataclasses.make_dataclass("Choice", [("recipe", str, Training.recipe)]), args, program).recipe
     if name not in known:
@@ -71,13 +72,13 @@ def _start(args: list[str], program: str) -> Settings:
         raise UserError(f"--{error}", USAGE) from None
 
 
-def _arguments(recipe):
-    """{name: Parameter} of the arguments of a recipe, which are flags."""
+def _arguments(recipe: str) -> Mapping[str, inspect.Parameter]:
+    """Return {name: Parameter} of the arguments of a recipe, which are flags."""
     return inspect.signature(tasks.load(tasks.recipes()[recipe]).RECIPES[recipe]).parameters
 
 
 def _read(start: Settings, args: list[str], program: str) -> Settings:
-    """The settings with every other flag. A position scheme brings flags of its own, so it is read first."""
+    """Return the settings with every other flag. A position scheme brings flags of its own, so it is read first."""
     parts = {name: getattr(start, name) for name in PARTS}
     if "position_options" in vars(start.model):
         parts["model"] = _with_position(start.model, args, program)
@@ -100,8 +101,8 @@ def _read(start: Settings, args: list[str], program: str) -> Settings:
     return Settings(start.task, start.architecture, **{name: getattr(parsed, name) for name in PARTS})
 
 
-def _description(chosen):
-    """What `apformer train --help` says first: the recipes there are."""
+def _description(chosen: str) -> str:
+    """Return the first lines of `apformer train --help`: the recipes there are."""
     lines = [f"Train a model. These are the flags of --recipe {chosen}; the recipes are:", ""]
     known = tasks.recipes()
     for recipe in sorted(known, key=lambda recipe: known[recipe] != known[Training.recipe]):
@@ -111,7 +112,7 @@ def _description(chosen):
 
 
 def _with_position(cfg: Any, args: list[str], program: str) -> Any:
-    """The model's Config with the position scheme that the flags name."""
+    """Return the model's Config with the position scheme that the flags name."""
     kind = next(field.type for field in dataclasses.fields(cfg) if field.name == "position")
     flag = dataclasses.make_dataclass("Position", [("position", kind, cfg.position)])
     chosen = flags.first(flag, args, program).position
@@ -120,8 +121,8 @@ def _with_position(cfg: Any, args: list[str], program: str) -> Any:
     return dataclasses.replace(cfg, position=chosen, position_options=None)
 
 
-def _variants(task):
-    """(recipe, the words after its name, its settings) of every recipe: those of the task first, then the usual one."""
+def _variants(task: str) -> Iterator[tuple[str, str, Settings]]:
+    """Yield (recipe, the words after its name, its settings): those of the task first, then the usual one."""
     known = tasks.recipes().items()
     for recipe, other in sorted(known, key=lambda item: (item[1] != task, item[0] != Training.recipe)):
         make = tasks.load(other).RECIPES[recipe]
@@ -131,8 +132,8 @@ def _variants(task):
                 yield recipe, f" --architecture {name}", make(architecture=name)
 
 
-def _accepts(cfg, d_model, n_heads):
-    """Whether a model's Config, with its position scheme, can have n_heads heads at the width d_model."""
+def _accepts(cfg: Any, d_model: int, n_heads: int) -> bool:
+    """Return whether a model's Config, with its position scheme, can have n_heads heads at the width d_model."""
     try:
         dataclasses.replace(cfg, d_model=d_model, n_heads=n_heads)
     except ValueError:
@@ -140,8 +141,8 @@ def _accepts(cfg, d_model, n_heads):
     return True
 
 
-def _what_fits(sentence, settings):
-    """A sentence about flags that cannot be, with the recipe of a flag that this one lacks, or the numbers that fit."""
+def _what_fits(sentence: str, settings: Settings) -> str:
+    """Complete a sentence about flags that cannot be: the recipe of a flag that is lacking, or numbers that fit."""
     unknown = re.match(r"unrecognized options: --([\w-]+)", sentence)
     if unknown:
         name = unknown[1].replace("-", "_")

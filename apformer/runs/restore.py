@@ -1,7 +1,7 @@
-"""A trained run, read back from its directory: settings, rows, and the parameters of its best checkpoint."""
+"""Read a trained run back from its directory: settings, rows, and the parameters of its best checkpoint."""
 
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -13,10 +13,11 @@ from apformer.runs import checkpoint, directory, selection, settings_file
 from apformer.runs.fit import abstract_state
 from apformer.runs.provenance import digest
 from apformer.settings import Settings
+from apformer.train import TrainState
 
 
 class Run(NamedTuple):
-    """A trained run: what it was asked to be, and the model of its best checkpoint."""
+    """A trained run: its settings, and the model of its best checkpoint."""
 
     path: Path
     task: tasks.Task
@@ -27,8 +28,8 @@ class Run(NamedTuple):
     member: int
 
 
-def load(run=None, member=None, step=None):
-    """The Run in a directory, given as a path or a string; the latest run if not given.
+def load(run: str | Path | None = None, member: int | None = None, step: int | None = None) -> Run:
+    """Return the Run in a directory, given as a path or a string; the latest run if not given.
 
     member: that of a population; the best on validation if not given. step: a saved step; the best if not given.
     Raises UserError that names what is missing or damaged.
@@ -40,13 +41,13 @@ def load(run=None, member=None, step=None):
     return Run(path, tasks.load(settings.task), settings, params, model, step, member)
 
 
-def load_settings(path):
-    """The settings of a run. Raises UserError (exit CHECKPOINT) if its config.json is damaged."""
+def load_settings(path: Path) -> Settings:
+    """Return the settings of a run. Raises UserError (exit CHECKPOINT) if its config.json is damaged."""
     return settings_file.read(path)
 
 
-def load_rows(path):
-    """The rows of a run. Raises UserError (exit DATA) if the dataset is not the one it was trained on."""
+def load_rows(path: Path) -> Any:
+    """Return the rows of a run. Raises UserError (exit DATA) if the dataset is not the one it was trained on."""
     settings = load_settings(path)
     task = tasks.load(settings.task)
     _, rows = task.load(task.kept(settings, path))
@@ -56,8 +57,10 @@ def load_rows(path):
     return rows
 
 
-def load_params(path, settings, member=None, step=None, merged=True):
-    """(params of one model, step, member) from a saved step of a run; if not given the best, or else the newest.
+def load_params(
+    path: Path, settings: Settings, member: int | None = None, step: int | None = None, merged: bool = True
+) -> tuple[Any, int, int]:
+    """Return (params of one model, step, member) from a saved step of a run; if not given the best, or else the newest.
 
     merged: whether adapters are merged into their base. If not, what the state holds is given, base and adapters.
     With training.average above 1 the model is the mean of the newest checkpoints, all of one member.
@@ -69,7 +72,7 @@ def load_params(path, settings, member=None, step=None, merged=True):
     steps = [step] if step is not None else _steps_to_use(folder, settings.training.average)
     abstract = abstract_state(settings)
 
-    def params_of(state):
+    def params_of(state: TrainState) -> Any:
         params = train.trained(state)
         params = params if members == 1 else jax.tree.map(lambda leaf: leaf[member], params)
         return tasks.load(settings.task).whole(params, settings) if merged else params
@@ -83,8 +86,8 @@ def load_params(path, settings, member=None, step=None, merged=True):
     return jax.tree.map(lambda *leaves: sum(leaves) / len(leaves), *params), newest, member
 
 
-def load_described(path, settings, told):
-    """The parameters of one model that a file of the run is of, such as certificate.json; None if they are not there.
+def load_described(path: Path, settings: Settings, told: dict[str, Any]) -> Any:
+    """Return the parameters of one model that a file of the run is of, such as certificate.json; None without them.
 
     told: its `step`, `member` and `parameters_sha256`. They are those of the step, or the mean that a run with
     training.average above 1 is read as. Raises what `load_params` raises.
@@ -97,15 +100,15 @@ def load_described(path, settings, told):
     return None
 
 
-def _steps_to_use(folder, several):
-    """The steps whose mean is the model of a run; [None] for the newest, where no step was saved on schedule."""
+def _steps_to_use(folder: Path, several: int) -> list[int | None]:
+    """Return the steps whose mean is the model of a run; [None] for the newest, where no step was saved on schedule."""
     if several == 1:
         return [selection.best(folder)]
     return selection.scheduled(folder)[-several:] or [None]
 
 
-def _choose(path, step, members, member):
-    """The member of the lowest score at a step, unless one is asked for. Raises UserError if it is not finite."""
+def _choose(path: Path, step: int, members: int, member: int | None) -> int:
+    """Return the member of the lowest score at a step, or `member`. Raises UserError if it is not finite."""
     if members == 1:
         return 0
     scores_M = selection.member_scores(path / "checkpoints", step)

@@ -1,132 +1,182 @@
-"""Which saved steps a run has: those that count, the best of them, and what becomes of those that are damaged.
+"""Read the facts of a run's checkpoints: which steps were saved, which is the best, and which are damaged.
 
-    checkpoints/400/            A checkpoint. It is damaged if its manifest is missing or not as it was written.
-                400.corrupt/    A damaged one, set aside until it is computed again (healing.py).
-                400.tmp*/       A save or a removal in progress, or what a crash left of one.
+    checkpoints/400/            A checkpoint. It is damaged if its facts are missing or not as they were written.
+                400.corrupt/    A damaged one, set aside.
+                removed/, *tmp* A removal or a save in progress, or what a crash left of one.
 
-What a stop saved is temporary: training goes on from it, but it never counts as the model of the run.
+A checkpoint that was saved at a stop is temporary: training goes on from it, but it is never the model of the run.
 """
 
+import hashlib
+import json
 import re
 import shutil
 import sys
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from apformer.errors import CHECKPOINT, UserError, typed
-from apformer.files import disk_errors
-from apformer.runs import manifest
+from apformer.files import disk_errors, has, write_json
 
+FILE = Path("facts", "facts.json")  # of a checkpoint
+EARLIER = Path("MANIFEST.json")  # the same in a checkpoint of apformer 0.3
+REMOVED = "removed"  # the folder of the checkpoints that are about to be removed
 PROVEN = -1.0  # the score of a checkpoint with which training ended because it is certified: the least there is
 _STEP = "(?:0|[1-9][0-9]*)"
 
 
-def steps(folder):
-    """The steps of the checkpoints of `folder`, ascending; also of those that turn out to be damaged."""
+@dataclass(frozen=True)
+class Facts:
+    """All that is known of a checkpoint besides its arrays.
+
+    scores: of each member; lower is better, None where one is not finite. tree: {name: dtype and shape}. keys: {name:
+    generator} of the arrays that are random keys.
+    """
+
+    step: int
+    scores: list
+    temporary: bool
+    tree: dict
+    keys: dict
+    arrays_sha256: str
+
+
+class Damaged(Exception):
+    """The reason why a checkpoint cannot be used."""
+
+
+def write_facts(path: Path, facts: Facts) -> None:
+    """Write the facts of a saved checkpoint anew, whole or not at all."""
+    write_json(file_of(path), sealed(facts))
+
+
+def file_of(path: Path) -> Path:
+    """Return the file of a checkpoint that holds its facts."""
+    return path / (EARLIER if (path / EARLIER).exists() else FILE)
+
+
+def sealed(facts: Facts) -> dict[str, Any]:
+    """Return the facts as JSON with their own sha256."""
+    return asdict(facts) | {"sha256": _digest(asdict(facts))}
+
+
+def read_facts(path: Path) -> Facts:
+    """Return the facts of the checkpoint at a path. Raises Damaged unless they are as they were written."""
+    file = file_of(path)
+    try:
+        with disk_errors(path, "read"):
+            told = json.loads(file.read_bytes() if file.exists() else b"")
+        kinds = {field.name: field.type for field in fields(Facts)}
+        if isinstance(told, dict) and told.pop("sha256", None) == _digest(told) and has(told, kinds):
+            facts = Facts(**{name: told[name] for name in kinds})
+            if all(score is None or type(score) is float for score in facts.scores):
+                if facts.step != int(path.name):
+                    raise Damaged(f"it is a copy of step {facts.step}")
+                return facts
+    except (ValueError, RecursionError):
+        pass
+    raise Damaged(f"{file.name} is not as it was written")
+
+
+def _digest(facts: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+
+
+def steps(folder: str | Path) -> list[int]:
+    """Return the steps of the checkpoints of a folder, ascending; also of those that turn out to be damaged."""
     return sorted(int(path.name) for path in Path(folder).glob("[0-9]*") if re.fullmatch(_STEP, path.name))
 
 
-def scheduled(folder):
-    """The steps of the checkpoints that were not saved at a stop, ascending. Raises UserError as `best` does."""
-    return [step for step, facts in _manifests(folder).items() if not facts["temporary"]]
+def read_all(folder: str | Path) -> dict[int, Facts]:
+    """Return {step: facts}, ascending.
 
-
-def best(folder):
-    """The step of the lowest mean score of its finite members, the newest of equals; None if none has a score.
-
-    Raises UserError(CHECKPOINT) if a manifest is damaged: that checkpoint may have been the best.
+    Raises:
+        UserError: CHECKPOINT, if the facts of one are damaged, which may have been the best.
     """
-    means = {}
-    for step, facts in _manifests(folder).items():
-        finite = [score for score in facts["scores"] if score is not None]
-        if finite and not facts["temporary"]:
-            means[step] = np.mean(finite)
-    return min(means, key=lambda step: (means[step], -step), default=None)
-
-
-def proven(folder):
-    """Whether the newest checkpoint is one with which training ended because it is certified."""
-    try:
-        return any(facts_of(Path(folder) / str(step))["scores"] == [PROVEN] for step in steps(folder)[-1:])
-    except manifest.Corrupt:
-        return False
-
-
-def member_scores(folder, step):
-    """The scores of a saved step, an array with a number for each member; NaN where one is not finite."""
-    return np.array(facts_of(Path(folder) / str(step))["scores"], np.float64)
-
-
-def facts_of(path, read=manifest.read):
-    """The manifest of a checkpoint, as manifest.read or manifest.verify finds it. Raises manifest.Corrupt."""
-    facts = read(path)
-    if facts["step"] != int(path.name):
-        raise manifest.Corrupt(f"it is a copy of step {facts['step']}")
-    return facts
-
-
-def remove(folder, step):
-    """Remove the checkpoint of a step, if it is there."""
-    path = Path(folder) / str(step)
-    # Under this name it no longer counts, so a crash half way through does no harm.
-    aside = path.with_suffix(".tmp.removed")
-    with disk_errors(path):
-        shutil.rmtree(aside, ignore_errors=True)
-        if path.exists():
-            path.rename(aside)
-            shutil.rmtree(aside, ignore_errors=True)
-
-
-def tidy(folder):
-    """Remove what interrupted saves and removals left, `400.tmp*`; rename what lacks a sound manifest."""
-    for path in folder.glob("*"):
-        if re.fullmatch(rf"{_STEP}\.tmp.*", path.name):
-            shutil.rmtree(path, ignore_errors=True)
-    for step in steps(folder):
-        path = folder / str(step)
-        if (damage := _damage(path)) is not None:
-            set_aside(path, damage)
-
-
-def _manifests(folder):
-    """{step: manifest}, ascending. Raises UserError(CHECKPOINT) if one is damaged."""
     found = {}
     for step in steps(folder):
         path = Path(folder) / str(step)
         try:
-            found[step] = facts_of(path)
-        except manifest.Corrupt as damage:
+            found[step] = read_facts(path)
+        except Damaged as damage:
             if path.exists():  # and was not removed just now by the process that trains
                 raise refusal(path, damage) from None
     return found
 
 
-def _damage(path):
-    """What is wrong with the manifest of a checkpoint; None if it is as it was written."""
-    try:
-        facts_of(path)
-    except manifest.Corrupt as damage:
-        return damage
+def scheduled(folder: str | Path) -> list[int]:
+    """Return the steps of the checkpoints that were not saved at a stop, ascending. Raises as `read_all` does."""
+    return of_schedule(read_all(folder))
 
 
-def refusal(path, damage):
-    """The error that names a damaged checkpoint and the sound ones beside it."""
-    siblings = (path.parent / str(step) for step in steps(path.parent))
-    others = [int(other.name) for other in siblings if other.name != path.name and _damage(other) is None]
-    remedy = f"{typed('resume', path.parent.parent)} computes it again"
-    remedy += f"; or delete it, to use step {others}" if others else ""
+def best(folder: str | Path) -> int | None:
+    """Return the step of the best checkpoint, see `best_of`. Raises as `read_all` does."""
+    return best_of(read_all(folder))
+
+
+def of_schedule(facts: dict[int, Facts]) -> list[int]:
+    """Return the steps that were not saved at a stop, ascending."""
+    return [step for step in sorted(facts) if not facts[step].temporary]
+
+
+def best_of(facts: dict[int, Facts]) -> int | None:
+    """Return the step of the lowest mean score of its finite members, the newest of equals; None without a score."""
+    means = {}
+    for step in of_schedule(facts):
+        finite = [score for score in facts[step].scores if score is not None]
+        if finite:
+            means[step] = np.mean(finite)
+    return min(means, key=lambda step: (means[step], -step), default=None)
+
+
+def member_scores(folder: str | Path, step: int) -> np.ndarray:
+    """Return the scores of a saved step, a number for each member; NaN where one is not finite."""
+    return np.array(read_facts(Path(folder) / str(step)).scores, np.float64)
+
+
+def remove(folder: Path, step: int) -> None:
+    """Remove the checkpoint of a step, if it is there."""
+    # In the folder of removals it no longer counts, so a crash half way through does no harm.
+    with disk_errors(folder):
+        (folder / REMOVED).mkdir(exist_ok=True)
+        (folder / str(step)).rename(folder / REMOVED / str(step))
+    remove_leftovers(folder)
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Remove what removals and interrupted saves left."""
+    for path in (folder / REMOVED, *folder.glob("[0-9]*tmp*")):
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def tidy(folder: Path) -> None:
+    """Remove what a crash left, and set aside the checkpoints whose facts are damaged."""
+    remove_leftovers(folder)
+    for step in steps(folder):
+        try:
+            read_facts(folder / str(step))
+        except Damaged as damage:
+            set_aside(folder / str(step), damage)
+
+
+def refusal(path: Path, damage: Damaged) -> UserError:
+    """Return the error that names a damaged checkpoint, and the others beside it."""
+    others = [step for step in steps(path.parent) if step != int(path.name)]
+    remedy = again(path.parent.parent, int(path.name)) + f"; or delete it, to use step {others}" * bool(others)
     return UserError(f"{path} is damaged ({damage}): {remedy}", CHECKPOINT)
 
 
-def again(run_dir, step):
-    """How a step of a run is trained again that no manifest vouches for: a remedy."""
+def again(run_dir: Path, step: int) -> str:
+    """Return the remedy for a step that is damaged or missing: to train from the one before."""
     before = [saved for saved in steps(run_dir / "checkpoints") if saved < step]
     remedy = f"{typed('resume', run_dir, '--step', before[-1])} trains again from there, or " if before else ""
     return f"{remedy}restore it from a copy"
 
 
-def set_aside(path, damage):
+def set_aside(path: Path, damage: Damaged) -> None:
     """Rename a damaged checkpoint so that it no longer counts, and say so on standard error."""
     aside = path.with_suffix(".corrupt")
     with disk_errors(path):
@@ -135,18 +185,21 @@ def set_aside(path, damage):
     print(f"{path} is damaged ({damage}): renamed to {aside.name}", file=sys.stderr)
 
 
-def score(validation):
-    """What the best checkpoint and the best member have the least of: wrong terms, and between equals, loss.
+def score(validation: dict[str, Any]) -> np.ndarray:
+    """Return the number that the best checkpoint and the best member have the least of: wrong terms, then loss.
 
     Not loss alone: on a small file it rises as the first two terms are memorised, while the rule is still learned. Of a
-    text, where nothing is right or wrong, loss alone. validation: {"loss": ..., "exact": ...}, numbers or arrays; None,
-    which a record has for a member that is not finite, becomes NaN.
+    text, where nothing is right or wrong, loss alone.
+
+    Args:
+        validation: {"loss": ..., "exact": ...}, numbers or arrays; None, which a record has for a member that is not
+            finite, becomes NaN.
     """
     loss = np.asarray(validation["loss"], np.float64)
     return loss if "exact" not in validation else 1.0 - np.asarray(validation["exact"], np.float64) + 1e-4 * loss
 
 
-def validation(record):
-    """{"loss": ..., ...} of the validation rows from a record of metrics.jsonl; empty where it has none."""
+def validation(record: dict[str, Any]) -> dict[str, Any]:
+    """Return {"loss": ..., ...} of the validation rows from a record of metrics.jsonl; empty where it has none."""
     prefix = "validation_"
     return {name.removeprefix(prefix): value for name, value in record.items() if name.startswith(prefix)}

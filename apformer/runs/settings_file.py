@@ -1,7 +1,8 @@
-"""Settings as `config.json` holds them, and back: the task and the architecture by name, and the flags part by part."""
+"""Turn settings into `config.json`, and back: the task and the architecture by name, the flags part by part."""
 
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 from apformer import files, tasks
 from apformer.errors import CHECKPOINT, UserError
@@ -10,8 +11,8 @@ from apformer.runs import limits
 from apformer.settings import Settings, Training, load_architecture, model_from, part_from
 
 
-def to_dict(settings):
-    """{"task", "architecture", "flags": {part: its fields}}"""
+def to_dict(settings: Settings) -> dict[str, Any]:
+    """Return {"task", "architecture", "flags": {part: its fields}}."""
     parts = dataclasses.asdict(settings)
     return {"task": parts.pop("task"), "architecture": parts.pop("architecture"), "flags": parts}
 
@@ -53,13 +54,13 @@ def from_dict(config: dict, source: Path) -> Settings:
     return settings
 
 
-def read(path):
-    """The settings of the run at a Path. Raises UserError (exit CHECKPOINT) if its config.json is damaged."""
+def read(path: Path) -> Settings:
+    """Return the settings of the run at a Path. Raises UserError (exit CHECKPOINT) if its config.json is damaged."""
     return from_dict(read_config(path), path / "config.json")
 
 
-def read_config(path):
-    """All that config.json holds. Raises UserError (exit CHECKPOINT) if it is damaged."""
+def read_config(path: Path) -> dict[str, Any]:
+    """Return the content of config.json. Raises UserError (exit CHECKPOINT) if it is damaged."""
     config = files.read_json(path / "config.json")
     if not isinstance(config, dict):
         raise UserError(f"{path / 'config.json'} holds no settings: restore the file, or train anew", CHECKPOINT)

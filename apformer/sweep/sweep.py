@@ -20,11 +20,8 @@ import shlex
 import sys
 import time
 from dataclasses import replace
-from functools import partial
-from itertools import pairwise
 from pathlib import Path
-from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -33,15 +30,13 @@ import numpy as np
 from apformer import files, tasks
 from apformer.errors import CHECKPOINT, NON_FINITE, USAGE, UserError
 from apformer.report import figures, progress, tables
-from apformer.runs import checkpoint, directory, healing, provenance, recipes, selection
+from apformer.runs import checkpoint, directory, provenance, recipes, selection
 from apformer.runs.fit import abstract_state, begin, fit, initial_state
 from apformer.runs.metrics import read_metrics
 from apformer.runs.restore import load_rows, load_settings
-from apformer.sweep.grid import PROGRAM, Program, command, name, programs, read
-from apformer.train import trained
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from apformer.settings import Settings
+from apformer.sweep.grid import PROGRAM, Flags, Program, command, name, programs, read
+from apformer.train import TrainState, trained
 
 
 def sweep(args: list[str]) -> None:
@@ -59,92 +54,85 @@ def sweep(args: list[str]) -> None:
     if not (path / "sweep.json").exists():
         directory.create("sweep", path)
     with directory.lock(path):
-        result, failed = _begun(path, flags), []
+        result = _begun(path, flags)
         try:
             for number, program in enumerate(planned, 1):
                 print(f"{number} of {len(planned)}: {path / program.folder}", file=sys.stderr)
-                failed += _run(path, program, result)
+                _measure(path, program, result)
         except (KeyboardInterrupt, SystemExit):
             print(f"{path}: the same flags with --run_dir {shlex.quote(str(path))} go on", file=sys.stderr)
             raise
-        if result["members"]:
-            _report(path, result)
+        _report(path, result)
+    failed = dict.fromkeys(name(record["combination"]) for record in result["members"] if record["failed"])
     if failed:
         raise UserError(f"{'; '.join(failed)}: a loss was not finite, lower --learning_rate there", NON_FINITE)
 
 
-def _begun(path, flags):
-    """What sweep.json holds, from now on at least the flags."""
+def _begun(path: Path, flags: Flags) -> dict:
+    """Return what sweep.json holds: at least the flags."""
     file = path / "sweep.json"
     if not file.exists():
         files.write_json(file, {"flags": flags, "versions": provenance.versions(), "members": []})
     result = files.read_json(file)
-    if not _is_whole(result):
+    if not files.has(result, {"flags": dict, "members": list}):
         raise UserError(f"{file} is damaged: restore it from a copy, or give another --run_dir", CHECKPOINT)
     if result["flags"] != flags:
         raise UserError(f"{path} is of other flags ({command(result['flags'])}): give another --run_dir", USAGE)
     return result
 
 
-def _is_whole(result):
-    """Whether sweep.json says all that is read of it."""
-    kinds = {"combination": dict, "folder": str, "member": int, "failed": bool, "suites": dict, "seconds": float}
-    return files.has(result, {"flags": dict, "members": list}) and all(
-        files.has(record, kinds) and "certified" in record for record in result["members"]
-    )
-
-
-def _run(path, program, result):
-    """Train and measure the members of a program that have no record; the names of the combinations that failed."""
+def _measure(path: Path, program: Program, result: dict) -> None:
+    """Train a program, and put a record of each member that has none into sweep.json."""
     done = {record["member"] for record in result["members"] if record["folder"] == program.folder}
-    members, certify = program.joint.training.members, "no_certify" not in result["flags"]
-    if len(done) < members:
-        try:
-            _measure(path, program, result, done, certify)
-        except UserError as error:
-            if error.exit_code != NON_FINITE:
-                raise
-            result["members"] += [_record(program, member, failed=True) for member in sorted({*range(members)} - done)]
-            files.write_json(path / "sweep.json", result)
-    mine = [record for record in result["members"] if record["folder"] == program.folder and record["failed"]]
-    return list(dict.fromkeys(name(record["combination"]) for record in mine))
-
-
-def _measure(path: Path, program: Program, result: dict, done: set[int], certify: bool) -> None:
-    """Train all members of a program, and put a record of each that is not `done` into sweep.json."""
-    settings, members = program.joint, program.joint.training.members
-    state, rows = train(path / program.folder, program)
-    params_M, metrics = trained(state), read_metrics(path / program.folder)
+    wanted = [member for member in range(program.joint.training.members) if member not in done]
+    if not wanted:
+        return
+    try:
+        state, rows = train(path / program.folder, program)
+    except UserError as error:
+        if error.exit_code != NON_FINITE:
+            raise
+        result["members"] += [_record(program, member, failed=True) for member in wanted]
+        files.write_json(path / "sweep.json", result)
+        return
+    settings, params_M, metrics = program.joint, trained(state), read_metrics(path / program.folder)
     suites = getattr(tasks.load(settings.task), "suites", None)
     suite_rows = suites.suites(settings, rows) if suites else {}
     last = {key: metrics[-1].get(f"validation_{key}") for key in ("loss", "exact")}
     last = {key: np.ravel(np.asarray(values, float)) for key, values in last.items() if values is not None}
-    for member in progress.bar(sorted({*range(members)} - done), desc="certify", unit="member", leave=False):
-        begun, measured, failed = time.perf_counter(), {}, not np.isfinite(last["loss"][member])
-        if not failed:
-            params = params_M if members == 1 else jax.tree.map(lambda leaf_M, k=member: leaf_M[k], params_M)
+    clock = np.array([record["seconds"] for record in metrics])
+    gained = np.diff(clock, prepend=0.0)  # the clock starts anew whenever a run is gone on with
+    seconds = np.where(gained > 0, gained, clock).sum() / settings.training.members
+    for member in progress.bar(wanted, desc="certify", unit="member", leave=False):
+        begun, record = time.perf_counter(), _record(program, member, not np.isfinite(last["loss"][member]))
+        if not record["failed"]:
+            several = settings.training.members > 1
+            params = jax.tree.map(lambda leaf_M, k=member: leaf_M[k], params_M) if several else params_M
             shares = {key: suite and suites.measure(suite, params, settings) for key, suite in suite_rows.items()}
-            measured = {"suites": shares, "validation": {key: float(values[member]) for key, values in last.items()}}
-            if certify and suites:
-                measured |= _certificate(program, member, params, shares, suites)
-        seconds = _seconds(metrics) / members + time.perf_counter() - begun
-        result["members"].append(_record(program, member, failed) | measured | {"seconds": round(seconds, 1)})
+            validation = {key: float(values[member]) for key, values in last.items()}
+            record |= {"suites": shares, "validation": validation}
+            if suites and "no_certify" not in result["flags"] and suites.can_enumerate(settings):
+                # a wrong term says as much as all contexts would, and sooner
+                wrong = (shares["in distribution"] or {}).get("teacher_forced", 1) < 1
+                record |= {"certified": False} if wrong else suites.certificate(params, settings)
+        record["seconds"] = round(seconds + time.perf_counter() - begun, 1)
+        result["members"].append(record)
         files.write_json(path / "sweep.json", result)
 
 
-def population(settings_H):
-    """The state before the first step of every member: the seeds of the first settings, of the second ..."""
+def population(settings_H: list[Settings]) -> TrainState:
+    """Return the state before the first step of every member: the seeds of the first settings, of the second ..."""
     states = [initial_state(settings) for settings in settings_H]
+    if len(states) == 1:
+        return states[0]
     if settings_H[0].training.members == 1:
-        if len(states) == 1:
-            return states[0]
         states = [jax.tree.map(lambda leaf: leaf[None], state) for state in states]
     return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *states)
 
 
-def train(path, program):
-    """(the last state of all members, the rows of their dataset), gone on with from the newest checkpoint."""
-    settings, start = program.joint, partial(population, program.settings)
+def train(path: Path, program: Program) -> tuple[TrainState, Any]:
+    """Return the last state of all members and the rows of their dataset, gone on with from the newest checkpoint."""
+    settings = program.joint
     with files.disk_errors(path):
         path.mkdir(exist_ok=True)
     with directory.lock(path):
@@ -152,18 +140,16 @@ def train(path, program):
             if load_settings(path) != settings:
                 raise UserError(f"{path} was trained with other settings: give another --run_dir", USAGE)
             rows = load_rows(path)
-            abstract = abstract_state(settings)
-            healing.heal(path, settings, rows, abstract, start)
-            step, state = checkpoint.load(path / "checkpoints", abstract)
+            step, state = checkpoint.load(path / "checkpoints", abstract_state(settings))
         else:
-            (_, rows), step, state = tasks.load(settings.task).load(settings), 0, start()
+            (_, rows), step, state = tasks.load(settings.task).load(settings), 0, population(program.settings)
             begin(path, settings, rows)
-        healing.forget_after(path, step)
+        directory.forget_after(path, step)
         return fit(path, settings, rows, state), rows
 
 
-def _record(program, member, failed):
-    """What sweep.json says of one member before it is measured; failed: it came to numbers that are not finite."""
+def _record(program: Program, member: int, failed: bool) -> dict:
+    """Return what sweep.json says of a member before it is measured; failed: its numbers are not finite."""
     seeds = program.settings[0].training.members
     settings = program.settings[member // seeds]
     shapes = abstract_state(replace(settings, training=replace(settings.training, members=1)))
@@ -172,9 +158,8 @@ def _record(program, member, failed):
         "folder": program.folder,
         "member": member,
         "seed": settings.training.seed + member % seeds,
-        "hyper": {key: getattr(settings.optimizer, key) for key in settings.optimizer.hyper()},
         "parameters": sum(leaf.size for leaf in jax.tree.leaves(shapes.params)),
-        "failed": failed,
+        "failed": bool(failed),
         "suites": {},
         "validation": {},
         "certified": None,
@@ -182,39 +167,19 @@ def _record(program, member, failed):
     }
 
 
-def _certificate(program: Program, member: int, params: dict, shares: dict, suites: ModuleType) -> dict:
-    """Return the result of the enumeration of all contexts for a member; {} where they are too many to ask."""
-    settings = program.settings[member // program.settings[0].training.members]
-    if not suites.can_enumerate(settings):
-        return {}
-    if shares["in distribution"] and shares["in distribution"]["teacher_forced"] < 1:
-        return {"certified": False}  # a wrong term says as much as all contexts would, and sooner
-    return suites.certificate(params, settings)
-
-
-def _seconds(metrics):
-    """Seconds of training by the clock of metrics.jsonl, which starts anew whenever the run is gone on with."""
-    clock = [0.0, *(record["seconds"] for record in metrics)]
-    return sum(after - before if after > before else after for before, after in pairwise(clock))
-
-
-def _report(path, result):
-    """Print and write the table, and draw the figure."""
+def _report(path: Path, result: dict) -> None:
+    """Print and write the table, and draw the figure: the suites of members, or how their validation loss fell."""
     table = tables.sweep(result["members"], name, command(result["flags"]))
     files.write_text(path / "table.md", table + "\n")
-    print(table)
+    print(f"{table}\n\n{path / 'table.md'}")
     trained = [record for record in result["members"] if not record["failed"]]
-    print(f"\n{path / 'table.md'}")
-    if trained:
-        figures.save(path / "figures", {"sweep": _figure(path, trained)})
-        print(path / "figures" / "sweep.png")
-
-
-def _figure(path: Path, trained: list[dict]) -> "Figure":
-    """Return the figure of the members that did not fail: their suites, or how their validation loss fell."""
+    if not trained:
+        return
     key, rows = "exact" if trained[0]["suites"] else "validation_loss", []
     for combination, records in tables.by_combination(trained):
         members, metrics = [record["member"] for record in records], read_metrics(path / records[0]["folder"])
         curve = [(line["step"], np.ravel(np.asarray(line[key], float))[members]) for line in metrics if key in line]
         rows.append((name(combination), curve, [record["suites"] for record in records]))
-    return figures.sweep(rows) if key == "exact" else figures.losses([row[:2] for row in rows])
+    figure = figures.sweep(rows) if key == "exact" else figures.losses([row[:2] for row in rows])
+    figures.save(path / "figures", {"sweep": figure})
+    print(path / "figures" / "sweep.png")

@@ -20,9 +20,13 @@ from apformer.decoding.bind import Model
 from apformer.errors import USAGE, UserError
 from apformer.settings import Settings
 
+LossAndMetrics = tuple[jax.Array, dict[str, jax.Array]]
+Loss = Callable[..., LossAndMetrics]  # (params, batch, key) -> (loss, metrics)
+Progress = Callable[[int, int], Any]  # (done, total)
+
 
 class Evaluation(NamedTuple):
-    """What a model is worth."""
+    """Result of a task's evaluation of a model."""
 
     result: dict  # for evaluation.json
     table: str  # for a terminal
@@ -42,9 +46,9 @@ class Feed(NamedTuple):
 class Task(Protocol):
     """The names of a task's module. `rows` is what `load` returns, and nothing else looks inside it.
 
-    Some modules have ready ones: `tasks.plain` the last six, where all parameters of a model are trained on rows in
-    memory, and a `make_loss` of the next token; `tasks.drawn` those of rows that are drawn afresh; `tasks.strings` all
-    but Config, RECIPES, ARCHITECTURES and `sample` for short strings that are drawn afresh.
+    Two modules have ready ones: `tasks.defaults` those of rows that are drawn afresh, of training all parameters of a
+    model, and a `make_loss` of the next token; `tasks.strings` all but Config, RECIPES, ARCHITECTURES and `sample` for
+    short strings that are drawn afresh.
     """
 
     @property  # which a module may have as a constant of a narrower type
@@ -113,7 +117,7 @@ class Task(Protocol):
         ...
 
     @staticmethod
-    def make_loss(settings: Settings) -> Callable[[Any, Any, Any], tuple[Any, dict]]:
+    def make_loss(settings: Settings) -> Loss:
         """Return (params, batch, key) -> (loss, metrics): {"loss"}, and "exact" if outputs are right or wrong.
 
         Without a key nothing is random.
@@ -126,7 +130,7 @@ class Task(Protocol):
         ...
 
     @staticmethod
-    def evaluate(model: Model, settings: Settings, rows: Any, progress: Callable[[int, int], Any]) -> Evaluation:
+    def evaluate(model: Model, settings: Settings, rows: Any, progress: Progress) -> Evaluation:
         """Measure a model on held-out data. progress(done, total) is told how far it is."""
         ...
 
@@ -152,7 +156,7 @@ class Task(Protocol):
 
     @staticmethod
     def initial_params(key: jax.Array, settings: Settings, given: Any = None) -> Any:
-        """Return what is trained, before the first step."""
+        """Return the parameters that are trained, before the first step."""
         ...
 
     @staticmethod
@@ -223,7 +227,7 @@ def recipes() -> dict[str, str]:
     return found
 
 
-def ability(settings, name: str, run, command: str | None = None) -> Any:
+def ability(settings: Settings, name: str, run: str | Path, command: str | None = None) -> Any:
     """Return what a task has under a name of OPTIONAL.
 
     Args:

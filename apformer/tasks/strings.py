@@ -9,27 +9,39 @@ from some place in the string to the line feed that ends it.
 """
 
 import shlex
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
-from apformer import loss, tasks
+from apformer import tasks
 from apformer.analysis import ablate
 from apformer.decoding.bind import Model
-from apformer.decoding.generate import generate, pad_prompts
 from apformer.errors import DATA, USAGE, UserError
 from apformer.flags import require
-from apformer.report import asked, attention, sections, tables
+from apformer.report import attention, sections, tables
 from apformer.settings import Settings
+from apformer.tasks import Progress
 from apformer.tasks.batch import Batch
-from apformer.tasks.drawn import describe, files, floor, load, train_rows
-from apformer.tasks.plain import feed, init_from, initial_params, kept, make_loss, make_optimizer, right_rows, whole
+from apformer.tasks.defaults import (
+    describe,
+    feed,
+    files,
+    floor,
+    init_from,
+    initial_params,
+    kept,
+    load,
+    make_loss,
+    make_optimizer,
+    right_rows,
+    token_nats,
+    train_rows,
+    whole,
+)
+from apformer.tasks.exact_match import by_group, continue_rows
 
 __all__ = ["EVALUATION", "NOT_COMPILED", "Options", "check", "describe", "evaluate", "example", "feed", "files"]
 __all__ += ["floor", "init_from", "initial_params", "kept", "load", "make_loss", "make_optimizer", "page", "predict"]
@@ -65,7 +77,7 @@ def validation(settings: Settings, rows: None) -> Batch:
     return _draw(settings, VALIDATION_KEY, VALIDATION_ROWS)
 
 
-def evaluate(model: Model, settings: Settings, rows: None, progress: Callable[[int, int], Any]) -> tasks.Evaluation:
+def evaluate(model: Model, settings: Settings, rows: None, progress: Progress) -> tasks.Evaluation:
     """Measure strings that are drawn afresh: the loss, and which are exactly right, by the characters to predict.
 
     Each character is predicted after the true ones. A string that is right so is also what greedy decoding writes.
@@ -82,17 +94,18 @@ def evaluate(model: Model, settings: Settings, rows: None, progress: Callable[[i
         first, last = np.flatnonzero(counts_BT[b])[[0, -1]]
         texts = batch.tokens_BT[b, :first], batch.tokens_BT[b, first : last + 1], predicted_BT[b, first - 1 : last]
         errors.append({name: _text(text, vocabulary) for name, text in zip(NAMES, texts, strict=True)})
-    length_B = counts_BT.sum(1)
-    groups = {int(length): right_B[length_B == length] for length in np.unique(length_B)}
+    groups = enumerate(by_group(counts_BT.sum(1), {"exact": right_B}))
     result = {
         "strings": count,
         "loss": float(nats_B.sum() / counts_BT.sum()),
         "exact": float(right_B.mean()),
-        "by_length": [{"length": n, "count": len(g), "exact": float(g.mean())} for n, g in groups.items()],
+        "by_length": [{"length": length} | group for length, group in groups if group["count"]],
         "errors": errors,
     }
+    every = {"length": "all strings", "count": count, "exact": result["exact"]}
     lines = [["characters to predict", "count", "exactly right"]]
-    lines += [[str(n), f"{len(g):,}", tables.percent(g.mean())] for n, g in (groups | {"all strings": right_B}).items()]
+    for group in [*result["by_length"], every]:
+        lines.append([str(group["length"]), f"{group['count']:,}", tables.percent(group["exact"])])
     head = f"{count:,} strings drawn afresh: {result['loss']:.4f} nats per character"
     figures = attention.pictures(settings, model.params, batch, [*vocabulary])
     return tasks.Evaluation(result, "\n".join([head, "", *tables.columns(lines)]), figures)
@@ -100,7 +113,7 @@ def evaluate(model: Model, settings: Settings, rows: None, progress: Callable[[i
 
 def page(settings: Settings, rows: None, params: Any, evaluation: dict | None, path: Path) -> dict:
     """Return what the page shows, see `report.sections`: which strings are right by length, and which are wrong."""
-    batch, vocabulary = asked.few(validation(settings, rows)), _vocabulary(settings)
+    batch, vocabulary = sections.some_rows(validation(settings, rows)), _vocabulary(settings)
     prompt = sections.text("Type the beginning of a string.", batch.tokens_BT.shape[1])
     lead = "A string is right when each of its characters is the most likely one after the true text before it."
     shown = {
@@ -117,10 +130,10 @@ def page(settings: Settings, rows: None, params: Any, evaluation: dict | None, p
         shown["wrong"] = _wrong(evaluation["errors"])
     if params is None:
         return shown
-    loss_fn = make_loss(asked.exactly(settings))
-    examples = asked.spread([_prompt(batch, b, vocabulary) for b in range(len(batch.tokens_BT))], asked.EXAMPLES)
+    loss_fn = make_loss(sections.in_float32(settings))
+    examples = sections.spread([_prompt(batch, b, vocabulary) for b in range(len(batch.tokens_BT))], sections.EXAMPLES)
     return shown | {
-        "probe": asked.probe(batch, np.where(batch.weights_BT > 0, 2, 0)),
+        "probe": sections.probe(batch, np.where(batch.weights_BT > 0, 2, 0)),
         "ablation": ablate.drops(params, lambda params: loss_fn(params, batch, None)[1]),
         "examples": examples,
     }
@@ -133,7 +146,9 @@ def _by_length(groups: list[dict]) -> dict:
 
 
 def _wrong(errors: list[dict] | None) -> dict:
-    rows = errors and [[sections.cell(text, code=True) for text in error.values()] for error in errors]
+    rows = None
+    if errors is not None:
+        rows = [[sections.cell(text, code=True) for text in error.values()] for error in errors]
     return sections.listing("Wrong strings", "A few.", ["given", "right", "the model"], rows)
 
 
@@ -158,20 +173,19 @@ def predict(model: Model, settings: Settings, lines: list[str], name: str, terms
     """
     if terms != 1:
         raise UserError(f"--terms {terms} is more than one string: leave it out", USAGE)
-    vocabulary, longest, texts = _vocabulary(settings), check(settings), []
+    vocabulary, longest = _vocabulary(settings), check(settings)
     for number, line in enumerate(lines, 1):
         if unknown := sorted({*line} - {*vocabulary[1:]}):
             fault = f"has the character {unknown[0]!r}; the characters are {vocabulary[1:]}"
             raise UserError(f"{name}, line {number}: {fault}", DATA)
         if not 1 <= len(line) < longest:
             raise UserError(f"{name}, line {number}: has {len(line):,} characters; give 1 to {longest - 1:,}", DATA)
-    for start in range(0, len(lines), ROWS):
-        part = lines[start : start + ROWS]
-        prompt_BT, lengths_B = pad_prompts([[vocabulary.index(letter) for letter in line] for line in part])
-        tokens_BN = jax.device_get(_continue(model, prompt_BT, lengths_B, longest))
-        told = zip(tokens_BN, lengths_B, strict=True)
-        texts += [_text(tokens_N[: longest - length], vocabulary).partition("\n")[0] for tokens_N, length in told]
-    return [(text, 1) for text in texts]
+    prompts = [[vocabulary.index(letter) for letter in line] for line in lines]
+    texts = (
+        _text(tokens_N[: longest - len(line)], vocabulary)
+        for tokens_N, line in zip(continue_rows(prompts, longest, model), lines, strict=True)
+    )
+    return [(text.partition("\n")[0], 1) for text in texts]
 
 
 def _vocabulary(settings: Settings) -> str:
@@ -187,15 +201,8 @@ def _draw(settings: Settings, seed: int, count: int) -> Batch:
 @jax.jit
 def _measure(model: Model, batch: Batch) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Return the nats of each string, what is predicted for each token but the first, and which strings are right."""
-    logits_BTV, weights_BT = model.apply(batch.tokens_BT[:, :-1]), batch.weights_BT[:, 1:]
-    nats_BT = jnp.where(weights_BT > 0, loss.token_nats(logits_BTV, batch.tokens_BT[:, 1:]), 0.0)
-    return nats_BT.sum(1), logits_BTV.argmax(-1), right_rows(logits_BTV, batch)
-
-
-@partial(jax.jit, static_argnames="steps")
-def _continue(model: Model, prompt_BT: jax.Array, lengths_B: jax.Array, steps: int) -> jax.Array:
-    B, T = prompt_BT.shape
-    return generate(model.extend, model.init_cache(B, T + steps), prompt_BT, lengths_B, steps)
+    logits_BTV = model.apply(batch.tokens_BT[:, :-1])
+    return token_nats(logits_BTV, batch).sum(1), logits_BTV.argmax(-1), right_rows(logits_BTV, batch)
 
 
 def _prompt(batch: Batch, row: int, vocabulary: str) -> str:
@@ -204,5 +211,5 @@ def _prompt(batch: Batch, row: int, vocabulary: str) -> str:
     return _text(batch.tokens_BT[row, :first], vocabulary)
 
 
-def _text(tokens_T: jax.Array, vocabulary: str) -> str:
+def _text(tokens_T: np.ndarray, vocabulary: str) -> str:
     return "".join(vocabulary[int(token)] for token in tokens_T)

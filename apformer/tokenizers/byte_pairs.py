@@ -21,7 +21,7 @@ Merging pairs of symbols within words: Sennrich, Haddow and Birch (2016), arXiv 
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
@@ -31,6 +31,7 @@ from apformer.errors import DATA, USAGE, UserError
 from apformer.files import write_text
 from apformer.tokenizers.chunks import GPT4_PATTERN, refuse_special, split
 
+Pair = tuple[int, int]
 VERSION = "minbpe v1"  # the first line of a file
 LONGEST = 2**24  # bytes of all tokens of a file together: each merge can double the length of a token
 
@@ -39,7 +40,7 @@ LONGEST = 2**24  # bytes of all tokens of a file together: each merge can double
 class Tokenizer:
     """Byte pairs: the pairs of tokens to merge, the first merge first."""
 
-    merges: tuple[tuple[int, int], ...] = ()
+    merges: tuple[Pair, ...] = ()
     pattern: str = GPT4_PATTERN
     """How a text is cut into chunks; "" leaves it whole."""
     special_tokens: Mapping[str, int] = field(default_factory=dict)
@@ -47,14 +48,14 @@ class Tokenizer:
 
     @cached_property
     def vocab(self) -> dict[int, bytes]:
-        """The bytes of every token."""
+        """Bytes of every token."""
         bytes_of = {byte: bytes([byte]) for byte in range(256)}
         for i, (left, right) in enumerate(self.merges):
             bytes_of[256 + i] = bytes_of[left] + bytes_of[right]
         return bytes_of | {token: name.encode("utf-8") for name, token in self.special_tokens.items()}
 
     def encode(self, text: str, allowed_special: str | Collection[str] = ()) -> list[int]:
-        """Tokens of a text: in every chunk the earliest merge that applies, until none does.
+        """Return the tokens of a text: in every chunk the earliest merge that applies, until none does.
 
         allowed_special: "all", or the names of special tokens that are read as such. Raises UserError (exit DATA) that
         names another one in the text, or a lone surrogate.
@@ -68,21 +69,16 @@ class Tokenizer:
                 row.append(self.special_tokens[part])
             else:
                 for chunk in split(part, self.pattern):
-                    row += self._merged(list(chunk.encode("utf-8")))
+                    *_, tokens = merging(list(chunk.encode("utf-8")), self._made)
+                    row += tokens
         return row
 
-    def _merged(self, tokens):
-        while known := [pair for pair in pairwise(tokens) if pair in self._rank]:
-            first = min(known, key=self._rank.get)
-            tokens = merge(tokens, first, 256 + self._rank[first])
-        return tokens
-
     @cached_property
-    def _rank(self):
-        return {pair: i for i, pair in enumerate(self.merges)}
+    def _made(self) -> dict[Pair, tuple[int, int]]:
+        return {pair: (i, 256 + i) for i, pair in enumerate(self.merges)}
 
     def decode(self, tokens: Iterable[int]) -> str:
-        """Text of tokens; bytes that are no UTF-8 become U+FFFD. Raises UserError (exit DATA) for one that is none."""
+        """Return the text of tokens, U+FFFD for bytes that are no UTF-8. Raises UserError (exit DATA) for other ids."""
         tokens = list(tokens)
         for position, token in enumerate(tokens, 1):
             if token not in self.vocab:
@@ -106,14 +102,14 @@ def train(text: str, vocab_size: int, pattern: str = GPT4_PATTERN) -> Tokenizer:
     chunks = [(list(chunk.encode("utf-8")), count) for chunk, count in Counter(split(text, pattern)).items()]
     merges = []
     while len(merges) < vocab_size - 256 and (counts := count_pairs(chunks)):
-        best = max(counts, key=counts.get)  # of several the first that was counted
+        best = max(counts, key=counts.__getitem__)  # of several the first that was counted
         chunks = [(merge(tokens, best, 256 + len(merges)), count) for tokens, count in chunks]
         merges.append(best)
     return Tokenizer(tuple(merges), pattern)
 
 
 def count_pairs(chunks: Iterable[tuple[list[int], int]]) -> Counter:
-    """How often each pair of neighbours occurs in chunks, each of which stands `count` times in the text."""
+    """Count each pair of neighbours in chunks, each of which stands `count` times in the text."""
     counts = Counter()
     for tokens, count in chunks:
         for pair in pairwise(tokens):
@@ -121,8 +117,20 @@ def count_pairs(chunks: Iterable[tuple[list[int], int]]) -> Counter:
     return counts
 
 
-def merge(tokens: list[int], pair: tuple[int, int], new: int) -> list[int]:
-    """`tokens` with `new` in the place of each `pair`, from left to right: of a a a the first two."""
+def merging(tokens: list[int], made: Mapping[Pair, tuple[int, int]]) -> Iterator[list[int]]:
+    """Yield a row of tokens, and the row after each merge, the earliest that applies first.
+
+    made: the number of the merge of each pair, and the token that it makes.
+    """
+    yield tokens
+    while known := [pair for pair in pairwise(tokens) if pair in made]:
+        first = min(known, key=made.__getitem__)
+        tokens = merge(tokens, first, made[first][1])
+        yield tokens
+
+
+def merge(tokens: list[int], pair: Pair, new: int) -> list[int]:
+    """Put `new` in the place of each `pair`, from left to right: of a a a the first two."""
     merged, i = [], 0
     while i < len(tokens):
         found = (*tokens[i : i + 2],) == pair
@@ -132,7 +140,7 @@ def merge(tokens: list[int], pair: tuple[int, int], new: int) -> list[int]:
 
 
 def load(path: str | Path) -> Tokenizer:
-    """The tokenizer of a file that `save` or `minbpe` wrote. Raises UserError (exit DATA) that names file and line."""
+    """Read a file that `save` or `minbpe` wrote. Raises UserError (exit DATA) that names file and line."""
     try:
         text = Path(path).read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -141,36 +149,28 @@ def load(path: str | Path) -> Tokenizer:
 
 
 def parse(text: str, path: str | Path) -> Tokenizer:
-    """The tokenizer of the text of such a file; path: what to call it. Raises as `load`."""
+    """Return the tokenizer of the text of such a file; path: what to call it. Raises as `load`."""
     lines = text.removesuffix("\n").split("\n")
-
-    def refuse(number, fault):
-        raise UserError(f"{path}, line {number}: {fault}; save the tokenizer again", DATA)
-
-    if lines[0] != VERSION:
-        refuse(1, f'it is not "{VERSION}"')
-    if len(lines) < 3 or not re.fullmatch("[0-9]{1,9}", lines[2]):
-        refuse(3, "it is not the number of special tokens")
-    begin, special, merges = 3 + int(lines[2]), {}, []
-    if begin > len(lines):
-        refuse(len(lines), f"the file is cut, {lines[2]} special tokens should follow line 3")
-    for number, line in enumerate(lines[3:begin], 4):
-        name, _, token = line.rpartition(" ")
-        if not name or name in special or not re.fullmatch("[0-9]{1,9}", token):
-            refuse(number, "it is not a new special token and its id")
-        special[name] = int(token)
-    lengths, total = [1] * 256, 256
-    for number, line in enumerate(lines[begin:], begin + 1):
-        if not re.fullmatch("[0-9]{1,9} [0-9]{1,9}", line):
-            refuse(number, "it is not a pair of ids")
-        pair = tuple(map(int, line.split()))
-        if max(pair) >= 256 + len(merges):
-            refuse(number, f"{max(pair)} is made by no line before it")
-        merges.append(pair)
-        lengths.append(lengths[pair[0]] + lengths[pair[1]])
-        if (total := total + lengths[-1]) > LONGEST:
-            refuse(number, f"the tokens up to it have more than {LONGEST:,} bytes")
-    ids = [*special.values()]
-    if len({*ids}) < len(ids) or any(token < 256 + len(merges) for token in ids):
-        refuse(4, "special tokens share an id with each other or with a merge")
-    return Tokenizer(tuple(merges), lines[1], special)
+    number, special, merges, lengths, total = 1, {}, [], [1] * 256, 256
+    try:
+        version, pattern, count = lines[:3]
+        if version != VERSION:
+            raise ValueError
+        for number, line in enumerate(lines[3:], 4):
+            if len(special) < int(count):
+                name, token = line.rsplit(" ", 1)
+                special[name] = int(token)
+                if not name or len({*special.values()}) < number - 3:
+                    raise ValueError
+            else:
+                left, right = map(int, line.split(" "))
+                lengths.append(lengths[left] + lengths[right])
+                merges.append((left, right))
+                if min(left, right) < 0 or (total := total + lengths[-1]) > LONGEST:
+                    raise ValueError
+        if len(special) != int(count) or any(id < len(lengths) for id in special.values()):
+            raise ValueError
+    except (ValueError, IndexError):
+        fault = f'line {number} is not what "{VERSION}" has there'
+        raise UserError(f"{path} is damaged: {fault}; save the tokenizer again", DATA) from None
+    return Tokenizer(tuple(merges), pattern, special)

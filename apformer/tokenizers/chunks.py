@@ -1,4 +1,4 @@
-r"""How a text is cut before any byte is merged: special tokens, and chunks by a pattern.
+r"""Cut a text before any byte is merged: special tokens, and chunks by a pattern.
 
 A pattern cuts a text into words with the space before them, numbers and marks. No merge crosses from one chunk to the
 next. GPT-2's pattern takes a number whole, and contractions in small letters alone. GPT-4's, that of cl100k_base in
@@ -9,6 +9,8 @@ A special token, such as <|endoftext|>, is not a piece of a text but a sign for 
 
 from collections.abc import Collection, Iterable
 from functools import cache
+from types import ModuleType
+from typing import Any
 
 from apformer.errors import DATA, USAGE, UserError
 
@@ -29,8 +31,8 @@ _PRINTING = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *
 BYTES = (*_PRINTING, *sorted(set(range(256)) - set(_PRINTING)))
 
 
-def library():
-    """The `tokenizers` package. Raises UserError (exit USAGE) where it is not installed."""
+def library() -> ModuleType:
+    """Return the `tokenizers` package. Raises UserError (exit USAGE) where it is not installed."""
     try:
         import tokenizers
     except ImportError:
@@ -39,7 +41,7 @@ def library():
 
 
 def split(text: str, pattern: str = GPT4_PATTERN) -> list[str]:
-    """The chunks of a text; joined they are the text. Without a pattern, "", all of it is one chunk.
+    """Return the chunks of a text; joined they are the text. Without a pattern, "", all of it is one chunk.
 
     Raises UserError (exit DATA) that names a lone surrogate.
     """
@@ -50,12 +52,12 @@ def split(text: str, pattern: str = GPT4_PATTERN) -> list[str]:
 
 
 @cache
-def _by_pattern(tokenizers, pattern):  # Python's own `re` has no \p{L}.
+def _by_pattern(tokenizers: ModuleType, pattern: str) -> Any:  # Python's own `re` has no \p{L}.
     return tokenizers.pre_tokenizers.Split(tokenizers.Regex(pattern), "isolated")
 
 
 def refuse_special(text: str, names: Iterable[str], allowed: str | Collection[str]) -> None:
-    """Raises UserError (exit DATA) if a text spells one of the special tokens `names` that is not allowed.
+    """Raise UserError (exit DATA) if a text spells one of the special tokens `names` that is not allowed.
 
     allowed: "all", or the names of those that are, as in `tiktoken`. Otherwise whoever writes a part of a text could
     end it.
@@ -69,7 +71,7 @@ def refuse_special(text: str, names: Iterable[str], allowed: str | Collection[st
 
 
 def refuse_surrogates(text: str) -> None:
-    """Raises UserError (exit DATA) that names a character which is half of one."""
+    """Raise UserError (exit DATA) that names a character which is half of one."""
     try:
         text.encode("utf-8")
     except UnicodeEncodeError as error:

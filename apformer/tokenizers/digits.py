@@ -4,12 +4,15 @@ The vocabulary is the JSON file beside this one. `encode` and `decode` are exact
 """
 
 import json
+from collections.abc import Sequence
 from importlib import resources
 
+import jax
 import numpy as np
 
 from apformer.errors import DATA, UserError
 
+Tokens = np.ndarray | jax.Array | Sequence[int]
 VOCABULARY: dict[str, int] = json.loads(
     resources.files("apformer.tokenizers").joinpath("vocabulary.json").read_text("utf-8")
 )
@@ -23,37 +26,38 @@ for _character, _token in VOCABULARY.items():
 
 
 def encode(text: str) -> np.ndarray:
-    """Tokens of a text, one for each character.
+    """Return tokens_T, int32, one for each character of a text.
 
-    Returns tokens_T, int32. Raises UserError (exit DATA) that names the first character outside the vocabulary.
+    Raises UserError (exit DATA) that names the first character outside the vocabulary.
     """
     tokens_T = _TOKEN_OF[np.minimum(codes(text), 128)]
-    if (tokens_T == _UNKNOWN).any():
-        position = int(np.argmax(tokens_T == _UNKNOWN))
-        raise UserError(
-            f"character {position + 1} is {ascii(text[position])}, which the vocabulary lacks; use the digits 0-9 and "
-            "the space",
-            DATA,
-        )
+    refuse_unknown(text, tokens_T == _UNKNOWN, "use the digits 0-9 and the space")
     return tokens_T
 
 
-def decode(tokens_T) -> str:
-    """Text of a row of tokens, one character for each.
+def decode(tokens_T: Tokens) -> str:
+    """Return the text of a row of tokens, one character for each.
 
-    tokens_T is any one-dimensional integer array. Raises UserError (exit DATA) that names the first id outside the
-    vocabulary.
+    Raises UserError (exit DATA) that names the first id outside the vocabulary.
     """
     return _CODE_OF[inside(tokens_T, len(VOCABULARY))].tobytes().decode("utf-32-le")
 
 
 def codes(text: str) -> np.ndarray:
-    """Code points of a text; an undecodable byte of the command line is a lone surrogate, to be refused by name."""
+    """Return the code points of a text; an undecodable byte of the command line is a lone surrogate."""
     return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
 
 
-def inside(tokens_T, vocab_size: int) -> np.ndarray:
-    """The tokens as an array. Raises UserError (exit DATA) that names the first id outside the vocabulary."""
+def refuse_unknown(text: str, unknown_T: np.ndarray, remedy: str) -> None:
+    """Raise UserError (exit DATA) that names the first character which is unknown."""
+    if unknown_T.any():
+        position = int(np.argmax(unknown_T))
+        fault = f"character {position + 1} is {ascii(text[position])}, which the vocabulary lacks"
+        raise UserError(f"{fault}; {remedy}", DATA)
+
+
+def inside(tokens_T: Tokens, vocab_size: int) -> np.ndarray:
+    """Return the tokens as an array. Raises UserError (exit DATA) that names the first id outside the vocabulary."""
     tokens_T = np.asarray(tokens_T)
     if not tokens_T.size:
         return np.zeros(0, np.int32)

@@ -10,30 +10,32 @@ changes text (lower case, normal forms, a space in front).
 
 import json
 import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
-from apformer.errors import DATA, DISK, UserError
+from apformer import files
+from apformer.errors import DATA, UserError
 from apformer.tokenizers import byte_pairs, tiktoken
-from apformer.tokenizers import text as text_tokenizer
 from apformer.tokenizers.chunks import GPT2_PATTERN, library
-from apformer.tokenizers.text import BytePairs, Characters
+from apformer.tokenizers.text import BytePairs, Characters, byte_level, byte_of_letter
+from apformer.tokenizers.tiktoken import Vocabulary
 
 # Every byte that UTF-8 has, capitals, and characters that Unicode's normal forms replace; the same between spaces.
 _TO_FFFF = (*range(0x800), *range(0x800, 0xD800, 0x800), *range(0xE000, 0x10000, 0x800))
 _PROBE = "".join(map(chr, (*_TO_FFFF, *range(0x10000, 0x110000, 0x10000))))
-_PROBES = (_PROBE, f" {_PROBE} ")
+_PROBES = [_PROBE, f" {_PROBE} "]
+_AGAIN = "restore the file, or give another tokenizer"
 
 
 def save(tokenizer: Characters | BytePairs, path: str | Path) -> None:
     """Write a tokenizer to a file that `load` reads. Raises UserError (exit DISK) if it cannot be written."""
-    try:
-        Path(path).write_text(tokenizer.to_json(), encoding="utf-8")
-    except OSError as error:
-        raise UserError(f"{path} cannot be written ({error.strerror}); give another place", DISK) from None
+    files.write_text(path, tokenizer.to_json())
 
 
 def load(path: str | Path) -> Characters | BytePairs:
-    """The tokenizer of a file, or of a folder: its `tokenizer.json`, else its `vocab.json` and `merges.txt`.
+    """Read the tokenizer of a file, or of a folder: its `tokenizer.json`, else its `vocab.json` and `merges.txt`.
 
     A file that ends in .tiktoken has to have the name of its vocabulary, such as cl100k, in its own.
 
@@ -48,85 +50,77 @@ def load(path: str | Path) -> Characters | BytePairs:
         path = path / "tokenizer.json"
     text = _read_text(path)
     if path.suffix == ".tiktoken" or tiktoken.is_one(text):
-        return _read_tiktoken(text, path)
+        return _checked(_from_vocabulary(tiktoken.parse(text, path), path), path)
     if text.startswith(byte_pairs.VERSION):
-        return _read_readable(byte_pairs.parse(text, path), path)
+        found = byte_pairs.parse(text, path)
+        tokens = [found.vocab[token] for token in range(256 + len(found.merges))]
+        vocabulary = Vocabulary(tokens, found.merges, found.pattern, found.special_tokens)
+        return _checked(_from_vocabulary(vocabulary, path), path)
     try:
-        content = json.loads(text)
-    except (ValueError, RecursionError) as error:
+        content = files.parse_json(text)
+    except ValueError as error:
         raise UserError(f"{path} is damaged: it is no valid JSON ({error}); restore the file", DATA) from None
     if isinstance(content, dict) and content.keys() == {"characters"}:
         return _characters(content["characters"], path)
-    from_str = library().Tokenizer.from_str
-    try:
-        tokenizer = from_str(_without_gaps(content, text, path))
-    except BaseException as error:  # The library raises nothing narrower, and where it panics no Exception.
-        _let_stop(error)
-        remedy = "give a tokenizer.json, or the folder of a vocab.json and a merges.txt"
-        raise UserError(f"{path} is no tokenizer ({error}): {remedy}", DATA) from None
+    tokenizers = library()
+    with _refusing(f"{path} is no tokenizer", "give a tokenizer.json, or the folder of a vocab.json and a merges.txt"):
+        tokenizer = tokenizers.Tokenizer.from_str(_without_gaps(content, text, path))
     for added in content.get("added_tokens") or ():
         if tokenizer.token_to_id(added["content"]) != added["id"]:
             other = f"{path} gives {json.dumps(added['content'])} the id {added['id']}, which it cannot have"
-            raise UserError(f"{other}: restore the file, or give another tokenizer", DATA)
+            raise UserError(f"{other}: {_AGAIN}", DATA)
     return _checked(tokenizer, path)
 
 
-def _without_gaps(content, text, path):
-    """The text of a `tokenizer.json` whose gaps are closed by tokens <|unused_ID|>, so that all others keep their ids.
+def _without_gaps(content: Any, text: str, path: Path) -> str:
+    """Return the text of a `tokenizer.json` with the tokens that `_unused` makes.
 
     The library would number anew what is added after a gap. A text without gaps, or of another kind, is left as it is.
-    Raises UserError (exit DATA) if more ids are unused than used.
     """
     try:
         vocabulary, added = content["model"]["vocab"], content.get("added_tokens") or []
-        ids = {*vocabulary.values(), *(token["id"] for token in added)}
-        gaps = max(ids) + 1 - len(ids)
         named = {token["content"]: token["id"] for token in added}
-    except (TypeError, KeyError, AttributeError, ValueError):
+        unused = _unused([*vocabulary.values(), *named.values()], path)
+    except (TypeError, KeyError, AttributeError):
         return text  # for the library to refuse
-    if gaps <= 0:
+    if not unused:
         return text
-    _refuse_gaps(ids, path)
-    unused = text_tokenizer.unused(ids)
     flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False) | {"special": True}
     added = [*added, *({"id": token, "content": name} | flags for name, token in unused.items())]
     model = content["model"] | {"vocab": vocabulary | named | unused}
     return json.dumps(content | {"model": model, "added_tokens": sorted(added, key=lambda token: token["id"])})
 
 
-def _refuse_gaps(ids, path):
-    if max(ids) + 1 > 2 * len(ids):
-        sizes = f"{path} has {len(ids):,} tokens and ids up to {max(ids):,}, so that more than half are unused"
-        raise UserError(f"{sizes}: restore the file, or give another tokenizer", DATA)
+def _from_vocabulary(found: Vocabulary, path: Path) -> Any:
+    """Return the library's tokenizer of a vocabulary, with the tokens that `_unused` makes."""
+    tokens, merges, pattern, special_tokens = found
+    if len({*tokens, *(name.encode("utf-8") for name in special_tokens)}) < len(tokens) + len(special_tokens):
+        raise UserError(f"{path} has the same token twice: {_AGAIN}", DATA)
+    special = dict(special_tokens) | _unused([*range(len(tokens)), *special_tokens.values()], path)
+    letter_of = {byte: letter for letter, byte in byte_of_letter().items()}
+    written = ["".join(map(letter_of.__getitem__, token)) for token in tokens]
+    ids = {letters: token for token, letters in enumerate(written)}
+    with _refusing(f"{path} is no tokenizer", "restore the file"):
+        pairs = [(written[left], written[right]) for left, right in merges]
+        tokenizer = byte_level(library().models.BPE(ids | special, pairs), pattern)
+        tokenizer.add_special_tokens(sorted(special, key=special.__getitem__))
+    return tokenizer
 
 
-def _read_tiktoken(text, path):
-    """The tokenizer of a file of `tiktoken`, with the rules that its name stands for."""
-    tokens, lines = tiktoken.parse(text, path)
-    pattern, special, _ = tiktoken.rules(path, len(tokens))
-    return _built(tokens, tiktoken.merges(tokens, lines, path), pattern, special, path)
+def _unused(ids: Iterable[int], path: Path) -> dict[str, int]:
+    """Return special tokens for the ids below the largest that nobody has, so that all others keep theirs.
+
+    Raises UserError (exit DATA) if more ids are unused than used.
+    """
+    ids = {*ids}
+    most = max(ids, default=-1)
+    if most + 1 > 2 * len(ids):
+        sizes = f"{path} has {len(ids):,} tokens and ids up to {most:,}, so that more than half are unused"
+        raise UserError(f"{sizes}: {_AGAIN}", DATA)
+    return {f"<|unused_{token}|>": token for token in range(most) if token not in ids}
 
 
-def _read_readable(tokenizer, path):
-    """The library's tokenizer of a file that `byte_pairs` or `minbpe` wrote."""
-    tokens = [tokenizer.vocab[token] for token in range(256 + len(tokenizer.merges))]
-    return _built(tokens, tokenizer.merges, tokenizer.pattern, tokenizer.special_tokens, path)
-
-
-def _built(tokens, merges, pattern, special, path):
-    seen = {*tokens, *(name.encode("utf-8") for name in special)}
-    if len(seen) < len(tokens) + len(special):
-        raise UserError(f"{path} has the same token twice: restore the file, or give another tokenizer", DATA)
-    _refuse_gaps({*range(len(tokens)), *special.values()}, path)
-    try:
-        tokenizer = text_tokenizer.from_merges(tokens, merges, pattern, special)
-    except BaseException as error:
-        _let_stop(error)
-        raise UserError(f"{path} is no tokenizer ({error}): restore the file", DATA) from None
-    return _checked(tokenizer, path)
-
-
-def _characters(characters, path):
+def _characters(characters: Any, path: Path) -> Characters:
     try:
         if characters and [*characters] == sorted({*characters}) and characters.encode("utf-8"):
             return Characters(characters)
@@ -135,62 +129,62 @@ def _characters(characters, path):
     raise UserError(f"{path} is damaged: its characters are not distinct and in order; restore the file", DATA)
 
 
-def _read_gpt2(folder):
-    """The library's tokenizer of GPT-2's two files, with GPT-2's pattern and its token for the end of a text."""
+def _read_gpt2(folder: Path) -> Any:
+    """Return the library's tokenizer of GPT-2's two files, with GPT-2's pattern and its token for the end of a text."""
     vocabulary, merges = folder / "vocab.json", folder / "merges.txt"
     if not (os.path.exists(vocabulary) and os.path.exists(merges)):
         needed = "put its tokenizer.json there, or its vocab.json and merges.txt"
         published = f"`hf download gpt2 tokenizer.json --local-dir {folder}` fetches the published one"
         raise UserError(f"{folder} holds no tokenizer: {needed}; {published}", DATA)
-    tokenizers = library()
-    try:
-        tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE.from_file(str(vocabulary), str(merges)))
-    except BaseException as error:
-        _let_stop(error)
-        raise UserError(f"{vocabulary} or {merges.name} is damaged ({error}): restore the files", DATA) from None
-    tokenizer.pre_tokenizer = text_tokenizer.pre_tokenizer(GPT2_PATTERN)
-    tokenizer.decoder = tokenizers.decoders.ByteLevel()
+    model = library().models.BPE
+    with _refusing(f"{vocabulary} or {merges.name} is damaged", "restore the files"):
+        tokenizer = byte_level(model.from_file(str(vocabulary), str(merges)), GPT2_PATTERN)
     if tokenizer.token_to_id("<|endoftext|>") is not None:
         tokenizer.add_special_tokens(["<|endoftext|>"])
     return tokenizer
 
 
-def _checked(tokenizer, path):
+def _checked(tokenizer: Any, path: Path) -> BytePairs:
     tokenizer.no_truncation()
     tokenizer.no_padding()
     ids = sorted(tokenizer.get_vocab().values())
     if ids != [*range(len(ids))]:
-        raise UserError(f"{path} leaves out ids from 0 to {ids[-1]}: restore the file, or give another tokenizer", DATA)
-    if not (_is_plain(tokenizer) and _is_faithful(tokenizer)):
-        raise UserError(f"{path} does not give every text back: give byte-level byte pairs, such as GPT-2's", DATA)
+        raise UserError(f"{path} leaves out ids from 0 to {ids[-1]}: {_AGAIN}", DATA)
+    with _refusing(f"{path} does not give every text back", "give byte-level byte pairs, such as GPT-2's"):
+        _require_plain(tokenizer)
+        rows = [tokenizer.encode(text, add_special_tokens=False).ids for text in _PROBES]
+        if tokenizer.decode_batch(rows, skip_special_tokens=False) != _PROBES:
+            raise ValueError("of Unicode's characters some are lost")
     return BytePairs(tokenizer)
 
 
-def _is_plain(tokenizer):
-    """Whether no part makes a text longer, but for bytes that become letters, once. Thirty such would fill a memory."""
+def _require_plain(tokenizer: Any) -> None:
+    """Raise ValueError if a part makes a text longer, but for bytes that become letters, once.
+
+    Thirty such parts would fill a memory.
+    """
     content = json.loads(tokenizer.to_str())
     unchanged = (content["normalizer"] or {"normalizers": []}).get("normalizers") == []
     once = json.dumps(content["pre_tokenizer"]).count('"ByteLevel"') <= 1
-    return unchanged and once and isinstance(tokenizer.decoder, library().decoders.ByteLevel)
+    if not (unchanged and once and isinstance(tokenizer.decoder, library().decoders.ByteLevel)):
+        raise ValueError("it changes a text")
 
 
-def _is_faithful(tokenizer):
-    """Whether it gives every text back."""
+@contextmanager
+def _refusing(fault: str, remedy: str) -> Iterator[None]:
+    """Turn what the library raises into UserError (exit DATA).
+
+    The library raises nothing narrower than Exception, and where it panics no Exception.
+    """
     try:
-        rows = [tokenizer.encode(text, add_special_tokens=False).ids for text in _PROBES]
-        return tuple(tokenizer.decode_batch(rows, skip_special_tokens=False)) == _PROBES
+        yield
+    except (KeyboardInterrupt, SystemExit, UserError):
+        raise
     except BaseException as error:
-        _let_stop(error)
-        return False
+        raise UserError(f"{fault} ({error}): {remedy}", DATA) from None
 
 
-def _let_stop(error):
-    """Raise again what is no fault of the library."""
-    if isinstance(error, KeyboardInterrupt | SystemExit):
-        raise error
-
-
-def _read_text(path):
+def _read_text(path: Path) -> str:
     try:
         return path.read_bytes().decode("utf-8")
     except OSError as error:

@@ -13,7 +13,7 @@ otherwise end it. `with_end` sees to it that there is one for the end of a text.
 import codecs
 import json
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -22,7 +22,7 @@ import numpy as np
 
 from apformer.errors import DATA, USAGE, UserError
 from apformer.tokenizers.chunks import BYTES, GPT2_PATTERN, GPT4_PATTERN, library, refuse_special, refuse_surrogates
-from apformer.tokenizers.digits import codes, inside
+from apformer.tokenizers.digits import Tokens, codes, inside, refuse_unknown
 
 _BLOCK = 1 << 18  # characters handed to the library at a time: it holds some 200 bytes for each
 _END = "<|endoftext|>"  # of a text, in byte pairs
@@ -43,37 +43,34 @@ class Characters:
         return len(self.characters)
 
     @property
-    def special_tokens(self) -> frozenset:
-        """The ids of special tokens."""
-        return frozenset(token for token, character in enumerate(self.characters) if character == _END_CHARACTER)
+    def special_tokens(self) -> frozenset[int]:
+        """Ids of special tokens."""
+        return frozenset({self.vocab_size - 1} if self.characters.endswith(_END_CHARACTER) else ())
 
     def with_end(self) -> tuple["Characters", int]:
-        """(the tokenizer with a token for the end of a text, its id): the last, made if there is none."""
+        """Return (the tokenizer with a token for the end of a text, its id): the last, made if there is none."""
         characters = self.characters.removesuffix(_END_CHARACTER) + _END_CHARACTER
         return Characters(characters), len(characters) - 1
 
     def encode(self, text: str, *, allowed_special: str | Collection[str] = ()) -> np.ndarray:
-        """tokens_T, int32. Raises UserError (exit DATA) that names the first character outside the vocabulary."""
+        """Return tokens_T, int32. Raises UserError (exit DATA) that names the first character which is unknown."""
         refuse_special(text, _END_CHARACTER if self.special_tokens else (), allowed_special)
         codes_V, codes_T = codes(self.characters), codes(text)
         tokens_T = np.minimum(np.searchsorted(codes_V, codes_T), self.vocab_size - 1).astype(np.int32)
-        unknown_T = codes_V[tokens_T] != codes_T
-        if unknown_T.any():
-            position = int(np.argmax(unknown_T))
-            fault = f"character {position + 1} is {ascii(text[position])}, which the vocabulary lacks"
-            raise UserError(f"{fault}; use the {self.vocab_size} characters of the text it was made from", DATA)
+        remedy = f"use the {self.vocab_size} characters of the text it was made from"
+        refuse_unknown(text, codes_V[tokens_T] != codes_T, remedy)
         return tokens_T
 
-    def decode(self, tokens_T: Iterable[int]) -> str:
-        """The text of tokens. Raises UserError (exit DATA) that names the first id outside the vocabulary."""
+    def decode(self, tokens_T: Tokens) -> str:
+        """Return the text of tokens. Raises UserError (exit DATA) that names the first id outside the vocabulary."""
         return codes(self.characters)[inside(tokens_T, self.vocab_size)].tobytes().decode("utf-32-le")
 
     def bytes_of(self, token: int) -> bytes:
-        """The UTF-8 of one token. Raises as `decode` does."""
+        """Return the UTF-8 of one token. Raises as `decode` does."""
         return self.decode([token]).encode("utf-8")
 
     def to_json(self) -> str:
-        """The text of a file that `pretrained.load` reads."""
+        """Return the text of a file that `pretrained.load` reads."""
         return json.dumps({"characters": self.characters}) + "\n"
 
 
@@ -90,46 +87,46 @@ class BytePairs:
         return self.tokenizer.get_vocab_size()
 
     @property
-    def special_tokens(self) -> frozenset:
-        """The ids of special tokens."""
+    def special_tokens(self) -> frozenset[int]:
+        """Ids of special tokens."""
         added = self.tokenizer.get_added_tokens_decoder()
         return frozenset(token for token, what in added.items() if what.special)
 
     def with_end(self) -> tuple["BytePairs", int]:
-        """(the tokenizer with a token for the end of a text, its id): GPT-2's <|endoftext|>, made if there is none."""
+        """Return (the tokenizer with a token for the end of a text, its id): <|endoftext|>, made if there is none."""
         tokenizer = library().Tokenizer.from_str(self.tokenizer.to_str())
         tokenizer.add_special_tokens([_END])  # which changes nothing where it is one
         return BytePairs(tokenizer), tokenizer.token_to_id(_END)
 
     def encode(self, text: str, *, allowed_special: str | Collection[str] = ()) -> np.ndarray:
-        """tokens_T, int32. Raises UserError (exit DATA) that names a lone surrogate, or a special token not allowed."""
+        """Return tokens_T, int32. Raises UserError (exit DATA) for a lone surrogate, or a special token not allowed."""
         refuse_special(text, map(self.tokenizer.id_to_token, sorted(self.special_tokens)), allowed_special)
         blocks = [self.tokenizer.encode(block, add_special_tokens=False).ids for block in _blocks(text)]
         return np.concatenate([np.array(block, np.int32) for block in [[], *blocks]])
 
-    def decode(self, tokens_T: Iterable[int]) -> str:
-        """The text of tokens; bytes that are no UTF-8 become U+FFFD. Raises UserError (exit DATA) as Characters."""
+    def decode(self, tokens_T: Tokens) -> str:
+        """Return the text of tokens, U+FFFD for bytes that are no UTF-8. Raises UserError (exit DATA) as Characters."""
         return self.tokenizer.decode(inside(tokens_T, self.vocab_size).tolist(), skip_special_tokens=False)
 
     def bytes_of(self, token: int) -> bytes:
-        """The bytes of one token, perhaps a part of a character. Raises as `decode` does."""
-        letters, byte_of = self.tokenizer.id_to_token(int(inside([token], self.vocab_size)[0])), _byte_of_letter()
+        """Return the bytes of one token, perhaps a part of a character. Raises as `decode` does."""
+        letters, byte_of = self.tokenizer.id_to_token(int(inside([token], self.vocab_size)[0])), byte_of_letter()
         written_in_letters = all(letter in byte_of for letter in letters)  # what was added to a vocabulary may not be
         return bytes(byte_of[letter] for letter in letters) if written_in_letters else letters.encode("utf-8")
 
     def to_json(self) -> str:
-        """The text of a `tokenizer.json`, which `pretrained.load` and the HuggingFace libraries read."""
+        """Return the text of a `tokenizer.json`, which `pretrained.load` and the HuggingFace libraries read."""
         return self.tokenizer.to_str(pretty=True) + "\n"
 
 
 def train_characters(text: str) -> Characters:
-    """The characters of a text. Raises UserError (exit DATA) where it is empty or holds a lone surrogate."""
+    """Take the characters of a text. Raises UserError (exit DATA) where it is empty or holds a lone surrogate."""
     _refuse_no_text(text)
     return Characters("".join(sorted(set(text))))
 
 
 def train_byte_pairs(text: str, vocab_size: int) -> BytePairs:
-    """Byte pairs learnt from a text, by GPT-4's pattern; fewer than `vocab_size` where it is too short for as many.
+    """Learn byte pairs from a text, by GPT-4's pattern; fewer than `vocab_size` where it is too short for as many.
 
     Raises UserError: USAGE if vocab_size is under 256 or the text extra is missing, DATA as `train_characters`.
     """
@@ -140,45 +137,25 @@ def train_byte_pairs(text: str, vocab_size: int) -> BytePairs:
 
 
 def train_byte_pairs_on(texts: Iterable[str], vocab_size: int) -> BytePairs:
-    """The same of texts that come one after the other, of which only one is in memory at a time."""
+    """Learn byte pairs from texts that come one after the other, of which only one is in memory at a time."""
     tokenizers = library()
-    tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizer(GPT4_PATTERN)
-    tokenizer.decoder = tokenizers.decoders.ByteLevel()
+    tokenizer = byte_level(tokenizers.models.BPE(), GPT4_PATTERN)
     alphabet = tokenizers.pre_tokenizers.ByteLevel.alphabet()
     trainer = tokenizers.trainers.BpeTrainer(vocab_size=vocab_size, initial_alphabet=alphabet, show_progress=False)
     tokenizer.train_from_iterator((block for text in texts for block in _blocks(text)), trainer)
     return BytePairs(tokenizer)
 
 
-def from_merges(
-    tokens: Sequence[bytes], merges: Iterable[tuple[int, int]], pattern: str, special_tokens: Mapping[str, int]
-) -> Any:
-    """The library's tokenizer of merges that are known: token i is tokens[i], and (i, j) makes tokens[i] + tokens[j].
-
-    special_tokens: the id of each. Ids that nobody has, below the largest, are special tokens <|unused_ID|>.
-    """
+def byte_level(model: Any, pattern: str) -> Any:
+    """Return the library's tokenizer of a model of byte pairs, which cuts a text by a pattern."""
     tokenizers = library()
-    letter_of = {byte: letter for letter, byte in _byte_of_letter().items()}
-    written = ["".join(map(letter_of.get, token)) for token in tokens]
-    vocabulary = {letters: token for token, letters in enumerate(written)}
-    special_tokens = dict(special_tokens) | unused([*vocabulary.values(), *special_tokens.values()])
-    pairs = [(written[left], written[right]) for left, right in merges]
-    tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE(vocabulary | special_tokens, pairs))
-    tokenizer.pre_tokenizer = pre_tokenizer(pattern)
-    tokenizer.decoder = tokenizers.decoders.ByteLevel()
-    tokenizer.add_special_tokens(sorted(special_tokens, key=special_tokens.get))
+    tokenizer = tokenizers.Tokenizer(model)
+    tokenizer.pre_tokenizer, tokenizer.decoder = pre_tokenizer(pattern), tokenizers.decoders.ByteLevel()
     return tokenizer
 
 
-def unused(ids: Iterable[int]) -> dict[str, int]:
-    """Special tokens for the ids below the largest that nobody has, so that all others keep theirs."""
-    ids = {*ids}
-    return {f"<|unused_{token}|>": token for token in range(max(ids, default=0)) if token not in ids}
-
-
 def pre_tokenizer(pattern: str) -> Any:
-    """The library's way from a text to chunks of bytes, written as letters."""
+    """Return the library's way from a text to chunks of bytes, written as letters."""
     chunks, regex = library().pre_tokenizers, library().Regex
     if pattern == GPT2_PATTERN:
         return chunks.ByteLevel(add_prefix_space=False, use_regex=True)
@@ -187,7 +164,7 @@ def pre_tokenizer(pattern: str) -> Any:
 
 
 def pieces(parts: Iterable[str], least: int = 1 << 22) -> Iterator[str]:
-    """A long text that comes in parts, in pieces of `least` characters and more: their tokens are those of the whole.
+    """Yield a long text, which comes in parts, in pieces of at least `least` characters, with the tokens of the whole.
 
     Pieces end where `encode` may cut, at a line end. Where there is none, a piece ends anywhere.
     """
@@ -205,25 +182,25 @@ def pieces(parts: Iterable[str], least: int = 1 << 22) -> Iterator[str]:
 
 
 def stream(tokenizer: Characters | BytePairs, tokens: Iterable[int]) -> Iterator[str]:
-    """Pieces of text while tokens come in, none of which breaks a character in two; joined they are their `decode`."""
+    """Yield text while tokens come in, in pieces that break no character in two; joined they are their `decode`."""
     return codecs.iterdecode((tokenizer.bytes_of(token) for token in tokens), "utf-8", errors="replace")
 
 
 def check_vocabulary(tokenizer: Characters | BytePairs, vocab_size: int, model: str) -> None:
-    """Raises UserError (exit DATA) unless a model, which is called `model`, has the vocabulary of the tokenizer."""
+    """Raise UserError (exit DATA) unless a model, which is called `model`, has the vocabulary of the tokenizer."""
     if vocab_size != tokenizer.vocab_size:
         sizes = f"{model} has a vocabulary of {vocab_size:,} tokens and the tokenizer one of {tokenizer.vocab_size:,}"
         raise UserError(f"{sizes}: give the tokenizer that the model was trained with", DATA)
 
 
 @cache
-def _byte_of_letter():
-    """The library writes a byte as a letter; in the order of their code points the letters stand for `BYTES`."""
+def byte_of_letter() -> dict[str, int]:
+    """Return the byte that each letter of the library stands for: `BYTES`, in the order of code points."""
     return dict(zip(sorted(library().pre_tokenizers.ByteLevel.alphabet()), BYTES, strict=True))
 
 
-def _blocks(text):
-    """A text in parts, cut between a letter or digit and a line end, which no pattern of the GPT family joins."""
+def _blocks(text: str) -> Iterator[str]:
+    """Yield a text in parts, cut between a letter or digit and a line end, which no pattern of the GPT family joins."""
     refuse_surrogates(text)
     start = 0
     while start < len(text):
@@ -233,7 +210,7 @@ def _blocks(text):
         start = end
 
 
-def _refuse_no_text(text):
+def _refuse_no_text(text: str) -> None:
     if not text:
         raise UserError("the text is empty: give one to make a vocabulary from", DATA)
     refuse_surrogates(text)

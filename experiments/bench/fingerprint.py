@@ -49,17 +49,18 @@ class Fingerprint:
 
 def of_run(words, folder):
     """{"params", "opt_state", "metrics": hash} of a run of `apformer train` with these flags."""
-    from orbax.checkpoint import v1
+    from apformer.runs import checkpoint, fit, restore
 
     words = [str(CORPUS) if word == "FILE" else word for word in words.split()]
     command = [sys.executable, "-m", "apformer", "train", *words, "--run_dir", str(folder)]
     subprocess.run(command, check=True, capture_output=True)
-    arrays = v1.load(folder / "checkpoints" / "100", checkpointable_name="state")
+    abstract = fit.abstract_state(restore.load_settings(folder))
+    _, arrays = checkpoint.describe(*checkpoint.load(folder / "checkpoints", abstract, 100))
     lines = (folder / "metrics.jsonl").read_text().splitlines()
     metrics = [{name: value for name, value in json.loads(line).items() if name != "seconds"} for line in lines]
     hashes = {part: hashlib.sha256() for part in ("params", "opt_state")}
     for name in sorted(arrays):
-        if name.split("/")[0] in hashes:
+        if name.split("/")[0] in hashes and arrays[name].size:
             hashes[name.split("/")[0]].update(name.encode() + np.ascontiguousarray(arrays[name]).tobytes())
     found = {part: digest.hexdigest()[:16] for part, digest in hashes.items()}
     return found | {"metrics": hashlib.sha256(json.dumps(metrics, sort_keys=True).encode()).hexdigest()[:16]}

@@ -19,7 +19,7 @@ from yardstick import Decoder, trainer
 
 from apformer import tasks
 from apformer.errors import USAGE, UserError
-from apformer.machine.guard import guard
+from apformer.machine.process import guard
 from apformer.runs import fit, recipes
 
 TURNS, STEPS = 7, 50

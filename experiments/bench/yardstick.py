@@ -62,7 +62,7 @@ class Decoder(nn.Module):
         self.norm = nn.LayerNorm(d_model, bias=False)
 
     def forward(self, tokens_BT):
-        x_BTD = self.token(tokens_BT) + self.position(torch.arange(tokens_BT.shape[1]))
+        x_BTD = self.token(tokens_BT) + self.position(torch.arange(tokens_BT.shape[1], device=tokens_BT.device))
         return self.norm(self.blocks(x_BTD)) @ self.token.weight.T
 
 

@@ -18,10 +18,10 @@ from faults import _readers as readers
 from apformer import files, model, tasks
 from apformer.analysis.certificate import FORMAT
 from apformer.commands import certify, evaluate, train
-from apformer.formats import gpt2, peft, sharded, weights
+from apformer.formats import gpt2, peft, weights
 from apformer.proof import check
 from apformer.report import trackers
-from apformer.runs import directory, healing, manifest, provenance, settings_file
+from apformer.runs import directory, provenance, selection, settings_file
 from apformer.settings import Settings, Training
 from apformer.tasks import progressions
 from apformer.tasks.progressions import text_file
@@ -65,20 +65,17 @@ def _of_runs(folder):
         )
     line = {"step": 0, "loss": 1.5, "exact": 0.5, "learning_rate": 1e-3, "validation_loss": [1.0, 2.0]}
     lines = b"".join(json.dumps(line | {"step": step}).encode() + b"\n" for step in (50, 100, 150))
-    sealed = folder / "sealed"
-    sealed.mkdir()
-    (sealed / "part").write_bytes(b"1234")
-    facts = {"step": 1, "scores": [0.5], "temporary": False, "tree": {"w": "float32[2]"}, "keys": {}, "versions": {}}
-    manifest.seal(sealed, facts)
-    sound = (sealed / manifest.NAME).read_bytes()
+    sealed = folder / "checkpoints" / "1" / selection.FILE.parent
+    sealed.mkdir(parents=True)
+    sound = _as(selection.sealed(selection.Facts(1, [0.5], False, {"w": "float32[2]"}, {}, "0" * 64)))
     state = check.TALLY | {"slices": 1, "contexts": 5}
     identity = {"step": 1, "member": 0, "parameters_sha256": "0", "judge": "numpy"}
     partial = {"identity": identity, "state": state, "seconds": 1.5, "sha256": certify._sha256(state)}
     proof = {"format": FORMAT, "certified": True, "claim": "all", "contexts": 9, "errors": 0, "smallest_margin": 1.0}
     proof |= {"step": 0, "member": 0, "parameters_sha256": "0", "parts": {}}
     judged = (run / "evaluation.json").read_bytes()
-    J, L = _mutate.of_json, _mutate.of_lines
-    settings, hello = settings_file.read(run), [json.dumps(readers.hello()).encode() + b"\n"]
+    J, L, facts = _mutate.of_json, _mutate.of_lines, selection.FILE.name
+    settings = settings_file.read(run)
     goes_on = lambda path: readers.partial(path, identity)  # noqa: E731
     export = lambda path: readers.exported(path, settings)  # noqa: E731
     evaluated = lambda path: readers.evaluation(path, run, settings)  # noqa: E731
@@ -90,18 +87,17 @@ def _of_runs(folder):
         Parser("metrics.jsonl", 8, "metrics.jsonl", [lines], L, readers.metrics_of_page),
         Parser("metrics.jsonl as curves", 0.2, "metrics.jsonl", [lines], L, readers.curves),
         Parser("metrics.jsonl cut back", 5, "metrics.jsonl", [lines], L, readers.cut_back),
-        Parser("MANIFEST.json", 5, manifest.NAME, [sound], J, lambda path: readers.verify(path.parent), sealed),
-        Parser("MANIFEST.json sealed anew", 5, manifest.NAME, [sound], J, readers.sealed_anew, sealed),
+        Parser("facts.json", 5, facts, [sound], J, lambda path: readers.verify(path.parents[1]), sealed),
+        Parser("facts.json sealed anew", 5, facts, [sound], J, readers.sealed_anew, sealed),
         Parser("certificate.partial.json", 5, certify.PARTIAL, [_as(partial)], J, goes_on),
         Parser("certificate.json in a page", 3, "certificate.json", [_as(proof)], J, readers.of_page),
         Parser("certificate.json to export", 0.02, "certificate.json", [_as(proof)], J, export, run),
         Parser("evaluation.json in a page", 0.1, "evaluation.json", [judged], J, evaluated),
-        Parser("the step of a result", 3, "evaluation.json", [_as(proof)], J, healing._step_of),
+        Parser("the step of a result", 3, "evaluation.json", [_as(proof)], J, directory.step_of),
         Parser("logged.json", 2, "logged.json", [_as({"step": 50, "id": "0" * 12})], J, trackers.read_logged),
         Parser("runs/latest", 2, "latest", [b"run\n", str(run).encode()], None, directory.find),
         Parser("vocabulary.tsv", 1, words.FILE, [b"the\t9\nof\t7\nale\t5\n"], None, readers.vocabulary),
         Parser("translations.tsv", 3, "translations.tsv", [TSV.encode()], None, readers.translations),
-        Parser("a line of another process", 4, None, hello, readers.one_line, readers.heard),
     ]
 
 
@@ -141,7 +137,7 @@ def _of_models(folder):
             "a GPT-2 folder, its weights", 0.3, "model.safetensors", [tensors], T, readers.gpt2_file, folder / "gpt2"
         ),
         Parser(
-            "shards: index of weights", 1, sharded.INDEX, [index], J, readers.gpt2_file, folder / "shards of weights"
+            "shards: index of weights", 1, readers.INDEX, [index], J, readers.gpt2_file, folder / "shards of weights"
         ),
         Parser("an adapter, its config", 1, peft.CONFIG, [asked], J, adapted, adapter),
         Parser("an adapter, its weights", 1, peft.WEIGHTS, [factors], T, adapted, adapter),
@@ -160,7 +156,7 @@ def _of_tokenizers(folder):
     (lists / "vocab.json").write_text(json.dumps(content["vocab"]), "utf-8")
     rules = "#version: 0.2\n" + "".join(" ".join(pair) + "\n" for pair in content["merges"])
     (lists / "merges.txt").write_text(rules, "utf-8")
-    plain, J = text.BytePairs(pretrained._read_gpt2(lists)).to_json().encode(), _mutate.of_json
+    plain, J = pretrained.load(lists).to_json().encode(), _mutate.of_json
     whole = [pieces.to_json().encode(), pieces.with_end()[0].to_json().encode(), plain]
     readable = replace(byte_pairs.train(TEXT, 280), special_tokens={"<|endoftext|>": 300})
     readable.save(lists / "toy.model")

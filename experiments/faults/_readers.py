@@ -7,7 +7,6 @@ import io
 import json
 import os
 import shutil
-import socket
 import sys
 from contextlib import redirect_stderr
 from dataclasses import replace
@@ -19,11 +18,10 @@ from faults import _mutate
 
 from apformer import files, flags, tasks
 from apformer.commands import certify, export, report
-from apformer.formats import gpt2, safetensors, sharded
-from apformer.machine import processes
+from apformer.formats import gpt2, model_folder, safetensors
 from apformer.proof import check
 from apformer.report import figures, sections, template
-from apformer.runs import manifest, metrics, selection, settings_file
+from apformer.runs import metrics, selection, settings_file
 from apformer.tasks import progressions
 from apformer.tasks.progressions import text_file
 from apformer.tasks.progressions.proof import contexts
@@ -70,8 +68,8 @@ def cut_back(path):
 def verify(sealed):
     folder = sealed.parent
     try:
-        manifest.verify(sealed)
-    except manifest.Corrupt as damage:
+        selection.read_facts(sealed)
+    except selection.Damaged as damage:
         raise selection.refusal(sealed, damage) from None
     selection.best(folder), selection.scheduled(folder), selection.member_scores(folder, int(sealed.name))
 
@@ -80,10 +78,10 @@ def sealed_anew(path):
     try:
         facts = json.loads(path.read_bytes())
         facts.pop("sha256")
-        path.write_text(json.dumps({**facts, "sha256": manifest._digest(facts)}))
+        path.write_text(json.dumps({**facts, "sha256": selection._digest(facts)}))
     except (OSError, ValueError, RecursionError, AttributeError, KeyError, TypeError):
         return
-    verify(path.parent)
+    verify(path.parents[1])
 
 
 def partial(path, identity):
@@ -118,42 +116,21 @@ def translations(path):
     page_data.translations(path.parent, None)
 
 
-def hello():
-    return {"process": 1, "versions": {"jax": "1"}, "--processes": 2, "the command": ["train"]}
-
-
-def one_line(rng, seed, rounds):
-    return _mutate.of_json(rng, seed, rounds).replace(b"\n", b"") + b"\n"
-
-
-def heard(content):
-    """A message of a process that wants to join: none of ours, a difference that is told, or a partner."""
-    ours, theirs = socket.socketpair()
-    with ours, theirs:
-        theirs.sendall(content[:60_000] + b"\n")
-        theirs.shutdown(socket.SHUT_WR)
-        try:
-            said = processes._hear(ours, 1)
-            fault = processes._difference(hello() | {"process": 0}, said, [])
-        except processes.FOREIGN:
-            return
-        if fault is not None:
-            raise processes.UserError(*fault)
-        hash(said["process"])
-
-
 def tensors(path):
     with safetensors.reading(path) as file:
         file.metadata()
         for name in file.keys():
             facts = file.get_slice(name)
             facts.get_shape(), facts.get_dtype()
-            if facts.get_dtype() in safetensors.FLOATS:
+            if facts.get_dtype() in model_folder.FLOATS:
                 file.get_tensor(name)
 
 
 def gpt2_file(path):
     gpt2.load(path.parent)
+
+
+INDEX = f"{model_folder.WHOLE}.index.json"
 
 
 def in_shards(folder, out):
@@ -162,12 +139,12 @@ def in_shards(folder, out):
 
     out.mkdir()
     shutil.copy(folder / "config.json", out)
-    tensors = load_file(folder / sharded.WHOLE)
+    tensors = load_file(folder / model_folder.WHOLE)
     shard_of = {name: f"{number % 2}.safetensors" for number, name in enumerate(tensors)}
     for shard in {*shard_of.values()}:
         save_file({name: tensor for name, tensor in tensors.items() if shard_of[name] == shard}, out / shard)
-    files.write_json(out / sharded.INDEX, {"metadata": {"total_size": 1}, "weight_map": shard_of})
-    return (out / sharded.INDEX).read_bytes()
+    files.write_json(out / INDEX, {"metadata": {"total_size": 1}, "weight_map": shard_of})
+    return (out / INDEX).read_bytes()
 
 
 def checked(path):

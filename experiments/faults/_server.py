@@ -33,7 +33,7 @@ def main():
     for name in "cli commands.train commands.resume commands.certify runs.restore".split():
         importlib.import_module(f"apformer.{name}")
     importlib.import_module("matplotlib.pyplot")
-    sys.modules["apformer.formats.arrays"].orbax()
+    sys.modules["apformer.runs.checkpoint"].orbax()
     for line in sys.stdin:
         request = json.loads(line)
         began, facts = time.monotonic(), {}
@@ -67,7 +67,7 @@ def command(request):
     """The exit code of a command, here and now; `ready` is there once this process hears stop signals."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # a job in the background ignores some of them
         signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
-    from apformer.machine import signals
+    from apformer.machine import process
 
     folder, before = Path(request["folder"]), [os.dup(stream) for stream in (1, 2)]
     if request["streams"]:
@@ -75,7 +75,7 @@ def command(request):
             file = os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
             os.dup2(file, stream)
             os.close(file)
-    with signals.heard("apformer"):
+    with process.heard("apformer"):
         (folder / "ready").touch()
         try:
             return _watched(request, folder)
@@ -95,17 +95,17 @@ def command(request):
 def _watched(request, folder):
     """The exit code of a command under its fault; `saved` gets the step of each checkpoint that is on the disk."""
     from apformer import cli
-    from apformer.machine.guard import guard
-    from apformer.runs import checkpoint
+    from apformer.machine.process import guard
+    from apformer.runs import checkpoint, selection
 
-    write, clock = checkpoint.Checkpoints._write, time.time
+    wait, clock = checkpoint.Checkpoints.wait, time.time
 
-    def said(self, facts, arrays):
-        write(self, facts, arrays)
+    def said(self):
+        wait(self)
         with open(folder / "saved", "a") as saved:
-            saved.write(f"{facts['step']}\n")
+            saved.writelines(f"{step}\n" for step in selection.steps(self.folder))
 
-    checkpoint.Checkpoints._write = said
+    checkpoint.Checkpoints.wait = said
     if request["clock"]:
         time.time = lambda: clock() + request["clock"]
     try:
@@ -117,7 +117,7 @@ def _watched(request, folder):
             return guard("sweep", lambda: sweep(request["args"][1:]))
         return cli.main(request["args"])
     finally:
-        checkpoint.Checkpoints._write, time.time = write, clock
+        checkpoint.Checkpoints.wait, time.time = wait, clock
 
 
 def arm(path, fault="none", when=0, seed=0):

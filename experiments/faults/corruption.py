@@ -6,18 +6,18 @@ Then the run is loaded as `resume` loads it, and every array compared with what 
 
 import jax
 import numpy as np
-from faults import _damage
+from faults import _damage, _runs
 
 from apformer.errors import UserError
 from apformer.report import progress
-from apformer.runs import checkpoint, fit, manifest, restore, selection
+from apformer.runs import checkpoint, fit, restore, selection
 
 QUESTION = "What comes of a checkpoint that the disk has damaged?"
 CLAIM = (
     "{silent:,} of {cases:,} damaged checkpoints were loaded with wrong numbers. Where the newest was damaged "
     "({newest:,} times), the newest sound one was loaded instead, bit for bit, {back:share} of the time. Where an "
     "older one was ({older:,} times), it was refused by its name {refused:share} of the time, and the newest loaded. "
-    "{harmless:,} times only white space of a manifest had changed, and the numbers were right."
+    "{harmless:,} times the damage was to nothing that is read, and the numbers were right."
 )
 CASES = 20_000
 SEED = 16
@@ -36,7 +36,7 @@ def measure(cases, folder):
         before = {}
         for step in hurt:
             other = path / str(rng.choice([step for step in saved if step not in hurt]))
-            before |= _damage.inflict(rng, kind, path / str(step), other, manifest.NAME)
+            before |= _damage.inflict(rng, kind, path / str(step), other, selection.FILE.name)
         try:
             with _damage.quiet():
                 outcome, why = _outcome(path, abstract, bits, hurt), ""
@@ -50,7 +50,7 @@ def measure(cases, folder):
         if outcome in ("silent", "not back", "not refused"):
             progress.write(f"{outcome}: seed {SEED}, case {case}, {kind}, steps {hurt}, {[*map(str, before)]} {why}")
     for step in saved:  # so each case began with a sound run
-        selection.facts_of(path / str(step), manifest.verify)
+        _runs.arrays_of(path / str(step))
     newest, older = count["back"] + count["not back"], count["refused"] + count["not refused"]
     shares = {"back": count["back"] / max(1, newest), "refused": count["refused"] / max(1, older)}
     return {**count, **shares, "cases": cases, "newest": newest, "older": older}

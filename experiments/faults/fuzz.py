@@ -26,7 +26,7 @@ import jax
 from faults import _mutate, _parsers, _readers
 
 from apformer import errors
-from apformer.machine import compilation
+from apformer.machine import process
 from apformer.report import progress
 
 QUESTION = "What does hostile input do to the parsers of every file, prompt and message?"
@@ -72,7 +72,7 @@ def _part(first, cases, folder):
     """(counts, number of parsers, most megabytes, failures told) of the EACH cases from `first` on of `cases`."""
     place, counts, told, told_of = Path("/dev/shm"), Counter(), [], Counter()
     with tempfile.TemporaryDirectory(dir=place if place.is_dir() else folder) as scratch, _quiet():
-        compilation.keep()
+        process.keep_programs()
         scratch = Path(scratch)
         (scratch / "sound").mkdir()
         every = _parsers.parsers(scratch / "sound")

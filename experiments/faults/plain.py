@@ -13,7 +13,7 @@ import numpy as np
 from faults import _damage
 
 from apformer.report import progress
-from apformer.runs import checkpoint, fit, manifest, restore
+from apformer.runs import checkpoint, fit, restore, selection
 
 QUESTION = "What do other libraries make of the same damage?"
 CLAIM = (
@@ -85,10 +85,10 @@ def _same(found, arrays):
 
 def _apformer():
     def save(folder, step, arrays):
-        folder.mkdir(parents=True, exist_ok=True)
-        checkpoint.write(folder, *checkpoint.describe(step, arrays))
+        with checkpoint.Checkpoints(folder) as checkpoints:
+            checkpoints.save(step, arrays)
 
-    return save, checkpoint.load, manifest.NAME
+    return save, checkpoint.load, selection.FILE.name
 
 
 def _orbax():

@@ -27,7 +27,7 @@ from apformer_lab.rows import Batch
 
 from apformer import flags
 from apformer.errors import USAGE, UserError
-from apformer.machine import compilation
+from apformer.machine import process
 from apformer.report import progress
 from apformer.runs import recipes
 from apformer.tokenizers.digits import decode, encode
@@ -191,7 +191,7 @@ def run(args):
     _study.check_sizes(args, "random", "chosen", "digits", "members")
     flags.require("chosen", max(args.chosen) <= CANDIDATES, args, f"at most {CANDIDATES} rows")
     study = _study.Study("fewest_rows", args)
-    compilation.keep()
+    process.keep_programs()
     asked = [(kind, count) for kind in ("random", "chosen") for count in getattr(args, kind)]
     for seed, (kind, count) in progress.bar([*product(range(args.members), asked)], unit="model"):
         if f"{kind} {count} {seed}" not in study.found:

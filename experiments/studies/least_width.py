@@ -21,7 +21,7 @@ import _study
 import numpy as np
 
 from apformer import flags
-from apformer.machine import compilation
+from apformer.machine import process
 from apformer.report import progress
 from apformer.runs import recipes
 
@@ -134,7 +134,7 @@ def run(args):
     """Train and judge what is not yet, print the table and draw the figure."""
     _study.check_sizes(args, "digits", "members", "steps")
     study = _study.Study("least_width", args)
-    compilation.keep()
+    process.keep_programs()
     asked = [(width, seed) for width in args.digits for seed in range(args.members)]
     for width, seed in progress.bar(asked, unit="model"):
         if f"{width} {seed}" not in study.found:

@@ -15,7 +15,7 @@ from apformer import cli, errors
 from apformer.analysis import certificate
 from apformer.commands import certify as certify_
 from apformer.commands import train
-from apformer.machine import signals
+from apformer.machine import process
 from apformer.report import tables
 from apformer.runs import provenance, restore
 from apformer.settings import Settings, Training
@@ -119,7 +119,7 @@ def test_a_stopped_enumeration_goes_on_where_it_was(run, capsys, monkeypatch, sl
     assert code == 0 and json.loads(printed.out)["contexts"] == TOTAL
 
 
-@pytest.mark.parametrize("number", signals.NUMBERS)
+@pytest.mark.parametrize("number", process.STOPS)
 def test_a_stop_signal_keeps_what_was_asked(run, capsys, monkeypatch, slices, number):
     whole = certificate.prove
 

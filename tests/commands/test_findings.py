@@ -7,7 +7,7 @@ import shutil
 import pytest
 
 from apformer import cli, files
-from apformer.runs import directory, manifest
+from apformer.runs import directory, selection
 from apformer.tasks.progressions.generator import Config
 from tests.helpers.small_models import circuit_run
 
@@ -73,8 +73,7 @@ def edit_line(path, number, edited):
 
 HARMS = {
     "a bit": (lambda path: flip(largest(path / "checkpoints" / "12")), "checkpoint 12"),
-    "no manifest": (lambda path: (path / "checkpoints" / "16" / manifest.NAME).unlink(), "checkpoint 16"),
-    "missing": (lambda path: shutil.rmtree(path / "checkpoints" / "8"), "checkpoint 8"),
+    "no facts": (lambda path: (path / "checkpoints" / "16" / selection.FILE).unlink(), "checkpoint 16"),
     "torn": (lambda path: edit_line(path, 7, lambda line: line + '\n{"step": 1'), "metrics.jsonl"),
     "a line gone": (lambda path: edit_line(path, 6, lambda line: ""), "metrics.jsonl"),
     "a score": (
@@ -93,7 +92,7 @@ HARMS = {
 }
 
 
-MENDED = ("a bit", "missing", "torn", "of another model")  # a kind of each file that a remedy mends
+MENDED = ("a bit", "torn", "of another model")  # a kind of each file that a remedy mends
 
 
 @pytest.mark.parametrize("harm", HARMS)
@@ -137,13 +136,6 @@ def test_leftovers_and_a_process_at_work_are_said_and_are_no_fault(copy, capsys)
         assert cli.main(["doctor", str(copy)]) == 0
     out = capsys.readouterr().out
     assert out.count("sound  leftover") == 3 and "4.corrupt, which is not used" in out and "in use by process" in out
-
-
-def test_what_came_out_other_is_no_longer_said_to_be_computed_again(copy, capsys):
-    (copy / "checkpoints" / "12").rename(copy / "checkpoints" / "12.corrupt")
-    (copy / "checkpoints" / "recomputed" / "12").mkdir(parents=True)
-    code, _, ((_, what, says),), _ = told(copy, capsys)
-    assert code == 4 and what == "checkpoint 12" and "restore a copy" in says and "`" not in says
 
 
 def test_a_run_that_has_not_saved_yet_is_sound(copy, capsys):

@@ -14,9 +14,11 @@ from jax.tree_util import Partial
 from apformer import cli, errors, model
 from apformer.decoding import bind
 from apformer.runs import directory, recipes, restore, settings_file
+from apformer.tasks.exact_match import continue_rows
 from apformer.tasks.progressions import continuation as continuation_
 from apformer.tasks.progressions import generator
 from apformer.tasks.progressions.recipes import exact
+from apformer.tokenizers import digits as tokenizer
 
 D = 3
 LIMIT = 10**D
@@ -81,47 +83,40 @@ def rows(count, seed=0):
     return made
 
 
+STOPPED = "stopped early, because the next term no longer fits the digits\n"
+
+
 @pytest.mark.parametrize(
     ("prompt", "terms", "continuation"),
     [
         ("007 010 013", 3, "016 019 022"),
-        ("007 010", 1, "013"),
         ("500 490 480", 4, "470 460 450 440"),
         ("999 999", 2, "999 999"),
-        ("000 100 200 300 400", 5, "500 600 700 800 900"),
+        ("980 990", 5, ""),
+        ("960 970", 5, "980 990"),
+        ("222 111", 9, "000"),
     ],
 )
-def test_one_prompt(right, capsys, prompt, terms, continuation):
+def test_one_prompt_is_continued_as_far_as_terms_fit(right, capsys, prompt, terms, continuation):
+    first, second = map(int, prompt.split()[:2])
+    seen = "the model was trained on differences from 1 to 500"
+    told = f"the prompt, line 1: {seen}, and {second - first} is another\n" * (not 1 <= second - first <= 500)
+    short = len(continuation.split()) < terms
     for args in ([prompt], ["run", prompt]):
         out, err = call(capsys, *args, "--terms", str(terms))
-        assert out == continuation + "\n"
-        first, second = map(int, prompt.split()[:2])
-        seen = "the model was trained on differences from 1 to 500"
-        untrained = f"the prompt, line 1: {seen}, and {second - first} is another\n"
-        assert err == ("" if 1 <= second - first <= 500 else untrained)
+        assert out == continuation + "\n" and err == told + STOPPED * short
 
 
-@pytest.mark.parametrize(
-    ("prompt", "terms", "continuation"),
-    [("980 990", 5, ""), ("960 980", 1, ""), ("960 970", 5, "980 990"), ("2" * 3 + " 111", 9, "000")],
-)
-def test_it_stops_where_the_next_term_no_longer_fits(right, capsys, prompt, terms, continuation):
-    out, err = call(capsys, "run", prompt, "--terms", str(terms))
-    assert out == continuation + "\n"
-    told = "the prompt, line 1: the model was trained on differences from 1 to 500, and -111 is another\n"
-    stopped = "stopped early, because the next term no longer fits the digits\n"
-    assert err == (told if prompt == "222 111" else "") + stopped
-
-
-@pytest.mark.parametrize("prompt", ["000 000", "000 001"])
-def test_more_terms_than_a_line_can_have_are_refused(right, capsys, monkeypatch, prompt):
-    """Of difference 0 any number fits; of others as many as there are numbers of this many digits."""
+def test_more_terms_than_a_line_can_have_are_refused(right, capsys, monkeypatch):
+    """Of difference 0 any number fits."""
     monkeypatch.setattr(continuation_, "MOST", 1000)
-    assert cli.main(["predict", prompt, "--terms", "100000000000"]) == errors.USAGE
-    err = capsys.readouterr().err
-    *told, fault = err.splitlines()
-    assert fault.startswith("apformer: --terms 100000000000 makes a line of ")
-    assert len(told) == (prompt == "000 000")  # that 0 is no difference of training
+    assert cli.main(["predict", "000 000", "--terms", "100000000000"]) == errors.USAGE
+    assert "\napformer: --terms 100000000000 makes a line of " in capsys.readouterr().err
+
+
+def continued(prompts, model):
+    tokens_BN = continue_rows([tokenizer.encode(prompt) for prompt in prompts], D + 1, model)
+    return [tokenizer.decode(tokens_N) for tokens_N in tokens_BN]
 
 
 def test_one_prompt_is_a_batch_of_one():
@@ -132,7 +127,7 @@ def test_one_prompt_is_a_batch_of_one():
         shapes.append(tokens_BT.shape)
         return model.extend(tokens_BT, cache, lengths_B)
 
-    assert continuation_.continue_lines(["007 010"], 4, replace(model, extend=Partial(extend))) == ["013"]
+    assert continued(["007 010"], replace(model, extend=Partial(extend))) == [" 013"]
     assert {shape[0] for shape in shapes} == {1}
 
 
@@ -148,10 +143,8 @@ def test_a_file_keeps_its_order(right, capsys):
 @pytest.mark.parametrize(
     "content",
     [
-        b"007 010\n500 490 480\n",
-        b"007 010\r\n500 490 480\r\n",
+        b"007 010\r\n500 490 480\r\n\r\n",
         b"\xef\xbb\xbf007 010\n500 490 480",
-        b"007 010\n500 490 480\n\n\n",
     ],
 )
 def test_line_ends_and_a_byte_order_mark_change_nothing(right, capsys, monkeypatch, content):
@@ -170,7 +163,7 @@ def test_line_ends_and_a_byte_order_mark_change_nothing(right, capsys, monkeypat
         (b"07 10\n", "standard input has terms of 2 digits"),
     ],
 )
-def test_what_cannot_be_read_from_standard_input(right, capsys, monkeypatch, content, pattern):
+def test_faults_of_standard_input(right, capsys, monkeypatch, content, pattern):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
     assert cli.main(["predict", "--file", "-"]) == errors.DATA
     out, err = capsys.readouterr()
@@ -194,7 +187,7 @@ def test_learned_positions_end_where_the_table_does(right, capsys, monkeypatch):
     monkeypatch.setattr(settings_file, "read", lambda path: settings)
     assert call(capsys, "007 010", "--terms", "5").out == "013 016 019 022 025\n"
     assert cli.main(["predict", "007 010", "--terms", "6"]) == errors.USAGE
-    assert "a line would have 31 characters where the model knows 27" in capsys.readouterr().err
+    assert "--terms 6 makes a line of 31 characters, more than 27" in capsys.readouterr().err
 
 
 def test_ragged_prompts_are_continued_as_each_alone(random_params):
@@ -202,6 +195,6 @@ def test_ragged_prompts_are_continued_as_each_alone(random_params):
     bound = bind.bind(model, random_params(cfg), cfg)
     prompts = [generator.render(*row, D) for row in rows(8, seed=3)]
     assert len({len(prompt) for prompt in prompts}) > 2
-    together = continuation_.continue_lines(prompts, 8, bound)
-    alone = [continuation_.continue_lines([prompt], 8, bound)[0] for prompt in prompts[:3]]
+    together = continued(prompts, bound)
+    alone = [continued([prompt], bound)[0] for prompt in prompts[:3]]
     assert together[:3] == alone and len(set(together)) > 1

@@ -3,7 +3,6 @@
 import itertools
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -28,15 +27,6 @@ def test_no_other_widths_cost_less(lengths, each, most):
     widths = buckets.widths(*np.unique(lengths, return_counts=True), each=each, most=most)
     assert list(widths) == sorted({*widths}) and {*widths} <= {*lengths} and len(widths) <= (most or 9)
     assert padded(widths, lengths) + each * len(widths) == cheapest(lengths, each, most or 9)
-
-
-@pytest.mark.parametrize(
-    ("each", "most", "widths"),
-    [(0, None, (2, 3, 9)), (0, 2, (3, 9)), (0, 1, (9,)), (9, None, (3, 9)), (19, None, (9,))],
-)
-def test_widths_by_hand(each, most, widths):
-    """Rows of 2, 2, 3 and 9 tokens: (3, 9) pads 18 tokens, (2, 9) 22, (9) 36, and (2, 3, 9) 16."""
-    assert buckets.widths(np.array([2, 3, 9]), np.array([2, 1, 1]), each=each, most=most) == widths
 
 
 @given(width_N=lengths, batch_tokens=st.integers(1, 60))

@@ -11,25 +11,6 @@ from apformer.decoding.stream import before, texts
 from apformer.tokenizers.text import Characters, train_byte_pairs
 
 
-@pytest.mark.parametrize(
-    ("stops", "shown"),
-    [
-        ([], "abcabd.abc"),
-        (["abd"], "abc"),
-        (["b"], "a"),
-        (["a"], ""),
-        (["."], "abcabd"),
-        (["x", "d.", "bd.a"], "abcab"),  # "d." is complete first
-        (["bd.", "d."], "abca"),  # complete at once: the longer one begins first
-        (["abcabe", "c"], "ab"),
-        (["abcc"], "abcabd.abc"),
-    ],
-)
-def test_a_text_ends_before_the_first_stop_that_is_complete(stops, shown):
-    for pieces in (["abcabd.abc"], [*"abcabd.abc"], ["ab", "cab", "", "d.a", "bc"]):
-        assert "".join(before(stops, pieces)) == shown
-
-
 def first_by_trying(stops, text):
     """The text before the first stop, from the definition: try every end, then every beginning."""
     for end in range(1, len(text) + 1):

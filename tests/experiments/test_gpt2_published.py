@@ -88,7 +88,7 @@ def test_bad_input_is_one_sentence(folder, tmp_path, monkeypatch, capsys):
     assert "apformer has no weights and no data" in says(USAGE, folder)
     assert "hf download gpt2" in says(USAGE, tmp_path / "none", "--lambada", "x")
     file = tmp_path / "bad.jsonl"
-    for line in ("[1]", "{", '{"text": "word"}', '{"text": 3}', ""):
+    for line in ("{", '{"text": "word"}', '{"text": 3}'):
         file.write_text('{"text": "a b"}\n' + line + "\nx")
         assert "line 2 is no" in says(DATA, folder, "--lambada", file)
     file.write_text(json.dumps({"text": "long " * 50 + "word"}))

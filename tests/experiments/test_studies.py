@@ -113,11 +113,6 @@ def test_times_of_all_lengths_end_as_a_table_and_a_figure(tmp_path, monkeypatch)
     assert table[1] == ["a training step", "32", "100 (200)", "400 (200)", "50 (100)", "0.50", "0.12"]
 
 
-def test_a_length_without_room_for_a_prompt_is_refused(tmp_path, monkeypatch, capsys):
-    assert main(monkeypatch, parallel, parallel.Parallel, "--lengths", 8, "--run_dir", tmp_path) == errors.USAGE
-    assert "--lengths (8,) is out of range: give at least 32, twice --tokens" in capsys.readouterr().err
-
-
 def test_work_is_done_for_every_kind():
     args = parallel.Parallel(lengths=(4,), d_model=4, batch_size=2, tokens=2)
     doing = parallel.work("GRU", 4, args)
@@ -170,7 +165,13 @@ def test_parts_are_drawn_and_tabled_also_where_a_loss_was_not_finite(tmp_path, m
     assert table[1] == ["whole model", "1,234", *["37.5 (25.0 to 50.0)"] * 2, "0"]
 
 
-def test_chunks_that_do_not_divide_the_steps_are_refused(monkeypatch, capsys, tmp_path):
-    words = ("--steps", 30, "--chunk", 25, "--run_dir", tmp_path / "run")
-    assert main(monkeypatch, memory, memory.Memory, *words) == errors.USAGE
-    assert "--chunk 25 is out of range: give a divisor of --steps 30" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("script", "config", "flags", "sentence"),
+    [
+        (memory, memory.Memory, "--steps 30 --chunk 25", "--chunk 25 is out of range: give a divisor of --steps 30"),
+        (parallel, parallel.Parallel, "--lengths 8", "--lengths (8,) is out of range: give at least 32, twice --tok"),
+    ],
+)
+def test_flags_out_of_range_are_refused(script, config, flags, sentence, monkeypatch, capsys, tmp_path):
+    assert main(monkeypatch, script, config, *flags.split(), "--run_dir", tmp_path / "run") == errors.USAGE
+    assert sentence in capsys.readouterr().err

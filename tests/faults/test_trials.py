@@ -17,7 +17,7 @@ reliability, runs = importlib.import_module("reliability"), importlib.import_mod
 SMALL = {
     "calls": (6, ("lost", "unequal", "unsaid", "silent"), {"cases": 3, "calls": 300}),
     "corruption": (54, ("silent",), {"back": 1, "refused": 1, "newest": 20, "older": 8}),
-    "healing": (3, (), {"healed": 3, "again": 3}),
+    "resumes": (3, (), {"equal": 3, "again": 1}),
     "kills": (4, ("lost", "unequal"), {"cases": 4, "most": 1}),
     "stops": (5, ("lost", "unequal", "unsaid"), {"cases": 5, "pipes": 2, "twice": 1, "terminal": 1}),
 }

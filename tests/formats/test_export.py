@@ -18,9 +18,7 @@ from tests.helpers.small_models import circuit_run, draw_tokens, small
 safetensors = pytest.importorskip("safetensors", reason='export needs the text extra: pip install -e ".[text]"')
 
 CONFIGS = {
-    "sketch": model.Config(d_model=6),
     "learned": small(position="learned", max_len=13, tie_embeddings=True, n_layers=5),
-    "relative": small(position="relative", window=5, attention_sink=True, final_norm=True),
     "recurrent": recurrent.Config(d_model=5, cell="gru", n_layers=2),
 }
 MODULES = {model.Config: model, recurrent.Config: recurrent}
@@ -59,7 +57,6 @@ def test_safetensors_gives_every_parameter_back(tmp_path, draw, cfg):
     weights.write_safetensors(tmp_path / "model", architecture_of(cfg), params, cfg)
     again_cfg, again = weights.read_safetensors(tmp_path / "model")
     assert again_cfg == cfg and type(again_cfg) is type(cfg)
-    assert jax.tree.structure(again) == jax.tree.structure(params)
     jax.tree.map(np.testing.assert_array_equal, again, params)
     with safetensors.safe_open(tmp_path / "model", framework="numpy") as file:
         name = "cells.update_gate.input.weight" if "recurrent" in type(cfg).__module__ else "blocks.attention.query"
@@ -82,21 +79,12 @@ def test_stablehlo_computes_the_same_for_any_batch_and_length(tmp_path, draw, cf
             function.call(draw_tokens(1, 14))
 
 
-def test_the_command_exports_a_run(run, tmp_path, capsys):
-    tokens_BT = draw_tokens(3, 7)
-    assert cli.main(["export", str(run), "--to", "safetensors"]) == 0
-    assert capsys.readouterr().out.startswith(f"{run / 'model.safetensors'}: the model of {run} at step 1, ")
-    cfg, params = weights.read_safetensors(run / "model.safetensors")
-    np.testing.assert_array_equal(
-        jax.jit(model.apply, static_argnums=2)(params, tokens_BT, cfg), logits_of(run, tokens_BT)
-    )
-
-
-def test_a_function_runs_without_apformer(run, tmp_path):
+def test_a_function_runs_without_apformer(run, tmp_path, capsys):
     pytest.importorskip("flatbuffers", reason='stablehlo needs the export extra: pip install -e ".[export]"')
     tokens_BT = draw_tokens(3, 7)
     np.save(tmp_path / "tokens.npy", tokens_BT)
     assert cli.main(["export", str(run), "--to", "stablehlo", "--out", str(tmp_path / "function")]) == 0
+    assert capsys.readouterr().out.startswith(f"{tmp_path / 'function'}: the model of {run} at step 1, ")
     program = """if True:
         import sys, numpy as np
         from jax import export
@@ -108,20 +96,9 @@ def test_a_function_runs_without_apformer(run, tmp_path):
     np.testing.assert_allclose(np.load(tmp_path / "logits.npy"), logits_of(run, tokens_BT), rtol=1e-5, atol=1e-4)
 
 
-def test_nothing_is_overwritten(run, tmp_path, capsys):
-    file = tmp_path / "mine"
-    file.write_text("mine")
-    assert cli.main(["export", str(run), "--to", "safetensors", "--out", str(file)]) == USAGE
-    assert capsys.readouterr().err == (
-        f"apformer: {file} is there already and is not overwritten: remove it, or give another name\n"
-    )
-    assert file.read_text() == "mine"
-
-
 def test_what_cannot_be_exported(run, tmp_path, capsys):
     for exit_code, pattern, *args in (
-        (USAGE, "--to onnx is none of safetensors, stablehlo, gpt2", run, "--to", "onnx"),
-        (USAGE, "nowhere is not a directory", tmp_path / "nowhere"),
+        (USAGE, f"{tmp_path} is there already and is not overwritten: remove it, or", run, "--out", tmp_path),
         (USAGE, "--member 1 is out of range", run, "--member", "1", "--out", tmp_path / "file"),
         (errors.DISK, "cannot write .*file .No such file or directory", run, "--out", tmp_path / "nowhere" / "file"),
     ):
@@ -136,7 +113,7 @@ def test_what_cannot_be_exported(run, tmp_path, capsys):
     [("safetensors", weights.write_safetensors, "text"), ("flatbuffers", stablehlo.write_stablehlo, "export")],
 )
 def test_an_extra_is_asked_for(tmp_path, draw, monkeypatch, module, write, extra):
-    cfg = CONFIGS["sketch"]
+    cfg = CONFIGS["learned"]
     params = draw(cfg)
     for name in [
         name for name in sys.modules if name.split(".")[0] == module or name == "jax._src.export.serialization"

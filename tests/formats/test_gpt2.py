@@ -85,19 +85,15 @@ def forward(w, tokens, head):
     return norm("ln_f", x) @ w[head].T
 
 
-@pytest.mark.parametrize(
-    ("name", "parameters"),
-    [("gpt2", 124_439_808), ("gpt2-medium", 354_823_168), ("gpt2-large", 774_030_080), ("gpt2-xl", 1_557_611_200)],
-)
-def test_the_published_sizes(name, parameters):
-    cfg = gpt2.SIZES[name]
-    shapes = jax.eval_shape(lambda key: model.init(key, cfg), jax.random.key(0))
-    assert sum(leaf.size for leaf in jax.tree.leaves(shapes)) == parameters
-    assert cfg.d_model // cfg.n_heads == 64
+def test_the_published_sizes():
+    counts = {"gpt2": 124_439_808, "gpt2-medium": 354_823_168, "gpt2-large": 774_030_080, "gpt2-xl": 1_557_611_200}
+    for name, cfg in gpt2.SIZES.items():
+        shapes = jax.eval_shape(lambda key, cfg=cfg: model.init(key, cfg), jax.random.key(0))
+        assert sum(leaf.size for leaf in jax.tree.leaves(shapes)) == counts[name]
+        assert cfg.d_model // cfg.n_heads == 64
 
 
-@pytest.mark.parametrize("untied", [False, True])
-@pytest.mark.parametrize("prefix", [False, True])
+@pytest.mark.parametrize(("prefix", "untied"), [(False, True), (True, False)])
 def test_a_folder_computes_what_the_paper_says(tmp_path, prefix, untied):
     tensors = draw_tensors(untied)
     buffers = {
@@ -127,10 +123,8 @@ def say(**changes):
 @pytest.mark.parametrize(
     "changes",
     [
-        {},
         {"tie_embeddings": False, "d_ff": None, "dropout": 0.0, "attention_dropout": 0.25},
-        {"activation": "relu", "similarity": "dot", "n_layers": 5, "norm_epsilon": 0.1},
-        {"activation": "gelu", "n_heads": 1, "vocab_size": 50257},
+        {"activation": "relu", "similarity": "dot", "n_layers": 5, "norm_epsilon": 0.1, "vocab_size": 50257},
     ],
 )
 def test_what_is_saved_is_loaded_bit_for_bit(tmp_path, random_params, changes):
@@ -139,12 +133,14 @@ def test_what_is_saved_is_loaded_bit_for_bit(tmp_path, random_params, changes):
     gpt2.save(tmp_path / "folder", params, cfg)
     again_cfg, again = gpt2.load(tmp_path / "folder")
     assert again_cfg == cfg
-    assert jax.tree.structure(again) == jax.tree.structure(params)
     jax.tree.map(np.testing.assert_array_equal, again, params)
     with safetensors.safe_open(tmp_path / "folder" / "model.safetensors", framework="numpy") as file:
         assert file.metadata() == {"format": "pt"}  # transformers asks for it
     config = json.loads((tmp_path / "folder" / "config.json").read_text())
     assert config["eos_token_id"] == (50256 if cfg.vocab_size == 50257 else None)
+    with pytest.raises(UserError, match="holds files, and none is overwritten") as error:
+        gpt2.save(tmp_path, params, cfg)
+    assert error.value.exit_code == USAGE
 
 
 @pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16])
@@ -191,7 +187,7 @@ class Trap:
         return open, (str(self.path), "w")
 
 
-@pytest.mark.parametrize("name", ["pytorch_model.bin", "weights.pt", "model.safetensors"])
+@pytest.mark.parametrize("name", ["pytorch_model.bin", "model.safetensors"])
 def test_a_pickle_is_refused_and_not_opened(tmp_path, name):
     folder = write(tmp_path / "in", draw_tensors())
     (folder / "model.safetensors").unlink()
@@ -234,23 +230,26 @@ def test_shards_are_the_whole(tmp_path, halves):
     jax.tree.map(np.testing.assert_array_equal, params, whole)
 
 
-WTE = "transformer.wte.weight"
-
-
 @pytest.mark.parametrize(
-    ("weight_map", "pattern"),
+    ("shard", "pattern"),
     [
-        ({WTE: "d.safetensors"}, "index.json names d.safetensors, and there is no such file"),
-        ({"transformer.more": "b.safetensors"}, "says that b.safetensors holds transformer.more, and it does not"),
-        ({WTE: "../a.safetensors"}, "names '../a.safetensors', which is no file beside it"),
-        ({WTE: "/etc/passwd"}, "names '/etc/passwd', which is no file beside it"),
-        ({WTE: "..\\\\a"}, "which is no file beside it"),
-        ({WTE: ".."}, r"names '\.\.', which is no file beside it"),
-        ({WTE: 1}, "it has no weight_map"),
+        ("d.safetensors", "names 'd.safetensors', which is no file beside it"),
+        ("../a.safetensors", "names '../a.safetensors', which is no file beside it"),
+        ("..", "which is no file beside it"),
+        (1, "names 1, which is no file beside it"),
+        ("b.safetensors", "and a.safetensors do not agree on transformer.wte.weight: fetch the folder again"),
     ],
 )
-def test_an_index_that_is_wrong_is_refused(tmp_path, halves, weight_map, pattern):
-    refuses(pattern, write_shards(tmp_path / "in", halves, weight_map))
+def test_an_index_that_is_wrong_is_refused(tmp_path, halves, shard, pattern):
+    refuses(pattern, write_shards(tmp_path / "in", halves, {"transformer.wte.weight": shard}))
+
+
+def test_a_tensor_of_two_shards_and_an_index_without_a_map_are_refused(tmp_path, halves):
+    twice = next(iter(halves[1]))
+    folder = write_shards(tmp_path / "in", [halves[0] | {twice: halves[1][twice]}, *halves[1:]])
+    refuses(f"do not agree on {twice}", folder)
+    (folder / "model.safetensors.index.json").write_text("{}")
+    refuses("it has no weight_map", folder)
 
 
 @pytest.mark.parametrize(
@@ -260,37 +259,33 @@ def test_an_index_that_is_wrong_is_refused(tmp_path, halves, weight_map, pattern
         ({"model_type": None}, "model_type is null"),
         ({"activation_function": "silu"}, 'is "silu", and supported is "gelu_new" or "gelu_pytorch_tanh" or "gelu" or'),
         ({"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx is true, and supported is false"),
-        ({"add_cross_attention": True}, "add_cross_attention is true"),
         ({"n_head": 4}, "describes no GPT-2 .*d_model 6 is not a multiple of n_heads 4"),
         ({"n_embd": "6"}, 'describes no GPT-2 .*n_embd is "6"'),
         ({"n_head": True}, "describes no GPT-2 .*n_head is true"),
         ({"n_layer": 2.0}, "n_layer is 2.0"),
         ({"n_positions": 0}, "max_len 0 is less than 1"),
-        ({"layer_norm_epsilon": float("nan")}, "layer_norm_epsilon nan is not between 0 and 1"),
-        ({"layer_norm_epsilon": float("inf")}, "layer_norm_epsilon inf is not between 0 and 1"),
+        ({"layer_norm_epsilon": float("nan")}, "layer_norm_epsilon is NaN"),
         ({"layer_norm_epsilon": -1.0}, "layer_norm_epsilon -1.0 is not between 0 and 1"),
-        ({"vocab_size": 10**15}, "vocab_size 1000000000000000 is more than 2147483647"),
-        ({"n_layer": 100_000}, "holds 2 layers where config.json has n_layer 100000"),
+        ({"vocab_size": 10**15}, "vocab_size is 1000000000000000"),
+        ({"n_layer": 10**9}, "holds no layer 999999999, and config.json has n_layer 1000000000"),
     ],
 )
 def test_what_is_no_gpt2_is_refused_and_told_what_is_supported(tmp_path, config, pattern):
     refuses(pattern, write(tmp_path / "in", draw_tensors(), **config))
 
 
-@pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_weights_that_are_not_finite_are_refused(tmp_path, bad):
+def test_weights_that_are_not_finite_are_refused(tmp_path):
     tensors = draw_tensors()
-    tensors["h.1.mlp.c_fc.weight"][2, 3] = bad
+    tensors["h.1.mlp.c_fc.weight"][2, 3] = np.inf
     refuses("h.1.mlp.c_fc.weight holds numbers that are not finite", write(tmp_path / "in", tensors))
 
 
 @pytest.mark.parametrize("text", ["", "[1, 2", "\xff", "[" * 200_000])
 def test_a_damaged_config_is_refused(tmp_path, text):
-    folder = write(tmp_path / "in", draw_tensors())
-    (folder / "config.json").write_bytes(text.encode("latin-1"))
-    refuses("config.json is not valid JSON", folder)
-    (folder / "config.json").write_text("[]")
-    refuses("model_type is null", folder)
+    (tmp_path / "config.json").write_bytes(text.encode("latin-1"))
+    refuses("config.json is not valid JSON", tmp_path)
+    (tmp_path / "config.json").write_text("[]")
+    refuses("model_type is null", tmp_path)
 
 
 @pytest.mark.parametrize("keep", [0, 5, 100, -1])
@@ -302,25 +297,10 @@ def test_damaged_weights_are_refused(tmp_path, keep):
 
 
 @pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        ("position", "rotary"),
-        ("window", 4),
-        ("similarity", "cosine"),
-        ("head_bias", True),
-        ("norm", "none"),
-    ],
+    ("field", "value"), [("position", "rotary"), ("window", 4), ("similarity", "cosine"), ("head_bias", True)]
 )
-def test_a_model_that_gpt2_cannot_say_is_not_saved(tmp_path, random_params, field, value):
+def test_a_model_that_gpt2_cannot_say_is_not_saved(tmp_path, field, value):
     with pytest.raises(UserError, match=f"GPT-2 has .*{field}.*{value}") as error:
-        gpt2.save(tmp_path / "out", random_params(say()), say(**{"position_options": None, field: value}))
+        gpt2.save(tmp_path / "out", {}, say(**{"position_options": None, field: value}))
     assert error.value.exit_code == USAGE
     assert not (tmp_path / "out").exists()
-
-
-def test_nothing_is_overwritten(tmp_path, random_params):
-    (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(UserError, match="holds files, and none is overwritten") as error:
-        gpt2.save(tmp_path, random_params(say()), say())
-    assert error.value.exit_code == USAGE
-    assert [file.name for file in tmp_path.iterdir()] == ["notes.txt"]

@@ -7,7 +7,7 @@ import shutil
 import jax
 import pytest
 
-from apformer import cli, model
+from apformer import cli
 from apformer.errors import CHECKPOINT, DATA
 from apformer.formats import gpt2, published
 from apformer.tokenizers import text
@@ -30,9 +30,7 @@ def folder(tmp_path_factory, random_params):
 def small(folder, monkeypatch):
     """As though two sizes had been published that fit a test, with the files of `folder`."""
     tokenizer = text.train_byte_pairs("hello world, hello", 257)
-    shapes = jax.eval_shape(lambda key: model.init(key, TINY), jax.random.key(0))
     monkeypatch.setattr(gpt2, "SIZES", SIZES)
-    monkeypatch.setattr(published, "PARAMETERS", {"gpt2": sum(leaf.size for leaf in jax.tree.leaves(shapes))})
     monkeypatch.setattr(published, "WEIGHTS", {"gpt2": published._sha256(folder / "model.safetensors")})
     monkeypatch.setattr(published, "TOKENIZER", {"tokenizer.json": published._sha256(folder / "tokenizer.json")})
     monkeypatch.setattr(published, "VOCABULARY", 257)
@@ -51,15 +49,6 @@ def say(folder):
     return {what: (says, code) for what, says, code in published.findings(folder)}
 
 
-def test_the_published_facts_agree_with_each_other():
-    for name, count in published.PARAMETERS.items():
-        shapes = jax.eval_shape(lambda key, cfg=gpt2.SIZES[name]: model.init(key, cfg), jax.random.key(0))
-        assert sum(leaf.size for leaf in jax.tree.leaves(shapes)) == count
-        assert gpt2.SIZES[name].vocab_size == published.VOCABULARY == 256 + published.MERGES + 1
-    sums = [*published.WEIGHTS.values(), *published.TOKENIZER.values()]
-    assert len({*sums}) == len(sums) and {len(bytes.fromhex(sum_)) for sum_ in sums} == {32}
-
-
 def test_a_whole_folder_is_sound(small, capsys):
     told = []
     found = published.findings(small, lambda done, total: told.append((done, total)))
@@ -67,12 +56,11 @@ def test_a_whole_folder_is_sound(small, capsys):
     assert told[-1][0] == told[-1][1] == (small / "model.safetensors").stat().st_size
     said = say(small)
     assert said["config.json"][0] == "gpt2: every field as published"
-    assert "in one file, all names and shapes as published, all finite" in said["weights"][0]
+    assert "all names and shapes as in config.json, all finite" in said["weights"][0]
     assert said["sha256"][0] == "model.safetensors: the published one"
     assert said["tokenizer"][0] == "257 tokens, 1 merges, the published files"
-    for words in (["gpt2", str(small)], [str(small)]):
-        assert cli.main(["doctor", *words, "--json"]) == 0
-        assert len(json.loads(capsys.readouterr().out)["findings"]) == 4
+    assert cli.main(["doctor", str(small), "--json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)["findings"]) == 4
 
 
 def test_what_is_missing_is_named_with_the_command_that_fetches_it(copy, capsys):
@@ -85,7 +73,6 @@ def test_what_is_missing_is_named_with_the_command_that_fetches_it(copy, capsys)
 
 def test_other_numbers_have_another_sum(copy, random_params):
     (copy / "model.safetensors").unlink()
-    shutil.rmtree(copy.parent / "again", ignore_errors=True)
     gpt2.save(copy.parent / "again", jax.tree.map(lambda leaf: leaf * 2, random_params(TINY)), TINY)
     shutil.copy(copy.parent / "again" / "model.safetensors", copy)
     says, code = say(copy)["sha256"]

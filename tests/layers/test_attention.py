@@ -1,23 +1,23 @@
 """Attention against loops over its definition, and the causal mask against arrays written out."""
 
 import itertools
+from functools import partial
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from apformer.layers.attention import Attention, attend
-from apformer.layers.masks import causal_mask
-from apformer.layers.similarity import compare
-from apformer.model import whole_view
+from apformer.layers.attention import Attention, attend, scaled_dot
+from apformer.layers.masks import causal_mask, whole_view
+from apformer.layers.similarity import additive, cosine, dot
 from tests.helpers.small_models import small
 
 B, T, S, H, K = 2, 3, 5, 7, 11
 VIEW = whole_view(jnp.arange(T)[None])  # of whole rows
 WHOLE = np.ones((B, T, S), bool)
 
-compiled_attend = jax.jit(attend, static_argnames="similarity_name")
+compiled_attend = jax.jit(attend, static_argnames="compare")
 
 
 def drawn(*shape, seed=0):
@@ -54,9 +54,10 @@ def test_attention_is_its_definition(name, biased, sunk):
     sink_H = np.linspace(-1, 2, H).astype(np.float32) if sunk else None
     learned = LEARNED.get(name, {})
     (learned_H,) = learned.values() or [np.zeros(H)]
+    compare = partial({"scaled_dot": scaled_dot, "dot": dot, "cosine": cosine, "additive": additive}[name], **learned)
     for mask_BTS in map(np.asarray, masks()):
         bias = bias_BHTS if biased else None
-        out, weights = compiled_attend(Q, KEYS, VALUES, mask_BTS, bias, sink_H, similarity_name=name, **learned)
+        out, weights = compiled_attend(Q, KEYS, VALUES, mask_BTS, bias, sink_H, compare)
         expected = np.zeros((B, H, T, S))
         for b, h, t in itertools.product(range(B), range(H), range(T)):
             for s in np.flatnonzero(mask_BTS[b, t]):
@@ -71,10 +72,10 @@ def test_attention_is_its_definition(name, biased, sunk):
 
 def test_a_cosine_knows_no_lengths_and_has_a_gradient_at_zero():
     gain = np.ones(H, np.float32)
-    scores = compare(Q, KEYS, "cosine", gain_H=gain)
-    np.testing.assert_allclose(compare(100 * Q, KEYS / 100, "cosine", gain_H=gain), scores, atol=1e-5)
-    np.testing.assert_allclose(compare(Q, Q, "cosine", gain_H=gain).diagonal(0, 2, 3), 1, atol=1e-6)
-    gradient = jax.grad(lambda q: compare(q, KEYS, "cosine", gain).sum())(jnp.zeros_like(Q))
+    scores = cosine(Q, KEYS, gain)
+    np.testing.assert_allclose(cosine(100 * Q, KEYS / 100, gain), scores, atol=1e-5)
+    np.testing.assert_allclose(cosine(Q, Q, gain).diagonal(0, 2, 3), 1, atol=1e-6)
+    gradient = jax.grad(lambda q: cosine(q, KEYS, gain).sum())(jnp.zeros_like(Q))
     assert np.isfinite(gradient).all()
 
 

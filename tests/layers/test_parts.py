@@ -7,11 +7,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from apformer.layers.block import Block, norm_of
+from apformer.layers.block import Block
 from apformer.layers.embedding import Embedding, Head
 from apformer.layers.feedforward import FeedForward, Linear
+from apformer.layers.masks import whole_view
 from apformer.layers.norm import LayerNorm, RMSNorm
-from apformer.model import whole_view
 from tests.helpers.small_models import small
 
 B, T, D, F, V = 2, 3, 5, 7, 11
@@ -94,11 +94,6 @@ def test_layer_norm_does_not_feel_a_shift_of_the_stream():
     norm = LayerNorm()
     params = norm.init(jax.random.key(0), x)
     np.testing.assert_allclose(norm.apply(params, x + 1000), norm.apply(params, x), atol=2e-3)
-
-
-def test_no_norm_is_the_identity():
-    x = random(B, T, D)
-    assert norm_of(small(norm="none"), "norm")(x) is x
 
 
 @pytest.mark.parametrize("norm", ["layer", "none"])

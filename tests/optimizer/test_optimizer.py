@@ -45,37 +45,15 @@ def random_like(tree, seed):
     return jax.tree.map(lambda leaf: jax.device_put(rng.standard_normal(leaf.shape).astype(np.float32)), tree)
 
 
-def share_of_peak(step, warmup_steps, steps, schedule="cosine"):
-    cfg = optimizer.Config(warmup_steps=warmup_steps, schedule=schedule)
-    return float(optimizer.learning_rate(step, 1.0, cfg, steps))
-
-
-@pytest.mark.parametrize(
-    ("step", "share"),
-    [
-        (0, 0.1),
-        (4, 0.5),
-        (9, 1.0),
-        (10, 1.0),
-        (35, 0.5 + 0.5**1.5),
-        (60, 0.5),
-        (85, 0.5 - 0.5**1.5),
-        (110, 0.0),
-        (900, 0.0),
-    ],
-)
-def test_the_learning_rate_warms_up_and_follows_a_cosine(step, share):
-    assert share_of_peak(step, 10, 110) == pytest.approx(share, abs=1e-7)
-
-
 @pytest.mark.parametrize(("step", "share"), [(0, 0.25), (2, 0.75), (3, 1.0), (15, 0.5), (99, 0.2)])
 def test_the_schedule_of_the_paper(step, share):
     """Step n counts from 0: min((n + 1) / 4, sqrt(4 / (n + 1))), whatever the number of steps."""
-    assert share_of_peak(step, 4, 7, "inverse_sqrt") == pytest.approx(share)
+    cfg = optimizer.Config(warmup_steps=4, schedule="inverse_sqrt")
+    assert float(optimizer.learning_rate(step, 1.0, cfg, 7)) == pytest.approx(share)
 
 
 @pytest.mark.parametrize("peak", [1e-3, np.float32([1e-3, 3e-4])], ids=["one", "of members"])
-def test_after_warm_up_the_cosine_ends_at_min_lr_as_that_of_optax(peak):
+def test_the_rate_warms_up_and_the_cosine_ends_at_min_lr_as_that_of_optax(peak):
     cfg, decay = optimizer.Config(warmup_steps=7, min_lr=1e-4), optax.cosine_decay_schedule
     for step in (0, 3, 6):
         expected = np.asarray(peak) * (step + 1) / 7  # which may be below it
@@ -95,8 +73,9 @@ def test_the_peak_of_the_base_recipe_is_that_of_the_paper():
 UNDECAYED = {"bias", "scale", "sink", "gain", "vector"}
 
 
-@pytest.mark.parametrize("rule", ["adamw", "muon"])
-@pytest.mark.parametrize("cfg", [GPT2, RELATIVE, model.Config(similarity="cosine")], ids=range(3))
+@pytest.mark.parametrize(
+    ("rule", "cfg"), [("adamw", GPT2), ("muon", RELATIVE), ("muon", model.Config(similarity="cosine"))], ids=range(3)
+)
 def test_without_gradients_what_decays_shrinks_and_nothing_else_moves(rule, cfg):
     """By the names, not by the roles: the optimizer reads those."""
     params = random_like(jax.eval_shape(lambda key: model.init(key, cfg), jax.random.key(0)), seed=0)
@@ -145,7 +124,7 @@ PARAMS = {"head": {"weight": jnp.asarray([[3.0, -4.0], [0.5, 12.0]]), "bias": jn
 def update(cfg, steps, gradients, params, step, hyper=None):
     rule = optimizer.make(cfg, steps)
     with jax.numpy_dtype_promotion("standard"):
-        return rule.update(gradients, rule.init(params), params, hyper=hyper or cfg.hyper(), step=step)
+        return jax.jit(rule.update)(gradients, rule.init(params), params, hyper=hyper or cfg.hyper(), step=step)
 
 
 def test_gradients_are_scaled_down_to_the_norm_and_never_up():
@@ -160,10 +139,9 @@ def test_gradients_are_scaled_down_to_the_norm_and_never_up():
     np.testing.assert_array_equal(first_moment(small)["head"]["weight"], small["head"]["weight"])
 
 
-@pytest.mark.parametrize("cfg", [model.Config(d_model=6), GPT2], ids=["sketch", "gpt2"])
-def test_five_steps_equal_those_of_optax(cfg):
+def test_five_steps_equal_those_of_optax():
     settings = optimizer.Config(learning_rate=0.02, warmup_steps=2, min_lr=0.01, weight_decay=0.3, max_grad_norm=1.5)
-    params = random_like(jax.eval_shape(lambda key: model.init(key, cfg), jax.random.key(0)), seed=0)
+    params = random_like(jax.eval_shape(lambda key: model.init(key, GPT2), jax.random.key(0)), seed=0)
     ours = optimizer.make(settings, 5)
     theirs = optax.chain(
         optax.clip_by_global_norm(1.5),
@@ -206,7 +184,7 @@ def test_members_of_their_own_rate_and_decay_differ_as_they_do_alone():
         hyper = {"learning_rate": rate, "weight_decay": decay}
         return update(cfg, 100, gradients, PARAMS, step=jnp.int32(30), hyper=hyper)[0]["head"]["weight"]
 
-    together = jax.vmap(one)(rates, decays)
+    together = jax.jit(jax.vmap(one))(rates, decays)
     for k in range(3):
         np.testing.assert_allclose(together[k], one(rates[k], decays[k]), rtol=1e-6)
     assert len({float(weight[0, 0]) for weight in together}) == 3
@@ -217,9 +195,8 @@ MUON_NAMES = {f"blocks/attention/{name}" for name in ("query", "key", "value", "
 }
 
 
-@pytest.mark.parametrize("cfg", [GPT2, RELATIVE], ids=["gpt2", "relative"])
-def test_muon_turns_the_matrices_of_the_blocks_and_nothing_else(cfg):
-    params = random_like(jax.eval_shape(lambda key: model.init(key, cfg), jax.random.key(0)), seed=0)
+def test_muon_turns_the_matrices_of_the_blocks_and_nothing_else():
+    params = random_like(jax.eval_shape(lambda key: model.init(key, GPT2), jax.random.key(0)), seed=0)
     gradients = random_like(params, seed=1)
     settings = optimizer.Config(rule="muon", warmup_steps=0, learning_rate=0.01)
     ours, theirs = optimizer.make(settings, 10), optax.nadamw(0.01, settings.beta1, settings.beta2, weight_decay=0.0)

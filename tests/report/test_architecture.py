@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import jax
 import numpy as np
-import pytest
 
 from apformer import model, recurrent, seq2seq, word2vec
 from apformer.report import architecture, attention
@@ -14,59 +13,46 @@ from tests.helpers.small_models import draw_tokens, small
 
 
 def words(figure):
-    """All that is written in a diagram, from below upwards."""
-    texts = figure.axes[0].texts
-    return [text.get_text() for text in sorted(texts, key=lambda text: text.xy[1] if hasattr(text, "xy") else text._y)]
+    """All that is written in a diagram, from below upwards, and its title."""
+    axes = figure.axes[0]
+    texts = sorted((text for text in axes.texts if text.get_text()), key=lambda text: text.get_position()[1])
+    return [text.get_text() for text in texts] + [axes.get_title()]
 
 
-def boxes(figure):
-    """The names of the parts of a diagram, without their sizes."""
-    return [text.split("\n")[0] for text in words(figure) if text]
+def boxes(cfg):
+    """The parts of a decoder between its embedding and its head, without their sizes."""
+    return [text.split("\n")[0] for text in words(architecture.decoder(cfg))][2:-3]
 
 
 def test_the_published_block_has_its_norms_after_the_sums_and_gpt2_before_the_sublayers():
-    post = boxes(architecture.decoder(model.Config(norm_position="post", position="none")))
-    assert post[2:-2] == ["masked self-attention", "+", "LayerNorm", "1 ×", "feed-forward", "+", "LayerNorm"]
-    pre = boxes(architecture.decoder(model.Config(position="none")))
-    assert pre[2:-2] == ["LayerNorm", "masked self-attention", "+", "1 ×", "LayerNorm", "feed-forward", "+"]
+    post = boxes(model.Config(norm_position="post", position="none"))
+    assert post == ["masked self-attention", "⊕", "LayerNorm", "1 ×", "feed-forward", "⊕", "LayerNorm"]
+    pre = boxes(model.Config(position="none"))
+    assert pre == ["LayerNorm", "masked self-attention", "⊕", "1 ×", "LayerNorm", "feed-forward", "⊕"]
+    bare = model.Config(position="none", norm="none", residual=False, feedforward=False)
+    assert {*boxes(bare)} == {"masked self-attention", "1 ×"} and "RMSNorm" in boxes(replace(bare, norm="rms"))
 
 
-def test_a_part_that_is_not_there_is_not_drawn():
-    cfg = model.Config(position="none", norm="none", residual=False, feedforward=False)
-    assert {*boxes(architecture.decoder(cfg))[2:-2]} == {"masked self-attention", "1 ×"}
-    assert "RMSNorm" in boxes(architecture.decoder(replace(cfg, norm="rms")))
-
-
-def test_a_diagram_states_sizes():
+def test_a_diagram_states_sizes_and_options():
     cfg = model.Config(d_model=48, n_heads=3, n_layers=5, d_ff=7, window=9, attention_sink=True, tie_embeddings=True)
     said = " ".join(words(architecture.decoder(cfg)))
-    for fact in (
-        "3 heads of 16",
-        "window of 9",
-        "a sink",
-        "D 48 → F 7 → D 48",
-        "5 ×",
-        "the embedding table, transposed",
-    ):
+    for fact in ("3 heads of 16", "window of 9", "a sink", "D 48 → F 7 → D 48", "5 ×", "embedding table, transposed"):
         assert fact in said
-    said = " ".join(words(architecture.encoder_decoder(seq2seq.Config(n_encoder_layers=2, n_decoder_layers=4))))
+    pair = seq2seq.Config(n_encoder_layers=2, n_decoder_layers=4, position="rotary")
+    said = " ".join(words(architecture.encoder_decoder(pair)))
     for fact in ("2 ×", "4 ×", "cross-attention", "source tokens", "one table for both sides"):
         assert fact in said
-    said = words(architecture.encoder_decoder(seq2seq.Config(position="rotary")))
-    assert sum("rotary positions" in text for text in said) == 3  # of the encoder, the decoder and across
+    assert said.count("rotary positions") == 3  # of the encoder, the decoder and across
+    said = words(architecture.recurrent(recurrent.Config(cell="lstm", n_layers=2)))
+    assert said.count("$h_{t-1}$, $c_{t-1}$") == said.count("$h_{t}$, $c_{t}$") == 2 and "LSTM cell, layer 2" in said
 
 
-@pytest.mark.parametrize(("cell", "state"), [("rnn", "h"), ("gru", "h"), ("lstm", "h, c")])
-def test_the_state_of_a_cell_goes_from_step_to_step(cell, state):
-    said = words(architecture.recurrent(recurrent.Config(cell=cell, n_layers=2)))
-    assert sum(text.replace("$", "") == state for text in said) == 6
-    assert f"{cell.upper()} cell, layer 2" in said
-
-
-def test_word2vec_reads_the_context_or_the_centre():
-    cbow, skip_gram = (words(architecture.word2vec(word2vec.Config(variant=v))) for v in ("cbow", "skip_gram"))
-    assert [text for text in cbow if text.startswith("word")][-1] == "word t"
-    assert [text for text in skip_gram if text.startswith("word")][0] == "word t"
+def test_word2vec_reads_the_context_or_the_centre_and_all_that_is_written_is_inside():
+    cbow, skip_gram = (architecture.word2vec(word2vec.Config(variant=kind)) for kind in ("cbow", "skip_gram"))
+    assert words(cbow)[-2] == words(skip_gram)[0] == "word t" and words(cbow)[-1].startswith("loss: against")
+    cbow.draw_without_rendering()
+    for text in (cbow.axes[0].title, *cbow.axes[0].texts):
+        assert cbow.bbox.containsx(text.get_window_extent().x0) and cbow.bbox.containsy(text.get_window_extent().y1)
 
 
 def test_every_architecture_of_a_recipe_has_a_diagram():

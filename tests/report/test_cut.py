@@ -2,6 +2,7 @@
 
 import io
 import re
+from itertools import pairwise
 
 import pytest
 
@@ -12,9 +13,8 @@ from tests.helpers.small_texts import TEXTS
 CODE = re.compile("\x1b\\[[0-9;]*m")
 
 
-@pytest.mark.parametrize("text", TEXTS.values(), ids=list(TEXTS))
-def test_painted_pieces_joined_are_the_text(text):
-    pytest.importorskip("tokenizers")
+def test_painted_pieces_joined_are_the_text():
+    text = "".join(TEXTS.values())
     tokenizer = train_byte_pairs(text, 600)
     tokens = tokenizer.encode(text)
     shown = [cut.shown(tokenizer.bytes_of(token)) for token in tokens]
@@ -23,41 +23,28 @@ def test_painted_pieces_joined_are_the_text(text):
     assert cut.cut(tokens, tokenizer, False) == "|".join(shown)
 
 
-def test_neighbours_have_other_colours_and_special_tokens_their_own():
+def test_neighbours_have_other_colours_special_tokens_their_own_and_a_colour_ends_with_its_line():
     tokenizer, end = Characters("ab").with_end()
     painted = cut.cut([0, 0, end, 1, 1, 0, 1, 0], tokenizer, True)
     codes = [code for code in CODE.findall(painted) if code != "\x1b[0m"]
-    assert len(codes) == 8 and all(one != other for one, other in zip(codes, codes[1:], strict=False))
+    assert len(codes) == 8 and all(one != other for one, other in pairwise(codes))
     assert [code for code in codes if cut.SPECIAL in code] == [codes[2]]
-
-
-def test_a_colour_ends_with_its_line():
     painted = cut.cut([1, 0, 1], Characters("\na"), True)
-    assert CODE.sub("", painted) == "a↵\na"
-    assert all(line.endswith("\x1b[0m") for line in painted.split("\n"))
+    assert CODE.sub("", painted) == "a↵\na" and all(line.endswith("\x1b[0m") for line in painted.split("\n"))
+
+
+def test_what_would_steer_a_terminal_is_written_out():
+    assert cut.shown(b"\x1b[2J\xc3") == "\\x1b[2J\\xc3"
+    assert cut.shown("é\t\n\u202e\x85\r".encode()) == "é\t\n\\u202e\\x85\\r"
 
 
 @pytest.mark.parametrize(
-    ("piece", "shown"),
-    [
-        (b"\x1b[2J", "\\x1b[2J"),
-        (b"\xc3", "\\xc3"),
-        ("é\t\n".encode(), "é\t\n"),
-        ("\u202e\x85\r".encode(), "\\u202e\\x85\\r"),
-    ],
+    ("term", "no_color", "coloured"), [("xterm", "", True), ("dumb", "", False), ("xterm", "1", False)]
 )
-def test_what_would_steer_a_terminal_is_written_out(piece, shown):
-    assert cut.shown(piece) == shown
-
-
-def test_colours_are_for_terminals(monkeypatch):
-    monkeypatch.delenv("NO_COLOR", raising=False)
-    monkeypatch.setenv("TERM", "xterm")
+def test_colours_are_for_terminals(monkeypatch, term, no_color, coloured):
+    monkeypatch.setenv("NO_COLOR", no_color)
+    monkeypatch.setenv("TERM", term)
     terminal = io.StringIO()
+    assert not cut.in_colour(terminal)
     terminal.isatty = lambda: True
-    assert cut.in_colour(terminal) and not cut.in_colour(io.StringIO())
-    monkeypatch.setenv("TERM", "dumb")
-    assert not cut.in_colour(terminal)
-    monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setenv("NO_COLOR", "1")
-    assert not cut.in_colour(terminal)
+    assert cut.in_colour(terminal) == coloured

@@ -2,12 +2,14 @@
 
 import subprocess
 import sys
+from itertools import pairwise
 
 import matplotlib.image
 import numpy as np
 import pytest
 
-from apformer.report.figures import accuracy_by, accuracy_by_position, loss_curve, words
+from apformer.report import sections
+from apformer.report.figures import chart, loss_curve, save, words
 
 RECORDS = [
     {"step": 10, "loss": 2.0, "exact": 0.0},
@@ -15,18 +17,14 @@ RECORDS = [
     {"step": 30, "loss": 0.5, "exact": 1.0, "validation_loss": 0.6, "validation_exact": 0.9},
 ]
 MEMBERS = [
-    {"step": step, "loss": [loss, 2 * loss, 4 * loss], "exact": [0.0, 0.5, 1.0]} for step, loss in ((1, 0.9), (2, 0.3))
+    {"step": 1, "loss": [0.9, 1.8, 3.6], "exact": [0.0, 0.5, 1.0], "validation_loss": [None] * 3},
+    {"step": 2, "loss": [0.5, None, 1.0], "exact": [0.0, 0.5, 1.0]},
+    {"step": 3, "loss": [None, None, 1.0]},
 ]
-EVALUATION = {
-    "by_position": [{"term": n, "count": 9 - n, "teacher_forced": 1.0, "free_running": 1 - n / 10} for n in (3, 4, 5)],
-    "by_difference": [
-        {"from": 10, "to": 59, "count": 1234, "teacher_forced": 1.0, "free_running": 0.5},
-        {"from": 60, "to": 109, "count": 0, "teacher_forced": None, "free_running": None},
-        {"from": 110, "to": 159, "count": 7, "teacher_forced": 0.75, "free_running": 0.25},
-    ],
-    "by_carries": [{"carries": n, "count": 5, "teacher_forced": 0.8, "free_running": 0.6} for n in range(4)],
-}
-EMPTY = {"by_position": [], "by_difference": [], "by_carries": []}
+POSITIONS = sections.lines(
+    "Accuracy", "term", "right", [3, 4, 5], {"forced": [1, 1, 1], "free": [0.7, 0.6, 0.5]}, share=True
+)
+CARRIES = sections.bars("Accuracy", "carries", ["forced", "free"], [("0", "1,234", [1, 0.5]), ("1", "7", [0.75, None])])
 
 
 def lines(axes):
@@ -47,18 +45,17 @@ def test_loss_curve_draws_the_records_beside_the_floor():
 
 @pytest.mark.parametrize("end", [0.9, 1e-3, 0.0])
 def test_the_numbers_beside_a_loss_stand_apart_however_far_it_falls(end):
-    figure = loss_curve([{"step": step, "loss": 2.0 if step < 5 else end, "exact": 0.5} for step in range(9)], None)
+    figure = loss_curve([{"step": step, "loss": 2.0 if step < 5 else end, "exact": 0.5} for step in range(9)])
     figure.draw_without_rendering()
     bottom, top = sorted(figure.axes[0].get_ylim())
     shown = [label for label in figure.axes[0].get_yticklabels() if bottom <= label.get_position()[1] <= top]
     boxes = sorted((label.get_window_extent().y0, label.get_window_extent().y1) for label in shown)
-    assert len(boxes) > 1
-    assert all(upper[0] >= lower[1] for lower, upper in zip(boxes, boxes[1:], strict=False))
+    assert len(boxes) > 1 and all(upper[0] >= lower[1] for lower, upper in pairwise(boxes))
 
 
-def test_members_are_drawn_as_their_median_in_a_band():
+def test_finite_members_are_drawn_as_their_median_in_a_band():
     upper, lower = loss_curve(MEMBERS).axes
-    assert lines(upper) == {"training": [[1, 1.8], [2, 0.6]]}
+    assert lines(upper) == {"training": [[1, 1.8], [2, 0.75], [3, 1.0]]}
     assert lines(lower) == {"training": [[1, 50], [2, 50]]}
     (band,) = upper.collections
     x, y = band.get_paths()[0].vertices.T
@@ -66,60 +63,31 @@ def test_members_are_drawn_as_their_median_in_a_band():
     assert "3 members" in lower.get_xlabel()
 
 
-def test_members_that_were_not_finite_are_not_drawn():
-    records = [
-        {"step": 1, "loss": [2.0, 4.0, 3.0], "validation_loss": [None] * 3},
-        {"step": 2, "loss": [1.0, None, 3.0]},
-        {"step": 3, "loss": [None, None, 1.0]},
-    ]
-    (axes,) = loss_curve(records).axes
-    assert lines(axes) == {"training": [[1, 3.0], [2, 2.0], [3, 1.0]]}
-
-
-def test_accuracy_by_position_draws_both_modes():
-    (axes,) = accuracy_by_position(EVALUATION).axes
-    assert lines(axes) == {
-        "teacher-forced": [[3, 100], [4, 100], [5, 100]],
-        "free-running": [[3, 70], [4, 60], [5, 50]],
-    }
-
-
-def test_accuracy_by_difference_leaves_out_empty_bins_and_by_carries_none():
-    (axes,) = accuracy_by(EVALUATION, "difference").axes
-    assert [bar.get_height() for bar in axes.patches] == [100, 75, 50, 25]
-    assert [tick.get_text() for tick in axes.get_xticklabels()] == ["10\nto 59\n(1,234)", "110\nto 159\n(7)"]
-    (axes,) = accuracy_by(EVALUATION, "carries").axes
-    assert [bar.get_height() for bar in axes.patches] == [80] * 4 + [60] * 4
+def test_charts_of_the_page_are_drawn_with_all_their_numbers():
+    (axes,) = chart(POSITIONS).axes
+    assert lines(axes) == {"forced": [[3, 100], [4, 100], [5, 100]], "free": [[3, 70], [4, 60], [5, 50]]}
+    (axes,) = chart(sections.lines("Loss", "tokens", "nats", [1, 2], {"validation": [2, 1]}, mean=1.5)).axes
+    assert lines(axes)["validation"] == [[1, 2], [2, 1]] and {y for _, y in lines(axes)["mean"]} == {1.5}
+    (axes,) = chart(CARRIES).axes
+    np.testing.assert_array_equal([bar.get_height() for bar in axes.patches], [100, 75, 50, np.nan])
+    assert [tick.get_text() for tick in axes.get_xticklabels()] == ["0\n(1,234)", "1\n(7)"]
 
 
 def test_words_stand_where_they_are_and_the_marked_in_a_colour_of_their_own():
-    (axes,) = words(["king", "queen", "five"], np.array([[0.0, 1.0], [2.0, -1.0], [3.0, 4.0]]), [0.5, 0.25], 1).axes
-    assert [(text.get_text(), text.xy) for text in axes.texts] == [
-        ("king", (0, 1)),
-        ("queen", (2, -1)),
-        ("five", (3, 4)),
-    ]
-    assert [line.get_xydata().tolist() for line in axes.lines] == [[[0, 1]], [[2, -1]], [[3, 4]]]
+    place_V2 = np.array([[0.0, 1.0], [2.0, -1.0], [3.0, 4.0]])
+    (axes,) = words(["king", "queen", "five"], place_V2, [0.5, 0.25], 1).axes
+    assert [text.get_text() for text in axes.texts] == ["king", "queen", "five"]
+    np.testing.assert_array_equal([text.xy for text in axes.texts], place_V2)
     marked, *others = (line.get_color() for line in axes.lines)
     assert marked not in others and len({*others}) == 1
-    assert axes.get_xlabel() == "first, 50% of the variance" and axes.get_ylabel() == "second, 25% of the variance"
+    assert axes.get_xlabel() == "first, 50% of the variance"
 
 
-@pytest.mark.parametrize(
-    "figure",
-    [
-        lambda: loss_curve(MEMBERS, 0.0507),
-        lambda: loss_curve([]),
-        lambda: accuracy_by_position(EMPTY),
-        lambda: accuracy_by(EMPTY, "carries"),
-        lambda: words(["one", "two", "␣"], np.eye(3)[:, :2], [0.5, 0.25]),
-    ],
-)
-def test_every_figure_can_be_saved(figure, tmp_path):
-    figure().savefig(tmp_path / "figure.png")
+@pytest.mark.parametrize("figure", [lambda: loss_curve([]), lambda: chart(sections.bars("", "", ["a"], []))])
+def test_figures_of_nothing_can_be_saved(figure, tmp_path):
+    save(tmp_path, {"figure": figure()})
     pixels = matplotlib.image.imread(tmp_path / "figure.png")
-    assert pixels.shape[1] == 900
-    assert np.ptp(pixels) > 0.9
+    assert pixels.shape[1] == 900 and np.ptp(pixels) > 0.9
 
 
 def test_importing_figures_does_not_import_matplotlib():

@@ -27,16 +27,7 @@ HOSTILE = (
     "half \ud800 of a character",
 )
 SAID = {"hostile": HOSTILE[0], "__proto__": {"hostile": 1}} | {line: line for line in HOSTILE}
-PROGRAM = {
-    "architecture",
-    "model",
-    "leaves",
-    "kind",
-    "plays",
-    "judges",
-    "part",
-    "byte_pairs",
-}  # what the page computes by
+PROGRAM = "architecture model leaves kind plays judges part byte_pairs".split()  # what the page computes by
 
 
 def spoil(value, lines):

@@ -5,6 +5,7 @@ import json
 import shutil
 import subprocess
 from dataclasses import asdict, fields
+from functools import partial
 from pathlib import Path
 
 import jax
@@ -15,9 +16,8 @@ import pytest
 from apformer import model, recurrent, seq2seq
 from apformer.analysis import ablate
 from apformer.formats import weights
-from apformer.report import template, twin
-from apformer.settings import Settings, Training
-from apformer.tasks.progressions import Options, generator, page_data, recipes
+from apformer.report import template
+from apformer.tasks.progressions import generator, recipes
 from tests.helpers.small_models import draw_tokens, small
 
 pytestmark = [
@@ -40,15 +40,23 @@ DECODERS = [  # every choice that the page knows, each field with two values or 
     small(
         position="learned", max_len=40, similarity="dot", activation="gelu", norm="none", attention_sink=True, d_ff=7
     ),
-    small(position="rotary", d_model=12, similarity="cosine", activation="gelu_tanh", window=3, norm_epsilon=0.5),
+    small(
+        position="rotary",
+        d_model=12,
+        similarity="cosine",
+        activation="gelu_tanh",
+        window=3,
+        norm_epsilon=0.5,
+        head_bias=False,
+    ),
     small(position="alibi", similarity="additive", residual=False, feedforward_norm=False, norm_position="post"),
     small(position="none", n_heads=1, n_layers=1, window=1, vocab_size=13),
-    small(position="alibi", tie_embeddings=True, head_bias=False, attention_bias=True),
     recipes.exact(3).model,  # relative positions
 ]
 CONFIGS = [*DECODERS, *(recurrent.Config(cell=cell, d_model=6, n_layers=2) for cell in ("rnn", "gru", "lstm"))]
 UNREAD = {"dropout", "attention_dropout", "position_options"}  # which change nothing that the page computes
-RELATIVE = small(position="relative", window=5, attention_sink=True, attention_bias=True, final_norm=True)
+RELATIVE = small(position="relative", window=5, attention_sink=True, output_projection=True, final_norm=True)
+capture = jax.jit(partial(model.apply, cfg=RELATIVE, capture=("attention", "residual")))
 
 
 def weights_of(params):
@@ -95,17 +103,17 @@ def test_logits_of_every_kind_of_model(drawn):
 
 def test_every_choice_and_every_field_is_among_these_models_or_refused():
     """A new field of a Config that the page does not read has no second value here."""
-    for name, known in twin.KNOWN.items():
+    for name, known in template.KNOWN.items():
         assert {getattr(cfg, name) for cfg in CONFIGS if hasattr(cfg, name)} == set(known), name
     varied = {field.name for field in fields(model.Config) if len({getattr(cfg, field.name) for cfg in DECODERS}) > 1}
-    refused = {name for name, known in twin.KNOWN.items() if len(known) == 1}
+    refused = {name for name, known in template.KNOWN.items() if len(known) == 1}
     assert varied | refused | UNREAD == {field.name for field in fields(model.Config)}
-    assert all(twin.refusal("model", cfg) is None for cfg in DECODERS)
+    assert all(template.refusal("model", cfg) is None for cfg in DECODERS)
 
 
 def test_what_is_shown_of_the_inside_is_what_the_model_captures(drawn):
     tokens_BT, params = draw_tokens(3, 13), drawn(RELATIVE)
-    _, captured = model.apply(params, tokens_BT, RELATIVE, capture=("attention", "residual"))
+    _, captured = capture(params, tokens_BT)
     (found,) = ask(case("captured", params, RELATIVE, rows=tokens_BT.tolist()))
     for row, inside in enumerate(found):
         residual_LTD = np.array(inside["residual"]).swapaxes(0, 1)
@@ -113,20 +121,6 @@ def test_what_is_shown_of_the_inside_is_what_the_model_captures(drawn):
         for t, weights_LHS in enumerate(inside["attention"]):
             expected_LHS = captured["attention"][:, row, :, t, : t + 1]
             np.testing.assert_allclose(weights_LHS, expected_LHS, rtol=0, atol=1e-4)
-
-
-def test_ablations_cost_the_same_in_the_page_and_in_python(drawn):
-    data, params = recipes.exact(2).data, drawn(RELATIVE)  # learned positions: test_page_pairs.py
-    settings = Settings("progressions", "model", Training(), RELATIVE, data, Options(crop_terms=4))
-    held = page_data.ask(settings, None, params)
-    parts = [drop["part"] for drop in held["ablation"]]
-    assert parts[0] == () and len(parts) == 1 + len(ablate.parts(params))
-    asked = {"parts": [[part] if part else [] for part in parts], "probe": held["probe"]}
-    (found,) = ask(case("measure", params, RELATIVE, **asked))
-    assert len({round(drop["loss"], 6) for drop in held["ablation"]}) > len(ablate.parts(params)) // 2
-    for part, there, here in zip(parts, found, held["ablation"], strict=True):
-        assert there["loss"] == pytest.approx(here["loss"], abs=1e-4), part
-        assert there["exact"] == pytest.approx(here["exact"], abs=1e-4), part
 
 
 def test_the_page_knows_which_lines_are_held_out():
@@ -147,17 +141,13 @@ def test_a_hidden_token_changes_nothing_but_what_it_says_itself(drawn):
     assert not np.array_equal(one[place], other[place])
 
 
-def test_an_ablated_head_adds_nothing_and_an_unseen_offset_is_not_read(drawn):
-    cfg, tokens_BT = small(position="relative", window=5, output_projection=True), draw_tokens(2, 7)
-    params = drawn(cfg)
+def test_an_ablated_head_adds_nothing_an_unseen_offset_is_not_read_and_parts_are_those_that_are_there(drawn):
+    tokens_BT, params = draw_tokens(3, 13), drawn(RELATIVE)
     none = ablate.ablate(params, [part for part in ablate.parts(params) if part[0] in ("head", "feedforward")])
-    _, captured = model.apply(none, tokens_BT, cfg, capture=("residual",))
+    _, captured = capture(none, tokens_BT)
     assert jnp.ptp(captured["residual"], axis=0).max() == 0
-    _, captured = model.apply(ablate.ablate(params, [("offset", 2)]), tokens_BT, cfg, capture=("attention",))
+    _, captured = capture(ablate.ablate(params, [("offset", 2)]), tokens_BT)
     weights_LBHTS = np.asarray(captured["attention"])
     assert np.diagonal(weights_LBHTS, -2, 3, 4).max() == 0 < np.diagonal(weights_LBHTS, -1, 3, 4).min()
-
-
-def test_parts_that_are_not_there_cannot_be_switched_off(drawn):
     assert ablate.parts(drawn(CONFIGS[-1])) == []
     assert ablate.parts(drawn(small(n_heads=1, n_layers=1))) == [("head", 0, 0), ("feedforward", 0)]

@@ -60,31 +60,22 @@ def track(path, given, known=(), log_to="tensorboard"):
     return tracker
 
 
-def test_a_log_has_what_is_finite_and_each_member_by_its_number(tmp_path):
-    track(tmp_path, [*LINES[:1], {"step": 60, "loss": np.array([1.5, np.nan, 2.5]), "exact": [None, 0.5, 1]}])
+def test_a_log_has_what_is_finite_no_step_twice_and_what_was_missing(tmp_path):
+    members = {"step": 60, "loss": np.array([1.5, np.nan, 2.5]), "exact": [None, 0.5, 1]}
+    track(tmp_path, LINES[:1])
+    track(tmp_path, [*LINES[:1], members], LINES[:1])  # taken back to the beginning, and so on again
     assert events(tmp_path) == [
         (50, {"loss": 2.5, "learning_rate": np.float32(1e-3), "seconds": 1.0}),
         (60, {"loss/0": 1.5, "loss/2": 2.5, "exact/1": 0.5, "exact/2": 1.0}),
     ]
-
-
-def test_a_log_that_is_gone_on_with_has_no_step_twice_and_what_was_missing(tmp_path):
-    track(tmp_path, LINES[:1])
-    track(tmp_path, LINES[:2], LINES[:1])  # taken back to the beginning, and so on again
-    whole = track(tmp_path, [], LINES)  # what a run without the library left out
-    assert [step for step, _ in events(tmp_path)] == [50, 100, 150] and whole.works
+    assert track(tmp_path, [], LINES).works  # what a run without the library left out
+    assert [step for step, _ in events(tmp_path)] == [50, 60, 100, 150]
     shutil.rmtree(tmp_path / "tensorboard")
     track(tmp_path, [], LINES)
     assert [step for step, _ in events(tmp_path)] == [50, 100, 150]
 
 
-def test_a_library_that_is_missing_at_last_is_named(tmp_path, monkeypatch, capsys):
-    monkeypatch.setitem(sys.modules, "tensorboardX", None)
-    assert not track(tmp_path, LINES).works
-    assert "(--log_to tensorboard needs the tensorboard extra: pip install" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("content", ["", '{"step": "5", "id": "0123456789ab"}', '{"step": 5, "id": "../x"}'])
+@pytest.mark.parametrize("content", ["", '{"step": 5, "id": "../x"}'])
 def test_damaged_notes_of_a_log_are_named_with_the_remedy(tmp_path, capsys, content):
     (tmp_path / "tensorboard").mkdir()
     (tmp_path / "tensorboard" / "logged.json").write_text(content)

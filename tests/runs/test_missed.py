@@ -9,10 +9,10 @@ from apformer import tasks
 from apformer.commands import certify, resume
 from apformer.commands import train as command
 from apformer.errors import CHECKPOINT, UserError
-from apformer.runs import fit, healing, recipes, selection
+from apformer.runs import directory, fit, recipes, selection
 from apformer.runs.metrics import MISSED, note_missed, read_missed
 from apformer.tasks.progressions import training
-from tests.runs import test_healing, test_resume
+from tests.runs import test_resume
 
 pytestmark = pytest.mark.long
 
@@ -66,29 +66,20 @@ def test_they_change_what_is_trained_and_a_resumed_run_sees_the_same(trained, tm
     without, _ = trained(tmp_path / "without")
     assert whole != without
     copy = shutil.copytree(path, tmp_path / "copy")
-    healing.forget_after(copy, 8)
+    directory.forget_after(copy, 8)
     assert [record["step"] for record in read_missed(copy)] == [4, 8]
     assert trained(copy, WRONG)[0] == whole and read_missed(copy) == kept
 
 
-def test_a_checkpoint_is_computed_again_with_them(trained, tmp_path, capsys):
-    path = tmp_path / "run"
-    whole, _ = trained(path, WRONG)
-    test_healing.damage(path, 8)
-    test_healing.damage(path, 16)
-    assert trained(path, WRONG)[0] == whole
-    assert selection.steps(path / "checkpoints") == [4, 8, 12, 16]
-    assert capsys.readouterr().err.count("is there again") == 2
-
-
-def test_a_line_that_is_torn_is_dropped_before_a_checkpoint_is_computed_again(trained, tmp_path, capsys):
+def test_a_line_that_is_torn_is_dropped_where_a_run_goes_on_before_it(trained, tmp_path, capsys):
     path = tmp_path / "run"
     whole, _ = trained(path, WRONG)
     with (path / MISSED).open("a") as file:
         file.write("{")
-    test_healing.damage(path, 16)
+    test_resume.damage(path, 16)
     assert trained(path, WRONG)[0] == whole and len(read_missed(path)) == 4
-    assert "step 16 is there again" in capsys.readouterr().err
+    assert "resumed at step 12 of 16" in capsys.readouterr().err
+    assert selection.steps(path / "checkpoints") == [4, 8, 12, 16]
 
 
 def test_a_task_that_has_no_use_for_contexts_notes_that_its_certificate_failed(tmp_path, monkeypatch):

@@ -16,7 +16,7 @@ from apformer.commands import resume
 from apformer.commands import train as experiment
 from apformer.errors import CHECKPOINT, DATA, NON_FINITE, USAGE, UserError
 from apformer.optimizer import Config as Optimizer
-from apformer.runs import checkpoint, fit, healing, metrics, restore, selection, settings_file
+from apformer.runs import checkpoint, directory, fit, metrics, restore, selection, settings_file
 from apformer.settings import Settings, Training
 from apformer.tasks.progressions import Options, generator, text_file, training
 
@@ -91,6 +91,15 @@ def whole(tmp_path_factory):
     return make
 
 
+def damage(path, step):
+    """One bit of the largest file of a checkpoint."""
+    files = [file for file in (path / "checkpoints" / str(step)).rglob("*") if file.is_file()]
+    largest = max(files, key=lambda file: file.stat().st_size)
+    data = bytearray(largest.read_bytes())
+    data[len(data) // 2] ^= 1
+    largest.write_bytes(data)
+
+
 class NoCheckpoints:
     """Stands in for Checkpoints where a test resumes often and needs none: to save takes longer than to train."""
 
@@ -112,13 +121,52 @@ def test_every_saved_step_leads_to_the_same_end(source, whole, only_train, tmp_p
     path, end = whole(source, only_train)
     saved = selection.steps(path / "checkpoints")
     assert saved == list(range(4, 29, 4)) and len(records(path)) == 14
-    monkeypatch.setattr(checkpoint, "Checkpoints", NoCheckpoints)
+    monkeypatch.setattr(fit, "Checkpoints", NoCheckpoints)
     copy = shutil.copytree(path, tmp_path / "run")
     for step in reversed(saved if source == "sampler" else saved[2:3]):  # what comes after the step is forgotten
         resume.resume(resume.Resume(str(copy), step))
         assert bits(only_train[-1]) == end, f"from step {step}"
         assert records(copy) == records(path), f"from step {step}"
         assert selection.steps(copy / "checkpoints") == [s for s in saved if s <= step]
+
+
+@pytest.mark.parametrize("members", [1, 3])
+def test_a_run_goes_on_from_the_newest_sound_checkpoint_to_the_same_end(members, whole, only_train, tmp_path, capsys):
+    if members == 1:
+        path, end = whole("sampler", only_train)
+    else:
+        path = train(with_training(members=3, member_mode="map", save_every=8), tmp_path / "population")
+        end = bits(only_train[-1])
+    copy, saved = shutil.copytree(path, tmp_path / "run"), selection.steps(path / "checkpoints")
+    damage(copy, saved[-1])
+    (copy / "checkpoints" / str(saved[-2]) / selection.FILE).unlink()
+    (copy / "checkpoints" / "30.orbax-checkpoint-tmp").mkdir()
+    with open(copy / "metrics.jsonl", "a") as file:
+        file.write('{"step": 3')  # torn
+    assert cli.main(["resume", str(copy)]) == 0
+    said = capsys.readouterr().err
+    assert said.count("is damaged") == 2 and f"resumed at step {saved[-3]} of 28" in said
+    assert bits(only_train[-1]) == end and records(copy) == records(path)
+    assert selection.read_all(copy / "checkpoints") == selection.read_all(path / "checkpoints")
+    left = {entry.name for entry in (copy / "checkpoints").iterdir()}
+    assert left == {*map(str, saved), f"{saved[-1]}.corrupt", f"{saved[-2]}.corrupt"}
+
+
+def test_a_run_that_ended_with_a_proof_ends_with_it_again(only_train, tmp_path, monkeypatch):
+    def proven(step):
+        asked.append(step)
+        return step == 12
+
+    asked = []
+    monkeypatch.setattr(experiment, "finish", lambda *args: only_train.append(fit.fit(*args, proven)))
+    path = train(SETTINGS, tmp_path / "run")
+    facts = selection.read_all(path / "checkpoints")
+    assert facts[12].scores == [selection.PROVEN] and [*facts] == [4, 8, 12] and asked == [4, 8, 12]
+    for expected in ([], [8, 12]):  # known by its facts; with them damaged, trained and asked again
+        asked.clear()
+        assert cli.main(["resume", str(path)]) == 0
+        assert asked == expected and selection.read_all(path / "checkpoints") == facts
+        (path / "checkpoints" / "12" / selection.FILE).unlink()
 
 
 def test_two_stops_change_nothing(whole, only_train, tmp_path, monkeypatch):
@@ -204,7 +252,7 @@ def test_numbers_that_are_not_finite_end_the_run_and_spare_its_checkpoints(whole
     copy = shutil.copytree(path, tmp_path / "run")
     abstract = fit.abstract_state(SETTINGS)
     _, state = checkpoint.load(copy / "checkpoints", abstract, 12)
-    healing.forget_after(copy, 12)
+    directory.forget_after(copy, 12)
     state = state._replace(hyper=state.hyper | {"learning_rate": jnp.float32(1e38)})
     with pytest.raises(UserError, match="the loss is not finite at step 14: lower --learning_rate") as caught:
         fit.fit(copy, SETTINGS, None, state)
@@ -233,7 +281,7 @@ def test_one_call_starts_a_run_and_goes_on_with_it(whole, only_train, tmp_path, 
     assert experiment.train_or_resume(same) == tmp_path / "run" and bits(only_train[-1]) == end
     assert "resumed" not in capsys.readouterr().err
     for step in (20, 8):  # as a disconnect leaves it
-        healing.forget_after(tmp_path / "run", step)
+        directory.forget_after(tmp_path / "run", step)
         experiment.train_or_resume(same)
         assert f"resumed at step {step} of 28" in capsys.readouterr().err
         assert bits(only_train[-1]) == end and records(tmp_path / "run") == records(path)
@@ -258,10 +306,9 @@ def test_a_run_stopped_before_its_first_checkpoint_begins_anew(whole, only_train
 def test_a_run_whose_checkpoints_are_all_damaged_does_not_begin_anew(whole, only_train, tmp_path):
     path, _ = whole("sampler", only_train)
     copy = shutil.copytree(path, tmp_path / "run")
-    lines = [line | {"loss": line["loss"] * 1.5} for line in records(path)]  # not what training comes to
-    (copy / "metrics.jsonl").write_text("".join(json.dumps(line | {"seconds": 1.0}) + "\n" for line in lines))
-    for file in copy.glob("checkpoints/*/MANIFEST.json"):
-        file.unlink()
+    lines = records(copy)
+    for step in selection.steps(copy / "checkpoints"):
+        damage(copy, step)
     for _ in range(2):
         with pytest.raises(UserError, match="holds no valid checkpoint: restore one from a copy") as caught:
             resume.resume(resume.Resume(str(copy)))

@@ -3,19 +3,18 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from apformer.errors import DATA, DISK, UserError
 from apformer.tokenizers import pretrained
 from apformer.tokenizers.byte_pairs import Tokenizer, load, train
 from apformer.tokenizers.chunks import GPT2_PATTERN, GPT4_PATTERN, split
-from tests.helpers.small_texts import TEXTS, any_text, few_letters
+from tests.helpers.small_texts import TEXTS, few_letters
 
 pytest.importorskip("tokenizers", reason='the library comes with the text extra: pip install -e ".[text]"')
 
 A, B, C, D, SPACE = map(ord, "abcd ")
-each_text = pytest.mark.parametrize("text", TEXTS.values(), ids=list(TEXTS))
 MINBPE_TEXTS = ["", "?", "hello world!!!? (안녕하세요!) lol123 😉"]  # those of its tests
 SPECIAL = {
     "<|endoftext|>": 100257,
@@ -34,13 +33,6 @@ def test_the_example_of_minbpe():
         **{97: b"a", 256: b"aa", 257: b"aaa", 258: b"aaab"}
     }
     assert len(tokenizer.vocab) == 259
-
-
-@pytest.mark.parametrize("pattern", ["", GPT2_PATTERN, GPT4_PATTERN])
-def test_texts_of_minbpe_come_back(pattern):
-    tokenizer = train(TEXTS["scripts"], 256 + 20, pattern)
-    for text in (*MINBPE_TEXTS, *TEXTS.values()):
-        assert tokenizer.decode(tokenizer.encode(text)) == text
 
 
 def test_merges_worked_by_hand():
@@ -79,28 +71,19 @@ def plainly(text, vocab_size):
     return (*merges,)
 
 
-@settings(max_examples=200)
 @given(few_letters, st.integers(256, 280))
 def test_merges_are_those_of_a_plain_count(text, vocab_size):
     assert train(text, vocab_size).merges == plainly(text, vocab_size)
 
 
-@each_text
-def test_tokens_are_those_of_the_library_for_the_same_merges(tmp_path, text):
-    tokenizer = train(text, 256 + 150)
-    assert tokenizer.merges == plainly(text, 256 + 150)
+@pytest.mark.parametrize(("text", "pattern"), [*zip(TEXTS.values(), ["", GPT2_PATTERN, GPT4_PATTERN], strict=True)])
+def test_tokens_are_those_of_the_library_for_the_same_merges(tmp_path, text, pattern):
+    tokenizer = train(text, 256 + 50, pattern)
     tokenizer.save(tmp_path / "toy.model")
     in_library = pretrained.load(tmp_path / "toy.model")
     for other in (*TEXTS.values(), *MINBPE_TEXTS):
         assert in_library.encode(other).tolist() == tokenizer.encode(other)
         assert tokenizer.decode(tokenizer.encode(other)) == other
-
-
-@settings(max_examples=500)
-@given(any_text)
-def test_any_text_comes_back(text):
-    tokenizer = Tokenizer(((SPACE, A), (0xC3, 0xA9), (256, 257), (0xF0, 0x9F)))
-    assert tokenizer.decode(tokenizer.encode(text)) == text
 
 
 def test_special_tokens_are_refused_unless_they_are_allowed():
@@ -121,6 +104,7 @@ def test_load_inverts_save(tmp_path):
     tokenizer = replace(train(TEXTS["scripts"], 290), special_tokens=SPECIAL)
     tokenizer.save(tmp_path / "toy.model")
     assert load(tmp_path / "toy.model") == tokenizer
+    assert (tmp_path / "toy.model").read_text().startswith(f"minbpe v1\n{GPT4_PATTERN}\n5\n<|endoftext|> 100257\n")
     with pytest.raises(UserError, match="has 295 tokens and ids up to 100,276, so that more than half are unused"):
         pretrained.load(tmp_path / "toy.model")
     tokenizer = replace(tokenizer, special_tokens={"<|endofprompt|>": 293})
@@ -134,29 +118,24 @@ def test_load_inverts_save(tmp_path):
     assert error.value.exit_code == DISK
 
 
-def test_a_file_is_that_of_minbpe(tmp_path):
-    replace(train("aaabdaaabac", 259, ""), special_tokens={"<|end|>": 300}).save(tmp_path / "toy.model")
-    assert (tmp_path / "toy.model").read_text() == "minbpe v1\n\n1\n<|end|> 300\n97 97\n256 97\n257 98\n"
-
-
 @pytest.mark.parametrize(
-    ("content", "sentence"),
+    ("content", "line"),
     [
-        ("", 'line 1: it is not "minbpe v1"'),
-        ("minbpe v1", "line 3: it is not the number of special tokens"),
-        ("minbpe v1\n\n-1\n", "line 3: it is not the number of special tokens"),
-        ("minbpe v1\n\n2\n<|a|> 300\n", "line 4: the file is cut, 2 special tokens should follow line 3"),
-        ("minbpe v1\n\n1\n300\n", "line 4: it is not a new special token and its id"),
-        ("minbpe v1\n\n2\n<|a|> 300\n<|a|> 301\n", "line 5: it is not a new special token and its id"),
-        ("minbpe v1\n\n0\n97 98\n256", "line 5: it is not a pair of ids"),
-        ("minbpe v1\n\n0\n97 256\n", "line 4: 256 is made by no line before it"),
-        ("minbpe v1\n\n1\n<|a|> 256\n97 98\n", "line 4: special tokens share an id with each other or with a merge"),
-        ("minbpe v1\n\n0\n97 97\n" + "".join(f"{i} {i}\n" for i in range(256, 300)), "line 26: the tokens up to it"),
+        ("", 1),
+        ("minbpe v2\n\n0\n", 1),
+        ("minbpe v1\n\n2\n<|a|> 300\n", 4),  # which ends too soon
+        ("minbpe v1\n\n1\n300\n", 4),
+        ("minbpe v1\n\n2\n<|a|> 300\n<|a|> 301\n", 5),
+        ("minbpe v1\n\n0\n97 98\n256", 5),
+        ("minbpe v1\n\n0\n97 256\n", 4),
+        ("minbpe v1\n\n0\n97 -1\n", 4),
+        ("minbpe v1\n\n1\n<|a|> 256\n97 98\n", 5),  # the id of a merge
+        ("minbpe v1\n\n0\n97 97\n" + "".join(f"{i} {i}\n" for i in range(256, 300)), 26),  # tokens beyond memory
     ],
 )
-def test_a_damaged_file_is_refused(tmp_path, content, sentence):
+def test_a_damaged_file_is_refused(tmp_path, content, line):
     path = tmp_path / "toy.model"
     path.write_text(content)
-    with pytest.raises(UserError) as error:
+    with pytest.raises(UserError, match=f"{path} is damaged: line {line} is not what .*; save the tokenizer") as error:
         load(path)
-    assert f"{path}, {sentence}" in str(error.value) and error.value.exit_code == DATA
+    assert error.value.exit_code == DATA

@@ -44,7 +44,7 @@ def test_chunks_are_those_of_the_regex_package(ours, theirs):
     regex = pytest.importorskip("regex", reason="the package comes with the test extra: pip install -e '.[test]'")
     chunks = regex.compile(theirs).findall
 
-    @settings(max_examples=300)
+    @settings(max_examples=100)
     @given(kinds | any_text)
     def equal(text):
         assert split(text, ours) == chunks(text)

@@ -29,19 +29,11 @@ def test_decode_inverts_encode(text):
     assert digits.decode(digits.encode(text)) == text
 
 
-@settings(deadline=None)
-@given(st.lists(st.integers(0, 10), max_size=50))
-def test_encode_inverts_decode(tokens):
-    assert digits.encode(digits.decode(np.array(tokens, np.int32))).tolist() == tokens
-
-
 @pytest.mark.parametrize(
     ("text", "position", "shown"),
     [
         ("007 x10", 5, "'x'"),
-        ("-07", 1, "'-'"),
         ("007\n", 4, r"'\n'"),
-        ("00\x80", 3, r"'\x80'"),
         ("0٣", 2, r"'\u0663'"),  # a digit, but of another script
         ("0\U0001f600", 2, r"'\U0001f600'"),
         ("0\udcff", 2, r"'\udcff'"),  # an undecodable byte of the command line

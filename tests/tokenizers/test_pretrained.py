@@ -36,24 +36,17 @@ def write_gpt2(folder, merges=("Ġ t", "h e", "Ġt he"), drop=(), end="<|endofte
     return folder
 
 
-def write_json(folder, tokenizer):
-    (folder / "tokenizer.json").write_text(tokenizer.to_str(), encoding="utf-8")
-    return folder
-
-
-@pytest.mark.parametrize("characters", ["abc", "\t\n \"'\\é\u2028日🙂"])
-def test_load_inverts_save_of_characters(tmp_path, characters):
-    save(Characters(characters), tmp_path / "tokenizer.json")
-    assert load(tmp_path / "tokenizer.json") == load(tmp_path) == Characters(characters)
+def test_load_inverts_save_of_characters(tmp_path):
+    characters = Characters("\t\n \"'\\é\u2028日🙂")
+    save(characters, tmp_path / "tokenizer.json")
+    assert load(tmp_path / "tokenizer.json") == load(str(tmp_path)) == characters
 
 
 def test_load_inverts_save_of_byte_pairs(tmp_path, byte_pairs):
     save(byte_pairs, tmp_path / "tokenizer.json")
-    for path in (tmp_path / "tokenizer.json", str(tmp_path)):
-        loaded = load(path)
-        assert isinstance(loaded, BytePairs)
-        assert loaded.to_json() == byte_pairs.to_json()
-        assert loaded.encode(ALL).tolist() == byte_pairs.encode(ALL).tolist()
+    loaded = load(tmp_path)
+    assert isinstance(loaded, BytePairs) and loaded.to_json() == byte_pairs.to_json()
+    assert loaded.encode(ALL).tolist() == byte_pairs.encode(ALL).tolist()
 
 
 def test_a_folder_of_gpt2(tmp_path, library):
@@ -70,13 +63,6 @@ def test_a_folder_of_gpt2(tmp_path, library):
     assert load(tmp_path).encode(ALL).tolist() == tokenizer.encode(ALL).tolist()
 
 
-def test_gpt2_splits_by_its_own_pattern(tmp_path, library):
-    tokenizer = load(write_gpt2(tmp_path, merges=("1 2", "12 3", "3 4", "123 4", ". Ċ", "L L", "' LL")))
-    assert tokenizer.decode(tokenizer.encode("1234")[:1]) == "1234"  # GPT-4 takes three digits
-    assert tokenizer.encode(".\n").tolist() == [BYTES.index(ord(".")), BYTES.index(ord("\n"))]  # GPT-4 joins them
-    assert len(tokenizer.encode("I'LL")) == 3  # for GPT-4 a contraction, whatever its case
-
-
 def test_gpt2_encodes_a_long_text_in_parts_as_it_does_at_once(tmp_path, library, monkeypatch):
     tokenizer = load(write_gpt2(tmp_path, merges=("Ċ Ċ", "Ċ Ġ", "ĉ Ċ", ". Ċ", "č Ċ", "a Ċ")))
     text = "a\n\nb.\n\n\nc\n \n d\t\ne\r\n\r\nf\n\n\n1\n\n  _\n\n" * 4
@@ -86,17 +72,12 @@ def test_gpt2_encodes_a_long_text_in_parts_as_it_does_at_once(tmp_path, library,
         assert tokenizer.encode(text).tolist() == at_once
 
 
-def test_an_end_of_text_in_the_text_is_text_for_a_tokenizer_that_has_none(byte_pairs):
-    assert len(byte_pairs.encode("<|endoftext|>")) > 1
+def test_an_end_of_text_in_a_text_is_refused_unless_it_is_allowed_or_the_tokenizer_has_none(tmp_path, byte_pairs):
     assert byte_pairs.decode(byte_pairs.encode("<|endoftext|>")) == "<|endoftext|>"
-
-
-def test_a_special_token_in_a_text_is_refused_unless_it_is_allowed(tmp_path, library):
     tokenizer = load(write_gpt2(tmp_path))
     with pytest.raises(UserError, match=r"character 5 begins the special token <\|endoftext\|>: give --s") as error:
         tokenizer.encode("the <|endoftext|>")
     assert error.value.exit_code == DATA
-    assert tokenizer.encode("<|endoftext|>", allowed_special="all").tolist() == [259]
 
 
 @pytest.fixture
@@ -136,14 +117,11 @@ def refusal(path, code=DATA):
     ("content", "key"),
     [
         (b"", "is damaged: it is no valid JSON (Expecting value: line 1"),
-        (b'{"characters": "ab', "is damaged: it is no valid JSON"),
         (b"[" * 100_000, "is damaged: it is no valid JSON"),
         (b"ab\xff", "is damaged: byte 3 is no UTF-8; restore the file"),
         (b'{"characters": "ba"}', "is damaged: its characters are not distinct and in order; restore the file"),
-        (b'{"characters": "aa"}', "its characters are not distinct"),
         (b'{"characters": ""}', "its characters are not distinct"),
         (b'{"characters": ["a", "b"]}', "its characters are not distinct"),
-        (b'{"characters": 7}', "its characters are not distinct"),
         (rb'{"characters": "a\udcff"}', "its characters are not distinct"),
     ],
 )
@@ -157,12 +135,9 @@ def test_a_damaged_file_is_refused(tmp_path, content, key):
     ("vocabulary", "merges", "key"),
     [
         ("{", "", "is damaged"),
-        ("[]", "", "is damaged"),
         (None, "#version: 0.2\nh\n", "is damaged"),
-        (None, "#version: 0.2\nh 日\n", "is damaged"),
         ('{"a": 0, "b": 2}', "", "leaves out ids from 0 to 2"),
         ('{"a": 0, "b": 1}', "", "does not give every text back"),
-        ('{"a": "0"}', "", "does not give every text back"),
     ],
 )
 def test_damaged_files_of_gpt2_are_refused(tmp_path, library, vocabulary, merges, key):
@@ -177,53 +152,29 @@ def test_a_byte_that_a_vocabulary_lacks_is_not_passed_over(tmp_path, library):
     assert "leaves out ids from 0 to 259" in refusal(write_gpt2(tmp_path, drop=("z",)))
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda library, tokenizer: setattr(tokenizer, "normalizer", library.normalizers.NFC()),
-        lambda library, tokenizer: setattr(tokenizer, "normalizer", library.normalizers.Lowercase()),
-        lambda library, tokenizer: setattr(tokenizer, "normalizer", library.normalizers.Strip()),
-        lambda library, tokenizer: setattr(tokenizer, "decoder", library.decoders.Fuse()),
-        lambda library, tokenizer: setattr(
-            tokenizer, "pre_tokenizer", library.pre_tokenizers.ByteLevel(add_prefix_space=True)
-        ),
-        lambda library, tokenizer: setattr(tokenizer, "pre_tokenizer", library.pre_tokenizers.Whitespace()),
-    ],
-    ids=["normal form", "lower case", "stripped", "no bytes", "space in front", "words alone"],
-)
-def test_a_tokenizer_that_changes_text_is_refused(tmp_path, library, byte_pairs, change):
-    tokenizer = library.Tokenizer.from_str(byte_pairs.to_json())
-    change(library, tokenizer)
-    path = write_json(tmp_path, tokenizer) / "tokenizer.json"
-    assert "does not give every text back: give byte-level byte pairs, such as GPT-2's" in refusal(path)
+REPLACE = {"type": "Replace", "pattern": {"String": "a"}, "content": "aa"}
+SLOW = {"type": "Split", "pattern": {"Regex": "(.?)*x\\1(.*.*.*)*y"}, "behavior": "Isolated", "invert": False}
+BYTES_OF_A_TEXT = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
+CHANGES = {
+    "normal form": {"normalizer": {"type": "NFC"}},
+    "lower case": {"normalizer": {"type": "Lowercase"}},
+    "no bytes": {"decoder": {"type": "Fuse"}},
+    "space in front": {"pre_tokenizer": BYTES_OF_A_TEXT | {"add_prefix_space": True}},
+    "words alone": {"pre_tokenizer": {"type": "Whitespace"}},
+    "replaced 40 times": {"normalizer": {"type": "Sequence", "normalizers": [REPLACE] * 40}},
+    "bytes of bytes": {"pre_tokenizer": {"type": "Sequence", "pretokenizers": [BYTES_OF_A_TEXT] * 40}},
+    "slow pattern": {"pre_tokenizer": {"type": "Sequence", "pretokenizers": [SLOW, BYTES_OF_A_TEXT]}},
+    "decoder": {"decoder": {"type": "Sequence", "decoders": [REPLACE]}},
+    "no unknown word": {"model": {"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "none"}},
+}
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda content: content.update(
-            normalizer={
-                "type": "Sequence",
-                "normalizers": [{"type": "Replace", "pattern": {"String": "a"}, "content": "aa"}] * 40,
-            }
-        ),
-        lambda content: content["pre_tokenizer"]["pretokenizers"].extend(
-            [content["pre_tokenizer"]["pretokenizers"][-1]] * 40
-        ),
-        lambda content: content["pre_tokenizer"]["pretokenizers"][0].update(pattern={"Regex": "(.?)*x\\1(.*.*.*)*y"}),
-        lambda content: content.update(
-            decoder={"type": "Sequence", "decoders": [{"type": "Replace", "pattern": {"String": "a"}, "content": "aa"}]}
-        ),
-        lambda content: content.update(model={"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "none"}),
-    ],
-    ids=["replaced 40 times", "bytes of bytes", "slow pattern", "decoder", "no unknown word"],
-)
-def test_a_hostile_tokenizer_takes_neither_memory_nor_time(tmp_path, library, byte_pairs, change):
-    content = json.loads(byte_pairs.to_json())
-    change(content)
-    (tmp_path / "tokenizer.json").write_text(json.dumps(content))
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_a_tokenizer_that_changes_text_is_refused_and_takes_neither_memory_nor_time(tmp_path, byte_pairs, change):
+    (tmp_path / "tokenizer.json").write_text(json.dumps(json.loads(byte_pairs.to_json()) | change))
     began = time.process_time()
-    assert "does not give every text back" in refusal(tmp_path / "tokenizer.json")
+    found = refusal(tmp_path / "tokenizer.json")
+    assert "does not give every text back" in found and found.endswith("give byte-level byte pairs, such as GPT-2's")
     assert time.process_time() - began < 20
 
 

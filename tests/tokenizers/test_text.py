@@ -41,16 +41,15 @@ def test_a_literal_text_of_byte_pairs():
     assert tokenizer.decode([64, 127, 65]) == "a\ufffdb"
 
 
-@pytest.mark.parametrize("text", TEXTS.values(), ids=list(TEXTS))
-def test_decode_inverts_encode(tokenizer, text):
-    tokens_T = tokenizer.encode(text)
+def test_decode_and_stream_invert_encode(tokenizer):
+    tokens_T = tokenizer.encode(ALL)
     assert (tokens_T.dtype, tokens_T.ndim) == (np.int32, 1)
-    assert 0 <= tokens_T.min() and tokens_T.max() < tokenizer.vocab_size
-    assert tokenizer.decode(tokens_T) == text
-    assert tokenizer.decode(jnp.asarray(tokens_T)) == text
+    assert tokenizer.decode(tokens_T) == tokenizer.decode(jnp.asarray(tokens_T)) == ALL
+    pieces = list(stream(tokenizer, tokens_T))
+    assert "".join(pieces) == ALL and len(pieces) > 1000 and "\ufffd" not in pieces
 
 
-@settings(max_examples=1000)
+@settings(max_examples=200)
 @given(text=any_text | kinds)
 def test_any_text_comes_back_from_byte_pairs(byte_pairs, text):
     tokens_T = byte_pairs.encode(text)
@@ -62,15 +61,6 @@ def test_the_vocabulary_is_as_large_as_asked_or_as_the_text_allows(byte_pairs):
     assert byte_pairs.vocab_size == 400
     assert train_byte_pairs("abab abc", 1000).vocab_size == 260
     assert train_byte_pairs("abab abc", 256).vocab_size == 256
-
-
-@pytest.mark.parametrize("text", TEXTS.values(), ids=list(TEXTS))
-def test_a_stream_is_the_text_in_whole_characters(tokenizer, text):
-    tokens_T = tokenizer.encode(text)
-    pieces = list(stream(tokenizer, tokens_T))
-    assert "".join(pieces) == text
-    assert "\ufffd" not in "".join(pieces)
-    assert len(pieces) > 100
 
 
 def test_a_stream_waits_for_the_rest_of_a_character_and_no_longer():

@@ -1,7 +1,6 @@
 """Position schemes: a scheme is a file of this folder, found by its name.
 
-The file defines `Scheme`, a frozen dataclass whose fields are the options of the scheme. It has those of these methods
-that it needs:
+The file defines `Scheme`, a frozen dataclass of the scheme's options, with those of these methods that it needs:
 
     embed(param, x_BTD, positions_BT, max_len) -> x_BTD       add to the embeddings
     rotate(x_BTHK, positions_BT) -> x_BTHK                    rotate queries or keys
@@ -9,16 +8,18 @@ that it needs:
     reach(window) -> int | None                               tokens back that one layer sees, if by offsets alone
     max_tokens(max_len) -> int | None                         longest row
 
-param(name, initializer, shape) makes a parameter; those of schemes do not decay. Positions are data: any length works,
-and a key in a cache keeps the position at which it was read.
+param(name, initializer, shape) makes a parameter, which does not decay. A key in a cache keeps its position.
 """
 
 import pkgutil
+from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
 from flax import linen as nn
 from jax import Array
+
+Param = Callable[..., Array]
 
 
 def names() -> tuple[str, ...]:
@@ -33,23 +34,13 @@ def load(name: str) -> type:
     return import_module(f"{__name__}.{name}").Scheme
 
 
-def max_tokens(scheme: Any, max_len: int) -> int | None:
-    """Return the most tokens a row may have; None if there is no such bound."""
-    return scheme.max_tokens(max_len) if hasattr(scheme, "max_tokens") else None
-
-
-def reach(scheme: Any, window: int | None) -> int | None:
-    """Return the number of tokens back that one layer sees, by offsets alone; None if there is no such bound."""
-    return scheme.reach(window) if hasattr(scheme, "reach") else None
-
-
 def rotate(scheme: Any, x_BTHK: Array, positions_BT: Array) -> Array:
     """Return queries or keys, rotated by their positions."""
     return scheme.rotate(x_BTHK, positions_BT) if hasattr(scheme, "rotate") else x_BTHK
 
 
 class Embedding(nn.Module):
-    """The embeddings with what the scheme adds to them."""
+    """Embeddings with what the scheme adds to them."""
 
     scheme: Any
     max_len: int
@@ -62,7 +53,7 @@ class Embedding(nn.Module):
 
 
 class Bias(nn.Module):
-    """Bias that the scheme adds to the scores, (B, H, T, S), or None."""
+    """Bias of the scores, (B, H, T, S), or None."""
 
     scheme: Any
     cfg: Any

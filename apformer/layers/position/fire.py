@@ -7,10 +7,14 @@ Below the threshold L the divisor stands still: else a short row would look like
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
+from jax import Array
+
+from apformer.layers.position import Param
 
 
 @dataclass(frozen=True)
@@ -22,13 +26,13 @@ class Scheme:
     threshold: float = 64.0
     """L at the beginning of training: queries before it divide by psi(L)."""
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.bias_width < 1:
             raise ValueError(f"bias_width {self.bias_width} is less than 1")
         if not 0 < self.threshold < math.inf:
             raise ValueError(f"threshold {self.threshold} is no finite number above 0")
 
-    def bias(self, param, positions_BT, positions_BS, cfg, dtype):
+    def bias(self, param: Param, positions_BT: Array, positions_BS: Array, cfg: Any, dtype: Any) -> Array:
         width = self.bias_width
         c, multiplier, up_U, up_bias_U, down_UH, down_bias_H = (
             param(name, initial, shape).astype(dtype)
@@ -49,6 +53,6 @@ class Scheme:
         return jnp.einsum("BTSU,UH->BHTS", inner_BTSU, down_UH) + down_bias_H[None, :, None, None]
 
 
-def _around_zero(key, shape, dtype=jnp.float32):
-    """The bends of f are spread over 0 .. 1; with biases of 0 it would begin as a straight line."""
+def _around_zero(key: Array, shape: tuple[int, ...], dtype: Any = jnp.float32) -> Array:
+    """Spread the bends of f over 0 .. 1; with biases of 0 it would begin as a straight line."""
     return jax.random.uniform(key, shape, dtype, -1.0, 1.0)

@@ -7,5 +7,5 @@ from dataclasses import dataclass
 class Scheme:
     """One causal layer cannot see order; a second layer can infer it from how many keys each token had."""
 
-    def reach(self, window):
+    def reach(self, window: int | None) -> int | None:
         return None if window is None else window - 1

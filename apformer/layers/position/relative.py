@@ -5,27 +5,31 @@ max_len offsets where there is no window.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax import Array
+
+from apformer.layers.position import Param
 
 
 @dataclass(frozen=True)
 class Scheme:
     """A learned bias for each head and offset."""
 
-    def bias(self, param, positions_BT, positions_BS, cfg, dtype):
+    def bias(self, param: Param, positions_BT: Array, positions_BS: Array, cfg: Any, dtype: Any) -> Array:
         offsets = cfg.window or cfg.max_len
         table_HO = param("table", one_offset_each, (cfg.n_heads, offsets))
         offsets_BTS = positions_BT[:, :, None] - positions_BS[:, None, :]
         return jnp.moveaxis(table_HO[:, jnp.clip(offsets_BTS, 0, offsets - 1)], 0, 1)
 
-    def reach(self, window):
+    def reach(self, window: int | None) -> int | None:
         return None if window is None else window - 1
 
 
-def one_offset_each(key, shape_HO, dtype=jnp.float32):
-    """Head h starts by reading mostly offset h + 1.
+def one_offset_each(key: Array, shape_HO: tuple[int, int], dtype: Any = jnp.float32) -> Array:
+    """Return a table with which head h reads mostly offset h + 1.
 
     From zero all heads start alike and read every offset, and arithmetic is learned several times more slowly. From
     random numbers, perhaps no head starts near an offset that is needed (experiments/README.md).

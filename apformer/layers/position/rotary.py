@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 import jax.numpy as jnp
+from jax import Array
 
 from apformer.layers import at_least_float32
 from apformer.layers.position.sinusoidal import angles
@@ -12,7 +13,7 @@ from apformer.layers.position.sinusoidal import angles
 class Scheme:
     """Rotate the plane (x_2i, x_2i+1) of a head by p / 10000^(2i/K). An odd last number is not rotated."""
 
-    def rotate(self, x_BTHK, positions_BT):
+    def rotate(self, x_BTHK: Array, positions_BT: Array) -> Array:
         K = x_BTHK.shape[-1] // 2 * 2
         angles_BT1I = angles(positions_BT, K, at_least_float32(x_BTHK.dtype))[:, :, None]
         cos, sin = jnp.cos(angles_BT1I).astype(x_BTHK.dtype), jnp.sin(angles_BT1I).astype(x_BTHK.dtype)

@@ -11,17 +11,19 @@ first -> 10^D - 1 - first. For each difference p is a staircase over `first` wit
 enumerates first terms.
 """
 
+from collections.abc import Iterator
+
 import numpy as np
 
-from apformer.tasks.progressions.generator import Config, Progressions, longest, most_terms
+from apformer.tasks.progressions.generator import Array, Config, Progressions, longest, most_terms
 
 _CELLS = 2**20  # of arrays (differences or rows, numbers of terms) held in memory at a time
 
 
 def bayes_nats(progressions: Progressions, cfg: Config) -> np.ndarray:
-    """Nats that the Bayes predictor pays for each whole row, its first character given.
+    """Return the nats that the Bayes predictor pays for each whole row, its first character given.
 
-    Returns float64 of shape (B,); infinite where the generator never draws such a first term and difference.
+    They are float64 of shape (B,); infinite where the generator never draws such a first term and difference.
     """
     first_B, difference_B = (np.asarray(a, np.int64) for a in progressions[:2])
     size = _block(cfg)
@@ -31,8 +33,8 @@ def bayes_nats(progressions: Progressions, cfg: Config) -> np.ndarray:
     return -np.log(p_B / p_character_B, out=np.full(p_B.shape, -np.inf), where=p_B > 0)
 
 
-def probability(first_B, difference_B, cfg: Config):
-    """p(first, difference) of numpy or JAX integers of shape (B,), as floats; 0 of what the generator never draws."""
+def probability(first_B: Array, difference_B: Array, cfg: Config) -> Array:
+    """Return p(first, difference) of numpy or JAX integers (B,), as floats; 0 of what the generator never draws."""
     xp = difference_B.__array_namespace__()
     from_edge_B = xp.where(difference_B < 0, 10**cfg.digits - 1 - first_B, first_B)
     starts_BN, weight_BN = _starts(difference_B, cfg)
@@ -41,7 +43,7 @@ def probability(first_B, difference_B, cfg: Config):
 
 
 def bayes_floor(cfg: Config) -> float:
-    """Loss of the Bayes predictor in nats per predicted character, over the whole generator."""
+    """Return the loss of the Bayes predictor in nats per predicted character, over the whole generator."""
     nats, terms = 0.0, 0.0
     for difference_M in _blocks(cfg):
         starts_MN, weight_MN = _starts(difference_M, cfg)
@@ -54,8 +56,8 @@ def bayes_floor(cfg: Config) -> float:
     return float(nats / (terms * (cfg.digits + 1) - 2))
 
 
-def _p_first_character(cfg):
-    """p(first character) of shape (10,): differences of p(first < edge) at the edges 0, 1, .. 10 times 10^(D-1)."""
+def _p_first_character(cfg: Config) -> np.ndarray:
+    """Return p(first character), (10,): differences of p(first < edge) at the edges 0, 1, .. 10 times 10^(D-1)."""
     edges = np.arange(11) * 10 ** (cfg.digits - 1)
     p_below = np.zeros(11)
     for difference_M in _blocks(cfg):
@@ -67,8 +69,8 @@ def _p_first_character(cfg):
     return np.maximum(np.diff(p_below), 0)
 
 
-def _starts(difference_M, cfg):
-    """C_n, 0 where n is more terms than fit, and the weight 1/(M N C_n) of each; both of shape (M, N)."""
+def _starts(difference_M: Array, cfg: Config) -> tuple[Array, Array]:
+    """Return C_n, 0 where n is more terms than fit, and the weight 1/(M N C_n) of each; both of shape (M, N)."""
     xp = difference_M.__array_namespace__()
     terms_N = xp.arange(cfg.min_terms, most_terms(cfg) + 1, dtype=difference_M.dtype)
     longest_M = longest(difference_M, cfg)
@@ -79,15 +81,15 @@ def _starts(difference_M, cfg):
     return starts_MN, xp.where(fits_MN, 1 / ways_MN, 0.0)
 
 
-def _differences(cfg):
+def _differences(cfg: Config) -> int:
     return cfg.max_difference - cfg.min_difference + 1
 
 
-def _blocks(cfg):
+def _blocks(cfg: Config) -> Iterator[np.ndarray]:
     size = _block(cfg)
     for start in range(cfg.min_difference, cfg.max_difference + 1, size):
         yield np.arange(start, min(start + size, cfg.max_difference + 1))
 
 
-def _block(cfg):
+def _block(cfg: Config) -> int:
     return max(1, _CELLS // most_terms(cfg))

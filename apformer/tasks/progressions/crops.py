@@ -5,7 +5,7 @@ crop. A carry through several places is rare, and it occurs where a term is clos
 
     z = m 10^j + r,   |r| <= 10^i,   i < j       the places i to j - 1 of z are all 0, or all 9
 
-What a certificate named are contexts: the row (first, difference) after `given` terms, where the next term is asked.
+A certificate names contexts: the row (first, difference) after `given` terms, where the next term is asked.
 """
 
 import jax
@@ -19,7 +19,7 @@ _CONTEXT = ("first", "difference", "given")
 
 
 def anywhere(key: jax.Array, progressions: Progressions, digits: int, terms: int) -> Batch:
-    """`terms` terms from anywhere in every progression.
+    """Return `terms` terms from anywhere in every progression.
 
     The first two terms are given, as in a prompt: they have weight 0, since drawn progressions start otherwise.
 
@@ -32,7 +32,7 @@ def anywhere(key: jax.Array, progressions: Progressions, digits: int, terms: int
 
 
 def near_round(key: jax.Array, cfg: Config, batch_size: int, terms: int) -> Batch:
-    """Crops of training lines in which a predictable term is close to a round number.
+    """Draw crops of training lines in which a predictable term is close to a round number.
 
     The first two terms have weight 0, and so has all of a row that is not on a training line or begins below 0.
 
@@ -62,7 +62,7 @@ def near_round(key: jax.Array, cfg: Config, batch_size: int, terms: int) -> Batc
 
 
 def named(records: list[dict], cfg: Config, terms: int, count: int) -> Progressions:
-    """`count` rows of up to `terms` terms that hold the contexts of records of missed.jsonl, the newest first.
+    """Return `count` rows of up to `terms` terms with the contexts of records of missed.jsonl, the newest first.
 
     The rows that are left over have no term. Numpy arrays.
     """
@@ -78,7 +78,7 @@ def named(records: list[dict], cfg: Config, terms: int, count: int) -> Progressi
 
 
 def among(batch: Batch, missed: Progressions, digits: int, terms: int) -> Batch:
-    """The batch, in which the missed rows that have terms stand in place of the last. Pure."""
+    """Return the batch, in which the missed rows that have terms stand in place of the last. Pure."""
     there_B1 = (missed.terms_B > 0)[:, None]
     rows = predictable(encode_rows(missed, digits, terms), digits)
     last = jax.tree.map(lambda leaf: leaf[-len(there_B1) :], batch)
@@ -87,6 +87,6 @@ def among(batch: Batch, missed: Progressions, digits: int, terms: int) -> Batch:
 
 
 def predictable(batch: Batch, digits: int) -> Batch:
-    """The batch with weight 0 on the first two terms: the targets are the terms that follow from them."""
+    """Return the batch with weight 0 on the first two terms: the targets are the terms that follow from them."""
     given_T = jnp.arange(batch.tokens_BT.shape[1]) < 2 * (digits + 1) - 1
     return batch._replace(weights_BT=jnp.where(given_T[None, :], 0.0, batch.weights_BT))

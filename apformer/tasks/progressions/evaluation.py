@@ -14,23 +14,26 @@ static shapes. Generation is slow, so a row that is right in the first mode, eac
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Iterator
 from functools import partial
 from itertools import pairwise
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from apformer.analysis import certificate
 from apformer.decoding import buckets
 from apformer.decoding.bind import Model
-from apformer.decoding.generate import generate
-from apformer.loss import token_nats
-from apformer.report import sections, tables
+from apformer.report import attention, figures, sections, tables
+from apformer.settings import Settings
+from apformer.tasks import Evaluation, Progress
+from apformer.tasks.batch import Batch
+from apformer.tasks.defaults import token_nats
+from apformer.tasks.exact_match import by_group, greedy, share
+from apformer.tasks.progressions import bayes, training
 from apformer.tasks.progressions.generator import Progressions, encode_rows, render
-from apformer.tokenizers.digits import decode
+from apformer.tokenizers.digits import VOCABULARY, decode
 
 SURE = 0.1  # by far more than ways of computing one logit differ, which is by 1e-5
 MODES = ("teacher_forced", "free_running")
@@ -40,22 +43,145 @@ COMPILATION = 524_288  # tokens that cost as much as one more shape, between one
 
 
 class Outcomes(NamedTuple):
-    """Predictions of a model for B progressions with N predictable terms at most."""
+    """Predictions of a model for B progressions with N predictable terms in all."""
 
     nats_B: np.ndarray  # what each row costs
-    counts_BN: np.ndarray  # which of the terms 3, 4 ... a row has
-    right: dict[str, np.ndarray]  # {mode: which terms are right, (B, N)}
+    row_N: np.ndarray  # row of each predictable term
+    term_N: np.ndarray  # its number, from 3
+    right: dict[str, np.ndarray]  # {mode: which of these terms are right, (N,)}
     errors: list[dict]  # some terms that are wrong, teacher-forced
 
 
-def evaluate(
+def outcomes(
     progressions: Progressions,
     digits: int,
     model: Model,
     *,
-    bayes_nats: np.ndarray | None = None,
     batch_tokens: int = 4096,
-    progress: Callable[[int, int], Any] | None = None,
+    progress: Progress = lambda done, total: None,
+) -> Outcomes:
+    """Return which predictable terms of progressions a model predicts rightly, in both modes.
+
+    Args:
+        progressions: Rows, as arrays.
+        digits: Digits of a term.
+        model: The model.
+        batch_tokens: About the tokens measured at once; 4096 suits the caches of a CPU.
+        progress: Called with (done, total) rows.
+
+    Raises:
+        ValueError: If there is no row.
+    """
+    rows = Progressions(*(np.asarray(column_B, np.int32) for column_B in progressions))
+    total, given, errors = len(rows.terms_B), 2 * (digits + 1) - 1, []
+    if not total:
+        raise ValueError("there is no progression to evaluate")
+    counts_BN = np.arange(3, max(3, rows.terms_B.max()) + 1) <= rows.terms_B[:, None]
+    nats_B, done_B = np.zeros(total), np.zeros(total, bool)
+    right = {mode: np.ones_like(counts_BN) for mode in MODES}
+
+    def in_terms(tokens_BT: jax.Array) -> np.ndarray:
+        return np.asarray(tokens_BT).reshape(len(tokens_BT), -1, digits + 1)
+
+    for row_B, batch in _batches(rows, np.arange(total), digits, batch_tokens):
+        size, (nats, forced_BT, sure) = len(row_B), jax.device_get(_teacher_forced(batch, given, model))
+        forced_BNC, truth_BNC = in_terms(forced_BT[:size]), in_terms(batch.tokens_BT[:size, given:])
+        nats_B[row_B], done_B[row_B] = nats[:size], sure[:size]
+        right_BN = (forced_BNC == truth_BNC).all(-1)
+        right["teacher_forced"][row_B, : right_BN.shape[1]] = right_BN
+        for b, n in _spread(np.argwhere(~right_BN & counts_BN[row_B, : right_BN.shape[1]])):
+            first, difference, count = (int(column_B[row_B[b]]) for column_B in rows)
+            text = render(first, difference, count, digits)
+            expected, predicted = decode(truth_BNC[b, n]), decode(forced_BNC[b, n])
+            errors.append({"row": text, "term": int(n) + 3, "expected": expected, "predicted": predicted})
+        progress(int(done_B.sum()), total)
+    for row_B, batch in _batches(rows, np.flatnonzero(~done_B), digits, batch_tokens):
+        prompt_BT, truth_BT = batch.tokens_BT[:, :given], batch.tokens_BT[:, given:]
+        free_BT = greedy(prompt_BT, np.full(len(prompt_BT), given, np.int32), truth_BT.shape[1], model)
+        right_BN = (in_terms(free_BT) == in_terms(truth_BT)).all(-1)
+        right["free_running"][row_B, : right_BN.shape[1]] = right_BN[: len(row_B)]
+        done_B[row_B] = True
+        progress(int(done_B.sum()), total)
+    row_N, term_N = np.nonzero(counts_BN)
+    return Outcomes(nats_B, row_N, term_N + 3, {mode: of_BN[counts_BN] for mode, of_BN in right.items()}, errors)
+
+
+def _batches(
+    rows: Progressions, row_B: np.ndarray, digits: int, batch_tokens: int
+) -> Iterator[tuple[np.ndarray, Batch]]:
+    """Yield (which rows, their tokens as numpy arrays), padded to few widths; rows at the end of a batch may repeat."""
+    if not len(row_B):
+        return
+    terms_B = np.maximum(rows.terms_B[row_B], 3)
+    width_J = np.array(buckets.widths(*np.unique(terms_B, return_counts=True), each=COMPILATION / (digits + 1)))
+    padded_B = width_J[np.searchsorted(width_J, terms_B)]
+    for fresh_B, of_batch_B, terms in buckets.batches(padded_B, batch_tokens // (digits + 1)):
+        some = Progressions(*(column_B[row_B[of_batch_B]] for column_B in rows))
+        yield row_B[fresh_B], jax.device_get(encode_rows(some, digits, terms))
+
+
+@partial(jax.jit, static_argnums=1)
+def _teacher_forced(batch: Batch, given: int, model: Model) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Return what each row costs, the most likely tokens from `given` on, and which rows are surely right.
+
+    Sure is a row of which every predictable character is the most likely one by a margin of SURE. Greedy generation
+    then feeds the model the row itself, character by character, and is right: it need not be run.
+    """
+    logits_BTV = model.apply(batch.tokens_BT[:, :-1])
+    predicted_BTV = logits_BTV[:, given - 1 :]
+    margin_BT = certificate.margins(predicted_BTV, batch.tokens_BT[:, given:])
+    sure_BT = (margin_BT > SURE) | (batch.weights_BT[:, given:] <= 0)
+    return token_nats(logits_BTV, batch).sum(1), predicted_BTV.argmax(-1), sure_BT.all(1)
+
+
+def _spread(items: list | np.ndarray) -> list | np.ndarray:
+    """Return at most as many as are kept, at even distances."""
+    return items[:: max(1, -(-len(items) // _EXAMPLES))]
+
+
+def evaluate(model: Model, settings: Settings, rows: training.Rows, progress: Progress) -> Evaluation:
+    """Return exact match and loss on held-out progressions, against the Bayes predictor where rows are drawn."""
+    digits, test = settings.data.digits, training.test_rows(settings, rows)
+    nats = None if rows is not None else bayes.bayes_nats(test, settings.data)
+    result = measure(test, digits, model, bayes_nats=nats, progress=progress)
+    if rows is None:
+        result["bayes_floor"] = bayes.bayes_floor(settings.data)
+    else:  # a gap between the two says that the file was memorised
+        trained = training.test_rows(settings, rows, "train")
+        result["trained"] = measure(trained, digits, model, progress=progress)
+    pictures = {chart["title"].lower().replace(" ", "_"): figures.chart(chart) for chart in charts(result)}
+    pictures |= attention.pictures(settings, model.params, training.validation(settings, rows).rows, [*VOCABULARY])
+    return Evaluation(result, table(result), pictures, doubt=tables.doubt(result))
+
+
+def charts(result: dict) -> list[dict]:
+    """Return charts of the exact match, by position, carries and difference, see `report.sections`."""
+    names = {mode.replace("_", "-"): mode for mode in MODES}
+    terms = [group for group in result["by_position"] if group["count"]]
+    by_position = sections.lines(
+        "Accuracy by position",
+        "number of the term (the first two are given)",
+        "terms right",
+        [group["term"] for group in terms],
+        {name: [group[mode] for group in terms] for name, mode in names.items()},
+        counts=[group["count"] for group in terms],
+        share=True,
+    )
+
+    def bars(by: str, unit: str, name: str) -> dict:
+        groups = [group for group in result[f"by_{by}"] if group["count"]]
+        shares = [(name.format(**g), f"{g['count']:,}", [g[mode] for mode in MODES]) for g in groups]
+        return sections.bars(f"Accuracy by {by}", unit, tuple(names), shares)
+
+    return [
+        by_position,
+        bars("carries", "carries or borrows since the term before", "{carries}"),
+        bars("difference", "smallest difference of the group", "{from}–"),
+    ]
+
+
+def measure(
+    progressions: Progressions, digits: int, model: Model, *, bayes_nats: np.ndarray | None = None, **options: Any
 ) -> dict:
     """Return every number that says how well a model continues progressions, as JSON can hold it.
 
@@ -64,175 +190,59 @@ def evaluate(
         digits: Digits of a term.
         model: The model.
         bayes_nats: What the Bayes predictor pays for each row, (B,).
-        batch_tokens: About the tokens measured at once; 4096 suits the caches of a CPU, an accelerator wants more.
-        progress: Called with (done, total) rows.
+        **options: Options of `outcomes`.
 
     Returns:
         Counts and losses, and shares from 0 to 1, or None where there is nothing to count.
     """
-    rows = Progressions(*(np.asarray(a, np.int32) for a in progressions))
-    found = outcomes(rows, digits, model, batch_tokens, progress or (lambda done, total: None))
-    row_N, term_N = np.nonzero(found.counts_BN)
-    right = {mode: right_BN[found.counts_BN] for mode, right_BN in found.right.items()}
-    summary = _summary(rows, digits, row_N, term_N + 3, right, found.nats_B, bayes_nats)
-    return summary | {"errors": _spread(found.errors)}
-
-
-def outcomes(
-    rows: Progressions, digits: int, model: Model, batch_tokens: int, progress: Callable[[int, int], Any]
-) -> Outcomes:
-    """Return which terms of numpy rows a model predicts rightly, in both modes.
-
-    Raises:
-        ValueError: If there is no row.
-    """
-    if not len(rows.terms_B):
-        raise ValueError("there is no progression to evaluate")
-    total, errors = len(rows.terms_B), []
-    counts_BN = np.arange(3, max(3, rows.terms_B.max()) + 1) <= rows.terms_B[:, None]
-    nats_B, done_B = np.zeros(total), np.zeros(total, bool)
-    right = {mode: np.ones_like(counts_BN) for mode in MODES}
-    for row_B, batch, terms in _batches(rows, np.arange(total), digits, batch_tokens):
-        measured = jax.device_get(teacher_forced(batch, digits, terms, model))
-        nats_B[row_B], done_B[row_B], forced_BNC, truth_BNC = (a[: len(row_B)] for a in measured)
-        right["teacher_forced"][row_B, : terms - 2] = right_BN = (forced_BNC == truth_BNC).all(-1)
-        for b, n in _spread(np.argwhere(~right_BN & counts_BN[row_B, : terms - 2])):
-            text = render(*(int(a[row_B[b]]) for a in rows), digits)
-            expected, predicted = decode(truth_BNC[b, n]), decode(forced_BNC[b, n])
-            errors.append({"row": text, "term": int(n) + 3, "expected": expected, "predicted": predicted})
-        progress(int(done_B.sum()), total)
-    for row_B, batch, terms in _batches(rows, np.flatnonzero(~done_B), digits, batch_tokens):
-        right_BN = jax.device_get(free_running(batch, digits, terms, model))
-        right["free_running"][row_B, : terms - 2] = right_BN[: len(row_B)]
-        done_B[row_B] = True
-        progress(int(done_B.sum()), total)
-    return Outcomes(nats_B, counts_BN, right, errors)
-
-
-def _batches(rows, row_B, digits, batch_tokens):
-    """(which rows, the rows of a batch, the terms that they are padded to) of the rows numbered row_B."""
-    if len(row_B):
-        term_B = padded_terms(rows.terms_B[row_B], digits)
-        for index_B, padded_B, terms in buckets.batches(term_B, batch_tokens // (digits + 1)):
-            yield row_B[index_B], Progressions(*(a[row_B[padded_B]] for a in rows)), terms
-
-
-def _spread(items):
-    """At most as many as are kept, at even distances."""
-    return items[:: max(1, -(-len(items) // _EXAMPLES))]
-
-
-def padded_terms(terms_B, digits):
-    """The terms that each row is padded to, at least 3: few different numbers, whose shapes cost little in all."""
-    terms_B = np.maximum(terms_B, 3)
-    width_J = np.array(buckets.widths(*np.unique(terms_B, return_counts=True), each=COMPILATION / (digits + 1)))
-    return width_J[np.searchsorted(width_J, terms_B)]
-
-
-@partial(jax.jit, static_argnums=(1, 2))
-def teacher_forced(progressions, digits, terms, model):
-    """(nats_B, sure_B, forced_BNC, truth_BNC): what each row costs, and its predictable terms, predicted and true.
-
-    sure: every predictable character is the most likely one by a margin of SURE. Greedy generation then feeds the model
-    the row itself, character by character, and is right: it need not be run.
-    """
-    tokens_BT, weights_BT = encode_rows(progressions, digits, terms)
-    given = 2 * (digits + 1) - 1
-    logits_BTV = model.apply(tokens_BT[:, :-1])
-    nats_B = (token_nats(logits_BTV, tokens_BT[:, 1:]) * weights_BT[:, 1:]).sum(axis=1)
-    asked_BTV, truth_BT = logits_BTV[:, given - 1 :], tokens_BT[:, given:]
-    margin_BT = jnp.where(weights_BT[:, given:] > 0, certificate.margins(asked_BTV, truth_BT), jnp.inf)
-    forced_BNC, truth_BNC = (
-        a.reshape(len(a), terms - 2, digits + 1) for a in (jnp.argmax(asked_BTV, axis=-1), truth_BT)
-    )
-    return nats_B, (margin_BT > SURE).all(1), forced_BNC, truth_BNC
-
-
-@partial(jax.jit, static_argnums=(1, 2))
-def free_running(progressions, digits, terms, model):
-    """Which predictable terms of each row greedy generation from its first two terms gives: (B, terms - 2)."""
-    tokens_BT, _ = encode_rows(progressions, digits, terms)
-    (B, T), given = tokens_BT.shape, 2 * (digits + 1) - 1
-    prompt_BT, cache = tokens_BT[:, :given], model.init_cache(B, T)
-    free_BT = generate(model.extend, cache, prompt_BT, jnp.full(B, given, jnp.int32), T - given)
-    return (free_BT == tokens_BT[:, given:]).reshape(B, terms - 2, digits + 1).all(-1)
-
-
-def term_matches(predicted_BT, batch, digits):
-    """{"exact": share of the batch's predictable terms whose every character is right}; 0 if it has none.
-
-    predicted_BT[:, t] stands for batch.tokens_BT[:, t + 1]; a term counts when its characters carry weight.
-    """
-    start = 2 * digits  # of the space after the second term, among predictions
-    masks = (predicted_BT == batch.tokens_BT[:, 1:], batch.weights_BT[:, 1:] > 0)
-    right_BN, counted_BN = (mask_BT[:, start:].reshape(len(mask_BT), -1, digits + 1).all(-1) for mask_BT in masks)
-    right, count = (right_BN & counted_BN).sum(dtype=jnp.float32), counted_BN.sum(dtype=jnp.float32)
-    return {"exact": right / jnp.maximum(count, 1.0)}
-
-
-def carries(before, difference, digits):
-    """Carries when `difference` is added to `before` in decimal digits; borrows when it is negative. Integer arrays.
-
-    Each carry turns ten units into one of the next place, so that 9 are lost from the sum of all digits.
-    """
-    smaller = np.minimum(before, before + difference)
-    lost = _digit_sum(smaller, digits) + _digit_sum(abs(difference), digits)
-    return (lost - _digit_sum(smaller + abs(difference), digits)) // 9
-
-
-def _digit_sum(number, digits):
-    return sum(number // 10**place % 10 for place in range(digits))
-
-
-def _summary(rows, digits, row_N, term_N, right, nats_B, bayes_nats):
+    rows = Progressions(*(np.asarray(column_B, np.int32) for column_B in progressions))
+    nats_B, row_N, term_N, right, errors = outcomes(rows, digits, model, **options)
     characters = int((rows.terms_B.astype(np.int64) * (digits + 1) - 2).sum())
     wrong_B = np.bincount(row_N[~right["free_running"]], minlength=len(nats_B))
     result = {
         "sequences": len(nats_B),
         "terms": len(row_N),
-        "exact_teacher_forced": _share(right["teacher_forced"]),
-        "exact_free_running": _share(right["free_running"]),
-        "exact_sequences": _share(wrong_B[rows.terms_B >= 3] == 0),
+        "exact_teacher_forced": share(right["teacher_forced"]),
+        "exact_free_running": share(right["free_running"]),
+        "exact_sequences": share(wrong_B[rows.terms_B >= 3] == 0),
         "nats_per_char": float(nats_B.sum() / characters),
     }
     if bayes_nats is not None:
         result["bayes_nats_per_char"] = float(np.sum(bayes_nats) / characters)
         result["excess"] = result["nats_per_char"] - result["bayes_nats_per_char"]
 
-    difference_N = rows.difference_B[row_N]
-    carries_N = carries(rows.first_B[row_N] + (term_N - 2) * difference_N, difference_N, digits)
+    first_N, difference_N = rows.first_B[row_N], rows.difference_B[row_N]
+    carries_N = carries(first_N + (term_N - 2) * difference_N, difference_N, digits)
     low, high = int(rows.difference_B.min()), int(rows.difference_B.max())
     width = -(-(high - low + 1) // 10)
-    bins = _grouped((difference_N - low) // width, right, -(-(high - low + 1) // width))
-    bounds = ({"from": low + i * width, "to": min(high, low + (i + 1) * width - 1)} for i in range(len(bins)))
-    by_term = _grouped(term_N, right)[3:]
-    tens = -(-(10**digits) // _FIRSTS)
-    cell_N = rows.first_B[row_N] // tens * len(bins) + (difference_N - low) // width
-    cells = _grouped(cell_N, right, _FIRSTS * len(bins))
+    bounds = [{"from": start, "to": min(high, start + width - 1)} for start in range(low, high + 1, width)]
+    bin_N, size = (difference_N - low) // width, len(bounds)
+    tenth_N = first_N // -(-(10**digits) // _FIRSTS)
+    cells = by_group(tenth_N * size + bin_N, right, _FIRSTS * size)
     return result | {
-        "by_position": [{"term": n} | group for n, group in enumerate(by_term, 3)],
-        "by_difference": [bound | group for bound, group in zip(bounds, bins, strict=True)],
-        "by_first_and_difference": [cells[i : i + len(bins)] for i in range(0, len(cells), len(bins))],
-        "by_carries": [{"carries": n} | group for n, group in enumerate(_grouped(carries_N, right))],
+        "by_position": [{"term": n} | group for n, group in enumerate(by_group(term_N, right)) if n >= 3],
+        "by_difference": [bound | group for bound, group in zip(bounds, by_group(bin_N, right, size), strict=True)],
+        "by_first_and_difference": [cells[i : i + size] for i in range(0, len(cells), size)],
+        "by_carries": [{"carries": n} | group for n, group in enumerate(by_group(carries_N, right))],
+        "errors": _spread(errors),
     }
 
 
-def _grouped(label_N, right, groups=0):
-    """Count and shares of each label 0, 1, 2 ..."""
-    count = np.bincount(label_N, minlength=groups)
-    hits = {mode: np.bincount(label_N[right_N], minlength=len(count)) for mode, right_N in right.items()}
-    return [
-        {"count": int(n)} | {mode: int(hit[i]) / int(n) if n else None for mode, hit in hits.items()}
-        for i, n in enumerate(count)
-    ]
+def carries(before: np.ndarray, difference: np.ndarray, digits: int) -> np.ndarray:
+    """Return the carries when `difference` is added to `before` in decimal digits; borrows when it is negative.
+
+    Each carry turns ten units into one of the next place, so that 9 are lost from the sum of all digits.
+    """
+
+    def digit_sum(number: np.ndarray) -> np.ndarray:
+        return np.sum([number // 10**place % 10 for place in range(digits)], axis=0)
+
+    smaller, size = np.minimum(before, before + difference), abs(difference)
+    return (digit_sum(smaller) + digit_sum(size) - digit_sum(smaller + size)) // 9
 
 
-def _share(right):
-    return int(right.sum()) / len(right) if len(right) else None
-
-
-def table(result):
-    """The result for a terminal: the loss, then exact matches overall, by position and by carries."""
+def table(result: dict) -> str:
+    """Return the result for a terminal: the loss, then exact matches overall, by position and by carries."""
     head = [f"{result['sequences']:,} held-out progressions: {result['nats_per_char']:.5f} nats per character"]
     if "excess" in result:
         head[0] += f", Bayes predictor {result['bayes_nats_per_char']:.5f}, excess {result['excess']:.5f}"

@@ -1,4 +1,4 @@
-"""What a model is asked besides what it was trained on: suites of rows, each one step away from its training.
+"""Suites of rows that tell whether a model generalizes, each one step away from its training.
 
 - in distribution       lines that training has not seen, cut to as many terms as training rows have
 - more terms            such lines, up to 10 times as long; what counts is the terms that training never reached
@@ -31,46 +31,46 @@ _draw = jax.jit(generator.draw, static_argnums=(1, 2, 3))
 
 
 class Suite(NamedTuple):
+    """Rows to measure a model on."""
+
     what: str  # for a reader
     rows: generator.Progressions
     digits: int
     known: int = 0  # how many of a row's first terms do not count
 
 
-def suites(settings, rows=None):
-    """{name: Suite or None}, each of `test_sequences` rows, the same for every seed.
+def suites(settings: Settings, rows: dict[str, generator.Progressions] | None = None) -> dict[str, Suite | None]:
+    """Return {name: Suite or None}, each of `test_sequences` rows, the same for every seed.
 
-    rows: {split: Progressions} of a dataset file, whose test rows are then in distribution; else None.
+    Args:
+        settings: Settings of a run.
+        rows: {split: Progressions} of a dataset file, whose test rows are then in distribution; else None.
     """
     cfg, count = settings.data, settings.options.test_sequences
     crop, least = min(settings.options.crop_terms, cfg.max_terms), max(3, cfg.min_terms)
     farthest = min((10**cfg.digits - 1) // (least - 1), 2 * cfg.max_difference - 1)
-    wider = replace(cfg, digits=cfg.digits + 1)
 
-    def cut(what, rows, digits=cfg.digits):
+    def cropped(what: str, rows: generator.Progressions | None, digits: int = cfg.digits) -> Suite | None:
         return rows and Suite(what, rows._replace(terms_B=np.minimum(rows.terms_B, crop)), digits)
 
-    def between(low, high, **changes):
-        asked = replace(cfg, min_difference=low, max_difference=high, **changes)
-        return cut(f"differences {low} to {high}", _rows(asked, count))
+    def between(low: int, high: int, **changes: int) -> Suite | None:
+        other = replace(cfg, min_difference=low, max_difference=high, **changes)
+        return cropped(f"differences {low} to {high}", _rows(other, count))
 
-    found = {
-        "in distribution": cut(f"held-out lines, up to {crop} terms", training.test_rows(settings, rows)),
+    wider, known = replace(cfg, digits=cfg.digits + 1), architecture_of(settings).max_tokens(settings.model)
+    fits = known is None or crop * (wider.digits + 1) <= known + 1
+    negative = cfg.min_difference >= 0  # else they were trained on
+    return {
+        "in distribution": cropped(f"held-out lines, up to {crop} terms", training.test_rows(settings, rows)),
         "more terms": _longer(cfg, crop, count),
         "unseen differences": between(cfg.max_difference + 1, farthest, min_terms=least),
-        "negative differences": between(-cfg.max_difference, -max(1, cfg.min_difference)),
-        "one more digit": cut(f"{wider.digits} digits", _rows(wider, count), wider.digits),
+        "negative differences": between(-cfg.max_difference, -max(1, cfg.min_difference)) if negative else None,
+        "one more digit": cropped(f"{wider.digits} digits", _rows(wider, count), wider.digits) if fits else None,
     }
-    if cfg.min_difference < 0:
-        found["negative differences"] = None  # they were trained on
-    known = architecture_of(settings).max_tokens(settings.model)
-    if known is not None and crop * (cfg.digits + 2) > known + 1:
-        found["one more digit"] = None
-    return found
 
 
-def _rows(cfg, count, split=None):
-    """Rows of a generator as numpy arrays; None if it can draw none."""
+def _rows(cfg: generator.Config, count: int, split: str | None = None) -> generator.Progressions | None:
+    """Return rows of a generator as numpy arrays; None if it can draw none."""
     try:
         generator.check(cfg)
         return jax.device_get(_draw(jax.random.key(hard_rows.TEST_KEY), cfg, count, split))
@@ -78,8 +78,8 @@ def _rows(cfg, count, split=None):
         return None
 
 
-def _longer(cfg, crop, count):
-    """Held-out rows of the most terms there are, up to 10 times the crop; None if all end with it."""
+def _longer(cfg: generator.Config, crop: int, count: int) -> Suite | None:
+    """Return held-out rows of the most terms there are, up to 10 times the crop; None if all end with it."""
     for terms in range(min(10 * crop, cfg.max_terms), crop, -1):
         size = (10**cfg.digits - 1) // (terms - 1)
         low, high = max(cfg.min_difference, -size), min(cfg.max_difference, size)
@@ -100,13 +100,10 @@ def measure(suite: Suite, params: dict, settings: Settings) -> dict | None:
     Returns:
         {"what", "terms", "teacher_forced", "free_running"}; None if no term is predictable.
     """
-    model, tokens = bind_run(settings, params), certification.batch_tokens()
-    found = evaluation.outcomes(suite.rows, suite.digits, model, tokens, lambda *_: None)
-    counts_BN = found.counts_BN & (np.arange(3, found.counts_BN.shape[1] + 3) > suite.known)
-    if not counts_BN.any():
-        return None
-    shares = {mode: float(right_BN[counts_BN].mean()) for mode, right_BN in found.right.items()}
-    return {"what": suite.what, "terms": int(counts_BN.sum())} | shares
+    found = evaluation.outcomes(suite.rows, suite.digits, bind_run(settings, params))
+    counts_N = found.term_N > suite.known
+    shares = {mode: evaluation.share(right_N[counts_N]) for mode, right_N in found.right.items()}
+    return {"what": suite.what, "terms": int(counts_N.sum())} | shares if counts_N.any() else None
 
 
 def can_enumerate(settings: Settings) -> bool:

@@ -13,17 +13,19 @@ congruent to first modulo |difference|, so that a step of one split occurs in no
 
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from apformer.errors import USAGE, UserError
+from apformer.flags import require
 from apformer.tasks.batch import Batch
 from apformer.tasks.progressions.proof.contexts import UNSPLIT_BELOW, split_of
 from apformer.tokenizers.digits import VOCABULARY
 
+Array = Any  # numpy or JAX integers
 SPLITS = ("train", "validation", "test")
 
 
@@ -46,48 +48,37 @@ class Config:
 
 
 class Progressions(NamedTuple):
-    first_B: jax.Array  # int32, as are the other two
-    difference_B: jax.Array
-    terms_B: jax.Array
+    """Rows of a generator, as JAX or numpy arrays."""
+
+    first_B: Array  # int32, as are the other two
+    difference_B: Array
+    terms_B: Array
 
 
 def check(cfg: Config) -> None:
-    """Refuses a Config that no generator can follow.
-
-    Raises UserError (exit USAGE) that names the flag and what fits.
-    """
-    largest = max(abs(cfg.min_difference), abs(cfg.max_difference))
-    flag = "max_difference" if abs(cfg.max_difference) == largest else "min_difference"
-    fault = None
-    if not 1 <= cfg.digits <= 9:
-        fault = f"--digits {cfg.digits} does not fit: give 1 to 9 digits"
-    elif cfg.min_terms < 2:
-        fault = f"--min_terms {cfg.min_terms} does not fit: a progression has at least 2 terms"
-    elif not cfg.min_terms <= cfg.max_terms <= 10**9:
-        fault = f"--max_terms {cfg.max_terms} does not fit: give --min_terms {cfg.min_terms} up to 1000000000"
-    elif cfg.min_difference > cfg.max_difference:
-        fault = f"--min_difference {cfg.min_difference} is above --max_difference {cfg.max_difference}: lower it"
-    elif (cfg.min_terms - 1) * largest >= 10**cfg.digits:
-        fits = (10**cfg.digits - 1) // (cfg.min_terms - 1)
-        fault = (
-            f"--{flag} {getattr(cfg, flag)} does not fit: {cfg.min_terms} terms of --digits {cfg.digits} leave room "
-            f"for differences from {-fits} to {fits}"
-        )
-    elif cfg.sequences < 1:
-        fault = f"--sequences {cfg.sequences} does not fit: give at least 1"
-    if fault:
-        raise UserError(fault, USAGE)
+    """Raise UserError (exit USAGE) that names a flag which no generator can follow, and what fits."""
+    require("digits", 1 <= cfg.digits <= 9, cfg, "1 to 9")
+    require("min_terms", cfg.min_terms >= 2, cfg, "at least 2")
+    require("max_terms", cfg.min_terms <= cfg.max_terms <= 10**9, cfg, f"--min_terms {cfg.min_terms} to 1000000000")
+    fits = (10**cfg.digits - 1) // (cfg.min_terms - 1)
+    room = f"{-fits} to {fits}, for which {cfg.min_terms} terms of --digits {cfg.digits} leave room"
+    for flag in ("max_difference", "min_difference"):
+        require(flag, abs(getattr(cfg, flag)) <= fits, cfg, room)
+    require(
+        "min_difference", cfg.min_difference <= cfg.max_difference, cfg, f"at most {cfg.max_difference}, the largest"
+    )
+    require("sequences", cfg.sequences >= 1, cfg, "at least 1")
 
 
-def longest(difference, cfg: Config):
-    """Most terms a progression of each difference can have; numpy or JAX integers of any shape."""
+def longest(difference: Array, cfg: Config) -> Array:
+    """Return the most terms a progression of each difference can have; numpy or JAX integers of any shape."""
     xp = difference.__array_namespace__()
     fitting = 1 + (10**cfg.digits - 1) // xp.maximum(abs(difference), 1)
     return xp.where(difference == 0, cfg.max_terms, xp.minimum(fitting, cfg.max_terms))
 
 
-def fitting(first, difference, digits):
-    """Terms until one would leave 0 .. 10^digits - 1, the first term included; 10^digits for a difference of 0.
+def fitting(first: Array, difference: Array, digits: int) -> Array:
+    """Count the terms until one would leave 0 .. 10^digits - 1, the first included; 10^digits for a difference of 0.
 
     Both are numpy or JAX integer arrays of one shape.
     """
@@ -97,14 +88,14 @@ def fitting(first, difference, digits):
 
 
 def most_terms(cfg: Config) -> int:
-    """Terms of the longest progression that the generator draws."""
+    """Return the terms of the longest progression that the generator draws."""
     closest_to_zero = min(max(0, cfg.min_difference), cfg.max_difference)
     return int(longest(np.array([closest_to_zero]), cfg)[0])
 
 
 @lru_cache
 def has_split(cfg: Config, split: str) -> bool:
-    """Whether the generator ever draws a progression of the split."""
+    """Return whether the generator ever draws a progression of the split."""
     sizes = {abs(d) for d in range(max(cfg.min_difference, -9), min(cfg.max_difference, 9) + 1)}
     if split == "train" and sizes:
         return True
@@ -117,9 +108,12 @@ def has_split(cfg: Config, split: str) -> bool:
 
 
 def draw(key: jax.Array, cfg: Config, batch_size: int, split: str | None = None) -> Progressions:
-    """Draws progressions from the generator, or from the generator given that the line is of one split.
+    """Draw progressions from the generator, or from the generator given that the line is of one split.
 
-    Pure; all but key are static under jit. Raises UserError (exit USAGE) if the split is empty.
+    Pure; all but key are static under jit.
+
+    Raises:
+        UserError: Exit code USAGE, if the split is empty.
     """
     if split is None:
         return _draw(key, cfg, batch_size)
@@ -131,7 +125,7 @@ def draw(key: jax.Array, cfg: Config, batch_size: int, split: str | None = None)
         )
 
     # Rejection: rows of other splits are drawn again, which leaves the conditional distribution exact.
-    def attempt(state):
+    def attempt(state: tuple) -> tuple:
         number, accepted_B, rows = state
         fresh = _draw(jax.random.fold_in(key, number), cfg, batch_size)
         rows = jax.tree.map(lambda old_B, new_B: jnp.where(accepted_B, old_B, new_B), rows, fresh)
@@ -142,7 +136,7 @@ def draw(key: jax.Array, cfg: Config, batch_size: int, split: str | None = None)
     return jax.lax.while_loop(lambda state: ~state[1].all(), attempt, start)[2]
 
 
-def _draw(key, cfg, batch_size):
+def _draw(key: jax.Array, cfg: Config, batch_size: int) -> Progressions:
     difference_key, terms_key, first_key = jax.random.split(key, 3)
     count_B = jnp.full(batch_size, cfg.max_difference - cfg.min_difference + 1, jnp.int32)
     difference_B = cfg.min_difference + below(difference_key, count_B)
@@ -152,8 +146,8 @@ def _draw(key, cfg, batch_size):
     return Progressions(jnp.where(difference_B < 0, smallest_B + span_B, smallest_B), difference_B, terms_B)
 
 
-def below(key, limit_B):
-    """Uniform integers in 0 .. limit - 1: floor(limit * u), where u is a binary fraction of 64 random bits.
+def below(key: jax.Array, limit_B: jax.Array) -> jax.Array:
+    """Draw uniform integers from 0 .. limit - 1: floor(limit * u), where u is a binary fraction of 64 random bits.
 
     `jax.random.randint` takes 32 bits modulo the limit once that is beyond 2^16, and so draws some 9-digit numbers a
     quarter more often than others. The long multiplication goes by 16 bits of u, the lowest first.
@@ -170,10 +164,7 @@ def below(key, limit_B):
 
 @partial(jax.jit, static_argnames=("digits", "terms"))
 def encode_rows(progressions: Progressions, digits: int, terms: int) -> Batch:
-    """Tokens and weights of the first `terms` terms of every progression.
-
-    Returns arrays of shape (B, terms * (digits + 1) - 1).
-    """
+    """Return the first `terms` terms of every progression as a Batch, (B, terms * (digits + 1) - 1)."""
     first_B, difference_B, terms_B = map(jnp.asarray, progressions)
     term_N = jnp.arange(terms, dtype=jnp.int32)
     # Beyond a row's end the last term repeats, so that nothing overflows at 9 digits.
@@ -190,5 +181,5 @@ def encode_rows(progressions: Progressions, digits: int, terms: int) -> Batch:
 
 
 def render(first: int, difference: int, terms: int, digits: int) -> str:
-    """A progression as text, such as 007 010 013 016 019."""
+    """Return a progression as text, such as 007 010 013 016 019."""
     return " ".join(f"{first + k * difference:0{digits}d}" for k in range(terms))

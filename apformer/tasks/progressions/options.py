@@ -1,4 +1,4 @@
-"""Which progressions a training step sees, and how many an evaluation has."""
+"""Options of the rows of training and evaluation."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -9,7 +9,7 @@ from apformer.flags import require
 
 @dataclass(frozen=True)
 class Options:
-    """Which progressions a training step sees, and how many an evaluation has."""
+    """Options of the rows of training and evaluation."""
 
     crop_terms: int = 4
     """Number of terms of a training row. Longer progressions are cropped, so that a step costs less."""
@@ -33,19 +33,12 @@ class Options:
     """Number of held-out progressions in the evaluation."""
 
 
-def check_mining(options):
-    """Refuse options of mined rows that no step can follow. Raises UserError (exit USAGE) that names the flag."""
-    require("mined_per_hard", 1 <= options.mined_per_hard < 2**31, options, "1 to 2147483647")
-    require("test_sequences", 1 <= options.test_sequences < 2**31, options, "1 to 2147483647")
-    require("crop_terms", 3 <= options.crop_terms < 2**31, options, "3 to 2147483647")
+def check(options: Options) -> None:
+    """Raise UserError (exit USAGE) that names an option which no step can follow, and what fits."""
+    least = {"mined_per_hard": 1, "test_sequences": 1, "crop_terms": 3, "prefix_rows": 0, "position_offset": 0}
+    for flag, number in least.items():
+        require(flag, number <= getattr(options, flag) < 2**31, options, f"{number} to 2147483647")
     require("hard_fraction", 0 <= options.hard_fraction < 1, options, "at least 0 and less than 1")
-
-
-def check(options):
-    """Refuse options that no step can follow. Raises UserError (exit USAGE) that names the flag and what fits."""
-    check_mining(options)
-    require("prefix_rows", 0 <= options.prefix_rows < 2**31, options, "0 to 2147483647")
     if options.prefix_rows and options.prefix_loss == "none":
         taught = f"--prefix_rows {options.prefix_rows} teaches the first two terms"
         raise UserError(f"{taught}, which cost nothing with --prefix_loss none: give 0", USAGE)
-    require("position_offset", 0 <= options.position_offset < 2**31, options, "0 to 2147483647")

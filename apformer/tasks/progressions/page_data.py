@@ -1,14 +1,18 @@
 """The page of a run on progressions: where its terms are right, which are wrong, and some rows that it can ask."""
 
 import re
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from apformer.analysis import ablate
-from apformer.report import asked, sections
+from apformer.report import sections
+from apformer.settings import Settings
 from apformer.tasks.batch import Batch
 from apformer.tasks.progressions import generator, training
-from apformer.tasks.progressions.evaluation import carries
+from apformer.tasks.progressions.evaluation import carries, charts
+from apformer.tasks.progressions.generator import Config
 from apformer.tokenizers import digits as tokenizer
 
 EVALUATION = {"terms", "exact_teacher_forced", "exact_free_running", "exact_sequences", "nats_per_char", "errors"} | {
@@ -17,14 +21,19 @@ EVALUATION = {"terms", "exact_teacher_forced", "exact_free_running", "exact_sequ
     "by_carries",
     "by_first_and_difference",
 }
-MODES = ("teacher-forced", "free-running")
+MODES = {"teacher-forced": "teacher_forced", "free-running": "free_running"}
 ASK = "Type a progression, such as 007 010 013."
 
 
-def page(settings, rows, params, evaluation, path):
-    """Return what the page shows, see `report.sections`. params: None where the page may not ask the model.
+def page(settings: Settings, rows: training.Rows, params: Any, evaluation: dict | None, path: Path) -> dict:
+    """Return what the page shows, see `report.sections`.
 
-    evaluation: what evaluation.json holds, all keys of EVALUATION among it, or None.
+    Args:
+        settings: Settings of the run.
+        rows: Rows of the run.
+        params: Parameters of the model; None where the page may not ask it.
+        evaluation: Content of evaluation.json with all keys of EVALUATION, or None.
+        path: Directory of the run.
     """
     cfg = settings.data
     does = f"continues arithmetic progressions of {cfg.digits}-digit terms"
@@ -41,15 +50,15 @@ def page(settings, rows, params, evaluation, path):
     return shown if params is None else shown | ask(settings, rows, params)
 
 
-def ask(settings, rows, params):
-    """{"probe", "ablation", "examples"}: held-out rows, what they cost without each part, and how some begin."""
+def ask(settings: Settings, rows: training.Rows, params: Any) -> dict:
+    """Return {"probe", "ablation", "examples"}: held-out rows, their cost without each part, and prompts."""
     step, digits = training.validation(settings, rows), settings.data.digits
-    batch = asked.few(step.rows)
+    batch = sections.some_rows(step.rows)
     place_T = np.arange(batch.tokens_BT.shape[1])
     term_BT = np.broadcast_to((place_T + 1) // (digits + 1), batch.tokens_BT.shape)
-    loss_fn = training.make_loss(asked.exactly(settings))
+    loss_fn = training.make_loss(sections.in_float32(settings))
     return {
-        "probe": asked.probe(batch, term_BT),
+        "probe": sections.probe(batch, term_BT),
         "ablation": ablate.drops(params, lambda params: loss_fn(params, training.Step(batch), None)[1]),
         "examples": _examples(batch, digits),
     }
@@ -60,11 +69,11 @@ def _examples(batch: Batch, digits: int) -> list[str]:
     end = 3 * (digits + 1) - 1
     lines = [tokenizer.decode(tokens_T[:end]) for tokens_T in batch.tokens_BT[batch.weights_BT[:, end - 1] > 0]]
     lines.sort(key=lambda line: abs(int(line[-digits:]) - int(line[:digits])) > 10**digits // 4)
-    return lines[: asked.EXAMPLES]
+    return lines[: sections.EXAMPLES]
 
 
-def right(blocks):
-    """The section of charts of a task whose terms are right or wrong."""
+def right(blocks: list[dict] | None) -> dict:
+    """Return the section of charts of a task whose terms are right or wrong."""
     lead = (
         "A term is right when every character of it is. Teacher-forced, the model predicts each term after the true "
         "text. Free-running, it predicts each after its own text, from the first two terms on. None of these rows "
@@ -73,13 +82,13 @@ def right(blocks):
     return {"title": "Where it is right", "lead": lead, "blocks": blocks}
 
 
-def exact_facts(found, of):
-    """The facts of exact match."""
-    names = [("free-running", "exact_free_running"), ("teacher-forced", "exact_teacher_forced")]
-    return [[f"exact match, {mode}", sections.percent(found[name]), of] for mode, name in names]
+def exact_facts(found: dict, of: str) -> list[list[str]]:
+    """Return the facts of exact match; of: the terms that were measured."""
+    modes = reversed(MODES.items())
+    return [[f"exact match, {mode}", sections.percent(found[f"exact_{name}"]), of] for mode, name in modes]
 
 
-def _facts(found):
+def _facts(found: dict) -> list[list[str]]:
     facts = exact_facts(found, f"of {sections.count(found['terms'], 'held-out term')}")
     if "excess" in found:
         nats, least = f"{found['nats_per_char']:.4f}", f"{found['bayes_nats_per_char']:.4f}"
@@ -88,44 +97,24 @@ def _facts(found):
     return facts
 
 
-def _blocks(found, cfg):
-    """Charts of the exact match: by position, by carries, by difference, in all, and by first term and difference."""
-    terms = [group for group in found["by_position"] if group["count"]]
-    modes = dict(zip(MODES, ("teacher_forced", "free_running"), strict=True))
-    by_position = sections.lines(
-        "By position",
-        "number of the term (the first two are given)",
-        "terms right",
-        [group["term"] for group in terms],
-        {mode: [group[name] for group in terms] for mode, name in modes.items()},
-        counts=[group["count"] for group in terms],
-        share=True,
-    )
-
-    def bars(title, unit, groups, name):
-        shares = [(name(g), f"{g['count']:,}", [g[mode] for mode in modes.values()]) for g in groups if g["count"]]
-        return sections.bars(title, unit, MODES, shares)
-
-    by_carries, by_difference = found["by_carries"], found["by_difference"]
+def _blocks(found: dict, cfg: Config) -> list[dict]:
+    """Return charts of the exact match: by position, carries, difference, in all, and by first term and difference."""
     cells, top = found["by_first_and_difference"], 10**cfg.digits
     tenth = -(-top // len(cells))
     return [
-        by_position,
-        bars("By carries", "carries or borrows since the term before", by_carries, lambda g: str(g["carries"])),
-        bars("By difference", "smallest difference of the group", by_difference, lambda g: f"{g['from']}–"),
+        *charts(found),
         sections.table("In all", ["what", "count", *MODES], _in_all(found)),
         sections.differences(
             [(i * tenth, min((i + 1) * tenth, top) - 1) for i in range(len(cells))],
-            [(group["from"], group["to"]) for group in by_difference],
+            [(group["from"], group["to"]) for group in found["by_difference"]],
             [[{"count": cell["count"], "share": cell["free_running"]} for cell in row] for row in cells],
         ),
     ]
 
 
-def _in_all(found):
-    def row(name, of):
-        shares = (of["exact_teacher_forced"], of["exact_free_running"])
-        return [name, f"{of['terms']:,}", *map(sections.percent, shares)]
+def _in_all(found: dict) -> list[list[str]]:
+    def row(name: str, of: dict) -> list[str]:
+        return [name, f"{of['terms']:,}", *(sections.percent(of[f"exact_{mode}"]) for mode in MODES.values())]
 
     whole = next((group["count"] for group in found["by_position"] if group["term"] == 3), 0)
     rows = [row("predictable terms", found)]
@@ -133,8 +122,8 @@ def _in_all(found):
     return rows + [row("terms of the training file", found["trained"]) for _ in range("trained" in found)]
 
 
-def _wrong(found, cfg):
-    """The wrong terms of an evaluation, in groups: by carries, by what is wrong, by number, by difference."""
+def _wrong(found: dict | None, cfg: Config) -> dict:
+    """Return the wrong terms of an evaluation, in groups: by carries, by what is wrong, by number, by difference."""
     lead = "Teacher-forced: what the model says after the true text, where that is not the next term."
     head = ["given", "right", "the model", "term", "difference", "carries", "nearest training row"]
     if found is None:
@@ -153,7 +142,7 @@ def _wrong(found, cfg):
     return sections.listing("Wrong terms", lead, head, list(map(_row, errors)), groups=groups, none=none)
 
 
-def _row(error):
+def _row(error: dict) -> list:
     given = " ".join(error["row"].split()[: error["term"] - 1][-3:])
     letters = list(zip(error["predicted"], error["expected"], strict=True))
     if letters[0] == (" ", " "):
@@ -165,7 +154,7 @@ def _row(error):
     return [sections.cell(given, code=True, play=given), right, sections.cell(*said, code=True), *numbers, near]
 
 
-def _fault(error):
+def _fault(error: dict) -> str:
     if not error["well_formed"]:
         return "not a term"
     away = abs(int(error["expected"]) - int(error["predicted"]))
@@ -175,17 +164,17 @@ def _fault(error):
     return sections.count(places, "wrong digit")
 
 
-def _number(term):
+def _number(term: int) -> str:
     if term <= 4:
         return f"term {term}"
     return "terms 5 to 8" if term <= 8 else "terms 9 to 16" if term <= 16 else "terms from 17"
 
 
-def _among(difference, groups):
+def _among(difference: int, groups: list[dict]) -> str:
     return next(f"differences {g['from']} to {g['to']}" for g in groups if g["from"] <= difference <= g["to"])
 
 
-def _floor(settings):
+def _floor(settings: Settings) -> dict | None:
     """Return the Bayes predictor's loss on the validation rows, where they are drawn from a generator; else None."""
     if settings.options.dataset is not None:
         return None
@@ -202,31 +191,29 @@ def _floor(settings):
     return {"nats": training.floor(settings, None), "why": why}
 
 
-def explained(errors, cfg):
-    """The wrong terms of an evaluation, each with its first term and difference, carries and what training had near."""
+def explained(errors: list[dict], cfg: Config) -> list[dict]:
+    """Return wrong terms of an evaluation, each with its first term, difference, carries and nearest training row."""
     return [error | _explain(error, cfg) for error in errors]
 
 
-def _explain(error, cfg):
+def _explain(error: dict, cfg: Config) -> dict:
     terms = [int(term) for term in error["row"].split()]
-    first, difference = terms[0], terms[1] - terms[0]
-    before = terms[error["term"] - 2]
+    first, difference, before = terms[0], terms[1] - terms[0], terms[error["term"] - 2]
     near = _nearest_in_training(first, difference, cfg)
     return {
         "first": first,
         "difference": difference,
         "carries": int(carries(np.array([before]), np.array([difference]), cfg.digits)[0]),
         "well_formed": re.fullmatch(f" [0-9]{{{cfg.digits}}}", error["predicted"]) is not None,
-        "nearest": None if near is None else generator.render(*near, 3, cfg.digits),
+        "nearest": None if near is None else generator.render(near, difference, 3, cfg.digits),
     }
 
 
-def _nearest_in_training(first, difference, cfg):
-    """(first, difference) of the three training terms nearest to those of a row; None if there are none near."""
-    top = 10**cfg.digits - 1
-    for away in range(100):
-        for start in {first - away, first + away}:
-            inside = 0 <= start <= top and 0 <= start + 2 * difference <= top
-            if inside and generator.split_of(np.array([difference]), np.array([start]))[0] == 0:
-                return start, difference
-    return None
+def _nearest_in_training(first: int, difference: int, cfg: Config) -> int | None:
+    """Return the first of the three training terms nearest to those of a row; None if there are none near."""
+    near = sorted(range(first - 99, first + 100), key=lambda start: abs(start - first))
+    first_N = np.array([start for start in near if 0 <= min(start, start + 2 * difference)])
+    top_N = first_N + max(0, 2 * difference)
+    difference_N = np.full_like(first_N, difference)
+    trained_N = (top_N < 10**cfg.digits) & (generator.split_of(difference_N, first_N) == 0)
+    return int(first_N[trained_N.argmax()]) if trained_N.any() else None

@@ -46,11 +46,10 @@ def exact(digits: int = 3) -> Settings:
 def bayes(digits: int = 3) -> Settings:
     """Progressions with extra rows of two terms, for the loss that is nearest to the Bayes floor."""
     settings = exact(digits)
+    run = settings.training
     return replace(
         settings,
-        training=replace(
-            settings.training, recipe="bayes", until="steps", save_every=500, steps=max(3000, settings.training.steps)
-        ),
+        training=replace(run, recipe="bayes", until="steps", save_every=500, steps=max(3000, run.steps)),
         model=replace(settings.model, d_ff=None),
         optimizer=replace(settings.optimizer, learning_rate=4e-3, weight_decay=0.03),
         options=replace(settings.options, prefix_rows=512, prefix_loss="alone"),
@@ -70,7 +69,7 @@ def recurrent(digits: int = 3) -> Settings:
     return Settings("progressions", "recurrent", training, rnn.Config(d_model=128), _data(digits), options, rule)
 
 
-def _data(digits):
+def _data(digits: int) -> Config:
     return Config(digits=digits, max_difference=min(500, 10 ** max(digits, 1) - 1))
 
 

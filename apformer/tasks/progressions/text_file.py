@@ -6,6 +6,7 @@ first difference and its number of terms render to that very line.
 
 import re
 from collections.abc import Iterable
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -18,46 +19,37 @@ _GENERATE = "python datasets/arithmetic_progressions/generate.py"
 
 
 def read(path: str | Path) -> tuple[Progressions, int]:
-    """Progressions of a text file, as int32 numpy arrays, and the digits of its terms.
+    """Return the progressions of a text file, as int32 numpy arrays, and the digits of its terms.
 
-    Raises UserError (exit DATA) that names the file, the line and the remedy.
+    Raises:
+        UserError: Exit code DATA; it names the file, the line and the remedy.
     """
-    return read_lines(lines_of(path), str(path))
+    rows, digits = read_numbers(lines_of(path), str(path))
+    return Progressions(*np.array(rows, np.int32).T), digits
 
 
 def lines_of(path: str | Path) -> list[str]:
-    """The lines of a text file, at least one.
+    """Return the lines of a text file, at least one.
 
-    A UTF-8 byte-order mark, Windows line ends, blank lines at the end and a missing last line end are accepted. Raises
-    UserError (exit DATA) that names the file and the remedy.
+    A UTF-8 byte-order mark, Windows line ends, blank lines at the end and a missing last line end are accepted.
+
+    Raises:
+        UserError: Exit code DATA; it names the file and the remedy.
     """
     try:
         text = Path(path).read_bytes().decode("utf-8-sig")
     except FileNotFoundError:
         raise UserError(f"{path} does not exist; make one with `{_GENERATE} --out {path}`", DATA) from None
-    except IsADirectoryError:
-        raise UserError(f"{path} is a directory; give a text file with a progression a line", DATA) from None
     except OSError as error:
-        raise UserError(f"{path} cannot be read ({error.strerror}); give a readable text file", DATA) from None
+        fault = f"{path} cannot be read ({error.strerror})"
+        raise UserError(f"{fault}; give a text file with a progression a line", DATA) from None
     except UnicodeDecodeError as error:
         line = error.object[: error.start].count(b"\n") + 1
         raise UserError(f"{path}, line {line}: is not text; save the file as UTF-8", DATA) from None
-    if "\0" in text:
-        line = text[: text.index("\0")].count("\n") + 1
-        raise UserError(f"{path}, line {line}: is not text (a NUL character); save the file as UTF-8", DATA)
     text = text.replace("\r\n", "\n").rstrip("\n")
     if not text:
         raise UserError(f"{path} is empty; make one with `{_GENERATE} --out {path}`", DATA)
     return text.split("\n")
-
-
-def read_lines(lines: Iterable[str], name: str) -> tuple[Progressions, int]:
-    """Progressions of lines that carry no line ends, as int32 numpy arrays, and the digits of their terms.
-
-    The first term sets the digits. Raises UserError (exit DATA) that names `name`, the line and the remedy.
-    """
-    rows, digits = read_numbers(lines, name)
-    return Progressions(*np.array(rows, np.int32).T), digits
 
 
 def read_numbers(lines: Iterable[str], name: str) -> tuple[list[tuple[int, int, int]], int]:
@@ -84,9 +76,10 @@ def read_line(line: str, name: str, digits: int) -> tuple[int, int, int]:
 
 
 def write(path: str | Path, progressions: Progressions, digits: int) -> None:
-    """Writes a text file that `read` turns into the same progressions.
+    """Write a text file that `read` turns into the same progressions.
 
-    Raises UserError (exit DISK) if the file cannot be written.
+    Raises:
+        UserError: Exit code DISK, if the file cannot be written.
     """
     try:
         Path(path).write_bytes(to_text(progressions, digits).encode("ascii"))
@@ -95,40 +88,37 @@ def write(path: str | Path, progressions: Progressions, digits: int) -> None:
 
 
 def to_text(progressions: Progressions, digits: int) -> str:
-    """Progressions as text, a line each."""
+    """Return progressions as text, a line each."""
     rows = zip(*(np.asarray(a).tolist() for a in progressions), strict=True)
-    return "".join(render(*row, digits) + "\n" for row in rows)
+    return "".join(f"{render(first, difference, terms, digits)}\n" for first, difference, terms in rows)
 
 
-def _fault(line, digits):
-    """Why a line is no progression, and the remedy."""
+def _fault(line: str, digits: int) -> str:
+    """Return why a line is no progression, and the remedy."""
     if not line:
         return "is empty; remove it"
     for position, character in enumerate(line, 1):
         if character not in "0123456789 ":
             return f"character {position} is {ascii(character)}; use the digits 0-9 and single spaces alone"
-    if line.startswith(" ") or line.endswith(" ") or "  " in line:
-        where = "starts with a" if line.startswith(" ") else "ends with a" if line.endswith(" ") else "has a double"
-        return f"{where} space; put one space between terms and none around them"
+    terms = line.split(" ")
+    if "" in terms:
+        return "has a space too many; put one space between terms and none around them"
     if digits > MOST:
         return f"terms have {digits} digits; use at most {MOST}"
-    terms = line.split(" ")
     for number, term in enumerate(terms, 1):
         if len(term) != digits:
             width = f"width {len(term)} where the first term has {digits}"
             return f"term {number}, {_short(term)}, has {width}; pad with zeros"
     if len(terms) < 2:
         return "holds one term; two terms are needed to know the difference"
-    values = [int(term) for term in terms]
-    steps = [after - before for before, after in zip(values, values[1:], strict=False)]
-    k = next(k for k, step in enumerate(steps) if step != steps[0])
+    steps = [int(after) - int(before) for before, after in pairwise(terms)]
+    k, step = next((k, step) for k, step in enumerate(steps, 1) if step != steps[0])
     return (
-        f"is no progression: terms {k + 1} and {k + 2} differ by {_short(steps[k])} where terms 1 and 2 differ by "
-        f"{_short(steps[0])}; correct or remove it"
+        f"is no progression: terms {k} and {k + 1} differ by {step} where terms 1 and 2 differ by {steps[0]}; "
+        "correct or remove it"
     )
 
 
-def _short(number):
-    """A number as a message shows it: of a long one the first and the last digits."""
-    text = str(number)
+def _short(text: str) -> str:
+    """Return a number as a message shows it: of a long one the first and the last digits."""
     return text if len(text) <= 50 else f"{text[:20]}...{text[-20:]}"

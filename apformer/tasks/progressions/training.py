@@ -1,9 +1,10 @@
-"""The home task as a run sees it: rows to train on and to choose the best checkpoint by, and the loss."""
+"""Training of the home task: rows to train on and to choose the best checkpoint by, and the loss."""
 
 import hashlib
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -12,11 +13,11 @@ import numpy as np
 from apformer import loss
 from apformer.errors import DATA, USAGE, UserError
 from apformer.flags import require
-from apformer.settings import architecture_of, training_apply
+from apformer.settings import Settings, architecture_of, training_apply
+from apformer.tasks import Loss, LossAndMetrics
 from apformer.tasks.batch import Batch
 from apformer.tasks.hard_rows import TEST_KEY, VALIDATION_KEY, VALIDATION_ROWS, keep_hardest, mined_rows
 from apformer.tasks.progressions import bayes, crops, first_two_terms, generator, options, text_file
-from apformer.tasks.progressions.evaluation import term_matches
 from apformer.tasks.progressions.generator import Progressions
 from apformer.tokenizers.digits import VOCABULARY
 
@@ -27,8 +28,8 @@ NOT_COMPILED = {"options": ("dataset", "test_sequences")}  # settings that no co
 _draw = jax.jit(generator.draw, static_argnums=(1, 2, 3))
 
 
-def check(settings):
-    """The longest row, in tokens. Raises UserError (exit USAGE) that names the flag and what fits."""
+def check(settings: Settings) -> int:
+    """Return the longest row in tokens. Raises UserError (exit USAGE) that names the flag and what fits."""
     generator.check(settings.data)
     options.check(settings.options)
     cfg, offset = settings.data, settings.options.position_offset
@@ -38,30 +39,26 @@ def check(settings):
     return generator.most_terms(cfg) * (cfg.digits + 1) - 1 + offset
 
 
-def load(settings):
-    """(settings, rows)"""
-    return settings, read_rows(settings)
-
-
 class Given(NamedTuple):
-    """What training rows are drawn from, besides a key."""
+    """Rows that training rows are drawn from, besides a key."""
 
     file: Progressions | None = None  # training rows of a file; None where fresh rows are drawn
     missed: Progressions | None = None  # rows that certificates named; some of no term
 
 
 FRESH = Given()
+Rows = dict[str, Progressions] | None  # {split: rows} of a dataset file; None where fresh rows are drawn
 
 
-def train_rows(rows):
-    """Given: the training rows of a file as arrays."""
+def train_rows(rows: Rows) -> Given:
+    """Return the training rows of a file as arrays."""
     return Given(None if rows is None else jax.device_put(rows["train"]))
 
 
-def joined(settings, given, records):
-    """Given with the contexts that these records of missed.jsonl name: room for as many as rows are mined.
+def joined(settings: Settings, given: Given, records: list[dict]) -> Given:
+    """Return what is given with the contexts that records of missed.jsonl name: as many rows as are mined.
 
-    Of rows of a file nothing is added: they are all that such a run may see.
+    To rows of a file nothing is added: they are all that such a run may see.
     """
     count = mined_rows(settings)
     if given.file is not None or not count:
@@ -69,8 +66,13 @@ def joined(settings, given, records):
     return given._replace(missed=crops.named(records, settings.data, _terms(settings), count))
 
 
-def read_rows(settings):
-    """{split: Progressions} of the dataset file, or None where fresh rows are drawn. Raises UserError."""
+def load(settings: Settings) -> tuple[Settings, Rows]:
+    """Return the settings, and the progressions of the dataset file. Raises UserError."""
+    return settings, read_rows(settings)
+
+
+def read_rows(settings: Settings) -> Rows:
+    """Return {split: Progressions} of the dataset file, or None where fresh rows are drawn. Raises UserError."""
     name, digits = settings.options.dataset, settings.data.digits
     if name is None:
         for split in generator.SPLITS:
@@ -95,8 +97,8 @@ def read_rows(settings):
     return splits
 
 
-def describe(settings, rows):
-    """What config.json says of the data: counts and a hash, by which a resumed run knows it again."""
+def describe(settings: Settings, rows: Rows) -> dict:
+    """Return what config.json says of the data: counts and a hash, by which a resumed run knows it again."""
     if rows is None:
         return {"source": "sampler"}
     counts = {split: len(part.first_B) for split, part in rows.items()}
@@ -105,14 +107,14 @@ def describe(settings, rows):
 
 
 class Step(NamedTuple):
-    """The rows of a training step. Validation has no prefixes."""
+    """Rows of a training step. Validation has no prefixes."""
 
     rows: Batch  # rows as they are drawn, then the candidates of the mined rows
     prefixes: Batch | None = None  # rows cut after two terms
 
 
-def sample(key, settings, train_rows=FRESH):
-    """The Step of a key. Pure, settings static."""
+def sample(key: jax.Array, settings: Settings, train_rows: Given = FRESH) -> Step:
+    """Return the Step of a key. Pure, settings static."""
     given, cfg = settings.options, settings.data
     terms, mined = _terms(settings), mined_rows(settings)
     row_key, other_key, start_key, round_key, prefix_key = jax.random.split(key, 5)
@@ -137,32 +139,32 @@ def sample(key, settings, train_rows=FRESH):
     return Step(rows, generator.encode_rows(drawn, cfg.digits, 2))
 
 
-def _terms(settings):
-    """Terms of a training row, at most."""
+def _terms(settings: Settings) -> int:
+    """Return the most terms of a training row."""
     return min(settings.options.crop_terms, settings.data.max_terms)
 
 
-def _counted(batch, settings):
-    """The batch, in which the first two terms count, unless they are to cost nothing."""
+def _counted(batch: Batch, settings: Settings) -> Batch:
+    """Return the batch, in which the first two terms count, unless they are to cost nothing."""
     return crops.predictable(batch, settings.data.digits) if settings.options.prefix_loss == "none" else batch
 
 
-def _draw_rows(key, settings, file, size):
-    """Fresh training rows, or rows of a file drawn with replacement."""
+def _draw_rows(key: jax.Array, settings: Settings, file: Progressions | None, size: int) -> Progressions:
+    """Draw fresh training rows, or rows of a file with replacement."""
     if file is None:
         return generator.draw(key, settings.data, size, "train")
     index_B = jax.random.randint(key, (size,), 0, len(file.first_B))
     return Progressions(*(leaf[index_B] for leaf in file))
 
 
-def validation(settings, rows):
-    """Held-out rows by which the best checkpoint is chosen: the beginnings of validation progressions."""
+def validation(settings: Settings, rows: Rows) -> Step:
+    """Return held-out rows by which the best checkpoint is chosen: the beginnings of validation progressions."""
     batch = generator.encode_rows(_validation_rows(settings, rows), settings.data.digits, _terms(settings))
     return Step(_counted(batch, settings))
 
 
-def floor(settings, rows):
-    """The Bayes predictor's loss on the validation batch, in nats per character; None of rows of a file.
+def floor(settings: Settings, rows: Rows) -> float | None:
+    """Return the Bayes predictor's loss on the validation batch, in nats per character; None of rows of a file.
 
     A row's beginning costs it what the whole row does, since only the first two terms cost anything, if they count.
     """
@@ -174,22 +176,22 @@ def floor(settings, rows):
     return float(nats / np.sum(validation(settings, None).rows.weights_BT))
 
 
-def _validation_rows(settings, rows):
+def _validation_rows(settings: Settings, rows: Rows) -> Progressions:
     if rows is None:
         return jax.device_get(_draw(jax.random.key(VALIDATION_KEY), settings.data, VALIDATION_ROWS, "validation"))
     return Progressions(*(leaf[:VALIDATION_ROWS] for leaf in rows["validation"]))
 
 
-def test_rows(settings, rows, split="test"):
-    """The progressions of the evaluation, as numpy arrays; of a file, those of any split."""
+def test_rows(settings: Settings, rows: Rows, split: str = "test") -> Progressions:
+    """Return the progressions of the evaluation, as numpy arrays; of a file, those of any split."""
     count = settings.options.test_sequences
     if rows is not None:
         return Progressions(*(leaf[:count] for leaf in rows[split]))
     return jax.device_get(_draw(jax.random.key(TEST_KEY), settings.data, count, "test"))
 
 
-def make_loss(settings):
-    """loss_fn(params, step, key) -> (loss, metrics); without a key, of all rows as they are, and nothing random.
+def make_loss(settings: Settings) -> Loss:
+    """Return loss_fn(params, step, key) -> (loss, metrics); without a key, of all rows as they are, and nothing random.
 
     The loss is the mean cross-entropy of every character that is there, but for the two given terms of mined rows. With
     prefix_loss alone the rows of two terms replace the first two terms of the other rows: see first_two_terms.py. The
@@ -198,10 +200,11 @@ def make_loss(settings):
     run, cfg, apply = settings.training, settings.data, _make_apply(settings)
     dtype, mined = jnp.dtype(run.compute_dtype), mined_rows(settings)
 
-    def measure(logits_BTV, batch):
-        return {"loss": cross_entropy(logits_BTV, batch)} | term_matches(logits_BTV.argmax(-1), batch, cfg.digits)
+    def measure(logits_BTV: jax.Array, batch: Batch) -> dict[str, jax.Array]:
+        matches = exact(logits_BTV.argmax(-1), batch, cfg.digits)
+        return {"loss": cross_entropy(logits_BTV, batch), "exact": matches}
 
-    def loss_fn(params, step, key):
+    def loss_fn(params: Any, step: Step, key: jax.Array | None) -> LossAndMetrics:
         params = jax.tree.map(lambda leaf: leaf.astype(dtype), params)
         predict = partial(apply, params, cfg=settings.model)
         if key is None:
@@ -219,7 +222,7 @@ def make_loss(settings):
         prefix_logits_BTV = predict(step.prefixes.tokens_BT[:, :-1], key=prefix_key)
         if settings.options.prefix_loss == "plain":
             prefix_nats = cross_entropy(prefix_logits_BTV, step.prefixes)
-            weight, prefix_weight = (batch.weights_BT[:, 1:].sum() for batch in step._replace(rows=rows))
+            weight, prefix_weight = (batch.weights_BT[:, 1:].sum() for batch in (rows, step.prefixes))
             return (nats * weight + prefix_nats * prefix_weight) / (weight + prefix_weight), metrics
         prefix_logits_BTV = first_two_terms.without_unseen_digits(prefix_logits_BTV, step.prefixes.tokens_BT, cfg)
         prefix_nats = cross_entropy(prefix_logits_BTV, step.prefixes)
@@ -229,17 +232,29 @@ def make_loss(settings):
     return loss_fn
 
 
-def cross_entropy(logits_BTV, batch):
-    """Mean nats of the characters of a batch; logits_BTV[:, t] are those of tokens_BT[:, t + 1]."""
+def exact(predicted_BT: jax.Array, batch: Batch, digits: int) -> jax.Array:
+    """Return the share of the batch's predictable terms whose every character is right; 0 if it has none.
+
+    predicted_BT[:, t] stands for batch.tokens_BT[:, t + 1]; a term counts when its characters carry weight.
+    """
+    start = 2 * digits  # of the space after the second term, among predictions
+    masks = (predicted_BT == batch.tokens_BT[:, 1:], batch.weights_BT[:, 1:] > 0)
+    right_BN, counted_BN = (mask_BT[:, start:].reshape(len(mask_BT), -1, digits + 1).all(-1) for mask_BT in masks)
+    right, count = (right_BN & counted_BN).sum(dtype=jnp.float32), counted_BN.sum(dtype=jnp.float32)
+    return right / jnp.maximum(count, 1.0)
+
+
+def cross_entropy(logits_BTV: jax.Array, batch: Batch) -> jax.Array:
+    """Return the mean nats of the characters of a batch; logits_BTV[:, t] are those of tokens_BT[:, t + 1]."""
     return loss.cross_entropy(logits_BTV, batch.tokens_BT[:, 1:], batch.weights_BT[:, 1:])
 
 
-def _make_apply(settings):
-    """The model's apply, with what a key makes random in training: dropout, and where rows begin."""
+def _make_apply(settings: Settings) -> Callable[..., jax.Array]:
+    """Return the model's apply, in which a key draws what is random in training: dropout, and where rows begin."""
     apply, most = training_apply(settings), settings.options.position_offset
     wants_key = architecture_of(settings).wants_key(settings.model)
 
-    def random_apply(params, tokens_BT, cfg, *, key=None):
+    def random_apply(params: Any, tokens_BT: jax.Array, cfg: Any, *, key: jax.Array | None = None) -> jax.Array:
         if key is None:
             return apply(params, tokens_BT, cfg)
         options, (dropout_key, offset_key) = {}, jax.random.split(key)
@@ -251,13 +266,11 @@ def _make_apply(settings):
     return random_apply
 
 
-def example(settings, run):
-    """A command for the user to try on a run: to continue 007 010 013, or the nearest that can be drawn."""
-    cfg = settings.data
+def example(settings: Settings, run: str) -> str:
+    """Return a command to try on a run: to continue 007 010 013, or the nearest that can be drawn."""
+    cfg, top = settings.data, 10**settings.data.digits - 1
     difference = sorted((cfg.min_difference, 3, cfg.max_difference))[1]
-    top = 10**cfg.digits - 1
-    terms = min(3, 1 + top // max(abs(difference), 1))
-    first = top - 7 if difference < 0 else 7
-    if not 0 <= first + (terms - 1) * difference <= top:
-        first = top if difference < 0 else 0
-    return f'apformer predict {run} "{generator.render(first, difference, terms, cfg.digits)}" --terms 3'
+    terms = 3 if 2 * abs(difference) <= top else 2
+    edge = 7 if 7 + (terms - 1) * abs(difference) <= top else 0
+    prompt = generator.render(top - edge if difference < 0 else edge, difference, terms, cfg.digits)
+    return f'apformer predict {run} "{prompt}" --terms 3'

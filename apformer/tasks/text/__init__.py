@@ -5,9 +5,9 @@ hash of a folder, whose tokens to train on are `Shards`; None of a text in memor
 """
 
 from apformer.decoding.generate import generate
-from apformer.tasks.text.corpus import Config
+from apformer.tasks.defaults import floor
+from apformer.tasks.text.corpus import Config, Options
 from apformer.tasks.text.evaluation import evaluate
-from apformer.tasks.text.options import Options
 from apformer.tasks.text.page_data import EVALUATION, page
 from apformer.tasks.text.recipes import RECIPES
 from apformer.tasks.text.training import (
@@ -18,7 +18,6 @@ from apformer.tasks.text.training import (
     example,
     feed,
     files,
-    floor,
     init_from,
     initial_params,
     kept,

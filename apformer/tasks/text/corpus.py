@@ -2,24 +2,26 @@
 
     text  = [ training part | validation part ]        a row: tokens_t .. tokens_t+context, each but the first predicted
 
-Windows of the validation part follow each other. So every token but the first is predicted exactly once. Before the
-token it follows, the model sees 0 to context - 1 tokens, as in training.
+Windows of the validation part follow each other (`perplexity.windows`). So every token but the first is predicted
+exactly once. Before the token it follows, the model sees 0 to context - 1 tokens, as in training.
 """
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from apformer.errors import DATA, USAGE, UserError
+from apformer.flags import require
 from apformer.tasks.batch import Batch
 
 
 @dataclass(frozen=True)
 class Config:
-    """Which text, and how it is cut."""
+    """Text of a language model, and its cut into rows."""
 
     text: str | None = None
     """Text file in UTF-8 to train on; or a folder of tokens, for a text larger than memory: see datasets/text."""
@@ -33,49 +35,58 @@ class Config:
     """Share of the text, at its end, that is kept for validation. A folder of tokens has a part for it."""
 
 
-def check(cfg):
-    """Raises UserError (exit USAGE) that names the flag which no text can follow."""
+@dataclass(frozen=True)
+class Options:
+    """Options of fine-tuning a language model."""
+
+    init_from: str | None = None
+    """GPT-2 folder or run to train further, with its tokenizer. README.md says how to get GPT-2."""
+    lora_rank: int = 0
+    """Rank of the low-rank adapters, which are trained instead of the weights. With 0, all weights are trained."""
+    lora_alpha: float = 16.0
+    """Scale of the adapters: the product of their two factors is multiplied by lora_alpha / lora_rank."""
+    lora_on: Literal["all", "attention"] = "all"
+    """Matrices with adapters: all of the blocks, or queries, keys and values alone, as `peft` does for GPT-2."""
+
+
+def check(cfg: Config) -> None:
+    """Raise UserError (exit USAGE) that names the flag which no text can follow."""
     if cfg.text is None:
         raise UserError("--text is missing: give a text file in UTF-8, or a folder of tokens", USAGE)
-    if not 1 <= cfg.context < 2**31:
-        raise UserError(f"--context {cfg.context} is out of range: give 1 to 2147483647", USAGE)
-    if not 0 < cfg.validation_share < 1:
-        raise UserError(
-            f"--validation_share {cfg.validation_share} is out of range: give more than 0 and less than 1", USAGE
-        )
+    require("context", 1 <= cfg.context < 2**31, cfg, "1 to 2147483647")
+    require("validation_share", 0 < cfg.validation_share < 1, cfg, "more than 0 and less than 1")
 
 
 def read(path: str | Path) -> str:
-    """The text of a file. Raises UserError (exit DATA) if it cannot be read, or is no UTF-8 (at which byte)."""
+    """Return the text of a file. Raises UserError (exit DATA) if it cannot be read, or is no UTF-8 (at which byte)."""
     try:
         return Path(path).read_bytes().decode("utf-8")
     except OSError as error:
         raise UserError(f"{path} cannot be read ({error.strerror}); give another file", DATA) from None
     except UnicodeDecodeError as error:
-        raise UserError(
-            f"{path} is no UTF-8 at byte offset {error.start}: convert it, or give another file", DATA
-        ) from None
+        fault = f"{path} is no UTF-8 at byte offset {error.start}"
+        raise UserError(f"{fault}: convert it, or give another file", DATA) from None
 
 
 def split(text: str, cfg: Config) -> tuple[str, str]:
-    """The training part and the validation part."""
+    """Return the training part and the validation part."""
     at = int(len(text) * (1 - cfg.validation_share))
     return text[:at], text[at:]
 
 
 def windows(key: jax.Array, tokens_N: jax.Array, cfg: Config, batch_size: int) -> Batch:
-    """Rows of context + 1 tokens from anywhere, with replacement. Pure; cfg and batch_size are static under jit."""
+    """Draw rows of context + 1 tokens from anywhere, with replacement. Pure; all but the first two are static."""
     start_B = draw(key, len(tokens_N) - cfg.context, batch_size)
     return batch(tokens_N[start_B[:, None] + jnp.arange(cfg.context + 1, dtype=jnp.int32)[None]])
 
 
 def batch(tokens_BT: jax.Array) -> Batch:
-    """Rows that are wholly of the text."""
+    """Return rows that are wholly of the text as a Batch."""
     return Batch(tokens_BT.astype(jnp.int32), jnp.ones(tokens_BT.shape))
 
 
 def draw(key: jax.Array, places: int, batch_size: int) -> jax.Array:
-    """What `starts` makes places of, drawn uniformly: the places themselves if an int32 can hold them, else 64 bits.
+    """Draw places uniformly, for `starts`: the places themselves if an int32 can hold them, else 64 bits each.
 
     Pure; the number of places and batch_size are static under jit.
     """
@@ -85,7 +96,7 @@ def draw(key: jax.Array, places: int, batch_size: int) -> jax.Array:
 
 
 def starts(drawn: np.ndarray, places: int) -> np.ndarray:
-    """Where rows begin, int64, from what `draw` gave, on the host: JAX computes with 32 bits.
+    """Return the places that `draw` drew, int64, on the host: JAX computes with 32 bits.
 
     64 bits modulo the number of places: no place is more likely than another by more than places / 2^64.
     """
@@ -93,18 +104,3 @@ def starts(drawn: np.ndarray, places: int) -> np.ndarray:
         return drawn.astype(np.int64)
     high_B, low_B = np.moveaxis(drawn.astype(np.uint64), -1, 0)
     return ((high_B << np.uint64(32) | low_B) % np.uint64(places)).astype(np.int64)
-
-
-def consecutive(tokens_N: np.ndarray, cfg: Config, batch_tokens: int) -> Batch:
-    """The whole of a part, window after window, in batches of about batch_tokens: (batches, rows, context + 1).
-
-    What fills up the last window and the last batch weighs nothing.
-    """
-    predicted = len(tokens_N) - 1
-    rows = -(-predicted // cfg.context)
-    size = min(rows, max(1, batch_tokens // cfg.context))
-    batches = -(-rows // size)
-    at_RT = np.arange(batches * size)[:, None] * cfg.context + np.arange(cfg.context + 1)[None]
-    tokens_RT = np.where(at_RT <= predicted, tokens_N[np.minimum(at_RT, predicted)], 0).astype(np.int32)
-    weights_RT = (at_RT <= predicted).astype(np.float32)
-    return Batch(*(leaf.reshape(batches, size, -1) for leaf in (tokens_RT, weights_RT)))

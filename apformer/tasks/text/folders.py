@@ -1,21 +1,21 @@
-"""What lies in a folder that holds a language model: a run of a text, or a GPT-2 folder."""
+"""Folders that hold a language model: runs of a text, and GPT-2 folders."""
 
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 from apformer.errors import USAGE, UserError
 from apformer.formats import gpt2
-from apformer.settings import load_architecture
-from apformer.tasks import further
+from apformer.tasks import source_run
 from apformer.tasks.text.corpus import Config
 
 DOWNLOAD = "hf download gpt2 config.json model.safetensors tokenizer.json --local-dir gpt2"
 HOW_TO_GET = f"`{DOWNLOAD}` fetches the published GPT-2"
 
 
-def is_gpt2(folder):
-    """Whether a folder is a GPT-2 folder, and not a run. Raises UserError (exit USAGE) if it can be neither."""
+def is_gpt2(folder: str | Path) -> bool:
+    """Return whether a folder is a GPT-2 folder, and not a run. Raises UserError (exit USAGE) if it can be neither."""
     path = Path(folder)
     if not os.path.isdir(path):
         raise UserError(f"{path} is not a directory: name a run or a GPT-2 folder; {HOW_TO_GET}", USAGE)
@@ -29,23 +29,18 @@ def is_gpt2(folder):
     return isinstance(said, dict) and "flags" not in said
 
 
-def holds_gpt2(folder):
-    """Whether a path is that of a GPT-2 folder, and not of a run or of what is left of one. Raises nothing."""
+def holds_gpt2(folder: str | Path) -> bool:
+    """Return whether a path is that of a GPT-2 folder, and not of a run, even a damaged one. Raises nothing."""
     path = str(folder)
     left = any(os.path.exists(os.path.join(path, name)) for name in ("checkpoints", "metrics.jsonl", ".lock"))
     return not left and os.path.isfile(os.path.join(path, "config.json")) and is_gpt2(path)
 
 
-def read_config(folder):
-    """(architecture, Config) of the model in a folder. Raises UserError if there is none, or none of a text."""
+def read_config(folder: str | Path) -> tuple[str, Any]:
+    """Return (architecture, Config) of the model in a folder. Raises UserError if there is none, or none of a text."""
     path = Path(folder)
     if is_gpt2(path):
         return "model", gpt2.read_config(path / "config.json")
     others = "use `apformer predict` or `apformer translate`, or name a run of a text"
-    source = further.read(path, "text", Config, ("on a text", others))
+    source = source_run.read(path, "text", Config, ("on a text", others))
     return source.architecture, source.model
-
-
-def max_tokens(architecture, cfg):
-    """The most tokens a row of a model may have; None if there is no such bound."""
-    return load_architecture(architecture).max_tokens(cfg)

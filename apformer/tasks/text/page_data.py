@@ -1,70 +1,61 @@
-"""The page of a run on a text: what its tokens cost by how many stand before them, and some text that it can ask."""
+"""The page of a run on a text: the cost of its tokens by how many stand before them, and some text that it can ask."""
 
 import os
+from pathlib import Path
+from typing import Any
 
 import jax
 
 from apformer.analysis import ablate
-from apformer.report import asked, sections
+from apformer.report import sections
+from apformer.settings import Settings
 from apformer.tasks.text import training
+from apformer.tasks.text.evaluation import by_position
 from apformer.tokenizers import merges, pretrained
+from apformer.tokenizers.text import BytePairs
 
 EVALUATION = {"nats_by_position", "nats_per_token", "perplexity", "bits_per_character"}
 LETTERS = 40  # of a prompt that the page offers, at most
 LINE = 16  # characters of a text that break as one
 
 
-def page(settings, rows, params, evaluation, path):
+def page(settings: Settings, rows: dict, params: Any, evaluation: dict | None, path: Path) -> dict:
     """Return what the page shows, see `report.sections`."""
     cfg, missing = settings.data, {}
     words = pretrained.load(path / "tokenizer.json")
-    characters = words.by_characters
+    does = f"writes text like {os.path.basename(os.path.abspath(cfg.text))}"
     prompt = sections.text("Type some text for the model to go on from.")
     shown = {
         "vocabulary": merges.texts(words),
-        "task": sections.task(
-            f"writes text like {os.path.basename(os.path.abspath(cfg.text))}", prompt, line=LINE if characters else None
-        ),
+        "task": sections.task(does, prompt, line=None if isinstance(words, BytePairs) else LINE),
         "facts": _facts(evaluation) if evaluation else [],
         "right": {
             "title": "Where it is good",
             "lead": "What a token of the validation part costs, by how many tokens the model sees before it.",
-            "blocks": [_by_position(evaluation)] if evaluation else None,
+            "blocks": [by_position(evaluation)] if evaluation else None,
         },
         "wrong": None,
         "missing": missing,
     }
-    if not characters:
+    if isinstance(words, BytePairs):
         shown["byte_pairs"] = sections.attempt(missing, "byte_pairs", lambda: merges.of(words))
     return shown if params is None else shown | _ask(settings, rows, params, shown["vocabulary"])
 
 
-def _ask(settings, rows, params, vocabulary):
-    batch = asked.few(training.validation(settings, rows))
+def _ask(settings: Settings, rows: dict, params: Any, vocabulary: list[str]) -> dict:
+    batch = sections.some_rows(training.validation(settings, rows))
     one = jax.tree.map(lambda leaf: leaf[None], batch)  # the loss takes batches of rows
-    loss_fn = training.make_loss(asked.exactly(settings))
-    texts = ("".join(vocabulary[token] for token in tokens_T) for tokens_T in batch.tokens_BT[: asked.EXAMPLES])
+    loss_fn = training.make_loss(sections.in_float32(settings))
+    texts = ("".join(vocabulary[token] for token in tokens_T) for tokens_T in batch.tokens_BT[: sections.EXAMPLES])
     return {
-        "probe": asked.probe(batch),
+        "probe": sections.probe(batch),
         "ablation": ablate.drops(params, lambda params: loss_fn(params, one, None)[1]),
         "examples": [text[: min(LETTERS, batch.tokens_BT.shape[1] // 2)] for text in texts],
     }
 
 
-def _facts(found):
+def _facts(found: dict) -> list[list[str]]:
     return [
         ["nats per token", f"{found['nats_per_token']:.4f}", f"perplexity {found['perplexity']:.2f}"],
         ["bits per character", f"{found['bits_per_character']:.4f}", ""],
     ]
-
-
-def _by_position(found):
-    nats = found["nats_by_position"]
-    return sections.lines(
-        "Loss by position",
-        "tokens that the model sees",
-        "nats per token",
-        range(1, len(nats) + 1),
-        {"validation": nats},
-        mean=found["nats_per_token"],
-    )

@@ -12,10 +12,9 @@ from typing import Literal
 from apformer import model, optimizer
 from apformer import recurrent as rnn
 from apformer.errors import USAGE, UserError
-from apformer.settings import Settings, Training
+from apformer.settings import Settings, Training, load_architecture
 from apformer.tasks.text import folders
-from apformer.tasks.text.corpus import Config
-from apformer.tasks.text.options import Options
+from apformer.tasks.text.corpus import Config, Options
 
 Architecture = Literal["model", "recurrent"]
 
@@ -57,10 +56,18 @@ def baby_gpt_cpu(context: int | None = None, init_from: str | None = None, lora_
     return _language_model(training, context, 64, init_from, lora_rank, shape, muon_every=4)
 
 
-def _language_model(training, context, usual, folder, lora_rank, shape, muon_every=1):
-    """GPT-2's architecture, without biases in attention and head; or the model in a folder."""
+def _language_model(
+    training: Training,
+    context: int | None,
+    usual: int,
+    folder: str | None,
+    lora_rank: int,
+    shape: dict,
+    muon_every: int = 1,
+) -> Settings:
+    """Return settings of GPT-2's architecture, without biases in attention and head; or of the model in a folder."""
     if folder is not None:
-        return _further(training, folder, context or 128, lora_rank)
+        return _fine_tuning(training, folder, context or 128, lora_rank)
     architecture = model.Config(
         vocab_size=512,
         max_len=max(context or usual, 1),
@@ -77,8 +84,8 @@ def _language_model(training, context, usual, folder, lora_rank, shape, muon_eve
     return Settings("text", "model", training, architecture, data, Options(), rule)
 
 
-def _further(training, folder, context, lora_rank):
-    """The settings to train the model in a folder further: its shape, its tokenizer, and the small steps it wants.
+def _fine_tuning(training: Training, folder: str, context: int, lora_rank: int) -> Settings:
+    """Return the settings to fine-tune the model in a folder: its shape, its tokenizer, and the small steps it wants.
 
     The learning rates are those for the published GPT-2; small models bear higher ones. That of adapters is as in Hu
     et al. 2021.
@@ -86,7 +93,7 @@ def _further(training, folder, context, lora_rank):
     name, cfg = folders.read_config(folder)
     training = replace(training, steps=500, batch_size=8, log_every=10, save_every=50, patience=0)
     rule = optimizer.Config(learning_rate=2e-4 if lora_rank else 5e-5, warmup_steps=50, weight_decay=0.01)
-    longest = folders.max_tokens(name, cfg)
+    longest = load_architecture(name).max_tokens(cfg)
     data = Config(tokenizer=str(folder), context=min(context, longest or context))
     return Settings("text", name, training, cfg, data, Options(init_from=str(folder)), rule)
 

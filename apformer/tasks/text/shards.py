@@ -12,6 +12,8 @@ are read, not mapped: pages of a mapped file count as memory of the process, and
 import hashlib
 import os
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -31,46 +33,41 @@ PREPARE = "python datasets/text/prepare.py FILE... --out"
 
 @dataclass(frozen=True)
 class Shards:
-    """The training part, in files."""
+    """Training part of a text, in files."""
 
     paths: tuple[Path, ...]
     begins: tuple[int, ...]  # the place of the first token of each file, and at last the number of all tokens
     dtype: np.dtype
     vocab_size: int
 
-    def __len__(self):
+    def __len__(self) -> int:
         return self.begins[-1]
 
     def windows(self, start_R: np.ndarray, length: int) -> np.ndarray:
-        """The `length` tokens from each place on: (rows, length), of the type that the files have.
+        """Return the `length` tokens from each place on: (rows, length), of the type that the files have.
 
         Raises UserError (exit DATA) that names a file which is missing, cut, or has tokens of another vocabulary.
         """
-        tokens_RT = np.empty((len(start_R), length), self.dtype)
+        tokens_RT, size = np.empty((len(start_R), length), self.dtype), self.dtype.itemsize
         for path, begin, end in zip(self.paths, self.begins[:-1], self.begins[1:], strict=True):
-            touching = np.flatnonzero((start_R < end) & (start_R + length > begin))
-            if not len(touching):
+            rows = np.flatnonzero((start_R < end) & (start_R + length > begin))
+            if not len(rows):
                 continue
-            starts = start_R[touching].tolist()
-            parts = (tokens_RT[r, max(begin - at, 0) : end - at] for r, at in zip(touching, starts, strict=True))
-            self._fill(parts, path, [max(at - begin, 0) for at in starts])
-        return tokens_RT
-
-    def _fill(self, parts, path, places):
-        """Read the tokens of one file from each of the places on."""
-        try:
-            with open(path, "rb", buffering=0) as file:
-                for part, place in zip(parts, places, strict=True):
-                    file.seek(place * self.dtype.itemsize)
-                    if file.readinto(part) != part.nbytes:
+            with _readable(path), open(path, "rb", buffering=0) as file:
+                for row in rows:
+                    start = int(start_R[row])
+                    first, last = max(begin, start), min(end, start + length)
+                    file.seek((first - begin) * size)
+                    data = file.read((last - first) * size)
+                    if len(data) < (last - first) * size:
                         raise _fault(path, "is cut short")
-                    _refuse_foreign(part, path, self.vocab_size)
-        except OSError as error:
-            raise _fault(path, f"cannot be read ({error.strerror})") from None
+                    tokens_RT[row, first - start : last - start] = np.frombuffer(data, self.dtype)
+                    _refuse_foreign(tokens_RT[row, first - start : last - start], path, self.vocab_size)
+        return tokens_RT
 
 
 class Prepared(NamedTuple):
-    """What lies in a folder that `write` made."""
+    """Text in a folder that a Writer wrote."""
 
     train: Shards
     validation: np.ndarray
@@ -80,9 +77,10 @@ class Prepared(NamedTuple):
 
 
 def read(folder: str | Path) -> Prepared:
-    """The text that was prepared in a folder; of the training part only sizes are looked at.
+    """Read a folder that a Writer wrote; of the training part only sizes are looked at.
 
-    Raises UserError (exit DATA) that names a file which is missing, damaged, cut or foreign, and the remedy.
+    Raises:
+        UserError: Exit code DATA; it names a file which is missing, damaged, cut or foreign, and the remedy.
     """
     folder = Path(folder)
     try:
@@ -114,46 +112,50 @@ def read(folder: str | Path) -> Prepared:
     return Prepared(train, validation, characters, tokenizer, hashlib.sha256(content).hexdigest())
 
 
-def _listed(folder, said):
-    """(path, tokens) of a file that the manifest lists. Raises ValueError if its name is none that `write` gives."""
+def _listed(folder: Path, said: dict) -> tuple[Path, int]:
+    """Return (path, tokens) of a file that the manifest lists. Raises ValueError if a Writer gives no such name."""
     if not re.fullmatch(r"(\d+|validation)\.bin", said["name"], re.ASCII):
         raise ValueError(f"a file {said['name']!r}")
     return folder / said["name"], int(said["tokens"])
 
 
-def _check_size(path, size):
-    """Raises UserError (exit DATA) unless a file has the size that the manifest says."""
-    try:
+def _check_size(path: Path, size: int) -> None:
+    with _readable(path):
         found = os.path.getsize(path)
-    except OSError as error:
-        raise _fault(path, f"cannot be read ({error.strerror})") from None
     if found != size:
         raise _fault(path, f"is {'cut short' if found < size else 'too long'}, {found:,} bytes instead of {size:,}")
 
 
-def _verified(path, sha256):
-    """The bytes of a file. Raises UserError (exit DATA) unless they are those that were written."""
-    try:
+def _verified(path: Path, sha256: str) -> bytes:
+    """Return the bytes of a file. Raises UserError (exit DATA) unless they are those that were written."""
+    with _readable(path):
         content = path.read_bytes()
-    except OSError as error:
-        raise _fault(path, f"cannot be read ({error.strerror})") from None
     if hashlib.sha256(content).hexdigest() != sha256:
         raise _fault(path, "is not the file that was written there (its sha256 differs from the manifest)")
     return content
 
 
-def _refuse_foreign(tokens, path, vocab_size):
+def _refuse_foreign(tokens: np.ndarray, path: Path, vocab_size: int) -> None:
     if tokens.size and tokens.max() >= vocab_size:
         other = f"has token {tokens.max()}, beyond the vocabulary of {vocab_size:,}, so another tokenizer wrote it"
         raise _fault(path, other)
 
 
-def _fault(path, what):
+@contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    """Turn an OSError of the block into a UserError (exit DATA)."""
+    try:
+        yield
+    except OSError as error:
+        raise _fault(path, f"cannot be read ({error.strerror})") from None
+
+
+def _fault(path: Path, what: str) -> UserError:
     return UserError(f"{path} {what}: restore it, or delete the folder and run `{PREPARE} {path.parent}`", DATA)
 
 
 class Writer:
-    """Writes a folder that `read` reads: tokens one part after the other, and the manifest last.
+    """Write a folder that `read` reads: tokens one part after the other, and the manifest last.
 
     The folder must be empty. Raises UserError (exit DISK) if something cannot be written.
     """
@@ -161,9 +163,9 @@ class Writer:
     def __init__(self, folder: str | Path, tokenizer: Characters | BytePairs, shard_tokens: int = SHARD_TOKENS):
         self.folder, self.tokenizer, self.most, self.written = Path(folder), tokenizer, shard_tokens, []
         self.name = "uint16" if tokenizer.vocab_size <= 2**16 else "uint32"
-        self.digest = None
+        self.digest = hashlib.sha256()
 
-    def add(self, tokens_N: np.ndarray):
+    def add(self, tokens_N: np.ndarray) -> None:
         """Append tokens to the training part."""
         while len(tokens_N):
             if not self.written or self.written[-1]["tokens"] == self.most:
@@ -177,17 +179,17 @@ class Writer:
             shard["tokens"] += len(part)
             tokens_N = tokens_N[len(part) :]
 
-    def _append(self, name, data):
+    def _append(self, name: str, data: bytes) -> None:
         with files.disk_errors(self.folder / name), open(self.folder / name, "ab") as file:
             file.write(data)
 
-    def _end_shard(self):
-        """The sha256 of the shard that is full, and its bytes on the disk."""
+    def _end_shard(self) -> None:
+        """Keep the sha256 of the shard that is full, and force its bytes to the disk."""
         if self.written:
             self.written[-1]["sha256"] = self.digest.hexdigest()
             files.fsync(self.folder / self.written[-1]["name"])
 
-    def close(self, validation_N: np.ndarray, characters: int):
+    def close(self, validation_N: np.ndarray, characters: int) -> None:
         """Write the validation part, which has this many characters, the tokenizer, and the manifest."""
         self._end_shard()
         data, text = validation_N.astype(DTYPES[self.name]).tobytes(), self.tokenizer.to_json().encode("utf-8")

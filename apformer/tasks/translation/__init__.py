@@ -1,13 +1,12 @@
 """Translation of sentences: two texts whose lines belong together, or number words.
 
 `rows` is {"train": Padded of each width, "validation": the same, "lines": {part: Lines}, "tokenizers": one for
-each side, "widths": those of the training pairs}.
+each side}.
 """
 
-from apformer.tasks.plain import feed, initial_params, make_optimizer, whole
-from apformer.tasks.translation.corpus import Config
+from apformer.tasks.defaults import feed, floor, initial_params, make_optimizer, whole
+from apformer.tasks.translation.corpus import Config, Options
 from apformer.tasks.translation.evaluation import evaluate
-from apformer.tasks.translation.options import Options
 from apformer.tasks.translation.page_data import EVALUATION, page
 from apformer.tasks.translation.recipes import RECIPES
 from apformer.tasks.translation.search import search as translate
@@ -17,7 +16,6 @@ from apformer.tasks.translation.training import (
     describe,
     example,
     files,
-    floor,
     init_from,
     kept,
     load,

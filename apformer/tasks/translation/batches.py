@@ -6,7 +6,6 @@ Sentences are padded to one of a few widths, so that a compiled step can serve e
 Batches of every width are drawn into arrays of one shape, since a loop on the device has one shape.
 """
 
-from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
@@ -38,16 +37,17 @@ def longest_of(sides: tuple[list, list]) -> np.ndarray:
 
 def pad(sides: tuple[list, list], widths: tuple[int, ...]) -> tuple[Padded, ...]:
     """Return a Padded of each width, in numpy. Pairs longer than all widths are in none of them."""
-    which_N = np.searchsorted(widths, longest_of(sides))
-
-    def side_of(sentences: list, chosen_N: np.ndarray, width: int) -> tuple[np.ndarray, np.ndarray]:
-        tokens_NT = np.zeros((len(chosen_N), width), np.int32)
-        for row_T, n in zip(tokens_NT, chosen_N, strict=True):
-            row_T[: len(sentences[n])] = sentences[n]
-        return tokens_NT, np.array([len(sentences[n]) for n in chosen_N], np.int32)
-
-    chosen = [(np.flatnonzero(which_N == k), width) for k, width in enumerate(widths)]
-    return tuple(Padded(*(leaf for side in sides for leaf in side_of(side, *of_width))) for of_width in chosen)
+    which_N, parts = np.searchsorted(widths, longest_of(sides)), []
+    for k, width in enumerate(widths):
+        leaves = []
+        for side in sides:
+            sentences = [side[n] for n in np.flatnonzero(which_N == k)]
+            tokens_NT = np.zeros((len(sentences), width), np.int32)
+            for row_T, sentence in zip(tokens_NT, sentences, strict=True):
+                row_T[: len(sentence)] = sentence
+            leaves += [tokens_NT, np.array([len(sentence) for sentence in sentences], np.int32)]
+        parts.append(Padded(*leaves))
+    return tuple(parts)
 
 
 def rows_of(widths: tuple[int, ...], batch_size: int) -> tuple[int, ...]:
@@ -62,26 +62,24 @@ def draw(key: jax.Array, parts: tuple[Padded, ...], rows: tuple[int, ...]) -> Ba
     batches_K = np.array([len(part.source_NS) / size for part, size in zip(parts, rows, strict=True)], np.float32)
     which = jax.random.categorical(which_key, jnp.log(batches_K)).astype(jnp.int32)
 
-    def of_width(part: Padded, size: int, key: jax.Array) -> list[jax.Array]:
+    most = [
+        max(size * leaf[0].size for leaf, size in zip(leaves, rows, strict=True)) for leaves in zip(*parts, strict=True)
+    ]
+
+    def of_width(part: Padded, size: int, key: jax.Array) -> Padded:
         index_B = jax.random.randint(key, (size,), 0, len(part.source_NS))
-        return [leaf[index_B].reshape(-1) for leaf in part]
+        flat = [leaf[index_B].reshape(-1) for leaf in part]
+        return Padded(*(jnp.pad(leaf, (0, room - leaf.size)) for leaf, room in zip(flat, most, strict=True)))
 
     branches = [partial(of_width, part, size) for part, size in zip(parts, rows, strict=True)]
-    shapes = [jax.eval_shape(branch, row_key) for branch in branches]
-    most = [max(leaf.size for leaf in leaves) for leaves in zip(*shapes, strict=True)]
-
-    def filled(branch: Callable, key: jax.Array) -> Padded:
-        return Padded(*(jnp.pad(leaf, (0, size - leaf.size)) for leaf, size in zip(branch(key), most, strict=True)))
-
-    return Batch(which, jax.lax.switch(which, [partial(filled, branch) for branch in branches], row_key))
+    return Batch(which, jax.lax.switch(which, branches, row_key))
 
 
 def unpack(flat: Padded, size: int, width: int) -> Padded:
     """Return the pairs of a batch of `size` pairs of the width `width`."""
     source, source_lengths, target, target_lengths = flat
-    at = slice(size * width)
-    shape = (size, width)
-    return Padded(source[at].reshape(shape), source_lengths[:size], target[at].reshape(shape), target_lengths[:size])
+    source_NS, target_NT = (side[: size * width].reshape(size, width) for side in (source, target))
+    return Padded(source_NS, source_lengths[:size], target_NT, target_lengths[:size])
 
 
 def consecutive(part: Padded, batch_tokens: int) -> Padded:

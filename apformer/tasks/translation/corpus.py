@@ -8,11 +8,13 @@ other two, about one source line in fifty goes to each, chosen by a hash of the 
 
 import sys
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 from apformer.errors import DATA, USAGE, UserError
+from apformer.flags import require
 from apformer.report import progress
 from apformer.tasks.text import corpus
 from apformer.tasks.translation import number_words
@@ -55,12 +57,30 @@ class Config:
     """Lengths in tokens to which sentences are padded. The default is six that suit the data."""
 
 
+@dataclass(frozen=True)
+class Options:
+    """Training of an encoder-decoder on pairs of sentences, and its search for translations."""
+
+    init_from: str | None = None
+    """Run of a translator whose model is trained further, with its vocabulary. The default is a new model."""
+    label_smoothing: float = 0.1
+    """Share of the probability of each target token that is spread over the vocabulary."""
+    beams: int = 5
+    """Number of beams in the search for translations. With 1, the most likely token is always taken."""
+    alpha: float = 0.6
+    """Length penalty of the search: 0 for none, more for longer translations."""
+
+
 class Lines(NamedTuple):
     """The sentences of one part, and the names of the files they are from."""
 
     sources: list[str]
     targets: list[str]
     names: tuple[str, str]
+
+    def choose(self, numbers: Sequence[int]) -> "Lines":
+        """Return the pairs of these numbers."""
+        return Lines(*([side[n] for n in numbers] for side in self[:2]), self.names)
 
 
 def check(cfg: Config) -> None:
@@ -69,15 +89,11 @@ def check(cfg: Config) -> None:
         raise UserError("--source and --target belong together: give two files, or none for number words", USAGE)
     if cfg.source is None and (cfg.validation or cfg.test):
         raise UserError("--validation and --test go with --source and --target: give these too", USAGE)
-    for flag, fits, what in (
-        ("largest", 99 <= cfg.largest < 10**15, "99 to 999999999999999"),
-        ("numbers", 1 <= cfg.numbers <= 1_000_000, "1 to 1000000"),
-        ("test_sentences", 1 <= cfg.test_sentences <= 1_000_000, "1 to 1000000"),
-        ("byte_pairs", 256 <= cfg.byte_pairs < 2**20, "256 to 1048575"),
-        ("longest", 2 <= cfg.longest < 2**16, "2 to 65535"),
-    ):
-        if not fits:
-            raise UserError(f"--{flag} {getattr(cfg, flag)} is out of range: give {what}", USAGE)
+    require("largest", 99 <= cfg.largest < 10**15, cfg, "99 to 999999999999999")
+    require("numbers", 1 <= cfg.numbers <= 1_000_000, cfg, "1 to 1000000")
+    require("test_sentences", 1 <= cfg.test_sentences <= 1_000_000, cfg, "1 to 1000000")
+    require("byte_pairs", 256 <= cfg.byte_pairs < 2**20, cfg, "256 to 1048575")
+    require("longest", 2 <= cfg.longest < 2**16, cfg, "2 to 65535")
     if any(not 1 <= width <= cfg.longest for width in cfg.widths) or list(cfg.widths) != sorted({*cfg.widths}):
         widths = " ".join(map(str, cfg.widths))
         raise UserError(f"--widths {widths} do not rise from 1 to --longest {cfg.longest}: give some that do", USAGE)
@@ -91,19 +107,18 @@ def read(cfg: Config) -> dict[str, Lines]:
     """
     if cfg.source is None:
         return _number_words(cfg)
-    everything = read_files((cfg.source, cfg.target))
     given = {"validation": cfg.validation, "test": cfg.test}
     parts = {name: read_files(files) for name, files in given.items() if files}
     missing = [name for name in given if name not in parts]
-    rows = {name: [] for name in ("train", *missing)}
-    for number, sentence in enumerate(everything.sources):
-        place = zlib.crc32(sentence.encode()) % 50
-        rows[missing[place] if place < len(missing) else "train"].append(number)
-    for name, numbers in rows.items():
-        if not numbers:
+    pairs = read_files((cfg.source, cfg.target))
+    place_N = [zlib.crc32(sentence.encode()) % 50 for sentence in pairs.sources]
+    for name in ("train", *missing):
+        places = [missing.index(name)] if name in missing else range(len(missing), 50)
+        chosen = [n for n, place in enumerate(place_N) if place in places]
+        if not chosen:
             remedy = "give more lines" if name == "train" else f"give more lines, or --{name} files"
             raise UserError(f"{cfg.source} leaves no line for {name}: {remedy}", DATA)
-        parts[name] = Lines(*([side[n] for n in numbers] for side in everything[:2]), everything.names)
+        parts[name] = pairs.choose(chosen)
     return {name: parts[name] for name in PARTS}
 
 

@@ -15,49 +15,62 @@ import numpy as np
 from apformer import loss, seq2seq
 from apformer.analysis import ablate
 from apformer.errors import DATA, UserError
-from apformer.report import asked, sections
+from apformer.report import sections
 from apformer.settings import Settings
-from apformer.tasks.translation import batches, training, vocabularies
+from apformer.tasks.translation import batches, scores, training, vocabularies
 from apformer.tasks.translation.corpus import Config, Lines
 from apformer.tokenizers import merges
 
 Found = dict[str, Any]  # of an evaluation, or of a section of the page
 Pair = tuple[list[int], list[int]]  # tokens of a source and its target
 
-SCORES = (("BLEU", "bleu"), ("tokenised BLEU", "tokenized"), ("chrF", "chrf"))  # with the beginnings of their keys
-VALUES = {"bleu": "bleu", "tokenized": "tokenized_bleu", "chrf": "chrf"}
-EVALUATION = {"alpha", "beams", "by_length", "exact", "parts", "sentences", *VALUES.values()}
-EVALUATION |= {f"{name}_signature" for name in VALUES}
+EVALUATION = {"alpha", "beams", "by_length", "exact", "parts", "sentences", *scores.NAMES}
+EVALUATION |= {signature for _, signature in scores.NAMES.values()}
 ROWS = 48  # held-out pairs at most
 WORK = 1.5e9  # multiplications that the page is to do for them, in a second or so
 SHORT, FIRST = 100, 8  # characters of the longest source that the page offers, words of the first, about
-TRANSLATIONS, NEAR = 80, 30_000  # translations on the page, and training sources among which the nearest is sought
+TRANSLATIONS, WRONG, NEAR = (
+    80,
+    60,
+    30_000,
+)  # translations on the page, wrong ones among them, and training sources among which the nearest is sought
+SHARED = {
+    0: "a source of the same words",
+    0.4: "a source that shares most words",
+    0.999: "a source that shares some words",
+}
+SHARED |= {1: "no source that shares a word"}  # by the share of words that are not shared
+DIFFER = {0: "the same words, in another order or number", 1: "one word differs", 3: "two or three words differ"}
+DIFFER |= {np.inf: "four or more words differ"}
 END = "‹end›"  # the token that ends a sentence and begins its translation
 
 
 def page(settings: Settings, rows: Any, params: Any, evaluation: Found | None, path: Path) -> Found:
     """Return what the page shows, see `report.sections`."""
-    cfg, missing = settings.data, {}
-    source, target = vocabularies.load(path)
-    end, options = settings.model.target_vocab_size - 1, settings.options
-    prompt = sections.text("Type a sentence to translate.", cfg.longest)
-    search = {"beams": options.beams, "alpha": options.alpha}
+    cfg, options, missing = settings.data, settings.options, {}
     found = sections.attempt(missing, "wrong", lambda: translations(path, rows)) if evaluation else None
-    shown = {
-        "vocabulary": [*merges.texts(target), END],
-        "byte_pairs": sections.attempt(missing, "byte_pairs", lambda: merges.of(target)),
-        "task": sections.task(_does(cfg), prompt, judges="tokens", plays="translate", end=end, search=search),
+
+    def words(tokenizer: Any) -> Found:
+        pairs = sections.attempt(missing, "byte_pairs", lambda: merges.of(tokenizer))
+        return {"vocabulary": [*merges.texts(tokenizer), END], "byte_pairs": pairs}
+
+    source, target = vocabularies.load(path)
+    shown = words(target) | {
+        "task": sections.task(
+            _does(cfg),
+            sections.text("Type a sentence to translate.", cfg.longest),
+            judges="tokens",
+            plays="translate",
+            end=settings.model.target_vocab_size - 1,
+            search={"beams": options.beams, "alpha": options.alpha},
+        ),
         "facts": _facts(evaluation) if evaluation else [],
         "right": _right(evaluation),
         "wrong": _listing(found, evaluation),
         "missing": missing,
     }
     if source is not target:
-        shown["source_words"] = {
-            "vocabulary": [*merges.texts(source), END],
-            "byte_pairs": sections.attempt(missing, "byte_pairs", lambda: merges.of(source)),
-            "end": settings.model.source_vocab_size - 1,
-        }
+        shown["source_words"] = words(source) | {"end": settings.model.source_vocab_size - 1}
     return shown if params is None else shown | ask(settings, rows, params)
 
 
@@ -72,7 +85,7 @@ def ask(settings: Settings, rows: Any, params: Any) -> Found:
     """Return held-out pairs, their loss without each part of the model, and sentences to try with their references."""
     cfg, lines = settings.model, zip(*rows["lines"]["validation"][:2], strict=True)
     pairs = _few([pair for part in rows["validation"] for pair in _pairs(part)], params)
-    shown = asked.spread([line for line in lines if 0 < len(line[0]) <= SHORT], asked.EXAMPLES)
+    shown = sections.spread([line for line in lines if 0 < len(line[0]) <= SHORT], sections.EXAMPLES)
     shown.sort(key=lambda line: abs(len(line[0].split()) - FIRST))
     return {
         "probe": {
@@ -89,32 +102,28 @@ def ask(settings: Settings, rows: Any, params: Any) -> Found:
 
 def _pairs(part: batches.Padded) -> list[Pair]:
     """Return the (source, target) of a Padded, without padding."""
-    sides = ((part.source_NS, part.source_lengths_N), (part.target_NT, part.target_lengths_N))
-    sides = [[row[:length].tolist() for row, length in zip(*side, strict=True)] for side in sides]
-    return list(zip(*sides, strict=True))
+    leaves = zip(*part, strict=True)
+    return [(source_S[:S].tolist(), target_T[:T].tolist()) for source_S, S, target_T, T in leaves]
 
 
 def _few(pairs: list[Pair], params: Any) -> list[Pair]:
     """Choose as many pairs, at even distances, as the page can compute in about a second."""
     parameters = sum(leaf.size for leaf in jax.tree.leaves(params))
     tokens = np.mean([len(source) + len(target) for source, target in pairs])
-    return asked.spread(pairs, int(np.clip(WORK / (parameters * tokens), 8, ROWS)))
+    return sections.spread(pairs, int(np.clip(WORK / (parameters * tokens), 8, ROWS)))
 
 
 def _measure(cfg: seq2seq.Config, pairs: list[Pair]) -> Callable:
     """Return a function from parameters to the nats of a target token ("loss") and the share of likeliest ("exact")."""
-    sides = [[np.array(side, np.int32) for side in sides] for sides in zip(*pairs, strict=True)]
+    sides = tuple(zip(*pairs, strict=True))
     (part,) = batches.pad(sides, (int(batches.longest_of(sides).max()),))
     part = jax.device_put(part)
 
     def measure(params: Any) -> dict[str, jax.Array]:
         logits_BTV, weights_BT = training.predict(params, part, cfg)
         right_BT = (logits_BTV.argmax(-1) == part.target_NT).astype(jnp.float32)
-        nats_BT = loss.token_nats(logits_BTV, part.target_NT)
-        return {
-            name: (x_BT * weights_BT).sum() / weights_BT.sum()
-            for name, x_BT in (("loss", nats_BT), ("exact", right_BT))
-        }
+        of_token = {"loss": loss.token_nats(logits_BTV, part.target_NT), "exact": right_BT}
+        return {name: (x_BT * weights_BT).sum() / weights_BT.sum() for name, x_BT in of_token.items()}
 
     return measure
 
@@ -133,17 +142,16 @@ def translations(path: Path, rows: Any) -> list[Found]:
     Raises:
         UserError: Exit code DATA, if the file is missing or damaged.
     """
+    file = path / "translations.tsv"
     try:
-        head, *lines = (line.split("\t") for line in (path / "translations.tsv").read_text("utf-8").splitlines())
+        head, *lines = (line.split("\t") for line in file.read_text("utf-8").splitlines())
         found = [dict(zip(head, line, strict=True)) for line in lines]
-        exact = [line["translation"] == line["reference"] for line in found]
+        exact = np.array([line["translation"] == line["reference"] for line in found], bool)
     except (OSError, ValueError, KeyError) as error:
-        raise UserError(
-            f"{path / 'translations.tsv'} cannot be read ({error}): run `apformer evaluate` again", DATA
-        ) from None
-    right, wrong = (np.flatnonzero(np.array(exact, bool) == kind) for kind in (True, False))
-    wrong = asked.spread(wrong, max(TRANSLATIONS - len(right), TRANSLATIONS * 3 // 4))
-    chosen = [found[n] for n in sorted([*asked.spread(right, TRANSLATIONS - len(wrong)), *wrong])]
+        raise UserError(f"{file} cannot be read ({error}): run `apformer evaluate` again", DATA) from None
+    wrong = sections.spread(np.flatnonzero(~exact), WRONG)
+    right = sections.spread(np.flatnonzero(exact), TRANSLATIONS - len(wrong))
+    chosen = [found[n] for n in sorted([*right, *wrong])]
     if rows is None:
         return chosen
     near = _nearest([line["source"] for line in chosen], rows["lines"]["train"])
@@ -152,35 +160,26 @@ def translations(path: Path, rows: Any) -> list[Found]:
 
 def _nearest(sources: list[str], train: Lines) -> list[Found | None]:
     """Return, for each source, the training pair whose source shares most words with it; None if none shares one."""
-    numbers = asked.spread(range(len(train.sources)), NEAR)
-    words_N = [frozenset(train.sources[n].lower().split()) for n in numbers]
+    train = train.choose(sections.spread(range(len(train.sources)), NEAR))
+    words_N = [frozenset(source.lower().split()) for source in train.sources]
 
     def nearest(source: str) -> Found | None:
         own = frozenset(source.lower().split())
         shared_N = [len(words & own) / max(len(words | own), 1) for words in words_N]
         best = int(np.argmax(shared_N))
-        pair = {"source": train.sources[numbers[best]], "target": train.targets[numbers[best]]}
-        return pair | {"shared": shared_N[best]} if shared_N[best] else None
+        pair = {"source": train.sources[best], "target": train.targets[best], "shared": shared_N[best]}
+        return pair if shared_N[best] else None
 
     return [nearest(source) for source in sources]
 
 
 def _facts(found: Found) -> list[list[str]]:
-    exact = f"of {sections.count(found['sentences'], 'test sentence')}, by a search with {_beams(found)}"
-    return [
-        *([name, _points(found, key), found[f"{key}_signature"].replace("|", " | ")] for name, key in SCORES),
-        ["exact translations", sections.percent(found["exact"]), exact],
+    facts = [
+        [name, scores.points(found[key]), found[signature].replace("|", " | ")]
+        for key, (name, signature) in scores.NAMES.items()
     ]
-
-
-def _points(found: Found, key: str) -> str:
-    """Return a score from 0 to 100 as text; a dash for one that is missing."""
-    value = found[VALUES[key]]
-    return "–" if value is None else f"{value:.2f}"
-
-
-def _beams(found: Found) -> str:
-    return sections.count(found["beams"], "beam")
+    exact = f"of {sections.count(found['sentences'], 'test sentence')}, letter by letter"
+    return [*facts, ["exact translations", sections.percent(found["exact"]), exact]]
 
 
 def _right(found: Found | None) -> Found:
@@ -189,36 +188,28 @@ def _right(found: Found | None) -> Found:
         "Free-running translations of the test sentences, which training has never seen, held against one reference "
         "each."
     )
-    title = "How good it is"
     if found is None:
-        return {"title": title, "lead": lead, "blocks": None}
-    lead += f" Each is the best that a search with {_beams(found)} finds, with length penalty {found['alpha']}. "
+        return {"title": "How good it is", "lead": lead, "blocks": None}
+    search = f"a search with {sections.count(found['beams'], 'beam')} and length penalty {found['alpha']}"
     lead += (
-        "BLEU is of the texts as they are, tokenised BLEU of lower-cased words as Moses cuts them: do not compare them."
+        f" Each is the best that {search} finds. BLEU is of the texts as they are, tokenised BLEU of lower-cased words "
+        "as Moses cuts them: do not compare them."
     )
-    groups = found["by_length"]
-    names = [f"{least} or more" if most is None else f"{least}–{most}" for least, most in (g["words"] for g in groups)]
-    notes = [f"{group['sentences']:,}" for group in groups]
 
-    def bars(title: str, series: str, values: list, **how: bool) -> Found:
-        shares = zip(names, notes, ([value] for value in values), strict=True)
-        return sections.bars(title, "words of the reference", [series], shares, **how)
+    def bars(key: str, name: str, full: int) -> Found:
+        groups = [
+            (scores.length_name(*group["words"]), f"{group['sentences']:,}", [group[key] and group[key] / full])
+            for group in found["by_length"]
+        ]
+        return sections.bars(f"{name} by length", "words of the reference", [name], groups, points=full > 1)
 
-    table = [
-        *([name, _points(found, key), sections.cell(found[f"{key}_signature"], code=True)] for name, key in SCORES),
-        ["exact", sections.percent(found["exact"]), "the reference, letter by letter"],
-    ]
-    parts = [
-        [name, f"{part['sentences']:,}", *(_points(part, key) for _, key in SCORES)]
-        for name, part in {"test": found, **found["parts"]}.items()
-    ]
-    blocks = [
-        bars("BLEU by length", "BLEU", [group["bleu"] and group["bleu"] / 100 for group in groups], points=True),
-        bars("Exact by length", "exact", [group["exact"] for group in groups]),
-        sections.table("In all", ["score", "value", "how"], table, sections.count(found["sentences"], "sentence")),
-        sections.table("Beside what it was trained on", ["part", "sentences", *(name for name, _ in SCORES)], parts),
-    ]
-    return {"title": title, "lead": lead, "blocks": blocks}
+    head, *parts = scores.by_part(found)
+    table = sections.table("Beside what it was trained on", head, parts)
+    return {
+        "title": "How good it is",
+        "lead": lead,
+        "blocks": [bars("bleu", "BLEU", 100), bars("exact", "Exact", 1), table],
+    }
 
 
 def _listing(found: list[Found] | None, evaluation: Found | None) -> Found:
@@ -233,7 +224,10 @@ def _listing(found: list[Found] | None, evaluation: Found | None) -> Found:
     if len(found) < evaluation["sentences"]:
         all_of = sections.count(evaluation["sentences"], "sentence")
         lead += f" {len(found):,} of {all_of} are kept, most of them unlike their reference."
-    groups = {"what differs": [_fault(one) for one in found], "length": [_length(one) for one in found]}
+    groups = {
+        "what differs": [_fault(one) for one in found],
+        "length": [scores.length_name(*scores.length(one["reference"])) + " words" for one in found],
+    }
     rows = [
         [
             sections.cell(one["source"] or "∅", play=one["source"]),
@@ -242,7 +236,7 @@ def _listing(found: list[Found] | None, evaluation: Found | None) -> Found:
         ]
         for one in found
     ]
-    if found and all("nearest" in one for one in found):
+    if found and "nearest" in found[0]:
         head.append("nearest training pair")
         rows = [[*row, _near(one["nearest"])] for row, one in zip(rows, found, strict=True)]
         groups["what training had"] = [_had(one["nearest"]) for one in found]
@@ -262,27 +256,16 @@ def _near(pair: Found | None) -> str:
 
 
 def _had(pair: Found | None) -> str:
-    if pair is None:
-        return "no source that shares a word"
-    if pair["shared"] == 1:
-        return "a source of the same words"
-    return "a source that shares most words" if pair["shared"] >= 0.6 else "no source that shares most words"
-
-
-def _length(one: Found) -> str:
-    words = len(one["reference"].split())
-    bounds = [(5, "up to 5 words"), (10, "6 to 10 words"), (15, "11 to 15 words")]
-    return next((name for most, name in bounds if words <= most), "16 words and more")
+    return _kind(1 - (pair["shared"] if pair else 0), SHARED)
 
 
 def _fault(one: Found) -> str:
     if one["translation"] == one["reference"]:
         return "exact"
     found, right = (set(one[name].split()) for name in ("translation", "reference"))
-    added, lacking = len(found - right), len(right - found)
-    if not added and not lacking:
-        return "the same words, in another order or number"
-    if not added or not lacking:
-        return "words are added" if added else "words are missing"
-    differ = max(added, lacking)
-    return "one word differs" if differ == 1 else f"{'two or three' if differ <= 3 else 'four or more'} words differ"
+    return _kind(max(len(found - right), len(right - found)), DIFFER)
+
+
+def _kind(value: float, kinds: dict[float, str]) -> str:
+    """Return the first kind whose bound a value does not exceed."""
+    return next(kind for bound, kind in kinds.items() if value <= bound)

@@ -6,8 +6,7 @@ from apformer import optimizer, seq2seq
 from apformer.errors import USAGE, UserError
 from apformer.settings import Settings, Training
 from apformer.tasks.translation import vocabularies
-from apformer.tasks.translation.corpus import Config
-from apformer.tasks.translation.options import Options
+from apformer.tasks.translation.corpus import Config, Options
 
 
 def translate(source: str | None = None, init_from: str | None = None) -> Settings:

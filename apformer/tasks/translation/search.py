@@ -61,10 +61,10 @@ def search(
     """
     options, key, done = settings.options, jax.random.key(seed), 0
     found = [np.zeros(0, np.int32)] * len(sources)
-    how = {"cfg": settings.model, "temperature": temperature, "beams": options.beams, "alpha": options.alpha}
     for batch in batches(sources, settings.data.longest):
         key_of_batch = jax.random.fold_in(key, int(batch.rows[0]))
-        tokens_BN = _decode(params, batch.source_BS, batch.lengths_B, key_of_batch, steps=batch.steps, **how)
+        how = (settings.model, batch.steps, temperature, options.beams, options.alpha)
+        tokens_BN = _decode(params, batch.source_BS, batch.lengths_B, key_of_batch, *how)
         for n, tokens_N in zip(batch.rows, np.asarray(tokens_BN), strict=False):
             found[n] = before_end(tokens_N, settings.model)
         done += len(batch.rows)
@@ -78,13 +78,12 @@ def before_end(tokens_N: np.ndarray, cfg: seq2seq.Config) -> np.ndarray:
     return tokens_N[: ends[0] if len(ends) else None]
 
 
-@partial(jax.jit, static_argnames=("cfg", "steps", "temperature", "beams", "alpha"))
+@partial(jax.jit, static_argnums=range(4, 9))
 def _decode(
     params: Any,
     source_BS: jax.Array,
     lengths_B: jax.Array,
     key: jax.Array,
-    *,
     cfg: seq2seq.Config,
     steps: int,
     temperature: float,

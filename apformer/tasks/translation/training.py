@@ -43,19 +43,34 @@ def check(settings: Settings) -> int:
     return settings.data.longest
 
 
-def read_rows(settings: Settings) -> dict[str, Any]:
-    """Read the pairs as tokens, and learn the byte pairs from the training part. Raises UserError."""
-    cfg = settings.data
+def load(settings: Settings) -> tuple[Settings, dict[str, Any]]:
+    """Return the settings with the vocabularies' sizes and the widths that suit the data, and the rows.
+
+    Byte pairs are learned from the training part. Training pairs longer than all --widths are left out.
+
+    Raises:
+        UserError: Exit code DATA for a sentence that is too long, USAGE for a width that no pair needs.
+    """
+    cfg, folder = settings.data, init_from(settings)
     lines = corpus.read(cfg)
-    folder = init_from(settings)
     tokenizers = vocabularies.learn(lines["train"], cfg) if folder is None else vocabularies.given(folder, cfg)
     tokens = {part: encode(tokenizers, lines[part], cfg) for part in ("train", "validation")}
     encode_side(tokenizers[0], lines["test"].sources, lines["test"].names[0], cfg)  # refused now, not after training
     lengths = np.unique(padded.longest_of(tokens["train"]), return_counts=True)
     widths = cfg.widths or buckets.widths(*lengths, most=WIDTHS)
-    rows = {part: padded.pad(sides, (*widths, cfg.longest)) for part, sides in tokens.items()}
-    rows["train"] = _of_widths(rows["train"], widths)
-    return rows | {"lines": lines, "tokenizers": tokenizers, "widths": widths}
+    *parts, longer = padded.pad(tokens["train"], (*widths, cfg.longest))
+    for part, width in zip(parts, widths, strict=True):
+        if not len(part.source_NS):
+            fault = f"--widths {width} is that of no training pair"
+            raise UserError(f"{fault}: leave it out, or restore the text that a run was trained on", USAGE)
+    if left_out := len(longer.source_NS):
+        print(f"{left_out:,} training pairs longer than --widths {widths[-1]} are left out", file=sys.stderr)
+    rows = {"train": tuple(parts), "validation": padded.pad(tokens["validation"], (*widths, cfg.longest))}
+    source, target = (tokenizer.vocab_size + 1 for tokenizer in tokenizers)
+    shared = {} if cfg.vocabularies == "shared" else {"share_embeddings": False}
+    shape = replace(settings.model, source_vocab_size=source, target_vocab_size=target, **shared)
+    rows |= {"lines": lines, "tokenizers": tokenizers}
+    return replace(settings, model=shape, data=replace(cfg, widths=widths)), rows
 
 
 def init_from(settings: Settings) -> str | None:
@@ -70,31 +85,6 @@ def kept(settings: Settings, path: Path) -> Settings:
     return replace(settings, options=replace(settings.options, init_from=str(path)))
 
 
-def _of_widths(parts: tuple[Padded, ...], widths: tuple[int, ...]) -> tuple[Padded, ...]:
-    """Leave out the training pairs longer than all widths, and print how many.
-
-    Raises:
-        UserError: Exit code USAGE, for a width that no pair needs.
-    """
-    *parts, longer = parts
-    for part, width in zip(parts, widths, strict=True):
-        if not len(part.source_NS):
-            fault = f"--widths {width} is that of no training pair"
-            raise UserError(f"{fault}: leave it out, or restore the text that a run was trained on", USAGE)
-    if left_out := len(longer.source_NS):
-        print(f"{left_out:,} training pairs longer than --widths {widths[-1]} are left out", file=sys.stderr)
-    return tuple(parts)
-
-
-def load(settings: Settings) -> tuple[Settings, dict[str, Any]]:
-    """Return the settings with the vocabularies' sizes and the widths that suit the data, and the rows."""
-    rows = read_rows(settings)
-    source, target = (tokenizer.vocab_size + 1 for tokenizer in rows["tokenizers"])
-    shared = {} if settings.data.vocabularies == "shared" else {"share_embeddings": False}
-    shape = replace(settings.model, source_vocab_size=source, target_vocab_size=target, **shared)
-    return replace(settings, model=shape, data=replace(settings.data, widths=rows["widths"])), rows
-
-
 def files(rows: dict[str, Any]) -> dict[str, str]:
     """Return the text of the tokenizer file, or of one for each side, by name."""
     return vocabularies.files(rows["tokenizers"])
@@ -103,10 +93,6 @@ def files(rows: dict[str, Any]) -> dict[str, str]:
 def train_rows(rows: dict[str, Any]) -> tuple[Padded, ...]:
     """Return the training pairs of each width, on the device."""
     return jax.device_put(rows["train"])
-
-
-def floor(settings: Settings, rows: dict[str, Any]) -> None:
-    """Return None: the least loss is not known, as a sentence has many right translations."""
 
 
 def describe(settings: Settings, rows: dict[str, Any]) -> dict[str, Any]:
@@ -121,15 +107,10 @@ def describe(settings: Settings, rows: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def encode(
-    tokenizers: tuple[BytePairs, BytePairs], lines: corpus.Lines, cfg: corpus.Config
-) -> tuple[list[np.ndarray], list[np.ndarray]]:
+def encode(tokenizers: tuple[BytePairs, BytePairs], lines: corpus.Lines, cfg: corpus.Config) -> tuple[list, ...]:
     """Return (sources, targets), each as `encode_side` gives it."""
-    source, target = (
-        encode_side(tokenizer, side, name, cfg)
-        for tokenizer, side, name in zip(tokenizers, lines[:2], lines.names, strict=True)
-    )
-    return source, target
+    sides = zip(tokenizers, lines[:2], lines.names, strict=True)
+    return tuple(encode_side(tokenizer, side, name, cfg) for tokenizer, side, name in sides)
 
 
 def encode_side(
@@ -174,7 +155,7 @@ def make_loss(settings: Settings) -> Callable:
     better while the nats of the plain labels, the other metric, rise.
     """
     widths, cfg, dtype = settings.data.widths, settings.model, jnp.dtype(settings.training.compute_dtype)
-    shapes = list(zip(padded.rows_of(widths, settings.training.batch_size), widths, strict=True))
+    shapes = zip(padded.rows_of(widths, settings.training.batch_size), widths, strict=True)
     apply, smoothing = training_apply(settings), settings.options.label_smoothing
 
     def of_shape(shape: tuple[int, int], params: Any, flat: Padded, key: jax.Array) -> tuple[jax.Array, dict]:
@@ -186,11 +167,17 @@ def make_loss(settings: Settings) -> Callable:
 
     of_any_width = train.switch([partial(of_shape, shape) for shape in shapes])
 
+    def totals(params: Any, part: Padded) -> list[jax.Array]:
+        logits_BTV, weights_BT = predict(params, part, cfg)
+        nats = (loss.token_nats(logits_BTV, part.target_NT, e) for e in (smoothing, 0.0))
+        return [(nats_BT * weights_BT).sum() for nats_BT in nats] + [weights_BT.sum()]
+
     def loss_fn(params: Any, batch: Any, key: jax.Array | None) -> tuple[jax.Array, dict]:
-        if key is None:
-            metrics = validation_losses(params, batch, cfg, smoothing)
-            return metrics["loss"], metrics
-        return of_any_width(params, batch, key)
+        if key is not None:
+            return of_any_width(params, batch, key)
+        each = [jax.lax.map(partial(totals, params), part) for part in batch]
+        smoothed, nats, weight = (sum(jnp.sum(found) for found in same) for same in zip(*each, strict=True))
+        return smoothed / weight, {"loss": smoothed / weight, "nats": nats / weight}
 
     return loss_fn
 
@@ -212,21 +199,6 @@ def predict(
         target_lengths_B=lengths_B,
     )
     return logits_BTV, (jnp.arange(inputs_BT.shape[1])[None] < lengths_B[:, None]).astype(jnp.float32)
-
-
-def validation_losses(
-    params: Any, batches: tuple[Padded, ...], cfg: seq2seq.Config, smoothing: float
-) -> dict[str, jax.Array]:
-    """Return the metrics of batches of several widths, per target token, its end counted."""
-
-    def totals(part: Padded) -> list[jax.Array]:
-        logits_BTV, weights_BT = predict(params, part, cfg)
-        nats = (loss.token_nats(logits_BTV, part.target_NT, e) for e in (smoothing, 0.0))
-        return [(nats_BT * weights_BT).sum() for nats_BT in nats] + [weights_BT.sum()]
-
-    each = [jax.lax.map(totals, part) for part in batches]
-    smoothed, nats, weight = (sum(jnp.sum(found) for found in same) for same in zip(*each, strict=True))
-    return {"loss": smoothed / weight, "nats": nats / weight}
 
 
 def example(settings: Settings, run: str) -> str:

@@ -7,7 +7,7 @@ source_tokenizer.json, target_tokenizer.json      apart
 import hashlib
 from pathlib import Path
 
-from apformer.tasks import further
+from apformer.tasks import source_run
 from apformer.tasks.translation import corpus
 from apformer.tokenizers import pretrained
 from apformer.tokenizers.text import BytePairs, train_byte_pairs
@@ -32,14 +32,14 @@ def load(path: Path) -> Pair:
     return (pretrained.load(path / SHARED),) * 2
 
 
-def of_run(folder: str) -> further.Source:
+def of_run(folder: str) -> source_run.Source:
     """Read the model and data of a run of a translator. Raises UserError if the folder holds none."""
-    return further.read(folder, "translation", corpus.Config, ("to translate", "name a run of --recipe translate"))
+    return source_run.read(folder, "translation", corpus.Config, ("to translate", "name a run of --recipe translate"))
 
 
 def given(folder: str, cfg: corpus.Config) -> Pair:
     """Return the byte pairs of a run whose model is trained further. Raises UserError (exit USAGE) if flags differ."""
-    further.require_same(cfg, of_run(folder).data, FLAGS, folder)
+    source_run.require_same(cfg, of_run(folder).data, FLAGS, folder)
     return load(Path(folder))
 
 

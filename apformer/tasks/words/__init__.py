@@ -3,18 +3,16 @@
 `rows` is a `corpus.Rows`: the vocabulary, how often each word occurs, and the training and validation part of the text.
 """
 
-from apformer.tasks.plain import feed, init_from, initial_params, kept, make_optimizer, whole
-from apformer.tasks.words.corpus import Config, describe, files
-from apformer.tasks.words.evaluation import evaluate
+from apformer.tasks.defaults import feed, floor, init_from, initial_params, kept, make_optimizer, whole
+from apformer.tasks.words.corpus import Config, Options, files
+from apformer.tasks.words.evaluation import EVALUATION, evaluate, page
 from apformer.tasks.words.nearest import neighbours
-from apformer.tasks.words.options import Options
-from apformer.tasks.words.page_data import EVALUATION, page
 from apformer.tasks.words.recipes import RECIPES
 from apformer.tasks.words.training import (
     NOT_COMPILED,
     check,
+    describe,
     example,
-    floor,
     load,
     make_loss,
     sample,

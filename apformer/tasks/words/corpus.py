@@ -5,7 +5,6 @@
 Without a text, the characters of generated progressions are the words, and each progression is a passage.
 """
 
-import hashlib
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -24,7 +23,7 @@ FILE = "vocabulary.tsv"
 
 @dataclass(frozen=True)
 class Config:
-    """Which text, and which of its words."""
+    """Text of word vectors, and the choice of its words."""
 
     text: str | None = None
     """Text file in UTF-8, with blank lines between passages. The default is progressions, character by character."""
@@ -40,15 +39,27 @@ class Config:
     """Share of the text, at its end, that is kept for validation."""
 
 
+@dataclass(frozen=True)
+class Options:
+    """Options of the words that are shown when training ends."""
+
+    words: str | None = None
+    """Words whose neighbours are shown, separated by commas. The default is those of frequency ranks 1, 2, 4, 8, ..."""
+    neighbours: int = 8
+    """Number of neighbours shown for each of these words."""
+
+
 class Rows(NamedTuple):
+    """Words of a text, by their number in the vocabulary."""
+
     vocabulary: list[str]
     counts_V: np.ndarray
     train: words.Corpus
     validation: words.Corpus
 
 
-def check(cfg):
-    """Raises UserError (exit USAGE) that names the flag which no text can follow."""
+def check(cfg: Config) -> None:
+    """Raise UserError (exit USAGE) that names the flag which no text can follow."""
     for flag in ("window", "min_count"):
         require(flag, 1 <= getattr(cfg, flag) < 2**31, cfg, "1 to 2147483647")
     require("subsample", 0 < cfg.subsample <= 1, cfg, "more than 0 and at most 1")
@@ -57,60 +68,49 @@ def check(cfg):
         generator.check(progressions.exact(cfg.digits).data)
 
 
-def read(cfg):
-    """The Rows of a text, or of generated progressions.
+def read(cfg: Config) -> Rows:
+    """Return the Rows of a text, or of generated progressions.
 
-    Raises UserError (exit DATA) if the file cannot be read, or if too few words are left to have neighbours.
+    Raises:
+        UserError: Exit code DATA, if the file cannot be read, or if too few words are left to have neighbours.
     """
     passages = words.split(texts.read(cfg.text)) if cfg.text is not None else _progressions(cfg.digits)
     vocabulary, counts_V = words.count(passages, cfg.min_count)
     whole = words.encode(passages, vocabulary)
     if len(vocabulary) < 3 or not _has_neighbours(whole):
-        found = f"{_source(cfg)} has {len(vocabulary)} words that occur {cfg.min_count} times or more"
+        found = f"{source(cfg)} has {len(vocabulary)} words that occur {cfg.min_count} times or more"
         raise UserError(f"{found}, too few to have neighbours: give a longer text, or lower --min_count", DATA)
     at = int(len(whole.words_T) * (1 - cfg.validation_share))
     parts = {"training": _part(whole, slice(at)), "validation": _part(whole, slice(at, None))}
     for name, part in parts.items():
         if not _has_neighbours(part):
-            short = f"the {name} part of {_source(cfg)} has no two words of one passage"
+            short = f"the {name} part of {source(cfg)} has no two words of one passage"
             raise UserError(f"{short}: give a longer text, or another --validation_share", DATA)
     return Rows(vocabulary, counts_V, *parts.values())
 
 
-def describe(settings, rows):
-    """What config.json says of the data: counts and a hash, by which a resumed run knows it again."""
-    digest = hashlib.sha256("\n".join(rows.vocabulary).encode())
-    for part in (rows.train, rows.validation):
-        for array_T in (part.words_T, part.passage_T):
-            digest.update(np.asarray(array_T).tobytes())
-    return {
-        "source": _source(settings.data),
-        "words": {part: int(getattr(rows, part).length) for part in ("train", "validation")},
-        "vocabulary": len(rows.vocabulary),
-        "sha256": digest.hexdigest(),
-    }
-
-
-def files(rows):
-    """The vocabulary: a word and its count on each line, the most frequent first, as the rows of the vectors are."""
+def files(rows: Rows) -> dict[str, str]:
+    """Return the vocabulary: a word and its count a line, the most frequent first, as the rows of the vectors are."""
     return {FILE: "".join(f"{word}\t{n}\n" for word, n in zip(rows.vocabulary, rows.counts_V, strict=True))}
 
 
-def _progressions(digits):
-    """The characters of progressions, which are the same for every seed of training."""
+def _progressions(digits: int) -> list[list[str]]:
+    """Return the characters of progressions, which are the same for every seed of training."""
     cfg = progressions.exact(digits).data
     columns = (np.asarray(column).tolist() for column in generator.draw(jax.random.key(0), cfg, cfg.sequences))
-    return [list(generator.render(*row, digits).replace(" ", "␣")) for row in zip(*columns, strict=True)]
+    rows = (generator.render(a, d, n, digits) for a, d, n in zip(*columns, strict=True))
+    return [list(row.replace(" ", "␣")) for row in rows]
 
 
-def _source(cfg):
+def source(cfg: Config) -> str:
+    """Return the name of the text."""
     return cfg.text or f"progressions of {cfg.digits} digits"
 
 
-def _part(corpus, where):
+def _part(corpus: words.Corpus, where: slice) -> words.Corpus:
     words_T = corpus.words_T[where]
     return words.Corpus(words_T, corpus.passage_T[where], jax.numpy.asarray(len(words_T), "int32"))
 
 
-def _has_neighbours(corpus):
+def _has_neighbours(corpus: words.Corpus) -> bool:
     return bool((corpus.passage_T[1:] == corpus.passage_T[:-1]).any())

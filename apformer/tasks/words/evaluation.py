@@ -1,31 +1,68 @@
-"""What vectors of words are worth: which words are near which, and what a word of the validation part costs."""
+"""Evaluation of word vectors: which words are near which, and what a word of the validation part costs.
+
+The page shows the nearest words, and the plane in which these vary most. It cannot run the model.
+"""
+
+import os
+from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
 
 from apformer import word2vec
 from apformer.analysis import pca
-from apformer.report import figures
-from apformer.tasks import Evaluation
+from apformer.decoding.bind import Model
+from apformer.report import figures, sections
+from apformer.settings import Settings
+from apformer.tasks import Evaluation, Progress
 from apformer.tasks.words import training
-from apformer.tasks.words.nearest import asked, nearest, table
+from apformer.tasks.words.corpus import Rows
+from apformer.tasks.words.nearest import nearest, shown, table
+
+EVALUATION = {"nats", "neighbours", "plane"}
 
 
-def evaluate(model, settings, rows, progress):
-    """The neighbours of the words that are asked for, all of these in a plane, and the validation loss."""
+def evaluate(model: Model, settings: Settings, rows: Rows, progress: Progress) -> Evaluation:
+    """Return the neighbours of the words that are shown, all of these in a plane, and the validation loss."""
     batch = training.validation(settings, rows)
     loss, _ = jax.jit(training.make_loss(settings))(model.params, batch, None)
-    given = asked(settings, rows.vocabulary)
-    near = nearest(model.params, rows.vocabulary, given, settings.options.neighbours)
-    drawn = list(dict.fromkeys([*near, *(word for row in near.values() for word, _ in row)]))
+    near = nearest(model.params, rows.vocabulary, shown(settings, rows.vocabulary), settings.options.neighbours)
+    words = list(dict.fromkeys([*near, *(word for row in near.values() for word, _ in row)]))
     unit_VD = np.asarray(word2vec.unit(model.params["input"]))
-    place_V2, shares = pca.project(unit_VD[[rows.vocabulary.index(word) for word in drawn]])
+    place_V2, shares = pca.project(unit_VD[[rows.vocabulary.index(word) for word in words]])
     result = {
         "nats": float(loss),
         "neighbours": near,
-        "plane": {"words": drawn, "points": place_V2.round(6).tolist(), "shares": shares.tolist()},
+        "plane": {"words": words, "points": place_V2.round(6).tolist(), "shares": shares.tolist()},
     }
-    picture = figures.words(drawn, place_V2, shares, len(near) if len(near) < len(drawn) else 0)
+    picture = figures.words(words, place_V2, shares, len(near) if len(near) < len(words) else 0)
     text = table(near) + "\n"
     cost = f"validation part: {result['nats']:.4f} nats for each word that is predicted"
     return Evaluation(result, f"{text}\n{cost}", {"words": picture}, {"neighbours.txt": text})
+
+
+def page(settings: Settings, rows: Rows, params: Any, evaluation: dict | None, path: Path) -> dict:
+    """Return what the page shows, see `report.sections`. Only the words that the evaluation names are drawn."""
+    cfg = settings.data
+    source = "progressions" if cfg.text is None else os.path.basename(cfg.text)
+    shown = {
+        "vocabulary": evaluation["plane"]["words"] if evaluation else [],
+        "task": sections.task(f"gives each word of {source} a vector", sections.text("Type a word.")),
+        "facts": [],
+        "right": {
+            "title": "Nearest words",
+            "lead": "Words whose vectors have the largest cosine with that of a word.",
+            "blocks": [_nearest(evaluation["neighbours"])] if evaluation else None,
+        },
+        "wrong": None,
+    }
+    if not evaluation:
+        return shown
+    plane = {name: evaluation["plane"][name] for name in ("points", "shares")}
+    return shown | {"facts": [["validation", f"{evaluation['nats']:.4f}", "nats for each word"]], "embedding": plane}
+
+
+def _nearest(near: dict[str, list]) -> dict:
+    rows = [[word, ", ".join(f"{v} {cosine:.2f}" for v, cosine in row)] for word, row in near.items()]
+    return sections.table("Nearest words", ["word", "nearest, with their cosines"], rows)

@@ -2,8 +2,7 @@
 
 from apformer import optimizer, word2vec
 from apformer.settings import Settings, Training
-from apformer.tasks.words.corpus import Config
-from apformer.tasks.words.options import Options
+from apformer.tasks.words.corpus import Config, Options
 
 
 def words(text: str | None = None) -> Settings:

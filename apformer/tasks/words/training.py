@@ -1,15 +1,19 @@
-"""word2vec as a run sees it: windows of a text that is thinned out anew at each step, and the loss."""
+"""Training of word2vec: windows of a text that is thinned out anew at each step, and the loss."""
 
+import hashlib
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from apformer import word2vec
 from apformer.flags import require
+from apformer.settings import Settings
+from apformer.tasks import Loss, LossAndMetrics
 from apformer.tasks.words import corpus
-from apformer.tasks.words.nearest import asked
+from apformer.tasks.words.nearest import shown
 from apformer.tokenizers import words
 
 NOT_COMPILED = {  # settings that no compiled program knows
@@ -20,12 +24,14 @@ VALIDATION_WINDOWS = 1024
 
 
 class Batch(NamedTuple):
+    """Windows of a text, and what negatives are drawn from."""
+
     windows: words.Windows
     noise_V: jax.Array  # from which negatives are drawn
 
 
-def check(settings):
-    """The words of a window. Raises UserError (exit USAGE) that names the flag and what fits."""
+def check(settings: Settings) -> int:
+    """Return the number of words of a window. Raises UserError (exit USAGE) that names the flag and what fits."""
     cfg, options = settings.model, settings.options
     require("d_model", cfg.d_model >= 2, cfg, "at least 2, for the picture")
     require("neighbours", 1 <= options.neighbours < 2**31, options, "1 to 2147483647")
@@ -33,23 +39,38 @@ def check(settings):
     return 2 * settings.data.window + 1
 
 
-def load(settings):
-    """(settings, rows): the model gets a vector for each word of the text.
+def load(settings: Settings) -> tuple[Settings, corpus.Rows]:
+    """Return the settings and the rows: the model gets a vector for each word of the text.
 
-    Raises UserError: DATA for a text without neighbours, USAGE for a word of --words that the text lacks.
+    Raises:
+        UserError: DATA for a text without neighbours, USAGE for a word of --words that the text lacks.
     """
     rows = corpus.read(settings.data)
-    asked(settings, rows.vocabulary)
+    shown(settings, rows.vocabulary)
     return replace(settings, model=replace(settings.model, vocab_size=len(rows.vocabulary))), rows
 
 
-def train_rows(rows):
-    """(the training part, how often each word occurs)"""
+def describe(settings: Settings, rows: corpus.Rows) -> dict:
+    """Return what config.json says of the data: counts and a hash, by which a resumed run knows it again."""
+    digest = hashlib.sha256("\n".join(rows.vocabulary).encode())
+    for part in (rows.train, rows.validation):
+        for array_T in (part.words_T, part.passage_T):
+            digest.update(np.asarray(array_T).tobytes())
+    return {
+        "source": corpus.source(settings.data),
+        "words": {part: int(getattr(rows, part).length) for part in ("train", "validation")},
+        "vocabulary": len(rows.vocabulary),
+        "sha256": digest.hexdigest(),
+    }
+
+
+def train_rows(rows: corpus.Rows) -> tuple[words.Corpus, jax.Array]:
+    """Return the training part, and how often each word occurs."""
     return rows.train, jnp.asarray(rows.counts_V, jnp.float32)
 
 
-def sample(key, settings, train_rows):
-    """The Batch of a training step: fresh windows. Pure, settings static."""
+def sample(key: jax.Array, settings: Settings, train_rows: tuple[words.Corpus, jax.Array]) -> Batch:
+    """Return the Batch of a training step: fresh windows. Pure, settings static."""
     text, counts_V = train_rows
     thin_key, window_key = jax.random.split(key)
     if settings.data.subsample < 1:
@@ -58,28 +79,23 @@ def sample(key, settings, train_rows):
     return Batch(windows, word2vec.noise(counts_V))
 
 
-def validation(settings, rows):
-    """A Batch of windows of the validation part, the same at each call; no word of it is thinned out."""
+def validation(settings: Settings, rows: corpus.Rows) -> Batch:
+    """Return a Batch of windows of the validation part, the same at each call; no word of it is thinned out."""
     windows = words.sample(jax.random.key(0), rows.validation, VALIDATION_WINDOWS, settings.data.window)
     return Batch(windows, word2vec.noise(rows.counts_V))
 
 
-def make_loss(settings):
-    """loss_fn(params, batch, key) -> (loss, metrics); without a key, the expectation over negatives."""
+def make_loss(settings: Settings) -> Loss:
+    """Return loss_fn(params, batch, key) -> (loss, metrics); without a key, the expectation over negatives."""
     dtype = jnp.dtype(settings.training.compute_dtype)
 
-    def loss_fn(params, batch, key):
+    def loss_fn(params: Any, batch: Batch, key: jax.Array | None) -> LossAndMetrics:
         params = jax.tree.map(lambda leaf: leaf.astype(dtype), params)
         return word2vec.loss(params, batch.windows, key, settings.model, batch.noise_V)
 
     return loss_fn
 
 
-def floor(settings, rows):
-    """Not known: nobody knows how a text goes on."""
-    return None
-
-
-def example(settings, run):
-    """A command for the user to try on a run."""
+def example(settings: Settings, run: str) -> str:
+    """Return a command to try on a run."""
     return f"apformer neighbours {run}"

@@ -7,34 +7,17 @@ One model for all: a row begins with its rule and the largest digit of its base.
     *f 3a 46            doubling in base 16, z = 2x: whatever stands before 64 hexadecimal
 """
 
-# ruff: noqa: F401, the names of the protocol of a task
+# ruff: noqa: F403, F405, the names of the protocol of a task
 
 from dataclasses import dataclass
 
 from apformer import optimizer
 from apformer.errors import USAGE, UserError
 from apformer.settings import Settings, Training
-from apformer.tasks.plain import feed, init_from, initial_params, kept, make_optimizer, whole
 from apformer_lab import rows, sparse, training
-from apformer_lab.continuation import predict
-from apformer_lab.evaluation import evaluate
-from apformer_lab.page import EVALUATION, page
-from apformer_lab.proof import columns as contexts
-from apformer_lab.training import (
-    NOT_COMPILED,
-    Options,
-    describe,
-    example,
-    files,
-    floor,
-    load,
-    make_loss,
-    sample,
-    train_rows,
-    validation,
-)
+from apformer_lab.proof import columns as contexts  # noqa: F401
+from apformer_lab.protocol import *
 
-ARCHITECTURES = ("sparse",)
 MARKS = {"progression": "=", "fibonacci": "+", "doubling": "*"}
 CHARACTERS = "0123456789abcdef " + "".join(MARKS.values())
 
@@ -61,8 +44,6 @@ class Config:
 def check(settings: Settings) -> int:
     """Return the number of tokens of the longest row. Raises UserError (exit USAGE) that names the flag and remedy."""
     cfg = settings.data
-    if not 1 <= cfg.digits <= rows.MOST:
-        raise UserError(f"--digits {cfg.digits} does not fit: give 1 to {rows.MOST} digits", USAGE)
     for flag, values, known in (("bases", cfg.bases, range(2, 17)), ("rules", cfg.rules, MARKS)):
         said = f"--{flag} {' '.join(map(str, values))} does not fit: give each once, at least one"
         if not values or len({*values}) < len(values) or {*values} - {*known}:

@@ -182,14 +182,9 @@ def picture(digits: int) -> Figure:
     text = generator.render(7, 3, 4, digits)
     apply = jax.jit(model.apply, static_argnames=("cfg", "capture"))
     _, captured = apply(params(digits), tokenizer.encode(text)[None], config(digits), capture=("attention",))
-    figure, panels = attention.canvas(4, width=0.6 + 0.16 * len(text), height=0.16 * len(text))
-    names = text.replace(" ", "\u2423")
-    for axes, (layer, head) in zip(panels[0], np.ndindex(2, 2), strict=True):
-        axes.imshow(captured["attention"][layer, 0, head], cmap="Blues", vmin=0, vmax=1)
-        axes.set_title(f"layer {layer + 1}: {HEADS[layer][head]}", loc="left", fontsize=10)
-        axes.set_xticks(range(len(text)), names, fontsize=8)
-        axes.set_yticks(range(len(text)), names, fontsize=8)
-        axes.tick_params(length=0)
+    figure = attention.heads(np.asarray(captured["attention"][:, 0]), [*map(attention.visible, text)])
+    for axes, (layer, head) in zip(figure.axes, np.ndindex(2, 2), strict=True):
+        axes.set_title(f"layer {layer + 1}: {HEADS[layer][head]}", loc="left", fontsize=9)
     return figure
 
 

@@ -4,11 +4,11 @@ from typing import Any
 
 import numpy as np
 
-from apformer.decoding import buckets, pieces
+from apformer.decoding import buckets
 from apformer.errors import DATA, USAGE, UserError
 from apformer.report import progress
 from apformer.settings import Settings, architecture_of
-from apformer_lab import rows
+from apformer_lab import pieces, rows
 from apformer_lab.rows import Format
 
 TOKENS = 8192  # of a batch
@@ -47,7 +47,7 @@ def predict(model: Any, settings: Settings, lines: list[str], name: str, terms: 
             if count := int(count_N[fresh_B].max()):
                 tokens_BN = pieces.proceed(model, [prompts[i] for i in row_B], count, slots, bar.update)
                 for i, tokens_N in zip(fresh_B, tokens_BN, strict=False):
-                    texts[i] = "".join(form.characters[token] for token in tokens_N[: count_N[i]])
+                    texts[i] = form.text(tokens_N[: count_N[i]])
     return [(text if form.more else text[1:], fits) for text, fits in zip(texts, fits_N.tolist(), strict=True)]
 
 
@@ -69,14 +69,13 @@ def read(line: str, form: Format, name: str) -> tuple[int, list[list[int]]]:
     Raises:
         UserError: Exit code DATA, with the name of the line, what is wrong and the remedy.
     """
-    such = rows.sample_text(form, 2, 3 if form.widths else form.digits, len(form.bases) - 1)
 
     def refuse(fault: str) -> None:
-        raise UserError(f"{name}: {fault}, such as {such}", DATA)
+        raise UserError(f"{name}: {fault}, such as {form.sample()}", DATA)
 
     pair, words = 0, line.split(" ")
     if form.headings:
-        headings = ["".join(form.characters[token] for token in heading) for heading in form.headings]
+        headings = [*map(form.text, form.headings)]
         head = words.pop(0)
         if head not in headings:
             refuse(f"begins with {ascii(head[:20])}; begin with one of {', '.join(headings)}, and then terms")

@@ -1,35 +1,16 @@
 """Arithmetic progressions with terms of any number of digits: 7 10 13, 0007 0010 0013, or with 100 digits a term."""
 
-# ruff: noqa: F401, the names of the protocol of a task
+# ruff: noqa: F403, F405, the names of the protocol of a task
 
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Literal
 
 from apformer import optimizer
-from apformer.errors import USAGE, UserError
 from apformer.settings import Settings, Training
-from apformer.tasks.plain import feed, init_from, initial_params, kept, make_optimizer, whole
-from apformer_lab import rows, sparse, training
-from apformer_lab.continuation import predict
-from apformer_lab.evaluation import evaluate
-from apformer_lab.page import EVALUATION, page
+from apformer_lab import rows, sparse
 from apformer_lab.proof import ahead, columns
-from apformer_lab.training import (
-    NOT_COMPILED,
-    Options,
-    describe,
-    example,
-    files,
-    floor,
-    load,
-    make_loss,
-    sample,
-    train_rows,
-    validation,
-)
-
-ARCHITECTURES = ("sparse",)
+from apformer_lab.protocol import *
 
 
 @dataclass(frozen=True)
@@ -50,13 +31,6 @@ class Config:
 def contexts(settings: Settings) -> ModuleType:
     """Return the module that lists every context of a run."""
     return columns if settings.data.order == "lsb" else ahead
-
-
-def check(settings: Settings) -> int:
-    """Return the number of tokens of the longest row. Raises UserError (exit USAGE) that names the flag and remedy."""
-    if not 1 <= settings.data.digits <= rows.MOST:
-        raise UserError(f"--digits {settings.data.digits} does not fit: give 1 to {rows.MOST} digits", USAGE)
-    return training.check(settings)
 
 
 def digits(digits: int = 6, order: Literal["msb", "lsb"] = "msb") -> Settings:

@@ -2,8 +2,8 @@
 
     y_t = sum_o softmax(table[h])_o v_{t-o}     o: 0 to window - 1, as far as there are tokens
 
-There are no queries, keys, norms or projections, and the embedding table reads out. The names of the parameters, and of
-the fields that say what it does without, are those of `apformer.model`, so that its proof is that of the home task.
+There are no queries, keys, norms or projections, and the embedding table reads out. It is `apformer.model` with
+queries and keys that are 0, and its parameters have the same names, so that its proof is that of the home task.
 """
 
 from dataclasses import dataclass
@@ -11,13 +11,12 @@ from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
-from flax import linen as nn
 
+from apformer import model
 from apformer.layers import at_least_float32, config
-from apformer.layers.block import unstack
-from apformer.layers.embedding import Embedding, Head
-from apformer.layers.feedforward import FeedForward, product
-from apformer.layers.position.relative import one_offset_each
+from apformer.layers.attention import join, project, softmax
+from apformer.layers.embedding import embed, read_out
+from apformer.layers.feedforward import FeedForward
 
 CAPTURES = ("attention",)
 
@@ -49,8 +48,12 @@ class Config:
     tie_embeddings: Literal[True] = True
 
     def __post_init__(self) -> None:
-        config.check(self, ("vocab_size", "d_model", "n_heads", "n_layers", "d_ff", "window"))
-        config.check_heads(self)
+        config.check(self)
+
+    @property
+    def scored(self) -> model.Config:
+        """Config of the same model in `apformer.model`, whose queries and keys are to be 0."""
+        return model.Config(**vars(self) | {"similarity": "dot"})
 
 
 def reach(cfg: Config) -> int:
@@ -68,14 +71,21 @@ def wants_key(cfg: Config) -> bool:
 
 
 def init(key: jax.Array, cfg: Config) -> dict:
-    """Return parameters as a nested dict of float32 arrays; those of the blocks are stacked on a leading layer axis."""
-    embedding_key, _, block_key, _, head_key = jax.random.split(key, 5)
-    tokens_BT, x_BTD = jnp.zeros((1, 1), jnp.int32), jnp.zeros((1, 1, cfg.d_model))
-    embedding = Embedding(cfg.vocab_size, cfg.d_model).init(embedding_key, tokens_BT)["params"]
-    make = lambda key: Block(cfg).init(key, x_BTD)["params"]  # noqa: E731
-    blocks = jax.vmap(make)(jax.random.split(block_key, cfg.n_layers))
-    head = Head(cfg.vocab_size).init(head_key, x_BTD, embedding["table"])["params"]
-    return {"embedding": embedding, "blocks": blocks, "head": head}
+    """Return the parameters of `model.init` without queries and keys; the values begin as its queries do."""
+    params = model.init(key, cfg.scored)
+    attention = params["blocks"]["attention"]
+    attention["value"] = attention.pop("query")
+    del attention["key"]
+    return params
+
+
+def unstack(params: dict) -> dict:
+    """Return the parameters of `apformer.model`, each layer apart; a list of layers stays as it is."""
+    blocks = params["blocks"]
+    if isinstance(blocks, list):
+        return params
+    none = dict.fromkeys(("query", "key"), jnp.zeros_like(blocks["attention"]["value"]))
+    return model.unstack(params | {"blocks": blocks | {"attention": blocks["attention"] | none}})
 
 
 def apply(
@@ -99,81 +109,28 @@ def apply(
     """
     config.check_tokens("tokens_BT", tokens_BT)
     config.check_capture(capture, CAPTURES)
-    table_VD, weights = params["embedding"]["table"], []
-    x_BTD = Embedding(cfg.vocab_size, cfg.d_model).apply({"params": params["embedding"]}, tokens_BT)
+    place_T = jnp.arange(tokens_BT.shape[1], dtype=jnp.int32)
+    back_TS = place_T[:, None] - place_T[None]
+    seen_TS, near_TS = (back_TS >= 0) & (back_TS < cfg.window), jnp.clip(back_TS, 0, cfg.window - 1)
+    x_BTD, weights = embed(params, tokens_BT, place_T[None], cfg.scored), []
     for layer in unstack(params)["blocks"]:
-        x_BTD, weights_HTS = Block(cfg).apply({"params": layer}, x_BTD)
-        weights.append(jnp.broadcast_to(weights_HTS[None], (len(x_BTD), *weights_HTS.shape)))
-    logits_BTV = Head(cfg.vocab_size).apply({"params": params["head"]}, x_BTD, table_VD)
+        table_HO, W_DHK = layer["attention"]["relative"]["table"], layer["attention"]["value"]
+        scores_HTS = table_HO.astype(at_least_float32(x_BTD.dtype))[:, near_TS]
+        weights_1HTS = softmax(scores_HTS[None], seen_TS[None]).astype(x_BTD.dtype)
+        x_BTD = x_BTD + join(jnp.einsum("HTS,BSHK->BTHK", weights_1HTS[0], project(x_BTD, W_DHK)))
+        x_BTD = x_BTD + FeedForward(cfg.d_ff or 4 * cfg.d_model).apply({"params": layer["feedforward"]}, x_BTD)
+        weights.append(jnp.broadcast_to(weights_1HTS, (len(x_BTD), *weights_1HTS.shape[1:])))
+    logits_BTV = read_out(params, x_BTD, cfg.scored)
     return (logits_BTV, {"attention": jnp.stack(weights)}) if capture else logits_BTV
 
 
 def init_cache(cfg: Config, batch_size: int, length: int, dtype: Any = jnp.float32) -> dict:
-    """Return an empty cache for rows of up to `length` tokens: a dict, batch first in every leaf."""
-    return {
-        "length": jnp.zeros(batch_size, jnp.int32),
-        "tokens": jnp.zeros((batch_size, length), jnp.int32),
-    }
+    """Return an empty cache for rows of up to `length` tokens, see `model.init_cache`."""
+    return model.init_cache(cfg.scored, batch_size, length, dtype)
 
 
 def extend(
     params: dict, tokens_BT: jax.Array, cache: dict, cfg: Config, *, lengths_B: jax.Array | None = None
 ) -> tuple[jax.Array, dict]:
-    """Return (logits_BTV, cache) of new tokens after those in the cache, whose rows are computed again.
-
-    lengths_B: how many of a row's new tokens are real, possibly none. Raises ValueError for more tokens in one call
-    than the cache has room for.
-    """
-    config.check_tokens("tokens_BT", tokens_BT)
-    (B, T), slots = tokens_BT.shape, cache["tokens"].shape[1]
-    if T > slots:
-        raise ValueError(f"{T} tokens do not fit a cache of {slots}")
-    row_B1, place_1T = jnp.arange(B)[:, None], jnp.arange(T, dtype=jnp.int32)[None]
-    real_BT = place_1T < (jnp.full(B, T) if lengths_B is None else lengths_B)[:, None]
-    slot_BT = cache["length"][:, None] + place_1T
-    written_BS = cache["tokens"].at[row_B1, jnp.where(real_BT, slot_BT, slots)].set(tokens_BT, mode="drop")
-    logits_BSV = apply(params, written_BS, cfg)
-    length_B = cache["length"] + real_BT.sum(1, dtype=jnp.int32)
-    return logits_BSV[row_B1, jnp.minimum(slot_BT, slots - 1)], {"length": length_B, "tokens": written_BS}
-
-
-class Block(nn.Module):
-    """One layer: x + mixing(x), then + feedforward(.)."""
-
-    cfg: Config
-
-    @nn.compact
-    def __call__(self, x_BTD: jax.Array) -> tuple[jax.Array, jax.Array]:
-        y_BTD, weights_HTS = Mixing(self.cfg, name="attention")(x_BTD)
-        x_BTD = x_BTD + y_BTD
-        return x_BTD + FeedForward(self.cfg.d_ff or 4 * self.cfg.d_model, name="feedforward")(x_BTD), weights_HTS
-
-
-class Table(nn.Module):
-    """Score of each head and offset."""
-
-    cfg: Config
-
-    @nn.compact
-    def __call__(self) -> jax.Array:
-        return self.param("table", one_offset_each, (self.cfg.n_heads, self.cfg.window))
-
-
-class Mixing(nn.Module):
-    """Weighted sums of the values of a window."""
-
-    cfg: Config
-
-    @nn.compact
-    def __call__(self, x_BTD: jax.Array) -> tuple[jax.Array, jax.Array]:
-        (B, T, D), H = x_BTD.shape, self.cfg.n_heads
-        W_DHK = self.param("value", nn.initializers.xavier_uniform(in_axis=0, out_axis=(1, 2)), (D, H, D // H))
-        v_BSHK = product(x_BTD, W_DHK.reshape(D, D)).reshape(B, T, H, D // H)
-        scores_HO = Table(self.cfg, name="relative")().astype(at_least_float32(x_BTD.dtype))
-        place_T = jnp.arange(T, dtype=jnp.int32)
-        back_TS = place_T[:, None] - place_T[None]
-        seen_TS = (back_TS >= 0) & (back_TS < self.cfg.window)
-        scores_HTS = scores_HO[:, jnp.clip(back_TS, 0, self.cfg.window - 1)]
-        scores_HTS = jnp.where(seen_TS[None], scores_HTS, jnp.finfo(scores_HTS.dtype).min)
-        weights_HTS = jax.nn.softmax(scores_HTS, axis=-1).astype(x_BTD.dtype)
-        return jnp.einsum("HTS,BSHK->BTHK", weights_HTS, v_BSHK).reshape(B, T, D), weights_HTS
+    """Return (logits_BTV, cache) of new tokens after those in the cache, see `model.extend`."""
+    return model.extend(unstack(params), tokens_BT, cache, cfg.scored, lengths_B=lengths_B)

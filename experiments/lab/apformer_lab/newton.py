@@ -110,12 +110,12 @@ def train_step(settings: Settings, loss_fn: Callable, step: Step, nats_fn: Nats,
     newton_step = make_train_step(nats_fn, loss_fn, options.newton_characters)
     begins = settings.training.steps - options.newton_steps
 
-    def usual(state: train.TrainState, batch: Any):
+    def usual(state: train.TrainState, batch: Any) -> tuple[train.TrainState, dict]:
         rate = optimizer.learning_rate(state.step, state.hyper["learning_rate"], settings.optimizer, begins)
         state, metrics = step(state, batch)
         return state, metrics | {"learning_rate": rate}
 
-    def last(state: train.TrainState, batch: Any):
+    def last(state: train.TrainState, batch: Any) -> tuple[train.TrainState, dict]:
         state, metrics = newton_step(state, draw(train.step_keys(state)[1]))
         return state, metrics | {"learning_rate": jnp.zeros(())}
 
@@ -144,7 +144,7 @@ def make_train_step(nats_fn: Nats, loss_fn: Callable, characters: int) -> Step:
     def newton_step(state: train.TrainState, batch: Any) -> tuple[train.TrainState, dict[str, jax.Array]]:
         flat_P, unflatten = ravel_pytree(state.params)
 
-        def nats(flat_P):
+        def nats(flat_P: jax.Array) -> tuple[jax.Array, jax.Array]:
             return nats_fn(unflatten(flat_P), batch)
 
         nats_BT, pull, weights_BT = jax.vjp(nats, flat_P, has_aux=True)
@@ -154,11 +154,11 @@ def make_train_step(nats_fn: Nats, loss_fn: Callable, characters: int) -> Step:
         row_N, column_N = jnp.unravel_index(chosen_N, cost_BT.shape)
         weight_N = weights_BT[row_N, column_N]
 
-        def of_character(flat_P, row, column):
+        def of_character(flat_P: jax.Array, row: jax.Array, column: jax.Array) -> jax.Array:
             one = jax.tree.map(lambda leaf: leaf[row][None], batch)
             return nats_fn(unflatten(flat_P), one)[0][0, column]
 
-        def of_chosen(flat_P):
+        def of_chosen(flat_P: jax.Array) -> jax.Array:
             return _costs(jax.vmap(of_character, (None, 0, 0))(flat_P, row_N, column_N), weight_N).sum()
 
         gradient_NP = jax.vmap(jax.grad(of_character), (None, 0, 0))(flat_P, row_N, column_N)
@@ -169,7 +169,7 @@ def make_train_step(nats_fn: Nats, loss_fn: Callable, characters: int) -> Step:
         loss_J = jax.lax.map(lambda step_P: of_chosen(flat_P + step_P), steps_JP)
         order_J = jnp.argsort(jnp.where(jnp.isfinite(loss_J), loss_J, jnp.inf))
 
-        def worse(j):
+        def worse(j: jax.Array) -> jax.Array:
             # Compared so that a loss that is not finite is worse.
             return ~(_costs(nats(flat_P + steps_JP[order_J[j]])[0], weights_BT).sum() < cost_BT.sum())
 
@@ -210,7 +210,7 @@ def steps(nats_N: jax.Array, gradient_NP: jax.Array, weight_N: jax.Array, gradie
     scale_P = jax.lax.rsqrt(jnp.maximum(diagonal_P, FLOOR * diagonal_P.max()))
     H_PP = H_PP * scale_P[:, None] * scale_P[None]
 
-    def step(damping):
+    def step(damping: jax.Array) -> jax.Array:
         factor = jax.scipy.linalg.cho_factor(H_PP + damping * jnp.eye(len(H_PP), dtype=H_PP.dtype))
         return -scale_P * jax.scipy.linalg.cho_solve(factor, scale_P * gradient_P)
 

@@ -4,10 +4,10 @@ from pathlib import Path
 from typing import Any
 
 from apformer.analysis import ablate
-from apformer.report import asked, sections
+from apformer.report import sections
 from apformer.settings import Settings
 from apformer.tasks.progressions import page_data
-from apformer_lab import rows, training
+from apformer_lab import training
 
 EVALUATION = {"trained_digits", "widths", "pairs", "exact_teacher_forced", "exact_free_running", "errors"}
 
@@ -19,15 +19,15 @@ def page(settings: Settings, rows_: Any, params: Any, evaluation: dict | None, p
     width = f"any width, trained on up to {form.digits} digits" if form.widths else f"{form.digits} digits"
     order = "least significant digit first" if form.lowest_first else "most significant digit first"
     does = f"continues rows by {', '.join(form.names)} in {bases}, of terms of {width}, {order}"
-    such = rows.sample_text(form, 2, 3 if form.widths else form.digits, len(form.bases) - 1)
-    prompt = sections.text(f"Type two terms, such as {such}.")
+    ask = f"Type two terms, such as {form.sample()}."
+    prompt = sections.text(ask)
     if not (form.widths or form.lowest_first):
         named = [str(number) for number in range(1, len(form.names) + 1)] if form.headings else [""]
         rules = [
             sections.rule(a, b, constant=c, modulus=10**form.digits, name=name)
             for name, (a, b, c) in zip(named, form.numbers, strict=True)
         ]
-        prompt = sections.terms(f"Type two terms, such as {such}.", form.digits, rules)
+        prompt = sections.terms(ask, form.digits, rules)
     digits = max(form.bases)
     shown = {
         "vocabulary": [*form.characters],
@@ -40,15 +40,14 @@ def page(settings: Settings, rows_: Any, params: Any, evaluation: dict | None, p
 
 
 def _ask(settings: Settings, rows_: Any, params: Any) -> dict:
-    form, batch = settings.data.form, asked.few(training.validation(settings, rows_))
-    loss_fn = training.make_loss(asked.exactly(settings))
+    form, batch = settings.data.form, sections.some_rows(training.validation(settings, rows_))
+    loss_fn = training.make_loss(sections.in_float32(settings))
     given_B = (batch.weights_BT > 0).argmax(1)
-    text = lambda tokens: "".join(form.characters[token] for token in tokens)  # noqa: E731
-    examples = [text(tokens_T[:given]) for tokens_T, given in zip(batch.tokens_BT, given_B, strict=True) if given]
+    examples = [form.text(tokens_T[:given]) for tokens_T, given in zip(batch.tokens_BT, given_B, strict=True) if given]
     return {
-        "probe": asked.probe(batch, batch.term_BT),
+        "probe": sections.probe(batch, batch.term_BT),
         "ablation": ablate.drops(params, lambda params: loss_fn(params, batch, None)[1]),
-        "examples": asked.spread(examples, asked.EXAMPLES),
+        "examples": sections.spread(examples, sections.EXAMPLES),
     }
 
 

@@ -5,7 +5,7 @@
 Of several rules a row names its own by its first character: 1 03 05 08 13 21. Pairs of neighbours are split.
 """
 
-# ruff: noqa: F401, the names of the protocol of a task
+# ruff: noqa: F403, F405, the names of the protocol of a task
 
 from dataclasses import dataclass
 
@@ -13,25 +13,9 @@ from apformer import model, optimizer
 from apformer.errors import USAGE, UserError
 from apformer.flags import require
 from apformer.settings import Settings, Training
-from apformer.tasks.plain import feed, init_from, initial_params, kept, make_optimizer, whole
 from apformer_lab import rows, sparse, training
-from apformer_lab.continuation import predict
-from apformer_lab.evaluation import evaluate
-from apformer_lab.page import EVALUATION, page
 from apformer_lab.proof import recurrences as contexts
-from apformer_lab.training import (
-    NOT_COMPILED,
-    Options,
-    describe,
-    example,
-    files,
-    floor,
-    load,
-    make_loss,
-    sample,
-    train_rows,
-    validation,
-)
+from apformer_lab.protocol import *
 
 ARCHITECTURES = ("model", "sparse")
 
@@ -70,7 +54,7 @@ def check(settings: Settings) -> int:
         try:
             numbers = contexts.numbers(rule)
         except ValueError:
-            known = ", ".join(contexts.RULES)
+            known = ", ".join(rows.RULES)
             raise UserError(f"--rules {rule} is no rule: give {known}, or numbers such as 1,1,0", USAGE) from None
         if max(map(abs, numbers)) > contexts.LARGEST:
             fits = f"give numbers from -{contexts.LARGEST} to {contexts.LARGEST}"

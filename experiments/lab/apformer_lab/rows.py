@@ -14,6 +14,7 @@ depends on a place below, and so on down a run of open places. After u = 0 or ba
 place passes the question on, with the other it answers it and asks its own. Rows of the kind `runs` have such a run.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
@@ -22,12 +23,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-RULES = {
-    "progression": (2, -1, 0),
-    "fibonacci": (1, 1, 0),
-    "doubling": (2, 0, 0),
-    "alternating": (0, 1, 1),  # two progressions by turns; "0,1,7" has steps of 7
-}
+from apformer_lab.proof.strings import RULES
+
 KINDS = ("random", "runs")
 SPLITS = ("train", "validation", "test")
 MOST = 1000  # digits of a term in training
@@ -79,6 +76,14 @@ class Format:
     def given(self, width: int) -> int:
         """Return the number of given tokens: two terms, and before a wider last term the space after them, too."""
         return self.head + 2 * (width + 1) - 1 + min(1, self.more)
+
+    def text(self, tokens: Iterable[int]) -> str:
+        """Return the text of tokens."""
+        return "".join(self.characters[token] for token in tokens)
+
+    def sample(self) -> str:
+        """Return two terms, for a message."""
+        return sample_text(self, 2, 3 if self.widths else self.digits, len(self.bases) - 1)
 
     def pairs(self) -> list[tuple[str, int]]:
         """Return (rule, base) of each number of a pair, rule by rule."""
@@ -260,7 +265,9 @@ def held_out(
 
 
 @partial(jax.jit, static_argnums=(1, 3, 4, 5, 7))
-def _drawn(key, form, width_B, places, terms, kind, pair_B, split):
+def _drawn(
+    key: jax.Array, form: Format, width_B: jax.Array, places: int, terms: int, kind: str, pair_B: jax.Array, split: str
+) -> Rows:
     return of_split(draw(key, form, width_B, places, terms, kind, pair_B), form, split)
 
 
@@ -276,9 +283,9 @@ def after(form: Format, pair: int, y: list[int], x: list[int]) -> tuple[list[int
 
 def written(form: Format, pair: int, terms: list[list[int]]) -> str:
     """Return the text of a row of terms, each a list of digits, least significant first."""
-    head = ["".join(form.characters[token] for token in form.headings[pair])] if form.headings else []
+    head = [form.text(form.headings[pair])] if form.headings else []
     orders = [term if form.lowest_first else term[::-1] for term in terms]
-    return " ".join(head + ["".join(form.characters[digit] for digit in term) for term in orders])
+    return " ".join(head + [*map(form.text, orders)])
 
 
 def sample_text(form: Format, terms: int, width: int, pair: int = 0, numbers: tuple[int, int] = (3, 5)) -> str:

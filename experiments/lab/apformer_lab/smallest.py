@@ -1,6 +1,6 @@
 """The home task by as few numbers as we know to be enough: its functions, and a recipe with Gauss-Newton steps."""
 
-# ruff: noqa: F401, the names of the protocol of a task
+# ruff: noqa: F403, F405, the names of the protocol of a task
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,35 +15,13 @@ from apformer import optimizer
 from apformer.errors import USAGE, UserError
 from apformer.flags import require
 from apformer.settings import Settings, Training
-from apformer.tasks.plain import feed, init_from, initial_params, kept, whole
-from apformer.tasks.progressions import (
-    EVALUATION,
-    NOT_COMPILED,
-    Config,
-    contexts,
-    crops,
-    describe,
-    evaluate,
-    example,
-    files,
-    floor,
-    generator,
-    load,
-    make_loss,
-    missed,
-    page,
-    predict,
-    sample,
-    suites,
-    train_rows,
-    training,
-    validation,
-)
+from apformer.tasks.progressions import *
+from apformer.tasks.progressions import Config, crops, generator, training
 from apformer.tasks.progressions import Options as HomeOptions
 from apformer_lab import mixing, newton
-from apformer_lab.newton import make_optimizer
 
 ARCHITECTURES = ("mixing",)
+make_optimizer = newton.make_optimizer  # its schedule ends before the Gauss-Newton steps
 MOST_ROWS = 1_000_000  # of `every_row`, which lie in memory
 
 

@@ -27,10 +27,10 @@ import jax.numpy as jnp
 from flax import linen as nn
 
 from apformer.layers import at_least_float32, config
-from apformer.layers.attention import softmax
+from apformer.layers.attention import join, project, softmax
 from apformer.layers.block import unstack
 from apformer.layers.embedding import Embedding, Head
-from apformer.layers.feedforward import FeedForward, product
+from apformer.layers.feedforward import FeedForward
 from apformer.layers.norm import LayerNorm
 from apformer_lab import ahead
 from apformer_lab.places import UNKNOWN, Read, one_hot, periods, pick, places, reads
@@ -79,8 +79,7 @@ class Config:
     """Transposed embedding table as the output head, instead of a matrix of its own."""
 
     def __post_init__(self) -> None:
-        config.check(self, ("vocab_size", "d_model", "n_heads", "n_layers", "d_ff", "heading"))
-        config.check_heads(self)
+        config.check(self)
         seen, layers = self.offsets, LAYERS.get(self.pattern, self.n_layers)
         if seen[:1] != (0,) or min(seen) < 0 or max(seen) >= 2**31 or len({*seen}) < len(seen):
             raise ValueError(f"offsets {seen} are not 0 and then other whole numbers above it, each given once")
@@ -146,16 +145,12 @@ def apply(
     (B, T), none_B = tokens_BT.shape, jnp.zeros(len(tokens_BT), jnp.int32)
     positions_BT = jnp.broadcast_to(jnp.arange(T, dtype=jnp.int32)[None], (B, T))
     period_BT = periods(tokens_BT, positions_BT, none_B, cfg)
-    x_BTD, captured = _embed(params, tokens_BT, cfg), []
-    for number, layer in enumerate(unstack(params)["blocks"]):
-        read = reads(cfg, number, positions_BT, period_BT)
-        look = _look(cfg, number, positions_BT, period_BT, key)
-        x_BTD, weights_BHTO = Block(cfg).apply({"params": layer}, x_BTD, read, lambda *new: new, look)
-        if capture:
-            at_BTOS = one_hot(read, T, weights_BHTO.dtype)
-            captured.append(jnp.einsum("BHTO,BTOS->BHTS", weights_BHTO, at_BTOS))
-    logits_BTV = _read_out(params, x_BTD, cfg)
-    return (logits_BTV, {"attention": jnp.stack(captured)}) if capture else logits_BTV
+    stores = [lambda *new: new] * cfg.n_layers
+    logits_BTV, weights = _logits(params, tokens_BT, positions_BT, period_BT, cfg, stores, key)
+    if not capture:
+        return logits_BTV
+    at = [jnp.einsum("BHTO,BTOS->BHTS", w_BHTO, one_hot(read, T, w_BHTO.dtype)) for read, w_BHTO in weights]
+    return logits_BTV, {"attention": jnp.stack(at)}
 
 
 def init_cache(cfg: Config, batch_size: int, length: int, dtype: Any = jnp.float32) -> dict:
@@ -184,24 +179,46 @@ def extend(
     written_BT = jnp.where(real_BT, positions_BT, slots)  # what is not real has no slot, and is dropped
     tokens_BT = jnp.where(real_BT, tokens_BT, 0)
     period_BT = periods(jnp.where(real_BT, tokens_BT, -1), positions_BT, cache["period"], cfg)
-    x_BTD, layers = _embed(params, tokens_BT, cfg), []
-    for number, layer in enumerate(unstack(params)["blocks"]):
-        old = cache["layers"][number]
+    layers = [dict(layer) for layer in cache["layers"]]
 
-        def write(*new: jax.Array, old: dict = old) -> tuple:
-            return tuple(
-                x_BSHK.at[rows_B1, written_BT].set(x_BTHK, mode="drop")
-                for x_BSHK, x_BTHK in zip(old.values(), new, strict=True)
-            )
+    def store(layer: dict, *new: jax.Array) -> list[jax.Array]:
+        for (name, x_BSHK), x_BTHK in zip(layer.items(), new, strict=True):
+            layer[name] = x_BSHK.at[rows_B1, written_BT].set(x_BTHK, mode="drop")
+        return [*layer.values()]
 
-        kept = []
-        look = _look(cfg, number, positions_BT, period_BT, None)
-        read = reads(cfg, number, positions_BT, period_BT)
-        keep = lambda *new, write=write, kept=kept: kept.append(write(*new)) or kept[-1]  # noqa: E731
-        x_BTD, _ = Block(cfg).apply({"params": layer}, x_BTD, read, keep, look)
-        layers.append(dict(zip(old, kept[0], strict=True)))
+    stores = [partial(store, layer) for layer in layers]
+    logits_BTV, _ = _logits(params, tokens_BT, positions_BT, period_BT, cfg, stores, None)
     length_B = cache["length"] + real_BT.sum(1, dtype=jnp.int32)
-    return _read_out(params, x_BTD, cfg), {"length": length_B, "period": period_BT[:, -1], "layers": layers}
+    return logits_BTV, {"length": length_B, "period": period_BT[:, -1], "layers": layers}
+
+
+def _logits(
+    params: dict,
+    tokens_BT: jax.Array,
+    positions_BT: jax.Array,
+    period_BT: jax.Array,
+    cfg: Config,
+    stores: list,
+    key: Any,
+) -> tuple[jax.Array, list]:
+    """Return (logits_BTV, [(read, weights_BHTO) of each layer]).
+
+    stores: of each layer a function of the new keys and values, or values alone, that returns those of the rows.
+    """
+    embedding = {"params": params["embedding"]}
+    x_BTD, seen = Embedding(cfg.vocab_size, cfg.d_model).apply(embedding, tokens_BT), []
+    for number, (layer, store) in enumerate(zip(unstack(params)["blocks"], stores, strict=True)):
+        read, look = reads(cfg, number, positions_BT, period_BT), None
+        if cfg.pattern == "ahead" and number == cfg.n_layers - 1:
+            from_BT = jnp.where(period_BT > 0, positions_BT - period_BT + 3, UNKNOWN)
+            how = {"positions_BT": positions_BT, "key": key, "noise": cfg.score_noise}
+            look = partial(ahead.look, from_BT=from_BT, **how)
+        x_BTD, weights_BHTO = Block(cfg).apply({"params": layer}, x_BTD, read, store, look)
+        seen.append((read, weights_BHTO))
+    if cfg.final_norm:
+        x_BTD = LayerNorm(cfg.norm_epsilon).apply({"params": params["final_norm"]}, x_BTD)
+    table_VD = params["embedding"]["table"] if cfg.tie_embeddings else None
+    return Head(cfg.vocab_size).apply({"params": params["head"]}, x_BTD, table_VD), seen
 
 
 class Block(nn.Module):
@@ -210,11 +227,11 @@ class Block(nn.Module):
     cfg: Config
 
     @nn.compact
-    def __call__(self, x_BTD: jax.Array, read: Read, write: Callable, look: Callable | None = None) -> tuple:
+    def __call__(self, x_BTD: jax.Array, read: Read, store: Callable, look: Callable | None = None) -> tuple:
         cfg = self.cfg
         norm = lambda name: LayerNorm(cfg.norm_epsilon, name=name) if cfg.norm == "layer" else lambda x: x  # noqa: E731
         add = (lambda x, y: y) if cfg.pattern == "ahead" else jnp.add
-        y_BTD, weights_BHTO = Attention(cfg, name="attention")(norm("attention_norm")(x_BTD), read, write, look)
+        y_BTD, weights_BHTO = Attention(cfg, name="attention")(norm("attention_norm")(x_BTD), read, store, look)
         x_BTD = add(x_BTD, y_BTD)
         feedforward = FeedForward(cfg.d_ff or 4 * cfg.d_model, name="feedforward")
         return add(x_BTD, feedforward(norm("feedforward_norm")(x_BTD))), weights_BHTO
@@ -245,23 +262,19 @@ class Attention(nn.Module):
     cfg: Config
 
     @nn.compact
-    def __call__(self, x_BTD: jax.Array, read: Read, write: Callable, look: Callable | None) -> tuple:
+    def __call__(self, x_BTD: jax.Array, read: Read, store: Callable, look: Callable | None) -> tuple:
         """Return (y_BTD, weights_BHTO).
 
-        write(key, value) -> the keys and values of the row, (B, S, H, K); without keys it takes the value alone.
+        store(key, value) -> the keys and values of the row, (B, S, H, K); without keys it takes the value alone.
         look(y_BTHK, k_BSHK, v_BSHK) -> y_BTHK with what the last head finds in place of what it read.
         """
-        cfg, (B, T, D) = self.cfg, x_BTD.shape
-        H, K = cfg.n_heads, D // cfg.n_heads
-
-        def heads(name: str) -> jax.Array:
-            W_DHK = self.param(name, nn.initializers.xavier_uniform(in_axis=0, out_axis=(1, 2)), (D, H, K))
-            return product(x_BTD, W_DHK.reshape(D, D)).reshape(B, T, H, K)
-
+        cfg, D, H = self.cfg, self.cfg.d_model, self.cfg.n_heads
+        K, glorot = D // H, nn.initializers.xavier_uniform
+        heads = lambda name: project(x_BTD, self.param(name, glorot(0, (1, 2)), (D, H, K)))  # noqa: E731
         scored = cfg.similarity != "none"
         new = [heads(name) for name in (("query", "key", "value") if scored else ("value",))]
         bias_HO = Bias(cfg, name=cfg.pattern)()[:, : read.slot_BTO.shape[-1]]
-        *k_BSHK, v_BSHK = write(*new[scored:])
+        *k_BSHK, v_BSHK = store(*new[scored:])
         scores_BHTO = bias_HO.astype(at_least_float32(x_BTD.dtype))[None, :, None]
         if scored:
             by_key_BHTO = jnp.einsum("BTHK,BTOHK->BHTO", new[0], pick(k_BSHK[0], read))
@@ -270,27 +283,5 @@ class Attention(nn.Module):
         weights_BHTO = softmax(scores_BHTO, read.there_BTO, sink_H).astype(x_BTD.dtype)
         y_BTHK = jnp.einsum("BHTO,BTOHK->BTHK", weights_BHTO, pick(v_BSHK, read))
         y_BTHK = look(y_BTHK, k_BSHK[0], v_BSHK) if look else y_BTHK
-        if cfg.output_projection:
-            W_HKD = self.param("output", nn.initializers.xavier_uniform(in_axis=(0, 1), out_axis=2), (H, K, D))
-            return product(y_BTHK.reshape(B, T, D), W_HKD.reshape(D, D)), weights_BHTO
-        return y_BTHK.reshape(B, T, D), weights_BHTO
-
-
-def _look(
-    cfg: Config, layer: int, positions_BT: jax.Array, period_BT: jax.Array, key: jax.Array | None
-) -> Callable | None:
-    if cfg.pattern != "ahead" or layer != cfg.n_layers - 1:
-        return None
-    from_BT = jnp.where(period_BT > 0, positions_BT - period_BT + 3, UNKNOWN)
-    return partial(ahead.look, from_BT=from_BT, positions_BT=positions_BT, key=key, noise=cfg.score_noise)
-
-
-def _embed(params: dict, tokens_BT: jax.Array, cfg: Config) -> jax.Array:
-    return Embedding(cfg.vocab_size, cfg.d_model).apply({"params": params["embedding"]}, tokens_BT)
-
-
-def _read_out(params: dict, x_BTD: jax.Array, cfg: Config) -> jax.Array:
-    if cfg.final_norm:
-        x_BTD = LayerNorm(cfg.norm_epsilon).apply({"params": params["final_norm"]}, x_BTD)
-    table_VD = params["embedding"]["table"] if cfg.tie_embeddings else None
-    return Head(cfg.vocab_size).apply({"params": params["head"]}, x_BTD, table_VD)
+        W_HKD = self.param("output", glorot((0, 1), 2), (H, K, D)) if cfg.output_projection else None
+        return join(y_BTHK, W_HKD), weights_BHTO

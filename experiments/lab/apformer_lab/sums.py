@@ -3,36 +3,19 @@
 Two terms of D digits are given, and the D + 1 digits of their sum are predicted. Pairs of terms are split.
 """
 
-# ruff: noqa: F401, the names of the protocol of a task
+# ruff: noqa: F403, F405, the names of the protocol of a task
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
 from apformer import optimizer
-from apformer.flags import require
 from apformer.settings import Settings, Training
-from apformer.tasks.plain import feed, init_from, initial_params, kept, whole
 from apformer_lab import newton, rows, sparse, training
-from apformer_lab.continuation import predict
-from apformer_lab.evaluation import evaluate
-from apformer_lab.newton import make_optimizer
-from apformer_lab.page import EVALUATION, page
 from apformer_lab.proof import sums as contexts
-from apformer_lab.training import (
-    NOT_COMPILED,
-    describe,
-    example,
-    files,
-    floor,
-    load,
-    make_loss,
-    sample,
-    train_rows,
-    validation,
-)
+from apformer_lab.protocol import *
 
-ARCHITECTURES = ("sparse",)
+make_optimizer = newton.make_optimizer  # its schedule ends before the Gauss-Newton steps
 
 
 @dataclass(frozen=True)
@@ -55,7 +38,6 @@ class Options(newton.Options, training.Options):
 
 def check(settings: Settings) -> int:
     """Return the number of tokens of the longest row. Raises UserError (exit USAGE) that names the flag and remedy."""
-    require("digits", 1 <= settings.data.digits <= rows.MOST, settings.data, f"1 to {rows.MOST}")
     newton.check(settings)
     return training.check(settings)
 

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from apformer import loss
 from apformer.flags import require
 from apformer.settings import Settings, training_apply
+from apformer.tasks.defaults import right_rows
 from apformer.tasks.hard_rows import VALIDATION_KEY, VALIDATION_ROWS, keep_hardest, mined_rows
 from apformer_lab import rows
 from apformer_lab.rows import Batch, Format
@@ -49,6 +50,7 @@ def kinds(form: Format) -> tuple[str, ...]:
 def check(settings: Settings) -> int:
     """Return the number of tokens of the longest row. Raises UserError (exit USAGE) that names the flag and remedy."""
     form, options, cfg = settings.data.form, settings.options, settings.model
+    require("digits", 1 <= form.digits <= rows.MOST, settings.data, f"1 to {rows.MOST}")
     for flag, least in (("mined_per_hard", 1), ("test_sequences", 1), ("crop_terms", 3)):
         require(flag, least <= getattr(options, flag) < 2**31, options, f"{least} to 2147483647")
     require("hard_fraction", 0 <= options.hard_fraction < 1, options, "at least 0 and less than 1")
@@ -120,46 +122,11 @@ def make_loss(settings: Settings) -> Any:
         def measure(logits_BTV: jax.Array, batch: Batch) -> dict:
             logits_BTV, batch = jax.tree.map(lambda leaf: leaf[:drawn], (logits_BTV, batch))
             nats = loss.cross_entropy(logits_BTV, batch.tokens_BT[:, 1:], batch.weights_BT[:, 1:])
-            return {"loss": nats, "exact": exact(logits_BTV.argmax(-1), batch, crop(settings))}
+            return {"loss": nats, "exact": right_rows(logits_BTV, batch).mean(dtype=jnp.float32)}
 
         return loss.next_token_loss(params, batch, key, settings.model, apply=apply, measure=measure)
 
     return loss_fn
-
-
-def exact(predicted_BT: jax.Array, batch: Batch, terms: int) -> jax.Array:
-    """Return the share of the predictable terms of a batch whose every character is right; 0 if it has none.
-
-    predicted_BT[:, t] stands for batch.tokens_BT[:, t + 1].
-    """
-    tokens_BT, weights_BT, term_BT = (leaf[:, 1:] for leaf in batch)
-    of_BTN = (term_BT[:, :, None] == jnp.arange(terms, dtype=jnp.int32)[None, None]) & (weights_BT > 0)[:, :, None]
-    wrong_BN = (of_BTN & (predicted_BT != tokens_BT)[:, :, None]).any(1)
-    count = of_BTN.any(1).sum(dtype=jnp.float32)
-    return 1.0 - wrong_BN.sum(dtype=jnp.float32) / jnp.maximum(count, 1.0)
-
-
-def load(settings: Settings) -> tuple[Settings, None]:
-    """Return the settings and no rows: they are always drawn afresh."""
-    return settings, None
-
-
-def train_rows(rows_: None) -> None:
-    """Return None."""
-
-
-def describe(settings: Settings, rows_: None) -> dict[str, str]:
-    """Return what config.json says of the data."""
-    return {"source": "sampler"}
-
-
-def files(rows_: None) -> dict[str, str]:
-    """Return no files."""
-    return {}
-
-
-def floor(settings: Settings, rows_: None) -> None:
-    """Return None: the loss counts no term that the terms before it leave open."""
 
 
 def example(settings: Settings, run: str) -> str:

@@ -120,12 +120,10 @@ def words(
 
 def train(path: Path, given: list[str]) -> None:
     """Train a run, unless it is there; one that was stopped goes on."""
-    if (path / "evaluation.json").exists():
-        print(f"{path} is there")
-    elif (path / "config.json").exists():
-        command("apformer", "resume", path)
-    else:
+    if not (path / "config.json").exists():
         command("apformer", "train", *given, "--run_dir", path)
+    elif not (path / "evaluation.json").exists():
+        command("apformer", "resume", path)
 
 
 def translate(run: Path | str, file: str, into: Path, memory: int) -> list[str]:
@@ -155,10 +153,9 @@ def command(module: str, *args: object, stdout: IO[str] | None = None) -> None:
     call = [module, *map(str, args)]
     print(*call, file=sys.stderr, flush=True)
     code = subprocess.run([sys.executable, "-m", *call], stdout=stdout).returncode
-    if code < 0:
-        raise UserError(f"{module} was killed by signal {-code}: give the same command again", 128 - code)
     if code:
-        raise UserError(f"{module} ended with exit code {code}: see what it said", code)
+        fault = f"{module} ended with exit code {code}: see what it said, and give the same command again"
+        raise UserError(fault, abs(code) + 128 * (code < 0))
 
 
 if __name__ == "__main__":

@@ -20,16 +20,6 @@ def encode_rows(rows, digits):
     return np.stack([tokenizer.encode("".join(f"{term:0{digits}d} " for term in terms)) for terms in rows])
 
 
-def steps(pairs):
-    """The terms y, x and 2x - y of each pair."""
-    return [(y, x, 2 * x - y) for y, x in pairs]
-
-
-def every_step(digits):
-    end = 10**digits
-    return steps((y, x) for x in range(end) for y in range(max(0, 2 * x - end + 1), min(end, 2 * x + 1)))
-
-
 def draw_number(rng, digits, alphabet="0123456789"):
     return int("".join(rng.choice(list(alphabet), digits)))
 
@@ -70,40 +60,10 @@ def runs_of_zeros(digits, seed=0):
     return [run_of_zeros(rng, digits, *run, sign) for run in runs for sign in (-1, 1)]
 
 
-def runs_of_nines(digits, count, seed=0):
-    """Steps between terms of few digits, 0 and 9 among them, that carry and borrow over many places at once."""
-    rng, pairs = np.random.default_rng(seed), []
-    while len(pairs) < count:
-        alphabet = rng.choice(["09", "059", "0459", "019"])
-        y, x = draw_number(rng, digits, alphabet), draw_number(rng, digits, alphabet)
-        pairs += [(y, x)] if 0 <= 2 * x - y < 10**digits else []
-    return steps(pairs)
-
-
 def predicted(tokens_BT, digits):
     """Which tokens but the first follow from those before: the spaces, and all from the third term on: (T - 1)."""
     place_T = np.arange(1, tokens_BT.shape[1])
     return (place_T % (digits + 1) == digits) | (place_T >= 2 * (digits + 1))
-
-
-def margins(logits_BTV, tokens_BT, digits):
-    """By how much the logit of every token that can be predicted leads the next best."""
-    logits_BTV, next_BT1 = np.array(logits_BTV[:, :-1]), tokens_BT[:, 1:, None]
-    of_next_BT1 = np.take_along_axis(logits_BTV, next_BT1, -1)
-    np.put_along_axis(logits_BTV, next_BT1, -np.inf, -1)
-    return (of_next_BT1[..., 0] - logits_BTV.max(-1))[:, predicted(tokens_BT, digits)]
-
-
-def check(rows, digits):
-    tokens_BT = encode_rows(rows, digits)
-    logits_BTV = apply(circuit.params(digits), tokens_BT, circuit.config(digits))
-    assert margins(logits_BTV, tokens_BT, digits).min() == circuit.SURE
-
-
-def test_every_step_of_two_digits_is_right():
-    rows = every_step(2)
-    assert len(rows) == 5000
-    check(rows, 2)
 
 
 @pytest.mark.parametrize("digits", [1, 12])
@@ -111,23 +71,11 @@ def test_longer_rows_and_borrows_over_any_run_are_right(digits):
     """Rows of three terms stand before longer ones, so that one program computes both."""
     rows = random_rows(digits, 4, 100)
     if digits > 1:
-        rows += [(*row, row[-1]) for row in runs_of_zeros(digits) + runs_of_nines(digits, 100)]
+        rows += [(*row, row[-1]) for row in runs_of_zeros(digits)]
     tokens_BT = encode_rows(rows, digits)
     found = np.argmax(apply(circuit.params(digits), tokens_BT, circuit.config(digits)), -1)[:, :-1]
     right_BT = (found == tokens_BT[:, 1:])[:, predicted(tokens_BT, digits)]
     assert right_BT[:100].all() and right_BT[:, : -(digits + 1)].all()  # the fourth term of the others is no next term
-
-
-def test_nothing_before_the_last_two_terms_counts():
-    """So what holds for steps holds for rows of any length."""
-    digits = 3
-    tokens_BT, period = encode_rows(random_rows(digits, 4, 50), digits), digits + 1
-    other_BT = np.random.default_rng(1).integers(0, 11, tokens_BT.shape).astype(np.int32)
-    other_BT[:, period - 1 :] = tokens_BT[:, period - 1 :]
-    weights, cfg = circuit.params(digits), circuit.config(digits)
-    first = 3 * period - 1  # the space before the fourth term
-    logits_BTV, others_BTV = apply(weights, tokens_BT, cfg), apply(weights, other_BT, cfg)
-    np.testing.assert_array_equal(logits_BTV[:, first:], others_BTV[:, first:])
 
 
 def test_any_weight_of_the_other_sign_breaks_it():
@@ -171,4 +119,4 @@ def test_the_circuit_is_kept_continues_progressions_and_is_certified(tmp_path, m
     exit_code, _, said = main()
     assert exit_code == errors.USAGE and "already holds a run" in said
     exit_code, _, said = main("--max_difference", "500")
-    assert exit_code == errors.USAGE and "--max_difference 500 does not fit" in said
+    assert exit_code == errors.USAGE and "--max_difference 500 is out of range" in said

@@ -187,13 +187,11 @@ def test_numpy_computes_what_the_model_computes_after_a_text_of_each_string(name
     ("name", "change", "said"),
     [
         ("lsb", {"pattern": "ahead"}, "they are of pattern columns"),
-        ("lsb", {"separator": 9}, "its separator"),
         ("msb", {"pattern": "columns"}, "they are of pattern ahead"),
         ("sums", {"offsets": [0, 1]}, "its offsets"),
         ("sums", {"n_layers": 2}, "they are of one layer"),
         ("recurrences", {"window": None}, "relative with a window alone"),
         ("named", {"heading": None}, "vocab_size or heading"),
-        ("named", {"offsets": (0, 2)}, "they are of the nearest tokens"),
         ("recurrences", {"n_layers": 9}, "more than 16 tokens"),
     ],
 )

@@ -1,17 +1,13 @@
 """A diversified translator: each of its methods by hand or by its equation, and a run with all of them."""
 
 import json
-from collections import Counter
 from dataclasses import replace
 from functools import partial
-from itertools import islice
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from apformer import cli, errors, flags, seq2seq
 from apformer.decoding import beam
@@ -21,9 +17,8 @@ from apformer.runs import recipes
 from apformer.tasks.translation import batches
 from apformer.tasks.translation import search as plain
 from apformer.tasks.translation import training as pairs
-from apformer.tokenizers.text import train_byte_pairs
 from apformer_lab import translate
-from apformer_lab.diversified import dropout, ensemble, memory, minimum_risk, training
+from apformer_lab.diversified import memory, minimum_risk
 from apformer_lab.diversified.search import search
 
 pytest.importorskip("tokenizers", reason='the library comes with the text extra: pip install -e ".[text]"')
@@ -38,7 +33,7 @@ FLAGS = (
 @pytest.fixture(scope="module")
 def translator():
     """(settings, random parameters, rows, some sources)"""
-    settings, rows = training.load(recipes.parse(FLAGS))
+    settings, rows = pairs.load(recipes.parse(FLAGS))
     shapes = jax.eval_shape(lambda key: seq2seq.init(key, settings.model), jax.random.key(0))
     rng = np.random.default_rng(0)
     params = jax.tree.map(lambda leaf: jnp.asarray(0.4 * rng.standard_normal(leaf.shape), jnp.float32), shapes)
@@ -93,89 +88,12 @@ def test_a_translation_is_the_one_of_the_best_beams_that_agrees_most(translator)
         assert chosen.tolist() == texts[minimum_risk.best(texts[:count], scores_BW[0, :count])]
 
 
-# BPE-dropout
-
-
-@pytest.fixture(scope="module")
-def tokenizer():
-    return train_byte_pairs("the cat sat on the mat, the rat ran and the hat sang\n" * 3, 300)
-
-
-@given(text=st.text("the cat\nsat0é", max_size=30), share=st.sampled_from([0.0, 0.3, 1.0]), seed=st.integers(0, 9))
-def test_every_cut_is_one_of_the_text(tokenizer, text, share, seed):
-    first, again = (list(islice(dropout.cuts(tokenizer, [text, "a cat"], share, seed), 2)) for _ in range(2))
-    for cut, same in zip(first, again, strict=True):
-        assert equal(cut, same) and tokenizer.decode(cut[0]) == text
-        if share == 0:
-            assert cut[0].tolist() == tokenizer.encode(text).tolist()
-        if share == 1:
-            assert len(cut[0]) == len(text.encode("utf-8"))
-
-
-def test_the_earliest_merge_that_is_not_left_out_goes_first():
-    """a b c, where b c is merged before a b: a bc with probability 1 - p, else ab c by 1 - p of the rest."""
-    rng, rank = np.random.default_rng(0), {(2, 3): (0, 4), (1, 2): (1, 5)}
-    found = Counter(tuple(dropout.merged([1, 2, 3], rank, 0.5, rng)) for _ in range(4000))
-    np.testing.assert_allclose([found[row] for row in ((1, 4), (5, 3), (1, 2, 3))], [2000, 1000, 1000], atol=5 * 32)
-
-
-def test_training_sentences_are_cut_in_eight_ways_and_again_so_where_widths_are_known(translator):
-    """Each pair comes in eight cuts, each of which spells its sentences; validation pairs in one."""
-    _, _, plain_rows, _ = translator
-    widths = FLAGS.index("--widths")
-    settings = recipes.parse([*FLAGS[:widths], *FLAGS[widths + 2 :], "--byte_pair_dropout", "0.3"])
-    settings, rows = training.load(settings)
-    assert settings.data.widths
-    jax.tree.map(np.testing.assert_array_equal, rows["train"], training.load(settings)[1]["train"])
-    cuts = [
-        tokens_T[:length].tolist()
-        for part in rows["train"]
-        for tokens_T, length in zip(part.target_NT, part.target_lengths_N, strict=True)
-    ]
-    texts = Counter(rows["tokenizers"][1].decode(tokens_T[:-1]) for tokens_T in cuts)
-    assert texts == Counter(plain_rows["lines"]["train"].targets * training.CUTS)
-    assert len({*map(tuple, cuts)}) > 2 * len(texts)
-    assert sum(len(part.source_NS) for part in rows["validation"]) == len(rows["lines"]["validation"].sources)
-
-
-# R-Drop
-
-
-def test_divergence_by_hand():
-    """p = (1/4, 3/4) and q = (1/2, 1/2): KL(p || q) and KL(q || p), halved; padding counts for nothing."""
-    first, second = jnp.log(jnp.array([[[1.0, 3.0], [9.0, 1.0]]])), jnp.log(jnp.array([[[5.0, 5.0], [0.0, 1.0]]]))
-    there = 0.25 * np.log(0.25 / 0.5) + 0.75 * np.log(0.75 / 0.5)
-    back = 0.5 * np.log(0.5 / 0.25) + 0.5 * np.log(0.5 / 0.75)
-    found, gradient = jax.value_and_grad(training.divergence)(first, second, jnp.array([[1.0, 0.0]]))
-    np.testing.assert_allclose(found, (there + back) / 2, rtol=1e-6)
-    assert not gradient[0, 1].any()
-
-
-# Ensembles
-
-
-def test_two_models_by_hand():
-    """One is sure of a token, the other of none: the sure one decides, and the other leaves it half its share."""
-    sure, unsure = jnp.array([0.0, 50.0, 0.0]), jnp.zeros(3)
-    extends = [lambda tokens, cache, lengths_B, logits=logits: (logits[None, None], cache) for logits in (sure, unsure)]
-    logp_BTV, cache = ensemble.together(extends)(None, ensemble.join([{"n": 1}, {"n": 2}]))
-    np.testing.assert_allclose(np.exp(logp_BTV[0, 0]), [1 / 6, 4 / 6, 1 / 6], rtol=1e-6)
-    assert cache == {"n": (1, 2)}
-
-
-def test_models_translate_together_in_any_order(translator):
-    settings, params, _, sources = translator
-    other = jax.tree.map(lambda leaf: leaf[::-1], params)
-    both = [search(sources, one, settings, [(two, settings.model)]) for one, two in ((params, other), (other, params))]
-    assert equal(*both) and not equal(both[0], search(sources, params, settings))
-
-
 # Memory
 
 
 def test_the_nearest_sources_share_the_rarest_words():
     """8 is the end token, which all have; 1 is in three of six sources, 2 and 3 in two."""
-    known = memory.index([np.int32(row) for row in ([1, 2, 8], [1, 3, 8], [2, 3, 8], [1, 4, 8], [5, 8], [6, 8])])
+    known = memory.index([np.int32(row) for row in ([1, 2, 8], [1, 3, 8], [2, 3, 8], [1, 4, 8], [5, 8], [6, 8])], 9)
     assert memory.nearest(known, np.int32([2, 3, 7, 8]), 5) == [2, 0, 1]
     assert memory.nearest(known, np.int32([4, 8]), 1) == [3]
     assert memory.nearest(known, np.int32([7, 8]), 2) == []  # shares no word
@@ -200,7 +118,7 @@ def test_probabilities_are_those_of_the_equation(translator):
 
     model_BTV, p_BTV = first(memory.look_up(built, np.arange(4)))
     train_sources, targets = pairs.encode(rows["tokenizers"], rows["lines"]["train"], settings.data)
-    nearest = [memory.nearest(memory.index(train_sources), source_S, 3) for source_S in sources]
+    nearest = [memory.nearest(memory.index(train_sources, cfg.source_vocab_size), source_S, 3) for source_S in sources]
 
     def states(source_sides, before):
         (part,) = batches.pad((source_sides, before), (24,))
@@ -224,11 +142,13 @@ def test_probabilities_are_those_of_the_equation(translator):
         np.testing.assert_allclose(p_BTV[n, 0], expected_V, rtol=2e-3, atol=1e-6)
 
 
-def test_where_nothing_is_found_the_model_translates_alone(translator):
+def test_where_nothing_is_found_the_model_translates_alone(translator, monkeypatch):
     settings, params, rows, sources = translator
     built = memory.build(params, settings, rows, sources, 3)
     mixed = built._replace(places=[np.arange(0), *built.places[1:]])
-    found, alone, helped = (search(sources, params, settings, looked_up=each) for each in (mixed, None, built))
+    alone, helped = search(sources, params, settings), search(sources, params, asked(settings, memory=3), rows)
+    monkeypatch.setattr(memory, "build", lambda *_: mixed)
+    found = search(sources, params, asked(settings, memory=3), rows)
     assert equal(found[:1], alone[:1]) and equal(found[1:], helped[1:])
 
 
@@ -238,7 +158,7 @@ def test_where_nothing_is_found_the_model_translates_alone(translator):
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     path = tmp_path_factory.mktemp("runs") / "run"
-    more = "--byte_pair_dropout 0.3 --r_drop 1 --memory 3 --mbr 2".split()
+    more = "--memory 3 --mbr 2".split()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(figures, "save", lambda *_: None)
         assert cli.main(["train", *FLAGS, *more, "--run_dir", str(path)]) == 0
@@ -257,38 +177,31 @@ def printed(capsys, monkeypatch, *args):
 def test_a_run_is_scored_as_its_options_say_and_the_command_translates_so(run, capsys, monkeypatch, tmp_path):
     evaluation = json.loads((run / "evaluation.json").read_text())
     assert (evaluation["memory"], evaluation["mbr"], evaluation["beams"]) == (3, 2, 4)
-    assert "divergence" in json.loads((run / "metrics.jsonl").read_text().splitlines()[0])
     assert "The best 2 beams compared, 3 training pairs looked up." in (run / "report.html").read_text()
     written = [row.split("\t") for row in (run / "translations.tsv").read_text().splitlines()[1:]]
     file = tmp_path / "sources.txt"
     file.write_text("".join(row[0] + "\n" for row in written))
     code, out, _ = printed(capsys, monkeypatch, run, "--file", file)
     assert code == 0 and [" ".join(line.split()) for line in out.splitlines()] == [row[2] for row in written]
-    code, together, _ = printed(capsys, monkeypatch, run, "231", "--memory", 0, "--ensemble", run)
-    assert code == 0 and together == printed(capsys, monkeypatch, run, "231", "--memory", 0)[1]
 
 
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        ([], "there is no sentence, or a sentence and --file: give one of the two"),
+        ([], "1 arguments, none a sentence: give a sentence in quotes"),
         (["7", "--mbr", "6"], "--mbr 6 is out of range: give 0, or 2 to 4, or more --beams"),
-        (["7", "--memory", "-1"], "--memory -1 is out of range: give 0 to 2147483647"),
-        (["7", "--ensemble", "RUN"], "--ensemble has no memory of training pairs: drop it, or give --memory 0"),
     ],
 )
 def test_the_command_names_the_flag_at_fault(run, capsys, monkeypatch, words, sentence):
-    code, _, err = printed(capsys, monkeypatch, run, *(str(run) if word == "RUN" else word for word in words))
+    code, _, err = printed(capsys, monkeypatch, run, *words)
     assert code == errors.USAGE and sentence in err
 
 
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["--byte_pair_dropout", "1"], "--byte_pair_dropout 1.0 is out of range: give at least 0 and less than 1"),
-        (["--r_drop", "-1"], "--r_drop -1.0 is out of range"),
-        (["--r_drop", "1", "--dropout", "0"], "give --dropout, or --r_drop 0"),
         (["--mbr", "1"], "--mbr 1 is out of range: give 0, or 2 to 4, or more --beams"),
+        (["--memory", "-1"], "--memory -1 is out of range: give 0 to 2147483647"),
     ],
 )
 def test_training_names_the_flag_at_fault(capsys, words, sentence):

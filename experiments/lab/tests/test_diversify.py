@@ -106,7 +106,9 @@ def test_half_a_translation_is_not_taken_for_a_whole_one(called, monkeypatch, ca
 
     monkeypatch.setattr(subprocess, "run", killed)
     assert main(monkeypatch, *FLAGS) == 137
-    assert "apformer_lab.translate was killed by signal 9: give the same command again" in capsys.readouterr().err
+    assert (
+        "apformer_lab.translate ended with exit code -9: see what it said, and give the same" in capsys.readouterr().err
+    )
     monkeypatch.setattr(subprocess, "run", whole)
     assert main(monkeypatch, *FLAGS) == 0
     assert Path("out/forward.de").read_text() == f"ein Köter läuft\n{ENDLESS}\n"

@@ -86,14 +86,6 @@ def test_rows_count_as_long_as_their_costly_characters_can_be_summed_up():
     )
 
 
-def test_joined_batches_are_those_of_several_one_behind_the_other():
-    def sample(key):
-        return jax.random.normal(key, (5, 2))
-
-    key = jax.random.key(3)
-    np.testing.assert_array_equal(newton.joined(sample, 3)(key), np.concatenate(train.several(sample, 3)(key)))
-
-
 def test_small_nats_keep_their_digits():
     """The nats of a margin m are log(1 + e^-m), and their gradient is 1 / (1 + e^m), where token_nats says 0."""
     margin_BT = jnp.array([[-3.0, 0.5, 8.0, 40.0]])

@@ -43,10 +43,8 @@ def text(tokens_T, form):
     [
         ("lsb", 0, (7, 10), 3, "700 010 310 610"),
         ("msb", 0, (7, 10), 4, "0007 0010 0013 0016"),
-        ("bases", 8, (7, 10), 3, "=9 700 010 310 610"),
         ("bases", 15, (5, 3), 4, "+1 1010 1100 0001 1101"),
         ("bases", 44, (0xA3, 0x64), 2, "*f 3a 46 8c 09"),
-        ("recurrences", 0, (3, 5), 2, "1 03 05 08 13"),
         ("recurrences", 1, (3, 5), 2, "2 03 05 04 06"),
         ("recurrences", 2, (3, 5), 2, "3 03 05 05 91"),  # 3 5 - 7 3 + 11, and 3 5 - 7 5 + 11 = -9
     ],
@@ -101,7 +99,7 @@ def test_after_is_arithmetic_of_whole_numbers(form, data):
     assert fits == (form.wraps or 0 <= exact < base**width)
 
 
-@pytest.mark.parametrize("pair", [0, 1, 8, 14, 15, 23, 31, 38])
+@pytest.mark.parametrize("pair", [0, 8, 14, 23, 38])
 def test_places_of_a_run_pass_on_what_is_carried_into_them(pair):
     """Where the whole row is a run, most places are open: another carry in is another carry out."""
     form, width = FORMS["bases"], 24

@@ -1,7 +1,6 @@
 """The decoder that reads a few tokens at known places: which ones, with a cache and without, alone and by members."""
 
 from dataclasses import replace
-from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -70,27 +69,6 @@ def test_each_layer_reads_the_tokens_of_its_pattern(cfg, period, random_params):
 
 
 @each
-def test_logits_depend_on_what_the_layers_read_and_on_nothing_else(cfg, random_params):
-    """Of the pattern ahead the last head reads more: there, what it may look at is left as it is."""
-    params, P = random_params(cfg), 5
-    tokens_BT, t = text(cfg, [P]), T - 1
-    below, seen = definition(cfg, tokens_BT[0]), {t}
-    for layer in reversed(range(cfg.n_layers)):
-        seen = set().union(*(below[layer][s] for s in seen))
-    if cfg.pattern == "ahead":
-        for s in range(t - P + 3, t + 1):  # the keys of the last head, which two layers read
-            seen |= set().union(*(below[0][r] for r in below[1][s]))
-    digits = [s for s in range(T) if tokens_BT[0, s] < 10]
-    whole_NT = np.repeat(tokens_BT, len(digits), axis=0)
-    changed_NT = whole_NT.copy()
-    changed_NT[np.arange(len(digits)), digits] = (changed_NT[np.arange(len(digits)), digits] + 3) % 10
-    moved_N = (apply(params, changed_NT, cfg)[:, t] != apply(params, whole_NT, cfg)[:, t]).any(-1)
-    assert {s for s, moved in zip(digits, moved_N, strict=True) if moved} <= seen
-    if cfg.pattern != "ahead":  # a key that does not decide is not heard
-        assert {s for s, moved in zip(digits, moved_N, strict=True) if moved} == seen & {*digits}
-
-
-@each
 def test_no_logit_depends_on_a_later_token(cfg, random_params):
     params, tokens_BT = random_params(cfg), text(cfg, [4, 6])
     other_BT = tokens_BT.copy()
@@ -122,15 +100,6 @@ def test_long_rows_are_gathered_and_short_ones_multiplied(random_params):
     few = places.SHORT - 4
     short, long = apply(params, tokens_BT[:, :few], COLUMNS), apply(params, tokens_BT, COLUMNS)
     np.testing.assert_allclose(short, long[:, :few], rtol=1e-4, atol=1e-5)
-
-
-@each
-def test_members_by_vmap_are_the_members_alone(cfg, random_params):
-    several, tokens_BT = [random_params(cfg, seed) for seed in (0, 1)], text(cfg, [4, 3])
-    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *several)
-    run = partial(sparse.apply, tokens_BT=tokens_BT, cfg=cfg)
-    for one, all_BTV in zip(several, jax.jit(jax.vmap(lambda params: run(params)))(stacked), strict=True):
-        np.testing.assert_allclose(all_BTV, apply(one, tokens_BT, cfg), rtol=1e-4, atol=1e-5)
 
 
 def test_the_first_key_that_decides_is_heard_at_any_distance():

@@ -14,7 +14,6 @@ import pytest
 
 from apformer import errors, flags
 from apformer.decoding.bind import bind
-from apformer.runs import directory
 from apformer.tasks.progressions import text_file
 from apformer.tokenizers.digits import decode, encode
 from apformer_lab import digits, rows, sparse
@@ -100,27 +99,6 @@ def small_passes(monkeypatch):
     monkeypatch.setattr(many_terms, "TOKENS", 4 * 4 * 3)
 
 
-def test_a_study_is_not_the_latest_run_and_goes_on_with_the_run_it_began_with(monkeypatch, tmp_path, capsys):
-    """Without a run it asks the latest. When a newer one has come, the same flags are of another run."""
-    monkeypatch.chdir(tmp_path)
-    first, second = (directory.create("digits") for _ in range(2))
-    latest, settings = [first], of_digits("msb")
-    load = lambda path, member: SimpleNamespace(path=Path(path or latest[-1]), settings=settings)  # noqa: E731
-    monkeypatch.setattr(long_terms.runs, "load", load)
-    monkeypatch.setattr(long_terms, "measure", lambda *_: {"characters": 4, "wrong": 0, "seconds": 0.5})
-    ask = lambda *args: main(monkeypatch, long_terms, long_terms.LongTerms, *args, "--digits", 3)  # noqa: E731
-    assert ask() == 0
-    assert (tmp_path / "runs" / "latest").readlink() == Path(second.name)
-    (study,) = (tmp_path / "runs").glob("*-long_terms")
-    assert json.loads((study / "study.json").read_text())["flags"]["run"] == str(first)
-    latest.append(second)
-    assert ask("--run_dir", study) == errors.USAGE
-    assert ask(first, "--run_dir", study) == 0
-    settings.task = "progressions"
-    assert ask() == errors.USAGE
-    assert "is a run of the task progressions: give one of the task digits" in capsys.readouterr().err
-
-
 def test_progressions_of_very_long_terms_fit_and_carry():
     for kind in long_terms.KINDS:
         for width in (2, 9, 300):
@@ -140,12 +118,6 @@ def test_terms_that_a_run_writes_are_compared_with_those_of_whole_numbers(monkey
         found = long_terms.measure(SimpleNamespace(model=None, settings=settings), "runs", long_terms.LongTerms(), 2)
         assert (found["characters"], found["wrong"]) == (5, wrong)
     assert asked == 2 * [["10 11" if order == "msb" else "01 11"]]
-
-
-def test_a_model_that_knows_nothing_writes_long_terms_wrongly(bound):
-    loaded = SimpleNamespace(model=bound, settings=of_digits("msb"))
-    found = long_terms.measure(loaded, "carry", long_terms.LongTerms(), 9)
-    assert found["characters"] == 19 and 5 < found["wrong"] <= 19
 
 
 def test_a_row_is_right_in_one_pass_if_and_only_if_it_is_written_so(bound):

@@ -10,7 +10,7 @@ import pytest
 from apformer import model
 from apformer.layers import position
 from apformer.layers.position.fire import Scheme
-from apformer.report import twin
+from apformer.report import template
 from tests.helpers.small_models import close, draw_tokens, small
 
 CFG = small(position="fire", position_options=Scheme(bias_width=4, threshold=5.0))
@@ -85,4 +85,4 @@ def test_what_no_function_is_made_of_is_refused():
 
 
 def test_the_page_says_that_it_cannot_run_it():
-    assert twin.refusal("model", CFG) == "This page cannot run a model with position fire."
+    assert template.refusal("model", CFG) == "This page cannot run a model with position fire."

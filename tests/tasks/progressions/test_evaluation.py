@@ -1,4 +1,4 @@
-"""What evaluation promises: the counts are exact, by hand and against a plain loop, in batches of any shape."""
+"""The counts of an evaluation are exact, by hand and against a plain loop, in batches of any shape."""
 
 import json
 import re
@@ -12,18 +12,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jax.tree_util import Partial
 
-from apformer import model
 from apformer.decoding.bind import Model
 from apformer.tasks.batch import Batch
-from apformer.tasks.progressions.bayes import bayes_nats
-from apformer.tasks.progressions.evaluation import carries, evaluate, table, term_matches
-from apformer.tasks.progressions.generator import Config, Progressions, draw, encode_rows, render
+from apformer.tasks.progressions.evaluation import carries, measure, table
+from apformer.tasks.progressions.generator import Config, Progressions, draw, encode_rows
+from apformer.tasks.progressions.training import exact
 
 V, SPACE = 11, 10
 
 
 def rows_of(*texts):
-    """Progressions written out, as evaluate takes them."""
+    """Progressions written out, as `measure` takes them."""
     terms = [[int(term) for term in text.split()] for text in texts]
     return Progressions(*np.array([(t[0], t[1] - t[0], len(t)) for t in terms], np.int32).T)
 
@@ -64,7 +63,7 @@ def arithmetician(digits, slips=lambda before, terms: before < 0, space=SPACE):
 def test_counts_by_hand():
     rows = rows_of("07 10 13 16 19", "50 40 30 20", "01 02", "20 25 30")
     told = []
-    result = evaluate(
+    result = measure(
         rows,
         2,
         arithmetician(2, lambda before, _: before == 13),  # 17 for 16; then, undisturbed, 17 21
@@ -93,38 +92,20 @@ def test_counts_by_hand():
     assert [b["count"] for b in bins] == [2, 0, 0, 0, 0, 0, 3, 1]
     assert bins[1] == group(0, None, None, **{"from": -8, "to": -7})
     assert bins[6] == group(3, 2 / 3, 1 / 3, **{"from": 2, "to": 3})
+    cells = result["by_first_and_difference"]
+    assert (len(cells), {len(row) for row in cells}) == (10, {len(bins)})
+    found = {(i, k): cell["count"] for i, row in enumerate(cells) for k, cell in enumerate(row) if cell["count"]}
+    assert found == {(0, 6): 3, (2, 7): 1, (5, 0): 2}
+    assert cells[0][6] == group(3, 2 / 3, 1 / 3)
     assert result["errors"] == [{"row": "07 10 13 16 19", "term": 4, "expected": " 16", "predicted": " 17"}]
     assert told[-1] == (4, 4)
     assert json.loads(json.dumps(result)) == result
 
 
-def test_a_perfect_model_is_perfect_and_one_slip_is_seen():
-    rows = jax.device_get(draw(jax.random.key(3), Config(), 400, "test"))
-    result = evaluate(rows, 3, arithmetician(3))
-    assert result["terms"] == np.maximum(rows.terms_B - 2, 0).sum()
-    assert result["exact_teacher_forced"] == result["exact_free_running"] == result["exact_sequences"] == 1
-    assert result["errors"] == []
-    assert "excess" not in result
-    k = int(np.argmax(rows.terms_B))
-    last = int(rows.first_B[k] + (rows.terms_B[k] - 2) * rows.difference_B[k])
-    slip = evaluate(rows, 3, arithmetician(3, lambda before, n: (before == last) & (n == rows.terms_B[k])))
-    assert 1 <= len(slip["errors"]) <= 3
-    assert slip["exact_teacher_forced"] == slip["exact_free_running"] == 1 - len(slip["errors"]) / result["terms"]
-
-
 def test_a_term_without_its_space_is_wrong():
-    result = evaluate(rows_of("07 10 13 16", "30 40 50"), 2, arithmetician(2, space=0))
+    result = measure(rows_of("07 10 13 16", "30 40 50"), 2, arithmetician(2, space=0))
     assert result["exact_teacher_forced"] == result["exact_free_running"] == 0
     assert result["errors"][-1] == {"row": "30 40 50", "term": 3, "expected": " 50", "predicted": "050"}
-
-
-def test_exact_match_is_kept_for_each_tenth_of_first_terms_and_each_group_of_differences():
-    result = evaluate(rows_of("07 10 13 16", "50 40 30"), 2, arithmetician(2, lambda before, n: before == 13))
-    cells = result["by_first_and_difference"]
-    assert (len(cells), {len(row) for row in cells}) == (10, {len(result["by_difference"])})
-    found = {(i, k): cell for i, row in enumerate(cells) for k, cell in enumerate(row) if cell["count"]}
-    half = {"count": 2, "teacher_forced": 0.5, "free_running": 0.5}
-    assert found == {(0, 6): half, (5, 0): {"count": 1, "teacher_forced": 1, "free_running": 1}}
 
 
 def slips(before, number):
@@ -151,7 +132,7 @@ def test_evaluation_equals_a_plain_loop_in_shapes_of_any_size():
     rows = jax.device_get(draw(jax.random.key(8), cfg, 60))
     outcomes = plain_loop(rows, 2)
     every = np.array([outcome for row in outcomes for outcome in row])
-    first, *others = (evaluate(rows, 2, arithmetician(2, slips), batch_tokens=tokens) for tokens in (1, 100, 10**6))
+    first, other = (measure(rows, 2, arithmetician(2, slips), batch_tokens=tokens) for tokens in (100, 10**6))
     assert first["terms"] == len(every)
     assert [first["exact_teacher_forced"], first["exact_free_running"]] == pytest.approx(every.mean(0), abs=1e-15)
     assert 0.5 < first["exact_free_running"] < first["exact_teacher_forced"] < 1
@@ -159,58 +140,8 @@ def test_evaluation_equals_a_plain_loop_in_shapes_of_any_size():
     whole = [[all(mode) for mode in zip(*row, strict=True)] for row in outcomes if row]
     assert all(forced == free for forced, free in whole)
     assert first["exact_sequences"] == np.mean(whole)
-    for other in others:
-        assert other.pop("nats_per_char") == pytest.approx(first["nats_per_char"], abs=1e-6)
-        assert other.items() <= first.items()
-
-
-def test_a_real_model_with_its_cache_is_counted_as_a_plain_loop_counts_it(random_params):
-    """A random transformer disturbs the arithmetician, so that some terms are right and some are not."""
-    cfg = model.Config(d_model=6, n_heads=3, d_ff=5, position="relative", window=5)
-    params, sound = random_params(cfg), arithmetician(1)
-
-    def disturbed(tokens_BT):
-        return sound.apply(tokens_BT) + 0.8 * model.apply(params, tokens_BT, cfg)
-
-    def extend(tokens_BT, caches, lengths_B=None):
-        sound_BTV, one = sound.extend(tokens_BT, caches[0], lengths_B)
-        noise_BTV, other = model.extend(params, tokens_BT, caches[1], cfg, lengths_B=lengths_B)
-        return sound_BTV + 0.8 * noise_BTV, (one, other)
-
-    def init_cache(*size):
-        return sound.init_cache(*size), model.init_cache(cfg, *size)
-
-    data = Config(digits=1, max_terms=12, min_difference=-3, max_difference=3)
-    rows = jax.device_get(draw(jax.random.key(4), data, 40))
-    nats = bayes_nats(rows, data)
-    result = evaluate(rows, 1, Model(*map(Partial, (disturbed, extend, init_cache))), bayes_nats=nats, batch_tokens=64)
-    apply = jax.jit(disturbed)
-    longest = int(rows.terms_B.max())
-
-    def logits_after(text):
-        padded_T = np.zeros(2 * longest, np.int32)
-        padded_T[: len(text)] = text
-        return np.asarray(apply(padded_T[None]))[0, : len(text)].astype(float)
-
-    forced, free, total, characters = [], [], 0.0, 0
-    for first, difference, terms in zip(*(a.tolist() for a in rows), strict=True):
-        text = [int(c) if c != " " else SPACE for c in render(first, difference, terms, 1)]
-        logits_TV = logits_after(text)
-        for t, token in enumerate(text[1:]):
-            total += np.log(np.exp(logits_TV[t]).sum()) - logits_TV[t, token]
-        characters += len(text) - 1
-        ours = text[:3]
-        while len(ours) < len(text):
-            ours.append(int(logits_after(ours)[-1].argmax()))
-        led = [int(token) for token in logits_TV.argmax(-1)]
-        forced += [led[2 * n - 2 : 2 * n] == text[2 * n - 1 : 2 * n + 1] for n in range(2, terms)]
-        free += [ours[2 * n - 1 : 2 * n + 1] == text[2 * n - 1 : 2 * n + 1] for n in range(2, terms)]
-    assert 0 < sum(free) < sum(forced) < len(forced)
-    assert result["terms"] == len(forced)
-    assert result["exact_teacher_forced"] == sum(forced) / len(forced)
-    assert result["exact_free_running"] == sum(free) / len(free)
-    assert result["nats_per_char"] == pytest.approx(total / characters, rel=1e-5)
-    assert result["bayes_nats_per_char"] == pytest.approx(nats.sum() / characters)
+    assert other.pop("nats_per_char") == pytest.approx(first["nats_per_char"], abs=1e-6)
+    assert other.items() <= first.items()
 
 
 def column_addition(a, b):
@@ -230,20 +161,20 @@ def test_carries_are_those_of_column_addition(case):
     assert up == down == column_addition(low, step)
 
 
-def test_term_matches_counts_whole_terms_with_weight():
+def test_exact_counts_whole_terms_with_weight():
     batch = encode_rows(rows_of("07 10 13 16 19", "50 40 30", "01 02"), 2, 5)
-    matches = jax.jit(partial(term_matches, digits=2))
+    matches = jax.jit(partial(exact, digits=2))
     right_BT = batch.tokens_BT[:, 1:]
-    assert matches(right_BT, batch)["exact"] == 1
-    assert matches(right_BT.at[:, :4].set(7), batch)["exact"] == 1  # the first two terms are not predictable
+    assert matches(right_BT, batch) == 1
+    assert matches(right_BT.at[:, :4].set(7), batch) == 1  # the first two terms are not predictable
     for t in (4, 5, 6):  # the space, the tens and the units of 13
-        assert matches(right_BT.at[0, t].set(7), batch)["exact"] == 0.75
-    assert matches(right_BT.at[1, 7:].set(7), batch)["exact"] == 1  # beyond the end of the second row
+        assert matches(right_BT.at[0, t].set(7), batch) == 0.75
+    assert matches(right_BT.at[1, 7:].set(7), batch) == 1  # beyond the end of the second row
     unweighted = Batch(batch.tokens_BT, batch.weights_BT.at[0, 5].set(0.0))
-    assert matches(right_BT.at[0, 4].set(7), unweighted)["exact"] == 1
-    assert matches(right_BT, Batch(batch.tokens_BT, jnp.zeros_like(batch.weights_BT)))["exact"] == 0
-    assert matches(right_BT[:, :4], Batch(*(a[:, :5] for a in batch)))["exact"] == 0
-    assert matches(right_BT, batch)["exact"].dtype == jnp.float32
+    assert matches(right_BT.at[0, 4].set(7), unweighted) == 1
+    assert matches(right_BT, Batch(batch.tokens_BT, jnp.zeros_like(batch.weights_BT))) == 0
+    assert matches(right_BT[:, :4], Batch(*(a[:, :5] for a in batch))) == 0
+    assert matches(right_BT, batch).dtype == jnp.float32
 
 
 def test_the_table_never_rounds_up_to_all():
@@ -282,7 +213,7 @@ def test_a_row_that_is_right_each_character_clearly_is_not_generated(margin):
     def wrong(tokens_BT, cache, lengths_B=None):
         return jnp.zeros((*tokens_BT.shape, V)), cache
 
-    result = evaluate(
+    result = measure(
         rows_of("07 10 13 16", "50 40 30", "01 02"), 2, Model(Partial(clear), Partial(wrong), sound.init_cache)
     )
     assert result["exact_teacher_forced"] == 1 and result["exact_free_running"] == (margin > 1)

@@ -16,16 +16,16 @@ import pytest
 from apformer import cli, errors, model
 from apformer.commands import export, train
 from apformer.formats import gpt2
-from apformer.runs import fit, language_model, recipes, restore, selection
+from apformer.runs import checkpoint, fit, language_model, recipes, restore, selection
 from apformer.tasks.text import training
 from apformer.tokenizers import pretrained, text
+from tests.helpers.small_runs import TEXT
 
 pytestmark = pytest.mark.long
 
 tokenizers = pytest.importorskip("tokenizers")
 pytest.importorskip("safetensors", reason='GPT-2 folders need the text extra: pip install -e ".[text]"')
 
-TEXT = "".join(f"the {k} bottles of ale stand on wall {k % 7}.\n" for k in range(120))
 CONTEXT = 11
 SHAPE = {"vocab_size": 257, "d_model": 6, "n_heads": 2, "n_layers": 2, "max_len": 13}
 CFG = dataclasses.replace(gpt2.SIZES["gpt2"], **SHAPE, dropout=0.0, attention_dropout=0.0)
@@ -48,14 +48,6 @@ def folder(tmp_path_factory, random_params):
     return path
 
 
-@pytest.fixture
-def only_train(monkeypatch):
-    """`finish` without the evaluation; keeps the last state."""
-    ended = []
-    monkeypatch.setattr(train, "finish", lambda *args: ended.append(fit.fit(*args)))
-    return ended
-
-
 def words(file, *flags):
     return [str(word) for word in (*FEW, "--text", file, *flags)]
 
@@ -65,24 +57,33 @@ def settings_of(file, *flags):
     return training.load(recipes.parse(words(file, *flags)))
 
 
-def trained(file, folder, *flags, steps=3):
-    """The parameters of the model after some steps, and their losses."""
-    settings, rows = settings_of(file, "--init_from", folder, "--warmup_steps", 1, *flags)
-    state = fit.initial_state(settings, gpt2.load(folder)[1])
-    state, metrics = fit.run_steps(state, jnp.asarray(rows["train"]), settings, steps)
-    return training.whole(state.params, settings), np.asarray(metrics["loss"])
+@pytest.fixture(scope="module")
+def run(file, folder, tmp_path_factory):
+    """A whole run of adapters."""
+    path = tmp_path_factory.mktemp("runs") / "run"
+    flags = words(file, "--init_from", folder, *LOW_RANK, "--dropout", 0.1)
+    with redirect_stderr(said := io.StringIO()):
+        assert cli.main(["train", *flags, "--run_dir", str(path)]) == 0
+    (before,) = re.findall(r"^validation loss before the first step: (\d\.\d{4})$", said.getvalue(), re.MULTILINE)
+    settings, rows = settings_of(file, "--init_from", folder)
+    expected = training.make_loss(settings)(gpt2.load(folder)[1], training.validation(settings, rows), None)[0]
+    assert abs(float(before) - float(expected)) < 2e-4
+    assert "--warmup_steps 50 is not less than --steps 12: the learning rate rises until the end" in said.getvalue()
+    return path
 
 
 def equal(ours, theirs):
     return jax.tree.map(lambda a, b: bool((np.asarray(a) == np.asarray(b)).all()), ours, theirs)
 
 
-def test_the_model_is_that_of_the_folder(file, folder):
-    settings, rows = settings_of(file, "--init_from", folder, *LOW_RANK)
+def test_the_model_is_that_of_the_folder(file, folder, tmp_path):
+    """A link such as runs/latest is kept by the name of the folder: it is another as soon as the run begins."""
+    (tmp_path / "latest").symlink_to(folder)
+    settings, rows = settings_of(file, "--init_from", tmp_path / "latest", *LOW_RANK)
     assert settings.model == CFG and rows["tokenizer"].vocab_size == CFG.vocab_size
+    assert settings.options.init_from == settings.data.tokenizer == str(folder)
     params = gpt2.load(folder)[1]
-    state = fit.initial_state(settings, params)
-    assert jax.tree.all(equal(training.whole(state.params, settings), params))
+    assert jax.tree.all(equal(training.whole(fit.initial_state(settings, params).params, settings), params))
 
 
 def test_low_rank_changes_the_matrices_of_the_blocks_alone(run, folder):
@@ -93,34 +94,24 @@ def test_low_rank_changes_the_matrices_of_the_blocks_alone(run, folder):
     assert not any(changed) and jax.tree.all([same, attention, feedforward])
 
 
-def test_all_weights_change_without_adapters(file, folder):
-    params = gpt2.load(folder)[1]
-    assert not any(jax.tree.leaves(equal(trained(file, folder)[0], params)))
+def test_without_adapters_all_weights_change_and_bfloat16_keeps_float32(file, folder):
+    def trained(dtype):
+        flags = ("--init_from", folder, "--warmup_steps", 1, "--compute_dtype", dtype)
+        settings, rows = settings_of(file, *flags)
+        state = fit.initial_state(settings, gpt2.load(folder)[1])
+        state, metrics = fit.run_steps(state, jnp.asarray(rows["train"]), settings, 3)
+        return state.params, np.asarray(metrics["loss"])
 
-
-def test_bfloat16_computes_in_it_and_keeps_float32(file, folder):
-    half, full = (trained(file, folder, "--compute_dtype", dtype) for dtype in ("bfloat16", "float32"))
+    half, full = map(trained, ("bfloat16", "float32"))
+    assert not any(jax.tree.leaves(equal(full[0], gpt2.load(folder)[1])))
     assert {leaf.dtype for leaf in jax.tree.leaves(half[0])} == {np.dtype(np.float32)}
     assert (half[1] != full[1]).any()
     np.testing.assert_allclose(half[1], full[1], rtol=0.05)
 
 
-def bits(state):
-    """The bytes of every leaf: parameters, optimizer state, key, step."""
-    return [
-        np.asarray(jax.random.key_data(leaf) if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key) else leaf)
-        .tobytes()
-        for leaf in jax.tree.leaves(state)
-    ]  # fmt: skip
-
-
-def test_a_stopped_run_ends_as_the_uninterrupted_and_needs_no_folder(
-    file, folder, only_train, tmp_path, monkeypatch, capsys
-):
+def test_a_stopped_run_ends_as_the_uninterrupted_and_needs_no_folder(run, file, folder, tmp_path, monkeypatch, capsys):
     """Ctrl-C while a chunk of steps runs: it is finished and saved, and the user is told how to go on."""
-    source = shutil.copytree(folder, tmp_path / "source")
-    flags = words(file, "--init_from", source, *LOW_RANK, "--dropout", 0.1)
-    assert cli.main(["train", *flags, "--run_dir", str(tmp_path / "whole")]) == 0
+    source, path = shutil.copytree(folder, tmp_path / "source"), tmp_path / "stopped"
     steps, stop = fit.run_steps, 2  # before the first checkpoint
 
     def stopped(state, *args):
@@ -128,29 +119,19 @@ def test_a_stopped_run_ends_as_the_uninterrupted_and_needs_no_folder(
             signal.raise_signal(signal.SIGINT)
         return steps(state, *args)
 
+    monkeypatch.setattr(train, "finish", fit.fit)
     monkeypatch.setattr(fit, "run_steps", stopped)
-    path = tmp_path / "stopped"
-    assert cli.main(["train", *flags, "--run_dir", str(path)]) == 130
+    flags = words(file, "--init_from", source, *LOW_RANK, "--dropout", 0.1, "--run_dir", path)
+    assert cli.main(["train", *flags]) == 130
     assert f"stopped at step {stop} and saved: `apformer resume {path}` goes on" in capsys.readouterr().err
     assert selection.steps(path / "checkpoints")[-1] == stop
     monkeypatch.setattr(fit, "run_steps", steps)
     shutil.rmtree(source)
     assert cli.main(["resume", str(path)]) == 0
-    assert bits(only_train[-1]) == bits(only_train[0])
-
-
-@pytest.fixture(scope="module")
-def run(file, folder, tmp_path_factory):
-    """A whole run of adapters."""
-    path = tmp_path_factory.mktemp("runs") / "run"
-    with redirect_stderr(said := io.StringIO()):
-        assert cli.main(["train", *words(file, "--init_from", folder, *LOW_RANK), "--run_dir", str(path)]) == 0
-    (before,) = re.findall(r"^validation loss before the first step: (\d\.\d{4})$", said.getvalue(), re.MULTILINE)
-    settings, rows = settings_of(file, "--init_from", folder)
-    expected = training.make_loss(settings)(gpt2.load(folder)[1], training.validation(settings, rows), None)[0]
-    assert abs(float(before) - float(expected)) < 2e-4
-    assert "--warmup_steps 50 is not less than --steps 12: the learning rate rises until the end" in said.getvalue()
-    return path
+    abstract = fit.abstract_state(restore.load_settings(run))
+    ours, theirs = (checkpoint.load(each / "checkpoints", abstract, 12)[1] for each in (path, run))
+    for name in ("params", "opt_state"):
+        assert jax.tree.all(equal(getattr(ours, name), getattr(theirs, name)))
 
 
 def test_a_run_is_evaluated_has_a_page_and_writes(run, folder, capsys):
@@ -163,14 +144,14 @@ def test_a_run_is_evaluated_has_a_page_and_writes(run, folder, capsys):
         assert capsys.readouterr().out.startswith("the ")
 
 
-def test_the_latest_run_is_kept_by_its_own_name(run, file, tmp_path):
-    """It is another as soon as the run begins that is trained further."""
-    (tmp_path / "latest").symlink_to(run)
-    settings, _ = settings_of(file, "--init_from", tmp_path / "latest")
-    assert settings.options.init_from == settings.data.tokenizer == str(run)
+def fails(capsys, sentence, exit_code, *args):
+    capsys.readouterr()
+    assert cli.main([str(arg) for arg in args]) == exit_code
+    out, err = capsys.readouterr()
+    assert out == "" and sentence in err and err.count("\n") == 1, err
 
 
-def test_a_run_that_begins_anew_begins_with_the_same_model(run, folder, tmp_path, capsys):
+def test_a_run_that_begins_anew_begins_with_the_same_model(run, tmp_path, capsys):
     begun = tmp_path / "begun"  # as it is after a stop before the first checkpoint
     shutil.copytree(run, begun, ignore=shutil.ignore_patterns("checkpoints"))
     config = json.loads((begun / "config.json").read_text())
@@ -180,50 +161,37 @@ def test_a_run_that_begins_anew_begins_with_the_same_model(run, folder, tmp_path
 
 
 def test_the_end_of_a_text_is_the_special_token_of_the_tokenizer(folder, random_params, tmp_path):
-    others = ["[PAD]"]
     ends = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
-    ends.add_special_tokens(["<|endoftext|>", *others])
+    ends.add_special_tokens(["<|endoftext|>", "[PAD]"])
     cfg = dataclasses.replace(CFG, vocab_size=ends.get_vocab_size())
-    for tokenizer, end in ((text.BytePairs(ends), cfg.vocab_size - 1 - len(others)), (None, None)):
-        export.write_gpt2(tmp_path / str(end), random_params(cfg), cfg, tokenizer)
-        said = json.loads((tmp_path / str(end) / "config.json").read_text())
+    for tokenizer, end in ((text.BytePairs(ends), cfg.vocab_size - 2), (None, None)):
+        path = tmp_path / str(end)
+        export.write_gpt2(path, random_params(cfg), cfg, tokenizer)
+        said = json.loads((path / "config.json").read_text())
         assert said["bos_token_id"] == said["eos_token_id"] == end
         if tokenizer is not None:
-            told = json.loads((tmp_path / str(end) / "tokenizer_config.json").read_text())
+            told = json.loads((path / "tokenizer_config.json").read_text())
             assert told["eos_token"] == told["bos_token"] == "<|endoftext|>"
 
 
-def test_what_is_exported_is_the_merged_model(run, tmp_path, capsys):
-    assert cli.main(["export", str(run), "--to", "gpt2", "--out", str(tmp_path / "out")]) == 0
-    assert capsys.readouterr().out.startswith(f"{tmp_path / 'out'}: the model of {run} at step ")
-    found, expected = language_model.load(tmp_path / "out"), language_model.load(run)
-    assert found.model.cfg == CFG
-    assert found.tokenizer.encode(TEXT).tolist() == expected.tokenizer.encode(TEXT).tolist()
-    assert jax.tree.all(equal(found.model.params, expected.model.params))
-
-
-def test_adapters_are_saved_alone(run, folder, file, tmp_path, capsys):
-    """On their base they are the merged model; on another they are refused."""
-    adapter = tmp_path / "adapter"
+def test_an_exported_folder_is_the_merged_model_as_are_adapters_on_their_base(run, folder, file, tmp_path, capsys):
+    merged, adapter = tmp_path / "merged", tmp_path / "adapter"
+    assert cli.main(["export", str(run), "--to", "gpt2", "--out", str(merged)]) == 0
+    assert capsys.readouterr().out.startswith(f"{merged}: the model of {run} at step ")
     assert cli.main(["export", str(run), "--to", "lora", "--out", str(adapter)]) == 0
-    assert cli.main(["export", str(run), "--to", "gpt2", "--out", str(tmp_path / "merged")]) == 0
+    found, expected = language_model.load(merged), language_model.load(run)
+    assert dataclasses.replace(found.model.cfg, dropout=0.0) == CFG
+    assert jax.tree.all(equal(found.model.params, expected.model.params))
+    assert found.tokenizer.encode(TEXT).tolist() == expected.tokenizer.encode(TEXT).tolist()
     params = language_model.load(folder, adapter=adapter).model.params
-    for ours, theirs in zip(
-        jax.tree.leaves(params), jax.tree.leaves(language_model.load(run).model.params), strict=True
-    ):
-        np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-6)
-    greedy = ["--prompt", "the ", "--tokens", "9", "--temperature", "0"]
-    costs = ["--text", str(file), "--json"]
-    for words in (["generate", *greedy], ["evaluate", *costs]):
-        said = []
-        for place in ([str(folder), "--adapter", str(adapter)], [str(tmp_path / "merged")], [str(run)]):
-            capsys.readouterr()
-            assert cli.main([words[0], *place, *words[1:]]) == 0
-            said.append(capsys.readouterr().out)
-        if words[0] == "evaluate":
-            said = [f"{json.loads(line)['nats_per_token']:.5f}" for line in said]
-        assert said[0] == said[1] == said[2]
-    other = ["generate", tmp_path / "merged", "--adapter", adapter]
+    close = jax.tree.map(lambda ours, theirs: np.allclose(ours, theirs, rtol=0, atol=1e-6), params, found.model.params)
+    assert jax.tree.all(close)
+    for command, *flags in (("generate", "--prompt", "the ", "--temperature", "0"), ("evaluate", "--text", str(file))):
+        capsys.readouterr()
+        assert cli.main([command, str(folder), "--adapter", str(adapter), *flags]) == 0
+        ours = capsys.readouterr().out
+        assert cli.main([command, str(merged), *flags]) == 0 and capsys.readouterr().out == ours
+    other = ["generate", merged, "--adapter", adapter]
     fails(capsys, "was trained on another base", errors.CHECKPOINT, *other)
     fails(capsys, "adapter_config.json (No such file", errors.CHECKPOINT, "generate", folder, "--adapter", folder)
     fails(capsys, "is a GPT-2 folder, which other", errors.USAGE, "export", folder, "--to", "lora")
@@ -232,75 +200,36 @@ def test_adapters_are_saved_alone(run, folder, file, tmp_path, capsys):
 
 
 def test_an_option_of_the_positions_that_contradicts_the_run_is_refused_by_name(file, tmp_path, capsys):
-    path = tmp_path / "run"
-    shape = ["--d_model", 16, "--n_heads", 2, "--n_layers", 1, "--position", "fire", "--bias_width", 4]
-    settings, rows = settings_of(file, *shape, "--run_dir", path)
+    shape = "--d_model 16 --n_heads 2 --n_layers 1 --position fire --bias_width 4".split()
+    settings, rows = settings_of(file, *shape, "--run_dir", tmp_path / "run")
     train.keep(settings, fit.initial_state(settings).params, rows)
-    given = ["train", *words(file, "--init_from", path), "--bias_width", 8, "--run_dir", tmp_path / "further"]
-    sentence = f"--bias_width 8 contradicts --init_from {path}, whose bias_width is 4: drop the flag"
+    given = ["train", *words(file, "--init_from", tmp_path / "run"), "--bias_width", 8, "--run_dir", tmp_path / "other"]
+    sentence = f"--bias_width 8 contradicts --init_from {tmp_path / 'run'}, whose bias_width is 4: drop the flag"
     fails(capsys, sentence, errors.USAGE, *given)
 
 
-def test_a_model_trained_from_scratch_without_biases_is_exported_as_a_gpt2(file, tmp_path, capsys):
-    path = tmp_path / "run"
-    shape = ["--d_model", 16, "--n_heads", 2, "--n_layers", 2]
-    settings, rows = settings_of(file, *shape, "--run_dir", path)
-    assert not settings.model.attention_bias
-    train.keep(settings, jax.jit(model.init, static_argnums=1)(jax.random.key(0), settings.model), rows)
-    assert cli.main(["export", str(path), "--to", "gpt2"]) == 0
-    exported, _, tokenizer, _ = language_model.load(path / "gpt2")
-    tokens_BT = tokenizer.encode(TEXT[:CONTEXT])[None]
-    expected, _, _ = restore.load_params(path, settings)
+def test_a_model_without_biases_is_exported_as_a_gpt2(random_params, tmp_path):
+    cfg, tokens_BT = dataclasses.replace(CFG, attention_bias=False), np.arange(CONTEXT, dtype=np.int32)[None]
+    gpt2.save(tmp_path / "out", random_params(cfg), cfg)
+    theirs, params = gpt2.load(tmp_path / "out")
     apply = jax.jit(model.apply, static_argnums=2)
-    ours, theirs = apply(expected, tokens_BT, settings.model), apply(exported.params, tokens_BT, exported.cfg)
-    np.testing.assert_array_equal(theirs, ours)
+    assert theirs == CFG
+    np.testing.assert_array_equal(apply(params, tokens_BT, CFG), apply(random_params(cfg), tokens_BT, cfg))
 
 
-def fails(capsys, sentence, exit_code, *args):
-    capsys.readouterr()
-    assert cli.main([str(arg) for arg in args]) == exit_code
-    out, err = capsys.readouterr()
-    assert out == "" and sentence in err and err.count("\n") == 1, err
-
-
-def test_what_gpt2_cannot_say_is_not_exported(file, tmp_path, capsys):
-    for name, flag, sentence in (
-        (
-            "rotary",
-            "--position rotary",
-            "GPT-2 has position learned, and this model was trained with --position rotary",
-        ),
-        ("lstm", "--architecture recurrent --d_model 8", "is no decoder-only transformer"),
+def test_flags_that_contradict_the_model_are_refused_by_name(file, folder, tmp_path, capsys):
+    for flags, sentence in (
+        ("--lora_rank 7", "--lora_rank 7 is out of range: give 0 to 6, the width of the model"),
+        ("--lora_on heads", "--lora_on heads is none of all, attention"),
+        ("--lora_alpha nan", "--lora_alpha nan is out of range"),
+        ("--context 14", "--context 14 is out of range: give at most 13, the positions of"),
+        ("--n_layers 3", f"--n_layers 3 contradicts --init_from {folder}, whose n_layers is 2: drop the flag"),
+        ("--tokenizer byte_pairs", f"--tokenizer byte_pairs contradicts --init_from {folder}, which has"),
+        ("--architecture recurrent", "--architecture recurrent contradicts"),
     ):
-        settings, rows = settings_of(file, *flag.split(), "--run_dir", tmp_path / name)
-        train.keep(settings, fit.initial_state(settings).params, rows)
-        fails(capsys, sentence, errors.USAGE, "export", tmp_path / name, "--to", "gpt2", "--out", tmp_path / "out")
-        assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.parametrize(
-    ("flags", "sentence"),
-    [
-        (["--lora_rank", "7"], "--lora_rank 7 is out of range: give 0 to 6, the width of the model"),
-        (["--lora_on", "heads"], "--lora_on heads is none of all, attention"),
-        (["--lora_alpha", "nan"], "--lora_alpha nan is out of range"),
-        (["--accumulate", "0"], "--accumulate 0 is out of range"),
-        (["--context", "14"], "--context 14 is out of range: give at most 13, the positions of"),
-        (["--n_layers", "3"], "--n_layers 3 contradicts --init_from {folder}, whose n_layers is 2: drop the flag"),
-        (["--position", "alibi"], "--position alibi contradicts --init_from"),
-        (
-            ["--tokenizer", "byte_pairs"],
-            "--tokenizer byte_pairs contradicts --init_from {folder}, which has",
-        ),
-        (["--architecture", "recurrent"], "--architecture recurrent contradicts"),
-        (["--cell", "lstm"], "--cell"),
-    ],
-)
-def test_what_contradicts_the_model_is_refused_by_name(flags, sentence, file, folder, tmp_path, capsys):
-    run_dir = tmp_path / "run"
-    given = ["train", *words(file, "--init_from", folder), *flags, "--run_dir", run_dir]
-    fails(capsys, sentence.format(folder=folder), errors.USAGE, *given)
-    assert not run_dir.exists()
+        given = ["train", *words(file, "--init_from", folder), *flags.split(), "--run_dir", tmp_path / "run"]
+        fails(capsys, sentence, errors.USAGE, *given)
+        assert not (tmp_path / "run").exists()
 
 
 def test_places_that_hold_no_model_are_told_apart(file, folder, run, tmp_path, capsys):
@@ -308,18 +237,15 @@ def test_places_that_hold_no_model_are_told_apart(file, folder, run, tmp_path, c
     bare, empty, stopped = (tmp_path / name for name in ("bare", "empty", "stopped"))
     gpt2.save(bare, gpt2.load(folder)[1], CFG)
     empty.mkdir()
-    shutil.copytree(run, stopped)
-    shutil.rmtree(stopped / "checkpoints")
-    cases = [
+    shutil.copytree(run, stopped, ignore=shutil.ignore_patterns("checkpoints"))
+    for place, sentence, code in (
         (tmp_path / "nowhere", get, errors.USAGE),
         (empty, get, errors.USAGE),
         (bare, "holds no tokenizer: put its tokenizer.json there", errors.DATA),
         (stopped, "stopped before its first checkpoint", errors.CHECKPOINT),
-    ]
-    for place, sentence, code in cases:
+    ):
         fails(capsys, sentence, code, "generate", place)
-        given = ["train", *words(file, "--init_from", place), "--run_dir", tmp_path / "run"]
-        fails(capsys, sentence, code, *given)
+        fails(capsys, sentence, code, "train", *words(file, "--init_from", place), "--run_dir", tmp_path / "run")
         assert not (tmp_path / "run").exists()
     fails(capsys, "--member 1 is of a population", errors.USAGE, "generate", folder, "--member", 1)
     pretrained.save(text.train_byte_pairs(TEXT, 270), bare / "tokenizer.json")

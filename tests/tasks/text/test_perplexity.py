@@ -1,50 +1,53 @@
-"""What a text costs: which tokens of which windows count, each once; a run, a folder, and bad input."""
+"""The cost of a text: each token counts once in one window; a run on its own text and on another; bad input."""
 
 import json
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from apformer import cli
 from apformer.errors import DATA, USAGE
-from apformer.tasks.text import perplexity
+from apformer.tasks.text import corpus, perplexity, training
 
 TOKENS = np.arange(100, 111)  # eleven
 
 
 def counted(window, stride):
-    """The rows as text: tokens, and in brackets those that count."""
+    """The rows as text: tokens, and in brackets those that count after them."""
     _, _, rows = perplexity.cuts(len(TOKENS), window, stride)
-    cut = perplexity.windows(TOKENS, window, stride, np.arange(rows))
     lines = []
-    for tokens, targets, counts in zip(*cut, strict=True):
-        lines.append(
-            " ".join(
-                f"{a - 100}({b - 100})" if c else f"{a - 100}" for a, b, c in zip(tokens, targets, counts, strict=True)
-            )
-        )
+    for tokens_T, weights_T in zip(*perplexity.windows(TOKENS, window, stride, np.arange(rows)), strict=True):
+        pairs = zip(tokens_T[:-1] - 100, tokens_T[1:] - 100, weights_T[1:], strict=True)
+        lines.append(" ".join(f"{a}({b})" if counts else f"{a}" for a, b, counts in pairs))
     return lines
 
 
 def test_windows_by_hand():
-    assert counted(4, None) == ["0(1) 1(2) 2(3) 3(4)", "4(5) 5(6) 6(7) 7(8)", "8(9) 9(10) -100 -100"]
-    assert counted(4, 4) == ["0(1) 1(2) 2(3)", "4(5) 5(6) 6(7)", "8(9) 9(10) -100"]
+    assert counted(4, None) == ["0(1) 1(2) 2(3) 3(4)", "4(5) 5(6) 6(7) 7(8)", "8(9) 9(10) 10 -100"]
+    assert counted(4, 4) == ["0(1) 1(2) 2(3)", "4(5) 5(6) 6(7)", "8(9) 9(10) 10"]
     assert counted(4, 2)[:2] == ["0(1) 1(2) 2(3)", "2 3(4) 4(5)"]
-    assert counted(4, 3) == ["0(1) 1(2) 2(3)", "3(4) 4(5) 5(6)", "6(7) 7(8) 8(9)", "9(10) -100 -100"]
 
 
-@pytest.mark.parametrize("stride", [None, *range(1, 7)])
-@pytest.mark.parametrize("window", [2, 5, 6, 7, 30])
+@pytest.mark.parametrize(
+    ("window", "stride"), [(w, s) for w in (2, 5, 7, 30) for s in (None, *range(1, 7)) if s is None or s < w]
+)
 def test_each_token_counts_once_after_enough_others(window, stride):
-    if stride is not None and stride >= window:
-        return
     _, step, rows = perplexity.cuts(len(TOKENS), window, stride)
-    cut = perplexity.windows(TOKENS, window, stride, np.arange(rows + 2))  # two beyond the last
-    np.testing.assert_array_equal(cut.targets_RT[cut.counts_RT], TOKENS[1:])
-    assert not cut.counts_RT[rows:].any() and cut.counts_RT[:rows].any(1).all()
+    tokens_RT, weights_RT = perplexity.windows(TOKENS, window, stride, np.arange(rows + 2))  # two beyond the last
+    np.testing.assert_array_equal(tokens_RT[weights_RT > 0], TOKENS[1:])
+    assert not weights_RT[rows:].any() and weights_RT[:rows].any(1).all() and not weights_RT[:, 0].any()
     if stride is not None:
-        assert all(np.flatnonzero(row)[0] >= window - 1 - step for row in cut.counts_RT[1:rows])
+        assert all(np.flatnonzero(row)[0] >= window - step for row in weights_RT[1:rows])
+
+
+def test_the_validation_part_is_predicted_whole_in_batches(monkeypatch):
+    monkeypatch.setattr(training, "VALIDATION_TOKENS", 8)
+    settings = SimpleNamespace(data=corpus.Config("some file", context=4))
+    tokens_NRT, weights_NRT = training.validation(settings, {"validation": TOKENS})
+    assert tokens_NRT.shape == (2, 2, 5) and tokens_NRT.dtype == np.int32
+    np.testing.assert_array_equal(tokens_NRT[weights_NRT > 0], TOKENS[1:])
 
 
 @pytest.fixture(scope="module")
@@ -52,11 +55,11 @@ def run(made_run):
     return str(made_run("text"))
 
 
-def test_a_run_on_its_own_text_and_on_another(run, tmp_path, capsys):
+def test_a_run_on_another_text(run, tmp_path, capsys):
     (tmp_path / "text.txt").write_text("the bottles stand on the wall\n" * 3)
-    figures = []
+    words, figures = ["evaluate", run, "--text", str(tmp_path / "text.txt")], []
     for flags in ([], ["--window", "9"], ["--window", "9", "--stride", "4"]):
-        assert cli.main(["evaluate", run, "--text", str(tmp_path / "text.txt"), "--json", *flags]) == 0
+        assert cli.main([*words, "--json", *flags]) == 0
         figures.append(json.loads(capsys.readouterr().out))
     for found, window, stride in zip(figures, (24, 9, 9), (None, None, 4), strict=True):
         assert (found["tokens"], found["predicted"], found["bytes"]) == (90, 89, 89)
@@ -64,7 +67,7 @@ def test_a_run_on_its_own_text_and_on_another(run, tmp_path, capsys):
         assert found["perplexity"] == pytest.approx(math.exp(found["nats_per_token"]))
         assert found["bits_per_byte"] == pytest.approx(found["nats_per_token"] / math.log(2))
     assert len({found["nats_per_token"] for found in figures}) == 3
-    assert cli.main(["evaluate", run, "--text", str(tmp_path / "text.txt")]) == 0
+    assert cli.main(words) == 0
     assert "89 of 90 tokens predicted (89 bytes), in windows of 24: " in capsys.readouterr().out
 
 
@@ -73,9 +76,7 @@ def test_a_run_on_its_own_text_and_on_another(run, tmp_path, capsys):
     [
         ("the", ["--window", "25"], USAGE, "--window 25 is out of range: give 2 to 24"),
         ("the", ["--stride", "25"], USAGE, "--stride 25 is out of range: give 1 to 24"),
-        ("the", ["--stride", "0"], USAGE, "--stride 0 is out of range"),
         ("t", [], DATA, "the text has 1 tokens, and two are the least"),
-        ("", [], DATA, "the text has 0 tokens"),
         ("the \U0001f642", [], DATA, "text.txt: character 5 is"),
         (None, [], DATA, "text.txt cannot be read"),
     ],
@@ -89,6 +90,6 @@ def test_bad_input_is_one_sentence(run, tmp_path, capsys, content, flags, exit_c
 
 
 def test_flags_of_a_text_need_one(run, capsys):
-    for flags in (["--stride", "3"], ["--window", "3"], ["--special_tokens"]):
+    for flags in (["--stride", "3"], ["--special_tokens"]):
         assert cli.main(["evaluate", run, *flags]) == USAGE
         assert f"{flags[0]} belongs to --text" in capsys.readouterr().err

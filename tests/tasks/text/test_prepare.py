@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from apformer.errors import DATA, USAGE
+from apformer.errors import DATA, DISK, USAGE
 from apformer.tasks.text import shards
 from apformer.tokenizers import pretrained
 from apformer.tokenizers import text as text_tokenizer
@@ -100,33 +100,31 @@ def test_special_tokens_are_read_if_they_are_allowed(prepare, tmp_path):
     assert (train_N == 256).sum() == 1
 
 
+GOOD = "good.txt --out out"
+
+
 @pytest.mark.parametrize(
     ("flags", "sentence", "exit_code"),
     [
-        ([], "no text is named: give text files", USAGE),
-        (["good.txt"], "--out is missing: name the new folder", USAGE),
-        (["nowhere", "--out", "out"], "nowhere is no file: give text files", DATA),
-        (["good.txt", "--out", "full"], "full is not empty: give another --out, or delete", DATA),
-        (["good.txt", "--out", "good.txt"], "cannot write good.txt (File exists)", 6),
-        (["latin.txt", "--out", "out"], "latin.txt is no UTF-8 at byte offset 1048578: convert it", DATA),
-        (["cut.txt", "--out", "out"], "cut.txt is no UTF-8 at byte offset 4: convert it", DATA),
-        (["bad.jsonl", "--out", "out"], 'bad.jsonl, line 3: is no JSON object with a field "text": mend', DATA),
-        (["half.jsonl", "--out", "out"], 'half.jsonl, line 1: is no JSON object with a field "text": mend', DATA),
-        (["short.txt", "--out", "out"], "short.txt and what follows are too short", DATA),
-        (["empty.txt", "--out", "out"], "the text is empty", DATA),
-        (["good.txt", "--out", "out", "--tokenizer", "nowhere"], "nowhere cannot be read", DATA),
-        (["good.txt", "--out", "out", "--tokenizer", "ab.json"], "good.txt, after character 0: character 3 is", DATA),
-        (["good.txt", "--out", "out", "--tokenizer", "byte_pairs"], "--vocab_size is missing", USAGE),
-        (["good.txt", "--out", "out", "--vocab_size", "9"], "--vocab_size 9 is for --tokenizer byte_pairs", USAGE),
-        (
-            ["good.txt", "--out", "out", "--tokenizer", "byte_pairs", "--vocab_size", "256"],
-            "--vocab_size 256 is out of range: give 257 or more",
-            USAGE,
-        ),
-        (["good.txt", "--out", "out", "--validation_tokens", "1"], "--validation_tokens 1 is out of range", USAGE),
+        ("", "no text is named: give text files", USAGE),
+        ("good.txt", "--out is missing: name the new folder", USAGE),
+        ("nowhere --out out", "nowhere is no file: give text files", DATA),
+        ("good.txt --out full", "full is not empty: give another --out, or delete", DATA),
+        ("good.txt --out good.txt", "cannot write good.txt (File exists)", DISK),
+        ("latin.txt --out out", "latin.txt is no UTF-8 at byte offset 1048578: convert it", DATA),
+        ("cut.txt --out out", "cut.txt is no UTF-8 at byte offset 4: convert it", DATA),
+        ("bad.jsonl --out out", 'bad.jsonl, line 3: is no JSON object with a field "text": mend', DATA),
+        ("half.jsonl --out out", 'half.jsonl, line 1: is no JSON object with a field "text": mend', DATA),
+        ("short.txt --out out", "short.txt and what follows are too short", DATA),
+        ("empty.txt --out out", "the text is empty", DATA),
+        (f"{GOOD} --tokenizer ab.json", "good.txt, after character 0: character 3 is", DATA),
+        (f"{GOOD} --tokenizer byte_pairs", "--vocab_size is missing", USAGE),
+        (f"{GOOD} --vocab_size 9", "--vocab_size 9 is for --tokenizer byte_pairs", USAGE),
+        (f"{GOOD} --tokenizer byte_pairs --vocab_size 256", "--vocab_size 256 is out of range: give 257", USAGE),
+        (f"{GOOD} --validation_tokens 1", "--validation_tokens 1 is out of range", USAGE),
     ],
 )
-def test_what_cannot_be_prepared_is_named(prepare, tmp_path, monkeypatch, flags, sentence, exit_code):
+def test_bad_input_is_named(prepare, tmp_path, monkeypatch, flags, sentence, exit_code):
     monkeypatch.chdir(tmp_path)
     contents = {
         "good.txt": b"abcde\n" * 20,
@@ -137,11 +135,11 @@ def test_what_cannot_be_prepared_is_named(prepare, tmp_path, monkeypatch, flags,
         "short.txt": b"abc",
         "empty.txt": b"",
         "ab.json": text_tokenizer.train_characters("ab").to_json().encode(),
+        "full/file": b"",
     }
+    Path("full").mkdir()
     for name, content in contents.items():
         Path(name).write_bytes(content)
-    Path("full").mkdir()
-    Path("full/file").touch()
-    code, said = prepare(*flags)
+    code, said = prepare(*flags.split())
     assert code == exit_code and sentence in said.splitlines()[-1]
     assert not Path("out/manifest.json").exists()

@@ -1,11 +1,11 @@
-"""Tokens in files: windows across files, and runs that end with the bits of a text in memory, whatever is read when."""
+"""Tokens in files: windows across files, and runs that end with the bits of a text in memory."""
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import threading
-from dataclasses import replace
 
 import jax
 import numpy as np
@@ -16,13 +16,13 @@ from hypothesis import strategies as st
 from apformer import cli, errors, train
 from apformer.commands import train as command
 from apformer.errors import DATA, USAGE, UserError
-from apformer.runs import feed, fit, recipes, restore
+from apformer.runs import checkpoint, feed, fit, recipes, restore
 from apformer.tasks.text import corpus, shards, training
 from apformer.tokenizers.text import Characters, train_characters
+from tests.helpers.small_runs import TEXT
 
 pytestmark = pytest.mark.long
 
-TEXT = "".join(f"the {k} bottles of ale stand on wall {k % 7}.\n" for k in range(99))
 FLAGS = (
     "--recipe baby_gpt_cpu --d_model 16 --n_heads 2 --n_layers 1 --rule adamw --steps 30 --log_every 7 --save_every 14 "
     "--batch_size 4 --context 12"
@@ -122,7 +122,7 @@ def state(path, step=30):
     """The parameters, and what the optimizer keeps, at a step."""
     settings = restore.load_settings(path)
     abstract = fit.abstract_state(settings)
-    found = fit.checkpoint.load(path / "checkpoints", abstract, step)[1]
+    found = checkpoint.load(path / "checkpoints", abstract, step)[1]
     return found.params, found.opt_state
 
 
@@ -137,52 +137,39 @@ def in_memory(file, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def run(folder, tmp_path_factory):
-    path = tmp_path_factory.mktemp("shards") / "run"
-    assert cli.main(["train", *FLAGS, "--text", str(folder), "--run_dir", str(path)]) == 0
-    return path
-
-
-def test_a_run_from_files_has_the_bits_of_one_from_memory(in_memory, run):
-    same(state(run), in_memory)
-
-
-@pytest.mark.usefixtures("without_pictures")
-def test_a_run_from_files_is_resumed_to_the_same_bits(in_memory, run):
-    assert cli.main(["resume", str(run), "--step", "14"]) == 0
-    same(state(run), in_memory)
-
-
-def test_so_it_has_where_a_chunk_is_fed_in_pieces(in_memory, folder, tmp_path, monkeypatch):
-    monkeypatch.setattr(feed, "MOST", 3 * 4 * 13 * 2)
-    steps, run_steps = [], fit.run_steps
+    """A run that is fed three steps at a time."""
+    path, steps, run_steps = tmp_path_factory.mktemp("shards") / "run", [], fit.run_steps
 
     def counted(state, train_rows, settings, count, *args):
         steps.append(count)
         return run_steps(state, train_rows, settings, count, *args)
 
-    monkeypatch.setattr(fit, "run_steps", counted)
-    same(trained(tmp_path / "run", folder), in_memory)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(feed, "MOST", 3 * 4 * 13 * 2)
+        patch.setattr(fit, "run_steps", counted)
+        trained(path, folder)
     assert steps == [3, 3, 1] * 4 + [2]
+    return path
 
 
-MEMBERS = ("--members", "2", "--accumulate", "2", "--steps", "14")
+def test_a_run_from_files_and_a_resumed_one_have_the_bits_of_one_from_memory(in_memory, run, monkeypatch):
+    same(state(run), in_memory)
+    monkeypatch.setattr(command, "finish", fit.fit)
+    assert cli.main(["resume", str(run), "--step", "14"]) == 0
+    same(state(run), in_memory)
 
 
-def test_so_have_members(file, folder, tmp_path):
-    found = (trained(tmp_path / name, text, *MEMBERS, step=14) for name, text in (("memory", file), ("shards", folder)))
-    same(*found)
-
-
-def test_so_it_has_on_several_devices(file, folder, tmp_path):
-    """Rows that are spread; devices are forced before JAX starts."""
+def test_so_have_members_on_several_devices(file, folder, tmp_path):
+    """Devices are forced before JAX starts."""
+    flags = "--members 2 --accumulate 2 --steps 14".split()
     script = f"""
 from apformer import cli
 from apformer.commands import train
 from apformer.runs import fit
 train.finish = fit.fit
 for name, text in (("memory", {str(file)!r}), ("shards", {str(folder)!r})):
-    words = ["--text", text, "--run_dir", {str(tmp_path)!r} + "/" + name, "--steps", "14"]
-    assert cli.main(["train", *{FLAGS}, *words]) == 0
+    words = ["--text", text, "--run_dir", {str(tmp_path)!r} + "/" + name]
+    assert cli.main(["train", *{FLAGS + flags}, *words]) == 0
 """
     environment = os.environ | {"JAX_NUM_CPU_DEVICES": "2"}
     done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True)
@@ -190,19 +177,17 @@ for name, text in (("memory", {str(file)!r}), ("shards", {str(folder)!r})):
     same(state(tmp_path / "shards", 14), state(tmp_path / "memory", 14))
 
 
-def test_what_is_read_depends_on_the_key_and_the_step_alone(folder):
+def test_rows_depend_on_the_key_and_the_step_alone(folder):
     settings, rows = training.load(recipes.parse([*FLAGS, "--text", str(folder)]))
     start = fit.initial_state(settings)
     whole = read(start, settings, rows, 0)
     assert [len(chunk) for chunk in whole] == [7, 7, 7, 7, 2] and whole[0].shape == (7, 4, 13)
     assert whole[0][0].nbytes == training.feed(settings, rows).bytes and training.train_rows(rows) is None
-    later = read(start, settings, rows, 14)
-    same(later, whole[2:])
-    found = training.read_rows(replace(settings, data=replace(settings.data, text=str(folder))))["train"]
+    same(read(start, settings, rows, 14), whole[2:])
     for t in (0, 9, 29):
         _, key = train.keys_of(start.key, t)
-        places = np.asarray(corpus.draw(key, len(found) - 12, 4))
-        same(np.asarray(np.concatenate(whole)[t]), found.windows(places, 13))
+        places = np.asarray(corpus.draw(key, len(rows["train"]) - 12, 4))
+        same(np.asarray(np.concatenate(whole)[t]), rows["train"].windows(places, 13))
 
 
 def test_the_next_chunk_is_read_while_this_one_is_trained_on(folder):
@@ -240,79 +225,55 @@ def test_commands_read_no_token_of_the_training_part(run, folder, tmp_path, monk
     assert "writes text like tokens" in (run / "report.html").read_text()
 
 
-def copied(folder, path):
-    path.mkdir()
-    for file in folder.iterdir():
-        (path / file.name).write_bytes(file.read_bytes())
-    return path
+def change(folder, name, old, new):
+    content = (folder / name).read_text()
+    assert old in content
+    (folder / name).write_text(content.replace(old, new))
 
 
-HOSTILE = {  # what the manifest says, and what it says instead
-    "elsewhere": ('"000001.bin"', '"../000001.bin"'),
-    "no file name": ('"000001.bin"', '"000001\\u0000.bin"'),
-    "no characters": ('"characters": ', '"characters": -'),
-    "endless": ('"tokens": 1000', '"tokens": 1e999'),
+MANIFEST = "manifest.json is damaged or of another version of apformer ("
+FAULTS = {  # what is done to a folder, and what is said
+    "no manifest": (
+        lambda d: (d / "manifest.json").unlink(),
+        "is a folder without a manifest.json, so no text was prepared in it to the end: delete it",
+    ),
+    "missing": (
+        lambda d: (d / "000001.bin").unlink(),
+        "000001.bin cannot be read (No such file or directory): restore it, or delete the folder and run",
+    ),
+    "cut": (
+        lambda d: os.truncate(d / "000001.bin", 1998),
+        "000001.bin is cut short, 1,998 bytes instead of 2,000: restore it, or delete the folder and run",
+    ),
+    "foreign": (
+        lambda d: (d / "000001.bin").write_bytes(b"\xff" * 2000),
+        f"000001.bin has token 65535, beyond the vocabulary of {len(set(TEXT))}, so another tokenizer wrote it",
+    ),
+    "version": (
+        lambda d: change(d, "manifest.json", '"format": 1', '"format": 2'),
+        MANIFEST + "ValueError('format 2')): restore it",
+    ),
+    "deep": (lambda d: (d / "manifest.json").write_text("[" * 100_000), MANIFEST + "ValueError('it is nested too"),
+    "elsewhere": (
+        lambda d: change(d, "manifest.json", '"000001.bin"', '"../000001.bin"'),
+        MANIFEST + "ValueError(\"a file '../000001.bin'",
+    ),
+    "endless": (lambda d: change(d, "manifest.json", '"tokens": 1000', '"tokens": 1e999'), MANIFEST + "OverflowError("),
+    "tokenizer": (
+        lambda d: (d / "tokenizer.json").write_text(train_characters("another text").to_json()),
+        "tokenizer.json is not the file that was written there",
+    ),
+    "validation": (
+        lambda d: (d / "validation.bin").write_bytes(b"\0" * (d / "validation.bin").stat().st_size),
+        "validation.bin is not the file that was written there",
+    ),
 }
 
 
-def broken(folder, path, kind):
-    """A copy of a folder with one thing wrong."""
-    copy = copied(folder, path)
-    content = (copy / "000001.bin").read_bytes()
-    manifest = (copy / "manifest.json").read_text()
-    if kind in ("manifest", "missing"):
-        (copy / {"manifest": "manifest.json", "missing": "000001.bin"}[kind]).unlink()
-    elif kind == "cut":
-        (copy / "000001.bin").write_bytes(content[:-2])
-    elif kind == "long":
-        (copy / "000001.bin").write_bytes(content + b"\0\0")
-    elif kind == "foreign":
-        (copy / "000001.bin").write_bytes(b"\xff" * len(content))
-    elif kind == "version":
-        (copy / "manifest.json").write_text(manifest.replace('"format": 1', '"format": 2'))
-    elif kind == "damaged":
-        (copy / "manifest.json").write_text(manifest[:-9])
-    elif kind == "deep":
-        (copy / "manifest.json").write_text("[" * 100_000)
-    elif kind in HOSTILE:
-        old, new = HOSTILE[kind]
-        assert old in manifest
-        (copy / "manifest.json").write_text(manifest.replace(old, new))
-    elif kind == "tokenizer":
-        (copy / "tokenizer.json").write_text(train_characters("another text").to_json())
-    elif kind == "validation":
-        size = (copy / "validation.bin").stat().st_size
-        (copy / "validation.bin").write_bytes(b"\0" * size)
-    return copy
-
-
-@pytest.mark.parametrize(
-    ("kind", "sentence"),
-    [
-        ("manifest", "is a folder without a manifest.json, so no text was prepared in it to the end: delete it"),
-        ("missing", "000001.bin cannot be read (No such file or directory): restore it, or delete the folder and run"),
-        ("cut", "000001.bin is cut short, 1,998 bytes instead of 2,000: restore it, or delete the folder and run"),
-        ("long", "000001.bin is too long, 2,002 bytes instead of 2,000: restore it"),
-        (
-            "foreign",
-            f"000001.bin has token 65535, beyond the vocabulary of {len(set(TEXT))}, so another tokenizer wrote it",
-        ),
-        ("version", "manifest.json is damaged or of another version of apformer (ValueError('format 2')): restore it"),
-        ("damaged", "manifest.json is damaged or of another version of apformer (JSONDecodeError("),
-        ("deep", "manifest.json is damaged or of another version of apformer (ValueError('it is nested too deeply'))"),
-        (
-            "elsewhere",
-            "manifest.json is damaged or of another version of apformer (ValueError(\"a file '../000001.bin'",
-        ),
-        ("no file name", "manifest.json is damaged or of another version of apformer (ValueError("),
-        ("no characters", "manifest.json is damaged or of another version of apformer (ValueError('-"),
-        ("endless", "manifest.json is damaged or of another version of apformer (OverflowError("),
-        ("tokenizer", "tokenizer.json is not the file that was written there"),
-        ("validation", "validation.bin is not the file that was written there"),
-    ],
-)
-def test_a_folder_with_a_fault_is_refused(folder, tmp_path, capsys, kind, sentence):
-    copy = broken(folder, tmp_path / "copy", kind)
+@pytest.mark.parametrize("kind", FAULTS)
+def test_a_folder_with_a_fault_is_refused(folder, tmp_path, capsys, kind):
+    copy, (spoil, sentence) = shutil.copytree(folder, tmp_path / "copy"), FAULTS[kind]
+    spoil(copy)
     words = ["train", *FLAGS, "--text", str(copy), "--run_dir", str(tmp_path / "run")]
     assert cli.main(words) == errors.DATA
     said = capsys.readouterr().err.splitlines()[-1]
@@ -322,34 +283,27 @@ def test_a_folder_with_a_fault_is_refused(folder, tmp_path, capsys, kind, senten
 
 @pytest.mark.parametrize("kind", ["missing", "cut"])
 def test_a_file_that_is_spoilt_while_training_is_named(folder, tmp_path, kind):
-    found = shards.read(copied(folder, tmp_path / "copy")).train
-    broken(folder, tmp_path / "other", kind)
-    path = tmp_path / "copy" / "000001.bin"
-    path.unlink()
-    if kind == "cut":
-        path.write_bytes((tmp_path / "other" / "000001.bin").read_bytes())
+    copy = shutil.copytree(folder, tmp_path / "copy")
+    found = shards.read(copy).train
+    FAULTS[kind][0](copy)
     with pytest.raises(UserError, match="000001.bin (cannot be read|is cut short)") as fault:
         found.windows(np.array([0, 1990]), 13)
     assert fault.value.exit_code == DATA
 
 
-@pytest.mark.parametrize(
-    ("flags", "sentence", "exit_code"),
-    [
-        (["--validation_share", "0.2"], "--validation_share is decided where", USAGE),
-        (["--special_tokens"], "--special_tokens is decided where", USAGE),
-        (["--tokenizer", "byte_pairs"], "--tokenizer byte_pairs is not the one that", DATA),
-        (["--tokenizer", "{other}"], "other.json is not the one that", DATA),
-        (["--context", "900"], "the validation part of {folder} has 386 tokens, a row 901", DATA),
-    ],
-)
-def test_flags_that_a_folder_decides(folder, tmp_path, capsys, flags, sentence, exit_code):
+def test_flags_that_a_folder_decides(folder, tmp_path, capsys):
     other = tmp_path / "other.json"
     other.write_text(train_characters("another text").to_json())
-    names = {"other": other, "folder": folder}
-    words = [word.format(**names) for word in flags]
-    assert cli.main(["train", *FLAGS, "--text", str(folder), "--run_dir", str(tmp_path / "run"), *words]) == exit_code
-    assert sentence.format(**names) in capsys.readouterr().err.splitlines()[-1]
+    for flags, sentence, exit_code in (
+        ("--validation_share 0.2", "--validation_share is decided where", USAGE),
+        ("--special_tokens", "--special_tokens is decided where", USAGE),
+        ("--tokenizer byte_pairs", "--tokenizer byte_pairs is not the one that", DATA),
+        (f"--tokenizer {other}", "other.json is not the one that", DATA),
+        ("--context 900", f"the validation part of {folder} has 386 tokens, a row 901", DATA),
+    ):
+        words = [*FLAGS, "--text", str(folder), "--run_dir", str(tmp_path / "run"), *flags.split()]
+        assert cli.main(["train", *words]) == exit_code
+        assert sentence in capsys.readouterr().err.splitlines()[-1]
 
 
 def test_its_own_tokenizer_may_be_named_and_a_changed_folder_is_refused(folder, run, tmp_path, capsys):
@@ -357,7 +311,7 @@ def test_its_own_tokenizer_may_be_named_and_a_changed_folder_is_refused(folder, 
     words = [*FLAGS, "--text", str(folder), "--tokenizer", str(folder / "tokenizer.json")]
     settings, rows = training.load(recipes.parse(words))
     assert training.describe(settings, rows) == json.loads((run / "config.json").read_text())["data"]
-    copy = copied(folder, tmp_path / "copy")
+    copy = shutil.copytree(folder, tmp_path / "copy")
     config = json.loads((run / "config.json").read_text())
     config["flags"]["data"]["text"] = config["data"]["source"] = str(copy)
     moved = tmp_path / "run"

@@ -15,40 +15,27 @@ from apformer.tasks.translation import corpus, number_words, training
 from apformer.tokenizers import text as text_tokenizer
 
 
-@pytest.mark.parametrize(
-    ("language", "words"),
-    [
-        ("figures", "705"),
-        ("en", "seven hundred and five"),
-        ("fr", "sept cent cinq"),
-        ("de", "siebenhundertfünf"),
-    ],
-)
+@pytest.mark.parametrize(("language", "words"), [("figures", "705"), ("de", "siebenhundertfünf")])
 def test_a_number_in_words(language, words):
     assert number_words.speaker(language)(705) == words
 
 
-def test_no_number_is_in_two_splits():
+def test_no_number_is_in_two_splits_and_these_have_their_shares():
     drawn = {split: number_words.draw(0, 400, 9999, split) for split in number_words.SPLITS}
     assert [len(set(numbers)) for numbers in drawn.values()] == [400] * 3
-    for one, other in itertools.combinations(drawn.values(), 2):
-        assert not {*one} & {*other}
+    assert len({*itertools.chain(*drawn.values())}) == 1200
     assert all(0 <= number <= 9999 for numbers in drawn.values() for number in numbers)
-
-
-def test_splits_have_their_shares_and_numbers_of_few_digits_are_drawn_too():
     shares = np.bincount(number_words.split_of(np.arange(100_000))) / 100_000
     np.testing.assert_allclose(shares, list(number_words.SHARES.values()), atol=0.005)
     drawn = number_words.draw(0, 5000, 999_999, "train")
-    assert sum(number < 1000 for number in drawn) > 400
+    assert sum(number < 1000 for number in drawn) > 400  # numbers of few digits, too
     assert drawn == number_words.draw(0, 5000, 999_999, "train")
 
 
-@pytest.mark.parametrize("split", number_words.SPLITS)
-@pytest.mark.parametrize("more", (0, 100))
-def test_all_numbers_of_a_split_can_be_asked_for(split, more):
-    every = np.flatnonzero(number_words.split_of(np.arange(10_000)) == number_words.SPLITS.index(split)).tolist()
-    assert sorted(number_words.draw(0, len(every) + more, 9999, split)) == every
+def test_all_numbers_of_a_split_can_be_asked_for():
+    every = np.flatnonzero(number_words.split_of(np.arange(10_000)) == 2).tolist()
+    for more in (0, 100):
+        assert sorted(number_words.draw(0, len(every) + more, 9999, "test")) == every
 
 
 def test_a_number_that_a_language_cannot_say_is_named(monkeypatch):
@@ -61,23 +48,13 @@ def test_a_number_that_a_language_cannot_say_is_named(monkeypatch):
     assert caught.value.exit_code == USAGE
 
 
-def test_number_words_are_pairs_of_one_number():
-    cfg = corpus.Config(from_language="figures", to_language="en", largest=999, numbers=50)
-    lines = corpus.read(cfg)
-    say = number_words.speaker("en")
+def test_number_words_are_pairs_of_one_number_as_many_as_are_asked_for():
+    """Writing 5,000 of them out takes longer than a small run trains."""
+    cfg = corpus.Config(from_language="figures", to_language="en", numbers=9, test_sentences=7)
+    lines, say = corpus.read(cfg), number_words.speaker("en")
     for part in lines.values():
         assert [say(int(figures)) for figures in part.sources] == part.targets
-    assert len(lines["train"].sources) == 50
-
-
-def test_as_many_numbers_are_scored_as_are_asked_for():
-    """Writing 5,000 of them out takes longer than a small run trains."""
-    cfg = corpus.Config(from_language="figures", to_language="figures", numbers=9, test_sentences=7)
-    assert {name: len(part.sources) for name, part in corpus.read(cfg).items()} == {
-        "train": 9,
-        "validation": 1000,
-        "test": 7,
-    }
+    assert [len(lines[part].sources) for part in ("train", "validation", "test")] == [9, 1000, 7]
 
 
 @pytest.fixture
@@ -139,9 +116,6 @@ def test_no_source_is_in_two_parts(files):
         ({"source": "a"}, "--source and --target belong together"),
         ({"test": ("a", "b")}, "--validation and --test go with --source"),
         ({"largest": 98}, "--largest 98 is out of range"),
-        ({"test_sentences": 0}, "--test_sentences 0 is out of range: give 1"),
-        ({"byte_pairs": 255}, "--byte_pairs 255 is out of range: give 256"),
-        ({"longest": 1}, "--longest 1 is out of range"),
         ({"widths": (8, 4)}, "--widths 8 4 do not rise"),
         ({"widths": (8, 200)}, "--widths 8 200 do not rise from 1 to --longest 128"),
     ],
@@ -234,15 +208,13 @@ def test_sentences_end_and_long_ones_are_refused_or_cut(tokenizer, capsys):
     assert capsys.readouterr().err == "file: 1 of 2 sentences are cut to 6 tokens; the first is sentence 2\n"
 
 
-def test_the_decoder_reads_what_it_has_said(tokenizer):
-    """Nothing of a target is seen before it is to be said: the first logits are the same for all targets."""
+def test_the_decoder_reads_what_it_has_said():
+    """Nothing of a target is seen before it is to be said: logits are the same as long as the targets before are."""
     cfg = seq2seq.Config(9, 9, d_model=8, n_heads=2, n_encoder_layers=1, n_decoder_layers=1, d_ff=8)
     params = jax.jit(seq2seq.init, static_argnums=1)(jax.random.key(0), cfg)
-    source, lengths = jnp.array([[3, 4, 8]] * 2), jnp.array([3, 3])
-    part = padded.Padded(source, lengths, jnp.array([[1, 2, 8], [5, 8, 0]]), jnp.array([3, 2]))
+    target = jnp.array([[1, 2, 8], [1, 8, 0]])
+    part = padded.Padded(jnp.array([[3, 4, 8]] * 2), jnp.array([3, 3]), target, jnp.array([3, 2]))
     logits_BTV, weights_BT = jax.jit(training.predict, static_argnums=2)(params, part, cfg)
     np.testing.assert_array_equal(weights_BT, [[1, 1, 1], [1, 1, 0]])
-    np.testing.assert_array_equal(logits_BTV[0, 0], logits_BTV[1, 0])
-    inputs = jnp.array([[8, 1, 2], [8, 5, 8]])
-    expected_BTV = jax.jit(seq2seq.apply, static_argnums=3)(params, source, inputs, cfg)
-    np.testing.assert_allclose(logits_BTV[0], expected_BTV[0], atol=1e-6)
+    np.testing.assert_array_equal(logits_BTV[0, :2], logits_BTV[1, :2])
+    assert (logits_BTV[0, 2] != logits_BTV[1, 2]).any() and (logits_BTV[0, 0] != logits_BTV[0, 1]).any()

@@ -16,13 +16,14 @@ from apformer import cli, errors, seq2seq, train
 from apformer.analysis import ablate
 from apformer.decoding.bind import bind
 from apformer.formats import weights as weights_
-from apformer.runs import checkpoint, fit, recipes, restore, settings_file
+from apformer.runs import checkpoint, fit, restore
 from apformer.runs.provenance import digest
 from apformer.tasks import translation
 from apformer.tasks.translation import batches, corpus, evaluation, scores, vocabularies
 from apformer.tasks.translation import search as searching
 from apformer.tasks.translation import training as pair_task
 from apformer.tokenizers import pretrained
+from tests.helpers import small_runs
 from tests.helpers.abilities import able
 from tests.report import test_page
 
@@ -35,14 +36,12 @@ FLAGS = (
 ).split()
 
 
-@pytest.fixture(scope="module")
-def run(tmp_path_factory):
-    path = tmp_path_factory.mktemp("runs") / "run"
-    assert cli.main(["train", *FLAGS, "--run_dir", str(path)]) == 0
-    return path
+@pytest.fixture(scope="session")
+def run(made_run):
+    return made_run("pairs")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def trained(run):
     """(settings, params, tokenizer)"""
     settings = restore.load_settings(run)
@@ -81,142 +80,106 @@ def test_a_run_is_scored_by_what_it_writes(run, trained):
     assert 0 <= evaluation["parts"]["train"]["bleu"] <= 100 and evaluation["tokenized_bleu"] <= 100
     assert "lc|eff:no|tok:none" in evaluation["tokenized_signature"] and "moses-en" in evaluation["tokenized_signature"]
     assert "tok:13a" in evaluation["bleu_signature"] and "nc:6" in evaluation["chrf_signature"]
-    drawn = {file.stem for file in (run / "figures").iterdir()}
-    assert drawn == {"loss", "architecture", "encoder_attention", "decoder_attention", "cross_attention"}
 
 
 def test_scores_by_hand():
     """Five words of six, in order: precisions 5/6, 4/5 ... but one word and its pairs are wrong."""
     references = ["the cat sat on the mat", "a dog runs"]
-    sacrebleu = scores.library()
-    assert scores.score(references, references, sacrebleu)["bleu"] == pytest.approx(100)
-    found = scores.score(["the cat sat on the hat", "a dog runs"], references, sacrebleu)
+    assert scores.bleu(references, references)[0] == pytest.approx(100)
+    found = scores.score(["the cat sat on the hat", "a dog runs"], references, "en")
     # 8 of 9 words, 6 of 7 pairs, 4 of 5 threes and 2 of 3 fours; no brevity penalty
     assert found["bleu"] == pytest.approx(100 * (8 / 9 * 6 / 7 * 4 / 5 * 2 / 3) ** 0.25)
     assert found["exact"] == 0.5
-    assert scores.score(["elf", "zwei"], ["elf", "drei"], sacrebleu)["bleu"] is None  # which have no four words
-    assert found["tokenized_bleu"] is None and "needs the text extra" in found["tokenized_signature"]
-    (short, longer) = scores.by_length(["a dog", *references[:1]], references[::-1], sacrebleu)
+    assert scores.bleu(["elf", "zwei"], ["elf", "drei"])[0] is None  # which have no four words
+    (short, longer) = scores.by_length(["a dog", *references[:1]], references[::-1])
     assert short["words"] == [1, 5] and short["exact"] == 0 and longer["words"] == [6, 10] and longer["exact"] == 1
     assert short["bleu"] is None and longer["bleu"] == pytest.approx(100)
 
 
 def test_scores_of_the_literature_by_hand():
     """Lower-cased and cut by Moses: case, quotation marks and the space before a full stop are no faults."""
-    cut = scores.moses("de")
-    found, references = ["Ein „Hund“ läuft über den Hof ."], ['ein "Hund" läuft über den Hof.']
-    both = scores.score(found, references, scores.library(), cut)
+    both = scores.score(["Ein „Hund“ läuft über den Hof ."], ['ein "Hund" läuft über den Hof.'], "de")
     assert both["tokenized_bleu"] == pytest.approx(100) and both["bleu"] < 60
-    words, name = cut
-    assert words("Ein „Hund“, z.B. rot.") == "ein &quot; hund &quot; , z.b. rot ." and "moses-de|sacremoses" in name
+    assert "lc|eff:no|tok:none" in both["tokenized_signature"]
+    assert "moses-de|sacremoses" in both["tokenized_signature"]
+    assert scores.moses("de")("Ein „Hund“, z.B. rot.") == "ein &quot; hund &quot; , z.b. rot ."
     # 7 of 8 words, 5 of 7 pairs, 4 of 6 threes and 3 of 5 fours; no brevity penalty
     wrong = scores.score(
-        ["ein hund läuft durch den hof heute nicht"], ["ein hund läuft über den hof heute nicht"], scores.library(), cut
+        ["ein hund läuft durch den hof heute nicht"], ["ein hund läuft über den hof heute nicht"], "de"
     )
     assert wrong["tokenized_bleu"] == pytest.approx(100 * (7 / 8 * 5 / 7 * 3 / 6 * 1 / 5) ** 0.25)
 
 
-@pytest.mark.parametrize(
-    ("files", "language"),
-    [((None, None), "fr"), (("a.en", "b.de"), "de"), (("a.en", "b.txt"), "en"), (("a", "b"), "en")],
-)
-def test_the_language_by_which_words_are_cut(files, language):
-    assert scores.language_of(corpus.Config(source=files[0], target=files[1])) == language
+def test_the_language_by_which_words_are_cut():
+    sides = ((None, None), ("a.en", "b.de"), ("a.en", "b.txt"))
+    assert [scores.language_of(corpus.Config(*files)) for files in sides] == ["fr", "de", "en"]
 
 
-def test_without_moses_there_is_no_score_of_the_literature(monkeypatch):
+def test_scores_without_their_libraries_name_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "sacremoses", None)
-    assert scores.moses("de") is None
+    with pytest.raises(errors.UserError, match="scores need the text extra"):
+        scores.require()
 
 
-@pytest.mark.usefixtures("without_figures")
-def test_two_vocabularies_from_training_to_the_page(tmp_path, capsys):
+def test_two_vocabularies_from_the_data_to_the_page(tmp_path, without_figures):
     """Figures and words share no byte pair then, nor an embedding; the sides' ends are other tokens."""
-    path, file = tmp_path / "run", tmp_path / "model.safetensors"
-    plain = "--accumulate 1 --ema 0 --dropout 0 --vocabularies apart --byte_pairs 270".split()
-    assert cli.main(["train", *FLAGS, *plain, "--run_dir", str(path)]) == 0
+    data = replace(small_runs.SENTENCES, vocabularies="apart", byte_pairs=270)
+    path = small_runs.KINDS["pairs"](tmp_path / "run", data=data)
     settings, (source, target) = restore.load_settings(path), vocabularies.load(path)
-    assert not settings.model.share_embeddings and source.to_json() != target.to_json()
-    assert (settings.model.source_vocab_size, settings.model.target_vocab_size) == (
-        source.vocab_size + 1,
-        target.vocab_size + 1,
-    )
+    sizes = (settings.model.source_vocab_size, settings.model.target_vocab_size)
+    assert not settings.model.share_embeddings and sizes == (source.vocab_size + 1, target.vocab_size + 1)
     params, *_ = restore.load_params(path, settings)
-    assert params["encoder"]["embedding"]["table"].shape[0] == source.vocab_size + 1
-    assert params["decoder"]["embedding"]["table"].shape[0] == target.vocab_size + 1
-    rows = restore.load_rows(path)
-    part = rows["train"][0]
+    assert sizes == tuple(len(params[side]["embedding"]["table"]) for side in ("encoder", "decoder"))
+    part = restore.load_rows(path)["train"][0]
     assert part.source_NS[0, part.source_lengths_N[0] - 1] == source.vocab_size
     assert part.target_NT[0, part.target_lengths_N[0] - 1] == target.vocab_size
-    capsys.readouterr()
-    assert cli.main(["translate", str(path), "231"]) == 0
-    sources = pair_task.encode_side(source, ["231"], "", settings.data)
-    (tokens_T,) = searching.search(sources, params, settings)
-    assert capsys.readouterr().out == target.decode(tokens_T) + "\n"
-    data, _ = test_page.report(path)
+    data, _ = test_page.read(path / "report.html")
     assert data["missing"] == {} and data["source_words"]["end"] == source.vocab_size
-    assert data["source_words"]["vocabulary"][:-1] == [source.decode([token]) for token in range(source.vocab_size)]
-    assert data["vocabulary"][:-1] == [target.decode([token]) for token in range(target.vocab_size)]
-    assert cli.main(["export", str(path), "--out", str(file)]) == 0
+    for words, tokenizer in ((data["source_words"], source), (data, target)):
+        assert words["vocabulary"][:-1] == [tokenizer.decode([token]) for token in range(tokenizer.vocab_size)]
 
 
-@pytest.mark.usefixtures("without_pictures")
-def test_a_resumed_run_ends_as_the_uninterrupted(run, tmp_path):
-    copy = shutil.copytree(run, tmp_path / "copy")
+def test_a_resumed_run_ends_as_the_uninterrupted_and_its_average_is_the_mean_of_checkpoints(first, tmp_path):
+    copy = shutil.copytree(first, tmp_path / "copy")
     assert cli.main(["resume", str(copy), "--step", "4"]) == 0
-    abstract = fit.abstract_state(restore.load_settings(run))
-    (step, state), (same, again) = (checkpoint.load(path / "checkpoints", abstract, 8) for path in (run, copy))
-    assert step == same == 8
+    settings = restore.load_settings(first)
+    abstract = fit.abstract_state(settings)
+    (step, state), (same, again) = (checkpoint.load(path / "checkpoints", abstract, 6) for path in (first, copy))
+    assert step == same == 6
     jax.tree.map(np.testing.assert_array_equal, state[2:], again[2:])
     assert train.trained(state) is state.mean
+    settings = replace(settings, training=replace(settings.training, average=2))
+    average, step, _ = restore.load_params(first, settings)
+    before, last = (restore.load_params(first, settings, step=step)[0] for step in (4, 6))
+    jax.tree.map(lambda a, b, c: np.testing.assert_allclose(a, (b + c) / 2, atol=1e-7), average, before, last)
+    for params in (average, last):  # a file of the run names both by step 6
+        told = {"step": 6, "member": 0, "parameters_sha256": digest(params)}
+        jax.tree.map(np.testing.assert_array_equal, restore.load_described(first, settings, told), params)
+    assert restore.load_described(first, settings, told | {"parameters_sha256": digest(before)}) is None
 
 
-def test_settings_of_pairs_survive_their_file():
-    settings = recipes.parse([*FLAGS, "--source", "a", "--target", "b", "--test", "c", "d"])
-    assert settings.data.widths == (6, 12) and settings.data.test == ("c", "d")
-    assert settings_file.from_dict(json.loads(json.dumps(settings_file.to_dict(settings))), "config.json") == settings
-    assert recipes.parse(["--recipe", "base"]).model.d_model == 512
-
-
-def test_the_average_of_checkpoints_is_their_mean(run, trained):
-    settings = replace(trained[0], training=replace(trained[0].training, average=2))
-    average, step, _ = restore.load_params(run, settings)
-    first, second = (restore.load_params(run, settings, step=step)[0] for step in (4, 8))
-    assert step == 8
-    jax.tree.map(lambda a, b, c: np.testing.assert_allclose(a, (b + c) / 2, atol=1e-7), average, first, second)
-    for params in (average, second):  # a file of the run names both by step 8
-        told = {"step": 8, "member": 0, "parameters_sha256": digest(params)}
-        jax.tree.map(np.testing.assert_array_equal, restore.load_described(run, settings, told), params)
-    assert restore.load_described(run, settings, told | {"parameters_sha256": digest(first)}) is None
-
-
-def test_a_step_sees_as_many_batches_as_it_accumulates(trained):
-    """The loss of two batches at once is the mean of theirs, and so are the gradients."""
+def test_the_loss_is_that_of_smoothed_labels_of_a_batch_and_of_all_validation_pairs(trained):
     settings, params, _ = trained
-    rows = pair_task.read_rows(settings)
-    parts = jax.tree.map(jnp.asarray, rows["train"])
-    draw = train.several(lambda key: pair_task.sample(key, settings, parts), 2)
-    batch = jax.jit(draw)(jax.random.key(0))
-    assert batch.which.shape == (2,)
-    loss_fn = pair_task.make_loss(replace(settings, model=replace(settings.model, dropout=0.0)))
-    function = jax.value_and_grad(loss_fn, has_aux=True)
-    (together, _), gradients = jax.jit(train.mean_of(function, 2))(params, batch, jax.random.key(1))
-    single = jax.jit(function)
-    halves = [single(params, jax.tree.map(lambda leaf, n=n: leaf[n], batch), jax.random.key(1)) for n in (0, 1)]
-    assert float(together) == pytest.approx(np.mean([half[0][0] for half in halves]), rel=1e-5)
-    mean = jax.tree.map(lambda a, b: (a + b) / 2, halves[0][1], halves[1][1])
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), gradients, mean)
+    settings, rows = pair_task.load(replace(settings, data=replace(settings.data, widths=(6, 12))))
+    widths, sizes = settings.data.widths, batches.rows_of((6, 12), settings.training.batch_size)
     predict = jax.jit(pair_task.predict, static_argnums=2)
-    # and the loss is that of the smoothed labels, whatever the width of the batch
-    widths, sizes = settings.data.widths, batches.rows_of(settings.data.widths, settings.training.batch_size)
-    for n in (0, 1):
-        which = int(batch.which[n])
-        part = batches.unpack(batches.Padded(*(leaf[n] for leaf in batch.flat)), sizes[which], widths[which])
+
+    def totals(part):
+        """Summed loss and number of the target tokens."""
         logits_BTV, weights_BT = predict(params, part, settings.model)
         logp_BTV = jax.nn.log_softmax(logits_BTV)
         of_target_BT = jnp.take_along_axis(logp_BTV, part.target_NT[:, :, None], axis=-1)[:, :, 0]
-        smooth = -(0.9 * of_target_BT + 0.1 * logp_BTV.mean(-1)) * weights_BT
-        assert float(halves[n][0][0]) == pytest.approx(float(smooth.sum() / weights_BT.sum()), rel=1e-4)
+        return np.array([-((0.9 * of_target_BT + 0.1 * logp_BTV.mean(-1)) * weights_BT).sum(), weights_BT.sum()])
+
+    loss_fn = jax.jit(pair_task.make_loss(replace(settings, model=replace(settings.model, dropout=0.0))))
+    batch = pair_task.sample(jax.random.key(0), settings, jax.tree.map(jnp.asarray, rows["train"]))
+    which = int(batch.which)
+    nats, count = totals(batches.unpack(batch.flat, sizes[which], widths[which]))
+    assert float(loss_fn(params, batch, jax.random.key(1))[0]) == pytest.approx(nats / count, rel=1e-4)
+    nats, count = sum(totals(part) for part in rows["validation"] if len(part.source_NS))
+    assert float(loss_fn(params, pair_task.validation(settings, rows), None)[0]) == pytest.approx(
+        nats / count, rel=1e-4
+    )
 
 
 def test_the_command_translates_a_sentence_as_it_does_in_a_file(run, tmp_path, capsys, monkeypatch):
@@ -250,16 +213,22 @@ def test_a_translation_of_all_positions_there_are_is_drawn(trained):
     assert found.figures["cross_attention"] and len(found.result["samples"]) == 2
 
 
-def test_learned_positions_serve_the_longest_sentences_they_have():
+def test_learned_positions_serve_the_longest_sentences_they_have(trained):
     """Sources are padded to multiples of 8, but never beyond the positions there are: nothing of it can be seen."""
-    settings = recipes.parse(
-        [*FLAGS, "--longest", "20", "--widths", "20", "--position", "learned", "--max_len", "20", "--beams", "1"]
+    settings = trained[0]
+    narrow, wider = (
+        replace(
+            settings,
+            data=replace(settings.data, longest=longest),
+            model=replace(settings.model, position="learned", max_len=longest),
+            options=replace(settings.options, beams=1),
+        )
+        for longest in (20, 24)
     )
-    wider = replace(settings, data=replace(settings.data, longest=24), model=replace(settings.model, max_len=24))
-    more, shapes = random_params(wider.model), random_params(settings.model)
+    more, shapes = random_params(wider.model), random_params(narrow.model)
     fewer = jax.tree.map(lambda leaf, like: leaf[tuple(map(slice, like.shape))], more, shapes)
-    sources = [np.arange(length, dtype=np.int32) for length in (5, 17, 20)]
-    found = searching.search(sources, fewer, settings)
+    sources = [np.arange(length, dtype=np.int32) for length in (17, 20)]
+    found = searching.search(sources, fewer, narrow)
     expected = searching.search(sources, more, wider)
     for tokens_T, expected_T in zip(found, expected, strict=True):
         np.testing.assert_array_equal(tokens_T, expected_T[:20])
@@ -282,64 +251,40 @@ def test_a_translation_is_one_line(run, trained, capsys, monkeypatch):
     assert capsys.readouterr().out == "a b c\n"
 
 
-def test_a_run_with_flags_that_are_gone_is_refused(run, tmp_path, capsys):
-    path = shutil.copytree(run, tmp_path / "old")
-    config = json.loads((path / "config.json").read_text())
-    config["flags"]["options"] |= {"mbr": 0, "memory": 0}
-    (path / "config.json").write_text(json.dumps(config))
-    for command in (["translate", path, "7"], ["resume", path], ["evaluate", path]):
-        fails(capsys, "config.json is damaged or of another version of apformer", errors.CHECKPOINT, *command)
-
-
 @pytest.mark.parametrize(
-    ("flags", "sentence", "exit_code"),
+    ("words", "sentence", "exit_code"),
     [
-        (["7", "--beams", "0"], "--beams 0 is out of range: give 1 to 32767", errors.USAGE),
-        (["7", "--alpha", "-1"], "--alpha -1.0 is out of range", errors.USAGE),
-        (["7", "--temperature", "-1"], "--temperature -1.0 is out of range", errors.USAGE),
-        ([], "none a sentence: give a sentence in quotes", errors.USAGE),
-        (["--file", "nowhere.txt"], "nowhere.txt cannot be read", errors.DATA),
-        (["9" * 400], "tokens with its end, more than 128: translate shorter sentences", errors.DATA),
+        ("translate RUN 7 --beams 0", "--beams 0 is out of range: give 1 to 32767", errors.USAGE),
+        ("translate RUN 7 --temperature -1", "--temperature -1.0 is out of range", errors.USAGE),
+        ("translate RUN", "none a sentence: give a sentence in quotes", errors.USAGE),
+        ("translate RUN --file nowhere.txt", "nowhere.txt cannot be read", errors.DATA),
+        (f"translate RUN {'9' * 400}", "more than 128: translate shorter sentences", errors.DATA),
+        ("predict RUN 007", f" and `apformer predict` takes runs of {able('predict')}: name one, or", errors.USAGE),
+        ("certify RUN", f" and `apformer certify` takes runs of {able('contexts')}: name one, or", errors.USAGE),
+        ("export RUN --to stablehlo", "reads two texts: give --to safetensors", errors.USAGE),
     ],
 )
-def test_what_cannot_be_translated(run, capsys, flags, sentence, exit_code):
-    fails(capsys, sentence, exit_code, "translate", run, *flags)
-
-
-def test_commands_say_which_runs_they_are_for(run, capsys):
-    def of(command, tasks):
-        return f" is a run of translation, and `apformer {command}` takes runs of {tasks}: name one, or try `apformer"
-
-    fails(capsys, of("predict", able("predict")), errors.USAGE, "predict", run, "007 010")
-    fails(capsys, of("certify", able("contexts")), errors.USAGE, "certify", run)
-    fails(capsys, of("generate", "text"), errors.USAGE, "generate", run)
-    fails(capsys, "reads two texts: give --to safetensors", errors.USAGE, "export", run, "--to", "stablehlo")
+def test_commands_say_what_they_cannot_do_with_a_translator(run, capsys, words, sentence, exit_code):
+    fails(capsys, sentence, exit_code, *words.replace("RUN", str(run)).split())
 
 
 def test_its_page_holds_what_it_was_asked_and_how_it_answered(run, trained, tmp_path):
     settings, params, tokenizer = trained
-    path = shutil.copytree(run, tmp_path / "copy")
-    data, weights = test_page.report(path)
+    data, weights = test_page.read(run / "report.html")
     assert data["missing"] == {} and (data["task"]["plays"], data["architecture"]) == ("translate", "seq2seq")
     assert len(weights) == data["parameters"] and len(data["ablation"]) == 1 + len(ablate.parts(params))
-    assert data["vocabulary"][:-1] == [tokenizer.decode([token]) for token in range(tokenizer.vocab_size)]
-    end = settings.model.target_vocab_size - 1
-    assert all(row[-1] == end for row in data["probe"]["sources"] + data["probe"]["tokens"])
-    assert all(
-        len(row) == len(weights) for row, weights in zip(data["probe"]["tokens"], data["probe"]["weights"], strict=True)
-    )
-    assert set(zip(data["examples"], data["references"], strict=True)) <= set(zip(*validation(settings), strict=True))
-    sentences = json.loads((run / "evaluation.json").read_text())["sentences"]
-    assert data["wrong"]["head"][-1] == "nearest training pair" and len(data["wrong"]["rows"]) == sentences
-    assert all(row[-1].endswith(("none shares a word", " % of the words)")) for row in data["wrong"]["rows"])
+    end, probe = settings.model.target_vocab_size - 1, data["probe"]
+    assert all(row[-1] == end for row in probe["sources"] + probe["tokens"])
+    assert [*map(len, probe["tokens"])] == [*map(len, probe["weights"])]
+    pairs = zip(*corpus.read(settings.data)["validation"][:2], strict=True)
+    assert set(zip(data["examples"], data["references"], strict=True)) <= set(pairs)
+    rows = data["wrong"]["rows"]
+    assert data["wrong"]["head"][-1] == "nearest training pair" and 0 < len(rows) <= 80
+    assert all(row[-1].endswith(("none shares a word", " % of the words)")) for row in rows)
+    path = shutil.copytree(run, tmp_path / "copy")
     (path / "translations.tsv").write_text("torn\n1\t2")
-    data, _ = test_page.report(path)
+    data = test_page.measured(path)[0]
     assert "cannot be read" in data["missing"]["wrong"] and data["wrong"]["rows"] is None
-
-
-def validation(settings):
-    """(sources, targets) that chose the best checkpoint."""
-    return corpus.read(settings.data)["validation"][:2]
 
 
 def test_its_parameters_can_be_exported(run, trained, tmp_path, capsys):
@@ -354,32 +299,23 @@ def test_its_parameters_can_be_exported(run, trained, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("flags", "sentence", "exit_code"),
     [
-        (["--to_language", "klingon"], "nobody here counts in 'klingon'", errors.USAGE),
-        (["--beams", "0"], "--beams 0 is out of range", errors.USAGE),
         (
-            "--source {file} --target {file} --validation {file} {file} --test {long} {long}".split(),
+            "--source {file} --target {file} --validation {file} {file} --test {long} {long}",
             "{long}, sentence 1 has 301 tokens with its end, more than 128",
             errors.DATA,
         ),
-        (["--label_smoothing", "1"], "--label_smoothing 1.0 is out of range", errors.USAGE),
-        (["--ema", "1"], "--ema 1.0 is out of range: give at least 0 and less than 1", errors.USAGE),
-        (["--average", "9"], "--average 9 is of more checkpoints than --keep 3", errors.USAGE),
-        (["--source", "{file}"], "--source and --target belong together", errors.USAGE),
-        (["--source", "{file}", "--target", "{other}"], "{file} has 2 lines and {other} has 3 lines", errors.DATA),
-        (
-            ["--position", "learned", "--max_len", "9"],
-            "--max_len 9 ends before the longest row: give 128",
-            errors.USAGE,
-        ),
-        (["--widths", "1", "12"], "--widths 1 is that of no training pair: leave it out", errors.USAGE),
-        (["--longest", "3", "--widths", "3"], "give a greater --longest, or --too_long cut", errors.DATA),
+        ("--label_smoothing 1", "--label_smoothing 1.0 is out of range", errors.USAGE),
+        ("--ema 1", "--ema 1.0 is out of range: give at least 0 and less than 1", errors.USAGE),
+        ("--average 9", "--average 9 is of more checkpoints than --keep 3", errors.USAGE),
+        ("--position learned --max_len 9", "--max_len 9 ends before the longest row: give 128", errors.USAGE),
+        ("--widths 1 12", "--widths 1 is that of no training pair: leave it out", errors.USAGE),
+        ("--longest 3 --widths 3", "give a greater --longest, or --too_long cut", errors.DATA),
     ],
 )
 def test_pairs_that_cannot_be_trained_on(tmp_path, capsys, flags, sentence, exit_code):
-    names = {name: tmp_path / f"{name}.txt" for name in ("file", "other", "long")}
+    names = {name: tmp_path / f"{name}.txt" for name in ("file", "long")}
     names["file"].write_text("one\ntwo\n")
-    names["other"].write_text("eins\nzwei\ndrei\n")
     names["long"].write_text("\u0436" * 150 + "\n")
-    words = [word.format(**names) for word in flags]
+    words = flags.format(**names).split()
     fails(capsys, sentence.format(**names), exit_code, "train", *FLAGS, *words, "--run_dir", tmp_path / "run")
     assert not (tmp_path / "run").exists()

@@ -10,15 +10,17 @@ import numpy as np
 import pytest
 
 from apformer import cli, errors, runs, word2vec
-from apformer.runs import checkpoint, fit, metrics, restore
-from apformer.tasks.words import corpus, training
+from apformer.runs import checkpoint, fit, metrics, recipes, restore
+from apformer.tasks.words import corpus, nearest, training
 from tests.helpers.abilities import able
 
 pytestmark = pytest.mark.long
 
 CLUSTERS, SIZE = 5, 7
+EVERY = [f"c{c}w{w}" for c in range(CLUSTERS) for w in range(SIZE)]
 FLAGS = (
-    "--recipe words --steps 12 --log_every 2 --save_every 4 --batch_size 8 --d_model 4 --min_count 1 --window 3"
+    "--recipe words --steps 300 --log_every 100 --save_every 100 --batch_size 64 --d_model 11 --min_count 1 --window 3 "
+    f"--subsample 1 --learning_rate 0.02 --words {','.join(EVERY)} --neighbours 6"
 ).split()
 
 
@@ -58,37 +60,29 @@ def state_of(path, step):
 
 @pytest.mark.usefixtures("without_pictures")
 def test_a_run_stopped_by_ctrl_c_goes_on_to_the_same_bits(run, file, tmp_path, monkeypatch):
-    path, steps = tmp_path / "run", []
-    run_steps = fit.run_steps
+    path, steps, run_steps = tmp_path / "run", [], fit.run_steps
 
     def interrupted(*args):
         steps.append(args[-1])
-        if len(steps) == 3:
+        if len(steps) == 2:
             os.kill(os.getpid(), signal.SIGINT)
         return run_steps(*args)
 
     monkeypatch.setattr(fit, "run_steps", interrupted)
     assert train(file, path) == 128 + signal.SIGINT
     monkeypatch.undo()
-    assert sorted(int(saved.name) for saved in (path / "checkpoints").iterdir()) == [4, 6]
+    assert sorted(int(saved.name) for saved in (path / "checkpoints").iterdir()) == [100, 200]
     assert not (path / "evaluation.json").exists()
     assert cli.main(["resume", str(path)]) == 0
-    assert state_of(path, 12) == state_of(run, 12)
+    assert state_of(path, 300) == state_of(run, 300)
     assert metrics.read_metrics(path)[-1]["loss"] == metrics.read_metrics(run)[-1]["loss"]
-    assert (path / "neighbours.txt").read_text() == (run / "neighbours.txt").read_text()
 
 
-@pytest.mark.usefixtures("without_pictures")
-@pytest.mark.parametrize(("variant", "loss"), [("cbow", "softmax"), ("skip_gram", "negative")])
-def test_planted_clusters_are_recovered(variant, loss, file, tmp_path):
+def test_planted_clusters_are_recovered(run):
     """All neighbours of all words are of their cluster: the six nearest are its six other words."""
-    shape = f"--variant {variant} --loss {loss} --d_model 11 --steps 300 --batch_size 64 --subsample 1".split()
-    asked = ["--words", ",".join(f"c{c}w{w}" for c in range(CLUSTERS) for w in range(SIZE)), "--neighbours", SIZE - 1]
-    flags = [*shape, *asked, "--learning_rate", 0.02, "--log_every", 100, "--save_every", 100]
-    assert train(file, tmp_path / "run", *flags) == 0
-    near = json.loads((tmp_path / "run" / "evaluation.json").read_text())["neighbours"]
+    near = json.loads((run / "evaluation.json").read_text())["neighbours"]
     strays = [(word, v) for word, row in near.items() for v, _ in row if v[:2] != word[:2]]
-    assert len(near) == CLUSTERS * SIZE and not strays
+    assert sorted(near) == EVERY and not strays
 
 
 def test_the_validation_loss_is_that_of_the_last_part_of_the_text(run):
@@ -97,52 +91,89 @@ def test_the_validation_loss_is_that_of_the_last_part_of_the_text(run):
     assert (int(rows.train.length), int(rows.validation.length)) == (3240, 360) and rows.counts_V.sum() == 3600
     words = [rows.vocabulary[k] for part in (rows.train, rows.validation) for k in part.words_T.tolist()]
     assert words == planted().split()
-    loaded = runs.load(run)
     batch = training.validation(settings, rows)
-    found, _ = word2vec.loss(loaded.params, batch.windows, None, settings.model, batch.noise_V)
+    found, _ = word2vec.loss(runs.load(run).params, batch.windows, None, settings.model, batch.noise_V)
     evaluation = json.loads((run / "evaluation.json").read_text())
-    assert evaluation["nats"] == pytest.approx(float(found), rel=1e-5)
     by_step = {record["step"]: record for record in metrics.read_metrics(run)}
+    assert evaluation["nats"] == pytest.approx(float(found), rel=1e-5)
     assert by_step[evaluation["step"]]["validation_loss"] == pytest.approx(evaluation["nats"], rel=1e-5)
 
 
 def test_neighbours_are_printed_by_a_command(run, capsys):
-    loaded = runs.load(run)
     vocabulary = [line.split("\t")[0] for line in (run / corpus.FILE).read_text().splitlines()]
-    row = vocabulary.index("c3w6")
-    nearest_BK, cosine_BK = word2vec.nearest(loaded.params, [row], 2)
+    nearest_BK, cosine_BK = word2vec.nearest(runs.load(run).params, [vocabulary.index("c3w6")], 2)
     names = [f"{vocabulary[v]} {c:.2f}" for v, c in zip(nearest_BK[0], cosine_BK[0], strict=True)]
     capsys.readouterr()
     assert cli.main(["neighbours", str(run), "c0w0", "C3W6", "--neighbours", "2"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines] == ["c0w0", "c3w6"] and lines[1] == f"c3w6  {', '.join(names)}"
-    assert cli.main(["neighbours", str(run)]) == 0  # those of ranks 1, 2, 4, 8, 16, 32
-    assert capsys.readouterr().out == (run / "neighbours.txt").read_text()
+    assert cli.main(["neighbours", str(run)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == [vocabulary[2**k - 1] for k in range(6)]
+
+
+def refused(capsys, command, sentence, code=errors.USAGE):
+    capsys.readouterr()
+    assert cli.main(command) == code
+    out, err = capsys.readouterr()
+    assert out == "" and err.startswith("apformer: ") and sentence in err and err.count("\n") == 1
+
+
+def test_commands_that_it_cannot_follow_are_refused(run, capsys):
+    for command, sentence in (
+        (["neighbours", str(run), "c9w9"], f"c9w9 is none of the 35 words of {run}: ask for a word such as c"),
+        (["neighbours", str(run), "--neighbours", "0"], "--neighbours 0 is out of range: give 1 to 2147483647"),
+        (["predict", str(run), "007 010"], f"a run of words, and `apformer predict` takes runs of {able('predict')}"),
+        (["export", str(run), "--to", "stablehlo"], f"{run} reads windows of words: give --to safetensors"),
+    ):
+        refused(capsys, command, sentence)
+
+
+def test_flags_are_refused_before_anything_is_made(file, tmp_path, capsys):
+    for flags, code, sentence in (
+        ("--words king,C3W66", errors.USAGE, "--words king is none of the 35 words that occur 1 times or more"),
+        ("--min_count 1000", errors.DATA, "has 0 words that occur 1000 times or more, too few"),
+        ("--d_model 1", errors.USAGE, "--d_model 1 is out of range: give at least 2"),
+        ("--window 0", errors.USAGE, "--window 0 is out of range: give 1 to 2147483647"),
+        ("--subsample 0", errors.USAGE, "--subsample 0.0 is out of range: give more than 0 and at most 1"),
+        ("--validation_share 1", errors.USAGE, "--validation_share 1.0 is out of range"),
+        ("--variant glove", errors.USAGE, "--variant"),
+    ):
+        command = ["train", *FLAGS, "--text", str(file), "--run_dir", str(tmp_path / "run"), *flags.split()]
+        refused(capsys, command, sentence, code)
+        assert not (tmp_path / "run").exists()
+
+
+def settings_of(*flags):
+    return recipes.parse(["--recipe", "words", *map(str, flags)])
+
+
+def test_frequent_words_are_thinned_out_of_a_text_and_not_of_progressions(file):
+    assert settings_of("--text", file).data.subsample == 3e-4 and settings_of().data.subsample == 1
+    assert settings_of("--text", file, "--subsample", 0.5).data.subsample == 0.5
+
+
+def test_a_word_that_is_missing_is_no_reason_to_ask_for_a_frequent_one(tmp_path):
+    """`in` is spelled like `king` more than any other word here, and its neighbours say nothing."""
+    (tmp_path / "text.txt").write_text("in in in in the the the crown crown throne sword")
+    vocabulary = corpus.read(settings_of("--text", tmp_path / "text.txt", "--min_count", 1).data).vocabulary
+    assert [nearest.similar(word, vocabulary) for word in ("king", "throns")] == ["crown", "throne"]
 
 
 @pytest.mark.parametrize(
-    ("command", "sentence"),
+    ("content", "sentence"),
     [
-        (["neighbours", "{run}", "c9w9"], "c9w9 is none of the 35 words of {run}: ask for a word such as c"),
-        (["neighbours", "{run}", "--neighbours", "0"], "--neighbours 0 is out of range: give 1 to 2147483647"),
-        (["generate", "{run}"], "{run} is a run of words, and `apformer generate` takes runs of text"),
-        (
-            ["predict", "{run}", "007 010"],
-            f"{{run}} is a run of words, and `apformer predict` takes runs of {able('predict')}",
-        ),
-        (
-            ["certify", "{run}"],
-            f"{{run}} is a run of words, and `apformer certify` takes runs of {able('contexts')}",
-        ),
-        (["export", "{run}", "--to", "stablehlo"], "{run} reads windows of words: give --to safetensors"),
-        (["train", *FLAGS, "--validation_share", "1"], "--validation_share 1.0 is out of range"),
+        ("to be to be", "has 2 words that occur 1 times or more, too few to have neighbours: give a longer text"),
+        ("to\n\nbe\n\nor", "too few to have neighbours"),
+        ("to be or not\n\nto", "the validation part of {path} has no two words of one passage: give a longer text"),
     ],
 )
-def test_what_it_cannot_do_is_one_sentence(run, command, sentence, capsys):
-    capsys.readouterr()
-    assert cli.main([word.format(run=run) for word in command]) == errors.USAGE
-    out, err = capsys.readouterr()
-    assert out == "" and err.startswith(f"apformer: {sentence.format(run=run)}") and err.count("\n") == 1
+def test_a_bad_text_is_one_sentence(content, sentence, tmp_path):
+    path = tmp_path / "text.txt"
+    path.write_text(content)
+    with pytest.raises(errors.UserError) as fault:
+        corpus.read(settings_of("--text", path, "--min_count", 1).data)
+    assert fault.value.exit_code == errors.DATA and sentence.format(path=path) in str(fault.value)
 
 
 def test_the_page_shows_the_words_and_says_that_it_cannot_run_the_model(run):
@@ -156,14 +187,12 @@ def test_the_page_shows_the_words_and_says_that_it_cannot_run_the_model(run):
     assert [f"{word}  {near}" for word, near in rows] == (run / "neighbours.txt").read_text().splitlines()
 
 
-def test_a_text_that_has_changed_is_refused_and_the_page_does_without_it(run, file, tmp_path, capsys):
-    copy = shutil.copytree(run, tmp_path / "copy")
-    config = json.loads((copy / "config.json").read_text())
-    other = tmp_path / "other.txt"
+def test_a_text_that_has_changed_is_refused_and_the_page_does_without_it(run, tmp_path, capsys):
+    copy, other = shutil.copytree(run, tmp_path / "copy"), tmp_path / "other.txt"
     other.write_text(planted().replace("c0w0", "c0w1", 1))
+    config = json.loads((copy / "config.json").read_text())
     config["flags"]["data"]["text"] = str(other)
     (copy / "config.json").write_text(json.dumps(config))
-    assert cli.main(["resume", str(copy)]) == errors.DATA
-    assert "has changed since" in capsys.readouterr().err
+    refused(capsys, ["resume", str(copy)], "has changed since", errors.DATA)
     assert cli.main(["report", str(copy)]) == 0
     assert "c0w0" in (copy / "report.html").read_text()

@@ -7,7 +7,7 @@ export interface Leaf {
 }
 /** The parameters by their dotted path, such as blocks.attention.query. */
 export type Params = Record<string, Leaf>;
-/** A model's Config, as apformer/report/twin.py writes it. */
+/** A model's Config, as apformer/report/template.py writes it. */
 export type Config = Record<string, any>;
 /** A part that can be switched off: its kind, and where it is. */
 export type Part = [] | [kind: string, ...index: number[]];

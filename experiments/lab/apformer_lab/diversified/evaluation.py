@@ -1,17 +1,15 @@
 """Scores and the page of a diversified translator."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from apformer.decoding.bind import Model
 from apformer.settings import Settings
 from apformer.tasks import Evaluation, translation
 from apformer.tasks.translation import corpus
 from apformer.tasks.translation.evaluation import evaluate_with
-from apformer_lab.diversified import memory
 from apformer_lab.diversified.search import search
 
 
@@ -19,15 +17,7 @@ def evaluate(
     model: Model, settings: Settings, rows: dict[str, Any], progress: Callable[[int, int], None]
 ) -> Evaluation:
     """Translate the test part as the options say, and score the translations."""
-
-    def translate(
-        sources: Sequence[np.ndarray], params: Any, settings: Settings, progress: Callable[[int], None]
-    ) -> list[np.ndarray]:
-        count = settings.options.memory
-        looked_up = memory.build(params, settings, rows, sources, count) if count else None
-        return search(sources, params, settings, looked_up=looked_up, progress=progress)
-
-    found = evaluate_with(translate, model, settings, rows, progress)
+    found = evaluate_with(partial(search, rows=rows), model, settings, rows, progress)
     more = {name: getattr(settings.options, name) for name in ("mbr", "memory")}
     return found._replace(result=found.result | more, table=f"{_method(settings)}\n{found.table}")
 

@@ -16,14 +16,16 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from scipy.sparse import csr_array
 
 from apformer import seq2seq
+from apformer.decoding import buckets
 from apformer.report import progress
 from apformer.settings import Settings
 from apformer.tasks.translation import batches, training
 
 SHARE, TEMPERATURE = 0.5, 40.0  # s and T, chosen on validation sentences of Multi30k
-ROWS = 64  # pairs whose states are computed at once
+TOKENS = 2048  # of pairs whose states are computed at once, about
 MULTIPLE = 16  # their widths are multiples of this, so that few programs are compiled
 KEYS = 1024  # the same for the number of tokens that a batch looks up
 
@@ -32,9 +34,8 @@ class Index(NamedTuple):
     """Index of training pairs by their sources."""
 
     sources: list[bytes]  # the source tokens of each pair
-    holders: dict[int, np.ndarray]  # {token: the pairs whose source has it}
-    rarity: dict[int, float]  # {token: log(pairs / holders)}
-    norm_P: np.ndarray  # the length of each source's vector of rarities
+    has_PV: Any  # in sparse columns: the rarity of each token that a source has, over the norm of all of these
+    rarity_V: np.ndarray  # log(pairs / pairs whose source has the token)
 
 
 class Memory(NamedTuple):
@@ -64,7 +65,7 @@ def build(params: Any, settings: Settings, rows: dict[str, Any], sentences: Sequ
         count: Number of pairs that each of them looks up.
     """
     sources, targets = training.encode(rows["tokenizers"], rows["lines"]["train"], settings.data)
-    known = index(sources)
+    known = index(sources, settings.model.source_vocab_size)
     nearest_N = [nearest(known, sentence_S, count) for sentence_S in sentences]
     needed = sorted({pair for pairs in nearest_N for pair in pairs})
     sides = ([sources[pair] for pair in needed], [targets[pair] for pair in needed])
@@ -75,17 +76,15 @@ def build(params: Any, settings: Settings, rows: dict[str, Any], sentences: Sequ
     return Memory(state_ND, token_N, [np.concatenate([np.arange(0), *map(place.get, pairs)]) for pairs in nearest_N])
 
 
-def index(sources: Sequence[np.ndarray]) -> Index:
-    """Return the Index of pairs with these source tokens."""
-    kinds = [np.unique(source_S).tolist() for source_S in sources]
-    holders: dict[int, list[int]] = {}
-    for n, tokens in enumerate(kinds):
-        for token in tokens:
-            holders.setdefault(token, []).append(n)
-    rarity = {token: np.log(len(sources) / len(pairs)) for token, pairs in holders.items()}
-    norm_P = np.array([sum(rarity[token] ** 2 for token in tokens) ** 0.5 for tokens in kinds])
-    arrays = {token: np.array(pairs) for token, pairs in holders.items()}
-    return Index([source_S.tobytes() for source_S in sources], arrays, rarity, np.maximum(norm_P, 1e-9))
+def index(sources: Sequence[np.ndarray], vocabulary: int) -> Index:
+    """Return the Index of pairs with these source tokens, which are below `vocabulary`."""
+    kinds = [np.unique(source_S) for source_S in sources]
+    ends = np.cumsum([0, *map(len, kinds)])
+    has_PV = csr_array((np.ones(ends[-1]), np.concatenate(kinds), ends), (len(kinds), vocabulary))
+    rarity_V = np.log(len(kinds) / np.maximum(has_PV.sum(0), 1))
+    norm_P = np.maximum(np.sqrt(has_PV @ rarity_V**2), 1e-9)
+    has_PV = (has_PV * rarity_V[None] * (1 / norm_P)[:, None]).tocsc()
+    return Index([source_S.tobytes() for source_S in sources], has_PV, rarity_V)
 
 
 def nearest(known: Index, source_S: np.ndarray, count: int) -> list[int]:
@@ -94,11 +93,8 @@ def nearest(known: Index, source_S: np.ndarray, count: int) -> list[int]:
     Left out are pairs of the very same source, so that training sentences do not find themselves, and pairs that share
     no token but those that all sources have.
     """
-    score_P = np.zeros(len(known.norm_P))
-    for token in np.unique(source_S).tolist():
-        if token in known.holders:
-            score_P[known.holders[token]] += known.rarity[token] ** 2
-    score_P /= known.norm_P
+    tokens = np.unique(source_S)
+    score_P = known.has_PV[:, tokens] @ known.rarity_V[tokens]
     itself = source_S.tobytes()
     nearest_P = np.argsort(-score_P, kind="stable")[: np.count_nonzero(score_P)]
     return [*islice((n for n in nearest_P.tolist() if known.sources[n] != itself), count)]
@@ -106,19 +102,15 @@ def nearest(known: Index, source_S: np.ndarray, count: int) -> list[int]:
 
 def states(params: Any, settings: Settings, sides: tuple[list, list]) -> list[np.ndarray]:
     """Return h_TD of the target tokens of each pair: the states after the end token and the tokens before."""
-    cfg, longest = settings.model, settings.data.longest
-    which_N = -(-batches.longest_of(sides) // MULTIPLE)
-    found: list[Any] = [None] * len(which_N)
+    cfg, longest = settings.model, settings.data.longest  # learned positions end at longest
+    width_N = np.minimum(-(-batches.longest_of(sides) // MULTIPLE) * MULTIPLE, longest)
+    found: list[Any] = [None] * len(width_N)
     with progress.bar(total=len(found), desc="training pairs read", unit="pair", leave=False) as bar:
-        for which in np.unique(which_N):
-            alike = np.flatnonzero(which_N == which)
-            for start in range(0, len(alike), ROWS):
-                rows = alike[start : start + ROWS]
-                chosen = tuple([side[n] for n in np.resize(rows, ROWS)] for side in sides)
-                (part,) = batches.pad(chosen, (min(which * MULTIPLE, longest),))  # learned positions end at longest
-                for n, state_TD in zip(rows, np.asarray(_states(params, part, cfg)), strict=False):
-                    found[n] = state_TD[: len(sides[1][n])]
-                bar.update(len(rows))
+        for fresh_B, row_B, width in buckets.batches(width_N, TOKENS):
+            (part,) = batches.pad(tuple([side[n] for n in row_B] for side in sides), (width,))
+            for n, state_TD in zip(fresh_B, np.asarray(_states(params, part, cfg)), strict=False):
+                found[n] = state_TD[: len(sides[1][n])]
+            bar.update(len(fresh_B))
     return found
 
 
@@ -150,13 +142,13 @@ def look_up(memory: Memory, row_B: np.ndarray) -> Found:
     return Found(memory.state_ND[place_BK], memory.token_N[place_BK], place_BK > 0)
 
 
-def extend(params: Any, cfg: seq2seq.Config, found: Found, share: float = SHARE) -> Callable:
+def extend(params: Any, cfg: seq2seq.Config, found: Found) -> Callable:
     """Return extend(tokens_BT, cache) -> (log p(y | h), cache). The rows of a batch are the beams of each sentence.
 
     The share s of a sentence that found no pair is 0.
     """
     params, wider = _with_states(params, cfg)
-    share_B11 = jnp.where(found.real_BK.any(1), share, 0.0)[:, None, None]
+    share_B11 = jnp.where(found.real_BK.any(1), SHARE, 0.0)[:, None, None]
 
     def step(tokens_BT: jax.Array, cache: dict, lengths_B: jax.Array | None = None) -> tuple[jax.Array, dict]:
         both_BTU, cache = seq2seq.extend(params, tokens_BT, cache, wider, lengths_B=lengths_B)

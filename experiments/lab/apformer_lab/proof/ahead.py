@@ -26,7 +26,7 @@ import numpy as np
 from apformer.proof import network
 from apformer.proof.bounds import SLACK, Normed, length, rounded, scale_of, standard, states
 from apformer_lab.proof import strings as strings_file
-from apformer_lab.proof.strings import code, coded, grid, shown, tokens_of
+from apformer_lab.proof.strings import bias, code, grid, shown, strings, tokens_of  # noqa: F401
 
 FILES = [Path(strings_file.__file__)]
 SPACE, START = 10, 11  # tokens: ten digits and the space; START stands for all that is before a row
@@ -48,11 +48,6 @@ def fault(data, cfg):
     """Return why these contexts are not those of a model, in words; None if they are."""
     if (cfg["pattern"], cfg["vocab_size"], cfg["separator"]) != ("ahead", 11, 10) or data.get("order") != "msb":
         return f"they are of pattern ahead with 11 tokens, and it has {cfg['pattern']} with {cfg['vocab_size']}"
-
-
-def bias(cfg):
-    """Return the name of the weights that are added to scores, of a head and each place that it reads."""
-    return "attention.ahead.bias"
 
 
 def reads(cfg, layer):
@@ -111,11 +106,6 @@ def parts(columns, data):
     return {kind: np.ones(columns.shape[1], bool)}
 
 
-def strings(columns, data, cfg):
-    """Return (codes, truth), (contexts, 1) each: a code is a string as a number, its first token the lowest digit."""
-    return coded(columns, START + 1)
-
-
 def text(column, place, data):
     """Return (what is given, what has to follow) of a context's character."""
     names = [f"{name} tokens ago" for name in ("P - 2", "2P - 2", "P - 1", "2P - 1")]
@@ -156,10 +146,7 @@ def keys(columns, weights, cfg):
     first of its value. It decides if the first is above 0, and then says the sign of the second.
     """
     distinct, place_of = np.unique(code(columns, START + 1), return_inverse=True)
-    tokens, (*below, (_, own)) = network.layers(distinct, weights, cfg, OWN)
-    x = weights["embedding.table"][tokens]
-    for seen, w in below:
-        x = network.block(x, seen, w, cfg, np.zeros((len(seen), cfg["d_model"])))
+    x, (_, own) = below_last(distinct, weights, cfg, OWN)
     x = network.norm(x, own, "attention_norm", cfg["norm_epsilon"])[place_of]
     decides, says = (x @ own[f"attention.{name}"][:, -1, 0] for name in ("key", "value"))
     signs = np.stack([-says, np.full(len(says), -np.inf), says], 1)
@@ -178,12 +165,18 @@ def said(codes, w):
     return (codes // (START + 1) ** 4 % (START + 1) - 1.0)[:, None] * w["attention.output"][-1, 0]
 
 
+def below_last(codes, weights, cfg, contexts):
+    """Return (states below the last layer, (seen, weights) of the last layer) of strings."""
+    tokens, (*below, last) = network.layers(codes, weights, cfg, contexts)
+    x = weights["embedding.table"][tokens]
+    for seen, w in below:
+        x = network.block(x, seen, w, cfg, np.zeros((len(seen), cfg["d_model"])))
+    return x, last
+
+
 def logits(codes, weights, cfg, contexts=OWN):
     """Return the logits after each of these strings, which are distinct and in order: (strings, vocabulary)."""
-    tokens, (*below, (seen, w)) = network.layers(codes, weights, cfg, contexts)
-    x = weights["embedding.table"][tokens]
-    for seen_below, w_below in below:
-        x = network.block(x, seen_below, w_below, cfg, np.zeros((len(seen_below), cfg["d_model"])))
+    x, (seen, w) = below_last(codes, weights, cfg, contexts)
     return network.read_out(network.block(x, seen, silent(w), cfg, said(codes, w)), weights, cfg)
 
 

@@ -25,11 +25,10 @@ from pathlib import Path
 import numpy as np
 
 from apformer_lab.proof import strings as strings_file
-from apformer_lab.proof.strings import coded, grid, shown, tokens_of
+from apformer_lab.proof.strings import RULES, bias, grid, shown, strings, tokens_of  # noqa: F401
 
 FILES = [Path(strings_file.__file__)]
 CHARACTERS = "0123456789abcdef =+*"  # with a heading; else of ten digits and the space
-RULES = {"progression": (2, -1), "fibonacci": (1, 1), "doubling": (2, 0)}
 MOST = 2**19  # strings of a slice, about
 
 
@@ -49,11 +48,6 @@ def fault(data, cfg):
         return f"they are of pattern columns with heading {heading}, and it has {cfg['pattern']}, {cfg['heading']}"
     if (cfg["separator"], cfg["vocab_size"]) != ((16, 20) if heading else (10, 11)):
         return "its separator or vocab_size are others"
-
-
-def bias(cfg):
-    """Return the name of the weights that are added to scores, of a head and each place that it reads."""
-    return "attention.columns.bias"
 
 
 def reads(cfg, layer):
@@ -89,7 +83,7 @@ def characters(data):
 
 def within(rule, base, tops, cfg):
     """Return the contexts of a rule and a base with all three columns, whose x_j is one of `tops`."""
-    (a, b), carries, digits = RULES[rule], passed(rule, base), range(base)
+    (a, b, _), carries, digits = RULES[rule], passed(rule, base), range(base)
     x_i, x_h, x_j, y_j, y_i, c = grid(digits, digits, tops, digits, digits, carries)
     occurs = passed_on(rule, base)[x_h, c - carries[0]]
     x_i, x_h, x_j, y_j, y_i, c = (array[occurs] for array in (x_i, x_h, x_j, y_j, y_i, c))
@@ -99,7 +93,7 @@ def within(rule, base, tops, cfg):
 
 def others(rule, base, cfg):
     """Return all other contexts of a rule and a base: those at the ends of a term."""
-    (a, b), carries, digits, start = RULES[rule], passed(rule, base), range(base), cfg["vocab_size"]
+    (a, b, _), carries, digits, start = RULES[rule], passed(rule, base), range(base), cfg["vocab_size"]
     space = lambda like: np.full_like(like, cfg["separator"])  # noqa: E731
     before = cfg["separator"] if cfg["heading"] else start  # the first term
     wraps = bool(cfg["heading"])
@@ -135,16 +129,11 @@ def passed(rule, base):
 
 def passed_on(rule, base):
     """Return which carries a digit x may pass on, beside any y and any carry: bool (digits, carries)."""
-    (a, b), carries = RULES[rule], passed(rule, base)
+    (a, b, _), carries = RULES[rule], passed(rule, base)
     x, y, c = grid(range(base), range(base), carries)
     found = np.zeros((base, len(carries)), bool)
     found[x, (a * x + b * y + c) // base - carries[0]] = True
     return found
-
-
-def strings(columns, data, cfg):
-    """Return (codes, truth), (contexts, 1) each: a code is a string as a number, its first token the lowest digit."""
-    return coded(columns, cfg["vocab_size"] + 1)
 
 
 def text(column, place, data):

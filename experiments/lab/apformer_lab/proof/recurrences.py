@@ -12,13 +12,12 @@ from pathlib import Path
 import numpy as np
 
 from apformer_lab.proof import strings as strings_file
-from apformer_lab.proof.strings import tokens_of
+from apformer_lab.proof.strings import RULES, tokens_of
 
 FILES = [Path(strings_file.__file__)]
 SPACE, START = 10, 11  # tokens: ten digits and the space; START stands for all that is before a row
 SLICE = 2**17  # contexts that are asked at once, about
 LARGEST = 9999  # of the numbers of a rule: products of them and of a digit fit int32
-RULES = {"fibonacci": (1, 1, 0), "doubling": (2, 0, 0), "alternating": (0, 1, 1), "progression": (2, -1, 0)}
 
 
 def numbers(rule):
@@ -63,7 +62,7 @@ def fault(data, cfg):
 
 def bias(cfg):
     """Return the name of the weights that are added to scores, of a head and each place that it reads."""
-    return "attention.fixed_offsets.bias" if "pattern" in cfg else "attention.relative.table"
+    return strings_file.bias(cfg) if "pattern" in cfg else "attention.relative.table"
 
 
 def reads(cfg, layer):

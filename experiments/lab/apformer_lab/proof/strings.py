@@ -1,6 +1,13 @@
-"""Tools of the lists of contexts: every combination of some choices, and columns of tokens as strings."""
+"""Tools of the lists of contexts: rules, every combination of some choices, and columns of tokens as strings."""
 
 import numpy as np
+
+RULES = {  # (a, b, c) of z = a x + b y + c
+    "progression": (2, -1, 0),
+    "fibonacci": (1, 1, 0),
+    "doubling": (2, 0, 0),
+    "alternating": (0, 1, 1),  # two progressions by turns; "0,1,7" has steps of 7
+}
 
 
 def grid(*choices):
@@ -13,9 +20,17 @@ def code(columns, base):
     return sum(token.astype(np.int64) * base**place for place, token in enumerate(columns))
 
 
-def coded(columns, base):
-    """Return (codes, truth), (contexts, 1) each, of contexts whose last row is what has to follow."""
-    return code(columns[:-1], base)[:, None], columns[-1][:, None]
+def strings(columns, data, cfg):
+    """Return (codes, truth), (contexts, 1) each: a code is a string as a number, its first token the lowest digit.
+
+    The last row of the columns is what has to follow.
+    """
+    return code(columns[:-1], cfg["vocab_size"] + 1)[:, None], columns[-1][:, None]
+
+
+def bias(cfg):
+    """Return the name of the weights that are added to scores, of a head and each place that it reads."""
+    return f"attention.{cfg['pattern']}.bias"
 
 
 def tokens_of(codes, base, count):

@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from apformer_lab.proof import strings as strings_file
-from apformer_lab.proof.strings import coded, grid, tokens_of
+from apformer_lab.proof.strings import bias, grid, strings, tokens_of  # noqa: F401
 
 FILES = [Path(strings_file.__file__)]
 SPACE, START = 10, 11  # tokens: ten digits and the space; START stands for all that is before a row
@@ -46,11 +46,6 @@ def fault(data, cfg):
     return None if seen == known else f"its offsets {seen} are not {known}"
 
 
-def bias(cfg):
-    """Return the name of the weights that are added to scores, of a head and each place that it reads."""
-    return "attention.fixed_offsets.bias"
-
-
 def reads(cfg, layer):
     """Return the places in a string of what the layer reads: (keys, tokens of their own strings)."""
     return np.arange(len(cfg["offsets"]))[:, None]
@@ -74,11 +69,6 @@ def parts(columns, data):
     """Return the kind of a slice, and that all of its rows are of it."""
     kind = 0 if columns[4, 0] == START else 2 if columns[3, 0] == SPACE else 1
     return {KINDS[kind]: np.ones(columns.shape[1], bool)}
-
-
-def strings(columns, data, cfg):
-    """Return (codes, truth), (contexts, 1) each: a code is a string as a number, its first token the lowest digit."""
-    return coded(columns, START + 1)
 
 
 def text(column, place, data):

@@ -1,0 +1,104 @@
+"""The files of a model's folder: JSON, and named tensors in one file of safetensors or in several that an index names.
+
+    model.safetensors
+    model.safetensors.index.json     {"weight_map": {tensor: file, ...}}      model-00001-of-00002.safetensors ...
+
+A large model is saved as several files, shards. The index is compared with what each shard holds before any tensor is
+read; it names files beside it, and no others. Nothing in a folder is executed: weights that are a pickle are refused.
+"""
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from apformer import files
+from apformer.errors import CHECKPOINT, UserError
+from apformer.formats import safetensors
+
+WHOLE = "model.safetensors"
+FLOATS = ("F64", "F32", "F16", "BF16")
+PICKLES = (".bin", ".pt", ".pth", ".pkl", ".ckpt")
+AGAIN = "fetch the folder again"
+
+
+class Header(NamedTuple):
+    """Place, shape and type of a tensor that is not read yet."""
+
+    file: Path
+    shape: tuple[int, ...]
+    dtype: str
+    """As safetensors calls it, such as F32."""
+
+
+class Tensors(NamedTuple):
+    """The named tensors of a folder."""
+
+    path: Path
+    """The file that lists them."""
+    headers: dict[str, Header]
+    metadata: dict[str, str]
+
+    def read(self, name: str, dtype: type | None = None) -> np.ndarray:
+        """Return a tensor. Raises UserError (exit CHECKPOINT) if a dtype is asked for and a number is not finite."""
+        file = self.headers[name].file
+        with safetensors.reading(file) as opened:
+            array = opened.get_tensor(name)
+        if dtype is None:
+            return array
+        array = array.astype(dtype, copy=False)
+        if not np.isfinite(array).all():
+            raise UserError(f"{file}: {name} holds numbers that are not finite: {AGAIN}", CHECKPOINT)
+        return array
+
+
+def read(folder: str | Path, name: str = WHOLE) -> Tensors:
+    """List the tensors of a folder, in the file of this name or in those of its index.
+
+    Raises UserError: USAGE without the `text` extra; CHECKPOINT if neither file is there, a file is damaged, or an
+    index and its shards do not agree.
+    """
+    folder = Path(folder)
+    index = folder / f"{name}.index.json"
+    if (folder / name).exists():
+        return read_file(folder / name)
+    if index.exists():
+        return _read_shards(index)
+    if pickles := sorted(file for file in folder.glob("*") if file.suffix in PICKLES):
+        remedy = "save it as safetensors, with `model.save_pretrained(folder)`"
+        raise UserError(f"{pickles[0]} is a pickle, which may execute anything and is not opened: {remedy}", CHECKPOINT)
+    raise UserError(f"{folder} holds no {name}: give a folder that does", CHECKPOINT)
+
+
+def read_file(path: Path) -> Tensors:
+    """List the tensors of one file. Raises UserError as `read` does."""
+    with safetensors.reading(path) as file:
+        slices = {name: file.get_slice(name) for name in file.keys()}
+        headers = {name: Header(path, tuple(found.get_shape()), found.get_dtype()) for name, found in slices.items()}
+        return Tensors(path, headers, file.metadata() or {})
+
+
+def read_json(path: Path, remedy: str) -> dict[str, Any]:
+    """Return the dict in a file of JSON; {} for another value. Raises UserError (exit CHECKPOINT) with the remedy."""
+    try:
+        content = files.parse_json(path.read_bytes())
+    except OSError as error:
+        raise UserError(f"cannot read {path} ({error.strerror}): {remedy}", CHECKPOINT) from None
+    except ValueError as error:
+        raise UserError(f"{path} is not valid JSON ({error}): {remedy}", CHECKPOINT) from None
+    return content if isinstance(content, dict) else {}
+
+
+def _read_shards(index: Path) -> Tensors:
+    shard_of, beside = read_json(index, AGAIN).get("weight_map"), {file.name for file in index.parent.iterdir()}
+    if not isinstance(shard_of, dict) or not shard_of:
+        raise UserError(f"{index} is damaged, it has no weight_map from tensors to files: {AGAIN}", CHECKPOINT)
+    for name in shard_of.values():
+        if not isinstance(name, str) or name not in beside:
+            raise UserError(f"{index} names {name!r}, which is no file beside it: {AGAIN}", CHECKPOINT)
+    shards = [read_file(index.parent / name) for name in sorted({*shard_of.values()})]
+    held = {(tensor, header.file.name): header for shard in shards for tensor, header in shard.headers.items()}
+    if other := held.keys() ^ shard_of.items():
+        tensor, name = min(other)
+        raise UserError(f"{index} and {name} do not agree on {tensor}: {AGAIN}", CHECKPOINT)
+    return Tensors(index, {tensor: header for (tensor, _), header in held.items()}, {})

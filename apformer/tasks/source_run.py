@@ -1,0 +1,65 @@
+"""The run whose model another run begins with (`--init_from`), and the flags that must agree with it."""
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from apformer import files
+from apformer.errors import CHECKPOINT, USAGE, UserError
+from apformer.settings import model_from, part_from
+
+
+class Source(NamedTuple):
+    """Architecture, model and data of a run, from its config.json."""
+
+    architecture: str
+    model: Any  # Config of the architecture
+    data: Any  # Config of the task
+
+
+def read(folder: str | Path, task: str, data: type, other: tuple[str, str]) -> Source:
+    """Read the config.json of a run.
+
+    Args:
+        folder: Directory of the run.
+        task: Name of the task that it must be of.
+        data: Config of this task.
+        other: What a run of this task was trained to do, and the remedy, for messages.
+
+    Raises:
+        UserError: USAGE for a folder that holds no run of this task, CHECKPOINT if its config.json is damaged.
+    """
+    trained, remedy = other
+    file = Path(folder) / "config.json"
+    if not os.path.isdir(folder):  # pathlib raises where a name is too long
+        raise UserError(f"{folder} is not a directory: {remedy}", USAGE)
+    if not file.is_file():
+        raise UserError(f"{folder} holds no run (no config.json): {remedy}", USAGE)
+    config = files.read_json(file)
+    if isinstance(config, dict) and not {"task", "flags"} & {*config}:
+        raise UserError(f"{folder} is no run of apformer: {remedy}", USAGE)
+    if isinstance(config, dict) and config.get("task", task) != task:
+        raise UserError(f"{folder} was not trained {trained}: {remedy}", USAGE)
+    try:
+        name, flags = config["architecture"], config["flags"]
+        return Source(name, model_from(name, flags["model"]), part_from(data, flags["data"]))
+    except (KeyError, TypeError, ValueError, AttributeError, UserError) as error:
+        fault = f"{file} is damaged or of another version of apformer ({error})"
+        raise UserError(f"{fault}: restore it, or train anew", CHECKPOINT) from None
+
+
+def require_same(part: Any, theirs: Any, names: Iterable[str], folder: str) -> None:
+    """Raise UserError (exit USAGE) for the first of these fields in which the flags differ from the run in the folder.
+
+    Args:
+        part: Part of the settings, from the flags.
+        theirs: The same part of the run.
+        names: Fields to compare.
+        folder: Directory of the run, for the message.
+    """
+    for name in names:
+        value, other = getattr(part, name), getattr(theirs, name)
+        if value != other:
+            fault = f"--{name} {value} contradicts --init_from {folder}, whose {name} is {other}"
+            raise UserError(f"{fault}: drop the flag", USAGE)

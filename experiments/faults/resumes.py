@@ -1,0 +1,66 @@
+"""A run whose newest checkpoints are damaged is resumed, and ends as the run to which nothing happened.
+
+In each case some of the newest checkpoints of a finished run are damaged, in one of nine ways each. Then `apformer
+resume` goes on from the newest sound one to the end, and the directory is compared with that of the undamaged run: the
+sha256 of the arrays and all other facts of each checkpoint, metrics.jsonl and evaluation.json.
+"""
+
+import shutil
+
+import numpy as np
+from faults import _damage, _runs
+
+from apformer import cli
+from apformer.errors import UserError
+from apformer.report import progress
+from apformer.runs import selection
+
+QUESTION = "Does a run with damaged checkpoints end as if nothing had happened?"
+CLAIM = (
+    "{equal:,} of {cases:,} runs, of which the newest checkpoints were damaged ({damaged:,} in all), ended with the "
+    "bits of the undamaged run after `apformer resume`; {again:,} went on from an earlier checkpoint"
+)
+CASES = 200
+SEED = 6
+
+
+def measure(cases, folder):
+    """Figures of `cases` damaged runs; what goes wrong is said on standard error."""
+    whole = _damage.run(folder / "whole")
+    wanted, count = _runs.end_of(whole), {"cases": cases, "equal": 0, "damaged": 0, "again": 0}
+    saved, names = selection.steps(whole / "checkpoints"), [*_damage.KINDS]
+    for case in progress.bar(range(cases), unit="case"):
+        rng, copy = np.random.default_rng([SEED, case]), shutil.copytree(whole, folder / "copy")
+        hurt = saved[-int(rng.integers(1, len(saved))) :]
+        kinds = [names[rng.integers(len(names))] for _ in hurt]
+        for step, kind in zip(hurt, kinds, strict=True):
+            other = rng.choice([other for other in saved if other != step])
+            # Of the source, whose facts are still its own.
+            checkpoint, other = copy / "checkpoints" / str(step), whole / "checkpoints" / str(other)
+            _damage.inflict(rng, kind, checkpoint, other, selection.FILE.name)
+        with _damage.quiet() as said:
+            code = cli.main(["resume", str(copy)])
+        # A damaged one before the one that the run goes on from stays so.
+        lost = [step for step in hurt if not _is_sound(copy / "checkpoints" / str(step))]
+        for step in lost:
+            shutil.rmtree(copy / "checkpoints" / str(step), ignore_errors=True)
+        found = _runs.end_of(copy)
+        found |= {"others": [], "checkpoints": wanted["checkpoints"] | found["checkpoints"]}
+        wrong = code or saved[-1] in lost
+        differing = {"exit code": code, "lost": lost} if wrong else _runs.differences(found, wanted)
+        if differing:
+            progress.write(
+                f"seed {SEED}, case {case}, steps {hurt} of {saved}, {kinds}: {differing}\n{said.getvalue()}"
+            )
+        count["equal"] += not differing
+        count["damaged"] += len(hurt)
+        count["again"] += f"resumed at step {saved[-1]} " not in said.getvalue()
+        shutil.rmtree(copy)
+    return count
+
+
+def _is_sound(checkpoint):
+    try:
+        return bool(_runs.arrays_of(checkpoint))
+    except UserError:
+        return False

@@ -1,0 +1,38 @@
+"""experiments/bench/device.py measures every part at a small size, and keeps what a part found before its end."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.long
+
+SCRIPT = Path(__file__).parents[2] / "experiments" / "bench" / "device.py"
+
+
+def measure(folder, *words):
+    """The record of some parts."""
+    command = [sys.executable, SCRIPT, "--tiny", "--out", folder / "device.json", *words]
+    said = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"JAX_PLATFORMS": "cpu"})
+    assert said.returncode == 0, said.stderr
+    assert "machine (" in said.stdout
+    return json.loads((folder / "device.json").read_text())
+
+
+def test_every_part_measures(tmp_path):
+    parts = ("machine", "training", "generation")
+    record = measure(tmp_path, "--parts", *parts)
+    assert "jax" in record["versions"]
+    for name in parts:
+        assert "fault" not in record["parts"][name], (name, record["parts"][name])
+    assert record["parts"]["machine"]["measured"][0]["platform"] == "cpu"
+    assert record["parts"]["training"]["measured"][0]["tokens_per_s"] > 0
+    assert [found["batch_size"] for found in record["parts"]["generation"]["measured"]] == [1, 2]
+
+
+def test_a_part_ends_at_its_time_with_a_record(tmp_path):
+    record = measure(tmp_path, "--seconds", "6", "--parts", "machine", "training")
+    assert "fault" in record["parts"]["training"]

@@ -1,0 +1,82 @@
+"""An accelerator computes what the CPU beside it does: `pytest -m gpu tests/machine`."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from apformer import model, seq2seq
+from apformer.decoding.generate import generate
+from apformer.loss import cross_entropy
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(jax.default_backend() == "cpu", reason="there is no accelerator here"),
+]
+
+CFG = model.Config(
+    vocab_size=32, d_model=64, n_heads=4, n_layers=2, position="rotary", final_norm=True, output_projection=True
+)
+
+
+def on_both(function, *arrays):
+    """The results of a function on the accelerator, with full products, and on the CPU: two lists of arrays."""
+    found = []
+    for device in (jax.devices()[0], jax.devices("cpu")[0]):
+        with jax.default_matmul_precision("highest"):
+            found.append(jax.tree.leaves(jax.device_get(jax.jit(function)(*jax.device_put(arrays, device)))))
+    return found
+
+
+def rows(B=4, T=48):
+    return jax.random.randint(jax.random.key(1), (B, T), 0, CFG.vocab_size)
+
+
+def loss(params, tokens_BT, cfg=CFG):
+    logits_BTV = model.apply(params, tokens_BT[:, :-1], cfg)
+    return cross_entropy(logits_BTV.astype(jnp.float32), tokens_BT[:, 1:], jnp.ones(tokens_BT[:, 1:].shape))
+
+
+@pytest.mark.parametrize("window", [None, 8])
+def test_loss_and_gradient_equal_those_of_the_cpu(window):
+    cfg = model.Config(**vars(CFG) | {"window": window})
+    params = model.init(jax.random.key(0), cfg)
+    there, here = on_both(jax.value_and_grad(partial(loss, cfg=cfg)), params, rows())
+    for one, other in zip(there, here, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+
+
+def test_members_at_once_equal_members_alone():
+    params_M = jax.vmap(partial(model.init, cfg=CFG))(jax.random.split(jax.random.key(0), 3))
+    together = jax.jit(jax.vmap(jax.grad(loss), (0, None)))(params_M, rows())
+    alone = jax.jit(lambda params_M: jax.lax.map(lambda params: jax.grad(loss)(params, rows()), params_M))(params_M)
+    for one, other in zip(jax.tree.leaves(together), jax.tree.leaves(alone), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-2, atol=1e-3)  # products of TF32, where a device has them
+
+
+def test_half_precision_stays_near_single():
+    params = model.init(jax.random.key(0), CFG)
+    half = jax.tree.map(lambda leaf: leaf.astype(jnp.bfloat16), params)
+    assert abs(float(jax.jit(loss)(half, rows())) - float(jax.jit(loss)(params, rows()))) < 0.05
+
+
+def test_generation_with_a_cache_equals_the_cpu():
+    params, prompt_BT = model.init(jax.random.key(0), CFG), rows(T=8)
+
+    def write(params, prompt_BT):
+        def extend(tokens_BT, cache, lengths_B=None):
+            return model.extend(params, tokens_BT, cache, CFG, lengths_B=lengths_B)
+
+        return generate(extend, model.init_cache(CFG, 4, 24), prompt_BT, jnp.full(4, 8), 16)
+
+    there, here = on_both(write, params, prompt_BT)
+    np.testing.assert_array_equal(there[0], here[0])
+
+
+def test_translation_equals_the_cpu():
+    cfg = seq2seq.Config(source_vocab_size=32, target_vocab_size=32, d_model=32, n_heads=2)
+    params = seq2seq.init(jax.random.key(0), cfg)
+    there, here = on_both(lambda *args: seq2seq.apply(*args, cfg), params, rows(), rows(T=8))
+    np.testing.assert_allclose(there[0], here[0], rtol=1e-4, atol=1e-5)

@@ -1,0 +1,34 @@
+"""The programs of docs/ run, and print what stands under them."""
+
+import contextlib
+import io
+import re
+from pathlib import Path
+
+import jax
+import pytest
+
+DOCS = Path(__file__).parents[1] / "docs"
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+PAGES = sorted(path for path in DOCS.glob("*.md") if "```python" in path.read_text())
+
+
+def outputs(text):
+    """[(what a block of Python prints, what the block of text under it says, or None)], the programs in one session."""
+    names, found, blocks = {"__name__": "docs"}, [], BLOCK.findall(text)
+    for (kind, program), (below, said) in zip(blocks, [*blocks[1:], ("", "")], strict=True):
+        if kind == "python":
+            out = io.StringIO()
+            with contextlib.redirect_stdout(out):
+                exec(compile(program, "docs", "exec"), names)
+            found.append((out.getvalue(), said if below == "text" else None))
+    return found
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
+def test_every_program_prints_what_stands_under_it(path, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with jax.numpy_rank_promotion("allow"), jax.numpy_dtype_promotion("standard"):  # as a user has it
+        found = outputs(path.read_text())
+    for printed, said in found:
+        assert said is None or printed == said
