@@ -62,11 +62,15 @@ def case(settings: Settings, contexts: Any, params: Any) -> Case:
         params: Parameters of the model.
 
     Raises:
-        UserError: Exit code USAGE, if there is no context.
+        UserError: Exit code USAGE, if there is no context, or if JAX cannot ask them either: the module has no texts
+            of its own, and the strings are those of another model.
     """
     contexts = contexts(settings) if callable(contexts) else contexts
     data, cfg = asdict(settings.data), asdict(settings.model)
-    why = contexts.fault(data, cfg) or network.beyond(cfg, contexts)
+    why = contexts.fault(data, cfg)
+    if why and not hasattr(contexts, "texts"):
+        raise UserError(f"the contexts are not those of this model: {why}; train with the recipe's own flags", USAGE)
+    why = why or network.beyond(cfg, contexts)
     weights = None if why else network.complete(stored(params), cfg, contexts)
     found = Case(contexts, data, cfg, weights, why)
     if found.total == 0:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from apformer import files
+from apformer.analysis.certificate import FORMAT
 from apformer.errors import CHECKPOINT, UserError, typed
 from apformer.runs import checkpoint, directory, selection
 from apformer.runs.fit import abstract_state
@@ -134,6 +135,8 @@ def _result(path: Path, settings: Settings, what: str, anew: str, facts: dict[in
     try:
         told: Any = files.read_json(path / what)
         step, member = told["step"], told["member"]
+        if what == "certificate.json" and told.get("format") != FORMAT:
+            return Finding(what, f"of an older version, and no proof: {anew}", CHECKPOINT)
         if step not in facts:
             return Finding(what, f"of step {step}, which has no sound checkpoint: {anew}", CHECKPOINT)
         if load_described(path, settings, told) is None:

@@ -110,6 +110,7 @@ def certify_run(
     """
     params, step, member = load_params(path, settings, member, step)
     case = case_of(path, settings, params)
+    _name_older(path / "certificate.json")
     files.preflight(path, 0)  # so that the disk does not refuse what took an hour
     identity = {"step": step, "member": member, "parameters_sha256": digest(params)} | surroundings(params)
     identity |= {"model": asdict(settings.model), "data": asdict(settings.data)}
@@ -131,6 +132,13 @@ def certify_run(
         result["diverged"] = lost
     files.write_json(path / "certificate.json", result)
     return result
+
+
+def _name_older(certificate_file: Path) -> None:
+    """Say on standard error that there is a certificate of an older version, which is made anew."""
+    with suppress(UserError):
+        if certificate_file.exists() and not files.has(files.read_json(certificate_file), {"format": int}):
+            print(f"{certificate_file} is of an older version, and no proof: all is asked again", file=sys.stderr)
 
 
 def _asked(

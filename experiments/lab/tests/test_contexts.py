@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from apformer import model
+from apformer.analysis.certificate import stored
 from apformer.decoding.bind import bind, call
-from apformer.proof import check, network, rounding, witness
+from apformer.proof import check, network, rounding
 from apformer_lab import bases, digits, recurrences, rows, sparse, sums
 from apformer_lab.proof import ahead, columns
 from apformer_lab.proof import recurrences as of_recurrences
@@ -152,15 +153,17 @@ def test_numpy_computes_what_the_model_computes_after_a_text_of_each_string(name
         params["blocks"]["attention"]["key"][-1, :, -1, 0] *= 3
         params["blocks"]["attention"]["value"][-1, :, -1, 0] *= 3
     assert contexts.fault(data, cfg) is None is network.beyond(cfg, contexts)
-    stored = witness.stored(params)
-    assert {name: array.shape for name, array in stored.items()} == network.shapes(cfg, contexts)
-    weights = network.complete(stored, cfg, contexts)
+    named = stored(params)
+    assert {name: array.shape for name, array in named.items()} == network.shapes(cfg, contexts)
+    weights = network.complete(named, cfg, contexts)
     if name == "bases":
         data |= {"bases": [3]}
     found = [part[:, :: max(1, part.shape[1] // 400)] for part in contexts.slices(data, cfg, weights)]
     pairs = [contexts.strings(part, data, cfg) for part in found]
     codes, truth = (np.concatenate([part.ravel() for part in parts]) for parts in zip(*pairs, strict=True))
-    strings, right, ours_NV, margin = check.ask(codes, truth, weights, cfg, contexts)
+    strings, right = np.unique(np.stack([codes, truth]), axis=1)
+    ours_NV = getattr(contexts, "logits", network.logits)(strings, weights, cfg, contexts)
+    margin = check.margins(ours_NV, right)
     asked, bound = np.zeros(len(strings), bool), bind(kind, params, settings.model)
     for which, tokens_BT in contexts.rows(strings, cfg, weights):
         theirs_BV = call(bound.apply, tokens_BT)[:, -1]
@@ -168,14 +171,15 @@ def test_numpy_computes_what_the_model_computes_after_a_text_of_each_string(name
         assert not asked[which].any()
         asked[which] = True
     assert asked.all() or name == "msb" and asked.mean() > 0.1
-    ratios = getattr(contexts, "ratios", rounding.ratios)(strings, right, weights, cfg, contexts)
+    logits_NV, ratios = getattr(contexts, "judge", rounding.judge)(strings, right, weights, cfg, contexts)
+    np.testing.assert_allclose(logits_NV, ours_NV, rtol=1e-12, atol=1e-12)
     assert (ratios[margin <= 0] <= 0).all() and np.isfinite(ratios).all() and (ratios > 0).any()
     given, following = contexts.text(found[0][:, 0], 0, data)
     assert (
         given
         and len(following) == 1
-        and contexts.claim(data).startswith("every ")
-        and contexts.part(found[0][:, 0], data)
+        and contexts.claim(data, cfg).startswith("every ")
+        and contexts.parts(found[0], data)
     )
 
 
@@ -198,7 +202,7 @@ def test_contexts_of_another_model_are_refused(name, change, said):
 
 def test_what_a_key_is_unsure_of_is_read_both_ways(random_params):
     """More strings are asked where a key may decide or not."""
-    weights = network.complete(witness.stored(random_params(MSB.model)), asdict(MSB.model), ahead)
+    weights = network.complete(stored(random_params(MSB.model)), asdict(MSB.model), ahead)
     cfg = asdict(MSB.model)
     goes, says = ahead.keys((np.arange(10), np.arange(10), np.arange(10), np.arange(10)), weights, cfg)
     silent = weights | {"blocks.attention.key": weights["blocks.attention.key"] * 0}

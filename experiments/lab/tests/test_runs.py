@@ -103,14 +103,14 @@ def test_what_is_wrong_is_not_certified_and_not_proven(name, run_of, tmp_path, c
     assert {"contexts.py", "strings.py", "check.py"} <= {file.name for file in (run / "proof").iterdir()}
     capsys.readouterr()
     with pytest.MonkeyPatch.context() as patch:  # as a user runs it, beside nothing of apformer
-        for module in ("network", "bounds", "rounding", "contexts", "strings", "check"):
+        for module in ("network", "bounds", "directions", "rounding", "contexts", "strings", "check"):
             patch.delitem(sys.modules, module, raising=False)
         patch.syspath_prepend(str(run / "proof"))
         patch.setattr(sys, "argv", ["check.py"])
         with pytest.raises(SystemExit) as stop:
             runpy.run_path(str(run / "proof" / "check.py"), run_name="__main__")
     out = capsys.readouterr().out
-    assert stop.value.code == 1 and "NOT PROVEN: the margin is -" in out
+    assert stop.value.code == 1 and "contexts are continued wrongly; after" in out
     assert f"contexts {certificate['contexts']:,}, " in out and "PROVEN, the theorem" not in out.replace(
         "NOT PROVEN", ""
     )
