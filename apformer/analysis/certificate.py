@@ -62,8 +62,8 @@ def case(settings: Settings, contexts: Any, params: Any) -> Case:
         params: Parameters of the model.
 
     Raises:
-        UserError: Exit code USAGE, if there is no context, or if JAX cannot ask them either: the module has no whole_rows
-            of its own, and the strings are those of another model.
+        UserError: Exit code USAGE, if there is no context, or if the strings of the module are those of another model
+            and it has no `whole_rows`, which JAX could be asked.
     """
     contexts = contexts(settings) if callable(contexts) else contexts
     data, cfg = asdict(settings.data), asdict(settings.model)
