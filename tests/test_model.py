@@ -83,7 +83,7 @@ def test_the_model_is_its_parts_in_order(n_layers, norm_position, random_params)
     close(logits, x_BTD @ table.T, 1e-5)
 
 
-@pytest.mark.parametrize("position", ["sinusoidal", "rotary", "relative"])
+@pytest.mark.parametrize("position", ["rotary", "relative"])
 def test_bfloat16_parameters_give_bfloat16_logits(position, random_params):
     cfg = small(position=position, n_layers=1)
     params, tokens = random_params(cfg), draw_tokens(B, T)
@@ -102,9 +102,8 @@ def test_learned_positions_end(random_params):
     assert np.isfinite(apply(params, tokens[:, 1:], cfg)).all()
 
 
-@pytest.mark.parametrize("n_layers", [3, 6])  # without it straight code, and a loop
-def test_rematerialised_blocks_have_the_same_gradients_and_take_less_memory(n_layers, random_params, key):
-    cfg = small(dropout=0.25, n_layers=n_layers, d_ff=211)
+def test_rematerialised_blocks_have_the_same_gradients_and_take_less_memory(random_params, key):
+    cfg = small(dropout=0.25, n_layers=3, d_ff=211)  # three blocks are straight code without it, and a loop with it
     params, tokens = random_params(cfg), draw_tokens(3, 29)
 
     def gradient(remat):
@@ -138,17 +137,6 @@ def test_the_first_sketch_is_its_formulas(random_params):
     y_BTD = np.maximum(y_BTD @ expand["weight"] + expand["bias"], 0) @ contract["weight"] + contract["bias"]
     expected = y_BTD @ p["head"]["output"]["weight"] + p["head"]["output"]["bias"]
     close(apply(params, tokens, cfg), expected, 1e-5)
-
-
-def test_dropout_on_attention_weights_needs_a_key(random_params, key):
-    plain, dropping = small(), small(attention_dropout=0.5)
-    params, tokens = random_params(plain), draw_tokens(B, T)
-    logits = np.asarray(apply(params, tokens, plain))
-    np.testing.assert_array_equal(apply(params, tokens, dropping), logits)
-    close(apply(params, tokens, plain, key=key), logits, 1e-6)
-    dropped = np.asarray(apply(params, tokens, dropping, key=key))
-    assert (dropped != logits).any(-1).mean() > 0.9
-    assert (np.asarray(apply(params, tokens, dropping, key=jax.random.key(1))) != dropped).any(-1).mean() > 0.9
 
 
 @pytest.mark.parametrize(

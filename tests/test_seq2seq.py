@@ -74,11 +74,13 @@ def test_every_real_token_of_the_source_is_felt_by_every_target_token(cfg):
         np.testing.assert_array_equal(differs, np.broadcast_to(REAL_SOURCE[:, s : s + 1], (B, T)))
 
 
-def in_other_company(params, cfg):
-    """[(logits of rows, those of the same rows in another batch)]: alone, unpadded; and among others, padded more."""
-    source, target = draw_tokens(cfg)
+@pytest.mark.parametrize("name", ["published", "rotary"])
+def test_the_company_of_a_row_and_its_padding_change_no_logit_by_more_than_rounding(name):
+    """Rows alone and unpadded, and among others, padded more."""
+    cfg = CONFIGS[name]
+    params, (source, target) = draw_params(cfg), draw_tokens(cfg)
     logits = padded(params, source, target, cfg)
-    alone = apply(params, source[2:, :4], target[2:], cfg, target_lengths_B=TARGET_LENGTHS[2:])
+    close(apply(params, source[2:, :4], target[2:], cfg, target_lengths_B=TARGET_LENGTHS[2:]), logits[2:], 2e-5)
     order, rng, more = np.array([2, 0, 1]), np.random.default_rng(2), 4
 
     def mixed(tokens, vocab_size, width):
@@ -89,14 +91,8 @@ def in_other_company(params, cfg):
     lengths = rng.integers(0, T + 1, (2, B + more)).astype(np.int32)
     lengths[:, order] = SOURCE_LENGTHS, TARGET_LENGTHS
     wide = mixed(source, cfg.source_vocab_size, S + 4), mixed(target, V, T + 2)
-    among = np.asarray(padded(params, *wide, cfg, *lengths))[order, :T]
-    return [(alone, logits[2:]), (among[REAL_TARGET], logits[REAL_TARGET])]
-
-
-@every_config
-def test_the_company_of_a_row_and_its_padding_change_no_logit_by_more_than_rounding(cfg):
-    for actual, expected in in_other_company(draw_params(cfg), cfg):
-        close(actual, expected, 2e-5)
+    among = padded(params, *wide, cfg, *lengths)[order, :T]
+    close(among[REAL_TARGET], logits[REAL_TARGET], 2e-5)
 
 
 @every_config
@@ -116,15 +112,6 @@ def test_the_cache_gives_the_logits_of_the_whole(cfg):
             close(logits[b, :count], whole[b, fed[b] : fed[b] + count], 1e-5) if count else None
         fed += counts
     np.testing.assert_array_equal(cache["length"], [T] * B)
-
-
-def test_blocks_as_a_list_are_those_of_the_stack():
-    cfg = CONFIGS["published"]
-    params, (source, target) = draw_params(cfg), draw_tokens(cfg)
-    listed = seq2seq.unstack(params)
-    cache = init_cache(params, source, cfg, T + 1)
-    logits, _ = extend(listed, target[:, :2], cache, cfg)
-    np.testing.assert_array_equal(logits, extend(params, target[:, :2], cache, cfg)[0])
 
 
 def test_what_can_be_captured():

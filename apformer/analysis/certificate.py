@@ -21,7 +21,7 @@ import numpy as np
 
 from apformer.decoding.bind import Model
 from apformer.errors import USAGE, UserError
-from apformer.formats import weights as weights_file
+from apformer.layers import leaves
 from apformer.machine import devices
 from apformer.proof import check, network
 from apformer.settings import Settings
@@ -80,7 +80,7 @@ def case(settings: Settings, contexts: Any, params: Any) -> Case:
 
 def stored(params: Any) -> dict[str, np.ndarray]:
     """Return {name: float64 array} of parameters, by their names in a file of weights."""
-    return {name: np.asarray(leaf, np.float64) for name, leaf in weights_file.named(params).items()}
+    return {name: np.asarray(leaf, np.float64) for name, leaf in leaves.named(params).items()}
 
 
 def batch_tokens() -> int:

@@ -17,7 +17,7 @@ from apformer import files, tasks
 from apformer.analysis import pca
 from apformer.errors import CHECKPOINT, UserError
 from apformer.flags import parse
-from apformer.formats.weights import named
+from apformer.layers.leaves import named
 from apformer.report import sections, template
 from apformer.report.sections import attempt
 from apformer.runs import directory, provenance, restore

@@ -18,7 +18,6 @@ from apformer.formats import safetensors
 
 WHOLE = "model.safetensors"
 FLOATS = ("F64", "F32", "F16", "BF16")
-PICKLES = (".bin", ".pt", ".pth", ".pkl", ".ckpt")
 AGAIN = "fetch the folder again"
 
 
@@ -64,10 +63,8 @@ def read(folder: str | Path, name: str = WHOLE) -> Tensors:
         return read_file(folder / name)
     if index.exists():
         return _read_shards(index)
-    if pickles := sorted(file for file in folder.glob("*") if file.suffix in PICKLES):
-        remedy = "save it as safetensors, with `model.save_pretrained(folder)`"
-        raise UserError(f"{pickles[0]} is a pickle, which may execute anything and is not opened: {remedy}", CHECKPOINT)
-    raise UserError(f"{folder} holds no {name}: give a folder that does", CHECKPOINT)
+    remedy = "save it anew with `model.save_pretrained(folder)`; a pickle is not opened, for it may execute anything"
+    raise UserError(f"{folder} holds no {name}: {remedy}", CHECKPOINT)
 
 
 def read_file(path: Path) -> Tensors:

@@ -68,6 +68,8 @@ def _finding(folder: Path, name: str, part: str, file: str, compare: Callable[[]
 
 def _fault(folder: Path, name: str, part: str, file: str, fault: UserError) -> Finding:
     """Return the fault of a part with the command that fetches its file."""
+    if "hf download" in str(fault):
+        return part, str(fault), fault.exit_code
     # Into another folder where there is one: it may have been trained further.
     place = f"{folder}-published" if (folder / file).exists() else folder
     return part, f"{fault}; `hf download {name} {file} --local-dir {place}` fetches it", fault.exit_code

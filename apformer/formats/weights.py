@@ -10,6 +10,7 @@ import jax
 from apformer import files
 from apformer.errors import CHECKPOINT, UserError
 from apformer.formats import model_folder, safetensors
+from apformer.layers.leaves import named
 from apformer.settings import load_architecture, model_from
 
 
@@ -38,9 +39,3 @@ def read_safetensors(path: str | Path) -> tuple[Any, Any]:
         raise UserError(f"{path} holds other names or shapes than its Config has: export it anew", CHECKPOINT)
     arrays = jax.device_put([tensors.read(name) for name in shapes])
     return cfg, jax.tree.unflatten(jax.tree.structure(expected), arrays)
-
-
-def named(params: Any) -> dict[str, Any]:
-    """Return {dotted path: leaf}, in the order of the leaves."""
-    leaves = jax.tree_util.tree_leaves_with_path(params)
-    return {".".join(entry.key for entry in path): leaf for path, leaf in leaves}

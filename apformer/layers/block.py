@@ -61,11 +61,8 @@ class Block(nn.Module):
 def init_blocks(key: Array, cfg: Any, source: Any = None) -> dict[str, Any]:
     """Return the parameters of all blocks, with a leading axis of layers; `source` as in `Block`."""
     x_BTD, view = jnp.zeros((1, 1, cfg.d_model)), whole_view(jnp.zeros((1, 1), jnp.int32))
-
-    def init_layer(key: Array) -> Any:
-        return Block(cfg).init(key, x_BTD, view, None, source)["params"]
-
-    return jax.vmap(init_layer)(jax.random.split(key, cfg.n_layers))
+    keys_L = jax.random.split(key, cfg.n_layers)
+    return jax.vmap(lambda key: dict(Block(cfg).init(key, x_BTD, view, None, source)["params"]))(keys_L)
 
 
 def apply_blocks(

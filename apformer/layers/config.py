@@ -5,11 +5,7 @@ from typing import Any, Literal, get_args, get_origin
 
 
 def check(cfg: Any) -> None:
-    """Check every field by its type: choices, sizes of at least 1, shares to drop, and a width that divides into heads.
-
-    Raises:
-        ValueError: With the name of the first field at fault.
-    """
+    """Raise ValueError that names the first field at fault: choices, sizes, shares, and the width of heads."""
     for field in fields(cfg):
         name, value = field.name, getattr(cfg, field.name)
         if get_origin(field.type) is Literal and value not in get_args(field.type):

@@ -6,6 +6,8 @@ Parameters of position schemes do not decay. A name that is not declared is an e
 
 from typing import Any, NamedTuple
 
+import jax
+
 from apformer.layers import position
 
 
@@ -55,3 +57,9 @@ def matrix(path: tuple[Any, ...]) -> Role | None:
     """Return the Role of a matrix inside a block or a cell; None for every other leaf."""
     found = role(path)
     return found if found.inputs and {entry.key for entry in path} & {"blocks", "cells"} else None
+
+
+def named(params: Any) -> dict[str, Any]:
+    """Return {dotted path: leaf}, in the order of the leaves."""
+    leaves = jax.tree.leaves_with_path(params)
+    return {".".join(entry.key for entry in path): leaf for path, leaf in leaves}

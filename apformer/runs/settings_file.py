@@ -10,6 +10,15 @@ from apformer.optimizer import Config as Optimizer
 from apformer.runs import limits
 from apformer.settings import Settings, Training, load_architecture, model_from, part_from
 
+EARLIER = {  # flags of apformer 0.3 that are gone, and what is left of each
+    "weighting": "softmax",
+    "feedforward_bias": True,
+    "norm_bias": True,
+    "newton_steps": 0,
+    "newton_batches": 8,
+    "newton_characters": 8192,
+}
+
 
 def to_dict(settings: Settings) -> dict[str, Any]:
     """Return {"task", "architecture", "flags": {part: its fields}}."""
@@ -42,16 +51,24 @@ def from_dict(config: dict, source: Path) -> Settings:
             config["task"],
             config["architecture"],
             part_from(Training, parts["training"]),
-            model_from(config["architecture"], parts["model"]),
+            model_from(
+                config["architecture"], _of_now(load_architecture(config["architecture"]).Config, parts["model"])
+            ),
             part_from(task.Config, parts["data"]),
             part_from(task.Options, parts["options"]),
-            part_from(Optimizer, parts["optimizer"]),
+            part_from(Optimizer, _of_now(Optimizer, parts["optimizer"])),
         )
         limits.check(settings)
     except (KeyError, TypeError, ValueError, AttributeError, UserError) as error:
         sentence = f"{source} is damaged or of another version of apformer ({error}): restore it, or train anew"
         raise UserError(sentence, CHECKPOINT) from None
     return settings
+
+
+def _of_now(kind: type, values: dict[str, Any]) -> dict[str, Any]:
+    """Return the values of a part without the flags that apformer 0.3 had, where they ask for what there is."""
+    known = {field.name for field in dataclasses.fields(kind)}
+    return {name: value for name, value in values.items() if name in known or EARLIER.get(name) != value}
 
 
 def read(path: Path) -> Settings:

@@ -122,16 +122,6 @@ def test_predict_needs_the_settings_of_a_run_and_not_its_dataset(rows_file, tmp_
     assert caught.value.exit_code == DATA
 
 
-def test_metrics_that_are_damaged_are_a_sentence(tmp_path):
-    with pytest.raises(UserError, match="metrics.jsonl") as caught:
-        log.read_metrics(tmp_path)
-    assert caught.value.exit_code == CHECKPOINT
-    (tmp_path / "metrics.jsonl").write_text('{"step": 2}\n{"st')
-    with pytest.raises(UserError, match="metrics.jsonl is damaged .*apformer resume") as caught:
-        log.read_metrics(tmp_path)
-    assert caught.value.exit_code == CHECKPOINT
-
-
 def test_members_that_are_not_finite_are_named_once_and_the_last_of_them_ends_the_run(tmp_path, capsys):
     with log.Log(tmp_path / "metrics.jsonl", settings(members=3), 0, [1e-3, 1e-2, 1e-1]) as lines:
         for step, spoilt in ((2, [1]), (4, [1, 2]), (6, [0, 1, 2])):

@@ -192,15 +192,17 @@ def test_a_pickle_is_refused_and_not_opened(tmp_path, name):
     folder = write(tmp_path / "in", draw_tensors())
     (folder / "model.safetensors").unlink()
     (folder / name).write_bytes(pickle.dumps(Trap(tmp_path / "executed")))
-    refuses("is damaged or of another format" if name == "model.safetensors" else f"{name} is a pickle", folder)
+    refuses(
+        "is damaged or of another format"
+        if name == "model.safetensors"
+        else "in holds no model.safetensors: .* a pickle is not opened",
+        folder,
+    )
     assert not (tmp_path / "executed").exists()
 
 
 def test_a_folder_that_is_none(tmp_path):
     refuses("cannot read .*config.json .*: give a folder", tmp_path / "nowhere")
-    folder = write(tmp_path / "in", draw_tensors())
-    (folder / "model.safetensors").rename(folder / "model-00001-of-00002.safetensors")
-    refuses("holds no model.safetensors", folder)
 
 
 def write_shards(folder, shards, weight_map=None):
@@ -256,14 +258,11 @@ def test_a_tensor_of_two_shards_and_an_index_without_a_map_are_refused(tmp_path,
     ("config", "pattern"),
     [
         ({"model_type": "llama"}, 'model_type is "llama", and supported is "gpt2"'),
-        ({"model_type": None}, "model_type is null"),
         ({"activation_function": "silu"}, 'is "silu", and supported is "gelu_new" or "gelu_pytorch_tanh" or "gelu" or'),
         ({"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx is true, and supported is false"),
         ({"n_head": 4}, "describes no GPT-2 .*d_model 6 is not a multiple of n_heads 4"),
         ({"n_embd": "6"}, 'describes no GPT-2 .*n_embd is "6"'),
-        ({"n_head": True}, "describes no GPT-2 .*n_head is true"),
         ({"n_layer": 2.0}, "n_layer is 2.0"),
-        ({"n_positions": 0}, "max_len 0 is less than 1"),
         ({"layer_norm_epsilon": float("nan")}, "layer_norm_epsilon is NaN"),
         ({"layer_norm_epsilon": -1.0}, "layer_norm_epsilon -1.0 is not between 0 and 1"),
         ({"vocab_size": 10**15}, "vocab_size is 1000000000000000"),

@@ -11,6 +11,7 @@ from apformer.tasks.progressions import Options
 from tests.helpers import circuit
 
 V = 11
+LONGEST = 7  # of a chunk fed to a cache: longer than the windows
 SCHEMES = position.names()
 
 
@@ -46,3 +47,22 @@ def ragged_splits(draw, rows, length, longest):
         schedule.append(counts)
         fed += counts
     return schedule
+
+
+def feed(extend, params, tokens_BT, cfg, schedule, cache):
+    """Feed row b schedule[i][b] of its tokens with call i of `extend`, right-padded with garbage.
+
+    Few shapes, as each one compiles: LONGEST columns, or one where a window makes single steps a case apart.
+    Returns the logits of every token, as a list of arrays (tokens, V), one a row, and the cache.
+    """
+    logits, begin = [[] for _ in tokens_BT], np.zeros(len(tokens_BT), int)
+    for lengths in schedule:
+        columns = 1 if getattr(cfg, "window", None) and max(lengths) <= 1 else LONGEST
+        chunk_BT = np.full((len(tokens_BT), columns), V, np.int32)
+        for b, count in enumerate(lengths):
+            chunk_BT[b, :count] = tokens_BT[b, begin[b] : begin[b] + count]
+        new_BTV, cache = extend(params, chunk_BT, cache, cfg, lengths_B=np.array(lengths, np.int32))
+        for b, count in enumerate(lengths):
+            logits[b].append(np.asarray(new_BTV)[b, :count])
+        begin += lengths
+    return [np.concatenate(row) for row in logits], cache

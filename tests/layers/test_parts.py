@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from apformer.layers.block import Block
-from apformer.layers.embedding import Embedding, Head
+from apformer.layers.embedding import Head
 from apformer.layers.feedforward import FeedForward, Linear
 from apformer.layers.masks import whole_view
 from apformer.layers.norm import LayerNorm, RMSNorm
@@ -34,15 +34,6 @@ def numpy_layer_norm(x, gain, bias, epsilon):
     return centred / np.sqrt((centred**2).mean(-1, keepdims=True) + epsilon) * gain + bias
 
 
-@pytest.mark.parametrize("scale", [False, True])
-def test_an_embedding_is_a_row_of_the_table(scale):
-    table_VD = random(V, D)
-    tokens = np.array([[0, 10, 3], [3, 7, 1]])
-    x_BTD = Embedding(V, D, scale).apply({"params": {"table": table_VD}}, jnp.asarray(tokens))
-    factor = math.sqrt(5) if scale else 1
-    np.testing.assert_allclose(x_BTD, np.asarray(table_VD)[tokens] * factor, rtol=1e-6)
-
-
 @pytest.mark.parametrize("bias", [False, True])
 def test_a_head_is_an_affine_map_or_scores_each_row_of_the_table(bias):
     x, weight_DV, bias_V = random(B, T, D), random(D, V, seed=1), random(V, seed=2)
@@ -51,12 +42,6 @@ def test_a_head_is_an_affine_map_or_scores_each_row_of_the_table(bias):
     logits = Head(V, bias).apply({"params": {"output": {"weight": weight_DV} | own}}, x)
     np.testing.assert_allclose(logits, expected, atol=1e-5)
     np.testing.assert_allclose(Head(V, bias).apply({"params": own}, x, weight_DV.T), expected, atol=1e-5)
-
-
-def test_linear_is_affine():
-    y = Linear(3).apply({"params": {"weight": jnp.array([[1.0, 2, 3], [4, 5, 6]]), "bias": jnp.array([10.0, 20, 30])}},
-                        jnp.array([[[1.0, 10], [0, -1]]]))  # fmt: skip
-    np.testing.assert_array_equal(y, [[[51, 72, 93], [6, 15, 24]]])
 
 
 def test_linear_starts_within_glorot_bounds_and_without_bias():

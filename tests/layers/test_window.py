@@ -62,10 +62,8 @@ def everything(attend, args, tangents, mask_BTW, weights_BTHK):
 CASES = [  # T, W, heads, width of a head, a sink, keys before the first query: narrow windows, then chunks
     (2, 1, 3, 1, False, True),
     (7, 3, 2, 5, True, False),
-    (5, 8, 1, 16, False, True),
     (1, 5, 2, 3, True, True),
     (37, 9, 2, 3, False, False),
-    (70, 5, 1, 17, True, True),
 ]
 
 
@@ -93,9 +91,9 @@ def test_attention_in_a_window_is_that_of_the_masked_square(case, seed):
     assert (np.asarray(value_BTHK)[~seen_BT11[..., 0, 0]] == 0).all()  # and finite
 
 
-@pytest.mark.parametrize("T, W", [(7, 3), (37, 9)])
-def test_members_are_what_they_are_alone(T, W):
-    rng = np.random.default_rng(0)
+def test_members_are_what_they_are_alone():
+    """By chunk; the model below has members by offset."""
+    (T, W), rng = (37, 9), np.random.default_rng(0)
     args_M = tuple(rng.standard_normal((2, *shape)) for shape in 3 * [(B, T, 2, 3)] + [(2, W), (2,)])
     mask_1TW = np.asarray(window.view(T, W).mask_BTS)
 
@@ -108,8 +106,8 @@ def test_members_are_what_they_are_alone(T, W):
 # The model
 
 
-MODEL = {"n_heads": 8, "d_model": 16, "d_ff": 8, "position": "relative", "output_projection": True}
-DEFAULT = model.Config(**MODEL, n_layers=2, window=6, attention_sink=True, final_norm=True)  # but for its widths
+MODEL = {"n_heads": 2, "d_model": 4, "d_ff": 8, "position": "relative", "output_projection": True}
+DEFAULT = model.Config(**MODEL, window=3, attention_sink=True, final_norm=True)  # but for its sizes
 
 
 def apply(params, tokens_BT, cfg, square):
@@ -129,7 +127,7 @@ def derivatives(params, direction, tokens_BT, square):
     return jax.jvp(of, (params,), (direction,))
 
 
-@pytest.mark.parametrize("rows", [1, 7, 8, 64])
+@pytest.mark.parametrize("rows", [1, 64])
 def test_no_number_of_rows_is_special(rows, random_params):
     """The default model has the logits and derivatives of the masked square."""
     assert window.serves(DEFAULT, 9)
@@ -186,7 +184,7 @@ def test_padding_and_other_rows_change_nothing(W, T, random_params):
     np.testing.assert_array_equal(np.asarray(run(tokens_BT, np.full(B, T, np.int32)))[1, :3], logits_BTV[1, :3])
 
 
-@pytest.mark.parametrize("W, shape, T", [(5, "b, t", 11), (5, "b, 13", 13), (10, "b, 130", 130)])
+@pytest.mark.parametrize("W, shape, T", [(5, "b, t", 11), (10, "b, 130", 130)])
 def test_it_can_be_exported_for_any_number_of_rows_and_tokens(W, shape, T, random_params):
     """A length that is no number takes the masked square."""
     cfg = small(position="relative", window=W)

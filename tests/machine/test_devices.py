@@ -61,9 +61,6 @@ before = state(many, 4)
 assert cli.main(["resume", str(many), "--step", "4", "--devices", "1"]) == 0
 found["resumed on 1"] = [same(before, state(many, 4)), same(state(few), state(many))]
 for count in ("1", "4"):
-    assert cli.main(["certify", str(alone), "--devices", count]) in (0, 8)
-    certificate = json.loads((alone / "certificate.json").read_text())
-    found[f"certificate of {count}"] = [certificate[key] for key in ("contexts", "errors", "smallest_margin")]
     assert cli.main(["evaluate", str(alone), "--devices", count]) == 0
     evaluation = json.loads((alone / "evaluation.json").read_text())
     found[f"evaluation on {count}"] = [evaluation[key] for key in ("terms", "nats_per_char", "exact_free_running")]
@@ -88,8 +85,7 @@ def test_four_devices_train_and_measure_as_one_does(tmp_path):
     assert max(found[how] for how in ("rows", "at once")) < 1e-5
     # A checkpoint of four devices is restored on one of them, and training goes on to the same bits.
     assert found["resumed on 1"] == [True, True]
-    for name in ("certificate of", "evaluation on"):
-        assert found[f"{name} 4"] == pytest.approx(found[f"{name} 1"], abs=1e-4), name
+    assert found["evaluation on 4"] == pytest.approx(found["evaluation on 1"], abs=1e-4)
     # Members come first, then rows.
     assert found["meshes"] == [[1, 4], [2, 2], [1, 4], [4, 1], [2, 2], [4, 1]]
     assert found["unfit"] == "--batch_size 6 does not divide over 4 devices: give a multiple of 4, or --devices 3"

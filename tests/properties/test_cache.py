@@ -1,6 +1,7 @@
 """A sequence fed through the cache in any pieces gives the logits of the sequence fed whole."""
 
 import itertools
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -11,54 +12,36 @@ from hypothesis import strategies as st
 
 from apformer import model
 from apformer.layers.block import unstack
-from tests.helpers.small_models import SCHEMES, V, close, draw_tokens, ragged_splits, small
+from tests.helpers import small_models
+from tests.helpers.small_models import LONGEST, SCHEMES, V, close, draw_tokens, ragged_splits, small
 
 B, T = 3, 13
-LONGEST = 7  # of a chunk: longer than the window
 
 apply = jax.jit(model.apply, static_argnames="cfg")
 extend = jax.jit(model.extend, static_argnames="cfg")
+feed = partial(small_models.feed, extend)
 
 ALL = np.full(B, LONGEST, np.int32)
 
 
 def configs():
-    """Every position scheme with and without a window; the place of the norm and the depth go along by turns."""
+    """Every position scheme; the window, the place of the norm, the sink and the depth go along by turns."""
+    windows = [*zip(SCHEMES, itertools.cycle((None, 5)), strict=False), ("relative", 5)]
     return [
         small(
             position=position,
             window=window,
             attention_sink=i % 3 == 0,
-            norm_position=("pre", "post")[(i + i // 2) % 2],
-            n_layers=1 + i // 2 % 2,
+            norm_position=("pre", "post")[i // 2 % 2],
+            n_layers=1 + i % 2,
         )
-        for i, (position, window) in enumerate(itertools.product(SCHEMES, (None, 5)))
+        for i, (position, window) in enumerate(windows)
     ]
 
 
 every_config = pytest.mark.parametrize(
     "cfg", configs(), ids=lambda cfg: f"{cfg.position}-{cfg.window}-{cfg.norm_position}"
 )
-
-
-def feed(params, tokens_BT, cfg, schedule, cache):
-    """Feed row b schedule[i][b] of its tokens with call i, right-padded with garbage.
-
-    Few shapes, as each one compiles: LONGEST columns, or one where a window makes single steps a case apart.
-    Returns the logits of every token, as a list of arrays (tokens, V), one a row, and the cache.
-    """
-    logits = [[] for _ in tokens_BT]
-    begin = np.zeros(len(tokens_BT), int)
-    for lengths in schedule:
-        columns = 1 if cfg.window and max(lengths) <= 1 else LONGEST
-        chunk_BT = np.full((len(tokens_BT), columns), V, np.int32)
-        for b, count in enumerate(lengths):
-            chunk_BT[b, :count] = tokens_BT[b, begin[b] : begin[b] + count]
-        new_BTV, cache = extend(params, chunk_BT, cache, cfg, lengths_B=np.array(lengths, np.int32))
-        for b, count in enumerate(lengths):
-            logits[b].append(np.asarray(new_BTV)[b, :count])
-        begin += lengths
-    return [np.concatenate(row) for row in logits], cache
 
 
 @every_config

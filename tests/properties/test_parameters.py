@@ -156,7 +156,8 @@ def test_the_tree_of_parameters_is_a_contract_with_every_checkpoint(name):
 
 def test_init_differs_between_keys_layers_and_tables(key):
     cfg = small(position="learned")
-    params, other = model.init(key, cfg), model.init(jax.random.key(1), cfg)
+    init = jax.jit(model.init, static_argnums=1)
+    params, other = init(key, cfg), init(jax.random.key(1), cfg)
     assert type(params) is dict
     for name in ("query", "key", "value"):
         weights = params["blocks"]["attention"][name]

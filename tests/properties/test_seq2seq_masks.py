@@ -5,7 +5,7 @@ import pytest
 
 from tests.test_seq2seq import B, S, T, U, V, apply, draw_params, draw_tokens, extend, init_cache, small
 
-DRAWS = 100
+DRAWS = 20
 GARBAGE = (-1, V, U, 2**31 - 1, -(2**31))
 CHUNK = 3  # target tokens fed to the cache at once
 
@@ -70,11 +70,7 @@ def draw_case(cfg, seed):
 
 @every_config
 def test_a_hidden_token_changes_nothing(cfg):
-    """500 random configurations: 5 models, each with 100 draws of all lengths, of a cut and of all tokens.
-
-    A draw is a batch of three rows, of which each has a source length (0 to 7), a target length (0 to 5) and a cut of
-    its own, so that it is 1,500 rows that are compared.
-    """
+    """5 models, each with 20 draws of all tokens, and for each of three rows of both lengths and of a cut."""
     params, felt = draw_params(cfg), 0
     for seed in range(DRAWS):
         (source, target), changed, lengths, seen = draw_case(cfg, seed)
@@ -88,7 +84,7 @@ def test_a_hidden_token_changes_nothing(cfg):
 
 @every_config
 def test_a_hidden_token_changes_nothing_with_a_cache(cfg):
-    """The same 5 x 100: targets in two chunks, rows of 0 to 3 real tokens in each, with anything beyond them."""
+    """The same 5 x 20: targets in two chunks, rows of 0 to 3 real tokens in each, with anything beyond them."""
     params = draw_params(cfg)
     for seed in range(DRAWS):
         (source, _), (changed_source, _), lengths, _ = draw_case(cfg, seed)
@@ -102,17 +98,3 @@ def test_a_hidden_token_changes_nothing_with_a_cache(cfg):
             logits, caches[0] = extend(params, tokens, caches[0], cfg, lengths_B=counts)
             again, caches[1] = extend(params, changed, caches[1], cfg, lengths_B=counts)
             np.testing.assert_array_equal(np.asarray(again)[real], np.asarray(logits)[real])
-
-
-@every_config
-def test_garbage_in_the_padding_changes_no_logit_at_all(cfg):
-    """Not even those that stand in the padding themselves."""
-    params, (source, target) = draw_params(cfg), draw_tokens(cfg)
-    lengths = {"source_lengths_B": np.array([7, 0, 4], np.int32), "target_lengths_B": np.array([2, 5, 0], np.int32)}
-    logits = apply(params, source, target, cfg, **lengths)
-    for garbage in GARBAGE:
-        padded = [
-            np.where(before(tokens.shape[1], ends), tokens, garbage).astype(np.int32)
-            for tokens, ends in zip((source, target), lengths.values(), strict=True)
-        ]
-        np.testing.assert_array_equal(apply(params, *padded, cfg, **lengths), logits)

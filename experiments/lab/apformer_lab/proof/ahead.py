@@ -18,8 +18,10 @@ with f(0) below the lowest place, is what can be met: its least solution has all
 A key with a number that is nearer to 0 than UNSURE is read both ways.
 """
 
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 
@@ -36,7 +38,7 @@ READS = [[0], [1]], [[0, 1], [2, 3]], [[0, 1, 2, 3]]
 FUNCTIONS = [(c, c, c) for c in CARRIES] + [(-1, 0, 0), (-1, -1, 0), (0, 0, 1), (0, 1, 1)]  # of a carry -1, 0, 1
 
 
-def claim(data, cfg):
+def claim(data: dict, cfg: dict) -> str:
     """Return what is proven if every context is continued rightly."""
     return (
         "every progression with terms of any number of digits, most significant first, up or down, of any length, from "
@@ -44,13 +46,13 @@ def claim(data, cfg):
     )
 
 
-def fault(data, cfg):
+def fault(data: dict, cfg: dict) -> str | None:
     """Return why these contexts are not those of a model, in words; None if they are."""
     if (cfg["pattern"], cfg["vocab_size"], cfg["separator"]) != ("ahead", 11, 10) or data.get("order") != "msb":
         return f"they are of pattern ahead with 11 tokens, and it has {cfg['pattern']} with {cfg['vocab_size']}"
 
 
-def reads(cfg, layer):
+def reads(cfg: dict, layer: int) -> np.ndarray:
     """Return the places in a string of what a layer, counted from 1, reads: (keys, tokens of their own strings)."""
     return np.array(READS[layer - 1])
 
@@ -58,7 +60,7 @@ def reads(cfg, layer):
 OWN = SimpleNamespace(reads=reads)
 
 
-def slices(data, cfg, weights):
+def slices(data: dict, cfg: dict, weights: dict) -> Iterator[np.ndarray]:
     """Yield the contexts: columns of four tokens, the bit + 1 and the character that has to follow."""
     x, y, bits = *grid(DIGITS, DIGITS), np.array(CARRIES)
     u, space = 2 * x - y, np.full(100, SPACE)
@@ -99,21 +101,21 @@ def slices(data, cfg, weights):
         yield np.stack([x[at], y[at], space[at], np.full(len(at), before), bit, space[at]])
 
 
-def parts(columns, data):
+def parts(columns: np.ndarray, data: dict) -> dict[str, np.ndarray]:
     """Return the kind of a slice, and that all of its rows are of it."""
     kinds = {SPACE: "the space after a term", START: "the space after the second term"}
     kind = "the lowest digit" if columns[0, 0] == SPACE else kinds.get(int(columns[3, 0]), "within a term")
     return {kind: np.ones(columns.shape[1], bool)}
 
 
-def text(column, place, data):
+def text(column: list, place: int, data: dict) -> tuple[str, str]:
     """Return (what is given, what has to follow) of a context's character."""
     names = [f"{name} tokens ago" for name in ("P - 2", "2P - 2", "P - 1", "2P - 1")]
     given, right = shown([*column[:4], column[5]], names, "0123456789 ")
     return f"{given}, and the bit {CARRIES[column[4]]} looked for ahead", right
 
 
-def rows(codes, cfg, weights):
+def rows(codes: np.ndarray, cfg: dict, weights: dict) -> list[tuple[np.ndarray, np.ndarray]]:
     """Return texts after whose last token a model says what it says of these strings: (which, tokens), by length.
 
     Left out are bits that no single place below a state leads to. Terms have four digits, of which the third is one
@@ -139,7 +141,7 @@ def rows(codes, cfg, weights):
     return [(which, text) for which, text in found if len(which)]
 
 
-def keys(columns, weights, cfg):
+def keys(columns: Sequence[np.ndarray], weights: dict, cfg: dict) -> tuple[np.ndarray, np.ndarray]:
     """Return (whether keys may go on, which of -1, 0 and 1 they may say instead): (N,) and (N, 3) bool.
 
     The key of a string is that of its last token in the last layer. It has two numbers, the first of its key and the
@@ -153,19 +155,19 @@ def keys(columns, weights, cfg):
     return ~(decides > UNSURE), ~(signs < -UNSURE) & ~(decides < -UNSURE)[:, None]  # what is not finite may be either
 
 
-def silent(w):
+def silent(w: dict) -> dict:
     """Return the weights of a layer whose last head reads nothing."""
     value = w["attention.value"].copy()
     value[:, -1] = 0.0
     return w | {"attention.value": value}
 
 
-def said(codes, w):
+def said(codes: np.ndarray, w: dict) -> np.ndarray:
     """Return what the bit of each string adds to the states of the last layer."""
     return (codes // (START + 1) ** 4 % (START + 1) - 1.0)[:, None] * w["attention.output"][-1, 0]
 
 
-def below_last(codes, weights, cfg, contexts):
+def below_last(codes: np.ndarray, weights: dict, cfg: dict, contexts: Any) -> tuple[np.ndarray, tuple]:
     """Return (states below the last layer, (seen, weights) of the last layer) of strings."""
     tokens, (*below, last) = network.layers(codes, weights, cfg, contexts)
     x = weights["embedding.table"][tokens]
@@ -174,14 +176,16 @@ def below_last(codes, weights, cfg, contexts):
     return x, last
 
 
-def logits(codes, weights, cfg, contexts=OWN):
+def logits(codes: np.ndarray, weights: dict, cfg: dict, contexts: Any = OWN) -> np.ndarray:
     """Return the logits after each of these strings, which are distinct and in order: (strings, vocabulary)."""
     x, (seen, w) = below_last(codes, weights, cfg, contexts)
     return network.read_out(network.block(x, seen, silent(w), cfg, said(codes, w)), weights, cfg)
 
 
 @np.errstate(over="ignore", invalid="ignore")
-def judge(codes, right, weights, cfg, contexts=OWN):
+def judge(
+    codes: np.ndarray, right: np.ndarray, weights: dict, cfg: dict, contexts: Any = OWN
+) -> tuple[np.ndarray, np.ndarray]:
     """Return the logits after each string, and how many times as large as its bound its margin is.
 
     Bounds are of the lengths of errors alone.
@@ -211,7 +215,9 @@ def judge(codes, right, weights, cfg, contexts=OWN):
     return logits_NV[place_of], np.where(np.isnan(found), 0.0, found)
 
 
-def erring(normed, columns, bias_J, scale, size=None):
+def erring(
+    normed: Normed, columns: np.ndarray, bias_J: np.ndarray, scale: np.ndarray, size: np.ndarray | None = None
+) -> np.ndarray:
     """Return how far float32's products of norm(x) with columns (D, J), plus biases of these sizes, can be from exact.
 
     size: of the numbers in the columns, where these are differences.

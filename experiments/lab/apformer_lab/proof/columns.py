@@ -20,6 +20,7 @@ z_{j-1} and its column tell c_j, but for base 2: there z = 2x - y has the same z
 x_{j-2} tells these apart: 2 x_{j-2} - y_{j-2} + c_{j-2} passes on 1 if x_{j-2} is 1 alone, and -1 if it is 0 alone.
 """
 
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -32,7 +33,7 @@ CHARACTERS = "0123456789abcdef =+*"  # with a heading; else of ten digits and th
 MOST = 2**19  # strings of a slice, about
 
 
-def claim(data, cfg):
+def claim(data: dict, cfg: dict) -> str:
     """Return what is proven if every context is continued rightly."""
     rules, bases = ", ".join(data.get("rules", ["progression"])), ", ".join(map(str, data.get("bases", [10])))
     return (
@@ -41,7 +42,7 @@ def claim(data, cfg):
     )
 
 
-def fault(data, cfg):
+def fault(data: dict, cfg: dict) -> str | None:
     """Return why these contexts are not those of a model, in words; None if they are."""
     heading = 2 if "bases" in data else None
     if (cfg["pattern"], cfg["heading"], data.get("order", "lsb")) != ("columns", heading, "lsb"):
@@ -50,7 +51,7 @@ def fault(data, cfg):
         return "its separator or vocab_size are others"
 
 
-def reads(cfg, layer):
+def reads(cfg: dict, layer: int) -> np.ndarray:
     """Return the places in a string of what a layer, counted from 1, reads: (keys, tokens of their own strings)."""
     last = 3 + (cfg["heading"] or 0)
     heading = [*range(3, last)]
@@ -58,7 +59,7 @@ def reads(cfg, layer):
     return np.array([[place] for place in own] if layer == 1 else [own, other])
 
 
-def slices(data, cfg, weights=None):
+def slices(data: dict, cfg: dict, weights: dict | None = None) -> Iterator[np.ndarray]:
     """Yield all contexts: the tokens of the docstring in its order, and the character that follows."""
     for rule in data.get("rules", ["progression"]):
         for base in data.get("bases", [10]):
@@ -68,7 +69,7 @@ def slices(data, cfg, weights=None):
             yield from (within(rule, base, range(base)[part::parts], cfg) for part in range(1, parts))
 
 
-def parts(columns, data):
+def parts(columns: np.ndarray, data: dict) -> dict[str, np.ndarray]:
     """Return the rule and base of a slice, and that all of its rows are of them."""
     name = "progression, base 10"
     if "bases" in data:
@@ -76,12 +77,12 @@ def parts(columns, data):
     return {name: np.ones(columns.shape[1], bool)}
 
 
-def characters(data):
+def characters(data: dict) -> str:
     """Return the characters of the tokens."""
     return CHARACTERS if "bases" in data else CHARACTERS[:10] + " "
 
 
-def within(rule, base, tops, cfg):
+def within(rule: str, base: int, tops: Sequence[int], cfg: dict) -> np.ndarray:
     """Return the contexts of a rule and a base with all three columns, whose x_j is one of `tops`."""
     (a, b, _), carries, digits = RULES[rule], passed(rule, base), range(base)
     x_i, x_h, x_j, y_j, y_i, c = grid(digits, digits, tops, digits, digits, carries)
@@ -91,7 +92,7 @@ def within(rule, base, tops, cfg):
     return named(rule, base, (t_i % base, x_i, x_h, x_j, y_j, y_i, (a * x_j + b * y_j + t_i // base) % base), cfg)
 
 
-def others(rule, base, cfg):
+def others(rule: str, base: int, cfg: dict) -> np.ndarray:
     """Return all other contexts of a rule and a base: those at the ends of a term."""
     (a, b, _), carries, digits, start = RULES[rule], passed(rule, base), range(base), cfg["vocab_size"]
     space = lambda like: np.full_like(like, cfg["separator"])  # noqa: E731
@@ -116,18 +117,18 @@ def others(rule, base, cfg):
     return np.concatenate([named(rule, base, tokens, cfg) for tokens in found], axis=1)
 
 
-def named(rule, base, tokens, cfg):
+def named(rule: str, base: int, tokens: tuple, cfg: dict) -> np.ndarray:
     """Return columns of contexts with their heading, if there is one."""
     heading = (17 + [*RULES].index(rule), base - 1)[: cfg["heading"] or 0]
     return np.stack([*tokens[:3], *(np.full_like(tokens[0], token) for token in heading), *tokens[3:]])
 
 
-def passed(rule, base):
+def passed(rule: str, base: int) -> np.ndarray:
     """Return the carries that there can be."""
     return np.array((-1, 0, 1) if RULES[rule][1] < 0 else (0, 1))
 
 
-def passed_on(rule, base):
+def passed_on(rule: str, base: int) -> np.ndarray:
     """Return which carries a digit x may pass on, beside any y and any carry: bool (digits, carries)."""
     (a, b, _), carries = RULES[rule], passed(rule, base)
     x, y, c = grid(range(base), range(base), carries)
@@ -136,7 +137,7 @@ def passed_on(rule, base):
     return found
 
 
-def text(column, place, data):
+def text(column: list, place: int, data: dict) -> tuple[str, str]:
     """Return (what is given, what has to follow) of a context's character."""
     heading = len(column) - 7
     back = [f"{name} tokens ago" for name in ("0", "P", "P + 1", "P - 1", "2P - 1", "2P")]
@@ -144,7 +145,7 @@ def text(column, place, data):
     return shown(column, names, CHARACTERS if heading else CHARACTERS[:10] + " ")
 
 
-def rows(codes, cfg, weights=None):
+def rows(codes: np.ndarray, cfg: dict, weights: dict | None = None) -> list[tuple[np.ndarray, np.ndarray]]:
     """Return texts after whose last token a model says what it says of these strings: (which, tokens), by length.
 
     Terms have three digits, or one, and what the model does not read is 0.
@@ -174,7 +175,7 @@ def rows(codes, cfg, weights=None):
     return found
 
 
-def put(text, P, tokens, h):
+def put(text: np.ndarray, P: int, tokens: np.ndarray, h: int) -> None:
     """Write strings into texts so that they are what the last token reads."""
     end = text.shape[1] - 1
     text[:, :h] = tokens[:, 3 : 3 + h]

@@ -7,6 +7,7 @@ its first two. So rows of R + 1 terms hold every context there is, where R terms
 character of the next is asked, and no error among them proves rows of any length.
 """
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -20,34 +21,34 @@ SLICE = 2**17  # contexts that are asked at once, about
 LARGEST = 9999  # of the numbers of a rule: products of them and of a digit fit int32
 
 
-def numbers(rule):
+def numbers(rule: str) -> tuple[int, int, int]:
     """Return (a, b, c) of a rule. Raises ValueError if it is none."""
     a, b, c = RULES[rule] if rule in RULES else map(int, rule.split(","))
     return a, b, c
 
 
-def claim(data, cfg):
+def claim(data: dict, cfg: dict) -> str:
     """Return what is proven if every context is continued rightly."""
     rules = f"rule{'s' * (len(data['rules']) > 1)} {', '.join(data['rules'])}"
     return f"every row of {data['digits']}-digit terms by the {rules}, of any length, from its first two terms"
 
 
-def window(cfg):
+def window(cfg: dict) -> int:
     """Return how many tokens a layer reads."""
     return cfg["window"] if "window" in cfg else len(cfg["offsets"])
 
 
-def reach(cfg):
+def reach(cfg: dict) -> int:
     """Return how many tokens before the newest a prediction depends on."""
     return cfg["n_layers"] * (window(cfg) - 1)
 
 
-def named(cfg):
+def named(cfg: dict) -> int:
     """Return how many tokens of a name each layer reads."""
     return cfg.get("heading") or 0
 
 
-def fault(data, cfg):
+def fault(data: dict, cfg: dict) -> str | None:
     """Return why these contexts are not those of a model, in words; None if they are."""
     if "pattern" not in cfg:
         if cfg["position"] != "relative" or not cfg["window"]:
@@ -60,12 +61,12 @@ def fault(data, cfg):
         return "a prediction depends on more than 16 tokens"
 
 
-def bias(cfg):
+def bias(cfg: dict) -> str:
     """Return the name of the weights that are added to scores, of a head and each place that it reads."""
     return strings_file.bias(cfg) if "pattern" in cfg else "attention.relative.table"
 
 
-def reads(cfg, layer):
+def reads(cfg: dict, layer: int) -> np.ndarray:
     """Return the places in a string of what a layer, counted from 1, reads: (keys, tokens of their own strings).
 
     A string has the token itself and those before it, and then the name of the rule, if there is one. What is read of
@@ -85,7 +86,7 @@ def reads(cfg, layer):
     return np.concatenate([keys, name])
 
 
-def slices(data, cfg, weights=None):
+def slices(data: dict, cfg: dict, weights: dict | None = None) -> Iterator[np.ndarray]:
     """Yield (rule, first term, second term, terms given), a column for each context."""
     D, back, pairs = data["digits"], reach(cfg), 100 ** data["digits"]
     R = max(2, 1 - (D - 1 - back) // (D + 1))
@@ -97,12 +98,12 @@ def slices(data, cfg, weights=None):
                 yield np.stack([np.full_like(y, rule), y, x, np.full_like(y, given)])
 
 
-def parts(columns, data):
+def parts(columns: np.ndarray, data: dict) -> dict[str, np.ndarray]:
     """Return the rule of a slice, and that all of its rows are of it."""
     return {data["rules"][int(columns[0, 0])]: np.ones(columns.shape[1], bool)}
 
 
-def terms(columns, data):
+def terms(columns: np.ndarray, data: dict) -> list[np.ndarray]:
     """Return the terms of each context, that which is asked for last."""
     rule, *row, given = columns
     a, b, c = numbers(data["rules"][int(rule[0])])
@@ -111,7 +112,7 @@ def terms(columns, data):
     return row
 
 
-def strings(columns, data, cfg):
+def strings(columns: np.ndarray, data: dict, cfg: dict) -> tuple[np.ndarray, np.ndarray]:
     """Return (codes, truth), (contexts, D + 1) each: what every asked character depends on, and the character."""
     D, back, h, row = data["digits"], reach(cfg), named(cfg), terms(columns, data)
     tokens = [np.full(len(row[0]), START)] * (back + D + 2) + [np.full(len(row[0]), SPACE)] * h
@@ -123,7 +124,7 @@ def strings(columns, data, cfg):
     return np.stack(codes, axis=1), np.stack([tokens[at] for at in asked], axis=1)
 
 
-def text(column, place, data):
+def text(column: list, place: int, data: dict) -> tuple[str, str]:
     """Return (what is given, what has to follow) of a context's character."""
     row = [int(term[0]) for term in terms(np.asarray(column)[:, None], data)]
     line = " ".join([str(column[0] + 1)] * (len(data["rules"]) > 1) + [f"{term:0{data['digits']}d}" for term in row])
@@ -131,7 +132,7 @@ def text(column, place, data):
     return line[:end], line[end]
 
 
-def rows(codes, cfg, weights=None):
+def rows(codes: np.ndarray, cfg: dict, weights: dict | None = None) -> list[tuple[np.ndarray, np.ndarray]]:
     """Return texts after whose last token a model says what it says of these strings: (which, tokens), by length."""
     h, length = named(cfg), reach(cfg) + 1
     tokens = tokens_of(codes, START + 1, length + h).astype(np.int32)

@@ -15,6 +15,7 @@ offsets depend on it. Without an error among them every digit of every sum is ri
 and so, from the lowest up, after its own.
 """
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -27,18 +28,18 @@ SPACE, START = 10, 11  # tokens: ten digits and the space; START stands for all 
 KINDS = ("first digit", "digits between", "last digit")
 
 
-def offsets(digits):
+def offsets(digits: int) -> tuple[int, ...]:
     """Return how many tokens back the five tokens of a context stand, in the order of the docstring."""
     return 0, digits, digits + 1, 2 * digits + 1, 2 * digits + 2
 
 
-def claim(data, cfg):
+def claim(data: dict, cfg: dict) -> str:
     """Return what is proven if every context is continued rightly."""
     digits = data["digits"]
     return f"every pair of terms of {digits} digits, all 10^{2 * digits}, with their sum, least significant digit first"
 
 
-def fault(data, cfg):
+def fault(data: dict, cfg: dict) -> str | None:
     """Return why these contexts are not those of a model, in words; None if they are."""
     if cfg["pattern"] != "fixed_offsets" or cfg["n_layers"] != 1 or cfg["heading"]:
         return f"they are of one layer of pattern fixed_offsets, and it has {cfg['n_layers']} of {cfg['pattern']}"
@@ -46,12 +47,12 @@ def fault(data, cfg):
     return None if seen == known else f"its offsets {seen} are not {known}"
 
 
-def reads(cfg, layer):
+def reads(cfg: dict, layer: int) -> np.ndarray:
     """Return the places in a string of what the layer reads: (keys, tokens of their own strings)."""
     return np.arange(len(cfg["offsets"]))[:, None]
 
 
-def slices(data, cfg, weights=None):
+def slices(data: dict, cfg: dict, weights: dict | None = None) -> Iterator[np.ndarray]:
     """Yield all contexts, (6, contexts) of each kind: the tokens of the docstring, and the digit that follows."""
     space, ten, digits = np.full_like, range(10), data["digits"]
     a, b = grid(ten, ten)
@@ -65,24 +66,24 @@ def slices(data, cfg, weights=None):
     yield np.stack([t % 10, space(a, SPACE), b, space(a, SPACE), a, t // 10])
 
 
-def parts(columns, data):
+def parts(columns: np.ndarray, data: dict) -> dict[str, np.ndarray]:
     """Return the kind of a slice, and that all of its rows are of it."""
     kind = 0 if columns[4, 0] == START else 2 if columns[3, 0] == SPACE else 1
     return {KINDS[kind]: np.ones(columns.shape[1], bool)}
 
 
-def text(column, place, data):
+def text(column: list, place: int, data: dict) -> tuple[str, str]:
     """Return (what is given, what has to follow) of a context's digit."""
     ((_, row),) = texts(np.asarray(column)[:-1, None].T, data["digits"])
     return "".join("0123456789 "[token] for token in row[0]), str(int(column[-1]))
 
 
-def rows(codes, cfg, weights=None):
+def rows(codes: np.ndarray, cfg: dict, weights: dict | None = None) -> list[tuple[np.ndarray, np.ndarray]]:
     """Return texts after whose last token a model says what it says of these strings: (which, tokens), by length."""
     return texts(tokens_of(codes, START + 1, 5), cfg["offsets"][1])
 
 
-def texts(tokens, digits):
+def texts(tokens: np.ndarray, digits: int) -> list[tuple[np.ndarray, np.ndarray]]:
     """Return (which of these strings (N, 5), texts) by length. What stands before the digit asked for is a right sum.
 
     A carry into the place below comes from the place below that, whose digits are 5 and 5. All other digits are 0.
