@@ -62,13 +62,13 @@ def case(settings: Settings, contexts: Any, params: Any) -> Case:
         params: Parameters of the model.
 
     Raises:
-        UserError: Exit code USAGE, if there is no context, or if JAX cannot ask them either: the module has no texts
-            of its own, and the strings are those of another model.
+        UserError: Exit code USAGE, if there is no context, or if the strings of the module are those of another model
+            and it has no `whole_rows`, which JAX could be asked.
     """
     contexts = contexts(settings) if callable(contexts) else contexts
     data, cfg = asdict(settings.data), asdict(settings.model)
     why = contexts.fault(data, cfg)
-    if why and not hasattr(contexts, "texts"):
+    if why and not hasattr(contexts, "whole_rows"):
         raise UserError(f"the contexts are not those of this model: {why}; train with the recipe's own flags", USAGE)
     why = why or network.beyond(cfg, contexts)
     weights = None if why else network.complete(stored(params), cfg, contexts)
@@ -143,8 +143,8 @@ def asked_logits(case: Case, model: Model, columns: np.ndarray) -> tuple[np.ndar
     contexts, data, cfg, weights = case.contexts, case.data, case.cfg, case.weights
     codes_NKC, truth_NKC = check.strings(case.contexts, data, cfg, columns)
     asked_NKC, (N, K, C), V = truth_NKC < cfg["vocab_size"], truth_NKC.shape, cfg["vocab_size"]
-    if hasattr(contexts, "texts"):
-        logits_NAV = last_logits(model, contexts.texts(columns, data), K * C)
+    if hasattr(contexts, "whole_rows"):
+        logits_NAV = last_logits(model, contexts.whole_rows(columns, data), K * C)
         return logits_NAV.reshape(N, K, C, V), asked_NKC
     codes_M, place_M = np.unique(codes_NKC[asked_NKC], return_inverse=True)
     found_MV, held_M = np.zeros((len(codes_M), V), np.float32), np.zeros(len(codes_M), bool)

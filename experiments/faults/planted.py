@@ -73,13 +73,13 @@ class Asked:
 
     def __init__(self, run):
         data, cfg = vars(run.settings.data), run.settings.model
-        self.texts = [contexts.texts(columns, data) for columns in contexts.slices(data, vars(cfg))]
+        self.texts = [contexts.whole_rows(columns, data) for columns in contexts.slices(data, vars(cfg))]
         self.given = 2 * data["digits"] + 1  # characters of the first two terms
         self.apply = jax.jit(lambda params, tokens_BT: model.apply(params, tokens_BT, cfg).argmax(-1))
 
     def right(self, params):
         for text_BT in self.texts:
-            said_BT = self.apply(params, np.minimum(text_BT[:, :-1], contexts.SPACE).astype(np.int32))
+            said_BT = np.asarray(self.apply(params, np.minimum(text_BT[:, :-1], contexts.SPACE).astype(np.int32)))
             truth_BT = text_BT[:, self.given :]
             if ((said_BT[:, self.given - 1 :] != truth_BT) & (truth_BT < contexts.START)).any():
                 return False

@@ -111,7 +111,7 @@ def test_one_wrong_character_anywhere_is_found_and_named(text, expected):
 @pytest.mark.parametrize("row, place", [((60, 3, MOST), 4), ((0, 49, 3), 1)])
 def test_one_flipped_digit_of_the_truth_is_found_by_both(row, place):
     def texts(columns, data):
-        found = contexts.texts(columns, data)
+        found = contexts.whole_rows(columns, data)
         found[(columns == np.array(row)[:, None]).all(0), 5 + place] ^= 1
         return found
 
@@ -120,7 +120,7 @@ def test_one_flipped_digit_of_the_truth_is_found_by_both(row, place):
         truth.reshape(len(truth), -1)[(columns == np.array(row)[:, None]).all(0), place] ^= 1
         return codes, truth
 
-    listed = case(listed=SimpleNamespace(**vars(contexts) | {"texts": texts, "strings": strings}))
+    listed = case(listed=SimpleNamespace(**vars(contexts) | {"whole_rows": texts, "strings": strings}))
     for found in (last(certificate.screen(listed, BOUND)), last(certificate.prove(listed))):
         assert found["errors"] >= 1 and row[0] in {c["column"][0] for c in found["worst"] if c["margin"] < 0}
 

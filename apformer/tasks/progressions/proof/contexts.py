@@ -107,7 +107,7 @@ def slices(data: dict, cfg: dict, weights: dict | None = None) -> Iterator[np.nd
             yield np.concatenate(held, axis=1)
 
 
-def texts(columns: np.ndarray, data: dict) -> np.ndarray:
+def whole_rows(columns: np.ndarray, data: dict) -> np.ndarray:
     """Return the tokens of rows, of which all after the second term are asked, with START beyond their ends: (N, T)."""
     (first, difference, terms), D = columns, data["digits"]
     most = int(terms.max())
@@ -124,7 +124,7 @@ def strings(columns: np.ndarray, data: dict, cfg: dict) -> tuple[np.ndarray, np.
     A code is a string as a number to the base 12, of which the newest token is the lowest digit; 0 where there is no
     reach. The truth is START where a row has ended.
     """
-    tokens, back, D = texts(columns, data), reach(cfg) or 0, data["digits"]
+    tokens, back, D = whole_rows(columns, data), reach(cfg) or 0, data["digits"]
     before = np.full((len(tokens), back + 1), START, np.int8)
     tokens, asked = np.concatenate([before, tokens], axis=1), tokens[:, 2 * D + 1 :]
     codes = np.zeros(asked.shape, np.int64)
