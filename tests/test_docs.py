@@ -1,4 +1,4 @@
-"""The programs of docs/ run, and print what stands under them."""
+"""The programs of README.md and docs/ run, and print what stands under them."""
 
 import contextlib
 import io
@@ -8,14 +8,15 @@ from pathlib import Path
 import jax
 import pytest
 
-DOCS = Path(__file__).parents[1] / "docs"
+ROOT = Path(__file__).parents[1]
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-PAGES = sorted(path for path in DOCS.glob("*.md") if "```python" in path.read_text())
+NEEDS_RUN = re.compile(r"<!-- needs a run -->\n```.*?^```$", re.MULTILINE | re.DOTALL)  # .ci/run has one
+PAGES = sorted(path for path in (ROOT / "README.md", *ROOT.glob("docs/*.md")) if "```python" in path.read_text())
 
 
 def outputs(text):
     """[(what a block of Python prints, what the block of text under it says, or None)], the programs in one session."""
-    names, found, blocks = {"__name__": "docs"}, [], BLOCK.findall(text)
+    names, found, blocks = {"__name__": "docs"}, [], BLOCK.findall(NEEDS_RUN.sub("", text))
     for (kind, program), (below, said) in zip(blocks, [*blocks[1:], ("", "")], strict=True):
         if kind == "python":
             out = io.StringIO()
