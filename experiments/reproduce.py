@@ -90,15 +90,15 @@ def figures(run):
     for file in FILES:
         if (run / file).exists():
             found |= flat(json.loads((run / file).read_text("utf-8")))
-    if (run / "sweep.json").exists():
-        found |= of_sweep(json.loads((run / "sweep.json").read_text("utf-8"))["members"])
+    if (run / "suites.json").exists():
+        found |= of_sweep([*json.loads((run / "suites.json").read_text("utf-8")).values()])
     return found
 
 
 def of_sweep(members):
     """What a sweep says of all its members together: how many are certified, and the margins of those."""
-    verdicts = [member["certified"] for member in members]
-    margins = [member["smallest_margin"] for member in members if member["certified"]]
+    verdicts = [member.get("certified") for member in members]
+    margins = [member["smallest_margin"] for member, certified in zip(members, verdicts, strict=True) if certified]
     found = {"members": len(members)}
     if None not in verdicts:  # None: too many contexts for a sweep
         found["certified"] = sum(verdicts)

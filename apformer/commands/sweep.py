@@ -1,8 +1,8 @@
 """Compare combinations of flags, each with several seeds: apformer sweep --position alibi,relative."""
 
-from apformer.sweep.sweep import sweep
+from apformer.sweep import sweep
 
 
 def main(args: list[str]) -> None:
-    """Run the command with its arguments; apformer/sweep/sweep.py says what they are."""
+    """Run the command with its arguments; apformer/sweep.py says what they are."""
     sweep(args)

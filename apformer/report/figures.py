@@ -4,7 +4,6 @@ Every function takes plain records and returns a matplotlib Figure to be saved; 
 imported when the first figure is made. Colours are from Okabe and Ito's palette, which the colour-blind tell apart.
 """
 
-import textwrap
 from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -23,7 +22,6 @@ CURVES = [
     ("", "training", {"color": BLUE}),
     ("validation_", "validation", {"color": ORANGE, "marker": "o", "markersize": 3.5}),
 ]
-MODES = {"teacher_forced": ("teacher-forced", SKY), "free_running": ("free-running", BLUE)}
 
 
 def blank(width: float, height: float, layout: Literal["constrained"] | None = "constrained") -> "Figure":
@@ -59,7 +57,7 @@ def loss_curve(records: list[dict], bayes_floor: float | None = None) -> "Figure
         for prefix, label, style in CURVES:
             values = [(record["step"], np.asarray(record.get(prefix + name), float)) for record in records]
             scale = 100 if name == "exact" else 1
-            _band(axes, [(step, scale * value) for step, value in values], label=label, **style)
+            band(axes, [(step, scale * value) for step, value in values], label=label, **style)
     upper, lower = both[0], both[-1]
     if bayes_floor is not None:
         label = f"Bayes predictor on the validation rows, {bayes_floor:.4f}"
@@ -100,39 +98,6 @@ def chart(block: dict) -> "Figure":
     return figure
 
 
-def sweep(rows: list[tuple]) -> "Figure":
-    """Draw combinations under each other: exact match while training, and every member as a dot on every suite.
-
-    The curve is the median of the members' exact match in training, in a band from least to greatest.
-
-    Args:
-        rows: (name, [(step, exact match of each member)], [{suite: {"teacher_forced", "free_running"} or None}]).
-    """
-    suites = list(rows[0][2][0])
-    figure = blank(4.5 + 1.7 * len(suites), 1.5 + 0.62 * len(rows))
-    curves, *panels = figure.subplots(1, 1 + len(suites), sharey=True, width_ratios=[1.8] + [1] * len(suites))
-    for y, (_, exact, members) in enumerate(rows):
-        curves.hlines((y - 0.4, y + 0.4), 0, exact[-1][0], color="#DDDDDD", linewidth=0.8)  # all right, and none
-        heights = [(step, y + 0.4 - 0.8 * np.asarray(exact_M)) for step, exact_M in exact]
-        _band(curves, heights, color=BLUE, marker="o", markersize=2)
-        for panel, suite in zip(panels, suites, strict=True):
-            _dots(panel, y, [member[suite] for member in members])
-    for panel, title in zip((curves, *panels), ("terms right in training, 0 to 100 %", *suites), strict=True):
-        panel.set_title(title, loc="left", fontsize=9.5)
-        panel.spines[["top", "right", "left"]].set_visible(False)
-        panel.set_axisbelow(True)
-    for panel in panels:
-        panel.set(xlim=(-8, 108), xticks=(0, 50, 100), xlabel="%")
-        panel.grid(color="#DDDDDD", linewidth=0.8)
-    curves.set(xlabel="step", xlim=(0, None), ylim=(len(rows) - 0.5, -0.5))
-    names = ["\n".join(textwrap.fill(flag, 34) for flag in name.split(", ")) for name, *_ in rows]
-    curves.set_yticks(range(len(rows)), names, fontsize=9)
-    handles, labels = panels[0].get_legend_handles_labels()
-    seen = dict(zip(labels, handles, strict=True))
-    figure.legend(seen.values(), seen, frameon=False, loc="outside upper right", ncols=len(seen), fontsize=9)
-    return figure
-
-
 def losses(curves: list[tuple[str, list[tuple]]]) -> "Figure":
     """Draw the validation loss of each combination over the steps: the median of its members, in a band of them all.
 
@@ -141,7 +106,7 @@ def losses(curves: list[tuple[str, list[tuple]]]) -> "Figure":
     """
     figure, (axes,) = panels("Validation loss")
     for (name, points), colour in zip(curves, cycle((BLUE, ORANGE, SKY, GREY))):
-        _band(axes, points, colour, label=name, marker="o", markersize=3)
+        band(axes, points, colour, label=name, marker="o", markersize=3)
     axes.set(xlabel="step", ylabel="loss (nats, log scale)")
     _log_axis(axes)
     axes.legend(frameon=False, fontsize=8)
@@ -161,19 +126,6 @@ def words(names: list[str], place_V2: np.ndarray, shares: list[float], marked: i
     return figure
 
 
-def _dots(axes: "Axes", y: int, measured: list[Any]) -> None:
-    """Draw every member as a dot: teacher-forced above, free-running below with its median."""
-    if None in measured:
-        axes.text(50, y, "none", ha="center", va="center", color=GREY, fontsize=8)
-        return
-    spread = np.linspace(-0.09, 0.09, len(measured)) if len(measured) > 1 else np.zeros(1)
-    x = []
-    for (mode, (label, colour)), offset in zip(MODES.items(), (-0.2, 0.2), strict=True):
-        x = [100 * each[mode] for each in measured]
-        axes.scatter(x, y + offset + spread, s=16, color=colour, alpha=0.7, linewidth=0, label=label, zorder=3)
-    axes.vlines(np.median(x), y + 0.05, y + 0.35, color=ORANGE, linewidth=1.8, label="its median", zorder=2)
-
-
 def panels(title: str, rows: int = 1, height: float = 3.8) -> tuple["Figure", np.ndarray]:
     """Return a figure with a title, and its panels under each other."""
     figure = blank(7.5, height)
@@ -186,7 +138,7 @@ def panels(title: str, rows: int = 1, height: float = 3.8) -> tuple["Figure", np
     return figure, column
 
 
-def _band(axes: "Axes", points: list[tuple[int, np.ndarray]], color: str, **style: Any) -> None:
+def band(axes: "Axes", points: list[tuple[int, np.ndarray]], color: str, **style: Any) -> None:
     """Draw the median of the finite values at each step as a line, in a band from least to greatest."""
     finite = [(step, values[np.isfinite(values)]) for step, values in points if np.isfinite(values).any()]
     steps = [step for step, _ in finite]

@@ -1,15 +1,13 @@
 """Tables: of a sweep, in Markdown, a row for each combination of flags; and of any result, for a terminal."""
 
-import textwrap
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-HEAD = "{}: median over the seeds (worst to best, where they differ). "
-HEAD += "Seconds are those of training and measuring all seeds."
-SUITES = "Predictable terms exactly right, free-running, in %"
-VALIDATION = "Loss of the validation rows in nats, and the share that is exactly right in %"
+CAPTION = """\
+Loss of the validation rows in nats, and the share that is exactly right in %: median over the seeds (worst to best,
+where they differ). Seconds are those of training all seeds."""
 
 
 def by_combination(members: list[dict]) -> list[tuple[Any, list[dict]]]:
@@ -20,36 +18,43 @@ def by_combination(members: list[dict]) -> list[tuple[Any, list[dict]]]:
     return [(records[0]["combination"], records) for records in groups.values()]
 
 
-def sweep(members: list[dict], name: Callable[[dict], str], command: str) -> str:
-    """Return the table of a sweep's records, of their suites or, if there are none, of their validation rows.
+def _validation(records: list[dict]) -> dict[str, str]:
+    """Return the cells of a combination: {heading: text}."""
+    found = [record["validation"] for record in records if not record["failed"]]
+    losses, exact = [each["loss"] for each in found], [each["exact"] for each in found if "exact" in each]
+    return {"validation loss": spread(losses, "{:.4f}".format, max), "exact": spread(exact)}
+
+
+def sweep(
+    members: list[dict],
+    name: Callable[[dict], str],
+    command: str,
+    caption: str = CAPTION,
+    cells: Callable[[list[dict]], dict[str, str]] = _validation,
+) -> str:
+    """Return the table of a sweep's records, a row a combination.
 
     Args:
         members: Records of sweep.json.
         name: Puts a combination in words.
         command: Command line of the sweep.
+        caption: What the cells say.
+        cells: Function of the records of a combination to {heading: cell}, with the same headings for each.
     """
-    suites = next((record["suites"] for record in members if not record["failed"]), {})
-    head = ["combination", "seeds", "parameters", *(suites or ("validation loss", "exact"))]
-    head += ["certified", "seconds"] if suites else ["seconds"]
-    lines = [head, ["---", *["---:"] * (len(head) - 1)]]
+    rows = []
     for combination, records in by_combination(members):
-        trained = [record for record in records if not record["failed"]]
-        if suites:
-            cells = [_shares([record["suites"][suite] for record in trained]) for suite in suites]
-            answers = [record["certified"] for record in trained]
-            cells.append("-" if None in answers or not answers else f"{sum(answers)} of {len(records)}")
-        else:
-            found = [record["validation"] for record in trained]
-            cells = [_spread([each["loss"] for each in found], "{:.4f}".format, max)]
-            cells.append(_spread([each["exact"] for each in found if "exact" in each], _in_percent))
-        seconds = f"{sum(record['seconds'] for record in records):,.0f}"
-        failed = len(records) - len(trained)
-        seeds = f"{len(records)} ({failed} failed)" if failed else str(len(records))
-        lines.append([name(combination), seeds, f"{records[0]['parameters']:,}", *cells, seconds])
-    caption = textwrap.fill(HEAD.format(SUITES if suites else VALIDATION), 120)
+        failed = sum(record["failed"] for record in records)
+        row = {
+            "combination": name(combination),
+            "seeds": f"{len(records)} ({failed} failed)" if failed else str(len(records)),
+            "parameters": f"{records[0]['parameters']:,}",
+            **cells(records),
+            "seconds": f"{sum(record['seconds'] for record in records):,.0f}",
+        }
+        rows.append(row)
+    lines = [rows[0], ["---", *["---:"] * (len(rows[0]) - 1)], *(row.values() for row in rows)]
     table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
-    notes = "\n".join(f"- {suite}: {_what(members, suite)}" for suite in suites)
-    return "\n\n".join(part for part in (f"`{command}`", caption, table, notes) if part)
+    return f"`{command}`\n\n{caption}\n\n{table}"
 
 
 def percent(share: float | None, decimals: int = 2, unit: str = " %") -> str:
@@ -128,24 +133,14 @@ def _counter_example(context: dict) -> str:
     return f"after {given!r}: {context['predicted'][:20]!r}, not {context['expected'][:20]!r}"
 
 
-def _shares(measured: list[Any]) -> str:
-    """Return the spread of the free-running shares; - where the suite does not exist."""
-    return "-" if None in measured else _spread([each["free_running"] for each in measured], _in_percent)
-
-
-def _spread(values: list[float], text: Callable[[float], str], worst: Callable[[list[float]], float] = min) -> str:
+def spread(
+    values: list[float],
+    text: Callable[[float], str] = lambda share: percent(share, 1, ""),
+    worst: Callable[[list[float]], float] = min,
+) -> str:
     """Return 98.4 (90.1 to 100.0): the median, and the worst and best where they differ; - for no values."""
     if not values:
         return "-"
     best = max if worst is min else min
     middle, low, high = (text(float(value)) for value in (np.median(values), worst(values), best(values)))
     return middle if low == high else f"{middle} ({low} to {high})"
-
-
-def _in_percent(share: float) -> str:
-    return percent(share, 1, "")
-
-
-def _what(members: list[dict], suite: str) -> str:
-    found = [record["suites"][suite] for record in members if not record["failed"]]
-    return "; ".join(dict.fromkeys(each["what"] for each in found if each)) or "there are none"

@@ -184,12 +184,10 @@ NAMES = tuple(name for name in vars(Task) if not name.startswith("_"))
 #   neighbours(params, path, words, count) -> str  the words nearest to others, as a table
 #   VOCABULARY                                     the characters of the tokens, for `tasks.strings`
 #   generate, translate                            for the commands of these names
-#   suites                                         the module that measures a population, for a sweep
 #   missed(settings, train_rows, records of missed.jsonl) -> train_rows, from which `sample` draws from then on
 #   train_step(settings, loss_fn, step) -> step    another train step than `train.make_train_step` makes
 #   adapters(settings) -> {rank, alpha, base}      of the low-rank adapters that were trained; None if none were
-OPTIONAL = ("contexts", "predict", "neighbours", "generate", "translate", "suites", "missed", "train_step")
-OPTIONAL += ("adapters",)
+OPTIONAL = ("contexts", "predict", "neighbours", "generate", "translate", "missed", "train_step", "adapters")
 
 GROUP = "apformer.tasks"
 OWN = tuple(sorted(module.name for module in pkgutil.iter_modules(__path__) if module.ispkg))

@@ -184,7 +184,7 @@ def _words(folder, kind, run):
         f" --save_every 4 --run_dir {run}",
         "finetune": f"train --recipe text {text} --init_from {folder / 'whole-train'} --batch_size 4 --steps 8"
         f" --log_every 2 --save_every 4 --run_dir {run}",
-        "sweep": f"sweep {HOME} {TINY} --position sinusoidal,rotary --members 2 --no_certify --run_dir {run}",
+        "sweep": f"sweep {HOME} {TINY} --position sinusoidal,rotary --members 2 --run_dir {run}",
     }
     return given[kind].split()
 

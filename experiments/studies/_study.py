@@ -11,8 +11,6 @@ import dataclasses
 import sys
 from pathlib import Path
 
-import numpy as np
-
 from apformer import files, flags
 from apformer.errors import USAGE, UserError
 from apformer.report import figures, tables
@@ -65,12 +63,6 @@ def check_task(loaded: Run, task: str) -> None:
     if loaded.settings.task != task:
         fault = f"{loaded.path} is a run of the task {loaded.settings.task}"
         raise UserError(f"{fault}: give one of the task {task}", USAGE)
-
-
-def band(shares):
-    """Shares of several seeds in percent: the median, and from least to greatest where they differ."""
-    low, middle, high = (tables.percent(float(x), 1, "") for x in (min(shares), np.median(shares), max(shares)))
-    return middle if low == high else f"{middle} ({low} to {high})"
 
 
 def canvas(columns, rows=1, height=3.6):

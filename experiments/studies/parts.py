@@ -12,12 +12,11 @@ import sys
 from dataclasses import dataclass
 
 import _study
+import generalization
 
-from apformer import files, flags
+from apformer import files, flags, sweep
 from apformer.errors import NON_FINITE, UserError
-from apformer.report import figures
-from apformer.runs.metrics import read_metrics
-from apformer.sweep import sweep
+from apformer.report import tables
 
 PARTS = {  # what is changed: the flags of `apformer train` that change it
     "whole model": "layer",
@@ -64,7 +63,7 @@ def table(records):
     rows = [["model", "weights", *SUITES.values(), "seeds whose loss was not finite"]]
     for name in PARTS:
         trained = [record for record in records[name] if not record["failed"]]
-        cells = [_study.band(shares(trained, suite)) if trained else "-" for suite in SUITES]
+        cells = [tables.spread(shares(trained, suite)) for suite in SUITES]
         lost = len(records[name]) - len(trained)
         rows.append([name, f"{records[name][0]['parameters']:,}", *cells, str(lost)])
     return rows
@@ -91,16 +90,11 @@ def draw_figure(path, records):
     """How each is learned, and every seed on both suites."""
     rows = []
     for name, of in records.items():
-        trained = [record for record in of if not record["failed"]]
-        if trained:
-            metrics = read_metrics(path / trained[0]["folder"])
-            exact = [(line["step"], line["exact"]) for line in metrics]
-            exact = [
-                (step, [exact] if len(of) == 1 else [exact[r["member"]] for r in trained]) for step, exact in exact
-            ]
+        for _, exact in sweep.curves(path, of, "exact"):
+            trained = [record for record in of if not record["failed"]]
             suites = [{suite: record["suites"][suite] for suite in SUITES} for record in trained]
             rows.append((name, exact, suites))
-    return figures.sweep(rows)
+    return generalization.draw_figure(rows)
 
 
 def run(args):
@@ -108,13 +102,14 @@ def run(args):
     _study.check_sizes(args, "steps", "digits", "d_model", "members", "test_sequences")
     study = _study.Study("parts", args)
     try:
-        sweep.sweep(words(args, study.path / "sweep"))
+        generalization.sweep(words(args, study.path / "sweep"))
     except UserError as error:
         if error.exit_code != NON_FINITE:
             raise
-    found = files.read_json(study.path / "sweep" / "sweep.json")["members"]
+    path = study.path / "sweep"
+    found = generalization.measured(path, files.read_json(path / "sweep.json")["members"])
     records = {name: [r for r in found if r["combination"]["norm"] == flag] for name, flag in PARTS.items()}
-    study.finish(numbers(records), table(records), draw_figure(study.path / "sweep", records))
+    study.finish(numbers(records), table(records), draw_figure(path, records))
 
 
 if __name__ == "__main__":

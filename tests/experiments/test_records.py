@@ -110,10 +110,10 @@ def test_figures_are_read_from_the_files_of_a_run(tmp_path):
     (tmp_path / "evaluation.json").write_text(json.dumps({"exact": 0.5, "by": [{"excess": 2.0}], "contexts": 1}))
     (tmp_path / "certificate.json").write_text(json.dumps({"contexts": 3, "smallest_margin": None}))
     assert reproduce.figures(tmp_path) == {"exact": 0.5, "by.0.excess": 2.0, "contexts": 3}
-    members = [{"certified": True, "smallest_margin": 2.0}, {"certified": False}]
-    (tmp_path / "sweep.json").write_text(json.dumps({"members": members}))
+    members = {"01/0": {"certified": True, "smallest_margin": 2.0}, "01/1": {"certified": False}}
+    (tmp_path / "suites.json").write_text(json.dumps(members))
     assert reproduce.figures(tmp_path)["certified"] == 1
-    assert reproduce.of_sweep([{"certified": None}]) == {"members": 1}
+    assert reproduce.of_sweep([{"certified": None}, {}]) == {"members": 2}
 
 
 def test_a_figure_outside_the_spread_is_found():

@@ -10,8 +10,7 @@ import jax
 import numpy as np
 import pytest
 
-from apformer import errors, flags
-from apformer.sweep import grid
+from apformer import errors, flags, sweep
 
 pytestmark = pytest.mark.long
 
@@ -123,9 +122,10 @@ def test_work_is_done_for_every_kind():
 
 def test_a_part_changes_what_it_names_and_nothing_else(tmp_path):
     words = parts.words(parts.Parts(digits=2, members=3), tmp_path / "sweep")
-    found = grid.read(words)
+    found = sweep.read(words)
+    assert "no_certify" in found and not found.pop("no_certify")
     found.pop("run_dir")
-    whole, *others = [program.joint for program in grid.programs(found)]
+    whole, *others = [program.joint for program in sweep.programs(found)]
     assert whole.training.members == 3 and whole.data.digits == 2 and len(others) == len(parts.PARTS) - 1
     changed = [
         {"norm": "rms"},
@@ -141,23 +141,26 @@ def test_a_part_changes_what_it_names_and_nothing_else(tmp_path):
 
 
 def test_parts_are_drawn_and_tabled_also_where_a_loss_was_not_finite(tmp_path, monkeypatch):
-    names = iter(parts.PARTS.values())
-
-    def record(flag, member):
+    def record(folder, flag, member):
         share = {"teacher_forced": 1.0, "free_running": (member + 1) / 4}
         failed = flag == "none --no_final_norm"
-        facts = {"combination": {"norm": flag}, "folder": "01", "member": member, "parameters": 1234, "failed": failed}
-        return facts | {"suites": {} if failed else dict.fromkeys(parts.SUITES, share)}
+        facts = {"combination": {"norm": flag}, "folder": folder, "member": member, "parameters": 1234}
+        suites = {} if failed else dict.fromkeys(parts.SUITES, share)
+        return facts | {"failed": failed, "suites": suites, "seconds": 1.0}
 
     def sweep(words):
-        folder = Path(words[-1])
-        (folder / "01").mkdir(parents=True)
-        (folder / "01" / "metrics.jsonl").write_text('{"step": 50, "exact": [0.25, 0.5], "seconds": 1.0}\n')
-        members = [record(flag, member) for flag in names for member in (0, 1)]
-        (folder / "sweep.json").write_text(json.dumps({"members": members}))
+        path, members = Path(words[-1]), []
+        for flag in parts.PARTS.values():
+            folder = path / str(len(members))
+            folder.mkdir(parents=True)
+            (folder / "metrics.jsonl").write_text('{"step": 50, "exact": [0.25, 0.5], "seconds": 1.0}\n')
+            members += [record(folder.name, flag, member) for member in (0, 1)]
+        suites = {f"{found['folder']}/{found['member']}": found for found in members}
+        (path / "sweep.json").write_text(json.dumps({"members": members}))
+        (path / "suites.json").write_text(json.dumps(suites))
         raise errors.UserError("a loss was not finite", errors.NON_FINITE)
 
-    monkeypatch.setattr(parts.sweep, "sweep", sweep)
+    monkeypatch.setattr(parts.generalization, "sweep", sweep)
     assert main(monkeypatch, parts, parts.Parts, "--members", 2, "--run_dir", tmp_path / "run") == 0
     numbers, table = left(tmp_path / "run", "parts")
     assert (numbers["no_residuals_least"], numbers["no_residuals_median"]) == (0.25, 0.375)

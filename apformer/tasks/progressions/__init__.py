@@ -7,7 +7,6 @@ text file. `rows` is None in the one case, {split: Progressions} in the other.
 """
 
 from apformer.tasks.defaults import feed, files, init_from, initial_params, kept, make_optimizer, whole
-from apformer.tasks.progressions import generalization as suites
 from apformer.tasks.progressions.continuation import predict
 from apformer.tasks.progressions.evaluation import evaluate
 from apformer.tasks.progressions.generator import Config

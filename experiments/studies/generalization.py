@@ -1,0 +1,289 @@
+"""Do models of progressions generalize? `python experiments/sweep.py --position alibi,relative --members 4`.
+
+The flags are those of `apformer sweep`, of which this is one. Each member is then measured on suites of rows, each one
+step away from its training:
+
+- in distribution       lines that training has not seen, cut to as many terms as training rows have
+- more terms            such lines, up to 10 times as long; what counts is the terms that training never reached
+- unseen differences    beyond the largest of training, up to twice it, where three terms fit
+- negative differences  those of training, downwards
+- one more digit        the same generator, its terms one digit wider
+
+All but the second are cut to the length of training. A suite is None where the generator, or the model, has no such
+rows. A suite has `--test_sequences` rows, by default 512. A member that is right on the first suite is then asked all
+contexts, where they are few enough, unless there is `--no_certify`.
+
+    runs/<UTC time>-sweep/
+        suites.json     what was found of each member, beside sweep.json; the same flags go on with it
+        table.md        a row a combination; figures/sweep.png has every member
+"""
+
+import shlex
+import sys
+import textwrap
+import time
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import jax
+import numpy as np
+
+from apformer import files
+from apformer import sweep as sweeps
+from apformer.analysis import certificate as certification
+from apformer.decoding.bind import bind_run
+from apformer.errors import USAGE, UserError
+from apformer.report import figures, progress, tables
+from apformer.runs import checkpoint, directory, recipes
+from apformer.runs.fit import abstract_state
+from apformer.runs.restore import load_rows, load_settings
+from apformer.settings import Settings, architecture_of
+from apformer.tasks import hard_rows
+from apformer.tasks.progressions import evaluation, generator, training
+from apformer.tasks.progressions.proof import contexts
+from apformer.train import trained
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+PROGRAM = "python experiments/sweep.py"
+MOST_CONTEXTS = 2_000_000  # that are enumerated
+SEQUENCES = 512  # of a suite, where --test_sequences does not say
+CAPTION = """\
+Predictable terms exactly right, free-running, in %: median over the seeds (worst to best, where they differ). Seconds
+are those of training and measuring all seeds."""
+MODES = {"teacher_forced": ("teacher-forced", figures.SKY), "free_running": ("free-running", figures.BLUE)}
+
+_draw = jax.jit(generator.draw, static_argnums=(1, 2, 3))
+
+
+class Suite(NamedTuple):
+    """Rows to measure a model on."""
+
+    what: str  # for a reader
+    rows: generator.Progressions
+    digits: int
+    known: int = 0  # how many of a row's first terms do not count
+
+
+def suites(settings: Settings, rows: dict[str, generator.Progressions] | None = None) -> dict[str, Suite | None]:
+    """Return {name: Suite or None}, each of `test_sequences` rows, the same for every seed.
+
+    Args:
+        settings: Settings of a run.
+        rows: {split: Progressions} of a dataset file, whose test rows are then in distribution; else None.
+    """
+    cfg, count = settings.data, settings.options.test_sequences
+    crop, least = min(settings.options.crop_terms, cfg.max_terms), max(3, cfg.min_terms)
+    farthest = min((10**cfg.digits - 1) // (least - 1), 2 * cfg.max_difference - 1)
+
+    def cropped(what: str, rows: generator.Progressions | None, digits: int = cfg.digits) -> Suite | None:
+        return rows and Suite(what, rows._replace(terms_B=np.minimum(rows.terms_B, crop)), digits)
+
+    def between(low: int, high: int, **changes: int) -> Suite | None:
+        other = replace(cfg, min_difference=low, max_difference=high, **changes)
+        return cropped(f"differences {low} to {high}", _rows(other, count))
+
+    wider, known = replace(cfg, digits=cfg.digits + 1), architecture_of(settings).max_tokens(settings.model)
+    fits = known is None or crop * (wider.digits + 1) <= known + 1
+    negative = cfg.min_difference >= 0  # else they were trained on
+    return {
+        "in distribution": cropped(f"held-out lines, up to {crop} terms", training.test_rows(settings, rows)),
+        "more terms": _longer(cfg, crop, count),
+        "unseen differences": between(cfg.max_difference + 1, farthest, min_terms=least),
+        "negative differences": between(-cfg.max_difference, -max(1, cfg.min_difference)) if negative else None,
+        "one more digit": cropped(f"{wider.digits} digits", _rows(wider, count), wider.digits) if fits else None,
+    }
+
+
+def _rows(cfg: generator.Config, count: int, split: str | None = None) -> generator.Progressions | None:
+    """Return rows of a generator as numpy arrays; None if it can draw none."""
+    try:
+        generator.check(cfg)
+        return jax.device_get(_draw(jax.random.key(hard_rows.TEST_KEY), cfg, count, split))
+    except UserError:
+        return None
+
+
+def _longer(cfg: generator.Config, crop: int, count: int) -> Suite | None:
+    """Return held-out rows of the most terms there are, up to 10 times the crop; None if all end with it."""
+    for terms in range(min(10 * crop, cfg.max_terms), crop, -1):
+        size = (10**cfg.digits - 1) // (terms - 1)
+        low, high = max(cfg.min_difference, -size), min(cfg.max_difference, size)
+        fitting = replace(cfg, min_terms=terms, max_terms=terms, min_difference=low, max_difference=high)
+        if rows := _rows(fitting, count, "test"):
+            return Suite(f"held-out lines, terms {crop + 1} to {terms}", rows, cfg.digits, crop)
+    return None
+
+
+def measure(suite: Suite, params: dict, settings: Settings) -> dict | None:
+    """Return which share of the terms of a suite a model continues exactly.
+
+    Args:
+        suite: Rows.
+        params: Parameters of the model.
+        settings: Settings, whose model it is.
+
+    Returns:
+        {"what", "terms", "teacher_forced", "free_running"}; None if no term is predictable.
+    """
+    found = evaluation.outcomes(suite.rows, suite.digits, bind_run(settings, params))
+    counts_N = found.term_N > suite.known
+    shares = {mode: evaluation.share(right_N[counts_N]) for mode, right_N in found.right.items()}
+    return {"what": suite.what, "terms": int(counts_N.sum())} | shares if counts_N.any() else None
+
+
+def can_enumerate(settings: Settings) -> bool:
+    """Return whether the contexts of a model are finitely many, and few enough to ask them all."""
+    data, cfg = asdict(settings.data), asdict(settings.model)
+    return contexts.reach(cfg) is not None and 0 < contexts.count(data, cfg) <= MOST_CONTEXTS
+
+
+def certificate(params: dict, settings: Settings) -> dict:
+    """Return {"certified", "contexts", "errors", "smallest_margin"} of all contexts, where `can_enumerate`."""
+    result = certification.certificate(certification.case(settings, contexts, params), bind_run(settings, params))
+    return {name: result[name] for name in ("certified", "contexts", "errors", "smallest_margin")}
+
+
+def sweep(args: list[str]) -> None:
+    """Train a sweep, measure the suites of each member that has none yet, print the table and draw the figure.
+
+    Raises:
+        UserError: Exit code USAGE for runs of another task; else what `sweep.run` and `sweep.require_finite` raise.
+    """
+    if {"-h", "--help"} & {*args}:
+        print(__doc__)
+        recipes.parse(["--help", *args], PROGRAM)
+    flags = sweeps.read(args)
+    certify = "no_certify" not in flags
+    flags.pop("no_certify", None)
+    for program in sweeps.programs(flags):
+        if (task := program.joint.task) != "progressions":
+            raise UserError(f"suites are of progressions, not of the task {task}: use `apformer sweep`", USAGE)
+    path, result = sweeps.run(dict(sorted(({"test_sequences": str(SEQUENCES)} | flags).items())))
+    with directory.lock(path):
+        try:
+            members = measured(path, result["members"], certify)
+        except (KeyboardInterrupt, SystemExit):
+            print(f"{path}: the same flags with --run_dir {shlex.quote(str(path))} go on", file=sys.stderr)
+            raise
+    curves, right = sweeps.curves(path, members, "exact"), [r for r in members if not r["failed"]]
+    suited = [[record["suites"] for record in records] for _, records in tables.by_combination(right)]
+    rows = [(*curve, suites) for curve, suites in zip(curves, suited, strict=True)]
+    sweeps.publish(path, table(members, sweeps.command(result["flags"], PROGRAM)), draw_figure(rows) if rows else None)
+    sweeps.require_finite(members)
+
+
+def measured(path: Path, members: list[dict], certify: bool = False) -> list[dict]:
+    """Return the records of sweep.json, each with its suites; those that suites.json has not yet are measured.
+
+    Args:
+        path: Directory of the sweep.
+        members: Records of sweep.json.
+        certify: Whether to enumerate the contexts of members for which that was not tried yet.
+    """
+    file, none = path / "suites.json", {"suites": {}, "certified": None, "seconds": 0.0}
+    found = files.read_json(file) if file.exists() else {}
+    keys = [f"{record['folder']}/{record['member']}" for record in members]
+    found |= {key: none for key, record in zip(keys, members, strict=True) if record["failed"]}
+    states: dict[str, Any] = {}
+    for key, record in progress.bar([*zip(keys, members, strict=True)], desc="measure", unit="member", leave=False):
+        if key in found and ("certified" in found[key] or not certify):
+            continue
+        run = path / record["folder"]
+        if record["folder"] not in states:
+            settings = load_settings(run)
+            _, state = checkpoint.load(run / "checkpoints", abstract_state(settings))
+            states = {record["folder"]: (settings, trained(state), suites(settings, load_rows(run)))}
+        settings, params, rows = states[record["folder"]]
+        if settings.training.members > 1:
+            params = jax.tree.map(lambda leaf_M, k=record["member"]: leaf_M[k], params)
+        begun = time.perf_counter()
+        shares = {name: suite and measure(suite, params, settings) for name, suite in rows.items()}
+        found[key] = {"suites": shares}
+        if certify:
+            found[key] |= _certified(shares, params, settings)
+        found[key]["seconds"] = round(time.perf_counter() - begun, 1)
+        files.write_json(file, found)
+    files.write_json(file, found)
+    return [
+        {"certified": None} | record | found[key] | {"seconds": record["seconds"] + found[key]["seconds"]}
+        for key, record in zip(keys, members, strict=True)
+    ]
+
+
+def _certified(shares: dict[str, dict | None], params: dict, settings: Settings) -> dict:
+    """Return {"certified"}, and more where all contexts were asked; None where they are too many."""
+    if not can_enumerate(settings):
+        return {"certified": None}
+    # a wrong term says as much as all contexts would, and sooner
+    wrong = (shares["in distribution"] or {}).get("teacher_forced", 1) < 1
+    return {"certified": False} if wrong else certificate(params, settings)
+
+
+def table(members: list[dict], command: str) -> str:
+    """Return the table of the suites, with what each suite is."""
+    names = next((record["suites"] for record in members if not record["failed"]), {})
+
+    def cells(records: list[dict]) -> dict[str, str]:
+        found, answers = [], [record["certified"] for record in records if not record["failed"]]
+        for name in names:
+            measured = [record["suites"][name] for record in records if not record["failed"]]
+            found.append("-" if None in measured else tables.spread([each["free_running"] for each in measured]))
+        certified = "-" if None in answers or not answers else f"{sum(answers)} of {len(records)}"
+        return dict(zip(names, found, strict=True)) | {"certified": certified}
+
+    def what(name: str) -> str:
+        found = [record["suites"][name] for record in members if not record["failed"]]
+        return "; ".join(dict.fromkeys(each["what"] for each in found if each)) or "there are none"
+
+    notes = "\n".join(f"- {name}: {what(name)}" for name in names)
+    return tables.sweep(members, sweeps.name, command, CAPTION, cells) + f"\n\n{notes}"
+
+
+def draw_figure(rows: list[tuple]) -> "Figure":
+    """Draw combinations under each other: exact match while training, and every member as a dot on every suite.
+
+    The curve is the median of the members' exact match in training, in a band from least to greatest.
+
+    Args:
+        rows: (name, [(step, exact match of each member)], [{suite: {"teacher_forced", "free_running"} or None}]).
+    """
+    suites = list(rows[0][2][0])
+    figure = figures.blank(4.5 + 1.7 * len(suites), 1.5 + 0.62 * len(rows))
+    curves, *panels = figure.subplots(1, 1 + len(suites), sharey=True, width_ratios=[1.8] + [1] * len(suites))
+    for y, (_, exact, members) in enumerate(rows):
+        curves.hlines((y - 0.4, y + 0.4), 0, exact[-1][0], color="#DDDDDD", linewidth=0.8)  # all right, and none
+        heights = [(step, y + 0.4 - 0.8 * np.asarray(exact_M)) for step, exact_M in exact]
+        figures.band(curves, heights, color=figures.BLUE, marker="o", markersize=2)
+        for panel, suite in zip(panels, suites, strict=True):
+            _dots(panel, y, [member[suite] for member in members])
+    for panel, title in zip((curves, *panels), ("terms right in training, 0 to 100 %", *suites), strict=True):
+        panel.set_title(title, loc="left", fontsize=9.5)
+        panel.spines[["top", "right", "left"]].set_visible(False)
+        panel.set_axisbelow(True)
+    for panel in panels:
+        panel.set(xlim=(-8, 108), xticks=(0, 50, 100), xlabel="%")
+        panel.grid(color="#DDDDDD", linewidth=0.8)
+    curves.set(xlabel="step", xlim=(0, None), ylim=(len(rows) - 0.5, -0.5))
+    names = ["\n".join(textwrap.fill(flag, 34) for flag in name.split(", ")) for name, *_ in rows]
+    curves.set_yticks(range(len(rows)), names, fontsize=9)
+    handles, labels = panels[0].get_legend_handles_labels()
+    seen = dict(zip(labels, handles, strict=True))
+    figure.legend(seen.values(), seen, frameon=False, loc="outside upper right", ncols=len(seen), fontsize=9)
+    return figure
+
+
+def _dots(axes: "Axes", y: int, measured: list[Any]) -> None:
+    """Draw every member as a dot: teacher-forced above, free-running below with its median."""
+    if None in measured:
+        axes.text(50, y, "none", ha="center", va="center", color=figures.GREY, fontsize=8)
+        return
+    spread = np.linspace(-0.09, 0.09, len(measured)) if len(measured) > 1 else np.zeros(1)
+    x = []
+    for (mode, (label, colour)), offset in zip(MODES.items(), (-0.2, 0.2), strict=True):
+        x = [100 * each[mode] for each in measured]
+        axes.scatter(x, y + offset + spread, s=16, color=colour, alpha=0.7, linewidth=0, label=label, zorder=3)
+    axes.vlines(np.median(x), y + 0.05, y + 0.35, color=figures.ORANGE, linewidth=1.8, label="its median", zorder=2)

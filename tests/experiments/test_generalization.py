@@ -1,0 +1,283 @@
+"""Suites are what they claim, a member is measured once, and contexts are asked of members that were not wrong."""
+
+import dataclasses
+import importlib
+import json
+import sys
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from apformer import model, sweep
+from apformer.decoding import bind
+from apformer.errors import NON_FINITE, USAGE, UserError
+from apformer.runs import recipes
+from apformer.tasks.progressions import evaluation, generator
+from apformer.tasks.progressions import training as task
+from tests.helpers import circuit
+
+pytestmark = pytest.mark.long
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "experiments" / "studies"))
+generalization = importlib.import_module("generalization")
+sys.path.pop(0)
+
+TINY = (
+    "--recipe sketch --d_model 8 --digits 2 --max_difference 30 --crop_terms 4 --batch_size 4 --test_sequences 20 "
+    "--steps 2 --log_every 2 --save_every 2 --warmup_steps 0 --window 5 --position relative --learning_rate 1e-3,1e-2"
+)
+
+
+def asked(*flags):
+    found = generalization.suites(recipes.parse(["--test_sequences", "64", *flags]))
+    assert list(found) == [
+        "in distribution",
+        "more terms",
+        "unseen differences",
+        "negative differences",
+        "one more digit",
+    ]
+    return found
+
+
+def test_suites_are_what_they_claim():
+    flags, unseen, longest = "--max_difference 120 --min_difference 90 --crop_terms 5", (121, 239), 12
+    flags = flags.split()
+    cfg, crop = (settings := recipes.parse(flags)).data, settings.options.crop_terms
+    found, top = asked(*flags), 10**cfg.digits - 1
+    for name, suite in found.items():
+        first_B, difference_B, terms_B = suite.rows
+        assert len(first_B) == 64 and suite.digits == cfg.digits + (name == "one more digit")
+        last_B = first_B + (terms_B - 1) * difference_B
+        assert np.minimum(first_B, last_B).min() >= 0 and np.maximum(first_B, last_B).max() < 10**suite.digits
+        assert suite.known == (crop if name == "more terms" else 0) and (name == "more terms" or terms_B.max() <= crop)
+        if name in ("in distribution", "more terms"):
+            assert (generator.split_of(difference_B, first_B) == 2).all()
+        if name in ("in distribution", "more terms", "one more digit"):
+            assert cfg.min_difference <= difference_B.min() and difference_B.max() <= cfg.max_difference
+    assert (found["more terms"].rows.terms_B == longest).all() and crop < longest <= 10 * crop
+    rows = found["unseen differences"].rows
+    assert unseen[0] <= rows.difference_B.min() and rows.difference_B.max() <= unseen[1]
+    assert unseen[0] > cfg.max_difference and rows.terms_B.min() >= 3 and 2 * unseen[1] <= top
+    assert found["unseen differences"].what == f"differences {unseen[0]} to {unseen[1]}"
+    rows = found["negative differences"].rows
+    assert -cfg.max_difference <= rows.difference_B.min() and rows.difference_B.max() <= -cfg.min_difference
+    assert (found["one more digit"].rows.first_B > top).any()
+
+
+@pytest.mark.parametrize(
+    ("flags", "missing"),
+    [
+        ("", {"unseen differences"}),  # 500 is beyond the largest that leaves three terms
+        ("--min_difference -400 --max_difference 400", {"negative differences"}),
+        ("--max_difference 400 --crop_terms 100", {"more terms"}),
+        ("--digits 9", {"one more digit"}),
+        ("--max_terms 3 --max_difference 400 --position learned --max_len 14", {"more terms"}),
+    ],
+)
+def test_a_suite_without_rows_is_none(flags, missing, monkeypatch):
+    def draw(key, cfg, count, split):
+        """What is refused is refused; else rows that cost no compilation."""
+        if split and not generator.has_split(cfg, split):
+            raise UserError("there are none", USAGE)
+        return generator.Progressions(*np.ones((3, count), np.int32))
+
+    monkeypatch.setattr(generalization, "_draw", draw)
+    monkeypatch.setattr(task, "_draw", draw)
+    found = asked(*flags.split())
+    assert {name for name, suite in found.items() if suite is None} == missing
+    if "unseen differences" not in missing:
+        expected = "501 to 999" if flags == "--digits 9" else "401 to 499"
+        assert found["unseen differences"].what == f"differences {expected}"
+
+
+@pytest.fixture(scope="module")
+def circuits():
+    """Settings of the circuit for two digits, and parameters of two members: as it is, and with noise."""
+    settings = recipes.parse("--digits 2 --max_difference 30 --test_sequences 20 --crop_terms 4".split())
+    random, exact = np.random.default_rng(0), jax.tree.map(np.asarray, circuit.params(2))
+    noisy = jax.tree.map(lambda leaf: leaf + np.float32(0.002) * random.standard_normal(leaf.shape, np.float32), exact)
+    params_M = jax.tree.map(lambda *pair: jnp.asarray(np.stack(pair)), exact, noisy)
+    return dataclasses.replace(settings, model=circuit.config(2)), params_M
+
+
+def test_a_suite_measures_what_evaluate_does(circuits):
+    settings, params_M = circuits
+    size_B = np.arange(1, 31, dtype=np.int32)
+    suite = generalization.Suite("down", generator.Progressions(99 - size_B, -size_B, 2 + size_B % 3), 2)
+    first, second = (jax.tree.map(lambda leaf, k=k: leaf[k], params_M) for k in (0, 1))
+    exact, noisy = (generalization.measure(suite, params, settings) for params in (first, second))
+    assert exact["teacher_forced"] == exact["free_running"] == 1 and exact["terms"] == noisy["terms"]
+    result = evaluation.measure(suite.rows, 2, bind.bind(model, second, settings.model))
+    assert noisy.pop("what") == "down" and noisy.pop("terms") == result["terms"] == 30
+    assert noisy == {mode: result[f"exact_{mode}"] for mode in noisy} and 0 < noisy["free_running"] < 1
+
+
+def test_terms_that_do_not_count_are_not_counted(circuits, monkeypatch):
+    rows = generator.Progressions(*np.array([[10, 20, 30], [1, 2, 3], [2, 4, 7]], np.int32))
+    counts_BN = np.arange(3, 8) <= rows.terms_B[:, None]
+    term_BN = np.broadcast_to(np.arange(3, 8), counts_BN.shape)
+    row_N, term_N = np.nonzero(counts_BN)
+
+    def measured(known, *right):
+        right = {mode: right_BN[counts_BN] for mode, right_BN in zip(evaluation.MODES, right, strict=True)}
+        outcomes = evaluation.Outcomes(None, row_N, term_N + 3, right, [])
+        monkeypatch.setattr(evaluation, "outcomes", lambda *_: outcomes)
+        params = jax.tree.map(lambda leaf: leaf[0], circuits[1])
+        return generalization.measure(generalization.Suite("some", rows, 2, known), params, circuits[0])
+
+    # One model is right on every term; the other after the fourth, and free-running on the fifth alone.
+    for known, counted, forced, free in ((0, 7, 3, 1), (3, 5, 3, 1), (5, 2, 2, 0)):
+        facts = {"what": "some", "terms": counted}
+        assert measured(known, term_BN > 2, term_BN > 2) == facts | {"teacher_forced": 1, "free_running": 1}
+        other = measured(known, term_BN > 4, term_BN == 5)
+        assert other == facts | {"teacher_forced": forced / counted, "free_running": free / counted}
+    assert measured(7, term_BN > 2, term_BN > 2) is None
+
+
+def test_the_circuit_is_certified(circuits):
+    settings, params_M = circuits
+    result = generalization.certificate(jax.tree.map(lambda leaf: leaf[0], params_M), settings)
+    assert result.pop("smallest_margin") > 0 and result.pop("contexts") > 1000
+    assert result == {"certified": True, "errors": 0}
+
+
+@pytest.mark.parametrize(
+    ("flags", "can"),
+    [
+        ("", True),
+        ("--position alibi", True),
+        ("--window None", False),
+        ("--position rotary", False),
+        ("--digits 4", False),  # too many
+        ("--recipe recurrent", False),
+    ],
+)
+def test_contexts_are_enumerated_where_they_are_finitely_many_and_few(flags, can):
+    assert generalization.can_enumerate(recipes.parse(flags.split())) == can
+
+
+@pytest.fixture
+def small(monkeypatch, without_figures):
+    """One suite in place of all, of which each costs a compilation."""
+
+    def one(settings, rows=None):
+        rows = task.test_rows(settings, rows)
+        cut = rows._replace(terms_B=np.minimum(rows.terms_B, 4))
+        return {"in distribution": generalization.Suite("held-out lines", cut, 2), "more terms": None}
+
+    monkeypatch.setattr(task, "VALIDATION_ROWS", 32)
+    monkeypatch.setattr(generalization, "suites", one)
+
+
+def test_members_are_measured_once_and_contexts_asked_of_those_that_were_not_wrong(small, tmp_path, monkeypatch):
+    args, measured, asked = [*TINY.split(), "--members", "2", "--run_dir", str(tmp_path)], [], []
+    truth = generalization.measure
+
+    def measure(suite, params, settings):
+        measured.append((float(params["embedding"]["table"][0, 0]), truth(suite, params, settings)))
+        return {"what": "some", "terms": 4, "teacher_forced": 1.0, "free_running": len(measured) / 8}
+
+    def certificate(params, settings):
+        asked.append(params)
+        return {"certified": len(asked) < 3, "errors": len(asked)}
+
+    monkeypatch.setattr(generalization, "measure", measure)
+    monkeypatch.setattr(generalization, "certificate", certificate)
+    generalization.sweep([*args, "--no_certify"])
+    first = (tmp_path / "suites.json").read_bytes()
+    generalization.sweep([*args, "--no_certify"])
+    assert (tmp_path / "suites.json").read_bytes() == first and not asked
+    # Four members, the last state of each.
+    settings = generalization.load_settings(tmp_path / "01")
+    _, state = generalization.checkpoint.load(tmp_path / "01" / "checkpoints", sweep.abstract_state(settings))
+    assert [value for value, _ in measured] == np.asarray(state.params["embedding"]["table"])[:, 0, 0].tolist()
+    assert len({value for value, _ in measured}) == 4 and all(found["terms"] > 4 for _, found in measured)
+    table = (tmp_path / "table.md").read_text()
+    assert "| learning_rate 1e-3 | 2 |" in table and "| 18.8 (12.5 to 25.0) | - | - |" in table
+    assert table.startswith("`python experiments/sweep.py --batch_size 4 ") and "- more terms: there are none" in table
+    generalization.sweep(args)
+    told = [
+        (found["certified"], found["errors"]) for found in json.loads((tmp_path / "suites.json").read_text()).values()
+    ]
+    assert told == [(True, 1), (True, 2), (False, 3), (False, 4)]
+    assert "| 2 of 2 |" in (tmp_path / "table.md").read_text() and "| 0 of 2 |" in (tmp_path / "table.md").read_text()
+
+
+def test_a_wrong_term_or_too_many_contexts_say_enough(monkeypatch):
+    monkeypatch.setattr(generalization, "certificate", None)
+    few, many = (recipes.parse(flags.split()) for flags in ("", "--window None"))
+    assert generalization._certified({"in distribution": {"teacher_forced": 0.75}}, {}, few) == {"certified": False}
+    assert generalization._certified({"in distribution": {"teacher_forced": 1.0}}, {}, many) == {"certified": None}
+
+
+def test_members_that_failed_are_not_measured(small, tmp_path, monkeypatch, capsys):
+    member = {"combination": {}, "folder": "01", "parameters": 7, "failed": True, "seconds": 1.5}
+    members = [member | {"member": k} for k in range(2)]
+    monkeypatch.setattr(sweep, "run", lambda flags: (tmp_path, {"flags": flags, "members": members}))
+    with pytest.raises(UserError, match="no flag varied: a loss was not finite") as caught:
+        generalization.sweep([])
+    assert caught.value.exit_code == NON_FINITE
+    table = capsys.readouterr().out
+    assert "`python experiments/sweep.py --test_sequences 512`" in table and "| 2 (2 failed) | 7 | - | 3 |" in table
+    assert [found["suites"] for found in json.loads((tmp_path / "suites.json").read_text()).values()] == [{}, {}]
+
+
+def test_runs_of_another_task_are_refused(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "text.txt").write_text("a text " * 400)
+    with pytest.raises(
+        UserError, match="^suites are of progressions, not of the task text: use `apformer sweep`"
+    ) as no:
+        generalization.sweep("--recipe text --text text.txt --context 8".split())
+    assert no.value.exit_code == USAGE and [file.name for file in tmp_path.iterdir()] == ["text.txt"]
+
+
+def record(window, free_running, certified, **changes):
+    suite = {"what": "differences 31 to 49", "terms": 10, "teacher_forced": 1.0, "free_running": free_running}
+    names = {"in distribution": suite | {"what": "held-out lines"}, "unseen differences": suite, "more terms": None}
+    combination = {"window": window}
+    facts = {"combination": combination, "parameters": 1234, "suites": names, "certified": certified}
+    return facts | {"seconds": 10.4, "failed": False}
+
+
+MEMBERS = [
+    record("None", 0.25, None),
+    record("9", 0.99999, False),
+    record("None", 0.5, None),
+    record("9", 1.0, True),
+    record("9", 1.0, True),
+    record("7", 0.004, False),
+]
+
+
+def test_the_table_has_a_row_for_each_combination():
+    assert generalization.table(MEMBERS, "python experiments/sweep.py --window None,9,7") == (
+        """`python experiments/sweep.py --window None,9,7`
+
+Predictable terms exactly right, free-running, in %: median over the seeds (worst to best, where they differ). Seconds
+are those of training and measuring all seeds.
+
+| combination | seeds | parameters | in distribution | unseen differences | more terms | certified | seconds |
+| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |
+| window None | 2 | 1,234 | 37.5 (25.0 to 50.0) | 37.5 (25.0 to 50.0) | - | - | 21 |
+| window 9 | 3 | 1,234 | 100.0 (99.9 to 100.0) | 100.0 (99.9 to 100.0) | - | 2 of 3 | 31 |
+| window 7 | 1 | 1,234 | 0.4 | 0.4 | - | 0 of 1 | 10 |
+
+- in distribution: held-out lines
+- unseen differences: differences 31 to 49
+- more terms: there are none"""
+    )
+
+
+def test_the_figure_shows_every_member():
+    suites = [[m["suites"] for m in MEMBERS if m["combination"]["window"] == window] for window in ("None", "7")]
+    rows = [("window None", [(50, [0.0, 0.5])], suites[0]), ("window 7", [(50, [0.25])], suites[1])]
+    training, plain, _, missing = generalization.draw_figure(rows).axes
+    dots = [sorted(points.get_offsets()[:, 0]) for points in plain.collections if hasattr(points, "get_sizes")]
+    assert [[100, 100], [25, 50]] == dots[:2] and dots[-1] == [0.4]
+    assert [text.get_text() for text in missing.texts] == ["none", "none"]
+    assert [label.get_text() for label in training.get_yticklabels()] == ["window None", "window 7"]
