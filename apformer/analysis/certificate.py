@@ -49,7 +49,7 @@ def case(settings: Settings, contexts: Any, params: Any) -> Case:
     if why and not hasattr(contexts, "whole_rows"):
         raise UserError(f"the contexts are not those of this model: {why}; train with the recipe's own flags", USAGE)
     why = why or network.beyond(cfg, contexts)
-    weights = None if why else network.complete(stored(params), cfg, contexts)
+    weights = {} if why else network.complete(stored(params), cfg, contexts)
     found = Case(contexts, data, cfg, weights, why)
     if found.total == 0:
         raise UserError("no progression of this run has a third term: there is nothing to certify", USAGE)

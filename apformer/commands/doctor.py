@@ -7,12 +7,19 @@ import sys
 from dataclasses import dataclass
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 from tyro.conf import Positional
 
 from apformer import files
+from apformer.commands._findings import Finding, findings
 from apformer.errors import USAGE, UserError
 from apformer.flags import parse
+from apformer.formats import published
+from apformer.machine import compiler
+from apformer.report import progress
 from apformer.runs import directory, provenance
+from apformer.tasks.text import folders
 
 
 @dataclass(frozen=True)
@@ -37,13 +44,8 @@ def main(args: list[str]) -> None:
 
 def verify(args: Doctor) -> None:
     """Print what is sound in a folder, what is not, and what to do. Raises UserError after that if something is not."""
-    from apformer.commands._findings import Finding, findings  # which imports JAX
-    from apformer.formats import published
-    from apformer.report import progress
-    from apformer.tasks.text import folders
-
     if args.folder is not None or folders.holds_gpt2(args.run):
-        path = args.folder or args.run
+        path = args.run if args.folder is None else args.folder
         if args.folder is not None and (args.run != "gpt2" or not os.path.isdir(path)):
             raise UserError(f"{args.run} {path} is not `apformer doctor gpt2 FOLDER`: give a folder", USAGE)
         with progress.bar(desc="sha256", unit="B", unit_scale=True, leave=False) as bar:
@@ -73,8 +75,6 @@ def doctor(args: Doctor) -> None:
             fact = ", ".join(fact) if isinstance(fact, list) else fact
             print(f"{name:18}{'none' if fact in (None, '') else fact}")
     if facts["wrong_programs"]:
-        from apformer.machine import compiler
-
         print(compiler.sentence(facts["wrong_programs"]), file=sys.stderr)
     if fault:
         raise fault
@@ -82,11 +82,6 @@ def doctor(args: Doctor) -> None:
 
 def examine() -> tuple[dict[str, Any], UserError | None]:
     """Return versions, devices, processors, free disk and permissions, and the error that a run here would end with."""
-    import jax
-    import jax.numpy as jnp
-
-    from apformer.machine import compiler
-
     place, fault = "runs" if os.path.isdir("runs") else ".", None
     facts = {
         "versions": provenance.versions(),

@@ -63,7 +63,7 @@ class Case(NamedTuple):
     contexts: ModuleType
     data: dict
     cfg: dict
-    weights: dict | None  # of network.complete; None of a model that numpy does not compute
+    weights: dict  # of network.complete; none of a model that numpy does not compute
     why: str | None = None  # it does not compute it
 
     @property
@@ -158,9 +158,9 @@ def tallied(case: Case, columns: np.ndarray, margin_NKC: np.ndarray, said_NKC: n
     worst = worst[np.argsort(margin_NK.flat[worst], kind="stable")]
     characters = contexts.characters(data) if hasattr(contexts, "characters") else "0123456789 "
     named = []
-    for n, k in zip(*np.unravel_index(worst, (N, K)), strict=True):
+    for n, k in (divmod(int(number), K) for number in worst):
         if margin_NK[n, k] < np.inf:
-            column, place = [int(number) for number in columns[:, n]], int(k * C + margin_NKC[n, k].argmin())
+            column, place = columns[:, n].tolist(), k * C + int(margin_NKC[n, k].argmin())
             given, right = contexts.text(column, place, data)
             said = characters[said_NKC[n, k, place % C]]
             what = {"given": given, "expected": right, "predicted": said, "margin": float(margin_NK[n, k])}

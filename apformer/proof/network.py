@@ -18,12 +18,17 @@ import numpy as np
 BATCH = 2**10  # strings at once, so that what is computed of them stays in a processor's cache
 # OpenBLAS with threads of its own waits for them, where each of ours has a batch.
 THREADS = min(os.cpu_count() or 1, 16) if os.environ.get("OPENBLAS_NUM_THREADS") == "1" else 1
-FIXED = {  # what this file does not compute otherwise; a Config without such a field has this value
-    "attention_bias": False, "activation": "relu", "feedforward": True, "residual": True,
-    "feedforward_norm": True, "norm_position": "pre",
-    "scale_embedding": False,
-}  # fmt: skip
-CHOICES = {"similarity": ("dot", "scaled_dot", "none"), "norm": ("layer", "none")}
+COMPUTED = {  # values of a Config that this file computes; one without such a field has the first
+    "attention_bias": (False,),
+    "activation": ("relu",),
+    "feedforward": (True,),
+    "residual": (True,),
+    "feedforward_norm": (True,),
+    "norm_position": ("pre",),
+    "scale_embedding": (False,),
+    "similarity": ("scaled_dot", "dot", "none"),
+    "norm": ("layer", "none"),
+}
 
 
 def radix(cfg: dict) -> int:
@@ -33,12 +38,9 @@ def radix(cfg: dict) -> int:
 
 def beyond(cfg: dict, contexts: ModuleType) -> str | None:
     """Return which part of a Config this file does not compute, in words; None if it computes all."""
-    for name, value in FIXED.items():
-        if cfg.get(name, value) != value:
-            return f"{name} is {cfg[name]}, and {value} alone is computed"
-    for name, values in CHOICES.items():
+    for name, values in COMPUTED.items():
         if cfg.get(name, values[0]) not in values:
-            return f"{name} is {cfg[name]}: {', '.join(values)} alone are computed"
+            return f"{name} is {cfg[name]}, and {' or '.join(map(str, values))} alone is computed"
     if radix(cfg) ** (int(contexts.reads(cfg, cfg["n_layers"]).max()) + 1) >= 2**63:
         return "a prediction depends on more tokens than a number of 64 bits holds"
     return None

@@ -46,14 +46,14 @@ class Logits(NamedTuple):
 
 def differences(right: int, weights: dict, w: dict) -> Logits:
     """Return the Logits of a right character."""
-    head, bias = weights["head.output.weight"], weights["head.output.bias"]
+    head, bias, scale = weights["head.output.weight"], weights["head.output.bias"], scale_of(weights, "final_norm")
     others, size = np.delete(np.arange(len(bias)), right), np.abs(np.vstack([head, bias]))
     by = head[:, [right]] - head[:, others]
     offset = np.broadcast_to(bounds.bias_of(weights, "final_norm"), len(head)) @ by + bias[right] - bias[others]
-    columns = scale_of(weights, "final_norm")[:, None] * by
+    columns = scale[:, None] * by
     known = directions(columns, "final_norm.scale" in weights, w)
     size = size[:, [right]] + size[:, others]
-    size = np.vstack([size, length(scale_of(weights, "final_norm")[:, None] * size[:-1], 0)]).astype(float32)
+    size = np.vstack([size, length(scale[:, None] * size[:-1], 0)]).astype(float32)
     scaled = length(columns, 0).astype(float32)
     return Logits(known, offset, scaled, size, w["feedforward.contract.weight"] @ known.columns)
 

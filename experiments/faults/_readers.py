@@ -91,7 +91,7 @@ def partial(path, identity):
 
 def of_page(path):
     data = {"step": 0, "member": 0, "parameters_sha256": "0", "missing": {}}
-    shown([report._of_this_model(path, data, report.CERTIFICATE), data])
+    shown([report._of_this_model(path, data, report.CERTIFICATE, "certify"), data])
 
 
 def exported(path, settings):
