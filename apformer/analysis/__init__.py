@@ -1,1 +1,1 @@
-"""What a trained model does: ablation, rounding, hand-written weights."""
+"""Analyses of trained models: ablation, principal components, and the certificate."""

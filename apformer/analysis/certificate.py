@@ -11,8 +11,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from functools import partial
 from itertools import islice
-from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -24,33 +23,12 @@ from apformer.errors import USAGE, UserError
 from apformer.layers import leaves
 from apformer.machine import devices
 from apformer.proof import check, network
+from apformer.proof.check import Case, prove
 from apformer.settings import Settings
 
-BATCH_TOKENS = {"cpu": 4096}  # what its caches hold; an accelerator wants more
+BATCH_TOKENS = {"cpu": 4096}  # at once, about: what its caches hold; another device wants 2^20
 LARGEST_GAP = 1e-4  # between logits of float32 and float64: rounding does not explain more, unless logits are large
-
-
 FORMAT = 2  # of certificate.json: 2 is a proof
-
-
-class Case(NamedTuple):
-    """A model and its contexts, as both judges ask them."""
-
-    contexts: ModuleType
-    data: dict
-    cfg: dict
-    weights: dict | None  # for numpy; None of a model that it does not compute
-    why: str | None  # it does not compute it
-
-    @property
-    def total(self) -> int | None:
-        """The number of contexts, where the module says it."""
-        return self.contexts.count(self.data, self.cfg) if hasattr(self.contexts, "count") else None
-
-    @property
-    def claim(self) -> str:
-        """What is proven if every context is continued rightly."""
-        return self.contexts.claim(self.data, self.cfg)
 
 
 def case(settings: Settings, contexts: Any, params: Any) -> Case:
@@ -71,7 +49,7 @@ def case(settings: Settings, contexts: Any, params: Any) -> Case:
     if why and not hasattr(contexts, "whole_rows"):
         raise UserError(f"the contexts are not those of this model: {why}; train with the recipe's own flags", USAGE)
     why = why or network.beyond(cfg, contexts)
-    weights = None if why else network.complete(stored(params), cfg, contexts)
+    weights = {} if why else network.complete(stored(params), cfg, contexts)
     found = Case(contexts, data, cfg, weights, why)
     if found.total == 0:
         raise UserError("no progression of this run has a third term: there is nothing to certify", USAGE)
@@ -83,54 +61,39 @@ def stored(params: Any) -> dict[str, np.ndarray]:
     return {name: np.asarray(leaf, np.float64) for name, leaf in leaves.named(params).items()}
 
 
-def batch_tokens() -> int:
-    """Return about how many tokens are computed at once."""
-    return BATCH_TOKENS.get(jax.default_backend(), 2**20)
-
-
-# The judge that proves
-
-
-def prove(case: Case, tally: dict = check.TALLY) -> Iterator[dict]:
-    """Yield the tally of numpy after each slice that it does not hold yet."""
-    return check.prove(case.contexts, case.weights, case.cfg, case.data, tally)
-
-
 def provable(case: Case, tally: dict) -> dict:
     """Return the tally of numpy of the contexts with the smallest margins of another tally: a quick first look."""
-    columns = np.array([context["column"] for context in tally["worst"]], np.int64).T
-    asked = check.judged(case.contexts, case.weights, case.cfg, case.data, columns)
-    return check.added(check.TALLY, asked)
+    return check.judged(case, np.array([context["column"] for context in tally["worst"]], np.int64).T)
 
 
 # The judge that screens
 
 
 def screen(case: Case, model: Model, tally: dict = check.TALLY) -> Iterator[dict]:
-    """Yield the tally of JAX after each slice that it does not hold yet."""
-    for columns in islice(case.contexts.slices(case.data, case.cfg, case.weights), tally["slices"], None):
+    """Yield the tally of JAX after each slice that it does not hold yet, as check.prove yields that of numpy."""
+    for columns in islice(case.slices(), tally["slices"], None):
         tally = check.added(tally, screened(case, model, columns))
         yield tally
 
 
 def screened(case: Case, model: Model, columns: np.ndarray) -> dict:
     """Return the tally of JAX of a slice. Contexts that no text holds count as right: numpy alone asks them."""
-    _, truth_NKC = check.strings(case.contexts, case.data, case.cfg, columns)
-    logits_NKCV, held_NKC = asked_logits(case, model, columns)
-    right_M, found_MV = truth_NKC[held_NKC], logits_NKCV[held_NKC]
-    margin_NKC = np.where(truth_NKC < case.cfg["vocab_size"], np.float32(-check.LEAST), np.float32(np.inf))
-    margin_NKC[held_NKC] = check.margins(found_MV, right_M)
-    said_NKC = logits_NKCV.argmax(-1)
-    told = check.tallied(case.contexts, case.data, columns, margin_NKC, said_NKC)
-    return told | {"strings": len(right_M), "wrong": int((margin_NKC <= 0).sum())}
+    codes_NKC, truth_NKC = case.strings(columns)
+    asked_NKC = truth_NKC < case.cfg["vocab_size"]
+    logits_NKCV, held_NKC = asked_logits(case, model, columns, codes_NKC, asked_NKC)
+    margin_NKC = np.where(asked_NKC, np.float32(-check.LEAST), np.float32(np.inf))
+    margin_NKC[held_NKC] = check.margins(logits_NKCV[held_NKC], truth_NKC[held_NKC])
+    told = check.tallied(case, columns, margin_NKC, logits_NKCV.argmax(-1))
+    return told | {"strings": int(held_NKC.sum()), "wrong": int((margin_NKC <= 0).sum())}
 
 
 def compare(case: Case, model: Model) -> Iterator[tuple[int, float]]:
     """Yield the strings of each slice, and the largest difference between their logits of JAX and of numpy."""
     logits = getattr(case.contexts, "logits", network.logits)
-    for columns in case.contexts.slices(case.data, case.cfg, case.weights):
-        codes_NKC, _ = check.strings(case.contexts, case.data, case.cfg, columns)
-        theirs_NKCV, held_NKC = asked_logits(case, model, columns)
+    for columns in case.slices():
+        codes_NKC, truth_NKC = case.strings(columns)
+        asked_NKC = truth_NKC < case.cfg["vocab_size"]
+        theirs_NKCV, held_NKC = asked_logits(case, model, columns, codes_NKC, asked_NKC)
         codes_M, place_M = np.unique(codes_NKC[held_NKC], return_inverse=True)
         ours_MV = logits(codes_M, case.weights, case.cfg, case.contexts)[place_M]
         with np.errstate(invalid="ignore"):
@@ -138,20 +101,20 @@ def compare(case: Case, model: Model) -> Iterator[tuple[int, float]]:
         yield len(place_M), float(np.where(np.isnan(apart_MV), np.inf, apart_MV).max(initial=0.0))
 
 
-def asked_logits(case: Case, model: Model, columns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the logits of JAX, (rows, contexts, characters, V), and of which characters there are any."""
-    contexts, data, cfg, weights = case.contexts, case.data, case.cfg, case.weights
-    codes_NKC, truth_NKC = check.strings(case.contexts, data, cfg, columns)
-    asked_NKC, (N, K, C), V = truth_NKC < cfg["vocab_size"], truth_NKC.shape, cfg["vocab_size"]
-    if hasattr(contexts, "whole_rows"):
-        logits_NAV = last_logits(model, contexts.whole_rows(columns, data), K * C)
+def asked_logits(
+    case: Case, model: Model, columns: np.ndarray, codes_NKC: np.ndarray, asked_NKC: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the logits of JAX after each string that is asked, (N, K, C, V), and where there are any, (N, K, C)."""
+    (N, K, C), V = asked_NKC.shape, case.cfg["vocab_size"]
+    if hasattr(case.contexts, "whole_rows"):
+        logits_NAV = last_logits(model, case.contexts.whole_rows(columns, case.data), K * C)
         return logits_NAV.reshape(N, K, C, V), asked_NKC
+    logits_NKCV, held_NKC = np.zeros((N, K, C, V), np.float32), np.zeros((N, K, C), bool)
     codes_M, place_M = np.unique(codes_NKC[asked_NKC], return_inverse=True)
     found_MV, held_M = np.zeros((len(codes_M), V), np.float32), np.zeros(len(codes_M), bool)
-    for which_B, text_BT in contexts.rows(codes_M, cfg, weights):
+    for which_B, text_BT in case.contexts.rows(codes_M, case.cfg, case.weights):
         found_MV[which_B] = last_logits(model, np.pad(text_BT, ((0, 0), (0, 1))), 1)[:, 0]
         held_M[which_B] = True
-    logits_NKCV, held_NKC = np.zeros((N, K, C, V), np.float32), np.zeros((N, K, C), bool)
     logits_NKCV[asked_NKC], held_NKC[asked_NKC] = found_MV[place_M], held_M[place_M]
     return logits_NKCV, held_NKC
 
@@ -159,7 +122,8 @@ def asked_logits(case: Case, model: Model, columns: np.ndarray) -> tuple[np.ndar
 def last_logits(model: Model, text_NT: np.ndarray, asked: int) -> np.ndarray:
     """Return the logits that predict the last `asked` tokens of texts: (N, asked, V). Tokens that are none become 0."""
     (N, T), each = text_NT.shape, len(devices.taken())
-    size = each * max(1, min(batch_tokens() // (T * each), -(-N // each)))
+    tokens = BATCH_TOKENS.get(jax.default_backend(), 2**20)
+    size = each * max(1, min(tokens // (T * each), -(-N // each)))
     text_NT = np.where(text_NT < model.cfg.vocab_size, text_NT, 0).astype(np.int32)
     found = []
     for first in range(0, N, size):
@@ -173,24 +137,13 @@ def _last_logits(model: Model, text_BT: jax.Array, asked: int) -> jax.Array:
     return model.apply(text_BT[:, :-1])[:, -asked:].astype(jnp.float32)
 
 
-def margins(logits_BTV: jax.Array, truth_BT: jax.Array) -> jax.Array:
-    """Return the margin of each token: (B, T), float32. It is the least number there is where a logit is not finite."""
-    logits_BTV, limits = logits_BTV.astype(jnp.float32), jnp.finfo(jnp.float32)
-    right_BT = jnp.take_along_axis(logits_BTV, truth_BT[:, :, None], axis=-1)[..., 0]
-    token_V = jnp.arange(logits_BTV.shape[-1], dtype=jnp.int32)
-    others_BTV = jnp.where(token_V[None, None] == truth_BT[:, :, None], -jnp.inf, logits_BTV)
-    margin_BT = jnp.clip(right_BT - others_BTV.max(-1), limits.min, limits.max)
-    # XLA's reductions drop NaN in large batches on a CPU; here it must count as wrong.
-    return jnp.where(jnp.isfinite(logits_BTV).all(-1), margin_BT, limits.min)
-
-
 # What a tally comes to
 
 
 def conclude(case: Case, tally: dict, proof: bool) -> dict:
     """Return the certificate that a finished tally allows, a dict that JSON can hold; proof: whether it is of numpy."""
     theorem, rounding, faults = check.verdict(tally | ({} if proof else {"covered": tally["strings"]}), case.total)
-    claim = f"greedy decoding rightly continues {case.claim}"
+    claim = f"greedy decoding rightly continues {case.contexts.claim(case.data, case.cfg)}"
     witness = f"numpy {np.__version__}, float64" if proof else f"XLA, jaxlib {jaxlib.__version__}, float32"
     depends = case.contexts.depends(case.data, case.cfg) if hasattr(case.contexts, "depends") else ""
     claim = claim if proof else f"screened, and not proven: {claim}"

@@ -5,13 +5,21 @@ import os
 import shutil
 import sys
 from dataclasses import dataclass
+from typing import Any
 
+import jax
+import jax.numpy as jnp
 from tyro.conf import Positional
 
 from apformer import files
+from apformer.commands._findings import Finding, findings
 from apformer.errors import USAGE, UserError
 from apformer.flags import parse
+from apformer.formats import published
+from apformer.machine import compiler
+from apformer.report import progress
 from apformer.runs import directory, provenance
+from apformer.tasks.text import folders
 
 
 @dataclass(frozen=True)
@@ -28,19 +36,14 @@ class Doctor:
     """Print one JSON object."""
 
 
-def main(args):
+def main(args: list[str]) -> None:
     """Run the command with its arguments."""
-    args = parse(Doctor, args, "apformer doctor")
-    doctor(args) if args.run is None else verify(args)
+    parsed = parse(Doctor, args, "apformer doctor")
+    doctor(parsed) if parsed.run is None else verify(parsed)
 
 
-def verify(args):
+def verify(args: Doctor) -> None:
     """Print what is sound in a folder, what is not, and what to do. Raises UserError after that if something is not."""
-    from apformer.commands._findings import Finding, findings  # which imports JAX
-    from apformer.formats import published
-    from apformer.report import progress
-    from apformer.tasks.text import folders
-
     if args.folder is not None or folders.holds_gpt2(args.run):
         path = args.run if args.folder is None else args.folder
         if args.folder is not None and (args.run != "gpt2" or not os.path.isdir(path)):
@@ -55,38 +58,31 @@ def verify(args):
     else:
         for finding in found:
             print(f"{'FAULT' if finding.code else 'sound':6} {finding.what:18}{finding.says}")
-    faults = [finding for finding in found if finding.code]
+    faults = {finding.what: finding.code for finding in found if finding.code}
     if faults:
-        names = ", ".join(dict.fromkeys(finding.what for finding in faults))
-        raise UserError(f"{path} is not sound ({names}): do what is said of each", faults[0].code)
+        raise UserError(
+            f"{path} is not sound ({', '.join(faults)}): do what is said of each", next(iter(faults.values()))
+        )
 
 
-def doctor(args):
+def doctor(args: Doctor) -> None:
     """Print what `examine` finds. Raises UserError after that if a run here would fail: DISK, or USAGE without JAX."""
-    from apformer.machine import compiler  # which imports JAX
-
     facts, fault = examine()
     if args.json:
         print(json.dumps(facts))
     else:
         for name, fact in {**facts.pop("versions"), **facts}.items():
-            print(
-                f"{name:18}{', '.join(fact) or 'none' if isinstance(fact, list) else 'none' if fact is None else fact}"
-            )
+            fact = ", ".join(fact) if isinstance(fact, list) else fact
+            print(f"{name:18}{'none' if fact in (None, '') else fact}")
     if facts["wrong_programs"]:
         print(compiler.sentence(facts["wrong_programs"]), file=sys.stderr)
     if fault:
         raise fault
 
 
-def examine():
-    """Versions, devices, processors, free disk and permissions as a dict, and the UserError that a run would meet."""
-    import jax
-    import jax.numpy as jnp
-
-    from apformer.machine import compiler
-
-    place = "runs" if os.path.isdir("runs") else "."
+def examine() -> tuple[dict[str, Any], UserError | None]:
+    """Return versions, devices, processors, free disk and permissions, and the error that a run here would end with."""
+    place, fault = "runs" if os.path.isdir("runs") else ".", None
     facts = {
         "versions": provenance.versions(),
         "backend": None,
@@ -99,7 +95,6 @@ def examine():
         "writable": False,
         "compilation_cache": jax.config.jax_compilation_cache_dir,
     }
-    fault = None
     try:
         facts["devices"] = [f"{device.id}: {device.device_kind}" for device in jax.devices()]
         facts["backend"] = jax.default_backend()

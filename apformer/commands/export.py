@@ -28,7 +28,7 @@ from apformer import files, tasks
 from apformer.analysis.certificate import FORMAT
 from apformer.errors import CHECKPOINT, USAGE, UserError, typed
 from apformer.flags import parse
-from apformer.formats import gpt2, peft, safetensors
+from apformer.formats import gpt2, peft
 from apformer.formats.stablehlo import write_stablehlo
 from apformer.formats.weights import write_safetensors
 from apformer.proof import check
@@ -37,9 +37,7 @@ from apformer.settings import Settings
 from apformer.tasks.text import folders
 from apformer.tokenizers import pretrained
 
-DEFAULTS = {"safetensors": "model.safetensors", "stablehlo": "model.stablehlo", "gpt2": "gpt2"}
-DEFAULTS |= {"lora": "lora", "proof": "proof"}
-
+DEFAULTS = {"safetensors": "model.safetensors", "stablehlo": "model.stablehlo"}  # a folder has the format's name
 PROGRAMS = [Path(check.__file__).with_name(f"{name}.py") for name in "check network bounds directions rounding".split()]
 READS = {"seq2seq": "two texts", "word2vec": "windows of words"}  # architectures that read no rows of tokens
 
@@ -70,7 +68,7 @@ def export(args: Export) -> None:
         raise UserError(f"{args.run} is a GPT-2 folder, which other programs open as it is: name a run", USAGE)
     path = directory.find(args.run)
     settings = restore.load_settings(path)
-    out = Path(args.out) if args.out is not None else path / DEFAULTS[args.to]
+    out = Path(args.out) if args.out is not None else path / DEFAULTS.get(args.to, args.to)
     if args.to == "stablehlo" and settings.architecture in READS:
         raise UserError(f"{path} reads {READS[settings.architecture]}: give --to safetensors", USAGE)
     if args.to in ("gpt2", "lora") and settings.architecture != "model":
@@ -80,8 +78,6 @@ def export(args: Export) -> None:
     elif args.to == "lora":
         step = write_lora(out, path, settings, args.member)
     else:
-        if args.to != "gpt2":
-            safetensors.refuse_to_overwrite(out)
         params, step, _ = restore.load_params(path, settings, args.member)
         if args.to == "gpt2":
             kept = path / "tokenizer.json"
@@ -144,7 +140,7 @@ def write_proof(folder: Path, run: Path, settings: Settings, member: int | None 
     if params is None:
         raise UserError(f"{place} is of other parameters: {again}", CHECKPOINT)
     config = json.loads(json.dumps({"model": asdict(settings.model), "data": asdict(settings.data)}))
-    if config | {"format": FORMAT} != {name: certificate.get(name) for name in (*config, "format")}:
+    if certificate | config | {"format": FORMAT} != certificate:
         raise UserError(f"{place} is of another version: {again}", CHECKPOINT)
     files.require_empty(folder)
     with files.disk_errors(folder):

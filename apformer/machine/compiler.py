@@ -1,8 +1,10 @@
-"""Programs that some versions of XLA compile wrongly, without a word: what they compute here.
+"""Test programs that some versions of XLA compile wrongly, without a word.
 
 Both are of the fusion of products and sums on a CPU, in jaxlib 0.10.2 and some later ones. The first was found in a
 simulation (https://github.com/jax-ml/jax/issues/39103), the second is what a gradient of sum(f(E)) becomes.
 """
+
+from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
@@ -10,38 +12,37 @@ import numpy as np
 
 REMEDY = "XLA_FLAGS=--xla_cpu_experimental_ynn_fusion_type=individual_dot"
 TOLERANCE = 1e-3  # relative: rounding is below 1e-5, and what is known to be wrong above 1e-3
+ROWS = np.pad(np.arange(32_769, dtype=np.float32)[:, None], ((0, 0), (0, 2)))
+MATRIX = 1 + np.arange(64 * 64, dtype=np.float32).reshape(64, 64) % 7
 
 
-def _rows():
-    """|row|^2 of many rows, as |M row|^2 with the identity M."""
-    rows = np.stack([np.arange(32_769), np.zeros(32_769), np.zeros(32_769)], axis=1).astype(np.float32)
+def squared_rows(rows_NK: jax.Array) -> jax.Array:
+    """Return |row|^2 of each row, (N,), as |M row|^2 with the identity M."""
     identity = jnp.eye(3, dtype=jnp.float32)
-    found = jax.vmap(lambda row: jnp.sum((identity @ row) ** 2))
-    return found, rows, np.square(rows.astype(np.float64)).sum(1)
+    return jax.vmap(lambda row_K: jnp.sum((identity @ row_K) ** 2))(rows_NK)
 
 
-def _square():
-    """sum((E 1) * E), each sum of a row times that row."""
-    matrix = 1 + np.arange(64 * 64, dtype=np.float32).reshape(64, 64) % 7
-    found = lambda matrix: jnp.sum(jnp.dot(matrix, jnp.ones_like(matrix)) * matrix)  # noqa: E731
-    return found, matrix, np.square(matrix.astype(np.float64).sum(1)).sum()
+def rows_by_sums(matrix_NN: jax.Array) -> jax.Array:
+    """Return sum((E 1) * E), the sum of each row times that row."""
+    return jnp.sum(jnp.dot(matrix_NN, jnp.ones_like(matrix_NN)) * matrix_NN)
 
 
-PROGRAMS = {"sums of squared products": _rows, "a sum of products with sums": _square}
+PROGRAMS = {  # function, what it is given, what is right
+    "sums of squared products": (squared_rows, ROWS, np.square(ROWS[:, 0].astype(np.float64))),
+    "a sum of products with sums": (rows_by_sums, MATRIX, np.square(MATRIX.astype(np.float64).sum(1)).sum()),
+}
 
 
-def sentence(names):
-    """What to do where these programs are computed wrongly."""
+def sentence(names: Sequence[str]) -> str:
+    """Return a warning that these programs are computed wrongly, with its remedy."""
     fault = f"this jaxlib computes some sums of products wrongly (test programs: {' and '.join(names)})"
     return f"{fault}: set {REMEDY}, or take another jaxlib"
 
 
-def wrong():
-    """The names of those programs that XLA computes wrongly here."""
-    names = []
-    for name, program in PROGRAMS.items():
-        function, given, right = program()
-        found = np.asarray(jax.jit(function)(given), np.float64)
-        if not np.allclose(found, right, rtol=TOLERANCE, atol=0.0):
-            names.append(name)
-    return names
+def wrong() -> list[str]:
+    """Return the names of those programs that XLA computes wrongly here."""
+    return [
+        name
+        for name, (function, given, right) in PROGRAMS.items()
+        if not np.allclose(np.asarray(jax.jit(function)(given), np.float64), right, rtol=TOLERANCE, atol=0.0)
+    ]

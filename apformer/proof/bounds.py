@@ -17,7 +17,7 @@ float32 loses a share of 1e-4 at most: bounds are computed in float32, and SLACK
 float64. What may overflow has no bound. Left out is underflow.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -27,7 +27,7 @@ U = 2.0**-24
 FUNCTION = 8 * U  # 4 units in the last place
 SLACK = 1.01
 LARGEST = 2.0**60  # length of a state whose squares float32 can add
-MASKS = 2**8
+MASKS = 2**8  # at once
 float32 = np.float32
 
 
@@ -56,6 +56,11 @@ def lengthened(x: np.ndarray, matrices: np.ndarray) -> np.ndarray:
     """Return the lengths |W x| of each head, (N, H): x (N, H, K), matrices W (D, H, K)."""
     forms = np.einsum("dhk,dhl->hkl", matrices, matrices)
     return np.sqrt(np.maximum(np.einsum("hnk,nhk->nh", x.swapaxes(0, 1) @ forms, x), 0.0))
+
+
+def taken(parts: Any, rows: np.ndarray) -> Any:
+    """Return a NamedTuple of arrays, or of such NamedTuples, of some of their rows."""
+    return type(parts)(*(taken(part, rows) if isinstance(part, tuple) else part[rows] for part in parts))
 
 
 class Normed(NamedTuple):
@@ -123,12 +128,9 @@ def lower(x: np.ndarray, e: np.ndarray, heads: network.Heads, w: dict, cfg: dict
         normed = standard(x[at], e[at], w, "attention_norm", cfg["norm_epsilon"])
         return normed.e, length((normed.size @ absolute).reshape(-1, 3 * H, K))
 
-    matrices = {name: w[f"attention.{name}"].reshape(D, D) for name in ("query", "key", "value")}
-    if cfg.get("similarity", "scaled_dot") == "scaled_dot":
-        matrices["query"] = matrices["query"] / K**0.5
+    matrices = network.projections(w, cfg)
     absolute = np.abs(np.concatenate([*matrices.values()], axis=1)).astype(float32)
-    parts = network.each_batch(sizes, len(x))
-    normed_e, size = (np.concatenate(part) for part in zip(*parts, strict=True))
+    normed_e, size = network.each_batch(sizes, len(x))
     for (name, W_DD), part, size_MH in zip(matrices.items(), heads, np.split(size, 3, axis=1), strict=True):
         by[name] = W_DHK = (scale[:, None] * W_DD).reshape(D, H, K)
         grows, sums = (np.array([spectral(f(W_DHK[:, h])) for h in range(H)]) for f in (np.asarray, np.abs))
@@ -157,9 +159,9 @@ class Attended(NamedTuple):
     e: np.ndarray  # (N,) length of the error
     mean: np.ndarray  # (N, H) length of the error of each head's weighted sum, but for what `read` leads to
     rest: np.ndarray  # (N,) length of the error of y, but for what `read` and `mean` lead to
-    weight: np.ndarray  # (W, N, H)
-    read: np.ndarray  # (W, N) length of the error of each normed state that is read
-    by_read: np.ndarray  # (W, N) what it may grow by until y
+    weight: np.ndarray  # (N, W, H)
+    read: np.ndarray  # (N, W) length of the error of each normed state that is read
+    by_read: np.ndarray  # (N, W) what it may grow by until y
 
 
 def attended(
@@ -200,7 +202,7 @@ def attended(
     by_read = np.sqrt(np.maximum(np.einsum("onh,onh->on", weight[:W], weight[:W] @ below.forms), 0.0))
     growth = np.minimum(by_read, below.grows_o * below.grows_v * weight[:W].max(2))
     e = float32(SLACK) * (rest + below.grows_o * length(e_mean) + (read * growth).sum(0))
-    return Attended(e, e_mean, rest, weight[:W], read, by_read)
+    return Attended(e, e_mean, rest, weight[:W].swapaxes(0, 1), read.T, by_read.T)
 
 
 class Units(NamedTuple):
@@ -221,10 +223,10 @@ def units(w: dict) -> Units:
     return Units(columns, absolute, absolute[-1], constant.astype(float32))
 
 
-def local(normed: Normed, of: Units) -> np.ndarray:
-    """Return the rounding of the sums of hidden units."""
+def local(normed: Normed, absolute: np.ndarray) -> np.ndarray:
+    """Return the rounding of products of norm(x) with a matrix; absolute: as in Units."""
     sizes = np.column_stack([normed.size, np.ones(len(normed.e), float32), normed.e])
-    return rounded(len(of.columns) + 5, sizes @ of.absolute)
+    return rounded(len(absolute) + 3, sizes @ absolute)
 
 
 def turned(h: np.ndarray, dh: np.ndarray) -> np.ndarray:
@@ -256,13 +258,13 @@ def states(
         h = network.hidden(found.y, w, cfg)
         z = network.contract(h, w) + found.y * residual
         normed, h = standard(found.y, bound.e, w, "feedforward_norm", cfg["norm_epsilon"]), h.astype(float32)
-        made = local(normed, of)
+        made = local(normed, of.absolute)
         dh = float32(SLACK) * (normed.e[:, None] * of.length + made)
         rest = summed(residual * (length(found.y).astype(float32) + bound.e), h, turned(h, dh), w)
         apart = np.where(h > 0, made, float32(0)) + np.maximum(dh - np.abs(h), float32(0))
         return z, residual * bound.e + grows_2 * length(apart) + rest, np.packbits(h > 0, axis=1), normed.e
 
-    z, errors, on, e_normed = (np.concatenate(part) for part in zip(*network.each_batch(batch, len(seen)), strict=True))
+    z, errors, on, e_normed = network.each_batch(batch, len(seen))
     masks, mask_of = np.unique(on, axis=0, return_inverse=True)
     return z, float32(SLACK) * (errors + growth(masks, of.columns, W_2)[mask_of.ravel()] * e_normed)
 
@@ -274,11 +276,8 @@ def growth(masks: np.ndarray, W_1: np.ndarray, W_2: np.ndarray) -> np.ndarray:
     W_1, W_2 = W_1.astype(float32), W_2.astype(float32)
 
     def batch(at: slice) -> np.ndarray:
-        found = []
-        for first in range(at.start, at.stop, MASKS):
-            on = np.unpackbits(masks[first : min(first + MASKS, at.stop)], axis=1, count=len(W_2)).astype(float32)
-            A = ((on[:, None] * W_1).reshape(-1, len(W_2)) @ W_2).reshape(len(on), *(2 * [len(W_1)]))
-            found.append(length((A @ A.swapaxes(1, 2)).reshape(len(A), -1)) ** 0.5)
-        return float32(1 + 1e-4) * np.concatenate(found) + float32(2 * lost)
+        on = np.unpackbits(masks[at], axis=1, count=len(W_2)).astype(float32)
+        A = ((on[:, None] * W_1).reshape(-1, len(W_2)) @ W_2).reshape(len(on), *(2 * [len(W_1)]))
+        return length((A @ A.swapaxes(1, 2)).reshape(len(A), -1)) ** 0.5
 
-    return np.concatenate(network.each_batch(batch, len(masks)))
+    return float32(1 + 1e-4) * network.each_batch(batch, len(masks), MASKS) + float32(2 * lost)

@@ -24,10 +24,13 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+from contextlib import suppress
 from itertools import islice
+from operator import add
 from pathlib import Path
 from types import ModuleType
+from typing import NamedTuple
 
 if __name__ == "__main__":
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # each thread has a batch of its own, and they would wait
@@ -54,49 +57,72 @@ def demand(holds: bool, fault: str | None) -> None:
 # 1. The weights
 
 
-def read(folder: Path, contexts: ModuleType) -> tuple[dict, dict, dict, dict]:
-    """Return (weights, Config, data, certificate) of the files of a folder, which must belong together."""
+class Case(NamedTuple):
+    """A model, and the module that lists the contexts to ask it."""
+
+    contexts: ModuleType
+    data: dict
+    cfg: dict
+    weights: dict  # of network.complete; none of a model that numpy does not compute
+    why: str | None = None  # it does not compute it
+
+    @property
+    def total(self) -> int | None:
+        """The number of contexts, where the module says it."""
+        return self.contexts.count(self.data, self.cfg) if hasattr(self.contexts, "count") else None
+
+    def slices(self) -> Iterator[np.ndarray]:
+        """Yield the contexts, a column each, many at a time."""
+        return self.contexts.slices(self.data, self.cfg, self.weights)
+
+    def strings(self, columns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the strings of contexts and the right characters, (rows, contexts, characters) each."""
+        codes, truth = self.contexts.strings(columns, self.data, self.cfg)
+        shape = len(codes), -1, codes.shape[-1]
+        return codes.reshape(shape), truth.reshape(shape)
+
+
+def read(folder: Path, contexts: ModuleType) -> tuple[Case, dict]:
+    """Return the model and the certificate of a folder, whose files must belong together."""
     cfg, data = (json.loads((folder / "config.json").read_text())[part] for part in ("model", "data"))
     certificate = json.loads((folder / "certificate.json").read_text())
     wrong = contexts.fault(data, cfg) or network.beyond(cfg, contexts)
     demand(wrong is None, wrong)
-    weights, raw = read_safetensors(folder / "model.safetensors")
+    weights = read_safetensors(folder / "model.safetensors")
     shapes = {name: array.shape for name, array in weights.items()}
     demand(shapes == network.shapes(cfg, contexts), "model.safetensors has other names or shapes than config.json says")
-    digest = hashlib.sha256(b"".join(raw[name] for name in sorted(raw, key=lambda name: name.split("."))))
+    names = sorted(weights, key=lambda name: name.split("."))
+    digest = hashlib.sha256(b"".join(weights[name].tobytes() for name in names))
     demand(digest.hexdigest() == certificate["parameters_sha256"], "the certificate is of other weights")
     demand((certificate["model"], certificate["data"]) == (cfg, data), "the certificate is of another config.json")
     demand(type(certificate["contexts"]) is int and certificate["contexts"] > 0, "the certificate is of no contexts")
     for name, value in data.items():  # True is 1 to Python, and 2.0 is 2
         demand(type(value) not in (bool, float), f"{name} {value} in config.json is no whole number")
-    return network.complete(weights, cfg, contexts), cfg, data, certificate
+    return Case(contexts, data, cfg, network.complete(weights, cfg, contexts)), certificate
 
 
-def read_safetensors(path: Path) -> tuple[dict[str, np.ndarray], dict[str, bytes]]:
-    """Return {name: float64 array} and {name: its bytes} of a file (https://huggingface.co/docs/safetensors)."""
+def read_safetensors(path: Path) -> dict[str, np.ndarray]:
+    """Return {name: float32 array} of a file (https://huggingface.co/docs/safetensors)."""
     file = path.read_bytes()
     begin = 8 + int.from_bytes(file[:8], "little")
-    header, arrays, raw, at = json.loads(file[8:begin]), {}, {}, 0
+    header, arrays, at = json.loads(file[8:begin]), {}, begin
     header.pop("__metadata__", None)
     for name, facts in sorted(header.items(), key=lambda item: item[1]["data_offsets"]):
-        first, at_next = facts["data_offsets"]
+        first, end = (begin + offset for offset in facts["data_offsets"])
         demand(facts["dtype"] == "F32" and first == at, f"{name} is not float32, or does not follow what is before it")
-        raw[name], at = file[begin + first : begin + at_next], at_next
-        numbers = np.frombuffer(raw[name], "<f4")
-        demand(np.isfinite(numbers).all(), f"{name} has numbers that are not finite")
-        arrays[name] = numbers.astype(np.float64).reshape(facts["shape"])
-    demand(begin + at == len(file), f"{path.name} ends too early or too late")
-    return arrays, raw
+        arrays[name], at = np.frombuffer(file[first:end], "<f4").reshape(facts["shape"]), end
+        demand(np.isfinite(arrays[name]).all(), f"{name} has numbers that are not finite")
+    demand(len(file) == at, f"{path.name} ends too early or too late")
+    return arrays
 
 
 # 2. The judge of some contexts
 
 
-def judged(
-    contexts: ModuleType, weights: dict, cfg: dict, data: dict, columns: np.ndarray, exact: bool = False
-) -> dict:
+def judged(case: Case, columns: np.ndarray, exact: bool = False) -> dict:
     """Return the tally of the contexts of a slice; exact: without the bounds of rounding."""
-    codes_NKC, truth_NKC = strings(contexts, data, cfg, columns)
+    contexts, _, cfg, weights, _ = case
+    codes_NKC, truth_NKC = case.strings(columns)
     pair_NKC, asked_NKC = truth_NKC * (size := codes_NKC.max() + 1) + codes_NKC, truth_NKC < cfg["vocab_size"]
     pairs = network.distinct(pair_NKC[asked_NKC])  # a string with two right characters is wrong in one of them
     right, codes = np.divmod(pairs, size)
@@ -106,94 +132,85 @@ def judged(
         found, ratio = getattr(contexts, "judge", rounding.judge)(codes, right, weights, cfg, contexts)
     margin = margins(found, right)
     place = np.where(asked_NKC, np.searchsorted(pairs, pair_NKC), 0)
-    told = tallied(contexts, data, columns, np.where(asked_NKC, margin[place], np.inf), found.argmax(1)[place])
-    wrong, covered, largest = int((margin <= 0).sum()), int((ratio > 1).sum()), float(np.abs(found).max(initial=0.0))
-    numbers = {"strings": len(margin), "wrong": wrong, "covered": covered, "largest": largest}
-    return told | numbers | {"least_ratio": float(ratio.min(initial=np.inf))}
+    told = tallied(case, columns, np.where(asked_NKC, margin[place], np.inf), found.argmax(1)[place])
+    told |= {"strings": len(margin), "wrong": int((margin <= 0).sum()), "covered": int((ratio > 1).sum())}
+    return told | {"largest": float(np.abs(found).max()), "least_ratio": float(ratio.min())}
 
 
-def strings(contexts: ModuleType, data: dict, cfg: dict, columns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the strings of contexts and the right characters, (rows, contexts, characters) each."""
-    codes, truth = contexts.strings(columns, data, cfg)
-    shape = len(codes), -1, codes.shape[-1]
-    return codes.reshape(shape), truth.reshape(shape)
+def margins(logits: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """Return the logit of the right token - the largest other one, (...), of numpy or JAX arrays (..., V) and (...).
+
+    It is LEAST where not all logits are finite: reductions of XLA may drop NaN, and here it must count as wrong.
+    """
+    xp = logits.__array_namespace__()
+    token = xp.broadcast_to(xp.arange(logits.shape[-1]), logits.shape)
+    others = xp.where(token == right[..., None], -xp.inf, logits).max(-1)
+    with np.errstate(invalid="ignore", over="ignore"):
+        margin = xp.take_along_axis(logits, right[..., None], -1)[..., 0] - others
+    return xp.where(xp.isfinite(logits).all(-1), margin, LEAST)
 
 
-def margins(found: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """Return the logit of the right character - the largest other one of each row; LEAST if not all are finite."""
-    logit = np.take_along_axis(found, right[:, None], 1)[:, 0]
-    others = found.copy()
-    np.put_along_axis(others, right[:, None], -np.inf, 1)
-    with np.errstate(invalid="ignore"):
-        return np.where(np.isfinite(found).all(1), logit - others.max(1), LEAST)
-
-
-def tallied(
-    contexts: ModuleType, data: dict, columns: np.ndarray, margin_NKC: np.ndarray, said_NKC: np.ndarray
-) -> dict:
+def tallied(case: Case, columns: np.ndarray, margin_NKC: np.ndarray, said_NKC: np.ndarray) -> dict:
     """Return the tally of contexts, of the margin of each character, inf for none, and the most likely character."""
-    margin_NK, (N, K, C) = margin_NKC.min(2), margin_NKC.shape
-    parts = contexts.parts(columns, data) if hasattr(contexts, "parts") else {"all": np.ones(N, bool)}
-    found = {name: margin_NK[rows] for name, rows in parts.items()}
-    found = {name: part(margins[margins < np.inf]) for name, margins in found.items()}
+    contexts, data, margin_NK, (N, K, C) = case.contexts, case.data, margin_NKC.min(2), margin_NKC.shape
+    parts = {name: part(margin_NK[rows]) for name, rows in contexts.parts(columns, data).items()}
     worst = np.argpartition(margin_NK, min(WORST, N * K) - 1, axis=None)[:WORST]
     worst = worst[np.argsort(margin_NK.flat[worst], kind="stable")]
     characters = contexts.characters(data) if hasattr(contexts, "characters") else "0123456789 "
     named = []
-    for n, k in zip(*np.unravel_index(worst, (N, K)), strict=True):
+    for n, k in (divmod(int(number), K) for number in worst):
         if margin_NK[n, k] < np.inf:
-            column, place = [int(number) for number in columns[:, n]], int(k * C + margin_NKC[n, k].argmin())
+            column, place = columns[:, n].tolist(), k * C + int(margin_NKC[n, k].argmin())
             given, right = contexts.text(column, place, data)
             said = characters[said_NKC[n, k, place % C]]
             what = {"given": given, "expected": right, "predicted": said, "margin": float(margin_NK[n, k])}
             named.append(what | {"column": column, "place": place})
-    return {"slices": 1, "parts": found, "worst": named} | together(found.values())
+    return TALLY | part(margin_NK) | {"slices": 1, "parts": parts, "worst": named}
 
 
-def part(margins: np.ndarray) -> dict:
-    """Return the counts of contexts and errors, and the smallest of these margins."""
-    least = float(margins.min()) if len(margins) else None
-    return {"contexts": len(margins), "errors": int((margins <= 0).sum()), "smallest_margin": least}
-
-
-def together(parts: Iterable[dict]) -> dict:
-    """Return the counts of several parts, and the smallest margin of all."""
-    parts = [part for part in parts if part["contexts"]]
-    least = min((part["smallest_margin"] for part in parts), default=None)
-    return {name: sum(part[name] for part in parts) for name in ("contexts", "errors")} | {"smallest_margin": least}
+def part(margin_NK: np.ndarray) -> dict:
+    """Return the number of contexts and of errors, and the smallest margin; inf stands for no context."""
+    margin_M = margin_NK[margin_NK < np.inf]
+    least = float(margin_M.min()) if len(margin_M) else None
+    return {"contexts": len(margin_M), "errors": int((margin_M <= 0).sum()), "smallest_margin": least}
 
 
 def added(tally: dict, other: dict) -> dict:
     """Return one tally of two."""
-    none = part(np.empty(0))
-    parts = {
-        name: together([tally["parts"].get(name, none), other["parts"].get(name, none)])
-        for name in {**tally["parts"], **other["parts"]}
-    }
-    worst = sorted(tally["worst"] + other["worst"], key=lambda context: context["margin"])[:WORST]
-    sums = {name: tally[name] + other.get(name, 0) for name in ("slices", "strings", "wrong", "covered")}
-    bounds = {"largest": max(tally["largest"], other.get("largest", 0.0))}
-    ratios = [each for each in (tally["least_ratio"], other.get("least_ratio")) if each is not None]
-    bounds["least_ratio"] = min(ratios, default=None)
-    return sums | bounds | {"parts": parts, "worst": worst} | together(parts.values())
+    return {name: ADDED.get(name, add)(number, other[name]) for name, number in tally.items()}
+
+
+def least(*numbers: float | None) -> float | None:
+    """Return the smallest of the numbers that there are."""
+    return min((number for number in numbers if number is not None), default=None)
+
+
+ADDED = {  # how two tallies become one; all else is a count
+    "largest": max,
+    "least_ratio": least,
+    "smallest_margin": least,
+    "worst": lambda one, other: sorted(one + other, key=lambda context: context["margin"])[:WORST],
+    "parts": lambda one, other: {
+        name: added(one[name], other[name]) if name in one and name in other else part
+        for name, part in (one | other).items()
+    },
+}
 
 
 # 3. The proof
 
 
-def prove(
-    contexts: ModuleType, weights: dict, cfg: dict, data: dict, tally: dict = TALLY, exact: bool = False
-) -> Iterator[dict]:
+def prove(case: Case, tally: dict = TALLY, exact: bool = False) -> Iterator[dict]:
     """Yield the tally after each slice that it does not hold yet; exact: without the bounds of rounding."""
-    for columns in islice(contexts.slices(data, cfg, weights), tally["slices"], None):
-        tally = added(tally, judged(contexts, weights, cfg, data, columns, exact))
+    for columns in islice(case.slices(), tally["slices"], None):
+        tally = added(tally, judged(case, columns, exact))
         yield tally
 
 
 def verdict(tally: dict, total: int | None) -> tuple[bool, bool, list[str]]:
     """Return (whether the theorem is proven, whether rounding is, what speaks against either)."""
     contexts, least, faults = tally["contexts"], tally["smallest_margin"], []
-    if contexts != (contexts if total is None else total) or not contexts:
+    if not contexts or total not in (None, contexts):
         faults.append(f"{contexts:,} contexts were asked where there are {total or 0:,}")
     if tally["errors"]:
         faults.append(f"{tally['errors']:,} of {contexts:,} contexts are continued wrongly")
@@ -210,18 +227,20 @@ def verdict(tally: dict, total: int | None) -> tuple[bool, bool, list[str]]:
 def main(folder: Path, contexts: ModuleType, exact: bool = False) -> int:
     """Prove the model of a folder, print what is proven or what speaks against it, and return the exit code."""
     try:
-        weights, cfg, data, certificate = read(folder, contexts)
-        identity, kept = [certificate["parameters_sha256"], exact], time.monotonic()
-        tally, place = resumed(folder / "check.tally.json", identity), folder / "check.tally.json"
-        for tally in prove(contexts, weights, cfg, data, tally, exact):  # noqa: B020
-            share = tally["contexts"] / certificate["contexts"]
-            print(f"\r{share:4.0%} of {certificate['contexts']:,} contexts", end="", file=sys.stderr, flush=True)
+        case, certificate = read(folder, contexts)
+        total, place, kept = certificate["contexts"], folder / "check.tally.json", time.monotonic()
+        identity = [certificate["parameters_sha256"], exact]
+        tally = resumed(place, identity).get("tally", TALLY)
+        for tally in prove(case, tally, exact):  # noqa: B020
+            print(f"\r{tally['contexts'] / total:4.0%} of {total:,} contexts", end="", file=sys.stderr, flush=True)
             if time.monotonic() - kept > KEEP_EVERY:
                 kept = time.monotonic()
-                keep(place, identity, tally)
-        keep(place, identity, None)
+                with suppress(OSError):  # a folder that cannot be written is proven, too
+                    place.write_text(json.dumps(sealed({"identity": identity, "tally": tally})))
+        with suppress(OSError):
+            place.unlink(missing_ok=True)
         print(f"\r{' ' * 50}\r", end="", file=sys.stderr)
-        return say(tally, contexts.claim(data, cfg), certificate["contexts"], exact)
+        return say(tally, contexts.claim(case.data, case.cfg), total, exact)
     except (OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
         demand(False, f"the files in {folder} cannot be read ({error!r}): export them again")
         raise
@@ -245,25 +264,19 @@ def say(tally: dict, claim: str, total: int, exact: bool) -> int:
     return 0
 
 
-def keep(path: Path, identity: list, tally: dict | None) -> None:
-    """Write the tally, whole or not at all, or remove it; nothing where the folder cannot be written."""
-    try:
-        if tally is None:
-            path.unlink(missing_ok=True)
-            return
-        path.with_suffix(".tmp").write_text(json.dumps([identity, tally]))
-        path.with_suffix(".tmp").replace(path)
-    except OSError:
-        pass
+def sealed(kept: dict) -> dict:
+    """Return what a file keeps of a proof that goes on later, with its sha256."""
+    return kept | {"sha256": hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()}
 
 
-def resumed(path: Path, identity: list) -> dict:
-    """Return the tally of a proof of the same weights that was stopped; an empty one if there is none."""
+def resumed(path: Path, identity: object) -> dict:
+    """Return what a file keeps of the very same proof; nothing if there is no such file, or it is damaged."""
     try:
-        found, tally = json.loads(path.read_text())
-        return tally if found == identity and tally.keys() == TALLY.keys() else TALLY
-    except (OSError, ValueError, TypeError, AttributeError):
-        return TALLY
+        kept = json.loads(path.read_bytes())
+        said = kept.pop("sha256")
+        return kept if (kept["identity"], said) == (identity, sealed(kept)["sha256"]) else {}
+    except (OSError, ValueError, TypeError, LookupError, AttributeError, RecursionError):
+        return {}
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""How far states after attention err along directions that are known in advance, from the parts of their errors."""
+"""Bounds of the errors of states after attention, along directions that are known in advance."""
 
 from typing import NamedTuple
 
@@ -44,11 +44,13 @@ class Along(NamedTuple):
 
 def errors_of(found: Attended) -> Along:
     """Return the Along of a batch."""
-    g, (_, N, H) = found.by_read + float32(1e-12), found.weight.shape
-    forms = np.zeros((N, H, H), float32)
-    for o, weight in enumerate(found.weight):
-        forms += (weight * (found.read[o] / g[o])[:, None])[:, :, None] * weight[:, None]
-    return Along((found.read * g).sum(0)[:, None], forms.reshape(N, -1), np.column_stack([found.mean, found.rest]))
+    g, (N, W, H) = found.by_read + float32(1e-12), found.weight.shape
+    share, forms = found.read / g, np.zeros((N, H, H), float32)
+    for o in range(W):
+        weight = found.weight[:, o]
+        forms += (weight * share[:, o, None])[:, :, None] * weight[:, None]
+    total = (found.read * g).sum(1, keepdims=True)
+    return Along(total, forms.reshape(N, -1), np.column_stack([found.mean, found.rest]))
 
 
 def along(found: Along, known: Directions) -> np.ndarray:
@@ -62,5 +64,5 @@ def along_each(found: Attended, columns: np.ndarray, w: dict) -> np.ndarray:
     """Return how far states err, each along a direction of its own: columns (N, D)."""
     through_o = np.einsum("hkd,nd->nhk", w["attention.output"], columns)
     through_v = np.einsum("dhk,nhk->nhd", scaled_value(w), through_o)
-    far = (length(np.einsum("onh,nhd->ond", found.weight, through_v)) * found.read).sum(0)
+    far = (length(np.einsum("noh,nhd->nod", found.weight, through_v)) * found.read).sum(1)
     return SLACK * (far + (found.mean * length(through_o)).sum(1) + found.rest * length(columns))

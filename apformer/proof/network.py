@@ -18,12 +18,17 @@ import numpy as np
 BATCH = 2**10  # strings at once, so that what is computed of them stays in a processor's cache
 # OpenBLAS with threads of its own waits for them, where each of ours has a batch.
 THREADS = min(os.cpu_count() or 1, 16) if os.environ.get("OPENBLAS_NUM_THREADS") == "1" else 1
-FIXED = {  # what this file does not compute otherwise; a Config without such a field has this value
-    "attention_bias": False, "activation": "relu", "feedforward": True, "residual": True,
-    "feedforward_norm": True, "norm_position": "pre",
-    "scale_embedding": False,
-}  # fmt: skip
-CHOICES = {"similarity": ("dot", "scaled_dot", "none"), "norm": ("layer", "none")}
+COMPUTED = {  # values of a Config that this file computes; one without such a field has the first
+    "attention_bias": (False,),
+    "activation": ("relu",),
+    "feedforward": (True,),
+    "residual": (True,),
+    "feedforward_norm": (True,),
+    "norm_position": ("pre",),
+    "scale_embedding": (False,),
+    "similarity": ("scaled_dot", "dot", "none"),
+    "norm": ("layer", "none"),
+}
 
 
 def radix(cfg: dict) -> int:
@@ -33,12 +38,9 @@ def radix(cfg: dict) -> int:
 
 def beyond(cfg: dict, contexts: ModuleType) -> str | None:
     """Return which part of a Config this file does not compute, in words; None if it computes all."""
-    for name, value in FIXED.items():
-        if cfg.get(name, value) != value:
-            return f"{name} is {cfg[name]}, and {value} alone is computed"
-    for name, values in CHOICES.items():
+    for name, values in COMPUTED.items():
         if cfg.get(name, values[0]) not in values:
-            return f"{name} is {cfg[name]}: {', '.join(values)} alone are computed"
+            return f"{name} is {cfg[name]}, and {' or '.join(map(str, values))} alone is computed"
     if radix(cfg) ** (int(contexts.reads(cfg, cfg["n_layers"]).max()) + 1) >= 2**63:
         return "a prediction depends on more tokens than a number of 64 bits holds"
     return None
@@ -65,7 +67,7 @@ def shapes(cfg: dict, contexts: ModuleType) -> dict[str, tuple[int, ...]]:
 
 
 def complete(weights: dict[str, np.ndarray], cfg: dict, contexts: ModuleType) -> dict[str, np.ndarray]:
-    """Return the weights, and for those that a smaller model does without such as change nothing.
+    """Return the weights in float64, and for those that a smaller model does without such as change nothing.
 
     Without queries and keys all scores are 0; heads without a projection stand side by side; tied embeddings read out.
     """
@@ -75,7 +77,7 @@ def complete(weights: dict[str, np.ndarray], cfg: dict, contexts: ModuleType) ->
     none = dict.fromkeys(("blocks.attention.query", "blocks.attention.key"), np.zeros((L, D, H, D // H)))
     none |= {"head.output.weight": table.T, "head.output.bias": weights.get("head.bias", np.zeros(V))}
     none |= {"blocks.attention.output": joined, "blocks.bias": weights[f"blocks.{contexts.bias(cfg)}"]}
-    return none | weights
+    return {name: array.astype(np.float64, copy=False) for name, array in (none | weights).items()}
 
 
 def norm(x: np.ndarray, weights: dict, name: str, epsilon: float) -> np.ndarray:
@@ -89,18 +91,21 @@ def norm(x: np.ndarray, weights: dict, name: str, epsilon: float) -> np.ndarray:
     return x
 
 
-def each_batch(function: Callable[[slice], Any], count: int) -> list:
-    """Return what a function returns for each batch of `count` rows, computed in threads.
+def each_batch(function: Callable[[slice], Any], count: int, size: int = BATCH) -> Any:
+    """Return the array, or each of the arrays, that a function returns of `count` rows, computed by batches in threads.
 
     What overflows proves nothing, which is what it should do.
     """
 
     def of(first: int) -> Any:
         with np.errstate(over="ignore", invalid="ignore"):
-            return function(slice(first, min(first + BATCH, count)))
+            return function(slice(first, min(first + size, count)))
 
     with ThreadPoolExecutor(THREADS) as pool:
-        return [*pool.map(of, range(0, count, BATCH))]
+        found = [*pool.map(of, range(0, count, size))]
+    if isinstance(found[0], np.ndarray):
+        return np.concatenate(found)
+    return [np.concatenate(parts) for parts in zip(*found, strict=True)]
 
 
 class Heads(NamedTuple):
@@ -111,18 +116,20 @@ class Heads(NamedTuple):
     v: np.ndarray
 
 
+def projections(w: dict, cfg: dict) -> dict[str, np.ndarray]:
+    """Return the matrices of queries, keys and values, (D, D) each. Queries are divided by sqrt(K) if scores are."""
+    D = cfg["d_model"]
+    found = {name: w[f"attention.{name}"].reshape(D, D) for name in ("query", "key", "value")}
+    if cfg.get("similarity", "scaled_dot") == "scaled_dot":
+        found["query"] = found["query"] / (D // cfg["n_heads"]) ** 0.5
+    return found
+
+
 def project(x: np.ndarray, w: dict, cfg: dict) -> Heads:
     """Return the Heads of states x before a layer."""
-    H = cfg["n_heads"]
-    by = [w[f"attention.{name}"].reshape(x.shape[1], -1) for name in ("query", "key", "value")]
-    if cfg.get("similarity", "scaled_dot") == "scaled_dot":
-        by[0] = by[0] / (x.shape[1] // H) ** 0.5
-
-    def of(at: slice) -> np.ndarray:
-        return norm(x[at], w, "attention_norm", cfg["norm_epsilon"]) @ np.concatenate(by, axis=1)
-
-    found = np.concatenate(each_batch(of, len(x))).reshape(len(x), 3, H, -1)
-    return Heads(*found.swapaxes(0, 1))
+    W = np.concatenate([*projections(w, cfg).values()], axis=1)
+    found = each_batch(lambda at: norm(x[at], w, "attention_norm", cfg["norm_epsilon"]) @ W, len(x))
+    return Heads(*found.reshape(len(x), 3, cfg["n_heads"], -1).swapaxes(0, 1))
 
 
 class Attention(NamedTuple):
@@ -180,7 +187,7 @@ def block(x: np.ndarray, seen: np.ndarray, w: dict, cfg: dict, onto: np.ndarray 
         z = contract(hidden(y, w, cfg), w)
         return z + y if onto is None else z
 
-    return np.concatenate(each_batch(of, len(seen)))
+    return each_batch(of, len(seen))
 
 
 def distinct(numbers: np.ndarray) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Which margins no float32 computation can change the sign of, with the bounds of bounds.py up to the last layer.
+"""Bounds of margins, above which no float32 computation changes their sign; up to the last layer by bounds.py.
 
 What is asked is one number: the right logit minus another. It is a direction of the last state, and two things keep its
 bound small. Its sign is the same before the last norm divides. And the hidden units of the last layer, each a direction
@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from apformer.proof import bounds, network
-from apformer.proof.bounds import SLACK, Attended, Normed, float32, length, rounded, scale_of, spectral
+from apformer.proof.bounds import SLACK, Attended, Normed, float32, length, local, scale_of, spectral, taken
 from apformer.proof.directions import Along, Directions, along, along_each, directions, errors_of
 
 CLOSE = 2.0  # a ratio up to which a bound is looked at more closely
@@ -22,11 +22,16 @@ class Last(NamedTuple):
     """The last layer of some strings."""
 
     attended: Attended
+    errors: Along  # of the states after attention
     y: np.ndarray  # (N, D) states after attention
-    normed: Normed
+    normed: Normed  # of them
     h: np.ndarray  # (N, F) hidden units
     local: np.ndarray  # (N, F) the rounding of their sums
     dh: np.ndarray  # (N, F) how far they err
+    moved: np.ndarray  # (N, F) how far relu(h) may move
+    z: np.ndarray  # (N, D) states after the layer
+    summed: np.ndarray  # (N,) length of the rounding of their sums
+    final: Normed  # of them
 
 
 class Logits(NamedTuple):
@@ -41,14 +46,14 @@ class Logits(NamedTuple):
 
 def differences(right: int, weights: dict, w: dict) -> Logits:
     """Return the Logits of a right character."""
-    head, bias = weights["head.output.weight"], weights["head.output.bias"]
+    head, bias, scale = weights["head.output.weight"], weights["head.output.bias"], scale_of(weights, "final_norm")
     others, size = np.delete(np.arange(len(bias)), right), np.abs(np.vstack([head, bias]))
     by = head[:, [right]] - head[:, others]
     offset = np.broadcast_to(bounds.bias_of(weights, "final_norm"), len(head)) @ by + bias[right] - bias[others]
-    columns = scale_of(weights, "final_norm")[:, None] * by
+    columns = scale[:, None] * by
     known = directions(columns, "final_norm.scale" in weights, w)
     size = size[:, [right]] + size[:, others]
-    size = np.vstack([size, length(scale_of(weights, "final_norm")[:, None] * size[:-1], 0)]).astype(float32)
+    size = np.vstack([size, length(scale[:, None] * size[:-1], 0)]).astype(float32)
     scaled = length(columns, 0).astype(float32)
     return Logits(known, offset, scaled, size, w["feedforward.contract.weight"] @ known.columns)
 
@@ -82,7 +87,7 @@ def judge(
         h = network.hidden(found.y, w, cfg)
         z, h = network.contract(h, w) + found.y, h.astype(float32)
         normed = bounds.standard(found.y, attended.e, w, "feedforward_norm", epsilon)
-        made = bounds.local(normed, of)
+        made = local(normed, of.absolute)
         dh = np.abs(h - of.constant) * normed.change[:, None]  # by another divisor of the norm
         dh += along(errors, known)
         dh /= normed.least[:, None]
@@ -92,49 +97,31 @@ def judge(
         summed = bounds.summed(length(found.y).astype(float32) + attended.e, h, moved, w)
         e_z = float32(SLACK) * (attended.e + grows * length(moved) + summed)
         final = bounds.standard(z, e_z, weights, "final_norm", epsilon)
-        last, ratio = Last(attended, found.y, normed, h, made, dh), np.zeros(len(row))
+        last = Last(attended, errors, found.y, normed, h, made, dh, moved, z, summed, final)
+        ratio = np.zeros(len(row))
         for character in np.unique(right[at]):
-            rows = np.flatnonzero(right[at] == character)
-            rows = slice(None) if len(rows) == len(row) else rows
-            far = of_character(rows, errors, moved, final, summed, logits[character])
-            ratio[rows] = compared(rows, last, z, final, far, logits[character], w)
+            rows = right[at] == character
+            ratio[rows] = ratios(last if rows.all() else taken(last, rows), logits[character], w)
         return final.n @ weights["head.output.weight"] + weights["head.output.bias"], ratio
 
-    logits_NV, ratio_N = (np.concatenate(part) for part in zip(*network.each_batch(batch, len(codes)), strict=True))
+    logits_NV, ratio_N = network.each_batch(batch, len(codes))
     return logits_NV, np.where(np.isnan(ratio_N), 0.0, ratio_N)
 
 
-def of_character(rows, errors: Along, moved, final: Normed, summed, of: Logits) -> tuple[np.ndarray, np.ndarray]:
-    """Return how far differences of logits err, (rows, J): in all, and by what is made after the hidden units."""
-    errors, final, moved, summed = Along(*(part[rows] for part in errors)), final, moved[rows], summed[rows]
-    final = Normed(*(part[rows] for part in final))
-    size = np.column_stack([final.size, np.ones(len(final.e), float32), final.e]) @ of.size
-    made = rounded(len(of.known.columns) + 5, size) + of.scaled * final.local[:, None]
+def ratios(last: Last, of: Logits, w: dict) -> np.ndarray:
+    """Return how many times as large as its bound the margin of each row is, if all have one right character."""
+    final, columns = last.final, of.known.columns
+    made = local(final, of.size) + of.scaled * final.local[:, None]
     fixed = made * (final.s + final.change)[:, None] + np.abs(of.offset) * final.change[:, None]
-    fixed += summed[:, None] * of.known.length
-    return along(errors, of.known) + moved @ np.abs(of.through).astype(float32) + fixed, fixed
-
-
-def compared(rows, last: Last, z, final: Normed, far, of: Logits, w: dict) -> np.ndarray:
-    """Return the ratios of margins and bounds of rows that all have one right character."""
-    (bound, fixed), columns = far, of.known.columns
-    margin = z[rows] @ columns + of.offset * final.s[rows][:, None]
+    fixed += last.summed[:, None] * of.known.length
+    bound = along(last.errors, of.known) + last.moved @ np.abs(of.through).astype(float32) + fixed
+    margin = last.z @ columns + of.offset * final.s[:, None]
     ratio = margin / (SLACK * bound)
     row, other = np.nonzero((margin > 0) & (ratio <= CLOSE))
     if len(row):
-        picked = np.arange(len(z))[rows][row]
-        bound = closely(at_rows(last, picked), columns[:, other].T, of.through[:, other].T, w) + fixed[row, other]
+        bound = closely(taken(last, row), columns[:, other].T, of.through[:, other].T, w) + fixed[row, other]
         ratio[row, other] = np.maximum(ratio[row, other], margin[row, other] / (SLACK * bound))
     return ratio.min(1)
-
-
-def at_rows(last: Last, rows: np.ndarray) -> Last:
-    """Return Last of these rows."""
-    attended, y, normed, *arrays = last
-    e, mean, rest, *by_key = attended
-    weight, read, by_read = (part[:, rows] for part in by_key)
-    attended = Attended(e[rows], mean[rows], rest[rows], weight, read, by_read)
-    return Last(attended, y[rows], Normed(*(part[rows] for part in normed)), *(part[rows] for part in arrays))
 
 
 def closely(last: Last, columns: np.ndarray, through: np.ndarray, w: dict) -> np.ndarray:

@@ -17,7 +17,7 @@ import numpy as np
 from faults import _mutate
 
 from apformer import files, flags, tasks
-from apformer.commands import certify, export, report
+from apformer.commands import export, report
 from apformer.formats import gpt2, model_folder, safetensors
 from apformer.proof import check
 from apformer.report import figures, sections, template
@@ -85,13 +85,13 @@ def sealed_anew(path):
 
 
 def partial(path, identity):
-    state, seconds = certify.Work(path.parent, identity, 1.0)._kept()
-    assert 0 <= seconds < float("inf")
+    kept = check.resumed(path, identity)
+    assert not kept or kept["seconds"] == 1.5
 
 
 def of_page(path):
     data = {"step": 0, "member": 0, "parameters_sha256": "0", "missing": {}}
-    shown([report._of_this_model(path, data, report.CERTIFICATE), data])
+    shown([report._of_this_model(path, data, report.CERTIFICATE, "certify"), data])
 
 
 def exported(path, settings):

@@ -131,11 +131,12 @@ def claimed(proof):
     """A hash of all that a proof depends on: weights, Config, and what is claimed. None if files are refused."""
     try:
         with contextlib.redirect_stderr(io.StringIO()):
-            weights, cfg, data, certificate = check.read(proof, contexts)
+            case, certificate = check.read(proof, contexts)
     except (Exception, SystemExit):
         return None
-    told = json.dumps([cfg, data, certificate["contexts"], certificate["parameters_sha256"]], sort_keys=True).encode()
-    return hashlib.sha256(told + b"".join(weights[name].tobytes() for name in sorted(weights))).hexdigest()
+    told = [case.cfg, case.data, certificate["contexts"], certificate["parameters_sha256"]]
+    weights = b"".join(case.weights[name].tobytes() for name in sorted(case.weights))
+    return hashlib.sha256(json.dumps(told, sort_keys=True).encode() + weights).hexdigest()
 
 
 class Accepted(BaseException):

@@ -27,9 +27,9 @@ from apformer_lab.evaluation import TERMS
 from tyro.conf import Positional
 
 from apformer import flags, runs
-from apformer.analysis.certificate import margins
 from apformer.decoding.bind import Model
 from apformer.decoding.generate import generate
+from apformer.proof import check
 from apformer.report import progress
 from apformer.runs.restore import Run
 
@@ -67,7 +67,7 @@ def read(model: Model, tokens_BT: jax.Array, given: int) -> jax.Array:
     """Return the margin of each character after the `given` first ones, teacher-forced: above 0 where it is right."""
     B, T = tokens_BT.shape
     logits_BTV, _ = model.extend(tokens_BT[:, :-1], model.init_cache(B, T))
-    return margins(logits_BTV[:, given - 1 :], tokens_BT[:, given:])
+    return check.margins(logits_BTV[:, given - 1 :].astype(jnp.float32), tokens_BT[:, given:])
 
 
 @partial(jax.jit, static_argnames="given")

@@ -108,10 +108,10 @@ def test_a_stopped_enumeration_goes_on_where_it_was(run, capsys, monkeypatch, sl
     code, printed = call(capsys, run, *flags)
     assert code == 130 and not (run / "certificate.json").exists()
     kept = json.loads((run / certify_.PARTIAL).read_text())
-    assert kept["state"] == json.loads(json.dumps(visited[-1]))
+    assert kept["tally"] == json.loads(json.dumps(visited[-1]))
 
     def watched(*args):
-        assert args[-1] == kept["state"]
+        assert args[-1] == kept["tally"]
         yield from whole(*args)
 
     monkeypatch.setattr(certificate, judge, watched)
@@ -134,10 +134,10 @@ def test_a_stop_signal_keeps_what_was_asked(run, capsys, monkeypatch, slices, nu
     code, printed = call(capsys, run)
     assert code == 128 + number and not (run / "certificate.json").exists()
     assert "contexts: the same command goes on" in printed.err.splitlines()[-1]
-    assert json.loads((run / certify_.PARTIAL).read_text())["state"] is not None
+    assert json.loads((run / certify_.PARTIAL).read_text())["tally"] is not None
 
 
-OTHER = json.dumps({"identity": {"parameters_sha256": "other"}, "state": {"group": 9}, "seconds": 9})
+OTHER = json.dumps({"identity": {"parameters_sha256": "other"}, "tally": {"group": 9}, "seconds": 9})
 
 
 @pytest.mark.parametrize("kept", [OTHER, "{"])

@@ -22,9 +22,9 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from apformer.analysis import certificate
 from apformer.decoding import buckets
 from apformer.decoding.bind import Model
+from apformer.proof import check
 from apformer.report import attention, figures, sections, tables
 from apformer.settings import Settings
 from apformer.tasks import Evaluation, Progress
@@ -129,7 +129,7 @@ def _teacher_forced(batch: Batch, given: int, model: Model) -> tuple[jax.Array, 
     """
     logits_BTV = model.apply(batch.tokens_BT[:, :-1])
     predicted_BTV = logits_BTV[:, given - 1 :]
-    margin_BT = certificate.margins(predicted_BTV, batch.tokens_BT[:, given:])
+    margin_BT = check.margins(predicted_BTV.astype(np.float32), batch.tokens_BT[:, given:])
     sure_BT = (margin_BT > SURE) | (batch.weights_BT[:, given:] <= 0)
     return token_nats(logits_BTV, batch).sum(1), predicted_BTV.argmax(-1), sure_BT.all(1)
 
