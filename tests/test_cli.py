@@ -295,7 +295,7 @@ def test_what_is_wrong_with_a_run_directory_is_said_by_every_command_that_reads_
 
 
 def test_checkpoints_that_are_damaged(copy, fails, capsys):
-    best = copy / "checkpoints" / str(selection.best(copy / "checkpoints"))
+    best = copy / "checkpoints" / str(selection.best(selection.read_all(copy / "checkpoints")))
     largest = max((file for file in best.rglob("*") if file.is_file()), key=lambda file: file.stat().st_size)
     largest.write_bytes(b"\0" * largest.stat().st_size)
     fails(errors.CHECKPOINT, f"{best.name} is damaged .its arrays cannot be read", "predict", copy, "07 10")

@@ -19,7 +19,7 @@ from apformer.analysis.certificate import FORMAT
 from apformer.errors import CHECKPOINT, UserError, typed
 from apformer.runs import checkpoint, directory, selection
 from apformer.runs.fit import abstract_state
-from apformer.runs.metrics import read_metrics
+from apformer.runs.metrics import first_lost, read_metrics
 from apformer.runs.restore import load_described, load_rows, load_settings
 from apformer.runs.selection import Facts
 from apformer.settings import Settings, Training
@@ -70,13 +70,10 @@ def _metrics(path: Path, run: Training) -> tuple[list[dict], Finding]:
         records = read_metrics(path)
     except UserError as fault:
         return _whole_lines(path / name), Finding(name, str(fault), fault.exit_code)
-    steps = [record["step"] for record in records]
-    last = steps[-1] if steps else 0
-    expected = [*range(run.log_every, last, run.log_every), *steps[-1:]]
-    if steps != expected:
-        wrong = min({*steps} ^ {*expected}, default=None)
-        which = "lines are not in order" if wrong is None else f"step {wrong:,} is wrong there, or missing"
-        return records, Finding(name, f"{which}: {selection.again(path, wrong or 0)}", CHECKPOINT)
+    last = records[-1]["step"] if records else 0
+    if lost := first_lost(records, run.log_every, last):
+        fault = f"the line of step {lost:,} is missing, or not at its place"
+        return records, Finding(name, f"{fault}: {selection.again(path, lost)}", CHECKPOINT)
     return records, Finding(name, f"{len(records):,} lines to step {last:,} of {run.steps:,}")
 
 

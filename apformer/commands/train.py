@@ -7,7 +7,6 @@ runs/<name>/  config.json  metrics.jsonl  checkpoints/<step>/  evaluation.json  
               translations.tsv (of a translator)
 """
 
-import math
 import os
 import shlex
 import sys
@@ -28,9 +27,9 @@ from apformer.errors import DATA, USAGE, UserError, typed
 from apformer.formats import gpt2
 from apformer.machine import devices
 from apformer.report import progress, tables
-from apformer.runs import checkpoint, directory, provenance, recipes, selection, settings_file
+from apformer.runs import checkpoint, directory, provenance, recipes, settings_file
 from apformer.runs.fit import abstract_state, begin, fit, initial_state, validation_loss
-from apformer.runs.metrics import finite_mean, missing, note_missed, read_metrics, read_missed
+from apformer.runs.metrics import finite_mean, note_missed, read_metrics, read_missed
 from apformer.runs.restore import load_params, load_rows, load_settings
 from apformer.settings import Settings
 from apformer.tasks.text import folders
@@ -101,11 +100,10 @@ def keep(settings: Settings, params: Any, rows: Any = None, scores: Any = ()) ->
 
 def _create(settings: Settings) -> Path:
     """Make a directory on a disk that has room for the run; a passing one for a process that writes none."""
-    abstract, where = abstract_state(settings), settings.training
+    where = settings.training
     if jax.process_index():
         return Path(devices.scratch())
-    copies = 3 if abstract.mean is None else 4
-    size = sum(math.prod(leaf.shape) * 4 for leaf in jax.tree.leaves(abstract.params)) * copies
+    size = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(abstract_state(settings)))
     return directory.create(where.recipe, where.run_dir, needs=size * (where.keep + 2) + 1e7)
 
 
@@ -148,9 +146,6 @@ def go_on(path: Path, step: int | None = None) -> None:
             step, state = checkpoint.load(path / "checkpoints", abstract_state(settings), step)
             print(f"{path}: resumed at step {step:,} of {settings.training.steps:,}", file=sys.stderr)
         directory.forget_after(path, step)
-        if gaps := missing(path, settings, step):
-            lost = f"{path}/metrics.jsonl has lost lines, the first of step {gaps[0]:,}"
-            print(f"{lost}: {selection.again(path, gaps[0])}", file=sys.stderr)
         finish(path, settings, rows, state)
 
 

@@ -10,6 +10,7 @@ that is resumed reads them, and ends with the bits of one that was never stopped
 
 import dataclasses
 import time
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -32,17 +33,16 @@ class Log:
         """peak: the learning rate after warm-up, of each member if there are several."""
         self.path, self.settings, self.peak, self.held, self.failed = path, settings, np.asarray(peak), None, set()
         self.tracker, self.start = None, time.perf_counter()
+        with files.disk_errors(path):
+            path.touch()
         self.bar = progress.bar(total=settings.training.steps, initial=step, unit="step")
         self.bar.set_postfix_str(progress.COMPILING)
 
     def __enter__(self) -> "Log":
         log_to, folder = self.settings.training.log_to, self.path.parent
         if log_to != "none" and jax.process_index() == 0:
-
-            def known() -> list[dict]:
-                return read_metrics(folder) if self.path.exists() else []
-
-            self.tracker = trackers.Tracker(log_to, folder, dataclasses.asdict(self.settings), known)
+            flags = dataclasses.asdict(self.settings)
+            self.tracker = trackers.Tracker(log_to, folder, flags, lambda: read_metrics(folder))
         return self
 
     def __exit__(self, fault: type | None, *_: object) -> None:
@@ -131,16 +131,15 @@ def who_diverged(found: list[dict[str, int]]) -> str:
 
 def stale(path: Path) -> int:
     """Return the number of checkpoints since the best, by metrics.jsonl, so that a resumed run stops at the same."""
-    records = read_metrics(path) if (path / "metrics.jsonl").exists() else []
-    scores = [finite_mean(score(found)) for record in records if (found := validation(record))]
+    scores = [finite_mean(score(found)) for record in read_metrics(path) if (found := validation(record))]
     return len(scores) - 1 - int(np.argmin(scores)) if scores else 0
 
 
-def missing(path: Path, settings: Settings, step: int) -> list[int]:
-    """Return the steps up to `step` that metrics.jsonl has no line of, although the run has come past them."""
-    due = range(settings.training.log_every, step + 1, settings.training.log_every)
-    known = {record["step"] for record in read_metrics(path)} if (path / "metrics.jsonl").exists() else set()
-    return [each for each in due if each not in known]
+def first_lost(records: list[dict], log_every: int, step: int) -> int | None:
+    """Return the first step up to `step` whose line of metrics.jsonl is missing or at a wrong place; None if none."""
+    due = sorted({*range(log_every, step + 1, log_every), step} - {0})
+    pairs = zip_longest(due, [record["step"] for record in records])
+    return next((wanted or found for wanted, found in pairs if wanted != found), None)
 
 
 def read_metrics(path: str | Path) -> list[dict]:

@@ -102,9 +102,8 @@ def load_described(path: Path, settings: Settings, told: dict[str, Any]) -> Any:
 
 def _steps_to_use(folder: Path, several: int) -> list[int | None]:
     """Return the steps whose mean is the model of a run; [None] for the newest, where no step was saved on schedule."""
-    if several == 1:
-        return [selection.best(folder)]
-    return selection.scheduled(folder)[-several:] or [None]
+    facts = selection.read_all(folder)
+    return [selection.best(facts)] if several == 1 else selection.scheduled(facts)[-several:] or [None]
 
 
 def _choose(path: Path, step: int, members: int, member: int | None) -> int:

@@ -70,8 +70,12 @@ def verify(sealed):
     try:
         selection.read_facts(sealed)
     except selection.Damaged as damage:
-        raise selection.refusal(sealed, damage) from None
-    selection.best(folder), selection.scheduled(folder), selection.member_scores(folder, int(sealed.name))
+        selection.refuse(sealed, damage)
+    (
+        selection.best(selection.read_all(folder)),
+        selection.scheduled(selection.read_all(folder)),
+        selection.member_scores(folder, int(sealed.name)),
+    )
 
 
 def sealed_anew(path):

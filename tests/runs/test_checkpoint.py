@@ -128,7 +128,7 @@ def test_the_last_ones_and_the_best_one_are_kept(tmp_path):
         for step, score in scores.items():
             checkpoints.save(step, state, () if score is None else score)
             checkpoints.wait()
-            kept[step] = (selection.steps(tmp_path), selection.best(tmp_path))
+            kept[step] = (selection.steps(tmp_path), selection.best(selection.read_all(tmp_path)))
     assert kept == {
         1: ([1], 1),
         2: ([1, 2], 2),
@@ -148,7 +148,11 @@ def test_what_a_stop_saved_does_not_count_and_goes_with_the_next_save(tmp_path):
         for step, temporary in ((1, True), (2, True), (4, False), (6, True), (8, False), (10, True), (12, False)):
             checkpoints.save(step, state, 0.0 if temporary else step, temporary)
             checkpoints.wait()
-            found = selection.steps(tmp_path), selection.scheduled(tmp_path), selection.best(tmp_path)
+            found = (
+                selection.steps(tmp_path),
+                selection.scheduled(selection.read_all(tmp_path)),
+                selection.best(selection.read_all(tmp_path)),
+            )
             kept[step] = found
     assert kept == {
         1: ([1], [], None),
@@ -172,7 +176,7 @@ def test_members_that_are_not_finite_have_no_score_and_the_others_are_saved(tmp_
             checkpoints.save(4, spoilt | {"params": {"w": good["params"]["w"].at[:2].set(jnp.nan)}}, [1.0, 2.0, 3.0])
     assert caught.value.exit_code == errors.NON_FINITE and selection.steps(tmp_path) == [1, 2, 3]
     np.testing.assert_array_equal(selection.member_scores(tmp_path, 2), [np.nan, 1.5, np.nan])
-    assert selection.best(tmp_path) == 2  # the lowest mean of those that are finite
+    assert selection.best(selection.read_all(tmp_path)) == 2  # the lowest mean of those that are finite
     step, loaded = checkpoint.load(tmp_path, abstract(spoilt), 2)
     assert step == 2 and bits(loaded) == bits(spoilt)
 
@@ -237,7 +241,7 @@ def test_what_may_have_been_the_best_is_named_and_never_passed_over(two, tmp_pat
     flip(folder / "1" / FACTS)
     sentence = r"1 is damaged \(facts.json is not as it was written\): restore .*; or delete it, to use step \[2\]$"
     with pytest.raises(errors.UserError, match=sentence) as caught:
-        selection.best(folder)
+        selection.best(selection.read_all(folder))
     assert caught.value.exit_code == errors.CHECKPOINT and capfd.readouterr().err == ""
     Checkpoints(folder).close()  # training goes on with it set aside, not deleted
     assert selection.steps(folder) == [2] and (folder / "1.corrupt" / "state").is_dir()
