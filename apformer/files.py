@@ -10,7 +10,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -33,10 +33,13 @@ def preflight(directory: AnyPath, needs: float) -> None:
 
 
 def require_empty(folder: AnyPath) -> None:
-    """Make a folder if it is not there. Raises UserError: USAGE if it holds something, DISK if it cannot be made."""
+    """Make a folder if it is not there. Raises UserError: USAGE if it holds something, DISK if it cannot be made.
+
+    Files whose names begin with a point do not count.
+    """
     with disk_errors(folder):
         Path(folder).mkdir(parents=True, exist_ok=True)
-        if any(Path(folder).iterdir()):
+        if any(entry.name[0] != "." for entry in Path(folder).iterdir()):
             raise UserError(f"{folder} holds files, and none is overwritten: give a new or an empty folder", USAGE)
 
 
@@ -49,17 +52,16 @@ def append_record(path: AnyPath, record: dict[str, Any]) -> None:
 
 def truncate_after(path: AnyPath, step: float) -> None:
     """Cut a JSON-lines file back to its records of `step` and before, and drop a line that is no record of a step."""
-
-    def kept(line: bytes) -> bool:
-        try:
-            return read_record(line)["step"] <= step
-        except ValueError:
-            return False
-
-    if Path(path).exists():
-        with disk_errors(path):
-            lines = Path(path).read_bytes().splitlines()
-        write_bytes(path, b"".join(line + b"\n" for line in lines if kept(line)))
+    if not Path(path).exists():
+        return
+    kept = b""
+    with disk_errors(path):
+        lines = Path(path).read_bytes().splitlines()
+    for line in lines:
+        with suppress(ValueError):
+            if read_record(line)["step"] <= step:
+                kept += line + b"\n"
+    write_bytes(path, kept)
 
 
 def read_record(line: bytes) -> dict[str, Any]:

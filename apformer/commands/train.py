@@ -19,7 +19,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from apformer import files, tasks
 from apformer.commands import certify, evaluate, report
@@ -27,7 +26,7 @@ from apformer.errors import DATA, USAGE, UserError, typed
 from apformer.formats import gpt2
 from apformer.machine import devices
 from apformer.report import progress, tables
-from apformer.runs import checkpoint, directory, provenance, recipes, settings_file
+from apformer.runs import checkpoint, directory, provenance, recipes
 from apformer.runs.fit import abstract_state, begin, fit, initial_state, validation_loss
 from apformer.runs.metrics import finite_mean, note_missed, read_metrics, read_missed
 from apformer.runs.restore import load_params, load_rows, load_settings
@@ -49,7 +48,7 @@ def train(settings: Settings) -> None:
     given = _given(settings)
     path = _create(settings)
     with directory.lock(path):
-        _describe(path, settings, rows, given)
+        begin(path, settings, rows, given)
         warmup, steps = settings.optimizer.warmup_steps, settings.training.steps
         if warmup >= steps:
             rises = "the learning rate rises until the end and never falls"
@@ -72,14 +71,6 @@ def _given(settings: Settings) -> Any:
     return load_params(path, load_settings(path))[0]
 
 
-def _given_again(path: Path, settings: Settings) -> Any:
-    """Return the parameters that the run at `path` began with. Raises UserError (exit DATA) if it has changed."""
-    given, told = _given(settings), settings_file.read_config(path).get("init_from_sha256")
-    if given is not None and provenance.digest(given) != told:
-        raise UserError(f"the model that {path} began with, --init_from, has changed since: restore it", DATA)
-    return given
-
-
 def keep(settings: Settings, params: Any, rows: Any = None, scores: Any = ()) -> Path:
     """Keep parameters in a new run directory, as if one step of training had led to them, and return its path.
 
@@ -88,7 +79,7 @@ def keep(settings: Settings, params: Any, rows: Any = None, scores: Any = ()) ->
     """
     path = _create(settings)
     with directory.lock(path):
-        _describe(path, settings, rows)
+        begin(path, settings, rows)
         state = initial_state(settings)  # whose parameters give way to those given
         mean = None if state.mean is None else params
         state = state._replace(step=jnp.ones_like(state.step), params=params, mean=mean)
@@ -105,14 +96,6 @@ def _create(settings: Settings) -> Path:
         return Path(devices.scratch())
     size = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(abstract_state(settings)))
     return directory.create(where.recipe, where.run_dir, needs=size * (where.keep + 2) + 1e7)
-
-
-def _describe(path: Path, settings: Settings, rows: Any, given: Any = None) -> None:
-    """Write config.json of a new run."""
-    params, where = abstract_state(settings).params, settings.training
-    begin(path, settings, rows, None if given is None else {"init_from_sha256": provenance.digest(given)})
-    count = sum(np.prod(leaf.shape[where.members > 1 :], dtype=int) for leaf in jax.tree.leaves(params))
-    print(f"{path}: {count:,} parameters, {where.steps:,} steps", file=sys.stderr)
 
 
 def train_or_resume(settings: Settings) -> Path:
@@ -139,8 +122,11 @@ def go_on(path: Path, step: int | None = None) -> None:
         settings, rows = load_settings(path), load_rows(path)
         if step is None and not directory.saved(path):
             print(f"{path} stopped before its first checkpoint: it begins anew", file=sys.stderr)
-            given = _given_again(path, settings)
-            _describe(path, settings, rows, given)
+            given, told = _given(settings), files.read_json(path / "config.json").get("init_from_sha256")
+            if given is not None and provenance.digest(given) != told:
+                changed = f"the model that {path} began with, --init_from, has changed since"
+                raise UserError(f"{changed}: restore it", DATA)
+            begin(path, settings, rows, given)
             step, state = 0, initial_state(settings, given)
         else:
             step, state = checkpoint.load(path / "checkpoints", abstract_state(settings), step)

@@ -24,7 +24,7 @@ from itertools import count
 from pathlib import Path
 
 from apformer.errors import CHECKPOINT, LOCKED, USAGE, UserError, typed
-from apformer.files import disk_errors, preflight, truncate_after
+from apformer.files import disk_errors, preflight, require_empty, truncate_after
 from apformer.runs import selection
 
 MINUTE = 60  # seconds: no file takes longer to write, see files.write_bytes
@@ -42,14 +42,10 @@ def create(recipe: str, run_dir: str | Path | None = None, *, root: str | Path =
         if path.name == "latest":
             fault = f"--run_dir {path} has the name of the link to the newest run"
             raise UserError(f"{fault}: give another name", USAGE)
-        with disk_errors(path):
-            path.mkdir(parents=True, exist_ok=True)
-            files = {file.name for file in path.iterdir() if file.name[0] != "."}
-        if files & {"config.json", "metrics.jsonl", "checkpoints"}:
+        if any(os.path.exists(path / name) for name in ("config.json", "metrics.jsonl", "checkpoints")):
             remedy = f"resume it with {typed('resume', path)}, or give another --run_dir"
             raise UserError(f"--run_dir {path} already holds a run: {remedy}", USAGE)
-        if files:
-            raise UserError(f"--run_dir {path} holds other files: give a new or an empty directory", USAGE)
+        require_empty(path)
         preflight(path, needs)
         return path
     root, name = Path(root), dated(recipe).name

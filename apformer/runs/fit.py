@@ -23,22 +23,27 @@ from apformer.runs import provenance, selection, settings_file
 from apformer.runs.checkpoint import Checkpoints
 from apformer.runs.feed import Feeding
 from apformer.runs.metrics import Log, first_lost, read_metrics, read_missed, stale
-from apformer.runs.selection import PROVEN, score, validation
+from apformer.runs.selection import PROVEN, score
 from apformer.settings import Settings, Training
 from apformer.train import TrainState
 
 Metrics = dict[str, Any]  # of arrays, each with an axis of members in front if there are several
 
 
-def begin(path: Path, settings: Settings, rows: Any, more: dict | None = None) -> None:
-    """Write config.json of a new run, with `more`, and the files of its task."""
+def begin(path: Path, settings: Settings, rows: Any, given: Any = None) -> None:
+    """Write config.json of a new run, and the files of its task. given: as `initial_state` takes it."""
     task = tasks.load(settings.task)
     data = task.describe(settings, rows)
     devices.agree("data", data)
     config = settings_file.to_dict(settings) | {"versions": provenance.versions(), "data": data}
-    files.write_json(path / "config.json", config | (more or {}))
+    if given is not None:
+        config["init_from_sha256"] = provenance.digest(given)
+    files.write_json(path / "config.json", config)
     for name, text in task.files(rows).items():
         files.write_text(path / name, text)
+    run, params = settings.training, jax.tree.leaves(abstract_state(settings).params)
+    count = sum(leaf.size for leaf in params) // run.members
+    print(f"{path}: {count:,} parameters, {run.steps:,} steps", file=sys.stderr)
 
 
 def initial_state(settings: Settings, given: Any = None) -> TrainState:
@@ -197,12 +202,15 @@ def fit(
             log,  # which may ask for a password
             process.deferred() as received,
         ):
+
+            def signalled() -> int:
+                return devices.most(max(received, default=0))
+
             while True:
                 asked = proven is not None and on_schedule(step, run)
                 if asked:
                     ended = devices.most(jax.process_index() == 0 and _ends(checkpoints, step, proven))
-                    stopped = devices.most(max(received, default=0))
-                    if stopped and step:  # before it was asked, or while it was
+                    if (stopped := signalled()) and step:
                         _stop(path, step, checkpoints, stopped)
                     if ended:
                         break
@@ -213,7 +221,7 @@ def fit(
                 until = min(run.steps, step - step % run.log_every + run.log_every)
                 state, metrics = _run_pieces(state, given, program, feeding.pieces(step, until), mesh)
                 step, metrics, measured = until, devices.readable(metrics, mesh), None
-                stopped, scheduled = devices.most(max(received, default=0)), on_schedule(step, run)
+                stopped, scheduled = signalled(), on_schedule(step, run)
                 # The line of the chunk before: reading this one's metrics now would stall the device.
                 log.flush()
                 if scheduled:
@@ -225,10 +233,10 @@ def fit(
                     files.fsync(log.path)  # so that no checkpoint outlives its line
                     whole = devices.readable(state, mesh)
                     if jax.process_index() == 0:
-                        scores = score(validation(record)) if scheduled else record["loss"]
+                        scores = score(record) if scheduled else record["loss"]
                         checkpoints.save(step, whole, scores, temporary=not scheduled)
-                if stopped:
-                    _stop(path, step, checkpoints, stopped)
+                    if stopped := signalled():  # also one that came while it was saved
+                        _stop(path, step, checkpoints, stopped)
     state = devices.gather(state, mesh)
     devices.part()
     return state

@@ -20,7 +20,7 @@ import numpy as np
 from apformer import files, optimizer
 from apformer.errors import CHECKPOINT, NON_FINITE, UserError, typed
 from apformer.report import progress, trackers
-from apformer.runs.selection import score, validation
+from apformer.runs.selection import score
 from apformer.settings import Settings
 
 MISSED = "missed.jsonl"
@@ -115,12 +115,12 @@ def finite_mean(values: Any) -> float:
 
 def diverged(records: list[dict]) -> list[dict[str, int]]:
     """Return [{"member", "step"}] of the members of a population that are not finite at the end, and since when."""
-    found, losses = [], [record.get("loss") for record in records]
-    for member, last in enumerate(losses[-1] if losses and isinstance(losses[-1], list) else []):
-        if last is None:
-            finite = [number for number, loss in enumerate(losses) if loss and loss[member] is not None]
-            found.append({"member": member, "step": records[finite[-1] + 1 if finite else 0]["step"]})
-    return found
+    records = [record for record in records if "loss" in record]
+    finite_NM = np.isfinite(np.array([record["loss"] for record in records], np.float64))
+    if finite_NM.ndim < 2:
+        return []
+    since = [max(np.flatnonzero(finite_N), default=-1) + 1 for finite_N in finite_NM.T]
+    return [{"member": member, "step": records[n]["step"]} for member, n in enumerate(since) if n < len(records)]
 
 
 def who_diverged(found: list[dict[str, int]]) -> str:
@@ -131,7 +131,7 @@ def who_diverged(found: list[dict[str, int]]) -> str:
 
 def stale(path: Path) -> int:
     """Return the number of checkpoints since the best, by metrics.jsonl, so that a resumed run stops at the same."""
-    scores = [finite_mean(score(found)) for record in read_metrics(path) if (found := validation(record))]
+    scores = [finite_mean(score(record)) for record in read_metrics(path) if "validation_loss" in record]
     return len(scores) - 1 - int(np.argmin(scores)) if scores else 0
 
 

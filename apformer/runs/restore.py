@@ -6,12 +6,13 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from apformer import tasks, train
+from apformer import files, tasks, train
 from apformer.decoding.bind import Model, bind_run
 from apformer.errors import CHECKPOINT, DATA, NON_FINITE, USAGE, UserError
-from apformer.runs import checkpoint, directory, selection, settings_file
+from apformer.runs import checkpoint, directory, selection
 from apformer.runs.fit import abstract_state
 from apformer.runs.provenance import digest
+from apformer.runs.settings_file import read as load_settings
 from apformer.settings import Settings
 from apformer.train import TrainState
 
@@ -41,18 +42,13 @@ def load(run: str | Path | None = None, member: int | None = None, step: int | N
     return Run(path, tasks.load(settings.task), settings, params, model, step, member)
 
 
-def load_settings(path: Path) -> Settings:
-    """Return the settings of a run. Raises UserError (exit CHECKPOINT) if its config.json is damaged."""
-    return settings_file.read(path)
-
-
 def load_rows(path: Path) -> Any:
     """Return the rows of a run. Raises UserError (exit DATA) if the dataset is not the one it was trained on."""
     settings = load_settings(path)
     task = tasks.load(settings.task)
     _, rows = task.load(task.kept(settings, path))
     found = task.describe(settings, rows)
-    if found != settings_file.read_config(path).get("data"):
+    if found != files.read_json(path / "config.json").get("data"):
         raise UserError(f"{found['source']} has changed since {path} was trained on it: restore it", DATA)
     return rows
 

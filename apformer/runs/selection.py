@@ -154,21 +154,15 @@ def again(run_dir: Path, step: int) -> str:
     return f"{remedy}restore it from a copy"
 
 
-def score(validation: dict[str, Any]) -> np.ndarray:
+def score(record: dict[str, Any]) -> np.ndarray:
     """Return the number that the best checkpoint and the best member have the least of: wrong terms, then loss.
 
     Not loss alone: on a small file it rises as the first two terms are memorised, while the rule is still learned. Of a
     text, where nothing is right or wrong, loss alone.
 
     Args:
-        validation: {"loss": ..., "exact": ...}, numbers or arrays; None, which a record has for a member that is not
-            finite, becomes NaN.
+        record: Line of metrics.jsonl with `validation_loss`: numbers or arrays; None, of a member that is not finite,
+            becomes NaN.
     """
-    loss = np.asarray(validation["loss"], np.float64)
-    return loss if "exact" not in validation else 1.0 - np.asarray(validation["exact"], np.float64) + 1e-4 * loss
-
-
-def validation(record: dict[str, Any]) -> dict[str, Any]:
-    """Return {"loss": ..., ...} of the validation rows from a record of metrics.jsonl; empty where it has none."""
-    prefix = "validation_"
-    return {name.removeprefix(prefix): value for name, value in record.items() if name.startswith(prefix)}
+    loss, exact = (np.asarray(record.get(f"validation_{name}"), np.float64) for name in ("loss", "exact"))
+    return loss if "validation_exact" not in record else 1.0 - exact + 1e-4 * loss

@@ -21,7 +21,7 @@ from apformer.commands import certify, export, report
 from apformer.formats import gpt2, model_folder, safetensors
 from apformer.proof import check
 from apformer.report import figures, sections, template
-from apformer.runs import metrics, selection, settings_file
+from apformer.runs import metrics, selection
 from apformer.tasks import progressions
 from apformer.tasks.progressions import text_file
 from apformer.tasks.progressions.proof import contexts
@@ -34,7 +34,7 @@ from apformer.tokenizers import merges, pretrained
 
 
 def config_of_page(path):
-    config = settings_file.read_config(path.parent)
+    config = report._dict(files.read_json(path.parent / "config.json"))
     report._refuse_newer(path.parent)
     shown({"versions": config.get("versions"), "flags": config.get("flags")})
 

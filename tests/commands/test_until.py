@@ -15,7 +15,7 @@ from apformer.analysis import certificate
 from apformer.commands import certify, train
 from apformer.optimizer import Config as Optimizer
 from apformer.proof import check
-from apformer.runs import fit, restore, selection
+from apformer.runs import checkpoint, fit, restore, selection
 from apformer.settings import Settings, Training
 from apformer.tasks.progressions import Options, generator
 from apformer.tasks.progressions import training as task
@@ -106,14 +106,14 @@ def test_the_last_step_is_asked_whatever_its_loss(exact, tmp_path, monkeypatch):
 
 
 def test_a_stop_signal_before_the_certificate_is_heeded_first(exact, tmp_path, monkeypatch):
-    save = fit._save
+    save = checkpoint.Checkpoints.save
 
     def save_and_stop(*args, **options):
         save(*args, **options)
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(0.2)  # a thread hears it
 
-    monkeypatch.setattr(fit, "_save", save_and_stop)
+    monkeypatch.setattr(checkpoint.Checkpoints, "save", save_and_stop)
     monkeypatch.setattr(certify, "certify_run", lambda *args, **options: pytest.fail("it was asked"))
     with pytest.raises(SystemExit) as ended:
         run(tmp_path / "run")

@@ -70,7 +70,7 @@ def test_run_dir_may_be_new_or_empty(tmp_path, name="new and/deep/données-数")
 
 
 @pytest.mark.parametrize(
-    ("file", "said"), [("checkpoints", "already holds a run: resume it"), ("x", "holds other files")]
+    ("file", "said"), [("checkpoints", "already holds a run: resume it"), ("x", "holds files, and none is overwritten")]
 )
 def test_nothing_is_ever_overwritten(tmp_path, file, said):
     (tmp_path / file).touch()
