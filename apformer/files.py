@@ -69,7 +69,7 @@ def read_record(line: bytes) -> dict[str, Any]:
 
     All else that it tells are finite numbers, or lists of them; null stands for one that was not finite.
     """
-    record = parse_json(line.decode("utf-8"))
+    record = parse_json(line)
     if not has(record, {"step": int}) or not all(map(_is_told, record.values())):
         raise ValueError("a line is no record of a step")
     return record
@@ -113,7 +113,7 @@ def write_json(path: AnyPath, value: Any) -> None:
 def read_json(path: AnyPath) -> Any:
     """Return the value in a JSON file. Raises UserError(CHECKPOINT) naming the file if it is missing or broken."""
     try:
-        return parse_json(read_bytes(path).decode("utf-8"))
+        return parse_json(read_bytes(path))
     except ValueError as error:
         raise UserError(f"{path} is not valid JSON ({error}): restore the file, or train anew", CHECKPOINT) from None
 

@@ -168,9 +168,9 @@ def _prover(path: Path, settings: Settings, proofs: list[dict]) -> Callable[[int
     joins = hasattr(tasks.load(settings.task), "missed")
 
     def proven(step: int) -> bool:
-        lines = [record for record in read_metrics(path) if record["step"] == step]  # none if the disk has lost it
-        failed = any(record["step"] == step for record in read_missed(path))  # before the run was stopped
-        if hopeless or failed or any(record["validation_exact"] < 1 for record in lines):
+        # The disk may have lost its line. A line of missed.jsonl has no such share: it failed before a stop.
+        lines = [record for record in (*read_metrics(path), *read_missed(path)) if record["step"] == step]
+        if hopeless or any(record.get("validation_exact", 0) < 1 for record in lines):
             return False
         try:
             found = certify.certify_run(path, settings, step=step, hasty=True)
