@@ -104,7 +104,7 @@ def _checkpoint(path: Path, settings: Settings, step: int, lines: dict[int, dict
 
 def _result(path: Path, settings: Settings, name: str, anew: str) -> str:
     """Return what is said of evaluation.json or certificate.json. anew: the remedy."""
-    model, fault = files.plain(asdict(settings.model)), None
+    model, fault, told = files.plain(asdict(settings.model)), None, {}
     try:
         told = files.read_json(path / name)
         if name == "certificate.json" and told.get("format") != FORMAT:

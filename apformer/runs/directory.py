@@ -52,11 +52,12 @@ def create(recipe: str, run_dir: str | Path | None = None, *, root: str | Path =
     with disk_errors(root):
         root.mkdir(parents=True, exist_ok=True)
     preflight(root, needs)
-    for attempt in count(1):
-        path = root / (name if attempt == 1 else f"{name}-{attempt}")
+    path = root / name
+    for attempt in count(2):
         with disk_errors(path), suppress(FileExistsError):
             path.mkdir()
             break
+        path = root / f"{name}-{attempt}"
     with suppress(OSError):  # a file system without links has no `latest`
         os.symlink(path.name, path / ".latest")
         os.replace(path / ".latest", root / "latest")

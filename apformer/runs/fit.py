@@ -94,11 +94,9 @@ def run_steps(
     mesh: devices.mesh, on which the state lies. The state given is donated. fed: what `sample` is handed instead of
     train_rows, with an axis of steps, and that of members in front.
     """
-
-    def of_group(given: Any, mesh: Mesh | None) -> tuple[TrainState, Metrics]:
-        return _run_steps(*given, train_rows, settings, steps, mesh)
-
-    return _of_members(of_group, (state, fed), settings, mesh)
+    return _of_members(
+        lambda given, mesh: _run_steps(*given, train_rows, settings, steps, mesh), (state, fed), settings, mesh
+    )
 
 
 def validate(params: Any, batch: Any, settings: Settings, mesh: Mesh | None = None) -> Metrics:
@@ -207,8 +205,8 @@ def fit(
                 return devices.most(max(received, default=0))
 
             while True:
-                asked = proven is not None and on_schedule(step, run)
-                if asked:
+                scheduled = on_schedule(step, run)
+                if scheduled and proven is not None:
                     ended = devices.most(jax.process_index() == 0 and _ends(checkpoints, step, proven))
                     if (stopped := signalled()) and step:
                         _stop(path, step, checkpoints, stopped)
@@ -216,7 +214,7 @@ def fit(
                         break
                 if step >= run.steps or (run.patience and stale(path) >= run.patience):
                     break
-                if asked or given is None:
+                if scheduled or given is None:
                     given = _with_missed(path, settings, train_rows)
                 until = min(run.steps, step - step % run.log_every + run.log_every)
                 state, metrics = _run_pieces(state, given, program, feeding.pieces(step, until), mesh)

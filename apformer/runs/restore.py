@@ -1,5 +1,6 @@
 """Read a trained run back from its directory: settings, rows, and the parameters of its best checkpoint."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -96,7 +97,7 @@ def load_described(path: Path, settings: Settings, told: dict[str, Any]) -> Any:
     return None
 
 
-def _steps_to_use(folder: Path, several: int) -> list[int | None]:
+def _steps_to_use(folder: Path, several: int) -> Sequence[int | None]:
     """Return the steps whose mean is the model of a run; [None] for the newest, where no step was saved on schedule."""
     facts = selection.read_all(folder)
     return [selection.best(facts)] if several == 1 else selection.scheduled(facts)[-several:] or [None]

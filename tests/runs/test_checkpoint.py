@@ -9,7 +9,6 @@ import subprocess
 import sys
 import textwrap
 from pathlib import Path
-from types import SimpleNamespace
 from typing import NamedTuple
 
 import jax
@@ -95,9 +94,8 @@ def test_every_dtype_keeps_its_bits(tmp_path):
     assert bits(loaded) == bits(state)
 
 
-@pytest.mark.parametrize("impl", ["threefry2x32", "rbg"])
-def test_keys_keep_their_generator(tmp_path, impl):
-    state = {"key": jax.random.key(5, impl=impl)}
+def test_keys_keep_their_generator(tmp_path):
+    state = {"key": jax.random.key(5, impl="rbg")}
     with Checkpoints(tmp_path) as checkpoints:
         checkpoints.save(0, state)
     _, loaded = checkpoint.load(tmp_path, abstract(state))
@@ -390,21 +388,6 @@ def test_a_disk_that_fails_while_a_checkpoint_is_read_costs_no_checkpoint(two, t
     with pytest.raises(errors.UserError, match=r"cannot read .*2 \(Input/output error\): mend that") as caught:
         checkpoint.load(folder, abstract(make_state()))
     assert caught.value.exit_code == errors.DISK and sorted(os.listdir(folder)) == ["1", "2"]
-
-
-def test_too_little_space_is_seen_before_anything_is_written(tmp_path, monkeypatch):
-    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=1000))
-    with Checkpoints(tmp_path) as checkpoints, pytest.raises(errors.UserError, match="MB free") as caught:
-        checkpoints.save(1, make_state())
-    assert caught.value.exit_code == errors.DISK
-    assert os.listdir(tmp_path) == []
-
-
-def test_a_folder_that_cannot_be_made(tmp_path):
-    (tmp_path / "file").touch()
-    with pytest.raises(errors.UserError, match="cannot write") as caught:
-        Checkpoints(tmp_path / "file" / "checkpoints")
-    assert caught.value.exit_code == errors.DISK
 
 
 def test_a_kill_in_the_middle_of_a_save_costs_that_save_alone(tmp_path):
