@@ -10,7 +10,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -33,10 +33,13 @@ def preflight(directory: AnyPath, needs: float) -> None:
 
 
 def require_empty(folder: AnyPath) -> None:
-    """Make a folder if it is not there. Raises UserError: USAGE if it holds something, DISK if it cannot be made."""
+    """Make a folder if it is not there. Raises UserError: USAGE if it holds something, DISK if it cannot be made.
+
+    Files whose names begin with a point do not count.
+    """
     with disk_errors(folder):
         Path(folder).mkdir(parents=True, exist_ok=True)
-        if any(Path(folder).iterdir()):
+        if any(entry.name[0] != "." for entry in Path(folder).iterdir()):
             raise UserError(f"{folder} holds files, and none is overwritten: give a new or an empty folder", USAGE)
 
 
@@ -49,17 +52,16 @@ def append_record(path: AnyPath, record: dict[str, Any]) -> None:
 
 def truncate_after(path: AnyPath, step: float) -> None:
     """Cut a JSON-lines file back to its records of `step` and before, and drop a line that is no record of a step."""
-
-    def kept(line: bytes) -> bool:
-        try:
-            return read_record(line)["step"] <= step
-        except ValueError:
-            return False
-
-    if Path(path).exists():
-        with disk_errors(path):
-            lines = Path(path).read_bytes().splitlines()
-        write_bytes(path, b"".join(line + b"\n" for line in lines if kept(line)))
+    if not Path(path).exists():
+        return
+    kept = b""
+    with disk_errors(path):
+        lines = Path(path).read_bytes().splitlines()
+    for line in lines:
+        with suppress(ValueError):
+            if read_record(line)["step"] <= step:
+                kept += line + b"\n"
+    write_bytes(path, kept)
 
 
 def read_record(line: bytes) -> dict[str, Any]:
@@ -67,7 +69,7 @@ def read_record(line: bytes) -> dict[str, Any]:
 
     All else that it tells are finite numbers, or lists of them; null stands for one that was not finite.
     """
-    record = parse_json(line.decode("utf-8"))
+    record = parse_json(line)
     if not has(record, {"step": int}) or not all(map(_is_told, record.values())):
         raise ValueError("a line is no record of a step")
     return record
@@ -111,7 +113,7 @@ def write_json(path: AnyPath, value: Any) -> None:
 def read_json(path: AnyPath) -> Any:
     """Return the value in a JSON file. Raises UserError(CHECKPOINT) naming the file if it is missing or broken."""
     try:
-        return parse_json(read_bytes(path).decode("utf-8"))
+        return parse_json(read_bytes(path))
     except ValueError as error:
         raise UserError(f"{path} is not valid JSON ({error}): restore the file, or train anew", CHECKPOINT) from None
 

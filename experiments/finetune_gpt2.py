@@ -20,7 +20,7 @@ from apformer import files, flags
 from apformer.commands import train
 from apformer.errors import DATA, USAGE, UserError
 from apformer.report import figures
-from apformer.runs import directory, metrics, recipes, selection
+from apformer.runs import directory, metrics, recipes
 from apformer.tasks.text import corpus
 
 WAYS = ("full", "low_rank", "from_scratch")
@@ -118,8 +118,8 @@ def given(args, *names):
 
 def curve(path):
     """[(step, validation loss)] of a run."""
-    found = [(record["step"], selection.validation(record)) for record in metrics.read_metrics(path)]
-    return [(step, validation["loss"]) for step, validation in found if validation]
+    records = metrics.read_metrics(path)
+    return [(record["step"], record["validation_loss"]) for record in records if "validation_loss" in record]
 
 
 def table(path):

@@ -6,7 +6,7 @@ dataset is the one that config.json describes.
 """
 
 import fcntl
-import json
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -19,10 +19,9 @@ from apformer.analysis.certificate import FORMAT
 from apformer.errors import CHECKPOINT, UserError, typed
 from apformer.runs import checkpoint, directory, selection
 from apformer.runs.fit import abstract_state
-from apformer.runs.metrics import read_metrics
+from apformer.runs.metrics import first_lost, read_metrics
 from apformer.runs.restore import load_described, load_rows, load_settings
-from apformer.runs.selection import Facts
-from apformer.settings import Settings, Training
+from apformer.settings import Settings
 
 
 class Finding(NamedTuple):
@@ -35,117 +34,90 @@ class Finding(NamedTuple):
 
 def findings(path: Path) -> list[Finding]:
     """Return what was found of each part of a run directory."""
-    try:
-        settings = load_settings(path)
-    except UserError as fault:
-        return [Finding("config.json", str(fault), fault.exit_code)]
-    records, of_metrics = _metrics(path, settings.training)
-    facts, of_checkpoints = _checkpoints(path, settings, records)
-    found = [
-        Finding("config.json", f"{settings.task}, recipe {settings.training.recipe}"),
-        _dataset(path),
-        of_metrics,
-        *of_checkpoints,
-    ]
-    for what, command in (("evaluation.json", "evaluate"), ("certificate.json", "certify")):
-        if (path / what).exists():
-            found.append(_result(path, settings, what, f"`apformer {command} {path}` writes it anew", facts))
+    found, saved = [], selection.steps(path / "checkpoints")
+
+    def examine(what: str, part: Callable, *args: Any) -> None:
+        """Note what part(path, *args) says, or the UserError that it raises."""
+        try:
+            found.append(Finding(what, part(path, *args)))
+        except UserError as fault:
+            found.append(Finding(what, str(fault), fault.exit_code))
+
+    examine("config.json", _config)
+    if found[-1].code:
+        return found
+    settings = load_settings(path)
+    examine("dataset", _dataset)
+    examine("metrics.jsonl", _metrics, settings)
+    sound = not found[-1].code and saved
+    lines = {record["step"]: record for record in read_metrics(path)} if sound else {}
+    for step in saved:
+        examine(f"checkpoint {step}", _checkpoint, settings, step, lines)
+    if not saved:
+        found.append(Finding("checkpoints", f"none yet: {typed('resume', path)} trains"))
+    for name, command in (("evaluation.json", "evaluate"), ("certificate.json", "certify")):
+        if (path / name).exists():
+            examine(name, _result, settings, name, f"`apformer {command} {path}` writes it anew")
     return [*found, *_leftovers(path), _lock(path)]
 
 
-def _dataset(path: Path) -> Finding:
-    try:
-        load_rows(path)
-    except UserError as fault:
-        return Finding("dataset", str(fault), fault.exit_code)
-    return Finding("dataset", "as config.json describes it")
+def _config(path: Path) -> str:
+    settings = load_settings(path)
+    return f"{settings.task}, recipe {settings.training.recipe}"
 
 
-def _metrics(path: Path, run: Training) -> tuple[list[dict], Finding]:
-    """Return the records of metrics.jsonl that can be read, and what was found of it."""
-    name = "metrics.jsonl"
-    if not (path / name).exists() and not directory.saved(path):
-        return [], Finding(name, "none yet")
-    try:
-        records = read_metrics(path)
-    except UserError as fault:
-        return _whole_lines(path / name), Finding(name, str(fault), fault.exit_code)
-    steps = [record["step"] for record in records]
-    last = steps[-1] if steps else 0
-    expected = [*range(run.log_every, last, run.log_every), *steps[-1:]]
-    if steps != expected:
-        wrong = min({*steps} ^ {*expected}, default=None)
-        which = "lines are not in order" if wrong is None else f"step {wrong:,} is wrong there, or missing"
-        return records, Finding(name, f"{which}: {selection.again(path, wrong or 0)}", CHECKPOINT)
-    return records, Finding(name, f"{len(records):,} lines to step {last:,} of {run.steps:,}")
+def _dataset(path: Path) -> str:
+    load_rows(path)
+    return "as config.json describes it"
 
 
-def _whole_lines(path: Path) -> list[dict]:
-    """Return those records of a damaged metrics.jsonl that can be read."""
-    found = []
-    for line in path.read_bytes().splitlines() if path.exists() else []:
+def _metrics(path: Path, settings: Settings) -> str:
+    if not (path / "metrics.jsonl").exists() and not directory.saved(path):
+        return "none yet"
+    records, run = read_metrics(path), settings.training
+    last = records[-1]["step"] if records else 0
+    if lost := first_lost(records, run.log_every, last):
+        fault = f"the line of step {lost:,} is missing, or not at its place"
+        raise UserError(f"{fault}: {selection.again(path, lost)}", CHECKPOINT)
+    return f"{len(records):,} lines to step {last:,} of {run.steps:,}"
+
+
+def _checkpoint(path: Path, settings: Settings, step: int, lines: dict[int, dict]) -> str:
+    """Return what is said of a checkpoint whose scores are those of metrics.jsonl; without `lines` of it, of any."""
+    folder = path / "checkpoints"
+    checkpoint.load(folder, abstract_state(settings), step)
+    facts = selection.read_facts(folder / str(step))
+    fault = f"metrics.jsonl has no line of step {step:,}" if lines and step not in lines else None
+    # Nothing is measured of parameters that were given, nor at a stop.
+    if step in lines and facts.scores and not facts.temporary and facts.scores != [selection.PROVEN]:
+        ours, theirs = np.array(facts.scores, np.float64), np.empty(0)
         with suppress(ValueError):
-            found.append(files.read_record(line))
-    return found
+            theirs = np.ravel(selection.score(lines[step]))
+        # A member that is not finite has no score, though its loss may be a number.
+        if ours.shape != theirs.shape or not np.all((ours == theirs) | np.isnan(ours)):
+            fault = "its scores are not those of metrics.jsonl"
+    if fault:
+        raise UserError(f"{fault}: {selection.again(path, step)}", CHECKPOINT)
+    saved = "at a stop" if facts.temporary else "on schedule"
+    return f"saved {saved}, {len(facts.tree)} arrays as they were written"
 
 
-def _checkpoints(path: Path, settings: Settings, records: list[dict]) -> tuple[dict[int, Facts], list[Finding]]:
-    """Return {step: facts} of the sound checkpoints, and what was found of each checkpoint."""
-    folder, sound, found = path / "checkpoints", {}, []
-    lines = {record["step"]: record for record in records}
-    abstract = abstract_state(settings)
-    for step in selection.steps(folder):
-        what = f"checkpoint {step}"
-        try:
-            checkpoint.load(folder, abstract, step)
-        except UserError as fault:
-            found.append(Finding(what, str(fault), fault.exit_code))
-            continue
-        sound[step] = facts = selection.read_facts(folder / str(step))
-        if fault := _other_scores(facts, lines.get(step)):
-            found.append(Finding(what, f"{fault}: {selection.again(path, step)}", CHECKPOINT))
-        else:
-            saved = "at a stop" if facts.temporary else "on schedule"
-            found.append(Finding(what, f"saved {saved}, {len(facts.tree)} arrays as they were written"))
-    return sound, found or [Finding("checkpoints", f"none yet: {typed('resume', path)} trains")]
-
-
-def _other_scores(facts: Facts, record: dict | None) -> str | None:
-    """Return a difference between the facts of a checkpoint and the line of its step; None if they agree."""
-    if record is None:
-        return f"metrics.jsonl has no line of step {facts.step:,}"
-    if not facts.scores:
-        return None  # its parameters were given, and nothing was measured
-    measured = selection.validation(record)
-    if facts.temporary == bool(measured):
-        return "metrics.jsonl says otherwise whether it was saved at a stop"
-    if not measured or facts.scores == [selection.PROVEN]:
-        return None
+def _result(path: Path, settings: Settings, name: str, anew: str) -> str:
+    """Return what is said of evaluation.json or certificate.json. anew: the remedy."""
+    model, fault, told = files.plain(asdict(settings.model)), None, {}
     try:
-        ours, theirs = (np.asarray(scores, np.float64) for scores in (facts.scores, selection.score(measured)))
-    except (KeyError, TypeError, ValueError) as fault:
-        return f"its line of metrics.jsonl is damaged ({fault})"
-    # A member that is not finite has no score, though its loss may be a number.
-    same = ours.size == theirs.size and np.all((ours == theirs.ravel()) | np.isnan(ours))
-    return None if same else "its scores are not those of metrics.jsonl"
-
-
-def _result(path: Path, settings: Settings, what: str, anew: str, facts: dict[int, Facts]) -> Finding:
-    """Return what was found of evaluation.json or certificate.json. anew: the remedy."""
-    try:
-        told: Any = files.read_json(path / what)
-        step, member = told["step"], told["member"]
-        if what == "certificate.json" and told.get("format") != FORMAT:
-            return Finding(what, f"of an older version, and no proof: {anew}", CHECKPOINT)
-        if step not in facts:
-            return Finding(what, f"of step {step}, which has no sound checkpoint: {anew}", CHECKPOINT)
-        if load_described(path, settings, told) is None:
-            return Finding(what, f"of other parameters than those of step {step}: {anew}", CHECKPOINT)
-        if told.get("model", asdict(settings.model)) != json.loads(json.dumps(asdict(settings.model))):
-            return Finding(what, f"of another model than config.json describes: {anew}", CHECKPOINT)
-    except (KeyError, TypeError, UserError) as fault:
-        return Finding(what, f"damaged, or of an older version of apformer ({fault}): {anew}", CHECKPOINT)
-    return Finding(what, f"of the parameters of step {step:,}, member {member}")
+        told = files.read_json(path / name)
+        if name == "certificate.json" and told.get("format") != FORMAT:
+            fault = "of an older version, and no proof"
+        elif load_described(path, settings, told) is None:
+            fault = f"of other parameters than those of step {told['step']}"
+        elif told.get("model", model) != model:
+            fault = "of another model than config.json describes"
+    except (AttributeError, KeyError, TypeError, UserError) as error:
+        fault = f"damaged, of an older version of apformer, or of a checkpoint that is not sound ({error})"
+    if fault:
+        raise UserError(f"{fault}: {anew}", CHECKPOINT)
+    return f"of the parameters of step {told['step']:,}, member {told['member']}"
 
 
 def _leftovers(path: Path) -> list[Finding]:

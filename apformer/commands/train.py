@@ -7,7 +7,6 @@ runs/<name>/  config.json  metrics.jsonl  checkpoints/<step>/  evaluation.json  
               translations.tsv (of a translator)
 """
 
-import math
 import os
 import shlex
 import sys
@@ -20,7 +19,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from apformer import files, tasks
 from apformer.commands import certify, evaluate, report
@@ -28,9 +26,9 @@ from apformer.errors import DATA, USAGE, UserError, typed
 from apformer.formats import gpt2
 from apformer.machine import devices
 from apformer.report import progress, tables
-from apformer.runs import checkpoint, directory, provenance, recipes, selection, settings_file
+from apformer.runs import checkpoint, directory, provenance, recipes
 from apformer.runs.fit import abstract_state, begin, fit, initial_state, validation_loss
-from apformer.runs.metrics import finite_mean, missing, note_missed, read_metrics, read_missed
+from apformer.runs.metrics import finite_mean, note_missed, read_metrics, read_missed
 from apformer.runs.restore import load_params, load_rows, load_settings
 from apformer.settings import Settings
 from apformer.tasks.text import folders
@@ -50,7 +48,7 @@ def train(settings: Settings) -> None:
     given = _given(settings)
     path = _create(settings)
     with directory.lock(path):
-        _describe(path, settings, rows, given)
+        begin(path, settings, rows, given)
         warmup, steps = settings.optimizer.warmup_steps, settings.training.steps
         if warmup >= steps:
             rises = "the learning rate rises until the end and never falls"
@@ -73,14 +71,6 @@ def _given(settings: Settings) -> Any:
     return load_params(path, load_settings(path))[0]
 
 
-def _given_again(path: Path, settings: Settings) -> Any:
-    """Return the parameters that the run at `path` began with. Raises UserError (exit DATA) if it has changed."""
-    given, told = _given(settings), settings_file.read_config(path).get("init_from_sha256")
-    if given is not None and provenance.digest(given) != told:
-        raise UserError(f"the model that {path} began with, --init_from, has changed since: restore it", DATA)
-    return given
-
-
 def keep(settings: Settings, params: Any, rows: Any = None, scores: Any = ()) -> Path:
     """Keep parameters in a new run directory, as if one step of training had led to them, and return its path.
 
@@ -89,7 +79,7 @@ def keep(settings: Settings, params: Any, rows: Any = None, scores: Any = ()) ->
     """
     path = _create(settings)
     with directory.lock(path):
-        _describe(path, settings, rows)
+        begin(path, settings, rows)
         state = initial_state(settings)  # whose parameters give way to those given
         mean = None if state.mean is None else params
         state = state._replace(step=jnp.ones_like(state.step), params=params, mean=mean)
@@ -101,20 +91,11 @@ def keep(settings: Settings, params: Any, rows: Any = None, scores: Any = ()) ->
 
 def _create(settings: Settings) -> Path:
     """Make a directory on a disk that has room for the run; a passing one for a process that writes none."""
-    abstract, where = abstract_state(settings), settings.training
+    where = settings.training
     if jax.process_index():
         return Path(devices.scratch())
-    copies = 3 if abstract.mean is None else 4
-    size = sum(math.prod(leaf.shape) * 4 for leaf in jax.tree.leaves(abstract.params)) * copies
+    size = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(abstract_state(settings)))
     return directory.create(where.recipe, where.run_dir, needs=size * (where.keep + 2) + 1e7)
-
-
-def _describe(path: Path, settings: Settings, rows: Any, given: Any = None) -> None:
-    """Write config.json of a new run."""
-    params, where = abstract_state(settings).params, settings.training
-    begin(path, settings, rows, None if given is None else {"init_from_sha256": provenance.digest(given)})
-    count = sum(np.prod(leaf.shape[where.members > 1 :], dtype=int) for leaf in jax.tree.leaves(params))
-    print(f"{path}: {count:,} parameters, {where.steps:,} steps", file=sys.stderr)
 
 
 def train_or_resume(settings: Settings) -> Path:
@@ -141,16 +122,16 @@ def go_on(path: Path, step: int | None = None) -> None:
         settings, rows = load_settings(path), load_rows(path)
         if step is None and not directory.saved(path):
             print(f"{path} stopped before its first checkpoint: it begins anew", file=sys.stderr)
-            given = _given_again(path, settings)
-            _describe(path, settings, rows, given)
+            given, told = _given(settings), files.read_json(path / "config.json").get("init_from_sha256")
+            if given is not None and provenance.digest(given) != told:
+                changed = f"the model that {path} began with, --init_from, has changed since"
+                raise UserError(f"{changed}: restore it", DATA)
+            begin(path, settings, rows, given)
             step, state = 0, initial_state(settings, given)
         else:
             step, state = checkpoint.load(path / "checkpoints", abstract_state(settings), step)
             print(f"{path}: resumed at step {step:,} of {settings.training.steps:,}", file=sys.stderr)
         directory.forget_after(path, step)
-        if gaps := missing(path, settings, step):
-            lost = f"{path}/metrics.jsonl has lost lines, the first of step {gaps[0]:,}"
-            print(f"{lost}: {selection.again(path, gaps[0])}", file=sys.stderr)
         finish(path, settings, rows, state)
 
 
@@ -187,9 +168,9 @@ def _prover(path: Path, settings: Settings, proofs: list[dict]) -> Callable[[int
     joins = hasattr(tasks.load(settings.task), "missed")
 
     def proven(step: int) -> bool:
-        lines = [record for record in read_metrics(path) if record["step"] == step]  # none if the disk has lost it
-        failed = any(record["step"] == step for record in read_missed(path))  # before the run was stopped
-        if hopeless or failed or any(record["validation_exact"] < 1 for record in lines):
+        # The disk may have lost its line. A line of missed.jsonl has no such share: it failed before a stop.
+        lines = [record for record in (*read_metrics(path), *read_missed(path)) if record["step"] == step]
+        if hopeless or any(record.get("validation_exact", 0) < 1 for record in lines):
             return False
         try:
             found = certify.certify_run(path, settings, step=step, hasty=True)

@@ -11,10 +11,12 @@ sha256 of the names, shapes and bytes of all arrays, and a checkpoint whose arra
 """
 
 import errno
+import hashlib
 import logging
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -22,23 +24,12 @@ from typing import Any
 import jax
 import numpy as np
 
-from apformer.errors import CHECKPOINT, UserError
-from apformer.files import disk_errors, fsync, preflight
+from apformer.errors import CHECKPOINT, NON_FINITE, UserError
+from apformer.files import disk_errors, fsync, plain, preflight, write_json
 from apformer.runs import selection
-from apformer.runs.arrays import (
-    Arrays,
-    digest,
-    finite_members,
-    is_key,
-    leaves_of,
-    like,
-    on_device,
-    on_host,
-    pack,
-    signature,
-    unpack,
-)
 from apformer.runs.selection import Damaged, Facts
+
+Arrays = dict[str, np.ndarray]  # such as {"params/head/w": ...}
 
 
 def orbax() -> ModuleType:
@@ -63,8 +54,8 @@ class Checkpoints:
         self.folder, self.keep = Path(folder).absolute(), keep
         with disk_errors(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
-        selection.tidy(self.folder)
-        self._facts = selection.read_all(self.folder)
+        selection.remove_leftovers(self.folder)
+        self.facts = selection.read_all(self.folder, selection.set_aside)
         ocp = orbax()
         options = ocp.CheckpointManagerOptions(
             create=False,
@@ -89,8 +80,6 @@ class Checkpoints:
     def save(self, step: int, state: Any, scores: Any = (), temporary: bool = False) -> None:
         """Start to save `state`; return once it is copied, so that the caller may donate it at once.
 
-        Of a step that is saved already, only the facts are written anew: training is a function of its state.
-
         Args:
             step: Number of training steps that led to the state.
             state: Tree of arrays and typed keys; with several scores, each leaf has a leading axis of members.
@@ -104,15 +93,17 @@ class Checkpoints:
         """
         self.wait()
         facts, arrays = describe(step, state, scores, temporary)
-        if step in self._facts:
-            self._facts[step] = facts
-            return selection.write_facts(self.folder / str(step), facts)
         preflight(self.folder, needs=sum(array.nbytes for array in arrays.values()) * 1.1 + 1e6)
-        args, self._facts[facts.step] = orbax().args, facts
+        args, self.facts[facts.step] = orbax().args, facts
         # One array, since of many that Orbax writes at once those after the first that fails end in tracebacks.
-        state = args.ArraySave(pack(arrays))
+        state = args.ArraySave(np.concatenate([*map(_bytes, arrays.values())]))
         with _writing(self.folder / str(step)):
             self._manager.save(step, args=args.Composite(state=state, facts=args.JsonSave(selection.sealed(facts))))
+
+    def score(self, step: int, scores: list[float]) -> None:
+        """Change the scores of a saved step."""
+        self.facts[step] = replace(self.facts[step], scores=scores)
+        write_json(selection.file_of(self.folder / str(step)), selection.sealed(self.facts[step]))
 
     def wait(self) -> None:
         """Wait until the save in progress is complete.
@@ -120,7 +111,7 @@ class Checkpoints:
         Raises:
             UserError: DISK, if it failed.
         """
-        with _writing(self.folder / str(max(self._facts, default=0))):
+        with _writing(self.folder / str(max(self.facts, default=0))):
             self._manager.wait_until_finished()
             fsync(self.folder)
         selection.remove_leftovers(self.folder)
@@ -136,8 +127,7 @@ class Checkpoints:
 
     def should_preserve(self, checkpoints: Sequence[Any], *, context: Any) -> Sequence[bool]:
         """Return whether Orbax keeps each checkpoint: its PreservationPolicy."""
-        scheduled = selection.of_schedule(self._facts)
-        kept = {max(self._facts), selection.best_of(self._facts), *scheduled[-self.keep :]}
+        kept = {max(self.facts), selection.best(self.facts), *selection.scheduled(self.facts)[-self.keep :]}
         return [each.step in kept for each in checkpoints]
 
     def _force(self) -> None:
@@ -157,13 +147,12 @@ def _alone() -> Any:
 def describe(step: int, state: Any, scores: Any = (), temporary: bool = False) -> tuple[Facts, Arrays]:
     """Return the facts and the arrays of a state. See `Checkpoints.save`, which raises the same."""
     leaves, _ = leaves_of(state)
-    arrays = on_host(leaves)
+    arrays = jax.device_get(_data(leaves))
     scores_M = np.ravel(np.asarray(scores, np.float64))
-    finite_M = finite_members(arrays, max(1, len(scores_M)), step)
-    scores_M = np.where(finite_M, scores_M, np.nan) if len(scores_M) else scores_M
-    told = [float(score) if np.isfinite(score) else None for score in scores_M]
+    finite_M = _finite_members(arrays, max(1, scores_M.size), step)
+    told = plain(np.where(finite_M, scores_M, np.nan))
     keys = {name: str(jax.random.key_impl(leaf)) for name, leaf in leaves.items() if is_key(leaf)}
-    return Facts(int(step), told, temporary, signature(leaves), keys, digest(arrays)), arrays
+    return Facts(int(step), told, temporary, _signature(leaves), keys, _digest(arrays)), arrays
 
 
 def load(folder: str | Path, abstract_state: Any, step: int | None = None) -> tuple[int, Any]:
@@ -190,42 +179,45 @@ def load(folder: str | Path, abstract_state: Any, step: int | None = None) -> tu
         path = folder / str(candidate)
         try:
             facts = selection.read_facts(path)
-            _require_same(facts.tree, signature(leaves), path)
+            _require_same(facts.tree, _signature(leaves), path)
             arrays = _read(path, leaves, facts)
         except Damaged as damage:
             if not path.exists():  # the process that trains has removed it just now: see what there is
                 return load(folder, abstract_state, step)
-            if step is not None:
-                raise selection.refusal(path, damage) from None
-            selection.set_aside(path, damage)
+            (selection.set_aside if step is None else selection.refuse)(path, damage)
             continue
         found = found or (candidate, facts, arrays)
-    if found is not None:
-        newest, facts, arrays = found
-        return newest, treedef.unflatten(
-            on_device(arrays.get(name), leaf, facts.keys.get(name)) for name, leaf in leaves.items()
-        )
-    raise UserError(f"{folder} holds no valid checkpoint: restore one from a copy, or train anew", CHECKPOINT)
+    if found is None:
+        raise UserError(f"{folder} holds no valid checkpoint: restore one from a copy, or train anew", CHECKPOINT)
+    newest, facts, arrays = found
+    data = jax.device_put(arrays, may_alias=False)
+    data |= {name: jax.random.wrap_key_data(data[name], impl=impl) for name, impl in facts.keys.items()}
+    return newest, treedef.unflatten(data[name] for name in leaves)
 
 
 def _read(path: Path, leaves: dict[str, Any], facts: Facts) -> Arrays:
     """Return the arrays of a checkpoint by their names. Raises Damaged unless they are as they were written."""
-    ocp, wanted = orbax(), like(leaves)
+    ocp = orbax()
+    arrays = {name: np.empty(leaf.shape, leaf.dtype) for name, leaf in jax.eval_shape(_data, leaves).items()}
     earlier = (path / selection.EARLIER).exists()  # which has an array of Orbax for each name
     handler = ocp.StandardCheckpointHandler() if earlier else ocp.ArrayCheckpointHandler()
     try:
         with ocp.Checkpointer(handler, multiprocessing_options=_alone()) as reader:
             if earlier:
-                arrays = reader.restore(path / "state", args=ocp.args.StandardRestore(wanted))
+                some = {name: array for name, array in arrays.items() if array.size}
+                arrays |= reader.restore(path / "state", args=ocp.args.StandardRestore(some))
             else:
-                arrays = unpack(reader.restore(path / "state"), wanted)
+                ends = np.cumsum([array.nbytes for array in arrays.values()])
+                parts = np.split(reader.restore(path / "state"), ends[:-1])
+                for (name, array), part in zip(arrays.items(), parts, strict=True):
+                    arrays[name] = part.view(array.dtype).reshape(array.shape)
     except Exception as error:  # of whatever kind: Orbax promises none for damaged files
         fault = _fault_of_disk(error)
         if fault is None:
             raise Damaged("its arrays cannot be read") from error
         with disk_errors(path, "read"):
             raise fault from error
-    if digest(arrays) != facts.arrays_sha256:
+    if _digest(arrays) != facts.arrays_sha256:
         raise Damaged("its arrays are not as they were written")
     return arrays
 
@@ -253,3 +245,52 @@ def _fault_of_disk(error: Exception) -> OSError | None:
     said = str(error).replace("RESOURCE_EXHAUSTED", os.strerror(errno.ENOSPC))
     numbers = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EIO)
     return next((OSError(number, os.strerror(number)) for number in numbers if os.strerror(number) in said), None)
+
+
+def leaves_of(state: Any) -> tuple[dict[str, Any], Any]:
+    """Return ({"params/w": leaf}, treedef) of a tree of arrays and typed keys."""
+    flat, treedef = jax.tree_util.tree_flatten_with_path(state)
+    return {jax.tree_util.keystr(path, simple=True, separator="/"): leaf for path, leaf in flat}, treedef
+
+
+def is_key(leaf: Any) -> bool:
+    """Return whether a leaf is an array of typed random keys."""
+    return jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+
+
+def _data(leaves: dict[str, Any]) -> dict[str, Any]:
+    """Return the arrays of the leaves; of random keys their data. JAX returns them in the order of their names."""
+    return {name: jax.random.key_data(leaf) if is_key(leaf) else leaf for name, leaf in leaves.items()}
+
+
+def _signature(leaves: dict[str, Any]) -> dict[str, str]:
+    """Return {"params/w": "float32[3, 4]"}."""
+    return {name: f"{leaf.dtype}{list(leaf.shape)}" for name, leaf in leaves.items()}
+
+
+def _digest(arrays: Arrays) -> str:
+    """Return the sha256 of the names, types, shapes and bytes of arrays, those of no elements left out."""
+    found = hashlib.sha256()
+    for name, array in sorted(arrays.items()):
+        if array.size:
+            found.update(f"{name} {array.dtype}{list(array.shape)}\n".encode())
+            found.update(_bytes(array))
+    return found.hexdigest()
+
+
+def _bytes(array: np.ndarray) -> np.ndarray:
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+
+
+def _finite_members(arrays: Arrays, members: int, step: int) -> np.ndarray:
+    """Return whether each member has finite parameters, and no NaN in the optimizer's state, (M,)."""
+    finite_M = np.ones(members, bool)
+    for name, array in arrays.items():
+        part = name.split("/")[0]
+        if part in ("params", "opt_state") and jax.dtypes.issubdtype(array.dtype, np.inexact):
+            array_MN = array.reshape(members, -1)
+            finite_M &= np.isfinite(array_MN).all(1) if part == "params" else ~np.isnan(array_MN).any(1)
+        if not finite_M.any():
+            remedy = "nothing was saved: lower --learning_rate, and go on from the checkpoint before"
+            raise UserError(f"step {step}: {name} holds numbers that are not finite; {remedy}", NON_FINITE)
+    return finite_M

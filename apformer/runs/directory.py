@@ -5,7 +5,7 @@
         metrics.jsonl    one JSON object a line;
         checkpoints/     one directory a saved step (apformer/runs/checkpoint.py);
         .lock            held while a process trains here.
-    runs/latest          a link to the newest run; a file with its name, where there are no links
+    runs/latest          a link to the newest run, where the file system has links
 
 Each file is written to a temporary file, forced to the disk and renamed. So a reader finds the old text or the new one,
 never half of it.
@@ -16,6 +16,7 @@ import json
 import os
 import re
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
@@ -23,10 +24,10 @@ from itertools import count
 from pathlib import Path
 
 from apformer.errors import CHECKPOINT, LOCKED, USAGE, UserError, typed
-from apformer.files import disk_errors, preflight, read_text, truncate_after, write_text
+from apformer.files import disk_errors, preflight, require_empty, truncate_after
 from apformer.runs import selection
 
-_TORN = re.compile(r"\..*\.([0-9]+)\.tmp")  # the name of a temporary file, with the number of its process
+MINUTE = 60  # seconds: no file takes longer to write, see files.write_bytes
 
 
 def create(recipe: str, run_dir: str | Path | None = None, *, root: str | Path = "runs", needs: float = 0) -> Path:
@@ -41,39 +42,26 @@ def create(recipe: str, run_dir: str | Path | None = None, *, root: str | Path =
         if path.name == "latest":
             fault = f"--run_dir {path} has the name of the link to the newest run"
             raise UserError(f"{fault}: give another name", USAGE)
-        with disk_errors(path):
-            path.mkdir(parents=True, exist_ok=True)
-            files = {file.name for file in path.iterdir() if not _TORN.fullmatch(file.name)} - {".lock"}
-        if files & {"config.json", "metrics.jsonl", "checkpoints"}:
+        if any(os.path.exists(path / name) for name in ("config.json", "metrics.jsonl", "checkpoints")):
             remedy = f"resume it with {typed('resume', path)}, or give another --run_dir"
             raise UserError(f"--run_dir {path} already holds a run: {remedy}", USAGE)
-        if files:
-            raise UserError(f"--run_dir {path} holds other files: give a new or an empty directory", USAGE)
+        require_empty(path)
         preflight(path, needs)
         return path
     root, name = Path(root), dated(recipe).name
     with disk_errors(root):
         root.mkdir(parents=True, exist_ok=True)
     preflight(root, needs)
-    for attempt in count(1):
-        path = root / (name if attempt == 1 else f"{name}-{attempt}")
+    path = root / name
+    for attempt in count(2):
         with disk_errors(path), suppress(FileExistsError):
             path.mkdir()
             break
-    _name_latest(root / "latest", path.name)
+        path = root / f"{name}-{attempt}"
+    with suppress(OSError):  # a file system without links has no `latest`
+        os.symlink(path.name, path / ".latest")
+        os.replace(path / ".latest", root / "latest")
     return path
-
-
-def _name_latest(latest: Path, name: str) -> None:
-    """Make `latest` a link to the newest run; a text file with its name, where the file system has no links."""
-    temporary = latest.with_name(f".latest.{os.getpid()}.tmp")
-    try:
-        os.symlink(name, temporary)
-        os.replace(temporary, latest)
-    except OSError:
-        write_text(latest, name + "\n")
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def dated(kind: str) -> Path:
@@ -112,9 +100,9 @@ def find_begun(run: str | Path | None = None, *, root: str | Path = "runs") -> P
 def named(run: str | Path) -> str:
     """Return the directory that `latest` names now, since a newer run changes that; other paths as they are."""
     latest = Path(run)
-    if latest.name != "latest" or not (os.path.islink(latest) or os.path.isfile(latest)):
+    if latest.name != "latest" or not os.path.islink(latest):
         return str(run)
-    path = latest.parent / (os.readlink(latest) if os.path.islink(latest) else read_text(latest).strip())
+    path = latest.parent / os.readlink(latest)
     if not os.path.isdir(path):
         raise UserError(f"{latest} names {path}, which is gone: name the directory of another run", USAGE)
     return str(path)
@@ -168,26 +156,8 @@ def lock(run_dir: str | Path) -> Iterator[None]:
             file.truncate(0)
             file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
             file.flush()
-            _remove_torn(path.parent)
+        for torn in [*path.parent.glob(".*.tmp"), *path.parent.glob("figures/.*.tmp")]:
+            with suppress(FileNotFoundError), disk_errors(torn, "remove"):
+                if time.time() - torn.stat().st_mtime > MINUTE:
+                    torn.unlink()
         yield
-
-
-def _remove_torn(path: Path) -> None:
-    """Remove the temporary files that a process left which was ended while it wrote one, see files.write_bytes."""
-    for file in [*path.glob(".*.tmp"), *path.glob("figures/.*.tmp")]:
-        if (found := _TORN.fullmatch(file.name)) and not _writes(int(found[1])):
-            with disk_errors(file, "remove"):
-                file.unlink(missing_ok=True)
-
-
-def _writes(process: int) -> bool:
-    """Return whether a process may be writing a file; this one is not."""
-    if process == os.getpid():
-        return False
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except (OSError, OverflowError):
-        pass  # of another user, or not the number of a process
-    return True

@@ -5,8 +5,7 @@ the same states as an uninterrupted run, and ends with the same bits.
 """
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
@@ -23,24 +22,28 @@ from apformer.machine import devices, process
 from apformer.runs import provenance, selection, settings_file
 from apformer.runs.checkpoint import Checkpoints
 from apformer.runs.feed import Feeding
-from apformer.runs.metrics import Log, read_missed, stale
-from apformer.runs.selection import PROVEN, score, validation
+from apformer.runs.metrics import Log, first_lost, read_metrics, read_missed, stale
+from apformer.runs.selection import PROVEN, score
 from apformer.settings import Settings, Training
 from apformer.train import TrainState
 
 Metrics = dict[str, Any]  # of arrays, each with an axis of members in front if there are several
-ANEW = 2  # besides False and True
 
 
-def begin(path: Path, settings: Settings, rows: Any, more: dict | None = None) -> None:
-    """Write config.json of a new run, with `more`, and the files of its task."""
+def begin(path: Path, settings: Settings, rows: Any, given: Any = None) -> None:
+    """Write config.json of a new run, and the files of its task. given: as `initial_state` takes it."""
     task = tasks.load(settings.task)
     data = task.describe(settings, rows)
     devices.agree("data", data)
     config = settings_file.to_dict(settings) | {"versions": provenance.versions(), "data": data}
-    files.write_json(path / "config.json", config | (more or {}))
+    if given is not None:
+        config["init_from_sha256"] = provenance.digest(given)
+    files.write_json(path / "config.json", config)
     for name, text in task.files(rows).items():
         files.write_text(path / name, text)
+    run, params = settings.training, jax.tree.leaves(abstract_state(settings).params)
+    count = sum(leaf.size for leaf in params) // run.members
+    print(f"{path}: {count:,} parameters, {run.steps:,} steps", file=sys.stderr)
 
 
 def initial_state(settings: Settings, given: Any = None) -> TrainState:
@@ -91,11 +94,9 @@ def run_steps(
     mesh: devices.mesh, on which the state lies. The state given is donated. fed: what `sample` is handed instead of
     train_rows, with an axis of steps, and that of members in front.
     """
-
-    def of_group(given: Any, mesh: Mesh | None) -> tuple[TrainState, Metrics]:
-        return _run_steps(*given, train_rows, settings, steps, mesh)
-
-    return _of_members(of_group, (state, fed), settings, mesh)
+    return _of_members(
+        lambda given, mesh: _run_steps(*given, train_rows, settings, steps, mesh), (state, fed), settings, mesh
+    )
 
 
 def validate(params: Any, batch: Any, settings: Settings, mesh: Mesh | None = None) -> Metrics:
@@ -184,77 +185,67 @@ def fit(
     The state given is donated. A stop signal exits after a chunk and a checkpoint, with 128 + its number.
     Raises UserError: NON_FINITE as soon as no member's loss is finite, DISK if something cannot be written.
     """
-    run, step = settings.training, int(np.max(state.step))
+    run, task, program = settings.training, tasks.load(settings.task), _program(settings)
+    step, given = int(np.max(state.step)), None
+    train_rows, batch = task.train_rows(rows), task.validation(settings, rows)
     log = Log(path / "metrics.jsonl", settings, step, jax.device_get(state.hyper["learning_rate"]))
-    named = read_missed(path)
-    with (
-        course(settings, rows, state) as (state, advance, measure, mesh),
-        Checkpoints(path / "checkpoints", run.keep) as checkpoints,
-        log,  # which may ask for a password
-        process.deferred() as received,
-    ):
-        while True:
-            if proven is not None and on_schedule(step, run):
-                stopped = devices.most(max(received, default=0))
-                ended = not stopped and devices.most(jax.process_index() == 0 and _ends(checkpoints, step, proven))
-                named = devices.of_first(read_missed(path) if jax.process_index() == 0 else None)
-                if ended == ANEW:
-                    _save(checkpoints, step, state, mesh, PROVEN)
-                stopped = stopped or devices.most(max(received, default=0))
-                if stopped and step:  # before it was asked, or while it was
-                    _stop(path, step, checkpoints, stopped)
-                if ended:
+    mesh = devices.mesh(run.members, run.batch_size, devices.taken_by_all())
+    if lost := first_lost(read_metrics(path), run.log_every, step):
+        print(f"{log.path} has lost lines, the first of step {lost}: {selection.again(path, lost)}", file=sys.stderr)
+    with Feeding(task.feed(settings, rows), state.key, run, mesh) as feeding:
+        devices.connect(mesh)
+        state = devices.place(state, mesh, run.members)
+        with (
+            Checkpoints(path / "checkpoints", run.keep) as checkpoints,
+            log,  # which may ask for a password
+            process.deferred() as received,
+        ):
+
+            def signalled() -> int:
+                return devices.most(max(received, default=0))
+
+            while True:
+                scheduled = on_schedule(step, run)
+                if scheduled and proven is not None:
+                    ended = devices.most(jax.process_index() == 0 and _ends(checkpoints, step, proven))
+                    if (stopped := signalled()) and step:
+                        _stop(path, step, checkpoints, stopped)
+                    if ended:
+                        break
+                if step >= run.steps or (run.patience and stale(path) >= run.patience):
                     break
-            if step >= run.steps or (run.patience and stale(path) >= run.patience):
-                break
-            step, state, metrics = advance(step, state, named)
-            stopped = devices.most(max(received, default=0))
-            # The line of the chunk before: reading this one's metrics now would stall the device.
-            log.flush()
-            log.hold(step, metrics)
-            scheduled = on_schedule(step, run)
-            if scheduled or stopped:
+                if scheduled or given is None:
+                    given = _with_missed(path, settings, train_rows)
+                until = min(run.steps, step - step % run.log_every + run.log_every)
+                state, metrics = _run_pieces(state, given, program, feeding.pieces(step, until), mesh)
+                step, metrics, measured = until, devices.readable(metrics, mesh), None
+                stopped, scheduled = signalled(), on_schedule(step, run)
+                # The line of the chunk before: reading this one's metrics now would stall the device.
+                log.flush()
                 if scheduled:
-                    log.hold(step, metrics, measure(state))
-                record = log.flush()
-                files.fsync(log.path)  # so that no checkpoint outlives its line
-                scores = score(validation(record)) if scheduled else record["loss"]
-                _save(checkpoints, step, state, mesh, scores, temporary=not scheduled)
-            if stopped:
-                _stop(path, step, checkpoints, stopped)
+                    measured = validate(train.trained(state), batch, program, mesh)
+                    measured = jax.device_get(devices.readable(measured, mesh))
+                log.hold(step, metrics, measured)
+                if scheduled or stopped:
+                    record = log.flush()
+                    files.fsync(log.path)  # so that no checkpoint outlives its line
+                    whole = devices.readable(state, mesh)
+                    if jax.process_index() == 0:
+                        scores = score(record) if scheduled else record["loss"]
+                        checkpoints.save(step, whole, scores, temporary=not scheduled)
+                    if stopped := signalled():  # also one that came while it was saved
+                        _stop(path, step, checkpoints, stopped)
     state = devices.gather(state, mesh)
     devices.part()
     return state
 
 
-@contextmanager
-def course(
-    settings: Settings, rows: Any, state: TrainState
-) -> Iterator[tuple[TrainState, Callable, Callable, Mesh | None]]:
-    """Give (state, advance, measure, mesh): the state on the devices of the mesh, and how to go on from there.
-
-    advance(step, state, named) -> (step, state, metrics of each step) at the end of the chunk; named: records of
-    missed.jsonl, of which those of the step and before it count. measure(state) -> metrics of the validation rows.
-    """
-    run, task, program = settings.training, tasks.load(settings.task), _program(settings)
-    joined = getattr(task, "missed", None) if run.until == "certified" else None
-    train_rows, batch = task.train_rows(rows), task.validation(settings, rows)
-    mesh = devices.mesh(run.members, run.batch_size, devices.taken_by_all())
-
-    def advance(step: int, state: TrainState, named: Sequence[dict] = ()) -> tuple[int, TrainState, Metrics]:
-        until = min(run.steps, step - step % run.log_every + run.log_every)
-        given = train_rows
-        if joined is not None:
-            given = joined(settings, train_rows, [record for record in named if record["step"] <= step])
-        state, metrics = _run_pieces(state, given, program, feeding.pieces(step, until), mesh)
-        return until, state, devices.readable(metrics, mesh)
-
-    def measure(state: TrainState) -> Metrics:
-        return jax.device_get(devices.readable(validate(train.trained(state), batch, program, mesh), mesh))
-
-    with Feeding(task.feed(settings, rows), state.key, run, mesh) as feeding:
-        devices.connect(mesh)
-        yield devices.place(state, mesh, run.members), advance, measure, mesh
+def _with_missed(path: Path, settings: Settings, train_rows: Any) -> Any:
+    """Return the training rows with the contexts that certificates named so far, if the task can use them."""
+    missed = getattr(tasks.load(settings.task), "missed", None)
+    if missed is None or settings.training.until != "certified":
+        return train_rows
+    return missed(settings, train_rows, devices.of_first(read_missed(path) if jax.process_index() == 0 else None))
 
 
 def on_schedule(step: int, run: Training) -> bool:
@@ -270,23 +261,16 @@ def _stop(path: Path, step: int, checkpoints: Checkpoints, number: int) -> NoRet
     sys.exit(128 + number)
 
 
-def _save(
-    checkpoints: Checkpoints, step: int, state: TrainState, mesh: Mesh | None, scores: Any, temporary: bool = False
-) -> None:
-    """Save a state, which all processes read from their devices and the first writes."""
-    state = devices.readable(state, mesh)
-    if jax.process_index() == 0:
-        checkpoints.save(step, state, scores, temporary)
-
-
-def _ends(checkpoints: Checkpoints, step: int, proven: Callable[[int], bool]) -> int:
-    """Return whether training ends with the checkpoint of a step; ANEW if its score has yet to say so."""
+def _ends(checkpoints: Checkpoints, step: int, proven: Callable[[int], bool]) -> bool:
+    """Return whether training ends with the checkpoint of a step, and mark it as the best if so."""
     checkpoints.wait()
-    if step not in selection.scheduled(checkpoints.folder):
+    if step not in selection.scheduled(checkpoints.facts):
         return False
-    if selection.member_scores(checkpoints.folder, step) == PROVEN:
-        return True
-    return ANEW if proven(step) else False
+    if checkpoints.facts[step].scores != [PROVEN]:
+        if not proven(step):
+            return False
+        checkpoints.score(step, [PROVEN])
+    return True
 
 
 def _program(settings: Settings) -> Settings:

@@ -10,6 +10,7 @@ that is resumed reads them, and ends with the bits of one that was never stopped
 
 import dataclasses
 import time
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ import numpy as np
 from apformer import files, optimizer
 from apformer.errors import CHECKPOINT, NON_FINITE, UserError, typed
 from apformer.report import progress, trackers
-from apformer.runs.selection import score, validation
+from apformer.runs.selection import score
 from apformer.settings import Settings
 
 MISSED = "missed.jsonl"
@@ -32,17 +33,16 @@ class Log:
         """peak: the learning rate after warm-up, of each member if there are several."""
         self.path, self.settings, self.peak, self.held, self.failed = path, settings, np.asarray(peak), None, set()
         self.tracker, self.start = None, time.perf_counter()
+        with files.disk_errors(path):
+            path.touch()
         self.bar = progress.bar(total=settings.training.steps, initial=step, unit="step")
         self.bar.set_postfix_str(progress.COMPILING)
 
     def __enter__(self) -> "Log":
         log_to, folder = self.settings.training.log_to, self.path.parent
         if log_to != "none" and jax.process_index() == 0:
-
-            def known() -> list[dict]:
-                return read_metrics(folder) if self.path.exists() else []
-
-            self.tracker = trackers.Tracker(log_to, folder, dataclasses.asdict(self.settings), known)
+            flags = dataclasses.asdict(self.settings)
+            self.tracker = trackers.Tracker(log_to, folder, flags, lambda: read_metrics(folder))
         return self
 
     def __exit__(self, fault: type | None, *_: object) -> None:
@@ -115,12 +115,12 @@ def finite_mean(values: Any) -> float:
 
 def diverged(records: list[dict]) -> list[dict[str, int]]:
     """Return [{"member", "step"}] of the members of a population that are not finite at the end, and since when."""
-    found, losses = [], [record.get("loss") for record in records]
-    for member, last in enumerate(losses[-1] if losses and isinstance(losses[-1], list) else []):
-        if last is None:
-            finite = [number for number, loss in enumerate(losses) if loss and loss[member] is not None]
-            found.append({"member": member, "step": records[finite[-1] + 1 if finite else 0]["step"]})
-    return found
+    records = [record for record in records if "loss" in record]
+    finite_NM = np.isfinite(np.array([record["loss"] for record in records], np.float64))
+    if finite_NM.ndim < 2:
+        return []
+    since = [max(np.flatnonzero(finite_N), default=-1) + 1 for finite_N in finite_NM.T]
+    return [{"member": member, "step": records[n]["step"]} for member, n in enumerate(since) if n < len(records)]
 
 
 def who_diverged(found: list[dict[str, int]]) -> str:
@@ -131,16 +131,15 @@ def who_diverged(found: list[dict[str, int]]) -> str:
 
 def stale(path: Path) -> int:
     """Return the number of checkpoints since the best, by metrics.jsonl, so that a resumed run stops at the same."""
-    records = read_metrics(path) if (path / "metrics.jsonl").exists() else []
-    scores = [finite_mean(score(found)) for record in records if (found := validation(record))]
+    scores = [finite_mean(score(record)) for record in read_metrics(path) if "validation_loss" in record]
     return len(scores) - 1 - int(np.argmin(scores)) if scores else 0
 
 
-def missing(path: Path, settings: Settings, step: int) -> list[int]:
-    """Return the steps up to `step` that metrics.jsonl has no line of, although the run has come past them."""
-    due = range(settings.training.log_every, step + 1, settings.training.log_every)
-    known = {record["step"] for record in read_metrics(path)} if (path / "metrics.jsonl").exists() else set()
-    return [each for each in due if each not in known]
+def first_lost(records: list[dict], log_every: int, step: int) -> int | None:
+    """Return the first step up to `step` whose line of metrics.jsonl is missing or at a wrong place; None if none."""
+    due = sorted({*range(log_every, step + 1, log_every), step} - {0})
+    pairs = zip_longest(due, [record["step"] for record in records])
+    return next((wanted or found for wanted, found in pairs if wanted != found), None)
 
 
 def read_metrics(path: str | Path) -> list[dict]:

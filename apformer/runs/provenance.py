@@ -1,9 +1,8 @@
 """Describe the origin of a result: the versions of packages, and a digest of the parameters."""
 
 import hashlib
-import importlib.metadata
 import platform
-from functools import cache
+from importlib.metadata import version
 from typing import Any
 
 import jax
@@ -14,20 +13,10 @@ from apformer import __version__
 PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy")
 
 
-@cache
-def _versions() -> dict[str, str | None]:
-    found = {"python": platform.python_version(), "apformer": __version__}
-    for package in PACKAGES:
-        try:
-            found[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            found[package] = None
-    return found
-
-
-def versions() -> dict[str, str | None]:
-    """Return {name: version} of Python, of apformer and of the packages that a run depends on; None: not installed."""
-    return {**_versions()}  # looked up once, since every checkpoint wants them
+def versions() -> dict[str, str]:
+    """Return {name: version} of Python, of apformer and of the packages that a run depends on."""
+    packages = {package: version(package) for package in PACKAGES}
+    return {"python": platform.python_version(), "apformer": __version__} | packages
 
 
 def digest(params: Any) -> str:

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 from apformer import flags, tasks
 from apformer.errors import USAGE, UserError
 from apformer.report import trackers
-from apformer.runs import directory, limits
+from apformer.runs import directory, settings_file
 from apformer.settings import Settings, Training
 from apformer.tasks import source_run
 
@@ -33,7 +33,7 @@ def parse(args: list[str], program: str = PROGRAM) -> Settings:
     """
     start = _start(args, program)
     settings = _read(start, args, program)
-    limits.check(settings)
+    settings_file.check(settings)
     trackers.require(settings.training.log_to)
     init_from = tasks.load(settings.task).init_from
     folder = init_from(settings) and directory.named(init_from(settings))
@@ -132,15 +132,6 @@ def _variants(task: str) -> Iterator[tuple[str, str, Settings]]:
                 yield recipe, f" --architecture {name}", make(architecture=name)
 
 
-def _accepts(cfg: Any, d_model: int, n_heads: int) -> bool:
-    """Return whether a model's Config, with its position scheme, can have n_heads heads at the width d_model."""
-    try:
-        dataclasses.replace(cfg, d_model=d_model, n_heads=n_heads)
-    except ValueError:
-        return False
-    return True
-
-
 def _what_fits(sentence: str, settings: Settings) -> str:
     """Complete a sentence about flags that cannot be: the recipe of a flag that is lacking, or numbers that fit."""
     unknown = re.match(r"unrecognized options: --([\w-]+)", sentence)
@@ -152,7 +143,7 @@ def _what_fits(sentence: str, settings: Settings) -> str:
     numbers = re.search(r"d_model (\d+) is not a multiple of n_heads (\d+)", sentence)
     if numbers:
         d_model, n_heads = map(int, numbers.groups())
-        fitting = ", ".join(str(n) for n in range(1, min(d_model, 128) + 1) if _accepts(settings.model, d_model, n))
+        fitting = ", ".join(str(n) for n in range(1, min(d_model, 128) + 1) if d_model % n == 0)
         return f"--n_heads {n_heads} does not divide --d_model {d_model}: give --n_heads {fitting}"
     names = "|".join({**vars(settings.model), **vars(vars(settings.model).get("position_options", settings.model))})
     return re.sub(

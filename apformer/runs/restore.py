@@ -1,17 +1,19 @@
 """Read a trained run back from its directory: settings, rows, and the parameters of its best checkpoint."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
-from apformer import tasks, train
+from apformer import files, tasks, train
 from apformer.decoding.bind import Model, bind_run
 from apformer.errors import CHECKPOINT, DATA, NON_FINITE, USAGE, UserError
-from apformer.runs import checkpoint, directory, selection, settings_file
+from apformer.runs import checkpoint, directory, selection
 from apformer.runs.fit import abstract_state
 from apformer.runs.provenance import digest
+from apformer.runs.settings_file import read as load_settings
 from apformer.settings import Settings
 from apformer.train import TrainState
 
@@ -41,18 +43,13 @@ def load(run: str | Path | None = None, member: int | None = None, step: int | N
     return Run(path, tasks.load(settings.task), settings, params, model, step, member)
 
 
-def load_settings(path: Path) -> Settings:
-    """Return the settings of a run. Raises UserError (exit CHECKPOINT) if its config.json is damaged."""
-    return settings_file.read(path)
-
-
 def load_rows(path: Path) -> Any:
     """Return the rows of a run. Raises UserError (exit DATA) if the dataset is not the one it was trained on."""
     settings = load_settings(path)
     task = tasks.load(settings.task)
     _, rows = task.load(task.kept(settings, path))
     found = task.describe(settings, rows)
-    if found != settings_file.read_config(path).get("data"):
+    if found != files.read_json(path / "config.json").get("data"):
         raise UserError(f"{found['source']} has changed since {path} was trained on it: restore it", DATA)
     return rows
 
@@ -100,11 +97,10 @@ def load_described(path: Path, settings: Settings, told: dict[str, Any]) -> Any:
     return None
 
 
-def _steps_to_use(folder: Path, several: int) -> list[int | None]:
+def _steps_to_use(folder: Path, several: int) -> Sequence[int | None]:
     """Return the steps whose mean is the model of a run; [None] for the newest, where no step was saved on schedule."""
-    if several == 1:
-        return [selection.best(folder)]
-    return selection.scheduled(folder)[-several:] or [None]
+    facts = selection.read_all(folder)
+    return [selection.best(facts)] if several == 1 else selection.scheduled(facts)[-several:] or [None]
 
 
 def _choose(path: Path, step: int, members: int, member: int | None) -> int:

@@ -12,14 +12,16 @@ import json
 import re
 import shutil
 import sys
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
 from apformer.errors import CHECKPOINT, UserError, typed
-from apformer.files import disk_errors, has, write_json
+from apformer.files import disk_errors, has, parse_json
 
 FILE = Path("facts", "facts.json")  # of a checkpoint
 EARLIER = Path("MANIFEST.json")  # the same in a checkpoint of apformer 0.3
@@ -48,11 +50,6 @@ class Damaged(Exception):
     """The reason why a checkpoint cannot be used."""
 
 
-def write_facts(path: Path, facts: Facts) -> None:
-    """Write the facts of a saved checkpoint anew, whole or not at all."""
-    write_json(file_of(path), sealed(facts))
-
-
 def file_of(path: Path) -> Path:
     """Return the file of a checkpoint that holds its facts."""
     return path / (EARLIER if (path / EARLIER).exists() else FILE)
@@ -65,19 +62,13 @@ def sealed(facts: Facts) -> dict[str, Any]:
 
 def read_facts(path: Path) -> Facts:
     """Return the facts of the checkpoint at a path. Raises Damaged unless they are as they were written."""
-    file = file_of(path)
-    try:
+    file, kinds = file_of(path), {field.name: field.type for field in fields(Facts)}
+    with suppress(ValueError):
         with disk_errors(path, "read"):
-            told = json.loads(file.read_bytes() if file.exists() else b"")
-        kinds = {field.name: field.type for field in fields(Facts)}
-        if isinstance(told, dict) and told.pop("sha256", None) == _digest(told) and has(told, kinds):
-            facts = Facts(**{name: told[name] for name in kinds})
-            if all(score is None or type(score) is float for score in facts.scores):
-                if facts.step != int(path.name):
-                    raise Damaged(f"it is a copy of step {facts.step}")
-                return facts
-    except (ValueError, RecursionError):
-        pass
+            told = parse_json(file.read_bytes() if file.exists() else b"")
+        if has(told, kinds) and told.pop("sha256", None) == _digest(told) and told["step"] == int(path.name):
+            if {*map(type, told["scores"])} <= {float, type(None)}:
+                return Facts(**{name: told[name] for name in kinds})
     raise Damaged(f"{file.name} is not as it was written")
 
 
@@ -90,12 +81,24 @@ def steps(folder: str | Path) -> list[int]:
     return sorted(int(path.name) for path in Path(folder).glob("[0-9]*") if re.fullmatch(_STEP, path.name))
 
 
-def read_all(folder: str | Path) -> dict[int, Facts]:
-    """Return {step: facts}, ascending.
+def refuse(path: Path, damage: Damaged) -> NoReturn:
+    """Raise UserError (exit CHECKPOINT) that names a damaged checkpoint, and the others beside it."""
+    others = [step for step in steps(path.parent) if step != int(path.name)]
+    remedy = again(path.parent.parent, int(path.name)) + f"; or delete it, to use step {others}" * bool(others)
+    raise UserError(f"{path} is damaged ({damage}): {remedy}", CHECKPOINT)
 
-    Raises:
-        UserError: CHECKPOINT, if the facts of one are damaged, which may have been the best.
-    """
+
+def set_aside(path: Path, damage: Damaged) -> None:
+    """Rename a damaged checkpoint so that it no longer counts, and say so on standard error."""
+    aside = path.with_suffix(".corrupt")
+    with disk_errors(path):
+        shutil.rmtree(aside, ignore_errors=True)
+        path.rename(aside)
+    print(f"{path} is damaged ({damage}): renamed to {aside.name}", file=sys.stderr)
+
+
+def read_all(folder: str | Path, meet: Callable[[Path, Damaged], None] = refuse) -> dict[int, Facts]:
+    """Return {step: facts}, ascending. A damaged one, which may have been the best, is refused or set aside: `meet`."""
     found = {}
     for step in steps(folder):
         path = Path(folder) / str(step)
@@ -103,29 +106,19 @@ def read_all(folder: str | Path) -> dict[int, Facts]:
             found[step] = read_facts(path)
         except Damaged as damage:
             if path.exists():  # and was not removed just now by the process that trains
-                raise refusal(path, damage) from None
+                meet(path, damage)
     return found
 
 
-def scheduled(folder: str | Path) -> list[int]:
-    """Return the steps of the checkpoints that were not saved at a stop, ascending. Raises as `read_all` does."""
-    return of_schedule(read_all(folder))
-
-
-def best(folder: str | Path) -> int | None:
-    """Return the step of the best checkpoint, see `best_of`. Raises as `read_all` does."""
-    return best_of(read_all(folder))
-
-
-def of_schedule(facts: dict[int, Facts]) -> list[int]:
+def scheduled(facts: dict[int, Facts]) -> list[int]:
     """Return the steps that were not saved at a stop, ascending."""
     return [step for step in sorted(facts) if not facts[step].temporary]
 
 
-def best_of(facts: dict[int, Facts]) -> int | None:
+def best(facts: dict[int, Facts]) -> int | None:
     """Return the step of the lowest mean score of its finite members, the newest of equals; None without a score."""
     means = {}
-    for step in of_schedule(facts):
+    for step in scheduled(facts):
         finite = [score for score in facts[step].scores if score is not None]
         if finite:
             means[step] = np.mean(finite)
@@ -152,23 +145,6 @@ def remove_leftovers(folder: Path) -> None:
         shutil.rmtree(path, ignore_errors=True)
 
 
-def tidy(folder: Path) -> None:
-    """Remove what a crash left, and set aside the checkpoints whose facts are damaged."""
-    remove_leftovers(folder)
-    for step in steps(folder):
-        try:
-            read_facts(folder / str(step))
-        except Damaged as damage:
-            set_aside(folder / str(step), damage)
-
-
-def refusal(path: Path, damage: Damaged) -> UserError:
-    """Return the error that names a damaged checkpoint, and the others beside it."""
-    others = [step for step in steps(path.parent) if step != int(path.name)]
-    remedy = again(path.parent.parent, int(path.name)) + f"; or delete it, to use step {others}" * bool(others)
-    return UserError(f"{path} is damaged ({damage}): {remedy}", CHECKPOINT)
-
-
 def again(run_dir: Path, step: int) -> str:
     """Return the remedy for a step that is damaged or missing: to train from the one before."""
     before = [saved for saved in steps(run_dir / "checkpoints") if saved < step]
@@ -176,30 +152,15 @@ def again(run_dir: Path, step: int) -> str:
     return f"{remedy}restore it from a copy"
 
 
-def set_aside(path: Path, damage: Damaged) -> None:
-    """Rename a damaged checkpoint so that it no longer counts, and say so on standard error."""
-    aside = path.with_suffix(".corrupt")
-    with disk_errors(path):
-        shutil.rmtree(aside, ignore_errors=True)
-        path.rename(aside)
-    print(f"{path} is damaged ({damage}): renamed to {aside.name}", file=sys.stderr)
-
-
-def score(validation: dict[str, Any]) -> np.ndarray:
+def score(record: dict[str, Any]) -> np.ndarray:
     """Return the number that the best checkpoint and the best member have the least of: wrong terms, then loss.
 
     Not loss alone: on a small file it rises as the first two terms are memorised, while the rule is still learned. Of a
     text, where nothing is right or wrong, loss alone.
 
     Args:
-        validation: {"loss": ..., "exact": ...}, numbers or arrays; None, which a record has for a member that is not
-            finite, becomes NaN.
+        record: Line of metrics.jsonl with `validation_loss`: numbers or arrays; None, of a member that is not finite,
+            becomes NaN.
     """
-    loss = np.asarray(validation["loss"], np.float64)
-    return loss if "exact" not in validation else 1.0 - np.asarray(validation["exact"], np.float64) + 1e-4 * loss
-
-
-def validation(record: dict[str, Any]) -> dict[str, Any]:
-    """Return {"loss": ..., ...} of the validation rows from a record of metrics.jsonl; empty where it has none."""
-    prefix = "validation_"
-    return {name.removeprefix(prefix): value for name, value in record.items() if name.startswith(prefix)}
+    loss, exact = (np.asarray(record.get(f"validation_{name}"), np.float64) for name in ("loss", "exact"))
+    return loss if "validation_exact" not in record else 1.0 - exact + 1e-4 * loss

@@ -1,14 +1,18 @@
-"""Turn settings into `config.json`, and back: the task and the architecture by name, the flags part by part."""
+"""Turn settings into `config.json`, and back: the task and the architecture by name, the flags part by part.
+
+Settings that no run can follow, whatever its task, are refused.
+"""
 
 import dataclasses
+import math
 from pathlib import Path
 from typing import Any
 
 from apformer import files, tasks
-from apformer.errors import CHECKPOINT, UserError
+from apformer.errors import CHECKPOINT, USAGE, UserError
+from apformer.flags import require
 from apformer.optimizer import Config as Optimizer
-from apformer.runs import limits
-from apformer.settings import Settings, Training, load_architecture, model_from, part_from
+from apformer.settings import Settings, Training, architecture_of, load_architecture, model_from, part_from
 
 EARLIER = {  # flags of apformer 0.3 that are gone, and what is left of each
     "weighting": "softmax",
@@ -17,6 +21,18 @@ EARLIER = {  # flags of apformer 0.3 that are gone, and what is left of each
     "newton_steps": 0,
     "newton_batches": 8,
     "newton_characters": 8192,
+}
+
+WHOLE, FROM_ZERO = (1, 2**31, "1 to 2147483647"), (0, 2**31, "0 to 2147483647")
+SHARE, ABOVE_ZERO = (0, 1, "at least 0 and less than 1"), math.ulp(0)
+RANGES = {  # of training and optimizer: least, the end that is too large, and what fits
+    **dict.fromkeys(("steps", "batch_size", "accumulate", "members", "log_every", "save_every"), WHOLE),
+    **dict.fromkeys(("keep", "average", "muon_every"), WHOLE),
+    **dict.fromkeys(("patience", "warmup_steps"), FROM_ZERO),
+    **dict.fromkeys(("ema", "beta1", "beta2"), SHARE),
+    "learning_rate": (ABOVE_ZERO, 10, "more than 0 and less than 10"),
+    "weight_decay": (0, 10, "at least 0 and less than 10"),
+    "max_grad_norm": (ABOVE_ZERO, math.inf, "more than 0"),
 }
 
 
@@ -33,13 +49,11 @@ def from_dict(config: dict, source: Path) -> Settings:
         UserError: It names the file and the part at fault. Exit code USAGE, if there is no such task or architecture
             here, else CHECKPOINT.
     """
-    if "task" not in config:
-        old = f"{source} names no task, so it was written by apformer 0.1, or is damaged"
-        raise UserError(f"{old}: train anew, or read the run with apformer 0.1", CHECKPOINT)
+    if not files.has(config, {"task": str, "architecture": str}):
+        sentence = f"{source} is damaged or of another version of apformer: restore it, or train anew"
+        raise UserError(sentence, CHECKPOINT)
     try:
-        task = tasks.load(config["task"])
-        if "architecture" in config:
-            load_architecture(config["architecture"])
+        task, architecture = tasks.load(config["task"]), load_architecture(config["architecture"])
     except UserError as error:  # such as a run of a package that is not installed
         raise UserError(f"{source}: {error}", error.exit_code) from None
     try:
@@ -51,14 +65,12 @@ def from_dict(config: dict, source: Path) -> Settings:
             config["task"],
             config["architecture"],
             part_from(Training, parts["training"]),
-            model_from(
-                config["architecture"], _of_now(load_architecture(config["architecture"]).Config, parts["model"])
-            ),
+            model_from(config["architecture"], _of_now(architecture.Config, parts["model"])),
             part_from(task.Config, parts["data"]),
             part_from(task.Options, parts["options"]),
             part_from(Optimizer, _of_now(Optimizer, parts["optimizer"])),
         )
-        limits.check(settings)
+        check(settings)
     except (KeyError, TypeError, ValueError, AttributeError, UserError) as error:
         sentence = f"{source} is damaged or of another version of apformer ({error}): restore it, or train anew"
         raise UserError(sentence, CHECKPOINT) from None
@@ -73,12 +85,37 @@ def _of_now(kind: type, values: dict[str, Any]) -> dict[str, Any]:
 
 def read(path: Path) -> Settings:
     """Return the settings of the run at a Path. Raises UserError (exit CHECKPOINT) if its config.json is damaged."""
-    return from_dict(read_config(path), path / "config.json")
+    return from_dict(files.read_json(path / "config.json"), path / "config.json")
 
 
-def read_config(path: Path) -> dict[str, Any]:
-    """Return the content of config.json. Raises UserError (exit CHECKPOINT) if it is damaged."""
-    config = files.read_json(path / "config.json")
-    if not isinstance(config, dict):
-        raise UserError(f"{path / 'config.json'} holds no settings: restore the file, or train anew", CHECKPOINT)
-    return config
+def check(settings: Settings) -> None:
+    """Refuse settings that no run can follow.
+
+    Raises:
+        UserError: Exit code USAGE; it names the flag and what fits.
+    """
+    run, rule = settings.training, settings.optimizer
+    for flag, (least, end, fits) in RANGES.items():
+        part = run if hasattr(run, flag) else rule
+        require(flag, least <= getattr(part, flag) < end, part, fits)
+    require("seed", 0 <= run.seed <= 2**31 - run.members, run, f"0 to {2**31 - run.members}")
+    require("min_lr", 0 <= rule.min_lr <= rule.learning_rate, rule, f"0 to --learning_rate, {rule.learning_rate}")
+    if run.save_every % run.log_every:
+        fits = math.gcd(run.save_every, run.log_every)
+        fault = f"--save_every {run.save_every} is no multiple of --log_every {run.log_every}"
+        raise UserError(f"{fault}: give --log_every {fits}", USAGE)
+    if run.average > run.keep:
+        kept = f"--average {run.average} is of more checkpoints than --keep {run.keep}"
+        raise UserError(f"{kept}: keep as many", USAGE)
+    if run.remat and settings.architecture not in ("model", "seq2seq"):
+        raise UserError("--remat is for transformers: drop it", USAGE)
+    for field in dataclasses.fields(settings.model):  # a whole number has to fit the axis of an array
+        value = getattr(settings.model, field.name)
+        if field.type in (int, int | None) and value is not None:
+            require(field.name, 1 <= value < 2**31, settings.model, "1 to 2147483647")
+    epsilon = vars(settings.model).get("norm_epsilon", 1e-5)
+    require("norm_epsilon", 0 < epsilon < 1, settings.model, "more than 0 and less than 1")
+    longest = tasks.load(settings.task).check(settings)
+    most = architecture_of(settings).max_tokens(settings.model)
+    if most is not None and most < longest:
+        raise UserError(f"--max_len {most} ends before the longest row: give {longest} or more", USAGE)

@@ -21,7 +21,7 @@ from apformer.commands import export, report
 from apformer.formats import gpt2, model_folder, safetensors
 from apformer.proof import check
 from apformer.report import figures, sections, template
-from apformer.runs import metrics, selection, settings_file
+from apformer.runs import metrics, selection
 from apformer.tasks import progressions
 from apformer.tasks.progressions import text_file
 from apformer.tasks.progressions.proof import contexts
@@ -34,7 +34,7 @@ from apformer.tokenizers import merges, pretrained
 
 
 def config_of_page(path):
-    config = settings_file.read_config(path.parent)
+    config = report._dict(files.read_json(path.parent / "config.json"))
     report._refuse_newer(path.parent)
     shown({"versions": config.get("versions"), "flags": config.get("flags")})
 
@@ -70,8 +70,12 @@ def verify(sealed):
     try:
         selection.read_facts(sealed)
     except selection.Damaged as damage:
-        raise selection.refusal(sealed, damage) from None
-    selection.best(folder), selection.scheduled(folder), selection.member_scores(folder, int(sealed.name))
+        selection.refuse(sealed, damage)
+    (
+        selection.best(selection.read_all(folder)),
+        selection.scheduled(selection.read_all(folder)),
+        selection.member_scores(folder, int(sealed.name)),
+    )
 
 
 def sealed_anew(path):

@@ -52,11 +52,10 @@ def make_run(path, settings, scores, validation=None):
 
 
 def test_the_best_has_the_fewest_wrong_terms_and_between_equals_the_least_loss():
-    ordered = [
-        selection.score({"exact": exact, "loss": loss}) for exact, loss in ((1.0, 0.4), (1.0, 0.9), (0.999, 0.1))
-    ]
+    pairs = ((1.0, 0.4), (1.0, 0.9), (0.999, 0.1))
+    ordered = [selection.score({"validation_exact": exact, "validation_loss": loss}) for exact, loss in pairs]
     assert ordered == sorted(ordered) and len(set(ordered)) == 3
-    assert selection.score({"loss": 0.4}) < selection.score({"loss": 0.9})
+    assert selection.score({"validation_loss": 0.4}) < selection.score({"validation_loss": 0.9})
 
 
 def test_evaluation_on_a_file_has_no_floor(rows_file, tmp_path, without_figures):
@@ -144,7 +143,8 @@ def test_members_that_are_not_finite_are_named_once_and_the_last_of_them_ends_th
 
 def test_the_score_of_a_population_is_that_of_its_finite_members():
     assert log.finite_mean([0.5, np.nan, np.inf, 0.25]) == 0.375 and log.finite_mean([np.nan]) == np.inf
-    np.testing.assert_array_equal(selection.score({"loss": [1.0, None], "exact": [1.0, None]}), [1e-4, np.nan])
+    record = {"validation_loss": [1.0, None], "validation_exact": [1.0, None]}
+    np.testing.assert_array_equal(selection.score(record), [1e-4, np.nan])
 
 
 def test_a_line_of_metrics_holds_means_over_its_steps(tmp_path):

@@ -15,7 +15,7 @@ from apformer.analysis import certificate
 from apformer.commands import certify, train
 from apformer.optimizer import Config as Optimizer
 from apformer.proof import check
-from apformer.runs import fit, restore, selection
+from apformer.runs import checkpoint, fit, restore, selection
 from apformer.settings import Settings, Training
 from apformer.tasks.progressions import Options, generator
 from apformer.tasks.progressions import training as task
@@ -68,7 +68,7 @@ def test_training_ends_at_the_first_certificate(exact, tmp_path, monkeypatch, ca
     assert asked == [{"step": 2, "hasty": True}, {"step": 4, "hasty": True}]
     assert "step 2: not certified yet" in err and "proven at step 4, after " in err
     assert "PROVEN for any float32 rounding" in out
-    assert selection.steps(folder) == [2, 4] and selection.best(folder) == 4
+    assert selection.steps(folder) == [2, 4] and selection.best(selection.read_all(folder)) == 4
     proof, evaluation = (json.loads((path / f"{name}.json").read_text()) for name in ("certificate", "evaluation"))
     assert proof["certified"] and proof["step"] == evaluation["step"] == 4
     assert restore.load(path).step == 4
@@ -101,19 +101,19 @@ def test_the_last_step_is_asked_whatever_its_loss(exact, tmp_path, monkeypatch):
     scores = iter((0.1, 0.2, 0.3))  # of steps 2, 4 and 6: the last is the worst
     monkeypatch.setattr(fit, "score", lambda measured: next(scores))
     path, folder = run(tmp_path / "run")
-    assert selection.steps(folder) == [2, 4, 6] and selection.best(folder) == 6
+    assert selection.steps(folder) == [2, 4, 6] and selection.best(selection.read_all(folder)) == 6
     assert json.loads((path / "certificate.json").read_text())["step"] == 6
 
 
 def test_a_stop_signal_before_the_certificate_is_heeded_first(exact, tmp_path, monkeypatch):
-    save = fit._save
+    save = checkpoint.Checkpoints.save
 
     def save_and_stop(*args, **options):
         save(*args, **options)
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(0.2)  # a thread hears it
 
-    monkeypatch.setattr(fit, "_save", save_and_stop)
+    monkeypatch.setattr(checkpoint.Checkpoints, "save", save_and_stop)
     monkeypatch.setattr(certify, "certify_run", lambda *args, **options: pytest.fail("it was asked"))
     with pytest.raises(SystemExit) as ended:
         run(tmp_path / "run")

@@ -8,7 +8,7 @@ import pytest
 
 from apformer import tasks, train
 from apformer.errors import UserError
-from apformer.runs import fit, limits, recipes
+from apformer.runs import fit, recipes, settings_file
 
 pytestmark = pytest.mark.long
 
@@ -55,4 +55,4 @@ def test_rematerialised_blocks_make_the_same_step():
 def test_what_has_no_blocks_is_not_rematerialised(recipe):
     settings, _ = settings_of(recipe)
     with pytest.raises(UserError, match="--remat is for transformers: drop it"):
-        limits.check(replace(settings, training=replace(settings.training, remat=True)))
+        settings_file.check(replace(settings, training=replace(settings.training, remat=True)))

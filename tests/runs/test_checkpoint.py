@@ -9,7 +9,6 @@ import subprocess
 import sys
 import textwrap
 from pathlib import Path
-from types import SimpleNamespace
 from typing import NamedTuple
 
 import jax
@@ -95,9 +94,8 @@ def test_every_dtype_keeps_its_bits(tmp_path):
     assert bits(loaded) == bits(state)
 
 
-@pytest.mark.parametrize("impl", ["threefry2x32", "rbg"])
-def test_keys_keep_their_generator(tmp_path, impl):
-    state = {"key": jax.random.key(5, impl=impl)}
+def test_keys_keep_their_generator(tmp_path):
+    state = {"key": jax.random.key(5, impl="rbg")}
     with Checkpoints(tmp_path) as checkpoints:
         checkpoints.save(0, state)
     _, loaded = checkpoint.load(tmp_path, abstract(state))
@@ -128,7 +126,7 @@ def test_the_last_ones_and_the_best_one_are_kept(tmp_path):
         for step, score in scores.items():
             checkpoints.save(step, state, () if score is None else score)
             checkpoints.wait()
-            kept[step] = (selection.steps(tmp_path), selection.best(tmp_path))
+            kept[step] = (selection.steps(tmp_path), selection.best(selection.read_all(tmp_path)))
     assert kept == {
         1: ([1], 1),
         2: ([1, 2], 2),
@@ -148,7 +146,11 @@ def test_what_a_stop_saved_does_not_count_and_goes_with_the_next_save(tmp_path):
         for step, temporary in ((1, True), (2, True), (4, False), (6, True), (8, False), (10, True), (12, False)):
             checkpoints.save(step, state, 0.0 if temporary else step, temporary)
             checkpoints.wait()
-            found = selection.steps(tmp_path), selection.scheduled(tmp_path), selection.best(tmp_path)
+            found = (
+                selection.steps(tmp_path),
+                selection.scheduled(selection.read_all(tmp_path)),
+                selection.best(selection.read_all(tmp_path)),
+            )
             kept[step] = found
     assert kept == {
         1: ([1], [], None),
@@ -172,7 +174,7 @@ def test_members_that_are_not_finite_have_no_score_and_the_others_are_saved(tmp_
             checkpoints.save(4, spoilt | {"params": {"w": good["params"]["w"].at[:2].set(jnp.nan)}}, [1.0, 2.0, 3.0])
     assert caught.value.exit_code == errors.NON_FINITE and selection.steps(tmp_path) == [1, 2, 3]
     np.testing.assert_array_equal(selection.member_scores(tmp_path, 2), [np.nan, 1.5, np.nan])
-    assert selection.best(tmp_path) == 2  # the lowest mean of those that are finite
+    assert selection.best(selection.read_all(tmp_path)) == 2  # the lowest mean of those that are finite
     step, loaded = checkpoint.load(tmp_path, abstract(spoilt), 2)
     assert step == 2 and bits(loaded) == bits(spoilt)
 
@@ -237,7 +239,7 @@ def test_what_may_have_been_the_best_is_named_and_never_passed_over(two, tmp_pat
     flip(folder / "1" / FACTS)
     sentence = r"1 is damaged \(facts.json is not as it was written\): restore .*; or delete it, to use step \[2\]$"
     with pytest.raises(errors.UserError, match=sentence) as caught:
-        selection.best(folder)
+        selection.best(selection.read_all(folder))
     assert caught.value.exit_code == errors.CHECKPOINT and capfd.readouterr().err == ""
     Checkpoints(folder).close()  # training goes on with it set aside, not deleted
     assert selection.steps(folder) == [2] and (folder / "1.corrupt" / "state").is_dir()
@@ -386,21 +388,6 @@ def test_a_disk_that_fails_while_a_checkpoint_is_read_costs_no_checkpoint(two, t
     with pytest.raises(errors.UserError, match=r"cannot read .*2 \(Input/output error\): mend that") as caught:
         checkpoint.load(folder, abstract(make_state()))
     assert caught.value.exit_code == errors.DISK and sorted(os.listdir(folder)) == ["1", "2"]
-
-
-def test_too_little_space_is_seen_before_anything_is_written(tmp_path, monkeypatch):
-    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=1000))
-    with Checkpoints(tmp_path) as checkpoints, pytest.raises(errors.UserError, match="MB free") as caught:
-        checkpoints.save(1, make_state())
-    assert caught.value.exit_code == errors.DISK
-    assert os.listdir(tmp_path) == []
-
-
-def test_a_folder_that_cannot_be_made(tmp_path):
-    (tmp_path / "file").touch()
-    with pytest.raises(errors.UserError, match="cannot write") as caught:
-        Checkpoints(tmp_path / "file" / "checkpoints")
-    assert caught.value.exit_code == errors.DISK
 
 
 def test_a_kill_in_the_middle_of_a_save_costs_that_save_alone(tmp_path):

@@ -7,7 +7,7 @@ import pytest
 
 from apformer import tasks
 from apformer.errors import USAGE, UserError
-from apformer.runs import limits
+from apformer.runs import settings_file
 from tests.helpers import small_runs
 
 NAMES = set(tasks.NAMES)
@@ -51,7 +51,7 @@ def test_its_functions_have_the_parameters_of_the_protocol(name):
 @every_recipe
 def test_a_recipe_makes_settings_that_a_run_can_follow(recipe, name, tmp_path):
     task, settings = tasks.load(name), settings_of(recipe, name, tmp_path)
-    limits.check(settings)
+    settings_file.check(settings)
     assert (settings.task, settings.training.recipe) == (name, recipe)
     assert settings.architecture in task.ARCHITECTURES
     assert (type(settings.data), type(settings.options)) == (task.Config, task.Options)

@@ -16,7 +16,7 @@ from apformer.commands import generate as command
 from apformer.commands import train
 from apformer.decoding import generate, stream
 from apformer.decoding.bind import bind
-from apformer.runs import fit, metrics, recipes, restore, selection, settings_file
+from apformer.runs import fit, metrics, recipes, restore, settings_file
 from apformer.tasks.text import training
 from apformer.tokenizers import pretrained
 from apformer.tokenizers import text as text_tokenizer
@@ -96,8 +96,8 @@ def test_training_stops_when_nothing_gets_better(file, tmp_path, monkeypatch):
     path = tmp_path / "run"
     flags = [*FLAGS, "--steps", "40", "--patience", "2", "--text", str(file), "--run_dir", str(path)]
     assert cli.main(["train", *flags]) == 0
-    scores = [scores["loss"] for record in metrics.read_metrics(path) if (scores := selection.validation(record))]
-    assert scores == [3, 1, 2, 1.5]
+    scores = [record.get("validation_loss") for record in metrics.read_metrics(path)]
+    assert [score for score in scores if score is not None] == [3, 1, 2, 1.5]
     assert json.loads((path / "evaluation.json").read_text())["step"] == 8  # the second checkpoint
     assert cli.main(["resume", str(path)]) == 0  # and it stays where it stopped
     assert next(losses) == 0.5
