@@ -70,7 +70,7 @@ def test_the_reading_path_is_short():
 
 
 def test_the_readme_is_short():
-    assert len((ROOT / "README.md").read_text("utf-8").split()) <= 800
+    assert len((ROOT / "README.md").read_text("utf-8").split()) <= 850
 
 
 def test_every_axis_letter_is_in_the_glossary():
