@@ -208,8 +208,16 @@ def _answer(number: int) -> None:
 
 
 def _told(sentence: str) -> None:
-    with suppress(OSError, ValueError):
-        print(sentence, file=_heard[1], flush=True)
+    """Print a line to standard error, unless that is gone, or a pipe that nobody reads."""
+    try:
+        place = _heard[1].fileno()
+    except (OSError, ValueError, AttributeError):
+        with suppress(OSError, ValueError):
+            print(sentence, file=_heard[1])  # a notebook's, which is no file
+        return
+    with suppress(OSError):
+        if select.select([], [place], [], 0)[1]:
+            os.write(place, f"{sentence}\n".encode(errors="backslashreplace"))
 
 
 def keep_programs(place: str | None = None) -> str | None:
