@@ -5,7 +5,7 @@
         metrics.jsonl    one JSON object a line;
         checkpoints/     one directory a saved step (apformer/runs/checkpoint.py);
         .lock            held while a process trains here.
-    runs/latest          a link to the newest run, where the file system has links
+    runs/latest          a link to the newest run; where there are no links, the newest is found by its name
 
 Each file is written to a temporary file, forced to the disk and renamed. So a reader finds the old text or the new one,
 never half of it.
@@ -58,7 +58,7 @@ def create(recipe: str, run_dir: str | Path | None = None, *, root: str | Path =
             path.mkdir()
             break
         path = root / f"{name}-{attempt}"
-    with suppress(OSError):  # a file system without links has no `latest`
+    with suppress(OSError):  # a file system without links has no `latest`: see `named`
         os.symlink(path.name, path / ".latest")
         os.replace(path / ".latest", root / "latest")
     return path
@@ -85,10 +85,9 @@ def find(run: str | Path | None = None, *, root: str | Path = "runs") -> Path:
 
 def find_begun(run: str | Path | None = None, *, root: str | Path = "runs") -> Path:
     """Return the Path of a run that perhaps has no checkpoint yet. Raises UserError(USAGE) as `find`."""
-    path = Path(root) / "latest" if run is None else Path(run)
+    path = Path(named(Path(root) / "latest" if run is None else run))
     if run is None and not os.path.lexists(path):
         raise UserError(f"{root} holds no run yet: train one with `apformer train`, or name its directory", USAGE)
-    path = Path(named(path))
     # os.path answers False where a name is too long or a link loops; pathlib raises.
     if not os.path.isdir(path):
         raise UserError(f"{path} is not a directory: name one that `apformer train` wrote", USAGE)
@@ -98,10 +97,15 @@ def find_begun(run: str | Path | None = None, *, root: str | Path = "runs") -> P
 
 
 def named(run: str | Path) -> str:
-    """Return the directory that `latest` names now, since a newer run changes that; other paths as they are."""
+    """Return the directory that `latest` names now, since a newer run changes that; other paths as they are.
+
+    On a file system without links, `latest` is the newest run by its name.
+    """
     latest = Path(run)
-    if latest.name != "latest" or not os.path.islink(latest):
+    if latest.name != "latest" or os.path.isdir(latest) and not os.path.islink(latest):
         return str(run)
+    if not os.path.islink(latest):
+        return str(max((file.parent for file in latest.parent.glob("[0-9]*-*/config.json")), default=run))
     path = latest.parent / os.readlink(latest)
     if not os.path.isdir(path):
         raise UserError(f"{latest} names {path}, which is gone: name the directory of another run", USAGE)

@@ -65,8 +65,6 @@ def _of_runs(folder):
         )
     line = {"step": 0, "loss": 1.5, "exact": 0.5, "learning_rate": 1e-3, "validation_loss": [1.0, 2.0]}
     lines = b"".join(json.dumps(line | {"step": step}).encode() + b"\n" for step in (50, 100, 150))
-    sealed = folder / "checkpoints" / "1" / selection.FILE.parent
-    sealed.mkdir(parents=True)
     sound = _as(selection.sealed(selection.Facts(1, [0.5], False, {"w": "float32[2]"}, {}, "0" * 64)))
     state = check.TALLY | {"slices": 1, "contexts": 5}
     identity = {"step": 1, "member": 0, "parameters_sha256": "0", "judge": "numpy"}
@@ -74,7 +72,7 @@ def _of_runs(folder):
     proof = {"format": FORMAT, "certified": True, "claim": "all", "contexts": 9, "errors": 0, "smallest_margin": 1.0}
     proof |= {"step": 0, "member": 0, "parameters_sha256": "0", "parts": {}}
     judged = (run / "evaluation.json").read_bytes()
-    J, L, facts = _mutate.of_json, _mutate.of_lines, selection.FILE.name
+    J, L, facts = _mutate.of_json, _mutate.of_lines, str(selection.FILE)
     settings = settings_file.read(run)
     goes_on = lambda path: readers.partial(path, identity)  # noqa: E731
     export = lambda path: readers.exported(path, settings)  # noqa: E731
@@ -87,15 +85,14 @@ def _of_runs(folder):
         Parser("metrics.jsonl", 8, "metrics.jsonl", [lines], L, readers.metrics_of_page),
         Parser("metrics.jsonl as curves", 0.2, "metrics.jsonl", [lines], L, readers.curves),
         Parser("metrics.jsonl cut back", 5, "metrics.jsonl", [lines], L, readers.cut_back),
-        Parser("facts.json", 5, facts, [sound], J, lambda path: readers.verify(path.parents[1]), sealed),
-        Parser("facts.json sealed anew", 5, facts, [sound], J, readers.sealed_anew, sealed),
+        Parser("facts.json", 5, facts, [sound], J, lambda path: readers.verify(path.parents[1])),
+        Parser("facts.json sealed anew", 5, facts, [sound], J, readers.sealed_anew),
         Parser("certificate.partial.json", 5, certify.PARTIAL, [_as(partial)], J, goes_on),
         Parser("certificate.json in a page", 3, "certificate.json", [_as(proof)], J, readers.of_page),
         Parser("certificate.json to export", 0.02, "certificate.json", [_as(proof)], J, export, run),
         Parser("evaluation.json in a page", 0.1, "evaluation.json", [judged], J, evaluated),
         Parser("the step of a result", 3, "evaluation.json", [_as(proof)], J, directory.step_of),
         Parser("logged.json", 2, "logged.json", [_as({"step": 50, "id": "0" * 12})], J, trackers.read_logged),
-        Parser("runs/latest", 2, "latest", [b"run\n", str(run).encode()], None, directory.find),
         Parser("vocabulary.tsv", 1, words.FILE, [b"the\t9\nof\t7\nale\t5\n"], None, readers.vocabulary),
         Parser("translations.tsv", 3, "translations.tsv", [TSV.encode()], None, readers.translations),
     ]

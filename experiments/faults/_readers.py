@@ -22,7 +22,6 @@ from apformer.formats import gpt2, model_folder, safetensors
 from apformer.proof import check
 from apformer.report import figures, sections, template
 from apformer.runs import metrics, selection
-from apformer.tasks import progressions
 from apformer.tasks.progressions import text_file
 from apformer.tasks.progressions.proof import contexts
 from apformer.tasks.text import corpus, shards
@@ -108,7 +107,7 @@ def exported(path, settings):
 def evaluation(path, run, settings):
     """All that the page of a run says of its evaluation."""
     data = {"step": 0, "member": 0, "missing": {}}
-    shown(report._of_task(progressions, path.parent, settings, None, None, data))
+    shown(report._of_task(path.parent, settings, None, None, data))
 
 
 def vocabulary(path):

@@ -50,15 +50,18 @@ def test_each_run_has_a_new_directory_and_latest_names_it(tmp_path):
     assert {path.name for path in (tmp_path / "runs").iterdir()} == {"latest", *(path.name for path in paths)}
 
 
-def test_a_file_system_without_links_has_no_latest_run(tmp_path, monkeypatch):
+def test_on_a_file_system_without_links_the_latest_run_is_found_by_its_name(tmp_path, monkeypatch):
     def unsupported(*_):
         raise OSError(95, "Operation not supported")
 
     monkeypatch.setattr(os, "symlink", unsupported)
-    path = directory.create("exact", root=tmp_path / "runs")
-    assert os.listdir(tmp_path / "runs") == [path.name]
+    root = tmp_path / "runs"
     with refused(errors.USAGE, "holds no run yet"):
-        directory.find(root=tmp_path / "runs")
+        directory.find_begun(root=root)
+    for _ in range(2):
+        path = directory.create("exact", root=root)
+        (path / "config.json").write_text("{}")
+    assert directory.find_begun(root=root) == directory.find_begun(root / "latest") == path
 
 
 def test_run_dir_may_be_new_or_empty(tmp_path, name="new and/deep/données-数"):
