@@ -42,8 +42,12 @@ function certificate(run: Run): HTMLElement {
   }
   const claim = found.claim[0].toUpperCase() + found.claim.slice(1) + ".";
   const margin = `smallest margin ${found.smallest_margin.toPrecision(3)} in logits`;
-  const asked = `${count(found.contexts, "context")} enumerated, ${count(found.errors, "error")}, ${margin}`;
-  const words = found.certified ? "Certified" : "Not certified";
+  const rounding =
+    found.certified && found.least_ratio
+      ? `, at least ${found.least_ratio.toPrecision(3)} times its bound of rounding`
+      : "";
+  const asked = `${count(found.contexts, "context")} enumerated, ${count(found.errors, "error")}, ${margin}${rounding}`;
+  const words = found.certified ? "Proven" : found.screened ? "Screened" : "Not proven";
   return h(
     "div",
     { class: `certificate ${found.certified ? "yes" : "no"}`, role: "note" },
