@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 PROGRAM = "apformer sweep"
+VALIDATION = "validation_"  # begins the names of what a line of metrics.jsonl says of the validation rows
 
 Flags = dict[str, str | list[str] | None]
 
@@ -188,7 +189,8 @@ def _measure(path: Path, program: Program) -> list[dict]:
         clock = np.array([line["seconds"] for line in metrics])
         gained = np.diff(clock, prepend=0.0)  # the clock starts anew whenever a run is gone on with
         seconds = np.where(gained > 0, gained, clock).sum() / members
-        last = {key: np.ravel(np.asarray(value, float)) for key, value in selection.validation(metrics[-1]).items()}
+        last = {key: np.ravel(np.asarray(value, float)) for key, value in metrics[-1].items()}
+        last = {key.removeprefix(VALIDATION): last[key] for key in last if key.startswith(VALIDATION)}
     except UserError as error:
         if error.exit_code != NON_FINITE:
             raise

@@ -9,9 +9,8 @@ the command begins, as SIGHUP under nohup, stays ignored.
 JAX keeps compiled programs on the disk (https://docs.jax.dev/en/latest/persistent_compilation_cache.html), and trusts
 what it finds there. Here a folder is for one kind of processor and one version of JAX, since the program of another may
 crash. A program has a seal, the sha256 of its file, written when the process that compiled it ends; one that differs
-from its seal is removed before JAX reads it. One without a seal, of a process that was killed, has a checksum of its
-own, and is removed after a day. The oldest programs go when those of all kinds take more than LIMIT bytes. What else
-lies in a folder that the user named is not touched. So a damaged or foreign program costs a compilation.
+from its seal is removed before JAX reads it, one without a seal after a day. The oldest programs go when those of all
+kinds take more than LIMIT bytes. What else lies in a folder that the user named is not touched.
 """
 
 import atexit

@@ -56,6 +56,7 @@ def right(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(directory, "find", lambda run: Path(run or "latest"))
     monkeypatch.setattr(settings_file, "read", lambda path: exact(D))
+    monkeypatch.setattr(restore, "load_settings", lambda path: exact(D))
     monkeypatch.setattr(restore, "load_params", lambda path, settings, member, step: (None, 0, 0))
     monkeypatch.setattr(restore, "bind_run", lambda settings, params: oracle())
 
@@ -184,7 +185,8 @@ def test_json_is_one_object(right, capsys):
 
 def test_learned_positions_end_where_the_table_does(right, capsys, monkeypatch):
     settings = recipes.parse(["--position", "learned", "--max_len", "27", "--max_terms", "7"])
-    monkeypatch.setattr(settings_file, "read", lambda path: settings)
+    for module, name in ((settings_file, "read"), (restore, "load_settings")):
+        monkeypatch.setattr(module, name, lambda path: settings)
     assert call(capsys, "007 010", "--terms", "5").out == "013 016 019 022 025\n"
     assert cli.main(["predict", "007 010", "--terms", "6"]) == errors.USAGE
     assert "--terms 6 makes a line of 31 characters, more than 27" in capsys.readouterr().err
