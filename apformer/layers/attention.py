@@ -1,8 +1,7 @@
 """Attention(Q, K, V) = softmax(Q K^T / sqrt(K) + bias) V, over the keys a query may see (Vaswani et al. 2017, 3.2).
 
-A layer projects its input to heads, rotates queries and keys by their positions, stores keys and values in a cache if
-there is one, compares, masks, normalises, sums the values, and joins the heads. `position/` has the rotation and the
-bias, `masks.py` the mask, and `similarity.py` other scores than Q K^T / sqrt(K).
+A layer projects its input to heads, rotates queries and keys (`position/`), stores keys and values in a cache if there
+is one, compares them (other scores: `similarity.py`), masks, normalises, sums the values, and joins the heads.
 
 A sink is one more key for each head, with a learned score and the value 0 (Xiao et al. 2024): a head can then read
 nothing, and distinguish one match from several.
@@ -64,15 +63,8 @@ def attend(
 ) -> tuple[Array, Array | None]:  # fmt: skip
     """Return the weighted sum of the values, (B, T, H, K), and the weights before dropout, (B, H, T, S).
 
-    Args:
-        q_BTHK: Queries.
-        k_BSHK: Keys.
-        v_BSHK: Values.
-        mask_BTS: Keys that each query may see.
-        bias_BHTS: Numbers added to the scores.
-        sink_H: Score of the sink of each head.
-        compare: Function (q_BTHK, k_BSHK) to scores.
-        dropout: Function that sets some weights to 0.
+    `compare` makes scores of queries and keys, and `bias_BHTS` is added to them. `sink_H` is the score of the sink of
+    each head. `dropout` sets some weights to 0.
     """
     scores_BHTS = compare(q_BTHK, k_BSHK)
     if bias_BHTS is not None:
@@ -110,8 +102,7 @@ class Attention(nn.Module):
         bias = position.Bias(scheme, cfg, name=cfg.position)
         bias_BHTS = bias(view.query_BT, view.key_BS, at_least_float32(x_BTD.dtype))
         y_BTHK, weights_BHTS = mix(q_BTHK, k_BSHK, v_BSHK, view.mask_BTS, bias_BHTS, **learned(self))
-        output = matrix(self, "output") if cfg.output_projection else ()
-        return to_stream(y_BTHK, *output), weights_BHTS, cache
+        return to_stream(y_BTHK, *(matrix(self, "output") if cfg.output_projection else ())), weights_BHTS, cache
 
 
 def matrix(module: Any, name: str) -> tuple[Array, Array | None]:
@@ -122,8 +113,7 @@ def matrix(module: Any, name: str) -> tuple[Array, Array | None]:
     if name == "output":
         shape, axes, bias_shape = (H, K, D), ((0, 1), 2), (D,)
     weights = module.param(name, nn.initializers.xavier_uniform(*axes), shape)
-    bias = module.param(f"{name}_bias", nn.initializers.zeros, bias_shape) if cfg.attention_bias else None
-    return weights, bias
+    return weights, module.param(f"{name}_bias", nn.initializers.zeros, bias_shape) if cfg.attention_bias else None
 
 
 def learned(module: Any) -> dict[str, Any]:
