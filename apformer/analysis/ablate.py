@@ -1,4 +1,4 @@
-"""What a part of a model is worth: switch it off, and see what is lost.
+"""Switch parts of a trained model off, and measure what is lost.
 
 - head         its keys and values are 0, so that it adds nothing; cross_head is a head of cross-attention
 - feedforward  its output is 0

@@ -32,7 +32,7 @@ _STEP = "(?:0|[1-9][0-9]*)"
 
 @dataclass(frozen=True)
 class Facts:
-    """All that is known of a checkpoint besides its arrays.
+    """Facts of a checkpoint, besides its arrays.
 
     scores: of each member; lower is better, None where one is not finite. tree: {name: dtype and shape}. keys: {name:
     generator} of the arrays that are random keys.
