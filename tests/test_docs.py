@@ -3,10 +3,13 @@
 import contextlib
 import io
 import re
+import shlex
 from pathlib import Path
 
 import jax
 import pytest
+
+from apformer.runs import recipes
 
 ROOT = Path(__file__).parents[1]
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -33,3 +36,18 @@ def test_every_program_prints_what_stands_under_it(path, tmp_path, monkeypatch):
         found = outputs(path.read_text())
     for printed, said in found:
         assert said is None or printed == said
+
+
+def test_every_command_that_trains_has_flags_that_there_are():
+    """All but the models that `--init_from` names, which are the reader's."""
+    commands = []
+    for path in (ROOT / "README.md", *ROOT.glob("docs/*.md")):
+        for kind, block in BLOCK.findall(path.read_text()):
+            lines = block.replace("\\\n", " ").splitlines() if kind == "bash" else []
+            commands += [shlex.split(line, comments=True)[2:] for line in lines if line.startswith("apformer train ")]
+    assert len(commands) > 10
+    for words in commands:
+        for flag in ("--init_from", "--lora_rank", "--coordinator", "--processes", "--process"):
+            if flag in words:
+                del words[words.index(flag) : words.index(flag) + 2]
+        recipes.parse(words)
