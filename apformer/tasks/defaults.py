@@ -15,6 +15,9 @@ from apformer.settings import Settings, architecture_of, training_apply
 from apformer.tasks import Loss, LossAndMetrics
 from apformer.tasks.batch import Batch
 
+__all__ = ["describe", "feed", "files", "floor", "init_from", "initial_params", "kept", "load", "make_loss"]
+__all__ += ["make_optimizer", "train_rows", "whole"]
+
 
 def load(settings: Settings) -> tuple[Settings, None]:
     """Return the settings, and no rows."""

@@ -23,29 +23,14 @@ from apformer.errors import DATA, USAGE, UserError
 from apformer.flags import require
 from apformer.report import attention, sections, tables
 from apformer.settings import Settings
-from apformer.tasks import Progress
+from apformer.tasks import Progress, defaults
 from apformer.tasks.batch import Batch
-from apformer.tasks.defaults import (
-    describe,
-    feed,
-    files,
-    floor,
-    init_from,
-    initial_params,
-    kept,
-    load,
-    make_loss,
-    make_optimizer,
-    right_rows,
-    token_nats,
-    train_rows,
-    whole,
-)
+from apformer.tasks.defaults import *  # noqa: F403
+from apformer.tasks.defaults import make_loss, right_rows, token_nats
 from apformer.tasks.exact_match import by_group, continue_rows
 
-__all__ = ["EVALUATION", "NOT_COMPILED", "Options", "check", "describe", "evaluate", "example", "feed", "files"]
-__all__ += ["floor", "init_from", "initial_params", "kept", "load", "make_loss", "make_optimizer", "page", "predict"]
-__all__ += ["train_rows", "validation", "whole"]
+__all__ = ["EVALUATION", "NOT_COMPILED", "Options", "check", "evaluate", "example", "page", "predict", "validation"]
+__all__ += defaults.__all__
 
 NOT_COMPILED = {"options": ("test_sequences",)}
 EVALUATION = {"strings", "loss", "exact", "by_length", "errors"}

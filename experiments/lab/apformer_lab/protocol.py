@@ -3,26 +3,25 @@
 What a task defines after that takes their place.
 """
 
-from apformer.tasks.defaults import (
-    describe,
-    feed,
-    files,
-    floor,
-    init_from,
-    initial_params,
-    kept,
-    load,
-    make_optimizer,
-    train_rows,
-    whole,
-)
+from apformer.tasks import defaults
+from apformer.tasks.defaults import *  # noqa: F403
 from apformer_lab.continuation import predict
 from apformer_lab.evaluation import evaluate
 from apformer_lab.page import EVALUATION, page
 from apformer_lab.training import NOT_COMPILED, Options, check, example, make_loss, sample, validation
 
-__all__ = ["ARCHITECTURES", "EVALUATION", "NOT_COMPILED", "Options", "check", "describe", "evaluate"]
-__all__ += ["example", "feed", "files", "floor", "init_from", "initial_params", "kept", "load", "make_loss"]
-__all__ += ["make_optimizer", "page", "predict", "sample", "train_rows", "validation", "whole"]
+__all__ = [
+    "ARCHITECTURES",
+    "EVALUATION",
+    "NOT_COMPILED",
+    "Options",
+    "check",
+    "evaluate",
+    "example",
+    "make_loss",
+    "page",
+]
+__all__ += ["predict", "sample", "validation"]
+__all__ += defaults.__all__
 
 ARCHITECTURES = ("sparse",)
