@@ -23,7 +23,7 @@ from apformer.errors import USAGE, UserError
 from apformer.layers import leaves
 from apformer.machine import devices
 from apformer.proof import check, network
-from apformer.proof.check import Case, prove
+from apformer.proof.check import Case, prove  # noqa: F401, the judge beside `screen`
 from apformer.settings import Settings
 
 BATCH_TOKENS = {"cpu": 4096}  # at once, about: what its caches hold; another device wants 2^20
@@ -158,14 +158,3 @@ def conclude(case: Case, tally: dict, proof: bool) -> dict:
         "depends": depends,
         "witnesses": [{"witness": witness}],
     } | {name: tally[name] for name in kept}
-
-
-def certificate(case: Case, model: Model) -> dict:
-    """Return the certificate of a model: the proof, after a screening that found no error; else what that found."""
-    for tally in screen(case, model):
-        if tally["errors"]:
-            break
-    proof = case.why is None and not tally["errors"]
-    if proof:
-        *_, tally = prove(case)
-    return conclude(case, tally, proof)

@@ -74,9 +74,3 @@ def _functions(architecture: ModuleType, cfg: Any, mesh: Mesh | None) -> tuple[C
         return architecture.init_cache(cfg, batch_size, length)
 
     return apply, extend, init_cache
-
-
-@jax.jit
-def call(function: Callable, *args: Any) -> Any:
-    """Return function(*args), compiled once for all models of a kind; the function is one of a Model."""
-    return function(*args)

@@ -177,7 +177,7 @@ def _together_again(leaves: Sequence[jax.Array], sharding: NamedSharding) -> jax
 # Several processes, which all call each of these functions at the same time.
 @contextmanager
 def joined(coordinator: str | None, processes: str | None, index: str | None, words: Sequence[str]) -> Iterator[None]:
-    """Within, this process is one of several; all but the first print nothing but what goes wrong.
+    """Make this process one of several, of which all but the first print nothing but what goes wrong.
 
     Args:
         coordinator: HOST:PORT of process 0; "auto" for what JAX finds out from Slurm, Open MPI or a TPU's environment.

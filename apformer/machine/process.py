@@ -126,7 +126,7 @@ def _say(program: str, sentence: object, exit_code: int) -> int:
 
 @contextmanager
 def heard(program: str) -> Iterator[None]:
-    """Within, a stop signal ends the process with a sentence of `program`; where work is deferred, the second does.
+    """Answer stop signals: end the process with a sentence of `program`; where work is deferred, at the second.
 
     Does nothing outside the main thread, and where they are heard already.
     """

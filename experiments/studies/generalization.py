@@ -142,8 +142,18 @@ def can_enumerate(settings: Settings) -> bool:
 
 
 def certificate(params: dict, settings: Settings) -> dict:
-    """Return {"certified", "contexts", "errors", "smallest_margin"} of all contexts, where `can_enumerate`."""
-    result = certification.certificate(certification.case(settings, contexts, params), bind_run(settings, params))
+    """Return {"certified", "contexts", "errors", "smallest_margin"} of all contexts, where `can_enumerate`.
+
+    They are of the proof, after a screening that found no error; else of what that found.
+    """
+    case, model = certification.case(settings, contexts, params), bind_run(settings, params)
+    for tally in certification.screen(case, model):
+        if tally["errors"]:
+            break
+    proof = case.why is None and not tally["errors"]
+    if proof:
+        *_, tally = certification.prove(case)
+    result = certification.conclude(case, tally, proof)
     return {name: result[name] for name in ("certified", "contexts", "errors", "smallest_margin")}
 
 

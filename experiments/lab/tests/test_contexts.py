@@ -9,7 +9,7 @@ import pytest
 
 from apformer import model
 from apformer.analysis.certificate import stored
-from apformer.decoding.bind import bind, call
+from apformer.decoding.bind import bind
 from apformer.proof import check, network, rounding
 from apformer_lab import bases, digits, recurrences, rows, sparse, sums
 from apformer_lab.proof import ahead, columns
@@ -166,7 +166,7 @@ def test_numpy_computes_what_the_model_computes_after_a_text_of_each_string(name
     margin = check.margins(ours_NV, right)
     asked, bound = np.zeros(len(strings), bool), bind(kind, params, settings.model)
     for which, tokens_BT in contexts.rows(strings, cfg, weights):
-        theirs_BV = call(bound.apply, tokens_BT)[:, -1]
+        theirs_BV = jax.jit(bound.apply)(tokens_BT)[:, -1]
         np.testing.assert_allclose(theirs_BV, ours_NV[which], rtol=2e-4, atol=2e-3)
         assert not asked[which].any()
         asked[which] = True
