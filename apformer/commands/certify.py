@@ -117,7 +117,9 @@ def certify_run(
     model, prove, hopeless, seconds = bind_run(settings, params), not screen and case.why is None, False, 0.0
     if hasty or not prove:
         tally, seconds = _asked(path, case, identity, patience, model, hasty)
-        hopeless = hasty and (tally["errors"] or (prove and check.verdict(certificate.provable(case, tally), None)[2]))
+        hopeless = hasty and (
+            tally["errors"] or (prove and check.verdict(certificate.provable(case, tally), None, case.bounded)[2])
+        )
     if prove and not hopeless:
         tally, more = _asked(path, case, identity, patience)
         seconds += more
