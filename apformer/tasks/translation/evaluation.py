@@ -44,6 +44,7 @@ def evaluate_with(
         progress: Called with how many sentences are translated, and of how many.
     """
     scores.require()
+    language = scores.language_of(settings.data)
     options, cfg, tokenizers = settings.options, settings.data, rows["tokenizers"]
     parts = {"test": rows["lines"]["test"]}
     for name in ("validation", "train"):
@@ -60,7 +61,7 @@ def evaluate_with(
     texts, scored = [tokenizers[1].decode(tokens_T) for tokens_T in tokens], {}
     for name, part in reversed(parts.items()):
         found, texts = texts[-len(part.sources) :], texts[: -len(part.sources)]
-        scored[name] = {"sentences": len(found)} | scores.score(found, part.targets, scores.language_of(cfg))
+        scored[name] = {"sentences": len(found)} | scores.score(found, part.targets, language)
     lines = [*zip(parts["test"].sources, parts["test"].targets, found, strict=True)]
     head = ("source", "reference", "translation")
     result = {
@@ -69,7 +70,7 @@ def evaluate_with(
         "seconds": seconds,
         **scored.pop("test"),
         "parts": dict(reversed(scored.items())),
-        "by_length": scores.by_length(found, parts["test"].targets),
+        "by_length": scores.by_length(found, parts["test"].targets, language),
         "samples": [dict(zip(head, line, strict=True)) for line in spread(lines, SAMPLES)],
     }
     clean = ["\t".join(" ".join(cell.split()) for cell in row) + "\n" for row in (head, *lines)]

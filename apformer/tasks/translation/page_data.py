@@ -66,7 +66,7 @@ def page(settings: Settings, rows: Any, params: Any, evaluation: Found | None, p
         ),
         "facts": _facts(evaluation) if evaluation else [],
         "right": _right(evaluation),
-        "wrong": _listing(found, evaluation),
+        "wrong": _listing(found, evaluation, scores.lengths(scores.language_of(cfg))),
         "missing": missing,
     }
     if source is not target:
@@ -212,7 +212,7 @@ def _right(found: Found | None) -> Found:
     }
 
 
-def _listing(found: list[Found] | None, evaluation: Found | None) -> Found:
+def _listing(found: list[Found] | None, evaluation: Found | None, length: Callable) -> Found:
     """Return translations beside their references, grouped by difference, length and nearest training pair."""
     lead = (
         "What the run’s search made of some test sentences. Choose one to have it translated above. A marked word "
@@ -226,7 +226,7 @@ def _listing(found: list[Found] | None, evaluation: Found | None) -> Found:
         lead += f" {len(found):,} of {all_of} are kept, most of them unlike their reference."
     groups = {
         "what differs": [_fault(one) for one in found],
-        "length": [scores.length_name(*scores.length(one["reference"])) + " words" for one in found],
+        "length": [scores.length_name(*length(one["reference"])) + " words" for one in found],
     }
     rows = [
         [

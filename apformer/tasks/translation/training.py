@@ -120,14 +120,17 @@ def encode_side(
     cfg: corpus.Config,
     remedy: str = "give a greater --longest, or --too_long cut",
 ) -> list[np.ndarray]:
-    """Return sentences as int32 tokens, each with the end token.
+    """Return sentences as int32 tokens, each with the end token, which is all of a blank one.
 
     With `cfg.too_long` cut, sentences longer than `cfg.longest` are cut, and their number is printed.
 
     Raises:
         UserError: Exit code DATA, for a sentence that is too long; names the file, the sentence and the remedy.
     """
-    end, tokens = np.int32(tokenizer.vocab_size), [tokenizer.encode(sentence) for sentence in sentences]
+    end, tokens = (
+        np.int32(tokenizer.vocab_size),
+        [tokenizer.encode(sentence if sentence.strip() else "") for sentence in sentences],
+    )
     long = [number for number, tokens_T in enumerate(tokens, 1) if len(tokens_T) >= cfg.longest]
     if long and cfg.too_long == "refuse":
         fault = f"{name}, sentence {long[0]:,} has {len(tokens[long[0] - 1]) + 1:,} tokens with its end"
