@@ -50,7 +50,7 @@ def sketch():
     page = (HERE.parent / "docs/from-your-sketch.md").read_text("utf-8").split("## Where everything stands")[0]
     title, page = page.split("\n## ", 1)
     cells = [new_markdown_cell(title.strip()), new_markdown_cell(HOW), new_code_cell(INSTALL)]
-    page = re.sub(r"^```text\n.*?^```\n|^!\[.*\n", "", f"## {page}", flags=re.MULTILINE | re.DOTALL)
+    page = re.sub(r"^```text\n.*?^```\n|^!\[[^\n]*\n", "", f"## {page}", flags=re.MULTILINE | re.DOTALL)
     for prose, program in re.findall(r"(.*?)(?:^```python\n(.*?)^```\n|\Z)", page, re.MULTILINE | re.DOTALL):
         cells += [new_markdown_cell(prose.strip())] * bool(prose.strip())
         cells += [new_code_cell(program.strip())] * bool(program)

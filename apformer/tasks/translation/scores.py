@@ -41,7 +41,7 @@ def require() -> None:
         raise UserError('scores need the text extra: pip install -e ".[text]"', USAGE) from None
 
 
-def moses(language: str) -> Callable[[str], str]:
+def moses(language: str) -> Callable[[str], Any]:
     """Return a function from a text to its words, joined by spaces.
 
     The text is put in lower case, its punctuation normalised and then cut off, as in Multi30k's `lc.norm.tok` files.
@@ -58,7 +58,7 @@ def language_of(cfg: Config) -> str:
     English, whose rules sacremoses takes for languages that it does not know, where neither begins with a code of two
     letters.
     """
-    code = cfg.to_language if cfg.source is None else PurePath(cfg.target).suffix[1:]
+    code = cfg.to_language if cfg.source is None else PurePath(cfg.target or "").suffix[1:]
     code = re.split("[-_]", code)[0].lower()
     return code if len(code) == 2 and code.isalpha() else "en"
 
