@@ -112,13 +112,15 @@ def _advance(
     Returns (cache, tokens_BN), of which the first `steps` count.
     """
 
+    zero = jnp.int32(0)  # a Python number would be of 64 bits where they are on
+
     def read(b: jax.Array, cache: Any) -> Any:
         def part(i: jax.Array, row: Any) -> Any:
-            tokens_1T = jax.lax.dynamic_slice(prompt_BT, (b, READ * i), (1, READ))
+            tokens_1T = jax.lax.dynamic_slice_in_dim(prompt_BT[b], READ * i, READ)[None]
             return extend(tokens_1T, row, lengths_B=jnp.clip(lengths_B[b] - READ * i, 0, READ)[None])[1]
 
         def anew(cache: Any) -> Any:
-            row = jax.lax.fori_loop(0, -(-lengths_B[b] // READ), part, init_cache(1, prompt_BT.shape[1]))
+            row = jax.lax.fori_loop(zero, -(-lengths_B[b] // READ), part, init_cache(1, prompt_BT.shape[1]))
             return jax.tree.map(partial(jax.lax.dynamic_update_slice_in_dim, start_index=b, axis=0), cache, row)
 
         return jax.lax.cond(lengths_B[b] >= 0, anew, lambda cache: cache, cache)
@@ -126,7 +128,7 @@ def _advance(
     def step(n: jax.Array, state: tuple) -> tuple:
         newest_B, cache, seen_BV, tokens_BN = state
         logits_B1V, cache = extend(newest_B[:, None], cache)
-        logits_BV = jnp.where(jnp.arange(seen_BV.shape[1]) < drawable, logits_B1V[:, 0], -jnp.inf)
+        logits_BV = jnp.where(jnp.arange(seen_BV.shape[1], dtype=jnp.int32) < drawable, logits_B1V[:, 0], -jnp.inf)
         newest_B = generation.choose(logits_BV, sampling, generation.numbered(keys_B, number + n), seen_BV)
         seen_BV = seen_BV.at[jnp.arange(len(newest_B)), newest_B].set(True)
         return newest_B, cache, seen_BV, tokens_BN.at[:, n].set(newest_B)
@@ -134,7 +136,7 @@ def _advance(
     keys_B = jax.vmap(lambda name_N: generation.named_key(*name_N))(names_BN)
     cache = jax.lax.fori_loop(0, len(newest_B), read, cache)
     tokens_BN = jnp.zeros((len(newest_B), CHUNK), jnp.int32)
-    _, cache, _, tokens_BN = jax.lax.fori_loop(0, steps, step, (newest_B, cache, seen_BV, tokens_BN))
+    _, cache, _, tokens_BN = jax.lax.fori_loop(zero, steps, step, (newest_B, cache, seen_BV, tokens_BN))
     return cache, tokens_BN
 
 
@@ -192,7 +194,7 @@ class Text:
 
 
 def texts(chunks: Iterable[np.ndarray], rows: list[Text], tokens: int) -> Iterator[list[str]]:
-    """Yield what each chunk of `write` adds to the text of each row, until all of them have ended, or after `tokens`."""
+    """Yield what each chunk of `write` adds to the text of each row, until all have ended, or after `tokens`."""
     for chunk_BN in chunks:
         tokens -= chunk_BN.shape[1]
         yield [row.add(tokens_N, not tokens) for row, tokens_N in zip(rows, chunk_BN, strict=True)]

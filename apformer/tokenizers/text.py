@@ -106,13 +106,11 @@ class BytePairs:
     @cached_property
     def _bytes(self) -> list[bytes]:
         """The bytes of each token; what was added to a vocabulary is written as it is, and not in letters for bytes."""
-        byte_of, names = byte_of_letter(), map(self.tokenizer.id_to_token, range(self.vocab_size))
-        return [
-            self._added[token].content.encode("utf-8")
-            if token in self._added
-            else bytes(map(byte_of.__getitem__, name))
-            for token, name in enumerate(names)
-        ]
+        byte_of, written = byte_of_letter(), []
+        for token, name in enumerate(map(self.tokenizer.id_to_token, range(self.vocab_size))):
+            in_letters = token not in self._added and byte_of.keys() >= {*name}
+            written.append(bytes(map(byte_of.__getitem__, name)) if in_letters else name.encode("utf-8"))
+        return written
 
     def with_end(self) -> tuple["BytePairs", int]:
         """Return (the tokenizer with a token for the end of a text, its id): <|endoftext|>, made if there is none."""
