@@ -10,6 +10,7 @@ import numpy as np
 from apformer import files, tasks, train
 from apformer.decoding.bind import Model, bind_run
 from apformer.errors import CHECKPOINT, DATA, NON_FINITE, USAGE, UserError
+from apformer.machine import process
 from apformer.runs import checkpoint, directory, selection
 from apformer.runs.fit import abstract_state
 from apformer.runs.provenance import digest
@@ -36,6 +37,7 @@ def load(run: str | Path | None = None, member: int | None = None, step: int | N
     member: that of a population; the best on validation if not given. step: a saved step; the best if not given.
     Raises UserError that names what is missing or damaged.
     """
+    process.keep_programs()
     path = directory.find(run)
     settings = load_settings(path)
     params, step, member = load_params(path, settings, member, step)
