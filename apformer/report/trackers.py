@@ -39,7 +39,7 @@ def require(log_to: str) -> None:
             import wandb  # noqa: F401
     except ImportError:
         fault = f"--log_to {log_to} needs the {log_to} extra"
-        raise UserError(f'{fault}: pip install -e ".[{log_to}]"', USAGE) from None
+        raise UserError(f'{fault}: pip install "apformer[{log_to}]"', USAGE) from None
 
 
 class Tracker:

@@ -26,6 +26,9 @@ class LanguageModel(NamedTuple):
     tokenizer: text.Characters | text.BytePairs
     ends: frozenset
 
+    def __repr__(self) -> str:
+        return f"LanguageModel(vocab_size={self.tokenizer.vocab_size}, max_tokens={self.max_tokens})"
+
 
 def load(folder: str | None = None, member: int | None = None, adapter: str | None = None) -> LanguageModel:
     """Load the LanguageModel in a folder, or that of the latest run. Raises UserError that names what is amiss.
