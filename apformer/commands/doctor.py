@@ -12,13 +12,13 @@ import jax.numpy as jnp
 from tyro.conf import Positional
 
 from apformer import files
-from apformer.commands._findings import Finding, findings
 from apformer.errors import USAGE, UserError
 from apformer.flags import parse
 from apformer.formats import published
 from apformer.machine import compiler
 from apformer.report import progress
 from apformer.runs import directory, provenance
+from apformer.runs.findings import Finding, findings
 from apformer.tasks.text import folders
 
 

@@ -148,6 +148,7 @@ def finish(path: Path, settings: Settings, rows: Any, state: TrainState) -> None
         return
     found = evaluate.evaluate_run(path, settings, rows)
     _tell(found.table)
+    evaluate.draw(path, settings, rows, found)
     if proofs:
         _tell(tables.certificate(proofs[0]))
     elif hasattr(task, "contexts"):
