@@ -1,4 +1,4 @@
-"""Find a task or an architecture by its name: a module of apformer, or one that an installed package brings.
+"""Find a task, an architecture or an optimizer by its name: of apformer, or of an installed package.
 
 A package brings a module by an entry point of its `pyproject.toml`:
 
@@ -11,6 +11,7 @@ Names from a `config.json` are looked up here and nowhere else, so that a run di
 import importlib
 from importlib.metadata import EntryPoint, entry_points
 from types import ModuleType
+from typing import Any
 
 from apformer.errors import USAGE, UserError
 
@@ -20,12 +21,12 @@ def names(group: str, own: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(sorted({*own, *(entry.name for entry in entry_points(group=group))}))
 
 
-def load(group: str, name: str, own: tuple[str, ...], package: str) -> ModuleType:
-    """Import the module of a name.
+def load(group: str, name: str, own: tuple[str, ...], package: str) -> Any:
+    """Import the module, or the function, of a name.
 
     Args:
-        group: Group of entry points, `apformer.tasks` or `apformer.architectures`.
-        name: Name of the module.
+        group: Group of entry points: `apformer.tasks`, `apformer.architectures` or `apformer.optimizers`.
+        name: Its name.
         own: Names that apformer brings itself, as modules of `package`.
         package: Package of apformer's own modules.
 
@@ -34,7 +35,7 @@ def load(group: str, name: str, own: tuple[str, ...], package: str) -> ModuleTyp
             cannot be imported.
     """
     kind = group.rpartition(".")[2].removesuffix("s")
-    found = entry_points(group=group, name=name) if isinstance(name, str) else ()
+    found = [*entry_points(group=group, name=name)] if isinstance(name, str) else []
     brought = (["apformer"] if name in own else []) + sorted(map(_package, found))
     if len(brought) > 1:
         raise UserError(f"{' and '.join(brought)} bring the {kind} {name} each: uninstall all but one", USAGE)
@@ -44,7 +45,7 @@ def load(group: str, name: str, own: tuple[str, ...], package: str) -> ModuleTyp
         known = ", ".join(names(group, own))
         remedy = "the package that brings it may not be installed; install it, or give one of these"
         raise UserError(f"there is no {kind} {name!r} here, only {known}: {remedy}", USAGE)
-    (entry,) = found
+    entry = found[0]
     try:
         return entry.load()
     except Exception as error:

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 BLUE, ORANGE, SKY, GREY = "#0072B2", "#D55E00", "#56B4E9", "#555555"
+FONTS = ("Noto Sans CJK JP", "Noto Sans CJK SC", "WenQuanYi Zen Hei", "Hiragino Sans", "Microsoft YaHei")
+FONTS += ("Arial Unicode MS", "Unifont")  # with letters of many scripts, where they are installed
 MOST = 24  # letters of a text in a figure
 STYLES = ((ORANGE, 6.0), (SKY, 4.0), (BLUE, 1.5))  # colours and widths of up to three series, the last for one
 CURVES = [
@@ -71,8 +73,8 @@ def _fonts() -> dict[str, set[int]]:
     from matplotlib import font_manager
 
     fonts = {"DejaVu Sans": font_manager.get_font(font_manager.findfont("DejaVu Sans")).get_charmap().keys()}
-    for font in sorted(font_manager.fontManager.ttflist, key=lambda font: font.name):
-        if "Noto Sans" in font.name or "CJK" in font.name or "Unicode" in font.name or font.name == "Unifont":
+    for font in font_manager.fontManager.ttflist:
+        if font.name in FONTS:
             fonts.setdefault(font.name, font_manager.get_font(font.fname).get_charmap().keys())
     return {family: {*points} for family, points in fonts.items()}
 

@@ -36,7 +36,3 @@ def test_a_picture_of_a_long_row_is_bounded():
     figure = attention.by_layer(np.full((99, 2, 400, 300), 0.01), ["word"] * 300, ["word"] * 400)
     width, height = figure.get_size_inches() * figure.dpi
     assert len(figure.axes) == attention.MOST_PANELS and width * height < 3e7
-
-
-def test_white_space_is_visible():
-    assert attention.visible(" a\n$") == r"␣a⏎\$" and attention.visible("") == "∅"
