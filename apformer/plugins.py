@@ -1,4 +1,4 @@
-"""Find a task, an architecture or an optimizer by its name: of apformer, or of an installed package.
+"""Find a task or an architecture by its name: a module of apformer, or one that an installed package brings.
 
 A package brings a module by an entry point of its `pyproject.toml`:
 
@@ -11,7 +11,6 @@ Names from a `config.json` are looked up here and nowhere else, so that a run di
 import importlib
 from importlib.metadata import EntryPoint, entry_points
 from types import ModuleType
-from typing import Any
 
 from apformer.errors import USAGE, UserError
 
@@ -21,12 +20,12 @@ def names(group: str, own: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(sorted({*own, *(entry.name for entry in entry_points(group=group))}))
 
 
-def load(group: str, name: str, own: tuple[str, ...], package: str) -> Any:
-    """Import the module, or the function, of a name.
+def load(group: str, name: str, own: tuple[str, ...], package: str) -> ModuleType:
+    """Import the module of a name.
 
     Args:
-        group: Group of entry points: `apformer.tasks`, `apformer.architectures` or `apformer.optimizers`.
-        name: Its name.
+        group: Group of entry points, `apformer.tasks` or `apformer.architectures`.
+        name: Name of the module.
         own: Names that apformer brings itself, as modules of `package`.
         package: Package of apformer's own modules.
 

@@ -11,6 +11,7 @@ import pytest
 
 from apformer import plugins, settings, tasks
 from apformer.errors import USAGE, UserError
+from apformer.layers import config
 from apformer.runs import fit, recipes
 from apformer.runs.metrics import Log
 
@@ -19,7 +20,7 @@ class Entry(SimpleNamespace):
     """An entry point that is not installed."""
 
     def load(self):
-        return lion if self.name == "lion" else importlib.import_module(self.value)
+        return importlib.import_module(self.value)
 
 
 @pytest.fixture
@@ -82,12 +83,13 @@ def test_a_task_that_lacks_names_of_the_protocol_lists_them(bring):
     assert "make_loss" in said
 
 
-def test_an_optimizer_of_a_package_trains_a_built_in_task_and_no_learning_rate_is_invented(bring, tmp_path):
+def test_an_optimizer_of_a_package_trains_a_built_in_task_and_no_learning_rate_is_invented(monkeypatch, tmp_path):
     """The choices of --rule are read when apformer is imported: here the settings are made by hand."""
     settings = recipes.parse("--recipe sketch --d_model 8 --d_ff 8 --batch_size 4 --steps 2 --digits 2".split())
     settings = replace(settings, optimizer=replace(settings.optimizer, rule="lion", learning_rate=0.5))
     settings, rows = tasks.load(settings.task).load(settings)
-    bring(("other", "lion", "a_module"))
+    monkeypatch.setattr(config, "names", lambda kind: ("lion",))
+    monkeypatch.setattr(config, "entry_points", lambda **_: {"lion": SimpleNamespace(load=lambda: lion)})
     before = fit.initial_state(settings)
     params = jax.tree.map(np.asarray, before.params)
     after, metrics = fit.run_steps(before, tasks.load(settings.task).train_rows(rows), settings, 1)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
 @cache
 def names(kind: str) -> tuple[str, ...]:
-    """Return the sorted names of a folder of layers/, and of what packages bring."""
+    """Return the sorted names of a folder of layers/, and of what packages bring by entry points `apformer.<kind>`."""
     files = pkgutil.iter_modules([str(Path(__file__).parent / kind)])
     return tuple(sorted({file.name for file in files} | entry_points(group=f"apformer.{kind}").names))
 

@@ -18,15 +18,14 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from apformer import plugins
-from apformer.layers import leaves
+from apformer.layers import config, leaves
 from apformer.optimizer import muon
 
 OWN = ("adamw", "muon")
 if TYPE_CHECKING:
     Rule = Literal["adamw", "muon"]
 else:
-    Rule = Literal[plugins.names("apformer.optimizers", OWN)]
+    Rule = Literal[(*OWN, *config.names("optimizer"))]
 
 
 @dataclass(frozen=True)
@@ -98,11 +97,11 @@ def _decay_beside_muon(params: dict) -> dict:
 def make(cfg: Config, steps: int) -> optax.GradientTransformationExtraArgs:
     """Return the optimizer of a run of `steps` steps; its update takes `hyper` and `step` as extra arguments.
 
-    That of a package is function(cfg, steps), brought by an entry point of the group `apformer.optimizers`; any optax
+    That of a package is function(cfg, steps), brought by an entry point of the group `apformer.optimizer`; any optax
     optimizer serves.
     """
     if cfg.rule not in OWN:
-        return plugins.load("apformer.optimizers", cfg.rule, (), "")(cfg, steps)
+        return config.load("optimizer", cfg.rule)(cfg, steps)
 
     def transformation(hyper: dict, step: jax.Array | int) -> optax.GradientTransformation:
         rate, decay = learning_rate(step, hyper["learning_rate"], cfg, steps), hyper["weight_decay"]
