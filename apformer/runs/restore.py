@@ -30,6 +30,11 @@ class Run(NamedTuple):
     step: int
     member: int
 
+    def __repr__(self) -> str:
+        count = sum(leaf.size for leaf in jax.tree.leaves(self.params))
+        named = f"path={str(self.path)!r}, task={self.settings.task!r}, step={self.step}, member={self.member}"
+        return f"Run({named}, parameters={count:,})"
+
 
 def load(run: str | Path | None = None, member: int | None = None, step: int | None = None) -> Run:
     """Return the Run in a directory, given as a path or a string; the latest run if not given.
