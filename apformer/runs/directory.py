@@ -60,7 +60,10 @@ def create(recipe: str, run_dir: str | Path | None = None, *, root: str | Path =
         path = root / f"{name}-{attempt}"
     with suppress(OSError):  # a file system without links has no `latest`: see `named`
         os.symlink(path.name, path / ".latest")
-        os.replace(path / ".latest", root / "latest")
+        try:
+            os.replace(path / ".latest", root / "latest")
+        except OSError:
+            os.unlink(path / ".latest")
     return path
 
 
@@ -101,11 +104,11 @@ def named(run: str | Path) -> str:
 
     On a file system without links, `latest` is the newest run by its name.
     """
-    latest = Path(run)
-    if latest.name != "latest" or os.path.isdir(latest) and not os.path.islink(latest):
-        return str(run)
-    if not os.path.islink(latest):
-        return str(max((file.parent for file in latest.parent.glob("[0-9]*-*/config.json")), default=run))
+    latest = Path(os.path.expanduser(run))
+    if latest.name != "latest":
+        return str(latest)
+    if not os.path.islink(latest):  # a copy of runs/ may have a folder in its place
+        return str(max((file.parent for file in latest.parent.glob("[0-9]*-*/config.json")), default=latest))
     path = latest.parent / os.readlink(latest)
     if not os.path.isdir(path):
         raise UserError(f"{latest} names {path}, which is gone: name the directory of another run", USAGE)

@@ -64,6 +64,17 @@ def test_on_a_file_system_without_links_the_latest_run_is_found_by_its_name(tmp_
     assert directory.find_begun(root=root) == directory.find_begun(root / "latest") == path
 
 
+def test_a_copy_of_runs_without_links_takes_new_runs(tmp_path):
+    root = tmp_path / "runs"
+    make_run(root / "20200101-000000-exact")
+    make_run(root / "latest")  # a copy of that run
+    path = directory.create("exact", root=root)
+    make_run(path)
+    assert (
+        directory.find(root=root) == directory.find(root / "latest") == path and os.listdir(path).count(".latest") == 0
+    )
+
+
 def test_run_dir_may_be_new_or_empty(tmp_path, name="new and/deep/données-数"):
     assert directory.create("exact", tmp_path / name) == tmp_path / name
     assert directory.create("exact", tmp_path / name).is_dir()  # now it exists, and is empty
