@@ -295,6 +295,46 @@ def test_a_file_system_without_locks_does_without(tmp_path, monkeypatch):
         pass
 
 
+REFUSES = """
+import json, os, sys
+from itertools import combinations
+from pathlib import Path
+from apformer import errors
+from apformer.runs import directory
+found, root, kinds = {}, Path(os.environ["REFUSED_BELOW"]), ("link", "rename", "lock", "append", "fsync", "force")
+for refused in [(), *combinations(kinds, 1), *combinations(kinds, 2)]:
+    os.environ["REFUSED"] = ",".join(refused)
+    path = directory.create("exact", root=root)
+    try:
+        with directory.lock(path):
+            found[os.environ["REFUSED"]] = ["held", (root / "latest").is_symlink()]
+    except errors.UserError as error:
+        found[os.environ["REFUSED"]] = [str(error), error.exit_code]
+    (root / "latest").unlink(missing_ok=True)
+    assert os.listdir(path) == [".lock"]
+print(json.dumps(found))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux" or shutil.which("gcc") is None, reason="needs Linux and gcc")
+def test_what_a_disk_cannot_do_is_found_before_the_first_step(tmp_path):
+    """Each of six things, alone and in pairs."""
+    library = tmp_path / "refuse.so"
+    source = ROOT / "experiments" / "faults" / "_refuse.c"
+    subprocess.run(["gcc", "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True)
+    environment = os.environ | {"LD_PRELOAD": str(library), "REFUSED_BELOW": str(tmp_path), "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, "-c", REFUSES], env=environment, capture_output=True, text=True, check=True)
+    found = json.loads(done.stdout)
+    needed = {"append": "append to files", "fsync": "force files", "force": "force files", "rename": "rename folders"}
+    assert len(found) == 22 and done.stderr.count("has no locks: start no second process on this run\n") == 6
+    for refused, (said, more) in found.items():
+        lacking = [what for kind, what in needed.items() if kind in refused.split(",")]
+        if lacking:
+            assert more == errors.DISK and re.search(f"the disk of .* cannot {'|'.join(lacking)}.*: give a --run", said)
+        else:
+            assert (said, more) == ("held", "link" not in refused)
+
+
 @pytest.mark.parametrize("number", [errno.EINVAL, errno.EIO])
 def test_a_file_system_without_fsync_does_without_and_a_broken_disk_is_not_hidden(tmp_path, monkeypatch, number):
     def unsupported(_):
