@@ -15,6 +15,7 @@ from apformer import files, tasks
 from apformer.analysis import certificate
 from apformer.decoding.bind import Model, bind_run
 from apformer.errors import NOT_CERTIFIED, USAGE, UserError, typed
+from apformer.files import FilePath
 from apformer.flags import parse
 from apformer.machine import process
 from apformer.proof import check
@@ -34,7 +35,7 @@ KEEP_EVERY = 30  # seconds
 class Certify:
     """Prove a run on every context that exists: writes certificate.json."""
 
-    run: Positional[str | None] = None
+    run: Positional[FilePath | None] = None
     """Run directory. The default is the latest run."""
     member: int | None = None
     """Number of a member of a population. The default is the best on validation rows."""

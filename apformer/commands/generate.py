@@ -12,6 +12,7 @@ from typing import Annotated
 from tyro.conf import Positional, UseAppendAction, arg
 
 from apformer.errors import DATA, USAGE, UserError
+from apformer.files import FilePath
 from apformer.flags import parse, require
 from apformer.runs import language_model
 from apformer.tokenizers.text import BytePairs, Characters
@@ -39,7 +40,7 @@ class Generate:
     sees only the tokens that those before it have kept.
     """
 
-    run: Positional[str | None] = None
+    run: Positional[FilePath | None] = None
     """Run directory or GPT-2 folder. The default is the latest run."""
     prompt: Annotated[str | None, arg(help_behavior_hint="(default: a line end)")] = None
     """Text to continue. Where the vocabulary has no line end, the default is its first token."""
@@ -67,7 +68,7 @@ class Generate:
     """Number of texts. They are drawn side by side and printed one after the other."""
     member: int | None = None
     """Number of a member of a population. The default is the best on validation rows."""
-    adapter: str | None = None
+    adapter: FilePath | None = None
     """Folder of low-rank adapters, saved alone, to merge into the model."""
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from tyro.conf import Positional
 
 from apformer import tasks
+from apformer.files import FilePath
 from apformer.flags import parse, prompts, require
 from apformer.runs import directory, restore, settings_file
 from apformer.tasks.translation import corpus, scores, training, vocabularies
@@ -20,7 +21,7 @@ class Translate:
 
     run_and_sentence: Positional[tuple[str, ...]] = ()
     """[RUN] SENTENCE, or [RUN] with --file. The default run is the latest."""
-    file: str | None = None
+    file: FilePath | None = None
     """File with one sentence a line, or - for standard input. Prints one translation a line."""
     beams: int | None = None
     """Number of beams of the search. With 1, the most likely token is always taken. The default is that of the run."""

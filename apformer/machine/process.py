@@ -18,6 +18,7 @@ import hashlib
 import io
 import os
 import platform
+import re
 import select
 import signal
 import socket
@@ -30,7 +31,7 @@ from contextlib import contextmanager, nullcontext, suppress
 from importlib.metadata import version
 from pathlib import Path
 
-from apformer.errors import DISK, UserError
+from apformer.errors import DISK, USAGE, UserError
 
 PATIENCE = 5  # seconds until a pipe that is full is taken for one that nobody reads
 STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -69,12 +70,40 @@ def guard(program: str, call: Callable[[], None]) -> int:
         exit_code = _say(program, sentence, DISK)
     except KeyboardInterrupt:
         exit_code = _say(program, "stopped", 130)
+    except Exception as error:
+        sentence = _of_machine(error)
+        if sentence is None:
+            raise
+        exit_code = _say(program, sentence, USAGE)
     try:
         sys.stdout.flush()
     except OSError:
         # This has been said, and the interpreter would say it again as it exits.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return exit_code
+
+
+def _of_machine(error: Exception) -> str | None:
+    """Return a sentence about an error of which the memory, JAX or its environment is the cause; None of another."""
+    said = " ".join(str(error).split())
+    if isinstance(error, MemoryError) or re.search("RESOURCE_EXHAUSTED|[Oo]ut of memory", said):
+        less = "a smaller --batch_size with more --accumulate, --remat, or fewer of what the command makes at once"
+        return f"there is not enough memory ({said[:200] or 'MemoryError'}): give {less}"
+    if transfer := re.search(r"Disallowed [\w-]+ transfer", said):
+        return f"JAX_TRANSFER_GUARD is set ({transfer[0]}), and every command transfers: unset it"
+    return without_backend() if "jax" in sys.modules else None
+
+
+def without_backend() -> str | None:
+    """Return a sentence that says why JAX has no device here; None where it has."""
+    import jax
+
+    try:
+        jax.devices()
+    except (AssertionError, RuntimeError) as error:  # the first where a plugin of an accelerator is not installed
+        asked = jax.config.jax_platforms or ""
+        reason = str(error).partition("\n")[0] or f"no platform of JAX_PLATFORMS={asked} is here"
+        return f"JAX does not start ({reason}): set JAX_PLATFORMS=cpu, or mend its installation"
 
 
 def end(exit_code: int) -> None:

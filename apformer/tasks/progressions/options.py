@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from apformer.errors import USAGE, UserError
+from apformer.files import FilePath
 from apformer.flags import require
 
 
@@ -30,7 +31,7 @@ class Options:
     position_offset: int = 0
     """Largest random start position of a training row, so that later positions are trained too. A row starts where a
     term may. For transformers only."""
-    dataset: str | None = None
+    dataset: FilePath | None = None
     """Text file to train on, one progression a line. Without it, each step draws fresh rows."""
     test_sequences: int = 10_000
     """Number of held-out progressions in the evaluation."""

@@ -3,7 +3,6 @@
 import hashlib
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -12,6 +11,7 @@ import numpy as np
 
 from apformer import loss
 from apformer.errors import DATA, USAGE, UserError
+from apformer.files import read_input
 from apformer.flags import require
 from apformer.settings import Settings, architecture_of, training_apply
 from apformer.tasks import Loss, LossAndMetrics
@@ -102,7 +102,7 @@ def describe(settings: Settings, rows: Rows) -> dict:
     if rows is None:
         return {"source": "sampler"}
     counts = {split: len(part.first_B) for split, part in rows.items()}
-    digest = hashlib.sha256(Path(settings.options.dataset).read_bytes()).hexdigest()
+    digest = hashlib.sha256(read_input(settings.options.dataset)).hexdigest()
     return {"source": settings.options.dataset, "rows": counts, "sha256": digest}
 
 
