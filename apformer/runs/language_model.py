@@ -104,6 +104,7 @@ class LanguageModel(NamedTuple):
         if not len(tokens_T):
             raise UserError(f"{name} is empty: give at least one character", USAGE)
         return tokens_T
+
     def __repr__(self) -> str:
         return f"LanguageModel(vocab_size={self.tokenizer.vocab_size}, max_tokens={self.max_tokens})"
 
