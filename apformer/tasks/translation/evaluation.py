@@ -25,22 +25,17 @@ SAMPLES = 8
 BESIDE = 1000  # sentences of another part at most
 
 
-def evaluate(model: Model, settings: Settings, rows: dict[str, Any], progress: Progress) -> Evaluation:
-    """Translate the test part by beam search, and score the translations."""
-    return evaluate_with(search, model, settings, rows, progress)
-
-
-def evaluate_with(
-    translate: Callable, model: Model, settings: Settings, rows: dict[str, Any], progress: Progress
+def evaluate(
+    model: Model, settings: Settings, rows: dict[str, Any], progress: Progress, translate: Callable = search
 ) -> Evaluation:
     """Translate the test part, and score the translations.
 
     Args:
-        translate: Called as translate(sources, params, settings, progress=...), as `search` is.
         model: The translator.
         settings: Settings of its run.
         rows: As `training.load` returns them.
         progress: Called with how many sentences are translated, and of how many.
+        translate: Called as translate(sources, params, settings, progress=...).
     """
     scores.require()
     language = scores.language_of(settings.data)
