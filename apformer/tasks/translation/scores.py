@@ -114,26 +114,17 @@ def exact(found: Sequence[str], references: Sequence[str]) -> float:
 
 def by_length(found: Sequence[str], references: Sequence[str], language: str) -> list[dict[str, Any]]:
     """Return scores by the words of the references: "words" [least, most or None], "sentences", "bleu", "exact"."""
-    groups, metric, group_of = defaultdict(list), plain(language), lengths(language)
+    groups, metric = defaultdict(list), plain(language)
+    cut = metric.tokenizer if language in WITHOUT_SPACES else str
     for text, reference in zip(found, references, strict=True):
-        groups[group_of(reference)].append((text, reference))
+        groups[max(1, bisect(LENGTHS, len(cut(reference).split())))].append((text, reference))
     table = []
-    for words, pairs in sorted(groups.items()):
+    for group, pairs in sorted(groups.items()):
         sides = list(zip(*pairs, strict=True))
-        same = {"words": [*words], "sentences": len(pairs)}
+        most = LENGTHS[group] - 1 if group < len(LENGTHS) else None
+        same = {"words": [LENGTHS[group - 1], most], "sentences": len(pairs)}
         table.append(same | {"bleu": reached(metric, *sides), "exact": exact(*sides)})
     return table
-
-
-def lengths(language: str) -> Callable[[str], tuple[int, int | None]]:
-    """Return a function from a text to the least and the most words of the texts that are as long, about."""
-    cut = plain(language).tokenizer if language in WITHOUT_SPACES else str
-
-    def length(text: str) -> tuple[int, int | None]:
-        group = max(1, bisect(LENGTHS, len(cut(text).split())))
-        return LENGTHS[group - 1], LENGTHS[group] - 1 if group < len(LENGTHS) else None
-
-    return length
 
 
 def by_part(result: dict[str, Any]) -> list[list[str]]:
