@@ -46,11 +46,23 @@ def _read(config: type, args: Sequence[str], program: str, **options: Any) -> An
     printed = io.StringIO()
     try:
         with redirect_stderr(printed):
-            return tyro.cli(tyro.conf.OmitArgPrefixes[config], args=args, use_underscores=True, **options)
+            return tyro.cli(tyro.conf.OmitArgPrefixes[config], args=_joined(args), use_underscores=True, **options)
     except SystemExit as stop:
         if not stop.code:
             raise
         raise UserError(_one_sentence(printed.getvalue(), program), USAGE) from None
+
+
+def _joined(args: Sequence[str]) -> list[str]:
+    """Return the words with --prompt=-5 for --prompt -5: a value that begins with a dash is no flag."""
+    joined: list[str] = []
+    for word in args:
+        is_value = re.match(r"-(?![h-]$|-[a-zA-Z])", word)
+        if is_value and joined and re.fullmatch(r"--[a-zA-Z][\w-]*", joined[-1]):
+            joined[-1] += f"={word}"
+        else:
+            joined.append(word)
+    return joined
 
 
 def cut(args: Sequence[str], flag: str, value_is: str) -> tuple[list[str], str | None]:

@@ -26,6 +26,7 @@ from apformer.tokenizers.digits import Tokens, codes, inside, refuse_unknown
 _BLOCK = 1 << 18  # characters handed to the library at a time: it holds some 200 bytes for each
 _END = "<|endoftext|>"  # of a text, in byte pairs
 _END_CHARACTER = chr(0x10FFFF)  # the same in characters: the last code point, which Unicode keeps out of all texts
+_LONG = re.compile(r"(\S{256})(?=\S)")
 _LINE_END = re.compile(r"(?<=[^\W_])(?=[\r\n])")
 
 
@@ -169,12 +170,16 @@ def train_byte_pairs(text: str, vocab_size: int) -> BytePairs:
 
 
 def train_byte_pairs_on(texts: Iterable[str], vocab_size: int) -> BytePairs:
-    """Learn byte pairs from texts that come one after the other, of which only one is in memory at a time."""
+    """Learn byte pairs from texts that come one after the other, of which only one is in memory at a time.
+
+    What has no blank in it is cut every _LONG characters: learning takes the square of the length of a word.
+    """
     tokenizers = library()
     tokenizer = byte_level(tokenizers.models.BPE(), GPT4_PATTERN)
     alphabet = tokenizers.pre_tokenizers.ByteLevel.alphabet()
     trainer = tokenizers.trainers.BpeTrainer(vocab_size=vocab_size, initial_alphabet=alphabet, show_progress=False)
-    tokenizer.train_from_iterator((block for text in texts for block in _blocks(text)), trainer)
+    parts = (part for text in texts for block in _blocks(text) for part in _LONG.split(block) if part)
+    tokenizer.train_from_iterator(parts, trainer)
     return BytePairs(tokenizer)
 
 

@@ -11,6 +11,7 @@ from apformer import files, word2vec
 from apformer.errors import USAGE, UserError
 from apformer.settings import Settings
 from apformer.tasks.words import corpus
+from apformer.tokenizers import words
 
 Params = dict[str, jax.Array]  # of word2vec
 
@@ -41,8 +42,8 @@ def shown(settings: Settings, vocabulary: list[str]) -> list[str]:
 
 
 def _known(given: list[str], vocabulary: list[str], flag: str, fault: str) -> list[str]:
-    """Return words in lower case, or refuse the first that the vocabulary lacks."""
-    given = [word.strip().lower() for word in given]
+    """Return words as the vocabulary has them, or refuse the first that it lacks."""
+    given = [words.normal(word.strip()) for word in given]
     for word in given:
         if word not in vocabulary:
             raise UserError(f"{flag}{word} is {fault} a word such as {similar(word, vocabulary)}", USAGE)
