@@ -2,9 +2,12 @@
 
 Words end where Unicode's rules end them (https://unicode.org/reports/tr29): vowel signs, accents, underscores and
 joiners belong to a word, so do an apostrophe or a point between letters and the marks of a number, and each ideograph
-is a word of its own. Text and question are in lower case, and in normal form C. Lines up to a blank one are a passage, which no window leaves. Words that are rare are dropped before there are windows, and so are, anew each time,
-some of the frequent ones (Mikolov et al. 2013b, equation 5): a word that is a share f of the text stays with
-probability
+is a word of its own. Thai and its like, which need a dictionary, stay whole. Text and question are in lower case, and
+in normal form C.
+
+Lines up to a blank one are a passage, which no window leaves. Words that are rare are dropped before there are windows,
+and so are, anew each time, some of the frequent ones (Mikolov et al. 2013b, equation 5): a word that is a share f of
+the text stays with probability
 
     min(1, sqrt(threshold / f))
 

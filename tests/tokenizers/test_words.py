@@ -27,7 +27,7 @@ def corpus(length, per_passage=1000, size=None):
 
 
 TEXTS = {
-    "'Tis GREEN-eyed; we know't, o’er the 2nd -- the lords' Übel.": "tis green eyed we know't o’er the 2nd the lords übel",
+    "'Tis GREEN-eyed; we know't, o’er the 2nd -- lords' Übel.": "tis green eyed we know't o’er the 2nd lords übel",
     "हिन्दी भाषा தமிழ் מְדַבֵּר": "हिन्दी भाषा தமிழ் מְדַבֵּר",
     "fore\u0302t FORÊT e\u0301": "forêt forêt é",  # one normal form
     "new_york ___ می\u200cخواهم 1,000 3.14 U.S.": "new_york می\u200cخواهم 1,000 3.14 u.s",
