@@ -17,7 +17,6 @@ from apformer.files import FilePath
 from apformer.flags import parse
 from apformer.formats import published
 from apformer.machine import compiler, process
-from apformer.report import progress
 from apformer.runs import directory, provenance
 from apformer.runs.findings import Finding, findings
 from apformer.tasks.text import folders
@@ -50,8 +49,7 @@ def verify(args: Doctor) -> None:
         path = run if args.folder is None else args.folder
         if args.folder is not None and (run != "gpt2" or not os.path.isdir(path)):
             raise UserError(f"{run} {path} is not `apformer doctor gpt2 FOLDER`: give a folder", USAGE)
-        with progress.bar(desc="sha256", unit="B", unit_scale=True, leave=False) as bar:
-            found = [Finding(*each) for each in published.findings(path, progress.reporter(bar))]
+        found = [Finding(*each) for each in published.findings(path)]
     else:
         path = directory.find_begun(args.run)
         found = findings(path)

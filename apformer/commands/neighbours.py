@@ -1,4 +1,4 @@
-"""Words nearest to others, by a run of word vectors: apformer neighbours RUN king queen."""
+"""Words nearest to others, by a run of word vectors: apformer neighbours RUN king queen, or king - man + woman."""
 
 import os
 from dataclasses import dataclass
@@ -15,7 +15,8 @@ class Neighbours:
     """Words nearest to others: `apformer neighbours RUN king queen` prints a line for each."""
 
     run_and_words: Positional[tuple[str, ...]] = ()
-    """[RUN] [WORD ...]. The defaults are the latest run, and words of frequency ranks 1, 2, 4, 8, ..."""
+    """[RUN] [WORD ...]; + or - between words makes a sum. The defaults are the latest run, and words of frequency ranks
+    1, 2, 4, 8, ..."""
     neighbours: int = 8
     """Number of neighbours of each word."""
     member: int | None = None
