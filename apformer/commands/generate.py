@@ -16,7 +16,7 @@ from apformer.decoding import generate as generation
 from apformer.decoding.repetition import penalized
 from apformer.decoding.stream import texts, write
 from apformer.errors import DATA, USAGE, UserError
-from apformer.flags import parse, require
+from apformer.flags import require
 from apformer.runs import language_model
 from apformer.tokenizers.text import BytePairs, Characters
 
@@ -62,11 +62,6 @@ class Generate:
     """Number of a member of a population. The default is the best on validation rows."""
     adapter: str | None = None
     """Folder of low-rank adapters, saved alone, to merge into the model."""
-
-
-def main(args: list[str]) -> None:
-    """Run the command with its arguments."""
-    generate(parse(Generate, args, "apformer generate"))
 
 
 def generate(args: Generate) -> None:

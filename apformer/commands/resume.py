@@ -7,7 +7,6 @@ import jax
 from tyro.conf import Positional
 
 from apformer.commands.train import go_on
-from apformer.flags import parse
 from apformer.machine import devices
 from apformer.runs import directory
 
@@ -23,11 +22,6 @@ class Resume:
     """Run directory. The default is the latest run."""
     step: int | None = None
     """Saved step to continue from; later steps are deleted. Default: the newest that is sound."""
-
-
-def main(args: list[str]) -> None:
-    """Run the command with its arguments."""
-    resume(parse(Resume, args, "apformer resume"))
 
 
 def resume(args: Resume) -> None:

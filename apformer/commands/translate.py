@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from tyro.conf import Positional
 
 from apformer import tasks
-from apformer.flags import parse, prompts, require
+from apformer.flags import prompts, require
 from apformer.runs import directory, restore, settings_file
 from apformer.tasks.translation import corpus, training, vocabularies
 
@@ -34,11 +34,6 @@ class Translate:
     """Number of a member of a population. The default is the best on validation rows."""
     json: bool = False
     """Print one JSON object."""
-
-
-def main(args: list[str]) -> None:
-    """Run the command with its arguments."""
-    translate(parse(Translate, args, "apformer translate"))
 
 
 def translate(args: Translate) -> None:
