@@ -15,6 +15,7 @@ from apformer import files, tasks
 from apformer.analysis import certificate
 from apformer.decoding.bind import Model, bind_run
 from apformer.errors import NOT_CERTIFIED, USAGE, UserError, typed
+from apformer.files import FilePath
 from apformer.machine import process
 from apformer.proof import check
 from apformer.report import progress, tables
@@ -33,7 +34,7 @@ KEEP_EVERY = 30  # seconds
 class Certify:
     """Prove a run on every context that exists: writes certificate.json."""
 
-    run: Positional[str | None] = None
+    run: Positional[FilePath | None] = None
     """Run directory. The default is the latest run."""
     member: int | None = None
     """Number of a member of a population. The default is the best on validation rows."""
@@ -111,7 +112,9 @@ def certify_run(
     tally, seconds = check.TALLY, 0.0
     if hasty or not prove:
         tally, seconds = _asked(path, case, identity, patience, model, hasty)
-        hopeless = hasty and (tally["errors"] or (prove and check.verdict(certificate.provable(case, tally), None)[2]))
+        hopeless = hasty and (
+            tally["errors"] or (prove and check.verdict(certificate.provable(case, tally), None, case.bounded)[2])
+        )
     if prove and not hopeless:
         tally, more = _asked(path, case, identity, patience)
         seconds += more

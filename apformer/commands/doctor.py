@@ -13,8 +13,9 @@ from tyro.conf import Positional
 
 from apformer import files
 from apformer.errors import USAGE, UserError
+from apformer.files import FilePath
 from apformer.formats import published
-from apformer.machine import compiler
+from apformer.machine import compiler, process
 from apformer.report import progress
 from apformer.runs import directory, provenance
 from apformer.runs.findings import Finding, findings
@@ -26,10 +27,10 @@ class Doctor:
     """Print versions, devices, disk space, permissions, and whether XLA computes rightly; or verify a whole run, or a
     published GPT-2: `apformer doctor gpt2 FOLDER`."""
 
-    run: Positional[str | None] = None
+    run: Positional[FilePath | None] = None
     """Run directory to verify instead: every file, and what the files say of each other. Nothing is changed. Or the
     word gpt2, before a folder."""
-    folder: Positional[str | None] = None
+    folder: Positional[FilePath | None] = None
     """After the word gpt2: folder of a published GPT-2, to compare with the sizes, shapes and sums it should have."""
     json: bool = False
     """Print one JSON object."""
@@ -96,14 +97,13 @@ def examine() -> tuple[dict[str, Any], UserError | None]:
         "writable": False,
         "compilation_cache": jax.config.jax_compilation_cache_dir,  # pyright: ignore[reportAttributeAccessIssue]
     }
-    try:
+    if reason := process.without_backend():
+        fault = UserError(reason, USAGE)
+    else:
         facts["devices"] = [f"{device.id}: {device.device_kind}" for device in jax.devices()]
         facts["backend"] = jax.default_backend()
         facts["wrong_programs"] = compiler.wrong()
         facts["computes"] = float(jnp.ones((64, 64)).sum()) == 4096.0 and not facts["wrong_programs"]
-    except RuntimeError as error:
-        reason = str(error).splitlines()[0]
-        fault = UserError(f"JAX does not start ({reason}): set JAX_PLATFORMS=cpu, or mend its installation", USAGE)
     try:
         files.preflight(place, needs=0)
         facts["writable"] = True

@@ -10,6 +10,7 @@ from tyro.conf import Positional
 from apformer import files, tasks
 from apformer.decoding.bind import bind_run
 from apformer.errors import USAGE, UserError
+from apformer.files import FilePath
 from apformer.flags import require
 from apformer.report import figures, progress, tables
 from apformer.runs import directory, language_model
@@ -25,13 +26,13 @@ class Evaluate:
     """Measure a run on held-out data: writes evaluation.json and figures. With --text FILE, measure what a text costs
     a language model: perplexity, nats per token, bits per byte. This writes nothing."""
 
-    run: Positional[str | None] = None
+    run: Positional[FilePath | None] = None
     """Run directory, or with --text a GPT-2 folder. The default is the latest run."""
     member: int | None = None
     """Number of a member of a population. The default is the best on validation rows, beside the mean of all."""
     json: bool = False
     """Print one JSON object instead of a table."""
-    text: str | None = None
+    text: FilePath | None = None
     """Text file in UTF-8 to measure a language model on."""
     window: int | None = None
     """With --text: tokens that the model reads at once. The default is all it can read. Windows do not overlap."""
@@ -40,7 +41,7 @@ class Evaluate:
     perplexity of `transformers`. A window then holds the last token to predict, too."""
     special_tokens: bool = False
     """With --text: read special tokens in it, such as <|endoftext|>. Without this flag, a text with some is refused."""
-    adapter: str | None = None
+    adapter: FilePath | None = None
     """With --text: folder of low-rank adapters, saved alone, to merge into the model."""
 
 

@@ -16,6 +16,7 @@ from tyro.conf import Positional
 from apformer import files, tasks
 from apformer.analysis import pca
 from apformer.errors import CHECKPOINT, UserError
+from apformer.files import FilePath
 from apformer.layers.leaves import named
 from apformer.report import sections, template
 from apformer.report.sections import attempt
@@ -32,7 +33,7 @@ CERTIFICATE = {"format", "certified", "claim", "contexts", "errors", "smallest_m
 class Report:
     """Write report.html: one offline page that shows a run and lets you try its model."""
 
-    run: Positional[str | None] = None
+    run: Positional[FilePath | None] = None
     """Run directory. The default is the latest run."""
     member: int | None = None
     """Number of a member of a population. The default is the best on validation rows."""

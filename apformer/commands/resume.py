@@ -7,6 +7,7 @@ import jax
 from tyro.conf import Positional
 
 from apformer.commands.train import go_on
+from apformer.files import FilePath
 from apformer.machine import devices
 from apformer.runs import directory
 
@@ -18,10 +19,13 @@ class Resume:
     A damaged checkpoint is named and set aside, and training goes on from the one before.
     """
 
-    run: Positional[str | None] = None
+    run: Positional[FilePath | None] = None
     """Run directory. The default is the latest run."""
     step: int | None = None
     """Saved step to continue from; later steps are deleted. Default: the newest that is sound."""
+    steps: int | None = None
+    """New number of optimizer steps of the run, for one to be trained further. Its learning rate follows that number
+    from here on."""
 
 
 def resume(args: Resume) -> None:
@@ -30,4 +34,4 @@ def resume(args: Resume) -> None:
     if jax.process_index():
         path = Path(devices.scratch(path))
     devices.most(0)  # so that none writes before all have read
-    go_on(path, args.step)
+    go_on(path, args.step, args.steps)

@@ -9,9 +9,10 @@ from tyro.conf import Positional
 
 from apformer import files, tasks
 from apformer.errors import UserError
+from apformer.files import FilePath
 from apformer.flags import prompts, require
 from apformer.runs import directory, restore, settings_file
-from apformer.tasks.translation import corpus, training, vocabularies
+from apformer.tasks.translation import corpus, scores, training, vocabularies
 
 POOR = 30  # chrF, from 0 to 100, below which hardly a word is right
 EXAMPLE = 'apformer translate RUN "seven hundred and five"'
@@ -23,7 +24,7 @@ class Translate:
 
     run_and_sentence: Positional[tuple[str, ...]] = ()
     """[RUN] SENTENCE, or [RUN] with --file. The default run is the latest."""
-    file: str | None = None
+    file: FilePath | None = None
     """File with one sentence a line, or - for standard input. Prints one translation a line."""
     beams: int | None = None
     """Number of beams of the search. With 1, the most likely token is always taken. The default is that of the run."""
@@ -55,6 +56,8 @@ def translate(args: Translate) -> None:
     params, _, _ = restore.load_params(path, settings, args.member)
     given = {name: getattr(args, name) for name in ("beams", "alpha") if getattr(args, name) is not None}
     settings = replace(settings, options=replace(settings.options, **given))
+    if (doubt := scores.doubt(path)) is not None:
+        print(doubt, file=sys.stderr)
     found = [target.decode(tokens_T) for tokens_T in search(sources, params, settings, args.temperature, args.seed)]
     if args.json:
         answers = [{"source": line, "translation": text} for line, text in zip(lines, found, strict=True)]

@@ -17,6 +17,7 @@ for all, so that a lost process would halt the others for ever: these end with a
 it for SILENCE seconds. Only of the end of process 0, and of two processes with one number, JAX itself tells the others.
 """
 
+import errno
 import hashlib
 import json
 import math
@@ -28,9 +29,10 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
+from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout, suppress
 from functools import partial
 from importlib.metadata import version
+from ipaddress import ip_address
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -190,20 +192,25 @@ def joined(coordinator: str | None, processes: str | None, index: str | None, wo
     """
     address = None if coordinator == "auto" else coordinator
     late = threading.Timer(PATIENCE, _give_up, [coordinator])  # since JAX would abort this process instead
-    late.daemon = True
+    late.daemon, bind = True, None
+    proxies = {name: os.environ.pop(name) for name in [*os.environ] if name.lower().endswith("_proxy")}  # of the web
     try:
         numbers = [None if given is None else int(given) for given in (processes, index)]
         if address is not None:
             host, _, port = address.rpartition(":")
+            host = host.strip("[]")
+            family = socket.getaddrinfo(host, int(port), type=socket.SOCK_STREAM)[0][0]
+            # An own name may be a loopback address in this machine's hosts file, and others may know it by another.
+            bind = address if _is_loopback(host) else None
             if numbers[1] == 0:
-                socket.create_server((host, int(port))).close()
-            socket.getaddrinfo(host, int(port))
+                socket.create_server((host, int(port)) if bind else ("", int(port)), family=family).close()
+            _take_number(f"{address} {index}")
         late.start()
         jax.config.update("jax_enable_recoverability", True)  # nor does JAX abort it where another one is lost
         jax.distributed.initialize(
             address,
             *numbers,
-            coordinator_bind_address=address,
+            coordinator_bind_address=bind,
             initialization_timeout=10 * PATIENCE,
             heartbeat_timeout_seconds=SILENCE,
         )
@@ -211,6 +218,7 @@ def joined(coordinator: str | None, processes: str | None, index: str | None, wo
         raise UserError(f"this process cannot join others at {coordinator} ({error}): {REMEDY}", USAGE) from None
     finally:
         late.cancel()
+        os.environ.update(proxies)
     if len(jax.devices()) != jax.process_count() * jax.local_device_count():
         raise UserError("processes have different numbers of devices: give all as many", USAGE)
     _together.set()
@@ -226,8 +234,17 @@ def joined(coordinator: str | None, processes: str | None, index: str | None, wo
             yield
     except (RuntimeError, ValueError) as error:
         if "Gloo" in str(error):  # what is computed together fails where a process is lost
-            raise UserError(GONE, LOST) from None
+            raise UserError(GONE + ("" if bind else _own_name()), LOST) from None
         raise
+
+
+def _own_name() -> str:
+    """Return a remedy where this machine's own name is an address that other machines cannot reach it by."""
+    with suppress(OSError):
+        name = socket.gethostname()
+        if ip_address(address := socket.gethostbyname(name)).is_loopback:
+            return f"; on several machines, give {name} another address than {address} in the hosts file"
+    return ""
 
 
 def part() -> None:
@@ -278,6 +295,24 @@ def connect(mesh: Mesh | None) -> None:
 
 def _of_several_processes(mesh: Mesh | None) -> bool:
     return mesh is not None and not {*mesh.devices.flat} <= {*jax.local_devices()}
+
+
+def _take_number(name: str) -> None:
+    """Raise UserError (exit USAGE) if another process of this machine has a number, for which JAX would abort both."""
+    taken = _leaving.enter_context(socket.socket(socket.AF_UNIX))
+    try:
+        taken.bind(f"\0apformer {name}")
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            fault = f"--process {name.rpartition(' ')[2]} is that of another process on this machine"
+            raise UserError(f"{fault}: give each its own, 0 to N - 1", USAGE) from None
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def _give_up(coordinator: str) -> None:

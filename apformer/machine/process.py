@@ -18,6 +18,7 @@ import hashlib
 import io
 import os
 import platform
+import re
 import select
 import signal
 import socket
@@ -30,13 +31,11 @@ from contextlib import contextmanager, nullcontext, suppress
 from importlib.metadata import version
 from pathlib import Path
 
-from apformer.errors import DISK, UserError
+from apformer.errors import DISK, USAGE, UserError
 
 PATIENCE = 5  # seconds until a pipe that is full is taken for one that nobody reads
-
 STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 GOES_ON = "nothing that was saved is lost: `apformer resume` goes on with a run, other commands are given again"
-
 CACHE = "APFORMER_COMPILATION_CACHE"
 FORBIDDEN = "none"
 LIMIT = 2**30  # bytes
@@ -71,12 +70,40 @@ def guard(program: str, call: Callable[[], None]) -> int:
         exit_code = _say(program, sentence, DISK)
     except KeyboardInterrupt:
         exit_code = _say(program, "stopped", 130)
+    except Exception as error:
+        sentence = _of_machine(error)
+        if sentence is None:
+            raise
+        exit_code = _say(program, sentence, USAGE)
     try:
         sys.stdout.flush()
     except OSError:
         # This has been said, and the interpreter would say it again as it exits.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return exit_code
+
+
+def _of_machine(error: Exception) -> str | None:
+    """Return a sentence about an error of which the memory, JAX or its environment is the cause; None of another."""
+    said = " ".join(str(error).split())
+    if isinstance(error, MemoryError) or re.search("RESOURCE_EXHAUSTED|[Oo]ut of memory", said):
+        less = "a smaller --batch_size with more --accumulate, --remat, or fewer of what the command makes at once"
+        return f"there is not enough memory ({said[:200] or 'MemoryError'}): give {less}"
+    if transfer := re.search(r"Disallowed [\w-]+ transfer", said):
+        return f"JAX_TRANSFER_GUARD is set ({transfer[0]}), and every command transfers: unset it"
+    return without_backend() if "jax" in sys.modules else None
+
+
+def without_backend() -> str | None:
+    """Return a sentence that says why JAX has no device here; None where it has."""
+    import jax
+
+    try:
+        jax.devices()
+    except (AssertionError, RuntimeError) as error:  # the first where a plugin of an accelerator is not installed
+        asked = jax.config.jax_platforms or ""
+        reason = str(error).partition("\n")[0] or f"no platform of JAX_PLATFORMS={asked} is here"
+        return f"JAX does not start ({reason}): set JAX_PLATFORMS=cpu, or mend its installation"
 
 
 def end(exit_code: int) -> None:
@@ -223,14 +250,15 @@ def keep_programs(place: str | None = None) -> str | None:
     """Let JAX keep its compiled programs, and return their folder; to be called before the first is compiled.
 
     Args:
-        place: A folder, or "none" to keep no program. The default is the environment variable
-            APFORMER_COMPILATION_CACHE, then the cache directory of the user. A folder that JAX was told of already
-            stays. One that cannot be written costs a line on standard error, and every compilation.
+        place: A folder, or "none" to keep no program. The default is that of the call before, the environment variable
+            APFORMER_COMPILATION_CACHE, the cache directory of the user. A folder that JAX was told of already stays.
     """
     import jax
+    from jax.experimental.compilation_cache import compilation_cache
 
     usual = os.path.join(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "apformer")
     place = place or os.environ.get(CACHE) or usual
+    os.environ[CACHE] = place  # for what is loaded later
     if jax.config.jax_compilation_cache_dir is not None or place == FORBIDDEN:
         return jax.config.jax_compilation_cache_dir
     folder = Path(os.path.expanduser(place)).absolute() / _kind()  # pathlib's raises where there is no such home
@@ -247,6 +275,7 @@ def keep_programs(place: str | None = None) -> str | None:
     # Neither costs more than a compilation: a program that cannot be read, and one that does not fit on the disk.
     warnings.filterwarnings("ignore", message="Error (reading|writing) (from )?persistent compilation cache")
     jax.config.update("jax_compilation_cache_dir", str(folder))
+    compilation_cache.reset_cache()  # which JAX did without if it has compiled something
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     atexit.register(seal)
     return str(folder)

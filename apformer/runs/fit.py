@@ -4,6 +4,7 @@ Chunks end at multiples of log_every, counted from step 0, also in a resumed run
 the same states as an uninterrupted run, and ends with the same bits.
 """
 
+import os
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -35,7 +36,13 @@ def begin(path: Path, settings: Settings, rows: Any, given: Any = None) -> None:
     task = tasks.load(settings.task)
     data = task.describe(settings, rows)
     devices.agree("data", data)
-    config = settings_file.to_dict(settings) | {"versions": provenance.versions(), "data": data}
+    here = Path.cwd()
+    config = settings_file.to_dict(settings) | {
+        "versions": provenance.versions(),
+        "environment": provenance.environment(),
+        "directory": [str(here), os.path.relpath(here, path)],  # of the paths among the flags
+        "data": data,
+    }
     if given is not None:
         config["init_from_sha256"] = provenance.digest(given)
     files.write_json(path / "config.json", config)

@@ -1,16 +1,19 @@
 """Read a trained run back from its directory: settings, rows, and the parameters of its best checkpoint."""
 
+import os
 from collections.abc import Sequence
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
-from apformer import files, tasks, train
+from apformer import files, flags, tasks, train
 from apformer.decoding.bind import Model, bind_run
 from apformer.errors import CHECKPOINT, DATA, NON_FINITE, USAGE, UserError
-from apformer.runs import checkpoint, directory, selection
+from apformer.machine import process
+from apformer.runs import checkpoint, directory, provenance, selection
 from apformer.runs.fit import abstract_state
 from apformer.runs.provenance import digest
 from apformer.runs.settings_file import read as load_settings
@@ -41,6 +44,7 @@ def load(run: str | Path | None = None, member: int | None = None, step: int | N
     member: that of a population; the best on validation if not given. step: a saved step; the best if not given.
     Raises UserError that names what is missing or damaged.
     """
+    process.keep_programs()
     path = directory.find(run)
     settings = load_settings(path)
     params, step, member = load_params(path, settings, member, step)
@@ -50,13 +54,30 @@ def load(run: str | Path | None = None, member: int | None = None, step: int | N
 
 def load_rows(path: Path) -> Any:
     """Return the rows of a run. Raises UserError (exit DATA) if the dataset is not the one it was trained on."""
-    settings = load_settings(path)
-    task = tasks.load(settings.task)
+    settings, config = load_settings(path), files.read_json(path / "config.json")
+    task, folders = tasks.load(settings.task), config.get("directory")
+    if files.has({"": folders}, {"": list}):
+        settings = replace(
+            settings, data=_found(settings.data, path, folders), options=_found(settings.options, path, folders)
+        )
     _, rows = task.load(task.kept(settings, path))
-    found = task.describe(settings, rows)
-    if found != files.read_json(path / "config.json").get("data"):
+    found, told = task.describe(settings, rows), config.get("data")
+    if not files.has(told, {"source": str}) or found | {"source": told["source"]} != told:
         raise UserError(f"{found['source']} has changed since {path} was trained on it: restore it", DATA)
     return rows
+
+
+def _found(part: Any, path: Path, folders: list[str]) -> Any:
+    """Return a part of the settings whose relative paths are also looked for where the run was begun."""
+    changed = {}
+    for field in fields(part):
+        value = getattr(part, field.name)
+        if value and flags.is_path(field.type):
+            several = (value,) if isinstance(value, str) else value
+            places = [[Path(each), *(path / str(folder) / each for folder in folders)] for each in several]
+            found = [str(next(filter(os.path.exists, paths), paths[0])) for paths in places]
+            changed[field.name] = found[0] if isinstance(value, str) else tuple(found)
+    return replace(part, **changed)
 
 
 def load_params(
@@ -68,6 +89,7 @@ def load_params(
     With training.average above 1 the model is the mean of the newest checkpoints, all of one member.
     Raises UserError: USAGE for a member that the run does not have, NON_FINITE for one that training has spoilt.
     """
+    provenance.require_environment(path, provenance.OF_SHAPES)
     members, folder = settings.training.members, path / "checkpoints"
     if member is not None and not 0 <= member < members:
         raise UserError(f"--member {member} is out of range: {path} has members 0 to {members - 1}", USAGE)

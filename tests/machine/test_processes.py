@@ -163,6 +163,31 @@ def test_processes_of_other_flags_are_named():
     assert codes == [errors.USAGE] * 2 and all(lines.splitlines()[-1] == fault for lines in said)
 
 
+@pytest.mark.parametrize("host", ["[::1]", socket.gethostname()])
+def test_processes_meet_by_every_name_and_behind_a_proxy(host, monkeypatch):
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    place = f"{host}:{free_port()}"
+    assert meeting(at(place, 0), at(place, 1)) == ([0, 0], ["", ""])
+
+
+def test_a_name_of_this_machine_alone_is_said_where_processes_do_not_meet(monkeypatch):
+    monkeypatch.setattr(socket, "gethostname", lambda: "debian")
+    monkeypatch.setattr(socket, "gethostbyname", lambda name: {"debian": "127.0.1.1"}[name])
+    assert devices._own_name() == "; on several machines, give debian another address than 127.0.1.1 in the hosts file"
+    monkeypatch.setattr(socket, "gethostbyname", lambda name: "192.0.2.7")
+    assert devices._own_name() == ""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="sockets without a file are of Linux")
+def test_two_processes_of_one_number_are_told_before_they_meet():
+    place = f"127.0.0.1:{free_port()}"
+    codes, said = meeting(at(place, 1), at(place, 1))
+    assert sorted(codes) == [errors.USAGE, errors.LOST]
+    assert (
+        "--process 1 is that of another process on this machine: give each its own" in said[codes.index(errors.USAGE)]
+    )
+
+
 def test_processes_that_find_nobody_say_so():
     """No coordinator, one that is a stranger, and a coordinator whose other process does not come."""
     with socket.create_server(("127.0.0.1", 0)) as stranger:
