@@ -14,7 +14,6 @@ from tyro.conf import Positional
 from apformer import files
 from apformer.errors import USAGE, UserError
 from apformer.files import FilePath
-from apformer.flags import parse
 from apformer.formats import published
 from apformer.machine import compiler, process
 from apformer.runs import directory, provenance
@@ -34,12 +33,6 @@ class Doctor:
     """After the word gpt2: folder of a published GPT-2, to compare with the sizes, shapes and sums it should have."""
     json: bool = False
     """Print one JSON object."""
-
-
-def main(args: list[str]) -> None:
-    """Run the command with its arguments."""
-    parsed = parse(Doctor, args, "apformer doctor")
-    doctor(parsed) if parsed.run is None else verify(parsed)
 
 
 def verify(args: Doctor) -> None:
@@ -66,7 +59,14 @@ def verify(args: Doctor) -> None:
 
 
 def doctor(args: Doctor) -> None:
-    """Print what `examine` finds. Raises UserError after that if a run here would fail: DISK, or USAGE without JAX."""
+    """Print what `examine` finds, or what `verify` finds in a folder.
+
+    Raises:
+        UserError: After that, if a run here would fail: DISK, or USAGE without JAX.
+    """
+    if args.run is not None:
+        verify(args)
+        return
     facts, fault = examine()
     if args.json:
         print(json.dumps(facts))
