@@ -17,7 +17,7 @@ from apformer.errors import USAGE, UserError
 from apformer.files import FilePath
 from apformer.flags import parse
 from apformer.formats import published
-from apformer.machine import compiler, process
+from apformer.machine import compiler, refusals
 from apformer.report import progress
 from apformer.runs import directory, provenance
 from apformer.tasks.text import folders
@@ -96,7 +96,7 @@ def examine() -> tuple[dict[str, Any], UserError | None]:
         "writable": False,
         "compilation_cache": jax.config.jax_compilation_cache_dir,
     }
-    if reason := process.without_backend():
+    if reason := refusals.without_backend():
         fault = UserError(reason, USAGE)
     else:
         facts["devices"] = [f"{device.id}: {device.device_kind}" for device in jax.devices()]

@@ -4,6 +4,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import fields, replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import jax
@@ -24,7 +25,7 @@ class Run(NamedTuple):
     """A trained run: its settings, and the model of its best checkpoint."""
 
     path: Path
-    task: tasks.Task
+    task: ModuleType  # as tasks.Task
     settings: Settings
     params: dict
     model: Model  # model.apply(tokens_BT) -> logits_BTV
