@@ -1,4 +1,4 @@
-"""What the memory, JAX or its environment refuses, as sentences for the user."""
+"""Sentences about what the memory, JAX or its environment refuses."""
 
 import os
 import re
