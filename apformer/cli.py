@@ -58,7 +58,7 @@ def help_text() -> str:
 
 
 def _first_line(file: Path) -> str:
-    return ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))).splitlines()[0]
+    return (ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or "").partition("\n")[0]
 
 
 def entry() -> None:

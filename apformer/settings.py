@@ -9,7 +9,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 
 from apformer import plugins
 from apformer.files import FilePath
-from apformer.layers import position
+from apformer.layers import config
 from apformer.optimizer import Config as Optimizer
 
 ARCHITECTURES = ("model", "recurrent", "seq2seq", "word2vec")  # modules of apformer; packages may bring others
@@ -56,7 +56,7 @@ class Training:
     """Number of checkpoints without a new best one after which training stops. With 0, it never stops early."""
     log_to: Literal["none", "tensorboard", "wandb"] = "none"
     """Library that gets each line of metrics.jsonl too. Its log lies in the run directory, and `resume` goes on with
-    it; with WANDB_MODE=offline, wandb needs no network. To install both: pip install -e ".[tensorboard,wandb]"."""
+    it; with WANDB_MODE=offline, wandb needs no network. To install both: pip install "apformer[tensorboard,wandb]"."""
     run_dir: FilePath | None = None
     """New directory for the run. The default is runs/<UTC time>-<recipe>, which runs/latest then leads to: other
     commands take that run if none is named."""
@@ -111,7 +111,7 @@ def model_from(architecture: str, values: dict[str, Any]) -> Any:
     """
     values, kind = dict(values), load_architecture(architecture).Config
     if values.get("position_options") is not None:
-        scheme = position.load(values["position"])
+        scheme = config.load("position", values["position"]).Scheme
         values["position_options"] = part_from(scheme, values["position_options"])
     return part_from(kind, values)
 

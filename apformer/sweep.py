@@ -111,7 +111,7 @@ def name(combination: dict[str, str]) -> str:
 def programs(flags: Flags) -> list[Program]:
     """Return the programs that train every combination. Raises UserError that names the one that no run can follow."""
     varied = {flag: values for flag, values in flags.items() if isinstance(values, list)}
-    fixed = {flag: value for flag, value in flags.items() if flag not in varied}
+    fixed = {flag: value for flag, value in flags.items() if not isinstance(value, list)}
     numbers = {flag: varied.pop(flag) for flag in [*varied] if flag in optimizer.Config().hyper()}
     found = []
     for number, shared in enumerate(_choices(varied), 1):
@@ -150,7 +150,8 @@ def run(flags: Flags) -> tuple[Path, dict]:
         UserError: Exit code USAGE for flags that no run can follow, or a directory of other flags.
     """
     planned, flags = programs(flags), dict(flags)
-    path = Path(flags.pop("run_dir", None) or directory.dated("sweep"))
+    run_dir = flags.pop("run_dir", None)
+    path = Path(str(run_dir)) if run_dir else directory.dated("sweep")
     if not (path / "sweep.json").exists():
         directory.create("sweep", path)
     with directory.lock(path):

@@ -1,9 +1,10 @@
-"""The programs of README.md and docs/ run, and print what stands under them."""
+"""The programs of README.md and docs/ run, and print what stands under them; all of Markdown is short."""
 
 import contextlib
 import io
 import re
 import shlex
+import subprocess
 from pathlib import Path
 
 import jax
@@ -14,7 +15,7 @@ from apformer.runs import recipes
 ROOT = Path(__file__).parents[1]
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 NEEDS_RUN = re.compile(r"<!-- needs a run -->\n```.*?^```$", re.MULTILINE | re.DOTALL)  # .ci/run has one
-PAGES = sorted(path for path in (ROOT / "README.md", *ROOT.glob("docs/*.md")) if "```python" in path.read_text())
+PAGES = sorted(path for path in (ROOT / "README.md", *ROOT.glob("docs/**/*.md")) if "```python" in path.read_text())
 
 
 def outputs(text):
@@ -51,3 +52,11 @@ def test_every_command_that_trains_has_flags_that_there_are():
             if flag in words:
                 del words[words.index(flag) : words.index(flag) + 2]
         recipes.parse(words)
+
+
+def test_all_of_markdown_is_short():
+    """What git has; an unpacked archive without git has nothing to count."""
+    git = subprocess.run(["git", "ls-files", "*.md"], cwd=ROOT, capture_output=True, text=True)
+    paths = [ROOT / name for name in git.stdout.split() if (ROOT / name).exists()]
+    assert sum(len(path.read_text().split()) for path in paths) <= 18_000
+    assert len((ROOT / "README.md").read_text().split()) <= 700

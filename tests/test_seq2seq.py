@@ -93,12 +93,6 @@ def in_other_company(params, cfg):
     return [(alone, logits[2:]), (among[REAL_TARGET], logits[REAL_TARGET])]
 
 
-@pytest.mark.parametrize("name", ["published", "rotary"])  # all of them, and more closely, in tests/parity
-def test_the_company_of_a_row_and_its_padding_change_no_logit_by_more_than_rounding(name):
-    for actual, expected in in_other_company(draw_params(CONFIGS[name]), CONFIGS[name]):
-        close(actual, expected, 2e-5)
-
-
 @every_config
 def test_the_cache_gives_the_logits_of_the_whole(cfg):
     """Prefilled in part, rows of different lengths, then token by token, with garbage where a row has none."""

@@ -5,9 +5,9 @@ import sys
 import time
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from importlib.metadata import version
 from pathlib import Path
 
-import jaxlib
 import numpy as np
 from tyro.conf import Positional
 
@@ -115,10 +115,13 @@ def certify_run(
     identity = json.loads(json.dumps(identity))  # as it is kept: JSON has no tuples
     if case.why and not screen:
         print(f"{path} is screened by JAX, since numpy does not compute such a model: {case.why}", file=sys.stderr)
-    model, prove, hopeless, seconds = bind_run(settings, params), not screen and case.why is None, False, 0.0
+    model, prove, hopeless = bind_run(settings, params), not screen and case.why is None, False
+    tally, seconds = check.TALLY, 0.0
     if hasty or not prove:
         tally, seconds = _asked(path, case, identity, patience, model, hasty)
-        hopeless = hasty and (tally["errors"] or (prove and check.verdict(certificate.provable(case, tally), None)[2]))
+        hopeless = hasty and (
+            tally["errors"] or (prove and check.verdict(certificate.provable(case, tally), None, case.bounded)[2])
+        )
     if prove and not hopeless:
         tally, more = _asked(path, case, identity, patience)
         seconds += more
@@ -212,4 +215,4 @@ def _compared(case: check.Case, model: Model) -> dict:
         for count, apart in certificate.compare(case, model):
             strings, gap = strings + count, max(gap, apart)
             bar.update(count)
-    return {"witness": f"XLA, jaxlib {jaxlib.__version__}, float32", "strings": strings, "largest_gap": gap}
+    return {"witness": f"XLA, jaxlib {version('jaxlib')}, float32", "strings": strings, "largest_gap": gap}

@@ -12,7 +12,6 @@ import jax.numpy as jnp
 from tyro.conf import Positional
 
 from apformer import files
-from apformer.commands._findings import Finding, findings
 from apformer.errors import USAGE, UserError
 from apformer.files import FilePath
 from apformer.flags import parse
@@ -20,6 +19,7 @@ from apformer.formats import published
 from apformer.machine import compiler, refusals
 from apformer.report import progress
 from apformer.runs import directory, provenance
+from apformer.runs.findings import Finding, findings
 from apformer.tasks.text import folders
 
 
@@ -45,10 +45,11 @@ def main(args: list[str]) -> None:
 
 def verify(args: Doctor) -> None:
     """Print what is sound in a folder, what is not, and what to do. Raises UserError after that if something is not."""
-    if args.folder is not None or folders.holds_gpt2(args.run):
-        path = args.run if args.folder is None else args.folder
-        if args.folder is not None and (args.run != "gpt2" or not os.path.isdir(path)):
-            raise UserError(f"{args.run} {path} is not `apformer doctor gpt2 FOLDER`: give a folder", USAGE)
+    run = args.run or ""
+    if args.folder is not None or folders.holds_gpt2(run):
+        path = run if args.folder is None else args.folder
+        if args.folder is not None and (run != "gpt2" or not os.path.isdir(path)):
+            raise UserError(f"{run} {path} is not `apformer doctor gpt2 FOLDER`: give a folder", USAGE)
         with progress.bar(desc="sha256", unit="B", unit_scale=True, leave=False) as bar:
             found = [Finding(*each) for each in published.findings(path, progress.reporter(bar))]
     else:
@@ -94,7 +95,7 @@ def examine() -> tuple[dict[str, Any], UserError | None]:
         "free_disk_gb": round(shutil.disk_usage(place).free / 1e9, 1),
         "directory": os.path.abspath(place),
         "writable": False,
-        "compilation_cache": jax.config.jax_compilation_cache_dir,
+        "compilation_cache": jax.config.jax_compilation_cache_dir,  # pyright: ignore[reportAttributeAccessIssue]
     }
     if reason := refusals.without_backend():
         fault = UserError(reason, USAGE)

@@ -106,7 +106,7 @@ def train_or_resume(settings: Settings) -> Path:
     One that was stopped before its first checkpoint begins anew; one that is done is examined again. Raises UserError
     (exit USAGE) if the directory holds a run of other settings.
     """
-    path = Path(settings.training.run_dir)
+    path = Path(settings.training.run_dir or ".")
     if not (path / "config.json").is_file():
         train(settings)
         return path
@@ -173,6 +173,7 @@ def finish(path: Path, settings: Settings, rows: Any, state: TrainState) -> None
         return
     found = evaluate.evaluate_run(path, settings, rows)
     _tell(found.table)
+    evaluate.draw(path, settings, rows, found)
     if proofs:
         _tell(tables.certificate(proofs[0]))
     elif hasattr(task, "contexts"):

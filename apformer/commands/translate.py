@@ -10,7 +10,7 @@ from apformer import tasks
 from apformer.files import FilePath
 from apformer.flags import parse, prompts, require
 from apformer.runs import directory, restore, settings_file
-from apformer.tasks.translation import corpus, training, vocabularies
+from apformer.tasks.translation import corpus, scores, training, vocabularies
 
 EXAMPLE = 'apformer translate RUN "seven hundred and five"'
 
@@ -58,6 +58,8 @@ def translate(args: Translate) -> None:
     params, _, _ = restore.load_params(path, settings, args.member)
     given = {name: getattr(args, name) for name in ("beams", "alpha") if getattr(args, name) is not None}
     settings = replace(settings, options=replace(settings.options, **given))
+    if (doubt := scores.doubt(path)) is not None:
+        print(doubt, file=sys.stderr)
     found = [target.decode(tokens_T) for tokens_T in search(sources, params, settings, args.temperature, args.seed)]
     if args.json:
         answers = [{"source": line, "translation": text} for line, text in zip(lines, found, strict=True)]

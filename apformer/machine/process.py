@@ -31,11 +31,15 @@ from pathlib import Path
 from typing import Any
 
 from apformer.errors import DISK, USAGE, UserError
+<<<<<<< HEAD
 from apformer.machine import refusals, streams
 
+=======
+
+PATIENCE = 5  # seconds until a pipe that is full is taken for one that nobody reads
+>>>>>>> main
 STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 GOES_ON = "nothing that was saved is lost: `apformer resume` goes on with a run, other commands are given again"
-
 CACHE = "APFORMER_COMPILATION_CACHE"
 FORBIDDEN = "none"
 LIMIT = 2**30  # bytes
@@ -197,18 +201,24 @@ def keep_programs(place: str | None = None) -> str | None:
     """Let JAX keep its compiled programs, and return their folder; to be called before the first is compiled.
 
     Args:
-        place: A folder, or "none" to keep no program. The default is the environment variable
-            APFORMER_COMPILATION_CACHE, then the cache directory of the user. A folder that JAX was told of already
-            stays. One that cannot be written costs a line on standard error, and every compilation.
+        place: A folder, or "none" to keep no program. The default is that of the call before, the environment variable
+            APFORMER_COMPILATION_CACHE, the cache directory of the user. A folder that JAX was told of already stays.
     """
     import jax
+    from jax.experimental.compilation_cache import compilation_cache
 
     usual = os.path.join(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "apformer")
     place = place or os.environ.get(CACHE) or usual
+<<<<<<< HEAD
     config: Any = jax.config  # which sets its names as it is made
     told = config.jax_compilation_cache_dir
     if told is not None or place == FORBIDDEN:
         return told
+=======
+    os.environ[CACHE] = place  # for what is loaded later
+    if jax.config.jax_compilation_cache_dir is not None or place == FORBIDDEN:
+        return jax.config.jax_compilation_cache_dir
+>>>>>>> main
     folder = Path(os.path.expanduser(place)).absolute() / _kind()  # pathlib's raises where there is no such home
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -223,6 +233,7 @@ def keep_programs(place: str | None = None) -> str | None:
     # Neither costs more than a compilation: a program that cannot be read, and one that does not fit on the disk.
     warnings.filterwarnings("ignore", message="Error (reading|writing) (from )?persistent compilation cache")
     jax.config.update("jax_compilation_cache_dir", str(folder))
+    compilation_cache.reset_cache()  # which JAX did without if it has compiled something
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     atexit.register(seal)
     return str(folder)

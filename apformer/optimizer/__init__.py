@@ -12,22 +12,29 @@ Kingma and Ba 2015, Loshchilov and Hutter 2019, Jordan et al. 2024. The learning
 """
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import jax
 import jax.numpy as jnp
 import optax
 
-from apformer.layers import leaves
+from apformer.layers import config, leaves
 from apformer.optimizer import muon
+
+OWN = ("adamw", "muon")
+if TYPE_CHECKING:
+    Rule = Literal["adamw", "muon"]
+else:
+    Rule = Literal[(*OWN, *config.names("optimizer"))]
 
 
 @dataclass(frozen=True)
 class Config:
     """The optimizer and its schedule."""
 
-    rule: Literal["adamw", "muon"] = "adamw"
-    """Optimizer: adamw for all parameters, or muon for the matrices of the blocks and adamw for the rest."""
+    rule: Rule = "adamw"
+    """Optimizer: adamw for all parameters, or muon for the matrices of the blocks and adamw for the rest. Packages
+    bring others."""
     learning_rate: float = 3e-3
     """Peak learning rate, reached after warm-up."""
     warmup_steps: int = 100
@@ -88,7 +95,13 @@ def _decay_beside_muon(params: dict) -> dict:
 
 
 def make(cfg: Config, steps: int) -> optax.GradientTransformationExtraArgs:
-    """Return the optimizer of a run of `steps` steps; its update takes `hyper` and `step` as extra arguments."""
+    """Return the optimizer of a run of `steps` steps; its update takes `hyper` and `step` as extra arguments.
+
+    That of a package is function(cfg, steps), brought by an entry point of the group `apformer.optimizer`; any optax
+    optimizer serves.
+    """
+    if cfg.rule not in OWN:
+        return config.load("optimizer", cfg.rule)(cfg, steps)
 
     def transformation(hyper: dict, step: jax.Array | int) -> optax.GradientTransformation:
         rate, decay = learning_rate(step, hyper["learning_rate"], cfg, steps), hyper["weight_decay"]

@@ -105,6 +105,11 @@ def _verdict(result: dict) -> list[str]:
         return [result["claim"].replace("screened, and not proven", "SCREENED, NOT PROVEN")]
     if not result["theorem"]:
         return [f"NOT PROVEN: {result['claim']}"]
+    if result["rounding"] is None:
+        return [
+            f"PROVEN in exact arithmetic: {result['claim']}",
+            "float32: its rounding is not bounded in such a model",
+        ]
     ratio = f"the least margin is {result['least_ratio']:.3g} times its bound"
     if not result["rounding"]:
         return ["PROVEN in exact arithmetic", f"NOT PROVEN for float32: {result['claim']}"]

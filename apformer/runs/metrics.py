@@ -64,9 +64,11 @@ class Log:
         (step, metrics, validation), self.held = self.held, None
         # Means over the steps of the chunk; a population keeps its axis of members.
         means = {name: np.mean(values, -1, np.float64) for name, values in jax.device_get(metrics).items()}
-        rate = optimizer.learning_rate(step - 1, self.peak, self.settings.optimizer, self.settings.training.steps)
         record: dict[str, Any] = {"step": step} | _of_finite(means)
-        record.setdefault("learning_rate", np.asarray(rate))  # unless the train step of a task reports its own
+        rule = self.settings.optimizer
+        if rule.rule in optimizer.OWN and "learning_rate" not in record:  # which the step of a task may report
+            rate = optimizer.learning_rate(step - 1, self.peak, rule, self.settings.training.steps)
+            record["learning_rate"] = np.asarray(rate)
         if validation is not None:
             record |= {f"validation_{name}": values for name, values in _of_finite(validation).items()}
         self._say_what_failed(step, record["loss"])

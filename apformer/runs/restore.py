@@ -13,6 +13,7 @@ import numpy as np
 from apformer import files, flags, tasks, train
 from apformer.decoding.bind import Model, bind_run
 from apformer.errors import CHECKPOINT, DATA, NON_FINITE, USAGE, UserError
+from apformer.machine import process
 from apformer.runs import checkpoint, directory, provenance, selection
 from apformer.runs.fit import abstract_state
 from apformer.runs.provenance import digest
@@ -32,6 +33,11 @@ class Run(NamedTuple):
     step: int
     member: int
 
+    def __repr__(self) -> str:
+        count = sum(leaf.size for leaf in jax.tree.leaves(self.params))
+        named = f"path={str(self.path)!r}, task={self.settings.task!r}, step={self.step}, member={self.member}"
+        return f"Run({named}, parameters={count:,})"
+
 
 def load(run: str | Path | None = None, member: int | None = None, step: int | None = None) -> Run:
     """Return the Run in a directory, given as a path or a string; the latest run if not given.
@@ -39,6 +45,7 @@ def load(run: str | Path | None = None, member: int | None = None, step: int | N
     member: that of a population; the best on validation if not given. step: a saved step; the best if not given.
     Raises UserError that names what is missing or damaged.
     """
+    process.keep_programs()
     path = directory.find(run)
     settings = load_settings(path)
     params, step, member = load_params(path, settings, member, step)

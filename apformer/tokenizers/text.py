@@ -10,12 +10,11 @@ one is refused unless `allowed_special` names it or is "all", as in `tiktoken`: 
 otherwise end it. `with_end` sees to it that there is one for the end of a text.
 """
 
-import codecs
 import json
 import re
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
@@ -76,9 +75,13 @@ class Characters:
 
 @dataclass(frozen=True)
 class BytePairs:
-    """A byte-level `tokenizers.Tokenizer`, as `train_byte_pairs` and `pretrained.load` make it."""
+    """A byte-level `tokenizers.Tokenizer`, as `train_byte_pairs` and `pretrained.load` make it.
+
+    rows: the number of tokens that a model has rows for; None for all.
+    """
 
     tokenizer: Any
+    rows: int | None = None
 
     by_characters = False
 
@@ -87,10 +90,27 @@ class BytePairs:
         return self.tokenizer.get_vocab_size()
 
     @property
+    def own_tokens(self) -> int:
+        """The number of tokens up to the last one that was not added to the vocabulary."""
+        return max({*range(self.vocab_size)} - self._added.keys(), default=-1) + 1
+
+    @property
     def special_tokens(self) -> frozenset[int]:
         """Ids of special tokens."""
-        added = self.tokenizer.get_added_tokens_decoder()
-        return frozenset(token for token, what in added.items() if what.special)
+        return frozenset(token for token, what in self._added.items() if what.special)
+
+    @cached_property
+    def _added(self) -> dict[int, Any]:
+        return self.tokenizer.get_added_tokens_decoder()
+
+    @cached_property
+    def _bytes(self) -> list[bytes]:
+        """The bytes of each token; what was added to a vocabulary is written as it is, and not in letters for bytes."""
+        byte_of, written = byte_of_letter(), []
+        for token, name in enumerate(map(self.tokenizer.id_to_token, range(self.vocab_size))):
+            in_letters = token not in self._added and byte_of.keys() >= {*name}
+            written.append(bytes(map(byte_of.__getitem__, name)) if in_letters else name.encode("utf-8"))
+        return written
 
     def with_end(self) -> tuple["BytePairs", int]:
         """Return (the tokenizer with a token for the end of a text, its id): <|endoftext|>, made if there is none."""
@@ -99,20 +119,32 @@ class BytePairs:
         return BytePairs(tokenizer), tokenizer.token_to_id(_END)
 
     def encode(self, text: str, *, allowed_special: str | Collection[str] = ()) -> np.ndarray:
-        """Return tokens_T, int32. Raises UserError (exit DATA) for a lone surrogate, or a special token not allowed."""
+        """Return tokens_T, int32.
+
+        Raises UserError (exit DATA) for a lone surrogate, a special token not allowed, a token without a row, and an
+        added token that takes the spaces beside it, so that the text would not come back.
+        """
         refuse_special(text, map(self.tokenizer.id_to_token, sorted(self.special_tokens)), allowed_special)
         blocks = [self.tokenizer.encode(block, add_special_tokens=False).ids for block in _blocks(text)]
-        return np.concatenate([np.array(block, np.int32) for block in [[], *blocks]])
+        tokens_T = np.concatenate([np.array(block, np.int32) for block in [[], *blocks]])
+        for token in sorted(self._added.keys() & {*tokens_T.tolist()}):
+            what = self._added[token]
+            if token >= (self.rows or self.vocab_size):
+                unknown = f"the model has {self.rows:,} rows, none for the token {what.content}, id {token:,}"
+                raise UserError(f"{unknown}: remove it from the text", DATA)
+            if (what.lstrip or what.rstrip) and self.decode(tokens_T) != text:
+                lost = f"the token {what.content} takes the spaces beside it, and the text does not come back"
+                raise UserError(f"{lost}: remove them, or set its lstrip and rstrip to false in the tokenizer", DATA)
+        return tokens_T
 
     def decode(self, tokens_T: Tokens) -> str:
         """Return the text of tokens, U+FFFD for bytes that are no UTF-8. Raises UserError (exit DATA) as Characters."""
-        return self.tokenizer.decode(inside(tokens_T, self.vocab_size).tolist(), skip_special_tokens=False)
+        tokens = inside(tokens_T, self.vocab_size).tolist()
+        return b"".join(map(self._bytes.__getitem__, tokens)).decode("utf-8", "replace")
 
     def bytes_of(self, token: int) -> bytes:
         """Return the bytes of one token, perhaps a part of a character. Raises as `decode` does."""
-        letters, byte_of = self.tokenizer.id_to_token(int(inside([token], self.vocab_size)[0])), byte_of_letter()
-        written_in_letters = all(letter in byte_of for letter in letters)  # what was added to a vocabulary may not be
-        return bytes(byte_of[letter] for letter in letters) if written_in_letters else letters.encode("utf-8")
+        return self._bytes[int(inside([token], self.vocab_size)[0])]
 
     def to_json(self) -> str:
         """Return the text of a `tokenizer.json`, which `pretrained.load` and the HuggingFace libraries read."""
@@ -181,16 +213,19 @@ def pieces(parts: Iterable[str], least: int = 1 << 22) -> Iterator[str]:
         yield held
 
 
-def stream(tokenizer: Characters | BytePairs, tokens: Iterable[int]) -> Iterator[str]:
-    """Yield text while tokens come in, in pieces that break no character in two; joined they are their `decode`."""
-    return codecs.iterdecode((tokenizer.bytes_of(token) for token in tokens), "utf-8", errors="replace")
+def for_model(tokenizer: Characters | BytePairs, rows: int, model: str) -> Characters | BytePairs:
+    """Return the tokenizer for a model, which is called `model`, with a vocabulary of so many rows.
 
+    Of byte pairs a model may have up to as many rows more than there are tokens, and added tokens may be without a row,
+    as of a model that was not resized: a text with one of those is refused when it is encoded.
 
-def check_vocabulary(tokenizer: Characters | BytePairs, vocab_size: int, model: str) -> None:
-    """Raise UserError (exit DATA) unless a model, which is called `model`, has the vocabulary of the tokenizer."""
-    if vocab_size != tokenizer.vocab_size:
-        sizes = f"{model} has a vocabulary of {vocab_size:,} tokens and the tokenizer one of {tokenizer.vocab_size:,}"
+    Raises UserError (exit DATA) if the vocabularies cannot be of one model.
+    """
+    tokens = tokenizer.vocab_size
+    if tokens != rows and not (not tokenizer.by_characters and tokenizer.own_tokens <= rows <= 2 * tokens):
+        sizes = f"{model} has a vocabulary of {rows:,} tokens and the tokenizer one of {tokens:,}"
         raise UserError(f"{sizes}: give the tokenizer that the model was trained with", DATA)
+    return tokenizer if tokens <= rows else BytePairs(tokenizer.tokenizer, rows)
 
 
 @cache

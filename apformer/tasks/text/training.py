@@ -67,17 +67,23 @@ def read_rows(settings: Settings) -> dict:
         UserError: USAGE for a flag that a folder decides, DATA for a text or folder that cannot be read.
     """
     cfg = settings.data
+    rows_of, source = settings.model.vocab_size, init_from(settings)
     if os.path.isdir(cfg.text):
-        return _prepared_rows(cfg)
+        prepared = _prepared_rows(cfg)
+        if source is not None:
+            text_tokenizer.for_model(prepared["tokenizer"], rows_of, source)
+        return prepared
     if not (whole := corpus.read(cfg.text)):
         raise UserError(f"{cfg.text} is empty: give a text to train on", DATA)
     parts = corpus.split(whole, cfg)
     if cfg.tokenizer == "characters":
         tokenizer = text_tokenizer.train_characters(whole)
     elif cfg.tokenizer == "byte_pairs":
-        tokenizer = text_tokenizer.train_byte_pairs(parts[0], settings.model.vocab_size)
+        tokenizer = text_tokenizer.train_byte_pairs(parts[0], rows_of)
     else:
         tokenizer = pretrained.load(cfg.tokenizer)
+    if source is not None:
+        tokenizer = text_tokenizer.for_model(tokenizer, rows_of, source)
     kind, tokens = np.uint16 if tokenizer.vocab_size <= 2**16 else np.int32, []
     for name, part in zip(("training", "validation"), parts, strict=True):
         try:
@@ -135,9 +141,8 @@ def load(settings: Settings) -> tuple[Settings, dict]:
     Raises:
         UserError: Exit code DATA, if the model was trained before, with another vocabulary.
     """
-    rows, folder = read_rows(settings), init_from(settings)
-    if folder is not None:
-        text_tokenizer.check_vocabulary(rows["tokenizer"], settings.model.vocab_size, folder)
+    rows = read_rows(settings)
+    if init_from(settings) is not None:
         return settings, rows
     return replace(settings, model=replace(settings.model, vocab_size=rows["tokenizer"].vocab_size)), rows
 

@@ -81,7 +81,7 @@ class Lines(NamedTuple):
 
     def choose(self, numbers: Sequence[int]) -> "Lines":
         """Return the pairs of these numbers."""
-        return Lines(*([side[n] for n in numbers] for side in self[:2]), self.names)
+        return Lines([self.sources[n] for n in numbers], [self.targets[n] for n in numbers], self.names)
 
 
 def check(cfg: Config) -> None:
@@ -106,7 +106,7 @@ def read(cfg: Config) -> dict[str, Lines]:
     Raises:
         UserError: Exit code DATA for files that do not fit each other, USAGE for an unknown language.
     """
-    if cfg.source is None:
+    if cfg.source is None or cfg.target is None:
         return _number_words(cfg)
     given = {"validation": cfg.validation, "test": cfg.test}
     parts = {name: read_files(files) for name, files in given.items() if files}
@@ -134,7 +134,7 @@ def read_files(files: tuple[str, str]) -> Lines:
         if empty:
             some = ", ".join(empty[:5]) + (", ..." if len(empty) > 5 else "")
             print(f"{file}: {len(empty):,} empty lines ({some}) are kept", file=sys.stderr)
-    return Lines(*sides, tuple(files))
+    return Lines(sides[0], sides[1], files)
 
 
 def lines_of(file: str | Path) -> list[str]:
@@ -160,6 +160,6 @@ def _number_words(cfg: Config) -> dict[str, Lines]:
         if not numbers:
             raise UserError(f"--largest {cfg.largest} leaves no numbers for {name}: give a larger one", USAGE)
         bar = progress.bar(numbers, desc=f"{name} numbers in words", unit="number", leave=False)
-        sides = zip(*([speak(number) for speak in speakers] for number in bar), strict=True)
-        parts[name] = Lines(*map(list, sides), (cfg.from_language, cfg.to_language))
+        sources, targets = zip(*([speak(number) for speak in speakers] for number in bar), strict=True)
+        parts[name] = Lines(list(sources), list(targets), (cfg.from_language, cfg.to_language))
     return parts

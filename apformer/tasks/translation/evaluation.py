@@ -18,9 +18,8 @@ from apformer.report import attention, tables
 from apformer.report.sections import spread
 from apformer.settings import Settings
 from apformer.tasks import Evaluation, Progress
-from apformer.tasks.translation import scores, training
+from apformer.tasks.translation import scores, training, vocabularies
 from apformer.tasks.translation.search import search
-from apformer.tokenizers.text import BytePairs
 
 SAMPLES = 8
 BESIDE = 1000  # sentences of another part at most
@@ -44,6 +43,7 @@ def evaluate_with(
         progress: Called with how many sentences are translated, and of how many.
     """
     scores.require()
+    language = scores.language_of(settings.data)
     options, cfg, tokenizers = settings.options, settings.data, rows["tokenizers"]
     parts = {"test": rows["lines"]["test"]}
     for name in ("validation", "train"):
@@ -57,10 +57,10 @@ def evaluate_with(
     begun = time.perf_counter()
     tokens = translate(sources, model.params, settings, progress=lambda done: progress(done, len(sources)))
     seconds = round(time.perf_counter() - begun, 1)
-    texts, scored = [tokenizers[1].decode(tokens_T) for tokens_T in tokens], {}
+    texts, scored, found = [tokenizers[1].decode(tokens_T) for tokens_T in tokens], {}, []
     for name, part in reversed(parts.items()):
         found, texts = texts[-len(part.sources) :], texts[: -len(part.sources)]
-        scored[name] = {"sentences": len(found)} | scores.score(found, part.targets, scores.language_of(cfg))
+        scored[name] = {"sentences": len(found)} | scores.score(found, part.targets, language)
     lines = [*zip(parts["test"].sources, parts["test"].targets, found, strict=True)]
     head = ("source", "reference", "translation")
     result = {
@@ -69,7 +69,7 @@ def evaluate_with(
         "seconds": seconds,
         **scored.pop("test"),
         "parts": dict(reversed(scored.items())),
-        "by_length": scores.by_length(found, parts["test"].targets),
+        "by_length": scores.by_length(found, parts["test"].targets, language),
         "samples": [dict(zip(head, line, strict=True)) for line in spread(lines, SAMPLES)],
     }
     clean = ["\t".join(" ".join(cell.split()) for cell in row) + "\n" for row in (head, *lines)]
@@ -84,7 +84,7 @@ def draw_attention(
     cfg: seq2seq.Config,
     source_S: np.ndarray,
     target_T: np.ndarray,
-    tokenizers: tuple[BytePairs, BytePairs],
+    tokenizers: vocabularies.Pair,
 ) -> dict[str, Any]:
     """Return a figure of each attention of a pair of sentences, by name."""
     inputs_BT = np.concatenate([[cfg.target_vocab_size - 1], target_T]).astype(np.int32)[None]
@@ -92,7 +92,7 @@ def draw_attention(
     apply = jax.jit(partial(seq2seq.apply, cfg=cfg, capture=names))
     _, captured = apply(params, source_S[None], inputs_BT)
 
-    def pieces(tokens_T: np.ndarray, tokenizer: BytePairs) -> list[str]:
+    def pieces(tokens_T: np.ndarray, tokenizer: vocabularies.Tokenizer) -> list[str]:
         words = [tokenizer.bytes_of(token).decode(errors="replace") for token in tokens_T]
         return [word.strip() or repr(word) for word in words] + ["end"]
 

@@ -3,7 +3,6 @@
 tokens      end  y_1 .. y_T-1  end       the model reads all but the last, and predicts all but the first
 """
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,26 +21,21 @@ from apformer.tasks.translation.corpus import Config, Lines
 from apformer.tokenizers import merges
 
 Found = dict[str, Any]  # of an evaluation, or of a section of the page
-Pair = tuple[list[int], list[int]]  # tokens of a source and its target
 
 EVALUATION = {"alpha", "beams", "by_length", "exact", "parts", "sentences", *scores.NAMES}
 EVALUATION |= {signature for _, signature in scores.NAMES.values()}
 ROWS = 48  # held-out pairs at most
 WORK = 1.5e9  # multiplications that the page is to do for them, in a second or so
 SHORT, FIRST = 100, 8  # characters of the longest source that the page offers, words of the first, about
-TRANSLATIONS, WRONG, NEAR = (
-    80,
-    60,
-    30_000,
-)  # translations on the page, wrong ones among them, and training sources among which the nearest is sought
-SHARED = {
-    0: "a source of the same words",
-    0.4: "a source that shares most words",
-    0.999: "a source that shares some words",
-}
-SHARED |= {1: "no source that shares a word"}  # by the share of words that are not shared
-DIFFER = {0: "the same words, in another order or number", 1: "one word differs", 3: "two or three words differ"}
-DIFFER |= {np.inf: "four or more words differ"}
+TRANSLATIONS, WRONG = 80, 60  # translations on the page, wrong ones among them
+NEAR = 30_000  # training sources among which the nearest is sought
+DIFFER = (
+    "the same words, in another order or number",
+    "one word differs",
+    "two words differ",
+    "three words differ",
+    "four or more words differ",
+)
 END = "‹end›"  # the token that ends a sentence and begins its translation
 
 
@@ -66,7 +60,7 @@ def page(settings: Settings, rows: Any, params: Any, evaluation: Found | None, p
         ),
         "facts": _facts(evaluation) if evaluation else [],
         "right": _right(evaluation),
-        "wrong": _listing(found, evaluation),
+        "wrong": _listing(found, evaluation, scores.lengths(scores.language_of(cfg))),
         "missing": missing,
     }
     if source is not target:
@@ -75,47 +69,37 @@ def page(settings: Settings, rows: Any, params: Any, evaluation: Found | None, p
 
 
 def _does(cfg: Config) -> str:
-    if cfg.source:
-        source, target = map(os.path.basename, (cfg.source, cfg.target))
-        return f"translates what is like {source} to what is like {target}"
+    if cfg.source and cfg.target:
+        return f"translates what is like {Path(cfg.source).name} to what is like {Path(cfg.target).name}"
     return f"translates numbers up to {cfg.largest:,} in words from “{cfg.from_language}” to “{cfg.to_language}”"
 
 
 def ask(settings: Settings, rows: Any, params: Any) -> Found:
     """Return held-out pairs, their loss without each part of the model, and sentences to try with their references."""
-    cfg, lines = settings.model, zip(*rows["lines"]["validation"][:2], strict=True)
-    pairs = _few([pair for part in rows["validation"] for pair in _pairs(part)], params)
-    shown = sections.spread([line for line in lines if 0 < len(line[0]) <= SHORT], sections.EXAMPLES)
+    cfg, lines = settings.model, rows["lines"]["validation"]
+    few = lines.choose(sections.spread(range(len(lines.sources)), ROWS))
+    sides = training.encode(rows["tokenizers"], few, settings.data)
+    parameters, tokens = (sum(leaf.size for leaf in jax.tree.leaves(tree)) for tree in (params, sides))
+    sides = [sections.spread(side, max(8, int(len(side) * WORK / (parameters * tokens)))) for side in sides]
+    shown = [line for line in zip(*lines[:2], strict=True) if 0 < len(line[0]) <= SHORT]
+    shown = sections.spread(shown, sections.EXAMPLES)
     shown.sort(key=lambda line: abs(len(line[0].split()) - FIRST))
+    sources, targets = ([tokens_T.tolist() for tokens_T in side] for side in sides)
     return {
         "probe": {
-            "sources": [source for source, _ in pairs],
-            "tokens": [[cfg.target_vocab_size - 1, *target] for _, target in pairs],
-            "weights": [[0.0, *([1.0] * len(target))] for _, target in pairs],
-            "terms": [[-1, *range(len(target))] for _, target in pairs],  # each token counts for itself
+            "sources": sources,
+            "tokens": [[cfg.target_vocab_size - 1, *target] for target in targets],
+            "weights": [[0.0] + [1.0] * len(target) for target in targets],
+            "terms": [[-1, *range(len(target))] for target in targets],  # each token counts for itself
         },
-        "ablation": ablate.drops(params, _measure(cfg, pairs)),
+        "ablation": ablate.drops(params, _measure(cfg, sides)),
         "examples": [source for source, _ in shown],
         "references": [target for _, target in shown],
     }
 
 
-def _pairs(part: batches.Padded) -> list[Pair]:
-    """Return the (source, target) of a Padded, without padding."""
-    leaves = zip(*part, strict=True)
-    return [(source_S[:S].tolist(), target_T[:T].tolist()) for source_S, S, target_T, T in leaves]
-
-
-def _few(pairs: list[Pair], params: Any) -> list[Pair]:
-    """Choose as many pairs, at even distances, as the page can compute in about a second."""
-    parameters = sum(leaf.size for leaf in jax.tree.leaves(params))
-    tokens = np.mean([len(source) + len(target) for source, target in pairs])
-    return sections.spread(pairs, int(np.clip(WORK / (parameters * tokens), 8, ROWS)))
-
-
-def _measure(cfg: seq2seq.Config, pairs: list[Pair]) -> Callable:
+def _measure(cfg: seq2seq.Config, sides: list) -> Callable:
     """Return a function from parameters to the nats of a target token ("loss") and the share of likeliest ("exact")."""
-    sides = tuple(zip(*pairs, strict=True))
     (part,) = batches.pad(sides, (int(batches.longest_of(sides).max()),))
     part = jax.device_put(part)
 
@@ -149,8 +133,8 @@ def translations(path: Path, rows: Any) -> list[Found]:
         exact = np.array([line["translation"] == line["reference"] for line in found], bool)
     except (OSError, ValueError, KeyError) as error:
         raise UserError(f"{file} cannot be read ({error}): run `apformer evaluate` again", DATA) from None
-    wrong = sections.spread(np.flatnonzero(~exact), WRONG)
-    right = sections.spread(np.flatnonzero(exact), TRANSLATIONS - len(wrong))
+    wrong = sections.spread(np.flatnonzero(~exact).tolist(), WRONG)
+    right = sections.spread(np.flatnonzero(exact).tolist(), TRANSLATIONS - len(wrong))
     chosen = [found[n] for n in sorted([*right, *wrong])]
     if rows is None:
         return chosen
@@ -212,21 +196,21 @@ def _right(found: Found | None) -> Found:
     }
 
 
-def _listing(found: list[Found] | None, evaluation: Found | None) -> Found:
+def _listing(found: list[Found] | None, evaluation: Found | None, length: Callable) -> Found:
     """Return translations beside their references, grouped by difference, length and nearest training pair."""
     lead = (
         "What the run’s search made of some test sentences. Choose one to have it translated above. A marked word "
         "stands on one side only."
     )
     head = ["source", "the model", "reference"]
-    if found is None:
+    if found is None or evaluation is None:
         return sections.listing("Translations", lead, head, None)
     if len(found) < evaluation["sentences"]:
         all_of = sections.count(evaluation["sentences"], "sentence")
         lead += f" {len(found):,} of {all_of} are kept, most of them unlike their reference."
     groups = {
         "what differs": [_fault(one) for one in found],
-        "length": [scores.length_name(*scores.length(one["reference"])) + " words" for one in found],
+        "length": [scores.length_name(*length(one["reference"])) + " words" for one in found],
     }
     rows = [
         [
@@ -239,7 +223,6 @@ def _listing(found: list[Found] | None, evaluation: Found | None) -> Found:
     if found and "nearest" in found[0]:
         head.append("nearest training pair")
         rows = [[*row, _near(one["nearest"])] for row, one in zip(rows, found, strict=True)]
-        groups["what training had"] = [_had(one["nearest"]) for one in found]
     return sections.listing("Translations", lead, head, rows, groups=groups)
 
 
@@ -255,17 +238,8 @@ def _near(pair: Found | None) -> str:
     return f"{pair['source']} → {pair['target']} ({100 * pair['shared']:.0f} % of the words)"
 
 
-def _had(pair: Found | None) -> str:
-    return _kind(1 - (pair["shared"] if pair else 0), SHARED)
-
-
 def _fault(one: Found) -> str:
     if one["translation"] == one["reference"]:
         return "exact"
     found, right = (set(one[name].split()) for name in ("translation", "reference"))
-    return _kind(max(len(found - right), len(right - found)), DIFFER)
-
-
-def _kind(value: float, kinds: dict[float, str]) -> str:
-    """Return the first kind whose bound a value does not exceed."""
-    return next(kind for bound, kind in kinds.items() if value <= bound)
+    return DIFFER[min(max(len(found - right), len(right - found)), len(DIFFER) - 1)]

@@ -10,6 +10,7 @@ from apformer.tokenizers import digits as tokenizer
 
 draw = jax.jit(generator.draw, static_argnums=(1, 2, 3))
 anywhere = jax.jit(crops.anywhere, static_argnums=(2, 3))
+long = jax.jit(crops.long, static_argnums=(1, 2))
 near_round = jax.jit(crops.near_round, static_argnums=(1, 2, 3))
 
 
@@ -25,6 +26,23 @@ def test_a_stretch_from_anywhere_has_two_first_terms_that_weigh_nothing_and_ends
     assert {*texts[:64]} == {"03 13 23", "13 23 33", "23 33 43", "33 43 53"}
     np.testing.assert_array_equal(weights_BT[:64], np.tile(np.float32([0, 0, 0, 0, 0, 1, 1, 1]), (64, 1)))
     assert {text[:5] for text in texts[64:]} == {"03 13"} and not weights_BT[64:].any()
+
+
+@pytest.mark.parametrize("low, high, shortest", [(1, 40, 4), (-30, -3, 3), (-4, 4, 7)])
+def test_long_rows_are_whole_training_rows_of_all_lengths(key, low, high, shortest):
+    cfg = Config(digits=2, min_difference=low, max_difference=high)
+    tokens_BT, weights_BT = map(np.asarray, long(key, cfg, 512))
+    lengths = set()
+    for tokens_T, weights_T in zip(tokens_BT, weights_BT, strict=True):
+        if not weights_T.any():
+            continue
+        row = [int(term) for term in tokenizer.decode(tokens_T[: int(np.flatnonzero(weights_T)[-1]) + 1]).split()]
+        [difference] = set(np.diff(row))
+        assert low <= difference <= high and split_of(np.array([difference]), np.array(row[:1]))[0] == 0
+        assert not weights_T[:5].any() and weights_T[5 : 3 * len(row) - 1].all()
+        assert len(row) == cfg.max_terms or not 0 <= row[-1] + difference < 100
+        lengths.add(len(row))
+    assert min(lengths) == shortest and max(lengths) == generator.most_terms(cfg)
 
 
 def test_rows_near_round_numbers_are_stretches_of_training_lines(key):
