@@ -31,13 +31,8 @@ from pathlib import Path
 from typing import Any
 
 from apformer.errors import DISK, USAGE, UserError
-<<<<<<< HEAD
 from apformer.machine import refusals, streams
 
-=======
-
-PATIENCE = 5  # seconds until a pipe that is full is taken for one that nobody reads
->>>>>>> main
 STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 GOES_ON = "nothing that was saved is lost: `apformer resume` goes on with a run, other commands are given again"
 CACHE = "APFORMER_COMPILATION_CACHE"
@@ -209,16 +204,11 @@ def keep_programs(place: str | None = None) -> str | None:
 
     usual = os.path.join(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "apformer")
     place = place or os.environ.get(CACHE) or usual
-<<<<<<< HEAD
+    os.environ[CACHE] = place  # for what is loaded later
     config: Any = jax.config  # which sets its names as it is made
     told = config.jax_compilation_cache_dir
     if told is not None or place == FORBIDDEN:
         return told
-=======
-    os.environ[CACHE] = place  # for what is loaded later
-    if jax.config.jax_compilation_cache_dir is not None or place == FORBIDDEN:
-        return jax.config.jax_compilation_cache_dir
->>>>>>> main
     folder = Path(os.path.expanduser(place)).absolute() / _kind()  # pathlib's raises where there is no such home
     try:
         folder.mkdir(parents=True, exist_ok=True)
