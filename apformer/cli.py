@@ -115,7 +115,7 @@ def _one_of_several(args: list[str], given: dict[str, str | None]) -> AbstractCo
             raise UserError("--coordinator is missing: give HOST:PORT of process 0, or auto", USAGE)
         return nullcontext()
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # before JAX is imported: no warnings, but errors
-    from apformer.machine import devices
+    from apformer.machine import processes
 
     # Processes of one run must share the number of devices.
-    return devices.joined(coordinator, count, index, [*args, f"--devices={given['devices']}"])
+    return processes.joined(coordinator, count, index, [*args, f"--devices={given['devices']}"])

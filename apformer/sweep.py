@@ -15,6 +15,7 @@ its loss on the validation rows, and the share of them that is exactly right.
 The same flags with `--run_dir` of a sweep that was stopped continue it.
 """
 
+import os
 import re
 import shlex
 import sys
@@ -151,7 +152,7 @@ def run(flags: Flags) -> tuple[Path, dict]:
     """
     planned, flags = programs(flags), dict(flags)
     run_dir = flags.pop("run_dir", None)
-    path = Path(str(run_dir)) if run_dir else directory.dated("sweep")
+    path = Path(os.path.expanduser(str(run_dir))) if run_dir else directory.dated("sweep")
     if not (path / "sweep.json").exists():
         directory.create("sweep", path)
     with directory.lock(path):

@@ -15,7 +15,7 @@ from apformer import files
 from apformer.errors import USAGE, UserError
 from apformer.files import FilePath
 from apformer.formats import published
-from apformer.machine import compiler, process
+from apformer.machine import compiler, refusals
 from apformer.runs import directory, provenance
 from apformer.runs.findings import Finding, findings
 from apformer.tasks.text import folders
@@ -95,7 +95,7 @@ def examine() -> tuple[dict[str, Any], UserError | None]:
         "writable": False,
         "compilation_cache": jax.config.jax_compilation_cache_dir,  # pyright: ignore[reportAttributeAccessIssue]
     }
-    if reason := process.without_backend():
+    if reason := refusals.without_backend():
         fault = UserError(reason, USAGE)
     else:
         facts["devices"] = [f"{device.id}: {device.device_kind}" for device in jax.devices()]

@@ -1,6 +1,8 @@
 """Measure a run on held-out data, or a language model on a text: evaluate RUN, evaluate RUN|FOLDER --text FILE."""
 
 import json
+import os
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -58,10 +60,14 @@ def evaluate(args: Evaluate) -> None:
         raise UserError(f"{args.run} is a GPT-2 folder, which has no held-out data: give --text FILE", USAGE)
     path = directory.find(args.run)
     settings, rows = load_settings(path), load_rows(path)
-    found = evaluate_run(path, settings, rows, args.member)
+    writes = os.access(path, os.W_OK)
+    found = evaluate_run(path, settings, rows, args.member, writes)
     if settings.training.members > 1 and args.member is None:
-        found = with_members(path, settings, rows, found)
+        found = with_members(path, settings, rows, found, writes)
     print(json.dumps(found.result) if args.json else found.table, flush=True)
+    if not writes:
+        print(f"{path} may not be written: the result and its figures are not kept", file=sys.stderr)
+        return
     draw(path, settings, rows, found)
 
 
@@ -83,20 +89,25 @@ def evaluate_text(args: Evaluate, file: str) -> dict:
     return {"text": file} | cost
 
 
-def evaluate_run(path: Path, settings: Settings, rows: Any, member: int | None = None) -> tasks.Evaluation:
-    """Return the Evaluation of a run's best checkpoint; writes evaluation.json and the task's files."""
+def evaluate_run(
+    path: Path, settings: Settings, rows: Any, member: int | None = None, writes: bool = True
+) -> tasks.Evaluation:
+    """Return the Evaluation of a run's best checkpoint; writes evaluation.json and the task's files, if it may."""
     params, step, member = load_params(path, settings, member)
     found = _measure(settings, rows, params)
     result, table = {"step": step, "member": member, "parameters_sha256": digest(params)} | found.result, found.table
     if lost := diverged(read_metrics(path)):
         result["diverged"], table = lost, f"{table}\n{who_diverged(lost)}"
-    files.write_json(path / "evaluation.json", result)
-    for name, text in found.files.items():
-        files.write_text(path / name, text)
+    if writes:
+        files.write_json(path / "evaluation.json", result)
+        for name, text in found.files.items():
+            files.write_text(path / name, text)
     return found._replace(result=result, table=table)
 
 
-def with_members(path: Path, settings: Settings, rows: Any, found: tasks.Evaluation) -> tasks.Evaluation:
+def with_members(
+    path: Path, settings: Settings, rows: Any, found: tasks.Evaluation, writes: bool = True
+) -> tasks.Evaluation:
     """Return the Evaluation of a population's best member with the numbers of all that are finite, mean and sd."""
     lost = {one["member"] for one in found.result.get("diverged", ())}
     names = [name for name, value in found.result.items() if type(value) is float and name != "seconds"]
@@ -105,7 +116,8 @@ def with_members(path: Path, settings: Settings, rows: Any, found: tasks.Evaluat
         result = _measure(settings, rows, load_params(path, settings, member)[0]).result
         members.append({"member": member} | {name: result[name] for name in names})
     result = found.result | {"members": members}
-    files.write_json(path / "evaluation.json", result)
+    if writes:
+        files.write_json(path / "evaluation.json", result)
     lines = [[str(each["member"]), *(f"{each[name]:.4f}" for name in names)] for each in members]
     mean = ["mean ± sd", *(tables.mean_sd([each[name] for each in members], 4) for name in names)]
     table = "\n".join([found.table, "", *tables.columns([["member", *names], *lines, mean])])

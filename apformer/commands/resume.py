@@ -8,7 +8,7 @@ from tyro.conf import Positional
 
 from apformer.commands.train import go_on
 from apformer.files import FilePath
-from apformer.machine import devices
+from apformer.machine import processes
 from apformer.runs import directory
 
 
@@ -32,6 +32,6 @@ def resume(args: Resume) -> None:
     """Go on with a run from its newest checkpoint, or from a saved step; anew if none was saved yet."""
     path = directory.find_begun(args.run)
     if jax.process_index():
-        path = Path(devices.scratch(path))
-    devices.most(0)  # so that none writes before all have read
+        path = Path(processes.scratch(path))
+    processes.most(0)  # so that none writes before all have read
     go_on(path, args.step, args.steps)

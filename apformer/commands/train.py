@@ -25,7 +25,7 @@ from apformer.commands import certify, evaluate, report
 from apformer.errors import DATA, USAGE, UserError, typed
 from apformer.flags import require
 from apformer.formats import gpt2
-from apformer.machine import devices
+from apformer.machine import devices, processes
 from apformer.report import progress, tables
 from apformer.runs import checkpoint, directory, provenance, recipes, selection
 from apformer.runs.fit import abstract_state, begin, fit, initial_state, validation_loss
@@ -95,7 +95,7 @@ def _create(settings: Settings) -> Path:
     """Make a directory on a disk that has room for the run; a passing one for a process that writes none."""
     where = settings.training
     if jax.process_index():
-        return Path(devices.scratch())
+        return Path(processes.scratch())
     size = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(abstract_state(settings)))
     return directory.create(where.recipe, where.run_dir, needs=size * (where.keep + 2) + 1e7)
 

@@ -63,7 +63,7 @@ class Config:
         }
 
 
-def learning_rate(step: jax.Array | int, peak: jax.Array | float, cfg: Config, steps: int) -> jax.Array:
+def learning_rate(step: jax.Array | int, peak: jax.typing.ArrayLike, cfg: Config, steps: int) -> jax.Array:
     """Return the learning rate at a step: up linearly from peak / warmup_steps to the peak, then down to cfg.min_lr.
 
     cosine: by half a cosine, which would end at the step after the last.
@@ -115,10 +115,10 @@ def make(cfg: Config, steps: int) -> optax.GradientTransformationExtraArgs:
             rule = optax.chain(rule, optax.add_decayed_weights(-rate * decay, _decay_beside_muon))
         return optax.chain(optax.clip_by_global_norm(cfg.max_grad_norm), rule)
 
-    def init(params: dict) -> Any:
+    def init(params: Any) -> Any:
         return transformation(cfg.hyper(), 0).init(params)
 
-    def update(gradients: dict, state: Any, params: dict, *, hyper: dict, step: jax.Array) -> tuple[dict, Any]:
-        return transformation(hyper, step).update(gradients, state, params)
+    def update(updates: Any, state: Any, params: Any = None, **extra: Any) -> tuple[Any, Any]:
+        return transformation(extra["hyper"], extra["step"]).update(updates, state, params)
 
     return optax.GradientTransformationExtraArgs(init, update)

@@ -82,7 +82,7 @@ def _read(start: Settings, args: list[str], program: str) -> Settings:
     parts = {name: getattr(start, name) for name in PARTS}
     if "position_options" in vars(start.model):
         parts["model"] = _with_position(start.model, args, program)
-    fields = [(name, type(part), part) for name, part in parts.items()]
+    fields: list[tuple[str, Any, Any]] = [(name, type(part), part) for name, part in parts.items()]
     architectures = tasks.load(start.task).ARCHITECTURES
     if len(architectures) > 1:
         from tyro.conf import arg

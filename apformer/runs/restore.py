@@ -4,6 +4,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import fields, replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import jax
@@ -25,7 +26,7 @@ class Run(NamedTuple):
     """A trained run: its settings, and the model of its best checkpoint."""
 
     path: Path
-    task: tasks.Task
+    task: ModuleType  # as tasks.Task
     settings: Settings
     params: dict
     model: Model  # model.apply(tokens_BT) -> logits_BTV
@@ -56,10 +57,9 @@ def load_rows(path: Path) -> Any:
     """Return the rows of a run. Raises UserError (exit DATA) if the dataset is not the one it was trained on."""
     settings, config = load_settings(path), files.read_json(path / "config.json")
     task, folders = tasks.load(settings.task), config.get("directory")
-    if files.has({"": folders}, {"": list}):
-        settings = replace(
-            settings, data=_found(settings.data, path, folders), options=_found(settings.options, path, folders)
-        )
+    if type(folders) is list:
+        parts = {name: _found(getattr(settings, name), path, folders) for name in ("data", "options")}
+        settings = replace(settings, **parts)
     _, rows = task.load(task.kept(settings, path))
     found, told = task.describe(settings, rows), config.get("data")
     if not files.has(told, {"source": str}) or found | {"source": told["source"]} != told:
@@ -69,15 +69,13 @@ def load_rows(path: Path) -> Any:
 
 def _found(part: Any, path: Path, folders: list[str]) -> Any:
     """Return a part of the settings whose relative paths are also looked for where the run was begun."""
-    changed = {}
-    for field in fields(part):
-        value = getattr(part, field.name)
-        if value and flags.is_path(field.type):
-            several = (value,) if isinstance(value, str) else value
-            places = [[Path(each), *(path / str(folder) / each for folder in folders)] for each in several]
-            found = [str(next(filter(os.path.exists, paths), paths[0])) for paths in places]
-            changed[field.name] = found[0] if isinstance(value, str) else tuple(found)
-    return replace(part, **changed)
+
+    def find(each: str) -> str:
+        places = (each, *(path / str(folder) / each for folder in folders))
+        return str(next(filter(os.path.exists, places), each))
+
+    paths = [field.name for field in fields(part) if flags.is_path(field.type)]
+    return replace(part, **{name: jax.tree.map(find, getattr(part, name)) for name in paths})
 
 
 def load_params(

@@ -24,6 +24,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from apformer import flags, loss, model, optimizer, recurrent, train
+from apformer.files import FilePath
 from apformer.report import progress
 from apformer.tasks.batch import Batch
 
@@ -54,7 +55,7 @@ class Memory:
     """Seeds of each model, trained at once."""
     seed: int = 0
     """Random seed of the first member."""
-    run_dir: str | None = None
+    run_dir: FilePath | None = None
     """Directory of the study. The default is runs/<UTC time>-memory."""
 
 

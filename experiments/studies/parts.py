@@ -16,6 +16,7 @@ import generalization
 
 from apformer import files, flags, sweep
 from apformer.errors import NON_FINITE, UserError
+from apformer.files import FilePath
 
 PARTS = {  # what is changed: the flags of `apformer train` that change it
     "whole model": "layer",
@@ -46,7 +47,7 @@ class Parts:
     """Random seed of the first member."""
     test_sequences: int = 512
     """Held-out progressions that are continued."""
-    run_dir: str | None = None
+    run_dir: FilePath | None = None
     """Directory of the study. The default is runs/<UTC time>-parts."""
 
 

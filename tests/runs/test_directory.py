@@ -286,15 +286,6 @@ def test_a_second_process_is_kept_out_until_the_first_ends(tmp_path):
         pass
 
 
-def test_a_file_system_without_locks_does_without(tmp_path, monkeypatch):
-    def unsupported(*_):
-        raise OSError(95, "Operation not supported")
-
-    monkeypatch.setattr(directory.fcntl, "flock", unsupported)
-    with directory.lock(tmp_path):
-        pass
-
-
 REFUSES = """
 import json, os, sys
 from itertools import combinations
