@@ -122,23 +122,21 @@ def sample(key: jax.Array, settings: Settings, train_rows: Given = FRESH) -> Ste
     row_key, other_key, start_key, round_key, prefix_key = jax.random.split(key, 5)
     drawn = _draw_rows(row_key, settings, train_rows.file, settings.training.batch_size - mined)
     parts = [generator.encode_rows(drawn, cfg.digits, terms)]
+    starts = [jnp.zeros(len(drawn.first_B), jnp.int32)]  # only crops from anywhere begin later in their rows
     if mined:
         candidates = given.mined_per_hard * mined
         near = 0 if train_rows.file is not None else candidates // 2
         source = _draw_long_rows if given.long_rows else _draw_rows
         drawn = source(other_key, settings, train_rows.file, candidates - near)
         parts.append(crops.anywhere(start_key, drawn, cfg.digits, terms))
-        start_B = (cfg.digits + 1) * crops.starts(start_key, drawn, terms)
+        starts += [(cfg.digits + 1) * crops.starts(start_key, drawn, terms), jnp.zeros(near, jnp.int32)]
         if near:
             parts.append(crops.near_round(round_key, cfg, near, terms))
     rows = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *parts)
     if train_rows.missed is not None:
         rows = crops.among(rows, train_rows.missed, cfg.digits, terms)
     rows = _counted(rows, settings)
-    step = Step(rows)
-    if mined and given.own_positions:  # other rows than crops from anywhere begin at 0
-        first = settings.training.batch_size - mined
-        step = step._replace(start_B=jnp.zeros(len(rows.tokens_BT), jnp.int32).at[first:][: len(start_B)].set(start_B))
+    step = Step(rows, start_B=jnp.concatenate(starts) if mined and given.own_positions else None)
     if given.long_rows:
         drawn = _draw_long_rows(jax.random.fold_in(key, 1), settings, train_rows.file, given.long_rows)
         most = generator.most_terms(cfg)
@@ -286,7 +284,7 @@ def _make_apply(settings: Settings) -> Callable[..., jax.Array]:
     ) -> jax.Array:
         options, offset_B = {}, start_B
         dropout_key, offset_key = (None, None) if key is None else jax.random.split(key)
-        if most and key is not None:
+        if most and offset_key is not None:
             offset_B = width * jax.random.randint(offset_key, (len(tokens_BT),), 0, most // width + 1)
             offset_B = offset_B if start_B is None else offset_B + start_B
         if offset_B is not None:
