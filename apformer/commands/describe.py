@@ -6,6 +6,7 @@ from typing import Any
 import jax
 from tyro.conf import Positional
 
+from apformer.files import FilePath
 from apformer.flags import parse
 from apformer.layers.leaves import named
 from apformer.report import tables
@@ -20,7 +21,7 @@ class Describe:
     """Describe the model of a run: its parts, their shapes and numbers of parameters. With flags of `apformer train`
     in place of a run, describe the model that they would train."""
 
-    run: Positional[str | None] = None
+    run: Positional[FilePath | None] = None
     """Run directory. The default is the latest run."""
 
 
