@@ -1,4 +1,6 @@
-"""The command line: `apformer COMMAND ...`. A command is a file of apformer/commands, with a function `main(args)`.
+"""The command line: `apformer COMMAND ...`. A command is a file of apformer/commands.
+
+The file of `predict` has a dataclass of flags, `Predict`, and a function of it, `predict`; or a function `main(args)`.
 
 Commands are imported when they are called, so that `apformer --help` does not wait for JAX: the first line of their
 files says what they do.
@@ -92,7 +94,11 @@ def _run(args: list[str]) -> None:
             from apformer.machine import devices  # which imports JAX
 
             devices.limit(given["devices"])
-        importlib.import_module(f"apformer.commands.{args[0]}").main(args[1:])
+        module, name = importlib.import_module(f"apformer.commands.{args[0]}"), args[0]
+        if hasattr(module, "main"):  # which reads the flags of `train`
+            module.main(args[1:])
+        else:
+            getattr(module, name)(flags.parse(getattr(module, name.title()), args[1:], f"apformer {name}"))
 
 
 def _one_of_several(args: list[str], given: dict[str, str | None]) -> AbstractContextManager[None]:

@@ -48,7 +48,7 @@ def _read(config: type, args: Sequence[str], program: str, **options: Any) -> An
     printed = io.StringIO()
     try:
         with redirect_stderr(printed):
-            read = tyro.cli(tyro.conf.OmitArgPrefixes[config], args=args, use_underscores=True, **options)
+            read = tyro.cli(tyro.conf.OmitArgPrefixes[config], args=_joined(args), use_underscores=True, **options)
     except SystemExit as stop:
         if not stop.code:
             raise
@@ -73,6 +73,18 @@ def _expanded(part: Any) -> Any:
 def is_path(kind: Any) -> bool:
     """Return whether a field of this type holds a FilePath, or several."""
     return kind is FilePath or any(map(is_path, get_args(kind)))
+
+
+def _joined(args: Sequence[str]) -> list[str]:
+    """Return the words with --prompt=-5 for --prompt -5: a value that begins with a dash is no flag."""
+    joined: list[str] = []
+    for word in args:
+        is_value = re.match(r"-(?![h-]$|-[a-zA-Z])", word)
+        if is_value and joined and re.fullmatch(r"--[a-zA-Z][\w-]*", joined[-1]):
+            joined[-1] += f"={word}"
+        else:
+            joined.append(word)
+    return joined
 
 
 def cut(args: Sequence[str], flag: str, value_is: str) -> tuple[list[str], str | None]:

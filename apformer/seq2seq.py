@@ -83,11 +83,6 @@ class Config:
             raise ValueError(f"share_embeddings needs one vocabulary: the sizes {sizes} differ")
 
 
-def base(vocab_size: int) -> Config:
-    """Return the base model of Vaswani et al. 2017, table 3, with one table for both sides and the read-out."""
-    return Config(source_vocab_size=vocab_size, target_vocab_size=vocab_size)
-
-
 def reach(cfg: Config) -> None:
     """Return None: the number of tokens back that the logits depend on has no bound."""
     return None

@@ -1,6 +1,7 @@
 """The programs of README.md and docs/ run, and print what stands under them; all of Markdown is short."""
 
 import contextlib
+import importlib
 import io
 import re
 import shlex
@@ -14,6 +15,7 @@ from apformer.runs import recipes
 
 ROOT = Path(__file__).parents[1]
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+WORD = re.compile(r"\w+")
 NEEDS_RUN = re.compile(r"<!-- needs a run -->\n```.*?^```$", re.MULTILINE | re.DOTALL)  # .ci/run has one
 PAGES = sorted(path for path in (ROOT / "README.md", *ROOT.glob("docs/**/*.md")) if "```python" in path.read_text())
 
@@ -37,6 +39,18 @@ def test_every_program_prints_what_stands_under_it(path, tmp_path, monkeypatch):
         found = outputs(path.read_text())
     for printed, said in found:
         assert said is None or printed == said
+
+
+def test_every_module_of_the_reference_has_an_example():
+    missing = []
+    for path in ROOT.glob("docs/api/*.md"):
+        text = path.read_text()
+        words = {word for kind, program in BLOCK.findall(text) if kind == "python" for word in WORD.findall(program)}
+        for name in re.findall(r"^::: ([\w.]+)", text, re.MULTILINE):
+            module = importlib.import_module(name)
+            if not words & {key for key, value in vars(module).items() if getattr(value, "__module__", "") == name}:
+                missing.append(name)
+    assert missing == []
 
 
 def test_every_command_that_trains_has_flags_that_there_are():

@@ -33,6 +33,14 @@ def test_notebooks_ask_a_question_and_answer_it_and_their_first_cell_is_the_same
         assert sum(bool(line.strip()) and not line.lstrip().startswith("#") for line in lines) <= 100, path
 
 
+def test_notebooks_hold_their_outputs():
+    for path in (SKETCH, *NOTEBOOKS):
+        code = [cell for cell in json.loads(path.read_text())["cells"] if cell["cell_type"] == "code"]
+        kinds = {kind for cell in code for output in cell["outputs"] for kind in output.get("data", {})}
+        assert "image/png" in kinds and all(cell["execution_count"] for cell in code), path
+        assert not any(output["output_type"] == "error" for cell in code for output in cell["outputs"]), path
+
+
 def test_the_sketch_s_programs_are_those_of_its_page():
     page = (ROOT / "docs/from-your-sketch.md").read_text("utf-8").split("## Where everything stands")[0]
     programs = re.findall(r"^```python\n(.*?)\n```$", page, re.MULTILINE | re.DOTALL)

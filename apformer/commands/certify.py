@@ -16,7 +16,6 @@ from apformer.analysis import certificate
 from apformer.decoding.bind import Model, bind_run
 from apformer.errors import NOT_CERTIFIED, USAGE, UserError, typed
 from apformer.files import FilePath
-from apformer.flags import parse
 from apformer.machine import process
 from apformer.proof import check
 from apformer.report import progress, tables
@@ -49,11 +48,6 @@ class Certify:
     """Continue even if it takes longer than 30 minutes. After a stop, the same command continues it."""
     json: bool = False
     """Print one JSON object instead of a table."""
-
-
-def main(args: list[str]) -> None:
-    """Run the command with its arguments."""
-    certify(parse(Certify, args, "apformer certify"))
 
 
 def certify(args: Certify) -> None:
@@ -108,7 +102,6 @@ def certify_run(
     case = certificate.case(settings, tasks.ability(settings, "contexts", path, "certify"), params)
     if compare and case.why:
         raise UserError(f"--compare computes another model than this one: {case.why}", USAGE)
-    _name_older(path / "certificate.json")
     files.preflight(path, 0)  # so that the disk does not refuse what took an hour
     identity = {"step": step, "member": member, "parameters_sha256": digest(params)} | surroundings(params)
     identity |= {"model": asdict(settings.model), "data": asdict(settings.data)}
@@ -139,13 +132,6 @@ def certify_run(
         fault = f"logits of JAX differ by {gap:.3g} from those of the proof, which is more than rounding"
         raise UserError(f"{fault}: `apformer doctor` tests this jaxlib", NOT_CERTIFIED)
     return result
-
-
-def _name_older(certificate_file: Path) -> None:
-    """Say on standard error that there is a certificate of an older version, which is made anew."""
-    with suppress(UserError):
-        if certificate_file.exists() and not files.has(files.read_json(certificate_file), {"format": int}):
-            print(f"{certificate_file} is of an older version, and no proof: all is asked again", file=sys.stderr)
 
 
 def _asked(

@@ -14,10 +14,8 @@ from tyro.conf import Positional
 from apformer import files
 from apformer.errors import USAGE, UserError
 from apformer.files import FilePath
-from apformer.flags import parse
 from apformer.formats import published
 from apformer.machine import compiler, refusals
-from apformer.report import progress
 from apformer.runs import directory, provenance
 from apformer.runs.findings import Finding, findings
 from apformer.tasks.text import folders
@@ -37,12 +35,6 @@ class Doctor:
     """Print one JSON object."""
 
 
-def main(args: list[str]) -> None:
-    """Run the command with its arguments."""
-    parsed = parse(Doctor, args, "apformer doctor")
-    doctor(parsed) if parsed.run is None else verify(parsed)
-
-
 def verify(args: Doctor) -> None:
     """Print what is sound in a folder, what is not, and what to do. Raises UserError after that if something is not."""
     run = args.run or ""
@@ -50,8 +42,7 @@ def verify(args: Doctor) -> None:
         path = run if args.folder is None else args.folder
         if args.folder is not None and (run != "gpt2" or not os.path.isdir(path)):
             raise UserError(f"{run} {path} is not `apformer doctor gpt2 FOLDER`: give a folder", USAGE)
-        with progress.bar(desc="sha256", unit="B", unit_scale=True, leave=False) as bar:
-            found = [Finding(*each) for each in published.findings(path, progress.reporter(bar))]
+        found = [Finding(*each) for each in published.findings(path)]
     else:
         path = directory.find_begun(args.run)
         found = findings(path)
@@ -68,7 +59,14 @@ def verify(args: Doctor) -> None:
 
 
 def doctor(args: Doctor) -> None:
-    """Print what `examine` finds. Raises UserError after that if a run here would fail: DISK, or USAGE without JAX."""
+    """Print what `examine` finds, or what `verify` finds in a folder.
+
+    Raises:
+        UserError: After that, if a run here would fail: DISK, or USAGE without JAX.
+    """
+    if args.run is not None:
+        verify(args)
+        return
     facts, fault = examine()
     if args.json:
         print(json.dumps(facts))

@@ -7,14 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from tyro.conf import Positional
 
 from apformer import files, tasks
 from apformer.decoding.bind import bind_run
 from apformer.errors import USAGE, UserError
 from apformer.files import FilePath
-from apformer.flags import parse, require
+from apformer.flags import require
 from apformer.report import figures, progress, tables
 from apformer.runs import directory, language_model
 from apformer.runs.metrics import diverged, read_metrics, who_diverged
@@ -46,11 +45,6 @@ class Evaluate:
     """With --text: read special tokens in it, such as <|endoftext|>. Without this flag, a text with some is refused."""
     adapter: FilePath | None = None
     """With --text: folder of low-rank adapters, saved alone, to merge into the model."""
-
-
-def main(args: list[str]) -> None:
-    """Run the command with its arguments."""
-    evaluate(parse(Evaluate, args, "apformer evaluate"))
 
 
 def evaluate(args: Evaluate) -> None:
@@ -116,21 +110,18 @@ def with_members(
 ) -> tasks.Evaluation:
     """Return the Evaluation of a population's best member with the numbers of all that are finite, mean and sd."""
     lost = {one["member"] for one in found.result.get("diverged", ())}
-    others = {member for member in range(settings.training.members)} - lost - {found.result["member"]}
-    results = {found.result["member"]: found.result}
-    for member in others:
-        results[member] = _measure(settings, rows, load_params(path, settings, member)[0]).result
     names = [name for name, value in found.result.items() if type(value) is float and name != "seconds"]
-    values_MN = np.array([[results[member][name] for name in names] for member in sorted(results)], float)
-    mean_N, sd_N = values_MN.mean(0), values_MN.std(0, ddof=1) if len(results) > 1 else np.zeros(len(names))
-    members = [{"member": m} | {name: results[m][name] for name in names} for m in sorted(results)]
+    members = []
+    for member in sorted({*range(settings.training.members)} - lost):
+        result = _measure(settings, rows, load_params(path, settings, member)[0]).result
+        members.append({"member": member} | {name: result[name] for name in names})
     result = found.result | {"members": members}
     if writes:
         files.write_json(path / "evaluation.json", result)
-    lines = [[str(m), *(f"{value:.4f}" for value in row)] for m, row in zip(sorted(results), values_MN, strict=True)]
-    spread = [f"{mean:.4f} ± {sd:.4f}" for mean, sd in zip(mean_N, sd_N, strict=True)]
-    lines = tables.columns([["member", *names], *lines, ["mean ± sd", *spread]])
-    return found._replace(result=result, table="\n".join([found.table, "", *lines]))
+    lines = [[str(each["member"]), *(f"{each[name]:.4f}" for name in names)] for each in members]
+    mean = ["mean ± sd", *(tables.mean_sd([each[name] for each in members], 4) for name in names)]
+    table = "\n".join([found.table, "", *tables.columns([["member", *names], *lines, mean])])
+    return found._replace(result=result, table=table)
 
 
 def draw(path: Path, settings: Settings, rows: Any, found: tasks.Evaluation) -> None:

@@ -28,7 +28,6 @@ from apformer import files, tasks
 from apformer.analysis.certificate import FORMAT
 from apformer.errors import CHECKPOINT, USAGE, UserError, typed
 from apformer.files import FilePath
-from apformer.flags import parse
 from apformer.formats import gpt2, peft
 from apformer.formats.stablehlo import write_stablehlo
 from apformer.formats.weights import write_safetensors
@@ -56,11 +55,6 @@ class Export:
     """New file or folder. The default is model.safetensors, model.stablehlo, gpt2, lora or proof in the run."""
     member: int | None = None
     """Number of a member of a population. The default is the best on validation rows."""
-
-
-def main(args: list[str]) -> None:
-    """Run the command with its arguments."""
-    export(parse(Export, args, "apformer export"))
 
 
 def export(args: Export) -> None:

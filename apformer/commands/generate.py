@@ -13,7 +13,7 @@ from tyro.conf import Positional, UseAppendAction, arg
 
 from apformer.errors import DATA, USAGE, UserError
 from apformer.files import FilePath
-from apformer.flags import parse, require
+from apformer.flags import require
 from apformer.runs import language_model
 from apformer.tokenizers.text import BytePairs, Characters
 
@@ -70,11 +70,6 @@ class Generate:
     """Number of a member of a population. The default is the best on validation rows."""
     adapter: FilePath | None = None
     """Folder of low-rank adapters, saved alone, to merge into the model."""
-
-
-def main(args: list[str]) -> None:
-    """Run the command with its arguments."""
-    generate(parse(Generate, args, "apformer generate"))
 
 
 def generate(args: Generate) -> None:

@@ -8,7 +8,7 @@ from tyro.conf import Positional
 
 from apformer import runs, tasks
 from apformer.files import FilePath
-from apformer.flags import parse, prompts, require
+from apformer.flags import prompts, require
 from apformer.runs import directory, settings_file
 from apformer.tasks.progressions import text_file
 
@@ -29,11 +29,6 @@ class Predict:
     """Number of a member of a population. The default is the best on validation rows."""
     json: bool = False
     """Print one JSON object."""
-
-
-def main(args: list[str]) -> None:
-    """Run the command with its arguments."""
-    predict(parse(Predict, args, "apformer predict"))
 
 
 def predict(args: Predict) -> None:

@@ -8,7 +8,6 @@ from tyro.conf import Positional
 
 from apformer.commands.train import go_on
 from apformer.files import FilePath
-from apformer.flags import parse
 from apformer.machine import processes
 from apformer.runs import directory
 
@@ -27,11 +26,6 @@ class Resume:
     steps: int | None = None
     """New number of optimizer steps of the run, for one to be trained further. Its learning rate follows that number
     from here on."""
-
-
-def main(args: list[str]) -> None:
-    """Run the command with its arguments."""
-    resume(parse(Resume, args, "apformer resume"))
 
 
 def resume(args: Resume) -> None:

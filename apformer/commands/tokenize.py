@@ -22,7 +22,6 @@ from tyro.conf import Positional
 
 from apformer.errors import USAGE, UserError
 from apformer.files import FilePath
-from apformer.flags import parse
 from apformer.formats.safetensors import refuse_to_overwrite
 from apformer.report import cut
 from apformer.runs import settings_file
@@ -72,11 +71,6 @@ class Tokenize:
     """The new file that --train writes."""
     json: bool = False
     """Print one JSON object."""
-
-
-def main(args: list[str]) -> None:
-    """Run the command with its arguments."""
-    tokenize(parse(Tokenize, args, "apformer tokenize"))
 
 
 def tokenize(args: Tokenize) -> None:

@@ -223,7 +223,7 @@ def _check_tensors(tensors: model_folder.Tensors, cfg: Config) -> dict[str, str]
     if cfg.tie_embeddings and "lm_head.weight" in names:  # some files hold both, some this one alone
         shapes["lm_head.weight"] = shapes["wte.weight"]
         names.setdefault("wte.weight", names["lm_head.weight"])
-    faults += [f"{_prefixed(name, PREFIX)} is missing" for name in shapes if name not in names]
+    faults += [f"{name} is missing" for name in shapes if name not in names]
     faults += [f"{names[name]} is extra" for name in names.keys() - shapes.keys()]
     for name in names.keys() & shapes.keys():
         _, shape, dtype = tensors.headers[names[name]]

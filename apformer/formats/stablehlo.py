@@ -33,4 +33,4 @@ def write_stablehlo(path: str | Path, architecture: str, params: Any, cfg: Any) 
         data = exported.serialize()
     except ImportError:  # of flatbuffers
         raise UserError('--to stablehlo needs the export extra: pip install "apformer[export]"', USAGE) from None
-    files.write_bytes(path, data)
+    files.write_bytes(path, bytes(data))

@@ -33,7 +33,7 @@ def pictures(settings: Settings, params: dict, batch: Any, vocabulary: Sequence[
     apply = jax.jit(architecture.apply, static_argnames=("cfg", "capture"))
     _, captured = apply(params, tokens_T[None], settings.model, capture=("attention",))
     texts = [vocabulary[int(token)] for token in tokens_T]
-    return {"attention": heads(np.asarray(captured["attention"], np.float32)[:, 0], texts)}
+    return {"attention": draw(np.asarray(captured["attention"], np.float32)[:, 0], texts, texts)}
 
 
 def longest_row(batch: Any) -> np.ndarray:
@@ -43,22 +43,18 @@ def longest_row(batch: Any) -> np.ndarray:
     return batch.tokens_BT[row, : max(1, min(length_B[row] - 1, MOST_TOKENS))]
 
 
-def heads(weights_LHTS: np.ndarray, texts: Sequence[str]) -> "Figure":
-    """Draw every head of self-attention; of more than MOST_PANELS heads, the mean of each layer."""
-    L, H = weights_LHTS.shape[:2]
-    return by_layer(weights_LHTS, texts, texts) if L * H > MOST_PANELS else draw(weights_LHTS, texts, texts)
-
-
 def by_layer(weights_LHTS: np.ndarray, source: Sequence[str], target: Sequence[str]) -> "Figure":
     """Draw the mean over the heads of each layer; a row is a token written, a column a token read."""
     return draw(weights_LHTS.mean(axis=1, keepdims=True), source, target)
 
 
 def draw(weights_LHTS: np.ndarray, source: Sequence[str], target: Sequence[str]) -> "Figure":
-    """Draw a panel for each head, a layer a row of panels, of the first tokens.
+    """Draw a panel for each head, a layer a row of panels; of more than MOST_PANELS heads, the mean of each layer.
 
     The tokens stand at the left and below alone, since text takes most of the time of drawing.
     """
+    if weights_LHTS.shape[0] * weights_LHTS.shape[1] > MOST_PANELS:
+        weights_LHTS = weights_LHTS.mean(axis=1, keepdims=True)
     weights_LHTS = weights_LHTS[:MOST_PANELS, :, :MOST_TOKENS, :MOST_TOKENS]
     source, target = ([legible(text) or "∅" for text in texts[:MOST_TOKENS]] for texts in (source, target))
     L, H, T, S = weights_LHTS.shape

@@ -10,7 +10,7 @@ changes text (lower case, normal forms, a space in front).
 
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from apformer.tokenizers.tiktoken import Vocabulary
 _TO_FFFF = (*range(0x800), *range(0x800, 0xD800, 0x800), *range(0xE000, 0x10000, 0x800))
 _PROBE = "".join(map(chr, (*_TO_FFFF, *range(0x10000, 0x110000, 0x10000))))
 _PROBES = [_PROBE, f" {_PROBE} "]
+_PLAIN = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized", "special"), False)
 _AGAIN = "restore the file, or give another tokenizer"
 
 
@@ -46,16 +47,16 @@ def load(path: str | Path) -> Characters | BytePairs:
     # os.path answers False where a name is too long; pathlib raises.
     if os.path.isdir(path):
         if not os.path.exists(path / "tokenizer.json"):
-            return _of_content(_with_added(json.loads(_read_gpt2(path).to_str()), path), path)
+            return _of_content(_with_added(_read_gpt2(path), path), path)
         path = path / "tokenizer.json"
     text = _read_text(path)
     if path.suffix == ".tiktoken" or tiktoken.is_one(text):
-        return _checked(_from_vocabulary(tiktoken.parse(text, path), path), path)
+        return _of_content(_from_vocabulary(tiktoken.parse(text, path), path), path)
     if text.startswith(byte_pairs.VERSION):
         found = byte_pairs.parse(text, path)
         tokens = [found.vocab[token] for token in range(256 + len(found.merges))]
         vocabulary = Vocabulary(tokens, found.merges, found.pattern, found.special_tokens)
-        return _checked(_from_vocabulary(vocabulary, path), path)
+        return _of_content(_from_vocabulary(vocabulary, path), path)
     try:
         content = files.parse_json(text)
     except ValueError as error:
@@ -93,65 +94,56 @@ def _with_added(content: Any, folder: Path) -> Any:
         several = [name for said in (named, config) for name in said.get("additional_special_tokens") or ()]
         special = [name["content"] if isinstance(name, dict) else name for name in [*names.values(), *several]]
         special = [name for name in dict.fromkeys(special) if isinstance(name, str)]
-        said = {id: {"content": name} for name, id in ids.items()}
-        said |= {int(id): what for id, what in config.get("added_tokens_decoder", {}).items()}
+        said = {number: {"content": name} for name, number in ids.items()}
+        said |= {int(number): what for number, what in config.get("added_tokens_decoder", {}).items()}
         id_of, added = content["model"]["vocab"], {token["content"]: token for token in content["added_tokens"]}
-        plain = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized", "special"), False)
-        for id, what in sorted(said.items()):
+        for number, what in sorted(said.items()):
             name = what["content"]
-            added.setdefault(name, plain | {"special": name in special} | what | {"id": id_of.get(name, id)})
+            added.setdefault(name, _PLAIN | {"special": name in special} | what | {"id": id_of.get(name, number)})
         for name in special:
             free = max([-1, *id_of.values(), *(token["id"] for token in added.values())]) + 1
-            added.setdefault(name, plain | {"content": name, "special": True, "id": id_of.get(name, free)})
+            added.setdefault(name, _PLAIN | {"content": name, "special": True, "id": id_of.get(name, free)})
     return content | {"added_tokens": sorted(added.values(), key=lambda token: token["id"])}
 
 
 def _without_gaps(content: Any, path: Path) -> Any:
-    """Return the content of a `tokenizer.json` with the tokens that `_unused` makes.
+    """Return the content of a `tokenizer.json` with special tokens for the ids below the largest that nobody has.
 
     The library would number anew what is added after a gap. What has no gaps, or is of another kind, stays as it is.
+    Raises UserError (exit DATA) if more ids are unused than used.
     """
     try:
         vocabulary, added = content["model"]["vocab"], content.get("added_tokens") or []
         named = {token["content"]: token["id"] for token in added}
-        unused = _unused([*vocabulary.values(), *named.values()], path)
+        ids = {*vocabulary.values(), *named.values()}
+        most = max(ids, default=-1)
     except (TypeError, KeyError, AttributeError):
         return content  # for the library to refuse
+    if most + 1 > 2 * len(ids):
+        sizes = f"{path} has {len(ids):,} tokens and ids up to {most:,}, so that more than half are unused"
+        raise UserError(f"{sizes}: {_AGAIN}", DATA)
+    unused = {f"<|unused_{token}|>": token for token in range(most) if token not in ids}
     if not unused:
         return content
-    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False) | {"special": True}
-    added = [*added, *({"id": token, "content": name} | flags for name, token in unused.items())]
+    added = [*added, *(_PLAIN | {"id": token, "content": name, "special": True} for name, token in unused.items())]
     model = content["model"] | {"vocab": vocabulary | named | unused}
     return content | {"model": model, "added_tokens": sorted(added, key=lambda token: token["id"])}
 
 
 def _from_vocabulary(found: Vocabulary, path: Path) -> Any:
-    """Return the library's tokenizer of a vocabulary, with the tokens that `_unused` makes."""
+    """Return a vocabulary as the content of a `tokenizer.json`."""
     tokens, merges, pattern, special_tokens = found
     if len({*tokens, *(name.encode("utf-8") for name in special_tokens)}) < len(tokens) + len(special_tokens):
         raise UserError(f"{path} has the same token twice: {_AGAIN}", DATA)
-    special = dict(special_tokens) | _unused([*range(len(tokens)), *special_tokens.values()], path)
     letter_of = {byte: letter for letter, byte in byte_of_letter().items()}
     written = ["".join(map(letter_of.__getitem__, token)) for token in tokens]
     ids = {letters: token for token, letters in enumerate(written)}
     with _refusing(f"{path} is no tokenizer", "restore the file"):
         pairs = [(written[left], written[right]) for left, right in merges]
-        tokenizer = byte_level(library().models.BPE(ids | special, pairs), pattern)
-        tokenizer.add_special_tokens(sorted(special, key=special.__getitem__))
-    return tokenizer
-
-
-def _unused(ids: Iterable[int], path: Path) -> dict[str, int]:
-    """Return special tokens for the ids below the largest that nobody has, so that all others keep theirs.
-
-    Raises UserError (exit DATA) if more ids are unused than used.
-    """
-    ids = {*ids}
-    most = max(ids, default=-1)
-    if most + 1 > 2 * len(ids):
-        sizes = f"{path} has {len(ids):,} tokens and ids up to {most:,}, so that more than half are unused"
-        raise UserError(f"{sizes}: {_AGAIN}", DATA)
-    return {f"<|unused_{token}|>": token for token in range(most) if token not in ids}
+        content = json.loads(byte_level(library().models.BPE(ids, pairs), pattern).to_str())
+    special = sorted(special_tokens.items(), key=lambda named: named[1])
+    added = [_PLAIN | {"id": token, "content": name, "special": True} for name, token in special]
+    return content | {"added_tokens": added}
 
 
 def _characters(characters: Any, path: Path) -> Characters:
@@ -164,7 +156,7 @@ def _characters(characters: Any, path: Path) -> Characters:
 
 
 def _read_gpt2(folder: Path) -> Any:
-    """Return the library's tokenizer of GPT-2's two files, with GPT-2's pattern and its token for the end of a text."""
+    """Return GPT-2's two files as the content of a `tokenizer.json`, with its pattern and end of a text."""
     vocabulary, merges = folder / "vocab.json", folder / "merges.txt"
     if not (os.path.exists(vocabulary) and os.path.exists(merges)):
         needed = "put its tokenizer.json there, or its vocab.json and merges.txt"
@@ -178,7 +170,7 @@ def _read_gpt2(folder: Path) -> Any:
         tokenizer = byte_level(model.from_file(str(vocabulary), str(merges)), GPT2_PATTERN)
     if tokenizer.token_to_id("<|endoftext|>") is not None:
         tokenizer.add_special_tokens(["<|endoftext|>"])
-    return tokenizer
+    return json.loads(tokenizer.to_str())
 
 
 def _checked(tokenizer: Any, path: Path) -> BytePairs:

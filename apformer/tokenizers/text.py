@@ -26,6 +26,7 @@ from apformer.tokenizers.digits import Tokens, codes, inside, refuse_unknown
 _BLOCK = 1 << 18  # characters handed to the library at a time: it holds some 200 bytes for each
 _END = "<|endoftext|>"  # of a text, in byte pairs
 _END_CHARACTER = chr(0x10FFFF)  # the same in characters: the last code point, which Unicode keeps out of all texts
+_LONG = re.compile(r"(\S{256})(?=\S)")
 _LINE_END = re.compile(r"(?<=[^\W_])(?=[\r\n])")
 
 
@@ -45,6 +46,10 @@ class Characters:
     def special_tokens(self) -> frozenset[int]:
         """Ids of special tokens."""
         return frozenset({self.vocab_size - 1} if self.characters.endswith(_END_CHARACTER) else ())
+
+    def with_rows(self, rows: int) -> "Characters | None":
+        """Return the tokenizer for a model of so many rows, or None."""
+        return self if rows == self.vocab_size else None
 
     def with_end(self) -> tuple["Characters", int]:
         """Return (the tokenizer with a token for the end of a text, its id): the last, made if there is none."""
@@ -90,14 +95,14 @@ class BytePairs:
         return self.tokenizer.get_vocab_size()
 
     @property
-    def own_tokens(self) -> int:
-        """The number of tokens up to the last one that was not added to the vocabulary."""
-        return max({*range(self.vocab_size)} - self._added.keys(), default=-1) + 1
-
-    @property
     def special_tokens(self) -> frozenset[int]:
         """Ids of special tokens."""
         return frozenset(token for token, what in self._added.items() if what.special)
+
+    def with_rows(self, rows: int) -> "BytePairs | None":
+        """Return the tokenizer for a model of so many rows, or None; only added tokens may be without one."""
+        own = max({*range(self.vocab_size)} - self._added.keys(), default=-1) + 1
+        return BytePairs(self.tokenizer, rows) if own <= rows <= 2 * self.vocab_size else None
 
     @cached_property
     def _added(self) -> dict[int, Any]:
@@ -169,12 +174,16 @@ def train_byte_pairs(text: str, vocab_size: int) -> BytePairs:
 
 
 def train_byte_pairs_on(texts: Iterable[str], vocab_size: int) -> BytePairs:
-    """Learn byte pairs from texts that come one after the other, of which only one is in memory at a time."""
+    """Learn byte pairs from texts that come one after the other, of which only one is in memory at a time.
+
+    What has no blank in it is cut every _LONG characters: learning takes the square of the length of a word.
+    """
     tokenizers = library()
     tokenizer = byte_level(tokenizers.models.BPE(), GPT4_PATTERN)
     alphabet = tokenizers.pre_tokenizers.ByteLevel.alphabet()
     trainer = tokenizers.trainers.BpeTrainer(vocab_size=vocab_size, initial_alphabet=alphabet, show_progress=False)
-    tokenizer.train_from_iterator((block for text in texts for block in _blocks(text)), trainer)
+    parts = (part for text in texts for block in _blocks(text) for part in _LONG.split(block) if part)
+    tokenizer.train_from_iterator(parts, trainer)
     return BytePairs(tokenizer)
 
 
@@ -221,11 +230,10 @@ def for_model(tokenizer: Characters | BytePairs, rows: int, model: str) -> Chara
 
     Raises UserError (exit DATA) if the vocabularies cannot be of one model.
     """
-    tokens = tokenizer.vocab_size
-    if tokens != rows and not (not tokenizer.by_characters and tokenizer.own_tokens <= rows <= 2 * tokens):
-        sizes = f"{model} has a vocabulary of {rows:,} tokens and the tokenizer one of {tokens:,}"
+    if (found := tokenizer.with_rows(rows)) is None:
+        sizes = f"{model} has a vocabulary of {rows:,} tokens and the tokenizer one of {tokenizer.vocab_size:,}"
         raise UserError(f"{sizes}: give the tokenizer that the model was trained with", DATA)
-    return tokenizer if tokens <= rows else BytePairs(tokenizer.tokenizer, rows)
+    return found
 
 
 @cache

@@ -91,7 +91,7 @@ def _new_folder(out):
     with files.disk_errors(out):
         Path(out).mkdir(parents=True, exist_ok=True)
         if os.listdir(out):
-            raise UserError(f"{out} is not empty: give another --out, or delete the folder first", DATA)
+            raise UserError(f"{out} is not empty: give another --out", DATA)
     return Path(out)
 
 

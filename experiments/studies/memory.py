@@ -25,7 +25,7 @@ import numpy as np
 
 from apformer import flags, loss, model, optimizer, recurrent, train
 from apformer.files import FilePath
-from apformer.report import progress, tables
+from apformer.report import progress
 from apformer.tasks.batch import Batch
 
 DIGITS = ASK = 10  # the token after the ten digits
@@ -158,7 +158,7 @@ def table(found, args):
     rows = [["task", "model", *(f"{n} back" for n in args.distances)]]
     for task in TASKS:
         for name in MODELS:
-            cells = [f"{tables.spread(at['exact'])}, {at['steps']} steps" for at in found[f"{task} {name}"]]
+            cells = [f"{_study.spread(at['exact'])}, {at['steps']} steps" for at in found[f"{task} {name}"]]
             rows.append([task, name, *cells])
     return rows
 

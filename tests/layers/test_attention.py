@@ -105,13 +105,6 @@ def test_a_query_that_sees_nothing_is_finite_and_so_is_its_gradient():
     assert (np.asarray(out)[0, 1] == 0).all() and (np.asarray(weights)[0, :, 1] == 0).all()
 
 
-def test_a_sink_distinguishes_one_token_from_several_that_are_equal():
-    """Equal scores and values, and a sink of the same score: n keys have n / (n + 1) of the weight."""
-    ones = np.ones((1, 3, 1, 2), np.float32)
-    out, _ = attend(ones * 0, ones, ones, np.tri(3, dtype=bool)[None], sink_H=np.zeros(1, np.float32))
-    np.testing.assert_allclose(out[0, :, 0, 0], [1 / 2, 2 / 3, 3 / 4], rtol=1e-6)
-
-
 def test_scores_of_any_size_are_finite():
     out, weights = compiled_attend(1e4 * Q, 1e4 * KEYS, VALUES, WHOLE)
     assert np.isfinite(out).all()

@@ -52,7 +52,7 @@ def all_of_it():
     train("spread", "--seed", "4")
     train("members", "--members", "4", "--seed", "3")
     if count == 1:
-        return resume.main([str(folder / "lost")])
+        return resume.resume(resume.Resume(str(folder / "lost")))
     at_step(4, signal.SIGTERM)
     try:
         train("stopped")

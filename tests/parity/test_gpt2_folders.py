@@ -137,7 +137,9 @@ VARIANTS = {
     "without a model_type": configured(without("model_type")),
     "queries divided by layers": lambda folder, words: saved(folder, words, make(scale_attn_by_inverse_layer_idx=True)),
     "two heads": lambda folder, words: saved(folder, words, transformers.GPT2DoubleHeadsModel(make().config)),
-    "of a classifier": lambda folder, words: saved(folder, words, transformers.GPT2ForSequenceClassification(make().config)),
+    "of a classifier": lambda folder, words: saved(
+        folder, words, transformers.GPT2ForSequenceClassification(make().config)
+    ),
     "a head of values": renamed(lambda tensors: tensors | {"v_head.summary.weight": np.ones((1, 12), np.float32)}),
     "float16": lambda folder, words: saved(folder, words, make().half()),
     "bfloat16": lambda folder, words: saved(folder, words, make().bfloat16()),
@@ -147,13 +149,15 @@ VARIANTS = {
     "added in tokenizer.json": with_added("<x>", "<pad>"),
     "added with letters of bytes": with_added("café", "đêm"),
     "added_tokens.json": lambda folder, words: split(folder, words, added_tokens=ADDED),
-    "added_tokens_decoder": lambda folder, words: split(folder, words, tokenizer_config={"added_tokens_decoder": DECODER}),
+    "added_tokens_decoder": lambda folder, words: split(
+        folder, words, tokenizer_config={"added_tokens_decoder": DECODER}
+    ),
     "a special token's name": lambda folder, words: split(folder, words, special_tokens_map=NAMED),
     "all three": lambda folder, words: split(folder, words, added_tokens=ADDED, tokenizer_config=NAMED),
     "GPT-2's two files": lambda folder, words: split(folder, words),
     **{prefix: prefixed(prefix) for prefix in LIKE},
     "names of TensorFlow": renamed(old_names),
-}  # fmt: skip
+}
 TOKENS = np.random.default_rng(1).integers(0, 290, (2, 9)).astype(np.int32)
 apply = jax.jit(lambda model, tokens_BT: model.apply(tokens_BT))
 

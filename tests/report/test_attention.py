@@ -28,7 +28,7 @@ def test_attention_of_a_row_is_drawn_head_by_head(random_params):
 
 
 def test_of_very_many_heads_the_mean_is_drawn():
-    figure = attention.heads(np.full((9, 8, 2, 2), 0.5), ["a", "b"])
+    figure = attention.draw(np.full((9, 8, 2, 2), 0.5), ["a", "b"], ["a", "b"])
     assert sum(bool(axes.images) for axes in figure.axes) == 9
 
 

@@ -40,12 +40,12 @@ def anywhere(key: jax.Array, progressions: Progressions, digits: int, terms: int
     return predictable(encode_rows(crop, digits, terms), digits)
 
 
-def long(key: jax.Array, cfg: Config, batch_size: int) -> Batch:
-    """Draw rows of any number of terms, each as likely: a number, then a difference that fits it, then a first term.
+def long(key: jax.Array, cfg: Config, batch_size: int) -> Progressions:
+    """Draw progressions of any number of terms, each as likely: a number, a difference that fits it, a first term.
 
-    A row goes on for as long as it can. The first two terms have weight 0, and so has a row on no training line.
+    A progression goes on for as long as it can. One that is on no training line has no term.
 
-    Pure; all but key are static under jit. Returns arrays of shape (batch_size, most terms * (digits + 1) - 1).
+    Pure; all but key are static under jit.
     """
     keys, most, top = jax.random.split(key, 3), most_terms(cfg), 10**cfg.digits - 1
     terms_B = 3 + below(keys[0], jnp.full(batch_size, max(1, most - 2), jnp.int32))
@@ -54,10 +54,8 @@ def long(key: jax.Array, cfg: Config, batch_size: int) -> Batch:
     difference_B = low_B + below(keys[1], high_B - low_B + 1)
     span_B = (terms_B - 1) * difference_B
     first_B = jnp.maximum(-span_B, 0) + below(keys[2], top + 1 - abs(span_B))
-    rows = Progressions(first_B, difference_B, jnp.minimum(fitting(first_B, difference_B, cfg.digits), most))
-    tokens_BT, weights_BT = encode_rows(rows, cfg.digits, most)
-    trained_B1 = (split_of(difference_B, first_B) == 0)[:, None]
-    return predictable(Batch(tokens_BT, jnp.where(trained_B1, weights_BT, 0.0)), cfg.digits)
+    terms_B = jnp.minimum(fitting(first_B, difference_B, cfg.digits), most)
+    return Progressions(first_B, difference_B, jnp.where(split_of(difference_B, first_B) == 0, terms_B, 0))
 
 
 def near_round(key: jax.Array, cfg: Config, batch_size: int, terms: int) -> Batch:

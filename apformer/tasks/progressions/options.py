@@ -27,7 +27,8 @@ class Options:
     weight 0, for models too small to learn more than the rule."""
     long_rows: int = 0
     """Number of extra rows per step that are not cropped, in which every number of terms is as likely. Their first two
-    terms cost nothing. For models that read a whole row."""
+    terms cost nothing. Half of the candidates of mined rows are then crops of such rows, too. For models that read a
+    whole row."""
     position_offset: int = 0
     """Largest random start position of a training row, so that later positions are trained too. A row starts where a
     term may. For transformers only."""

@@ -124,7 +124,8 @@ def sample(key: jax.Array, settings: Settings, train_rows: Given = FRESH) -> Ste
     if mined:
         candidates = given.mined_per_hard * mined
         near = 0 if train_rows.file is not None else candidates // 2
-        drawn = _draw_rows(other_key, settings, train_rows.file, candidates - near)
+        source = _draw_long_rows if given.long_rows else _draw_rows
+        drawn = source(other_key, settings, train_rows.file, candidates - near)
         parts.append(crops.anywhere(start_key, drawn, cfg.digits, terms))
         if near:
             parts.append(crops.near_round(round_key, cfg, near, terms))
@@ -134,7 +135,9 @@ def sample(key: jax.Array, settings: Settings, train_rows: Given = FRESH) -> Ste
     rows = _counted(rows, settings)
     step = Step(rows)
     if given.long_rows:
-        step = step._replace(long=_long_rows(jax.random.fold_in(key, 1), settings, train_rows.file))
+        drawn = _draw_long_rows(jax.random.fold_in(key, 1), settings, train_rows.file, given.long_rows)
+        most = generator.most_terms(cfg)
+        step = step._replace(long=crops.predictable(generator.encode_rows(drawn, cfg.digits, most), cfg.digits))
     if not given.prefix_rows:
         return step
     if given.prefix_loss == "alone":
@@ -161,13 +164,9 @@ def _draw_rows(key: jax.Array, settings: Settings, file: Progressions | None, si
     return Progressions(*(leaf[index_B] for leaf in file))
 
 
-def _long_rows(key: jax.Array, settings: Settings, file: Progressions | None) -> Batch:
-    """Draw rows that are not cropped, or such rows of a file."""
-    cfg, size = settings.data, settings.options.long_rows
-    if file is None:
-        return crops.long(key, cfg, size)
-    rows = generator.encode_rows(_draw_rows(key, settings, file, size), cfg.digits, generator.most_terms(cfg))
-    return crops.predictable(rows, cfg.digits)
+def _draw_long_rows(key: jax.Array, settings: Settings, file: Progressions | None, size: int) -> Progressions:
+    """Draw training rows of all lengths, or rows of a file with replacement."""
+    return crops.long(key, settings.data, size) if file is None else _draw_rows(key, settings, file, size)
 
 
 def validation(settings: Settings, rows: Rows) -> Step:

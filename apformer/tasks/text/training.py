@@ -99,7 +99,7 @@ def _prepared_rows(cfg: corpus.Config) -> dict:
         if getattr(cfg, name) != getattr(corpus.Config, name):
             decided = f"--{name} is decided where {cfg.text} was prepared, which is a folder of tokens"
             raise UserError(f"{decided}: drop the flag", USAGE)
-    prepared = shards.read(cfg.text)
+    prepared = shards.read(cfg.text or "")
     if cfg.tokenizer != corpus.Config.tokenizer:
         given = None if cfg.tokenizer in LEARNED else pretrained.load(cfg.tokenizer)
         # `prepare.py` gives a tokenizer a token that ends a text, if it has none.

@@ -60,7 +60,7 @@ def page(settings: Settings, rows: Any, params: Any, evaluation: Found | None, p
         ),
         "facts": _facts(evaluation) if evaluation else [],
         "right": _right(evaluation),
-        "wrong": _listing(found, evaluation, scores.lengths(scores.language_of(cfg))),
+        "wrong": _listing(found, evaluation),
         "missing": missing,
     }
     if source is not target:
@@ -129,32 +129,29 @@ def translations(path: Path, rows: Any) -> list[Found]:
     file = path / "translations.tsv"
     try:
         head, *lines = (line.split("\t") for line in file.read_text("utf-8").splitlines())
-        found = [dict(zip(head, line, strict=True)) for line in lines]
+        found: list[Found] = [dict(zip(head, line, strict=True)) for line in lines]
         exact = np.array([line["translation"] == line["reference"] for line in found], bool)
     except (OSError, ValueError, KeyError) as error:
         raise UserError(f"{file} cannot be read ({error}): run `apformer evaluate` again", DATA) from None
     wrong = sections.spread(np.flatnonzero(~exact).tolist(), WRONG)
     right = sections.spread(np.flatnonzero(exact).tolist(), TRANSLATIONS - len(wrong))
     chosen = [found[n] for n in sorted([*right, *wrong])]
-    if rows is None:
-        return chosen
-    near = _nearest([line["source"] for line in chosen], rows["lines"]["train"])
-    return [line | {"nearest": each} for line, each in zip(chosen, near, strict=True)]
+    if rows is not None:
+        train = rows["lines"]["train"]
+        train = train.choose(sections.spread(range(len(train.sources)), NEAR))
+        words_N = [frozenset(source.lower().split()) for source in train.sources]
+        for line in chosen:
+            line["nearest"] = _nearest(line["source"], train, words_N)
+    return chosen
 
 
-def _nearest(sources: list[str], train: Lines) -> list[Found | None]:
-    """Return, for each source, the training pair whose source shares most words with it; None if none shares one."""
-    train = train.choose(sections.spread(range(len(train.sources)), NEAR))
-    words_N = [frozenset(source.lower().split()) for source in train.sources]
-
-    def nearest(source: str) -> Found | None:
-        own = frozenset(source.lower().split())
-        shared_N = [len(words & own) / max(len(words | own), 1) for words in words_N]
-        best = int(np.argmax(shared_N))
-        pair = {"source": train.sources[best], "target": train.targets[best], "shared": shared_N[best]}
-        return pair if shared_N[best] else None
-
-    return [nearest(source) for source in sources]
+def _nearest(source: str, train: Lines, words_N: list[frozenset]) -> Found | None:
+    """Return the training pair whose source shares most words with a source; None if none shares one."""
+    own = frozenset(source.lower().split())
+    shared_N = [len(words & own) / max(len(words | own), 1) for words in words_N]
+    best = int(np.argmax(shared_N))
+    pair = {"source": train.sources[best], "target": train.targets[best], "shared": shared_N[best]}
+    return pair if shared_N[best] else None
 
 
 def _facts(found: Found) -> list[list[str]]:
@@ -168,17 +165,14 @@ def _facts(found: Found) -> list[list[str]]:
 
 def _right(found: Found | None) -> Found:
     """Return the section of the scores, also by the length of the reference."""
-    lead = (
-        "Free-running translations of the test sentences, which training has never seen, held against one reference "
-        "each."
-    )
+    shown = {
+        "title": "How good it is",
+        "lead": "Free-running translations of the test sentences, which training has never seen, held against one "
+        "reference each. BLEU is of the texts as they are, tokenised BLEU of lower-cased words: do not compare them.",
+        "blocks": None,
+    }
     if found is None:
-        return {"title": "How good it is", "lead": lead, "blocks": None}
-    search = f"a search with {sections.count(found['beams'], 'beam')} and length penalty {found['alpha']}"
-    lead += (
-        f" Each is the best that {search} finds. BLEU is of the texts as they are, tokenised BLEU of lower-cased words "
-        "as Moses cuts them: do not compare them."
-    )
+        return shown
 
     def bars(key: str, name: str, full: int) -> Found:
         groups = [
@@ -189,15 +183,11 @@ def _right(found: Found | None) -> Found:
 
     head, *parts = scores.by_part(found)
     table = sections.table("Beside what it was trained on", head, parts)
-    return {
-        "title": "How good it is",
-        "lead": lead,
-        "blocks": [bars("bleu", "BLEU", 100), bars("exact", "Exact", 1), table],
-    }
+    return shown | {"blocks": [bars("bleu", "BLEU", 100), bars("exact", "Exact", 1), table]}
 
 
-def _listing(found: list[Found] | None, evaluation: Found | None, length: Callable) -> Found:
-    """Return translations beside their references, grouped by difference, length and nearest training pair."""
+def _listing(found: list[Found] | None, evaluation: Found | None) -> Found:
+    """Return translations beside their references, grouped by what differs, and the nearest training pair."""
     lead = (
         "What the run’s search made of some test sentences. Choose one to have it translated above. A marked word "
         "stands on one side only."
@@ -208,10 +198,7 @@ def _listing(found: list[Found] | None, evaluation: Found | None, length: Callab
     if len(found) < evaluation["sentences"]:
         all_of = sections.count(evaluation["sentences"], "sentence")
         lead += f" {len(found):,} of {all_of} are kept, most of them unlike their reference."
-    groups = {
-        "what differs": [_fault(one) for one in found],
-        "length": [scores.length_name(*length(one["reference"])) + " words" for one in found],
-    }
+    groups = {"what differs": [_fault(one) for one in found]}
     rows = [
         [
             sections.cell(one["source"] or "∅", play=one["source"]),

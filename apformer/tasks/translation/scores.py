@@ -63,57 +63,48 @@ def language_of(cfg: Config) -> str:
     return code if len(code) == 2 and code.isalpha() else "en"
 
 
-def tokenizer_of(language: str) -> str:
-    """Return the name of sacrebleu's tokenizer for a language: 13a where spaces stand between words.
+def plain(language: str, **options: Any) -> Any:
+    """Return sacrebleu's BLEU, which cuts words by the tokenizer of the language, or by 13a between spaces.
 
     Characters are words where sacrebleu has none for the language, or the library of that one is missing.
     """
     import sacrebleu
 
-    name = WITHOUT_SPACES.get(language, "13a")
     try:
-        sacrebleu.BLEU(tokenize=name)
+        return sacrebleu.BLEU(tokenize=WITHOUT_SPACES.get(language, "13a"), **options)
     except RuntimeError:
-        return "char"
-    return name
+        return sacrebleu.BLEU(tokenize="char", **options)
 
 
-def score(found: Sequence[str], references: Sequence[str], language: str) -> dict[str, Any]:
-    """Return both kinds of BLEU and chrF, 0 to 100, with their signatures, and the share of exact translations.
+def metrics(language: str) -> dict[str, tuple[Any, Callable[[str], Any], str]]:
+    """Return, for each key of NAMES, a metric of sacrebleu, what prepares a text for it, and its signature's end.
 
     Where no spaces stand between words, both kinds of BLEU cut them by sacrebleu, the second in lower case.
     """
     import sacrebleu
     import sacremoses
 
-    chrf, cut = sacrebleu.CHRF(), tokenizer_of(language)
-    plain, signature = bleu(found, references, tokenize=cut)
-    if cut == "13a":
-        words = moses(language)
-        sides = [[words(text) for text in side] for side in (found, references)]
+    tokenized = plain(language, lowercase=True), str, ""
+    if language not in WITHOUT_SPACES:
         # force: sacrebleu else warns of texts that were cut before, which is what is wanted.
-        tokenized, tokenized_signature = bleu(*sides, tokenize="none", lowercase=True, force=True)
-        tokenized_signature += f"|lc.norm.moses-{language}|sacremoses:{sacremoses.__version__}"
-    else:
-        tokenized, tokenized_signature = bleu(found, references, tokenize=cut, lowercase=True)
-    return {
-        "bleu": plain,
-        "bleu_signature": signature,
-        "chrf": chrf.corpus_score(found, [references]).score,
-        "chrf_signature": str(chrf.get_signature()),
-        "exact": exact(found, references),
-        "tokenized_bleu": tokenized,
-        "tokenized_signature": tokenized_signature,
-    }
+        metric = sacrebleu.BLEU(tokenize="none", lowercase=True, force=True)
+        tokenized = metric, moses(language), f"|lc.norm.moses-{language}|sacremoses:{sacremoses.__version__}"
+    return {"bleu": (plain(language), str, ""), "tokenized_bleu": tokenized, "chrf": (sacrebleu.CHRF(), str, "")}
 
 
-def bleu(found: Sequence[str], references: Sequence[str], **options: Any) -> tuple[float | None, str]:
-    """Return BLEU and its signature. BLEU is None where no reference has four words, as of German number words."""
-    import sacrebleu
+def score(found: Sequence[str], references: Sequence[str], language: str) -> dict[str, Any]:
+    """Return both kinds of BLEU and chrF, 0 to 100, with their signatures, and the share of exact translations."""
+    scored: dict[str, Any] = {"exact": exact(found, references)}
+    for name, (metric, prepare, end) in metrics(language).items():
+        sides = [[prepare(text) for text in side] for side in (found, references)]
+        scored |= {name: reached(metric, *sides), NAMES[name][1]: f"{metric.get_signature()}{end}"}
+    return scored
 
-    metric = sacrebleu.BLEU(**options)
+
+def reached(metric: Any, found: Sequence[str], references: Sequence[str]) -> float | None:
+    """Return a score; None where the references have none, as BLEU has of German number words, under four words."""
     best, value = (metric.corpus_score(side, [references]).score for side in (references, found))
-    return value if best else None, str(metric.get_signature())
+    return value if best else None
 
 
 def exact(found: Sequence[str], references: Sequence[str]) -> float:
@@ -123,30 +114,17 @@ def exact(found: Sequence[str], references: Sequence[str]) -> float:
 
 def by_length(found: Sequence[str], references: Sequence[str], language: str) -> list[dict[str, Any]]:
     """Return scores by the words of the references: "words" [least, most or None], "sentences", "bleu", "exact"."""
-    groups, cut, group_of = defaultdict(list), tokenizer_of(language), lengths(language)
+    groups, metric = defaultdict(list), plain(language)
+    cut = metric.tokenizer if language in WITHOUT_SPACES else str
     for text, reference in zip(found, references, strict=True):
-        groups[group_of(reference)].append((text, reference))
+        groups[max(1, bisect(LENGTHS, len(cut(reference).split())))].append((text, reference))
     table = []
-    for words, pairs in sorted(groups.items()):
+    for group, pairs in sorted(groups.items()):
         sides = list(zip(*pairs, strict=True))
-        same = {"words": [*words], "sentences": len(pairs)}
-        table.append(same | {"bleu": bleu(*sides, tokenize=cut)[0], "exact": exact(*sides)})
+        most = LENGTHS[group] - 1 if group < len(LENGTHS) else None
+        same = {"words": [LENGTHS[group - 1], most], "sentences": len(pairs)}
+        table.append(same | {"bleu": reached(metric, *sides), "exact": exact(*sides)})
     return table
-
-
-def lengths(language: str) -> Callable[[str], tuple[int, int | None]]:
-    """Return a function from a text to the least and the most words of the texts that are as long, about."""
-    cut = str
-    if language in WITHOUT_SPACES:
-        import sacrebleu
-
-        cut = sacrebleu.BLEU(tokenize=tokenizer_of(language)).tokenizer
-
-    def length(text: str) -> tuple[int, int | None]:
-        group = max(1, bisect(LENGTHS, len(cut(text).split())))
-        return LENGTHS[group - 1], LENGTHS[group] - 1 if group < len(LENGTHS) else None
-
-    return length
 
 
 def by_part(result: dict[str, Any]) -> list[list[str]]:
@@ -172,10 +150,8 @@ def doubt(path: Path) -> str | None:
     """Return why translations of a run are worth little: no evaluation, or low scores; None if they may be good."""
     try:
         found = files.read_json(path / "evaluation.json")
-        exact, bleu, chrf = found["exact"], found["bleu"], found["chrf"]
+        good = found["exact"] > 0.5 or (found["chrf"] or 0) > 50 or (found["bleu"] or 0) > LOW
     except (UserError, KeyError, TypeError):
         return f"{path} has no evaluation: if its training was stopped, `apformer resume {path}` ends it"
-    if exact > 0.5 or chrf > 50 or (bleu or 0) > LOW:
-        return None
-    reached = f"{points(chrf)} chrF" if bleu is None else f"{points(bleu)} BLEU"
-    return f"{path} is hardly trained: it reached {reached} on its test sentences; give more --steps or more pairs"
+    said = f"{points(found['bleu'])} BLEU and {points(found['chrf'])} chrF on its test sentences"
+    return None if good else f"{path} is hardly trained, and reached {said}: give more --steps or more pairs"

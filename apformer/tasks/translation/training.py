@@ -66,8 +66,8 @@ def load(settings: Settings) -> tuple[Settings, dict[str, Any]]:
         print(f"{left_out:,} training pairs longer than --widths {widths[-1]} are left out", file=sys.stderr)
     rows = {"train": tuple(parts), "validation": padded.pad(tokens["validation"], (*widths, cfg.longest))}
     source, target = (tokenizer.vocab_size + 1 for tokenizer in tokenizers)
-    shared = {} if cfg.vocabularies == "shared" else {"share_embeddings": False}
-    shape = replace(settings.model, source_vocab_size=source, target_vocab_size=target, **shared)
+    share = settings.model.share_embeddings and cfg.vocabularies == "shared"
+    shape = replace(settings.model, source_vocab_size=source, target_vocab_size=target, share_embeddings=share)
     rows |= {"lines": lines, "tokenizers": tokenizers}
     return replace(settings, model=shape, data=replace(cfg, widths=widths)), rows
 
@@ -102,7 +102,7 @@ def describe(settings: Settings, rows: dict[str, Any]) -> dict[str, Any]:
         "source": cfg.source or f"number words from {cfg.from_language} to {cfg.to_language}",
         "pairs": {part: len(found.sources) for part, found in lines.items()},
         "sha256": hashlib.sha256(text.encode()).hexdigest(),
-        "tokenizer_sha256": vocabularies.sha256(rows["tokenizers"]),
+        "tokenizer_sha256": hashlib.sha256("".join(files(rows).values()).encode()).hexdigest(),
     }
 
 

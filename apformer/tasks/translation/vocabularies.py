@@ -4,7 +4,6 @@ tokenizer.json                                    shared
 source_tokenizer.json, target_tokenizer.json      apart
 """
 
-import hashlib
 from pathlib import Path
 
 from apformer.tasks import source_run
@@ -53,8 +52,3 @@ def files(tokenizers: Pair) -> dict[str, str]:
     if source is target:
         return {SHARED: source.to_json()}
     return dict(zip(APART, (source.to_json(), target.to_json()), strict=True))
-
-
-def sha256(tokenizers: Pair) -> str:
-    """Return the sha256 of these files' texts, one after the other."""
-    return hashlib.sha256("".join(files(tokenizers).values()).encode()).hexdigest()

@@ -29,20 +29,17 @@ def test_a_stretch_from_anywhere_has_two_first_terms_that_weigh_nothing_and_ends
 
 
 @pytest.mark.parametrize("low, high, shortest", [(1, 40, 4), (-30, -3, 3), (-4, 4, 7)])
-def test_long_rows_are_whole_training_rows_of_all_lengths(key, low, high, shortest):
+def test_long_rows_are_training_rows_of_all_lengths_that_go_on_for_as_long_as_they_can(key, low, high, shortest):
     cfg = Config(digits=2, min_difference=low, max_difference=high)
-    tokens_BT, weights_BT = map(np.asarray, long(key, cfg, 512))
-    lengths = set()
-    for tokens_T, weights_T in zip(tokens_BT, weights_BT, strict=True):
-        if not weights_T.any():
-            continue
-        row = [int(term) for term in tokenizer.decode(tokens_T[: int(np.flatnonzero(weights_T)[-1]) + 1]).split()]
-        [difference] = set(np.diff(row))
-        assert low <= difference <= high and split_of(np.array([difference]), np.array(row[:1]))[0] == 0
-        assert not weights_T[:5].any() and weights_T[5 : 3 * len(row) - 1].all()
-        assert len(row) == cfg.max_terms or not 0 <= row[-1] + difference < 100
-        lengths.add(len(row))
-    assert min(lengths) == shortest and max(lengths) == generator.most_terms(cfg)
+    first_N, difference_N, terms_N = (np.asarray(leaf) for leaf in long(key, cfg, 512))
+    trained_N = split_of(difference_N, first_N) == 0
+    assert (trained_N == (terms_N > 0)).all()
+    assert (low <= difference_N).all() and (difference_N <= high).all()
+    last_N = first_N + (terms_N - 1) * difference_N
+    inside_N = (0 <= first_N) & (first_N < 100) & (0 <= last_N) & (last_N < 100)
+    over_N = (last_N + difference_N < 0) | (last_N + difference_N > 99) | (terms_N == cfg.max_terms)
+    assert inside_N[trained_N].all() and over_N[trained_N].all()
+    assert (terms_N[trained_N].min(), terms_N.max()) == (shortest, generator.most_terms(cfg))
 
 
 def test_rows_near_round_numbers_are_stretches_of_training_lines(key):
