@@ -44,7 +44,7 @@ class Training:
     log_every: int = 50
     """Number of steps between lines of metrics.jsonl. They run in one compiled loop."""
     save_every: int = 500
-    """Number of steps between checkpoints; a multiple of log_every."""
+    """Number of steps between checkpoints, rounded up to a multiple of log_every."""
     keep: int = 3
     """Number of newest checkpoints to keep, besides the best."""
     ema: float = 0.0

@@ -2,19 +2,16 @@
 
 import json
 import sys
-from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from tyro.conf import Positional
 
-from apformer import files, tasks
-from apformer.errors import UserError
+from apformer import tasks
 from apformer.files import FilePath
 from apformer.flags import prompts, require
 from apformer.runs import directory, restore, settings_file
 from apformer.tasks.translation import corpus, scores, training, vocabularies
 
-POOR = 30  # chrF, from 0 to 100, below which hardly a word is right
 EXAMPLE = 'apformer translate RUN "seven hundred and five"'
 
 
@@ -64,9 +61,6 @@ def translate(args: Translate) -> None:
         print(json.dumps({"run": str(path), "translations": answers}))
     else:
         sys.stdout.write(printed(found))
-    with suppress(UserError, KeyError, TypeError):  # of a run without a sound evaluation nothing is known
-        if (chrf := files.read_json(path / "evaluation.json")["chrf"]) < POOR:
-            print(f"{path} translates poorly (chrF {chrf:.0f} on its test sentences): train it longer", file=sys.stderr)
 
 
 def printed(texts: list[str]) -> str:

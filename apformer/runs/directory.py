@@ -95,7 +95,10 @@ def find_begun(run: str | Path | None = None, *, root: str | Path = "runs") -> P
     """Return the Path of a run that perhaps has no checkpoint yet. Raises UserError(USAGE) as `find`."""
     path = Path(named(Path(root) / "latest" if run is None else run))
     if run is None and not os.path.lexists(path):
-        raise UserError(f"{root} holds no run yet: train one with `apformer train`, or name its directory", USAGE)
+        made = next(Path(root).glob("*/config.json"), None)
+        fault = f"{root} holds no run yet" if made is None else f"no run in {root} is the latest"
+        remedy = "name its directory" if made is None else f"name its directory, such as {made.parent}"
+        raise UserError(f"{fault}: train one with `apformer train`, or {remedy}", USAGE)
     # os.path answers False where a name is too long or a link loops; pathlib raises.
     if not os.path.isdir(path):
         raise UserError(f"{path} is not a directory: name one that `apformer train` wrote", USAGE)

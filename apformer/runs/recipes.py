@@ -7,6 +7,7 @@ A recipe says where the flags start. It is a function of a task, whose arguments
 import dataclasses
 import inspect
 import re
+import sys
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
 
@@ -32,7 +33,7 @@ def parse(args: list[str], program: str = PROGRAM) -> Settings:
         UserError: Exit code USAGE; it names the flag and what fits.
     """
     start = _start(args, program)
-    settings = _with_warmup(_read(start, args, program), args, program)
+    settings = _rounded(_with_warmup(_read(start, args, program), args, program))
     settings_file.check(settings)
     trackers.require(settings.training.log_to)
     init_from = tasks.load(settings.task).init_from
@@ -45,6 +46,16 @@ def parse(args: list[str], program: str = PROGRAM) -> Settings:
         _require_same_model(settings.model, start.model, folder)
         settings = dataclasses.replace(settings, options=dataclasses.replace(settings.options, init_from=folder))
     return settings
+
+
+def _rounded(settings: Settings) -> Settings:
+    """Return the settings with save_every as a multiple of log_every, rounded up, which is said."""
+    run = settings.training
+    if min(run.save_every, run.log_every) < 1 or run.save_every % run.log_every == 0:
+        return settings
+    several = run.save_every + -run.save_every % run.log_every
+    print(f"--save_every is {several}, the next multiple of --log_every {run.log_every}", file=sys.stderr)
+    return dataclasses.replace(settings, training=dataclasses.replace(run, save_every=several))
 
 
 def _require_same_model(cfg: Any, theirs: Any, folder: str) -> None:

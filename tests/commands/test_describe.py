@@ -45,11 +45,3 @@ def test_the_doors_of_the_package(made_run):
     assert apformer.load is apformer.runs.load and isinstance(run, restore.Run)
     with pytest.raises(AttributeError, match="no attribute 'modle'"):
         _ = apformer.modle
-
-
-def test_a_translator_that_is_not_trained_says_so_beside_its_translation(made_run, capsys):
-    for extra in ("tokenizers", "sacrebleu"):
-        pytest.importorskip(extra)
-    assert cli.main(["translate", str(made_run("pairs")), "231"]) == 0
-    out, err = capsys.readouterr()
-    assert out.count("\n") == 1 and " translates poorly (chrF " in err and err.endswith("train it longer\n")

@@ -105,6 +105,7 @@ def test_the_member_is_the_one_asked_for_or_the_best_on_validation(tmp_path):
 def test_the_average_is_of_one_member_and_of_checkpoints_on_schedule(tmp_path):
     pair = settings(members=2, average=2)
     scores = {2: [0.0, 9.0], 4: [3.0, 4.0], 6: [6.0, 5.0]}  # the best member is not the same at each step
+    (tmp_path / "config.json").write_text("{}")
     with checkpoint.Checkpoints(tmp_path / "checkpoints") as checkpoints:
         for step, found in scores.items():
             checkpoints.save(step, state_of(pair, step), found)

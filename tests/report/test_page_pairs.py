@@ -14,7 +14,8 @@ from apformer import seq2seq
 from apformer.analysis import ablate
 from apformer.decoding import beam
 from apformer.errors import DATA, UserError
-from apformer.tasks.translation import batches, page_data
+from apformer.tasks.translation import page_data
+from apformer.tasks.translation.corpus import Lines
 from apformer.tokenizers import merges, pretrained
 from apformer.tokenizers import text as text_tokenizer
 from tests.helpers import small_texts
@@ -117,12 +118,13 @@ def test_the_page_finds_the_beams_that_python_finds():
     assert finished
 
 
-def test_ablations_cost_the_same_in_the_page_and_in_python():
+def test_ablations_cost_the_same_in_the_page_and_in_python(monkeypatch):
     cfg = small(norm_position="pre", final_norm=True, position="learned", max_len=9, attention_bias=True)
     params = init(cfg)
     sides = [[draw(length) for length in lengths] for lengths in ((5, 2, 7), (3, 7, 1))]
-    rows = {"validation": batches.pad(sides, (5, 7)), "lines": {"validation": (["five", "two"], ["cinq", "deux"], ())}}
-    held = page_data.ask(SimpleNamespace(model=cfg), rows, params)
+    rows = {"tokenizers": None, "lines": {"validation": Lines(["five", "two"], ["cinq", "deux"], ("", ""))}}
+    monkeypatch.setattr(page_data.training, "encode", lambda *_: sides)
+    held = page_data.ask(SimpleNamespace(model=cfg, data=None), rows, params)
     parts = [drop["part"] for drop in held["ablation"]]
     assert parts[0] == () and len(parts) == 1 + len(ablate.parts(params)) == 1 + (2 + 1 + 1) * 3 + (2 + 1) + 2 * 9
     (found,) = ask(case("measure", params, cfg, parts=[[part] if part else [] for part in parts], probe=held["probe"]))

@@ -139,7 +139,7 @@ def test_too_little_space_is_seen_before_training(tmp_path, monkeypatch):
 
 def test_find(tmp_path):
     path = make_run(tmp_path / "runs" / "one")
-    with refused(errors.USAGE, "holds no run yet: train one with `apformer train`"):
+    with refused(errors.USAGE, "no run in .* is the latest: train one .* such as .*/runs/"):
         directory.find(root=tmp_path / "runs")
     assert directory.find(str(path)) == path
     latest = tmp_path / "runs" / "latest"

@@ -77,7 +77,6 @@ def test_every_flag_overrides_a_recipe():
         ("--dropout 1", "^--dropout 1.0 is not in 0 up to, not including, 1"),
         ("--learning_rate 0", "--learning_rate 0.0 is out of range: give more than 0 and less than 10"),
         ("--vocab_size 12", "--vocab_size 12 is out of range: give 11"),
-        ("--log_every 20 --save_every 50", "--save_every 50 is no multiple of --log_every 20: give --log_every 10"),
         ("--position learned --max_len 398", "--max_len 398 ends before the longest row: give 399 or more"),
         ("--recipe translate --source a --target b --d_model 6 --n_heads 4", "give --n_heads 1, 2, 3, 6$"),
         ("--recipe skech", "--recipe skech is none of .*exact, bayes, sketch, .*: give one of these"),
@@ -159,3 +158,8 @@ def test_a_config_json_without_settings_is_refused(config, tmp_path):
     with pytest.raises(UserError, match="config.json") as caught:
         settings_file.read(tmp_path)
     assert caught.value.exit_code == CHECKPOINT
+
+
+def test_checkpoints_are_rounded_up_to_lines_of_metrics(capsys):
+    assert recipes.parse("--log_every 20 --save_every 50".split()).training.save_every == 60
+    assert capsys.readouterr().err == "--save_every is 60, the next multiple of --log_every 20\n"
