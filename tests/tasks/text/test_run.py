@@ -143,7 +143,7 @@ def test_flags_that_cannot_be_followed(run, capsys):
         (["--prompt", ""], "--prompt is empty", errors.USAGE),
         (["--temperature", "-1"], "--temperature -1.0 is out of range", errors.USAGE),
         (["--stop", "s", "--stop", ""], "--stop is empty", errors.USAGE),
-        (["--stop", "s?"], "--stop 's?' cannot occur: character 2 is '?', which the vocabulary lacks", errors.DATA),
+        (["--stop", "s?"], "--stop 's?': character 2 is '?', which the vocabulary lacks", errors.DATA),
     ):
         fails(capsys, sentence, exit_code, "generate", run, *flags)
     takes = f" is a run of text, and `apformer predict` takes runs of {able('predict')}: name one, or try `apformer"
