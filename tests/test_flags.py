@@ -49,6 +49,19 @@ def test_flags_are_flat_and_take_underscores_or_hyphens():
     assert parse("--d-model=32", "--learning-rate=0.5", "--mode=fast", "--window=7", "--bias") == expected
 
 
+def test_a_value_may_begin_with_a_dash():
+    @dataclass(frozen=True)
+    class Text:
+        prompt: str = ""
+        stop: str = ""
+        tokens: int = 5
+
+    found = flags.parse(Text, ["--prompt", "-5", "--stop", "---", "--tokens", "-3"], "program")
+    assert found == Text("-5", "---", -3)
+    with pytest.raises(UserError, match="--prompt"):
+        flags.parse(Text, ["--prompt", "--tokens", "3"], "program")
+
+
 def test_what_is_not_given_stays_as_the_default_has_it():
     assert parse() == Outer()
     assert parse("--dropout", "0.5") == replace(Outer(), inner=replace(Outer().inner, dropout=0.5))

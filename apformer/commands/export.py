@@ -126,7 +126,7 @@ def write_proof(folder: Path, run: Path, settings: Settings, member: int | None 
             folder holds files; CHECKPOINT if those parameters are gone.
     """
     contexts = tasks.ability(settings, "contexts", run, "export --to proof")
-    contexts = contexts(settings) if callable(contexts) else contexts
+    contexts: Any = contexts(settings) if callable(contexts) else contexts
     place, again = run / "certificate.json", f"run {typed('certify', run)}"
     if not place.exists():
         raise UserError(f"{run} has no certificate: {again}", USAGE)
