@@ -1,5 +1,6 @@
-"""Pages of the site that stand elsewhere in the repository, and the command line as `--help` says it."""
+"""Pages of the site that stand elsewhere, tables of the records, and the command line as `--help` says it."""
 
+import importlib
 import posixpath
 import re
 import subprocess
@@ -10,40 +11,33 @@ from pathlib import Path
 from mkdocs.structure.files import File
 
 ROOT = Path(__file__).parents[1]
-PAGES = {
-    "experiments/README.md": "results.md",
-    "experiments/PROOF.md": "proof.md",
-    "experiments/BOARD.md": "board.md",
-    "experiments/RELIABILITY.md": "reliability.md",
-    "experiments/LOG.md": "log.md",
-    "experiments/bench/README.md": "speed.md",
-}
+sys.path.insert(0, str(ROOT / "experiments"))
+tables = importlib.import_module("tables")
+sys.path.pop(0)
+PAGES = {"experiments/README.md": "results.md", "experiments/LOG.md": "log.md"}
 LINK = re.compile(r"(?<!!)\[([^\]]*)\]\((?!https?:|#)([^)#]*)(#[^)]*)?\)")
-FIGURE = re.compile(r"!\[([^\]]*)\]\((?!https?:)([^)]*)\)")
 
 
 def on_files(files, config):
     """Add the pages and the figures they show."""
-    figures = {"figures/page.png": ROOT / "experiments/figures/page.png"}
     for source, page in PAGES.items():
-        text = (ROOT / source).read_text()
-        figures |= {_figure(name): (ROOT / source).parent / name for _, name in FIGURE.findall(text)}
-        text = FIGURE.sub(lambda found: f"![{found[1]}]({_figure(found[2])})", text)
-        text = LINK.sub(partial(_link, posixpath.dirname(source)), text)
+        text = LINK.sub(partial(_link, posixpath.dirname(source)), (ROOT / source).read_text())
         files.append(File.generated(config, page, content=text))
-    for name, path in figures.items():
-        files.append(File.generated(config, name, content=path.read_bytes()))
+    for path in (ROOT / "experiments/figures").glob("*.png"):
+        files.append(File.generated(config, f"figures/{path.name}", content=path.read_bytes()))
     files.append(File.generated(config, "command-line.md", content=command_line()))
     return files
 
 
-def _figure(name):
-    return f"figures/{Path(name).name}"
+def on_page_markdown(markdown, page, config, files):
+    """Write the tables of a page from the records."""
+    return tables.write(markdown, results=tables.whole)
 
 
 def _link(folder, found):
     """A link to another page of the site; of what the site does not have, the words alone."""
-    target = PAGES.get(posixpath.normpath(posixpath.join(folder, found[2])))
+    path = posixpath.normpath(posixpath.join(folder, found[2]))
+    target = PAGES.get(path, path.removeprefix("docs/") if path.startswith("docs/") else None)
     return f"[{found[1]}]({target}{found[3] or ''})" if target else found[1]
 
 

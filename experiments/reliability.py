@@ -1,7 +1,7 @@
 """Try every fault and write what came of it: `python experiments/reliability.py [NAME ...] --record`.
 
 A file of experiments/faults/ holds one promise and the trial of it: QUESTION, CLAIM, CASES, and measure(cases, folder),
-which returns the figures that the claim names. With --record each becomes a record, and RELIABILITY.md shows them all.
+which returns the figures that the claim names. With --record each becomes a record. docs/reliability.md shows them.
 """
 
 import contextlib

@@ -1,15 +1,16 @@
-"""The tables of README.md, of this folder and of bench/, written from the records: `python experiments/tables.py`.
+"""The tables of README.md and of this folder, written from the records: `python experiments/tables.py`.
 
 A record is a file records/NAME.json. It holds one result: the question, the command, the figures, the machine, the
 time. A comment in a Markdown file says which records its table shows:
 
     <!-- summary: exact-3 sketch -->      a row a record: command, answer, time
-    <!-- results: exact-3 sketch -->      the same with the question, the machine and the version
+    <!-- results: exact-3 sketch -->      question, answer, time; on the site the command and the machine, too
     <!-- details: positions -->           the whole table that one record holds
     <!-- end -->
 
 What stands between the two comments is replaced. `--check` writes nothing, and exits with 1 if a table is out of date.
-A command that needs the laboratory has the word *laboratory* beside it.
+Pages of docs/ have the comments alone: docs/hooks.py writes their tables when the site is built. A command that needs
+the laboratory has the word *laboratory* beside it.
 """
 
 import json
@@ -24,8 +25,7 @@ from apformer import flags
 from apformer.report import sections
 
 HERE = Path(__file__).parent
-PAGES = ("README.md", "bench/README.md", "RELIABILITY.md", "PROOF.md", "BOARD.md", "lab/README.md")
-FILES = (HERE.parent / "README.md", *(HERE / page for page in PAGES))
+FILES = (HERE.parent / "README.md", HERE / "README.md")
 MARKED = re.compile(r"(<!-- (summary|results|details): ([\w .-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -114,6 +114,12 @@ def summary(records):
 
 
 def results(records):
+    """A row a record: question, answer, time. The question is a link to the record, which has the command."""
+    rows = [[f"[{each['question']}](records/{each['name']}.json)", claim(each), time(each)] for each in records]
+    return markdown([["question", "answer", "time"], *rows])
+
+
+def whole(records):
     """A row a record: question, command, answer, time, machine and version."""
     rows = [
         [record["question"], command(record), claim(record), time(record) + yardsticks(record), machine(record)]
@@ -134,12 +140,13 @@ def markdown(rows):
     return "\n".join(f"| {' | '.join(row)} |" for row in [head, ["---"] * len(head), *body])
 
 
-def write(text):
-    """The text of a Markdown file with every marked table written anew."""
+def write(text, results=results):
+    """The text of a Markdown file with every marked table written anew; `results` makes those of that name."""
     kinds = {"summary": summary, "results": results, "details": details}
 
     def table(match):
-        return f"{match[1]}{kinds[match[2]]([read(name) for name in match[3].split()])}\n{match[4]}"
+        records = [read(name) | {"name": name} for name in match[3].split()]
+        return f"{match[1]}{kinds[match[2]](records)}\n{match[4]}"
 
     return MARKED.sub(table, text)
 

@@ -1,9 +1,11 @@
-"""The programs of README.md and docs/ run, and print what stands under them."""
+"""The programs of README.md and docs/ run, and print what stands under them; all of Markdown is short."""
 
 import contextlib
+import importlib
 import io
 import re
 import shlex
+import subprocess
 from pathlib import Path
 
 import jax
@@ -13,8 +15,9 @@ from apformer.runs import recipes
 
 ROOT = Path(__file__).parents[1]
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+WORD = re.compile(r"\w+")
 NEEDS_RUN = re.compile(r"<!-- needs a run -->\n```.*?^```$", re.MULTILINE | re.DOTALL)  # .ci/run has one
-PAGES = sorted(path for path in (ROOT / "README.md", *ROOT.glob("docs/*.md")) if "```python" in path.read_text())
+PAGES = sorted(path for path in (ROOT / "README.md", *ROOT.glob("docs/**/*.md")) if "```python" in path.read_text())
 
 
 def outputs(text):
@@ -38,6 +41,18 @@ def test_every_program_prints_what_stands_under_it(path, tmp_path, monkeypatch):
         assert said is None or printed == said
 
 
+def test_every_module_of_the_reference_has_an_example():
+    missing = []
+    for path in ROOT.glob("docs/api/*.md"):
+        text = path.read_text()
+        words = {word for kind, program in BLOCK.findall(text) if kind == "python" for word in WORD.findall(program)}
+        for name in re.findall(r"^::: ([\w.]+)", text, re.MULTILINE):
+            module = importlib.import_module(name)
+            if not words & {key for key, value in vars(module).items() if getattr(value, "__module__", "") == name}:
+                missing.append(name)
+    assert missing == []
+
+
 def test_every_command_that_trains_has_flags_that_there_are():
     """All but the models that `--init_from` names, which are the reader's."""
     commands = []
@@ -51,3 +66,11 @@ def test_every_command_that_trains_has_flags_that_there_are():
             if flag in words:
                 del words[words.index(flag) : words.index(flag) + 2]
         recipes.parse(words)
+
+
+def test_all_of_markdown_is_short():
+    """What git has; an unpacked archive without git has nothing to count."""
+    git = subprocess.run(["git", "ls-files", "*.md"], cwd=ROOT, capture_output=True, text=True)
+    paths = [ROOT / name for name in git.stdout.split() if (ROOT / name).exists()]
+    assert sum(len(path.read_text().split()) for path in paths) <= 18_000
+    assert len((ROOT / "README.md").read_text().split()) <= 700

@@ -69,10 +69,6 @@ def test_the_reading_path_is_short():
     assert len(paths) >= 6 and lines <= 1500
 
 
-def test_the_readme_is_short():
-    assert len((ROOT / "README.md").read_text("utf-8").split()) <= 850
-
-
 def test_every_axis_letter_is_in_the_glossary():
     """And every letter of the glossary is in use."""
     glossary = set(re.findall(r"^\| `(.)` \|", (PACKAGE / "README.md").read_text("utf-8"), re.MULTILINE))

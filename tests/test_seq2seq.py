@@ -93,12 +93,6 @@ def in_other_company(params, cfg):
     return [(alone, logits[2:]), (among[REAL_TARGET], logits[REAL_TARGET])]
 
 
-@pytest.mark.parametrize("name", ["published", "rotary"])  # all of them, and more closely, in tests/parity
-def test_the_company_of_a_row_and_its_padding_change_no_logit_by_more_than_rounding(name):
-    for actual, expected in in_other_company(draw_params(CONFIGS[name]), CONFIGS[name]):
-        close(actual, expected, 2e-5)
-
-
 @every_config
 def test_the_cache_gives_the_logits_of_the_whole(cfg):
     """Prefilled in part, rows of different lengths, then token by token, with garbage where a row has none."""
@@ -147,7 +141,7 @@ def test_dropout_needs_a_key_and_follows_it(key):
 
 def test_the_base_model_of_the_paper():
     """63 million parameters with 37,000 tokens, where the paper says 65; without the table 44 million."""
-    cfg = seq2seq.base(37_000)
+    cfg = seq2seq.Config()
     attention, norm, feedforward = 4 * 512 * 512, 2 * 512, 2 * 512 * 2048 + 2048 + 512
     blocks = 6 * (attention + feedforward + 2 * norm) + 6 * (2 * attention + feedforward + 3 * norm)
     assert sum(leaf.size for leaf in jax.tree.leaves(shapes(cfg))) == blocks + 37_000 * 512 == 63_045_632

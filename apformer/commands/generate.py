@@ -12,7 +12,8 @@ from typing import Annotated
 from tyro.conf import Positional, UseAppendAction, arg
 
 from apformer.errors import UserError
-from apformer.flags import parse, require
+from apformer.files import FilePath
+from apformer.flags import require
 from apformer.runs import language_model
 from apformer.tokenizers.text import BytePairs, Characters
 
@@ -28,7 +29,7 @@ class Generate:
     sees only the tokens that those before it have kept.
     """
 
-    run: Positional[str | None] = None
+    run: Positional[FilePath | None] = None
     """Run directory or GPT-2 folder. The default is the latest run."""
     prompt: Annotated[str | None, arg(help_behavior_hint="(default: a line end)")] = None
     """Text to continue. Where the vocabulary has no line end, the default is its first token."""
@@ -56,13 +57,8 @@ class Generate:
     """Number of texts. They are drawn side by side and printed one after the other."""
     member: int | None = None
     """Number of a member of a population. The default is the best on validation rows."""
-    adapter: str | None = None
+    adapter: FilePath | None = None
     """Folder of low-rank adapters, saved alone, to merge into the model."""
-
-
-def main(args: list[str]) -> None:
-    """Run the command with its arguments."""
-    generate(parse(Generate, args, "apformer generate"))
 
 
 def generate(args: Generate) -> None:

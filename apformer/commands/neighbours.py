@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from tyro.conf import Positional
 
 from apformer import tasks
-from apformer.flags import parse, require
+from apformer.flags import require
 from apformer.runs import directory, restore
 
 
@@ -21,11 +21,6 @@ class Neighbours:
     """Number of neighbours of each word."""
     member: int | None = None
     """Number of a member of a population. The default is the best on validation rows."""
-
-
-def main(args: list[str]) -> None:
-    """Run the command with its arguments."""
-    neighbours(parse(Neighbours, args, "apformer neighbours"))
 
 
 def neighbours(args: Neighbours) -> None:

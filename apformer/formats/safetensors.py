@@ -69,6 +69,6 @@ def _safetensors(path: str | Path) -> ModuleType:
     try:
         import safetensors.numpy
     except ImportError:
-        remedy = 'needs the text extra: pip install -e ".[text]"'
+        remedy = 'needs the text extra: pip install "apformer[text]"'
         raise UserError(f"{path} is a file of safetensors, which {remedy}", USAGE) from None
     return safetensors

@@ -105,6 +105,9 @@ class LanguageModel(NamedTuple):
         except UserError as error:
             raise UserError(f"{name} {ascii(given[:20])}: {error}", error.exit_code) from None
 
+    def __repr__(self) -> str:
+        return f"LanguageModel(vocab_size={self.tokenizer.vocab_size}, max_tokens={self.max_tokens})"
+
 
 def load(folder: str | None = None, member: int | None = None, adapter: str | None = None) -> LanguageModel:
     """Load the LanguageModel in a folder, or that of the latest run. Raises UserError that names what is amiss.

@@ -19,6 +19,7 @@ from tyro.conf import Positional
 
 from apformer import files, flags
 from apformer.errors import DATA, USAGE, UserError
+from apformer.files import FilePath
 from apformer.report import progress
 from apformer.tasks.text import shards
 from apformer.tokenizers import pretrained, text
@@ -30,9 +31,9 @@ PART = 1 << 20  # bytes that are read at once
 class Prepare:
     """Write a folder of tokens from texts of any size, for `apformer train --recipe text --text FOLDER`."""
 
-    texts: Positional[tuple[str, ...]] = ()
+    texts: Positional[tuple[FilePath, ...]] = ()
     """Files in UTF-8, a document each; a file *.jsonl has a document a line, in its field "text"."""
-    out: str | None = None
+    out: FilePath | None = None
     """New folder for the tokens."""
     tokenizer: str = "characters"
     """Tokenizer: characters, byte_pairs (--vocab_size of them), or a file or folder that holds one."""

@@ -35,7 +35,7 @@ def test_a_record_says_all_there_is_to_say_and_its_command_names_scripts_that_th
 
 
 def test_every_record_is_one_row_of_the_results():
-    text = "".join(path.read_text("utf-8") for path in tables.FILES if path.parent != ROOT)
+    text = "".join(path.read_text("utf-8") for path in (tables.HERE / "README.md", *ROOT.glob("docs/*.md")))
     shown = [name for names in re.findall(r"<!-- results: (.*) -->", text) for name in names.split()]
     assert sorted(shown) == reproduce.names()
     detailed = re.findall(r"<!-- details: (.*) -->", text)
@@ -60,10 +60,12 @@ RECORD = {
 def test_rows():
     assert tables.claim(RECORD) == "100.00 % of 1,234, excess 0.0017"
     row = ["Is it right?", "`python train.py --seed 3`", tables.claim(RECORD), "4 min 6 s, loaded"]
-    assert tables.results([RECORD]).splitlines()[-1] == f"| {' | '.join(row)} | a processor, 2 threads, 0.1.0 |"
-    quiet = [RECORD | {"yardstick": 100, "loaded": False}]
-    assert tables.summary(quiet).endswith("| 4 min 6 s |")
-    assert " | 4 min 6 s, 2.5 yardsticks | " in tables.results(quiet)
+    assert tables.whole([RECORD]).splitlines()[-1] == f"| {' | '.join(row)} | a processor, 2 threads, 0.1.0 |"
+    quiet = RECORD | {"yardstick": 100, "loaded": False}
+    assert tables.summary([quiet]).endswith("| 4 min 6 s |")
+    assert " | 4 min 6 s, 2.5 yardsticks | " in tables.whole([quiet])
+    linked = tables.results([RECORD | {"name": "one"}]).splitlines()[-1]
+    assert linked == f"| [Is it right?](records/one.json) | {row[2]} | {row[3]} |"
 
 
 @pytest.mark.parametrize("seconds, words", [(4.61, "4.61 s"), (120, "2 min"), (119.9, "2 min"), (3787, "1 h 3 min")])
@@ -87,7 +89,7 @@ def test_a_table_out_of_date_is_found_and_written(tmp_path, monkeypatch, capsys)
     assert done.value.code == 1 and "old" in file.read_text()
     tables.main(tables.Tables())
     assert file.read_text().startswith("before\n<!-- results: one -->\n| question |")
-    assert file.read_text().endswith("2 threads, 0.1.0 |\n<!-- end -->\nafter\n")
+    assert file.read_text().endswith("4 min 6 s, loaded |\n<!-- end -->\nafter\n")
     tables.main(tables.Tables(check=True))
 
 

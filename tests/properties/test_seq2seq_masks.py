@@ -3,11 +3,10 @@
 import numpy as np
 import pytest
 
-from tests.test_seq2seq import B, S, T, U, V, apply, draw_params, draw_tokens, extend, init_cache, small
+from tests.test_seq2seq import B, S, T, U, V, apply, draw_params, draw_tokens, small
 
 DRAWS = 20
 GARBAGE = (-1, V, U, 2**31 - 1, -(2**31))
-CHUNK = 3  # target tokens fed to the cache at once
 
 
 def random_configs():
@@ -80,21 +79,3 @@ def test_a_hidden_token_changes_nothing(cfg):
         np.testing.assert_array_equal(again[seen], logits[seen])
         felt += (again[~seen] != logits[~seen]).any()
     assert felt > DRAWS / 2  # what is hidden from some is seen by others
-
-
-@every_config
-def test_a_hidden_token_changes_nothing_with_a_cache(cfg):
-    """The same 5 x 20: targets in two chunks, rows of 0 to 3 real tokens in each, with anything beyond them."""
-    params = draw_params(cfg)
-    for seed in range(DRAWS):
-        (source, _), (changed_source, _), lengths, _ = draw_case(cfg, seed)
-        rng, caches = np.random.default_rng(seed), []
-        for tokens in (source, changed_source):
-            caches.append(init_cache(params, tokens, cfg, 2 * CHUNK, lengths["source_lengths_B"]))
-        for _ in range(2):
-            counts = rng.integers(0, CHUNK + 1, B).astype(np.int32)
-            real, tokens = before(CHUNK, counts), rng.integers(0, V, (B, CHUNK)).astype(np.int32)
-            changed = hide(tokens, tokens, real, real, rng)
-            logits, caches[0] = extend(params, tokens, caches[0], cfg, lengths_B=counts)
-            again, caches[1] = extend(params, changed, caches[1], cfg, lengths_B=counts)
-            np.testing.assert_array_equal(np.asarray(again)[real], np.asarray(logits)[real])

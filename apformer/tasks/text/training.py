@@ -14,6 +14,7 @@ import optax
 
 from apformer import loss
 from apformer.errors import DATA, USAGE, UserError
+from apformer.files import read_input
 from apformer.flags import require
 from apformer.settings import Settings, architecture_of, training_apply
 from apformer.tasks import Feed, Loss, LossAndMetrics, defaults
@@ -180,7 +181,7 @@ def describe(settings: Settings, rows: dict) -> dict:
         "source": settings.data.text,
         "tokens": {part: len(rows[part]) for part in ("train", "validation")},
         "validation_characters": rows["validation_characters"],
-        "sha256": rows["prepared"] or hashlib.sha256(Path(settings.data.text).read_bytes()).hexdigest(),
+        "sha256": rows["prepared"] or hashlib.sha256(read_input(settings.data.text)).hexdigest(),
         "tokenizer_sha256": hashlib.sha256(rows["tokenizer"].to_json().encode()).hexdigest(),
     }
 

@@ -6,8 +6,9 @@ Sentences are padded to one of a few widths, so that a compiled step can serve e
 Batches of every width are drawn into arrays of one shape, since a loop on the device has one shape.
 """
 
+from collections.abc import Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -15,12 +16,12 @@ import numpy as np
 
 
 class Padded(NamedTuple):
-    """Pairs of one width S = T, int32; their leading axis N is B in a batch."""
+    """Pairs of one width S = T, int32 of numpy or JAX; their leading axis N is B in a batch."""
 
-    source_NS: jax.Array
-    source_lengths_N: jax.Array
-    target_NT: jax.Array
-    target_lengths_N: jax.Array
+    source_NS: Any
+    source_lengths_N: Any
+    target_NT: Any
+    target_lengths_N: Any
 
 
 class Batch(NamedTuple):
@@ -30,12 +31,12 @@ class Batch(NamedTuple):
     flat: Padded
 
 
-def longest_of(sides: tuple[list, list]) -> np.ndarray:
+def longest_of(sides: Sequence[list]) -> np.ndarray:
     """Return the number of tokens of the longer side of each pair."""
     return np.array([max(len(source_S), len(target_T)) for source_S, target_T in zip(*sides, strict=True)])
 
 
-def pad(sides: tuple[list, list], widths: tuple[int, ...]) -> tuple[Padded, ...]:
+def pad(sides: Sequence[list], widths: tuple[int, ...]) -> tuple[Padded, ...]:
     """Return a Padded of each width, in numpy. Pairs longer than all widths are in none of them."""
     which_N, parts = np.searchsorted(widths, longest_of(sides)), []
     for k, width in enumerate(widths):

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from apformer.errors import DATA, USAGE, UserError
+from apformer.files import FilePath
 from apformer.flags import require
 from apformer.report import progress
 from apformer.tasks.text import corpus
@@ -27,13 +28,13 @@ VALIDATION_NUMBERS = 1000
 class Config:
     """The sentences, and their conversion to tokens."""
 
-    source: str | None = None
+    source: FilePath | None = None
     """Text file with one sentence a line. The default is number words."""
-    target: str | None = None
+    target: FilePath | None = None
     """Text file with the translation of each line."""
-    validation: tuple[str, str] | None = None
+    validation: tuple[FilePath, FilePath] | None = None
     """Two such files that choose the best checkpoint. The default is lines of --source and --target."""
-    test: tuple[str, str] | None = None
+    test: tuple[FilePath, FilePath] | None = None
     """Two such files that score the model. The default is lines of --source and --target."""
     from_language: str = "en"
     """Language of the number words to read: one that num2words knows, or figures."""
@@ -61,7 +62,7 @@ class Config:
 class Options:
     """Training of an encoder-decoder on pairs of sentences, and its search for translations."""
 
-    init_from: str | None = None
+    init_from: FilePath | None = None
     """Run of a translator whose model is trained further, with its vocabulary. The default is a new model."""
     label_smoothing: float = 0.1
     """Share of the probability of each target token that is spread over the vocabulary."""
@@ -80,7 +81,7 @@ class Lines(NamedTuple):
 
     def choose(self, numbers: Sequence[int]) -> "Lines":
         """Return the pairs of these numbers."""
-        return Lines(*([side[n] for n in numbers] for side in self[:2]), self.names)
+        return Lines([self.sources[n] for n in numbers], [self.targets[n] for n in numbers], self.names)
 
 
 def check(cfg: Config) -> None:
@@ -105,7 +106,7 @@ def read(cfg: Config) -> dict[str, Lines]:
     Raises:
         UserError: Exit code DATA for files that do not fit each other, USAGE for an unknown language.
     """
-    if cfg.source is None:
+    if cfg.source is None or cfg.target is None:
         return _number_words(cfg)
     given = {"validation": cfg.validation, "test": cfg.test}
     parts = {name: read_files(files) for name, files in given.items() if files}
@@ -133,12 +134,12 @@ def read_files(files: tuple[str, str]) -> Lines:
         if empty:
             some = ", ".join(empty[:5]) + (", ..." if len(empty) > 5 else "")
             print(f"{file}: {len(empty):,} empty lines ({some}) are kept", file=sys.stderr)
-    return Lines(*sides, tuple(files))
+    return Lines(sides[0], sides[1], files)
 
 
 def lines_of(file: str | Path) -> list[str]:
     """Return the lines of a text in UTF-8, with Unix or Windows ends. Raises UserError (exit DATA) if there is none."""
-    text = corpus.read(file).removeprefix("\ufeff").replace("\r\n", "\n")
+    text = corpus.read(file).replace("\r\n", "\n")
     if not text:
         raise UserError(f"{file} is empty: give a sentence a line", DATA)
     return text.removesuffix("\n").split("\n")
@@ -159,6 +160,6 @@ def _number_words(cfg: Config) -> dict[str, Lines]:
         if not numbers:
             raise UserError(f"--largest {cfg.largest} leaves no numbers for {name}: give a larger one", USAGE)
         bar = progress.bar(numbers, desc=f"{name} numbers in words", unit="number", leave=False)
-        sides = zip(*([speak(number) for speak in speakers] for number in bar), strict=True)
-        parts[name] = Lines(*map(list, sides), (cfg.from_language, cfg.to_language))
+        sources, targets = zip(*([speak(number) for speak in speakers] for number in bar), strict=True)
+        parts[name] = Lines(list(sources), list(targets), (cfg.from_language, cfg.to_language))
     return parts

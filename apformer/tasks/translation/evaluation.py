@@ -7,6 +7,7 @@ training sentences are scored too: the lead of these is what the model memorised
 import time
 from collections.abc import Callable
 from functools import partial
+from itertools import islice
 from typing import Any
 
 import jax
@@ -18,32 +19,27 @@ from apformer.report import attention, tables
 from apformer.report.sections import spread
 from apformer.settings import Settings
 from apformer.tasks import Evaluation, Progress
-from apformer.tasks.translation import scores, training
+from apformer.tasks.translation import scores, training, vocabularies
 from apformer.tasks.translation.search import search
-from apformer.tokenizers.text import BytePairs
 
 SAMPLES = 8
 BESIDE = 1000  # sentences of another part at most
 
 
-def evaluate(model: Model, settings: Settings, rows: dict[str, Any], progress: Progress) -> Evaluation:
-    """Translate the test part by beam search, and score the translations."""
-    return evaluate_with(search, model, settings, rows, progress)
-
-
-def evaluate_with(
-    translate: Callable, model: Model, settings: Settings, rows: dict[str, Any], progress: Progress
+def evaluate(
+    model: Model, settings: Settings, rows: dict[str, Any], progress: Progress, translate: Callable = search
 ) -> Evaluation:
     """Translate the test part, and score the translations.
 
     Args:
-        translate: Called as translate(sources, params, settings, progress=...), as `search` is.
         model: The translator.
         settings: Settings of its run.
         rows: As `training.load` returns them.
         progress: Called with how many sentences are translated, and of how many.
+        translate: Called as translate(sources, params, settings, progress=...).
     """
     scores.require()
+    language = scores.language_of(settings.data)
     options, cfg, tokenizers = settings.options, settings.data, rows["tokenizers"]
     parts = {"test": rows["lines"]["test"]}
     for name in ("validation", "train"):
@@ -57,19 +53,19 @@ def evaluate_with(
     begun = time.perf_counter()
     tokens = translate(sources, model.params, settings, progress=lambda done: progress(done, len(sources)))
     seconds = round(time.perf_counter() - begun, 1)
-    texts, scored = [tokenizers[1].decode(tokens_T) for tokens_T in tokens], {}
-    for name, part in reversed(parts.items()):
-        found, texts = texts[-len(part.sources) :], texts[: -len(part.sources)]
-        scored[name] = {"sentences": len(found)} | scores.score(found, part.targets, scores.language_of(cfg))
-    lines = [*zip(parts["test"].sources, parts["test"].targets, found, strict=True)]
+    texts, found, scored = map(tokenizers[1].decode, tokens), {}, {}
+    for name, part in parts.items():
+        found[name] = [*islice(texts, len(part.sources))]
+        scored[name] = {"sentences": len(found[name])} | scores.score(found[name], part.targets, language)
+    lines = [*zip(parts["test"].sources, parts["test"].targets, found["test"], strict=True)]
     head = ("source", "reference", "translation")
     result = {
         "beams": options.beams,
         "alpha": options.alpha,
         "seconds": seconds,
         **scored.pop("test"),
-        "parts": dict(reversed(scored.items())),
-        "by_length": scores.by_length(found, parts["test"].targets),
+        "parts": scored,
+        "by_length": scores.by_length(found["test"], parts["test"].targets, language),
         "samples": [dict(zip(head, line, strict=True)) for line in spread(lines, SAMPLES)],
     }
     clean = ["\t".join(" ".join(cell.split()) for cell in row) + "\n" for row in (head, *lines)]
@@ -84,25 +80,25 @@ def draw_attention(
     cfg: seq2seq.Config,
     source_S: np.ndarray,
     target_T: np.ndarray,
-    tokenizers: tuple[BytePairs, BytePairs],
+    tokenizers: vocabularies.Pair,
 ) -> dict[str, Any]:
     """Return a figure of each attention of a pair of sentences, by name."""
-    inputs_BT = np.concatenate([[cfg.target_vocab_size - 1], target_T]).astype(np.int32)[None]
-    names = ("encoder_attention", "decoder_attention", "cross_attention")
-    apply = jax.jit(partial(seq2seq.apply, cfg=cfg, capture=names))
-    _, captured = apply(params, source_S[None], inputs_BT)
 
-    def pieces(tokens_T: np.ndarray, tokenizer: BytePairs) -> list[str]:
+    def pieces(tokens_T: np.ndarray, tokenizer: vocabularies.Tokenizer) -> list[str]:
         words = [tokenizer.bytes_of(token).decode(errors="replace") for token in tokens_T]
         return [word.strip() or repr(word) for word in words] + ["end"]
 
     source, target = pieces(source_S[:-1], tokenizers[0]), pieces(target_T, tokenizers[1])
     before = ["end", *target[:-1]]  # each token was written after these
-    texts = ((source, source), (before, before), (source, target))
-    return {
-        name: attention.by_layer(np.asarray(captured[name])[:, 0], *sides)
-        for name, sides in zip(names, texts, strict=True)
+    sides = {
+        "encoder_attention": (source, source),
+        "decoder_attention": (before, before),
+        "cross_attention": (source, target),
     }
+    inputs_BT = np.concatenate([[cfg.target_vocab_size - 1], target_T]).astype(np.int32)[None]
+    apply = jax.jit(partial(seq2seq.apply, cfg=cfg, capture=tuple(sides)))
+    _, captured = apply(params, source_S[None], inputs_BT)
+    return {name: attention.by_layer(np.asarray(captured[name])[:, 0], *texts) for name, texts in sides.items()}
 
 
 def table(result: dict[str, Any]) -> str:

@@ -3,7 +3,6 @@
 tokens      end  y_1 .. y_T-1  end       the model reads all but the last, and predicts all but the first
 """
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,26 +21,21 @@ from apformer.tasks.translation.corpus import Config, Lines
 from apformer.tokenizers import merges
 
 Found = dict[str, Any]  # of an evaluation, or of a section of the page
-Pair = tuple[list[int], list[int]]  # tokens of a source and its target
 
 EVALUATION = {"alpha", "beams", "by_length", "exact", "parts", "sentences", *scores.NAMES}
 EVALUATION |= {signature for _, signature in scores.NAMES.values()}
 ROWS = 48  # held-out pairs at most
 WORK = 1.5e9  # multiplications that the page is to do for them, in a second or so
 SHORT, FIRST = 100, 8  # characters of the longest source that the page offers, words of the first, about
-TRANSLATIONS, WRONG, NEAR = (
-    80,
-    60,
-    30_000,
-)  # translations on the page, wrong ones among them, and training sources among which the nearest is sought
-SHARED = {
-    0: "a source of the same words",
-    0.4: "a source that shares most words",
-    0.999: "a source that shares some words",
-}
-SHARED |= {1: "no source that shares a word"}  # by the share of words that are not shared
-DIFFER = {0: "the same words, in another order or number", 1: "one word differs", 3: "two or three words differ"}
-DIFFER |= {np.inf: "four or more words differ"}
+TRANSLATIONS, WRONG = 80, 60  # translations on the page, wrong ones among them
+NEAR = 30_000  # training sources among which the nearest is sought
+DIFFER = (
+    "the same words, in another order or number",
+    "one word differs",
+    "two words differ",
+    "three words differ",
+    "four or more words differ",
+)
 END = "‹end›"  # the token that ends a sentence and begins its translation
 
 
@@ -75,47 +69,37 @@ def page(settings: Settings, rows: Any, params: Any, evaluation: Found | None, p
 
 
 def _does(cfg: Config) -> str:
-    if cfg.source:
-        source, target = map(os.path.basename, (cfg.source, cfg.target))
-        return f"translates what is like {source} to what is like {target}"
+    if cfg.source and cfg.target:
+        return f"translates what is like {Path(cfg.source).name} to what is like {Path(cfg.target).name}"
     return f"translates numbers up to {cfg.largest:,} in words from “{cfg.from_language}” to “{cfg.to_language}”"
 
 
 def ask(settings: Settings, rows: Any, params: Any) -> Found:
     """Return held-out pairs, their loss without each part of the model, and sentences to try with their references."""
-    cfg, lines = settings.model, zip(*rows["lines"]["validation"][:2], strict=True)
-    pairs = _few([pair for part in rows["validation"] for pair in _pairs(part)], params)
-    shown = sections.spread([line for line in lines if 0 < len(line[0]) <= SHORT], sections.EXAMPLES)
+    cfg, lines = settings.model, rows["lines"]["validation"]
+    few = lines.choose(sections.spread(range(len(lines.sources)), ROWS))
+    sides = training.encode(rows["tokenizers"], few, settings.data)
+    parameters, tokens = (sum(leaf.size for leaf in jax.tree.leaves(tree)) for tree in (params, sides))
+    sides = [sections.spread(side, max(8, int(len(side) * WORK / (parameters * tokens)))) for side in sides]
+    shown = [line for line in zip(*lines[:2], strict=True) if 0 < len(line[0]) <= SHORT]
+    shown = sections.spread(shown, sections.EXAMPLES)
     shown.sort(key=lambda line: abs(len(line[0].split()) - FIRST))
+    sources, targets = ([tokens_T.tolist() for tokens_T in side] for side in sides)
     return {
         "probe": {
-            "sources": [source for source, _ in pairs],
-            "tokens": [[cfg.target_vocab_size - 1, *target] for _, target in pairs],
-            "weights": [[0.0, *([1.0] * len(target))] for _, target in pairs],
-            "terms": [[-1, *range(len(target))] for _, target in pairs],  # each token counts for itself
+            "sources": sources,
+            "tokens": [[cfg.target_vocab_size - 1, *target] for target in targets],
+            "weights": [[0.0] + [1.0] * len(target) for target in targets],
+            "terms": [[-1, *range(len(target))] for target in targets],  # each token counts for itself
         },
-        "ablation": ablate.drops(params, _measure(cfg, pairs)),
+        "ablation": ablate.drops(params, _measure(cfg, sides)),
         "examples": [source for source, _ in shown],
         "references": [target for _, target in shown],
     }
 
 
-def _pairs(part: batches.Padded) -> list[Pair]:
-    """Return the (source, target) of a Padded, without padding."""
-    leaves = zip(*part, strict=True)
-    return [(source_S[:S].tolist(), target_T[:T].tolist()) for source_S, S, target_T, T in leaves]
-
-
-def _few(pairs: list[Pair], params: Any) -> list[Pair]:
-    """Choose as many pairs, at even distances, as the page can compute in about a second."""
-    parameters = sum(leaf.size for leaf in jax.tree.leaves(params))
-    tokens = np.mean([len(source) + len(target) for source, target in pairs])
-    return sections.spread(pairs, int(np.clip(WORK / (parameters * tokens), 8, ROWS)))
-
-
-def _measure(cfg: seq2seq.Config, pairs: list[Pair]) -> Callable:
+def _measure(cfg: seq2seq.Config, sides: list) -> Callable:
     """Return a function from parameters to the nats of a target token ("loss") and the share of likeliest ("exact")."""
-    sides = tuple(zip(*pairs, strict=True))
     (part,) = batches.pad(sides, (int(batches.longest_of(sides).max()),))
     part = jax.device_put(part)
 
@@ -145,32 +129,29 @@ def translations(path: Path, rows: Any) -> list[Found]:
     file = path / "translations.tsv"
     try:
         head, *lines = (line.split("\t") for line in file.read_text("utf-8").splitlines())
-        found = [dict(zip(head, line, strict=True)) for line in lines]
+        found: list[Found] = [dict(zip(head, line, strict=True)) for line in lines]
         exact = np.array([line["translation"] == line["reference"] for line in found], bool)
     except (OSError, ValueError, KeyError) as error:
         raise UserError(f"{file} cannot be read ({error}): run `apformer evaluate` again", DATA) from None
-    wrong = sections.spread(np.flatnonzero(~exact), WRONG)
-    right = sections.spread(np.flatnonzero(exact), TRANSLATIONS - len(wrong))
+    wrong = sections.spread(np.flatnonzero(~exact).tolist(), WRONG)
+    right = sections.spread(np.flatnonzero(exact).tolist(), TRANSLATIONS - len(wrong))
     chosen = [found[n] for n in sorted([*right, *wrong])]
-    if rows is None:
-        return chosen
-    near = _nearest([line["source"] for line in chosen], rows["lines"]["train"])
-    return [line | {"nearest": each} for line, each in zip(chosen, near, strict=True)]
+    if rows is not None:
+        train = rows["lines"]["train"]
+        train = train.choose(sections.spread(range(len(train.sources)), NEAR))
+        words_N = [frozenset(source.lower().split()) for source in train.sources]
+        for line in chosen:
+            line["nearest"] = _nearest(line["source"], train, words_N)
+    return chosen
 
 
-def _nearest(sources: list[str], train: Lines) -> list[Found | None]:
-    """Return, for each source, the training pair whose source shares most words with it; None if none shares one."""
-    train = train.choose(sections.spread(range(len(train.sources)), NEAR))
-    words_N = [frozenset(source.lower().split()) for source in train.sources]
-
-    def nearest(source: str) -> Found | None:
-        own = frozenset(source.lower().split())
-        shared_N = [len(words & own) / max(len(words | own), 1) for words in words_N]
-        best = int(np.argmax(shared_N))
-        pair = {"source": train.sources[best], "target": train.targets[best], "shared": shared_N[best]}
-        return pair if shared_N[best] else None
-
-    return [nearest(source) for source in sources]
+def _nearest(source: str, train: Lines, words_N: list[frozenset]) -> Found | None:
+    """Return the training pair whose source shares most words with a source; None if none shares one."""
+    own = frozenset(source.lower().split())
+    shared_N = [len(words & own) / max(len(words | own), 1) for words in words_N]
+    best = int(np.argmax(shared_N))
+    pair = {"source": train.sources[best], "target": train.targets[best], "shared": shared_N[best]}
+    return pair if shared_N[best] else None
 
 
 def _facts(found: Found) -> list[list[str]]:
@@ -184,17 +165,14 @@ def _facts(found: Found) -> list[list[str]]:
 
 def _right(found: Found | None) -> Found:
     """Return the section of the scores, also by the length of the reference."""
-    lead = (
-        "Free-running translations of the test sentences, which training has never seen, held against one reference "
-        "each."
-    )
+    shown = {
+        "title": "How good it is",
+        "lead": "Free-running translations of the test sentences, which training has never seen, held against one "
+        "reference each. BLEU is of the texts as they are, tokenised BLEU of lower-cased words: do not compare them.",
+        "blocks": None,
+    }
     if found is None:
-        return {"title": "How good it is", "lead": lead, "blocks": None}
-    search = f"a search with {sections.count(found['beams'], 'beam')} and length penalty {found['alpha']}"
-    lead += (
-        f" Each is the best that {search} finds. BLEU is of the texts as they are, tokenised BLEU of lower-cased words "
-        "as Moses cuts them: do not compare them."
-    )
+        return shown
 
     def bars(key: str, name: str, full: int) -> Found:
         groups = [
@@ -205,29 +183,22 @@ def _right(found: Found | None) -> Found:
 
     head, *parts = scores.by_part(found)
     table = sections.table("Beside what it was trained on", head, parts)
-    return {
-        "title": "How good it is",
-        "lead": lead,
-        "blocks": [bars("bleu", "BLEU", 100), bars("exact", "Exact", 1), table],
-    }
+    return shown | {"blocks": [bars("bleu", "BLEU", 100), bars("exact", "Exact", 1), table]}
 
 
 def _listing(found: list[Found] | None, evaluation: Found | None) -> Found:
-    """Return translations beside their references, grouped by difference, length and nearest training pair."""
+    """Return translations beside their references, grouped by what differs, and the nearest training pair."""
     lead = (
         "What the run’s search made of some test sentences. Choose one to have it translated above. A marked word "
         "stands on one side only."
     )
     head = ["source", "the model", "reference"]
-    if found is None:
+    if found is None or evaluation is None:
         return sections.listing("Translations", lead, head, None)
     if len(found) < evaluation["sentences"]:
         all_of = sections.count(evaluation["sentences"], "sentence")
         lead += f" {len(found):,} of {all_of} are kept, most of them unlike their reference."
-    groups = {
-        "what differs": [_fault(one) for one in found],
-        "length": [scores.length_name(*scores.length(one["reference"])) + " words" for one in found],
-    }
+    groups = {"what differs": [_fault(one) for one in found]}
     rows = [
         [
             sections.cell(one["source"] or "∅", play=one["source"]),
@@ -239,7 +210,6 @@ def _listing(found: list[Found] | None, evaluation: Found | None) -> Found:
     if found and "nearest" in found[0]:
         head.append("nearest training pair")
         rows = [[*row, _near(one["nearest"])] for row, one in zip(rows, found, strict=True)]
-        groups["what training had"] = [_had(one["nearest"]) for one in found]
     return sections.listing("Translations", lead, head, rows, groups=groups)
 
 
@@ -255,17 +225,8 @@ def _near(pair: Found | None) -> str:
     return f"{pair['source']} → {pair['target']} ({100 * pair['shared']:.0f} % of the words)"
 
 
-def _had(pair: Found | None) -> str:
-    return _kind(1 - (pair["shared"] if pair else 0), SHARED)
-
-
 def _fault(one: Found) -> str:
     if one["translation"] == one["reference"]:
         return "exact"
     found, right = (set(one[name].split()) for name in ("translation", "reference"))
-    return _kind(max(len(found - right), len(right - found)), DIFFER)
-
-
-def _kind(value: float, kinds: dict[float, str]) -> str:
-    """Return the first kind whose bound a value does not exceed."""
-    return next(kind for bound, kind in kinds.items() if value <= bound)
+    return DIFFER[min(max(len(found - right), len(right - found)), len(DIFFER) - 1)]

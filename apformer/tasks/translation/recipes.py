@@ -54,7 +54,7 @@ def base() -> Settings:
     # The peak of the published schedule is (512 * 4000)^-1/2.
     rule = optimizer.Config(learning_rate=7e-4, warmup_steps=4000, schedule="inverse_sqrt", beta2=0.98)
     data, options = Config(byte_pairs=37_000), Options(beams=4)
-    return Settings("translation", "seq2seq", training, seq2seq.base(37_000), data, options, rule)
+    return Settings("translation", "seq2seq", training, seq2seq.Config(), data, options, rule)
 
 
 RECIPES = {"translate": translate, "base": base}

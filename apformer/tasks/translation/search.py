@@ -28,17 +28,18 @@ class Batch(NamedTuple):
 
 
 def batches(sources: Sequence[np.ndarray], longest: int) -> Iterator[Batch]:
-    """Yield all sources, each with its end token, in batches of about BATCH_TOKENS tokens.
+    """Yield all sources that are not blank, each with its end token, in batches of about BATCH_TOKENS tokens.
 
     Args:
         sources: int32 tokens of each sentence.
         longest: Most tokens of a source and of a translation, where learned positions end.
     """
-    width_N = np.array([min(-(-len(source) // MULTIPLE) * MULTIPLE, longest) for source in sources])
+    filled_N = np.array([n for n, source in enumerate(sources) if len(source) > 1], np.int64)
+    width_N = np.array([min(-(-len(sources[n]) // MULTIPLE) * MULTIPLE, longest) for n in filled_N])
     for rows, row_B, width in buckets.batches(width_N, BATCH_TOKENS):
-        yield Batch(
-            rows, row_B, *generate.pad_prompts([sources[n] for n in row_B], width), min(16 + 2 * width, longest)
-        )
+        rows, row_B = filled_N[rows], filled_N[row_B]
+        prompts = generate.pad_prompts([sources[n] for n in row_B], width)
+        yield Batch(rows, row_B, *prompts, min(16 + 2 * width, longest))
 
 
 def search(
@@ -49,7 +50,7 @@ def search(
     seed: int = 0,
     progress: Callable[[int], None] = lambda done: None,
 ) -> list[np.ndarray]:
-    """Return the translation of each source: its tokens without the end token.
+    """Return the translation of each source: its tokens without the end token; of a blank source, no tokens.
 
     Args:
         sources: int32 tokens of each sentence, with the end token.

@@ -23,7 +23,6 @@ from apformer.settings import Settings, training_apply
 from apformer.tasks.translation import batches as padded
 from apformer.tasks.translation import corpus, vocabularies
 from apformer.tasks.translation.batches import Batch, Padded
-from apformer.tokenizers.text import BytePairs
 
 NOT_COMPILED = {  # settings that no compiled program depends on
     "data": tuple(field.name for field in fields(corpus.Config) if field.name != "widths"),
@@ -67,8 +66,8 @@ def load(settings: Settings) -> tuple[Settings, dict[str, Any]]:
         print(f"{left_out:,} training pairs longer than --widths {widths[-1]} are left out", file=sys.stderr)
     rows = {"train": tuple(parts), "validation": padded.pad(tokens["validation"], (*widths, cfg.longest))}
     source, target = (tokenizer.vocab_size + 1 for tokenizer in tokenizers)
-    shared = {} if cfg.vocabularies == "shared" else {"share_embeddings": False}
-    shape = replace(settings.model, source_vocab_size=source, target_vocab_size=target, **shared)
+    share = settings.model.share_embeddings and cfg.vocabularies == "shared"
+    shape = replace(settings.model, source_vocab_size=source, target_vocab_size=target, share_embeddings=share)
     rows |= {"lines": lines, "tokenizers": tokenizers}
     return replace(settings, model=shape, data=replace(cfg, widths=widths)), rows
 
@@ -103,31 +102,34 @@ def describe(settings: Settings, rows: dict[str, Any]) -> dict[str, Any]:
         "source": cfg.source or f"number words from {cfg.from_language} to {cfg.to_language}",
         "pairs": {part: len(found.sources) for part, found in lines.items()},
         "sha256": hashlib.sha256(text.encode()).hexdigest(),
-        "tokenizer_sha256": vocabularies.sha256(rows["tokenizers"]),
+        "tokenizer_sha256": hashlib.sha256("".join(files(rows).values()).encode()).hexdigest(),
     }
 
 
-def encode(tokenizers: tuple[BytePairs, BytePairs], lines: corpus.Lines, cfg: corpus.Config) -> tuple[list, ...]:
+def encode(tokenizers: vocabularies.Pair, lines: corpus.Lines, cfg: corpus.Config) -> tuple[list, ...]:
     """Return (sources, targets), each as `encode_side` gives it."""
     sides = zip(tokenizers, lines[:2], lines.names, strict=True)
     return tuple(encode_side(tokenizer, side, name, cfg) for tokenizer, side, name in sides)
 
 
 def encode_side(
-    tokenizer: BytePairs,
+    tokenizer: vocabularies.Tokenizer,
     sentences: Sequence[str],
     name: str,
     cfg: corpus.Config,
     remedy: str = "give a greater --longest, or --too_long cut",
 ) -> list[np.ndarray]:
-    """Return sentences as int32 tokens, each with the end token.
+    """Return sentences as int32 tokens, each with the end token, which is all of a blank one.
 
     With `cfg.too_long` cut, sentences longer than `cfg.longest` are cut, and their number is printed.
 
     Raises:
         UserError: Exit code DATA, for a sentence that is too long; names the file, the sentence and the remedy.
     """
-    end, tokens = np.int32(tokenizer.vocab_size), [tokenizer.encode(sentence) for sentence in sentences]
+    end, tokens = (
+        np.int32(tokenizer.vocab_size),
+        [tokenizer.encode(sentence if sentence.strip() else "") for sentence in sentences],
+    )
     long = [number for number, tokens_T in enumerate(tokens, 1) if len(tokens_T) >= cfg.longest]
     if long and cfg.too_long == "refuse":
         fault = f"{name}, sentence {long[0]:,} has {len(tokens[long[0] - 1]) + 1:,} tokens with its end"
@@ -158,7 +160,7 @@ def make_loss(settings: Settings) -> Callable:
     shapes = zip(padded.rows_of(widths, settings.training.batch_size), widths, strict=True)
     apply, smoothing = training_apply(settings), settings.options.label_smoothing
 
-    def of_shape(shape: tuple[int, int], params: Any, flat: Padded, key: jax.Array) -> tuple[jax.Array, dict]:
+    def of_shape(shape: tuple[int, int], params: Any, flat: Padded, key: jax.Array | None) -> Any:
         part = padded.unpack(flat, *shape)
         params = jax.tree.map(lambda leaf: leaf.astype(dtype), params)
         logits_BTV, weights_BT = predict(params, part, cfg, key, apply=apply)
@@ -172,7 +174,7 @@ def make_loss(settings: Settings) -> Callable:
         nats = (loss.token_nats(logits_BTV, part.target_NT, e) for e in (smoothing, 0.0))
         return [(nats_BT * weights_BT).sum() for nats_BT in nats] + [weights_BT.sum()]
 
-    def loss_fn(params: Any, batch: Any, key: jax.Array | None) -> tuple[jax.Array, dict]:
+    def loss_fn(params: Any, batch: Any, key: jax.Array | None) -> Any:
         if key is not None:
             return of_any_width(params, batch, key)
         each = [jax.lax.map(partial(totals, params), part) for part in batch]

@@ -4,15 +4,15 @@ tokenizer.json                                    shared
 source_tokenizer.json, target_tokenizer.json      apart
 """
 
-import hashlib
 from pathlib import Path
 
 from apformer.tasks import source_run
 from apformer.tasks.translation import corpus
 from apformer.tokenizers import pretrained
-from apformer.tokenizers.text import BytePairs, train_byte_pairs
+from apformer.tokenizers.text import BytePairs, Characters, train_byte_pairs
 
-Pair = tuple[BytePairs, BytePairs]  # of the source, of the target
+Tokenizer = Characters | BytePairs
+Pair = tuple[Tokenizer, Tokenizer]  # of the source, of the target
 SHARED = "tokenizer.json"
 APART = ("source_tokenizer.json", "target_tokenizer.json")
 FLAGS = ("byte_pairs", "vocabularies")  # those of the data that decide a vocabulary
@@ -21,15 +21,18 @@ FLAGS = ("byte_pairs", "vocabularies")  # those of the data that decide a vocabu
 def learn(lines: corpus.Lines, cfg: corpus.Config) -> Pair:
     """Learn byte pairs of the lines of both sides together, or of each side alone."""
     if cfg.vocabularies == "apart":
-        return tuple(train_byte_pairs("\n".join(side), cfg.byte_pairs) for side in lines[:2])
-    return (train_byte_pairs("\n".join([*lines.sources, *lines.targets]), cfg.byte_pairs),) * 2
+        source, target = (train_byte_pairs("\n".join(side), cfg.byte_pairs) for side in lines[:2])
+        return source, target
+    both = train_byte_pairs("\n".join([*lines.sources, *lines.targets]), cfg.byte_pairs)
+    return both, both
 
 
 def load(path: Path) -> Pair:
     """Return the byte pairs that a run keeps. Raises UserError that names a file at fault."""
     if (path / APART[0]).exists():
-        return tuple(pretrained.load(path / name) for name in APART)
-    return (pretrained.load(path / SHARED),) * 2
+        return pretrained.load(path / APART[0]), pretrained.load(path / APART[1])
+    both = pretrained.load(path / SHARED)
+    return both, both
 
 
 def of_run(folder: str) -> source_run.Source:
@@ -49,8 +52,3 @@ def files(tokenizers: Pair) -> dict[str, str]:
     if source is target:
         return {SHARED: source.to_json()}
     return dict(zip(APART, (source.to_json(), target.to_json()), strict=True))
-
-
-def sha256(tokenizers: Pair) -> str:
-    """Return the sha256 of these files' texts, one after the other."""
-    return hashlib.sha256("".join(files(tokenizers).values()).encode()).hexdigest()

@@ -51,7 +51,6 @@ def test_it_begins_with_the_model_and_the_vocabulary_of_a_run_that_may_then_be_g
             "--byte_pairs 260 contradicts --init_from {first}, whose byte_pairs is 270",
             errors.USAGE,
         ),
-        (["--byte_pairs", "4000"], "--byte_pairs 4000 contradicts --init_from {first}, whose", errors.USAGE),
         (["--init_from", "nowhere"], "nowhere is not a directory: name a run of --recipe translate", errors.USAGE),
         (["--init_from", "empty"], "empty holds no run (no config.json): name a run of --recipe", errors.USAGE),
         (["--init_from", "gpt2"], "gpt2 is no run of apformer: name a run of --recipe translate", errors.USAGE),

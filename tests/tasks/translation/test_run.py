@@ -85,13 +85,13 @@ def test_a_run_is_scored_by_what_it_writes(run, trained):
 def test_scores_by_hand():
     """Five words of six, in order: precisions 5/6, 4/5 ... but one word and its pairs are wrong."""
     references = ["the cat sat on the mat", "a dog runs"]
-    assert scores.bleu(references, references)[0] == pytest.approx(100)
+    assert scores.score(references, references, "en")["bleu"] == pytest.approx(100)
     found = scores.score(["the cat sat on the hat", "a dog runs"], references, "en")
     # 8 of 9 words, 6 of 7 pairs, 4 of 5 threes and 2 of 3 fours; no brevity penalty
     assert found["bleu"] == pytest.approx(100 * (8 / 9 * 6 / 7 * 4 / 5 * 2 / 3) ** 0.25)
     assert found["exact"] == 0.5
-    assert scores.bleu(["elf", "zwei"], ["elf", "drei"])[0] is None  # which have no four words
-    (short, longer) = scores.by_length(["a dog", *references[:1]], references[::-1])
+    assert scores.score(["elf", "zwei"], ["elf", "drei"], "de")["bleu"] is None  # which have no four words
+    (short, longer) = scores.by_length(["a dog", *references[:1]], references[::-1], "en")
     assert short["words"] == [1, 5] and short["exact"] == 0 and longer["words"] == [6, 10] and longer["exact"] == 1
     assert short["bleu"] is None and longer["bleu"] == pytest.approx(100)
 
@@ -111,8 +111,32 @@ def test_scores_of_the_literature_by_hand():
 
 
 def test_the_language_by_which_words_are_cut():
-    sides = ((None, None), ("a.en", "b.de"), ("a.en", "b.txt"))
-    assert [scores.language_of(corpus.Config(*files)) for files in sides] == ["fr", "de", "en"]
+    sides = ((None, None), ("a.en", "b.de"), ("a.en", "b.txt"), ("a.en", "b.zh_TW"))
+    assert [scores.language_of(corpus.Config(*files)) for files in sides] == ["fr", "de", "en", "zh"]
+    cut = [scores.plain(code).tokenizer.signature() for code in ("fr", "zh", "th")]
+    assert cut == ["13a", "zh", "char"]
+
+
+def test_languages_without_spaces_are_scored_by_sacrebleu_s_tokenizer():
+    sacrebleu = pytest.importorskip("sacrebleu")
+    references, found = ["我喜欢读书和写字。", "今天天气很好。"], ["我喜欢读书和唱歌。", "今天天气很好。"]
+    assert scores.score(references, references, "zh")["bleu"] == pytest.approx(100)
+    scored, expected = (
+        scores.score(found, references, "zh"),
+        sacrebleu.BLEU(trg_lang="zh").corpus_score(found, [references]),
+    )
+    assert scored["bleu"] == scored["tokenized_bleu"] == expected.score and "tok:zh" in scored["bleu_signature"]
+    assert [row["words"] for row in scores.by_length(found, references, "zh")] == [[6, 10]]
+    assert scores.score(["สวัสดีชาวโลก"], ["สวัสดีชาวโลก"], "th")["bleu"] == pytest.approx(100)
+
+
+def test_a_translator_that_is_hardly_trained_says_so(tmp_path):
+    assert "has no evaluation: if its training was stopped, `apformer resume" in scores.doubt(tmp_path)
+    for bleu, sentence in ((2.5, "2.50 BLEU and 20.00 chrF"), (None, "- BLEU and 20.00 chrF")):
+        (tmp_path / "evaluation.json").write_text(json.dumps({"exact": 0.0, "bleu": bleu, "chrf": 20.0}))
+        assert f"is hardly trained, and reached {sentence} on its test sentences" in scores.doubt(tmp_path)
+    (tmp_path / "evaluation.json").write_text(json.dumps({"exact": 0.0, "bleu": 39.3, "chrf": 64.0}))
+    assert scores.doubt(tmp_path) is None
 
 
 def test_scores_without_their_libraries_name_the_extra(monkeypatch):
@@ -183,17 +207,19 @@ def test_the_loss_is_that_of_smoothed_labels_of_a_batch_and_of_all_validation_pa
 
 
 def test_the_command_translates_a_sentence_as_it_does_in_a_file(run, tmp_path, capsys, monkeypatch):
-    numbers = ["7", "231", "", "400", "19"]
+    numbers = ["7", "231", "", "400", "19", "   "]
     file = tmp_path / "numbers.txt"
     file.write_text("\n".join(numbers) + "\n")
     assert cli.main(["translate", str(run), "--file", str(file)]) == 0
-    together = capsys.readouterr().out.splitlines()
-    assert len(together) == len(numbers)
+    together, said = capsys.readouterr()
+    assert "on its test sentences" in said
+    together = together.splitlines()
+    assert len(together) == len(numbers) and [n for n, text in enumerate(together) if not text] == [2, 5]
     assert cli.main(["translate", str(run), "231"]) == 0
     assert capsys.readouterr().out == together[1] + "\n"
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"231\r\n\n\n")))
     assert cli.main(["translate", str(run), "--file", "-"]) == 0
-    assert capsys.readouterr().out.splitlines() == [together[1], together[2], together[2]]
+    assert capsys.readouterr().out.splitlines() == [together[1], "", ""]
     assert cli.main(["translate", str(run), "231", "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)["translations"]
     assert answer == [{"source": "231", "translation": together[1]}]

@@ -9,7 +9,6 @@ from apformer.decoding.bind import Model
 from apformer.settings import Settings
 from apformer.tasks import Evaluation, translation
 from apformer.tasks.translation import corpus
-from apformer.tasks.translation.evaluation import evaluate_with
 from apformer_lab.diversified.search import search
 
 
@@ -17,7 +16,7 @@ def evaluate(
     model: Model, settings: Settings, rows: dict[str, Any], progress: Callable[[int, int], None]
 ) -> Evaluation:
     """Translate the test part as the options say, and score the translations."""
-    found = evaluate_with(partial(search, rows=rows), model, settings, rows, progress)
+    found = translation.evaluate(model, settings, rows, progress, partial(search, rows=rows))
     more = {name: getattr(settings.options, name) for name in ("mbr", "memory")}
     return found._replace(result=found.result | more, table=f"{_method(settings)}\n{found.table}")
 
