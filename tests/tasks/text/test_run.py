@@ -79,7 +79,7 @@ def test_a_run_keeps_its_tokenizer_and_the_cost_of_its_text(run, bound):
     last = metrics.read_metrics(run)[-1]
     assert last["validation_loss"] == pytest.approx(np.mean(nats), rel=1e-5) and "exact" not in last
     figures = {file.stem for file in (run / "figures").iterdir()}
-    assert figures == {"loss", "loss_by_position", "attention", "architecture"}
+    assert figures == {"loss", "loss_by_position", "attention"}
 
 
 @pytest.mark.usefixtures("without_pictures")
