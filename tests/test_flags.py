@@ -59,6 +59,19 @@ def test_flags_are_flat_and_take_underscores_or_hyphens():
     assert parse("--d-model=32", "--learning-rate=0.5", "--mode=fast", "--window=7", "--bias") == expected
 
 
+def test_a_value_may_begin_with_a_dash():
+    @dataclass(frozen=True)
+    class Text:
+        prompt: str = ""
+        stop: str = ""
+        tokens: int = 5
+
+    found = flags.parse(Text, ["--prompt", "-5", "--stop", "---", "--tokens", "-3"], "program")
+    assert found == Text("-5", "---", -3)
+    with pytest.raises(UserError, match="--prompt"):
+        flags.parse(Text, ["--prompt", "--tokens", "3"], "program")
+
+
 def test_the_home_directory_is_expanded_in_paths_alone(monkeypatch):
     monkeypatch.setenv("HOME", "/home/ada")
     found = parse("--run_dir=~/run", "--pair", "~/a", "~", "--words=~/words")
