@@ -1,4 +1,6 @@
-"""The command line: `apformer COMMAND ...`. A command is a file of apformer/commands, with a function `main(args)`.
+"""The command line: `apformer COMMAND ...`. A command is a file of apformer/commands.
+
+The file of `predict` has a dataclass of flags, `Predict`, and a function of it, `predict`; or a function `main(args)`.
 
 Commands are imported when they are called, so that `apformer --help` does not wait for JAX: the first line of their
 files says what they do.
@@ -58,7 +60,7 @@ def help_text() -> str:
 
 
 def _first_line(file: Path) -> str:
-    return ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))).splitlines()[0]
+    return (ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or "").partition("\n")[0]
 
 
 def entry() -> None:
@@ -92,7 +94,11 @@ def _run(args: list[str]) -> None:
             from apformer.machine import devices  # which imports JAX
 
             devices.limit(given["devices"])
-        importlib.import_module(f"apformer.commands.{args[0]}").main(args[1:])
+        module, name = importlib.import_module(f"apformer.commands.{args[0]}"), args[0]
+        if hasattr(module, "main"):  # which reads the flags of `train`
+            module.main(args[1:])
+        else:
+            getattr(module, name)(flags.parse(getattr(module, name.title()), args[1:], f"apformer {name}"))
 
 
 def _one_of_several(args: list[str], given: dict[str, str | None]) -> AbstractContextManager[None]:
@@ -109,7 +115,7 @@ def _one_of_several(args: list[str], given: dict[str, str | None]) -> AbstractCo
             raise UserError("--coordinator is missing: give HOST:PORT of process 0, or auto", USAGE)
         return nullcontext()
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # before JAX is imported: no warnings, but errors
-    from apformer.machine import devices
+    from apformer.machine import processes
 
     # Processes of one run must share the number of devices.
-    return devices.joined(coordinator, count, index, [*args, f"--devices={given['devices']}"])
+    return processes.joined(coordinator, count, index, [*args, f"--devices={given['devices']}"])

@@ -11,12 +11,14 @@ import shutil
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NewType
 
 from apformer.errors import CHECKPOINT, DISK, USAGE, UserError
 
 AnyPath = str | os.PathLike[str]
+FilePath = NewType("FilePath", str)  # a flag that is a path: `flags` expands its ~
 DEEPEST = 100  # dicts and lists of JSON within each other
 
 
@@ -133,6 +135,16 @@ def read_bytes(path: AnyPath) -> bytes:
         return Path(path).read_bytes()
     except OSError as error:
         raise UserError(f"cannot read {path} ({error.strerror}): restore the file, or train anew", CHECKPOINT) from None
+
+
+def read_input(path: AnyPath) -> bytes:
+    """Return the bytes of a file of the user; those of a pipe, which can be read once, are kept for the next time."""
+    return Path(path).read_bytes() if os.path.isfile(path) else _read_pipe(Path(path))
+
+
+@cache
+def _read_pipe(path: Path) -> bytes:
+    return path.read_bytes()
 
 
 def write_text(path: AnyPath, text: str) -> None:

@@ -1,14 +1,16 @@
 """Command-line flags: the fields of frozen dataclasses, read by tyro, every fault one sentence."""
 
+import dataclasses
 import io
 import os
 import re
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stderr
-from typing import Any
+from typing import Any, get_args
 
 from apformer.errors import DATA, USAGE, UserError
+from apformer.files import FilePath
 from apformer.machine import process
 
 # What Python says of a value, in the user's words.
@@ -46,11 +48,43 @@ def _read(config: type, args: Sequence[str], program: str, **options: Any) -> An
     printed = io.StringIO()
     try:
         with redirect_stderr(printed):
-            return tyro.cli(tyro.conf.OmitArgPrefixes[config], args=args, use_underscores=True, **options)
+            read = tyro.cli(tyro.conf.OmitArgPrefixes[config], args=_joined(args), use_underscores=True, **options)
     except SystemExit as stop:
         if not stop.code:
             raise
         raise UserError(_one_sentence(printed.getvalue(), program), USAGE) from None
+    return (_expanded(read[0]), *read[1:]) if isinstance(read, tuple) else _expanded(read)
+
+
+def _expanded(part: Any) -> Any:
+    """Return a dataclass with the home directory in place of a leading ~ in every path, which a shell leaves in
+    --flag=~/file."""
+    changed = {}
+    for field in dataclasses.fields(part):
+        value = getattr(part, field.name)
+        if dataclasses.is_dataclass(value):
+            changed[field.name] = _expanded(value)
+        elif value and is_path(field.type):
+            paths = os.path.expanduser(value) if isinstance(value, str) else tuple(map(os.path.expanduser, value))
+            changed[field.name] = paths
+    return dataclasses.replace(part, **changed)
+
+
+def is_path(kind: Any) -> bool:
+    """Return whether a field of this type holds a FilePath, or several."""
+    return kind is FilePath or any(map(is_path, get_args(kind)))
+
+
+def _joined(args: Sequence[str]) -> list[str]:
+    """Return the words with --prompt=-5 for --prompt -5: a value that begins with a dash is no flag."""
+    joined: list[str] = []
+    for word in args:
+        is_value = re.match(r"-(?![h-]$|-[a-zA-Z])", word)
+        if is_value and joined and re.fullmatch(r"--[a-zA-Z][\w-]*", joined[-1]):
+            joined[-1] += f"={word}"
+        else:
+            joined.append(word)
+    return joined
 
 
 def cut(args: Sequence[str], flag: str, value_is: str) -> tuple[list[str], str | None]:

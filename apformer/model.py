@@ -21,10 +21,9 @@ from apformer.layers.cache import place
 from apformer.layers.embedding import Embedding, Head, embed, read_out
 from apformer.layers.masks import mask_padding, whole_view
 from apformer.layers.norm import norm_of
-from apformer.layers.position import names as position_names
 
 Params = dict[str, Any]
-CAPTURES = ("attention", "residual")  # names that `apply` can capture
+CAPTURES = ("attention", "residual", "query", "key", "value", "scores", "feedforward")  # what `apply` can capture
 
 
 @dataclass(frozen=True)
@@ -45,12 +44,12 @@ class Config:
     """Number of positions in the learned table, and of offsets in the relative table without a window."""
     window: int | None = None
     """Number of tokens that a query may see, itself included. With None, all before it."""
-    position: Literal[*position_names()] = "sinusoidal"  # pyright: ignore[reportInvalidTypeForm]
+    position: config.Position = "sinusoidal"
     """Position scheme: a file of layers/position/."""
     position_options: Any = None
     """Options of the position scheme. The default is those of its file."""
-    similarity: Literal["scaled_dot", "dot", "cosine", "additive"] = "scaled_dot"
-    """Formula of the attention scores, see layers/similarity.py."""
+    similarity: config.Similarity = "scaled_dot"
+    """Formula of the attention scores: a file of layers/similarity/."""
     scale_embedding: bool = False
     """Factor sqrt(d_model) on embeddings."""
     tie_embeddings: bool = False
@@ -86,7 +85,7 @@ class Config:
 
     def __post_init__(self) -> None:
         config.check(self)
-        Scheme = position.load(self.position)
+        Scheme = config.load("position", self.position).Scheme
         if self.position_options is None:
             object.__setattr__(self, "position_options", Scheme())
         if not isinstance(self.position_options, Scheme):
@@ -120,7 +119,8 @@ def init(key: Array, cfg: Config) -> Params:
         "embedding": Embedding(cfg.vocab_size, cfg.d_model).init(embedding_key, tokens_BT)["params"],
         "blocks": init_blocks(block_key, cfg),
     }
-    if places := position.Embedding(cfg.position_options, cfg.max_len).init(position_key, x_BTD, tokens_BT):
+    places = position.Part(cfg.position_options, "embed")
+    if places := places.init(position_key, None, x_BTD, tokens_BT, cfg.max_len):
         params["position"] = places["params"]
     if cfg.final_norm:
         params["final_norm"] = norm_of(cfg).init(norm_key, x_BTD)["params"]
@@ -144,8 +144,9 @@ def apply(
         key: Randomness of dropout. Without a key there is no dropout.
         lengths_B: Lengths of right-padded rows. Padding changes nothing.
         positions_BT: Positions other than 0, 1, 2 ...; they must increase along a row.
-        capture: Any of "attention" (weights, LBHTS) and "residual" (the stream before, between and after the blocks,
-            (L+1)BTD); then (logits_BTV, {name: array}) is returned.
+        capture: Any of "attention" (weights, LBHTS), "residual" (the stream before, between and after the blocks,
+            (L+1)BTD), "query", "key", "value" (LBTHK, as they are compared), "scores" (LBHTS, before bias and mask)
+            and "feedforward" (activations, LBTF); then (logits_BTV, {name: array}) is returned.
         remat: Compute the inside of each block again for the gradient, which takes less memory and more time.
 
     Raises:
@@ -155,7 +156,7 @@ def apply(
     config.check_capture(capture, CAPTURES)
     tokens_BT, _ = mask_padding(tokens_BT, lengths_B)
     T = tokens_BT.shape[1]
-    if positions_BT is None and "attention" not in capture and (window := _window(cfg, T)):
+    if positions_BT is None and {*capture} <= {"residual"} and (window := _window(cfg, T)):
         view = window.view(T, cfg.window)
     else:
         view = whole_view(jnp.arange(T)[None] if positions_BT is None else positions_BT, cfg.window)

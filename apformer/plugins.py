@@ -34,7 +34,7 @@ def load(group: str, name: str, own: tuple[str, ...], package: str) -> ModuleTyp
             cannot be imported.
     """
     kind = group.rpartition(".")[2].removesuffix("s")
-    found = entry_points(group=group, name=name) if isinstance(name, str) else ()
+    found = [*entry_points(group=group, name=name)] if isinstance(name, str) else []
     brought = (["apformer"] if name in own else []) + sorted(map(_package, found))
     if len(brought) > 1:
         raise UserError(f"{' and '.join(brought)} bring the {kind} {name} each: uninstall all but one", USAGE)
@@ -44,7 +44,7 @@ def load(group: str, name: str, own: tuple[str, ...], package: str) -> ModuleTyp
         known = ", ".join(names(group, own))
         remedy = "the package that brings it may not be installed; install it, or give one of these"
         raise UserError(f"there is no {kind} {name!r} here, only {known}: {remedy}", USAGE)
-    (entry,) = found
+    entry = found[0]
     try:
         return entry.load()
     except Exception as error:

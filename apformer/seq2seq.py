@@ -57,8 +57,8 @@ class Config:
     """Position scheme, see layers/position/. With learned, source and target have a table each."""
     max_len: int = 1024
     """Number of positions in the learned tables."""
-    similarity: Literal["scaled_dot", "dot", "cosine", "additive"] = "scaled_dot"
-    """Formula of the attention scores, see layers/similarity.py."""
+    similarity: config.Similarity = "scaled_dot"
+    """Formula of the attention scores: a file of layers/similarity/."""
     scale_embedding: bool = True
     """Factor sqrt(d_model) on embeddings."""
     tie_embeddings: bool = True
@@ -105,12 +105,16 @@ def init(key: Array, cfg: Config) -> model.Params:
 
     def init_side(side: str, embeds: bool, source: Source | None = None) -> model.Params:
         own = config_of(cfg, side)
-        places = position.Embedding(own.position_options, cfg.max_len)
+
+        def places(key: Array) -> Any:
+            embed = position.Part(own.position_options, "embed")
+            return embed.init(key, None, x_BTD, tokens_BT, cfg.max_len)
+
         params: model.Params = {"blocks": block.init_blocks(next(keys), own, source)}
         if embeds:
             params["embedding"] = Embedding(own.vocab_size, cfg.d_model).init(next(keys), tokens_BT)["params"]
-        if jax.eval_shape(places.init, key, x_BTD, tokens_BT):  # the scheme has parameters
-            params["position"] = places.init(next(keys), x_BTD, tokens_BT)["params"]
+        if jax.eval_shape(places, key):  # the scheme has parameters
+            params["position"] = places(next(keys))["params"]
         if cfg.final_norm:
             params["final_norm"] = norm_of(own).init(next(keys), x_BTD)["params"]
         return params

@@ -5,10 +5,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from types import ModuleType, UnionType
-from typing import Any, Literal, get_args, get_origin
+from typing import Any, Literal, Union, get_args, get_origin
 
 from apformer import plugins
-from apformer.layers import position
+from apformer.files import FilePath
+from apformer.layers import config
 from apformer.optimizer import Config as Optimizer
 
 ARCHITECTURES = ("model", "recurrent", "seq2seq", "word2vec")  # modules of apformer; packages may bring others
@@ -55,8 +56,8 @@ class Training:
     """Number of checkpoints without a new best one after which training stops. With 0, it never stops early."""
     log_to: Literal["none", "tensorboard", "wandb"] = "none"
     """Library that gets each line of metrics.jsonl too. Its log lies in the run directory, and `resume` goes on with
-    it; with WANDB_MODE=offline, wandb needs no network. To install both: pip install -e ".[tensorboard,wandb]"."""
-    run_dir: str | None = None
+    it; with WANDB_MODE=offline, wandb needs no network. To install both: pip install "apformer[tensorboard,wandb]"."""
+    run_dir: FilePath | None = None
     """New directory for the run. The default is runs/<UTC time>-<recipe>, which runs/latest then leads to: other
     commands take that run if none is named."""
 
@@ -110,7 +111,7 @@ def model_from(architecture: str, values: dict[str, Any]) -> Any:
     """
     values, kind = dict(values), load_architecture(architecture).Config
     if values.get("position_options") is not None:
-        scheme = position.load(values["position"])
+        scheme = config.load("position", values["position"]).Scheme
         values["position_options"] = part_from(scheme, values["position_options"])
     return part_from(kind, values)
 
@@ -125,6 +126,7 @@ def part_from(kind: type, values: dict[str, Any]) -> Any:
 
 
 def _fits(value: Any, kind: Any) -> bool:
+    kind = getattr(kind, "__supertype__", kind)  # of a NewType
     origin, parts = get_origin(kind), get_args(kind)
     if kind in (int, float) and isinstance(value, bool):
         return False  # which Python takes for 0 or 1
@@ -132,7 +134,7 @@ def _fits(value: Any, kind: Any) -> bool:
         return True
     if origin is Literal:
         return value in parts
-    if origin is UnionType:
+    if origin in (Union, UnionType):
         return any(_fits(value, part) for part in parts)
     if origin is tuple:
         kinds = parts[:1] * len(value) if parts[-1] is Ellipsis else parts

@@ -15,6 +15,7 @@ its loss on the validation rows, and the share of them that is exactly right.
 The same flags with `--run_dir` of a sweep that was stopped continue it.
 """
 
+import os
 import re
 import shlex
 import sys
@@ -111,7 +112,7 @@ def name(combination: dict[str, str]) -> str:
 def programs(flags: Flags) -> list[Program]:
     """Return the programs that train every combination. Raises UserError that names the one that no run can follow."""
     varied = {flag: values for flag, values in flags.items() if isinstance(values, list)}
-    fixed = {flag: value for flag, value in flags.items() if flag not in varied}
+    fixed = {flag: value for flag, value in flags.items() if not isinstance(value, list)}
     numbers = {flag: varied.pop(flag) for flag in [*varied] if flag in optimizer.Config().hyper()}
     found = []
     for number, shared in enumerate(_choices(varied), 1):
@@ -150,7 +151,8 @@ def run(flags: Flags) -> tuple[Path, dict]:
         UserError: Exit code USAGE for flags that no run can follow, or a directory of other flags.
     """
     planned, flags = programs(flags), dict(flags)
-    path = Path(flags.pop("run_dir", None) or directory.dated("sweep"))
+    run_dir = flags.pop("run_dir", None)
+    path = Path(os.path.expanduser(str(run_dir))) if run_dir else directory.dated("sweep")
     if not (path / "sweep.json").exists():
         directory.create("sweep", path)
     with directory.lock(path):

@@ -79,14 +79,14 @@ def make_train_step(
             updates, opt_state = optimizer.update(
                 gradients, state.opt_state, state.params, hyper=state.hyper, step=state.step
             )
-            params = optax.apply_updates(state.params, updates)
+            params: Any = optax.apply_updates(state.params, updates)
         mean = _mean(state.mean, params, state.step, ema) if ema else None
         return TrainState(state.step + 1, state.key, params, opt_state, state.hyper, mean), metrics
 
     return train_step
 
 
-def _mean(mean: dict, params: dict, step: jax.Array, ema: float) -> dict:
+def _mean(mean: Any, params: Any, step: jax.Array, ema: float) -> dict:
     """Return the running mean with the parameters of one more step."""
     step = step.astype(jnp.float32)
     share = 1.0 - jnp.minimum(ema, (1.0 + step) / (10.0 + step))

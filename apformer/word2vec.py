@@ -141,14 +141,16 @@ def draw(key: Array, noise_V: Array, shape: tuple[int, ...]) -> Array:
     return jnp.minimum(words, len(noise_V) - 1)  # a product may round up to the sum
 
 
-def nearest(params: Params, words_B: Any, k: int) -> tuple[Array, Array]:
-    """Return the k other words whose input vectors have the largest cosine with each word's, and these, (B, k) each."""
-    unit_VD = unit(params["input"])
-    words_B = jnp.asarray(words_B)
-    cosine_BV = jnp.einsum("BD,VD->BV", unit_VD[words_B], unit_VD)
-    itself_BV = jnp.arange(len(unit_VD))[None] == words_B[:, None]
-    cosine_BK, nearest_BK = jax.lax.top_k(jnp.where(itself_BV, -jnp.inf, cosine_BV), k)
-    return nearest_BK, cosine_BK
+def nearest(params: Params, words_T: Any, signs_T: Any, k: int) -> tuple[Array, Array]:
+    """Return the k other words whose input vectors have the largest cosine with a sum of words, and these, (k,) each.
+
+    Each word counts with its sign, 1 or -1, and at length 1: king - man + woman (Mikolov et al. 2013).
+    """
+    unit_VD, words_T = unit(params["input"]), jnp.asarray(words_T)
+    sum_1D = unit(jnp.einsum("T,TD->D", jnp.asarray(signs_T, unit_VD.dtype), unit_VD[words_T])[None])
+    cosine_V = jnp.einsum("D,VD->V", sum_1D[0], unit_VD).at[words_T].set(-jnp.inf)
+    cosine_K, nearest_K = jax.lax.top_k(cosine_V, k)
+    return nearest_K, cosine_K
 
 
 def unit(vectors_VD: Array) -> Array:

@@ -24,6 +24,7 @@ from pathlib import Path
 import regex
 
 from apformer import files, flags
+from apformer.files import FilePath
 from apformer.report import progress
 from apformer.tokenizers import byte_pairs, pretrained
 from apformer.tokenizers.chunks import BYTES, GPT2_PATTERN, GPT4_PATTERN, split
@@ -68,7 +69,7 @@ class Compare:
     """Number of random strings."""
     seed: int = 0
     """Random seed."""
-    run_dir: str | None = None
+    run_dir: FilePath | None = None
     """Folder for evaluation.json; nothing is written if not given."""
 
 

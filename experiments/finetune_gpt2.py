@@ -19,6 +19,7 @@ from tyro.conf import Positional
 from apformer import files, flags
 from apformer.commands import train
 from apformer.errors import DATA, USAGE, UserError
+from apformer.files import FilePath
 from apformer.report import figures
 from apformer.runs import directory, metrics, recipes
 from apformer.tasks.text import corpus
@@ -31,7 +32,7 @@ GPT2 = "--attention_bias --activation gelu_tanh".split()
 class Finetune:
     """Train a small GPT-2 on one half of a text, and compare three ways to learn the other half."""
 
-    file: Positional[str]
+    file: Positional[FilePath]
     """A text file in UTF-8."""
     steps: int = 100
     """Optimizer steps on the second half."""
@@ -55,7 +56,7 @@ class Finetune:
     """Rank of the adapters."""
     seed: int = 0
     """Random seed of weights, adapters and windows."""
-    run_dir: str | None = None
+    run_dir: FilePath | None = None
     """A directory for all of it. The default is runs/<UTC time>-finetune."""
 
 

@@ -46,6 +46,7 @@ from tyro.conf import Positional
 
 from apformer import files, flags, loss
 from apformer.errors import DATA, USAGE, UserError
+from apformer.files import FilePath
 from apformer.formats import gpt2
 from apformer.report import progress
 from apformer.runs import language_model
@@ -87,7 +88,7 @@ MOST_LOGITS = 2**26  # of a batch: 256 MB
 class Published:
     """Measure a published GPT-2 on WikiText-2 and LAMBADA, with the published figures beside."""
 
-    folder: Positional[str]
+    folder: Positional[FilePath]
     """GPT-2 folder: config.json, model.safetensors and a tokenizer."""
     wikitext: str | None = None
     """The file wiki.test.raw of WikiText-2."""
@@ -95,7 +96,7 @@ class Published:
     """The file lambada_test.jsonl, as OpenAI published it."""
     passages: int | None = None
     """Passages of LAMBADA to measure, from the first on. The default is all."""
-    out: str | None = None
+    out: FilePath | None = None
     """JSON file to write the figures to."""
 
 

@@ -28,6 +28,7 @@ from tyro.conf import Positional
 
 from apformer import files, flags, model
 from apformer.errors import DATA, UserError
+from apformer.files import FilePath
 from apformer.proof import network
 from apformer.report import figures, progress
 from apformer.report.tables import columns as aligned
@@ -51,7 +52,7 @@ class ProofCost:
     """Folders that `apformer export RUN --to proof` wrote, one for each proof."""
     digits: int = 6
     """Most digits of the enumerations of all differences that are counted and not run."""
-    run_dir: str | None = None
+    run_dir: FilePath | None = None
     """New directory for the table, the numbers and the figure. The default is runs/<UTC time>-proof_cost."""
 
 

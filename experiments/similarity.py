@@ -21,8 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from apformer import files, flags, loss, model, optimizer, train
-from apformer.layers.attention import scaled_dot
-from apformer.layers.similarity import additive, cosine, dot
+from apformer.layers import config
 from apformer.report import progress
 from apformer.runs import directory
 from apformer.tasks.batch import Batch
@@ -66,12 +65,11 @@ def measure(key, similarity, width, keys, queries=1024):
     q_key, k_key, u_key, v_key = jax.random.split(key, 4)
     q_HK, vector_HK = (jax.random.normal(key, (queries, width)) for key in (q_key, v_key))
     k_BSHK, u_HS = jax.random.normal(k_key, (1, keys, queries, width)), jax.random.normal(u_key, (queries, keys))
-    formulas = {"scaled_dot": scaled_dot, "dot": dot}
-    formulas["cosine"] = partial(cosine, gain_H=jnp.full(queries, width**0.5))
-    formulas["additive"] = partial(additive, vector_HK=vector_HK * width**-0.5)
+    learned = {"gain": jnp.full(queries, width**0.5), "vector": vector_HK * width**-0.5}
 
     def scores(q_HK):
-        return formulas[similarity](q_HK[None, None], k_BSHK)[0, :, 0]
+        score = config.load("similarity", similarity).score
+        return score(lambda name, *_: learned[name], q_HK[None, None], k_BSHK)[0, :, 0]
 
     def read(scores_HS):
         return (u_HS * jax.nn.softmax(scores_HS)).sum()

@@ -243,16 +243,6 @@ def test_arguments_of_predict(run, fails):
     fails(errors.DATA, "rows.txt does not exist", "predict", run, "--file", "rows.txt")
 
 
-def test_the_member_of_a_population(copy, fails):
-    config = json.loads((copy / "config.json").read_text())
-    config["flags"]["training"]["members"] = 2
-    (copy / "config.json").write_text(json.dumps(config))
-    for command in (["predict", copy, "07 10"], ["evaluate", copy]):
-        for member in (3, -1):
-            pattern = f"--member {member} is out of range: .* has members 0 to 1"
-            fails(errors.USAGE, pattern, *command, f"--member={member}")
-
-
 def changed(config, part, name, value):
     """The text of a config.json with another value."""
     flags = config["flags"] | {part: config["flags"][part] | {name: value}}

@@ -1,5 +1,7 @@
 """Flags are the fields of dataclasses; whatever is wrong with them is one sentence."""
 
+import dataclasses
+import importlib
 import io
 import re
 import sys
@@ -8,8 +10,10 @@ from typing import Literal
 
 import pytest
 
-from apformer import flags
+from apformer import cli, flags, tasks
 from apformer.errors import USAGE, UserError
+from apformer.files import FilePath
+from apformer.settings import Training
 
 
 @dataclass(frozen=True)
@@ -37,6 +41,12 @@ class Outer:
     """Tokens."""
     bias: bool = False
     """Add one."""
+    words: str | None = None
+    """Words."""
+    run_dir: FilePath | None = None
+    """Folder."""
+    pair: tuple[FilePath, FilePath] | None = None
+    """Files."""
 
 
 def parse(*args):
@@ -47,6 +57,23 @@ def test_flags_are_flat_and_take_underscores_or_hyphens():
     expected = Outer(Inner(32), 0.5, "fast", 7, True)
     assert parse("--d_model", "32", "--learning_rate", "5e-1", "--mode", "fast", "--window", "7", "--bias") == expected
     assert parse("--d-model=32", "--learning-rate=0.5", "--mode=fast", "--window=7", "--bias") == expected
+
+
+def test_the_home_directory_is_expanded_in_paths_alone(monkeypatch):
+    monkeypatch.setenv("HOME", "/home/ada")
+    found = parse("--run_dir=~/run", "--pair", "~/a", "~", "--words=~/words")
+    assert (found.run_dir, found.pair, found.words) == ("/home/ada/run", ("/home/ada/a", "/home/ada"), "~/words")
+    assert flags.first(Outer, ["--run_dir=~/run", "--other"], "apformer test").run_dir == "/home/ada/run"
+
+
+def test_every_flag_that_is_a_path_is_known_as_one():
+    others = {"recipe", "prompt", "stop", "words", "from_language", "to_language", "run_and_prompt", "run_and_words"}
+    others |= {"run_and_sentence", "text", "task", "architecture", "characters"}  # `text` of `tokenize` is one itself
+    commands = [importlib.import_module(f"apformer.commands.{name}") for name in cli.commands()]
+    kinds = [kind for module in commands for kind in vars(module).values() if dataclasses.is_dataclass(kind)]
+    kinds += [kind for task in tasks.names() for kind in (tasks.load(task).Config, tasks.load(task).Options)]
+    fields = [field for kind in [*kinds, Training] for field in dataclasses.fields(kind) if "str" in str(field.type)]
+    assert {field.name for field in fields if "Literal" not in str(field.type)} == others
 
 
 def test_what_is_not_given_stays_as_the_default_has_it():

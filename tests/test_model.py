@@ -61,6 +61,16 @@ def test_capture(random_params):
     assert (attention[..., (offsets < 0) | (offsets >= 5)] == 0).all()
     embedding = np.asarray(params["embedding"]["table"])[tokens] * np.sqrt(6)
     np.testing.assert_allclose(captured["residual"][0], embedding, rtol=1e-6)
+    _, seen = apply(params, tokens, cfg, capture=("query", "key", "value", "scores", "feedforward", "attention"))
+    close(seen["scores"], jnp.einsum("LBTHK,LBSHK->LBHTS", seen["query"], seen["key"]) / np.sqrt(2), 1e-5)
+    mixed_LBTHK = jnp.einsum("LBHTS,LBSHK->LBTHK", seen["attention"], seen["value"])
+    blocks, expected_LBTD = params["blocks"], captured["residual"][1:]
+    attended_LBTD = jnp.einsum("LBTHK,LHKD->LBTD", mixed_LBTHK, blocks["attention"]["output"])
+    contract = blocks["feedforward"]["contract"]
+    written_LBTD = (
+        jnp.einsum("LBTF,LFD->LBTD", seen["feedforward"], contract["weight"]) + contract["bias"][:, None, None]
+    )
+    close(captured["residual"][:-1] + attended_LBTD + written_LBTD, expected_LBTD, 1e-4)
     _, alone = apply(params, tokens, cfg, capture=("residual",))  # which does not take the masked square
     assert list(alone) == ["residual"]
     close(alone["residual"], captured["residual"], 1e-6)
@@ -174,7 +184,7 @@ def test_a_view_is_what_layers_share():
 
 def test_an_unknown_name_to_capture_is_refused_in_a_sentence():
     tokens = draw_tokens(B, T)
-    with pytest.raises(ValueError, match="^capture 'heads' is none of attention, residual$"):
+    with pytest.raises(ValueError, match="^capture 'heads' is none of attention, residual, query, "):
         model.apply({}, tokens, small(), capture=("attention", "heads"))
     with pytest.raises(ValueError, match="^capture 'attention' is none of residual$"):
         recurrent.apply({}, tokens, recurrent.Config(), capture=("attention",))

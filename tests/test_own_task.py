@@ -181,16 +181,6 @@ def test_a_package_that_lacks_names_of_the_protocol_is_named(bring, capsys):
     assert "RECIPES" not in err
 
 
-def test_two_packages_that_bring_one_name_are_named(bring, capsys):
-    bring("first", "reverse", "one_task", "")
-    bring("second", "reverse", "other_task", "")
-    err, code = fails(capsys, "train", "--recipe", "reverse")
-    assert code == USAGE and "first and second bring the task reverse each: uninstall all but one" in err
-    bring("third", "words", "third_task", "")
-    err, code = fails(capsys, "train", "--recipe", "words")
-    assert code == USAGE and " bring the task " in err
-
-
 @pytest.mark.parametrize(
     ("command", "part", "name"),
     [

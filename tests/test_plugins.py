@@ -1,12 +1,19 @@
 """Tasks and architectures of other packages: found by entry point, and every fault is one sentence."""
 
 import importlib.metadata
+from dataclasses import replace
 from types import SimpleNamespace
 
+import jax
+import numpy as np
+import optax
 import pytest
 
 from apformer import plugins, settings, tasks
 from apformer.errors import USAGE, UserError
+from apformer.layers import config
+from apformer.runs import fit, recipes
+from apformer.runs.metrics import Log
 
 
 class Entry(SimpleNamespace):
@@ -74,6 +81,28 @@ def test_a_task_that_lacks_names_of_the_protocol_lists_them(bring):
     said = refusal(tasks.load, "letters")
     assert said.startswith("the task letters (apformer.tokenizers.words) lacks Config, ")
     assert "make_loss" in said
+
+
+def test_an_optimizer_of_a_package_trains_a_built_in_task_and_no_learning_rate_is_invented(monkeypatch, tmp_path):
+    """The choices of --rule are read when apformer is imported: here the settings are made by hand."""
+    settings = recipes.parse("--recipe sketch --d_model 8 --d_ff 8 --batch_size 4 --steps 2 --digits 2".split())
+    settings = replace(settings, optimizer=replace(settings.optimizer, rule="lion", learning_rate=0.5))
+    settings, rows = tasks.load(settings.task).load(settings)
+    monkeypatch.setattr(config, "names", lambda kind: ("lion",))
+    monkeypatch.setattr(config, "entry_points", lambda **_: {"lion": SimpleNamespace(load=lambda: lion)})
+    before = fit.initial_state(settings)
+    params = jax.tree.map(np.asarray, before.params)
+    after, metrics = fit.run_steps(before, tasks.load(settings.task).train_rows(rows), settings, 1)
+    moved = jax.tree.map(lambda old, new: np.abs(new - old).max(), params, after.params)
+    assert {round(float(step), 5) for step in jax.tree.leaves(moved)} <= {0.0, 0.5}  # of a sign
+    with Log(tmp_path / "metrics.jsonl", settings, 0, 0.5) as log:
+        log.hold(1, metrics)
+        assert "learning_rate" not in log.flush()
+
+
+def lion(cfg, steps):
+    """An optimizer as a package brings it."""
+    return optax.lion(cfg.learning_rate, weight_decay=0.0)
 
 
 def test_an_architecture_is_a_module_of_apformer_or_of_a_package(bring):

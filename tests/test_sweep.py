@@ -268,7 +268,7 @@ def test_the_table_has_a_row_for_each_combination():
         """
 | combination | seeds | parameters | validation loss | exact | seconds |
 | --- | ---: | ---: | ---: | ---: | ---: |
-| d_model 8 | 2 | 7 | 0.3750 (0.5000 to 0.2500) | 62.5 (25.0 to 100.0) | 2 |
+| d_model 8 | 2 | 7 | 0.3750 ± 0.1768 | 62.50 ± 53.03 | 2 |
 | d_model 9 | 1 | 7 | 0.1250 | - | 1 |"""
     )
 

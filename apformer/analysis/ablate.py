@@ -10,28 +10,32 @@ parameters: `model.apply` computes with it as with any others. Zero-ablation ove
 parts had learned to expect it (Michel et al. 2019 for heads, McGrath et al. 2023).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 import jax
 
+Part = tuple[Any, ...]
+"""A kind and its indices, such as ("head", layer, head)."""
 MOST_PLACES = 64  # offsets or positions that are switched off one by one
 BLIND = -1e9  # a score that no other makes up for
 
 
-def parts(params):
-    """Every part of a transformer that can be switched off: (kind, index, ...), layers from 0; none of other models."""
+def parts(params: dict) -> list[Part]:
+    """Return every part of a transformer that can be switched off, layers from 0; none of other models."""
     if "encoder" in params:
         sides = ("encoder", "decoder")
         return [(f"{side}.{kind}", *index) for side in sides for kind, *index in _parts_of_stack(params[side])]
     return _parts_of_stack(params) if "blocks" in params else []
 
 
-def _parts_of_stack(params):
+def _parts_of_stack(params: dict) -> list[Part]:
     blocks, found = params["blocks"], []
+    layers = len(blocks["attention"]["value"])
     for kind, attention in (("head", "attention"), ("cross_head", "cross_attention")):
         if attention in blocks:
-            layers, _, heads, _ = blocks[attention]["value"].shape
+            heads = blocks[attention]["value"].shape[2]
             found += [(kind, layer, head) for layer in range(layers) for head in range(heads)]
     found += [("feedforward", layer) for layer in range(layers) if "feedforward" in blocks]
     if "relative" in blocks["attention"]:
@@ -42,8 +46,8 @@ def _parts_of_stack(params):
     return found
 
 
-def ablate(params, parts):
-    """The parameters of a transformer with some of `parts(params)` switched off; pure, the tree keeps its shape."""
+def ablate(params: dict, parts: Sequence[Part]) -> dict:
+    """Return the parameters of a transformer with some of `parts(params)` switched off; the tree keeps its shape."""
     for named, *index in parts:
         side, _, kind = named.rpartition(".")
         for path, at, value in _EDITS[kind](*index):
@@ -69,7 +73,7 @@ def drops(params: dict, measure: Callable[[dict], dict]) -> list[dict]:
         ]
 
 
-def _silence(attention, layer, head):
+def _silence(attention: str, layer: int, head: int) -> list[Part]:
     # Of keys that are 0 none decides: a head that looks ahead says the bit -1 of a value that is 0.
     return [
         edit
@@ -93,8 +97,8 @@ _EDITS = {
 }
 
 
-def _edit(params, path, at, value):
-    """The tree with numbers of one leaf replaced; as it is where there is no such leaf."""
+def _edit(params: dict, path: Sequence[str], at: Any, value: float) -> dict:
+    """Return the tree with numbers of one leaf replaced; as it is where there is no such leaf."""
     name, *rest = path
     if name not in params:
         return params

@@ -142,7 +142,8 @@ def _last_logits(model: Model, text_BT: jax.Array, asked: int) -> jax.Array:
 
 def conclude(case: Case, tally: dict, proof: bool) -> dict:
     """Return the certificate that a finished tally allows, a dict that JSON can hold; proof: whether it is of numpy."""
-    theorem, rounding, faults = check.verdict(tally | ({} if proof else {"covered": tally["strings"]}), case.total)
+    tally |= {} if proof else {"covered": tally["strings"]}
+    theorem, rounding, faults = check.verdict(tally, case.total, case.bounded)
     claim = f"greedy decoding rightly continues {case.contexts.claim(case.data, case.cfg)}"
     witness = f"numpy {np.__version__}, float64" if proof else f"XLA, jaxlib {jaxlib.__version__}, float32"
     depends = case.contexts.depends(case.data, case.cfg) if hasattr(case.contexts, "depends") else ""
@@ -150,9 +151,9 @@ def conclude(case: Case, tally: dict, proof: bool) -> dict:
     kept = ("contexts", "errors", "smallest_margin", "strings", "least_ratio", "largest", "parts", "worst")
     return {
         "format": FORMAT,
-        "certified": proof and rounding,
+        "certified": proof and theorem and (rounding or not case.bounded),
         "theorem": proof and theorem,
-        "rounding": proof and rounding,
+        "rounding": (proof and rounding) if case.bounded else None,
         "screened": not proof and not faults,
         "claim": "; ".join(faults) or claim,
         "depends": depends,

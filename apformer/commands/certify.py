@@ -5,9 +5,9 @@ import sys
 import time
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from importlib.metadata import version
 from pathlib import Path
 
-import jaxlib
 import numpy as np
 from tyro.conf import Positional
 
@@ -15,7 +15,7 @@ from apformer import files, tasks
 from apformer.analysis import certificate
 from apformer.decoding.bind import Model, bind_run
 from apformer.errors import NOT_CERTIFIED, USAGE, UserError, typed
-from apformer.flags import parse
+from apformer.files import FilePath
 from apformer.machine import process
 from apformer.proof import check
 from apformer.report import progress, tables
@@ -34,7 +34,7 @@ KEEP_EVERY = 30  # seconds
 class Certify:
     """Prove a run on every context that exists: writes certificate.json."""
 
-    run: Positional[str | None] = None
+    run: Positional[FilePath | None] = None
     """Run directory. The default is the latest run."""
     member: int | None = None
     """Number of a member of a population. The default is the best on validation rows."""
@@ -48,11 +48,6 @@ class Certify:
     """Continue even if it takes longer than 30 minutes. After a stop, the same command continues it."""
     json: bool = False
     """Print one JSON object instead of a table."""
-
-
-def main(args: list[str]) -> None:
-    """Run the command with its arguments."""
-    certify(parse(Certify, args, "apformer certify"))
 
 
 def certify(args: Certify) -> None:
@@ -107,17 +102,19 @@ def certify_run(
     case = certificate.case(settings, tasks.ability(settings, "contexts", path, "certify"), params)
     if compare and case.why:
         raise UserError(f"--compare computes another model than this one: {case.why}", USAGE)
-    _name_older(path / "certificate.json")
     files.preflight(path, 0)  # so that the disk does not refuse what took an hour
     identity = {"step": step, "member": member, "parameters_sha256": digest(params)} | surroundings(params)
     identity |= {"model": asdict(settings.model), "data": asdict(settings.data)}
     identity = json.loads(json.dumps(identity))  # as it is kept: JSON has no tuples
     if case.why and not screen:
         print(f"{path} is screened by JAX, since numpy does not compute such a model: {case.why}", file=sys.stderr)
-    model, prove, hopeless, seconds = bind_run(settings, params), not screen and case.why is None, False, 0.0
+    model, prove, hopeless = bind_run(settings, params), not screen and case.why is None, False
+    tally, seconds = check.TALLY, 0.0
     if hasty or not prove:
         tally, seconds = _asked(path, case, identity, patience, model, hasty)
-        hopeless = hasty and (tally["errors"] or (prove and check.verdict(certificate.provable(case, tally), None)[2]))
+        hopeless = hasty and (
+            tally["errors"] or (prove and check.verdict(certificate.provable(case, tally), None, case.bounded)[2])
+        )
     if prove and not hopeless:
         tally, more = _asked(path, case, identity, patience)
         seconds += more
@@ -135,13 +132,6 @@ def certify_run(
         fault = f"logits of JAX differ by {gap:.3g} from those of the proof, which is more than rounding"
         raise UserError(f"{fault}: `apformer doctor` tests this jaxlib", NOT_CERTIFIED)
     return result
-
-
-def _name_older(certificate_file: Path) -> None:
-    """Say on standard error that there is a certificate of an older version, which is made anew."""
-    with suppress(UserError):
-        if certificate_file.exists() and not files.has(files.read_json(certificate_file), {"format": int}):
-            print(f"{certificate_file} is of an older version, and no proof: all is asked again", file=sys.stderr)
 
 
 def _asked(
@@ -211,4 +201,4 @@ def _compared(case: check.Case, model: Model) -> dict:
         for count, apart in certificate.compare(case, model):
             strings, gap = strings + count, max(gap, apart)
             bar.update(count)
-    return {"witness": f"XLA, jaxlib {jaxlib.__version__}, float32", "strings": strings, "largest_gap": gap}
+    return {"witness": f"XLA, jaxlib {version('jaxlib')}, float32", "strings": strings, "largest_gap": gap}

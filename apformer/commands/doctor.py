@@ -12,13 +12,12 @@ import jax.numpy as jnp
 from tyro.conf import Positional
 
 from apformer import files
-from apformer.commands._findings import Finding, findings
 from apformer.errors import USAGE, UserError
-from apformer.flags import parse
+from apformer.files import FilePath
 from apformer.formats import published
-from apformer.machine import compiler
-from apformer.report import progress
+from apformer.machine import compiler, refusals
 from apformer.runs import directory, provenance
+from apformer.runs.findings import Finding, findings
 from apformer.tasks.text import folders
 
 
@@ -27,29 +26,23 @@ class Doctor:
     """Print versions, devices, disk space, permissions, and whether XLA computes rightly; or verify a whole run, or a
     published GPT-2: `apformer doctor gpt2 FOLDER`."""
 
-    run: Positional[str | None] = None
+    run: Positional[FilePath | None] = None
     """Run directory to verify instead: every file, and what the files say of each other. Nothing is changed. Or the
     word gpt2, before a folder."""
-    folder: Positional[str | None] = None
+    folder: Positional[FilePath | None] = None
     """After the word gpt2: folder of a published GPT-2, to compare with the sizes, shapes and sums it should have."""
     json: bool = False
     """Print one JSON object."""
 
 
-def main(args: list[str]) -> None:
-    """Run the command with its arguments."""
-    parsed = parse(Doctor, args, "apformer doctor")
-    doctor(parsed) if parsed.run is None else verify(parsed)
-
-
 def verify(args: Doctor) -> None:
     """Print what is sound in a folder, what is not, and what to do. Raises UserError after that if something is not."""
-    if args.folder is not None or folders.holds_gpt2(args.run):
-        path = args.run if args.folder is None else args.folder
-        if args.folder is not None and (args.run != "gpt2" or not os.path.isdir(path)):
-            raise UserError(f"{args.run} {path} is not `apformer doctor gpt2 FOLDER`: give a folder", USAGE)
-        with progress.bar(desc="sha256", unit="B", unit_scale=True, leave=False) as bar:
-            found = [Finding(*each) for each in published.findings(path, progress.reporter(bar))]
+    run = args.run or ""
+    if args.folder is not None or folders.holds_gpt2(run):
+        path = run if args.folder is None else args.folder
+        if args.folder is not None and (run != "gpt2" or not os.path.isdir(path)):
+            raise UserError(f"{run} {path} is not `apformer doctor gpt2 FOLDER`: give a folder", USAGE)
+        found = [Finding(*each) for each in published.findings(path)]
     else:
         path = directory.find_begun(args.run)
         found = findings(path)
@@ -66,7 +59,14 @@ def verify(args: Doctor) -> None:
 
 
 def doctor(args: Doctor) -> None:
-    """Print what `examine` finds. Raises UserError after that if a run here would fail: DISK, or USAGE without JAX."""
+    """Print what `examine` finds, or what `verify` finds in a folder.
+
+    Raises:
+        UserError: After that, if a run here would fail: DISK, or USAGE without JAX.
+    """
+    if args.run is not None:
+        verify(args)
+        return
     facts, fault = examine()
     if args.json:
         print(json.dumps(facts))
@@ -93,16 +93,15 @@ def examine() -> tuple[dict[str, Any], UserError | None]:
         "free_disk_gb": round(shutil.disk_usage(place).free / 1e9, 1),
         "directory": os.path.abspath(place),
         "writable": False,
-        "compilation_cache": jax.config.jax_compilation_cache_dir,
+        "compilation_cache": jax.config.jax_compilation_cache_dir,  # pyright: ignore[reportAttributeAccessIssue]
     }
-    try:
+    if reason := refusals.without_backend():
+        fault = UserError(reason, USAGE)
+    else:
         facts["devices"] = [f"{device.id}: {device.device_kind}" for device in jax.devices()]
         facts["backend"] = jax.default_backend()
         facts["wrong_programs"] = compiler.wrong()
         facts["computes"] = float(jnp.ones((64, 64)).sum()) == 4096.0 and not facts["wrong_programs"]
-    except RuntimeError as error:
-        reason = str(error).splitlines()[0]
-        fault = UserError(f"JAX does not start ({reason}): set JAX_PLATFORMS=cpu, or mend its installation", USAGE)
     try:
         files.preflight(place, needs=0)
         facts["writable"] = True

@@ -1,6 +1,8 @@
 """Measure a run on held-out data, or a language model on a text: evaluate RUN, evaluate RUN|FOLDER --text FILE."""
 
 import json
+import os
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,8 +12,9 @@ from tyro.conf import Positional
 from apformer import files, tasks
 from apformer.decoding.bind import bind_run
 from apformer.errors import USAGE, UserError
-from apformer.flags import parse, require
-from apformer.report import architecture, figures, progress
+from apformer.files import FilePath
+from apformer.flags import require
+from apformer.report import figures, progress, tables
 from apformer.runs import directory, language_model
 from apformer.runs.metrics import diverged, read_metrics, who_diverged
 from apformer.runs.provenance import digest
@@ -25,13 +28,13 @@ class Evaluate:
     """Measure a run on held-out data: writes evaluation.json and figures. With --text FILE, measure what a text costs
     a language model: perplexity, nats per token, bits per byte. This writes nothing."""
 
-    run: Positional[str | None] = None
+    run: Positional[FilePath | None] = None
     """Run directory, or with --text a GPT-2 folder. The default is the latest run."""
     member: int | None = None
-    """Number of a member of a population. The default is the best on validation rows."""
+    """Number of a member of a population. The default is the best on validation rows, beside the mean of all."""
     json: bool = False
     """Print one JSON object instead of a table."""
-    text: str | None = None
+    text: FilePath | None = None
     """Text file in UTF-8 to measure a language model on."""
     window: int | None = None
     """With --text: tokens that the model reads at once. The default is all it can read. Windows do not overlap."""
@@ -40,19 +43,14 @@ class Evaluate:
     perplexity of `transformers`. A window then holds the last token to predict, too."""
     special_tokens: bool = False
     """With --text: read special tokens in it, such as <|endoftext|>. Without this flag, a text with some is refused."""
-    adapter: str | None = None
+    adapter: FilePath | None = None
     """With --text: folder of low-rank adapters, saved alone, to merge into the model."""
-
-
-def main(args: list[str]) -> None:
-    """Run the command with its arguments."""
-    evaluate(parse(Evaluate, args, "apformer evaluate"))
 
 
 def evaluate(args: Evaluate) -> None:
     """Evaluate the best checkpoint of a run, or a language model on a text; print the table, or JSON."""
     if args.text is not None:
-        result = evaluate_text(args)
+        result = evaluate_text(args, args.text)
         print(json.dumps(result) if args.json else perplexity.table(result))
         return
     for flag in ("window", "stride", "special_tokens", "adapter"):
@@ -61,41 +59,78 @@ def evaluate(args: Evaluate) -> None:
     if args.run is not None and folders.holds_gpt2(args.run):
         raise UserError(f"{args.run} is a GPT-2 folder, which has no held-out data: give --text FILE", USAGE)
     path = directory.find(args.run)
-    found = evaluate_run(path, load_settings(path), load_rows(path), args.member)
-    print(json.dumps(found.result) if args.json else found.table)
+    settings, rows = load_settings(path), load_rows(path)
+    writes = os.access(path, os.W_OK)
+    found = evaluate_run(path, settings, rows, args.member, writes)
+    if settings.training.members > 1 and args.member is None:
+        found = with_members(path, settings, rows, found, writes)
+    print(json.dumps(found.result) if args.json else found.table, flush=True)
+    if not writes:
+        print(f"{path} may not be written: the result and its figures are not kept", file=sys.stderr)
+        return
+    draw(path, settings, rows, found)
 
 
-def evaluate_text(args: Evaluate) -> dict:
+def evaluate_text(args: Evaluate, file: str) -> dict:
     """Return the cost of the text of --text to a language model. Raises UserError that names the flag or the file."""
     found = language_model.load(args.run, args.member, args.adapter)
     window = language_model.window(args.run, found) if args.window is None else args.window
     most = 2**20 if found.max_tokens is None else found.max_tokens
     require("window", 2 <= window <= most, args, f"2 to {most}")
     require("stride", args.stride is None or 1 <= args.stride <= window, args, f"1 to {window}, the tokens of a window")
-    text = corpus.read(args.text)
+    text = corpus.read(file)
     try:
         tokens_N = found.tokenizer.encode(text, allowed_special="all" if args.special_tokens else ())
         with progress.bar(desc="evaluate", leave=False) as bar:
             told = progress.reporter(bar)
             cost = perplexity.measure(found.model, found.tokenizer, tokens_N, window, args.stride, told)
     except UserError as error:
-        raise UserError(f"--text {args.text}: {error}", error.exit_code) from None
-    return {"text": args.text} | cost
+        raise UserError(f"--text {file}: {error}", error.exit_code) from None
+    return {"text": file} | cost
 
 
-def evaluate_run(path: Path, settings: Settings, rows: Any, member: int | None = None) -> tasks.Evaluation:
-    """Return the Evaluation of a run's best checkpoint; writes evaluation.json, figures, and the task's files."""
-    task = tasks.load(settings.task)
+def evaluate_run(
+    path: Path, settings: Settings, rows: Any, member: int | None = None, writes: bool = True
+) -> tasks.Evaluation:
+    """Return the Evaluation of a run's best checkpoint; writes evaluation.json and the task's files, if it may."""
     params, step, member = load_params(path, settings, member)
-    with progress.bar(desc="evaluate", leave=False) as bar:
-        found = task.evaluate(bind_run(settings, params), settings, rows, progress.reporter(bar))
-    result, records = {"step": step, "member": member, "parameters_sha256": digest(params)}, read_metrics(path)
-    result, table = result | found.result, found.table
-    if lost := diverged(records):
+    found = _measure(settings, rows, params)
+    result, table = {"step": step, "member": member, "parameters_sha256": digest(params)} | found.result, found.table
+    if lost := diverged(read_metrics(path)):
         result["diverged"], table = lost, f"{table}\n{who_diverged(lost)}"
-    files.write_json(path / "evaluation.json", result)
-    for name, text in found.files.items():
-        files.write_text(path / name, text)
-    curve = figures.loss_curve(records, task.floor(settings, rows))
-    figures.save(path / "figures", {"loss": curve} | architecture.pictures(settings) | found.figures)
+    if writes:
+        files.write_json(path / "evaluation.json", result)
+        for name, text in found.files.items():
+            files.write_text(path / name, text)
     return found._replace(result=result, table=table)
+
+
+def with_members(
+    path: Path, settings: Settings, rows: Any, found: tasks.Evaluation, writes: bool = True
+) -> tasks.Evaluation:
+    """Return the Evaluation of a population's best member with the numbers of all that are finite, mean and sd."""
+    lost = {one["member"] for one in found.result.get("diverged", ())}
+    names = [name for name, value in found.result.items() if type(value) is float and name != "seconds"]
+    members = []
+    for member in sorted({*range(settings.training.members)} - lost):
+        result = _measure(settings, rows, load_params(path, settings, member)[0]).result
+        members.append({"member": member} | {name: result[name] for name in names})
+    result = found.result | {"members": members}
+    if writes:
+        files.write_json(path / "evaluation.json", result)
+    lines = [[str(each["member"]), *(f"{each[name]:.4f}" for name in names)] for each in members]
+    mean = ["mean ± sd", *(tables.mean_sd([each[name] for each in members], 4) for name in names)]
+    table = "\n".join([found.table, "", *tables.columns([["member", *names], *lines, mean])])
+    return found._replace(result=result, table=table)
+
+
+def draw(path: Path, settings: Settings, rows: Any, found: tasks.Evaluation) -> None:
+    """Write the figures of a run into its folder `figures`."""
+    curve = figures.loss_curve(read_metrics(path), tasks.load(settings.task).floor(settings, rows))
+    figures.save(path / "figures", {"loss": curve} | found.figures)
+
+
+def _measure(settings: Settings, rows: Any, params: Any) -> tasks.Evaluation:
+    with progress.bar(desc="evaluate", leave=False) as bar:
+        model = bind_run(settings, params)
+        return tasks.load(settings.task).evaluate(model, settings, rows, progress.reporter(bar))

@@ -27,7 +27,7 @@ from tyro.conf import Positional
 from apformer import files, tasks
 from apformer.analysis.certificate import FORMAT
 from apformer.errors import CHECKPOINT, USAGE, UserError, typed
-from apformer.flags import parse
+from apformer.files import FilePath
 from apformer.formats import gpt2, peft
 from apformer.formats.stablehlo import write_stablehlo
 from apformer.formats.weights import write_safetensors
@@ -46,20 +46,15 @@ READS = {"seq2seq": "two texts", "word2vec": "windows of words"}  # architecture
 class Export:
     """Write the model of a run for other programs: `apformer export RUN --to gpt2 --out FOLDER`."""
 
-    run: Positional[str | None] = None
+    run: Positional[FilePath | None] = None
     """Run directory. The default is the latest run."""
     to: Literal["safetensors", "stablehlo", "gpt2", "lora", "proof"] = "safetensors"
     """Format: safetensors (named parameters), stablehlo (the compiled function), gpt2 (a GPT-2 folder, adapters
     merged), lora (the adapters alone), or proof (a certified model with a program that proves it)."""
-    out: str | None = None
+    out: FilePath | None = None
     """New file or folder. The default is model.safetensors, model.stablehlo, gpt2, lora or proof in the run."""
     member: int | None = None
     """Number of a member of a population. The default is the best on validation rows."""
-
-
-def main(args: list[str]) -> None:
-    """Run the command with its arguments."""
-    export(parse(Export, args, "apformer export"))
 
 
 def export(args: Export) -> None:
@@ -125,7 +120,7 @@ def write_proof(folder: Path, run: Path, settings: Settings, member: int | None 
         UserError: USAGE without a certificate, if it is of another member than the one that is asked for, or if the
             folder holds files; CHECKPOINT if those parameters are gone.
     """
-    contexts = tasks.ability(settings, "contexts", run, "export --to proof")
+    contexts: Any = tasks.ability(settings, "contexts", run, "export --to proof")
     contexts = contexts(settings) if callable(contexts) else contexts
     place, again = run / "certificate.json", f"run {typed('certify', run)}"
     if not place.exists():

@@ -6,19 +6,27 @@ again, with the last max_len / 2 tokens as the new prompt.
 """
 
 from dataclasses import dataclass
+from operator import add
 from typing import Annotated
 
-import jax
-import numpy as np
 from tyro.conf import Positional, UseAppendAction, arg
 
-from apformer.decoding import generate as generation
-from apformer.decoding.repetition import penalized
-from apformer.decoding.stream import texts, write
 from apformer.errors import DATA, USAGE, UserError
-from apformer.flags import parse, require
+from apformer.files import FilePath
+from apformer.flags import require
 from apformer.runs import language_model
 from apformer.tokenizers.text import BytePairs, Characters
+
+LIMITS = (
+    ("tokens", 1, 2**31 - 1),
+    ("samples", 1, 2**31 - 1),
+    ("seed", 0, 2**31 - 1),
+    ("temperature", 0, 1e30),
+    ("top_k", 0, 2**31 - 1),
+    ("top_p", 1e-9, 1),
+    ("min_p", 0, 1),
+    ("repetition_penalty", 0.01, 100),
+)
 
 
 @dataclass(frozen=True)
@@ -32,7 +40,7 @@ class Generate:
     sees only the tokens that those before it have kept.
     """
 
-    run: Positional[str | None] = None
+    run: Positional[FilePath | None] = None
     """Run directory or GPT-2 folder. The default is the latest run."""
     prompt: Annotated[str | None, arg(help_behavior_hint="(default: a line end)")] = None
     """Text to continue. Where the vocabulary has no line end, the default is its first token."""
@@ -60,47 +68,48 @@ class Generate:
     """Number of texts. They are drawn side by side and printed one after the other."""
     member: int | None = None
     """Number of a member of a population. The default is the best on validation rows."""
-    adapter: str | None = None
+    adapter: FilePath | None = None
     """Folder of low-rank adapters, saved alone, to merge into the model."""
-
-
-def main(args: list[str]) -> None:
-    """Run the command with its arguments."""
-    generate(parse(Generate, args, "apformer generate"))
 
 
 def generate(args: Generate) -> None:
     """Print what the model of a GPT-2 folder writes, or the best checkpoint of a run.
 
     Raises UserError that names the flag or the file."""
-    sample = sampler(args)
-    model, most, tokenizer, ends = language_model.load(args.run, args.member, args.adapter)
-    prompt, prompt_T = read_prompt(args, tokenizer)
-    check_stops(args.stop, tokenizer)
-    if args.repetition_penalty != 1:
-        model = penalized(model, args.repetition_penalty)
-    chunks = write(prompt_T, args.tokens, args.samples, most, model, key=jax.random.key(args.seed), sample=sample)
-    for number, pieces in enumerate(texts(chunks, args.samples, tokenizer, ends, args.stop), 1):
-        print(f"--- {number} of {args.samples}\n{prompt}" if args.samples > 1 else prompt, end="")
-        for piece in pieces:
-            print(piece, end="", flush=True)
-        print()
+    for flag, least, most in LIMITS:
+        require(flag, least <= getattr(args, flag) <= most, args, f"{least} to {most}")
+    model = language_model.load(args.run, args.member, args.adapter)
+    prompt = first_of(model.tokenizer) if args.prompt is None else args.prompt
+    model.encode(prompt, "--prompt", args.special_tokens)
+    check_stops(args.stop, model.tokenizer)
+    pieces = model.stream(
+        [prompt] * args.samples,
+        args.tokens,
+        temperature=args.temperature,
+        top_k=args.top_k,
+        top_p=args.top_p,
+        min_p=args.min_p,
+        repetition_penalty=args.repetition_penalty,
+        seed=args.seed,
+        stops=args.stop,
+        special_tokens=args.special_tokens,
+        restart=True,
+    )
+    heads = [f"--- {number} of {args.samples}\n{prompt}" for number in range(1, args.samples + 1)]
+    print(heads[0] if args.samples > 1 else prompt, end="", flush=True)
+    for first, *others in pieces:
+        print(first, end="", flush=True)
+        heads[1:] = map(add, heads[1:], others)
+    print("", *heads[1:], sep="\n")
 
 
-def read_prompt(args: Generate, tokenizer: Characters | BytePairs) -> tuple[str, np.ndarray]:
-    """Return (the prompt, its tokens). Raises UserError: USAGE if it is empty, DATA for what the vocabulary lacks."""
-    if args.prompt is None:
-        try:
-            return "\n", tokenizer.encode("\n")
-        except UserError:  # characters of a text of one line
-            return tokenizer.decode([0]), np.zeros(1, np.int32)
+def first_of(tokenizer: Characters | BytePairs) -> str:
+    """Return a line end, or the first token where the vocabulary has none, as of characters of a text of one line."""
     try:
-        prompt_T = tokenizer.encode(args.prompt, allowed_special="all" if args.special_tokens else ())
-    except UserError as error:
-        raise UserError(f"--prompt {ascii(args.prompt[:20])}: {error}", error.exit_code) from None
-    if not len(prompt_T):
-        raise UserError("--prompt is empty: give at least one character", USAGE)
-    return args.prompt, prompt_T
+        tokenizer.encode("\n")
+        return "\n"
+    except UserError:
+        return tokenizer.decode([0])
 
 
 def check_stops(stops: tuple[str, ...], tokenizer: Characters | BytePairs) -> None:
@@ -112,20 +121,3 @@ def check_stops(stops: tuple[str, ...], tokenizer: Characters | BytePairs) -> No
             tokenizer.encode(stop, allowed_special="all")
         except UserError as error:
             raise UserError(f"--stop {ascii(stop)} cannot occur: {error}", DATA) from None
-
-
-def sampler(args: Generate) -> generation.Sampler:
-    """Return the sampler that the flags ask for. Raises UserError (exit USAGE) that names the one at fault."""
-    for flag, least, most in (
-        ("tokens", 1, 2**31 - 1),
-        ("samples", 1, 2**31 - 1),
-        ("seed", 0, 2**31 - 1),
-        ("top_k", 0, 2**31 - 1),
-        ("repetition_penalty", 0.01, 100),
-    ):
-        require(flag, least <= getattr(args, flag) <= most, args, f"{least} to {most}")
-    try:
-        sample = generation.sampler(args.temperature or 1.0, args.top_k or None, args.top_p, args.min_p)
-    except ValueError as error:
-        raise UserError(f"--{error}", USAGE) from None
-    return sample if args.temperature else generation.greedy

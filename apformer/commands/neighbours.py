@@ -1,4 +1,4 @@
-"""Words nearest to others, by a run of word vectors: apformer neighbours RUN king queen."""
+"""Words nearest to others, by a run of word vectors: apformer neighbours RUN king queen, or king - man + woman."""
 
 import os
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from tyro.conf import Positional
 
 from apformer import tasks
-from apformer.flags import parse, require
+from apformer.flags import require
 from apformer.runs import directory, restore
 
 
@@ -15,16 +15,12 @@ class Neighbours:
     """Words nearest to others: `apformer neighbours RUN king queen` prints a line for each."""
 
     run_and_words: Positional[tuple[str, ...]] = ()
-    """[RUN] [WORD ...]. The defaults are the latest run, and words of frequency ranks 1, 2, 4, 8, ..."""
+    """[RUN] [WORD ...]; + or - between words makes a sum. The defaults are the latest run, and words of frequency ranks
+    1, 2, 4, 8, ..."""
     neighbours: int = 8
     """Number of neighbours of each word."""
     member: int | None = None
     """Number of a member of a population. The default is the best on validation rows."""
-
-
-def main(args: list[str]) -> None:
-    """Run the command with its arguments."""
-    neighbours(parse(Neighbours, args, "apformer neighbours"))
 
 
 def neighbours(args: Neighbours) -> None:

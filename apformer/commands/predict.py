@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from tyro.conf import Positional
 
 from apformer import runs, tasks
-from apformer.flags import parse, prompts, require
+from apformer.files import FilePath
+from apformer.flags import prompts, require
 from apformer.runs import directory, settings_file
 from apformer.tasks.progressions import text_file
 
@@ -20,7 +21,7 @@ class Predict:
 
     run_and_prompt: Positional[tuple[str, ...]] = ()
     """[RUN] PROMPT, or [RUN] with --file. The default run is the latest."""
-    file: str | None = None
+    file: FilePath | None = None
     """File with one sequence a line, or - for standard input. Prints one continuation a line."""
     terms: int = 1
     """Number of terms to add."""
@@ -28,11 +29,6 @@ class Predict:
     """Number of a member of a population. The default is the best on validation rows."""
     json: bool = False
     """Print one JSON object."""
-
-
-def main(args: list[str]) -> None:
-    """Run the command with its arguments."""
-    predict(parse(Predict, args, "apformer predict"))
 
 
 def predict(args: Predict) -> None:

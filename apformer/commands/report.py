@@ -16,7 +16,7 @@ from tyro.conf import Positional
 from apformer import files, tasks
 from apformer.analysis import pca
 from apformer.errors import CHECKPOINT, UserError
-from apformer.flags import parse
+from apformer.files import FilePath
 from apformer.layers.leaves import named
 from apformer.report import sections, template
 from apformer.report.sections import attempt
@@ -33,7 +33,7 @@ CERTIFICATE = {"format", "certified", "claim", "contexts", "errors", "smallest_m
 class Report:
     """Write report.html: one offline page that shows a run and lets you try its model."""
 
-    run: Positional[str | None] = None
+    run: Positional[FilePath | None] = None
     """Run directory. The default is the latest run."""
     member: int | None = None
     """Number of a member of a population. The default is the best on validation rows."""
@@ -41,15 +41,9 @@ class Report:
     """Put the model into the page. With --no_weights the page shows only measurements, and is small."""
 
 
-def main(args: list[str]) -> None:
-    """Run the command with its arguments."""
-    report(parse(Report, args, "apformer report"))
-
-
 def report(args: Report) -> None:
-    """Write the page of a run and say where it is. Raises UserError, also for a run of a newer version."""
+    """Write the page of a run and say where it is."""
     path = directory.find(args.run)
-    _refuse_newer(path)
     settings, missing = restore.load_settings(path), {}
     rows = attempt(missing, "probe", lambda: restore.load_rows(path))
     print(write(path, settings, rows, args.member, args.weights, missing))
@@ -150,19 +144,6 @@ def _of_this_model(file: Path, data: dict, keys: Set[str], command: str) -> dict
     return None
 
 
-def _refuse_newer(path: Path) -> None:
-    """Raise UserError (exit CHECKPOINT) if a run is of a later version of apformer than this."""
-    theirs = str(_dict(_dict(files.read_json(path / "config.json")).get("versions")).get("apformer"))
-    ours = str(provenance.versions()["apformer"])
-    if _numbers(ours) and _numbers(theirs) > _numbers(ours):
-        sentence = f"{path} was written by apformer {theirs}, and this is {ours}: install the newer one to read it"
-        raise UserError(sentence, CHECKPOINT)
-
-
 def _dict(value: Any) -> dict:
     """Return a value from JSON if it is a dict, else an empty one."""
     return value if isinstance(value, dict) else {}
-
-
-def _numbers(version: str) -> list[int]:
-    return [int(part) for part in version.split(".") if part.isdecimal() and len(part) < 10]

@@ -7,8 +7,8 @@ import jax
 from tyro.conf import Positional
 
 from apformer.commands.train import go_on
-from apformer.flags import parse
-from apformer.machine import devices
+from apformer.files import FilePath
+from apformer.machine import processes
 from apformer.runs import directory
 
 
@@ -19,21 +19,19 @@ class Resume:
     A damaged checkpoint is named and set aside, and training goes on from the one before.
     """
 
-    run: Positional[str | None] = None
+    run: Positional[FilePath | None] = None
     """Run directory. The default is the latest run."""
     step: int | None = None
     """Saved step to continue from; later steps are deleted. Default: the newest that is sound."""
-
-
-def main(args: list[str]) -> None:
-    """Run the command with its arguments."""
-    resume(parse(Resume, args, "apformer resume"))
+    steps: int | None = None
+    """New number of optimizer steps of the run, for one to be trained further. Its learning rate follows that number
+    from here on."""
 
 
 def resume(args: Resume) -> None:
     """Go on with a run from its newest checkpoint, or from a saved step; anew if none was saved yet."""
     path = directory.find_begun(args.run)
     if jax.process_index():
-        path = Path(devices.scratch(path))
-    devices.most(0)  # so that none writes before all have read
-    go_on(path, args.step)
+        path = Path(processes.scratch(path))
+    processes.most(0)  # so that none writes before all have read
+    go_on(path, args.step, args.steps)

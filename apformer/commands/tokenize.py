@@ -21,7 +21,7 @@ from typing import Any, Literal
 from tyro.conf import Positional
 
 from apformer.errors import USAGE, UserError
-from apformer.flags import parse
+from apformer.files import FilePath
 from apformer.formats.safetensors import refuse_to_overwrite
 from apformer.report import cut
 from apformer.runs import settings_file
@@ -47,11 +47,11 @@ BYTE_PAIRS = 1000  # tokens that are learned unless --vocab_size says otherwise
 class Tokenize:
     """Cut a text into tokens, or learn how: `apformer tokenize FOLDER --text "some words"`."""
 
-    tokenizer: Positional[str | None] = None
+    tokenizer: Positional[FilePath | None] = None
     """File or folder of a tokenizer: a run of a text, a tokenizer.json, a GPT-2 folder, cl100k_base.tiktoken."""
     text: str | None = None
     """A text. Prints it cut into tokens, then the id and the piece of each."""
-    file: str | None = None
+    file: FilePath | None = None
     """A text file. Prints the ids of its tokens."""
     cut: bool = False
     """With --file: print the text, cut into tokens, instead of ids."""
@@ -61,21 +61,16 @@ class Tokenize:
     """Show the merges that led to the pieces of --text, one after the other."""
     special_tokens: bool = False
     """Read the special tokens that the text spells, such as <|endoftext|>; without it such a text is refused."""
-    train: str | None = None
+    train: FilePath | None = None
     """A text file to learn a tokenizer from."""
     by: Literal["byte_pairs", "characters"] | None = None
     """What the tokens of --train are; byte_pairs if not given."""
     vocab_size: int | None = None
     """Tokens that --train makes, the 256 bytes among them; 1000 if not given."""
-    out: str | None = None
+    out: FilePath | None = None
     """The new file that --train writes."""
     json: bool = False
     """Print one JSON object."""
-
-
-def main(args: list[str]) -> None:
-    """Run the command with its arguments."""
-    tokenize(parse(Tokenize, args, "apformer tokenize"))
 
 
 def tokenize(args: Tokenize) -> None:

@@ -23,13 +23,15 @@ import jax.numpy as jnp
 from apformer import files, tasks
 from apformer.commands import certify, evaluate, report
 from apformer.errors import DATA, USAGE, UserError, typed
+from apformer.flags import require
 from apformer.formats import gpt2
-from apformer.machine import devices
+from apformer.machine import devices, processes
 from apformer.report import progress, tables
-from apformer.runs import checkpoint, directory, provenance, recipes
+from apformer.runs import checkpoint, directory, provenance, recipes, selection
 from apformer.runs.fit import abstract_state, begin, fit, initial_state, validation_loss
 from apformer.runs.metrics import finite_mean, note_missed, read_metrics, read_missed
 from apformer.runs.restore import load_params, load_rows, load_settings
+from apformer.runs.settings_file import check
 from apformer.settings import Settings
 from apformer.tasks.text import folders
 from apformer.train import TrainState
@@ -93,7 +95,7 @@ def _create(settings: Settings) -> Path:
     """Make a directory on a disk that has room for the run; a passing one for a process that writes none."""
     where = settings.training
     if jax.process_index():
-        return Path(devices.scratch())
+        return Path(processes.scratch())
     size = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(abstract_state(settings)))
     return directory.create(where.recipe, where.run_dir, needs=size * (where.keep + 2) + 1e7)
 
@@ -104,7 +106,7 @@ def train_or_resume(settings: Settings) -> Path:
     One that was stopped before its first checkpoint begins anew; one that is done is examined again. Raises UserError
     (exit USAGE) if the directory holds a run of other settings.
     """
-    path = Path(settings.training.run_dir)
+    path = Path(settings.training.run_dir or ".")
     if not (path / "config.json").is_file():
         train(settings)
         return path
@@ -116,9 +118,13 @@ def train_or_resume(settings: Settings) -> Path:
     return path
 
 
-def go_on(path: Path, step: int | None = None) -> None:
-    """Go on with a run from a saved step, or from its newest sound one; anew if none was saved yet."""
+def go_on(path: Path, step: int | None = None, steps: int | None = None) -> None:
+    """Go on with a run from a saved step, or from its newest sound one; anew if none was saved yet.
+
+    steps: the number of steps of the run from now on.
+    """
     with directory.lock(path):
+        provenance.require_environment(path)
         settings, rows = load_settings(path), load_rows(path)
         if step is None and not directory.saved(path):
             print(f"{path} stopped before its first checkpoint: it begins anew", file=sys.stderr)
@@ -126,13 +132,32 @@ def go_on(path: Path, step: int | None = None) -> None:
             if given is not None and provenance.digest(given) != told:
                 changed = f"the model that {path} began with, --init_from, has changed since"
                 raise UserError(f"{changed}: restore it", DATA)
+            if steps is not None:
+                settings = replace(settings, training=replace(settings.training, steps=steps))
+                check(settings)
             begin(path, settings, rows, given)
             step, state = 0, initial_state(settings, given)
         else:
             step, state = checkpoint.load(path / "checkpoints", abstract_state(settings), step)
+            if steps is not None:
+                settings = _with_steps(path, settings, step, steps)
             print(f"{path}: resumed at step {step:,} of {settings.training.steps:,}", file=sys.stderr)
         directory.forget_after(path, step)
         finish(path, settings, rows, state)
+
+
+def _with_steps(path: Path, settings: Settings, step: int, steps: int) -> Settings:
+    """Return the settings of a run at a step with another number of steps, which its config.json keeps."""
+    run = replace(settings.training, steps=steps)
+    require("steps", step < steps < 2**31, run, f"more than {step}, where the run is")
+    if step % run.log_every:
+        lines = f"step {step} is no multiple of --log_every {run.log_every}, so no lines of metrics can follow it"
+        fitting = [saved for saved in selection.steps(path / "checkpoints") if saved % run.log_every == 0]
+        raise UserError(f"{lines}: {f'add --step {fitting[-1]}' if fitting else 'train anew'}", USAGE)
+    config = files.read_json(path / "config.json")
+    config["flags"]["training"]["steps"] = steps
+    files.write_json(path / "config.json", config)
+    return replace(settings, training=run)
 
 
 def finish(path: Path, settings: Settings, rows: Any, state: TrainState) -> None:
@@ -148,6 +173,7 @@ def finish(path: Path, settings: Settings, rows: Any, state: TrainState) -> None
         return
     found = evaluate.evaluate_run(path, settings, rows)
     _tell(found.table)
+    evaluate.draw(path, settings, rows, found)
     if proofs:
         _tell(tables.certificate(proofs[0]))
     elif hasattr(task, "contexts"):

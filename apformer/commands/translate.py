@@ -2,15 +2,19 @@
 
 import json
 import sys
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from tyro.conf import Positional
 
-from apformer import tasks
-from apformer.flags import parse, prompts, require
+from apformer import files, tasks
+from apformer.errors import UserError
+from apformer.files import FilePath
+from apformer.flags import prompts, require
 from apformer.runs import directory, restore, settings_file
 from apformer.tasks.translation import corpus, scores, training, vocabularies
 
+POOR = 30  # chrF, from 0 to 100, below which hardly a word is right
 EXAMPLE = 'apformer translate RUN "seven hundred and five"'
 
 
@@ -20,7 +24,7 @@ class Translate:
 
     run_and_sentence: Positional[tuple[str, ...]] = ()
     """[RUN] SENTENCE, or [RUN] with --file. The default run is the latest."""
-    file: str | None = None
+    file: FilePath | None = None
     """File with one sentence a line, or - for standard input. Prints one translation a line."""
     beams: int | None = None
     """Number of beams of the search. With 1, the most likely token is always taken. The default is that of the run."""
@@ -34,11 +38,6 @@ class Translate:
     """Number of a member of a population. The default is the best on validation rows."""
     json: bool = False
     """Print one JSON object."""
-
-
-def main(args: list[str]) -> None:
-    """Run the command with its arguments."""
-    translate(parse(Translate, args, "apformer translate"))
 
 
 def translate(args: Translate) -> None:
@@ -65,6 +64,9 @@ def translate(args: Translate) -> None:
         print(json.dumps({"run": str(path), "translations": answers}))
     else:
         sys.stdout.write(printed(found))
+    with suppress(UserError, KeyError, TypeError):  # of a run without a sound evaluation nothing is known
+        if (chrf := files.read_json(path / "evaluation.json")["chrf"]) < POOR:
+            print(f"{path} translates poorly (chrF {chrf:.0f} on its test sentences): train it longer", file=sys.stderr)
 
 
 def printed(texts: list[str]) -> str:

@@ -2,83 +2,127 @@
 
     x_{t+1} ~ p(. | x_0 .. x_t)
 
-The prompt is read at once (prefill), then every step feeds the last token alone, and a cache stands for all before
-it. A sampler chooses from the logits z of one step. Its filters apply in this order, which is that of `transformers`,
-and each sees only what those before it have kept:
+All of a prompt but its last token is read at once (prefill). Then every step feeds the newest token alone, and a cache
+stands for all before it. What is drawn from is made of the logits z of a step, in this order, which is that of
+`transformers`; each filter sees only what those before it have left:
 
-1. temperature  softmax(z / t), computed as softmax((z - max z) / t)
-2. top-k        the k most likely tokens (Fan et al. 2018)
-3. top-p        the fewest most likely tokens that hold a share p of what is kept (Holtzman et al. 2020)
-4. min-p        the tokens at least p times as likely as the most likely one (Nguyen et al. 2024)
+1. repetition penalty  z_v / penalty where z_v > 0, z_v penalty elsewhere, for tokens v of the row (Keskar et al. 2019)
+2. temperature         softmax(z / t); with 0, the most likely token alone
+3. top-k               the k most likely tokens (Fan et al. 2018)
+4. top-p               the fewest most likely tokens that hold a share p of what is left (Holtzman et al. 2020)
+5. min-p               the tokens at least p times as likely as the most likely one (Nguyen et al. 2024)
 
-A sampler is a function (key, logits_BV) -> tokens_B. Row b draws with fold_in(key, b), so that the rows beside it
-change nothing. A repetition penalty belongs to the model, see `repetition.py`: it comes before all these.
+All of these are numbers for each row, data to a compiled program as the logits are: other numbers compile nothing. A
+row draws with a key of its own, so that the rows beside it change nothing.
 """
 
-import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from functools import reduce
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-Sampler = Callable[[jax.Array | None, jax.Array], jax.Array]
 State = tuple[jax.Array, Any]
 """The newest token of each row, and the cache, which it is not in yet."""
 
 
-def greedy(key: jax.Array | None, logits_BV: jax.Array) -> jax.Array:
-    """Return the most likely token of each row, the lowest id among equals; needs no key."""
-    return jnp.argmax(logits_BV, axis=-1).astype(jnp.int32)
+class Sampling(NamedTuple):
+    """How tokens are drawn: a number, or one for each row. The defaults change nothing."""
+
+    temperature: Any = 1.0
+    top_k: Any = 0
+    """0 for all tokens."""
+    top_p: Any = 1.0
+    min_p: Any = 0.0
+    repetition_penalty: Any = 1.0
 
 
-def sampler(temperature: float = 1.0, top_k: int | None = None, top_p: float = 1.0, min_p: float = 0.0) -> Sampler:
-    """Return a sampler from softmax(logits / temperature) after the filters; temperature below 1 sharpens it.
-
-    Raises ValueError unless 0 < temperature < inf, top_k >= 1 or None, 0 < top_p <= 1 and 0 <= min_p <= 1.
-    """
-    for name, value, fits, remedy in (
-        ("temperature", temperature, 0 < temperature < math.inf, "a number above 0; greedy is for 0"),
-        ("top_k", top_k, top_k is None or top_k >= 1, "at least 1"),
-        ("top_p", top_p, 0 < top_p <= 1, "more than 0 and at most 1"),
-        ("min_p", min_p, 0 <= min_p <= 1, "0 to 1"),
+def sampling_of(rows: int, sampling: Sampling) -> Sampling:
+    """Return a Sampling with an array of `rows` numbers for each. Raises ValueError that names one out of range."""
+    fields = []
+    for name, dtype, least, most in (
+        ("temperature", np.float32, 0, 1e30),
+        ("top_k", np.int32, 0, 2**31 - 1),
+        ("top_p", np.float32, 1e-9, 1),
+        ("min_p", np.float32, 0, 1),
+        ("repetition_penalty", np.float32, 0.01, 100),
     ):
-        if not fits:
-            raise ValueError(f"{name} {value} is out of range: give {remedy}")
-
-    def sample(key: jax.Array | None, logits_BV: jax.Array) -> jax.Array:
-        kept_BJ, ids_BJ = candidates(logits_BV, temperature, top_k, top_p, min_p)
-        if key is None:
-            raise ValueError("sampling needs a key: give one, or use greedy")
-        keys_B = jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.arange(len(kept_BJ)))
-        drawn_B = jax.vmap(jax.random.categorical)(keys_B, kept_BJ)
-        return jnp.take_along_axis(ids_BJ, drawn_B[:, None], axis=1)[:, 0]
-
-    return sample
+        values = np.asarray(getattr(sampling, name))
+        if not ((least <= values) & (values <= most)).all():
+            raise ValueError(f"{name} {values} is out of range: give {least} to {most}")
+        fields.append(np.broadcast_to(values.astype(dtype), rows))
+    return Sampling(*fields)
 
 
-def candidates(
-    logits_BV: jax.Array, temperature: float = 1.0, top_k: int | None = None, top_p: float = 1.0, min_p: float = 0.0
-) -> tuple[jax.Array, jax.Array]:
-    """Return (kept_BJ, ids_BJ): logits / temperature, less the largest, of the tokens with these ids.
+def scores(logits_BV: jax.Array, sampling: Sampling, seen_BV: jax.Array | None = None) -> jax.Array:
+    """Return the logits that tokens are drawn from: divided by the temperature, less the largest, -inf if filtered out.
 
-    -inf stands for a token that a filter has removed. Of equals, top-k and top-p keep the lowest ids.
+    Of equals, top-k and top-p keep the lowest ids. Temperature 0 counts as the smallest positive number.
+
+    Args:
+        logits_BV: Logits of a step.
+        sampling: How tokens are drawn.
+        seen_BV: The tokens that a row holds, which the repetition penalty is for.
     """
-    logits_BV, count = logits_BV.astype(np.promote_types(logits_BV.dtype, np.float32)), logits_BV.shape[-1]
-    smallest = float(jnp.finfo(logits_BV.dtype).tiny)  # a device takes smaller numbers for 0
+    dtype = np.promote_types(logits_BV.dtype, np.float32)
+    tiny = float(jnp.finfo(dtype).tiny)  # a device takes smaller numbers for 0
+    temperature, top_p, min_p, penalty = (
+        jnp.asarray(x, dtype).reshape(-1, 1) for x in (sampling.temperature, *sampling[2:])
+    )
+    z_BV = logits_BV.astype(dtype)
+    if seen_BV is not None:
+        z_BV = jnp.where(seen_BV, jnp.where(z_BV > 0, z_BV / penalty, z_BV * penalty), z_BV)
     # The likeliest is 0 at every temperature, and the others are at worst -inf.
-    kept_BJ = (logits_BV - logits_BV.max(-1, keepdims=True)) / max(temperature, smallest)
-    ids_BJ = jnp.broadcast_to(jnp.arange(count, dtype=jnp.int32), logits_BV.shape)
-    if top_k is not None or top_p < 1:  # the most likely first, which takes long in a large vocabulary
-        kept_BJ, ids_BJ = jax.lax.top_k(kept_BJ, min(top_k or count, count))
-    if top_p < 1:  # at 1 rounding might bring the sum there too early
-        p_BJ = jax.nn.softmax(kept_BJ, axis=-1)
-        before_BJ = jnp.cumsum(p_BJ, axis=-1) - p_BJ
-        kept_BJ = jnp.where(before_BJ < top_p, kept_BJ, -jnp.inf)
-    if min_p > 0:
-        kept_BJ = jnp.where(kept_BJ >= math.log(min_p), kept_BJ, -jnp.inf)
-    return kept_BJ, ids_BJ
+    z_BV = (z_BV - z_BV.max(-1, keepdims=True)) / jnp.maximum(temperature, tiny)
+    k = jnp.asarray(sampling.top_k, dtype).reshape(-1, 1)
+    most = jnp.where(k == 0, jnp.inf, k)
+    share = jnp.where(top_p < 1, top_p, jnp.inf)  # at 1 rounding might bring the sum there too early
+
+    def cut(z_BV: jax.Array) -> jax.Array:
+        z_BV = jnp.where(_likeliest(z_BV, jnp.ones_like(z_BV), most), z_BV, -jnp.inf)
+        return jnp.where(_likeliest(z_BV, jax.nn.softmax(z_BV), share), z_BV, -jnp.inf)
+
+    cuts = jnp.isfinite(most).any() | jnp.isfinite(share).any()
+    z_BV = jax.lax.cond(cuts, cut, lambda z_BV: z_BV, z_BV)
+    return jnp.where(z_BV >= jnp.log(min_p), z_BV, -jnp.inf)
+
+
+def _likeliest(z_BV: jax.Array, weight_BV: jax.Array, needed: jax.Array) -> jax.Array:
+    """Return which tokens are the fewest most likely ones whose weights sum up to `needed`, the lowest ids of equals.
+
+    z is at most 0. The bits of -z are in its order, so that the last value is found bit by bit, without sorting.
+    """
+    bits = jnp.finfo(z_BV.dtype).bits
+    u_BV = jax.lax.bitcast_convert_type(jnp.abs(z_BV), jnp.dtype(f"uint{bits}"))
+
+    def lower(i: jax.Array, last_B1: jax.Array) -> jax.Array:
+        bit = jnp.asarray(1, u_BV.dtype) << (bits - 2 - i).astype(u_BV.dtype)
+        held_B1 = jnp.where(u_BV < last_B1 + bit, weight_BV, 0).sum(-1, keepdims=True)
+        return jnp.where(held_B1 < needed, last_B1 + bit, last_B1)
+
+    last_B1 = jax.lax.fori_loop(0, bits - 1, lower, jnp.zeros_like(u_BV[:, :1]))
+    equal_BV = jnp.where(u_BV == last_B1, weight_BV, 0)
+    before_BV = jnp.where(u_BV < last_B1, weight_BV, 0).sum(-1, keepdims=True) + equal_BV.cumsum(-1) - equal_BV
+    return (u_BV < last_B1) | ((u_BV == last_B1) & (before_BV < needed))
+
+
+def choose(
+    logits_BV: jax.Array,
+    sampling: Sampling | None = None,
+    keys_B: jax.Array | None = None,
+    seen_BV: jax.Array | None = None,
+) -> jax.Array:
+    """Return a token for each row, int32; without a Sampling the most likely one, the lowest id among equals."""
+    if sampling is None:
+        return jnp.argmax(logits_BV, axis=-1).astype(jnp.int32)
+    if keys_B is None:
+        raise ValueError("sampling needs a key: give one, or no sampling for the most likely tokens")
+    z_BV = scores(logits_BV, sampling, seen_BV)
+    noise_BV = jax.vmap(lambda key: jax.random.gumbel(key, z_BV.shape[1:], z_BV.dtype))(keys_B)
+    noise_BV = jnp.where(jnp.asarray(sampling.temperature).reshape(-1, 1) > 0, noise_BV, 0)
+    return jnp.argmax(z_BV + noise_BV, axis=-1).astype(jnp.int32)
 
 
 def generate(
@@ -89,11 +133,11 @@ def generate(
     steps: int,
     *,
     key: jax.Array | None = None,
-    sample: Sampler = greedy,
+    sampling: Sampling | None = None,
 ) -> jax.Array:
     """Return the next `steps` tokens of every row: tokens_BN, int32.
 
-    Pure; steps and sample are static under jit.
+    Pure; steps is static under jit.
 
     Args:
         extend: extend(tokens_BT, cache, lengths_B=...) -> (logits_BTV, cache), with its parameters bound.
@@ -101,33 +145,24 @@ def generate(
         prompt_BT: Right-padded prompts.
         lengths_B: Length of each prompt, at least 1.
         steps: Number of tokens.
-        key: Key of the draws: step n draws with fold_in(key, n).
-        sample: Chooses from the logits of a step.
+        key: Key of the draws: step n of row b draws with fold_in(fold_in(key, b), n).
+        sampling: How tokens are drawn, but for a repetition penalty; the most likely ones if not given.
 
     Raises:
         ValueError: For fewer than 1 step.
     """
     if steps < 1:
         raise ValueError(f"{steps} steps generate nothing: use at least 1")
-    state = begin(extend, cache, prompt_BT, lengths_B, key=key, sample=sample)
-    _, rest_BN = proceed(extend, state, 1, steps - 1, key=key, sample=sample)
-    return jnp.concatenate([state[0][:, None], rest_BN], axis=1)
+    state = begin(extend, cache, prompt_BT, lengths_B)
+    keys_B = None if key is None else jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.arange(len(prompt_BT)))
+    return proceed(extend, state, 0, steps, sampling=sampling, keys_B=keys_B)[1]
 
 
-def begin(
-    extend: Callable,
-    cache: Any,
-    prompt_BT: jax.Array,
-    lengths_B: jax.Array,
-    number: int = 0,
-    *,
-    key: jax.Array | None = None,
-    sample: Sampler = greedy,
-) -> State:
-    """Read the prompts, and draw the token after each as `number`."""
-    logits_BTV, cache = extend(prompt_BT, cache, lengths_B=lengths_B)
-    last_BV = jnp.take_along_axis(logits_BTV, lengths_B[:, None, None] - 1, axis=1)[:, 0]
-    return _choose(key, number, last_BV, sample), cache
+def begin(extend: Callable, cache: Any, prompt_BT: jax.Array, lengths_B: jax.Array) -> State:
+    """Return the State of prompts: their last tokens, and a cache of all before them."""
+    if prompt_BT.shape[1] > 1:
+        _, cache = extend(prompt_BT, cache, lengths_B=lengths_B - 1)
+    return jnp.take_along_axis(prompt_BT, lengths_B[:, None] - 1, axis=1)[:, 0].astype(jnp.int32), cache
 
 
 def proceed(
@@ -136,23 +171,29 @@ def proceed(
     number: int | jax.Array,
     steps: int,
     *,
-    key: jax.Array | None = None,
-    sample: Sampler = greedy,
+    sampling: Sampling | None = None,
+    keys_B: jax.Array | None = None,
 ) -> tuple[State, jax.Array]:
     """Return (state, tokens_BN): the `steps` tokens after those of a state, drawn as number, number + 1."""
 
     def step(state: State, n: jax.Array) -> tuple[State, jax.Array]:
         tokens_B, cache = state
         logits_B1V, cache = extend(tokens_B[:, None], cache)
-        tokens_B = _choose(key, n, logits_B1V[:, 0], sample)
+        tokens_B = choose(logits_B1V[:, 0], sampling, None if keys_B is None else numbered(keys_B, n))
         return (tokens_B, cache), tokens_B
 
     state, tokens_NB = jax.lax.scan(step, state, number + jnp.arange(steps))
     return state, tokens_NB.T
 
 
-def _choose(key: jax.Array | None, number: int | jax.Array, logits_BV: jax.Array, sample: Sampler) -> jax.Array:
-    return sample(None if key is None else jax.random.fold_in(key, number), logits_BV).astype(jnp.int32)
+def numbered(keys_B: jax.Array, n: jax.Array) -> jax.Array:
+    """Return the keys of step n."""
+    return jax.vmap(jax.random.fold_in, (0, None))(keys_B, n)
+
+
+def named_key(seed: jax.Array, *numbers: jax.Array) -> jax.Array:
+    """Return the key of a seed, after fold_in of each of the numbers."""
+    return reduce(jax.random.fold_in, numbers, jax.random.key(seed))
 
 
 def pad_prompts(prompts: Sequence[Any], multiple: int = 16) -> tuple[np.ndarray, np.ndarray]:

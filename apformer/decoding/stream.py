@@ -1,104 +1,202 @@
-"""Write text in chunks, which are shown as they come, up to its end.
+"""Write texts in chunks, which are shown as they come, up to their ends.
 
-Learned positions end at max_len: then writing starts again, with the last max_len / 2 tokens as the new prompt. A step
-reads every slot of the cache, the empty ones too. So a cache begins small, and doubles when it is full."""
+One compiled program reads prompts and draws tokens, whatever their lengths and numbers: prompts are read row by row in
+parts of READ tokens, as many as there are, and steps are counted by the program. Another is compiled for another power
+of two of rows or of slots of the cache alone.
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from itertools import takewhile, tee
+Learned positions end at max_len: then a row begins anew, with its last max_len / 2 tokens as the prompt.
+"""
+
+import codecs
+import zlib
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cache, partial
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from apformer.decoding import generate as generation
 from apformer.decoding.bind import Model
-from apformer.tokenizers import text
+from apformer.decoding.generate import Sampling
+from apformer.tokenizers.text import BytePairs, Characters
 
-CHUNK = 16  # tokens that are drawn before they are shown
-ROOM = 256  # slots that a cache begins with, or more if the prompt needs them
-
-_begin = jax.jit(generation.begin, static_argnames="sample")
-_proceed = jax.jit(generation.proceed, static_argnums=3, static_argnames="sample", donate_argnums=1)
+CHUNK = 16  # tokens that are drawn before they are shown, after the first
+READ = 32  # tokens of a prompt that are read at a time
+ROOM, AT_ONCE = 512, 4096  # the least slots of a cache, and the most before they are needed
 
 
 def write(
-    prompt_T: Sequence[int] | np.ndarray,
-    tokens: int,
-    samples: int,
-    most: int | None,
     model: Model,
+    prompts: Sequence[Sequence[int] | np.ndarray],
+    tokens: int,
+    most: int | None,
     *,
-    key: jax.Array | None,
-    sample: generation.Sampler,
+    sampling: Sampling,
+    seed: int = 0,
+    drawable: int | None = None,
 ) -> Iterator[np.ndarray]:
-    """Yield the next tokens as they are drawn, (samples, CHUNK) or fewer; `most` positions there are, or None."""
-    extend, most = model.extend, most or len(prompt_T) + tokens
-    written_BT = np.tile(np.asarray(prompt_T, np.int32), (samples, 1))
-    context_BT, number = written_BT[:, -most:], 0
+    """Yield the next tokens of every prompt as they are drawn, (rows, CHUNK) or fewer, `tokens` of each in all.
+
+    What a row draws depends on the seed, on its prompt, and on how many of the prompts before it are the same: but for
+    rounding, the other rows change nothing.
+
+    Args:
+        model: Model with its parameters.
+        prompts: Tokens of each row, at least 1.
+        tokens: Number of tokens.
+        most: Number of positions; None without a bound.
+        sampling: How tokens are drawn, a number for each row.
+        seed: Seed of the draws.
+        drawable: Tokens from this one on are never drawn. The default is the size of the vocabulary.
+    """
+    rows, longest, vocabulary = len(prompts), max(map(len, prompts)), model.cfg.vocab_size
+    width = rows if rows == 1 else max(4, _power_of_two(rows))
+    room = _room(longest + min(tokens, AT_ONCE), most)
+    sampling = Sampling(*(np.resize(x, width) for x in sampling))
+    written = [[*map(int, prompt)] for prompt in prompts]
+    names_BN = np.array([*_names(written, seed), *[[0, 0, 0]] * (width - rows)], np.uint32)
+    start_B = np.array([max(0, len(row) - (most or len(row))) for row in written])
+    held_B, seen_BV = np.zeros(rows, int), np.zeros((width, vocabulary), bool)
+    newest_B, new_B, held, number = np.zeros(width, np.int32), np.ones(rows, bool), None, 0
     while number < tokens:
-        held = context_BT.shape[1]
-        until = min(tokens, number + most - held + 1)  # the last token needs no position
-        padded_BT, lengths_B = generation.pad_prompts(list(context_BT))
-        room = min(most, max(ROOM, padded_BT.shape[1]))
-        cache = model.init_cache(samples, room)
-        state = _begin(extend, cache, padded_BT[:, :most], lengths_B, number, key=key, sample=sample)
-        chunk_BN = np.asarray(state[0])[:, None]
-        while True:
-            written_BT = np.concatenate([written_BT, chunk_BN], axis=1)
-            yield chunk_BN
-            number += chunk_BN.shape[1]
-            if number == until:
-                break
-            steps = min(CHUNK, until - number)
-            if held + steps > room:
-                room = min(most, 2 * room)
-                state = state[0], _moved(state[1], model.init_cache(samples, room))
-            state, chunk_BN = _proceed(extend, state, number, steps, key=key, sample=sample)
-            held += steps
-            chunk_BN = np.asarray(chunk_BN)
-        context_BT = written_BT[:, -max(1, most // 2) :]
+        prompt_BT, lengths_B = np.zeros((width, room), np.int32), np.full(width, -1, np.int32)
+        for b in np.flatnonzero(new_B):
+            *context, newest_B[b] = written[b][start_B[b] :]
+            prompt_BT[b, : len(context)] = context
+            lengths_B[b] = held_B[b] = len(context)
+            seen_BV[b] = False
+            seen_BV[b, [*context, newest_B[b]]] = True
+        last = min(most or room, room)
+        steps = min(CHUNK if number else 1, tokens - number, int((last - held_B).min()))
+        if held is None:  # zeros, in whose place the program puts those of the rows
+            held = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), _shapes(model.init_cache, width, room))
+        held, tokens_BN = _advance(
+            model.extend, model.init_cache, held, newest_B, seen_BV, prompt_BT, lengths_B, names_BN, sampling,
+            np.int32(drawable or vocabulary), np.int32(number), np.int32(steps),
+        )  # fmt: skip
+        tokens_BN = np.asarray(tokens_BN)[:, :steps]
+        yield tokens_BN[:rows]
+        number, newest_B = number + steps, tokens_BN[:, -1].copy()
+        held_B += steps
+        for row, seen_V, tokens_N in zip(written, seen_BV, tokens_BN, strict=False):
+            row += tokens_N.tolist()
+            seen_V[tokens_N] = True
+        new_B = held_B == last
+        if new_B.any() and last != most:  # a larger cache, for which all is read again
+            room, held, new_B = _room(2 * room, most), None, np.ones(rows, bool)
+        else:
+            for b in np.flatnonzero(new_B):
+                start_B[b] = len(written[b]) - max(1, last // 2)
 
 
-@jax.jit
-def _moved(cache: Any, larger: Any) -> Any:
-    """Return `larger`, an empty cache, with all that `cache` holds: position p stays in slot p."""
-    return jax.tree.map(lambda x, y: jax.lax.dynamic_update_slice(y, x, [0] * x.ndim), cache, larger)
+@partial(jax.jit, donate_argnames="cache")
+def _advance(
+    extend: Callable,
+    init_cache: Callable,
+    cache: Any,
+    newest_B: jax.Array,
+    seen_BV: jax.Array,
+    prompt_BT: jax.Array,
+    lengths_B: jax.Array,
+    names_BN: jax.Array,
+    sampling: Sampling,
+    drawable: jax.Array,
+    number: jax.Array,
+    steps: jax.Array,
+) -> tuple[Any, jax.Array]:
+    """Read the prompt of each row whose length is not -1 into an empty cache, and draw `steps` tokens for every row.
 
-
-def texts(
-    chunks: Iterable[np.ndarray],
-    samples: int,
-    tokenizer: text.Characters | text.BytePairs,
-    ends: Collection[int] = (),
-    stops: Sequence[str] = (),
-) -> list[Iterator[str]]:
-    """Return the text of each row of `write` in pieces; it ends before a token of `ends` and before a stop.
-
-    No more chunks are drawn than the rows that are read need.
+    Returns (cache, tokens_BN), of which the first `steps` count.
     """
 
-    def of_row(row: int, chunks: Iterable[np.ndarray]) -> Iterator[str]:
-        tokens = (int(token) for chunk_BN in chunks for token in chunk_BN[row])
-        return before(stops, text.stream(tokenizer, takewhile(lambda token: token not in ends, tokens)))
+    zero = jnp.int32(0)  # a Python number would be of 64 bits where they are on
 
-    return [of_row(row, copy) for row, copy in enumerate(tee(chunks, samples))]
+    def read(b: jax.Array, cache: Any) -> Any:
+        def part(i: jax.Array, row: Any) -> Any:
+            tokens_1T = jax.lax.dynamic_slice_in_dim(prompt_BT[b], READ * i, READ)[None]
+            return extend(tokens_1T, row, lengths_B=jnp.clip(lengths_B[b] - READ * i, 0, READ)[None])[1]
+
+        def anew(cache: Any) -> Any:
+            row = jax.lax.fori_loop(zero, -(-lengths_B[b] // READ), part, init_cache(1, prompt_BT.shape[1]))
+            return jax.tree.map(partial(jax.lax.dynamic_update_slice_in_dim, start_index=b, axis=0), cache, row)
+
+        return jax.lax.cond(lengths_B[b] >= 0, anew, lambda cache: cache, cache)
+
+    def step(n: jax.Array, state: tuple) -> tuple:
+        newest_B, cache, seen_BV, tokens_BN = state
+        logits_B1V, cache = extend(newest_B[:, None], cache)
+        logits_BV = jnp.where(jnp.arange(seen_BV.shape[1], dtype=jnp.int32) < drawable, logits_B1V[:, 0], -jnp.inf)
+        newest_B = generation.choose(logits_BV, sampling, generation.numbered(keys_B, number + n), seen_BV)
+        seen_BV = seen_BV.at[jnp.arange(len(newest_B)), newest_B].set(True)
+        return newest_B, cache, seen_BV, tokens_BN.at[:, n].set(newest_B)
+
+    keys_B = jax.vmap(lambda name_N: generation.named_key(*name_N))(names_BN)
+    cache = jax.lax.fori_loop(0, len(newest_B), read, cache)
+    tokens_BN = jnp.zeros((len(newest_B), CHUNK), jnp.int32)
+    _, cache, _, tokens_BN = jax.lax.fori_loop(zero, steps, step, (newest_B, cache, seen_BV, tokens_BN))
+    return cache, tokens_BN
 
 
-def before(stops: Sequence[str], pieces: Iterable[str]) -> Iterator[str]:
-    """Yield pieces of a text up to the first of the strings `stops` in it. A stop may lie across pieces.
+def _names(prompts: list[list[int]], seed: int) -> list[list[int]]:
+    """Return, for each prompt, what its key is made of: the seed, a sum of the prompt, and its number among equals."""
+    sums = [zlib.crc32(np.array(prompt, np.int64).tobytes()) for prompt in prompts]
+    return [[seed, found, sums[:b].count(found)] for b, found in enumerate(sums)]
+
+
+@cache  # so that jit knows the function again
+def _shapes(init_cache: Callable, rows: int, room: int) -> Any:
+    return jax.eval_shape(partial(init_cache, rows, room))
+
+
+def _power_of_two(number: int) -> int:
+    return 1 << (number - 1).bit_length()
+
+
+def _room(needed: int, most: int | None) -> int:
+    """Return the slots of a cache: a power of two, at least ROOM, or all positions; in whole parts of a prompt."""
+    room = max(ROOM, _power_of_two(needed))
+    return -(-min(room, most or room) // READ) * READ
+
+
+@dataclass
+class Text:
+    """The text of a row, as its tokens come: it ends before a token of `ends`, and before a string of `stops`.
 
     What may be the beginning of a stop is held back until it is known. Stops may not be empty.
     """
-    held = ""
-    for piece in pieces:
-        held += piece
-        if found := [(start + len(stop), start) for stop in stops if (start := held.find(stop)) >= 0]:
-            yield held[: min(found)[1]]
+
+    tokenizer: Characters | BytePairs
+    ends: Collection[int] = ()
+    stops: Sequence[str] = ()
+    ended: bool = False
+    held: str = ""
+    decoder: Any = field(default_factory=lambda: codecs.getincrementaldecoder("utf-8")("replace"))
+
+    def add(self, tokens: Iterable[int], last: bool = False) -> str:
+        """Return what more is known of the text after these tokens; `last` if no others come."""
+        if self.ended:
+            return ""
+        for token in map(int, tokens):
+            if token in self.ends:
+                last = True
+                break
+            self.held += self.decoder.decode(self.tokenizer.bytes_of(token))
+        self.held += self.decoder.decode(b"", last)
+        found = [(start + len(stop), start) for stop in self.stops if (start := self.held.find(stop)) >= 0]
+        begun = (n for stop in self.stops for n in range(1, len(stop)) if self.held.endswith(stop[:n]))
+        sure = min(found)[1] if found else len(self.held) - (0 if last else max(begun, default=0))
+        known, self.held = self.held[:sure], self.held[sure:]
+        self.ended = last or bool(found)
+        return known
+
+
+def texts(chunks: Iterable[np.ndarray], rows: list[Text], tokens: int) -> Iterator[list[str]]:
+    """Yield what each chunk of `write` adds to the text of each row, until all have ended, or after `tokens`."""
+    for chunk_BN in chunks:
+        tokens -= chunk_BN.shape[1]
+        yield [row.add(tokens_N, not tokens) for row, tokens_N in zip(rows, chunk_BN, strict=True)]
+        if all(row.ended for row in rows):
             return
-        begun = (n for stop in stops for n in range(1, len(stop)) if held.endswith(stop[:n]))
-        sure = len(held) - max(begun, default=0)
-        if sure:
-            yield held[:sure]
-        held = held[sure:]
-    if held:
-        yield held

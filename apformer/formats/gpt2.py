@@ -72,29 +72,46 @@ SUPPORTED = {
     "model_type": ("gpt2",),
     "activation_function": tuple(ACTIVATIONS),
     "scale_attn_weights": (True, False),
-    "scale_attn_by_inverse_layer_idx": (False,),
+    "scale_attn_by_inverse_layer_idx": (False, True),
     "add_cross_attention": (False,),
 }
+OTHER_NAMES = {  # of fields, which `transformers` reads too
+    "hidden_size": "n_embd",
+    "num_attention_heads": "n_head",
+    "num_hidden_layers": "n_layer",
+    "max_position_embeddings": "n_positions",
+}
 PREFIX = "transformer."
-BUFFERS = r"^(transformer\.)?h\.\d+\.attn\.(masked_)?bias$"  # the causal mask, which old files hold
+PREFIXES = r"^((_orig_mod|module|pretrained_model|transformer)\.)+"  # of compiled, parallel and wrapped models
+PARTS = r"(h|wte|wpe|ln_f|lm_head)\."  # other tensors are of heads for other tasks
+BUFFERS = r"h\.\d+\.attn\.(masked_)?bias$"  # the causal mask, which old files hold
+AGAIN = "fetch both files again, or save the model again with `model.save_pretrained(folder)`"
 
 
 def load(folder: str | Path) -> tuple[Config, Params]:
     """Return (cfg, params) of a GPT-2 folder, tied or with a head of its own.
 
-    float16 and bfloat16 become float32 parameters; float64 stays where 64-bit numbers are on. Raises UserError (exit
-    CHECKPOINT): not a GPT-2, weights that `model_folder.read` refuses, or tensors that are missing, extra, or of
-    another shape, each named.
+    float16 and bfloat16 become float32 parameters; float64 stays where 64-bit numbers are on. Heads for other tasks are
+    left out. Raises UserError (exit CHECKPOINT): not a GPT-2, weights that `model_folder.read` refuses, or tensors that
+    are missing, extra, or of another shape, each named.
     """
     folder = Path(folder)
     cfg, tensors = read_config(folder / "config.json"), model_folder.read(folder)
     names = _check_tensors(tensors, cfg)
     head, table = names.get("lm_head.weight"), names["wte.weight"]
     if cfg.tie_embeddings and head and not np.array_equal(tensors.read(head), tensors.read(table)):
-        raise UserError(f"{tensors.path}: {head} is not {table}, but config.json ties them", CHECKPOINT)
+        other = f"{tensors.path}: {head} is not {table}, but config.json ties them"
+        raise UserError(f'{other}: set "tie_word_embeddings" to false in it to use both', CHECKPOINT)
     wide = all(tensors.headers[name].dtype == "F64" for name in names.values())
-    dtype = np.float64 if wide else np.float32
-    return cfg, gpt2_tensors.to_params(lambda name: tensors.read(names[name], dtype), cfg)
+    inverse = _read_json(folder / "config.json").get("scale_attn_by_inverse_layer_idx")
+
+    def read(name: str) -> np.ndarray:
+        tensor = tensors.read(names[name], np.float64 if wide else np.float32)
+        if inverse and ".c_attn." in name:  # the queries of layer l are divided by l + 1, as their scores are there
+            tensor = tensor / np.repeat([int(name.split(".")[1]) + 1, 1, 1], cfg.d_model).astype(tensor.dtype)
+        return tensor
+
+    return cfg, gpt2_tensors.to_params(read, cfg)
 
 
 def save(folder: str | Path, params: Params, cfg: Config, end_of_text: int | None = None) -> None:
@@ -154,12 +171,13 @@ def _config(cfg: Config, dtype: np.dtype, end_of_text: int | None) -> dict[str, 
 
 def read_config(path: Path) -> Config:
     """Return the Config that a config.json means; what it leaves out is as in the smallest GPT-2."""
-    config = model_folder.read_json(path, "give a folder with config.json and model.safetensors")
+    config = _read_json(path)
     for name, choices in SUPPORTED.items():
-        value = config.get(name, None if name == "model_type" else choices[0])
+        value = config.get(name, None if name == "model_type" and not {"n_embd", "n_layer"} & {*config} else choices[0])
         if value not in choices:
             fitting = " or ".join(json.dumps(choice) for choice in choices)
-            raise UserError(f"{path}: {name} is {json.dumps(value)}, and supported is {fitting}", CHECKPOINT)
+            other = f"{path}: {name} is {json.dumps(value)}, and supported is {fitting}"
+            raise UserError(f"{other}: give a model of that kind", CHECKPOINT)
     values: dict[str, Any] = {"activation": ACTIVATIONS[config.get("activation_function", "gelu_new")]}
     values["similarity"] = SIMILARITIES[config.get("scale_attn_weights", True)]
     try:
@@ -176,6 +194,11 @@ def read_config(path: Path) -> Config:
         raise UserError(f"{path} describes no GPT-2 ({error}): fetch it anew", CHECKPOINT) from None
 
 
+def _read_json(path: Path) -> dict[str, Any]:
+    config = model_folder.read_json(path, "give a folder with config.json and model.safetensors")
+    return {OTHER_NAMES.get(name, name): value for name, value in config.items()}
+
+
 def _prefixed(name: str, prefix: str) -> str:
     return name if name == "lm_head.weight" else prefix + name
 
@@ -185,22 +208,30 @@ def _check_tensors(tensors: model_folder.Tensors, cfg: Config) -> dict[str, str]
 
     Raises UserError that names every tensor that is missing, extra, of another shape or of no floats.
     """
-    held = {name: header for name, header in tensors.headers.items() if not re.search(BUFFERS, name)}
-    prefix = PREFIX if any(name.startswith(PREFIX) for name in held) else ""
-    if f"{prefix}h.{cfg.n_layers - 1}.ln_1.weight" not in held:  # a vast number of layers would take long to compare
+    names, faults = {}, []
+    for full in tensors.headers:
+        name = re.sub(PREFIXES, "", full)
+        name = re.sub(r"(ln_\w)\.gamma$", r"\1.weight", re.sub(r"(ln_\w)\.beta$", r"\1.bias", name))
+        if name in names:
+            faults.append(f"{full} is {names[name]} once more")
+        if re.match(PARTS, name) and not re.match(BUFFERS, name):
+            names[name] = full
+    if f"h.{cfg.n_layers - 1}.ln_1.weight" not in names:  # a vast number of layers would take long to compare
         fault = f"{tensors.path} holds no layer {cfg.n_layers - 1}, and config.json has n_layer {cfg.n_layers}"
-        raise UserError(f"{fault}: fetch both files again", CHECKPOINT)
+        raise UserError(f"{fault}: {AGAIN}", CHECKPOINT)
     shapes = jax.eval_shape(lambda key: gpt2_tensors.from_params(model.init(key, cfg), cfg), jax.random.key(0))
-    if cfg.tie_embeddings and "lm_head.weight" in held:  # some files hold both
+    if cfg.tie_embeddings and "lm_head.weight" in names:  # some files hold both, some this one alone
         shapes["lm_head.weight"] = shapes["wte.weight"]
-    names = {name: _prefixed(name, prefix) for name in shapes}
-    faults = [f"{name} is missing" for name in names.values() if name not in held]
-    faults += [f"{name} is extra" for name in held.keys() - {*names.values()}]
-    for name, full in names.items():
-        if full in held and held[full].shape != shapes[name].shape:
-            faults.append(f"{full} has shape {held[full].shape} instead of {shapes[name].shape}")
-        elif full in held and held[full].dtype not in model_folder.FLOATS:
-            faults.append(f"{full} holds {held[full].dtype} instead of floating-point numbers")
+        names.setdefault("wte.weight", names["lm_head.weight"])
+    faults += [f"{name} is missing" for name in shapes if name not in names]
+    faults += [f"{names[name]} is extra" for name in names.keys() - shapes.keys()]
+    for name in names.keys() & shapes.keys():
+        _, shape, dtype = tensors.headers[names[name]]
+        if shape != shapes[name].shape:
+            faults.append(f"{names[name]} has shape {shape} instead of {shapes[name].shape}")
+        elif dtype not in model_folder.FLOATS:
+            faults.append(f"{names[name]} holds {dtype} instead of floating-point numbers")
     if faults:
-        raise UserError(f"{tensors.path} is not what config.json says: {', '.join(sorted(faults))}", CHECKPOINT)
+        said = f"{tensors.path} is not what config.json says: {', '.join(sorted(faults))}"
+        raise UserError(f"{said}: {AGAIN}", CHECKPOINT)
     return names

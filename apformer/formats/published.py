@@ -23,8 +23,6 @@ from apformer.tokenizers import pretrained
 
 Finding = tuple[str, str, int]
 """A part of a folder, what is said of it, and an exit code or 0."""
-Progress = Callable[[int, int], object]
-"""Is told how many bytes are read, and of how many."""
 
 WEIGHTS = {  # sha256 of model.safetensors
     "gpt2": "248dfc3911869ec493c76e65bf2fcf7f615828b0254c12b473182f0f81d3a707",
@@ -37,42 +35,37 @@ TOKENIZER = {  # sha256, the same for all sizes
 }
 VOCABULARY, MERGES = 50_257, 50_000
 KNOWN_TOKENS = ("hello world", [31373, 995])  # of the documentation of `tiktoken`
-BLOCK = 1 << 24
 FIELDS = {**gpt2.FIELDS, "activation": "activation_function", "similarity": "scale_attn_weights"}
 
 
-def findings(folder: str | Path, progress: Progress = lambda done, total: None) -> list[Finding]:
+def findings(folder: str | Path) -> list[Finding]:
     """Compare each part of a folder with the published one."""
-    folder = Path(folder)
-    tokenizer = _finding(folder, "gpt2", "tokenizer", "tokenizer.json", lambda: _tokenizer(folder))
+    folder, found = Path(folder), []
+
+    def compare(part: str, file: str, compared: Callable[[], str]) -> int:
+        try:
+            says, code = compared(), 0
+        except UserError as fault:
+            says, code = str(fault), fault.exit_code
+            if "hf download" not in says:
+                # Into another folder where there is one: it may have been trained further.
+                place = f"{folder}-published" if (folder / file).exists() else folder
+                says += f"; `hf download {name} {file} --local-dir {place}` fetches it"
+        found.append((part, says, code))
+        return code
+
+    name = "gpt2"
     try:
         cfg = gpt2.read_config(folder / "config.json")
-    except UserError as fault:
-        return [_fault(folder, "gpt2", "config.json", "config.json", fault), tokenizer]
-    name = min(gpt2.SIZES, key=lambda name: len(_differences(cfg, name)))
-    found = [
-        _finding(folder, name, "config.json", "config.json", lambda: _config(cfg, name)),
-        _finding(folder, name, "weights", model_folder.WHOLE, lambda: _weights(folder)),
-    ]
-    if not found[-1][2]:
-        found.append(_finding(folder, name, "sha256", model_folder.WHOLE, lambda: _sums(folder, name, progress)))
-    return [*found, tokenizer]
-
-
-def _finding(folder: Path, name: str, part: str, file: str, compare: Callable[[], str]) -> Finding:
-    try:
-        return part, compare(), 0
-    except UserError as fault:
-        return _fault(folder, name, part, file, fault)
-
-
-def _fault(folder: Path, name: str, part: str, file: str, fault: UserError) -> Finding:
-    """Return the fault of a part with the command that fetches its file."""
-    if "hf download" in str(fault):
-        return part, str(fault), fault.exit_code
-    # Into another folder where there is one: it may have been trained further.
-    place = f"{folder}-published" if (folder / file).exists() else folder
-    return part, f"{fault}; `hf download {name} {file} --local-dir {place}` fetches it", fault.exit_code
+        name = min(gpt2.SIZES, key=lambda name: len(_differences(cfg, name)))
+    except UserError:
+        compare("config.json", "config.json", lambda: str(gpt2.read_config(folder / "config.json")))
+    else:
+        compare("config.json", "config.json", lambda: _config(cfg, name))
+        if not compare("weights", model_folder.WHOLE, lambda: _weights(folder)):
+            compare("sha256", model_folder.WHOLE, lambda: _sums(folder, name))
+    compare("tokenizer", "tokenizer.json", lambda: _tokenizer(folder))
+    return found
 
 
 def _differences(cfg: Config, name: str) -> set[str]:
@@ -99,23 +92,19 @@ def _weights(folder: Path) -> str:
     return f"{count:,} parameters, all names and shapes as in config.json, all finite"
 
 
-def _sums(folder: Path, name: str, progress: Progress) -> str:
+def _sums(folder: Path, name: str) -> str:
     file = folder / model_folder.WHOLE
     if not file.exists() or name not in WEIGHTS:
         return f"no sum is known of {name} in {file.name if file.exists() else 'several files'}: not compared"
-    if _sha256(file, progress) != WEIGHTS[name]:
+    if _sha256(file) != WEIGHTS[name]:
         other = "it was saved again, trained further, or is damaged"
         raise UserError(f"{model_folder.WHOLE} is not the published one: {other}", CHECKPOINT)
     return f"{model_folder.WHOLE}: the published one"
 
 
-def _sha256(file: Path, progress: Progress = lambda done, total: None) -> str:
-    found, total = hashlib.sha256(), file.stat().st_size
+def _sha256(file: Path) -> str:
     with open(file, "rb") as opened:
-        while block := opened.read(BLOCK):
-            found.update(block)
-            progress(opened.tell(), total)
-    return found.hexdigest()
+        return hashlib.file_digest(opened, "sha256").hexdigest()
 
 
 def _tokenizer(folder: Path) -> str:

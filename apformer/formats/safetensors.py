@@ -62,13 +62,13 @@ def write(path: str | Path, arrays: Mapping[str, jax.Array | np.ndarray], metada
 def refuse_to_overwrite(path: str | Path) -> None:
     """Raise UserError (exit USAGE) if there is anything at `path`."""
     if os.path.lexists(path):
-        raise UserError(f"{path} is there already and is not overwritten: remove it, or give another name", USAGE)
+        raise UserError(f"{path} is there already and is not overwritten: give another name", USAGE)
 
 
 def _safetensors(path: str | Path) -> ModuleType:
     try:
         import safetensors.numpy
     except ImportError:
-        remedy = 'needs the text extra: pip install -e ".[text]"'
+        remedy = 'needs the text extra: pip install "apformer[text]"'
         raise UserError(f"{path} is a file of safetensors, which {remedy}", USAGE) from None
     return safetensors

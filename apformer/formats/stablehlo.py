@@ -32,5 +32,5 @@ def write_stablehlo(path: str | Path, architecture: str, params: Any, cfg: Any) 
     try:
         data = exported.serialize()
     except ImportError:  # of flatbuffers
-        raise UserError('--to stablehlo needs the export extra: pip install -e ".[export]"', USAGE) from None
-    files.write_bytes(path, data)
+        raise UserError('--to stablehlo needs the export extra: pip install "apformer[export]"', USAGE) from None
+    files.write_bytes(path, bytes(data))

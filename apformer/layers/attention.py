@@ -1,13 +1,14 @@
 """Attention(Q, K, V) = softmax(Q K^T / sqrt(K) + bias) V, over the keys a query may see (Vaswani et al. 2017, 3.2).
 
 A layer projects its input to heads, rotates queries and keys (`position/`), stores keys and values in a cache if there
-is one, compares them (other scores: `similarity.py`), masks, normalises, sums the values, and joins the heads.
+is one, compares them (other scores: `similarity/`), masks, normalises, sums the values, and joins the heads.
 
 A sink is one more key for each head, with a learned score and the value 0 (Xiao et al. 2024): a head can then read
 nothing, and distinguish one match from several.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
@@ -15,7 +16,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jax import Array
 
-from apformer.layers import at_least_float32, derivative, position
+from apformer.layers import at_least_float32, config, derivative, position
 from apformer.layers.feedforward import product
 from apformer.layers.masks import View
 
@@ -91,18 +92,22 @@ class Attention(nn.Module):
     cfg: Any  # of the model
 
     @nn.compact
-    def __call__(self, x_BTD: Array, view: View, cache: Any = None) -> tuple[Array, Array | None, Any]:
-        """Return (y_BTD, weights_BHTS or None, the cache of this layer with the new keys and values in it)."""
+    def __call__(self, x_BTD: Array, view: View, cache: Any = None) -> tuple[Array, dict[str, Any], Any]:
+        """Return (y_BTD, {name: what can be captured}, the cache of this layer with the new keys and values in it)."""
         cfg, scheme = self.cfg, self.cfg.position_options
         to_heads, mix, to_stream = view.ways or (project, attend, join)
         q_BTHK, k_BSHK, v_BSHK = (to_heads(x_BTD, *matrix(self, name)) for name in ("query", "key", "value"))
         q_BTHK, k_BSHK = (position.rotate(scheme, x_BTHK, view.positions_BT) for x_BTHK in (q_BTHK, k_BSHK))
         if view.store is not None:
             k_BSHK, v_BSHK, cache = view.store(cache, k_BSHK, v_BSHK)
-        bias = position.Bias(scheme, cfg, name=cfg.position)
-        bias_BHTS = bias(view.query_BT, view.key_BS, at_least_float32(x_BTD.dtype))
-        y_BTHK, weights_BHTS = mix(q_BTHK, k_BSHK, v_BSHK, view.mask_BTS, bias_BHTS, **learned(self))
-        return to_stream(y_BTHK, *(matrix(self, "output") if cfg.output_projection else ())), weights_BHTS, cache
+        bias = position.Part(scheme, "bias", name=cfg.position)
+        bias_BHTS = bias(None, view.query_BT, view.key_BS, cfg, at_least_float32(x_BTD.dtype))
+        seen, given = {"query": q_BTHK, "key": k_BSHK, "value": v_BSHK}, learned(self)
+        if not view.ways:
+            compare = given.get("compare", scaled_dot)
+            given["compare"] = lambda q_BTHK, k_BSHK: seen.setdefault("scores", compare(q_BTHK, k_BSHK))
+        y_BTHK, seen["attention"] = mix(q_BTHK, k_BSHK, v_BSHK, view.mask_BTS, bias_BHTS, **given)
+        return to_stream(y_BTHK, *(matrix(self, "output") if cfg.output_projection else ())), seen, cache
 
 
 def matrix(module: Any, name: str) -> tuple[Array, Array | None]:
@@ -124,7 +129,5 @@ def learned(module: Any) -> dict[str, Any]:
     if cfg.attention_dropout and module.has_rng("dropout"):
         given["dropout"] = nn.Dropout(cfg.attention_dropout, deterministic=False, name="dropout")
     if cfg.similarity != "scaled_dot":
-        from apformer.layers import similarity  # most models do without it
-
-        given["compare"] = similarity.learned(module.param, cfg)
+        given["compare"] = partial(config.load("similarity", cfg.similarity).score, module.param)
     return given

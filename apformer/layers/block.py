@@ -29,11 +29,11 @@ class Block(nn.Module):
 
     @nn.compact
     def __call__(self, x_BTD: Array, view: View, cache: Any = None, source: Any = None) -> tuple[Array, Any, Any]:
-        """Return (x_BTD, {name of an attention: its weights}, the cache of this layer).
+        """Return (x_BTD, {name: what can be captured}, the cache of this layer).
 
         `source` is the `cross_attention.Source` that a decoder reads.
         """
-        cfg, weights = self.cfg, {}
+        cfg = self.cfg
         dropout = nn.Dropout(cfg.dropout, deterministic=not self.has_rng("dropout"), name="dropout")
 
         def norm(place: str, name: str, x_BTD: Array) -> Array:
@@ -45,17 +45,17 @@ class Block(nn.Module):
             return x_BTD + dropout(y_BTD) if cfg.residual else dropout(y_BTD)
 
         attend = Attention(cfg, name="attention")
-        y_BTD, weights["attention"], cache = attend(norm("pre", "attention_norm", x_BTD), view, cache)
+        y_BTD, seen, cache = attend(norm("pre", "attention_norm", x_BTD), view, cache)
         x_BTD = norm("post", "attention_norm", add(x_BTD, y_BTD))
         if source is not None:
             read = source.attention(cfg, name="cross_attention")
-            y_BTD, weights["cross_attention"] = read(norm("pre", "cross_attention_norm", x_BTD), view, source)
+            y_BTD, seen["cross_attention"] = read(norm("pre", "cross_attention_norm", x_BTD), view, source)
             x_BTD = norm("post", "cross_attention_norm", add(x_BTD, y_BTD))
         if cfg.feedforward:
             feedforward = FeedForward(cfg.d_ff or 4 * cfg.d_model, cfg.activation, name="feedforward")
-            y_BTD = feedforward(norm("pre", "feedforward_norm", x_BTD))
+            y_BTD = feedforward(norm("pre", "feedforward_norm", x_BTD), seen)
             x_BTD = norm("post", "feedforward_norm", add(x_BTD, y_BTD))
-        return x_BTD, weights, cache
+        return x_BTD, seen, cache
 
 
 def init_blocks(key: Array, cfg: Any, source: Any = None) -> dict[str, Any]:
@@ -71,8 +71,8 @@ def apply_blocks(
 ) -> tuple[Array, dict[str, Array]]:  # fmt: skip
     """Return the output of the last block, and {name: what was captured, with a leading axis of layers}.
 
-    `capture` takes names of attention weights, and "residual" for the input and the output of each block. `key` and
-    `remat` are as in `model.apply`, `source` as in `Block`.
+    `capture` takes what `Block` has seen, and "residual" for the input and the output of each block. `key` and `remat`
+    are as in `model.apply`, `source` as in `Block`.
     """
     if key is not None:
         x_BTD = nn.Dropout(cfg.dropout, deterministic=False).bind({}, rngs={"dropout": key})(x_BTD)
@@ -80,8 +80,8 @@ def apply_blocks(
     def step(x_BTD: Array, layer: Any) -> Any:
         layer_params, layer_key = layer
         rngs = None if key is None else {"dropout": layer_key}
-        y_BTD, weights, _ = Block(cfg).bind({"params": layer_params}, rngs=rngs)(x_BTD, view, source=source)
-        captured = weights | {"residual": y_BTD}
+        y_BTD, seen, _ = Block(cfg).bind({"params": layer_params}, rngs=rngs)(x_BTD, view, source=source)
+        captured = seen | {"residual": y_BTD}
         return y_BTD, {name: captured[name] for name in capture}
 
     keys_L = None if key is None else jax.random.split(key, cfg.n_layers)

@@ -1,7 +1,34 @@
-"""Checks of a Config and of what `apply` is given: each raises a ValueError that names what is at fault."""
+"""Checks of a Config and of what `apply` is given, each a ValueError, and the files of layers/ that a Config names."""
 
+import pkgutil
 from dataclasses import fields
-from typing import Any, Literal, get_args, get_origin
+from functools import cache
+from importlib import import_module
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
+
+
+@cache
+def names(kind: str) -> tuple[str, ...]:
+    """Return the sorted names of a folder of layers/, and of what packages bring by entry points `apformer.<kind>`."""
+    files = pkgutil.iter_modules([str(Path(__file__).parent / kind)])
+    return tuple(sorted({file.name for file in files} | entry_points(group=f"apformer.{kind}").names))
+
+
+def load(kind: str, name: str) -> Any:
+    """Import the module of a name. Raises ValueError, which lists the known names."""
+    if name not in names(kind):
+        raise ValueError(f"{kind} {name} is none of {', '.join(names(kind))}")
+    brought = entry_points(group=f"apformer.{kind}", name=name)
+    return brought[name].load() if brought else import_module(f"apformer.layers.{kind}.{name}")
+
+
+if TYPE_CHECKING:
+    Position = Literal["alibi", "fire", "learned", "none", "relative", "rotary", "sinusoidal"]
+    Similarity = Literal["additive", "cosine", "dot", "scaled_dot"]
+else:
+    Position, Similarity = (Literal[names(kind)] for kind in ("position", "similarity"))
 
 
 def check(cfg: Any) -> None:

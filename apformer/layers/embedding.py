@@ -50,8 +50,8 @@ def embed(params: dict[str, Any], tokens_BT: Array, positions_BT: Array, cfg: An
     """Return the embeddings of tokens, with what the position scheme adds to them, (B, T, D)."""
     embedding = Embedding(len(params["embedding"]["table"]), cfg.d_model, cfg.scale_embedding)
     x_BTD = embedding.bind({"params": params["embedding"]})(tokens_BT)
-    places = position.Embedding(cfg.position_options, cfg.max_len)
-    return places.bind({"params": params.get("position", {})})(x_BTD, positions_BT)
+    places = position.Part(cfg.position_options, "embed").bind({"params": params.get("position", {})})
+    return places(x_BTD, x_BTD, positions_BT, cfg.max_len)
 
 
 def normalise(params: dict[str, Any], x_BTD: Array, cfg: Any) -> Array:

@@ -4,6 +4,7 @@ FFN(x) = act(x W1 + b1) W2 + b2        Vaswani et al. 2017, section 3.3; W is Gl
 """
 
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -53,6 +54,9 @@ class FeedForward(nn.Module):
     activation: str = "relu"
 
     @nn.compact
-    def __call__(self, x_BTD: Array) -> Array:
+    def __call__(self, x_BTD: Array, seen: dict[str, Any] | None = None) -> Array:
+        """Return (B, T, D). `seen` is given the activations, by the name "feedforward"."""
         h_BTF = ACTIVATIONS[self.activation](Linear(self.d_ff, name="expand")(x_BTD))
+        if seen is not None:
+            seen["feedforward"] = h_BTF
         return Linear(x_BTD.shape[-1], name="contract")(h_BTF)

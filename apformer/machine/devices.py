@@ -5,52 +5,24 @@
 
 Parameters are whole on every device of a group, and XLA adds up their gradients. With one device nothing here does
 anything (https://docs.jax.dev/en/latest/notebooks/Distributed_arrays_and_automatic_parallelization.html).
-
-Several processes, on several machines or on one, train as one run on the devices of all, and do all else on their own.
-Process 0 alone writes the run:
-
-    process 0    apformer train ... --coordinator HOST:PORT --processes 2 --process 0      on the machine HOST
-    process 1    the same, with --process 1
-
-`jax.distributed` connects them (https://docs.jax.dev/en/latest/multi_process.html). What they compute together waits
-for all, so that a lost process would halt the others for ever: these end with a sentence, once JAX has heard nothing of
-it for SILENCE seconds. Only of the end of process 0, and of two processes with one number, JAX itself tells the others.
 """
 
-import hashlib
-import json
 import math
-import os
-import shutil
-import socket
-import sys
-import threading
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
 from functools import partial
-from importlib.metadata import version
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import jax
 import numpy as np
-from jax.experimental import multihost_utils
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
-from apformer import __version__
-from apformer.errors import DATA, LOST, USAGE, UserError
-from apformer.machine import process
+from apformer.errors import USAGE, UserError
+from apformer.machine import processes
 
-PATIENCE = 120  # seconds until all processes have come
-SILENCE = 30  # seconds after which a process is lost
-REMEDY = "give --coordinator HOST:PORT, the machine of process 0, --processes N, and --process 0 to N - 1"
-GONE = "another process has ended or does not answer: see what it says; `apformer resume` goes on with any number"
+Device = Any  # jax.Device, which is no type to a checker
 
-_most = None  # how many devices of a process the user gives us; None for all
-_leaving = ExitStack()  # what is undone when this process leaves the others
-_together = threading.Event()  # set while this process computes with others
+_most: int | None = None  # how many devices of a process the user gives us; None for all
 
 
 def limit(count: str) -> None:
@@ -62,17 +34,17 @@ def limit(count: str) -> None:
     _most = int(count)
 
 
-def taken() -> list[jax.Device]:
+def taken() -> list[Device]:
     """Return the devices of this process that are used."""
     return jax.local_devices()[:_most]
 
 
-def taken_by_all() -> list[jax.Device]:
+def taken_by_all() -> list[Device]:
     """Return the devices of all processes that are used: those of process 0 first."""
     return [device for index in range(jax.process_count()) for device in jax.local_devices(index)[:_most]]
 
 
-def mesh(members: int = 1, rows: int | None = None, devices: Sequence[jax.Device] | None = None) -> Mesh | None:
+def mesh(members: int = 1, rows: int | None = None, devices: Sequence[Device] | None = None) -> Mesh | None:
     """Return the mesh of a training step; None of a single device.
 
     Args:
@@ -83,16 +55,16 @@ def mesh(members: int = 1, rows: int | None = None, devices: Sequence[jax.Device
     Raises:
         UserError: Exit code USAGE, with what fits, if the devices of a group do not divide the rows.
     """
-    devices = np.array(devices or taken())
-    if len(devices) == 1:
+    used = np.array(devices or taken())
+    if len(used) == 1:
         return None
-    groups = math.gcd(members, len(devices))
-    each = len(devices) // groups
+    groups = math.gcd(members, len(used))
+    each = len(used) // groups
     if rows is not None and rows % each:
-        fitting = max(n for n in range(1, len(devices)) if rows % (n // math.gcd(members, n)) == 0)
+        fitting = max(n for n in range(1, len(used)) if rows % (n // math.gcd(members, n)) == 0)
         unfit = f"--batch_size {rows} does not divide over {each} devices"
         raise UserError(f"{unfit}: give a multiple of {each}, or --devices {fitting}", USAGE)
-    return Mesh(devices.reshape(groups, each), ("member", "data"), axis_types=(AxisType.Auto,) * 2)
+    return Mesh(used.reshape(groups, each), ("member", "data"), axis_types=(AxisType.Auto,) * 2)
 
 
 def place(state: Any, mesh: Mesh | None, members: int) -> Any:
@@ -111,8 +83,10 @@ def hold(state: Any, mesh: Mesh | None, members: int) -> Any:
 
 def gather(state: Any, mesh: Mesh | None) -> Any:
     """Return a state with each array whole on one device of this process."""
-    if mesh is None or not _of_several_processes(mesh):
-        return state if mesh is None else jax.device_put(state, mesh.devices.flat[0])
+    if mesh is None:
+        return state
+    if not _of_several_processes(mesh):
+        return jax.device_put(state, mesh.devices.flat[0])
     # On a CPU two programs of several processes that run at once can wait for each other for ever.
     copies = jax.block_until_ready(_everywhere(jax.block_until_ready(state), mesh))
     return jax.tree.map(lambda leaf: leaf.addressable_shards[0].data, copies)
@@ -125,7 +99,7 @@ def _everywhere(state: Any, mesh: Mesh) -> Any:
 
 def readable(tree: Any, mesh: Mesh | None) -> Any:
     """Return a tree as arrays of which this process can read the whole."""
-    return gather(tree, mesh) if _of_several_processes(mesh) else tree
+    return tree if mesh is None or not _of_several_processes(mesh) else gather(tree, mesh)
 
 
 def spread(tree: Any, mesh: Mesh | None) -> Any:
@@ -174,127 +148,16 @@ def _together_again(leaves: Sequence[jax.Array], sharding: NamedSharding) -> jax
     return jax.make_array_from_single_device_arrays(shape, sharding, shards)
 
 
-# Several processes, which all call each of these functions at the same time.
-@contextmanager
-def joined(coordinator: str | None, processes: str | None, index: str | None, words: Sequence[str]) -> Iterator[None]:
-    """Make this process one of several, of which all but the first print nothing but what goes wrong.
-
-    Args:
-        coordinator: HOST:PORT of process 0; "auto" for what JAX finds out from Slurm, Open MPI or a TPU's environment.
-        processes: Number of processes; None as above.
-        index: Number of this process, from 0; None as above.
-        words: The command, the same for all.
-
-    Raises:
-        UserError: USAGE for what does not fit, or if processes differ; LOST if one ends before the others.
-    """
-    address = None if coordinator == "auto" else coordinator
-    late = threading.Timer(PATIENCE, _give_up, [coordinator])  # since JAX would abort this process instead
-    late.daemon = True
-    try:
-        numbers = [None if given is None else int(given) for given in (processes, index)]
-        if address is not None:
-            host, _, port = address.rpartition(":")
-            if numbers[1] == 0:
-                socket.create_server((host, int(port))).close()
-            socket.getaddrinfo(host, int(port))
-        late.start()
-        jax.config.update("jax_enable_recoverability", True)  # nor does JAX abort it where another one is lost
-        jax.distributed.initialize(
-            address,
-            *numbers,
-            coordinator_bind_address=address,
-            initialization_timeout=10 * PATIENCE,
-            heartbeat_timeout_seconds=SILENCE,
-        )
-    except (ImportError, OSError, OverflowError, RuntimeError, ValueError) as error:
-        raise UserError(f"this process cannot join others at {coordinator} ({error}): {REMEDY}", USAGE) from None
-    finally:
-        late.cancel()
-    if len(jax.devices()) != jax.process_count() * jax.local_device_count():
-        raise UserError("processes have different numbers of devices: give all as many", USAGE)
-    _together.set()
-    threading.Thread(target=_watch, daemon=True).start()
-    try:
-        with _leaving:
-            versions = [__version__, *map(version, ("jax", "jaxlib"))]
-            agree("versions, --processes or flags", [versions, processes, [*words]], USAGE)
-            if jax.process_index():
-                nowhere = _leaving.enter_context(open(os.devnull, "w"))
-                _leaving.enter_context(redirect_stdout(nowhere))
-                _leaving.enter_context(redirect_stderr(nowhere))
-            yield
-    except (RuntimeError, ValueError) as error:
-        if "Gloo" in str(error):  # what is computed together fails where a process is lost
-            raise UserError(GONE, LOST) from None
-        raise
-
-
-def part() -> None:
-    """End what processes compute together: none of them is missed, until `connect`."""
-    _together.clear()
-
-
-def most(number: int) -> int:
-    """Return the greatest of the numbers that the processes give."""
-    return int(multihost_utils.process_allgather(np.int32(number)).max())
-
-
-def of_first(value: Any) -> Any:
-    """Return the value, of types that JSON has, that process 0 gives."""
-    text = json.dumps(value)
-    text = text.ljust(most(len(text)))  # arrays of all processes have one shape
-    return json.loads(bytes(multihost_utils.broadcast_one_to_all(np.frombuffer(text.encode(), np.uint8))))
-
-
-def agree(what: str, value: Any, exit_code: int = DATA) -> None:
-    """Raise UserError that names a process whose value, of types that JSON has, is not that of process 0."""
-    digest = hashlib.sha256(json.dumps(value, sort_keys=True).encode()).digest()
-    digests = multihost_utils.process_allgather(np.frombuffer(digest, np.uint8))
-    unlike = (digests != digests[0]).any(-1)
-    if unlike.any():
-        raise UserError(f"process {unlike.argmax()} has other {what} than process 0: give all the same", exit_code)
-
-
-def scratch(run: str | os.PathLike | None = None) -> str:
-    """Return a new folder for what a process but the first would write, with the files of `run`, until it leaves."""
-    folder = _leaving.enter_context(TemporaryDirectory(prefix="apformer-", ignore_cleanup_errors=True))
-    if run is not None:
-        shutil.copytree(run, folder, dirs_exist_ok=True)
-    return folder
-
-
 def connect(mesh: Mesh | None) -> None:
     """Let the devices of several processes find each other now: later, one may compile longer than another waits."""
-    if not _of_several_processes(mesh):
+    if mesh is None or not _of_several_processes(mesh):
         return
-    _together.set()
-    most(0)  # waits for all, however long
+    processes.begin()
     split, whole = (NamedSharding(mesh, spec) for spec in (PartitionSpec("member", "data"), PartitionSpec()))
     cells = jax.make_array_from_callback(mesh.devices.shape, split, lambda index: np.zeros((1, 1), np.float32))
     along_each_axis = jax.jit(lambda cells: (cells, cells.sum(0), cells.sum(1), cells.sum()), out_shardings=whole)
     jax.block_until_ready(along_each_axis(cells))
 
 
-def _of_several_processes(mesh: Mesh | None) -> bool:
-    return mesh is not None and not {*mesh.devices.flat} <= {*jax.local_devices()}
-
-
-def _give_up(coordinator: str) -> None:
-    remedy = "start all of them, process 0 on that machine, and open the port"
-    print(f"apformer: not all processes came to {coordinator} within {PATIENCE} s: {remedy}", file=sys.stderr)
-    process.end(LOST)
-
-
-def _watch() -> None:
-    """End this process once another is lost, while they compute together."""
-    while True:
-        time.sleep(1)
-        try:
-            _together.wait()
-            with multihost_utils.live_devices(jax.devices()):
-                pass
-        except Exception:  # of JAX, whose kinds differ by version
-            if _together.is_set():
-                print(f"apformer: {GONE}", file=sys.__stderr__, flush=True)
-                process.end(LOST)
+def _of_several_processes(mesh: Mesh) -> bool:
+    return not {*mesh.devices.flat} <= {*jax.local_devices()}

@@ -15,7 +15,6 @@ kinds take more than LIMIT bytes. What else lies in a folder that the user named
 
 import atexit
 import hashlib
-import io
 import os
 import platform
 import select
@@ -29,14 +28,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
-from apformer.errors import DISK, UserError
-
-PATIENCE = 5  # seconds until a pipe that is full is taken for one that nobody reads
+from apformer.errors import DISK, USAGE, UserError
+from apformer.machine import refusals, streams
 
 STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 GOES_ON = "nothing that was saved is lost: `apformer resume` goes on with a run, other commands are given again"
-
 CACHE = "APFORMER_COMPILATION_CACHE"
 FORBIDDEN = "none"
 LIMIT = 2**30  # bytes
@@ -53,12 +51,12 @@ def guard(program: str, call: Callable[[], None]) -> int:
     """Return the exit code of a process that calls call(). What is not the user's to mend keeps its traceback."""
     try:
         exit_code = 0
-        _prepare_streams()
+        streams.prepare()
         with heard(program):
             try:
                 call()
             except SystemExit as stop:
-                exit_code = stop.code or 0
+                exit_code = int(stop.code or 0)
             sys.stdout.flush()
         return exit_code
     except UserError as error:
@@ -71,6 +69,11 @@ def guard(program: str, call: Callable[[], None]) -> int:
         exit_code = _say(program, sentence, DISK)
     except KeyboardInterrupt:
         exit_code = _say(program, "stopped", 130)
+    except Exception as error:
+        sentence = refusals.of_machine(error)
+        if sentence is None:
+            raise
+        exit_code = _say(program, sentence, USAGE)
     try:
         sys.stdout.flush()
     except OSError:
@@ -86,36 +89,6 @@ def end(exit_code: int) -> None:
         with suppress(OSError):
             stream.flush()
     os._exit(exit_code)
-
-
-def _prepare_streams() -> None:
-    """Let output print any character in any encoding. Raises UserError (exit DISK) if standard output is closed."""
-    if sys.stderr is None:  # closed: print would take standard output in its place
-        sys.stderr = open(os.devnull, "w")
-    if sys.stdout is None:
-        sys.stdout = open(os.devnull, "w")
-        raise UserError("standard output is closed: send it to a file, or to /dev/null", DISK)
-    if sys.stderr is sys.__stderr__:
-        file = io.BufferedWriter(_Standing(sys.stderr.fileno(), "w", closefd=False))
-        sys.stderr = io.TextIOWrapper(file, sys.stderr.encoding, line_buffering=True)
-    for stream in (sys.stdout, sys.stderr):
-        with suppress(AttributeError):  # a stream of a notebook, which takes all characters
-            stream.reconfigure(errors="backslashreplace")
-
-
-class _Standing(io.FileIO):
-    """Standard error, which no run stops for: a line that cannot be written, or that nobody reads, is left out."""
-
-    waits = PATIENCE
-
-    def write(self, data: bytes) -> int:
-        if not select.select([], [self], [], self.waits)[1]:
-            self.waits = 0  # until somebody reads again
-            return len(data)
-        self.waits = PATIENCE
-        with suppress(OSError):
-            return super().write(data)
-        return len(data)
 
 
 def _say(program: str, sentence: object, exit_code: int) -> int:
@@ -174,7 +147,7 @@ def deferred() -> Iterator[list[int]]:
             sys.exit(128 + received[0])
 
 
-def _take() -> dict[int, object]:
+def _take() -> dict[int, Any]:
     """Take the stop signals that are not ignored; return the handlers before."""
     taken = [number for number in STOPS if signal.getsignal(number) != signal.SIG_IGN]
     return {number: signal.signal(number, _wait) for number in taken}
@@ -223,16 +196,19 @@ def keep_programs(place: str | None = None) -> str | None:
     """Let JAX keep its compiled programs, and return their folder; to be called before the first is compiled.
 
     Args:
-        place: A folder, or "none" to keep no program. The default is the environment variable
-            APFORMER_COMPILATION_CACHE, then the cache directory of the user. A folder that JAX was told of already
-            stays. One that cannot be written costs a line on standard error, and every compilation.
+        place: A folder, or "none" to keep no program. The default is that of the call before, the environment variable
+            APFORMER_COMPILATION_CACHE, the cache directory of the user. A folder that JAX was told of already stays.
     """
     import jax
+    from jax.experimental.compilation_cache import compilation_cache
 
     usual = os.path.join(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "apformer")
     place = place or os.environ.get(CACHE) or usual
-    if jax.config.jax_compilation_cache_dir is not None or place == FORBIDDEN:
-        return jax.config.jax_compilation_cache_dir
+    os.environ[CACHE] = place  # for what is loaded later
+    config: Any = jax.config  # which sets its names as it is made
+    told = config.jax_compilation_cache_dir
+    if told is not None or place == FORBIDDEN:
+        return told
     folder = Path(os.path.expanduser(place)).absolute() / _kind()  # pathlib's raises where there is no such home
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -247,6 +223,7 @@ def keep_programs(place: str | None = None) -> str | None:
     # Neither costs more than a compilation: a program that cannot be read, and one that does not fit on the disk.
     warnings.filterwarnings("ignore", message="Error (reading|writing) (from )?persistent compilation cache")
     jax.config.update("jax_compilation_cache_dir", str(folder))
+    compilation_cache.reset_cache()  # which JAX did without if it has compiled something
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     atexit.register(seal)
     return str(folder)

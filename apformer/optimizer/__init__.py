@@ -12,22 +12,29 @@ Kingma and Ba 2015, Loshchilov and Hutter 2019, Jordan et al. 2024. The learning
 """
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import jax
 import jax.numpy as jnp
 import optax
 
-from apformer.layers import leaves
+from apformer.layers import config, leaves
 from apformer.optimizer import muon
+
+OWN = ("adamw", "muon")
+if TYPE_CHECKING:
+    Rule = Literal["adamw", "muon"]
+else:
+    Rule = Literal[(*OWN, *config.names("optimizer"))]
 
 
 @dataclass(frozen=True)
 class Config:
     """The optimizer and its schedule."""
 
-    rule: Literal["adamw", "muon"] = "adamw"
-    """Optimizer: adamw for all parameters, or muon for the matrices of the blocks and adamw for the rest."""
+    rule: Rule = "adamw"
+    """Optimizer: adamw for all parameters, or muon for the matrices of the blocks and adamw for the rest. Packages
+    bring others."""
     learning_rate: float = 3e-3
     """Peak learning rate, reached after warm-up."""
     warmup_steps: int = 100
@@ -56,7 +63,7 @@ class Config:
         }
 
 
-def learning_rate(step: jax.Array | int, peak: jax.Array | float, cfg: Config, steps: int) -> jax.Array:
+def learning_rate(step: jax.Array | int, peak: jax.typing.ArrayLike, cfg: Config, steps: int) -> jax.Array:
     """Return the learning rate at a step: up linearly from peak / warmup_steps to the peak, then down to cfg.min_lr.
 
     cosine: by half a cosine, which would end at the step after the last.
@@ -88,7 +95,13 @@ def _decay_beside_muon(params: dict) -> dict:
 
 
 def make(cfg: Config, steps: int) -> optax.GradientTransformationExtraArgs:
-    """Return the optimizer of a run of `steps` steps; its update takes `hyper` and `step` as extra arguments."""
+    """Return the optimizer of a run of `steps` steps; its update takes `hyper` and `step` as extra arguments.
+
+    That of a package is function(cfg, steps), brought by an entry point of the group `apformer.optimizer`; any optax
+    optimizer serves.
+    """
+    if cfg.rule not in OWN:
+        return config.load("optimizer", cfg.rule)(cfg, steps)
 
     def transformation(hyper: dict, step: jax.Array | int) -> optax.GradientTransformation:
         rate, decay = learning_rate(step, hyper["learning_rate"], cfg, steps), hyper["weight_decay"]
@@ -102,10 +115,10 @@ def make(cfg: Config, steps: int) -> optax.GradientTransformationExtraArgs:
             rule = optax.chain(rule, optax.add_decayed_weights(-rate * decay, _decay_beside_muon))
         return optax.chain(optax.clip_by_global_norm(cfg.max_grad_norm), rule)
 
-    def init(params: dict) -> Any:
+    def init(params: Any) -> Any:
         return transformation(cfg.hyper(), 0).init(params)
 
-    def update(gradients: dict, state: Any, params: dict, *, hyper: dict, step: jax.Array) -> tuple[dict, Any]:
-        return transformation(hyper, step).update(gradients, state, params)
+    def update(updates: Any, state: Any, params: Any = None, **extra: Any) -> tuple[Any, Any]:
+        return transformation(extra["hyper"], extra["step"]).update(updates, state, params)
 
     return optax.GradientTransformationExtraArgs(init, update)

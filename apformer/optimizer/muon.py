@@ -75,13 +75,13 @@ def orthogonal(x_LIO: jax.Array, coefficients: Any = COEFFICIENTS) -> jax.Array:
 def _orthogonal_means(every: int) -> optax.GradientTransformation:
     """Turn gradients into orthogonal(m^), times `every` in the layers whose turn it is, and 0 in the others."""
 
-    def init(params: dict) -> MuonState:
+    def init(params: Any) -> MuonState:
         mean = jax.tree.map(jnp.zeros_like, params)
         return MuonState(jnp.zeros([], jnp.int32), mean, jnp.asarray(COEFFICIENTS))
 
-    def update(gradients: dict, state: MuonState, params: dict | None = None) -> tuple[dict, MuonState]:
+    def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, MuonState]:
         del params
-        mean = optax.tree.update_moment(gradients, state.mu, MEAN_DECAY, 1)
+        mean = optax.tree.update_moment(updates, state.mu, MEAN_DECAY, 1)
         count = optax.safe_increment(state.count)
 
         def step(path: tuple, m: jax.Array, g: jax.Array) -> jax.Array:
@@ -90,19 +90,19 @@ def _orthogonal_means(every: int) -> optax.GradientTransformation:
             nesterov_LIO = _nesterov(take(m_LIO), take(g_LIO), count)
             return place(orthogonal(nesterov_LIO, state.ns_coeffs)).reshape(m.shape)
 
-        steps = jax.tree_util.tree_map_with_path(step, mean, gradients)
+        steps = jax.tree_util.tree_map_with_path(step, mean, updates)
         return steps, MuonState(count, mean, state.ns_coeffs)
 
     return optax.GradientTransformation(init, update)
 
 
-def _nesterov(m: jax.Array, g: jax.Array, count: jax.Array) -> jax.Array:
+def _nesterov(m: jax.Array, g: jax.Array, count: jax.typing.ArrayLike) -> jax.Array:
     """Return m^, where `count` gradients have been seen."""
     m = optax.tree.bias_correction(m, MEAN_DECAY, optax.safe_increment(count))
     return MEAN_DECAY * m + (1 - MEAN_DECAY) * optax.tree.bias_correction(g, MEAN_DECAY, count)
 
 
-def _turns(x_LIO: jax.Array, t: jax.Array, every: int) -> tuple[Step, Step]:
+def _turns(x_LIO: jax.Array, t: Any, every: int) -> tuple[Step, Step]:
     """Return two functions of step t: take the layers whose turn it is, and put their steps, times `every`, back."""
     if every == 1:
         return lambda x_LIO: x_LIO, lambda step_LIO: step_LIO
@@ -126,5 +126,5 @@ def _by_shape() -> optax.GradientTransformation:
 
 def _shape(path: tuple, x: jax.Array) -> tuple[int, ...]:
     """Return the number of inputs and of outputs of a matrix, its last axes in this order."""
-    role = leaves.matrix(path)
+    role = leaves.role(path)
     return tuple(math.prod(x.shape[axis] for axis in axes) for axes in (role.inputs, role.outputs))

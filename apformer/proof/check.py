@@ -71,6 +71,11 @@ class Case(NamedTuple):
         """The number of contexts, where the module says it."""
         return self.contexts.count(self.data, self.cfg) if hasattr(self.contexts, "count") else None
 
+    @property
+    def bounded(self) -> bool:
+        """Whether its rounding is bounded: a module with `logits` of its own needs `judge`, too."""
+        return hasattr(self.contexts, "judge") or not hasattr(self.contexts, "logits")
+
     def slices(self) -> Iterator[np.ndarray]:
         """Yield the contexts, a column each, many at a time."""
         return self.contexts.slices(self.data, self.cfg, self.weights)
@@ -126,7 +131,7 @@ def judged(case: Case, columns: np.ndarray, exact: bool = False) -> dict:
     pair_NKC, asked_NKC = truth_NKC * (size := codes_NKC.max() + 1) + codes_NKC, truth_NKC < cfg["vocab_size"]
     pairs = network.distinct(pair_NKC[asked_NKC])  # a string with two right characters is wrong in one of them
     right, codes = np.divmod(pairs, size)
-    if exact:
+    if exact := exact or not case.bounded:
         found, ratio = getattr(contexts, "logits", network.logits)(codes, weights, cfg, contexts), np.zeros(len(codes))
     else:
         found, ratio = getattr(contexts, "judge", rounding.judge)(codes, right, weights, cfg, contexts)
@@ -134,7 +139,7 @@ def judged(case: Case, columns: np.ndarray, exact: bool = False) -> dict:
     place = np.where(asked_NKC, np.searchsorted(pairs, pair_NKC), 0)
     told = tallied(case, columns, np.where(asked_NKC, margin[place], np.inf), found.argmax(1)[place])
     told |= {"strings": len(margin), "wrong": int((margin <= 0).sum()), "covered": int((ratio > 1).sum())}
-    return told | {"largest": float(np.abs(found).max()), "least_ratio": float(ratio.min())}
+    return told | {"largest": float(np.abs(found).max()), "least_ratio": None if exact else float(ratio.min())}
 
 
 def margins(logits: np.ndarray, right: np.ndarray) -> np.ndarray:
@@ -207,8 +212,8 @@ def prove(case: Case, tally: dict = TALLY, exact: bool = False) -> Iterator[dict
         yield tally
 
 
-def verdict(tally: dict, total: int | None) -> tuple[bool, bool, list[str]]:
-    """Return (whether the theorem is proven, whether rounding is, what speaks against either)."""
+def verdict(tally: dict, total: int | None, bounded: bool = True) -> tuple[bool, bool, list[str]]:
+    """Return (whether the theorem is proven, whether rounding is, what speaks against what can be proven)."""
     contexts, least, faults = tally["contexts"], tally["smallest_margin"], []
     if not contexts or total not in (None, contexts):
         faults.append(f"{contexts:,} contexts were asked where there are {total or 0:,}")
@@ -217,7 +222,7 @@ def verdict(tally: dict, total: int | None) -> tuple[bool, bool, list[str]]:
     elif contexts and not least > SAFE * tally["largest"]:
         faults.append(f"the smallest margin, {least:.3g}, is of the size of the rounding of float64")
     theorem, covered = not faults, tally["covered"] == tally["strings"]
-    if theorem and not covered:
+    if theorem and bounded and not covered:
         left, ratio = tally["strings"] - tally["covered"], tally["least_ratio"]
         characters = f"{left:,} of {tally['strings']:,} characters"
         faults.append(f"rounding may change {characters}: a margin is {ratio:.3g} times its bound")
@@ -240,7 +245,7 @@ def main(folder: Path, contexts: ModuleType, exact: bool = False) -> int:
         with suppress(OSError):
             place.unlink(missing_ok=True)
         print(f"\r{' ' * 50}\r", end="", file=sys.stderr)
-        return say(tally, contexts.claim(case.data, case.cfg), total, exact)
+        return say(tally, contexts.claim(case.data, case.cfg), total, exact or not case.bounded)
     except (OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
         demand(False, f"the files in {folder} cannot be read ({error!r}): export them again")
         raise

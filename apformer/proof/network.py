@@ -37,7 +37,12 @@ def radix(cfg: dict) -> int:
 
 
 def beyond(cfg: dict, contexts: ModuleType) -> str | None:
-    """Return which part of a Config this file does not compute, in words; None if it computes all."""
+    """Return which part of a Config this file does not compute, in words; None if it computes all.
+
+    A module of contexts without `reads` has `logits` of its own, and says in `fault` what these do not compute.
+    """
+    if not hasattr(contexts, "reads"):
+        return None
     for name, values in COMPUTED.items():
         if cfg.get(name, values[0]) not in values:
             return f"{name} is {cfg[name]}, and {' or '.join(map(str, values))} alone is computed"
@@ -50,18 +55,20 @@ def shapes(cfg: dict, contexts: ModuleType) -> dict[str, tuple[int, ...]]:
     """Return {name: shape} of all weights of a Config; a leading axis holds the layers."""
     L, D, H, V = (cfg[name] for name in ("n_layers", "d_model", "n_heads", "vocab_size"))
     K, F = D // H, cfg["d_ff"] or 4 * D
-    norms = ("attention_norm", "feedforward_norm") if cfg["norm"] == "layer" else ()
+    names = ("attention_norm", *(("feedforward_norm",) if cfg.get("feedforward_norm", True) else ()))
+    norms = names if cfg["norm"] == "layer" else ()
     scored, tied = cfg.get("similarity") != "none", cfg["tie_embeddings"]
     blocks: dict[str, tuple[int, ...]]
     blocks = dict.fromkeys(("attention.query", "attention.key"), (D, H, K)) if scored else {}
     blocks |= {"attention.value": (D, H, K)} | ({"attention.output": (H, K, D)} if cfg["output_projection"] else {})
     blocks |= {"attention.sink": (H,)} if cfg["attention_sink"] else {}
-    blocks |= {contexts.bias(cfg): (H, len(contexts.reads(cfg, 1)))}
+    blocks |= {contexts.bias(cfg): (H, len(contexts.reads(cfg, 1)))} if hasattr(contexts, "bias") else {}
     blocks |= {"feedforward.expand.weight": (D, F), "feedforward.contract.weight": (F, D)}
     blocks |= {"feedforward.expand.bias": (F,), "feedforward.contract.bias": (D,)}
     blocks |= {f"{norm}.{part}": (D,) for norm in norms for part in ("scale", "bias")}
     found = {f"blocks.{name}": (L, *shape) for name, shape in blocks.items()}
     found |= {f"final_norm.{part}": (D,) for part in ("scale", "bias") if cfg["final_norm"]}
+    found |= {"position.table": (cfg["max_len"], D)} if cfg.get("position") == "learned" else {}
     found |= {"embedding.table": (V, D)} | ({} if tied else {"head.output.weight": (D, V)})
     return found | ({"head.bias" if tied else "head.output.bias": (V,)} if cfg.get("head_bias", True) else {})
 
@@ -76,7 +83,8 @@ def complete(weights: dict[str, np.ndarray], cfg: dict, contexts: ModuleType) ->
     joined = np.tile(np.eye(D).reshape(H, D // H, D), (L, 1, 1, 1))
     none = dict.fromkeys(("blocks.attention.query", "blocks.attention.key"), np.zeros((L, D, H, D // H)))
     none |= {"head.output.weight": table.T, "head.output.bias": weights.get("head.bias", np.zeros(V))}
-    none |= {"blocks.attention.output": joined, "blocks.bias": weights[f"blocks.{contexts.bias(cfg)}"]}
+    none |= {"blocks.attention.output": joined}
+    none |= {"blocks.bias": weights[f"blocks.{contexts.bias(cfg)}"]} if hasattr(contexts, "bias") else {}
     return {name: array.astype(np.float64, copy=False) for name, array in (none | weights).items()}
 
 

@@ -7,14 +7,14 @@ import jax
 import numpy as np
 
 from apformer.report import sections
-from apformer.report.figures import blank
+from apformer.report.figures import blank, legible
 from apformer.settings import Settings, architecture_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-MOST_TOKENS = 32  # of the row that is drawn
-MOST_PANELS = 64  # heads drawn one by one; of more heads the mean of each layer
+MOST_TOKENS = 32  # of a row or a column: the first
+MOST_PANELS = 64  # heads drawn one by one; of more heads the mean of each layer, of the first layers
 
 
 def pictures(settings: Settings, params: dict, batch: Any, vocabulary: Sequence[str]) -> dict[str, "Figure"]:
@@ -32,8 +32,8 @@ def pictures(settings: Settings, params: dict, batch: Any, vocabulary: Sequence[
     tokens_T = longest_row(sections.some_rows(batch))
     apply = jax.jit(architecture.apply, static_argnames=("cfg", "capture"))
     _, captured = apply(params, tokens_T[None], settings.model, capture=("attention",))
-    texts = [visible(vocabulary[int(token)]) for token in tokens_T]
-    return {"attention": heads(np.asarray(captured["attention"], np.float32)[:, 0], texts)}
+    texts = [vocabulary[int(token)] for token in tokens_T]
+    return {"attention": draw(np.asarray(captured["attention"], np.float32)[:, 0], texts, texts)}
 
 
 def longest_row(batch: Any) -> np.ndarray:
@@ -43,27 +43,20 @@ def longest_row(batch: Any) -> np.ndarray:
     return batch.tokens_BT[row, : max(1, min(length_B[row] - 1, MOST_TOKENS))]
 
 
-def visible(text: str) -> str:
-    """Return the text of a token with signs for white space."""
-    return text.replace(" ", "␣").replace("\n", "⏎").replace("\t", "⇥").replace("$", r"\$") or "∅"
-
-
-def heads(weights_LHTS: np.ndarray, texts: Sequence[str]) -> "Figure":
-    """Draw every head of self-attention; of more than MOST_PANELS heads, the mean of each layer."""
-    L, H = weights_LHTS.shape[:2]
-    return by_layer(weights_LHTS, texts, texts) if L * H > MOST_PANELS else draw(weights_LHTS, texts, texts)
-
-
 def by_layer(weights_LHTS: np.ndarray, source: Sequence[str], target: Sequence[str]) -> "Figure":
     """Draw the mean over the heads of each layer; a row is a token written, a column a token read."""
     return draw(weights_LHTS.mean(axis=1, keepdims=True), source, target)
 
 
 def draw(weights_LHTS: np.ndarray, source: Sequence[str], target: Sequence[str]) -> "Figure":
-    """Draw a panel for each head, a layer a row of panels.
+    """Draw a panel for each head, a layer a row of panels; of more than MOST_PANELS heads, the mean of each layer.
 
     The tokens stand at the left and below alone, since text takes most of the time of drawing.
     """
+    if weights_LHTS.shape[0] * weights_LHTS.shape[1] > MOST_PANELS:
+        weights_LHTS = weights_LHTS.mean(axis=1, keepdims=True)
+    weights_LHTS = weights_LHTS[:MOST_PANELS, :, :MOST_TOKENS, :MOST_TOKENS]
+    source, target = ([legible(text) or "∅" for text in texts[:MOST_TOKENS]] for texts in (source, target))
     L, H, T, S = weights_LHTS.shape
     figure = blank(H * (0.6 + 0.14 * S), L * (0.6 + 0.14 * T) + 0.8)
     panels = figure.subplots(L, H, squeeze=False)

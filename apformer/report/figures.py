@@ -2,8 +2,12 @@
 
 Every function takes plain records and returns a matplotlib Figure to be saved; none opens a window. Matplotlib is
 imported when the first figure is made. Colours are from Okabe and Ito's palette, which the colour-blind tell apart.
+Texts are shown letter by letter: nothing in them is mathematics, and a letter of no font at hand is its code point.
 """
 
+import os
+from contextlib import suppress
+from functools import cache
 from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -11,12 +15,16 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from apformer import files
+from apformer.report import progress
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 BLUE, ORANGE, SKY, GREY = "#0072B2", "#D55E00", "#56B4E9", "#555555"
+FONTS = ("Noto Sans CJK JP", "Noto Sans CJK SC", "WenQuanYi Zen Hei", "Hiragino Sans", "Microsoft YaHei")
+FONTS += ("Arial Unicode MS", "Unifont")  # with letters of many scripts, where they are installed
+MOST = 24  # letters of a text in a figure
 STYLES = ((ORANGE, 6.0), (SKY, 4.0), (BLUE, 1.5))  # colours and widths of up to three series, the last for one
 CURVES = [
     ("", "training", {"color": BLUE}),
@@ -26,13 +34,20 @@ CURVES = [
 
 def blank(width: float, height: float, layout: Literal["constrained"] | None = "constrained") -> "Figure":
     """Return an empty figure of a size in inches."""
+    # matplotlib cannot be imported where MPLBACKEND names a backend that is not here, such as that of a notebook.
+    backend = os.environ.pop("MPLBACKEND", None)
+    import matplotlib
     from matplotlib.figure import Figure
 
+    if backend is not None:
+        os.environ["MPLBACKEND"] = backend
+        with suppress(ValueError):
+            matplotlib.rcParams["backend"] = backend
     return Figure(figsize=(width, height), dpi=120, layout=layout)
 
 
 def save(folder: Path, pictures: dict[str, "Figure"]) -> None:
-    """Write {name: figure} as PNG files into a folder.
+    """Write {name: figure} as PNG files into a folder. One that cannot be drawn is left out, which is said.
 
     Raises:
         UserError: Exit code DISK, if they cannot be written.
@@ -40,7 +55,36 @@ def save(folder: Path, pictures: dict[str, "Figure"]) -> None:
     with files.disk_errors(folder):
         folder.mkdir(exist_ok=True)
         for name, figure in pictures.items():
-            figure.savefig(folder / f"{name}.png")
+            try:
+                from matplotlib.text import Text
+
+                for text in figure.findobj(Text):
+                    text.set(parse_math=False, fontfamily=[*_fonts()])
+                figure.savefig(folder / f"{name}.png")
+            except OSError:
+                raise
+            except Exception as error:
+                progress.write(f"no figure {name}: {next(iter(str(error).splitlines()), type(error).__name__)}")
+
+
+@cache
+def _fonts() -> dict[str, set[int]]:
+    """Return {family: code points}: matplotlib's own, and installed ones with the letters of many scripts."""
+    from matplotlib import font_manager
+
+    fonts = {"DejaVu Sans": font_manager.get_font(font_manager.findfont("DejaVu Sans")).get_charmap().keys()}
+    for font in font_manager.fontManager.ttflist:
+        if font.name in FONTS:
+            fonts.setdefault(font.name, font_manager.get_font(font.fname).get_charmap().keys())
+    return {family: {*points} for family, points in fonts.items()}
+
+
+def legible(text: str) -> str:
+    """Return a text on one line, of at most MOST letters, with signs for white space and code points of others."""
+    known = set.union(*_fonts().values())
+    signs = {" ": "␣", "\n": "⏎", "\t": "⇥"}
+    letters = [signs.get(c, c if ord(c) in known and c.isprintable() else f"U+{ord(c):04X}") for c in text[:MOST]]
+    return "".join(letters) + "…" * (len(text) > MOST)
 
 
 def loss_curve(records: list[dict], bayes_floor: float | None = None) -> "Figure":
@@ -120,7 +164,7 @@ def words(names: list[str], place_V2: np.ndarray, shares: list[float], marked: i
     for k, (name, (x, y)) in enumerate(zip(names, place_V2, strict=True)):
         dot, text = (ORANGE, ORANGE) if k < marked else (BLUE, GREY)
         axes.plot(x, y, "o", color=dot, markersize=3)
-        axes.annotate(name, (x, y), (3, 3), textcoords="offset points", color=text, fontsize=8)
+        axes.annotate(legible(name), (x, y), (3, 3), textcoords="offset points", color=text, fontsize=8)
     axes.set_aspect("equal", "datalim")
     axes.set(xlabel=f"first, {shares[0]:.0%} of the variance", ylabel=f"second, {shares[1]:.0%} of the variance")
     return figure

@@ -36,10 +36,10 @@ def require(log_to: str) -> None:
         if log_to == "tensorboard":
             import tensorboardX  # noqa: F401
         if log_to == "wandb":
-            import wandb  # noqa: F401
+            import wandb  # noqa: F401  # pyright: ignore[reportMissingImports]
     except ImportError:
         fault = f"--log_to {log_to} needs the {log_to} extra"
-        raise UserError(f'{fault}: pip install -e ".[{log_to}]"', USAGE) from None
+        raise UserError(f'{fault}: pip install "apformer[{log_to}]"', USAGE) from None
 
 
 class Tracker:
@@ -125,8 +125,8 @@ def _tensorboard(folder: Path, logged: dict, config: dict) -> tuple[Callable, Ca
     """Return log(step, scalars) and end(failed) of a new event file, beside those that there are."""
     # tensorboardX's SummaryWriter writes in a thread, and waits without end for one that a full disk has killed.
     from tensorboardX.event_file_writer import EventsWriter
-    from tensorboardX.proto.event_pb2 import Event
-    from tensorboardX.proto.summary_pb2 import Summary
+    from tensorboardX.proto.event_pb2 import Event  # pyright: ignore[reportAttributeAccessIssue]
+    from tensorboardX.proto.summary_pb2 import Summary  # pyright: ignore[reportAttributeAccessIssue]
 
     events = EventsWriter(str(folder / "events"), f".{os.getpid()}.{logged['step']}")
 
@@ -140,7 +140,7 @@ def _tensorboard(folder: Path, logged: dict, config: dict) -> tuple[Callable, Ca
 
 def _wandb(folder: Path, logged: dict, config: dict) -> tuple[Callable, Callable]:
     """Return log(step, scalars) and end(failed) of a run of wandb: a new one, or the one that `logged` names."""
-    import wandb
+    import wandb  # pyright: ignore[reportMissingImports]
 
     run = wandb.init(
         project=os.environ.get("WANDB_PROJECT", "apformer"),

@@ -22,6 +22,7 @@ from types import ModuleType
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from apformer.errors import CHECKPOINT, NON_FINITE, UserError
@@ -255,7 +256,7 @@ def leaves_of(state: Any) -> tuple[dict[str, Any], Any]:
 
 def is_key(leaf: Any) -> bool:
     """Return whether a leaf is an array of typed random keys."""
-    return jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+    return jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
 
 
 def _data(leaves: dict[str, Any]) -> dict[str, Any]:
@@ -274,7 +275,7 @@ def _digest(arrays: Arrays) -> str:
     for name, array in sorted(arrays.items()):
         if array.size:
             found.update(f"{name} {array.dtype}{list(array.shape)}\n".encode())
-            found.update(_bytes(array))
+            found.update(_bytes(array).data)
     return found.hexdigest()
 
 
@@ -287,7 +288,7 @@ def _finite_members(arrays: Arrays, members: int, step: int) -> np.ndarray:
     finite_M = np.ones(members, bool)
     for name, array in arrays.items():
         part = name.split("/")[0]
-        if part in ("params", "opt_state") and jax.dtypes.issubdtype(array.dtype, np.inexact):
+        if part in ("params", "opt_state") and jnp.issubdtype(array.dtype, np.inexact):
             array_MN = array.reshape(members, -1)
             finite_M &= np.isfinite(array_MN).all(1) if part == "params" else ~np.isnan(array_MN).any(1)
         if not finite_M.any():

@@ -11,22 +11,27 @@ Each file is written to a temporary file, forced to the disk and renamed. So a r
 never half of it.
 """
 
+import errno
 import fcntl
 import json
 import os
 import re
+import shutil
 import socket
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
+from functools import partial
 from itertools import count
 from pathlib import Path
 
-from apformer.errors import CHECKPOINT, LOCKED, USAGE, UserError, typed
+from apformer.errors import CHECKPOINT, DISK, LOCKED, USAGE, UserError, typed
 from apformer.files import disk_errors, preflight, require_empty, truncate_after
 from apformer.runs import selection
 
+UNABLE = (errno.EPERM, errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EXDEV)  # of a disk that has no such call
 MINUTE = 60  # seconds: no file takes longer to write, see files.write_bytes
 
 
@@ -60,7 +65,10 @@ def create(recipe: str, run_dir: str | Path | None = None, *, root: str | Path =
         path = root / f"{name}-{attempt}"
     with suppress(OSError):  # a file system without links has no `latest`: see `named`
         os.symlink(path.name, path / ".latest")
-        os.replace(path / ".latest", root / "latest")
+        try:
+            os.replace(path / ".latest", root / "latest")
+        except OSError:
+            os.unlink(path / ".latest")
     return path
 
 
@@ -101,11 +109,11 @@ def named(run: str | Path) -> str:
 
     On a file system without links, `latest` is the newest run by its name.
     """
-    latest = Path(run)
-    if latest.name != "latest" or os.path.isdir(latest) and not os.path.islink(latest):
-        return str(run)
-    if not os.path.islink(latest):
-        return str(max((file.parent for file in latest.parent.glob("[0-9]*-*/config.json")), default=run))
+    latest = Path(os.path.expanduser(run))
+    if latest.name != "latest":
+        return str(latest)
+    if not os.path.islink(latest):  # a copy of runs/ may have a folder in its place
+        return str(max((file.parent for file in latest.parent.glob("[0-9]*-*/config.json")), default=latest))
     path = latest.parent / os.readlink(latest)
     if not os.path.isdir(path):
         raise UserError(f"{latest} names {path}, which is gone: name the directory of another run", USAGE)
@@ -146,7 +154,7 @@ def lock(run_dir: str | Path) -> Iterator[None]:
     """
     path = Path(run_dir) / ".lock"
     with disk_errors(path):
-        file = open(path, "a+", encoding="utf-8")
+        file = open(os.open(path, os.O_RDWR | os.O_CREAT, 0o666), "r+", encoding="utf-8")
     with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -154,14 +162,51 @@ def lock(run_dir: str | Path) -> Iterator[None]:
             file.seek(0)
             holder = file.read().strip() or "another process"
             raise UserError(f"{run_dir} is in use by {holder}: wait until it ends, or stop it", LOCKED) from None
-        except OSError:
-            pass  # Some network file systems have no locks; there a run goes on without one.
+        except OSError:  # as on some network file systems
+            print(f"the disk of {run_dir} has no locks: start no second process on this run", file=sys.stderr)
         with disk_errors(path):
             file.truncate(0)
             file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
             file.flush()
+            _probe(Path(run_dir))
         for torn in [*path.parent.glob(".*.tmp"), *path.parent.glob("figures/.*.tmp")]:
             with suppress(FileNotFoundError), disk_errors(torn, "remove"):
                 if time.time() - torn.stat().st_mtime > MINUTE:
                     torn.unlink()
         yield
+
+
+def _probe(run_dir: Path) -> None:
+    """Raise UserError (exit DISK) if a run cannot be saved on this disk, before any training."""
+    place = run_dir / ".probe"
+    shutil.rmtree(place, ignore_errors=True)
+    (place / "folder").mkdir(parents=True)
+
+    def append() -> None:
+        for _ in range(2):
+            with open(place / "file", "ab") as file:
+                file.write(b"line")
+        if (place / "file").stat().st_size != 8:
+            raise OSError(errno.ENOTSUP, "the second line takes the place of the first")
+
+    def force() -> None:
+        for path in (place / "file", place):
+            descriptor = os.open(path, os.O_RDONLY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+
+    needed = {"append to files": append, "force files to the disk": force}
+    needed["rename folders"] = partial(os.rename, place / "folder", place / "other")
+    try:
+        for what, call in needed.items():
+            try:
+                call()
+            except OSError as error:
+                if error.errno not in UNABLE:
+                    raise
+                fault = f"the disk of {run_dir} cannot {what} ({error.strerror}), so no checkpoint would be safe there"
+                raise UserError(f"{fault}: give a --run_dir on another disk", DISK) from None
+    finally:
+        shutil.rmtree(place, ignore_errors=True)

@@ -36,9 +36,11 @@ class Feeding:
         self.pool = ThreadPoolExecutor(1)
         if feed is not None:
             parts = -(-run.log_every * run.accumulate * feed.bytes * run.members // MOST)
-            self.steps, self.draw = -(-run.log_every // parts), train.several(feed.draw, run.accumulate)
+            self.steps, self.read = -(-run.log_every // parts), feed.read
+            self.draw = train.several(feed.draw, run.accumulate)
             # The state that has it is donated to the first steps.
-            self.key = jax.random.wrap_key_data(np.array(jax.random.key_data(key)), impl=jax.random.key_impl(key))
+            copy = jnp.asarray(np.array(jax.random.key_data(key)))
+            self.key = jax.random.wrap_key_data(copy, impl=jax.random.key_impl(key))
 
     def __enter__(self) -> "Feeding":
         return self
@@ -67,7 +69,7 @@ class Feeding:
         return self.pool.submit(self._read, end, _draw(self.key, step, self.draw, end - step))
 
     def _read(self, end: int, drawn: Any) -> tuple[int, Any]:
-        rows = self.feed.read(jax.tree.map(np.asarray, drawn))
+        rows = self.read(jax.tree.map(np.asarray, drawn))
         return end, jax.device_put(rows) if self.mesh is None else devices.place(rows, self.mesh, self.run.members)
 
 

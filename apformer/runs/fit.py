@@ -4,6 +4,7 @@ Chunks end at multiples of log_every, counted from step 0, also in a resumed run
 the same states as an uninterrupted run, and ends with the same bits.
 """
 
+import os
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -18,7 +19,7 @@ from jax.sharding import Mesh
 
 from apformer import files, tasks, train
 from apformer.errors import typed
-from apformer.machine import devices, process
+from apformer.machine import devices, process, processes
 from apformer.runs import provenance, selection, settings_file
 from apformer.runs.checkpoint import Checkpoints
 from apformer.runs.feed import Feeding
@@ -34,8 +35,14 @@ def begin(path: Path, settings: Settings, rows: Any, given: Any = None) -> None:
     """Write config.json of a new run, and the files of its task. given: as `initial_state` takes it."""
     task = tasks.load(settings.task)
     data = task.describe(settings, rows)
-    devices.agree("data", data)
-    config = settings_file.to_dict(settings) | {"versions": provenance.versions(), "data": data}
+    processes.agree("data", data)
+    here = Path.cwd()
+    config = settings_file.to_dict(settings) | {
+        "versions": provenance.versions(),
+        "environment": provenance.environment(),
+        "directory": [str(here), os.path.relpath(here, path)],  # of the paths among the flags
+        "data": data,
+    }
     if given is not None:
         config["init_from_sha256"] = provenance.digest(given)
     files.write_json(path / "config.json", config)
@@ -202,12 +209,12 @@ def fit(
         ):
 
             def signalled() -> int:
-                return devices.most(max(received, default=0))
+                return processes.most(max(received, default=0))
 
             while True:
                 scheduled = on_schedule(step, run)
                 if scheduled and proven is not None:
-                    ended = devices.most(jax.process_index() == 0 and _ends(checkpoints, step, proven))
+                    ended = processes.most(jax.process_index() == 0 and _ends(checkpoints, step, proven))
                     if (stopped := signalled()) and step:
                         _stop(path, step, checkpoints, stopped)
                     if ended:
@@ -236,7 +243,7 @@ def fit(
                     if stopped := signalled():  # also one that came while it was saved
                         _stop(path, step, checkpoints, stopped)
     state = devices.gather(state, mesh)
-    devices.part()
+    processes.part()
     return state
 
 
@@ -245,7 +252,7 @@ def _with_missed(path: Path, settings: Settings, train_rows: Any) -> Any:
     missed = getattr(tasks.load(settings.task), "missed", None)
     if missed is None or settings.training.until != "certified":
         return train_rows
-    return missed(settings, train_rows, devices.of_first(read_missed(path) if jax.process_index() == 0 else None))
+    return missed(settings, train_rows, processes.of_first(read_missed(path) if jax.process_index() == 0 else None))
 
 
 def on_schedule(step: int, run: Training) -> bool:
@@ -255,7 +262,7 @@ def on_schedule(step: int, run: Training) -> bool:
 
 def _stop(path: Path, step: int, checkpoints: Checkpoints, number: int) -> NoReturn:
     """End the process by the number of a signal, once its work is on the disk."""
-    devices.part()
+    processes.part()
     checkpoints.close()
     print(f"stopped at step {step:,} and saved: {typed('resume', path)} goes on", file=sys.stderr)
     sys.exit(128 + number)

@@ -1,14 +1,23 @@
-"""Load a language model from the folder it lies in: a run of a text, or a GPT-2 folder."""
+"""Load a language model from the folder it lies in, a run of a text or a GPT-2 folder, and write with it.
 
+model = language_model.load("gpt2")
+model.write(["The sea", "Once upon a time"], 50, temperature=0.7, seed=1)     # two texts
+for pieces in model.stream(["The sea"], 50):                                  # as they are drawn
+    print(*pieces, end="", flush=True)
+"""
+
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
 from apformer import files, model, tasks
+from apformer.decoding import stream
 from apformer.decoding.bind import Model, bind
+from apformer.decoding.generate import Sampling, sampling_of
 from apformer.errors import USAGE, UserError
 from apformer.formats import gpt2, peft
-from apformer.machine import devices
+from apformer.machine import devices, process
 from apformer.runs import directory, restore, settings_file
 from apformer.settings import architecture_of
 from apformer.tasks.text import folders, lora
@@ -26,18 +35,93 @@ class LanguageModel(NamedTuple):
     tokenizer: text.Characters | text.BytePairs
     ends: frozenset
 
+    def write(self, prompts: Sequence[str], tokens: int = 100, **options: Any) -> list[str]:
+        """Return the texts that follow the prompts, of at most `tokens` tokens each. Takes the options of `stream`."""
+        return ["".join(pieces) for pieces in zip(*self.stream(prompts, tokens, **options), strict=True)]
+
+    def stream(
+        self,
+        prompts: Sequence[str],
+        tokens: int = 100,
+        *,
+        temperature: float | Sequence[float] = 0.8,
+        top_k: int | Sequence[int] = 0,
+        top_p: float | Sequence[float] = 1.0,
+        min_p: float | Sequence[float] = 0.0,
+        repetition_penalty: float | Sequence[float] = 1.0,
+        seed: int = 0,
+        stops: Sequence[str] = (),
+        special_tokens: bool = False,
+        restart: bool = False,
+    ) -> Iterator[list[str]]:
+        """Return what comes next in the text after each prompt, "" where nothing does, each time tokens are drawn.
+
+        Prompts of all lengths and every number of tokens, temperature and so on share one compiled program, but for
+        powers of two of rows (1, 4, 8 ...) and of tokens beyond 512. What a row draws does not depend on the others.
+
+        Args:
+            prompts: Texts to continue, each of at least one token.
+            tokens: Most tokens of a text, which ends sooner before a token of `ends` and before a stop.
+            temperature: Divisor of the logits; with 0 the most likely token is taken. Like the next four it is a
+                number, or one for each prompt; see `decoding.generate`.
+            top_k: Number of the most likely tokens to draw from; 0 for all.
+            top_p: Share of probability to draw from.
+            min_p: Least probability of a token, as a share of that of the most likely one.
+            repetition_penalty: Divisor of the positive logits of the tokens in the row, factor of the negative ones.
+            seed: Seed of the draws.
+            stops: Strings to end a text before.
+            special_tokens: Read the special tokens that a prompt spells, which is refused otherwise.
+            restart: Begin anew, with the last half as the prompt, where the positions of the model end.
+
+        Raises:
+            UserError: USAGE that names what is out of range, and for more tokens than there are positions; DATA for a
+                prompt that the vocabulary lacks.
+        """
+        prompts = [prompts] if isinstance(prompts, str) else prompts
+        rows = [self.encode(prompt, f"prompt {n}", special_tokens) for n, prompt in enumerate(prompts, 1)]
+        for name, value, least in (("tokens", tokens, 1), ("seed", seed, 0), ("the number of prompts", len(rows), 1)):
+            if not least <= value < 2**31:
+                raise UserError(f"{name} {value} is out of range: give {least} to {2**31 - 1}", USAGE)
+        longest, most = max(map(len, rows)), self.max_tokens
+        if most is not None and longest + tokens - 1 > most and not restart:
+            needed = f"{longest} tokens of a prompt and {tokens} more do not fit the {most} positions of the model"
+            raise UserError(f"{needed}: give fewer, or restart=True to go on with the last half of the text", USAGE)
+        try:
+            sampling = sampling_of(len(rows), Sampling(temperature, top_k, top_p, min_p, repetition_penalty))
+        except ValueError as error:
+            raise UserError(str(error), USAGE) from None
+        found = [stream.Text(self.tokenizer, self.ends, stops) for _ in rows]
+        drawable = self.tokenizer.vocab_size
+        chunks = stream.write(self.model, rows, tokens, most, sampling=sampling, seed=seed, drawable=drawable)
+        return stream.texts(chunks, found, tokens)
+
+    def encode(self, prompt: str, name: str, special_tokens: bool = False) -> Any:
+        """Return the tokens of a prompt. Raises UserError that calls it `name`: USAGE if it is empty, else DATA."""
+        try:
+            tokens_T = self.tokenizer.encode(prompt, allowed_special="all" if special_tokens else ())
+        except UserError as error:
+            raise UserError(f"{name} {ascii(prompt[:20])}: {error}", error.exit_code) from None
+        if not len(tokens_T):
+            raise UserError(f"{name} is empty: give at least one character", USAGE)
+        return tokens_T
+
+    def __repr__(self) -> str:
+        return f"LanguageModel(vocab_size={self.tokenizer.vocab_size}, max_tokens={self.max_tokens})"
+
 
 def load(folder: str | None = None, member: int | None = None, adapter: str | None = None) -> LanguageModel:
     """Load the LanguageModel in a folder, or that of the latest run. Raises UserError that names what is amiss.
 
+    Compiled programs are kept as those of commands are; APFORMER_COMPILATION_CACHE=none forbids it.
+
     member: that of a population; the best on validation if not given. adapter: a folder of low-rank adapters, saved
     alone, which are merged into its matrices.
     """
+    process.keep_programs()
     architecture, cfg, params, path = _load(folder, member)
     if adapter is not None:
         params = lora.merge(params, peft.load(adapter, architecture, params, cfg), 1.0)
-    tokenizer = pretrained.load(path)
-    text.check_vocabulary(tokenizer, cfg.vocab_size, str(path))
+    tokenizer = text.for_model(pretrained.load(path), cfg.vocab_size, str(path))
     bound = bind(architecture, params, cfg, devices.mesh())
     ends = tokenizer.special_tokens | _end_tokens(files.read_json(path / "config.json"))
     return LanguageModel(bound, architecture.max_tokens(cfg), tokenizer, ends)

@@ -54,19 +54,21 @@ class Log:
         """Keep the metrics (device arrays) of the chunk that ends at a step."""
         self.held = (step, metrics, validation)
 
-    def flush(self) -> dict[str, Any] | None:
-        """Write the line held, with NaN for a member whose loss is not finite, and return it; None if none is held.
+    def flush(self) -> dict[str, Any]:
+        """Write the line held, with NaN for a member whose loss is not finite, and return it; {} if none is held.
 
         Raises UserError (exit NON_FINITE) if no member has a finite loss.
         """
         if self.held is None:
-            return None
+            return {}
         (step, metrics, validation), self.held = self.held, None
         # Means over the steps of the chunk; a population keeps its axis of members.
         means = {name: np.mean(values, -1, np.float64) for name, values in jax.device_get(metrics).items()}
-        rate = optimizer.learning_rate(step - 1, self.peak, self.settings.optimizer, self.settings.training.steps)
-        record = {"step": step} | _of_finite(means)
-        record.setdefault("learning_rate", np.asarray(rate))  # unless the train step of a task reports its own
+        record: dict[str, Any] = {"step": step} | _of_finite(means)
+        rule = self.settings.optimizer
+        if rule.rule in optimizer.OWN and "learning_rate" not in record:  # which the step of a task may report
+            rate = optimizer.learning_rate(step - 1, self.peak, rule, self.settings.training.steps)
+            record["learning_rate"] = np.asarray(rate)
         if validation is not None:
             record |= {f"validation_{name}": values for name, values in _of_finite(validation).items()}
         self._say_what_failed(step, record["loss"])
@@ -110,7 +112,7 @@ def _in_words(metrics: dict) -> str:
 def finite_mean(values: Any) -> float:
     """Return the mean of the values that are finite; infinite if none is."""
     finite = np.ravel(values)[np.isfinite(np.ravel(values))]
-    return np.mean(finite) if finite.size else np.inf
+    return float(np.mean(finite)) if finite.size else np.inf
 
 
 def diverged(records: list[dict]) -> list[dict[str, int]]:

@@ -2,14 +2,19 @@
 
 import hashlib
 import platform
+from collections.abc import Sequence
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 
-from apformer import __version__
+from apformer import __version__, files
+from apformer.errors import USAGE, UserError
 
+OF_SHAPES = ("jax_enable_x64", "jax_default_prng_impl")  # which decide the types of what is saved, too
+ENVIRONMENT = (*OF_SHAPES, "jax_threefry_partitionable", "jax_random_seed_offset")
 PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy")
 
 
@@ -17,6 +22,21 @@ def versions() -> dict[str, str]:
     """Return {name: version} of Python, of apformer and of the packages that a run depends on."""
     packages = {package: version(package) for package in PACKAGES}
     return {"python": platform.python_version(), "apformer": __version__} | packages
+
+
+def environment() -> dict[str, Any]:
+    """Return what decides the bits of a run besides its flags: options of JAX, which the environment sets."""
+    return {name: getattr(jax.config, name) for name in ENVIRONMENT}
+
+
+def require_environment(path: Path, names: Sequence[str] = ENVIRONMENT) -> None:
+    """Raise UserError (exit USAGE) that names a variable of the environment under which a run was trained otherwise."""
+    config = files.read_json(path / "config.json")
+    told = config["environment"] if files.has(config, {"environment": dict}) else {}
+    for name, value in environment().items():
+        if name in names and told.get(name, value) != value:
+            then = f"{path} was trained under {name.upper()}={told[name]}, and here it is {value}"
+            raise UserError(f"{then}: set this variable of the environment as it was", USAGE)
 
 
 def digest(params: Any) -> str:

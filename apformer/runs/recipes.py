@@ -32,7 +32,7 @@ def parse(args: list[str], program: str = PROGRAM) -> Settings:
         UserError: Exit code USAGE; it names the flag and what fits.
     """
     start = _start(args, program)
-    settings = _read(start, args, program)
+    settings = _with_warmup(_read(start, args, program), args, program)
     settings_file.check(settings)
     trackers.require(settings.training.log_to)
     init_from = tasks.load(settings.task).init_from
@@ -82,7 +82,7 @@ def _read(start: Settings, args: list[str], program: str) -> Settings:
     parts = {name: getattr(start, name) for name in PARTS}
     if "position_options" in vars(start.model):
         parts["model"] = _with_position(start.model, args, program)
-    fields = [(name, type(part), part) for name, part in parts.items()]
+    fields: list[tuple[str, Any, Any]] = [(name, type(part), part) for name, part in parts.items()]
     architectures = tasks.load(start.task).ARCHITECTURES
     if len(architectures) > 1:
         from tyro.conf import arg
@@ -106,8 +106,8 @@ def _description(chosen: str) -> str:
     lines = [f"Train a model. These are the flags of --recipe {chosen}; the recipes are:", ""]
     known = tasks.recipes()
     for recipe in sorted(known, key=lambda recipe: known[recipe] != known[Training.recipe]):
-        says = inspect.getdoc(tasks.load(known[recipe]).RECIPES[recipe]).splitlines()[0]
-        lines.append(f"  {recipe:14}{says}")
+        says = inspect.getdoc(tasks.load(known[recipe]).RECIPES[recipe]) or ""  # under `python -OO` there is none
+        lines.append(f"  {recipe:14}{says.partition(chr(10))[0]}".rstrip())
     return "\n".join(lines)
 
 
@@ -119,6 +119,15 @@ def _with_position(cfg: Any, args: list[str], program: str) -> Any:
     if chosen == cfg.position:
         return cfg
     return dataclasses.replace(cfg, position=chosen, position_options=None)
+
+
+def _with_warmup(settings: Settings, args: list[str], program: str) -> Settings:
+    """Return the settings with a shorter warm-up where a run ends before that of its recipe, unless a flag gave it."""
+    steps, rule = settings.training.steps, settings.optimizer
+    flag = dataclasses.make_dataclass("Warmup", [("warmup_steps", int | None, None)])
+    if rule.warmup_steps < steps or flags.first(flag, args, program).warmup_steps is not None:
+        return settings
+    return dataclasses.replace(settings, optimizer=dataclasses.replace(rule, warmup_steps=max(steps, 0) // 10))
 
 
 def _variants(task: str) -> Iterator[tuple[str, str, Settings]]:

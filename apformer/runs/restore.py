@@ -1,16 +1,20 @@
 """Read a trained run back from its directory: settings, rows, and the parameters of its best checkpoint."""
 
+import os
 from collections.abc import Sequence
+from dataclasses import fields, replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
-from apformer import files, tasks, train
+from apformer import files, flags, tasks, train
 from apformer.decoding.bind import Model, bind_run
 from apformer.errors import CHECKPOINT, DATA, NON_FINITE, USAGE, UserError
-from apformer.runs import checkpoint, directory, selection
+from apformer.machine import process
+from apformer.runs import checkpoint, directory, provenance, selection
 from apformer.runs.fit import abstract_state
 from apformer.runs.provenance import digest
 from apformer.runs.settings_file import read as load_settings
@@ -22,12 +26,17 @@ class Run(NamedTuple):
     """A trained run: its settings, and the model of its best checkpoint."""
 
     path: Path
-    task: tasks.Task
+    task: ModuleType  # as tasks.Task
     settings: Settings
     params: dict
     model: Model  # model.apply(tokens_BT) -> logits_BTV
     step: int
     member: int
+
+    def __repr__(self) -> str:
+        count = sum(leaf.size for leaf in jax.tree.leaves(self.params))
+        named = f"path={str(self.path)!r}, task={self.settings.task!r}, step={self.step}, member={self.member}"
+        return f"Run({named}, parameters={count:,})"
 
 
 def load(run: str | Path | None = None, member: int | None = None, step: int | None = None) -> Run:
@@ -36,6 +45,7 @@ def load(run: str | Path | None = None, member: int | None = None, step: int | N
     member: that of a population; the best on validation if not given. step: a saved step; the best if not given.
     Raises UserError that names what is missing or damaged.
     """
+    process.keep_programs()
     path = directory.find(run)
     settings = load_settings(path)
     params, step, member = load_params(path, settings, member, step)
@@ -45,13 +55,27 @@ def load(run: str | Path | None = None, member: int | None = None, step: int | N
 
 def load_rows(path: Path) -> Any:
     """Return the rows of a run. Raises UserError (exit DATA) if the dataset is not the one it was trained on."""
-    settings = load_settings(path)
-    task = tasks.load(settings.task)
+    settings, config = load_settings(path), files.read_json(path / "config.json")
+    task, folders = tasks.load(settings.task), config.get("directory")
+    if type(folders) is list:
+        parts = {name: _found(getattr(settings, name), path, folders) for name in ("data", "options")}
+        settings = replace(settings, **parts)
     _, rows = task.load(task.kept(settings, path))
-    found = task.describe(settings, rows)
-    if found != files.read_json(path / "config.json").get("data"):
+    found, told = task.describe(settings, rows), config.get("data")
+    if not files.has(told, {"source": str}) or found | {"source": told["source"]} != told:
         raise UserError(f"{found['source']} has changed since {path} was trained on it: restore it", DATA)
     return rows
+
+
+def _found(part: Any, path: Path, folders: list[str]) -> Any:
+    """Return a part of the settings whose relative paths are also looked for where the run was begun."""
+
+    def find(each: str) -> str:
+        places = (each, *(path / str(folder) / each for folder in folders))
+        return str(next(filter(os.path.exists, places), each))
+
+    paths = [field.name for field in fields(part) if flags.is_path(field.type)]
+    return replace(part, **{name: jax.tree.map(find, getattr(part, name)) for name in paths})
 
 
 def load_params(
@@ -63,6 +87,7 @@ def load_params(
     With training.average above 1 the model is the mean of the newest checkpoints, all of one member.
     Raises UserError: USAGE for a member that the run does not have, NON_FINITE for one that training has spoilt.
     """
+    provenance.require_environment(path, provenance.OF_SHAPES)
     members, folder = settings.training.members, path / "checkpoints"
     if member is not None and not 0 <= member < members:
         raise UserError(f"--member {member} is out of range: {path} has members 0 to {members - 1}", USAGE)

@@ -36,7 +36,7 @@ def library() -> ModuleType:
     try:
         import tokenizers
     except ImportError:
-        raise UserError('byte pairs need the text extra: pip install -e ".[text]"', USAGE) from None
+        raise UserError('byte pairs need the text extra: pip install "apformer[text]"', USAGE) from None
     return tokenizers
 
 

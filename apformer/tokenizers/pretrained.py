@@ -10,7 +10,7 @@ changes text (lower case, normal forms, a space in front).
 
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from apformer.tokenizers.tiktoken import Vocabulary
 _TO_FFFF = (*range(0x800), *range(0x800, 0xD800, 0x800), *range(0xE000, 0x10000, 0x800))
 _PROBE = "".join(map(chr, (*_TO_FFFF, *range(0x10000, 0x110000, 0x10000))))
 _PROBES = [_PROBE, f" {_PROBE} "]
+_PLAIN = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized", "special"), False)
 _AGAIN = "restore the file, or give another tokenizer"
 
 
@@ -46,25 +47,29 @@ def load(path: str | Path) -> Characters | BytePairs:
     # os.path answers False where a name is too long; pathlib raises.
     if os.path.isdir(path):
         if not os.path.exists(path / "tokenizer.json"):
-            return _checked(_read_gpt2(path), path)
+            return _of_content(_with_added(_read_gpt2(path), path), path)
         path = path / "tokenizer.json"
     text = _read_text(path)
     if path.suffix == ".tiktoken" or tiktoken.is_one(text):
-        return _checked(_from_vocabulary(tiktoken.parse(text, path), path), path)
+        return _of_content(_from_vocabulary(tiktoken.parse(text, path), path), path)
     if text.startswith(byte_pairs.VERSION):
         found = byte_pairs.parse(text, path)
         tokens = [found.vocab[token] for token in range(256 + len(found.merges))]
         vocabulary = Vocabulary(tokens, found.merges, found.pattern, found.special_tokens)
-        return _checked(_from_vocabulary(vocabulary, path), path)
+        return _of_content(_from_vocabulary(vocabulary, path), path)
     try:
         content = files.parse_json(text)
     except ValueError as error:
         raise UserError(f"{path} is damaged: it is no valid JSON ({error}); restore the file", DATA) from None
     if isinstance(content, dict) and content.keys() == {"characters"}:
         return _characters(content["characters"], path)
-    tokenizers = library()
+    return _of_content(_with_added(content, path.parent), path)
+
+
+def _of_content(content: Any, path: Path) -> BytePairs:
+    """Return the tokenizer of the content of a `tokenizer.json`."""
     with _refusing(f"{path} is no tokenizer", "give a tokenizer.json, or the folder of a vocab.json and a merges.txt"):
-        tokenizer = tokenizers.Tokenizer.from_str(_without_gaps(content, text, path))
+        tokenizer = library().Tokenizer.from_str(json.dumps(_without_gaps(content, path)))
     for added in content.get("added_tokens") or ():
         if tokenizer.token_to_id(added["content"]) != added["id"]:
             other = f"{path} gives {json.dumps(added['content'])} the id {added['id']}, which it cannot have"
@@ -72,52 +77,73 @@ def load(path: str | Path) -> Characters | BytePairs:
     return _checked(tokenizer, path)
 
 
-def _without_gaps(content: Any, text: str, path: Path) -> str:
-    """Return the text of a `tokenizer.json` with the tokens that `_unused` makes.
+def _with_added(content: Any, folder: Path) -> Any:
+    """Return the content of a `tokenizer.json` with what the files beside it add, as `transformers` reads them.
 
-    The library would number anew what is added after a gap. A text without gaps, or of another kind, is left as it is.
+    These are the ids of `added_tokens.json` and `tokenizer_config.json`, and special tokens by their names alone.
+    """
+    beside = ("added_tokens.json", "tokenizer_config.json", "special_tokens_map.json")
+    files_of = [folder / name for name in beside]
+    if not any(map(os.path.exists, files_of)) or not isinstance(content, dict):
+        return content
+    with _refusing(f"what {', '.join(beside)} of {folder} add cannot be read", _AGAIN):
+        ids, config, named = (files.parse_json(_read_text(file)) if file.exists() else {} for file in files_of)
+        if config.get("add_prefix_space"):
+            raise ValueError("a space is put before each text, which does not come back: set add_prefix_space to false")
+        names = {key: name for said in (named, config) for key, name in said.items() if key.endswith("_token")}
+        several = [name for said in (named, config) for name in said.get("additional_special_tokens") or ()]
+        special = [name["content"] if isinstance(name, dict) else name for name in [*names.values(), *several]]
+        special = [name for name in dict.fromkeys(special) if isinstance(name, str)]
+        said = {number: {"content": name} for name, number in ids.items()}
+        said |= {int(number): what for number, what in config.get("added_tokens_decoder", {}).items()}
+        id_of, added = content["model"]["vocab"], {token["content"]: token for token in content["added_tokens"]}
+        for number, what in sorted(said.items()):
+            name = what["content"]
+            added.setdefault(name, _PLAIN | {"special": name in special} | what | {"id": id_of.get(name, number)})
+        for name in special:
+            free = max([-1, *id_of.values(), *(token["id"] for token in added.values())]) + 1
+            added.setdefault(name, _PLAIN | {"content": name, "special": True, "id": id_of.get(name, free)})
+    return content | {"added_tokens": sorted(added.values(), key=lambda token: token["id"])}
+
+
+def _without_gaps(content: Any, path: Path) -> Any:
+    """Return the content of a `tokenizer.json` with special tokens for the ids below the largest that nobody has.
+
+    The library would number anew what is added after a gap. What has no gaps, or is of another kind, stays as it is.
+    Raises UserError (exit DATA) if more ids are unused than used.
     """
     try:
         vocabulary, added = content["model"]["vocab"], content.get("added_tokens") or []
         named = {token["content"]: token["id"] for token in added}
-        unused = _unused([*vocabulary.values(), *named.values()], path)
+        ids = {*vocabulary.values(), *named.values()}
+        most = max(ids, default=-1)
     except (TypeError, KeyError, AttributeError):
-        return text  # for the library to refuse
+        return content  # for the library to refuse
+    if most + 1 > 2 * len(ids):
+        sizes = f"{path} has {len(ids):,} tokens and ids up to {most:,}, so that more than half are unused"
+        raise UserError(f"{sizes}: {_AGAIN}", DATA)
+    unused = {f"<|unused_{token}|>": token for token in range(most) if token not in ids}
     if not unused:
-        return text
-    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False) | {"special": True}
-    added = [*added, *({"id": token, "content": name} | flags for name, token in unused.items())]
+        return content
+    added = [*added, *(_PLAIN | {"id": token, "content": name, "special": True} for name, token in unused.items())]
     model = content["model"] | {"vocab": vocabulary | named | unused}
-    return json.dumps(content | {"model": model, "added_tokens": sorted(added, key=lambda token: token["id"])})
+    return content | {"model": model, "added_tokens": sorted(added, key=lambda token: token["id"])}
 
 
 def _from_vocabulary(found: Vocabulary, path: Path) -> Any:
-    """Return the library's tokenizer of a vocabulary, with the tokens that `_unused` makes."""
+    """Return a vocabulary as the content of a `tokenizer.json`."""
     tokens, merges, pattern, special_tokens = found
     if len({*tokens, *(name.encode("utf-8") for name in special_tokens)}) < len(tokens) + len(special_tokens):
         raise UserError(f"{path} has the same token twice: {_AGAIN}", DATA)
-    special = dict(special_tokens) | _unused([*range(len(tokens)), *special_tokens.values()], path)
     letter_of = {byte: letter for letter, byte in byte_of_letter().items()}
     written = ["".join(map(letter_of.__getitem__, token)) for token in tokens]
     ids = {letters: token for token, letters in enumerate(written)}
     with _refusing(f"{path} is no tokenizer", "restore the file"):
         pairs = [(written[left], written[right]) for left, right in merges]
-        tokenizer = byte_level(library().models.BPE(ids | special, pairs), pattern)
-        tokenizer.add_special_tokens(sorted(special, key=special.__getitem__))
-    return tokenizer
-
-
-def _unused(ids: Iterable[int], path: Path) -> dict[str, int]:
-    """Return special tokens for the ids below the largest that nobody has, so that all others keep theirs.
-
-    Raises UserError (exit DATA) if more ids are unused than used.
-    """
-    ids = {*ids}
-    most = max(ids, default=-1)
-    if most + 1 > 2 * len(ids):
-        sizes = f"{path} has {len(ids):,} tokens and ids up to {most:,}, so that more than half are unused"
-        raise UserError(f"{sizes}: {_AGAIN}", DATA)
-    return {f"<|unused_{token}|>": token for token in range(most) if token not in ids}
+        content = json.loads(byte_level(library().models.BPE(ids, pairs), pattern).to_str())
+    special = sorted(special_tokens.items(), key=lambda named: named[1])
+    added = [_PLAIN | {"id": token, "content": name, "special": True} for name, token in special]
+    return content | {"added_tokens": added}
 
 
 def _characters(characters: Any, path: Path) -> Characters:
@@ -130,18 +156,21 @@ def _characters(characters: Any, path: Path) -> Characters:
 
 
 def _read_gpt2(folder: Path) -> Any:
-    """Return the library's tokenizer of GPT-2's two files, with GPT-2's pattern and its token for the end of a text."""
+    """Return GPT-2's two files as the content of a `tokenizer.json`, with its pattern and end of a text."""
     vocabulary, merges = folder / "vocab.json", folder / "merges.txt"
     if not (os.path.exists(vocabulary) and os.path.exists(merges)):
         needed = "put its tokenizer.json there, or its vocab.json and merges.txt"
         published = f"`hf download gpt2 tokenizer.json --local-dir {folder}` fetches the published one"
+        if os.path.exists(folder / "vocab.txt"):
+            needed = "its vocab.txt is BERT's, whose tokens do not give a text back"
+            published = "`formats.gpt2.load` reads the model, and `transformers` makes its tokens"
         raise UserError(f"{folder} holds no tokenizer: {needed}; {published}", DATA)
     model = library().models.BPE
     with _refusing(f"{vocabulary} or {merges.name} is damaged", "restore the files"):
         tokenizer = byte_level(model.from_file(str(vocabulary), str(merges)), GPT2_PATTERN)
     if tokenizer.token_to_id("<|endoftext|>") is not None:
         tokenizer.add_special_tokens(["<|endoftext|>"])
-    return tokenizer
+    return json.loads(tokenizer.to_str())
 
 
 def _checked(tokenizer: Any, path: Path) -> BytePairs:
@@ -152,10 +181,11 @@ def _checked(tokenizer: Any, path: Path) -> BytePairs:
         raise UserError(f"{path} leaves out ids from 0 to {ids[-1]}: {_AGAIN}", DATA)
     with _refusing(f"{path} does not give every text back", "give byte-level byte pairs, such as GPT-2's"):
         _require_plain(tokenizer)
+        found = BytePairs(tokenizer)
         rows = [tokenizer.encode(text, add_special_tokens=False).ids for text in _PROBES]
-        if tokenizer.decode_batch(rows, skip_special_tokens=False) != _PROBES:
+        if [*map(found.decode, rows)] != _PROBES:
             raise ValueError("of Unicode's characters some are lost")
-    return BytePairs(tokenizer)
+    return found
 
 
 def _require_plain(tokenizer: Any) -> None:

@@ -10,12 +10,11 @@ one is refused unless `allowed_special` names it or is "all", as in `tiktoken`: 
 otherwise end it. `with_end` sees to it that there is one for the end of a text.
 """
 
-import codecs
 import json
 import re
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
@@ -27,6 +26,7 @@ from apformer.tokenizers.digits import Tokens, codes, inside, refuse_unknown
 _BLOCK = 1 << 18  # characters handed to the library at a time: it holds some 200 bytes for each
 _END = "<|endoftext|>"  # of a text, in byte pairs
 _END_CHARACTER = chr(0x10FFFF)  # the same in characters: the last code point, which Unicode keeps out of all texts
+_LONG = re.compile(r"(\S{256})(?=\S)")
 _LINE_END = re.compile(r"(?<=[^\W_])(?=[\r\n])")
 
 
@@ -46,6 +46,10 @@ class Characters:
     def special_tokens(self) -> frozenset[int]:
         """Ids of special tokens."""
         return frozenset({self.vocab_size - 1} if self.characters.endswith(_END_CHARACTER) else ())
+
+    def with_rows(self, rows: int) -> "Characters | None":
+        """Return the tokenizer for a model of so many rows, or None."""
+        return self if rows == self.vocab_size else None
 
     def with_end(self) -> tuple["Characters", int]:
         """Return (the tokenizer with a token for the end of a text, its id): the last, made if there is none."""
@@ -76,9 +80,13 @@ class Characters:
 
 @dataclass(frozen=True)
 class BytePairs:
-    """A byte-level `tokenizers.Tokenizer`, as `train_byte_pairs` and `pretrained.load` make it."""
+    """A byte-level `tokenizers.Tokenizer`, as `train_byte_pairs` and `pretrained.load` make it.
+
+    rows: the number of tokens that a model has rows for; None for all.
+    """
 
     tokenizer: Any
+    rows: int | None = None
 
     by_characters = False
 
@@ -89,8 +97,25 @@ class BytePairs:
     @property
     def special_tokens(self) -> frozenset[int]:
         """Ids of special tokens."""
-        added = self.tokenizer.get_added_tokens_decoder()
-        return frozenset(token for token, what in added.items() if what.special)
+        return frozenset(token for token, what in self._added.items() if what.special)
+
+    def with_rows(self, rows: int) -> "BytePairs | None":
+        """Return the tokenizer for a model of so many rows, or None; only added tokens may be without one."""
+        own = max({*range(self.vocab_size)} - self._added.keys(), default=-1) + 1
+        return BytePairs(self.tokenizer, rows) if own <= rows <= 2 * self.vocab_size else None
+
+    @cached_property
+    def _added(self) -> dict[int, Any]:
+        return self.tokenizer.get_added_tokens_decoder()
+
+    @cached_property
+    def _bytes(self) -> list[bytes]:
+        """The bytes of each token; what was added to a vocabulary is written as it is, and not in letters for bytes."""
+        byte_of, written = byte_of_letter(), []
+        for token, name in enumerate(map(self.tokenizer.id_to_token, range(self.vocab_size))):
+            in_letters = token not in self._added and byte_of.keys() >= {*name}
+            written.append(bytes(map(byte_of.__getitem__, name)) if in_letters else name.encode("utf-8"))
+        return written
 
     def with_end(self) -> tuple["BytePairs", int]:
         """Return (the tokenizer with a token for the end of a text, its id): <|endoftext|>, made if there is none."""
@@ -99,20 +124,32 @@ class BytePairs:
         return BytePairs(tokenizer), tokenizer.token_to_id(_END)
 
     def encode(self, text: str, *, allowed_special: str | Collection[str] = ()) -> np.ndarray:
-        """Return tokens_T, int32. Raises UserError (exit DATA) for a lone surrogate, or a special token not allowed."""
+        """Return tokens_T, int32.
+
+        Raises UserError (exit DATA) for a lone surrogate, a special token not allowed, a token without a row, and an
+        added token that takes the spaces beside it, so that the text would not come back.
+        """
         refuse_special(text, map(self.tokenizer.id_to_token, sorted(self.special_tokens)), allowed_special)
         blocks = [self.tokenizer.encode(block, add_special_tokens=False).ids for block in _blocks(text)]
-        return np.concatenate([np.array(block, np.int32) for block in [[], *blocks]])
+        tokens_T = np.concatenate([np.array(block, np.int32) for block in [[], *blocks]])
+        for token in sorted(self._added.keys() & {*tokens_T.tolist()}):
+            what = self._added[token]
+            if token >= (self.rows or self.vocab_size):
+                unknown = f"the model has {self.rows:,} rows, none for the token {what.content}, id {token:,}"
+                raise UserError(f"{unknown}: remove it from the text", DATA)
+            if (what.lstrip or what.rstrip) and self.decode(tokens_T) != text:
+                lost = f"the token {what.content} takes the spaces beside it, and the text does not come back"
+                raise UserError(f"{lost}: remove them, or set its lstrip and rstrip to false in the tokenizer", DATA)
+        return tokens_T
 
     def decode(self, tokens_T: Tokens) -> str:
         """Return the text of tokens, U+FFFD for bytes that are no UTF-8. Raises UserError (exit DATA) as Characters."""
-        return self.tokenizer.decode(inside(tokens_T, self.vocab_size).tolist(), skip_special_tokens=False)
+        tokens = inside(tokens_T, self.vocab_size).tolist()
+        return b"".join(map(self._bytes.__getitem__, tokens)).decode("utf-8", "replace")
 
     def bytes_of(self, token: int) -> bytes:
         """Return the bytes of one token, perhaps a part of a character. Raises as `decode` does."""
-        letters, byte_of = self.tokenizer.id_to_token(int(inside([token], self.vocab_size)[0])), byte_of_letter()
-        written_in_letters = all(letter in byte_of for letter in letters)  # what was added to a vocabulary may not be
-        return bytes(byte_of[letter] for letter in letters) if written_in_letters else letters.encode("utf-8")
+        return self._bytes[int(inside([token], self.vocab_size)[0])]
 
     def to_json(self) -> str:
         """Return the text of a `tokenizer.json`, which `pretrained.load` and the HuggingFace libraries read."""
@@ -137,12 +174,16 @@ def train_byte_pairs(text: str, vocab_size: int) -> BytePairs:
 
 
 def train_byte_pairs_on(texts: Iterable[str], vocab_size: int) -> BytePairs:
-    """Learn byte pairs from texts that come one after the other, of which only one is in memory at a time."""
+    """Learn byte pairs from texts that come one after the other, of which only one is in memory at a time.
+
+    What has no blank in it is cut every _LONG characters: learning takes the square of the length of a word.
+    """
     tokenizers = library()
     tokenizer = byte_level(tokenizers.models.BPE(), GPT4_PATTERN)
     alphabet = tokenizers.pre_tokenizers.ByteLevel.alphabet()
     trainer = tokenizers.trainers.BpeTrainer(vocab_size=vocab_size, initial_alphabet=alphabet, show_progress=False)
-    tokenizer.train_from_iterator((block for text in texts for block in _blocks(text)), trainer)
+    parts = (part for text in texts for block in _blocks(text) for part in _LONG.split(block) if part)
+    tokenizer.train_from_iterator(parts, trainer)
     return BytePairs(tokenizer)
 
 
@@ -181,16 +222,18 @@ def pieces(parts: Iterable[str], least: int = 1 << 22) -> Iterator[str]:
         yield held
 
 
-def stream(tokenizer: Characters | BytePairs, tokens: Iterable[int]) -> Iterator[str]:
-    """Yield text while tokens come in, in pieces that break no character in two; joined they are their `decode`."""
-    return codecs.iterdecode((tokenizer.bytes_of(token) for token in tokens), "utf-8", errors="replace")
+def for_model(tokenizer: Characters | BytePairs, rows: int, model: str) -> Characters | BytePairs:
+    """Return the tokenizer for a model, which is called `model`, with a vocabulary of so many rows.
 
+    Of byte pairs a model may have up to as many rows more than there are tokens, and added tokens may be without a row,
+    as of a model that was not resized: a text with one of those is refused when it is encoded.
 
-def check_vocabulary(tokenizer: Characters | BytePairs, vocab_size: int, model: str) -> None:
-    """Raise UserError (exit DATA) unless a model, which is called `model`, has the vocabulary of the tokenizer."""
-    if vocab_size != tokenizer.vocab_size:
-        sizes = f"{model} has a vocabulary of {vocab_size:,} tokens and the tokenizer one of {tokenizer.vocab_size:,}"
+    Raises UserError (exit DATA) if the vocabularies cannot be of one model.
+    """
+    if (found := tokenizer.with_rows(rows)) is None:
+        sizes = f"{model} has a vocabulary of {rows:,} tokens and the tokenizer one of {tokenizer.vocab_size:,}"
         raise UserError(f"{sizes}: give the tokenizer that the model was trained with", DATA)
+    return found
 
 
 @cache

@@ -1,9 +1,13 @@
 """The words of a text as one array of numbers, and windows around them, drawn on the device.
 
-A word is a run of letters and digits, in lower case; apostrophes inside belong to it. Lines up to a blank one are a
-passage, which no window leaves. Words that are rare are dropped before there are windows, and so are, anew each time,
-some of the frequent ones (Mikolov et al. 2013b, equation 5): a word that is a share f of the text stays with
-probability
+Words end where Unicode's rules end them (https://unicode.org/reports/tr29): vowel signs, accents, underscores and
+joiners belong to a word, so do an apostrophe or a point between letters and the marks of a number, and each ideograph
+is a word of its own. Thai and its like, which need a dictionary, stay whole. Text and question are in lower case, and
+in normal form C.
+
+Lines up to a blank one are a passage, which no window leaves. Words that are rare are dropped before there are windows,
+and so are, anew each time, some of the frequent ones (Mikolov et al. 2013b, equation 5): a word that is a share f of
+the text stays with probability
 
     min(1, sqrt(threshold / f))
 
@@ -11,6 +15,7 @@ As in the authors' program, windows reach beyond what was dropped.
 """
 
 import re
+import unicodedata
 from collections import Counter
 from typing import NamedTuple
 
@@ -18,7 +23,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
+IDEOGRAPHS = "\u3040-\u309f\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"  # and Hiragana
+MIDDLE = r"['’.:·](?=[^\W\d_])|(?<=\d)['’.,;](?=\d)"  # of a word, and of a number
 BLANK = re.compile(r"\n\s*\n")
 
 
@@ -34,9 +40,18 @@ class Windows(NamedTuple):
     inside_BW: jax.Array  # bool; which of them are of the context
 
 
+def normal(text: str) -> str:
+    """Return a text in lower case, and in normal form C."""
+    return unicodedata.normalize("NFC", text.lower())
+
+
 def split(text: str) -> list[list[str]]:
-    """The words of every passage of a text."""
-    return [WORD.findall(passage) for passage in BLANK.split(text.lower())]
+    """Return the words of every passage of a text."""
+    text = normal(text)
+    marks = "".join(c for c in {*text} if unicodedata.category(c).startswith("M")) + "\u200c\u200d\u00ad"
+    letter = f"(?![{IDEOGRAPHS}])\\w[{marks}]*"
+    word = re.compile(f"(?:{letter})+(?:(?:{MIDDLE})(?:{letter})+)*|[{IDEOGRAPHS}][{marks}]*")
+    return [[found for found in word.findall(passage) if found.strip("_")] for passage in BLANK.split(text)]
 
 
 def count(passages: list[list[str]], min_count: int) -> tuple[list[str], np.ndarray]:

@@ -19,6 +19,7 @@ from tyro.conf import Positional
 
 from apformer import files, flags
 from apformer.errors import DATA, USAGE, UserError
+from apformer.files import FilePath
 from apformer.report import progress
 from apformer.tasks.text import shards
 from apformer.tokenizers import pretrained, text
@@ -30,9 +31,9 @@ PART = 1 << 20  # bytes that are read at once
 class Prepare:
     """Write a folder of tokens from texts of any size, for `apformer train --recipe text --text FOLDER`."""
 
-    texts: Positional[tuple[str, ...]] = ()
+    texts: Positional[tuple[FilePath, ...]] = ()
     """Files in UTF-8, a document each; a file *.jsonl has a document a line, in its field "text"."""
-    out: str | None = None
+    out: FilePath | None = None
     """New folder for the tokens."""
     tokenizer: str = "characters"
     """Tokenizer: characters, byte_pairs (--vocab_size of them), or a file or folder that holds one."""
@@ -90,7 +91,7 @@ def _new_folder(out):
     with files.disk_errors(out):
         Path(out).mkdir(parents=True, exist_ok=True)
         if os.listdir(out):
-            raise UserError(f"{out} is not empty: give another --out, or delete the folder first", DATA)
+            raise UserError(f"{out} is not empty: give another --out", DATA)
     return Path(out)
 
 

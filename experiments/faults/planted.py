@@ -22,7 +22,7 @@ from apformer.formats import weights as formats
 from apformer.proof import check
 from apformer.report import progress
 from apformer.runs.provenance import digest
-from apformer.tasks.progressions.proof import contexts
+from apformer.tasks.progressions.proof import contexts, rows
 
 QUESTION = "Does check.py find every fault that is planted in a model or in its files?"
 CLAIM = (
@@ -79,7 +79,7 @@ class Asked:
 
     def right(self, params):
         for text_BT in self.texts:
-            said_BT = np.asarray(self.apply(params, np.minimum(text_BT[:, :-1], contexts.SPACE).astype(np.int32)))
+            said_BT = np.asarray(self.apply(params, np.minimum(text_BT[:, :-1], rows.SPACE).astype(np.int32)))
             truth_BT = text_BT[:, self.given :]
             if ((said_BT[:, self.given - 1 :] != truth_BT) & (truth_BT < contexts.START)).any():
                 return False

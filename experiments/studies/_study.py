@@ -11,6 +11,8 @@ import dataclasses
 import sys
 from pathlib import Path
 
+import numpy as np
+
 from apformer import files, flags
 from apformer.errors import USAGE, UserError
 from apformer.report import figures, tables
@@ -18,6 +20,14 @@ from apformer.runs import directory
 from apformer.runs.restore import Run
 
 COLOURS = ("#999999", "#56B4E9", "#0072B2", "#009E73", "#D55E00")
+
+
+def spread(shares):
+    """98.4 (90.1 to 100.0): the median in %, and the worst and best where they differ; - for no shares."""
+    if not shares:
+        return "-"
+    middle, low, high = (tables.percent(float(share), 1, "") for share in (np.median(shares), min(shares), max(shares)))
+    return middle if low == high else f"{middle} ({low} to {high})"
 
 
 class Study:

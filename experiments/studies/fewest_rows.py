@@ -27,6 +27,7 @@ from apformer_lab.rows import Batch
 
 from apformer import flags
 from apformer.errors import USAGE, UserError
+from apformer.files import FilePath
 from apformer.machine import process
 from apformer.report import progress
 from apformer.runs import recipes
@@ -51,7 +52,7 @@ class FewestRows:
     """Seeds of each number of rows."""
     flags: str = "--d_model 32 --d_ff 64 --steps 1000 --learning_rate 8e-3 --weight_decay 1.0"
     """More flags of `apformer train`."""
-    run_dir: str | None = None
+    run_dir: FilePath | None = None
     """Directory of the study. The default is runs/<UTC time>-fewest_rows."""
 
 

@@ -26,6 +26,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import _study
 import jax
 import numpy as np
 
@@ -241,7 +242,7 @@ def table(members: list[dict], command: str) -> str:
         found, answers = [], [record["certified"] for record in records if not record["failed"]]
         for name in names:
             measured = [record["suites"][name] for record in records if not record["failed"]]
-            found.append("-" if None in measured else tables.spread([each["free_running"] for each in measured]))
+            found.append("-" if None in measured else _study.spread([each["free_running"] for each in measured]))
         certified = "-" if None in answers or not answers else f"{sum(answers)} of {len(records)}"
         return dict(zip(names, found, strict=True)) | {"certified": certified}
 

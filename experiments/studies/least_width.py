@@ -21,6 +21,7 @@ import _study
 import numpy as np
 
 from apformer import flags
+from apformer.files import FilePath
 from apformer.machine import process
 from apformer.report import progress
 from apformer.runs import recipes
@@ -40,7 +41,7 @@ class LeastWidth:
     """Optimizer steps."""
     flags: str = "--d_model 32 --d_ff 64 --learning_rate 8e-3 --weight_decay 0.4"
     """More flags of `apformer train`."""
-    run_dir: str | None = None
+    run_dir: FilePath | None = None
     """Directory of the study. The default is runs/<UTC time>-least_width."""
 
 

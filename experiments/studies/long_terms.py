@@ -22,6 +22,7 @@ from apformer_lab import continuation
 from tyro.conf import Positional
 
 from apformer import flags, runs
+from apformer.files import FilePath
 from apformer.report import progress
 from apformer.runs.restore import Run
 
@@ -40,7 +41,7 @@ class LongTerms:
     """Terms that are written of each progression, after two that are given."""
     member: int | None = None
     """Number of a member of a population. The default is the best on validation rows."""
-    run_dir: str | None = None
+    run_dir: FilePath | None = None
     """Directory of the study. The default is runs/<UTC time>-long_terms."""
 
 

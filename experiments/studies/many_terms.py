@@ -29,6 +29,7 @@ from tyro.conf import Positional
 from apformer import flags, runs
 from apformer.decoding.bind import Model
 from apformer.decoding.generate import generate
+from apformer.files import FilePath
 from apformer.proof import check
 from apformer.report import progress
 from apformer.runs.restore import Run
@@ -49,7 +50,7 @@ class ManyTerms:
     """Terms asked for, of each number of digits and kind of rows."""
     written: int = 100
     """Rows that are written freely too, of each number of digits and kind."""
-    run_dir: str | None = None
+    run_dir: FilePath | None = None
     """Directory of the study. The default is runs/<UTC time>-many_terms."""
 
 

@@ -24,7 +24,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from apformer import flags, loss, model, optimizer, recurrent, train
-from apformer.report import progress, tables
+from apformer.files import FilePath
+from apformer.report import progress
 from apformer.tasks.batch import Batch
 
 DIGITS = ASK = 10  # the token after the ten digits
@@ -54,7 +55,7 @@ class Memory:
     """Seeds of each model, trained at once."""
     seed: int = 0
     """Random seed of the first member."""
-    run_dir: str | None = None
+    run_dir: FilePath | None = None
     """Directory of the study. The default is runs/<UTC time>-memory."""
 
 
@@ -157,7 +158,7 @@ def table(found, args):
     rows = [["task", "model", *(f"{n} back" for n in args.distances)]]
     for task in TASKS:
         for name in MODELS:
-            cells = [f"{tables.spread(at['exact'])}, {at['steps']} steps" for at in found[f"{task} {name}"]]
+            cells = [f"{_study.spread(at['exact'])}, {at['steps']} steps" for at in found[f"{task} {name}"]]
             rows.append([task, name, *cells])
     return rows
 

@@ -25,6 +25,7 @@ import numpy as np
 
 from apformer import flags, loss, model, optimizer, recurrent, train
 from apformer.decoding import generate
+from apformer.files import FilePath
 from apformer.report import progress
 from apformer.tasks.batch import Batch
 
@@ -47,7 +48,7 @@ class Parallel:
     """New tokens of a measurement of generation; the time is that of one."""
     turns: int = 15
     """Measurements of each model and length, of which the least counts."""
-    run_dir: str | None = None
+    run_dir: FilePath | None = None
     """Directory of the study. The default is runs/<UTC time>-parallel."""
 
 

@@ -16,7 +16,7 @@ import generalization
 
 from apformer import files, flags, sweep
 from apformer.errors import NON_FINITE, UserError
-from apformer.report import tables
+from apformer.files import FilePath
 
 PARTS = {  # what is changed: the flags of `apformer train` that change it
     "whole model": "layer",
@@ -47,7 +47,7 @@ class Parts:
     """Random seed of the first member."""
     test_sequences: int = 512
     """Held-out progressions that are continued."""
-    run_dir: str | None = None
+    run_dir: FilePath | None = None
     """Directory of the study. The default is runs/<UTC time>-parts."""
 
 
@@ -63,7 +63,7 @@ def table(records):
     rows = [["model", "weights", *SUITES.values(), "seeds whose loss was not finite"]]
     for name in PARTS:
         trained = [record for record in records[name] if not record["failed"]]
-        cells = [tables.spread(shares(trained, suite)) for suite in SUITES]
+        cells = [_study.spread(shares(trained, suite)) for suite in SUITES]
         lost = len(records[name]) - len(trained)
         rows.append([name, f"{records[name][0]['parameters']:,}", *cells, str(lost)])
     return rows

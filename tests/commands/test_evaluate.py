@@ -21,7 +21,7 @@ from apformer.runs import provenance, restore
 from apformer.settings import Settings, Training
 from apformer.tasks.progressions import Options
 from apformer.tasks.progressions.generator import Config
-from apformer.tasks.progressions.proof import contexts
+from apformer.tasks.progressions.proof import contexts, rows
 from tests.helpers import circuit
 from tests.helpers.small_models import circuit_run
 
@@ -47,7 +47,7 @@ TOTAL = contexts.count(vars(DATA), vars(circuit.config(2)))
 @pytest.fixture
 def slices(monkeypatch):
     """Several slices of contexts, after each of which a certificate can be stopped."""
-    monkeypatch.setattr(contexts, "SLICE", 600)
+    monkeypatch.setattr(rows, "SLICE", 600)
 
 
 def call(capsys, *args):

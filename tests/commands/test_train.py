@@ -7,8 +7,8 @@ import jax
 import numpy as np
 import pytest
 
+from apformer import cli, model
 from apformer import files as file_io
-from apformer import model
 from apformer.commands import evaluate
 from apformer.commands import train as experiment
 from apformer.errors import CHECKPOINT, DATA, DISK, USAGE, UserError
@@ -64,6 +64,16 @@ def test_evaluation_on_a_file_has_no_floor(rows_file, tmp_path, without_figures)
     assert not {"bayes_floor", "excess", "bayes_nats_per_char"} & set(result)
     assert result["step"] == 2 and 0 < result["sequences"] <= 40 and result["nats_per_char"] > 1
     assert json.loads((path / "evaluation.json").read_text()) == result
+
+
+def test_a_run_that_may_not_be_written_is_measured_and_printed(rows_file, tmp_path, monkeypatch, capsys):
+    path = make_run(tmp_path / "run", settings(dataset=str(rows_file)), {2: 1.0})
+    before = sorted(path.rglob("*"))
+    monkeypatch.setattr(evaluate.os, "access", lambda *_: False)  # root may write anywhere
+    assert cli.main(["evaluate", str(path)]) == 0
+    out, err = capsys.readouterr()
+    assert "held-out progressions" in out and "run may not be written: the result" in err
+    assert sorted(path.rglob("*")) == before
 
 
 def test_the_best_checkpoint_is_measured_and_the_newest_where_none_has_a_score(tmp_path):

@@ -19,7 +19,7 @@ from apformer.runs import checkpoint, fit, restore, selection
 from apformer.settings import Settings, Training
 from apformer.tasks.progressions import Options, generator
 from apformer.tasks.progressions import training as task
-from apformer.tasks.progressions.proof import contexts
+from apformer.tasks.progressions.proof import contexts, rows
 from tests.helpers import circuit
 
 pytestmark = pytest.mark.long
@@ -153,7 +153,7 @@ def test_too_many_contexts_are_asked_once(exact, tmp_path, monkeypatch):
 def test_in_haste_many_errors_end_it_and_contexts_are_named(tmp_path, monkeypatch):
     settings = dataclasses.replace(SETTINGS, training=Training(steps=1, run_dir=str(tmp_path / "run")))
     path = train.keep(settings, jax.tree.map(lambda leaf: -leaf, circuit.params(2)))
-    monkeypatch.setattr(contexts, "SLICE", 600)
+    monkeypatch.setattr(rows, "SLICE", 600)
     asked, screened = [], certificate.screened
     monkeypatch.setattr(certificate, "screened", lambda *args: asked.append(1) or screened(*args))
     found = certify.certify_run(path, settings, hasty=True)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from apformer import model
-from apformer.decoding.generate import generate, greedy, pad_prompts, sampler
+from apformer.decoding.generate import Sampling, choose, generate, pad_prompts, sampling_of, scores
 
 V = 11
 LOGITS = np.array([0.1, 2.0, -1.0, 1.5, 0.0, 1.0, -3.0], np.float32)  # most likely first: 1 3 5 0 4 2 6
@@ -20,22 +20,23 @@ def softmax(logits):
 
 
 @pytest.mark.parametrize(
-    "sample, kept, t",
+    "sampling, kept, t",
     [
-        (sampler(), range(7), 1.0),
-        (sampler(2.0, top_k=3), [1, 3, 5], 2.0),
-        (sampler(top_k=99), range(7), 1.0),
-        (sampler(top_p=0.75), [1, 3, 5], 1.0),  # 0.45 + 0.27 are less than 0.75, with 0.16 more
-        (sampler(0.25, top_p=0.75), [1], 0.25),
-        (sampler(2.0, min_p=0.5), [1, 3, 5], 2.0),  # the square roots of 1, 0.61, 0.37, 0.15 ...
-        (sampler(min_p=1.0), [1], 1.0),
-        (sampler(top_k=3, top_p=0.75), [1, 3], 1.0),  # of the three: 0.51 + 0.31 are more than 0.75
-        (sampler(top_k=5, top_p=0.99, min_p=0.5), [1, 3], 1.0),
+        (Sampling(), range(7), 1.0),
+        (Sampling(2.0, top_k=3), [1, 3, 5], 2.0),
+        (Sampling(top_k=99), range(7), 1.0),
+        (Sampling(top_p=0.75), [1, 3, 5], 1.0),  # 0.45 + 0.27 are less than 0.75, with 0.16 more
+        (Sampling(0.25, top_p=0.75), [1], 0.25),
+        (Sampling(2.0, min_p=0.5), [1, 3, 5], 2.0),  # the square roots of 1, 0.61, 0.37, 0.15 ...
+        (Sampling(min_p=1.0), [1], 1.0),
+        (Sampling(top_k=3, top_p=0.75), [1, 3], 1.0),  # of the three: 0.51 + 0.31 are more than 0.75
+        (Sampling(top_k=5, top_p=0.99, min_p=0.5), [1, 3], 1.0),
     ],
 )
-def test_samplers_draw_from_the_truncated_softmax(sample, kept, t):
+def test_tokens_are_drawn_from_the_truncated_softmax(sampling, kept, t):
     draws = 20_000
-    tokens_B = jax.jit(sample)(jax.random.key(5), jnp.broadcast_to(LOGITS, (draws, 7)))
+    keys_B = jax.random.split(jax.random.key(5), draws)
+    tokens_B = jax.jit(choose)(jnp.broadcast_to(LOGITS, (draws, 7)), sampling, keys_B)
     count_V = np.bincount(tokens_B, minlength=7)
     kept = list(kept)
     expected_V = np.zeros(7)
@@ -47,19 +48,35 @@ def test_samplers_draw_from_the_truncated_softmax(sample, kept, t):
 
 def test_among_equals_the_lowest_ids_are_kept():
     logits_BV = jnp.array([[0, 3, 1, 3, 3], [2, 2, 2, 2, 2]], jnp.float32)
-    assert greedy(None, logits_BV).tolist() == [1, 0]
-    keys = jax.random.split(jax.random.key(0), 50)
-    drawn = np.array([sampler(top_k=2)(key, logits_BV) for key in keys])
-    assert [sorted(set(drawn[:, row].tolist())) for row in (0, 1)] == [[1, 3], [0, 1]]
+    assert choose(logits_BV).tolist() == [1, 0]
+    for sampling in (Sampling(top_k=2), Sampling(top_p=0.39)):
+        kept = [np.flatnonzero(np.isfinite(row_V)).tolist() for row_V in scores(logits_BV, sampling)]
+        assert kept == [[1, 3], [0, 1]]
+
+
+def test_each_row_has_numbers_of_its_own():
+    """Greedy beside drawn ones; a row draws the same whatever filters are for the others."""
+    logits_BV, keys_B = jax.random.normal(jax.random.key(0), (4, 50)), jax.random.split(jax.random.key(1), 4)
+    alone = choose(logits_BV, Sampling(1.5), keys_B)
+    mixed = Sampling(np.array([0, 1.5, 1.5, 1.5]), np.array([0, 1, 0, 5]), np.array([1, 1, 1, 0.5]))
+    found = jax.jit(choose)(logits_BV, mixed, keys_B)
+    assert found[:2].tolist() == logits_BV.argmax(-1)[:2].tolist() and found[2] == alone[2]
+
+
+def test_a_literal_penalty_is_for_the_tokens_of_the_row():
+    logits_BV = jnp.array([[4.0, -1.0, 2.0, 0.0, -3.0]])
+    seen_BV = jnp.array([[False, True, True, True, False]])
+    assert scores(logits_BV, Sampling(repetition_penalty=2.0), seen_BV).tolist() == [[0, -6, -3, -4, -7]]
 
 
 @pytest.mark.parametrize(
     "settings",
-    [{"temperature": 0.0}, {"temperature": float("inf")}, {"top_k": 0}, {"top_p": 0.0}, {"min_p": float("nan")}],
-)
-def test_bad_sampler_settings_are_refused(settings):
+    [{"temperature": -1.0}, {"temperature": float("inf")}, {"top_k": -1}, {"top_p": 0.0}, {"min_p": float("nan")},
+     {"repetition_penalty": [1, 0]}],
+)  # fmt: skip
+def test_numbers_out_of_range_are_refused(settings):
     with pytest.raises(ValueError, match="is out of range: give"):
-        sampler(**settings)
+        sampling_of(2, Sampling(**settings))
 
 
 def test_prompts_are_padded_to_a_bucket():
@@ -106,7 +123,7 @@ def test_a_deterministic_chain_is_followed():
 
 def test_a_row_generates_the_same_samples_beside_other_rows(key):
     extend = markov(jax.random.normal(key, (V, V)))
-    run = jax.jit(lambda *batch: generate(extend, jnp.int32(0), *batch, 9, key=key, sample=sampler(1.5, top_p=0.9)))
+    run = jax.jit(lambda *batch: generate(extend, jnp.int32(0), *batch, 9, key=key, sampling=Sampling(1.5, top_p=0.9)))
     ours_BN, theirs_BN = (run(*pad_prompts(prompts)) for prompts in ([[1, 2], [3], [4]], [[5, 6, 7, 8], [3], [4]]))
     assert ours_BN[1:].tolist() == theirs_BN[1:].tolist()
     assert len({tuple(row_N) for row_N in ours_BN.tolist()}) == 3
@@ -117,7 +134,7 @@ def test_generation_without_steps_or_without_a_key_is_refused():
     with pytest.raises(ValueError, match="at least 1"):
         generate(*start, 0)
     with pytest.raises(ValueError, match="needs a key"):
-        generate(*start, 3, sample=sampler(top_k=2))
+        generate(*start, 3, sampling=Sampling(top_k=2))
 
 
 PROMPTS = [[3, 1, 4, 1, 5, 9, 2], [6], [5, 3, 5]]

@@ -170,11 +170,12 @@ def test_every_tensor_at_fault_is_named(tmp_path):
     tensors["h.1.attn.c_attn.weight"] = tensors["h.1.attn.c_attn.weight"].T.copy()
     tensors["h.2.ln_1.bias"] = np.zeros(D, np.float32)
     tensors["h.1.mlp.c_fc.bias"] = np.zeros(F, np.int32)
-    assert refuses("model.safetensors", write(tmp_path / "in", tensors)).endswith(
+    assert (
         "is not what config.json says: h.0.ln_1.bias is missing, "
         "h.1.attn.c_attn.weight has shape (18, 6) instead of (6, 18), "
-        "h.1.mlp.c_fc.bias holds I32 instead of floating-point numbers, h.2.ln_1.bias is extra, wpe.weight is missing"
-    )
+        "h.1.mlp.c_fc.bias holds I32 instead of floating-point numbers, h.2.ln_1.bias is extra, wpe.weight is missing: "
+        "fetch both files again"
+    ) in refuses("model.safetensors", write(tmp_path / "in", tensors))
 
 
 class Trap:
@@ -259,7 +260,7 @@ def test_a_tensor_of_two_shards_and_an_index_without_a_map_are_refused(tmp_path,
     [
         ({"model_type": "llama"}, 'model_type is "llama", and supported is "gpt2"'),
         ({"activation_function": "silu"}, 'is "silu", and supported is "gelu_new" or "gelu_pytorch_tanh" or "gelu" or'),
-        ({"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx is true, and supported is false"),
+        ({"add_cross_attention": True}, "add_cross_attention is true, and supported is false: give a model of that"),
         ({"n_head": 4}, "describes no GPT-2 .*d_model 6 is not a multiple of n_heads 4"),
         ({"n_embd": "6"}, 'describes no GPT-2 .*n_embd is "6"'),
         ({"n_layer": 2.0}, "n_layer is 2.0"),

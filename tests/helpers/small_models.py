@@ -5,14 +5,14 @@ from hypothesis import strategies as st
 
 from apformer import model
 from apformer.commands import train
-from apformer.layers import position
+from apformer.layers import config
 from apformer.settings import Settings, Training
 from apformer.tasks.progressions import Options
 from tests.helpers import circuit
 
 V = 11
 LONGEST = 7  # of a chunk fed to a cache: longer than the windows
-SCHEMES = position.names()
+SCHEMES = config.names("position")
 
 
 def small(**changes):

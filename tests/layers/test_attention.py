@@ -8,9 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from apformer.layers.attention import Attention, attend, scaled_dot
+from apformer.layers import config
+from apformer.layers.attention import Attention, attend
 from apformer.layers.masks import causal_mask, whole_view
-from apformer.layers.similarity import additive, cosine, dot
+from apformer.layers.similarity import cosine
 from tests.helpers.small_models import small
 
 B, T, S, H, K = 2, 3, 5, 7, 11
@@ -40,7 +41,7 @@ SCORES = {  # of one query and one key, in plain numpy; what is learned is one h
     "cosine": lambda q, k, gain: gain * (q @ k) / np.sqrt((q @ q) * (k @ k)),
     "additive": lambda q, k, vector: np.sum(vector * np.tanh(q + k)),
 }
-LEARNED = {"cosine": {"gain_H": drawn(H, seed=3)}, "additive": {"vector_HK": drawn(H, K, seed=3)}}
+LEARNED = {"cosine": drawn(H, seed=3), "additive": drawn(H, K, seed=3)}
 
 
 @pytest.mark.parametrize(
@@ -52,9 +53,8 @@ def test_attention_is_its_definition(name, biased, sunk):
     """softmax(scores + bias) v over the keys each query may see and a sink of value 0, one number at a time."""
     bias_BHTS = drawn(B, H, T, S, seed=4) * biased
     sink_H = np.linspace(-1, 2, H).astype(np.float32) if sunk else None
-    learned = LEARNED.get(name, {})
-    (learned_H,) = learned.values() or [np.zeros(H)]
-    compare = partial({"scaled_dot": scaled_dot, "dot": dot, "cosine": cosine, "additive": additive}[name], **learned)
+    learned_H = LEARNED.get(name, np.zeros(H))
+    compare = partial(config.load("similarity", name).score, lambda *_: learned_H)
     for mask_BTS in map(np.asarray, masks()):
         bias = bias_BHTS if biased else None
         out, weights = compiled_attend(Q, KEYS, VALUES, mask_BTS, bias, sink_H, compare)
@@ -71,11 +71,10 @@ def test_attention_is_its_definition(name, biased, sunk):
 
 
 def test_a_cosine_knows_no_lengths_and_has_a_gradient_at_zero():
-    gain = np.ones(H, np.float32)
-    scores = cosine(Q, KEYS, gain)
-    np.testing.assert_allclose(cosine(100 * Q, KEYS / 100, gain), scores, atol=1e-5)
-    np.testing.assert_allclose(cosine(Q, Q, gain).diagonal(0, 2, 3), 1, atol=1e-6)
-    gradient = jax.grad(lambda q: cosine(q, KEYS, gain).sum())(jnp.zeros_like(Q))
+    score = partial(cosine.score, lambda *_: np.ones(H, np.float32))
+    np.testing.assert_allclose(score(100 * Q, KEYS / 100), score(Q, KEYS), atol=1e-5)
+    np.testing.assert_allclose(score(Q, Q).diagonal(0, 2, 3), 1, atol=1e-6)
+    gradient = jax.grad(lambda q: score(q, KEYS).sum())(jnp.zeros_like(Q))
     assert np.isfinite(gradient).all()
 
 
@@ -104,13 +103,6 @@ def test_a_query_that_sees_nothing_is_finite_and_so_is_its_gradient():
     assert all(np.isfinite(gradient).all() for gradient in gradients)
     out, weights = compiled_attend(Q, KEYS, VALUES, mask_BTS, sink_H=np.zeros(H, np.float32))
     assert (np.asarray(out)[0, 1] == 0).all() and (np.asarray(weights)[0, :, 1] == 0).all()
-
-
-def test_a_sink_distinguishes_one_token_from_several_that_are_equal():
-    """Equal scores and values, and a sink of the same score: n keys have n / (n + 1) of the weight."""
-    ones = np.ones((1, 3, 1, 2), np.float32)
-    out, _ = attend(ones * 0, ones, ones, np.tri(3, dtype=bool)[None], sink_H=np.zeros(1, np.float32))
-    np.testing.assert_allclose(out[0, :, 0, 0], [1 / 2, 2 / 3, 3 / 4], rtol=1e-6)
 
 
 def test_scores_of_any_size_are_finite():
@@ -155,7 +147,7 @@ def test_heads_are_slices_of_the_projections(bias, output_projection):
     attention = Attention(small(attention_bias=bias, output_projection=output_projection))
     shapes = jax.eval_shape(lambda: attention.init(jax.random.key(0), x_BTD, VIEW))["params"]
     params = jax.tree.map(lambda leaf: drawn(*leaf.shape, seed=leaf.size), shapes)
-    y_BTD, weights_BHTS, cache = jax.jit(lambda params: attention.apply({"params": params}, x_BTD, VIEW))(params)
+    y_BTD, seen, cache = jax.jit(lambda params: attention.apply({"params": params}, x_BTD, VIEW))(params)
 
     p = {name: np.asarray(value, np.float64) for name, value in params.items()}
     heads = []
@@ -163,7 +155,7 @@ def test_heads_are_slices_of_the_projections(bias, output_projection):
         q, k, v = (x_BTD @ p[name][:, h] + (p[f"{name}_bias"][h] if bias else 0) for name in ("query", "key", "value"))
         scores = np.where(np.tri(T, dtype=bool), q @ k.swapaxes(1, 2) / np.sqrt(width), -np.inf)
         weights = np.exp(scores) / np.exp(scores).sum(-1, keepdims=True)
-        np.testing.assert_allclose(weights_BHTS[:, h], weights, atol=1e-5)
+        np.testing.assert_allclose(seen["attention"][:, h], weights, atol=1e-5)
         heads.append(weights @ v)
     expected = np.concatenate(heads, -1)
     if output_projection:
@@ -177,11 +169,11 @@ def test_dropout_on_attention_weights_is_for_training_alone():
     attention, x_BTD = Attention(small(attention_dropout=0.5)), jnp.ones((B, T, 6))
     params = attention.init(jax.random.key(0), x_BTD, VIEW)["params"]
     params |= {"value": params["value"] * 0 + 1 / 6}
-    y_BTD, weights_BHTS, _ = attention.apply({"params": params}, x_BTD, VIEW)
+    y_BTD, seen, _ = attention.apply({"params": params}, x_BTD, VIEW)
     np.testing.assert_allclose(y_BTD, 1, rtol=1e-6)
     rngs = {"dropout": jax.random.key(1)}
-    y_BTD, before_dropout_BHTS, _ = attention.apply({"params": params}, x_BTD, VIEW, rngs=rngs)
-    np.testing.assert_array_equal(before_dropout_BHTS, weights_BHTS)
+    y_BTD, before_dropout, _ = attention.apply({"params": params}, x_BTD, VIEW, rngs=rngs)
+    np.testing.assert_array_equal(before_dropout["attention"], seen["attention"])
     count_T = np.arange(1, T + 1) * np.asarray(y_BTD)[:, :, ::2].swapaxes(1, 2) / 2  # of 1, 2, 3 equal weights
     np.testing.assert_allclose(count_T, np.round(count_T), atol=1e-5)
     assert 0 < count_T.mean() < 2 and len(np.unique(np.round(count_T))) > 2

@@ -73,14 +73,6 @@ def test_norms_are_their_definitions(epsilon):
     np.testing.assert_allclose(y, x64 / np.sqrt((x64**2).mean(-1, keepdims=True) + epsilon) * gain64, atol=1e-5)
 
 
-def test_layer_norm_does_not_feel_a_shift_of_the_stream():
-    """Numbers of size 1000 hold 4 digits behind the point in float32; the variance must not be lost among them."""
-    x = random(B, T, D)
-    norm = LayerNorm()
-    params = norm.init(jax.random.key(0), x)
-    np.testing.assert_allclose(norm.apply(params, x + 1000), norm.apply(params, x), atol=2e-3)
-
-
 @pytest.mark.parametrize("norm", ["layer", "none"])
 @pytest.mark.parametrize("norm_position", ["pre", "post"])
 def test_a_block_is_two_residual_sublayers(norm, norm_position):
@@ -89,7 +81,7 @@ def test_a_block_is_two_residual_sublayers(norm, norm_position):
     block = Block(small(output_projection=True, norm=norm, norm_position=norm_position))
     shapes = jax.eval_shape(lambda: block.init(jax.random.key(0), x, view))["params"]
     params = jax.tree.map(lambda leaf: random(*leaf.shape, seed=leaf.size), shapes)
-    y, weights, cache = block.apply({"params": params}, x, view)
+    y, seen, cache = block.apply({"params": params}, x, view)
 
     p = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), params)
 
@@ -100,7 +92,7 @@ def test_a_block_is_two_residual_sublayers(norm, norm_position):
         q, k, v = (np.einsum("BTD,DHK->BHTK", x, p["attention"][name]) for name in ("query", "key", "value"))
         scores = np.where(mask_TS, q @ k.swapaxes(2, 3) / np.sqrt(2), -np.inf)
         softmax = np.exp(scores - scores.max(-1, keepdims=True))
-        np.testing.assert_allclose(weights["attention"], softmax / softmax.sum(-1, keepdims=True), atol=1e-4)
+        np.testing.assert_allclose(seen["attention"], softmax / softmax.sum(-1, keepdims=True), atol=1e-4)
         return np.einsum("BHTK,HKD->BTD", softmax / softmax.sum(-1, keepdims=True) @ v, p["attention"]["output"])
 
     def feedforward(x):

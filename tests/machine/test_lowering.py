@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import pytest
 
 from apformer import model, tasks
-from apformer.layers import position
+from apformer.layers import config
 from apformer.runs import fit
 from apformer.settings import architecture_of
 
@@ -89,7 +89,7 @@ def test_every_prediction_is_lowered(settings, tmp_path):
     lower(lambda params, tokens, cache: module.extend(params, tokens, cache, cfg), params, tokens_BT, cache)
 
 
-@pytest.mark.parametrize("position", position.names())
+@pytest.mark.parametrize("position", config.names("position"))
 def test_every_position_scheme_is_lowered(position):
     cfg = model.Config(d_model=8, n_heads=2, n_layers=3, position=position)
     params = jax.eval_shape(lambda key: model.init(key, cfg), jax.random.key(0))

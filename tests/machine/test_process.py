@@ -1,6 +1,7 @@
 """Faults and stop signals end a command with one sentence; compiled programs that are damaged or foreign never run."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -8,6 +9,7 @@ import time
 from pathlib import Path
 
 import jax
+import numpy as np
 import pytest
 
 from apformer import errors
@@ -85,6 +87,50 @@ def test_each_fault_is_a_sentence_and_an_exit_code(call, exit_code, said, capsys
     assert guard("x", call) == exit_code
     out, err = capsys.readouterr()
     assert out == "" and err.startswith(said) and err.count("\n") == bool(said)
+
+
+def too_large():
+    raise RuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 99 bytes.\nmore")
+
+
+def too_large_for_numpy():
+    np.empty(2**58)
+
+
+def transferred():
+    with jax.transfer_guard("disallow"):
+        jax.jit(lambda x: x + 1)(np.ones(3))
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (too_large, r"not enough memory \(.*allocating 99 bytes.*--batch_size .*--accumulate, --remat"),
+        (too_large_for_numpy, r"not enough memory \(Unable to allocate 2.00 EiB.*--batch_size"),
+        (transferred, r"JAX_TRANSFER_GUARD is set \(Disallowed host-to-device transfer\).*: unset it"),
+    ],
+)
+def test_what_the_machine_refuses_is_a_sentence(call, said, capsys):
+    assert guard("x", call) == errors.USAGE
+    err = capsys.readouterr().err
+    assert re.search(said, err) and err.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", ["train", "doctor"])
+def test_a_platform_that_is_not_here_is_named(command):
+    environment = ENVIRONMENT | {"JAX_PLATFORMS": "rocm"}
+    done = subprocess.run(
+        [sys.executable, "-m", "apformer", command], capture_output=True, text=True, env=environment, cwd="/"
+    )
+    assert done.returncode == errors.USAGE and done.stderr.count("\n") == 1
+    assert re.search(r"JAX does not start \(.*rocm.*\): set JAX_PLATFORMS=cpu", done.stderr)
+
+
+def test_flags_are_read_without_docstrings():
+    done = subprocess.run(
+        [sys.executable, "-OO", "-m", "apformer", "train", "--help"], capture_output=True, text=True, env=ENVIRONMENT
+    )
+    assert done.returncode == 0 and "--batch_size" in done.stdout and done.stderr == ""
 
 
 def test_what_is_ours_to_mend_keeps_its_traceback():

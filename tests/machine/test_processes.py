@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from apformer import cli, errors
-from apformer.machine import devices
+from apformer.machine import processes
 from apformer.runs import checkpoint, fit, restore
 
 pytestmark = pytest.mark.long
@@ -23,7 +23,7 @@ from pathlib import Path
 import jax, numpy as np
 from apformer import cli
 from apformer.commands import resume, train as command
-from apformer.machine import devices, process
+from apformer.machine import process, processes
 from apformer.runs import checkpoint, fit, restore
 
 folder, port, count, index = Path(sys.argv[1]), *map(int, sys.argv[2:])
@@ -52,7 +52,7 @@ def all_of_it():
     train("spread", "--seed", "4")
     train("members", "--members", "4", "--seed", "3")
     if count == 1:
-        return resume.main([str(folder / "lost")])
+        return resume.resume(resume.Resume(str(folder / "lost")))
     at_step(4, signal.SIGTERM)
     try:
         train("stopped")
@@ -65,7 +65,7 @@ def all_of_it():
 def run():
     if count == 1:
         return all_of_it()
-    with devices.joined(f"127.0.0.1:{port}", str(count), str(index), ["train"]):
+    with processes.joined(f"127.0.0.1:{port}", str(count), str(index), ["train"]):
         all_of_it()
 
 process.end(process.guard("apformer", run))
@@ -109,7 +109,7 @@ def test_two_processes_train_as_one_with_as_many_devices(tmp_path):
     said = ended(*pair)
     # Process 1 was killed while a fourth run trained; process 0 ends with a sentence.
     assert [process.returncode for process in pair] == [errors.LOST, -9], "\n".join(said)
-    assert said[0].splitlines()[-1] == f"apformer: {devices.GONE}"
+    assert said[0].splitlines()[-1] == f"apformer: {processes.GONE}"
     # The run before was stopped, by a signal that process 1 alone got.
     assert [(together / f"stopped-{index}").read_text() for index in (0, 1)] == ["143", "143"]
     assert len(losses(together / "stopped")) == 3  # the steps that it ended with
@@ -132,10 +132,10 @@ import os, sys
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"
 from apformer import cli
 from apformer.commands import train
-from apformer.machine import devices, process
+from apformer.machine import process, processes
 
-devices.PATIENCE = 3
-train.main = lambda args: devices.most(7)
+processes.PATIENCE = 3
+train.main = lambda args: processes.most(7)
 process.end(cli.main(["train", *sys.argv[1:]]))
 """
 
@@ -161,6 +161,33 @@ def test_processes_of_other_flags_are_named():
     codes, said = meeting(at(place, 0), at(place, 1, "--devices", "1"))
     fault = "apformer: process 1 has other versions, --processes or flags than process 0: give all the same"
     assert codes == [errors.USAGE] * 2 and all(lines.splitlines()[-1] == fault for lines in said)
+
+
+@pytest.mark.parametrize("host", ["[::1]", socket.gethostname()])
+def test_processes_meet_by_every_name_and_behind_a_proxy(host, monkeypatch):
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    place = f"{host}:{free_port()}"
+    assert meeting(at(place, 0), at(place, 1)) == ([0, 0], ["", ""])
+
+
+def test_a_name_of_this_machine_alone_is_said_where_processes_do_not_meet(monkeypatch):
+    monkeypatch.setattr(socket, "gethostname", lambda: "debian")
+    monkeypatch.setattr(socket, "gethostbyname", lambda name: {"debian": "127.0.1.1"}[name])
+    assert (
+        processes._own_name() == "; on several machines, give debian another address than 127.0.1.1 in the hosts file"
+    )
+    monkeypatch.setattr(socket, "gethostbyname", lambda name: "192.0.2.7")
+    assert processes._own_name() == ""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="sockets without a file are of Linux")
+def test_two_processes_of_one_number_are_told_before_they_meet():
+    place = f"127.0.0.1:{free_port()}"
+    codes, said = meeting(at(place, 1), at(place, 1))
+    assert sorted(codes) == [errors.USAGE, errors.LOST]
+    assert (
+        "--process 1 is that of another process on this machine: give each its own" in said[codes.index(errors.USAGE)]
+    )
 
 
 def test_processes_that_find_nobody_say_so():
@@ -218,7 +245,7 @@ def test_a_port_that_is_taken_is_named(capsys):
 
 def test_the_environment_can_place_a_process(monkeypatch):
     told = []
-    monkeypatch.setattr(devices, "joined", lambda *given: told.append(given))
+    monkeypatch.setattr(processes, "joined", lambda *given: told.append(given))
     for variable, value in zip(cli.ADDRESS.values(), PLACE[1::2], strict=True):
         monkeypatch.setenv(variable, value)
     given = dict.fromkeys(cli.VALUES)

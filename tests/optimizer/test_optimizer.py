@@ -114,8 +114,8 @@ def test_every_parameter_of_every_model_has_a_role():
 
 
 def test_a_parameter_that_nobody_declared_is_an_error():
-    with pytest.raises(ValueError, match="blocks/attention/shear has no role: declare it in layers/leaves.py"):
-        optimizer.decay_mask({"blocks": {"attention": {"shear": jnp.zeros(3)}}})
+    with pytest.raises(ValueError, match="blocks/feedforward/shear has no role: declare it in layers/leaves.py"):
+        optimizer.decay_mask({"blocks": {"feedforward": {"shear": jnp.zeros(3)}}})
 
 
 PARAMS = {"head": {"weight": jnp.asarray([[3.0, -4.0], [0.5, 12.0]]), "bias": jnp.asarray([2.0, -1.0])}}

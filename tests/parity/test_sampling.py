@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from apformer import model
-from apformer.decoding.bind import Model, bind
-from apformer.decoding.generate import candidates
-from apformer.decoding.repetition import penalized
+from apformer.decoding.bind import bind
+from apformer.decoding.generate import Sampling, scores
 from apformer.formats import gpt2
 
 torch = pytest.importorskip("torch", reason="parity needs PyTorch: pip install -e '.[parity]'")
@@ -17,13 +16,12 @@ transformers = pytest.importorskip("transformers", reason="parity needs transfor
 pytestmark = pytest.mark.parity
 
 B, T, V, GENERATED = 3, 9, 53, 9
-OURS = {"temperature": 1.0, "top_k": None, "top_p": 1.0, "min_p": 0.0}
 
 
-def filtered(logits_BV, **filters):
-    """The same as `candidates`, in the order of the vocabulary."""
-    kept_BJ, ids_BJ = candidates(logits_BV, **{**OURS, **filters})
-    return jnp.full(logits_BV.shape, -jnp.inf).at[jnp.arange(len(logits_BV))[:, None], ids_BJ].set(kept_BJ)
+def filtered(logits_BV, row_BT, **numbers):
+    """What a token is drawn from after a row."""
+    seen_BV = (row_BT[:, :, None] == np.arange(V)).any(1)
+    return jax.jit(scores)(logits_BV, Sampling(**numbers), seen_BV)
 
 
 def same(ours_BV, theirs_BV, atol):
@@ -59,7 +57,6 @@ def pair(tmp_path_factory):
 def test_all_come_in_the_order_of_transformers_while_a_text_is_drawn(pair, penalty, filters):
     """With a cache and without; of the tokens that `transformers` has drawn, which it does in float32."""
     theirs, ours = pair
-    ours = penalized(ours, penalty)
     prompt_BT = np.random.default_rng(1).integers(0, V, (B, T)).astype(np.int32)
     inputs = torch.tensor(prompt_BT).long()
     torch.manual_seed(2)
@@ -78,9 +75,10 @@ def test_all_come_in_the_order_of_transformers_while_a_text_is_drawn(pair, penal
     extend = jax.jit(ours.extend)
     cache = jax.tree.map(_wide, ours.init_cache(B, T + GENERATED))
     logits_BTV, cache = extend(prompt_BT, cache, jnp.full(B, T))
-    for n, scores in enumerate(drawn.scores):
-        same(filtered(logits_BTV[:, -1], **filters), scores.numpy(), 1e-5)
-        same(filtered(uncached_BTV[:, T + n - 1], **filters), scores.numpy(), 1e-5)
+    for n, expected in enumerate(drawn.scores):
+        numbers, row_BT = {"repetition_penalty": penalty} | filters, whole_BT[:, : T + n]
+        same(filtered(logits_BTV[:, -1], row_BT, **numbers), expected.numpy(), 1e-5)
+        same(filtered(uncached_BTV[:, T + n - 1], row_BT, **numbers), expected.numpy(), 1e-5)
         logits_BTV, cache = extend(whole_BT[:, T + n : T + n + 1], cache)
 
 
@@ -105,8 +103,5 @@ def test_in_float64_all_are_the_processors_of_transformers(seed):
     )
     theirs_BV = processors(torch.tensor(row_BT).long(), torch.tensor(logits_BV)).numpy()
 
-    def apply(tokens_BT):
-        return jnp.broadcast_to(logits_BV[:, None], (*tokens_BT.shape, V))
-
-    ours_BTV = penalized(Model(apply, None, None, cfg=gpt2.SIZES["gpt2"]), penalty).apply(row_BT)
-    same(filtered(ours_BTV[:, -1], temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p), theirs_BV, 1e-12)
+    numbers = {"top_k": top_k, "top_p": top_p, "min_p": min_p, "repetition_penalty": penalty}
+    same(filtered(logits_BV, row_BT, temperature=temperature, **numbers), theirs_BV, 1e-12)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from apformer.report import sections
-from apformer.report.figures import chart, loss_curve, save, words
+from apformer.report.figures import MOST, chart, legible, loss_curve, save, words
 
 RECORDS = [
     {"step": 10, "loss": 2.0, "exact": 0.0},
@@ -93,3 +93,18 @@ def test_figures_of_nothing_can_be_saved(figure, tmp_path):
 def test_importing_figures_does_not_import_matplotlib():
     code = "import sys, apformer.report.figures; sys.exit('matplotlib' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+def test_a_text_of_a_user_is_shown_letter_by_letter():
+    """No mathematics, no escape of a terminal, and a code point for a letter that no font has."""
+    assert legible(" a\n$x$") == "␣a⏎$x$" and legible("\x1b[31m") == "U+001B[31m"
+    assert legible("\U000f0000") == "U+F0000" and legible("w" * 99) == "w" * MOST + "…"
+
+
+def test_a_figure_that_cannot_be_drawn_is_left_out_and_costs_no_other(tmp_path, capsys):
+    """The text of the first would end matplotlib, were it read as mathematics."""
+    odd, broken = words(["$$ \\frac{", "猫"], np.eye(2), [0.5, 0.5]), loss_curve(RECORDS)
+    broken.savefig = None
+    save(tmp_path, {"broken": broken, "odd": odd})
+    assert (tmp_path / "odd.png").stat().st_size > 5000 and not (tmp_path / "broken.png").exists()
+    assert capsys.readouterr().err.startswith("no figure broken: ")

@@ -150,7 +150,7 @@ def test_a_run_is_logged_as_it_is_and_no_fault_of_its_log_stops_it(tmp_path, mon
 def test_a_missing_library_is_named_before_a_run_begins(tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "wandb", None)
     assert cli.main(["train", *TINY, "--log_to", "wandb", "--run_dir", str(tmp_path / "run")]) == errors.USAGE
-    assert capsys.readouterr().err.endswith('--log_to wandb needs the wandb extra: pip install -e ".[wandb]"\n')
+    assert capsys.readouterr().err.endswith('--log_to wandb needs the wandb extra: pip install "apformer[wandb]"\n')
     assert not os.listdir(tmp_path)
 
 

@@ -64,6 +64,17 @@ def test_on_a_file_system_without_links_the_latest_run_is_found_by_its_name(tmp_
     assert directory.find_begun(root=root) == directory.find_begun(root / "latest") == path
 
 
+def test_a_copy_of_runs_without_links_takes_new_runs(tmp_path):
+    root = tmp_path / "runs"
+    make_run(root / "20200101-000000-exact")
+    make_run(root / "latest")  # a copy of that run
+    path = directory.create("exact", root=root)
+    make_run(path)
+    assert (
+        directory.find(root=root) == directory.find(root / "latest") == path and os.listdir(path).count(".latest") == 0
+    )
+
+
 def test_run_dir_may_be_new_or_empty(tmp_path, name="new and/deep/données-数"):
     assert directory.create("exact", tmp_path / name) == tmp_path / name
     assert directory.create("exact", tmp_path / name).is_dir()  # now it exists, and is empty
@@ -275,13 +286,44 @@ def test_a_second_process_is_kept_out_until_the_first_ends(tmp_path):
         pass
 
 
-def test_a_file_system_without_locks_does_without(tmp_path, monkeypatch):
-    def unsupported(*_):
-        raise OSError(95, "Operation not supported")
+REFUSES = """
+import json, os, sys
+from itertools import combinations
+from pathlib import Path
+from apformer import errors
+from apformer.runs import directory
+found, root, kinds = {}, Path(os.environ["REFUSED_BELOW"]), ("link", "rename", "lock", "append", "fsync", "force")
+for refused in [(), *combinations(kinds, 1), *combinations(kinds, 2)]:
+    os.environ["REFUSED"] = ",".join(refused)
+    path = directory.create("exact", root=root)
+    try:
+        with directory.lock(path):
+            found[os.environ["REFUSED"]] = ["held", (root / "latest").is_symlink()]
+    except errors.UserError as error:
+        found[os.environ["REFUSED"]] = [str(error), error.exit_code]
+    (root / "latest").unlink(missing_ok=True)
+    assert os.listdir(path) == [".lock"]
+print(json.dumps(found))
+"""
 
-    monkeypatch.setattr(directory.fcntl, "flock", unsupported)
-    with directory.lock(tmp_path):
-        pass
+
+@pytest.mark.skipif(sys.platform != "linux" or shutil.which("gcc") is None, reason="needs Linux and gcc")
+def test_what_a_disk_cannot_do_is_found_before_the_first_step(tmp_path):
+    """Each of six things, alone and in pairs."""
+    library = tmp_path / "refuse.so"
+    source = ROOT / "experiments" / "faults" / "_refuse.c"
+    subprocess.run(["gcc", "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True)
+    environment = os.environ | {"LD_PRELOAD": str(library), "REFUSED_BELOW": str(tmp_path), "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, "-c", REFUSES], env=environment, capture_output=True, text=True, check=True)
+    found = json.loads(done.stdout)
+    needed = {"append": "append to files", "fsync": "force files", "force": "force files", "rename": "rename folders"}
+    assert len(found) == 22 and done.stderr.count("has no locks: start no second process on this run\n") == 6
+    for refused, (said, more) in found.items():
+        lacking = [what for kind, what in needed.items() if kind in refused.split(",")]
+        if lacking:
+            assert more == errors.DISK and re.search(f"the disk of .* cannot {'|'.join(lacking)}.*: give a --run", said)
+        else:
+            assert (said, more) == ("held", "link" not in refused)
 
 
 @pytest.mark.parametrize("number", [errno.EINVAL, errno.EIO])

@@ -13,6 +13,11 @@ from apformer.tasks.progressions.recipes import exact
 from tests.helpers import circuit
 
 
+@pytest.mark.parametrize(("words", "warmup"), [("", 0), ("--steps 101", 100), ("--warmup_steps 100", 100)])
+def test_the_warm_up_of_a_recipe_fits_a_short_run_unless_a_flag_gives_it(words, warmup):
+    assert recipes.parse(["--steps", "4", *words.split()]).optimizer.warmup_steps == warmup
+
+
 def test_the_sketch_is_the_plain_model():
     settings = recipes.parse(["--recipe", "sketch"])
     assert settings.model == model.Config()

@@ -14,7 +14,7 @@ import pytest
 from apformer import cli, files, model
 from apformer.commands import resume
 from apformer.commands import train as experiment
-from apformer.errors import CHECKPOINT, DATA, NON_FINITE, USAGE, UserError
+from apformer.errors import CHECKPOINT, NON_FINITE, USAGE, UserError
 from apformer.optimizer import Config as Optimizer
 from apformer.runs import checkpoint, directory, fit, metrics, restore, selection, settings_file
 from apformer.settings import Settings, Training
@@ -258,19 +258,6 @@ def test_numbers_that_are_not_finite_end_the_run_and_spare_its_checkpoints(whole
     assert records(copy) == records(path)[:6]
 
 
-def test_a_dataset_that_has_changed_is_refused(whole, only_train, tmp_path):
-    path, _ = whole("file", only_train)
-    source = Path(settings_file.read(path).options.dataset)
-    content = source.read_bytes()
-    try:
-        source.write_bytes(content + b"01 02 03\n")
-        with pytest.raises(UserError, match="rows.txt has changed") as caught:
-            resume.resume(resume.Resume(str(path)))
-    finally:
-        source.write_bytes(content)
-    assert caught.value.exit_code == DATA
-
-
 def test_one_call_starts_a_run_and_goes_on_with_it(whole, only_train, tmp_path, capsys):
     path, end = whole("sampler", only_train)
     same = with_training(run_dir=str(tmp_path / "run"))
@@ -297,6 +284,23 @@ def test_a_run_stopped_before_its_first_checkpoint_begins_anew(whole, only_train
     assert "stopped before its first checkpoint: it begins anew\n" in capsys.readouterr().err
     assert bits(only_train[-1]) == end and records(copy) == records(path)
     assert selection.steps(copy / "checkpoints") == selection.steps(path / "checkpoints")
+
+
+def test_a_run_is_trained_further(whole, only_train, tmp_path, monkeypatch):
+    path, end = whole("sampler", only_train)
+    copy = shutil.copytree(path, tmp_path / "run")
+    for steps, said in ((28, "--steps 28 is out of range: give more than 28"), (2**31, "out of range")):
+        with pytest.raises(UserError, match=said):
+            resume.resume(resume.Resume(str(copy), steps=steps))
+    resume.resume(resume.Resume(str(copy), steps=32))
+    assert int(only_train[-1].step) == 32 == settings_file.read(copy).training.steps
+    assert [line["step"] for line in records(copy)] == [*range(2, 33, 2)] and records(copy)[:14] == records(path)
+    odd = train(with_training(steps=5), tmp_path / "odd")
+    with pytest.raises(UserError, match="step 5 is no multiple of --log_every 2, .*: add --step 4") as caught:
+        resume.resume(resume.Resume(str(odd), steps=9))
+    assert caught.value.exit_code == USAGE
+    resume.resume(resume.Resume(str(odd), 4, 9))
+    assert [line["step"] for line in records(odd)] == [2, 4, 6, 8, 9]
 
 
 def test_a_run_whose_checkpoints_are_all_damaged_does_not_begin_anew(whole, only_train, tmp_path):

@@ -66,6 +66,6 @@ def test_each_byte_has_one_token():
 
 def test_without_the_extra_one_sentence_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "tokenizers", None)
-    with pytest.raises(UserError, match=r'byte pairs need the text extra: pip install -e "\.\[text\]"') as error:
+    with pytest.raises(UserError, match=r'byte pairs need the text extra: pip install "apformer\[text\]"') as error:
         split("a")
     assert error.value.exit_code == USAGE

@@ -136,7 +136,6 @@ def test_a_damaged_file_is_refused(tmp_path, content, key):
     [
         ("{", "", "is damaged"),
         (None, "#version: 0.2\nh\n", "is damaged"),
-        ('{"a": 0, "b": 2}', "", "leaves out ids from 0 to 2"),
         ('{"a": 0, "b": 1}', "", "does not give every text back"),
     ],
 )
@@ -149,7 +148,7 @@ def test_damaged_files_of_gpt2_are_refused(tmp_path, library, vocabulary, merges
 
 
 def test_a_byte_that_a_vocabulary_lacks_is_not_passed_over(tmp_path, library):
-    assert "leaves out ids from 0 to 259" in refusal(write_gpt2(tmp_path, drop=("z",)))
+    assert "does not give every text back" in refusal(write_gpt2(tmp_path, drop=("z",)))
 
 
 REPLACE = {"type": "Replace", "pattern": {"String": "a"}, "content": "aa"}

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 
 from apformer.errors import DATA, USAGE, UserError
-from apformer.tokenizers.text import Characters, stream, train_byte_pairs, train_characters
+from apformer.tokenizers.text import Characters, train_byte_pairs, train_characters
 from tests.helpers.small_texts import TEXTS, any_text, kinds
 
 ALL = "".join(TEXTS.values())
@@ -41,12 +41,11 @@ def test_a_literal_text_of_byte_pairs():
     assert tokenizer.decode([64, 127, 65]) == "a\ufffdb"
 
 
-def test_decode_and_stream_invert_encode(tokenizer):
+def test_decode_inverts_encode(tokenizer):
     tokens_T = tokenizer.encode(ALL)
     assert (tokens_T.dtype, tokens_T.ndim) == (np.int32, 1)
     assert tokenizer.decode(tokens_T) == tokenizer.decode(jnp.asarray(tokens_T)) == ALL
-    pieces = list(stream(tokenizer, tokens_T))
-    assert "".join(pieces) == ALL and len(pieces) > 1000 and "\ufffd" not in pieces
+    assert b"".join(map(tokenizer.bytes_of, tokens_T)).decode() == ALL
 
 
 @settings(max_examples=200)
@@ -63,22 +62,6 @@ def test_the_vocabulary_is_as_large_as_asked_or_as_the_text_allows(byte_pairs):
     assert train_byte_pairs("abab abc", 256).vocab_size == 256
 
 
-def test_a_stream_waits_for_the_rest_of_a_character_and_no_longer():
-    pytest.importorskip("tokenizers", reason='byte pairs need the text extra: pip install -e ".[text]"')
-    tokenizer = train_byte_pairs("-", 256)
-    read = []
-
-    def tokens():
-        for token in tokenizer.encode("a🙂b"):
-            yield token
-            read.append(token)
-
-    pieces = stream(tokenizer, tokens())
-    assert (next(pieces), len(read)) == ("a", 0)
-    assert (next(pieces), len(read)) == ("🙂", 4)
-    assert list(pieces) == ["b"]
-
-
 @pytest.mark.parametrize(
     ("text", "position", "shown"),
     [("hexd", 3, "'x'"), ("~", 1, "'~'"), ("he\n", 3, r"'\n'"), ("h\udcff", 2, r"'\udcff'")],
@@ -92,7 +75,7 @@ def test_a_character_outside_the_vocabulary_is_named(text, position, shown):
 
 def test_an_id_outside_the_vocabulary_is_named_and_never_clamped(tokenizer):
     size = tokenizer.vocab_size
-    for read in (tokenizer.decode, lambda tokens: list(stream(tokenizer, tokens[1:]))):
+    for read in (tokenizer.decode, lambda tokens: tokenizer.bytes_of(tokens[1])):
         for token in (size, -1, 2**40):
             with pytest.raises(UserError, match=rf"is {token}, which the .*; ids run from 0 to {size - 1}$") as error:
                 read([0, token])

@@ -1,11 +1,13 @@
 """Words are split by the stated rule, and a window holds the words around its centre, as far as it reaches."""
 
+import unicodedata
 from functools import partial
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import regex
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -24,11 +26,22 @@ def corpus(length, per_passage=1000, size=None):
     return words.Corpus(*map(jnp.asarray, (place, place // per_passage, np.int32(length))))
 
 
-def test_a_word_is_a_run_of_letters_and_digits_with_apostrophes_inside():
-    text = "'Tis GREEN-eyed; we know't, o’er the 2nd snake_case -- the lords' Übel.\r\n"
-    assert words.split(text) == [
-        ["tis", "green", "eyed", "we", "know't", "o’er", "the", "2nd", "snake", "case", "the", "lords", "übel"]
-    ]
+TEXTS = {
+    "'Tis GREEN-eyed; we know't, o’er the 2nd -- lords' Übel.": "tis green eyed we know't o’er the 2nd lords übel",
+    "हिन्दी भाषा தமிழ் מְדַבֵּר": "हिन्दी भाषा தமிழ் מְדַבֵּר",
+    "fore\u0302t FORÊT e\u0301": "forêt forêt é",  # one normal form
+    "new_york ___ می\u200cخواهم 1,000 3.14 U.S.": "new_york می\u200cخواهم 1,000 3.14 u.s",
+    "我喜歡書 ひらカタカナ": "我 喜 歡 書 ひ ら カタカナ",
+    "İstanbul 한국어 a:b": "i\u0307stanbul 한국어 a:b",
+}
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_words_are_those_of_unicode(text):
+    found = words.split(text)[0]
+    assert found == unicodedata.normalize("NFC", TEXTS[text]).split()
+    pieces = regex.split(r"(?w)\b", words.normal(text), flags=regex.V1)
+    assert found == [piece for piece in pieces if regex.search(r"[\p{L}\p{N}]", piece)]
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n"])

@@ -1,4 +1,4 @@
-"""Position schemes: a scheme is a file of this folder, found by its name.
+"""Position schemes: a scheme is a file of this folder, or a module that an installed package brings.
 
 The file defines `Scheme`, a frozen dataclass of the scheme's options, with those of these methods that it needs:
 
@@ -11,9 +11,7 @@ The file defines `Scheme`, a frozen dataclass of the scheme's options, with thos
 param(name, initializer, shape) makes a parameter, which does not decay. A key in a cache keeps its position.
 """
 
-import pkgutil
 from collections.abc import Callable
-from importlib import import_module
 from typing import Any
 
 from flax import linen as nn
@@ -22,44 +20,17 @@ from jax import Array
 Param = Callable[..., Array]
 
 
-def names() -> tuple[str, ...]:
-    """Return the names of all schemes: the files of this folder."""
-    return tuple(sorted(module.name for module in pkgutil.iter_modules(__path__)))
-
-
-def load(name: str) -> type:
-    """Return the class `Scheme` of a name. Raises ValueError, which lists the known names."""
-    if name not in names():
-        raise ValueError(f"position {name} is none of {', '.join(names())}")
-    return import_module(f"{__name__}.{name}").Scheme
-
-
 def rotate(scheme: Any, x_BTHK: Array, positions_BT: Array) -> Array:
     """Return queries or keys, rotated by their positions."""
     return scheme.rotate(x_BTHK, positions_BT) if hasattr(scheme, "rotate") else x_BTHK
 
 
-class Embedding(nn.Module):
-    """Embeddings with what the scheme adds to them."""
+class Part(nn.Module):
+    """method(param, *args) of a scheme, with the method "embed" or "bias"; `otherwise` of a scheme without it."""
 
     scheme: Any
-    max_len: int
+    method: str
 
     @nn.compact
-    def __call__(self, x_BTD: Array, positions_BT: Array) -> Array:
-        if not hasattr(self.scheme, "embed"):
-            return x_BTD
-        return self.scheme.embed(self.param, x_BTD, positions_BT, self.max_len)
-
-
-class Bias(nn.Module):
-    """Bias of the scores, (B, H, T, S), or None."""
-
-    scheme: Any
-    cfg: Any
-
-    @nn.compact
-    def __call__(self, positions_BT: Array, positions_BS: Array, dtype: Any) -> Array | None:
-        if not hasattr(self.scheme, "bias"):
-            return None
-        return self.scheme.bias(self.param, positions_BT, positions_BS, self.cfg, dtype)
+    def __call__(self, otherwise: Any, *args: Any) -> Any:
+        return getattr(self.scheme, self.method)(self.param, *args) if hasattr(self.scheme, self.method) else otherwise

@@ -12,7 +12,7 @@ from apformer.tasks.progressions.evaluation import evaluate
 from apformer.tasks.progressions.generator import Config
 from apformer.tasks.progressions.options import Options
 from apformer.tasks.progressions.page_data import EVALUATION, page
-from apformer.tasks.progressions.proof import contexts
+from apformer.tasks.progressions.proof import of as contexts
 from apformer.tasks.progressions.recipes import RECIPES
 from apformer.tasks.progressions.training import (
     NOT_COMPILED,

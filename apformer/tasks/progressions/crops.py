@@ -13,7 +13,16 @@ import jax.numpy as jnp
 import numpy as np
 
 from apformer.tasks.batch import Batch
-from apformer.tasks.progressions.generator import Config, Progressions, below, draw, encode_rows, fitting, split_of
+from apformer.tasks.progressions.generator import (
+    Config,
+    Progressions,
+    below,
+    draw,
+    encode_rows,
+    fitting,
+    most_terms,
+    split_of,
+)
 
 _CONTEXT = ("first", "difference", "given")
 
@@ -29,6 +38,24 @@ def anywhere(key: jax.Array, progressions: Progressions, digits: int, terms: int
     start_B = below(key, jnp.maximum(terms_B - terms, 0) + 1)
     crop = Progressions(first_B + start_B * difference_B, difference_B, terms_B - start_B)
     return predictable(encode_rows(crop, digits, terms), digits)
+
+
+def long(key: jax.Array, cfg: Config, batch_size: int) -> Progressions:
+    """Draw progressions of any number of terms, each as likely: a number, a difference that fits it, a first term.
+
+    A progression goes on for as long as it can. One that is on no training line has no term.
+
+    Pure; all but key are static under jit.
+    """
+    keys, most, top = jax.random.split(key, 3), most_terms(cfg), 10**cfg.digits - 1
+    terms_B = 3 + below(keys[0], jnp.full(batch_size, max(1, most - 2), jnp.int32))
+    fits_B = top // (terms_B - 1)
+    low_B, high_B = jnp.maximum(cfg.min_difference, -fits_B), jnp.minimum(cfg.max_difference, fits_B)
+    difference_B = low_B + below(keys[1], high_B - low_B + 1)
+    span_B = (terms_B - 1) * difference_B
+    first_B = jnp.maximum(-span_B, 0) + below(keys[2], top + 1 - abs(span_B))
+    terms_B = jnp.minimum(fitting(first_B, difference_B, cfg.digits), most)
+    return Progressions(first_B, difference_B, jnp.where(split_of(difference_B, first_B) == 0, terms_B, 0))
 
 
 def near_round(key: jax.Array, cfg: Config, batch_size: int, terms: int) -> Batch:

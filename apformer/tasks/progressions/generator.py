@@ -22,7 +22,7 @@ import numpy as np
 from apformer.errors import USAGE, UserError
 from apformer.flags import require
 from apformer.tasks.batch import Batch
-from apformer.tasks.progressions.proof.contexts import UNSPLIT_BELOW, split_of
+from apformer.tasks.progressions.proof.rows import UNSPLIT_BELOW, split_of
 from apformer.tokenizers.digits import VOCABULARY
 
 Array = Any  # numpy or JAX integers

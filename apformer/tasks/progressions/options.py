@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from apformer.errors import USAGE, UserError
+from apformer.files import FilePath
 from apformer.flags import require
 
 
@@ -24,10 +25,14 @@ class Options:
     """Loss of the first two terms. plain: their characters count as any other. alone: only the prefix rows train them,
     with 4/5 of the loss, and digits that occur only on held-out lines are masked out of their softmax. none: they have
     weight 0, for models too small to learn more than the rule."""
+    long_rows: int = 0
+    """Number of extra rows per step that are not cropped, in which every number of terms is as likely. Their first two
+    terms cost nothing. Half of the candidates of mined rows are then crops of such rows, too. For models that read a
+    whole row."""
     position_offset: int = 0
-    """Largest random start position of a training row, so that later positions are trained too. For transformers
-    only."""
-    dataset: str | None = None
+    """Largest random start position of a training row, so that later positions are trained too. A row starts where a
+    term may. For transformers only."""
+    dataset: FilePath | None = None
     """Text file to train on, one progression a line. Without it, each step draws fresh rows."""
     test_sequences: int = 10_000
     """Number of held-out progressions in the evaluation."""
@@ -35,7 +40,14 @@ class Options:
 
 def check(options: Options) -> None:
     """Raise UserError (exit USAGE) that names an option which no step can follow, and what fits."""
-    least = {"mined_per_hard": 1, "test_sequences": 1, "crop_terms": 3, "prefix_rows": 0, "position_offset": 0}
+    least = {
+        "mined_per_hard": 1,
+        "test_sequences": 1,
+        "crop_terms": 3,
+        "prefix_rows": 0,
+        "long_rows": 0,
+        "position_offset": 0,
+    }
     for flag, number in least.items():
         require(flag, number <= getattr(options, flag) < 2**31, options, f"{number} to 2147483647")
     require("hard_fraction", 0 <= options.hard_fraction < 1, options, "at least 0 and less than 1")

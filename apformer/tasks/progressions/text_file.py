@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from apformer.errors import DATA, DISK, UserError
+from apformer.files import read_input
 from apformer.tasks.progressions.generator import Progressions, render
 
 MOST = 9  # digits of a term
@@ -37,7 +38,7 @@ def lines_of(path: str | Path) -> list[str]:
         UserError: Exit code DATA; it names the file and the remedy.
     """
     try:
-        text = Path(path).read_bytes().decode("utf-8-sig")
+        text = read_input(path).decode("utf-8-sig")
     except FileNotFoundError:
         raise UserError(f"{path} does not exist; make one with `{_GENERATE} --out {path}`", DATA) from None
     except OSError as error:

@@ -3,7 +3,6 @@
 import hashlib
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -12,6 +11,7 @@ import numpy as np
 
 from apformer import loss
 from apformer.errors import DATA, USAGE, UserError
+from apformer.files import read_input
 from apformer.flags import require
 from apformer.settings import Settings, architecture_of, training_apply
 from apformer.tasks import Loss, LossAndMetrics
@@ -102,15 +102,16 @@ def describe(settings: Settings, rows: Rows) -> dict:
     if rows is None:
         return {"source": "sampler"}
     counts = {split: len(part.first_B) for split, part in rows.items()}
-    digest = hashlib.sha256(Path(settings.options.dataset).read_bytes()).hexdigest()
+    digest = hashlib.sha256(read_input(settings.options.dataset)).hexdigest()
     return {"source": settings.options.dataset, "rows": counts, "sha256": digest}
 
 
 class Step(NamedTuple):
-    """Rows of a training step. Validation has no prefixes."""
+    """Rows of a training step. Validation has the first kind alone."""
 
     rows: Batch  # rows as they are drawn, then the candidates of the mined rows
     prefixes: Batch | None = None  # rows cut after two terms
+    long: Batch | None = None  # rows that are not cropped
 
 
 def sample(key: jax.Array, settings: Settings, train_rows: Given = FRESH) -> Step:
@@ -123,7 +124,8 @@ def sample(key: jax.Array, settings: Settings, train_rows: Given = FRESH) -> Ste
     if mined:
         candidates = given.mined_per_hard * mined
         near = 0 if train_rows.file is not None else candidates // 2
-        drawn = _draw_rows(other_key, settings, train_rows.file, candidates - near)
+        source = _draw_long_rows if given.long_rows else _draw_rows
+        drawn = source(other_key, settings, train_rows.file, candidates - near)
         parts.append(crops.anywhere(start_key, drawn, cfg.digits, terms))
         if near:
             parts.append(crops.near_round(round_key, cfg, near, terms))
@@ -131,12 +133,17 @@ def sample(key: jax.Array, settings: Settings, train_rows: Given = FRESH) -> Ste
     if train_rows.missed is not None:
         rows = crops.among(rows, train_rows.missed, cfg.digits, terms)
     rows = _counted(rows, settings)
+    step = Step(rows)
+    if given.long_rows:
+        drawn = _draw_long_rows(jax.random.fold_in(key, 1), settings, train_rows.file, given.long_rows)
+        most = generator.most_terms(cfg)
+        step = step._replace(long=crops.predictable(generator.encode_rows(drawn, cfg.digits, most), cfg.digits))
     if not given.prefix_rows:
-        return Step(rows)
+        return step
     if given.prefix_loss == "alone":
-        return Step(rows, first_two_terms.sample(prefix_key, cfg, given.prefix_rows))
+        return step._replace(prefixes=first_two_terms.sample(prefix_key, cfg, given.prefix_rows))
     drawn = _draw_rows(prefix_key, settings, train_rows.file, given.prefix_rows)
-    return Step(rows, generator.encode_rows(drawn, cfg.digits, 2))
+    return step._replace(prefixes=generator.encode_rows(drawn, cfg.digits, 2))
 
 
 def _terms(settings: Settings) -> int:
@@ -155,6 +162,11 @@ def _draw_rows(key: jax.Array, settings: Settings, file: Progressions | None, si
         return generator.draw(key, settings.data, size, "train")
     index_B = jax.random.randint(key, (size,), 0, len(file.first_B))
     return Progressions(*(leaf[index_B] for leaf in file))
+
+
+def _draw_long_rows(key: jax.Array, settings: Settings, file: Progressions | None, size: int) -> Progressions:
+    """Draw training rows of all lengths, or rows of a file with replacement."""
+    return crops.long(key, settings.data, size) if file is None else _draw_rows(key, settings, file, size)
 
 
 def validation(settings: Settings, rows: Rows) -> Step:
@@ -216,18 +228,20 @@ def make_loss(settings: Settings) -> Loss:
             rows = keep_hardest(rows, drawn, mined, predict)
         logits_BTV = predict(rows.tokens_BT[:, :-1], key=row_key)
         metrics = measure(*jax.tree.map(lambda leaf: leaf[:drawn], (logits_BTV, rows)))
-        nats = cross_entropy(logits_BTV, rows)
+        alone = step.prefixes is not None and settings.options.prefix_loss == "alone"
+        rows = crops.predictable(rows, cfg.digits) if alone else rows
+        nats, weight = cross_entropy(logits_BTV, rows), rows.weights_BT[:, 1:].sum()
+        if step.long is not None:
+            long_nats = cross_entropy(apply(params, step.long.tokens_BT[:, :-1], cfg=settings.model), step.long)
+            nats, weight = joint(nats, weight, long_nats, step.long)
         if step.prefixes is None:
             return nats, metrics
         prefix_logits_BTV = predict(step.prefixes.tokens_BT[:, :-1], key=prefix_key)
-        if settings.options.prefix_loss == "plain":
-            prefix_nats = cross_entropy(prefix_logits_BTV, step.prefixes)
-            weight, prefix_weight = (batch.weights_BT[:, 1:].sum() for batch in (rows, step.prefixes))
-            return (nats * weight + prefix_nats * prefix_weight) / (weight + prefix_weight), metrics
+        if not alone:
+            return joint(nats, weight, cross_entropy(prefix_logits_BTV, step.prefixes), step.prefixes)[0], metrics
         prefix_logits_BTV = first_two_terms.without_unseen_digits(prefix_logits_BTV, step.prefixes.tokens_BT, cfg)
         prefix_nats = cross_entropy(prefix_logits_BTV, step.prefixes)
-        rest_nats = cross_entropy(logits_BTV, crops.predictable(rows, cfg.digits))
-        return (rest_nats + PREFIX_WEIGHT * prefix_nats) / (1 + PREFIX_WEIGHT), metrics
+        return (nats + PREFIX_WEIGHT * prefix_nats) / (1 + PREFIX_WEIGHT), metrics
 
     return loss_fn
 
@@ -249,9 +263,15 @@ def cross_entropy(logits_BTV: jax.Array, batch: Batch) -> jax.Array:
     return loss.cross_entropy(logits_BTV, batch.tokens_BT[:, 1:], batch.weights_BT[:, 1:])
 
 
+def joint(nats: jax.Array, weight: jax.Array, other_nats: jax.Array, other: Batch) -> tuple[jax.Array, jax.Array]:
+    """Return the mean nats of all characters of two batches, each with the mean of its own, and their weight."""
+    other_weight = other.weights_BT[:, 1:].sum()
+    return (nats * weight + other_nats * other_weight) / (weight + other_weight), weight + other_weight
+
+
 def _make_apply(settings: Settings) -> Callable[..., jax.Array]:
     """Return the model's apply, in which a key draws what is random in training: dropout, and where rows begin."""
-    apply, most = training_apply(settings), settings.options.position_offset
+    apply, most, width = training_apply(settings), settings.options.position_offset, settings.data.digits + 1
     wants_key = architecture_of(settings).wants_key(settings.model)
 
     def random_apply(params: Any, tokens_BT: jax.Array, cfg: Any, *, key: jax.Array | None = None) -> jax.Array:
@@ -259,7 +279,7 @@ def _make_apply(settings: Settings) -> Callable[..., jax.Array]:
             return apply(params, tokens_BT, cfg)
         options, (dropout_key, offset_key) = {}, jax.random.split(key)
         if most:
-            offset_B1 = jax.random.randint(offset_key, (len(tokens_BT), 1), 0, most + 1)
+            offset_B1 = width * jax.random.randint(offset_key, (len(tokens_BT), 1), 0, most // width + 1)
             options["positions_BT"] = offset_B1 + jnp.arange(tokens_BT.shape[1], dtype=jnp.int32)[None]
         return apply(params, tokens_BT, cfg, key=dropout_key if wants_key else None, **options)
 

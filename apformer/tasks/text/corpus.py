@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from apformer.errors import DATA, USAGE, UserError
+from apformer.files import FilePath, read_input
 from apformer.flags import require
 from apformer.tasks.batch import Batch
 
@@ -23,9 +24,9 @@ from apformer.tasks.batch import Batch
 class Config:
     """Text of a language model, and its cut into rows."""
 
-    text: str | None = None
+    text: FilePath | None = None
     """Text file in UTF-8 to train on; or a folder of tokens, for a text larger than memory: see datasets/text."""
-    tokenizer: str = "characters"
+    tokenizer: FilePath = FilePath("characters")
     """Tokenizer: characters, byte_pairs (--vocab_size of them), or a file or folder that holds one."""
     special_tokens: bool = False
     """Read special tokens in the text, such as <|endoftext|>. Without this flag, a text that has some is refused."""
@@ -39,7 +40,7 @@ class Config:
 class Options:
     """Options of fine-tuning a language model."""
 
-    init_from: str | None = None
+    init_from: FilePath | None = None
     """GPT-2 folder or run to train further, with its tokenizer. README.md says how to get GPT-2."""
     lora_rank: int = 0
     """Rank of the low-rank adapters, which are trained instead of the weights. With 0, all weights are trained."""
@@ -60,7 +61,7 @@ def check(cfg: Config) -> None:
 def read(path: str | Path) -> str:
     """Return the text of a file. Raises UserError (exit DATA) if it cannot be read, or is no UTF-8 (at which byte)."""
     try:
-        return Path(path).read_bytes().decode("utf-8")
+        return read_input(path).decode("utf-8-sig")
     except OSError as error:
         raise UserError(f"{path} cannot be read ({error.strerror}); give another file", DATA) from None
     except UnicodeDecodeError as error:

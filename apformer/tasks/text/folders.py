@@ -23,6 +23,8 @@ def is_gpt2(folder: str | Path) -> bool:
         said = json.loads((path / "config.json").read_bytes())
     except FileNotFoundError:
         needed = "name a run of a text, or a GPT-2 folder with config.json and model.safetensors"
+        if snapshots := sorted(path.glob("snapshots/*/config.json")):  # a folder of the cache of the hub
+            needed = f"give {snapshots[-1].parent}"
         raise UserError(f"{path} holds no model (no config.json): {needed}; {HOW_TO_GET}", USAGE) from None
     except (OSError, ValueError, RecursionError):  # what is wrong with it says whoever reads it
         return not (path / "checkpoints").exists()

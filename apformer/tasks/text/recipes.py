@@ -12,6 +12,7 @@ from typing import Literal
 from apformer import model, optimizer
 from apformer import recurrent as rnn
 from apformer.errors import USAGE, UserError
+from apformer.files import FilePath
 from apformer.settings import Settings, Training, load_architecture
 from apformer.tasks.text import folders
 from apformer.tasks.text.corpus import Config, Options
@@ -22,7 +23,7 @@ Architecture = Literal["model", "recurrent"]
 def text(
     context: int | None = None,
     architecture: Architecture | None = None,
-    init_from: str | None = None,
+    init_from: FilePath | None = None,
     lora_rank: int = 0,
 ) -> Settings:
     """A language model of a text, small enough for a CPU; or GPT-2 or a run trained further (--init_from).

@@ -86,8 +86,9 @@ def read(folder: str | Path) -> Prepared:
     try:
         content = (folder / "manifest.json").read_bytes()
     except OSError:
-        lacking = f"{folder} is a folder without a manifest.json, so no text was prepared in it to the end"
-        raise UserError(f"{lacking}: delete it, and write it with `{PREPARE} {folder}`", DATA) from None
+        lacking = f"{folder} is a folder without a manifest.json, so it holds no tokens of texts, or not all of them"
+        remedy = f"give one text file, or make a new folder of all files with `{PREPARE} NEW_FOLDER`"
+        raise UserError(f"{lacking}: {remedy}", DATA) from None
     try:
         manifest = files.parse_json(content)
         if manifest["format"] != FORMAT:
@@ -151,7 +152,7 @@ def _readable(path: Path) -> Iterator[None]:
 
 
 def _fault(path: Path, what: str) -> UserError:
-    return UserError(f"{path} {what}: restore it, or delete the folder and run `{PREPARE} {path.parent}`", DATA)
+    return UserError(f"{path} {what}: restore it, or make a new folder with `{PREPARE} NEW_FOLDER`", DATA)
 
 
 class Writer:

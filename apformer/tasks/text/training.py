@@ -14,6 +14,7 @@ import optax
 
 from apformer import loss
 from apformer.errors import DATA, USAGE, UserError
+from apformer.files import read_input
 from apformer.flags import require
 from apformer.settings import Settings, architecture_of, training_apply
 from apformer.tasks import Feed, Loss, LossAndMetrics, defaults
@@ -66,17 +67,23 @@ def read_rows(settings: Settings) -> dict:
         UserError: USAGE for a flag that a folder decides, DATA for a text or folder that cannot be read.
     """
     cfg = settings.data
+    rows_of, source = settings.model.vocab_size, init_from(settings)
     if os.path.isdir(cfg.text):
-        return _prepared_rows(cfg)
+        prepared = _prepared_rows(cfg)
+        if source is not None:
+            text_tokenizer.for_model(prepared["tokenizer"], rows_of, source)
+        return prepared
     if not (whole := corpus.read(cfg.text)):
         raise UserError(f"{cfg.text} is empty: give a text to train on", DATA)
     parts = corpus.split(whole, cfg)
     if cfg.tokenizer == "characters":
         tokenizer = text_tokenizer.train_characters(whole)
     elif cfg.tokenizer == "byte_pairs":
-        tokenizer = text_tokenizer.train_byte_pairs(parts[0], settings.model.vocab_size)
+        tokenizer = text_tokenizer.train_byte_pairs(parts[0], rows_of)
     else:
         tokenizer = pretrained.load(cfg.tokenizer)
+    if source is not None:
+        tokenizer = text_tokenizer.for_model(tokenizer, rows_of, source)
     kind, tokens = np.uint16 if tokenizer.vocab_size <= 2**16 else np.int32, []
     for name, part in zip(("training", "validation"), parts, strict=True):
         try:
@@ -92,7 +99,7 @@ def _prepared_rows(cfg: corpus.Config) -> dict:
         if getattr(cfg, name) != getattr(corpus.Config, name):
             decided = f"--{name} is decided where {cfg.text} was prepared, which is a folder of tokens"
             raise UserError(f"{decided}: drop the flag", USAGE)
-    prepared = shards.read(cfg.text)
+    prepared = shards.read(cfg.text or "")
     if cfg.tokenizer != corpus.Config.tokenizer:
         given = None if cfg.tokenizer in LEARNED else pretrained.load(cfg.tokenizer)
         # `prepare.py` gives a tokenizer a token that ends a text, if it has none.
@@ -134,9 +141,8 @@ def load(settings: Settings) -> tuple[Settings, dict]:
     Raises:
         UserError: Exit code DATA, if the model was trained before, with another vocabulary.
     """
-    rows, folder = read_rows(settings), init_from(settings)
-    if folder is not None:
-        text_tokenizer.check_vocabulary(rows["tokenizer"], settings.model.vocab_size, folder)
+    rows = read_rows(settings)
+    if init_from(settings) is not None:
         return settings, rows
     return replace(settings, model=replace(settings.model, vocab_size=rows["tokenizer"].vocab_size)), rows
 
@@ -175,7 +181,7 @@ def describe(settings: Settings, rows: dict) -> dict:
         "source": settings.data.text,
         "tokens": {part: len(rows[part]) for part in ("train", "validation")},
         "validation_characters": rows["validation_characters"],
-        "sha256": rows["prepared"] or hashlib.sha256(Path(settings.data.text).read_bytes()).hexdigest(),
+        "sha256": rows["prepared"] or hashlib.sha256(read_input(settings.data.text)).hexdigest(),
         "tokenizer_sha256": hashlib.sha256(rows["tokenizer"].to_json().encode()).hexdigest(),
     }
 

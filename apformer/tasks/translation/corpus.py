@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from apformer.errors import DATA, USAGE, UserError
+from apformer.files import FilePath
 from apformer.flags import require
 from apformer.report import progress
 from apformer.tasks.text import corpus
@@ -27,13 +28,13 @@ VALIDATION_NUMBERS = 1000
 class Config:
     """The sentences, and their conversion to tokens."""
 
-    source: str | None = None
+    source: FilePath | None = None
     """Text file with one sentence a line. The default is number words."""
-    target: str | None = None
+    target: FilePath | None = None
     """Text file with the translation of each line."""
-    validation: tuple[str, str] | None = None
+    validation: tuple[FilePath, FilePath] | None = None
     """Two such files that choose the best checkpoint. The default is lines of --source and --target."""
-    test: tuple[str, str] | None = None
+    test: tuple[FilePath, FilePath] | None = None
     """Two such files that score the model. The default is lines of --source and --target."""
     from_language: str = "en"
     """Language of the number words to read: one that num2words knows, or figures."""
@@ -61,7 +62,7 @@ class Config:
 class Options:
     """Training of an encoder-decoder on pairs of sentences, and its search for translations."""
 
-    init_from: str | None = None
+    init_from: FilePath | None = None
     """Run of a translator whose model is trained further, with its vocabulary. The default is a new model."""
     label_smoothing: float = 0.1
     """Share of the probability of each target token that is spread over the vocabulary."""
@@ -138,7 +139,7 @@ def read_files(files: tuple[str, str]) -> Lines:
 
 def lines_of(file: str | Path) -> list[str]:
     """Return the lines of a text in UTF-8, with Unix or Windows ends. Raises UserError (exit DATA) if there is none."""
-    text = corpus.read(file).removeprefix("\ufeff").replace("\r\n", "\n")
+    text = corpus.read(file).replace("\r\n", "\n")
     if not text:
         raise UserError(f"{file} is empty: give a sentence a line", DATA)
     return text.removesuffix("\n").split("\n")

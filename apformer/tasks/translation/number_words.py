@@ -54,7 +54,7 @@ def speaker(language: str) -> Callable[[int], str]:
     try:
         import num2words
     except ImportError:
-        raise UserError('number words need the text extra: pip install -e ".[text]"', USAGE) from None
+        raise UserError('number words need the text extra: pip install "apformer[text]"', USAGE) from None
     known = [FIGURES, *sorted(num2words.CONVERTER_CLASSES)]
     if language not in known:
         near = difflib.get_close_matches(language, known, n=1)

@@ -38,7 +38,7 @@ def require() -> None:
         import sacrebleu  # noqa: F401
         import sacremoses  # noqa: F401
     except ImportError:
-        raise UserError('scores need the text extra: pip install -e ".[text]"', USAGE) from None
+        raise UserError('scores need the text extra: pip install "apformer[text]"', USAGE) from None
 
 
 def moses(language: str) -> Callable[[str], Any]:

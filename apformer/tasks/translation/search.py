@@ -97,6 +97,6 @@ def _decode(
         extend = partial(seq2seq.extend, seq2seq.unstack(params), cfg=cfg)
         end_B = jnp.full(len(source_BS), cfg.target_vocab_size - 1, jnp.int32)
         if temperature:
-            draw = generate.sampler(temperature)
-            return generate.generate(extend, cache, end_B[:, None], jnp.ones_like(end_B), steps, key=key, sample=draw)
+            draw = generate.Sampling(temperature)
+            return generate.generate(extend, cache, end_B[:, None], jnp.ones_like(end_B), steps, key=key, sampling=draw)
         return beam.search(extend, cache, end_B, end_B[0], steps, beams=beams, alpha=alpha, shared=SHARED)[0][:, 0]

@@ -12,6 +12,7 @@ import jax
 import numpy as np
 
 from apformer.errors import DATA, UserError
+from apformer.files import FilePath
 from apformer.flags import require
 from apformer.tasks.progressions import generator
 from apformer.tasks.progressions import recipes as progressions
@@ -25,7 +26,7 @@ FILE = "vocabulary.tsv"
 class Config:
     """Text of word vectors, and the choice of its words."""
 
-    text: str | None = None
+    text: FilePath | None = None
     """Text file in UTF-8, with blank lines between passages. The default is progressions, character by character."""
     digits: int = 3
     """Number of digits of a term of the progressions, without --text."""

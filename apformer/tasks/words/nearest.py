@@ -1,16 +1,16 @@
 """Words that are near others, by the cosine of their vectors."""
 
 import difflib
+import re
 from pathlib import Path
 
 import jax
-import jax.numpy as jnp
-import numpy as np
 
 from apformer import files, word2vec
 from apformer.errors import USAGE, UserError
 from apformer.settings import Settings
 from apformer.tasks.words import corpus
+from apformer.tokenizers import words
 
 Params = dict[str, jax.Array]  # of word2vec
 
@@ -18,13 +18,17 @@ Params = dict[str, jax.Array]  # of word2vec
 def neighbours(params: Params, path: Path, given: list[str], count: int) -> str:
     """Return a table of the words nearest to others, for the run at `path`; without `given`, to words of doubling rank.
 
+    given: words, with + or - between those that are added: king - man + woman.
+
     Raises:
         UserError: Exit code USAGE; it names a word which the vocabulary lacks.
     """
     lines = files.read_text(path / corpus.FILE).splitlines()
     vocabulary = [line.split("\t")[0] for line in lines]
-    given = _known(given, vocabulary, "", f"none of the {len(vocabulary):,} words of {path}: ask for")
-    return table(nearest(params, vocabulary, given or _of_doubling_rank(vocabulary), count))
+    sums = re.findall(r"\S+(?: [+-] \S+)*", words.normal(" ".join(given)))
+    for term in sums:
+        _known(term.split()[::2], vocabulary, "", f"none of the {len(vocabulary):,} words of {path}: ask for")
+    return table(nearest(params, vocabulary, sums or _of_doubling_rank(vocabulary), count))
 
 
 def shown(settings: Settings, vocabulary: list[str]) -> list[str]:
@@ -41,8 +45,8 @@ def shown(settings: Settings, vocabulary: list[str]) -> list[str]:
 
 
 def _known(given: list[str], vocabulary: list[str], flag: str, fault: str) -> list[str]:
-    """Return words in lower case, or refuse the first that the vocabulary lacks."""
-    given = [word.strip().lower() for word in given]
+    """Return words as the vocabulary has them, or refuse the first that it lacks."""
+    given = [words.normal(word.strip()) for word in given]
     for word in given:
         if word not in vocabulary:
             raise UserError(f"{flag}{word} is {fault} a word such as {similar(word, vocabulary)}", USAGE)
@@ -55,11 +59,14 @@ def similar(word: str, vocabulary: list[str]) -> str:
 
 
 def nearest(params: Params, vocabulary: list[str], given: list[str], count: int) -> dict[str, list[tuple[str, float]]]:
-    """Return {word: [(neighbour, cosine), ...]}, the nearest first."""
-    rows = jnp.asarray([vocabulary.index(word) for word in given], jnp.int32)
-    nearest_BK, cosine_BK = map(np.asarray, word2vec.nearest(params, rows, min(count, len(vocabulary) - 1)))
-    pairs = (zip(*row, strict=True) for row in zip(nearest_BK.tolist(), cosine_BK.tolist(), strict=True))
-    return {word: [(vocabulary[v], cosine) for v, cosine in row] for word, row in zip(given, pairs, strict=True)}
+    """Return {word or sum of words: [(neighbour, cosine), ...]}, the nearest first."""
+    near = {}
+    for term in given:
+        terms, signs = term.split()[::2], [1, *(-1 if sign == "-" else 1 for sign in term.split()[1::2])]
+        k = min(count, len(vocabulary) - len({*terms}))
+        nearest_K, cosine_K = word2vec.nearest(params, [vocabulary.index(word) for word in terms], signs, k)
+        near[term] = [(vocabulary[v], cosine) for v, cosine in zip(nearest_K.tolist(), cosine_K.tolist(), strict=True)]
+    return near
 
 
 def table(near: dict[str, list[tuple[str, float]]]) -> str:

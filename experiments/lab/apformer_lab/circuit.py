@@ -182,7 +182,7 @@ def picture(digits: int) -> Figure:
     text = generator.render(7, 3, 4, digits)
     apply = jax.jit(model.apply, static_argnames=("cfg", "capture"))
     _, captured = apply(params(digits), tokenizer.encode(text)[None], config(digits), capture=("attention",))
-    figure = attention.heads(np.asarray(captured["attention"][:, 0]), [*map(attention.visible, text)])
+    figure = attention.draw(np.asarray(captured["attention"][:, 0]), [*text], [*text])
     for axes, (layer, head) in zip(figure.axes, np.ndindex(2, 2), strict=True):
         axes.set_title(f"layer {layer + 1}: {HEADS[layer][head]}", loc="left", fontsize=9)
     return figure

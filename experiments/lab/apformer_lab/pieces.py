@@ -58,7 +58,7 @@ def _read(tokens_BT: jax.Array, lengths_B: jax.Array, next_B: jax.Array, cache: 
     logits_BTV, cache = model.extend(tokens_BT, cache, lengths_B=lengths_B)
     last_B11 = jnp.maximum(lengths_B - 1, 0)[:, None, None]
     last_BV = jnp.take_along_axis(logits_BTV, last_B11, axis=1)[:, 0]
-    return jnp.where(lengths_B > 0, generate.greedy(None, last_BV).astype(jnp.int32), next_B), cache
+    return jnp.where(lengths_B > 0, generate.choose(last_BV), next_B), cache
 
 
 @partial(jax.jit, static_argnames="steps", donate_argnames="state")

@@ -27,8 +27,8 @@ def by_the_formula(params, t, s, threshold):
 def test_the_bias_is_the_formula():
     """Of queries before and after the threshold, at positions of any rows; only the size of c counts."""
     positions_BT, positions_BS = np.array([[2, 3, 19], [0, 7, 9]]), np.array([[0, 1, 2, 3, 4], [9, 1, 0, 4, 7]])
-    at = jnp.asarray(positions_BT), jnp.asarray(positions_BS), jnp.float32
-    bias = position.Bias(CFG.position_options, small(n_heads=2))
+    at = None, jnp.asarray(positions_BT), jnp.asarray(positions_BS), small(n_heads=2), jnp.float32
+    bias = position.Part(CFG.position_options, "bias")
     drawn = bias.init(jax.random.key(0), *at)["params"]
     params = drawn | {"c": jnp.float32(-0.7), "multiplier": jnp.float32(1.3), "down_bias": jnp.array([0.5, -2.0])}
     bias_BHTS = np.asarray(bias.apply({"params": params}, *at))
@@ -45,8 +45,8 @@ def test_the_input_of_the_function_stays_within_0_and_1():
     at_1T = jnp.array([[0, 1, 8, 50, 50_000]])
     params = {"c": jnp.float32(0.1), "multiplier": jnp.float32(1.0), "up": jnp.ones(1), "up_bias": jnp.zeros(1)}
     params |= {"down": jnp.ones((1, 1)), "down_bias": jnp.zeros(1)}
-    bias = position.Bias(scheme, small(n_heads=1))
-    share_T = bias.apply({"params": params}, at_1T, jnp.zeros_like(at_1T), jnp.float32)[0, 0, :, 0]
+    at = None, at_1T, jnp.zeros_like(at_1T), small(n_heads=1), jnp.float32
+    share_T = position.Part(scheme, "bias").apply({"params": params}, *at)[0, 0, :, 0]
     np.testing.assert_allclose(share_T, [0, np.log(1.1) / np.log(1.8), 1, 1, 1], rtol=1e-5)
 
 

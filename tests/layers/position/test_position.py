@@ -1,8 +1,11 @@
 """Each way of telling a transformer where a token stands, against its defining property."""
 
 import dataclasses
+import os
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import jax.numpy as jnp
 import numpy as np
@@ -11,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from apformer import model
-from apformer.layers import position
+from apformer.layers import config, position
 from apformer.layers.position import alibi, learned, relative, rotary, sinusoidal
 from tests.helpers.small_models import small
 
@@ -97,8 +100,8 @@ def test_alibi_slopes_and_axes():
 def test_relative_bias_looks_offsets_up_and_clips_them_to_the_table():
     table_HO = jnp.asarray(10 * np.arange(H)[:, None] + np.arange(4)[None], jnp.float32)
     positions_BT, positions_BS = jnp.array([[2, 3, 9], [0, 7, 8]]), jnp.array([[0, 1, 2, 3, 4], [9, 5, 0, 4, 7]])
-    biases = position.Bias(relative.Scheme(), small(d_model=H, n_heads=H, window=4))
-    bias = biases.apply({"params": {"table": table_HO}}, positions_BT, positions_BS, jnp.float32)
+    at = None, positions_BT, positions_BS, small(d_model=H, n_heads=H, window=4), jnp.float32
+    bias = position.Part(relative.Scheme(), "bias").apply({"params": {"table": table_HO}}, *at)
     offsets = [[[2, 1, 0, 0, 0], [3, 2, 1, 0, 0], [3, 3, 3, 3, 3]], [[0, 0, 0, 0, 0], [0, 2, 3, 3, 0], [0, 3, 3, 3, 1]]]
     assert bias.shape == (B, H, T, S)
     for h in range(H):
@@ -107,8 +110,9 @@ def test_relative_bias_looks_offsets_up_and_clips_them_to_the_table():
 
 def test_learned_positions_are_rows_of_a_table():
     table_PD = jnp.asarray(np.arange(11 * 2).reshape(11, 2), jnp.float32)
-    places = position.Embedding(learned.Scheme(), 11)
-    encoding = places.apply({"params": {"table": table_PD}}, jnp.zeros((2, 3, 2)), jnp.array([[0, 1, 10], [3, 5, 7]]))
+    places = position.Part(learned.Scheme(), "embed")
+    at = None, jnp.zeros((2, 3, 2)), jnp.array([[0, 1, 10], [3, 5, 7]]), 11
+    encoding = places.apply({"params": {"table": table_PD}}, *at)
     np.testing.assert_array_equal(encoding, [[[0, 1], [2, 3], [20, 21]], [[6, 7], [10, 11], [14, 15]]])
 
 
@@ -124,16 +128,22 @@ def test_encodings_have_the_dtype_they_are_added_to(dtype):
 
 
 def test_a_scheme_that_nobody_knows_is_refused_with_those_that_are_known():
-    assert position.names() == ("alibi", "fire", "learned", "none", "relative", "rotary", "sinusoidal")
-    with pytest.raises(ValueError, match=f"^position somewhere is none of {', '.join(position.names())}$"):
-        position.load("somewhere")
+    with pytest.raises(ValueError, match=f"^position somewhere is none of {', '.join(config.names('position'))}$"):
+        config.load("position", "somewhere")
+
+
+@pytest.mark.parametrize("kind", ["position", "similarity"])
+def test_the_choices_that_a_type_checker_reads_are_the_files_of_the_folder(kind):
+    found = re.search(rf"    {kind.title()} = Literal\[(.*)\]", Path(config.__file__).read_text())
+    files = {file.stem for file in Path(config.__file__).with_name(kind).glob("[a-z]*.py")}
+    assert [name.strip(' "') for name in found[1].split(",")] == sorted(files)
 
 
 def test_a_scheme_has_no_methods_but_those_of_the_protocol():
     """A method with a misspelt name would never be called, and one that serves a single scheme has no place."""
     protocol, found = {"embed", "rotate", "bias", "reach", "max_tokens"}, set()
-    for name in position.names():
-        Scheme = position.load(name)
+    for name in config.names("position"):
+        Scheme = config.load("position", name).Scheme
         options = {field.name for field in dataclasses.fields(Scheme)}
         methods = {method for method in vars(Scheme) if not method.startswith("_")} - options
         assert methods <= protocol, name
@@ -165,30 +175,59 @@ class Scheme:
     def reach(self, window):
         return None if window is None else window - 1
 """
+DISTANCE = """
+import jax.numpy as jnp
+from flax import linen as nn
+
+
+def score(param, q_BTHK, k_BSHK):
+    scale_H = param("spread", nn.initializers.ones, q_BTHK.shape[2:3])
+    apart_BTSH = jnp.square(q_BTHK[:, :, None] - k_BSHK[:, None]).sum(-1)
+    return -scale_H[None, :, None, None] * apart_BTSH.transpose(0, 3, 1, 2)
+"""
+ENTRY_POINTS = """
+[apformer.position]
+slanted = slanted
+
+[apformer.similarity]
+distance = distance
+"""
 USE = """
-import sys
-from apformer.layers import position
-position.__path__.append(sys.argv[1])
+from apformer.layers import config
 import jax, jax.numpy as jnp, numpy as np
 from apformer import model, optimizer
 from apformer.analysis import ablate
 from apformer.runs import recipes, settings_file
-cfg = model.Config(d_model=6, n_heads=3, position="slanted", window=3)
+cfg = model.Config(d_model=6, n_heads=3, position="slanted", similarity="distance", window=3)
 params = jax.jit(lambda key: model.init(key, cfg))(jax.random.key(0))
 assert params["blocks"]["attention"]["slanted"]["slope"].shape == (1, 3)
-assert not optimizer.decay_mask(params)["blocks"]["attention"]["slanted"]["slope"]
+attention = params["blocks"]["attention"]
+attention["spread"] *= 2
+decays = optimizer.decay_mask(params)["blocks"]["attention"]
+assert not decays["slanted"]["slope"] and not decays["spread"] and decays["query"]
 tokens = jnp.asarray([[1, 2, 3, 4]])
 both = lambda: (model.extend(params, tokens, model.init_cache(cfg, 1, 4), cfg)[0], model.apply(params, tokens, cfg))
 np.testing.assert_allclose(*jax.jit(both)(), rtol=1e-5, atol=1e-5)
 assert model.reach(cfg) == 2 and ablate.parts(params)
-settings = recipes.parse(["--position", "slanted", "--steepness", "0.25"])
-assert settings.model.position_options == position.load("slanted")(0.25)
+settings = recipes.parse(["--position", "slanted", "--steepness", "0.25", "--similarity", "distance"])
+assert settings.model.position_options == config.load("position", "slanted").Scheme(0.25)
 assert settings_file.from_dict(settings_file.to_dict(settings), "config.json") == settings
 """
 
 
-def test_a_new_scheme_is_one_new_file(tmp_path):
-    """Model, cache, reach, decay, ablation, flags and config.json know it, and no other file says its name."""
-    (tmp_path / "slanted.py").write_text(SLANTED)
-    done = subprocess.run([sys.executable, "-c", USE, str(tmp_path)], capture_output=True, text=True, check=False)
+def test_a_package_brings_a_scheme_and_a_score_each_in_one_file(tmp_path):
+    """Model, cache, reach, decay, ablation, flags and config.json know them; no file of apformer says their names."""
+    installed = tmp_path / "mine-1.dist-info"
+    installed.mkdir()
+    for file, text in {
+        "slanted.py": SLANTED,
+        "distance.py": DISTANCE,
+        installed / "METADATA": "Name: mine\nVersion: 1\n",
+    }.items():
+        (tmp_path / file).write_text(text)
+    (installed / "entry_points.txt").write_text(ENTRY_POINTS)
+    path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
+    done = subprocess.run(
+        [sys.executable, "-c", USE], capture_output=True, text=True, check=False, env=os.environ | {"PYTHONPATH": path}
+    )
     assert done.returncode == 0, done.stderr

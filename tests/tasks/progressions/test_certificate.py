@@ -19,7 +19,7 @@ from apformer.report import tables
 from apformer.settings import Settings, Training
 from apformer.tasks.progressions import Options
 from apformer.tasks.progressions.generator import Config, split_of
-from apformer.tasks.progressions.proof import contexts
+from apformer.tasks.progressions.proof import contexts, rows
 from tests.helpers import circuit
 
 D2 = Config(digits=2, max_difference=49)
@@ -42,7 +42,7 @@ def last(tallies):
 
 @pytest.fixture
 def small_slices(monkeypatch):
-    monkeypatch.setattr(contexts, "SLICE", 700)
+    monkeypatch.setattr(rows, "SLICE", 700)
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +67,7 @@ def test_the_circuit_is_proven_and_screened(tally):
 
 
 def test_trained_and_untrained_lines_are_told_apart(tally):
-    trained, untrained = (tally["numpy"]["parts"][name] for name in contexts.SPLITS)
+    trained, untrained = (tally["numpy"]["parts"][name] for name in rows.SPLITS)
     columns = np.concatenate([*contexts.slices(vars(D2), vars(CIRCUIT))], axis=1)
     of_training = split_of(columns[1], columns[0]) == 0
     assert trained["contexts"] == (columns[2] - 2)[of_training].sum()

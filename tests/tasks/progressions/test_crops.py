@@ -10,6 +10,7 @@ from apformer.tokenizers import digits as tokenizer
 
 draw = jax.jit(generator.draw, static_argnums=(1, 2, 3))
 anywhere = jax.jit(crops.anywhere, static_argnums=(2, 3))
+long = jax.jit(crops.long, static_argnums=(1, 2))
 near_round = jax.jit(crops.near_round, static_argnums=(1, 2, 3))
 
 
@@ -25,6 +26,20 @@ def test_a_stretch_from_anywhere_has_two_first_terms_that_weigh_nothing_and_ends
     assert {*texts[:64]} == {"03 13 23", "13 23 33", "23 33 43", "33 43 53"}
     np.testing.assert_array_equal(weights_BT[:64], np.tile(np.float32([0, 0, 0, 0, 0, 1, 1, 1]), (64, 1)))
     assert {text[:5] for text in texts[64:]} == {"03 13"} and not weights_BT[64:].any()
+
+
+@pytest.mark.parametrize("low, high, shortest", [(1, 40, 4), (-30, -3, 3), (-4, 4, 7)])
+def test_long_rows_are_training_rows_of_all_lengths_that_go_on_for_as_long_as_they_can(key, low, high, shortest):
+    cfg = Config(digits=2, min_difference=low, max_difference=high)
+    first_N, difference_N, terms_N = (np.asarray(leaf) for leaf in long(key, cfg, 512))
+    trained_N = split_of(difference_N, first_N) == 0
+    assert (trained_N == (terms_N > 0)).all()
+    assert (low <= difference_N).all() and (difference_N <= high).all()
+    last_N = first_N + (terms_N - 1) * difference_N
+    inside_N = (0 <= first_N) & (first_N < 100) & (0 <= last_N) & (last_N < 100)
+    over_N = (last_N + difference_N < 0) | (last_N + difference_N > 99) | (terms_N == cfg.max_terms)
+    assert inside_N[trained_N].all() and over_N[trained_N].all()
+    assert (terms_N[trained_N].min(), terms_N.max()) == (shortest, generator.most_terms(cfg))
 
 
 def test_rows_near_round_numbers_are_stretches_of_training_lines(key):

@@ -10,7 +10,6 @@ from apformer.tasks.progressions import crops, training
 from apformer.tasks.progressions.generator import Config, Progressions, split_of
 
 CFG = Config(digits=2, min_difference=-30, max_difference=30)
-HELD_OUT = next((f, d) for d in range(10, 30) for f in range(d) if split_of(np.array([d]), np.array([f]))[0])
 
 
 def record(step, *contexts):
@@ -28,10 +27,6 @@ def test_the_newest_come_first_and_each_once():
     assert rows(early, {"step": 6}, late) == [(5, 1, 4), (2, 3, 4), (1, 3, 4), (9, 9, 4)]
     assert rows(early, late, count=2) == [(5, 1, 4), (2, 3, 4)]
     assert rows() == rows({"step": 4}) == 4 * [(0, 1, 0)]
-
-
-def test_held_out_lines_are_left_out():
-    assert rows(record(4, (*HELD_OUT, 2), (0, 5, 2)), count=2) == [(0, 5, 4), (0, 1, 0)]
 
 
 def test_a_row_ends_where_its_terms_leave_the_digits():

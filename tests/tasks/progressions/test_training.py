@@ -153,7 +153,7 @@ def test_rows_of_two_terms_count_as_any_other_or_teach_the_first_two_terms_alone
     prefix_BTV = predict(params, step.prefixes.tokens_BT[:, :-1], MODEL)
     nats = plain_loss(logits_BTV, step.rows)[0]
     if prefix_loss == "plain":
-        counts = [batch.weights_BT[:, 1:].sum() for batch in step]
+        counts = [batch.weights_BT[:, 1:].sum() for batch in (step.rows, step.prefixes)]
         expected = np.average([nats, plain_loss(prefix_BTV, step.prefixes)[0]], weights=counts)
     else:
         rest = jax.tree.map(np.array, step.rows)
@@ -178,6 +178,16 @@ def test_the_first_two_terms_can_cost_nothing(params):
         expected = plain_loss(predict(params, rows.tokens_BT[:, :-1], MODEL), rows)[0]
         np.testing.assert_allclose(measured(cfg, params, step, key)[1], expected, rtol=1e-6)
     assert task.floor(cfg, None) == 0.0
+
+
+def test_long_rows_count_as_any_other(params):
+    cfg = settings(batch_size=12, long_rows=5)
+    step = draw(jax.random.key(5), cfg)
+    assert step.long.tokens_BT.shape == (5, 3 * DATA.max_terms - 1)
+    pairs = [(predict(params, batch.tokens_BT[:, :-1], MODEL), batch) for batch in (step.rows, step.long)]
+    counts = [batch.weights_BT[:, 1:].sum() for _, batch in pairs]
+    expected = np.average([plain_loss(*pair)[0] for pair in pairs], weights=counts)
+    assert measured(cfg, params, step)[0] == pytest.approx(expected, rel=1e-6)
 
 
 def test_random_offsets_move_the_positions_of_training_rows_alone(random_params):

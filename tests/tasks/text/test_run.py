@@ -11,11 +11,9 @@ import numpy as np
 import pytest
 from jax.tree_util import Partial
 
-from apformer import cli, errors, loss, model, recurrent
+from apformer import cli, errors, loss, recurrent
 from apformer.commands import generate as command
 from apformer.commands import train
-from apformer.decoding import generate, stream
-from apformer.decoding.bind import bind
 from apformer.runs import fit, metrics, recipes, restore, settings_file
 from apformer.tasks.text import training
 from apformer.tokenizers import pretrained
@@ -112,36 +110,6 @@ def test_byte_pairs_are_learned_from_the_training_part(file):
     assert len(rows["validation"]) < rows["validation_characters"]
 
 
-def test_pieces_with_a_cache_that_grows_are_those_that_are_generated_at_once(monkeypatch):
-    cfg = model.Config(10, d_model=8, n_heads=2, n_layers=1, position="rotary", window=5, max_len=None)
-    rotary = bind(model, model.init(jax.random.key(0), cfg), cfg)
-    monkeypatch.setattr(stream, "ROOM", 16)
-    options, rooms = {"key": jax.random.key(3), "sample": generate.sampler(1.5)}, []
-    spied = replace(rotary, init_cache=lambda B, room: rooms.append(room) or rotary.init_cache(B, room))
-    chunks = [*stream.write([1, 2, 3], 32, 2, None, spied, **options)]
-    prompt_BT, lengths_B = generate.pad_prompts([[1, 2, 3]] * 2)
-    whole = generate.generate(rotary.extend, rotary.init_cache(2, 48), prompt_BT, lengths_B, 32, **options)
-    np.testing.assert_array_equal(np.concatenate(chunks, axis=1), whole)
-    assert rooms == [16, 32, 35] and not (whole[0] == whole[1]).all()
-
-
-@pytest.mark.parametrize("length", [1, 15])
-def test_beyond_the_last_position_the_last_half_is_a_prompt(bound, length):
-    """Of a prompt all counts that there are positions for."""
-    written = [4 + k % 7 for k in range(length)]
-    chunks = stream.write(np.array(written), 30, 1, 12, bound, key=None, sample=generate.greedy)
-    tokens_N = np.concatenate([*chunks], 1)[0]
-    assert len(tokens_N) == 30
-    context = written[-12:]
-    for token in tokens_N:
-        if len(context) > 12:
-            context = written[-6:]
-        padded_BT = np.array([context + [0] * (12 - len(context))], np.int32)  # so that one shape is compiled
-        assert token == int(bound.apply(padded_BT)[0, len(context) - 1].argmax())
-        written.append(int(token))
-        context.append(int(token))
-
-
 def test_the_command_writes_what_was_asked_for(run, capsys, monkeypatch):
     def written(*flags):
         assert cli.main(["generate", str(run), "--prompt", "the ", "--tokens", "9", *flags]) == 0
@@ -165,18 +133,13 @@ def test_the_command_writes_what_was_asked_for(run, capsys, monkeypatch):
 
 
 def test_a_text_of_one_line_is_continued_from_its_first_character():
-    """Where a prompt is missing; one that cannot be is named."""
     tokenizer = text_tokenizer.train_characters("one line")
-    assert command.read_prompt(command.Generate(), text_tokenizer.train_characters("a\n"))[0] == "\n"
-    prompt, prompt_T = command.read_prompt(command.Generate(), tokenizer)
-    assert prompt == " " and prompt_T.tolist() == tokenizer.encode(" ").tolist() == [0]
-    with pytest.raises(errors.UserError, match="--prompt '\\\\u65e5': character 1 is"):
-        command.read_prompt(command.Generate(prompt="日"), tokenizer)
+    assert command.first_of(text_tokenizer.train_characters("a\n")) == "\n" and command.first_of(tokenizer) == " "
 
 
 def test_flags_that_cannot_be_followed(run, capsys):
     for flags, sentence, exit_code in (
-        (["--prompt", "?"], "character 1 is '?', which the vocabulary lacks", errors.DATA),
+        (["--prompt", "?"], "--prompt '?': character 1 is '?', which the vocabulary lacks", errors.DATA),
         (["--prompt", ""], "--prompt is empty", errors.USAGE),
         (["--temperature", "-1"], "--temperature -1.0 is out of range", errors.USAGE),
         (["--stop", "s", "--stop", ""], "--stop is empty", errors.USAGE),

@@ -235,15 +235,15 @@ MANIFEST = "manifest.json is damaged or of another version of apformer ("
 FAULTS = {  # what is done to a folder, and what is said
     "no manifest": (
         lambda d: (d / "manifest.json").unlink(),
-        "is a folder without a manifest.json, so no text was prepared in it to the end: delete it",
+        "so it holds no tokens of texts, or not all of them: give one text file, or make a new folder of all files",
     ),
     "missing": (
         lambda d: (d / "000001.bin").unlink(),
-        "000001.bin cannot be read (No such file or directory): restore it, or delete the folder and run",
+        "000001.bin cannot be read (No such file or directory): restore it, or make a new folder with",
     ),
     "cut": (
         lambda d: os.truncate(d / "000001.bin", 1998),
-        "000001.bin is cut short, 1,998 bytes instead of 2,000: restore it, or delete the folder and run",
+        "000001.bin is cut short, 1,998 bytes instead of 2,000: restore it, or make a new folder with",
     ),
     "foreign": (
         lambda d: (d / "000001.bin").write_bytes(b"\xff" * 2000),

@@ -101,12 +101,15 @@ def test_the_validation_loss_is_that_of_the_last_part_of_the_text(run):
 
 def test_neighbours_are_printed_by_a_command(run, capsys):
     vocabulary = [line.split("\t")[0] for line in (run / corpus.FILE).read_text().splitlines()]
-    nearest_BK, cosine_BK = word2vec.nearest(runs.load(run).params, [vocabulary.index("c3w6")], 2)
-    names = [f"{vocabulary[v]} {c:.2f}" for v, c in zip(nearest_BK[0], cosine_BK[0], strict=True)]
+    nearest_K, cosine_K = word2vec.nearest(runs.load(run).params, [vocabulary.index("c3w6")], [1], 2)
+    names = [f"{vocabulary[v]} {c:.2f}" for v, c in zip(nearest_K, cosine_K, strict=True)]
     capsys.readouterr()
     assert cli.main(["neighbours", str(run), "c0w0", "C3W6", "--neighbours", "2"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines] == ["c0w0", "c3w6"] and lines[1] == f"c3w6  {', '.join(names)}"
+    # Within a cluster, from one to another.
+    assert cli.main(["neighbours", str(run), *"c0w0 - c0w1 + C3W6".split(), "--neighbours", "1"]) == 0
+    assert capsys.readouterr().out.startswith("c0w0 - c0w1 + c3w6  c3w")
     assert cli.main(["neighbours", str(run)]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines] == [vocabulary[2**k - 1] for k in range(6)]

@@ -1,0 +1,39 @@
+"""Look into a decoder through its residual stream: the logit lens, and activation patching.
+
+lens     logits_l = norm(x_l) W_out + b              what the model would say after layer l (nostalgebraist 2020)
+patch    x_l <- edit(x_l), then the layers above     which activations an answer depends on (Meng et al. 2022)
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from apformer import model
+from apformer.layers.block import apply_blocks
+from apformer.layers.embedding import read_out
+from apformer.layers.masks import whole_view
+
+
+def lens(params: model.Params, tokens_BT: Array, cfg: model.Config) -> Array:
+    """Return the logits read out of the residual stream before, between and after the blocks, (L+1, B, T, V)."""
+    _, seen = model.apply(params, tokens_BT, cfg, capture=("residual",))
+    return jnp.stack([read_out(params, x_BTD, cfg) for x_BTD in seen["residual"]])
+
+
+def patch(
+    params: model.Params, tokens_BT: Array, cfg: model.Config, layer: int, edit: Callable[[Array], Array]
+) -> Array:
+    """Return the logits with the residual stream before a layer edited, (B, T, V); n_layers: after the last.
+
+    To see what position 3 carries, set it to what it is on other tokens: `x_BTD.at[:, 3].set(other_BTD[:, 3])`.
+    """
+    _, seen = model.apply(params, tokens_BT, cfg, capture=("residual",))
+    x_BTD, above = edit(seen["residual"][layer]), cfg.n_layers - layer
+    if above:
+        blocks = jax.tree.map(lambda leaf: leaf[layer:], params["blocks"])
+        view = whole_view(jnp.arange(tokens_BT.shape[1])[None], cfg.window)
+        x_BTD, _ = apply_blocks(blocks, x_BTD, view, replace(cfg, n_layers=above))
+    return read_out(params, x_BTD, cfg)

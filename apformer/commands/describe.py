@@ -1,0 +1,43 @@
+"""Describe a model part by part, with shapes and numbers of parameters: describe RUN, or describe --d_model 64 ..."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+from tyro.conf import Positional
+
+from apformer.files import FilePath
+from apformer.flags import parse
+from apformer.layers.leaves import named
+from apformer.report import tables
+from apformer.runs import directory, recipes, restore
+from apformer.settings import Settings, architecture_of
+
+PROGRAM = "apformer describe"
+
+
+@dataclass(frozen=True)
+class Describe:
+    """Describe the model of a run: its parts, their shapes and numbers of parameters. With flags of `apformer train`
+    in place of a run, describe the model that they would train."""
+
+    run: Positional[FilePath | None] = None
+    """Run directory. The default is the latest run."""
+
+
+def main(args: list[str]) -> None:
+    """Run the command with its arguments."""
+    if args and args[0].startswith("--") and args[0] != "--help":
+        settings = recipes.parse(args, PROGRAM)
+    else:
+        settings = restore.load_settings(directory.find_begun(parse(Describe, args, PROGRAM).run))
+    print("\n".join(tables.columns(rows(settings))))
+
+
+def rows(settings: Settings) -> list[list[str]]:
+    """Return the table: a row for each array of the parameters, in the order of their names, and their number."""
+    init, cfg = architecture_of(settings).init, settings.model
+    leaves: dict[str, Any] = named(jax.eval_shape(lambda key: init(key, cfg), jax.random.key(0)))
+    parts = [[name, " x ".join(map(str, leaf.shape)) or "1", f"{leaf.size:,}"] for name, leaf in leaves.items()]
+    whole = [settings.architecture, "", f"{sum(leaf.size for leaf in leaves.values()):,}"]
+    return [["part", "shape", "parameters"], *parts, whole]

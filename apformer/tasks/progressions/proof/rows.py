@@ -1,0 +1,119 @@
+"""Rows of progressions that hold every context which a model has to be asked, listed in numpy alone.
+
+A prediction depends on the last few terms where windows bound what a model reads (contexts.py), or else on all that
+stand before: such a model is asked every whole progression of the generator (whole.py), and the claim ends there.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+SPACE, START = 10, 11  # tokens: ten digits and the space; START stands for all that is before or after a row
+SLICE = 2**17  # contexts that are asked at once, about: memory grows with it
+SPLITS = ("trained lines", "untrained lines")
+UNSPLIT_BELOW = 10  # a difference has as many lines as its size; these have too few to share out, and are train
+
+
+def claim(data: dict, cfg: dict) -> str:
+    """Return what is proven if every context is continued rightly."""
+    extent = "any length" if reach(cfg) is not None else f"up to {most_terms(data, cfg)} terms"
+    differences = f"a difference from {data['min_difference']} to {data['max_difference']}"
+    progression = f"every progression of {data['digits']}-digit terms with {differences}, of {extent}"
+    return f"{progression}, once its first two terms are given"
+
+
+def reach(cfg: dict) -> int | None:
+    """Return how many tokens before the newest a prediction depends on, by offsets alone; None without such a bound."""
+    by_offsets = cfg.get("window") and cfg.get("position") in ("relative", "alibi", "none")
+    return cfg["n_layers"] * (cfg["window"] - 1) if by_offsets else None
+
+
+def most_terms(data: dict, cfg: dict) -> int:
+    """Return the terms of the longest rows that must be asked: R + 1, or those of the longest progression."""
+    D, back = data["digits"], reach(cfg)
+    if back is not None:
+        return max(2, 1 - (D - 1 - back) // (D + 1)) + 1
+    least = min(max(0, data["min_difference"]), data["max_difference"])
+    return data["max_terms"] if least == 0 else min(data["max_terms"], 1 + (10**D - 1) // abs(least))
+
+
+def count(data: dict, cfg: dict) -> int:
+    """Return how many contexts there are: (10^D - (n - 1) |d|) rows of difference d have n terms or more."""
+    size = np.abs(np.arange(data["min_difference"], data["max_difference"] + 1))
+    return sum(int(np.maximum(0, 10 ** data["digits"] - n * size).sum()) for n in range(2, most_terms(data, cfg)))
+
+
+def slices(data: dict, cfg: dict, weights: dict | None = None) -> Iterator[np.ndarray]:
+    """Yield all rows, about SLICE contexts at a time: (first term, difference, terms), a column each.
+
+    A slice holds rows of like length. Rows that could go on are cut to the most terms that must be asked.
+    """
+    top, most, ends = 10 ** data["digits"] - 1, most_terms(data, cfg), [2]
+    while ends[-1] < most:  # rows of 3 and 4 terms, of 5 and 6, to 8, 12, 16, 24, 32 ...
+        ends.append(most if most <= 4 else min(most, ends[-1] + 2 ** max(1, ends[-1].bit_length() - 2)))
+    for least, end in zip(ends, ends[1:], strict=False):
+        held, size = [], 0
+        for difference in range(data["min_difference"], data["max_difference"] + 1):
+            span = least * difference  # of a row with one term more than `least`
+            first = np.arange(max(0, -span), top + 1 - max(0, span))
+            room = first if difference < 0 else top - first
+            terms = np.minimum(most, 1 + room // abs(difference)) if difference else np.full_like(first, most)
+            first, terms = first[terms <= end], terms[terms <= end]
+            held.append(np.stack([first, np.full_like(first, difference), terms]))
+            size += int((terms - 2).sum())
+            if size >= SLICE:
+                yield np.concatenate(held, axis=1)
+                held, size = [], 0
+        if size:
+            yield np.concatenate(held, axis=1)
+
+
+def whole_rows(columns: np.ndarray, data: dict) -> np.ndarray:
+    """Return the tokens of rows, of which all after the second term are asked, with START beyond their ends: (N, T)."""
+    (first, difference, terms), D = columns, data["digits"]
+    most = int(terms.max())
+    value = first[:, None] + difference[:, None] * np.arange(most)
+    tokens = np.full((len(first), most, D + 1), SPACE, np.int8)
+    tokens[:, :, :D] = value[:, :, None] // 10 ** np.arange(D)[::-1] % 10
+    tokens = tokens.reshape(len(first), -1)[:, :-1]
+    return np.where(np.arange(tokens.shape[1]) < ((D + 1) * terms - 1)[:, None], tokens, START)
+
+
+def text(column: list, place: int, data: dict) -> tuple[str, str]:
+    """Return (what is given, what has to follow) of an asked character of a row."""
+    row = " ".join(f"{column[0] + n * column[1]:0{data['digits']}d}" for n in range(column[2]))
+    end = 2 * data["digits"] + 1 + place
+    return row[:end], row[end]
+
+
+def named(context: dict, data: dict) -> dict:
+    """Return which row a context of a tally is of, and how many of its terms are given; with its margin."""
+    first, difference, _ = context["column"]
+    given = 2 + context["place"] // (data["digits"] + 1)
+    return {"first": first, "difference": difference, "given": given, "margin": context["margin"]}
+
+
+def parts(columns: np.ndarray, data: dict) -> dict[str, np.ndarray]:
+    """Return which rows are on lines to train on, and which are not: {name: bool (rows,)}."""
+    trained = split_of(columns[1], columns[0]) == 0
+    return dict(zip(SPLITS, (trained, ~trained), strict=True))
+
+
+def split_of(difference: np.ndarray, first: np.ndarray) -> np.ndarray:
+    """Return the split of the line through each (difference, first): 0 train, 1 validation, 2 test, about 80 : 10 : 10.
+
+    Both are numpy or JAX integer arrays of one shape (not scalars), first is not negative; returns int32 of that shape.
+    """
+    xp = difference.__array_namespace__()
+    size = abs(difference)
+    line = first % xp.maximum(size, 1)
+    hashed = _mix(_mix(size.astype(np.uint32)) + line.astype(np.uint32)) % 10
+    held_out = xp.where(hashed == 8, 1, xp.where(hashed == 9, 2, 0))
+    return xp.where(size < UNSPLIT_BELOW, 0, held_out).astype(np.int32)
+
+
+def _mix(bits: np.ndarray) -> np.ndarray:
+    """Return uint32 bits after the finalizer of MurmurHash3 (Appleby, 2008): each moves about half of the others."""
+    bits = (bits ^ (bits >> 16)) * np.uint32(0x85EBCA6B)
+    bits = (bits ^ (bits >> 13)) * np.uint32(0xC2B2AE35)
+    return bits ^ (bits >> 16)

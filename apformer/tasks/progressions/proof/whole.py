@@ -1,0 +1,125 @@
+"""Every whole progression of the generator, for a model whose predictions depend on all that stands before.
+
+Such a model may use absolute positions, so what is asked is each row from its first term. All progressions
+of one first term and one difference are beginnings of the longest of them, so a row holds the contexts of all of these.
+
+The network is computed in numpy and float64 for whole rows, in any form of the plain block: with or without residuals,
+the norm before the feed-forward layer and the final norm. Rounding is not bounded: through many layers the bounds of
+bounds.py grow beyond any margin.
+"""
+
+from pathlib import Path
+
+import numpy as np
+
+from apformer.proof import network
+from apformer.tasks.progressions.proof import rows
+from apformer.tasks.progressions.proof.rows import (  # noqa: F401, for a Case
+    START,
+    claim,
+    count,
+    most_terms,
+    named,
+    parts,
+    slices,
+    text,
+    whole_rows,
+)
+
+FILES = (Path(rows.__file__),)
+TOKENS = 2**13  # at once
+PLACES = 2**12  # of a row, more than any has
+SPAN = 2**20  # more than any term
+COMPUTED = {"position": ("sinusoidal", "learned", "none"), "similarity": ("scaled_dot", "dot")}
+
+
+def fault(data: dict, cfg: dict) -> str | None:
+    """Return why a model is not computed after these rows, in words; None if it is."""
+    for name, values in (network.COMPUTED | COMPUTED).items():
+        if cfg.get(name, values[0]) not in values and name not in ("residual", "feedforward_norm"):
+            return f"{name} is {cfg[name]}, and {' or '.join(map(str, values))} alone is computed"
+    if cfg.get("window") or cfg["vocab_size"] != START:
+        return f"window is {cfg.get('window')}, vocab_size {cfg['vocab_size']}: none and {START} is computed"
+    longest = most_terms(data, cfg) * (data["digits"] + 1)
+    return f"rows have up to {longest:,} characters" if longest > PLACES else None
+
+
+def strings(columns: np.ndarray, data: dict, cfg: dict) -> tuple[np.ndarray, np.ndarray]:
+    """Return (codes, truth), as contexts.py does. A code names the row and the place of the token before.
+
+    It holds, from the highest digit on: digits of a term, first term, difference, place.
+    """
+    (first, difference, _), D = columns, data["digits"]
+    asked = whole_rows(columns, data)[:, 2 * D + 1 :]
+    row = ((D * SPAN + first) * 2 * SPAN + difference + SPAN).astype(np.int64) * PLACES
+    codes = row[:, None] + np.arange(2 * D, 2 * D + asked.shape[1])
+    return codes.reshape(len(codes), -1, D + 1), asked.reshape(len(codes), -1, D + 1)
+
+
+def rows_of(codes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
+    """Return (columns of the rows, the row of each code, its place, digits of a term): what codes stand for."""
+    row, place = np.divmod(codes, PLACES)
+    distinct, of = np.unique(row, return_inverse=True)
+    first, difference = np.divmod(distinct, 2 * SPAN)
+    digits, first = np.divmod(first, SPAN)
+    last = np.zeros(len(distinct), np.int64)
+    np.maximum.at(last, of, place)
+    D = int(digits[0])
+    return np.stack([first, difference - SPAN, (last + 1) // (D + 1) + 1]), of, place, D
+
+
+def logits(codes: np.ndarray, weights: dict, cfg: dict, contexts: object) -> np.ndarray:
+    """Return the logits after each of these codes: (codes, vocabulary)."""
+    columns, of, place, D = rows_of(codes)
+    tokens = whole_rows(columns, {"digits": D})
+    tokens = np.where(tokens < cfg["vocab_size"], tokens, 0)[:, : place.max() + 1]
+    return network.each_batch(lambda at: whole_logits(tokens[at], weights, cfg), len(tokens), rows_at_once(tokens))[
+        of, place
+    ]
+
+
+def rows_at_once(tokens: np.ndarray) -> int:
+    """Return how many rows are computed at once, so that what is computed of them stays in a processor's cache."""
+    return max(1, TOKENS // tokens.shape[1])
+
+
+def whole_logits(tokens: np.ndarray, weights: dict, cfg: dict) -> np.ndarray:
+    """Return the logits after every token of rows: (N, T) to (N, T, V)."""
+    N, T = tokens.shape
+    x = (weights["embedding.table"][tokens] + positions(T, weights, cfg)).reshape(N * T, -1)
+    for layer in range(cfg["n_layers"]):
+        w = {name[7:]: array[layer] for name, array in weights.items() if name.startswith("blocks.")}
+        y = attended(x, w, cfg, T)
+        y = x + y if cfg.get("residual", True) else y
+        z = network.contract(network.hidden(y, w, cfg), w)
+        x = y + z if cfg.get("residual", True) else z
+    return network.read_out(x, weights, cfg).reshape(N, T, -1)
+
+
+def positions(length: int, weights: dict, cfg: dict) -> np.ndarray:
+    """Return what is added to the embeddings of the first tokens of a row: (length, D)."""
+    D = cfg["d_model"]
+    if cfg["position"] == "none":
+        return np.zeros((length, D))
+    if cfg["position"] == "learned":
+        return weights["position.table"][:length]
+    angles = np.arange(length)[:, None] * 10_000.0 ** (-np.arange(0, D, 2) / D)
+    return np.stack([np.sin(angles), np.cos(angles)], axis=-1).reshape(length, -1)[:, :D]
+
+
+def attended(x: np.ndarray, w: dict, cfg: dict, length: int) -> np.ndarray:
+    """Return causal attention over rows of this length, (N * length, D), from the states before a layer."""
+    D, H = cfg["d_model"], cfg["n_heads"]
+    normed, by = network.norm(x, w, "attention_norm", cfg["norm_epsilon"]), network.projections(w, cfg)
+    split = [(normed @ by[name]).reshape(-1, length, H, D // H).swapaxes(1, 2) for name in ("query", "key", "value")]
+    q, k, v = split
+    score = q @ k.swapaxes(2, 3)
+    score[..., np.triu(np.ones((length, length), bool), 1)] = -np.inf
+    highest = score.max(-1, keepdims=True)
+    score -= highest
+    weight = np.exp(score, out=score)
+    total = weight.sum(-1, keepdims=True)
+    if "attention.sink" in w:
+        total += np.exp(w["attention.sink"][:, None, None] - highest)
+    mean = (weight / total) @ v
+    return mean.swapaxes(1, 2).reshape(-1, D) @ w["attention.output"].reshape(D, D)

@@ -1,0 +1,55 @@
+"""`describe` tells the parts of any model; `evaluate` of a population tells all members."""
+
+import json
+import shutil
+
+import jax
+import numpy as np
+import pytest
+
+import apformer
+from apformer import cli
+from apformer.runs import restore
+
+
+@pytest.mark.parametrize("recipe", ["sketch", "recurrent", "words", "translate"])
+def test_the_numbers_of_the_parts_are_the_products_of_their_shapes_and_add_up(recipe, capsys):
+    assert cli.main(["describe", "--recipe", recipe]) == 0
+    head, *rows, whole = (line.split("  ") for line in capsys.readouterr().out.splitlines())
+    shapes, counts = zip(*([cell.strip() for cell in row if cell.strip()][1:] for row in rows), strict=True)
+    counts = [int(count.replace(",", "")) for count in counts]
+    assert [np.prod([int(size) for size in shape.split(" x ")]) for shape in shapes] == counts
+    assert int(whole[-1].replace(",", "")) == sum(counts)
+
+
+def test_a_population_is_told_member_by_member(made_run, tmp_path, capsys, without_figures):
+    path = shutil.copytree(made_run("members"), tmp_path / "run")
+    assert cli.main(["describe", str(path)]) == 0
+    assert "blocks.attention.relative.table" in capsys.readouterr().out
+    assert cli.main(["evaluate", str(path)]) == 0
+    *_, last = capsys.readouterr().out.splitlines()
+    found = json.loads((path / "evaluation.json").read_text())
+    nats = [member["nats_per_char"] for member in found["members"]]
+    assert len(set(nats)) == 4 and nats[found["member"]] == found["nats_per_char"]
+    assert last.startswith("mean ± sd") and f"{np.mean(nats):.4f} ± {np.std(nats, ddof=1):.4f}" in last
+    assert cli.main(["report", str(path)]) == 0
+
+
+def test_the_doors_of_the_package(made_run):
+    """A run is loaded by name, says what it is in a line, and its metrics are records, as pandas takes them."""
+    run = apformer.load(made_run("members"), member=1)
+    count = sum(leaf.size for leaf in jax.tree.leaves(run.params))
+    assert repr(run).endswith(f"task='progressions', step=1, member=1, parameters={count:,})")
+    assert [line["step"] for line in apformer.read_metrics(run.path)] == [1, 2]
+    assert {"model", "load_language_model"} < {*apformer.__all__} and apformer.model.Config().d_model == 64
+    assert apformer.load is apformer.runs.load and isinstance(run, restore.Run)
+    with pytest.raises(AttributeError, match="no attribute 'modle'"):
+        _ = apformer.modle
+
+
+def test_a_translator_that_is_not_trained_says_so_beside_its_translation(made_run, capsys):
+    for extra in ("tokenizers", "sacrebleu"):
+        pytest.importorskip(extra)
+    assert cli.main(["translate", str(made_run("pairs")), "231"]) == 0
+    out, err = capsys.readouterr()
+    assert out.count("\n") == 1 and " translates poorly (chrF " in err and err.endswith("train it longer\n")

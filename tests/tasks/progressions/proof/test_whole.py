@@ -1,0 +1,72 @@
+"""Whole rows of the generator: the network of numpy is that of the library, and every context is asked."""
+
+from dataclasses import asdict, replace
+
+import numpy as np
+import pytest
+
+from apformer import model
+from apformer.analysis import certificate
+from apformer.decoding.bind import bind_run
+from apformer.proof import check
+from apformer.settings import Settings, Training
+from apformer.tasks.progressions.generator import Config
+from apformer.tasks.progressions.options import Options
+from apformer.tasks.progressions.proof import of, rows, whole
+
+SKETCH = model.Config(d_model=16, n_layers=2, d_ff=24)
+FIRST = replace(SKETCH, residual=False, feedforward_norm=False)
+HEADS = replace(
+    SKETCH,
+    n_heads=4,
+    output_projection=True,
+    attention_sink=True,
+    position="learned",
+    position_options=None,
+    final_norm=True,
+)
+DATA = Config(digits=1, max_difference=9)
+
+
+@pytest.mark.parametrize("cfg", [SKETCH, FIRST, HEADS], ids=["sketch", "first sketch", "heads"])
+def test_it_computes_what_apply_computes(random_params, cfg):
+    """After every context there is of terms of one digit; float32 differs from float64 by rounding alone."""
+    settings = Settings("progressions", "model", Training(), cfg, DATA, Options())
+    assert of(settings) is whole
+    case = certificate.case(settings, of, random_params(cfg))
+    assert case.why is None and not case.bounded
+    found = [*certificate.compare(case, bind_run(settings, random_params(cfg)))]
+    assert sum(strings for strings, _ in found) == 2 * case.total and max(gap for _, gap in found) < 2e-3
+    *_, tally = certificate.prove(case)
+    assert tally["contexts"] == case.total == rows.count(asdict(DATA), asdict(cfg))
+
+
+def test_a_code_names_its_row_and_place():
+    columns, cfg = np.array([[3, 999, 0], [120, -37, 11], [5, 28, 60]]), asdict(SKETCH)
+    data = {"digits": 3, "min_difference": -500, "max_difference": 500, "max_terms": 100}
+    codes, truth = whole.strings(columns, data, cfg)
+    asked = truth < rows.START
+    found, of_code, place, digits = whole.rows_of(codes[asked])
+    order = np.lexsort(columns[::-1])
+    assert digits == 3 and (found == columns[:, order]).all()
+    tokens = rows.whole_rows(found, data)
+    assert (tokens[of_code, place + 1] == truth[asked]).all()
+
+
+def test_a_wrong_character_is_an_error(random_params, monkeypatch):
+    settings = Settings("progressions", "model", Training(), SKETCH, DATA, Options())
+    case = certificate.case(settings, of, random_params(SKETCH))
+
+    def right(tokens, weights, cfg):
+        place = np.arange(1, tokens.shape[1] + 1)
+        term = tokens[:, :1] + (tokens[:, 2:3].astype(int) - tokens[:, :1]) * (place // 2)
+        return np.eye(11)[np.where(place % 2, rows.SPACE, term % 10)]
+
+    monkeypatch.setattr(whole, "whole_logits", right)
+    *_, tally = certificate.prove(case)
+    result = certificate.conclude(case, tally, proof=True)
+    assert result["certified"] and result["theorem"] and result["rounding"] is None
+    monkeypatch.setattr(whole, "whole_logits", lambda *given: right(*given) + 2 * np.eye(11)[7])
+    *_, tally = certificate.prove(case)
+    assert tally["errors"] and not check.verdict(tally, case.total, case.bounded)[0]
+    assert not certificate.conclude(case, tally, proof=True)["certified"]
