@@ -85,7 +85,9 @@ def test_every_flag_that_is_a_path_is_known_as_one():
     commands = [importlib.import_module(f"apformer.commands.{name}") for name in cli.commands()]
     kinds = [kind for module in commands for kind in vars(module).values() if dataclasses.is_dataclass(kind)]
     kinds += [kind for task in tasks.names() for kind in (tasks.load(task).Config, tasks.load(task).Options)]
-    fields = [field for kind in [*kinds, Training] for field in dataclasses.fields(kind) if not flags.is_path(field.type)]
+    fields = [
+        field for kind in [*kinds, Training] for field in dataclasses.fields(kind) if not flags.is_path(field.type)
+    ]
     assert {field.name for field in fields if "str" in str(field.type) and "Literal" not in str(field.type)} == others
 
 

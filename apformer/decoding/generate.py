@@ -29,7 +29,7 @@ State = tuple[jax.Array, Any]
 
 
 class Sampling(NamedTuple):
-    """How tokens are drawn: a number, or one for each row. The defaults change nothing."""
+    """Numbers by which tokens are drawn, each one number or one for each row. The defaults change nothing."""
 
     temperature: Any = 1.0
     top_k: Any = 0

@@ -73,7 +73,7 @@ class Case(NamedTuple):
 
     @property
     def bounded(self) -> bool:
-        """Whether its rounding is bounded: a module with `logits` of its own needs `judge`, too."""
+        """True where rounding is bounded: a module with `logits` of its own needs `judge`, too."""
         return hasattr(self.contexts, "judge") or not hasattr(self.contexts, "logits")
 
     def slices(self) -> Iterator[np.ndarray]:
