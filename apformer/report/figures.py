@@ -6,6 +6,7 @@ Texts are shown letter by letter: nothing in them is mathematics, and a letter o
 """
 
 import os
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import cache
 from itertools import cycle
@@ -157,7 +158,7 @@ def losses(curves: list[tuple[str, list[tuple]]]) -> "Figure":
     return figure
 
 
-def words(names: list[str], place_V2: np.ndarray, shares: list[float], marked: int = 0) -> "Figure":
+def words(names: list[str], place_V2: np.ndarray, shares: Sequence[float] | np.ndarray, marked: int = 0) -> "Figure":
     """Draw words in a plane, the first `marked` of them in another colour. shares: of the variance, on either axis."""
     figure, (axes,) = panels("Vectors of words: the first two principal components", height=7.5)
     axes.grid(False)
