@@ -13,12 +13,12 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
-from typing import Any, NewType
+from typing import Annotated, Any
 
 from apformer.errors import CHECKPOINT, DISK, USAGE, UserError
 
 AnyPath = str | os.PathLike[str]
-FilePath = NewType("FilePath", str)  # a flag that is a path: `flags` expands its ~
+FilePath = Annotated[str, "a path"]  # a flag that is a path: `flags` expands its ~
 DEEPEST = 100  # dicts and lists of JSON within each other
 
 

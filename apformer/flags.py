@@ -72,7 +72,7 @@ def _expanded(part: Any) -> Any:
 
 def is_path(kind: Any) -> bool:
     """Return whether a field of this type holds a FilePath, or several."""
-    return kind is FilePath or any(map(is_path, get_args(kind)))
+    return kind == FilePath or any(map(is_path, get_args(kind)))
 
 
 def _joined(args: Sequence[str]) -> list[str]:

@@ -74,8 +74,8 @@ def next_token_loss(
     tokens_BT[:, t + 1].
     """
     logits_BTV = apply(params, batch.tokens_BT[:, :-1], cfg, key=key)
-    loss = cross_entropy(logits_BTV, batch.tokens_BT[:, 1:], batch.weights_BT[:, 1:])
-    metrics = {"loss": loss}
+    loss: jax.Array = cross_entropy(logits_BTV, batch.tokens_BT[:, 1:], batch.weights_BT[:, 1:])
+    metrics: dict[str, Any] = {"loss": loss}
     if measure is not None:
         metrics |= measure(logits_BTV, batch)
     return loss, metrics

@@ -126,7 +126,7 @@ def part_from(kind: type, values: dict[str, Any]) -> Any:
 
 
 def _fits(value: Any, kind: Any) -> bool:
-    kind = getattr(kind, "__supertype__", kind)  # of a NewType
+    kind = str if kind == FilePath else kind
     origin, parts = get_origin(kind), get_args(kind)
     if kind in (int, float) and isinstance(value, bool):
         return False  # which Python takes for 0 or 1

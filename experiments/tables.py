@@ -9,8 +9,8 @@ time. A comment in a Markdown file says which records its table shows:
     <!-- end -->
 
 What stands between the two comments is replaced. `--check` writes nothing, and exits with 1 if a table is out of date.
-Pages of docs/ have the comments alone: docs/hooks.py writes their tables when the site is built. A command that needs
-the laboratory has the word *laboratory* beside it.
+Pages of docs/ have the first comment alone: docs/hooks.py writes their tables when the site is built. A command that
+needs the laboratory has the word *laboratory* beside it.
 """
 
 import json
@@ -26,7 +26,7 @@ from apformer.report import sections
 
 HERE = Path(__file__).parent
 FILES = (HERE.parent / "README.md", HERE / "README.md")
-MARKED = re.compile(r"(<!-- (summary|results|details): ([\w .-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+MARKED = re.compile(r"(<!-- (summary|results|details): ([\w .-]+) -->\n)(?:(?:.+\n)*?(<!-- end -->))?")
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,8 @@ def details(records):
 def markdown(rows):
     """Rows of text as a Markdown table; the first is the head."""
     head, *body = rows
-    return "\n".join(f"| {' | '.join(row)} |" for row in [head, ["---"] * len(head), *body])
+    edge = "" if all(row[0] for row in rows) else "| "  # an empty first cell needs it
+    return "\n".join(edge + " | ".join(row) for row in [head, ["---"] * len(head), *body])
 
 
 def write(text, results=results):
@@ -146,7 +147,7 @@ def write(text, results=results):
 
     def table(match):
         records = [read(name) | {"name": name} for name in match[3].split()]
-        return f"{match[1]}{kinds[match[2]](records)}\n{match[4]}"
+        return f"{match[1]}{kinds[match[2]](records)}\n{match[4] or ''}"
 
     return MARKED.sub(table, text)
 

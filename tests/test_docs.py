@@ -47,8 +47,11 @@ def test_every_module_of_the_reference_has_an_example():
         text = path.read_text()
         words = {word for kind, program in BLOCK.findall(text) if kind == "python" for word in WORD.findall(program)}
         for name in re.findall(r"^::: ([\w.]+)", text, re.MULTILINE):
-            module = importlib.import_module(name)
-            if not words & {key for key, value in vars(module).items() if getattr(value, "__module__", "") == name}:
+            own = vars(importlib.import_module(name)).items()
+            if not words & {
+                name.split(".")[-1],
+                *(key for key, value in own if getattr(value, "__module__", 0) == name),
+            }:
                 missing.append(name)
     assert missing == []
 

@@ -145,7 +145,7 @@ def conclude(case: Case, tally: dict, proof: bool) -> dict:
     tally |= {} if proof else {"covered": tally["strings"]}
     theorem, rounding, faults = check.verdict(tally, case.total, case.bounded)
     claim = f"greedy decoding rightly continues {case.contexts.claim(case.data, case.cfg)}"
-    witness = f"numpy {np.__version__}, float64" if proof else f"XLA, jaxlib {jaxlib.__version__}, float32"
+    witness = f"numpy {np.__version__}, float64" if proof else f"XLA, jaxlib {jaxlib.version.__version__}, float32"
     depends = case.contexts.depends(case.data, case.cfg) if hasattr(case.contexts, "depends") else ""
     claim = claim if proof else f"screened, and not proven: {claim}"
     kept = ("contexts", "errors", "smallest_margin", "strings", "least_ratio", "largest", "parts", "worst")

@@ -11,22 +11,11 @@ from typing import Annotated
 
 from tyro.conf import Positional, UseAppendAction, arg
 
-from apformer.errors import DATA, USAGE, UserError
+from apformer.errors import UserError
 from apformer.files import FilePath
 from apformer.flags import require
 from apformer.runs import language_model
 from apformer.tokenizers.text import BytePairs, Characters
-
-LIMITS = (
-    ("tokens", 1, 2**31 - 1),
-    ("samples", 1, 2**31 - 1),
-    ("seed", 0, 2**31 - 1),
-    ("temperature", 0, 1e30),
-    ("top_k", 0, 2**31 - 1),
-    ("top_p", 1e-9, 1),
-    ("min_p", 0, 1),
-    ("repetition_penalty", 0.01, 100),
-)
 
 
 @dataclass(frozen=True)
@@ -76,25 +65,25 @@ def generate(args: Generate) -> None:
     """Print what the model of a GPT-2 folder writes, or the best checkpoint of a run.
 
     Raises UserError that names the flag or the file."""
-    for flag, least, most in LIMITS:
-        require(flag, least <= getattr(args, flag) <= most, args, f"{least} to {most}")
+    require("samples", 1 <= args.samples < 2**31, args, "1 to 2147483647")
     model = language_model.load(args.run, args.member, args.adapter)
     prompt = first_of(model.tokenizer) if args.prompt is None else args.prompt
-    model.encode(prompt, "--prompt", args.special_tokens)
-    check_stops(args.stop, model.tokenizer)
-    pieces = model.stream(
-        [prompt] * args.samples,
-        args.tokens,
-        temperature=args.temperature,
-        top_k=args.top_k,
-        top_p=args.top_p,
-        min_p=args.min_p,
-        repetition_penalty=args.repetition_penalty,
-        seed=args.seed,
-        stops=args.stop,
-        special_tokens=args.special_tokens,
-        restart=True,
-    )
+    try:
+        pieces = model.stream(
+            [prompt] * args.samples,
+            args.tokens,
+            temperature=args.temperature,
+            top_k=args.top_k,
+            top_p=args.top_p,
+            min_p=args.min_p,
+            repetition_penalty=args.repetition_penalty,
+            seed=args.seed,
+            stops=args.stop,
+            special_tokens=args.special_tokens,
+            restart=True,
+        )
+    except UserError as error:  # begins with the name of an argument
+        raise UserError(f"--{error}", error.exit_code) from None
     heads = [f"--- {number} of {args.samples}\n{prompt}" for number in range(1, args.samples + 1)]
     print(heads[0] if args.samples > 1 else prompt, end="", flush=True)
     for first, *others in pieces:
@@ -110,14 +99,3 @@ def first_of(tokenizer: Characters | BytePairs) -> str:
         return "\n"
     except UserError:
         return tokenizer.decode([0])
-
-
-def check_stops(stops: tuple[str, ...], tokenizer: Characters | BytePairs) -> None:
-    """Raise UserError unless the tokenizer can write each stop: USAGE for an empty one, DATA for what it lacks."""
-    for stop in stops:
-        if not stop:
-            raise UserError("--stop is empty: give at least one character", USAGE)
-        try:
-            tokenizer.encode(stop, allowed_special="all")
-        except UserError as error:
-            raise UserError(f"--stop {ascii(stop)} cannot occur: {error}", DATA) from None

@@ -45,7 +45,7 @@ def sampling_of(rows: int, sampling: Sampling) -> Sampling:
     for name, dtype, least, most in (
         ("temperature", np.float32, 0, 1e30),
         ("top_k", np.int32, 0, 2**31 - 1),
-        ("top_p", np.float32, 1e-9, 1),
+        ("top_p", np.float32, 0, 1),
         ("min_p", np.float32, 0, 1),
         ("repetition_penalty", np.float32, 0.01, 100),
     ):
@@ -78,7 +78,7 @@ def scores(logits_BV: jax.Array, sampling: Sampling, seen_BV: jax.Array | None =
     z_BV = (z_BV - z_BV.max(-1, keepdims=True)) / jnp.maximum(temperature, tiny)
     k = jnp.asarray(sampling.top_k, dtype).reshape(-1, 1)
     most = jnp.where(k == 0, jnp.inf, k)
-    share = jnp.where(top_p < 1, top_p, jnp.inf)  # at 1 rounding might bring the sum there too early
+    share = jnp.where(top_p < 1, jnp.maximum(top_p, tiny), jnp.inf)  # at 1 rounding might bring the sum there too early
 
     def cut(z_BV: jax.Array) -> jax.Array:
         z_BV = jnp.where(_likeliest(z_BV, jnp.ones_like(z_BV), most), z_BV, -jnp.inf)

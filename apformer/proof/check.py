@@ -285,7 +285,7 @@ def resumed(path: Path, identity: object) -> dict:
 
 
 if __name__ == "__main__":
-    import contexts
+    import contexts  # pyright: ignore[reportMissingImports], which stands beside an exported check.py
 
     demand(sys.argv[1:] in ([], ["--theorem"]), f"unknown flags {sys.argv[1:]}: python check.py [--theorem]")
     sys.exit(main(Path(__file__).parent, contexts, "--theorem" in sys.argv[1:]))

@@ -10,6 +10,7 @@ tokens before a row.
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import reduce
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -167,7 +168,7 @@ def attend(heads: Heads, row: np.ndarray, x: np.ndarray, w: dict) -> Attention:
     score[W] = w.get("attention.sink", -np.inf)  # a key whose value is 0
     weight = np.exp(score - score.max(0))
     weight /= weight.sum(0)
-    mean = sum(weight[o, :, :, None] * heads.v[row[:, o]] for o in range(W)).reshape(N, -1)
+    mean = reduce(np.add, (weight[o, :, :, None] * heads.v[row[:, o]] for o in range(W))).reshape(N, -1)
     return Attention(score, weight, mean, x + mean @ w["attention.output"].reshape(mean.shape[1], -1))
 
 

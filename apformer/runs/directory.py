@@ -174,7 +174,7 @@ def lock(run_dir: str | Path) -> Iterator[None]:
             _probe(Path(run_dir))
         for torn in [*path.parent.glob(".*.tmp"), *path.parent.glob("figures/.*.tmp")]:
             with suppress(FileNotFoundError), disk_errors(torn, "remove"):
-                if time.time() - torn.stat().st_mtime > MINUTE:
+                if abs(time.time() - torn.stat().st_mtime) > MINUTE:  # the clock may have gone back
                     torn.unlink()
         yield
 

@@ -78,7 +78,9 @@ class LanguageModel(NamedTuple):
                 prompt that the vocabulary lacks.
         """
         prompts = [prompts] if isinstance(prompts, str) else prompts
-        rows = [self.encode(prompt, f"prompt {n}", special_tokens) for n, prompt in enumerate(prompts, 1)]
+        rows = [self._encode("prompt", prompt, special_tokens) for prompt in prompts]
+        for stop in stops:
+            self._encode("stop", stop, True)
         for name, value, least in (("tokens", tokens, 1), ("seed", seed, 0), ("the number of prompts", len(rows), 1)):
             if not least <= value < 2**31:
                 raise UserError(f"{name} {value} is out of range: give {least} to {2**31 - 1}", USAGE)
@@ -95,15 +97,13 @@ class LanguageModel(NamedTuple):
         chunks = stream.write(self.model, rows, tokens, most, sampling=sampling, seed=seed, drawable=drawable)
         return stream.texts(chunks, found, tokens)
 
-    def encode(self, prompt: str, name: str, special_tokens: bool = False) -> Any:
-        """Return the tokens of a prompt. Raises UserError that calls it `name`: USAGE if it is empty, else DATA."""
-        try:
-            tokens_T = self.tokenizer.encode(prompt, allowed_special="all" if special_tokens else ())
-        except UserError as error:
-            raise UserError(f"{name} {ascii(prompt[:20])}: {error}", error.exit_code) from None
-        if not len(tokens_T):
+    def _encode(self, name: str, given: str, special_tokens: bool) -> Any:
+        if not given:
             raise UserError(f"{name} is empty: give at least one character", USAGE)
-        return tokens_T
+        try:
+            return self.tokenizer.encode(given, allowed_special="all" if special_tokens else ())
+        except UserError as error:
+            raise UserError(f"{name} {ascii(given[:20])}: {error}", error.exit_code) from None
 
     def __repr__(self) -> str:
         return f"LanguageModel(vocab_size={self.tokenizer.vocab_size}, max_tokens={self.max_tokens})"

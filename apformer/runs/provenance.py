@@ -31,7 +31,8 @@ def environment() -> dict[str, Any]:
 
 def require_environment(path: Path, names: Sequence[str] = ENVIRONMENT) -> None:
     """Raise UserError (exit USAGE) that names a variable of the environment under which a run was trained otherwise."""
-    config = files.read_json(path / "config.json")
+    file = path / "config.json"
+    config: Any = files.read_json(file) if file.exists() else None
     told = config["environment"] if files.has(config, {"environment": dict}) else {}
     for name, value in environment().items():
         if name in names and told.get(name, value) != value:

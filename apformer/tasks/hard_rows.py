@@ -1,4 +1,4 @@
-"""Hard rows: many are drawn, and those with the highest loss are kept."""
+"""Hard rows: many are drawn, and those with the highest loss are trained on."""
 
 from collections.abc import Callable
 
@@ -18,9 +18,9 @@ def mined_rows(settings: Settings) -> int:
     return int(settings.options.hard_fraction * settings.training.batch_size)
 
 
-def keep_hardest(batch: Batch, drawn: int, mined: int, predict: Callable[[jax.Array], jax.Array]) -> Batch:
-    """Return the first `drawn` rows, and those `mined` of the others whose worst character costs most."""
+def hardest(batch: Batch, drawn: int, mined: int, predict: Callable[[jax.Array], jax.Array]) -> jax.Array:
+    """Return the numbers of the first `drawn` rows, and of those `mined` others whose worst character costs most."""
     candidates = jax.tree.map(lambda leaf: leaf[drawn:], batch)
     nats_BT = token_nats(predict(candidates.tokens_BT[:, :-1]), candidates)
     _, hardest_B = jax.lax.top_k(jax.lax.stop_gradient(nats_BT.max(1)), mined)
-    return jax.tree.map(lambda leaf, other: jnp.concatenate([leaf[:drawn], other[hardest_B]]), batch, candidates)
+    return jnp.concatenate([jnp.arange(drawn, dtype=hardest_B.dtype), drawn + hardest_B])

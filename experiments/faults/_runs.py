@@ -217,6 +217,7 @@ def end_of(run):
     config = json.loads((run / "config.json").read_text())
     flags = config["flags"]
     (flags.get("training") or flags).pop("run_dir", None)
+    config.pop("directory", None)
     return {
         "files": sorted(names),
         "checkpoints": {path.name: arrays_of(path) for path in sorted(folder.iterdir()) if path.name.isdecimal()},

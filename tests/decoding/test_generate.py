@@ -29,6 +29,7 @@ def softmax(logits):
         (Sampling(0.25, top_p=0.75), [1], 0.25),
         (Sampling(2.0, min_p=0.5), [1, 3, 5], 2.0),  # the square roots of 1, 0.61, 0.37, 0.15 ...
         (Sampling(min_p=1.0), [1], 1.0),
+        (Sampling(top_p=0.0), [1], 1.0),
         (Sampling(top_k=3, top_p=0.75), [1, 3], 1.0),  # of the three: 0.51 + 0.31 are more than 0.75
         (Sampling(top_k=5, top_p=0.99, min_p=0.5), [1, 3], 1.0),
     ],
@@ -71,7 +72,7 @@ def test_a_literal_penalty_is_for_the_tokens_of_the_row():
 
 @pytest.mark.parametrize(
     "settings",
-    [{"temperature": -1.0}, {"temperature": float("inf")}, {"top_k": -1}, {"top_p": 0.0}, {"min_p": float("nan")},
+    [{"temperature": -1.0}, {"temperature": float("inf")}, {"top_k": -1}, {"top_p": 1.5}, {"min_p": float("nan")},
      {"repetition_penalty": [1, 0]}],
 )  # fmt: skip
 def test_numbers_out_of_range_are_refused(settings):

@@ -106,9 +106,10 @@ def test_a_server_compiles_twice_and_never_after_its_tenth_request():
 def test_requests_that_cannot_be_followed_are_refused_at_once():
     found = small("window")
     for prompts, options, sentence in (
-        (["a", ""], {}, "prompt 2 is empty"),
-        (["A"], {}, "prompt 1 'A': character 1 is"),
+        (["a", ""], {}, "prompt is empty"),
+        (["A"], {}, "prompt 'A': character 1 is"),
         ([], {}, "the number of prompts 0 is out of range"),
+        (["a"], {"stops": [""]}, "stop is empty"),
         (["a"], {"tokens": 0}, "tokens 0 is out of range: give 1"),
         (["a"], {"seed": -1}, "seed -1 is out of range"),
         (["a"], {"temperature": -1}, "temperature -1 is out of range"),

@@ -98,7 +98,7 @@ def test_a_function_runs_without_apformer(run, tmp_path, capsys):
 
 def test_what_cannot_be_exported(run, tmp_path, capsys):
     for exit_code, pattern, *args in (
-        (USAGE, f"{tmp_path} is there already and is not overwritten: remove it, or", run, "--out", tmp_path),
+        (USAGE, f"{tmp_path} is there already and is not overwritten: give", run, "--out", tmp_path),
         (USAGE, "--member 1 is out of range", run, "--member", "1", "--out", tmp_path / "file"),
         (errors.DISK, "cannot write .*file .No such file or directory", run, "--out", tmp_path / "nowhere" / "file"),
     ):

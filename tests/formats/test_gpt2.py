@@ -5,7 +5,6 @@ import json
 import pickle
 
 import jax
-import ml_dtypes
 import numpy as np
 import pytest
 
@@ -141,14 +140,6 @@ def test_what_is_saved_is_loaded_bit_for_bit(tmp_path, random_params, changes):
     with pytest.raises(UserError, match="holds files, and none is overwritten") as error:
         gpt2.save(tmp_path, params, cfg)
     assert error.value.exit_code == USAGE
-
-
-@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16])
-def test_half_precision_becomes_float32(tmp_path, dtype):
-    tensors = {name: x.astype(dtype) for name, x in draw_tensors().items()}
-    _, params = gpt2.load(write(tmp_path / "in", tensors))
-    assert {leaf.dtype for leaf in jax.tree.leaves(params)} == {np.dtype(np.float32)}
-    np.testing.assert_array_equal(params["embedding"]["table"], tensors["wte.weight"].astype(np.float32))
 
 
 def test_what_config_json_leaves_out_is_as_in_the_smallest(tmp_path):

@@ -342,8 +342,8 @@ def test_the_temporary_files_of_a_process_that_was_killed_are_removed(tmp_path):
     torn, kept = [".config.json.1.tmp", "figures/.loss.png.2.tmp"], [".notes.tmp", "config.json.tmp"]
     for name in torn + kept:
         (tmp_path / name).touch()
-    for name in torn:
-        os.utime(tmp_path / name, (0, 0))
+    for name, time in zip(torn, (0, 2**32), strict=True):  # the second as where the clock went back
+        os.utime(tmp_path / name, (time, time))
     with directory.lock(tmp_path):
         assert not any((tmp_path / name).exists() for name in torn)
         assert all((tmp_path / name).exists() for name in kept)

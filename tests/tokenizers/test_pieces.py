@@ -1,5 +1,8 @@
 """A text that comes in parts has the tokens of the whole, and a token for its end that is no piece of it."""
 
+import random
+import time
+
 import numpy as np
 import pytest
 
@@ -31,6 +34,14 @@ def test_byte_pairs_learned_piece_by_piece_are_those_of_the_whole():
     whole = "".join(small_texts.TEXTS.values())
     pieces = text_tokenizer.pieces([whole[:700], whole[700:]], least=300)
     assert text_tokenizer.train_byte_pairs_on(pieces, 400).to_json() == byte_pairs(whole).to_json()
+
+
+def test_one_long_word_is_learned_in_linear_time():
+    pytest.importorskip("tokenizers")
+    began = time.process_time()
+    rng = random.Random(0)
+    assert byte_pairs("".join(rng.choices("abcdefgh", k=200_000))).vocab_size == 400
+    assert time.process_time() - began < 3
 
 
 def test_the_end_of_a_text_is_a_special_token_that_is_made_once():

@@ -27,6 +27,11 @@ from apformer.tasks.progressions.generator import (
 _CONTEXT = ("first", "difference", "given")
 
 
+def starts(key: jax.Array, progressions: Progressions, terms: int) -> jax.Array:
+    """Return the number of terms before the crop that `anywhere` takes of every progression with the same key, (B,)."""
+    return below(key, jnp.maximum(jnp.asarray(progressions.terms_B) - terms, 0) + 1)
+
+
 def anywhere(key: jax.Array, progressions: Progressions, digits: int, terms: int) -> Batch:
     """Return `terms` terms from anywhere in every progression.
 
@@ -35,7 +40,7 @@ def anywhere(key: jax.Array, progressions: Progressions, digits: int, terms: int
     Pure; digits and terms are static under jit. Returns arrays of shape (B, terms * (digits + 1) - 1).
     """
     first_B, difference_B, terms_B = map(jnp.asarray, progressions)
-    start_B = below(key, jnp.maximum(terms_B - terms, 0) + 1)
+    start_B = starts(key, progressions, terms)
     crop = Progressions(first_B + start_B * difference_B, difference_B, terms_B - start_B)
     return predictable(encode_rows(crop, digits, terms), digits)
 

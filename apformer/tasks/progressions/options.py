@@ -29,6 +29,9 @@ class Options:
     """Number of extra rows per step that are not cropped, in which every number of terms is as likely. Their first two
     terms cost nothing. Half of the candidates of mined rows are then crops of such rows, too. For models that read a
     whole row."""
+    own_positions: bool = False
+    """Crops keep the positions that they have in their rows. Without it they begin at the first position, which is the
+    same to models with relative positions."""
     position_offset: int = 0
     """Largest random start position of a training row, so that later positions are trained too. A row starts where a
     term may. For transformers only."""

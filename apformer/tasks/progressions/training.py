@@ -16,7 +16,7 @@ from apformer.flags import require
 from apformer.settings import Settings, architecture_of, training_apply
 from apformer.tasks import Loss, LossAndMetrics
 from apformer.tasks.batch import Batch
-from apformer.tasks.hard_rows import TEST_KEY, VALIDATION_KEY, VALIDATION_ROWS, keep_hardest, mined_rows
+from apformer.tasks.hard_rows import TEST_KEY, VALIDATION_KEY, VALIDATION_ROWS, hardest, mined_rows
 from apformer.tasks.progressions import bayes, crops, first_two_terms, generator, options, text_file
 from apformer.tasks.progressions.generator import Progressions
 from apformer.tokenizers.digits import VOCABULARY
@@ -112,6 +112,7 @@ class Step(NamedTuple):
     rows: Batch  # rows as they are drawn, then the candidates of the mined rows
     prefixes: Batch | None = None  # rows cut after two terms
     long: Batch | None = None  # rows that are not cropped
+    start_B: jax.Array | None = None  # position of the first token of each of `rows`, where it is not 0
 
 
 def sample(key: jax.Array, settings: Settings, train_rows: Given = FRESH) -> Step:
@@ -121,19 +122,21 @@ def sample(key: jax.Array, settings: Settings, train_rows: Given = FRESH) -> Ste
     row_key, other_key, start_key, round_key, prefix_key = jax.random.split(key, 5)
     drawn = _draw_rows(row_key, settings, train_rows.file, settings.training.batch_size - mined)
     parts = [generator.encode_rows(drawn, cfg.digits, terms)]
+    starts = [jnp.zeros(len(drawn.first_B), jnp.int32)]  # only crops from anywhere begin later in their rows
     if mined:
         candidates = given.mined_per_hard * mined
         near = 0 if train_rows.file is not None else candidates // 2
         source = _draw_long_rows if given.long_rows else _draw_rows
         drawn = source(other_key, settings, train_rows.file, candidates - near)
         parts.append(crops.anywhere(start_key, drawn, cfg.digits, terms))
+        starts += [(cfg.digits + 1) * crops.starts(start_key, drawn, terms), jnp.zeros(near, jnp.int32)]
         if near:
             parts.append(crops.near_round(round_key, cfg, near, terms))
     rows = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *parts)
     if train_rows.missed is not None:
         rows = crops.among(rows, train_rows.missed, cfg.digits, terms)
     rows = _counted(rows, settings)
-    step = Step(rows)
+    step = Step(rows, start_B=jnp.concatenate(starts) if mined and given.own_positions else None)
     if given.long_rows:
         drawn = _draw_long_rows(jax.random.fold_in(key, 1), settings, train_rows.file, given.long_rows)
         most = generator.most_terms(cfg)
@@ -223,10 +226,12 @@ def make_loss(settings: Settings) -> Loss:
             metrics = measure(predict(step.rows.tokens_BT[:, :-1]), step.rows)
             return metrics["loss"], metrics
         row_key, prefix_key = jax.random.split(key)
-        rows, drawn = step.rows, run.batch_size - mined
+        rows, start_B, drawn = step.rows, step.start_B, run.batch_size - mined
         if mined:
-            rows = keep_hardest(rows, drawn, mined, predict)
-        logits_BTV = predict(rows.tokens_BT[:, :-1], key=row_key)
+            of_candidates = predict if start_B is None else partial(predict, start_B=start_B[drawn:])
+            kept_B = hardest(rows, drawn, mined, of_candidates)
+            rows, start_B = jax.tree.map(lambda leaf: leaf[kept_B], (rows, start_B))
+        logits_BTV = predict(rows.tokens_BT[:, :-1], key=row_key, start_B=start_B)
         metrics = measure(*jax.tree.map(lambda leaf: leaf[:drawn], (logits_BTV, rows)))
         alone = step.prefixes is not None and settings.options.prefix_loss == "alone"
         rows = crops.predictable(rows, cfg.digits) if alone else rows
@@ -270,17 +275,20 @@ def joint(nats: jax.Array, weight: jax.Array, other_nats: jax.Array, other: Batc
 
 
 def _make_apply(settings: Settings) -> Callable[..., jax.Array]:
-    """Return the model's apply, in which a key draws what is random in training: dropout, and where rows begin."""
+    """Return the model's apply with the positions of first tokens; a key draws dropout, and an offset of positions."""
     apply, most, width = training_apply(settings), settings.options.position_offset, settings.data.digits + 1
     wants_key = architecture_of(settings).wants_key(settings.model)
 
-    def random_apply(params: Any, tokens_BT: jax.Array, cfg: Any, *, key: jax.Array | None = None) -> jax.Array:
-        if key is None:
-            return apply(params, tokens_BT, cfg)
-        options, (dropout_key, offset_key) = {}, jax.random.split(key)
-        if most:
-            offset_B1 = width * jax.random.randint(offset_key, (len(tokens_BT), 1), 0, most // width + 1)
-            options["positions_BT"] = offset_B1 + jnp.arange(tokens_BT.shape[1], dtype=jnp.int32)[None]
+    def random_apply(
+        params: Any, tokens_BT: jax.Array, cfg: Any, *, key: jax.Array | None = None, start_B: jax.Array | None = None
+    ) -> jax.Array:
+        options, offset_B = {}, start_B
+        dropout_key, offset_key = (None, None) if key is None else jax.random.split(key)
+        if most and offset_key is not None:
+            offset_B = width * jax.random.randint(offset_key, (len(tokens_BT),), 0, most // width + 1)
+            offset_B = offset_B if start_B is None else offset_B + start_B
+        if offset_B is not None:
+            options["positions_BT"] = offset_B[:, None] + jnp.arange(tokens_BT.shape[1], dtype=jnp.int32)[None]
         return apply(params, tokens_BT, cfg, key=dropout_key if wants_key else None, **options)
 
     return random_apply

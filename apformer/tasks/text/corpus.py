@@ -26,7 +26,7 @@ class Config:
 
     text: FilePath | None = None
     """Text file in UTF-8 to train on; or a folder of tokens, for a text larger than memory: see datasets/text."""
-    tokenizer: FilePath = FilePath("characters")
+    tokenizer: FilePath = "characters"
     """Tokenizer: characters, byte_pairs (--vocab_size of them), or a file or folder that holds one."""
     special_tokens: bool = False
     """Read special tokens in the text, such as <|endoftext|>. Without this flag, a text that has some is refused."""

@@ -15,7 +15,7 @@ from apformer import loss
 from apformer.flags import require
 from apformer.settings import Settings, training_apply
 from apformer.tasks.defaults import right_rows
-from apformer.tasks.hard_rows import VALIDATION_KEY, VALIDATION_ROWS, keep_hardest, mined_rows
+from apformer.tasks.hard_rows import VALIDATION_KEY, VALIDATION_ROWS, hardest, mined_rows
 from apformer_lab import rows
 from apformer_lab.rows import Batch, Format
 
@@ -117,7 +117,8 @@ def make_loss(settings: Settings) -> Any:
         drawn = len(batch.tokens_BT)
         if key is not None and mined:
             drawn = run.batch_size - mined
-            batch = keep_hardest(batch, drawn, mined, partial(apply, params, cfg=settings.model))
+            kept_B = hardest(batch, drawn, mined, partial(apply, params, cfg=settings.model))
+            batch = jax.tree.map(lambda leaf: leaf[kept_B], batch)
 
         def measure(logits_BTV: jax.Array, batch: Batch) -> dict:
             logits_BTV, batch = jax.tree.map(lambda leaf: leaf[:drawn], (logits_BTV, batch))

@@ -64,18 +64,6 @@ def test_rows_of_small_differences_come_oftener_and_weigh_as_much_less(cfg):
     np.testing.assert_allclose((weight_B * small_B).mean(), before, atol=0.01 + 0.3 * before)
 
 
-def test_where_a_line_is_likely_its_training_neighbours_stand_in_for_it():
-    cfg = Config(digits=3)
-    first, second = 2, 500  # a held-out line, and a hundred times as likely as its neighbours
-    p_V = bayes.probability(np.full(10, first), np.arange(500, 510) - first, cfg)
-    assert not is_train(np.array([first]), np.array([second]))[0] and p_V[0] > 30 * p_V[1:].max()
-    tokens_BT, weights_BT = map(np.asarray, sample(jax.random.key(2), cfg, 100_000))
-    begins_B = (tokens_BT[:, :6] == [0, 0, 2, 10, 5, 0]).all(1)
-    share = (weights_BT[:, 1] * begins_B).mean()
-    np.testing.assert_allclose(share, p_V.sum(), rtol=0.4)
-    assert not (tokens_BT[begins_B, 6] == 0).any()
-
-
 def siblings(first, second, cfg):
     """Second terms with other last digits: those the generator draws, and those of them on training lines."""
     drawn = range(second // 10 * 10, second // 10 * 10 + 10)

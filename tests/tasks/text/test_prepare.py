@@ -109,7 +109,7 @@ GOOD = "good.txt --out out"
         ("", "no text is named: give text files", USAGE),
         ("good.txt", "--out is missing: name the new folder", USAGE),
         ("nowhere --out out", "nowhere is no file: give text files", DATA),
-        ("good.txt --out full", "full is not empty: give another --out, or delete", DATA),
+        ("good.txt --out full", "full is not empty: give another --out", DATA),
         ("good.txt --out good.txt", "cannot write good.txt (File exists)", DISK),
         ("latin.txt --out out", "latin.txt is no UTF-8 at byte offset 1048578: convert it", DATA),
         ("cut.txt --out out", "cut.txt is no UTF-8 at byte offset 4: convert it", DATA),

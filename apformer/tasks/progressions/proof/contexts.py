@@ -46,7 +46,7 @@ def fault(data: dict, cfg: dict) -> str | None:
         return f"{given}: relative with a window alone is computed"
     if cfg["vocab_size"] != START:
         return f"vocab_size is {cfg['vocab_size']}, and {START} alone is computed"
-    if reach(cfg) >= 16:
+    if (reach(cfg) or 0) >= 16:
         return "a prediction depends on more than 16 tokens"
     return None
 

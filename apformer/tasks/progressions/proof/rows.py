@@ -5,6 +5,7 @@ stand before: such a model is asked every whole progression of the generator (wh
 """
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
@@ -99,7 +100,7 @@ def parts(columns: np.ndarray, data: dict) -> dict[str, np.ndarray]:
     return dict(zip(SPLITS, (trained, ~trained), strict=True))
 
 
-def split_of(difference: np.ndarray, first: np.ndarray) -> np.ndarray:
+def split_of(difference: Any, first: Any) -> Any:
     """Return the split of the line through each (difference, first): 0 train, 1 validation, 2 test, about 80 : 10 : 10.
 
     Both are numpy or JAX integer arrays of one shape (not scalars), first is not negative; returns int32 of that shape.
