@@ -123,7 +123,7 @@ def test_without_its_settings_nothing_can_be_said_of_a_run(copy, config, capsys)
 
 def test_a_dataset_that_has_changed_has_the_exit_code_of_data(copy, capsys):
     config = files.read_json(copy / "config.json")
-    files.write_json(copy / "config.json", config | {"data": {"source": "another"}})
+    files.write_json(copy / "config.json", config | {"data": {"source": "another", "sha256": "0"}})
     code, verdicts, _, _ = told(copy, capsys)
     assert code == 3 and verdicts["dataset"] == "FAULT"
 
