@@ -21,7 +21,7 @@ import apformer
 from apformer import cli, errors, model, runs, tasks
 from apformer.commands import train
 from apformer.runs import directory, selection
-from apformer.tasks.progressions import generator, training
+from apformer.tasks.progressions import continuation, generator, training
 from apformer.tasks.progressions.recipes import exact
 
 ROOT = Path(__file__).parents[1]
@@ -328,7 +328,7 @@ def test_a_dataset_that_cannot_be_read(fails, tmp_path, monkeypatch):
 def test_the_task_that_is_tried_is_one_the_model_knows():
     def prompt(**cfg):
         asked = dataclasses.replace(exact(3), data=generator.Config(**cfg))
-        return re.fullmatch('apformer predict RUN "(.*)" --terms 3', training.example(asked, "RUN"))[1]
+        return re.fullmatch('apformer predict RUN "(.*)" --terms 3', continuation.example(asked, "RUN"))[1]
 
     assert prompt(digits=3) == "007 010 013"
     assert prompt(digits=3, min_difference=-500, max_difference=-400) == "992 592 192"

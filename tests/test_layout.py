@@ -237,7 +237,7 @@ def test_the_lowest_versions_that_are_tested_are_those_that_are_promised():
 
 def test_notebooks_define_nothing():
     """They call the library; what is worth a name stands in a module, where it is tested."""
-    for path in ROOT.glob("notebooks/**/*.ipynb"):
+    for path in ROOT.glob("notebooks/[1-9]*.ipynb"):  # 0 is a page of the site, whose programs are for reading
         for cell in json.loads(path.read_text())["cells"]:
             if cell["cell_type"] == "code":
                 lines = "".join(cell["source"]).splitlines()

@@ -7,7 +7,7 @@ text file. `rows` is None in the one case, {split: Progressions} in the other.
 """
 
 from apformer.tasks.defaults import feed, files, init_from, initial_params, kept, make_optimizer, whole
-from apformer.tasks.progressions.continuation import predict
+from apformer.tasks.progressions.continuation import example, predict
 from apformer.tasks.progressions.evaluation import evaluate
 from apformer.tasks.progressions.generator import Config
 from apformer.tasks.progressions.options import Options
@@ -18,7 +18,6 @@ from apformer.tasks.progressions.training import (
     NOT_COMPILED,
     check,
     describe,
-    example,
     floor,
     load,
     make_loss,

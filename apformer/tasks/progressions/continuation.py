@@ -6,7 +6,7 @@ from apformer.decoding.bind import Model
 from apformer.errors import DATA, USAGE, UserError
 from apformer.settings import Settings, architecture_of
 from apformer.tasks.exact_match import continue_rows
-from apformer.tasks.progressions import text_file
+from apformer.tasks.progressions import generator, text_file
 from apformer.tokenizers import digits as tokenizer
 
 MOST = 2**20  # characters of a line
@@ -54,3 +54,13 @@ def terms_that_fit(first: int, difference: int, terms: int, digits: int, more: i
     last = first + (terms - 1) * difference
     room = last if difference < 0 else 10**digits - 1 - last
     return min(more, room // abs(difference)) if difference else more
+
+
+def example(settings: Settings, run: str) -> str:
+    """Return a command to try on a run: to continue 007 010 013, or the nearest that can be drawn."""
+    cfg, top = settings.data, 10**settings.data.digits - 1
+    difference = sorted((cfg.min_difference, 3, cfg.max_difference))[1]
+    terms = 3 if 2 * abs(difference) <= top else 2
+    edge = 7 if 7 + (terms - 1) * abs(difference) <= top else 0
+    prompt = generator.render(top - edge if difference < 0 else edge, difference, terms, cfg.digits)
+    return f'apformer predict {run} "{prompt}" --terms 3'

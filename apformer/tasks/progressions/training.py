@@ -292,13 +292,3 @@ def _make_apply(settings: Settings) -> Callable[..., jax.Array]:
         return apply(params, tokens_BT, cfg, key=dropout_key if wants_key else None, **options)
 
     return random_apply
-
-
-def example(settings: Settings, run: str) -> str:
-    """Return a command to try on a run: to continue 007 010 013, or the nearest that can be drawn."""
-    cfg, top = settings.data, 10**settings.data.digits - 1
-    difference = sorted((cfg.min_difference, 3, cfg.max_difference))[1]
-    terms = 3 if 2 * abs(difference) <= top else 2
-    edge = 7 if 7 + (terms - 1) * abs(difference) <= top else 0
-    prompt = generator.render(top - edge if difference < 0 else edge, difference, terms, cfg.digits)
-    return f'apformer predict {run} "{prompt}" --terms 3'

@@ -68,7 +68,6 @@ def run(file, folder, tmp_path_factory):
     settings, rows = settings_of(file, "--init_from", folder)
     expected = training.make_loss(settings)(gpt2.load(folder)[1], training.validation(settings, rows), None)[0]
     assert abs(float(before) - float(expected)) < 2e-4
-    assert "--warmup_steps 50 is not less than --steps 12: the learning rate rises until the end" in said.getvalue()
     return path
 
 
