@@ -30,7 +30,7 @@ TASK = "--digits 2 --max_difference 30 --max_terms 6 --test_sequences 50"
 PACE = (
     "--steps 80 --batch_size 8 --log_every 2 --save_every 40 --learning_rate 0.01 --warmup_steps 5 --weight_decay 0.1"
 )
-FLAGS = f"--recipe sketch {MODEL} {TASK} {PACE}".split()
+FLAGS = f"--recipe sketch --rule adamw --hard_fraction 0 --prefix_rows 0 --long_rows 0 {MODEL} {TASK} {PACE}".split()
 
 
 @pytest.fixture(autouse=True)

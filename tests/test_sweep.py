@@ -18,7 +18,8 @@ from apformer.tasks.progressions.recipes import exact as exact_recipe
 pytestmark = pytest.mark.long
 
 TINY = (
-    "--recipe sketch --d_model 8 --digits 2 --max_difference 30 --crop_terms 4 --batch_size 4 --test_sequences 20 "
+    "--recipe sketch --rule adamw --n_layers 1 --hard_fraction 0 --prefix_rows 0 --long_rows 0 "
+    "--d_model 8 --digits 2 --max_difference 30 --crop_terms 4 --batch_size 4 --test_sequences 20 "
     "--steps 6 --log_every 2 --save_every 4 --warmup_steps 0"
 )
 FLAGS = f"{TINY} --window 5 --learning_rate 1e-3,1e-2 --members 2 --seed 3".split()

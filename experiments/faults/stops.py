@@ -36,7 +36,8 @@ KINDS = ("train", "words", "finetune", "sweep", "evaluate", "certify", "report")
 WAYS = ("once", "once", "once", "twice", "fresh", "terminal", "full err", "full out", "closed err", "closed out")
 SAYS = ("apformer: stopped ", "stopped at step ", " the same command goes on")
 TINY = "--d_model 8 --n_layers 1 --n_heads 1 --batch_size 4 --steps 8 --log_every 2 --save_every 4"
-HOME = "--recipe sketch --digits 2 --max_terms 6 --max_difference 30 --test_sequences 16"
+HOME = "--recipe sketch --hard_fraction 0 --prefix_rows 0 --long_rows 0 "
+HOME += "--digits 2 --max_terms 6 --max_difference 30 --test_sequences 16"
 
 
 def measure(cases, folder):

@@ -20,7 +20,7 @@ def test_the_warm_up_of_a_recipe_fits_a_short_run_unless_a_flag_gives_it(words, 
 
 def test_the_sketch_is_the_plain_model():
     settings = recipes.parse(["--recipe", "sketch"])
-    assert settings.model == model.Config()
+    assert settings.model == model.Config(n_layers=6)
     assert settings.training.recipe == "sketch"
 
 

@@ -3,7 +3,7 @@
 - exact      continues progressions exactly: two layers, eight heads, attention over a window that reaches
              one token beyond the same place a term earlier, with a relative position table and a sink
 - bayes      the exact recipe, trained longer, for a loss near the Bayes floor; extra rows teach the first terms
-- sketch     the plain sketch the project began from, literally: `model.Config()` and plain cross-entropy
+- sketch     the plain sketch the project began from, literally: six blocks of `model.Config()`, plain cross-entropy
 - recurrent  an RNN, GRU or LSTM (`--cell`) on the same task
 """
 
@@ -57,9 +57,14 @@ def bayes(digits: int = 3) -> Settings:
 
 
 def sketch(digits: int = 3) -> Settings:
-    """Progressions with the plain transformer that the project began from."""
-    training = Training(recipe="sketch", steps=20_000, batch_size=64, save_every=1000)
-    return Settings("progressions", "model", training, model.Config(), _data(digits), Options(crop_terms=16))
+    """Progressions with the plain transformer that the project began from: six of its blocks.
+
+    Its positions are absolute, so crops keep theirs, and some rows are not cropped at all.
+    """
+    training = Training(recipe="sketch", steps=8000, until="certified", batch_size=64, save_every=500)
+    options = Options(crop_terms=8, hard_fraction=0.875, prefix_rows=32, long_rows=4, own_positions=True)
+    rule = optimizer.Config(rule="muon", learning_rate=4e-3, weight_decay=0.1)
+    return Settings("progressions", "model", training, model.Config(n_layers=6), _data(digits), options, rule)
 
 
 def recurrent(digits: int = 3) -> Settings:
