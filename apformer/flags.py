@@ -57,8 +57,7 @@ def _read(config: type, args: Sequence[str], program: str, **options: Any) -> An
 
 
 def _expanded(part: Any) -> Any:
-    """Return a dataclass with the home directory in place of a leading ~ in every path, which a shell leaves in
-    --flag=~/file."""
+    """Return a dataclass with the home directory for ~ in its paths: a shell leaves that of --flag=~/file."""
     changed = {}
     for field in dataclasses.fields(part):
         value = getattr(part, field.name)

@@ -10,12 +10,12 @@ of contexts lists, and add up the same tally.
 from collections.abc import Iterator
 from dataclasses import asdict
 from functools import partial
+from importlib.metadata import version
 from itertools import islice
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-import jaxlib
 import numpy as np
 
 from apformer.decoding.bind import Model
@@ -28,6 +28,7 @@ from apformer.settings import Settings
 
 BATCH_TOKENS = {"cpu": 4096}  # at once, about: what its caches hold; another device wants 2^20
 LARGEST_GAP = 1e-4  # between logits of float32 and float64: rounding does not explain more, unless logits are large
+XLA = f"XLA, jaxlib {version('jaxlib')}, float32"  # the judge that screens, as a certificate names it
 FORMAT = 2  # of certificate.json: 2 is a proof
 
 
@@ -142,10 +143,10 @@ def _last_logits(model: Model, text_BT: jax.Array, asked: int) -> jax.Array:
 
 def conclude(case: Case, tally: dict, proof: bool) -> dict:
     """Return the certificate that a finished tally allows, a dict that JSON can hold; proof: whether it is of numpy."""
-    tally |= {} if proof else {"covered": tally["strings"]}
+    tally = tally if proof else tally | {"covered": tally["strings"]}
     theorem, rounding, faults = check.verdict(tally, case.total, case.bounded)
     claim = f"greedy decoding rightly continues {case.contexts.claim(case.data, case.cfg)}"
-    witness = f"numpy {np.__version__}, float64" if proof else f"XLA, jaxlib {jaxlib.version.__version__}, float32"
+    witness = f"numpy {np.__version__}, float64" if proof else XLA
     depends = case.contexts.depends(case.data, case.cfg) if hasattr(case.contexts, "depends") else ""
     claim = claim if proof else f"screened, and not proven: {claim}"
     kept = ("contexts", "errors", "smallest_margin", "strings", "least_ratio", "largest", "parts", "worst")

@@ -5,7 +5,6 @@ import sys
 import time
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
@@ -102,6 +101,7 @@ def certify_run(
     case = certificate.case(settings, tasks.ability(settings, "contexts", path, "certify"), params)
     if compare and case.why:
         raise UserError(f"--compare computes another model than this one: {case.why}", USAGE)
+    _name_older(path / "certificate.json")
     files.preflight(path, 0)  # so that the disk does not refuse what took an hour
     identity = {"step": step, "member": member, "parameters_sha256": digest(params)} | surroundings(params)
     identity |= {"model": asdict(settings.model), "data": asdict(settings.data)}
@@ -132,6 +132,13 @@ def certify_run(
         fault = f"logits of JAX differ by {gap:.3g} from those of the proof, which is more than rounding"
         raise UserError(f"{fault}: `apformer doctor` tests this jaxlib", NOT_CERTIFIED)
     return result
+
+
+def _name_older(certificate_file: Path) -> None:
+    """Say on standard error that there is a certificate of an older version, which is made anew."""
+    with suppress(UserError):
+        if certificate_file.exists() and not files.has(files.read_json(certificate_file), {"format": int}):
+            print(f"{certificate_file} is of an older version, and no proof: all is asked again", file=sys.stderr)
 
 
 def _asked(
@@ -201,4 +208,4 @@ def _compared(case: check.Case, model: Model) -> dict:
         for count, apart in certificate.compare(case, model):
             strings, gap = strings + count, max(gap, apart)
             bar.update(count)
-    return {"witness": f"XLA, jaxlib {version('jaxlib')}, float32", "strings": strings, "largest_gap": gap}
+    return {"witness": certificate.XLA, "strings": strings, "largest_gap": gap}

@@ -70,6 +70,14 @@ def test_the_certificate_of_a_run(run, capsys):
     assert "\nPROVEN for any float32 rounding: the least margin is " in printed.out
 
 
+def test_a_certificate_of_an_older_version_is_named_and_asked_again(run, capsys):
+    (run / "certificate.json").write_text('{"certified": true, "contexts": 1}')
+    code, printed = call(capsys, run)
+    assert code == 0 and "certificate.json is of an older version, and no proof: all is asked again" in printed.err
+    assert json.loads((run / "certificate.json").read_text())["contexts"] == TOTAL
+    assert "older version" not in call(capsys, run)[1].err
+
+
 def test_a_model_that_is_not_certified_has_an_exit_code_of_its_own(tmp_path, capsys, monkeypatch):
     original = circuit_run(tmp_path / "right", DATA)
     settings = restore.load_settings(original)
