@@ -113,7 +113,8 @@ def with_members(
     names = [name for name, value in found.result.items() if type(value) is float and name != "seconds"]
     members = []
     for member in sorted({*range(settings.training.members)} - lost):
-        result = _measure(settings, rows, load_params(path, settings, member)[0]).result
+        best = member == found.result["member"]
+        result = found.result if best else _measure(settings, rows, load_params(path, settings, member)[0]).result
         members.append({"member": member} | {name: result[name] for name in names})
     result = found.result | {"members": members}
     if writes:
