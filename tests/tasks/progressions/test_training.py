@@ -14,6 +14,7 @@ from apformer.settings import Settings, Training
 from apformer.tasks import hard_rows
 from apformer.tasks.progressions import Options, bayes, first_two_terms, generator, text_file
 from apformer.tasks.progressions import training as task
+from apformer.tokenizers import digits as tokenizer
 
 DATA = generator.Config(digits=2, max_difference=30, max_terms=6)
 MODEL = model.Config(d_model=8, n_layers=1, n_heads=2, position="relative", window=7)
@@ -199,6 +200,24 @@ def test_random_offsets_move_the_positions_of_training_rows_alone(random_params)
     costs = [[float(fn(params, step, jax.random.key(seed))[0]) for seed in range(3)] for fn in (loss_fn, without)]
     assert len({*costs[0]}) == 3 and len({*costs[1]}) == 1
     assert loss_fn(params, step, None)[0] == without(params, step, None)[0]
+
+
+def test_crops_from_anywhere_may_keep_the_positions_of_their_rows(random_params):
+    moved = dataclasses.replace(MODEL, position="sinusoidal", position_options=None)
+    given = dict(batch_size=12, hard_fraction=0.25, mined_per_hard=6, crop_terms=3, long_rows=1, own_positions=True)
+    cfg = dataclasses.replace(settings(**given), model=moved)
+    step = draw(jax.random.key(5), cfg)
+    starts_B, (tokens_BT, weights_BT) = np.asarray(step.start_B), map(np.asarray, step.rows)
+    anywhere = slice(9, 9 + 9)  # after the drawn rows, before those near round numbers
+    assert not np.delete(starts_B, np.r_[anywhere]).any() and starts_B[anywhere].any()
+    for start, tokens_T, weights_T in zip(starts_B[anywhere], tokens_BT[anywhere], weights_BT[anywhere], strict=True):
+        if weights_T.any():
+            first, second = (int(term) for term in tokenizer.decode(tokens_T[:GIVEN]).split())
+            assert start % (DATA.digits + 1) == 0
+            assert 0 <= first - start // (DATA.digits + 1) * (second - first) < 100
+    params, loss_fn = random_params(moved), jax.jit(task.make_loss(cfg))
+    moved_loss, plain = (loss_fn(params, each, jax.random.key(1))[0] for each in (step, step._replace(start_B=None)))
+    assert moved_loss != plain
 
 
 def test_the_validation_floor_is_what_bayes_pays_for_the_characters_that_the_crop_keeps():
