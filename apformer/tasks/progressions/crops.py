@@ -8,6 +8,8 @@ crop. A carry through several places is rare, and it occurs where a term is clos
 A certificate names contexts: the row (first, difference) after `given` terms, where the next term is asked.
 """
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -45,6 +47,15 @@ def anywhere(key: jax.Array, progressions: Progressions, digits: int, terms: int
     return predictable(encode_rows(crop, digits, terms), digits)
 
 
+def terms_before(key: jax.Array, crops: Progressions, cfg: Config, terms: int) -> jax.Array:
+    """Return how many terms stand before each crop of up to `terms` terms in some row, each number as likely, (B,).
+
+    Pure; cfg and terms are static under jit.
+    """
+    fits_B = fitting(crops.first_B, -crops.difference_B, cfg.digits) - 1
+    return below(key, jnp.minimum(fits_B, max(0, most_terms(cfg) - terms)) + 1)
+
+
 def long(key: jax.Array, cfg: Config, batch_size: int) -> Progressions:
     """Draw progressions of any number of terms, each as likely: a number, a difference that fits it, a first term.
 
@@ -63,12 +74,12 @@ def long(key: jax.Array, cfg: Config, batch_size: int) -> Progressions:
     return Progressions(first_B, difference_B, jnp.where(split_of(difference_B, first_B) == 0, terms_B, 0))
 
 
-def near_round(key: jax.Array, cfg: Config, batch_size: int, terms: int) -> Batch:
+def near_round(key: jax.Array, cfg: Config, batch_size: int, terms: int) -> Progressions:
     """Draw crops of training lines in which a predictable term is close to a round number.
 
-    The first two terms have weight 0, and so has all of a row that is not on a training line or begins below 0.
+    A crop that is not on a training line, or that begins below 0, has no term.
 
-    Pure; all but key are static under jit. Returns arrays of shape (batch_size, terms * (digits + 1) - 1).
+    Pure; all but key are static under jit.
     """
     keys = jax.random.split(key, 7)
     power_J, top = jnp.asarray(10 ** np.arange(cfg.digits + 1), jnp.int32), 10**cfg.digits - 1
@@ -87,10 +98,8 @@ def near_round(key: jax.Array, cfg: Config, batch_size: int, terms: int) -> Batc
     before_B = jnp.minimum(2 + below(keys[5], jnp.full(batch_size, terms - 2, jnp.int32)), room_B)
     first_B = jnp.clip(term_B - before_B * difference_B, 0, top)
     fits_B = (before_B >= 2) & (0 <= term_B) & (term_B <= top) & (split_of(difference_B, first_B) == 0)
-    rows = Progressions(first_B, difference_B, jnp.minimum(fitting(first_B, difference_B, cfg.digits), terms))
-    tokens_BT, weights_BT = encode_rows(rows, cfg.digits, terms)
-    batch = Batch(tokens_BT, jnp.where(fits_B[:, None], weights_BT, 0.0))
-    return predictable(batch, cfg.digits)
+    terms_B = jnp.minimum(fitting(first_B, difference_B, cfg.digits), terms)
+    return Progressions(first_B, difference_B, jnp.where(fits_B, terms_B, 0))
 
 
 def named(records: list[dict], cfg: Config, terms: int, count: int) -> Progressions:
@@ -109,13 +118,15 @@ def named(records: list[dict], cfg: Config, terms: int, count: int) -> Progressi
     return Progressions(first_B, difference_B, np.where(np.arange(count) < len(found), terms_B, 0).astype(np.int32))
 
 
-def among(batch: Batch, missed: Progressions, digits: int, terms: int) -> Batch:
-    """Return the batch, in which the missed rows that have terms stand in place of the last. Pure."""
-    there_B1 = (missed.terms_B > 0)[:, None]
-    rows = predictable(encode_rows(missed, digits, terms), digits)
-    last = jax.tree.map(lambda leaf: leaf[-len(there_B1) :], batch)
-    last = jax.tree.map(lambda row, other: jnp.where(there_B1, row, other), rows, last)
-    return jax.tree.map(lambda leaf, end: jnp.concatenate([leaf[: -len(there_B1)], end]), batch, last)
+def among(rows: Any, missed: Any, there_B: np.ndarray) -> Any:
+    """Return the rows, pytrees of arrays, in which the missed rows that are there stand in place of the last. Pure."""
+
+    def replaced(leaf: jax.Array, other: jax.Array) -> jax.Array:
+        rest, last = jnp.split(leaf, [len(leaf) - len(other)])
+        there = jnp.asarray(there_B).reshape(-1, *[1] * (leaf.ndim - 1))
+        return jnp.concatenate([rest, jnp.where(there, other, last)])
+
+    return jax.tree.map(replaced, rows, missed)
 
 
 def predictable(batch: Batch, digits: int) -> Batch:

@@ -121,22 +121,23 @@ def sample(key: jax.Array, settings: Settings, train_rows: Given = FRESH) -> Ste
     terms, mined = _terms(settings), mined_rows(settings)
     row_key, other_key, start_key, round_key, prefix_key = jax.random.split(key, 5)
     drawn = _draw_rows(row_key, settings, train_rows.file, settings.training.batch_size - mined)
-    parts = [generator.encode_rows(drawn, cfg.digits, terms)]
-    starts = [jnp.zeros(len(drawn.first_B), jnp.int32)]  # only crops from anywhere begin later in their rows
+    # Rows, and the terms that stand before them: only candidates of mined rows begin later in their rows.
+    parts = [(generator.encode_rows(drawn, cfg.digits, terms), jnp.zeros(len(drawn.first_B), jnp.int32))]
     if mined:
         candidates = given.mined_per_hard * mined
         near = 0 if train_rows.file is not None else candidates // 2
         source = _draw_long_rows if given.long_rows else _draw_rows
         drawn = source(other_key, settings, train_rows.file, candidates - near)
-        parts.append(crops.anywhere(start_key, drawn, cfg.digits, terms))
-        starts += [(cfg.digits + 1) * crops.starts(start_key, drawn, terms), jnp.zeros(near, jnp.int32)]
+        before_B = crops.starts(start_key, drawn, terms)
+        parts.append((crops.anywhere(start_key, drawn, cfg.digits, terms), before_B))
         if near:
-            parts.append(crops.near_round(round_key, cfg, near, terms))
-    rows = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *parts)
+            parts.append(_placed(round_key, settings, crops.near_round(round_key, cfg, near, terms)))
+    rows, before_B = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *parts)
     if train_rows.missed is not None:
-        rows = crops.among(rows, train_rows.missed, cfg.digits, terms)
-    rows = _counted(rows, settings)
-    step = Step(rows, start_B=jnp.concatenate(starts) if mined and given.own_positions else None)
+        missed = _placed(jax.random.fold_in(round_key, 1), settings, train_rows.missed)
+        rows, before_B = crops.among((rows, before_B), missed, train_rows.missed.terms_B > 0)
+    rows, width = _counted(rows, settings), cfg.digits + 1
+    step = Step(rows, start_B=width * before_B if mined and given.own_positions else None)
     if given.long_rows:
         drawn = _draw_long_rows(jax.random.fold_in(key, 1), settings, train_rows.file, given.long_rows)
         most = generator.most_terms(cfg)
@@ -147,6 +148,13 @@ def sample(key: jax.Array, settings: Settings, train_rows: Given = FRESH) -> Ste
         return step._replace(prefixes=first_two_terms.sample(prefix_key, cfg, given.prefix_rows))
     drawn = _draw_rows(prefix_key, settings, train_rows.file, given.prefix_rows)
     return step._replace(prefixes=generator.encode_rows(drawn, cfg.digits, 2))
+
+
+def _placed(key: jax.Array, settings: Settings, drawn: Progressions) -> tuple[Batch, jax.Array]:
+    """Return crops as a Batch whose first two terms are given, and the number of terms before each."""
+    cfg, terms = settings.data, _terms(settings)
+    batch = crops.predictable(generator.encode_rows(drawn, cfg.digits, terms), cfg.digits)
+    return batch, crops.terms_before(jax.random.fold_in(key, 0), drawn, cfg, terms)
 
 
 def _terms(settings: Settings) -> int:

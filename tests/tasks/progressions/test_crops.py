@@ -1,17 +1,24 @@
 """Crops of rows: from anywhere, and from where a term is close to a round number."""
 
+from functools import partial
+
 import jax
 import numpy as np
 import pytest
 
 from apformer.tasks.progressions import crops, generator
-from apformer.tasks.progressions.generator import Config, Progressions, split_of
+from apformer.tasks.progressions.generator import Config, Progressions, encode_rows, split_of
 from apformer.tokenizers import digits as tokenizer
 
 draw = jax.jit(generator.draw, static_argnums=(1, 2, 3))
 anywhere = jax.jit(crops.anywhere, static_argnums=(2, 3))
 long = jax.jit(crops.long, static_argnums=(1, 2))
-near_round = jax.jit(crops.near_round, static_argnums=(1, 2, 3))
+
+
+@partial(jax.jit, static_argnums=(1, 2, 3))
+def near_round(key, cfg, batch_size, terms):
+    drawn = crops.near_round(key, cfg, batch_size, terms)
+    return crops.predictable(encode_rows(drawn, cfg.digits, terms), cfg.digits)
 
 
 @pytest.fixture
@@ -74,3 +81,10 @@ def test_rows_near_round_numbers_have_long_runs_of_equal_digits_far_more_often_t
     drawn = share(*map(np.asarray, anywhere(key, draw(key, cfg, 4096, "train"), 5, 4)))
     near = share(*map(np.asarray, near_round(key, cfg, 4096, 4)))
     assert near > 20 * drawn > 0
+
+
+def test_terms_before_a_crop_are_all_that_its_row_may_have(key):
+    cfg = Config(digits=2, max_terms=9)
+    rows = Progressions(*np.repeat(np.int32([[0, 35, 96, 2], [10, 10, 1, -40], [4, 4, 4, 3]]), 256, axis=1))
+    before_B = np.asarray(crops.terms_before(key, rows, cfg, 4)).reshape(4, 256)
+    assert [sorted({*row.tolist()}) for row in before_B] == [[0], [0, 1, 2, 3], [0, 1, 2, 3, 4, 5], [0, 1, 2]]
