@@ -193,8 +193,6 @@ def extend(
         ValueError: For tokens that are no rows, and without a window for more of them than the cache has slots.
     """
     view, tokens_BT, new = place(cache, tokens_BT, lengths_B, cfg.window)
-    if window := _window(cfg, tokens_BT.shape[1]):
-        view = window.cached_view(cache, view, cfg.window)
     x_BTD = embed(params, tokens_BT, view.positions_BT, cfg)
     x_BTD, layers = extend_blocks(unstack(params)["blocks"], x_BTD, view, cache["layers"], cfg)
     return read_out(params, x_BTD, cfg), new | {"layers": layers}

@@ -20,7 +20,7 @@ from apformer.formats import gpt2, peft
 from apformer.machine import devices, process
 from apformer.runs import directory, restore, settings_file
 from apformer.settings import architecture_of
-from apformer.tasks.text import folders, lora
+from apformer.tasks.text import folders
 from apformer.tokenizers import pretrained, text
 
 
@@ -120,7 +120,7 @@ def load(folder: str | None = None, member: int | None = None, adapter: str | No
     process.keep_programs()
     architecture, cfg, params, path = _load(folder, member)
     if adapter is not None:
-        params = lora.merge(params, peft.load(adapter, architecture, params, cfg), 1.0)
+        params = peft.load(adapter, architecture, params, cfg)
     tokenizer = text.for_model(pretrained.load(path), cfg.vocab_size, str(path))
     bound = bind(architecture, params, cfg, devices.mesh())
     ends = tokenizer.special_tokens | _end_tokens(files.read_json(path / "config.json"))
