@@ -58,11 +58,11 @@ class Shards:
                     start = int(start_R[row])
                     first, last = max(begin, start), min(end, start + length)
                     file.seek((first - begin) * size)
-                    data = file.read((last - first) * size)
-                    if len(data) < (last - first) * size:
+                    tokens = np.fromfile(file, self.dtype, last - first)
+                    if len(tokens) < last - first:
                         raise _fault(path, "is cut short")
-                    tokens_RT[row, first - start : last - start] = np.frombuffer(data, self.dtype)
-                    _refuse_foreign(tokens_RT[row, first - start : last - start], path, self.vocab_size)
+                    _refuse_foreign(tokens, path, self.vocab_size)
+                    tokens_RT[row, first - start : last - start] = tokens
         return tokens_RT
 
 

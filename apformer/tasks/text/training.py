@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import optax
 
@@ -245,11 +244,11 @@ def make_optimizer(settings: Settings) -> optax.GradientTransformationExtraArgs:
 
 def make_loss(settings: Settings) -> Loss:
     """Return loss_fn(params, batch, key) -> (loss, metrics); without a key, of all batches of the validation part."""
-    apply, dtype = training_apply(settings), jnp.dtype(settings.training.compute_dtype)
+    apply = training_apply(settings)
     wants_key = architecture_of(settings).wants_key(settings.model)
 
     def loss_fn(params: Any, batch: Batch, key: jax.Array | None) -> LossAndMetrics:
-        params = jax.tree.map(lambda leaf: leaf.astype(dtype), params)
+        params = defaults.computed(params, settings)
         if key is None:
             mean = validation_nats(params, batch, settings).sum() / batch.weights_BT[..., 1:].sum()
             return mean, {"loss": mean}

@@ -28,7 +28,7 @@ def key():
 
 def test_a_stretch_from_anywhere_has_two_first_terms_that_weigh_nothing_and_ends_with_its_row():
     rows = Progressions(*(np.repeat(np.int32(pair), 64) for pair in ((3, 3), (10, 10), (6, 2))))
-    tokens_BT, weights_BT = map(np.asarray, anywhere(jax.random.key(11), rows, 2, 3))
+    tokens_BT, weights_BT = map(np.asarray, anywhere(jax.random.key(11), rows, 2, 3)[0])
     texts = [tokenizer.decode(tokens_T) for tokens_T in tokens_BT]
     assert {*texts[:64]} == {"03 13 23", "13 23 33", "23 33 43", "33 43 53"}
     np.testing.assert_array_equal(weights_BT[:64], np.tile(np.float32([0, 0, 0, 0, 0, 1, 1, 1]), (64, 1)))
@@ -78,7 +78,7 @@ def test_rows_near_round_numbers_have_long_runs_of_equal_digits_far_more_often_t
         run_BN = (terms_BNC == 0).all(-1) | (terms_BNC == 9).all(-1)
         return run_BN[weighty_BN].mean()
 
-    drawn = share(*map(np.asarray, anywhere(key, draw(key, cfg, 4096, "train"), 5, 4)))
+    drawn = share(*map(np.asarray, anywhere(key, draw(key, cfg, 4096, "train"), 5, 4)[0]))
     near = share(*map(np.asarray, near_round(key, cfg, 4096, 4)))
     assert near > 20 * drawn > 0
 
