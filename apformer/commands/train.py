@@ -113,7 +113,7 @@ def train_or_resume(settings: Settings) -> Path:
     settings, _ = tasks.load(settings.task).load(settings)
     kept = load_settings(path)
     if settings != replace(kept, training=replace(kept.training, run_dir=settings.training.run_dir)):
-        raise UserError(f"{path} holds a run of other settings, see its config.json: give another --run_dir", USAGE)
+        raise UserError(f"{path} holds a run of other settings, see its config.json: give another --run_dir")
     go_on(path)
     return path
 
@@ -130,8 +130,7 @@ def go_on(path: Path, step: int | None = None, steps: int | None = None) -> None
             print(f"{path} stopped before its first checkpoint: it begins anew", file=sys.stderr)
             given, told = _given(settings), files.read_json(path / "config.json").get("init_from_sha256")
             if given is not None and provenance.digest(given) != told:
-                changed = f"the model that {path} began with, --init_from, has changed since"
-                raise UserError(f"{changed}: restore it", DATA)
+                raise UserError(f"the model that {path} began with, --init_from, has changed since: restore it", DATA)
             if steps is not None:
                 settings = replace(settings, training=replace(settings.training, steps=steps))
                 check(settings)
@@ -153,7 +152,7 @@ def _with_steps(path: Path, settings: Settings, step: int, steps: int) -> Settin
     if step % run.log_every:
         lines = f"step {step} is no multiple of --log_every {run.log_every}, so no lines of metrics can follow it"
         fitting = [saved for saved in selection.steps(path / "checkpoints") if saved % run.log_every == 0]
-        raise UserError(f"{lines}: {f'add --step {fitting[-1]}' if fitting else 'train anew'}", USAGE)
+        raise UserError(f"{lines}: {f'add --step {fitting[-1]}' if fitting else 'train anew'}")
     config = files.read_json(path / "config.json")
     config["flags"]["training"]["steps"] = steps
     files.write_json(path / "config.json", config)

@@ -81,12 +81,12 @@ def joined(coordinator: str | None, processes: str | None, index: str | None, wo
             heartbeat_timeout_seconds=SILENCE,
         )
     except (ImportError, OSError, OverflowError, RuntimeError, ValueError) as error:
-        raise UserError(f"this process cannot join others at {coordinator} ({error}): {REMEDY}", USAGE) from None
+        raise UserError(f"this process cannot join others at {coordinator} ({error}): {REMEDY}") from None
     finally:
         late.cancel()
         os.environ.update(proxies)
     if len(jax.devices()) != jax.process_count() * jax.local_device_count():
-        raise UserError("processes have different numbers of devices: give all as many", USAGE)
+        raise UserError("processes have different numbers of devices: give all as many")
     _together.set()
     threading.Thread(target=_watch, daemon=True).start()
     try:
@@ -160,8 +160,10 @@ def _take_number(name: str) -> None:
         taken.bind(f"\0apformer {name}")
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
-            fault = f"--process {name.rpartition(' ')[2]} is that of another process on this machine"
-            raise UserError(f"{fault}: give each its own, 0 to N - 1", USAGE) from None
+            raise UserError(
+                f"--process {name.rpartition(' ')[2]} is that of another process on this machine"
+                ": give each its own, 0 to N - 1"
+            ) from None
 
 
 def _is_loopback(host: str) -> bool:

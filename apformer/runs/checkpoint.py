@@ -227,8 +227,10 @@ def _require_same(saved: dict[str, str], asked: dict[str, str], path: Path) -> N
     for name in {**saved, **asked}:
         ours, theirs = (each.get(name, "absent") for each in (saved, asked))
         if ours != theirs:
-            wrong = f"{path} is of another model: {name} is {ours}, not {theirs}"
-            raise UserError(f"{wrong}: give the flags the run was trained with", CHECKPOINT)
+            raise UserError(
+                f"{path} is of another model: {name} is {ours}, not {theirs}: give the flags the run was trained with",
+                CHECKPOINT,
+            )
 
 
 @contextmanager
@@ -292,6 +294,9 @@ def _finite_members(arrays: Arrays, members: int, step: int) -> np.ndarray:
             array_MN = array.reshape(members, -1)
             finite_M &= np.isfinite(array_MN).all(1) if part == "params" else ~np.isnan(array_MN).any(1)
         if not finite_M.any():
-            remedy = "nothing was saved: lower --learning_rate, and go on from the checkpoint before"
-            raise UserError(f"step {step}: {name} holds numbers that are not finite; {remedy}", NON_FINITE)
+            raise UserError(
+                f"step {step}: {name} holds numbers that are not finite; nothing was saved: "
+                "lower --learning_rate, and go on from the checkpoint before",
+                NON_FINITE,
+            )
     return finite_M

@@ -87,8 +87,10 @@ class Log:
         failed = {*np.flatnonzero(~np.isfinite(losses)).tolist()}
         if len(failed) == losses.size:
             whose = "the loss" if losses.size == 1 else "every member's loss"
-            remedy = "lower --learning_rate; the checkpoints before it are intact"
-            raise UserError(f"{whose} is not finite at step {step}: {remedy}", NON_FINITE)
+            raise UserError(
+                f"{whose} is not finite at step {step}: lower --learning_rate; the checkpoints before it are intact",
+                NON_FINITE,
+            )
         for member in sorted(failed - self.failed):
             words = f"step {step:,}: the loss of member {member} is not finite: it is left out, and the others go on"
             progress.write(words)
@@ -149,8 +151,11 @@ def read_metrics(path: str | Path) -> list[dict]:
     file = Path(path) / "metrics.jsonl"
     records = _records(file)
     if len({np.shape(record["loss"]) for record in records if "loss" in record}) > 1:
-        fault = "its lines have losses of different numbers of members"
-        raise UserError(f"{file} is damaged ({fault}): restore it from a copy, or train anew", CHECKPOINT)
+        raise UserError(
+            f"{file} is damaged (its lines have losses of different numbers of members"
+            "): restore it from a copy, or train anew",
+            CHECKPOINT,
+        )
     return records
 
 
@@ -170,5 +175,4 @@ def _records(file: Path) -> list[dict]:
     try:
         return [files.read_record(line) for line in files.read_bytes(file).splitlines()]
     except ValueError as error:
-        remedy = f"{typed('resume', file.parent)} mends it"
-        raise UserError(f"{file} is damaged ({error}): {remedy}", CHECKPOINT) from None
+        raise UserError(f"{file} is damaged ({error}): {typed('resume', file.parent)} mends it", CHECKPOINT) from None
