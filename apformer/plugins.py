@@ -9,7 +9,7 @@ Names from a `config.json` are looked up here and nowhere else, so that a run di
 """
 
 import importlib
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import entry_points
 from types import ModuleType
 
 from apformer.errors import UserError
@@ -35,7 +35,9 @@ def load(group: str, name: str, own: tuple[str, ...], package: str) -> ModuleTyp
     """
     kind = group.rpartition(".")[2].removesuffix("s")
     found = [*entry_points(group=group, name=name)] if isinstance(name, str) else []
-    brought = (["apformer"] if name in own else []) + sorted(map(_package, found))
+    brought = (["apformer"] if name in own else []) + sorted(
+        getattr(entry.dist, "name", entry.value) for entry in found
+    )
     if len(brought) > 1:
         raise UserError(f"{' and '.join(brought)} bring the {kind} {name} each: uninstall all but one")
     if name in own:
@@ -64,8 +66,3 @@ def require(module: ModuleType, kind: str, name: str, wanted: tuple[str, ...]) -
             f"the {kind} {name} ({getattr(module, '__name__', module)}) lacks {', '.join(missing)}"
             ": define or import these names there"
         )
-
-
-def _package(entry: EntryPoint) -> str:
-    """Return the name of the distribution that an entry point is of."""
-    return entry.dist.name if entry.dist is not None else entry.value

@@ -20,7 +20,6 @@ import re
 import shlex
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -36,7 +35,7 @@ from apformer.runs import checkpoint, directory, provenance, recipes, selection
 from apformer.runs.fit import abstract_state, begin, fit, initial_state
 from apformer.runs.metrics import read_metrics
 from apformer.runs.restore import load_rows, load_settings
-from apformer.settings import Settings
+from apformer.settings import Settings, with_part
 from apformer.train import TrainState
 
 if TYPE_CHECKING:
@@ -60,7 +59,7 @@ class Program(NamedTuple):
         """Return the settings of the run of all members: seeds within hyper-parameters."""
         first = self.settings[0]
         members = len(self.settings) * first.training.members
-        return replace(first, training=replace(first.training, members=members))
+        return with_part(first, "training", members=members)
 
 
 def sweep(args: list[str]) -> None:
@@ -141,7 +140,7 @@ def _settings(fixed: dict[str, str | None], combination: dict[str, str]) -> Sett
         settings, _ = task.load(settings)
     except UserError as error:
         raise UserError(f"{name(combination)}: {error}" if combination else str(error), error.exit_code) from None
-    return replace(settings, training=replace(settings.training, run_dir=None))
+    return with_part(settings, "training", run_dir=None)
 
 
 def run(flags: Flags) -> tuple[Path, dict]:

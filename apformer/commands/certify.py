@@ -19,7 +19,6 @@ from apformer.machine import process
 from apformer.proof import check
 from apformer.report import progress, tables
 from apformer.runs import directory
-from apformer.runs.metrics import diverged, read_metrics
 from apformer.runs.provenance import digest, surroundings
 from apformer.runs.restore import load_params, load_settings
 from apformer.settings import Settings
@@ -123,8 +122,6 @@ def certify_run(
     if hopeless or (hasty and prove and not result["certified"]):
         named = getattr(case.contexts, "named", lambda context, data: {"margin": context["margin"]})
         return {"certified": False, "missed": [named(context, case.data) for context in tally["worst"]]}
-    if settings.training.members > 1 and (lost := diverged(read_metrics(path))):
-        result["diverged"] = lost
     if compare:
         result["witnesses"].append(_compared(case, model))
     files.write_json(path / "certificate.json", result)

@@ -74,7 +74,9 @@ def doctor(args: Doctor) -> None:
             fact = ", ".join(fact) if isinstance(fact, list) else fact
             print(f"{name:18}{'none' if fact in (None, '') else fact}")
     if facts["wrong_programs"]:
-        print(compiler.sentence(facts["wrong_programs"]), file=sys.stderr)
+        programs = " and ".join(facts["wrong_programs"])
+        fault_of_jaxlib = f"this jaxlib computes some sums of products wrongly (test programs: {programs})"
+        print(f"{fault_of_jaxlib}: set {compiler.REMEDY}, or take another jaxlib", file=sys.stderr)
     if fault:
         raise fault
 

@@ -83,25 +83,18 @@ def hold(state: Any, mesh: Mesh | None, members: int) -> Any:
     return state if mesh is None else jax.lax.with_sharding_constraint(state, _sharding(mesh, members))
 
 
-def gather(state: Any, mesh: Mesh | None) -> Any:
-    """Return a state with each array whole on one device of this process."""
-    if mesh is None:
-        return state
-    if not _of_several_processes(mesh):
-        return jax.device_put(state, mesh.devices.flat[0])
+def readable(tree: Any, mesh: Mesh | None) -> Any:
+    """Return a tree as arrays of which this process can read the whole."""
+    if mesh is None or not _of_several_processes(mesh):
+        return tree
     # On a CPU two programs of several processes that run at once can wait for each other for ever.
-    copies = jax.block_until_ready(_everywhere(jax.block_until_ready(state), mesh))
+    copies = jax.block_until_ready(_everywhere(jax.block_until_ready(tree), mesh))
     return jax.tree.map(lambda leaf: leaf.addressable_shards[0].data, copies)
 
 
 @partial(jax.jit, static_argnames="mesh")
 def _everywhere(state: Any, mesh: Mesh) -> Any:
     return jax.lax.with_sharding_constraint(state, NamedSharding(mesh, PartitionSpec()))
-
-
-def readable(tree: Any, mesh: Mesh | None) -> Any:
-    """Return a tree as arrays of which this process can read the whole."""
-    return tree if mesh is None or not _of_several_processes(mesh) else gather(tree, mesh)
 
 
 def spread(tree: Any, mesh: Mesh | None) -> Any:

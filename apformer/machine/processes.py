@@ -20,7 +20,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout, suppress
+from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
 from importlib.metadata import version
 from ipaddress import ip_address
 from tempfile import TemporaryDirectory
@@ -100,17 +100,8 @@ def joined(coordinator: str | None, processes: str | None, index: str | None, wo
             yield
     except (RuntimeError, ValueError) as error:
         if "Gloo" in str(error):  # what is computed together fails where a process is lost
-            raise UserError(GONE + ("" if bind else _own_name()), LOST) from None
+            raise UserError(GONE, LOST) from None
         raise
-
-
-def _own_name() -> str:
-    """Return a remedy where this machine's own name is an address that other machines cannot reach it by."""
-    with suppress(OSError):
-        name = socket.gethostname()
-        if ip_address(address := socket.gethostbyname(name)).is_loopback:
-            return f"; on several machines, give {name} another address than {address} in the hosts file"
-    return ""
 
 
 def begin() -> None:

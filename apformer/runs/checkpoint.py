@@ -225,7 +225,7 @@ def _read(path: Path, leaves: dict[str, Any], facts: Facts) -> Arrays:
 
 def _require_same(saved: dict[str, str], asked: dict[str, str], path: Path) -> None:
     for name in {**saved, **asked}:
-        ours, theirs = (each.get(name, "absent") for each in (saved, asked))
+        ours, theirs = saved.get(name, "absent"), asked.get(name, "absent")
         if ours != theirs:
             raise UserError(
                 f"{path} is of another model: {name} is {ours}, not {theirs}: give the flags the run was trained with",
@@ -294,9 +294,6 @@ def _finite_members(arrays: Arrays, members: int, step: int) -> np.ndarray:
             array_MN = array.reshape(members, -1)
             finite_M &= np.isfinite(array_MN).all(1) if part == "params" else ~np.isnan(array_MN).any(1)
         if not finite_M.any():
-            raise UserError(
-                f"step {step}: {name} holds numbers that are not finite; nothing was saved: "
-                "lower --learning_rate, and go on from the checkpoint before",
-                NON_FINITE,
-            )
+            remedy = "nothing was saved: lower --learning_rate, and go on from the checkpoint before"
+            raise UserError(f"step {step}: {name} holds numbers that are not finite; {remedy}", NON_FINITE)
     return finite_M

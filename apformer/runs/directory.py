@@ -19,7 +19,6 @@ import re
 import shutil
 import socket
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
@@ -32,7 +31,6 @@ from apformer.files import disk_errors, preflight, require_empty, truncate_after
 from apformer.runs import selection
 
 UNABLE = (errno.EPERM, errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EXDEV)  # of a disk that has no such call
-MINUTE = 60  # seconds: no file takes longer to write, see files.write_bytes
 
 
 def create(recipe: str, run_dir: str | Path | None = None, *, root: str | Path = "runs", needs: float = 0) -> Path:
@@ -44,8 +42,6 @@ def create(recipe: str, run_dir: str | Path | None = None, *, root: str | Path =
     """
     if run_dir is not None:
         path = Path(run_dir)
-        if path.name == "latest":
-            raise UserError(f"--run_dir {path} has the name of the link to the newest run: give another name")
         if any(os.path.exists(path / name) for name in ("config.json", "metrics.jsonl", "checkpoints")):
             raise UserError(
                 f"--run_dir {path} already holds a run: resume it with {typed('resume', path)}, or give "
@@ -97,10 +93,7 @@ def find_begun(run: str | Path | None = None, *, root: str | Path = "runs") -> P
     """Return the Path of a run that perhaps has no checkpoint yet. Raises UserError(USAGE) as `find`."""
     path = Path(named(Path(root) / "latest" if run is None else run))
     if run is None and not os.path.lexists(path):
-        made = next(Path(root).glob("*/config.json"), None)
-        fault = f"{root} holds no run yet" if made is None else f"no run in {root} is the latest"
-        remedy = "name its directory" if made is None else f"name its directory, such as {made.parent}"
-        raise UserError(f"{fault}: train one with `apformer train`, or {remedy}")
+        raise UserError(f"{root} has no latest run: train one with `apformer train`, or name the directory of a run")
     # os.path answers False where a name is too long or a link loops; pathlib raises.
     if not os.path.isdir(path):
         raise UserError(f"{path} is not a directory: name one that `apformer train` wrote")
@@ -174,10 +167,6 @@ def lock(run_dir: str | Path) -> Iterator[None]:
             file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
             file.flush()
             _probe(Path(run_dir))
-        for torn in [*path.parent.glob(".*.tmp"), *path.parent.glob("figures/.*.tmp")]:
-            with suppress(FileNotFoundError), disk_errors(torn, "remove"):
-                if abs(time.time() - torn.stat().st_mtime) > MINUTE:  # the clock may have gone back
-                    torn.unlink()
         yield
 
 

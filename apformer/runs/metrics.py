@@ -70,7 +70,8 @@ class Log:
             rate = optimizer.learning_rate(step - 1, self.peak, rule, self.settings.training.steps)
             record["learning_rate"] = np.asarray(rate)
         if validation is not None:
-            record |= {f"validation_{name}": values for name, values in _of_finite(validation).items()}
+            validation = _of_finite(validation)
+            record |= {f"validation_{name}": values for name, values in validation.items()}
         self._say_what_failed(step, record["loss"])
         line = record | {"seconds": round(time.perf_counter() - self.start, 3)}
         files.append_record(self.path, line)
@@ -79,7 +80,7 @@ class Log:
         self.bar.update(step - self.bar.n)
         self.bar.set_postfix_str(_in_words(record))
         if validation is not None:
-            words = f"{_in_words({'loss': record['loss']})}, validation {_in_words(_of_finite(validation))}"
+            words = f"{_in_words({'loss': record['loss']})}, validation {_in_words(validation)}"
             progress.write(f"step {step:,}: {words}; saving")
         return record
 

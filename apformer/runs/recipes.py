@@ -16,7 +16,7 @@ from apformer import flags, tasks
 from apformer.errors import UserError
 from apformer.report import trackers
 from apformer.runs import directory, settings_file
-from apformer.settings import Settings, Training
+from apformer.settings import Settings, Training, with_part
 from apformer.tasks import source_run
 
 PROGRAM = "apformer train"
@@ -45,7 +45,7 @@ def parse(args: list[str], program: str = PROGRAM) -> Settings:
         raise UserError(f"{fault}: give --recipe {fitting}, or drop the flag")
     if folder is not None:
         _require_same_model(settings.model, start.model, folder)
-        settings = dataclasses.replace(settings, options=dataclasses.replace(settings.options, init_from=folder))
+        settings = with_part(settings, "options", init_from=folder)
     return settings
 
 
@@ -56,7 +56,7 @@ def _rounded(settings: Settings) -> Settings:
         return settings
     several = run.save_every + -run.save_every % run.log_every
     print(f"--save_every is {several}, the next multiple of --log_every {run.log_every}", file=sys.stderr)
-    return dataclasses.replace(settings, training=dataclasses.replace(run, save_every=several))
+    return with_part(settings, "training", save_every=several)
 
 
 def _require_same_model(cfg: Any, theirs: Any, folder: str) -> None:
@@ -138,7 +138,7 @@ def _with_warmup(settings: Settings, args: list[str]) -> Settings:
     steps, rule = settings.training.steps, settings.optimizer
     if rule.warmup_steps < steps or flags.cut(args, "warmup_steps", "a number")[1] is not None:
         return settings
-    return dataclasses.replace(settings, optimizer=dataclasses.replace(rule, warmup_steps=max(steps, 0) // 10))
+    return with_part(settings, "optimizer", warmup_steps=max(steps, 0) // 10)
 
 
 def _variants(task: str) -> Iterator[tuple[str, str, Settings]]:
