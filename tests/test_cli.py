@@ -258,7 +258,7 @@ def test_what_is_wrong_with_a_run_directory_is_said_by_every_command_that_reads_
     (tmp_path / "empty").mkdir()
     refused(errors.USAGE, "no config.json", tmp_path / "empty")
     with contextlib.chdir(tmp_path):
-        fails(errors.USAGE, "holds no run yet: train one", *command)
+        fails(errors.USAGE, "has no latest run: train one", *command)
     config, before = json.loads((copy / "config.json").read_text()), digest(copy / "checkpoints")
     damaged = ["", '{"task": "pro', '{"task": "progressions", "architecture": "model", "flags": 3}']
     other = "config.json is damaged or of another version"

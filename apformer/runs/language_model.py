@@ -15,7 +15,7 @@ from apformer import files, model, tasks
 from apformer.decoding import stream
 from apformer.decoding.bind import Model, bind
 from apformer.decoding.generate import Sampling, sampling_of
-from apformer.errors import USAGE, UserError
+from apformer.errors import UserError
 from apformer.formats import gpt2, peft
 from apformer.machine import devices, process
 from apformer.runs import directory, restore, settings_file
@@ -83,15 +83,17 @@ class LanguageModel(NamedTuple):
             self._encode("stop", stop, True)
         for name, value, least in (("tokens", tokens, 1), ("seed", seed, 0), ("the number of prompts", len(rows), 1)):
             if not least <= value < 2**31:
-                raise UserError(f"{name} {value} is out of range: give {least} to {2**31 - 1}", USAGE)
+                raise UserError(f"{name} {value} is out of range: give {least} to {2**31 - 1}")
         longest, most = max(map(len, rows)), self.max_tokens
         if most is not None and longest + tokens - 1 > most and not restart:
-            needed = f"{longest} tokens of a prompt and {tokens} more do not fit the {most} positions of the model"
-            raise UserError(f"{needed}: give fewer, or restart=True to go on with the last half of the text", USAGE)
+            raise UserError(
+                f"{longest} tokens of a prompt and {tokens} more do not fit the {most} positions of the model"
+                ": give fewer, or restart=True to go on with the last half of the text"
+            )
         try:
             sampling = sampling_of(len(rows), Sampling(temperature, top_k, top_p, min_p, repetition_penalty))
         except ValueError as error:
-            raise UserError(str(error), USAGE) from None
+            raise UserError(str(error)) from None
         found = [stream.Text(self.tokenizer, self.ends, stops) for _ in rows]
         drawable = self.tokenizer.vocab_size
         chunks = stream.write(self.model, rows, tokens, most, sampling=sampling, seed=seed, drawable=drawable)
@@ -99,7 +101,7 @@ class LanguageModel(NamedTuple):
 
     def _encode(self, name: str, given: str, special_tokens: bool) -> Any:
         if not given:
-            raise UserError(f"{name} is empty: give at least one character", USAGE)
+            raise UserError(f"{name} is empty: give at least one character")
         try:
             return self.tokenizer.encode(given, allowed_special="all" if special_tokens else ())
         except UserError as error:
@@ -143,7 +145,7 @@ def _load(folder: str | None, member: int | None) -> tuple[ModuleType, Any, Any,
     """Return (architecture, cfg, params, path)."""
     if folder is not None and folders.is_gpt2(folder):
         if member is not None:
-            raise UserError(f"--member {member} is of a population, and {folder} is a GPT-2 folder: drop it", USAGE)
+            raise UserError(f"--member {member} is of a population, and {folder} is a GPT-2 folder: drop it")
         return model, *gpt2.load(folder), Path(folder)
     path = directory.find(folder)
     settings = settings_file.read(path)
