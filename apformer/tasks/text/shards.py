@@ -76,6 +76,11 @@ class Prepared(NamedTuple):
     sha256: str  # of the manifest, which holds those of all files
 
 
+def are_in(folder: str) -> bool:
+    """Return whether a path is that of a folder of tokens, even of one that was not written to the end."""
+    return any(os.path.exists(os.path.join(folder, name)) for name in ("000000.bin", "validation.bin"))
+
+
 def read(folder: str | Path) -> Prepared:
     """Read a folder that a Writer wrote; of the training part only sizes are looked at.
 
@@ -86,8 +91,8 @@ def read(folder: str | Path) -> Prepared:
     try:
         content = (folder / "manifest.json").read_bytes()
     except OSError:
-        lacking = f"{folder} is a folder without a manifest.json, so it holds no tokens of texts, or not all of them"
-        remedy = f"give one text file, or make a new folder of all files with `{PREPARE} NEW_FOLDER`"
+        lacking = f"{folder} holds tokens of texts without a manifest.json, so perhaps not all of them"
+        remedy = f"make a new folder of all files with `{PREPARE} NEW_FOLDER`, or give the texts themselves"
         raise UserError(f"{lacking}: {remedy}", DATA) from None
     try:
         manifest = files.parse_json(content)
