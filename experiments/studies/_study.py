@@ -74,11 +74,11 @@ def middle(values, digits=3):
     return "{:.{d}f} ({:.{d}f} to {:.{d}f})".format(np.median(values), min(values), max(values), d=digits)
 
 
-def bars(panel, names, values, colours):
-    """A bar a name: its median, and a line from the least of its values to the greatest."""
+def bars(panel, places, values, colours, width=0.8, label=None):
+    """A bar a place: the median of its values, and a line from the least to the greatest."""
     middles = [np.median(of) if of else 0 for of in values]
     ends = [(m - min(of), max(of) - m) if of else (0, 0) for m, of in zip(middles, values, strict=True)]
-    panel.bar(names, middles, yerr=np.transpose(ends), color=colours, capsize=4)
+    panel.bar(places, middles, width, yerr=np.transpose(ends), color=colours, capsize=4, label=label)
 
 
 def check_sizes(args, *names):

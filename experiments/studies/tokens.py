@@ -149,12 +149,16 @@ def draw_figure(found):
             x += len(letters)
     strip.set(xlim=(0, SHOWN), ylim=(len(found) - 0.5, -0.5), xticks=[])
     strip.set_yticks(range(len(found)), list(found))
-    strip.set_title("the same text, a shade a token (␣ a blank, ⏎ a line end, ? an unknown word)", loc="left", fontsize=10)
+    strip.set_title(
+        "the same text, a shade a token (␣ a blank, ⏎ a line end, ? an unknown word)", loc="left", fontsize=10
+    )
     strip.tick_params(length=0)
     strip.spines[:].set_visible(False)
     colours = [COLOURS[kind] for kind in found]
     _study.bars(lower[0], list(found), [of["bits"] for of in found.values()], colours)
-    lower[0].bar(list(found), [of["spelled"] for of in found.values()], color="#555555", width=0.4, label="unknown words")
+    lower[0].bar(
+        list(found), [of["spelled"] for of in found.values()], color="#555555", width=0.4, label="unknown words"
+    )
     lower[0].set_title("bits per byte of unseen text (line: least to greatest seed)", loc="left", fontsize=10)
     lower[0].legend(frameon=False, fontsize=9)
     lower[1].bar(list(found), [of["context"] for of in found.values()], color=colours)
