@@ -24,8 +24,8 @@ from apformer.train import trained
 
 VARIANTS = {"cbow": _study.COLOURS[2], "skip_gram": _study.COLOURS[-1]}
 RELATIONS = {
-    "woman": "king queen, man woman, father mother, son daughter, brother sister, lord lady, he she, his her, uncle aunt, "
-    "husband wife, sir madam",
+    "woman": "king queen, man woman, father mother, son daughter, brother sister, lord lady, he she, his her, "
+    "uncle aunt, husband wife, sir madam",
     "many": "lord lords, friend friends, eye eyes, hand hands, word words, king kings, tear tears, day days, man men",
     "past": "is was, are were, have had, do did, come came, know knew, see saw, take took, make made, give gave",
     "thou": "i thou, my thy, me thee, mine thine, am art, have hast, will wilt, shall shalt, do dost",
@@ -139,7 +139,8 @@ def draw_figure(found):
             panel.hlines(100 * np.median(each["alone"]), at - 0.18, at + 0.18, color="black", linewidth=2, label=label)
     panel.set_xticks(range(len(relations)), [RELATIONS[name].split(",")[0].replace(" ", " : ") for name in relations])
     panel.set_title(f"answers among the {TOP} nearest, % (line: least to greatest seed)", loc="left", fontsize=10)
-    panel.legend(frameon=False, fontsize=9)
+    panel.set_ylim(0, 1.3 * panel.get_ylim()[1])
+    panel.legend(frameon=False, fontsize=9, ncols=3, loc="upper left")
     return figure
 
 
