@@ -1,4 +1,4 @@
-"""RNN, GRU, LSTM or attention? `python experiments/studies/one_text.py FILE` trains all four on the characters of a text.
+"""RNN, GRU, LSTM or attention? `python experiments/studies/one_text.py FILE` trains all four on one text.
 
 All have about as many weights, and see as many characters. Beside the bits per character of the validation part stand
 what each costs: the time of training, the memory of a training step, and what a model keeps of a text while it writes.
@@ -52,7 +52,7 @@ class OneText:
 
 
 def memory(settings, rows):
-    """Bytes that a compiled training step of one model holds beside its state, and keeps of a text of LONG characters."""
+    """Bytes that a training step of one model holds beside its state, and that a text of LONG characters takes."""
     task, one = tasks.load(settings.task), replace(settings, training=replace(settings.training, members=1))
     step = training.make_train_step(task.make_loss(one), task.make_optimizer(one))
     batch = jax.eval_shape(lambda key: task.sample(key, one, task.train_rows(rows)), jax.random.key(0))
@@ -109,6 +109,7 @@ def draw_figure(found):
         values = [np.atleast_1d(of[key]) / scales.get(key, 1) for of in found.values()]
         _study.bars(panel, list(found), [list(of) for of in values], [COLOURS[name] for name in found])
         panel.set_title(title, loc="left", fontsize=10)
+        panel.set_yscale("log" if key == "kept" else "linear")
     return figure
 
 
