@@ -25,7 +25,7 @@ from apformer.layers.masks import causal_mask
 from apformer.report import progress
 
 SCORES = {"scaled_dot": _study.COLOURS[2], "additive": _study.COLOURS[-1]}
-WHAT = {"ms": "milliseconds", "mb": "MB beside queries, keys, values"}
+WHAT = {"ms": "milliseconds of attention and its gradient", "mb": "MB beside queries, keys and values"}
 
 
 @dataclass(frozen=True)
@@ -106,9 +106,10 @@ def draw_figure(found, args):
             )
             middles = [np.median(of) for of in values]
             panel.plot(args.lengths, middles, color=colour, marker="o", markersize=4, label=score.replace("_", " "))
-        panel.set_title(f"{title} of attention and its gradient", loc="left", fontsize=10)
+        panel.set_title(title, loc="left", fontsize=10)
         panel.set(xlabel="tokens of a row", yscale="log")
         _study.by_length(panel, args.lengths)
+        panel.yaxis.set_major_formatter("{x:g}")
         panel.legend(frameon=False, fontsize=9)
     return figure
 

@@ -4,9 +4,9 @@
                                                    near 1 shows it
 
 RUN is of `apformer train --recipe text --text FILE --architecture recurrent --cell lstm`, with one member or several. A
-run has no gates to capture: they are computed again from the states that it has, and must lead to the same states.
+run captures states and no gates, so these are computed again from the states.
 
-    figures/gates.png   the gates of the units whose forget gate varies most, and the cell, one layer and member
+    figures/gates.png   the gates of the units whose forget gate varies most, and the cell, one layer, the last member
     table.json          the mean of each gate over letters, blanks and line ends, of each layer: median of the members
 """
 
@@ -22,7 +22,7 @@ from apformer import flags, recurrent
 from apformer.errors import USAGE, UserError
 from apformer.files import FilePath
 from apformer.report.figures import blank, legible
-from apformer.runs import restore
+from apformer.runs import directory, restore
 from apformer.tasks.text import corpus
 
 GATES = {"forget": "Blues", "input": "Oranges", "output": "Greens"}
@@ -117,19 +117,19 @@ def draw_figure(of, text):
 def run(args):
     """Read the text with every member, print the table and draw the figure."""
     _study.check_sizes(args, "characters", "shown", "layer")
-    settings = restore.load_settings(args.run)
+    path = directory.find(args.run)
+    settings = restore.load_settings(path)
     if settings.task != "text" or getattr(settings.model, "cell", None) != "lstm":
         raise UserError(f"{args.run} is no LSTM of a text: train one with --architecture recurrent --cell lstm", USAGE)
     flags.require("layer", args.layer <= settings.model.n_layers, args, f"at most {settings.model.n_layers}")
-    tokenizer = restore.load_rows(args.run)["tokenizer"]
+    tokenizer = restore.load_rows(path)["tokenizer"]
     text = args.text or corpus.split(corpus.read(settings.data.text), settings.data)[1]
     text, members, study = text[: args.characters], [], _study.Study("gates", args)
     for member in range(settings.training.members):
-        params, _, _ = restore.load_params(args.run, settings, member)
+        params, _, _ = restore.load_params(path, settings, member)
         found = gates(params, tokenizer.encode(text), settings.model)
         members.append(means(found, text))
-        first = found if member == 0 else first
-    study.finish(numbers(members), table(members), draw_figure(first[args.layer - 1], text[: args.shown]))
+    study.finish(numbers(members), table(members), draw_figure(found[args.layer - 1], text[: args.shown]))
 
 
 if __name__ == "__main__":

@@ -109,7 +109,9 @@ def draw_figure(found):
         values = [np.atleast_1d(of[key]) / scales.get(key, 1) for of in found.values()]
         _study.bars(panel, list(found), [list(of) for of in values], [COLOURS[name] for name in found])
         panel.set_title(title, loc="left", fontsize=10)
-        panel.set_yscale("log" if key == "kept" else "linear")
+        if key == "kept":
+            panel.set_yscale("log")
+            panel.yaxis.set_major_formatter("{x:g}")
     return figure
 
 
