@@ -3,6 +3,9 @@
 FOLDER holds config.json, model.safetensors and tokenizer.json, as `hf download gpt2` leaves them, or as `apformer
 export` writes them. The table has the share of its weight that each head gives to the first token, to the token before
 and to the token itself, and the number of tokens that it reads, exp(entropy); means over the tokens after the first.
+
+    figures/gpt2_attention.png   all heads; of more than 64, the mean of each layer
+    figures/layer_N.png          the heads of each layer
 """
 
 import sys
@@ -16,9 +19,10 @@ from tyro.conf import Positional
 from apformer import flags, model
 from apformer.files import FilePath
 from apformer.formats import gpt2
-from apformer.report import attention
+from apformer.report import attention, figures
 from apformer.tokenizers import pretrained
 
+ENDS = {"least": np.min, "mean": np.mean, "greatest": np.max}
 TEXT = "When Mary and John went to the store, John gave a bottle of milk to Mary."
 
 
@@ -39,9 +43,8 @@ def read(folder, text):
     (cfg, params), tokenizer = gpt2.load(folder), pretrained.load(folder)
     tokens_T = tokenizer.encode(text)
     flags.require("text", 2 <= len(tokens_T) <= cfg.max_len, Gpt2Attention(folder, text), f"2 to {cfg.max_len} tokens")
-    _, captured = jax.jit(model.apply, static_argnames=("cfg", "capture"))(
-        params, tokens_T[None], cfg, capture=("attention",)
-    )
+    apply = jax.jit(model.apply, static_argnames=("cfg", "capture"))
+    _, captured = apply(params, tokens_T[None], cfg, capture=("attention",))
     return np.asarray(captured["attention"], np.float64)[:, 0], [tokenizer.decode([token]) for token in tokens_T]
 
 
@@ -70,10 +73,13 @@ def run(args):
     weights_LHTT, texts = read(args.folder, args.text)
     found = shares(weights_LHTT)
     numbers = {f"{name}_{end}": float(of(values)) for name, values in found.items() for end, of in ENDS.items()}
-    _study.Study("gpt2_attention", args).finish(numbers, table(found), attention.draw(weights_LHTT, texts, texts))
-
-
-ENDS = {"least": np.min, "mean": np.mean, "greatest": np.max}
+    study = _study.Study("gpt2_attention", args)
+    study.finish(numbers, table(found), attention.draw(weights_LHTT, texts, texts))
+    for layer in range(1, len(weights_LHTT) + 1):
+        figure = attention.draw(weights_LHTT[layer - 1 : layer], texts, texts)
+        for axes in figure.axes:
+            axes.set_title(axes.get_title("left").replace("layer 1", f"layer {layer}", 1), loc="left", fontsize=9)
+        figures.save(study.path / "figures", {f"layer_{layer}": figure})
 
 
 if __name__ == "__main__":

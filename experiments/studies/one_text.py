@@ -22,10 +22,10 @@ from apformer.runs.restore import load_rows, load_settings
 from apformer.settings import architecture_of
 
 MODELS = {  # width and depth of nearly as many weights
-    "RNN": {"architecture": "recurrent", "cell": "rnn", "d_model": 444, "n_layers": 2},
-    "GRU": {"architecture": "recurrent", "cell": "gru", "d_model": 256, "n_layers": 2},
-    "LSTM": {"architecture": "recurrent", "cell": "lstm", "d_model": 222, "n_layers": 2},
-    "attention": {"architecture": "model", "d_model": 128, "n_layers": 4},
+    "RNN": {"architecture": "recurrent", "cell": "rnn", "d_model": 444, "n_layers": 1},
+    "GRU": {"architecture": "recurrent", "cell": "gru", "d_model": 256, "n_layers": 1},
+    "LSTM": {"architecture": "recurrent", "cell": "lstm", "d_model": 222, "n_layers": 1},
+    "attention": {"architecture": "model", "d_model": 128, "n_layers": 2},
 }
 COLOURS = dict(zip(MODELS, _study.COLOURS[1:], strict=True))
 LONG = 1024  # characters of a text that a model goes on from
@@ -39,7 +39,7 @@ class OneText:
     """Text file in UTF-8."""
     context: int = 64
     """Characters of a row."""
-    steps: int = 1000
+    steps: int = 800
     """Optimizer steps of each model; a multiple of 50."""
     batch_size: int = 12
     """Rows of a step."""

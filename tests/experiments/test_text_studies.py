@@ -148,6 +148,7 @@ def test_heads_of_a_gpt2_folder_are_drawn(run, tmp_path, random_params):
     export.write_gpt2(tmp_path / "gpt2", random_params(cfg), cfg, text.train_byte_pairs(TEXT, 260))
     numbers, table = run(gpt2_attention, gpt2_attention.Gpt2Attention, tmp_path / "gpt2", "The old king")
     assert [row[:2] for row in table[1:3]] == [["1", "1"], ["1", "2"]] and len(table) == 7
+    assert (tmp_path / "run" / "figures" / "layer_3.png").stat().st_size > 5000
     assert numbers["tokens_least"] >= 1 and 0 <= numbers["first_least"] <= numbers["first_greatest"] <= 1
 
 
