@@ -225,8 +225,10 @@ def certificate(path: Path, settings: Settings, doubt: str | None = None) -> str
     if doubt is not None:
         return f"No certificate: {doubt}"
     try:
-        return tables.certificate(certify.certify_run(path, settings))
+        found = certify.certify_run(path, settings)
     except UserError as error:
         if error.exit_code != USAGE:
             raise
         return f"No certificate yet: {error}"
+    further = typed("resume", path, "--steps", 2 * settings.training.steps)
+    return tables.certificate(found) + f"\n\n{further} trains further." * (found["errors"] > 0)

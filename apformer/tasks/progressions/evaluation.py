@@ -24,6 +24,7 @@ import numpy as np
 
 from apformer.decoding import buckets
 from apformer.decoding.bind import Model
+from apformer.errors import typed
 from apformer.proof import check
 from apformer.report import attention, figures, sections, tables
 from apformer.settings import Settings
@@ -146,7 +147,21 @@ def evaluate(model: Model, settings: Settings, rows: training.Rows, progress: Pr
         result["trained"] = measure(trained, digits, model, progress=progress)
     pictures = {chart["title"].lower().replace(" ", "_"): figures.chart(chart) for chart in charts(result)}
     pictures |= attention.pictures(settings, model.params, training.validation(settings, rows).rows, [*VOCABULARY])
-    return Evaluation(result, table(result), pictures, doubt=tables.doubt(result))
+    return Evaluation(result, table(result), pictures, doubt=doubt(result, settings))
+
+
+def doubt(result: dict, settings: Settings) -> str | None:
+    """Return why no certificate is worth trying after an evaluation, and what to do; None if it may stand."""
+    if result["exact_teacher_forced"] is None:
+        return "no term can be predicted, since no progression has a third."
+    if result["exact_teacher_forced"] == 1:
+        return None
+    wrong, cfg = "some of these terms are wrong", settings.model
+    if cfg.n_layers == getattr(cfg, "n_heads", 0) == 1:
+        reason = "one head of one block reads one average, and cannot align two terms and find the carry below them too"
+        return f"{wrong}: {reason}. `apformer train --recipe sketch` has six blocks."
+    further = typed("resume", "RUN", "--steps", 2 * settings.training.steps)
+    return f"{wrong}. {typed('certify')} finds all that are, and {further} trains further."
 
 
 def charts(result: dict) -> list[dict]:
