@@ -9,9 +9,7 @@ import numpy as np
 import pytest
 
 from apformer import model, recurrent, seq2seq
-from apformer.layers.block import Block
 from apformer.layers.masks import View
-from apformer.layers.position.sinusoidal import encode
 from tests.helpers.small_models import close, draw_tokens, small
 
 B, T = 7, 13
@@ -76,23 +74,6 @@ def test_capture(random_params):
     close(alone["residual"], captured["residual"], 1e-6)
 
 
-@pytest.mark.parametrize("n_layers, norm_position", [(2, "pre"), (5, "post")])
-def test_the_model_is_its_parts_in_order(n_layers, norm_position, random_params):
-    """Two layers run as straight code, five as a loop; both equal the blocks applied one by one."""
-    cfg = small(n_layers=n_layers, norm_position=norm_position, tie_embeddings=True, head_bias=False)
-    params, tokens = random_params(cfg), draw_tokens(B, T)
-    logits, captured = apply(params, tokens, cfg, capture=("residual",))
-    view = model.whole_view(jnp.arange(T)[None])
-    run = jax.jit(lambda p, x: Block(cfg).apply({"params": p}, x, view)[0])
-    table = np.asarray(params["embedding"]["table"])
-    x_BTD = table[tokens] + np.asarray(encode(view.positions_BT, 6))
-    for layer in range(n_layers):
-        np.testing.assert_allclose(captured["residual"][layer], x_BTD, atol=1e-4, rtol=1e-4)
-        x_BTD = np.asarray(run(jax.tree.map(lambda stack, layer=layer: stack[layer], params["blocks"]), x_BTD))
-    np.testing.assert_allclose(captured["residual"][n_layers], x_BTD, atol=1e-4, rtol=1e-4)
-    close(logits, x_BTD @ table.T, 1e-5)
-
-
 @pytest.mark.parametrize("position", ["rotary", "relative"])
 def test_bfloat16_parameters_give_bfloat16_logits(position, random_params):
     cfg = small(position=position, n_layers=1)
@@ -127,26 +108,6 @@ def test_rematerialised_blocks_have_the_same_gradients_and_take_less_memory(rand
 
 
 # What is no sketch, no name and no row of tokens
-
-
-def test_the_first_sketch_is_its_formulas(random_params):
-    """No residuals and one LayerNorm: logits = FFN(LayerNorm(attention(E[ids] + PE))) W_out + b, in plain numpy."""
-    cfg = small(n_layers=1, n_heads=1, residual=False, feedforward_norm=False, norm_position="post")
-    params, tokens = random_params(cfg), draw_tokens(B, T)
-    p = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), params)
-    block = jax.tree.map(lambda leaf: leaf[0], p["blocks"])
-    assert set(block) == {"attention", "attention_norm", "feedforward"}
-    angles_TI = np.arange(T)[:, None] / 10_000 ** (np.arange(0, 6, 2) / 6)[None]
-    x_BTD = p["embedding"]["table"][tokens] + np.stack([np.sin(angles_TI), np.cos(angles_TI)], -1).reshape(T, 6)
-    q, k, v = (x_BTD @ block["attention"][name][:, 0] for name in ("query", "key", "value"))
-    exponentials = np.exp(q @ k.swapaxes(1, 2) / np.sqrt(6)) * np.tri(T)
-    y_BTD = exponentials / exponentials.sum(-1, keepdims=True) @ v
-    y_BTD = (y_BTD - y_BTD.mean(-1, keepdims=True)) / np.sqrt(y_BTD.var(-1, keepdims=True) + 1e-5)
-    y_BTD = y_BTD * block["attention_norm"]["scale"] + block["attention_norm"]["bias"]
-    expand, contract = block["feedforward"]["expand"], block["feedforward"]["contract"]
-    y_BTD = np.maximum(y_BTD @ expand["weight"] + expand["bias"], 0) @ contract["weight"] + contract["bias"]
-    expected = y_BTD @ p["head"]["output"]["weight"] + p["head"]["output"]["bias"]
-    close(apply(params, tokens, cfg), expected, 1e-5)
 
 
 @pytest.mark.parametrize(

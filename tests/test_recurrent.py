@@ -1,7 +1,6 @@
 """RNN, GRU and LSTM: the equations, what a logit may depend on, the cache, and the tree that every checkpoint holds."""
 
 import dataclasses
-import math
 from functools import cache, partial
 
 import jax
@@ -43,56 +42,6 @@ def names(tree):
 
 
 # The equations
-
-
-def sigmoid(x):
-    return 1 / (1 + math.exp(-x))
-
-
-@every_cell
-def test_two_tokens_by_hand(cell):
-    """A state of width 1, in plain numbers."""
-    cfg = small(cell=cell, d_model=1, n_layers=1)
-    params = random_params(cfg)
-    number = {name: float(leaf.ravel()[0]) for name, leaf in names(params["cells"]).items()}
-
-    def into(part):
-        return number[f"{part}/input/weight"] * x + number[f"{part}/input/bias"]
-
-    def around(part):
-        return number[f"{part}/hidden/weight"] * h
-
-    h = c = 0.0
-    states = []
-    for token in (4, 9):
-        x = float(params["embedding"]["table"][token, 0])
-        if cell == "rnn":
-            h = math.tanh(into("candidate") + around("candidate"))
-        if cell == "gru":
-            r, z = (sigmoid(into(gate) + around(gate)) for gate in ("reset_gate", "update_gate"))
-            n = math.tanh(into("candidate") + r * (around("candidate") + number["candidate/hidden/bias"]))
-            h = (1 - z) * n + z * h
-        if cell == "lstm":
-            i, f, o = (sigmoid(into(g) + around(g)) for g in ("input_gate", "forget_gate", "output_gate"))
-            c = f * c + i * math.tanh(into("candidate") + around("candidate"))
-            h = o * math.tanh(c)
-        states.append(h)
-    logits, captured = apply(params, np.array([[4, 9]], np.int32), cfg, capture=("residual",))
-    np.testing.assert_allclose(captured["residual"][1, 0, :, 0], states, rtol=1e-5)
-    head = params["head"]["output"]
-    np.testing.assert_allclose(logits[0], np.outer(states, head["weight"][0]) + head["bias"][None], atol=1e-5)
-
-
-def test_embeddings_are_scaled_and_each_layer_has_weights_of_its_own():
-    cfg = small(cell="gru")
-    params, tokens = random_params(cfg), draw_tokens(B, T)
-    _, captured = apply(params, tokens, cfg, capture=("residual",))
-    assert captured["residual"].shape == (3, B, T, 5)
-    np.testing.assert_allclose(captured["residual"][0], np.asarray(params["embedding"]["table"])[tokens] * 5**0.5, 1e-6)
-    silent = jax.tree.map(lambda leaf: leaf.at[1].set(0), params["cells"])  # a GRU of zeros stays at zero
-    _, below = apply(params | {"cells": silent}, tokens, cfg, capture=("residual",))
-    np.testing.assert_array_equal(below["residual"][:2], captured["residual"][:2])
-    assert not np.asarray(below["residual"][2]).any() and np.asarray(captured["residual"][2]).all()
 
 
 # What a logit may depend on

@@ -64,12 +64,6 @@ def test_each_row_has_numbers_of_its_own():
     assert found[:2].tolist() == logits_BV.argmax(-1)[:2].tolist() and found[2] == alone[2]
 
 
-def test_a_literal_penalty_is_for_the_tokens_of_the_row():
-    logits_BV = jnp.array([[4.0, -1.0, 2.0, 0.0, -3.0]])
-    seen_BV = jnp.array([[False, True, True, True, False]])
-    assert scores(logits_BV, Sampling(repetition_penalty=2.0), seen_BV).tolist() == [[0, -6, -3, -4, -7]]
-
-
 @pytest.mark.parametrize(
     "settings",
     [{"temperature": -1.0}, {"temperature": float("inf")}, {"top_k": -1}, {"top_p": 1.5}, {"min_p": float("nan")},
@@ -112,14 +106,6 @@ def test_prompts_of_one_bucket_compile_once():
     assert extend.traces == traces
     run(*pad_prompts([[3] * 17, [4]]))
     assert extend.traces == 2 * traces
-
-
-def test_a_deterministic_chain_is_followed():
-    follows_V = jnp.array([3, 0, 1, 4, 2])
-    extend = markov(jax.nn.one_hot(follows_V, 5))
-    tokens_BN = generate(extend, jnp.int32(0), jnp.array([[1, 0], [2, 4]]), jnp.array([1, 2], jnp.int32), 4)
-    assert tokens_BN.tolist() == [[0, 3, 4, 2], [2, 1, 0, 3]]
-    assert tokens_BN.dtype == jnp.int32
 
 
 def test_a_row_generates_the_same_samples_beside_other_rows(key):

@@ -113,25 +113,3 @@ def test_logits_loss_and_gradients(cell, n_layers):
     ):
         assert np.abs(expected_leaf).max() > 1e-4
         np.testing.assert_allclose(gradient, expected_leaf, rtol=0, atol=1e-12, err_msg=jax.tree_util.keystr(path))
-
-
-@every_model
-def test_the_cache_in_float64_ends_in_the_state_of_pytorch(cell, n_layers):
-    """Token by token, with rows that end early."""
-    cfg = recurrent.Config(vocab_size=V, cell=cell, d_model=D, n_layers=n_layers)
-    params, tokens = random_params(cfg), draw_tokens(B, T)
-    lengths = np.array([8, 3, 5], np.int32)
-    extend = jax.jit(recurrent.extend, static_argnames="cfg")
-    cache = recurrent.init_cache(cfg, B, T, jnp.float64)
-    for t in range(T):
-        logits, cache = extend(params, tokens[:, t : t + 1], cache, cfg, lengths_B=(lengths > t).astype(np.int32))
-        assert logits.dtype == jnp.float64
-    embedding, network, _ = theirs(params, cfg)
-    for b, length in enumerate(lengths):
-        with torch.no_grad():
-            _, state = network(embedding(torch.tensor(tokens[b : b + 1, :length]).long()) * D**0.5)
-        expected = dict(zip(("hidden", "cell"), state if cell == "lstm" else (state,), strict=False))
-        for layer, ours in enumerate(cache["layers"]):
-            assert ours.keys() == expected.keys()
-            for name, leaf in ours.items():
-                np.testing.assert_allclose(leaf[b], expected[name][layer, 0].numpy(), rtol=1e-12, atol=1e-12)

@@ -75,26 +75,6 @@ def test_a_row_without_new_tokens_keeps_its_cache(cfg, random_params):
         jax.tree.map(np.testing.assert_array_equal, idle, before)
 
 
-@every_config
-def test_beams_reorder_with_one_gather(cfg, random_params):
-    """A beam copied to another row goes on as it would have where it was."""
-    params, tokens = random_params(cfg), draw_tokens(B, T)
-    beams = np.array([2, 0, 2])
-    _, cache = feed(params, tokens, cfg, [[7, 2, 5]], model.init_cache(cfg, B, T))
-    moved = jax.tree.map(lambda leaf: leaf[beams], cache)
-    chosen = np.full((B, 1 if cfg.window else LONGEST), V, np.int32)
-    chosen[:, 0] = [1, 5, 8]
-    ones = np.ones(B, np.int32)
-    logits, after = extend(params, chosen[beams], moved, cfg, lengths_B=ones)
-    expected, expected_after = extend(params, chosen, cache, cfg, lengths_B=ones)
-    close(logits[:, 0], expected[beams, 0], 1e-6)
-    jax.tree.map(
-        lambda leaf, expected: np.testing.assert_allclose(leaf, expected[beams], rtol=1e-5, atol=1e-6),
-        after,
-        expected_after,
-    )
-
-
 @pytest.mark.parametrize("window, slots", [(None, 13), (5, 5), (29, 13)])
 def test_an_empty_cache(window, slots):
     """Batch first in every leaf; a window needs no more slots than itself; positions -1 are unseen."""
@@ -113,13 +93,6 @@ def test_a_window_goes_on_beyond_the_length_of_the_cache(random_params):
     logits, cache = feed(params, tokens, cfg, [[7] * B] + 6 * [[1] * B], model.init_cache(cfg, B, 5))
     assert cache["position"].shape == (B, 5)
     close(np.stack(logits), apply(params, tokens, cfg), 1e-5)
-
-
-def test_slots_form_a_ring(random_params):
-    """Position p stands in slot p mod 5; the row that is shorter than the window leaves slots empty."""
-    cfg = small(position="rotary", window=5)
-    _, cache = feed(random_params(cfg), draw_tokens(B, T), cfg, [[7, 2, 5], [1, 1, 1]], model.init_cache(cfg, B, T))
-    np.testing.assert_array_equal(cache["position"], [[5, 6, 7, 3, 4], [0, 1, 2, -1, -1], [5, 1, 2, 3, 4]])
 
 
 def test_without_lengths_every_token_is_real(random_params):
