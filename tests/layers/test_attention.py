@@ -78,20 +78,6 @@ def test_a_cosine_knows_no_lengths_and_has_a_gradient_at_zero():
     assert np.isfinite(gradient).all()
 
 
-@pytest.mark.parametrize("similarity", ["cosine", "additive"])
-def test_parameters_of_a_similarity_have_a_gradient_in_every_head(similarity):
-    """The gain of a cosine starts where random vectors have scores of variance 1, as scaled_dot gives them."""
-    attention, x_BTD = Attention(small(similarity=similarity)), drawn(B, T, 6)
-    params = attention.init(jax.random.key(0), x_BTD, VIEW)["params"]
-    if similarity == "cosine":
-        np.testing.assert_allclose(params["gain"], np.sqrt(2), rtol=1e-6)
-    gradients = jax.jit(jax.grad(lambda params: jnp.square(attention.apply({"params": params}, x_BTD, VIEW)[0]).sum()))(
-        params
-    )
-    for name in ({"cosine": "gain", "additive": "vector"}[similarity], "query", "key"):
-        assert (np.asarray(gradients[name]) != 0).all()
-
-
 def test_a_query_that_sees_nothing_is_finite_and_so_is_its_gradient():
     """Without a sink it averages its keys; with one it reads nothing."""
     mask_BTS = WHOLE.copy()
@@ -121,15 +107,6 @@ def test_softmax_of_bfloat16_inputs_is_float32():
     scores = np.array([4 * 2 / np.sqrt(2)] + [0.0] * 256)
     expected = np.exp(scores) / np.exp(scores).sum()
     np.testing.assert_allclose(np.asarray(weights_BHTS, np.float64)[0, 0, 0], expected, rtol=2**-8)
-
-
-def test_a_mask_goes_by_positions_not_by_slots_and_empty_slots_are_unseen():
-    positions_BT = jnp.array([[4, 5], [0, 1]])
-    positions_BS = jnp.array([[4, 5, 2, 3, -1], [-1, 0, -1, 1, -1]])
-    everything = [[[1, 0, 1, 1, 0], [1, 1, 1, 1, 0]], [[0, 1, 0, 0, 0], [0, 1, 0, 1, 0]]]
-    window = [[[1, 0, 1, 1, 0], [1, 1, 0, 1, 0]], [[0, 1, 0, 0, 0], [0, 1, 0, 1, 0]]]
-    np.testing.assert_array_equal(causal_mask(positions_BT, positions_BS), np.array(everything, bool))
-    np.testing.assert_array_equal(causal_mask(positions_BT, positions_BS, 3), np.array(window, bool))
 
 
 def test_dropout_on_attention_weights_is_for_training_alone():

@@ -7,7 +7,7 @@ import pytest
 
 from apformer import recurrent
 from apformer.loss import cross_entropy
-from tests.helpers.small_models import V, draw_tokens
+from tests.helpers.small_models import V, draw_params, draw_tokens
 
 torch = pytest.importorskip("torch", reason="parity needs PyTorch: pip install -e '.[parity]'")
 
@@ -22,12 +22,6 @@ PARTS = {
     "lstm": ("input_gate", "forget_gate", "candidate", "output_gate"),
 }
 every_model = pytest.mark.parametrize("cell, n_layers", [(cell, n) for cell in PARTS for n in (2,)])
-
-
-def random_params(cfg):
-    rng = np.random.default_rng(0)
-    shapes = jax.eval_shape(lambda key: recurrent.init(key, cfg), jax.random.key(0))
-    return jax.tree.map(lambda leaf: jnp.asarray(0.6 * rng.standard_normal(leaf.shape), jnp.float64), shapes)
 
 
 def theirs(params, cfg):
@@ -82,7 +76,7 @@ def their_gradients(embedding, network, head, cfg):
 @every_model
 def test_logits_loss_and_gradients(cell, n_layers):
     cfg = recurrent.Config(vocab_size=V, cell=cell, d_model=D, n_layers=n_layers)
-    params, tokens = random_params(cfg), draw_tokens(B, T)
+    params, tokens = draw_params(cfg, dtype=np.float64), draw_tokens(B, T)
     rng = np.random.default_rng(1)
     weights = rng.random((B, T)) * (np.arange(T)[None] < np.array([8, 3, 5])[:, None])  # ragged rows
 
