@@ -191,7 +191,7 @@ def test_a_member_is_shown_that_is_asked_for_and_one_that_diverged_is_named(
     (path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     assert cli.main(["evaluate", str(path)]) == 0
     said = capsys.readouterr().out
-    assert "\nDiverged, and left out: member 2 at step 2.\n" in said
+    assert "\nDiverged, and left out: member 2 at step 2.\n" in said and "\nmean ± sd " in said
     found = files.read_json(path / "evaluation.json")
     assert found["diverged"] == [{"member": 2, "step": 2}] and [each["member"] for each in found["members"]] == [
         0,

@@ -97,11 +97,6 @@ def a_file(tmp_path):
     return tmp_path / "file"
 
 
-def a_loop(tmp_path):
-    (tmp_path / "loop").symlink_to(tmp_path / "loop")
-    return tmp_path / "loop"
-
-
 def read_only(tmp_path):
     (tmp_path / "read only").mkdir(mode=0o500)
     return tmp_path / "read only"
@@ -109,14 +104,8 @@ def read_only(tmp_path):
 
 @pytest.mark.parametrize(
     "place",
-    [
-        a_file,
-        lambda tmp_path: a_file(tmp_path) / "below",
-        a_loop,
-        lambda tmp_path: tmp_path / ("x" * 300),
-        pytest.param(read_only, marks=not_root),
-    ],
-    ids=["file", "below a file", "loop", "long name", "read only"],
+    [a_file, lambda tmp_path: tmp_path / ("x" * 300), pytest.param(read_only, marks=not_root)],
+    ids=["file", "long name", "read only"],
 )
 def test_a_place_that_cannot_be_written(tmp_path, place):
     path = place(tmp_path)
@@ -167,18 +156,6 @@ def test_what_is_missing_from_a_run_is_said(tmp_path):
     assert directory.find(tmp_path) == tmp_path
 
 
-def test_json_takes_array_scalars_and_stays_json_where_numbers_are_not_finite(tmp_path):
-    path = tmp_path / "value.json"
-    files.write_json(path, {"a": np.float32(0.5), "b": np.arange(3), "c": [math.nan, -math.inf], "d": (1, 2), 5: 6})
-    assert json.loads(path.read_text(), parse_constant=pytest.fail) == {
-        "a": 0.5,
-        "b": [0, 1, 2],
-        "c": [None, None],
-        "d": [1, 2],
-        "5": 6,
-    }
-
-
 def test_a_write_that_fails_leaves_the_old_file(tmp_path, monkeypatch):
     path = tmp_path / "value.json"
     files.write_json(path, 1)
@@ -219,9 +196,7 @@ def test_metrics_are_cut_back_to_a_step(tmp_path, torn):
 
 @pytest.mark.parametrize(
     "line",
-    [b"[" * 100_000, b'{"step": "2"}', b'{"step": {}}', b'{"step": null}', b'{"step": NaN}', b'{"loss": 1}', b"[2]"]
-    + [b'{"step": 2, "loss": "1"}', b'{"step": 2, "loss": [{}]}', b'{"step": 2, "loss": 1e999}']
-    + [b'{"step": 18446744073709551616}', b'{"step": 2, "x": "\xff"}', b"9" * 5000],
+    [b"[" * 100_000, b'{"step": NaN}', b'{"loss": 1}', b'{"step": 2, "loss": [{}]}', b'{"step": 2, "x": "\xff"}'],
 )
 def test_what_is_left_of_damaged_metrics_can_be_read(tmp_path, line):
     file = tmp_path / "metrics.jsonl"

@@ -80,15 +80,9 @@ HARMS = {
         lambda path: edit_line(path, 7, lambda line: re.sub(r'(validation_loss": )[0-9.]+', r"\g<1>7.5", line)),
         "checkpoint 16",
     ),
-    "a word": (
-        lambda path: edit_line(path, 7, lambda line: line.replace("validation_loss", "validation_boss")),
-        "checkpoint 16",
-    ),
     "of other parameters": (lambda path: edit(path / "evaluation.json", parameters_sha256="0" * 64), "evaluation.json"),
-    "of a step that is gone": (lambda path: edit(path / "certificate.json", step=4), "certificate.json"),
     "of another model": (lambda path: edit(path / "certificate.json", model={"d_model": 9}), "certificate.json"),
     "torn evaluation": (lambda path: (path / "evaluation.json").write_text('{"step": 16'), "evaluation.json"),
-    "a list": (lambda path: (path / "evaluation.json").write_text("[]"), "evaluation.json"),
 }
 
 

@@ -68,21 +68,6 @@ def test_rows_near_round_numbers_are_stretches_of_training_lines(key):
     assert len({*differences}) > 30 and np.mean([difference % 100 == 0 for difference in differences]) > 0.1
 
 
-def test_rows_near_round_numbers_have_long_runs_of_equal_digits_far_more_often_than_drawn_ones(key):
-    cfg = Config(digits=5)
-
-    def share(tokens_BT, weights_BT):
-        """Of the weighty terms, how many have the digits 000 or 999 at places 1 to 3."""
-        terms_BNC = np.pad(tokens_BT, ((0, 0), (0, 1))).reshape(len(tokens_BT), -1, 6)[:, 2:, 1:4]
-        weighty_BN = np.pad(weights_BT, ((0, 0), (0, 1))).reshape(len(tokens_BT), -1, 6)[:, 2:, 1] > 0
-        run_BN = (terms_BNC == 0).all(-1) | (terms_BNC == 9).all(-1)
-        return run_BN[weighty_BN].mean()
-
-    drawn = share(*map(np.asarray, anywhere(key, draw(key, cfg, 4096, "train"), 5, 4)[0]))
-    near = share(*map(np.asarray, near_round(key, cfg, 4096, 4)))
-    assert near > 20 * drawn > 0
-
-
 def test_terms_before_a_crop_are_all_that_its_row_may_have(key):
     cfg = Config(digits=2, max_terms=9)
     rows = Progressions(*np.repeat(np.int32([[0, 35, 96, 2], [10, 10, 1, -40], [4, 4, 4, 3]]), 256, axis=1))
