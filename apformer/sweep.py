@@ -71,7 +71,10 @@ def sweep(args: list[str]) -> None:
     if {"-h", "--help"} & {*args}:
         print(__doc__)
         recipes.parse(["--help", *args], PROGRAM)
-    path, result = run(read(args))
+    flags = read(args)
+    if not ({"members"} & {*flags} or any(isinstance(value, list) for value in flags.values())):
+        raise UserError("nothing is compared: give a flag several values, such as --n_heads 1,4, or --members 4")
+    path, result = run(flags)
     members = result["members"]
     table = tables.sweep(members, name, command(result["flags"]))
     losses = curves(path, members, "validation_loss")

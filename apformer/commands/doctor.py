@@ -53,7 +53,7 @@ def verify(args: Doctor) -> None:
     faults = {finding.what: finding.code for finding in found if finding.code}
     if faults:
         raise UserError(
-            f"{path} is not sound ({', '.join(faults)}): do what is said of each", next(iter(faults.values()))
+            f"{path} is not sound ({', '.join(faults)}): follow the lines marked FAULT", next(iter(faults.values()))
         )
 
 
@@ -76,7 +76,10 @@ def doctor(args: Doctor) -> None:
     if facts["wrong_programs"]:
         programs = " and ".join(facts["wrong_programs"])
         fault_of_jaxlib = f"this jaxlib computes some sums of products wrongly (test programs: {programs})"
-        print(f"{fault_of_jaxlib}: set {compiler.REMEDY}, or take another jaxlib", file=sys.stderr)
+        print(
+            f"{fault_of_jaxlib}: set {compiler.REMEDY}, or take another jaxlib; a proof by numpy stands",
+            file=sys.stderr,
+        )
     if fault:
         raise fault
 

@@ -38,6 +38,9 @@ class Model:
     params: Any = None
     cfg: Any = None
 
+    def __repr__(self) -> str:
+        return f"Model({self.cfg})"
+
 
 def bind(architecture: ModuleType, params: Any, cfg: Any, mesh: Mesh | None = None) -> Model:
     """Return the Model of a module, such as `apformer.model`, with these parameters and this Config.

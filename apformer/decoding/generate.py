@@ -129,8 +129,8 @@ def choose(
 def generate(
     extend: Callable,
     cache: Any,
-    prompt_BT: Array,
-    lengths_B: Array,
+    prompt_BT: Array | np.ndarray,
+    lengths_B: Array | np.ndarray,
     steps: int,
     *,
     key: Array | None = None,
@@ -154,7 +154,7 @@ def generate(
     """
     if steps < 1:
         raise ValueError(f"{steps} steps generate nothing: use at least 1")
-    state = begin(extend, cache, prompt_BT, lengths_B)
+    state = begin(extend, cache, jnp.asarray(prompt_BT), jnp.asarray(lengths_B))
     keys_B = None if key is None else jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.arange(len(prompt_BT)))
     return proceed(extend, state, 0, steps, sampling=sampling, keys_B=keys_B)[1]
 

@@ -84,7 +84,7 @@ def find(run: str | Path | None = None, *, root: str | Path = "runs") -> Path:
     path = find_begun(run, root=root)
     if not saved(path):
         raise UserError(
-            f"{path} stopped before its first checkpoint: {typed('resume', path)} begins it anew", CHECKPOINT
+            f"{path} holds no checkpoint: if it is a run, {typed('resume', path)} begins it anew", CHECKPOINT
         )
     return path
 

@@ -56,8 +56,8 @@ class LanguageModel(NamedTuple):
     ) -> Iterator[list[str]]:
         """Return what comes next in the text after each prompt, "" where nothing does, each time tokens are drawn.
 
-        Prompts of all lengths and every number of tokens, temperature and so on share one compiled program, but for
-        powers of two of rows (1, 4, 8 ...) and of tokens beyond 512. What a row draws does not depend on the others.
+        One program is compiled for each power of two of rows (1, 4, 8 ...), and of tokens beyond 512; lengths of
+        prompts, temperatures and so on share it. What a row draws does not depend on the others.
 
         Args:
             prompts: Texts to continue, each of at least one token.
@@ -81,7 +81,9 @@ class LanguageModel(NamedTuple):
         rows = [self._encode("prompt", prompt, special_tokens) for prompt in prompts]
         for stop in stops:
             self._encode("stop", stop, True)
-        for name, value, least in (("tokens", tokens, 1), ("seed", seed, 0), ("the number of prompts", len(rows), 1)):
+        if not rows:
+            raise UserError("there is no prompt: give at least one")
+        for name, value, least in (("tokens", tokens, 1), ("seed", seed, 0)):
             if not least <= value < 2**31:
                 raise UserError(f"{name} {value} is out of range: give {least} to {2**31 - 1}")
         longest, most = max(map(len, rows)), self.max_tokens
@@ -101,7 +103,7 @@ class LanguageModel(NamedTuple):
 
     def _encode(self, name: str, given: str, special_tokens: bool) -> Any:
         if not given:
-            raise UserError(f"{name} is empty: give at least one character")
+            raise UserError(f"a {name} is empty: give at least one character")
         try:
             return self.tokenizer.encode(given, allowed_special="all" if special_tokens else ())
         except UserError as error:

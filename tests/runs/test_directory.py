@@ -149,7 +149,7 @@ def test_what_is_missing_from_a_run_is_said(tmp_path):
     files.write_json(tmp_path / "config.json", {})
     (tmp_path / "checkpoints" / "5.tmp").mkdir(parents=True)
     again = f"`apformer resume {tmp_path}` begins it anew"
-    with refused(errors.CHECKPOINT, f"{tmp_path} stopped before its first checkpoint: {again}"):
+    with refused(errors.CHECKPOINT, f"{tmp_path} holds no checkpoint: if it is a run, {again}"):
         directory.find(tmp_path)
     assert directory.find_begun(tmp_path) == tmp_path
     (tmp_path / "checkpoints" / "5.corrupt").mkdir()  # there was one: what is left of it is not to be trained over

@@ -90,7 +90,7 @@ def outcomes(
         nats_B[row_B], done_B[row_B] = nats[:size], sure[:size]
         right_BN = (forced_BNC == truth_BNC).all(-1)
         right["teacher_forced"][row_B, : right_BN.shape[1]] = right_BN
-        for b, n in sections.spread(np.argwhere(~right_BN & counts_BN[row_B, : right_BN.shape[1]]), EXAMPLES):
+        for b, n in sections.spread(np.argwhere(~right_BN & counts_BN[row_B, : right_BN.shape[1]]).tolist(), EXAMPLES):
             first, difference, count = (int(column_B[row_B[b]]) for column_B in rows)
             text = render(first, difference, count, digits)
             expected, predicted = decode(truth_BNC[b, n]), decode(forced_BNC[b, n])
