@@ -78,7 +78,10 @@ def test_every_flag_overrides_a_recipe():
         ("--learning_rate 0", "--learning_rate 0.0 is out of range: give more than 0 and less than 10"),
         ("--vocab_size 12", "--vocab_size 12 is out of range: give 11"),
         ("--position learned --max_len 398", "--max_len 398 ends before the longest row: give 399 or more"),
-        ("--recipe translate --source a --target b --d_model 6 --n_heads 4", "give --n_heads 1, 2, 3, 6$"),
+        (
+            "--recipe translate --source a --target b --d_model 6 --n_heads 4",
+            "--d_model 6 is not a multiple of n_heads 4",
+        ),
         ("--recipe skech", "--recipe skech is none of .*exact, bayes, sketch, .*: give one of these"),
         ("--d_modle 128", "did you mean --d_model"),
     ],
