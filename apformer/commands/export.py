@@ -17,15 +17,14 @@ Versions of JAX of the next six months at least can read such a file (https://do
 
 import re
 import shutil
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from tyro.conf import Positional
 
 from apformer import files, tasks
-from apformer.analysis.certificate import FORMAT
-from apformer.errors import CHECKPOINT, UserError, typed
+from apformer.errors import UserError, typed
 from apformer.files import FilePath
 from apformer.formats import gpt2, peft
 from apformer.formats.stablehlo import write_stablehlo
@@ -119,31 +118,23 @@ def write_proof(folder: Path, run: Path, settings: Settings, member: int | None 
 
     Raises:
         UserError: USAGE without a certificate, if it is of another member than the one that is asked for, or if the
-            folder holds files; CHECKPOINT if those parameters are gone.
+            folder holds files; what `restore.load_result` raises.
     """
     contexts: Any = tasks.ability(settings, "contexts", run, "export --to proof")
     contexts = contexts(settings) if callable(contexts) else contexts
-    place, again = run / "certificate.json", f"run {typed('certify', run)}"
+    place = run / "certificate.json"
     if not place.exists():
-        raise UserError(f"{run} has no certificate: {again}")
-    certificate = files.read_json(place)
-    if not files.has(certificate, {"member": int, "step": int, "parameters_sha256": str, "format": int}):
-        raise UserError(f"{place} is damaged or of another version: {again}", CHECKPOINT)
+        raise UserError(f"{run} has no certificate: run {typed('certify', run)}")
+    certificate, params = restore.load_result(run, settings, place.name, "certify")
     if member not in (None, certificate["member"]):
         raise UserError(
             f"{place} is of member {certificate['member']}, not of --member {member}"
             f": run {typed('certify', run, '--member', member)}"
         )
-    params = restore.load_described(run, settings, certificate)
-    if params is None:
-        raise UserError(f"{place} is of other parameters: {again}", CHECKPOINT)
-    config = files.plain({"model": asdict(settings.model), "data": asdict(settings.data)})
-    if certificate | config | {"format": FORMAT} != certificate:
-        raise UserError(f"{place} is of another version: {again}", CHECKPOINT)
     files.require_empty(folder)
     with files.disk_errors(folder):
         write_safetensors(folder / "model.safetensors", settings.architecture, params, settings.model)
-        files.write_json(folder / "config.json", config)
+        files.write_json(folder / "config.json", {part: certificate[part] for part in ("model", "data")})
         shutil.copyfile(place, folder / place.name)
         for program in (*PROGRAMS, *getattr(contexts, "FILES", ())):
             files.write_text(folder / program.name, _alone(program))

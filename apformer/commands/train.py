@@ -44,7 +44,7 @@ def main(args: list[str]) -> None:
 def train(settings: Settings) -> None:
     """Train a model as the settings say, in a new run directory, and evaluate it."""
     # Refuses rows that do not divide.
-    devices.mesh(settings.training.members, settings.training.batch_size, devices.taken_by_all())
+    devices.mesh(settings.training.members, settings.training.batch_size)
     settings, rows = tasks.load(settings.task).load(settings)
     given = _given(settings)
     path = _create(settings)

@@ -39,23 +39,19 @@ def taken() -> list[Device]:
     return jax.local_devices()[:_most]
 
 
-def taken_by_all() -> list[Device]:
-    """Return the devices of all processes that are used: those of process 0 first."""
-    return [device for index in range(jax.process_count()) for device in jax.local_devices(index)[:_most]]
-
-
-def mesh(members: int = 1, rows: int | None = None, devices: Sequence[Device] | None = None) -> Mesh | None:
+def mesh(members: int = 1, rows: int | None = None) -> Mesh | None:
     """Return the mesh of a training step; None of a single device.
 
     Args:
         members: Number of models that are trained at the same time.
-        rows: Number of rows in a batch.
-        devices: The devices of the mesh; those taken if not given.
+        rows: Number of rows in a batch that all processes train on together. Without it, the devices are those of this
+            process.
 
     Raises:
         UserError: Exit code USAGE, with what fits, if the devices of a group do not divide the rows.
     """
-    used = np.array(devices or taken())
+    everywhere = [device for index in range(jax.process_count()) for device in jax.local_devices(index)[:_most]]
+    used = np.array(taken() if rows is None else everywhere)  # those of process 0 first
     if len(used) == 1:
         return None
     groups = math.gcd(members, len(used))

@@ -19,6 +19,7 @@ import re
 import shutil
 import socket
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
@@ -30,6 +31,7 @@ from apformer.errors import CHECKPOINT, DISK, LOCKED, UserError, typed
 from apformer.files import disk_errors, preflight, require_empty, truncate_after
 from apformer.runs import selection
 
+MINUTE = 60  # seconds: no file takes longer to write, see files.write_bytes
 UNABLE = (errno.EPERM, errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EXDEV)  # of a disk that has no such call
 
 
@@ -167,6 +169,10 @@ def lock(run_dir: str | Path) -> Iterator[None]:
             file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
             file.flush()
             _probe(Path(run_dir))
+        for torn in [*path.parent.glob(".*.tmp"), *path.parent.glob("figures/.*.tmp")]:
+            with suppress(FileNotFoundError), disk_errors(torn, "remove"):
+                if abs(time.time() - torn.stat().st_mtime) > MINUTE:  # the clock may have gone back
+                    torn.unlink()
         yield
 
 

@@ -196,7 +196,7 @@ def fit(
     step, given = int(np.max(state.step)), None
     train_rows, batch = task.train_rows(rows), task.validation(settings, rows)
     log = Log(path / "metrics.jsonl", settings, step, jax.device_get(state.hyper["learning_rate"]))
-    mesh = devices.mesh(run.members, run.batch_size, devices.taken_by_all())
+    mesh = devices.mesh(run.members, run.batch_size)
     if lost := first_lost(read_metrics(path), run.log_every, step):
         print(f"{log.path} has lost lines, the first of step {lost}: {selection.again(path, lost)}", file=sys.stderr)
     with Feeding(task.feed(settings, rows), state.key, run, mesh) as feeding:

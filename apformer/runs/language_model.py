@@ -127,13 +127,9 @@ def load(folder: str | None = None, member: int | None = None, adapter: str | No
         params = peft.load(adapter, architecture, params, cfg)
     tokenizer = text.for_model(pretrained.load(path), cfg.vocab_size, str(path))
     bound = bind(architecture, params, cfg, devices.mesh())
-    ends = tokenizer.special_tokens | _end_tokens(files.read_json(path / "config.json"))
-    return LanguageModel(bound, architecture.max_tokens(cfg), tokenizer, ends)
-
-
-def _end_tokens(config: dict) -> frozenset[int]:
-    said = config.get("eos_token_id")
-    return frozenset(token for token in (said if isinstance(said, list) else [said]) if type(token) is int)
+    said = files.read_json(path / "config.json").get("eos_token_id")
+    ends = {token for token in (said if isinstance(said, list) else [said]) if type(token) is int}
+    return LanguageModel(bound, architecture.max_tokens(cfg), tokenizer, tokenizer.special_tokens | ends)
 
 
 def window(folder: str | None, found: LanguageModel) -> int:

@@ -153,18 +153,13 @@ def _variants(task: str) -> Iterator[tuple[str, str, Settings]]:
 
 
 def _what_fits(sentence: str, settings: Settings) -> str:
-    """Complete a sentence about flags that cannot be: the recipe of a flag that is lacking, or numbers that fit."""
+    """Complete a sentence about flags that cannot be, by the recipe of a flag that is lacking."""
     unknown = re.match(r"unrecognized options: --([\w-]+)", sentence)
     if unknown:
         name = unknown[1].replace("-", "_")
         for recipe, words, other in _variants(settings.task):
             if any(name in vars(getattr(other, part)) for part in PARTS):
                 return f"--{name} is a flag of --recipe {recipe}{words}: give that recipe, or drop the flag"
-    numbers = re.search(r"d_model (\d+) is not a multiple of n_heads (\d+)", sentence)
-    if numbers:
-        d_model, n_heads = map(int, numbers.groups())
-        fitting = ", ".join(str(n) for n in range(1, min(d_model, 128) + 1) if d_model % n == 0)
-        return f"--n_heads {n_heads} does not divide --d_model {d_model}: give --n_heads {fitting}"
     names = "|".join({**vars(settings.model), **vars(vars(settings.model).get("position_options", settings.model))})
     return re.sub(
         rf"^error parsing (?:model|(?:model\.)?position_options): ((?:{names})\b)?",

@@ -193,4 +193,4 @@ def test_a_proof_wants_a_certificate_and_a_new_folder(folder, tmp_path, capsys):
     older = {name: value for name, value in certificate["model"].items() if name != "norm"}
     (run / "certificate.json").write_text(json.dumps(certificate | {"model": older}))
     assert cli.main(["export", str(run), "--to", "proof"]) == errors.CHECKPOINT
-    assert "certificate.json is of another version: run `apformer certify" in capsys.readouterr().err
+    assert "certificate.json is damaged or of another version: run `apformer certify" in capsys.readouterr().err

@@ -312,6 +312,18 @@ def test_a_file_system_without_fsync_does_without_and_a_broken_disk_is_not_hidde
         assert files.read_json(tmp_path / "value.json") == 1
 
 
+def test_the_temporary_files_of_a_process_that_was_killed_are_removed(tmp_path):
+    (tmp_path / "figures").mkdir()
+    torn, kept = [".config.json.1.tmp", "figures/.loss.png.2.tmp"], [".notes.tmp", "config.json.tmp"]
+    for name in torn + kept:
+        (tmp_path / name).touch()
+    for name, time in zip(torn, (0, 2**32), strict=True):  # the second as where the clock went back
+        os.utime(tmp_path / name, (time, time))
+    with directory.lock(tmp_path):
+        assert not any((tmp_path / name).exists() for name in torn)
+        assert all((tmp_path / name).exists() for name in kept)
+
+
 def test_a_run_that_was_killed_before_its_first_file_can_be_begun_again(tmp_path):
     (tmp_path / ".config.json.1.tmp").touch()
     (tmp_path / ".lock").touch()

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from apformer import cli, errors, train
+from apformer import cli, errors, files, train
 from apformer.analysis import ablate
 from apformer.formats import weights as weights_
 from apformer.runs import checkpoint, fit, restore
@@ -148,9 +148,12 @@ def test_a_resumed_run_ends_as_the_uninterrupted_and_its_average_is_the_mean_of_
     before, last = (restore.load_params(first, settings, step=step)[0] for step in (4, 6))
     jax.tree.map(lambda a, b, c: np.testing.assert_allclose(a, (b + c) / 2, atol=1e-7), average, before, last)
     for params in (average, last):  # a file of the run names both by step 6
-        told = {"step": 6, "member": 0, "parameters_sha256": digest(params)}
-        jax.tree.map(np.testing.assert_array_equal, restore.load_described(first, settings, told), params)
-    assert restore.load_described(first, settings, told | {"parameters_sha256": digest(before)}) is None
+        files.write_json(copy / "told.json", {"step": 6, "member": 0, "parameters_sha256": digest(params)})
+        _, found = restore.load_result(copy, settings, "told.json", "evaluate")
+        jax.tree.map(np.testing.assert_array_equal, found, params)
+    files.write_json(copy / "told.json", {"step": 6, "member": 0, "parameters_sha256": digest(before)})
+    with pytest.raises(errors.UserError, match="is of other parameters than those of step 6"):
+        restore.load_result(copy, settings, "told.json", "evaluate")
 
 
 def test_the_loss_is_that_of_smoothed_labels_of_a_batch_and_of_all_validation_pairs(trained):
