@@ -128,8 +128,8 @@ def sample(key: jax.Array, settings: Settings, train_rows: Given = FRESH) -> Ste
     if train_rows.missed is not None:
         others = _placed(jax.random.fold_in(round_key, 1), settings, train_rows.missed)
         rows, before_B = crops.among((rows, before_B), others, train_rows.missed.terms_B > 0)
-    rows, width = _counted(rows, settings), cfg.digits + 1
-    step = Step(rows, start_B=width * before_B if mined and given.own_positions else None)
+    start_B = (cfg.digits + 1) * before_B if mined and given.own_positions else None
+    step = Step(_counted(rows, settings), start_B=start_B)
     if given.long_rows:
         drawn = _draw_rows(jax.random.fold_in(key, 1), settings, train_rows.file, given.long_rows, True)
         most = generator.most_terms(cfg)
