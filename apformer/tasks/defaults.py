@@ -42,8 +42,9 @@ def floor(settings: Settings, rows: Any) -> None:
     """Return None: the least validation loss is not known."""
 
 
-def init_from(settings: Settings) -> None:
-    """Return None: training begins with a new model."""
+def init_from(settings: Settings) -> str | None:
+    """Return the folder of the model that training begins with, if the options name one; None for a new model."""
+    return getattr(settings.options, "init_from", None)
 
 
 def kept(settings: Settings, path: Path) -> Settings:

@@ -75,8 +75,6 @@ def outcomes(
     """
     rows = Progressions(*(np.asarray(column_B, np.int32) for column_B in progressions))
     total, given, errors = len(rows.terms_B), 2 * (digits + 1) - 1, []
-    if not total:
-        raise ValueError("there is no progression to evaluate")
     counts_BN = np.arange(3, max(3, rows.terms_B.max()) + 1) <= rows.terms_B[:, None]
     nats_B, done_B = np.zeros(total), np.zeros(total, bool)
     right = {mode: np.ones_like(counts_BN) for mode in MODES}
@@ -91,10 +89,9 @@ def outcomes(
         right_BN = (forced_BNC == truth_BNC).all(-1)
         right["teacher_forced"][row_B, : right_BN.shape[1]] = right_BN
         for b, n in sections.spread(np.argwhere(~right_BN & counts_BN[row_B, : right_BN.shape[1]]).tolist(), EXAMPLES):
-            first, difference, count = (int(column_B[row_B[b]]) for column_B in rows)
-            text = render(first, difference, count, digits)
+            text = render(*(int(column_B[row_B[b]]) for column_B in rows), digits=digits)
             expected, predicted = decode(truth_BNC[b, n]), decode(forced_BNC[b, n])
-            errors.append({"row": text, "term": int(n) + 3, "expected": expected, "predicted": predicted})
+            errors.append({"row": text, "term": n + 3, "expected": expected, "predicted": predicted})
         progress(int(done_B.sum()), total)
     for row_B, batch in _batches(rows, np.flatnonzero(~done_B), digits, batch_tokens):
         prompt_BT, truth_BT = batch.tokens_BT[:, :given], batch.tokens_BT[:, given:]
@@ -190,12 +187,12 @@ def charts(result: dict) -> list[dict]:
 
 
 def measure(
-    progressions: Progressions, digits: int, model: Model, *, bayes_nats: np.ndarray | None = None, **options: Any
+    rows: Progressions, digits: int, model: Model, *, bayes_nats: np.ndarray | None = None, **options: Any
 ) -> dict:
     """Return every number that says how well a model continues progressions, as JSON can hold it.
 
     Args:
-        progressions: Rows, as arrays; at least one.
+        rows: Progressions, as numpy arrays; at least one.
         digits: Digits of a term.
         model: The model.
         bayes_nats: What the Bayes predictor pays for each row, (B,).
@@ -204,7 +201,6 @@ def measure(
     Returns:
         Counts and losses, and shares from 0 to 1, or None where there is nothing to count.
     """
-    rows = progressions
     nats_B, row_N, term_N, right, errors = outcomes(rows, digits, model, **options)
     characters = int((rows.terms_B.astype(np.int64) * (digits + 1) - 2).sum())
     wrong_B = np.bincount(row_N[~right["free_running"]], minlength=len(nats_B))

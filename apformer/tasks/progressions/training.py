@@ -56,7 +56,7 @@ def train_rows(rows: Rows) -> Given:
     return Given(None if rows is None else jax.device_put(rows["train"]))
 
 
-def joined(settings: Settings, given: Given, records: list[dict]) -> Given:
+def missed(settings: Settings, given: Given, records: list[dict]) -> Given:
     """Return what is given with the contexts that records of missed.jsonl name: as many rows as are mined.
 
     To rows of a file nothing is added: they are all that such a run may see.
@@ -126,10 +126,10 @@ def sample(key: jax.Array, settings: Settings, train_rows: Given = FRESH) -> Ste
             parts.append(_placed(round_key, settings, crops.near_round(round_key, cfg, near, terms)))
     rows, before_B = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *parts)
     if train_rows.missed is not None:
-        missed = _placed(jax.random.fold_in(round_key, 1), settings, train_rows.missed)
-        rows, before_B = crops.among((rows, before_B), missed, train_rows.missed.terms_B > 0)
-    rows, width = _counted(rows, settings), cfg.digits + 1
-    step = Step(rows, start_B=width * before_B if mined and given.own_positions else None)
+        others = _placed(jax.random.fold_in(round_key, 1), settings, train_rows.missed)
+        rows, before_B = crops.among((rows, before_B), others, train_rows.missed.terms_B > 0)
+    start_B = (cfg.digits + 1) * before_B if mined and given.own_positions else None
+    step = Step(_counted(rows, settings), start_B=start_B)
     if given.long_rows:
         drawn = _draw_rows(jax.random.fold_in(key, 1), settings, train_rows.file, given.long_rows, True)
         most = generator.most_terms(cfg)
@@ -274,13 +274,13 @@ def _make_apply(settings: Settings) -> Callable[..., jax.Array]:
     def random_apply(
         params: Any, tokens_BT: jax.Array, cfg: Any, *, key: jax.Array | None = None, start_B: jax.Array | None = None
     ) -> jax.Array:
-        options, offset_B = {}, start_B
+        options = {}
         dropout_key, offset_key = (None, None) if key is None else jax.random.split(key)
         if most and offset_key is not None:
             offset_B = width * jax.random.randint(offset_key, (len(tokens_BT),), 0, most // width + 1)
-            offset_B = offset_B if start_B is None else offset_B + start_B
-        if offset_B is not None:
-            options["positions_BT"] = offset_B[:, None] + jnp.arange(tokens_BT.shape[1], dtype=jnp.int32)[None]
+            start_B = offset_B if start_B is None else offset_B + start_B
+        if start_B is not None:
+            options["positions_BT"] = start_B[:, None] + jnp.arange(tokens_BT.shape[1], dtype=jnp.int32)[None]
         return apply(params, tokens_BT, cfg, key=dropout_key if wants_key else None, **options)
 
     return random_apply

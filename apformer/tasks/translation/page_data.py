@@ -105,8 +105,8 @@ def _measure(cfg: seq2seq.Config, sides: list) -> Callable:
     def measure(params: Any) -> dict[str, jax.Array]:
         logits_BTV, weights_BT = training.predict(params, part, cfg)
         right_BT = (logits_BTV.argmax(-1) == part.target_NT).astype(jnp.float32)
-        of_token = {"loss": loss.token_nats(logits_BTV, part.target_NT), "exact": right_BT}
-        return {name: (x_BT * weights_BT).sum() / weights_BT.sum() for name, x_BT in of_token.items()}
+        nats = loss.cross_entropy(logits_BTV, part.target_NT, weights_BT)
+        return {"loss": nats, "exact": jnp.average(right_BT, weights=weights_BT)}
 
     return measure
 

@@ -51,7 +51,7 @@ def load(settings: Settings) -> tuple[Settings, dict[str, Any]]:
     Raises:
         UserError: Exit code DATA for a sentence that is too long, USAGE for a width that no pair needs.
     """
-    cfg, folder = settings.data, init_from(settings)
+    cfg, folder = settings.data, settings.options.init_from
     lines = corpus.read(cfg)
     tokenizers = vocabularies.learn(lines["train"], cfg) if folder is None else vocabularies.given(folder, cfg)
     tokens = {part: encode(tokenizers, lines[part], cfg) for part in ("train", "validation")}
@@ -73,14 +73,9 @@ def load(settings: Settings) -> tuple[Settings, dict[str, Any]]:
     return replace(settings, model=shape, data=replace(cfg, widths=widths)), rows
 
 
-def init_from(settings: Settings) -> str | None:
-    """Return the folder of the run whose model training begins with, or None."""
-    return settings.options.init_from
-
-
 def kept(settings: Settings, path: Path) -> Settings:
     """Return the settings that read the vocabulary kept in the run at `path`, as the run it is from may be gone."""
-    if init_from(settings) is None:
+    if settings.options.init_from is None:
         return settings
     return replace(settings, options=replace(settings.options, init_from=str(path)))
 

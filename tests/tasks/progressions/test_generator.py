@@ -91,7 +91,7 @@ def test_has_split_knows_the_empty_splits():
 
 
 def test_drawing_from_an_empty_split_is_refused_rather_than_endless():
-    with pytest.raises(UserError, match="is in the test split: widen the range") as error:
+    with pytest.raises(UserError, match="have no test lines: give a wider range") as error:
         draw(jax.random.key(0), Config(digits=2, max_difference=9), 4, "test")
     assert error.value.exit_code == USAGE
 

@@ -274,7 +274,7 @@ def test_its_own_tokenizer_may_be_named_and_a_changed_folder_is_refused(folder, 
     moved = tmp_path / "run"
     moved.mkdir()
     (moved / "config.json").write_text(json.dumps(config))
-    assert restore.load_rows(moved)["prepared"] == rows["prepared"]
+    assert restore.load_rows(moved)["sha256"] == rows["sha256"]
     manifest = json.loads((copy / "manifest.json").read_text())
     manifest["train"][0]["sha256"] = "that of other tokens"
     (copy / "manifest.json").write_text(json.dumps(manifest))
