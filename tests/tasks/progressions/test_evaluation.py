@@ -139,8 +139,6 @@ def test_exact_counts_whole_terms_with_weight():
     unweighted = Batch(batch.tokens_BT, batch.weights_BT.at[0, 5].set(0.0))
     assert matches(right_BT.at[0, 4].set(7), unweighted) == 1
     assert matches(right_BT, Batch(batch.tokens_BT, jnp.zeros_like(batch.weights_BT))) == 0
-    assert matches(right_BT[:, :4], Batch(*(a[:, :5] for a in batch))) == 0
-    assert matches(right_BT, batch).dtype == jnp.float32
 
 
 @pytest.mark.parametrize("margin", (3, 0.09))
