@@ -45,11 +45,6 @@ def configurations():
     return [small, small | {"norm_position": "pre", "final_norm": True, "attention_bias": True}, *draws]
 
 
-def test_every_value_is_among_the_configurations():
-    for name, values in OPTIONS.items():
-        assert {options.get(name) for options in configurations()} >= set(values)
-
-
 def config(options):
     return seq2seq.Config(source_vocab_size=V, target_vocab_size=V, d_model=D, d_ff=13, max_len=17, **options)
 
