@@ -1,4 +1,4 @@
-"""experiments/bench/device.py measures every part at a small size, and keeps what a part found before its end."""
+"""experiments/bench/device.py measures every part at a small size."""
 
 import json
 import os

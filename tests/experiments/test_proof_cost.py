@@ -1,4 +1,4 @@
-"""What a proof costs is counted from shapes: held to literal cases, and to the products that numpy really computes."""
+"""What a proof costs is counted from shapes: held to the products that numpy really computes."""
 
 import importlib
 import sys

@@ -1,4 +1,4 @@
-"""The counts of an evaluation are exact, by hand and against a plain loop, in batches of any shape."""
+"""The counts of an evaluation are exact, by hand, in batches of any shape."""
 
 import json
 from functools import partial

@@ -1,4 +1,4 @@
-"""A text is cut into rows: windows from anywhere to train on, and its last part to judge by."""
+"""A text is cut into its training and its validation part, and what is no text is refused."""
 
 import pytest
 
