@@ -231,7 +231,7 @@ def test_arguments_of_predict(run, fails):
     fails(errors.USAGE, "--terms 0 is out of range: give at least 1", "predict", run, "07 10", "--terms", "0")
     fails(errors.USAGE, "--member 1 is out of range: .* has members 0 to 0", "predict", run, "07 10", "--member", "1")
     fails(errors.USAGE, "--file rows.txt takes the place", "predict", run, "07 10", "--file", "rows.txt")
-    fails(errors.DATA, "rows.txt does not exist", "predict", run, "--file", "rows.txt")
+    fails(errors.DATA, "rows.txt cannot be read", "predict", run, "--file", "rows.txt")
 
 
 def changed(config, part, name, value):
@@ -245,7 +245,7 @@ def test_what_is_wrong_with_a_run_directory_is_said_by_every_command_that_reads_
     """What else may be wrong: tests/runs."""
     fails(errors.USAGE, "nothing is not a directory", command[0], tmp_path / "nothing", *command[1:])
     with contextlib.chdir(tmp_path):
-        fails(errors.USAGE, "holds no run yet: train one", *command)
+        fails(errors.USAGE, "has no latest run: train one", *command)
     config = json.loads((copy / "config.json").read_text())
     for text, exit_code, pattern in (
         (changed(config, "model", "d_model", 32), errors.CHECKPOINT, r"of another model: .*float32\["),
@@ -260,7 +260,7 @@ def test_what_is_wrong_with_a_run_directory_is_said_by_every_command_that_reads_
 def test_a_dataset_that_cannot_be_read(fails, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for content, pattern in (
-        (None, "rows.txt does not exist"),
+        (None, "rows.txt cannot be read"),
         (b"007 010\n", "rows.txt has terms of 3 digits where --digits is 2: give --digits 3"),
         (b"07 10\n", "rows.txt has no validation rows"),
     ):

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
@@ -10,6 +11,7 @@ import pytest
 
 from apformer import model, recurrent, seq2seq
 from apformer.layers.masks import View
+from apformer.runs import recipes
 from tests.helpers.small_models import close, draw_tokens, small
 
 B, T = 7, 13
@@ -106,6 +108,28 @@ def test_rematerialised_blocks_have_the_same_gradients_and_take_less_memory(rand
 
 
 # What is no sketch, no name and no row of tokens
+
+
+def test_the_first_sketch_is_its_formulas(random_params):
+    """Z = LN(X), Q = Z W_q, K = Z W_k, V = Z W_v, no residuals: logits = FFN(attention) W_out + b, in plain numpy."""
+    flags = "--recipe sketch --n_layers 1 --d_model 6 --no_residual --no_feedforward_norm".split()
+    cfg = recipes.parse(flags).model
+    assert cfg == replace(model.Config(d_model=6), residual=False, feedforward_norm=False)
+    params, tokens = random_params(cfg), draw_tokens(B, T)
+    p = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), params)
+    block = jax.tree.map(lambda leaf: leaf[0], p["blocks"])
+    assert set(block) == {"attention", "attention_norm", "feedforward"}
+    angles_TI = np.arange(T)[:, None] / 10_000 ** (np.arange(0, 6, 2) / 6)[None]
+    x_BTD = p["embedding"]["table"][tokens] + np.stack([np.sin(angles_TI), np.cos(angles_TI)], -1).reshape(T, 6)
+    z_BTD = (x_BTD - x_BTD.mean(-1, keepdims=True)) / np.sqrt(x_BTD.var(-1, keepdims=True) + 1e-5)
+    z_BTD = z_BTD * block["attention_norm"]["scale"] + block["attention_norm"]["bias"]
+    q, k, v = (z_BTD @ block["attention"][name][:, 0] for name in ("query", "key", "value"))
+    exponentials = np.exp(q @ k.swapaxes(1, 2) / np.sqrt(6)) * np.tri(T)
+    y_BTD = exponentials / exponentials.sum(-1, keepdims=True) @ v
+    expand, contract = block["feedforward"]["expand"], block["feedforward"]["contract"]
+    y_BTD = np.maximum(y_BTD @ expand["weight"] + expand["bias"], 0) @ contract["weight"] + contract["bias"]
+    expected = y_BTD @ p["head"]["output"]["weight"] + p["head"]["output"]["bias"]
+    close(apply(params, tokens, cfg), expected, 1e-5)
 
 
 @pytest.mark.parametrize(

@@ -60,4 +60,4 @@ def check_capture(capture: tuple[str, ...], names: tuple[str, ...]) -> None:
     """Raise ValueError unless every name to capture is one of these."""
     for name in capture:
         if name not in names:
-            raise ValueError(f"capture {name!r} is none of {', '.join(names)}")
+            raise ValueError(f"capture {name!r} is none of {', '.join(names)}: give a tuple of names")

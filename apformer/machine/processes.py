@@ -20,7 +20,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout, suppress
+from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
 from importlib.metadata import version
 from ipaddress import ip_address
 from tempfile import TemporaryDirectory
@@ -81,12 +81,12 @@ def joined(coordinator: str | None, processes: str | None, index: str | None, wo
             heartbeat_timeout_seconds=SILENCE,
         )
     except (ImportError, OSError, OverflowError, RuntimeError, ValueError) as error:
-        raise UserError(f"this process cannot join others at {coordinator} ({error}): {REMEDY}", USAGE) from None
+        raise UserError(f"this process cannot join others at {coordinator} ({error}): {REMEDY}") from None
     finally:
         late.cancel()
         os.environ.update(proxies)
     if len(jax.devices()) != jax.process_count() * jax.local_device_count():
-        raise UserError("processes have different numbers of devices: give all as many", USAGE)
+        raise UserError("processes have different numbers of devices: give all as many")
     _together.set()
     threading.Thread(target=_watch, daemon=True).start()
     try:
@@ -100,17 +100,8 @@ def joined(coordinator: str | None, processes: str | None, index: str | None, wo
             yield
     except (RuntimeError, ValueError) as error:
         if "Gloo" in str(error):  # what is computed together fails where a process is lost
-            raise UserError(GONE + ("" if bind else _own_name()), LOST) from None
+            raise UserError(GONE, LOST) from None
         raise
-
-
-def _own_name() -> str:
-    """Return a remedy where this machine's own name is an address that other machines cannot reach it by."""
-    with suppress(OSError):
-        name = socket.gethostname()
-        if ip_address(address := socket.gethostbyname(name)).is_loopback:
-            return f"; on several machines, give {name} another address than {address} in the hosts file"
-    return ""
 
 
 def begin() -> None:
@@ -160,8 +151,10 @@ def _take_number(name: str) -> None:
         taken.bind(f"\0apformer {name}")
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
-            fault = f"--process {name.rpartition(' ')[2]} is that of another process on this machine"
-            raise UserError(f"{fault}: give each its own, 0 to N - 1", USAGE) from None
+            raise UserError(
+                f"--process {name.rpartition(' ')[2]} is that of another process on this machine"
+                ": give each its own, 0 to N - 1"
+            ) from None
 
 
 def _is_loopback(host: str) -> bool:

@@ -11,8 +11,6 @@ def of_machine(error: Exception) -> str | None:
     if isinstance(error, MemoryError) or re.search("RESOURCE_EXHAUSTED|[Oo]ut of memory", said):
         less = "a smaller --batch_size with more --accumulate, --remat, or fewer of what the command makes at once"
         return f"there is not enough memory ({said[:200] or 'MemoryError'}): give {less}"
-    if transfer := re.search(r"Disallowed [\w-]+ transfer", said):
-        return f"JAX_TRANSFER_GUARD is set ({transfer[0]}), and every command transfers: unset it"
     return without_backend() if "jax" in sys.modules else None
 
 

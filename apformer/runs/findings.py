@@ -77,8 +77,9 @@ def _metrics(path: Path, settings: Settings) -> str:
     records, run = read_metrics(path), settings.training
     last = records[-1]["step"] if records else 0
     if lost := first_lost(records, run.log_every, last):
-        fault = f"the line of step {lost:,} is missing, or not at its place"
-        raise UserError(f"{fault}: {selection.again(path, lost)}", CHECKPOINT)
+        raise UserError(
+            f"the line of step {lost:,} is missing, or not at its place: {selection.again(path, lost)}", CHECKPOINT
+        )
     return f"{len(records):,} lines to step {last:,} of {run.steps:,}"
 
 

@@ -242,7 +242,7 @@ def fit(
                         checkpoints.save(step, whole, scores, temporary=not scheduled)
                     if stopped := signalled():  # also one that came while it was saved
                         _stop(path, step, checkpoints, stopped)
-    state = devices.gather(state, mesh)
+    state = devices.readable(state, mesh)
     processes.part()
     return state
 

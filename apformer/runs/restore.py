@@ -12,7 +12,7 @@ import numpy as np
 
 from apformer import files, flags, tasks, train
 from apformer.decoding.bind import Model, bind_run
-from apformer.errors import CHECKPOINT, DATA, NON_FINITE, USAGE, UserError
+from apformer.errors import CHECKPOINT, DATA, NON_FINITE, UserError
 from apformer.machine import process
 from apformer.runs import checkpoint, directory, provenance, selection
 from apformer.runs.fit import abstract_state
@@ -90,7 +90,7 @@ def load_params(
     provenance.require_environment(path, provenance.OF_SHAPES)
     members, folder = settings.training.members, path / "checkpoints"
     if member is not None and not 0 <= member < members:
-        raise UserError(f"--member {member} is out of range: {path} has members 0 to {members - 1}", USAGE)
+        raise UserError(f"--member {member} is out of range: {path} has members 0 to {members - 1}")
     steps = [step] if step is not None else _steps_to_use(folder, settings.training.average)
     abstract = abstract_state(settings)
 
@@ -135,8 +135,11 @@ def _choose(path: Path, step: int, members: int, member: int | None) -> int:
     scores_M = selection.member_scores(path / "checkpoints", step)
     if member is None:
         if not np.isfinite(scores_M).any():
-            unknown = f"{path} does not say which member is the best at step {step:,}"
-            raise UserError(f"{unknown}: choose one with --member 0 to {members - 1}", CHECKPOINT)
+            raise UserError(
+                f"{path} does not say which member is the best at step {step:,}"
+                f": choose one with --member 0 to {members - 1}",
+                CHECKPOINT,
+            )
         return int(np.nanargmin(scores_M))
     if len(scores_M) and np.isnan(scores_M[member]):
         raise UserError(f"--member {member} of {path} is not finite at step {step:,}: give another", NON_FINITE)

@@ -95,17 +95,11 @@ def too_large_for_numpy():
     np.empty(2**58)
 
 
-def transferred():
-    with jax.transfer_guard("disallow"):
-        jax.jit(lambda x: x + 1)(np.ones(3))
-
-
 @pytest.mark.parametrize(
     ("call", "said"),
     [
         (too_large, r"not enough memory \(.*allocating 99 bytes.*--batch_size .*--accumulate, --remat"),
         (too_large_for_numpy, r"not enough memory \(Unable to allocate 2.00 EiB.*--batch_size"),
-        (transferred, r"JAX_TRANSFER_GUARD is set \(Disallowed host-to-device transfer\).*: unset it"),
     ],
 )
 def test_what_the_machine_refuses_is_a_sentence(call, said, capsys):

@@ -170,16 +170,6 @@ def test_processes_meet_by_every_name_and_behind_a_proxy(host, monkeypatch):
     assert meeting(at(place, 0), at(place, 1)) == ([0, 0], ["", ""])
 
 
-def test_a_name_of_this_machine_alone_is_said_where_processes_do_not_meet(monkeypatch):
-    monkeypatch.setattr(socket, "gethostname", lambda: "debian")
-    monkeypatch.setattr(socket, "gethostbyname", lambda name: {"debian": "127.0.1.1"}[name])
-    assert (
-        processes._own_name() == "; on several machines, give debian another address than 127.0.1.1 in the hosts file"
-    )
-    monkeypatch.setattr(socket, "gethostbyname", lambda name: "192.0.2.7")
-    assert processes._own_name() == ""
-
-
 @pytest.mark.skipif(sys.platform != "linux", reason="sockets without a file are of Linux")
 def test_two_processes_of_one_number_are_told_before_they_meet():
     place = f"127.0.0.1:{free_port()}"

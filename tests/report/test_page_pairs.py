@@ -162,8 +162,7 @@ def test_another_way_to_cut_text_is_refused(tokenizer, change):
     assert caught.value.exit_code == DATA
 
 
-def test_without_the_training_pairs_nothing_is_said_of_the_nearest(tmp_path):
+def test_right_and_wrong_translations_are_shown(tmp_path):
     (tmp_path / "translations.tsv").write_text("source\treference\ttranslation\none\tun\tun\ntwo\tdeux\tdix\n")
-    kept = page_data.translations(tmp_path, None)
+    kept = page_data.translations(tmp_path)
     assert sorted(line["source"] for line in kept) == ["one", "two"]
-    assert not any("nearest" in line for line in kept)

@@ -56,7 +56,7 @@ def test_on_a_file_system_without_links_the_latest_run_is_found_by_its_name(tmp_
 
     monkeypatch.setattr(os, "symlink", unsupported)
     root = tmp_path / "runs"
-    with refused(errors.USAGE, "holds no run yet"):
+    with refused(errors.USAGE, "has no latest run: train one"):
         directory.find_begun(root=root)
     for _ in range(2):
         path = directory.create("exact", root=root)
@@ -128,7 +128,7 @@ def test_too_little_space_is_seen_before_training(tmp_path, monkeypatch):
 
 def test_find(tmp_path):
     path = make_run(tmp_path / "runs" / "one")
-    with refused(errors.USAGE, "no run in .* is the latest: train one .* such as .*/runs/"):
+    with refused(errors.USAGE, "has no latest run: train one .* or name the directory"):
         directory.find(root=tmp_path / "runs")
     assert directory.find(str(path)) == path
     latest = tmp_path / "runs" / "latest"
@@ -149,7 +149,7 @@ def test_what_is_missing_from_a_run_is_said(tmp_path):
     files.write_json(tmp_path / "config.json", {})
     (tmp_path / "checkpoints" / "5.tmp").mkdir(parents=True)
     again = f"`apformer resume {tmp_path}` begins it anew"
-    with refused(errors.CHECKPOINT, f"{tmp_path} stopped before its first checkpoint: {again}"):
+    with refused(errors.CHECKPOINT, f"{tmp_path} holds no checkpoint: if it is a run, {again}"):
         directory.find(tmp_path)
     assert directory.find_begun(tmp_path) == tmp_path
     (tmp_path / "checkpoints" / "5.corrupt").mkdir()  # there was one: what is left of it is not to be trained over
@@ -310,18 +310,6 @@ def test_a_file_system_without_fsync_does_without_and_a_broken_disk_is_not_hidde
     with refused(errors.DISK, "Input/output error") if number == errno.EIO else nullcontext():
         files.write_json(tmp_path / "value.json", 1)
         assert files.read_json(tmp_path / "value.json") == 1
-
-
-def test_the_temporary_files_of_a_process_that_was_killed_are_removed(tmp_path):
-    (tmp_path / "figures").mkdir()
-    torn, kept = [".config.json.1.tmp", "figures/.loss.png.2.tmp"], [".notes.tmp", "config.json.tmp"]
-    for name in torn + kept:
-        (tmp_path / name).touch()
-    for name, time in zip(torn, (0, 2**32), strict=True):  # the second as where the clock went back
-        os.utime(tmp_path / name, (time, time))
-    with directory.lock(tmp_path):
-        assert not any((tmp_path / name).exists() for name in torn)
-        assert all((tmp_path / name).exists() for name in kept)
 
 
 def test_a_run_that_was_killed_before_its_first_file_can_be_begun_again(tmp_path):

@@ -116,7 +116,7 @@ def test_a_dataset_that_has_changed_has_the_exit_code_of_data(copy, capsys):
 def test_leftovers_and_a_process_at_work_are_said_and_are_no_fault(copy, capsys):
     (copy / "checkpoints" / "4.corrupt").mkdir()
     (copy / "checkpoints" / "20.tmp").mkdir()
-    (copy / ".config.json.1.tmp").touch()  # of a process that is there: those of others are deleted
+    (copy / ".config.json.1.tmp").touch()
     with directory.lock(copy):
         assert cli.main(["doctor", str(copy)]) == 0
     out = capsys.readouterr().out

@@ -24,6 +24,7 @@ import numpy as np
 
 from apformer.decoding import buckets
 from apformer.decoding.bind import Model
+from apformer.errors import typed
 from apformer.proof import check
 from apformer.report import attention, figures, sections, tables
 from apformer.settings import Settings
@@ -36,8 +37,8 @@ from apformer.tasks.progressions.generator import Progressions, encode_rows, ren
 from apformer.tokenizers.digits import VOCABULARY, decode
 
 SURE = 0.1  # by far more than ways of computing one logit differ, which is by 1e-5
-MODES = ("teacher_forced", "free_running")
-_EXAMPLES = 200  # wrong terms kept, spread over all that there are
+MODES = {"teacher_forced": "teacher-forced", "free_running": "free-running"}
+EXAMPLES = 200  # wrong terms kept, spread over all that there are
 _FIRSTS = 10  # groups of first terms
 COMPILATION = 524_288  # tokens that cost as much as one more shape, between one on the disk and one compiled
 
@@ -89,7 +90,7 @@ def outcomes(
         nats_B[row_B], done_B[row_B] = nats[:size], sure[:size]
         right_BN = (forced_BNC == truth_BNC).all(-1)
         right["teacher_forced"][row_B, : right_BN.shape[1]] = right_BN
-        for b, n in _spread(np.argwhere(~right_BN & counts_BN[row_B, : right_BN.shape[1]])):
+        for b, n in sections.spread(np.argwhere(~right_BN & counts_BN[row_B, : right_BN.shape[1]]).tolist(), EXAMPLES):
             first, difference, count = (int(column_B[row_B[b]]) for column_B in rows)
             text = render(first, difference, count, digits)
             expected, predicted = decode(truth_BNC[b, n]), decode(forced_BNC[b, n])
@@ -134,11 +135,6 @@ def _teacher_forced(batch: Batch, given: int, model: Model) -> tuple[jax.Array, 
     return token_nats(logits_BTV, batch).sum(1), predicted_BTV.argmax(-1), sure_BT.all(1)
 
 
-def _spread(items: list | np.ndarray) -> list | np.ndarray:
-    """Return at most as many as are kept, at even distances."""
-    return items[:: max(1, -(-len(items) // _EXAMPLES))]
-
-
 def evaluate(model: Model, settings: Settings, rows: training.Rows, progress: Progress) -> Evaluation:
     """Return exact match and loss on held-out progressions, against the Bayes predictor where rows are drawn."""
     digits, test = settings.data.digits, training.test_rows(settings, rows)
@@ -151,19 +147,32 @@ def evaluate(model: Model, settings: Settings, rows: training.Rows, progress: Pr
         result["trained"] = measure(trained, digits, model, progress=progress)
     pictures = {chart["title"].lower().replace(" ", "_"): figures.chart(chart) for chart in charts(result)}
     pictures |= attention.pictures(settings, model.params, training.validation(settings, rows).rows, [*VOCABULARY])
-    return Evaluation(result, table(result), pictures, doubt=tables.doubt(result))
+    return Evaluation(result, table(result), pictures, doubt=doubt(result, settings))
+
+
+def doubt(result: dict, settings: Settings) -> str | None:
+    """Return why no certificate is worth trying after an evaluation, and what to do; None if it may stand."""
+    if result["exact_teacher_forced"] is None:
+        return "no term can be predicted, since no progression has a third."
+    if result["exact_teacher_forced"] == 1:
+        return None
+    wrong, cfg = "some of these terms are wrong", settings.model
+    if cfg.n_layers == getattr(cfg, "n_heads", 0) == 1:
+        reason = "one head of one block reads one average, and cannot align two terms and find the carry below them too"
+        return f"{wrong}: {reason}. `apformer train --recipe sketch` has six blocks."
+    further = typed("resume", "RUN", "--steps", 2 * settings.training.steps)
+    return f"{wrong}. {typed('certify')} finds all that are, and {further} trains further."
 
 
 def charts(result: dict) -> list[dict]:
     """Return charts of the exact match, by position, carries and difference, see `report.sections`."""
-    names = {mode.replace("_", "-"): mode for mode in MODES}
     terms = [group for group in result["by_position"] if group["count"]]
     by_position = sections.lines(
         "Accuracy by position",
         "number of the term (the first two are given)",
         "terms right",
         [group["term"] for group in terms],
-        {name: [group[mode] for group in terms] for name, mode in names.items()},
+        {name: [group[mode] for group in terms] for mode, name in MODES.items()},
         counts=[group["count"] for group in terms],
         share=True,
     )
@@ -171,7 +180,7 @@ def charts(result: dict) -> list[dict]:
     def bars(by: str, unit: str, name: str) -> dict:
         groups = [group for group in result[f"by_{by}"] if group["count"]]
         shares = [(name.format(**g), f"{g['count']:,}", [g[mode] for mode in MODES]) for g in groups]
-        return sections.bars(f"Accuracy by {by}", unit, tuple(names), shares)
+        return sections.bars(f"Accuracy by {by}", unit, tuple(MODES.values()), shares)
 
     return [
         by_position,
@@ -195,7 +204,7 @@ def measure(
     Returns:
         Counts and losses, and shares from 0 to 1, or None where there is nothing to count.
     """
-    rows = Progressions(*(np.asarray(column_B, np.int32) for column_B in progressions))
+    rows = progressions
     nats_B, row_N, term_N, right, errors = outcomes(rows, digits, model, **options)
     characters = int((rows.terms_B.astype(np.int64) * (digits + 1) - 2).sum())
     wrong_B = np.bincount(row_N[~right["free_running"]], minlength=len(nats_B))
@@ -224,7 +233,7 @@ def measure(
         "by_difference": [bound | group for bound, group in zip(bounds, by_group(bin_N, right, size), strict=True)],
         "by_first_and_difference": [cells[i : i + size] for i in range(0, len(cells), size)],
         "by_carries": [{"carries": n} | group for n, group in enumerate(by_group(carries_N, right))],
-        "errors": _spread(errors),
+        "errors": sections.spread(errors, EXAMPLES),
     }
 
 
@@ -252,7 +261,7 @@ def table(result: dict) -> str:
         trained = result["trained"]
         exact, nats = tables.percent(trained["exact_teacher_forced"]), trained["nats_per_char"]
         head.append(f"{trained['sequences']:,} progressions of the training file: {nats:.5f}, terms exact {exact}")
-    rows = [["", "count", "teacher-forced", "free-running"]]
+    rows = [["", "count", *MODES.values()]]
 
     def add(name: str, count: int, *shares: float | None) -> None:
         rows.append([name, f"{count:,}", *map(tables.percent, shares)])

@@ -107,6 +107,13 @@ def has_split(cfg: Config, split: str) -> bool:
     return False
 
 
+def require_split(cfg: Config, split: str) -> None:
+    """Raise UserError (exit USAGE) if the generator draws no progression of a split."""
+    if not has_split(cfg, split):
+        remedy = "2 to 9 --digits" if cfg.digits == 1 else f"a wider range that goes beyond {UNSPLIT_BELOW}"
+        raise UserError(f"these differences have no {split} lines: give {remedy}", USAGE)
+
+
 def draw(key: jax.Array, cfg: Config, batch_size: int, split: str | None = None) -> Progressions:
     """Draw progressions from the generator, or from the generator given that the line is of one split.
 
@@ -117,12 +124,7 @@ def draw(key: jax.Array, cfg: Config, batch_size: int, split: str | None = None)
     """
     if split is None:
         return _draw(key, cfg, batch_size)
-    if not has_split(cfg, split):
-        raise UserError(
-            f"no progression of --min_difference {cfg.min_difference} --max_difference {cfg.max_difference} is in the "
-            f"{split} split: widen the range, since differences of size under {UNSPLIT_BELOW} are training alone",
-            USAGE,
-        )
+    require_split(cfg, split)
 
     # Rejection: rows of other splits are drawn again, which leaves the conditional distribution exact.
     def attempt(state: tuple) -> tuple:

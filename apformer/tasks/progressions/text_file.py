@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 
 from apformer.errors import DATA, DISK, UserError
-from apformer.files import read_input
 from apformer.tasks.progressions.generator import Progressions, render
+from apformer.tasks.text import corpus
 
 MOST = 9  # digits of a term
 _GENERATE = "python datasets/arithmetic_progressions/generate.py"
@@ -37,17 +37,7 @@ def lines_of(path: str | Path) -> list[str]:
     Raises:
         UserError: Exit code DATA; it names the file and the remedy.
     """
-    try:
-        text = read_input(path).decode("utf-8-sig")
-    except FileNotFoundError:
-        raise UserError(f"{path} does not exist; make one with `{_GENERATE} --out {path}`", DATA) from None
-    except OSError as error:
-        fault = f"{path} cannot be read ({error.strerror})"
-        raise UserError(f"{fault}; give a text file with a progression a line", DATA) from None
-    except UnicodeDecodeError as error:
-        line = error.object[: error.start].count(b"\n") + 1
-        raise UserError(f"{path}, line {line}: is not text; save the file as UTF-8", DATA) from None
-    text = text.replace("\r\n", "\n").rstrip("\n")
+    text = corpus.read(path).replace("\r\n", "\n").rstrip("\n")
     if not text:
         raise UserError(f"{path} is empty; make one with `{_GENERATE} --out {path}`", DATA)
     return text.split("\n")

@@ -6,6 +6,9 @@ Windows of the validation part follow each other (`perplexity.windows`). So ever
 exactly once. Before the token it follows, the model sees 0 to context - 1 tokens, as in training.
 """
 
+import os
+import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -19,13 +22,16 @@ from apformer.files import FilePath, read_input
 from apformer.flags import require
 from apformer.tasks.batch import Batch
 
+OTHERS = {"config.json", "tokenizer.json", "000000.bin"}  # in a folder of a run, of a model or of tokens
+SHOWN = 5  # of what was skipped
+
 
 @dataclass(frozen=True)
 class Config:
     """Text of a language model, and its cut into rows."""
 
     text: FilePath | None = None
-    """Text file in UTF-8 to train on; or a folder of tokens, for a text larger than memory: see datasets/text."""
+    """Text in UTF-8 to train on: a file, or a folder of them; or a folder of tokens, see datasets/text."""
     tokenizer: FilePath = "characters"
     """Tokenizer: characters, byte_pairs (--vocab_size of them), or a file or folder that holds one."""
     special_tokens: bool = False
@@ -53,12 +59,21 @@ class Options:
 def check(cfg: Config) -> None:
     """Raise UserError (exit USAGE) that names the flag which no text can follow."""
     if cfg.text is None:
-        raise UserError("--text is missing: give a text file in UTF-8, or a folder of tokens", USAGE)
+        raise UserError("--text is missing: give a text file in UTF-8, or a folder of texts or of tokens", USAGE)
     require("context", 1 <= cfg.context < 2**31, cfg, "1 to 2147483647")
     require("validation_share", 0 < cfg.validation_share < 1, cfg, "more than 0 and less than 1")
 
 
 def read(path: str | Path) -> str:
+    """Return the text of a file, or of a folder, of which it says what was read. Raises UserError (exit DATA)."""
+    if not os.path.isdir(path):
+        return read_file(path)
+    text, told = read_folder(path)
+    print(told, file=sys.stderr)
+    return text
+
+
+def read_file(path: str | Path) -> str:
     """Return the text of a file. Raises UserError (exit DATA) if it cannot be read, or is no UTF-8 (at which byte)."""
     try:
         return read_input(path).decode("utf-8-sig")
@@ -67,6 +82,32 @@ def read(path: str | Path) -> str:
     except UnicodeDecodeError as error:
         fault = f"{path} is no UTF-8 at byte offset {error.start}"
         raise UserError(f"{fault}: convert it, or give another file", DATA) from None
+
+
+def read_folder(folder: str | Path) -> tuple[str, str]:
+    """Return (the texts of a folder and the folders in it, sorted by path, a blank line between them; what to say).
+
+    Hidden files do not count. What is no text is skipped. Raises UserError (exit DATA) if no text is left.
+    """
+    paths = sorted(Path(folder).rglob("*"))
+    others = {path.parent for path in paths if path.name in OTHERS}
+    texts, skipped = [], {}
+    for path in paths:
+        if path.is_dir() or any(part[0] == "." for part in path.relative_to(folder).parts):
+            continue
+        name = min(others & {*path.parents}, default=path)
+        with suppress(UserError):
+            if name is path and path.is_file() and "\0" not in (text := read_file(path)):
+                texts.append(text)
+                continue
+        skipped[str(name)] = None
+    told = f"{folder}: {len(texts):,} texts read"
+    if skipped:
+        names = ", ".join([*skipped][:SHOWN]) + ", ..." * (len(skipped) > SHOWN)
+        told += f"; {len(skipped):,} skipped, no text in UTF-8, or of a run, a model or tokens: {names}"
+    if not texts:
+        raise UserError(f"{told}; give another folder, or a file", DATA)
+    return "\n\n".join(texts), told
 
 
 def split(text: str, cfg: Config) -> tuple[str, str]:

@@ -58,11 +58,11 @@ class Shards:
                     start = int(start_R[row])
                     first, last = max(begin, start), min(end, start + length)
                     file.seek((first - begin) * size)
-                    data = file.read((last - first) * size)
-                    if len(data) < (last - first) * size:
+                    tokens = np.fromfile(file, self.dtype, last - first)
+                    if len(tokens) < last - first:
                         raise _fault(path, "is cut short")
-                    tokens_RT[row, first - start : last - start] = np.frombuffer(data, self.dtype)
-                    _refuse_foreign(tokens_RT[row, first - start : last - start], path, self.vocab_size)
+                    _refuse_foreign(tokens, path, self.vocab_size)
+                    tokens_RT[row, first - start : last - start] = tokens
         return tokens_RT
 
 
@@ -76,6 +76,11 @@ class Prepared(NamedTuple):
     sha256: str  # of the manifest, which holds those of all files
 
 
+def are_in(folder: str) -> bool:
+    """Return whether a path is that of a folder of tokens, even of one that was not written to the end."""
+    return any(os.path.exists(os.path.join(folder, name)) for name in ("000000.bin", "validation.bin"))
+
+
 def read(folder: str | Path) -> Prepared:
     """Read a folder that a Writer wrote; of the training part only sizes are looked at.
 
@@ -86,8 +91,8 @@ def read(folder: str | Path) -> Prepared:
     try:
         content = (folder / "manifest.json").read_bytes()
     except OSError:
-        lacking = f"{folder} is a folder without a manifest.json, so it holds no tokens of texts, or not all of them"
-        remedy = f"give one text file, or make a new folder of all files with `{PREPARE} NEW_FOLDER`"
+        lacking = f"{folder} holds tokens of texts without a manifest.json, so perhaps not all of them"
+        remedy = f"make a new folder of all files with `{PREPARE} NEW_FOLDER`, or give the texts themselves"
         raise UserError(f"{lacking}: {remedy}", DATA) from None
     try:
         manifest = files.parse_json(content)

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import optax
 
@@ -48,7 +47,7 @@ def check(settings: Settings) -> int:
     if source is None and rank:
         fault = f"--lora_rank {rank} adapts a model that was trained before"
         raise UserError(f"{fault}: give --init_from FOLDER, or drop the flag", USAGE)
-    if data.special_tokens and learned and not os.path.isdir(data.text):
+    if data.special_tokens and learned and not shards.are_in(data.text):
         fault = f"--special_tokens reads what --tokenizer {data.tokenizer} has not"
         raise UserError(f"{fault}: give --tokenizer FILE with special tokens, or drop the flag", USAGE)
     if source is not None:
@@ -68,7 +67,7 @@ def read_rows(settings: Settings) -> dict:
     """
     cfg = settings.data
     rows_of, source = settings.model.vocab_size, init_from(settings)
-    if os.path.isdir(cfg.text):
+    if shards.are_in(cfg.text):
         prepared = _prepared_rows(cfg)
         if source is not None:
             text_tokenizer.for_model(prepared["tokenizer"], rows_of, source)
@@ -175,13 +174,17 @@ def feed(settings: Settings, rows: dict) -> Feed | None:
 def describe(settings: Settings, rows: dict) -> dict:
     """Return what config.json says of the data: counts and hashes, by which a resumed run knows it again.
 
-    The hash of a folder is that of its manifest, which holds those of its files.
+    The hash of a folder of tokens is that of its manifest, which holds those of its files.
     """
+    path, sha256 = settings.data.text, rows["prepared"]
+    if sha256 is None:
+        data = corpus.read_folder(path)[0].encode() if os.path.isdir(path) else read_input(path)
+        sha256 = hashlib.sha256(data).hexdigest()
     return {
-        "source": settings.data.text,
+        "source": path,
         "tokens": {part: len(rows[part]) for part in ("train", "validation")},
         "validation_characters": rows["validation_characters"],
-        "sha256": rows["prepared"] or hashlib.sha256(read_input(settings.data.text)).hexdigest(),
+        "sha256": sha256,
         "tokenizer_sha256": hashlib.sha256(rows["tokenizer"].to_json().encode()).hexdigest(),
     }
 
@@ -245,11 +248,11 @@ def make_optimizer(settings: Settings) -> optax.GradientTransformationExtraArgs:
 
 def make_loss(settings: Settings) -> Loss:
     """Return loss_fn(params, batch, key) -> (loss, metrics); without a key, of all batches of the validation part."""
-    apply, dtype = training_apply(settings), jnp.dtype(settings.training.compute_dtype)
+    apply = training_apply(settings)
     wants_key = architecture_of(settings).wants_key(settings.model)
 
     def loss_fn(params: Any, batch: Batch, key: jax.Array | None) -> LossAndMetrics:
-        params = jax.tree.map(lambda leaf: leaf.astype(dtype), params)
+        params = defaults.computed(params, settings)
         if key is None:
             mean = validation_nats(params, batch, settings).sum() / batch.weights_BT[..., 1:].sum()
             return mean, {"loss": mean}

@@ -139,7 +139,7 @@ def read_files(files: tuple[str, str]) -> Lines:
 
 def lines_of(file: str | Path) -> list[str]:
     """Return the lines of a text in UTF-8, with Unix or Windows ends. Raises UserError (exit DATA) if there is none."""
-    text = corpus.read(file).replace("\r\n", "\n")
+    text = corpus.read_file(file).replace("\r\n", "\n")
     if not text:
         raise UserError(f"{file} is empty: give a sentence a line", DATA)
     return text.removesuffix("\n").split("\n")

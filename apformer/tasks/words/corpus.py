@@ -27,7 +27,7 @@ class Config:
     """Text of word vectors, and the choice of its words."""
 
     text: FilePath | None = None
-    """Text file in UTF-8, with blank lines between passages. The default is progressions, character by character."""
+    """Text in UTF-8, a file or a folder of them, with blank lines between passages. The default is progressions."""
     digits: int = 3
     """Number of digits of a term of the progressions, without --text."""
     window: int = 10

@@ -47,7 +47,7 @@ def refused(sentence, call, *args):
 
 
 def test_a_file_is_split_by_lines(rows_file):
-    splits = task.read_rows(settings(dataset=str(rows_file)))
+    splits = task.load(settings(dataset=str(rows_file)))[1]
     assert sum(len(part.first_B) for part in splits.values()) == 300
     for number, (split, part) in enumerate(splits.items()):
         assert split == generator.SPLITS[number] and len(part.first_B) > 10
@@ -58,18 +58,18 @@ def test_settings_that_no_rows_can_follow_are_refused(rows_file, tmp_path):
     (tmp_path / "long.txt").write_text(" ".join(f"{k:02d}" for k in range(100)) + "\n")
     short = dataclasses.replace(MODEL, position="learned", position_options=None, window=None, max_len=298)
     long = dataclasses.replace(settings(dataset=str(tmp_path / "long.txt")), model=short)
-    refused("has rows of 299 characters: give --max_len 299 or more", task.read_rows, long)
+    refused("has rows of 299 characters: give --max_len 299 or more", task.load, long)
     narrow = dataclasses.replace(settings(), data=generator.Config(max_difference=9))
-    refused("no validation lines: give a wider range", task.read_rows, narrow)
+    refused("no validation lines: give a wider range", task.load, narrow)
     alone = settings(dataset=str(rows_file), prefix_rows=8, prefix_loss="alone")
-    refused("--prefix_loss alone is for rows of the generator: give --prefix_loss plain", task.read_rows, alone)
+    refused("--prefix_loss alone is for rows of the generator: give --prefix_loss plain", task.load, alone)
     none = settings(prefix_rows=4, prefix_loss="none")
     refused("--prefix_rows 4 teaches the first two terms", task.check, none)
 
 
 def test_training_rows_are_of_the_training_split_and_depend_on_the_key_alone(rows_file):
     cfg = settings(dataset=str(rows_file), batch_size=64, hard_fraction=0.5)
-    read = task.read_rows(cfg)
+    read = task.load(cfg)[1]
     train_rows = read["train"]
     lines = {tuple(row) for row in np.stack([train_rows.difference_B, train_rows.first_B % train_rows.difference_B]).T}
     for rows in (read, None):

@@ -211,7 +211,7 @@ def test_places_that_hold_no_model_are_told_apart(file, folder, run, tmp_path, f
         (tmp_path / "nowhere", get, errors.USAGE),
         (empty, get, errors.USAGE),
         (bare, "holds no tokenizer: put its tokenizer.json there", errors.DATA),
-        (stopped, "stopped before its first checkpoint", errors.CHECKPOINT),
+        (stopped, "holds no checkpoint", errors.CHECKPOINT),
     ):
         fails(sentence, code, "generate", place)
         fails(sentence, code, "train", *words(file, "--init_from", place), "--run_dir", tmp_path / "run")

@@ -184,7 +184,7 @@ MANIFEST = "manifest.json is damaged or of another version of apformer ("
 FAULTS = {  # what is done to a folder, and what is said
     "no manifest": (
         lambda d: (d / "manifest.json").unlink(),
-        "so it holds no tokens of texts, or not all of them: give one text file, or make a new folder of all files",
+        "holds tokens of texts without a manifest.json, so perhaps not all of them: make a new folder of all files",
     ),
     "missing": (
         lambda d: (d / "000001.bin").unlink(),
