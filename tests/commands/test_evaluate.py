@@ -1,5 +1,6 @@
 """`apformer certify`: from a run directory to its certificate, stopped and gone on with."""
 
+import dataclasses
 import io
 import json
 import re
