@@ -195,7 +195,7 @@ def extend(
     Raises:
         ValueError: For tokens that are no rows, and without a window for more of them than the cache has slots.
     """
-    view, tokens_BT, new = place(cache, jnp.asarray(tokens_BT), lengths_B, cfg.window)
+    view, tokens_BT, new = place(cache, tokens_BT, lengths_B, cfg.window)
     x_BTD = embed(params, tokens_BT, view.positions_BT, cfg)
     x_BTD, layers = extend_blocks(unstack(params)["blocks"], x_BTD, view, cache["layers"], cfg)
     return read_out(params, x_BTD, cfg), new | {"layers": layers}

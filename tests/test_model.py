@@ -1,4 +1,4 @@
-"""The decoder is its parts in order; dropout, captures, dtypes and compilation leave it what it is."""
+"""Dropout, captures, dtypes and compilation leave the decoder what it is."""
 
 import subprocess
 import sys

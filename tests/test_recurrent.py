@@ -1,4 +1,4 @@
-"""RNN, GRU and LSTM: the equations, what a logit may depend on, the cache, and the tree that every checkpoint holds."""
+"""RNN, GRU and LSTM: what a logit may depend on, the cache, the tree of parameters; tests/parity has the equations."""
 
 from functools import partial
 
@@ -23,9 +23,6 @@ every_cell = pytest.mark.parametrize("cell", CELLS)
 
 def small(**changes):
     return recurrent.Config(**{"d_model": 5, "n_layers": 2} | changes)
-
-
-# The equations
 
 
 # What a logit may depend on

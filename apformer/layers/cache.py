@@ -14,7 +14,7 @@ from apformer.layers.masks import View, causal_mask, mask_padding
 
 
 def place(
-    cache: dict[str, Any], tokens_BT: Array, lengths_B: Array | None, window: int | None
+    cache: dict[str, Any], tokens_BT: Any, lengths_B: Array | None, window: int | None
 ) -> tuple[View, Array, dict[str, Array]]:
     """Return the view of new tokens after those in a cache, the tokens with 0 for padding, and the cache's new places.
 

@@ -1,4 +1,4 @@
-"""`describe` tells the parts of any model; `evaluate` of a population tells all members."""
+"""`describe` tells the parts of any model, and the package has its doors."""
 
 import jax
 import numpy as np

@@ -1,5 +1,6 @@
 """`apformer certify`: from a run directory to its certificate, stopped and gone on with."""
 
+import dataclasses
 import io
 import json
 import re
@@ -153,6 +154,22 @@ def test_what_was_kept_of_another_model_or_is_damaged_is_not_gone_on_from(run, c
     _, printed = call(capsys, run, "--json")
     result = json.loads(printed.out)
     assert result["errors"] == 0 and result["contexts"] == TOTAL
+
+
+def test_other_differences_are_another_enumeration(run, capsys, monkeypatch, slices):
+    whole = certificate.prove
+
+    def stopped(*args):
+        yield next(whole(*args))
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(certificate, "prove", stopped)
+        assert call(capsys, run)[0] == 130 and (run / certify_.PARTIAL).exists()
+    settings = restore.load_settings(run)
+    wider = dataclasses.replace(settings, data=dataclasses.replace(DATA, min_difference=-40))
+    result = certify_.certify_run(run, wider)
+    assert result["certified"] and result["contexts"] == contexts.count(vars(wider.data), vars(wider.model))
 
 
 def test_more_than_patience_allows_asks_for_yes(run, capsys, monkeypatch, slices):

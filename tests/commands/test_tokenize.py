@@ -5,11 +5,9 @@ import json
 import pytest
 
 from apformer import cli, errors, tasks
-from apformer.commands import tokenize
 from apformer.files import write_json
 from apformer.runs import settings_file
 from apformer.tokenizers import pretrained
-from apformer.tokenizers.chunks import split
 from tests.helpers.small_texts import TEXTS
 from tests.tokenizers.test_pretrained import write_gpt2
 
@@ -63,15 +61,6 @@ def test_the_merges_that_led_to_a_text(tmp_path, says):
         '"t" "h" "e" -> "t" "he"',
         '" " "t" "h" "e" -> " t" "h" "e" -> " t" "he" -> " the"',
     ]
-
-
-def test_merges_of_any_text_end_at_its_tokens(trained):
-    tokenizer, text = pretrained.load(trained), TEXTS["scripts"]
-    chunks = tokenize.merging(tokenizer, text, tokenizer.encode(text).tolist())
-    assert len(chunks) == len(split(text))
-    for rows in chunks:
-        assert len({tokenizer.decode(row) for row in rows}) == 1
-        assert all(len(after) < len(before) for before, after in zip(rows, rows[1:], strict=False))
 
 
 def test_decode_inverts_encode(book, trained, says):

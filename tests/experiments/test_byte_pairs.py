@@ -1,4 +1,4 @@
-"""Byte pairs compared with `regex`, `tokenizers` and `tiktoken`: few strings, and what is said of a difference."""
+"""Byte pairs compared with `regex`, `tokenizers` and `tiktoken` on a few strings."""
 
 import importlib
 import json

@@ -46,24 +46,6 @@ def test_recall_asks_for_the_first_digit_and_copy_for_all():
     assert np.asarray(copy.weights_BT).tolist() == [[0, 0, 0, 0, 1, 1, 1]] * 2
 
 
-def weights(module, cfg):
-    """Numbers in the matrices of the layers, without embedding and head."""
-    shapes = jax.eval_shape(lambda key: module.init(key, cfg), jax.random.key(0))
-    layers = shapes["blocks" if "blocks" in shapes else "cells"]
-    leaves = jax.tree_util.tree_leaves_with_path(layers)
-    return sum(leaf.size for path, leaf in leaves if path[-1].key in ("query", "key", "value", "output", "weight"))
-
-
-@pytest.mark.parametrize("name", memory.MODELS)
-def test_models_that_remember_have_as_many_weights(name):
-    assert weights(*memory.architecture(name, memory.Memory())) == pytest.approx(8 * 32**2, rel=0.01)
-
-
-@pytest.mark.parametrize("name", parallel.MODELS)
-def test_models_that_are_timed_have_as_many_weights(name):
-    assert weights(*parallel.architecture(name, 128, 64)) == 24 * 128**2
-
-
 def test_a_model_is_trained_and_measured_at_every_distance_until_it_is_hopeless():
     args, said = memory.Memory(distances=(2, 3), d_model=4, steps=2, chunk=1, batch_size=2, members=2), []
     first, second = memory.learn("RNN", "recall", args, said.append)

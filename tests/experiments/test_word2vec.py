@@ -28,11 +28,3 @@ def test_without_a_file_the_words_are_the_characters_of_progressions(tmp_path, m
     assert all(len(line.split(", ")) == 8 for line in table)
     (run,) = (tmp_path / "runs").glob("*-words")
     assert (run / "figures" / "words.png").is_file() and out.startswith((run / "neighbours.txt").read_text())
-
-
-def test_help_names_the_file_and_a_wrong_flag_is_one_sentence(monkeypatch, capsys):
-    assert main(monkeypatch, "--help") == 0
-    out = capsys.readouterr().out
-    assert out.startswith("Vectors of words: `python experiments/word2vec.py FILE") and "--negatives" in out
-    assert main(monkeypatch, "text.txt", "--widnow", "3") == 2
-    assert "did you mean --window?" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""Attention against loops over its definition, and the causal mask against arrays written out."""
+"""Attention against loops over its definition, and at its edges: no key, large scores, half precision, dropout."""
 
 import itertools
 from functools import partial
@@ -76,6 +76,8 @@ def test_a_cosine_knows_no_lengths_and_has_a_gradient_at_zero():
     np.testing.assert_allclose(score(Q, Q).diagonal(0, 2, 3), 1, atol=1e-6)
     gradient = jax.grad(lambda q: score(q, KEYS).sum())(jnp.zeros_like(Q))
     assert np.isfinite(gradient).all()
+    gain_H = Attention(small(similarity="cosine")).init(jax.random.key(0), drawn(B, T, 6), VIEW)["params"]["gain"]
+    np.testing.assert_allclose(gain_H, np.sqrt(2), rtol=1e-6)  # scores of random vectors have variance 1
 
 
 def test_a_query_that_sees_nothing_is_finite_and_so_is_its_gradient():

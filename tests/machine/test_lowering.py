@@ -11,11 +11,11 @@ from apformer import model, tasks
 from apformer.layers import config
 from apformer.runs import fit
 from apformer.settings import architecture_of
+from tests.helpers.small_runs import TEXT
 
 pytestmark = pytest.mark.long
 
 PLATFORMS = ("cuda", "tpu")
-TEXT = "".join(f"the {k} bottles of ale stand on wall {k % 7}.\n" for k in range(200))
 
 
 def variants():
@@ -36,7 +36,7 @@ PREDICT = {settings.architecture: settings for settings in VARIANTS.values() if 
 
 def loaded(settings, tmp_path, **training):
     """(settings, rows), of little data, with a short batch."""
-    (tmp_path / "text.txt").write_text(TEXT)
+    (tmp_path / "text.txt").write_text(2 * TEXT)
     little = {"text": str(tmp_path / "text.txt")}
     little |= {"largest": 999, "numbers": 300, "test_sentences": 20, "byte_pairs": 300}
     data = {name: value for name, value in little.items() if name in vars(settings.data)}

@@ -19,6 +19,7 @@ from apformer.machine.process import guard
 ROOT = Path(__file__).parents[2]
 ENVIRONMENT = os.environ | {"PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"}
 COMMAND = "python -m apformer --help"
+has_full = pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full here")
 
 
 def shell(command):
@@ -34,28 +35,25 @@ def test_a_reader_that_has_had_enough_is_no_fault():
     assert done.stderr == "rc 0\n"
 
 
-@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full here")
-def test_a_full_disk_behind_standard_output():
-    done = shell(f"{COMMAND} > /dev/full")
-    assert done.returncode == errors.DISK
-    assert done.stderr == "apformer: No space left on device; see `apformer doctor` for disk and permissions\n"
-
-
-def test_a_closed_standard_output():
-    done = shell(f"{COMMAND} >&-")
-    assert done.returncode == errors.DISK
-    assert done.stderr == "apformer: standard output is closed: send it to a file, or to /dev/null\n"
+@pytest.mark.parametrize(
+    ("command", "exit_code", "said"),
+    [
+        pytest.param(
+            f"{COMMAND} > /dev/full", errors.DISK, "No space left on device; see `apformer doctor`", marks=has_full
+        ),
+        (f"{COMMAND} >&-", errors.DISK, "standard output is closed: send it to a file, or to /dev/null\n"),
+        ("python -m apformer predict --file - <&-", errors.DATA, "standard input is closed: send it a prompt a line"),
+    ],
+)
+def test_a_stream_that_is_full_or_closed_is_a_sentence(command, exit_code, said):
+    done = shell(command)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (exit_code, "", 1)
+    assert done.stderr.startswith(f"apformer: {said}")
 
 
 def test_a_closed_standard_error_leaves_standard_output_alone():
     done = shell(f"{COMMAND} 2>&-")
     assert done.returncode == 0 and done.stdout.startswith("usage: apformer COMMAND")
-
-
-def test_a_closed_standard_input():
-    done = shell("python -m apformer predict --file - <&-")
-    sentence = "apformer: standard input is closed: send it a prompt a line, or give --file FILE\n"
-    assert (done.returncode, done.stdout, done.stderr) == (errors.DATA, "", sentence)
 
 
 def test_what_an_encoding_lacks_is_escaped():

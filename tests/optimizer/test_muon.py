@@ -1,4 +1,4 @@
-"""Muon's steps: orthogonal, those of optax where no layers take turns, and in turn where they do."""
+"""Muon's steps: those of optax where no layers take turns, and in turn where they do."""
 
 import jax
 import jax.numpy as jnp

@@ -9,21 +9,8 @@ import pytest
 from apformer import model, optimizer, recurrent, seq2seq, word2vec
 from apformer.layers import leaves
 from tests.helpers.small_models import names, shapes
-from tests.properties.test_parameters import TREES
+from tests.properties.test_parameters import GPT2, TREES
 
-GPT2 = model.Config(
-    d_model=6,
-    n_heads=2,
-    n_layers=2,
-    max_len=8,
-    position="learned",
-    attention_bias=True,
-    output_projection=True,
-    activation="gelu_tanh",
-    final_norm=True,
-    head_bias=False,
-    tie_embeddings=True,
-)
 RELATIVE = model.Config(
     d_model=6,
     n_heads=2,
@@ -110,7 +97,9 @@ def update(cfg, steps, gradients, params, step, hyper=None):
 
 
 def test_five_steps_equal_those_of_optax():
-    settings = optimizer.Config(learning_rate=0.02, warmup_steps=2, min_lr=0.01, weight_decay=0.3, max_grad_norm=1.5)
+    """Of the rate and the decay of a state, not of the settings: members have their own."""
+    settings = optimizer.Config(learning_rate=0.5, warmup_steps=2, min_lr=0.01, weight_decay=0.9, max_grad_norm=1.5)
+    hyper = settings.hyper() | {"learning_rate": jnp.float32(0.02), "weight_decay": jnp.float32(0.3)}
     params = random_like(shapes(GPT2), seed=0)
     ours = optimizer.make(settings, 5)
     theirs = optax.chain(
@@ -123,25 +112,20 @@ def test_five_steps_equal_those_of_optax():
             mask=optimizer.decay_mask,
         ),
     )
-    our_state, their_state = jax.jit(ours.init)(params), jax.jit(theirs.init)(params)
-    our_params = their_params = params
 
-    @jax.jit
-    def both(our_params, our_state, their_params, their_state, step):
-        gradients = jax.tree.map(jnp.sin, our_params)
-        updates, our_state = ours.update(gradients, our_state, our_params, hyper=settings.hyper(), step=step)
-        our_params = optax.apply_updates(our_params, updates)
-        gradients = jax.tree.map(jnp.sin, their_params)
-        updates, their_state = theirs.update(gradients, their_state, their_params)
-        return our_params, our_state, optax.apply_updates(their_params, updates), their_state
-
-    for step in range(5):
+    def after(update, state):
+        """The parameters after five steps, whose gradients are their sines."""
+        found, update = params, jax.jit(update)
         with jax.numpy_dtype_promotion("standard"):
-            our_params, our_state, their_params, their_state = both(
-                our_params, our_state, their_params, their_state, jnp.int32(step)
-            )
-    for name, leaf in names(our_params).items():
-        np.testing.assert_allclose(leaf, names(their_params)[name], rtol=1e-6, atol=1e-7, err_msg=name)
+            for step in range(5):
+                updates, state = update(jax.tree.map(jnp.sin, found), state, found, jnp.int32(step))
+                found = optax.apply_updates(found, updates)
+        return names(found)
+
+    found = after(lambda *args: ours.update(*args[:3], hyper=hyper, step=args[3]), ours.init(params))
+    expected = after(lambda *args: theirs.update(*args[:3]), theirs.init(params))
+    for name, leaf in found.items():
+        np.testing.assert_allclose(leaf, expected[name], rtol=1e-6, atol=1e-7, err_msg=name)
         assert np.abs(leaf - names(params)[name]).max() > 1e-3
 
 

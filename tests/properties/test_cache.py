@@ -11,7 +11,6 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from apformer import model
-from apformer.layers.block import unstack
 from tests.helpers import small_models
 from tests.helpers.small_models import LONGEST, SCHEMES, close, draw_tokens, ragged_splits, small
 
@@ -91,15 +90,6 @@ def test_a_cache_can_be_given_away(random_params):
     donating = jax.jit(model.extend, static_argnames="cfg", donate_argnames="cache")
     logits, _ = donating(params, tokens[:, :1], model.init_cache(cfg, B, T), cfg)
     close(logits, apply(params, tokens, cfg)[:, :1], 1e-5)
-
-
-def test_blocks_as_a_list_are_those_of_the_stack(random_params):
-    cfg = small(position="rotary", n_layers=5)
-    params, tokens = random_params(cfg), draw_tokens(B, T)[:, :LONGEST]
-    listed = jax.jit(unstack)(params)
-    assert len(listed["blocks"]) == 5 and unstack(listed) is listed
-    logits, _ = extend(listed, tokens, model.init_cache(cfg, B, T), cfg)
-    np.testing.assert_array_equal(logits, extend(params, tokens, model.init_cache(cfg, B, T), cfg)[0])
 
 
 def test_a_cache_in_bfloat16(random_params):

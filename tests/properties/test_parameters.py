@@ -142,9 +142,8 @@ def test_init_differs_between_keys_layers_and_tables(key):
     params, other = init(key, cfg), init(jax.random.key(1), cfg)
     assert type(params) is dict
     for name in ("query", "key", "value"):
-        weights = params["blocks"]["attention"][name]
-        assert (np.asarray(weights) != np.asarray(other["blocks"]["attention"][name])).all()
-        assert (np.asarray(weights[0]) != np.asarray(weights[1])).all()
+        weights, others = (np.asarray(p["blocks"]["attention"][name]) for p in (params, other))
+        assert (weights != others).all() and (weights[0] != weights[1]).all()
     tables = [np.asarray(params[name]["table"]) for name in ("embedding", "position")]
     assert (tables[0] != tables[1][:V]).all()
 

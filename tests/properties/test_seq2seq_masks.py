@@ -1,47 +1,12 @@
 """What a logit of the encoder-decoder may depend on: nothing in the future, nothing in the padding, bit for bit."""
 
 import numpy as np
-import pytest
 
 from tests.helpers.small_models import draw_params
-from tests.test_seq2seq import B, S, T, U, V, apply, draw_tokens, small
+from tests.test_seq2seq import B, S, T, U, V, apply, draw_tokens, every_config
 
 DRAWS = 20
 GARBAGE = (-1, V, U, 2**31 - 1, -(2**31))
-
-
-def random_configs():
-    """Five: each similarity, scaled_dot with post- and with pre-norm; the other options drawn at random."""
-    rng = np.random.default_rng(0)
-
-    def choice(*values):
-        return values[rng.integers(len(values))]
-
-    def draw(similarity, norm_position):
-        share = choice(False, True)
-        return small(
-            similarity=similarity,
-            norm_position=norm_position,
-            source_vocab_size=V if share else U,
-            share_embeddings=share,
-            tie_embeddings=choice(False, True),
-            n_heads=choice(1, 3),
-            n_encoder_layers=choice(1, 2),
-            n_decoder_layers=choice(1, 2),
-            position=choice("sinusoidal", "learned"),
-            scale_embedding=choice(False, True),
-            attention_bias=choice(False, True),
-            activation=choice("relu", "gelu", "gelu_tanh"),
-            final_norm=choice(False, True),
-        )
-
-    pairs = ("scaled_dot", "post"), ("scaled_dot", "pre"), ("dot", "pre"), ("cosine", "post"), ("additive", "pre")
-    return [draw(*pair) for pair in pairs]
-
-
-every_config = pytest.mark.parametrize(
-    "cfg", random_configs(), ids=lambda cfg: f"{cfg.similarity}-{cfg.norm_position}-{cfg.position}"
-)
 
 
 def hide(tokens, others, seen, real, rng):
@@ -70,7 +35,7 @@ def draw_case(cfg, seed):
 
 @every_config
 def test_a_hidden_token_changes_nothing(cfg):
-    """5 models, each with 20 draws of all tokens, and for each of three rows of both lengths and of a cut."""
+    """Of each model 20 draws of all tokens, and for each of three rows of both lengths and of a cut."""
     params, felt = draw_params(cfg), 0
     for seed in range(DRAWS):
         (source, target), changed, lengths, seen = draw_case(cfg, seed)

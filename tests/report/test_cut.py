@@ -1,4 +1,4 @@
-"""A text cut into tokens: joined it is the text, no byte steers the terminal, and neighbours differ in colour."""
+"""A text cut into tokens: no byte steers the terminal, and neighbours differ in colour."""
 
 import io
 import re

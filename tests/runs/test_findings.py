@@ -10,6 +10,7 @@ from apformer import cli, files
 from apformer.runs import directory, selection
 from apformer.tasks.progressions.generator import Config
 from tests.helpers.small_models import circuit_run
+from tests.runs.test_checkpoint import flip, largest
 
 pytestmark = [pytest.mark.long, pytest.mark.usefixtures("without_pictures")]
 FLAGS = """--digits 2 --max_difference 30 --max_terms 6 --d_model 8 --n_layers 1 --n_heads 2 --steps 16 --batch_size 8
@@ -49,16 +50,6 @@ def test_a_run_to_which_nothing_happened_is_sound(copy, capsys):
     assert code == 0 and err == "" and {*verdicts.values()} == {"sound"} and content(copy) == before
     named = {"config.json", "dataset", "metrics.jsonl", "evaluation.json", "certificate.json", "lock"}
     assert verdicts.keys() == named | {"checkpoint 8", "checkpoint 12", "checkpoint 16"}
-
-
-def largest(folder):
-    return max((file for file in folder.rglob("*") if file.is_file()), key=lambda file: file.stat().st_size)
-
-
-def flip(file):
-    data = bytearray(file.read_bytes())
-    data[len(data) // 2] ^= 1
-    file.write_bytes(data)
 
 
 def edit(file, **changes):

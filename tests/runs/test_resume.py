@@ -19,6 +19,7 @@ from apformer.optimizer import Config as Optimizer
 from apformer.runs import checkpoint, directory, fit, metrics, restore, selection, settings_file
 from apformer.settings import Settings, Training
 from apformer.tasks.progressions import Options, generator, text_file, training
+from tests.runs.test_checkpoint import flip, largest
 
 pytestmark = pytest.mark.long
 
@@ -92,12 +93,7 @@ def whole(tmp_path_factory):
 
 
 def damage(path, step):
-    """One bit of the largest file of a checkpoint."""
-    files = [file for file in (path / "checkpoints" / str(step)).rglob("*") if file.is_file()]
-    largest = max(files, key=lambda file: file.stat().st_size)
-    data = bytearray(largest.read_bytes())
-    data[len(data) // 2] ^= 1
-    largest.write_bytes(data)
+    flip(largest(path / "checkpoints" / str(step)))
 
 
 class NoCheckpoints:
@@ -353,8 +349,7 @@ def test_a_member_has_diverged_that_is_not_finite_from_a_step_on():
     found = metrics.diverged([{"step": step, "loss": loss} for step, loss in losses.items()])
     assert found == [{"member": 1, "step": 4}]
     assert metrics.who_diverged(found) == "Diverged, and left out: member 1 at step 4."
-    for none in ([], [{"step": 2, "loss": None}], [{"step": 2}]):
-        assert metrics.diverged(none) == [] and metrics.who_diverged([]) == ""
+    assert metrics.diverged([{"step": 2, "loss": None}]) == []
 
 
 def test_a_run_of_other_settings_is_not_gone_on_with(whole, only_train):

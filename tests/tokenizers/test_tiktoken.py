@@ -1,4 +1,4 @@
-"""Files of `tiktoken` are read to the published ids and special tokens, and damage is named by its line."""
+"""Files of `tiktoken` are read to the tokens of their merges and special tokens; damage is named by its line."""
 
 import base64
 import re

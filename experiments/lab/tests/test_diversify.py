@@ -95,25 +95,6 @@ def test_what_is_done_is_not_done_again_and_other_flags_are_refused(called, monk
     assert "out/forward.de has 2 lines and train.en has 3, so the text has changed" in capsys.readouterr().err
 
 
-def test_half_a_translation_is_not_taken_for_a_whole_one(called, monkeypatch, capsys):
-    whole = subprocess.run
-
-    def killed(words, stdout=None, **others):
-        if "--file" not in words:
-            return whole(words, stdout, **others)
-        stdout.write("ein Köter läuft\n")
-        return subprocess.CompletedProcess(words, -9)
-
-    monkeypatch.setattr(subprocess, "run", killed)
-    assert main(monkeypatch, *FLAGS) == 137
-    assert (
-        "apformer_lab.translate ended with exit code -9: see what it said, and give the same" in capsys.readouterr().err
-    )
-    monkeypatch.setattr(subprocess, "run", whole)
-    assert main(monkeypatch, *FLAGS) == 0
-    assert Path("out/forward.de").read_text() == f"ein Köter läuft\n{ENDLESS}\n"
-
-
 @pytest.mark.parametrize(
     ("words", "sentence", "code"),
     [

@@ -4,7 +4,6 @@ import jax
 import numpy as np
 import pytest
 
-from apformer import loss
 from apformer.tasks.progressions import bayes, first_two_terms
 from apformer.tasks.progressions.generator import Config, draw, encode_rows, split_of
 
@@ -74,23 +73,12 @@ def siblings(first, second, cfg):
 @pytest.mark.parametrize("cfg", [BOTH_WAYS, Config(digits=2, min_terms=3, min_difference=5, max_difference=40)])
 def test_unseen_digits_are_those_of_held_out_lines_alone(cfg):
     rows = jax.jit(draw, static_argnums=(1, 2, 3))(jax.random.key(5), cfg, 64, None)
-    unseen_BV = np.asarray(first_two_terms.unseen_digits(encode_rows(rows, 2, 3).tokens_BT, cfg))
+    tokens_BT = encode_rows(rows, 2, 3).tokens_BT
+    unseen_BV = np.asarray(first_two_terms.unseen_digits(tokens_BT, cfg))
     for unseen_V, first, difference in zip(unseen_BV, *map(np.asarray, rows[:2]), strict=True):
         drawn, train = siblings(first, first + difference, cfg)
         drawn = [s for s in drawn if 0 <= first + (cfg.min_terms - 1) * (s - first) <= 99]
         assert [*np.flatnonzero(unseen_V)] == [s % 10 for s in drawn if s not in train]
-    assert unseen_BV.any()
-
-
-def test_a_digit_that_no_training_row_has_gets_no_gradient():
-    rows = jax.jit(draw, static_argnums=(1, 2, 3))(jax.random.key(5), BOTH_WAYS, 64, None)
-    batch, at = encode_rows(rows, 2, 2), 3
-    unseen_BV = np.asarray(first_two_terms.unseen_digits(batch.tokens_BT, BOTH_WAYS))
-
-    def nats(logits_BTV):
-        masked_BTV = first_two_terms.without_unseen_digits(logits_BTV, batch.tokens_BT, BOTH_WAYS)
-        return loss.cross_entropy(masked_BTV, batch.tokens_BT[:, 1:], batch.weights_BT[:, 1:])
-
-    gradient_BTV = np.asarray(jax.jit(jax.grad(nats))(jax.numpy.zeros((64, 4, 11))))
-    assert unseen_BV.any() and (gradient_BTV[:, at, :10][unseen_BV] == 0).all()
-    assert (gradient_BTV[:, at, :10][~unseen_BV] != 0).all() and (gradient_BTV[:, :at] != 0).all()
+    masked_BTV = first_two_terms.without_unseen_digits(jax.numpy.zeros((64, 7, 11)), tokens_BT, cfg)
+    low_BTV = np.asarray(masked_BTV) < -1e30
+    assert unseen_BV.any() and (low_BTV[:, 3, :10] == unseen_BV).all() and low_BTV.sum() == unseen_BV.sum()

@@ -1,10 +1,8 @@
-"""A text is cut into rows: windows from anywhere to train on, and its last part to judge by."""
+"""A text is cut into its training and its validation part, and what is no text is refused."""
 
 import json
 import os
 
-import jax
-import numpy as np
 import pytest
 
 from apformer import cli
@@ -12,15 +10,6 @@ from apformer.errors import DATA, USAGE, UserError
 from apformer.runs import recipes, restore, settings_file
 from apformer.tasks.text import corpus, training
 from tests.helpers.small_runs import TEXT
-
-
-def test_windows_are_stretches_of_the_text_from_all_of_it():
-    tokens_N, cfg = np.arange(100, 120, dtype=np.uint16), corpus.Config("some file", context=3)
-    batch = jax.jit(corpus.windows, static_argnums=(2, 3))(jax.random.key(0), tokens_N, cfg, 400)
-    assert batch.tokens_BT.dtype == np.int32 and batch.tokens_BT.shape == (400, 4)
-    np.testing.assert_array_equal(np.diff(batch.tokens_BT, axis=1), 1)
-    assert set(np.unique(batch.tokens_BT[:, 0])) == set(range(100, 117))  # the last begins where it just fits
-    assert (batch.weights_BT == 1).all()
 
 
 @pytest.mark.parametrize("share", [0.1, 0.99])

@@ -169,3 +169,17 @@ def test_a_recurrent_model_of_a_text_writes_beyond_the_context_of_training(file,
     train.keep(settings, fit.initial_state(settings).params, rows)
     assert cli.main(["generate", str(path), "--prompt", "the ", "--tokens", "14"]) == 0
     assert len(capsys.readouterr().out) == 4 + 14 + 1
+
+
+def test_special_tokens_of_a_text_are_read_if_they_are_allowed(tmp_path, fails):
+    library = pytest.importorskip("tokenizers")
+    tokenizer = library.Tokenizer.from_str(text_tokenizer.train_byte_pairs(TEXT, 257).to_json())
+    tokenizer.add_special_tokens(["<|end|>"])
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    text = tmp_path / "text.txt"
+    text.write_text(TEXT + "<|end|>" + TEXT)
+    words = [*FLAGS, "--text", str(text), "--tokenizer", str(tmp_path / "tokenizer.json")]
+    named = f"the training part of {text}: character {len(TEXT) + 1} begins the special token <|end|>: give --special_t"
+    fails(named, errors.DATA, "train", *words)
+    rows = training.read_rows(recipes.parse([*words, "--special_tokens"]))
+    assert list(rows["train"]).count(257) == 1

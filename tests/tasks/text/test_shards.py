@@ -28,13 +28,13 @@ FLAGS = (
 ).split()
 
 
-def write(folder, tokenizer, train_N, validation_N, shard_tokens, parts=3):
+def write(folder, tokenizer, train_N, validation_N, shard_tokens, characters=7):
     """A folder of tokens, handed to the Writer in some parts."""
     folder.mkdir()
     writer = shards.Writer(folder, tokenizer, shard_tokens)
-    for part_N in np.array_split(train_N, parts):
+    for part_N in np.array_split(train_N, 3):
         writer.add(part_N)
-    writer.close(validation_N, 7)
+    writer.close(validation_N, characters)
     return folder
 
 
@@ -93,20 +93,10 @@ def file(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def folder(file, tmp_path_factory):
-    """The tokens of the file, as one that is read at once has them, in shards shorter and longer than a row."""
+    """The tokens of the file, as one that is read at once has them."""
     rows = training.read_rows(recipes.parse([*FLAGS, "--text", str(file)]))
     path = tmp_path_factory.mktemp("tokens") / "tokens"
-    write(path, rows["tokenizer"], rows["train"], rows["validation"], 1000)
-    joined = np.concatenate([np.fromfile(path / f"{k:06d}.bin", np.uint16) for k in range(4)])
-    (path / "000003.bin").unlink()
-    manifest = json.loads((path / "manifest.json").read_text())
-    manifest["train"][3:] = []
-    for k, part in enumerate(np.split(joined[3000:], [5, 6, 40]), 3):
-        part.tofile(path / f"{k:06d}.bin")
-        manifest["train"].append({"name": f"{k:06d}.bin", "tokens": len(part), "sha256": ""})
-    manifest["validation"]["characters"] = rows["validation_characters"]
-    (path / "manifest.json").write_text(json.dumps(manifest))
-    return path
+    return write(path, rows["tokenizer"], rows["train"], rows["validation"], 1000, rows["validation_characters"])
 
 
 def trained(path, text, *flags, step=30):

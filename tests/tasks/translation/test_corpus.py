@@ -105,7 +105,6 @@ def test_no_source_is_in_two_parts(files):
         ({"source": "a"}, "--source and --target belong together"),
         ({"test": ("a", "b")}, "--validation and --test go with --source"),
         ({"largest": 98}, "--largest 98 is out of range"),
-        ({"widths": (8, 4)}, "--widths 8 4 do not rise"),
         ({"widths": (8, 200)}, "--widths 8 200 do not rise from 1 to --longest 128"),
     ],
 )

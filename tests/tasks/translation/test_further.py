@@ -46,13 +46,7 @@ def test_it_begins_with_the_model_and_the_vocabulary_of_a_run_that_may_then_be_g
     [
         (["--d_model", "32"], "--d_model 32 contradicts --init_from {first}, whose d_model is 16: drop", errors.USAGE),
         (["--vocabularies", "apart"], "--vocabularies apart contradicts --init_from {first}", errors.USAGE),
-        (
-            ["--byte_pairs", "260"],
-            "--byte_pairs 260 contradicts --init_from {first}, whose byte_pairs is 270",
-            errors.USAGE,
-        ),
         (["--init_from", "nowhere"], "nowhere is not a directory: name a run of --recipe translate", errors.USAGE),
-        (["--init_from", "empty"], "empty holds no run (no config.json): name a run of --recipe", errors.USAGE),
         (["--init_from", "gpt2"], "gpt2 was not trained to translate: name a run of --recipe translate", errors.USAGE),
         (["--init_from", "damaged"], "damaged/config.json is damaged or of another version", errors.CHECKPOINT),
         (["--init_from", "sums"], "sums was not trained to translate: name a run of --recipe", errors.USAGE),
@@ -64,7 +58,6 @@ def test_what_contradicts_the_run_is_refused_by_name(flags, sentence, code, firs
     for name, other in others.items():
         (texts / name).mkdir(exist_ok=True)
         (texts / name / "config.json").write_text(json.dumps(other))
-    (texts / "empty").mkdir(exist_ok=True)
     given = flags if "--init_from" in flags else ["--init_from", str(first), *flags]
     capsys.readouterr()
     assert train("b", tmp_path / "run", *given) == code

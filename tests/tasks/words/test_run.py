@@ -1,4 +1,4 @@
-"""A run of word vectors: stopped, resumed, judged, shown on a page and asked for neighbours."""
+"""A run of word vectors: judged, shown on a page and asked for neighbours."""
 
 import json
 import shutil
