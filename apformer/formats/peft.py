@@ -78,9 +78,9 @@ def save(
     tensors, ranks = {}, {}
     factors = leaves.named(adapters)
     for module, parts in MATRICES.items():
-        pairs = [[factors.get(f"blocks.{ours}.{letter}") for letter in "AB"] for ours in parts]
-        if pairs[0][0] is None:
+        if f"blocks.{parts[0]}.A" not in factors:
             continue
+        pairs = [[factors[f"blocks.{ours}.{letter}"] for letter in "AB"] for ours in parts]
         ranks[module] = rank * len(parts)
         for layer in range(cfg.n_layers):
             name = f"{PREFIX}transformer.h.{layer}.{module}.lora_"
