@@ -78,7 +78,7 @@ def save(
     tensors, ranks = {}, {}
     factors = leaves.named(adapters)
     for module, parts in MATRICES.items():
-        if f"blocks.{next(iter(parts))}.A" not in factors:
+        if f"blocks.{parts[0]}.A" not in factors:
             continue
         pairs = [[factors[f"blocks.{ours}.{letter}"] for letter in "AB"] for ours in parts]
         ranks[module] = rank * len(parts)

@@ -61,13 +61,6 @@ def layer_norm(plain: Any, primals: Any, tangents: Any) -> Any:
     return n_BTD, u_BTD - u_BTD.mean(-1, keepdims=True) - n_BTD * (n_BTD * u_BTD).mean(-1, keepdims=True)
 
 
-def rms_norm(plain: Any, primals: Any, tangents: Any) -> Any:
-    """Derive n = x / r, r = sqrt(mean(x^2) + epsilon). With u = dx / r: dn = u - n mean(n u)."""
-    (x_BTD, epsilon), (dx_BTD, _) = primals, tangents
-    n_BTD, u_BTD = plain(x_BTD, epsilon), dx_BTD / root(x_BTD, epsilon)
-    return n_BTD, u_BTD - n_BTD * (n_BTD * u_BTD).mean(-1, keepdims=True)
-
-
 def softmax_sum(plain: Any, primals: Any, tangents: Any) -> Any:
     """Derive y = sum_s w_s v_s with w = softmax(scores): dy = sum_s w_s ds_s v_s - (sum_s w_s ds_s) y + sum_s w_s dv_s.
 

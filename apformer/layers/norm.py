@@ -29,12 +29,6 @@ def centred(x_BTD: Array, epsilon: float) -> Array:
     return c_BTD / root(c_BTD, epsilon)
 
 
-@derivative("rms_norm")
-def scaled(x_BTD: Array, epsilon: float) -> Array:
-    """Return n(x): every vector with a mean of squares near 1."""
-    return x_BTD / root(x_BTD, epsilon)
-
-
 class LayerNorm(nn.Module):
     """Subtract the mean, divide by the standard deviation, then apply a learned gain and bias."""
 
@@ -58,7 +52,7 @@ class RMSNorm(nn.Module):
     def __call__(self, x_BTD: Array) -> Array:
         scale_D = self.param("scale", nn.initializers.ones, (x_BTD.shape[-1],))
         x = x_BTD.astype(at_least_float32(x_BTD.dtype))
-        return scaled(x, self.epsilon).astype(x_BTD.dtype) * scale_D[None, None]
+        return (x / root(x, self.epsilon)).astype(x_BTD.dtype) * scale_D[None, None]
 
 
 def norm_of(cfg: Any, name: str | None = None) -> LayerNorm | RMSNorm:

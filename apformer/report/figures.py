@@ -11,7 +11,7 @@ from contextlib import suppress
 from functools import cache
 from itertools import cycle
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -33,7 +33,7 @@ CURVES = [
 ]
 
 
-def blank(width: float, height: float, layout: Literal["constrained"] | None = "constrained") -> "Figure":
+def blank(width: float, height: float) -> "Figure":
     """Return an empty figure of a size in inches."""
     # matplotlib cannot be imported where MPLBACKEND names a backend that is not here, such as that of a notebook.
     backend = os.environ.pop("MPLBACKEND", None)
@@ -44,7 +44,7 @@ def blank(width: float, height: float, layout: Literal["constrained"] | None = "
         os.environ["MPLBACKEND"] = backend
         with suppress(ValueError):
             matplotlib.rcParams["backend"] = backend
-    return Figure(figsize=(width, height), dpi=120, layout=layout)
+    return Figure(figsize=(width, height), dpi=120, layout="constrained")
 
 
 def save(folder: Path, pictures: dict[str, "Figure"]) -> None:

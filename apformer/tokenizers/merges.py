@@ -5,14 +5,13 @@ ignore case within a pattern.
 """
 
 import json
-import re
 from typing import Any
 
 from apformer.errors import DATA, UserError
 from apformer.tokenizers.chunks import GPT2_PATTERN, GPT4_PATTERN
 from apformer.tokenizers.text import BytePairs, Characters, pre_tokenizer
 
-_FOLDED = {"s": "ſ", "k": "\u212a"}  # what else is the letter in another case
+ANY_CASE = "(?:'[sSſ]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])"  # contractions; ſ is an s in another case
 
 
 def texts(tokenizer: Characters | BytePairs) -> list[str]:
@@ -50,13 +49,6 @@ def of(tokenizer: BytePairs) -> dict[str, Any]:
 
 
 def in_javascript(pattern: str) -> str:
-    """Write a pattern for a RegExp with the flags g and u."""
-
-    def either_case(found: re.Match) -> str:
-        letters = re.sub(
-            "[a-z]", lambda letter: f"[{letter[0]}{letter[0].upper()}{_FOLDED.get(letter[0], '')}]", found[1]
-        )
-        return f"(?:{letters})"
-
-    pattern = re.sub(r"\(\?i:([^()]*)\)", either_case, pattern)
+    """Write a pattern of GPT-2 or GPT-4 for a RegExp with the flags g and u."""
+    pattern = pattern.replace(r"(?i:'s|'t|'re|'ve|'m|'ll|'d)", ANY_CASE)
     return pattern.replace(r"\S", r"\P{White_Space}").replace(r"\s", r"\p{White_Space}")

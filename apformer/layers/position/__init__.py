@@ -25,6 +25,11 @@ def rotate(scheme: Any, x_BTHK: Array, positions_BT: Array) -> Array:
     return scheme.rotate(x_BTHK, positions_BT) if hasattr(scheme, "rotate") else x_BTHK
 
 
+def window_reach(scheme: Any, window: int | None) -> int | None:
+    """Return the tokens back that one layer sees within a window: the method `reach` of a scheme of offsets alone."""
+    return None if window is None else window - 1
+
+
 class Part(nn.Module):
     """method(param, *args) of a scheme, with the method "embed" or "bias"; `otherwise` of a scheme without it."""
 

@@ -6,7 +6,7 @@ from typing import Any
 import jax.numpy as jnp
 from jax import Array
 
-from apformer.layers.position import Param
+from apformer.layers.position import Param, window_reach
 
 
 @dataclass(frozen=True)
@@ -18,5 +18,4 @@ class Scheme:
         offsets_BTS = (positions_BT[:, :, None] - positions_BS[:, None, :]).astype(dtype)
         return -slopes_H[None, :, None, None] * offsets_BTS[:, None]
 
-    def reach(self, window: int | None) -> int | None:
-        return None if window is None else window - 1
+    reach = window_reach

@@ -2,10 +2,11 @@
 
 from dataclasses import dataclass
 
+from apformer.layers.position import window_reach
+
 
 @dataclass(frozen=True)
 class Scheme:
     """One causal layer cannot see order; a second layer can infer it from how many keys each token had."""
 
-    def reach(self, window: int | None) -> int | None:
-        return None if window is None else window - 1
+    reach = window_reach

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from apformer.layers.position import Param
+from apformer.layers.position import Param, window_reach
 
 
 @dataclass(frozen=True)
@@ -24,8 +24,7 @@ class Scheme:
         offsets_BTS = positions_BT[:, :, None] - positions_BS[:, None, :]
         return jnp.moveaxis(table_HO[:, jnp.clip(offsets_BTS, 0, offsets - 1)], 0, 1)
 
-    def reach(self, window: int | None) -> int | None:
-        return None if window is None else window - 1
+    reach = window_reach
 
 
 def one_offset_each(key: Array, shape_HO: tuple[int, int], dtype: Any = jnp.float32) -> Array:

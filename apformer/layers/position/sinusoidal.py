@@ -28,7 +28,7 @@ def encode(positions_BT: Array, d_model: int, dtype: Any = jnp.float32) -> Array
     return pairs_BTI2.reshape(*positions_BT.shape, -1)[..., :d_model].astype(dtype)
 
 
-def angles(positions_BT: Array, width: int, dtype: Any, base: float = 10_000.0) -> Array:
-    """Return the angle of each position in each of width/2 planes, p / base^(2i/width), (B, T, I)."""
-    frequencies = base ** (-jnp.arange(0, width, 2, dtype=dtype) / width)
+def angles(positions_BT: Array, width: int, dtype: Any) -> Array:
+    """Return the angle of each position in each of width/2 planes, p / 10000^(2i/width), (B, T, I)."""
+    frequencies = 10_000.0 ** (-jnp.arange(0, width, 2, dtype=dtype) / width)
     return positions_BT.astype(dtype)[:, :, None] * frequencies[None, None]
