@@ -1,21 +1,23 @@
-"""What do the gates of an LSTM do? `python experiments/studies/gates.py RUN` reads a text, and draws them over it.
+"""What do the gates of an LSTM do? `python experiments/studies/gates.py FILE` learns a text, and draws them over it.
 
     c_t = f c_{t-1} + i n,  h_t = o tanh(c_t)      f near 1 keeps what the cell holds, i near 1 lets something in, o
                                                    near 1 shows it
 
-RUN is of `apformer train --recipe text --text FILE --architecture recurrent --cell lstm`, with one member or several. A
-run captures states and no gates, so these are computed again from the states.
+FILE is a text, or a run of `apformer train --recipe text --architecture recurrent --cell lstm`. A run captures states
+and no gates, so these are computed again from the states.
 
     figures/gates.png   the gates of the units whose forget gate varies most, and the cell, one layer, the last member
     table.json          the mean of each gate over letters, blanks and line ends, of each layer: median of the members
 """
 
+import os
 import sys
 from dataclasses import dataclass
 
 import _study
 import jax
 import numpy as np
+import one_text
 from tyro.conf import Positional
 
 from apformer import flags, recurrent
@@ -34,8 +36,8 @@ UNITS = 24  # of a picture
 class Gates:
     """Draw the gates of an LSTM over a text, and measure them."""
 
-    run: Positional[FilePath]
-    """Run of a text, by characters, whose cells are LSTMs."""
+    source: Positional[FilePath]
+    """Text file to train on; or a run of a text, by characters, whose cells are LSTMs."""
     text: str | None = None
     """Text to read. The default is the beginning of the validation part."""
     characters: int = 4096
@@ -44,6 +46,10 @@ class Gates:
     """Characters of the picture, from the first."""
     layer: int = 1
     """Layer of the picture, from 1."""
+    steps: int = 800
+    """Optimizer steps of each model; a multiple of 50."""
+    members: int = 4
+    """Seeds of the model."""
     run_dir: FilePath | None = None
     """Directory of the study. The default is runs/<UTC time>-gates."""
 
@@ -116,15 +122,22 @@ def draw_figure(of, text):
 
 def run(args):
     """Read the text with every member, print the table and draw the figure."""
-    _study.check_sizes(args, "characters", "shown", "layer")
-    path = directory.find(args.run)
+    _study.check_sizes(args, "characters", "shown", "layer", "steps", "members")
+    study = _study.Study("gates", args)
+    if os.path.isdir(args.source):
+        path = directory.find(args.source)
+    else:
+        flags.require("steps", args.steps % 50 == 0, args, "a multiple of 50")
+        same = {"text": args.source, "steps": args.steps, "members": args.members}
+        where, records = _study.train(study, "lstm", recipe="text", **one_text.MODELS["LSTM"], **same)
+        path = where / records[0]["folder"]
     settings = restore.load_settings(path)
     if settings.task != "text" or getattr(settings.model, "cell", None) != "lstm":
-        raise UserError(f"{args.run} is no LSTM of a text: train one with --architecture recurrent --cell lstm", USAGE)
+        raise UserError(f"{path} is no LSTM of a text: train one with --architecture recurrent --cell lstm", USAGE)
     flags.require("layer", args.layer <= settings.model.n_layers, args, f"at most {settings.model.n_layers}")
     tokenizer = restore.load_rows(path)["tokenizer"]
     text = args.text or corpus.split(corpus.read(settings.data.text), settings.data)[1]
-    text, members, study = text[: args.characters], [], _study.Study("gates", args)
+    text, members = text[: args.characters], []
     for member in range(settings.training.members):
         params, _, _ = restore.load_params(path, settings, member)
         found = gates(params, tokenizer.encode(text), settings.model)

@@ -22,9 +22,9 @@ from apformer.runs.restore import load_rows, load_settings
 from apformer.settings import architecture_of
 
 MODELS = {  # width and depth of nearly as many weights
-    "RNN": {"architecture": "recurrent", "cell": "rnn", "d_model": 444, "n_layers": 1},
-    "GRU": {"architecture": "recurrent", "cell": "gru", "d_model": 256, "n_layers": 1},
-    "LSTM": {"architecture": "recurrent", "cell": "lstm", "d_model": 222, "n_layers": 1},
+    "RNN": {"architecture": "recurrent", "cell": "rnn", "d_model": 420, "n_layers": 1},
+    "GRU": {"architecture": "recurrent", "cell": "gru", "d_model": 250, "n_layers": 1},
+    "LSTM": {"architecture": "recurrent", "cell": "lstm", "d_model": 218, "n_layers": 1},
     "attention": {"architecture": "model", "d_model": 128, "n_layers": 2},
 }
 COLOURS = dict(zip(MODELS, _study.COLOURS[1:], strict=True))

@@ -22,8 +22,8 @@ pytestmark = pytest.mark.long
 
 FOLDER = Path(__file__).parents[2] / "experiments" / "studies"
 sys.path.insert(0, str(FOLDER))
-names = ("additive", "analogies", "gates", "gpt2_attention", "one_text", "tokens")
-additive, analogies, gates, gpt2_attention, one_text, tokens = map(importlib.import_module, names)
+names = ("additive", "analogies", "bahdanau", "gates", "gpt2_attention", "one_text", "tokens")
+additive, analogies, bahdanau, gates, gpt2_attention, one_text, tokens = map(importlib.import_module, names)
 sys.path.pop(0)
 
 TEXT = "The king and the queen were old.\nHe was a man, she was a woman; they have what they had.\n\n" * 40
@@ -117,7 +117,15 @@ def test_recurrent_networks_and_attention_learn_one_text_and_their_gates_are_dra
     (tmp_path / "run").rename(tmp_path / "trained")
     found, table = run(gates, gates.Gates, tmp_path / "trained" / "LSTM" / "01", "--characters", 100, "--shown", 20)
     assert [row[1] for row in table[1:]] == ["forget", "input", "output"] and 0 < found["forget_1_letters"] < 1
+    (tmp_path / "run").rename(tmp_path / "read")
     run(gates, gates.Gates, tmp_path / "trained" / "attention" / "01", code=errors.USAGE)
+
+
+def test_gates_of_an_lstm_that_is_trained_first(run, file, monkeypatch):
+    small = {"LSTM": one_text.MODELS["LSTM"] | {"d_model": 8, "batch_size": 2, "context": 8}}
+    monkeypatch.setattr(one_text, "MODELS", small)
+    found, table = run(gates, gates.Gates, file, "--steps", 50, "--members", 2, "--characters", 100)
+    assert table[1][0] == "1" and " to " in table[1][2] and 0 < found["output_1_blanks"] < 1
 
 
 def test_models_of_one_text_have_about_as_many_weights():
@@ -157,3 +165,33 @@ def test_shares_of_a_head_that_reads_the_token_before():
     found = gpt2_attention.shares(weights_LHTT)
     assert found["before"] == 1 and found["itself"] == 0 and found["first"] == pytest.approx(1 / 3)
     assert found["tokens"] == pytest.approx(1)
+
+
+def test_three_translators_learn_number_words(run, monkeypatch):
+    pytest.importorskip("num2words")
+    small = ("--largest", 30, "--d_model", 4, "--steps", 2, "--batch_size", 2, "--test", 2, "--members", 1)
+    with jax.numpy_rank_promotion("allow"), jax.numpy_dtype_promotion("standard"):  # for Flax and Optax
+        numbers, table = run(bahdanau, bahdanau.Bahdanau, *small)
+    assert [row[0] for row in table[1:]] == [*bahdanau.MODELS] and numbers["transformer_exact"] == 0
+    assert numbers["gru_weights"] < numbers["gru_additive_attention_weights"]
+
+
+@pytest.mark.parametrize("attends", [True, False])
+def test_padding_of_a_source_changes_nothing(attends, key):
+    module, target_BT = bahdanau.Recurrent(6, 9, attends), jax.numpy.array([[1, 4, 5, 6]])
+    source_BS = jax.numpy.array([[3, 7, 8, 0, 0]])
+    with jax.numpy_rank_promotion("allow"), jax.numpy_dtype_promotion("standard"):
+        params = module.init(key, source_BS, target_BT)
+        padded, weights_BTS = module.apply(params, source_BS, target_BT)
+        alone, _ = module.apply(params, source_BS[:, :3], target_BT)
+    np.testing.assert_allclose(padded, alone, atol=1e-5)
+    assert not np.asarray(weights_BTS)[:, :, 3:].any()
+    assert np.asarray(weights_BTS).sum(-1) == pytest.approx(float(attends))
+
+
+def test_the_letters_of_number_words_come_back():
+    pytest.importorskip("num2words")
+    rows, letters = bahdanau.pairs(bahdanau.Bahdanau(largest=30))
+    texts = {"".join(letters[k] for k in row) for split in rows.values() for row in split[1]}
+    assert {"vingt et un", "trois"} <= texts
+    assert all(row[0] == bahdanau.BEGIN and bahdanau.END in row for row in rows["train"][1])
