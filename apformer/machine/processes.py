@@ -21,6 +21,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout, suppress
+from functools import partial
 from importlib.metadata import version
 from ipaddress import ip_address
 from tempfile import TemporaryDirectory
@@ -70,6 +71,7 @@ def joined(coordinator: str | None, processes: str | None, index: str | None, wo
             if number == 0:
                 socket.create_server((host, int(port)) if bind else ("", int(port)), family=family).close()
             _take_number(f"{address} {index}")
+            _be_reached(host, int(port))
         late.start()
         jax.config.update("jax_enable_recoverability", True)  # nor does JAX abort it where another one is lost
         jax.distributed.initialize(
@@ -104,13 +106,40 @@ def joined(coordinator: str | None, processes: str | None, index: str | None, wo
         raise
 
 
+def _be_reached(host: str, port: int) -> None:
+    """Have what computes together on CPUs, Gloo, listen where others can reach it.
+
+    It listens at the address of this machine's own name: in Debian's hosts file 127.0.1.1, and some have none. Others
+    reach the address from which this machine would call the coordinator, or the world. JAX has no flag for that.
+    """
+    own = _own_loopback()
+    for called in (host, "192.0.2.1") if own else ():  # nothing is sent there
+        with suppress(ImportError, AttributeError, OSError):
+            from jaxlib import _jax
+
+            family, kind, protocol, _, place = socket.getaddrinfo(called, port, type=socket.SOCK_DGRAM)[0]
+            with socket.socket(family, kind, protocol) as caller:
+                caller.connect(place)
+                address = caller.getsockname()[0]
+            if own == "none" or not _is_loopback(address):
+                _jax.make_gloo_tcp_collectives = partial(_jax.make_gloo_tcp_collectives, hostname=address)
+                return
+
+
 def _own_name() -> str:
     """Return a remedy where this machine's own name is an address that other machines cannot reach it by."""
-    with suppress(OSError):
-        name = socket.gethostname()
-        if ip_address(address := socket.gethostbyname(name)).is_loopback:
-            return f"; on several machines, give {name} another address than {address} in the hosts file"
-    return ""
+    if (address := _own_loopback()) is None:
+        return ""
+    return f"; on several machines, give {socket.gethostname()} another address than {address} in the hosts file"
+
+
+def _own_loopback() -> str | None:
+    """Return the address of this machine's own name, or "none", if no other machine can reach it there."""
+    try:
+        address = socket.gethostbyname(socket.gethostname())
+    except OSError:
+        return "none"
+    return address if _is_loopback(address) else None
 
 
 def begin() -> None:
