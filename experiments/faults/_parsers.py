@@ -86,7 +86,7 @@ def _of_runs(folder):
         Parser("metrics.jsonl", 8, "metrics.jsonl", [lines], L, readers.metrics_of_page),
         Parser("metrics.jsonl as curves", 0.2, "metrics.jsonl", [lines], L, readers.curves),
         Parser("metrics.jsonl cut back", 5, "metrics.jsonl", [lines], L, readers.cut_back),
-        Parser("missed.jsonl", 5, metrics.MISSED, [_as(named).replace(b"\n", b"") + b"\n"], L, readers.missed),
+        Parser("missed.jsonl", 0.1, metrics.MISSED, [_as(named).replace(b"\n", b"") + b"\n"], L, readers.missed),
         Parser("facts.json", 5, facts, [sound], J, lambda path: readers.verify(path.parents[1])),
         Parser("facts.json sealed anew", 5, facts, [sound], J, readers.sealed_anew),
         Parser("certificate.partial.json", 5, certify.PARTIAL, [_as(partial)], J, goes_on),
@@ -197,7 +197,7 @@ def _of_data(folder):
     return [
         Parser("progressions, a file", 6, "data.txt", lines, None, text_file.read),
         Parser("a text", 5, "data.txt", [TEXT.encode()], None, lambda path: readers.whole_text(path, pieces)),
-        Parser("a folder of texts", 5, "a.txt", [TEXT.encode()], None, readers.folder_of_texts, side),
+        Parser("a folder of texts", 2, "a.txt", [TEXT.encode()], None, readers.folder_of_texts, side),
         Parser("a text in words", 0.02, "data.txt", [TEXT.encode()], None, readers.words_file),
         Parser("sentences, a file", 4, "a.txt", [TEXT.encode()], None, pair, side),
         Parser("shards: manifest", 0.5, "manifest.json", [listed], _mutate.of_json, readers.shards_file, place),
