@@ -87,7 +87,7 @@ def _run(args: list[str]) -> None:
     if args[0] not in known:
         near = difflib.get_close_matches(args[0], known, n=1)
         hint = f"did you mean {near[0]}?" if near else f"give one of {', '.join(known)}"
-        raise UserError(f"there is no command {args[0]}: {hint}", USAGE)
+        raise UserError(f"there is no command {args[0]}: {hint}")
     with _one_of_several(args, given):
         process.keep_programs(given["compilation_cache"])
         if given["devices"] is not None:
@@ -107,12 +107,12 @@ def _one_of_several(args: list[str], given: dict[str, str | None]) -> AbstractCo
     if args[0] not in TOGETHER:
         if flagged:
             together = " and ".join(f"`apformer {name}`" for name in TOGETHER)
-            raise UserError(f"`apformer {args[0]}` takes no --coordinator: {together} run in several processes", USAGE)
+            raise UserError(f"`apformer {args[0]}` takes no --coordinator: {together} run in several processes")
         return nullcontext()
     coordinator, count, index = (given[flag] or os.environ.get(variable) for flag, variable in ADDRESS.items())
     if coordinator is None:
         if flagged:
-            raise UserError("--coordinator is missing: give HOST:PORT of process 0, or auto", USAGE)
+            raise UserError("--coordinator is missing: give HOST:PORT of process 0, or auto")
         return nullcontext()
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # before JAX is imported: no warnings, but errors
     from apformer.machine import processes

@@ -19,9 +19,9 @@ MOST = 4000  # characters of a sentence
 
 
 class UserError(Exception):
-    """One sentence for the user, and the exit code of the command that raised it."""
+    """One sentence for the user, and the exit code of the command that raised it: USAGE unless another is given."""
 
-    def __init__(self, sentence: str, exit_code: int):
+    def __init__(self, sentence: str, exit_code: int = USAGE):
         super().__init__(_one_line(sentence))
         self.exit_code = exit_code
 
@@ -33,14 +33,5 @@ def typed(*words: object) -> str:
 
 def _one_line(sentence: str) -> str:
     """Escape what would move a terminal's cursor, in a sentence that may quote a file, and leave out a long middle."""
-    sentence = _cut(sentence)
-    if sentence.isprintable():
-        return sentence
-    escaped = (c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in sentence)
-    return _cut("".join(escaped))
-
-
-def _cut(sentence: str) -> str:
-    if len(sentence) <= MOST:
-        return sentence
-    return f"{sentence[: MOST // 2]} ... {sentence[-MOST // 2 :]}"
+    line = "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in sentence)
+    return line if len(line) <= MOST else f"{line[: MOST // 2]} ... {line[-MOST // 2 :]}"

@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
 
-from apformer.errors import CHECKPOINT, DISK, USAGE, UserError
+from apformer.errors import CHECKPOINT, DISK, UserError
 
 AnyPath = str | os.PathLike[str]
 FilePath = Annotated[str, "a path"]  # a flag that is a path: `flags` expands its ~
@@ -30,8 +30,11 @@ def preflight(directory: AnyPath, needs: float) -> None:
             file.flush()
         free = shutil.disk_usage(directory).free
     if free < needs:
-        sizes = f"{free / 1e6:,.0f} MB free and this takes about {math.ceil(needs / 1e6):,} MB"
-        raise UserError(f"the disk of {directory} has {sizes}: free some space, or give another --run_dir", DISK)
+        raise UserError(
+            f"the disk of {directory} has {free / 1e6:,.0f} MB free and this takes about {math.ceil(needs / 1e6):,} MB"
+            ": free some space, or give another --run_dir",
+            DISK,
+        )
 
 
 def require_empty(folder: AnyPath) -> None:
@@ -42,7 +45,7 @@ def require_empty(folder: AnyPath) -> None:
     with disk_errors(folder):
         Path(folder).mkdir(parents=True, exist_ok=True)
         if any(entry.name[0] != "." for entry in Path(folder).iterdir()):
-            raise UserError(f"{folder} holds files, and none is overwritten: give a new or an empty folder", USAGE)
+            raise UserError(f"{folder} holds files, and none is overwritten: give a new or an empty folder")
 
 
 def append_record(path: AnyPath, record: dict[str, Any]) -> None:
@@ -125,8 +128,9 @@ def read_text(path: AnyPath) -> str:
     try:
         return read_bytes(path).decode("utf-8")
     except UnicodeDecodeError as error:
-        fault = f"{path} is damaged: byte {error.start + 1} is no UTF-8"
-        raise UserError(f"{fault}; restore the file, or train anew", CHECKPOINT) from None
+        raise UserError(
+            f"{path} is damaged: byte {error.start + 1} is no UTF-8; restore the file, or train anew", CHECKPOINT
+        ) from None
 
 
 def read_bytes(path: AnyPath) -> bytes:

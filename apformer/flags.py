@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from contextlib import redirect_stderr
 from typing import Any, get_args
 
-from apformer.errors import DATA, USAGE, UserError
+from apformer.errors import DATA, UserError
 from apformer.files import FilePath
 from apformer.machine import process
 
@@ -52,7 +52,7 @@ def _read(config: type, args: Sequence[str], program: str, **options: Any) -> An
     except SystemExit as stop:
         if not stop.code:
             raise
-        raise UserError(_one_sentence(printed.getvalue(), program), USAGE) from None
+        raise UserError(_one_sentence(printed.getvalue(), program)) from None
     return (_expanded(read[0]), *read[1:]) if isinstance(read, tuple) else _expanded(read)
 
 
@@ -94,7 +94,7 @@ def cut(args: Sequence[str], flag: str, value_is: str) -> tuple[list[str], str |
         if name.replace("-", "_") != f"__{flag}":
             rest.append(word)
         elif not (value := given if equals else next(words, None)):
-            raise UserError(f"--{flag} wants a value: give {value_is}", USAGE)
+            raise UserError(f"--{flag} wants a value: give {value_is}")
     return rest, value
 
 
@@ -120,10 +120,10 @@ def prompts(
     if file is None:
         if not given or len(given) > 2 or (len(given) == 1 and os.path.isdir(given[0])):
             remedy = f"give {what} in quotes, as in `{example}`, or --file FILE"
-            raise UserError(f"{len(given)} arguments, none {what}: {remedy}" if given else remedy, USAGE)
+            raise UserError(f"{len(given)} arguments, none {what}: {remedy}" if given else remedy)
         return (given[0] if len(given) == 2 else None), [given[-1]], what.replace("a ", "the ", 1)
     if len(given) > 1:
-        raise UserError(f"--file {file} takes the place of {what}: give one of the two", USAGE)
+        raise UserError(f"--file {file} takes the place of {what}: give one of the two")
     run = given[0] if given else None
     return (run, _standard_input(what, keep_blank), "standard input") if file == "-" else (run, lines_of(file), file)
 
@@ -143,7 +143,7 @@ def _standard_input(what: str, keep_blank: bool) -> list[str]:
 def require(flag: str, fits: bool, part: Any, what_fits: str) -> None:
     """Raise UserError (exit USAGE) that names a flag, its value in `part` and what fits, unless it fits."""
     if not fits:
-        raise UserError(f"--{flag} {getattr(part, flag)} is out of range: give {what_fits}", USAGE)
+        raise UserError(f"--{flag} {getattr(part, flag)} is out of range: give {what_fits}")
 
 
 def script(program: str, config: type, run: Callable[[Any], None]) -> int:

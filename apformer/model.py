@@ -13,10 +13,12 @@ from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
 from apformer.layers import config, position
-from apformer.layers.block import apply_blocks, extend_blocks, init_blocks, unstack
+from apformer.layers.block import apply_blocks, extend_blocks, init_blocks
+from apformer.layers.block import unstack as unstack
 from apformer.layers.cache import place
 from apformer.layers.embedding import Embedding, Head, embed, read_out
 from apformer.layers.masks import mask_padding, whole_view
@@ -130,8 +132,9 @@ def init(key: Array, cfg: Config) -> Params:
 
 
 def apply(
-    params: Params, tokens_BT: Array, cfg: Config, *, key: Array | None = None, lengths_B: Array | None = None,
-    positions_BT: Array | None = None, capture: tuple[str, ...] = (), remat: bool = False
+    params: Params, tokens_BT: Array | np.ndarray, cfg: Config, *, key: Array | None = None,
+    lengths_B: Array | None = None, positions_BT: Array | None = None,
+    capture: tuple[str, ...] = (), remat: bool = False
 ) -> Any:  # fmt: skip
     """Return the logits of the next token at every position, (B, T, V).
 
@@ -139,7 +142,7 @@ def apply(
 
     Args:
         params: Parameters, see `init`.
-        tokens_BT: Rows of tokens, int32, below vocab_size.
+        tokens_BT: Array | np.ndarray of tokens, int32, below vocab_size.
         cfg: Config of the model.
         key: Randomness of dropout. Without a key there is no dropout.
         lengths_B: Lengths of right-padded rows. Padding changes nothing.
@@ -181,7 +184,7 @@ def init_cache(cfg: Config, batch_size: int, length: int, dtype: Any = jnp.float
 
 
 def extend(
-    params: Params, tokens_BT: Array, cache: dict[str, Any], cfg: Config, *, lengths_B: Array | None = None
+    params: Params, tokens_BT: Array | np.ndarray, cache: dict[str, Any], cfg: Config, *, lengths_B: Array | None = None
 ) -> tuple[Array, dict[str, Any]]:
     """Return the logits of new tokens after those in the cache, and the cache with them.
 
@@ -192,9 +195,7 @@ def extend(
     Raises:
         ValueError: For tokens that are no rows, and without a window for more of them than the cache has slots.
     """
-    view, tokens_BT, new = place(cache, tokens_BT, lengths_B, cfg.window)
-    if window := _window(cfg, tokens_BT.shape[1]):
-        view = window.cached_view(cache, view, cfg.window)
+    view, tokens_BT, new = place(cache, jnp.asarray(tokens_BT), lengths_B, cfg.window)
     x_BTD = embed(params, tokens_BT, view.positions_BT, cfg)
     x_BTD, layers = extend_blocks(unstack(params)["blocks"], x_BTD, view, cache["layers"], cfg)
     return read_out(params, x_BTD, cfg), new | {"layers": layers}

@@ -9,10 +9,10 @@ Names from a `config.json` are looked up here and nowhere else, so that a run di
 """
 
 import importlib
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import entry_points
 from types import ModuleType
 
-from apformer.errors import USAGE, UserError
+from apformer.errors import UserError
 
 
 def names(group: str, own: tuple[str, ...]) -> tuple[str, ...]:
@@ -35,31 +35,34 @@ def load(group: str, name: str, own: tuple[str, ...], package: str) -> ModuleTyp
     """
     kind = group.rpartition(".")[2].removesuffix("s")
     found = [*entry_points(group=group, name=name)] if isinstance(name, str) else []
-    brought = (["apformer"] if name in own else []) + sorted(map(_package, found))
+    brought = (["apformer"] if name in own else []) + sorted(
+        getattr(entry.dist, "name", entry.value) for entry in found
+    )
     if len(brought) > 1:
-        raise UserError(f"{' and '.join(brought)} bring the {kind} {name} each: uninstall all but one", USAGE)
+        raise UserError(f"{' and '.join(brought)} bring the {kind} {name} each: uninstall all but one")
     if name in own:
         return importlib.import_module(f"{package}.{name}")
     if not brought:
         known = ", ".join(names(group, own))
-        remedy = "the package that brings it may not be installed; install it, or give one of these"
-        raise UserError(f"there is no {kind} {name!r} here, only {known}: {remedy}", USAGE)
+        raise UserError(
+            f"there is no {kind} {name!r} here, only {known}: the package that brings it may not be "
+            "installed; install it, or give one of these"
+        )
     entry = found[0]
     try:
         return entry.load()
     except Exception as error:
-        fault = f"{brought[0]} brings the {kind} {name}, which cannot be imported ({type(error).__name__}: {error})"
-        raise UserError(f"{fault}: repair or uninstall {brought[0]}", USAGE) from error
+        raise UserError(
+            f"{brought[0]} brings the {kind} {name}, which cannot be imported ({type(error).__name__}: {error})"
+            f": repair or uninstall {brought[0]}"
+        ) from error
 
 
 def require(module: ModuleType, kind: str, name: str, wanted: tuple[str, ...]) -> None:
     """Raise UserError (exit USAGE) that lists the names of a protocol that a module lacks."""
     missing = [each for each in wanted if not hasattr(module, each)]
     if missing:
-        lacking = f"the {kind} {name} ({getattr(module, '__name__', module)}) lacks {', '.join(missing)}"
-        raise UserError(f"{lacking}: define or import these names there", USAGE)
-
-
-def _package(entry: EntryPoint) -> str:
-    """Return the name of the distribution that an entry point is of."""
-    return entry.dist.name if entry.dist is not None else entry.value
+        raise UserError(
+            f"the {kind} {name} ({getattr(module, '__name__', module)}) lacks {', '.join(missing)}"
+            ": define or import these names there"
+        )

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from types import ModuleType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin
@@ -76,6 +76,11 @@ class Settings:
     data: Any
     options: Any
     optimizer: Optimizer = Optimizer()
+
+
+def with_part(settings: Settings, part: str, **values: Any) -> Settings:
+    """Return the settings with other values in one part."""
+    return replace(settings, **{part: replace(getattr(settings, part), **values)})
 
 
 def load_architecture(name: str) -> ModuleType:

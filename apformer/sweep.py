@@ -20,7 +20,6 @@ import re
 import shlex
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -30,13 +29,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from apformer import files, optimizer, tasks
-from apformer.errors import CHECKPOINT, NON_FINITE, USAGE, UserError
+from apformer.errors import CHECKPOINT, NON_FINITE, UserError
 from apformer.report import figures, tables
 from apformer.runs import checkpoint, directory, provenance, recipes, selection
 from apformer.runs.fit import abstract_state, begin, fit, initial_state
 from apformer.runs.metrics import read_metrics
 from apformer.runs.restore import load_rows, load_settings
-from apformer.settings import Settings
+from apformer.settings import Settings, with_part
 from apformer.train import TrainState
 
 if TYPE_CHECKING:
@@ -60,7 +59,7 @@ class Program(NamedTuple):
         """Return the settings of the run of all members: seeds within hyper-parameters."""
         first = self.settings[0]
         members = len(self.settings) * first.training.members
-        return replace(first, training=replace(first.training, members=members))
+        return with_part(first, "training", members=members)
 
 
 def sweep(args: list[str]) -> None:
@@ -72,7 +71,10 @@ def sweep(args: list[str]) -> None:
     if {"-h", "--help"} & {*args}:
         print(__doc__)
         recipes.parse(["--help", *args], PROGRAM)
-    path, result = run(read(args))
+    flags = read(args)
+    if not ({"members"} & {*flags} or any(isinstance(value, list) for value in flags.values())):
+        raise UserError("nothing is compared: give a flag several values, such as --n_heads 1,4, or --members 4")
+    path, result = run(flags)
     members = result["members"]
     table = tables.sweep(members, name, command(result["flags"]))
     losses = curves(path, members, "validation_loss")
@@ -92,7 +94,7 @@ def read(args: Sequence[str]) -> Flags:
             flag = word[2:].replace("-", "_")
             flags[flag] = None
         elif flag is None or flags[flag] is not None:
-            raise UserError(f"{word} belongs to no flag: give --flag value, several values separated by commas", USAGE)
+            raise UserError(f"{word} belongs to no flag: give --flag value, several values separated by commas")
         else:
             flags[flag] = word.split(",") if "," in word and flag != "run_dir" else word
     return dict(sorted(flags.items()))
@@ -137,11 +139,11 @@ def _settings(fixed: dict[str, str | None], combination: dict[str, str]) -> Sett
         task = tasks.load(settings.task)
         for flag, given in (("average", settings.training.average > 1), ("init_from", task.init_from(settings))):
             if given:
-                raise UserError(f"--{flag} is no flag of a sweep, which measures new models at the end: drop it", USAGE)
+                raise UserError(f"--{flag} is no flag of a sweep, which measures new models at the end: drop it")
         settings, _ = task.load(settings)
     except UserError as error:
         raise UserError(f"{name(combination)}: {error}" if combination else str(error), error.exit_code) from None
-    return replace(settings, training=replace(settings.training, run_dir=None))
+    return with_part(settings, "training", run_dir=None)
 
 
 def run(flags: Flags) -> tuple[Path, dict]:
@@ -178,7 +180,7 @@ def _begun(path: Path, flags: Flags) -> dict:
     if not files.has(result, {"flags": dict, "members": list}):
         raise UserError(f"{file} is damaged: restore it from a copy, or give another --run_dir", CHECKPOINT)
     if result["flags"] != flags:
-        raise UserError(f"{path} is of other flags ({command(result['flags'])}): give another --run_dir", USAGE)
+        raise UserError(f"{path} is of other flags ({command(result['flags'])}): give another --run_dir")
     return result
 
 
@@ -233,7 +235,7 @@ def train(path: Path, program: Program) -> None:
     with directory.lock(path):
         if selection.steps(path / "checkpoints"):
             if load_settings(path) != settings:
-                raise UserError(f"{path} was trained with other settings: give another --run_dir", USAGE)
+                raise UserError(f"{path} was trained with other settings: give another --run_dir")
             rows = load_rows(path)
             step, state = checkpoint.load(path / "checkpoints", abstract_state(settings))
         else:

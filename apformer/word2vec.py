@@ -94,37 +94,22 @@ def loss(
         noise_V: Distribution of the negatives, see `noise`.
     """
     given, (targets_BO, predicted_BO) = _sides(windows, cfg)
-    h_BD = _hidden(params, *given)
+    h_BD, output_VD = _hidden(params, *given), params["output"]
     if cfg.loss == "softmax":
-        nats_BO = softmax_nats(params["output"], h_BD, targets_BO)
-    elif key is None:
-        nats_BO = expected_nats(params["output"], h_BD, targets_BO, noise_V, cfg.negatives)
+        logits_BV = _precise(jnp.einsum("BD,VD->BV", h_BD, output_VD))
+        nats_BO = -jnp.take_along_axis(jax.nn.log_softmax(logits_BV), targets_BO, axis=1)
     else:
-        negatives_BON = draw(key, noise_V, (*targets_BO.shape, cfg.negatives))
-        nats_BO = negative_nats(params["output"], h_BD, targets_BO, negatives_BON)
+        right_BO = _precise(jnp.einsum("BD,BOD->BO", h_BD, output_VD[targets_BO]))
+        if key is None:
+            wrong_BV = _precise(jnp.einsum("BD,VD->BV", h_BD, output_VD))
+            expected_B = jnp.einsum("BV,V->B", jax.nn.log_sigmoid(-wrong_BV), noise_V)
+            nats_BO = -jax.nn.log_sigmoid(right_BO) - cfg.negatives * expected_B[:, None]
+        else:
+            negatives_BON = draw(key, noise_V, (*targets_BO.shape, cfg.negatives))
+            wrong_BON = _precise(jnp.einsum("BD,BOND->BON", h_BD, output_VD[negatives_BON]))
+            nats_BO = -jax.nn.log_sigmoid(right_BO) - jax.nn.log_sigmoid(-wrong_BON).sum(-1)
     mean = jnp.where(predicted_BO, nats_BO, 0.0).sum() / jnp.maximum(predicted_BO.sum(dtype=nats_BO.dtype), 1.0)
     return mean, {"loss": mean}
-
-
-def softmax_nats(output_VD: Array, h_BD: Array, targets_BO: Array) -> Array:
-    """Return - log p(o) of each target o, in nats, (B, O), in at least float32."""
-    logits_BV = _precise(jnp.einsum("BD,VD->BV", h_BD, output_VD))
-    return -jnp.take_along_axis(jax.nn.log_softmax(logits_BV), targets_BO, axis=1)
-
-
-def negative_nats(output_VD: Array, h_BD: Array, targets_BO: Array, negatives_BON: Array) -> Array:
-    """Return - log sigmoid(u_o . h) - sum_n log sigmoid(-u_n . h) of each target o with its negatives n, (B, O)."""
-    right_BO = _precise(jnp.einsum("BD,BOD->BO", h_BD, output_VD[targets_BO]))
-    wrong_BON = _precise(jnp.einsum("BD,BOND->BON", h_BD, output_VD[negatives_BON]))
-    return -jax.nn.log_sigmoid(right_BO) - jax.nn.log_sigmoid(-wrong_BON).sum(-1)
-
-
-def expected_nats(output_VD: Array, h_BD: Array, targets_BO: Array, noise_V: Array, negatives: int) -> Array:
-    """Return the mean of `negative_nats` over all draws of the negatives, (B, O)."""
-    right_BO = _precise(jnp.einsum("BD,BOD->BO", h_BD, output_VD[targets_BO]))
-    wrong_BV = _precise(jnp.einsum("BD,VD->BV", h_BD, output_VD))
-    expected_B = jnp.einsum("BV,V->B", jax.nn.log_sigmoid(-wrong_BV), noise_V)
-    return -jax.nn.log_sigmoid(right_BO) - negatives * expected_B[:, None]
 
 
 def noise(counts_V: Any) -> Array:

@@ -22,7 +22,6 @@ os.environ.setdefault(
 
 import hypothesis
 import jax
-import numpy as np
 import pytest
 
 jax.config.update("jax_numpy_dtype_promotion", "strict")
@@ -104,6 +103,20 @@ def pytest_collection_modifyitems(config, items):
     config.hook.pytest_deselected(items=long)
 
 
+@pytest.fixture
+def fails(capsys):
+    """A function (sentence, exit code, *args): the command prints it in one line, the last, and exits so."""
+    from apformer import cli
+
+    def check(sentence, exit_code, *args):
+        capsys.readouterr()
+        assert cli.main([str(arg) for arg in args]) == exit_code
+        out, err = capsys.readouterr()
+        assert out == "" and sentence in err.splitlines()[-1], err
+
+    return check
+
+
 @pytest.fixture(scope="session")
 def key():
     return jax.random.key(0)
@@ -141,24 +154,7 @@ def without_pictures(without_figures, monkeypatch):
 
 @pytest.fixture(scope="session")
 def random_params():
-    """A function (cfg, seed=0, dtype=float32) to parameters drawn at random, biases, gains and tables included.
+    """A function (cfg, seed=0, dtype=float32) to parameters of which each one matters."""
+    from tests.helpers.small_models import draw_params
 
-    A fresh model would hide mistakes: its biases and relative positions are zero, its gains one.
-    """
-    from apformer import model
-
-    @cache
-    def shapes(cfg):
-        return jax.eval_shape(lambda key: model.init(key, cfg), jax.random.key(0))
-
-    def draw(cfg, seed=0, dtype=np.float32):
-        rng = np.random.default_rng(seed)
-
-        def leaf(path, shape):
-            centre = 1.0 if path[-1].key == "scale" else 0.0
-            drawn = centre + 0.4 * rng.standard_normal(shape.shape)
-            return jax.device_put(np.asarray(drawn, dtype))  # jax.numpy.asarray would compile a program a shape
-
-        return jax.tree_util.tree_map_with_path(leaf, shapes(cfg))
-
-    return draw
+    return draw_params

@@ -5,7 +5,6 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -33,26 +32,12 @@ def example(seed=0):
     return logits, rng.integers(0, V, (B, T)).astype(np.int32), weights
 
 
-@pytest.mark.parametrize("anything", (np.inf, -np.inf, np.nan))
-def test_what_padding_holds_is_in_no_gradient(anything):
-    logits, targets, weights = example()
-    weights[:, 3:] = 0
-    spoilt = logits.copy()
-    spoilt[:, 3:] = anything
-    both = (loss_and_gradient(jnp.asarray(z), targets, weights) for z in (logits, spoilt))
-    (clean, clean_gradient), (found, gradient) = both
-    assert found == clean
-    np.testing.assert_array_equal(gradient, clean_gradient)
-
-
 def test_smoothed_labels_by_hand():
     """Logits of ln 1, ln 2 and ln 5, the last the target; a share of 0.3 is spread over all three."""
     logits, targets, weights = jnp.log(jnp.array([[[1.0, 2.0, 5.0]]])), jnp.array([[2]]), jnp.ones((1, 1))
     nats = np.log(8) - 0.7 * np.log(5) - 0.1 * (np.log(1) + np.log(2) + np.log(5))
     np.testing.assert_allclose(token_nats(logits, targets, 0.3), [[nats]], rtol=1e-6)
     np.testing.assert_allclose(cross_entropy(logits, targets, weights, 0.3), nats, rtol=1e-6)
-    gradient = gradient_of(logits, targets, weights, 0.3)
-    np.testing.assert_allclose(gradient, [[[1 / 8 - 0.1, 2 / 8 - 0.1, 5 / 8 - 0.8]]], rtol=1e-5)
 
 
 def mean_nats(logits, targets, weights, smoothing):
@@ -81,7 +66,7 @@ def test_loss_and_gradient_are_those_of_the_definition(seed):
 
 @given(
     seed=st.integers(0, 1000),
-    size=st.sampled_from([1.0, 1e4, 1e30, float(np.finfo(np.float32).max)]),
+    size=st.sampled_from([1.0, 1e30, float(np.finfo(np.float32).max), np.inf, np.nan]),
     target=st.sampled_from([0, V - 1, V, -100]),
 )
 def test_a_token_of_weight_zero_changes_nothing(seed, size, target):

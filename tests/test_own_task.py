@@ -18,7 +18,6 @@ from apformer import cli, tasks
 from apformer.decoding.bind import Model
 from apformer.errors import DATA, USAGE, UserError
 from apformer.runs import recipes, settings_file
-from apformer.tasks.defaults import right_rows
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "docs" / "own_task"
@@ -167,27 +166,10 @@ def test_strings_are_judged_whole_and_lines_that_begin_none_are_refused(reverse)
         assert error.value.exit_code == code
 
 
-def test_a_row_is_right_where_all_that_counts_is(reverse):
-    tokens_BT, weights_BT = np.array([[0, 1, 2], [0, 1, 2], [0, 1, 2]]), np.array([[0, 1, 1], [0, 1, 1], [0, 0, 1]])
-    predicted_BT = np.array([[1, 2], [0, 2], [0, 2]])
-    batch = tasks.strings.Batch(tokens_BT, weights_BT)
-    assert right_rows(jax.nn.one_hot(predicted_BT, 3), batch).tolist() == [True, False, True]
-
-
-def test_a_package_that_lacks_names_of_the_protocol_is_named(bring, capsys):
-    bring("halves", "half", "half_a_task", "RECIPES = {}\n")
-    err, code = fails(capsys, "train", "--recipe", "half")
-    assert code == USAGE and "the task half (half_a_task) lacks Config, Options, ARCHITECTURES, " in err
-    assert "RECIPES" not in err
-
-
 @pytest.mark.parametrize(
     ("command", "part", "name"),
     [
         (["resume"], "task", "reverse"),
-        (["evaluate"], "task", "this"),
-        (["predict", "12="], "task", "apformer.cli"),
-        (["report"], "task", "../x"),
         (["doctor"], "architecture", "this"),
         (["certify"], "architecture", "this"),
     ],

@@ -1,8 +1,6 @@
 """RNN, GRU and LSTM: the equations, what a logit may depend on, the cache, and the tree that every checkpoint holds."""
 
-import dataclasses
-import math
-from functools import cache, partial
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from apformer import optimizer, recurrent
-from tests.helpers.small_models import LONGEST, V, close, draw_tokens, feed, ragged_splits
+from tests.helpers.small_models import LONGEST, V, close, draw_params, draw_tokens, feed, names, ragged_splits, shapes
 
 B, T = 3, 13
 CELLS = ("rnn", "gru", "lstm")
@@ -27,72 +25,7 @@ def small(**changes):
     return recurrent.Config(**{"d_model": 5, "n_layers": 2} | changes)
 
 
-@cache
-def shapes(cfg):
-    return jax.eval_shape(lambda key: recurrent.init(key, cfg), jax.random.key(0))
-
-
-def random_params(cfg, dtype=np.float32):
-    """Every leaf drawn at random, biases included."""
-    rng = np.random.default_rng(0)
-    return jax.tree.map(lambda leaf: jnp.asarray(np.asarray(0.6 * rng.standard_normal(leaf.shape), dtype)), shapes(cfg))
-
-
-def names(tree):
-    return {"/".join(entry.key for entry in path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
-
-
 # The equations
-
-
-def sigmoid(x):
-    return 1 / (1 + math.exp(-x))
-
-
-@every_cell
-def test_two_tokens_by_hand(cell):
-    """A state of width 1, in plain numbers."""
-    cfg = small(cell=cell, d_model=1, n_layers=1)
-    params = random_params(cfg)
-    number = {name: float(leaf.ravel()[0]) for name, leaf in names(params["cells"]).items()}
-
-    def into(part):
-        return number[f"{part}/input/weight"] * x + number[f"{part}/input/bias"]
-
-    def around(part):
-        return number[f"{part}/hidden/weight"] * h
-
-    h = c = 0.0
-    states = []
-    for token in (4, 9):
-        x = float(params["embedding"]["table"][token, 0])
-        if cell == "rnn":
-            h = math.tanh(into("candidate") + around("candidate"))
-        if cell == "gru":
-            r, z = (sigmoid(into(gate) + around(gate)) for gate in ("reset_gate", "update_gate"))
-            n = math.tanh(into("candidate") + r * (around("candidate") + number["candidate/hidden/bias"]))
-            h = (1 - z) * n + z * h
-        if cell == "lstm":
-            i, f, o = (sigmoid(into(g) + around(g)) for g in ("input_gate", "forget_gate", "output_gate"))
-            c = f * c + i * math.tanh(into("candidate") + around("candidate"))
-            h = o * math.tanh(c)
-        states.append(h)
-    logits, captured = apply(params, np.array([[4, 9]], np.int32), cfg, capture=("residual",))
-    np.testing.assert_allclose(captured["residual"][1, 0, :, 0], states, rtol=1e-5)
-    head = params["head"]["output"]
-    np.testing.assert_allclose(logits[0], np.outer(states, head["weight"][0]) + head["bias"][None], atol=1e-5)
-
-
-def test_embeddings_are_scaled_and_each_layer_has_weights_of_its_own():
-    cfg = small(cell="gru")
-    params, tokens = random_params(cfg), draw_tokens(B, T)
-    _, captured = apply(params, tokens, cfg, capture=("residual",))
-    assert captured["residual"].shape == (3, B, T, 5)
-    np.testing.assert_allclose(captured["residual"][0], np.asarray(params["embedding"]["table"])[tokens] * 5**0.5, 1e-6)
-    silent = jax.tree.map(lambda leaf: leaf.at[1].set(0), params["cells"])  # a GRU of zeros stays at zero
-    _, below = apply(params | {"cells": silent}, tokens, cfg, capture=("residual",))
-    np.testing.assert_array_equal(below["residual"][:2], captured["residual"][:2])
-    assert not np.asarray(below["residual"][2]).any() and np.asarray(captured["residual"][2]).all()
 
 
 # What a logit may depend on
@@ -102,7 +35,7 @@ def test_embeddings_are_scaled_and_each_layer_has_weights_of_its_own():
 def test_the_future_changes_nothing_and_the_past_does(cell):
     """Bit for bit; each row is changed from a place of its own on."""
     cfg = small(cell=cell)
-    params = random_params(cfg)
+    params = draw_params(cfg)
     for seed in range(5):
         tokens, cuts = draw_tokens(B, T, seed), np.random.default_rng(seed).integers(1, T, B)
         past = np.arange(T)[None] < cuts[:, None]
@@ -116,7 +49,7 @@ def test_the_future_changes_nothing_and_the_past_does(cell):
 def test_what_stands_beyond_a_rows_length_changes_nothing(cell):
     """Bit for bit, ids outside the vocabulary and the gradient included."""
     cfg = small(cell=cell)
-    params, tokens = random_params(cfg), draw_tokens(B, T)
+    params, tokens = draw_params(cfg), draw_tokens(B, T)
     lengths = np.array([13, 0, 4], np.int32)
     real = np.arange(T)[None] < lengths[:, None]
 
@@ -143,7 +76,7 @@ def test_what_stands_beyond_a_rows_length_changes_nothing(cell):
 @given(schedule=ragged_splits(B, T, LONGEST), seed=st.integers(0, 100))
 def test_any_split_gives_the_logits_of_the_whole(cell, schedule, seed):
     cfg = small(cell=cell)
-    params, tokens = random_params(cfg), draw_tokens(B, T, seed)
+    params, tokens = draw_params(cfg), draw_tokens(B, T, seed)
     logits, _ = feed(extend, params, tokens, cfg, schedule, recurrent.init_cache(cfg, B, T))
     whole = np.asarray(apply(params, tokens, cfg))
     for b in range(B):
@@ -156,15 +89,11 @@ def test_any_split_gives_the_logits_of_the_whole(cell, schedule, seed):
 def test_dropout_falls_on_embeddings_and_layers_and_not_on_the_state(key):
     """With W = 0 a layer hears nothing of what was dropped below, so its own state is the one without dropout."""
     cfg = small(dropout=0.25, d_model=50)
-    params, tokens = random_params(cfg), draw_tokens(B, T)
+    params, tokens = draw_params(cfg), draw_tokens(B, T)
     for part in params["cells"].values():
         part["input"]["weight"] *= 0
     _, plain = apply(params, tokens, cfg, capture=("residual",))
     _, dropped = apply(params, tokens, cfg, key=key, capture=("residual",))
-    _, never = apply(params, tokens, dataclasses.replace(cfg, dropout=0.0), key=key, capture=("residual",))
-    _, other = apply(params, tokens, cfg, key=jax.random.key(1), capture=("residual",))
-    assert (np.asarray(other["residual"]) != np.asarray(dropped["residual"])).any()
-    close(never["residual"], plain["residual"], 1e-6)
     plain, dropped = np.asarray(plain["residual"]), np.asarray(dropped["residual"])
     kept = dropped != 0
     np.testing.assert_allclose(dropped[kept], plain[kept] / 0.75, rtol=1e-4)
@@ -175,7 +104,7 @@ def test_dropout_falls_on_embeddings_and_layers_and_not_on_the_state(key):
 
 def test_bfloat16_parameters_give_bfloat16_logits():
     cfg = small()
-    params, tokens = random_params(cfg), draw_tokens(B, T)
+    params, tokens = draw_params(cfg), draw_tokens(B, T)
     half = jax.tree.map(lambda leaf: leaf.astype(jnp.bfloat16), params)
     logits, cache = extend(half, tokens, recurrent.init_cache(cfg, B, T, jnp.bfloat16), cfg)
     assert logits.dtype == jnp.bfloat16

@@ -10,7 +10,6 @@ import pytest
 
 from apformer import files, sweep
 from apformer.errors import CHECKPOINT, NON_FINITE, USAGE, UserError
-from apformer.report import tables
 from apformer.runs import checkpoint, directory, fit, recipes, restore, selection
 from apformer.tasks.progressions import training as task
 from apformer.tasks.progressions.recipes import exact as exact_recipe
@@ -91,11 +90,6 @@ def test_lists_become_combinations_and_numbers_of_the_state_share_a_program():
     assert rates == [(0.1, 0.5), (0.2, 0.5)]
     assert {(s.model.position, s.model.window) for s in found[1].settings} == {("none", 9)}
     assert found[1].joint.training.members == 6 and found[1].settings[0].training.members == 3
-
-
-def test_without_lists_there_is_one_program():
-    (program,) = sweep.programs(sweep.read(["--run_dir", "a,b"]))
-    assert (program.folder, program.combinations, program.joint) == ("01", [{}], exact_recipe(3))
 
 
 def test_a_value_may_be_a_switch_or_bring_flags_of_its_own():
@@ -257,21 +251,6 @@ def test_a_loss_that_is_not_finite_costs_its_member_alone(tmp_path, monkeypatch)
 
 
 # The report
-
-
-def test_the_table_has_a_row_for_each_combination():
-    facts = {"combination": {"d_model": "8"}, "parameters": 7, "failed": False}
-    found = [{"loss": 0.5, "exact": 0.25}, {"loss": 0.25, "exact": 1.0}]
-    members = [facts | {"validation": validation, "seconds": 1.0} for validation in found]
-    members.append(members[0] | {"combination": {"d_model": "9"}, "validation": {"loss": 0.125}})
-    table = tables.sweep(members, sweep.name, "apformer sweep --d_model 8,9")
-    assert table.endswith(
-        """
-| combination | seeds | parameters | validation loss | exact | seconds |
-| --- | ---: | ---: | ---: | ---: | ---: |
-| d_model 8 | 2 | 7 | 0.3750 ± 0.1768 | 62.50 ± 53.03 | 2 |
-| d_model 9 | 1 | 7 | 0.1250 | - | 1 |"""
-    )
 
 
 def test_a_sweep_leaves_its_table_and_figure(whole):

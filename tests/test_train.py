@@ -176,7 +176,7 @@ def test_the_mean_of_batches_is_that_of_all_their_rows():
 
 
 def test_a_switch_is_the_branch_and_its_gradient_too():
-    """Bit for bit, whichever branch, and scaled by what comes after."""
+    """Bit for bit, whichever branch."""
     branches = [loss_fn, lambda params, batch, key: loss_fn(jax.tree.map(jnp.sin, params), batch, key)]
     switch, params, key = (
         jax.jit(jax.value_and_grad(train.switch(branches), has_aux=True)),
@@ -186,8 +186,3 @@ def test_a_switch_is_the_branch_and_its_gradient_too():
     for which, branch in enumerate(branches):
         alone = jax.jit(jax.value_and_grad(branch, has_aux=True))(params, sample(key), key)
         assert bits(switch(params, (jnp.int32(which), sample(key)), key)) == bits(alone)
-    batch = jnp.int32(1), sample(key)
-    gradient = switch(params, batch, key)[1]
-    tripled = jax.grad(lambda params: 3 * train.switch(branches)(params, batch, key)[0])(params)
-    for ours, theirs in zip(jax.tree.leaves(tripled), jax.tree.leaves(gradient), strict=True):
-        np.testing.assert_allclose(ours, 3 * theirs, rtol=1e-5)

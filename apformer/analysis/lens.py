@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from apformer import model
+from apformer.errors import UserError
 from apformer.layers.block import apply_blocks
 from apformer.layers.embedding import read_out
 from apformer.layers.masks import whole_view
@@ -29,7 +30,12 @@ def patch(
     """Return the logits with the residual stream before a layer edited, (B, T, V); n_layers: after the last.
 
     To see what position 3 carries, set it to what it is on other tokens: `x_BTD.at[:, 3].set(other_BTD[:, 3])`.
+
+    Raises:
+        UserError: For a layer that the model does not have.
     """
+    if not 0 <= layer <= cfg.n_layers:
+        raise UserError(f"layer {layer} is out of range: give 0 to {cfg.n_layers}")
     _, seen = model.apply(params, tokens_BT, cfg, capture=("residual",))
     x_BTD, above = edit(seen["residual"][layer]), cfg.n_layers - layer
     if above:

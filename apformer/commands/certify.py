@@ -13,13 +13,12 @@ from tyro.conf import Positional
 from apformer import files, tasks
 from apformer.analysis import certificate
 from apformer.decoding.bind import Model, bind_run
-from apformer.errors import NOT_CERTIFIED, USAGE, UserError, typed
+from apformer.errors import NOT_CERTIFIED, UserError, typed
 from apformer.files import FilePath
 from apformer.machine import process
 from apformer.proof import check
 from apformer.report import progress, tables
 from apformer.runs import directory
-from apformer.runs.metrics import diverged, read_metrics
 from apformer.runs.provenance import digest, surroundings
 from apformer.runs.restore import load_params, load_settings
 from apformer.settings import Settings
@@ -63,8 +62,9 @@ def certify(args: Certify) -> None:
     with suppress(BrokenPipeError):  # the exit code tells it, too
         print(json.dumps(files.plain(result)) if args.json else tables.certificate(result))
     if not (result["screened"] if args.screen else result["certified"]):
-        remedy = "train it longer, or with another --seed"
-        raise UserError(f"{path} is not certified ({result['claim']}): {remedy}", NOT_CERTIFIED)
+        raise UserError(
+            f"{path} is not certified ({result['claim']}): train it longer, or with another --seed", NOT_CERTIFIED
+        )
 
 
 def certify_run(
@@ -100,12 +100,12 @@ def certify_run(
     params, step, member = load_params(path, settings, member, step)
     case = certificate.case(settings, tasks.ability(settings, "contexts", path, "certify"), params)
     if compare and case.why:
-        raise UserError(f"--compare computes another model than this one: {case.why}", USAGE)
+        raise UserError(f"--compare computes another model than this one: {case.why}")
     _name_older(path / "certificate.json")
     files.preflight(path, 0)  # so that the disk does not refuse what took an hour
     identity = {"step": step, "member": member, "parameters_sha256": digest(params)} | surroundings(params)
     identity |= {"model": asdict(settings.model), "data": asdict(settings.data)}
-    identity = json.loads(json.dumps(identity))  # as it is kept: JSON has no tuples
+    identity = files.plain(identity)  # as it is kept: JSON has no tuples
     if case.why and not screen:
         print(f"{path} is screened by JAX, since numpy does not compute such a model: {case.why}", file=sys.stderr)
     model, prove, hopeless = bind_run(settings, params), not screen and case.why is None, False
@@ -122,15 +122,16 @@ def certify_run(
     if hopeless or (hasty and prove and not result["certified"]):
         named = getattr(case.contexts, "named", lambda context, data: {"margin": context["margin"]})
         return {"certified": False, "missed": [named(context, case.data) for context in tally["worst"]]}
-    if settings.training.members > 1 and (lost := diverged(read_metrics(path))):
-        result["diverged"] = lost
     if compare:
         result["witnesses"].append(_compared(case, model))
     files.write_json(path / "certificate.json", result)
     gap = result["witnesses"][-1].get("largest_gap", 0.0)
     if not gap <= max(certificate.LARGEST_GAP, 1e-5 * result["largest"]):
-        fault = f"logits of JAX differ by {gap:.3g} from those of the proof, which is more than rounding"
-        raise UserError(f"{fault}: `apformer doctor` tests this jaxlib", NOT_CERTIFIED)
+        raise UserError(
+            f"logits of JAX differ by {gap:.3g} from those of the proof, which is more than rounding"
+            ": `apformer doctor` tests this jaxlib",
+            NOT_CERTIFIED,
+        )
     return result
 
 
@@ -182,8 +183,10 @@ def _asked(
                 left = (now - first[1]) / max(1, done - first[0]) * ((total or done) - done)
                 if now - first[1] > 10 and left > patience:
                     much = f"{total:,} contexts, about {left / 60:,.0f} minutes here"
-                    remedy = f"run {typed('certify', path, '--yes')}, which can be stopped and goes on where it was"
-                    raise UserError(f"to certify {path} is to ask {much}: {remedy}", USAGE)
+                    raise UserError(
+                        f"to certify {path} is to ask {much}: run {typed('certify', path, '--yes')}, which can be "
+                        "stopped and goes on where it was"
+                    )
                 if received:
                     much = f"{done:,} of {total:,} contexts" if total else f"{done:,} contexts"
                     print(f"{path} is asked up to {much}: the same command goes on", file=sys.stderr)

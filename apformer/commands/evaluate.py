@@ -11,7 +11,7 @@ from tyro.conf import Positional
 
 from apformer import files, tasks
 from apformer.decoding.bind import bind_run
-from apformer.errors import USAGE, UserError
+from apformer.errors import UserError
 from apformer.files import FilePath
 from apformer.flags import require
 from apformer.report import figures, progress, tables
@@ -55,9 +55,9 @@ def evaluate(args: Evaluate) -> None:
         return
     for flag in ("window", "stride", "special_tokens", "adapter"):
         if getattr(args, flag) not in (None, False):
-            raise UserError(f"--{flag} belongs to --text: give --text FILE, or drop it", USAGE)
+            raise UserError(f"--{flag} belongs to --text: give --text FILE, or drop it")
     if args.run is not None and folders.holds_gpt2(args.run):
-        raise UserError(f"{args.run} is a GPT-2 folder, which has no held-out data: give --text FILE", USAGE)
+        raise UserError(f"{args.run} is a GPT-2 folder, which has no held-out data: give --text FILE")
     path = directory.find(args.run)
     settings, rows = load_settings(path), load_rows(path)
     writes = os.access(path, os.W_OK)

@@ -15,18 +15,16 @@
 Versions of JAX of the next six months at least can read such a file (https://docs.jax.dev/en/latest/export/export.html).
 """
 
-import json
 import re
 import shutil
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from tyro.conf import Positional
 
 from apformer import files, tasks
-from apformer.analysis.certificate import FORMAT
-from apformer.errors import CHECKPOINT, USAGE, UserError, typed
+from apformer.errors import UserError, typed
 from apformer.files import FilePath
 from apformer.formats import gpt2, peft
 from apformer.formats.stablehlo import write_stablehlo
@@ -60,14 +58,14 @@ class Export:
 def export(args: Export) -> None:
     """Write the file or the folder, and say where it is. Raises UserError that names what is at fault."""
     if args.run is not None and folders.holds_gpt2(args.run):
-        raise UserError(f"{args.run} is a GPT-2 folder, which other programs open as it is: name a run", USAGE)
+        raise UserError(f"{args.run} is a GPT-2 folder, which other programs open as it is: name a run")
     path = directory.find(args.run)
     settings = restore.load_settings(path)
     out = Path(args.out) if args.out is not None else path / DEFAULTS.get(args.to, args.to)
     if args.to == "stablehlo" and settings.architecture in READS:
-        raise UserError(f"{path} reads {READS[settings.architecture]}: give --to safetensors", USAGE)
+        raise UserError(f"{path} reads {READS[settings.architecture]}: give --to safetensors")
     if args.to in ("gpt2", "lora") and settings.architecture != "model":
-        raise UserError(f"{path} is no decoder-only transformer, as GPT-2 is: give --to safetensors", USAGE)
+        raise UserError(f"{path} is no decoder-only transformer, as GPT-2 is: give --to safetensors")
     if args.to == "proof":
         step = write_proof(out, path, settings, args.member)
     elif args.to == "lora":
@@ -104,10 +102,12 @@ def write_lora(folder: Path, run: Path, settings: Settings, member: int | None =
     """Write a new folder with the adapters of a run, and return their step. Raises UserError as `peft.save` does."""
     made = tasks.ability(settings, "adapters", run, "export --to lora")(settings)
     if made is None:
-        raise UserError(f"{run} has no adapters: train with --lora_rank, or give --to gpt2", USAGE)
+        raise UserError(f"{run} has no adapters: train with --lora_rank, or give --to gpt2")
     if settings.training.average > 1:
-        mean = f"{run} is a mean of {settings.training.average} checkpoints, which is no adapter of that rank"
-        raise UserError(f"{mean}: give --to gpt2", USAGE)
+        raise UserError(
+            f"{run} is a mean of {settings.training.average} checkpoints, which is no adapter of that rank"
+            ": give --to gpt2"
+        )
     params, step, _ = restore.load_params(run, settings, member, merged=False)
     peft.save(folder, params["adapters"], params=params["base"], cfg=settings.model, **made)
     return step
@@ -118,29 +118,23 @@ def write_proof(folder: Path, run: Path, settings: Settings, member: int | None 
 
     Raises:
         UserError: USAGE without a certificate, if it is of another member than the one that is asked for, or if the
-            folder holds files; CHECKPOINT if those parameters are gone.
+            folder holds files; what `restore.load_result` raises.
     """
     contexts: Any = tasks.ability(settings, "contexts", run, "export --to proof")
     contexts = contexts(settings) if callable(contexts) else contexts
-    place, again = run / "certificate.json", f"run {typed('certify', run)}"
+    place = run / "certificate.json"
     if not place.exists():
-        raise UserError(f"{run} has no certificate: {again}", USAGE)
-    certificate = files.read_json(place)
-    if not files.has(certificate, {"member": int, "step": int, "parameters_sha256": str, "format": int}):
-        raise UserError(f"{place} is damaged or of another version: {again}", CHECKPOINT)
+        raise UserError(f"{run} has no certificate: run {typed('certify', run)}")
+    certificate, params = restore.load_result(run, settings, place.name, "certify")
     if member not in (None, certificate["member"]):
-        other = f"{place} is of member {certificate['member']}, not of --member {member}"
-        raise UserError(f"{other}: run {typed('certify', run, '--member', member)}", USAGE)
-    params = restore.load_described(run, settings, certificate)
-    if params is None:
-        raise UserError(f"{place} is of other parameters: {again}", CHECKPOINT)
-    config = json.loads(json.dumps({"model": asdict(settings.model), "data": asdict(settings.data)}))
-    if certificate | config | {"format": FORMAT} != certificate:
-        raise UserError(f"{place} is of another version: {again}", CHECKPOINT)
+        raise UserError(
+            f"{place} is of member {certificate['member']}, not of --member {member}"
+            f": run {typed('certify', run, '--member', member)}"
+        )
     files.require_empty(folder)
     with files.disk_errors(folder):
         write_safetensors(folder / "model.safetensors", settings.architecture, params, settings.model)
-        files.write_json(folder / "config.json", config)
+        files.write_json(folder / "config.json", {part: certificate[part] for part in ("model", "data")})
         shutil.copyfile(place, folder / place.name)
         for program in (*PROGRAMS, *getattr(contexts, "FILES", ())):
             files.write_text(folder / program.name, _alone(program))

@@ -7,7 +7,7 @@ again, with the last max_len / 2 tokens as the new prompt.
 
 from dataclasses import dataclass
 from operator import add
-from typing import Annotated
+from typing import Annotated, Any
 
 from tyro.conf import Positional, UseAppendAction, arg
 
@@ -68,20 +68,10 @@ def generate(args: Generate) -> None:
     require("samples", 1 <= args.samples < 2**31, args, "1 to 2147483647")
     model = language_model.load(args.run, args.member, args.adapter)
     prompt = first_of(model.tokenizer) if args.prompt is None else args.prompt
+    names = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty", "seed", "special_tokens")
+    options: dict[str, Any] = {name: getattr(args, name) for name in names}
     try:
-        pieces = model.stream(
-            [prompt] * args.samples,
-            args.tokens,
-            temperature=args.temperature,
-            top_k=args.top_k,
-            top_p=args.top_p,
-            min_p=args.min_p,
-            repetition_penalty=args.repetition_penalty,
-            seed=args.seed,
-            stops=args.stop,
-            special_tokens=args.special_tokens,
-            restart=True,
-        )
+        pieces = model.stream([prompt] * args.samples, args.tokens, **options, stops=args.stop, restart=True)
     except UserError as error:  # begins with the name of an argument
         raise UserError(f"--{error}", error.exit_code) from None
     heads = [f"--- {number} of {args.samples}\n{prompt}" for number in range(1, args.samples + 1)]

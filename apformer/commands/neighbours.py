@@ -7,7 +7,7 @@ from tyro.conf import Positional
 
 from apformer import tasks
 from apformer.flags import require
-from apformer.runs import directory, restore
+from apformer.runs import restore
 
 
 @dataclass(frozen=True)
@@ -27,8 +27,6 @@ def neighbours(args: Neighbours) -> None:
     """Print the words nearest to each. Raises UserError that names the flag or the word."""
     require("neighbours", 1 <= args.neighbours < 2**31, args, "1 to 2147483647")
     given = [*args.run_and_words]
-    path = directory.find(given.pop(0) if given and os.path.isdir(given[0]) else None)
-    settings = restore.load_settings(path)
-    nearest = tasks.ability(settings, "neighbours", path)
-    params, _, _ = restore.load_params(path, settings, args.member)
-    print(nearest(params, path, given, args.neighbours))
+    run = restore.load(given.pop(0) if given and os.path.isdir(given[0]) else None, args.member)
+    nearest = tasks.ability(run.settings, "neighbours", run.path)
+    print(nearest(run.params, run.path, given, args.neighbours))

@@ -9,7 +9,6 @@ from tyro.conf import Positional
 from apformer import runs, tasks
 from apformer.files import FilePath
 from apformer.flags import prompts, require
-from apformer.runs import directory, settings_file
 from apformer.tasks.progressions import text_file
 
 EXAMPLE = 'apformer predict RUN "007 010 013"'
@@ -35,13 +34,12 @@ def predict(args: Predict) -> None:
     """Print the continuation of each prompt. Raises UserError that names the flag, the prompt or the line."""
     require("terms", args.terms >= 1, args, "at least 1")
     place, lines, name = prompts([*args.run_and_prompt], args.file, "a prompt", EXAMPLE, text_file.lines_of)
-    path = directory.find(place)
-    continue_lines = tasks.ability(settings_file.read(path), "predict", path)
-    loaded = runs.load(path, args.member)
-    found = continue_lines(loaded.model, loaded.settings, lines, name, args.terms)
+    run = runs.load(place, args.member)
+    continue_lines = tasks.ability(run.settings, "predict", run.path)
+    found = continue_lines(run.model, run.settings, lines, name, args.terms)
     if args.json:
         pairs = [{"prompt": line, "continuation": text} for line, (text, _) in zip(lines, found, strict=True)]
-        print(json.dumps({"run": str(path), "continuations": pairs}))
+        print(json.dumps({"run": str(run.path), "continuations": pairs}))
     else:
         sys.stdout.write("".join(f"{text}\n" for text, _ in found))
     if short := sum(fits < args.terms for _, fits in found):

@@ -20,7 +20,7 @@ from typing import Any, Literal
 
 from tyro.conf import Positional
 
-from apformer.errors import USAGE, UserError
+from apformer.errors import UserError
 from apformer.files import FilePath
 from apformer.formats.safetensors import refuse_to_overwrite
 from apformer.report import cut
@@ -88,18 +88,18 @@ def _check(args: Tokenize) -> None:
     given = {name: value for name, value in vars(args).items() if value not in (None, False)}
     asked = [name for name in ("train", "text", "file", "decode") if name in given]
     if len(asked) > 1:
-        raise UserError(f"--{asked[0]} and --{asked[1]} exclude each other: give one", USAGE)
+        raise UserError(f"--{asked[0]} and --{asked[1]} exclude each other: give one")
     for flag, (of, *others) in NEEDS.items():
         if flag in given and not {of, *others} & {*given}:
-            raise UserError(f"--{flag} is for --{' or --'.join([of, *others])}: give --{of}, or drop it", USAGE)
+            raise UserError(f"--{flag} is for --{' or --'.join([of, *others])}: give --{of}, or drop it")
     if "train" not in given and "tokenizer" not in given:
-        raise UserError(f"no tokenizer is named: give its file or folder, as in `{EXAMPLE}`", USAGE)
+        raise UserError(f"no tokenizer is named: give its file or folder, as in `{EXAMPLE}`")
     if "train" in given and "tokenizer" in given:
-        raise UserError(f"--train makes a new tokenizer: drop {args.tokenizer}, or --train", USAGE)
+        raise UserError(f"--train makes a new tokenizer: drop {args.tokenizer}, or --train")
     if "train" in given and "out" not in given:
-        raise UserError("--out is missing: name the new file, as in `--out tokenizer.json`", USAGE)
+        raise UserError("--out is missing: name the new file, as in `--out tokenizer.json`")
     if args.by == "characters" and "vocab_size" in given:
-        raise UserError(f"--vocab_size {args.vocab_size} is for byte pairs: drop it", USAGE)
+        raise UserError(f"--vocab_size {args.vocab_size} is for byte pairs: drop it")
 
 
 def load(path: str | Path) -> Characters | BytePairs:
@@ -108,7 +108,7 @@ def load(path: str | Path) -> Characters | BytePairs:
     files = [path / name for name in ("config.json", "tokenizer.json", "vocab.json")]
     if [*map(os.path.exists, files)] == [True, False, False] and not folders.is_gpt2(path):
         task = settings_file.read(path).task
-        raise UserError(f"{path} is a run of {task}, which has no tokenizer to learn: name a run of a text", USAGE)
+        raise UserError(f"{path} is a run of {task}, which has no tokenizer to learn: name a run of a text")
     return pretrained.load(path)
 
 
@@ -116,7 +116,7 @@ def train(file: str, out: str, args: Tokenize) -> Said:
     """Learn a tokenizer from a file, and save it."""
     refuse_to_overwrite(out)
     if out.endswith(".tiktoken"):
-        raise UserError(f"--out {out} has the ending of another format: name a file that ends with .json", USAGE)
+        raise UserError(f"--out {out} has the ending of another format: name a file that ends with .json")
     text = corpus.read(file)
     if args.by == "characters":
         tokenizer = train_characters(text)
@@ -166,10 +166,10 @@ def merging(tokenizer: Characters | BytePairs, text: str, tokens: list[int]) -> 
     """
     found = merges.pairs(tokenizer)
     if isinstance(tokenizer, Characters) or found is None:
-        raise UserError("--merges is for byte pairs, and this tokenizer cuts in another way: drop it", USAGE)
+        raise UserError("--merges is for byte pairs, and this tokenizer cuts in another way: drop it")
     made = {(left, right): (rank, new) for rank, (left, right, new) in enumerate(found)}
     cut_text, id_of = tokenizer.tokenizer.pre_tokenizer.pre_tokenize_str, tokenizer.tokenizer.token_to_id
     chunks = [[*byte_pairs.merging([*map(id_of, letters)], made)] for letters, _ in cut_text(text)]
     if [token for rows in chunks for token in rows[-1]] != tokens:
-        raise UserError("--merges cannot follow this text, which merges alone do not cut: drop it", USAGE)
+        raise UserError("--merges cannot follow this text, which merges alone do not cut: drop it")
     return chunks

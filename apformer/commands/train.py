@@ -13,7 +13,6 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +31,7 @@ from apformer.runs.fit import abstract_state, begin, fit, initial_state, validat
 from apformer.runs.metrics import finite_mean, note_missed, read_metrics, read_missed
 from apformer.runs.restore import load_params, load_rows, load_settings
 from apformer.runs.settings_file import check
-from apformer.settings import Settings
+from apformer.settings import Settings, with_part
 from apformer.tasks.text import folders
 from apformer.train import TrainState
 
@@ -45,16 +44,12 @@ def main(args: list[str]) -> None:
 def train(settings: Settings) -> None:
     """Train a model as the settings say, in a new run directory, and evaluate it."""
     # Refuses rows that do not divide.
-    devices.mesh(settings.training.members, settings.training.batch_size, devices.taken_by_all())
+    devices.mesh(settings.training.members, settings.training.batch_size)
     settings, rows = tasks.load(settings.task).load(settings)
     given = _given(settings)
     path = _create(settings)
     with directory.lock(path):
         begin(path, settings, rows, given)
-        warmup, steps = settings.optimizer.warmup_steps, settings.training.steps
-        if warmup >= steps:
-            rises = "the learning rate rises until the end and never falls"
-            print(f"--warmup_steps {warmup} is not less than --steps {steps}: {rises}; give fewer", file=sys.stderr)
         state = initial_state(settings, given)
         if given is not None:
             loss = finite_mean(validation_loss(settings, rows, state))
@@ -112,8 +107,8 @@ def train_or_resume(settings: Settings) -> Path:
         return path
     settings, _ = tasks.load(settings.task).load(settings)
     kept = load_settings(path)
-    if settings != replace(kept, training=replace(kept.training, run_dir=settings.training.run_dir)):
-        raise UserError(f"{path} holds a run of other settings, see its config.json: give another --run_dir", USAGE)
+    if settings != with_part(kept, "training", run_dir=settings.training.run_dir):
+        raise UserError(f"{path} holds a run of other settings, see its config.json: give another --run_dir")
     go_on(path)
     return path
 
@@ -130,10 +125,9 @@ def go_on(path: Path, step: int | None = None, steps: int | None = None) -> None
             print(f"{path} stopped before its first checkpoint: it begins anew", file=sys.stderr)
             given, told = _given(settings), files.read_json(path / "config.json").get("init_from_sha256")
             if given is not None and provenance.digest(given) != told:
-                changed = f"the model that {path} began with, --init_from, has changed since"
-                raise UserError(f"{changed}: restore it", DATA)
+                raise UserError(f"the model that {path} began with, --init_from, has changed since: restore it", DATA)
             if steps is not None:
-                settings = replace(settings, training=replace(settings.training, steps=steps))
+                settings = with_part(settings, "training", steps=steps)
                 check(settings)
             begin(path, settings, rows, given)
             step, state = 0, initial_state(settings, given)
@@ -148,16 +142,17 @@ def go_on(path: Path, step: int | None = None, steps: int | None = None) -> None
 
 def _with_steps(path: Path, settings: Settings, step: int, steps: int) -> Settings:
     """Return the settings of a run at a step with another number of steps, which its config.json keeps."""
-    run = replace(settings.training, steps=steps)
+    settings = with_part(settings, "training", steps=steps)
+    run = settings.training
     require("steps", step < steps < 2**31, run, f"more than {step}, where the run is")
     if step % run.log_every:
         lines = f"step {step} is no multiple of --log_every {run.log_every}, so no lines of metrics can follow it"
         fitting = [saved for saved in selection.steps(path / "checkpoints") if saved % run.log_every == 0]
-        raise UserError(f"{lines}: {f'add --step {fitting[-1]}' if fitting else 'train anew'}", USAGE)
+        raise UserError(f"{lines}: {f'add --step {fitting[-1]}' if fitting else 'train anew'}")
     config = files.read_json(path / "config.json")
     config["flags"]["training"]["steps"] = steps
     files.write_json(path / "config.json", config)
-    return replace(settings, training=run)
+    return settings
 
 
 def finish(path: Path, settings: Settings, rows: Any, state: TrainState) -> None:
@@ -230,8 +225,10 @@ def certificate(path: Path, settings: Settings, doubt: str | None = None) -> str
     if doubt is not None:
         return f"No certificate: {doubt}"
     try:
-        return tables.certificate(certify.certify_run(path, settings))
+        found = certify.certify_run(path, settings)
     except UserError as error:
         if error.exit_code != USAGE:
             raise
         return f"No certificate yet: {error}"
+    further = typed("resume", path, "--steps", 2 * settings.training.steps)
+    return tables.certificate(found) + f"\n\n{further} trains further." * (found["errors"] > 0)

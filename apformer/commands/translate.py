@@ -2,7 +2,7 @@
 
 import json
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from tyro.conf import Positional
 
@@ -10,6 +10,7 @@ from apformer import tasks
 from apformer.files import FilePath
 from apformer.flags import prompts, require
 from apformer.runs import directory, restore, settings_file
+from apformer.settings import with_part
 from apformer.tasks.translation import corpus, scores, training, vocabularies
 
 EXAMPLE = 'apformer translate RUN "seven hundred and five"'
@@ -52,7 +53,7 @@ def translate(args: Translate) -> None:
     sources = training.encode_side(source, lines, name, settings.data, "translate shorter sentences")
     params, _, _ = restore.load_params(path, settings, args.member)
     given = {name: getattr(args, name) for name in ("beams", "alpha") if getattr(args, name) is not None}
-    settings = replace(settings, options=replace(settings.options, **given))
+    settings = with_part(settings, "options", **given)
     if (doubt := scores.doubt(path)) is not None:
         print(doubt, file=sys.stderr)
     found = [target.decode(tokens_T) for tokens_T in search(sources, params, settings, args.temperature, args.seed)]

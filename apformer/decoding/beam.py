@@ -14,34 +14,35 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 
-Arrays = tuple[jax.Array, jax.Array]
+Arrays = tuple[Array, Array]
 
 
 class _State(NamedTuple):
     """The beams after n steps."""
 
-    n: jax.Array  # steps taken
-    last_BW: jax.Array  # the newest token of each unfinished beam
-    logp_BW: jax.Array  # its log-probability so far
-    tokens_BWN: jax.Array
-    done_score_BW: jax.Array  # of the finished
-    done_tokens_BWN: jax.Array
-    done_length_BW: jax.Array
+    n: Array  # steps taken
+    last_BW: Array  # the newest token of each unfinished beam
+    logp_BW: Array  # its log-probability so far
+    tokens_BWN: Array
+    done_score_BW: Array  # of the finished
+    done_tokens_BWN: Array
+    done_length_BW: Array
     cache: dict  # what is not shared
 
 
 def search(
     extend: Callable,
     cache: dict[str, Any],
-    start_B: jax.Array,
-    end: jax.Array | int,
+    start_B: Array,
+    end: Array | int,
     steps: int,
     *,
     beams: int = 4,
     alpha: float = 0.6,
     shared: tuple[str, ...] = (),
-) -> tuple[jax.Array, jax.Array, jax.Array]:
+) -> tuple[Array, Array, Array]:
     """Return the best `beams` texts of each row, best first: (tokens_BWN, lengths_BW, scores_BW).
 
     Pure; steps, beams, alpha and shared are static under jit.
@@ -83,7 +84,7 @@ def search(
         cache=jax.tree.map(lambda leaf: jnp.repeat(leaf, W, axis=0), own),
     )
 
-    def unfinished(state: _State) -> jax.Array:
+    def unfinished(state: _State) -> Array:
         return (state.n < steps) & jnp.isfinite(state.logp_BW).any()
 
     def step(state: _State) -> _State:
@@ -124,12 +125,12 @@ def search(
     return tokens_BWN, lengths_BW, scores_BW
 
 
-def penalty(n: jax.Array, alpha: float, dtype: Any = jnp.float32) -> jax.Array:
+def penalty(n: Array, alpha: float, dtype: Any = jnp.float32) -> Array:
     """Return ((5 + n) / 6)^alpha for a text of n tokens (Wu et al. 2016)."""
     return ((5 + n.astype(dtype)) / 6) ** jnp.asarray(alpha, dtype)
 
 
-def _best(k: int, scores: Arrays, tokens: Arrays, lengths: Arrays) -> tuple[jax.Array, jax.Array, jax.Array]:
+def _best(k: int, scores: Arrays, tokens: Arrays, lengths: Arrays) -> tuple[Array, Array, Array]:
     """Return the k best by score of pairs of arrays: (scores_BW, tokens_BWN, lengths_BW)."""
     scores_BW, best_BW = jax.lax.top_k(jnp.concatenate(scores, 1), k)
     tokens_BWN = jnp.take_along_axis(jnp.concatenate(tokens, 1), best_BW[:, :, None], axis=1)

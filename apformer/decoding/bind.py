@@ -11,6 +11,7 @@ from types import ModuleType
 from typing import Any
 
 import jax
+from jax import Array
 from jax.sharding import Mesh
 from jax.tree_util import Partial
 
@@ -37,6 +38,9 @@ class Model:
     params: Any = None
     cfg: Any = None
 
+    def __repr__(self) -> str:
+        return f"Model({self.cfg})"
+
 
 def bind(architecture: ModuleType, params: Any, cfg: Any, mesh: Mesh | None = None) -> Model:
     """Return the Model of a module, such as `apformer.model`, with these parameters and this Config.
@@ -59,13 +63,11 @@ def bind_run(settings: Settings, params: Any) -> Model:
 def _functions(architecture: ModuleType, cfg: Any, mesh: Mesh | None) -> tuple[Callable, Callable, Callable]:
     """Return the functions of a model; the same ones for the same cfg, by which jit knows what it has compiled."""
 
-    def apply(params: Any, tokens_BT: jax.Array) -> jax.Array:
+    def apply(params: Any, tokens_BT: Array) -> Array:
         with jax.default_matmul_precision("highest"):
             return architecture.apply(params, devices.spread(tokens_BT, mesh), cfg)
 
-    def extend(
-        params: Any, tokens_BT: jax.Array, cache: Any, lengths_B: jax.Array | None = None
-    ) -> tuple[jax.Array, Any]:
+    def extend(params: Any, tokens_BT: Array, cache: Any, lengths_B: Array | None = None) -> tuple[Array, Any]:
         with jax.default_matmul_precision("highest"):
             tokens_BT, cache, lengths_B = devices.spread((tokens_BT, cache, lengths_B), mesh)
             return architecture.extend(params, tokens_BT, cache, cfg, lengths_B=lengths_B)

@@ -23,8 +23,9 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
-State = tuple[jax.Array, Any]
+State = tuple[Array, Any]
 """The newest token of each row, and the cache, which it is not in yet."""
 
 
@@ -56,7 +57,7 @@ def sampling_of(rows: int, sampling: Sampling) -> Sampling:
     return Sampling(*fields)
 
 
-def scores(logits_BV: jax.Array, sampling: Sampling, seen_BV: jax.Array | None = None) -> jax.Array:
+def scores(logits_BV: Array, sampling: Sampling, seen_BV: Array | None = None) -> Array:
     """Return the logits that tokens are drawn from: divided by the temperature, less the largest, -inf if filtered out.
 
     Of equals, top-k and top-p keep the lowest ids. Temperature 0 counts as the smallest positive number.
@@ -80,7 +81,7 @@ def scores(logits_BV: jax.Array, sampling: Sampling, seen_BV: jax.Array | None =
     most = jnp.where(k == 0, jnp.inf, k)
     share = jnp.where(top_p < 1, jnp.maximum(top_p, tiny), jnp.inf)  # at 1 rounding might bring the sum there too early
 
-    def cut(z_BV: jax.Array) -> jax.Array:
+    def cut(z_BV: Array) -> Array:
         z_BV = jnp.where(_likeliest(z_BV, jnp.ones_like(z_BV), most), z_BV, -jnp.inf)
         return jnp.where(_likeliest(z_BV, jax.nn.softmax(z_BV), share), z_BV, -jnp.inf)
 
@@ -89,7 +90,7 @@ def scores(logits_BV: jax.Array, sampling: Sampling, seen_BV: jax.Array | None =
     return jnp.where(z_BV >= jnp.log(min_p), z_BV, -jnp.inf)
 
 
-def _likeliest(z_BV: jax.Array, weight_BV: jax.Array, needed: jax.Array) -> jax.Array:
+def _likeliest(z_BV: Array, weight_BV: Array, needed: Array) -> Array:
     """Return which tokens are the fewest most likely ones whose weights sum up to `needed`, the lowest ids of equals.
 
     z is at most 0. The bits of -z are in its order, so that the last value is found bit by bit, without sorting.
@@ -97,7 +98,7 @@ def _likeliest(z_BV: jax.Array, weight_BV: jax.Array, needed: jax.Array) -> jax.
     bits = jnp.finfo(z_BV.dtype).bits
     u_BV = jax.lax.bitcast_convert_type(jnp.abs(z_BV), jnp.dtype(f"uint{bits}"))
 
-    def lower(i: jax.Array, last_B1: jax.Array) -> jax.Array:
+    def lower(i: Array, last_B1: Array) -> Array:
         bit = jnp.asarray(1, u_BV.dtype) << (bits - 2 - i).astype(u_BV.dtype)
         held_B1 = jnp.where(u_BV < last_B1 + bit, weight_BV, 0).sum(-1, keepdims=True)
         return jnp.where(held_B1 < needed, last_B1 + bit, last_B1)
@@ -109,11 +110,11 @@ def _likeliest(z_BV: jax.Array, weight_BV: jax.Array, needed: jax.Array) -> jax.
 
 
 def choose(
-    logits_BV: jax.Array,
+    logits_BV: Array,
     sampling: Sampling | None = None,
-    keys_B: jax.Array | None = None,
-    seen_BV: jax.Array | None = None,
-) -> jax.Array:
+    keys_B: Array | None = None,
+    seen_BV: Array | None = None,
+) -> Array:
     """Return a token for each row, int32; without a Sampling the most likely one, the lowest id among equals."""
     if sampling is None:
         return jnp.argmax(logits_BV, axis=-1).astype(jnp.int32)
@@ -128,13 +129,13 @@ def choose(
 def generate(
     extend: Callable,
     cache: Any,
-    prompt_BT: jax.Array,
-    lengths_B: jax.Array,
+    prompt_BT: Array | np.ndarray,
+    lengths_B: Array | np.ndarray,
     steps: int,
     *,
-    key: jax.Array | None = None,
+    key: Array | None = None,
     sampling: Sampling | None = None,
-) -> jax.Array:
+) -> Array:
     """Return the next `steps` tokens of every row: tokens_BN, int32.
 
     Pure; steps is static under jit.
@@ -153,12 +154,12 @@ def generate(
     """
     if steps < 1:
         raise ValueError(f"{steps} steps generate nothing: use at least 1")
-    state = begin(extend, cache, prompt_BT, lengths_B)
+    state = begin(extend, cache, jnp.asarray(prompt_BT), jnp.asarray(lengths_B))
     keys_B = None if key is None else jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.arange(len(prompt_BT)))
     return proceed(extend, state, 0, steps, sampling=sampling, keys_B=keys_B)[1]
 
 
-def begin(extend: Callable, cache: Any, prompt_BT: jax.Array, lengths_B: jax.Array) -> State:
+def begin(extend: Callable, cache: Any, prompt_BT: Array, lengths_B: Array) -> State:
     """Return the State of prompts: their last tokens, and a cache of all before them."""
     if prompt_BT.shape[1] > 1:
         _, cache = extend(prompt_BT, cache, lengths_B=lengths_B - 1)
@@ -168,15 +169,15 @@ def begin(extend: Callable, cache: Any, prompt_BT: jax.Array, lengths_B: jax.Arr
 def proceed(
     extend: Callable,
     state: State,
-    number: int | jax.Array,
+    number: int | Array,
     steps: int,
     *,
     sampling: Sampling | None = None,
-    keys_B: jax.Array | None = None,
-) -> tuple[State, jax.Array]:
+    keys_B: Array | None = None,
+) -> tuple[State, Array]:
     """Return (state, tokens_BN): the `steps` tokens after those of a state, drawn as number, number + 1."""
 
-    def step(state: State, n: jax.Array) -> tuple[State, jax.Array]:
+    def step(state: State, n: Array) -> tuple[State, Array]:
         tokens_B, cache = state
         logits_B1V, cache = extend(tokens_B[:, None], cache)
         tokens_B = choose(logits_B1V[:, 0], sampling, None if keys_B is None else numbered(keys_B, n))
@@ -186,12 +187,12 @@ def proceed(
     return state, tokens_NB.T
 
 
-def numbered(keys_B: jax.Array, n: jax.Array) -> jax.Array:
+def numbered(keys_B: Array, n: Array) -> Array:
     """Return the keys of step n."""
     return jax.vmap(jax.random.fold_in, (0, None))(keys_B, n)
 
 
-def named_key(seed: jax.Array, *numbers: jax.Array) -> jax.Array:
+def named_key(seed: Array, *numbers: Array) -> Array:
     """Return the key of a seed, after fold_in of each of the numbers."""
     return reduce(jax.random.fold_in, numbers, jax.random.key(seed))
 

@@ -17,6 +17,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from apformer.decoding import generate as generation
 from apformer.decoding.bind import Model
@@ -97,16 +98,16 @@ def _advance(
     extend: Callable,
     init_cache: Callable,
     cache: Any,
-    newest_B: jax.Array,
-    seen_BV: jax.Array,
-    prompt_BT: jax.Array,
-    lengths_B: jax.Array,
-    names_BN: jax.Array,
+    newest_B: Array,
+    seen_BV: Array,
+    prompt_BT: Array,
+    lengths_B: Array,
+    names_BN: Array,
     sampling: Sampling,
-    drawable: jax.Array,
-    number: jax.Array,
-    steps: jax.Array,
-) -> tuple[Any, jax.Array]:
+    drawable: Array,
+    number: Array,
+    steps: Array,
+) -> tuple[Any, Array]:
     """Read the prompt of each row whose length is not -1 into an empty cache, and draw `steps` tokens for every row.
 
     Returns (cache, tokens_BN), of which the first `steps` count.
@@ -114,8 +115,8 @@ def _advance(
 
     zero = jnp.int32(0)  # a Python number would be of 64 bits where they are on
 
-    def read(b: jax.Array, cache: Any) -> Any:
-        def part(i: jax.Array, row: Any) -> Any:
+    def read(b: Array, cache: Any) -> Any:
+        def part(i: Array, row: Any) -> Any:
             tokens_1T = jax.lax.dynamic_slice_in_dim(prompt_BT[b], READ * i, READ)[None]
             return extend(tokens_1T, row, lengths_B=jnp.clip(lengths_B[b] - READ * i, 0, READ)[None])[1]
 
@@ -125,7 +126,7 @@ def _advance(
 
         return jax.lax.cond(lengths_B[b] >= 0, anew, lambda cache: cache, cache)
 
-    def step(n: jax.Array, state: tuple) -> tuple:
+    def step(n: Array, state: tuple) -> tuple:
         newest_B, cache, seen_BV, tokens_BN = state
         logits_B1V, cache = extend(newest_B[:, None], cache)
         logits_BV = jnp.where(jnp.arange(seen_BV.shape[1], dtype=jnp.int32) < drawable, logits_B1V[:, 0], -jnp.inf)

@@ -19,15 +19,15 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.linalg import block_diag
 
 from apformer import files
 from apformer.errors import CHECKPOINT, USAGE, UserError
-from apformer.formats import gpt2, model_folder, safetensors
-from apformer.formats.gpt2_tensors import MATRICES, Place, axes, place_of
+from apformer.formats import gpt2, gpt2_tensors, model_folder, safetensors
+from apformer.formats.gpt2_tensors import MATRICES
+from apformer.layers import leaves
 from apformer.model import Config, Params
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
@@ -76,15 +76,16 @@ def save(
     gpt2.require_sayable(cfg)
     files.require_empty(folder)
     tensors, ranks = {}, {}
-    for module, places in MATRICES.items():
-        pairs = [_at(adapters["blocks"], place) for place in places]
-        if pairs[0] is None:
+    factors = leaves.named(adapters)
+    for module, parts in MATRICES.items():
+        if f"blocks.{next(iter(parts))}.A" not in factors:
             continue
-        ranks[module] = rank * len(places)
+        pairs = [[factors[f"blocks.{ours}.{letter}"] for letter in "AB"] for ours in parts]
+        ranks[module] = rank * len(parts)
         for layer in range(cfg.n_layers):
             name = f"{PREFIX}transformer.h.{layer}.{module}.lora_"
-            A_RI = jnp.concatenate([pair["A"][layer].reshape(-1, rank).T for pair in pairs])
-            B_OR = block_diag(*[pair["B"][layer].reshape(rank, -1).T for pair in pairs])
+            A_RI = jnp.concatenate([A[layer].reshape(-1, rank).T for A, _ in pairs])
+            B_OR = block_diag(*[B[layer].reshape(rank, -1).T for _, B in pairs])
             tensors |= {f"{name}A.weight": A_RI, f"{name}B.weight": B_OR}
     other = {module: found for module, found in ranks.items() if found != rank}
     config = {
@@ -106,7 +107,7 @@ def save(
 
 
 def load(folder: str | Path, architecture: ModuleType, params: Params, cfg: Config) -> Params:
-    """Return factors for a model with these parameters: a tree as params, as `save` has it, alpha / r in B.
+    """Return the parameters of a model with the adapters of a folder merged into its matrices, W_0 + alpha / r (B A)^T.
 
     Raises UserError: USAGE for a base that is no GPT-2; CHECKPOINT for a folder that is missing or damaged, for one of
     another model, for a pickle, and for variants of LoRA. An adapter is of another model if names, shapes or ranks
@@ -120,46 +121,29 @@ def load(folder: str | Path, architecture: ModuleType, params: Params, cfg: Conf
     if tensors.metadata.get(DIGEST, digest := gpt2.digest(params, cfg)) != digest:
         raise UserError(f"{folder} was trained on another base: {OTHER}", CHECKPOINT)
     names = {name.removeprefix(PREFIX).removeprefix("transformer."): name for name in tensors.headers}
-    factors = {}
-    for module, places in MATRICES.items():
-        leaves = [_at(params["blocks"], place) for place in places]
-        (inputs, outputs), L = axes(places[0], leaves[0]), cfg.n_layers
-        n_inputs, n_outputs = math.prod(inputs), len(places) * math.prod(outputs)
-        pairs = {}
-        for layer in range(L):
-            place = f"h.{layer}.{module}"
-            pair = [f"{place}.lora_{letter}.weight" for letter in "AB"]
-            if {*pair} <= names.keys():
-                pairs[layer] = _read_pair(
-                    tensors, [names.pop(name) for name in pair], config, place, n_inputs, n_outputs
-                )
-        if not pairs:
-            continue
-        rank = max(len(B_RO) for _, B_RO in pairs.values())
-        A_LIR, B_LRO = np.zeros((L, n_inputs, rank), np.float32), np.zeros((L, rank, n_outputs), np.float32)
-        for layer, (A_IR, B_RO) in pairs.items():
-            A_LIR[layer, :, : len(B_RO)], B_LRO[layer, : len(B_RO)] = A_IR, B_RO
-        for place, leaf, part_LRO in zip(places, leaves, np.split(B_LRO, len(places), axis=2), strict=True):
-            factors["blocks", *place] = {
-                "A": jnp.asarray(A_LIR.reshape(L, *inputs, rank), leaf.dtype),
-                "B": jnp.asarray(part_LRO.reshape(L, rank, *outputs), leaf.dtype),
-            }
-    if names or not factors:
-        stray = f"holds {min(names.values())}, which with no other adapts a matrix of this model" if names else ""
-        raise UserError(f"{tensors.path} {stray or 'holds no adapter'}: {OTHER}", CHECKPOINT)
-    paths, tree = jax.tree_util.tree_flatten_with_path(params)
-    return tree.unflatten([factors.get(place_of(path)) for path, _ in paths])
+    if not names:
+        raise UserError(f"{tensors.path} holds no adapter: {OTHER}", CHECKPOINT)
+    weights = gpt2_tensors.from_params(params, cfg)
+    for place in (f"h.{layer}.{module}" for layer in range(cfg.n_layers) for module in MATRICES):
+        pair, W_IO = [f"{place}.lora_{letter}.weight" for letter in "AB"], weights[f"{place}.weight"]
+        if {*pair} <= names.keys():
+            product_IO = _read_product(tensors, [names.pop(name) for name in pair], config, place, W_IO.shape)
+            weights[f"{place}.weight"] = W_IO + product_IO.astype(W_IO.dtype)
+    if names:
+        stray = f"holds {min(names.values())}, which with no other adapts a matrix of this model"
+        raise UserError(f"{tensors.path} {stray}: {OTHER}", CHECKPOINT)
+    return gpt2_tensors.to_params(weights.__getitem__, cfg)
 
 
-def _read_pair(
-    tensors: model_folder.Tensors, pair: list[str], config: dict[str, Any], place: str, inputs: int, outputs: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return (A_IR, B_RO) of one of GPT-2's matrices, alpha / r in B; alpha / sqrt(r) with rsLoRA (Kalajdzievski 2023).
+def _read_product(
+    tensors: model_folder.Tensors, pair: list[str], config: dict[str, Any], place: str, shape_IO: tuple[int, ...]
+) -> np.ndarray:
+    """Return alpha / r (B A)^T of one of GPT-2's matrices; alpha / sqrt(r) with rsLoRA (Kalajdzievski 2023).
 
     Raises UserError (exit CHECKPOINT) unless both are matrices of floats of the shapes that the config and the model
     say.
     """
-    rank = _of(config, "rank_pattern", "r", place)
+    rank, (inputs, outputs) = _of(config, "rank_pattern", "r", place), shape_IO
     for name, shape in zip(pair, ((rank, inputs), (outputs, rank)), strict=True):
         _, found, dtype = tensors.headers[name]
         if dtype not in model_folder.FLOATS or found != shape:
@@ -167,7 +151,7 @@ def _read_pair(
             raise UserError(f"{tensors.path}: {name} is {dtype} {found}, and {needed}: {OTHER}", CHECKPOINT)
     A_RI, B_OR = (tensors.read(name, np.float32) for name in pair)
     alpha = _of(config, "alpha_pattern", "lora_alpha", place)
-    return A_RI.T, B_OR.T * np.float32(alpha / (math.sqrt(rank) if config.get("use_rslora") else rank))
+    return A_RI.T @ (B_OR.T * np.float32(alpha / (math.sqrt(rank) if config.get("use_rslora") else rank)))
 
 
 def _read_config(path: Path) -> dict[str, Any]:
@@ -196,9 +180,3 @@ def _of(config: dict[str, Any], pattern: str, default: str, place: str) -> Any:
     """Return the first value of a pattern whose name ends the name of a matrix."""
     fits = [value for name, value in config[pattern].items() if f".transformer.{place}".endswith(f".{name}")]
     return fits[0] if fits else config[default]
-
-
-def _at(tree: Params, place: Place) -> Any:
-    for name in place:
-        tree = tree[name]
-    return tree

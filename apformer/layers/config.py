@@ -42,7 +42,7 @@ def check(cfg: Any) -> None:
         if field.type in (int, int | None) and value is not None and value < 1:
             raise ValueError(f"{name} {value} is less than 1")
     if hasattr(cfg, "n_heads") and cfg.d_model % cfg.n_heads:
-        raise ValueError(f"d_model {cfg.d_model} is not a multiple of n_heads {cfg.n_heads}")
+        raise ValueError(f"d_model {cfg.d_model} is not a multiple of n_heads {cfg.n_heads}: give one that divides it")
 
 
 def check_tokens(name: str, tokens: Any, most: int | None = None) -> None:
@@ -60,4 +60,4 @@ def check_capture(capture: tuple[str, ...], names: tuple[str, ...]) -> None:
     """Raise ValueError unless every name to capture is one of these."""
     for name in capture:
         if name not in names:
-            raise ValueError(f"capture {name!r} is none of {', '.join(names)}")
+            raise ValueError(f"capture {name!r} is none of {', '.join(names)}: give a tuple of names")

@@ -34,9 +34,9 @@ def causal_mask(positions_BT: Array, positions_BS: Array, window: int | None = N
     return seen_BTS if window is None else seen_BTS & (offsets_BTS < window)
 
 
-def mask_padding(tokens_BT: Array, lengths_B: Array | None = None) -> tuple[Array, Array]:
+def mask_padding(tokens_BT: Any, lengths_B: Array | None = None) -> tuple[Array, Array]:
     """Return the tokens with 0 for padding, and which of them are real, (B, T) bool; all are without lengths."""
     if lengths_B is None:
-        return tokens_BT, jnp.ones(tokens_BT.shape, bool)
+        return jnp.asarray(tokens_BT), jnp.ones(tokens_BT.shape, bool)
     real_BT = jnp.arange(tokens_BT.shape[1], dtype=jnp.int32)[None] < lengths_B[:, None]
     return jnp.where(real_BT, tokens_BT, 0), real_BT

@@ -2,13 +2,13 @@
 
     score_s(t) = q_t . k_{t + s + 1 - W} / sqrt(K) + bias_s       s = 0 .. W - 1, the oldest key first
 
-Keys stand in order: W - 1 tokens before the first query, then the tokens of the queries. Two ways serve. For a narrow
-window each of the W scores of all queries is a product of two slices (`by_offset`). For long rows the row is cut into
-chunks of queries, each with its own keys and those of the window before (`by_chunk`; Beltagy et al. 2020), so that time
-and memory grow with the length of a row, and not with its square.
+It serves whole rows; new tokens after those of a cache take the masked square. Two ways serve. For a narrow window each
+of the W scores of all queries is a product of two slices (`by_offset`). For long rows the row is cut into chunks of
+queries, each with its own keys and those of the window before (`by_chunk`; Beltagy et al. 2020): time and memory grow
+with the length of a row, and not with its square.
 """
 
-from functools import partial, reduce
+from functools import reduce
 from typing import Any
 
 import jax
@@ -21,13 +21,9 @@ from apformer.layers.masks import View
 NARROW, HEAD = 8, 16  # window and width of a head up to which `by_offset` serves: each pair of them is an operation
 LEAST = 32  # queries of a chunk: smaller products are slower than the squares they replace
 
-# Orders of the axes (B, T, H, K) for `by_offset`, whose operations run along the last one.
-ROWS_LAST = (2, 3, 1, 0)  # for whole rows, which are many; `project` and `join` keep to it
-HEADS_LAST = (0, 3, 1, 2)  # for new tokens, whose earlier keys come from a cache
-
 
 def serves(cfg: Any, T: int) -> bool:
-    """Return whether the window of a model.Config is faster than the masked square for T new tokens.
+    """Return whether the window of a model.Config is faster than the masked square for rows of T tokens.
 
     The bias of the scores must depend on offsets alone, of which a position scheme tells by its `reach`.
     """
@@ -45,25 +41,6 @@ def view(T: int, W: int) -> View:
     return View(exists_1TW, step_1T, step_1W[:, -1:], step_1W, ways=(project, attend, join))
 
 
-def cached_view(cache: dict[str, Any], square: View, W: int) -> View:
-    """Return the view of new tokens after those in a cache, from that of the masked square."""
-    B, T = square.positions_BT.shape
-    rows_B1, step_1W = jnp.arange(B)[:, None], jnp.arange(W, dtype=jnp.int32)[None]
-    before_BP = cache["length"][:, None] + step_1W[:, 1:] - W
-    slot_BP = before_BP % cache["position"].shape[1]
-    exists_BS = jnp.concatenate([before_BP >= 0, jnp.ones((B, T), bool)], axis=1)  # no real token follows padding
-    exists_BTW = jnp.stack([exists_BS[:, s : s + T] for s in range(W)], axis=-1)
-
-    def store(layer: dict[str, Array], k_BTHK: Array, v_BTHK: Array) -> Any:
-        _, _, written = square.store(layer, k_BTHK, v_BTHK)
-        pairs = (layer["key"], k_BTHK), (layer["value"], v_BTHK)
-        in_order = (jnp.concatenate([old_BHSK[rows_B1, :, slot_BP], new], axis=1) for old_BHSK, new in pairs)
-        return *in_order, written
-
-    ways = (attention.project, partial(attend, order=HEADS_LAST), attention.join)
-    return View(exists_BTW, square.positions_BT, step_1W[:, -1:], step_1W, store, ways)
-
-
 def attend(
     q_BTHK: Array,
     k_BSHK: Array,
@@ -71,25 +48,21 @@ def attend(
     mask_BTW: Array,
     bias_1H1W: Array | None = None,
     sink_H: Array | None = None,
-    *,
-    order: tuple[int, ...] = ROWS_LAST,
 ) -> tuple[Array, None]:
     """Return the weighted sum of the values, (B, T, H, K), as `attention.attend` gives it for the masked square.
 
     Keys and values stand in order, S = T + W - 1 of them, of which `mask_BTW` tells those that exist; where the first
-    are missing, there are none before the row. The bias is that of one query and the keys of its window. `order` is the
-    order of axes for a narrow window.
+    are missing, there are none before the row. The bias is that of one query and the keys of its window.
     """
     (_, T, H, K), W = q_BTHK.shape, mask_BTW.shape[-1]
     dtype, missing = at_least_float32(q_BTHK.dtype), T + W - 1 - k_BSHK.shape[1]
     bias_HW = jnp.zeros((H, W), dtype) if bias_1H1W is None else bias_1H1W[0, :, 0].astype(dtype)
-    if W <= NARROW and K <= HEAD and T > 1:
-        without_K = [axis for axis in order if axis != 3]
-        q, *keys = (x_BTHK.transpose(order) for x_BTHK in (q_BTHK, k_BSHK, v_BSHK))
-        keys = (jnp.pad(x, ((0, 0), (0, 0), (missing, 0), (0, 0))) for x in keys)
-        mask, bias = (x_BTHW.transpose(3, *without_K) for x_BTHW in (mask_BTW[:, :, None], bias_HW[None, None]))
-        sink = None if sink_H is None else sink_H[None, None].transpose(without_K)
-        return by_offset(q, *keys, mask, bias, sink).transpose([order.index(axis) for axis in range(4)]), None
+    if W <= NARROW and K <= HEAD:
+        q_HKTB, *keys = (x_BTHK.transpose(2, 3, 1, 0) for x_BTHK in (q_BTHK, k_BSHK, v_BSHK))
+        keys = (jnp.pad(x_HKSB, ((0, 0), (0, 0), (missing, 0), (0, 0))) for x_HKSB in keys)
+        mask_W1TB, bias_WH11 = mask_BTW.transpose(2, 1, 0)[:, None], bias_HW.T[:, :, None, None]
+        sink_H11 = None if sink_H is None else sink_H[:, None, None]
+        return by_offset(q_HKTB, *keys, mask_W1TB, bias_WH11, sink_H11).transpose(3, 2, 0, 1), None
     k_BSHK, v_BSHK = (jnp.pad(x_BSHK, ((0, 0), (missing, 0), (0, 0), (0, 0))) for x_BSHK in (k_BSHK, v_BSHK))
     return by_chunk(q_BTHK, k_BSHK, v_BSHK, mask_BTW, bias_HW, sink_H), None
 

@@ -4,8 +4,6 @@ Both are of the fusion of products and sums on a CPU, in jaxlib 0.10.2 and some 
 simulation (https://github.com/jax-ml/jax/issues/39103), the second is what a gradient of sum(f(E)) becomes.
 """
 
-from collections.abc import Sequence
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -31,12 +29,6 @@ PROGRAMS = {  # function, what it is given, what is right
     "sums of squared products": (squared_rows, ROWS, np.square(ROWS[:, 0].astype(np.float64))),
     "a sum of products with sums": (rows_by_sums, MATRIX, np.square(MATRIX.astype(np.float64).sum(1)).sum()),
 }
-
-
-def sentence(names: Sequence[str]) -> str:
-    """Return a warning that these programs are computed wrongly, with its remedy."""
-    fault = f"this jaxlib computes some sums of products wrongly (test programs: {' and '.join(names)})"
-    return f"{fault}: set {REMEDY}, or take another jaxlib"
 
 
 def wrong() -> list[str]:

@@ -17,7 +17,7 @@ import jax
 import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
-from apformer.errors import USAGE, UserError
+from apformer.errors import UserError
 from apformer.machine import processes
 
 Device = Any  # jax.Device, which is no type to a checker
@@ -30,7 +30,7 @@ def limit(count: str) -> None:
     global _most
     there = len(jax.local_devices())
     if not count.isdecimal() or not 1 <= int(count) <= there:
-        raise UserError(f"--devices {count} is out of range: JAX sees {there}, give 1 to {there}", USAGE)
+        raise UserError(f"--devices {count} is out of range: JAX sees {there}, give 1 to {there}")
     _most = int(count)
 
 
@@ -39,31 +39,29 @@ def taken() -> list[Device]:
     return jax.local_devices()[:_most]
 
 
-def taken_by_all() -> list[Device]:
-    """Return the devices of all processes that are used: those of process 0 first."""
-    return [device for index in range(jax.process_count()) for device in jax.local_devices(index)[:_most]]
-
-
-def mesh(members: int = 1, rows: int | None = None, devices: Sequence[Device] | None = None) -> Mesh | None:
+def mesh(members: int = 1, rows: int | None = None) -> Mesh | None:
     """Return the mesh of a training step; None of a single device.
 
     Args:
         members: Number of models that are trained at the same time.
-        rows: Number of rows in a batch.
-        devices: The devices of the mesh; those taken if not given.
+        rows: Number of rows in a batch that all processes train on together. Without it, the devices are those of this
+            process.
 
     Raises:
         UserError: Exit code USAGE, with what fits, if the devices of a group do not divide the rows.
     """
-    used = np.array(devices or taken())
+    everywhere = [device for index in range(jax.process_count()) for device in jax.local_devices(index)[:_most]]
+    used = np.array(taken() if rows is None else everywhere)  # those of process 0 first
     if len(used) == 1:
         return None
     groups = math.gcd(members, len(used))
     each = len(used) // groups
     if rows is not None and rows % each:
         fitting = max(n for n in range(1, len(used)) if rows % (n // math.gcd(members, n)) == 0)
-        unfit = f"--batch_size {rows} does not divide over {each} devices"
-        raise UserError(f"{unfit}: give a multiple of {each}, or --devices {fitting}", USAGE)
+        raise UserError(
+            f"--batch_size {rows} does not divide over {each} devices"
+            f": give a multiple of {each}, or --devices {fitting}"
+        )
     return Mesh(used.reshape(groups, each), ("member", "data"), axis_types=(AxisType.Auto,) * 2)
 
 
@@ -81,25 +79,18 @@ def hold(state: Any, mesh: Mesh | None, members: int) -> Any:
     return state if mesh is None else jax.lax.with_sharding_constraint(state, _sharding(mesh, members))
 
 
-def gather(state: Any, mesh: Mesh | None) -> Any:
-    """Return a state with each array whole on one device of this process."""
-    if mesh is None:
-        return state
-    if not _of_several_processes(mesh):
-        return jax.device_put(state, mesh.devices.flat[0])
+def readable(tree: Any, mesh: Mesh | None) -> Any:
+    """Return a tree as arrays of which this process can read the whole."""
+    if mesh is None or not _of_several_processes(mesh):
+        return tree
     # On a CPU two programs of several processes that run at once can wait for each other for ever.
-    copies = jax.block_until_ready(_everywhere(jax.block_until_ready(state), mesh))
+    copies = jax.block_until_ready(_everywhere(jax.block_until_ready(tree), mesh))
     return jax.tree.map(lambda leaf: leaf.addressable_shards[0].data, copies)
 
 
 @partial(jax.jit, static_argnames="mesh")
 def _everywhere(state: Any, mesh: Mesh) -> Any:
     return jax.lax.with_sharding_constraint(state, NamedSharding(mesh, PartitionSpec()))
-
-
-def readable(tree: Any, mesh: Mesh | None) -> Any:
-    """Return a tree as arrays of which this process can read the whole."""
-    return tree if mesh is None or not _of_several_processes(mesh) else gather(tree, mesh)
 
 
 def spread(tree: Any, mesh: Mesh | None) -> Any:

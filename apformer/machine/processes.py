@@ -83,12 +83,12 @@ def joined(coordinator: str | None, processes: str | None, index: str | None, wo
             heartbeat_timeout_seconds=SILENCE,
         )
     except (ImportError, OSError, OverflowError, RuntimeError, ValueError) as error:
-        raise UserError(f"this process cannot join others at {coordinator} ({error}): {REMEDY}", USAGE) from None
+        raise UserError(f"this process cannot join others at {coordinator} ({error}): {REMEDY}") from None
     finally:
         late.cancel()
         os.environ.update(proxies)
     if len(jax.devices()) != jax.process_count() * jax.local_device_count():
-        raise UserError("processes have different numbers of devices: give all as many", USAGE)
+        raise UserError("processes have different numbers of devices: give all as many")
     _together.set()
     threading.Thread(target=_watch, daemon=True).start()
     try:
@@ -102,7 +102,7 @@ def joined(coordinator: str | None, processes: str | None, index: str | None, wo
             yield
     except (RuntimeError, ValueError) as error:
         if "Gloo" in str(error):  # what is computed together fails where a process is lost
-            raise UserError(GONE + ("" if bind else _own_name()), LOST) from None
+            raise UserError(GONE, LOST) from None
         raise
 
 
@@ -112,8 +112,13 @@ def _be_reached(host: str, port: int) -> None:
     It listens at the address of this machine's own name: in Debian's hosts file 127.0.1.1, and some have none. Others
     reach the address from which this machine would call the coordinator, or the world. JAX has no flag for that.
     """
-    own = _own_loopback()
-    for called in (host, "192.0.2.1") if own else ():  # nothing is sent there
+    try:
+        own = socket.gethostbyname(socket.gethostname())
+    except OSError:
+        own = None
+    if own is not None and not _is_loopback(own):
+        return
+    for called in (host, "192.0.2.1"):  # nothing is sent there
         with suppress(ImportError, AttributeError, OSError):
             from jaxlib import _jax
 
@@ -121,25 +126,9 @@ def _be_reached(host: str, port: int) -> None:
             with socket.socket(family, kind, protocol) as caller:
                 caller.connect(place)
                 address = caller.getsockname()[0]
-            if own == "none" or not _is_loopback(address):
+            if own is None or not _is_loopback(address):
                 _jax.make_gloo_tcp_collectives = partial(_jax.make_gloo_tcp_collectives, hostname=address)
                 return
-
-
-def _own_name() -> str:
-    """Return a remedy where this machine's own name is an address that other machines cannot reach it by."""
-    if (address := _own_loopback()) is None:
-        return ""
-    return f"; on several machines, give {socket.gethostname()} another address than {address} in the hosts file"
-
-
-def _own_loopback() -> str | None:
-    """Return the address of this machine's own name, or "none", if no other machine can reach it there."""
-    try:
-        address = socket.gethostbyname(socket.gethostname())
-    except OSError:
-        return "none"
-    return address if _is_loopback(address) else None
 
 
 def begin() -> None:
@@ -189,8 +178,10 @@ def _take_number(name: str) -> None:
         taken.bind(f"\0apformer {name}")
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
-            fault = f"--process {name.rpartition(' ')[2]} is that of another process on this machine"
-            raise UserError(f"{fault}: give each its own, 0 to N - 1", USAGE) from None
+            raise UserError(
+                f"--process {name.rpartition(' ')[2]} is that of another process on this machine"
+                ": give each its own, 0 to N - 1"
+            ) from None
 
 
 def _is_loopback(host: str) -> bool:

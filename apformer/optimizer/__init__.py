@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import jax
 import jax.numpy as jnp
 import optax
+from jax import Array
 
 from apformer.layers import config, leaves
 from apformer.optimizer import muon
@@ -55,7 +56,7 @@ class Config:
     max_grad_norm: float = 1.0
     """Largest global norm of the gradient. A larger gradient is scaled down to it."""
 
-    def hyper(self) -> dict[str, jax.Array]:
+    def hyper(self) -> dict[str, Array]:
         """Return the numbers that members may vary, as arrays."""
         return {
             "learning_rate": jnp.asarray(self.learning_rate, jnp.float32),
@@ -63,7 +64,7 @@ class Config:
         }
 
 
-def learning_rate(step: jax.Array | int, peak: jax.typing.ArrayLike, cfg: Config, steps: int) -> jax.Array:
+def learning_rate(step: Array | int, peak: jax.typing.ArrayLike, cfg: Config, steps: int) -> Array:
     """Return the learning rate at a step: up linearly from peak / warmup_steps to the peak, then down to cfg.min_lr.
 
     cosine: by half a cosine, which would end at the step after the last.
@@ -103,7 +104,7 @@ def make(cfg: Config, steps: int) -> optax.GradientTransformationExtraArgs:
     if cfg.rule not in OWN:
         return config.load("optimizer", cfg.rule)(cfg, steps)
 
-    def transformation(hyper: dict, step: jax.Array | int) -> optax.GradientTransformation:
+    def transformation(hyper: dict, step: Array | int) -> optax.GradientTransformation:
         rate, decay = learning_rate(step, hyper["learning_rate"], cfg, steps), hyper["weight_decay"]
         if cfg.rule == "adamw":
             rule = optax.adamw(rate, cfg.beta1, cfg.beta2, weight_decay=decay, mask=decay_mask)

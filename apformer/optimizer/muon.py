@@ -20,6 +20,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import optax
+from jax import Array
 from optax.contrib import MuonState
 
 from apformer.layers import leaves
@@ -29,7 +30,7 @@ COEFFICIENTS = (3.4445, -4.7750, 2.0315)  # of Jordan et al.: small singular val
 ITERATIONS = 5
 EPSILON = 1e-8
 
-Step = Callable[[jax.Array], jax.Array]
+Step = Callable[[Array], Array]
 
 
 def make(learning_rate: Any, weight_decay: Any, every: int = 1) -> optax.GradientTransformation:
@@ -45,7 +46,7 @@ def make(learning_rate: Any, weight_decay: Any, every: int = 1) -> optax.Gradien
     )
 
 
-def orthogonal(x_LIO: jax.Array, coefficients: Any = COEFFICIENTS) -> jax.Array:
+def orthogonal(x_LIO: Array, coefficients: Any = COEFFICIENTS) -> Array:
     """Return U S V^T for each matrix U diag V^T, with all singular values S near 1: (L, I, O).
 
     X = x / |x|, then five times X <- a X + (b A + c A^2) X with A = X X^T, and a, b, c the coefficients. With more
@@ -53,15 +54,15 @@ def orthogonal(x_LIO: jax.Array, coefficients: Any = COEFFICIENTS) -> jax.Array:
     """
     a, b, c = jnp.asarray(coefficients).astype(x_LIO.dtype)
 
-    def polynomial(A_LIJ: jax.Array) -> jax.Array:
+    def polynomial(A_LIJ: Array) -> Array:
         # A is its own transpose, and with the left factor transposed a CPU takes two thirds of the time.
         return b * A_LIJ + c * jnp.einsum("LKI,LKJ->LIJ", A_LIJ, A_LIJ)
 
-    def wide(x_LIO: jax.Array) -> jax.Array:
+    def wide(x_LIO: Array) -> Array:
         A_LIJ = jnp.einsum("LIO,LJO->LIJ", x_LIO, x_LIO)
         return jnp.einsum("LJI,LJO->LIO", polynomial(A_LIJ), x_LIO)
 
-    def high(x_LIO: jax.Array) -> jax.Array:
+    def high(x_LIO: Array) -> Array:
         A_LOJ = jnp.einsum("LIO,LIJ->LOJ", x_LIO, x_LIO)
         return jnp.einsum("LIJ,LJO->LIO", x_LIO, polynomial(A_LOJ))
 
@@ -84,7 +85,7 @@ def _orthogonal_means(every: int) -> optax.GradientTransformation:
         mean = optax.tree.update_moment(updates, state.mu, MEAN_DECAY, 1)
         count = optax.safe_increment(state.count)
 
-        def step(path: tuple, m: jax.Array, g: jax.Array) -> jax.Array:
+        def step(path: tuple, m: Array, g: Array) -> Array:
             m_LIO, g_LIO = (leaf.reshape(-1, *_shape(path, leaf)) for leaf in (m, g))
             take, place = _turns(m_LIO, state.count, every)
             nesterov_LIO = _nesterov(take(m_LIO), take(g_LIO), count)
@@ -96,19 +97,19 @@ def _orthogonal_means(every: int) -> optax.GradientTransformation:
     return optax.GradientTransformation(init, update)
 
 
-def _nesterov(m: jax.Array, g: jax.Array, count: jax.typing.ArrayLike) -> jax.Array:
+def _nesterov(m: Array, g: Array, count: jax.typing.ArrayLike) -> Array:
     """Return m^, where `count` gradients have been seen."""
     m = optax.tree.bias_correction(m, MEAN_DECAY, optax.safe_increment(count))
     return MEAN_DECAY * m + (1 - MEAN_DECAY) * optax.tree.bias_correction(g, MEAN_DECAY, count)
 
 
-def _turns(x_LIO: jax.Array, t: Any, every: int) -> tuple[Step, Step]:
+def _turns(x_LIO: Array, t: Any, every: int) -> tuple[Step, Step]:
     """Return two functions of step t: take the layers whose turn it is, and put their steps, times `every`, back."""
     if every == 1:
         return lambda x_LIO: x_LIO, lambda step_LIO: step_LIO
     turn_L = (-t) % every + every * jnp.arange(-(-len(x_LIO) // every), dtype=jnp.int32)  # may go past the last layer
 
-    def place(step_LIO: jax.Array) -> jax.Array:
+    def place(step_LIO: Array) -> Array:
         return jnp.zeros_like(x_LIO).at[turn_L].set(every * step_LIO, mode="drop")
 
     return lambda x_LIO: jnp.take(x_LIO, turn_L, axis=0, mode="clip"), place
@@ -117,14 +118,14 @@ def _turns(x_LIO: jax.Array, t: Any, every: int) -> tuple[Step, Step]:
 def _by_shape() -> optax.GradientTransformation:
     """Lengthen the step of a matrix of more outputs than inputs."""
 
-    def scale(path: tuple, step: jax.Array) -> jax.Array:
+    def scale(path: tuple, step: Array) -> Array:
         inputs, outputs = _shape(path, step)
         return max(1.0, outputs / inputs) ** 0.5 * step
 
     return optax.stateless(lambda steps, _: jax.tree_util.tree_map_with_path(scale, steps))
 
 
-def _shape(path: tuple, x: jax.Array) -> tuple[int, ...]:
+def _shape(path: tuple, x: Array) -> tuple[int, ...]:
     """Return the number of inputs and of outputs of a matrix, its last axes in this order."""
     role = leaves.role(path)
     return tuple(math.prod(x.shape[axis] for axis in axes) for axes in (role.inputs, role.outputs))

@@ -70,15 +70,6 @@ def columns(rows: Sequence[Sequence[str]]) -> list[str]:
     return ["   ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in rows]
 
 
-def doubt(result: dict) -> str | None:
-    """Return why no certificate is worth trying after an evaluation; None if it may stand."""
-    if result["exact_teacher_forced"] is None:
-        return "no term can be predicted, since no progression has a third."
-    if result["exact_teacher_forced"] < 1:
-        return "some of these terms are wrong. `apformer certify` finds all that are."
-    return None
-
-
 def certificate(result: dict) -> str:
     """Return a certificate for a terminal."""
     rows = [["", "contexts", "errors", "smallest margin"]]

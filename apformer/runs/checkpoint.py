@@ -225,10 +225,12 @@ def _read(path: Path, leaves: dict[str, Any], facts: Facts) -> Arrays:
 
 def _require_same(saved: dict[str, str], asked: dict[str, str], path: Path) -> None:
     for name in {**saved, **asked}:
-        ours, theirs = (each.get(name, "absent") for each in (saved, asked))
+        ours, theirs = saved.get(name, "absent"), asked.get(name, "absent")
         if ours != theirs:
-            wrong = f"{path} is of another model: {name} is {ours}, not {theirs}"
-            raise UserError(f"{wrong}: give the flags the run was trained with", CHECKPOINT)
+            raise UserError(
+                f"{path} is of another model: {name} is {ours}, not {theirs}: give the flags the run was trained with",
+                CHECKPOINT,
+            )
 
 
 @contextmanager

@@ -27,12 +27,12 @@ from functools import partial
 from itertools import count
 from pathlib import Path
 
-from apformer.errors import CHECKPOINT, DISK, LOCKED, USAGE, UserError, typed
+from apformer.errors import CHECKPOINT, DISK, LOCKED, UserError, typed
 from apformer.files import disk_errors, preflight, require_empty, truncate_after
 from apformer.runs import selection
 
-UNABLE = (errno.EPERM, errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EXDEV)  # of a disk that has no such call
 MINUTE = 60  # seconds: no file takes longer to write, see files.write_bytes
+UNABLE = (errno.EPERM, errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EXDEV)  # of a disk that has no such call
 
 
 def create(recipe: str, run_dir: str | Path | None = None, *, root: str | Path = "runs", needs: float = 0) -> Path:
@@ -44,12 +44,11 @@ def create(recipe: str, run_dir: str | Path | None = None, *, root: str | Path =
     """
     if run_dir is not None:
         path = Path(run_dir)
-        if path.name == "latest":
-            fault = f"--run_dir {path} has the name of the link to the newest run"
-            raise UserError(f"{fault}: give another name", USAGE)
         if any(os.path.exists(path / name) for name in ("config.json", "metrics.jsonl", "checkpoints")):
-            remedy = f"resume it with {typed('resume', path)}, or give another --run_dir"
-            raise UserError(f"--run_dir {path} already holds a run: {remedy}", USAGE)
+            raise UserError(
+                f"--run_dir {path} already holds a run: resume it with {typed('resume', path)}, or give "
+                "another --run_dir"
+            )
         require_empty(path)
         preflight(path, needs)
         return path
@@ -86,8 +85,9 @@ def find(run: str | Path | None = None, *, root: str | Path = "runs") -> Path:
     """
     path = find_begun(run, root=root)
     if not saved(path):
-        remedy = f"{typed('resume', path)} begins it anew"
-        raise UserError(f"{path} stopped before its first checkpoint: {remedy}", CHECKPOINT)
+        raise UserError(
+            f"{path} holds no checkpoint: if it is a run, {typed('resume', path)} begins it anew", CHECKPOINT
+        )
     return path
 
 
@@ -95,15 +95,12 @@ def find_begun(run: str | Path | None = None, *, root: str | Path = "runs") -> P
     """Return the Path of a run that perhaps has no checkpoint yet. Raises UserError(USAGE) as `find`."""
     path = Path(named(Path(root) / "latest" if run is None else run))
     if run is None and not os.path.lexists(path):
-        made = next(Path(root).glob("*/config.json"), None)
-        fault = f"{root} holds no run yet" if made is None else f"no run in {root} is the latest"
-        remedy = "name its directory" if made is None else f"name its directory, such as {made.parent}"
-        raise UserError(f"{fault}: train one with `apformer train`, or {remedy}", USAGE)
+        raise UserError(f"{root} has no latest run: train one with `apformer train`, or name the directory of a run")
     # os.path answers False where a name is too long or a link loops; pathlib raises.
     if not os.path.isdir(path):
-        raise UserError(f"{path} is not a directory: name one that `apformer train` wrote", USAGE)
+        raise UserError(f"{path} is not a directory: name one that `apformer train` wrote")
     if not (path / "config.json").is_file():
-        raise UserError(f"{path} holds no run (no config.json): name a directory that `apformer train` wrote", USAGE)
+        raise UserError(f"{path} holds no run (no config.json): name a directory that `apformer train` wrote")
     return path
 
 
@@ -119,7 +116,7 @@ def named(run: str | Path) -> str:
         return str(max((file.parent for file in latest.parent.glob("[0-9]*-*/config.json")), default=latest))
     path = latest.parent / os.readlink(latest)
     if not os.path.isdir(path):
-        raise UserError(f"{latest} names {path}, which is gone: name the directory of another run", USAGE)
+        raise UserError(f"{latest} names {path}, which is gone: name the directory of another run")
     return str(path)
 
 
@@ -209,7 +206,10 @@ def _probe(run_dir: Path) -> None:
             except OSError as error:
                 if error.errno not in UNABLE:
                     raise
-                fault = f"the disk of {run_dir} cannot {what} ({error.strerror}), so no checkpoint would be safe there"
-                raise UserError(f"{fault}: give a --run_dir on another disk", DISK) from None
+                raise UserError(
+                    f"the disk of {run_dir} cannot {what} ({error.strerror}), so no checkpoint would be safe there"
+                    ": give a --run_dir on another disk",
+                    DISK,
+                ) from None
     finally:
         shutil.rmtree(place, ignore_errors=True)

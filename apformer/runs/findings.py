@@ -8,19 +8,16 @@ dataset is the one that config.json describes.
 import fcntl
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from apformer import files
-from apformer.analysis.certificate import FORMAT
 from apformer.errors import CHECKPOINT, UserError, typed
 from apformer.runs import checkpoint, directory, selection
 from apformer.runs.fit import abstract_state
 from apformer.runs.metrics import first_lost, read_metrics
-from apformer.runs.restore import load_described, load_rows, load_settings
+from apformer.runs.restore import load_result, load_rows, load_settings
 from apformer.settings import Settings
 
 
@@ -57,7 +54,7 @@ def findings(path: Path) -> list[Finding]:
         found.append(Finding("checkpoints", f"none yet: {typed('resume', path)} trains"))
     for name, command in (("evaluation.json", "evaluate"), ("certificate.json", "certify")):
         if (path / name).exists():
-            examine(name, _result, settings, name, f"`apformer {command} {path}` writes it anew")
+            examine(name, _result, settings, name, command)
     return [*found, *_leftovers(path), _lock(path)]
 
 
@@ -77,8 +74,9 @@ def _metrics(path: Path, settings: Settings) -> str:
     records, run = read_metrics(path), settings.training
     last = records[-1]["step"] if records else 0
     if lost := first_lost(records, run.log_every, last):
-        fault = f"the line of step {lost:,} is missing, or not at its place"
-        raise UserError(f"{fault}: {selection.again(path, lost)}", CHECKPOINT)
+        raise UserError(
+            f"the line of step {lost:,} is missing, or not at its place: {selection.again(path, lost)}", CHECKPOINT
+        )
     return f"{len(records):,} lines to step {last:,} of {run.steps:,}"
 
 
@@ -102,21 +100,9 @@ def _checkpoint(path: Path, settings: Settings, step: int, lines: dict[int, dict
     return f"saved {saved}, {len(facts.tree)} arrays as they were written"
 
 
-def _result(path: Path, settings: Settings, name: str, anew: str) -> str:
-    """Return what is said of evaluation.json or certificate.json. anew: the remedy."""
-    model, fault, told = files.plain(asdict(settings.model)), None, {}
-    try:
-        told = files.read_json(path / name)
-        if name == "certificate.json" and told.get("format") != FORMAT:
-            fault = "of an older version, and no proof"
-        elif load_described(path, settings, told) is None:
-            fault = f"of other parameters than those of step {told['step']}"
-        elif told.get("model", model) != model:
-            fault = "of another model than config.json describes"
-    except (AttributeError, KeyError, TypeError, UserError) as error:
-        fault = f"damaged, of an older version of apformer, or of a checkpoint that is not sound ({error})"
-    if fault:
-        raise UserError(f"{fault}: {anew}", CHECKPOINT)
+def _result(path: Path, settings: Settings, name: str, command: str) -> str:
+    """Return what is said of evaluation.json or certificate.json, which a command writes anew."""
+    told, _ = load_result(path, settings, name, command)
     return f"of the parameters of step {told['step']:,}, member {told['member']}"
 
 

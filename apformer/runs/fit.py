@@ -196,7 +196,7 @@ def fit(
     step, given = int(np.max(state.step)), None
     train_rows, batch = task.train_rows(rows), task.validation(settings, rows)
     log = Log(path / "metrics.jsonl", settings, step, jax.device_get(state.hyper["learning_rate"]))
-    mesh = devices.mesh(run.members, run.batch_size, devices.taken_by_all())
+    mesh = devices.mesh(run.members, run.batch_size)
     if lost := first_lost(read_metrics(path), run.log_every, step):
         print(f"{log.path} has lost lines, the first of step {lost}: {selection.again(path, lost)}", file=sys.stderr)
     with Feeding(task.feed(settings, rows), state.key, run, mesh) as feeding:
@@ -242,7 +242,7 @@ def fit(
                         checkpoints.save(step, whole, scores, temporary=not scheduled)
                     if stopped := signalled():  # also one that came while it was saved
                         _stop(path, step, checkpoints, stopped)
-    state = devices.gather(state, mesh)
+    state = devices.readable(state, mesh)
     processes.part()
     return state
 

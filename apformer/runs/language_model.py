@@ -15,12 +15,12 @@ from apformer import files, model, tasks
 from apformer.decoding import stream
 from apformer.decoding.bind import Model, bind
 from apformer.decoding.generate import Sampling, sampling_of
-from apformer.errors import USAGE, UserError
+from apformer.errors import UserError
 from apformer.formats import gpt2, peft
 from apformer.machine import devices, process
 from apformer.runs import directory, restore, settings_file
 from apformer.settings import architecture_of
-from apformer.tasks.text import folders, lora
+from apformer.tasks.text import folders
 from apformer.tokenizers import pretrained, text
 
 
@@ -56,8 +56,8 @@ class LanguageModel(NamedTuple):
     ) -> Iterator[list[str]]:
         """Return what comes next in the text after each prompt, "" where nothing does, each time tokens are drawn.
 
-        Prompts of all lengths and every number of tokens, temperature and so on share one compiled program, but for
-        powers of two of rows (1, 4, 8 ...) and of tokens beyond 512. What a row draws does not depend on the others.
+        One program is compiled for each power of two of rows (1, 4, 8 ...), and of tokens beyond 512; lengths of
+        prompts, temperatures and so on share it. What a row draws does not depend on the others.
 
         Args:
             prompts: Texts to continue, each of at least one token.
@@ -81,17 +81,21 @@ class LanguageModel(NamedTuple):
         rows = [self._encode("prompt", prompt, special_tokens) for prompt in prompts]
         for stop in stops:
             self._encode("stop", stop, True)
-        for name, value, least in (("tokens", tokens, 1), ("seed", seed, 0), ("the number of prompts", len(rows), 1)):
+        if not rows:
+            raise UserError("there is no prompt: give at least one")
+        for name, value, least in (("tokens", tokens, 1), ("seed", seed, 0)):
             if not least <= value < 2**31:
-                raise UserError(f"{name} {value} is out of range: give {least} to {2**31 - 1}", USAGE)
+                raise UserError(f"{name} {value} is out of range: give {least} to {2**31 - 1}")
         longest, most = max(map(len, rows)), self.max_tokens
         if most is not None and longest + tokens - 1 > most and not restart:
-            needed = f"{longest} tokens of a prompt and {tokens} more do not fit the {most} positions of the model"
-            raise UserError(f"{needed}: give fewer, or restart=True to go on with the last half of the text", USAGE)
+            raise UserError(
+                f"{longest} tokens of a prompt and {tokens} more do not fit the {most} positions of the model"
+                ": give fewer, or restart=True to go on with the last half of the text"
+            )
         try:
             sampling = sampling_of(len(rows), Sampling(temperature, top_k, top_p, min_p, repetition_penalty))
         except ValueError as error:
-            raise UserError(str(error), USAGE) from None
+            raise UserError(str(error)) from None
         found = [stream.Text(self.tokenizer, self.ends, stops) for _ in rows]
         drawable = self.tokenizer.vocab_size
         chunks = stream.write(self.model, rows, tokens, most, sampling=sampling, seed=seed, drawable=drawable)
@@ -99,7 +103,7 @@ class LanguageModel(NamedTuple):
 
     def _encode(self, name: str, given: str, special_tokens: bool) -> Any:
         if not given:
-            raise UserError(f"{name} is empty: give at least one character", USAGE)
+            raise UserError(f"a {name} is empty: give at least one character")
         try:
             return self.tokenizer.encode(given, allowed_special="all" if special_tokens else ())
         except UserError as error:
@@ -120,16 +124,12 @@ def load(folder: str | None = None, member: int | None = None, adapter: str | No
     process.keep_programs()
     architecture, cfg, params, path = _load(folder, member)
     if adapter is not None:
-        params = lora.merge(params, peft.load(adapter, architecture, params, cfg), 1.0)
+        params = peft.load(adapter, architecture, params, cfg)
     tokenizer = text.for_model(pretrained.load(path), cfg.vocab_size, str(path))
     bound = bind(architecture, params, cfg, devices.mesh())
-    ends = tokenizer.special_tokens | _end_tokens(files.read_json(path / "config.json"))
-    return LanguageModel(bound, architecture.max_tokens(cfg), tokenizer, ends)
-
-
-def _end_tokens(config: dict) -> frozenset[int]:
-    said = config.get("eos_token_id")
-    return frozenset(token for token in (said if isinstance(said, list) else [said]) if type(token) is int)
+    said = files.read_json(path / "config.json").get("eos_token_id")
+    ends = {token for token in (said if isinstance(said, list) else [said]) if type(token) is int}
+    return LanguageModel(bound, architecture.max_tokens(cfg), tokenizer, tokenizer.special_tokens | ends)
 
 
 def window(folder: str | None, found: LanguageModel) -> int:
@@ -143,7 +143,7 @@ def _load(folder: str | None, member: int | None) -> tuple[ModuleType, Any, Any,
     """Return (architecture, cfg, params, path)."""
     if folder is not None and folders.is_gpt2(folder):
         if member is not None:
-            raise UserError(f"--member {member} is of a population, and {folder} is a GPT-2 folder: drop it", USAGE)
+            raise UserError(f"--member {member} is of a population, and {folder} is a GPT-2 folder: drop it")
         return model, *gpt2.load(folder), Path(folder)
     path = directory.find(folder)
     settings = settings_file.read(path)

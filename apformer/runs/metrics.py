@@ -70,7 +70,8 @@ class Log:
             rate = optimizer.learning_rate(step - 1, self.peak, rule, self.settings.training.steps)
             record["learning_rate"] = np.asarray(rate)
         if validation is not None:
-            record |= {f"validation_{name}": values for name, values in _of_finite(validation).items()}
+            validation = _of_finite(validation)
+            record |= {f"validation_{name}": values for name, values in validation.items()}
         self._say_what_failed(step, record["loss"])
         line = record | {"seconds": round(time.perf_counter() - self.start, 3)}
         files.append_record(self.path, line)
@@ -79,7 +80,7 @@ class Log:
         self.bar.update(step - self.bar.n)
         self.bar.set_postfix_str(_in_words(record))
         if validation is not None:
-            words = f"{_in_words({'loss': record['loss']})}, validation {_in_words(_of_finite(validation))}"
+            words = f"{_in_words({'loss': record['loss']})}, validation {_in_words(validation)}"
             progress.write(f"step {step:,}: {words}; saving")
         return record
 
@@ -87,8 +88,10 @@ class Log:
         failed = {*np.flatnonzero(~np.isfinite(losses)).tolist()}
         if len(failed) == losses.size:
             whose = "the loss" if losses.size == 1 else "every member's loss"
-            remedy = "lower --learning_rate; the checkpoints before it are intact"
-            raise UserError(f"{whose} is not finite at step {step}: {remedy}", NON_FINITE)
+            raise UserError(
+                f"{whose} is not finite at step {step}: lower --learning_rate; the checkpoints before it are intact",
+                NON_FINITE,
+            )
         for member in sorted(failed - self.failed):
             words = f"step {step:,}: the loss of member {member} is not finite: it is left out, and the others go on"
             progress.write(words)
@@ -149,8 +152,11 @@ def read_metrics(path: str | Path) -> list[dict]:
     file = Path(path) / "metrics.jsonl"
     records = _records(file)
     if len({np.shape(record["loss"]) for record in records if "loss" in record}) > 1:
-        fault = "its lines have losses of different numbers of members"
-        raise UserError(f"{file} is damaged ({fault}): restore it from a copy, or train anew", CHECKPOINT)
+        raise UserError(
+            f"{file} is damaged (its lines have losses of different numbers of members"
+            "): restore it from a copy, or train anew",
+            CHECKPOINT,
+        )
     return records
 
 
@@ -170,5 +176,4 @@ def _records(file: Path) -> list[dict]:
     try:
         return [files.read_record(line) for line in files.read_bytes(file).splitlines()]
     except ValueError as error:
-        remedy = f"{typed('resume', file.parent)} mends it"
-        raise UserError(f"{file} is damaged ({error}): {remedy}", CHECKPOINT) from None
+        raise UserError(f"{file} is damaged ({error}): {typed('resume', file.parent)} mends it", CHECKPOINT) from None

@@ -11,7 +11,7 @@ import jax
 import numpy as np
 
 from apformer import __version__, files
-from apformer.errors import USAGE, UserError
+from apformer.errors import UserError
 
 OF_SHAPES = ("jax_enable_x64", "jax_default_prng_impl")  # which decide the types of what is saved, too
 ENVIRONMENT = (*OF_SHAPES, "jax_threefry_partitionable", "jax_random_seed_offset")
@@ -36,8 +36,10 @@ def require_environment(path: Path, names: Sequence[str] = ENVIRONMENT) -> None:
     told = config["environment"] if files.has(config, {"environment": dict}) else {}
     for name, value in environment().items():
         if name in names and told.get(name, value) != value:
-            then = f"{path} was trained under {name.upper()}={told[name]}, and here it is {value}"
-            raise UserError(f"{then}: set this variable of the environment as it was", USAGE)
+            raise UserError(
+                f"{path} was trained under {name.upper()}={told[name]}, and here it is {value}"
+                ": set this variable of the environment as it was"
+            )
 
 
 def digest(params: Any) -> str:

@@ -9,13 +9,14 @@ import inspect
 import re
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import Annotated, Any, Literal
 
 from apformer import flags, tasks
-from apformer.errors import USAGE, UserError
+from apformer.errors import UserError
 from apformer.report import trackers
 from apformer.runs import directory, settings_file
-from apformer.settings import Settings, Training
+from apformer.settings import Settings, Training, with_part
 from apformer.tasks import source_run
 
 PROGRAM = "apformer train"
@@ -33,7 +34,7 @@ def parse(args: list[str], program: str = PROGRAM) -> Settings:
         UserError: Exit code USAGE; it names the flag and what fits.
     """
     start = _start(args, program)
-    settings = _rounded(_with_warmup(_read(start, args, program), args, program))
+    settings = _rounded(_with_warmup(_read(start, args, program), args))
     settings_file.check(settings)
     trackers.require(settings.training.log_to)
     init_from = tasks.load(settings.task).init_from
@@ -41,10 +42,10 @@ def parse(args: list[str], program: str = PROGRAM) -> Settings:
     if folder != init_from(start):  # the recipe has not read it, and would train a new model
         fault = f"--init_from is no flag of --recipe {start.training.recipe}"
         fitting = next(recipe for recipe, _, _ in _variants(start.task) if "init_from" in _arguments(recipe))
-        raise UserError(f"{fault}: give --recipe {fitting}, or drop the flag", USAGE)
+        raise UserError(f"{fault}: give --recipe {fitting}, or drop the flag")
     if folder is not None:
         _require_same_model(settings.model, start.model, folder)
-        settings = dataclasses.replace(settings, options=dataclasses.replace(settings.options, init_from=folder))
+        settings = with_part(settings, "options", init_from=folder)
     return settings
 
 
@@ -55,7 +56,7 @@ def _rounded(settings: Settings) -> Settings:
         return settings
     several = run.save_every + -run.save_every % run.log_every
     print(f"--save_every is {several}, the next multiple of --log_every {run.log_every}", file=sys.stderr)
-    return dataclasses.replace(settings, training=dataclasses.replace(run, save_every=several))
+    return with_part(settings, "training", save_every=several)
 
 
 def _require_same_model(cfg: Any, theirs: Any, folder: str) -> None:
@@ -69,10 +70,11 @@ def _require_same_model(cfg: Any, theirs: Any, folder: str) -> None:
 def _start(args: list[str], program: str) -> Settings:
     """Return the settings that the recipe gives, before the other flags."""
     known = tasks.recipes()
-    name = flags.first(dataclasses.make_dataclass("Choice", [("recipe", str, Training.recipe)]), args, program).recipe
+    name = flags.cut(args, "recipe", f"one of {', '.join(known)}")[1] or Training.recipe
     if name not in known:
-        remedy = "give one of these, or install the package that brings it"
-        raise UserError(f"--recipe {name} is none of {', '.join(known)}: {remedy}", USAGE)
+        raise UserError(
+            f"--recipe {name} is none of {', '.join(known)}: give one of these, or install the package that brings it"
+        )
     arguments = [(p.name, p.annotation, p.default) for p in _arguments(name).values()]
     given = vars(flags.first(dataclasses.make_dataclass("Arguments", arguments), args, program))
     if given.get("init_from"):
@@ -80,7 +82,7 @@ def _start(args: list[str], program: str) -> Settings:
     try:
         return tasks.load(known[name]).RECIPES[name](**given)
     except ValueError as error:
-        raise UserError(f"--{error}", USAGE) from None
+        raise UserError(f"--{error}") from None
 
 
 def _arguments(recipe: str) -> Mapping[str, inspect.Parameter]:
@@ -92,7 +94,7 @@ def _read(start: Settings, args: list[str], program: str) -> Settings:
     """Return the settings with every other flag. A position scheme brings flags of its own, so it is read first."""
     parts = {name: getattr(start, name) for name in PARTS}
     if "position_options" in vars(start.model):
-        parts["model"] = _with_position(start.model, args, program)
+        parts["model"] = _with_position(start.model, args)
     fields: list[tuple[str, Any, Any]] = [(name, type(part), part) for name, part in parts.items()]
     architectures = tasks.load(start.task).ARCHITECTURES
     if len(architectures) > 1:
@@ -104,11 +106,11 @@ def _read(start: Settings, args: list[str], program: str) -> Settings:
         kind = dataclasses.make_dataclass("Settings", fields, frozen=True)
         parsed = flags.parse(kind, args, program, _description(start.training.recipe))
     except UserError as error:
-        raise UserError(_what_fits(str(error), start), USAGE) from None
+        raise UserError(_what_fits(str(error), start)) from None
     if len(architectures) > 1 and parsed.architecture != start.architecture:
         wrong = f"--architecture {parsed.architecture} does not fit --recipe {start.training.recipe}"
         fitting = next(name for name, _, found in _variants(start.task) if found.architecture == parsed.architecture)
-        raise UserError(f"{wrong}, which trains a {start.architecture}: give --recipe {fitting}", USAGE)
+        raise UserError(f"{wrong}, which trains a {start.architecture}: give --recipe {fitting}")
     return Settings(start.task, start.architecture, **{name: getattr(parsed, name) for name in PARTS})
 
 
@@ -122,23 +124,21 @@ def _description(chosen: str) -> str:
     return "\n".join(lines)
 
 
-def _with_position(cfg: Any, args: list[str], program: str) -> Any:
+def _with_position(cfg: Any, args: list[str]) -> Any:
     """Return the model's Config with the position scheme that the flags name."""
-    kind = next(field.type for field in dataclasses.fields(cfg) if field.name == "position")
-    flag = dataclasses.make_dataclass("Position", [("position", kind, cfg.position)])
-    chosen = flags.first(flag, args, program).position
-    if chosen == cfg.position:
-        return cfg
-    return dataclasses.replace(cfg, position=chosen, position_options=None)
+    _, chosen = flags.cut(args, "position", "a position scheme")
+    if chosen not in (None, cfg.position):
+        with suppress(ValueError):  # of a scheme that there is not, which is refused with all others
+            return dataclasses.replace(cfg, position=chosen, position_options=None)
+    return cfg
 
 
-def _with_warmup(settings: Settings, args: list[str], program: str) -> Settings:
+def _with_warmup(settings: Settings, args: list[str]) -> Settings:
     """Return the settings with a shorter warm-up where a run ends before that of its recipe, unless a flag gave it."""
     steps, rule = settings.training.steps, settings.optimizer
-    flag = dataclasses.make_dataclass("Warmup", [("warmup_steps", int | None, None)])
-    if rule.warmup_steps < steps or flags.first(flag, args, program).warmup_steps is not None:
+    if rule.warmup_steps < steps or flags.cut(args, "warmup_steps", "a number")[1] is not None:
         return settings
-    return dataclasses.replace(settings, optimizer=dataclasses.replace(rule, warmup_steps=max(steps, 0) // 10))
+    return with_part(settings, "optimizer", warmup_steps=max(steps, 0) // 10)
 
 
 def _variants(task: str) -> Iterator[tuple[str, str, Settings]]:
@@ -153,18 +153,13 @@ def _variants(task: str) -> Iterator[tuple[str, str, Settings]]:
 
 
 def _what_fits(sentence: str, settings: Settings) -> str:
-    """Complete a sentence about flags that cannot be: the recipe of a flag that is lacking, or numbers that fit."""
+    """Complete a sentence about flags that cannot be, by the recipe of a flag that is lacking."""
     unknown = re.match(r"unrecognized options: --([\w-]+)", sentence)
     if unknown:
         name = unknown[1].replace("-", "_")
         for recipe, words, other in _variants(settings.task):
             if any(name in vars(getattr(other, part)) for part in PARTS):
                 return f"--{name} is a flag of --recipe {recipe}{words}: give that recipe, or drop the flag"
-    numbers = re.search(r"d_model (\d+) is not a multiple of n_heads (\d+)", sentence)
-    if numbers:
-        d_model, n_heads = map(int, numbers.groups())
-        fitting = ", ".join(str(n) for n in range(1, min(d_model, 128) + 1) if d_model % n == 0)
-        return f"--n_heads {n_heads} does not divide --d_model {d_model}: give --n_heads {fitting}"
     names = "|".join({**vars(settings.model), **vars(vars(settings.model).get("position_options", settings.model))})
     return re.sub(
         rf"^error parsing (?:model|(?:model\.)?position_options): ((?:{names})\b)?",

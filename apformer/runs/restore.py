@@ -2,7 +2,8 @@
 
 import os
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from contextlib import suppress
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -11,8 +12,9 @@ import jax
 import numpy as np
 
 from apformer import files, flags, tasks, train
+from apformer.analysis.certificate import FORMAT
 from apformer.decoding.bind import Model, bind_run
-from apformer.errors import CHECKPOINT, DATA, NON_FINITE, USAGE, UserError
+from apformer.errors import CHECKPOINT, DATA, NON_FINITE, UserError, typed
 from apformer.machine import process
 from apformer.runs import checkpoint, directory, provenance, selection
 from apformer.runs.fit import abstract_state
@@ -90,7 +92,7 @@ def load_params(
     provenance.require_environment(path, provenance.OF_SHAPES)
     members, folder = settings.training.members, path / "checkpoints"
     if member is not None and not 0 <= member < members:
-        raise UserError(f"--member {member} is out of range: {path} has members 0 to {members - 1}", USAGE)
+        raise UserError(f"--member {member} is out of range: {path} has members 0 to {members - 1}")
     steps = [step] if step is not None else _steps_to_use(folder, settings.training.average)
     abstract = abstract_state(settings)
 
@@ -108,18 +110,35 @@ def load_params(
     return jax.tree.map(lambda *leaves: sum(leaves) / len(leaves), *params), newest, member
 
 
-def load_described(path: Path, settings: Settings, told: dict[str, Any]) -> Any:
-    """Return the parameters of one model that a file of the run is of, such as certificate.json; None without them.
+def load_result(path: Path, settings: Settings, name: str, command: str) -> tuple[dict[str, Any], Any]:
+    """Return what a file says of a run, such as certificate.json, and the parameters of one model that it is of.
 
-    told: its `step`, `member` and `parameters_sha256`. They are those of the step, or the mean that a run with
-    training.average above 1 is read as. Raises what `load_params` raises.
+    They are those of the step that it names, or the mean that a run with training.average above 1 is read as.
+
+    Args:
+        path: Directory of the run.
+        settings: Its settings.
+        name: Name of the file.
+        command: The command that writes it.
+
+    Raises:
+        UserError: Exit code CHECKPOINT, if the file is damaged or of another version, or those parameters are gone.
     """
-    ways = (told["step"],) if settings.training.average == 1 else (told["step"], None)
-    for step in ways:
-        params, _, _ = load_params(path, settings, told["member"], step)
-        if digest(params) == told["parameters_sha256"]:
-            return params
-    return None
+    told, wanted = {}, {"model": asdict(settings.model), "data": asdict(settings.data), "format": FORMAT}
+    wanted = files.plain(wanted) if name == "certificate.json" else {}
+    with suppress(UserError):
+        told = files.read_json(path / name)
+    fault = "damaged or of another version"
+    if files.has(told, {"step": int, "member": int, "parameters_sha256": str}) and told | wanted == told:
+        fault = f"of other parameters than those of step {told['step']}"
+        try:
+            for step in (told["step"], None)[: settings.training.average]:  # None: of the mean
+                params, _, _ = load_params(path, settings, told["member"], step)
+                if digest(params) == told["parameters_sha256"]:
+                    return told, params
+        except UserError as error:
+            fault = f"of a checkpoint that is not sound ({error})"
+    raise UserError(f"{path / name} is {fault}: run {typed(command, path)}", CHECKPOINT)
 
 
 def _steps_to_use(folder: Path, several: int) -> Sequence[int | None]:
@@ -135,8 +154,11 @@ def _choose(path: Path, step: int, members: int, member: int | None) -> int:
     scores_M = selection.member_scores(path / "checkpoints", step)
     if member is None:
         if not np.isfinite(scores_M).any():
-            unknown = f"{path} does not say which member is the best at step {step:,}"
-            raise UserError(f"{unknown}: choose one with --member 0 to {members - 1}", CHECKPOINT)
+            raise UserError(
+                f"{path} does not say which member is the best at step {step:,}"
+                f": choose one with --member 0 to {members - 1}",
+                CHECKPOINT,
+            )
         return int(np.nanargmin(scores_M))
     if len(scores_M) and np.isnan(scores_M[member]):
         raise UserError(f"--member {member} of {path} is not finite at step {step:,}: give another", NON_FINITE)

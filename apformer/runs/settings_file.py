@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from apformer import files, tasks
-from apformer.errors import CHECKPOINT, USAGE, UserError
+from apformer.errors import CHECKPOINT, UserError
 from apformer.flags import require
 from apformer.optimizer import Config as Optimizer
 from apformer.settings import Settings, Training, architecture_of, load_architecture, model_from, part_from
@@ -100,15 +100,12 @@ def check(settings: Settings) -> None:
         require(flag, least <= getattr(part, flag) < end, part, fits)
     require("seed", 0 <= run.seed <= 2**31 - run.members, run, f"0 to {2**31 - run.members}")
     require("min_lr", 0 <= rule.min_lr <= rule.learning_rate, rule, f"0 to --learning_rate, {rule.learning_rate}")
-    if run.save_every % run.log_every:
-        fits = math.gcd(run.save_every, run.log_every)
-        fault = f"--save_every {run.save_every} is no multiple of --log_every {run.log_every}"
-        raise UserError(f"{fault}: give --log_every {fits}", USAGE)
+    fits = f"a multiple of --log_every {run.log_every}"
+    require("save_every", run.save_every % run.log_every == 0, run, fits)
     if run.average > run.keep:
-        kept = f"--average {run.average} is of more checkpoints than --keep {run.keep}"
-        raise UserError(f"{kept}: keep as many", USAGE)
+        raise UserError(f"--average {run.average} is of more checkpoints than --keep {run.keep}: keep as many")
     if run.remat and settings.architecture not in ("model", "seq2seq"):
-        raise UserError("--remat is for transformers: drop it", USAGE)
+        raise UserError("--remat is for transformers: drop it")
     for field in dataclasses.fields(settings.model):  # a whole number has to fit the axis of an array
         value = getattr(settings.model, field.name)
         if field.type in (int, int | None) and value is not None:
@@ -118,4 +115,4 @@ def check(settings: Settings) -> None:
     longest = tasks.load(settings.task).check(settings)
     most = architecture_of(settings).max_tokens(settings.model)
     if most is not None and most < longest:
-        raise UserError(f"--max_len {most} ends before the longest row: give {longest} or more", USAGE)
+        raise UserError(f"--max_len {most} ends before the longest row: give {longest} or more")

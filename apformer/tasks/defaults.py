@@ -42,8 +42,9 @@ def floor(settings: Settings, rows: Any) -> None:
     """Return None: the least validation loss is not known."""
 
 
-def init_from(settings: Settings) -> None:
-    """Return None: training begins with a new model."""
+def init_from(settings: Settings) -> str | None:
+    """Return the folder of the model that training begins with, if the options name one; None for a new model."""
+    return getattr(settings.options, "init_from", None)
 
 
 def kept(settings: Settings, path: Path) -> Settings:
@@ -77,16 +78,22 @@ def make_loss(settings: Settings) -> Loss:
 
     The metrics are `loss`, and `exact`: the share of rows in which every token that counts is the most likely one.
     """
-    apply, dtype = training_apply(settings), jnp.dtype(settings.training.compute_dtype)
+    apply = training_apply(settings)
 
     def measure(logits_BTV: jax.Array, batch: Batch) -> dict[str, jax.Array]:
         return {"exact": right_rows(logits_BTV, batch).mean(dtype=jnp.float32)}
 
     def loss_fn(params: Any, batch: Batch, key: jax.Array | None) -> LossAndMetrics:
-        params = jax.tree.map(lambda leaf: leaf.astype(dtype), params)
-        return loss.next_token_loss(params, batch, key, settings.model, apply=apply, measure=measure)
+        return loss.next_token_loss(
+            computed(params, settings), batch, key, settings.model, apply=apply, measure=measure
+        )
 
     return loss_fn
+
+
+def computed(params: Any, settings: Settings) -> Any:
+    """Return parameters in the compute_dtype of a training step."""
+    return jax.tree.map(lambda leaf: leaf.astype(settings.training.compute_dtype), params)
 
 
 def right_rows(logits_BTV: jax.Array, batch: Batch) -> jax.Array:

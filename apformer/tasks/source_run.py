@@ -37,9 +37,7 @@ def read(folder: str | Path, task: str, data: type, other: tuple[str, str]) -> S
     if not file.is_file():
         raise UserError(f"{folder} holds no run (no config.json): {remedy}", USAGE)
     config = files.read_json(file)
-    if isinstance(config, dict) and not {"task", "flags"} & {*config}:
-        raise UserError(f"{folder} is no run of apformer: {remedy}", USAGE)
-    if isinstance(config, dict) and config.get("task", task) != task:
+    if isinstance(config, dict) and config.get("task", task if "flags" in config else None) != task:
         raise UserError(f"{folder} was not trained {trained}: {remedy}", USAGE)
     try:
         name, flags = config["architecture"], config["flags"]

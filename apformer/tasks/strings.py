@@ -106,13 +106,14 @@ def page(settings: Settings, rows: None, params: Any, evaluation: dict | None, p
         "task": sections.task(f"continues strings of the task {settings.task}", prompt, judges="terms"),
         "facts": [],
         "right": {"title": "Where it is right", "lead": lead, "blocks": None},
-        "wrong": _wrong(None),
     }
+    errors = None
     if evaluation:
         of = f"of {evaluation['strings']:,} strings"
         shown["facts"] = [["exactly right", sections.percent(evaluation["exact"]), of]]
         shown["right"]["blocks"] = [_by_length(evaluation["by_length"])]
-        shown["wrong"] = _wrong(evaluation["errors"])
+        errors = [[sections.cell(text, code=True) for text in error.values()] for error in evaluation["errors"]]
+    shown["wrong"] = sections.listing("Wrong strings", "A few.", ["given", "right", "the model"], errors)
     if params is None:
         return shown
     loss_fn = make_loss(sections.in_float32(settings))
@@ -128,13 +129,6 @@ def _by_length(groups: list[dict]) -> dict:
     length, count, exact = ([group[name] for group in groups] for name in ("length", "count", "exact"))
     x = "characters to predict"
     return sections.lines("By length", x, "strings right", length, {"strings": exact}, counts=count, share=True)
-
-
-def _wrong(errors: list[dict] | None) -> dict:
-    rows = None
-    if errors is not None:
-        rows = [[sections.cell(text, code=True) for text in error.values()] for error in errors]
-    return sections.listing("Wrong strings", "A few.", ["given", "right", "the model"], rows)
 
 
 def example(settings: Settings, run: str) -> str:

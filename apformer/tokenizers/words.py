@@ -22,6 +22,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 IDEOGRAPHS = "\u3040-\u309f\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"  # and Hiragana
 MIDDLE = r"['’.:·](?=[^\W\d_])|(?<=\d)['’.,;](?=\d)"  # of a word, and of a number
@@ -29,15 +30,15 @@ BLANK = re.compile(r"\n\s*\n")
 
 
 class Corpus(NamedTuple):
-    words_T: jax.Array  # int32
-    passage_T: jax.Array  # int32, the number of the passage that the word stands in
-    length: jax.Array  # int32; what stands beyond is not of the text
+    words_T: Array  # int32
+    passage_T: Array  # int32, the number of the passage that the word stands in
+    length: Array  # int32; what stands beyond is not of the text
 
 
 class Windows(NamedTuple):
-    centre_B: jax.Array  # int32
-    context_BW: jax.Array  # int32, the words at -window .. -1 and 1 .. window from the centre
-    inside_BW: jax.Array  # bool; which of them are of the context
+    centre_B: Array  # int32
+    context_BW: Array  # int32, the words at -window .. -1 and 1 .. window from the centre
+    inside_BW: Array  # bool; which of them are of the context
 
 
 def normal(text: str) -> str:
@@ -69,13 +70,13 @@ def encode(passages: list[list[str]], vocabulary: list[str]) -> Corpus:
     return Corpus(jnp.asarray(words_T), jnp.asarray(passage_T), jnp.asarray(len(words_T), jnp.int32))
 
 
-def kept_share(counts_V: np.ndarray | jax.Array, threshold: float) -> jax.Array:
+def kept_share(counts_V: np.ndarray | Array, threshold: float) -> Array:
     """The probability that a word stays, min(1, sqrt(threshold / f)): (V,), float32."""
     counts_V = jnp.asarray(counts_V, jnp.float32)
     return jnp.minimum(1.0, jnp.sqrt(threshold * counts_V.sum() / counts_V))
 
 
-def subsample(key: jax.Array, corpus: Corpus, kept_share_V: jax.Array) -> Corpus:
+def subsample(key: Array, corpus: Corpus, kept_share_V: Array) -> Corpus:
     """The corpus without the words that chance drops, in arrays as long as before.
 
     Pure; every occurrence of word w stays with probability kept_share_V[w], independently.
@@ -88,7 +89,7 @@ def subsample(key: jax.Array, corpus: Corpus, kept_share_V: jax.Array) -> Corpus
     return Corpus(words_T, passage_T, stays_T.sum(dtype=jnp.int32))
 
 
-def sample(key: jax.Array, corpus: Corpus, batch_size: int, window: int) -> Windows:
+def sample(key: Array, corpus: Corpus, batch_size: int, window: int) -> Windows:
     """Windows around words drawn uniformly, each reaching r words to either side, r uniform from 1 .. window.
 
     Pure; batch_size and window are static under jit. A context stays in its centre's passage, and may be empty.

@@ -120,7 +120,7 @@ def vocabulary(path):
 
 
 def translations(path):
-    page_data.translations(path.parent, None)
+    page_data.translations(path.parent)
 
 
 def tensors(path):

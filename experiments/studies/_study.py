@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from apformer import files, flags
+from apformer import files, flags, sweep
 from apformer.errors import USAGE, UserError
 from apformer.report import figures, tables
 from apformer.runs import directory
@@ -58,6 +58,27 @@ class Study:
         figures.save(self.path / "figures", {self.name: figure})
         print("\n".join(tables.columns(table)))
         print(f"\n{self.path / 'figures' / self.name}.png")
+
+
+def train(study, name, **flags):
+    """Train a sweep of these flags in a folder of the study, or go on with it: (its path, a record of each member)."""
+    words = {flag: value if isinstance(value, list) else str(value) for flag, value in flags.items()}
+    path, result = sweep.run(words | {"run_dir": str(study.path / name)})
+    return path, result["members"]
+
+
+def middle(values, digits=3):
+    """1.23 (1.20 to 1.30): the median, and least and greatest; - for no values."""
+    if not values:
+        return "-"
+    return "{:.{d}f} ({:.{d}f} to {:.{d}f})".format(np.median(values), min(values), max(values), d=digits)
+
+
+def bars(panel, places, values, colours, width=0.8, label=None):
+    """A bar a place: the median of its values, and a line from the least to the greatest."""
+    middles = [np.median(of) if of else 0 for of in values]
+    ends = [(m - min(of), max(of) - m) if of else (0, 0) for m, of in zip(middles, values, strict=True)]
+    panel.bar(places, middles, width, yerr=np.transpose(ends), color=colours, capsize=4, label=label)
 
 
 def check_sizes(args, *names):

@@ -1,8 +1,5 @@
 """`describe` tells the parts of any model; `evaluate` of a population tells all members."""
 
-import json
-import shutil
-
 import jax
 import numpy as np
 import pytest
@@ -20,19 +17,6 @@ def test_the_numbers_of_the_parts_are_the_products_of_their_shapes_and_add_up(re
     counts = [int(count.replace(",", "")) for count in counts]
     assert [np.prod([int(size) for size in shape.split(" x ")]) for shape in shapes] == counts
     assert int(whole[-1].replace(",", "")) == sum(counts)
-
-
-def test_a_population_is_told_member_by_member(made_run, tmp_path, capsys, without_figures):
-    path = shutil.copytree(made_run("members"), tmp_path / "run")
-    assert cli.main(["describe", str(path)]) == 0
-    assert "blocks.attention.relative.table" in capsys.readouterr().out
-    assert cli.main(["evaluate", str(path)]) == 0
-    *_, last = capsys.readouterr().out.splitlines()
-    found = json.loads((path / "evaluation.json").read_text())
-    nats = [member["nats_per_char"] for member in found["members"]]
-    assert len(set(nats)) == 4 and nats[found["member"]] == found["nats_per_char"]
-    assert last.startswith("mean ± sd") and f"{np.mean(nats):.4f} ± {np.std(nats, ddof=1):.4f}" in last
-    assert cli.main(["report", str(path)]) == 0
 
 
 def test_the_doors_of_the_package(made_run):

@@ -1,11 +1,11 @@
 """`apformer certify`: from a run directory to its certificate, stopped and gone on with."""
 
-import dataclasses
 import io
 import json
 import re
 import signal
 import sys
+from dataclasses import replace
 
 import jax
 import numpy as np
@@ -16,10 +16,9 @@ from apformer.analysis import certificate
 from apformer.commands import certify as certify_
 from apformer.commands import train
 from apformer.machine import process
-from apformer.report import tables
-from apformer.runs import provenance, restore
+from apformer.runs import restore
 from apformer.settings import Settings, Training
-from apformer.tasks.progressions import Options
+from apformer.tasks.progressions import Options, evaluation
 from apformer.tasks.progressions.generator import Config
 from apformer.tasks.progressions.proof import contexts, rows
 from tests.helpers import circuit
@@ -82,8 +81,8 @@ def test_a_model_that_is_not_certified_has_an_exit_code_of_its_own(tmp_path, cap
     original = circuit_run(tmp_path / "right", DATA)
     settings = restore.load_settings(original)
     params = jax.tree.map(np.zeros_like, restore.load_params(original, settings)[0])
-    training = dataclasses.replace(settings.training, run_dir=str(tmp_path / "wrong"))
-    path = train.keep(dataclasses.replace(settings, training=training), params)
+    training = replace(settings.training, run_dir=str(tmp_path / "wrong"))
+    path = train.keep(replace(settings, training=training), params)
     code, printed = call(capsys, path, "--json")
     assert code == errors.NOT_CERTIFIED == 8
     assert json.loads(printed.out) == json.loads((path / "certificate.json").read_text())
@@ -156,22 +155,6 @@ def test_what_was_kept_of_another_model_or_is_damaged_is_not_gone_on_from(run, c
     assert result["errors"] == 0 and result["contexts"] == TOTAL
 
 
-def test_other_differences_are_another_enumeration(run, capsys, monkeypatch, slices):
-    whole = certificate.prove
-
-    def stopped(*args):
-        yield next(whole(*args))
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(certificate, "prove", stopped)
-        assert call(capsys, run)[0] == 130 and (run / certify_.PARTIAL).exists()
-    settings = restore.load_settings(run)
-    wider = dataclasses.replace(settings, data=dataclasses.replace(DATA, min_difference=-40))
-    result = certify_.certify_run(run, wider)
-    assert result["certified"] and result["contexts"] == contexts.count(vars(wider.data), vars(wider.model))
-
-
 def test_more_than_patience_allows_asks_for_yes(run, capsys, monkeypatch, slices):
     clock = iter(range(0, 10_000_000, 1000))
     monkeypatch.setattr(certify_.time, "monotonic", lambda: next(clock))
@@ -185,14 +168,21 @@ def test_more_than_patience_allows_asks_for_yes(run, capsys, monkeypatch, slices
 
 def test_training_ends_with_the_certificate_of_a_model_found_exact(run):
     settings = Settings("progressions", "model", Training(steps=1), circuit.config(2), DATA, Options())
-    certificate = lambda exact: train.certificate(run, settings, tables.doubt({"exact_teacher_forced": exact}))  # noqa: E731
-    assert certificate(1.0).startswith("PROVEN")
+
+    def certificate(exact, **sizes):
+        changed = replace(settings, model=replace(settings.model, **sizes))
+        return train.certificate(run, settings, evaluation.doubt({"exact_teacher_forced": exact}, changed))
+
+    assert certificate(1.0).startswith("PROVEN") and "trains further" not in certificate(1.0)
     assert "some of these terms are wrong" in certificate(0.5)
+    assert "`apformer resume RUN --steps 2` trains further" in certificate(0.5)
+    assert "one head of one block reads one average" in certificate(0.5, n_layers=1, n_heads=1)
     assert "no term can be predicted" in certificate(None)
 
 
-def test_digests_tell_parameters_apart():
-    params = circuit.params(2)
-    other = jax.tree.map(np.array, params)
-    other["head"]["output"]["bias"][3] += 1
-    assert provenance.digest(params) != provenance.digest(other) == provenance.digest(jax.tree.map(np.copy, other))
+def test_a_certificate_with_errors_names_the_command_that_trains_further(tmp_path, monkeypatch):
+    settings = Settings("progressions", "model", Training(steps=40), circuit.config(2), DATA, Options())
+    monkeypatch.setattr(train.certify, "certify_run", lambda *args: {"errors": 3})
+    monkeypatch.setattr(train.tables, "certificate", lambda found: "NOT PROVEN")
+    further = f"`apformer resume {tmp_path} --steps 80` trains further."
+    assert train.certificate(tmp_path, settings) == f"NOT PROVEN\n\n{further}"

@@ -6,59 +6,37 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.tree_util import Partial
 
 from apformer import cli, errors, model
 from apformer.decoding import bind
-from apformer.runs import directory, recipes, restore, settings_file
+from apformer.runs import recipes, restore
 from apformer.tasks.exact_match import continue_rows
 from apformer.tasks.progressions import continuation as continuation_
 from apformer.tasks.progressions import generator
 from apformer.tasks.progressions.recipes import exact
 from apformer.tokenizers import digits as tokenizer
+from tests.helpers import circuit
+from tests.helpers.small_models import circuit_run
 
 D = 3
 LIMIT = 10**D
 
 
-def oracle():
-    """A model that is always right: it reads two terms out of its cache and computes the next character."""
-
-    def init_cache(batch_size, length):
-        return {"text": jnp.zeros((batch_size, length), jnp.int32), "length": jnp.zeros(batch_size, jnp.int32)}
-
-    def extend(tokens_BT, cache, lengths_B=None):
-        B, T = tokens_BT.shape
-        lengths_B = jnp.full(B, T, jnp.int32) if lengths_B is None else lengths_B
-        at_BT = cache["length"][:, None] + jnp.arange(T, dtype=jnp.int32)[None]
-        real_BT = jnp.arange(T)[None] < lengths_B[:, None]
-        slot_BT = jnp.where(real_BT, at_BT, cache["text"].shape[1])
-        text_BL = cache["text"].at[jnp.arange(B)[:, None], slot_BT].set(tokens_BT, mode="drop")
-        place_C = jnp.asarray([100, 10, 1], jnp.int32)
-        first_B, second_B = (text_BL[:, start : start + D] @ place_C for start in (0, D + 1))
-        end_B = cache["length"] + lengths_B
-        number, character = end_B // (D + 1), end_B % (D + 1)
-        value_B = (first_B + number * (second_B - first_B)) % LIMIT
-        digit_B = value_B // place_C[jnp.minimum(character, D - 1)] % 10
-        next_B = jnp.where(character == D, 10, digit_B)
-        logits_BTV = jnp.broadcast_to(jnp.eye(11, dtype=jnp.float32)[next_B][:, None], (B, T, 11))
-        return logits_BTV, {"text": text_BL, "length": end_B}
-
-    return bind.Model(None, Partial(extend), Partial(init_cache))
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A folder with a run, `runs/run`, whose model is always right."""
+    path = tmp_path_factory.mktemp("work")
+    circuit_run(path / "runs" / "run", exact(D).data)
+    (path / "runs" / "latest").symlink_to("run")
+    return path
 
 
 @pytest.fixture
-def right(monkeypatch, tmp_path):
-    """A run, `run`, whose model is the oracle."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(directory, "find", lambda run: Path(run or "latest"))
-    monkeypatch.setattr(settings_file, "read", lambda path: exact(D))
-    monkeypatch.setattr(restore, "load_settings", lambda path: exact(D))
-    monkeypatch.setattr(restore, "load_params", lambda path, settings, member, step: (None, 0, 0))
-    monkeypatch.setattr(restore, "bind_run", lambda settings, params: oracle())
+def right(folder, monkeypatch):
+    monkeypatch.chdir(folder)
 
 
 def call(capsys, *args):
@@ -103,7 +81,7 @@ def test_one_prompt_is_continued_as_far_as_terms_fit(right, capsys, prompt, term
     seen = "the model was trained on differences from 1 to 500"
     told = f"the prompt, line 1: {seen}, and {second - first} is another\n" * (not 1 <= second - first <= 500)
     short = len(continuation.split()) < terms
-    for args in ([prompt], ["run", prompt]):
+    for args in ([prompt], ["runs/run", prompt]):
         out, err = call(capsys, *args, "--terms", str(terms))
         assert out == continuation + "\n" and err == told + STOPPED * short
 
@@ -122,13 +100,13 @@ def continued(prompts, model):
 
 def test_one_prompt_is_a_batch_of_one():
     """Eight rows of hundreds of digits took gigabytes."""
-    model, shapes = oracle(), []
+    bound, shapes = bind.bind(model, circuit.params(D), circuit.config(D)), []
 
     def extend(tokens_BT, cache, lengths_B=None):
         shapes.append(tokens_BT.shape)
-        return model.extend(tokens_BT, cache, lengths_B)
+        return bound.extend(tokens_BT, cache, lengths_B)
 
-    assert continued(["007 010"], replace(model, extend=Partial(extend))) == [" 013"]
+    assert continued(["007 010"], replace(bound, extend=Partial(extend))) == [" 013"]
     assert {shape[0] for shape in shapes} == {1}
 
 
@@ -152,7 +130,7 @@ def test_line_ends_and_a_byte_order_mark_change_nothing(right, capsys, monkeypat
     Path("prompts.txt").write_bytes(content)
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
     for name in ("prompts.txt", "-"):
-        assert call(capsys, "run", "--file", name).out == "013\n470\n"
+        assert call(capsys, "runs/run", "--file", name).out == "013\n470\n"
 
 
 @pytest.mark.parametrize(
@@ -173,9 +151,9 @@ def test_faults_of_standard_input(right, capsys, monkeypatch, content, pattern):
 
 def test_json_is_one_object(right, capsys):
     Path("prompts.txt").write_text("007 010\n980 990\n")
-    out, _ = call(capsys, "run", "--file", "prompts.txt", "--terms", "2", "--json")
+    out, _ = call(capsys, "runs/run", "--file", "prompts.txt", "--terms", "2", "--json")
     assert json.loads(out) == {
-        "run": "run",
+        "run": "runs/run",
         "continuations": [
             {"prompt": "007 010", "continuation": "013 016"},
             {"prompt": "980 990", "continuation": ""},
@@ -183,11 +161,11 @@ def test_json_is_one_object(right, capsys):
     }
 
 
-def test_learned_positions_end_where_the_table_does(right, capsys, monkeypatch):
+def test_learned_positions_end_where_the_table_does(right, random_params, capsys, monkeypatch):
     settings = recipes.parse(["--position", "learned", "--max_len", "27", "--max_terms", "7"])
-    for module, name in ((settings_file, "read"), (restore, "load_settings")):
-        monkeypatch.setattr(module, name, lambda path: settings)
-    assert call(capsys, "007 010", "--terms", "5").out == "013 016 019 022 025\n"
+    monkeypatch.setattr(restore, "load_settings", lambda path: settings)
+    monkeypatch.setattr(restore, "load_params", lambda *_: (random_params(settings.model), 0, 0))
+    call(capsys, "007 010", "--terms", "5")
     assert cli.main(["predict", "007 010", "--terms", "6"]) == errors.USAGE
     assert "--terms 6 makes a line of 31 characters, more than 27" in capsys.readouterr().err
 

@@ -122,13 +122,10 @@ def test_special_tokens_are_read_if_allowed(tmp_path, says):
         (("missing", "--text", "a"), "missing cannot be read", errors.DATA),
     ],
 )
-def test_bad_input_is_one_sentence(book, trained, tmp_path, monkeypatch, capsys, args, sentence, exit_code):
+def test_bad_input_is_one_sentence(book, trained, tmp_path, monkeypatch, fails, args, sentence, exit_code):
     monkeypatch.chdir(tmp_path)
-    known = {"TOKENIZER": str(trained), "BOOK": str(book)}
-    capsys.readouterr()
-    assert cli.main(["tokenize", *(known.get(arg, arg) for arg in args)]) == exit_code
-    out, err = capsys.readouterr()
-    assert out == "" and sentence in err and err.count("\n") == 1
+    known = {"TOKENIZER": trained, "BOOK": book}
+    fails(sentence, exit_code, "tokenize", *(known.get(arg, arg) for arg in args))
     assert not list(tmp_path.iterdir())
 
 

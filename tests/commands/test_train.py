@@ -38,7 +38,7 @@ def rows_file(tmp_path_factory):
 
 def make_run(path, settings, scores, validation=None):
     """A run directory as training would leave it: an untrained state saved at a step for each of the scores."""
-    rows = task.read_rows(settings)
+    rows = task.load(settings)[1]
     config = settings_file.to_dict(settings) | {"data": task.describe(settings, rows)}
     path.mkdir()
     file_io.write_json(path / "config.json", config)

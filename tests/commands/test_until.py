@@ -78,19 +78,6 @@ def test_training_ends_at_the_first_certificate(exact, tmp_path, monkeypatch, ca
     assert selection.steps(folder) == [2, 4] and asked[3:] == [{"step": 4, "hasty": True}]
 
 
-def test_a_checkpoint_whose_line_of_metrics_is_lost_is_asked(tmp_path, monkeypatch):
-    (tmp_path / "metrics.jsonl").write_text('{"step": 1, "loss": 1.0}\n')
-    monkeypatch.setattr(certify, "certify_run", lambda *args, **options: {"certified": True})
-    proofs = []
-    assert train._prover(tmp_path, SETTINGS, proofs)(2) and proofs == [{"certified": True}]
-
-
-def test_without_a_certificate_training_goes_on_to_the_last_step(exact, tmp_path, monkeypatch):
-    monkeypatch.setattr(certify, "certify_run", lambda *args, step=None, hasty=False: NOT_YET if hasty else {})
-    monkeypatch.setattr(train.tables, "certificate", lambda result: "")
-    assert selection.steps(run(tmp_path / "run")[1]) == [2, 4, 6]
-
-
 def test_the_last_step_is_asked_whatever_its_loss(exact, tmp_path, monkeypatch):
     certify_run = certify.certify_run
     monkeypatch.setattr(

@@ -10,7 +10,8 @@ import pytest
 
 from apformer import seq2seq
 from apformer.decoding import beam, generate
-from tests.test_seq2seq import SOURCE_LENGTHS, B, S, draw_params
+from tests.helpers.small_models import draw_params
+from tests.test_seq2seq import SOURCE_LENGTHS, B, S
 
 V, STEPS, END, START = 4, 4, 3, 0
 CFG = seq2seq.Config(

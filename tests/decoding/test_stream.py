@@ -108,7 +108,7 @@ def test_requests_that_cannot_be_followed_are_refused_at_once():
     for prompts, options, sentence in (
         (["a", ""], {}, "prompt is empty"),
         (["A"], {}, "prompt 'A': character 1 is"),
-        ([], {}, "the number of prompts 0 is out of range"),
+        ([], {}, "there is no prompt"),
         (["a"], {"stops": [""]}, "stop is empty"),
         (["a"], {"tokens": 0}, "tokens 0 is out of range: give 1"),
         (["a"], {"seed": -1}, "seed -1 is out of range"),

@@ -69,32 +69,6 @@ def test_suites_are_what_they_claim():
     assert (found["one more digit"].rows.first_B > top).any()
 
 
-@pytest.mark.parametrize(
-    ("flags", "missing"),
-    [
-        ("", {"unseen differences"}),  # 500 is beyond the largest that leaves three terms
-        ("--min_difference -400 --max_difference 400", {"negative differences"}),
-        ("--max_difference 400 --crop_terms 100", {"more terms"}),
-        ("--digits 9", {"one more digit"}),
-        ("--max_terms 3 --max_difference 400 --position learned --max_len 14", {"more terms"}),
-    ],
-)
-def test_a_suite_without_rows_is_none(flags, missing, monkeypatch):
-    def draw(key, cfg, count, split):
-        """What is refused is refused; else rows that cost no compilation."""
-        if split and not generator.has_split(cfg, split):
-            raise UserError("there are none", USAGE)
-        return generator.Progressions(*np.ones((3, count), np.int32))
-
-    monkeypatch.setattr(generalization, "_draw", draw)
-    monkeypatch.setattr(task, "_draw", draw)
-    found = asked(*flags.split())
-    assert {name for name, suite in found.items() if suite is None} == missing
-    if "unseen differences" not in missing:
-        expected = "501 to 999" if flags == "--digits 9" else "401 to 499"
-        assert found["unseen differences"].what == f"differences {expected}"
-
-
 @pytest.fixture(scope="module")
 def circuits():
     """Settings of the circuit for two digits, and parameters of two members: as it is, and with noise."""
@@ -137,13 +111,6 @@ def test_terms_that_do_not_count_are_not_counted(circuits, monkeypatch):
         other = measured(known, term_BN > 4, term_BN == 5)
         assert other == facts | {"teacher_forced": forced / counted, "free_running": free / counted}
     assert measured(7, term_BN > 2, term_BN > 2) is None
-
-
-def test_the_circuit_is_certified(circuits):
-    settings, params_M = circuits
-    result = generalization.certificate(jax.tree.map(lambda leaf: leaf[0], params_M), settings)
-    assert result.pop("smallest_margin") > 0 and result.pop("contexts") > 1000
-    assert result == {"certified": True, "errors": 0}
 
 
 @pytest.mark.parametrize(
@@ -208,13 +175,6 @@ def test_members_are_measured_once_and_contexts_asked_of_those_that_were_not_wro
     assert "| 2 of 2 |" in (tmp_path / "table.md").read_text() and "| 0 of 2 |" in (tmp_path / "table.md").read_text()
 
 
-def test_a_wrong_term_or_too_many_contexts_say_enough(monkeypatch):
-    monkeypatch.setattr(generalization, "certificate", None)
-    few, many = (recipes.parse(flags.split()) for flags in ("", "--window None"))
-    assert generalization._certified({"in distribution": {"teacher_forced": 0.75}}, {}, few) == {"certified": False}
-    assert generalization._certified({"in distribution": {"teacher_forced": 1.0}}, {}, many) == {"certified": None}
-
-
 def test_members_that_failed_are_not_measured(small, tmp_path, monkeypatch, capsys):
     member = {"combination": {}, "folder": "01", "parameters": 7, "failed": True, "seconds": 1.5}
     members = [member | {"member": k} for k in range(2)]
@@ -235,50 +195,3 @@ def test_runs_of_another_task_are_refused(tmp_path, monkeypatch):
     ) as no:
         generalization.sweep("--recipe text --text text.txt --context 8".split())
     assert no.value.exit_code == USAGE and [file.name for file in tmp_path.iterdir()] == ["text.txt"]
-
-
-def record(window, free_running, certified, **changes):
-    suite = {"what": "differences 31 to 49", "terms": 10, "teacher_forced": 1.0, "free_running": free_running}
-    names = {"in distribution": suite | {"what": "held-out lines"}, "unseen differences": suite, "more terms": None}
-    combination = {"window": window}
-    facts = {"combination": combination, "parameters": 1234, "suites": names, "certified": certified}
-    return facts | {"seconds": 10.4, "failed": False}
-
-
-MEMBERS = [
-    record("None", 0.25, None),
-    record("9", 0.99999, False),
-    record("None", 0.5, None),
-    record("9", 1.0, True),
-    record("9", 1.0, True),
-    record("7", 0.004, False),
-]
-
-
-def test_the_table_has_a_row_for_each_combination():
-    assert generalization.table(MEMBERS, "python experiments/sweep.py --window None,9,7") == (
-        """`python experiments/sweep.py --window None,9,7`
-
-Predictable terms exactly right, free-running, in %: median over the seeds (worst to best, where they differ). Seconds
-are those of training and measuring all seeds.
-
-| combination | seeds | parameters | in distribution | unseen differences | more terms | certified | seconds |
-| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |
-| window None | 2 | 1,234 | 37.5 (25.0 to 50.0) | 37.5 (25.0 to 50.0) | - | - | 21 |
-| window 9 | 3 | 1,234 | 100.0 (99.9 to 100.0) | 100.0 (99.9 to 100.0) | - | 2 of 3 | 31 |
-| window 7 | 1 | 1,234 | 0.4 | 0.4 | - | 0 of 1 | 10 |
-
-- in distribution: held-out lines
-- unseen differences: differences 31 to 49
-- more terms: there are none"""
-    )
-
-
-def test_the_figure_shows_every_member():
-    suites = [[m["suites"] for m in MEMBERS if m["combination"]["window"] == window] for window in ("None", "7")]
-    rows = [("window None", [(50, [0.0, 0.5])], suites[0]), ("window 7", [(50, [0.25])], suites[1])]
-    training, plain, _, missing = generalization.draw_figure(rows).axes
-    dots = [sorted(points.get_offsets()[:, 0]) for points in plain.collections if hasattr(points, "get_sizes")]
-    assert [[100, 100], [25, 50]] == dots[:2] and dots[-1] == [0.4]
-    assert [text.get_text() for text in missing.texts] == ["none", "none"]
-    assert [label.get_text() for label in training.get_yticklabels()] == ["window None", "window 7"]

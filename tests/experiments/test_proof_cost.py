@@ -69,15 +69,6 @@ def test_what_jax_traces_is_counted_by_its_shapes():
     assert heads == 2 * 5 * 3 * 3 * 7
 
 
-def test_a_table_has_a_row_for_each_proof():
-    numbers = {"contexts": 4000, "strings": 9000, "screen": 1.5e9, "check": 3e8, "seconds screen": 2.5}
-    fixed = numbers | {"progressions": 1234, "seconds check": 1.2, "seconds both": 1200.0}
-    head, three, four = proof_cost.table({"3": fixed}, {4: fixed})
-    assert three[1:] == ["1,234", "4,000", "9,000", "1.5e+09", "3e+08", "2.5", "1.2", "1,200"]
-    assert four[3] == "-" and len(head) == len(three) == len(four)
-    assert proof_cost.draw({"3": fixed}, {4: fixed}).axes
-
-
 def test_a_folder_without_a_proof_is_named(tmp_path):
     with pytest.raises(UserError, match=f"{tmp_path} holds no proof") as fault:
         proof_cost.measured(tmp_path)

@@ -68,15 +68,6 @@ def test_rows():
     assert linked == f"[Is it right?](records/one.json) | {row[2]} | {row[3]}"
 
 
-@pytest.mark.parametrize("seconds, words", [(4.61, "4.61 s"), (120, "2 min"), (119.9, "2 min"), (3787, "1 h 3 min")])
-def test_durations(seconds, words):
-    assert tables.duration(seconds) == words
-
-
-def test_a_hundred_percent_means_all():
-    assert [tables.share(value) for value in (1, 0.999999, 0.5)] == ["100.00 %", "99.99 %", "50.00 %"]
-
-
 def test_a_table_out_of_date_is_found_and_written(tmp_path, monkeypatch, capsys):
     (tmp_path / "records").mkdir()
     (tmp_path / "records" / "one.json").write_text(json.dumps(RECORD))

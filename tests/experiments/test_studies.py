@@ -94,12 +94,6 @@ def test_what_was_found_is_kept_and_not_looked_for_again(tmp_path, monkeypatch, 
     assert "is of other flags: give another --run_dir" in capsys.readouterr().err
 
 
-def test_a_crossing_lies_where_the_ratio_of_times_is_1():
-    assert parallel.crossings((2, 8), (0.5, 2.0)) == [(4.0, "slower")]
-    assert parallel.crossings((2, 8, 32), (2.0, 0.5, 0.25)) == [(4.0, "faster")]
-    assert parallel.crossings((2, 8), (0.5, 0.9)) == []
-
-
 def test_times_of_all_lengths_end_as_a_table_and_a_figure(tmp_path, monkeypatch):
     def measure(n, args, tick):
         return {kind: {"LSTM": [0.1, 0.2], "GRU": [0.4, 0.2], "attention": [n / 640, 0.1]} for kind in parallel.WORK}

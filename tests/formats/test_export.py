@@ -25,16 +25,6 @@ MODULES = {model.Config: model, recurrent.Config: recurrent}
 each_config = pytest.mark.parametrize("cfg", CONFIGS.values(), ids=CONFIGS)
 
 
-@pytest.fixture
-def draw(random_params, key):
-    """Random parameters of a decoder or of a recurrent model."""
-
-    def params(cfg):
-        return random_params(cfg) if isinstance(cfg, model.Config) else recurrent.init(key, cfg)
-
-    return params
-
-
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     """A run whose model is the circuit for two digits."""
@@ -52,8 +42,8 @@ def logits_of(run, tokens_BT):
 
 
 @each_config
-def test_safetensors_gives_every_parameter_back(tmp_path, draw, cfg):
-    params = draw(cfg)
+def test_safetensors_gives_every_parameter_back(tmp_path, random_params, cfg):
+    params = random_params(cfg)
     weights.write_safetensors(tmp_path / "model", architecture_of(cfg), params, cfg)
     again_cfg, again = weights.read_safetensors(tmp_path / "model")
     assert again_cfg == cfg and type(again_cfg) is type(cfg)
@@ -64,9 +54,9 @@ def test_safetensors_gives_every_parameter_back(tmp_path, draw, cfg):
 
 
 @each_config
-def test_stablehlo_computes_the_same_for_any_batch_and_length(tmp_path, draw, cfg):
+def test_stablehlo_computes_the_same_for_any_batch_and_length(tmp_path, random_params, cfg):
     pytest.importorskip("flatbuffers", reason='stablehlo needs the export extra: pip install -e ".[export]"')
-    params = draw(cfg)
+    params = random_params(cfg)
     stablehlo.write_stablehlo(tmp_path / "model", architecture_of(cfg), params, cfg)
     function = jax.export.deserialize((tmp_path / "model").read_bytes())
     assert function.platforms == ("cpu", "cuda", "tpu")
@@ -112,9 +102,9 @@ def test_what_cannot_be_exported(run, tmp_path, capsys):
     ("module", "write", "extra"),
     [("safetensors", weights.write_safetensors, "text"), ("flatbuffers", stablehlo.write_stablehlo, "export")],
 )
-def test_an_extra_is_asked_for(tmp_path, draw, monkeypatch, module, write, extra):
+def test_an_extra_is_asked_for(tmp_path, random_params, monkeypatch, module, write, extra):
     cfg = CONFIGS["learned"]
-    params = draw(cfg)
+    params = random_params(cfg)
     for name in [
         name for name in sys.modules if name.split(".")[0] == module or name == "jax._src.export.serialization"
     ]:

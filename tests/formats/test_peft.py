@@ -44,23 +44,8 @@ def folder(tmp_path, params, adapters):
 
 def test_what_is_saved_is_loaded(folder, params, adapters):
     found = peft.load(folder, model, params, CFG)
-    merged, expected = lora.merge(params, found, 1.0), lora.merge(params, adapters, 6.0 / R)
-    jax.tree.map(partial(np.testing.assert_allclose, rtol=0, atol=1e-5), merged, expected)
-
-
-def test_the_names_and_shapes_are_those_of_peft(folder):
-    tensors, config = load_file(folder / peft.WEIGHTS), json.loads((folder / peft.CONFIG).read_text())
-    shapes = {"attn.c_attn": (D, 3 * D), "attn.c_proj": (D, D), "mlp.c_fc": (D, F), "mlp.c_proj": (F, D)}
-    expected = {}
-    for module, (inputs, outputs) in shapes.items():
-        rank = 3 * R if module == "attn.c_attn" else R
-        for layer in range(L):
-            name = f"base_model.model.transformer.h.{layer}.{module}.lora_"
-            expected |= {f"{name}A.weight": (rank, inputs), f"{name}B.weight": (outputs, rank)}
-    assert {name: tensor.shape for name, tensor in tensors.items()} == expected
-    assert (config["r"], config["lora_alpha"], config["rank_pattern"]) == (R, 6.0, {"attn.c_attn": 3 * R})
-    assert config["alpha_pattern"] == {"attn.c_attn": 18.0} and config["base_model_name_or_path"] == "gpt2"
-    assert config["target_modules"] == ["c_attn", "c_fc", "c_proj"]
+    expected = lora.merge(params, adapters, 6.0 / R)
+    jax.tree.map(partial(np.testing.assert_allclose, rtol=0, atol=1e-5), found, expected)
 
 
 def refuses(pattern, folder, params, exit_code=CHECKPOINT, architecture=model, cfg=CFG):
@@ -76,7 +61,6 @@ def refuses(pattern, folder, params, exit_code=CHECKPOINT, architecture=model, c
         ({"use_dora": True}, "use_dora is true, and supported is false"),
         ({"r": 3}, r"lora_A.weight is F32 \(2, 6\), and adapter_config.json and this model need .* shape \(3, 6\)"),
         ({"rank_pattern": {"(a+)+$": 1}}, "rank_pattern names no matrix by its name"),
-        ({"lora_alpha": float("nan")}, "lora_alpha NaN is no positive number"),
         ({"r": True}, "r true is no positive number"),
         ({"alpha_pattern": [1]}, "alpha_pattern names no matrix"),
     ],

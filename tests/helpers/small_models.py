@@ -1,5 +1,9 @@
 """Small decoders, their inputs and a run of the circuit: an axis has a length of its own where it can."""
 
+import sys
+from functools import cache
+
+import jax
 import numpy as np
 from hypothesis import strategies as st
 
@@ -18,6 +22,33 @@ SCHEMES = config.names("position")
 def small(**changes):
     """A configuration whose model compiles and runs in an instant."""
     return model.Config(**{"d_model": 6, "n_heads": 3, "n_layers": 2, "d_ff": 5, "max_len": 29} | changes)
+
+
+@cache
+def shapes(cfg):
+    """The parameters of any model, as shapes."""
+    init = sys.modules[type(cfg).__module__].init
+    return jax.eval_shape(lambda key: init(key, cfg), jax.random.key(0))
+
+
+def names(tree):
+    """{name of a leaf: the leaf}"""
+    return {"/".join(entry.key for entry in path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
+
+
+def draw_params(cfg, seed=0, dtype=np.float32):
+    """Parameters of any model drawn at random, biases, gains and tables included.
+
+    A fresh model would hide mistakes: its biases and relative positions are zero, its gains one.
+    """
+    rng = np.random.default_rng(seed)
+
+    def leaf(path, shape):
+        centre = 1.0 if path[-1].key == "scale" else 0.0
+        drawn = centre + 0.4 * rng.standard_normal(shape.shape)
+        return jax.device_put(np.asarray(drawn, dtype))  # jax.numpy.asarray would compile a program a shape
+
+    return jax.tree_util.tree_map_with_path(leaf, shapes(cfg))
 
 
 def draw_tokens(rows, length, seed=0):

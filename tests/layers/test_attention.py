@@ -78,20 +78,6 @@ def test_a_cosine_knows_no_lengths_and_has_a_gradient_at_zero():
     assert np.isfinite(gradient).all()
 
 
-@pytest.mark.parametrize("similarity", ["cosine", "additive"])
-def test_parameters_of_a_similarity_have_a_gradient_in_every_head(similarity):
-    """The gain of a cosine starts where random vectors have scores of variance 1, as scaled_dot gives them."""
-    attention, x_BTD = Attention(small(similarity=similarity)), drawn(B, T, 6)
-    params = attention.init(jax.random.key(0), x_BTD, VIEW)["params"]
-    if similarity == "cosine":
-        np.testing.assert_allclose(params["gain"], np.sqrt(2), rtol=1e-6)
-    gradients = jax.jit(jax.grad(lambda params: jnp.square(attention.apply({"params": params}, x_BTD, VIEW)[0]).sum()))(
-        params
-    )
-    for name in ({"cosine": "gain", "additive": "vector"}[similarity], "query", "key"):
-        assert (np.asarray(gradients[name]) != 0).all()
-
-
 def test_a_query_that_sees_nothing_is_finite_and_so_is_its_gradient():
     """Without a sink it averages its keys; with one it reads nothing."""
     mask_BTS = WHOLE.copy()
@@ -121,47 +107,6 @@ def test_softmax_of_bfloat16_inputs_is_float32():
     scores = np.array([4 * 2 / np.sqrt(2)] + [0.0] * 256)
     expected = np.exp(scores) / np.exp(scores).sum()
     np.testing.assert_allclose(np.asarray(weights_BHTS, np.float64)[0, 0, 0], expected, rtol=2**-8)
-
-
-def test_a_window_counts_the_token_itself():
-    positions = jnp.arange(5)[None]
-    expected = [[1, 0, 0, 0, 0], [1, 1, 0, 0, 0], [0, 1, 1, 0, 0], [0, 0, 1, 1, 0], [0, 0, 0, 1, 1]]
-    np.testing.assert_array_equal(causal_mask(positions, positions, 2)[0], np.array(expected, bool))
-    np.testing.assert_array_equal(causal_mask(positions, positions, 1)[0], np.eye(5, dtype=bool))
-    np.testing.assert_array_equal(causal_mask(positions, positions)[0], np.tri(5, dtype=bool))
-
-
-def test_a_mask_goes_by_positions_not_by_slots_and_empty_slots_are_unseen():
-    positions_BT = jnp.array([[4, 5], [0, 1]])
-    positions_BS = jnp.array([[4, 5, 2, 3, -1], [-1, 0, -1, 1, -1]])
-    everything = [[[1, 0, 1, 1, 0], [1, 1, 1, 1, 0]], [[0, 1, 0, 0, 0], [0, 1, 0, 1, 0]]]
-    window = [[[1, 0, 1, 1, 0], [1, 1, 0, 1, 0]], [[0, 1, 0, 0, 0], [0, 1, 0, 1, 0]]]
-    np.testing.assert_array_equal(causal_mask(positions_BT, positions_BS), np.array(everything, bool))
-    np.testing.assert_array_equal(causal_mask(positions_BT, positions_BS, 3), np.array(window, bool))
-
-
-@pytest.mark.parametrize("bias, output_projection", [(False, False), (False, True), (True, True)])
-def test_heads_are_slices_of_the_projections(bias, output_projection):
-    """Heads of width K side by side: head h reads W[:, h] and writes the columns h K .. (h + 1) K."""
-    D, n_heads, width, x_BTD = 6, 3, 2, drawn(B, T, 6)
-    attention = Attention(small(attention_bias=bias, output_projection=output_projection))
-    shapes = jax.eval_shape(lambda: attention.init(jax.random.key(0), x_BTD, VIEW))["params"]
-    params = jax.tree.map(lambda leaf: drawn(*leaf.shape, seed=leaf.size), shapes)
-    y_BTD, seen, cache = jax.jit(lambda params: attention.apply({"params": params}, x_BTD, VIEW))(params)
-
-    p = {name: np.asarray(value, np.float64) for name, value in params.items()}
-    heads = []
-    for h in range(n_heads):
-        q, k, v = (x_BTD @ p[name][:, h] + (p[f"{name}_bias"][h] if bias else 0) for name in ("query", "key", "value"))
-        scores = np.where(np.tri(T, dtype=bool), q @ k.swapaxes(1, 2) / np.sqrt(width), -np.inf)
-        weights = np.exp(scores) / np.exp(scores).sum(-1, keepdims=True)
-        np.testing.assert_allclose(seen["attention"][:, h], weights, atol=1e-5)
-        heads.append(weights @ v)
-    expected = np.concatenate(heads, -1)
-    if output_projection:
-        expected = expected @ p["output"].reshape(D, D) + (p["output_bias"] if bias else 0)
-    np.testing.assert_allclose(y_BTD, expected, rtol=1e-4, atol=1e-4)
-    assert cache is None
 
 
 def test_dropout_on_attention_weights_is_for_training_alone():

@@ -201,8 +201,6 @@ def test_a_process_is_reached_where_its_own_name_is_a_loopback_address(own, coor
     monkeypatch.setattr(_jax, "make_gloo_tcp_collectives", dict)
     processes._be_reached(coordinator, 80)
     assert _jax.make_gloo_tcp_collectives() == ({"hostname": address} if address else {})
-    said = processes._own_name()
-    assert said.endswith("another address than 127.0.1.1 in the hosts file") if address else said == ""
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="sockets without a file are of Linux")

@@ -33,17 +33,6 @@ def steps_of(transformation, count):
     return found
 
 
-@pytest.mark.parametrize("shape", [(6, 17), (17, 6)])
-def test_singular_vectors_stay_and_singular_values_come_near_one(shape):
-    x_LIO = np.random.default_rng(0).standard_normal((3, *shape), np.float32)
-    found = np.asarray(muon.orthogonal(jnp.asarray(1e3 * x_LIO)))
-    for before, after in zip(x_LIO, found, strict=True):
-        u, _, vt = np.linalg.svd(before, full_matrices=False)
-        values = u.T @ after @ vt.T
-        assert 0.5 < np.diag(values).min() and np.diag(values).max() < 1.3
-        np.testing.assert_allclose(values, np.diag(np.diag(values)), atol=1e-4)
-
-
 def test_a_matrix_of_zeros_stays():
     np.testing.assert_array_equal(muon.orthogonal(jnp.zeros((1, 3, 5))), 0)
 

@@ -7,7 +7,7 @@ import pytest
 
 from apformer import recurrent
 from apformer.loss import cross_entropy
-from tests.helpers.small_models import V, draw_tokens
+from tests.helpers.small_models import V, draw_params, draw_tokens
 
 torch = pytest.importorskip("torch", reason="parity needs PyTorch: pip install -e '.[parity]'")
 
@@ -22,12 +22,6 @@ PARTS = {
     "lstm": ("input_gate", "forget_gate", "candidate", "output_gate"),
 }
 every_model = pytest.mark.parametrize("cell, n_layers", [(cell, n) for cell in PARTS for n in (2,)])
-
-
-def random_params(cfg):
-    rng = np.random.default_rng(0)
-    shapes = jax.eval_shape(lambda key: recurrent.init(key, cfg), jax.random.key(0))
-    return jax.tree.map(lambda leaf: jnp.asarray(0.6 * rng.standard_normal(leaf.shape), jnp.float64), shapes)
 
 
 def theirs(params, cfg):
@@ -82,7 +76,7 @@ def their_gradients(embedding, network, head, cfg):
 @every_model
 def test_logits_loss_and_gradients(cell, n_layers):
     cfg = recurrent.Config(vocab_size=V, cell=cell, d_model=D, n_layers=n_layers)
-    params, tokens = random_params(cfg), draw_tokens(B, T)
+    params, tokens = draw_params(cfg, dtype=np.float64), draw_tokens(B, T)
     rng = np.random.default_rng(1)
     weights = rng.random((B, T)) * (np.arange(T)[None] < np.array([8, 3, 5])[:, None])  # ragged rows
 
@@ -113,25 +107,3 @@ def test_logits_loss_and_gradients(cell, n_layers):
     ):
         assert np.abs(expected_leaf).max() > 1e-4
         np.testing.assert_allclose(gradient, expected_leaf, rtol=0, atol=1e-12, err_msg=jax.tree_util.keystr(path))
-
-
-@every_model
-def test_the_cache_in_float64_ends_in_the_state_of_pytorch(cell, n_layers):
-    """Token by token, with rows that end early."""
-    cfg = recurrent.Config(vocab_size=V, cell=cell, d_model=D, n_layers=n_layers)
-    params, tokens = random_params(cfg), draw_tokens(B, T)
-    lengths = np.array([8, 3, 5], np.int32)
-    extend = jax.jit(recurrent.extend, static_argnames="cfg")
-    cache = recurrent.init_cache(cfg, B, T, jnp.float64)
-    for t in range(T):
-        logits, cache = extend(params, tokens[:, t : t + 1], cache, cfg, lengths_B=(lengths > t).astype(np.int32))
-        assert logits.dtype == jnp.float64
-    embedding, network, _ = theirs(params, cfg)
-    for b, length in enumerate(lengths):
-        with torch.no_grad():
-            _, state = network(embedding(torch.tensor(tokens[b : b + 1, :length]).long()) * D**0.5)
-        expected = dict(zip(("hidden", "cell"), state if cell == "lstm" else (state,), strict=False))
-        for layer, ours in enumerate(cache["layers"]):
-            assert ours.keys() == expected.keys()
-            for name, leaf in ours.items():
-                np.testing.assert_allclose(leaf[b], expected[name][layer, 0].numpy(), rtol=1e-12, atol=1e-12)

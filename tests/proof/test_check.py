@@ -130,26 +130,6 @@ def test_no_context_is_no_proof(copy, capsys):
     assert code == 2 and "PROVEN" not in out
 
 
-def test_a_flipped_bit_is_found_or_changes_nothing(copy, capsys):
-    """Wherever it is in the file of the weights. What proves nothing, the name of the format, may be flipped."""
-    file, rng = copy / "model.safetensors", np.random.default_rng(0)
-    whole, found = file.read_bytes(), 0
-    weights = len(whole) - 8 - int.from_bytes(whole[:8], "little")
-    places = [*rng.integers(0, len(whole) - weights, 40), *rng.integers(len(whole) - weights, len(whole), 40)]
-    for place in places:
-        content = bytearray(whole)
-        content[place] ^= 1 << rng.integers(8)
-        file.write_bytes(bytes(content))
-        code, out, err = checked(copy, capsys)
-        assert (code == 0) == ("PROVEN" in out), err
-        if code:
-            assert code == 2 and err.startswith("check.py: ") and err.count("\n") == 1
-            found += 1
-        else:
-            assert place < len(whole) - weights
-    assert found >= 60
-
-
 def test_a_compiler_that_computes_wrongly_is_found(tmp_path, capsys, monkeypatch):
     """One logit after one string is 1 away: far less than any margin."""
     run, right = circuit_run(tmp_path / "run", D2), certificate.last_logits
@@ -202,11 +182,9 @@ def test_a_proof_wants_a_certificate_and_a_new_folder(folder, tmp_path, capsys):
     assert "none is overwritten" in capsys.readouterr().err
     assert cli.main(["export", str(folder.parent), "--to", "proof", "--member", "1"]) == errors.USAGE
     assert "certificate.json is of member 0, not of --member 1" in capsys.readouterr().err
-    older = '{"member": 0, "step": 0, "parameters_sha256": "0"}'  # which named no format
-    for damaged in ('{"member": 0}', older, '{"member": [0], "step": 0, "parameters_sha256": "0"}', "[]"):
-        (run / "certificate.json").write_text(damaged)
-        assert cli.main(["export", str(run), "--to", "proof"]) == errors.CHECKPOINT
-        assert "certificate.json is damaged or of another version: run `apformer certify" in capsys.readouterr().err
+    (run / "certificate.json").write_text('{"member": 0, "step": 0, "parameters_sha256": "0"}')  # which named no format
+    assert cli.main(["export", str(run), "--to", "proof"]) == errors.CHECKPOINT
+    assert "certificate.json is damaged or of another version: run `apformer certify" in capsys.readouterr().err
     shutil.copyfile(folder / "certificate.json", run / "certificate.json")
     certificate = json.loads((run / "certificate.json").read_text())
     (run / "certificate.json").write_text(json.dumps(certificate | {"parameters_sha256": "0"}))
@@ -215,4 +193,4 @@ def test_a_proof_wants_a_certificate_and_a_new_folder(folder, tmp_path, capsys):
     older = {name: value for name, value in certificate["model"].items() if name != "norm"}
     (run / "certificate.json").write_text(json.dumps(certificate | {"model": older}))
     assert cli.main(["export", str(run), "--to", "proof"]) == errors.CHECKPOINT
-    assert "certificate.json is of another version: run `apformer certify" in capsys.readouterr().err
+    assert "certificate.json is damaged or of another version: run `apformer certify" in capsys.readouterr().err

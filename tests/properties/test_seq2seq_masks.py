@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from tests.test_seq2seq import B, S, T, U, V, apply, draw_params, draw_tokens, small
+from tests.helpers.small_models import draw_params
+from tests.test_seq2seq import B, S, T, U, V, apply, draw_tokens, small
 
 DRAWS = 20
 GARBAGE = (-1, V, U, 2**31 - 1, -(2**31))

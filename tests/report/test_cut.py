@@ -7,20 +7,9 @@ from itertools import pairwise
 import pytest
 
 from apformer.report import cut
-from apformer.tokenizers.text import Characters, train_byte_pairs
-from tests.helpers.small_texts import TEXTS
+from apformer.tokenizers.text import Characters
 
 CODE = re.compile("\x1b\\[[0-9;]*m")
-
-
-def test_painted_pieces_joined_are_the_text():
-    text = "".join(TEXTS.values())
-    tokenizer = train_byte_pairs(text, 600)
-    tokens = tokenizer.encode(text)
-    shown = [cut.shown(tokenizer.bytes_of(token)) for token in tokens]
-    painted = cut.cut(tokens, tokenizer, True)
-    assert CODE.sub("", painted).replace("↵\n", "\n") == "".join(shown)
-    assert cut.cut(tokens, tokenizer, False) == "|".join(shown)
 
 
 def test_neighbours_have_other_colours_special_tokens_their_own_and_a_colour_ends_with_its_line():

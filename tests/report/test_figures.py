@@ -21,10 +21,6 @@ MEMBERS = [
     {"step": 2, "loss": [0.5, None, 1.0], "exact": [0.0, 0.5, 1.0]},
     {"step": 3, "loss": [None, None, 1.0]},
 ]
-POSITIONS = sections.lines(
-    "Accuracy", "term", "right", [3, 4, 5], {"forced": [1, 1, 1], "free": [0.7, 0.6, 0.5]}, share=True
-)
-CARRIES = sections.bars("Accuracy", "carries", ["forced", "free"], [("0", "1,234", [1, 0.5]), ("1", "7", [0.75, None])])
 
 
 def lines(axes):
@@ -61,26 +57,6 @@ def test_finite_members_are_drawn_as_their_median_in_a_band():
     x, y = band.get_paths()[0].vertices.T
     assert (y[x == 1].min(), y[x == 1].max()) == (0.9, 3.6)
     assert "3 members" in lower.get_xlabel()
-
-
-def test_charts_of_the_page_are_drawn_with_all_their_numbers():
-    (axes,) = chart(POSITIONS).axes
-    assert lines(axes) == {"forced": [[3, 100], [4, 100], [5, 100]], "free": [[3, 70], [4, 60], [5, 50]]}
-    (axes,) = chart(sections.lines("Loss", "tokens", "nats", [1, 2], {"validation": [2, 1]}, mean=1.5)).axes
-    assert lines(axes)["validation"] == [[1, 2], [2, 1]] and {y for _, y in lines(axes)["mean"]} == {1.5}
-    (axes,) = chart(CARRIES).axes
-    np.testing.assert_array_equal([bar.get_height() for bar in axes.patches], [100, 75, 50, np.nan])
-    assert [tick.get_text() for tick in axes.get_xticklabels()] == ["0\n(1,234)", "1\n(7)"]
-
-
-def test_words_stand_where_they_are_and_the_marked_in_a_colour_of_their_own():
-    place_V2 = np.array([[0.0, 1.0], [2.0, -1.0], [3.0, 4.0]])
-    (axes,) = words(["king", "queen", "five"], place_V2, [0.5, 0.25], 1).axes
-    assert [text.get_text() for text in axes.texts] == ["king", "queen", "five"]
-    np.testing.assert_array_equal([text.xy for text in axes.texts], place_V2)
-    marked, *others = (line.get_color() for line in axes.lines)
-    assert marked not in others and len({*others}) == 1
-    assert axes.get_xlabel() == "first, 50% of the variance"
 
 
 @pytest.mark.parametrize("figure", [lambda: loss_curve([]), lambda: chart(sections.bars("", "", ["a"], []))])

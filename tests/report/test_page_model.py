@@ -79,19 +79,9 @@ def case(what, params, cfg, **asked):
     return {"ask": what, "model": told, "part": [], **weights_of(params), **asked}
 
 
-@pytest.fixture(scope="module")
-def drawn(random_params):
-    def draw(cfg):
-        if isinstance(cfg, recurrent.Config):
-            return recurrent.init(jax.random.key(1), cfg)
-        return random_params(cfg)
-
-    return draw
-
-
-def test_logits_of_every_kind_of_model(drawn):
+def test_logits_of_every_kind_of_model(random_params):
     tokens_BT = draw_tokens(5, 13)
-    params = [drawn(cfg) for cfg in CONFIGS]
+    params = [random_params(cfg) for cfg in CONFIGS]
     apply = {module: jax.jit(module.apply, static_argnums=2) for module in MODULES.values()}
     found = ask(*(case("logits", p, cfg, rows=tokens_BT.tolist()) for p, cfg in zip(params, CONFIGS, strict=True)))
     for cfg, p, logits in zip(CONFIGS, params, found, strict=True):
@@ -111,8 +101,8 @@ def test_every_choice_and_every_field_is_among_these_models_or_refused():
     assert all(template.refusal("model", cfg) is None for cfg in DECODERS)
 
 
-def test_what_is_shown_of_the_inside_is_what_the_model_captures(drawn):
-    tokens_BT, params = draw_tokens(3, 13), drawn(RELATIVE)
+def test_what_is_shown_of_the_inside_is_what_the_model_captures(random_params):
+    tokens_BT, params = draw_tokens(3, 13), random_params(RELATIVE)
     _, captured = capture(params, tokens_BT)
     (found,) = ask(case("captured", params, RELATIVE, rows=tokens_BT.tolist()))
     for row, inside in enumerate(found):
@@ -130,24 +120,24 @@ def test_the_page_knows_which_lines_are_held_out():
     assert set(found) == {0, 1, 2}
 
 
-def test_a_hidden_token_changes_nothing_but_what_it_says_itself(drawn):
+def test_a_hidden_token_changes_nothing_but_what_it_says_itself(random_params):
     cfg, place = small(position="alibi"), 4
     rows = np.stack([draw_tokens(1, 9)[0]] * 2)
     rows[1, place] = (rows[0, place] + 1) % 11
-    (found,) = ask(case("hidden", drawn(cfg), cfg, rows=rows.tolist(), place=place))
+    (found,) = ask(case("hidden", random_params(cfg), cfg, rows=rows.tolist(), place=place))
     one, other = np.array(found)
     others = np.arange(9) != place
     np.testing.assert_array_equal(one[others], other[others])
     assert not np.array_equal(one[place], other[place])
 
 
-def test_an_ablated_head_adds_nothing_an_unseen_offset_is_not_read_and_parts_are_those_that_are_there(drawn):
-    tokens_BT, params = draw_tokens(3, 13), drawn(RELATIVE)
+def test_an_ablated_head_adds_nothing_an_unseen_offset_is_not_read_and_parts_are_those_that_are_there(random_params):
+    tokens_BT, params = draw_tokens(3, 13), random_params(RELATIVE)
     none = ablate.ablate(params, [part for part in ablate.parts(params) if part[0] in ("head", "feedforward")])
     _, captured = capture(none, tokens_BT)
     assert jnp.ptp(captured["residual"], axis=0).max() == 0
     _, captured = capture(ablate.ablate(params, [("offset", 2)]), tokens_BT)
     weights_LBHTS = np.asarray(captured["attention"])
     assert np.diagonal(weights_LBHTS, -2, 3, 4).max() == 0 < np.diagonal(weights_LBHTS, -1, 3, 4).min()
-    assert ablate.parts(drawn(CONFIGS[-1])) == []
-    assert ablate.parts(drawn(small(n_heads=1, n_layers=1))) == [("head", 0, 0), ("feedforward", 0)]
+    assert ablate.parts(random_params(CONFIGS[-1])) == []
+    assert ablate.parts(random_params(small(n_heads=1, n_layers=1))) == [("head", 0, 0), ("feedforward", 0)]

@@ -19,18 +19,13 @@ from apformer.tasks.translation.corpus import Lines
 from apformer.tokenizers import merges, pretrained
 from apformer.tokenizers import text as text_tokenizer
 from tests.helpers import small_texts
+from tests.helpers.small_models import draw_params
 from tests.report.test_page_model import ask, case
+from tests.test_seq2seq import V, small
 
 pytestmark = pytest.mark.skipif(shutil.which("node") is None, reason="needs node, which runs the page's script")
 
-U, V = 13, 11  # of the source, of the target
 apply = jax.jit(seq2seq.apply, static_argnames=("cfg", "capture"))
-
-
-def small(**changes):
-    sizes = {"source_vocab_size": U, "target_vocab_size": V, "d_model": 6, "n_heads": 3, "d_ff": 5, "max_len": 17}
-    layers = {"n_encoder_layers": 2, "n_decoder_layers": 1, "share_embeddings": False, "tie_embeddings": False}
-    return seq2seq.Config(**sizes | layers | changes)
 
 
 CONFIGS = [
@@ -47,20 +42,8 @@ def draw(*shape):
 SOURCES, TARGETS = draw(3, 7), draw(3, 5)
 
 
-def init(cfg):
-    """Parameters of which each one matters."""
-    rng = np.random.default_rng(0)
-
-    def leaf(path, shape):
-        centre = 1.0 if path[-1].key == "scale" else 0.0
-        return jnp.asarray(np.asarray(centre + 0.4 * rng.standard_normal(shape.shape), jnp.float32))
-
-    shapes = jax.eval_shape(lambda key: seq2seq.init(key, cfg), jax.random.key(0))
-    return jax.tree_util.tree_map_with_path(leaf, shapes)
-
-
 def test_logits_of_every_kind_of_translator():
-    params = [init(cfg) for cfg in CONFIGS]
+    params = [draw_params(cfg) for cfg in CONFIGS]
     rows = {"rows": TARGETS.tolist(), "sources": SOURCES.tolist()}
     found = ask(*(case("logits", p, cfg, **rows) for p, cfg in zip(params, CONFIGS, strict=True)))
     for cfg, p, logits in zip(CONFIGS, params, found, strict=True):
@@ -72,7 +55,7 @@ def test_logits_of_every_kind_of_translator():
 
 def test_what_is_shown_of_the_inside_is_what_the_model_captures():
     cfg = CONFIGS[1]
-    params = init(cfg)
+    params = draw_params(cfg)
     names = ("encoder_attention", "encoder_residual", "decoder_attention", "decoder_residual", "cross_attention")
     _, captured = apply(params, SOURCES, TARGETS, cfg, capture=names)
     (found,) = ask(case("read", params, cfg, rows=TARGETS.tolist(), sources=SOURCES.tolist()))
@@ -93,7 +76,7 @@ def test_what_is_shown_of_the_inside_is_what_the_model_captures():
 def test_the_page_finds_the_beams_that_python_finds():
     beams, alpha = 5, 2.0
     cfg, steps, end = CONFIGS[0], 6, 9  # with which some beams end soon
-    params = init(cfg)
+    params = draw_params(cfg)
 
     @jax.jit
     def search(params):
@@ -120,7 +103,7 @@ def test_the_page_finds_the_beams_that_python_finds():
 
 def test_ablations_cost_the_same_in_the_page_and_in_python(monkeypatch):
     cfg = small(norm_position="pre", final_norm=True, position="learned", max_len=9, attention_bias=True)
-    params = init(cfg)
+    params = draw_params(cfg)
     sides = [[draw(length) for length in lengths] for lengths in ((5, 2, 7), (3, 7, 1))]
     rows = {"tokenizers": None, "lines": {"validation": Lines(["five", "two"], ["cinq", "deux"], ("", ""))}}
     monkeypatch.setattr(page_data.training, "encode", lambda *_: sides)
@@ -199,8 +182,7 @@ def test_another_way_to_cut_text_is_refused(tokenizer, change):
     assert caught.value.exit_code == DATA
 
 
-def test_without_the_training_pairs_nothing_is_said_of_the_nearest(tmp_path):
+def test_right_and_wrong_translations_are_shown(tmp_path):
     (tmp_path / "translations.tsv").write_text("source\treference\ttranslation\none\tun\tun\ntwo\tdeux\tdix\n")
-    kept = page_data.translations(tmp_path, None)
+    kept = page_data.translations(tmp_path)
     assert sorted(line["source"] for line in kept) == ["one", "two"]
-    assert not any("nearest" in line for line in kept)

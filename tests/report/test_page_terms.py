@@ -12,10 +12,8 @@ pytestmark = pytest.mark.skipif(shutil.which("node") is None, reason="needs node
 
 VOCABULARY = [*digits.VOCABULARY, "sum", "twice"]
 NAMED = [sections.rule(1, 1, modulus=1000, name="sum"), sections.rule(2, modulus=1000, name="twice")]
-UNNAMED = [sections.rule(1, 1), sections.rule(2), sections.rule(3, constant=-1)]
 CASES = {  # of each prompt, what is typed
     "named": (sections.terms("Type a rule.", 3, NAMED), ("sum 500 400", "twice 300", "001 002", "sum 001 002 004")),
-    "unnamed": (sections.terms("", 2, UNNAMED), ("01 02", "01 02 04 08", "01 07 09", "01 02 05")),
     "progression": (
         sections.terms("Type one.", 3, [sections.PROGRESSION], differences=[1, 500]),
         (" ", "007", "001 002 004", "020 010", "007 010"),
@@ -41,12 +39,6 @@ def test_a_rule_that_a_word_names_is_followed(answers):
         (None, "Begin with the name of a rule: sum, twice."),
     ]
     assert wrong[0] is None and "follow no rule" in wrong[1]
-
-
-def test_an_unnamed_rule_is_the_only_one_that_the_terms_follow(answers):
-    several, only, none, ends = answers["unnamed"]
-    assert several == (None, None)  # 1 + 2, 2 * 2 and 3 * 2 - 1
-    assert only[0] == ["16", "32", "64"] and none[0] is None and ends[0] == ["14", "41", None]
 
 
 def test_what_is_worth_saying_of_a_progression_is_said(answers):

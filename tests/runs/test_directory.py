@@ -56,7 +56,7 @@ def test_on_a_file_system_without_links_the_latest_run_is_found_by_its_name(tmp_
 
     monkeypatch.setattr(os, "symlink", unsupported)
     root = tmp_path / "runs"
-    with refused(errors.USAGE, "holds no run yet"):
+    with refused(errors.USAGE, "has no latest run: train one"):
         directory.find_begun(root=root)
     for _ in range(2):
         path = directory.create("exact", root=root)
@@ -97,11 +97,6 @@ def a_file(tmp_path):
     return tmp_path / "file"
 
 
-def a_loop(tmp_path):
-    (tmp_path / "loop").symlink_to(tmp_path / "loop")
-    return tmp_path / "loop"
-
-
 def read_only(tmp_path):
     (tmp_path / "read only").mkdir(mode=0o500)
     return tmp_path / "read only"
@@ -109,14 +104,8 @@ def read_only(tmp_path):
 
 @pytest.mark.parametrize(
     "place",
-    [
-        a_file,
-        lambda tmp_path: a_file(tmp_path) / "below",
-        a_loop,
-        lambda tmp_path: tmp_path / ("x" * 300),
-        pytest.param(read_only, marks=not_root),
-    ],
-    ids=["file", "below a file", "loop", "long name", "read only"],
+    [a_file, lambda tmp_path: tmp_path / ("x" * 300), pytest.param(read_only, marks=not_root)],
+    ids=["file", "long name", "read only"],
 )
 def test_a_place_that_cannot_be_written(tmp_path, place):
     path = place(tmp_path)
@@ -139,7 +128,7 @@ def test_too_little_space_is_seen_before_training(tmp_path, monkeypatch):
 
 def test_find(tmp_path):
     path = make_run(tmp_path / "runs" / "one")
-    with refused(errors.USAGE, "no run in .* is the latest: train one .* such as .*/runs/"):
+    with refused(errors.USAGE, "has no latest run: train one .* or name the directory"):
         directory.find(root=tmp_path / "runs")
     assert directory.find(str(path)) == path
     latest = tmp_path / "runs" / "latest"
@@ -160,23 +149,11 @@ def test_what_is_missing_from_a_run_is_said(tmp_path):
     files.write_json(tmp_path / "config.json", {})
     (tmp_path / "checkpoints" / "5.tmp").mkdir(parents=True)
     again = f"`apformer resume {tmp_path}` begins it anew"
-    with refused(errors.CHECKPOINT, f"{tmp_path} stopped before its first checkpoint: {again}"):
+    with refused(errors.CHECKPOINT, f"{tmp_path} holds no checkpoint: if it is a run, {again}"):
         directory.find(tmp_path)
     assert directory.find_begun(tmp_path) == tmp_path
     (tmp_path / "checkpoints" / "5.corrupt").mkdir()  # there was one: what is left of it is not to be trained over
     assert directory.find(tmp_path) == tmp_path
-
-
-def test_json_takes_array_scalars_and_stays_json_where_numbers_are_not_finite(tmp_path):
-    path = tmp_path / "value.json"
-    files.write_json(path, {"a": np.float32(0.5), "b": np.arange(3), "c": [math.nan, -math.inf], "d": (1, 2), 5: 6})
-    assert json.loads(path.read_text(), parse_constant=pytest.fail) == {
-        "a": 0.5,
-        "b": [0, 1, 2],
-        "c": [None, None],
-        "d": [1, 2],
-        "5": 6,
-    }
 
 
 def test_a_write_that_fails_leaves_the_old_file(tmp_path, monkeypatch):
@@ -219,9 +196,7 @@ def test_metrics_are_cut_back_to_a_step(tmp_path, torn):
 
 @pytest.mark.parametrize(
     "line",
-    [b"[" * 100_000, b'{"step": "2"}', b'{"step": {}}', b'{"step": null}', b'{"step": NaN}', b'{"loss": 1}', b"[2]"]
-    + [b'{"step": 2, "loss": "1"}', b'{"step": 2, "loss": [{}]}', b'{"step": 2, "loss": 1e999}']
-    + [b'{"step": 18446744073709551616}', b'{"step": 2, "x": "\xff"}', b"9" * 5000],
+    [b"[" * 100_000, b'{"step": NaN}', b'{"loss": 1}', b'{"step": 2, "loss": [{}]}', b'{"step": 2, "x": "\xff"}'],
 )
 def test_what_is_left_of_damaged_metrics_can_be_read(tmp_path, line):
     file = tmp_path / "metrics.jsonl"

@@ -80,15 +80,9 @@ HARMS = {
         lambda path: edit_line(path, 7, lambda line: re.sub(r'(validation_loss": )[0-9.]+', r"\g<1>7.5", line)),
         "checkpoint 16",
     ),
-    "a word": (
-        lambda path: edit_line(path, 7, lambda line: line.replace("validation_loss", "validation_boss")),
-        "checkpoint 16",
-    ),
     "of other parameters": (lambda path: edit(path / "evaluation.json", parameters_sha256="0" * 64), "evaluation.json"),
-    "of a step that is gone": (lambda path: edit(path / "certificate.json", step=4), "certificate.json"),
     "of another model": (lambda path: edit(path / "certificate.json", model={"d_model": 9}), "certificate.json"),
     "torn evaluation": (lambda path: (path / "evaluation.json").write_text('{"step": 16'), "evaluation.json"),
-    "a list": (lambda path: (path / "evaluation.json").write_text("[]"), "evaluation.json"),
 }
 
 
@@ -131,7 +125,7 @@ def test_a_dataset_that_has_changed_has_the_exit_code_of_data(copy, capsys):
 def test_leftovers_and_a_process_at_work_are_said_and_are_no_fault(copy, capsys):
     (copy / "checkpoints" / "4.corrupt").mkdir()
     (copy / "checkpoints" / "20.tmp").mkdir()
-    (copy / ".config.json.1.tmp").touch()  # of a process that is there: those of others are deleted
+    (copy / ".config.json.1.tmp").touch()
     with directory.lock(copy):
         assert cli.main(["doctor", str(copy)]) == 0
     out = capsys.readouterr().out

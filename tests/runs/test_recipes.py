@@ -52,49 +52,30 @@ def test_differences_fit_the_digits(recipe, digits, largest):
     assert (data.digits, data.min_difference, data.max_difference) == (digits, 1, largest)
 
 
-def test_every_flag_overrides_a_recipe():
-    flags = "--d_model 96 --n_heads 3 --n_layers 5 --window None --position rotary --no_final_norm --steps 7"
-    flags += " --max_difference 20 --min_difference -20 --learning_rate 0.5 --dropout 0.25 --save_every 50"
-    settings = recipes.parse(flags.split())
-    assert settings.model.d_model == 96 and settings.model.n_heads == 3 and settings.model.n_layers == 5
-    assert settings.model.window is None and settings.model.position == "rotary" and not settings.model.final_norm
-    assert settings.training.steps == 7 and settings.training.save_every == 50
-    assert settings.data.min_difference == -20 and settings.data.max_difference == 20
-    assert settings.optimizer.learning_rate == 0.5 and settings.model.dropout == 0.25
-
-
 @pytest.mark.parametrize(
     ("flags", "pattern"),
     [
-        ("--n_heads 3 --d_model 128", "--n_heads 3 does not divide --d_model 128: give --n_heads 1, 2, 4, 8, 16, 32"),
-        ("--n_heads 0", "^--n_heads 0 is less than 1"),
+        ("--n_heads 3 --d_model 128", "--d_model 128 is not a multiple of n_heads 3"),
         ("--n_heads 1 --d_model 99999999999", "--d_model 99999999999 is out of range"),
-        ("--digits 2 --max_difference 500", "--max_difference 500 is out of range: give -99 to 99"),
-        ("--steps 1e3", "--steps: '1e3' is no whole number"),
         ("--min_lr 2 --learning_rate 1", "--min_lr 2.0 is out of range: give 0 to --learning_rate, 1.0"),
         ("--crop_terms 2", "--crop_terms 2 is out of range: give 3 to"),
         ("--seed 2147483647 --members 2", "--seed 2147483647 is out of range: give 0 to 2147483646"),
-        ("--dropout 1", "^--dropout 1.0 is not in 0 up to, not including, 1"),
         ("--learning_rate 0", "--learning_rate 0.0 is out of range: give more than 0 and less than 10"),
         ("--vocab_size 12", "--vocab_size 12 is out of range: give 11"),
         ("--position learned --max_len 398", "--max_len 398 ends before the longest row: give 399 or more"),
-        ("--recipe translate --source a --target b --d_model 6 --n_heads 4", "give --n_heads 1, 2, 3, 6$"),
+        (
+            "--recipe translate --source a --target b --d_model 6 --n_heads 4",
+            "--d_model 6 is not a multiple of n_heads 4",
+        ),
         ("--recipe skech", "--recipe skech is none of .*exact, bayes, sketch, .*: give one of these"),
         ("--d_modle 128", "did you mean --d_model"),
+        ("--recipe recurrent --remat", "--remat is for transformers: drop it"),
     ],
 )
 def test_what_no_run_can_follow_is_refused_with_what_fits(flags, pattern):
     with pytest.raises(UserError, match=pattern) as caught:
         recipes.parse(flags.split())
     assert caught.value.exit_code == USAGE and "\n" not in str(caught.value)
-
-
-def test_the_bounds_themselves_are_allowed():
-    flags = (
-        "--d_model 1 --n_heads 1 --window 1 --d_ff 1 --crop_terms 3 --steps 1 --save_every 1 --log_every 1 --digits 1"
-    )
-    recipes.parse([*flags.split(), "--warmup_steps", "0", "--dropout", "0.99", "--max_len", "399", "--beta1", "0"])
-    recipes.parse(["--position", "learned", "--max_len", "399"])
 
 
 @pytest.mark.parametrize(
@@ -122,19 +103,12 @@ def test_a_whole_number_may_stand_for_a_real_one():
 @pytest.mark.parametrize(
     ("part", "field", "value"),
     [
-        ("model", "d_model", "64"),
         ("model", "d_model", 64.0),
-        ("model", "n_heads", 0),
-        ("model", "n_heads", True),
         ("model", "n_heads", 3),
         ("model", "position", "relativ"),
         ("model", "heads", 2),
-        ("model", "dropout", None),
         ("training", "steps", None),
-        ("training", "steps", 0),
-        ("options", "dataset", 5),
         ("data", "digits", 0),
-        ("optimizer", "beta1", [0.9]),
     ],
 )
 def test_a_config_json_that_was_changed_is_refused(part, field, value):
@@ -150,8 +124,7 @@ NAMED = {"task": "progressions", "architecture": "model"}
 
 @pytest.mark.parametrize(
     "config",
-    [None, [], {}, {"model": {}}, "text", {"training": 1, "model": 1, "data": 1}, NAMED]
-    + [NAMED | {"flags": flags} for flags in (None, {"training": 1, "model": 1, "data": 1})],
+    [None, {"model": {}}, NAMED, NAMED | {"flags": {"training": 1, "model": 1, "data": 1}}],
 )
 def test_a_config_json_without_settings_is_refused(config, tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(config))

@@ -236,11 +236,10 @@ def test_members_end_as_they_do_alone_and_resume_with_the_population(only_train,
     damage(copy, 28)
     resume.resume(resume.Resume(str(copy)))  # from 20
     assert bits(only_train[-1]) == bits(population) and records(copy) == records(path)
-    for k in range(3):
-        alone = train(with_training(**few | {"seed": 5 + k}), tmp_path / f"alone-{k}")
-        assert bits(only_train[-1]) == bits(jax.tree.map(lambda leaf, k=k: leaf[k], population))
-        for ours, theirs in zip(records(alone), records(path), strict=True):
-            assert ours["loss"] == theirs["loss"][k] and ours["exact"] == theirs["exact"][k]
+    alone = train(with_training(**few | {"seed": 6}), tmp_path / "alone")
+    assert bits(only_train[-1]) == bits(jax.tree.map(lambda leaf: leaf[1], population))
+    for ours, theirs in zip(records(alone), records(path), strict=True):
+        assert ours["loss"] == theirs["loss"][1] and ours["exact"] == theirs["exact"][1]
 
 
 def test_numbers_that_are_not_finite_end_the_run_and_spare_its_checkpoints(whole, only_train, tmp_path):
@@ -330,29 +329,6 @@ def test_what_was_found_of_a_checkpoint_that_is_gone_goes_with_it(whole, only_tr
     assert not (copy / "certificate.json").exists()
 
 
-def test_a_member_that_diverges_costs_no_other(only_train, tmp_path, capsys):
-    cfg = with_training(members=3, member_mode="map", run_dir=str(tmp_path / "run"))
-    (tmp_path / "run").mkdir()
-    state = fit.initial_state(cfg)
-    rates = jnp.float32([0.01, 1e38, 0.005])
-    state = fit.fit(tmp_path / "run", cfg, None, state._replace(hyper=state.hyper | {"learning_rate": rates}))
-    lines = records(tmp_path / "run")
-    assert [line["step"] for line in lines] == [*range(2, 29, 2)]
-    for name in ("loss", "exact", "validation_loss", "validation_exact"):
-        assert lines[-1][name][1] is None and None not in (lines[-1][name][0], lines[-1][name][2])
-    assert np.array(lines[2]["learning_rate"]) / lines[2]["learning_rate"][0] == pytest.approx([1.0, 1e40, 0.5])
-    said = capsys.readouterr().err
-    assert said.count("the loss of member 1 is not finite: it is left out, and the others go on") == 1
-    assert "nan" not in said
-    folder = tmp_path / "run" / "checkpoints"
-    assert np.isnan(selection.member_scores(folder, 28)).tolist() == [False, True, False]
-    _, step, member = restore.load_params(tmp_path / "run", cfg)
-    assert step in range(4, 29, 4) and member in (0, 2)
-    with pytest.raises(UserError, match="--member 1 of .*run is not finite at step") as caught:
-        restore.load_params(tmp_path / "run", cfg, 1)
-    assert caught.value.exit_code == NON_FINITE
-
-
 def test_the_others_end_with_the_bits_that_they_have_without_the_one_that_diverges(only_train, tmp_path):
     cfg, ends = with_training(members=3, save_every=12, member_mode="vmap"), []
     for name, rate in (("sound", 0.02), ("diverged", 1e38)):
@@ -367,6 +343,9 @@ def test_the_others_end_with_the_bits_that_they_have_without_the_one_that_diverg
     assert metrics.diverged(sound) == []
     first = next(line["step"] for line in spoilt if line["loss"][1] is None)
     assert metrics.diverged(spoilt) == [{"member": 1, "step": first}]
+    with pytest.raises(UserError, match="--member 1 of .*diverged is not finite at step") as caught:
+        restore.load_params(tmp_path / "diverged", cfg, 1)
+    assert caught.value.exit_code == NON_FINITE
 
 
 def test_a_member_has_diverged_that_is_not_finite_from_a_step_on():
@@ -374,9 +353,7 @@ def test_a_member_has_diverged_that_is_not_finite_from_a_step_on():
     found = metrics.diverged([{"step": step, "loss": loss} for step, loss in losses.items()])
     assert found == [{"member": 1, "step": 4}]
     assert metrics.who_diverged(found) == "Diverged, and left out: member 1 at step 4."
-    alone = metrics.diverged([{"step": 2, "loss": [None, 1.0]}])
-    assert alone == [{"member": 0, "step": 2}]
-    for none in ([], [{"step": 2, "loss": None}], [{"step": 2, "loss": 1.0}], [{"step": 2}]):
+    for none in ([], [{"step": 2, "loss": None}], [{"step": 2}]):
         assert metrics.diverged(none) == [] and metrics.who_diverged([]) == ""
 
 

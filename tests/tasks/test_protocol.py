@@ -6,7 +6,6 @@ from dataclasses import replace
 import pytest
 
 from apformer import tasks
-from apformer.errors import USAGE, UserError
 from apformer.runs import settings_file
 from tests.helpers import small_runs
 
@@ -28,16 +27,6 @@ def test_a_task_has_the_names_of_the_protocol_and_no_others(name):
     task = tasks.load(name)
     public = {key for key, value in vars(task).items() if not key.startswith("_") and not inspect.ismodule(value)}
     assert public - {"Evaluation", "nats", "every_row", *tasks.OPTIONAL} == NAMES
-
-
-def test_a_task_that_lacks_names_is_refused_with_all_of_them(monkeypatch):
-    monkeypatch.delattr("apformer.tasks.words.kept")
-    monkeypatch.delattr("apformer.tasks.words.NOT_COMPILED")
-    with pytest.raises(
-        UserError, match=r"^the task words \(apformer.tasks.words\) lacks NOT_COMPILED, kept: "
-    ) as error:
-        tasks.load("words")
-    assert error.value.exit_code == USAGE
 
 
 @every_task

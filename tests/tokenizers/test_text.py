@@ -31,16 +31,6 @@ def test_a_literal_text_of_characters():
     assert tokenizer.decode(tokens_T) == "held"
 
 
-def test_a_literal_text_of_byte_pairs():
-    pytest.importorskip("tokenizers", reason='byte pairs need the text extra: pip install -e ".[text]"')
-    tokenizer = train_byte_pairs("abab abc", 260)  # worked by hand in test_byte_pairs
-    tokens_T = tokenizer.encode("abab abc é")
-    assert tokens_T.dtype == np.int32
-    assert tokens_T.tolist() == [258, 259, 220, 127, 102]
-    assert tokenizer.decode([257, 64]) == " aba"
-    assert tokenizer.decode([64, 127, 65]) == "a\ufffdb"
-
-
 def test_decode_inverts_encode(tokenizer):
     tokens_T = tokenizer.encode(ALL)
     assert (tokens_T.dtype, tokens_T.ndim) == (np.int32, 1)

@@ -2,7 +2,6 @@
 
 import base64
 import re
-from itertools import product
 
 import pytest
 
@@ -27,56 +26,16 @@ def write(folder, content, name="small-cl100k.tiktoken"):
     return path
 
 
-# Tokens of GPT-4 with their ids, as the documents of `tiktoken` and `minbpe` tell them.
-PUBLISHED = {
-    **{15339: "hello", 1917: " world", 4513: "123", 12340: "!!!", 320: " (", 92245: "하세요", 16715: "!)"},
-    **{57037: " 😉", 31495: b"\xec\x95", 75265: b"\xeb\x85", 489: " +", 284: " ="},
-    **{1609: "ik", 5963: "token", 374: " is", 2294: " great"},
-}
-
-
-def made_up():
-    """100,256 tokens: those that are published, what they are made from, and rows of bytes that are in no text."""
-    published = {rank: token.encode() if isinstance(token, str) else token for rank, token in PUBLISHED.items()}
-    begun = {token[:end] for token in published.values() for end in range(2, len(token))} - {*published.values()}
-    never = [0xC0, 0xC1, *range(0xF5, 0x100)]
-    others = [bytes(row) for length in range(2, 6) for row in product(never, repeat=length)]
-    others = iter(sorted(begun, key=len) + others)
-    return LETTERS + [published.get(rank) or next(others) for rank in range(256, 100_256)]
-
-
-@pytest.fixture(scope="module")
-def gpt4(tmp_path_factory):
-    return pretrained.load(write(tmp_path_factory.mktemp("gpt4"), lines(made_up()), "cl100k_base.tiktoken"))
-
-
-@pytest.mark.parametrize(
-    ("text", "ids"),
-    [
-        ("hello123!!!? (안녕하세요!) 😉", [15339, 4513, 12340, 30, 320, 31495, 230, 75265, 243, 92245, 16715, 57037]),
-        ("<|endoftext|>hello world", [100257, 15339, 1917]),
-        ("hello world", [15339, 1917]),
-        ("tiktoken is great!", [83, 1609, 5963, 374, 2294, 0]),
-        ("2 + 2 = 4", [17, 489, 220, 17, 284, 220, 19]),
-        ("<|fim_prefix|><|fim_middle|><|fim_suffix|><|endofprompt|>", [100258, 100259, 100260, 100276]),
-    ],
-)
-def test_ids_of_gpt4_as_documented(gpt4, text, ids):
-    assert gpt4.encode(text, allowed_special="all").tolist() == ids
-    assert gpt4.decode(ids) == text
-
-
-def test_the_vocabulary_of_gpt4_keeps_its_gaps(gpt4, tmp_path):
-    assert gpt4.vocab_size == 100277
-    assert (
-        gpt4.special_tokens == {*range(100256, 100277)} and gpt4.decode([100256, 100275])[:18] == "<|unused_100256|><"
-    )
+def test_the_vocabulary_of_gpt4_keeps_its_gaps(tmp_path):
+    gpt4 = pretrained.load(write(tmp_path, lines(SMALL)))
+    assert gpt4.vocab_size == 283 and gpt4.special_tokens == {*range(262, 283)}
+    assert gpt4.decode([262]) == "<|unused_262|>" and gpt4.decode([282]) == "<|endofprompt|>"
     with pytest.raises(UserError, match=r"character 2 begins the special token <\|endofprompt\|>: give --special_tok"):
         gpt4.encode("a<|endofprompt|>", allowed_special={"<|endoftext|>"})
     pretrained.save(gpt4, tmp_path / "tokenizer.json")
     again = pretrained.load(tmp_path)
-    assert again.vocab_size == 100277 and again.special_tokens == gpt4.special_tokens
-    assert again.encode("hello <|endofprompt|>", allowed_special="all").tolist() == [15339, 220, 100276]
+    assert again.vocab_size == 283 and again.special_tokens == gpt4.special_tokens
+    assert again.encode("hello <|endofprompt|>", allowed_special="all").tolist() == [259, 220, 282]
 
 
 @pytest.mark.parametrize(("name", "pattern"), [("cl100k", GPT4_PATTERN), ("r50k", GPT2_PATTERN)])
@@ -95,10 +54,7 @@ def test_tokens_are_those_of_the_merges_that_ranks_were_made_from(tmp_path, name
 @pytest.mark.parametrize(
     ("number", "line"),
     [
-        (262, "MTI"),
-        (262, "MTI= "),
         (262, "MTI= 26"),
-        (262, "MT= 261\n"),
         (262, "M*I= 261\n"),
         (262, " 261\n"),
         (262, base64.b64encode(bytes(257)).decode() + " 261\n"),

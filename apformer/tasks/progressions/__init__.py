@@ -21,10 +21,10 @@ from apformer.tasks.progressions.training import (
     floor,
     load,
     make_loss,
+    missed,
     sample,
     train_rows,
     validation,
 )
-from apformer.tasks.progressions.training import joined as missed
 
 ARCHITECTURES = ("model", "recurrent")

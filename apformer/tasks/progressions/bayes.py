@@ -63,9 +63,9 @@ def _p_first_character(cfg: Config) -> np.ndarray:
     for difference_M in _blocks(cfg):
         starts_MN, weight_MN = _starts(difference_M, cfg)
         for i, edge in enumerate(edges):
-            upwards_M = (weight_MN * np.minimum(starts_MN, edge)).sum(1)
-            downwards_M = 1 / _differences(cfg) - (weight_MN * np.minimum(starts_MN, edges[-1] - edge)).sum(1)
-            p_below[i] += np.where(difference_M < 0, downwards_M, upwards_M).sum()
+            from_edge_M = np.where(difference_M < 0, edges[-1] - edge, edge)
+            p_M = (weight_MN * np.minimum(starts_MN, from_edge_M[:, None])).sum(1)
+            p_below[i] += np.where(difference_M < 0, 1 / _differences(cfg) - p_M, p_M).sum()
     return np.maximum(np.diff(p_below), 0)
 
 

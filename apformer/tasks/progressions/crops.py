@@ -30,22 +30,17 @@ from apformer.tasks.progressions.generator import (
 _CONTEXT = ("first", "difference", "given")
 
 
-def starts(key: jax.Array, progressions: Progressions, terms: int) -> jax.Array:
-    """Return the number of terms before the crop that `anywhere` takes of every progression with the same key, (B,)."""
-    return below(key, jnp.maximum(jnp.asarray(progressions.terms_B) - terms, 0) + 1)
-
-
-def anywhere(key: jax.Array, progressions: Progressions, digits: int, terms: int) -> Batch:
-    """Return `terms` terms from anywhere in every progression.
+def anywhere(key: jax.Array, progressions: Progressions, digits: int, terms: int) -> tuple[Batch, jax.Array]:
+    """Return `terms` terms from anywhere in every progression, and the number of terms before them, (B,).
 
     The first two terms are given, as in a prompt: they have weight 0, since drawn progressions start otherwise.
 
     Pure; digits and terms are static under jit. Returns arrays of shape (B, terms * (digits + 1) - 1).
     """
     first_B, difference_B, terms_B = map(jnp.asarray, progressions)
-    start_B = starts(key, progressions, terms)
+    start_B = below(key, jnp.maximum(terms_B - terms, 0) + 1)
     crop = Progressions(first_B + start_B * difference_B, difference_B, terms_B - start_B)
-    return predictable(encode_rows(crop, digits, terms), digits)
+    return predictable(encode_rows(crop, digits, terms), digits), start_B
 
 
 def terms_before(key: jax.Array, crops: Progressions, cfg: Config, terms: int) -> jax.Array:

@@ -24,6 +24,7 @@ import numpy as np
 
 from apformer.decoding import buckets
 from apformer.decoding.bind import Model
+from apformer.errors import typed
 from apformer.proof import check
 from apformer.report import attention, figures, sections, tables
 from apformer.settings import Settings
@@ -36,8 +37,8 @@ from apformer.tasks.progressions.generator import Progressions, encode_rows, ren
 from apformer.tokenizers.digits import VOCABULARY, decode
 
 SURE = 0.1  # by far more than ways of computing one logit differ, which is by 1e-5
-MODES = ("teacher_forced", "free_running")
-_EXAMPLES = 200  # wrong terms kept, spread over all that there are
+MODES = {"teacher_forced": "teacher-forced", "free_running": "free-running"}
+EXAMPLES = 200  # wrong terms kept, spread over all that there are
 _FIRSTS = 10  # groups of first terms
 COMPILATION = 524_288  # tokens that cost as much as one more shape, between one on the disk and one compiled
 
@@ -74,8 +75,6 @@ def outcomes(
     """
     rows = Progressions(*(np.asarray(column_B, np.int32) for column_B in progressions))
     total, given, errors = len(rows.terms_B), 2 * (digits + 1) - 1, []
-    if not total:
-        raise ValueError("there is no progression to evaluate")
     counts_BN = np.arange(3, max(3, rows.terms_B.max()) + 1) <= rows.terms_B[:, None]
     nats_B, done_B = np.zeros(total), np.zeros(total, bool)
     right = {mode: np.ones_like(counts_BN) for mode in MODES}
@@ -89,11 +88,10 @@ def outcomes(
         nats_B[row_B], done_B[row_B] = nats[:size], sure[:size]
         right_BN = (forced_BNC == truth_BNC).all(-1)
         right["teacher_forced"][row_B, : right_BN.shape[1]] = right_BN
-        for b, n in _spread(np.argwhere(~right_BN & counts_BN[row_B, : right_BN.shape[1]])):
-            first, difference, count = (int(column_B[row_B[b]]) for column_B in rows)
-            text = render(first, difference, count, digits)
+        for b, n in sections.spread(np.argwhere(~right_BN & counts_BN[row_B, : right_BN.shape[1]]).tolist(), EXAMPLES):
+            text = render(*(int(column_B[row_B[b]]) for column_B in rows), digits=digits)
             expected, predicted = decode(truth_BNC[b, n]), decode(forced_BNC[b, n])
-            errors.append({"row": text, "term": int(n) + 3, "expected": expected, "predicted": predicted})
+            errors.append({"row": text, "term": n + 3, "expected": expected, "predicted": predicted})
         progress(int(done_B.sum()), total)
     for row_B, batch in _batches(rows, np.flatnonzero(~done_B), digits, batch_tokens):
         prompt_BT, truth_BT = batch.tokens_BT[:, :given], batch.tokens_BT[:, given:]
@@ -134,11 +132,6 @@ def _teacher_forced(batch: Batch, given: int, model: Model) -> tuple[jax.Array, 
     return token_nats(logits_BTV, batch).sum(1), predicted_BTV.argmax(-1), sure_BT.all(1)
 
 
-def _spread(items: list | np.ndarray) -> list | np.ndarray:
-    """Return at most as many as are kept, at even distances."""
-    return items[:: max(1, -(-len(items) // _EXAMPLES))]
-
-
 def evaluate(model: Model, settings: Settings, rows: training.Rows, progress: Progress) -> Evaluation:
     """Return exact match and loss on held-out progressions, against the Bayes predictor where rows are drawn."""
     digits, test = settings.data.digits, training.test_rows(settings, rows)
@@ -151,19 +144,32 @@ def evaluate(model: Model, settings: Settings, rows: training.Rows, progress: Pr
         result["trained"] = measure(trained, digits, model, progress=progress)
     pictures = {chart["title"].lower().replace(" ", "_"): figures.chart(chart) for chart in charts(result)}
     pictures |= attention.pictures(settings, model.params, training.validation(settings, rows).rows, [*VOCABULARY])
-    return Evaluation(result, table(result), pictures, doubt=tables.doubt(result))
+    return Evaluation(result, table(result), pictures, doubt=doubt(result, settings))
+
+
+def doubt(result: dict, settings: Settings) -> str | None:
+    """Return why no certificate is worth trying after an evaluation, and what to do; None if it may stand."""
+    if result["exact_teacher_forced"] is None:
+        return "no term can be predicted, since no progression has a third."
+    if result["exact_teacher_forced"] == 1:
+        return None
+    wrong, cfg = "some of these terms are wrong", settings.model
+    if cfg.n_layers == getattr(cfg, "n_heads", 0) == 1:
+        reason = "one head of one block reads one average, and cannot align two terms and find the carry below them too"
+        return f"{wrong}: {reason}. `apformer train --recipe sketch` has six blocks."
+    further = typed("resume", "RUN", "--steps", 2 * settings.training.steps)
+    return f"{wrong}. {typed('certify')} finds all that are, and {further} trains further."
 
 
 def charts(result: dict) -> list[dict]:
     """Return charts of the exact match, by position, carries and difference, see `report.sections`."""
-    names = {mode.replace("_", "-"): mode for mode in MODES}
     terms = [group for group in result["by_position"] if group["count"]]
     by_position = sections.lines(
         "Accuracy by position",
         "number of the term (the first two are given)",
         "terms right",
         [group["term"] for group in terms],
-        {name: [group[mode] for group in terms] for name, mode in names.items()},
+        {name: [group[mode] for group in terms] for mode, name in MODES.items()},
         counts=[group["count"] for group in terms],
         share=True,
     )
@@ -171,7 +177,7 @@ def charts(result: dict) -> list[dict]:
     def bars(by: str, unit: str, name: str) -> dict:
         groups = [group for group in result[f"by_{by}"] if group["count"]]
         shares = [(name.format(**g), f"{g['count']:,}", [g[mode] for mode in MODES]) for g in groups]
-        return sections.bars(f"Accuracy by {by}", unit, tuple(names), shares)
+        return sections.bars(f"Accuracy by {by}", unit, tuple(MODES.values()), shares)
 
     return [
         by_position,
@@ -181,12 +187,12 @@ def charts(result: dict) -> list[dict]:
 
 
 def measure(
-    progressions: Progressions, digits: int, model: Model, *, bayes_nats: np.ndarray | None = None, **options: Any
+    rows: Progressions, digits: int, model: Model, *, bayes_nats: np.ndarray | None = None, **options: Any
 ) -> dict:
     """Return every number that says how well a model continues progressions, as JSON can hold it.
 
     Args:
-        progressions: Rows, as arrays; at least one.
+        rows: Progressions, as numpy arrays; at least one.
         digits: Digits of a term.
         model: The model.
         bayes_nats: What the Bayes predictor pays for each row, (B,).
@@ -195,7 +201,6 @@ def measure(
     Returns:
         Counts and losses, and shares from 0 to 1, or None where there is nothing to count.
     """
-    rows = Progressions(*(np.asarray(column_B, np.int32) for column_B in progressions))
     nats_B, row_N, term_N, right, errors = outcomes(rows, digits, model, **options)
     characters = int((rows.terms_B.astype(np.int64) * (digits + 1) - 2).sum())
     wrong_B = np.bincount(row_N[~right["free_running"]], minlength=len(nats_B))
@@ -224,7 +229,7 @@ def measure(
         "by_difference": [bound | group for bound, group in zip(bounds, by_group(bin_N, right, size), strict=True)],
         "by_first_and_difference": [cells[i : i + size] for i in range(0, len(cells), size)],
         "by_carries": [{"carries": n} | group for n, group in enumerate(by_group(carries_N, right))],
-        "errors": _spread(errors),
+        "errors": sections.spread(errors, EXAMPLES),
     }
 
 
@@ -252,7 +257,7 @@ def table(result: dict) -> str:
         trained = result["trained"]
         exact, nats = tables.percent(trained["exact_teacher_forced"]), trained["nats_per_char"]
         head.append(f"{trained['sequences']:,} progressions of the training file: {nats:.5f}, terms exact {exact}")
-    rows = [["", "count", "teacher-forced", "free-running"]]
+    rows = [["", "count", *MODES.values()]]
 
     def add(name: str, count: int, *shares: float | None) -> None:
         rows.append([name, f"{count:,}", *map(tables.percent, shares)])

@@ -23,7 +23,7 @@ SMALL_SHARE = 1 / 8
 
 
 def sample(key: jax.Array, cfg: Config, batch_size: int) -> Batch:
-    """The first two terms of the generator's rows. The last digit is drawn again, from those on training lines.
+    """Draw the first two terms of the generator's rows, and the last digit again, from those on training lines.
 
     An eighth of the rows have a difference below 10, and a weight that is smaller by as much (importance sampling).
     Otherwise they are one row in fifty, and only they show a rule: if two terms differ in the last digit alone, the
@@ -58,7 +58,7 @@ def sample(key: jax.Array, cfg: Config, batch_size: int) -> Batch:
 
 
 def without_unseen_digits(logits_BTV: jax.Array, tokens_BT: jax.Array, cfg: Config) -> jax.Array:
-    """The logits of rows, with those of `unseen_digits` so low that the softmax gives them nothing."""
+    """Return the logits of rows, with those of `unseen_digits` so low that the softmax gives them nothing."""
     at = 2 * cfg.digits - 1  # where the last digit of the second term is predicted
     least = jnp.finfo(logits_BTV.dtype).min
     kept_BV = jnp.where(unseen_digits(tokens_BT, cfg), least, logits_BTV[:, at, :10])
@@ -66,7 +66,7 @@ def without_unseen_digits(logits_BTV: jax.Array, tokens_BT: jax.Array, cfg: Conf
 
 
 def unseen_digits(tokens_BT: jax.Array, cfg: Config) -> jax.Array:
-    """Last digits of the second term that the generator draws and that make a held-out line: (B, 10) bool."""
+    """Return which last digits of the second term the generator draws that make a held-out line: (B, 10) bool."""
     place_C = jnp.asarray(10 ** np.arange(cfg.digits)[::-1], jnp.int32)
     first_B = (tokens_BT[:, : cfg.digits] * place_C[None]).sum(1)
     second_B = (tokens_BT[:, cfg.digits + 1 :][:, : cfg.digits] * place_C[None]).sum(1)
@@ -74,10 +74,10 @@ def unseen_digits(tokens_BT: jax.Array, cfg: Config) -> jax.Array:
     return drawn_BV & ~train_BV
 
 
-def siblings(first_B, second_B, cfg):
-    """Of the ten second terms that differ in the last digit: differences, which are drawn, which are on training lines.
+def siblings(first_B: jax.Array, second_B: jax.Array, cfg: Config) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Return the differences of the ten second terms that differ in the last digit, and which are drawn, and trained.
 
-    All three are (B, 10).
+    All three are (B, 10); trained are those on training lines.
     """
     difference_BV = (second_B - second_B % 10 - first_B)[:, None] + jnp.arange(10, dtype=jnp.int32)[None]
     last_BV = first_B[:, None] + (cfg.min_terms - 1) * difference_BV

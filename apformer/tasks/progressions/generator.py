@@ -96,15 +96,19 @@ def most_terms(cfg: Config) -> int:
 @lru_cache
 def has_split(cfg: Config, split: str) -> bool:
     """Return whether the generator ever draws a progression of the split."""
-    sizes = {abs(d) for d in range(max(cfg.min_difference, -9), min(cfg.max_difference, 9) + 1)}
-    if split == "train" and sizes:
-        return True
     for difference in range(cfg.min_difference, cfg.max_difference + 1):
         room = 10**cfg.digits - (cfg.min_terms - 1) * abs(difference)
-        line = np.arange(min(abs(difference), room, 1_000_000))
+        line = np.arange(min(max(abs(difference), 1), room, 1_000_000))
         if (split_of(np.full_like(line, difference), line) == SPLITS.index(split)).any():
             return True
     return False
+
+
+def require_split(cfg: Config, split: str) -> None:
+    """Raise UserError (exit USAGE) if the generator draws no progression of a split."""
+    if not has_split(cfg, split):
+        remedy = "2 to 9 --digits" if cfg.digits == 1 else f"a wider range that goes beyond {UNSPLIT_BELOW}"
+        raise UserError(f"these differences have no {split} lines: give {remedy}", USAGE)
 
 
 def draw(key: jax.Array, cfg: Config, batch_size: int, split: str | None = None) -> Progressions:
@@ -117,12 +121,7 @@ def draw(key: jax.Array, cfg: Config, batch_size: int, split: str | None = None)
     """
     if split is None:
         return _draw(key, cfg, batch_size)
-    if not has_split(cfg, split):
-        raise UserError(
-            f"no progression of --min_difference {cfg.min_difference} --max_difference {cfg.max_difference} is in the "
-            f"{split} split: widen the range, since differences of size under {UNSPLIT_BELOW} are training alone",
-            USAGE,
-        )
+    require_split(cfg, split)
 
     # Rejection: rows of other splits are drawn again, which leaves the conditional distribution exact.
     def attempt(state: tuple) -> tuple:

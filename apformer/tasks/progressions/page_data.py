@@ -10,8 +10,8 @@ from apformer.analysis import ablate
 from apformer.report import sections
 from apformer.settings import Settings
 from apformer.tasks.batch import Batch
-from apformer.tasks.progressions import generator, training
-from apformer.tasks.progressions.evaluation import carries, charts
+from apformer.tasks.progressions import training
+from apformer.tasks.progressions.evaluation import MODES, carries, charts
 from apformer.tasks.progressions.generator import Config
 from apformer.tokenizers import digits as tokenizer
 
@@ -21,7 +21,6 @@ EVALUATION = {"terms", "exact_teacher_forced", "exact_free_running", "exact_sequ
     "by_carries",
     "by_first_and_difference",
 }
-MODES = {"teacher-forced": "teacher_forced", "free-running": "free_running"}
 ASK = "Type a progression, such as 007 010 013."
 
 
@@ -85,7 +84,7 @@ def right(blocks: list[dict] | None) -> dict:
 def exact_facts(found: dict, of: str) -> list[list[str]]:
     """Return the facts of exact match; of: the terms that were measured."""
     modes = reversed(MODES.items())
-    return [[f"exact match, {mode}", sections.percent(found[f"exact_{name}"]), of] for mode, name in modes]
+    return [[f"exact match, {name}", sections.percent(found[f"exact_{mode}"]), of] for mode, name in modes]
 
 
 def _facts(found: dict) -> list[list[str]]:
@@ -103,7 +102,7 @@ def _blocks(found: dict, cfg: Config) -> list[dict]:
     tenth = -(-top // len(cells))
     return [
         *charts(found),
-        sections.table("In all", ["what", "count", *MODES], _in_all(found)),
+        sections.table("In all", ["what", "count", *MODES.values()], _in_all(found)),
         sections.differences(
             [(i * tenth, min((i + 1) * tenth, top) - 1) for i in range(len(cells))],
             [(group["from"], group["to"]) for group in found["by_difference"]],
@@ -114,7 +113,7 @@ def _blocks(found: dict, cfg: Config) -> list[dict]:
 
 def _in_all(found: dict) -> list[list[str]]:
     def row(name: str, of: dict) -> list[str]:
-        return [name, f"{of['terms']:,}", *(sections.percent(of[f"exact_{mode}"]) for mode in MODES.values())]
+        return [name, f"{of['terms']:,}", *(sections.percent(of[f"exact_{mode}"]) for mode in MODES)]
 
     whole = next((group["count"] for group in found["by_position"] if group["term"] == 3), 0)
     rows = [row("predictable terms", found)]
@@ -123,55 +122,46 @@ def _in_all(found: dict) -> list[list[str]]:
 
 
 def _wrong(found: dict | None, cfg: Config) -> dict:
-    """Return the wrong terms of an evaluation, in groups: by carries, by what is wrong, by number, by difference."""
+    """Return the wrong terms of an evaluation, in groups: by carries, and by what is wrong."""
     lead = "Teacher-forced: what the model says after the true text, where that is not the next term."
-    head = ["given", "right", "the model", "term", "difference", "carries", "nearest training row"]
+    head = ["given", "right", "the model", "term", "difference", "carries"]
     if found is None:
         return sections.listing("Wrong terms", lead, head, None)
-    errors = explained(found["errors"], cfg)
+    errors = found["errors"]
     wrong = round((1 - (found["exact_teacher_forced"] or 0)) * found["terms"]) if errors else 0
     if len(errors) < wrong:
         lead += f" {len(errors):,} of {sections.count(wrong, 'wrong term')} are kept, spread over all."
+    rows = [_row(error, cfg) for error in errors]
     groups = {
-        "carries": [sections.count(error["carries"], "carry", "carries") for error in errors],
-        "what is wrong": [_fault(error) for error in errors],
-        "term": [_number(error["term"]) for error in errors],
-        "difference": [_among(error["difference"], found["by_difference"]) for error in errors],
+        "carries": [sections.count(int(row[5]), "carry", "carries") for row in rows],
+        "what is wrong": [_fault(error, cfg.digits) for error in errors],
     }
     none = f"None: all {sections.count(found['terms'], 'held-out term')} are right."
-    return sections.listing("Wrong terms", lead, head, list(map(_row, errors)), groups=groups, none=none)
+    return sections.listing("Wrong terms", lead, head, rows, groups=groups, none=none)
 
 
-def _row(error: dict) -> list:
-    given = " ".join(error["row"].split()[: error["term"] - 1][-3:])
+def _row(error: dict, cfg: Config) -> list:
+    before = error["row"].split()[: error["term"] - 1]
+    given, (first, second, last) = " ".join(before[-3:]), (int(before[n]) for n in (0, 1, -1))
+    difference = second - first
+    carried = carries(np.array([last]), np.array([difference]), cfg.digits)[0]
     letters = list(zip(error["predicted"], error["expected"], strict=True))
     if letters[0] == (" ", " "):
         del letters[0]
     said = [("␣" if letter == " " else letter, letter != truth) for letter, truth in letters]
-    near = sections.cell(error["nearest"] or "none near", code=True)
-    numbers = [str(error[name]) for name in ("term", "difference", "carries")]
+    numbers = map(str, (error["term"], difference, carried))
     right = sections.cell(error["expected"].strip(), code=True)
-    return [sections.cell(given, code=True, play=given), right, sections.cell(*said, code=True), *numbers, near]
+    return [sections.cell(given, code=True, play=given), right, sections.cell(*said, code=True), *numbers]
 
 
-def _fault(error: dict) -> str:
-    if not error["well_formed"]:
+def _fault(error: dict, digits: int) -> str:
+    if not re.fullmatch(f" [0-9]{{{digits}}}", error["predicted"]):
         return "not a term"
     away = abs(int(error["expected"]) - int(error["predicted"]))
     if str(away).strip("0") == "1":
         return f"off by {away}: a carry"
     places = sum(a != b for a, b in zip(error["expected"], error["predicted"], strict=True))
     return sections.count(places, "wrong digit")
-
-
-def _number(term: int) -> str:
-    if term <= 4:
-        return f"term {term}"
-    return "terms 5 to 8" if term <= 8 else "terms 9 to 16" if term <= 16 else "terms from 17"
-
-
-def _among(difference: int, groups: list[dict]) -> str:
-    return next(f"differences {g['from']} to {g['to']}" for g in groups if g["from"] <= difference <= g["to"])
 
 
 def _floor(settings: Settings) -> dict | None:
@@ -189,31 +179,3 @@ def _floor(settings: Settings) -> dict | None:
             "possible per character is lower on the test rows, which are whole."
         )
     return {"nats": training.floor(settings, None), "why": why}
-
-
-def explained(errors: list[dict], cfg: Config) -> list[dict]:
-    """Return wrong terms of an evaluation, each with its first term, difference, carries and nearest training row."""
-    return [error | _explain(error, cfg) for error in errors]
-
-
-def _explain(error: dict, cfg: Config) -> dict:
-    terms = [int(term) for term in error["row"].split()]
-    first, difference, before = terms[0], terms[1] - terms[0], terms[error["term"] - 2]
-    near = _nearest_in_training(first, difference, cfg)
-    return {
-        "first": first,
-        "difference": difference,
-        "carries": int(carries(np.array([before]), np.array([difference]), cfg.digits)[0]),
-        "well_formed": re.fullmatch(f" [0-9]{{{cfg.digits}}}", error["predicted"]) is not None,
-        "nearest": None if near is None else generator.render(near, difference, 3, cfg.digits),
-    }
-
-
-def _nearest_in_training(first: int, difference: int, cfg: Config) -> int | None:
-    """Return the first of the three training terms nearest to those of a row; None if there are none near."""
-    near = sorted(range(first - 99, first + 100), key=lambda start: abs(start - first))
-    first_N = np.array([start for start in near if 0 <= min(start, start + 2 * difference)])
-    top_N = first_N + max(0, 2 * difference)
-    difference_N = np.full_like(first_N, difference)
-    trained_N = (top_N < 10**cfg.digits) & (generator.split_of(difference_N, first_N) == 0)
-    return int(first_N[trained_N.argmax()]) if trained_N.any() else None

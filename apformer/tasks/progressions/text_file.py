@@ -11,9 +11,10 @@ from pathlib import Path
 
 import numpy as np
 
-from apformer.errors import DATA, DISK, UserError
-from apformer.files import read_input
+from apformer.errors import DATA, UserError
+from apformer.files import disk_errors
 from apformer.tasks.progressions.generator import Progressions, render
+from apformer.tasks.text import corpus
 
 MOST = 9  # digits of a term
 _GENERATE = "python datasets/arithmetic_progressions/generate.py"
@@ -37,17 +38,7 @@ def lines_of(path: str | Path) -> list[str]:
     Raises:
         UserError: Exit code DATA; it names the file and the remedy.
     """
-    try:
-        text = read_input(path).decode("utf-8-sig")
-    except FileNotFoundError:
-        raise UserError(f"{path} does not exist; make one with `{_GENERATE} --out {path}`", DATA) from None
-    except OSError as error:
-        fault = f"{path} cannot be read ({error.strerror})"
-        raise UserError(f"{fault}; give a text file with a progression a line", DATA) from None
-    except UnicodeDecodeError as error:
-        line = error.object[: error.start].count(b"\n") + 1
-        raise UserError(f"{path}, line {line}: is not text; save the file as UTF-8", DATA) from None
-    text = text.replace("\r\n", "\n").rstrip("\n")
+    text = corpus.read(path).replace("\r\n", "\n").rstrip("\n")
     if not text:
         raise UserError(f"{path} is empty; make one with `{_GENERATE} --out {path}`", DATA)
     return text.split("\n")
@@ -82,10 +73,8 @@ def write(path: str | Path, progressions: Progressions, digits: int) -> None:
     Raises:
         UserError: Exit code DISK, if the file cannot be written.
     """
-    try:
+    with disk_errors(path):
         Path(path).write_bytes(to_text(progressions, digits).encode("ascii"))
-    except OSError as error:
-        raise UserError(f"{path} cannot be written ({error.strerror}); give another place", DISK) from None
 
 
 def to_text(progressions: Progressions, digits: int) -> str:
@@ -109,7 +98,7 @@ def _fault(line: str, digits: int) -> str:
     for number, term in enumerate(terms, 1):
         if len(term) != digits:
             width = f"width {len(term)} where the first term has {digits}"
-            return f"term {number}, {_short(term)}, has {width}; pad with zeros"
+            return f"term {number}, {term[:50]}, has {width}; pad with zeros"
     if len(terms) < 2:
         return "holds one term; two terms are needed to know the difference"
     steps = [int(after) - int(before) for before, after in pairwise(terms)]
@@ -118,8 +107,3 @@ def _fault(line: str, digits: int) -> str:
         f"is no progression: terms {k} and {k + 1} differ by {step} where terms 1 and 2 differ by {steps[0]}; "
         "correct or remove it"
     )
-
-
-def _short(text: str) -> str:
-    """Return a number as a message shows it: of a long one the first and the last digits."""
-    return text if len(text) <= 50 else f"{text[:20]}...{text[-20:]}"

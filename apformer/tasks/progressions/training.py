@@ -16,6 +16,7 @@ from apformer.flags import require
 from apformer.settings import Settings, architecture_of, training_apply
 from apformer.tasks import Loss, LossAndMetrics
 from apformer.tasks.batch import Batch
+from apformer.tasks.defaults import computed
 from apformer.tasks.hard_rows import TEST_KEY, VALIDATION_KEY, VALIDATION_ROWS, hardest, mined_rows
 from apformer.tasks.progressions import bayes, crops, first_two_terms, generator, options, text_file
 from apformer.tasks.progressions.generator import Progressions
@@ -55,7 +56,7 @@ def train_rows(rows: Rows) -> Given:
     return Given(None if rows is None else jax.device_put(rows["train"]))
 
 
-def joined(settings: Settings, given: Given, records: list[dict]) -> Given:
+def missed(settings: Settings, given: Given, records: list[dict]) -> Given:
     """Return what is given with the contexts that records of missed.jsonl name: as many rows as are mined.
 
     To rows of a file nothing is added: they are all that such a run may see.
@@ -68,18 +69,11 @@ def joined(settings: Settings, given: Given, records: list[dict]) -> Given:
 
 def load(settings: Settings) -> tuple[Settings, Rows]:
     """Return the settings, and the progressions of the dataset file. Raises UserError."""
-    return settings, read_rows(settings)
-
-
-def read_rows(settings: Settings) -> Rows:
-    """Return {split: Progressions} of the dataset file, or None where fresh rows are drawn. Raises UserError."""
     name, digits = settings.options.dataset, settings.data.digits
     if name is None:
         for split in generator.SPLITS:
-            if not generator.has_split(settings.data, split):
-                remedy = "2 to 9 --digits" if digits == 1 else "a wider range that goes beyond 10"
-                raise UserError(f"these differences have no {split} lines: give {remedy}", USAGE)
-        return None
+            generator.require_split(settings.data, split)
+        return settings, None
     if settings.options.prefix_rows and settings.options.prefix_loss == "alone":
         raise UserError("--prefix_loss alone is for rows of the generator: give --prefix_loss plain", USAGE)
     rows, found = text_file.read(name)
@@ -94,7 +88,7 @@ def read_rows(settings: Settings) -> Rows:
     for split, part in splits.items():
         if not len(part.first_B):
             raise UserError(f"{name} has no {split} rows: give more rows, with differences of 10 and more", DATA)
-    return splits
+    return settings, splits
 
 
 def describe(settings: Settings, rows: Rows) -> dict:
@@ -126,20 +120,18 @@ def sample(key: jax.Array, settings: Settings, train_rows: Given = FRESH) -> Ste
     if mined:
         candidates = given.mined_per_hard * mined
         near = 0 if train_rows.file is not None else candidates // 2
-        source = _draw_long_rows if given.long_rows else _draw_rows
-        drawn = source(other_key, settings, train_rows.file, candidates - near)
-        before_B = crops.starts(start_key, drawn, terms)
-        parts.append((crops.anywhere(start_key, drawn, cfg.digits, terms), before_B))
+        drawn = _draw_rows(other_key, settings, train_rows.file, candidates - near, given.long_rows > 0)
+        parts.append(crops.anywhere(start_key, drawn, cfg.digits, terms))
         if near:
             parts.append(_placed(round_key, settings, crops.near_round(round_key, cfg, near, terms)))
     rows, before_B = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *parts)
     if train_rows.missed is not None:
-        missed = _placed(jax.random.fold_in(round_key, 1), settings, train_rows.missed)
-        rows, before_B = crops.among((rows, before_B), missed, train_rows.missed.terms_B > 0)
-    rows, width = _counted(rows, settings), cfg.digits + 1
-    step = Step(rows, start_B=width * before_B if mined and given.own_positions else None)
+        others = _placed(jax.random.fold_in(round_key, 1), settings, train_rows.missed)
+        rows, before_B = crops.among((rows, before_B), others, train_rows.missed.terms_B > 0)
+    start_B = (cfg.digits + 1) * before_B if mined and given.own_positions else None
+    step = Step(_counted(rows, settings), start_B=start_B)
     if given.long_rows:
-        drawn = _draw_long_rows(jax.random.fold_in(key, 1), settings, train_rows.file, given.long_rows)
+        drawn = _draw_rows(jax.random.fold_in(key, 1), settings, train_rows.file, given.long_rows, True)
         most = generator.most_terms(cfg)
         step = step._replace(long=crops.predictable(generator.encode_rows(drawn, cfg.digits, most), cfg.digits))
     if not given.prefix_rows:
@@ -167,22 +159,19 @@ def _counted(batch: Batch, settings: Settings) -> Batch:
     return crops.predictable(batch, settings.data.digits) if settings.options.prefix_loss == "none" else batch
 
 
-def _draw_rows(key: jax.Array, settings: Settings, file: Progressions | None, size: int) -> Progressions:
-    """Draw fresh training rows, or rows of a file with replacement."""
+def _draw_rows(
+    key: jax.Array, settings: Settings, file: Progressions | None, size: int, long: bool = False
+) -> Progressions:
+    """Draw fresh training rows, with `long` of all lengths, or rows of a file with replacement."""
     if file is None:
-        return generator.draw(key, settings.data, size, "train")
+        return crops.long(key, settings.data, size) if long else generator.draw(key, settings.data, size, "train")
     index_B = jax.random.randint(key, (size,), 0, len(file.first_B))
     return Progressions(*(leaf[index_B] for leaf in file))
 
 
-def _draw_long_rows(key: jax.Array, settings: Settings, file: Progressions | None, size: int) -> Progressions:
-    """Draw training rows of all lengths, or rows of a file with replacement."""
-    return crops.long(key, settings.data, size) if file is None else _draw_rows(key, settings, file, size)
-
-
 def validation(settings: Settings, rows: Rows) -> Step:
     """Return held-out rows by which the best checkpoint is chosen: the beginnings of validation progressions."""
-    batch = generator.encode_rows(_validation_rows(settings, rows), settings.data.digits, _terms(settings))
+    batch = generator.encode_rows(test_rows(settings, rows, "validation"), settings.data.digits, _terms(settings))
     return Step(_counted(batch, settings))
 
 
@@ -195,22 +184,18 @@ def floor(settings: Settings, rows: Rows) -> float | None:
         return None
     if settings.options.prefix_loss == "none":
         return 0.0
-    nats = bayes.bayes_nats(_validation_rows(settings, None), settings.data).sum()
+    nats = bayes.bayes_nats(test_rows(settings, None, "validation"), settings.data).sum()
     return float(nats / np.sum(validation(settings, None).rows.weights_BT))
 
 
-def _validation_rows(settings: Settings, rows: Rows) -> Progressions:
-    if rows is None:
-        return jax.device_get(_draw(jax.random.key(VALIDATION_KEY), settings.data, VALIDATION_ROWS, "validation"))
-    return Progressions(*(leaf[:VALIDATION_ROWS] for leaf in rows["validation"]))
-
-
 def test_rows(settings: Settings, rows: Rows, split: str = "test") -> Progressions:
-    """Return the progressions of the evaluation, as numpy arrays; of a file, those of any split."""
-    count = settings.options.test_sequences
+    """Return the progressions by which a model is judged, as numpy arrays; of a file, those of any split."""
+    key, count = TEST_KEY, settings.options.test_sequences
+    if split == "validation":
+        key, count = VALIDATION_KEY, VALIDATION_ROWS
     if rows is not None:
         return Progressions(*(leaf[:count] for leaf in rows[split]))
-    return jax.device_get(_draw(jax.random.key(TEST_KEY), settings.data, count, "test"))
+    return jax.device_get(_draw(jax.random.key(key), settings.data, count, split))
 
 
 def make_loss(settings: Settings) -> Loss:
@@ -220,15 +205,14 @@ def make_loss(settings: Settings) -> Loss:
     prefix_loss alone the rows of two terms replace the first two terms of the other rows: see first_two_terms.py. The
     metrics are of rows as the generator draws them, so that their loss can be compared with the Bayes floor.
     """
-    run, cfg, apply = settings.training, settings.data, _make_apply(settings)
-    dtype, mined = jnp.dtype(run.compute_dtype), mined_rows(settings)
+    run, cfg, apply, mined = settings.training, settings.data, _make_apply(settings), mined_rows(settings)
 
     def measure(logits_BTV: jax.Array, batch: Batch) -> dict[str, jax.Array]:
         matches = exact(logits_BTV.argmax(-1), batch, cfg.digits)
         return {"loss": cross_entropy(logits_BTV, batch), "exact": matches}
 
     def loss_fn(params: Any, step: Step, key: jax.Array | None) -> LossAndMetrics:
-        params = jax.tree.map(lambda leaf: leaf.astype(dtype), params)
+        params = computed(params, settings)
         predict = partial(apply, params, cfg=settings.model)
         if key is None:
             metrics = measure(predict(step.rows.tokens_BT[:, :-1]), step.rows)
@@ -290,13 +274,13 @@ def _make_apply(settings: Settings) -> Callable[..., jax.Array]:
     def random_apply(
         params: Any, tokens_BT: jax.Array, cfg: Any, *, key: jax.Array | None = None, start_B: jax.Array | None = None
     ) -> jax.Array:
-        options, offset_B = {}, start_B
+        options = {}
         dropout_key, offset_key = (None, None) if key is None else jax.random.split(key)
         if most and offset_key is not None:
             offset_B = width * jax.random.randint(offset_key, (len(tokens_BT),), 0, most // width + 1)
-            offset_B = offset_B if start_B is None else offset_B + start_B
-        if offset_B is not None:
-            options["positions_BT"] = offset_B[:, None] + jnp.arange(tokens_BT.shape[1], dtype=jnp.int32)[None]
+            start_B = offset_B if start_B is None else offset_B + start_B
+        if start_B is not None:
+            options["positions_BT"] = start_B[:, None] + jnp.arange(tokens_BT.shape[1], dtype=jnp.int32)[None]
         return apply(params, tokens_BT, cfg, key=dropout_key if wants_key else None, **options)
 
     return random_apply

@@ -1,11 +1,11 @@
 """A language model of a text: a window of the text is read, and every next token of it predicted.
 
-`rows` is {"train": tokens, "validation": tokens, "tokenizer": ..., "validation_characters": how many, "prepared": the
+`rows` is {"train": tokens, "validation": tokens, "tokenizer": ..., "validation_characters": how many, "sha256": the
 hash of a folder, whose tokens to train on are `Shards`; None of a text in memory}.
 """
 
 from apformer.decoding.generate import generate
-from apformer.tasks.defaults import floor
+from apformer.tasks.defaults import floor, init_from
 from apformer.tasks.text.corpus import Config, Options
 from apformer.tasks.text.evaluation import evaluate
 from apformer.tasks.text.page_data import EVALUATION, page
@@ -18,7 +18,6 @@ from apformer.tasks.text.training import (
     example,
     feed,
     files,
-    init_from,
     initial_params,
     kept,
     load,

@@ -58,22 +58,22 @@ class Shards:
                     start = int(start_R[row])
                     first, last = max(begin, start), min(end, start + length)
                     file.seek((first - begin) * size)
-                    data = file.read((last - first) * size)
-                    if len(data) < (last - first) * size:
+                    tokens = np.fromfile(file, self.dtype, last - first)
+                    if len(tokens) < last - first:
                         raise _fault(path, "is cut short")
-                    tokens_RT[row, first - start : last - start] = np.frombuffer(data, self.dtype)
-                    _refuse_foreign(tokens_RT[row, first - start : last - start], path, self.vocab_size)
+                    _refuse_foreign(tokens, path, self.vocab_size)
+                    tokens_RT[row, first - start : last - start] = tokens
         return tokens_RT
 
 
 class Prepared(NamedTuple):
-    """Text in a folder that a Writer wrote."""
+    """Text as tokens, in memory or in a folder that a Writer wrote."""
 
-    train: Shards
+    train: Shards | np.ndarray
     validation: np.ndarray
     validation_characters: int
     tokenizer: Characters | BytePairs
-    sha256: str  # of the manifest, which holds those of all files
+    sha256: str | None = None  # of the manifest, which holds those of all files; None of a text in memory
 
 
 def are_in(folder: str) -> bool:
@@ -107,7 +107,11 @@ def read(folder: str | Path) -> Prepared:
     except (ValueError, KeyError, TypeError, OverflowError) as error:
         raise _fault(folder / "manifest.json", f"is damaged or of another version of apformer ({error!r})") from None
     for path, tokens in listed:
-        _check_size(path, tokens * dtype.itemsize)
+        size = tokens * dtype.itemsize
+        with _readable(path):
+            there = os.path.getsize(path)
+        if there != size:
+            raise _fault(path, f"is {'cut short' if there < size else 'too long'}, {there:,} bytes instead of {size:,}")
     _verified(folder / "tokenizer.json", of_tokenizer)
     tokenizer = pretrained.load(folder / "tokenizer.json")
     *paths, last = (path for path, _ in listed)
@@ -123,13 +127,6 @@ def _listed(folder: Path, said: dict) -> tuple[Path, int]:
     if not re.fullmatch(r"(\d+|validation)\.bin", said["name"], re.ASCII):
         raise ValueError(f"a file {said['name']!r}")
     return folder / said["name"], int(said["tokens"])
-
-
-def _check_size(path: Path, size: int) -> None:
-    with _readable(path):
-        found = os.path.getsize(path)
-    if found != size:
-        raise _fault(path, f"is {'cut short' if found < size else 'too long'}, {found:,} bytes instead of {size:,}")
 
 
 def _verified(path: Path, sha256: str) -> bytes:
@@ -168,7 +165,7 @@ class Writer:
 
     def __init__(self, folder: str | Path, tokenizer: Characters | BytePairs, shard_tokens: int = SHARD_TOKENS):
         self.folder, self.tokenizer, self.most, self.written = Path(folder), tokenizer, shard_tokens, []
-        self.name = "uint16" if tokenizer.vocab_size <= 2**16 else "uint32"
+        self.dtype = DTYPES["uint16" if tokenizer.vocab_size <= 2**16 else "uint32"]
         self.digest = hashlib.sha256()
 
     def add(self, tokens_N: np.ndarray) -> None:
@@ -180,14 +177,12 @@ class Writer:
                 self.digest = hashlib.sha256()
             shard = self.written[-1]
             part = tokens_N[: self.most - shard["tokens"]]
-            self._append(shard["name"], data := part.astype(DTYPES[self.name]).tobytes())
+            path, data = self.folder / shard["name"], part.astype(self.dtype).tobytes()
+            with files.disk_errors(path), open(path, "ab") as file:
+                file.write(data)
             self.digest.update(data)
             shard["tokens"] += len(part)
             tokens_N = tokens_N[len(part) :]
-
-    def _append(self, name: str, data: bytes) -> None:
-        with files.disk_errors(self.folder / name), open(self.folder / name, "ab") as file:
-            file.write(data)
 
     def _end_shard(self) -> None:
         """Keep the sha256 of the shard that is full, and force its bytes to the disk."""
@@ -198,13 +193,13 @@ class Writer:
     def close(self, validation_N: np.ndarray, characters: int) -> None:
         """Write the validation part, which has this many characters, the tokenizer, and the manifest."""
         self._end_shard()
-        data, text = validation_N.astype(DTYPES[self.name]).tobytes(), self.tokenizer.to_json().encode("utf-8")
+        data, text = validation_N.astype(self.dtype).tobytes(), self.tokenizer.to_json().encode("utf-8")
         files.write_bytes(self.folder / "validation.bin", data)
         files.write_bytes(self.folder / "tokenizer.json", text)
         validation = {"name": "validation.bin", "tokens": len(validation_N), "sha256": hashlib.sha256(data).hexdigest()}
         manifest = {
             "format": FORMAT,
-            "dtype": self.name,
+            "dtype": self.dtype.name,
             "vocab_size": self.tokenizer.vocab_size,
             "tokenizer_sha256": hashlib.sha256(text).hexdigest(),
             "train": self.written,

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import optax
 
@@ -22,7 +21,6 @@ from apformer.tasks.batch import Batch
 from apformer.tasks.text import corpus, lora, perplexity, shards
 from apformer.tokenizers import pretrained
 from apformer.tokenizers import text as text_tokenizer
-from apformer.tokenizers.text import BytePairs, Characters
 
 NOT_COMPILED = {  # settings that no compiled program knows
     "data": ("text", "tokenizer", "special_tokens", "validation_share"),
@@ -67,7 +65,7 @@ def read_rows(settings: Settings) -> dict:
         UserError: USAGE for a flag that a folder decides, DATA for a text or folder that cannot be read.
     """
     cfg = settings.data
-    rows_of, source = settings.model.vocab_size, init_from(settings)
+    rows_of, source = settings.model.vocab_size, settings.options.init_from
     if shards.are_in(cfg.text):
         prepared = _prepared_rows(cfg)
         if source is not None:
@@ -91,7 +89,7 @@ def read_rows(settings: Settings) -> dict:
         except UserError as error:
             raise UserError(f"the {name} part of {cfg.text}: {error}", error.exit_code) from None
     train_N, validation_N = tokens
-    return _rows(cfg, train_N, validation_N, len(parts[1]), tokenizer)
+    return _rows(cfg, shards.Prepared(train_N, validation_N, len(parts[1]), tokenizer))
 
 
 def _prepared_rows(cfg: corpus.Config) -> dict:
@@ -106,23 +104,15 @@ def _prepared_rows(cfg: corpus.Config) -> dict:
         if given is None or prepared.tokenizer.to_json() not in (given.to_json(), given.with_end()[0].to_json()):
             other = f"--tokenizer {cfg.tokenizer} is not the one that {cfg.text} was prepared with"
             raise UserError(f"{other}: drop the flag, or prepare the text with it in another folder", DATA)
-    return _rows(cfg, *prepared)
+    return _rows(cfg, prepared)
 
 
-def _rows(
-    cfg: corpus.Config,
-    train_N: np.ndarray | shards.Shards,
-    validation_N: np.ndarray,
-    characters: int,
-    tokenizer: Characters | BytePairs,
-    sha256: str | None = None,
-) -> dict:
-    for name, tokens_N in (("training", train_N), ("validation", validation_N)):
+def _rows(cfg: corpus.Config, found: shards.Prepared) -> dict:
+    for name, tokens_N in (("training", found.train), ("validation", found.validation)):
         if len(tokens_N) <= cfg.context:
             short = f"the {name} part of {cfg.text} has {len(tokens_N):,} tokens, a row {cfg.context + 1:,}"
             raise UserError(f"{short}: give a longer text, or a smaller --context", DATA)
-    of_validation = {"validation": validation_N, "validation_characters": characters}
-    return {"train": train_N, "tokenizer": tokenizer, "prepared": sha256} | of_validation
+    return found._asdict()
 
 
 def kept(settings: Settings, path: Path) -> Settings:
@@ -142,7 +132,7 @@ def load(settings: Settings) -> tuple[Settings, dict]:
         UserError: Exit code DATA, if the model was trained before, with another vocabulary.
     """
     rows = read_rows(settings)
-    if init_from(settings) is not None:
+    if settings.options.init_from is not None:
         return settings, rows
     return replace(settings, model=replace(settings.model, vocab_size=rows["tokenizer"].vocab_size)), rows
 
@@ -154,12 +144,12 @@ def files(rows: dict) -> dict[str, str]:
 
 def train_rows(rows: dict) -> jax.Array | None:
     """Return the tokens of the training part; None of a folder, from which they are fed."""
-    return None if rows["prepared"] else jax.device_put(rows["train"])
+    return None if rows["sha256"] else jax.device_put(rows["train"])
 
 
 def feed(settings: Settings, rows: dict) -> Feed | None:
     """Return a Feed of windows from the files of a folder, the same as of a text in memory; None of such a text."""
-    if not rows["prepared"]:
+    if not rows["sha256"]:
         return None
     length, batch_size = settings.data.context + 1, settings.training.batch_size
     tokens, places = rows["train"], len(rows["train"]) - settings.data.context
@@ -177,7 +167,7 @@ def describe(settings: Settings, rows: dict) -> dict:
 
     The hash of a folder of tokens is that of its manifest, which holds those of its files.
     """
-    path, sha256 = settings.data.text, rows["prepared"]
+    path, sha256 = settings.data.text, rows["sha256"]
     if sha256 is None:
         data = corpus.read_folder(path)[0].encode() if os.path.isdir(path) else read_input(path)
         sha256 = hashlib.sha256(data).hexdigest()
@@ -205,11 +195,6 @@ def validation(settings: Settings, rows: dict) -> Batch:
     batches = -(-count // size)
     found = perplexity.windows(tokens_N, context, None, np.arange(batches * size))
     return Batch(*(leaf.reshape(batches, size, -1) for leaf in found))
-
-
-def init_from(settings: Settings) -> str | None:
-    """Return the folder of the model that training begins with, or None."""
-    return settings.options.init_from
 
 
 def initial_params(key: jax.Array, settings: Settings, given: Any = None) -> Any:
@@ -249,11 +234,11 @@ def make_optimizer(settings: Settings) -> optax.GradientTransformationExtraArgs:
 
 def make_loss(settings: Settings) -> Loss:
     """Return loss_fn(params, batch, key) -> (loss, metrics); without a key, of all batches of the validation part."""
-    apply, dtype = training_apply(settings), jnp.dtype(settings.training.compute_dtype)
+    apply = training_apply(settings)
     wants_key = architecture_of(settings).wants_key(settings.model)
 
     def loss_fn(params: Any, batch: Batch, key: jax.Array | None) -> LossAndMetrics:
-        params = jax.tree.map(lambda leaf: leaf.astype(dtype), params)
+        params = defaults.computed(params, settings)
         if key is None:
             mean = validation_nats(params, batch, settings).sum() / batch.weights_BT[..., 1:].sum()
             return mean, {"loss": mean}

@@ -4,7 +4,7 @@
 each side}.
 """
 
-from apformer.tasks.defaults import feed, floor, initial_params, make_optimizer, whole
+from apformer.tasks.defaults import feed, floor, init_from, initial_params, make_optimizer, whole
 from apformer.tasks.translation.corpus import Config, Options
 from apformer.tasks.translation.evaluation import evaluate
 from apformer.tasks.translation.page_data import EVALUATION, page
@@ -16,7 +16,6 @@ from apformer.tasks.translation.training import (
     describe,
     example,
     files,
-    init_from,
     kept,
     load,
     make_loss,

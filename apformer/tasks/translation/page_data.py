@@ -17,7 +17,7 @@ from apformer.errors import DATA, UserError
 from apformer.report import sections
 from apformer.settings import Settings
 from apformer.tasks.translation import batches, scores, training, vocabularies
-from apformer.tasks.translation.corpus import Config, Lines
+from apformer.tasks.translation.corpus import Config
 from apformer.tokenizers import merges
 
 Found = dict[str, Any]  # of an evaluation, or of a section of the page
@@ -28,7 +28,6 @@ ROWS = 48  # held-out pairs at most
 WORK = 1.5e9  # multiplications that the page is to do for them, in a second or so
 SHORT, FIRST = 100, 8  # characters of the longest source that the page offers, words of the first, about
 TRANSLATIONS, WRONG = 80, 60  # translations on the page, wrong ones among them
-NEAR = 30_000  # training sources among which the nearest is sought
 DIFFER = (
     "the same words, in another order or number",
     "one word differs",
@@ -42,7 +41,7 @@ END = "‹end›"  # the token that ends a sentence and begins its translation
 def page(settings: Settings, rows: Any, params: Any, evaluation: Found | None, path: Path) -> Found:
     """Return what the page shows, see `report.sections`."""
     cfg, options, missing = settings.data, settings.options, {}
-    found = sections.attempt(missing, "wrong", lambda: translations(path, rows)) if evaluation else None
+    found = sections.attempt(missing, "wrong", lambda: translations(path)) if evaluation else None
 
     def words(tokenizer: Any) -> Found:
         pairs = sections.attempt(missing, "byte_pairs", lambda: merges.of(tokenizer))
@@ -106,22 +105,14 @@ def _measure(cfg: seq2seq.Config, sides: list) -> Callable:
     def measure(params: Any) -> dict[str, jax.Array]:
         logits_BTV, weights_BT = training.predict(params, part, cfg)
         right_BT = (logits_BTV.argmax(-1) == part.target_NT).astype(jnp.float32)
-        of_token = {"loss": loss.token_nats(logits_BTV, part.target_NT), "exact": right_BT}
-        return {name: (x_BT * weights_BT).sum() / weights_BT.sum() for name, x_BT in of_token.items()}
+        nats = loss.cross_entropy(logits_BTV, part.target_NT, weights_BT)
+        return {"loss": nats, "exact": jnp.average(right_BT, weights=weights_BT)}
 
     return measure
 
 
-def translations(path: Path, rows: Any) -> list[Found]:
-    """Return some lines of translations.tsv, mostly wrong ones, each with the training source nearest to its own.
-
-    Args:
-        path: Directory of the run.
-        rows: Rows of the run; None for no nearest source.
-
-    Returns:
-        Dicts of "source", "reference", "translation", and "nearest": None or a pair's "source", "target" and "shared",
-        the share of their words that both sources have.
+def translations(path: Path) -> list[Found]:
+    """Return some lines of translations.tsv of a run, mostly wrong ones: dicts of its columns.
 
     Raises:
         UserError: Exit code DATA, if the file is missing or damaged.
@@ -135,23 +126,7 @@ def translations(path: Path, rows: Any) -> list[Found]:
         raise UserError(f"{file} cannot be read ({error}): run `apformer evaluate` again", DATA) from None
     wrong = sections.spread(np.flatnonzero(~exact).tolist(), WRONG)
     right = sections.spread(np.flatnonzero(exact).tolist(), TRANSLATIONS - len(wrong))
-    chosen = [found[n] for n in sorted([*right, *wrong])]
-    if rows is not None:
-        train = rows["lines"]["train"]
-        train = train.choose(sections.spread(range(len(train.sources)), NEAR))
-        words_N = [frozenset(source.lower().split()) for source in train.sources]
-        for line in chosen:
-            line["nearest"] = _nearest(line["source"], train, words_N)
-    return chosen
-
-
-def _nearest(source: str, train: Lines, words_N: list[frozenset]) -> Found | None:
-    """Return the training pair whose source shares most words with a source; None if none shares one."""
-    own = frozenset(source.lower().split())
-    shared_N = [len(words & own) / max(len(words | own), 1) for words in words_N]
-    best = int(np.argmax(shared_N))
-    pair = {"source": train.sources[best], "target": train.targets[best], "shared": shared_N[best]}
-    return pair if shared_N[best] else None
+    return [found[n] for n in sorted([*right, *wrong])]
 
 
 def _facts(found: Found) -> list[list[str]]:
@@ -187,7 +162,7 @@ def _right(found: Found | None) -> Found:
 
 
 def _listing(found: list[Found] | None, evaluation: Found | None) -> Found:
-    """Return translations beside their references, grouped by what differs, and the nearest training pair."""
+    """Return translations beside their references, grouped by what differs."""
     lead = (
         "What the run’s search made of some test sentences. Choose one to have it translated above. A marked word "
         "stands on one side only."
@@ -207,9 +182,6 @@ def _listing(found: list[Found] | None, evaluation: Found | None) -> Found:
         ]
         for one in found
     ]
-    if found and "nearest" in found[0]:
-        head.append("nearest training pair")
-        rows = [[*row, _near(one["nearest"])] for row, one in zip(rows, found, strict=True)]
     return sections.listing("Translations", lead, head, rows, groups=groups)
 
 
@@ -217,12 +189,6 @@ def _marked(text: str, other: str) -> Found:
     """Return a text with the words marked that the other text does not have."""
     known = set(other.split())
     return sections.cell(*(piece for word in text.split() for piece in ((word, word not in known), " ")))
-
-
-def _near(pair: Found | None) -> str:
-    if pair is None:
-        return "none shares a word"
-    return f"{pair['source']} → {pair['target']} ({100 * pair['shared']:.0f} % of the words)"
 
 
 def _fault(one: Found) -> str:

@@ -20,6 +20,7 @@ from apformer.decoding import buckets
 from apformer.errors import DATA, USAGE, UserError
 from apformer.flags import require
 from apformer.settings import Settings, training_apply
+from apformer.tasks.defaults import computed
 from apformer.tasks.translation import batches as padded
 from apformer.tasks.translation import corpus, vocabularies
 from apformer.tasks.translation.batches import Batch, Padded
@@ -50,7 +51,7 @@ def load(settings: Settings) -> tuple[Settings, dict[str, Any]]:
     Raises:
         UserError: Exit code DATA for a sentence that is too long, USAGE for a width that no pair needs.
     """
-    cfg, folder = settings.data, init_from(settings)
+    cfg, folder = settings.data, settings.options.init_from
     lines = corpus.read(cfg)
     tokenizers = vocabularies.learn(lines["train"], cfg) if folder is None else vocabularies.given(folder, cfg)
     tokens = {part: encode(tokenizers, lines[part], cfg) for part in ("train", "validation")}
@@ -72,14 +73,9 @@ def load(settings: Settings) -> tuple[Settings, dict[str, Any]]:
     return replace(settings, model=shape, data=replace(cfg, widths=widths)), rows
 
 
-def init_from(settings: Settings) -> str | None:
-    """Return the folder of the run whose model training begins with, or None."""
-    return settings.options.init_from
-
-
 def kept(settings: Settings, path: Path) -> Settings:
     """Return the settings that read the vocabulary kept in the run at `path`, as the run it is from may be gone."""
-    if init_from(settings) is None:
+    if settings.options.init_from is None:
         return settings
     return replace(settings, options=replace(settings.options, init_from=str(path)))
 
@@ -156,14 +152,13 @@ def make_loss(settings: Settings) -> Callable:
     The loss is that of smoothed labels, and chooses the best checkpoint: with smoothing, translations go on getting
     better while the nats of the plain labels, the other metric, rise.
     """
-    widths, cfg, dtype = settings.data.widths, settings.model, jnp.dtype(settings.training.compute_dtype)
+    widths, cfg = settings.data.widths, settings.model
     shapes = zip(padded.rows_of(widths, settings.training.batch_size), widths, strict=True)
     apply, smoothing = training_apply(settings), settings.options.label_smoothing
 
     def of_shape(shape: tuple[int, int], params: Any, flat: Padded, key: jax.Array | None) -> Any:
         part = padded.unpack(flat, *shape)
-        params = jax.tree.map(lambda leaf: leaf.astype(dtype), params)
-        logits_BTV, weights_BT = predict(params, part, cfg, key, apply=apply)
+        logits_BTV, weights_BT = predict(computed(params, settings), part, cfg, key, apply=apply)
         smoothed, nats = (loss.cross_entropy(logits_BTV, part.target_NT, weights_BT, e) for e in (smoothing, 0.0))
         return smoothed, {"loss": smoothed, "nats": nats}
 

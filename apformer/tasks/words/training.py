@@ -12,6 +12,7 @@ from apformer import word2vec
 from apformer.flags import require
 from apformer.settings import Settings
 from apformer.tasks import Loss, LossAndMetrics
+from apformer.tasks.defaults import computed
 from apformer.tasks.words import corpus
 from apformer.tasks.words.nearest import shown
 from apformer.tokenizers import words
@@ -87,11 +88,9 @@ def validation(settings: Settings, rows: corpus.Rows) -> Batch:
 
 def make_loss(settings: Settings) -> Loss:
     """Return loss_fn(params, batch, key) -> (loss, metrics); without a key, the expectation over negatives."""
-    dtype = jnp.dtype(settings.training.compute_dtype)
 
     def loss_fn(params: Any, batch: Batch, key: jax.Array | None) -> LossAndMetrics:
-        params = jax.tree.map(lambda leaf: leaf.astype(dtype), params)
-        return word2vec.loss(params, batch.windows, key, settings.model, batch.noise_V)
+        return word2vec.loss(computed(params, settings), batch.windows, key, settings.model, batch.noise_V)
 
     return loss_fn
 

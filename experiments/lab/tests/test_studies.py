@@ -3,7 +3,6 @@
 import importlib
 import json
 import sys
-from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -15,8 +14,8 @@ import pytest
 from apformer import errors, flags
 from apformer.decoding.bind import bind
 from apformer.tasks.progressions import text_file
-from apformer.tokenizers.digits import decode, encode
-from apformer_lab import digits, rows, sparse
+from apformer.tokenizers.digits import encode
+from apformer_lab import digits, sparse
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "studies"))
 fewest_rows, least_width, proof = map(importlib.import_module, ("fewest_rows", "least_width", "_proof"))
@@ -132,16 +131,6 @@ def test_a_row_is_right_in_one_pass_if_and_only_if_it_is_written_so(bound):
     for found_BT in (right_BT, written_BT):
         assert found_BT.all(1).tolist() == [True, False, True, False]
         assert np.argmin(found_BT, axis=1)[[1, 3]].tolist() == [0, 3]  # the first wrong place
-
-
-@pytest.mark.parametrize("order", ["msb", "lsb"])
-def test_the_rows_of_many_terms_are_as_many_as_asked_and_continue(small_passes, order):
-    form, step = digits.Config(2, order).form, -1 if order == "lsb" else 1
-    for kind in rows.KINDS:
-        found = [decode(row_T).split() for batch in many_terms.drawn(kind, 2, 6, form) for row_T in np.asarray(batch)]
-        numbers = [[int(word[::step]) for word in row] for row in found]
-        assert len(numbers) == 6 and all(len({b - a for a, b in pairwise(row)}) == 1 for row in numbers)
-        assert len({*map(tuple, numbers)}) > 3 and {len(word) for row in found for word in row} == {2}
 
 
 def test_terms_of_a_model_that_knows_nothing_are_counted_as_wrong(small_passes, bound, monkeypatch, tmp_path, capsys):

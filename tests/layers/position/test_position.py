@@ -10,26 +10,11 @@ from pathlib import Path
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from apformer import model
-from apformer.layers import config, position
-from apformer.layers.position import alibi, learned, relative, rotary, sinusoidal
+from apformer.layers import config
+from apformer.layers.position import rotary, sinusoidal
 from tests.helpers.small_models import small
-
-B, T, S, H, K = 2, 3, 5, 7, 22
-
-
-def test_sinusoidal_first_rows():
-    expected = [
-        [0, 1, 0, 1, 0, 1],
-        [np.sin(1), np.cos(1), np.sin(10_000 ** (-1 / 3)), np.cos(10_000 ** (-1 / 3))]
-        + [np.sin(10_000 ** (-2 / 3)), np.cos(10_000 ** (-2 / 3))],
-        [0.9092974268, -0.4161468365, np.sin(2 / 10_000 ** (1 / 3)), np.cos(2 / 10_000 ** (1 / 3))]
-        + [np.sin(2 / 10_000 ** (2 / 3)), np.cos(2 / 10_000 ** (2 / 3))],
-    ]
-    np.testing.assert_allclose(sinusoidal.encode(jnp.arange(3)[None], 6)[0], expected, atol=1e-6)
 
 
 def test_sinusoidal_serves_any_positions_and_an_odd_width():
@@ -39,81 +24,10 @@ def test_sinusoidal_serves_any_positions_and_an_odd_width():
     assert np.isfinite(encoding).all()
 
 
-def shift_matrix(k, d_model):
-    """M with PE(p + k) = M PE(p) for every p, from k alone: a rotation in each (sin, cos) plane."""
-    matrix = np.zeros((d_model, d_model))
-    for i in range(0, d_model, 2):
-        angle = k / 10_000 ** (i / d_model)
-        matrix[i : i + 2, i : i + 2] = [[np.cos(angle), np.sin(angle)], [-np.sin(angle), np.cos(angle)]]
-    return matrix
-
-
-@pytest.mark.parametrize("k", [-7, 13])
-def test_a_shift_is_one_linear_map_of_the_encoding_at_every_position(k):
-    positions = np.arange(7, 1000)
-    here = np.asarray(sinusoidal.encode(jnp.asarray(positions)[None], 22), np.float64)[0]
-    there = np.asarray(sinusoidal.encode(jnp.asarray(positions + k)[None], 22), np.float64)[0]
-    matrix = shift_matrix(k, 22)
-    np.testing.assert_allclose(there, here @ matrix.T, atol=3e-4)
-    np.testing.assert_allclose(matrix @ matrix.T, np.eye(22), atol=1e-12)
-
-
 def test_rotation_turns_each_plane_by_the_angle_of_its_position_and_leaves_an_odd_last_number():
     x_BTHK = jnp.broadcast_to(jnp.array([1.0, 0.0, 0.0, 1.0, 7.0]), (1, 3, 1, 5))
     expected = [[np.cos(p), np.sin(p), -np.sin(p / 100), np.cos(p / 100), 7] for p in (0, 1, 5)]
     np.testing.assert_allclose(rotary.Scheme().rotate(x_BTHK, jnp.array([[0, 1, 5]]))[0, :, 0], expected, atol=1e-6)
-
-
-@given(shift=st.integers(0, 1000), seed=st.integers(0, 1000))
-def test_rotary_scores_depend_on_offsets_alone(shift, seed):
-    rng = np.random.default_rng(seed)
-    q, k = (jnp.asarray(np.asarray(rng.standard_normal((B, length, H, K)), jnp.float32)) for length in (T, S))
-    positions_BT, positions_BS = jnp.array([[2, 3, 4], [0, 7, 9]]), jnp.array([[0, 1, 2, 3, 4], [9, 1, 0, 4, 7]])
-
-    def scores(shift):
-        rotated_q, rotated_k = (
-            rotary.Scheme().rotate(q, positions_BT + shift),
-            rotary.Scheme().rotate(k, positions_BS + shift),
-        )
-        return np.einsum("BTHK,BSHK->BHTS", rotated_q, rotated_k)
-
-    np.testing.assert_allclose(scores(shift), scores(0), atol=5e-3)
-    assert np.abs(scores(0) - np.einsum("BTHK,BSHK->BHTS", q, k)).max() > 0.1
-    np.testing.assert_allclose(
-        np.linalg.norm(rotary.Scheme().rotate(q, positions_BT + shift), axis=-1), np.linalg.norm(q, axis=-1), rtol=1e-5
-    )
-
-
-def alibi_bias(positions_BT, positions_BS, n_heads):
-    cfg = small(d_model=n_heads, n_heads=n_heads)
-    return alibi.Scheme().bias(None, positions_BT, positions_BS, cfg, jnp.float32)
-
-
-def test_alibi_slopes_and_axes():
-    slopes = np.array([1 / 2, 1 / 4, 1 / 8, 1 / 16, 1 / 32, 1 / 64, 1 / 128, 1 / 256])
-    positions_BT, positions_BS = np.array([[2, 3, 4], [0, 7, 9]]), np.array([[0, 1, 2, 3, 4], [9, 1, 0, 4, 7]])
-    bias_BHTS = alibi_bias(jnp.asarray(positions_BT), jnp.asarray(positions_BS), 8)
-    offsets_BTS = positions_BT[:, :, None] - positions_BS[:, None]
-    np.testing.assert_allclose(bias_BHTS, -slopes[:, None, None] * offsets_BTS[:, None], rtol=1e-6)
-
-
-def test_relative_bias_looks_offsets_up_and_clips_them_to_the_table():
-    table_HO = jnp.asarray(10 * np.arange(H)[:, None] + np.arange(4)[None], jnp.float32)
-    positions_BT, positions_BS = jnp.array([[2, 3, 9], [0, 7, 8]]), jnp.array([[0, 1, 2, 3, 4], [9, 5, 0, 4, 7]])
-    at = None, positions_BT, positions_BS, small(d_model=H, n_heads=H, window=4), jnp.float32
-    bias = position.Part(relative.Scheme(), "bias").apply({"params": {"table": table_HO}}, *at)
-    offsets = [[[2, 1, 0, 0, 0], [3, 2, 1, 0, 0], [3, 3, 3, 3, 3]], [[0, 0, 0, 0, 0], [0, 2, 3, 3, 0], [0, 3, 3, 3, 1]]]
-    assert bias.shape == (B, H, T, S)
-    for h in range(H):
-        np.testing.assert_array_equal(bias[:, h], 10 * h + np.array(offsets))
-
-
-def test_learned_positions_are_rows_of_a_table():
-    table_PD = jnp.asarray(np.arange(11 * 2).reshape(11, 2), jnp.float32)
-    places = position.Part(learned.Scheme(), "embed")
-    at = None, jnp.zeros((2, 3, 2)), jnp.array([[0, 1, 10], [3, 5, 7]]), 11
-    encoding = places.apply({"params": {"table": table_PD}}, *at)
-    np.testing.assert_array_equal(encoding, [[[0, 1], [2, 3], [20, 21]], [[6, 7], [10, 11], [14, 15]]])
 
 
 @pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float32])

@@ -2,8 +2,6 @@
 
 import json
 from collections import deque
-from dataclasses import replace
-from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -108,23 +106,6 @@ def test_one_wrong_character_anywhere_is_found_and_named(text, expected):
     assert table.startswith("NOT PROVEN") and f"after {text!r}: '3', not {expected!r}" in table
 
 
-@pytest.mark.parametrize("row, place", [((60, 3, MOST), 4), ((0, 49, 3), 1)])
-def test_one_flipped_digit_of_the_truth_is_found_by_both(row, place):
-    def texts(columns, data):
-        found = contexts.whole_rows(columns, data)
-        found[(columns == np.array(row)[:, None]).all(0), 5 + place] ^= 1
-        return found
-
-    def strings(columns, data, cfg):
-        codes, truth = contexts.strings(columns, data, cfg)
-        truth.reshape(len(truth), -1)[(columns == np.array(row)[:, None]).all(0), place] ^= 1
-        return codes, truth
-
-    listed = case(listed=SimpleNamespace(**vars(contexts) | {"whole_rows": texts, "strings": strings}))
-    for found in (last(certificate.screen(listed, BOUND)), last(certificate.prove(listed))):
-        assert found["errors"] >= 1 and row[0] in {c["column"][0] for c in found["worst"] if c["margin"] < 0}
-
-
 def test_a_nudged_weight_breaks_the_proof_where_it_says():
     """Raise the logit of one token until contexts break: those named are indeed continued so."""
 
@@ -200,21 +181,6 @@ def test_logits_of_jax_and_numpy_are_compared(monkeypatch):
     right = network.logits
     monkeypatch.setattr(network, "logits", lambda *args: right(*args) + 1e-3 * (np.arange(11) == 7))
     assert max(gap for _, gap in certificate.compare(case(), BOUND)) == pytest.approx(1e-3, rel=1e-2)
-
-
-def test_a_model_that_numpy_does_not_compute_is_screened_alone():
-    """Learned positions: whole progressions are asked, rows of several lengths."""
-    cfg = model.Config(d_model=16, n_heads=2, n_layers=1, position="learned", max_len=64)
-    data = replace(D2, max_terms=9, min_difference=-12, max_difference=12)
-    params = jax.jit(model.init, static_argnums=1)(jax.random.key(0), cfg)
-    asked = case(params, data, cfg)
-    assert asked.why == "position is learned, window None: relative with a window alone is computed"
-    found = last(certificate.screen(asked, bind(model, params, cfg)))
-    assert found["contexts"] == asked.total and found["strings"] == 3 * asked.total and found["errors"] > 0
-    named = found["worst"][0]
-    logits_V = model.apply(params, tokens_of(named["given"])[None], cfg)[0, -1]
-    others_V = np.delete(logits_V, tokens_of(named["expected"])[0])
-    assert named["margin"] == pytest.approx(float(logits_V[tokens_of(named["expected"])[0]] - others_V.max()), abs=1e-4)
 
 
 def test_all_products_are_at_the_highest_precision():

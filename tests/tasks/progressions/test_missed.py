@@ -41,7 +41,7 @@ def test_no_row_is_of_a_held_out_line(contexts):
 
 def test_they_are_the_last_candidates_and_change_no_other_row():
     settings = recipes.parse(["--batch_size", "8", "--prefix_rows", "2"])
-    given = training.joined(settings, training.FRESH, [record(250, (471, 44, 3), (103, 8, 2))])
+    given = training.missed(settings, training.FRESH, [record(250, (471, 44, 3), (103, 8, 2))])
     before, after = (training.sample(jax.random.key(3), settings, each) for each in (training.FRESH, given))
     tokens_BT, weights_BT = (np.asarray(leaf) for leaf in after.rows)
     changed_B = (tokens_BT != np.asarray(before.rows.tokens_BT)).any(1)
@@ -55,4 +55,4 @@ def test_they_are_the_last_candidates_and_change_no_other_row():
 
 def test_a_run_on_a_file_sees_its_rows_alone():
     settings, file = recipes.parse([]), training.Given(Progressions(*np.int32([[1], [2], [3]])))
-    assert training.joined(settings, file, [record(250, (471, 44, 3))]) is file
+    assert training.missed(settings, file, [record(250, (471, 44, 3))]) is file

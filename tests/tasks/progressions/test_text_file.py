@@ -66,7 +66,7 @@ def test_ends_of_lines_and_files_that_are_accepted(tmp_path, content):
     ("content", "key"),
     [
         (b"\xef\xbb\xbf\r\n\n", "is empty; make one with `python datasets/arithmetic_progressions/generate.py"),
-        (b"07 10\n\xff\xfe0\n", ", line 2: is not text; save the file as UTF-8"),
+        (b"07 10\n\xff\xfe0\n", " is no UTF-8 at byte offset 6: convert it"),
         (b"07 10\n07 a0\n", ", line 2: character 4 is 'a'; use the digits 0-9 and single spaces"),
         (b"07 10\r09 10\n", r", line 1: character 6 is '\r'"),
         ("07 1٣\n".encode(), r", line 1: character 5 is '\u0663'"),
@@ -101,8 +101,8 @@ def test_any_line_is_either_read_or_refused_in_one_sentence(line):
 
 def test_a_missing_file_a_directory_and_no_lines(tmp_path):
     for path, key in (
-        (tmp_path / "none.txt", "does not exist; make one with"),
-        (tmp_path, "cannot be read .Is a directory.; give a text file"),
+        (tmp_path / "none.txt", "cannot be read .No such file or directory.; give another file"),
+        (tmp_path, "cannot be read .Is a directory.; give another file"),
     ):
         with pytest.raises(UserError, match=key) as error:
             text_file.read(path)

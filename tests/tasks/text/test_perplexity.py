@@ -81,15 +81,12 @@ def test_a_run_on_another_text(run, tmp_path, capsys):
         (None, [], DATA, "text.txt cannot be read"),
     ],
 )
-def test_bad_input_is_one_sentence(run, tmp_path, capsys, content, flags, exit_code, sentence):
+def test_bad_input_is_one_sentence(run, tmp_path, fails, content, flags, exit_code, sentence):
     if content is not None:
         (tmp_path / "text.txt").write_text(content, encoding="utf-8")
-    assert cli.main(["evaluate", run, "--text", str(tmp_path / "text.txt"), *flags]) == exit_code
-    out, err = capsys.readouterr()
-    assert out == "" and sentence in err and err.count("\n") == 1
+    fails(sentence, exit_code, "evaluate", run, "--text", tmp_path / "text.txt", *flags)
 
 
-def test_flags_of_a_text_need_one(run, capsys):
+def test_flags_of_a_text_need_one(run, fails):
     for flags in (["--stride", "3"], ["--special_tokens"]):
-        assert cli.main(["evaluate", run, *flags]) == USAGE
-        assert f"{flags[0]} belongs to --text" in capsys.readouterr().err
+        fails(f"{flags[0]} belongs to --text", USAGE, "evaluate", run, *flags)

@@ -5,7 +5,6 @@ import os
 import shutil
 import subprocess
 import sys
-import threading
 
 import jax
 import numpy as np
@@ -13,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from apformer import cli, errors, train
+from apformer import cli, errors
 from apformer.commands import train as command
 from apformer.errors import DATA, USAGE, UserError
 from apformer.runs import checkpoint, feed, fit, recipes, restore
@@ -177,46 +176,6 @@ for name, text in (("memory", {str(file)!r}), ("shards", {str(folder)!r})):
     same(state(tmp_path / "shards", 14), state(tmp_path / "memory", 14))
 
 
-def test_rows_depend_on_the_key_and_the_step_alone(folder):
-    settings, rows = training.load(recipes.parse([*FLAGS, "--text", str(folder)]))
-    start = fit.initial_state(settings)
-    whole = read(start, settings, rows, 0)
-    assert [len(chunk) for chunk in whole] == [7, 7, 7, 7, 2] and whole[0].shape == (7, 4, 13)
-    assert whole[0][0].nbytes == training.feed(settings, rows).bytes and training.train_rows(rows) is None
-    same(read(start, settings, rows, 14), whole[2:])
-    for t in (0, 9, 29):
-        _, key = train.keys_of(start.key, t)
-        places = np.asarray(corpus.draw(key, len(rows["train"]) - 12, 4))
-        same(np.asarray(np.concatenate(whole)[t]), rows["train"].windows(places, 13))
-
-
-def test_the_next_chunk_is_read_while_this_one_is_trained_on(folder):
-    settings, rows = training.load(recipes.parse([*FLAGS, "--text", str(folder)]))
-    source, reads = training.feed(settings, rows), [threading.Event() for _ in range(5)]
-    calls = iter(reads)
-
-    def read(drawn):
-        next(calls).set()
-        return source.read(drawn)
-
-    with feed.Feeding(source._replace(read=read), fit.initial_state(settings).key, settings.training) as feeding:
-        for k, step in enumerate(range(0, 28, 7)):
-            next(feeding.pieces(step, step + 7))  # whose steps would be trained on now
-            assert reads[k + 1].wait(60)
-        next(feeding.pieces(28, 30))  # behind the last there is nothing to read
-
-
-def read(state, settings, rows, step):
-    """What is fed from a step on, chunk by chunk."""
-    chunks = []
-    with feed.Feeding(training.feed(settings, rows), state.key, settings.training) as feeding:
-        while step < 30:
-            until = min(step - step % 7 + 7, 30)
-            chunks += [np.asarray(fed) for _, fed in feeding.pieces(step, until)]
-            step = until
-    return chunks
-
-
 def test_commands_read_no_token_of_the_training_part(run, folder, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(shards.Shards, "windows", None)
     for words in (["evaluate"], ["report"], ["generate", "--prompt", "the ", "--tokens", "5"]):
@@ -253,12 +212,10 @@ FAULTS = {  # what is done to a folder, and what is said
         lambda d: change(d, "manifest.json", '"format": 1', '"format": 2'),
         MANIFEST + "ValueError('format 2')): restore it",
     ),
-    "deep": (lambda d: (d / "manifest.json").write_text("[" * 100_000), MANIFEST + "ValueError('it is nested too"),
     "elsewhere": (
         lambda d: change(d, "manifest.json", '"000001.bin"', '"../000001.bin"'),
         MANIFEST + "ValueError(\"a file '../000001.bin'",
     ),
-    "endless": (lambda d: change(d, "manifest.json", '"tokens": 1000', '"tokens": 1e999'), MANIFEST + "OverflowError("),
     "tokenizer": (
         lambda d: (d / "tokenizer.json").write_text(train_characters("another text").to_json()),
         "tokenizer.json is not the file that was written there",
@@ -317,7 +274,7 @@ def test_its_own_tokenizer_may_be_named_and_a_changed_folder_is_refused(folder, 
     moved = tmp_path / "run"
     moved.mkdir()
     (moved / "config.json").write_text(json.dumps(config))
-    assert restore.load_rows(moved)["prepared"] == rows["prepared"]
+    assert restore.load_rows(moved)["sha256"] == rows["sha256"]
     manifest = json.loads((copy / "manifest.json").read_text())
     manifest["train"][0]["sha256"] = "that of other tokens"
     (copy / "manifest.json").write_text(json.dumps(manifest))

@@ -15,11 +15,6 @@ from apformer.tasks.translation import corpus, number_words, training
 from apformer.tokenizers import text as text_tokenizer
 
 
-@pytest.mark.parametrize(("language", "words"), [("figures", "705"), ("de", "siebenhundertfünf")])
-def test_a_number_in_words(language, words):
-    assert number_words.speaker(language)(705) == words
-
-
 def test_no_number_is_in_two_splits_and_these_have_their_shares():
     drawn = {split: number_words.draw(0, 400, 9999, split) for split in number_words.SPLITS}
     assert [len(set(numbers)) for numbers in drawn.values()] == [400] * 3
@@ -30,12 +25,6 @@ def test_no_number_is_in_two_splits_and_these_have_their_shares():
     drawn = number_words.draw(0, 5000, 999_999, "train")
     assert sum(number < 1000 for number in drawn) > 400  # numbers of few digits, too
     assert drawn == number_words.draw(0, 5000, 999_999, "train")
-
-
-def test_all_numbers_of_a_split_can_be_asked_for():
-    every = np.flatnonzero(number_words.split_of(np.arange(10_000)) == 2).tolist()
-    for more in (0, 100):
-        assert sorted(number_words.draw(0, len(every) + more, 9999, "test")) == every
 
 
 def test_a_number_that_a_language_cannot_say_is_named(monkeypatch):

@@ -53,7 +53,7 @@ def test_it_begins_with_the_model_and_the_vocabulary_of_a_run_that_may_then_be_g
         ),
         (["--init_from", "nowhere"], "nowhere is not a directory: name a run of --recipe translate", errors.USAGE),
         (["--init_from", "empty"], "empty holds no run (no config.json): name a run of --recipe", errors.USAGE),
-        (["--init_from", "gpt2"], "gpt2 is no run of apformer: name a run of --recipe translate", errors.USAGE),
+        (["--init_from", "gpt2"], "gpt2 was not trained to translate: name a run of --recipe translate", errors.USAGE),
         (["--init_from", "damaged"], "damaged/config.json is damaged or of another version", errors.CHECKPOINT),
         (["--init_from", "sums"], "sums was not trained to translate: name a run of --recipe", errors.USAGE),
     ],

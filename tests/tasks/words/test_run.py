@@ -1,18 +1,14 @@
 """A run of word vectors: stopped, resumed, judged, shown on a page and asked for neighbours."""
 
 import json
-import os
 import shutil
-import signal
 
-import jax
 import numpy as np
 import pytest
 
 from apformer import cli, errors, runs, word2vec
-from apformer.runs import checkpoint, fit, metrics, recipes, restore
+from apformer.runs import metrics, recipes, restore
 from apformer.tasks.words import corpus, nearest, training
-from tests.helpers.abilities import able
 
 pytestmark = pytest.mark.long
 
@@ -47,35 +43,6 @@ def run(file, tmp_path_factory):
     path = tmp_path_factory.mktemp("runs") / "run"
     assert train(file, path) == 0
     return path
-
-
-def state_of(path, step):
-    """The bytes of all leaves of a saved state."""
-    abstract = fit.abstract_state(restore.load_settings(path))
-    found, state = checkpoint.load(path / "checkpoints", abstract, step)
-    assert found == step
-    state = state._replace(key=jax.random.key_data(state.key))
-    return jax.tree.map(lambda leaf: np.asarray(leaf).tobytes(), state)
-
-
-@pytest.mark.usefixtures("without_pictures")
-def test_a_run_stopped_by_ctrl_c_goes_on_to_the_same_bits(run, file, tmp_path, monkeypatch):
-    path, steps, run_steps = tmp_path / "run", [], fit.run_steps
-
-    def interrupted(*args):
-        steps.append(args[-1])
-        if len(steps) == 2:
-            os.kill(os.getpid(), signal.SIGINT)
-        return run_steps(*args)
-
-    monkeypatch.setattr(fit, "run_steps", interrupted)
-    assert train(file, path) == 128 + signal.SIGINT
-    monkeypatch.undo()
-    assert sorted(int(saved.name) for saved in (path / "checkpoints").iterdir()) == [100, 200]
-    assert not (path / "evaluation.json").exists()
-    assert cli.main(["resume", str(path)]) == 0
-    assert state_of(path, 300) == state_of(run, 300)
-    assert metrics.read_metrics(path)[-1]["loss"] == metrics.read_metrics(run)[-1]["loss"]
 
 
 def test_planted_clusters_are_recovered(run):
@@ -115,24 +82,16 @@ def test_neighbours_are_printed_by_a_command(run, capsys):
     assert [line.split()[0] for line in lines] == [vocabulary[2**k - 1] for k in range(6)]
 
 
-def refused(capsys, command, sentence, code=errors.USAGE):
-    capsys.readouterr()
-    assert cli.main(command) == code
-    out, err = capsys.readouterr()
-    assert out == "" and err.startswith("apformer: ") and sentence in err and err.count("\n") == 1
-
-
-def test_commands_that_it_cannot_follow_are_refused(run, capsys):
+def test_commands_that_it_cannot_follow_are_refused(run, fails):
     for command, sentence in (
         (["neighbours", str(run), "c9w9"], f"c9w9 is none of the 35 words of {run}: ask for a word such as c"),
         (["neighbours", str(run), "--neighbours", "0"], "--neighbours 0 is out of range: give 1 to 2147483647"),
-        (["predict", str(run), "007 010"], f"a run of words, and `apformer predict` takes runs of {able('predict')}"),
         (["export", str(run), "--to", "stablehlo"], f"{run} reads windows of words: give --to safetensors"),
     ):
-        refused(capsys, command, sentence)
+        fails(sentence, errors.USAGE, *command)
 
 
-def test_flags_are_refused_before_anything_is_made(file, tmp_path, capsys):
+def test_flags_are_refused_before_anything_is_made(file, tmp_path, fails):
     for flags, code, sentence in (
         ("--words king,C3W66", errors.USAGE, "--words king is none of the 35 words that occur 1 times or more"),
         ("--min_count 1000", errors.DATA, "has 0 words that occur 1000 times or more, too few"),
@@ -143,7 +102,7 @@ def test_flags_are_refused_before_anything_is_made(file, tmp_path, capsys):
         ("--variant glove", errors.USAGE, "--variant"),
     ):
         command = ["train", *FLAGS, "--text", str(file), "--run_dir", str(tmp_path / "run"), *flags.split()]
-        refused(capsys, command, sentence, code)
+        fails(sentence, code, *command)
         assert not (tmp_path / "run").exists()
 
 
@@ -190,12 +149,12 @@ def test_the_page_shows_the_words_and_says_that_it_cannot_run_the_model(run):
     assert [f"{word}  {near}" for word, near in rows] == (run / "neighbours.txt").read_text().splitlines()
 
 
-def test_a_text_that_has_changed_is_refused_and_the_page_does_without_it(run, tmp_path, capsys):
+def test_a_text_that_has_changed_is_refused_and_the_page_does_without_it(run, tmp_path, fails):
     copy, other = shutil.copytree(run, tmp_path / "copy"), tmp_path / "other.txt"
     other.write_text(planted().replace("c0w0", "c0w1", 1))
     config = json.loads((copy / "config.json").read_text())
     config["flags"]["data"]["text"] = str(other)
     (copy / "config.json").write_text(json.dumps(config))
-    refused(capsys, ["resume", str(copy)], "has changed since", errors.DATA)
+    fails("has changed since", errors.DATA, "resume", copy)
     assert cli.main(["report", str(copy)]) == 0
     assert "c0w0" in (copy / "report.html").read_text()

@@ -34,9 +34,7 @@ FILES = (Path(rows.__file__),)
 
 def depends(data: dict, cfg: dict) -> str:
     """Return on what a prediction depends, in words."""
-    back = reach(cfg)
-    terms = f"the last {most_terms(data, cfg) - 1} terms ({back} tokens back)"
-    return "" if back is None else f"a prediction depends on {terms}"
+    return f"a prediction depends on the last {most_terms(data, cfg) - 1} terms ({reach(cfg)} tokens back)"
 
 
 def fault(data: dict, cfg: dict) -> str | None:
@@ -65,13 +63,13 @@ def reads(cfg: dict, layer: int) -> np.ndarray:
 def strings(columns: np.ndarray, data: dict, cfg: dict) -> tuple[np.ndarray, np.ndarray]:
     """Return (codes, truth), (rows, contexts, D + 1) each: what every asked character depends on, and the character.
 
-    A code is a string as a number to the base 12, of which the newest token is the lowest digit; 0 where there is no
-    reach. The truth is START where a row has ended.
+    A code is a string as a number to the base 12, of which the newest token is the lowest digit. The truth is
+    START where a row has ended.
     """
     tokens, back, D = whole_rows(columns, data), reach(cfg) or 0, data["digits"]
     before = np.full((len(tokens), back + 1), START, np.int8)
     tokens, asked = np.concatenate([before, tokens], axis=1), tokens[:, 2 * D + 1 :]
     codes = np.zeros(asked.shape, np.int64)
-    for place in range(back, -1, -1) if reach(cfg) is not None else ():
+    for place in range(back, -1, -1):
         codes = codes * 12 + tokens[:, 2 * D + 1 + back - place :][:, : asked.shape[1]]
     return codes.reshape(len(codes), -1, D + 1), asked.reshape(len(codes), -1, D + 1)

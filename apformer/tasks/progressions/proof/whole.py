@@ -27,7 +27,7 @@ from apformer.tasks.progressions.proof.rows import (  # noqa: F401, for a Case
 )
 
 FILES = (Path(rows.__file__),)
-TOKENS = 2**13  # at once
+TOKENS = 2**13  # at once, so that what is computed of them stays in the cache of a processor
 PLACES = 2**12  # of a row, more than any has
 SPAN = 2**20  # more than any term
 COMPUTED = {"position": ("sinusoidal", "learned", "none"), "similarity": ("scaled_dot", "dot")}
@@ -73,14 +73,8 @@ def logits(codes: np.ndarray, weights: dict, cfg: dict, contexts: object) -> np.
     columns, of, place, D = rows_of(codes)
     tokens = whole_rows(columns, {"digits": D})
     tokens = np.where(tokens < cfg["vocab_size"], tokens, 0)[:, : place.max() + 1]
-    return network.each_batch(lambda at: whole_logits(tokens[at], weights, cfg), len(tokens), rows_at_once(tokens))[
-        of, place
-    ]
-
-
-def rows_at_once(tokens: np.ndarray) -> int:
-    """Return how many rows are computed at once, so that what is computed of them stays in a processor's cache."""
-    return max(1, TOKENS // tokens.shape[1])
+    at_once = max(1, TOKENS // tokens.shape[1])
+    return network.each_batch(lambda at: whole_logits(tokens[at], weights, cfg), len(tokens), at_once)[of, place]
 
 
 def whole_logits(tokens: np.ndarray, weights: dict, cfg: dict) -> np.ndarray:

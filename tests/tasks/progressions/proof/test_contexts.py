@@ -81,14 +81,3 @@ def test_a_model_without_reach_is_asked_whole_progressions():
 def test_the_reach_is_that_of_the_model(position, window):
     cfg = model.Config(position=position, window=window, n_layers=3, max_len=99 if position == "learned" else None)
     assert contexts.reach(vars(cfg)) == model.reach(cfg)
-
-
-def test_a_context_is_shown_as_text_and_named():
-    data = {"digits": 3}
-    assert contexts.text([7, 3, 3], 0, data) == ("007 010", " ")
-    assert contexts.text([7, 3, 3], 3, data) == ("007 010 01", "3")
-    assert contexts.text([9, -3, 4], 7, data) == ("009 006 003 00", "0")
-    context = {"column": [9, -3, 4], "place": 7, "margin": 0.5}
-    assert contexts.named(context, data) == {"first": 9, "difference": -3, "given": 3, "margin": 0.5}
-    depends = contexts.depends(data, vars(exact(3).model))
-    assert depends == "a prediction depends on the last 3 terms (10 tokens back)"

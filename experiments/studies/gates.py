@@ -1,0 +1,136 @@
+"""What do the gates of an LSTM do? `python experiments/studies/gates.py RUN` reads a text, and draws them over it.
+
+    c_t = f c_{t-1} + i n,  h_t = o tanh(c_t)      f near 1 keeps what the cell holds, i near 1 lets something in, o
+                                                   near 1 shows it
+
+RUN is of `apformer train --recipe text --text FILE --architecture recurrent --cell lstm`, with one member or several. A
+run captures states and no gates, so these are computed again from the states.
+
+    figures/gates.png   the gates of the units whose forget gate varies most, and the cell, one layer, the last member
+    table.json          the mean of each gate over letters, blanks and line ends, of each layer: median of the members
+"""
+
+import sys
+from dataclasses import dataclass
+
+import _study
+import jax
+import numpy as np
+from tyro.conf import Positional
+
+from apformer import flags, recurrent
+from apformer.errors import USAGE, UserError
+from apformer.files import FilePath
+from apformer.report.figures import blank, legible
+from apformer.runs import directory, restore
+from apformer.tasks.text import corpus
+
+GATES = {"forget": "Blues", "input": "Oranges", "output": "Greens"}
+KINDS = {"letters": str.isalnum, "blanks": " ".__eq__, "line ends": "\n".__eq__, "other signs": lambda c: True}
+UNITS = 24  # of a picture
+
+
+@dataclass(frozen=True)
+class Gates:
+    """Draw the gates of an LSTM over a text, and measure them."""
+
+    run: Positional[FilePath]
+    """Run of a text, by characters, whose cells are LSTMs."""
+    text: str | None = None
+    """Text to read. The default is the beginning of the validation part."""
+    characters: int = 4096
+    """Characters that are read, at most."""
+    shown: int = 80
+    """Characters of the picture, from the first."""
+    layer: int = 1
+    """Layer of the picture, from 1."""
+    run_dir: FilePath | None = None
+    """Directory of the study. The default is runs/<UTC time>-gates."""
+
+
+def gates(params, tokens_T, cfg):
+    """[{"forget", "input", "output", "cell", "hidden": (T, D)}] of each layer."""
+    _, captured = recurrent.apply(params, tokens_T[None], cfg, capture=("residual",))
+    streams = np.asarray(captured["residual"], np.float64)[:, 0]
+    found = []
+    for layer, (x_TD, h_TD) in enumerate(zip(streams[:-1], streams[1:], strict=True)):
+        before_TD = np.concatenate([np.zeros_like(h_TD[:1]), h_TD[:-1]])
+
+        def affine(name, layer=layer, x_TD=x_TD, before_TD=before_TD):
+            part = jax.tree.map(lambda stacked: np.asarray(stacked[layer], np.float64), params["cells"][name])
+            return x_TD @ part["input"]["weight"] + part["input"]["bias"] + before_TD @ part["hidden"]["weight"]
+
+        of = {gate: 1 / (1 + np.exp(-affine(f"{gate}_gate"))) for gate in GATES}
+        new_TD, c_TD = of["input"] * np.tanh(affine("candidate")), np.zeros_like(h_TD)
+        for t in range(len(c_TD)):
+            c_TD[t] = new_TD[t] + of["forget"][t] * (c_TD[t - 1] if t else 0)
+        found.append(of | {"cell": c_TD, "hidden": of["output"] * np.tanh(c_TD)})
+    return found
+
+
+def means(found, text):
+    """{layer: {gate: {kind of character: mean}}} of one member."""
+    kind_T = np.array([next(name for name, is_one in KINDS.items() if is_one(c)) for c in text])
+    return {
+        str(layer): {gate: {kind: of[gate][kind_T == kind].mean() for kind in {*kind_T}} for gate in GATES}
+        for layer, of in enumerate(found, 1)
+    }
+
+
+def table(members):
+    """A row a layer and gate: the mean over each kind of character, median (least to greatest) of the members."""
+    rows = [["layer", "gate", *KINDS]]
+    for layer, of in members[0].items():
+        for gate in of:
+            by_kind = [[member[layer][gate][kind] for member in members if kind in of[gate]] for kind in KINDS]
+            rows.append([layer, gate, *map(_study.middle, by_kind)])
+    return rows
+
+
+def numbers(members):
+    """{name: number} for a record: the median of the members."""
+    return {
+        f"{gate}_{layer}_{kind.replace(' ', '_')}": float(np.median([member[layer][gate][kind] for member in members]))
+        for layer, of in members[0].items()
+        for gate in of
+        for kind in of[gate]
+    }
+
+
+def draw_figure(of, text):
+    """The gates of some units, and the cell, over the characters of a text; a row a unit."""
+    unit_U = np.sort(np.argsort(-of["forget"].std(0))[:UNITS])
+    figure = blank(2 + 0.11 * len(text), 9)
+    for panel, (name, colours) in zip(figure.subplots(4, 1), (GATES | {"cell": "RdBu_r"}).items(), strict=True):
+        bound = None if name in GATES else np.quantile(abs(of[name][:, unit_U]), 0.98)
+        low, high = (0, 1) if bound is None else (-bound, bound)
+        values_UT = of[name][: len(text), unit_U].T
+        picture = panel.imshow(values_UT, cmap=colours, vmin=low, vmax=high, aspect="auto", interpolation="none")
+        figure.colorbar(picture, ax=panel, pad=0.01)
+        panel.set_title(f"{name} gate" if name in GATES else "cell", loc="left", fontsize=10)
+        panel.set_xticks(range(len(text)), [legible(c) for c in text], fontsize=7, family="monospace")
+        panel.set(yticks=[], ylabel="units")
+        panel.tick_params(length=0)
+    return figure
+
+
+def run(args):
+    """Read the text with every member, print the table and draw the figure."""
+    _study.check_sizes(args, "characters", "shown", "layer")
+    path = directory.find(args.run)
+    settings = restore.load_settings(path)
+    if settings.task != "text" or getattr(settings.model, "cell", None) != "lstm":
+        raise UserError(f"{args.run} is no LSTM of a text: train one with --architecture recurrent --cell lstm", USAGE)
+    flags.require("layer", args.layer <= settings.model.n_layers, args, f"at most {settings.model.n_layers}")
+    tokenizer = restore.load_rows(path)["tokenizer"]
+    text = args.text or corpus.split(corpus.read(settings.data.text), settings.data)[1]
+    text, members, study = text[: args.characters], [], _study.Study("gates", args)
+    for member in range(settings.training.members):
+        params, _, _ = restore.load_params(path, settings, member)
+        found = gates(params, tokenizer.encode(text), settings.model)
+        members.append(means(found, text))
+    study.finish(numbers(members), table(members), draw_figure(found[args.layer - 1], text[: args.shown]))
+
+
+if __name__ == "__main__":
+    sys.exit(flags.script("gates.py", Gates, run))

@@ -1,0 +1,130 @@
+"""RNN, GRU, LSTM or attention? `python experiments/studies/one_text.py FILE` trains all four on one text.
+
+All have about as many weights, and see as many characters. Beside the bits per character of the validation part stand
+what each costs: the time of training, the memory of a training step, and what a model keeps of a text while it writes.
+A recurrent network keeps one state however long the text is, attention keys and values of every character.
+"""
+
+import sys
+from dataclasses import dataclass, replace
+from functools import partial
+
+import _study
+import jax
+import numpy as np
+from tyro.conf import Positional
+
+from apformer import flags, tasks
+from apformer import train as training
+from apformer.files import FilePath
+from apformer.runs.fit import abstract_state
+from apformer.runs.restore import load_rows, load_settings
+from apformer.settings import architecture_of
+
+MODELS = {  # width and depth of nearly as many weights
+    "RNN": {"architecture": "recurrent", "cell": "rnn", "d_model": 444, "n_layers": 1},
+    "GRU": {"architecture": "recurrent", "cell": "gru", "d_model": 256, "n_layers": 1},
+    "LSTM": {"architecture": "recurrent", "cell": "lstm", "d_model": 222, "n_layers": 1},
+    "attention": {"architecture": "model", "d_model": 128, "n_layers": 2},
+}
+COLOURS = dict(zip(MODELS, _study.COLOURS[1:], strict=True))
+LONG = 1024  # characters of a text that a model goes on from
+
+
+@dataclass(frozen=True)
+class OneText:
+    """Train RNN, GRU, LSTM and attention on one text, and compare bits per character, time and memory."""
+
+    text: Positional[FilePath]
+    """Text file in UTF-8."""
+    context: int = 64
+    """Characters of a row."""
+    steps: int = 800
+    """Optimizer steps of each model; a multiple of 50."""
+    batch_size: int = 12
+    """Rows of a step."""
+    members: int = 4
+    """Seeds of each model."""
+    seed: int = 0
+    """Random seed of the first member."""
+    run_dir: FilePath | None = None
+    """Directory of the study. The default is runs/<UTC time>-one_text."""
+
+
+def memory(settings, rows):
+    """Bytes that a training step of one model holds beside its state, and that a text of LONG characters takes."""
+    task, one = tasks.load(settings.task), replace(settings, training=replace(settings.training, members=1))
+    step = training.make_train_step(task.make_loss(one), task.make_optimizer(one))
+    batch = jax.eval_shape(lambda key: task.sample(key, one, task.train_rows(rows)), jax.random.key(0))
+    compiled = jax.jit(step).lower(abstract_state(one), batch).compile()
+    kept = jax.eval_shape(partial(architecture_of(one).init_cache, one.model, 1, LONG))
+    return {
+        "step": compiled.memory_analysis().temp_size_in_bytes,
+        "kept": sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(kept["layers"])),
+    }
+
+
+def learn(study, name, args):
+    """Bits per character of each seed, seconds of training of one, weights, and bytes."""
+    same = {flag: getattr(args, flag) for flag in ("text", "context", "steps", "batch_size", "members", "seed")}
+    path, members = _study.train(study, name, recipe="text", tokenizer="characters", **MODELS[name], **same)
+    run = path / members[0]["folder"]
+    losses = [record["validation"]["loss"] for record in members if not record["failed"]]
+    facts = {"weights": members[0]["parameters"], "seconds": members[0]["seconds"]}
+    return facts | {"bits": [loss / np.log(2) for loss in losses]} | memory(load_settings(run), load_rows(run))
+
+
+def table(found, args):
+    """A row a model."""
+    head = ["model", "weights", "bits per character", "seconds of training", "MB of a training step"]
+    rows = [[*head, f"kB kept of {LONG:,} characters"]]
+    for name, of in found.items():
+        costs = f"{of['seconds']:.0f}", f"{of['step'] / 1e6:.1f}", f"{of['kept'] / 1e3:.1f}"
+        rows.append([name, f"{of['weights']:,}", _study.middle(of["bits"]), *costs])
+    return rows
+
+
+def numbers(found):
+    """{name: number} for a record."""
+    kept = {}
+    for name, of in found.items():
+        kept |= {f"{name.lower()}_{key}": of[key] for key in ("weights", "seconds", "step", "kept")}
+        if of["bits"]:
+            ends = {"least": min(of["bits"]), "bits": float(np.median(of["bits"])), "greatest": max(of["bits"])}
+            kept |= {f"{name.lower()}_{key}": value for key, value in ends.items()}
+    return kept
+
+
+def draw_figure(found):
+    """Bits per character, time and memory."""
+    figure, panels = _study.canvas(2, rows=2, height=2.6)
+    titles = {
+        "bits": "bits per character of unseen text (line: least to greatest seed)",
+        "seconds": "seconds of training",
+        "step": "MB of a training step",
+        "kept": f"kB kept of {LONG:,} characters",
+    }
+    scales = {"step": 1e6, "kept": 1e3}
+    for panel, (key, title) in zip(panels, titles.items(), strict=True):
+        values = [np.atleast_1d(of[key]) / scales.get(key, 1) for of in found.values()]
+        _study.bars(panel, list(found), [list(of) for of in values], [COLOURS[name] for name in found])
+        panel.set_title(title, loc="left", fontsize=10)
+        if key == "kept":
+            panel.set_yscale("log")
+            panel.yaxis.set_major_formatter("{x:g}")
+    return figure
+
+
+def run(args):
+    """Train and measure what is not yet, print the table and draw the figure."""
+    _study.check_sizes(args, "context", "steps", "batch_size", "members")
+    flags.require("steps", args.steps % 50 == 0, args, "a multiple of 50")
+    study = _study.Study("one_text", args)
+    for name in MODELS:
+        if name not in study.found:
+            study.keep(name, learn(study, name, args))
+    study.finish(numbers(study.found), table(study.found, args), draw_figure(study.found))
+
+
+if __name__ == "__main__":
+    sys.exit(flags.script("one_text.py", OneText, run))
