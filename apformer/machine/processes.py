@@ -20,7 +20,8 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
+from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout, suppress
+from functools import partial
 from importlib.metadata import version
 from ipaddress import ip_address
 from tempfile import TemporaryDirectory
@@ -70,6 +71,7 @@ def joined(coordinator: str | None, processes: str | None, index: str | None, wo
             if number == 0:
                 socket.create_server((host, int(port)) if bind else ("", int(port)), family=family).close()
             _take_number(f"{address} {index}")
+            _be_reached(host, int(port))
         late.start()
         jax.config.update("jax_enable_recoverability", True)  # nor does JAX abort it where another one is lost
         jax.distributed.initialize(
@@ -102,6 +104,31 @@ def joined(coordinator: str | None, processes: str | None, index: str | None, wo
         if "Gloo" in str(error):  # what is computed together fails where a process is lost
             raise UserError(GONE, LOST) from None
         raise
+
+
+def _be_reached(host: str, port: int) -> None:
+    """Have what computes together on CPUs, Gloo, listen where others can reach it.
+
+    It listens at the address of this machine's own name: in Debian's hosts file 127.0.1.1, and some have none. Others
+    reach the address from which this machine would call the coordinator, or the world. JAX has no flag for that.
+    """
+    try:
+        own = socket.gethostbyname(socket.gethostname())
+    except OSError:
+        own = None
+    if own is not None and not _is_loopback(own):
+        return
+    for called in (host, "192.0.2.1"):  # nothing is sent there
+        with suppress(ImportError, AttributeError, OSError):
+            from jaxlib import _jax
+
+            family, kind, protocol, _, place = socket.getaddrinfo(called, port, type=socket.SOCK_DGRAM)[0]
+            with socket.socket(family, kind, protocol) as caller:
+                caller.connect(place)
+                address = caller.getsockname()[0]
+            if own is None or not _is_loopback(address):
+                _jax.make_gloo_tcp_collectives = partial(_jax.make_gloo_tcp_collectives, hostname=address)
+                return
 
 
 def begin() -> None:

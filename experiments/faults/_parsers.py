@@ -21,7 +21,7 @@ from apformer.commands import certify, evaluate, train
 from apformer.formats import gpt2, peft, weights
 from apformer.proof import check
 from apformer.report import trackers
-from apformer.runs import directory, provenance, selection, settings_file
+from apformer.runs import directory, metrics, provenance, selection, settings_file
 from apformer.settings import Settings, Training
 from apformer.tasks import progressions
 from apformer.tasks.progressions import text_file
@@ -72,6 +72,7 @@ def _of_runs(folder):
     proof = {"format": FORMAT, "certified": True, "claim": "all", "contexts": 9, "errors": 0, "smallest_margin": 1.0}
     proof |= {"step": 0, "member": 0, "parameters_sha256": "0", "parts": {}}
     judged = (run / "evaluation.json").read_bytes()
+    named = {"step": 50, "first": [471, 103], "difference": [44, 248], "given": [3, 2], "margin": [-0.12, 0.16]}
     J, L, facts = _mutate.of_json, _mutate.of_lines, str(selection.FILE)
     settings = settings_file.read(run)
     goes_on = lambda path: readers.partial(path, identity)  # noqa: E731
@@ -85,6 +86,7 @@ def _of_runs(folder):
         Parser("metrics.jsonl", 8, "metrics.jsonl", [lines], L, readers.metrics_of_page),
         Parser("metrics.jsonl as curves", 0.2, "metrics.jsonl", [lines], L, readers.curves),
         Parser("metrics.jsonl cut back", 5, "metrics.jsonl", [lines], L, readers.cut_back),
+        Parser("missed.jsonl", 0.1, metrics.MISSED, [_as(named).replace(b"\n", b"") + b"\n"], L, readers.missed),
         Parser("facts.json", 5, facts, [sound], J, lambda path: readers.verify(path.parents[1])),
         Parser("facts.json sealed anew", 5, facts, [sound], J, readers.sealed_anew),
         Parser("certificate.partial.json", 5, certify.PARTIAL, [_as(partial)], J, goes_on),
@@ -118,6 +120,7 @@ def _of_models(folder):
     peft.save(adapter, lora.init(_key(), params, 2), 4.0, 2, params, cfg)
     asked, factors = ((adapter / name).read_bytes() for name in (peft.CONFIG, peft.WEIGHTS))
     adapted = lambda path: peft.load(path.parent, model, params, cfg)  # noqa: E731
+    folders_of = [tensors, *readers.renamed(folder / "gpt2")]
     index = readers.in_shards(folder / "gpt2", folder / "shards of weights")
     own_run = _as(settings_file.to_dict(tasks.load("text").RECIPES["text"]()))
     weighed = (proof / "model.safetensors").read_bytes()
@@ -131,7 +134,7 @@ def _of_models(folder):
         ),
         Parser("a GPT-2 folder, its config", 0.2, "config.json", [config], J, readers.gpt2_file, place),
         Parser(
-            "a GPT-2 folder, its weights", 0.3, "model.safetensors", [tensors], T, readers.gpt2_file, folder / "gpt2"
+            "a GPT-2 folder, its weights", 0.3, "model.safetensors", folders_of, T, readers.gpt2_file, folder / "gpt2"
         ),
         Parser(
             "shards: index of weights", 1, readers.INDEX, [index], J, readers.gpt2_file, folder / "shards of weights"
@@ -160,10 +163,16 @@ def _of_tokenizers(folder):
     tokens = [bytes([byte]) for byte in chunks.BYTES] + [readable.vocab[token] for token in range(256, 280)]
     ranks = "".join(f"{base64.b64encode(token).decode()} {rank}\n" for rank, token in enumerate(tokens))
     lists_of = lambda path: pretrained.load(path.parent)  # noqa: E731
+    added = {"<|user|>": 281, "<name>": 282}
+    decoder = {"281": {"content": "<|user|>", "special": True}, "282": {"content": "<name>", "lstrip": True}}
+    config = {"add_prefix_space": False, "pad_token": "<pad>", "added_tokens_decoder": decoder}
+    special = {"eos_token": "<|user|>", "pad_token": {"content": "<pad>"}, "additional_special_tokens": ["<a>"]}
+    beside = {"added_tokens.json": added, "tokenizer_config.json": config, "special_tokens_map.json": special}
     return [
         Parser("tokenizer of characters", 4, "tokenizer.json", [letters.to_json().encode()], J, readers.tokenizer),
         Parser("tokenizer.json", 1.5, "tokenizer.json", whole, readers.shallow, readers.tokenizer),
         Parser("vocab.json", 0.5, "vocab.json", [(lists / "vocab.json").read_bytes()], J, lists_of, lists),
+        *(Parser(name, 0.5, name, [_as(said)], J, lists_of, lists) for name, said in beside.items()),
         Parser("merges.txt", 0.5, "merges.txt", [rules.encode()], None, lists_of, lists),
         Parser(".tiktoken", 1.5, "small-cl100k.tiktoken", [ranks.encode()], None, readers.tokenizer),
         Parser(
@@ -188,6 +197,7 @@ def _of_data(folder):
     return [
         Parser("progressions, a file", 6, "data.txt", lines, None, text_file.read),
         Parser("a text", 5, "data.txt", [TEXT.encode()], None, lambda path: readers.whole_text(path, pieces)),
+        Parser("a folder of texts", 2, "a.txt", [TEXT.encode()], None, readers.folder_of_texts, side),
         Parser("a text in words", 0.02, "data.txt", [TEXT.encode()], None, readers.words_file),
         Parser("sentences, a file", 4, "a.txt", [TEXT.encode()], None, pair, side),
         Parser("shards: manifest", 0.5, "manifest.json", [listed], _mutate.of_json, readers.shards_file, place),

@@ -22,7 +22,7 @@ from apformer.formats import gpt2, model_folder, safetensors
 from apformer.proof import check
 from apformer.report import figures, sections, template
 from apformer.runs import metrics, selection
-from apformer.tasks.progressions import text_file
+from apformer.tasks.progressions import crops, text_file
 from apformer.tasks.progressions.proof import contexts
 from apformer.tasks.text import corpus, shards
 from apformer.tasks.text import training as texts
@@ -61,6 +61,11 @@ def cut_back(path):
     files.truncate_after(path, 100)
     if path.exists() and path.stat().st_size:
         metrics.read_metrics(path.parent)  # a sound rest, or none
+
+
+def missed(path):
+    settings = tasks.load("progressions").RECIPES["exact"]()
+    crops.named(metrics.read_missed(path.parent), settings.data, 12, 8)
 
 
 def verify(sealed):
@@ -149,6 +154,17 @@ def in_shards(folder, out):
     return (out / INDEX).read_bytes()
 
 
+PREFIXES = ("transformer.", "_orig_mod.", "module.transformer.")
+
+
+def renamed(folder):
+    """The bytes of the weights of a GPT-2 folder, with a prefix before each name."""
+    from safetensors.numpy import load_file, save
+
+    tensors = load_file(folder / model_folder.WHOLE)
+    return [save({prefix + name: tensor for name, tensor in tensors.items()}) for prefix in PREFIXES]
+
+
 def checked(path):
     """check.py says what is wrong with a file, and ends with exit code 2."""
     said = io.StringIO()
@@ -205,6 +221,11 @@ def whole_text(path, pieces):
     assert rows["tokenizer"].decode([*rows["train"], *rows["validation"]]) == whole
     if len(whole) < 10_000:
         assert pieces.decode(pieces.encode(whole)) == whole
+
+
+def folder_of_texts(path):
+    text, told = corpus.read_folder(path.parent)
+    assert text and str(path.parent) in told
 
 
 def words_file(path):

@@ -1,5 +1,6 @@
 """Several processes train as one does, stop together, and end with a sentence where one of them is lost."""
 
+import contextlib
 import json
 import os
 import re
@@ -10,6 +11,7 @@ import sys
 import jax
 import numpy as np
 import pytest
+from jaxlib import _jax
 
 from apformer import cli, errors
 from apformer.machine import processes
@@ -168,6 +170,37 @@ def test_processes_meet_by_every_name_and_behind_a_proxy(host, monkeypatch):
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
     place = f"{host}:{free_port()}"
     assert meeting(at(place, 0), at(place, 1)) == ([0, 0], ["", ""])
+
+
+@pytest.mark.parametrize(
+    ("own", "coordinator", "address"),
+    [
+        ("127.0.1.1", "10.0.0.1", "10.0.0.2"),  # as its route to the coordinator says
+        ("127.0.1.1", "127.0.1.1", "192.168.0.5"),  # of process 0, whose own name is the coordinator's
+        ("192.168.0.5", "10.0.0.1", None),
+    ],
+)
+def test_a_process_is_reached_where_its_own_name_is_a_loopback_address(own, coordinator, address, monkeypatch):
+    routes = {"10.0.0.1": "10.0.0.2", "127.0.1.1": "127.0.0.1", "192.0.2.1": "192.168.0.5"}
+
+    class Caller(contextlib.AbstractContextManager):
+        def __init__(self, *kind):
+            pass
+
+        def __exit__(self, *fault):
+            pass
+
+        def connect(self, place):
+            self.place = place
+
+        def getsockname(self):
+            return routes[self.place[0]], 1
+
+    monkeypatch.setattr(socket, "gethostbyname", {socket.gethostname(): own}.__getitem__)
+    monkeypatch.setattr(socket, "socket", Caller)
+    monkeypatch.setattr(_jax, "make_gloo_tcp_collectives", dict)
+    processes._be_reached(coordinator, 80)
+    assert _jax.make_gloo_tcp_collectives() == ({"hostname": address} if address else {})
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="sockets without a file are of Linux")

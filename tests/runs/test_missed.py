@@ -11,7 +11,7 @@ from apformer.commands import train as command
 from apformer.errors import CHECKPOINT, UserError
 from apformer.runs import directory, fit, recipes, selection
 from apformer.runs.metrics import MISSED, note_missed, read_missed
-from apformer.tasks.progressions import training
+from apformer.tasks.progressions import crops, training
 from tests.runs import test_resume
 
 pytestmark = pytest.mark.long
@@ -100,3 +100,11 @@ def test_a_damaged_line_is_named(tmp_path):
     assert raised.value.exit_code == CHECKPOINT
     command.files.truncate_after(tmp_path / MISSED, 4)
     assert [record["step"] for record in read_missed(tmp_path)] == [4]
+
+
+@pytest.mark.parametrize("changes", [{"given": [2]}, {"first": [2**40, 1]}, {"first": [None, 1]}, {"first": 7}])
+def test_contexts_that_are_none_are_named(changes):
+    record = {"step": 4, "first": [7, 1], "difference": [30, 9], "given": [2, 3]} | changes
+    with pytest.raises(UserError, match=r"missed\.jsonl is damaged .* restore it") as raised:
+        crops.named([record], SETTINGS.data, 8, 4)
+    assert raised.value.exit_code == CHECKPOINT

@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from apformer.errors import CHECKPOINT, UserError
 from apformer.tasks.batch import Batch
 from apformer.tasks.progressions.generator import (
     Config,
@@ -100,10 +101,14 @@ def near_round(key: jax.Array, cfg: Config, batch_size: int, terms: int) -> Prog
 def named(records: list[dict], cfg: Config, terms: int, count: int) -> Progressions:
     """Return `count` rows of up to `terms` terms with the contexts of records of missed.jsonl, the newest first.
 
-    The rows that are left over have no term. Numpy arrays.
+    The rows that are left over have no term. Numpy arrays. Raises UserError (exit CHECKPOINT) for other records.
     """
-    told = [np.array([record.get(name, []) for name in _CONTEXT], np.int32) for record in reversed(records)]
-    first_N, difference_N, given_N = np.concatenate([np.zeros((3, 0), np.int32), *told], axis=1)
+    try:
+        told = [np.array([record.get(name, []) for name in _CONTEXT], np.int32) for record in reversed(records)]
+        first_N, difference_N, given_N = np.concatenate([np.zeros((3, 0), np.int32), *told], axis=1)
+    except (OverflowError, TypeError, ValueError) as error:
+        fault = f"missed.jsonl is damaged ({error})"
+        raise UserError(f"{fault}: restore it from a copy, or train anew", CHECKPOINT) from None
     # A row that is shorter than its context holds the end of it.
     first_N = first_N + np.maximum(given_N + 1 - terms, 0) * difference_N
     trained_N = split_of(difference_N, first_N) == 0
