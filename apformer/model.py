@@ -17,7 +17,8 @@ import numpy as np
 from jax import Array
 
 from apformer.layers import config, position
-from apformer.layers.block import apply_blocks, extend_blocks, init_blocks, unstack as unstack
+from apformer.layers.block import apply_blocks, extend_blocks, init_blocks
+from apformer.layers.block import unstack as unstack
 from apformer.layers.cache import place
 from apformer.layers.embedding import Embedding, Head, embed, read_out
 from apformer.layers.masks import mask_padding, whole_view

@@ -50,8 +50,7 @@ def check_tokens(name: str, tokens: Any, most: int | None = None) -> None:
     shape = getattr(tokens, "shape", None)
     if shape is None or len(shape) != 2:
         found = f"a {type(tokens).__name__}" if shape is None else f"of shape {shape}"
-        remedy = "give an array (rows, tokens), such as jnp.asarray(tokens)[None] for one row"
-        raise ValueError(f"{name} is {found}: {remedy}")
+        raise ValueError(f"{name} is {found}: give an array (rows, tokens), such as jnp.asarray(tokens)[None]")
     if most is not None and shape[1] > most:
         raise ValueError(f"{shape[1]} tokens, but learned positions end at max_len {most}")
 

@@ -120,7 +120,7 @@ def _be_reached(host: str, port: int) -> None:
         return
     for called in (host, "192.0.2.1"):  # nothing is sent there
         with suppress(ImportError, AttributeError, OSError):
-            from jaxlib import _jax
+            from jaxlib import _jax  # pyright: ignore[reportAttributeAccessIssue]
 
             family, kind, protocol, _, place = socket.getaddrinfo(called, port, type=socket.SOCK_DGRAM)[0]
             with socket.socket(family, kind, protocol) as caller:

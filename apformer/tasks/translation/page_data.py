@@ -102,7 +102,7 @@ def _measure(cfg: seq2seq.Config, sides: list) -> Callable:
     (part,) = batches.pad(sides, (int(batches.longest_of(sides).max()),))
     part = jax.device_put(part)
 
-    def measure(params: Any) -> dict[str, jax.Array]:
+    def measure(params: Any) -> dict[str, Any]:
         logits_BTV, weights_BT = training.predict(params, part, cfg)
         right_BT = (logits_BTV.argmax(-1) == part.target_NT).astype(jnp.float32)
         nats = loss.cross_entropy(logits_BTV, part.target_NT, weights_BT)
