@@ -21,7 +21,7 @@ MOST = 4000  # characters of a sentence
 class UserError(Exception):
     """One sentence for the user, and the exit code of the command that raised it: USAGE unless another is given."""
 
-    def __init__(self, sentence: str, exit_code: int = USAGE):
+    def __init__(self, sentence: str, exit_code: int = USAGE) -> None:
         super().__init__(_one_line(sentence))
         self.exit_code = exit_code
 

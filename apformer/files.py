@@ -1,7 +1,8 @@
 """Write files whole or not at all, and read and write JSON.
 
 A file is written under a temporary name, forced to the disk and renamed, so that a reader finds the old text or the new
-one, never half of one. Lines of metrics are appended one by one."""
+one, never half of one. Lines of metrics are appended one by one.
+"""
 
 import errno
 import json

@@ -18,8 +18,10 @@ PROGRAM = "apformer describe"
 
 @dataclass(frozen=True)
 class Describe:
-    """Describe the model of a run: its parts, their shapes and numbers of parameters. With flags of `apformer train`
-    in place of a run, describe the model that they would train."""
+    """Describe the model of a run: its parts, their shapes and numbers of parameters.
+
+    With flags of `apformer train` in place of a run, describe the model that they would train.
+    """
 
     run: Positional[FilePath | None] = None
     """Run directory. The default is the latest run."""

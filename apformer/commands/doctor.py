@@ -22,8 +22,10 @@ from apformer.tasks.text import folders
 
 @dataclass(frozen=True)
 class Doctor:
-    """Print versions, devices, disk space, permissions, and whether XLA computes rightly; or verify a whole run, or a
-    published GPT-2: `apformer doctor gpt2 FOLDER`."""
+    """Print versions, devices, disk space, permissions, and whether XLA computes rightly.
+
+    Or verify a whole run, or a published GPT-2: `apformer doctor gpt2 FOLDER`.
+    """
 
     run: Positional[FilePath | None] = None
     """Run directory to verify instead: every file, and what the files say of each other. Nothing is changed. Or the

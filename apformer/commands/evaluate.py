@@ -25,8 +25,11 @@ from apformer.tasks.text import corpus, folders, perplexity
 
 @dataclass(frozen=True)
 class Evaluate:
-    """Measure a run on held-out data: writes evaluation.json and figures. With --text FILE, measure what a text costs
-    a language model: perplexity, nats per token, bits per byte. This writes nothing."""
+    """Measure a run on held-out data: writes evaluation.json and figures.
+
+    With --text FILE, measure what a text costs a language model: perplexity, nats per token, bits per byte. This writes
+    nothing.
+    """
 
     run: Positional[FilePath | None] = None
     """Run directory, or with --text a GPT-2 folder. The default is the latest run."""

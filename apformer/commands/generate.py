@@ -64,7 +64,8 @@ class Generate:
 def generate(args: Generate) -> None:
     """Print what the model of a GPT-2 folder writes, or the best checkpoint of a run.
 
-    Raises UserError that names the flag or the file."""
+    Raises UserError that names the flag or the file.
+    """
     require("samples", 1 <= args.samples < 2**31, args, "1 to 2147483647")
     model = language_model.load(args.run, args.member, args.adapter)
     prompt = first_of(model.tokenizer) if args.prompt is None else args.prompt

@@ -112,7 +112,6 @@ def _advance(
 
     Returns (cache, tokens_BN), of which the first `steps` count.
     """
-
     zero = jnp.int32(0)  # a Python number would be of 64 bits where they are on
 
     def read(b: Array, cache: Any) -> Any:

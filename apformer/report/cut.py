@@ -18,7 +18,7 @@ def in_colour(stream: TextIO | None = None) -> bool:
 
 
 def cut(tokens: Iterable[int], tokenizer: Any, colour: bool) -> str:
-    """Return the text of tokens. Line ends stay line ends; a part of a character is shown by its bytes, as \\xe2.
+    r"""Return the text of tokens. Line ends stay line ends; a part of a character is shown by its bytes, as \xe2.
 
     Args:
         tokens: Ids of tokens.

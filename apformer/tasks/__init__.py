@@ -63,7 +63,7 @@ class Task(Protocol):
 
     @property
     def RECIPES(self) -> Mapping[str, Callable[..., Settings]]:
-        """{name: function of the flags that decide all others -> Settings}"""
+        """Return {name: function of the flags that decide all others -> Settings}."""
         ...
 
     @property

@@ -1,6 +1,6 @@
-"""Describe a tokenizer as data that the page of a run can follow: chunks by a pattern, and merges of bytes.
+r"""Describe a tokenizer as data that the page of a run can follow: chunks by a pattern, and merges of bytes.
 
-The pattern is written for JavaScript, whose \\s is not quite Unicode's white space, and which may not know how to
+The pattern is written for JavaScript, whose \s is not quite Unicode's white space, and which may not know how to
 ignore case within a pattern.
 """
 

@@ -1,5 +1,7 @@
-"""Tokenizers as files: those we saved, HuggingFace's `tokenizer.json`, GPT-2's `vocab.json` with `merges.txt`, GPT-4's
-`cl100k_base.tiktoken`, and those of `minbpe`.
+"""Tokenizers as files.
+
+Those we saved, HuggingFace's `tokenizer.json`, GPT-2's `vocab.json` with `merges.txt`, GPT-4's `cl100k_base.tiktoken`,
+and those of `minbpe`.
 
 Characters are a line of JSON, byte pairs a `tokenizer.json`. Ids that a file leaves out, such as 100256 and 100261 to
 100275 in GPT-4's, become special tokens like <|unused_100256|>, so that every other token keeps its id.

@@ -30,12 +30,16 @@ BLANK = re.compile(r"\n\s*\n")
 
 
 class Corpus(NamedTuple):
+    """Words of a text, and where they stand."""
+
     words_T: Array  # int32
     passage_T: Array  # int32, the number of the passage that the word stands in
     length: Array  # int32; what stands beyond is not of the text
 
 
 class Windows(NamedTuple):
+    """Words with those around them."""
+
     centre_B: Array  # int32
     context_BW: Array  # int32, the words at -window .. -1 and 1 .. window from the centre
     inside_BW: Array  # bool; which of them are of the context

@@ -43,14 +43,14 @@ def text(
 
 
 def baby_gpt(context: int | None = None, init_from: str | None = None, lora_rank: int = 0) -> Settings:
-    """nanoGPT's character model for a GPU: 6 layers, 6 heads, 384 wide, dropout; batches of 64."""
+    """The character model of nanoGPT for a GPU: 6 layers, 6 heads, 384 wide, dropout; batches of 64."""
     training = Training(recipe="baby_gpt", steps=5000, batch_size=64, save_every=250, patience=8)
     shape = {"d_model": 384, "n_heads": 6, "n_layers": 6, "dropout": 0.2}
     return _language_model(training, context, 256, init_from, lora_rank, shape)
 
 
 def baby_gpt_cpu(context: int | None = None, init_from: str | None = None, lora_rank: int = 0) -> Settings:
-    """nanoGPT's character model for a CPU: 4 layers, 4 heads, 128 wide; batches of 12, 2,000 steps."""
+    """The character model of nanoGPT for a CPU: 4 layers, 4 heads, 128 wide; batches of 12, 2,000 steps."""
     training = Training(recipe="baby_gpt_cpu", steps=2000, batch_size=12, save_every=250)
     shape = {"d_model": 128, "n_heads": 4, "n_layers": 4}
     # Newton-Schulz steps of all four layers would take a third of a training step on a CPU.

@@ -163,7 +163,7 @@ class Writer:
     The folder must be empty. Raises UserError (exit DISK) if something cannot be written.
     """
 
-    def __init__(self, folder: str | Path, tokenizer: Characters | BytePairs, shard_tokens: int = SHARD_TOKENS):
+    def __init__(self, folder: str | Path, tokenizer: Characters | BytePairs, shard_tokens: int = SHARD_TOKENS) -> None:
         self.folder, self.tokenizer, self.most, self.written = Path(folder), tokenizer, shard_tokens, []
         self.dtype = DTYPES["uint16" if tokenizer.vocab_size <= 2**16 else "uint32"]
         self.digest = hashlib.sha256()
