@@ -127,7 +127,7 @@ TREES = {
 @pytest.mark.parametrize("name", TREES)
 def test_the_tree_of_parameters_is_a_contract_with_every_checkpoint(name):
     cfg, expected = TREES[name]
-    leaves = names(shapes(cfg))
+    leaves = names(shapes.__wrapped__(cfg))  # not those that a test in 64 bits may have kept
     assert {name: leaf.shape for name, leaf in leaves.items()} == expected, (
         "The names or shapes of the parameters changed, so checkpoints written before no longer load. If nobody asked "
         "for that, undo it. If it is meant: let checkpoint.py rename the old leaves (or refuse them in one sentence), "
