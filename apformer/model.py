@@ -4,8 +4,7 @@
     x_{l+1} = x_l + attention(norm(x_l)) + feedforward(norm(.))          l = 0 .. n_layers - 1
     logits  = norm(x_L) W_out + b                                        logits at t predict token t + 1
 
-Vaswani et al. 2017 without the encoder, as in GPT-2 (Radford et al. 2019). The defaults of `Config` are the sketch the
-project began from: one pre-norm block, one head, no projection after it, sinusoidal positions, no final norm.
+The decoder of GPT-2 (Radford et al. 2019). The defaults of `Config` are the sketch: one pre-norm block, one head.
 """
 
 from dataclasses import dataclass
@@ -30,60 +29,63 @@ CAPTURES = ("attention", "residual", "query", "key", "value", "scores", "feedfor
 
 @dataclass(frozen=True)
 class Config:
-    """Size and parts of a model; frozen and hashable, a static argument of jit."""
+    """Size and parts of a model; frozen and hashable, a static argument of jit.
+
+    Attributes:
+        vocab_size: Number of tokens.
+        d_model: Width of the residual stream.
+        n_heads: Number of attention heads, each d_model / n_heads wide.
+        n_layers: Number of blocks.
+        d_ff: Width of the feed-forward layer. With None, 4 * d_model.
+        max_len: Number of positions in the learned table, and of offsets in the relative table without a window.
+        window: Number of tokens that a query may see, itself included. With None, all before it.
+        position: Position scheme: a file of layers/position/.
+        position_options: Options of the position scheme. The default is those of its file.
+        similarity: Formula of the attention scores: a file of layers/similarity/.
+        scale_embedding: Factor sqrt(d_model) on embeddings.
+        tie_embeddings: Transposed embedding table as the output head, instead of a matrix of its own.
+        attention_bias: Biases on queries, keys, values and the output projection.
+        output_projection: Linear map after the heads are joined.
+        attention_sink: One more key for each head, with a learned score and the value 0.
+        activation: Nonlinearity of the feed-forward layer. gelu_tanh is GPT-2's approximation.
+        feedforward: Feed-forward sub-layer in each block. Without it a block is its attention.
+        feedforward_norm: LayerNorm for the feed-forward layer, beside the one for attention.
+        norm: Normalisation: layer (LayerNorm), rms (RMSNorm), or none.
+        norm_position: Place of the norms: pre (before each sub-layer) or post (after each residual sum).
+        residual: Residual connection: the input of a sub-layer is added to its output.
+        norm_epsilon: Number that LayerNorm adds to the variance, against division by 0.
+        final_norm: Norm before the output head: RMSNorm with norm rms, else LayerNorm.
+        head_bias: Bias on the logits.
+        dropout: Share of embeddings and sub-layer outputs set to 0, in training only.
+        attention_dropout: Share of attention weights set to 0, in training only.
+    """
 
     vocab_size: int = 11
-    """Number of tokens."""
     d_model: int = 64
-    """Width of the residual stream."""
     n_heads: int = 1
-    """Number of attention heads, each d_model / n_heads wide."""
     n_layers: int = 1
-    """Number of blocks."""
     d_ff: int | None = None
-    """Width of the feed-forward layer. With None, 4 * d_model."""
     max_len: int = 1024
-    """Number of positions in the learned table, and of offsets in the relative table without a window."""
     window: int | None = None
-    """Number of tokens that a query may see, itself included. With None, all before it."""
     position: config.Position = "sinusoidal"
-    """Position scheme: a file of layers/position/."""
     position_options: Any = None
-    """Options of the position scheme. The default is those of its file."""
     similarity: config.Similarity = "scaled_dot"
-    """Formula of the attention scores: a file of layers/similarity/."""
     scale_embedding: bool = False
-    """Factor sqrt(d_model) on embeddings."""
     tie_embeddings: bool = False
-    """Transposed embedding table as the output head, instead of a matrix of its own."""
     attention_bias: bool = False
-    """Biases on queries, keys, values and the output projection."""
     output_projection: bool = False
-    """Linear map after the heads are joined."""
     attention_sink: bool = False
-    """One more key for each head, with a learned score and the value 0."""
     activation: Literal["relu", "gelu", "gelu_tanh"] = "relu"
-    """Nonlinearity of the feed-forward layer. gelu_tanh is GPT-2's approximation."""
     feedforward: bool = True
-    """Feed-forward sub-layer in each block. Without it a block is its attention."""
     feedforward_norm: bool = True
-    """LayerNorm for the feed-forward layer, beside the one for attention."""
     norm: Literal["layer", "rms", "none"] = "layer"
-    """Normalisation: layer (LayerNorm), rms (RMSNorm), or none."""
     norm_position: Literal["pre", "post"] = "pre"
-    """Place of the norms: pre (before each sub-layer) or post (after each residual sum)."""
     residual: bool = True
-    """Residual connection: the input of a sub-layer is added to its output."""
     norm_epsilon: float = 1e-5
-    """Number that LayerNorm adds to the variance, against division by 0."""
     final_norm: bool = False
-    """Norm before the output head: RMSNorm with norm rms, else LayerNorm."""
     head_bias: bool = True
-    """Bias on the logits."""
     dropout: float = 0.0
-    """Share of embeddings and sub-layer outputs set to 0, in training only."""
     attention_dropout: float = 0.0
-    """Share of attention weights set to 0, in training only."""
 
     def __post_init__(self) -> None:
         config.check(self)
@@ -91,8 +93,7 @@ class Config:
         if self.position_options is None:
             object.__setattr__(self, "position_options", Scheme())
         if not isinstance(self.position_options, Scheme):
-            other = f"position_options {self.position_options} are not those of position {self.position}"
-            raise ValueError(f"{other}: give its own, or None for its defaults")
+            raise ValueError(f"position_options {self.position_options} are not those of position {self.position}")
 
 
 def reach(cfg: Config) -> int | None:
@@ -187,9 +188,8 @@ def extend(
 ) -> tuple[Array, dict[str, Any]]:
     """Return the logits of new tokens after those in the cache, and the cache with them.
 
-    Serves prefill and single steps alike. `lengths_B` is the number of real new tokens in each row, possibly none. The
-    blocks of `params` may be a list, see `unstack`. A cache needs a slot for each token of a row, or of a window, and
-    learned positions end at max_len: beyond that the logits are wrong.
+    `lengths_B` is the number of real new tokens in each row, possibly none. The blocks of `params` may be a list, see
+    `unstack`. A cache needs a slot for each token of a row or window; beyond max_len learned positions are wrong.
 
     Raises:
         ValueError: For tokens that are no rows, and without a window for more of them than the cache has slots.

@@ -31,18 +31,21 @@ CAPTURES = ("residual",)  # names that `apply` can capture
 
 @dataclass(frozen=True)
 class Config:
-    """The architecture; frozen and hashable, a static argument of jit."""
+    """The architecture; frozen and hashable, a static argument of jit.
+
+    Attributes:
+        vocab_size: Number of tokens.
+        cell: Kind of recurrent cell.
+        d_model: Width of embeddings and states.
+        n_layers: Number of cells, one on top of the other.
+        dropout: Share of embeddings and layer outputs set to 0, in training only, never in the state (Zaremba 2014).
+    """
 
     vocab_size: int = 11
-    """Number of tokens."""
     cell: Literal["rnn", "gru", "lstm"] = "lstm"
-    """Kind of recurrent cell."""
     d_model: int = 64
-    """Width of embeddings and states."""
     n_layers: int = 1
-    """Number of cells, one on top of the other."""
     dropout: float = 0.0
-    """Share of embeddings and layer outputs set to 0, in training only, never in the state (Zaremba 2014)."""
 
     def __post_init__(self) -> None:
         config.check(self)

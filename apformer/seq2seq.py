@@ -35,46 +35,49 @@ _CAPTURES = {  # names that `apply` can capture of each side
 
 @dataclass(frozen=True)
 class Config:
-    """The architecture; frozen and hashable, a static argument of jit. By default the base model of the paper."""
+    """The architecture; frozen and hashable, a static argument of jit. By default the base model of the paper.
+
+    Attributes:
+        source_vocab_size: Number of source tokens.
+        target_vocab_size: Number of target tokens.
+        share_embeddings: One embedding table for source and target, which then share a vocabulary.
+        d_model: Width of the residual stream.
+        n_heads: Number of attention heads, each d_model / n_heads wide.
+        n_encoder_layers: Number of blocks of the encoder.
+        n_decoder_layers: Number of blocks of the decoder.
+        d_ff: Width of the feed-forward layer. The default is 4 * d_model.
+        position: Position scheme, see layers/position/. With learned, source and target have a table each.
+        max_len: Number of positions in the learned tables.
+        similarity: Formula of the attention scores: a file of layers/similarity/.
+        scale_embedding: Factor sqrt(d_model) on embeddings.
+        tie_embeddings: Transposed embedding table of the target as the output head, instead of a matrix of its own.
+        attention_bias: Biases on queries, keys, values and the output projection. The paper has none.
+        activation: Nonlinearity of the feed-forward layer. gelu_tanh is GPT-2's approximation.
+        norm_position: Place of the norms: post (after each residual sum) or pre (before each sub-layer).
+        norm_epsilon: Number that LayerNorm adds to the variance, against division by 0.
+        final_norm: LayerNorm after the encoder and after the decoder. Pre-norm needs it.
+        dropout: Share of embeddings and sub-layer outputs set to 0, in training only.
+    """
 
     source_vocab_size: int = 37_000
-    """Number of source tokens."""
     target_vocab_size: int = 37_000
-    """Number of target tokens."""
     share_embeddings: bool = True
-    """One embedding table for source and target, which then share a vocabulary."""
     d_model: int = 512
-    """Width of the residual stream."""
     n_heads: int = 8
-    """Number of attention heads, each d_model / n_heads wide."""
     n_encoder_layers: int = 6
-    """Number of blocks of the encoder."""
     n_decoder_layers: int = 6
-    """Number of blocks of the decoder."""
     d_ff: int | None = None
-    """Width of the feed-forward layer. The default is 4 * d_model."""
     position: Literal["sinusoidal", "learned", "rotary"] = "sinusoidal"
-    """Position scheme, see layers/position/. With learned, source and target have a table each."""
     max_len: int = 1024
-    """Number of positions in the learned tables."""
     similarity: config.Similarity = "scaled_dot"
-    """Formula of the attention scores: a file of layers/similarity/."""
     scale_embedding: bool = True
-    """Factor sqrt(d_model) on embeddings."""
     tie_embeddings: bool = True
-    """Transposed embedding table of the target as the output head, instead of a matrix of its own."""
     attention_bias: bool = False
-    """Biases on queries, keys, values and the output projection. The paper has none."""
     activation: Literal["relu", "gelu", "gelu_tanh"] = "relu"
-    """Nonlinearity of the feed-forward layer. gelu_tanh is GPT-2's approximation."""
     norm_position: Literal["pre", "post"] = "post"
-    """Place of the norms: post (after each residual sum) or pre (before each sub-layer)."""
     norm_epsilon: float = 1e-5
-    """Number that LayerNorm adds to the variance, against division by 0."""
     final_norm: bool = False
-    """LayerNorm after the encoder and after the decoder. Pre-norm needs it."""
     dropout: float = 0.1
-    """Share of embeddings and sub-layer outputs set to 0, in training only."""
 
     def __post_init__(self) -> None:
         config.check(self)

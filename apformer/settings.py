@@ -17,49 +17,54 @@ ARCHITECTURES = ("model", "recurrent", "seq2seq", "word2vec")  # modules of apfo
 
 @dataclass(frozen=True)
 class Training:
-    """Length of training, and where the run is kept."""
+    """Length of training, and where the run is kept.
+
+    Attributes:
+        recipe: Preset of all other flags: task, model and training. Every flag overrides it.
+        steps: Number of optimizer steps.
+        until: End of training. steps: the last step. certified: the first checkpoint that is certified, or the last
+            step. A population is trained to the last step.
+        batch_size: Number of rows in a batch.
+        accumulate: Number of batches in a step, one after the other. Their gradients are averaged.
+        remat: Rematerialisation (gradient checkpointing): the backward pass computes each block again. Needs less
+            memory and more time. For transformers only.
+        seed: Random seed of the weights, the batches and dropout.
+        members: Number of models trained in one run, with the seeds seed, seed + 1, ...
+        member_mode: Order of members. map: one after the other, with the bits of single runs. vmap: at once. auto: map
+            on a CPU.
+        compute_dtype: Number format of the forward and backward pass. Parameters stay float32.
+        log_every: Number of steps between lines of metrics.jsonl. They run in one compiled loop.
+        save_every: Number of steps between checkpoints, rounded up to a multiple of log_every.
+        keep: Number of newest checkpoints to keep, besides the best.
+        ema: Decay of the exponential moving average (EMA) of the parameters, which is then the model: 0.999 averages
+            about the last 1,000 steps. With 0, the model is the parameters themselves.
+        average: Number of newest checkpoints whose mean is the model. With 1, the model is the best checkpoint.
+        patience: Number of checkpoints without a new best one after which training stops. With 0, it never stops early.
+        log_to: Library that gets each line of metrics.jsonl too. Its log lies in the run directory, and `resume` goes
+            on with it; with WANDB_MODE=offline, wandb needs no network. To install both: pip install
+            "apformer[tensorboard,wandb]".
+        run_dir: New directory for the run. The default is runs/<UTC time>-<recipe>, which runs/latest then leads to:
+            other commands take that run if none is named.
+    """
 
     recipe: str = "exact"
-    """Preset of all other flags: task, model and training. Every flag overrides it."""
     steps: int = 2000
-    """Number of optimizer steps."""
     until: Literal["steps", "certified"] = "steps"
-    """End of training. steps: the last step. certified: the first checkpoint that is certified, or the last step. A
-    population is trained to the last step."""
     batch_size: int = 128
-    """Number of rows in a batch."""
     accumulate: int = 1
-    """Number of batches in a step, one after the other. Their gradients are averaged."""
     remat: bool = False
-    """Rematerialisation (gradient checkpointing): the backward pass computes each block again. Needs less memory and
-    more time. For transformers only."""
     seed: int = 0
-    """Random seed of the weights, the batches and dropout."""
     members: int = 1
-    """Number of models trained in one run, with the seeds seed, seed + 1, ..."""
     member_mode: Literal["auto", "map", "vmap"] = "auto"
-    """Order of members. map: one after the other, with the bits of single runs. vmap: at once. auto: map on a CPU."""
     compute_dtype: Literal["float32", "bfloat16"] = "float32"
-    """Number format of the forward and backward pass. Parameters stay float32."""
     log_every: int = 50
-    """Number of steps between lines of metrics.jsonl. They run in one compiled loop."""
     save_every: int = 500
-    """Number of steps between checkpoints, rounded up to a multiple of log_every."""
     keep: int = 3
-    """Number of newest checkpoints to keep, besides the best."""
     ema: float = 0.0
-    """Decay of the exponential moving average (EMA) of the parameters, which is then the model: 0.999 averages about
-    the last 1,000 steps. With 0, the model is the parameters themselves."""
     average: int = 1
-    """Number of newest checkpoints whose mean is the model. With 1, the model is the best checkpoint."""
     patience: int = 0
-    """Number of checkpoints without a new best one after which training stops. With 0, it never stops early."""
     log_to: Literal["none", "tensorboard", "wandb"] = "none"
-    """Library that gets each line of metrics.jsonl too. Its log lies in the run directory, and `resume` goes on with
-    it; with WANDB_MODE=offline, wandb needs no network. To install both: pip install "apformer[tensorboard,wandb]"."""
     run_dir: FilePath | None = None
-    """New directory for the run. The default is runs/<UTC time>-<recipe>, which runs/latest then leads to: other
-    commands take that run if none is named."""
 
 
 @dataclass(frozen=True)

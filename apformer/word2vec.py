@@ -32,18 +32,22 @@ Params = dict[str, Array]
 
 @dataclass(frozen=True)
 class Config:
-    """Direction, loss and size of the model; frozen and hashable, a static argument of jit."""
+    """Direction, loss and size of the model; frozen and hashable, a static argument of jit.
+
+    Attributes:
+        vocab_size: Number of words.
+        d_model: Width of a vector.
+        variant: Direction: cbow predicts the centre of a window from its context, skip_gram the context from the
+            centre.
+        loss: Loss: softmax over all words, or negative, against a few words that are drawn.
+        negatives: Number of words drawn against each predicted word (--loss negative).
+    """
 
     vocab_size: int = 11
-    """Number of words."""
     d_model: int = 100
-    """Width of a vector."""
     variant: Literal["cbow", "skip_gram"] = "skip_gram"
-    """Direction: cbow predicts the centre of a window from its context, skip_gram the context from the centre."""
     loss: Literal["softmax", "negative"] = "negative"
-    """Loss: softmax over all words, or negative, against a few words that are drawn."""
     negatives: int = 5
-    """Number of words drawn against each predicted word (--loss negative)."""
 
     def __post_init__(self) -> None:
         config.check(self)

@@ -30,22 +30,25 @@ KEEP_EVERY = 30  # seconds
 
 @dataclass(frozen=True)
 class Certify:
-    """Prove a run on every context that exists: writes certificate.json."""
+    """Prove a run on every context that exists: writes certificate.json.
+
+    Attributes:
+        run: Run directory. The default is the latest run.
+        member: Number of a member of a population. The default is the best on validation rows.
+        step: Saved step to certify. The default is the best; of a population, the best on the mean.
+        screen: Let JAX ask every context in float32 instead: sooner, and no proof.
+        compare: Compare every logit of the proof with what JAX computes here.
+        yes: Continue even if it takes longer than 30 minutes. After a stop, the same command continues it.
+        json: Print one JSON object instead of a table.
+    """
 
     run: Positional[FilePath | None] = None
-    """Run directory. The default is the latest run."""
     member: int | None = None
-    """Number of a member of a population. The default is the best on validation rows."""
     step: int | None = None
-    """Saved step to certify. The default is the best; of a population, the best on the mean."""
     screen: bool = False
-    """Let JAX ask every context in float32 instead: sooner, and no proof."""
     compare: bool = False
-    """Compare every logit of the proof with what JAX computes here."""
     yes: bool = False
-    """Continue even if it takes longer than 30 minutes. After a stop, the same command continues it."""
     json: bool = False
-    """Print one JSON object instead of a table."""
 
 
 def certify(args: Certify) -> None:

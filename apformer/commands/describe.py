@@ -21,10 +21,12 @@ class Describe:
     """Describe the model of a run: its parts, their shapes and numbers of parameters.
 
     With flags of `apformer train` in place of a run, describe the model that they would train.
+
+    Attributes:
+        run: Run directory. The default is the latest run.
     """
 
     run: Positional[FilePath | None] = None
-    """Run directory. The default is the latest run."""
 
 
 def main(args: list[str]) -> None:

@@ -25,15 +25,18 @@ class Doctor:
     """Print versions, devices, disk space, permissions, and whether XLA computes rightly.
 
     Or verify a whole run, or a published GPT-2: `apformer doctor gpt2 FOLDER`.
+
+    Attributes:
+        run: Run directory to verify instead: every file, and what the files say of each other. Nothing is changed. Or
+            the word gpt2, before a folder.
+        folder: After the word gpt2: folder of a published GPT-2, to compare with the sizes, shapes and sums it should
+            have.
+        json: Print one JSON object.
     """
 
     run: Positional[FilePath | None] = None
-    """Run directory to verify instead: every file, and what the files say of each other. Nothing is changed. Or the
-    word gpt2, before a folder."""
     folder: Positional[FilePath | None] = None
-    """After the word gpt2: folder of a published GPT-2, to compare with the sizes, shapes and sums it should have."""
     json: bool = False
-    """Print one JSON object."""
 
 
 def verify(args: Doctor) -> None:

@@ -29,25 +29,29 @@ class Evaluate:
 
     With --text FILE, measure what a text costs a language model: perplexity, nats per token, bits per byte. This writes
     nothing.
+
+    Attributes:
+        run: Run directory, or with --text a GPT-2 folder. The default is the latest run.
+        member: Number of a member of a population. The default is the best on validation rows, beside the mean of all.
+        json: Print one JSON object instead of a table.
+        text: Text file in UTF-8 to measure a language model on.
+        window: With --text: tokens that the model reads at once. The default is all it can read. Windows do not
+            overlap.
+        stride: With --text: tokens by which the window moves. With fewer than --window, windows overlap, as in the
+            guide to perplexity of `transformers`. A window then holds the last token to predict, too.
+        special_tokens: With --text: read special tokens in it, such as <|endoftext|>. Without this flag, a text with
+            some is refused.
+        adapter: With --text: folder of low-rank adapters, saved alone, to merge into the model.
     """
 
     run: Positional[FilePath | None] = None
-    """Run directory, or with --text a GPT-2 folder. The default is the latest run."""
     member: int | None = None
-    """Number of a member of a population. The default is the best on validation rows, beside the mean of all."""
     json: bool = False
-    """Print one JSON object instead of a table."""
     text: FilePath | None = None
-    """Text file in UTF-8 to measure a language model on."""
     window: int | None = None
-    """With --text: tokens that the model reads at once. The default is all it can read. Windows do not overlap."""
     stride: int | None = None
-    """With --text: tokens by which the window moves. With fewer than --window, windows overlap, as in the guide to
-    perplexity of `transformers`. A window then holds the last token to predict, too."""
     special_tokens: bool = False
-    """With --text: read special tokens in it, such as <|endoftext|>. Without this flag, a text with some is refused."""
     adapter: FilePath | None = None
-    """With --text: folder of low-rank adapters, saved alone, to merge into the model."""
 
 
 def evaluate(args: Evaluate) -> None:

@@ -42,17 +42,20 @@ READS = {"seq2seq": "two texts", "word2vec": "windows of words"}  # architecture
 
 @dataclass(frozen=True)
 class Export:
-    """Write the model of a run for other programs: `apformer export RUN --to gpt2 --out FOLDER`."""
+    """Write the model of a run for other programs: `apformer export RUN --to gpt2 --out FOLDER`.
+
+    Attributes:
+        run: Run directory. The default is the latest run.
+        to: Format: safetensors (named parameters), stablehlo (the compiled function), gpt2 (a GPT-2 folder, adapters
+            merged), lora (the adapters alone), or proof (a certified model with a program that proves it).
+        out: New file or folder. The default is model.safetensors, model.stablehlo, gpt2, lora or proof in the run.
+        member: Number of a member of a population. The default is the best on validation rows.
+    """
 
     run: Positional[FilePath | None] = None
-    """Run directory. The default is the latest run."""
     to: Literal["safetensors", "stablehlo", "gpt2", "lora", "proof"] = "safetensors"
-    """Format: safetensors (named parameters), stablehlo (the compiled function), gpt2 (a GPT-2 folder, adapters
-    merged), lora (the adapters alone), or proof (a certified model with a program that proves it)."""
     out: FilePath | None = None
-    """New file or folder. The default is model.safetensors, model.stablehlo, gpt2, lora or proof in the run."""
     member: int | None = None
-    """Number of a member of a population. The default is the best on validation rows."""
 
 
 def export(args: Export) -> None:

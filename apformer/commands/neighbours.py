@@ -12,15 +12,18 @@ from apformer.runs import restore
 
 @dataclass(frozen=True)
 class Neighbours:
-    """Words nearest to others: `apformer neighbours RUN king queen` prints a line for each."""
+    """Words nearest to others: `apformer neighbours RUN king queen` prints a line for each.
+
+    Attributes:
+        run_and_words: [RUN] [WORD ...]; + or - between words makes a sum. The defaults are the latest run, and words of
+            frequency ranks 1, 2, 4, 8, ...
+        neighbours: Number of neighbours of each word.
+        member: Number of a member of a population. The default is the best on validation rows.
+    """
 
     run_and_words: Positional[tuple[str, ...]] = ()
-    """[RUN] [WORD ...]; + or - between words makes a sum. The defaults are the latest run, and words of frequency ranks
-    1, 2, 4, 8, ..."""
     neighbours: int = 8
-    """Number of neighbours of each word."""
     member: int | None = None
-    """Number of a member of a population. The default is the best on validation rows."""
 
 
 def neighbours(args: Neighbours) -> None:

@@ -16,18 +16,21 @@ EXAMPLE = 'apformer predict RUN "007 010 013"'
 
 @dataclass(frozen=True)
 class Predict:
-    """Continue lines of terms: `apformer predict RUN "007 010 013" --terms 3` prints `016 019 022`."""
+    """Continue lines of terms: `apformer predict RUN "007 010 013" --terms 3` prints `016 019 022`.
+
+    Attributes:
+        run_and_prompt: [RUN] PROMPT, or [RUN] with --file. The default run is the latest.
+        file: File with one sequence a line, or - for standard input. Prints one continuation a line.
+        terms: Number of terms to add.
+        member: Number of a member of a population. The default is the best on validation rows.
+        json: Print one JSON object.
+    """
 
     run_and_prompt: Positional[tuple[str, ...]] = ()
-    """[RUN] PROMPT, or [RUN] with --file. The default run is the latest."""
     file: FilePath | None = None
-    """File with one sequence a line, or - for standard input. Prints one continuation a line."""
     terms: int = 1
-    """Number of terms to add."""
     member: int | None = None
-    """Number of a member of a population. The default is the best on validation rows."""
     json: bool = False
-    """Print one JSON object."""
 
 
 def predict(args: Predict) -> None:

@@ -31,14 +31,17 @@ CERTIFICATE = {"format", "certified", "claim", "contexts", "errors", "smallest_m
 
 @dataclass(frozen=True)
 class Report:
-    """Write report.html: one offline page that shows a run and lets you try its model."""
+    """Write report.html: one offline page that shows a run and lets you try its model.
+
+    Attributes:
+        run: Run directory. The default is the latest run.
+        member: Number of a member of a population. The default is the best on validation rows.
+        weights: Put the model into the page. With --no_weights the page shows only measurements, and is small.
+    """
 
     run: Positional[FilePath | None] = None
-    """Run directory. The default is the latest run."""
     member: int | None = None
-    """Number of a member of a population. The default is the best on validation rows."""
     weights: bool = True
-    """Put the model into the page. With --no_weights the page shows only measurements, and is small."""
 
 
 def report(args: Report) -> None:

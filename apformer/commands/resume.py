@@ -17,15 +17,17 @@ class Resume:
     """Continue a run that was stopped. It ends with the same bits as an undisturbed run.
 
     A damaged checkpoint is named and set aside, and training goes on from the one before.
+
+    Attributes:
+        run: Run directory. The default is the latest run.
+        step: Saved step to continue from; later steps are deleted. Default: the newest that is sound.
+        steps: New number of optimizer steps of the run, for one to be trained further. Its learning rate follows that
+            number from here on.
     """
 
     run: Positional[FilePath | None] = None
-    """Run directory. The default is the latest run."""
     step: int | None = None
-    """Saved step to continue from; later steps are deleted. Default: the newest that is sound."""
     steps: int | None = None
-    """New number of optimizer steps of the run, for one to be trained further. Its learning rate follows that number
-    from here on."""
 
 
 def resume(args: Resume) -> None:

@@ -45,32 +45,37 @@ BYTE_PAIRS = 1000  # tokens that are learned unless --vocab_size says otherwise
 
 @dataclass(frozen=True)
 class Tokenize:
-    """Cut a text into tokens, or learn how: `apformer tokenize FOLDER --text "some words"`."""
+    """Cut a text into tokens, or learn how: `apformer tokenize FOLDER --text "some words"`.
+
+    Attributes:
+        tokenizer: File or folder of a tokenizer: a run of a text, a tokenizer.json, a GPT-2 folder,
+            cl100k_base.tiktoken.
+        text: A text. Prints it cut into tokens, then the id and the piece of each.
+        file: A text file. Prints the ids of its tokens.
+        cut: With --file: print the text, cut into tokens, instead of ids.
+        decode: Ids of tokens. Prints their text.
+        merges: Show the merges that led to the pieces of --text, one after the other.
+        special_tokens: Read the special tokens that the text spells, such as <|endoftext|>; without it such a text is
+            refused.
+        train: A text file to learn a tokenizer from.
+        by: What the tokens of --train are; byte_pairs if not given.
+        vocab_size: Tokens that --train makes, the 256 bytes among them; 1000 if not given.
+        out: The new file that --train writes.
+        json: Print one JSON object.
+    """
 
     tokenizer: Positional[FilePath | None] = None
-    """File or folder of a tokenizer: a run of a text, a tokenizer.json, a GPT-2 folder, cl100k_base.tiktoken."""
     text: str | None = None
-    """A text. Prints it cut into tokens, then the id and the piece of each."""
     file: FilePath | None = None
-    """A text file. Prints the ids of its tokens."""
     cut: bool = False
-    """With --file: print the text, cut into tokens, instead of ids."""
     decode: tuple[int, ...] | None = None
-    """Ids of tokens. Prints their text."""
     merges: bool = False
-    """Show the merges that led to the pieces of --text, one after the other."""
     special_tokens: bool = False
-    """Read the special tokens that the text spells, such as <|endoftext|>; without it such a text is refused."""
     train: FilePath | None = None
-    """A text file to learn a tokenizer from."""
     by: Literal["byte_pairs", "characters"] | None = None
-    """What the tokens of --train are; byte_pairs if not given."""
     vocab_size: int | None = None
-    """Tokens that --train makes, the 256 bytes among them; 1000 if not given."""
     out: FilePath | None = None
-    """The new file that --train writes."""
     json: bool = False
-    """Print one JSON object."""
 
 
 def tokenize(args: Tokenize) -> None:

@@ -18,24 +18,28 @@ EXAMPLE = 'apformer translate RUN "seven hundred and five"'
 
 @dataclass(frozen=True)
 class Translate:
-    """Translate a sentence, or a file with one sentence a line."""
+    """Translate a sentence, or a file with one sentence a line.
+
+    Attributes:
+        run_and_sentence: [RUN] SENTENCE, or [RUN] with --file. The default run is the latest.
+        file: File with one sentence a line, or - for standard input. Prints one translation a line.
+        beams: Number of beams of the search. With 1, the most likely token is always taken. The default is that of the
+            run.
+        alpha: Length penalty: 0 for none, more for longer translations. The default is that of the run.
+        temperature: Divisor of the logits. With 0, translations are searched for; above 0, tokens are drawn.
+        seed: Random seed of the draws.
+        member: Number of a member of a population. The default is the best on validation rows.
+        json: Print one JSON object.
+    """
 
     run_and_sentence: Positional[tuple[str, ...]] = ()
-    """[RUN] SENTENCE, or [RUN] with --file. The default run is the latest."""
     file: FilePath | None = None
-    """File with one sentence a line, or - for standard input. Prints one translation a line."""
     beams: int | None = None
-    """Number of beams of the search. With 1, the most likely token is always taken. The default is that of the run."""
     alpha: float | None = None
-    """Length penalty: 0 for none, more for longer translations. The default is that of the run."""
     temperature: float = 0.0
-    """Divisor of the logits. With 0, translations are searched for; above 0, tokens are drawn."""
     seed: int = 0
-    """Random seed of the draws."""
     member: int | None = None
-    """Number of a member of a population. The default is the best on validation rows."""
     json: bool = False
-    """Print one JSON object."""
 
 
 def translate(args: Translate) -> None:

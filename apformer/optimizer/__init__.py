@@ -31,30 +31,34 @@ else:
 
 @dataclass(frozen=True)
 class Config:
-    """The optimizer and its schedule."""
+    """The optimizer and its schedule.
+
+    Attributes:
+        rule: Optimizer: adamw for all parameters, or muon for the matrices of the blocks and adamw for the rest.
+            Packages bring others.
+        learning_rate: Peak learning rate, reached after warm-up.
+        warmup_steps: Number of steps in which the learning rate rises linearly to its peak.
+        weight_decay: Pull of matrices and the embedding table towards 0. Biases, gains, sinks and position tables do
+            not decay.
+        muon_every: With N, each layer takes a step by Muon in one of N training steps, N times as large. Layers take
+            turns, and a training step takes less time.
+        beta1: Decay of the running mean of the gradient.
+        beta2: Decay of the running mean of the squared gradient.
+        schedule: Fall of the learning rate after warm-up.
+        min_lr: Least learning rate after warm-up: where the cosine ends, and below which inverse_sqrt does not fall.
+        max_grad_norm: Largest global norm of the gradient. A larger gradient is scaled down to it.
+    """
 
     rule: Rule = "adamw"
-    """Optimizer: adamw for all parameters, or muon for the matrices of the blocks and adamw for the rest. Packages
-    bring others."""
     learning_rate: float = 3e-3
-    """Peak learning rate, reached after warm-up."""
     warmup_steps: int = 100
-    """Number of steps in which the learning rate rises linearly to its peak."""
     weight_decay: float = 0.0
-    """Pull of matrices and the embedding table towards 0. Biases, gains, sinks and position tables do not decay."""
     muon_every: int = 1
-    """With N, each layer takes a step by Muon in one of N training steps, N times as large. Layers take turns, and a
-    training step takes less time."""
     beta1: float = 0.9
-    """Decay of the running mean of the gradient."""
     beta2: float = 0.99
-    """Decay of the running mean of the squared gradient."""
     schedule: Literal["cosine", "inverse_sqrt"] = "cosine"
-    """Fall of the learning rate after warm-up."""
     min_lr: float = 0.0
-    """Least learning rate after warm-up: where the cosine ends, and below which inverse_sqrt does not fall."""
     max_grad_norm: float = 1.0
-    """Largest global norm of the gradient. A larger gradient is scaled down to it."""
 
     def hyper(self) -> dict[str, Array]:
         """Return the numbers that members may vary, as arrays."""

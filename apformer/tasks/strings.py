@@ -43,10 +43,13 @@ NAMES = ("given", "expected", "predicted")  # texts of a wrong string
 
 @dataclass(frozen=True)
 class Options:
-    """Options of the evaluation."""
+    """Options of the evaluation.
+
+    Attributes:
+        test_sequences: Number of strings in the evaluation.
+    """
 
     test_sequences: int = 2000
-    """Number of strings in the evaluation."""
 
 
 def check(settings: Settings) -> int:

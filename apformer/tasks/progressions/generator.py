@@ -31,20 +31,23 @@ SPLITS = ("train", "validation", "test")
 
 @dataclass(frozen=True)
 class Config:
-    """The generator of the home task."""
+    """The generator of the home task.
+
+    Attributes:
+        digits: Number D of digits of a term.
+        min_terms: Fewest terms of a progression.
+        max_terms: Most terms of a progression.
+        min_difference: Smallest difference between neighbours; may be 0 or negative.
+        max_difference: Largest difference between neighbours.
+        sequences: Number of progressions in the text file that generate.py writes.
+    """
 
     digits: int = 3
-    """Number D of digits of a term."""
     min_terms: int = 2
-    """Fewest terms of a progression."""
     max_terms: int = 100
-    """Most terms of a progression."""
     min_difference: int = 1
-    """Smallest difference between neighbours; may be 0 or negative."""
     max_difference: int = 500
-    """Largest difference between neighbours."""
     sequences: int = 10_000
-    """Number of progressions in the text file that generate.py writes."""
 
 
 class Progressions(NamedTuple):

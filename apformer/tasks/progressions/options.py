@@ -10,35 +10,39 @@ from apformer.flags import require
 
 @dataclass(frozen=True)
 class Options:
-    """Options of the rows of training and evaluation."""
+    """Options of the rows of training and evaluation.
+
+    Attributes:
+        crop_terms: Number of terms of a training row. Longer progressions are cropped, so that a step costs less.
+        hard_fraction: Fraction of the batch that is mined: crops whose worst character has the highest loss. Their
+            first two terms are given.
+        mined_per_hard: Candidates drawn for each mined row. The hardest of all candidates are kept.
+        prefix_rows: Number of extra rows per step with only the first two terms, which no rule gives. They lower the
+            loss there.
+        prefix_loss: Loss of the first two terms. plain: their characters count as any other. alone: only the prefix
+            rows train them, with 4/5 of the loss, and digits that occur only on held-out lines are masked out of their
+            softmax. none: they have weight 0, for models too small to learn more than the rule.
+        long_rows: Number of extra rows per step that are not cropped, in which every number of terms is as likely.
+            Their first two terms cost nothing. Half of the candidates of mined rows are then crops of such rows, too.
+            For models that read a whole row.
+        own_positions: Crops keep the positions that they have in their rows. Without it they begin at the first
+            position, which is the same to models with relative positions.
+        position_offset: Largest random start position of a training row, so that later positions are trained too. A row
+            starts where a term may. For transformers only.
+        dataset: Text file to train on, one progression a line. Without it, each step draws fresh rows.
+        test_sequences: Number of held-out progressions in the evaluation.
+    """
 
     crop_terms: int = 4
-    """Number of terms of a training row. Longer progressions are cropped, so that a step costs less."""
     hard_fraction: float = 0.0
-    """Fraction of the batch that is mined: crops whose worst character has the highest loss. Their first two terms are
-    given."""
     mined_per_hard: int = 4
-    """Candidates drawn for each mined row. The hardest of all candidates are kept."""
     prefix_rows: int = 0
-    """Number of extra rows per step with only the first two terms, which no rule gives. They lower the loss there."""
     prefix_loss: Literal["plain", "alone", "none"] = "plain"
-    """Loss of the first two terms. plain: their characters count as any other. alone: only the prefix rows train them,
-    with 4/5 of the loss, and digits that occur only on held-out lines are masked out of their softmax. none: they have
-    weight 0, for models too small to learn more than the rule."""
     long_rows: int = 0
-    """Number of extra rows per step that are not cropped, in which every number of terms is as likely. Their first two
-    terms cost nothing. Half of the candidates of mined rows are then crops of such rows, too. For models that read a
-    whole row."""
     own_positions: bool = False
-    """Crops keep the positions that they have in their rows. Without it they begin at the first position, which is the
-    same to models with relative positions."""
     position_offset: int = 0
-    """Largest random start position of a training row, so that later positions are trained too. A row starts where a
-    term may. For transformers only."""
     dataset: FilePath | None = None
-    """Text file to train on, one progression a line. Without it, each step draws fresh rows."""
     test_sequences: int = 10_000
-    """Number of held-out progressions in the evaluation."""
 
 
 def check(options: Options) -> None:

@@ -28,32 +28,41 @@ SHOWN = 5  # of what was skipped
 
 @dataclass(frozen=True)
 class Config:
-    """Text of a language model, and its cut into rows."""
+    """Text of a language model, and its cut into rows.
+
+    Attributes:
+        text: Text in UTF-8 to train on: a file, or a folder of them; or a folder of tokens, see datasets/text.
+        tokenizer: Tokenizer: characters, byte_pairs (--vocab_size of them), or a file or folder that holds one.
+        special_tokens: Read special tokens in the text, such as <|endoftext|>. Without this flag, a text that has some
+            is refused.
+        context: Number of tokens of a row: the most that the model sees before the token it predicts.
+        validation_share: Share of the text, at its end, that is kept for validation. A folder of tokens has a part for
+            it.
+    """
 
     text: FilePath | None = None
-    """Text in UTF-8 to train on: a file, or a folder of them; or a folder of tokens, see datasets/text."""
     tokenizer: FilePath = "characters"
-    """Tokenizer: characters, byte_pairs (--vocab_size of them), or a file or folder that holds one."""
     special_tokens: bool = False
-    """Read special tokens in the text, such as <|endoftext|>. Without this flag, a text that has some is refused."""
     context: int = 256
-    """Number of tokens of a row: the most that the model sees before the token it predicts."""
     validation_share: float = 0.1
-    """Share of the text, at its end, that is kept for validation. A folder of tokens has a part for it."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """Options of fine-tuning a language model."""
+    """Options of fine-tuning a language model.
+
+    Attributes:
+        init_from: GPT-2 folder or run to train further, with its tokenizer. README.md says how to get GPT-2.
+        lora_rank: Rank of the low-rank adapters, which are trained instead of the weights. With 0, all weights are
+            trained.
+        lora_alpha: Scale of the adapters: the product of their two factors is multiplied by lora_alpha / lora_rank.
+        lora_on: Matrices with adapters: all of the blocks, or queries, keys and values alone, as `peft` does for GPT-2.
+    """
 
     init_from: FilePath | None = None
-    """GPT-2 folder or run to train further, with its tokenizer. README.md says how to get GPT-2."""
     lora_rank: int = 0
-    """Rank of the low-rank adapters, which are trained instead of the weights. With 0, all weights are trained."""
     lora_alpha: float = 16.0
-    """Scale of the adapters: the product of their two factors is multiplied by lora_alpha / lora_rank."""
     lora_on: Literal["all", "attention"] = "all"
-    """Matrices with adapters: all of the blocks, or queries, keys and values alone, as `peft` does for GPT-2."""
 
 
 def check(cfg: Config) -> None:

@@ -26,50 +26,57 @@ VALIDATION_NUMBERS = 1000
 
 @dataclass(frozen=True)
 class Config:
-    """The sentences, and their conversion to tokens."""
+    """The sentences, and their conversion to tokens.
+
+    Attributes:
+        source: Text file with one sentence a line. The default is number words.
+        target: Text file with the translation of each line.
+        validation: Two such files that choose the best checkpoint. The default is lines of --source and --target.
+        test: Two such files that score the model. The default is lines of --source and --target.
+        from_language: Language of the number words to read: one that num2words knows, or figures.
+        to_language: Language of the number words to write.
+        largest: Largest number in number words.
+        numbers: Number of different number words to train on.
+        test_sentences: Number of other number words that score the model. With files, all test lines are used.
+        byte_pairs: Largest size of the vocabulary of both languages, or of each with --vocabularies apart.
+        vocabularies: Byte pairs of both languages together, with one embedding table, or apart, with an embedding table
+            for each.
+        longest: Largest number of tokens in a sentence, its end token included.
+        too_long: Treatment of longer sentences: refuse or cut.
+        widths: Lengths in tokens to which sentences are padded. The default is six that suit the data.
+    """
 
     source: FilePath | None = None
-    """Text file with one sentence a line. The default is number words."""
     target: FilePath | None = None
-    """Text file with the translation of each line."""
     validation: tuple[FilePath, FilePath] | None = None
-    """Two such files that choose the best checkpoint. The default is lines of --source and --target."""
     test: tuple[FilePath, FilePath] | None = None
-    """Two such files that score the model. The default is lines of --source and --target."""
     from_language: str = "en"
-    """Language of the number words to read: one that num2words knows, or figures."""
     to_language: str = "fr"
-    """Language of the number words to write."""
     largest: int = 999_999
-    """Largest number in number words."""
     numbers: int = 30_000
-    """Number of different number words to train on."""
     test_sentences: int = 5000
-    """Number of other number words that score the model. With files, all test lines are used."""
     byte_pairs: int = 4000
-    """Largest size of the vocabulary of both languages, or of each with --vocabularies apart."""
     vocabularies: Literal["shared", "apart"] = "shared"
-    """Byte pairs of both languages together, with one embedding table, or apart, with an embedding table for each."""
     longest: int = 128
-    """Largest number of tokens in a sentence, its end token included."""
     too_long: Literal["refuse", "cut"] = "refuse"
-    """Treatment of longer sentences: refuse or cut."""
     widths: tuple[int, ...] = ()
-    """Lengths in tokens to which sentences are padded. The default is six that suit the data."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """Training of an encoder-decoder on pairs of sentences, and its search for translations."""
+    """Training of an encoder-decoder on pairs of sentences, and its search for translations.
+
+    Attributes:
+        init_from: Run of a translator whose model is trained further, with its vocabulary. The default is a new model.
+        label_smoothing: Share of the probability of each target token that is spread over the vocabulary.
+        beams: Number of beams in the search for translations. With 1, the most likely token is always taken.
+        alpha: Length penalty of the search: 0 for none, more for longer translations.
+    """
 
     init_from: FilePath | None = None
-    """Run of a translator whose model is trained further, with its vocabulary. The default is a new model."""
     label_smoothing: float = 0.1
-    """Share of the probability of each target token that is spread over the vocabulary."""
     beams: int = 5
-    """Number of beams in the search for translations. With 1, the most likely token is always taken."""
     alpha: float = 0.6
-    """Length penalty of the search: 0 for none, more for longer translations."""
 
 
 class Lines(NamedTuple):

@@ -24,30 +24,37 @@ FILE = "vocabulary.tsv"
 
 @dataclass(frozen=True)
 class Config:
-    """Text of word vectors, and the choice of its words."""
+    """Text of word vectors, and the choice of its words.
+
+    Attributes:
+        text: Text in UTF-8, a file or a folder of them, with blank lines between passages. The default is progressions.
+        digits: Number of digits of a term of the progressions, without --text.
+        window: Most words on either side of the centre. Each window draws its reach from 1 up to this.
+        min_count: Fewest times that a word occurs. Rarer words are dropped.
+        subsample: Share of the text above which a word is thinned out in training. With 1, no word is.
+        validation_share: Share of the text, at its end, that is kept for validation.
+    """
 
     text: FilePath | None = None
-    """Text in UTF-8, a file or a folder of them, with blank lines between passages. The default is progressions."""
     digits: int = 3
-    """Number of digits of a term of the progressions, without --text."""
     window: int = 10
-    """Most words on either side of the centre. Each window draws its reach from 1 up to this."""
     min_count: int = 10
-    """Fewest times that a word occurs. Rarer words are dropped."""
     subsample: float = 3e-4
-    """Share of the text above which a word is thinned out in training. With 1, no word is."""
     validation_share: float = 0.1
-    """Share of the text, at its end, that is kept for validation."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """Options of the words that are shown when training ends."""
+    """Options of the words that are shown when training ends.
+
+    Attributes:
+        words: Words whose neighbours are shown, separated by commas. The default is those of frequency ranks 1, 2, 4,
+            8, ...
+        neighbours: Number of neighbours shown for each of these words.
+    """
 
     words: str | None = None
-    """Words whose neighbours are shown, separated by commas. The default is those of frequency ranks 1, 2, 4, 8, ..."""
     neighbours: int = 8
-    """Number of neighbours shown for each of these words."""
 
 
 class Rows(NamedTuple):
