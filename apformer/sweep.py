@@ -71,7 +71,10 @@ def sweep(args: list[str]) -> None:
     if {"-h", "--help"} & {*args}:
         print(__doc__)
         recipes.parse(["--help", *args], PROGRAM)
-    path, result = run(read(args))
+    flags = read(args)
+    if [program.joint.training.members for program in programs(flags)] == [1]:
+        raise UserError("nothing is compared: give a flag several values, such as --n_heads 1,4, or --members 4")
+    path, result = run(flags)
     members = result["members"]
     table = tables.sweep(members, name, command(result["flags"]))
     losses = curves(path, members, "validation_loss")
@@ -119,8 +122,6 @@ def programs(flags: Flags) -> list[Program]:
         folder = "-".join([f"{number:02d}", ",".join(f"{flag}={value}" for flag, value in shared.items())]).rstrip("-")
         settings = [_settings(fixed, combination) for combination in combinations]
         found.append(Program(re.sub(r"[^\w.,=-]+", "_", folder), combinations, settings))
-    if [program.joint.training.members for program in found] == [1]:
-        raise UserError("nothing is compared: give a flag several values, such as --n_heads 1,4, or --members 4")
     return found
 
 

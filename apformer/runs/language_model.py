@@ -103,7 +103,7 @@ class LanguageModel(NamedTuple):
 
     def _encode(self, name: str, given: str, special_tokens: bool) -> Any:
         if not given:
-            raise UserError(f"a {name} is empty: give at least one character")
+            raise UserError(f"{name} is empty: give at least one character")
         try:
             return self.tokenizer.encode(given, allowed_special="all" if special_tokens else ())
         except UserError as error:

@@ -127,7 +127,7 @@ def test_predict_needs_the_settings_of_a_run_and_not_its_dataset(rows_file, tmp_
     path = make_run(tmp_path / "run", settings(dataset=str(copy)), {2: 1.0})
     copy.unlink()
     assert restore.load_settings(path).options.dataset == str(copy)
-    with pytest.raises(UserError, match="rows.txt does not exist") as caught:
+    with pytest.raises(UserError, match="rows.txt cannot be read") as caught:
         restore.load_rows(path)
     assert caught.value.exit_code == DATA
 
