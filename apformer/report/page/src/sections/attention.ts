@@ -66,7 +66,16 @@ export function attention(state: State): HTMLElement {
       ),
     );
     const label = `${sight.title || "Heads"}, a row for each layer`;
-    return h("div", {}, title, h("div", { class: "layers", role: "group", "aria-label": label }, ...layers));
+    return h(
+      "div",
+      {},
+      title,
+      h(
+        "div",
+        { class: state.cfg.n_heads > 1 ? "layers" : "layers single", role: "group", "aria-label": label },
+        ...layers,
+      ),
+    );
   }
 
   function small(pin: Pin): HTMLElement {
