@@ -83,23 +83,16 @@ def test_a_server_compiles_twice_and_never_after_its_tenth_request():
     def listen(name, *_, **about):
         compiled.extend([about] * name.endswith("backend_compile_duration"))
 
-    monitoring.register_event_duration_secs_listener(listen)
-    try:
-        for request in range(50):
-            rows = int(rng.integers(1, 5))
-            prompts = [" ".join(["word"] * int(rng.integers(1, 61))) for _ in range(rows)]
-            options = {
-                "temperature": rng.uniform(0, 2, rows),
-                "top_k": int(rng.integers(9)),
-                "top_p": rng.uniform(0.5, 1),
-            }
-            options |= {"min_p": rng.uniform(0, 0.1), "repetition_penalty": rng.uniform(1, 2), "seed": request}
-            texts = found.write(prompts, int(rng.integers(1, 99)), **options)
-            assert len(texts) == rows
-            if request == 9:
-                early = len(compiled)
-    finally:
-        monitoring.unregister_event_duration_listener(listen)
+    monitoring.register_event_duration_secs_listener(listen)  # the lowest JAX cannot take it back
+    for request in range(50):
+        rows = int(rng.integers(1, 5))
+        prompts = [" ".join(["word"] * int(rng.integers(1, 61))) for _ in range(rows)]
+        options = {"temperature": rng.uniform(0, 2, rows), "top_k": int(rng.integers(9)), "top_p": rng.uniform(0.5, 1)}
+        options |= {"min_p": rng.uniform(0, 0.1), "repetition_penalty": rng.uniform(1, 2), "seed": request}
+        texts = found.write(prompts, int(rng.integers(1, 99)), **options)
+        assert len(texts) == rows
+        if request == 9:
+            early = len(compiled)
     assert early == len(compiled) <= 2
 
 
