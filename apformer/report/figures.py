@@ -203,7 +203,7 @@ def _log_axis(axes: "Axes") -> None:
 
     axes.set_yscale("log")
     low, high = axes.get_ylim()
-    decades = np.log10(high / low)
+    decades = np.log10(high) - np.log10(low)  # a quotient can overflow
     subs = (1, 1.5, 2, 3, 5, 7) if decades < 2 else (1, 3) if decades < 5 else (1,)  # so that no number hides another
     axes.yaxis.set_major_locator(LogLocator(subs=subs))
     axes.yaxis.set_major_formatter("{x:g}")

@@ -110,7 +110,7 @@ def exported(path, settings):
 
 def evaluation(path, run, settings):
     """All that the page of a run says of its evaluation."""
-    data = {"step": 0, "member": 0, "missing": {}}
+    data = {"step": 0, "member": 0, "parameters_sha256": "0", "missing": {}}
     shown(report._of_task(path.parent, settings, None, None, data))
 
 
