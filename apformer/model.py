@@ -93,7 +93,7 @@ class Config:
         if self.position_options is None:
             object.__setattr__(self, "position_options", Scheme())
         if not isinstance(self.position_options, Scheme):
-            raise ValueError(f"position_options {self.position_options} are not those of position {self.position}")
+            raise ValueError(f"options {self.position_options} are not those of position {self.position}: drop them")
 
 
 def reach(cfg: Config) -> int | None:
