@@ -61,7 +61,7 @@ def sketch(digits: int = 3) -> Settings:
 
     Its positions are absolute, so crops keep theirs, and some rows are not cropped at all.
     """
-    training = Training(recipe="sketch", steps=10_000, until="certified", batch_size=64, save_every=500)
+    training = Training(recipe="sketch", steps=12_000, until="certified", batch_size=64, save_every=500)
     options = Options(crop_terms=8, hard_fraction=0.875, prefix_rows=32, long_rows=4, own_positions=True)
     rule = optimizer.Config(rule="muon", learning_rate=4e-3, weight_decay=0.1)
     return Settings("progressions", "model", training, model.Config(n_layers=6), _data(digits), options, rule)
