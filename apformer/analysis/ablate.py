@@ -58,10 +58,11 @@ def ablate(params: dict, parts: Sequence[Part]) -> dict:
         side, dot, kind = named.rpartition(".")
         for path, axes in KINDS[kind]:
             if (name := side + dot + path) in leaf_of:
-                at: list[Any] = [slice(None)] * leaf_of[name].ndim
+                leaf_of[name] = edited = np.array(leaf_of[name])
+                at: list[Any] = [slice(None)] * edited.ndim
                 for axis, i in zip(axes, index, strict=True):
                     at[axis] = i
-                leaf_of[name] = leaf_of[name].at[tuple(at)].set(BLIND if kind == "offset" else 0.0)
+                edited[tuple(at)] = BLIND if kind == "offset" else 0.0
     return jax.tree.unflatten(jax.tree.structure(params), leaf_of.values())
 
 

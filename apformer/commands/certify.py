@@ -26,6 +26,7 @@ from apformer.settings import Settings
 PATIENCE = 1800  # seconds that an enumeration may take unasked
 PARTIAL = "certificate.partial.json"
 KEEP_EVERY = 30  # seconds
+SCREENED = 2**20  # contexts that JAX asks before a proof that may fail: numpy proves fewer in the same time
 
 
 @dataclass(frozen=True)
@@ -92,8 +93,9 @@ def certify_run(
         patience: Seconds that it may take.
         screen: Let JAX ask alone. So it does where numpy does not compute such a model.
         compare: Compare the logits of JAX with those of numpy after every string.
-        hasty: Let JAX ask first, and numpy prove what that finds without an error. Without a proof no file is written,
-            and what is returned is {"certified": False, "missed": the contexts with the smallest margins}.
+        hasty: End at the first fault. Of more than SCREENED contexts, JAX asks all before numpy. Without a proof no
+            file is written, and what is returned is {"certified": False, "missed": the contexts with the smallest
+            margins}.
 
     Raises:
         UserError: Exit code USAGE, if it would take more than `patience`, if there is nothing to ask, or if what is to
@@ -113,13 +115,13 @@ def certify_run(
         print(f"{path} is screened by JAX, since numpy does not compute such a model: {case.why}", file=sys.stderr)
     model, prove, hopeless = bind_run(settings, params), not screen and case.why is None, False
     tally, seconds = check.TALLY, 0.0
-    if hasty or not prove:
+    if not prove or (hasty and (case.total or np.inf) > SCREENED):
         tally, seconds = _asked(path, case, identity, patience, model, hasty)
         hopeless = hasty and (
             tally["errors"] or (prove and check.verdict(certificate.provable(case, tally), None, case.bounded)[2])
         )
     if prove and not hopeless:
-        tally, more = _asked(path, case, identity, patience)
+        tally, more = _asked(path, case, identity, patience, hasty=hasty)
         seconds += more
     result = certificate.conclude(case, tally, prove and not hopeless) | {"seconds": round(seconds, 1)} | identity
     if hopeless or (hasty and prove and not result["certified"]):
@@ -156,7 +158,7 @@ def _asked(
         identity: What the tally depends on, besides the judge.
         patience: Seconds that the rest may take.
         model: For JAX to screen; without it, numpy proves.
-        hasty: Whether as many errors as are named are enough.
+        hasty: Whether one fault of a proof is enough, or as many errors of a screening as are named.
 
     Raises:
         UserError: Exit code USAGE, if the rest takes longer.
@@ -194,7 +196,7 @@ def _asked(
                     much = f"{done:,} of {total:,} contexts" if total else f"{done:,} contexts"
                     print(f"{path} is asked up to {much}: the same command goes on", file=sys.stderr)
                     sys.exit(128 + max(received))
-                if hasty and tally["errors"] >= check.WORST:
+                if hasty and (tally["errors"] >= check.WORST if model else check.verdict(tally, None, case.bounded)[2]):
                     break
                 if now - saved > KEEP_EVERY:
                     saved = now

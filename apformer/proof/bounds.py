@@ -212,6 +212,7 @@ class Units(NamedTuple):
     absolute: np.ndarray  # (D + 2, F) the sizes of W_1, of b_1, and what an error of r is multiplied by
     length: np.ndarray  # of the columns
     constant: np.ndarray  # what h is where r is 0
+    sums: float32  # what |W_2| lengthens a vector by at most
 
 
 def units(w: dict) -> Units:
@@ -220,7 +221,8 @@ def units(w: dict) -> Units:
     columns = scale_of(w, "feedforward_norm")[:, None] * W_1
     absolute = np.vstack([np.abs(W_1), np.abs(b_1), length(columns, 0)]).astype(float32)
     constant = np.broadcast_to(bias_of(w, "feedforward_norm"), len(W_1)) @ W_1 + b_1
-    return Units(columns, absolute, absolute[-1], constant.astype(float32))
+    sums = spectral(np.abs(w["feedforward.contract.weight"]))
+    return Units(columns, absolute, absolute[-1], constant.astype(float32), sums)
 
 
 def local(normed: Normed, absolute: np.ndarray) -> np.ndarray:
@@ -234,10 +236,10 @@ def turned(h: np.ndarray, dh: np.ndarray) -> np.ndarray:
     return np.maximum(np.minimum(dh, h + dh), float32(0))
 
 
-def summed(size_y: np.ndarray, h: np.ndarray, moved: np.ndarray, w: dict) -> np.ndarray:
+def summed(size_y: np.ndarray, h: np.ndarray, moved: np.ndarray, of: Units, w: dict) -> np.ndarray:
     """Return the length of the rounding of the sums of the states after a layer; moved: how far relu(h) may move."""
     W_2, b_2 = w["feedforward.contract.weight"], w["feedforward.contract.bias"]
-    size = spectral(np.abs(W_2)) * (length(np.maximum(h, float32(0))) + length(moved)) + size_y + float32(length(b_2))
+    size = of.sums * (length(np.maximum(h, float32(0))) + length(moved)) + size_y + float32(length(b_2))
     return rounded(len(W_2) + 3, size)
 
 
@@ -260,7 +262,7 @@ def states(
         normed, h = standard(found.y, bound.e, w, "feedforward_norm", cfg["norm_epsilon"]), h.astype(float32)
         made = local(normed, of.absolute)
         dh = float32(SLACK) * (normed.e[:, None] * of.length + made)
-        rest = summed(residual * (length(found.y).astype(float32) + bound.e), h, turned(h, dh), w)
+        rest = summed(residual * (length(found.y).astype(float32) + bound.e), h, turned(h, dh), of, w)
         apart = np.where(h > 0, made, float32(0)) + np.maximum(dh - np.abs(h), float32(0))
         return z, residual * bound.e + grows_2 * length(apart) + rest, np.packbits(h > 0, axis=1), normed.e
 

@@ -94,12 +94,12 @@ def judge(
         dh += of.length * normed.local[:, None] + made
         dh *= float32(SLACK)
         moved = bounds.turned(h, dh)
-        summed = bounds.summed(length(found.y).astype(float32) + attended.e, h, moved, w)
+        summed = bounds.summed(length(found.y).astype(float32) + attended.e, h, moved, of, w)
         e_z = float32(SLACK) * (attended.e + grows * length(moved) + summed)
         final = bounds.standard(z, e_z, weights, "final_norm", epsilon)
         last = Last(attended, errors, found.y, normed, h, made, dh, moved, z, summed, final)
         ratio = np.zeros(len(row))
-        for character in np.unique(right[at]):
+        for character in network.distinct(right[at]):
             rows = right[at] == character
             ratio[rows] = ratios(last if rows.all() else taken(last, rows), logits[character], w)
         return final.n @ weights["head.output.weight"] + weights["head.output.bias"], ratio

@@ -25,6 +25,8 @@ from apformer.settings import Settings
 
 MISSED = "missed.jsonl"
 
+_rate = jax.jit(optimizer.learning_rate, static_argnums=(2, 3))
+
 
 class Log:
     """Write lines of metrics.jsonl and the progress bar, one chunk of steps behind the device."""
@@ -67,8 +69,7 @@ class Log:
         record: dict[str, Any] = {"step": step} | _of_finite(means)
         rule = self.settings.optimizer
         if rule.rule in optimizer.OWN and "learning_rate" not in record:  # which the step of a task may report
-            rate = optimizer.learning_rate(step - 1, self.peak, rule, self.settings.training.steps)
-            record["learning_rate"] = np.asarray(rate)
+            record["learning_rate"] = np.asarray(_rate(step - 1, self.peak, rule, self.settings.training.steps))
         if validation is not None:
             validation = _of_finite(validation)
             record |= {f"validation_{name}": values for name, values in validation.items()}

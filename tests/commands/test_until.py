@@ -137,34 +137,34 @@ def test_too_many_contexts_are_asked_once(exact, tmp_path, monkeypatch):
     assert asked == [{"step": 2, "hasty": True}, {}]  # and at the end
 
 
-def test_in_haste_many_errors_end_it_and_contexts_are_named(tmp_path, monkeypatch):
+@pytest.mark.parametrize(("screened", "judge"), [(0, (certificate, "screened")), (2**20, (check, "judged"))])
+def test_in_haste_errors_end_it_and_contexts_are_named(tmp_path, monkeypatch, screened, judge):
     settings = dataclasses.replace(SETTINGS, training=Training(steps=1, run_dir=str(tmp_path / "run")))
     path = train.keep(settings, jax.tree.map(lambda leaf: -leaf, circuit.params(2)))
     monkeypatch.setattr(rows, "SLICE", 600)
-    asked, screened = [], certificate.screened
-    monkeypatch.setattr(certificate, "screened", lambda *args: asked.append(1) or screened(*args))
+    monkeypatch.setattr(certify, "SCREENED", screened)
+    asked, right = [], getattr(*judge)
+    monkeypatch.setattr(*judge, lambda *args: asked.append(1) or right(*args))
     found = certify.certify_run(path, settings, hasty=True)
     assert not found["certified"] and len(found["missed"]) == check.WORST and len(asked) == 1
     assert all(context["margin"] < 0 and context["given"] >= 2 for context in found["missed"])
     assert not list(path.glob("certificate*"))
 
 
-@pytest.mark.parametrize("strings", [1, 10**6])
-def test_a_margin_that_numpy_does_not_prove_is_no_certificate_and_leaves_nothing(tmp_path, monkeypatch, strings):
-    """Whether it is among those of the smallest margins by JAX, which are proven first, or elsewhere."""
+@pytest.mark.parametrize("screened", [0, 2**20])
+def test_a_margin_that_numpy_does_not_prove_is_no_certificate_and_leaves_nothing(tmp_path, monkeypatch, screened):
+    """Neither after a screening, of which the smallest margins are proven first, nor without one."""
     right = check.rounding.judge
 
     def judge(codes, *args):
         logits, ratio = right(codes, *args)
-        return logits, np.minimum(ratio, 0.5) if len(codes) < strings else ratio
+        return logits, np.minimum(ratio, 0.5)
 
     monkeypatch.setattr(check.rounding, "judge", judge)
+    monkeypatch.setattr(certify, "SCREENED", screened)
     settings = dataclasses.replace(SETTINGS, training=Training(steps=1, run_dir=str(tmp_path / "run")))
     path = train.keep(settings, circuit.params(2))
     found = certify.certify_run(path, settings, hasty=True)
-    if strings == 1:
-        assert found["certified"]
-        return
     assert not found["certified"] and min(context["margin"] for context in found["missed"]) > 0
     assert not list(path.glob("certificate*"))
 
