@@ -1,7 +1,6 @@
 """The command line: what works prints what was asked for, and every fault is one sentence with its exit code."""
 
 import contextlib
-import errno
 import importlib
 import json
 import os
@@ -11,15 +10,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-import jax
-import numpy as np
 import pytest
 
 import apformer
-from apformer import cli, errors, model, runs, tasks
+from apformer import cli, errors, tasks
 from apformer.commands import train
 from apformer.runs import directory
-from apformer.tasks.progressions import generator, training
+from apformer.tasks.progressions import training
 
 ROOT = Path(__file__).parents[1]
 MODEL = "--d_model 16 --n_layers 2 --n_heads 2 --position relative --window 7 --dropout 0.1"
@@ -130,24 +127,6 @@ def test_a_command_that_is_not_there(fails):
     fails(errors.USAGE, "no command 42: give one of train, resume", "42")
 
 
-def test_python_m_apformer_is_the_same(tmp_path):
-    done = python("-m", "apformer", "train", "--digits", "0", cwd=tmp_path)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "apformer: --digits 0 is out of range: give 1 to 9\n"
-    assert not list(tmp_path.iterdir())
-
-
-def test_what_is_the_disks_fault_is_a_sentence_and_what_is_ours_a_traceback(fails, monkeypatch):
-    def full(args):
-        raise OSError(errno.ENOSPC, "No space left on device", "runs/x/metrics.jsonl")
-
-    monkeypatch.setattr(train, "main", full)
-    fails(errors.DISK, "runs/x/metrics.jsonl: No space left on device; see `apformer doctor`", "train")
-    monkeypatch.setattr(train, "main", lambda args: 1 / 0)
-    with pytest.raises(ZeroDivisionError):
-        cli.main(["train"])
-
-
 def test_a_run_is_finished_though_nobody_reads_what_it_prints(monkeypatch):
     ours, theirs = os.pipe()
     os.close(ours)
@@ -192,37 +171,6 @@ def test_evaluate_prints_one_json_object_equal_to_the_file(run, capsys):
     assert KEYS <= set(result) and result["sequences"] == 50
     assert result == json.loads((Path(run) / "evaluation.json").read_text())
     assert result["excess"] == pytest.approx(result["nats_per_char"] - result["bayes_nats_per_char"])
-
-
-def test_the_model_of_a_run_is_loaded_by_its_path(run):
-    latest, found = runs.load("runs/latest"), runs.load(run)
-    assert latest.path == found.path == Path(run) and (found.step, found.member) == (latest.step, 0)
-    assert found.task.Config is generator.Config and found.settings.model.d_model == 16
-    tokens_BT = found.task.validation(found.settings, None).rows.tokens_BT[:, :-1]
-    logits_BTV = found.model.apply(tokens_BT)
-    with jax.default_matmul_precision("highest"):
-        expected_BTV = model.apply(found.params, tokens_BT, found.settings.model)
-    np.testing.assert_array_equal(logits_BTV, expected_BTV)
-    np.testing.assert_array_equal(latest.model.apply(tokens_BT), logits_BTV)
-
-
-def test_predict_names_the_latest_run_by_itself(run, capsys):
-    assert cli.main(["predict", run, "07 10 13", "--terms", "2"]) == 0
-    named = capsys.readouterr()
-    for latest in ([], ["runs/latest"]):
-        assert cli.main(["predict", *latest, "07 10 13", "--terms", "2"]) == 0
-        assert capsys.readouterr() == named
-    assert len(named.out) == 6 and named.err == ""
-
-
-def test_a_prompt_that_cannot_be_continued(run, fails):
-    """More of them: tests/tasks/progressions/test_text_file.py."""
-    for prompt, pattern in (
-        ("07", "holds one term; two terms are needed"),
-        ("007 010", "the prompt has terms of 3 digits where .* knows 2: give terms of 2"),
-        ("\udcff7 10", "character 1 is"),
-    ):
-        fails(errors.DATA, pattern, "predict", run, prompt)
 
 
 def test_arguments_of_predict(run, fails):

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from apformer import model, recurrent, seq2seq
-from apformer.layers.masks import View
 from apformer.runs import recipes
 from tests.helpers.small_models import close, draw_tokens, small
 
@@ -156,13 +155,6 @@ def test_importing_the_model_loads_the_textbook_alone():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     layers = {f"apformer.layers.{name}" for name in TEXTBOOK}
     assert {*done.stdout.split()} == {"apformer.layers", "apformer.model"} | layers
-
-
-def test_a_view_is_what_layers_share():
-    """No flag that a scheme or a study needs."""
-    view = model.whole_view(jnp.arange(T)[None])
-    assert isinstance(view, View) and len(view) <= 7
-    assert not any(isinstance(field, bool) for field in view) and bool not in View.__annotations__.values()
 
 
 def test_an_unknown_name_to_capture_is_refused_in_a_sentence():

@@ -43,11 +43,6 @@ def refusal(load, name):
     return str(error.value)
 
 
-def test_a_package_brings_a_task_and_its_recipes(bring):
-    bring(("other", "letters", "apformer.tasks.words"))
-    assert "letters" in tasks.names() and tasks.load("letters") is tasks.load("words")
-
-
 def test_an_unknown_task_lists_the_known_ones_and_where_others_come_from(bring):
     bring(("other", "letters", "apformer.tasks.words"))
     for name in ("leters", "../words", "words.training", None, 3):

@@ -168,13 +168,3 @@ def test_learned_positions_end_where_the_table_does(right, random_params, capsys
     call(capsys, "007 010", "--terms", "5")
     assert cli.main(["predict", "007 010", "--terms", "6"]) == errors.USAGE
     assert "--terms 6 makes a line of 31 characters, more than 27" in capsys.readouterr().err
-
-
-def test_ragged_prompts_are_continued_as_each_alone(random_params):
-    cfg = model.Config(d_model=8, n_heads=2, position="relative", window=9)
-    bound = bind.bind(model, random_params(cfg), cfg)
-    prompts = [generator.render(*row, D) for row in rows(8, seed=3)]
-    assert len({len(prompt) for prompt in prompts}) > 2
-    together = continued(prompts, bound)
-    alone = [continued([prompt], bound)[0] for prompt in prompts[:3]]
-    assert together[:3] == alone and len(set(together)) > 1

@@ -11,7 +11,7 @@ from apformer import cli, model
 from apformer import files as file_io
 from apformer.commands import evaluate
 from apformer.commands import train as experiment
-from apformer.errors import CHECKPOINT, DATA, DISK, USAGE, UserError
+from apformer.errors import CHECKPOINT, DISK, USAGE, UserError
 from apformer.runs import checkpoint, fit, recipes, restore, selection, settings_file
 from apformer.runs import metrics as log
 from apformer.settings import Settings, Training
@@ -119,17 +119,6 @@ def test_the_average_is_of_one_member_and_of_checkpoints_on_schedule(tmp_path):
 
 def state_of(settings, seed):
     return fit.initial_state(dataclasses.replace(settings, training=dataclasses.replace(settings.training, seed=seed)))
-
-
-def test_predict_needs_the_settings_of_a_run_and_not_its_dataset(rows_file, tmp_path):
-    copy = tmp_path / "rows.txt"
-    copy.write_bytes(rows_file.read_bytes())
-    path = make_run(tmp_path / "run", settings(dataset=str(copy)), {2: 1.0})
-    copy.unlink()
-    assert restore.load_settings(path).options.dataset == str(copy)
-    with pytest.raises(UserError, match="rows.txt cannot be read") as caught:
-        restore.load_rows(path)
-    assert caught.value.exit_code == DATA
 
 
 def test_members_that_are_not_finite_are_named_once_and_the_last_of_them_ends_the_run(tmp_path, capsys):

@@ -1,7 +1,6 @@
 """Adapters saved alone: `peft` opens ours and we open those of `peft`; both then compute the same logits."""
 
 import dataclasses
-import json
 
 import jax
 import jax.numpy as jnp
@@ -9,7 +8,6 @@ import numpy as np
 import pytest
 
 from apformer import model
-from apformer.errors import UserError
 from apformer.formats import gpt2, peft
 from apformer.tasks.text import lora
 
@@ -91,12 +89,3 @@ def test_we_open_what_peft_saves(base, tmp_path, options):
     expected = their_logits(theirs)
     assert np.abs(expected - our_logits(params)).max() > 0.1
     np.testing.assert_allclose(our_logits(found), expected, rtol=0, atol=1e-6)
-
-
-def test_a_variant_that_computes_otherwise_is_refused(base, tmp_path):
-    folder, params = base
-    config = theirs_peft.LoraConfig(r=R, use_dora=True, fan_in_fan_out=True)
-    theirs_peft.get_peft_model(opened(folder), config).save_pretrained(tmp_path, save_embedding_layers=False)
-    assert json.loads((tmp_path / "adapter_config.json").read_text())["use_dora"] is True
-    with pytest.raises(UserError, match="use_dora is true, and supported is false: merge the adapter with `peft`"):
-        peft.load(tmp_path, model, params, CFG)

@@ -57,17 +57,6 @@ def test_any_split_gives_the_logits_of_the_whole(cfg, schedule, seed, random_par
     np.testing.assert_array_equal(cache["length"], np.sum(schedule, 0))
 
 
-@pytest.mark.parametrize("window, slots", [(None, 13), (5, 5), (29, 13)])
-def test_an_empty_cache(window, slots):
-    """Batch first in every leaf; a window needs no more slots than itself; positions -1 are unseen."""
-    cache = model.init_cache(small(window=window, n_layers=5), 2, 13)
-    assert all(leaf.shape[0] == 2 for leaf in jax.tree.leaves(cache))
-    np.testing.assert_array_equal(cache["length"], [0, 0])
-    np.testing.assert_array_equal(cache["position"], np.full((2, slots), -1))
-    assert len(cache["layers"]) == 5
-    assert cache["layers"][0]["key"].shape == cache["layers"][0]["value"].shape == (2, 3, slots, 2)
-
-
 def test_a_window_goes_on_beyond_the_length_of_the_cache(random_params):
     """A ring of `window` slots serves rows of any length."""
     cfg = small(position="rotary", window=5)

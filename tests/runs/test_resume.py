@@ -143,23 +143,6 @@ def test_a_run_goes_on_from_the_newest_sound_checkpoint_to_the_same_end(whole, o
     assert left == {*map(str, saved), f"{saved[-1]}.corrupt", f"{saved[-2]}.corrupt"}
 
 
-def test_a_run_that_ended_with_a_proof_ends_with_it_again(only_train, tmp_path, monkeypatch):
-    def proven(step):
-        asked.append(step)
-        return step == 12
-
-    asked = []
-    monkeypatch.setattr(experiment, "finish", lambda *args: only_train.append(fit.fit(*args, proven)))
-    path = train(SETTINGS, tmp_path / "run")
-    facts = selection.read_all(path / "checkpoints")
-    assert facts[12].scores == [selection.PROVEN] and [*facts] == [4, 8, 12] and asked == [4, 8, 12]
-    for expected in ([], [8, 12]):  # known by its facts; with them damaged, trained and asked again
-        asked.clear()
-        assert cli.main(["resume", str(path)]) == 0
-        assert asked == expected and selection.read_all(path / "checkpoints") == facts
-        (path / "checkpoints" / "12" / selection.FILE).unlink()
-
-
 def test_two_stops_change_nothing(whole, only_train, tmp_path, monkeypatch):
     path, end = whole("sampler", only_train)
 

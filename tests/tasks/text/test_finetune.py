@@ -117,16 +117,6 @@ def test_a_stopped_run_ends_as_the_uninterrupted_and_needs_no_folder(run, file, 
         assert jax.tree.all(equal(getattr(ours, name), getattr(theirs, name)))
 
 
-def test_a_run_is_evaluated_has_a_page_and_writes(run, folder, capsys):
-    result = json.loads((run / "evaluation.json").read_text())
-    assert result["step"] in (4, 8, 12) and (run / "report.html").exists()
-    assert len(json.loads((run / "config.json").read_text())["init_from_sha256"]) == 64
-    assert (run / "tokenizer.json").read_text() == (folder / "tokenizer.json").read_text()
-    for place in (run, folder):
-        assert cli.main(["generate", str(place), "--prompt", "the ", "--tokens", "5"]) == 0
-        assert capsys.readouterr().out.startswith("the ")
-
-
 def test_a_run_that_begins_anew_begins_with_the_same_model(run, tmp_path, capsys):
     begun = tmp_path / "begun"  # as it is after a stop before the first checkpoint
     shutil.copytree(run, begun, ignore=shutil.ignore_patterns("checkpoints"))

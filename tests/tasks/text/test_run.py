@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 from jax.tree_util import Partial
 
-from apformer import cli, errors, loss, recurrent
+from apformer import cli, errors, loss
 from apformer.commands import generate as command
-from apformer.commands import train
-from apformer.runs import fit, metrics, recipes, restore, settings_file
+from apformer.runs import fit, metrics, recipes, restore
 from apformer.tasks.text import training
 from apformer.tokenizers import pretrained
 from apformer.tokenizers import text as text_tokenizer
@@ -158,17 +157,6 @@ def test_texts_that_cannot_be_trained_on(file, tmp_path, fails):
         words = [*flags.split(), *(["--text", text] if text else [])]
         fails(sentence, exit_code, "train", *FLAGS, *words, "--run_dir", path)
         assert not path.exists()
-
-
-def test_a_recurrent_model_of_a_text_writes_beyond_the_context_of_training(file, tmp_path, capsys):
-    path = tmp_path / "run"
-    flags = "--recipe text --architecture recurrent --cell gru --d_model 8 --n_layers 1 --context 12 --steps 4".split()
-    settings, rows = training.load(recipes.parse([*flags, "--text", str(file), "--run_dir", str(path)]))
-    assert settings.model == recurrent.Config(len(set(TEXT)), "gru", d_model=8, n_layers=1)
-    assert settings_file.from_dict(json.loads(json.dumps(settings_file.to_dict(settings))), "config.json") == settings
-    train.keep(settings, fit.initial_state(settings).params, rows)
-    assert cli.main(["generate", str(path), "--prompt", "the ", "--tokens", "14"]) == 0
-    assert len(capsys.readouterr().out) == 4 + 14 + 1
 
 
 def test_special_tokens_of_a_text_are_read_if_they_are_allowed(tmp_path, fails):

@@ -1,7 +1,6 @@
 """A run of word vectors: judged, shown on a page and asked for neighbours."""
 
 import json
-import shutil
 
 import numpy as np
 import pytest
@@ -147,14 +146,3 @@ def test_the_page_shows_the_words_and_says_that_it_cannot_run_the_model(run):
     assert data["embedding"]["points"] == evaluation["plane"]["points"]
     rows = data["right"]["blocks"][0]["rows"]
     assert [f"{word}  {near}" for word, near in rows] == (run / "neighbours.txt").read_text().splitlines()
-
-
-def test_a_text_that_has_changed_is_refused_and_the_page_does_without_it(run, tmp_path, fails):
-    copy, other = shutil.copytree(run, tmp_path / "copy"), tmp_path / "other.txt"
-    other.write_text(planted().replace("c0w0", "c0w1", 1))
-    config = json.loads((copy / "config.json").read_text())
-    config["flags"]["data"]["text"] = str(other)
-    (copy / "config.json").write_text(json.dumps(config))
-    fails("has changed since", errors.DATA, "resume", copy)
-    assert cli.main(["report", str(copy)]) == 0
-    assert "c0w0" in (copy / "report.html").read_text()
