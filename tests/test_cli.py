@@ -15,6 +15,7 @@ import pytest
 import apformer
 from apformer import cli, errors, tasks
 from apformer.commands import train
+from apformer.files import read_json
 from apformer.runs import directory
 from apformer.tasks.progressions import training
 
@@ -151,7 +152,7 @@ def test_a_run_holds_what_the_readme_says(run):
     path = Path(run)
     assert {file.name for file in path.iterdir()} >= {"config.json", "metrics.jsonl", "checkpoints", "evaluation.json"}
     assert {file.name for file in (path / "figures").iterdir()} >= {"loss.png", "accuracy_by_position.png"}
-    config = json.loads((path / "config.json").read_text())
+    config = read_json(path / "config.json")
     assert (config["task"], config["architecture"]) == ("progressions", "model")
     assert config["flags"]["model"]["d_model"] == 16 and config["flags"]["training"]["steps"] == 80
     assert config["data"] == {"source": "sampler"} and config["versions"]["jax"]
@@ -169,7 +170,7 @@ def test_evaluate_prints_one_json_object_equal_to_the_file(run, capsys):
     out, _ = capsys.readouterr()
     result = json.loads(out)
     assert KEYS <= set(result) and result["sequences"] == 50
-    assert result == json.loads((Path(run) / "evaluation.json").read_text())
+    assert result == read_json(Path(run) / "evaluation.json")
     assert result["excess"] == pytest.approx(result["nats_per_char"] - result["bayes_nats_per_char"])
 
 
@@ -194,7 +195,7 @@ def test_what_is_wrong_with_a_run_directory_is_said_by_every_command_that_reads_
     fails(errors.USAGE, "nothing is not a directory", command[0], tmp_path / "nothing", *command[1:])
     with contextlib.chdir(tmp_path):
         fails(errors.USAGE, "has no latest run: train one", *command)
-    config = json.loads((copy / "config.json").read_text())
+    config = read_json(copy / "config.json")
     for text, exit_code, pattern in (
         (changed(config, "model", "d_model", 32), errors.CHECKPOINT, r"of another model: .*float32\["),
         (json.dumps(config | {"task": "os"}), errors.USAGE, "config.json.*no task 'os' here, only .*text"),

@@ -17,6 +17,7 @@ from jax.tree_util import Partial
 from apformer import cli, tasks
 from apformer.decoding.bind import Model
 from apformer.errors import DATA, USAGE, UserError
+from apformer.files import read_json, write_json
 from apformer.runs import recipes, settings_file
 
 ROOT = Path(__file__).parents[1]
@@ -71,7 +72,7 @@ def test_the_folder_is_installed_and_every_command_works_on_its_task(tmp_path):
     assert sweep[0] == 0, sweep
     table = (tmp_path / "sweep" / "table.md").read_text()
     assert "| learning_rate 0.01 | 2 |" in table and "| validation loss | exact | seconds |" in table
-    members = json.loads((tmp_path / "sweep" / "sweep.json").read_text())["members"]
+    members = read_json(tmp_path / "sweep" / "sweep.json")["members"]
     assert [set(member["validation"]) for member in members] == [{"loss", "exact"}] * 4
     assert (tmp_path / "sweep" / "figures" / "sweep.png").exists()
 
@@ -176,7 +177,7 @@ def test_strings_are_judged_whole_and_lines_that_begin_none_are_refused(reverse)
 )
 def test_a_run_imports_nothing_that_is_not_installed_for_it(command, part, name, tmp_path, capsys):
     config = settings_file.to_dict(recipes.parse([])) | {"versions": {}, "data": {}, part: name}
-    (tmp_path / "config.json").write_text(json.dumps(config))
+    write_json(tmp_path / "config.json", config)
     (tmp_path / "checkpoints" / "1").mkdir(parents=True)
     code = cli.main([command[0], str(tmp_path), *command[1:]])
     out, err = capsys.readouterr()

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from apformer import cli, errors, tasks
-from apformer.files import write_json
+from apformer.files import read_json, write_json
 from apformer.runs import settings_file
 from apformer.tokenizers import pretrained
 from tests.helpers.small_texts import TEXTS
@@ -125,10 +125,10 @@ def test_a_run_without_a_tokenizer_says_so(tmp_path, capsys):
 
 
 def test_pieces_that_no_merges_make_are_shown_without_them(trained, tmp_path, says, capsys):
-    content = json.loads(trained.read_text())
+    content = read_json(trained)
     content["model"] = {"type": "Unigram", "unk_id": 0, "vocab": [[piece, -1.0] for piece in content["model"]["vocab"]]}
     file = tmp_path / "tokenizer.json"
-    file.write_text(json.dumps(content))
+    write_json(file, content)
     assert says(file, "--text", "old")
     assert cli.main(["tokenize", str(file), "--text", "old", "--merges"]) == errors.USAGE
     assert "this tokenizer cuts in another way: drop it" in capsys.readouterr().err

@@ -2,7 +2,6 @@
 
 import dataclasses
 import importlib
-import json
 import sys
 from pathlib import Path
 
@@ -13,11 +12,13 @@ import pytest
 
 from apformer import model, sweep
 from apformer.decoding import bind
-from apformer.errors import NON_FINITE, USAGE, UserError
+from apformer.errors import NON_FINITE, USAGE
+from apformer.files import read_json
 from apformer.runs import recipes
 from apformer.tasks.progressions import evaluation, generator
 from apformer.tasks.progressions import training as task
 from tests.helpers import circuit
+from tests.helpers.refusals import refused
 
 pytestmark = pytest.mark.long
 
@@ -166,9 +167,7 @@ def test_members_are_measured_once_and_contexts_asked_of_those_that_were_not_wro
     assert "| learning_rate 1e-3 | 2 |" in table and "| 18.8 (12.5 to 25.0) | - | - |" in table
     assert table.startswith("`python experiments/sweep.py --batch_size 4 ") and "- more terms: there are none" in table
     generalization.sweep(args)
-    told = [
-        (found["certified"], found["errors"]) for found in json.loads((tmp_path / "suites.json").read_text()).values()
-    ]
+    told = [(found["certified"], found["errors"]) for found in read_json(tmp_path / "suites.json").values()]
     assert told == [(True, 1), (True, 2), (False, 3), (False, 4)]
     assert "| 2 of 2 |" in (tmp_path / "table.md").read_text() and "| 0 of 2 |" in (tmp_path / "table.md").read_text()
 
@@ -177,19 +176,16 @@ def test_members_that_failed_are_not_measured(small, tmp_path, monkeypatch, caps
     member = {"combination": {}, "folder": "01", "parameters": 7, "failed": True, "seconds": 1.5}
     members = [member | {"member": k} for k in range(2)]
     monkeypatch.setattr(sweep, "run", lambda flags: (tmp_path, {"flags": flags, "members": members}))
-    with pytest.raises(UserError, match="no flag varied: a loss was not finite") as caught:
+    with refused(NON_FINITE, "no flag varied: a loss was not finite"):
         generalization.sweep([])
-    assert caught.value.exit_code == NON_FINITE
     table = capsys.readouterr().out
     assert "`python experiments/sweep.py --test_sequences 512`" in table and "| 2 (2 failed) | 7 | - | 3 |" in table
-    assert [found["suites"] for found in json.loads((tmp_path / "suites.json").read_text()).values()] == [{}, {}]
+    assert [found["suites"] for found in read_json(tmp_path / "suites.json").values()] == [{}, {}]
 
 
 def test_runs_of_another_task_are_refused(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "text.txt").write_text("a text " * 400)
-    with pytest.raises(
-        UserError, match="^suites are of progressions, not of the task text: use `apformer sweep`"
-    ) as no:
+    with refused(USAGE, "^suites are of progressions, not of the task text: use `apformer sweep`"):
         generalization.sweep("--recipe text --text text.txt --context 8".split())
-    assert no.value.exit_code == USAGE and [file.name for file in tmp_path.iterdir()] == ["text.txt"]
+    assert [file.name for file in tmp_path.iterdir()] == ["text.txt"]

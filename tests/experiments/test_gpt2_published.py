@@ -14,6 +14,7 @@ import pytest
 from apformer import cli, model
 from apformer.commands import export
 from apformer.errors import CHECKPOINT, DATA, USAGE
+from apformer.files import read_json, write_json
 from apformer.formats import gpt2
 from apformer.tokenizers import pretrained, text
 
@@ -48,7 +49,7 @@ def test_lambada(folder, tmp_path, monkeypatch, capsys):
     assert main(monkeypatch, folder, "--lambada", file, "--out", tmp_path / "out.json") == 0
     out, err = capsys.readouterr()
     assert "no published size" in out and "is not the published file (sha256 4aa8d02c" in err
-    found, tokenizer = json.loads((tmp_path / "out.json").read_text()), pretrained.load(folder)
+    found, tokenizer = read_json(tmp_path / "out.json"), pretrained.load(folder)
     params, costs, right = gpt2.load(folder)[1], [], []
     for passage in PASSAGES:
         before, word = passage.rsplit(" ", 1)
@@ -69,7 +70,7 @@ def test_wikitext(folder, tmp_path, monkeypatch, capsys):
     expected = "\n\n = Title = \n\n\n\n\n Some words , of a page\x0b here . \n\n\n More of it \n\n\n"
     (tmp_path / "joined.txt").write_text(expected)
     assert main(monkeypatch, folder, "--wikitext", tmp_path / "wiki.txt", "--out", tmp_path / "out.json") == 0
-    found = json.loads((tmp_path / "out.json").read_text())
+    found = read_json(tmp_path / "out.json")
     capsys.readouterr()
     for stride in (40, 20):
         words = ["evaluate", folder, "--text", tmp_path / "joined.txt", "--stride", stride, "--json"]
@@ -88,7 +89,7 @@ def test_bad_input_is_one_sentence(folder, tmp_path, monkeypatch, capsys):
     for line in ("{", '{"text": "word"}', '{"text": 3}'):
         file.write_text('{"text": "a b"}\n' + line + "\nx")
         assert "line 2 is no" in says(DATA, folder, "--lambada", file)
-    file.write_text(json.dumps({"text": "long " * 50 + "word"}))
+    write_json(file, {"text": "long " * 50 + "word"})
     assert "the model reads 40" in says(DATA, folder, "--lambada", file)
     (tmp_path / "config.json").write_text((folder / "config.json").read_text())
     assert "holds no model.safetensors" in says(CHECKPOINT, tmp_path, "--lambada", file)

@@ -5,11 +5,11 @@ import sys
 from pathlib import Path
 
 import numpy as np
-import pytest
 
-from apformer.errors import DATA, UserError
+from apformer.errors import DATA
 from apformer.proof import network
 from apformer.tasks.progressions.proof import contexts
+from tests.helpers.refusals import refused
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "experiments"))
 proof_cost = importlib.import_module("proof_cost")
@@ -58,6 +58,5 @@ def test_what_check_computes_is_counted_to_the_last_product():
 
 
 def test_a_folder_without_a_proof_is_named(tmp_path):
-    with pytest.raises(UserError, match=f"{tmp_path} holds no proof") as fault:
+    with refused(DATA, f"{tmp_path} holds no proof"):
         proof_cost.measured(tmp_path)
-    assert fault.value.exit_code == DATA

@@ -1,7 +1,6 @@
 """Studies of texts: a tiny run of each ends as a table, numbers and a figure, and what they compute is right."""
 
 import importlib
-import json
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +11,7 @@ import pytest
 
 from apformer import errors, flags, recurrent
 from apformer.commands import export
+from apformer.files import read_json
 from apformer.formats import gpt2
 from apformer.runs import recipes
 from apformer.runs.fit import abstract_state
@@ -47,9 +47,9 @@ def run(monkeypatch, tmp_path):
         if code:
             return None
         assert (path / "figures" / f"{name}.png").stat().st_size > 5000
-        table = json.loads((path / "table.json").read_text())
+        table = read_json(path / "table.json")
         assert len({len(row) for row in table}) == 1
-        return json.loads((path / "evaluation.json").read_text()), table
+        return read_json(path / "evaluation.json"), table
 
     return call
 

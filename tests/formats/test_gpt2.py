@@ -1,7 +1,6 @@
 """GPT-2 folders are read as written down, given back bit for bit, and refused by name where anything is amiss."""
 
 import dataclasses
-import json
 import pickle
 
 import jax
@@ -9,8 +8,10 @@ import numpy as np
 import pytest
 
 from apformer import model
-from apformer.errors import CHECKPOINT, USAGE, UserError
+from apformer.errors import CHECKPOINT, USAGE
+from apformer.files import read_json, write_json
 from apformer.formats import gpt2
+from tests.helpers.refusals import refused
 
 safetensors = pytest.importorskip("safetensors", reason='GPT-2 folders need the text extra: pip install -e ".[text]"')
 from safetensors.numpy import load_file, save_file  # noqa: E402
@@ -52,7 +53,7 @@ def prefixed(tensors):
 
 def write(folder, tensors, **config):
     folder.mkdir(exist_ok=True)
-    (folder / "config.json").write_text(json.dumps(CONFIG | config))
+    write_json(folder / "config.json", CONFIG | config)
     save_file(tensors, folder / "model.safetensors")
     return folder
 
@@ -135,11 +136,10 @@ def test_what_is_saved_is_loaded_bit_for_bit(tmp_path, random_params, changes):
     jax.tree.map(np.testing.assert_array_equal, again, params)
     with safetensors.safe_open(tmp_path / "folder" / "model.safetensors", framework="numpy") as file:
         assert file.metadata() == {"format": "pt"}  # transformers asks for it
-    config = json.loads((tmp_path / "folder" / "config.json").read_text())
+    config = read_json(tmp_path / "folder" / "config.json")
     assert config["eos_token_id"] == (50256 if cfg.vocab_size == 50257 else None)
-    with pytest.raises(UserError, match="holds files, and none is overwritten") as error:
+    with refused(USAGE, "holds files, and none is overwritten"):
         gpt2.save(tmp_path, params, cfg)
-    assert error.value.exit_code == USAGE
 
 
 def test_what_config_json_leaves_out_is_as_in_the_smallest(tmp_path):
@@ -148,9 +148,8 @@ def test_what_config_json_leaves_out_is_as_in_the_smallest(tmp_path):
 
 
 def refuses(pattern, folder, exit_code=CHECKPOINT):
-    with pytest.raises(UserError, match=pattern) as error:
+    with refused(exit_code, pattern) as error:
         gpt2.load(folder)
-    assert error.value.exit_code == exit_code
     assert "\n" not in str(error.value)
     return str(error.value)
 
@@ -200,13 +199,13 @@ def test_a_folder_that_is_none(tmp_path):
 def write_shards(folder, shards, weight_map=None):
     """A folder whose tensors lie in files a.safetensors, b.safetensors ...; the index says so, or something else."""
     folder.mkdir()
-    (folder / "config.json").write_text(json.dumps(CONFIG))
+    write_json(folder / "config.json", CONFIG)
     files = {f"{letter}.safetensors": tensors for letter, tensors in zip("abc", shards, strict=False)}
     for name, tensors in files.items():
         save_file(tensors, folder / name)
     truth = {tensor: name for name, tensors in files.items() for tensor in tensors}
     index = {"metadata": {"total_size": 1}, "weight_map": truth | (weight_map or {})}
-    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    write_json(folder / "model.safetensors.index.json", index)
     return folder
 
 
@@ -280,7 +279,6 @@ def test_damaged_weights_are_refused(tmp_path, keep):
     ("field", "value"), [("position", "rotary"), ("window", 4), ("similarity", "cosine"), ("head_bias", True)]
 )
 def test_a_model_that_gpt2_cannot_say_is_not_saved(tmp_path, field, value):
-    with pytest.raises(UserError, match=f"GPT-2 has .*{field}.*{value}") as error:
+    with refused(USAGE, f"GPT-2 has .*{field}.*{value}"):
         gpt2.save(tmp_path / "out", {}, say(**{"position_options": None, field: value}))
-    assert error.value.exit_code == USAGE
     assert not (tmp_path / "out").exists()

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from apformer.errors import UserError
+from apformer.files import read_json, write_json
 from apformer.formats import gpt2
 from apformer.runs import language_model
 
@@ -56,10 +57,10 @@ def split(folder, words, **beside):
     saved(folder, words, make(vocab_size=V + 2))
     (folder / "tokenizer.json").unlink()
     content = json.loads(words.to_str())["model"]
-    (folder / "vocab.json").write_text(json.dumps(content["vocab"]))
+    write_json(folder / "vocab.json", content["vocab"])
     (folder / "merges.txt").write_text("#version: 0.2\n" + "".join(" ".join(pair) + "\n" for pair in content["merges"]))
     for name, what in beside.items():
-        (folder / f"{name}.json").write_text(json.dumps(what))
+        write_json(folder / f"{name}.json", what)
     return folder
 
 
@@ -81,8 +82,8 @@ def prefixed(prefix):
 def configured(change):
     def variant(folder, words):
         saved(folder, words)
-        config = json.loads((folder / "config.json").read_text())
-        (folder / "config.json").write_text(json.dumps(change(config)))
+        config = read_json(folder / "config.json")
+        write_json(folder / "config.json", change(config))
 
     return variant
 

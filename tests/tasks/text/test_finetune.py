@@ -2,7 +2,6 @@
 
 import dataclasses
 import io
-import json
 import re
 import shutil
 import signal
@@ -14,6 +13,7 @@ import pytest
 
 from apformer import cli, errors
 from apformer.commands import export, train
+from apformer.files import read_json, write_json
 from apformer.formats import gpt2
 from apformer.runs import checkpoint, fit, language_model, recipes, restore, selection
 from apformer.tasks.text import training
@@ -120,8 +120,8 @@ def test_a_stopped_run_ends_as_the_uninterrupted_and_needs_no_folder(run, file, 
 def test_a_run_that_begins_anew_begins_with_the_same_model(run, tmp_path, capsys):
     begun = tmp_path / "begun"  # as it is after a stop before the first checkpoint
     shutil.copytree(run, begun, ignore=shutil.ignore_patterns("checkpoints"))
-    config = json.loads((begun / "config.json").read_text())
-    (begun / "config.json").write_text(json.dumps(config | {"init_from_sha256": "0" * 64}))
+    config = read_json(begun / "config.json")
+    write_json(begun / "config.json", config | {"init_from_sha256": "0" * 64})
     assert cli.main(["resume", str(begun)]) == errors.DATA
     assert f"the model that {begun} began with, --init_from, has changed since: restore it" in capsys.readouterr().err
 
@@ -133,10 +133,10 @@ def test_the_end_of_a_text_is_the_special_token_of_the_tokenizer(folder, random_
     for tokenizer, end in ((text.BytePairs(ends), cfg.vocab_size - 2), (None, None)):
         path = tmp_path / str(end)
         export.write_gpt2(path, random_params(cfg), cfg, tokenizer)
-        said = json.loads((path / "config.json").read_text())
+        said = read_json(path / "config.json")
         assert said["bos_token_id"] == said["eos_token_id"] == end
         if tokenizer is not None:
-            told = json.loads((path / "tokenizer_config.json").read_text())
+            told = read_json(path / "tokenizer_config.json")
             assert told["eos_token"] == told["bos_token"] == "<|endoftext|>"
 
 

@@ -1,6 +1,5 @@
 """A run on a text: trained, judged on all of its last part, and made to write."""
 
-import json
 import math
 from dataclasses import replace
 
@@ -12,6 +11,7 @@ from jax.tree_util import Partial
 
 from apformer import cli, errors, loss
 from apformer.commands import generate as command
+from apformer.files import read_json
 from apformer.runs import fit, metrics, recipes, restore
 from apformer.tasks.text import training
 from apformer.tokenizers import pretrained
@@ -53,7 +53,7 @@ def test_a_run_keeps_its_tokenizer_and_the_cost_of_its_text(run, bound):
     rows, tokenizer = restore.load_rows(run), pretrained.load(run / "tokenizer.json")
     assert restore.load_settings(run).model.vocab_size == tokenizer.vocab_size == len(set(TEXT))
     assert tokenizer.decode(np.concatenate([rows["train"], rows["validation"]])) == TEXT
-    evaluation = json.loads((run / "evaluation.json").read_text())
+    evaluation = read_json(run / "evaluation.json")
     nats, tokens_N = [], rows["validation"].astype(np.int32)
     for start in range(0, len(tokens_N) - 1, 12):
         row_T = tokens_N[start : start + 13]
@@ -86,7 +86,7 @@ def test_training_stops_when_nothing_gets_better(file, tmp_path, monkeypatch):
     assert cli.main(["train", *flags]) == 0
     scores = [record.get("validation_loss") for record in metrics.read_metrics(path)]
     assert [score for score in scores if score is not None] == [3, 1, 2, 1.5]
-    assert json.loads((path / "evaluation.json").read_text())["step"] == 8  # the second checkpoint
+    assert read_json(path / "evaluation.json")["step"] == 8  # the second checkpoint
     assert cli.main(["resume", str(path)]) == 0  # and it stays where it stopped
     assert next(losses) == 0.5
 

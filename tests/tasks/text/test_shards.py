@@ -15,9 +15,11 @@ from hypothesis import strategies as st
 from apformer import cli, errors
 from apformer.commands import train as command
 from apformer.errors import DATA, USAGE, UserError
+from apformer.files import read_json, write_json
 from apformer.runs import checkpoint, feed, fit, recipes, restore
 from apformer.tasks.text import corpus, shards, training
 from apformer.tokenizers.text import Characters, train_characters
+from tests.helpers.refusals import refused
 from tests.helpers.small_runs import TEXT
 
 pytestmark = pytest.mark.long
@@ -170,7 +172,7 @@ def test_commands_read_no_token_of_the_training_part(run, folder, tmp_path, monk
     monkeypatch.setattr(shards.Shards, "windows", None)
     for words in (["evaluate"], ["report"], ["generate", "--prompt", "the ", "--tokens", "5"]):
         assert cli.main([words[0], str(run), *words[1:]]) == 0, words
-    assert json.loads((run / "evaluation.json").read_text())["characters"] == len(TEXT) // 10 + 1
+    assert read_json(run / "evaluation.json")["characters"] == len(TEXT) // 10 + 1
     assert "writes text like tokens" in (run / "report.html").read_text()
 
 
@@ -233,9 +235,8 @@ def test_a_file_that_is_spoilt_while_training_is_named(folder, tmp_path, kind):
     copy = shutil.copytree(folder, tmp_path / "copy")
     found = shards.read(copy).train
     FAULTS[kind][0](copy)
-    with pytest.raises(UserError, match="000001.bin (cannot be read|is cut short)") as fault:
+    with refused(DATA, "000001.bin (cannot be read|is cut short)"):
         found.windows(np.array([0, 1990]), 13)
-    assert fault.value.exit_code == DATA
 
 
 def test_flags_that_a_folder_decides(folder, tmp_path, capsys):
@@ -257,16 +258,16 @@ def test_its_own_tokenizer_may_be_named_and_a_changed_folder_is_refused(folder, 
     """Equal data is an equal manifest, wherever the folder lies; another text is none that a run was trained on."""
     words = [*FLAGS, "--text", str(folder), "--tokenizer", str(folder / "tokenizer.json")]
     settings, rows = training.load(recipes.parse(words))
-    assert training.describe(settings, rows) == json.loads((run / "config.json").read_text())["data"]
+    assert training.describe(settings, rows) == read_json(run / "config.json")["data"]
     copy = shutil.copytree(folder, tmp_path / "copy")
-    config = json.loads((run / "config.json").read_text())
+    config = read_json(run / "config.json")
     config["flags"]["data"]["text"] = config["data"]["source"] = str(copy)
     moved = tmp_path / "run"
     moved.mkdir()
-    (moved / "config.json").write_text(json.dumps(config))
+    write_json(moved / "config.json", config)
     assert restore.load_rows(moved)["sha256"] == rows["sha256"]
-    manifest = json.loads((copy / "manifest.json").read_text())
+    manifest = read_json(copy / "manifest.json")
     manifest["train"][0]["sha256"] = "that of other tokens"
-    (copy / "manifest.json").write_text(json.dumps(manifest))
+    write_json(copy / "manifest.json", manifest)
     with pytest.raises(UserError, match="has changed since"):
         restore.load_rows(moved)

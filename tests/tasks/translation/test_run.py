@@ -14,6 +14,7 @@ import pytest
 
 from apformer import cli, errors, files, train
 from apformer.analysis import ablate
+from apformer.files import read_json, write_json
 from apformer.formats import weights as weights_
 from apformer.runs import checkpoint, fit, restore
 from apformer.runs.provenance import digest
@@ -49,7 +50,7 @@ def trained(run):
 
 def test_a_run_is_scored_by_what_it_writes(run, trained):
     settings, params, tokenizer = trained
-    evaluation = json.loads((run / "evaluation.json").read_text())
+    evaluation = read_json(run / "evaluation.json")
     with (run / "translations.tsv").open() as file:
         rows = [*csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE)]
     lines = restore.load_rows(run)["lines"]["test"]
@@ -104,9 +105,9 @@ def test_languages_without_spaces_are_scored_by_sacrebleu_s_tokenizer():
 def test_a_translator_that_is_hardly_trained_says_so(tmp_path):
     assert "has no evaluation: if its training was stopped, `apformer resume" in scores.doubt(tmp_path)
     for bleu, sentence in ((2.5, "2.50 BLEU and 20.00 chrF"), (None, "- BLEU and 20.00 chrF")):
-        (tmp_path / "evaluation.json").write_text(json.dumps({"exact": 0.0, "bleu": bleu, "chrf": 20.0}))
+        write_json(tmp_path / "evaluation.json", {"exact": 0.0, "bleu": bleu, "chrf": 20.0})
         assert f"is hardly trained, and reached {sentence} on its test sentences" in scores.doubt(tmp_path)
-    (tmp_path / "evaluation.json").write_text(json.dumps({"exact": 0.0, "bleu": 39.3, "chrf": 64.0}))
+    write_json(tmp_path / "evaluation.json", {"exact": 0.0, "bleu": 39.3, "chrf": 64.0})
     assert scores.doubt(tmp_path) is None
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from apformer import cli, errors, runs, word2vec
+from apformer.files import read_json
 from apformer.runs import metrics, recipes, restore
 from apformer.tasks.words import corpus, nearest, training
 
@@ -46,7 +47,7 @@ def run(file, tmp_path_factory):
 
 def test_planted_clusters_are_recovered(run):
     """All neighbours of all words are of their cluster: the six nearest are its six other words."""
-    near = json.loads((run / "evaluation.json").read_text())["neighbours"]
+    near = read_json(run / "evaluation.json")["neighbours"]
     strays = [(word, v) for word, row in near.items() for v, _ in row if v[:2] != word[:2]]
     assert sorted(near) == EVERY and not strays
 
@@ -59,7 +60,7 @@ def test_the_validation_loss_is_that_of_the_last_part_of_the_text(run):
     assert words == planted().split()
     batch = training.validation(settings, rows)
     found, _ = word2vec.loss(runs.load(run).params, batch.windows, None, settings.model, batch.noise_V)
-    evaluation = json.loads((run / "evaluation.json").read_text())
+    evaluation = read_json(run / "evaluation.json")
     by_step = {record["step"]: record for record in metrics.read_metrics(run)}
     assert evaluation["nats"] == pytest.approx(float(found), rel=1e-5)
     assert by_step[evaluation["step"]]["validation_loss"] == pytest.approx(evaluation["nats"], rel=1e-5)
@@ -140,7 +141,7 @@ def test_a_bad_text_is_one_sentence(content, sentence, tmp_path):
 def test_the_page_shows_the_words_and_says_that_it_cannot_run_the_model(run):
     page = (run / "report.html").read_text()
     data = json.loads(page.split('<script id="run" type="application/json">')[1].split("</script>")[0])
-    evaluation = json.loads((run / "evaluation.json").read_text())
+    evaluation = read_json(run / "evaluation.json")
     assert data["missing"] == {"weights": "This page cannot run a model of the architecture word2vec."}
     assert data["leaves"] == [] and data["vocabulary"] == evaluation["plane"]["words"]
     assert data["embedding"]["points"] == evaluation["plane"]["points"]
