@@ -112,7 +112,8 @@ def fails(capsys):
         capsys.readouterr()
         assert cli.main([str(arg) for arg in args]) == exit_code
         out, err = capsys.readouterr()
-        assert out == "" and sentence in err.splitlines()[-1], err
+        last = err.splitlines()[-1]
+        assert out == "" and last.startswith("apformer: ") and sentence in last, err
 
     return check
 

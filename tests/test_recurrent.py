@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from apformer import optimizer, recurrent
+from apformer import recurrent
 from tests.helpers.small_models import LONGEST, V, close, draw_params, draw_tokens, feed, names, ragged_splits, shapes
 
 B, T = 3, 13
@@ -140,13 +140,6 @@ def test_the_tree_of_parameters_is_a_contract_with_every_checkpoint(cell):
         "say so in CHANGELOG.md, and then write the new tree here."
     )
     assert all(leaf.dtype == jnp.float32 for leaf in jax.tree.leaves(params))
-
-
-@every_cell
-def test_matrices_decay_and_biases_do_not(cell):
-    params = shapes(small(cell=cell))
-    expected = {name: name.split("/")[-1] in ("weight", "table") for name in names(params)}
-    assert names(optimizer.decay_mask(params)) == expected
 
 
 @every_cell

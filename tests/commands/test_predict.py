@@ -86,11 +86,10 @@ def test_one_prompt_is_continued_as_far_as_terms_fit(right, capsys, prompt, term
         assert out == continuation + "\n" and err == told + STOPPED * short
 
 
-def test_more_terms_than_a_line_can_have_are_refused(right, capsys, monkeypatch):
+def test_more_terms_than_a_line_can_have_are_refused(right, fails, monkeypatch):
     """Of difference 0 any number fits."""
     monkeypatch.setattr(continuation_, "MOST", 1000)
-    assert cli.main(["predict", "000 000", "--terms", "100000000000"]) == errors.USAGE
-    assert "\napformer: --terms 100000000000 makes a line of " in capsys.readouterr().err
+    fails("--terms 100000000000 makes a line of ", errors.USAGE, "predict", "000 000", "--terms", 10**11)
 
 
 def continued(prompts, model):
@@ -134,7 +133,7 @@ def test_line_ends_and_a_byte_order_mark_change_nothing(right, capsys, monkeypat
 
 
 @pytest.mark.parametrize(
-    ("content", "pattern"),
+    ("content", "sentence"),
     [
         (b"", "standard input is empty"),
         (b"007 010\n07 10\n", "standard input, line 2: term 1, 07, has width 2"),
@@ -142,11 +141,9 @@ def test_line_ends_and_a_byte_order_mark_change_nothing(right, capsys, monkeypat
         (b"07 10\n", "standard input has terms of 2 digits"),
     ],
 )
-def test_faults_of_standard_input(right, capsys, monkeypatch, content, pattern):
+def test_faults_of_standard_input(right, fails, monkeypatch, content, sentence):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
-    assert cli.main(["predict", "--file", "-"]) == errors.DATA
-    out, err = capsys.readouterr()
-    assert out == "" and err.startswith("apformer: ") and pattern in err
+    fails(sentence, errors.DATA, "predict", "--file", "-")
 
 
 def test_json_is_one_object(right, capsys):
@@ -161,10 +158,10 @@ def test_json_is_one_object(right, capsys):
     }
 
 
-def test_learned_positions_end_where_the_table_does(right, random_params, capsys, monkeypatch):
+def test_learned_positions_end_where_the_table_does(right, random_params, capsys, fails, monkeypatch):
     settings = recipes.parse(["--position", "learned", "--max_len", "27", "--max_terms", "7"])
     monkeypatch.setattr(restore, "load_settings", lambda path: settings)
     monkeypatch.setattr(restore, "load_params", lambda *_: (random_params(settings.model), 0, 0))
     call(capsys, "007 010", "--terms", "5")
-    assert cli.main(["predict", "007 010", "--terms", "6"]) == errors.USAGE
-    assert "--terms 6 makes a line of 31 characters, more than 27" in capsys.readouterr().err
+    said = "--terms 6 makes a line of 31 characters, more than 27"
+    fails(said, errors.USAGE, "predict", "007 010", "--terms", 6)

@@ -82,8 +82,10 @@ def test_a_terminal_shows_colours_unless_no_color_is_set(tmp_path, says, monkeyp
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.delenv("NO_COLOR", raising=False)
     assert "\x1b[38;5;16;48;5;222mhe\x1b[0m" in says(folder, "--text", "the the").splitlines()[0]
-    monkeypatch.setenv("NO_COLOR", "1")
-    assert says(folder, "--text", "the the").splitlines()[0] == "t|he| the"
+    for name, value in (("NO_COLOR", "1"), ("TERM", "dumb")):
+        with monkeypatch.context() as patch:
+            patch.setenv(name, value)
+            assert says(folder, "--text", "the the").splitlines()[0] == "t|he| the"
 
 
 def test_special_tokens_are_read_if_allowed(tmp_path, says):
@@ -118,17 +120,17 @@ def test_bad_input_is_one_sentence(book, trained, tmp_path, monkeypatch, fails, 
     assert not list(tmp_path.iterdir())
 
 
-def test_a_run_without_a_tokenizer_says_so(tmp_path, capsys):
+def test_a_run_without_a_tokenizer_says_so(tmp_path, fails):
     write_json(tmp_path / "config.json", settings_file.to_dict(tasks.load("progressions").RECIPES["exact"]()))
-    assert cli.main(["tokenize", str(tmp_path), "--text", "007"]) == errors.USAGE
-    assert "is a run of progressions, which has no tokenizer to learn: name a run" in capsys.readouterr().err
+    sentence = "is a run of progressions, which has no tokenizer to learn: name a run"
+    fails(sentence, errors.USAGE, "tokenize", tmp_path, "--text", "007")
 
 
-def test_pieces_that_no_merges_make_are_shown_without_them(trained, tmp_path, says, capsys):
+def test_pieces_that_no_merges_make_are_shown_without_them(trained, tmp_path, says, fails):
     content = read_json(trained)
     content["model"] = {"type": "Unigram", "unk_id": 0, "vocab": [[piece, -1.0] for piece in content["model"]["vocab"]]}
     file = tmp_path / "tokenizer.json"
     write_json(file, content)
     assert says(file, "--text", "old")
-    assert cli.main(["tokenize", str(file), "--text", "old", "--merges"]) == errors.USAGE
-    assert "this tokenizer cuts in another way: drop it" in capsys.readouterr().err
+    said = "this tokenizer cuts in another way: drop it"
+    fails(said, errors.USAGE, "tokenize", file, "--text", "old", "--merges")

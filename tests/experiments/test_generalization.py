@@ -12,7 +12,7 @@ import pytest
 
 from apformer import model, sweep
 from apformer.decoding import bind
-from apformer.errors import NON_FINITE, USAGE
+from apformer.errors import USAGE
 from apformer.files import read_json
 from apformer.runs import recipes
 from apformer.tasks.progressions import evaluation, generator
@@ -170,17 +170,6 @@ def test_members_are_measured_once_and_contexts_asked_of_those_that_were_not_wro
     told = [(found["certified"], found["errors"]) for found in read_json(tmp_path / "suites.json").values()]
     assert told == [(True, 1), (True, 2), (False, 3), (False, 4)]
     assert "| 2 of 2 |" in (tmp_path / "table.md").read_text() and "| 0 of 2 |" in (tmp_path / "table.md").read_text()
-
-
-def test_members_that_failed_are_not_measured(small, tmp_path, monkeypatch, capsys):
-    member = {"combination": {}, "folder": "01", "parameters": 7, "failed": True, "seconds": 1.5}
-    members = [member | {"member": k} for k in range(2)]
-    monkeypatch.setattr(sweep, "run", lambda flags: (tmp_path, {"flags": flags, "members": members}))
-    with refused(NON_FINITE, "no flag varied: a loss was not finite"):
-        generalization.sweep([])
-    table = capsys.readouterr().out
-    assert "`python experiments/sweep.py --test_sequences 512`" in table and "| 2 (2 failed) | 7 | - | 3 |" in table
-    assert [found["suites"] for found in read_json(tmp_path / "suites.json").values()] == [{}, {}]
 
 
 def test_runs_of_another_task_are_refused(tmp_path, monkeypatch):

@@ -58,33 +58,6 @@ def write(folder, tensors, **config):
     return folder
 
 
-def forward(w, tokens, head):
-    """GPT-2 on one row, in numpy and float64, from the published description."""
-    w = {name: x.astype(np.float64) for name, x in w.items()}
-
-    def norm(name, x):
-        x = x - x.mean(-1, keepdims=True)
-        return x / np.sqrt((x**2).mean(-1, keepdims=True) + 1e-5) * w[f"{name}.weight"] + w[f"{name}.bias"]
-
-    def linear(name, x):
-        return x @ w[f"{name}.weight"] + w[f"{name}.bias"]
-
-    T = len(tokens)
-    x = w["wte.weight"][tokens] + w["wpe.weight"][:T]
-    for layer in range(L):
-        q, k, v = np.split(linear(f"h.{layer}.attn.c_attn", norm(f"h.{layer}.ln_1", x)), 3, axis=-1)
-        heads = []
-        for h in range(H):
-            own = slice(h * D // H, (h + 1) * D // H)
-            scores = np.exp(q[:, own] @ k[:, own].T / np.sqrt(D // H)) * np.tri(T)
-            heads.append(scores / scores.sum(-1, keepdims=True) @ v[:, own])
-        x = x + linear(f"h.{layer}.attn.c_proj", np.concatenate(heads, axis=-1))
-        y = linear(f"h.{layer}.mlp.c_fc", norm(f"h.{layer}.ln_2", x))
-        y = 0.5 * y * (1 + np.tanh(np.sqrt(2 / np.pi) * (y + 0.044715 * y**3)))
-        x = x + linear(f"h.{layer}.mlp.c_proj", y)
-    return norm("ln_f", x) @ w[head].T
-
-
 def test_the_published_sizes():
     counts = {"gpt2": 124_439_808, "gpt2-medium": 354_823_168, "gpt2-large": 774_030_080, "gpt2-xl": 1_557_611_200}
     for name, cfg in gpt2.SIZES.items():
@@ -94,7 +67,8 @@ def test_the_published_sizes():
 
 
 @pytest.mark.parametrize(("prefix", "untied"), [(False, True), (True, False)])
-def test_a_folder_computes_what_the_paper_says(tmp_path, prefix, untied):
+def test_a_folder_is_given_back_bit_for_bit(tmp_path, prefix, untied):
+    """What it computes is held to `transformers` in tests/parity."""
     tensors = draw_tensors(untied)
     buffers = {
         f"h.{layer}.attn.{name}": np.ones((1, 1, P, P)) for layer in range(L) for name in ("bias", "masked_bias")
@@ -103,10 +77,6 @@ def test_a_folder_computes_what_the_paper_says(tmp_path, prefix, untied):
     cfg, params = gpt2.load(write(tmp_path / "in", named, tie_word_embeddings=not untied))
     assert (cfg.max_len, cfg.d_ff, cfg.tie_embeddings) == (P, F, not untied)
     assert (cfg.dropout, cfg.attention_dropout) == (0.25, 0.125)
-    tokens = np.random.default_rng(1).integers(0, V, (2, 7)).astype(np.int32)
-    logits = jax.jit(model.apply, static_argnums=2)(params, tokens, cfg)
-    expected = [forward(tensors, row, "lm_head.weight" if untied else "wte.weight") for row in tokens]
-    np.testing.assert_allclose(logits, expected, rtol=1e-4, atol=1e-4)
     gpt2.save(tmp_path / "out", params, cfg)
     again = load_file(tmp_path / "out" / "model.safetensors")
     assert again.keys() == prefixed(tensors).keys()

@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from apformer import cli, errors
+from apformer import errors
 from apformer.machine import devices
 
 pytestmark = pytest.mark.long
@@ -92,8 +92,8 @@ def test_four_devices_train_and_measure_as_one_does(tmp_path):
 
 
 @pytest.mark.parametrize("count", ("0", "9", "-1", "two"))
-def test_more_devices_than_there_are_are_refused(capsys, count, tmp_path, monkeypatch):
+def test_more_devices_than_there_are_are_refused(fails, count, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert cli.main(["doctor", "--devices", count]) == errors.USAGE
-    assert f"--devices {count} is out of range: JAX sees 1, give 1 to 1" in capsys.readouterr().err
+    said = f"--devices {count} is out of range: JAX sees 1, give 1 to 1"
+    fails(said, errors.USAGE, "doctor", "--devices", count)
     assert devices.taken() and not list(tmp_path.iterdir())

@@ -63,8 +63,6 @@ def test_peft_opens_what_we_save(base, tmp_path, on):
     expected = our_logits(lora.merge(params, adapters, 3.0 / R))
     assert np.abs(expected - our_logits(params)).max() > 0.1
     np.testing.assert_allclose(their_logits(theirs), expected, rtol=0, atol=1e-6)  # factors of peft are in float32
-    again = peft.load(tmp_path / "adapter", model, params, CFG)
-    np.testing.assert_allclose(our_logits(again), expected, rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -127,7 +127,7 @@ def test_no_context_is_no_proof(copy, capsys):
     assert code == 2 and "PROVEN" not in out
 
 
-def test_a_compiler_that_computes_wrongly_is_found(tmp_path, capsys, monkeypatch):
+def test_a_compiler_that_computes_wrongly_is_found(tmp_path, capsys, monkeypatch, fails):
     """One logit after one string is 1 away: far less than any margin."""
     run, right = circuit_run(tmp_path / "run", D2), certificate.last_logits
     assert cli.main(["certify", str(run), "--compare"]) == 0
@@ -143,8 +143,8 @@ def test_a_compiler_that_computes_wrongly_is_found(tmp_path, capsys, monkeypatch
         return logits_NAV
 
     monkeypatch.setattr(certificate, "last_logits", wrong)
-    assert cli.main(["certify", str(run), "--compare"]) == errors.NOT_CERTIFIED
-    assert "logits of JAX differ by 1 from those of the proof" in capsys.readouterr().err
+    said = "logits of JAX differ by 1 from those of the proof"
+    fails(said, errors.NOT_CERTIFIED, "certify", run, "--compare")
 
 
 def test_files_that_do_not_belong_together_are_refused(copy, capsys):
@@ -170,24 +170,20 @@ def test_a_file_that_is_none_ends_with_a_sentence(copy, capsys, name, content):
     assert (code, out) == (2, "") and err.startswith("check.py: ") and err.count("\n") == 1 and len(err) < 1100
 
 
-def test_a_proof_wants_a_certificate_and_a_new_folder(folder, tmp_path, capsys):
-    run = tmp_path / "run"
-    circuit_run(run, D2)
-    assert cli.main(["export", str(run), "--to", "proof"]) == errors.USAGE
-    assert "has no certificate: run `apformer certify" in capsys.readouterr().err
-    assert cli.main(["export", str(folder.parent), "--to", "proof", "--out", str(folder)]) == errors.USAGE
-    assert "none is overwritten" in capsys.readouterr().err
-    assert cli.main(["export", str(folder.parent), "--to", "proof", "--member", "1"]) == errors.USAGE
-    assert "certificate.json is of member 0, not of --member 1" in capsys.readouterr().err
-    (run / "certificate.json").write_text('{"member": 0, "step": 0, "parameters_sha256": "0"}')  # which named no format
-    assert cli.main(["export", str(run), "--to", "proof"]) == errors.CHECKPOINT
-    assert "certificate.json is damaged or of another version: run `apformer certify" in capsys.readouterr().err
-    shutil.copyfile(folder / "certificate.json", run / "certificate.json")
-    certificate = read_json(run / "certificate.json")
-    write_json(run / "certificate.json", certificate | {"parameters_sha256": "0"})
-    assert cli.main(["export", str(run), "--to", "proof"]) == errors.CHECKPOINT
-    assert "is of other parameters" in capsys.readouterr().err
-    older = {name: value for name, value in certificate["model"].items() if name != "norm"}
-    write_json(run / "certificate.json", certificate | {"model": older})
-    assert cli.main(["export", str(run), "--to", "proof"]) == errors.CHECKPOINT
-    assert "certificate.json is damaged or of another version: run `apformer certify" in capsys.readouterr().err
+def test_a_proof_wants_a_certificate_and_a_new_folder(folder, tmp_path, fails):
+    run = circuit_run(tmp_path / "run", D2)
+    wants = ("export", run, "--to", "proof")
+    fails("has no certificate: run `apformer certify", errors.USAGE, *wants)
+    other = ("export", folder.parent, "--to", "proof")
+    fails("none is overwritten", errors.USAGE, *other, "--out", folder)
+    fails("certificate.json is of member 0, not of --member 1", errors.USAGE, *other, "--member", 1)
+    sound = read_json(folder / "certificate.json")
+    older = {name: value for name, value in sound["model"].items() if name != "norm"}
+    damaged = "certificate.json is damaged or of another version: run `apformer certify"
+    for found, sentence in (
+        ({"member": 0, "step": 0, "parameters_sha256": "0"}, damaged),  # which named no format
+        (sound | {"parameters_sha256": "0"}, "is of other parameters"),
+        (sound | {"model": older}, damaged),
+    ):
+        write_json(run / "certificate.json", found)
+        fails(sentence, errors.CHECKPOINT, *wants)

@@ -117,13 +117,13 @@ def test_a_stopped_run_ends_as_the_uninterrupted_and_needs_no_folder(run, file, 
         assert jax.tree.all(equal(getattr(ours, name), getattr(theirs, name)))
 
 
-def test_a_run_that_begins_anew_begins_with_the_same_model(run, tmp_path, capsys):
+def test_a_run_that_begins_anew_begins_with_the_same_model(run, tmp_path, fails):
     begun = tmp_path / "begun"  # as it is after a stop before the first checkpoint
     shutil.copytree(run, begun, ignore=shutil.ignore_patterns("checkpoints"))
     config = read_json(begun / "config.json")
     write_json(begun / "config.json", config | {"init_from_sha256": "0" * 64})
-    assert cli.main(["resume", str(begun)]) == errors.DATA
-    assert f"the model that {begun} began with, --init_from, has changed since: restore it" in capsys.readouterr().err
+    said = f"the model that {begun} began with, --init_from, has changed since: restore it"
+    fails(said, errors.DATA, "resume", begun)
 
 
 def test_the_end_of_a_text_is_the_special_token_of_the_tokenizer(folder, random_params, tmp_path):

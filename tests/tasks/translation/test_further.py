@@ -66,14 +66,13 @@ def test_what_contradicts_the_run_is_refused_by_name(flags, sentence, code, firs
     assert not (tmp_path / "run").exists()
 
 
-def test_recipes_that_do_not_read_the_run_and_files_that_are_forgotten_are_named(first, texts, tmp_path, capsys):
+def test_recipes_that_do_not_read_the_run_and_files_that_are_forgotten_are_named(first, texts, tmp_path, fails):
     flags = ["--init_from", str(first), "--run_dir", str(tmp_path / "run")]
     for recipe, sentence in (
         ("base", "--init_from is no flag of --recipe base: give --recipe translate, or drop"),
         ("translate", f"--init_from {first} was trained on files: give --source and --target"),
     ):
-        assert cli.main(["train", "--recipe", recipe, *flags]) == errors.USAGE
-        assert sentence in capsys.readouterr().err
+        fails(sentence, errors.USAGE, "train", "--recipe", recipe, *flags)
 
 
 def test_settings_follow_those_of_the_run(first, texts, tmp_path):

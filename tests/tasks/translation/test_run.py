@@ -12,11 +12,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from apformer import cli, errors, files, train
+from apformer import cli, errors, files
 from apformer.analysis import ablate
 from apformer.files import read_json, write_json
-from apformer.formats import weights as weights_
-from apformer.runs import checkpoint, fit, restore
+from apformer.loss import token_nats
+from apformer.runs import restore
 from apformer.runs.provenance import digest
 from apformer.tasks import translation
 from apformer.tasks.translation import batches, corpus, scores, vocabularies
@@ -135,20 +135,12 @@ def test_two_vocabularies_from_the_data_to_the_page(tmp_path, without_figures):
         assert words["vocabulary"][:-1] == [tokenizer.decode([token]) for token in range(tokenizer.vocab_size)]
 
 
-def test_a_resumed_run_ends_as_the_uninterrupted_and_its_average_is_the_mean_of_checkpoints(first, tmp_path):
-    copy = shutil.copytree(first, tmp_path / "copy")
-    assert cli.main(["resume", str(copy), "--step", "4"]) == 0
-    settings = restore.load_settings(first)
-    abstract = fit.abstract_state(settings)
-    (step, state), (same, again) = (checkpoint.load(path / "checkpoints", abstract, 6) for path in (first, copy))
-    assert step == same == 6
-    jax.tree.map(np.testing.assert_array_equal, state[2:], again[2:])
-    assert train.trained(state) is state.mean
+def test_a_result_is_of_the_average_or_of_the_checkpoint_whose_parameters_it_names(first, tmp_path):
+    """A file of the run names both by step 6."""
+    copy, settings = shutil.copytree(first, tmp_path / "copy"), restore.load_settings(first)
     settings = replace(settings, training=replace(settings.training, average=2))
-    average, step, _ = restore.load_params(first, settings)
     before, last = (restore.load_params(first, settings, step=step)[0] for step in (4, 6))
-    jax.tree.map(lambda a, b, c: np.testing.assert_allclose(a, (b + c) / 2, atol=1e-7), average, before, last)
-    for params in (average, last):  # a file of the run names both by step 6
+    for params in (restore.load_params(first, settings)[0], last):
         files.write_json(copy / "told.json", {"step": 6, "member": 0, "parameters_sha256": digest(params)})
         _, found = restore.load_result(copy, settings, "told.json", "evaluate")
         jax.tree.map(np.testing.assert_array_equal, found, params)
@@ -166,9 +158,7 @@ def test_the_loss_is_that_of_smoothed_labels_of_a_batch_and_of_all_validation_pa
     def totals(part):
         """Summed loss and number of the target tokens."""
         logits_BTV, weights_BT = predict(params, part, settings.model)
-        logp_BTV = jax.nn.log_softmax(logits_BTV)
-        of_target_BT = jnp.take_along_axis(logp_BTV, part.target_NT[:, :, None], axis=-1)[:, :, 0]
-        return np.array([-((0.9 * of_target_BT + 0.1 * logp_BTV.mean(-1)) * weights_BT).sum(), weights_BT.sum()])
+        return np.array([(token_nats(logits_BTV, part.target_NT, 0.1) * weights_BT).sum(), weights_BT.sum()])
 
     loss_fn = jax.jit(pair_task.make_loss(replace(settings, model=replace(settings.model, dropout=0.0))))
     batch = pair_task.sample(jax.random.key(0), settings, jax.tree.map(jnp.asarray, rows["train"]))
@@ -271,15 +261,6 @@ def test_its_page_holds_what_it_was_asked_and_how_it_answered(run, trained, tmp_
     (path / "translations.tsv").write_text("torn\n1\t2")
     data = test_page.measured(path)[0]
     assert "cannot be read" in data["missing"]["wrong"] and data["wrong"]["rows"] is None
-
-
-def test_its_parameters_can_be_exported(run, trained, tmp_path, capsys):
-    pytest.importorskip("safetensors")
-    file = tmp_path / "model.safetensors"
-    assert cli.main(["export", str(run), "--out", str(file)]) == 0
-    cfg, params = weights_.read_safetensors(file)
-    assert cfg == trained[0].model
-    jax.tree.map(np.testing.assert_array_equal, params, trained[1])
 
 
 @pytest.mark.parametrize(
