@@ -118,6 +118,19 @@ def fails(capsys):
     return check
 
 
+@pytest.fixture
+def says(capsys):
+    """A function (*args) to what a command, which ends well, prints."""
+    from apformer import cli
+
+    def call(*args):
+        capsys.readouterr()
+        assert cli.main([str(arg) for arg in args]) == 0
+        return capsys.readouterr().out
+
+    return call
+
+
 @pytest.fixture(scope="session")
 def key():
     return jax.random.key(0)

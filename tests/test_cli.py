@@ -77,14 +77,12 @@ def test_no_command_prints_the_help_and_fails(capsys):
     assert capsys.readouterr().err == cli.help_text()
 
 
-def test_the_version_is_that_of_the_package(capsys):
-    assert cli.main(["--version"]) == 0
-    assert capsys.readouterr().out == f"apformer {apformer.__version__}\n"
+def test_the_version_is_that_of_the_package(says):
+    assert says("--version") == f"apformer {apformer.__version__}\n"
 
 
-def test_the_help_of_train_names_every_recipe(capsys):
-    assert cli.main(["train", "--help"]) == 0
-    shown = capsys.readouterr().out
+def test_the_help_of_train_names_every_recipe(says):
+    shown = says("train", "--help")
     for recipe in tasks.recipes():
         assert re.search(rf"^  {recipe} +[A-Za-z]", shown, re.MULTILINE), recipe
 
@@ -150,10 +148,8 @@ def test_a_run_holds_what_the_readme_says(run):
 KEYS = {"terms", "exact_teacher_forced", "exact_free_running", "nats_per_char", "bayes_floor", "excess"}
 
 
-def test_evaluate_prints_one_json_object_equal_to_the_file(run, capsys):
-    assert cli.main(["evaluate", run, "--json"]) == 0
-    out, _ = capsys.readouterr()
-    result = json.loads(out)
+def test_evaluate_prints_one_json_object_equal_to_the_file(run, says):
+    result = json.loads(says("evaluate", run, "--json"))
     assert KEYS <= set(result) and result["sequences"] == 50
     assert result == read_json(Path(run) / "evaluation.json")
     assert result["excess"] == pytest.approx(result["nats_per_char"] - result["bayes_nats_per_char"])

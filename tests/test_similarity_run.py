@@ -1,19 +1,11 @@
 """`experiments/similarity.py`: a small run leaves the published figure alone, and a bad place is refused at once."""
 
-import importlib.util
-import sys
-from pathlib import Path
-
 import pytest
 
 from apformer import errors, flags
+from tests.helpers import scripts
 
-ROOT = Path(__file__).parents[1]
-spec = importlib.util.spec_from_file_location("experiments_similarity", ROOT / "experiments" / "similarity.py")
-script = importlib.util.module_from_spec(spec)
-sys.modules[spec.name] = script  # where --help looks for what a flag means
-spec.loader.exec_module(script)
-
+(script,) = scripts.load("similarity")
 TINY = "--widths 2 --keys 3 --d_models 4 --row 2 --steps 10 --batch_size 2 --learning_rates 1e-3 --members 1".split()
 
 

@@ -125,11 +125,11 @@ def test_a_file_keeps_its_order(right, capsys):
         b"\xef\xbb\xbf007 010\n500 490 480",
     ],
 )
-def test_line_ends_and_a_byte_order_mark_change_nothing(right, capsys, monkeypatch, content):
+def test_line_ends_and_a_byte_order_mark_change_nothing(right, says, monkeypatch, content):
     Path("prompts.txt").write_bytes(content)
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
     for name in ("prompts.txt", "-"):
-        assert call(capsys, "runs/run", "--file", name).out == "013\n470\n"
+        assert says("predict", "runs/run", "--file", name) == "013\n470\n"
 
 
 @pytest.mark.parametrize(
@@ -146,10 +146,9 @@ def test_faults_of_standard_input(right, fails, monkeypatch, content, sentence):
     fails(sentence, errors.DATA, "predict", "--file", "-")
 
 
-def test_json_is_one_object(right, capsys):
+def test_json_is_one_object(right, says):
     Path("prompts.txt").write_text("007 010\n980 990\n")
-    out, _ = call(capsys, "runs/run", "--file", "prompts.txt", "--terms", "2", "--json")
-    assert json.loads(out) == {
+    assert json.loads(says("predict", "runs/run", "--file", "prompts.txt", "--terms", 2, "--json")) == {
         "run": "runs/run",
         "continuations": [
             {"prompt": "007 010", "continuation": "013 016"},
@@ -158,10 +157,10 @@ def test_json_is_one_object(right, capsys):
     }
 
 
-def test_learned_positions_end_where_the_table_does(right, random_params, capsys, fails, monkeypatch):
+def test_learned_positions_end_where_the_table_does(right, random_params, says, fails, monkeypatch):
     settings = recipes.parse(["--position", "learned", "--max_len", "27", "--max_terms", "7"])
     monkeypatch.setattr(restore, "load_settings", lambda path: settings)
     monkeypatch.setattr(restore, "load_params", lambda *_: (random_params(settings.model), 0, 0))
-    call(capsys, "007 010", "--terms", "5")
+    says("predict", "007 010", "--terms", 5)
     said = "--terms 6 makes a line of 31 characters, more than 27"
     fails(said, errors.USAGE, "predict", "007 010", "--terms", 6)

@@ -1,30 +1,22 @@
 """Suites are what they claim, a member is measured once, and contexts are asked of members that were not wrong."""
 
 import dataclasses
-import importlib
-import sys
-from pathlib import Path
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from apformer import model, sweep
-from apformer.decoding import bind
+from apformer import sweep
 from apformer.errors import USAGE
 from apformer.files import read_json
 from apformer.runs import recipes
 from apformer.tasks.progressions import evaluation, generator
 from apformer.tasks.progressions import training as task
-from tests.helpers import circuit
+from tests.helpers import circuit, scripts
 from tests.helpers.refusals import refused
 
 pytestmark = pytest.mark.long
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "experiments" / "studies"))
-generalization = importlib.import_module("generalization")
-sys.path.pop(0)
+(generalization,) = scripts.load("generalization")
 
 TINY = (
     "--recipe sketch --rule adamw --n_layers 1 --hard_fraction 0 --prefix_rows 0 --long_rows 0 "
@@ -70,29 +62,8 @@ def test_suites_are_what_they_claim():
     assert (found["one more digit"].rows.first_B > top).any()
 
 
-@pytest.fixture(scope="module")
-def circuits():
-    """Settings of the circuit for two digits, and parameters of two members: as it is, and with noise."""
-    settings = recipes.parse("--digits 2 --max_difference 30 --test_sequences 20 --crop_terms 4".split())
-    random, exact = np.random.default_rng(0), jax.tree.map(np.asarray, circuit.params(2))
-    noisy = jax.tree.map(lambda leaf: leaf + np.float32(0.002) * random.standard_normal(leaf.shape, np.float32), exact)
-    params_M = jax.tree.map(lambda *pair: jnp.asarray(np.stack(pair)), exact, noisy)
-    return dataclasses.replace(settings, model=circuit.config(2)), params_M
-
-
-def test_a_suite_measures_what_evaluate_does(circuits):
-    settings, params_M = circuits
-    size_B = np.arange(1, 31, dtype=np.int32)
-    suite = generalization.Suite("down", generator.Progressions(99 - size_B, -size_B, 2 + size_B % 3), 2)
-    first, second = (jax.tree.map(lambda leaf, k=k: leaf[k], params_M) for k in (0, 1))
-    exact, noisy = (generalization.measure(suite, params, settings) for params in (first, second))
-    assert exact["teacher_forced"] == exact["free_running"] == 1 and exact["terms"] == noisy["terms"]
-    result = evaluation.measure(suite.rows, 2, bind.bind(model, second, settings.model))
-    assert noisy.pop("what") == "down" and noisy.pop("terms") == result["terms"] == 30
-    assert noisy == {mode: result[f"exact_{mode}"] for mode in noisy} and 0 < noisy["free_running"] < 1
-
-
-def test_terms_that_do_not_count_are_not_counted(circuits, monkeypatch):
+def test_terms_that_do_not_count_are_not_counted(monkeypatch):
+    settings = dataclasses.replace(recipes.parse(["--digits", "2"]), model=circuit.config(2))
     rows = generator.Progressions(*np.array([[10, 20, 30], [1, 2, 3], [2, 4, 7]], np.int32))
     counts_BN = np.arange(3, 8) <= rows.terms_B[:, None]
     term_BN = np.broadcast_to(np.arange(3, 8), counts_BN.shape)
@@ -102,8 +73,7 @@ def test_terms_that_do_not_count_are_not_counted(circuits, monkeypatch):
         right = {mode: right_BN[counts_BN] for mode, right_BN in zip(evaluation.MODES, right, strict=True)}
         outcomes = evaluation.Outcomes(None, row_N, term_N + 3, right, [])
         monkeypatch.setattr(evaluation, "outcomes", lambda *_: outcomes)
-        params = jax.tree.map(lambda leaf: leaf[0], circuits[1])
-        return generalization.measure(generalization.Suite("some", rows, 2, known), params, circuits[0])
+        return generalization.measure(generalization.Suite("some", rows, 2, known), circuit.params(2), settings)
 
     # Right on every term after the fourth, and free-running on the fifth alone.
     for known, counted, forced, free in ((0, 7, 3, 1), (3, 5, 3, 1), (5, 2, 2, 0)):

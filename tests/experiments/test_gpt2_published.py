@@ -11,7 +11,7 @@ import jax
 import numpy as np
 import pytest
 
-from apformer import cli, model
+from apformer import model
 from apformer.commands import export
 from apformer.errors import CHECKPOINT, DATA, USAGE
 from apformer.files import read_json, write_json
@@ -64,18 +64,16 @@ def test_lambada(folder, tmp_path, monkeypatch, capsys):
     assert found["lambada last token"] == np.mean([each[-1] for each in right])
 
 
-def test_wikitext(folder, tmp_path, monkeypatch, capsys):
+def test_wikitext(folder, tmp_path, monkeypatch, says):
     """The text of the lines as the documentation joins them, and the figures of `apformer evaluate` on it."""
     (tmp_path / "wiki.txt").write_text(WIKI)
     expected = "\n\n = Title = \n\n\n\n\n Some words , of a page\x0b here . \n\n\n More of it \n\n\n"
     (tmp_path / "joined.txt").write_text(expected)
     assert main(monkeypatch, folder, "--wikitext", tmp_path / "wiki.txt", "--out", tmp_path / "out.json") == 0
     found = read_json(tmp_path / "out.json")
-    capsys.readouterr()
     for stride in (40, 20):
-        words = ["evaluate", folder, "--text", tmp_path / "joined.txt", "--stride", stride, "--json"]
-        assert cli.main([str(word) for word in words]) == 0
-        assert found[f"wikitext stride {stride}"] == json.loads(capsys.readouterr().out)["perplexity"]
+        said = says("evaluate", folder, "--text", tmp_path / "joined.txt", "--stride", stride, "--json")
+        assert found[f"wikitext stride {stride}"] == json.loads(said)["perplexity"]
 
 
 def test_bad_input_is_one_sentence(folder, tmp_path, monkeypatch, capsys):

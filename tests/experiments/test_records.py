@@ -1,6 +1,5 @@
 """Results are data: each record can be read, its tables say what it says, and its command can be run again."""
 
-import importlib
 import re
 import sys
 from pathlib import Path
@@ -9,12 +8,11 @@ import pytest
 
 from apformer.errors import DATA, USAGE, UserError
 from apformer.files import write_json
+from tests.helpers import scripts
 from tests.helpers.refusals import refused
 
 ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT / "experiments"))
-tables, reproduce = importlib.import_module("tables"), importlib.import_module("reproduce")
-sys.path.pop(0)
+tables, reproduce = scripts.load("tables", "reproduce")
 
 BEGUN = {"question", "claim", "command"}  # of a record whose command was not run yet
 KEYS = {

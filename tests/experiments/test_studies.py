@@ -1,7 +1,5 @@
 """`experiments/studies/`: rows and sizes are what a study says; what is found is kept, and ends as a record has it."""
 
-import importlib
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,13 +9,11 @@ import pytest
 
 from apformer import errors, flags, sweep
 from apformer.files import read_json, write_json
+from tests.helpers import scripts
 
 pytestmark = pytest.mark.long
 
-FOLDER = Path(__file__).parents[2] / "experiments" / "studies"
-sys.path.insert(0, str(FOLDER))
-_study, memory, parallel, parts = map(importlib.import_module, ("_study", "memory", "parallel", "parts"))
-sys.path.pop(0)
+memory, parallel, parts = scripts.load("memory", "parallel", "parts")
 
 
 def main(monkeypatch, script, config, *args):

@@ -1,9 +1,6 @@
 """Studies of texts: a tiny run of each ends as a table, numbers and a figure, and what they compute is right."""
 
-import importlib
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import jax
 import numpy as np
@@ -16,15 +13,13 @@ from apformer.formats import gpt2
 from apformer.runs import recipes
 from apformer.runs.fit import abstract_state
 from apformer.tokenizers import text
+from tests.helpers import scripts
 
 pytest.importorskip("tokenizers")
 pytestmark = pytest.mark.long
 
-FOLDER = Path(__file__).parents[2] / "experiments" / "studies"
-sys.path.insert(0, str(FOLDER))
 names = ("additive", "analogies", "bahdanau", "gates", "gpt2_attention", "one_text", "tokens")
-additive, analogies, bahdanau, gates, gpt2_attention, one_text, tokens = map(importlib.import_module, names)
-sys.path.pop(0)
+additive, analogies, bahdanau, gates, gpt2_attention, one_text, tokens = scripts.load(*names)
 
 TEXT = "The king and the queen were old.\nHe was a man, she was a woman; they have what they had.\n\n" * 40
 

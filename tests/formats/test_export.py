@@ -70,12 +70,12 @@ def test_stablehlo_computes_the_same_for_any_batch_and_length(tmp_path, random_p
             function.call(draw_tokens(1, 14))
 
 
-def test_a_function_runs_without_apformer(run, tmp_path, capsys):
+def test_a_function_runs_without_apformer(run, tmp_path, says):
     pytest.importorskip("flatbuffers", reason='stablehlo needs the export extra: pip install -e ".[export]"')
     tokens_BT = draw_tokens(3, 7)
     np.save(tmp_path / "tokens.npy", tokens_BT)
-    assert cli.main(["export", str(run), "--to", "stablehlo", "--out", str(tmp_path / "function")]) == 0
-    assert capsys.readouterr().out.startswith(f"{tmp_path / 'function'}: the model of {run} at step 1, ")
+    said = says("export", run, "--to", "stablehlo", "--out", tmp_path / "function")
+    assert said.startswith(f"{tmp_path / 'function'}: the model of {run} at step 1, ")
     program = """if True:
         import sys, numpy as np
         from jax import export

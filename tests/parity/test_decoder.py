@@ -9,6 +9,7 @@ import pytest
 
 from apformer import model
 from apformer.loss import cross_entropy
+from tests.helpers import small_models
 
 torch = pytest.importorskip("torch", reason="parity needs PyTorch: pip install -e '.[parity]'")
 from tests.parity import reference  # noqa: E402
@@ -22,20 +23,7 @@ OPTIONS = {
     "window": (None, 5),
     "n_heads": (1, 3),
     "n_layers": (1, 2),
-    "similarity": ("scaled_dot", "dot"),
-    "scale_embedding": (False, True),
-    "tie_embeddings": (False, True),
-    "attention_bias": (False, True),
-    "output_projection": (False, True),
-    "attention_sink": (False, True),
-    "activation": ("relu", "gelu", "gelu_tanh"),
-    "feedforward": (True, False),
-    "norm": ("layer", "rms", "none"),
-    "norm_position": ("pre", "post"),
-    "norm_epsilon": (1e-5, 0.1),
-    "final_norm": (False, True),
-    "head_bias": (False, True),
-}
+} | small_models.OPTIONS
 
 
 def pairs(options):

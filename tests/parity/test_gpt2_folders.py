@@ -210,9 +210,7 @@ def cached(folder, words):
 
 REFUSED = {
     "untied weights, tied by config.json": (renamed(untied_head), 'set "tie_word_embeddings" to false'),
-    "a cross-attention": (configured(lambda c: c | {"add_cross_attention": True}), "give a model of that kind"),
     "another kind": (configured(lambda c: c | {"model_type": "llama"}), "give a model of that kind"),
-    "a layer too few": (configured(lambda c: c | {"n_layer": 3}), "holds no layer 2.*save the model again"),
     "other rows": (configured(lambda c: c | {"vocab_size": 301}), "has shape .*save the model again"),
     "a pickle": (pickled, "save it anew with `model.save_pretrained"),
     "BERT's words": (chinese, "`formats.gpt2.load` reads the model"),

@@ -79,10 +79,8 @@ def named(params, cfg):
         parts = ("query", "key", "value")
         found[f"{name}.in_proj_weight"] = torch.cat([ours[part].flatten(1).T for part in parts])
         found[f"{name}.in_proj_bias"] = torch.cat([bias(part) for part in parts])
-        found[f"{name}.out_proj.weight"], found[f"{name}.out_proj.bias"] = (
-            ours["output"].flatten(0, 1).T,
-            bias("output"),
-        )
+        found[f"{name}.out_proj.weight"] = ours["output"].flatten(0, 1).T
+        found[f"{name}.out_proj.bias"] = bias("output")
 
     for side, norms in NORMS.items():
         for layer in range(getattr(cfg, f"n_{side}_layers")):

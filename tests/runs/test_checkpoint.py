@@ -16,6 +16,7 @@ from apformer import errors
 from apformer.runs import checkpoint, selection
 from apformer.runs.checkpoint import Checkpoints
 from tests.helpers.refusals import refused
+from tests.helpers.small_models import bits
 
 
 class State(NamedTuple):
@@ -39,13 +40,6 @@ def make_state(seed=0, members=None):
 
 def abstract(state):
     return jax.eval_shape(lambda: state)
-
-
-def bits(state):
-    """Type, shape and bytes of every leaf."""
-    leaves = [leaf if not checkpoint.is_key(leaf) else jax.random.key_data(leaf) for leaf in jax.tree.leaves(state)]
-    types = [str(leaf.dtype) for leaf in jax.tree.leaves(state)]
-    return types, [(leaf.shape, np.asarray(leaf).tobytes()) for leaf in leaves]
 
 
 def save(folder, *steps, keep=9):

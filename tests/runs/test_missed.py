@@ -13,6 +13,7 @@ from apformer.runs import directory, fit, recipes, selection
 from apformer.runs.metrics import MISSED, note_missed, read_missed
 from apformer.tasks.progressions import crops, training
 from tests.helpers.refusals import refused
+from tests.helpers.small_models import bits
 from tests.runs import test_resume
 
 pytestmark = pytest.mark.long
@@ -50,7 +51,7 @@ def trained(monkeypatch):
             command.train(
                 dataclasses.replace(SETTINGS, training=dataclasses.replace(SETTINGS.training, run_dir=str(path)))
             )
-        return test_resume.bits(ended[-1]), asked
+        return bits(ended[-1]), asked
 
     monkeypatch.setattr(training, "VALIDATION_ROWS", 32)
     monkeypatch.setattr(command, "read_metrics", lambda path: [])  # so that steps are asked whatever they are worth

@@ -9,7 +9,6 @@ from unittest.mock import MagicMock
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import pytest
 
 from apformer import cli, files, model
@@ -21,6 +20,7 @@ from apformer.runs import checkpoint, directory, fit, metrics, restore, selectio
 from apformer.settings import Settings, Training
 from apformer.tasks.progressions import Options, generator, text_file, training
 from tests.helpers.refusals import refused
+from tests.helpers.small_models import bits
 from tests.runs.test_checkpoint import flip, largest
 
 pytestmark = pytest.mark.long
@@ -47,16 +47,6 @@ def only_train(monkeypatch):
     monkeypatch.setattr(training, "VALIDATION_ROWS", 32)
     monkeypatch.setattr(experiment, "finish", lambda *args: ended.append(fit.fit(*args)))
     return ended
-
-
-def bits(state):
-    """The bytes of every leaf by its name: parameters, optimizer state, key, step."""
-    flat, _ = jax.tree_util.tree_flatten_with_path(state)
-    is_key = {path: jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key) for path, leaf in flat}
-    return {
-        jax.tree_util.keystr(path): np.asarray(jax.random.key_data(leaf) if is_key[path] else leaf).tobytes()
-        for path, leaf in flat
-    }
 
 
 def records(path):

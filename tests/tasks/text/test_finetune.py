@@ -33,13 +33,6 @@ LOW_RANK = ["--lora_rank", "2", "--learning_rate", "0.01"]
 
 
 @pytest.fixture(scope="module")
-def file(tmp_path_factory):
-    path = tmp_path_factory.mktemp("text") / "bottles.txt"
-    path.write_text(TEXT)
-    return path
-
-
-@pytest.fixture(scope="module")
 def folder(tmp_path_factory, random_params):
     """A GPT-2 folder with a tokenizer."""
     path = tmp_path_factory.mktemp("gpt2") / "folder"
@@ -140,13 +133,11 @@ def test_the_end_of_a_text_is_the_special_token_of_the_tokenizer(folder, random_
             assert told["eos_token"] == told["bos_token"] == "<|endoftext|>"
 
 
-def test_an_exported_folder_is_the_merged_model_as_are_adapters_on_their_base(
-    run, folder, file, tmp_path, capsys, fails
-):
+def test_an_exported_folder_is_the_merged_model_as_are_adapters_on_their_base(run, folder, file, tmp_path, says, fails):
     merged, adapter = tmp_path / "merged", tmp_path / "adapter"
-    assert cli.main(["export", str(run), "--to", "gpt2", "--out", str(merged)]) == 0
-    assert capsys.readouterr().out.startswith(f"{merged}: the model of {run} at step ")
-    assert cli.main(["export", str(run), "--to", "lora", "--out", str(adapter)]) == 0
+    said = says("export", run, "--to", "gpt2", "--out", merged)
+    assert said.startswith(f"{merged}: the model of {run} at step ")
+    says("export", run, "--to", "lora", "--out", adapter)
     found, expected = language_model.load(merged), language_model.load(run)
     assert dataclasses.replace(found.model.cfg, dropout=0.0) == CFG
     assert jax.tree.all(equal(found.model.params, expected.model.params))
@@ -155,10 +146,7 @@ def test_an_exported_folder_is_the_merged_model_as_are_adapters_on_their_base(
     close = jax.tree.map(lambda ours, theirs: np.allclose(ours, theirs, rtol=0, atol=1e-6), params, found.model.params)
     assert jax.tree.all(close)
     for command, *flags in (("generate", "--prompt", "the ", "--temperature", "0"), ("evaluate", "--text", str(file))):
-        capsys.readouterr()
-        assert cli.main([command, str(folder), "--adapter", str(adapter), *flags]) == 0
-        ours = capsys.readouterr().out
-        assert cli.main([command, str(merged), *flags]) == 0 and capsys.readouterr().out == ours
+        assert says(command, folder, "--adapter", adapter, *flags) == says(command, merged, *flags)
     other = ["generate", merged, "--adapter", adapter]
     fails("was trained on another base", errors.CHECKPOINT, *other)
     fails("adapter_config.json (No such file", errors.CHECKPOINT, "generate", folder, "--adapter", folder)

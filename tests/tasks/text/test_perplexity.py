@@ -7,7 +7,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from apformer import cli
 from apformer.errors import DATA, USAGE
 from apformer.tasks.text import corpus, perplexity, training
 
@@ -55,20 +54,18 @@ def run(made_run):
     return str(made_run("text"))
 
 
-def test_a_run_on_another_text(run, tmp_path, capsys):
+def test_a_run_on_another_text(run, tmp_path, says):
     (tmp_path / "text.txt").write_text("the bottles stand on the wall\n" * 3)
     words, figures = ["evaluate", run, "--text", str(tmp_path / "text.txt")], []
     for flags in ([], ["--window", "9"], ["--window", "9", "--stride", "4"]):
-        assert cli.main([*words, "--json", *flags]) == 0
-        figures.append(json.loads(capsys.readouterr().out))
+        figures.append(json.loads(says(*words, "--json", *flags)))
     for found, window, stride in zip(figures, (24, 9, 9), (None, None, 4), strict=True):
         assert (found["tokens"], found["predicted"], found["bytes"]) == (90, 89, 89)
         assert (found["window"], found["stride"]) == (window, stride)
         assert found["perplexity"] == pytest.approx(math.exp(found["nats_per_token"]))
         assert found["bits_per_byte"] == pytest.approx(found["nats_per_token"] / math.log(2))
     assert len({found["nats_per_token"] for found in figures}) == 3
-    assert cli.main(words) == 0
-    assert "89 of 90 tokens predicted (89 bytes), in windows of 24: " in capsys.readouterr().out
+    assert "89 of 90 tokens predicted (89 bytes), in windows of 24: " in says(*words)
 
 
 @pytest.mark.parametrize(

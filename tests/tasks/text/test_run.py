@@ -27,13 +27,6 @@ FLAGS = (
 
 
 @pytest.fixture(scope="module")
-def file(tmp_path_factory):
-    path = tmp_path_factory.mktemp("text") / "bottles.txt"
-    path.write_text(TEXT)
-    return path
-
-
-@pytest.fixture(scope="module")
 def run(file, tmp_path_factory):
     path = tmp_path_factory.mktemp("runs") / "run"
     with pytest.MonkeyPatch.context() as patch:
@@ -100,10 +93,9 @@ def test_byte_pairs_are_learned_from_the_training_part(file):
     assert len(rows["validation"]) < rows["validation_characters"]
 
 
-def test_the_command_writes_what_was_asked_for(run, capsys, monkeypatch):
+def test_the_command_writes_what_was_asked_for(run, says, monkeypatch):
     def written(*flags):
-        assert cli.main(["generate", str(run), "--prompt", "the ", "--tokens", "9", *flags]) == 0
-        return capsys.readouterr().out
+        return says("generate", run, "--prompt", "the ", "--tokens", 9, *flags)
 
     first, again, other = (written("--seed", seed) for seed in "001")
     assert all(len(text) == 14 and text.startswith("the ") for text in (first, other))

@@ -87,13 +87,6 @@ def test_places_beyond_32_bits():
 
 
 @pytest.fixture(scope="module")
-def file(tmp_path_factory):
-    path = tmp_path_factory.mktemp("text") / "bottles.txt"
-    path.write_text(TEXT)
-    return path
-
-
-@pytest.fixture(scope="module")
 def folder(file, tmp_path_factory):
     """The tokens of the file, as one that is read at once has them."""
     rows = training.read_rows(recipes.parse([*FLAGS, "--text", str(file)]))

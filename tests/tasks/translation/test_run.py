@@ -171,7 +171,7 @@ def test_the_loss_is_that_of_smoothed_labels_of_a_batch_and_of_all_validation_pa
     )
 
 
-def test_the_command_translates_a_sentence_as_it_does_in_a_file(run, tmp_path, capsys, monkeypatch):
+def test_the_command_translates_a_sentence_as_it_does_in_a_file(run, tmp_path, capsys, says, monkeypatch):
     numbers = ["7", "231", "", "400", "19", "   "]
     file = tmp_path / "numbers.txt"
     file.write_text("\n".join(numbers) + "\n")
@@ -180,13 +180,10 @@ def test_the_command_translates_a_sentence_as_it_does_in_a_file(run, tmp_path, c
     assert "on its test sentences" in said
     together = together.splitlines()
     assert len(together) == len(numbers) and [n for n, text in enumerate(together) if not text] == [2, 5]
-    assert cli.main(["translate", str(run), "231"]) == 0
-    assert capsys.readouterr().out == together[1] + "\n"
+    assert says("translate", run, "231") == together[1] + "\n"
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"231\r\n\n\n")))
-    assert cli.main(["translate", str(run), "--file", "-"]) == 0
-    assert capsys.readouterr().out.splitlines() == [together[1], "", ""]
-    assert cli.main(["translate", str(run), "231", "--json"]) == 0
-    answer = json.loads(capsys.readouterr().out)["translations"]
+    assert says("translate", run, "--file", "-").splitlines() == [together[1], "", ""]
+    answer = json.loads(says("translate", run, "231", "--json"))["translations"]
     assert answer == [{"source": "231", "translation": together[1]}]
 
 
@@ -221,11 +218,10 @@ def test_a_search_by_one_beam_is_drawing_at_no_temperature(trained):
     assert warm[0] == warm[1] != warm[2]
 
 
-def test_a_translation_is_one_line(run, trained, capsys, monkeypatch):
+def test_a_translation_is_one_line(run, trained, says, monkeypatch):
     tokens_T = np.array(trained[2].encode("a\rb\nc"))
     monkeypatch.setattr(translation, "translate", lambda *args: [tokens_T])
-    assert cli.main(["translate", str(run), "231"]) == 0
-    assert capsys.readouterr().out == "a b c\n"
+    assert says("translate", run, "231") == "a b c\n"
 
 
 @pytest.mark.parametrize(

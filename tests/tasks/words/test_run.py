@@ -66,19 +66,16 @@ def test_the_validation_loss_is_that_of_the_last_part_of_the_text(run):
     assert by_step[evaluation["step"]]["validation_loss"] == pytest.approx(evaluation["nats"], rel=1e-5)
 
 
-def test_neighbours_are_printed_by_a_command(run, capsys):
+def test_neighbours_are_printed_by_a_command(run, says):
     vocabulary = [line.split("\t")[0] for line in (run / corpus.FILE).read_text().splitlines()]
     nearest_K, cosine_K = word2vec.nearest(runs.load(run).params, [vocabulary.index("c3w6")], [1], 2)
     names = [f"{vocabulary[v]} {c:.2f}" for v, c in zip(nearest_K, cosine_K, strict=True)]
-    capsys.readouterr()
-    assert cli.main(["neighbours", str(run), "c0w0", "C3W6", "--neighbours", "2"]) == 0
-    lines = capsys.readouterr().out.splitlines()
+    lines = says("neighbours", run, "c0w0", "C3W6", "--neighbours", 2).splitlines()
     assert [line.split()[0] for line in lines] == ["c0w0", "c3w6"] and lines[1] == f"c3w6  {', '.join(names)}"
     # Within a cluster, from one to another.
-    assert cli.main(["neighbours", str(run), *"c0w0 - c0w1 + C3W6".split(), "--neighbours", "1"]) == 0
-    assert capsys.readouterr().out.startswith("c0w0 - c0w1 + c3w6  c3w")
-    assert cli.main(["neighbours", str(run)]) == 0
-    lines = capsys.readouterr().out.splitlines()
+    said = says("neighbours", run, *"c0w0 - c0w1 + C3W6".split(), "--neighbours", 1)
+    assert said.startswith("c0w0 - c0w1 + c3w6  c3w")
+    lines = says("neighbours", run).splitlines()
     assert [line.split()[0] for line in lines] == [vocabulary[2**k - 1] for k in range(6)]
 
 
