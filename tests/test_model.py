@@ -1,7 +1,5 @@
 """Dropout, captures, dtypes and compilation leave the decoder what it is."""
 
-import subprocess
-import sys
 from dataclasses import replace
 
 import jax
@@ -11,6 +9,7 @@ import pytest
 
 from apformer import model, recurrent, seq2seq
 from apformer.runs import recipes
+from tests.helpers.own_process import python
 from tests.helpers.small_models import close, draw_tokens, small
 
 B, T = 7, 13
@@ -152,9 +151,8 @@ TEXTBOOK = {"attention", "block", "cache", "config", "embedding", "feedforward",
 def test_importing_the_model_loads_the_textbook_alone():
     """No window, no cross-attention, no roles of parameters, no position scheme that is not used."""
     code = "import apformer.model, sys; print(*(name for name in sys.modules if name.startswith('apformer.')))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     layers = {f"apformer.layers.{name}" for name in TEXTBOOK}
-    assert {*done.stdout.split()} == {"apformer.layers", "apformer.model"} | layers
+    assert {*python("-c", code).stdout.split()} == {"apformer.layers", "apformer.model"} | layers
 
 
 def test_an_unknown_name_to_capture_is_refused_in_a_sentence():

@@ -14,6 +14,7 @@ from apformer.errors import USAGE, UserError
 from apformer.layers import config
 from apformer.runs import fit, recipes
 from apformer.runs.metrics import Log
+from tests.helpers.refusals import refused
 
 
 class Entry(SimpleNamespace):
@@ -37,9 +38,8 @@ def bring(monkeypatch):
 
 
 def refusal(load, name):
-    with pytest.raises(UserError) as error:
+    with refused(USAGE, "") as error:
         load(name)
-    assert error.value.exit_code == USAGE
     return str(error.value)
 
 

@@ -158,18 +158,3 @@ def test_the_parameters_of_a_fresh_model(cell, key):
             for U in np.asarray(leaf):
                 np.testing.assert_allclose(U @ U.T, np.eye(5), atol=1e-5)
     assert len({matrix.tobytes() for matrix in matrices}) == len(matrices) == 8 * len(params["cells"])
-
-
-@pytest.mark.parametrize(
-    "changes, named",
-    [
-        ({"cell": "transformer"}, "cell transformer is none of rnn, gru, lstm"),
-        ({"vocab_size": 0}, "vocab_size 0 is less than 1"),
-        ({"d_model": 0}, "d_model 0"),
-        ({"n_layers": -1}, "n_layers -1"),
-        ({"dropout": 1.0}, "dropout 1.0"),
-    ],
-)
-def test_a_config_that_cannot_be_is_refused(changes, named):
-    with pytest.raises(ValueError, match=named):
-        recurrent.Config(**changes)

@@ -3,6 +3,8 @@
 The training loop knows no model, so most of these train a small network of their own, with dropout.
 """
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -26,10 +28,10 @@ def settings_of(training):
 HOME = settings_of(Training(steps=12, batch_size=4))
 
 
-def loss_fn(params, batch, key):
+def loss_fn(params, batch, key, kept=0.75):
     x_BD, y_B = batch
     hidden_BF = jnp.tanh(x_BD @ params["expand"]["weight"] + params["expand"]["bias"][None])
-    hidden_BF = jnp.where(jax.random.bernoulli(key, 0.75, hidden_BF.shape), hidden_BF / 0.75, 0.0)
+    hidden_BF = jnp.where(jax.random.bernoulli(key, kept, hidden_BF.shape), hidden_BF / kept, 0.0)
     loss = jnp.mean((hidden_BF @ params["contract"]["weight"] - y_B) ** 2)
     return loss, {"loss": loss}
 
@@ -137,17 +139,11 @@ def test_bfloat16_halves_the_bits_of_the_computation_and_not_of_the_parameters()
 def test_the_mean_of_batches_is_that_of_all_their_rows():
     """Six rows, in batches of three or of one: the same step to rounding, without dropout."""
 
-    def plain(params, batch, key):
-        x_BD, y_B = batch
-        hidden_BF = jnp.tanh(x_BD @ params["expand"]["weight"] + params["expand"]["bias"][None])
-        loss = jnp.mean((hidden_BF @ params["contract"]["weight"] - y_B) ** 2)
-        return loss, {"loss": loss}
-
     x_BD = jax.random.normal(jax.random.key(2), (6, 3))
     batch = (x_BD, jnp.sin(x_BD.sum(axis=1)))
     after = {}
     for count in (1, 2, 6):
-        step = jax.jit(train.make_train_step(plain, RULE, accumulate=count))
+        step = jax.jit(train.make_train_step(partial(loss_fn, kept=1.0), RULE, accumulate=count))
         shape = (count, 6 // count) if count > 1 else (6,)
         batches = jax.tree.map(lambda leaf, shape=shape: leaf.reshape(*shape, *leaf.shape[1:]), batch)
         state, after[count] = step(start(), batches)

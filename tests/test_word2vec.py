@@ -117,15 +117,3 @@ def test_neighbours_are_by_cosine_and_never_the_word_itself():
     nearest_BK, cosine_BK = (jnp.stack(column) for column in zip(*found, strict=True))
     assert nearest_BK.tolist() == [[1, 2, 3], [2, 1, 0]]
     np.testing.assert_allclose(cosine_BK[1], np.cos(np.radians([10, 80, 90])), atol=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("fault", "sentence"),
-    [
-        ({"variant": "glove"}, "variant glove is none of cbow, skip_gram"),
-        ({"negatives": 0}, "negatives 0 is less than 1"),
-    ],
-)
-def test_a_config_of_no_model_is_refused(fault, sentence):
-    with pytest.raises(ValueError, match=sentence):
-        word2vec.Config(**fault)

@@ -125,7 +125,9 @@ def test_a_stopped_enumeration_goes_on_where_it_was(run, capsys, monkeypatch, sl
 
     monkeypatch.setattr(certificate, judge, watched)
     code, printed = call(capsys, run, "--json", *flags)
-    assert code == 0 and json.loads(printed.out)["contexts"] == TOTAL
+    result = json.loads(printed.out)
+    assert code == 0 and result["contexts"] == TOTAL and result["smallest_margin"] == circuit.SURE
+    assert sum(part["contexts"] for part in result["parts"].values()) == TOTAL
 
 
 @pytest.mark.parametrize("number", process.STOPS)

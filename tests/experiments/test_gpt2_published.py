@@ -14,7 +14,7 @@ import pytest
 from apformer import model
 from apformer.commands import export
 from apformer.errors import CHECKPOINT, DATA, USAGE
-from apformer.files import read_json, write_json
+from apformer.files import read_json
 from apformer.formats import gpt2
 from apformer.tokenizers import pretrained, text
 
@@ -87,7 +87,7 @@ def test_bad_input_is_one_sentence(folder, tmp_path, monkeypatch, capsys):
     for line in ("{", '{"text": "word"}', '{"text": 3}'):
         file.write_text('{"text": "a b"}\n' + line + "\nx")
         assert "line 2 is no" in says(DATA, folder, "--lambada", file)
-    write_json(file, {"text": "long " * 50 + "word"})
+    file.write_text(json.dumps({"text": "long " * 50 + "word"}))
     assert "the model reads 40" in says(DATA, folder, "--lambada", file)
     (tmp_path / "config.json").write_text((folder / "config.json").read_text())
     assert "holds no model.safetensors" in says(CHECKPOINT, tmp_path, "--lambada", file)

@@ -116,13 +116,6 @@ def test_recurrent_networks_and_attention_learn_one_text_and_their_gates_are_dra
     run(gates, gates.Gates, tmp_path / "trained" / "attention" / "01", code=errors.USAGE)
 
 
-def test_gates_of_an_lstm_that_is_trained_first(run, file, monkeypatch):
-    small = {"LSTM": one_text.MODELS["LSTM"] | {"d_model": 8, "batch_size": 2, "context": 8}}
-    monkeypatch.setattr(one_text, "MODELS", small)
-    found, table = run(gates, gates.Gates, file, "--steps", 50, "--members", 2, "--characters", 100)
-    assert table[1][0] == "1" and " to " in table[1][2] and 0 < found["output_1_blanks"] < 1
-
-
 def test_models_of_one_text_have_about_as_many_weights():
     sizes = []
     for said in one_text.MODELS.values():

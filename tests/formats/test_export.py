@@ -1,7 +1,6 @@
 """What is exported computes what the run computes, needs no files of ours, and overwrites nothing."""
 
 import re
-import subprocess
 import sys
 
 import jax
@@ -13,6 +12,7 @@ from apformer.errors import USAGE
 from apformer.formats import stablehlo, weights
 from apformer.runs import restore
 from apformer.tasks.progressions import generator
+from tests.helpers.own_process import python
 from tests.helpers.refusals import refused
 from tests.helpers.small_models import circuit_run, draw_tokens, names, small
 
@@ -82,8 +82,7 @@ def test_a_function_runs_without_apformer(run, tmp_path, says):
         function = export.deserialize(open("function", "rb").read())
         np.save("logits.npy", function.call(np.load("tokens.npy")))
         assert "apformer" not in sys.modules and "flax" not in sys.modules"""
-    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    python("-c", program, cwd=tmp_path)
     np.testing.assert_allclose(np.load(tmp_path / "logits.npy"), logits_of(run, tokens_BT), rtol=1e-5, atol=1e-4)
 
 

@@ -10,8 +10,9 @@ import pytest
 from apformer import model
 from apformer.errors import CHECKPOINT, USAGE
 from apformer.files import read_json, write_json
-from apformer.formats import gpt2
+from apformer.formats import gpt2, gpt2_tensors
 from tests.helpers.refusals import refused
+from tests.helpers.small_models import draw_params
 
 safetensors = pytest.importorskip("safetensors", reason='GPT-2 folders need the text extra: pip install -e ".[text]"')
 from safetensors.numpy import load_file, save_file  # noqa: E402
@@ -30,21 +31,16 @@ CONFIG = {
 }
 
 
+def say(**changes):
+    """A small Config that GPT-2 can say."""
+    small = dict(vocab_size=V, d_model=D, n_heads=H, n_layers=L, d_ff=F, max_len=P)
+    return dataclasses.replace(gpt2.SIZES["gpt2"], **small | changes)
+
+
 def draw_tensors(untied=False):
-    """Random tensors under the names and in the shapes of GPT-2, written out by hand."""
-    rng = np.random.default_rng(0)
-    shapes = {"wte.weight": (V, D), "wpe.weight": (P, D), "ln_f.weight": (D,), "ln_f.bias": (D,)}
-    for layer in range(L):
-        layer_shapes = {
-            **{"ln_1.weight": (D,), "ln_1.bias": (D,), "ln_2.weight": (D,), "ln_2.bias": (D,)},
-            **{"attn.c_attn.weight": (D, 3 * D), "attn.c_attn.bias": (3 * D,)},
-            **{"attn.c_proj.weight": (D, D), "attn.c_proj.bias": (D,)},
-            **{"mlp.c_fc.weight": (D, F), "mlp.c_fc.bias": (F,), "mlp.c_proj.weight": (F, D), "mlp.c_proj.bias": (D,)},
-        }
-        shapes |= {f"h.{layer}.{name}": shape for name, shape in layer_shapes.items()}
-    if untied:
-        shapes["lm_head.weight"] = (V, D)
-    return {name: rng.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
+    """Random tensors under the names of GPT-2, which tests/parity holds to those of `transformers`."""
+    cfg = say(tie_embeddings=not untied)
+    return {name: np.asarray(x) for name, x in gpt2_tensors.from_params(draw_params(cfg), cfg).items()}
 
 
 def prefixed(tensors):
@@ -82,12 +78,6 @@ def test_a_folder_is_given_back_bit_for_bit(tmp_path, prefix, untied):
     assert again.keys() == prefixed(tensors).keys()
     for name, x in prefixed(tensors).items():
         np.testing.assert_array_equal(again[name], x, err_msg=name)
-
-
-def say(**changes):
-    """A small Config that GPT-2 can say."""
-    small = dict(vocab_size=V, d_model=D, n_heads=H, n_layers=L, d_ff=F, max_len=P)
-    return dataclasses.replace(gpt2.SIZES["gpt2"], **small | changes)
 
 
 @pytest.mark.parametrize(

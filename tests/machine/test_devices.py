@@ -4,14 +4,12 @@ Devices are forced on a CPU, which has to be said before JAX starts: so all is c
 """
 
 import json
-import os
-import subprocess
-import sys
 
 import pytest
 
 from apformer import errors
 from apformer.machine import devices
+from tests.helpers.own_process import python
 
 pytestmark = pytest.mark.long
 
@@ -75,11 +73,8 @@ print("found", json.dumps(found))
 
 
 def test_four_devices_train_and_measure_as_one_does(tmp_path):
-    environment = os.environ | {"JAX_NUM_CPU_DEVICES": "4"}
-    command = [sys.executable, "-c", SCRIPT, str(tmp_path)]
-    process = subprocess.run(command, env=environment, capture_output=True, text=True)
-    assert process.returncode == 0, process.stderr[-3000:]
-    found = json.loads(process.stdout.splitlines()[-1].removeprefix("found "))
+    done = python("-c", SCRIPT, tmp_path, JAX_NUM_CPU_DEVICES="4")
+    found = json.loads(done.stdout.splitlines()[-1].removeprefix("found "))
     # A member has the bits of a run alone; rows that are spread add up to the same.
     assert found["members"] == [True, True, True]
     assert max(found[how] for how in ("rows", "at once")) < 1e-5

@@ -17,6 +17,7 @@ torch = pytest.importorskip("torch", reason="parity needs PyTorch: pip install -
 transformers = pytest.importorskip("transformers", reason="parity needs transformers: pip install -e '.[parity]'")
 tokenizers = pytest.importorskip("tokenizers", reason="parity needs tokenizers: pip install -e '.[parity]'")
 peft = pytest.importorskip("peft", reason="parity needs peft: pip install -e '.[parity]'")
+from tests.parity import published  # noqa: E402
 
 pytestmark = [pytest.mark.parity, pytest.mark.filterwarnings("ignore::FutureWarning")]  # of peft
 
@@ -171,8 +172,7 @@ def test_a_folder_has_the_logits_and_tokens_of_transformers(name, words, tmp_pat
         theirs = make()
     else:
         theirs = transformers.GPT2LMHeadModel.from_pretrained(tmp_path, dtype=torch.float32).eval()
-    with torch.no_grad():
-        expected = theirs(torch.tensor(TOKENS).long()).logits.numpy()
+    expected = published.logits_of(theirs, TOKENS)
     np.testing.assert_allclose(apply(found.model, TOKENS), expected, rtol=0, atol=1e-5)
     their_words = transformers.GPT2Tokenizer.from_pretrained(tmp_path)
     if name != "without a model_type":
@@ -241,6 +241,5 @@ def test_saved_again_a_folder_that_divides_queries_has_the_same_logits(words, tm
     gpt2.save(tmp_path / "two", params, cfg)
     shutil.copy(tmp_path / "one" / "tokenizer.json", tmp_path / "two")
     again = language_model.load(str(tmp_path / "two"))
-    with torch.no_grad():
-        expected = theirs(torch.tensor(TOKENS).long()).logits.numpy()
+    expected = published.logits_of(theirs, TOKENS)
     np.testing.assert_allclose(apply(again.model, TOKENS), expected, rtol=0, atol=1e-5)

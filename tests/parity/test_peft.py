@@ -14,6 +14,7 @@ from apformer.tasks.text import lora
 torch = pytest.importorskip("torch", reason="parity needs PyTorch: pip install -e '.[parity]'")
 transformers = pytest.importorskip("transformers", reason="parity needs transformers: pip install -e '.[parity]'")
 theirs_peft = pytest.importorskip("peft", reason="parity needs peft: pip install -e '.[parity]'")
+from tests.parity import published  # noqa: E402
 
 pytestmark = [
     pytest.mark.parity,
@@ -45,11 +46,6 @@ def opened(folder):
     return transformers.GPT2LMHeadModel.from_pretrained(folder).eval()
 
 
-def their_logits(theirs):
-    with torch.no_grad():
-        return theirs(torch.tensor(TOKENS_BT).long()).logits.numpy()
-
-
 def our_logits(params):
     return jax.jit(model.apply, static_argnums=2)(params, TOKENS_BT, CFG)
 
@@ -62,7 +58,9 @@ def test_peft_opens_what_we_save(base, tmp_path, on):
     theirs = theirs_peft.PeftModel.from_pretrained(opened(folder), tmp_path / "adapter").eval()
     expected = our_logits(lora.merge(params, adapters, 3.0 / R))
     assert np.abs(expected - our_logits(params)).max() > 0.1
-    np.testing.assert_allclose(their_logits(theirs), expected, rtol=0, atol=1e-6)  # factors of peft are in float32
+    np.testing.assert_allclose(
+        published.logits_of(theirs, TOKENS_BT), expected, rtol=0, atol=1e-6
+    )  # factors of peft are in float32
 
 
 @pytest.mark.parametrize(
@@ -84,6 +82,6 @@ def test_we_open_what_peft_saves(base, tmp_path, options):
                 leaf.copy_(0.3 * torch.randn_like(leaf))
     theirs.save_pretrained(tmp_path / "adapter", save_embedding_layers=False)
     found = peft.load(tmp_path / "adapter", model, params, CFG)
-    expected = their_logits(theirs)
+    expected = published.logits_of(theirs, TOKENS_BT)
     assert np.abs(expected - our_logits(params)).max() > 0.1
     np.testing.assert_allclose(our_logits(found), expected, rtol=0, atol=1e-6)

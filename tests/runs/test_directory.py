@@ -17,6 +17,7 @@ import pytest
 
 from apformer import errors, files
 from apformer.runs import directory, metrics
+from tests.helpers.own_process import python
 from tests.helpers.refusals import refused
 
 ROOT = Path(__file__).parents[2]
@@ -276,8 +277,7 @@ def test_what_a_disk_cannot_do_is_found_before_the_first_step(tmp_path):
     library = tmp_path / "refuse.so"
     source = ROOT / "experiments" / "faults" / "_refuse.c"
     subprocess.run(["gcc", "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True)
-    environment = os.environ | {"LD_PRELOAD": str(library), "REFUSED_BELOW": str(tmp_path), "PYTHONPATH": str(ROOT)}
-    done = subprocess.run([sys.executable, "-c", REFUSES], env=environment, capture_output=True, text=True, check=True)
+    done = python("-c", REFUSES, LD_PRELOAD=str(library), REFUSED_BELOW=str(tmp_path))
     found = json.loads(done.stdout)
     needed = {"append": "append to files", "fsync": "force files", "force": "force files", "rename": "rename folders"}
     assert len(found) == 22 and done.stderr.count("has no locks: start no second process on this run\n") == 6

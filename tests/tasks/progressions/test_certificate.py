@@ -131,19 +131,6 @@ def test_logits_that_are_not_finite_are_errors():
     assert check.margins(np.array([[np.inf, 0.0], [1.0, 0.0]]), np.array([0, 0])).tolist() == [check.LEAST, 1.0]
 
 
-@pytest.mark.parametrize("judge", ["jax", "numpy"])
-def test_going_on_from_a_tally_gives_what_an_uninterrupted_enumeration_gives(tally, small_slices, judge):
-    def ask(before=check.TALLY):
-        return certificate.screen(case(), BOUND, before) if judge == "jax" else certificate.prove(case(), before)
-
-    tallies = [*ask()]
-    assert len(tallies) > 4
-    kept = json.loads(json.dumps(tallies[2]))
-    assert [*ask(kept)] == tallies[3:] and [*ask(tallies[-1])] == []
-    told = ("contexts", "strings", "errors", "parts", "smallest_margin")
-    assert {name: tallies[-1][name] for name in told} == {name: tally[judge][name] for name in told}
-
-
 def test_contexts_left_out_prove_nothing(small_slices):
     some = next(certificate.prove(case()))
     result = certificate.conclude(case(), some, proof=True)

@@ -3,8 +3,6 @@
 import json
 import os
 import shutil
-import subprocess
-import sys
 
 import jax
 import numpy as np
@@ -19,6 +17,7 @@ from apformer.files import read_json, write_json
 from apformer.runs import checkpoint, feed, fit, recipes, restore
 from apformer.tasks.text import corpus, shards, training
 from apformer.tokenizers.text import Characters, train_characters
+from tests.helpers.own_process import python
 from tests.helpers.refusals import refused
 from tests.helpers.small_runs import TEXT
 
@@ -155,9 +154,7 @@ for name, text in (("memory", {str(file)!r}), ("shards", {str(folder)!r})):
     words = ["--text", text, "--run_dir", {str(tmp_path)!r} + "/" + name]
     assert cli.main(["train", *{FLAGS + flags}, *words]) == 0
 """
-    environment = os.environ | {"JAX_NUM_CPU_DEVICES": "2"}
-    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-3000:]
+    python("-c", script, JAX_NUM_CPU_DEVICES="2")
     same(state(tmp_path / "shards", 14), state(tmp_path / "memory", 14))
 
 
