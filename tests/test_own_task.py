@@ -19,7 +19,6 @@ from apformer.errors import DATA, USAGE
 from apformer.files import read_json, write_json
 from apformer.runs import recipes, settings_file
 from tests.helpers.own_process import python
-from tests.helpers.refusals import refused
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "docs" / "own_task"
@@ -49,6 +48,7 @@ def test_the_folder_is_installed_and_every_command_works_on_its_task(tmp_path):
         ["evaluate", "run", "--json"],
         ["predict", "run", "12="],
         ["predict", "run", "12a="],
+        ["predict", "run", "123456"],
         ["report", "run"],
         ["resume", "run", "--step", "1"],
         ["doctor", "run"],
@@ -56,11 +56,12 @@ def test_the_folder_is_installed_and_every_command_works_on_its_task(tmp_path):
     ]
     paths = os.pathsep.join([str(tmp_path / "site"), str(ROOT)])
     done = python("-c", PROGRAM, json.dumps(commands), cwd=tmp_path, PYTHONPATH=paths)
-    train, evaluate, predict, wrong, report, resume, doctor, sweep = json.loads(done.stdout)
+    train, evaluate, predict, wrong, long, report, resume, doctor, sweep = json.loads(done.stdout)
     assert train[0] == 0 and "Try it: apformer predict run " in train[1] and "No page" not in train[1], train
     assert evaluate[0] == 0 and json.loads(evaluate[1])["strings"] == 20
     assert predict[0] == 0 and re.fullmatch(r"[0-9=]*\n", predict[1])
     assert wrong[:2] == [DATA, ""] and "line 1: has the character 'a'; the characters are 0123456789=" in wrong[2]
+    assert long[:2] == [DATA, ""]
     assert report[0] == 0 and "continues strings of the task reverse" in (tmp_path / "run/report.html").read_text()
     assert resume[0] == 0 and "resumed at step 1 of 2" in resume[2]
     assert doctor[0] == 0 and "FAULT" not in doctor[1], doctor
@@ -132,7 +133,7 @@ def test_its_flags_are_refused_by_name(reverse, fails):
         fails(sentence, USAGE, "train", "--recipe", "reverse", *words.split())
 
 
-def test_strings_are_judged_whole_and_lines_that_begin_none_are_refused(reverse):
+def test_strings_are_judged_whole(reverse):
     settings = recipes.parse(["--recipe", "reverse", "--longest", "2", "--test_sequences", "30"])
     settings = replace(settings, model=replace(settings.model, d_model=8, n_layers=1, n_heads=1))
     end = Partial(lambda tokens_BT: jax.nn.one_hot(jnp.zeros_like(tokens_BT), 12))  # each character ends the string
@@ -146,9 +147,6 @@ def test_strings_are_judged_whole_and_lines_that_begin_none_are_refused(reverse)
     assert "| " not in found.table and "all strings" in found.table and set(found.figures) == {"attention"}
     page = reverse.page(settings, None, None, found.result, Path())
     assert page["right"]["blocks"][0]["at"] == [2, 3] and len(page["wrong"]["rows"]) == 30
-    for line, terms, code in (("1x=", 1, DATA), ("123456", 1, DATA), ("1=", 2, USAGE)):
-        with refused(code, ""):
-            reverse.predict(None, settings, [line], "lines.txt", terms)
 
 
 @pytest.mark.parametrize(("part", "name"), [("task", "reverse"), ("architecture", "this")])

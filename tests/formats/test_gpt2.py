@@ -40,7 +40,7 @@ def say(**changes):
 def draw_tensors(untied=False):
     """Random tensors under the names of GPT-2, which tests/parity holds to those of `transformers`."""
     cfg = say(tie_embeddings=not untied)
-    return {name: np.asarray(x) for name, x in gpt2_tensors.from_params(draw_params(cfg), cfg).items()}
+    return {name: np.array(x) for name, x in gpt2_tensors.from_params(draw_params(cfg), cfg).items()}
 
 
 def prefixed(tensors):

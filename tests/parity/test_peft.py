@@ -58,9 +58,8 @@ def test_peft_opens_what_we_save(base, tmp_path, on):
     theirs = theirs_peft.PeftModel.from_pretrained(opened(folder), tmp_path / "adapter").eval()
     expected = our_logits(lora.merge(params, adapters, 3.0 / R))
     assert np.abs(expected - our_logits(params)).max() > 0.1
-    np.testing.assert_allclose(
-        published.logits_of(theirs, TOKENS_BT), expected, rtol=0, atol=1e-6
-    )  # factors of peft are in float32
+    found = published.logits_of(theirs, TOKENS_BT)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6)  # factors of peft are in float32
 
 
 @pytest.mark.parametrize(

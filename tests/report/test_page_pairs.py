@@ -12,7 +12,6 @@ import pytest
 from apformer import seq2seq
 from apformer.decoding import beam
 from apformer.errors import DATA
-from apformer.tasks.translation import page_data
 from apformer.tokenizers import merges, pretrained
 from apformer.tokenizers import text as text_tokenizer
 from tests.helpers import small_texts
@@ -137,9 +136,3 @@ def test_another_way_to_cut_text_is_refused(tokenizer, change):
     other = text_tokenizer.BytePairs(tokenizers.Tokenizer.from_str(json.dumps(content)))
     with refused(DATA, "No text can be typed"):
         merges.of(other)
-
-
-def test_right_and_wrong_translations_are_shown(tmp_path):
-    (tmp_path / "translations.tsv").write_text("source\treference\ttranslation\none\tun\tun\ntwo\tdeux\tdix\n")
-    kept = page_data.translations(tmp_path)
-    assert sorted(line["source"] for line in kept) == ["one", "two"]

@@ -29,18 +29,6 @@ def test_windows_by_hand():
     assert counted(4, 2)[:2] == ["0(1) 1(2) 2(3)", "2 3(4) 4(5)"]
 
 
-@pytest.mark.parametrize(
-    ("window", "stride"), [(w, s) for w in (2, 5, 7, 30) for s in (None, *range(1, 7)) if s is None or s < w]
-)
-def test_each_token_counts_once_after_enough_others(window, stride):
-    _, step, rows = perplexity.cuts(len(TOKENS), window, stride)
-    tokens_RT, weights_RT = perplexity.windows(TOKENS, window, stride, np.arange(rows + 2))  # two beyond the last
-    np.testing.assert_array_equal(tokens_RT[weights_RT > 0], TOKENS[1:])
-    assert not weights_RT[rows:].any() and weights_RT[:rows].any(1).all() and not weights_RT[:, 0].any()
-    if stride is not None:
-        assert all(np.flatnonzero(row)[0] >= window - step for row in weights_RT[1:rows])
-
-
 def test_the_validation_part_is_predicted_whole_in_batches(monkeypatch):
     monkeypatch.setattr(training, "VALIDATION_TOKENS", 8)
     settings = SimpleNamespace(data=corpus.Config("some file", context=4))

@@ -47,17 +47,16 @@ def test_a_run_keeps_its_tokenizer_and_the_cost_of_its_text(run, bound):
     assert restore.load_settings(run).model.vocab_size == tokenizer.vocab_size == len(set(TEXT))
     assert tokenizer.decode(np.concatenate([rows["train"], rows["validation"]])) == TEXT
     evaluation = read_json(run / "evaluation.json")
-    nats, tokens_N = [], rows["validation"].astype(np.int32)
-    for start in range(0, len(tokens_N) - 1, 12):
-        row_T = tokens_N[start : start + 13]
-        padded_BT = np.zeros((1, 12), np.int32)
-        padded_BT[0, : len(row_T) - 1] = row_T[:-1]
-        logits_BTV = bound.apply(padded_BT)[:, : len(row_T) - 1]
-        nats += np.asarray(loss.token_nats(logits_BTV, row_T[None, 1:]))[0].tolist()
-    assert len(nats) == evaluation["tokens"] == len(tokens_N) - 1
+    tokens_N = rows["validation"].astype(np.int32)
+    count = len(tokens_N) - 1
+    inputs_RT, targets_RT = (
+        np.append(part, np.zeros(-count % 12, np.int32)).reshape(-1, 12) for part in (tokens_N[:-1], tokens_N[1:])
+    )
+    nats = np.ravel(loss.token_nats(bound.apply(inputs_RT), targets_RT))[:count]
+    assert evaluation["tokens"] == count
     assert evaluation["nats_per_token"] == pytest.approx(np.mean(nats), rel=1e-5)
     assert evaluation["perplexity"] == pytest.approx(math.exp(np.mean(nats)), rel=1e-5)
-    assert evaluation["bits_per_character"] == pytest.approx(sum(nats) / math.log(2) / (len(nats) + 1), rel=1e-5)
+    assert evaluation["bits_per_character"] == pytest.approx(sum(nats) / math.log(2) / len(tokens_N), rel=1e-5)
     assert evaluation["nats_by_position"][0] == pytest.approx(np.mean(nats[::12]), rel=1e-5)
     last = metrics.read_metrics(run)[-1]
     assert last["validation_loss"] == pytest.approx(np.mean(nats), rel=1e-5) and "exact" not in last

@@ -242,20 +242,17 @@ def test_commands_say_what_they_cannot_do_with_a_translator(run, fails, words, s
 
 
 def test_its_page_holds_what_it_was_asked_and_how_it_answered(run, trained, tmp_path):
-    settings, params, tokenizer = trained
-    data, weights = test_page.read(run / "report.html")
-    assert data["missing"] == {} and (data["task"]["plays"], data["architecture"]) == ("translate", "seq2seq")
-    assert len(weights) == data["parameters"] and len(data["ablation"]) == 1 + len(ablate.parts(params))
+    settings, params, _ = trained
+    data, _ = test_page.read(run / "report.html")
+    assert data["missing"] == {} and len(data["ablation"]) == 1 + len(ablate.parts(params))
     end, probe = settings.model.target_vocab_size - 1, data["probe"]
     assert all(row[-1] == end for row in probe["sources"] + probe["tokens"])
-    assert [*map(len, probe["tokens"])] == [*map(len, probe["weights"])]
     pairs = zip(*corpus.read(settings.data)["validation"][:2], strict=True)
     assert set(zip(data["examples"], data["references"], strict=True)) <= set(pairs)
-    rows = data["wrong"]["rows"]
-    assert data["wrong"]["head"][-1] == "reference" and 0 < len(rows) <= 80
+    assert data["wrong"]["head"][-1] == "reference" and 0 < len(data["wrong"]["rows"]) <= 80
     path = shutil.copytree(run, tmp_path / "copy")
     (path / "translations.tsv").write_text("torn\n1\t2")
-    data = test_page.measured(path)[0]
+    data, _ = test_page.measured(path)
     assert "cannot be read" in data["missing"]["wrong"] and data["wrong"]["rows"] is None
 
 
