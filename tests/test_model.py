@@ -10,13 +10,9 @@ import pytest
 from apformer import model, recurrent, seq2seq
 from apformer.runs import recipes
 from tests.helpers.own_process import python
-from tests.helpers.small_models import close, draw_tokens, small
+from tests.helpers.small_models import apply, close, draw_tokens, small
 
 B, T = 7, 13
-
-# Compiling is most of what these tests cost, so they share configurations, shapes and this one function.
-apply = jax.jit(model.apply, static_argnames=("cfg", "capture"))
-
 
 # Dropout
 
@@ -134,15 +130,14 @@ def test_the_first_sketch_is_its_formulas(random_params):
     "tokens, named", [([[1, 2]], "a list"), ((1, 2), "a tuple"), (np.arange(3), r"of shape \(3,\)")]
 )
 def test_tokens_that_are_no_rows_are_refused_in_a_sentence(tokens, named):
-    sentence = f"tokens_BT is {named}: give an array \\(rows, tokens\\)"
-    with pytest.raises(ValueError, match=sentence):
-        model.apply({}, tokens, small())
-    with pytest.raises(ValueError, match=sentence):
-        model.extend({}, tokens, {}, small())
-    with pytest.raises(ValueError, match=sentence):
-        recurrent.apply({}, tokens, recurrent.Config())
-    with pytest.raises(ValueError, match=sentence.replace("tokens_BT", "source_BS")):
-        seq2seq.encode({}, tokens, seq2seq.Config())
+    for name, call in (
+        ("tokens_BT", lambda: model.apply({}, tokens, small())),
+        ("tokens_BT", lambda: model.extend({}, tokens, {}, small())),
+        ("tokens_BT", lambda: recurrent.apply({}, tokens, recurrent.Config())),
+        ("source_BS", lambda: seq2seq.encode({}, tokens, seq2seq.Config())),
+    ):
+        with pytest.raises(ValueError, match=f"{name} is {named}: give an array \\(rows, tokens\\)"):
+            call()
 
 
 TEXTBOOK = {"attention", "block", "cache", "config", "embedding", "feedforward", "masks", "norm", "position"}

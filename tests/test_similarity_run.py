@@ -2,7 +2,7 @@
 
 import pytest
 
-from apformer import errors, flags
+from apformer import flags
 from tests.helpers import scripts
 
 (script,) = scripts.load("similarity")
@@ -30,18 +30,3 @@ def test_the_figure_lies_in_a_new_directory_of_any_name(learned, tmp_path, monke
     assert run.name.endswith("-similarity") and (run / "similarity.png").stat().st_size > 5000
     assert "| 4 | scaled_dot | 0.001 | never | 1 |" in capsys.readouterr().out and len(learned) == 4
     assert not [*(tmp_path / "experiments" / "figures").iterdir()]
-
-
-@pytest.mark.parametrize(
-    ("figure", "code", "sentence"),
-    [
-        ("nowhere/similarity.png", errors.DISK, "cannot write nowhere"),
-        ("mine.doc", errors.USAGE, "--figure mine.doc is out of range: give a name that ends in .png"),
-    ],
-)
-def test_a_figure_that_cannot_be_written_is_refused_before_the_work(
-    figure, code, sentence, learned, tmp_path, monkeypatch, capsys
-):
-    monkeypatch.chdir(tmp_path)
-    assert main(monkeypatch, "--figure", figure) == code
-    assert sentence in capsys.readouterr().err and not learned and not [*tmp_path.iterdir()]

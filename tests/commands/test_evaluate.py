@@ -186,7 +186,7 @@ def test_more_than_patience_allows_asks_for_yes(run, capsys, monkeypatch, slices
     assert code == 0 and "PROVEN" in printed.out
 
 
-def test_training_ends_with_the_certificate_of_a_model_found_exact(run):
+def test_training_ends_with_the_certificate_of_a_model_found_exact(run, monkeypatch):
     settings = Settings("progressions", "model", Training(steps=1), circuit.config(2), DATA, Options())
 
     def certificate(exact, **sizes):
@@ -198,11 +198,7 @@ def test_training_ends_with_the_certificate_of_a_model_found_exact(run):
     assert "`apformer resume RUN --steps 2` trains further" in certificate(0.5)
     assert "one head of one block reads one average" in certificate(0.5, n_layers=1, n_heads=1)
     assert "no term can be predicted" in certificate(None)
-
-
-def test_a_certificate_with_errors_names_the_command_that_trains_further(tmp_path, monkeypatch):
-    settings = Settings("progressions", "model", Training(steps=40), circuit.config(2), DATA, Options())
     monkeypatch.setattr(train.certify, "certify_run", lambda *args: {"errors": 3})
     monkeypatch.setattr(train.tables, "certificate", lambda found: "NOT PROVEN")
-    further = f"`apformer resume {tmp_path} --steps 80` trains further."
-    assert train.certificate(tmp_path, settings) == f"NOT PROVEN\n\n{further}"
+    further = f"`apformer resume {run} --steps 2` trains further."
+    assert train.certificate(run, settings) == f"NOT PROVEN\n\n{further}"

@@ -6,7 +6,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
+import jax
 import pytest
 from jax.tree_util import Partial
 
@@ -49,17 +49,6 @@ def expected(first, difference, terms, more):
     values = [first + k * difference for k in range(terms, terms + more)]
     fitting = [value for value in values if 0 <= value < LIMIT]
     return " ".join(f"{value:03d}" for value in fitting)
-
-
-def rows(count, seed=0):
-    """Random progressions, upwards and downwards, of 2 to 6 terms: (first, difference, terms)."""
-    rng = np.random.default_rng(seed)
-    made = []
-    while len(made) < count:
-        first, difference, terms = int(rng.integers(LIMIT)), int(rng.integers(-120, 121)), int(rng.integers(2, 7))
-        if 0 <= first + (terms - 1) * difference < LIMIT:
-            made.append((first, difference, terms))
-    return made
 
 
 STOPPED = "stopped early, because the next term no longer fits the digits\n"
@@ -110,7 +99,8 @@ def test_one_prompt_is_a_batch_of_one():
 
 
 def test_a_file_keeps_its_order(right, capsys):
-    made = rows(300)
+    cfg = generator.Config(D, max_terms=6, min_difference=-120, max_difference=120)
+    made = [*zip(*(column.tolist() for column in generator.draw(jax.random.key(0), cfg, 300)), strict=True)]
     Path("prompts.txt").write_text("".join(generator.render(*row, D) + "\n" for row in made))
     out, err = call(capsys, "--file", "prompts.txt", "--terms", "3")
     assert out == "".join(expected(*row, 3) + "\n" for row in made)

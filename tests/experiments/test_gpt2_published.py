@@ -11,7 +11,7 @@ import jax
 import numpy as np
 import pytest
 
-from apformer import model
+from apformer import loss, model
 from apformer.commands import export
 from apformer.errors import CHECKPOINT, DATA, USAGE
 from apformer.files import read_json
@@ -55,10 +55,9 @@ def test_lambada(folder, tmp_path, monkeypatch, capsys):
         before, word = passage.rsplit(" ", 1)
         context, target = tokenizer.encode(before), tokenizer.encode(" " + word)
         row = np.concatenate([context, target])
-        logits = np.asarray(apply(params, row[None])[0], np.float64)[len(context) - 1 : -1]
-        log_sum = np.log(np.exp(logits).sum(-1))
-        costs.append((log_sum - logits[np.arange(len(target)), target]).sum())
-        right.append(logits.argmax(-1) == target)
+        logits_BTV = apply(params, row[None])[:, len(context) - 1 : -1]
+        costs.append(loss.token_nats(logits_BTV, target[None]).sum())
+        right.append(logits_BTV[0].argmax(-1) == target)
     assert found["lambada perplexity"] == pytest.approx(math.exp(np.mean(costs)), rel=1e-5)
     assert found["lambada all tokens"] == np.mean([each.all() for each in right])
     assert found["lambada last token"] == np.mean([each[-1] for each in right])

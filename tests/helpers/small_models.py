@@ -15,6 +15,8 @@ from apformer.tasks.progressions import Options
 from tests.helpers import circuit
 
 V = 11
+apply = jax.jit(model.apply, static_argnames=("cfg", "capture"))
+extend = jax.jit(model.extend, static_argnames="cfg")
 LONGEST = 7  # of a chunk fed to a cache: longer than the windows
 SCHEMES = config.names("position")
 OPTIONS = {  # of a decoder, beside its positions, heads and layers

@@ -11,10 +11,11 @@ import pytest
 from apformer import model
 from apformer.formats import gpt2, gpt2_tensors
 from apformer.loss import cross_entropy
+from tests.helpers.small_models import apply
 
 torch = pytest.importorskip("torch", reason="parity needs PyTorch: pip install -e '.[parity]'")
 transformers = pytest.importorskip("transformers", reason="parity needs transformers: pip install -e '.[parity]'")
-from tests.parity import published  # noqa: E402
+from tests.parity import published, reference  # noqa: E402
 
 pytestmark = pytest.mark.parity
 
@@ -66,9 +67,6 @@ def draw_tokens():
     return np.random.default_rng(1).integers(0, V, (B, T)).astype(np.int32)
 
 
-apply = jax.jit(model.apply, static_argnames="cfg")
-
-
 def test_every_value_of_every_option_is_there():
     for name, values in OPTIONS.items():
         assert {options[name] for options in configurations()} == set(values)
@@ -111,7 +109,7 @@ def test_one_step_of_adamw(pair):
     optimizer.zero_grad()
     inputs = torch.tensor(tokens_BT).long()
     # Not the loss that the model itself computes, which is in float32.
-    their_loss = torch.nn.functional.cross_entropy(theirs(inputs).logits[:, :-1].flatten(0, 1), inputs[:, 1:].flatten())
+    their_loss = reference.mean_nats(theirs(inputs).logits[:, :-1], inputs[:, 1:], torch.ones(B, T - 1))
     their_loss.backward()
     optimizer.step()
     np.testing.assert_allclose(loss, their_loss.item(), rtol=1e-12)

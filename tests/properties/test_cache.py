@@ -12,12 +12,10 @@ from hypothesis import strategies as st
 
 from apformer import model
 from tests.helpers import small_models
-from tests.helpers.small_models import LONGEST, SCHEMES, close, draw_tokens, ragged_splits, small
+from tests.helpers.small_models import LONGEST, SCHEMES, apply, close, draw_tokens, extend, ragged_splits, small
 
 B, T = 3, 13
 
-apply = jax.jit(model.apply, static_argnames="cfg")
-extend = jax.jit(model.extend, static_argnames="cfg")
 feed = partial(small_models.feed, extend)
 
 ALL = np.full(B, LONGEST, np.int32)

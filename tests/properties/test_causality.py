@@ -3,19 +3,14 @@
 import dataclasses
 import itertools
 
-import jax
 import numpy as np
 import pytest
 
-from apformer import model
-from tests.helpers.small_models import OPTIONS, SCHEMES, V, close, draw_tokens, small
+from tests.helpers.small_models import OPTIONS, SCHEMES, V, apply, close, draw_tokens, small
 
 B, T = 7, 13
 POSITIONS = np.broadcast_to(np.arange(T, dtype=np.int32), (B, T))
 LENGTHS = np.full(B, T, np.int32)
-
-# Compiling is most of what these tests cost, so they share configurations, shapes and this one function.
-apply = jax.jit(model.apply, static_argnames=("cfg", "capture"))
 
 SCHEMES_AND_WINDOWS = list(itertools.product(SCHEMES, (None, 5)))
 

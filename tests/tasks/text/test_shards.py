@@ -243,20 +243,17 @@ def test_flags_that_a_folder_decides(folder, tmp_path, fails):
         fails(sentence, exit_code, "train", *words)
 
 
-def test_its_own_tokenizer_may_be_named_and_a_changed_folder_is_refused(folder, run, tmp_path, capsys):
-    """Equal data is an equal manifest, wherever the folder lies; another text is none that a run was trained on."""
+def test_its_own_tokenizer_may_be_named_and_a_changed_folder_is_refused(folder, run, tmp_path):
+    """Equal data is an equal manifest; another text is none that a run was trained on."""
     words = [*FLAGS, "--text", str(folder), "--tokenizer", str(folder / "tokenizer.json")]
-    settings, rows = training.load(recipes.parse(words))
-    assert training.describe(settings, rows) == read_json(run / "config.json")["data"]
-    copy = shutil.copytree(folder, tmp_path / "copy")
     config = read_json(run / "config.json")
+    assert training.describe(*training.load(recipes.parse(words))) == config["data"]
+    copy = shutil.copytree(folder, tmp_path / "copy")
     config["flags"]["data"]["text"] = config["data"]["source"] = str(copy)
-    moved = tmp_path / "run"
-    moved.mkdir()
-    write_json(moved / "config.json", config)
-    assert restore.load_rows(moved)["sha256"] == rows["sha256"]
+    write_json(tmp_path / "config.json", config)
+    assert restore.load_rows(tmp_path)["sha256"] == config["data"]["sha256"]
     manifest = read_json(copy / "manifest.json")
     manifest["train"][0]["sha256"] = "that of other tokens"
     write_json(copy / "manifest.json", manifest)
     with pytest.raises(UserError, match="has changed since"):
-        restore.load_rows(moved)
+        restore.load_rows(tmp_path)
