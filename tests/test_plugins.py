@@ -38,7 +38,7 @@ def bring(monkeypatch):
 
 
 def refusal(load, name):
-    with refused(USAGE, "") as error:
+    with refused(USAGE) as error:
         load(name)
     return str(error.value)
 

@@ -8,7 +8,7 @@ from apformer.errors import UserError
 
 
 @contextmanager
-def refused(exit_code, sentence):
+def refused(exit_code, sentence=None):
     """Expect a UserError of this exit code, one line in which the pattern is found."""
     with pytest.raises(UserError, match=sentence) as caught:
         yield caught
