@@ -112,9 +112,23 @@ def fails(capsys):
         capsys.readouterr()
         assert cli.main([str(arg) for arg in args]) == exit_code
         out, err = capsys.readouterr()
-        assert out == "" and sentence in err.splitlines()[-1], err
+        last = err.splitlines()[-1]
+        assert out == "" and last.startswith("apformer: ") and sentence in last, err
 
     return check
+
+
+@pytest.fixture
+def says(capsys):
+    """A function (*args) to what a command, which ends well, prints."""
+    from apformer import cli
+
+    def call(*args):
+        capsys.readouterr()
+        assert cli.main([str(arg) for arg in args]) == 0
+        return capsys.readouterr().out
+
+    return call
 
 
 @pytest.fixture(scope="session")

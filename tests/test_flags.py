@@ -14,6 +14,7 @@ from apformer import cli, flags, tasks
 from apformer.errors import USAGE, UserError
 from apformer.files import FilePath
 from apformer.settings import Training
+from tests.helpers.refusals import refused
 
 
 @dataclass(frozen=True)
@@ -118,9 +119,8 @@ def test_a_fault_is_one_sentence(args, pattern, width, encoding, monkeypatch):
     out, err = (io.TextIOWrapper(io.BytesIO(), encoding=encoding) for _ in range(2))
     monkeypatch.setattr(sys, "stdout", out)
     monkeypatch.setattr(sys, "stderr", err)
-    with pytest.raises(UserError, match=pattern) as caught:
+    with refused(USAGE, pattern) as caught:
         parse(*args)
-    assert caught.value.exit_code == USAGE
     assert re.fullmatch(r"[^\n│╭─]+; .*see `apformer test --help`", str(caught.value))
     assert out.tell() == err.tell() == 0
 

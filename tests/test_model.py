@@ -1,7 +1,5 @@
 """Dropout, captures, dtypes and compilation leave the decoder what it is."""
 
-import subprocess
-import sys
 from dataclasses import replace
 
 import jax
@@ -10,15 +8,11 @@ import numpy as np
 import pytest
 
 from apformer import model, recurrent, seq2seq
-from apformer.layers.masks import View
 from apformer.runs import recipes
-from tests.helpers.small_models import close, draw_tokens, small
+from tests.helpers.own_process import python
+from tests.helpers.small_models import apply, close, draw_tokens, small
 
 B, T = 7, 13
-
-# Compiling is most of what these tests cost, so they share configurations, shapes and this one function.
-apply = jax.jit(model.apply, static_argnames=("cfg", "capture"))
-
 
 # Dropout
 
@@ -136,15 +130,14 @@ def test_the_first_sketch_is_its_formulas(random_params):
     "tokens, named", [([[1, 2]], "a list"), ((1, 2), "a tuple"), (np.arange(3), r"of shape \(3,\)")]
 )
 def test_tokens_that_are_no_rows_are_refused_in_a_sentence(tokens, named):
-    sentence = f"tokens_BT is {named}: give an array \\(rows, tokens\\)"
-    with pytest.raises(ValueError, match=sentence):
-        model.apply({}, tokens, small())
-    with pytest.raises(ValueError, match=sentence):
-        model.extend({}, tokens, {}, small())
-    with pytest.raises(ValueError, match=sentence):
-        recurrent.apply({}, tokens, recurrent.Config())
-    with pytest.raises(ValueError, match=sentence.replace("tokens_BT", "source_BS")):
-        seq2seq.encode({}, tokens, seq2seq.Config())
+    for name, call in (
+        ("tokens_BT", lambda: model.apply({}, tokens, small())),
+        ("tokens_BT", lambda: model.extend({}, tokens, {}, small())),
+        ("tokens_BT", lambda: recurrent.apply({}, tokens, recurrent.Config())),
+        ("source_BS", lambda: seq2seq.encode({}, tokens, seq2seq.Config())),
+    ):
+        with pytest.raises(ValueError, match=f"{name} is {named}: give an array \\(rows, tokens\\)"):
+            call()
 
 
 TEXTBOOK = {"attention", "block", "cache", "config", "embedding", "feedforward", "masks", "norm", "position"}
@@ -153,16 +146,8 @@ TEXTBOOK = {"attention", "block", "cache", "config", "embedding", "feedforward",
 def test_importing_the_model_loads_the_textbook_alone():
     """No window, no cross-attention, no roles of parameters, no position scheme that is not used."""
     code = "import apformer.model, sys; print(*(name for name in sys.modules if name.startswith('apformer.')))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     layers = {f"apformer.layers.{name}" for name in TEXTBOOK}
-    assert {*done.stdout.split()} == {"apformer.layers", "apformer.model"} | layers
-
-
-def test_a_view_is_what_layers_share():
-    """No flag that a scheme or a study needs."""
-    view = model.whole_view(jnp.arange(T)[None])
-    assert isinstance(view, View) and len(view) <= 7
-    assert not any(isinstance(field, bool) for field in view) and bool not in View.__annotations__.values()
+    assert {*python("-c", code).stdout.split()} == {"apformer.layers", "apformer.model"} | layers
 
 
 def test_an_unknown_name_to_capture_is_refused_in_a_sentence():

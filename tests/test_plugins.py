@@ -14,6 +14,7 @@ from apformer.errors import USAGE, UserError
 from apformer.layers import config
 from apformer.runs import fit, recipes
 from apformer.runs.metrics import Log
+from tests.helpers.refusals import refused
 
 
 class Entry(SimpleNamespace):
@@ -37,15 +38,9 @@ def bring(monkeypatch):
 
 
 def refusal(load, name):
-    with pytest.raises(UserError) as error:
+    with refused(USAGE) as error:
         load(name)
-    assert error.value.exit_code == USAGE
     return str(error.value)
-
-
-def test_a_package_brings_a_task_and_its_recipes(bring):
-    bring(("other", "letters", "apformer.tasks.words"))
-    assert "letters" in tasks.names() and tasks.load("letters") is tasks.load("words")
 
 
 def test_an_unknown_task_lists_the_known_ones_and_where_others_come_from(bring):

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from apformer import optimizer, recurrent
+from apformer import recurrent
 from tests.helpers.small_models import LONGEST, V, close, draw_params, draw_tokens, feed, names, ragged_splits, shapes
 
 B, T = 3, 13
@@ -143,13 +143,6 @@ def test_the_tree_of_parameters_is_a_contract_with_every_checkpoint(cell):
 
 
 @every_cell
-def test_matrices_decay_and_biases_do_not(cell):
-    params = shapes(small(cell=cell))
-    expected = {name: name.split("/")[-1] in ("weight", "table") for name in names(params)}
-    assert names(optimizer.decay_mask(params)) == expected
-
-
-@every_cell
 def test_the_parameters_of_a_fresh_model(cell, key):
     """W differs between keys, layers and parts; U is orthogonal; the forget gate starts open, all other biases at 0."""
     init = jax.jit(recurrent.init, static_argnums=1)
@@ -165,18 +158,3 @@ def test_the_parameters_of_a_fresh_model(cell, key):
             for U in np.asarray(leaf):
                 np.testing.assert_allclose(U @ U.T, np.eye(5), atol=1e-5)
     assert len({matrix.tobytes() for matrix in matrices}) == len(matrices) == 8 * len(params["cells"])
-
-
-@pytest.mark.parametrize(
-    "changes, named",
-    [
-        ({"cell": "transformer"}, "cell transformer is none of rnn, gru, lstm"),
-        ({"vocab_size": 0}, "vocab_size 0 is less than 1"),
-        ({"d_model": 0}, "d_model 0"),
-        ({"n_layers": -1}, "n_layers -1"),
-        ({"dropout": 1.0}, "dropout 1.0"),
-    ],
-)
-def test_a_config_that_cannot_be_is_refused(changes, named):
-    with pytest.raises(ValueError, match=named):
-        recurrent.Config(**changes)

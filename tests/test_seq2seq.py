@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from apformer import seq2seq
-from tests.helpers.small_models import close, draw_params, names, shapes
+from tests.helpers.small_models import LONGEST, close, draw_params, feed, names, shapes
 
 B, S, T, V, U = 3, 7, 5, 11, 13  # U: vocabulary of the source
 SOURCE_LENGTHS, TARGET_LENGTHS = np.array([7, 1, 4], np.int32), np.array([2, 5, 0], np.int32)
@@ -82,17 +82,11 @@ def test_the_cache_gives_the_logits_of_the_whole(cfg):
     """Prefilled in part, rows of different lengths, then token by token, with garbage where a row has none."""
     params, (source, target) = draw_params(cfg), draw_tokens(cfg)
     whole = padded(params, source, target, cfg, target_lengths=np.full(B, T, np.int32))
-    cache = init_cache(params, source, cfg, T + 1, SOURCE_LENGTHS)
+    cache = init_cache(params, source, cfg, T + LONGEST, SOURCE_LENGTHS)
     assert all(leaf.shape[0] == B for leaf in jax.tree.leaves(cache))
-    fed = np.zeros(B, int)
-    for counts in ([2, 0, 1], [1, 2, 2], [0, 1, 2], [2, 2, 0]):
-        chunk = np.full((B, 2), V, np.int32)
-        for b, count in enumerate(counts):
-            chunk[b, :count] = target[b, fed[b] : fed[b] + count]
-        logits, cache = extend(params, chunk, cache, cfg, lengths_B=np.array(counts, np.int32))
-        for b, count in enumerate(counts):
-            close(logits[b, :count], whole[b, fed[b] : fed[b] + count], 1e-5) if count else None
-        fed += counts
+    schedule = [2, 0, 1], [1, 2, 2], [0, 1, 2], [2, 2, 0]
+    logits, cache = feed(extend, params, target, cfg, schedule, cache)
+    close(np.stack(logits), whole, 1e-5)
     np.testing.assert_array_equal(cache["length"], [T] * B)
 
 

@@ -1,19 +1,11 @@
 """`experiments/similarity.py`: a small run leaves the published figure alone, and a bad place is refused at once."""
 
-import importlib.util
-import sys
-from pathlib import Path
-
 import pytest
 
-from apformer import errors, flags
+from apformer import flags
+from tests.helpers import scripts
 
-ROOT = Path(__file__).parents[1]
-spec = importlib.util.spec_from_file_location("experiments_similarity", ROOT / "experiments" / "similarity.py")
-script = importlib.util.module_from_spec(spec)
-sys.modules[spec.name] = script  # where --help looks for what a flag means
-spec.loader.exec_module(script)
-
+(script,) = scripts.load("similarity")
 TINY = "--widths 2 --keys 3 --d_models 4 --row 2 --steps 10 --batch_size 2 --learning_rates 1e-3 --members 1".split()
 
 
@@ -38,18 +30,3 @@ def test_the_figure_lies_in_a_new_directory_of_any_name(learned, tmp_path, monke
     assert run.name.endswith("-similarity") and (run / "similarity.png").stat().st_size > 5000
     assert "| 4 | scaled_dot | 0.001 | never | 1 |" in capsys.readouterr().out and len(learned) == 4
     assert not [*(tmp_path / "experiments" / "figures").iterdir()]
-
-
-@pytest.mark.parametrize(
-    ("figure", "code", "sentence"),
-    [
-        ("nowhere/similarity.png", errors.DISK, "cannot write nowhere"),
-        ("mine.doc", errors.USAGE, "--figure mine.doc is out of range: give a name that ends in .png"),
-    ],
-)
-def test_a_figure_that_cannot_be_written_is_refused_before_the_work(
-    figure, code, sentence, learned, tmp_path, monkeypatch, capsys
-):
-    monkeypatch.chdir(tmp_path)
-    assert main(monkeypatch, "--figure", figure) == code
-    assert sentence in capsys.readouterr().err and not learned and not [*tmp_path.iterdir()]

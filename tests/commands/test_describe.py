@@ -5,14 +5,12 @@ import numpy as np
 import pytest
 
 import apformer
-from apformer import cli
 from apformer.runs import restore
 
 
 @pytest.mark.parametrize("recipe", ["sketch", "recurrent", "words", "translate"])
-def test_the_numbers_of_the_parts_are_the_products_of_their_shapes_and_add_up(recipe, capsys):
-    assert cli.main(["describe", "--recipe", recipe]) == 0
-    head, *rows, whole = (line.split("  ") for line in capsys.readouterr().out.splitlines())
+def test_the_numbers_of_the_parts_are_the_products_of_their_shapes_and_add_up(recipe, says):
+    head, *rows, whole = (line.split("  ") for line in says("describe", "--recipe", recipe).splitlines())
     shapes, counts = zip(*([cell.strip() for cell in row if cell.strip()][1:] for row in rows), strict=True)
     counts = [int(count.replace(",", "")) for count in counts]
     assert [np.prod([int(size) for size in shape.split(" x ")]) for shape in shapes] == counts

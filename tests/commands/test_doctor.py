@@ -26,11 +26,10 @@ def test_it_prints_versions_devices_disk_and_permissions(capsys, tmp_path, monke
     assert not list(tmp_path.iterdir())
 
 
-def test_json_is_one_object(capsys, tmp_path, monkeypatch):
+def test_json_is_one_object(says, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "runs").mkdir()
-    assert cli.main(["doctor", "--json"]) == 0
-    facts = json.loads(capsys.readouterr().out)
+    facts = json.loads(says("doctor", "--json"))
     assert facts["versions"].keys() >= {"python", "jax", "flax", "optax", "numpy"}
     assert facts["devices"] and facts["writable"] is True and facts["directory"] == str(tmp_path / "runs")
 

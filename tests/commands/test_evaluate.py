@@ -16,6 +16,7 @@ from apformer import cli, errors
 from apformer.analysis import certificate
 from apformer.commands import certify as certify_
 from apformer.commands import train
+from apformer.files import read_json
 from apformer.machine import process
 from apformer.runs import restore
 from apformer.settings import Settings, Training
@@ -60,7 +61,7 @@ def test_the_certificate_of_a_run(run, capsys):
     code, printed = call(capsys, run, "--json")
     assert code == 0
     result = json.loads(printed.out)
-    assert result == json.loads((run / "certificate.json").read_text())
+    assert result == read_json(run / "certificate.json")
     assert result["certified"] and result["errors"] == 0 and result["seconds"] >= 0
     assert result["contexts"] == TOTAL and result["theorem"] and result["rounding"]
     assert result["dtype"] == "float32" and result["backend"] == jax.default_backend() and result["step"] == 1
@@ -74,7 +75,7 @@ def test_a_certificate_of_an_older_version_is_named_and_asked_again(run, capsys)
     (run / "certificate.json").write_text('{"certified": true, "contexts": 1}')
     code, printed = call(capsys, run)
     assert code == 0 and "certificate.json is of an older version, and no proof: all is asked again" in printed.err
-    assert json.loads((run / "certificate.json").read_text())["contexts"] == TOTAL
+    assert read_json(run / "certificate.json")["contexts"] == TOTAL
     assert "older version" not in call(capsys, run)[1].err
 
 
@@ -86,7 +87,7 @@ def test_a_model_that_is_not_certified_has_an_exit_code_of_its_own(tmp_path, cap
     path = train.keep(replace(settings, training=training), params)
     code, printed = call(capsys, path, "--json")
     assert code == errors.NOT_CERTIFIED == 8
-    assert json.loads(printed.out) == json.loads((path / "certificate.json").read_text())
+    assert json.loads(printed.out) == read_json(path / "certificate.json")
     said = printed.err.splitlines()[-1]
     assert re.fullmatch(rf"apformer: {path} is not certified \(.* of .* contexts are continued wrongly\): .*", said)
     monkeypatch.setattr(sys, "stdout", Gone())
@@ -115,7 +116,7 @@ def test_a_stopped_enumeration_goes_on_where_it_was(run, capsys, monkeypatch, sl
     monkeypatch.setattr(certificate, judge, interrupted)
     code, printed = call(capsys, run, *flags)
     assert code == 130 and not (run / "certificate.json").exists()
-    kept = json.loads((run / certify_.PARTIAL).read_text())
+    kept = read_json(run / certify_.PARTIAL)
     assert kept["tally"] == json.loads(json.dumps(visited[-1]))
 
     def watched(*args):
@@ -124,7 +125,9 @@ def test_a_stopped_enumeration_goes_on_where_it_was(run, capsys, monkeypatch, sl
 
     monkeypatch.setattr(certificate, judge, watched)
     code, printed = call(capsys, run, "--json", *flags)
-    assert code == 0 and json.loads(printed.out)["contexts"] == TOTAL
+    result = json.loads(printed.out)
+    assert code == 0 and result["contexts"] == TOTAL and result["smallest_margin"] == circuit.SURE
+    assert sum(part["contexts"] for part in result["parts"].values()) == TOTAL
 
 
 @pytest.mark.parametrize("number", process.STOPS)
@@ -142,7 +145,7 @@ def test_a_stop_signal_keeps_what_was_asked(run, capsys, monkeypatch, slices, nu
     code, printed = call(capsys, run)
     assert code == 128 + number and not (run / "certificate.json").exists()
     assert "contexts: the same command goes on" in printed.err.splitlines()[-1]
-    assert json.loads((run / certify_.PARTIAL).read_text())["tally"] is not None
+    assert read_json(run / certify_.PARTIAL)["tally"] is not None
 
 
 OTHER = json.dumps({"identity": {"parameters_sha256": "other"}, "tally": {"group": 9}, "seconds": 9})
@@ -183,7 +186,7 @@ def test_more_than_patience_allows_asks_for_yes(run, capsys, monkeypatch, slices
     assert code == 0 and "PROVEN" in printed.out
 
 
-def test_training_ends_with_the_certificate_of_a_model_found_exact(run):
+def test_training_ends_with_the_certificate_of_a_model_found_exact(run, monkeypatch):
     settings = Settings("progressions", "model", Training(steps=1), circuit.config(2), DATA, Options())
 
     def certificate(exact, **sizes):
@@ -195,11 +198,7 @@ def test_training_ends_with_the_certificate_of_a_model_found_exact(run):
     assert "`apformer resume RUN --steps 2` trains further" in certificate(0.5)
     assert "one head of one block reads one average" in certificate(0.5, n_layers=1, n_heads=1)
     assert "no term can be predicted" in certificate(None)
-
-
-def test_a_certificate_with_errors_names_the_command_that_trains_further(tmp_path, monkeypatch):
-    settings = Settings("progressions", "model", Training(steps=40), circuit.config(2), DATA, Options())
     monkeypatch.setattr(train.certify, "certify_run", lambda *args: {"errors": 3})
     monkeypatch.setattr(train.tables, "certificate", lambda found: "NOT PROVEN")
-    further = f"`apformer resume {tmp_path} --steps 80` trains further."
-    assert train.certificate(tmp_path, settings) == f"NOT PROVEN\n\n{further}"
+    further = f"`apformer resume {run} --steps 2` trains further."
+    assert train.certificate(run, settings) == f"NOT PROVEN\n\n{further}"

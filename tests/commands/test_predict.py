@@ -6,7 +6,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
+import jax
 import pytest
 from jax.tree_util import Partial
 
@@ -51,17 +51,6 @@ def expected(first, difference, terms, more):
     return " ".join(f"{value:03d}" for value in fitting)
 
 
-def rows(count, seed=0):
-    """Random progressions, upwards and downwards, of 2 to 6 terms: (first, difference, terms)."""
-    rng = np.random.default_rng(seed)
-    made = []
-    while len(made) < count:
-        first, difference, terms = int(rng.integers(LIMIT)), int(rng.integers(-120, 121)), int(rng.integers(2, 7))
-        if 0 <= first + (terms - 1) * difference < LIMIT:
-            made.append((first, difference, terms))
-    return made
-
-
 STOPPED = "stopped early, because the next term no longer fits the digits\n"
 
 
@@ -86,11 +75,10 @@ def test_one_prompt_is_continued_as_far_as_terms_fit(right, capsys, prompt, term
         assert out == continuation + "\n" and err == told + STOPPED * short
 
 
-def test_more_terms_than_a_line_can_have_are_refused(right, capsys, monkeypatch):
+def test_more_terms_than_a_line_can_have_are_refused(right, fails, monkeypatch):
     """Of difference 0 any number fits."""
     monkeypatch.setattr(continuation_, "MOST", 1000)
-    assert cli.main(["predict", "000 000", "--terms", "100000000000"]) == errors.USAGE
-    assert "\napformer: --terms 100000000000 makes a line of " in capsys.readouterr().err
+    fails("--terms 100000000000 makes a line of ", errors.USAGE, "predict", "000 000", "--terms", 10**11)
 
 
 def continued(prompts, model):
@@ -111,7 +99,8 @@ def test_one_prompt_is_a_batch_of_one():
 
 
 def test_a_file_keeps_its_order(right, capsys):
-    made = rows(300)
+    cfg = generator.Config(D, max_terms=6, min_difference=-120, max_difference=120)
+    made = [*zip(*(column.tolist() for column in generator.draw(jax.random.key(0), cfg, 300)), strict=True)]
     Path("prompts.txt").write_text("".join(generator.render(*row, D) + "\n" for row in made))
     out, err = call(capsys, "--file", "prompts.txt", "--terms", "3")
     assert out == "".join(expected(*row, 3) + "\n" for row in made)
@@ -126,15 +115,15 @@ def test_a_file_keeps_its_order(right, capsys):
         b"\xef\xbb\xbf007 010\n500 490 480",
     ],
 )
-def test_line_ends_and_a_byte_order_mark_change_nothing(right, capsys, monkeypatch, content):
+def test_line_ends_and_a_byte_order_mark_change_nothing(right, says, monkeypatch, content):
     Path("prompts.txt").write_bytes(content)
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
     for name in ("prompts.txt", "-"):
-        assert call(capsys, "runs/run", "--file", name).out == "013\n470\n"
+        assert says("predict", "runs/run", "--file", name) == "013\n470\n"
 
 
 @pytest.mark.parametrize(
-    ("content", "pattern"),
+    ("content", "sentence"),
     [
         (b"", "standard input is empty"),
         (b"007 010\n07 10\n", "standard input, line 2: term 1, 07, has width 2"),
@@ -142,17 +131,14 @@ def test_line_ends_and_a_byte_order_mark_change_nothing(right, capsys, monkeypat
         (b"07 10\n", "standard input has terms of 2 digits"),
     ],
 )
-def test_faults_of_standard_input(right, capsys, monkeypatch, content, pattern):
+def test_faults_of_standard_input(right, fails, monkeypatch, content, sentence):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
-    assert cli.main(["predict", "--file", "-"]) == errors.DATA
-    out, err = capsys.readouterr()
-    assert out == "" and err.startswith("apformer: ") and pattern in err
+    fails(sentence, errors.DATA, "predict", "--file", "-")
 
 
-def test_json_is_one_object(right, capsys):
+def test_json_is_one_object(right, says):
     Path("prompts.txt").write_text("007 010\n980 990\n")
-    out, _ = call(capsys, "runs/run", "--file", "prompts.txt", "--terms", "2", "--json")
-    assert json.loads(out) == {
+    assert json.loads(says("predict", "runs/run", "--file", "prompts.txt", "--terms", 2, "--json")) == {
         "run": "runs/run",
         "continuations": [
             {"prompt": "007 010", "continuation": "013 016"},
@@ -161,20 +147,10 @@ def test_json_is_one_object(right, capsys):
     }
 
 
-def test_learned_positions_end_where_the_table_does(right, random_params, capsys, monkeypatch):
+def test_learned_positions_end_where_the_table_does(right, random_params, says, fails, monkeypatch):
     settings = recipes.parse(["--position", "learned", "--max_len", "27", "--max_terms", "7"])
     monkeypatch.setattr(restore, "load_settings", lambda path: settings)
     monkeypatch.setattr(restore, "load_params", lambda *_: (random_params(settings.model), 0, 0))
-    call(capsys, "007 010", "--terms", "5")
-    assert cli.main(["predict", "007 010", "--terms", "6"]) == errors.USAGE
-    assert "--terms 6 makes a line of 31 characters, more than 27" in capsys.readouterr().err
-
-
-def test_ragged_prompts_are_continued_as_each_alone(random_params):
-    cfg = model.Config(d_model=8, n_heads=2, position="relative", window=9)
-    bound = bind.bind(model, random_params(cfg), cfg)
-    prompts = [generator.render(*row, D) for row in rows(8, seed=3)]
-    assert len({len(prompt) for prompt in prompts}) > 2
-    together = continued(prompts, bound)
-    alone = [continued([prompt], bound)[0] for prompt in prompts[:3]]
-    assert together[:3] == alone and len(set(together)) > 1
+    says("predict", "007 010", "--terms", 5)
+    said = "--terms 6 makes a line of 31 characters, more than 27"
+    fails(said, errors.USAGE, "predict", "007 010", "--terms", 6)

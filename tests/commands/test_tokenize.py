@@ -5,7 +5,7 @@ import json
 import pytest
 
 from apformer import cli, errors, tasks
-from apformer.files import write_json
+from apformer.files import read_json, write_json
 from apformer.runs import settings_file
 from apformer.tokenizers import pretrained
 from tests.helpers.small_texts import TEXTS
@@ -28,35 +28,25 @@ def trained(book):
     return path
 
 
-@pytest.fixture
-def says(capsys):
-    """What the command prints for these arguments, which must be right."""
-
-    def run(*args):
-        capsys.readouterr()
-        assert cli.main(["tokenize", *map(str, args)]) == 0
-        return capsys.readouterr().out
-
-    return run
-
-
 def test_a_tokenizer_is_learned_and_saved(book, trained, says):
     assert pretrained.load(trained).vocab_size == 300
-    assert says(trained) == f"{trained}: 300 tokens, byte pairs\n"
+    assert says("tokenize", trained) == f"{trained}: 300 tokens, byte pairs\n"
     out = book.parent / "characters.json"
     size = len(set(TEXTS["english"]))
-    assert says("--train", book, "--by", "characters", "--out", out) == f"{out}: {size} tokens, characters\n"
-    assert json.loads(says(out, "--text", "old", "--json"))["pieces"] == ['"o"', '"l"', '"d"']
+    assert (
+        says("tokenize", "--train", book, "--by", "characters", "--out", out) == f"{out}: {size} tokens, characters\n"
+    )
+    assert json.loads(says("tokenize", out, "--text", "old", "--json"))["pieces"] == ['"o"', '"l"', '"d"']
 
 
 def test_ids_and_pieces_of_a_text_of_gpt2(tmp_path, says):
     folder = write_gpt2(tmp_path)
-    assert says(folder, "--text", "the the") == 't|he| the\n\n    83  "t"\n   257  "he"\n   258  " the"\n'
-    assert json.loads(says(folder, "--text", "é", "--json"))["pieces"] == ['"\\xc3"', '"\\xa9"']
+    assert says("tokenize", folder, "--text", "the the") == 't|he| the\n\n    83  "t"\n   257  "he"\n   258  " the"\n'
+    assert json.loads(says("tokenize", folder, "--text", "é", "--json"))["pieces"] == ['"\\xc3"', '"\\xa9"']
 
 
 def test_the_merges_that_led_to_a_text(tmp_path, says):
-    shown = says(write_gpt2(tmp_path), "--text", "the the", "--merges").splitlines()
+    shown = says("tokenize", write_gpt2(tmp_path), "--text", "the the", "--merges").splitlines()
     assert shown[-2:] == [
         '"t" "h" "e" -> "t" "he"',
         '" " "t" "h" "e" -> " t" "h" "e" -> " t" "he" -> " the"',
@@ -64,16 +54,16 @@ def test_the_merges_that_led_to_a_text(tmp_path, says):
 
 
 def test_decode_inverts_encode(book, trained, says):
-    ids = says(trained, "--file", book).split()
-    assert says(trained, "--decode", *ids) == TEXTS["english"] + "\n"
-    beginning = json.loads(says(trained, "--decode", *ids[:5], "--json"))["text"]
+    ids = says("tokenize", trained, "--file", book).split()
+    assert says("tokenize", trained, "--decode", *ids) == TEXTS["english"] + "\n"
+    beginning = json.loads(says("tokenize", trained, "--decode", *ids[:5], "--json"))["text"]
     assert beginning and TEXTS["english"].startswith(beginning)
 
 
 def test_a_file_is_shown_cut(book, trained, says):
-    shown = says(trained, "--file", book, "--cut")
+    shown = says("tokenize", trained, "--file", book, "--cut")
     assert shown.replace("|", "") == TEXTS["english"] + "\n"
-    assert shown.count("|") == len(says(trained, "--file", book).split()) - 1
+    assert shown.count("|") == len(says("tokenize", trained, "--file", book).split()) - 1
 
 
 def test_a_terminal_shows_colours_unless_no_color_is_set(tmp_path, says, monkeypatch):
@@ -81,14 +71,18 @@ def test_a_terminal_shows_colours_unless_no_color_is_set(tmp_path, says, monkeyp
     monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.delenv("NO_COLOR", raising=False)
-    assert "\x1b[38;5;16;48;5;222mhe\x1b[0m" in says(folder, "--text", "the the").splitlines()[0]
-    monkeypatch.setenv("NO_COLOR", "1")
-    assert says(folder, "--text", "the the").splitlines()[0] == "t|he| the"
+    assert "\x1b[38;5;16;48;5;222mhe\x1b[0m" in says("tokenize", folder, "--text", "the the").splitlines()[0]
+    for name, value in (("NO_COLOR", "1"), ("TERM", "dumb")):
+        with monkeypatch.context() as patch:
+            patch.setenv(name, value)
+            assert says("tokenize", folder, "--text", "the the").splitlines()[0] == "t|he| the"
 
 
 def test_special_tokens_are_read_if_allowed(tmp_path, says):
     folder = write_gpt2(tmp_path)
-    assert json.loads(says(folder, "--text", "he<|endoftext|>", "--special_tokens", "--json"))["tokens"] == [257, 259]
+    assert json.loads(says("tokenize", folder, "--text", "he<|endoftext|>", "--special_tokens", "--json"))[
+        "tokens"
+    ] == [257, 259]
 
 
 @pytest.mark.parametrize(
@@ -118,17 +112,17 @@ def test_bad_input_is_one_sentence(book, trained, tmp_path, monkeypatch, fails, 
     assert not list(tmp_path.iterdir())
 
 
-def test_a_run_without_a_tokenizer_says_so(tmp_path, capsys):
+def test_a_run_without_a_tokenizer_says_so(tmp_path, fails):
     write_json(tmp_path / "config.json", settings_file.to_dict(tasks.load("progressions").RECIPES["exact"]()))
-    assert cli.main(["tokenize", str(tmp_path), "--text", "007"]) == errors.USAGE
-    assert "is a run of progressions, which has no tokenizer to learn: name a run" in capsys.readouterr().err
+    sentence = "is a run of progressions, which has no tokenizer to learn: name a run"
+    fails(sentence, errors.USAGE, "tokenize", tmp_path, "--text", "007")
 
 
-def test_pieces_that_no_merges_make_are_shown_without_them(trained, tmp_path, says, capsys):
-    content = json.loads(trained.read_text())
+def test_pieces_that_no_merges_make_are_shown_without_them(trained, tmp_path, says, fails):
+    content = read_json(trained)
     content["model"] = {"type": "Unigram", "unk_id": 0, "vocab": [[piece, -1.0] for piece in content["model"]["vocab"]]}
     file = tmp_path / "tokenizer.json"
-    file.write_text(json.dumps(content))
-    assert says(file, "--text", "old")
-    assert cli.main(["tokenize", str(file), "--text", "old", "--merges"]) == errors.USAGE
-    assert "this tokenizer cuts in another way: drop it" in capsys.readouterr().err
+    write_json(file, content)
+    assert says("tokenize", file, "--text", "old")
+    said = "this tokenizer cuts in another way: drop it"
+    fails(said, errors.USAGE, "tokenize", file, "--text", "old", "--merges")

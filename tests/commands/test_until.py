@@ -1,7 +1,6 @@
 """`--until certified`: training ends at the first checkpoint that is certified, and the run is that checkpoint."""
 
 import dataclasses
-import json
 import os
 import signal
 import time
@@ -13,6 +12,7 @@ import pytest
 from apformer import cli
 from apformer.analysis import certificate
 from apformer.commands import certify, train
+from apformer.files import read_json
 from apformer.optimizer import Config as Optimizer
 from apformer.proof import check
 from apformer.runs import checkpoint, fit, restore, selection
@@ -69,7 +69,7 @@ def test_training_ends_at_the_first_certificate(exact, tmp_path, monkeypatch, ca
     assert "step 2: not certified yet" in err and "proven at step 4, after " in err
     assert "PROVEN for any float32 rounding" in out
     assert selection.steps(folder) == [2, 4] and selection.best(selection.read_all(folder)) == 4
-    proof, evaluation = (json.loads((path / f"{name}.json").read_text()) for name in ("certificate", "evaluation"))
+    proof, evaluation = (read_json(path / f"{name}.json") for name in ("certificate", "evaluation"))
     assert proof["certified"] and proof["step"] == evaluation["step"] == 4
     assert restore.load(path).step == 4
     assert cli.main(["resume", str(path)]) == 0  # it has ended, and is examined again
@@ -89,7 +89,7 @@ def test_the_last_step_is_asked_whatever_its_loss(exact, tmp_path, monkeypatch):
     monkeypatch.setattr(fit, "score", lambda measured: next(scores))
     path, folder = run(tmp_path / "run")
     assert selection.steps(folder) == [2, 4, 6] and selection.best(selection.read_all(folder)) == 6
-    assert json.loads((path / "certificate.json").read_text())["step"] == 6
+    assert read_json(path / "certificate.json")["step"] == 6
 
 
 def test_a_stop_signal_before_the_certificate_is_heeded_first(exact, tmp_path, monkeypatch):

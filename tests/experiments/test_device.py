@@ -1,12 +1,11 @@
 """experiments/bench/device.py measures every part at a small size."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests.helpers.own_process import python
 
 pytestmark = pytest.mark.long
 
@@ -15,9 +14,7 @@ SCRIPT = Path(__file__).parents[2] / "experiments" / "bench" / "device.py"
 
 def measure(folder, *words):
     """The record of some parts."""
-    command = [sys.executable, SCRIPT, "--tiny", "--out", folder / "device.json", *words]
-    said = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"JAX_PLATFORMS": "cpu"})
-    assert said.returncode == 0, said.stderr
+    said = python(SCRIPT, "--tiny", "--out", folder / "device.json", *words)
     assert "machine (" in said.stdout
     return json.loads((folder / "device.json").read_text())
 

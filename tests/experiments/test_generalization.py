@@ -1,29 +1,22 @@
 """Suites are what they claim, a member is measured once, and contexts are asked of members that were not wrong."""
 
 import dataclasses
-import importlib
-import json
-import sys
-from pathlib import Path
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from apformer import model, sweep
-from apformer.decoding import bind
-from apformer.errors import NON_FINITE, USAGE, UserError
+from apformer import sweep
+from apformer.errors import USAGE
+from apformer.files import read_json
 from apformer.runs import recipes
 from apformer.tasks.progressions import evaluation, generator
 from apformer.tasks.progressions import training as task
-from tests.helpers import circuit
+from tests.helpers import circuit, scripts
+from tests.helpers.refusals import refused
 
 pytestmark = pytest.mark.long
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "experiments" / "studies"))
-generalization = importlib.import_module("generalization")
-sys.path.pop(0)
+(generalization,) = scripts.load("generalization")
 
 TINY = (
     "--recipe sketch --rule adamw --n_layers 1 --hard_fraction 0 --prefix_rows 0 --long_rows 0 "
@@ -69,29 +62,8 @@ def test_suites_are_what_they_claim():
     assert (found["one more digit"].rows.first_B > top).any()
 
 
-@pytest.fixture(scope="module")
-def circuits():
-    """Settings of the circuit for two digits, and parameters of two members: as it is, and with noise."""
-    settings = recipes.parse("--digits 2 --max_difference 30 --test_sequences 20 --crop_terms 4".split())
-    random, exact = np.random.default_rng(0), jax.tree.map(np.asarray, circuit.params(2))
-    noisy = jax.tree.map(lambda leaf: leaf + np.float32(0.002) * random.standard_normal(leaf.shape, np.float32), exact)
-    params_M = jax.tree.map(lambda *pair: jnp.asarray(np.stack(pair)), exact, noisy)
-    return dataclasses.replace(settings, model=circuit.config(2)), params_M
-
-
-def test_a_suite_measures_what_evaluate_does(circuits):
-    settings, params_M = circuits
-    size_B = np.arange(1, 31, dtype=np.int32)
-    suite = generalization.Suite("down", generator.Progressions(99 - size_B, -size_B, 2 + size_B % 3), 2)
-    first, second = (jax.tree.map(lambda leaf, k=k: leaf[k], params_M) for k in (0, 1))
-    exact, noisy = (generalization.measure(suite, params, settings) for params in (first, second))
-    assert exact["teacher_forced"] == exact["free_running"] == 1 and exact["terms"] == noisy["terms"]
-    result = evaluation.measure(suite.rows, 2, bind.bind(model, second, settings.model))
-    assert noisy.pop("what") == "down" and noisy.pop("terms") == result["terms"] == 30
-    assert noisy == {mode: result[f"exact_{mode}"] for mode in noisy} and 0 < noisy["free_running"] < 1
-
-
-def test_terms_that_do_not_count_are_not_counted(circuits, monkeypatch):
+def test_terms_that_do_not_count_are_not_counted(monkeypatch):
+    settings = dataclasses.replace(recipes.parse(["--digits", "2"]), model=circuit.config(2))
     rows = generator.Progressions(*np.array([[10, 20, 30], [1, 2, 3], [2, 4, 7]], np.int32))
     counts_BN = np.arange(3, 8) <= rows.terms_B[:, None]
     term_BN = np.broadcast_to(np.arange(3, 8), counts_BN.shape)
@@ -101,8 +73,7 @@ def test_terms_that_do_not_count_are_not_counted(circuits, monkeypatch):
         right = {mode: right_BN[counts_BN] for mode, right_BN in zip(evaluation.MODES, right, strict=True)}
         outcomes = evaluation.Outcomes(None, row_N, term_N + 3, right, [])
         monkeypatch.setattr(evaluation, "outcomes", lambda *_: outcomes)
-        params = jax.tree.map(lambda leaf: leaf[0], circuits[1])
-        return generalization.measure(generalization.Suite("some", rows, 2, known), params, circuits[0])
+        return generalization.measure(generalization.Suite("some", rows, 2, known), circuit.params(2), settings)
 
     # Right on every term after the fourth, and free-running on the fifth alone.
     for known, counted, forced, free in ((0, 7, 3, 1), (3, 5, 3, 1), (5, 2, 2, 0)):
@@ -164,32 +135,16 @@ def test_members_are_measured_once_and_contexts_asked_of_those_that_were_not_wro
     assert len({value for value, _ in measured}) == 4 and all(found["terms"] > 4 for _, found in measured)
     table = (tmp_path / "table.md").read_text()
     assert "| learning_rate 1e-3 | 2 |" in table and "| 18.8 (12.5 to 25.0) | - | - |" in table
-    assert table.startswith("`python experiments/sweep.py --batch_size 4 ") and "- more terms: there are none" in table
+    assert "- more terms: there are none" in table
     generalization.sweep(args)
-    told = [
-        (found["certified"], found["errors"]) for found in json.loads((tmp_path / "suites.json").read_text()).values()
-    ]
+    told = [(found["certified"], found["errors"]) for found in read_json(tmp_path / "suites.json").values()]
     assert told == [(True, 1), (True, 2), (False, 3), (False, 4)]
     assert "| 2 of 2 |" in (tmp_path / "table.md").read_text() and "| 0 of 2 |" in (tmp_path / "table.md").read_text()
-
-
-def test_members_that_failed_are_not_measured(small, tmp_path, monkeypatch, capsys):
-    member = {"combination": {}, "folder": "01", "parameters": 7, "failed": True, "seconds": 1.5}
-    members = [member | {"member": k} for k in range(2)]
-    monkeypatch.setattr(sweep, "run", lambda flags: (tmp_path, {"flags": flags, "members": members}))
-    with pytest.raises(UserError, match="no flag varied: a loss was not finite") as caught:
-        generalization.sweep([])
-    assert caught.value.exit_code == NON_FINITE
-    table = capsys.readouterr().out
-    assert "`python experiments/sweep.py --test_sequences 512`" in table and "| 2 (2 failed) | 7 | - | 3 |" in table
-    assert [found["suites"] for found in json.loads((tmp_path / "suites.json").read_text()).values()] == [{}, {}]
 
 
 def test_runs_of_another_task_are_refused(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "text.txt").write_text("a text " * 400)
-    with pytest.raises(
-        UserError, match="^suites are of progressions, not of the task text: use `apformer sweep`"
-    ) as no:
+    with refused(USAGE, "^suites are of progressions, not of the task text: use `apformer sweep`"):
         generalization.sweep("--recipe text --text text.txt --context 8".split())
-    assert no.value.exit_code == USAGE and [file.name for file in tmp_path.iterdir()] == ["text.txt"]
+    assert [file.name for file in tmp_path.iterdir()] == ["text.txt"]

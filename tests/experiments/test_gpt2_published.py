@@ -11,9 +11,10 @@ import jax
 import numpy as np
 import pytest
 
-from apformer import cli, model
+from apformer import loss, model
 from apformer.commands import export
 from apformer.errors import CHECKPOINT, DATA, USAGE
+from apformer.files import read_json
 from apformer.formats import gpt2
 from apformer.tokenizers import pretrained, text
 
@@ -48,33 +49,30 @@ def test_lambada(folder, tmp_path, monkeypatch, capsys):
     assert main(monkeypatch, folder, "--lambada", file, "--out", tmp_path / "out.json") == 0
     out, err = capsys.readouterr()
     assert "no published size" in out and "is not the published file (sha256 4aa8d02c" in err
-    found, tokenizer = json.loads((tmp_path / "out.json").read_text()), pretrained.load(folder)
+    found, tokenizer = read_json(tmp_path / "out.json"), pretrained.load(folder)
     params, costs, right = gpt2.load(folder)[1], [], []
     for passage in PASSAGES:
         before, word = passage.rsplit(" ", 1)
         context, target = tokenizer.encode(before), tokenizer.encode(" " + word)
         row = np.concatenate([context, target])
-        logits = np.asarray(apply(params, row[None])[0], np.float64)[len(context) - 1 : -1]
-        log_sum = np.log(np.exp(logits).sum(-1))
-        costs.append((log_sum - logits[np.arange(len(target)), target]).sum())
-        right.append(logits.argmax(-1) == target)
+        logits_BTV = apply(params, row[None])[:, len(context) - 1 : -1]
+        costs.append(loss.token_nats(logits_BTV, target[None]).sum())
+        right.append(logits_BTV[0].argmax(-1) == target)
     assert found["lambada perplexity"] == pytest.approx(math.exp(np.mean(costs)), rel=1e-5)
     assert found["lambada all tokens"] == np.mean([each.all() for each in right])
     assert found["lambada last token"] == np.mean([each[-1] for each in right])
 
 
-def test_wikitext(folder, tmp_path, monkeypatch, capsys):
+def test_wikitext(folder, tmp_path, monkeypatch, says):
     """The text of the lines as the documentation joins them, and the figures of `apformer evaluate` on it."""
     (tmp_path / "wiki.txt").write_text(WIKI)
     expected = "\n\n = Title = \n\n\n\n\n Some words , of a page\x0b here . \n\n\n More of it \n\n\n"
     (tmp_path / "joined.txt").write_text(expected)
     assert main(monkeypatch, folder, "--wikitext", tmp_path / "wiki.txt", "--out", tmp_path / "out.json") == 0
-    found = json.loads((tmp_path / "out.json").read_text())
-    capsys.readouterr()
+    found = read_json(tmp_path / "out.json")
     for stride in (40, 20):
-        words = ["evaluate", folder, "--text", tmp_path / "joined.txt", "--stride", stride, "--json"]
-        assert cli.main([str(word) for word in words]) == 0
-        assert found[f"wikitext stride {stride}"] == json.loads(capsys.readouterr().out)["perplexity"]
+        said = says("evaluate", folder, "--text", tmp_path / "joined.txt", "--stride", stride, "--json")
+        assert found[f"wikitext stride {stride}"] == json.loads(said)["perplexity"]
 
 
 def test_bad_input_is_one_sentence(folder, tmp_path, monkeypatch, capsys):

@@ -1,19 +1,14 @@
 """The protocol of oeis-eval: the circuit is right at every k, and a run of too few digits is refused."""
 
-import importlib.util
 import json
-from pathlib import Path
 
 from apformer import errors
 from apformer.runs import restore
 from apformer.tasks.progressions.generator import Config
-from tests.helpers import circuit
+from tests.helpers import circuit, scripts
 from tests.helpers.small_models import circuit_run
 
-SCRIPT = Path(__file__).parents[2] / "experiments" / "oeis_protocol.py"
-spec = importlib.util.spec_from_file_location("oeis_protocol", SCRIPT)
-oeis_protocol = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(oeis_protocol)
+(oeis_protocol,) = scripts.load("oeis_protocol")
 
 
 def test_the_circuit_is_right_at_every_k_and_another_model_is_not(tmp_path, monkeypatch, capsys):

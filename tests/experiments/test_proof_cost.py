@@ -1,19 +1,14 @@
 """What a proof costs is counted from shapes: held to the products that numpy really computes."""
 
-import importlib
-import sys
-from pathlib import Path
-
 import numpy as np
-import pytest
 
-from apformer.errors import DATA, UserError
+from apformer.errors import DATA
 from apformer.proof import network
 from apformer.tasks.progressions.proof import contexts
+from tests.helpers import scripts
+from tests.helpers.refusals import refused
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "experiments"))
-proof_cost = importlib.import_module("proof_cost")
-sys.path.pop(0)
+(proof_cost,) = scripts.load("proof_cost")
 
 BARE = {
     "n_layers": 2, "d_model": 6, "n_heads": 3, "d_ff": 5, "window": 3, "position": "relative", "vocab_size": 11,
@@ -58,6 +53,5 @@ def test_what_check_computes_is_counted_to_the_last_product():
 
 
 def test_a_folder_without_a_proof_is_named(tmp_path):
-    with pytest.raises(UserError, match=f"{tmp_path} holds no proof") as fault:
+    with refused(DATA, f"{tmp_path} holds no proof"):
         proof_cost.measured(tmp_path)
-    assert fault.value.exit_code == DATA

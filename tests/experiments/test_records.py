@@ -1,7 +1,5 @@
 """Results are data: each record can be read, its tables say what it says, and its command can be run again."""
 
-import importlib
-import json
 import re
 import sys
 from pathlib import Path
@@ -9,11 +7,12 @@ from pathlib import Path
 import pytest
 
 from apformer.errors import DATA, USAGE, UserError
+from apformer.files import write_json
+from tests.helpers import scripts
+from tests.helpers.refusals import refused
 
 ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT / "experiments"))
-tables, reproduce = importlib.import_module("tables"), importlib.import_module("reproduce")
-sys.path.pop(0)
+tables, reproduce = scripts.load("tables", "reproduce")
 
 BEGUN = {"question", "claim", "command"}  # of a record whose command was not run yet
 KEYS = {
@@ -74,7 +73,7 @@ def test_rows():
 
 def test_a_table_out_of_date_is_found_and_written(tmp_path, monkeypatch, capsys):
     (tmp_path / "records").mkdir()
-    (tmp_path / "records" / "one.json").write_text(json.dumps(RECORD))
+    write_json(tmp_path / "records" / "one.json", RECORD)
     file = tmp_path / "README.md"
     file.write_text("before\n<!-- results: one -->\nold\n<!-- end -->\nafter\n")
     monkeypatch.setattr(tables, "HERE", tmp_path)
@@ -98,17 +97,16 @@ def test_a_command_becomes_argument_lists():
 
 def test_another_seed_takes_the_place_of_the_recorded_one():
     assert reproduce.seeded(RECORD["command"], 7) == "python train.py --seed 7 --run_dir RUN"
-    with pytest.raises(UserError, match="--seed 7 has no use for `pytest`") as fault:
+    with refused(USAGE, "--seed 7 has no use for `pytest`"):
         reproduce.seeded("pytest", 7)
-    assert fault.value.exit_code == USAGE
 
 
 def test_figures_are_read_from_the_files_of_a_run(tmp_path):
-    (tmp_path / "evaluation.json").write_text(json.dumps({"exact": 0.5, "by": [{"excess": 2.0}], "contexts": 1}))
-    (tmp_path / "certificate.json").write_text(json.dumps({"contexts": 3, "smallest_margin": None}))
+    write_json(tmp_path / "evaluation.json", {"exact": 0.5, "by": [{"excess": 2.0}], "contexts": 1})
+    write_json(tmp_path / "certificate.json", {"contexts": 3, "smallest_margin": None})
     assert reproduce.figures(tmp_path) == {"exact": 0.5, "by.0.excess": 2.0, "contexts": 3}
     members = {"01/0": {"certified": True, "smallest_margin": 2.0}, "01/1": {"certified": False}}
-    (tmp_path / "suites.json").write_text(json.dumps(members))
+    write_json(tmp_path / "suites.json", members)
     assert reproduce.figures(tmp_path)["certified"] == 1
     assert reproduce.of_sweep([{"certified": None}, {}]) == {"members": 2}
 
@@ -131,13 +129,13 @@ def test_a_command_runs_again_and_its_record_is_renewed(tmp_path, monkeypatch, c
     monkeypatch.setattr(tables, "HERE", tmp_path)
     monkeypatch.setattr(reproduce, "RECORDS", tmp_path / "records")
     new = {"question": "Is it?", "claim": "{exact:share}", "command": f'python -c "{write}" --run_dir RUN'}
-    (tmp_path / "records" / "new.json").write_text(json.dumps(new))
+    write_json(tmp_path / "records" / "new.json", new)
     reproduce.run(reproduce.Reproduce("new", record=True, yardstick=10.0))
     record = tables.read("new")
     assert KEYS | {"table"} == set(record) and record["figures"] == {"exact": 0.5} and record["yardstick"] == 10.0
     assert record["table"] == [["seed"], ["0"]]
     assert tables.claim(record) == "50.00 %" and "exact" in capsys.readouterr().out
-    (tmp_path / "records" / "new.json").write_text(json.dumps(record | {"spread": {"exact": [0.9, 1.0]}}))
+    write_json(tmp_path / "records" / "new.json", record | {"spread": {"exact": [0.9, 1.0]}})
     with pytest.raises(SystemExit) as done:
         reproduce.run(reproduce.Reproduce("new", seed=1))
     assert done.value.code == 1
@@ -146,10 +144,8 @@ def test_a_command_runs_again_and_its_record_is_renewed(tmp_path, monkeypatch, c
 def test_what_cannot_be_reproduced_is_said(tmp_path, monkeypatch):
     with pytest.raises(UserError, match="there is no record exact-33: give one of .*exact-3"):
         reproduce.run(reproduce.Reproduce("exact-33"))
-    with pytest.raises(UserError, match="exit code 5") as fault:
+    with refused(5, "exit code 5"):
         reproduce.execute('python -c "raise SystemExit(5)"', tmp_path)
-    assert fault.value.exit_code == 5
     assert reproduce.execute('python -c "raise SystemExit(8)"', tmp_path) >= 0  # a model that is not certified
-    with pytest.raises(UserError, match="no file of the run gives terms, by.0.excess") as fault:
+    with refused(DATA, "no file of the run gives terms, by.0.excess"):
         reproduce.wanted(RECORD, {"exact": 1.0})
-    assert fault.value.exit_code == DATA

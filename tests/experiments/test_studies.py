@@ -1,8 +1,5 @@
 """`experiments/studies/`: rows and sizes are what a study says; what is found is kept, and ends as a record has it."""
 
-import importlib
-import json
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,13 +8,12 @@ import numpy as np
 import pytest
 
 from apformer import errors, flags, sweep
+from apformer.files import read_json, write_json
+from tests.helpers import scripts
 
 pytestmark = pytest.mark.long
 
-FOLDER = Path(__file__).parents[2] / "experiments" / "studies"
-sys.path.insert(0, str(FOLDER))
-_study, memory, parallel, parts = map(importlib.import_module, ("_study", "memory", "parallel", "parts"))
-sys.path.pop(0)
+memory, parallel, parts = scripts.load("memory", "parallel", "parts")
 
 
 def main(monkeypatch, script, config, *args):
@@ -29,9 +25,9 @@ def main(monkeypatch, script, config, *args):
 def left(path, name):
     """(numbers, table) that a study leaves, beside its figure."""
     assert (path / "figures" / f"{name}.png").stat().st_size > 5000
-    table = json.loads((path / "table.json").read_text())
+    table = read_json(path / "table.json")
     assert len({len(row) for row in table}) == 1
-    return json.loads((path / "evaluation.json").read_text()), table
+    return read_json(path / "evaluation.json"), table
 
 
 def test_recall_asks_for_the_first_digit_and_copy_for_all():
@@ -132,8 +128,8 @@ def test_parts_are_drawn_and_tabled_also_where_a_loss_was_not_finite(tmp_path, m
             (folder / "metrics.jsonl").write_text('{"step": 50, "exact": [0.25, 0.5], "seconds": 1.0}\n')
             members += [record(folder.name, flag, member) for member in (0, 1)]
         suites = {f"{found['folder']}/{found['member']}": found for found in members}
-        (path / "sweep.json").write_text(json.dumps({"members": members}))
-        (path / "suites.json").write_text(json.dumps(suites))
+        write_json(path / "sweep.json", {"members": members})
+        write_json(path / "suites.json", suites)
         raise errors.UserError("a loss was not finite", errors.NON_FINITE)
 
     monkeypatch.setattr(parts.generalization, "sweep", sweep)

@@ -1,10 +1,6 @@
 """Studies of texts: a tiny run of each ends as a table, numbers and a figure, and what they compute is right."""
 
-import importlib
-import json
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import jax
 import numpy as np
@@ -12,19 +8,18 @@ import pytest
 
 from apformer import errors, flags, recurrent
 from apformer.commands import export
+from apformer.files import read_json
 from apformer.formats import gpt2
 from apformer.runs import recipes
 from apformer.runs.fit import abstract_state
 from apformer.tokenizers import text
+from tests.helpers import scripts
 
 pytest.importorskip("tokenizers")
 pytestmark = pytest.mark.long
 
-FOLDER = Path(__file__).parents[2] / "experiments" / "studies"
-sys.path.insert(0, str(FOLDER))
 names = ("additive", "analogies", "bahdanau", "gates", "gpt2_attention", "one_text", "tokens")
-additive, analogies, bahdanau, gates, gpt2_attention, one_text, tokens = map(importlib.import_module, names)
-sys.path.pop(0)
+additive, analogies, bahdanau, gates, gpt2_attention, one_text, tokens = scripts.load(*names)
 
 TEXT = "The king and the queen were old.\nHe was a man, she was a woman; they have what they had.\n\n" * 40
 
@@ -47,9 +42,9 @@ def run(monkeypatch, tmp_path):
         if code:
             return None
         assert (path / "figures" / f"{name}.png").stat().st_size > 5000
-        table = json.loads((path / "table.json").read_text())
+        table = read_json(path / "table.json")
         assert len({len(row) for row in table}) == 1
-        return json.loads((path / "evaluation.json").read_text()), table
+        return read_json(path / "evaluation.json"), table
 
     return call
 
@@ -119,13 +114,6 @@ def test_recurrent_networks_and_attention_learn_one_text_and_their_gates_are_dra
     assert [row[1] for row in table[1:]] == ["forget", "input", "output"] and 0 < found["forget_1_letters"] < 1
     (tmp_path / "run").rename(tmp_path / "read")
     run(gates, gates.Gates, tmp_path / "trained" / "attention" / "01", code=errors.USAGE)
-
-
-def test_gates_of_an_lstm_that_is_trained_first(run, file, monkeypatch):
-    small = {"LSTM": one_text.MODELS["LSTM"] | {"d_model": 8, "batch_size": 2, "context": 8}}
-    monkeypatch.setattr(one_text, "MODELS", small)
-    found, table = run(gates, gates.Gates, file, "--steps", 50, "--members", 2, "--characters", 100)
-    assert table[1][0] == "1" and " to " in table[1][2] and 0 < found["output_1_blanks"] < 1
 
 
 def test_models_of_one_text_have_about_as_many_weights():

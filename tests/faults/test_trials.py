@@ -67,14 +67,3 @@ def test_what_was_found_before_a_stop_is_not_sought_again(tmp_path: Path):
         kept.write('[["kill", 3], ')  # a line that a stop has cut
     for new in (4, 5):
         assert runs.over([("kill", 2), ("kill", new)], lambda server, item: item[1], tmp_path, desc="some") == [2, new]
-
-
-def test_what_a_directory_has_gained_and_lost_is_forgotten(tmp_path: Path):
-    for name, files in (("earlier", ("both", "removed")), ("later", ("both", "new"))):
-        (tmp_path / name).mkdir()
-        for file in files:
-            (tmp_path / name / file).write_text(name)
-    assert trial("stale")._changed(tmp_path / "earlier", tmp_path / "later") == [""]
-    trial("stale")._forget(tmp_path / "earlier", tmp_path / "later")
-    texts = {path.name: path.read_text() for path in (tmp_path / "later").iterdir()}
-    assert texts == {"both": "later", "removed": "earlier"}

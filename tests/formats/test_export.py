@@ -1,19 +1,20 @@
 """What is exported computes what the run computes, needs no files of ours, and overwrites nothing."""
 
 import re
-import subprocess
 import sys
 
 import jax
 import numpy as np
 import pytest
 
-from apformer import cli, errors, model, recurrent
-from apformer.errors import USAGE, UserError
+from apformer import cli, errors, model, recurrent, seq2seq
+from apformer.errors import USAGE
 from apformer.formats import stablehlo, weights
 from apformer.runs import restore
 from apformer.tasks.progressions import generator
-from tests.helpers.small_models import circuit_run, draw_tokens, small
+from tests.helpers.own_process import python
+from tests.helpers.refusals import refused
+from tests.helpers.small_models import circuit_run, draw_tokens, names, small
 
 safetensors = pytest.importorskip("safetensors", reason='export needs the text extra: pip install -e ".[text]"')
 
@@ -21,7 +22,8 @@ CONFIGS = {
     "learned": small(position="learned", max_len=13, tie_embeddings=True, n_layers=5),
     "recurrent": recurrent.Config(d_model=5, cell="gru", n_layers=2),
 }
-MODULES = {model.Config: model, recurrent.Config: recurrent}
+PAIR = seq2seq.Config(7, 9, d_model=6, n_heads=3, share_embeddings=False, tie_embeddings=False)
+MODULES = {model.Config: model, recurrent.Config: recurrent, seq2seq.Config: seq2seq}
 each_config = pytest.mark.parametrize("cfg", CONFIGS.values(), ids=CONFIGS)
 
 
@@ -41,7 +43,7 @@ def logits_of(run, tokens_BT):
     return jax.jit(restore.load(run).model.apply)(tokens_BT)
 
 
-@each_config
+@pytest.mark.parametrize("cfg", [*CONFIGS.values(), PAIR], ids=[*CONFIGS, "pair"])
 def test_safetensors_gives_every_parameter_back(tmp_path, random_params, cfg):
     params = random_params(cfg)
     weights.write_safetensors(tmp_path / "model", architecture_of(cfg), params, cfg)
@@ -49,8 +51,7 @@ def test_safetensors_gives_every_parameter_back(tmp_path, random_params, cfg):
     assert again_cfg == cfg and type(again_cfg) is type(cfg)
     jax.tree.map(np.testing.assert_array_equal, again, params)
     with safetensors.safe_open(tmp_path / "model", framework="numpy") as file:
-        name = "cells.update_gate.input.weight" if "recurrent" in type(cfg).__module__ else "blocks.attention.query"
-        assert name in file.keys()
+        assert {*file.keys()} == {name.replace("/", ".") for name in names(params)}
 
 
 @each_config
@@ -69,20 +70,19 @@ def test_stablehlo_computes_the_same_for_any_batch_and_length(tmp_path, random_p
             function.call(draw_tokens(1, 14))
 
 
-def test_a_function_runs_without_apformer(run, tmp_path, capsys):
+def test_a_function_runs_without_apformer(run, tmp_path, says):
     pytest.importorskip("flatbuffers", reason='stablehlo needs the export extra: pip install -e ".[export]"')
     tokens_BT = draw_tokens(3, 7)
     np.save(tmp_path / "tokens.npy", tokens_BT)
-    assert cli.main(["export", str(run), "--to", "stablehlo", "--out", str(tmp_path / "function")]) == 0
-    assert capsys.readouterr().out.startswith(f"{tmp_path / 'function'}: the model of {run} at step 1, ")
+    said = says("export", run, "--to", "stablehlo", "--out", tmp_path / "function")
+    assert said.startswith(f"{tmp_path / 'function'}: the model of {run} at step 1, ")
     program = """if True:
         import sys, numpy as np
         from jax import export
         function = export.deserialize(open("function", "rb").read())
         np.save("logits.npy", function.call(np.load("tokens.npy")))
         assert "apformer" not in sys.modules and "flax" not in sys.modules"""
-    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    python("-c", program, cwd=tmp_path)
     np.testing.assert_allclose(np.load(tmp_path / "logits.npy"), logits_of(run, tokens_BT), rtol=1e-5, atol=1e-4)
 
 
@@ -110,7 +110,6 @@ def test_an_extra_is_asked_for(tmp_path, random_params, monkeypatch, module, wri
     ]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(UserError, match=rf"needs the {extra} extra: pip install") as error:
+    with refused(USAGE, rf"needs the {extra} extra: pip install"):
         write(tmp_path / "model", "model", params, cfg)
-    assert error.value.exit_code == USAGE
     assert not list(tmp_path.iterdir())

@@ -1,7 +1,6 @@
 """Adapters alone come back as they were saved, and each fault of a folder is one sentence that names it."""
 
 import dataclasses
-import json
 from functools import partial
 
 import jax
@@ -10,12 +9,15 @@ import numpy as np
 import pytest
 
 from apformer import model, recurrent
-from apformer.errors import CHECKPOINT, USAGE, UserError
+from apformer.errors import CHECKPOINT, USAGE
+from apformer.files import read_json, write_json
 from apformer.formats import gpt2, peft
 from apformer.tasks.text import lora
 
 pytest.importorskip("safetensors", reason='adapters need the text extra: pip install -e ".[text]"')
 from safetensors.numpy import load_file, save_file  # noqa: E402
+
+from tests.helpers.refusals import refused
 
 V, D, H, F, L, P, R = 17, 6, 3, 5, 2, 13, 2
 SHAPE = {"vocab_size": V, "d_model": D, "n_heads": H, "n_layers": L, "d_ff": F, "max_len": P}
@@ -49,9 +51,8 @@ def test_what_is_saved_is_loaded(folder, params, adapters):
 
 
 def refuses(pattern, folder, params, exit_code=CHECKPOINT, architecture=model, cfg=CFG):
-    with pytest.raises(UserError, match=pattern) as error:
+    with refused(exit_code, pattern):
         peft.load(folder, architecture, params, cfg)
-    assert error.value.exit_code == exit_code and "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -66,8 +67,8 @@ def refuses(pattern, folder, params, exit_code=CHECKPOINT, architecture=model, c
     ],
 )
 def test_a_config_that_is_not_followed_is_refused(folder, params, changes, pattern):
-    content = json.loads((folder / peft.CONFIG).read_text())
-    (folder / peft.CONFIG).write_text(json.dumps(content | changes))
+    content = read_json(folder / peft.CONFIG)
+    write_json(folder / peft.CONFIG, content | changes)
     refuses(pattern, folder, params)
 
 

@@ -49,15 +49,14 @@ def say(folder):
     return {what: (says, code) for what, says, code in published.findings(folder)}
 
 
-def test_a_whole_folder_is_sound(small, capsys):
+def test_a_whole_folder_is_sound(small, says):
     said = say(small)
     assert [code for _, code in said.values()] == [0, 0, 0, 0]
     assert said["config.json"][0] == "gpt2: every field as published"
     assert "all names and shapes as in config.json, all finite" in said["weights"][0]
     assert said["sha256"][0] == "model.safetensors: the published one"
     assert said["tokenizer"][0] == "257 tokens, 1 merges, the published files"
-    assert cli.main(["doctor", str(small), "--json"]) == 0
-    assert len(json.loads(capsys.readouterr().out)["findings"]) == 4
+    assert len(json.loads(says("doctor", small, "--json"))["findings"]) == 4
 
 
 def test_what_is_missing_is_named_with_the_command_that_fetches_it(copy, capsys):

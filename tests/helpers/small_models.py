@@ -15,13 +15,40 @@ from apformer.tasks.progressions import Options
 from tests.helpers import circuit
 
 V = 11
+apply = jax.jit(model.apply, static_argnames=("cfg", "capture"))
+extend = jax.jit(model.extend, static_argnames="cfg")
 LONGEST = 7  # of a chunk fed to a cache: longer than the windows
 SCHEMES = config.names("position")
+OPTIONS = {  # of a decoder, beside its positions, heads and layers
+    "similarity": ("scaled_dot", "dot"),
+    "scale_embedding": (False, True),
+    "tie_embeddings": (False, True),
+    "attention_bias": (False, True),
+    "output_projection": (False, True),
+    "attention_sink": (False, True),
+    "activation": ("relu", "gelu", "gelu_tanh"),
+    "feedforward": (True, False),
+    "norm": ("layer", "rms", "none"),
+    "norm_position": ("pre", "post"),
+    "norm_epsilon": (1e-5, 0.1),
+    "final_norm": (False, True),
+    "head_bias": (False, True),
+}
 
 
 def small(**changes):
     """A configuration whose model compiles and runs in an instant."""
     return model.Config(**{"d_model": 6, "n_heads": 3, "n_layers": 2, "d_ff": 5, "max_len": 29} | changes)
+
+
+def bits(tree):
+    """{name of a leaf: its dtype, shape and bytes}, keys included."""
+    found = {}
+    for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
+        is_key = jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+        data = np.asarray(jax.random.key_data(leaf) if is_key else leaf)
+        found[jax.tree_util.keystr(path)] = str(leaf.dtype), leaf.shape, data.tobytes()
+    return found
 
 
 @cache

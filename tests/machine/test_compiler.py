@@ -1,9 +1,6 @@
 """Programs that XLA may compute wrongly are named, by the doctor and beside a certificate, with what mends them."""
 
 import json
-import os
-import subprocess
-import sys
 from importlib.metadata import version
 
 import jax.numpy as jnp
@@ -11,6 +8,7 @@ import pytest
 
 from apformer import cli
 from apformer.machine import compiler
+from tests.helpers.own_process import python
 
 NAMES = [*compiler.PROGRAMS]
 
@@ -29,10 +27,7 @@ def test_what_a_program_should_give_is_right(name, monkeypatch):
 def test_the_faults_of_this_jaxlib_are_named_and_mended():
     code = "from apformer.machine import compiler; import json; print(json.dumps(compiler.wrong()))"
     for flags, wrong in (("", NAMES), (compiler.REMEDY.removeprefix("XLA_FLAGS="), [])):
-        environment = os.environ | {"XLA_FLAGS": flags}
-        done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
-        assert json.loads(done.stdout) == wrong
+        assert json.loads(python("-c", code, XLA_FLAGS=flags).stdout) == wrong
 
 
 def test_the_doctor_names_them(monkeypatch, capsys):

@@ -4,14 +4,12 @@ Devices are forced on a CPU, which has to be said before JAX starts: so all is c
 """
 
 import json
-import os
-import subprocess
-import sys
 
 import pytest
 
-from apformer import cli, errors
+from apformer import errors
 from apformer.machine import devices
+from tests.helpers.own_process import python
 
 pytestmark = pytest.mark.long
 
@@ -75,11 +73,8 @@ print("found", json.dumps(found))
 
 
 def test_four_devices_train_and_measure_as_one_does(tmp_path):
-    environment = os.environ | {"JAX_NUM_CPU_DEVICES": "4"}
-    command = [sys.executable, "-c", SCRIPT, str(tmp_path)]
-    process = subprocess.run(command, env=environment, capture_output=True, text=True)
-    assert process.returncode == 0, process.stderr[-3000:]
-    found = json.loads(process.stdout.splitlines()[-1].removeprefix("found "))
+    done = python("-c", SCRIPT, tmp_path, JAX_NUM_CPU_DEVICES="4")
+    found = json.loads(done.stdout.splitlines()[-1].removeprefix("found "))
     # A member has the bits of a run alone; rows that are spread add up to the same.
     assert found["members"] == [True, True, True]
     assert max(found[how] for how in ("rows", "at once")) < 1e-5
@@ -92,8 +87,8 @@ def test_four_devices_train_and_measure_as_one_does(tmp_path):
 
 
 @pytest.mark.parametrize("count", ("0", "9", "-1", "two"))
-def test_more_devices_than_there_are_are_refused(capsys, count, tmp_path, monkeypatch):
+def test_more_devices_than_there_are_are_refused(fails, count, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert cli.main(["doctor", "--devices", count]) == errors.USAGE
-    assert f"--devices {count} is out of range: JAX sees 1, give 1 to 1" in capsys.readouterr().err
+    said = f"--devices {count} is out of range: JAX sees 1, give 1 to 1"
+    fails(said, errors.USAGE, "doctor", "--devices", count)
     assert devices.taken() and not list(tmp_path.iterdir())

@@ -46,22 +46,8 @@ def loaded(settings, tmp_path, **training):
 
 
 def lower(function, *arrays):
-    """Lower a function for PLATFORMS; typed keys, which an exported function does not take, as their data."""
-    is_key = [jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key) for leaf in jax.tree.leaves(arrays)]
-    _, treedef = jax.tree.flatten(arrays)
-
-    def of_data(*leaves):
-        keyed = (jax.random.wrap_key_data(leaf) if key else leaf for leaf, key in zip(leaves, is_key, strict=True))
-        found = jax.tree.leaves(function(*treedef.unflatten(keyed)))
-        return [leaf for leaf in found if not jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)]
-
-    leaves = [
-        jax.eval_shape(jax.random.key_data, leaf) if key else leaf
-        for leaf, key in zip(jax.tree.leaves(arrays), is_key, strict=True)
-    ]
-    exported = jax.export.export(jax.jit(of_data), platforms=PLATFORMS)(*leaves)
-    assert exported.platforms == PLATFORMS
-    return exported
+    """Lower a function for PLATFORMS."""
+    assert jax.jit(function).trace(*arrays).lower(lowering_platforms=PLATFORMS).as_text()
 
 
 @pytest.mark.parametrize("settings", VARIANTS.values(), ids=VARIANTS)

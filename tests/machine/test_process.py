@@ -15,6 +15,7 @@ import pytest
 from apformer import errors
 from apformer.machine import process
 from apformer.machine.process import guard
+from tests.helpers.own_process import python
 
 ROOT = Path(__file__).parents[2]
 ENVIRONMENT = os.environ | {"PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"}
@@ -116,19 +117,14 @@ def test_what_the_machine_refuses_is_a_sentence(call, said, capsys):
 
 @pytest.mark.parametrize("command", ["train", "doctor"])
 def test_a_platform_that_is_not_here_is_named(command):
-    environment = ENVIRONMENT | {"JAX_PLATFORMS": "rocm"}
-    done = subprocess.run(
-        [sys.executable, "-m", "apformer", command], capture_output=True, text=True, env=environment, cwd="/"
-    )
-    assert done.returncode == errors.USAGE and done.stderr.count("\n") == 1
+    done = python("-m", "apformer", command, code=errors.USAGE, cwd="/", JAX_PLATFORMS="rocm")
+    assert done.stderr.count("\n") == 1
     assert re.search(r"JAX does not start \(.*rocm.*\): set JAX_PLATFORMS=cpu", done.stderr)
 
 
 def test_flags_are_read_without_docstrings():
-    done = subprocess.run(
-        [sys.executable, "-OO", "-m", "apformer", "train", "--help"], capture_output=True, text=True, env=ENVIRONMENT
-    )
-    assert done.returncode == 0 and "--batch_size" in done.stdout and done.stderr == ""
+    done = python("-OO", "-m", "apformer", "train", "--help")
+    assert "--batch_size" in done.stdout and done.stderr == ""
 
 
 def test_what_is_ours_to_mend_keeps_its_traceback():

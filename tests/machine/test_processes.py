@@ -260,10 +260,10 @@ def test_jax_finds_what_slurm_says(monkeypatch):
     assert meeting(["--coordinator", "auto"]) == ([0], [""])
 
 
-def test_a_port_that_is_taken_is_named(capsys):
+def test_a_port_that_is_taken_is_named(fails):
     with socket.create_server(("127.0.0.1", 0)) as server:
-        assert cli.main(["train", *at(f"127.0.0.1:{server.getsockname()[1]}", 0)]) == errors.USAGE
-    assert "Address already in use" in capsys.readouterr().err
+        place = f"127.0.0.1:{server.getsockname()[1]}"
+        fails("Address already in use", errors.USAGE, "train", *at(place, 0))
 
 
 def test_the_environment_can_place_a_process(monkeypatch):

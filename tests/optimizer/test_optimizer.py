@@ -49,7 +49,14 @@ UNDECAYED = {"bias", "scale", "sink", "gain", "vector"}
 
 
 @pytest.mark.parametrize(
-    ("rule", "cfg"), [("adamw", GPT2), ("muon", RELATIVE), ("muon", model.Config(similarity="cosine"))], ids=range(3)
+    ("rule", "cfg"),
+    [
+        ("adamw", GPT2),
+        ("adamw", recurrent.Config(cell="lstm")),
+        ("muon", RELATIVE),
+        ("muon", model.Config(similarity="cosine")),
+    ],
+    ids=range(4),
 )
 def test_without_gradients_what_decays_shrinks_and_nothing_else_moves(rule, cfg):
     """By the names, not by the roles: the optimizer reads those."""

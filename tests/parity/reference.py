@@ -7,6 +7,8 @@ Parameters are a nested dict of tensors; queries, keys and values are (D, H, K),
 
 import math
 
+import jax
+import numpy as np
 import torch
 import torch.nn.functional as F
 
@@ -34,9 +36,31 @@ def decoder(params, tokens, cfg):
 def loss(params, tokens, weights, cfg):
     """(weighted mean cross-entropy of each token after the first, logits)."""
     logits = decoder(params, tokens[:, :-1], cfg)
-    nats = F.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten(), reduction="none")
-    weights = weights[:, 1:].flatten()
-    return (weights * nats).sum() / weights.sum(), logits
+    return mean_nats(logits, tokens[:, 1:], weights[:, 1:]), logits
+
+
+def mean_nats(logits, targets, weights):
+    """The weighted mean cross-entropy of tokens; targets and weights are arrays or tensors (B, T)."""
+    targets, weights = torch.as_tensor(targets).long().flatten(), torch.as_tensor(weights).flatten()
+    nats = F.cross_entropy(logits.flatten(0, 1), targets, reduction="none")
+    return (weights * nats).sum() / weights.sum()
+
+
+def tensors(params):
+    """Our parameters, name by name, as tensors that want gradients."""
+    return jax.tree.map(lambda leaf: torch.tensor(np.asarray(leaf), requires_grad=True), params)
+
+
+def assert_same_gradients(ours, params, relative):
+    """Each gradient of ours is that of the tensor, within `relative` times its largest entry, or 1 if that is more.
+
+    One that is zero but for rounding (of a key's bias, which moves all scores alike) counts as 1e-3.
+    """
+    expected = jax.tree.map(lambda leaf: leaf.grad.numpy(), params)
+    assert jax.tree.structure(ours) == jax.tree.structure(expected)
+    for (path, leaf), theirs in zip(jax.tree_util.tree_leaves_with_path(ours), jax.tree.leaves(expected), strict=True):
+        atol = relative * np.clip(np.abs(theirs).max(), 1e-3, 1)
+        np.testing.assert_allclose(leaf, theirs, rtol=0, atol=atol, err_msg=jax.tree_util.keystr(path))
 
 
 def block(params, x, cfg):

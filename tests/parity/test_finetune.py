@@ -4,10 +4,7 @@ So it does after each crossing: from here to there, fine-tuned there and back, t
 """
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import jax
@@ -15,12 +12,13 @@ import numpy as np
 import pytest
 
 from apformer import model
-from apformer.decoding.generate import generate
 from apformer.formats import gpt2
 from apformer.tokenizers import pretrained
+from tests.helpers.own_process import python
 
 torch = pytest.importorskip("torch", reason="parity needs PyTorch: pip install -e '.[parity]'")
 transformers = pytest.importorskip("transformers", reason="parity needs transformers: pip install -e '.[parity]'")
+from tests.parity import published  # noqa: E402
 
 pytestmark = pytest.mark.parity
 
@@ -34,12 +32,9 @@ FURTHER = "--steps 20 --learning_rate 0.01 --lora_rank 4".split()
 
 def apformer(*commands):
     """What commands print, in one process of their own: here numbers have 64 bits."""
-    python_path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
-    env = os.environ | {"PYTHONPATH": python_path}
     words = json.dumps([[str(word) for word in command] for command in commands])
     program = "import json, sys; from apformer import cli; sys.exit(any(map(cli.main, json.loads(sys.argv[1]))))"
-    command = [sys.executable, "-c", program, words]
-    return subprocess.run(command, check=True, env=env, stdout=subprocess.PIPE, text=True).stdout
+    return python("-c", program, words).stdout
 
 
 @pytest.fixture(scope="module")
@@ -70,22 +65,9 @@ def same_fifty(theirs, folder):
     """The fifty greedy tokens after the prompt, after both have written them and their logits are the same to 1e-5."""
     cfg, params = gpt2.load(folder)
     tokens_T = pretrained.load(folder).encode(PROMPT)
-    inputs = torch.tensor(tokens_T[None]).long()
-    with torch.no_grad():
-        expected_BTV = theirs(inputs).logits.numpy()
     logits_BTV = jax.jit(model.apply, static_argnums=2)(params, tokens_T[None], cfg)
-    np.testing.assert_allclose(logits_BTV, expected_BTV, rtol=0, atol=1e-5)
-    expected_BN = theirs.generate(
-        inputs, attention_mask=torch.ones_like(inputs), max_new_tokens=GENERATED, do_sample=False, pad_token_id=0
-    )[:, inputs.shape[1] :]
-
-    def extend(tokens_BT, cache, lengths_B=None):
-        return model.extend(params, tokens_BT, cache, cfg, lengths_B=lengths_B)
-
-    cache = model.init_cache(cfg, 1, len(tokens_T) + GENERATED)
-    lengths_B = np.array([len(tokens_T)], np.int32)
-    ours_BN = jax.jit(generate, static_argnums=(0, 4))(extend, cache, tokens_T[None], lengths_B, GENERATED)
-    np.testing.assert_array_equal(ours_BN, expected_BN.numpy())
+    np.testing.assert_allclose(logits_BTV, published.logits_of(theirs, tokens_T[None]), rtol=0, atol=1e-5)
+    ours_BN = published.same_greedy(theirs, params, cfg, tokens_T[None], GENERATED)
     assert len(set(ours_BN[0].tolist())) > 3  # the model has learned to say more than one token
     return ours_BN[0]
 

@@ -9,12 +9,13 @@ import optax
 import pytest
 
 from apformer import model
-from apformer.decoding.generate import generate
 from apformer.formats import gpt2, gpt2_tensors
 from apformer.loss import cross_entropy
+from tests.helpers.small_models import apply
 
 torch = pytest.importorskip("torch", reason="parity needs PyTorch: pip install -e '.[parity]'")
 transformers = pytest.importorskip("transformers", reason="parity needs transformers: pip install -e '.[parity]'")
+from tests.parity import published, reference  # noqa: E402
 
 pytestmark = pytest.mark.parity
 
@@ -66,14 +67,6 @@ def draw_tokens():
     return np.random.default_rng(1).integers(0, V, (B, T)).astype(np.int32)
 
 
-def their_logits(theirs, tokens_BT):
-    with torch.no_grad():
-        return theirs(torch.tensor(tokens_BT).long()).logits.numpy()
-
-
-apply = jax.jit(model.apply, static_argnames="cfg")
-
-
 def test_every_value_of_every_option_is_there():
     for name, values in OPTIONS.items():
         assert {options[name] for options in configurations()} == set(values)
@@ -82,25 +75,14 @@ def test_every_value_of_every_option_is_there():
 def test_logits(pair):
     theirs, cfg, params, _ = pair
     tokens_BT = draw_tokens()
-    np.testing.assert_allclose(apply(params, tokens_BT, cfg), their_logits(theirs, tokens_BT), rtol=0, atol=1e-10)
+    np.testing.assert_allclose(
+        apply(params, tokens_BT, cfg), published.logits_of(theirs, tokens_BT), rtol=0, atol=1e-10
+    )
 
 
 def test_fifty_greedy_tokens(pair):
     theirs, cfg, params, _ = pair
-    tokens_BT = draw_tokens()
-    inputs = torch.tensor(tokens_BT).long()
-    expected = theirs.generate(
-        inputs, attention_mask=torch.ones_like(inputs), max_new_tokens=GENERATED, do_sample=False, use_cache=True
-    )[:, T:]
-
-    def extend(tokens_BT, cache, lengths_B=None):
-        return model.extend(params, tokens_BT, cache, cfg, lengths_B=lengths_B)
-
-    def ours(tokens_BT):
-        cache = model.init_cache(cfg, B, T + GENERATED, jnp.float64)
-        return generate(extend, cache, tokens_BT, np.full(B, T, np.int32), GENERATED)
-
-    np.testing.assert_array_equal(jax.jit(ours)(tokens_BT), expected.numpy())
+    published.same_greedy(theirs, params, cfg, draw_tokens(), GENERATED, jnp.float64)
 
 
 def test_one_step_of_adamw(pair):
@@ -127,7 +109,7 @@ def test_one_step_of_adamw(pair):
     optimizer.zero_grad()
     inputs = torch.tensor(tokens_BT).long()
     # Not the loss that the model itself computes, which is in float32.
-    their_loss = torch.nn.functional.cross_entropy(theirs(inputs).logits[:, :-1].flatten(0, 1), inputs[:, 1:].flatten())
+    their_loss = reference.mean_nats(theirs(inputs).logits[:, :-1], inputs[:, 1:], torch.ones(B, T - 1))
     their_loss.backward()
     optimizer.step()
     np.testing.assert_allclose(loss, their_loss.item(), rtol=1e-12)
@@ -149,5 +131,5 @@ def test_transformers_opens_what_we_save(pair, tmp_path):
     for name, x in again.state_dict().items():
         assert torch.equal(x, theirs.state_dict()[name]), name
     tokens_BT = draw_tokens()
-    expected = their_logits(theirs, tokens_BT)
-    np.testing.assert_allclose(their_logits(again.eval(), tokens_BT), expected, rtol=0, atol=1e-12)
+    expected = published.logits_of(theirs, tokens_BT)
+    np.testing.assert_allclose(published.logits_of(again.eval(), tokens_BT), expected, rtol=0, atol=1e-12)

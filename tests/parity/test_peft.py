@@ -1,7 +1,6 @@
 """Adapters saved alone: `peft` opens ours and we open those of `peft`; both then compute the same logits."""
 
 import dataclasses
-import json
 
 import jax
 import jax.numpy as jnp
@@ -9,13 +8,13 @@ import numpy as np
 import pytest
 
 from apformer import model
-from apformer.errors import UserError
 from apformer.formats import gpt2, peft
 from apformer.tasks.text import lora
 
 torch = pytest.importorskip("torch", reason="parity needs PyTorch: pip install -e '.[parity]'")
 transformers = pytest.importorskip("transformers", reason="parity needs transformers: pip install -e '.[parity]'")
 theirs_peft = pytest.importorskip("peft", reason="parity needs peft: pip install -e '.[parity]'")
+from tests.parity import published  # noqa: E402
 
 pytestmark = [
     pytest.mark.parity,
@@ -47,11 +46,6 @@ def opened(folder):
     return transformers.GPT2LMHeadModel.from_pretrained(folder).eval()
 
 
-def their_logits(theirs):
-    with torch.no_grad():
-        return theirs(torch.tensor(TOKENS_BT).long()).logits.numpy()
-
-
 def our_logits(params):
     return jax.jit(model.apply, static_argnums=2)(params, TOKENS_BT, CFG)
 
@@ -64,9 +58,8 @@ def test_peft_opens_what_we_save(base, tmp_path, on):
     theirs = theirs_peft.PeftModel.from_pretrained(opened(folder), tmp_path / "adapter").eval()
     expected = our_logits(lora.merge(params, adapters, 3.0 / R))
     assert np.abs(expected - our_logits(params)).max() > 0.1
-    np.testing.assert_allclose(their_logits(theirs), expected, rtol=0, atol=1e-6)  # factors of peft are in float32
-    again = peft.load(tmp_path / "adapter", model, params, CFG)
-    np.testing.assert_allclose(our_logits(again), expected, rtol=0, atol=1e-6)
+    found = published.logits_of(theirs, TOKENS_BT)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6)  # factors of peft are in float32
 
 
 @pytest.mark.parametrize(
@@ -88,15 +81,6 @@ def test_we_open_what_peft_saves(base, tmp_path, options):
                 leaf.copy_(0.3 * torch.randn_like(leaf))
     theirs.save_pretrained(tmp_path / "adapter", save_embedding_layers=False)
     found = peft.load(tmp_path / "adapter", model, params, CFG)
-    expected = their_logits(theirs)
+    expected = published.logits_of(theirs, TOKENS_BT)
     assert np.abs(expected - our_logits(params)).max() > 0.1
     np.testing.assert_allclose(our_logits(found), expected, rtol=0, atol=1e-6)
-
-
-def test_a_variant_that_computes_otherwise_is_refused(base, tmp_path):
-    folder, params = base
-    config = theirs_peft.LoraConfig(r=R, use_dora=True, fan_in_fan_out=True)
-    theirs_peft.get_peft_model(opened(folder), config).save_pretrained(tmp_path, save_embedding_layers=False)
-    assert json.loads((tmp_path / "adapter_config.json").read_text())["use_dora"] is True
-    with pytest.raises(UserError, match="use_dora is true, and supported is false: merge the adapter with `peft`"):
-        peft.load(tmp_path, model, params, CFG)

@@ -1,5 +1,7 @@
 """In float64 each recurrent model is the one of PyTorch: logits and every gradient to 1e-12, on the same weights."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,6 +12,7 @@ from apformer.loss import cross_entropy
 from tests.helpers.small_models import V, draw_params, draw_tokens
 
 torch = pytest.importorskip("torch", reason="parity needs PyTorch: pip install -e '.[parity]'")
+from tests.parity import reference  # noqa: E402
 
 pytestmark = pytest.mark.parity
 
@@ -21,89 +24,47 @@ PARTS = {
     "gru": ("reset_gate", "update_gate", "candidate"),
     "lstm": ("input_gate", "forget_gate", "candidate", "output_gate"),
 }
-every_model = pytest.mark.parametrize("cell, n_layers", [(cell, n) for cell in PARTS for n in (2,)])
+NETWORKS = {"rnn": torch.rnn_tanh, "gru": torch.gru, "lstm": torch.lstm}
 
 
-def theirs(params, cfg):
-    """(embedding, recurrent network, head) of PyTorch with our weights.
+def theirs(params, tokens, cfg):
+    """Logits of PyTorch with our weights.
 
     It has two biases for each part where one is enough; only the second of the GRU's candidate is not redundant.
     """
-    parts = PARTS[cfg.cell]
-    embedding = torch.nn.Embedding(V, D, dtype=torch.float64)
-    kind = {"rnn": torch.nn.RNN, "gru": torch.nn.GRU, "lstm": torch.nn.LSTM}[cfg.cell]
-    network = kind(D, D, cfg.n_layers, batch_first=True, dtype=torch.float64)
-    head = torch.nn.Linear(D, V, dtype=torch.float64)
-
-    def fill(parameter, value):
-        parameter.data.copy_(torch.tensor(np.asarray(value)))
-
-    fill(embedding.weight, params["embedding"]["table"])
-    fill(head.weight, params["head"]["output"]["weight"].T)
-    fill(head.bias, params["head"]["output"]["bias"])
+    weights, none = [], torch.zeros(D, dtype=torch.float64)
     for layer in range(cfg.n_layers):
-        for ours, name in (("input", "ih"), ("hidden", "hh")):
-            maps = [params["cells"][part][ours] for part in parts]
-            fill(getattr(network, f"weight_{name}_l{layer}"), np.concatenate([m["weight"][layer].T for m in maps]))
-            biases = [m["bias"][layer] if "bias" in m else np.zeros(D) for m in maps]
-            fill(getattr(network, f"bias_{name}_l{layer}"), np.concatenate(biases))
-    return embedding, network, head
+        cells = reference.one_layer(params["cells"], layer)
+        sides = [[cells[part][side] for part in PARTS[cfg.cell]] for side in ("input", "hidden")]
+        weights += [torch.cat([each["weight"].T for each in maps]) for maps in sides]
+        weights += [torch.cat([each.get("bias", none) for each in maps]) for maps in sides]
+    x = torch.nn.functional.embedding(torch.tensor(tokens).long(), params["embedding"]["table"]) * D**0.5
+    state = torch.zeros(cfg.n_layers, B, D, dtype=torch.float64)
+    state = (state, state) if cfg.cell == "lstm" else state
+    hidden, *_ = NETWORKS[cfg.cell](x, state, weights, True, cfg.n_layers, 0.0, False, False, True)
+    return reference.linear(params["head"]["output"], hidden)
 
 
-def their_gradients(embedding, network, head, cfg):
-    """The gradients of PyTorch's parameters under our names."""
-
-    def gradient(name, layer):
-        stacked = np.split(getattr(network, f"{name}_l{layer}").grad.numpy(), len(PARTS[cfg.cell]))
-        return dict(zip(PARTS[cfg.cell], stacked, strict=True))
-
-    def layers(name, part):
-        return np.stack([gradient(name, layer)[part] for layer in range(cfg.n_layers)])
-
-    cells = {
-        part: {
-            "input": {"weight": layers("weight_ih", part).swapaxes(1, 2), "bias": layers("bias_ih", part)},
-            "hidden": {"weight": layers("weight_hh", part).swapaxes(1, 2)},
-        }
-        for part in PARTS[cfg.cell]
-    }
-    if cfg.cell == "gru":
-        cells["candidate"]["hidden"]["bias"] = layers("bias_hh", "candidate")
-    output = {"weight": head.weight.grad.numpy().T, "bias": head.bias.grad.numpy()}
-    return {"embedding": {"table": embedding.weight.grad.numpy()}, "cells": cells, "head": {"output": output}}
-
-
-@every_model
-def test_logits_loss_and_gradients(cell, n_layers):
-    cfg = recurrent.Config(vocab_size=V, cell=cell, d_model=D, n_layers=n_layers)
+@pytest.mark.parametrize("cell", PARTS)
+def test_logits_loss_and_gradients(cell):
+    cfg = recurrent.Config(vocab_size=V, cell=cell, d_model=D, n_layers=2)
     params, tokens = draw_params(cfg, dtype=np.float64), draw_tokens(B, T)
     rng = np.random.default_rng(1)
     weights = rng.random((B, T)) * (np.arange(T)[None] < np.array([8, 3, 5])[:, None])  # ragged rows
 
     @jax.jit
-    @jax.value_and_grad
+    @partial(jax.value_and_grad, has_aux=True)
     def ours(params):
-        return cross_entropy(recurrent.apply(params, tokens[:, :-1], cfg), tokens[:, 1:], weights[:, 1:])
+        logits = recurrent.apply(params, tokens[:, :-1], cfg)
+        return cross_entropy(logits, tokens[:, 1:], weights[:, 1:]), logits
 
-    embedding, network, head = theirs(params, cfg)
-    hidden, _ = network(embedding(torch.tensor(tokens[:, :-1]).long()) * D**0.5)
-    logits = head(hidden)
-    nats = torch.nn.functional.cross_entropy(
-        logits.flatten(0, 1), torch.tensor(tokens[:, 1:]).long().flatten(), reduction="none"
-    )
-    weight = torch.tensor(weights[:, 1:]).flatten()
-    loss = (weight * nats).sum() / weight.sum()
+    (our_loss, our_logits), gradients = ours(params)
+    tensors = reference.tensors(params)
+    logits = theirs(tensors, tokens[:, :-1], cfg)
+    loss = reference.mean_nats(logits, tokens[:, 1:], weights[:, 1:])
     loss.backward()
-
-    our_logits = jax.jit(recurrent.apply, static_argnames="cfg")(params, tokens[:, :-1], cfg)
     assert our_logits.dtype == jnp.float64
-    np.testing.assert_allclose(our_logits, logits.detach().numpy(), rtol=1e-12, atol=1e-12)
-    our_loss, gradients = ours(params)
+    np.testing.assert_allclose(our_logits, logits.detach(), rtol=1e-12, atol=1e-12)
     np.testing.assert_allclose(our_loss, loss.item(), rtol=1e-12)
-    expected = their_gradients(embedding, network, head, cfg)
-    assert jax.tree.structure(gradients) == jax.tree.structure(expected)
-    for (path, gradient), expected_leaf in zip(
-        jax.tree_util.tree_leaves_with_path(gradients), jax.tree.leaves(expected), strict=True
-    ):
-        assert np.abs(expected_leaf).max() > 1e-4
-        np.testing.assert_allclose(gradient, expected_leaf, rtol=0, atol=1e-12, err_msg=jax.tree_util.keystr(path))
+    reference.assert_same_gradients(gradients, tensors, 1e-12)
+    assert min(np.abs(leaf).max() for leaf in jax.tree.leaves(gradients)) > 1e-4

@@ -1,6 +1,5 @@
 """check.py proves what is right, finds whatever is planted, and computes what `model.apply` computes."""
 
-import json
 import shutil
 import subprocess
 import sys
@@ -10,6 +9,7 @@ import pytest
 
 from apformer import cli, errors
 from apformer.analysis import certificate
+from apformer.files import read_json, write_json
 from apformer.formats.weights import write_safetensors
 from apformer.proof import check, rounding
 from apformer.runs.provenance import digest
@@ -51,8 +51,8 @@ def replant(folder, params):
     """Put other weights into a folder, whose certificate then says that it is of them."""
     (folder / "model.safetensors").unlink()
     write_safetensors(folder / "model.safetensors", "model", params, CFG)
-    certificate = json.loads((folder / "certificate.json").read_text()) | {"parameters_sha256": digest(params)}
-    (folder / "certificate.json").write_text(json.dumps(certificate))
+    certificate = read_json(folder / "certificate.json") | {"parameters_sha256": digest(params)}
+    write_json(folder / "certificate.json", certificate)
 
 
 def test_the_circuit_is_proven_with_numpy_alone(folder):
@@ -61,7 +61,7 @@ def test_the_circuit_is_proven_with_numpy_alone(folder):
     code = f"{without}; sys.path.insert(0, {str(folder)!r}); runpy.run_module('check', run_name='__main__')"
     done = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    contexts = json.loads((folder / "certificate.json").read_text())["contexts"]
+    contexts = read_json(folder / "certificate.json")["contexts"]
     assert done.stdout.startswith(f"contexts {contexts:,}, ") and "\nPROVEN, rounding" in done.stdout
     assert "wrong 0, smallest margin 256\nPROVEN, the theorem" in done.stdout
 
@@ -109,9 +109,9 @@ def test_numbers_that_overflow_are_no_proof(copy, capsys, monkeypatch):
 def test_a_file_that_says_nonsense_is_at_fault(copy, capsys, file, part, name, value):
     for each in ("certificate.json", "config.json"):
         if file in (each, "both"):
-            said = json.loads((copy / each).read_text())
+            said = read_json(copy / each)
             (said if part is None else said[part])[name] = value
-            (copy / each).write_text(json.dumps(said))
+            write_json(copy / each, said)
     code, out, err = checked(copy, capsys)
     assert (code, out) == (2, "") and err.startswith("check.py: ") and "Traceback" not in err
 
@@ -119,20 +119,19 @@ def test_a_file_that_says_nonsense_is_at_fault(copy, capsys, file, part, name, v
 def test_no_context_is_no_proof(copy, capsys):
     """Of a domain without a third term all weights would be right."""
     for each in ("certificate.json", "config.json"):
-        said = json.loads((copy / each).read_text())
+        said = read_json(copy / each)
         said["data"] |= {"min_difference": 5, "max_difference": 4}
         said |= {"contexts": 0} if each == "certificate.json" else {}
-        (copy / each).write_text(json.dumps(said))
+        write_json(copy / each, said)
     code, out, _ = checked(copy, capsys)
     assert code == 2 and "PROVEN" not in out
 
 
-def test_a_compiler_that_computes_wrongly_is_found(tmp_path, capsys, monkeypatch):
+def test_a_compiler_that_computes_wrongly_is_found(tmp_path, says, fails, monkeypatch):
     """One logit after one string is 1 away: far less than any margin."""
     run, right = circuit_run(tmp_path / "run", D2), certificate.last_logits
-    assert cli.main(["certify", str(run), "--compare"]) == 0
-    assert "float32: logits at most " in capsys.readouterr().out
-    found = json.loads((run / "certificate.json").read_text())
+    assert "float32: logits at most " in says("certify", run, "--compare")
+    found = read_json(run / "certificate.json")
     by_numpy, xla = found["witnesses"]
     assert by_numpy["witness"].startswith("numpy ") and xla["witness"].startswith("XLA, jaxlib ")
     assert xla["largest_gap"] <= 1e-6 and xla["strings"] == 3 * found["contexts"]
@@ -143,19 +142,19 @@ def test_a_compiler_that_computes_wrongly_is_found(tmp_path, capsys, monkeypatch
         return logits_NAV
 
     monkeypatch.setattr(certificate, "last_logits", wrong)
-    assert cli.main(["certify", str(run), "--compare"]) == errors.NOT_CERTIFIED
-    assert "logits of JAX differ by 1 from those of the proof" in capsys.readouterr().err
+    said = "logits of JAX differ by 1 from those of the proof"
+    fails(said, errors.NOT_CERTIFIED, "certify", run, "--compare")
 
 
 def test_files_that_do_not_belong_together_are_refused(copy, capsys):
-    config = json.loads((copy / "config.json").read_text())
+    config = read_json(copy / "config.json")
     other = config | {"data": config["data"] | {"max_difference": 20}}
-    (copy / "config.json").write_text(json.dumps(other))
+    write_json(copy / "config.json", other)
     assert checked(copy, capsys)[::2] == (2, "check.py: the certificate is of another config.json\n")
     other = config | {"model": config["model"] | {"activation": "gelu"}}
-    (copy / "config.json").write_text(json.dumps(other))
+    write_json(copy / "config.json", other)
     assert checked(copy, capsys)[::2] == (2, "check.py: activation is gelu, and relu alone is computed\n")
-    (copy / "config.json").write_text(json.dumps(config))
+    write_json(copy / "config.json", config)
     file = copy / "model.safetensors"
     file.write_bytes(file.read_bytes()[:-4])
     code, _, err = checked(copy, capsys)
@@ -170,24 +169,20 @@ def test_a_file_that_is_none_ends_with_a_sentence(copy, capsys, name, content):
     assert (code, out) == (2, "") and err.startswith("check.py: ") and err.count("\n") == 1 and len(err) < 1100
 
 
-def test_a_proof_wants_a_certificate_and_a_new_folder(folder, tmp_path, capsys):
-    run = tmp_path / "run"
-    circuit_run(run, D2)
-    assert cli.main(["export", str(run), "--to", "proof"]) == errors.USAGE
-    assert "has no certificate: run `apformer certify" in capsys.readouterr().err
-    assert cli.main(["export", str(folder.parent), "--to", "proof", "--out", str(folder)]) == errors.USAGE
-    assert "none is overwritten" in capsys.readouterr().err
-    assert cli.main(["export", str(folder.parent), "--to", "proof", "--member", "1"]) == errors.USAGE
-    assert "certificate.json is of member 0, not of --member 1" in capsys.readouterr().err
-    (run / "certificate.json").write_text('{"member": 0, "step": 0, "parameters_sha256": "0"}')  # which named no format
-    assert cli.main(["export", str(run), "--to", "proof"]) == errors.CHECKPOINT
-    assert "certificate.json is damaged or of another version: run `apformer certify" in capsys.readouterr().err
-    shutil.copyfile(folder / "certificate.json", run / "certificate.json")
-    certificate = json.loads((run / "certificate.json").read_text())
-    (run / "certificate.json").write_text(json.dumps(certificate | {"parameters_sha256": "0"}))
-    assert cli.main(["export", str(run), "--to", "proof"]) == errors.CHECKPOINT
-    assert "is of other parameters" in capsys.readouterr().err
-    older = {name: value for name, value in certificate["model"].items() if name != "norm"}
-    (run / "certificate.json").write_text(json.dumps(certificate | {"model": older}))
-    assert cli.main(["export", str(run), "--to", "proof"]) == errors.CHECKPOINT
-    assert "certificate.json is damaged or of another version: run `apformer certify" in capsys.readouterr().err
+def test_a_proof_wants_a_certificate_and_a_new_folder(folder, tmp_path, fails):
+    run = circuit_run(tmp_path / "run", D2)
+    wants = ("export", run, "--to", "proof")
+    fails("has no certificate: run `apformer certify", errors.USAGE, *wants)
+    other = ("export", folder.parent, "--to", "proof")
+    fails("none is overwritten", errors.USAGE, *other, "--out", folder)
+    fails("certificate.json is of member 0, not of --member 1", errors.USAGE, *other, "--member", 1)
+    sound = read_json(folder / "certificate.json")
+    older = {name: value for name, value in sound["model"].items() if name != "norm"}
+    damaged = "certificate.json is damaged or of another version: run `apformer certify"
+    for found, sentence in (
+        ({"member": 0, "step": 0, "parameters_sha256": "0"}, damaged),  # which named no format
+        (sound | {"parameters_sha256": "0"}, "is of other parameters"),
+        (sound | {"model": older}, damaged),
+    ):
+        write_json(run / "certificate.json", found)
+        fails(sentence, errors.CHECKPOINT, *wants)

@@ -1,5 +1,7 @@
 """No float32 computation leaves the bounds, whatever its order; bounds are of use; and what may fail is not proven."""
 
+from functools import reduce
+
 import numpy as np
 import pytest
 
@@ -43,18 +45,16 @@ class Shuffled:
     def __init__(self, seed):
         self.rng = np.random.default_rng(seed)
 
+    def sum(self, parts):
+        """Along the first axis."""
+        return reduce(np.add, self.rng.permutation(parts))
+
     def dot(self, a, b):
         """(N, I) times (I, J)"""
-        total = np.zeros((len(a), b.shape[1]), F32)
-        for i in self.rng.permutation(len(b)):
-            total = total + a[:, i, None].astype(F32) * b[i].astype(F32)
-        return total
+        return self.sum(a.T[:, :, None].astype(F32) * b[:, None].astype(F32))
 
     def mean(self, x):
-        total = np.zeros(len(x), F32)
-        for i in self.rng.permutation(x.shape[1]):
-            total = total + x[:, i]
-        return total / F32(x.shape[1])
+        return self.sum(x.T) / F32(x.shape[1])
 
     def norm(self, x, w, name, epsilon):
         if f"{name}.scale" not in w:
@@ -70,20 +70,14 @@ class Shuffled:
             self.dot(n, w[f"attention.{name}"].reshape(D, D)).reshape(-1, H, K) for name in ("query", "key", "value")
         )
         q = q / F32(K**0.5) if cfg["similarity"] == "scaled_dot" else q
-        own, score = seen[:, 0], np.full((len(seen), H, W + 1), -np.inf, F32)
+        own, score = seen[:, 0], np.full((W + 1, len(seen), H), -np.inf, F32)
         for o in range(W):
-            product = np.zeros((len(seen), H), F32)
-            for i in self.rng.permutation(K):
-                product = product + q[own][..., i] * k[seen[:, o]][..., i]
-            product = product + w["bias"][:, o].astype(F32)
-            score[..., o] = np.where(seen[:, o, None] < 0, F32(-np.inf), product)
-        score[..., W] = w.get("attention.sink", -np.inf)
-        weight = np.exp(score - score.max(-1, keepdims=True))
-        total, mean = np.zeros((len(seen), H), F32), np.zeros((len(seen), H, K), F32)
-        for o in self.rng.permutation(W + 1):
-            total = total + weight[..., o]
-        for o in self.rng.permutation(W):
-            mean = mean + (weight[..., o] / total)[..., None] * v[seen[:, o]]
+            product = self.sum(np.moveaxis(q[own] * k[seen[:, o]], -1, 0)) + w["bias"][:, o].astype(F32)
+            score[o] = np.where(seen[:, o, None] < 0, F32(-np.inf), product)
+        score[W] = w.get("attention.sink", -np.inf)
+        weight = np.exp(score - score.max(0))
+        share = weight[:W] / self.sum(weight)
+        mean = self.sum(share[..., None] * v[seen.T])
         y = self.dot(mean.reshape(-1, D), w["attention.output"].reshape(D, D))
         y = y + (x[own] if onto is None else onto.astype(F32))
         h = self.dot(self.norm(y, w, "feedforward_norm", cfg["norm_epsilon"]), w["feedforward.expand.weight"])

@@ -12,12 +12,10 @@ from hypothesis import strategies as st
 
 from apformer import model
 from tests.helpers import small_models
-from tests.helpers.small_models import LONGEST, SCHEMES, close, draw_tokens, ragged_splits, small
+from tests.helpers.small_models import LONGEST, SCHEMES, apply, close, draw_tokens, extend, ragged_splits, small
 
 B, T = 3, 13
 
-apply = jax.jit(model.apply, static_argnames="cfg")
-extend = jax.jit(model.extend, static_argnames="cfg")
 feed = partial(small_models.feed, extend)
 
 ALL = np.full(B, LONGEST, np.int32)
@@ -55,17 +53,6 @@ def test_any_split_gives_the_logits_of_the_whole(cfg, schedule, seed, random_par
     for b in range(B):
         np.testing.assert_allclose(logits[b], whole[b, : len(logits[b])], rtol=0, atol=1e-5 * np.abs(whole).max())
     np.testing.assert_array_equal(cache["length"], np.sum(schedule, 0))
-
-
-@pytest.mark.parametrize("window, slots", [(None, 13), (5, 5), (29, 13)])
-def test_an_empty_cache(window, slots):
-    """Batch first in every leaf; a window needs no more slots than itself; positions -1 are unseen."""
-    cache = model.init_cache(small(window=window, n_layers=5), 2, 13)
-    assert all(leaf.shape[0] == 2 for leaf in jax.tree.leaves(cache))
-    np.testing.assert_array_equal(cache["length"], [0, 0])
-    np.testing.assert_array_equal(cache["position"], np.full((2, slots), -1))
-    assert len(cache["layers"]) == 5
-    assert cache["layers"][0]["key"].shape == cache["layers"][0]["value"].shape == (2, 3, slots, 2)
 
 
 def test_a_window_goes_on_beyond_the_length_of_the_cache(random_params):

@@ -3,50 +3,26 @@
 import dataclasses
 import itertools
 
-import jax
 import numpy as np
 import pytest
 
-from apformer import model
-from tests.helpers.small_models import SCHEMES, V, close, draw_tokens, small
+from tests.helpers.small_models import OPTIONS, SCHEMES, V, apply, close, draw_tokens, small
 
 B, T = 7, 13
 POSITIONS = np.broadcast_to(np.arange(T, dtype=np.int32), (B, T))
 LENGTHS = np.full(B, T, np.int32)
-
-# Compiling is most of what these tests cost, so they share configurations, shapes and this one function.
-apply = jax.jit(model.apply, static_argnames=("cfg", "capture"))
 
 SCHEMES_AND_WINDOWS = list(itertools.product(SCHEMES, (None, 5)))
 
 
 def random_configs():
     """Each position scheme with and without a window, the other options drawn at random."""
-    rng = np.random.default_rng(0)
+    rng, options = np.random.default_rng(0), {"n_heads": (1, 3), "n_layers": (1, 2, 5)} | OPTIONS
 
-    def choice(*values):
-        return values[rng.integers(len(values))]
+    def drawn():
+        return {name: values[rng.integers(len(values))] for name, values in options.items()}
 
-    return [
-        small(
-            position=position,
-            window=window,
-            n_heads=choice(1, 3),
-            n_layers=choice(1, 2, 5),
-            similarity=choice("scaled_dot", "dot"),
-            scale_embedding=choice(False, True),
-            tie_embeddings=choice(False, True),
-            attention_bias=choice(False, True),
-            output_projection=choice(False, True),
-            attention_sink=choice(False, True),
-            activation=choice("relu", "gelu", "gelu_tanh"),
-            norm=choice("layer", "layer", "none"),
-            norm_position=choice("pre", "post"),
-            final_norm=choice(False, True),
-            head_bias=choice(False, True),
-        )
-        for position, window in SCHEMES_AND_WINDOWS
-    ]
+    return [small(position=position, window=window, **drawn()) for position, window in SCHEMES_AND_WINDOWS]
 
 
 def plain_configs():

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from apformer import model
+from apformer import model, recurrent, word2vec
 from apformer.layers.position import fire
 from tests.helpers.small_models import V, names, shapes, small
 
@@ -168,3 +168,18 @@ def test_init_differs_between_keys_layers_and_tables(key):
 def test_a_config_that_cannot_be_is_refused(changes, named):
     with pytest.raises(ValueError, match=named):
         model.Config(**{"d_model": 12, "n_heads": 3} | changes)
+
+
+@pytest.mark.parametrize(
+    ("module", "changes", "named"),
+    [
+        (recurrent, {"cell": "transformer"}, "cell transformer is none of rnn, gru, lstm"),
+        (recurrent, {"vocab_size": 0}, "vocab_size 0 is less than 1"),
+        (recurrent, {"dropout": 1.0}, "dropout 1.0"),
+        (word2vec, {"variant": "glove"}, "variant glove is none of cbow, skip_gram"),
+        (word2vec, {"negatives": 0}, "negatives 0 is less than 1"),
+    ],
+)
+def test_a_config_of_another_model_that_cannot_be_is_refused(module, changes, named):
+    with pytest.raises(ValueError, match=named):
+        module.Config(**changes)

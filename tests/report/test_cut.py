@@ -1,10 +1,7 @@
 """A text cut into tokens: no byte steers the terminal, and neighbours differ in colour."""
 
-import io
 import re
 from itertools import pairwise
-
-import pytest
 
 from apformer.report import cut
 from apformer.tokenizers.text import Characters
@@ -25,15 +22,3 @@ def test_neighbours_have_other_colours_special_tokens_their_own_and_a_colour_end
 def test_what_would_steer_a_terminal_is_written_out():
     assert cut.shown(b"\x1b[2J\xc3") == "\\x1b[2J\\xc3"
     assert cut.shown("é\t\n\u202e\x85\r".encode()) == "é\t\n\\u202e\\x85\\r"
-
-
-@pytest.mark.parametrize(
-    ("term", "no_color", "coloured"), [("xterm", "", True), ("dumb", "", False), ("xterm", "1", False)]
-)
-def test_colours_are_for_terminals(monkeypatch, term, no_color, coloured):
-    monkeypatch.setenv("NO_COLOR", no_color)
-    monkeypatch.setenv("TERM", term)
-    terminal = io.StringIO()
-    assert not cut.in_colour(terminal)
-    terminal.isatty = lambda: True
-    assert cut.in_colour(terminal) == coloured

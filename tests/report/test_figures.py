@@ -1,7 +1,5 @@
 """What the figures show is what the records say, and they can be drawn from whatever a run leaves."""
 
-import subprocess
-import sys
 from itertools import pairwise
 
 import matplotlib.image
@@ -10,6 +8,7 @@ import pytest
 
 from apformer.report import sections
 from apformer.report.figures import MOST, chart, legible, loss_curve, save, words
+from tests.helpers.own_process import python
 
 RECORDS = [
     {"step": 10, "loss": 2.0, "exact": 0.0},
@@ -68,7 +67,7 @@ def test_figures_of_nothing_can_be_saved(figure, tmp_path):
 
 def test_importing_figures_does_not_import_matplotlib():
     code = "import sys, apformer.report.figures; sys.exit('matplotlib' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+    python("-c", code)
 
 
 def test_a_text_of_a_user_is_shown_letter_by_letter():

@@ -3,7 +3,6 @@
 import json
 import shutil
 from functools import partial
-from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -11,14 +10,12 @@ import numpy as np
 import pytest
 
 from apformer import seq2seq
-from apformer.analysis import ablate
 from apformer.decoding import beam
-from apformer.errors import DATA, UserError
-from apformer.tasks.translation import page_data
-from apformer.tasks.translation.corpus import Lines
+from apformer.errors import DATA
 from apformer.tokenizers import merges, pretrained
 from apformer.tokenizers import text as text_tokenizer
 from tests.helpers import small_texts
+from tests.helpers.refusals import refused
 from tests.helpers.small_models import draw_params
 from tests.report.test_page_model import ask, case
 from tests.test_seq2seq import V, small
@@ -81,26 +78,6 @@ def test_the_page_finds_the_beams_that_python_finds():
     assert finished
 
 
-def test_ablations_cost_the_same_in_the_page_and_in_python(monkeypatch):
-    cfg = small(norm_position="pre", final_norm=True, position="learned", max_len=9, attention_bias=True)
-    params = draw_params(cfg)
-    sides = [[draw(length) for length in lengths] for lengths in ((5, 2, 7), (3, 7, 1))]
-    rows = {"tokenizers": None, "lines": {"validation": Lines(["five", "two"], ["cinq", "deux"], ("", ""))}}
-    monkeypatch.setattr(page_data.training, "encode", lambda *_: sides)
-    held = page_data.ask(SimpleNamespace(model=cfg, data=None), rows, params)
-    parts = [drop["part"] for drop in held["ablation"]]
-    assert parts[0] == () and len(parts) == 1 + len(ablate.parts(params)) == 1 + (2 + 1 + 1) * 3 + (2 + 1) + 2 * 9
-    (found,) = ask(case("measure", params, cfg, parts=[[part] if part else [] for part in parts], probe=held["probe"]))
-    for part, there, here in zip(parts, found, held["ablation"], strict=True):
-        assert there["loss"] == pytest.approx(here["loss"], abs=1e-4), part
-        assert there["exact"] == pytest.approx(here["exact"], abs=1e-4), part
-    assert held["examples"] == ["five", "two"] and held["references"] == ["cinq", "deux"]
-    whole = held["ablation"][0]["loss"]
-    changed = {drop["part"] for drop in held["ablation"] if drop["loss"] != whole}
-    unread = {(side, place) for side in ("encoder.position", "decoder.position") for place in (7, 8)}
-    assert {*parts[1:]} - changed == unread
-
-
 @pytest.fixture(scope="module")
 def tokenizer():
     pytest.importorskip("tokenizers")
@@ -157,12 +134,5 @@ def test_another_way_to_cut_text_is_refused(tokenizer, change):
     content = json.loads(tokenizer.to_json())
     change(content)
     other = text_tokenizer.BytePairs(tokenizers.Tokenizer.from_str(json.dumps(content)))
-    with pytest.raises(UserError, match="No text can be typed") as caught:
+    with refused(DATA, "No text can be typed"):
         merges.of(other)
-    assert caught.value.exit_code == DATA
-
-
-def test_right_and_wrong_translations_are_shown(tmp_path):
-    (tmp_path / "translations.tsv").write_text("source\treference\ttranslation\none\tun\tun\ntwo\tdeux\tdix\n")
-    kept = page_data.translations(tmp_path)
-    assert sorted(line["source"] for line in kept) == ["one", "two"]

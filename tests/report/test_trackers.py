@@ -136,10 +136,10 @@ def test_a_run_is_logged_as_it_is_and_no_fault_of_its_log_stops_it(tmp_path, mon
     assert "validation_loss" in lines(run)[-1][1]
 
 
-def test_a_missing_library_is_named_before_a_run_begins(tmp_path, monkeypatch, capsys):
+def test_a_missing_library_is_named_before_a_run_begins(tmp_path, monkeypatch, fails):
     monkeypatch.setitem(sys.modules, "wandb", None)
-    assert cli.main(["train", *TINY, "--log_to", "wandb", "--run_dir", str(tmp_path / "run")]) == errors.USAGE
-    assert capsys.readouterr().err.endswith('--log_to wandb needs the wandb extra: pip install "apformer[wandb]"\n')
+    said = '--log_to wandb needs the wandb extra: pip install "apformer[wandb]"'
+    fails(said, errors.USAGE, "train", *TINY, "--log_to", "wandb", "--run_dir", tmp_path / "run")
     assert not os.listdir(tmp_path)
 
 

@@ -15,6 +15,8 @@ import pytest
 from apformer import errors
 from apformer.runs import checkpoint, selection
 from apformer.runs.checkpoint import Checkpoints
+from tests.helpers.refusals import refused
+from tests.helpers.small_models import bits
 
 
 class State(NamedTuple):
@@ -38,13 +40,6 @@ def make_state(seed=0, members=None):
 
 def abstract(state):
     return jax.eval_shape(lambda: state)
-
-
-def bits(state):
-    """Type, shape and bytes of every leaf."""
-    leaves = [leaf if not checkpoint.is_key(leaf) else jax.random.key_data(leaf) for leaf in jax.tree.leaves(state)]
-    types = [str(leaf.dtype) for leaf in jax.tree.leaves(state)]
-    return types, [(leaf.shape, np.asarray(leaf).tobytes()) for leaf in leaves]
 
 
 def save(folder, *steps, keep=9):
@@ -162,9 +157,9 @@ def test_damage_is_found_and_the_checkpoint_before_is_loaded(two, tmp_path, dama
     folder, target = shutil.copytree(two, tmp_path / "run" / "checkpoints"), abstract(make_state())
     DAMAGES[damage](folder / "2")
     remedy = r": `apformer resume .* --step 1` trains again from there, or restore it from a copy; or delete it, to use"
-    with pytest.raises(errors.UserError, match=r"2 is damaged \(.*\)" + remedy) as caught:
+    with refused(errors.CHECKPOINT, r"2 is damaged \(.*\)" + remedy):
         checkpoint.load(folder, target, step=2)
-    assert caught.value.exit_code == errors.CHECKPOINT and capfd.readouterr().err == ""
+    assert capfd.readouterr().err == ""
     step, loaded = checkpoint.load(folder, target)
     assert (step, bits(loaded)) == (1, bits(make_state(1)))
     said = capfd.readouterr().err
@@ -176,9 +171,9 @@ def test_what_may_have_been_the_best_is_named_and_never_passed_over(two, tmp_pat
     folder = shutil.copytree(two, tmp_path / "run" / "checkpoints")
     flip(folder / "1" / FACTS)
     sentence = r"1 is damaged \(facts.json is not as it was written\): restore .*; or delete it, to use step \[2\]$"
-    with pytest.raises(errors.UserError, match=sentence) as caught:
+    with refused(errors.CHECKPOINT, sentence):
         selection.best(selection.read_all(folder))
-    assert caught.value.exit_code == errors.CHECKPOINT and capfd.readouterr().err == ""
+    assert capfd.readouterr().err == ""
     Checkpoints(folder).close()  # training goes on with it set aside, not deleted
     assert selection.steps(folder) == [2] and (folder / "1.corrupt" / "state").is_dir()
     assert capfd.readouterr().err.endswith("renamed to 1.corrupt\n")
@@ -217,9 +212,8 @@ def test_a_checkpoint_of_apformer_0_3_is_loaded_and_gone_on_from(two, tmp_path):
     ids=["shape", "fewer", "key"],
 )
 def test_a_state_of_another_model_is_refused_with_the_difference(two, change, diff):
-    with pytest.raises(errors.UserError, match=diff) as caught:
+    with refused(errors.CHECKPOINT, diff):
         checkpoint.load(two, abstract(change(make_state())))
-    assert caught.value.exit_code == errors.CHECKPOINT
     assert selection.steps(two) == [1, 2]
 
 
@@ -236,9 +230,8 @@ def test_a_checkpoint_that_is_removed_while_it_is_read_is_not_called_damaged(two
     monkeypatch.setattr(selection, "read_facts", late)
     assert checkpoint.load(folder, abstract(make_state()))[0] == 9
     monkeypatch.setattr(selection, "read_facts", late)
-    with pytest.raises(errors.UserError, match=r"no checkpoint of step 1: it holds \[9\]") as caught:
+    with refused(errors.CHECKPOINT, r"no checkpoint of step 1: it holds \[9\]"):
         checkpoint.load(folder, abstract(make_state()), step=1)
-    assert caught.value.exit_code == errors.CHECKPOINT
     assert "damaged" not in capsys.readouterr().err and not [*folder.glob("*.corrupt")]
 
 
@@ -248,9 +241,8 @@ def test_params_that_are_not_finite_are_not_saved_nor_an_optimizer_state_of_nan(
     with Checkpoints(tmp_path, keep=1) as checkpoints:
         checkpoints.save(1, good._replace(opt_state=jnp.array([jnp.inf])))  # which may mean nothing yet
         for state, name in ((bad, "params/half"), (good._replace(opt_state=jnp.array([jnp.nan])), "opt_state")):
-            with pytest.raises(errors.UserError, match=f"step 2: {name}") as caught:
+            with refused(errors.NON_FINITE, f"step 2: {name}"):
                 checkpoints.save(2, state)
-            assert caught.value.exit_code == errors.NON_FINITE
     assert selection.steps(tmp_path) == [1]
 
 
@@ -264,9 +256,8 @@ def test_a_disk_that_is_full_is_one_sentence_and_costs_no_older_checkpoint(two, 
     checkpoints = Checkpoints(folder, keep=1)
     monkeypatch.setattr(checkpoint, "fsync", full)
     checkpoints.save(3, make_state(3))
-    with pytest.raises(errors.UserError, match="the disk is full.*: free some space") as caught:
+    with refused(errors.DISK, "the disk is full.*: free some space"):
         checkpoints.wait()
-    assert caught.value.exit_code == errors.DISK and "\n" not in str(caught.value)
     monkeypatch.undo()
     checkpoints.close()
     assert selection.steps(folder) == [1, 2]
@@ -281,9 +272,9 @@ def test_a_disk_that_fails_while_a_checkpoint_is_read_costs_no_checkpoint(two, t
         raise ValueError("UNKNOWN: Error opening ...: Input/output error [os_error_code='5']\nmore")
 
     monkeypatch.setattr(checkpoint.orbax().Checkpointer, "restore", restore)
-    with pytest.raises(errors.UserError, match=r"cannot read .*2 \(Input/output error\): mend that") as caught:
+    with refused(errors.DISK, r"cannot read .*2 \(Input/output error\): mend that"):
         checkpoint.load(folder, abstract(make_state()))
-    assert caught.value.exit_code == errors.DISK and sorted(os.listdir(folder)) == ["1", "2"]
+    assert sorted(os.listdir(folder)) == ["1", "2"]
 
 
 def test_only_our_own_leftovers_are_removed(tmp_path):

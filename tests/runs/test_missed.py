@@ -8,10 +8,12 @@ import pytest
 from apformer import tasks
 from apformer.commands import certify, resume
 from apformer.commands import train as command
-from apformer.errors import CHECKPOINT, UserError
+from apformer.errors import CHECKPOINT
 from apformer.runs import directory, fit, recipes, selection
 from apformer.runs.metrics import MISSED, note_missed, read_missed
 from apformer.tasks.progressions import crops, training
+from tests.helpers.refusals import refused
+from tests.helpers.small_models import bits
 from tests.runs import test_resume
 
 pytestmark = pytest.mark.long
@@ -49,7 +51,7 @@ def trained(monkeypatch):
             command.train(
                 dataclasses.replace(SETTINGS, training=dataclasses.replace(SETTINGS.training, run_dir=str(path)))
             )
-        return test_resume.bits(ended[-1]), asked
+        return bits(ended[-1]), asked
 
     monkeypatch.setattr(training, "VALIDATION_ROWS", 32)
     monkeypatch.setattr(command, "read_metrics", lambda path: [])  # so that steps are asked whatever they are worth
@@ -95,9 +97,8 @@ def test_a_damaged_line_is_named(tmp_path):
     note_missed(tmp_path, 4, WRONG)
     with (tmp_path / MISSED).open("a") as file:
         file.write("{")
-    with pytest.raises(UserError, match=r"missed\.jsonl is damaged .* `apformer resume .*` mends it") as raised:
+    with refused(CHECKPOINT, r"missed\.jsonl is damaged .* `apformer resume .*` mends it"):
         read_missed(tmp_path)
-    assert raised.value.exit_code == CHECKPOINT
     command.files.truncate_after(tmp_path / MISSED, 4)
     assert [record["step"] for record in read_missed(tmp_path)] == [4]
 
@@ -105,6 +106,5 @@ def test_a_damaged_line_is_named(tmp_path):
 @pytest.mark.parametrize("changes", [{"given": [2]}, {"first": [2**40, 1]}, {"first": [None, 1]}, {"first": 7}])
 def test_contexts_that_are_none_are_named(changes):
     record = {"step": 4, "first": [7, 1], "difference": [30, 9], "given": [2, 3]} | changes
-    with pytest.raises(UserError, match=r"missed\.jsonl is damaged .* restore it") as raised:
+    with refused(CHECKPOINT, r"missed\.jsonl is damaged .* restore it"):
         crops.named([record], SETTINGS.data, 8, 4)
-    assert raised.value.exit_code == CHECKPOINT

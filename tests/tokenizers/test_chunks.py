@@ -1,11 +1,8 @@
 """Chunks are those that the `regex` package finds by the published patterns."""
 
-import sys
-
 import pytest
 from hypothesis import given, settings
 
-from apformer.errors import USAGE, UserError
 from apformer.tokenizers.chunks import BYTES, GPT2_PATTERN, GPT4_PATTERN, split
 from tests.helpers.small_texts import TEXTS, any_text, every_pair_of_kinds, kinds
 
@@ -45,10 +42,3 @@ def test_chunks_are_those_of_the_regex_package(ours, theirs):
 def test_each_byte_has_one_token():
     assert sorted(BYTES) == list(range(256))
     assert [BYTES.index(ord(letter)) for letter in "!?2t "] == [0, 30, 17, 83, 220]  # as published
-
-
-def test_without_the_extra_one_sentence_says_what_to_install(monkeypatch):
-    monkeypatch.setitem(sys.modules, "tokenizers", None)
-    with pytest.raises(UserError, match=r'byte pairs need the text extra: pip install "apformer\[text\]"') as error:
-        split("a")
-    assert error.value.exit_code == USAGE

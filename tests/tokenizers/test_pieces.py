@@ -6,9 +6,10 @@ import time
 import numpy as np
 import pytest
 
-from apformer.errors import DATA, UserError
+from apformer.errors import DATA
 from apformer.tokenizers import text as text_tokenizer
 from tests.helpers import small_texts
+from tests.helpers.refusals import refused
 
 
 @pytest.mark.parametrize("kind", ["characters", "byte pairs"])
@@ -58,7 +59,6 @@ def test_the_end_of_a_text_is_a_special_token_that_is_made_once():
 
 def test_a_text_that_spells_the_end_of_a_text_is_refused():
     ended, end = text_tokenizer.train_characters("abc").with_end()
-    with pytest.raises(UserError, match="character 2 begins the special token .*: give --special_tokens") as fault:
+    with refused(DATA, "character 2 begins the special token .*: give --special_tokens"):
         ended.encode("a" + chr(0x10FFFF))
-    assert fault.value.exit_code == DATA
     assert ended.encode("a" + chr(0x10FFFF), allowed_special="all").tolist() == [0, end]

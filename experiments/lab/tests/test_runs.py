@@ -1,6 +1,5 @@
 """Each recipe from training to its page and its proof, a few steps long, and what is refused."""
 
-import json
 import runpy
 import shutil
 import sys
@@ -10,6 +9,7 @@ import numpy as np
 import pytest
 
 from apformer import cli, errors
+from apformer.files import read_json, write_json
 from apformer.report import figures
 from apformer_lab import evaluation, rows, training
 
@@ -60,7 +60,7 @@ def fails(capsys, code, said, *args):
 @pytest.mark.parametrize("name", RECIPES)
 def test_a_recipe_trains_evaluates_predicts_and_has_a_page(name, run_of, capsys):
     run = run_of(name)
-    found = json.loads((run / "evaluation.json").read_text())
+    found = read_json(run / "evaluation.json")
     assert found["widths"] and found["pairs"] and 0 <= found["exact_free_running"] <= 1
     assert (run / "report.html").stat().st_size > 10_000
     capsys.readouterr()
@@ -97,7 +97,7 @@ def test_a_model_that_is_right_is_measured_so():
 def test_what_is_wrong_is_not_certified_and_not_proven(name, run_of, tmp_path, capsys):
     run = shutil.copytree(run_of(name), tmp_path / "run")
     fails(capsys, errors.NOT_CERTIFIED, "is not certified (", "certify", run)
-    certificate = json.loads((run / "certificate.json").read_text())
+    certificate = read_json(run / "certificate.json")
     assert certificate["errors"] > 0 and certificate["worst"][0]["margin"] <= 0
     assert cli.main(["export", str(run), "--to", "proof"]) == 0
     assert {"contexts.py", "strings.py", "check.py"} <= {file.name for file in (run / "proof").iterdir()}
@@ -156,7 +156,7 @@ def test_more_than_the_sum_and_lines_too_long_are_refused(run_of, capsys):
 
 def test_a_model_that_reads_otherwise_is_not_certified(run_of, tmp_path, capsys):
     run = shutil.copytree(run_of("sums"), tmp_path / "run")
-    config = json.loads((run / "config.json").read_text())
+    config = read_json(run / "config.json")
     config["flags"]["model"]["offsets"] = [0, 2, 3, 5, 7]
-    (run / "config.json").write_text(json.dumps(config))
+    write_json(run / "config.json", config)
     fails(capsys, errors.USAGE, "the contexts are not those of this model: its offsets", "certify", run)

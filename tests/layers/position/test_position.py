@@ -3,8 +3,6 @@
 import dataclasses
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import jax.numpy as jnp
@@ -14,6 +12,7 @@ import pytest
 from apformer import model
 from apformer.layers import config
 from apformer.layers.position import rotary, sinusoidal
+from tests.helpers.own_process import ROOT, python
 from tests.helpers.small_models import small
 
 
@@ -140,8 +139,4 @@ def test_a_package_brings_a_scheme_and_a_score_each_in_one_file(tmp_path):
     }.items():
         (tmp_path / file).write_text(text)
     (installed / "entry_points.txt").write_text(ENTRY_POINTS)
-    path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
-    done = subprocess.run(
-        [sys.executable, "-c", USE], capture_output=True, text=True, check=False, env=os.environ | {"PYTHONPATH": path}
-    )
-    assert done.returncode == 0, done.stderr
+    python("-c", USE, PYTHONPATH=os.pathsep.join([str(tmp_path), str(ROOT)]))

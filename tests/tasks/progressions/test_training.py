@@ -140,25 +140,32 @@ def test_a_step_costs_the_mean_of_drawn_rows_and_the_hardest_candidates(params):
     np.testing.assert_allclose(measured(cfg, params, task.Step(batch)), (expected, drawn), rtol=1e-6)
 
 
-@pytest.mark.parametrize("prefix_loss", ["plain", "alone"])
-def test_rows_of_two_terms_count_as_any_other_or_teach_the_first_two_terms_alone(prefix_loss, params):
-    cfg = settings(batch_size=12, prefix_rows=7, prefix_loss=prefix_loss)
+@pytest.mark.parametrize(
+    ("flag", "part", "length"), [("prefix_rows", "prefixes", GIVEN), ("long_rows", "long", 3 * DATA.max_terms - 1)]
+)
+def test_rows_of_two_terms_and_long_rows_count_as_any_other(flag, part, length, params):
+    cfg = settings(batch_size=12, **{flag: 7})
     step = draw(jax.random.key(5), cfg)
-    assert step.prefixes.tokens_BT.shape == (7, GIVEN)
+    assert getattr(step, part).tokens_BT.shape == (7, length)
+    batches = step.rows, getattr(step, part)
+    nats = [plain_loss(predict(params, batch.tokens_BT[:, :-1], MODEL), batch) for batch in batches]
+    expected = np.average(nats, weights=[batch.weights_BT[:, 1:].sum() for batch in batches])
+    np.testing.assert_allclose(measured(cfg, params, step), (expected, nats[0]), rtol=1e-6)
+
+
+def test_rows_of_two_terms_may_teach_the_first_two_terms_alone(params):
+    cfg = settings(batch_size=12, prefix_rows=7, prefix_loss="alone")
+    step = draw(jax.random.key(5), cfg)
     logits_BTV = predict(params, step.rows.tokens_BT[:, :-1], MODEL)
+    rest = jax.tree.map(np.array, step.rows)
+    rest.weights_BT[:, :GIVEN] = 0
     prefix_BTV = predict(params, step.prefixes.tokens_BT[:, :-1], MODEL)
-    nats = plain_loss(logits_BTV, step.rows)
-    if prefix_loss == "plain":
-        counts = [batch.weights_BT[:, 1:].sum() for batch in (step.rows, step.prefixes)]
-        expected = np.average([nats, plain_loss(prefix_BTV, step.prefixes)], weights=counts)
-    else:
-        rest = jax.tree.map(np.array, step.rows)
-        rest.weights_BT[:, :GIVEN] = 0
-        prefix_BTV = first_two_terms.without_unseen_digits(prefix_BTV, step.prefixes.tokens_BT, DATA)
-        prefix_BT = np.asarray(token_nats(prefix_BTV, step.prefixes.tokens_BT[:, 1:]))
-        prefix_nats = np.average(prefix_BT, weights=step.prefixes.weights_BT[:, 1:])
-        expected = (plain_loss(logits_BTV, rest) + 4 * prefix_nats) / 5
-    np.testing.assert_allclose(measured(cfg, params, step), (expected, nats), rtol=1e-6)
+    prefix_BTV = first_two_terms.without_unseen_digits(prefix_BTV, step.prefixes.tokens_BT, DATA)
+    prefix_BT = np.asarray(token_nats(prefix_BTV, step.prefixes.tokens_BT[:, 1:]))
+    prefix_nats = np.average(prefix_BT, weights=step.prefixes.weights_BT[:, 1:])
+    expected = (plain_loss(logits_BTV, rest) + 4 * prefix_nats) / 5
+    found = measured(cfg, params, step)
+    np.testing.assert_allclose(found, (expected, plain_loss(logits_BTV, step.rows)), rtol=1e-6)
 
 
 def test_the_first_two_terms_can_cost_nothing(params):
@@ -174,16 +181,6 @@ def test_the_first_two_terms_can_cost_nothing(params):
         expected = plain_loss(predict(params, rows.tokens_BT[:, :-1], MODEL), rows)
         np.testing.assert_allclose(measured(cfg, params, step, key)[1], expected, rtol=1e-6)
     assert task.floor(cfg, None) == 0.0
-
-
-def test_long_rows_count_as_any_other(params):
-    cfg = settings(batch_size=12, long_rows=5)
-    step = draw(jax.random.key(5), cfg)
-    assert step.long.tokens_BT.shape == (5, 3 * DATA.max_terms - 1)
-    pairs = [(predict(params, batch.tokens_BT[:, :-1], MODEL), batch) for batch in (step.rows, step.long)]
-    counts = [batch.weights_BT[:, 1:].sum() for _, batch in pairs]
-    expected = np.average([plain_loss(*pair) for pair in pairs], weights=counts)
-    assert measured(cfg, params, step)[0] == pytest.approx(expected, rel=1e-6)
 
 
 def test_random_offsets_move_the_positions_of_training_rows_alone(random_params):

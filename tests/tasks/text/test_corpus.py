@@ -9,6 +9,7 @@ from apformer import cli
 from apformer.errors import DATA, USAGE, UserError
 from apformer.runs import recipes, restore, settings_file
 from apformer.tasks.text import corpus, training
+from tests.helpers.refusals import refused
 from tests.helpers.small_runs import TEXT
 
 
@@ -22,9 +23,8 @@ def test_the_parts_of_a_text_make_the_whole(share):
 def test_a_file_that_is_no_text_is_refused(tmp_path):
     (tmp_path / "latin").write_bytes("naïve".encode("latin-1"))
     for name, sentence in (("latin", "latin is no UTF-8 at byte offset 2"), ("nowhere", "nowhere cannot be read")):
-        with pytest.raises(UserError, match=sentence) as fault:
+        with refused(DATA, sentence):
             corpus.read(tmp_path / name)
-        assert fault.value.exit_code == DATA
 
 
 @pytest.fixture
@@ -85,6 +85,5 @@ def test_a_run_of_a_folder_knows_it_again(books, tmp_path):
     ],
 )
 def test_flags_that_no_text_can_follow(changes, sentence):
-    with pytest.raises(UserError, match=sentence) as fault:
+    with refused(USAGE, sentence):
         corpus.check(corpus.Config(**({"text": "file"} | changes)))
-    assert fault.value.exit_code == USAGE

@@ -2,7 +2,6 @@
 
 import dataclasses
 import io
-import json
 import re
 import shutil
 import signal
@@ -14,6 +13,7 @@ import pytest
 
 from apformer import cli, errors
 from apformer.commands import export, train
+from apformer.files import read_json, write_json
 from apformer.formats import gpt2
 from apformer.runs import checkpoint, fit, language_model, recipes, restore, selection
 from apformer.tasks.text import training
@@ -30,13 +30,6 @@ SHAPE = {"vocab_size": 257, "d_model": 6, "n_heads": 2, "n_layers": 2, "max_len"
 CFG = dataclasses.replace(gpt2.SIZES["gpt2"], **SHAPE, dropout=0.0, attention_dropout=0.0)
 FEW = f"--recipe text --context {CONTEXT} --steps 12 --batch_size 4 --log_every 2 --save_every 4".split()
 LOW_RANK = ["--lora_rank", "2", "--learning_rate", "0.01"]
-
-
-@pytest.fixture(scope="module")
-def file(tmp_path_factory):
-    path = tmp_path_factory.mktemp("text") / "bottles.txt"
-    path.write_text(TEXT)
-    return path
 
 
 @pytest.fixture(scope="module")
@@ -84,14 +77,6 @@ def test_the_model_is_that_of_the_folder(file, folder, tmp_path):
     assert jax.tree.all(equal(training.whole(fit.initial_state(settings, params).params, settings), params))
 
 
-def test_low_rank_changes_the_matrices_of_the_blocks_alone(run, folder):
-    same = equal(language_model.load(run).model.params, gpt2.load(folder)[1])
-    attention, feedforward = same["blocks"].pop("attention"), same["blocks"].pop("feedforward")
-    changed = [attention.pop(name) for name in ("query", "key", "value", "output")]
-    changed += [feedforward[name].pop("weight") for name in ("expand", "contract")]
-    assert not any(changed) and jax.tree.all([same, attention, feedforward])
-
-
 def test_a_stopped_run_ends_as_the_uninterrupted_and_needs_no_folder(run, file, folder, tmp_path, monkeypatch, capsys):
     """Ctrl-C while a chunk of steps runs: it is finished and saved, and the user is told how to go on."""
     source, path = shutil.copytree(folder, tmp_path / "source"), tmp_path / "stopped"
@@ -117,23 +102,13 @@ def test_a_stopped_run_ends_as_the_uninterrupted_and_needs_no_folder(run, file, 
         assert jax.tree.all(equal(getattr(ours, name), getattr(theirs, name)))
 
 
-def test_a_run_is_evaluated_has_a_page_and_writes(run, folder, capsys):
-    result = json.loads((run / "evaluation.json").read_text())
-    assert result["step"] in (4, 8, 12) and (run / "report.html").exists()
-    assert len(json.loads((run / "config.json").read_text())["init_from_sha256"]) == 64
-    assert (run / "tokenizer.json").read_text() == (folder / "tokenizer.json").read_text()
-    for place in (run, folder):
-        assert cli.main(["generate", str(place), "--prompt", "the ", "--tokens", "5"]) == 0
-        assert capsys.readouterr().out.startswith("the ")
-
-
-def test_a_run_that_begins_anew_begins_with_the_same_model(run, tmp_path, capsys):
+def test_a_run_that_begins_anew_begins_with_the_same_model(run, tmp_path, fails):
     begun = tmp_path / "begun"  # as it is after a stop before the first checkpoint
     shutil.copytree(run, begun, ignore=shutil.ignore_patterns("checkpoints"))
-    config = json.loads((begun / "config.json").read_text())
-    (begun / "config.json").write_text(json.dumps(config | {"init_from_sha256": "0" * 64}))
-    assert cli.main(["resume", str(begun)]) == errors.DATA
-    assert f"the model that {begun} began with, --init_from, has changed since: restore it" in capsys.readouterr().err
+    config = read_json(begun / "config.json")
+    write_json(begun / "config.json", config | {"init_from_sha256": "0" * 64})
+    said = f"the model that {begun} began with, --init_from, has changed since: restore it"
+    fails(said, errors.DATA, "resume", begun)
 
 
 def test_the_end_of_a_text_is_the_special_token_of_the_tokenizer(folder, random_params, tmp_path):
@@ -143,20 +118,18 @@ def test_the_end_of_a_text_is_the_special_token_of_the_tokenizer(folder, random_
     for tokenizer, end in ((text.BytePairs(ends), cfg.vocab_size - 2), (None, None)):
         path = tmp_path / str(end)
         export.write_gpt2(path, random_params(cfg), cfg, tokenizer)
-        said = json.loads((path / "config.json").read_text())
+        said = read_json(path / "config.json")
         assert said["bos_token_id"] == said["eos_token_id"] == end
         if tokenizer is not None:
-            told = json.loads((path / "tokenizer_config.json").read_text())
+            told = read_json(path / "tokenizer_config.json")
             assert told["eos_token"] == told["bos_token"] == "<|endoftext|>"
 
 
-def test_an_exported_folder_is_the_merged_model_as_are_adapters_on_their_base(
-    run, folder, file, tmp_path, capsys, fails
-):
+def test_an_exported_folder_is_the_merged_model_as_are_adapters_on_their_base(run, folder, file, tmp_path, says, fails):
     merged, adapter = tmp_path / "merged", tmp_path / "adapter"
-    assert cli.main(["export", str(run), "--to", "gpt2", "--out", str(merged)]) == 0
-    assert capsys.readouterr().out.startswith(f"{merged}: the model of {run} at step ")
-    assert cli.main(["export", str(run), "--to", "lora", "--out", str(adapter)]) == 0
+    said = says("export", run, "--to", "gpt2", "--out", merged)
+    assert said.startswith(f"{merged}: the model of {run} at step ")
+    says("export", run, "--to", "lora", "--out", adapter)
     found, expected = language_model.load(merged), language_model.load(run)
     assert dataclasses.replace(found.model.cfg, dropout=0.0) == CFG
     assert jax.tree.all(equal(found.model.params, expected.model.params))
@@ -165,10 +138,7 @@ def test_an_exported_folder_is_the_merged_model_as_are_adapters_on_their_base(
     close = jax.tree.map(lambda ours, theirs: np.allclose(ours, theirs, rtol=0, atol=1e-6), params, found.model.params)
     assert jax.tree.all(close)
     for command, *flags in (("generate", "--prompt", "the ", "--temperature", "0"), ("evaluate", "--text", str(file))):
-        capsys.readouterr()
-        assert cli.main([command, str(folder), "--adapter", str(adapter), *flags]) == 0
-        ours = capsys.readouterr().out
-        assert cli.main([command, str(merged), *flags]) == 0 and capsys.readouterr().out == ours
+        assert says(command, folder, "--adapter", adapter, *flags) == says(command, merged, *flags)
     other = ["generate", merged, "--adapter", adapter]
     fails("was trained on another base", errors.CHECKPOINT, *other)
     fails("adapter_config.json (No such file", errors.CHECKPOINT, "generate", folder, "--adapter", folder)

@@ -7,7 +7,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from apformer import cli
 from apformer.errors import DATA, USAGE
 from apformer.tasks.text import corpus, perplexity, training
 
@@ -30,18 +29,6 @@ def test_windows_by_hand():
     assert counted(4, 2)[:2] == ["0(1) 1(2) 2(3)", "2 3(4) 4(5)"]
 
 
-@pytest.mark.parametrize(
-    ("window", "stride"), [(w, s) for w in (2, 5, 7, 30) for s in (None, *range(1, 7)) if s is None or s < w]
-)
-def test_each_token_counts_once_after_enough_others(window, stride):
-    _, step, rows = perplexity.cuts(len(TOKENS), window, stride)
-    tokens_RT, weights_RT = perplexity.windows(TOKENS, window, stride, np.arange(rows + 2))  # two beyond the last
-    np.testing.assert_array_equal(tokens_RT[weights_RT > 0], TOKENS[1:])
-    assert not weights_RT[rows:].any() and weights_RT[:rows].any(1).all() and not weights_RT[:, 0].any()
-    if stride is not None:
-        assert all(np.flatnonzero(row)[0] >= window - step for row in weights_RT[1:rows])
-
-
 def test_the_validation_part_is_predicted_whole_in_batches(monkeypatch):
     monkeypatch.setattr(training, "VALIDATION_TOKENS", 8)
     settings = SimpleNamespace(data=corpus.Config("some file", context=4))
@@ -55,20 +42,18 @@ def run(made_run):
     return str(made_run("text"))
 
 
-def test_a_run_on_another_text(run, tmp_path, capsys):
+def test_a_run_on_another_text(run, tmp_path, says):
     (tmp_path / "text.txt").write_text("the bottles stand on the wall\n" * 3)
     words, figures = ["evaluate", run, "--text", str(tmp_path / "text.txt")], []
     for flags in ([], ["--window", "9"], ["--window", "9", "--stride", "4"]):
-        assert cli.main([*words, "--json", *flags]) == 0
-        figures.append(json.loads(capsys.readouterr().out))
+        figures.append(json.loads(says(*words, "--json", *flags)))
     for found, window, stride in zip(figures, (24, 9, 9), (None, None, 4), strict=True):
         assert (found["tokens"], found["predicted"], found["bytes"]) == (90, 89, 89)
         assert (found["window"], found["stride"]) == (window, stride)
         assert found["perplexity"] == pytest.approx(math.exp(found["nats_per_token"]))
         assert found["bits_per_byte"] == pytest.approx(found["nats_per_token"] / math.log(2))
     assert len({found["nats_per_token"] for found in figures}) == 3
-    assert cli.main(words) == 0
-    assert "89 of 90 tokens predicted (89 bytes), in windows of 24: " in capsys.readouterr().out
+    assert "89 of 90 tokens predicted (89 bytes), in windows of 24: " in says(*words)
 
 
 @pytest.mark.parametrize(

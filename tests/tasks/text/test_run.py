@@ -1,6 +1,5 @@
 """A run on a text: trained, judged on all of its last part, and made to write."""
 
-import json
 import math
 from dataclasses import replace
 
@@ -10,10 +9,10 @@ import numpy as np
 import pytest
 from jax.tree_util import Partial
 
-from apformer import cli, errors, loss, recurrent
+from apformer import cli, errors, loss
 from apformer.commands import generate as command
-from apformer.commands import train
-from apformer.runs import fit, metrics, recipes, restore, settings_file
+from apformer.files import read_json
+from apformer.runs import fit, metrics, recipes, restore
 from apformer.tasks.text import training
 from apformer.tokenizers import pretrained
 from apformer.tokenizers import text as text_tokenizer
@@ -25,13 +24,6 @@ FLAGS = (
     "--recipe baby_gpt_cpu --d_model 16 --n_heads 2 --n_layers 2 --rule adamw --steps 8 --log_every 2 --save_every 4 "
     "--batch_size 4 --context 12"
 ).split()
-
-
-@pytest.fixture(scope="module")
-def file(tmp_path_factory):
-    path = tmp_path_factory.mktemp("text") / "bottles.txt"
-    path.write_text(TEXT)
-    return path
 
 
 @pytest.fixture(scope="module")
@@ -54,18 +46,17 @@ def test_a_run_keeps_its_tokenizer_and_the_cost_of_its_text(run, bound):
     rows, tokenizer = restore.load_rows(run), pretrained.load(run / "tokenizer.json")
     assert restore.load_settings(run).model.vocab_size == tokenizer.vocab_size == len(set(TEXT))
     assert tokenizer.decode(np.concatenate([rows["train"], rows["validation"]])) == TEXT
-    evaluation = json.loads((run / "evaluation.json").read_text())
-    nats, tokens_N = [], rows["validation"].astype(np.int32)
-    for start in range(0, len(tokens_N) - 1, 12):
-        row_T = tokens_N[start : start + 13]
-        padded_BT = np.zeros((1, 12), np.int32)
-        padded_BT[0, : len(row_T) - 1] = row_T[:-1]
-        logits_BTV = bound.apply(padded_BT)[:, : len(row_T) - 1]
-        nats += np.asarray(loss.token_nats(logits_BTV, row_T[None, 1:]))[0].tolist()
-    assert len(nats) == evaluation["tokens"] == len(tokens_N) - 1
+    evaluation = read_json(run / "evaluation.json")
+    tokens_N = rows["validation"].astype(np.int32)
+    count = len(tokens_N) - 1
+    inputs_RT, targets_RT = (
+        np.append(part, np.zeros(-count % 12, np.int32)).reshape(-1, 12) for part in (tokens_N[:-1], tokens_N[1:])
+    )
+    nats = np.ravel(loss.token_nats(bound.apply(inputs_RT), targets_RT))[:count]
+    assert evaluation["tokens"] == count
     assert evaluation["nats_per_token"] == pytest.approx(np.mean(nats), rel=1e-5)
     assert evaluation["perplexity"] == pytest.approx(math.exp(np.mean(nats)), rel=1e-5)
-    assert evaluation["bits_per_character"] == pytest.approx(sum(nats) / math.log(2) / (len(nats) + 1), rel=1e-5)
+    assert evaluation["bits_per_character"] == pytest.approx(sum(nats) / math.log(2) / len(tokens_N), rel=1e-5)
     assert evaluation["nats_by_position"][0] == pytest.approx(np.mean(nats[::12]), rel=1e-5)
     last = metrics.read_metrics(run)[-1]
     assert last["validation_loss"] == pytest.approx(np.mean(nats), rel=1e-5) and "exact" not in last
@@ -87,7 +78,7 @@ def test_training_stops_when_nothing_gets_better(file, tmp_path, monkeypatch):
     assert cli.main(["train", *flags]) == 0
     scores = [record.get("validation_loss") for record in metrics.read_metrics(path)]
     assert [score for score in scores if score is not None] == [3, 1, 2, 1.5]
-    assert json.loads((path / "evaluation.json").read_text())["step"] == 8  # the second checkpoint
+    assert read_json(path / "evaluation.json")["step"] == 8  # the second checkpoint
     assert cli.main(["resume", str(path)]) == 0  # and it stays where it stopped
     assert next(losses) == 0.5
 
@@ -101,10 +92,9 @@ def test_byte_pairs_are_learned_from_the_training_part(file):
     assert len(rows["validation"]) < rows["validation_characters"]
 
 
-def test_the_command_writes_what_was_asked_for(run, capsys, monkeypatch):
+def test_the_command_writes_what_was_asked_for(run, says, monkeypatch):
     def written(*flags):
-        assert cli.main(["generate", str(run), "--prompt", "the ", "--tokens", "9", *flags]) == 0
-        return capsys.readouterr().out
+        return says("generate", run, "--prompt", "the ", "--tokens", 9, *flags)
 
     first, again, other = (written("--seed", seed) for seed in "001")
     assert all(len(text) == 14 and text.startswith("the ") for text in (first, other))
@@ -158,17 +148,6 @@ def test_texts_that_cannot_be_trained_on(file, tmp_path, fails):
         words = [*flags.split(), *(["--text", text] if text else [])]
         fails(sentence, exit_code, "train", *FLAGS, *words, "--run_dir", path)
         assert not path.exists()
-
-
-def test_a_recurrent_model_of_a_text_writes_beyond_the_context_of_training(file, tmp_path, capsys):
-    path = tmp_path / "run"
-    flags = "--recipe text --architecture recurrent --cell gru --d_model 8 --n_layers 1 --context 12 --steps 4".split()
-    settings, rows = training.load(recipes.parse([*flags, "--text", str(file), "--run_dir", str(path)]))
-    assert settings.model == recurrent.Config(len(set(TEXT)), "gru", d_model=8, n_layers=1)
-    assert settings_file.from_dict(json.loads(json.dumps(settings_file.to_dict(settings))), "config.json") == settings
-    train.keep(settings, fit.initial_state(settings).params, rows)
-    assert cli.main(["generate", str(path), "--prompt", "the ", "--tokens", "14"]) == 0
-    assert len(capsys.readouterr().out) == 4 + 14 + 1
 
 
 def test_special_tokens_of_a_text_are_read_if_they_are_allowed(tmp_path, fails):

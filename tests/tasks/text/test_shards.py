@@ -3,8 +3,6 @@
 import json
 import os
 import shutil
-import subprocess
-import sys
 
 import jax
 import numpy as np
@@ -15,9 +13,12 @@ from hypothesis import strategies as st
 from apformer import cli, errors
 from apformer.commands import train as command
 from apformer.errors import DATA, USAGE, UserError
+from apformer.files import read_json, write_json
 from apformer.runs import checkpoint, feed, fit, recipes, restore
 from apformer.tasks.text import corpus, shards, training
 from apformer.tokenizers.text import Characters, train_characters
+from tests.helpers.own_process import python
+from tests.helpers.refusals import refused
 from tests.helpers.small_runs import TEXT
 
 pytestmark = pytest.mark.long
@@ -82,13 +83,6 @@ def test_places_beyond_32_bits():
     assert corpus.starts(np.array([[1, 2], [0, 7]], np.uint32), places).tolist() == [2**32 + 2, 7]
     few = np.asarray(corpus.draw(jax.random.key(0), 2**31 - 1, 9))
     assert few.dtype == np.int32 and (corpus.starts(few, 2**31 - 1) == few).all()
-
-
-@pytest.fixture(scope="module")
-def file(tmp_path_factory):
-    path = tmp_path_factory.mktemp("text") / "bottles.txt"
-    path.write_text(TEXT)
-    return path
 
 
 @pytest.fixture(scope="module")
@@ -160,9 +154,7 @@ for name, text in (("memory", {str(file)!r}), ("shards", {str(folder)!r})):
     words = ["--text", text, "--run_dir", {str(tmp_path)!r} + "/" + name]
     assert cli.main(["train", *{FLAGS + flags}, *words]) == 0
 """
-    environment = os.environ | {"JAX_NUM_CPU_DEVICES": "2"}
-    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-3000:]
+    python("-c", script, JAX_NUM_CPU_DEVICES="2")
     same(state(tmp_path / "shards", 14), state(tmp_path / "memory", 14))
 
 
@@ -170,7 +162,7 @@ def test_commands_read_no_token_of_the_training_part(run, folder, tmp_path, monk
     monkeypatch.setattr(shards.Shards, "windows", None)
     for words in (["evaluate"], ["report"], ["generate", "--prompt", "the ", "--tokens", "5"]):
         assert cli.main([words[0], str(run), *words[1:]]) == 0, words
-    assert json.loads((run / "evaluation.json").read_text())["characters"] == len(TEXT) // 10 + 1
+    assert read_json(run / "evaluation.json")["characters"] == len(TEXT) // 10 + 1
     assert "writes text like tokens" in (run / "report.html").read_text()
 
 
@@ -233,12 +225,11 @@ def test_a_file_that_is_spoilt_while_training_is_named(folder, tmp_path, kind):
     copy = shutil.copytree(folder, tmp_path / "copy")
     found = shards.read(copy).train
     FAULTS[kind][0](copy)
-    with pytest.raises(UserError, match="000001.bin (cannot be read|is cut short)") as fault:
+    with refused(DATA, "000001.bin (cannot be read|is cut short)"):
         found.windows(np.array([0, 1990]), 13)
-    assert fault.value.exit_code == DATA
 
 
-def test_flags_that_a_folder_decides(folder, tmp_path, capsys):
+def test_flags_that_a_folder_decides(folder, tmp_path, fails):
     other = tmp_path / "other.json"
     other.write_text(train_characters("another text").to_json())
     for flags, sentence, exit_code in (
@@ -248,25 +239,21 @@ def test_flags_that_a_folder_decides(folder, tmp_path, capsys):
         (f"--tokenizer {other}", "other.json is not the one that", DATA),
         ("--context 900", f"the validation part of {folder} has 386 tokens, a row 901", DATA),
     ):
-        words = [*FLAGS, "--text", str(folder), "--run_dir", str(tmp_path / "run"), *flags.split()]
-        assert cli.main(["train", *words]) == exit_code
-        assert sentence in capsys.readouterr().err.splitlines()[-1]
+        words = [*FLAGS, "--text", folder, "--run_dir", tmp_path / "run", *flags.split()]
+        fails(sentence, exit_code, "train", *words)
 
 
-def test_its_own_tokenizer_may_be_named_and_a_changed_folder_is_refused(folder, run, tmp_path, capsys):
-    """Equal data is an equal manifest, wherever the folder lies; another text is none that a run was trained on."""
+def test_its_own_tokenizer_may_be_named_and_a_changed_folder_is_refused(folder, run, tmp_path):
+    """Equal data is an equal manifest; another text is none that a run was trained on."""
     words = [*FLAGS, "--text", str(folder), "--tokenizer", str(folder / "tokenizer.json")]
-    settings, rows = training.load(recipes.parse(words))
-    assert training.describe(settings, rows) == json.loads((run / "config.json").read_text())["data"]
+    config = read_json(run / "config.json")
+    assert training.describe(*training.load(recipes.parse(words))) == config["data"]
     copy = shutil.copytree(folder, tmp_path / "copy")
-    config = json.loads((run / "config.json").read_text())
     config["flags"]["data"]["text"] = config["data"]["source"] = str(copy)
-    moved = tmp_path / "run"
-    moved.mkdir()
-    (moved / "config.json").write_text(json.dumps(config))
-    assert restore.load_rows(moved)["sha256"] == rows["sha256"]
-    manifest = json.loads((copy / "manifest.json").read_text())
+    write_json(tmp_path / "config.json", config)
+    assert restore.load_rows(tmp_path)["sha256"] == config["data"]["sha256"]
+    manifest = read_json(copy / "manifest.json")
     manifest["train"][0]["sha256"] = "that of other tokens"
-    (copy / "manifest.json").write_text(json.dumps(manifest))
+    write_json(copy / "manifest.json", manifest)
     with pytest.raises(UserError, match="has changed since"):
-        restore.load_rows(moved)
+        restore.load_rows(tmp_path)

@@ -8,6 +8,7 @@ import jax
 import pytest
 
 from apformer import cli, errors
+from apformer.files import read_json, write_json
 from apformer.runs import restore
 from apformer.tasks.translation import recipes
 from tests.tasks.translation.conftest import train
@@ -16,7 +17,7 @@ pytestmark = pytest.mark.long
 
 
 def config_of(run):
-    return json.loads((run / "config.json").read_text())
+    return read_json(run / "config.json")
 
 
 def test_it_begins_with_the_model_and_the_vocabulary_of_a_run_that_may_then_be_gone(first, texts, tmp_path, capsys):
@@ -57,7 +58,7 @@ def test_what_contradicts_the_run_is_refused_by_name(flags, sentence, code, firs
     others = {"sums": config | {"task": "sums"}, "gpt2": {"n_layer": 2}, "damaged": config | {"flags": {}}}
     for name, other in others.items():
         (texts / name).mkdir(exist_ok=True)
-        (texts / name / "config.json").write_text(json.dumps(other))
+        write_json(texts / name / "config.json", other)
     given = flags if "--init_from" in flags else ["--init_from", str(first), *flags]
     capsys.readouterr()
     assert train("b", tmp_path / "run", *given) == code
@@ -65,14 +66,13 @@ def test_what_contradicts_the_run_is_refused_by_name(flags, sentence, code, firs
     assert not (tmp_path / "run").exists()
 
 
-def test_recipes_that_do_not_read_the_run_and_files_that_are_forgotten_are_named(first, texts, tmp_path, capsys):
+def test_recipes_that_do_not_read_the_run_and_files_that_are_forgotten_are_named(first, texts, tmp_path, fails):
     flags = ["--init_from", str(first), "--run_dir", str(tmp_path / "run")]
     for recipe, sentence in (
         ("base", "--init_from is no flag of --recipe base: give --recipe translate, or drop"),
         ("translate", f"--init_from {first} was trained on files: give --source and --target"),
     ):
-        assert cli.main(["train", "--recipe", recipe, *flags]) == errors.USAGE
-        assert sentence in capsys.readouterr().err
+        fails(sentence, errors.USAGE, "train", "--recipe", recipe, *flags)
 
 
 def test_settings_follow_those_of_the_run(first, texts, tmp_path):
@@ -82,7 +82,7 @@ def test_settings_follow_those_of_the_run(first, texts, tmp_path):
     config["flags"]["data"] |= dict.fromkeys(("source", "target", "validation", "test"))
     config["flags"]["data"] |= {"from_language": "es", "to_language": "de", "largest": 999}
     config["flags"]["model"] |= {"position": "learned", "max_len": 40}
-    (tmp_path / "config.json").write_text(json.dumps(config))
+    write_json(tmp_path / "config.json", config)
     settings = recipes.translate(init_from=str(tmp_path))
     data = settings.data
     assert (data.from_language, data.to_language, data.largest, data.byte_pairs) == ("es", "de", 999, 270)
