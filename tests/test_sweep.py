@@ -122,13 +122,6 @@ def test_a_model_that_training_begins_with_is_refused(monkeypatch):
         sweep.programs({})
 
 
-def test_help_says_both_what_a_sweep_is_and_the_flags_it_takes(capsys):
-    with pytest.raises(SystemExit) as done:
-        sweep.sweep(["--help"])
-    out = capsys.readouterr().out
-    assert not done.value.code and "sweep.json" in out and "--position_offset" in out
-
-
 # A sweep
 
 
