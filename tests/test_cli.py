@@ -16,6 +16,7 @@ from apformer import cli, errors, tasks
 from apformer.commands import train
 from apformer.files import read_json
 from apformer.runs import directory
+from apformer.runs.metrics import read_metrics
 from apformer.tasks.progressions import training
 from tests.helpers.own_process import python
 
@@ -134,7 +135,7 @@ def test_a_run_holds_what_the_readme_says(run):
     assert (config["task"], config["architecture"]) == ("progressions", "model")
     assert config["flags"]["model"]["d_model"] == 16 and config["flags"]["training"]["steps"] == 80
     assert config["data"] == {"source": "sampler"} and config["versions"]["jax"]
-    lines = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
+    lines = read_metrics(path)
     assert [line["step"] for line in lines] == list(range(2, 81, 2))
     assert [line["step"] for line in lines if "validation_loss" in line] == [40, 80]
     assert lines[-1]["loss"] < lines[0]["loss"]

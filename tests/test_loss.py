@@ -1,7 +1,5 @@
 """Cross-entropy against its definition, and its gradient against autodiff of that definition."""
 
-from typing import NamedTuple
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from apformer.loss import cross_entropy, next_token_loss, token_nats
+from apformer.tasks.batch import Batch
 
 B, T, V = 3, 5, 7
 
@@ -115,11 +114,6 @@ def test_bfloat16_logits_are_read_in_float32():
     assert loss.dtype == jnp.float32 and gradient.dtype == jnp.bfloat16
     np.testing.assert_array_equal(loss, expected_loss)
     np.testing.assert_array_equal(gradient, expected_gradient.astype(jnp.bfloat16))
-
-
-class Batch(NamedTuple):
-    tokens_BT: np.ndarray
-    weights_BT: np.ndarray
 
 
 def test_next_token_loss_pairs_each_logit_with_the_token_after_it(key):

@@ -4,26 +4,24 @@ import dataclasses
 import json
 import math
 import runpy
-from functools import partial
 from pathlib import Path
 
-import jax
 import numpy as np
 import pytest
 
-from apformer import loss, model
+from apformer import loss
 from apformer.commands import export
 from apformer.errors import CHECKPOINT, DATA, USAGE
 from apformer.files import read_json
 from apformer.formats import gpt2
 from apformer.tokenizers import pretrained, text
+from tests.helpers.small_models import apply
 
 pytest.importorskip("safetensors", reason='GPT-2 folders need the text extra: pip install -e ".[text]"')
 
 SCRIPT = Path(__file__).parents[2] / "experiments" / "gpt2_published.py"
 SHAPE = {"vocab_size": 258, "d_model": 6, "n_heads": 2, "n_layers": 2, "max_len": 40}
 CFG = dataclasses.replace(gpt2.SIZES["gpt2"], **SHAPE)
-apply = jax.jit(partial(model.apply, cfg=CFG))
 PASSAGES = ["a few words and a last", "the bottle stands on the same wall", "short one", "the bottle stands on it"]
 WIKI = " \n = Title = \n \n Some words , of a page\x0b here . \n More of it \n \n"
 
@@ -55,7 +53,7 @@ def test_lambada(folder, tmp_path, monkeypatch, capsys):
         before, word = passage.rsplit(" ", 1)
         context, target = tokenizer.encode(before), tokenizer.encode(" " + word)
         row = np.concatenate([context, target])
-        logits_BTV = apply(params, row[None])[:, len(context) - 1 : -1]
+        logits_BTV = apply(params, row[None], CFG)[:, len(context) - 1 : -1]
         costs.append(loss.token_nats(logits_BTV, target[None]).sum())
         right.append(logits_BTV[0].argmax(-1) == target)
     assert found["lambada perplexity"] == pytest.approx(math.exp(np.mean(costs)), rel=1e-5)

@@ -1,14 +1,13 @@
 """`experiments/studies/`: rows and sizes are what a study says; what is found is kept, and ends as a record has it."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import jax
 import numpy as np
 import pytest
 
 from apformer import errors, flags, sweep
-from apformer.files import read_json, write_json
+from apformer.files import read_json
 from tests.helpers import scripts
 
 pytestmark = pytest.mark.long
@@ -110,34 +109,6 @@ def test_a_part_changes_what_it_names_and_nothing_else(tmp_path):
     ]
     for other, change in zip(others, changed, strict=True):
         assert other == replace(whole, model=replace(whole.model, **change)), change
-
-
-def test_parts_are_drawn_and_tabled_also_where_a_loss_was_not_finite(tmp_path, monkeypatch):
-    def record(folder, flag, member):
-        share = {"teacher_forced": 1.0, "free_running": (member + 1) / 4}
-        failed = flag == "none --no_final_norm"
-        facts = {"combination": {"norm": flag}, "folder": folder, "member": member, "parameters": 1234}
-        suites = {} if failed else dict.fromkeys(parts.SUITES, share)
-        return facts | {"failed": failed, "suites": suites, "seconds": 1.0}
-
-    def sweep(words):
-        path, members = Path(words[-1]), []
-        for flag in parts.PARTS.values():
-            folder = path / str(len(members))
-            folder.mkdir(parents=True)
-            (folder / "metrics.jsonl").write_text('{"step": 50, "exact": [0.25, 0.5], "seconds": 1.0}\n')
-            members += [record(folder.name, flag, member) for member in (0, 1)]
-        suites = {f"{found['folder']}/{found['member']}": found for found in members}
-        write_json(path / "sweep.json", {"members": members})
-        write_json(path / "suites.json", suites)
-        raise errors.UserError("a loss was not finite", errors.NON_FINITE)
-
-    monkeypatch.setattr(parts.generalization, "sweep", sweep)
-    assert main(monkeypatch, parts, parts.Parts, "--members", 2, "--run_dir", tmp_path / "run") == 0
-    numbers, table = left(tmp_path / "run", "parts")
-    assert (numbers["no_residuals_least"], numbers["no_residuals_median"]) == (0.25, 0.375)
-    assert "no_norm_least" not in numbers and table[3] == ["no norm", "1,234", "-", "-", "2"]
-    assert table[1] == ["whole model", "1,234", *["37.5 (25.0 to 50.0)"] * 2, "0"]
 
 
 @pytest.mark.parametrize(

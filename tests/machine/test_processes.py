@@ -1,7 +1,6 @@
 """Several processes train as one does, stop together, and end with a sentence where one of them is lost."""
 
 import contextlib
-import json
 import os
 import re
 import socket
@@ -15,7 +14,7 @@ from jaxlib import _jax
 
 from apformer import cli, errors
 from apformer.machine import processes
-from apformer.runs import checkpoint, fit, restore
+from apformer.runs import checkpoint, fit, metrics, restore
 
 pytestmark = pytest.mark.long
 
@@ -95,7 +94,7 @@ def ended(*started):
 
 
 def losses(path):
-    return [json.loads(line)["loss"] for line in (path / "metrics.jsonl").read_text().splitlines()]
+    return [line["loss"] for line in metrics.read_metrics(path)]
 
 
 def params(path):

@@ -21,6 +21,7 @@ from apformer.commands import train
 from apformer.formats import weights as weights_
 from apformer.report import sections, template
 from apformer.runs import restore
+from apformer.runs.metrics import read_metrics
 from apformer.tasks.progressions import page_data, recipes
 
 SOURCE = Path(template.__file__).parent / "page"
@@ -176,7 +177,7 @@ def test_a_missing_data_set_leaves_out_what_is_asked_of_it(made_run, tmp_path):
 
 
 def test_a_member_is_shown_that_is_asked_for_and_one_that_diverged_is_named(
-    made_run, tmp_path, capsys, without_figures
+    made_run, tmp_path, says, fails, without_figures
 ):
     path = shutil.copytree(made_run("members"), tmp_path / "run")
     best, _ = read(path / "report.html")
@@ -184,13 +185,11 @@ def test_a_member_is_shown_that_is_asked_for_and_one_that_diverged_is_named(
     data, _ = report(path, "--member", "3", "--no-weights")
     assert data["member"] == 3 and "member 0: run `apformer evaluate` again" in data["missing"]["evaluation"]
     assert data["parameters_sha256"] != best["parameters_sha256"]
-    assert cli.main(["report", str(path), "--member", "4"]) == errors.USAGE
-    assert "--member 4 is out of range" in capsys.readouterr().err
-    lines = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
+    fails("--member 4 is out of range", errors.USAGE, "report", path, "--member", 4)
+    lines = read_metrics(path)
     lines[-1]["loss"][2] = None
     (path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    assert cli.main(["evaluate", str(path)]) == 0
-    said = capsys.readouterr().out
+    said = says("evaluate", path)
     assert "\nDiverged, and left out: member 2 at step 2.\n" in said and "\nmean ± sd " in said
     found = files.read_json(path / "evaluation.json")
     assert found["diverged"] == [{"member": 2, "step": 2}] and [each["member"] for each in found["members"]] == [

@@ -18,11 +18,9 @@ from tests.helpers import small_texts
 from tests.helpers.refusals import refused
 from tests.helpers.small_models import draw_params
 from tests.report.test_page_model import ask, case
-from tests.test_seq2seq import V, small
+from tests.test_seq2seq import V, apply, small
 
 pytestmark = pytest.mark.skipif(shutil.which("node") is None, reason="needs node, which runs the page's script")
-
-apply = jax.jit(seq2seq.apply, static_argnames=("cfg", "capture"))
 
 
 CONFIGS = [

@@ -1,6 +1,5 @@
 """A log elsewhere has each line of metrics.jsonl once, whatever stopped the run, and stops no run itself."""
 
-import json
 import os
 import shutil
 import struct
@@ -14,6 +13,7 @@ from apformer import cli, errors
 from apformer.commands import train
 from apformer.report.trackers import Tracker
 from apformer.runs import fit
+from apformer.runs.metrics import read_metrics
 
 TINY = (
     "--digits 2 --max_difference 30 --max_terms 6 --d_model 8 --n_layers 1 --n_heads 2 --steps 6 --batch_size 4 "
@@ -43,7 +43,7 @@ def events(run):
 
 def lines(run):
     """What `events` should be, from metrics.jsonl."""
-    records = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    records = read_metrics(run)
     return [(line.pop("step"), {name: np.float32(value) for name, value in line.items()}) for line in records]
 
 

@@ -40,11 +40,6 @@ def test_encodings_have_the_dtype_they_are_added_to(dtype):
     np.testing.assert_allclose(np.asarray(rotated, np.float32)[0, 0, 0], [np.cos(999), np.sin(999)], atol=0.01)
 
 
-def test_a_scheme_that_nobody_knows_is_refused_with_those_that_are_known():
-    with pytest.raises(ValueError, match=f"^position somewhere is none of {', '.join(config.names('position'))}$"):
-        config.load("position", "somewhere")
-
-
 @pytest.mark.parametrize("kind", ["position", "similarity"])
 def test_the_choices_that_a_type_checker_reads_are_the_files_of_the_folder(kind):
     found = re.search(rf"    {kind.title()} = Literal\[(.*)\]", Path(config.__file__).read_text())

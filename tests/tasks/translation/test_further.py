@@ -1,6 +1,5 @@
 """A translator trained further begins where the other run ended, keeps its vocabulary, and no longer needs it then."""
 
-import json
 import shutil
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import pytest
 from apformer import cli, errors
 from apformer.files import read_json, write_json
 from apformer.runs import restore
+from apformer.runs.metrics import read_metrics
 from apformer.tasks.translation import recipes
 from tests.tasks.translation.conftest import train
 
@@ -24,8 +24,7 @@ def test_it_begins_with_the_model_and_the_vocabulary_of_a_run_that_may_then_be_g
     source, run = Path(shutil.copytree(first, tmp_path / "source")), tmp_path / "run"
     capsys.readouterr()
     assert train("a", run, "--init_from", str(source), "--dropout", "0.2") == 0
-    losses = [json.loads(line) for line in (first / "metrics.jsonl").read_text().splitlines()]
-    best = min(line["validation_loss"] for line in losses if "validation_loss" in line)
+    best = min(line["validation_loss"] for line in read_metrics(first) if "validation_loss" in line)
     assert f"validation loss before the first step: {best:.4f}" in capsys.readouterr().err
     assert (run / "tokenizer.json").read_text() == (first / "tokenizer.json").read_text()
     shape = restore.load_settings(run).model
@@ -33,12 +32,11 @@ def test_it_begins_with_the_model_and_the_vocabulary_of_a_run_that_may_then_be_g
     trained, given = (jax.tree.leaves(restore.load(path).params) for path in (run, first))
     assert all((leaf != other).any() for leaf, other in zip(trained, given, strict=True))
     shutil.rmtree(source)
-    whole = (run / "metrics.jsonl").read_text().splitlines()
+    losses = [line["loss"] for line in read_metrics(run)]
     for step in (4, 6):
         shutil.rmtree(run / "checkpoints" / str(step))
     assert cli.main(["resume", str(run)]) == 0
-    again = (run / "metrics.jsonl").read_text().splitlines()
-    assert [json.loads(line)["loss"] for line in again] == [json.loads(line)["loss"] for line in whole]
+    assert [line["loss"] for line in read_metrics(run)] == losses
     assert cli.main(["translate", str(run), "a bird flies."]) == 0
 
 
