@@ -138,8 +138,9 @@ def read_bytes(path: AnyPath) -> bytes:
     """Return the bytes of a file of a run. Raises UserError(CHECKPOINT) naming the file if it cannot be read."""
     try:
         return Path(path).read_bytes()
-    except OSError as error:
-        raise UserError(f"cannot read {path} ({error.strerror}): restore the file, or train anew", CHECKPOINT) from None
+    except (OSError, ValueError) as error:  # a ValueError of a path that no file can have
+        reason = getattr(error, "strerror", error)
+        raise UserError(f"cannot read {path} ({reason}): restore the file, or train anew", CHECKPOINT) from None
 
 
 def read_input(path: AnyPath) -> bytes:

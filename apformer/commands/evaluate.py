@@ -69,8 +69,6 @@ def evaluate(args: Evaluate) -> None:
     settings, rows = load_settings(path), load_rows(path)
     writes = os.access(path, os.W_OK)
     found = evaluate_run(path, settings, rows, args.member, writes)
-    if settings.training.members > 1 and args.member is None:
-        found = with_members(path, settings, rows, found, writes)
     print(json.dumps(found.result) if args.json else found.table, flush=True)
     if not writes:
         print(f"{path} may not be written: the result and its figures are not kept", file=sys.stderr)
@@ -99,36 +97,32 @@ def evaluate_text(args: Evaluate, file: str) -> dict:
 def evaluate_run(
     path: Path, settings: Settings, rows: Any, member: int | None = None, writes: bool = True
 ) -> tasks.Evaluation:
-    """Return the Evaluation of a run's best checkpoint; writes evaluation.json and the task's files, if it may."""
-    params, step, member = load_params(path, settings, member)
+    """Return the Evaluation of a run's best checkpoint; writes evaluation.json and the task's files, if it may.
+
+    Of a population, and without a member: that of its best member, with the numbers of all that are finite, their mean
+    and standard deviation.
+    """
+    params, step, best = load_params(path, settings, member)
     found = _measure(settings, rows, params)
-    result, table = {"step": step, "member": member, "parameters_sha256": digest(params)} | found.result, found.table
-    if lost := diverged(read_metrics(path)):
+    result, table = {"step": step, "member": best, "parameters_sha256": digest(params)} | found.result, found.table
+    lost = diverged(read_metrics(path))
+    if lost:
         result["diverged"], table = lost, f"{table}\n{who_diverged(lost)}"
+    if settings.training.members > 1 and member is None:
+        names = [name for name, value in found.result.items() if type(value) is float and name != "seconds"]
+        result["members"] = []
+        for number in sorted({*range(settings.training.members)} - {one["member"] for one in lost}):
+            of_member = result
+            if number != best:
+                of_member = _measure(settings, rows, load_params(path, settings, number)[0]).result
+            result["members"].append({"member": number} | {name: of_member[name] for name in names})
+        lines = [[str(each["member"]), *(f"{each[name]:.4f}" for name in names)] for each in result["members"]]
+        mean = ["mean ± sd", *(tables.mean_sd([each[name] for each in result["members"]], 4) for name in names)]
+        table = "\n".join([table, "", *tables.columns([["member", *names], *lines, mean])])
     if writes:
         files.write_json(path / "evaluation.json", result)
         for name, text in found.files.items():
             files.write_text(path / name, text)
-    return found._replace(result=result, table=table)
-
-
-def with_members(
-    path: Path, settings: Settings, rows: Any, found: tasks.Evaluation, writes: bool = True
-) -> tasks.Evaluation:
-    """Return the Evaluation of a population's best member with the numbers of all that are finite, mean and sd."""
-    lost = {one["member"] for one in found.result.get("diverged", ())}
-    names = [name for name, value in found.result.items() if type(value) is float and name != "seconds"]
-    members = []
-    for member in sorted({*range(settings.training.members)} - lost):
-        best = member == found.result["member"]
-        result = found.result if best else _measure(settings, rows, load_params(path, settings, member)[0]).result
-        members.append({"member": member} | {name: result[name] for name in names})
-    result = found.result | {"members": members}
-    if writes:
-        files.write_json(path / "evaluation.json", result)
-    lines = [[str(each["member"]), *(f"{each[name]:.4f}" for name in names)] for each in members]
-    mean = ["mean ± sd", *(tables.mean_sd([each[name] for each in members], 4) for name in names)]
-    table = "\n".join([found.table, "", *tables.columns([["member", *names], *lines, mean])])
     return found._replace(result=result, table=table)
 
 

@@ -9,6 +9,7 @@ from tyro.conf import Positional
 from apformer import tasks
 from apformer.files import FilePath
 from apformer.flags import prompts, require
+from apformer.report import progress
 from apformer.runs import directory, restore, settings_file
 from apformer.settings import with_part
 from apformer.tasks.translation import corpus, scores, training, vocabularies
@@ -60,7 +61,11 @@ def translate(args: Translate) -> None:
     settings = with_part(settings, "options", **given)
     if (doubt := scores.doubt(path)) is not None:
         print(doubt, file=sys.stderr)
-    found = [target.decode(tokens_T) for tokens_T in search(sources, params, settings, args.temperature, args.seed)]
+    how = (params, settings, args.temperature, args.seed)
+    with progress.bar(desc="translate", leave=False) as bar:
+        told = progress.reporter(bar)
+        tokens = search(sources, *how, progress=lambda done: told(done, len(sources)))
+    found = [target.decode(tokens_T) for tokens_T in tokens]
     if args.json:
         answers = [{"source": line, "translation": text} for line, text in zip(lines, found, strict=True)]
         print(json.dumps({"run": str(path), "translations": answers}))

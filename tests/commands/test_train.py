@@ -102,6 +102,19 @@ def test_the_member_is_the_one_asked_for_or_the_best_on_validation(tmp_path):
     assert restore.load_params(path, pair, 1)[2] == 1
 
 
+def test_training_and_evaluation_of_a_population_end_with_the_same_table_of_all_members(
+    tmp_path, capsys, without_pictures
+):
+    path = make_run(tmp_path / "run", settings(members=2, steps=2, log_every=2, save_every=2), {2: [0.5, 0.25]})
+    experiment.go_on(path)  # which was stopped between its last step and its evaluation
+    told, written = capsys.readouterr().out, json.loads((path / "evaluation.json").read_text())
+    assert [each["member"] for each in written["members"]] == [0, 1] and written["member"] == 1
+    assert cli.main(["evaluate", str(path)]) == 0
+    table = capsys.readouterr().out
+    assert "\nmean ± sd " in table and told.startswith(table)
+    assert cli.main(["evaluate", str(path), "--member", "0"]) == 0 and "±" not in capsys.readouterr().out
+
+
 def test_the_average_is_of_one_member_and_of_checkpoints_on_schedule(tmp_path):
     pair = settings(members=2, average=2)
     scores = {2: [0.0, 9.0], 4: [3.0, 4.0], 6: [6.0, 5.0]}  # the best member is not the same at each step

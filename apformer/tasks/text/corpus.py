@@ -86,17 +86,19 @@ def read_file(path: str | Path) -> str:
     """Return the text of a file. Raises UserError (exit DATA) if it cannot be read, or is no UTF-8 (at which byte)."""
     try:
         return read_input(path).decode("utf-8-sig")
-    except OSError as error:
-        raise UserError(f"{path} cannot be read ({error.strerror}); give another file", DATA) from None
     except UnicodeDecodeError as error:
         fault = f"{path} is no UTF-8 at byte offset {error.start}"
         raise UserError(f"{fault}: convert it, or give another file", DATA) from None
+    except (OSError, ValueError) as error:  # a ValueError of a path that no file can have
+        fault = f"{path} cannot be read ({getattr(error, 'strerror', error)})"
+        raise UserError(f"{fault}; give another file", DATA) from None
 
 
 def read_folder(folder: str | Path) -> tuple[str, str]:
     """Return (the texts of a folder and the folders in it, sorted by path, a blank line between them; what to say).
 
-    Hidden files do not count. What is no text is skipped. Raises UserError (exit DATA) if no text is left.
+    Hidden files do not count. What is no text, or has no size, as files of the system, is skipped. Raises UserError
+    (exit DATA) if no text is left.
     """
     paths = sorted(Path(folder).rglob("*"))
     others = {path.parent for path in paths if path.name in OTHERS}
@@ -105,8 +107,8 @@ def read_folder(folder: str | Path) -> tuple[str, str]:
         if path.is_dir() or any(part[0] == "." for part in path.relative_to(folder).parts):
             continue
         name = min(others & {*path.parents}, default=path)
-        with suppress(UserError):
-            if name is path and path.is_file() and "\0" not in (text := read_file(path)):
+        with suppress(UserError, OSError):
+            if name is path and path.is_file() and path.stat().st_size and "\0" not in (text := read_file(path)):
                 texts.append(text)
                 continue
         skipped[str(name)] = None

@@ -62,6 +62,7 @@ def search(
     """
     options, key, done = settings.options, jax.random.key(seed), 0
     found = [np.zeros(0, np.int32)] * len(sources)
+    progress(done)  # the first batch waits for its program
     for batch in batches(sources, settings.data.longest):
         key_of_batch = jax.random.fold_in(key, int(batch.rows[0]))
         how = (settings.model, batch.steps, temperature, options.beams, options.alpha)

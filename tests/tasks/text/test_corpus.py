@@ -53,6 +53,15 @@ def test_a_folder_of_texts_is_read_and_what_is_skipped_is_said(books, capsys):
     assert capsys.readouterr().err == f"{books}: 4 texts read; {why}: {skipped}, ...\n"
 
 
+def test_files_of_the_system_are_no_texts_and_a_path_that_no_file_can_have_is_refused(tmp_path):
+    (tmp_path / "status").symlink_to("/proc/self/status")  # whose neighbours never end
+    (tmp_path / "text").write_text(TEXT)
+    text, told = corpus.read_folder(tmp_path)
+    assert text == TEXT and told.startswith(f"{tmp_path}: 1 texts read; 1 skipped")
+    with pytest.raises(UserError, match="cannot be read .embedded null byte.; give another file"):
+        corpus.read("a\0b")
+
+
 @pytest.mark.parametrize("part", ["nothing", "runs", "tokens"])
 def test_a_folder_without_a_text_is_refused_and_nobody_is_told_to_delete_it(books, monkeypatch, capsys, part):
     monkeypatch.chdir(books / part)

@@ -26,6 +26,7 @@ from apformer.tokenizers import pretrained
 from tests.helpers import small_runs
 from tests.helpers.small_models import draw_params
 from tests.report import test_page
+from tests.test_progress import Terminal
 
 pytestmark = pytest.mark.long
 
@@ -187,6 +188,16 @@ def test_the_command_translates_a_sentence_as_it_does_in_a_file(run, tmp_path, c
     assert answer == [{"source": "231", "translation": together[1]}]
 
 
+def test_a_search_shows_its_progress_from_before_its_first_program(run, trained, monkeypatch):
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    assert cli.main(["translate", str(run), "231"]) == 0
+    assert "translate:   0%" in sys.stderr.getvalue()
+    settings, params, tokenizer = trained
+    sources, told = pair_task.encode_side(tokenizer, ["7", "", "231"], "here", settings.data), []
+    searching.search(sources, params, settings, progress=told.append)
+    assert told[0] == 0 and told[-1] == 2
+
+
 def test_learned_positions_serve_the_longest_sentences_they_have(trained):
     """Sources are padded to multiples of 8, but never beyond the positions there are: nothing of it can be seen."""
     settings = trained[0]
@@ -220,8 +231,9 @@ def test_a_search_by_one_beam_is_drawing_at_no_temperature(trained):
 
 def test_a_translation_is_one_line(run, trained, says, monkeypatch):
     tokens_T = np.array(trained[2].encode("a\rb\nc"))
-    monkeypatch.setattr(translation, "translate", lambda *args: [tokens_T])
-    assert says("translate", run, "231") == "a b c\n"
+    monkeypatch.setattr(translation, "translate", lambda *_, **__: [tokens_T])
+    assert says("translate", run, "231") == "a b c
+"
 
 
 @pytest.mark.parametrize(
