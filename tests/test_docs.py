@@ -1,8 +1,9 @@
 """The programs of README.md and docs/ run, and print what stands under them; all of Markdown is short."""
 
+import ast
 import contextlib
-import importlib
 import io
+import pkgutil
 import re
 import shlex
 import subprocess
@@ -15,14 +16,12 @@ from apformer.runs import recipes
 
 ROOT = Path(__file__).parents[1]
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-WORD = re.compile(r"\w+")
-NEEDS_RUN = re.compile(r"<!-- needs a run -->\n```.*?^```$", re.MULTILINE | re.DOTALL)  # .ci/run has one
 PAGES = sorted(path for path in (ROOT / "README.md", *ROOT.glob("docs/**/*.md")) if "```python" in path.read_text())
 
 
 def outputs(text):
     """[(what a block of Python prints, what the block of text under it says, or None)], the programs in one session."""
-    names, found, blocks = {"__name__": "docs"}, [], BLOCK.findall(NEEDS_RUN.sub("", text))
+    names, found, blocks = {"__name__": "docs"}, [], BLOCK.findall(text)
     for (kind, program), (below, said) in zip(blocks, [*blocks[1:], ("", "")], strict=True):
         if kind == "python":
             out = io.StringIO()
@@ -33,27 +32,42 @@ def outputs(text):
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
-def test_every_program_prints_what_stands_under_it(path, tmp_path, monkeypatch):
+def test_every_program_prints_what_stands_under_it(path, tmp_path, monkeypatch, request):
     monkeypatch.chdir(tmp_path)
+    if "runs.load(" in path.read_text():
+        (tmp_path / "runs").mkdir()
+        (tmp_path / "runs/latest").symlink_to(request.getfixturevalue("made_run")("progressions"))
     with jax.numpy_rank_promotion("allow"), jax.numpy_dtype_promotion("standard"):  # as a user has it
         found = outputs(path.read_text())
     for printed, said in found:
         assert said is None or printed == said
 
 
-def test_every_module_of_the_reference_has_an_example():
-    missing = []
+def test_every_public_name_of_the_reference_has_an_example():
+    """A program of its page says `module.name`, or imports the name; a page lists the members that it shows."""
+    shown, missing = 0, []
     for path in ROOT.glob("docs/api/*.md"):
         text = path.read_text()
-        words = {word for kind, program in BLOCK.findall(text) if kind == "python" for word in WORD.findall(program)}
-        for name in re.findall(r"^::: ([\w.]+)", text, re.MULTILINE):
-            own = vars(importlib.import_module(name)).items()
-            if not words & {
-                name.split(".")[-1],
-                *(key for key, value in own if getattr(value, "__module__", 0) == name),
-            }:
-                missing.append(name)
-    assert missing == []
+        programs = [ast.parse(program) for kind, program in BLOCK.findall(text) if kind == "python"]
+        nodes = [node for program in programs for node in ast.walk(program)]
+        of = {
+            name.asname or name.name: f"{node.module}.{name.name}"
+            for node in nodes
+            if isinstance(node, ast.ImportFrom)
+            for name in node.names
+        }
+        used = {of.get(node.id) for node in nodes if isinstance(node, ast.Name)} | {
+            f"{of.get(node.value.id)}.{node.attr}"
+            for node in nodes
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)
+        }
+        members = re.findall(r"^::: ([\w.]+)\n    options:\n      members: (.*)$", text, re.MULTILINE)
+        assert len(members) == text.count("\n:::"), f"{path.name}: a module without a list of members"
+        for module, names in members:
+            public = [module] if names == "true" else [f"{module}.{name}" for name in re.findall(r"\w+", names)]
+            shown += len(public)
+            missing += [name for name in public if name not in used or not pkgutil.resolve_name(name).__doc__]
+    assert missing == [] and shown > 100
 
 
 def test_every_command_that_trains_has_flags_that_there_are():
