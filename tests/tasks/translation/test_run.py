@@ -232,8 +232,7 @@ def test_a_search_by_one_beam_is_drawing_at_no_temperature(trained):
 def test_a_translation_is_one_line(run, trained, says, monkeypatch):
     tokens_T = np.array(trained[2].encode("a\rb\nc"))
     monkeypatch.setattr(translation, "translate", lambda *_, **__: [tokens_T])
-    assert says("translate", run, "231") == "a b c
-"
+    assert says("translate", run, "231") == "a b c\n"
 
 
 @pytest.mark.parametrize(
