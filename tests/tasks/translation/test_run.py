@@ -173,14 +173,13 @@ def test_the_loss_is_that_of_smoothed_labels_of_a_batch_and_of_all_validation_pa
 
 
 def test_the_command_translates_a_sentence_as_it_does_in_a_file(run, tmp_path, capsys, says, monkeypatch):
-    numbers = ["7", "231", "", "400", "19", "   "]
     file = tmp_path / "numbers.txt"
-    file.write_text("\n".join(numbers) + "\n")
+    file.write_text("7\n231\n\n400\n19\n   \n")
     assert cli.main(["translate", str(run), "--file", str(file)]) == 0
     together, said = capsys.readouterr()
     assert "on its test sentences" in said
     together = together.splitlines()
-    assert len(together) == len(numbers) and [n for n, text in enumerate(together) if not text] == [2, 5]
+    assert len(together) == 6 and [n for n, text in enumerate(together) if not text] == [2, 5]
     assert says("translate", run, "231") == together[1] + "\n"
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"231\r\n\n\n")))
     assert says("translate", run, "--file", "-").splitlines() == [together[1], "", ""]
