@@ -11,7 +11,7 @@ from apformer.report import sections
 from apformer.settings import Settings
 from apformer.tasks.batch import Batch
 from apformer.tasks.progressions import training
-from apformer.tasks.progressions.evaluation import MODES, carries, charts
+from apformer.tasks.progressions.evaluation import MODES, carries, charts, doubt
 from apformer.tasks.progressions.generator import Config
 from apformer.tokenizers import digits as tokenizer
 
@@ -46,6 +46,8 @@ def page(settings: Settings, rows: training.Rows, params: Any, evaluation: dict 
         "right": right(_blocks(evaluation, cfg) if evaluation else None),
         "wrong": _wrong(evaluation, cfg),
     }
+    if evaluation and (why := doubt(evaluation, settings)):
+        shown["missing"] = {"certificate": why[0].upper() + why[1:]}
     return shown if params is None else shown | ask(settings, rows, params)
 
 
