@@ -122,7 +122,7 @@ def _of_task(path: Path, settings: Settings, rows: Any, params: Any, data: dict)
         damage = f"evaluation.json is damaged or of another version ({error!r})"
         data["missing"]["evaluation"] = f"{UserError(damage, CHECKPOINT)}: run `apformer evaluate` again."
         shown = sections.check(task.page(settings, rows, params, None, path))
-    return shown | {"missing": data["missing"] | shown.get("missing", {})}
+    return shown | {"missing": shown.get("missing", {}) | data["missing"]}
 
 
 def _of_this_model(file: Path, data: dict, keys: Set[str], command: str) -> dict | None:
