@@ -30,7 +30,7 @@ def token_nats(logits_BTV: jax.Array, targets_BT: jax.Array, smoothing: float = 
     return jax.nn.logsumexp(logits_BTV, axis=-1) - target_BT
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(3,))
+@partial(jax.custom_vjp[jax.Array], nondiff_argnums=(3,))
 def cross_entropy(
     logits_BTV: jax.Array, targets_BT: jax.Array, weights_BT: jax.Array, smoothing: float = 0.0
 ) -> jax.Array:
