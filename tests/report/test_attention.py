@@ -20,7 +20,7 @@ def test_attention_of_a_row_is_drawn_head_by_head(random_params):
     figure = attention.pictures(settings, params, batch, list("0123456789 "))["attention"]
     apply = jax.jit(model.apply, static_argnames=("cfg", "capture"))
     _, captured = apply(params, tokens_BT[1:2, :4], small(), capture=("attention",))
-    drawn = [np.asarray(axes.images[0].get_array()) for axes in figure.axes]
+    drawn = [np.asarray(axes.images[0].get_array()) for axes in figure.axes[:-1]]
     np.testing.assert_allclose(np.stack(drawn), np.asarray(captured["attention"])[:, 0].reshape(-1, 4, 4), atol=1e-6)
     labels = [text.get_text() for text in figure.axes[0].get_yticklabels()]
     assert labels == [figures.legible("0123456789 "[token]) for token in tokens_BT[1, :4]]
@@ -35,4 +35,4 @@ def test_of_very_many_heads_the_mean_is_drawn():
 def test_a_picture_of_a_long_row_is_bounded():
     figure = attention.by_layer(np.full((99, 2, 400, 300), 0.01), ["word"] * 300, ["word"] * 400)
     width, height = figure.get_size_inches() * figure.dpi
-    assert len(figure.axes) == attention.MOST_PANELS and width * height < 3e7
+    assert len(figure.axes) == attention.MOST_PANELS + 1 and width * height < 3e7
