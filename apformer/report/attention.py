@@ -61,7 +61,7 @@ def draw(weights_LHTS: np.ndarray, source: Sequence[str], target: Sequence[str])
     figure = blank(H * (0.6 + 0.14 * S), L * (0.6 + 0.14 * T) + 0.8)
     panels = figure.subplots(L, H, squeeze=False)
     for (layer, head), axes in np.ndenumerate(panels):
-        image = axes.imshow(weights_LHTS[layer, head], cmap="Blues", vmin=0, vmax=1)
+        axes.imshow(weights_LHTS[layer, head], cmap="Blues", vmin=0, vmax=1)
         axes.set_title(f"layer {layer + 1}" + f", head {head + 1}" * (H > 1), loc="left", fontsize=9)
         below, left = source if layer == L - 1 else [], target if head == 0 else []
         axes.set_xticks(range(len(below)), below, fontsize=7, rotation=90 * (max(map(len, source)) > 1))
@@ -69,5 +69,5 @@ def draw(weights_LHTS: np.ndarray, source: Sequence[str], target: Sequence[str])
         axes.tick_params(length=0)
     figure.supxlabel("token that is read", fontsize=9)
     figure.supylabel("token that reads", fontsize=9)
-    figure.colorbar(image, ax=panels, shrink=0.4, label="weight")
+    figure.colorbar(panels[0, 0].images[0], ax=panels, shrink=0.4, label="weight")
     return figure
