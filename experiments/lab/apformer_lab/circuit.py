@@ -183,7 +183,7 @@ def picture(digits: int) -> Figure:
     apply = jax.jit(model.apply, static_argnames=("cfg", "capture"))
     _, captured = apply(params(digits), tokenizer.encode(text)[None], config(digits), capture=("attention",))
     figure = attention.draw(np.asarray(captured["attention"][:, 0]), [*text], [*text])
-    for axes, (layer, head) in zip(figure.axes, np.ndindex(2, 2), strict=True):
+    for axes, (layer, head) in zip(figure.axes[:-1], np.ndindex(2, 2), strict=True):
         axes.set_title(f"layer {layer + 1}: {HEADS[layer][head]}", loc="left", fontsize=9)
     return figure
 
