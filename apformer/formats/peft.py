@@ -141,7 +141,7 @@ def _read_product(
     """Return alpha / r (B A)^T of one of GPT-2's matrices; alpha / sqrt(r) with rsLoRA (Kalajdzievski 2023).
 
     Raises UserError (exit CHECKPOINT) unless both are matrices of floats of the shapes that the config and the model
-    say.
+    say, and their product is finite.
     """
     rank, (inputs, outputs) = _of(config, "rank_pattern", "r", place), shape_IO
     for name, shape in zip(pair, ((rank, inputs), (outputs, rank)), strict=True):
@@ -151,7 +151,11 @@ def _read_product(
             raise UserError(f"{tensors.path}: {name} is {dtype} {found}, and {needed}: {OTHER}", CHECKPOINT)
     A_RI, B_OR = (tensors.read(name, np.float32) for name in pair)
     alpha = _of(config, "alpha_pattern", "lora_alpha", place)
-    return A_RI.T @ (B_OR.T * np.float32(alpha / (math.sqrt(rank) if config.get("use_rslora") else rank)))
+    with np.errstate(over="ignore", invalid="ignore"):
+        product_IO = A_RI.T @ (B_OR.T * np.float32(alpha / (math.sqrt(rank) if config.get("use_rslora") else rank)))
+    if not np.isfinite(product_IO).all():
+        raise UserError(f"{tensors.path}: the product of {' and '.join(pair)} is not finite: {OTHER}", CHECKPOINT)
+    return product_IO
 
 
 def _read_config(path: Path) -> dict[str, Any]:
