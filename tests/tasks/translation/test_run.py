@@ -180,7 +180,7 @@ def test_the_command_translates_a_sentence_as_it_does_in_a_file(run, tmp_path, c
     assert "on its test sentences" in said
     together = together.splitlines()
     assert [not text for text in together] == [0, 0, 1, 0, 0, 1]
-    assert says("translate", run, "231") == together[1] + "\n"
+    assert says("translate", run, "231") == f"{together[1]}\n"
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"231\r\n\n\n")))
     assert says("translate", run, "--file", "-").splitlines() == [together[1], "", ""]
     (answer,) = json.loads(says("translate", run, "231", "--json"))["translations"]
