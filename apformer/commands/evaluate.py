@@ -108,6 +108,10 @@ def evaluate_run(
     lost = diverged(read_metrics(path))
     if lost:
         result["diverged"], table = lost, f"{table}\n{who_diverged(lost)}"
+    if writes:
+        files.write_json(path / "evaluation.json", result)
+        for name, text in found.files.items():
+            files.write_text(path / name, text)
     if settings.training.members > 1 and member is None:
         names = [name for name, value in found.result.items() if type(value) is float and name != "seconds"]
         result["members"] = []
@@ -119,10 +123,8 @@ def evaluate_run(
         lines = [[str(each["member"]), *(f"{each[name]:.4f}" for name in names)] for each in result["members"]]
         mean = ["mean ± sd", *(tables.mean_sd([each[name] for each in result["members"]], 4) for name in names)]
         table = "\n".join([table, "", *tables.columns([["member", *names], *lines, mean])])
-    if writes:
-        files.write_json(path / "evaluation.json", result)
-        for name, text in found.files.items():
-            files.write_text(path / name, text)
+        if writes:
+            files.write_json(path / "evaluation.json", result)
     return found._replace(result=result, table=table)
 
 
