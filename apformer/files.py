@@ -20,6 +20,7 @@ from apformer.errors import CHECKPOINT, DISK, UserError
 
 AnyPath = str | os.PathLike[str]
 FilePath = Annotated[str, "a path"]  # a flag that is a path: `flags` expands its ~
+AGAIN = "restore the file, or train anew"  # the remedy, where a file is one of a run
 DEEPEST = 100  # dicts and lists of JSON within each other
 
 
@@ -116,36 +117,33 @@ def write_json(path: AnyPath, value: Any) -> None:
     write_text(path, json.dumps(plain(value), indent=1, allow_nan=False) + "\n")
 
 
-def read_json(path: AnyPath) -> Any:
+def read_json(path: AnyPath, remedy: str = AGAIN) -> Any:
     """Return the value in a JSON file. Raises UserError(CHECKPOINT) naming the file if it is missing or broken."""
     try:
-        return parse_json(read_bytes(path))
+        return parse_json(read_bytes(path, remedy))
     except ValueError as error:
-        raise UserError(f"{path} is not valid JSON ({error}): restore the file, or train anew", CHECKPOINT) from None
+        raise UserError(f"{path} is not valid JSON ({error}): {remedy}", CHECKPOINT) from None
 
 
-def read_text(path: AnyPath) -> str:
-    """Return the text of a file of a run. Raises UserError(CHECKPOINT) if it cannot be read, or is no text."""
+def read_text(path: AnyPath, remedy: str = AGAIN, exit_code: int = CHECKPOINT) -> str:
+    """Return the text of a file, without a byte order mark. Raises UserError as `read_bytes`, or if it is no text."""
     try:
-        return read_bytes(path).decode("utf-8")
+        return read_bytes(path, remedy, exit_code).decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise UserError(
-            f"{path} is damaged: byte {error.start + 1} is no UTF-8; restore the file, or train anew", CHECKPOINT
-        ) from None
+        raise UserError(f"{path} is no UTF-8 at byte offset {error.start}: {remedy}", exit_code) from None
 
 
-def read_bytes(path: AnyPath) -> bytes:
-    """Return the bytes of a file of a run. Raises UserError(CHECKPOINT) naming the file if it cannot be read."""
+def read_bytes(path: AnyPath, remedy: str = AGAIN, exit_code: int = CHECKPOINT) -> bytes:
+    """Return the bytes of a file; those of a pipe, which can be read once, are kept for the next time.
+
+    Raises:
+        UserError: If it cannot be read. The sentence names the file and the remedy; by default it is one of a run.
+    """
     try:
-        return Path(path).read_bytes()
+        return Path(path).read_bytes() if os.path.isfile(path) else _read_pipe(Path(path))
     except (OSError, ValueError) as error:  # a ValueError of a path that no file can have
         reason = getattr(error, "strerror", error)
-        raise UserError(f"cannot read {path} ({reason}): restore the file, or train anew", CHECKPOINT) from None
-
-
-def read_input(path: AnyPath) -> bytes:
-    """Return the bytes of a file of the user; those of a pipe, which can be read once, are kept for the next time."""
-    return Path(path).read_bytes() if os.path.isfile(path) else _read_pipe(Path(path))
+        raise UserError(f"{path} cannot be read ({reason}): {remedy}", exit_code) from None
 
 
 @cache

@@ -77,12 +77,7 @@ def read_file(path: Path) -> Tensors:
 
 def read_json(path: Path, remedy: str) -> dict[str, Any]:
     """Return the dict in a file of JSON; {} for another value. Raises UserError (exit CHECKPOINT) with the remedy."""
-    try:
-        content = files.parse_json(path.read_bytes())
-    except OSError as error:
-        raise UserError(f"cannot read {path} ({error.strerror}): {remedy}", CHECKPOINT) from None
-    except ValueError as error:
-        raise UserError(f"{path} is not valid JSON ({error}): {remedy}", CHECKPOINT) from None
+    content = files.read_json(path, remedy)
     return content if isinstance(content, dict) else {}
 
 

@@ -28,7 +28,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from apformer.errors import DATA, USAGE, UserError
-from apformer.files import write_text
+from apformer.files import read_text, write_text
 from apformer.tokenizers.chunks import GPT4_PATTERN, refuse_special, split
 
 Pair = tuple[int, int]
@@ -141,11 +141,7 @@ def merge(tokens: list[int], pair: Pair, new: int) -> list[int]:
 
 def load(path: str | Path) -> Tokenizer:
     """Read a file that `save` or `minbpe` wrote. Raises UserError (exit DATA) that names file and line."""
-    try:
-        text = Path(path).read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{path} cannot be read ({error}): give a file that `save` wrote", DATA) from None
-    return parse(text, path)
+    return parse(read_text(path, "give a file that `save` wrote", DATA), path)
 
 
 def parse(text: str, path: str | Path) -> Tokenizer:

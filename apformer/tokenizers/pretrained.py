@@ -51,7 +51,7 @@ def load(path: str | Path) -> Characters | BytePairs:
         if not os.path.exists(path / "tokenizer.json"):
             return _of_content(_with_added(_read_gpt2(path), path), path)
         path = path / "tokenizer.json"
-    text = _read_text(path)
+    text = files.read_text(path, _AGAIN, DATA)
     if path.suffix == ".tiktoken" or tiktoken.is_one(text):
         return _of_content(_from_vocabulary(tiktoken.parse(text, path), path), path)
     if text.startswith(byte_pairs.VERSION):
@@ -89,7 +89,8 @@ def _with_added(content: Any, folder: Path) -> Any:
     if not any(map(os.path.exists, files_of)) or not isinstance(content, dict):
         return content
     with _refusing(f"what {', '.join(beside)} of {folder} add cannot be read", _AGAIN):
-        ids, config, named = (files.parse_json(_read_text(file)) if file.exists() else {} for file in files_of)
+        texts = (files.read_text(file, _AGAIN, DATA) if file.exists() else "{}" for file in files_of)
+        ids, config, named = map(files.parse_json, texts)
         if config.get("add_prefix_space"):
             raise ValueError("a space is put before each text, which does not come back: set add_prefix_space to false")
         names = {key: name for said in (named, config) for key, name in said.items() if key.endswith("_token")}
@@ -214,13 +215,3 @@ def _refusing(fault: str, remedy: str) -> Iterator[None]:
         raise
     except BaseException as error:
         raise UserError(f"{fault} ({error}): {remedy}", DATA) from None
-
-
-def _read_text(path: Path) -> str:
-    try:
-        return path.read_bytes().decode("utf-8")
-    except OSError as error:
-        remedy = "give the file or the folder of a tokenizer"
-        raise UserError(f"{path} cannot be read ({error.strerror}): {remedy}", DATA) from None
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path} is damaged: byte {error.start + 1} is no UTF-8; restore the file", DATA) from None

@@ -153,7 +153,8 @@ def test_a_pickle_is_refused_and_not_opened(tmp_path, name):
 
 
 def test_a_folder_that_is_none(tmp_path):
-    refuses("cannot read .*config.json .*: give a folder", tmp_path / "nowhere")
+    for nowhere in ("nowhere", "a\0b"):
+        refuses("config.json cannot be read .*: give a folder", tmp_path / nowhere)
 
 
 def write_shards(folder, shards, weight_map=None):

@@ -11,7 +11,7 @@ import numpy as np
 
 from apformer import loss
 from apformer.errors import DATA, USAGE, UserError
-from apformer.files import read_input
+from apformer.files import read_bytes
 from apformer.flags import require
 from apformer.settings import Settings, architecture_of, training_apply
 from apformer.tasks import Loss, LossAndMetrics
@@ -96,7 +96,7 @@ def describe(settings: Settings, rows: Rows) -> dict:
     if rows is None:
         return {"source": "sampler"}
     counts = {split: len(part.first_B) for split, part in rows.items()}
-    digest = hashlib.sha256(read_input(settings.options.dataset)).hexdigest()
+    digest = hashlib.sha256(read_bytes(settings.options.dataset)).hexdigest()
     return {"source": settings.options.dataset, "rows": counts, "sha256": digest}
 
 

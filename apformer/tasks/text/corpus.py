@@ -17,8 +17,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from apformer import files
 from apformer.errors import DATA, USAGE, UserError
-from apformer.files import FilePath, read_input
+from apformer.files import FilePath
 from apformer.flags import require
 from apformer.tasks.batch import Batch
 
@@ -84,14 +85,7 @@ def read(path: str | Path) -> str:
 
 def read_file(path: str | Path) -> str:
     """Return the text of a file. Raises UserError (exit DATA) if it cannot be read, or is no UTF-8 (at which byte)."""
-    try:
-        return read_input(path).decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        fault = f"{path} is no UTF-8 at byte offset {error.start}"
-        raise UserError(f"{fault}: convert it, or give another file", DATA) from None
-    except (OSError, ValueError) as error:  # a ValueError of a path that no file can have
-        fault = f"{path} cannot be read ({getattr(error, 'strerror', error)})"
-        raise UserError(f"{fault}; give another file", DATA) from None
+    return files.read_text(path, "convert it to UTF-8, or give another file", DATA)
 
 
 def read_folder(folder: str | Path) -> tuple[str, str]:

@@ -13,7 +13,7 @@ import optax
 
 from apformer import loss
 from apformer.errors import DATA, USAGE, UserError
-from apformer.files import read_input
+from apformer.files import read_bytes
 from apformer.flags import require
 from apformer.settings import Settings, architecture_of, training_apply
 from apformer.tasks import Feed, Loss, LossAndMetrics, defaults
@@ -169,7 +169,7 @@ def describe(settings: Settings, rows: dict) -> dict:
     """
     path, sha256 = settings.data.text, rows["sha256"]
     if sha256 is None:
-        data = corpus.read_folder(path)[0].encode() if os.path.isdir(path) else read_input(path)
+        data = corpus.read_folder(path)[0].encode() if os.path.isdir(path) else read_bytes(path)
         sha256 = hashlib.sha256(data).hexdigest()
     return {
         "source": path,
