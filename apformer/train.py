@@ -18,10 +18,15 @@ Loss = Callable[[dict, Any, jax.Array | None], tuple[jax.Array, dict]]
 
 
 class TrainState(NamedTuple):
-    """The state of a run; in a population every leaf has a leading axis M of members.
+    """State of a training run; in a population every leaf has a leading axis M of members.
 
-    step: steps done, int32. key: the root of all randomness. hyper: {name: number}, such as the learning rate of each
-    member. mean: the running mean of the parameters, or None for a run that keeps none.
+    Attributes:
+        step: Number of steps done, int32.
+        key: Random key, from which those of all steps are made.
+        params: Parameters of the model.
+        opt_state: State of the optimizer.
+        hyper: {name: number}, such as the learning rate of each member.
+        mean: Running mean of the parameters, or None for a run that keeps none.
     """
 
     step: jax.Array

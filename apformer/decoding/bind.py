@@ -26,10 +26,14 @@ from apformer.settings import Settings, architecture_of
 )
 @dataclass(frozen=True)
 class Model:
-    """The functions of one model, pure, each a Partial.
+    """Functions of a model with its parameters, pure, each a Partial.
 
-    apply(tokens_BT) -> logits_BTV; extend(tokens_BT, cache, lengths_B=None) -> (logits_BTV, cache);
-    init_cache(batch_size, length) -> cache. An encoder-decoder is asked through `params` and `cfg` instead.
+    Attributes:
+        apply: Function (tokens_BT) -> logits_BTV.
+        extend: Function (tokens_BT, cache, lengths_B=None) -> (logits_BTV, cache).
+        init_cache: Function (batch_size, length) -> cache.
+        params: Parameters. The functions of an encoder-decoder take them and `cfg` instead.
+        cfg: Config of the model.
     """
 
     apply: Callable

@@ -30,11 +30,18 @@ State = tuple[Array, Any]
 
 
 class Sampling(NamedTuple):
-    """Numbers by which tokens are drawn, each one number or one for each row. The defaults change nothing."""
+    """Numbers by which tokens are drawn, each one number or one for each row. The defaults change nothing.
+
+    Attributes:
+        temperature: Divides the logits; 0 takes the most likely token.
+        top_k: Number of most likely tokens to draw from; 0 for all.
+        top_p: Draw from the fewest most likely tokens whose probabilities sum to this, 0 to 1.
+        min_p: Least probability of a token, as a share of the largest, 0 to 1.
+        repetition_penalty: Divides the logits above 0 of tokens that the row has, and multiplies those below 0.
+    """
 
     temperature: Any = 1.0
     top_k: Any = 0
-    """0 for all tokens."""
     top_p: Any = 1.0
     min_p: Any = 0.0
     repetition_penalty: Any = 1.0

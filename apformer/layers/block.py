@@ -29,10 +29,7 @@ class Block(nn.Module):
 
     @nn.compact
     def __call__(self, x_BTD: Array, view: View, cache: Any = None, source: Any = None) -> tuple[Array, Any, Any]:
-        """Return (x_BTD, {name: what can be captured}, the cache of this layer).
-
-        `source` is the `cross_attention.Source` that a decoder reads.
-        """
+        """Return (x_BTD, {what can be captured}, the layer's cache); a decoder reads a `cross_attention.Source`."""
         cfg = self.cfg
         dropout = nn.Dropout(cfg.dropout, deterministic=not self.has_rng("dropout"), name="dropout")
 

@@ -18,10 +18,7 @@ def place(
 ) -> tuple[View, Array, dict[str, Array]]:
     """Return the view of new tokens after those in a cache, the tokens with 0 for padding, and the cache's new places.
 
-    `lengths_B` is the number of real tokens in each row; with None, all are.
-
-    Raises:
-        ValueError: For tokens that are no rows, and without a window for more of them than the cache has slots.
+    `lengths_B` is the number of real tokens in each row; with None, all are. Raises as `model.extend`.
     """
     config.check_tokens("tokens_BT", tokens_BT)
     before_BS, length_B, T = cache["position"], cache["length"], tokens_BT.shape[1]

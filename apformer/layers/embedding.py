@@ -1,7 +1,6 @@
 """Tokens to vectors and back: x = E[ids], times sqrt(d_model) with `scale`, and logits = X W_out + b.
 
-Vaswani et al. 2017, section 3.4. The head is tied where it is handed the embedding table: W_out = E^T (Press and Wolf
-2017).
+Vaswani et al. 2017, section 3.4. A head that is handed the table is tied: W_out = E^T (Press and Wolf 2017).
 """
 
 from typing import Any

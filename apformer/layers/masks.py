@@ -12,14 +12,23 @@ from jax import Array
 
 
 class View(NamedTuple):
-    """Keys that the queries of a pass see; made once, before the first layer."""
+    """Keys that the queries of a pass see; made once, before the first layer.
 
-    mask_BTS: Array  # bool: the keys that each query may see
-    positions_BT: Array  # of the new tokens, whose queries and keys are rotated by them
-    query_BT: Array  # positions of the queries, for a bias of the scores
-    key_BS: Array  # positions of the keys, for a bias of the scores
-    store: Any = None  # function (cache, k_BTHK, v_BTHK) -> (k_BSHK, v_BSHK, cache); None: no cache
-    ways: tuple[Callable[..., Any], ...] = ()  # faster project, attend and join than those of attention.py
+    Attributes:
+        mask_BTS: Keys that each query may see, bool.
+        positions_BT: Positions of the new tokens, by which their queries and keys are rotated.
+        query_BT: Positions of the queries, for a bias of the scores.
+        key_BS: Positions of the keys, for a bias of the scores.
+        store: Function (cache, k_BTHK, v_BTHK) -> (k_BSHK, v_BSHK, cache); None without a cache.
+        ways: Faster project, attend and join than those of attention.py.
+    """
+
+    mask_BTS: Array
+    positions_BT: Array
+    query_BT: Array
+    key_BS: Array
+    store: Any = None
+    ways: tuple[Callable[..., Any], ...] = ()
 
 
 def whole_view(positions_BT: Array, window: int | None = None) -> View:

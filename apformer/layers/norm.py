@@ -3,9 +3,7 @@
     LayerNorm(x) = n(x - mean) * gain + bias        Ba et al. 2016
     RMSNorm(x)   = n(x) * gain                      Zhang and Sennrich 2019
 
-    n(c) = c / sqrt(mean of c^2 + epsilon)
-
-The means are over the numbers of one vector, in at least float32.
+Here n(c) = c / sqrt(mean of c^2 + epsilon), with the mean over the numbers of a vector, in at least float32.
 """
 
 from typing import Any

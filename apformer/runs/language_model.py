@@ -25,9 +25,13 @@ from apformer.tokenizers import pretrained, text
 
 
 class LanguageModel(NamedTuple):
-    """A model with its parameters, the most tokens that it reads (None: no bound), and its tokenizer.
+    """A language model, with its parameters and its tokenizer.
 
-    ends: the tokens that end a text: special tokens, and `eos_token_id` of a config.json, a number or a list.
+    Attributes:
+        model: Functions of the model with its parameters: `model.apply(tokens_BT)` gives logits_BTV.
+        max_tokens: Most tokens that it reads; None for no bound.
+        tokenizer: Tokenizer of its texts.
+        ends: Tokens that end a text: special tokens, and `eos_token_id` of a config.json.
     """
 
     model: Model

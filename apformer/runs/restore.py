@@ -25,13 +25,23 @@ from apformer.train import TrainState
 
 
 class Run(NamedTuple):
-    """A trained run: its settings, and the model of its best checkpoint."""
+    """A trained run: its settings, and the model of its best checkpoint.
+
+    Attributes:
+        path: Directory of the run.
+        task: Module of its task, a `tasks.Task`.
+        settings: Settings: `data`, `model`, `optimizer`, `training`, `options`.
+        params: Parameters of the model; the leaves of the blocks have a leading layer axis.
+        model: Functions of the model with these parameters: `model.apply(tokens_BT)` gives logits_BTV.
+        step: Step of the checkpoint.
+        member: Number of the member of a population; 0 for a single model.
+    """
 
     path: Path
-    task: ModuleType  # as tasks.Task
+    task: ModuleType
     settings: Settings
     params: dict
-    model: Model  # model.apply(tokens_BT) -> logits_BTV
+    model: Model
     step: int
     member: int
 

@@ -26,13 +26,21 @@ Progress = Callable[[int, int], Any]  # (done, total)
 
 
 class Evaluation(NamedTuple):
-    """Result of a task's evaluation of a model."""
+    """Result of a task's evaluation of a model.
 
-    result: dict  # for evaluation.json
-    table: str  # for a terminal
-    figures: dict  # {name: matplotlib Figure}
-    files: dict = {}  # {name: text} for the run directory
-    doubt: str | None = None  # why no certificate is worth trying
+    Attributes:
+        result: Figures for evaluation.json.
+        table: Table for a terminal.
+        figures: {name: matplotlib Figure}.
+        files: {name: text} for the run directory.
+        doubt: Why no certificate is worth trying; None if one is.
+    """
+
+    result: dict
+    table: str
+    figures: dict
+    files: dict = {}
+    doubt: str | None = None
 
 
 class Feed(NamedTuple):

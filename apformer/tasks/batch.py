@@ -6,7 +6,12 @@ Array = Any  # of JAX or numpy
 
 
 class Batch(NamedTuple):
-    """Rows of tokens, (B, T) or with more axes before these."""
+    """Rows of tokens, (B, T) or with more axes before these.
 
-    tokens_BT: Array  # int32; 0 beyond a row's end
-    weights_BT: Array  # float32; the weight of tokens_BT[b, t] as a target: 0 for the first and beyond the end
+    Attributes:
+        tokens_BT: Tokens, int32; 0 beyond the end of a row.
+        weights_BT: Weights of the tokens as targets, float32; 0 for the first and beyond the end.
+    """
+
+    tokens_BT: Array
+    weights_BT: Array

@@ -51,9 +51,15 @@ class Config:
 
 
 class Progressions(NamedTuple):
-    """Rows of a generator, as JAX or numpy arrays."""
+    """Rows of a generator, as JAX or numpy arrays.
 
-    first_B: Array  # int32, as are the other two
+    Attributes:
+        first_B: First terms, int32.
+        difference_B: Differences of consecutive terms, int32.
+        terms_B: Numbers of terms, int32.
+    """
+
+    first_B: Array
     difference_B: Array
     terms_B: Array
 
