@@ -16,8 +16,21 @@ export function headCard(
   const weights = sight.weights(layer, head);
   const label = (r: number, c: number, verb: string) =>
     `${rows[r]} ${verb} ${columns[c]}${sight.across ? "" : `, ${away(r - c)}`}: `;
+  const raw = sight.scores(layer, head);
+  const seen = (x: number) => x > -1e8;
+  const largest = Math.max(1e-9, ...raw.flatMap((row) => [...row].filter(seen).map(Math.abs)));
+  const scale = `A full square is ${showScores ? `a score of ±${largest.toFixed(1)}` : "a weight of 100 %"}.`;
   const picture = showScores
-    ? scores()
+    ? squares(
+        `Scores of ${title}`,
+        raw,
+        rows,
+        columns,
+        (x) => (seen(x) ? x / largest : 0),
+        (r, c) => `${label(r, c, "asks")}score ${seen(raw[r][c]) ? raw[r][c].toFixed(3) : "none"}`,
+        (r) => sight.look(r),
+        at,
+      )
     : squares(
         `Weights of ${title}`,
         weights,
@@ -28,28 +41,6 @@ export function headCard(
         (r) => sight.look(r),
         at,
       );
-
-  function scores(): SVGElement {
-    const raw = sight.scores(layer, head);
-    const seen = (x: number) => x > -1e8;
-    const largest = Math.max(
-      1e-9,
-      ...raw
-        .flatMap((row) => [...row])
-        .filter(seen)
-        .map(Math.abs),
-    );
-    return squares(
-      `Scores of ${title}`,
-      raw,
-      rows,
-      columns,
-      (x) => (seen(x) ? x / largest : 0),
-      (r, c) => `${label(r, c, "asks")}score ${seen(raw[r][c]) ? raw[r][c].toFixed(3) : "none"}`,
-      (r) => sight.look(r),
-      at,
-    );
-  }
 
   const closing = { type: "button", "aria-label": `Close ${title}`, onclick: () => close?.() };
   return h(
@@ -65,7 +56,12 @@ export function headCard(
         h("div", { class: "matrix-frame" }, arcs(sight, weights[at], at)),
         h("p", { class: "readout" }, sentence(sight, weights[at], at)),
       ),
-      h("div", { class: "matrix-frame" }, picture),
+      h(
+        "div",
+        {},
+        h("div", { class: "matrix-frame" }, picture),
+        h("p", { class: "readout" }, `Each row is a token that reads, each column a token that is read. ${scale}`),
+      ),
     ),
   );
 }
