@@ -149,7 +149,7 @@ def losses(curves: list[tuple[str, list[tuple]]]) -> "Figure":
     Args:
         curves: Pairs of a name and [(step, loss of each member)].
     """
-    figure, (axes,) = panels("Validation loss")
+    figure, (axes,) = panels("Validation loss: median of the members, least to greatest")
     for (name, points), colour in zip(curves, cycle((BLUE, ORANGE, SKY, GREY))):
         band(axes, points, colour, label=name, marker="o", markersize=3)
     axes.set(xlabel="step", ylabel="loss (nats, log scale)")
@@ -190,12 +190,13 @@ def band(axes: "Axes", points: list[tuple[int, np.ndarray]], color: str, **style
     low, middle, high = ([value(values) for _, values in finite] for value in (np.min, np.median, np.max))
     if low != high:
         axes.fill_between(steps, low, high, color=color, alpha=0.2, linewidth=0)
+        axes.vlines(steps[-1:], low[-1:], high[-1:], color=color, linewidth=0.8)  # seen where there is one step
     if finite:
         axes.plot(steps, middle, color=color, linewidth=1.3, **style)
 
 
 def _percent_axis(axes: "Axes") -> None:
-    axes.set(ylim=(-3, 103), yticks=range(0, 101, 20), ylabel="terms exactly right (%)")
+    axes.set(ylim=(-3, 103), yticks=range(0, 101, 20), ylabel="exactly right (%)")
 
 
 def _log_axis(axes: "Axes") -> None:

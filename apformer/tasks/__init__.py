@@ -1,8 +1,8 @@
 """A task: the data of a model, its loss, and how it is judged.
 
 A task is a module with the names of `Task` below: a folder `apformer/tasks/<name>/`, or the module that an installed
-package brings by an entry point of the group `apformer.tasks`. A run stores the name of its task. The README says how
-to bring a task of your own.
+package brings by an entry point of the group `apformer.tasks`. A run stores the name of its task. docs/your-own.md says
+how to bring a task.
 """
 
 import pkgutil
