@@ -16,7 +16,7 @@ from apformer import cli, errors
 from apformer.machine import processes
 from apformer.runs import checkpoint, fit, metrics, restore
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, pytest.mark.skipif(not processes.WATCHES, reason="jax before 0.8.1")]
 
 SCRIPT = """
 import json, os, signal, sys
