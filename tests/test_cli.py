@@ -105,6 +105,7 @@ def test_every_command_has_a_line_of_help_a_help_of_its_own_and_refuses_flags_th
 def test_a_command_that_is_not_there(fails):
     fails("no command predcit: did you mean predict", errors.USAGE, "predcit")
     fails("no command 42: give one of train, resume", errors.USAGE, "42")
+    fails("did you mean --version", errors.USAGE, "--verion")
 
 
 def test_a_run_is_finished_though_nobody_reads_what_it_prints(monkeypatch):
