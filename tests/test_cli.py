@@ -155,7 +155,7 @@ def test_evaluate_prints_one_json_object_equal_to_the_file(run, says):
 def test_arguments_of_predict(run, fails):
     fails("prompt in quotes", errors.USAGE, "predict", run)
     fails("3 arguments", errors.USAGE, "predict", "07", "10", "13")
-    fails("words be or; give the prompt in quotes", errors.USAGE, "generate", "--prompt", "to", "be", "or")
+    fails("words that; give the prompt in quotes", errors.USAGE, "generate", "this", "that")
     fails("--terms 0 is out of range: give at least 1", errors.USAGE, "predict", run, "07 10", "--terms", "0")
     fails("--file rows.txt takes the place", errors.USAGE, "predict", run, "07 10", "--file", "rows.txt")
     fails("rows.txt cannot be read", errors.DATA, "predict", run, "--file", "rows.txt")
