@@ -86,7 +86,8 @@ def joined(coordinator: str | None, processes: str | None, index: str | None, wo
             heartbeat_timeout_seconds=SILENCE,
         )
     except (ImportError, OSError, OverflowError, RuntimeError, ValueError) as error:
-        raise UserError(f"this process cannot join others at {coordinator} ({error}): {REMEDY}") from None
+        said = str(error).replace("invalid literal for int() with base 10:", "no whole number:")
+        raise UserError(f"this process cannot join others at {coordinator} ({said}): {REMEDY}") from None
     finally:
         late.cancel()
         os.environ.update(proxies)
