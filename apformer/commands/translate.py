@@ -34,7 +34,7 @@ class Translate:
         json: Print one JSON object.
     """
 
-    run: Positional[str | None] = None
+    run: Positional[FilePath | None] = None
     sentence: Positional[tuple[str, ...]] = ()
     file: FilePath | None = None
     beams: int | None = None
