@@ -36,11 +36,11 @@ _CAPTURES = {  # names that `apply` can capture of each side
 
 @dataclass(frozen=True)
 class Config:
-    """The architecture; frozen and hashable, a static argument of jit. By default the base model of the paper.
+    """The architecture; frozen and hashable, a static argument of jit. Config() is the base model of the paper.
 
     Attributes:
-        source_vocab_size: Number of source tokens.
-        target_vocab_size: Number of target tokens.
+        source_vocab_size: Number of source tokens. A run takes that of its vocabulary.
+        target_vocab_size: Number of target tokens. A run takes that of its vocabulary.
         share_embeddings: One embedding table for source and target, which then share a vocabulary.
         d_model: Width of the residual stream.
         n_heads: Number of attention heads, each d_model / n_heads wide.

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MOST_TOKENS = 32  # of a row or a column: the first
+LEAST = 4.0  # inches on either side: room for the tokens at the axes
 MOST_PANELS = 64  # heads drawn one by one; of more heads the mean of each layer, of the first layers
 
 
@@ -58,7 +59,7 @@ def draw(weights_LHTS: np.ndarray, source: Sequence[str], target: Sequence[str])
     weights_LHTS = weights_LHTS[:MOST_PANELS, :, :MOST_TOKENS, :MOST_TOKENS]
     source, target = ([legible(text) or "∅" for text in texts[:MOST_TOKENS]] for texts in (source, target))
     L, H, T, S = weights_LHTS.shape
-    figure = blank(H * (0.6 + 0.14 * S), L * (0.6 + 0.14 * T) + 0.8)
+    figure = blank(max(LEAST, H * max(1.3, 0.6 + 0.14 * S)), max(LEAST, L * (0.6 + 0.14 * T) + 0.8))
     panels = figure.subplots(L, H, squeeze=False)
     for (layer, head), axes in np.ndenumerate(panels):
         axes.imshow(weights_LHTS[layer, head], cmap="Blues", vmin=0, vmax=1)
