@@ -34,7 +34,7 @@ def test_loss_curve_draws_the_records_beside_the_floor():
     assert [y for _, y in drawn["Bayes predictor on the validation rows, 0.4743"]] == [0.4743] * 2
     assert lines(lower) == {"training": [[10, 0], [20, 25], [30, 100]], "validation": [[20, 20], [30, 90]]}
     assert upper.get_ylabel() == "loss (nats per character, log scale)"
-    assert lower.get_ylabel() == "terms exactly right (%)"
+    assert lower.get_ylabel() == "exactly right (%)"
     assert [text.get_text() for text in upper.get_legend().get_texts()] == list(drawn)
 
 
@@ -52,7 +52,7 @@ def test_finite_members_are_drawn_as_their_median_in_a_band():
     upper, lower = loss_curve(MEMBERS).axes
     assert lines(upper) == {"training": [[1, 1.8], [2, 0.75], [3, 1.0]]}
     assert lines(lower) == {"training": [[1, 50], [2, 50]]}
-    (band,) = upper.collections
+    band, _ = upper.collections
     x, y = band.get_paths()[0].vertices.T
     assert (y[x == 1].min(), y[x == 1].max()) == (0.9, 3.6)
     assert "3 members" in lower.get_xlabel()

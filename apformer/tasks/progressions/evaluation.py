@@ -158,7 +158,7 @@ def doubt(result: dict, settings: Settings) -> str | None:
         reason = "one head of one block reads one average, and cannot align two terms and find the carry below them too"
         return f"{wrong}: {reason}. `apformer train --recipe sketch` has six blocks."
     further = typed("resume", "RUN", "--steps", 2 * settings.training.steps)
-    return f"{wrong}. {typed('certify')} finds all that are, and {further} trains further."
+    return f"{wrong}. {typed('certify', 'RUN')} finds all that are, and {further} trains further."
 
 
 def charts(result: dict) -> list[dict]:
@@ -182,7 +182,7 @@ def charts(result: dict) -> list[dict]:
     return [
         by_position,
         bars("carries", "carries or borrows since the term before", "{carries}"),
-        bars("difference", "smallest difference of the group", "{from}–"),
+        bars("difference", "difference", "{from}–{to}"),
     ]
 
 
