@@ -190,8 +190,8 @@ def band(axes: "Axes", points: list[tuple[int, np.ndarray]], color: str, **style
     steps = [step for step, _ in finite]
     low, middle, high = ([value(values) for _, values in finite] for value in (np.min, np.median, np.max))
     if low != high:
-        axes.fill_between(steps, low, high, color=color, alpha=0.2, linewidth=0)
-        axes.vlines(steps[-1:], low[-1:], high[-1:], color=color, linewidth=0.8)  # seen where there is one step
+        edge = 3 if len(steps) == 1 else 0  # a band of one step has no width
+        axes.fill_between(steps, low, high, color=color, alpha=0.2, linewidth=edge)
     if finite:
         axes.plot(steps, middle, color=color, linewidth=1.3, **style)
 

@@ -252,7 +252,9 @@ def table(result: dict) -> str:
     if "excess" in result:
         head[0] += f", Bayes predictor {result['bayes_nats_per_char']:.5f}, excess {result['excess']:.5f}"
     if "bayes_floor" in result:
-        head.append(f"(Bayes floor of all rows of the generator, with those to train on: {result['bayes_floor']:.5f})")
+        head.append(
+            f"(least possible mean over all that the generator draws, training rows too: {result['bayes_floor']:.5f})"
+        )
     if "trained" in result:
         trained = result["trained"]
         exact, nats = tables.percent(trained["exact_teacher_forced"]), trained["nats_per_char"]
@@ -264,7 +266,7 @@ def table(result: dict) -> str:
 
     add("predictable terms", result["terms"], *(result[f"exact_{mode}"] for mode in MODES))
     by_term = [group for group in result["by_position"] if group["count"]]
-    add("whole sequences", by_term[0]["count"] if by_term else 0, None, result["exact_sequences"])
+    add("sequences of 3 terms or more", by_term[0]["count"] if by_term else 0, None, result["exact_sequences"])
     for low, next_low in pairwise((3, 4, 5, 9, 17, 33, 65, math.inf)):
         if groups := [group for group in by_term if low <= group["term"] < next_low]:
             last, count = groups[-1]["term"], sum(group["count"] for group in groups)
