@@ -52,7 +52,7 @@ def test_finite_members_are_drawn_as_their_median_in_a_band():
     upper, lower = loss_curve(MEMBERS).axes
     assert lines(upper) == {"training": [[1, 1.8], [2, 0.75], [3, 1.0]]}
     assert lines(lower) == {"training": [[1, 50], [2, 50]]}
-    band, _ = upper.collections
+    (band,) = upper.collections
     x, y = band.get_paths()[0].vertices.T
     assert (y[x == 1].min(), y[x == 1].max()) == (0.9, 3.6)
     assert "3 members" in lower.get_xlabel()
