@@ -197,7 +197,7 @@ def test_training_ends_with_the_certificate_of_a_model_found_exact(run, monkeypa
     assert certificate(1.0).startswith("PROVEN") and "trains further" not in certificate(1.0)
     assert certificate(0.5).endswith(f"terms are wrong. `apformer certify {run}` finds all that are, and {further}")
     assert "one head of one block reads one average" in certificate(0.5, n_layers=1, n_heads=1)
-    assert "no term can be predicted" in certificate(None)
+    assert "No term can be predicted" in certificate(None)
     monkeypatch.setattr(train.certify, "certify_run", lambda *args: {"errors": 3})
     monkeypatch.setattr(train.tables, "certificate", lambda found: "NOT PROVEN")
     assert train.certificate(run, settings) == f"NOT PROVEN\n\n{further}"

@@ -48,7 +48,7 @@ def page(settings: Settings, rows: training.Rows, params: Any, evaluation: dict 
         "wrong": _wrong(evaluation, cfg),
     }
     if evaluation and (why := doubt(evaluation, settings)):
-        shown["missing"] = {"certificate": (why[0].upper() + why[1:]).replace("RUN", shlex.quote(str(path)))}
+        shown["missing"] = {"certificate": why.replace("RUN", shlex.quote(str(path)))}
     return shown if params is None else shown | ask(settings, rows, params)
 
 
