@@ -135,7 +135,8 @@ def chart(block: dict) -> "Figure":
             shares = np.array([group["values"][k] for group in groups], float)
             axes.bar(np.arange(len(groups)) + k * width, 100 * shares, width, color=color, label=name)
         middles = np.arange(len(groups)) + (len(styles) - 1) / 2 * width
-        axes.set_xticks(middles, [f"{group['name']}\n({group['note']})" for group in groups], fontsize=8)
+        size = 600 / max(75, sum(len(group["name"]) for group in groups))  # 8, or less so that no name hides another
+        axes.set_xticks(middles, [f"{group['name']}\n({group['note']})" for group in groups], fontsize=size)
         axes.set(xlabel=block["unit"])
     if block["kind"] == "bars" or block["share"]:
         _percent_axis(axes)

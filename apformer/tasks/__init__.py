@@ -33,7 +33,7 @@ class Evaluation(NamedTuple):
         table: Table for a terminal.
         figures: {name: matplotlib Figure}.
         files: {name: text} for the run directory.
-        doubt: Why no certificate is worth trying; None if one is.
+        doubt: Why no certificate is worth trying, where RUN stands for the run directory; None if one is.
     """
 
     result: dict
@@ -139,7 +139,7 @@ class Task(Protocol):
 
     @staticmethod
     def evaluate(model: Model, settings: Settings, rows: Any, progress: Progress) -> Evaluation:
-        """Measure a model on held-out data. progress(done, total) is told how far it is."""
+        """Measure a model. progress(done, total) is told how far it is."""
         ...
 
     @staticmethod

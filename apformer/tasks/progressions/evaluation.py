@@ -150,15 +150,15 @@ def evaluate(model: Model, settings: Settings, rows: training.Rows, progress: Pr
 def doubt(result: dict, settings: Settings) -> str | None:
     """Return why no certificate is worth trying after an evaluation, and what to do; None if it may stand."""
     if result["exact_teacher_forced"] is None:
-        return "no term can be predicted, since no progression has a third."
+        return "No term can be predicted, since no progression has a third."
     if result["exact_teacher_forced"] == 1:
         return None
-    wrong, cfg = "some of these terms are wrong", settings.model
+    wrong, cfg = "Some of these terms are wrong", settings.model
     if cfg.n_layers == getattr(cfg, "n_heads", 0) == 1:
         reason = "one head of one block reads one average, and cannot align two terms and find the carry below them too"
         return f"{wrong}: {reason}. `apformer train --recipe sketch` has six blocks."
     further = typed("resume", "RUN", "--steps", 2 * settings.training.steps)
-    return f"{wrong}. {typed('certify')} finds all that are, and {further} trains further."
+    return f"{wrong}. {typed('certify', 'RUN')} finds all that are, and {further} trains further."
 
 
 def charts(result: dict) -> list[dict]:
@@ -182,7 +182,7 @@ def charts(result: dict) -> list[dict]:
     return [
         by_position,
         bars("carries", "carries or borrows since the term before", "{carries}"),
-        bars("difference", "smallest difference of the group", "{from}–"),
+        bars("difference", "difference", "{from}–{to}"),
     ]
 
 
