@@ -1,6 +1,7 @@
 """Recipes of translators: `translate` for two cores, `base` of the published size."""
 
 from dataclasses import replace
+from typing import Any
 
 from apformer import optimizer, seq2seq
 from apformer.errors import USAGE, UserError
@@ -8,7 +9,7 @@ from apformer.settings import Settings, Training
 from apformer.tasks.translation import vocabularies
 from apformer.tasks.translation.corpus import Config, Options
 
-UNTOLD = {"from_language": "", "to_language": ""}  # of two texts: the suffix of the target tells it, or a flag
+UNTOLD: dict[str, Any] = {"from_language": "", "to_language": ""}  # of two texts: the suffix of the target tells it, or a flag
 
 
 def translate(source: str | None = None, init_from: str | None = None) -> Settings:
