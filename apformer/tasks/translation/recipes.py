@@ -9,7 +9,7 @@ from apformer.settings import Settings, Training
 from apformer.tasks.translation import vocabularies
 from apformer.tasks.translation.corpus import Config, Options
 
-UNTOLD: dict[str, Any] = {"from_language": "", "to_language": ""}  # of two texts: the suffix of the target tells it, or a flag
+UNTOLD: dict[str, Any] = {"from_language": "", "to_language": ""}  # of two texts, whose target tells it by its suffix
 
 
 def translate(source: str | None = None, init_from: str | None = None) -> Settings:
