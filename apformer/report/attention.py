@@ -30,18 +30,14 @@ def pictures(settings: Settings, params: dict, batch: Any, vocabulary: Sequence[
     architecture = architecture_of(settings)
     if "attention" not in getattr(architecture, "CAPTURES", ()):
         return {}
-    tokens_T = longest_row(sections.some_rows(batch))
+    rows = sections.some_rows(batch)
+    length_B = np.max(np.where(rows.weights_BT > 0, np.arange(1, rows.tokens_BT.shape[1] + 1), 1), axis=1)
+    row = np.argmax(length_B)  # the first of the longest: its input is all but its last token
+    tokens_T = rows.tokens_BT[row, : max(1, min(length_B[row] - 1, MOST_TOKENS))]
     apply = jax.jit(architecture.apply, static_argnames=("cfg", "capture"))
     _, captured = apply(params, tokens_T[None], settings.model, capture=("attention",))
     texts = [vocabulary[int(token)] for token in tokens_T]
     return {"attention": draw(np.asarray(captured["attention"], np.float32)[:, 0], texts, texts)}
-
-
-def longest_row(batch: Any) -> np.ndarray:
-    """Return the input tokens of the first of the longest rows: all but the last, at most MOST_TOKENS."""
-    length_B = np.max(np.where(batch.weights_BT > 0, np.arange(1, batch.tokens_BT.shape[1] + 1), 1), axis=1)
-    row = int(np.argmax(length_B))
-    return batch.tokens_BT[row, : max(1, min(length_B[row] - 1, MOST_TOKENS))]
 
 
 def by_layer(weights_LHTS: np.ndarray, source: Sequence[str], target: Sequence[str]) -> "Figure":

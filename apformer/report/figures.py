@@ -138,7 +138,7 @@ def chart(block: dict) -> "Figure":
         size = 600 / max(75, sum(len(group["name"]) for group in groups))  # 8, or less so that no name hides another
         axes.set_xticks(middles, [f"{group['name']}\n({group['note']})" for group in groups], fontsize=size)
         axes.set(xlabel=block["unit"])
-    if block["kind"] == "bars" or block["share"]:
+    if block.get("share", True):  # bars are shares
         _percent_axis(axes)
     legend(axes)
     return figure

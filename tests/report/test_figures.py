@@ -66,8 +66,7 @@ def test_figures_of_nothing_can_be_saved(figure, tmp_path):
 
 
 def test_importing_figures_does_not_import_matplotlib():
-    code = "import sys, apformer.report.figures; sys.exit('matplotlib' in sys.modules)"
-    python("-c", code)
+    python("-c", "import sys, apformer.report.figures; sys.exit('matplotlib' in sys.modules)")
 
 
 def test_a_text_of_a_user_is_shown_letter_by_letter():
