@@ -12,7 +12,7 @@ from apformer.flags import prompts, require
 from apformer.report import progress
 from apformer.runs import restore
 from apformer.settings import with_part
-from apformer.tasks.translation import corpus, scores
+from apformer.tasks.translation import corpus, scores, training
 
 EXAMPLE = 'apformer translate RUN "seven hundred and five"'
 
@@ -22,7 +22,7 @@ class Translate:
     """Translate a sentence, or a file with one sentence a line.
 
     Attributes:
-        run: Directory of a run. The default is the latest.
+        run: Directory of a run; the latest where a sentence stands alone.
         sentence: Sentence to translate, in quotes; or --file.
         file: File with one sentence a line, or - for standard input. Prints one translation a line.
         beams: Number of beams of the search. With 1, the most likely token is always taken. The default is that of the
@@ -47,8 +47,6 @@ class Translate:
 
 def translate(args: Translate) -> None:
     """Print the translation of each sentence. Raises UserError that names the flag, the file or the line."""
-    require("beams", args.beams is None or 1 <= args.beams < 2**15, args, "1 to 32767")
-    require("alpha", args.alpha is None or 0 <= args.alpha < 100, args, "at least 0 and less than 100")
     require("temperature", 0 <= args.temperature < 1e6, args, "0 or more")
     require("seed", 0 <= args.seed < 2**31, args, "0 to 2147483647")
     words = [*filter(None, [args.run]), *args.sentence]
@@ -58,6 +56,7 @@ def translate(args: Translate) -> None:
     translate = tasks.ability(run.settings, "translate", run.path)
     given = {flag: getattr(args, flag) for flag in ("beams", "alpha") if getattr(args, flag) is not None}
     run = run._replace(settings=with_part(run.settings, "options", **given))
+    training.check(run.settings)
     letters = run.path / corpus.LETTERS
     if letters.exists() and (unseen := {*"".join(map(str.strip, lines))} - {*files.read_text(letters)}):
         print(f"never seen in training: {''.join(sorted(unseen))!r:.60}", file=sys.stderr)
