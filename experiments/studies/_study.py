@@ -13,7 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
-from apformer import files, flags, sweep
+from apformer import files, flags
+from apformer.commands import sweep
 from apformer.errors import USAGE, UserError
 from apformer.report import figures, tables
 from apformer.runs import directory
