@@ -1,6 +1,6 @@
 """Tasks and architectures of other packages: found by entry point, and every fault is one sentence."""
 
-import importlib.metadata
+import pkgutil
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -11,7 +11,6 @@ import pytest
 
 from apformer import plugins, settings, tasks
 from apformer.errors import USAGE, UserError
-from apformer.layers import config
 from apformer.runs import fit, recipes
 from apformer.runs.metrics import Log
 from tests.helpers.refusals import refused
@@ -21,7 +20,7 @@ class Entry(SimpleNamespace):
     """An entry point that is not installed."""
 
     def load(self):
-        return importlib.import_module(self.value)
+        return pkgutil.resolve_name(self.value)
 
 
 @pytest.fixture
@@ -74,17 +73,16 @@ def test_a_task_that_cannot_be_imported_names_its_package(bring):
 def test_a_task_that_lacks_names_of_the_protocol_lists_them(bring):
     bring(("other", "letters", "apformer.tokenizers.words"))
     said = refusal(tasks.load, "letters")
-    assert said.startswith("the task letters (apformer.tokenizers.words) lacks Config, ")
-    assert "make_loss" in said
+    assert said.startswith("other brings the task letters, which lacks the frozen dataclass Config, ")
+    assert "make_loss" in said and said.endswith(": repair or uninstall other")
 
 
-def test_an_optimizer_of_a_package_trains_a_built_in_task_and_no_learning_rate_is_invented(monkeypatch, tmp_path):
+def test_an_optimizer_of_a_package_trains_a_built_in_task_and_no_learning_rate_is_invented(bring, tmp_path):
     """The choices of --rule are read when apformer is imported: here the settings are made by hand."""
     settings = recipes.parse("--recipe sketch --d_model 8 --d_ff 8 --batch_size 4 --steps 2 --digits 2".split())
     settings = replace(settings, optimizer=replace(settings.optimizer, rule="lion", learning_rate=0.5))
     settings, rows = tasks.load(settings.task).load(settings)
-    monkeypatch.setattr(config, "names", lambda kind: ("lion",))
-    monkeypatch.setattr(config, "entry_points", lambda **_: {"lion": SimpleNamespace(load=lambda: lion)})
+    bring(("other", "lion", "tests.test_plugins:lion"))
     before = fit.initial_state(settings)
     params = jax.tree.map(np.asarray, before.params)
     after, metrics = fit.run_steps(before, tasks.load(settings.task).train_rows(rows), settings, 1)
@@ -105,4 +103,5 @@ def test_an_architecture_is_a_module_of_apformer_or_of_a_package(bring):
     assert settings.load_architecture("memory") is settings.load_architecture("recurrent")
     assert "only memory, model, " in refusal(settings.load_architecture, "loss")
     bring(("other", "memory", "apformer.loss"))
-    assert refusal(settings.load_architecture, "memory").startswith("the architecture memory (apformer.loss) lacks ")
+    lacks = "other brings the architecture memory, which lacks the frozen dataclass Config, init, apply: repair or "
+    assert refusal(settings.load_architecture, "memory").startswith(lacks)

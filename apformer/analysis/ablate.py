@@ -41,20 +41,35 @@ KINDS = {  # the leaves of a part, and the axes of each that its indices are for
 
 def parts(params: dict) -> list[Part]:
     """Return every part of a transformer that can be switched off, layers from 0; none of other models."""
-    found, leaf_of = [], leaves.named(params)
+    found = []
+    for kind, sizes in _sizes(leaves.named(params)).items():
+        found += [(kind, *index) for index in np.ndindex(*(min(size, MOST_PLACES) for size in sizes))]
+    return found
+
+
+def _sizes(leaf_of: dict[str, Any]) -> dict[str, tuple[int, ...]]:
+    """Return {kind: how many parts of it there are, along each of its indices}."""
+    found = {}
     for side in ("", "encoder.", "decoder."):
         for kind, ((first, axes), *_) in KINDS.items():
             if side + first in leaf_of:
-                shape = leaf_of[side + first].shape
-                sizes = [min(shape[axis], MOST_PLACES) for axis in axes]
-                found += [(side + kind, *index) for index in np.ndindex(*sizes)]
+                found[side + kind] = tuple(leaf_of[side + first].shape[axis] for axis in axes)
     return found
 
 
 def ablate(params: dict, parts: Sequence[Part]) -> dict:
-    """Return the parameters of a transformer with some of `parts(params)` switched off; the tree keeps its shape."""
+    """Return the parameters of a transformer with some of `parts(params)` switched off; the tree keeps its shape.
+
+    Raises:
+        ValueError: For another part; it lists the kinds, and how many indices each has.
+    """
     leaf_of = leaves.named(params)
-    for named, *index in parts:
+    sizes = _sizes(leaf_of)
+    for part in parts:
+        named, *index = part
+        limits = sizes.get(named, ())
+        if len(limits) != len(index) or not all(i in range(size) for i, size in zip(index, limits, strict=True)):
+            raise ValueError(f"{part} is none of parts(params): give a kind and indices below those of {sizes}")
         side, dot, kind = named.rpartition(".")
         for path, axes in KINDS[kind]:
             if (name := side + dot + path) in leaf_of:

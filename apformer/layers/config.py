@@ -3,25 +3,46 @@
 import pkgutil
 from dataclasses import fields
 from functools import cache
-from importlib import import_module
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
+
+METHODS = {"embed", "rotate", "bias"}  # of a position scheme
+
+
+@cache
+def own(kind: str) -> tuple[str, ...]:
+    """Return the names of a folder of layers/."""
+    return tuple(file.name for file in pkgutil.iter_modules([str(Path(__file__).parent / kind)]))
 
 
 @cache
 def names(kind: str) -> tuple[str, ...]:
     """Return the sorted names of a folder of layers/, and of what packages bring by entry points `apformer.<kind>`."""
-    files = pkgutil.iter_modules([str(Path(__file__).parent / kind)])
-    return tuple(sorted({file.name for file in files} | entry_points(group=f"apformer.{kind}").names))
+    return tuple(sorted({*own(kind)} | entry_points(group=f"apformer.{kind}").names))
 
 
-def load(kind: str, name: str) -> Any:
-    """Import the module of a name. Raises ValueError, which lists the known names."""
-    if name not in names(kind):
-        raise ValueError(f"{kind} {name} is none of {', '.join(names(kind))}")
-    brought = entry_points(group=f"apformer.{kind}", name=name)
-    return brought[name].load() if brought else import_module(f"apformer.layers.{kind}.{name}")
+def load(kind: Literal["position", "similarity"], name: str) -> Any:
+    """Import the module of a name. Raises plugins.Fault, a UserError."""
+    from apformer import plugins  # apformer.model is loaded without it
+
+    group, wanted = f"apformer.{kind}", "Scheme" if kind == "position" else "score"
+    module = plugins.load(group, name, own(kind), f"apformer.layers.{kind}", (wanted,))
+    if kind == "position" and name not in own(kind) and METHODS.isdisjoint(dir(module.Scheme)):
+        methods = [each for each in dir(module.Scheme) if each[0] != "_" and callable(getattr(module.Scheme, each))]
+        raise plugins.fault(group, name, f"has none of the methods embed, rotate, bias: it has {methods}")
+    return module
+
+
+def check_scores(name: str, scores: Any, q_BTHK: Any, k_BSHK: Any) -> Any:
+    """Return the scores of a similarity. Raises plugins.Fault, a UserError, unless they are (B, H, T, S)."""
+    B, T, H, _ = q_BTHK.shape
+    if (shape := getattr(scores, "shape", None)) != (B, H, T, k_BSHK.shape[1]):
+        from apformer import plugins
+
+        says = f"gives scores of shape {shape} where (B, H, T, S) is {(B, H, T, k_BSHK.shape[1])}"
+        raise plugins.fault("apformer.similarity", name, says)
+    return scores
 
 
 if TYPE_CHECKING:

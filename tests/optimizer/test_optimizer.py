@@ -84,7 +84,7 @@ def every_tree():
 def test_every_parameter_of_every_model_has_a_role():
     for params in every_tree():
         for path, leaf in jax.tree_util.tree_leaves_with_path(params):
-            assert isinstance(leaves.role(path), leaves.Role)
+            assert leaves.role(path, 1) is leaves.role(path, 9), path  # whatever its axes: it is declared
             # A stack of matrices has three axes or more; what else has as many is known by its name.
             owners, name = {entry.key for entry in path[:-1]}, path[-1].key
             inside = not owners.isdisjoint({"blocks", "cells"})
@@ -92,9 +92,11 @@ def test_every_parameter_of_every_model_has_a_role():
             assert (leaves.matrix(path) is not None) == (inside and leaf.ndim > 2 and not other), path
 
 
-def test_a_parameter_that_nobody_declared_is_an_error():
-    with pytest.raises(ValueError, match="blocks/feedforward/shear has no role: declare it in layers/leaves.py"):
-        optimizer.decay_mask({"blocks": {"feedforward": {"shear": jnp.zeros(3)}}})
+def test_of_parameters_that_nobody_declared_matrices_decay():
+    gains, matrices = jnp.zeros((2, 3)), jnp.zeros((2, 3, 3))
+    for layers in ({"shear": gains, "turn": matrices}, [{"shear": gains[0], "turn": matrices[0]}] * 2):
+        decays = optimizer.decay_mask({"layers": layers, "embed": gains})
+        assert decays == {"layers": jax.tree.map(lambda leaf: leaf.size > 6, layers), "embed": True}
 
 
 def update(cfg, steps, gradients, params, step, hyper=None):
