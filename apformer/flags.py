@@ -17,6 +17,7 @@ from apformer.machine import process
 _PLAIN = {
     r"invalid literal for int\(\) with base 10: (.*)": r"\1 is no whole number",
     r"could not convert string to float: (.*)": r"\1 is no number",
+    r"no type matching .*: (.* is no .*)": r"\1",  # of a flag that may be None
 }
 
 

@@ -46,10 +46,10 @@ def load(group: str, name: str, own: tuple[str, ...], package: str, wanted: tupl
     try:
         found = importlib.import_module(f"{package}.{name}") if name in own else _entries(group, name)[0].load()
     except Exception as error:
-        raise fault(group, name, f"cannot be imported ({type(error).__name__}: {error})") from error
+        raise fault(group, name, f"which cannot be imported ({type(error).__name__}: {error})") from error
     if lacking := [each for each in wanted if not _has(found, each)]:
         articles = ("the frozen dataclass " * each.istitle() + each for each in lacking)
-        raise fault(group, name, f"lacks {', '.join(articles)}")
+        raise fault(group, name, f"which lacks {', '.join(articles)}")
     return found
 
 
@@ -64,7 +64,7 @@ def absent(group: str, name: Any, known: tuple[str, ...]) -> Fault:
 def fault(group: str, name: str, says: str) -> Fault:
     """Return the Fault of a plugin that its package has to mend."""
     package = " and ".join(_packages(group, name))
-    return Fault(f"{package} brings the {_kind(group)} {name}, which {says}: repair or uninstall {package}")
+    return Fault(f"{package} brings the {_kind(group)} {name}, {says}: repair or uninstall {package}")
 
 
 def _kind(group: str) -> str:

@@ -107,7 +107,7 @@ def test_what_is_not_given_stays_as_the_default_has_it():
         (["--qwertyuiop"], "unrecognized options: --qwertyuiop; see"),
         (["value"], "unrecognized options: value; see"),
         (["--d_model", "x"], "--d_model: 'x' is no whole number"),
-        (["--d_model", "3.5"], "--d_model: '3.5' is no whole number"),
+        (["--window", "3.5"], "--window: '3.5' is no whole number"),
         (["--dropout", "much"], "--dropout: 'much' is no number"),
         (["--d_model"], "--d_model"),
         (["--mode", "fsat"], "^--mode fsat is none of slow, fast;"),

@@ -30,7 +30,7 @@ def load(kind: Literal["position", "similarity"], name: str) -> Any:
     module = plugins.load(group, name, own(kind), f"apformer.layers.{kind}", (wanted,))
     if kind == "position" and name not in own(kind) and METHODS.isdisjoint(dir(module.Scheme)):
         methods = [each for each in dir(module.Scheme) if each[0] != "_" and callable(getattr(module.Scheme, each))]
-        raise plugins.fault(group, name, f"has none of the methods embed, rotate, bias: it has {methods}")
+        raise plugins.fault(group, name, f"whose Scheme has none of the methods embed, rotate and bias, only {methods}")
     return module
 
 
@@ -40,7 +40,7 @@ def check_scores(name: str, scores: Any, q_BTHK: Any, k_BSHK: Any) -> Any:
     if (shape := getattr(scores, "shape", None)) != (B, H, T, k_BSHK.shape[1]):
         from apformer import plugins
 
-        says = f"gives scores of shape {shape} where (B, H, T, S) is {(B, H, T, k_BSHK.shape[1])}"
+        says = f"which gives scores of shape {shape} where (B, H, T, S) is {(B, H, T, k_BSHK.shape[1])}"
         raise plugins.fault("apformer.similarity", name, says)
     return scores
 
