@@ -44,7 +44,11 @@ def load(group: str, name: str, own: tuple[str, ...], package: str, wanted: tupl
     if not brought:
         raise absent(group, name, names(group, own))
     try:
-        found = importlib.import_module(f"{package}.{name}") if name in own else _entries(group, name)[0].load()
+        if name in own:
+            found = importlib.import_module(f"{package}.{name}")
+        else:
+            (entry,) = entry_points(group=group, name=name)
+            found = entry.load()
     except Exception as error:
         raise fault(group, name, f"which cannot be imported ({type(error).__name__}: {error})") from error
     if lacking := [each for each in wanted if not _has(found, each)]:
@@ -71,12 +75,8 @@ def _kind(group: str) -> str:
     return group.rpartition(".")[2].removesuffix("s")
 
 
-def _entries(group: str, name: Any) -> list[Any]:
-    return [*entry_points(group=group, name=name)] if isinstance(name, str) else []
-
-
 def _packages(group: str, name: Any, own: tuple[str, ...] = ()) -> list[str]:
-    entries = _entries(group, name)
+    entries = entry_points(group=group, name=name)
     return ["apformer"] * (name in own) + sorted(getattr(entry.dist, "name", entry.value) for entry in entries)
 
 

@@ -109,7 +109,7 @@ def load_architecture(name: str) -> ModuleType:
 
     module = plugins.load("apformer.architectures", name, ARCHITECTURES, "apformer", ("Config", "init", "apply"))
     usual = {"init_cache": refuse, "extend": refuse, "unstack": lambda params: params}
-    usual |= dict.fromkeys(("max_tokens", "reach", "wants_key"), lambda cfg: None)
+    usual |= dict.fromkeys(("max_tokens", "wants_key"), lambda cfg: None)
     for each, function in usual.items():
         vars(module).setdefault(each, function)
     return module

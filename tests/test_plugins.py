@@ -30,7 +30,7 @@ def bring(monkeypatch):
     def install(*brought):
         found = [Entry(name=n, value=m, dist=SimpleNamespace(name=package)) for package, n, m in brought]
         monkeypatch.setattr(
-            plugins, "entry_points", lambda group, name=None: [e for e in found if name in (None, e.name)]
+            plugins, "entry_points", lambda group, **of: [e for e in found if of.get("name", e.name) == e.name]
         )
 
     return install

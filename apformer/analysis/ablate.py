@@ -41,19 +41,16 @@ KINDS = {  # the leaves of a part, and the axes of each that its indices are for
 
 def parts(params: dict) -> list[Part]:
     """Return every part of a transformer that can be switched off, layers from 0; none of other models."""
+    return _parts(leaves.named(params), MOST_PLACES)
+
+
+def _parts(leaf_of: dict[str, Any], most: int) -> list[Part]:
     found = []
-    for kind, sizes in _sizes(leaves.named(params)).items():
-        found += [(kind, *index) for index in np.ndindex(*(min(size, MOST_PLACES) for size in sizes))]
-    return found
-
-
-def _sizes(leaf_of: dict[str, Any]) -> dict[str, tuple[int, ...]]:
-    """Return {kind: how many parts of it there are, along each of its indices}."""
-    found = {}
     for side in ("", "encoder.", "decoder."):
         for kind, ((first, axes), *_) in KINDS.items():
             if side + first in leaf_of:
-                found[side + kind] = tuple(leaf_of[side + first].shape[axis] for axis in axes)
+                shape = leaf_of[side + first].shape
+                found += [(side + kind, *index) for index in np.ndindex(*(min(shape[axis], most) for axis in axes))]
     return found
 
 
@@ -61,15 +58,14 @@ def ablate(params: dict, parts: Sequence[Part]) -> dict:
     """Return the parameters of a transformer with some of `parts(params)` switched off; the tree keeps its shape.
 
     Raises:
-        ValueError: For another part; it lists the kinds, and how many indices each has.
+        ValueError: For another part.
     """
     leaf_of = leaves.named(params)
-    sizes = _sizes(leaf_of)
+    known = _parts(leaf_of, 2**31)
     for part in parts:
+        if tuple(part) not in known:
+            raise ValueError(f"{part} is no part of this model: parts(params) lists them, such as {known[:1]}")
         named, *index = part
-        limits = sizes.get(named, ())
-        if len(limits) != len(index) or not all(i in range(size) for i, size in zip(index, limits, strict=True)):
-            raise ValueError(f"{part} is none of parts(params): give a kind and indices below those of {sizes}")
         side, dot, kind = named.rpartition(".")
         for path, axes in KINDS[kind]:
             if (name := side + dot + path) in leaf_of:

@@ -8,6 +8,7 @@ nothing, and distinguish one match from several.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
@@ -128,8 +129,5 @@ def learned(module: Any) -> dict[str, Any]:
     if cfg.attention_dropout and module.has_rng("dropout"):
         given["dropout"] = nn.Dropout(cfg.attention_dropout, deterministic=False, name="dropout")
     if cfg.similarity != "scaled_dot":
-        score = config.load("similarity", cfg.similarity).score
-        given["compare"] = lambda q_BTHK, k_BSHK: config.check_scores(
-            cfg.similarity, score(module.param, q_BTHK, k_BSHK), q_BTHK, k_BSHK
-        )
+        given["compare"] = partial(config.compare, cfg.similarity, module.param)
     return given

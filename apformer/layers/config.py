@@ -7,8 +7,6 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
-METHODS = {"embed", "rotate", "bias"}  # of a position scheme
-
 
 @cache
 def own(kind: str) -> tuple[str, ...]:
@@ -28,19 +26,20 @@ def load(kind: Literal["position", "similarity"], name: str) -> Any:
 
     group, wanted = f"apformer.{kind}", "Scheme" if kind == "position" else "score"
     module = plugins.load(group, name, own(kind), f"apformer.layers.{kind}", (wanted,))
-    if kind == "position" and name not in own(kind) and METHODS.isdisjoint(dir(module.Scheme)):
-        methods = [each for each in dir(module.Scheme) if each[0] != "_" and callable(getattr(module.Scheme, each))]
-        raise plugins.fault(group, name, f"whose Scheme has none of the methods embed, rotate and bias, only {methods}")
+    if kind == "position" and name not in own(kind) and {"embed", "rotate", "bias"}.isdisjoint(dir(module.Scheme)):
+        says = f"whose Scheme has {', '.join(each for each in vars(module.Scheme) if each[0] != '_') or 'no method'}"
+        raise plugins.fault(group, name, f"{says}, and none of embed, rotate and bias")
     return module
 
 
-def check_scores(name: str, scores: Any, q_BTHK: Any, k_BSHK: Any) -> Any:
+def compare(name: str, param: Any, q_BTHK: Any, k_BSHK: Any) -> Any:
     """Return the scores of a similarity. Raises plugins.Fault, a UserError, unless they are (B, H, T, S)."""
-    B, T, H, _ = q_BTHK.shape
-    if (shape := getattr(scores, "shape", None)) != (B, H, T, k_BSHK.shape[1]):
+    scores, (B, T, H, _) = load("similarity", name).score(param, q_BTHK, k_BSHK), q_BTHK.shape
+    wanted, shape = (B, H, T, k_BSHK.shape[1]), getattr(scores, "shape", None)
+    if shape != wanted:
         from apformer import plugins
 
-        says = f"which gives scores of shape {shape} where (B, H, T, S) is {(B, H, T, k_BSHK.shape[1])}"
+        says = f"which gives scores of shape {shape} where (B, H, T, S) is {wanted}"
         raise plugins.fault("apformer.similarity", name, says)
     return scores
 

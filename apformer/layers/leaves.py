@@ -5,6 +5,7 @@ Parameters of position schemes and of scores of attention do not decay. Of other
 an architecture of a package, matrices decay: what has two axes or more, beside that of stacked layers.
 """
 
+import re
 from typing import Any, NamedTuple
 
 import jax
@@ -23,7 +24,7 @@ class Role(NamedTuple):
     outputs: tuple[int, ...] = ()
 
 
-STACKS = {"blocks", "cells", "layers"}  # whose leaves have a leading axis of layers, unless they are lists
+STACKED = r"(blocks|cells|layers)/\D"  # leaves with a leading axis of layers, which those of a list have not
 KEPT, DECAYS = Role(decays=False), Role(decays=True)
 
 LEAVES = {
@@ -46,14 +47,13 @@ def role(path: tuple[Any, ...], axes: int = 0) -> Role:
         return KEPT
     if name not in LEAVES and owners[-1:] in (["attention"], ["cross_attention"]):
         return KEPT  # of a score
-    stacked = not STACKS.isdisjoint(owners) and not any(owner.isdigit() for owner in owners)
-    return LEAVES.get(name, Role(decays=axes - stacked > 1))
+    return LEAVES.get(name, Role(decays=axes - bool(re.search(STACKED, "/".join(_names(path)))) > 1))
 
 
-def matrix(path: tuple[Any, ...]) -> Role | None:
-    """Return the Role of a matrix inside a block or a cell; None for every other leaf."""
-    found = role(path)
-    return found if found.inputs and {*_names(path)} & {"blocks", "cells"} else None
+def matrix(path: tuple[Any, ...], axes: int) -> Role | None:
+    """Return the Role of a stack of matrices in blocks or cells; None for every other leaf. axes: how many it has."""
+    found, inside = role(path, axes), {*_names(path)} & {"blocks", "cells"}
+    return found if found.inputs and inside and axes == 1 + len(found.inputs + found.outputs) else None
 
 
 def named(params: Any) -> dict[str, Any]:

@@ -93,7 +93,9 @@ def decay_mask(params: dict) -> dict:
 
 def _labels(params: dict) -> dict:
     """Return the rule of each parameter where it is Muon: muon for the matrices of the blocks, or adam."""
-    return jax.tree_util.tree_map_with_path(lambda path, _: "muon" if leaves.matrix(path) else "adam", params)
+    return jax.tree_util.tree_map_with_path(
+        lambda path, leaf: "muon" if leaves.matrix(path, leaf.ndim) else "adam", params
+    )
 
 
 def _decay_beside_muon(params: dict) -> dict:

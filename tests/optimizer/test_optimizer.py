@@ -89,7 +89,7 @@ def test_every_parameter_of_every_model_has_a_role():
             owners, name = {entry.key for entry in path[:-1]}, path[-1].key
             inside = not owners.isdisjoint({"blocks", "cells"})
             other = name.endswith("bias") or name in ("table", "vector") or "fire" in owners
-            assert (leaves.matrix(path) is not None) == (inside and leaf.ndim > 2 and not other), path
+            assert (leaves.matrix(path, leaf.ndim) is not None) == (inside and leaf.ndim > 2 and not other), path
 
 
 def test_of_parameters_that_nobody_declared_matrices_decay():
