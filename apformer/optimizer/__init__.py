@@ -110,7 +110,7 @@ def make(cfg: Config, steps: int) -> optax.GradientTransformationExtraArgs:
     """
     if cfg.rule not in OWN:
         function = plugins.load(GROUP, cfg.rule, OWN, __name__)
-        brought = function(cfg, steps) if callable(function) else None
+        brought: Any = function(cfg, steps) if callable(function) else None
         if not hasattr(brought, "update"):
             raise plugins.fault(GROUP, cfg.rule, "which is no function (cfg, steps) that returns an optax optimizer")
         return brought
