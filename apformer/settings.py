@@ -5,14 +5,20 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from types import ModuleType, UnionType
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import Any, Literal, NoReturn, Union, get_args, get_origin
 
-from apformer import plugins
+from apformer import optimizer, plugins
+from apformer.errors import UserError
 from apformer.files import FilePath
 from apformer.layers import config
 from apformer.optimizer import Config as Optimizer
 
 ARCHITECTURES = ("model", "recurrent", "seq2seq", "word2vec")  # modules of apformer; packages may bring others
+NAMED: dict[Any, str] = {  # types of fields, and the groups of plugins whose names they hold
+    config.Position: "apformer.position",
+    config.Similarity: "apformer.similarity",
+    optimizer.Rule: optimizer.GROUP,
+}
 
 
 @dataclass(frozen=True)
@@ -91,14 +97,21 @@ def with_part(settings: Settings, part: str, **values: Any) -> Settings:
 def load_architecture(name: str) -> ModuleType:
     """Return the module of an architecture: a module of apformer, or one that an installed package brings.
 
-    It has `Config`, `init` and `apply`; for generation also `init_cache`, `extend`, `unstack`, `reach`, `max_tokens`
-    and `wants_key`, as `apformer.model` has.
+    It has `Config`, `init` and `apply`, to write also `init_cache` and `extend`, as `apformer.model` has. What it lacks
+    of its other names is set here: rows of any length, no dropout, and parameters that a step takes as they are.
 
     Raises:
         UserError: Exit code USAGE, if there is none of that name, or if it lacks `Config`, `init` or `apply`.
     """
-    module = plugins.load("apformer.architectures", name, ARCHITECTURES, "apformer")
-    plugins.require(module, "architecture", name, ("Config", "init", "apply"))
+
+    def refuse(*args: Any, **options: Any) -> NoReturn:
+        raise UserError(f"the architecture {name} cannot write: it lacks init_cache or extend")
+
+    module = plugins.load("apformer.architectures", name, ARCHITECTURES, "apformer", ("Config", "init", "apply"))
+    usual = {"init_cache": refuse, "extend": refuse, "unstack": lambda params: params}
+    usual |= dict.fromkeys(("max_tokens", "wants_key"), lambda cfg: None)
+    for each, function in usual.items():
+        vars(module).setdefault(each, function)
     return module
 
 
@@ -128,6 +141,10 @@ def model_from(architecture: str, values: dict[str, Any]) -> Any:
 
 def part_from(kind: type, values: dict[str, Any]) -> Any:
     """Return a dataclass from values of JSON. Raises ValueError if one is not of the type that its field names."""
+    for field in dataclasses.fields(kind):
+        value = values.get(field.name)
+        if field.type in NAMED and value is not None and value not in get_args(field.type):
+            raise plugins.absent(NAMED[field.type], value, get_args(field.type))
     part = kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in values.items()})
     for field in dataclasses.fields(part):
         if not _fits(getattr(part, field.name), field.type):

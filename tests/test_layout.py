@@ -111,7 +111,7 @@ def packages(name: str) -> set[str]:
 
 
 def test_parts_know_no_task_and_tokenizers_no_model():
-    allowed = dict.fromkeys(("layers", "loss", "optimizer"), {"errors", "layers"})
+    allowed = dict.fromkeys(("layers", "loss", "optimizer"), {"errors", "layers", "plugins"})
     allowed |= {"tokenizers": {"errors", "files"}, "train": set()}
     none_of(
         [

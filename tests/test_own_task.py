@@ -1,10 +1,10 @@
 """A task of a user's own: the folder docs/own_task, built, installed and used from outside of the repository."""
 
+import functools
 import json
 import os
 import re
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import jax
@@ -43,19 +43,19 @@ print(json.dumps(found))
 def test_the_folder_is_installed_and_every_command_works_on_its_task(tmp_path):
     pip = "-m pip install -q --disable-pip-version-check --no-deps --no-build-isolation --no-index --target".split()
     python(*pip, tmp_path / "site", FOLDER, cwd=tmp_path)
-    commands = [
-        [*f"train {TINY} {PACE} --run_dir run".split()],
-        ["evaluate", "run", "--json"],
-        ["predict", "run", "12="],
-        ["predict", "run", "12a="],
-        ["predict", "run", "123456"],
-        ["report", "run"],
-        ["resume", "run", "--step", "1"],
-        ["doctor", "run"],
-        [*f"sweep {TINY} {PACE} --learning_rate 0.001,0.01 --members 2 --run_dir sweep".split()],
-    ]
+    commands = (
+        f"train {TINY} {PACE} --run_dir run",
+        "evaluate run --json",
+        "predict run 12=",
+        "predict run 12a=",
+        "predict run 123456",
+        "report run",
+        "resume run --step 1",
+        "doctor run",
+        f"sweep {TINY} {PACE} --learning_rate 0.001,0.01 --members 2 --run_dir sweep",
+    )
     paths = os.pathsep.join([str(tmp_path / "site"), str(ROOT)])
-    done = python("-c", PROGRAM, json.dumps(commands), cwd=tmp_path, PYTHONPATH=paths)
+    done = python("-c", PROGRAM, json.dumps([words.split() for words in commands]), cwd=tmp_path, PYTHONPATH=paths)
     train, evaluate, predict, wrong, long, report, resume, doctor, sweep = json.loads(done.stdout)
     assert train[0] == 0 and "Try it: apformer predict run " in train[1] and "No page" not in train[1], train
     assert evaluate[0] == 0 and json.loads(evaluate[1])["strings"] == 20
@@ -74,12 +74,8 @@ def test_the_folder_is_installed_and_every_command_works_on_its_task(tmp_path):
 
 
 def test_the_folder_is_short():
-    assert sorted(path.name for path in FOLDER.iterdir() if path.is_file()) == [
-        "README.md",
-        "pyproject.toml",
-        "reverse.py",
-    ]
-    assert sum(len(path.read_text().splitlines()) for path in FOLDER.iterdir() if path.is_file()) < 120
+    lines = {path.name: path.read_text().splitlines() for path in FOLDER.glob("*.*")}
+    assert {*lines} == {"README.md", "pyproject.toml", "reverse.py"} and sum(map(len, lines.values())) < 120
 
 
 @pytest.fixture
@@ -112,7 +108,7 @@ def texts(batch, vocabulary):
 
 
 def test_its_strings_are_reversed_and_what_follows_the_sign_counts(reverse):
-    settings = recipes.parse(["--recipe", "reverse", "--longest", "3"])
+    settings = recipes.parse("--recipe reverse --longest 3".split())
     batch = reverse.sample(jax.random.key(0), settings, None)
     rows = texts(batch, reverse.VOCABULARY)
     assert {len(row.partition("=")[0]) for row in rows} == {1, 2, 3}
@@ -128,34 +124,34 @@ def test_its_flags_are_refused_by_name(reverse, fails):
     for words, sentence in (
         ("--longest 0", "--longest 0 is out of range: give 1 to 100"),
         ("--vocab_size 9", "--vocab_size 9 is out of range: give 12"),
-        ("--max_len 9", "--max_len 9 ends before the longest row: give 12 or more"),
     ):
         fails(sentence, USAGE, "train", "--recipe", "reverse", *words.split())
 
 
 def test_strings_are_judged_whole(reverse):
-    settings = recipes.parse(["--recipe", "reverse", "--longest", "2", "--test_sequences", "30"])
-    settings = replace(settings, model=replace(settings.model, d_model=8, n_layers=1, n_heads=1))
+    settings = recipes.parse(TINY.split())
     end = Partial(lambda tokens_BT: jax.nn.one_hot(jnp.zeros_like(tokens_BT), 12))  # each character ends the string
     params = reverse.initial_params(jax.random.key(0), settings)
     found = reverse.evaluate(Model(end, end, end, params, settings.model), settings, None, lambda done, total: None)
     assert reverse.EVALUATION <= found.result.keys() and found.result["exact"] == 0
-    assert [group["length"] for group in found.result["by_length"]] == [2, 3] and len(found.result["errors"]) == 30
+    assert [group["length"] for group in found.result["by_length"]] == [2, 3] and len(found.result["errors"]) == 20
     for error in found.result["errors"]:
         given, expected = error["given"], error["expected"]
         assert expected == given[-2::-1] + "\n" and error["predicted"] == "\n" * len(expected)
     assert "| " not in found.table and "all strings" in found.table and set(found.figures) == {"attention"}
     page = reverse.page(settings, None, None, found.result, Path())
-    assert page["right"]["blocks"][0]["at"] == [2, 3] and len(page["wrong"]["rows"]) == 30
+    assert page["right"]["blocks"][0]["at"] == [2, 3] and len(page["wrong"]["rows"]) == 20
 
 
-@pytest.mark.parametrize(("part", "name"), [("task", "reverse"), ("architecture", "this")])
-def test_the_doctor_imports_nothing_that_is_not_installed_for_a_run(part, name, tmp_path, capsys):
-    config = settings_file.to_dict(recipes.parse([])) | {"versions": {}, "data": {}, part: name}
+@pytest.mark.parametrize("field", ["task", "architecture", "flags model position", "flags optimizer rule"])
+def test_the_doctor_imports_nothing_that_is_not_installed_for_a_run(field, tmp_path, capsys):
+    config = settings_file.to_dict(recipes.parse([])) | {"versions": {}, "data": {}}
+    *parts, name = field.split()
+    functools.reduce(dict.get, parts, config)[name] = "this"
     write_json(tmp_path / "config.json", config)
     (tmp_path / "checkpoints" / "1").mkdir(parents=True)
     assert cli.main(["doctor", str(tmp_path)]) == USAGE
     said = capsys.readouterr().out
-    assert f"config.json: there is no {part} {name!r} here, only " in said and said.count("\n") == 1
-    assert "the package that brings it may not be installed" in said and "damaged" not in said
+    sentence = "config.json: there is no [a-z]+ 'this' here, only .*: the package that brings it may not be installed"
+    assert re.search(sentence, said) and said.count("\n") == 1
     assert "this" not in sys.modules

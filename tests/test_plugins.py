@@ -1,7 +1,9 @@
 """Tasks and architectures of other packages: found by entry point, and every fault is one sentence."""
 
-import importlib.metadata
+import pkgutil
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 
 import jax
@@ -9,11 +11,13 @@ import numpy as np
 import optax
 import pytest
 
-from apformer import plugins, settings, tasks
+from apformer import optimizer, plugins, settings, tasks
 from apformer.errors import USAGE, UserError
 from apformer.layers import config
 from apformer.runs import fit, recipes
 from apformer.runs.metrics import Log
+from apformer.runs.restore import bind_run
+from apformer.tasks import defaults
 from tests.helpers.refusals import refused
 
 
@@ -21,7 +25,7 @@ class Entry(SimpleNamespace):
     """An entry point that is not installed."""
 
     def load(self):
-        return importlib.import_module(self.value)
+        return pkgutil.resolve_name(self.value)
 
 
 @pytest.fixture
@@ -31,7 +35,7 @@ def bring(monkeypatch):
     def install(*brought):
         found = [Entry(name=n, value=m, dist=SimpleNamespace(name=package)) for package, n, m in brought]
         monkeypatch.setattr(
-            plugins, "entry_points", lambda group, name=None: [e for e in found if name in (None, e.name)]
+            plugins, "entry_points", lambda group, **of: [e for e in found if of.get("name", e.name) == e.name]
         )
 
     return install
@@ -58,51 +62,59 @@ def test_two_packages_that_bring_one_name_are_both_named(bring):
     assert refusal(tasks.load, "words") == "apformer and one bring the task words each: uninstall all but one"
 
 
-def test_two_tasks_with_one_recipe_are_both_named(bring):
-    bring(("other", "letters", "apformer.tasks.words"))
+def test_two_tasks_with_one_recipe_are_both_named_and_one_at_fault_is_left_out(bring, capsys):
+    bring(("other", "letters", "apformer.tasks.words"), ("another", "fault", "there_is_no_such_module"))
     with pytest.raises(UserError, match="the tasks letters and words both have a recipe words: uninstall"):
         tasks.recipes()
+    said = capsys.readouterr().err
+    assert said.startswith("apformer: another brings the task fault, which cannot be imported (ModuleNotFoundError: ")
+    assert said.endswith("): repair or uninstall another\n")
 
 
-def test_a_task_that_cannot_be_imported_names_its_package(bring):
-    bring(("other", "letters", "there_is_no_such_module"))
-    said = refusal(tasks.load, "letters")
-    assert said.startswith("other brings the task letters, which cannot be imported (ModuleNotFoundError: ")
-    assert said.endswith("repair or uninstall other")
+score, QUERY = slice, np.zeros((1, 3, 2, 4))  # of a package: what it makes of queries and keys is no array
 
 
-def test_a_task_that_lacks_names_of_the_protocol_lists_them(bring):
-    bring(("other", "letters", "apformer.tokenizers.words"))
-    said = refusal(tasks.load, "letters")
-    assert said.startswith("the task letters (apformer.tokenizers.words) lacks Config, ")
-    assert "make_loss" in said
+@pytest.mark.parametrize(
+    ("brought", "load", "fault"),
+    [
+        ("apformer.tokenizers.words", tasks.load, "task letters, which lacks the frozen dataclass Config, .*make_loss"),
+        (
+            "apformer.layers.position.none",
+            partial(config.load, "position"),
+            "whose Scheme has reach, and none of",
+        ),
+        ("tests.test_plugins", lambda name: config.load("similarity", name).score(None, QUERY, QUERY), "shape None"),
+        ("operator:is_", lambda name: optimizer.make(optimizer.Config(name), 1), "is no function .cfg, steps. that"),
+        ("", lambda name: defaults.checked((), SimpleNamespace(task=name)), "whose `sample` returns no Batch of "),
+    ],
+)
+def test_what_a_package_has_to_mend_is_said_in_a_sentence(brought, load, fault, bring):
+    bring(("other", "letters", brought))
+    with refused(USAGE, f"^other brings the .*{fault}.*: repair or uninstall other$"):
+        load("letters")
 
 
-def test_an_optimizer_of_a_package_trains_a_built_in_task_and_no_learning_rate_is_invented(monkeypatch, tmp_path):
+def test_the_architecture_of_the_page_and_an_optimizer_of_a_package_train_a_built_in_task(bring, tmp_path, monkeypatch):
     """The choices of --rule are read when apformer is imported: here the settings are made by hand."""
-    settings = recipes.parse("--recipe sketch --d_model 8 --d_ff 8 --batch_size 4 --steps 2 --digits 2".split())
-    settings = replace(settings, optimizer=replace(settings.optimizer, rule="lion", learning_rate=0.5))
-    settings, rows = tasks.load(settings.task).load(settings)
-    monkeypatch.setattr(config, "names", lambda kind: ("lion",))
-    monkeypatch.setattr(config, "entry_points", lambda **_: {"lion": SimpleNamespace(load=lambda: lion)})
-    before = fit.initial_state(settings)
+    page = Path(__file__).parents[1] / "docs" / "your-own.md"
+    (tmp_path / "of_the_page.py").write_text(page.read_text().split("```")[3].removeprefix("python"))
+    monkeypatch.syspath_prepend(tmp_path)
+    bring(("other", "own", "of_the_page"), ("other", "lion", "tests.test_plugins:lion"))
+    run = recipes.parse("--recipe recurrent --batch_size 4 --steps 2".split())
+    cfg = settings.load_architecture("own").Config(width=4)
+    run = replace(run, optimizer=optimizer.Config("lion", 0.5), architecture="own", model=cfg)
+    before = fit.initial_state(run)
     params = jax.tree.map(np.asarray, before.params)
-    after, metrics = fit.run_steps(before, tasks.load(settings.task).train_rows(rows), settings, 1)
+    after, metrics = fit.run_steps(before, tasks.load(run.task).train_rows(None), run, 1)
     moved = jax.tree.map(lambda old, new: np.abs(new - old).max(), params, after.params)
     assert {round(float(step), 5) for step in jax.tree.leaves(moved)} <= {0.0, 0.5}  # of a sign
-    with Log(tmp_path / "metrics.jsonl", settings, 0, 0.5) as log:
+    with Log(tmp_path / "metrics.jsonl", run, 0, 0.5) as log:
         log.hold(1, metrics)
         assert "learning_rate" not in log.flush()
+    with refused(USAGE, "^the architecture own cannot write: it lacks init_cache or extend$"):
+        bind_run(run, after.params).init_cache(1, 3)
 
 
 def lion(cfg, steps):
     """An optimizer as a package brings it."""
     return optax.lion(cfg.learning_rate, weight_decay=0.0)
-
-
-def test_an_architecture_is_a_module_of_apformer_or_of_a_package(bring):
-    bring(("other", "memory", "apformer.recurrent"))
-    assert settings.load_architecture("memory") is settings.load_architecture("recurrent")
-    assert "only memory, model, " in refusal(settings.load_architecture, "loss")
-    bring(("other", "memory", "apformer.loss"))
-    assert refusal(settings.load_architecture, "memory").startswith("the architecture memory (apformer.loss) lacks ")

@@ -41,20 +41,31 @@ KINDS = {  # the leaves of a part, and the axes of each that its indices are for
 
 def parts(params: dict) -> list[Part]:
     """Return every part of a transformer that can be switched off, layers from 0; none of other models."""
-    found, leaf_of = [], leaves.named(params)
+    return _parts(leaves.named(params), MOST_PLACES)
+
+
+def _parts(leaf_of: dict[str, Any], most: int) -> list[Part]:
+    found = []
     for side in ("", "encoder.", "decoder."):
         for kind, ((first, axes), *_) in KINDS.items():
             if side + first in leaf_of:
                 shape = leaf_of[side + first].shape
-                sizes = [min(shape[axis], MOST_PLACES) for axis in axes]
-                found += [(side + kind, *index) for index in np.ndindex(*sizes)]
+                found += [(side + kind, *index) for index in np.ndindex(*(min(shape[axis], most) for axis in axes))]
     return found
 
 
 def ablate(params: dict, parts: Sequence[Part]) -> dict:
-    """Return the parameters of a transformer with some of `parts(params)` switched off; the tree keeps its shape."""
+    """Return the parameters of a transformer with some of `parts(params)` switched off; the tree keeps its shape.
+
+    Raises:
+        ValueError: For another part.
+    """
     leaf_of = leaves.named(params)
-    for named, *index in parts:
+    known = _parts(leaf_of, 2**31)
+    for part in parts:
+        if tuple(part) not in known:
+            raise ValueError(f"{part} is no part of this model: parts(params) lists them, such as {known[:1]}")
+        named, *index = part
         side, dot, kind = named.rpartition(".")
         for path, axes in KINDS[kind]:
             if (name := side + dot + path) in leaf_of:

@@ -12,7 +12,7 @@ from tyro.conf import Positional
 
 from apformer import files, tasks
 from apformer.analysis import certificate
-from apformer.decoding.bind import Model, bind_run
+from apformer.decoding.bind import Model
 from apformer.errors import NOT_CERTIFIED, UserError, typed
 from apformer.files import FilePath
 from apformer.machine import process
@@ -20,7 +20,7 @@ from apformer.proof import check
 from apformer.report import progress, tables
 from apformer.runs import directory
 from apformer.runs.provenance import digest, surroundings
-from apformer.runs.restore import load_params, load_settings
+from apformer.runs.restore import bind_run, load_params, load_settings
 from apformer.settings import Settings
 
 PATIENCE = 1800  # seconds that an enumeration may take unasked

@@ -10,7 +10,6 @@ from typing import Any
 from tyro.conf import Positional
 
 from apformer import files, tasks
-from apformer.decoding.bind import bind_run
 from apformer.errors import UserError
 from apformer.files import FilePath
 from apformer.flags import require
@@ -18,7 +17,7 @@ from apformer.report import figures, progress, tables
 from apformer.runs import directory, language_model
 from apformer.runs.metrics import diverged, read_metrics, who_diverged
 from apformer.runs.provenance import digest
-from apformer.runs.restore import load_params, load_rows, load_settings
+from apformer.runs.restore import bind_run, load_params, load_rows, load_settings
 from apformer.settings import Settings
 from apformer.tasks.text import corpus, folders, perplexity
 

@@ -16,7 +16,6 @@ from jax.sharding import Mesh
 from jax.tree_util import Partial
 
 from apformer.machine import devices
-from apformer.settings import Settings, architecture_of
 
 
 @partial(
@@ -56,11 +55,6 @@ def bind(architecture: ModuleType, params: Any, cfg: Any, mesh: Mesh | None = No
     params = devices.place(params, mesh, 1)
     listed = jax.jit(architecture.unstack)(params)  # so that no step cuts the parameters of a layer out of a stack
     return Model(Partial(apply, params), Partial(extend, listed), Partial(init_cache), params, cfg)
-
-
-def bind_run(settings: Settings, params: Any) -> Model:
-    """Return the Model of the settings of a run with these parameters, on all devices."""
-    return bind(architecture_of(settings), params, settings.model, devices.mesh())
 
 
 @cache

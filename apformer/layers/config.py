@@ -3,7 +3,6 @@
 import pkgutil
 from dataclasses import fields
 from functools import cache
-from importlib import import_module
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
@@ -19,11 +18,10 @@ def names(kind: str) -> tuple[str, ...]:
 
 
 def load(kind: str, name: str) -> Any:
-    """Import the module of a name. Raises ValueError, which lists the known names."""
-    if name not in names(kind):
-        raise ValueError(f"{kind} {name} is none of {', '.join(names(kind))}")
-    brought = entry_points(group=f"apformer.{kind}", name=name)
-    return brought[name].load() if brought else import_module(f"apformer.layers.{kind}.{name}")
+    """Import the module of a name. Raises plugins.Fault, a UserError."""
+    from apformer import plugins  # apformer.model is loaded without it
+
+    return plugins.part(kind, name)
 
 
 if TYPE_CHECKING:

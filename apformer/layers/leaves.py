@@ -1,9 +1,11 @@
 """Roles of parameters: weight decay or none, and the input and output axes of a matrix.
 
 The optimizer asks for decay and matrices, adapters for matrices. A parameter is known by the last name of its path.
-Parameters of position schemes and of scores of attention do not decay. Any other name that is not declared is an error.
+Parameters of position schemes and of scores of attention do not decay. Of other names that are not declared, those of
+an architecture of a package, matrices decay: what has two axes or more, beside that of stacked layers.
 """
 
+import re
 from typing import Any, NamedTuple
 
 import jax
@@ -22,6 +24,7 @@ class Role(NamedTuple):
     outputs: tuple[int, ...] = ()
 
 
+STACKED = r"(blocks|cells|layers)/\D"  # leaves with a leading axis of layers, which those of a list have not
 KEPT, DECAYS = Role(decays=False), Role(decays=True)
 
 LEAVES = {
@@ -37,25 +40,27 @@ LEAVES = {
 }
 
 
-def role(path: tuple[Any, ...]) -> Role:
-    """Return the Role of the leaf at a path of jax.tree_util. Raises ValueError for a name that is not declared."""
-    *owners, name = (entry.key for entry in path)
+def role(path: tuple[Any, ...], axes: int = 0) -> Role:
+    """Return the Role of the leaf at a path of jax.tree_util. axes: how many it has, by which others decay."""
+    *owners, name = _names(path)
     if owners and owners[-1] in ("position", *config.names("position")):
         return KEPT
     if name not in LEAVES and owners[-1:] in (["attention"], ["cross_attention"]):
         return KEPT  # of a score
-    if name not in LEAVES:
-        raise ValueError(f"parameter {'/'.join([*owners, name])} has no role: declare it in layers/leaves.py")
-    return LEAVES[name]
+    return LEAVES.get(name, Role(decays=axes - bool(re.search(STACKED, "/".join(_names(path)))) > 1))
 
 
-def matrix(path: tuple[Any, ...]) -> Role | None:
-    """Return the Role of a matrix inside a block or a cell; None for every other leaf."""
-    found = role(path)
-    return found if found.inputs and {entry.key for entry in path} & {"blocks", "cells"} else None
+def matrix(path: tuple[Any, ...], axes: int) -> Role | None:
+    """Return the Role of a stack of matrices in blocks or cells; None for every other leaf. axes: how many it has."""
+    found, inside = role(path, axes), {*_names(path)} & {"blocks", "cells"}
+    return found if found.inputs and inside and axes == 1 + len(found.inputs + found.outputs) else None
 
 
 def named(params: Any) -> dict[str, Any]:
     """Return {dotted path: leaf}, in the order of the leaves."""
     leaves = jax.tree.leaves_with_path(params)
-    return {".".join(entry.key for entry in path): leaf for path, leaf in leaves}
+    return {".".join(_names(path)): leaf for path, leaf in leaves}
+
+
+def _names(path: tuple[Any, ...]) -> list[str]:
+    return jax.tree_util.keystr(path, simple=True, separator="/").split("/")

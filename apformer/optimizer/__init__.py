@@ -19,10 +19,11 @@ import jax.numpy as jnp
 import optax
 from jax import Array
 
+from apformer import plugins
 from apformer.layers import config, leaves
 from apformer.optimizer import muon
 
-OWN = ("adamw", "muon")
+OWN, GROUP = ("adamw", "muon"), "apformer.optimizer"
 if TYPE_CHECKING:
     Rule = Literal["adamw", "muon"]
 else:
@@ -87,12 +88,14 @@ def learning_rate(step: Array | int, peak: jax.typing.ArrayLike, cfg: Config, st
 
 def decay_mask(params: dict) -> dict:
     """Return True for what weight decay reaches: matrices and embedding tables."""
-    return jax.tree_util.tree_map_with_path(lambda path, _: leaves.role(path).decays, params)
+    return jax.tree_util.tree_map_with_path(lambda path, leaf: leaves.role(path, leaf.ndim).decays, params)
 
 
 def _labels(params: dict) -> dict:
     """Return the rule of each parameter where it is Muon: muon for the matrices of the blocks, or adam."""
-    return jax.tree_util.tree_map_with_path(lambda path, _: "muon" if leaves.matrix(path) else "adam", params)
+    return jax.tree_util.tree_map_with_path(
+        lambda path, leaf: "muon" if leaves.matrix(path, leaf.ndim) else "adam", params
+    )
 
 
 def _decay_beside_muon(params: dict) -> dict:
@@ -106,7 +109,11 @@ def make(cfg: Config, steps: int) -> optax.GradientTransformationExtraArgs:
     optimizer serves.
     """
     if cfg.rule not in OWN:
-        return config.load("optimizer", cfg.rule)(cfg, steps)
+        function = plugins.load(GROUP, cfg.rule, OWN, __name__)
+        brought: Any = function(cfg, steps) if callable(function) else None
+        if not hasattr(brought, "update"):
+            raise plugins.fault(GROUP, cfg.rule, "which is no function (cfg, steps) that returns an optax optimizer")
+        return brought
 
     def transformation(hyper: dict, step: Array | int) -> optax.GradientTransformation:
         rate, decay = learning_rate(step, hyper["learning_rate"], cfg, steps), hyper["weight_decay"]

@@ -13,14 +13,14 @@ import numpy as np
 
 from apformer import files, flags, tasks, train
 from apformer.analysis.certificate import FORMAT
-from apformer.decoding.bind import Model, bind_run
+from apformer.decoding.bind import Model, bind
 from apformer.errors import CHECKPOINT, DATA, NON_FINITE, UserError, typed
-from apformer.machine import process
+from apformer.machine import devices, process
 from apformer.runs import checkpoint, directory, provenance, selection
 from apformer.runs.fit import abstract_state
 from apformer.runs.provenance import digest
 from apformer.runs.settings_file import read as load_settings
-from apformer.settings import Settings
+from apformer.settings import Settings, architecture_of
 from apformer.train import TrainState
 
 
@@ -63,6 +63,11 @@ def load(run: str | Path | None = None, member: int | None = None, step: int | N
     params, step, member = load_params(path, settings, member, step)
     model = bind_run(settings, params)
     return Run(path, tasks.load(settings.task), settings, params, model, step, member)
+
+
+def bind_run(settings: Settings, params: Any) -> Model:
+    """Return the Model of the settings of a run with these parameters, on all devices."""
+    return bind(architecture_of(settings), params, settings.model, devices.mesh())
 
 
 def load_rows(path: Path) -> Any:

@@ -12,6 +12,7 @@ from apformer import files, tasks
 from apformer.errors import CHECKPOINT, UserError
 from apformer.flags import require
 from apformer.optimizer import Config as Optimizer
+from apformer.plugins import Fault
 from apformer.settings import Settings, Training, architecture_of, load_architecture, model_from, part_from
 
 EARLIER = {  # flags of apformer 0.3 that are gone, and what is left of each
@@ -46,17 +47,14 @@ def from_dict(config: dict, source: Path) -> Settings:
     """Return the settings of a `config.json`.
 
     Raises:
-        UserError: It names the file and the part at fault. Exit code USAGE, if there is no such task or architecture
-            here, else CHECKPOINT.
+        UserError: It names the file and the part at fault. Exit code USAGE, if a plugin of that name is missing or
+            broken, else CHECKPOINT.
     """
     if not files.has(config, {"task": str, "architecture": str}):
         sentence = f"{source} is damaged or of another version of apformer: restore it, or train anew"
         raise UserError(sentence, CHECKPOINT)
     try:
         task, architecture = tasks.load(config["task"]), load_architecture(config["architecture"])
-    except UserError as error:  # such as a run of a package that is not installed
-        raise UserError(f"{source}: {error}", error.exit_code) from None
-    try:
         parts = config["flags"]
         if config["architecture"] not in task.ARCHITECTURES:
             known = ", ".join(task.ARCHITECTURES)
@@ -71,6 +69,8 @@ def from_dict(config: dict, source: Path) -> Settings:
             part_from(Optimizer, _of_now(Optimizer, parts["optimizer"])),
         )
         check(settings)
+    except Fault as error:  # such as a run of a package that is not installed
+        raise UserError(f"{source}: {error}", error.exit_code) from None
     except (KeyError, TypeError, ValueError, AttributeError, UserError) as error:
         sentence = f"{source} is damaged or of another version of apformer ({error}): restore it, or train anew"
         raise UserError(sentence, CHECKPOINT) from None

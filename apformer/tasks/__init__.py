@@ -7,8 +7,10 @@ how to bring a task.
 
 import pkgutil
 import shlex
+import sys
 from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple, Protocol
@@ -212,9 +214,23 @@ def load(name: str) -> ModuleType:
     Raises:
         UserError: Exit code USAGE, if there is no task of that name, or if it lacks names of the protocol.
     """
-    task = plugins.load(GROUP, name, OWN, __name__)
-    plugins.require(task, "task", name, NAMES)
-    return task
+    return plugins.load(GROUP, name, OWN, __name__, NAMES)
+
+
+def _sound() -> dict[str, ModuleType]:
+    """Return all tasks but those of packages at fault, each of which is said once on standard error."""
+    found = {}
+    for name in names():
+        try:
+            found[name] = load(name)
+        except plugins.Fault as error:
+            _warn(f"apformer: {error}")
+    return found
+
+
+@cache
+def _warn(sentence: str) -> None:
+    print(sentence, file=sys.stderr)
 
 
 def recipes() -> dict[str, str]:
@@ -224,8 +240,8 @@ def recipes() -> dict[str, str]:
         UserError: Exit code USAGE, if two tasks have a recipe of one name.
     """
     found: dict[str, str] = {}
-    for task in names():
-        for recipe in load(task).RECIPES:
+    for task, module in _sound().items():
+        for recipe in module.RECIPES:
             if recipe in found:
                 fault = f"the tasks {found[recipe]} and {task} both have a recipe {recipe}"
                 raise UserError(f"{fault}: uninstall the package that brings one of them", USAGE)
@@ -247,7 +263,7 @@ def ability(settings: Settings, name: str, run: str | Path, command: str | None 
     """
     task = load(settings.task)
     if not hasattr(task, name):
-        able = ", ".join(each for each in names() if hasattr(load(each), name))
+        able = ", ".join(each for each, module in _sound().items() if hasattr(module, name))
         fault = f"{run} is a run of {settings.task}, and `apformer {command or name}` takes runs of {able}"
         raise UserError(f"{fault}: name one, or try `{task.example(settings, shlex.quote(str(run)))}`", USAGE)
     return getattr(task, name)

@@ -10,9 +10,9 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from apformer import loss, optimizer
+from apformer import loss, optimizer, plugins
 from apformer.settings import Settings, architecture_of, training_apply
-from apformer.tasks import Loss, LossAndMetrics
+from apformer.tasks import GROUP, Loss, LossAndMetrics
 from apformer.tasks.batch import Batch
 
 __all__ = ["describe", "feed", "files", "floor", "init_from", "initial_params", "kept", "load", "make_loss"]
@@ -84,11 +84,20 @@ def make_loss(settings: Settings) -> Loss:
         return {"exact": right_rows(logits_BTV, batch).mean(dtype=jnp.float32)}
 
     def loss_fn(params: Any, batch: Batch, key: jax.Array | None) -> LossAndMetrics:
+        batch = checked(batch, settings)
         return loss.next_token_loss(
             computed(params, settings), batch, key, settings.model, apply=apply, measure=measure
         )
 
     return loss_fn
+
+
+def checked(batch: Any, settings: Settings) -> Batch:
+    """Return what `sample` has drawn. Raises plugins.Fault, a UserError, unless it is a Batch."""
+    if not hasattr(batch, "weights_BT") or batch.weights_BT.shape != batch.tokens_BT.shape:
+        says = "whose `sample` returns no Batch of tokens and weights of one shape"
+        raise plugins.fault(GROUP, settings.task, says)
+    return batch
 
 
 def computed(params: Any, settings: Settings) -> Any:

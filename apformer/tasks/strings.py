@@ -26,7 +26,7 @@ from apformer.settings import Settings
 from apformer.tasks import Progress, defaults
 from apformer.tasks.batch import Batch
 from apformer.tasks.defaults import *  # noqa: F403
-from apformer.tasks.defaults import make_loss, right_rows, token_nats
+from apformer.tasks.defaults import checked, make_loss, right_rows, token_nats
 from apformer.tasks.exact_match import by_group, continue_rows
 
 __all__ = ["EVALUATION", "NOT_COMPILED", "Options", "check", "evaluate", "example", "page", "predict", "validation"]
@@ -177,7 +177,8 @@ def _vocabulary(settings: Settings) -> str:
 def _draw(settings: Settings, seed: int, count: int) -> Batch:
     """Draw strings as `sample` of the task does, `count` of them."""
     sample, run = tasks.load(settings.task).sample, replace(settings.training, batch_size=count)
-    return jax.jit(lambda key: sample(key, replace(settings, training=run), None))(jax.random.key(seed))
+    batch = jax.jit(lambda key: sample(key, replace(settings, training=run), None))(jax.random.key(seed))
+    return checked(batch, settings)
 
 
 @jax.jit

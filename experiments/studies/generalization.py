@@ -33,12 +33,11 @@ import numpy as np
 from apformer import files
 from apformer.analysis import certificate as certification
 from apformer.commands import sweep as sweeps
-from apformer.decoding.bind import bind_run
 from apformer.errors import USAGE, UserError
 from apformer.report import figures, progress, tables
 from apformer.runs import checkpoint, directory, recipes
 from apformer.runs.fit import abstract_state
-from apformer.runs.restore import load_rows, load_settings
+from apformer.runs.restore import bind_run, load_rows, load_settings
 from apformer.settings import Settings, architecture_of
 from apformer.tasks import hard_rows
 from apformer.tasks.progressions import evaluation, generator, training

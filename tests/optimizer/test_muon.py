@@ -40,7 +40,7 @@ def test_a_matrix_of_zeros_stays():
 def test_steps_equal_those_of_optax():
     def dimensions(params):
         def of(path, leaf):
-            role = leaves.matrix(path)
+            role = leaves.matrix(path, leaf.ndim)
             return MuonDimensionNumbers(
                 *(tuple(axis % leaf.ndim for axis in axes) for axes in (role.inputs, role.outputs))
             )

@@ -7,8 +7,8 @@ import pytest
 
 from apformer import model
 from apformer.analysis import certificate
-from apformer.decoding.bind import bind_run
 from apformer.proof import network
+from apformer.runs.restore import bind_run
 from apformer.settings import Settings, Training
 from apformer.tasks.progressions import Options
 from apformer.tasks.progressions.generator import Config

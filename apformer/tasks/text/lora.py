@@ -37,7 +37,7 @@ def init(key: jax.Array, params: Any, rank: int, on: str = "all") -> Any:
 
 
 def _factors(key: jax.Array, W: jax.Array, path: tuple, rank: int, on: str) -> dict | None:
-    matrix = leaves.matrix(path) if on == "all" or path[-1].key in ATTENTION else None
+    matrix = leaves.matrix(path, W.ndim) if on == "all" or path[-1].key in ATTENTION else None
     if matrix is None:
         return None
     L, inputs, outputs = len(W), *([W.shape[axis] for axis in axes] for axes in (matrix.inputs, matrix.outputs))

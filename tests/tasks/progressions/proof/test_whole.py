@@ -7,7 +7,7 @@ import pytest
 
 from apformer import model
 from apformer.analysis import certificate
-from apformer.decoding.bind import bind_run
+from apformer.runs.restore import bind_run
 from apformer.settings import Settings, Training
 from apformer.tasks.progressions.generator import Config
 from apformer.tasks.progressions.options import Options
