@@ -9,6 +9,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.3.0"
 __all__ = ["__version__", "load", "load_language_model", "model", "read_metrics", "recurrent", "seq2seq", "word2vec"]
+__dir__ = __all__.copy  # for completion
 
 
 def __getattr__(name: str) -> Any:

@@ -85,7 +85,7 @@ def _run(args: list[str]) -> None:
         return
     known = commands()
     if args[0] not in known:
-        near = difflib.get_close_matches(args[0], known, n=1)
+        near = difflib.get_close_matches(args[0], [*known, "--version", "--help"], n=1)
         hint = f"did you mean {near[0]}?" if near else f"give one of {', '.join(known)}"
         raise UserError(f"there is no command {args[0]}: {hint}")
     with _one_of_several(args, given):

@@ -130,7 +130,8 @@ def read_text(path: AnyPath, remedy: str = AGAIN, exit_code: int = CHECKPOINT) -
     try:
         return read_bytes(path, remedy, exit_code).decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise UserError(f"{path} is no UTF-8 at byte offset {error.start}: {remedy}", exit_code) from None
+        fault = f"{path} is no UTF-8 at byte offset {error.start}"
+        raise UserError(f"{fault}: convert it, or {remedy}", exit_code) from None
 
 
 def read_bytes(path: AnyPath, remedy: str = AGAIN, exit_code: int = CHECKPOINT) -> bytes:

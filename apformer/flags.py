@@ -13,11 +13,13 @@ from apformer.errors import DATA, UserError
 from apformer.files import FilePath
 from apformer.machine import process
 
-# What Python says of a value, in the user's words.
+# What Python and tyro say of a value, in the user's words.
 _PLAIN = {
-    r"invalid literal for int\(\) with base 10: (.*)": r"\1 is no whole number",
-    r"could not convert string to float: (.*)": r"\1 is no number",
-    r"no type matching .*: (.* is no .*)": r"\1",  # of a flag that may be None
+    r".* with base 10: '(.*)'": r"\2 is no whole number",
+    r".*could not convert string to float: '(.*)'": r"\2 is no number",
+    r".* valid parse for arguments: \[(.*)\]": r"\2 are not all whole numbers",
+    r"no type matching .*STR STR.*": "wants two values",
+    r"Expected \d+ values?": "wants a value",
 }
 
 
@@ -35,7 +37,17 @@ def parse(config: type, args: Sequence[str], program: str, description: str | No
     Raises:
         UserError: Exit code USAGE; its sentence names the flag.
     """
-    return _read(config, args, program, prog=program, description=description)
+    from tyro.conf import Positional
+
+    options: dict[str, Any] = {"prog": program, "description": description}
+    found, left = _read(config, args, program, **options, return_unknown_args=True)
+    if not left or any(word.startswith("-") for word in left):
+        return _read(config, args, program, **options) if left else found
+    for field in dataclasses.fields(config):
+        if field.type == Positional[tuple[str, ...]]:  # of words that may also follow flags
+            return dataclasses.replace(found, **{field.name: (*getattr(found, field.name), *left)})
+    how = "give the prompt in quotes, with --prompt; " * hasattr(found, "prompt")
+    raise UserError(f"no flag takes the words {' '.join(left)}; {how}see `{program} --help`")
 
 
 def first(config: type, args: Sequence[str], program: str) -> Any:
@@ -167,8 +179,8 @@ def _one_sentence(box: str, program: str) -> str:
     # The first rule is the top of the box with its title, or, where boxes cannot be drawn, the line below the title.
     parts = re.split(r"^(?:╭.*|╰.*| *[─-]{8,} *)$", text, flags=re.MULTILINE)
     fault = " ".join(parts[1].split()).rstrip(".") if len(parts) > 1 else "wrong flags"
-    for python, plain in _PLAIN.items():
-        fault = re.sub(python, plain, fault)
+    for said, plain in _PLAIN.items():
+        fault = re.sub(rf"^.*?(--\w+)\W+{said}$", rf"\1 {plain}", fault)
     choice = re.match(r"[Ii]nvalid choice '(.*?)' for argument '(--[\w-]+)'\. Expected one of \((.*?)\)", fault)
     if choice:
         fault = f"{choice[2]} {choice[1]} is none of {choice[3].replace(chr(39), '')}"

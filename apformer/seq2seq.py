@@ -17,6 +17,7 @@ from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
 from apformer import model
@@ -35,11 +36,11 @@ _CAPTURES = {  # names that `apply` can capture of each side
 
 @dataclass(frozen=True)
 class Config:
-    """The architecture; frozen and hashable, a static argument of jit. By default the base model of the paper.
+    """The architecture; frozen and hashable, a static argument of jit. Config() is the base model of the paper.
 
     Attributes:
-        source_vocab_size: Number of source tokens.
-        target_vocab_size: Number of target tokens.
+        source_vocab_size: Number of source tokens. A run takes that of its vocabulary.
+        target_vocab_size: Number of target tokens. A run takes that of its vocabulary.
         share_embeddings: One embedding table for source and target, which then share a vocabulary.
         d_model: Width of the residual stream.
         n_heads: Number of attention heads, each d_model / n_heads wide.
@@ -134,8 +135,8 @@ def init(key: Array, cfg: Config) -> model.Params:
 
 def apply(
     params: model.Params,
-    source_BS: Array,
-    target_BT: Array,
+    source_BS: Array | np.ndarray,
+    target_BT: Array | np.ndarray,
     cfg: Config,
     *,
     key: Array | None = None,
@@ -187,7 +188,7 @@ def unstack(params: model.Params) -> model.Params:
 
 def encode(
     params: model.Params,
-    source_BS: Array,
+    source_BS: Array | np.ndarray,
     cfg: Config,
     *,
     source_lengths_B: Array | None = None,
@@ -199,7 +200,7 @@ def encode(
 
 def init_cache(
     params: model.Params,
-    source_BS: Array,
+    source_BS: Array | np.ndarray,
     cfg: Config,
     length: int,
     source_lengths_B: Array | None = None,
@@ -217,7 +218,7 @@ def init_cache(
 
 def extend(
     params: model.Params,
-    tokens_BT: Array,
+    tokens_BT: Array | np.ndarray,
     cache: dict[str, Any],
     cfg: Config,
     *,
@@ -254,7 +255,7 @@ def _side(params: model.Params, side: str) -> model.Params:
 
 
 def _encode(
-    params: model.Params, source_BS: Array, cfg: Config, lengths_B: Array | None = None, key: Array | None = None,
+    params: model.Params, source_BS: Any, cfg: Config, lengths_B: Array | None = None, key: Array | None = None,
     capture: tuple[str, ...] = (), remat: bool = False
 ) -> tuple[Array, Array, dict[str, Array]]:  # fmt: skip
     """Return the states of the sources, which of their tokens are real, (B, 1, S), and {name: what was captured}."""

@@ -15,6 +15,7 @@ sys.path.insert(0, str(ROOT / "experiments"))
 tables = importlib.import_module("tables")
 sys.path.pop(0)
 PAGES = {"experiments/README.md": "results.md", "experiments/LOG.md": "log.md"}
+PROGRAM = re.compile(r"<!-- program: (\S+) -->")
 LINK = re.compile(r"(?<!!)\[([^\]]*)\]\((?!https?:|#)([^)#]*)(#[^)]*)?\)")
 
 
@@ -30,7 +31,8 @@ def on_files(files, config):
 
 
 def on_page_markdown(markdown, page, config, files):
-    """Write the tables of a page from the records."""
+    """Write the tables of a page from the records, and the files that it names."""
+    markdown = PROGRAM.sub(lambda found: f"```python\n{(ROOT / found[1]).read_text()}```", markdown)
     return tables.write(markdown, results=tables.whole)
 
 

@@ -182,7 +182,7 @@ def commit():
 def run(args):
     """List the records, or run one again."""
     if args.list:
-        print("\n".join(f"{name:28}{tables.read(name)['question']}" for name in names()))
+        print("\n".join(f"{name:32}{tables.read(name)['question']}" for name in names()))
         return
     if args.name not in names():
         known = "name a record" if args.name is None else f"there is no record {args.name}"

@@ -33,9 +33,10 @@ if util.find_spec("apformer") is None:
     keep = [f"{name}=={metadata.version(name)}" for name in ("jax", "jaxlib", "numpy") if util.find_spec(name)]
     where = Path(SOURCE).resolve().as_uri() if Path(SOURCE).exists() else SOURCE
     wanted = f"apformer[text] @ {where}" if "://" in where else where.replace("apformer", "apformer[text]", 1)
-    done = subprocess.run([sys.executable, "-m", "pip", "install", "-q", *keep, wanted], capture_output=True, text=True)
+    pip = [sys.executable, "-m", "pip", "install", "--no-color", "-q"]
+    done = subprocess.run([*pip, *keep, wanted], capture_output=True, text=True)
     if done.returncode:
-        said = done.stderr.strip().splitlines()[-1:]
+        said = [line for line in done.stderr.splitlines() if line.startswith("ERROR")][-1:]
         remedy = "upload a wheel of apformer beside this notebook, give SOURCE its name, and run this cell again"
         raise SystemExit(f"pip could not install apformer from {SOURCE} ({' '.join(said)}): {remedy}")
     importlib.invalidate_caches()
@@ -49,7 +50,8 @@ def sketch():
     """Return notebook 0: the steps of docs/from-your-sketch.md, whose programs are its cells."""
     page = (HERE.parent / "docs/from-your-sketch.md").read_text("utf-8").split("## Where everything stands")[0]
     title, page = page.split("\n## ", 1)
-    cells = [new_markdown_cell(title.strip()), new_markdown_cell(HOW), new_code_cell(INSTALL)]
+    title = title.strip().rpartition("\n\n")[0]  # without how to paste the programs
+    cells = [new_markdown_cell(title), new_markdown_cell(HOW), new_code_cell(INSTALL)]
     page = re.sub(r"^```text\n.*?^```\n|^!\[[^\n]*\n", "", f"## {page}", flags=re.MULTILINE | re.DOTALL)
     for prose, program in re.findall(r"(.*?)(?:^```python\n(.*?)^```\n|\Z)", page, re.MULTILINE | re.DOTALL):
         cells += [new_markdown_cell(prose.strip())] * bool(prose.strip())

@@ -105,6 +105,7 @@ def test_every_command_has_a_line_of_help_a_help_of_its_own_and_refuses_flags_th
 def test_a_command_that_is_not_there(fails):
     fails("no command predcit: did you mean predict", errors.USAGE, "predcit")
     fails("no command 42: give one of train, resume", errors.USAGE, "42")
+    fails("did you mean --version", errors.USAGE, "--verion")
 
 
 def test_a_run_is_finished_though_nobody_reads_what_it_prints(monkeypatch):
@@ -154,6 +155,7 @@ def test_evaluate_prints_one_json_object_equal_to_the_file(run, says):
 def test_arguments_of_predict(run, fails):
     fails("prompt in quotes", errors.USAGE, "predict", run)
     fails("3 arguments", errors.USAGE, "predict", "07", "10", "13")
+    fails("words that; give the prompt in quotes", errors.USAGE, "generate", "this", "that")
     fails("--terms 0 is out of range: give at least 1", errors.USAGE, "predict", run, "07 10", "--terms", "0")
     fails("--file rows.txt takes the place", errors.USAGE, "predict", run, "07 10", "--file", "rows.txt")
     fails("rows.txt cannot be read", errors.DATA, "predict", run, "--file", "rows.txt")

@@ -34,9 +34,10 @@ def outputs(text):
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
 def test_every_program_prints_what_stands_under_it(path, tmp_path, monkeypatch, request):
     monkeypatch.chdir(tmp_path)
-    if "runs.load(" in path.read_text():
-        (tmp_path / "runs").mkdir()
-        (tmp_path / "runs/latest").symlink_to(request.getfixturevalue("made_run")("progressions"))
+    for word, kind in (("runs.load(", "progressions"), ("translation.translate(", "pairs")):
+        if word in path.read_text():
+            (tmp_path / "runs").mkdir()
+            (tmp_path / "runs/latest").symlink_to(request.getfixturevalue("made_run")(kind))
     with jax.numpy_rank_promotion("allow"), jax.numpy_dtype_promotion("standard"):  # as a user has it
         found = outputs(path.read_text())
     for printed, said in found:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import pytest
+from tyro.conf import Positional
 
 from apformer import cli, flags, tasks
 from apformer.errors import USAGE, UserError
@@ -48,6 +49,7 @@ class Outer:
     """Folder."""
     pair: tuple[FilePath, FilePath] | None = None
     """Files."""
+    few: tuple[int, ...] | None = None
 
 
 def parse(*args):
@@ -60,15 +62,16 @@ def test_flags_are_flat_and_take_underscores_or_hyphens():
     assert parse("--d-model=32", "--learning-rate=0.5", "--mode=fast", "--window=7", "--bias") == expected
 
 
-def test_a_value_may_begin_with_a_dash():
+def test_a_value_may_begin_with_a_dash_and_words_may_follow_flags():
     @dataclass(frozen=True)
     class Text:
+        words: Positional[tuple[str, ...]] = ()
         prompt: str = ""
         stop: str = ""
         tokens: int = 5
 
-    found = flags.parse(Text, ["--prompt", "-5", "--stop", "---", "--tokens", "-3"], "program")
-    assert found == Text("-5", "---", -3)
+    found = flags.parse(Text, ["a", "--prompt", "-5", "--stop", "---", "--tokens", "-3", "b"], "program")
+    assert found == Text(("a", "b"), "-5", "---", -3)
     with pytest.raises(UserError, match="--prompt"):
         flags.parse(Text, ["--prompt", "--tokens", "3"], "program")
 
@@ -82,7 +85,7 @@ def test_the_home_directory_is_expanded_in_paths_alone(monkeypatch):
 
 def test_every_flag_that_is_a_path_is_known_as_one():
     others = {"recipe", "prompt", "stop", "words", "from_language", "to_language", "run_and_prompt", "run_and_words"}
-    others |= {"run_and_sentence", "text", "task", "architecture", "characters"}  # `text` of `tokenize` is one itself
+    others |= {"sentence", "text", "task", "architecture", "characters"}  # `text` of `tokenize` is one itself
     commands = [importlib.import_module(f"apformer.commands.{name}") for name in cli.commands()]
     kinds = [kind for module in commands for kind in vars(module).values() if dataclasses.is_dataclass(kind)]
     kinds += [kind for task in tasks.names() for kind in (tasks.load(task).Config, tasks.load(task).Options)]
@@ -105,11 +108,13 @@ def test_what_is_not_given_stays_as_the_default_has_it():
     [
         (["--d_modle", "32"], r"unrecognized options: --d_modle, 32; did you mean --d_model\?"),
         (["--qwertyuiop"], "unrecognized options: --qwertyuiop; see"),
-        (["value"], "unrecognized options: value; see"),
-        (["--d_model", "x"], "--d_model: 'x' is no whole number"),
-        (["--window", "3.5"], "--window: '3.5' is no whole number"),
-        (["--dropout", "much"], "--dropout: 'much' is no number"),
-        (["--d_model"], "--d_model"),
+        (["a", "b"], "no flag takes the words a b; see"),
+        (["--d_model", "x"], "^--d_model x is no whole number"),
+        (["--window", "3.5"], "^--window 3.5 is no whole number"),
+        (["--dropout", "much"], "^--dropout much is no number"),
+        (["--d_model"], "^--d_model wants a value"),
+        (["--pair", "a"], "^--pair wants two values"),
+        (["--few", "1", "x"], "^--few '1', 'x' are not all whole numbers"),
         (["--mode", "fsat"], "^--mode fsat is none of slow, fast;"),
         (["--d_model", "3"], "d_model 3 is odd"),
     ],

@@ -21,7 +21,6 @@ RANKS = (
     ("analysis", "decoding", "formats", "proof", "report"),
     ("tasks",),
     ("runs",),
-    ("sweep",),
     ("commands",),
     ("__main__", "cli"),
 )

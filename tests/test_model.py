@@ -127,7 +127,7 @@ def test_the_first_sketch_is_its_formulas(random_params):
 
 
 @pytest.mark.parametrize(
-    "tokens, named", [([[1, 2]], "a list"), ((1, 2), "a tuple"), (np.arange(3), r"of shape \(3,\)")]
+    "tokens, named", [([1], "a list"), (np.zeros((1, 3)), r"of .* float64"), (np.arange(3), r"of shape \(3,\)")]
 )
 def test_tokens_that_are_no_rows_are_refused_in_a_sentence(tokens, named):
     for name, call in (
@@ -136,7 +136,7 @@ def test_tokens_that_are_no_rows_are_refused_in_a_sentence(tokens, named):
         ("tokens_BT", lambda: recurrent.apply({}, tokens, recurrent.Config())),
         ("source_BS", lambda: seq2seq.encode({}, tokens, seq2seq.Config())),
     ):
-        with pytest.raises(ValueError, match=f"{name} is {named}: give an array \\(rows, tokens\\)"):
+        with pytest.raises(ValueError, match=f"{name} is {named}.*: give integers \\(rows, tokens\\)"):
             call()
 
 

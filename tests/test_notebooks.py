@@ -85,4 +85,4 @@ def test_the_first_cell_installs_a_release_a_url_a_wheel_or_a_folder(source, ask
 def test_the_first_cell_stops_with_a_sentence(monkeypatch):
     sentence = r"pip could not install apformer from apformer \(ERROR: No matching .*\): upload a wheel of apformer"
     with pytest.raises(SystemExit, match=sentence):
-        first_cell("apformer", monkeypatch, code=1, said="...\nERROR: No matching distribution\n")
+        first_cell("apformer", monkeypatch, code=1, said="ERROR: No matching distribution\n[notice] A new pip")

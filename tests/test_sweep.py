@@ -8,7 +8,8 @@ import jax
 import numpy as np
 import pytest
 
-from apformer import files, sweep
+from apformer import files
+from apformer.commands import sweep
 from apformer.errors import CHECKPOINT, NON_FINITE, USAGE, UserError
 from apformer.files import read_json, write_json
 from apformer.runs import checkpoint, directory, fit, recipes, restore, selection
@@ -39,7 +40,7 @@ def whole(tmp_path_factory):
     path = tmp_path_factory.mktemp("sweep") / "whole"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(task, "VALIDATION_ROWS", 32)
-        sweep.sweep([*FLAGS, "--run_dir", str(path)])
+        sweep.main([*FLAGS, "--run_dir", str(path)])
     return path
 
 
@@ -110,7 +111,7 @@ def test_a_value_may_be_a_switch_or_bring_flags_of_its_own():
 def test_what_no_run_can_follow_is_refused_before_a_directory_is_made(flags, pattern, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with refused(USAGE, pattern):
-        sweep.sweep(flags.split())
+        sweep.main(flags.split())
     assert not list(tmp_path.iterdir())
 
 
@@ -150,11 +151,11 @@ def test_a_sweep_that_was_stopped_ends_like_one_that_was_not(whole, quick, tmp_p
 
     monkeypatch.setattr(fit, "run_steps", stopped)
     with pytest.raises(SystemExit) as stop:
-        sweep.sweep([*FLAGS, "--run_dir", str(path)])
+        sweep.main([*FLAGS, "--run_dir", str(path)])
     assert stop.value.code == 130 and selection.steps(path / FOLDER / "checkpoints") == [4]
     assert read(path)["members"] == [] and f"the same flags with --run_dir {path} go on" in capsys.readouterr().err
     monkeypatch.setattr(fit, "run_steps", steps)
-    sweep.sweep(["--run_dir", str(path), *FLAGS])
+    sweep.main(["--run_dir", str(path), *FLAGS])
     assert read(path) == read(whole)
     assert bits(last_state(path / FOLDER)) == bits(last_state(whole / FOLDER))
 
@@ -163,11 +164,11 @@ def test_what_is_measured_is_not_measured_again(whole, quick, tmp_path, monkeypa
     path = shutil.copytree(whole, tmp_path / "copy")
     result = read_json(path / "sweep.json")
     write_json(path / "sweep.json", result | {"members": []})
-    sweep.sweep([*FLAGS, "--run_dir", str(path)])  # of its last checkpoint
+    sweep.main([*FLAGS, "--run_dir", str(path)])  # of its last checkpoint
     assert read(path) == read(whole)
     monkeypatch.setattr(sweep, "train", None)
     before = (path / "sweep.json").read_bytes()
-    sweep.sweep([*FLAGS, "--run_dir", str(path)])
+    sweep.main([*FLAGS, "--run_dir", str(path)])
     assert (path / "sweep.json").read_bytes() == before
 
 
@@ -176,14 +177,14 @@ def test_damaged_records_are_named_and_left_as_they_are(whole, tmp_path):
     before = json.dumps(read_json(path / "sweep.json") | {"members": 4})
     (path / "sweep.json").write_text(before)
     with refused(CHECKPOINT, "sweep.json is damaged: restore it from a copy"):
-        sweep.sweep([*FLAGS, "--run_dir", str(path)])
+        sweep.main([*FLAGS, "--run_dir", str(path)])
     assert (path / "sweep.json").read_text() == before
 
 
 def test_a_directory_of_other_flags_is_refused_and_left_as_it_is(whole, tmp_path):
     before = {file: file.read_bytes() for file in whole.rglob("*") if file.is_file() and file.name != ".lock"}
     with refused(USAGE, "whole is of other flags .*--members 2.* give another --run_dir"):
-        sweep.sweep([*FLAGS, "--run_dir", str(whole), "--steps", "8"])
+        sweep.main([*FLAGS, "--run_dir", str(whole), "--steps", "8"])
     assert before == {file: file.read_bytes() for file in before}
     # A default that has changed since leaves the flags alike and the settings not.
     copy = shutil.copytree(whole, tmp_path / "copy")
@@ -192,7 +193,7 @@ def test_a_directory_of_other_flags_is_refused_and_left_as_it_is(whole, tmp_path
     write_json(copy / FOLDER / "config.json", config)
     write_json(copy / "sweep.json", result | {"members": []})
     with pytest.raises(UserError, match="01 was trained with other settings"):
-        sweep.sweep([*FLAGS, "--run_dir", str(copy)])
+        sweep.main([*FLAGS, "--run_dir", str(copy)])
 
 
 @pytest.mark.usefixtures("without_pictures")
@@ -213,7 +214,7 @@ def test_a_loss_that_is_not_finite_costs_its_member_alone(tmp_path, monkeypatch)
     pattern = f"^{names[0]}; {names[1].partition('; ')[2]}: a loss was not finite, lower --learning_rate there"
     for _ in range(2):  # what failed is not trained again
         with refused(NON_FINITE, pattern):
-            sweep.sweep(flags.split())
+            sweep.main(flags.split())
         monkeypatch.setattr(sweep, "train", None)
     members = read_json(tmp_path / "sweep" / "sweep.json")["members"]
     assert [m["failed"] for m in members] == [False, True, False, False] + 4 * [True]

@@ -41,11 +41,11 @@ class Doctor:
 
 def verify(args: Doctor) -> None:
     """Print what is sound in a folder, what is not, and what to do. Raises UserError after that if something is not."""
-    run = args.run or ""
-    if args.folder is not None or folders.holds_gpt2(run):
-        path = run if args.folder is None else args.folder
-        if args.folder is not None and (run != "gpt2" or not os.path.isdir(path)):
-            raise UserError(f"{run} {path} is not `apformer doctor gpt2 FOLDER`: give a folder")
+    given = [word for word in (args.run, args.folder) if word is not None]
+    path = given[-1]
+    if (len(given) == 2 or path == "gpt2") and (given[0] != "gpt2" or not os.path.isdir(path)):
+        raise UserError(f"{' '.join(given)} names no folder: give it after gpt2, as in `apformer doctor gpt2 FOLDER`")
+    if len(given) == 2 or folders.holds_gpt2(path):
         found = [Finding(*each) for each in published.findings(path)]
     else:
         path = directory.find_begun(args.run)

@@ -1,4 +1,4 @@
-"""Measure a run on held-out data, or a language model on a text: evaluate RUN, evaluate RUN|FOLDER --text FILE."""
+"""Measure a run as its task does, or a language model on a text: evaluate RUN, evaluate RUN|FOLDER --text FILE."""
 
 import json
 import os
@@ -25,7 +25,7 @@ from apformer.tasks.text import corpus, folders, perplexity
 
 @dataclass(frozen=True)
 class Evaluate:
-    """Measure a run on held-out data: writes evaluation.json and figures.
+    """Measure a run as its task does: writes evaluation.json and figures.
 
     With --text FILE, measure what a text costs a language model: perplexity, nats per token, bits per byte. This writes
     nothing.

@@ -1,8 +1,277 @@
-"""Compare combinations of flags, each with several seeds: apformer sweep --position alibi,relative."""
+"""Compare combinations of flags, each with several seeds: apformer sweep --position alibi,relative.
 
-from apformer.sweep import sweep
+    apformer sweep --position sinusoidal,relative --window None,9 --members 4 --steps 500 --d_model 64
+
+Commas separate values, and a value may bring flags of its own: `--position "relative,sinusoidal --position_offset
+400"`. `--members` says how many seeds; learning rates and weight decays are further members of the same program, other
+flags are compiled and trained in turn. All are trained to their last step, and it is the last state that is measured:
+its loss on the validation rows, and the share of them that is exactly right.
+
+    runs/<UTC time>-sweep/
+        sweep.json      the flags, the versions, one record a member; failed: its numbers were not finite
+        table.md        a row a combination; figures/sweep.png has the losses
+        01-.../         a run like any other, of the members of one program
+
+The same flags with `--run_dir` of a sweep that was stopped continue it.
+"""
+
+import os
+import re
+import shlex
+import sys
+from collections.abc import Sequence
+from itertools import product
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from apformer import files, optimizer, tasks
+from apformer.errors import CHECKPOINT, NON_FINITE, UserError
+from apformer.report import figures, tables
+from apformer.runs import checkpoint, directory, provenance, recipes, selection
+from apformer.runs.fit import abstract_state, begin, fit, initial_state
+from apformer.runs.metrics import read_metrics
+from apformer.runs.restore import load_rows, load_settings
+from apformer.settings import Settings, with_part
+from apformer.train import TrainState
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+PROGRAM = "apformer sweep"
+VALIDATION = "validation_"  # begins the names of what a line of metrics.jsonl says of the validation rows
+
+Flags = dict[str, str | list[str] | None]
+
+
+class Program(NamedTuple):
+    """A program that is compiled and trained as one: its settings differ in `hyper` alone, each with all its seeds."""
+
+    folder: str
+    combinations: list[dict[str, str]]  # {flag: value} of each of the settings
+    settings: list[Settings]
+
+    @property
+    def joint(self) -> Settings:
+        """Return the settings of the run of all members: seeds within hyper-parameters."""
+        first = self.settings[0]
+        members = len(self.settings) * first.training.members
+        return with_part(first, "training", members=members)
 
 
 def main(args: list[str]) -> None:
-    """Run the command with its arguments; apformer/sweep.py says what they are."""
-    sweep(args)
+    """Train and measure what a sweep has not yet, print its table and draw its figure.
+
+    Raises:
+        UserError: What `run` and `require_finite` raise.
+    """
+    if {"-h", "--help"} & {*args}:
+        print(__doc__)
+        recipes.parse(["--help", *args], PROGRAM)
+    flags = read(args)
+    if [program.joint.training.members for program in programs(flags)] == [1]:
+        raise UserError("nothing is compared: give a flag several values, such as --n_heads 1,4, or --members 4")
+    path, result = run(flags)
+    members = result["members"]
+    table = tables.sweep(members, name, command(result["flags"]))
+    losses = curves(path, members, "validation_loss")
+    publish(path, table, figures.losses(losses) if losses else None)
+    require_finite(members)
+
+
+def read(args: Sequence[str]) -> Flags:
+    """Return {flag: its value, a list of its values, or None if it has none}, by name.
+
+    Raises:
+        UserError: Exit code USAGE, for a word that belongs to no flag.
+    """
+    flags, flag = {}, None
+    for word in (part for arg in args for part in (arg.split("=", 1) if arg.startswith("--") else [arg])):
+        if word.startswith("--"):
+            flag = word[2:].replace("-", "_")
+            flags[flag] = None
+        elif flag is None or flags[flag] is not None:
+            raise UserError(f"{word} belongs to no flag: give --flag value, several values separated by commas")
+        else:
+            flags[flag] = word.split(",") if "," in word and flag != "run_dir" else word
+    return dict(sorted(flags.items()))
+
+
+def command(flags: Flags, program: str = PROGRAM) -> str:
+    """Return the command line that gives these flags."""
+    words = ((f"--{flag}", ",".join(v) if isinstance(v, list) else v) for flag, v in flags.items())
+    return shlex.join([*program.split(), *(word for pair in words for word in pair if word is not None)])
+
+
+def name(combination: dict[str, str]) -> str:
+    """Return a combination in words: position relative, window 9."""
+    return ", ".join(f"{flag} {value}" for flag, value in combination.items()) or "no flag varied"
+
+
+def programs(flags: Flags) -> list[Program]:
+    """Return the programs that train every combination. Raises UserError that names the one that no run can follow."""
+    varied = {flag: values for flag, values in flags.items() if isinstance(values, list)}
+    fixed = {flag: value for flag, value in flags.items() if not isinstance(value, list)}
+    numbers = {flag: varied.pop(flag) for flag in [*varied] if flag in optimizer.Config().hyper()}
+    found = []
+    for number, shared in enumerate(_choices(varied), 1):
+        combinations = [shared | chosen for chosen in _choices(numbers)]
+        folder = "-".join([f"{number:02d}", ",".join(f"{flag}={value}" for flag, value in shared.items())]).rstrip("-")
+        settings = [_settings(fixed, combination) for combination in combinations]
+        found.append(Program(re.sub(r"[^\w.,=-]+", "_", folder), combinations, settings))
+    return found
+
+
+def _choices(varied: dict[str, list[str]]) -> list[dict[str, str]]:
+    return [dict(zip(varied, values, strict=True)) for values in product(*varied.values())]
+
+
+def _settings(fixed: dict[str, str | None], combination: dict[str, str]) -> Settings:
+    words = [word for flag, value in fixed.items() for word in (f"--{flag}", value) if word is not None]
+    for flag, value in combination.items():  # which may be a switch, or bring flags of its own
+        switches = {"True": [f"--{flag}"], "False": [f"--no_{flag}"]}
+        words += switches.get(value) or [f"--{flag}", *(value.split() or [value])]
+    try:
+        settings = recipes.parse(words, PROGRAM)
+        task = tasks.load(settings.task)
+        for flag, given in (("average", settings.training.average > 1), ("init_from", task.init_from(settings))):
+            if given:
+                raise UserError(f"--{flag} is no flag of a sweep, which measures new models at the end: drop it")
+        settings, _ = task.load(settings)
+    except UserError as error:
+        raise UserError(f"{name(combination)}: {error}" if combination else str(error), error.exit_code) from None
+    return with_part(settings, "training", run_dir=None)
+
+
+def run(flags: Flags) -> tuple[Path, dict]:
+    """Train and measure what a sweep has not yet; return its directory and the content of sweep.json.
+
+    Raises:
+        UserError: Exit code USAGE for flags that no run can follow, or a directory of other flags.
+    """
+    planned, flags = programs(flags), dict(flags)
+    run_dir = flags.pop("run_dir", None)
+    path = Path(os.path.expanduser(str(run_dir))) if run_dir else directory.dated("sweep")
+    if not (path / "sweep.json").exists():
+        directory.create("sweep", path)
+    with directory.lock(path):
+        result = _begun(path, flags)
+        try:
+            for number, program in enumerate(planned, 1):
+                print(f"{number} of {len(planned)}: {path / program.folder}", file=sys.stderr)
+                if program.folder not in {record["folder"] for record in result["members"]}:
+                    result["members"] += _measure(path / program.folder, program)
+                    files.write_json(path / "sweep.json", result)
+        except (KeyboardInterrupt, SystemExit):
+            print(f"{path}: the same flags with --run_dir {shlex.quote(str(path))} go on", file=sys.stderr)
+            raise
+    return path, result
+
+
+def _begun(path: Path, flags: Flags) -> dict:
+    """Return what sweep.json holds: at least the flags."""
+    file = path / "sweep.json"
+    if not file.exists():
+        files.write_json(file, {"flags": flags, "versions": provenance.versions(), "members": []})
+    result = files.read_json(file)
+    if not files.has(result, {"flags": dict, "members": list}):
+        raise UserError(f"{file} is damaged: restore it from a copy, or give another --run_dir", CHECKPOINT)
+    if result["flags"] != flags:
+        raise UserError(f"{path} is of other flags ({command(result['flags'])}): give another --run_dir")
+    return result
+
+
+def _measure(path: Path, program: Program) -> list[dict]:
+    """Train a program, and return a record of each member for sweep.json."""
+    members, seeds = program.joint.training.members, program.settings[0].training.members
+    try:
+        train(path, program)
+        metrics = read_metrics(path)
+        clock = np.array([line["seconds"] for line in metrics])
+        gained = np.diff(clock, prepend=0.0)  # the clock starts anew whenever a run is gone on with
+        seconds = np.where(gained > 0, gained, clock).sum() / members
+        last = {key: np.ravel(np.asarray(value, float)) for key, value in metrics[-1].items()}
+        last = {key.removeprefix(VALIDATION): last[key] for key in last if key.startswith(VALIDATION)}
+    except UserError as error:
+        if error.exit_code != NON_FINITE:
+            raise
+        seconds, last = 0.0, {"loss": np.full(members, np.nan)}
+    shapes = jax.tree.leaves(abstract_state(program.joint).params)
+    records = []
+    for member in range(members):
+        finite = bool(np.isfinite(last["loss"][member]))
+        record = {
+            "combination": program.combinations[member // seeds],
+            "folder": program.folder,
+            "member": member,
+            "seed": program.joint.training.seed + member % seeds,
+            "parameters": sum(leaf.size for leaf in shapes) // members,
+            "failed": not finite,
+            "validation": {key: float(values[member]) for key, values in last.items()} if finite else {},
+            "seconds": round(seconds, 1),
+        }
+        records.append(record)
+    return records
+
+
+def population(settings_H: list[Settings]) -> TrainState:
+    """Return the state before the first step of every member: the seeds of the first settings, of the second ..."""
+    states = [initial_state(settings) for settings in settings_H]
+    if len(states) == 1:
+        return states[0]
+    if settings_H[0].training.members == 1:
+        states = [jax.tree.map(lambda leaf: leaf[None], state) for state in states]
+    return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *states)
+
+
+def train(path: Path, program: Program) -> None:
+    """Train all members of a program to the last step, from the newest checkpoint where there is one."""
+    settings = program.joint
+    with files.disk_errors(path):
+        path.mkdir(exist_ok=True)
+    with directory.lock(path):
+        if selection.steps(path / "checkpoints"):
+            if load_settings(path) != settings:
+                raise UserError(f"{path} was trained with other settings: give another --run_dir")
+            rows = load_rows(path)
+            step, state = checkpoint.load(path / "checkpoints", abstract_state(settings))
+        else:
+            (_, rows), step, state = tasks.load(settings.task).load(settings), 0, population(program.settings)
+            begin(path, settings, rows)
+        directory.forget_after(path, step)
+        fit(path, settings, rows, state)
+
+
+def curves(path: Path, members: list[dict], key: str) -> list[tuple[str, list[tuple[int, np.ndarray]]]]:
+    """Return (name, [(step, metric of each member)]) of each combination; members that failed are left out.
+
+    Args:
+        path: Directory of the sweep.
+        members: Records of sweep.json.
+        key: Name of the metric in metrics.jsonl; lines without it are left out.
+    """
+    found = []
+    for combination, records in tables.by_combination([record for record in members if not record["failed"]]):
+        lines, of = read_metrics(path / records[0]["folder"]), [record["member"] for record in records]
+        points = [(line["step"], np.ravel(np.asarray(line[key], float))[of]) for line in lines if key in line]
+        found.append((name(combination), points))
+    return found
+
+
+def publish(path: Path, table: str, figure: "Figure | None") -> None:
+    """Print and write the table, and save the figure, if there is one."""
+    files.write_text(path / "table.md", table + "\n")
+    print(f"{table}\n\n{path / 'table.md'}")
+    if figure:
+        figures.save(path / "figures", {"sweep": figure})
+        print(path / "figures" / "sweep.png")
+
+
+def require_finite(members: list[dict]) -> None:
+    """Raise UserError (exit NON_FINITE) that names the combinations of which a member failed."""
+    failed = dict.fromkeys(name(record["combination"]) for record in members if record["failed"])
+    if failed:
+        raise UserError(f"{'; '.join(failed)}: a loss was not finite, lower --learning_rate there", NON_FINITE)

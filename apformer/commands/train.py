@@ -1,10 +1,10 @@
-"""Train a model, then evaluate it on data it has never seen.
+"""Train a model, then evaluate it as its task does.
 
 A run goes from its settings to its evaluation and, where it can have one, its certificate:
 
 runs/<name>/  config.json  metrics.jsonl  checkpoints/<step>/  evaluation.json  figures/  certificate.json
               report.html  missed.jsonl (of --until certified)  tokenizer.json (of a text or a translator)
-              translations.tsv (of a translator)
+              translations.tsv  letters.txt (of a translator)
 """
 
 import os
@@ -223,7 +223,7 @@ def _page(path: Path, settings: Settings, rows: Any) -> str:
 def certificate(path: Path, settings: Settings, doubt: str | None = None) -> str:
     """Return the certificate of a run that its evaluation found no fault with, as a table; or why there is none."""
     if doubt is not None:
-        return f"No certificate: {doubt}"
+        return f"No certificate. {doubt}".replace("RUN", shlex.quote(str(path)))
     try:
         found = certify.certify_run(path, settings)
     except UserError as error:

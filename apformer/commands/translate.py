@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 from tyro.conf import Positional
 
-from apformer import tasks
+from apformer import files, tasks
 from apformer.files import FilePath
 from apformer.flags import prompts, require
 from apformer.report import progress
-from apformer.runs import directory, restore, settings_file
+from apformer.runs import restore
 from apformer.settings import with_part
-from apformer.tasks.translation import corpus, scores, training, vocabularies
+from apformer.tasks.translation import corpus, scores, training
 
 EXAMPLE = 'apformer translate RUN "seven hundred and five"'
 
@@ -22,7 +22,8 @@ class Translate:
     """Translate a sentence, or a file with one sentence a line.
 
     Attributes:
-        run_and_sentence: [RUN] SENTENCE, or [RUN] with --file. The default run is the latest.
+        run: Directory of a run; the latest where a sentence stands alone.
+        sentence: Sentence to translate, in quotes; or --file.
         file: File with one sentence a line, or - for standard input. Prints one translation a line.
         beams: Number of beams of the search. With 1, the most likely token is always taken. The default is that of the
             run.
@@ -33,7 +34,8 @@ class Translate:
         json: Print one JSON object.
     """
 
-    run_and_sentence: Positional[tuple[str, ...]] = ()
+    run: Positional[FilePath | None] = None
+    sentence: Positional[tuple[str, ...]] = ()
     file: FilePath | None = None
     beams: int | None = None
     alpha: float | None = None
@@ -45,30 +47,26 @@ class Translate:
 
 def translate(args: Translate) -> None:
     """Print the translation of each sentence. Raises UserError that names the flag, the file or the line."""
-    require("beams", args.beams is None or 1 <= args.beams < 2**15, args, "1 to 32767")
-    require("alpha", args.alpha is None or 0 <= args.alpha < 100, args, "at least 0 and less than 100")
     require("temperature", 0 <= args.temperature < 1e6, args, "0 or more")
     require("seed", 0 <= args.seed < 2**31, args, "0 to 2147483647")
-    prompt = ([*args.run_and_sentence], args.file, "a sentence", EXAMPLE, corpus.lines_of)
-    run, lines, name = prompts(*prompt, keep_blank=True)  # each blank line has its translation
-    path = directory.find(run)
-    settings = settings_file.read(path)
-    search = tasks.ability(settings, "translate", path)
-    source, target = vocabularies.load(path)
-    sources = training.encode_side(source, lines, name, settings.data, "translate shorter sentences")
-    params, _, _ = restore.load_params(path, settings, args.member)
-    given = {name: getattr(args, name) for name in ("beams", "alpha") if getattr(args, name) is not None}
-    settings = with_part(settings, "options", **given)
-    if (doubt := scores.doubt(path)) is not None:
+    words = [*filter(None, [args.run]), *args.sentence]
+    prompt = (words, args.file, "a sentence", EXAMPLE, corpus.lines_of)
+    place, lines, name = prompts(*prompt, keep_blank=True)  # each blank line has its translation
+    run = restore.load(place, args.member)
+    translate = tasks.ability(run.settings, "translate", run.path)
+    given = {flag: getattr(args, flag) for flag in ("beams", "alpha") if getattr(args, flag) is not None}
+    run = run._replace(settings=with_part(run.settings, "options", **given))
+    training.check(run.settings)
+    letters = run.path / corpus.LETTERS
+    if letters.exists() and (unseen := {*"".join(map(str.strip, lines))} - {*files.read_text(letters)}):
+        print(f"never seen in training: {''.join(sorted(unseen))!r:.60}", file=sys.stderr)
+    if (doubt := scores.doubt(run.path)) is not None:
         print(doubt, file=sys.stderr)
-    how = (params, settings, args.temperature, args.seed)
     with progress.bar(desc="translate", leave=False) as bar:
-        told = progress.reporter(bar)
-        tokens = search(sources, *how, progress=lambda done: told(done, len(sources)))
-    found = [target.decode(tokens_T) for tokens_T in tokens]
+        found = translate(lines, run, args.temperature, args.seed, progress.reporter(bar), name)
     if args.json:
         answers = [{"source": line, "translation": text} for line, text in zip(lines, found, strict=True)]
-        print(json.dumps({"run": str(path), "translations": answers}))
+        print(json.dumps({"run": str(run.path), "translations": answers}))
     else:
         sys.stdout.write(printed(found))
 

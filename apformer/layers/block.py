@@ -4,7 +4,6 @@
     post-norm    norm(x + sublayer(x))         Vaswani et al. 2017, figure 1
 
 Two sub-layers, attention then feed-forward. A decoder that reads a source has cross-attention between the two.
-
 The parameters of a stack have a leading axis of layers. A scan over it compiles one block, whatever the depth.
 Generation reads a list of layers instead, since a scan would copy each layer out of the stack for every token.
 """
@@ -84,7 +83,8 @@ def apply_blocks(
     keys_L = None if key is None else jax.random.split(key, cfg.n_layers)
     # A loop compiles faster, straight code runs faster, but undoes remat.
     unroll = 1 if remat or cfg.n_layers > 4 else cfg.n_layers
-    y_BTD, captured = jax.lax.scan(jax.checkpoint(step) if remat else step, x_BTD, (params, keys_L), unroll=unroll)
+    step = jax.checkpoint(step) if remat else step
+    y_BTD, captured = jax.lax.scan(step, x_BTD, (params, keys_L), length=cfg.n_layers, unroll=unroll)
     if "residual" in capture:
         captured["residual"] = jnp.concatenate([x_BTD[None], captured["residual"]])
     return y_BTD, captured

@@ -28,9 +28,8 @@ def place(
     tokens_BT, real_BT = mask_padding(tokens_BT, lengths_B)
     after_B = length_B + (jnp.full(B, T, jnp.int32) if lengths_B is None else lengths_B)
     rows_B1, positions_BT = jnp.arange(B)[:, None], length_B[:, None] + jnp.arange(T, dtype=jnp.int32)[None]
-    # Only the last `slots` real tokens are written; the others go to a slot that does not exist, and are dropped.
-    written_BT = real_BT & (positions_BT >= after_B[:, None] - slots)
-    slots_BT = jnp.where(written_BT, positions_BT % slots, slots)
+    written_BT = real_BT & (positions_BT >= after_B[:, None] - slots)  # only the last `slots` real tokens
+    slots_BT = jnp.where(written_BT, positions_BT % slots, slots)  # the others' slot does not exist: they are dropped
     # One step of a ring, or a cache that holds everything, never overwrites what is still visible: write, then attend
     # to the cache alone. Else attend to the old slots and the new tokens side by side.
     write_first = window is None or T == 1

@@ -7,6 +7,8 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
+import numpy as np
+
 
 @cache
 def own(kind: str) -> tuple[str, ...]:
@@ -59,24 +61,24 @@ def check(cfg: Any) -> None:
             raise ValueError(f"{name} {value} is none of {', '.join(map(str, get_args(field.type)))}")
         if name.endswith("dropout") and not 0 <= value < 1:
             raise ValueError(f"{name} {value} is not in 0 up to, not including, 1")
-        if field.type in (int, int | None) and value is not None and value < 1:
-            raise ValueError(f"{name} {value} is less than 1")
+        counts = isinstance(value, int | np.integer) and value >= 1
+        if field.type in (int, int | None) and value is not None and not counts:
+            raise ValueError(f"{name} {value!r} is no whole number of 1 or more")
     if hasattr(cfg, "n_heads") and cfg.d_model % cfg.n_heads:
-        raise ValueError(f"d_model {cfg.d_model} is not a multiple of n_heads {cfg.n_heads}: give one that divides it")
+        raise ValueError(f"d_model {cfg.d_model} is not a multiple of n_heads {cfg.n_heads}: change one of them")
 
 
 def check_tokens(name: str, tokens: Any, most: int | None = None) -> None:
-    """Raise ValueError unless tokens are an array of rows, each of at most `most` tokens."""
+    """Raise ValueError unless tokens are an array of rows of integers, each of at most `most` tokens."""
     shape = getattr(tokens, "shape", None)
-    if shape is None or len(shape) != 2:
-        found = f"a {type(tokens).__name__}" if shape is None else f"of shape {shape}"
-        raise ValueError(f"{name} is {found}: give an array (rows, tokens), such as jnp.asarray(tokens)[None]")
+    if shape is None or len(shape) != 2 or not np.issubdtype(tokens.dtype, np.integer):
+        found = f"a {type(tokens).__name__}" if shape is None else f"of shape {shape}, {tokens.dtype}"
+        raise ValueError(f"{name} is {found}: give integers (rows, tokens), such as jnp.asarray(tokens)[None]")
     if most is not None and shape[1] > most:
         raise ValueError(f"{shape[1]} tokens, but learned positions end at max_len {most}")
 
 
 def check_capture(capture: tuple[str, ...], names: tuple[str, ...]) -> None:
     """Raise ValueError unless every name to capture is one of these."""
-    for name in capture:
-        if name not in names:
-            raise ValueError(f"capture {name!r} is none of {', '.join(names)}: give a tuple of names")
+    if unknown := [name for name in capture if name not in names]:
+        raise ValueError(f"capture {unknown[0]!r} is none of {', '.join(names)}: give a tuple, such as ('residual',)")

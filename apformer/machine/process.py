@@ -34,7 +34,7 @@ from apformer.errors import DISK, USAGE, UserError
 from apformer.machine import refusals, streams
 
 STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-GOES_ON = "nothing that was saved is lost: `apformer resume` goes on with a run, other commands are given again"
+GOES_ON = "nothing that was saved is lost: `apformer resume` goes on with a run; run other commands again"
 CACHE = "APFORMER_COMPILATION_CACHE"
 FORBIDDEN = "none"
 LIMIT = 2**30  # bytes
@@ -217,7 +217,8 @@ def keep_programs(place: str | None = None) -> str | None:
         _tidy(folder)
         _kept[:] = folder, {*_programs(folder)}
     except OSError as error:
-        remedy = f"set {CACHE} to another folder, or to {FORBIDDEN}"
+        os.environ[CACHE] = FORBIDDEN  # said once
+        remedy = f"give another folder, or {FORBIDDEN}, with --compilation_cache or {CACHE}"
         print(f"cannot keep compiled programs in {folder} ({error.strerror}): {remedy}", file=sys.stderr)
         return None
     # Neither costs more than a compilation: a program that cannot be read, and one that does not fit on the disk.

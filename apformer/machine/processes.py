@@ -38,6 +38,7 @@ from apformer.machine import process
 PATIENCE = 120  # seconds until all processes have come
 SILENCE = 30  # seconds after which a process is lost
 REMEDY = "give --coordinator HOST:PORT, the machine of process 0, --processes N, and --process 0 to N - 1"
+WATCHES = hasattr(multihost_utils.live_devices, "__wrapped__")  # a context manager: since jax 0.8.1
 GONE = "another process has ended or does not answer: see what it says; `apformer resume` goes on with any number"
 _leaving = ExitStack()  # what is undone when this process leaves the others
 _together = threading.Event()  # set while this process computes with others
@@ -56,6 +57,8 @@ def joined(coordinator: str | None, processes: str | None, index: str | None, wo
     Raises:
         UserError: USAGE for what does not fit, or if processes differ; LOST if one ends before the others.
     """
+    if not WATCHES:
+        raise UserError("several processes need jax 0.8.1 or newer: `pip install -U jax`")
     address = None if coordinator == "auto" else coordinator
     late = threading.Timer(PATIENCE, _give_up, [coordinator])  # since JAX would abort this process instead
     late.daemon, bind = True, None
@@ -83,7 +86,8 @@ def joined(coordinator: str | None, processes: str | None, index: str | None, wo
             heartbeat_timeout_seconds=SILENCE,
         )
     except (ImportError, OSError, OverflowError, RuntimeError, ValueError) as error:
-        raise UserError(f"this process cannot join others at {coordinator} ({error}): {REMEDY}") from None
+        said = str(error).replace("invalid literal for int() with base 10:", "no whole number:")
+        raise UserError(f"this process cannot join others at {coordinator} ({said}): {REMEDY}") from None
     finally:
         late.cancel()
         os.environ.update(proxies)

@@ -245,7 +245,9 @@ def main(folder: Path, contexts: ModuleType, exact: bool = False) -> int:
         with suppress(OSError):
             place.unlink(missing_ok=True)
         print(f"\r{' ' * 50}\r", end="", file=sys.stderr)
-        return say(tally, contexts.claim(case.data, case.cfg), total, exact or not case.bounded)
+        code = say(tally, contexts.claim(case.data, case.cfg), total, exact or not case.bounded)
+        print(f"sha256 of the weights: {certificate['parameters_sha256']}")
+        return code
     except (OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError) as error:
         demand(False, f"the files in {folder} cannot be read ({error!r}): export them again")
         raise

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MOST_TOKENS = 32  # of a row or a column: the first
+LEAST = 4.0  # inches on either side: room for the tokens at the axes
 MOST_PANELS = 64  # heads drawn one by one; of more heads the mean of each layer, of the first layers
 
 
@@ -29,18 +30,14 @@ def pictures(settings: Settings, params: dict, batch: Any, vocabulary: Sequence[
     architecture = architecture_of(settings)
     if "attention" not in getattr(architecture, "CAPTURES", ()):
         return {}
-    tokens_T = longest_row(sections.some_rows(batch))
+    rows = sections.some_rows(batch)
+    length_B = np.max(np.where(rows.weights_BT > 0, np.arange(1, rows.tokens_BT.shape[1] + 1), 1), axis=1)
+    row = np.argmax(length_B)  # the first of the longest: its input is all but its last token
+    tokens_T = rows.tokens_BT[row, : max(1, min(length_B[row] - 1, MOST_TOKENS))]
     apply = jax.jit(architecture.apply, static_argnames=("cfg", "capture"))
     _, captured = apply(params, tokens_T[None], settings.model, capture=("attention",))
     texts = [vocabulary[int(token)] for token in tokens_T]
     return {"attention": draw(np.asarray(captured["attention"], np.float32)[:, 0], texts, texts)}
-
-
-def longest_row(batch: Any) -> np.ndarray:
-    """Return the input tokens of the first of the longest rows: all but the last, at most MOST_TOKENS."""
-    length_B = np.max(np.where(batch.weights_BT > 0, np.arange(1, batch.tokens_BT.shape[1] + 1), 1), axis=1)
-    row = int(np.argmax(length_B))
-    return batch.tokens_BT[row, : max(1, min(length_B[row] - 1, MOST_TOKENS))]
 
 
 def by_layer(weights_LHTS: np.ndarray, source: Sequence[str], target: Sequence[str]) -> "Figure":
@@ -58,7 +55,7 @@ def draw(weights_LHTS: np.ndarray, source: Sequence[str], target: Sequence[str])
     weights_LHTS = weights_LHTS[:MOST_PANELS, :, :MOST_TOKENS, :MOST_TOKENS]
     source, target = ([legible(text) or "∅" for text in texts[:MOST_TOKENS]] for texts in (source, target))
     L, H, T, S = weights_LHTS.shape
-    figure = blank(H * (0.6 + 0.14 * S), L * (0.6 + 0.14 * T) + 0.8)
+    figure = blank(max(LEAST, H * max(1.3, 0.6 + 0.14 * S)), max(LEAST, L * (0.6 + 0.14 * T) + 0.8))
     panels = figure.subplots(L, H, squeeze=False)
     for (layer, head), axes in np.ndenumerate(panels):
         axes.imshow(weights_LHTS[layer, head], cmap="Blues", vmin=0, vmax=1)

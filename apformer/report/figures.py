@@ -135,9 +135,10 @@ def chart(block: dict) -> "Figure":
             shares = np.array([group["values"][k] for group in groups], float)
             axes.bar(np.arange(len(groups)) + k * width, 100 * shares, width, color=color, label=name)
         middles = np.arange(len(groups)) + (len(styles) - 1) / 2 * width
-        axes.set_xticks(middles, [f"{group['name']}\n({group['note']})" for group in groups], fontsize=8)
+        size = 600 / max(75, sum(len(group["name"]) for group in groups))  # 8, or less so that no name hides another
+        axes.set_xticks(middles, [f"{group['name']}\n({group['note']})" for group in groups], fontsize=size)
         axes.set(xlabel=block["unit"])
-    if block["kind"] == "bars" or block["share"]:
+    if block.get("share", True):  # bars are shares
         _percent_axis(axes)
     legend(axes)
     return figure
@@ -149,7 +150,7 @@ def losses(curves: list[tuple[str, list[tuple]]]) -> "Figure":
     Args:
         curves: Pairs of a name and [(step, loss of each member)].
     """
-    figure, (axes,) = panels("Validation loss")
+    figure, (axes,) = panels("Validation loss: median of the members, least to greatest")
     for (name, points), colour in zip(curves, cycle((BLUE, ORANGE, SKY, GREY))):
         band(axes, points, colour, label=name, marker="o", markersize=3)
     axes.set(xlabel="step", ylabel="loss (nats, log scale)")
@@ -189,13 +190,14 @@ def band(axes: "Axes", points: list[tuple[int, np.ndarray]], color: str, **style
     steps = [step for step, _ in finite]
     low, middle, high = ([value(values) for _, values in finite] for value in (np.min, np.median, np.max))
     if low != high:
-        axes.fill_between(steps, low, high, color=color, alpha=0.2, linewidth=0)
+        edge = 3 if len(steps) == 1 else 0  # a band of one step has no width
+        axes.fill_between(steps, low, high, color=color, alpha=0.2, linewidth=edge)
     if finite:
         axes.plot(steps, middle, color=color, linewidth=1.3, **style)
 
 
 def _percent_axis(axes: "Axes") -> None:
-    axes.set(ylim=(-3, 103), yticks=range(0, 101, 20), ylabel="terms exactly right (%)")
+    axes.set(ylim=(-3, 103), yticks=range(0, 101, 20), ylabel="exactly right (%)")
 
 
 def _log_axis(axes: "Axes") -> None:

@@ -64,7 +64,7 @@ def task(
     Args:
         does: What the model does, after "A transformer that".
         prompt: Made by `terms` or `text`.
-        judges: What of an output is right or wrong, "terms" or "tokens"; None where nothing is.
+        judges: What of an output is right or wrong, such as "terms" or "strings"; None where nothing is.
         plays: "continue" a prompt, or "translate" it.
         certifies: Whether `apformer certify` can ask every context.
         digits: How many of the first tokens are the digits, in their order.

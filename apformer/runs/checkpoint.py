@@ -240,7 +240,8 @@ def _writing(path: Path) -> Iterator[None]:
         try:
             yield
         except ValueError as error:
-            raise _fault_of_disk(error) or OSError(errno.EIO, str(error).partition("\n")[0][:200]) from error
+            reason = str(error).partition(" [")[0].rpartition(": ")[2]  # the system's, after names of files
+            raise _fault_of_disk(error) or OSError(errno.EIO, reason) from error
 
 
 def _fault_of_disk(error: Exception) -> OSError | None:

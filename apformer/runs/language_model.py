@@ -9,7 +9,7 @@ for pieces in model.stream(["The sea"], 50):                                  # 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict, Unpack
 
 from apformer import files, model, tasks
 from apformer.decoding import stream
@@ -22,6 +22,20 @@ from apformer.runs import directory, restore, settings_file
 from apformer.settings import architecture_of
 from apformer.tasks.text import folders
 from apformer.tokenizers import pretrained, text
+
+
+class Options(TypedDict, total=False):
+    """Options of `LanguageModel.stream`, which explains them."""
+
+    temperature: float | Sequence[float]
+    top_k: int | Sequence[int]
+    top_p: float | Sequence[float]
+    min_p: float | Sequence[float]
+    repetition_penalty: float | Sequence[float]
+    seed: int
+    stops: Sequence[str]
+    special_tokens: bool
+    restart: bool
 
 
 class LanguageModel(NamedTuple):
@@ -39,7 +53,7 @@ class LanguageModel(NamedTuple):
     tokenizer: text.Characters | text.BytePairs
     ends: frozenset
 
-    def write(self, prompts: Sequence[str], tokens: int = 100, **options: Any) -> list[str]:
+    def write(self, prompts: Sequence[str], tokens: int = 100, **options: Unpack[Options]) -> list[str]:
         """Return the texts that follow the prompts, of at most `tokens` tokens each. Takes the options of `stream`."""
         return ["".join(pieces) for pieces in zip(*self.stream(prompts, tokens, **options), strict=True)]
 

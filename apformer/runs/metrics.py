@@ -148,7 +148,7 @@ def first_lost(records: list[dict], log_every: int, step: int) -> int | None:
     return next((wanted or found for wanted, found in pairs if wanted != found), None)
 
 
-def read_metrics(path: str | Path) -> list[dict]:
+def read_metrics(path: str | Path) -> list[dict[str, Any]]:
     """Return the records of a run's metrics.jsonl. Raises UserError (exit CHECKPOINT) if it is missing or damaged."""
     file = Path(path) / "metrics.jsonl"
     records = _records(file)

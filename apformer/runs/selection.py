@@ -82,9 +82,9 @@ def steps(folder: str | Path) -> list[int]:
 
 
 def refuse(path: Path, damage: Damaged) -> NoReturn:
-    """Raise UserError (exit CHECKPOINT) that names a damaged checkpoint, and the others beside it."""
-    others = [step for step in steps(path.parent) if step != int(path.name)]
-    remedy = again(path.parent.parent, int(path.name)) + f"; or delete it, to use step {others}" * bool(others)
+    """Raise UserError (exit CHECKPOINT) that names a damaged checkpoint, and how to go on without it."""
+    use = f"{typed('resume', path.parent.parent)} sets it aside and goes on from the newest that is sound, or "
+    remedy = use * (len(steps(path.parent)) > 1) + "restore it from a copy"
     raise UserError(f"{path} is damaged ({damage}): {remedy}", CHECKPOINT)
 
 

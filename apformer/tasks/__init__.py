@@ -1,8 +1,8 @@
 """A task: the data of a model, its loss, and how it is judged.
 
 A task is a module with the names of `Task` below: a folder `apformer/tasks/<name>/`, or the module that an installed
-package brings by an entry point of the group `apformer.tasks`. A run stores the name of its task. The README says how
-to bring a task of your own.
+package brings by an entry point of the group `apformer.tasks`. A run stores the name of its task. docs/your-own.md says
+how to bring a task.
 """
 
 import pkgutil
@@ -35,7 +35,7 @@ class Evaluation(NamedTuple):
         table: Table for a terminal.
         figures: {name: matplotlib Figure}.
         files: {name: text} for the run directory.
-        doubt: Why no certificate is worth trying; None if one is.
+        doubt: Why no certificate is worth trying, where RUN stands for the run directory; None if one is.
     """
 
     result: dict
@@ -141,7 +141,7 @@ class Task(Protocol):
 
     @staticmethod
     def evaluate(model: Model, settings: Settings, rows: Any, progress: Progress) -> Evaluation:
-        """Measure a model on held-out data. progress(done, total) is told how far it is."""
+        """Measure a model. progress(done, total) is told how far it is."""
         ...
 
     @staticmethod

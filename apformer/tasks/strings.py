@@ -106,7 +106,7 @@ def page(settings: Settings, rows: None, params: Any, evaluation: dict | None, p
     lead = "A string is right when each of its characters is the most likely one after the true text before it."
     shown = {
         "vocabulary": [*vocabulary],
-        "task": sections.task(f"continues strings of the task {settings.task}", prompt, judges="terms"),
+        "task": sections.task(f"continues strings of the task {settings.task}", prompt, judges="strings"),
         "facts": [],
         "right": {"title": "Where it is right", "lead": lead, "blocks": None},
     }

@@ -62,7 +62,8 @@ def load(path: str | Path) -> Characters | BytePairs:
     try:
         content = files.parse_json(text)
     except ValueError as error:
-        raise UserError(f"{path} is damaged: it is no valid JSON ({error}); restore the file", DATA) from None
+        remedy = f"give a whole tokenizer.json; `apformer tokenize --train {path} --out FILE` learns one from a text"
+        raise UserError(f"{path} is no tokenizer, since no valid JSON ({error}): {remedy}", DATA) from None
     if isinstance(content, dict) and content.keys() == {"characters"}:
         return _characters(content["characters"], path)
     return _of_content(_with_added(content, path.parent), path)

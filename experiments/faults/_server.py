@@ -112,7 +112,7 @@ def _watched(request, folder):
         if request["fault"]:
             arm(*request["fault"])
         if request["args"][0] == "sweep":
-            from apformer.sweep import sweep
+            from apformer.commands.sweep import main as sweep
 
             return guard("sweep", lambda: sweep(request["args"][1:]))
         return cli.main(request["args"])

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
-from apformer import files, flags, sweep
+from apformer import files, flags
+from apformer.commands import sweep
 from apformer.errors import USAGE, UserError
 from apformer.report import figures, tables
 from apformer.runs import directory
@@ -78,7 +79,7 @@ def bars(panel, places, values, colours, width=0.8, label=None):
     """A bar a place: the median of its values, and a line from the least to the greatest."""
     middles = [np.median(of) if of else 0 for of in values]
     ends = [(m - min(of), max(of) - m) if of else (0, 0) for m, of in zip(middles, values, strict=True)]
-    panel.bar(places, middles, width, yerr=np.transpose(ends), color=colours, capsize=4, label=label)
+    panel.bar(places, middles, width, yerr=np.transpose(ends).tolist(), color=colours, capsize=4, label=label)
 
 
 def check_sizes(args, *names):

@@ -31,8 +31,8 @@ import jax
 import numpy as np
 
 from apformer import files
-from apformer import sweep as sweeps
 from apformer.analysis import certificate as certification
+from apformer.commands import sweep as sweeps
 from apformer.decoding.bind import bind_run
 from apformer.errors import USAGE, UserError
 from apformer.report import figures, progress, tables

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 import _study
 import generalization
 
-from apformer import files, flags, sweep
+from apformer import files, flags
+from apformer.commands import sweep
 from apformer.errors import NON_FINITE, UserError
 from apformer.files import FilePath
 

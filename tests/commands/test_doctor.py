@@ -26,8 +26,10 @@ def test_it_prints_versions_devices_disk_and_permissions(capsys, tmp_path, monke
     assert not list(tmp_path.iterdir())
 
 
-def test_json_is_one_object(says, tmp_path, monkeypatch):
+def test_json_is_one_object(says, fails, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    for words in (["gpt2"], ["gpt2", "nowhere"], ["runs", "."]):
+        fails(f"{' '.join(words)} names no folder: give it after gpt2", errors.USAGE, "doctor", *words)
     (tmp_path / "runs").mkdir()
     facts = json.loads(says("doctor", "--json"))
     assert facts["versions"].keys() >= {"python", "jax", "flax", "optax", "numpy"}

@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from apformer import sweep
+from apformer.commands import sweep
 from apformer.errors import USAGE
 from apformer.files import read_json
 from apformer.runs import recipes

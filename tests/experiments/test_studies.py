@@ -6,7 +6,8 @@ import jax
 import numpy as np
 import pytest
 
-from apformer import errors, flags, sweep
+from apformer import errors, flags
+from apformer.commands import sweep
 from apformer.files import read_json
 from tests.helpers import scripts
 

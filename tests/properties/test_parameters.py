@@ -158,7 +158,7 @@ def test_init_differs_between_keys_layers_and_tables(key):
         ({"similarity": "euclidean"}, "similarity euclidean"),
         ({"position_options": fire.Scheme()}, "are not those of position sinusoidal"),
         ({"attention_dropout": -0.1}, "^attention_dropout -0.1 is not in 0"),
-        ({"n_heads": 0}, "n_heads 0 is less than 1"),
+        ({"n_heads": 0}, "n_heads 0 is no whole number"),
         ({"n_layers": 0}, "n_layers 0"),
         ({"d_ff": 0}, "d_ff 0"),
         ({"window": -1}, "window -1"),
@@ -174,10 +174,10 @@ def test_a_config_that_cannot_be_is_refused(changes, named):
     ("module", "changes", "named"),
     [
         (recurrent, {"cell": "transformer"}, "cell transformer is none of rnn, gru, lstm"),
-        (recurrent, {"vocab_size": 0}, "vocab_size 0 is less than 1"),
+        (recurrent, {"vocab_size": "11"}, "vocab_size .11. is no whole number"),
         (recurrent, {"dropout": 1.0}, "dropout 1.0"),
         (word2vec, {"variant": "glove"}, "variant glove is none of cbow, skip_gram"),
-        (word2vec, {"negatives": 0}, "negatives 0 is less than 1"),
+        (word2vec, {"negatives": 0}, "negatives 0 is no whole number"),
     ],
 )
 def test_a_config_of_another_model_that_cannot_be_is_refused(module, changes, named):

@@ -27,6 +27,11 @@ def test_attention_of_a_row_is_drawn_head_by_head(random_params):
     assert attention.pictures(recipes.parse(["--recipe", "recurrent"]), None, None, None) == {}
 
 
+def test_few_tokens_have_room(tmp_path):
+    """Where there is none, matplotlib warns."""
+    attention.by_layer(np.ones((1, 1, 3, 3)), *[["end", "zwei", "Vögel"]] * 2).savefig(tmp_path / "few.png")
+
+
 def test_of_very_many_heads_the_mean_is_drawn():
     figure = attention.draw(np.full((9, 8, 2, 2), 0.5), ["a", "b"], ["a", "b"])
     assert sum(bool(axes.images) for axes in figure.axes) == 9

@@ -34,7 +34,7 @@ def test_loss_curve_draws_the_records_beside_the_floor():
     assert [y for _, y in drawn["Bayes predictor on the validation rows, 0.4743"]] == [0.4743] * 2
     assert lines(lower) == {"training": [[10, 0], [20, 25], [30, 100]], "validation": [[20, 20], [30, 90]]}
     assert upper.get_ylabel() == "loss (nats per character, log scale)"
-    assert lower.get_ylabel() == "terms exactly right (%)"
+    assert lower.get_ylabel() == "exactly right (%)"
     assert [text.get_text() for text in upper.get_legend().get_texts()] == list(drawn)
 
 
@@ -66,8 +66,7 @@ def test_figures_of_nothing_can_be_saved(figure, tmp_path):
 
 
 def test_importing_figures_does_not_import_matplotlib():
-    code = "import sys, apformer.report.figures; sys.exit('matplotlib' in sys.modules)"
-    python("-c", code)
+    python("-c", "import sys, apformer.report.figures; sys.exit('matplotlib' in sys.modules)")
 
 
 def test_a_text_of_a_user_is_shown_letter_by_letter():

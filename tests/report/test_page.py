@@ -70,7 +70,7 @@ def test_a_page_holds_the_run_and_its_model(run):
     assert sum(by_position["counts"]) == evaluation["terms"] and by_position["at"][0] == 3
     assert len(data["wrong"]["rows"]) == len(evaluation["errors"]) > 0
     assert {len(groups) for groups in data["wrong"]["groups"].values()} == {len(evaluation["errors"])}
-    assert "Some of these terms are wrong" in data["missing"]["certificate"] and data["certificate"] is None
+    assert f"wrong. `apformer certify {run}` finds" in data["missing"]["certificate"] and data["certificate"] is None
     assert data["metrics"][-1]["step"] == 2 and data["floor"]["nats"] > 0
     assert len(data["ablation"]) == 1 + 2 * 2 + 2 + 6
     assert np.shape(data["embedding"]["points"]) == (11, 2)

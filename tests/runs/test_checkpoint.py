@@ -156,7 +156,7 @@ def two(tmp_path_factory):
 def test_damage_is_found_and_the_checkpoint_before_is_loaded(two, tmp_path, damage, capfd):
     folder, target = shutil.copytree(two, tmp_path / "run" / "checkpoints"), abstract(make_state())
     DAMAGES[damage](folder / "2")
-    remedy = r": `apformer resume .* --step 1` trains again from there, or restore it from a copy; or delete it, to use"
+    remedy = ": `apformer resume [^ ]*/run` sets it aside and goes on from the newest that is sound, or restore it"
     with refused(errors.CHECKPOINT, r"2 is damaged \(.*\)" + remedy):
         checkpoint.load(folder, target, step=2)
     assert capfd.readouterr().err == ""
@@ -170,7 +170,7 @@ def test_damage_is_found_and_the_checkpoint_before_is_loaded(two, tmp_path, dama
 def test_what_may_have_been_the_best_is_named_and_never_passed_over(two, tmp_path, capfd):
     folder = shutil.copytree(two, tmp_path / "run" / "checkpoints")
     flip(folder / "1" / FACTS)
-    sentence = r"1 is damaged \(facts.json is not as it was written\): restore .*; or delete it, to use step \[2\]$"
+    sentence = r"1 is damaged \(facts.json is not as it was written\): `apformer resume .*` sets it aside"
     with refused(errors.CHECKPOINT, sentence):
         selection.best(selection.read_all(folder))
     assert capfd.readouterr().err == ""
@@ -260,6 +260,8 @@ def test_a_disk_that_is_full_is_one_sentence_and_costs_no_older_checkpoint(two, 
         checkpoints.wait()
     monkeypatch.undo()
     checkpoints.close()
+    with refused(errors.DISK, r"/3 \(File too large\): mend that"), checkpoint._writing(folder / "3"):
+        raise ValueError('OUT_OF_RANGE: Error writing "/a": Failed to write: File too large [os_error_code="27"]')
     assert selection.steps(folder) == [1, 2]
     save(folder, 4, keep=1)
     assert os.listdir(folder) == ["4"]

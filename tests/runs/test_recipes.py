@@ -60,6 +60,7 @@ def test_differences_fit_the_digits(recipe, digits, largest):
         ("--n_heads 1 --d_model 99999999999", "--d_model 99999999999 is out of range"),
         ("--min_lr 2 --learning_rate 1", "--min_lr 2.0 is out of range: give 0 to --learning_rate, 1.0"),
         ("--crop_terms 2", "--crop_terms 2 is out of range: give 3 to"),
+        ("--digits 999999999999", "--digits 999999999999 is out of range: give 1 to 9"),
         ("--seed 2147483647 --members 2", "--seed 2147483647 is out of range: give 0 to 2147483646"),
         ("--learning_rate 0", "--learning_rate 0.0 is out of range: give more than 0 and less than 10"),
         ("--vocab_size 12", "--vocab_size 12 is out of range: give 11"),

@@ -114,9 +114,9 @@ def refusal(path, code=DATA):
 @pytest.mark.parametrize(
     ("content", "key"),
     [
-        (b"", "is damaged: it is no valid JSON (Expecting value: line 1"),
-        (b"[" * 100_000, "is damaged: it is no valid JSON"),
-        (b"ab\xff", "is no UTF-8 at byte offset 2: restore the file"),
+        (b"", "is no tokenizer, since no valid JSON (Expecting value: line 1"),
+        (b"[" * 100_000, "is nested too deeply): give a whole tokenizer.json; `apformer tokenize --train "),
+        (b"ab\xff", "is no UTF-8 at byte offset 2: convert it, or restore the file"),
         (b'{"characters": "ba"}', "is damaged: its characters are not distinct and in order; restore the file"),
         (rb'{"characters": "a\udcff"}', "its characters are not distinct"),
     ],

@@ -150,15 +150,15 @@ def evaluate(model: Model, settings: Settings, rows: training.Rows, progress: Pr
 def doubt(result: dict, settings: Settings) -> str | None:
     """Return why no certificate is worth trying after an evaluation, and what to do; None if it may stand."""
     if result["exact_teacher_forced"] is None:
-        return "no term can be predicted, since no progression has a third."
+        return "No term can be predicted, since no progression has a third."
     if result["exact_teacher_forced"] == 1:
         return None
-    wrong, cfg = "some of these terms are wrong", settings.model
+    wrong, cfg = "Some of these terms are wrong", settings.model
     if cfg.n_layers == getattr(cfg, "n_heads", 0) == 1:
         reason = "one head of one block reads one average, and cannot align two terms and find the carry below them too"
         return f"{wrong}: {reason}. `apformer train --recipe sketch` has six blocks."
     further = typed("resume", "RUN", "--steps", 2 * settings.training.steps)
-    return f"{wrong}. {typed('certify')} finds all that are, and {further} trains further."
+    return f"{wrong}. {typed('certify', 'RUN')} finds all that are, and {further} trains further."
 
 
 def charts(result: dict) -> list[dict]:
@@ -182,7 +182,7 @@ def charts(result: dict) -> list[dict]:
     return [
         by_position,
         bars("carries", "carries or borrows since the term before", "{carries}"),
-        bars("difference", "smallest difference of the group", "{from}–"),
+        bars("difference", "difference", "{from}–{to}"),
     ]
 
 
@@ -252,7 +252,9 @@ def table(result: dict) -> str:
     if "excess" in result:
         head[0] += f", Bayes predictor {result['bayes_nats_per_char']:.5f}, excess {result['excess']:.5f}"
     if "bayes_floor" in result:
-        head.append(f"(Bayes floor of all rows of the generator, with those to train on: {result['bayes_floor']:.5f})")
+        head.append(
+            f"(least possible mean over all that the generator draws, training rows too: {result['bayes_floor']:.5f})"
+        )
     if "trained" in result:
         trained = result["trained"]
         exact, nats = tables.percent(trained["exact_teacher_forced"]), trained["nats_per_char"]
@@ -264,7 +266,7 @@ def table(result: dict) -> str:
 
     add("predictable terms", result["terms"], *(result[f"exact_{mode}"] for mode in MODES))
     by_term = [group for group in result["by_position"] if group["count"]]
-    add("whole sequences", by_term[0]["count"] if by_term else 0, None, result["exact_sequences"])
+    add("sequences of 3 terms or more", by_term[0]["count"] if by_term else 0, None, result["exact_sequences"])
     for low, next_low in pairwise((3, 4, 5, 9, 17, 33, 65, math.inf)):
         if groups := [group for group in by_term if low <= group["term"] < next_low]:
             last, count = groups[-1]["term"], sum(group["count"] for group in groups)

@@ -1,6 +1,7 @@
 """The page of a run on progressions: where its terms are right, which are wrong, and some rows that it can ask."""
 
 import re
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +48,7 @@ def page(settings: Settings, rows: training.Rows, params: Any, evaluation: dict 
         "wrong": _wrong(evaluation, cfg),
     }
     if evaluation and (why := doubt(evaluation, settings)):
-        shown["missing"] = {"certificate": why[0].upper() + why[1:]}
+        shown["missing"] = {"certificate": why.replace("RUN", shlex.quote(str(path)))}
     return shown if params is None else shown | ask(settings, rows, params)
 
 

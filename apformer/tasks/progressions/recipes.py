@@ -27,7 +27,7 @@ def exact(digits: int = 3) -> Settings:
         n_heads=8,
         d_ff=128,
         position="relative",
-        window=max(digits, 1) + 3,
+        window=min(max(digits, 1), 9) + 3,
         output_projection=True,
         attention_sink=True,
         final_norm=True,
@@ -75,7 +75,7 @@ def recurrent(digits: int = 3) -> Settings:
 
 
 def _data(digits: int) -> Config:
-    return Config(digits=digits, max_difference=min(500, 10 ** max(digits, 1) - 1))
+    return Config(digits=digits, max_difference=min(500, 10 ** min(max(digits, 1), 3) - 1))
 
 
 RECIPES = {"exact": exact, "bayes": bayes, "sketch": sketch, "recurrent": recurrent}

@@ -85,7 +85,7 @@ def read(path: str | Path) -> str:
 
 def read_file(path: str | Path) -> str:
     """Return the text of a file. Raises UserError (exit DATA) if it cannot be read, or is no UTF-8 (at which byte)."""
-    return files.read_text(path, "convert it to UTF-8, or give another file", DATA)
+    return files.read_text(path, "give another file", DATA)
 
 
 def read_folder(folder: str | Path) -> tuple[str, str]:

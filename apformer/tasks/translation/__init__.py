@@ -9,7 +9,7 @@ from apformer.tasks.translation.corpus import Config, Options
 from apformer.tasks.translation.evaluation import evaluate
 from apformer.tasks.translation.page_data import EVALUATION, page
 from apformer.tasks.translation.recipes import RECIPES
-from apformer.tasks.translation.search import search as translate
+from apformer.tasks.translation.search import translate
 from apformer.tasks.translation.training import (
     NOT_COMPILED,
     check,

@@ -6,9 +6,11 @@ There are three parts: one to train on, one to choose the best checkpoint, one t
 other two, about one source line in fifty goes to each, chosen by a hash of the line, so that no source is in two parts.
 """
 
+import shlex
 import sys
 import zlib
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -22,6 +24,7 @@ from apformer.tasks.translation import number_words
 
 PARTS = number_words.SPLITS
 VALIDATION_NUMBERS = 1000
+LETTERS = "letters.txt"  # of a run: each letter of the sources to train on
 
 
 @dataclass(frozen=True)
@@ -31,10 +34,11 @@ class Config:
     Attributes:
         source: Text file with one sentence a line. The default is number words.
         target: Text file with the translation of each line.
-        validation: Two such files that choose the best checkpoint. The default is lines of --source and --target.
-        test: Two such files that score the model. The default is lines of --source and --target.
+        validation: Two such files that choose the best checkpoint. The default is one line in fifty of --source, about.
+        test: Two such files that score the model. The default is another line in fifty, about.
         from_language: Language of the number words to read: one that num2words knows, or figures.
-        to_language: Language of the number words to write.
+        to_language: Language of the number words to write. With files, that of --target, for the scores, unless its
+            suffix tells it, as in train.de; without both, English.
         largest: Largest number in number words.
         numbers: Number of different number words to train on.
         test_sentences: Number of other number words that score the model. With files, all test lines are used.
@@ -127,6 +131,9 @@ def read(cfg: Config) -> dict[str, Lines]:
             remedy = "give more lines" if name == "train" else f"give more lines, or --{name} files"
             raise UserError(f"{cfg.source} leaves no line for {name}: {remedy}", DATA)
         parts[name] = pairs.choose(chosen)
+    counts = ", ".join(f"{name} {len(parts[name].sources):,}" for name in PARTS)
+    drawn = f"; {' and '.join(missing)}: one line in fifty of {cfg.source}, about, by its hash" if missing else ""
+    print(f"pairs of sentences: {counts}{drawn}", file=sys.stderr)
     return {name: parts[name] for name in PARTS}
 
 
@@ -152,9 +159,13 @@ def lines_of(file: str | Path) -> list[str]:
     return text.removesuffix("\n").split("\n")
 
 
-def example(cfg: Config) -> str:
-    """Return a sentence to try a model on."""
-    return "A dog runs." if cfg.source else number_words.speaker(cfg.from_language)(min(cfg.largest, 705))
+def example(cfg: Config, run: str) -> str:
+    """Return a sentence to try a model on: of two texts, the first that the evaluation of the run translated."""
+    if cfg.source is None:
+        return number_words.speaker(cfg.from_language)(min(cfg.largest, 705))
+    with suppress(OSError, IndexError):
+        return Path(*shlex.split(run), "translations.tsv").read_text("utf-8").split("\n")[1].split("\t")[0]
+    return "A dog runs."
 
 
 def _number_words(cfg: Config) -> dict[str, Lines]:

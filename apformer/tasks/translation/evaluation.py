@@ -1,7 +1,7 @@
 """Score free-running translations of the test part by sacrebleu (see `scores`).
 
 Scores are of the texts that the beam search writes, never of teacher-forced tokens. The validation part and as many
-training sentences are scored too: the lead of these is what the model memorised.
+training sentences, at most a thousand each, are scored too: the lead of these is what the model memorised.
 """
 
 import time
@@ -41,10 +41,10 @@ def evaluate(
     scores.require()
     language = scores.language_of(settings.data)
     options, cfg, tokenizers = settings.options, settings.data, rows["tokenizers"]
-    parts = {"test": rows["lines"]["test"]}
+    parts, most = {"test": rows["lines"]["test"]}, min(BESIDE, len(rows["lines"]["validation"].sources))
     for name in ("validation", "train"):
         lines = rows["lines"][name]
-        parts[name] = lines.choose(spread(range(len(lines.sources)), min(BESIDE, len(parts["test"].sources))))
+        parts[name] = lines.choose(spread(range(len(lines.sources)), most))
     sources = [
         source_S
         for part in parts.values()
@@ -111,6 +111,8 @@ def table(result: dict[str, Any]) -> str:
         values = scores.points(row["bleu"]), tables.percent(row["exact"])
         rows.append([scores.length_name(*row["words"]), f"{row['sentences']:,}", *values])
     lines += tables.columns(rows)
+    if any(row["bleu"] is None for row in result["by_length"]):
+        lines.append("-: BLEU needs a sentence of four words")
     for sample in result["samples"]:
         verdict = "exact" if sample["translation"] == sample["reference"] else f"reference: {sample['reference']}"
         lines += ["", sample["source"], f"  -> {sample['translation']}", f"     {verdict}"]

@@ -1,6 +1,7 @@
 """Recipes of translators: `translate` for two cores, `base` of the published size."""
 
 from dataclasses import replace
+from typing import Any
 
 from apformer import optimizer, seq2seq
 from apformer.errors import USAGE, UserError
@@ -8,9 +9,11 @@ from apformer.settings import Settings, Training
 from apformer.tasks.translation import vocabularies
 from apformer.tasks.translation.corpus import Config, Options
 
+UNTOLD: dict[str, Any] = {"from_language": "", "to_language": ""}  # of two texts, whose target tells it by its suffix
+
 
 def translate(source: str | None = None, init_from: str | None = None) -> Settings:
-    """Return a translator that two cores can train on number words, or on two texts whose lines belong together.
+    """A translator of number words, or of two texts with defaults of their own: see --source FILE --help.
 
     With --init_from, the model of another run is trained further.
     """
@@ -42,18 +45,18 @@ def _new(source: str | None) -> Settings:
     training = Training(recipe="translate", steps=18_000, batch_size=64, log_every=100, save_every=1000, ema=0.999)
     shape = replace(small, n_encoder_layers=6, n_decoder_layers=2, d_ff=256, dropout=0.3, position="rotary")
     # With alpha 0.6 translations were too short: 89 % of the words of the references, and a point of BLEU less.
-    data, options = Config(byte_pairs=6_000), Options(alpha=1.5)
+    data, options = replace(Config(byte_pairs=6_000), **UNTOLD), Options(alpha=1.5)
     return Settings("translation", "seq2seq", training, shape, data, options, rule)
 
 
-def base() -> Settings:
-    """Return the base model of Vaswani et al. 2017: 512 wide, six layers a side, 25,000 tokens a step."""
+def base(source: str | None = None) -> Settings:
+    """The base translator of Vaswani et al. 2017: 512 wide, six layers a side, 25,000 tokens a step."""
     training = Training(
         recipe="base", steps=100_000, batch_size=1000, save_every=1000, log_every=100, keep=5, average=5
     )
     # The peak of the published schedule is (512 * 4000)^-1/2.
     rule = optimizer.Config(learning_rate=7e-4, warmup_steps=4000, schedule="inverse_sqrt", beta2=0.98)
-    data, options = Config(byte_pairs=37_000), Options(beams=4)
+    data, options = replace(Config(byte_pairs=37_000), **(UNTOLD if source else {})), Options(beams=4)
     return Settings("translation", "seq2seq", training, seq2seq.Config(), data, options, rule)
 
 

@@ -53,14 +53,13 @@ def moses(language: str) -> Callable[[str], Any]:
 
 
 def language_of(cfg: Config) -> str:
-    """Return the language of the translations: --to_language of number words, the suffix of --target, as in train.de.
+    """Return the language of the translations: the suffix of --target, as in train.de, or else --to_language.
 
     English, whose rules sacremoses takes for languages that it does not know, where neither begins with a code of two
     letters.
     """
-    code = cfg.to_language if cfg.source is None else PurePath(cfg.target or "").suffix[1:]
-    code = re.split("[-_]", code)[0].lower()
-    return code if len(code) == 2 and code.isalpha() else "en"
+    told = (re.split("[-_]", code)[0].lower() for code in (PurePath(cfg.target or "").suffix[1:], cfg.to_language))
+    return next((code for code in told if len(code) == 2 and code.isalpha()), "en")
 
 
 def plain(language: str, **options: Any) -> Any:
@@ -153,5 +152,7 @@ def doubt(path: Path) -> str | None:
         good = found["exact"] > 0.5 or (found["chrf"] or 0) > 50 or (found["bleu"] or 0) > LOW
     except (UserError, KeyError, TypeError):
         return f"{path} has no evaluation: if its training was stopped, `apformer resume {path}` ends it"
-    said = f"{points(found['bleu'])} BLEU and {points(found['chrf'])} chrF on its test sentences"
-    return None if good else f"{path} is hardly trained, and reached {said}: give more --steps or more pairs"
+    both = [(found[name.lower()], name) for name in ("BLEU", "chrF")]
+    said = " and ".join(f"{score:.2f} {name}" for score, name in both if score is not None)
+    fault = f"{path} is hardly trained, and reached {said} on its test sentences"
+    return None if good else f"{fault}: give more --steps or more pairs"

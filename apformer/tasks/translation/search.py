@@ -11,6 +11,7 @@ import numpy as np
 from apformer import seq2seq
 from apformer.decoding import beam, buckets, generate
 from apformer.settings import Settings
+from apformer.tasks.translation import training, vocabularies
 
 BATCH_TOKENS = 1024  # of the sources of a batch, padded
 MULTIPLE = 8  # sources are padded to multiples of this, so that few programs are compiled
@@ -40,6 +41,33 @@ def batches(sources: Sequence[np.ndarray], longest: int) -> Iterator[Batch]:
         rows, row_B = filled_N[rows], filled_N[row_B]
         prompts = generate.pad_prompts([sources[n] for n in row_B], width)
         yield Batch(rows, row_B, *prompts, min(16 + 2 * width, longest))
+
+
+def translate(
+    sentences: Sequence[str],
+    run: Any,
+    temperature: float = 0.0,
+    seed: int = 0,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+    name: str = "sentences",
+) -> list[str]:
+    """Return the translation of each sentence; of a blank one, no text.
+
+    Args:
+        sentences: Texts, of which none is too long.
+        run: Run of a translator, as `apformer.load` reads it.
+        temperature: As `search` takes it.
+        seed: Seed of the draws.
+        progress: Called with the number of sentences translated so far, and of all.
+        name: What to call the sentences in a message.
+
+    Raises:
+        UserError: Exit code DATA, for a sentence that is too long.
+    """
+    source, target = vocabularies.load(run.path)
+    sources = training.encode_side(source, sentences, name, run.settings.data, "translate shorter sentences")
+    how = (run.params, run.settings, temperature, seed)
+    return [target.decode(tokens_T) for tokens_T in search(sources, *how, lambda done: progress(done, len(sources)))]
 
 
 def search(

@@ -4,6 +4,7 @@ y_0 = end, y_1 .. y_T = end        the decoder reads y_0 .. y_T-1 and predicts y
 """
 
 import hashlib
+import shlex
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
@@ -81,8 +82,9 @@ def kept(settings: Settings, path: Path) -> Settings:
 
 
 def files(rows: dict[str, Any]) -> dict[str, str]:
-    """Return the text of the tokenizer file, or of one for each side, by name."""
-    return vocabularies.files(rows["tokenizers"])
+    """Return the texts of the tokenizer file, or of one for each side, and of the letters of the sources, by name."""
+    letters = "".join(sorted({*"".join(rows["lines"]["train"].sources)}))
+    return vocabularies.files(rows["tokenizers"]) | {corpus.LETTERS: letters}
 
 
 def train_rows(rows: dict[str, Any]) -> tuple[Padded, ...]:
@@ -94,11 +96,12 @@ def describe(settings: Settings, rows: dict[str, Any]) -> dict[str, Any]:
     """Return counts and hashes of the data for config.json, by which a resumed run knows the data again."""
     cfg, lines = settings.data, rows["lines"]
     text = "\n".join(line for part in lines.values() for side in part[:2] for line in side)
+    tokenizers = "".join(vocabularies.files(rows["tokenizers"]).values())
     return {
         "source": cfg.source or f"number words from {cfg.from_language} to {cfg.to_language}",
         "pairs": {part: len(found.sources) for part, found in lines.items()},
         "sha256": hashlib.sha256(text.encode()).hexdigest(),
-        "tokenizer_sha256": hashlib.sha256("".join(files(rows).values()).encode()).hexdigest(),
+        "tokenizer_sha256": hashlib.sha256(tokenizers.encode()).hexdigest(),
     }
 
 
@@ -200,4 +203,4 @@ def predict(
 
 def example(settings: Settings, run: str) -> str:
     """Return a command for the user to try on a run."""
-    return f'apformer translate {run} "{corpus.example(settings.data)}"'
+    return f"apformer translate {run} {shlex.quote(corpus.example(settings.data, run))}"

@@ -44,7 +44,7 @@ def smallest(digits: int = 3) -> Settings:
         hard_fraction=0.5, prefix_loss="none", newton_steps=250, newton_batches=0, newton_characters=30_000
     )
     rule = optimizer.Config(learning_rate=3e-2, max_grad_norm=1e3)
-    data = Config(digits, max_difference=min(500, 10 ** max(digits, 1) - 1))
+    data = Config(digits, max_difference=min(500, 10 ** min(max(digits, 1), 3) - 1))
     return Settings("smallest", "mixing", run, architecture, data, options, rule)
 
 

@@ -97,7 +97,7 @@ def test_any_line_is_either_read_or_refused_in_one_sentence(line):
 
 def test_a_missing_file_a_directory_and_no_lines(tmp_path):
     for path, key in (
-        (tmp_path / "none.txt", "cannot be read .No such file or directory.: convert it"),
+        (tmp_path / "none.txt", "cannot be read .No such file or directory.: give another"),
         (tmp_path, "0 texts read; give another folder, or a file"),
     ):
         with refused(DATA, key) as error:

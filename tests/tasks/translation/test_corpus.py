@@ -85,7 +85,7 @@ def test_files_that_do_not_fit(files, source, target, sentence):
         corpus.read_files(files(source, target))
 
 
-def test_no_source_is_in_two_parts(files):
+def test_no_source_is_in_two_parts(files, capsys):
     """Each of 300 sentences stands twice, with two translations."""
     source = [f"sentence {n % 300}" for n in range(600)]
     target = [f"Satz {n}" for n in range(600)]
@@ -94,6 +94,8 @@ def test_no_source_is_in_two_parts(files):
     kept = {name: {*part.sources} for name, part in parts.items()}
     assert sum(map(len, kept.values())) == 300 and len({*itertools.chain(*kept.values())}) == 300
     assert sum(len(part.sources) for part in parts.values()) == 600 and min(map(len, kept.values())) > 0
+    sizes = ", ".join(f"{name} {len(part.sources)}" for name, part in parts.items())
+    assert f"{sizes}; validation and test: one line in fifty of {names[0]}" in capsys.readouterr().err
     given = corpus.read(corpus.Config(*names, test=files("ask", "frag", "test")))
     assert given["test"].sources == ["ask"] and len(given["train"].sources) > len(parts["train"].sources)
 

@@ -25,7 +25,9 @@ def test_it_begins_with_the_model_and_the_vocabulary_of_a_run_that_may_then_be_g
     capsys.readouterr()
     assert train("a", run, "--init_from", str(source), "--dropout", "0.2") == 0
     best = min(line["validation_loss"] for line in read_metrics(first) if "validation_loss" in line)
-    assert f"validation loss before the first step: {best:.4f}" in capsys.readouterr().err
+    said = capsys.readouterr()
+    assert f"validation loss before the first step: {best:.4f}" in said.err
+    assert f"translate {run} 'a dog runs.'" in said.out
     assert (run / "tokenizer.json").read_text() == (first / "tokenizer.json").read_text()
     shape = restore.load_settings(run).model
     assert (shape.dropout, shape.d_model) == (0.2, 16)
@@ -85,4 +87,5 @@ def test_settings_follow_those_of_the_run(first, texts, tmp_path):
     data = settings.data
     assert (data.from_language, data.to_language, data.largest, data.byte_pairs) == ("es", "de", 999, 270)
     assert (data.vocabularies, data.longest) == ("shared", 40)
+    assert recipes.base("a.en").data.to_language == ""
     assert settings.optimizer.learning_rate == recipes.translate().optimizer.learning_rate / 4

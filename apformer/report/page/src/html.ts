@@ -41,6 +41,10 @@ export function redraw(frame: HTMLElement, ...children: Node[]) {
   if (at >= 0) inside()[at]?.focus({ preventScroll: true });
 }
 
+/** A sentence, with what stands in it between backticks as code. */
+export const prose = (sentence: string) =>
+  sentence.split("`").map((piece, i) => (i % 2 ? h("code", {}, piece) : piece));
+
 /** Words for those who hear the page. */
 export const unseen = (words: string) => h("span", { class: "unseen" }, words);
 

@@ -166,7 +166,9 @@ export function bars(
       bar.append(svg("title", {}, `${group.name}, ${series[k].name}: ${format(value)} of ${group.note}`));
       drawing.append(bar);
     });
-    drawing.append(svg("text", { x: left + slot / 2, y: HEIGHT - BOTTOM + 16, class: "tick middle" }, group.name));
+    const squeezed = group.name.length * 7 > slot && { textLength: slot - 5, lengthAdjust: "spacingAndGlyphs" };
+    const props = { x: left + slot / 2, y: HEIGHT - BOTTOM + 16, class: "tick middle", ...squeezed };
+    drawing.append(svg("text", props, group.name));
     drawing.append(
       svg("text", { x: left + slot / 2, y: HEIGHT - BOTTOM + 31, class: "tick middle faint" }, group.note),
     );

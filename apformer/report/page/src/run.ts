@@ -35,7 +35,7 @@ export interface Words {
 export interface Task {
   does: string;
   prompt: { ask: string; terms: Terms | null; longest: number | null };
-  judges: "terms" | "tokens" | null;
+  judges: string | null;
   plays: "continue" | "translate";
   certifies: boolean;
   digits: number;
@@ -146,7 +146,7 @@ export const tokenName = (run: Run) => (run.byte_pairs === undefined ? "characte
 
 /** Why there is no result of some name. */
 export const unevaluated = (run: Run, name: string) =>
-  run.missing[name] ?? run.missing.evaluation ?? "This run has not been evaluated: apformer evaluate does that.";
+  run.missing[name] ?? run.missing.evaluation ?? "This run has not been evaluated: `apformer evaluate` does that.";
 
 /** The run of this page. */
 export function readRun(text: string): Run {

@@ -36,4 +36,4 @@ def page(
 
 def example(settings: Settings, run: str) -> str:
     """Return a command for the user to try on a run."""
-    return f'python -m apformer_lab.translate {run} "{corpus.example(settings.data)}"'
+    return f'python -m apformer_lab.translate {run} "{corpus.example(settings.data, run)}"'

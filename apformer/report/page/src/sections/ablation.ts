@@ -12,7 +12,7 @@ import { missing, section } from "./section";
 
 const LEAD =
   "Switch a part off and see what the model says without it: here, and in every section of this page. The longer the " +
-  "bar under a part, the more is lost without it, as Python measured it on held-out rows.";
+  "bar under a part, the more is lost without it, as Python measured it on validation rows.";
 
 const SLICE = 30; // milliseconds
 const NONE = new Set<number>();
@@ -51,7 +51,7 @@ export function ablation(state: State): HTMLElement {
   let waiting = 0;
   let answered = "";
 
-  /** The whole model and what is left of it: what they say next, and what the held-out rows cost them. */
+  /** The whole model and what is left of it: what they say next, and what the validation rows cost them. */
   function draw() {
     buttons.forEach((button, i) => {
       button.setAttribute("aria-pressed", String(state.isOff(drops[i].part)));
@@ -134,7 +134,7 @@ export function ablation(state: State): HTMLElement {
     );
   }
 
-  /** What the held-out rows cost what is left, counted in slices of time, so that the page stays at hand. */
+  /** What the validation rows cost what is left, counted in slices of time, so that the page stays at hand. */
   function weigh() {
     if (!state.changed) return show(whole);
     const rows = measuring(state.current, run.probe!, run, state.hidden);
@@ -152,15 +152,15 @@ export function ablation(state: State): HTMLElement {
   function show(found: Loss) {
     const cells = (loss: Loss) => [...(exact ? [percent(loss.exact)] : []), loss.loss.toFixed(4)];
     live.replaceChildren(
-      h("h3", {}, `${count(run.probe!.tokens.length, "held-out row")}`),
+      h("h3", {}, `${count(run.probe!.tokens.length, "validation row")}`),
       table(
-        ["what", ...(exact ? [`${judged} right`] : []), "nats"],
+        ["what", ...(exact ? [`of ${judged} right`] : []), "nats"],
         [
           ["whole model", ...cells(whole)],
           [state.changed ? "without these parts" : "nothing is off", ...cells(found)],
         ],
         [1, 2],
-        "What is left of the model on held-out rows",
+        "What is left of the model on validation rows",
       ),
     );
     live.removeAttribute("aria-busy");
@@ -201,7 +201,7 @@ export function ablation(state: State): HTMLElement {
 /** What each part is worth, where the page cannot run the model but Python has measured it. */
 export function worths(run: Run): HTMLElement | null {
   if (!run.ablation || run.ablation.length < 2) return null;
-  return section("ablate", "Ablate", "What held-out rows cost without a part, as Python measured it.", losses(run));
+  return section("ablate", "Ablate", "What validation rows cost without a part, as Python measured it.", losses(run));
 }
 
 /** Python's table: of the whole model and without each part, and how much each part is worth. */
@@ -210,7 +210,9 @@ function weighed(run: Run) {
   const exact = whole.exact !== undefined;
   const telling = exact && drops.some((drop) => drop.exact !== whole.exact); // of a poor model it is 0 with every part
   const worth = (drop: Loss) => (telling ? whole.exact! - drop.exact! : Math.max(0, drop.loss - whole.loss));
-  return { whole, drops, exact, judged: run.task.judges, worth, most: Math.max(1e-9, ...drops.map(worth)) };
+  const asked = run.probe?.terms?.map((row) => new Set(row.filter((term) => term >= 0)).size) ?? [];
+  const judged = `${asked.reduce((a, b) => a + b, 0).toLocaleString("en")} ${run.task.judges}`;
+  return { whole, drops, exact, judged, worth, most: Math.max(1e-9, ...drops.map(worth)) };
 }
 
 /** The parts as a table, the one that is worth most first. */
@@ -229,6 +231,6 @@ function losses(run: Run, toggle?: (part: Part) => void): HTMLElement {
         drop.loss.toFixed(4),
       ];
     });
-  const head = ["without", "lost", ...(exact ? [`${judged} right`] : []), "nats"];
+  const head = ["without", "lost", ...(exact ? [`of ${judged} right`] : []), "nats"];
   return table(head, rows, [2, 3], "What each part is worth");
 }

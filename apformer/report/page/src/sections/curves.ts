@@ -85,7 +85,7 @@ export function curves(run: Run): HTMLElement {
     members > 1
       ? ` Lines are the median of ${count(members, "member")}, bands reach from the least to the greatest.`
       : "";
-  const floor = run.floor ? ` ${run.floor.why}` : "";
+  const floor = run.floor ? ` ${run.floor.why} Training rows are other rows, so their line may lie below it.` : "";
   return section(
     "curves",
     title,

@@ -16,15 +16,18 @@ export function differences(block: DifferencesBlock, state: State | null): HTMLE
         : "Without the model, cells have no examples.",
     ),
   );
-  const names = block.differences.map((bounds) => h("th", { scope: "col" }, bounds.join("–")));
-  const rows = block.cells.map((row, i) =>
-    h(
+  const filled = (_: unknown, k: number) => block.cells.some((row) => row[k].count);
+  const columns = block.differences.filter(filled);
+  const names = columns.map((bounds) => h("th", { scope: "col" }, bounds.join("–")));
+  const rows = block.cells.map((row, i) => {
+    if (!row.some((cell) => cell.count)) return null;
+    return h(
       "tr",
       {},
       h("th", { scope: "row" }, block.firsts[i].join("–")),
-      ...row.map((cell, k) => {
+      ...row.filter(filled).map((cell, k) => {
         if (!cell.count) return h("td", { class: "empty" }, "");
-        const bounds = { firsts: block.firsts[i], differences: block.differences[k] };
+        const bounds = { firsts: block.firsts[i], differences: columns[k] };
         const label = `first term ${bounds.firsts.join(" to ")}, difference ${bounds.differences.join(" to ")}`;
         const right = ` % of ${count(cell.count, "term")} right`;
         const button = h(
@@ -42,8 +45,8 @@ export function differences(block: DifferencesBlock, state: State | null): HTMLE
         button.style.setProperty("--share", String(cell.share));
         return h("td", {}, button);
       }),
-    ),
-  );
+    );
+  });
   const title = "By first term and difference";
   return h(
     "figure",
@@ -55,9 +58,19 @@ export function differences(block: DifferencesBlock, state: State | null): HTMLE
       h(
         "table",
         { class: "heat-table" },
-        h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "first term"), ...names)),
+        h(
+          "thead",
+          {},
+          h("tr", {}, h("td"), h("th", { scope: "colgroup", colspan: columns.length }, "difference")),
+          h("tr", {}, h("th", { scope: "col" }, "first term"), ...names),
+        ),
         h("tbody", {}, ...rows),
       ),
+    ),
+    h(
+      "p",
+      { class: "note" },
+      "Rows and columns without a term are left out. Differences under 10 have too few lines to hold any out.",
     ),
     shown,
   );

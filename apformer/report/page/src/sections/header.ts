@@ -1,6 +1,6 @@
 // What run this is: its certificate or the plain word that it has none, its numbers, and in full its settings and hashes.
 import { about } from "../architecture";
-import { count, h, table } from "../html";
+import { count, h, prose, table } from "../html";
 import type { Run } from "../run";
 
 const NATS =
@@ -36,15 +36,20 @@ function certificate(run: Run): HTMLElement {
     const why =
       run.missing.certificate ??
       (run.task.certifies
-        ? "Nobody has asked this model every context there is: apformer certify does that."
+        ? "Nobody has asked this model every context there is: `apformer certify` does that."
         : "This task has no certificate.");
-    return h("div", { class: "certificate none", role: "note" }, h("strong", {}, "No certificate"), h("span", {}, why));
+    return h(
+      "div",
+      { class: "certificate none", role: "note" },
+      h("strong", {}, "No certificate"),
+      h("span", {}, ...prose(why)),
+    );
   }
   const claim = found.claim[0].toUpperCase() + found.claim.slice(1) + ".";
   const margin = `smallest margin ${found.smallest_margin.toPrecision(3)} in logits`;
   const rounding =
     found.certified && found.least_ratio
-      ? `, at least ${found.least_ratio.toPrecision(3)} times its bound of rounding`
+      ? `, at least ${found.least_ratio.toPrecision(3)} times what rounding can change at most`
       : "";
   const asked = `${count(found.contexts, "context")} enumerated, ${count(found.errors, "error")}, ${margin}${rounding}`;
   const words = found.certified ? "Proven" : found.screened ? "Screened" : "Not proven";
@@ -83,7 +88,7 @@ function facts(run: Run): HTMLElement {
 
 function details(run: Run): HTMLElement {
   const rows = Object.entries(run.settings).flatMap(([part, flags]) =>
-    Object.entries(flags ?? {}).map(([name, value]) => [name, part, String(value ?? "–")]),
+    fields(flags ?? {}).map(([name, value]) => [name, part, String(value ?? "–")]),
   );
   const versions = Object.entries(run.versions).map(([name, version]) => [name, version ?? "not installed"]);
   const hashes = [
@@ -116,6 +121,15 @@ function details(run: Run): HTMLElement {
       ),
       h("div", {}, h("h3", {}, "Settings"), table(["flag", "of", "value"], rows, [], "Settings")),
     ),
+  );
+}
+
+/** The fields of settings; those of a field that has its own bear both names, joined by a dot. */
+function fields(flags: object): [string, unknown][] {
+  return Object.entries(flags).flatMap(([name, value]): [string, unknown][] =>
+    value && typeof value === "object" && !Array.isArray(value)
+      ? fields(value).map(([own, inner]) => [`${name}.${own}`, inner])
+      : [[name, value]],
   );
 }
 

@@ -1,4 +1,4 @@
-// How good the model is on held-out rows: the charts that its task tells of.
+// How good the model is on the rows of the evaluation: the charts that its task tells of.
 import { h } from "../html";
 import { unevaluated, type Run } from "../run";
 import type { State } from "../state";

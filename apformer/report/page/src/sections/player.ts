@@ -50,28 +50,22 @@ export function player(state: State): HTMLElement {
     if (given) state.update({ tokens: given, given: given.length, at: given.length - 1 });
   }
 
-  /** Go on from what is typed. */
+  /** Go on from what is typed, as far as there are digits and positions for it, up to a text's end. */
   function go() {
     const given = typed();
     if (!given || play.forced) return read();
-    const added = generate(state.current, given, room(given), run, play.how, state.hidden);
+    const fitting = isText ? play.more : termsThatFit(state.text(given), run, play.more);
+    const wanted = isText ? fitting : fitting * (run.task.prompt.terms!.width + 1);
+    const left = Math.max(0, places(state.cfg) - given.length);
+    const ends = Math.max(0, (run.task.prompt.longest ?? Infinity) - given.length);
+    const added = generate(state.current, given, Math.min(wanted, left, ends), run, play.how, state.hidden);
+    if (fitting < play.more && state.text(added).split(" ").length <= play.more)
+      note.textContent = `${fitting ? "It stops early" : "It does not go on"}: the next term no longer fits the digits.`;
+    if (wanted > left) note.textContent = `This model has ${count(state.cfg.max_len, "position")}: it stops there.`;
     const at = given.length - (isText || !added.length ? 1 : 0); // of a progression, before its first new digit
     play.fresh = true;
     state.update({ tokens: [...given, ...added], given: given.length, at });
     play.fresh = false;
-  }
-
-  /** How many tokens to add: what is asked for, as far as there are digits and positions for it, up to a text's end. */
-  function room(given: number[]): number {
-    const text = state.text(given);
-    const fitting = isText ? play.more : termsThatFit(text, run, play.more);
-    const stops = fitting ? "It stops early" : "It does not go on";
-    if (fitting < play.more) note.textContent = `${stops}: the next term no longer fits the digits.`;
-    const wanted = isText ? fitting : fitting * (run.task.prompt.terms!.width + 1);
-    const left = Math.max(0, places(state.cfg) - given.length);
-    if (wanted > left) note.textContent = `This model has ${count(state.cfg.max_len, "position")}: it stops there.`;
-    const ends = Math.max(0, (run.task.prompt.longest ?? Infinity) - given.length);
-    return Math.min(wanted, left, ends);
   }
 
   function draw() {
@@ -107,7 +101,7 @@ export function player(state: State): HTMLElement {
     h("div", { class: "entry" }, h("label", { for: "prompt" }, isText ? "Text" : "Terms"), field, button),
     fault,
     note,
-    chips("Held-out beginnings:", run.examples ?? [], shownText, choose),
+    chips("Beginnings to try:", run.examples ?? [], shownText, choose),
     controls(),
     h("div", { class: "stage" }, h("div", {}, tokens, judged), expected),
   );

@@ -1,5 +1,5 @@
 // What all sections have in common: a heading, a sentence that says what is to be seen, and a word for what is missing.
-import { h } from "../html";
+import { h, prose } from "../html";
 
 export function section(id: string, title: string, lead: string, ...children: (Node | string | null)[]): HTMLElement {
   return h(
@@ -12,5 +12,5 @@ export function section(id: string, title: string, lead: string, ...children: (N
 }
 
 export function missing(sentence: string): HTMLElement {
-  return h("p", { class: "missing" }, sentence);
+  return h("p", { class: "missing" }, ...prose(sentence));
 }

@@ -122,7 +122,7 @@ export function translator(state: State): HTMLElement {
     sentence.fault,
     sentence.note,
     forced,
-    chips("Held-out sentences:", examples, shownText, choose),
+    chips("Sentences to try:", examples, shownText, choose),
     h("div", { class: "controls" }, kinds, mode, sliders),
     h(
       "div",
