@@ -35,7 +35,7 @@ def load(group: str, name: str, own: tuple[str, ...], package: str, wanted: tupl
         name: Name of the module.
         own: Names that apformer brings itself, as modules of `package`.
         package: Package of apformer's own modules.
-        wanted: Names that the module has: a frozen dataclass of each like `Config`, a function of each like `check`.
+        wanted: Names that the module has. One that begins with a capital and goes on small is of a frozen dataclass.
 
     Raises:
         Fault: Exit code USAGE, for an unknown name, for a name that two packages bring, for a module that cannot be
@@ -117,7 +117,6 @@ def _packages(group: str, name: Any, own: tuple[str, ...] = ()) -> list[str]:
 
 
 def _has(module: Any, name: str) -> bool:
-    value = getattr(module, name, None)
-    if name.istitle():
-        return getattr(getattr(value, "__dataclass_params__", None), "frozen", False)
-    return callable(value) if name.islower() else value is not None
+    if not name.istitle():
+        return hasattr(module, name)
+    return getattr(getattr(getattr(module, name, None), "__dataclass_params__", None), "frozen", False)
